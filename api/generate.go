@@ -1,5 +1,6 @@
-// Package api holds the wire types of the guest agent: envd's dialect below
-// envd, what goes beyond it below guest. It has no logic.
+// Package api holds the wire types: those of the daemon's own API here,
+// envd's dialect below envd, what the guest agent offers beyond it below
+// guest. It has no logic, and reads and writes nothing.
 package api
 
 //go:generate ../scripts/generate-api.sh

@@ -1,0 +1,94 @@
+package api
+
+import "time"
+
+// CreateRequest is the body of POST /v1/sandboxes. A field left out takes its
+// default; a field that is not listed here is an error.
+type CreateRequest struct {
+	Name      string            `json:"name,omitempty"`      // 1 to 63 of a-z, 0-9 and "-", a letter first; one is made up where empty
+	Isolation string            `json:"isolation,omitempty"` // default "gvisor"
+	Image     string            `json:"image,omitempty"`     // default "host"
+	User      string            `json:"user,omitempty"`      // whom commands run as unless they say: "user" (default) or "root"
+	Network   string            `json:"network,omitempty"`   // default "off"
+	Workspace *Workspace        `json:"workspace,omitempty"` // default: a private empty one
+	Mounts    []Mount           `json:"mounts,omitempty"`
+	Limits    Limits            `json:"limits,omitzero"`
+	Env       map[string]string `json:"env,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	TTLMillis int64             `json:"ttl_ms,omitempty"` // milliseconds from each start to the end; 0: none
+	// Ephemeral sandboxes end when their client has been gone for 10 seconds:
+	// a client keeps one by GET /v1/sandboxes/{id}/hold.
+	Ephemeral bool `json:"ephemeral,omitempty"`
+}
+
+// Workspace says what is seen at /workspace.
+type Workspace struct {
+	Mode   string `json:"mode,omitempty"`   // "private", "cow", "ro" or "rw"; default "cow" with a source, else "private"
+	Source string `json:"source,omitempty"` // absolute path of a directory on the daemon's host
+}
+
+// Mount is a further directory of the host.
+type Mount struct {
+	Source   string `json:"source"` // absolute path on the daemon's host
+	Target   string `json:"target"` // absolute path inside
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// Limits bound a sandbox. Zero takes the default; what is set is explicit: it
+// is enforced, or the create fails.
+type Limits struct {
+	CPUs   float64 `json:"cpus,omitempty"`   // default 2
+	Memory int64   `json:"memory,omitempty"` // bytes; default 2 GiB
+	PIDs   int64   `json:"pids,omitempty"`   // default 1,024
+	Disk   int64   `json:"disk,omitempty"`   // bytes; default 8 GiB
+	Inodes int64   `json:"inodes,omitempty"` // default 1,000,000
+}
+
+// Sandbox is one sandbox as the daemon knows it. Times that have not come are
+// absent.
+type Sandbox struct {
+	ID        string            `json:"id"`
+	Name      string            `json:"name"`
+	Owner     string            `json:"owner"` // "uid:1000" or "key:ID"
+	State     string            `json:"state"` // "created", "running", "stopping", "stopped" or "removing"
+	Ended     string            `json:"ended,omitempty"`
+	Lost      []string          `json:"lost,omitempty"` // what the last end lost: "processes", "root changes"
+	Isolation string            `json:"isolation"`
+	Image     string            `json:"image"`
+	User      string            `json:"user"`
+	Network   string            `json:"network"`
+	Workspace Workspace         `json:"workspace"`
+	Mounts    []Mount           `json:"mounts"`
+	Limits    Limits            `json:"limits"` // as they hold, defaults filled in
+	Env       []string          `json:"env"`    // the names alone, sorted: values may be secrets
+	Labels    map[string]string `json:"labels"`
+	TTLMillis int64             `json:"ttl_ms,omitempty"`
+	Ephemeral bool              `json:"ephemeral,omitempty"`
+	Enforced  []Enforcement     `json:"enforced"`
+	CreatedAt time.Time         `json:"created_at"`
+	StartedAt time.Time         `json:"started_at,omitzero"`
+	EndedAt   time.Time         `json:"ended_at,omitzero"`
+	ExpiresAt time.Time         `json:"expires_at,omitzero"`
+	Starts    int               `json:"starts"` // how often it was started
+}
+
+// Enforcement says how one promise is kept, or why it is not.
+type Enforcement struct {
+	Promise   string `json:"promise"` // filesystem, network, privileges, memory, cpus, pids, disk, inodes or isolation
+	Enforced  bool   `json:"enforced"`
+	Mechanism string `json:"mechanism,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+// TimeoutRequest is the body of POST /v1/sandboxes/{id}/timeout.
+type TimeoutRequest struct {
+	TTLMillis int64 `json:"ttl_ms"` // milliseconds from now; 0: no end
+}
+
+// Event is one line of a sandbox's log. GET /v1/sandboxes/{id}/events streams
+// them as JSON lines; an empty line says that the stream is alive.
+type Event struct {
+	Time    time.Time `json:"time"`
+	Type    string    `json:"type"`
+	Message string    `json:"message"`
+}
