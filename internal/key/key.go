@@ -1,0 +1,210 @@
+// Package key holds API keys: how one looks, the file that lists their
+// hashes, and what the holder of each may do.
+//
+// A key itself is never stored, logged or compared: only its SHA-256 is, in
+// constant time. A file that others than its owner could have written, and a
+// line that says anything this version does not know, are refused whole, so
+// that a misspelt restriction never widens a key.
+package key
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Bounds of a key file.
+const (
+	MaxKeys  = 10_000
+	maxLine  = 64 << 10
+	maxID    = 64
+	maxPaths = 256
+)
+
+// Scope is something that a key allows.
+type Scope string
+
+// The scopes. A key without any has them all.
+const (
+	Read   Scope = "read"   // list and look at sandboxes, their events and changes
+	Manage Scope = "manage" // create, start, stop and remove them
+	Exec   Scope = "exec"   // run commands and move files in them
+)
+
+var scopes = []Scope{Read, Manage, Exec}
+
+// Key is one line of a key file: what the holder of one key may do.
+type Key struct {
+	ID     string  `json:"id"`               // 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"
+	Hash   string  `json:"hash"`             // SHA-256 of the key, in lower-case hexadecimal
+	Scopes []Scope `json:"scopes,omitempty"` // none: all
+	Owner  string  `json:"owner,omitempty"`  // whom its sandboxes belong to; default "key:ID"
+	// Paths are absolute directories of the host. The key may name them, and
+	// what is below them, as workspace or mount. None: no host path at all.
+	Paths []string `json:"paths,omitempty"`
+	// HostImage allows sandboxes that see the machine's own programs.
+	HostImage bool `json:"host_image,omitempty"`
+
+	sum [sha256.Size]byte
+}
+
+// Allows reports whether k has scope s.
+func (k *Key) Allows(s Scope) bool {
+	return len(k.Scopes) == 0 || slices.Contains(k.Scopes, s)
+}
+
+// Set is the keys of one file. It is safe for use by several goroutines.
+type Set struct {
+	keys []*Key
+}
+
+// Len returns how many keys there are.
+func (s *Set) Len() int { return len(s.keys) }
+
+// Find returns the key that secret is. The time it takes does not depend on
+// how much of a hash was right.
+func (s *Set) Find(secret string) (*Key, bool) {
+	sum := sha256.Sum256([]byte(secret))
+	var found *Key
+	for _, k := range s.keys {
+		if subtle.ConstantTimeCompare(k.sum[:], sum[:]) == 1 {
+			found = k
+		}
+	}
+	return found, found != nil && Looks(secret)
+}
+
+// Load reads the key file at path. It fails where the file is not a regular
+// one, or group or others may write to it.
+func Load(path string) (*Set, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open key file: %w", err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("look at key file: %w", err)
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("key file %s: not a regular file", path)
+	}
+	if fi.Mode().Perm()&0o022 != 0 {
+		return nil, fmt.Errorf("key file %s: others may write to it: chmod go-w %s", path, path)
+	}
+	s, err := Parse(f)
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// Parse reads JSON lines, one key on each. Empty lines and lines that start
+// with "#" are skipped. An error names the line, and repeats none of it.
+func Parse(r io.Reader) (*Set, error) {
+	sc := bufio.NewScanner(r)
+	sc.Buffer(make([]byte, 0, 4096), maxLine)
+	s := &Set{}
+	ids, sums := map[string]bool{}, map[[sha256.Size]byte]bool{}
+	for n := 1; sc.Scan(); n++ {
+		line := bytes.TrimSpace(sc.Bytes())
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		k, err := parseLine(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if ids[k.ID] || sums[k.sum] {
+			return nil, fmt.Errorf("line %d: its id or its hash is on an earlier line", n)
+		}
+		if len(s.keys) == MaxKeys {
+			return nil, fmt.Errorf("line %d: more than %d keys", n, MaxKeys)
+		}
+		ids[k.ID], sums[k.sum] = true, true
+		s.keys = append(s.keys, k)
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
+	}
+	if len(s.keys) == 0 {
+		return nil, errors.New("it holds no key")
+	}
+	return s, nil
+}
+
+func parseLine(line []byte) (*Key, error) {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	k := &Key{}
+	if err := dec.Decode(k); err != nil {
+		return nil, fmt.Errorf("not a key: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one JSON value")
+	}
+	return k, k.check()
+}
+
+// check validates k and fills in what is derived.
+func (k *Key) check() error {
+	if !validID(k.ID) {
+		return fmt.Errorf("id: 1 to %d of letters, digits, \".\", \"_\" and \"-\"", maxID)
+	}
+	if len(k.Hash) != hex.EncodedLen(sha256.Size) {
+		return errors.New("hash: not the SHA-256 of a key, 64 hexadecimal digits")
+	}
+	if _, err := hex.Decode(k.sum[:], []byte(k.Hash)); err != nil {
+		return errors.New("hash: not the SHA-256 of a key, 64 hexadecimal digits")
+	}
+	for _, s := range k.Scopes {
+		if !slices.Contains(scopes, s) {
+			return fmt.Errorf("scopes: there are %q, no other", scopes)
+		}
+	}
+	if len(k.Paths) > maxPaths {
+		return fmt.Errorf("paths: more than %d", maxPaths)
+	}
+	for _, p := range k.Paths {
+		if !filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/" {
+			return errors.New("paths: each must be absolute, without \"..\", and not the root directory")
+		}
+	}
+	return k.checkOwner()
+}
+
+func (k *Key) checkOwner() error {
+	if k.Owner == "" {
+		k.Owner = "key:" + k.ID
+		return nil
+	}
+	// A key must not pass for a user of the unix socket.
+	id, ok := bytes.CutPrefix([]byte(k.Owner), []byte("key:"))
+	if !ok || !validID(string(id)) {
+		return errors.New("owner: \"key:\" and an id")
+	}
+	return nil
+}
+
+func validID(id string) bool {
+	if id == "" || len(id) > maxID {
+		return false
+	}
+	for _, c := range []byte(id) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
