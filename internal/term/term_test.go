@@ -1,0 +1,121 @@
+package term_test
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/internal/term"
+)
+
+func TestEscape(t *testing.T) {
+	tests := []struct{ name, in, want string }{
+		{"empty", "", ""},
+		{"ascii", "src/main.go", "src/main.go"},
+		{"accents-and-cjk", "größe/测试/テスト", "größe/测试/テスト"},
+		{"emoji-with-selector", "⚠️ done", "⚠️ done"},
+		{"backslash-stays", `a\x1bb`, `a\x1bb`},
+		{"colour", "a\x1b[31mred", `a\x1b[31mred`},
+		{"title", "\x1b]0;owned\a", `\x1b]0;owned\x07`},
+		{"newline-tab-return", "a\nb\tc\rd", `a\nb\tc\rd`},
+		{"delete", "a\x7fb", `a\x7fb`},
+		{"nul", "a\x00b", `a\x00b`},
+		{"c1-as-utf8", "a\u009b31m", `a\u009b31m`},
+		{"c1-as-byte", "a\x9b31m", `a\x9b31m`},
+		{"next-line", "a\u0085b", `a\u0085b`},
+		{"bidi-override", "txt.\u202eexe", `txt.\u202eexe`},
+		{"bidi-isolate", "\u2066x\u2069", `\u2066x\u2069`},
+		{"arabic-letter-mark", "\u061c", `\u061c`},
+		{"marks", "\u200e\u200f", `\u200e\u200f`},
+		{"zero-width", "a\u200bb\u200cc\u200dd\u2060e", `a\u200bb\u200cc\u200dd\u2060e`},
+		{"byte-order-mark", "\ufeffa", `\ufeffa`},
+		{"line-separators", "\u2028\u2029", `\u2028\u2029`},
+		{"tags", "a\U000e0041", `a\U000e0041`},
+		{"hidden-selectors", "a\ufe01\U000e0100", `a\ufe01\U000e0100`},
+		{"hangul-filler", "a\u3164", `a\u3164`},
+		{"soft-hyphen", "a\u00adb", `a\u00adb`},
+		{"private-use", "\ue000", `\ue000`},
+		{"overlong-escape", "\xc0\x9b", `\xc0\x9b`},
+		{"surrogate", "\xed\xa0\x80", `\xed\xa0\x80`},
+		{"cut-rune", "a\xe4\xb8", `a\xe4\xb8`},
+		{"real-replacement-rune", "a\ufffdb", "a\ufffdb"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := term.Escape(tt.in); got != tt.want {
+				t.Errorf("Escape(%q) = %q, want %q", tt.in, got, tt.want)
+			}
+			if got, want := term.Safe(tt.in), tt.in == tt.want; got != want {
+				t.Errorf("Safe(%q) = %v, want %v", tt.in, got, want)
+			}
+		})
+	}
+}
+
+func TestEscapeTextKeepsLinesAndTabs(t *testing.T) {
+	got := string(term.EscapeText([]byte("a\tb\r\n\x1b[2Jc\n")))
+	want := "a\tb\\r\n\\x1b[2Jc\n"
+	if got != want {
+		t.Errorf("EscapeText = %q, want %q", got, want)
+	}
+}
+
+func TestCleanTextIsNotCopied(t *testing.T) {
+	in := []byte("plain\ttext, größe\n")
+	if out := term.EscapeText(in); &out[0] != &in[0] {
+		t.Error("EscapeText copied text that needed no escape")
+	}
+	if n := testing.AllocsPerRun(100, func() { term.Escape("plain") }); n != 0 {
+		t.Errorf("Escape of plain text made %v allocations, want 0", n)
+	}
+}
+
+// check holds the invariants of both functions for any input.
+func check(t *testing.T, in string) {
+	t.Helper()
+	name, text := term.Escape(in), string(term.EscapeText([]byte(in)))
+	for what, out := range map[string]string{"Escape": name, "EscapeText": text} {
+		if !utf8.ValidString(out) {
+			t.Fatalf("%s(%q) = %q is no UTF-8", what, in, out)
+		}
+		for _, r := range out {
+			if what == "EscapeText" && (r == '\n' || r == '\t') {
+				continue
+			}
+			if unicode.Is(unicode.C, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r) {
+				t.Fatalf("%s(%q) = %q lets %U through", what, in, out, r)
+			}
+		}
+	}
+	if again := term.Escape(name); again != name {
+		t.Fatalf("Escape(%q) = %q, and again %q", in, name, again)
+	}
+	if again := string(term.EscapeText([]byte(text))); again != text {
+		t.Fatalf("EscapeText(%q) = %q, and again %q", in, text, again)
+	}
+	if strings.Count(text, "\n") != strings.Count(in, "\n") {
+		t.Fatalf("EscapeText(%q) = %q changed the lines", in, text)
+	}
+}
+
+func TestEveryRune(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		check(t, "a"+string(r)+"b")
+	}
+}
+
+func FuzzEscape(f *testing.F) {
+	for _, s := range []string{"", "plain", "\x1b]0;x\a", "a\u202eb", "\xff\xfe", "é\x9b", "\U000e0041"} {
+		f.Add(s)
+	}
+	f.Fuzz(check)
+}
+
+func BenchmarkEscapeText(b *testing.B) {
+	line := []byte(strings.Repeat("func main() { fmt.Println(\"größe\") }\n", 1000))
+	b.SetBytes(int64(len(line)))
+	for b.Loop() {
+		term.EscapeText(line)
+	}
+}
