@@ -1,0 +1,93 @@
+package seccomp_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/seccomp"
+)
+
+// filtered runs f on a thread of its own that carries the filter and dies.
+func filtered(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := seccomp.RefuseSetID()
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRefuseSetID(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(file, unix.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	path := func(name string) string { return filepath.Join(dir, name) }
+	made := func(fd int, err error) error {
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}
+	tests := []struct {
+		name string
+		want error
+		call func() error
+	}{
+		{"chmod-setuid", unix.EPERM, func() error { return unix.Chmod(file, 0o4755) }},
+		{"chmod-setgid", unix.EPERM, func() error { return unix.Chmod(file, 0o2755) }},
+		{"chmod-plain", nil, func() error { return unix.Chmod(file, 0o755) }},
+		{"chmod-sticky", nil, func() error { return unix.Chmod(file, 0o1755) }},
+		{"fchmod", unix.EPERM, func() error { return unix.Fchmod(fd, 0o6755) }},
+		{"fchmodat", unix.EPERM, func() error { return unix.Fchmodat(unix.AT_FDCWD, file, 0o4755, 0) }},
+		{"fchmodat2", unix.EPERM, func() error {
+			return unix.Fchmodat(unix.AT_FDCWD, file, 0o4755, unix.AT_SYMLINK_NOFOLLOW)
+		}},
+		{"openat-create", unix.EPERM, func() error { return made(unix.Open(path("a"), unix.O_CREAT|unix.O_WRONLY, 0o4755)) }},
+		{"openat-create-plain", nil, func() error { return made(unix.Open(path("b"), unix.O_CREAT|unix.O_WRONLY, 0o755)) }},
+		{"openat-existing", nil, func() error { return made(unix.Open(file, unix.O_RDONLY, 0o4755)) }},
+		{"openat-directory", nil, func() error { return made(unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0o4755)) }},
+		{"tmpfile", unix.EPERM, func() error { return made(unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR, 0o4755)) }},
+		{"mkdirat", unix.EPERM, func() error { return unix.Mkdirat(unix.AT_FDCWD, path("d"), 0o2755) }},
+		{"mkdirat-plain", nil, func() error { return unix.Mkdirat(unix.AT_FDCWD, path("e"), 0o755) }},
+		{"mknodat", unix.EPERM, func() error { return unix.Mknod(path("n"), unix.S_IFREG|0o4755, 0) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got error
+			filtered(t, func() { got = tt.call() })
+			if !errors.Is(got, tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// Without the filter the same call succeeds: the test above tests it.
+func TestWithoutFilter(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Chmod(file, 0o4755); err != nil {
+		t.Fatal(err)
+	}
+}
