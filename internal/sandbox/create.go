@@ -1,0 +1,202 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+)
+
+const (
+	// endTimeout bounds the end of one sandbox: what was begun is ended even
+	// when the caller has gone.
+	endTimeout = 2 * time.Minute
+
+	maxOwner     = 256 // bytes
+	nameAttempts = 16
+)
+
+// detached is a context for what must be done although ctx may have ended.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+}
+
+// Create builds a sandbox and returns once its guest answers. A spec without
+// a name gets one. After an error, and where ctx ends first, nothing is left.
+func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, error) {
+	ctx, done, err := m.begin(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if c.Owner == "" || len(c.Owner) > maxOwner {
+		return nil, Errorf(Denied, "create: a sandbox needs an owner")
+	}
+	spec = spec.Normalize(m.offer)
+	if err := spec.Validate(m.offer); err != nil {
+		return nil, err
+	}
+	b := m.backends[spec.Isolation]
+	if _, err := b.Check(ctx, spec); err != nil {
+		return nil, failure(err, spec.Name, "check what it needs")
+	}
+	e, sb, err := m.reserve(c, spec)
+	if err != nil {
+		return nil, err
+	}
+	defer m.give(e)
+	if err := m.build(ctx, e, b, sb); err != nil {
+		return nil, err
+	}
+	return m.record(e).Clone(), nil
+}
+
+// build takes a reserved sandbox to running, or back to nothing.
+func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) error {
+	err := m.save(ctx, e, sb)
+	if err != nil {
+		// Whether the store has it is not known, so it is deleted there.
+		m.mu.Lock()
+		e.sb = sb
+		m.mu.Unlock()
+	} else {
+		m.note(ctx, sb, EventCreated, "created behind %s", sb.Backend)
+		err = m.boot(ctx, e, b)
+	}
+	if err == nil {
+		return nil
+	}
+	undo, cancel := detached(ctx)
+	defer cancel()
+	if uerr := m.remove(undo, e); uerr != nil {
+		m.log.Error("undo a failed create", "id", e.id, "cause", err, "error", uerr)
+		m.retryLater(e)
+	}
+	return err
+}
+
+// reserve takes an ID and a name, and with them the turn of a new entry.
+func (m *Manager) reserve(c Caller, spec Spec) (*entry, *Sandbox, error) {
+	id, err := m.random(NewID)
+	if err != nil {
+		return nil, nil, err
+	}
+	token, err := m.random(newToken)
+	if err != nil {
+		return nil, nil, err
+	}
+	given := spec.Name != ""
+	for range nameAttempts {
+		if !given {
+			if spec.Name, err = m.random(NewName); err != nil {
+				return nil, nil, err
+			}
+		}
+		e := &entry{id: id, turn: make(chan struct{}, 1)}
+		if m.claim(e, nameKey{c.Owner, spec.Name}) {
+			return e, &Sandbox{
+				ID: id, Owner: c.Owner, Spec: spec, State: StateCreated,
+				Backend: spec.Isolation, Token: token, CreatedAt: m.now(),
+			}, nil
+		}
+		if given {
+			return nil, nil, Errorf(Conflict, "sandbox %s: the name is taken", spec.Name).
+				WithHint("choose another name, or carboy rm %s", spec.Name)
+		}
+	}
+	return nil, nil, Errorf(Exhausted, "no free name was found").WithHint("choose a name")
+}
+
+// claim enters e under its ID and key, or reports that either is taken.
+func (m *Manager) claim(e *entry, key nameKey) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, taken := m.names[key]; taken || m.entries[e.id] != nil {
+		return false
+	}
+	m.names[key] = e.id
+	m.entries[e.id] = e
+	return true
+}
+
+func (m *Manager) random(read func(io.Reader) (string, error)) (string, error) {
+	m.randMu.Lock()
+	defer m.randMu.Unlock()
+	s, err := read(m.rand)
+	if err != nil {
+		return "", &Error{Kind: Internal, Msg: "the machine has no randomness", Err: err}
+	}
+	return s, nil
+}
+
+// boot starts the box of a sandbox in state created and takes it to running.
+// After an error the box may be there still: the caller ends it.
+func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
+	sb := m.record(e).Clone()
+	enforced, err := b.Start(ctx, sb.Clone())
+	if err == nil {
+		// A caller who left while it started was told of a failure.
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		m.log.Warn("start box", "id", sb.ID, "error", err)
+		return failure(err, sb.Spec.Name, "start")
+	}
+	sb.State, sb.Enforced = StateRunning, enforced
+	sb.Ended, sb.EndedAt, sb.Lost = "", time.Time{}, nil
+	sb.StartedAt = m.now()
+	sb.Starts++
+	sb.ExpiresAt = expiry(sb.StartedAt, sb.Spec.TTL)
+	if err := m.save(ctx, e, sb); err != nil {
+		return err
+	}
+	if sb.Starts == 1 {
+		m.note(ctx, sb, EventStarted, "started")
+	} else {
+		m.note(ctx, sb, EventStarted, "started again, %d times in all", sb.Starts)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watchLocked(e)
+	return nil
+}
+
+func expiry(from time.Time, ttl time.Duration) time.Time {
+	if ttl == 0 {
+		return time.Time{}
+	}
+	return from.Add(ttl)
+}
+
+// restart takes a stopped sandbox to running, or back to stopped.
+func (m *Manager) restart(ctx context.Context, e *entry) error {
+	sb := m.record(e).Clone()
+	b, err := m.backend(sb)
+	if err != nil {
+		return err
+	}
+	sb.State = StateCreated
+	if err := m.save(ctx, e, sb); err != nil {
+		return err
+	}
+	err = m.boot(ctx, e, b)
+	if err == nil {
+		return nil
+	}
+	m.note(ctx, sb, EventError, "could not be started: %s", userText(err))
+	undo, cancel := detached(ctx)
+	defer cancel()
+	if uerr := m.settle(undo, e); uerr != nil {
+		m.log.Error("undo a failed start", "id", e.id, "cause", err, "error", uerr)
+		m.retryLater(e)
+	}
+	return err
+}
+
+// userText is what of err may be shown.
+func userText(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Msg
+	}
+	return "internal error"
+}

@@ -1,0 +1,64 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Kind classifies an error for callers that must act on it. The HTTP status,
+// the exit code and the MCP error of each kind stand in one table of the
+// package that speaks that protocol. The wire carries the text of a kind, so
+// one is never renamed.
+type Kind string
+
+// The kinds.
+const (
+	Invalid     Kind = "invalid"     // the request can never work as written
+	NotFound    Kind = "not_found"   // no such sandbox, command or path
+	Conflict    Kind = "conflict"    // the sandbox is in the wrong state, or the name is taken
+	Denied      Kind = "denied"      // the caller may not
+	Unsupported Kind = "unsupported" // understood, and this machine or this version can't do it
+	Exhausted   Kind = "exhausted"   // a limit of the host or of the caller was reached
+	Unavailable Kind = "unavailable" // worth another try: the guest or the daemon did not answer
+	Internal    Kind = "internal"    // anything else; the details are for the log
+)
+
+// Error is an error whose text is safe and useful to show to a user.
+type Error struct {
+	Kind Kind
+	Msg  string // lower case, no full stop: "sandbox web: not found"
+	Hint string // what to do next, or empty: "carboy ls"
+	Err  error  // the cause, for the log; never shown
+}
+
+// Error returns the message alone: the hint is printed apart, the cause never.
+func (e *Error) Error() string { return e.Msg }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// KindOf returns the kind of the first Error in err's chain, Internal where
+// there is none, and "" for nil.
+func KindOf(err error) Kind {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind
+	}
+	return Internal
+}
+
+// Errorf returns an Error of kind k. A %w argument becomes its cause, and its
+// text a part of the message: wrap only what a user may read.
+func Errorf(k Kind, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Kind: k, Msg: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// WithHint returns a copy of e that carries a hint.
+func (e *Error) WithHint(format string, args ...any) *Error {
+	c := *e
+	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}

@@ -1,0 +1,406 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Options are what a Manager works with. Store and Backends are required; the
+// zero value of everything else works.
+type Options struct {
+	Store    Store
+	Backends []Backend
+	Clock    Clock        // default: the machine's
+	Rand     io.Reader    // default: crypto/rand; need not be safe for concurrent use
+	Log      *slog.Logger // default: none
+	Events   EventLog     // default: kept in memory
+
+	CPUs   float64 // of the machine; default: as many as the process may use
+	Memory int64   // of the machine, in bytes; 0: limits are not checked against it
+
+	// HasChanges reads what Backend.Changes wrote and reports whether that
+	// is any change; it need not read to the end. Default: any byte is one.
+	HasChanges func(r io.Reader) (bool, error)
+}
+
+// Caller is who asks. Others' sandboxes don't exist for a caller that is no
+// admin.
+type Caller struct {
+	Owner string // "uid:1000", or "key:ID"
+	Admin bool
+}
+
+// Filter selects sandboxes. The zero value selects all.
+type Filter struct {
+	Labels map[string]string // each must be there with that value
+	States []State           // any of them; none means all
+}
+
+// Manager carries sandboxes from created to removed. It is the only writer of
+// its Store, of which it holds every record in memory.
+//
+// Each change of state is written to the store before it is acted on, so
+// that after a kill at any moment Adopt can tell what was meant and end it.
+// Changes of one sandbox wait for each other; those of different ones never
+// do. Methods that name a sandbox take its ID or its name.
+type Manager struct {
+	store    Store
+	backends map[string]Backend
+	offer    Offer
+	clock    Clock
+	log      *slog.Logger
+	events   EventLog
+	changed  func(io.Reader) (bool, error)
+
+	randMu sync.Mutex
+	rand   io.Reader
+
+	wake    chan struct{}   // tells Run that something became due earlier
+	closing context.Context // ends operations under way, with errClosing
+	close   context.CancelCauseFunc
+	ops     sync.WaitGroup // operations under way
+	tasks   sync.WaitGroup // Run's goroutines
+
+	mu      sync.Mutex
+	loaded  bool
+	closed  bool
+	runCtx  context.Context // of Run, while it runs: to end its watchers
+	entries map[string]*entry
+	names   map[nameKey]string // to IDs
+}
+
+type nameKey struct{ owner, name string }
+
+// entry is one sandbox in memory.
+type entry struct {
+	id   string
+	turn chan struct{} // holds one token; whoever took it may change the sandbox
+
+	// Guarded by Manager.mu. The record is never changed, only replaced, and
+	// that by the holder of the turn.
+	sb      *Sandbox // nil before its first Put and after its removal
+	holds   int
+	orphan  time.Time // when an ephemeral one without holds is finished
+	retry   time.Time // when Run tries again what failed; zero: nothing did
+	reaping bool      // Run has a goroutine on it
+	ending  bool      // it is being finished: too late to hold it
+	unwatch context.CancelFunc
+}
+
+var errClosing = Errorf(Unavailable, "the daemon is shutting down").WithHint("try again")
+
+// NewManager returns a Manager, or an error where opts lack what is required.
+// It touches nothing: call Adopt before anything else, and Run beside it.
+func NewManager(opts Options) (*Manager, error) {
+	if opts.Store == nil || len(opts.Backends) == 0 {
+		return nil, errors.New("new manager: a store and a backend are required")
+	}
+	m := &Manager{
+		store:    opts.Store,
+		backends: make(map[string]Backend),
+		offer:    Offer{Images: make(map[string][]string), CPUs: opts.CPUs, Memory: opts.Memory},
+		clock:    opts.Clock,
+		log:      cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
+		events:   opts.Events,
+		changed:  opts.HasChanges,
+		rand:     opts.Rand,
+		wake:     make(chan struct{}, 1),
+		entries:  make(map[string]*entry),
+		names:    make(map[nameKey]string),
+	}
+	m.closing, m.close = context.WithCancelCause(context.Background())
+	for _, b := range opts.Backends {
+		name := b.Name()
+		if _, ok := m.backends[name]; ok {
+			return nil, fmt.Errorf("new manager: two backends are named %s", name)
+		}
+		m.backends[name] = b
+		m.offer.Images[name] = []string{DefaultImage}
+		if l, ok := b.(ImageLister); ok {
+			m.offer.Images[name] = l.Images()
+		}
+	}
+	if m.offer.CPUs == 0 {
+		m.offer.CPUs = float64(runtime.GOMAXPROCS(0))
+	}
+	if m.clock == nil {
+		m.clock = systemClock{}
+	}
+	if m.events == nil {
+		m.events = new(memoryLog)
+	}
+	if m.changed == nil {
+		m.changed = anyByte
+	}
+	if m.rand == nil {
+		m.rand = rand.Reader
+	}
+	return m, nil
+}
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time                         { return time.Now() }
+func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
+// now is the time as records have it: without a monotonic reading, which
+// would not survive the store.
+func (m *Manager) now() time.Time { return m.clock.Now().UTC().Round(0) }
+
+// Offer returns what specs are checked against.
+func (m *Manager) Offer() Offer { return m.offer }
+
+// Close refuses further calls, interrupts those under way and waits for them:
+// a Create is undone, a Stop or a Remove is brought to its end. Sandboxes go
+// on. It does not end Run.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.close(errClosing)
+	m.ops.Wait()
+}
+
+// begin enters an operation. Its context ends with ctx or by Close; done must
+// be called.
+func (m *Manager) begin(ctx context.Context, c Caller) (_ context.Context, done func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.readyLocked(c); err != nil {
+		return nil, nil, err
+	}
+	m.ops.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(m.closing, func() { cancel(errClosing) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		m.ops.Done()
+	}, nil
+}
+
+func (m *Manager) readyLocked(c Caller) error {
+	switch {
+	case c.Owner == "" && !c.Admin:
+		return Errorf(Denied, "nobody is asking")
+	case m.closed:
+		return errClosing
+	case !m.loaded:
+		return Errorf(Unavailable, "the daemon is starting").WithHint("try again")
+	}
+	return nil
+}
+
+// Get returns the record of a sandbox, the caller's own to change.
+func (m *Manager) Get(_ context.Context, c Caller, ref string) (*Sandbox, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.readyLocked(c); err != nil {
+		return nil, err
+	}
+	e, err := m.findLocked(c, ref)
+	if err != nil {
+		return nil, err
+	}
+	return e.sb.Clone(), nil
+}
+
+// List returns the caller's sandboxes, and everyone's for an admin, oldest
+// first.
+func (m *Manager) List(_ context.Context, c Caller, f Filter) ([]*Sandbox, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.readyLocked(c); err != nil {
+		return nil, err
+	}
+	var out []*Sandbox
+	for _, e := range m.entries {
+		if e.sb != nil && (c.Admin || e.sb.Owner == c.Owner) && f.matches(e.sb) {
+			out = append(out, e.sb.Clone())
+		}
+	}
+	slices.SortFunc(out, func(a, b *Sandbox) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return out, nil
+}
+
+func (f Filter) matches(sb *Sandbox) bool {
+	for k, v := range f.Labels {
+		if got, ok := sb.Spec.Labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return len(f.States) == 0 || slices.Contains(f.States, sb.State)
+}
+
+// Idle returns how many sandboxes need a daemon, and how many holds there
+// are. A stopped sandbox needs none, unless it is ephemeral and yet to be
+// finished; a TTL that removes one later waits for the next daemon.
+func (m *Manager) Idle() (sandboxes, holds int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.entries {
+		holds += e.holds
+		if e.sb == nil || e.sb.State != StateStopped || e.sb.Spec.Ephemeral {
+			sandboxes++
+		}
+	}
+	return sandboxes, holds
+}
+
+// findLocked returns the entry that ref means to c.
+func (m *Manager) findLocked(c Caller, ref string) (*entry, error) {
+	notFound := Errorf(NotFound, "sandbox %s: not found", refText(ref)).WithHint("carboy ls")
+	if ValidID(ref) {
+		if e := m.entries[ref]; e != nil && e.sb != nil && (c.Admin || e.sb.Owner == c.Owner) {
+			return e, nil
+		}
+		return nil, notFound
+	}
+	if id, ok := m.names[nameKey{c.Owner, ref}]; ok && m.entries[id].sb != nil {
+		return m.entries[id], nil
+	}
+	if !c.Admin {
+		return nil, notFound
+	}
+	var found *entry
+	for key, id := range m.names {
+		e := m.entries[id]
+		if key.name != ref || e.sb == nil {
+			continue
+		}
+		if found != nil {
+			return nil, Errorf(Conflict, "sandbox %s: several owners have one of that name", refText(ref)).
+				WithHint("use its ID")
+		}
+		found = e
+	}
+	if found == nil {
+		return nil, notFound
+	}
+	return found, nil
+}
+
+// record returns the current record of e, which is not to be changed.
+func (m *Manager) record(e *entry) *Sandbox {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return e.sb
+}
+
+// backend returns the wall of sb.
+func (m *Manager) backend(sb *Sandbox) (Backend, error) {
+	b, ok := m.backends[sb.Backend]
+	if !ok {
+		return nil, Errorf(Unsupported, "sandbox %s: its wall %s is not available here", sb.Spec.Name, refText(sb.Backend))
+	}
+	return b, nil
+}
+
+// lock finds a sandbox and waits for the turn to change it. What an earlier
+// operation left unfinished is ended first. The returned function gives the
+// turn back.
+func (m *Manager) lock(ctx context.Context, c Caller, ref string) (*entry, func(), error) {
+	m.mu.Lock()
+	e, err := m.findLocked(c, ref)
+	m.mu.Unlock()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := m.take(ctx, e); err != nil {
+		return nil, nil, failure(err, ref, "wait for it")
+	}
+	if err := m.settle(ctx, e); err != nil {
+		m.give(e)
+		return nil, nil, err
+	}
+	if m.record(e) == nil {
+		m.give(e)
+		return nil, nil, Errorf(NotFound, "sandbox %s: not found", refText(ref)).WithHint("carboy ls")
+	}
+	return e, func() { m.give(e) }, nil
+}
+
+// take waits for e's turn.
+func (m *Manager) take(ctx context.Context, e *entry) error {
+	select {
+	case <-e.turn:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (m *Manager) give(e *entry) {
+	e.turn <- struct{}{}
+	m.nudge()
+}
+
+// nudge makes Run look again for what is due.
+func (m *Manager) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// save writes sb to the store and makes it e's record. The turn must be held.
+// After an error the record is what it was.
+func (m *Manager) save(ctx context.Context, e *entry, sb *Sandbox) error {
+	if err := m.store.Put(ctx, sb); err != nil {
+		return failure(err, sb.Spec.Name, "write its record")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e.sb = sb
+	e.retry = time.Time{}
+	m.armLocked(e)
+	return nil
+}
+
+// armLocked starts the grace of an ephemeral sandbox that nobody holds.
+func (m *Manager) armLocked(e *entry) {
+	switch {
+	case !e.sb.Spec.Ephemeral || e.holds > 0:
+		e.orphan = time.Time{}
+	case e.orphan.IsZero():
+		e.orphan = m.now().Add(OrphanGrace)
+	}
+}
+
+// note adds an event. A log that can't be written stops nothing.
+func (m *Manager) note(ctx context.Context, sb *Sandbox, typ, format string, args ...any) {
+	ev := Event{Time: m.now(), Type: typ, Message: fmt.Sprintf(format, args...)}.bounded()
+	m.log.Info("sandbox "+typ, "id", sb.ID, "name", sb.Spec.Name, "message", ev.Message)
+	if err := m.events.Append(context.WithoutCancel(ctx), sb.ID, ev); err != nil {
+		m.log.Warn("write event", "id", sb.ID, "error", err)
+	}
+}
+
+// failure makes err one that a user may read: what is an Error stays one, an
+// interruption says so, and the text of anything else is for the log.
+func failure(err error, ref, doing string) error {
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	what := "new sandbox"
+	if ref != "" {
+		what = "sandbox " + refText(ref)
+	}
+	e := Errorf(Internal, "%s: could not %s", what, doing).WithHint("the daemon's log says why")
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		e = Errorf(Unavailable, "%s: interrupted while trying to %s", what, doing).WithHint("try again")
+	}
+	e.Err = err
+	return e
+}

@@ -1,0 +1,83 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+)
+
+// Backend is a wall. It builds boxes whose first process is the guest agent,
+// hands out connections to it, and ends them. It knows nothing of names,
+// owners or expiry. Every implementation passes backendtest.
+//
+// A box is known by the sandbox's ID. All methods may be called at any time
+// from several goroutines, but never two of Start, Stop and Remove at once
+// for the same ID.
+type Backend interface {
+	// Name is the wall's name in a Spec.
+	Name() string
+	// Check says how each promise of spec would be kept, without building
+	// anything. It fails with Unsupported where an explicit limit can't be.
+	Check(ctx context.Context, spec Spec) ([]Enforcement, error)
+	// Start builds the box, or one anew over what an earlier Stop kept, and
+	// returns once its guest answers. After an error nothing is left running.
+	Start(ctx context.Context, sb *Sandbox) ([]Enforcement, error)
+	// Stop ends the box and everything in it. What is kept is kept on disk;
+	// lost names what is not. Stopping one that is gone is no error.
+	Stop(ctx context.Context, id string) (lost []string, err error)
+	// Remove deletes all that Start and Stop left. The box must not be
+	// running. Removing one that is gone is no error.
+	Remove(ctx context.Context, id string) error
+	// Dial connects to a port inside: GuestPort is the agent's. The context
+	// bounds the dialling, not the connection.
+	Dial(ctx context.Context, id string, port int) (net.Conn, error)
+	// Wait blocks until the box has ended and says why, or until ctx ends.
+	// It works for boxes that an earlier process started; for one that is
+	// not there it returns at once.
+	Wait(ctx context.Context, id string) (EndReason, error)
+	// Alive reports whether the box runs and its guest answers.
+	Alive(ctx context.Context, id string) bool
+	// Boxes lists the IDs of which this backend holds anything at all.
+	Boxes(ctx context.Context) ([]string, error)
+	// Changes writes the changes of /workspace as a stream that package
+	// workspace reads. It works on running and on stopped boxes, and ends
+	// early, with w's error, once w refuses more.
+	Changes(ctx context.Context, id string, opts ChangesOptions, w io.Writer) error
+}
+
+// ImageLister is a Backend that offers more images than DefaultImage.
+type ImageLister interface {
+	// Images names what a Spec may ask for as its image.
+	Images() []string
+}
+
+// ChangesOptions select what Changes writes.
+type ChangesOptions struct {
+	Content bool     // file contents too, not just digests
+	Paths   []string // only these and what is below them; none means all
+}
+
+// GuestPort is the port on which the guest agent speaks envd's protocol.
+const GuestPort = 49983
+
+// Store keeps records. What Put and Delete did is durable when they return,
+// and after an error nothing of it is there.
+type Store interface {
+	// Put adds or replaces the record of sb.ID. It fails with Conflict where
+	// another record has the same owner and name, and with Exhausted where
+	// the disk is full.
+	Put(ctx context.Context, sb *Sandbox) error
+	// Get returns a NotFound error for an unknown ID.
+	Get(ctx context.Context, id string) (*Sandbox, error)
+	List(ctx context.Context) ([]*Sandbox, error)
+	// Delete of an unknown ID is no error.
+	Delete(ctx context.Context, id string) error
+}
+
+// Clock is time as the Manager sees it.
+type Clock interface {
+	Now() time.Time
+	// After is time.After.
+	After(d time.Duration) <-chan time.Time
+}

@@ -1,0 +1,216 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// watchDelay is how long a watcher that failed waits before it goes on.
+	watchDelay = time.Second
+	// longestWait is how long Run sleeps at most while anything is to come
+	// due, so that a clock that was set is noticed.
+	longestWait = time.Minute
+)
+
+// Run watches the boxes, ends what expires or is orphaned and settles what
+// failed, until ctx ends; then it waits for all that it began. It runs once at
+// a time.
+func (m *Manager) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := m.enterRun(ctx); err != nil {
+		return err
+	}
+	defer m.tasks.Wait()
+	defer m.leaveRun()
+	defer cancel()
+	for {
+		var timer <-chan time.Time
+		if wait, ok := m.reapDue(ctx); ok {
+			timer = m.clock.After(min(wait, longestWait))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.wake:
+		case <-timer:
+		}
+	}
+}
+
+func (m *Manager) enterRun(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.runCtx != nil {
+		return errors.New("run manager: it runs already")
+	}
+	m.runCtx = ctx
+	for _, e := range m.entries {
+		m.watchLocked(e)
+	}
+	return nil
+}
+
+// leaveRun sees to it that no further task is begun.
+func (m *Manager) leaveRun() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.runCtx = nil
+	for _, e := range m.entries {
+		e.unwatch = nil
+	}
+}
+
+// watchLocked has Run wait for the end of e's box, if it has one.
+func (m *Manager) watchLocked(e *entry) {
+	if m.runCtx == nil || e.unwatch != nil || e.sb == nil || e.sb.State != StateRunning {
+		return
+	}
+	b := m.backends[e.sb.Backend]
+	if b == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(m.runCtx)
+	e.unwatch = cancel
+	starts := e.sb.Starts
+	m.tasks.Go(func() {
+		defer cancel()
+		m.watch(ctx, e, b, starts)
+	})
+}
+
+// unwatch ends e's watcher, whose box is about to be ended on purpose.
+func (m *Manager) unwatch(e *entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.unwatch != nil {
+		e.unwatch()
+		e.unwatch = nil
+	}
+}
+
+// watch waits until the box ends by itself and writes that down.
+func (m *Manager) watch(ctx context.Context, e *entry, b Backend, starts int) {
+	for {
+		reason, err := b.Wait(ctx, e.id)
+		if err == nil {
+			err = m.ended(ctx, e, starts, reason)
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		m.log.Error("watch box", "id", e.id, "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.clock.After(watchDelay):
+		}
+	}
+}
+
+// ended stops a sandbox whose box ended by itself, unless it has been stopped
+// or started again since.
+func (m *Manager) ended(ctx context.Context, e *entry, starts int, reason EndReason) error {
+	if err := m.take(ctx, e); err != nil {
+		return failure(err, e.id, "wait for it")
+	}
+	defer m.give(e)
+	sb := m.record(e)
+	if sb == nil || sb.State != StateRunning || sb.Starts != starts {
+		return nil
+	}
+	return m.stop(ctx, e, orElse(reason, EndCrashed))
+}
+
+// reapDue begins what is due and returns how long it is until more is, if
+// anything ever is.
+func (m *Manager) reapDue(ctx context.Context) (wait time.Duration, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for _, e := range m.entries {
+		at := m.dueLocked(e)
+		if at.IsZero() {
+			continue
+		}
+		if d := at.Sub(now); d > 0 {
+			if !ok || d < wait {
+				wait, ok = d, true
+			}
+			continue
+		}
+		e.reaping = true
+		m.tasks.Go(func() { m.reap(ctx, e) })
+	}
+	return wait, ok
+}
+
+// dueLocked returns when Run has something to do with e, or zero.
+func (m *Manager) dueLocked(e *entry) time.Time {
+	sb := e.sb
+	if sb == nil || e.reaping || m.backends[sb.Backend] == nil {
+		return time.Time{}
+	}
+	if sb.State != StateRunning && sb.State != StateStopped {
+		return e.retry // zero while the operation is under way
+	}
+	at := e.orphan
+	if exp := sb.ExpiresAt; expires(sb) && (at.IsZero() || exp.Before(at)) {
+		at = exp
+	}
+	if !at.IsZero() && e.retry.After(at) {
+		at = e.retry
+	}
+	return at
+}
+
+// expires reports whether ExpiresAt means anything in sb's state.
+func expires(sb *Sandbox) bool {
+	return !sb.ExpiresAt.IsZero() && (sb.State == StateRunning || sb.Spec.OnExpiry == OnExpiryRemove)
+}
+
+// reap does with e what is due.
+func (m *Manager) reap(ctx context.Context, e *entry) {
+	defer func() {
+		m.mu.Lock()
+		e.reaping = false
+		m.mu.Unlock()
+		m.nudge()
+	}()
+	if m.take(ctx, e) != nil {
+		return
+	}
+	defer m.give(e)
+	if err := m.reapOne(ctx, e); err != nil && ctx.Err() == nil {
+		m.log.Error("end sandbox", "id", e.id, "error", err)
+		m.retryLater(e)
+	}
+}
+
+func (m *Manager) reapOne(ctx context.Context, e *entry) error {
+	m.mu.Lock()
+	sb, now := e.sb, m.now()
+	orphaned := sb != nil && !e.orphan.IsZero() && !now.Before(e.orphan)
+	stable := sb != nil && (sb.State == StateRunning || sb.State == StateStopped)
+	if orphaned && stable {
+		e.ending = true
+	}
+	m.mu.Unlock()
+	switch {
+	case sb == nil:
+		return nil
+	case !stable:
+		return m.settle(ctx, e)
+	case orphaned:
+		_, err := m.finish(ctx, e, EndOrphaned)
+		return err
+	case !expires(sb) || now.Before(sb.ExpiresAt):
+		return nil
+	case sb.Spec.OnExpiry == OnExpiryRemove:
+		return m.remove(ctx, e)
+	default:
+		return m.stop(ctx, e, EndExpired)
+	}
+}

@@ -1,0 +1,331 @@
+// Package sandboxtest has a wall without bricks: Fake, a sandbox.Backend in
+// memory whose boxes fail, hang, die and take their time as a test says. It
+// refuses, and remembers, what the contract of Backend forbids.
+package sandboxtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Op is a method of Backend, as Hook sees it.
+type Op string
+
+// The operations. Wait, Alive and Boxes are not hooked.
+const (
+	Check   Op = "check"
+	Start   Op = "start"
+	Stop    Op = "stop"
+	Remove  Op = "remove"
+	Dial    Op = "dial"
+	Changes Op = "changes"
+)
+
+// Fake is a sandbox.Backend. What it holds outlives any Manager, as real
+// boxes do. Set its fields before it is used.
+type Fake struct {
+	// Hook is called within every operation, before it has any effect; the
+	// id of Check is empty. It may block, and an error becomes the
+	// operation's. A failed Start leaves files, as a real one may.
+	Hook func(ctx context.Context, op Op, id string) error
+	// Serve is given the inner end of each connection, on a goroutine of its
+	// own, and closes it. Default: connections are refused.
+	Serve func(id string, port int, c net.Conn)
+	// Lost is what each Stop of a running box reports. Default: processes.
+	Lost []string
+
+	name   string
+	served sync.WaitGroup
+
+	mu     sync.Mutex
+	boxes  map[string]*box
+	faults []string
+}
+
+type box struct {
+	busy    Op // the Start, Stop or Remove that is under way
+	running bool
+	hung    bool
+	starts  int
+	ended   chan struct{} // closed while it does not run
+	reason  sandbox.EndReason
+	changes []byte
+}
+
+var _ sandbox.Backend = (*Fake)(nil)
+
+// New returns a wall of that name without boxes.
+func New(name string) *Fake {
+	return &Fake{name: name, Lost: []string{"processes"}, boxes: make(map[string]*box)}
+}
+
+// Die ends a running box as if by itself.
+func (f *Fake) Die(id string, reason sandbox.EndReason) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil && b.running {
+		b.end(reason)
+	}
+}
+
+// Hang makes the guest of a running box silent; the box goes on.
+func (f *Fake) Hang(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil {
+		b.hung = true
+	}
+}
+
+// SetChanges sets what Changes writes for a box.
+func (f *Fake) SetChanges(id string, stream []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil {
+		b.changes = slices.Clone(stream)
+	}
+}
+
+// Plant makes a running box of which nobody has a record.
+func (f *Fake) Plant(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.boxes[id] = &box{running: true, starts: 1, ended: make(chan struct{})}
+}
+
+// Running lists the IDs of the running boxes, in order.
+func (f *Fake) Running() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var ids []string
+	for id, b := range f.boxes {
+		if b.running {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Starts returns how often the box was started.
+func (f *Fake) Starts(id string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil {
+		return b.starts
+	}
+	return 0
+}
+
+// Faults lists the breaches of Backend's contract so far.
+func (f *Fake) Faults() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.faults)
+}
+
+// Close waits until every connection has been served.
+func (f *Fake) Close() { f.served.Wait() }
+
+// Name implements sandbox.Backend.
+func (f *Fake) Name() string { return f.name }
+
+// Check implements sandbox.Backend: every promise would be kept.
+func (f *Fake) Check(ctx context.Context, _ sandbox.Spec) ([]sandbox.Enforcement, error) {
+	if err := f.hook(ctx, Check, ""); err != nil {
+		return nil, err
+	}
+	return f.enforced(), nil
+}
+
+func (f *Fake) enforced() []sandbox.Enforcement {
+	promises := []string{
+		"filesystem", "network", "privileges", sandbox.LimitMemory, sandbox.LimitCPUs,
+		sandbox.LimitPIDs, sandbox.LimitDisk, sandbox.LimitInodes, "isolation",
+	}
+	out := make([]sandbox.Enforcement, 0, len(promises))
+	for _, p := range promises {
+		out = append(out, sandbox.Enforcement{Promise: p, Enforced: true, Mechanism: "make-believe"})
+	}
+	return out
+}
+
+// Start implements sandbox.Backend.
+func (f *Fake) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
+	b, done := f.enter(Start, sb.ID, true)
+	defer done()
+	if f.isRunning(b) {
+		return nil, f.fault("start of %s, which runs", sb.ID)
+	}
+	if err := f.hook(ctx, Start, sb.ID); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b.running, b.hung, b.reason = true, false, ""
+	b.ended = make(chan struct{})
+	b.starts++
+	return f.enforced(), nil
+}
+
+// Stop implements sandbox.Backend.
+func (f *Fake) Stop(ctx context.Context, id string) ([]string, error) {
+	b, done := f.enter(Stop, id, false)
+	defer done()
+	if err := f.hook(ctx, Stop, id); err != nil {
+		return nil, err
+	}
+	if b == nil {
+		return nil, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b.running {
+		b.end(sandbox.EndStopped)
+	}
+	return slices.Clone(f.Lost), nil
+}
+
+// Remove implements sandbox.Backend.
+func (f *Fake) Remove(ctx context.Context, id string) error {
+	b, done := f.enter(Remove, id, false)
+	defer done()
+	if err := f.hook(ctx, Remove, id); err != nil {
+		return err
+	}
+	if f.isRunning(b) {
+		return f.fault("remove of %s, which runs", id)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.boxes, id)
+	return nil
+}
+
+// Dial implements sandbox.Backend.
+func (f *Fake) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	if err := f.hook(ctx, Dial, id); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.boxes[id]
+	if b == nil || !b.running || b.hung || f.Serve == nil {
+		return nil, fmt.Errorf("dial port %d of box %s: refused", port, id)
+	}
+	outer, inner := net.Pipe()
+	f.served.Go(func() { f.Serve(id, port, inner) })
+	return outer, nil
+}
+
+// Wait implements sandbox.Backend.
+func (f *Fake) Wait(ctx context.Context, id string) (sandbox.EndReason, error) {
+	f.mu.Lock()
+	b := f.boxes[id]
+	if b == nil {
+		f.mu.Unlock()
+		return sandbox.EndCrashed, nil
+	}
+	ended := b.ended
+	f.mu.Unlock()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return b.reason, nil
+}
+
+// Alive implements sandbox.Backend.
+func (f *Fake) Alive(_ context.Context, id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.boxes[id]
+	return b != nil && b.running && !b.hung
+}
+
+// Boxes implements sandbox.Backend.
+func (f *Fake) Boxes(context.Context) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.boxes)), nil
+}
+
+// Changes implements sandbox.Backend.
+func (f *Fake) Changes(ctx context.Context, id string, _ sandbox.ChangesOptions, w io.Writer) error {
+	if err := f.hook(ctx, Changes, id); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	b := f.boxes[id]
+	if b == nil {
+		f.mu.Unlock()
+		return fmt.Errorf("changes of box %s: there is none", id)
+	}
+	stream := b.changes
+	f.mu.Unlock()
+	if len(stream) == 0 {
+		return nil
+	}
+	_, err := w.Write(stream)
+	return err
+}
+
+func (f *Fake) hook(ctx context.Context, op Op, id string) error {
+	if f.Hook == nil {
+		return nil
+	}
+	return f.Hook(ctx, op, id)
+}
+
+// enter marks op as under way on a box, which it makes if create is set.
+func (f *Fake) enter(op Op, id string, create bool) (*box, func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.boxes[id]
+	if b == nil {
+		if !create {
+			return nil, func() {}
+		}
+		b = &box{ended: make(chan struct{}), reason: sandbox.EndCrashed}
+		close(b.ended)
+		f.boxes[id] = b
+	}
+	if b.busy != "" {
+		f.faults = append(f.faults, fmt.Sprintf("%s of %s during its %s", op, id, b.busy))
+		return b, func() {}
+	}
+	b.busy = op
+	return b, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		b.busy = ""
+	}
+}
+
+func (f *Fake) isRunning(b *box) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return b != nil && b.running
+}
+
+func (f *Fake) fault(format string, args ...any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = append(f.faults, fmt.Sprintf(format, args...))
+	return fmt.Errorf(format, args...)
+}
+
+func (b *box) end(reason sandbox.EndReason) {
+	b.running, b.reason = false, reason
+	close(b.ended)
+}

@@ -1,0 +1,181 @@
+package sandbox
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Defaults of a Spec.
+const (
+	DefaultIsolation = "gvisor"
+	DefaultImage     = "host"
+	DefaultUser      = "user"
+	DefaultNetwork   = "off"
+
+	DefaultCPUs   = 2.0
+	DefaultMemory = 2 << 30
+	DefaultPIDs   = 1024
+	DefaultDisk   = 8 << 30
+	DefaultInodes = 1_000_000
+)
+
+// Spec is what a caller asked for. Every field is a promise: Create enforces
+// it and records by what means, or fails.
+type Spec struct {
+	Name      string            `json:"name"`
+	Isolation string            `json:"isolation"` // a wall's name: "gvisor"
+	Image     string            `json:"image"`     // "host"
+	User      string            `json:"user"`      // whom commands run as unless they say: "user" or "root"
+	Network   string            `json:"network"`   // "off"
+	Workspace Workspace         `json:"workspace"`
+	Mounts    []Mount           `json:"mounts,omitempty"`
+	Limits    Limits            `json:"limits"`
+	Env       map[string]string `json:"env,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	TTL       time.Duration     `json:"ttl,omitempty"` // 0: none; counted from the last start or SetTTL
+	// OnExpiry is what happens when the TTL has run out: OnExpiryStop, which
+	// is the default, or OnExpiryRemove.
+	OnExpiry OnExpiry `json:"on_expiry,omitempty"`
+	// Ephemeral sandboxes belong to one client: `carboy run`. They end when
+	// that client has been gone for OrphanGrace.
+	Ephemeral bool `json:"ephemeral,omitempty"`
+}
+
+// OnExpiry says what the end of a TTL does.
+type OnExpiry string
+
+// The choices.
+const (
+	OnExpiryStop   OnExpiry = "stop"   // stop it as Stop does; a stopped one never expires
+	OnExpiryRemove OnExpiry = "remove" // remove it, running or stopped
+)
+
+// Times of ephemeral sandboxes.
+const (
+	// OrphanGrace is how long one waits for its client to return.
+	OrphanGrace = 10 * time.Second
+	// KeptTTL is how long one is kept whose workspace had changes at its end.
+	KeptTTL = 7 * 24 * time.Hour
+)
+
+// WorkspaceMode says how /workspace relates to the host's tree.
+type WorkspaceMode string
+
+// The modes.
+const (
+	WorkspacePrivate  WorkspaceMode = "private" // an empty one of the sandbox's own
+	WorkspaceCOW      WorkspaceMode = "cow"     // a copy-on-write view of Source; the default where a Source is given
+	WorkspaceReadOnly WorkspaceMode = "ro"      // Source, read-only
+	WorkspaceWritable WorkspaceMode = "rw"      // Source itself
+)
+
+// Workspace is what is seen at /workspace.
+type Workspace struct {
+	Mode   WorkspaceMode `json:"mode"`
+	Source HostDir       `json:"source,omitzero"`
+}
+
+// HostDir is a directory of the host that a caller was entitled to name.
+type HostDir struct {
+	Path string `json:"path"` // absolute, symlinks resolved when it was accepted
+	Dev  uint64 `json:"dev"`  // which directory that was, so that a later start can tell it was replaced
+	Ino  uint64 `json:"ino"`
+	// UID and GID own it; inside, they appear as uid and gid 1000.
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+}
+
+// Mount is a further directory of the host.
+type Mount struct {
+	Source   HostDir `json:"source"`
+	Target   string  `json:"target"` // absolute path inside
+	ReadOnly bool    `json:"read_only"`
+}
+
+// Limits bound a sandbox. Explicit names those that the caller set: an
+// explicit limit that can't be enforced fails the create, a default that
+// can't is reported.
+type Limits struct {
+	CPUs     float64         `json:"cpus"`
+	Memory   int64           `json:"memory"` // bytes, the wall's own need not counted
+	PIDs     int64           `json:"pids"`
+	Disk     int64           `json:"disk"`   // bytes of /workspace's and the root layer's changes together
+	Inodes   int64           `json:"inodes"` // files in the same
+	Explicit map[string]bool `json:"explicit,omitempty"`
+}
+
+// State is where a sandbox is in its life. Each change is written to the
+// store before it is acted on.
+type State string
+
+// The states, in order: created → running → stopped → removed. Start takes a
+// stopped one through created again. Removing is written before anything is
+// deleted; a removed sandbox has no record.
+const (
+	StateCreated  State = "created"  // accepted; its wall is being built, for the first time where Starts is 0
+	StateRunning  State = "running"  // its guest answered
+	StateStopping State = "stopping" // asked to stop
+	StateStopped  State = "stopped"  // no process; its workspace and its root's changes are kept as Lost says
+	StateRemoving State = "removing" // being deleted
+)
+
+// EndReason says why a sandbox that is not running stopped.
+type EndReason string
+
+// The reasons.
+const (
+	EndStopped     EndReason = "stopped"       // someone asked
+	EndOutOfMemory EndReason = "out_of_memory" // its memory limit was reached
+	EndExpired     EndReason = "expired"       // its TTL ran out
+	EndOrphaned    EndReason = "orphaned"      // its client went away
+	EndCrashed     EndReason = "crashed"       // its wall or guest died
+	EndRebooted    EndReason = "rebooted"      // the host did
+)
+
+// Enforcement records how one promise is kept.
+type Enforcement struct {
+	Promise   string `json:"promise"` // filesystem, network, privileges, memory, cpus, pids, disk, inodes, isolation
+	Enforced  bool   `json:"enforced"`
+	Mechanism string `json:"mechanism,omitempty"` // by what means
+	Reason    string `json:"reason,omitempty"`    // why not
+}
+
+// Sandbox is the record of one sandbox.
+type Sandbox struct {
+	ID        string        `json:"id"`
+	Owner     string        `json:"owner"` // "uid:1000", or "key:ID"
+	Spec      Spec          `json:"spec"`
+	State     State         `json:"state"`
+	Ended     EndReason     `json:"ended,omitempty"`
+	Lost      []string      `json:"lost,omitempty"` // what the last end lost: "processes", "root changes"
+	Backend   string        `json:"backend"`
+	Enforced  []Enforcement `json:"enforced,omitempty"`
+	Token     string        `json:"-"` // the guest agent's access token; the store keeps it apart from what is shown
+	CreatedAt time.Time     `json:"created_at"`
+	StartedAt time.Time     `json:"started_at,omitzero"`
+	EndedAt   time.Time     `json:"ended_at,omitzero"`
+	ExpiresAt time.Time     `json:"expires_at,omitzero"`
+	Starts    int           `json:"starts"` // how often it came to run
+	// Kept marks what remains of an ephemeral sandbox whose workspace had
+	// changes when it was finished.
+	Kept bool `json:"kept,omitempty"`
+}
+
+// Clone returns a copy that shares nothing with sb.
+func (sb *Sandbox) Clone() *Sandbox {
+	c := *sb
+	c.Spec = sb.Spec.Clone()
+	c.Lost = slices.Clone(sb.Lost)
+	c.Enforced = slices.Clone(sb.Enforced)
+	return &c
+}
+
+// Clone returns a copy that shares nothing with s.
+func (s Spec) Clone() Spec {
+	s.Mounts = slices.Clone(s.Mounts)
+	s.Limits.Explicit = maps.Clone(s.Limits.Explicit)
+	s.Env = maps.Clone(s.Env)
+	s.Labels = maps.Clone(s.Labels)
+	return s
+}

@@ -1,0 +1,238 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// deathTimeout is how long a box whose guest does not answer may take to be
+// known as ended.
+const deathTimeout = 2 * time.Second
+
+// Dial connects to a port of a running sandbox; ctx bounds the dialling
+// alone. Where the box turns out to have ended the sandbox is stopped before
+// Dial returns, and EnsureRunning may start it again.
+func (m *Manager) Dial(ctx context.Context, c Caller, ref string, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, Errorf(Invalid, "port %d: there is no such port", port).WithHint("from 1 to 65535")
+	}
+	ctx, done, err := m.begin(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	e, sb, err := m.find(c, ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := mustRun(sb); err != nil {
+		return nil, err
+	}
+	b, err := m.backend(sb)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := b.Dial(ctx, sb.ID, port)
+	if err == nil {
+		return conn, nil
+	}
+	if ctx.Err() != nil {
+		return nil, failure(context.Cause(ctx), ref, "reach it")
+	}
+	return nil, m.unreachable(ctx, e, sb, b, port, err)
+}
+
+// find is findLocked for who does not hold mu.
+func (m *Manager) find(c Caller, ref string) (*entry, *Sandbox, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, err := m.findLocked(c, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	return e, e.sb, nil
+}
+
+// mustRun says why sb can't be used as it is.
+func mustRun(sb *Sandbox) error {
+	name := sb.Spec.Name
+	switch sb.State {
+	case StateRunning:
+		return nil
+	case StateStopped:
+		return Errorf(Conflict, "sandbox %s: it is stopped", name).WithHint("carboy start %s", name)
+	case StateCreated:
+		return Errorf(Unavailable, "sandbox %s: it is being started", name).WithHint("try again")
+	default:
+		return Errorf(Unavailable, "sandbox %s: it is %s", name, sb.State).WithHint("carboy inspect %s", name)
+	}
+}
+
+// unreachable says why a port could not be dialled.
+func (m *Manager) unreachable(
+	ctx context.Context, e *entry, sb *Sandbox, b Backend, port int, cause error,
+) error {
+	name := sb.Spec.Name
+	if b.Alive(ctx, sb.ID) {
+		if KindOf(cause) != Internal {
+			return cause
+		}
+		silent := Errorf(Unavailable, "sandbox %s: nothing answers on port %d", name, port)
+		silent.Err = cause
+		return silent
+	}
+	wait, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	reason, err := b.Wait(wait, sb.ID)
+	if err != nil {
+		hung := Errorf(Unavailable, "sandbox %s: its guest does not answer", name).WithHint("carboy stop %s", name)
+		hung.Err = cause
+		return hung
+	}
+	if err := m.ended(ctx, e, sb.Starts, reason); err != nil {
+		return err
+	}
+	return Errorf(Unavailable, "sandbox %s: it ended: %s", name, reason).WithHint("try again: that starts it again")
+}
+
+// EnsureRunning returns a sandbox that runs. One that ended by itself is
+// started again, and notice says so and what was lost, for the user to read;
+// one that was stopped on purpose is a Conflict.
+func (m *Manager) EnsureRunning(ctx context.Context, c Caller, ref string) (sb *Sandbox, notice string, err error) {
+	if sb, err := m.Get(ctx, c, ref); err != nil || sb.State == StateRunning {
+		return sb, "", err
+	}
+	sb, err = m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
+		sb := m.record(e)
+		if sb.State == StateRunning {
+			return nil
+		}
+		text, ok := restartText[sb.Ended]
+		if !ok {
+			return mustRun(sb)
+		}
+		if err := m.restart(ctx, e); err != nil {
+			return err
+		}
+		notice = "sandbox " + sb.Spec.Name + " " + text + " and was started again" + lossText(sb.Lost)
+		return nil
+	})
+	return sb, notice, err
+}
+
+// restartText names the ends after which a sandbox is started again unasked.
+var restartText = map[EndReason]string{
+	EndOutOfMemory: "ran out of memory",
+	EndCrashed:     "crashed",
+	EndRebooted:    "was ended by a reboot of the host",
+}
+
+func lossText(lost []string) string {
+	switch n := len(lost); n {
+	case 0:
+		return ""
+	case 1:
+		return ": its " + lost[0] + " are lost"
+	default:
+		return ": its " + strings.Join(lost[:n-1], ", ") + " and " + lost[n-1] + " are lost"
+	}
+}
+
+// Changes writes the changes of a sandbox's workspace to w, as
+// Backend.Changes does. It works on running and on stopped ones.
+func (m *Manager) Changes(ctx context.Context, c Caller, ref string, opts ChangesOptions, w io.Writer) error {
+	ctx, done, err := m.begin(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	_, sb, err := m.find(c, ref)
+	if err != nil {
+		return err
+	}
+	if sb.State != StateStopped {
+		if err := mustRun(sb); err != nil {
+			return err
+		}
+	}
+	b, err := m.backend(sb)
+	if err != nil {
+		return err
+	}
+	if err := b.Changes(ctx, sb.ID, opts, w); err != nil {
+		return failure(err, sb.Spec.Name, "read its changes")
+	}
+	return nil
+}
+
+// Hold takes a lease. While there is one, an ephemeral sandbox is not
+// finished, unless by Finish; OrphanGrace after the last it is. For other
+// sandboxes it only counts in Idle. Calling release again does nothing.
+func (m *Manager) Hold(_ context.Context, c Caller, ref string) (release func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.readyLocked(c); err != nil {
+		return nil, err
+	}
+	e, err := m.findLocked(c, ref)
+	if err != nil {
+		return nil, err
+	}
+	if e.ending || e.sb.State == StateRemoving {
+		return nil, Errorf(Conflict, "sandbox %s: it is being ended", e.sb.Spec.Name)
+	}
+	e.holds++
+	m.armLocked(e)
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		e.holds--
+		if e.sb != nil {
+			m.armLocked(e)
+		}
+		m.mu.Unlock()
+		m.nudge()
+	}), nil
+}
+
+// Record adds an event to a sandbox's log. A zero time means now; what
+// exceeds the log's bounds is cut.
+func (m *Manager) Record(ctx context.Context, c Caller, ref string, ev Event) error {
+	ctx, done, err := m.begin(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	_, sb, err := m.find(c, ref)
+	if err != nil {
+		return err
+	}
+	if ev.Time.IsZero() {
+		ev.Time = m.now()
+	}
+	if err := m.events.Append(ctx, sb.ID, ev.bounded()); err != nil {
+		return failure(err, sb.Spec.Name, "write its log")
+	}
+	return nil
+}
+
+// Events returns the newest MaxEvents events of a sandbox, oldest first.
+func (m *Manager) Events(ctx context.Context, c Caller, ref string) ([]Event, error) {
+	ctx, done, err := m.begin(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	_, sb, err := m.find(c, ref)
+	if err != nil {
+		return nil, err
+	}
+	evs, err := m.events.Events(ctx, sb.ID)
+	if err != nil {
+		return nil, failure(err, sb.Spec.Name, "read its log")
+	}
+	return evs, nil
+}

@@ -1,0 +1,331 @@
+package sandbox
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of a Spec.
+const (
+	MinCPUs   = 0.1
+	MinMemory = 16 << 20
+	MinPIDs   = 8
+	MaxPIDs   = 1 << 22 // the kernel's own
+	MinDisk   = 1 << 20
+	MaxDisk   = 1 << 46
+	MinInodes = 64
+	MaxInodes = 1 << 32
+
+	MinTTL = time.Second
+	MaxTTL = 365 * 24 * time.Hour
+
+	MaxEnv      = 1000    // variables
+	MaxEnvVar   = 1 << 17 // bytes of one, with its key, "=" and NUL: the kernel's own bound
+	MaxEnvTotal = 1 << 18 // bytes of all
+
+	MaxLabels      = 64
+	MaxLabelKey    = 128     // bytes
+	MaxLabelValue  = 4 << 10 // bytes
+	MaxLabelsTotal = 32 << 10
+
+	maxEnvKey = 256 // bytes
+)
+
+// The names of the limits, in Limits.Explicit and in Enforcement.Promise.
+const (
+	LimitCPUs   = "cpus"
+	LimitMemory = "memory"
+	LimitPIDs   = "pids"
+	LimitDisk   = "disk"
+	LimitInodes = "inodes"
+)
+
+var limitNames = []string{LimitCPUs, LimitMemory, LimitPIDs, LimitDisk, LimitInodes}
+
+// Offer is what a machine and its walls have to give. A Spec is checked
+// against one.
+type Offer struct {
+	Images map[string][]string // the images of each wall, by its name
+	CPUs   float64             // of the machine; 0: unknown, and not checked
+	Memory int64               // of the machine, in bytes; 0: unknown, and not checked
+}
+
+// Normalize returns s with a default for everything that was left open, and
+// cleaned paths. A limit that differs from its default counts as set by the
+// caller; whoever sets one to just its default names it in Explicit. The name
+// stays empty where it is. What can't work is left for Validate to refuse.
+func (s Spec) Normalize(o Offer) Spec {
+	s = s.Clone()
+	setDefault(&s.Isolation, DefaultIsolation)
+	setDefault(&s.Image, DefaultImage)
+	setDefault(&s.User, DefaultUser)
+	setDefault(&s.Network, DefaultNetwork)
+	setDefault(&s.OnExpiry, OnExpiryStop)
+	if s.Workspace.Mode == "" {
+		s.Workspace.Mode = WorkspacePrivate
+		if s.Workspace.Source != (HostDir{}) {
+			s.Workspace.Mode = WorkspaceCOW
+		}
+	}
+	s.Limits = s.Limits.normalize(o)
+	for i := range s.Mounts {
+		s.Mounts[i].Target = cleanTarget(s.Mounts[i].Target)
+	}
+	return s
+}
+
+func setDefault[T ~string](p *T, d T) {
+	if *p == "" {
+		*p = d
+	}
+}
+
+// normalize fills in the defaults, which never exceed the machine.
+func (l Limits) normalize(o Offer) Limits {
+	cpus, memory := float64(DefaultCPUs), int64(DefaultMemory)
+	if o.CPUs > 0 {
+		cpus = min(cpus, o.CPUs)
+	}
+	if o.Memory > 0 {
+		memory = min(memory, o.Memory)
+	}
+	mark := func(name string) {
+		if l.Explicit == nil {
+			l.Explicit = make(map[string]bool)
+		}
+		l.Explicit[name] = true
+	}
+	fill(&l.CPUs, cpus, LimitCPUs, l.Explicit[LimitCPUs], mark)
+	fill(&l.Memory, memory, LimitMemory, l.Explicit[LimitMemory], mark)
+	fill(&l.PIDs, DefaultPIDs, LimitPIDs, l.Explicit[LimitPIDs], mark)
+	fill(&l.Disk, DefaultDisk, LimitDisk, l.Explicit[LimitDisk], mark)
+	fill(&l.Inodes, DefaultInodes, LimitInodes, l.Explicit[LimitInodes], mark)
+	return l
+}
+
+func fill[T int64 | float64](p *T, def T, name string, explicit bool, mark func(string)) {
+	switch {
+	case explicit: // an explicit 0 is for Validate to refuse
+	case *p == 0:
+		*p = def
+	case *p != def:
+		mark(name)
+	}
+}
+
+// Validate reports the first thing in a normalised s that can't be promised
+// on o, as an Error that says what would work.
+func (s Spec) Validate(o Offer) error {
+	for _, check := range []func() *Error{
+		func() *Error { return checkName(s.Name) },
+		func() *Error { return s.checkWall(o) },
+		s.checkChoices,
+		s.checkTTL,
+		s.checkWorkspace,
+		func() *Error { return checkMounts(s.Mounts) },
+		func() *Error { return s.Limits.check(o) },
+		func() *Error { return checkEnv(s.Env) },
+		func() *Error { return checkLabels(s.Labels) },
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkName(name string) *Error {
+	if name == "" || ValidName(name) {
+		return nil
+	}
+	return Errorf(Invalid, "name %s: not a sandbox's name", refText(name)).
+		WithHint("1 to %d of a-z, 0-9 and -, starting with a letter: web-1", MaxName)
+}
+
+func (s Spec) checkWall(o Offer) *Error {
+	images, ok := o.Images[s.Isolation]
+	if !ok {
+		return Errorf(Unsupported, "isolation %s: there is no such wall here", refText(s.Isolation)).
+			WithHint("available: %s", list(slices.Sorted(maps.Keys(o.Images))))
+	}
+	if !slices.Contains(images, s.Image) {
+		return Errorf(Unsupported, "image %s: not offered by %s", refText(s.Image), s.Isolation).
+			WithHint("available: %s", list(images))
+	}
+	return nil
+}
+
+func (s Spec) checkChoices() *Error {
+	if s.Network != DefaultNetwork {
+		return Errorf(Unsupported, "network %s: only off is available", refText(s.Network)).
+			WithHint("leave the network out, or set it to off")
+	}
+	if s.User != "user" && s.User != "root" {
+		return Errorf(Invalid, "user %s: a sandbox's commands run as user or as root", refText(s.User)).
+			WithHint("--user user, or --user root")
+	}
+	if s.OnExpiry != OnExpiryStop && s.OnExpiry != OnExpiryRemove {
+		return Errorf(Invalid, "on_expiry %s: no such choice", refText(string(s.OnExpiry))).
+			WithHint("stop, or remove")
+	}
+	return nil
+}
+
+func (s Spec) checkTTL() *Error {
+	if s.TTL == 0 {
+		return nil
+	}
+	return checkTTL(s.TTL)
+}
+
+func checkTTL(d time.Duration) *Error {
+	if d >= MinTTL && d <= MaxTTL {
+		return nil
+	}
+	return Errorf(Invalid, "ttl %v: out of bounds", d).
+		WithHint("from %v to %v, or none", MinTTL, MaxTTL)
+}
+
+func (l Limits) check(o Offer) *Error {
+	for name := range l.Explicit {
+		if !slices.Contains(limitNames, name) {
+			return Errorf(Invalid, "limit %s: there is no such limit", refText(name)).
+				WithHint("available: %s", list(limitNames))
+		}
+	}
+	if math.IsNaN(l.CPUs) || l.CPUs < MinCPUs {
+		return Errorf(Invalid, "cpus %g: too few", l.CPUs).WithHint("%s", atLeast("%g", MinCPUs, o.CPUs))
+	}
+	if o.CPUs > 0 && l.CPUs > o.CPUs || math.IsInf(l.CPUs, 1) {
+		return Errorf(Unsupported, "cpus %g: more than this machine has", l.CPUs).
+			WithHint("%s", atLeast("%g", MinCPUs, o.CPUs))
+	}
+	if l.Memory < MinMemory {
+		return Errorf(Invalid, "memory %s: too little", bytesText(l.Memory)).
+			WithHint("at least %s", bytesText(MinMemory))
+	}
+	if o.Memory > 0 && l.Memory > o.Memory {
+		return Errorf(Unsupported, "memory %s: more than this machine has", bytesText(l.Memory)).
+			WithHint("at most %s", bytesText(o.Memory))
+	}
+	if l.Disk < MinDisk || l.Disk > MaxDisk {
+		return Errorf(Invalid, "disk %s: out of bounds", bytesText(l.Disk)).
+			WithHint("from %s to %s", bytesText(MinDisk), bytesText(MaxDisk))
+	}
+	if err := checkCount(LimitPIDs, l.PIDs, MinPIDs, MaxPIDs); err != nil {
+		return err
+	}
+	return checkCount(LimitInodes, l.Inodes, MinInodes, MaxInodes)
+}
+
+func checkCount(name string, n, lo, hi int64) *Error {
+	if n >= lo && n <= hi {
+		return nil
+	}
+	return Errorf(Invalid, "%s %d: out of bounds", name, n).WithHint("from %d to %d", lo, hi)
+}
+
+func atLeast(verb string, lo, hi float64) string {
+	if hi > 0 {
+		return fmt.Sprintf("from "+verb+" to "+verb, lo, hi)
+	}
+	return fmt.Sprintf("at least "+verb, lo)
+}
+
+func checkEnv(env map[string]string) *Error {
+	if len(env) > MaxEnv {
+		return Errorf(Invalid, "env: %d variables are too many", len(env)).WithHint("at most %d", MaxEnv)
+	}
+	total := 0
+	// In order, so that the same spec always gets the same error. A value may
+	// be a secret: errors name the key alone.
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		v := env[k]
+		if k == "" || len(k) > maxEnvKey || strings.ContainsAny(k, "=\x00") || !printable(k) {
+			return Errorf(Invalid, "env %s: not a variable's name", refText(k)).
+				WithHint("1 to %d printable characters without =", maxEnvKey)
+		}
+		if strings.ContainsRune(v, 0) {
+			return Errorf(Invalid, "env %s: its value has a NUL byte", envText(k)).
+				WithHint("no variable can hold one: put it into a file")
+		}
+		size := len(k) + len(v) + 2
+		if size > MaxEnvVar {
+			return Errorf(Invalid, "env %s: %d bytes are too many", envText(k), size).
+				WithHint("at most %d: put it into a file", MaxEnvVar)
+		}
+		total += size
+	}
+	if total > MaxEnvTotal {
+		return Errorf(Invalid, "env: %d bytes in all are too many", total).
+			WithHint("at most %d: put some of it into a file", MaxEnvTotal)
+	}
+	return nil
+}
+
+// envText returns a variable's name, which is known to be printable.
+func envText(key string) string { return cut(key, MaxName) }
+
+func checkLabels(labels map[string]string) *Error {
+	if len(labels) > MaxLabels {
+		return Errorf(Invalid, "labels: %d are too many", len(labels)).WithHint("at most %d", MaxLabels)
+	}
+	total := 0
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		v := labels[k]
+		if k == "" || len(k) > MaxLabelKey || strings.ContainsRune(k, '=') || !printable(k) {
+			return Errorf(Invalid, "label %s: not a label's name", refText(k)).
+				WithHint("1 to %d printable bytes without =", MaxLabelKey)
+		}
+		if len(v) > MaxLabelValue || strings.ContainsRune(v, 0) || !utf8.ValidString(v) {
+			return Errorf(Invalid, "label %s: not a label's value", refText(k)).
+				WithHint("at most %d bytes of UTF-8 without NUL", MaxLabelValue)
+		}
+		total += len(k) + len(v)
+	}
+	if total > MaxLabelsTotal {
+		return Errorf(Invalid, "labels: %d bytes in all are too many", total).
+			WithHint("at most %d", MaxLabelsTotal)
+	}
+	return nil
+}
+
+// printable reports whether s is UTF-8 without control or invisible
+// characters. A space is printable.
+func printable(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// bytesText writes n as people give sizes: "2g", "512m", else plain bytes.
+func bytesText(n int64) string {
+	for _, u := range []struct {
+		size   int64
+		suffix string
+	}{{1 << 40, "t"}, {1 << 30, "g"}, {1 << 20, "m"}, {1 << 10, "k"}} {
+		if n >= u.size && n%u.size == 0 {
+			return fmt.Sprintf("%d%s", n/u.size, u.suffix)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
