@@ -1,0 +1,162 @@
+package hostdir_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
+)
+
+const stranger = 4242 // a uid and gid that own nothing here
+
+// tree makes directories that everyone may enter.
+func tree(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for d := root; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func mkdir(t *testing.T, path string, uid int, mode os.FileMode) string {
+	t.Helper()
+	if err := os.Mkdir(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(path, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func TestOpen(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to take another user's rights")
+	}
+	root := tree(t)
+	mine := mkdir(t, filepath.Join(root, "mine"), stranger, 0o700)
+	readOnly := mkdir(t, filepath.Join(root, "read-only"), stranger, 0o500)
+	theirs := mkdir(t, filepath.Join(root, "theirs"), 0, 0o755)
+	secret := mkdir(t, filepath.Join(root, "secret"), 0, 0o700)
+	inSecret := mkdir(t, filepath.Join(secret, "mine"), stranger, 0o777)
+	state := mkdir(t, filepath.Join(mine, "state"), stranger, 0o700)
+	allowed := mkdir(t, filepath.Join(root, "allowed"), stranger, 0o755)
+	link := filepath.Join(allowed, "out")
+	for old, name := range map[string]string{
+		mine: link, "/etc": filepath.Join(allowed, "etc"), secret: filepath.Join(allowed, "secret"),
+	} {
+		if err := os.Symlink(old, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(root, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	user := &hostdir.Identity{UID: stranger, GID: stranger}
+	below := []string{allowed}
+	tests := []struct {
+		name  string
+		rules hostdir.Rules
+		path  string
+		write bool
+		want  sandbox.Kind
+	}{
+		{"own", hostdir.Rules{As: user}, mine, true, ""},
+		{"own-for-root", hostdir.Rules{}, mine, true, ""},
+		{"own-read-only", hostdir.Rules{As: user}, readOnly, false, ""},
+		{"write-to-read-only", hostdir.Rules{As: user}, readOnly, true, sandbox.Denied},
+		{"write-to-read-only-for-root", hostdir.Rules{As: &hostdir.Identity{}}, readOnly, true, ""},
+		{"readable-but-anothers", hostdir.Rules{As: user}, theirs, false, sandbox.Denied},
+		{"unreadable", hostdir.Rules{As: user}, secret, false, sandbox.Denied},
+		{"own-behind-unreadable", hostdir.Rules{As: user}, inSecret, false, sandbox.Denied},
+		{"link-to-unreadable", hostdir.Rules{As: user}, filepath.Join(allowed, "secret"), false, sandbox.Denied},
+		{"missing", hostdir.Rules{As: user}, filepath.Join(root, "none"), false, sandbox.NotFound},
+		{"file", hostdir.Rules{As: user}, file, false, sandbox.Invalid},
+		{"relative", hostdir.Rules{As: user}, "mine", false, sandbox.Invalid},
+		{"empty", hostdir.Rules{}, "", false, sandbox.Invalid},
+		{"nul", hostdir.Rules{}, "/tmp\x00x", false, sandbox.Invalid},
+		{"root-directory", hostdir.Rules{}, "/", false, sandbox.Denied},
+		{"system", hostdir.Rules{}, "/etc", false, sandbox.Denied},
+		{"below-system", hostdir.Rules{}, "/usr/share", false, sandbox.Denied},
+		{"holds-system", hostdir.Rules{}, "/var", false, sandbox.Denied},
+		{"link-to-system", hostdir.Rules{Below: below}, filepath.Join(allowed, "etc"), false, sandbox.Denied},
+		{"the-daemons-own", hostdir.Rules{Deny: []string{state}}, state, false, sandbox.Denied},
+		{"holds-the-daemons-own", hostdir.Rules{Deny: []string{state}}, mine, false, sandbox.Denied},
+		{"allowed", hostdir.Rules{Below: below}, allowed, false, ""},
+		{"nothing-allowed", hostdir.Rules{Below: []string{}}, allowed, false, sandbox.Denied},
+		{"beside-allowed", hostdir.Rules{Below: below}, mine, false, sandbox.Denied},
+		{"link-out-of-allowed", hostdir.Rules{Below: below}, link, false, sandbox.Denied},
+		{"dots-out-of-allowed", hostdir.Rules{Below: below}, allowed + "/../mine", false, sandbox.Denied},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := hostdir.Open(tt.rules, tt.path, tt.write)
+			if sandbox.KindOf(err) != tt.want {
+				t.Fatalf("Open = %v, want kind %q", err, tt.want)
+			}
+			if err == nil && (got.Path != tt.path || got.Ino == 0) {
+				t.Errorf("Open = %+v, want path %s", got, tt.path)
+			}
+		})
+	}
+}
+
+// The thread that took another identity must not serve anything else.
+func TestOpenLeavesNoRights(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to take another user's rights")
+	}
+	root := tree(t)
+	mine := mkdir(t, filepath.Join(root, "mine"), stranger, 0o700)
+	secret := mkdir(t, filepath.Join(root, "secret"), 0, 0o700)
+	for range 50 {
+		if _, err := hostdir.Open(hostdir.Rules{As: &hostdir.Identity{UID: stranger, GID: stranger}}, mine, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.ReadDir(secret); err != nil {
+			t.Fatalf("this process lost its rights: %v", err)
+		}
+	}
+}
+
+func TestPeer(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got, err := hostdir.Peer(s.(*net.UnixConn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := syscall.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int(got.UID) != os.Getuid() || int(got.GID) != os.Getgid() || len(got.Groups) != len(groups) {
+		t.Errorf("Peer = %+v, want uid %d, gid %d, %d groups", got, os.Getuid(), os.Getgid(), len(groups))
+	}
+}
