@@ -1,0 +1,174 @@
+package workspace
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Kind says what a Change put at its path.
+type Kind string
+
+// The kinds. The stream carries their text, so one is never renamed.
+const (
+	File    Kind = "file"
+	Dir     Kind = "dir"
+	Symlink Kind = "symlink"
+	Deleted Kind = "deleted" // nothing: what the base has there is gone
+	Special Kind = "special" // something that is named and never copied; Detail says what
+)
+
+// Bounds of a stream. What lies beyond is an error for the reader and a
+// Special change for the writer.
+const (
+	MaxPath    = 4095    // bytes of a path, and of a link's target
+	MaxName    = 255     // bytes of one component
+	MaxDepth   = 512     // components
+	MaxEntries = 4 << 20 // changes in a stream
+	MaxExtents = 4096    // pieces of data in a sparse file
+
+	maxFileSize = 1 << 60
+)
+
+// Change is one path of a workspace that is not as the base has it, or may
+// not be: an overlay names what was copied up, changed or not. Compare tells.
+type Change struct {
+	Path    string    `json:"path"` // relative, slash-separated, clean, never "."
+	Kind    Kind      `json:"kind"`
+	Mode    uint32    `json:"mode,omitempty"`   // permission, set-id and sticky bits: 07777
+	Size    int64     `json:"size,omitempty"`   // of a file, in bytes, holes included
+	ModTime time.Time `json:"mtime,omitzero"`   // as the agent left it
+	Digest  Digest    `json:"digest,omitzero"`  // of a file's content
+	Target  string    `json:"target,omitempty"` // of a symlink
+	Detail  string    `json:"detail,omitempty"` // of a Special: "fifo", "socket", "device", "too deep", "too fragmented"
+	// Opaque says of a directory that nothing of the base's shows through:
+	// what the stream does not name in it is gone.
+	Opaque bool `json:"opaque,omitempty"`
+	// Copied says that the base had this path when the agent first wrote it.
+	Copied bool `json:"copied,omitempty"`
+
+	// Extents are the pieces of a file that hold data, ascending; the rest
+	// reads as zeros. Nil means one piece: the whole file.
+	Extents []Extent `json:"-"`
+	// Body is the data of the extents, one after the other. It is nil where
+	// the stream has no content, and valid until the next change is read.
+	Body io.Reader `json:"-"`
+}
+
+// Extent is a piece of a file, in bytes.
+type Extent struct{ Offset, Length int64 }
+
+// extents returns the pieces of c that hold data, never nil for a file that
+// has any.
+func (c *Change) extents() []Extent {
+	if c.Extents == nil && c.Size > 0 {
+		return []Extent{{0, c.Size}}
+	}
+	return c.Extents
+}
+
+// dataSize is the number of bytes that extents cover.
+func dataSize(ext []Extent) int64 {
+	var n int64
+	for _, e := range ext {
+		n += e.Length
+	}
+	return n
+}
+
+// Digest identifies a file's content. It is a SHA-256, not of the bytes alone
+// but of the size and of those 64 KiB blocks that are not all zeros, each with
+// its number: a hole costs nothing, however large the agent made it.
+type Digest [32]byte
+
+// IsZero reports whether there is no digest.
+func (d Digest) IsZero() bool { return d == Digest{} }
+
+// String returns d in hexadecimal.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// MarshalText writes d in hexadecimal.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads 64 hexadecimal digits.
+func (d *Digest) UnmarshalText(b []byte) error {
+	if hex.DecodedLen(len(b)) != len(d) {
+		return fmt.Errorf("digest: %d characters, want %d", len(b), hex.EncodedLen(len(d)))
+	}
+	_, err := hex.Decode(d[:], b)
+	return err
+}
+
+// checkPath returns why p is no path of a Change, or nil.
+func checkPath(p string) error {
+	switch {
+	case p == "":
+		return fmt.Errorf("empty path")
+	case len(p) > MaxPath:
+		return fmt.Errorf("path of %d bytes, at most %d", len(p), MaxPath)
+	case strings.IndexByte(p, 0) >= 0:
+		return fmt.Errorf("path with a NUL byte")
+	}
+	depth := 0
+	for name := range strings.SplitSeq(p, "/") {
+		depth++
+		switch {
+		case name == "":
+			return fmt.Errorf("path with an empty component")
+		case name == "." || name == "..":
+			return fmt.Errorf("path with a %q component", name)
+		case len(name) > MaxName:
+			return fmt.Errorf("name of %d bytes, at most %d", len(name), MaxName)
+		case depth > MaxDepth:
+			return fmt.Errorf("path of more than %d components", MaxDepth)
+		}
+	}
+	return nil
+}
+
+// comparePaths orders paths as a walk with sorted directories meets them: a
+// directory, all that is below it, then its next sibling.
+func comparePaths(a, b string) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] == b[i] {
+			continue
+		}
+		switch {
+		case a[i] == '/':
+			return -1
+		case b[i] == '/':
+			return 1
+		case a[i] < b[i]:
+			return -1
+		}
+		return 1
+	}
+	return len(a) - len(b)
+}
+
+// below reports whether p is dir or lies below it. Everything is below ".".
+func below(p, dir string) bool {
+	if dir == "." || p == dir {
+		return true
+	}
+	return len(p) > len(dir) && p[len(dir)] == '/' && strings.HasPrefix(p, dir)
+}
+
+// splitPath returns p's parent, "." for none, and its last component.
+func splitPath(p string) (parent, name string) {
+	if i := strings.LastIndexByte(p, '/'); i >= 0 {
+		return p[:i], p[i+1:]
+	}
+	return ".", p
+}
+
+// joinPath is the path of name in dir.
+func joinPath(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}

@@ -1,0 +1,230 @@
+package workspace
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/term"
+)
+
+type copySource struct {
+	dir      *os.File
+	manifest *manifestReader
+}
+
+// Copy is a copy of the base that Populate made, with the manifest that it
+// wrote. The caller keeps dir open. A file is taken as unchanged when its
+// type, size, mode and change time are as they were: of these the agent can't
+// set the last. A damaged manifest is an error, here or from WriteChanges.
+// The Source is good for one call of WriteChanges.
+func Copy(dir *os.File, manifest io.Reader) (Source, error) {
+	m, err := newManifestReader(manifest)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	return &copySource{dir: dir, manifest: m}, nil
+}
+
+func (s *copySource) since() time.Time { return s.manifest.since }
+
+func (s *copySource) write(p *producer) error {
+	d, err := openDirAt(s.dir, ".")
+	if err != nil {
+		return fmt.Errorf("open copy: %w", err)
+	}
+	defer d.Close()
+	w := &copyWalk{producer: p, m: s.manifest}
+	if err := w.dir(d, ".", 0); err != nil {
+		return err
+	}
+	return w.deletedBefore("", true)
+}
+
+// copyWalk walks a copy and its manifest side by side, both in order.
+type copyWalk struct {
+	*producer
+	m *manifestReader
+	// pending are the directories around the current path that were not
+	// written: nothing in them has changed so far.
+	pending []Change
+}
+
+func (w *copyWalk) dir(d *os.File, rel string, depth int) error {
+	names, err := listDir(d)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", term.Escape(rel), err)
+	}
+	for _, name := range names {
+		if err := w.entry(d, name, joinPath(rel, name), depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *copyWalk) entry(dir *os.File, name, rel string, depth int) error {
+	if err := w.deletedBefore(rel, false); err != nil {
+		return err
+	}
+	st, err := statAt(dir, name)
+	if err != nil {
+		if gone(err) {
+			return nil // the manifest's entry, if any, is written as deleted
+		}
+		return fmt.Errorf("stat %s: %w", term.Escape(rel), err)
+	}
+	was, err := w.take(rel)
+	if err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return w.subdir(dir, name, rel, depth, &st, was)
+	}
+	if was != nil && was.kind == Dir {
+		if err := w.skipBelow(rel); err != nil {
+			return err
+		}
+	}
+	if !w.wants(rel) || was != nil && w.unchanged(dir, name, &st, was) {
+		return nil
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	if err := w.producer.entry(dir, name, rel, &st, was != nil); err != nil {
+		return fmt.Errorf("%s: %w", term.Escape(rel), err)
+	}
+	return nil
+}
+
+func (w *copyWalk) subdir(dir *os.File, name, rel string, depth int, st *unix.Stat_t, was *manifestEntry) error {
+	if !w.wants(rel) {
+		return w.skipBelow(rel)
+	}
+	w.pending = append(w.pending, Change{
+		Path: rel, Kind: Dir, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim), Copied: was != nil,
+	})
+	deep := tooDeep(rel, depth)
+	if deep {
+		c := &w.pending[len(w.pending)-1]
+		c.Kind, c.Detail, c.Mode = Special, "too deep", 0
+	}
+	if deep || was == nil || was.kind != Dir {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	if deep {
+		return w.skipBelow(rel)
+	}
+	d, err := openDirAt(dir, name)
+	if err == nil {
+		err = w.dir(d, rel, depth)
+		d.Close()
+	} else if gone(err) {
+		err = nil
+	}
+	if err == nil {
+		err = w.deletedBefore(rel, true)
+	}
+	if n := len(w.pending); n > 0 && w.pending[n-1].Path == rel {
+		w.pending = w.pending[:n-1]
+	}
+	return err
+}
+
+// take returns the manifest's entry for rel and moves on, or returns nil.
+func (w *copyWalk) take(rel string) (*manifestEntry, error) {
+	if w.m.next == nil || w.m.next.path != rel {
+		return nil, nil
+	}
+	e := *w.m.next
+	return &e, w.m.advance()
+}
+
+func (w *copyWalk) skipBelow(rel string) error {
+	for w.m.next != nil && below(w.m.next.path, rel) {
+		if err := w.m.advance(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deletedBefore writes as deleted what the manifest has and the walk has
+// passed: all that comes before rel or, with within, what is left below rel;
+// rel "" and within means all that is left.
+func (w *copyWalk) deletedBefore(rel string, within bool) error {
+	for w.m.next != nil {
+		p := w.m.next.path
+		if within && rel != "" && !below(p, rel) || !within && comparePaths(p, rel) >= 0 {
+			return nil
+		}
+		kind := w.m.next.kind
+		if err := w.m.advance(); err != nil {
+			return err
+		}
+		if kind == Dir {
+			if err := w.skipBelow(p); err != nil {
+				return err
+			}
+		}
+		if !w.wants(p) {
+			continue
+		}
+		if err := w.flush(); err != nil {
+			return err
+		}
+		if err := w.out.write(w.ctx, &Change{Path: p, Kind: Deleted}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush writes the pending directories.
+func (w *copyWalk) flush() error {
+	for i := range w.pending {
+		if err := w.out.write(w.ctx, &w.pending[i], nil); err != nil {
+			return err
+		}
+	}
+	w.pending = w.pending[:0]
+	return nil
+}
+
+// unchanged reports whether the agent left a path as it was.
+func (w *copyWalk) unchanged(dir *os.File, name string, st *unix.Stat_t, was *manifestEntry) bool {
+	kind, _ := kindOf(st)
+	if kind != was.kind || st.Mode&0o7777 != was.mode || st.Size != was.size {
+		return false
+	}
+	if st.Ctim.Nano() == was.ctime {
+		return true
+	}
+	if kind == Symlink {
+		target, err := readlinkAt(dir, name)
+		return err == nil && target == was.target
+	}
+	if was.digest.IsZero() {
+		return false
+	}
+	f, now, err := openFileAt(dir, name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	ext, err := fileExtents(f, now.Size, now.Blocks)
+	if err != nil {
+		return false
+	}
+	if ext == nil && now.Size > 0 {
+		ext = []Extent{{0, now.Size}}
+	}
+	sum, err := w.dig.digestFile(w.ctx, f, now.Size, ext, w.out.buf)
+	return err == nil && sum == was.digest
+}

@@ -1,0 +1,214 @@
+package workspace
+
+import (
+	"bytes"
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// holdTable is holdRules arranged for speed.
+type holdTable struct {
+	exact map[string]string // folded name → reason
+	globs []HoldRule        // one name
+	pairs []pairRule        // two names
+	short map[string]string // first six letters of an 8.3 name → reason
+}
+
+type pairRule struct{ parent, name, reason string }
+
+var holds = newHoldTable(holdRules)
+
+func newHoldTable(rules []HoldRule) *holdTable {
+	t := &holdTable{exact: map[string]string{}, short: map[string]string{}}
+	for _, r := range rules {
+		if a, b, ok := strings.Cut(r.Pattern, "/"); ok {
+			t.pairs = append(t.pairs, pairRule{a, b, r.Reason})
+			continue
+		}
+		if strings.Contains(r.Pattern, "*") {
+			t.globs = append(t.globs, r)
+		} else {
+			t.exact[r.Pattern] = r.Reason
+		}
+		if stem := shortStem(r.Pattern); stem != "" && t.short[stem] == "" {
+			t.short[stem] = r.Reason
+		}
+	}
+	// The names that Windows gives to later ones of the same six letters.
+	for _, hashed := range []string{"gi7eba", "gi7d29"} {
+		t.short[hashed] = reasonGit
+	}
+	return t
+}
+
+// heldByName returns why a path is held back for the names in it, or "".
+func heldByName(p string) string {
+	parent := ""
+	for name := range strings.SplitSeq(p, "/") {
+		// Where backslash separates, one name may be several.
+		for part := range strings.SplitSeq(name, `\`) {
+			folded := foldName(part)
+			if reason := holds.match(parent, folded); reason != "" {
+				return reason
+			}
+			parent = folded
+		}
+	}
+	return ""
+}
+
+func (t *holdTable) match(parent, name string) string {
+	for _, r := range t.pairs {
+		if parent == r.parent {
+			if ok, _ := path.Match(r.name, name); ok {
+				return r.reason
+			}
+		}
+	}
+	if notHeld[name] {
+		return ""
+	}
+	if reason := t.exact[name]; reason != "" {
+		return reason
+	}
+	for _, r := range t.globs {
+		if ok, _ := path.Match(r.Pattern, name); ok {
+			return r.Reason
+		}
+	}
+	if stem, ok := cutShort(name); ok {
+		return t.short[stem]
+	}
+	return ""
+}
+
+// foldName returns what a file system that ignores case may take a name for:
+// in lower case, without code points that compare as nothing, without an NTFS
+// stream's name and without the dots and spaces that Windows drops at the end.
+func foldName(name string) string {
+	if i := strings.IndexByte(name, ':'); i > 0 {
+		name = name[:i]
+	}
+	name = strings.TrimRight(name, ". ")
+	plain := true
+	for i := range len(name) {
+		if c := name[i]; c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return name
+	}
+	var b strings.Builder
+	for _, r := range name {
+		if ignored(r) {
+			continue
+		}
+		if s, ok := fullFold[r]; ok {
+			b.WriteString(s)
+			continue
+		}
+		b.WriteRune(foldRune(r))
+	}
+	return strings.TrimRight(b.String(), ". ")
+}
+
+// foldRune returns the smallest rune that differs from r in case alone, in
+// lower case if that is ASCII.
+func foldRune(r rune) rune {
+	least := r
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		least = min(least, f)
+	}
+	if 'A' <= least && least <= 'Z' {
+		least += 'a' - 'A'
+	}
+	return least
+}
+
+// fullFold has the runes that fold to several ASCII letters.
+var fullFold = map[rune]string{
+	'ß': "ss", 'ẞ': "ss",
+	'\ufb00': "ff", '\ufb01': "fi", '\ufb02': "fl", '\ufb03': "ffi", '\ufb04': "ffl", '\ufb05': "st", '\ufb06': "st",
+}
+
+// ignored reports whether HFS+, or ext4 and f2fs with case folding, compare
+// names as if r were not there.
+func ignored(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
+}
+
+// shortStem returns the letters that an 8.3 name for name begins with, or ""
+// where no short name would be made or its letters are uncertain.
+func shortStem(name string) string {
+	base := strings.TrimLeft(name, ".")
+	if base == name && len(base) <= 8 {
+		return "" // it may be its own short name
+	}
+	base, _, _ = strings.Cut(base, ".")
+	if base == "" || strings.Contains(base[:min(6, len(base))], "*") {
+		return ""
+	}
+	return base[:min(6, len(base))]
+}
+
+// cutShort splits an 8.3 name such as git~1 and returns what is before the
+// tilde.
+func cutShort(name string) (string, bool) {
+	base, _, _ := strings.Cut(name, ".")
+	stem, num, ok := strings.Cut(base, "~")
+	if !ok || stem == "" || len(stem) > 6 || num == "" || len(num) > 6 || strings.Trim(num, "0123456789") != "" {
+		return "", false
+	}
+	return stem, true
+}
+
+// linkReason returns why a symlink at p with this target is held back, or "".
+// A target is taken to stay inside only if it climbs first and descends then:
+// after a name that may itself be a link, ".." leads anywhere.
+func linkReason(p, target string) string {
+	if strings.HasPrefix(target, "/") {
+		return "the link leads out of the workspace"
+	}
+	dir, _ := splitPath(p)
+	names := strings.Split(target, "/")
+	for len(names) > 0 && (names[0] == ".." || names[0] == "." || names[0] == "") {
+		if names[0] == ".." {
+			if dir == "." {
+				return "the link leads out of the workspace"
+			}
+			dir, _ = splitPath(dir)
+		}
+		names = names[1:]
+	}
+	for _, n := range names {
+		if n == ".." {
+			return "the link may lead out of the workspace"
+		}
+		if n != "" && n != "." {
+			dir = joinPath(dir, n)
+		}
+	}
+	if reason := heldByName(dir); reason != "" {
+		return "the link leads to a path that is held back"
+	}
+	return ""
+}
+
+// drivers reports whether the text of a .gitattributes names a filter, diff
+// or merge driver.
+func drivers(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		for word := range bytes.FieldsSeq(line) {
+			for _, attr := range []string{"filter=", "diff=", "merge="} {
+				if bytes.HasPrefix(word, []byte(attr)) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,167 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Options select what WriteChanges writes.
+type Options struct {
+	sandbox.ChangesOptions
+	// Since is when the workspace was made. A Copy that was given none takes
+	// it from its manifest.
+	Since time.Time
+}
+
+// Source is a workspace to read changes from: OverlayUpper or Copy.
+type Source interface {
+	since() time.Time
+	write(p *producer) error
+}
+
+// WriteChanges writes the changes of src as a stream that Read understands.
+// The workspace may be in use: what vanishes meanwhile is left out, and a file
+// that changes while it is read carries a digest that does not fit it, which
+// the consumer notices. A name too deep to be written, a device, a fifo, a
+// socket and a huge sparse file of very many pieces are named as Special.
+//
+// After an error the stream lacks its end record, so that no reader takes it
+// for complete.
+func WriteChanges(ctx context.Context, w io.Writer, src Source, opts Options) error {
+	sel, err := newSelection(opts.Paths)
+	if err != nil {
+		return err
+	}
+	h := Header{Since: opts.Since, Content: opts.Content}
+	if h.Since.IsZero() {
+		h.Since = src.since()
+	}
+	if h.Since.IsZero() {
+		return errors.New("write changes: no creation time")
+	}
+	out, err := newStreamWriter(w, h)
+	if err != nil {
+		return fmt.Errorf("write changes: %w", err)
+	}
+	p := &producer{ctx: ctx, out: out, sel: sel, dig: newDigester(), small: make([]byte, smallFile+1)}
+	if err := src.write(p); err != nil {
+		return fmt.Errorf("write changes: %w", err)
+	}
+	if err := out.close(); err != nil {
+		return fmt.Errorf("write changes: %w", err)
+	}
+	return nil
+}
+
+// smallFile is the size up to which a file is read once, into memory, so that
+// its digest and its content agree however often it changes.
+const smallFile = 1 << 20
+
+// producer is one run of WriteChanges.
+type producer struct {
+	ctx   context.Context
+	out   *streamWriter
+	sel   selection
+	dig   *digester
+	small []byte
+}
+
+// wants reports whether a path is to be written, as selected or as the parent
+// of something that is.
+func (p *producer) wants(rel string) bool { return p.sel.has(rel) || p.sel.leads(rel) }
+
+// tooDeep reports whether what is in directory rel may have paths that are
+// longer than a stream allows.
+func tooDeep(rel string, depth int) bool {
+	return depth >= MaxDepth || len(rel) > MaxPath-MaxName-1
+}
+
+// entry writes what is not a directory. What is gone is left out.
+func (p *producer) entry(dir *os.File, name, rel string, st *unix.Stat_t, copied bool) error {
+	c := Change{Path: rel, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim), Copied: copied}
+	c.Kind, c.Detail = kindOf(st)
+	switch c.Kind {
+	case File:
+		return p.file(dir, name, c)
+	case Symlink:
+		target, err := readlinkAt(dir, name)
+		if errors.Is(err, unix.EINVAL) || err != nil && gone(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read link: %w", err)
+		}
+		c.Target = target
+	}
+	return p.out.write(p.ctx, &c, nil)
+}
+
+func (p *producer) file(dir *os.File, name string, c Change) error {
+	f, st, err := openFileAt(dir, name)
+	if err != nil {
+		if gone(err) {
+			return nil
+		}
+		return fmt.Errorf("open file: %w", err)
+	}
+	defer f.Close()
+	c.Mode, c.ModTime = st.Mode&0o7777, statTime(st.Mtim)
+	c.Copied = c.Copied || hasOrigin(f)
+	if st.Size <= smallFile {
+		n, err := readUpTo(f, p.small)
+		if err != nil {
+			return fmt.Errorf("read file: %w", err)
+		}
+		if n <= smallFile {
+			c.Size, c.Digest = int64(n), p.dig.digestBytes(p.small[:n])
+			return p.out.write(p.ctx, &c, memory(p.small[:n]))
+		}
+		if st, err = statFile(f); err != nil { // it grew
+			return fmt.Errorf("stat file: %w", err)
+		}
+	}
+	c.Size = st.Size
+	c.Extents, err = fileExtents(f, st.Size, st.Blocks)
+	if errors.Is(err, errFragmented) || st.Size > maxFileSize {
+		c.Kind, c.Detail, c.Size = Special, "too fragmented", 0
+		return p.out.write(p.ctx, &c, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if c.Digest, err = p.dig.digestFile(p.ctx, f, c.Size, c.extents(), p.out.buf); err != nil {
+		return fmt.Errorf("read file: %w", err)
+	}
+	return p.out.write(p.ctx, &c, f)
+}
+
+// memory is a file's content as an io.ReaderAt.
+type memory []byte
+
+func (m memory) ReadAt(p []byte, off int64) (int, error) {
+	if off >= int64(len(m)) {
+		return 0, io.EOF
+	}
+	n := copy(p, m[off:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// readUpTo fills buf from the start of f and returns how much there was.
+func readUpTo(f io.ReaderAt, buf []byte) (int, error) {
+	n, err := f.ReadAt(buf, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}

@@ -1,0 +1,45 @@
+package workspace
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/term"
+)
+
+// selection is a set of paths with all that is below them. The empty one
+// holds everything.
+type selection []string
+
+// newSelection cleans what a user typed: relative paths, "." and "dir/".
+func newSelection(paths []string) (selection, error) {
+	var s selection
+	for _, p := range paths {
+		c := path.Clean(p)
+		if p == "" || c == ".." || strings.HasPrefix(c, "../") || path.IsAbs(c) {
+			return nil, sandbox.Errorf(sandbox.Invalid, "path %q: not inside the workspace", term.Escape(p)).
+				WithHint("paths are relative to the workspace: src/main.go")
+		}
+		if c == "." {
+			return nil, nil
+		}
+		if err := checkPath(c); err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "path %q: %w", term.Escape(p), err)
+		}
+		s = append(s, c)
+	}
+	slices.SortFunc(s, comparePaths)
+	return slices.Compact(s), nil
+}
+
+// has reports whether p is selected.
+func (s selection) has(p string) bool {
+	return len(s) == 0 || slices.ContainsFunc(s, func(sel string) bool { return below(p, sel) })
+}
+
+// leads reports whether p is a parent of something selected.
+func (s selection) leads(p string) bool {
+	return slices.ContainsFunc(s, func(sel string) bool { return sel != p && below(sel, p) })
+}
