@@ -1,0 +1,83 @@
+package account
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// noID is the id that means "leave as it is" to setresuid and chown. A user
+// with it would keep the agent's own rights.
+const noID = 1<<32 - 1
+
+// parseUser returns the first user called name, as passwd has it.
+func parseUser(passwd, name string) (Account, error) {
+	for line := range strings.Lines(passwd) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
+		if len(f) < 7 || f[0] != name {
+			continue
+		}
+		uid, err := parseID(f[2])
+		if err != nil {
+			return Account{}, fmt.Errorf("uid in etc/passwd: %w", err)
+		}
+		gid, err := parseID(f[3])
+		if err != nil {
+			return Account{}, fmt.Errorf("gid in etc/passwd: %w", err)
+		}
+		return Account{
+			Name: name, UID: uid, GID: gid,
+			Home:  absolute(f[5], "/"),
+			Shell: absolute(f[6], defaultShell),
+		}, nil
+	}
+	return Account{}, ErrUnknown
+}
+
+// parseGroups returns the groups that list name as a member, without gid.
+// Too many are an error: to leave one out would change who may do what.
+func parseGroups(group, name string, gid uint32) ([]uint32, error) {
+	seen := map[uint32]bool{gid: true}
+	var ids []uint32
+	for line := range strings.Lines(group) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
+		if len(f) < 4 || !slices.Contains(strings.Split(f[3], ","), name) {
+			continue
+		}
+		id, err := parseID(f[2])
+		if err != nil || seen[id] {
+			continue // a group without an id gives no right
+		}
+		if len(ids) == maxGroups {
+			return nil, fmt.Errorf("more than %d groups in etc/group", maxGroups)
+		}
+		seen[id] = true
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// parseID takes decimal digits alone.
+func parseID(s string) (uint32, error) {
+	if s == "" || len(s) > 10 || strings.Trim(s, "0123456789") != "" {
+		return 0, fmt.Errorf("%.16q is not a number", s)
+	}
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || n == noID {
+		return 0, fmt.Errorf("%q is out of range", s)
+	}
+	return uint32(n), nil
+}
+
+// absolute returns p cleaned, or other where p can't be used as a path.
+func absolute(p, other string) string {
+	if !path.IsAbs(p) || len(p) > maxPath || strings.ContainsFunc(p, isControl) {
+		return other
+	}
+	return path.Clean(p)
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
