@@ -16,6 +16,7 @@ type CreateRequest struct {
 	Env       map[string]string `json:"env,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	TTLMillis int64             `json:"ttl_ms,omitempty"` // milliseconds from each start to the end; 0: none
+	OnExpiry  string            `json:"on_expiry,omitempty"` // what the end does: "stop" (default) or "remove"
 	// Ephemeral sandboxes end when their client has been gone for 10 seconds:
 	// a client keeps one by GET /v1/sandboxes/{id}/hold.
 	Ephemeral bool `json:"ephemeral,omitempty"`
@@ -63,7 +64,9 @@ type Sandbox struct {
 	Env       []string          `json:"env"`    // the names alone, sorted: values may be secrets
 	Labels    map[string]string `json:"labels"`
 	TTLMillis int64             `json:"ttl_ms,omitempty"`
+	OnExpiry  string            `json:"on_expiry"`
 	Ephemeral bool              `json:"ephemeral,omitempty"`
+	Kept      bool              `json:"kept,omitempty"` // what remains of an ephemeral one whose workspace had changes
 	Enforced  []Enforcement     `json:"enforced"`
 	CreatedAt time.Time         `json:"created_at"`
 	StartedAt time.Time         `json:"started_at,omitzero"`
@@ -83,6 +86,11 @@ type Enforcement struct {
 // TimeoutRequest is the body of POST /v1/sandboxes/{id}/timeout.
 type TimeoutRequest struct {
 	TTLMillis int64 `json:"ttl_ms"` // milliseconds from now; 0: no end
+}
+
+// FinishResult is the answer of POST /v1/sandboxes/{id}/finish.
+type FinishResult struct {
+	Kept bool `json:"kept"` // its workspace has changes: it is there still, stopped
 }
 
 // Event is one line of a sandbox's log. GET /v1/sandboxes/{id}/events streams

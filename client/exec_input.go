@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"connectrpc.com/connect"
+
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+)
+
+const inputChunk = 64 << 10
+
+// waitKnown blocks until the guest knows the command, or ctx ends.
+func (x *execution) waitKnown(ctx context.Context) bool {
+	select {
+	case <-x.known:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// insist repeats call until it works, the guest refuses it, or there is no
+// one left to call. It reports whether it worked.
+func (x *execution) insist(ctx context.Context, call func() error) bool {
+	var b backoff
+	for {
+		err := call()
+		if err == nil {
+			return true
+		}
+		// The follower looks for the daemon; this only waits for it.
+		if _, lost := x.c.rpcError(err); !lost || !b.wait(ctx) {
+			return false
+		}
+	}
+}
+
+// sendInput copies Stdin to the command. Where the command no longer takes
+// it, the rest is left unread.
+func (x *execution) sendInput(ctx context.Context) {
+	if !x.o.Command.GetStdin() || !x.waitKnown(ctx) {
+		return
+	}
+	if x.o.Stdin == nil {
+		x.writeInput(ctx, 0, nil, true)
+		return
+	}
+	chunks, stop := readChunks(x.o.Stdin)
+	defer stop()
+	var offset uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case data, more := <-chunks:
+			if !x.writeInput(ctx, offset, data, !more) || !more {
+				return
+			}
+			offset += uint64(len(data))
+		}
+	}
+}
+
+// writeInput delivers data, which starts at offset, and then the end of input
+// where eof is set.
+func (x *execution) writeInput(ctx context.Context, offset uint64, data []byte, eof bool) bool {
+	var b backoff
+	for {
+		var acked uint64
+		ok := x.insist(ctx, func() error {
+			resp, err := x.rpc.WriteInput(ctx, connect.NewRequest(&guestv1.WriteInputRequest{
+				Id: x.o.ID, Offset: offset, Data: data, Eof: eof,
+			}))
+			if err == nil {
+				acked = resp.Msg.GetAcked()
+			}
+			return err
+		})
+		if !ok || acked < offset {
+			return false
+		}
+		taken := acked - offset
+		if taken >= uint64(len(data)) {
+			return true
+		}
+		offset, data = acked, data[taken:]
+		if taken > 0 {
+			b.reset()
+		} else if !b.wait(ctx) {
+			return false
+		}
+	}
+}
+
+// readChunks reads r to its end on a goroutine of its own, never more than
+// one chunk ahead, and closes the channel there. stop ends it, and waits for
+// it where r can be interrupted.
+func readChunks(r io.Reader) (chunks <-chan []byte, stop func()) {
+	ch, quit, done := make(chan []byte), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(ch)
+		for {
+			buf := make([]byte, inputChunk)
+			n, err := r.Read(buf)
+			if n > 0 {
+				select {
+				case ch <- buf[:n]:
+				case <-quit:
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return ch, func() {
+		close(quit)
+		d, ok := r.(interface{ SetReadDeadline(time.Time) error })
+		if ok && d.SetReadDeadline(time.Unix(1, 0)) == nil {
+			<-done
+			_ = d.SetReadDeadline(time.Time{}) // as it was
+		}
+	}
+}
+
+// sendSizes forwards the terminal's size; of several the newest counts.
+func (x *execution) sendSizes(ctx context.Context) {
+	if x.o.Resize == nil || !x.waitKnown(ctx) {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case size, ok := <-x.o.Resize:
+			if !ok {
+				return
+			}
+			x.insist(ctx, func() error {
+				_, err := x.rpc.Resize(ctx, connect.NewRequest(&guestv1.ResizeRequest{Id: x.o.ID, Size: size}))
+				return err
+			})
+		}
+	}
+}
+
+// sendSignals forwards signals, in order.
+func (x *execution) sendSignals(ctx context.Context) {
+	if x.o.Signals == nil || !x.waitKnown(ctx) {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case sig, ok := <-x.o.Signals:
+			if !ok {
+				return
+			}
+			x.insist(ctx, func() error {
+				_, err := x.rpc.Signal(ctx, connect.NewRequest(&guestv1.SignalRequest{Id: x.o.ID, Signal: sig, By: "client"}))
+				return err
+			})
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/carboy-sandbox/carboy/api"
+)
+
+const maxEventLine = 64 << 10
+
+// Finish tells that the client of an ephemeral sandbox is done with it: it
+// ends now, not when its client has been missed.
+func (c *Client) Finish(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodPost, path(id, "/finish"), nil, nil)
+}
+
+// Hold keeps an ephemeral sandbox alive until ctx ends, and returns ctx's
+// cause then. Where the daemon goes away it looks for it for up to 60 seconds.
+// Any other return is an error: the sandbox is gone, or nobody answers.
+func (c *Client) Hold(ctx context.Context, id string) error {
+	var b backoff
+	for {
+		err := c.holdOnce(ctx, id, b.reset)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if KindOf(err) != Unavailable {
+			return err
+		}
+		if !b.wait(ctx) {
+			return ctxOr(ctx, nil, err)
+		}
+		c.dialAgain(ctx)
+	}
+}
+
+// holdOnce holds until the connection breaks. beat is called for each sign of
+// life.
+func (c *Client) holdOnce(ctx context.Context, id string, beat func()) error {
+	resp, err := c.send(ctx, c.http, http.MethodGet, path(id, "/hold"), nil, "")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var buf [64]byte
+	for {
+		_, err := resp.Body.Read(buf[:])
+		if err != nil {
+			return c.sendError(ctx, err)
+		}
+		beat()
+	}
+}
+
+// Events yields a sandbox's log, oldest first, and with follow goes on as
+// events happen, until ctx ends or the sandbox is gone. An error is yielded
+// last.
+func (c *Client) Events(ctx context.Context, id string, follow bool) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		p := path(id, "/events")
+		if follow {
+			p += "?follow=1"
+		}
+		resp, err := c.send(ctx, c.http, http.MethodGet, p, nil, "")
+		if err != nil {
+			yield(api.Event{}, err)
+			return
+		}
+		defer resp.Body.Close()
+		sc := bufio.NewScanner(resp.Body)
+		sc.Buffer(nil, maxEventLine)
+		for sc.Scan() {
+			if len(sc.Bytes()) == 0 {
+				continue // a sign of life
+			}
+			var ev api.Event
+			if err := json.Unmarshal(sc.Bytes(), &ev); err != nil {
+				yield(ev, fmt.Errorf("decode event: %w", err))
+				return
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+		if err := sc.Err(); err != nil {
+			yield(api.Event{}, c.sendError(ctx, err))
+		}
+	}
+}
+
+// ChangesOptions select what Changes streams.
+type ChangesOptions struct {
+	Content bool     // file contents too, not just digests
+	Paths   []string // only these below /workspace, and what is below them; none: all
+}
+
+// Changes streams what was changed below /workspace. A stream that is cut
+// short ends with an error, never as if it were whole.
+func (c *Client) Changes(ctx context.Context, id string, o ChangesOptions) (io.ReadCloser, error) {
+	q := url.Values{"path": o.Paths}
+	if o.Content {
+		q.Set("content", "1")
+	}
+	resp, err := c.send(ctx, c.http, http.MethodGet, path(id, "/changes")+"?"+q.Encode(), nil, "")
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// UploadOptions say where an archive goes.
+type UploadOptions struct {
+	Path string // directory inside; absolute, or relative to the user's start directory
+	User string // whose rights are used and who owns what is made; "": the sandbox's default
+	Mode uint32 // permission bits of directories that had to be made; 0: 0755
+}
+
+// Upload extracts a tar stream inside a sandbox.
+func (c *Client) Upload(ctx context.Context, id string, o UploadOptions, tar io.Reader) error {
+	q := url.Values{"path": {o.Path}}
+	if o.User != "" {
+		q.Set("user", o.User)
+	}
+	if o.Mode != 0 {
+		q.Set("mode", strconv.FormatUint(uint64(o.Mode), 8))
+	}
+	resp, err := c.send(ctx, c.guest, http.MethodPost, path(id, "/guest/carboy/archive")+"?"+q.Encode(), tar, "application/x-tar")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxError))
+	return err
+}
+
+// Download returns a file or directory inside as a tar stream. A stream that
+// is cut short ends with an error.
+func (c *Client) Download(ctx context.Context, id, name, user string) (io.ReadCloser, error) {
+	q := url.Values{"path": {name}}
+	if user != "" {
+		q.Set("user", user)
+	}
+	resp, err := c.send(ctx, c.guest, http.MethodGet, path(id, "/guest/carboy/archive")+"?"+q.Encode(), nil, "")
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
