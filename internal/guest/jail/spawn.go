@@ -1,0 +1,262 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes of a command that could not be started, as shells have them.
+const (
+	CodeNotExecutable = 126
+	CodeNotFound      = 127
+)
+
+// StartError says why a command could not be started.
+type StartError struct {
+	Code int    // CodeNotExecutable or CodeNotFound
+	Msg  string // fit to be shown
+	Dir  bool   // the working directory is what is wrong
+	Err  error
+}
+
+// Error returns the message.
+func (e *StartError) Error() string { return e.Msg }
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// User is whom a command runs as.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32 // supplementary
+}
+
+// Command is what to start.
+type Command struct {
+	Argv     []string // argv[0] is looked up in Env's PATH, with the user's rights
+	Env      []string // NAME=VALUE
+	Dir      string   // absolute
+	User     User
+	Files    [3]*os.File // standard input, output and error; what it gets, and nothing else
+	Terminal bool        // make Files[0] its controlling terminal
+	Cgroup   int         // an open cgroup v2 directory to be born in; 0: none
+}
+
+// Spawn starts a command in a session of its own. Where that fails for a
+// reason of the command's own, the error is a *StartError.
+func (j *Jail) Spawn(c Command) (*Process, Mark, error) {
+	cell, w, err := j.worker(c.User.UID)
+	if err != nil {
+		return nil, 0, err
+	}
+	var mark Mark
+	var ns *os.File
+	if cell.mark != nil {
+		if mark, ns, err = cell.newMark(); err != nil {
+			return nil, 0, err
+		}
+		defer ns.Close()
+	}
+	var p *Process
+	err2 := w.do(func() {
+		if ns != nil {
+			if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWUTS); err != nil {
+				return
+			}
+		}
+		p, err = fork(c)
+	})
+	if err = errors.Join(err2, err); err != nil {
+		return nil, 0, err
+	}
+	if j.cfg.PIDNamespace {
+		p.readInner()
+	}
+	return p, mark, nil
+}
+
+// fork runs on a worker's thread.
+func fork(c Command) (*Process, error) {
+	file, err := lookup(c)
+	if err != nil {
+		return nil, err
+	}
+	pidfd := -1
+	attr := &syscall.ProcAttr{
+		Dir: c.Dir,
+		Env: c.Env,
+		Sys: &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID, Groups: c.User.Groups},
+			Setsid:     true,
+			Setctty:    c.Terminal,
+			PidFD:      &pidfd,
+		},
+	}
+	if c.Cgroup > 0 {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, c.Cgroup
+	}
+	for _, f := range c.Files {
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return nil, fmt.Errorf("pass %s: %w", f.Name(), err)
+		}
+		// The number is used while c.Files is held, and Fd would make the
+		// file blocking.
+		_ = raw.Control(func(fd uintptr) { attr.Files = append(attr.Files, fd) })
+	}
+	pid, err := syscall.ForkExec(file, c.Argv, attr)
+	runtime.KeepAlive(c.Files)
+	if err != nil {
+		return nil, explain(c, file, err)
+	}
+	return newProcess(pid, pidfd), nil
+}
+
+// lookup finds argv[0] as execvp would, with the user's own rights.
+func lookup(c Command) (string, error) {
+	name := c.Argv[0]
+	if strings.Contains(name, "/") {
+		return name, nil // found or not when it is executed
+	}
+	found, denied := "", error(nil)
+	err := as(c.User, func() {
+		for _, dir := range strings.Split(searchPath(c.Env), ":") {
+			if !path.IsAbs(dir) {
+				dir = path.Join(c.Dir, dir)
+			}
+			file := path.Join(dir, name)
+			switch err := executable(file); {
+			case err == nil:
+				found = file
+				return
+			case errors.Is(err, unix.EACCES) && denied == nil:
+				denied = err
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case found != "":
+		return found, nil
+	case denied != nil:
+		return "", &StartError{Code: CodeNotExecutable, Msg: fmt.Sprintf("%s: permission denied", name), Err: denied}
+	}
+	return "", &StartError{Code: CodeNotFound, Msg: fmt.Sprintf("%s: command not found", name), Err: unix.ENOENT}
+}
+
+// searchPath returns the last PATH of an environment.
+func searchPath(env []string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env[i], "PATH="); ok {
+			return v
+		}
+	}
+	return "/usr/local/bin:/usr/bin:/bin"
+}
+
+// executable reports whether the thread's effective user may execute a file.
+func executable(file string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return unix.EACCES
+	}
+	return unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
+}
+
+// as runs f with a user's effective rights on the calling thread, whose real
+// and saved ids stay root's.
+func as(u User, f func()) error {
+	if u.UID == 0 {
+		f()
+		return nil
+	}
+	groups := make([]uint32, max(len(u.Groups), 1))
+	copy(groups, u.Groups)
+	if err := setEffective(u.UID, u.GID, groups[:len(u.Groups)]); err != nil {
+		return fmt.Errorf("act as user %d: %w", u.UID, err)
+	}
+	f()
+	if err := setEffective(0, 0, groups[:0]); err != nil {
+		return fmt.Errorf("act as root again: %w", err)
+	}
+	return nil
+}
+
+// explain tells what a failed fork or exec means to whoever asked for it.
+func explain(c Command, file string, err error) error {
+	fail := func(code int, format string, args ...any) error {
+		return &StartError{Code: code, Msg: fmt.Sprintf(format, args...), Err: err}
+	}
+	var dirErr error
+	if asErr := as(c.User, func() { dirErr = enterable(c.Dir) }); asErr != nil {
+		return asErr
+	}
+	if dirErr != nil {
+		return &StartError{Code: CodeNotExecutable, Dir: true, Err: dirErr,
+			Msg: fmt.Sprintf("working directory %s: %s", c.Dir, words(dirErr))}
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		if asErr := as(c.User, func() { dirErr = unix.Faccessat(unix.AT_FDCWD, abs(c.Dir, file), unix.F_OK, unix.AT_EACCESS) }); asErr == nil && dirErr == nil {
+			return fail(CodeNotFound, "%s: its interpreter is missing", c.Argv[0])
+		}
+		return fail(CodeNotFound, "%s: no such file", c.Argv[0])
+	case errors.Is(err, unix.ENOTDIR):
+		return fail(CodeNotFound, "%s: no such file", c.Argv[0])
+	case errors.Is(err, unix.ENOEXEC):
+		return fail(CodeNotExecutable, "%s: not a program for this machine, nor a script that begins with #!", c.Argv[0])
+	case errors.Is(err, unix.E2BIG):
+		return fail(CodeNotExecutable, "arguments and environment together are too long for the kernel (%d bytes)", size(c))
+	case errors.Is(err, unix.EAGAIN):
+		return fail(CodeNotExecutable, "%s: the sandbox has as many processes as it may", c.Argv[0])
+	}
+	return fail(CodeNotExecutable, "%s: %s", c.Argv[0], words(err))
+}
+
+func words(err error) string {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return errno.Error()
+	}
+	return err.Error()
+}
+
+func enterable(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return unix.ENOTDIR
+	}
+	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
+}
+
+func abs(dir, file string) string {
+	if path.IsAbs(file) {
+		return file
+	}
+	return path.Join(dir, file)
+}
+
+// size is what execve copies: each string and its terminator.
+func size(c Command) int {
+	n := 0
+	for _, s := range c.Argv {
+		n += len(s) + 1
+	}
+	for _, s := range c.Env {
+		n += len(s) + 1
+	}
+	return n
+}
