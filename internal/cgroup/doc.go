@@ -1,0 +1,26 @@
+// Package cgroup limits, counts and ends the host processes of a box with
+// control groups, by their plain files alone.
+//
+// Find looks at what this machine has: version 1 (one tree per controller),
+// version 2 (one tree for all) or both at once, and which of it the caller
+// may write. A Host then makes one Group per box, below "carboy/NAMESPACE" in
+// every tree that is of use, so that two homes never meet. Root works at the
+// top of each tree. Anybody else works in the part of the version 2 tree that
+// systemd delegated to them, if the caller runs in one.
+//
+// On a hybrid machine, where version 2 has no controllers of interest, a box
+// gets a group there all the same: it is what kills a whole box at once and
+// what a child can be cloned into.
+//
+// The package refuses to enforce by halves: a limit is set in the kernel and
+// read back in the report as the file that holds it, or reported as not
+// enforced with the reason. It never touches a group that it did not make,
+// with one exception: where a delegated subtree is the caller's own group, the
+// caller moves into a leaf of it ("carboy.daemon"), because version 2 gives
+// limits only to children of groups without processes.
+//
+// Version 1 and the core files of version 2 (cgroup.kill, cgroup.events,
+// cgroup.procs, delegation) are tested against the kernel. The controllers'
+// files of version 2 are tested on an imitation of the tree only, where the
+// machine that runs the tests has version 1.
+package cgroup
