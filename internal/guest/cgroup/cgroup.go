@@ -1,0 +1,299 @@
+// Package cgroup keeps commands and all that they start in cgroups (v2) of
+// the guest's own kernel: to bound their number, to end them to the last one
+// however they fork, and to learn which limit they ran into.
+//
+// The hierarchy is mounted where no command can see it and reached through
+// one open directory. The package does without the controllers that the
+// kernel lacks, and says so; without cgroup v2 at all, Open fails. It reads
+// no list of processes unless asked to end them.
+package cgroup
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// pooled is how many empty groups are kept for the next commands.
+const pooled = 8
+
+// Tree is the commands' part of the hierarchy. Its methods may be called from
+// several goroutines.
+type Tree struct {
+	dir    *os.File // the parent of all commands' groups
+	pids   *os.File // its pids.events; nil without the controller
+	pin    *os.File // the mount namespace in which the hierarchy is mounted
+	memory bool
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	names uint64   // how many directories were made
+	free  []*slot  // empty ones, for the next commands
+	held  []*Group // ended commands' groups that still have processes
+}
+
+// Options configure a Tree.
+type Options struct {
+	PIDs int64        // how many processes and threads all commands together may have; 0: no limit
+	Log  *slog.Logger // default: discard
+}
+
+// Open mounts cgroup v2 and prepares it. It moves the calling process to a
+// group beside those of its commands, so it comes before all else that the
+// process starts.
+func Open(opts Options) (*Tree, error) {
+	own, err := ownPath()
+	if err != nil {
+		return nil, err
+	}
+	root, pin, err := mount()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	base, err := openDir(root, strings.TrimPrefix(own, "/"))
+	if err != nil {
+		_ = pin.Close()
+		return nil, fmt.Errorf("open own cgroup: %w", err)
+	}
+	defer base.Close()
+	t, err := Prepare(base, opts)
+	if err != nil {
+		_ = pin.Close()
+		return nil, err
+	}
+	t.pin = pin
+	return t, nil
+}
+
+// Prepare makes a Tree below base, the open directory of the caller's own
+// cgroup.
+func Prepare(base *os.File, opts Options) (*Tree, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	// A group that hands controllers to its children has no process itself.
+	agent, err := makeDir(base, "agent")
+	if err != nil {
+		return nil, err
+	}
+	err = write(agent, "cgroup.procs", "0")
+	_ = agent.Close()
+	if err != nil {
+		return nil, fmt.Errorf("leave the commands' cgroup: %w", err)
+	}
+	dir, err := makeDir(base, "commands")
+	if err != nil {
+		return nil, err
+	}
+	t := &Tree{dir: dir, log: opts.Log}
+	if hand(base, "+pids") == nil && hand(dir, "+pids") == nil {
+		if err := t.limitPIDs(opts.PIDs); err != nil {
+			t.Close()
+			return nil, err
+		}
+	}
+	t.memory = hand(base, "+memory") == nil && hand(dir, "+memory") == nil
+	return t, nil
+}
+
+func (t *Tree) limitPIDs(limit int64) (err error) {
+	if limit > 0 {
+		if err := write(t.dir, "pids.max", strconv.FormatInt(limit, 10)); err != nil {
+			return fmt.Errorf("limit processes: %w", err)
+		}
+	}
+	if t.pids, err = open(t.dir, "pids.events", unix.O_RDONLY); err != nil {
+		return fmt.Errorf("watch the limit of processes: %w", err)
+	}
+	return nil
+}
+
+// LimitsPIDs reports whether the number of processes is bounded.
+func (t *Tree) LimitsPIDs() bool { return t.pids != nil }
+
+// PIDsRefused returns how often a process could not be started because of
+// the limit, in all commands together.
+func (t *Tree) PIDsRefused() uint64 {
+	if t.pids == nil {
+		return 0
+	}
+	return counter(t.pids, "max")
+}
+
+// Close closes the directories. Processes stay in their groups.
+func (t *Tree) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.free {
+		s.close()
+	}
+	for _, g := range t.held {
+		g.slot.close()
+		g.slot = nil
+	}
+	t.free, t.held = nil, nil
+	for _, f := range []*os.File{t.pids, t.pin, t.dir} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// slot is one directory, used by one command after the other.
+type slot struct {
+	tree   *Tree
+	name   string
+	dir    *os.File
+	events *os.File // cgroup.events
+	pids   *os.File // pids.events; nil without the controller
+
+	pidsBefore, oomBefore uint64 // the counters when it became free
+	killed                bool   // it is not used again: see killOnce
+}
+
+// Group is the cgroup of one command.
+type Group struct {
+	tree *Tree
+	slot *slot // nil once nobody lives in it; then guarded by tree.mu
+}
+
+// Acquire returns an empty group for a command to be born in. Release gives
+// it back.
+func (t *Tree) Acquire() (*Group, error) {
+	t.mu.Lock()
+	t.sweepLocked(2)
+	var s *slot
+	if n := len(t.free); n > 0 {
+		s, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		t.names++
+	}
+	name := strconv.FormatUint(t.names, 10)
+	t.mu.Unlock()
+	if s == nil {
+		var err error
+		if s, err = t.newSlot(name); err != nil {
+			return nil, err
+		}
+	}
+	return &Group{tree: t, slot: s}, nil
+}
+
+func (t *Tree) newSlot(name string) (*slot, error) {
+	dir, err := makeDir(t.dir, name)
+	if err != nil {
+		return nil, err
+	}
+	s := &slot{tree: t, name: name, dir: dir}
+	if s.events, err = open(dir, "cgroup.events", unix.O_RDONLY); err == nil && t.pids != nil {
+		s.pids, err = open(dir, "pids.events", unix.O_RDONLY)
+	}
+	if err != nil {
+		s.remove()
+		return nil, fmt.Errorf("watch a cgroup: %w", err)
+	}
+	return s, nil
+}
+
+// Release takes back the group of a command whose main process has ended. If
+// others live in it, the group stays theirs until they are gone, and Kill
+// still ends them.
+func (g *Group) Release() {
+	t := g.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g.slot.populated() {
+		t.held = append(t.held, g)
+		return
+	}
+	t.putLocked(g)
+}
+
+// putLocked makes a group's directory another command's.
+func (t *Tree) putLocked(g *Group) {
+	s := g.slot
+	g.slot = nil
+	if s.killed || len(t.free) >= pooled {
+		s.remove()
+		return
+	}
+	s.pidsBefore, s.oomBefore = s.pidsRefused(), s.oomKills()
+	t.free = append(t.free, s)
+}
+
+// sweepLocked looks at n of the held groups, the longest held first, so that
+// the cost of each command stays small however many there are.
+func (t *Tree) sweepLocked(n int) {
+	for range min(n, len(t.held)) {
+		g := t.held[0]
+		t.held = t.held[1:]
+		if g.slot.populated() {
+			t.held = append(t.held, g)
+			continue
+		}
+		t.putLocked(g)
+	}
+}
+
+// FD is the open directory, for clone3's CLONE_INTO_CGROUP. It is valid until
+// Release.
+func (g *Group) FD() int {
+	fd := -1
+	_ = at(g.slot.dir, func(n int) error { fd = n; return nil })
+	return fd
+}
+
+// PIDsRefused reports whether the limit of processes was reached in this
+// group since it was acquired. Kernels that count where the limit is set, not
+// where it was run into, tell it by the Tree's counter alone. It is for
+// callers who have not released the group.
+func (g *Group) PIDsRefused() bool { return g.slot.pidsRefused() > g.slot.pidsBefore }
+
+// OutOfMemory reports whether the kernel killed a process of the group, since
+// it was acquired, to free memory. It is for callers who have not released
+// the group.
+func (g *Group) OutOfMemory() bool { return g.slot.oomKills() > g.slot.oomBefore }
+
+func (s *slot) pidsRefused() uint64 {
+	if s.pids == nil {
+		return 0
+	}
+	return counter(s.pids, "max")
+}
+
+func (s *slot) oomKills() uint64 {
+	if !s.tree.memory {
+		return 0
+	}
+	f, err := open(s.dir, "memory.events", unix.O_RDONLY)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return counter(f, "oom_kill")
+}
+
+// populated reports whether a process lives in the group. A group that can't
+// be read is gone.
+func (s *slot) populated() bool { return counter(s.events, "populated") != 0 }
+
+func (s *slot) close() {
+	for _, f := range []*os.File{s.pids, s.events, s.dir} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+func (s *slot) remove() {
+	s.close()
+	if err := at(s.tree.dir, func(fd int) error { return unix.Unlinkat(fd, s.name, unix.AT_REMOVEDIR) }); err != nil {
+		s.tree.log.Warn("remove a cgroup", "name", s.name, "err", err)
+	}
+}

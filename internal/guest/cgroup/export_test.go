@@ -1,0 +1,4 @@
+package cgroup
+
+// MountForTest is mount.
+var MountForTest = mount

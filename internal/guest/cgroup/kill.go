@@ -1,0 +1,85 @@
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a killed group may take to become empty: a process
+// stuck in the kernel goes when the kernel lets it.
+const patience = 10 * time.Second
+
+// ErrBusy says that killed processes have not gone yet.
+var ErrBusy = errors.New("killed processes have not ended yet")
+
+// Kill ends every process in the group, those included that are forked
+// meanwhile, and returns when none is left, or with ErrBusy after ten seconds.
+func (g *Group) Kill() error {
+	for deadline := time.Now().Add(patience); ; {
+		left, err := g.killOnce()
+		if err != nil {
+			return fmt.Errorf("kill cgroup: %w", err)
+		}
+		if left == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return ErrBusy
+		}
+		left.awaitChange(100 * time.Millisecond)
+	}
+}
+
+// killOnce returns the slot if it had processes, nil if it has none now. It
+// holds the lock so that the slot can't become another command's meanwhile.
+func (g *Group) killOnce() (*slot, error) {
+	g.tree.mu.Lock()
+	defer g.tree.mu.Unlock()
+	s := g.slot
+	if s == nil || !s.populated() {
+		return nil, nil
+	}
+	// Linux compares how often the cgroup was killed with how often the
+	// forker's own was, so a process born into one that ever was killed may be
+	// killed at birth.
+	s.killed = true
+	err := write(s.dir, "cgroup.kill", "1")
+	if errors.Is(err, unix.ENOENT) { // before Linux 5.14
+		err = s.killEach()
+	}
+	return s, err
+}
+
+// killEach signals the members one by one. A fork in between escapes the
+// round, not the loop around it.
+func (s *slot) killEach() error {
+	f, err := open(s.dir, "cgroup.procs", unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		pid, err := strconv.Atoi(lines.Text())
+		if err != nil || pid <= 1 { // 0: a process of a namespace that we can't see
+			continue
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitChange returns when cgroup.events has changed since it was read, or
+// after limit.
+func (s *slot) awaitChange(limit time.Duration) {
+	_ = at(s.events, func(fd int) error {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}, int(limit.Milliseconds()))
+		return err
+	})
+}
