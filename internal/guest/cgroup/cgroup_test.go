@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,9 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
 )
+
+// The first thread is the one that /proc/self shows: it must stay as it is.
+func init() { runtime.LockOSThread() }
 
 // fake makes what the kernel would: a directory with a commands' group that
 // has already n children.
