@@ -70,7 +70,7 @@ func arrange(in io.Reader) (warnings []string, err error) {
 		return nil, fmt.Errorf("make mounts private: %w", err)
 	}
 	for _, path := range o.Hide {
-		if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		if err := hide(path); err != nil {
 			return nil, fmt.Errorf("hide %s: %w", path, err)
 		}
 	}
@@ -81,6 +81,14 @@ func arrange(in io.Reader) (warnings []string, err error) {
 		return nil, fmt.Errorf("mount /proc: %w", err)
 	}
 	return protectProc(), nil
+}
+
+// hide covers a directory by an empty one that nobody can write. It is not
+// unmounted: a wall may show the same directory below its mount point as
+// well, as gVisor's file server does, and would uncover it.
+func hide(path string) error {
+	return unix.Mount("none", path, "tmpfs",
+		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=0555")
 }
 
 // protectProc makes read-only what root could otherwise use to reach the
