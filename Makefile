@@ -1,0 +1,69 @@
+# Carboy: build it, test it, tend it. The work itself is in scripts/.
+#
+# The guest agent is built first and embedded in the one binary that users get.
+# Both are static. The guest is built without a stamp of the commit, so that
+# its bytes, and all that is compiled over them, change only when its code does.
+
+GO = go
+BIN = bin
+GUEST = internal/guestbin/bin/carboy-guest
+FUZZTIME = 30s
+BENCH = .
+PKG = ./...
+
+# The same flags for building, vetting and testing: others would compile gVisor
+# a second time, which takes minutes.
+STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
+
+.PHONY: build guest test deps lint lint-all bench fuzz generate generate-check tidy-check gvisor-latest third-party clean
+
+build: guest
+	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
+
+guest:
+	$(STATIC) $(GO) build -ldflags "-s -w" -o $(GUEST) ./cmd/carboy-guest
+
+# Everything: the gates, then every test, those from outside included.
+test: deps build lint
+	CARBOY_BIN="$$(cd $(BIN) && pwd)/carboy" scripts/test.sh
+
+# What tests need and this machine lacks.
+deps:
+	scripts/deps.sh
+
+# The gates that need nothing but Go.
+lint: guest
+	$(STATIC) scripts/lint.sh
+
+# The long list of .golangci.yml as well, and what may leave a diff. The first
+# run builds the linter.
+lint-all: lint tidy-check generate-check
+	$(STATIC) scripts/golangci.sh
+
+# One package or benchmark: make bench PKG=./internal/workspace BENCH=Diff
+bench: guest
+	$(STATIC) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+# Each target for FUZZTIME, one after the other.
+fuzz: guest
+	$(STATIC) FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+generate:
+	$(GO) generate ./...
+
+generate-check: generate
+	git diff --exit-code -- '*.pb.go' '*.connect.go'
+
+tidy-check:
+	$(GO) mod tidy -diff
+
+# Would the newest gVisor do? Leaves this tree as it is.
+gvisor-latest:
+	scripts/gvisor-latest.sh
+
+# The licences of what is linked into the binary, to hand on with it.
+third-party: build
+	scripts/third-party.sh $(BIN)/carboy >$(BIN)/THIRD-PARTY-LICENSES
+
+clean:
+	rm -rf $(BIN) $(GUEST) test/e2b/node_modules

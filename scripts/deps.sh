@@ -1,0 +1,55 @@
+#!/bin/sh
+# Installs what the tests need and this machine lacks: Debian packages, where
+# we are root, and the clients of npm that test/e2b drives. Run again, it does
+# nothing.
+set -eu
+cd "$(dirname "$0")/.."
+
+# A command, and the Debian package that has it.
+needed='
+curl curl
+getent libc-bin
+ip iproute2
+mkfs.ext4 e2fsprogs
+newuidmap uidmap
+npm npm
+ps procps
+python3 python3
+unshare util-linux
+'
+
+missing() {
+	echo "$needed" | while read -r command package; do
+		[ -z "$command" ] || command -v "$command" >/dev/null || echo "$package"
+	done
+}
+
+# Debian keeps some of them where only root's PATH leads.
+PATH=$PATH:/usr/sbin:/sbin
+packages=$(missing)
+if [ -n "$packages" ]; then
+	# shellcheck disable=SC2086 # one word for each package
+	set -- $packages
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+		echo "scripts/deps.sh: the tests need $*" >&2
+		echo "hint: sudo apt-get install $*" >&2
+		exit 1
+	fi
+	echo "scripts/deps.sh: installing $*" >&2
+	export DEBIAN_FRONTEND=noninteractive
+	install="apt-get install -qq -y --no-install-recommends $*"
+	# The package lists may be missing or too old to install from.
+	$install >/dev/null 2>&1 || { apt-get update -qq && $install >/dev/null; }
+	packages=$(missing)
+	if [ -n "$packages" ]; then
+		echo "scripts/deps.sh: still missing:" $packages >&2
+		exit 1
+	fi
+fi
+
+# npm ci starts by deleting everything: leave a tree alone that is this lock's.
+cd test/e2b
+if ! cmp -s package-lock.json node_modules/.installed-lock; then
+	npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >&2
+	cp package-lock.json node_modules/.installed-lock
+fi

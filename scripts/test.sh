@@ -1,0 +1,34 @@
+#!/bin/sh
+# Runs every test. Arguments go to go test: scripts/test.sh -run Stop
+#
+# With the race detector, except where a test binary links gVisor: compiling
+# gVisor for it takes longer than all tests together, and the sentry's own
+# memory accesses are not ours to judge. The packages that a wall is made of
+# are under the detector by themselves, and so are the tests that drive the
+# built binary from outside.
+set -eu
+cd "$(dirname "$0")/.."
+
+# A line for each test binary: its package, and how to run it.
+plan=$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk '
+	$1 ~ /\.test$/ { sub(/\.test$/, "", $1); print $1, / gvisor\.dev\/gvisor\// ? "plain" : "race" }')
+
+# go list names external test packages and packages as they are compiled for
+# a test as well; only binaries end in .test.
+of() {
+	echo "$plan" | awk -v kind="$1" '$2 == kind { print $1 }'
+}
+
+rc=0
+race=$(of race)
+plain=$(of plain)
+# shellcheck disable=SC2086 # one word for each package
+if [ -n "$race" ]; then
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 20m "$@" $race || rc=1
+fi
+# shellcheck disable=SC2086
+if [ -n "$plain" ]; then
+	CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" \
+		go test -shuffle=on -timeout 20m "$@" $plain || rc=1
+fi
+exit $rc
