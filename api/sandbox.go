@@ -15,7 +15,7 @@ type CreateRequest struct {
 	Limits    Limits            `json:"limits,omitzero"`
 	Env       map[string]string `json:"env,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
-	TTLMillis int64             `json:"ttl_ms,omitempty"` // milliseconds from each start to the end; 0: none
+	TTLMillis int64             `json:"ttl_ms,omitempty"`    // milliseconds from each start to the end; 0: none
 	OnExpiry  string            `json:"on_expiry,omitempty"` // what the end does: "stop" (default) or "remove"
 	// Ephemeral sandboxes end when their client has been gone for 10 seconds:
 	// a client keeps one by GET /v1/sandboxes/{id}/hold.

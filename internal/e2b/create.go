@@ -1,0 +1,157 @@
+package e2b
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+// newSandbox is the body of a create. What is kept raw is known, and can't be
+// honoured unless it asks for nothing.
+type newSandbox struct {
+	TemplateID      string            `json:"templateID"`
+	Timeout         *int32            `json:"timeout"` // seconds
+	Metadata        map[string]string `json:"metadata"`
+	EnvVars         map[string]string `json:"envVars"`
+	Secure          *bool             `json:"secure"`
+	AllowInternet   *bool             `json:"allow_internet_access"`
+	AutoPause       bool              `json:"autoPause"`
+	AutoPauseMemory *bool             `json:"autoPauseMemory"`
+	AutoResume      *struct {
+		Enabled bool `json:"enabled"`
+	} `json:"autoResume"`
+	Network      json.RawMessage `json:"network"`
+	MCP          json.RawMessage `json:"mcp"`
+	IAM          json.RawMessage `json:"iam"`
+	VolumeMounts json.RawMessage `json:"volumeMounts"`
+}
+
+// created is what a client needs to reach a sandbox.
+type created struct {
+	TemplateID      string  `json:"templateID"`
+	SandboxID       string  `json:"sandboxID"`
+	Alias           string  `json:"alias,omitempty"`
+	ClientID        string  `json:"clientID"`
+	EnvdVersion     string  `json:"envdVersion"`
+	EnvdAccessToken string  `json:"envdAccessToken,omitempty"`
+	Domain          *string `json:"domain"`
+}
+
+func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter, *http.Request, Caller) error {
+	return func(w http.ResponseWriter, r *http.Request, c Caller) error {
+		var req newSandbox
+		if err := wire.Decode(r, &req, false); err != nil {
+			return err
+		}
+		if err := req.check(); err != nil {
+			return err
+		}
+		if !c.HostImage {
+			return sandbox.Errorf(sandbox.Denied, "template %s: this key may not use it", template).
+				WithHint(`set "host_image": true in the key file`)
+		}
+		ttl, err := seconds("timeout", req.Timeout, defaultTimeout)
+		if err != nil {
+			return err
+		}
+		sb, err := h.m.Create(r.Context(), c.Caller, sandbox.Spec{
+			Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: sandbox.OnExpiryRemove,
+		})
+		if err != nil {
+			return err
+		}
+		wire.JSON(w, http.StatusCreated, h.created(sb, c))
+		return nil
+	}
+}
+
+func (h *handler) created(sb *sandbox.Sandbox, c Caller) created {
+	return created{
+		TemplateID: templateOf(sb), SandboxID: sb.ID, Alias: sb.Spec.Name, ClientID: clientID,
+		EnvdVersion: EnvdVersion, EnvdAccessToken: tokenFor(sb, c), Domain: h.domain(),
+	}
+}
+
+// check refuses what this version can't do.
+func (req *newSandbox) check() error {
+	if req.TemplateID == "" {
+		return sandbox.Errorf(sandbox.Invalid, "templateID: it is missing").WithHint("use %s", template)
+	}
+	if req.TemplateID != template {
+		return sandbox.Errorf(sandbox.NotFound, "template %.80q: there is no such template", req.TemplateID).
+			WithHint("use %s", template)
+	}
+	if req.Secure != nil && !*req.Secure {
+		return sandbox.Errorf(sandbox.Unsupported, "secure: a sandbox always asks for its access token").
+			WithHint("leave it out, or set it to true")
+	}
+	if req.AllowInternet != nil && *req.AllowInternet {
+		return sandbox.Errorf(sandbox.Unsupported, "allow_internet_access: sandboxes have no network in this version").
+			WithHint("leave it out, or set it to false")
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"autoPause", req.AutoPause},
+		{"autoPauseMemory", req.AutoPauseMemory != nil},
+		{"autoResume", req.AutoResume != nil && req.AutoResume.Enabled},
+		{"network", asks(req.Network)},
+		{"mcp", asks(req.MCP)},
+		{"iam", asks(req.IAM)},
+		{"volumeMounts", asks(req.VolumeMounts)},
+	} {
+		if f.set {
+			return sandbox.Errorf(sandbox.Unsupported, "%s: not available in this version", f.name).
+				WithHint("leave it out")
+		}
+	}
+	return nil
+}
+
+// asks reports whether a raw option asks for anything.
+func asks(raw json.RawMessage) bool {
+	switch string(bytes.TrimSpace(raw)) {
+	case "", "null", "{}", "[]":
+		return false
+	}
+	return true
+}
+
+// seconds reads a time to live. A sandbox has at least the second that its
+// answer takes; 0 would mean without end to the domain.
+func seconds(name string, n *int32, def time.Duration) (time.Duration, error) {
+	if n == nil {
+		return def, nil
+	}
+	if d := time.Duration(*n) * time.Second; d >= 0 && d <= sandbox.MaxTTL {
+		return max(d, sandbox.MinTTL), nil
+	}
+	return 0, sandbox.Errorf(sandbox.Invalid, "%s: from 0 to %d seconds", name, int64(sandbox.MaxTTL.Seconds()))
+}
+
+func templateOf(sb *sandbox.Sandbox) string {
+	if sb.Spec.Image == sandbox.DefaultImage {
+		return template
+	}
+	return sb.Spec.Image
+}
+
+// tokenFor returns what lets c into the guest, where c may go there.
+func tokenFor(sb *sandbox.Sandbox, c Caller) string {
+	if !c.Exec {
+		return ""
+	}
+	return sb.Token
+}
+
+func (h *handler) domain() *string {
+	if h.o.Domain == "" {
+		return nil
+	}
+	return &h.o.Domain
+}

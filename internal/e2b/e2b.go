@@ -1,0 +1,160 @@
+// Package e2b speaks the core of E2B's REST API, so that E2B's SDKs work
+// unchanged: sandboxes are created, listed, looked at, kept and removed by
+// it. What happens inside them goes to envd, which the server forwards.
+//
+// An option that can't be honoured is refused, never ignored, and a path that
+// is not built answers 501 by name. The template "base" is the default image;
+// a sandbox made here is removed when its time is up.
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+const (
+	// EnvdVersion is the version of envd whose features a guest has: what
+	// its SDKs go by. File metadata, which came after it, is not there.
+	EnvdVersion = "0.6.1"
+
+	template = "base"
+	clientID = "carboy"
+
+	defaultTimeoutV1 = 15 * time.Second
+	defaultTimeoutV2 = 300 * time.Second
+)
+
+// Manager is what this dialect asks of the domain.
+type Manager interface {
+	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error)
+	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
+	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
+	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
+	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
+}
+
+var _ Manager = (*sandbox.Manager)(nil)
+
+// Caller is who asks, and what its key allows.
+type Caller struct {
+	sandbox.Caller
+	Read, Manage, Exec bool
+	HostImage          bool
+}
+
+// Options are what the dialect works with. Manager and Caller are required.
+type Options struct {
+	Manager Manager
+	Caller  func(*http.Request) Caller
+	Domain  string       // under which sandboxes are reached; "": none
+	Log     *slog.Logger // default: none
+	Now     func() time.Time
+}
+
+// handler is the dialect.
+type handler struct {
+	o   Options
+	m   Manager
+	now func() time.Time
+}
+
+// New returns the dialect. It answers every path, with 404 those that E2B
+// does not have either.
+func New(o Options) http.Handler {
+	h := &handler{o: o, m: o.Manager, now: o.Now}
+	if h.now == nil {
+		h.now = time.Now
+	}
+	h.o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	mux := http.NewServeMux()
+	read := func(c Caller) bool { return c.Read }
+	manage := func(c Caller) bool { return c.Manage }
+	for _, r := range []struct {
+		pattern string
+		may     func(Caller) bool
+		do      func(http.ResponseWriter, *http.Request, Caller) error
+	}{
+		{"GET /health", read, h.health},
+		{"POST /sandboxes", manage, h.create(defaultTimeoutV1)},
+		{"POST /v2/sandboxes", manage, h.create(defaultTimeoutV2)},
+		{"GET /sandboxes", read, h.listV1},
+		{"GET /v2/sandboxes", read, h.listV2},
+		{"GET /sandboxes/{id}", read, h.get},
+		{"DELETE /sandboxes/{id}", manage, h.remove},
+		{"POST /sandboxes/{id}/timeout", manage, h.timeout},
+		{"POST /sandboxes/{id}/refreshes", manage, h.refresh},
+		{"POST /sandboxes/{id}/connect", manage, h.connect(true)},
+		{"POST /v2/sandboxes/{id}/connect", manage, h.connect(false)},
+		{"GET /sandboxes/{id}/logs", read, h.logsV1},
+		{"GET /v2/sandboxes/{id}/logs", read, h.logsV2},
+	} {
+		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
+			c := o.Caller(req)
+			if !r.may(c) {
+				writeError(w, sandbox.Errorf(sandbox.Denied, "this key has not the scope for that"))
+				return
+			}
+			if err := r.do(w, req, c); err != nil {
+				writeError(w, err)
+			}
+		})
+	}
+	for _, p := range unbuilt {
+		mux.HandleFunc(p, func(w http.ResponseWriter, _ *http.Request) {
+			writeError(w, sandbox.Errorf(sandbox.Unsupported, "%s: not available in this version", p))
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, sandbox.Errorf(sandbox.NotFound, "%s %.200q: no such path and method", r.Method, r.URL.Path))
+	})
+	return mux
+}
+
+// unbuilt are the paths of E2B's API that answer 501.
+var unbuilt = []string{
+	"GET /teams", "GET /teams/{id}/metrics", "GET /teams/{id}/metrics/max",
+	"GET /sandboxes/metrics", "GET /sandboxes/{id}/metrics",
+	"POST /sandboxes/{id}/pause", "POST /sandboxes/{id}/resume", "POST /sandboxes/{id}/fork",
+	"PUT /sandboxes/{id}/network", "POST /sandboxes/{id}/snapshots", "GET /snapshots",
+	"GET /templates", "POST /templates", "POST /v2/templates", "GET /v2/templates", "POST /v3/templates",
+	"GET /templates/{id}", "POST /templates/{id}", "DELETE /templates/{id}", "PATCH /templates/{id}",
+	"PATCH /v2/templates/{id}", "GET /templates/{id}/{part}", "GET /templates/{id}/{part}/{hash}",
+	"POST /templates/{id}/builds/{build}", "POST /v2/templates/{id}/builds/{build}",
+	"GET /templates/{id}/builds/{build}/{part}", "POST /templates/tags", "DELETE /templates/tags",
+	"GET /nodes", "GET /nodes/{id}", "POST /nodes/{id}",
+	"POST /admin/teams/{id}/sandboxes/kill", "POST /admin/teams/{id}/builds/cancel",
+	"GET /admin/sandboxes/running-counts",
+	"POST /admin/teams/{id}/api-keys", "DELETE /admin/teams/{id}/api-keys/{key}",
+	"POST /access-tokens", "DELETE /access-tokens/{id}",
+	"GET /api-keys", "POST /api-keys", "PATCH /api-keys/{id}", "DELETE /api-keys/{id}",
+	"GET /volumes", "POST /volumes", "GET /volumes/{id}", "DELETE /volumes/{id}",
+	"GET /secrets", "POST /secrets", "GET /secrets/{id}", "POST /secrets/{id}", "DELETE /secrets/{id}",
+}
+
+// errorBody is an error as E2B has it.
+type errorBody struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	status := wire.Status(sandbox.KindOf(err))
+	e := wire.Describe(err)
+	if e.Hint != "" {
+		e.Message += " (" + e.Hint + ")" // E2B's clients show one text
+	}
+	wire.JSON(w, status, errorBody{status, e.Message})
+}
+
+func (h *handler) health(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,447 @@
+package e2b_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carboy-sandbox/carboy/internal/e2b"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// fake is a domain of one owner, without walls.
+type fake struct {
+	mu      sync.Mutex
+	now     time.Time
+	boxes   []*sandbox.Sandbox
+	events  []sandbox.Event
+	specs   []sandbox.Spec
+	removed []string
+}
+
+func (f *fake) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.specs = append(f.specs, spec)
+	sb := &sandbox.Sandbox{
+		ID: fmt.Sprintf("sb_%020d", 2+len(f.boxes)), Owner: c.Owner, State: sandbox.StateRunning,
+		Token: "token", CreatedAt: f.now, StartedAt: f.now, ExpiresAt: f.now.Add(spec.TTL), Starts: 1,
+	}
+	sb.ID = strings.NewReplacer("0", "a", "1", "b", "8", "i", "9", "j").Replace(sb.ID)
+	sb.Spec = spec
+	sb.Spec.Name, sb.Spec.Image = fmt.Sprintf("box-%d", len(f.boxes)), sandbox.DefaultImage
+	sb.Spec.Limits = sandbox.Limits{CPUs: 1.5, Memory: 2 << 30, Disk: 8 << 30}
+	f.boxes = append(f.boxes, sb)
+	f.now = f.now.Add(time.Second)
+	return sb.Clone(), nil
+}
+
+func (f *fake) Get(_ context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
+	sb, err := f.find(c, ref)
+	if err != nil {
+		return nil, err
+	}
+	return sb.Clone(), nil
+}
+
+func (f *fake) find(c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, sb := range f.boxes {
+		if sb.Owner == c.Owner && sb.ID == ref {
+			return sb, nil
+		}
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "sandbox %s: not found", ref)
+}
+
+func (f *fake) List(_ context.Context, c sandbox.Caller, fl sandbox.Filter) ([]*sandbox.Sandbox, error) {
+	var out []*sandbox.Sandbox
+	for _, sb := range f.boxes {
+		ok := sb.Owner == c.Owner
+		for k, v := range fl.Labels {
+			ok = ok && sb.Spec.Labels[k] == v
+		}
+		if ok {
+			out = append(out, sb.Clone())
+		}
+	}
+	return out, nil
+}
+
+func (f *fake) Start(_ context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
+	sb, err := f.find(c, ref)
+	if err == nil {
+		sb.State = sandbox.StateRunning
+	}
+	return sb, err
+}
+
+func (f *fake) Remove(_ context.Context, c sandbox.Caller, ref string, force bool) error {
+	sb, err := f.find(c, ref)
+	if err == nil && !force {
+		return errors.New("not forced")
+	}
+	if err == nil {
+		sb.State = sandbox.StateRemoving
+		f.removed = append(f.removed, ref)
+	}
+	return err
+}
+
+func (f *fake) SetTTL(_ context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error) {
+	sb, err := f.find(c, ref)
+	if err == nil {
+		sb.ExpiresAt = f.now.Add(ttl)
+	}
+	return sb, err
+}
+
+func (f *fake) Events(context.Context, sandbox.Caller, string) ([]sandbox.Event, error) {
+	return append([]sandbox.Event(nil), f.events...), nil
+}
+
+type rig struct {
+	*fake
+	caller e2b.Caller
+	h      http.Handler
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{fake: &fake{now: epoch}, caller: e2b.Caller{
+		Caller: sandbox.Caller{Owner: "key:a"}, Read: true, Manage: true, Exec: true, HostImage: true,
+	}}
+	r.h = e2b.New(e2b.Options{
+		Manager: r.fake, Domain: "boxes.example",
+		Caller: func(*http.Request) e2b.Caller { return r.caller },
+		Now:    func() time.Time { return r.now },
+	})
+	return r
+}
+
+func (r *rig) do(t *testing.T, method, path, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	req := httptest.NewRequest(method, path, strings.NewReader(body))
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	rec := httptest.NewRecorder()
+	r.h.ServeHTTP(rec, req)
+	return rec
+}
+
+func (r *rig) json(t *testing.T, method, path, body string, status int, out any) *httptest.ResponseRecorder {
+	t.Helper()
+	rec := r.do(t, method, path, body)
+	if rec.Code != status {
+		t.Fatalf("%s %s = %d %s, want %d", method, path, rec.Code, rec.Body, status)
+	}
+	if out != nil {
+		if err := json.Unmarshal(rec.Body.Bytes(), out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rec
+}
+
+func TestCreate(t *testing.T) {
+	r := newRig(t)
+	var got map[string]any
+	r.json(t, "POST", "/v2/sandboxes",
+		`{"templateID":"base","metadata":{"app":"x"},"envVars":{"K":"V"},"allow_internet_access":false}`, 201, &got)
+	want := map[string]any{
+		"templateID": "base", "sandboxID": r.boxes[0].ID, "alias": "box-0", "clientID": "carboy",
+		"envdVersion": e2b.EnvdVersion, "envdAccessToken": "token", "domain": "boxes.example",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+	r.json(t, "POST", "/sandboxes", `{"templateID":"base","secure":true,"autoPause":false,"network":{},"mcp":null}`, 201, nil)
+	r.json(t, "POST", "/sandboxes", `{"templateID":"base","timeout":0}`, 201, nil)
+	wantSpecs := []sandbox.Spec{
+		{Labels: map[string]string{"app": "x"}, Env: map[string]string{"K": "V"}, TTL: 300 * time.Second, OnExpiry: sandbox.OnExpiryRemove},
+		{TTL: 15 * time.Second, OnExpiry: sandbox.OnExpiryRemove},
+		{TTL: time.Second, OnExpiry: sandbox.OnExpiryRemove},
+	}
+	if diff := cmp.Diff(wantSpecs, r.specs); diff != "" {
+		t.Errorf("specs (-want +got):\n%s", diff)
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	tests := []struct {
+		name, body string
+		status     int
+		want       string
+	}{
+		{"no-template", `{}`, 400, "templateID"},
+		{"other-template", `{"templateID":"code-interpreter-v1"}`, 404, "template"},
+		{"internet", `{"templateID":"base","allow_internet_access":true}`, 501, "allow_internet_access"},
+		{"insecure", `{"templateID":"base","secure":false}`, 501, "secure"},
+		{"auto-pause", `{"templateID":"base","autoPause":true}`, 501, "autoPause"},
+		{"auto-pause-memory", `{"templateID":"base","autoPauseMemory":false}`, 501, "autoPauseMemory"},
+		{"auto-resume", `{"templateID":"base","autoResume":{"enabled":true}}`, 501, "autoResume"},
+		{"network", `{"templateID":"base","network":{"denyOut":["1.1.1.1"]}}`, 501, "network"},
+		{"mcp", `{"templateID":"base","mcp":{"x":{}}}`, 501, "mcp"},
+		{"iam", `{"templateID":"base","iam":{"tokens":{}}}`, 501, "iam"},
+		{"volumes", `{"templateID":"base","volumeMounts":[{"name":"v","path":"/v"}]}`, 501, "volumeMounts"},
+		{"unknown", `{"templateID":"base","cpuCount":4}`, 400, "cpuCount"},
+		{"negative-timeout", `{"templateID":"base","timeout":-1}`, 400, "timeout"},
+		{"endless-timeout", `{"templateID":"base","timeout":2147483647}`, 400, "timeout"},
+		{"timeout-overflow", `{"templateID":"base","timeout":99999999999}`, 400, "timeout"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			var got struct {
+				Code    int
+				Message string
+			}
+			r.json(t, "POST", "/v2/sandboxes", tt.body, tt.status, &got)
+			if got.Code != tt.status || !strings.Contains(got.Message, tt.want) {
+				t.Errorf("error = %+v, want code %d and %q", got, tt.status, tt.want)
+			}
+			if len(r.specs) > 0 {
+				t.Error("it was created all the same")
+			}
+		})
+	}
+}
+
+func TestScopes(t *testing.T) {
+	r := newRig(t)
+	r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 201, nil)
+	id := r.boxes[0].ID
+	r.caller.Manage, r.caller.Exec, r.caller.HostImage = false, false, false
+	r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 403, nil)
+	r.json(t, "DELETE", "/sandboxes/"+id, "", 403, nil)
+	if rec := r.json(t, "GET", "/sandboxes/"+id, "", 200, nil); strings.Contains(rec.Body.String(), "token") {
+		t.Errorf("a key that may not exec got the token: %s", rec.Body)
+	}
+	r.caller.Manage = true
+	r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 403, nil) // the host image is closed to it
+	r.caller.Read = false
+	r.json(t, "GET", "/sandboxes/"+id, "", 403, nil)
+	r.caller.Read, r.caller.Owner = true, "key:b"
+	for _, c := range [][2]string{{"GET", ""}, {"DELETE", ""}, {"GET", "/logs"}} {
+		r.json(t, c[0], "/sandboxes/"+id+c[1], "", 404, nil)
+	}
+	for path, body := range map[string]string{
+		"/timeout": `{"timeout":9}`, "/connect": `{"timeout":9}`, "/refreshes": `{"duration":9}`,
+	} {
+		r.json(t, "POST", "/sandboxes/"+id+path, body, 404, nil)
+	}
+}
+
+func TestUnbuilt(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []struct {
+		method, path string
+		want         int
+	}{
+		{"GET", "/sandboxes/metrics", 501},
+		{"GET", "/sandboxes/sb_x/metrics", 501},
+		{"POST", "/sandboxes/sb_x/pause", 501},
+		{"PUT", "/sandboxes/sb_x/network", 501},
+		{"POST", "/sandboxes/sb_x/snapshots", 501},
+		{"GET", "/templates/aliases/x", 501},
+		{"GET", "/templates/x/tags", 501},
+		{"GET", "/templates/x/builds/y/status", 501},
+		{"POST", "/v3/templates", 501},
+		{"GET", "/volumes", 501},
+		{"GET", "/nope", 404},
+		{"PATCH", "/sandboxes", 404},
+	} {
+		var got struct {
+			Code    int
+			Message string
+		}
+		r.json(t, c.method, c.path, "", c.want, &got)
+		if got.Code != c.want || got.Message == "" {
+			t.Errorf("%s %s: error = %+v, want code %d", c.method, c.path, got, c.want)
+		}
+	}
+	r.json(t, "GET", "/health", "", 204, nil)
+}
+
+func TestLists(t *testing.T) {
+	r := newRig(t)
+	for i := range 5 {
+		r.json(t, "POST", "/sandboxes", fmt.Sprintf(`{"templateID":"base","metadata":{"a b":"x&%d"}}`, i%2), 201, nil)
+	}
+	r.boxes[1].State = sandbox.StateStopped
+	r.boxes[2].State = sandbox.StateRemoving
+	tests := []struct{ name, path, want string }{
+		{"v1-running", "/sandboxes", "430"},
+		{"v2-both", "/v2/sandboxes", "4310"},
+		{"ascending", "/v2/sandboxes?order=asc", "0134"},
+		{"paused", "/v2/sandboxes?state=paused", "1"},
+		{"states", "/v2/sandboxes?state=paused,running", "4310"},
+		{"metadata", "/v2/sandboxes?metadata=a%252520b%3Dx%2525260", "40"},
+		{"metadata-v1", "/sandboxes?metadata=a%252520b%3Dx%2525261", "3"},
+		{"template", "/v2/sandboxes?template=other", ""},
+		{"after", "/v2/sandboxes?startedAfter=2026-01-02T03:04:08Z", "43"},
+		{"limit", "/v2/sandboxes?limit=3", "431"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := r.list(t, tt.path, nil); got != tt.want {
+				t.Errorf("%s = %q, want %q", tt.path, got, tt.want)
+			}
+		})
+	}
+	all, next := "", ""
+	for range 10 {
+		var rec *httptest.ResponseRecorder
+		all += r.list(t, "/v2/sandboxes?limit=1&nextToken="+next, &rec)
+		if next = rec.Header().Get("X-Next-Token"); next == "" {
+			break
+		}
+	}
+	if all != "4310" {
+		t.Errorf("by pages of one: %q, want 4310", all)
+	}
+	for _, bad := range []string{"limit=0", "limit=101", "state=dead", "order=up", "nextToken=x", "startedAfter=now", "metadata=%25zz", "page=1", "limit=1&limit=2", "a;b"} {
+		r.json(t, "GET", "/v2/sandboxes?"+bad, "", 400, nil)
+	}
+}
+
+// list returns the numbers of the listed sandboxes' names.
+func (r *rig) list(t *testing.T, path string, rec **httptest.ResponseRecorder) string {
+	t.Helper()
+	var got []struct{ Alias string }
+	res := r.json(t, "GET", path, "", 200, &got)
+	if rec != nil {
+		*rec = res
+	}
+	s := ""
+	for _, sb := range got {
+		s += strings.TrimPrefix(sb.Alias, "box-")
+	}
+	return s
+}
+
+func TestDetail(t *testing.T) {
+	r := newRig(t)
+	r.json(t, "POST", "/sandboxes", `{"templateID":"base","timeout":60}`, 201, nil)
+	var got map[string]any
+	r.json(t, "GET", "/sandboxes/"+r.boxes[0].ID, "", 200, &got)
+	want := map[string]any{
+		"templateID": "base", "sandboxID": r.boxes[0].ID, "alias": "box-0", "clientID": "carboy",
+		"startedAt": "2026-01-02T03:04:05Z", "endAt": "2026-01-02T03:05:05Z",
+		"cpuCount": 2.0, "memoryMB": 2048.0, "diskSizeMB": 8192.0, "metadata": map[string]any{},
+		"state": "running", "envdVersion": e2b.EnvdVersion, "envdAccessToken": "token",
+		"allowInternetAccess": false, "domain": "boxes.example",
+		"lifecycle": map[string]any{"autoResume": false, "onTimeout": "kill"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+}
+
+func TestLife(t *testing.T) {
+	r := newRig(t)
+	r.json(t, "POST", "/sandboxes", `{"templateID":"base","timeout":60}`, 201, nil)
+	sb := r.boxes[0]
+	path := "/sandboxes/" + sb.ID
+	ends := func(want time.Duration) {
+		t.Helper()
+		if got := sb.ExpiresAt.Sub(r.now); got != want {
+			t.Errorf("it ends in %v, want %v", got, want)
+		}
+	}
+	r.json(t, "POST", path+"/timeout", `{"timeout":5}`, 204, nil)
+	ends(5 * time.Second)
+	r.json(t, "POST", path+"/timeout", `{}`, 400, nil)
+	r.json(t, "POST", path+"/refreshes", `{"duration":100}`, 204, nil)
+	ends(100 * time.Second)
+	r.json(t, "POST", path+"/refreshes", "", 204, nil)
+	ends(100 * time.Second) // it is never shortened
+	r.json(t, "POST", path+"/refreshes", `{"duration":3601}`, 400, nil)
+	r.json(t, "POST", path+"/connect", "", 400, nil)
+	r.json(t, "POST", path+"/connect", `{"timeout":1}`, 200, nil)
+	ends(100 * time.Second)
+	sb.State = sandbox.StateStopped
+	r.json(t, "POST", "/v2"+path+"/connect", "", 201, nil)
+	ends(300 * time.Second)
+	if sb.State != sandbox.StateRunning {
+		t.Errorf("connect left it %s", sb.State)
+	}
+	r.json(t, "DELETE", path, "", 204, nil)
+	r.json(t, "DELETE", path, "", 404, nil)
+	r.json(t, "GET", "/sandboxes/box-0", "", 404, nil) // names are not E2B's
+}
+
+func TestLogs(t *testing.T) {
+	r := newRig(t)
+	r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 201, nil)
+	for i, typ := range []string{"created", "started", "error"} {
+		r.events = append(r.events, sandbox.Event{Time: epoch.Add(time.Duration(i) * time.Second), Type: typ, Message: "it was " + typ})
+	}
+	path := "/v2/sandboxes/" + r.boxes[0].ID + "/logs?"
+	tests := []struct{ name, query, want string }{
+		{"all", "", "created started error"},
+		{"limit", "limit=1", "created"},
+		{"backward", "direction=backward&limit=2", "error started"},
+		{"cursor", fmt.Sprintf("cursor=%d", epoch.Add(time.Second).UnixMilli()), "started error"},
+		{"cursor-backward", fmt.Sprintf("direction=backward&cursor=%d", epoch.Add(time.Second).UnixMilli()), "started created"},
+		{"level", "level=warn", "error"},
+		{"search", "search=start", "started"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got struct {
+				Logs []struct{ Fields map[string]string }
+			}
+			r.json(t, "GET", path+tt.query, "", 200, &got)
+			var types []string
+			for _, l := range got.Logs {
+				types = append(types, l.Fields["type"])
+			}
+			if g := strings.Join(types, " "); g != tt.want {
+				t.Errorf("logs = %q, want %q", g, tt.want)
+			}
+		})
+	}
+	for _, bad := range []string{"limit=1001", "direction=up", "level=fatal", "cursor=-1", "search=" + strings.Repeat("x", 300)} {
+		r.json(t, "GET", path+bad, "", 400, nil)
+	}
+	var v1 struct {
+		Logs       []struct{ Line string }
+		LogEntries []struct{ Level string }
+	}
+	r.json(t, "GET", "/sandboxes/"+r.boxes[0].ID+"/logs", "", 200, &v1)
+	if len(v1.Logs) != 3 || len(v1.LogEntries) != 3 || v1.Logs[0].Line != "it was created" {
+		t.Errorf("logs of the first form = %+v", v1)
+	}
+}
+
+func FuzzQuery(f *testing.F) {
+	f.Add("metadata=a%3Db&state=running&limit=1")
+	f.Add("nextToken=MTcuc2JfYWFhYWFhYWFhYWFhYWFhYWFhYWE")
+	r := &rig{fake: &fake{now: epoch}}
+	h := e2b.New(e2b.Options{Manager: r.fake, Caller: func(*http.Request) e2b.Caller {
+		return e2b.Caller{Caller: sandbox.Caller{Owner: "key:a"}, Read: true}
+	}})
+	f.Fuzz(func(t *testing.T, query string) {
+		req := httptest.NewRequest("GET", "/v2/sandboxes", nil)
+		req.URL.RawQuery = query
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, req)
+		if rec.Code != 200 && rec.Code != 400 {
+			t.Errorf("%q = %d %s", query, rec.Code, rec.Body)
+		}
+	})
+}
