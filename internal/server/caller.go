@@ -1,0 +1,192 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+// principal is who asks. One of peer and key is set, neither for a request
+// that only a sandbox's token can let in.
+type principal struct {
+	caller sandbox.Caller
+	peer   *hostdir.Identity // over the unix socket
+	key    *key.Key          // over TCP
+}
+
+type (
+	principalKey struct{}
+	peerKey      struct{}
+	peerResult   struct {
+		id  hostdir.Identity
+		err error
+	}
+)
+
+func principalOf(r *http.Request) *principal {
+	p, ok := r.Context().Value(principalKey{}).(*principal)
+	if !ok {
+		return &principal{}
+	}
+	return p
+}
+
+func (p *principal) allows(s key.Scope) bool {
+	return p.peer != nil || p.key != nil && p.key.Allows(s)
+}
+
+func (p *principal) hostImage() bool {
+	return p.peer != nil || p.key != nil && p.key.HostImage
+}
+
+func withPrincipal(r *http.Request, p *principal) *http.Request {
+	if who, ok := r.Context().Value(whoKey{}).(*string); ok {
+		*who = p.caller.Owner
+	}
+	return r.WithContext(context.WithValue(r.Context(), principalKey{}, p))
+}
+
+func effectiveUID() uint32 { return uint32(os.Geteuid()) }
+
+// withPeer notes who is at the other end of a unix socket.
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	id, err := hostdir.Peer(u)
+	return context.WithValue(ctx, peerKey{}, peerResult{id, err})
+}
+
+// fromUnix lets in whoever the kernel says is at the other end.
+func (s *Server) fromUnix(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peer, ok := r.Context().Value(peerKey{}).(peerResult)
+		if !ok || peer.err != nil {
+			s.log.Warn("connection without credentials", "error", peer.err)
+			wire.Error(w, sandbox.Errorf(sandbox.Denied, "the other end of this connection is unknown"))
+			return
+		}
+		next.ServeHTTP(w, withPrincipal(r, &principal{
+			caller: sandbox.Caller{
+				Owner: fmt.Sprintf("uid:%d", peer.id.UID),
+				Admin: peer.id.UID == 0 || peer.id.UID == s.uid,
+			},
+			peer: &peer.id,
+		}))
+	})
+}
+
+// fromTCP lets in holders of a key, and requests for a sandbox, of which the
+// sandbox's own token is asked later.
+func (s *Server) fromTCP(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := s.target(r); ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		k, ok := s.findKey(r.Header)
+		if !ok {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			wire.ErrorAs(w, http.StatusUnauthorized, sandbox.Errorf(sandbox.Denied, "an API key is needed").
+				WithHint("send it as X-API-KEY"))
+			return
+		}
+		next.ServeHTTP(w, withPrincipal(r, &principal{caller: sandbox.Caller{Owner: k.Owner}, key: k}))
+	})
+}
+
+// findKey returns the key that h presents. One that is there twice is none.
+func (s *Server) findKey(h http.Header) (*key.Key, bool) {
+	if s.o.Keys == nil {
+		return nil, false
+	}
+	presented := slices.Clone(h.Values("X-API-KEY"))
+	for _, v := range h.Values("Authorization") {
+		if scheme, secret, ok := strings.Cut(v, " "); ok && strings.EqualFold(scheme, "Bearer") {
+			presented = append(presented, secret)
+		}
+	}
+	if len(presented) != 1 {
+		return nil, false
+	}
+	return s.o.Keys.Find(presented[0])
+}
+
+// guard refuses what a page in a browser can be made to send, whatever it
+// would be allowed: it may come from the machine of somebody who is.
+func (s *Server) guard(known func(*http.Request) bool, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := r.Header
+		if h.Values("Origin") != nil || h.Values("Referer") != nil || fromAnotherSite(h) {
+			wire.Error(w, sandbox.Errorf(sandbox.Denied, "requests of web pages are refused"))
+			return
+		}
+		if !known(r) {
+			wire.Error(w, sandbox.Errorf(sandbox.Denied, "host %.80q: not a name of this daemon", r.Host).
+				WithHint("call it by the address on which it listens, or add the name to its configuration"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func fromAnotherSite(h http.Header) bool {
+	for _, v := range h.Values("Sec-Fetch-Site") {
+		if v != "none" {
+			return true
+		}
+	}
+	return false
+}
+
+// unixHost knows the names that clients of a unix socket make up.
+func unixHost(r *http.Request) bool {
+	host, _ := splitHost(r.Host)
+	return host == "unix" || host == "localhost" || host == "carboy"
+}
+
+// tcpHost knows the address on which the request came in, and the names of
+// the configuration. A name that anybody could point here is not enough: a
+// page could have been served under it.
+func (s *Server) tcpHost(r *http.Request) bool {
+	host, _ := splitHost(r.Host)
+	if s.o.Domain != "" && (host == s.o.Domain || host == "api."+s.o.Domain) || slices.Contains(s.o.Hosts, host) {
+		return true
+	}
+	if _, ok := parseHost(r.Host, s.o.Domain); ok {
+		return true
+	}
+	addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	local, err := netip.ParseAddrPort(addr.String())
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return local.Addr().Unmap().IsLoopback()
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && ip.Unmap() == local.Addr().Unmap().WithZone("")
+}
+
+// splitHost returns a Host header's name, lower case, and its port.
+func splitHost(hostport string) (host, port string) {
+	host = strings.ToLower(hostport)
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host, port = host[:i], host[i+1:]
+	}
+	return strings.TrimSuffix(host, "."), port
+}

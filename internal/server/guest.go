@@ -1,0 +1,207 @@
+package server
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+// anyone is with whose rights a guest is looked up once the request proved
+// otherwise that it may reach it.
+var anyone = sandbox.Caller{Admin: true}
+
+// guestPath says what a path of the guest agent takes.
+type guestPath struct {
+	owner  bool // only who owns the sandbox, not who has its token
+	starts bool // worth starting a sandbox for that ended by itself
+}
+
+// guestPaths are the paths of the guest agent that are reachable at all. That
+// of a service stands for its methods. /init is left out on purpose: what it
+// sets is the daemon's to say.
+var guestPaths = map[string]guestPath{
+	"/health":                       {},
+	"/metrics":                      {},
+	"/envs":                         {},
+	"/files":                        {starts: true},
+	"/files/compose":                {starts: true},
+	"/process.Process/":             {},
+	"/process.Process/Start":        {starts: true},
+	"/filesystem.Filesystem/":       {starts: true},
+	"/carboy/archive":               {owner: true, starts: true},
+	"/carboy.guest.v1.ExecService/": {owner: true},
+	// The others speak of commands, and those would be gone.
+	"/carboy.guest.v1.ExecService/Start": {owner: true, starts: true},
+}
+
+// lookGuestPath finds what u asks of the guest agent. Only the plain spelling
+// of a path is found.
+func lookGuestPath(u *url.URL) (guestPath, bool) {
+	if u.RawPath != "" {
+		return guestPath{}, false
+	}
+	if g, ok := guestPaths[u.Path]; ok && !strings.HasSuffix(u.Path, "/") {
+		return g, true
+	}
+	i := strings.LastIndexByte(u.Path, '/')
+	if i < 1 || i == len(u.Path)-1 {
+		return guestPath{}, false
+	}
+	g, ok := guestPaths[u.Path[:i+1]]
+	return g, ok
+}
+
+// route splits what is for a guest from what is for the API.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	if t, ok := s.target(r); ok {
+		s.serveTarget(w, r, t)
+		return
+	}
+	s.api.ServeHTTP(w, r)
+}
+
+// serveTarget passes a request on that named its sandbox as E2B does.
+func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
+	if t.port == 0 {
+		envdError(w, sandbox.Errorf(sandbox.Invalid, "no such sandbox and port"))
+		return
+	}
+	p := principalOf(r)
+	caller := p.caller
+	if p.peer == nil {
+		caller = anyone // until the token is checked
+	}
+	sb, err := s.m.Get(r.Context(), caller, t.id)
+	if err != nil {
+		envdError(w, err)
+		return
+	}
+	if p.peer == nil && !admitted(r, t, sb.Token, time.Now()) {
+		wire.JSON(w, http.StatusUnauthorized, envdBody{http.StatusUnauthorized, "the sandbox's access token is needed"})
+		return
+	}
+	if t.port != sandbox.GuestPort {
+		s.forward(w, r, s.proxy.to(sb, t.port, ""), envdError)
+		return
+	}
+	g, ok := lookGuestPath(r.URL)
+	if !ok || g.owner && p.peer == nil {
+		wire.JSON(w, http.StatusNotFound, envdBody{http.StatusNotFound, "the sandbox offers no such path"})
+		return
+	}
+	s.serveAgent(w, r, sb, g, envdError)
+}
+
+// serveOwner passes a request on that came below /v1/sandboxes/{id}/guest.
+func (s *Server) serveOwner(w http.ResponseWriter, r *http.Request) {
+	sb, err := s.m.Get(r.Context(), principalOf(r).caller, r.PathValue("id"))
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	out := r.Clone(r.Context())
+	out.URL.Path = "/" + r.PathValue("path")
+	if r.URL.RawPath != "" {
+		out.URL.RawPath = r.URL.RawPath // refused below
+	}
+	g, ok := lookGuestPath(out.URL)
+	if !ok {
+		wire.Error(w, sandbox.Errorf(sandbox.NotFound, "the guest offers no such path"))
+		return
+	}
+	s.serveAgent(w, out, sb, g, wire.Error)
+}
+
+// serveAgent passes a request on to the guest agent, and starts the sandbox
+// before where that is worth it.
+func (s *Server) serveAgent(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, g guestPath, fail failer) {
+	notice := ""
+	if g.starts && sb.State != sandbox.StateRunning {
+		var err error
+		if sb, notice, err = s.m.EnsureRunning(r.Context(), anyone, sb.ID); err != nil {
+			fail(w, err)
+			return
+		}
+	}
+	s.forward(w, r, s.proxy.to(sb, sandbox.GuestPort, notice), fail)
+}
+
+// failer writes an error as one dialect has it.
+type failer func(w http.ResponseWriter, err error)
+
+type envdBody struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// envdError answers as E2B does: its SDKs take 502 to mean that the sandbox is
+// not there or does not run.
+func envdError(w http.ResponseWriter, err error) {
+	kind := sandbox.KindOf(err)
+	status := wire.Status(kind)
+	switch kind {
+	case sandbox.NotFound, sandbox.Conflict, sandbox.Unavailable:
+		status = http.StatusBadGateway
+	}
+	w.Header().Set(api.HeaderError, string(kind))
+	wire.JSON(w, status, envdBody{status, wire.Describe(err).Message})
+}
+
+// admitted reports whether r has the token of its sandbox, or a signature by
+// it where E2B allows one.
+func admitted(r *http.Request, t target, token string, now time.Time) bool {
+	if token == "" {
+		return false
+	}
+	if v := r.Header.Values(headerToken); len(v) > 0 {
+		return len(v) == 1 && same(v[0], token)
+	}
+	return t.port == sandbox.GuestPort && r.URL.Path == "/files" && signed(r, token, now)
+}
+
+// signed checks the signature of a link to one file: version 1 of E2B's.
+func signed(r *http.Request, token string, now time.Time) bool {
+	op := map[string]string{http.MethodGet: "read", http.MethodPost: "write"}[r.Method]
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if op == "" || err != nil || len(q["signature"]) != 1 || len(q["path"]) > 1 || len(q["username"]) > 1 {
+		return false
+	}
+	text := q.Get("path") + ":" + op + ":" + q.Get("username") + ":" + token
+	if q.Has("signature_expiration") {
+		end := q.Get("signature_expiration")
+		sec, err := strconv.ParseInt(end, 10, 64)
+		if err != nil || now.Unix() >= sec {
+			return false
+		}
+		text += ":" + end
+	}
+	sum := sha256.Sum256([]byte(text))
+	return same(q.Get("signature"), "v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))
+}
+
+// same compares secrets in a time that does not depend on where they differ.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// needs lets h serve only callers whose key has a scope.
+func needs(scope key.Scope, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !principalOf(r).allows(scope) {
+			wire.Error(w, sandbox.Errorf(sandbox.Denied, "this key has not the scope %s", scope))
+			return
+		}
+		h(w, r)
+	}
+}

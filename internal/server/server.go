@@ -1,0 +1,193 @@
+// Package server is Carboy's API over HTTP: its own below /v1/, E2B's core
+// beside it, and the way into each sandbox's guest.
+//
+// It decides who asks, and what they may name; everything else is the
+// domain's. It refuses what a browser's page could send, Hosts that it does
+// not know, callers over TCP without a key, and every path of a guest that is
+// not listed here. Others' sandboxes do not exist for a caller.
+package server
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/e2b"
+	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 64 << 10
+
+	// holdBeat is how often a stream without news says that it lives.
+	holdBeat = 5 * time.Second
+	// eventPoll is how often a followed log is looked at.
+	eventPoll = 250 * time.Millisecond
+)
+
+// Manager is what the server asks of the domain. A sandbox is named by its ID
+// or its name. *sandbox.Manager is one, and documents each method.
+type Manager interface {
+	lifecycle
+	guests
+	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
+	Record(ctx context.Context, c sandbox.Caller, ref string, ev sandbox.Event) error
+	Changes(ctx context.Context, c sandbox.Caller, ref string, opts sandbox.ChangesOptions, w io.Writer) error
+}
+
+type lifecycle interface {
+	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error)
+	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
+	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	Stop(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
+	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
+	Hold(ctx context.Context, c sandbox.Caller, ref string) (release func(), err error)
+	Finish(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Result, error)
+}
+
+type guests interface {
+	EnsureRunning(ctx context.Context, c sandbox.Caller, ref string) (sb *sandbox.Sandbox, notice string, err error)
+	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)
+}
+
+var _ Manager = (*sandbox.Manager)(nil)
+
+// Options are what a Server works with. Manager is required.
+type Options struct {
+	Manager Manager
+	Keys    *key.Set // who may ask over TCP; nil: nobody
+	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
+	Domain string
+	// Hosts are further names by which the server is called over TCP.
+	Hosts []string
+	// MountDirs are the directories below which callers over the unix socket
+	// may name mounts; "~" is the caller's home.
+	MountDirs []string
+	// Private are directories that no sandbox is ever given: the daemon's own.
+	Private []string
+	// Status answers GET /v1/status, Version GET /v1/version.
+	Status  func(ctx context.Context) (api.Status, error)
+	Version string
+	// Shutdown is called once the daemon was asked to leave.
+	Shutdown func()
+	Log      *slog.Logger // default: none
+}
+
+// Server answers requests. It listens to nothing: the daemon hands it
+// connections by way of Unix and TCP.
+type Server struct {
+	o       Options
+	m       Manager
+	log     *slog.Logger
+	proxy   *guestProxy
+	api     http.Handler // everything, for a request whose caller is known
+	uid     uint32       // this process's
+	active  atomic.Int64
+	touched atomic.Int64 // unix nanoseconds of the last request's end
+}
+
+// New returns a Server.
+func New(o Options) *Server {
+	s := &Server{o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), uid: effectiveUID()}
+	s.touched.Store(time.Now().UnixNano())
+	s.proxy = newGuestProxy(s.m, s.log)
+	mux := http.NewServeMux()
+	s.routes(mux)
+	mux.Handle("/", e2b.New(e2b.Options{
+		Manager: o.Manager, Domain: o.Domain, Log: s.log,
+		Caller: func(r *http.Request) e2b.Caller {
+			p := principalOf(r)
+			return e2b.Caller{
+				Caller: p.caller, Read: p.allows(key.Read), Manage: p.allows(key.Manage),
+				Exec: p.allows(key.Exec), HostImage: p.hostImage(),
+			}
+		},
+	}))
+	s.api = mux
+	return s
+}
+
+// Close ends the connections to guests that are idle.
+func (s *Server) Close() { s.proxy.close() }
+
+// Idle returns for how long no request has been under way, 0 while one is.
+func (s *Server) Idle(now time.Time) time.Duration {
+	if s.active.Load() > 0 {
+		return 0
+	}
+	return max(0, now.Sub(time.Unix(0, s.touched.Load())))
+}
+
+// Unix returns the server for connections of the daemon's unix socket.
+// Requests end when ctx does.
+func (s *Server) Unix(ctx context.Context) *http.Server {
+	return s.httpServer(ctx, s.observe(s.guard(unixHost, s.fromUnix(http.HandlerFunc(s.route)))))
+}
+
+// TCP returns the server for connections over TCP.
+func (s *Server) TCP(ctx context.Context) *http.Server {
+	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.fromTCP(http.HandlerFunc(s.route)))))
+}
+
+func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           h,
+		Protocols:         &p,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withPeer,
+	}
+}
+
+// observe counts requests and writes the access log: who, what and how long,
+// never a query or a header, which may hold names of files or secrets.
+func (s *Server) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.active.Add(1)
+		start := time.Now()
+		rec := &recorder{ResponseWriter: w}
+		who := new(string)
+		defer func() {
+			s.touched.Store(time.Now().UnixNano())
+			s.active.Add(-1)
+			s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "caller", *who,
+				"status", cmp.Or(rec.status, http.StatusOK), "took", time.Since(start))
+		}()
+		next.ServeHTTP(rec, r.WithContext(context.WithValue(r.Context(), whoKey{}, who)))
+	})
+}
+
+type whoKey struct{}
+
+// recorder notes the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 || r.status < 200 {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -1,0 +1,157 @@
+package server
+
+import (
+	"maps"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
+)
+
+// maxMounts bounds how many directories are opened for one request.
+const maxMounts = 64
+
+// spec turns a request into a Spec. Paths of the host become the directories
+// that they lead to for this caller.
+func (s *Server) spec(p *principal, req api.CreateRequest) (sandbox.Spec, error) {
+	ttl, err := millis("ttl_ms", req.TTLMillis)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	spec := sandbox.Spec{
+		Name: req.Name, Isolation: req.Isolation, Image: req.Image, User: req.User, Network: req.Network,
+		Limits: limits(req.Limits), Env: req.Env, Labels: req.Labels,
+		TTL: ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral,
+	}
+	if (spec.Image == "" || spec.Image == sandbox.DefaultImage) && !p.hostImage() {
+		return sandbox.Spec{}, sandbox.Errorf(sandbox.Denied, "image %s: this key may not use it", sandbox.DefaultImage).
+			WithHint(`set "host_image": true in the key file`)
+	}
+	if spec.Workspace, err = s.workspace(p, req.Workspace); err != nil {
+		return sandbox.Spec{}, err
+	}
+	spec.Mounts, err = s.mounts(p, req.Mounts)
+	return spec, err
+}
+
+func limits(l api.Limits) sandbox.Limits {
+	out := sandbox.Limits{CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Disk: l.Disk, Inodes: l.Inodes}
+	for name, set := range map[string]bool{
+		sandbox.LimitCPUs: l.CPUs != 0, sandbox.LimitMemory: l.Memory != 0, sandbox.LimitPIDs: l.PIDs != 0,
+		sandbox.LimitDisk: l.Disk != 0, sandbox.LimitInodes: l.Inodes != 0,
+	} {
+		if !set {
+			continue
+		}
+		if out.Explicit == nil {
+			out.Explicit = map[string]bool{}
+		}
+		out.Explicit[name] = true
+	}
+	return out
+}
+
+func (s *Server) workspace(p *principal, w *api.Workspace) (sandbox.Workspace, error) {
+	if w == nil || *w == (api.Workspace{}) {
+		return sandbox.Workspace{}, nil
+	}
+	out := sandbox.Workspace{Mode: sandbox.WorkspaceMode(w.Mode)}
+	if w.Source == "" {
+		return out, nil // the domain knows which modes need none
+	}
+	var err error
+	out.Source, err = hostdir.Open(s.rules(p, nil), w.Source, out.Mode == sandbox.WorkspaceWritable)
+	return out, err
+}
+
+func (s *Server) mounts(p *principal, mounts []api.Mount) ([]sandbox.Mount, error) {
+	if len(mounts) > maxMounts {
+		return nil, sandbox.Errorf(sandbox.Invalid, "mounts: more than %d", maxMounts)
+	}
+	var out []sandbox.Mount
+	rules := s.rules(p, s.o.MountDirs)
+	for _, m := range mounts {
+		dir, err := hostdir.Open(rules, m.Source, !m.ReadOnly)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sandbox.Mount{Source: dir, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	return out, nil
+}
+
+// rules say what p may name: below a key's own paths; over the unix socket
+// below dirs, or anything of the caller's where dirs is nil.
+func (s *Server) rules(p *principal, dirs []string) hostdir.Rules {
+	r := hostdir.Rules{Deny: s.o.Private}
+	if p.peer == nil {
+		r.Below = []string{}
+		if p.key != nil {
+			r.Below = append(r.Below, p.key.Paths...)
+		}
+		return r
+	}
+	if p.peer.UID != s.uid {
+		r.As = p.peer
+	}
+	if dirs != nil {
+		r.Below = expandHome(dirs, p.peer.UID)
+	}
+	return r
+}
+
+// expandHome replaces "~" by a user's home. Without one it stands for nothing.
+func expandHome(dirs []string, uid uint32) []string {
+	out := make([]string, 0, len(dirs))
+	for _, d := range dirs {
+		rest, ok := strings.CutPrefix(d, "~")
+		if !ok {
+			out = append(out, d)
+			continue
+		}
+		u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+		if err != nil || !filepath.IsAbs(u.HomeDir) || filepath.Clean(u.HomeDir) == "/" {
+			continue
+		}
+		out = append(out, filepath.Join(u.HomeDir, rest))
+	}
+	return out
+}
+
+// view is a sandbox as its owner sees it: without the token, and without the
+// values of its environment.
+func view(sb *sandbox.Sandbox) api.Sandbox {
+	sp := sb.Spec
+	out := api.Sandbox{
+		ID: sb.ID, Name: sp.Name, Owner: sb.Owner,
+		State: string(sb.State), Ended: string(sb.Ended), Lost: sb.Lost,
+		Isolation: sp.Isolation, Image: sp.Image, User: sp.User, Network: sp.Network,
+		Workspace: api.Workspace{Mode: string(sp.Workspace.Mode), Source: sp.Workspace.Source.Path},
+		Mounts:    make([]api.Mount, 0, len(sp.Mounts)),
+		Limits: api.Limits{
+			CPUs: sp.Limits.CPUs, Memory: sp.Limits.Memory, PIDs: sp.Limits.PIDs,
+			Disk: sp.Limits.Disk, Inodes: sp.Limits.Inodes,
+		},
+		Env: slices.AppendSeq(make([]string, 0, len(sp.Env)), maps.Keys(sp.Env)), Labels: sp.Labels,
+		TTLMillis: sp.TTL.Milliseconds(), OnExpiry: string(sp.OnExpiry), Ephemeral: sp.Ephemeral, Kept: sb.Kept,
+		Enforced:  make([]api.Enforcement, 0, len(sb.Enforced)),
+		CreatedAt: sb.CreatedAt, StartedAt: sb.StartedAt, EndedAt: sb.EndedAt, ExpiresAt: sb.ExpiresAt,
+		Starts: sb.Starts,
+	}
+	slices.Sort(out.Env)
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	for _, m := range sp.Mounts {
+		out.Mounts = append(out.Mounts, api.Mount{Source: m.Source.Path, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	for _, e := range sb.Enforced {
+		out.Enforced = append(out.Enforced, api.Enforcement{Promise: e.Promise, Enforced: e.Enforced, Mechanism: e.Mechanism, Reason: e.Reason})
+	}
+	return out
+}

@@ -1,0 +1,188 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+// maxPaths bounds how many paths a request may select.
+const maxPaths = 10_000
+
+// getHold keeps a sandbox for as long as the connection lasts, with a byte
+// from time to time so that both ends learn when it broke.
+func (s *Server) getHold(w http.ResponseWriter, r *http.Request) {
+	caller, ref := principalOf(r).caller, r.PathValue("id")
+	release, err := s.m.Hold(r.Context(), caller, ref)
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	defer release()
+	out := newStream(w, "text/plain; charset=utf-8")
+	beat := time.NewTicker(holdBeat)
+	defer beat.Stop()
+	for out.write([]byte("\n")) {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-beat.C:
+		}
+		if _, err := s.m.Get(r.Context(), caller, ref); err != nil {
+			return // the next attempt tells why
+		}
+	}
+}
+
+// getEvents writes a sandbox's log, and with follow what is added to it.
+func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
+	follow, err := flag(r, "follow")
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	caller, ref := principalOf(r).caller, r.PathValue("id")
+	events, err := s.m.Events(r.Context(), caller, ref)
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	out := newStream(w, "application/jsonl")
+	if !out.events(events) || !follow {
+		return
+	}
+	s.followEvents(r.Context(), out, events, func() ([]sandbox.Event, error) {
+		return s.m.Events(r.Context(), caller, ref)
+	})
+}
+
+// followEvents writes what is new in the log until the caller or the sandbox
+// has gone.
+func (s *Server) followEvents(ctx context.Context, out *stream, old []sandbox.Event, read func() ([]sandbox.Event, error)) {
+	poll := time.NewTicker(eventPoll)
+	defer poll.Stop()
+	quiet := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		}
+		now, err := read()
+		if err != nil {
+			return
+		}
+		fresh := newerThan(now, old)
+		if old = now; len(fresh) > 0 {
+			quiet = 0
+		} else if quiet++; quiet < int(holdBeat/eventPoll) {
+			continue
+		} else {
+			quiet = 0
+		}
+		if !out.events(fresh) || len(fresh) == 0 && !out.write([]byte("\n")) {
+			return
+		}
+	}
+}
+
+// newerThan returns the events of now that are not in old. Both are windows
+// of one log, oldest first, of which the oldest are dropped.
+func newerThan(now, old []sandbox.Event) []sandbox.Event {
+	if len(old) == 0 {
+		return now
+	}
+	last := old[len(old)-1]
+	for i := len(now) - 1; i >= 0; i-- {
+		if now[i] == last && slices.Equal(now[max(0, i+1-len(old)):i+1], old[len(old)-min(len(old), i+1):]) {
+			return now[i+1:]
+		}
+	}
+	return now
+}
+
+// getChanges writes what was changed below /workspace. What fails after the
+// first byte breaks the connection, so that half a stream is not taken for a
+// whole one.
+func (s *Server) getChanges(w http.ResponseWriter, r *http.Request) {
+	q, err := query(r, "content", "path")
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	content, err := truth("content", q["content"])
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	if len(q["path"]) > maxPaths {
+		wire.Error(w, sandbox.Errorf(sandbox.Invalid, "path: more than %d", maxPaths))
+		return
+	}
+	out := newStream(w, "application/octet-stream")
+	err = s.m.Changes(r.Context(), principalOf(r).caller, r.PathValue("id"),
+		sandbox.ChangesOptions{Content: content, Paths: q["path"]}, out)
+	switch {
+	case err == nil:
+		out.begin()
+	case !out.begun:
+		wire.Error(w, err)
+	default:
+		s.log.Warn("stream changes", "error", err)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// stream is an answer that is written piece by piece. Nothing is sent before
+// the first piece, so that an error can still be an answer.
+type stream struct {
+	w     http.ResponseWriter
+	ctype string
+	begun bool
+}
+
+func newStream(w http.ResponseWriter, contentType string) *stream {
+	return &stream{w: w, ctype: contentType}
+}
+
+func (s *stream) begin() {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	s.w.Header().Set("Content-Type", s.ctype)
+	s.w.Header().Set("X-Content-Type-Options", "nosniff")
+	s.w.WriteHeader(http.StatusOK)
+}
+
+// Write implements io.Writer.
+func (s *stream) Write(b []byte) (int, error) {
+	s.begin()
+	return s.w.Write(b)
+}
+
+// write sends b at once, and reports whether there is anyone to send it to.
+func (s *stream) write(b []byte) bool {
+	if _, err := s.Write(b); err != nil {
+		return false
+	}
+	return http.NewResponseController(s.w).Flush() == nil
+}
+
+// events sends a line for each event.
+func (s *stream) events(events []sandbox.Event) bool {
+	s.begin()
+	enc := json.NewEncoder(s)
+	for _, ev := range events {
+		if enc.Encode(api.Event{Time: ev.Time, Type: ev.Type, Message: ev.Message}) != nil {
+			return false
+		}
+	}
+	return http.NewResponseController(s.w).Flush() == nil
+}

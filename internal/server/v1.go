@@ -1,0 +1,264 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+// routes are the daemon's own API. Each needs a scope of a key.
+func (s *Server) routes(mux *http.ServeMux) {
+	for _, r := range []struct {
+		pattern string
+		scope   key.Scope
+		h       http.HandlerFunc
+	}{
+		{"GET /v1/version", key.Read, s.getVersion},
+		{"GET /v1/status", key.Read, s.getStatus},
+		{"POST /v1/shutdown", key.Manage, s.postShutdown},
+		{"POST /v1/sandboxes", key.Manage, s.postSandbox},
+		{"GET /v1/sandboxes", key.Read, s.listSandboxes},
+		{"GET /v1/sandboxes/{id}", key.Read, s.getSandbox},
+		{"DELETE /v1/sandboxes/{id}", key.Manage, s.deleteSandbox},
+		{"POST /v1/sandboxes/{id}/start", key.Manage, s.postStart},
+		{"POST /v1/sandboxes/{id}/stop", key.Manage, s.postStop},
+		{"POST /v1/sandboxes/{id}/timeout", key.Manage, s.postTimeout},
+		{"POST /v1/sandboxes/{id}/finish", key.Manage, s.postFinish},
+		{"GET /v1/sandboxes/{id}/hold", key.Manage, s.getHold},
+		{"GET /v1/sandboxes/{id}/events", key.Read, s.getEvents},
+		{"POST /v1/sandboxes/{id}/events", key.Exec, s.postEvent},
+		{"GET /v1/sandboxes/{id}/changes", key.Read, s.getChanges},
+		{"/v1/sandboxes/{id}/guest/{path...}", key.Exec, s.serveOwner},
+	} {
+		mux.HandleFunc(r.pattern, needs(r.scope, r.h))
+	}
+	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+		wire.Error(w, sandbox.Errorf(sandbox.NotFound, "%s %.200q: the API has no such path and method", r.Method, r.URL.Path))
+	})
+}
+
+// answer writes v, or err.
+func answer(w http.ResponseWriter, status int, v any, err error) {
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	wire.JSON(w, status, v)
+}
+
+func (s *Server) getVersion(w http.ResponseWriter, _ *http.Request) {
+	wire.JSON(w, http.StatusOK, api.Version{Version: s.o.Version, API: api.Current})
+}
+
+func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) {
+	if err := s.mustAdmin(r); err != nil {
+		wire.Error(w, err)
+		return
+	}
+	st, err := s.o.Status(r.Context())
+	answer(w, http.StatusOK, st, err)
+}
+
+func (s *Server) postShutdown(w http.ResponseWriter, r *http.Request) {
+	if err := s.mustAdmin(r); err != nil {
+		wire.Error(w, err)
+		return
+	}
+	w.Header().Set("Connection", "close")
+	w.WriteHeader(http.StatusAccepted)
+	_ = http.NewResponseController(w).Flush()
+	s.o.Shutdown()
+}
+
+// mustAdmin refuses all but the daemon's own user and root, over its socket.
+func (s *Server) mustAdmin(r *http.Request) error {
+	if p := principalOf(r); p.peer == nil || !p.caller.Admin {
+		return sandbox.Errorf(sandbox.Denied, "only the daemon's own user and root may")
+	}
+	return nil
+}
+
+func (s *Server) postSandbox(w http.ResponseWriter, r *http.Request) {
+	var req api.CreateRequest
+	if err := wire.Decode(r, &req, false); err != nil {
+		wire.Error(w, err)
+		return
+	}
+	p := principalOf(r)
+	spec, err := s.spec(p, req)
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	sb, err := s.m.Create(r.Context(), p.caller, spec)
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	wire.JSON(w, http.StatusCreated, view(sb))
+}
+
+func (s *Server) listSandboxes(w http.ResponseWriter, r *http.Request) {
+	f, err := parseFilter(r)
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	list, err := s.m.List(r.Context(), principalOf(r).caller, f)
+	out := make([]api.Sandbox, 0, len(list))
+	for _, sb := range list {
+		out = append(out, view(sb))
+	}
+	answer(w, http.StatusOK, out, err)
+}
+
+var states = []sandbox.State{
+	sandbox.StateCreated, sandbox.StateRunning, sandbox.StateStopping, sandbox.StateStopped, sandbox.StateRemoving,
+}
+
+// parseFilter reads ?label=K=V&state=S, each any number of times.
+func parseFilter(r *http.Request) (f sandbox.Filter, err error) {
+	q, err := query(r, "label", "state")
+	if err != nil {
+		return f, err
+	}
+	for _, l := range q["label"] {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return f, sandbox.Errorf(sandbox.Invalid, "label %.80q: not KEY=VALUE", l)
+		}
+		if old, ok := f.Labels[k]; ok && old != v {
+			return f, sandbox.Errorf(sandbox.Invalid, "label %.80q: it can't have two values", k)
+		}
+		if f.Labels == nil {
+			f.Labels = map[string]string{}
+		}
+		f.Labels[k] = v
+	}
+	for _, st := range q["state"] {
+		if !slices.Contains(states, sandbox.State(st)) {
+			return f, sandbox.Errorf(sandbox.Invalid, "state %.80q: there is no such state", st).WithHint("one of %q", states)
+		}
+		f.States = append(f.States, sandbox.State(st))
+	}
+	return f, nil
+}
+
+func (s *Server) getSandbox(w http.ResponseWriter, r *http.Request) {
+	sb, err := s.m.Get(r.Context(), principalOf(r).caller, r.PathValue("id"))
+	answerSandbox(w, sb, err)
+}
+
+func answerSandbox(w http.ResponseWriter, sb *sandbox.Sandbox, err error) {
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	wire.JSON(w, http.StatusOK, view(sb))
+}
+
+func (s *Server) deleteSandbox(w http.ResponseWriter, r *http.Request) {
+	force, err := flag(r, "force")
+	if err == nil {
+		err = s.m.Remove(r.Context(), principalOf(r).caller, r.PathValue("id"), force)
+	}
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) postStart(w http.ResponseWriter, r *http.Request) {
+	sb, err := s.m.Start(r.Context(), principalOf(r).caller, r.PathValue("id"))
+	answerSandbox(w, sb, err)
+}
+
+func (s *Server) postStop(w http.ResponseWriter, r *http.Request) {
+	sb, err := s.m.Stop(r.Context(), principalOf(r).caller, r.PathValue("id"))
+	answerSandbox(w, sb, err)
+}
+
+func (s *Server) postTimeout(w http.ResponseWriter, r *http.Request) {
+	var req api.TimeoutRequest
+	if err := wire.Decode(r, &req, false); err != nil {
+		wire.Error(w, err)
+		return
+	}
+	ttl, err := millis("ttl_ms", req.TTLMillis)
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	sb, err := s.m.SetTTL(r.Context(), principalOf(r).caller, r.PathValue("id"), ttl)
+	answerSandbox(w, sb, err)
+}
+
+func (s *Server) postFinish(w http.ResponseWriter, r *http.Request) {
+	res, err := s.m.Finish(r.Context(), principalOf(r).caller, r.PathValue("id"))
+	answer(w, http.StatusOK, api.FinishResult{Kept: res.Kept}, err)
+}
+
+func (s *Server) postEvent(w http.ResponseWriter, r *http.Request) {
+	var ev api.Event
+	err := wire.Decode(r, &ev, false)
+	if err == nil && (ev.Type == "" || !ev.Time.IsZero()) {
+		err = sandbox.Errorf(sandbox.Invalid, "event: a type is needed, and the time is the daemon's")
+	}
+	if err == nil {
+		err = s.m.Record(r.Context(), principalOf(r).caller, r.PathValue("id"), sandbox.Event{Type: ev.Type, Message: ev.Message})
+	}
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// query parses the parameters of r and refuses those that are not known.
+func query(r *http.Request, known ...string) (map[string][]string, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "parameters: not well formed")
+	}
+	for name := range q {
+		if !slices.Contains(known, name) {
+			return nil, sandbox.Errorf(sandbox.Invalid, "parameter %.80q: there is no such parameter", name)
+		}
+	}
+	return q, nil
+}
+
+// flag reads the only parameter of r, which is absent, 0 or 1.
+func flag(r *http.Request, name string) (bool, error) {
+	q, err := query(r, name)
+	if err != nil {
+		return false, err
+	}
+	return truth(name, q[name])
+}
+
+func truth(name string, values []string) (bool, error) {
+	switch {
+	case len(values) == 0:
+		return false, nil
+	case len(values) == 1 && (values[0] == "0" || values[0] == "1"):
+		return values[0] == "1", nil
+	}
+	return false, sandbox.Errorf(sandbox.Invalid, "parameter %s: 0 or 1", name)
+}
+
+// millis reads a duration of the wire.
+func millis(name string, ms int64) (time.Duration, error) {
+	if ms < 0 || ms > sandbox.MaxTTL.Milliseconds() {
+		return 0, sandbox.Errorf(sandbox.Invalid, "%s: from 0 to %d milliseconds", name, sandbox.MaxTTL.Milliseconds())
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
