@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Memory is a store that lasts as long as the process. The zero value is
+// empty and ready for use.
+type Memory struct {
+	mu      sync.Mutex
+	records map[string]*sandbox.Sandbox
+	events  map[string][]sandbox.Event
+}
+
+var (
+	_ sandbox.Store    = (*Memory)(nil)
+	_ sandbox.EventLog = (*Memory)(nil)
+)
+
+// Put implements sandbox.Store.
+func (m *Memory) Put(ctx context.Context, sb *sandbox.Sandbox) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, other := range m.records {
+		if id != sb.ID && other.Owner == sb.Owner && other.Spec.Name == sb.Spec.Name {
+			return nameTaken(sb)
+		}
+	}
+	if m.records == nil {
+		m.records = make(map[string]*sandbox.Sandbox)
+	}
+	m.records[sb.ID] = sb.Clone()
+	return nil
+}
+
+// Get implements sandbox.Store.
+func (m *Memory) Get(_ context.Context, id string) (*sandbox.Sandbox, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sb, ok := m.records[id]
+	if !ok {
+		return nil, notFound(id)
+	}
+	return sb.Clone(), nil
+}
+
+// List implements sandbox.Store. The order is that of the IDs.
+func (m *Memory) List(context.Context) ([]*sandbox.Sandbox, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]*sandbox.Sandbox, 0, len(m.records))
+	for _, sb := range m.records {
+		out = append(out, sb.Clone())
+	}
+	slices.SortFunc(out, byID)
+	return out, nil
+}
+
+// Delete implements sandbox.Store. The sandbox's events go too.
+func (m *Memory) Delete(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.records, id)
+	delete(m.events, id)
+	return nil
+}
+
+// Append implements sandbox.EventLog.
+func (m *Memory) Append(ctx context.Context, id string, ev sandbox.Event) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.events == nil {
+		m.events = make(map[string][]sandbox.Event)
+	}
+	evs := append(m.events[id], ev)
+	if n := len(evs) - sandbox.MaxEvents; n > 0 {
+		evs = slices.Delete(evs, 0, n)
+	}
+	m.events[id] = evs
+	return nil
+}
+
+// Events implements sandbox.EventLog.
+func (m *Memory) Events(_ context.Context, id string) ([]sandbox.Event, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.events[id]), nil
+}
+
+// Forget implements sandbox.EventLog.
+func (m *Memory) Forget(_ context.Context, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.events, id)
+	return nil
+}

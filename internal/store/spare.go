@@ -1,0 +1,51 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// SpareSuffix is added to the path of a database for that of its spare
+	// file.
+	SpareSuffix = ".spare"
+	spareSize   = 1 << 20
+)
+
+// spare is a file that only takes up room, so that a full disk still lets
+// sandboxes be stopped and removed, which is what frees it. Whoever fills the
+// disk may take the room first: it is a help, not a promise.
+type spare struct{ path string }
+
+// keep makes the file its full size, unless the disk has no room for it.
+func (s spare) keep() error {
+	if st, err := os.Lstat(s.path); err == nil && st.Size() == spareSize {
+		return nil
+	}
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err == nil {
+		err = unix.Fallocate(int(f.Fd()), 0, 0, spareSize)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			_, err = f.WriteAt(make([]byte, spareSize), 0)
+		}
+		if err != nil {
+			err = errors.Join(err, f.Truncate(0)) // all or nothing
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err == nil || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return nil
+	}
+	return fmt.Errorf("keep spare room: %w", err)
+}
+
+// spend gives the room up.
+func (s spare) spend() error {
+	if err := os.Truncate(s.path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("give up spare room: %w", err)
+	}
+	return nil
+}
