@@ -57,14 +57,15 @@ func (b *Base) forget() {
 	}
 }
 
-// openat2 opens rel beneath the base.
-func (b *Base) openat2(rel string, flags int) (*os.File, error) {
+// openBeneath opens rel beneath dir, without following a symlink in any
+// component and without leaving dir's mount.
+func openBeneath(dir *os.File, rel string, flags int) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	}
 	for range 1000 {
-		fd, err := unix.Openat2(int(b.dir.Fd()), rel, &how)
+		fd, err := unix.Openat2(int(dir.Fd()), rel, &how)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), rel), nil
@@ -91,7 +92,7 @@ func (b *Base) in(rel string) (*os.File, string, error) {
 	if b.parent != nil && b.parentPath == parent {
 		return b.parent, name, nil
 	}
-	d, err := b.openat2(parent, unix.O_RDONLY|unix.O_DIRECTORY)
+	d, err := openBeneath(b.dir, parent, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, "", err
 	}
@@ -131,7 +132,7 @@ func (b *Base) open(rel string) (*os.File, unix.Stat_t, error) {
 
 // openDir opens the directory rel for reading.
 func (b *Base) openDir(rel string) (*os.File, error) {
-	d, err := b.openat2(rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	d, err := openBeneath(b.dir, rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, b.explain(rel, err)
 	}
@@ -210,4 +211,33 @@ func (b *Base) walk(ctx context.Context, rel string, visit func(rel string, st *
 		}
 	}
 	return nil
+}
+
+// stamp identifies what is at a path. Its zero value stands for nothing.
+type stamp struct {
+	dev, ino     uint64
+	ctime, mtime int64 // ns
+	size         int64
+	mode         uint32
+	uid, gid     uint32
+	linked       bool // a file with several names: its change time moves with theirs
+}
+
+func newStamp(st *unix.Stat_t) stamp {
+	if st == nil {
+		return stamp{}
+	}
+	kind, _ := kindOf(st)
+	return stamp{
+		dev: st.Dev, ino: st.Ino, ctime: st.Ctim.Nano(), mtime: st.Mtim.Nano(), size: st.Size,
+		mode: st.Mode, uid: st.Uid, gid: st.Gid, linked: kind == File && st.Nlink > 1,
+	}
+}
+
+// same reports whether s and t are the same thing, unchanged.
+func (s stamp) same(t stamp) bool {
+	if s.linked || t.linked {
+		s.ctime, s.linked = t.ctime, t.linked
+	}
+	return s == t
 }

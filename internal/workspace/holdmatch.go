@@ -212,3 +212,14 @@ func drivers(text []byte) bool {
 	}
 	return false
 }
+
+// hasTempName reports whether any name in p looks like one of Apply's own
+// temporary files.
+func hasTempName(p string) bool {
+	for name := range strings.SplitSeq(p, "/") {
+		if strings.HasPrefix(name, tempPrefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -31,7 +31,13 @@ func newSelection(paths []string) (selection, error) {
 		s = append(s, c)
 	}
 	slices.SortFunc(s, comparePaths)
-	return slices.Compact(s), nil
+	kept := s[:0]
+	for _, p := range s { // what is below another path adds nothing
+		if len(kept) == 0 || !below(p, kept[len(kept)-1]) {
+			kept = append(kept, p)
+		}
+	}
+	return kept, nil
 }
 
 // has reports whether p is selected.
@@ -42,4 +48,15 @@ func (s selection) has(p string) bool {
 // leads reports whether p is a parent of something selected.
 func (s selection) leads(p string) bool {
 	return slices.ContainsFunc(s, func(sel string) bool { return sel != p && below(sel, p) })
+}
+
+// under returns the selected paths that lie below p.
+func (s selection) under(p string) []string {
+	var out []string
+	for _, sel := range s {
+		if sel != p && below(sel, p) {
+			out = append(out, sel)
+		}
+	}
+	return out
 }

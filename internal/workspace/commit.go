@@ -1,0 +1,381 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/term"
+)
+
+// errMoved says that a path was changed on the host while Apply ran.
+var errMoved = errors.New("it changed on the host while changes were applied")
+
+type dirMode struct {
+	path string
+	mode uint32
+}
+
+// commit writes the plan. What changed on the host meanwhile is left alone and
+// becomes a conflict; any other error ends it.
+func (a *applier) commit() error {
+	var failed error
+	for _, it := range a.plan {
+		if failed = context.Cause(a.ctx); failed != nil {
+			break
+		}
+		err := a.write(it)
+		if moved(err) {
+			a.result.Conflicts = append(a.result.Conflicts, Outcome{*it, errMoved.Error()})
+			continue
+		}
+		if err != nil {
+			failed = noRoom("apply "+term.Escape(it.Path), err)
+			break
+		}
+		a.result.Applied = append(a.result.Applied, *it)
+	}
+	if err := a.settle(); failed == nil && err != nil {
+		failed = noRoom("apply", err)
+	}
+	switch n := len(a.result.Conflicts); {
+	case failed != nil:
+		return failed
+	case n > 0:
+		return sandbox.Errorf(sandbox.Conflict, "apply: %s: %w", term.Escape(a.result.Conflicts[0].Item.Path), errMoved).
+			WithHint("the other changes were applied; look again: carboy diff")
+	}
+	return nil
+}
+
+// moved reports whether an error means that the base is not as it was when it
+// was compared.
+func moved(err error) bool {
+	return errors.Is(err, errMoved) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) ||
+		errors.Is(err, unix.EXDEV) || errors.Is(err, errMount) || err != nil && gone(err)
+}
+
+// write applies one item.
+func (a *applier) write(it *Item) error {
+	dir, name, err := a.parent(it.Path)
+	if err != nil {
+		return err
+	}
+	if now, err := stampAt(dir, name); err != nil || !now.same(it.base) {
+		if err == nil {
+			err = errMoved
+		}
+		return err
+	}
+	parent, _ := splitPath(it.Path)
+	a.touched[parent] = true
+	rest := *it // what is left to do once a directory is out of the way
+	if it.Was == Dir {
+		if err := a.removeTree(it.Path); err != nil || it.Kind == Deleted {
+			return err
+		}
+		rest.Was, rest.base = "", stamp{}
+		if dir, name, err = a.parent(it.Path); err != nil {
+			return err
+		}
+	}
+	switch {
+	case it.Kind == Deleted:
+		return unix.Unlinkat(int(dir.Fd()), name, 0)
+	case it.Class == ModeChanged:
+		return a.chmod(dir, name, &rest)
+	case it.Kind == Dir:
+		return a.makeDir(dir, name, &rest)
+	case it.Kind == Symlink:
+		return a.makeLink(dir, name, &rest)
+	}
+	return a.makeFile(dir, name, &rest)
+}
+
+// stampAt returns the stamp of name in dir, zero where there is nothing.
+func stampAt(dir *os.File, name string) (stamp, error) {
+	st, err := statAt(dir, name)
+	if errors.Is(err, unix.ENOENT) {
+		return stamp{}, nil
+	}
+	return newStamp(&st), err
+}
+
+// parent returns the open directory that an item is to be in. Directories on
+// the way that the host lacks are made as the workspace has them.
+func (a *applier) parent(rel string) (*os.File, string, error) {
+	dir, name, err := a.base.in(rel)
+	if !errors.Is(err, unix.ENOENT) {
+		return dir, name, err
+	}
+	up, _ := splitPath(rel)
+	e := a.set.find(up)
+	if e == nil || e.Kind != Dir {
+		return nil, "", errMoved
+	}
+	updir, upname, err := a.parent(up)
+	if err != nil {
+		return nil, "", err
+	}
+	above, _ := splitPath(up)
+	a.touched[above] = true
+	if err := a.makeDir(updir, upname, &Item{Change: e.Change}); err != nil {
+		return nil, "", err
+	}
+	return a.base.in(rel)
+}
+
+// makeDir makes a directory, in place of the file or link that is there. It
+// gets its mode less the umask when it is full: until then its owner can write.
+func (a *applier) makeDir(dir *os.File, name string, it *Item) error {
+	fd := int(dir.Fd())
+	mode := it.Mode & 0o777
+	if mode&0o700 != 0o700 {
+		a.modes = append(a.modes, dirMode{it.Path, mode})
+	}
+	a.touched[it.Path] = true
+	if it.Was == "" {
+		return unix.Mkdirat(fd, name, mode|0o700)
+	}
+	temp := tempName()
+	if err := unix.Mkdirat(fd, temp, mode|0o700); err != nil {
+		return err
+	}
+	err := unix.Renameat2(fd, temp, fd, name, unix.RENAME_EXCHANGE)
+	if err == nil {
+		return unix.Unlinkat(fd, temp, 0)
+	}
+	if errors.Is(err, unix.EINVAL) { // a file system that can't exchange
+		if err = unix.Unlinkat(fd, name, 0); err == nil {
+			err = unix.Renameat2(fd, temp, fd, name, 0)
+		}
+	}
+	if err != nil {
+		unix.Unlinkat(fd, temp, unix.AT_REMOVEDIR)
+	}
+	return err
+}
+
+func (a *applier) makeLink(dir *os.File, name string, it *Item) error {
+	fd := int(dir.Fd())
+	if it.Was == "" {
+		return unix.Symlinkat(it.Target, fd, name)
+	}
+	temp := tempName()
+	if err := unix.Symlinkat(it.Target, fd, temp); err != nil {
+		return err
+	}
+	return a.replace(dir, temp, name, it)
+}
+
+// replace puts temp in name's place, if that is still what was compared.
+func (a *applier) replace(dir *os.File, temp, name string, it *Item) error {
+	fd := int(dir.Fd())
+	now, err := stampAt(dir, name)
+	if err == nil && !now.same(it.base) {
+		err = errMoved
+	}
+	if err == nil {
+		err = unix.Renameat(fd, temp, fd, name)
+	}
+	if err != nil {
+		unix.Unlinkat(fd, temp, 0)
+	}
+	return err
+}
+
+// makeFile writes a file aside and puts it in place.
+func (a *applier) makeFile(dir *os.File, name string, it *Item) error {
+	f, temp, err := newTemp(dir, it.Mode&0o777)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = a.set.copyTo(a.ctx, it.entry, f)
+	if err == nil {
+		err = a.setMode(f, it)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		dropTemp(dir, temp)
+		return err
+	}
+	if it.Was == "" {
+		return placeNew(dir, f, temp, name)
+	}
+	if temp == "" {
+		temp = tempName()
+		if err := linkFile(f, dir, temp); err != nil {
+			return err
+		}
+	}
+	return a.replace(dir, temp, name, it)
+}
+
+// setMode gives a new file the mode and owner of the file that it replaces.
+func (a *applier) setMode(f *os.File, it *Item) error {
+	st, err := statFile(f)
+	if err != nil {
+		return err
+	}
+	mode := st.Mode & 0o777
+	if it.Was == File {
+		mode = mergeMode(it.base.mode, it.Mode)
+		if st.Uid != it.base.uid || st.Gid != it.base.gid {
+			// Only root can give a file away; others keep it, and its group
+			// if they are in it.
+			if err := unix.Fchown(int(f.Fd()), int(it.base.uid), int(it.base.gid)); err != nil {
+				_ = unix.Fchown(int(f.Fd()), -1, int(it.base.gid))
+			}
+		}
+	}
+	mode |= a.setID(it)
+	if mode == st.Mode&0o7777 {
+		return nil
+	}
+	return unix.Fchmod(int(f.Fd()), mode)
+}
+
+// setID returns the set-id bits that an item may have: none, unless the user
+// named this very file.
+func (a *applier) setID(it *Item) uint32 {
+	for _, p := range a.allow {
+		if p == it.Path {
+			return it.Mode & 0o6000
+		}
+	}
+	return 0
+}
+
+// mergeMode is the mode of a file that the host has: its own, executable if
+// the workspace's is, by whoever can read it.
+func mergeMode(host, change uint32) uint32 {
+	mode := host & 0o777
+	switch {
+	case executable(change) == executable(host):
+		return mode
+	case executable(change):
+		return mode | 0o100 | mode&0o444>>2
+	}
+	return mode &^ 0o111
+}
+
+func (a *applier) chmod(dir *os.File, name string, it *Item) error {
+	f, st, err := openFileAt(dir, name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if !newStamp(&st).same(it.base) {
+		return errMoved
+	}
+	return unix.Fchmod(int(f.Fd()), mergeMode(st.Mode, it.Mode)|a.setID(it))
+}
+
+// removeTree removes a directory of the base and what is in it, as long as it
+// is as it was when the workspace was made.
+func (a *applier) removeTree(rel string) error {
+	a.base.forget() // it may be what is removed
+	parent, name, err := a.base.in(rel)
+	if err != nil {
+		return err
+	}
+	return a.removeDir(parent, name, rel)
+}
+
+func (a *applier) removeDir(parent *os.File, name, rel string) error {
+	d, err := openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	names, err := listDir(d)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := context.Cause(a.ctx); err != nil {
+			return err
+		}
+		st, err := statAt(d, n)
+		if err != nil {
+			return err
+		}
+		p := joinPath(rel, n)
+		if !a.opts.Force && a.changed(p, newStamp(&st)) {
+			return errMoved
+		}
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			err = a.removeDir(d, n, p)
+		} else {
+			err = unix.Unlinkat(int(d.Fd()), n, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
+}
+
+// settle gives new directories their modes, syncs what was written to, and
+// notes how Apply left things.
+func (a *applier) settle() error {
+	a.base.forget()
+	marks := a.marks
+	for _, it := range a.result.Applied {
+		a.mark(marks, it.Path)
+	}
+	var errs []error
+	for i := len(a.modes) - 1; i >= 0; i-- {
+		errs = append(errs, a.settleMode(a.modes[i]))
+	}
+	for dir := range a.touched {
+		errs = append(errs, a.syncDir(dir))
+		a.mark(marks, dir)
+	}
+	for _, m := range marks {
+		a.result.Marks = append(a.result.Marks, m)
+	}
+	sortMarks(a.result.Marks)
+	return errors.Join(errs...)
+}
+
+func (a *applier) settleMode(m dirMode) error {
+	d, err := a.base.openDir(m.path)
+	if err != nil {
+		return nil // it was not made, or is no longer there
+	}
+	defer d.Close()
+	st, err := statFile(d)
+	if err != nil {
+		return err
+	}
+	return unix.Fchmod(int(d.Fd()), st.Mode&0o7777&^(0o700&^m.mode))
+}
+
+func (a *applier) syncDir(rel string) error {
+	d, err := a.base.openDir(rel)
+	if err != nil {
+		return nil // removed since, with what is above it
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("sync %s: %w", term.Escape(rel), err)
+	}
+	return nil
+}
+
+func (a *applier) mark(marks map[string]Mark, rel string) {
+	st, err := a.base.stat(rel)
+	if err != nil || st == nil {
+		delete(marks, rel)
+		return
+	}
+	marks[rel] = Mark{Path: rel, Dev: st.Dev, Ino: st.Ino, CTime: st.Ctim.Nano()}
+}

@@ -1,0 +1,361 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/term"
+)
+
+// Class says what a change does to the base.
+type Class string
+
+// The classes. The JSON of a diff carries their text.
+const (
+	Added       Class = "added"
+	Modified    Class = "modified" // content, or a link's target
+	Removed     Class = "deleted"
+	ModeChanged Class = "mode" // executable or not; the content is the same
+	TypeChanged Class = "type"
+)
+
+// Letter returns the class as one letter, like git's: A, M, D, X or T.
+func (c Class) Letter() string {
+	switch c {
+	case Added:
+		return "A"
+	case Modified:
+		return "M"
+	case Removed:
+		return "D"
+	case ModeChanged:
+		return "X"
+	case TypeChanged:
+		return "T"
+	}
+	return "?"
+}
+
+// Item is a change that makes a difference to the base.
+type Item struct {
+	Change
+	Class   Class    `json:"class"`
+	Was     Kind     `json:"was,omitempty"`      // what the base has at the path
+	WasMode uint32   `json:"was_mode,omitempty"` // its permission bits
+	Removes int      `json:"removes,omitempty"`  // how many entries in a directory of the base go with it
+	Held    string   `json:"held,omitempty"`     // why Apply leaves it alone until it is named
+	Notes   []string `json:"notes,omitempty"`    // what a user should see before applying it
+
+	base    stamp // what was there when it was compared
+	entry   *entry
+	diff    *Diff
+	blocked string // why it can't be applied, whatever the user says
+}
+
+// Diff is what a set of changes would do to a base.
+type Diff struct {
+	Since time.Time `json:"since"`
+	Items []Item    `json:"changes"` // in the stream's order
+
+	set  *Set
+	base *Base
+}
+
+// Summary counts a diff's items.
+type Summary struct {
+	Added       int `json:"added"`
+	Modified    int `json:"modified"`
+	Deleted     int `json:"deleted"`
+	ModeChanged int `json:"mode"`
+	TypeChanged int `json:"type"`
+	Held        int `json:"held"` // of those above
+}
+
+// Summary counts d's items.
+func (d *Diff) Summary() Summary {
+	var s Summary
+	for i := range d.Items {
+		switch d.Items[i].Class {
+		case Added:
+			s.Added++
+		case Modified:
+			s.Modified++
+		case Removed:
+			s.Deleted++
+		case ModeChanged:
+			s.ModeChanged++
+		case TypeChanged:
+			s.TypeChanged++
+		}
+		if d.Items[i].Held != "" {
+			s.Held++
+		}
+	}
+	return s
+}
+
+// executable is the one bit of a mode that counts, as for git.
+func executable(mode uint32) bool { return mode&0o100 != 0 }
+
+// Compare returns the changes in set, at or below paths (none: all), that make
+// a difference to base. Gone are files that were copied up and not changed:
+// those of the same content and the same executable bit. Directories that the
+// base has keep their modes. Deletions that an opaque directory implies are
+// spelled out. Nothing is written.
+//
+// The Diff uses base and set; keep both open.
+func Compare(ctx context.Context, base *Base, set *Set, paths []string) (*Diff, error) {
+	sel, err := newSelection(paths)
+	if err != nil {
+		return nil, err
+	}
+	c := &comparer{
+		ctx: ctx, base: base, set: set, sel: sel, bare: newBareFinder(base, set),
+		dig: newDigester(), buf: make([]byte, 256<<10), items: []Item{},
+	}
+	if err := c.run(); err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
+	}
+	slices.SortStableFunc(c.items, func(a, b Item) int { return comparePaths(a.Path, b.Path) })
+	d := &Diff{Since: set.header.Since, Items: c.items, set: set, base: base}
+	for i := range d.Items {
+		d.Items[i].diff = d
+	}
+	return d, nil
+}
+
+type comparer struct {
+	ctx   context.Context
+	base  *Base
+	set   *Set
+	sel   selection
+	bare  *bareFinder
+	dig   *digester
+	buf   []byte
+	items []Item
+}
+
+func (c *comparer) run() error {
+	opaque := "" // the outermost opaque directory around the current path
+	for i := range c.set.entries {
+		e := &c.set.entries[i]
+		if opaque != "" && !below(e.Path, opaque) {
+			opaque = ""
+		}
+		if e.Kind == Dir && e.Opaque && opaque == "" {
+			opaque = e.Path
+		}
+		var err error
+		switch {
+		case c.sel.has(e.Path):
+			if err = c.entry(e); err == nil && e.Kind == Dir && opaque != "" {
+				err = c.hidden(i)
+			}
+		case e.Kind != Dir:
+			err = c.implied(c.sel.under(e.Path))
+		case opaque != "":
+			err = c.implied(slices.DeleteFunc(c.sel.under(e.Path), func(p string) bool {
+				return c.set.find(childOf(e.Path, p)) != nil
+			}))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// childOf returns the path of dir's entry on the way to p, which is below dir.
+func childOf(dir, p string) string {
+	for i := len(dir) + 1; i < len(p); i++ {
+		if p[i] == '/' {
+			return p[:i]
+		}
+	}
+	return p
+}
+
+// implied adds deletions that the stream does not name.
+func (c *comparer) implied(paths []string) error {
+	for _, p := range paths {
+		if err := c.entry(&entry{Change: Change{Path: p, Kind: Deleted}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hidden adds a deletion for everything that the base has in the opaque
+// directory of entry i and the stream does not.
+func (c *comparer) hidden(i int) error {
+	dir := c.set.entries[i].Path
+	st, err := c.base.stat(dir)
+	if err != nil || st == nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return nil // what is wrong there was said at its own entry
+	}
+	d, err := c.base.openDir(dir)
+	if err != nil {
+		return nil
+	}
+	names, err := listDir(d)
+	d.Close()
+	if err != nil {
+		return err
+	}
+	var gone []string
+	for _, name := range names {
+		if p := joinPath(dir, name); c.set.find(p) == nil {
+			gone = append(gone, p)
+		}
+	}
+	return c.implied(gone)
+}
+
+// entry classifies one change and keeps it if it makes a difference.
+func (c *comparer) entry(e *entry) error {
+	if err := context.Cause(c.ctx); err != nil {
+		return err
+	}
+	it := Item{Change: e.Change, entry: e}
+	st, err := c.base.stat(e.Path)
+	if err != nil {
+		if errors.Is(err, unix.EIO) {
+			return err
+		}
+		it.blocked = reasonFor(err)
+	}
+	it.base = newStamp(st)
+	if st != nil {
+		it.Was, _ = kindOf(st)
+		it.WasMode = st.Mode & 0o7777
+	}
+	if err := c.classify(&it, st); err != nil || it.Class == "" {
+		return err
+	}
+	if err := c.hold(&it); err != nil {
+		return err
+	}
+	c.annotate(&it)
+	c.items = append(c.items, it)
+	return nil
+}
+
+// reasonFor is a short reason of an error of the base.
+func reasonFor(err error) string {
+	switch {
+	case errors.Is(err, errMount):
+		return errMount.Error()
+	case errors.Is(err, os.ErrPermission):
+		return "you may not read it"
+	}
+	return term.Escape(err.Error())
+}
+
+// classify sets it.Class, and leaves it empty where nothing differs.
+func (c *comparer) classify(it *Item, st *unix.Stat_t) error {
+	switch {
+	case it.Kind == Deleted:
+		if st != nil || it.blocked != "" {
+			it.Class = Removed
+		}
+	case st == nil:
+		it.Class = Added
+	case it.Kind == Special && it.Was == Special:
+		// Nothing tells whether it is the same, and nothing would be done.
+	case it.Was != it.Kind:
+		it.Class = TypeChanged
+	case it.Kind == File:
+		return c.file(it, st)
+	case it.Kind == Symlink:
+		target, err := c.base.readlink(it.Path)
+		if err != nil || target != it.Target {
+			it.Class = Modified
+		}
+	}
+	return nil
+}
+
+func (c *comparer) file(it *Item, st *unix.Stat_t) error {
+	same := st.Size == it.Size
+	if same {
+		sum, err := c.base.digest(c.ctx, it.Path, c.dig, c.buf)
+		if cause := context.Cause(c.ctx); cause != nil {
+			return cause
+		}
+		if err != nil {
+			it.blocked = reasonFor(err)
+		}
+		same = err == nil && sum == it.Digest
+	}
+	switch {
+	case !same:
+		it.Class = Modified
+	case executable(st.Mode) != executable(it.Mode):
+		it.Class = ModeChanged
+	}
+	return nil
+}
+
+// hold sets it.Held, and counts what a deletion would take.
+func (c *comparer) hold(it *Item) error {
+	switch {
+	case it.Kind == Special:
+		it.Held = "a " + term.Escape(it.Detail) + " is never applied"
+	case hasTempName(it.Path):
+		it.Held = "the name is reserved for carboy's own files"
+	case heldByName(it.Path) != "":
+		it.Held = heldByName(it.Path)
+	case c.bare.around(it.Path, it.Kind == Dir || it.Was == Dir):
+		it.Held = "git takes the directory for a repository: " + reasonGit
+	case it.Kind == Symlink:
+		it.Held = linkReason(it.Path, it.Target)
+	case it.entry.drivers:
+		it.Held = "it names filters, diff or merge drivers that git runs on the host"
+	}
+	if it.Was == Dir && it.Kind != Dir && it.blocked == "" {
+		return c.holdTree(it)
+	}
+	return nil
+}
+
+// holdTree looks through a directory of the base that would be removed.
+func (c *comparer) holdTree(it *Item) error {
+	err := c.base.walk(c.ctx, it.Path, func(rel string, st *unix.Stat_t) error {
+		it.Removes++
+		if it.Held != "" {
+			return nil
+		}
+		if reason := heldByName(rel); reason == reasonGit || reason == reasonVCS {
+			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reason)
+		} else if st.Mode&unix.S_IFMT == unix.S_IFDIR && c.bare.is(rel) {
+			it.Held = fmt.Sprintf("%s is in it, a git repository", term.Escape(rel))
+		}
+		return nil
+	})
+	if err != nil {
+		if cause := context.Cause(c.ctx); cause != nil {
+			return cause
+		}
+		it.blocked = reasonFor(err)
+	}
+	return nil
+}
+
+// annotate adds the notes.
+func (c *comparer) annotate(it *Item) {
+	if it.Kind == File && it.Was == File && executable(it.Mode) && !executable(it.WasMode) {
+		it.Notes = append(it.Notes, "becomes executable")
+	}
+	if it.Kind == File && it.Mode&0o6000 != 0 {
+		it.Notes = append(it.Notes, "set-id bits are dropped")
+	}
+	if it.Removes > 0 {
+		it.Notes = append(it.Notes, fmt.Sprintf("removes %d entries", it.Removes))
+	}
+}
