@@ -1,0 +1,192 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// layers order our packages from the wire types up to the programs. Imports
+// go down only: to a lower layer, or within one line's own tree. A package
+// belongs to the longest line that leads to it; one that no line leads to has
+// yet to be given its place.
+var layers = [][]string{
+	{"api"},
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/home", "internal/guestbin"}, // know nothing of sandboxes
+	{"internal/sandbox"}, // the domain
+	{"internal/guest"},   // what runs inside
+	{"internal/cgroup", "internal/disk", "internal/hostimage", "internal/workspace"}, // what walls are made of
+	{"internal/backend", "internal/store", "internal/server/wire", "internal/server/hostdir"},
+	{"internal/e2b"},    // dialects
+	{"internal/server"}, // the daemon's doors
+	{"client"},
+	{"internal/cli", "internal/daemon"},
+	{"cmd"},
+	{"test"},
+}
+
+// wall, storage and network are what most packages must not even reach.
+var (
+	wall    = []string{"gvisor.dev/gvisor", "github.com/opencontainers"}
+	storage = []string{"database/sql", "modernc.org/sqlite", own("internal/store")}
+	network = []string{"net/http", "connectrpc.com/connect", "google.golang.org/protobuf"}
+)
+
+// forbidden is what must not be reached, over however many imports.
+var forbidden = []struct {
+	from string // a package and those below it
+	to   [][]string
+	why  string
+}{
+	{
+		from: "api",
+		to:   [][]string{wall, storage, {own("internal"), own("client")}},
+		why:  "wire types have no logic and drag nothing into whoever speaks to us",
+	},
+	{
+		from: "client",
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend"), own("internal/daemon")}},
+		why:  "a program that asks for a sandbox builds none",
+	},
+	{
+		from: "internal/cli",
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend"), own("internal/daemon")}},
+		why:  "the command line has no private door: all that it does, the client can",
+	},
+	{
+		from: "internal/sandbox",
+		to:   [][]string{wall, storage, network, {"os/exec"}},
+		why:  "the domain knows no wall, no database and no protocol",
+	},
+	{
+		from: "internal/workspace",
+		to:   [][]string{wall, storage, network, {"os/exec"}},
+		why:  "diff and apply run with the user's rights and need nothing but files",
+	},
+	{
+		from: "internal/server",
+		to:   [][]string{wall, storage, {own("internal/backend"), own("internal/cli"), own("internal/daemon")}},
+		why:  "the server speaks to the domain; the daemon hands it walls and stores",
+	},
+	{
+		from: "internal/store",
+		to:   [][]string{wall, network, {own("internal/server"), own("internal/backend")}},
+		why:  "a store keeps records",
+	},
+	{
+		from: "internal/backend",
+		to:   [][]string{storage, {own("client"), own("internal/server"), own("internal/cli"), own("internal/daemon")}},
+		why:  "a wall knows boxes, not who asked for them",
+	},
+	{
+		from: "internal/guest",
+		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend")}},
+		why:  "what runs inside is small, and knows nothing of the host",
+	},
+	{
+		from: "cmd/carboy-guest",
+		to:   [][]string{wall, storage, {"github.com/spf13", "os/exec"}},
+		why:  "the agent is in every sandbox, and starts commands without a shell or a search",
+	},
+}
+
+func own(name string) string { return module + "/" + name }
+
+func TestImportsGoDown(t *testing.T) {
+	for _, problem := range importsUp(packages(t)) {
+		t.Error(problem)
+	}
+}
+
+func TestForbiddenImports(t *testing.T) {
+	ps := packages(t)
+	for _, rule := range forbidden {
+		if !slices.ContainsFunc(ps, func(p pkg) bool { return within(p.name(), rule.from) }) {
+			t.Errorf("%s: a rule for what is not there", rule.from)
+		}
+	}
+	for _, problem := range reaches(ps) {
+		t.Error(problem)
+	}
+}
+
+// place returns the layer of a package, and the line that led to it; -1 for
+// none.
+func place(name string) (layer int, line string) {
+	layer = -1
+	for i, lines := range layers {
+		for _, l := range lines {
+			if within(name, l) && len(l) > len(line) {
+				layer, line = i, l
+			}
+		}
+	}
+	return layer, line
+}
+
+// importsUp lists the imports that do not go down.
+func importsUp(ps []pkg) (problems []string) {
+	for _, p := range ps {
+		layer, line := place(p.name())
+		if layer < 0 {
+			problems = append(problems, p.name()+": has no place among the layers: give it one")
+			continue
+		}
+		for _, imp := range p.Imports {
+			if !within(imp, module) {
+				continue
+			}
+			name := pkg{ImportPath: imp}.name()
+			to, toLine := place(name)
+			if to >= layer && line != toLine {
+				problems = append(problems, fmt.Sprintf("%s imports %s, which is not below it", p.name(), name))
+			}
+		}
+	}
+	return problems
+}
+
+// reaches lists what is reached although it is forbidden.
+func reaches(ps []pkg) (problems []string) {
+	for _, p := range ps {
+		for _, rule := range forbidden {
+			if !within(p.name(), rule.from) {
+				continue
+			}
+			for _, to := range slices.Concat(rule.to...) {
+				if i := slices.IndexFunc(p.Deps, func(dep string) bool { return within(dep, to) }); i >= 0 {
+					problems = append(problems, fmt.Sprintf("%s reaches %s: %s", p.name(), p.Deps[i], rule.why))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+func TestArrowsRefuse(t *testing.T) {
+	tests := []struct {
+		name     string
+		pkg      pkg
+		up, deps int
+	}{
+		{"down", pkg{ImportPath: own("internal/server"), Imports: []string{own("internal/sandbox"), "net/http"}}, 0, 0},
+		{"up", pkg{ImportPath: own("internal/sandbox"), Imports: []string{own("internal/server")}}, 1, 0},
+		{"sideways", pkg{ImportPath: own("internal/daemon"), Imports: []string{own("internal/cli")}}, 1, 0},
+		{"within-one-tree", pkg{ImportPath: own("internal/guest"), Imports: []string{own("internal/guest/files")}}, 0, 0},
+		{"out-of-a-subtree", pkg{ImportPath: own("internal/server/wire"), Imports: []string{own("internal/server")}}, 1, 0},
+		{"homeless", pkg{ImportPath: own("internal/nowhere")}, 1, 0},
+		{"domain-reaches-http", pkg{ImportPath: own("internal/sandbox"), Deps: []string{"io", "net/http"}}, 0, 1},
+		{"cli-reaches-gvisor", pkg{ImportPath: own("internal/cli"), Deps: []string{"gvisor.dev/gvisor/pkg/log"}}, 0, 1},
+		{"a-name-that-only-begins-alike", pkg{ImportPath: own("internal/sandbox"), Deps: []string{"net/httpx"}}, 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := importsUp([]pkg{tt.pkg}); len(got) != tt.up {
+				t.Errorf("importsUp = %q, want %d", got, tt.up)
+			}
+			if got := reaches([]pkg{tt.pkg}); len(got) != tt.deps {
+				t.Errorf("reaches = %q, want %d", got, tt.deps)
+			}
+		})
+	}
+}

@@ -1,0 +1,85 @@
+package arch
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// marks are what unfinished work leaves behind, put together here so that
+// this file holds none of them.
+var marks = regexp.MustCompile(`\b(` + strings.Join([]string{"TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"}, "|") + `)\b`)
+
+// hosts are names of registries. Which one a machine uses is the machine's to
+// say: a name in the tree would bind everybody to one of them.
+var hosts = []string{
+	"proxy." + "golang.org", "sum." + "golang.org", "go" + "proxy.io", "goproxy." + "cn",
+	"registry." + "npmjs.org", "registry." + "yarnpkg.com", "registry." + "npmmirror.com",
+	"deb." + "debian.org", "security." + "debian.org", "snapshot." + "debian.org",
+}
+
+func TestNothingIsLeftUnfinished(t *testing.T) {
+	for _, s := range tree(t) {
+		if s.path == "LICENSE" || path.Base(s.path) == "package-lock.json" {
+			continue // others' words; integrity sums are random letters
+		}
+		for _, problem := range found(s, func(line string) string { return marks.FindString(line) }) {
+			t.Error(problem)
+		}
+	}
+}
+
+func TestNoRegistryIsNamed(t *testing.T) {
+	for _, s := range tree(t) {
+		for _, problem := range found(s, registry) {
+			t.Error(problem)
+		}
+	}
+}
+
+func registry(line string) string {
+	for _, h := range hosts {
+		if strings.Contains(strings.ToLower(line), h) {
+			return h
+		}
+	}
+	return ""
+}
+
+// found lists the lines of a text file in which match finds something.
+func found(s source, match func(line string) string) (problems []string) {
+	if !utf8.Valid(s.text) {
+		return nil
+	}
+	n := 0
+	for line := range strings.Lines(string(s.text)) {
+		n++
+		if m := match(line); m != "" {
+			problems = append(problems, fmt.Sprintf("%s:%d: %s", s.path, n, m))
+		}
+	}
+	return problems
+}
+
+func TestWordsRefuse(t *testing.T) {
+	tests := []struct {
+		name, text string
+		match      func(string) string
+		want       int
+	}{
+		{"mark", "// " + "TO" + "DO: later\n// " + "FIX" + "ME", marks.FindString, 2},
+		{"no-mark", "mastodon, hackney, toDo", marks.FindString, 0},
+		{"host", "GOPROXY=https://Proxy." + "golang.org,direct", registry, 1},
+		{"no-host", "https://go.dev", registry, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := found(source{"x", []byte(tt.text)}, tt.match); len(got) != tt.want {
+				t.Errorf("found %q, want %d", got, tt.want)
+			}
+		})
+	}
+}
