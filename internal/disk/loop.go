@@ -1,0 +1,179 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Flags of a loop device that the system package does not name.
+const (
+	loopAutoclear = 4  // freed with its last user
+	loopDirectIO  = 16 // the image's pages are not cached a second time
+)
+
+const loopMajor = 7
+
+// inode identifies an image file under all of its names.
+type inode struct{ dev, ino uint64 }
+
+func inodeOf(f *os.File) (inode, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return inode{}, err
+	}
+	return inode{uint64(st.Dev), st.Ino}, nil
+}
+
+// attachTries bounds how often another process may take the loop device that
+// the kernel had just named as free.
+const attachTries = 100
+
+// attach gives the image a loop device and returns it open: it is freed when
+// the last one who has it open or mounted lets go. The device keeps img's
+// open file, and so the lock on it.
+func attach(ctx context.Context, img *os.File) (*os.File, error) {
+	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("attach disk image: %w", err)
+	}
+	defer ctl.Close()
+	for range attachTries {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("find a free loop device: %w", err)
+		}
+		dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
+		if err != nil {
+			return nil, fmt.Errorf("open loop device: %w", err)
+		}
+		err = configure(dev, img)
+		if err == nil {
+			return dev, nil
+		}
+		dev.Close()
+		if !errors.Is(err, unix.EBUSY) {
+			return nil, fmt.Errorf("attach disk image to loop device %d: %w", n, err)
+		}
+	}
+	return nil, sandbox.Errorf(sandbox.Exhausted, "no loop device stayed free in %d tries", attachTries)
+}
+
+func configure(dev, img *os.File) error {
+	c := unix.LoopConfig{Fd: uint32(img.Fd()), Size: blockSize}
+	c.Info.Flags = loopAutoclear | loopDirectIO
+	copy(c.Info.File_name[:len(c.Info.File_name)-1], filepath.Base(img.Name()))
+	return unix.IoctlLoopConfigure(int(dev.Fd()), &c)
+}
+
+// Find returns the loop device that has the image, "" where none has.
+func Find(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", fmt.Errorf("find loop device: %w", err)
+	}
+	defer f.Close()
+	id, err := inodeOf(f)
+	if err != nil {
+		return "", fmt.Errorf("find loop device: %w", err)
+	}
+	dev, err := findLoop(id, "")
+	if err != nil || dev == nil {
+		return "", err
+	}
+	defer dev.Close()
+	return dev.Name(), nil
+}
+
+// findLoop returns, open, the loop device that has the file id, or nil. While
+// it is open it can't be freed. With a base name, only devices whose file was
+// attached under that name are looked at, which opens none but the right one.
+func findLoop(id inode, base string) (*os.File, error) {
+	dirs, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range dirs {
+		if base != "" {
+			b, err := os.ReadFile(p)
+			name := strings.TrimSuffix(strings.TrimRight(string(b), "\n"), " (deleted)")
+			if err != nil || filepath.Base(name) != base {
+				continue
+			}
+		}
+		name := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(p)))
+		dev, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			continue // freed since it was listed
+		}
+		if has(dev, id) {
+			return dev, nil
+		}
+		dev.Close()
+	}
+	return nil, nil
+}
+
+// has reports whether an open loop device has the file id.
+func has(dev *os.File, id inode) bool {
+	info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+	return err == nil && info.Inode == id.ino && info.Device == id.dev
+}
+
+// How long to wait between looks at what the kernel does not announce.
+const (
+	minPause = 200 * time.Microsecond
+	maxPause = 20 * time.Millisecond
+)
+
+// retry calls try until it reports that it is done, or ctx ends, or limit is
+// over, after which it reports false.
+func retry(ctx context.Context, limit time.Duration, try func() (bool, error)) (bool, error) {
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		if done, err := try(); done || err != nil {
+			return done, err
+		}
+		next := time.NewTimer(pause)
+		select {
+		case <-next.C:
+		case <-over.C:
+			next.Stop()
+			return false, nil
+		case <-ctx.Done():
+			next.Stop()
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// Available says why this machine can't use disk images, as an Unsupported
+// error, or nil.
+func Available() error {
+	if os.Geteuid() != 0 {
+		return sandbox.Errorf(sandbox.Unsupported, "disk images need root to mount them")
+	}
+	f, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return sandbox.Errorf(sandbox.Unsupported, "disk images need loop devices: there is no /dev/loop-control").WithHint("modprobe loop")
+	case err != nil:
+		return &sandbox.Error{Kind: sandbox.Unsupported, Msg: "disk images need loop devices: /dev/loop-control can't be opened", Err: err}
+	}
+	f.Close()
+	_, err = findTool()
+	return err
+}

@@ -1,0 +1,100 @@
+package disk
+
+import (
+	"strconv"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Size is what the user of an image can fill. The file system's own tables
+// come on top, so an image file's length is larger than Bytes.
+type Size struct {
+	Bytes  int64 // contents, directories and extent trees; MinBytes to MaxBytes
+	Inodes int64 // files, directories and links together; 1 to MaxInodes(Bytes)
+}
+
+// The bounds of Size.Bytes.
+const (
+	MinBytes = 4 << 20
+	MaxBytes = 8 << 40
+)
+
+// The geometry of our file systems.
+const (
+	blockSize      = 4096
+	inodeSize      = 256
+	blocksPerGroup = 8 * blockSize // one bitmap block's worth
+	groupBytes     = blocksPerGroup * blockSize
+	reservedInodes = 12 // those the file system needs, and lost+found
+)
+
+// MaxInodes returns the most inodes that an image of so many bytes can have:
+// one for each block, as a file without a block would be of little use.
+func MaxInodes(bytes int64) int64 { return bytes / blockSize }
+
+// Validate says what is wrong with s, as an Invalid error that tells what
+// would work.
+func (s Size) Validate() error {
+	if s.Bytes < MinBytes || s.Bytes > MaxBytes {
+		return sandbox.Errorf(sandbox.Invalid, "disk of %d bytes is not between %d and %d", s.Bytes, int64(MinBytes), int64(MaxBytes))
+	}
+	if limit := MaxInodes(s.Bytes); s.Inodes < 1 || s.Inodes > limit {
+		return sandbox.Errorf(sandbox.Invalid, "%d inodes for a disk of %d bytes are not between 1 and %d", s.Inodes, s.Bytes, limit)
+	}
+	return nil
+}
+
+// journal returns the journal's length in MiB: small, because every block of
+// it is written sooner or later, yet long enough not to stall large disks.
+func (s Size) journal() int64 {
+	switch {
+	case s.Bytes < 256<<20:
+		return 4 // the least that the file system takes
+	case s.Bytes < 4<<30:
+		return 16
+	}
+	return 32
+}
+
+// length returns how long the image file must be so that s fits.
+func (s Size) length() int64 {
+	total := s.Bytes
+	for {
+		next := roundUp(s.Bytes+s.overhead(total), 1<<20)
+		if next == total {
+			return total
+		}
+		total = next
+	}
+}
+
+// overhead returns what the tables of a file system of the given length take.
+func (s Size) overhead(length int64) int64 {
+	groups := (length + groupBytes - 1) / groupBytes
+	perGroup := roundUp((s.Inodes+reservedInodes+groups-1)/groups, blockSize/inodeSize)
+	tables := groups * (perGroup*inodeSize + 2*blockSize) // inodes, and two bitmaps
+	descriptors := roundUp(groups*64, blockSize) + blockSize
+	copies := min(groups, 2) // of the superblock: groups 0 and 1, and powers of 3, 5 and 7
+	for _, base := range []int64{3, 5, 7} {
+		for n := base; n < groups; n *= base {
+			copies++
+		}
+	}
+	// The kernel holds back 2 % of what is free, at most 4,096 blocks.
+	held := min(s.Bytes/50, 4096*blockSize)
+	return tables + copies*descriptors + s.journal()<<20 + held + 4*blockSize
+}
+
+// args returns mke2fs's arguments without the file. All that its
+// configuration file could change is said.
+func (s Size) args() []string {
+	return []string{
+		"-F", "-q", "-b", strconv.Itoa(blockSize), "-I", strconv.Itoa(inodeSize),
+		"-N", strconv.FormatInt(s.Inodes+reservedInodes, 10),
+		"-m", "0", "-e", "remount-ro", "-J", "size=" + strconv.FormatInt(s.journal(), 10),
+		"-O", "none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum",
+		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0",
+	}
+}
+
+func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
