@@ -12,10 +12,10 @@ import (
 // yet to be given its place.
 var layers = [][]string{
 	{"api"},
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/home", "internal/guestbin"}, // know nothing of sandboxes
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/guest"},   // what runs inside
-	{"internal/cgroup", "internal/disk", "internal/hostimage", "internal/workspace"}, // what walls are made of
+	{"internal/cgroup", "internal/disk", "internal/home", "internal/hostimage", "internal/workspace"}, // what walls are made of
 	{"internal/backend", "internal/store", "internal/server/wire", "internal/server/hostdir"},
 	{"internal/e2b"},    // dialects
 	{"internal/server"}, // the daemon's doors

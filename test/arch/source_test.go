@@ -136,6 +136,33 @@ func hidesUnsafe(f goFile) bool {
 	return slices.ContainsFunc(f.ast.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"unsafe"` })
 }
 
+func TestTestsDoNotSleep(t *testing.T) {
+	for _, f := range handWritten(t) {
+		for _, problem := range sleeps(f) {
+			t.Error(problem)
+		}
+	}
+}
+
+// sleeps lists where a test sleeps: it would be slow where that is too long,
+// and fail at times where it is too short. Tests wait for facts.
+func sleeps(f goFile) (problems []string) {
+	if !strings.HasSuffix(f.path, "_test.go") {
+		return nil
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok || sel.Sel.Name != "Sleep" {
+			return true
+		}
+		if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" {
+			problems = append(problems, f.fset.Position(n.Pos()).String()+": a test sleeps; wait for the fact instead")
+		}
+		return true
+	})
+	return problems
+}
+
 // maxMainLines is as much as a main may do: hand over to what is tested.
 const maxMainLines = 25
 
@@ -177,6 +204,8 @@ func TestSourceGuardsRefuse(t *testing.T) {
 		{"undocumented-type", "p/p.go", "package p\ntype T int", docProblems, 1},
 		{"undocumented-in-group", "p/p.go", "package p\nconst (\n\tA = 1\n\tB = 2 // two\n)", docProblems, 1},
 		{"documented-group", "p/p.go", "package p\n// Numbers.\nconst (\n\tA = 1\n\tB = 2\n)", docProblems, 0},
+		{"a-sleep", "p/p_test.go", "package p\nfunc f() { time.Sleep(1) }", sleepProblems, 1},
+		{"another-sleep", "p/p_test.go", "package p\nfunc f() { clock.Sleep(1) }", sleepProblems, 0},
 		{"hidden-unsafe", "p/p.go", "package p\nimport _ \"unsafe\"", unsafeProblems, 1},
 		{"named-unsafe", "p/p_unsafe.go", "package p\nimport _ \"unsafe\"", unsafeProblems, 0},
 		{"named-unsafe-for-linux", "p/p_unsafe_linux.go", "package p\nimport _ \"unsafe\"", unsafeProblems, 0},
@@ -192,6 +221,7 @@ func TestSourceGuardsRefuse(t *testing.T) {
 }
 
 func commentProblems(f goFile) int { return len(packageComments([]goFile{f})) }
+func sleepProblems(f goFile) int   { return len(sleeps(f)) }
 func docProblems(f goFile) int     { return len(undocumented(f)) }
 
 func unsafeProblems(f goFile) int {
