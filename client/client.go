@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -64,7 +65,7 @@ func New(o Options) (*Client, error) {
 	case o.Socket != "":
 		c.base, c.where = "http://unix", o.Socket
 		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialUnix(ctx, o.Socket)
+			return home.Dial(ctx, o.Socket)
 		}
 	default:
 		u, err := url.Parse(o.URL)
