@@ -296,8 +296,8 @@ func (a *applier) conflict(it *Item) (string, error) {
 	case a.opts.Force:
 		return "", nil
 	case it.Class == Added:
-		if it.Copied && it.Kind == File {
-			return "it was deleted on the host since the workspace was made", nil
+		if it.Copied && it.Kind == File && a.changedAround(it.Path) {
+			return "it seems to have been deleted on the host since the workspace was made", nil
 		}
 		return "", nil
 	case a.changed(it.Path, it.base):
@@ -323,6 +323,20 @@ func (a *applier) changed(rel string, s stamp) bool {
 	}
 	m, ok := a.marks[rel]
 	return !ok || m.Dev != s.dev || m.Ino != s.ino || m.CTime != s.ctime
+}
+
+// changedAround reports whether the directory that a path is in, or was in,
+// has gained or lost entries since the workspace was made.
+func (a *applier) changedAround(rel string) bool {
+	for {
+		rel, _ = splitPath(rel)
+		if st, err := a.base.stat(rel); err == nil && st != nil {
+			return a.changed(rel, newStamp(st))
+		}
+		if rel == "." {
+			return true
+		}
+	}
 }
 
 // changedBelow returns a reason where anything below a directory changed.

@@ -46,7 +46,8 @@ type Change struct {
 	// Opaque says of a directory that nothing of the base's shows through:
 	// what the stream does not name in it is gone.
 	Opaque bool `json:"opaque,omitempty"`
-	// Copied says that the base had this path when the agent first wrote it.
+	// Copied says that what is here began as the base's: at this path or, if
+	// the agent renamed it, at another.
 	Copied bool `json:"copied,omitempty"`
 
 	// Extents are the pieces of a file that hold data, ascending; the rest

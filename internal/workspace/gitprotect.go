@@ -47,7 +47,7 @@ func ProtectedGitPaths(root *os.File) ([]Protect, error) {
 	defer g.base.forget() // root stays the caller's
 	err := g.scan(".", 0)
 	if err == nil && g.isRepository(".") {
-		err = g.repository(".", ".", false)
+		err = g.repository(".", ".")
 	}
 	if err != nil {
 		if _, ok := errors.AsType[*sandbox.Error](err); ok {
@@ -110,7 +110,7 @@ func (g *gitScan) dotGit(worktree, p string) error {
 	switch kind, _ := kindOf(st); kind {
 	case Dir:
 		g.add(Protect{Path: p, Dir: true})
-		return g.repository(worktree, p, true)
+		return g.repository(worktree, p)
 	case File:
 		// It says where the repository is; there may be one inside the tree,
 		// which is found in its own place.
@@ -144,7 +144,7 @@ func (g *gitScan) isRepository(dir string) bool {
 }
 
 // repository protects one git directory and those of its submodules.
-func (g *gitScan) repository(worktree, dir string, main bool) error {
+func (g *gitScan) repository(worktree, dir string) error {
 	for _, p := range []Protect{
 		{Path: "config"},
 		{Path: "config.worktree"},
@@ -164,7 +164,7 @@ func (g *gitScan) repository(worktree, dir string, main bool) error {
 			return err
 		}
 	}
-	if err := g.worktrees(joinPath(dir, "worktrees")); err != nil || !main {
+	if err := g.worktrees(joinPath(dir, "worktrees")); err != nil {
 		return err
 	}
 	return g.modules(joinPath(dir, "modules"), 0)
@@ -249,7 +249,7 @@ func (g *gitScan) modules(dir string, depth int) error {
 		if g.isRepository(p) {
 			// Pinned, so that it can't be swapped for another.
 			g.add(Protect{Path: p, Dir: true})
-			err = g.repository(g.worktreeOf(p), p, true)
+			err = g.repository(g.worktreeOf(p), p)
 		} else {
 			err = g.modules(p, depth+1)
 		}

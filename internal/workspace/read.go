@@ -222,7 +222,8 @@ func badStream(format string, args ...any) error {
 func broken(err error) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return &sandbox.Error{Kind: sandbox.Unavailable, Msg: "change stream: cut before its end", Hint: "try again", Err: err}
+		// Never io.EOF as the cause: that is how a whole stream ends.
+		return &sandbox.Error{Kind: sandbox.Unavailable, Msg: "change stream: cut before its end", Hint: "try again", Err: io.ErrUnexpectedEOF}
 	case errors.Is(err, tar.ErrHeader), errors.Is(err, tar.ErrFieldTooLong), errors.Is(err, tar.ErrInsecurePath):
 		return &sandbox.Error{Kind: sandbox.Invalid, Msg: "change stream: not a stream of changes", Err: err}
 	}
@@ -241,7 +242,7 @@ func Read(r io.Reader) iter.Seq2[Change, error] {
 		}
 		for {
 			c, err := s.Next()
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF {
 				return
 			}
 			if !yield(c, err) || err != nil {
