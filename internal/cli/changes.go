@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// changeSet is what a sandbox changed in the view of a directory, compared
+// with that directory as it is now.
+type changeSet struct {
+	*workspace.Diff
+	base *workspace.Base
+	set  *workspace.Set
+}
+
+// close gives back what the comparison held.
+func (c *changeSet) close() {
+	_ = c.set.Close()  // an unnamed file that was only read
+	_ = c.base.Close() // a directory
+}
+
+// checkDiffable refuses a sandbox whose workspace has nothing to compare.
+func checkDiffable(sb *api.Sandbox) error {
+	name := quoteArg(sb.Name)
+	switch sandbox.WorkspaceMode(sb.Workspace.Mode) {
+	case sandbox.WorkspaceCOW:
+		return nil
+	case sandbox.WorkspaceWritable:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is %s itself, so its changes are there already", name, quoteArg(sb.Workspace.Source))
+	case sandbox.WorkspaceReadOnly:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is read-only, so there are no changes", name)
+	}
+	return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is its own, so there is nothing to compare it with", name).
+		WithHint("carboy cp %s:/workspace .", name)
+}
+
+// loadChanges reads the changes of sb at and below paths, with those contents
+// that a patch needs where content is set. Those wait in a file without a name in the directory
+// for temporary files.
+func loadChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []string, content bool) (*changeSet, error) {
+	if err := checkDiffable(sb); err != nil {
+		return nil, err
+	}
+	base, err := workspace.OpenBase(sb.Workspace.Source)
+	if err != nil {
+		return nil, err
+	}
+	set, err := readChanges(ctx, svc, sb, paths, content)
+	if err != nil {
+		_ = base.Close()
+		return nil, err
+	}
+	c := &changeSet{base: base, set: set}
+	if c.Diff, err = workspace.Compare(ctx, base, set, paths); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func readChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []string, content bool) (*workspace.Set, error) {
+	var opts workspace.LoadOptions
+	if content {
+		dir, err := os.Open(os.TempDir())
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = dir.Close() }()
+		opts.SpoolDir, opts.Keep = dir, workspace.KeepForPatch
+	}
+	stream, err := svc.Changes(ctx, sb.ID, client.ChangesOptions{Content: content, Paths: paths})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stream.Close() }() // Load has read it to its end, or failed
+	return workspace.Load(ctx, stream, opts)
+}
+
+// countChanges returns how many changes sb has.
+func countChanges(ctx context.Context, svc Service, sb *api.Sandbox) (int, error) {
+	c, err := loadChanges(ctx, svc, sb, nil, false)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	n := 0
+	for i := range c.Items {
+		if c.Items[i].Kind != workspace.Dir {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// workspacePaths turns what a user typed into paths below the workspace: the
+// sandbox's own name for one is understood, too.
+func workspacePaths(args []string) []string {
+	paths := make([]string, len(args))
+	for i, arg := range args {
+		paths[i] = arg
+		if rest, ok := strings.CutPrefix(path.Clean(arg), "/workspace"); ok && (rest == "" || rest[0] == '/') {
+			paths[i] = path.Clean("." + rest)
+		}
+	}
+	return paths
+}

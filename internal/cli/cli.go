@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Env is what the process gives the command line. Streams that are *os.File
+// are asked whether they are terminals; others never are one.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// LookupEnv is os.LookupEnv; where nil, every variable is unset.
+	LookupEnv func(string) (string, bool)
+	// Now is time.Now where nil.
+	Now func() time.Time
+	// StateDir is where apply remembers what it wrote; "" for nowhere. It is
+	// the caller's own directory, and made when it is needed.
+	StateDir string
+	// Version is this binary's own.
+	Version string
+	// Connect returns a client of the daemon. With start it starts one where
+	// none runs, and says so by notice; without, it fails with Unavailable.
+	Connect func(ctx context.Context, start bool, notice func(string)) (Service, error)
+	// Serve runs the daemon in this process until ctx ends.
+	Serve func(ctx context.Context, o ServeOptions) error
+}
+
+// ServeOptions are the flags of serve.
+type ServeOptions struct {
+	Listen     string // TCP address besides the unix socket; "": none
+	APIKeyFile string // keys that Listen accepts; "": none
+	Background bool   // started by another carboy: leave when idle
+}
+
+// Main runs one command line, args without the program's name, and returns
+// the process's exit code. It is main without os.Exit. A signal that arrives
+// while it runs is its own to handle, so ctx should not end by one.
+func Main(ctx context.Context, args []string, env Env) int {
+	a := newApp(env)
+	root := a.rootCommand()
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if _, quiet := errors.AsType[*exitError](err); !quiet {
+		printError(env.Stderr, err, a.json || a.jsonAnyway(root, args))
+	}
+	return exitCode(err)
+}
+
+// app is one run of the command line.
+type app struct {
+	env  Env
+	json bool        // --json was given
+	raw  atomic.Bool // carboy's terminal is in raw mode
+	svc  Service
+}
+
+func newApp(env Env) *app {
+	if env.LookupEnv == nil {
+		env.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	return &app{env: env}
+}
+
+// jsonAnyway reports whether --json stands on a command line that could not
+// be parsed up to there. What belongs to a command to run is not looked at.
+func (a *app) jsonAnyway(root *cobra.Command, args []string) bool {
+	cmd, rest, err := root.Find(args)
+	if err != nil || takesCommand(cmd) || cmd.Flags().Lookup("json") == nil {
+		return false
+	}
+	if i := slices.Index(rest, "--"); i >= 0 {
+		rest = rest[:i]
+	}
+	return slices.Contains(rest, "--json")
+}
+
+// service returns the client, connected; it starts a daemon where none runs.
+func (a *app) service(ctx context.Context) (Service, error) {
+	if a.svc != nil {
+		return a.svc, nil
+	}
+	svc, err := a.env.Connect(ctx, true, a.note)
+	if err != nil {
+		return nil, err
+	}
+	a.svc = svc
+	return svc, nil
+}
+
+// note writes one line on stderr that is not an error.
+func (a *app) note(text string) { a.noteReason("", text) }
+
+// noteReason is note with a word that programs can act on.
+func (a *app) noteReason(reason, text string) {
+	if a.json {
+		_ = writeJSONLine(a.env.Stderr, noteJSON{Note: text, Reason: reason}) // nothing is left to tell it to
+		return
+	}
+	end := "\n"
+	if a.raw.Load() {
+		end = "\r\n"
+	}
+	_, _ = io.WriteString(a.env.Stderr, "carboy: "+escape(text)+end)
+}
+
+// noteJSON is a note as --json shows it.
+type noteJSON struct {
+	Note   string `json:"note"`
+	Reason string `json:"reason,omitempty"` // "timed_out", "out_of_memory", "killed", "pids", "disk", "inodes", "changes" or none
+}
+
+// getenv is the value of name, "" where it is unset.
+func (a *app) getenv(name string) string {
+	v, _ := a.env.LookupEnv(name)
+	return v
+}

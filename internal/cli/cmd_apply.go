@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+type applyOptions struct {
+	ask, force, dryRun bool
+}
+
+func (a *app) applyCommand() *cobra.Command {
+	var o applyOptions
+	cmd := &cobra.Command{
+		Use:   "apply [flags] NAME [PATH...]",
+		Short: "Take a sandbox's changes into the directory",
+		Args:  someArgs(1, "NAME"),
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return a.apply(ctx, o, args[0], workspacePaths(args[1:]))
+		}),
+		ValidArgsFunction: a.completeName(1),
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVarP(&o.ask, "interactive", "i", false, "ask about each change, on the terminal")
+	fs.BoolVar(&o.force, "force", false, "also overwrite what changed in the directory since; needs PATH, and . is all")
+	fs.BoolVar(&o.dryRun, "dry-run", false, "change nothing, and say what would be done")
+	a.addJSON(fs)
+	return setHelp(cmd, docs{
+		long: `All changes are taken, or those at and below each PATH, which is relative to the
+workspace. What was taken goes to stdout. Where a file changed in the directory,
+too, since the sandbox got its view of it, nothing is taken at all: name other
+paths, or use --force.
+
+What the host would execute or follow is held back and listed on stderr: git
+hooks and configuration, repositories in the tree, settings of editors, CI and
+agents, links that lead out. To take such a file, name it as PATH.`,
+		examples: []string{
+			"carboy apply brave-otter-4f2a",
+			"carboy apply brave-otter-4f2a src docs/index.md",
+			"carboy apply -i brave-otter-4f2a",
+		},
+		exits: exitDocsPlain[:],
+	})
+}
+
+func (a *app) apply(ctx context.Context, o applyOptions, name string, paths []string) error {
+	switch {
+	case o.ask && (!isTerminal(a.env.Stdin) || !isTerminal(a.env.Stderr)):
+		return usagef("-i asks on a terminal, and there is none").WithHint("name the paths to take")
+	case o.force && len(paths) == 0:
+		return usagef("--force needs the paths that it is for").WithHint("carboy apply --force %s PATH", quoteArg(name))
+	}
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	sb, err := svc.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := checkDiffable(sb); err != nil {
+		return err
+	}
+	res, err := a.applyChanges(ctx, svc, sb, o, paths)
+	if res != nil {
+		if werr := a.showApplied(sb, res, o, err); err == nil {
+			err = werr
+		}
+	}
+	return withApplyHint(err, sb.Name, res)
+}
+
+// applyChanges applies what sb changed, and remembers what it wrote: a later
+// apply does not take that for a change of the user's.
+func (a *app) applyChanges(ctx context.Context, svc Service, sb *api.Sandbox, o applyOptions, paths []string) (*workspace.Result, error) {
+	base, err := workspace.OpenBase(sb.Workspace.Source)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = base.Close() }()
+	marks, err := a.loadMarks(sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	opts := workspace.ApplyOptions{Paths: paths, Allow: paths, Force: o.force, DryRun: o.dryRun, Applied: marks}
+	if o.ask {
+		q := &asker{a: a, svc: svc, sb: sb}
+		opts.Confirm = func(it workspace.Item) (bool, error) { return q.ask(ctx, &it) }
+	}
+	stream, err := svc.Changes(ctx, sb.ID, client.ChangesOptions{Content: !o.dryRun, Paths: paths})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stream.Close() }() // Apply has read it to its end, or failed
+	res, err := workspace.Apply(ctx, base, stream, opts)
+	if res != nil && len(res.Marks) > 0 {
+		if merr := a.saveMarks(sb.ID, append(marks, res.Marks...)); err == nil {
+			err = merr
+		}
+	}
+	return res, err
+}
+
+// withApplyHint completes the hint of a conflict with the whole command.
+func withApplyHint(err error, name string, res *workspace.Result) error {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok || res == nil || len(res.Conflicts) == 0 {
+		return err
+	}
+	var paths []string
+	for _, c := range res.Conflicts[:min(len(res.Conflicts), 3)] {
+		paths = append(paths, quoteArg(c.Item.Path))
+	}
+	return e.WithHint("apply other paths, or overwrite: carboy apply --force %s %s", quoteArg(name), strings.Join(paths, " "))
+}
+
+// applyJSON is the answer of apply --json.
+type applyJSON struct {
+	Name      string              `json:"name"`
+	DryRun    bool                `json:"dry_run"`
+	Applied   []workspace.Item    `json:"applied"` // or would be, in a dry run
+	Held      []workspace.Item    `json:"held"`
+	Declined  []workspace.Item    `json:"declined"`
+	Conflicts []workspace.Outcome `json:"conflicts"`
+}
+
+// showApplied writes what was done to stdout, and what was not to stderr.
+func (a *app) showApplied(sb *api.Sandbox, res *workspace.Result, o applyOptions, applyErr error) error {
+	if a.json {
+		return writeJSON(a.env.Stdout, applyJSON{
+			Name: sb.Name, DryRun: o.dryRun, Applied: nonNil(res.Applied), Held: nonNil(res.Held),
+			Declined: nonNil(res.Declined), Conflicts: nonNil(res.Conflicts),
+		})
+	}
+	for i := range res.Applied {
+		if err := a.printLine(itemText(&res.Applied[i])); err != nil {
+			return err
+		}
+	}
+	if len(res.Conflicts) > 1 {
+		var t table
+		for _, c := range res.Conflicts {
+			t.row("conflict:", c.Item.Path, c.Reason)
+		}
+		if err := t.write(a.env.Stderr); err != nil {
+			return err
+		}
+	}
+	if len(res.Held) > 0 {
+		if err := a.showHeld(sb.Name, res.Held); err != nil {
+			return err
+		}
+	}
+	switch {
+	case applyErr != nil:
+	case o.dryRun:
+		a.note("dry run: nothing was changed")
+	case len(res.Applied) == 0 && len(res.Held) == 0 && len(res.Declined) == 0:
+		a.note(sb.Name + ": no changes")
+	}
+	return nil
+}
+
+// maxHintPaths is how many paths a hint names.
+const maxHintPaths = 3
+
+func (a *app) showHeld(name string, held []workspace.Item) error {
+	a.note(count(len(held), "change") + " held back:")
+	var t table
+	var paths []string
+	for i := range held {
+		t.row("  "+held[i].Class.Letter(), held[i].Path, held[i].Held)
+		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths {
+			paths = append(paths, quoteArg(held[i].Path))
+		}
+	}
+	if err := t.write(a.env.Stderr); err != nil {
+		return err
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	_, err := io.WriteString(a.env.Stderr, escape("hint: to take one, name it: carboy apply "+quoteArg(name)+" "+strings.Join(paths, " "))+"\n")
+	return err
+}

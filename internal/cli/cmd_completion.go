@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// completeWait bounds how long a shell waits for names.
+const completeWait = time.Second
+
+func (a *app) completionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:       "completion bash|zsh|fish",
+		Short:     "Write a script that completes carboy's command line",
+		Args:      exactArgs("SHELL"),
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, w := cmd.Root(), a.env.Stdout
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(w, true)
+			case "zsh":
+				return root.GenZshCompletion(w)
+			case "fish":
+				return root.GenFishCompletion(w, true)
+			}
+			return usagef("completion: %s is no shell that is known here", quoteArg(args[0])).
+				WithHint("carboy completion bash, zsh or fish")
+		},
+	}
+	return setHelp(cmd, docs{
+		long: "Names of sandboxes are completed while a daemon runs; none is started for it.",
+		examples: []string{
+			`source <(carboy completion bash)`,
+			`carboy completion zsh > "${fpath[1]}/_carboy"`,
+			`carboy completion fish > ~/.config/fish/completions/carboy.fish`,
+		},
+		exits: exitDocsPlain[:],
+	})
+}
+
+type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
+
+// names returns the names of the caller's sandboxes, none where no daemon
+// runs or it takes too long.
+func (a *app) names(ctx context.Context) []string {
+	if a.env.Connect == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, completeWait)
+	defer cancel()
+	svc, err := a.env.Connect(ctx, false, func(string) {})
+	if err != nil {
+		return nil
+	}
+	list, err := svc.List(ctx, client.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	names := make([]string, len(list))
+	for i, sb := range list {
+		names[i] = sb.Name
+	}
+	return names
+}
+
+// completeName completes a sandbox's name as each of the first n arguments,
+// and of any number where n is negative. Later ones are files.
+func (a *app) completeName(n int) completer {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if n >= 0 && len(args) >= n {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		left := slices.DeleteFunc(a.names(cmd.Context()), func(s string) bool { return slices.Contains(args, s) })
+		return left, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeCopy completes a file, or a sandbox's name with a colon.
+func (a *app) completeCopy(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 1 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	if strings.ContainsAny(word, "/:.") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var out []string
+	for _, name := range a.names(cmd.Context()) {
+		if strings.HasPrefix(name, word) {
+			out = append(out, name+":")
+		}
+	}
+	if len(out) == 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return out, cobra.ShellCompDirectiveNoSpace
+}
+
+// completeCommand leaves a command's words to the shell.
+func completeCommand(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// completeFlags says how the values of cmd's flags are completed. A flag whose
+// values are free has nothing to complete, least of all files.
+func completeFlags(cmd *cobra.Command) {
+	fixed := func(words ...string) completer {
+		return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return words, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	dirs := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Value.Type() == "bool" {
+			return
+		}
+		c := fixed()
+		switch f.Name {
+		case "workspace", "mount":
+			c = dirs
+		case "env-file", "api-key-file":
+			c = completeCommand
+		case "user":
+			c = fixed("user", "root")
+		case "isolation":
+			c = fixed(sandbox.DefaultIsolation)
+		case "image":
+			c = fixed(sandbox.DefaultImage)
+		case "network":
+			c = fixed(sandbox.DefaultNetwork)
+		}
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, c) // fails for a flag that is not there
+	})
+}

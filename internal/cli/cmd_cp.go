@@ -1,0 +1,305 @@
+package cli
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func (a *app) cpCommand() *cobra.Command {
+	var user string
+	cmd := &cobra.Command{
+		Use:   "cp [flags] SRC NAME:DST | NAME:SRC DST",
+		Short: "Copy files into or out of a sandbox",
+		Args:  exactArgs("SRC", "DST"),
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return a.cp(ctx, args[0], args[1], user)
+		}),
+		ValidArgsFunction: a.completeCopy,
+	}
+	cmd.Flags().StringVar(&user, "user", "", "use the rights of `USER` inside (default: the sandbox's)")
+	a.addJSON(cmd.Flags())
+	completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `A file goes to DST, or into it where it is a directory. A directory becomes DST
+where there is none, and goes into it where there is one; with SRC/. just what is
+in it does. With - in the place of SRC or DST a tar archive is read from stdin and
+unpacked in DST, or written to stdout.
+
+What comes out of a sandbox is made by you, now, with the modes that it has there
+but for set-id bits. Devices, and links that lead out of the copy, are left out.
+A relative path inside starts where commands do. Write a local name that looks
+like NAME:PATH as ./NAME:PATH.`,
+		examples: []string{
+			"carboy cp ./src web:/workspace/src",
+			"carboy cp web:/workspace/out ./out",
+			"git archive HEAD | carboy cp - web:/workspace",
+		},
+		exits: exitDocsPlain[:],
+	})
+}
+
+// place is one end of a copy.
+type place struct {
+	name string // the sandbox; "" for this machine
+	path string
+	tree bool // it ends in "/.": what is in the directory, not the directory
+	dir  bool // it ends in "/": it must be a directory
+}
+
+// parsePlace tells a path inside a sandbox from one on this machine by what
+// stands before its first colon.
+func parsePlace(s string) place {
+	var p place
+	p.path = s
+	if name, rest, ok := strings.Cut(s, ":"); ok && (sandbox.ValidName(name) || sandbox.ValidID(name)) {
+		p.name, p.path = name, rest
+		if rest == "" {
+			p.path = "."
+		}
+	}
+	p.tree = p.path == "." || strings.HasSuffix(p.path, "/.")
+	p.dir = p.tree || strings.HasSuffix(p.path, "/")
+	return p
+}
+
+func (a *app) cp(ctx context.Context, from, to, user string) error {
+	src, dst := parsePlace(from), parsePlace(to)
+	switch {
+	case src.path == "" || dst.path == "":
+		return usagef("carboy cp: a path is empty")
+	case (src.name == "") == (dst.name == ""):
+		return usagef("carboy cp: one of SRC and DST must be in a sandbox, as NAME:PATH").
+			WithHint("carboy cp ./src NAME:/workspace/src")
+	case src.name == "" && src.path == "-" && isTerminal(a.env.Stdin):
+		return usagef("carboy cp: - reads an archive from stdin, which is a terminal")
+	case dst.name == "" && dst.path == "-" && isTerminal(a.env.Stdout):
+		return usagef("carboy cp: - writes an archive to stdout, which is a terminal")
+	}
+	c := &copier{a: a, user: user, progress: newProgress(a)}
+	defer c.progress.stop()
+	if dst.name != "" {
+		if src.path == "-" {
+			return c.connect(ctx, func() error { return c.upload(ctx, dst, c.progress.reader(a.env.Stdin)) })
+		}
+		if _, err := os.Lstat(filepath.Clean(src.path)); err != nil {
+			return usagef("carboy cp: %s: %v", quoteArg(src.path), pathless(err))
+		}
+		return c.connect(ctx, func() error { return c.copyIn(ctx, src, dst) })
+	}
+	return c.connect(ctx, func() error { return c.copyOut(ctx, src, dst) })
+}
+
+// copier is one run of cp.
+type copier struct {
+	a        *app
+	svc      Service
+	user     string
+	progress *progress
+}
+
+func (c *copier) connect(ctx context.Context, f func() error) (err error) {
+	if c.svc, err = c.a.service(ctx); err != nil {
+		return err
+	}
+	return f()
+}
+
+// upload unpacks an archive in the directory dst.
+func (c *copier) upload(ctx context.Context, dst place, r io.Reader) error {
+	return c.svc.Upload(ctx, dst.name, client.UploadOptions{Path: dst.path, User: c.user}, r)
+}
+
+// copyIn copies a file or directory of this machine into a sandbox.
+func (c *copier) copyIn(ctx context.Context, src, dst place) error {
+	local := src.path
+	fi, err := os.Lstat(local) // with a slash at its end, this follows a link
+	if err != nil {
+		return usagef("carboy cp: %s: %v", quoteArg(src.path), pathless(err))
+	}
+	base := filepath.Base(filepath.Clean(local))
+	if base == "." || base == ".." || base == "/" {
+		abs, err := filepath.Abs(local)
+		if err != nil {
+			return err
+		}
+		base = filepath.Base(abs)
+	}
+	there, err := c.stat(ctx, dst)
+	if err != nil {
+		return err
+	}
+	in, name, err := landing(src, base, fi.IsDir(), dst, there)
+	if err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := (&packer{w: tar.NewWriter(w), skipped: c.skipped}).pack(ctx, local, name)
+		w.CloseWithError(err)
+		packed <- err
+	}()
+	dst.path = in
+	err = c.upload(ctx, dst, c.progress.reader(r))
+	r.CloseWithError(errStopped)
+	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) {
+		return perr // what was wrong here is why the upload failed
+	}
+	return err
+}
+
+var errStopped = errors.New("the reader has stopped")
+
+func (c *copier) skipped(name, why string) {
+	c.progress.clear()
+	c.a.noteReason("left_out", "left out: "+name+": "+why)
+}
+
+// kind of what is at a place.
+type kind int
+
+const (
+	nothing kind = iota
+	file
+	directory
+)
+
+// landing says where a copy goes: the directory that it is unpacked in, and
+// the name that it gets there, "." for the directory itself.
+func landing(src place, base string, srcDir bool, dst place, there kind) (dir, name string, err error) {
+	clean := path.Clean(dst.path)
+	switch {
+	case srcDir && there == file:
+		return "", "", usagef("carboy cp: %s is a file, and SRC a directory", quoteArg(dst.path))
+	case !srcDir && src.dir:
+		return "", "", usagef("carboy cp: %s is not a directory", quoteArg(src.path))
+	case !srcDir && there == file && dst.dir:
+		return "", "", usagef("carboy cp: %s is not a directory", quoteArg(dst.path))
+	case !srcDir && there == nothing && dst.dir:
+		return "", "", usagef("carboy cp: there is no directory %s", quoteArg(dst.path))
+	case srcDir && (src.tree || there == nothing):
+		return clean, ".", nil
+	case there == directory:
+		return clean, base, nil
+	}
+	return path.Dir(clean), path.Base(clean), nil
+}
+
+// stat tells what is at a place in a sandbox, links followed.
+func (c *copier) stat(ctx context.Context, p place) (kind, error) {
+	name := path.Clean(p.path)
+	for _, try := range []string{name, name + "/."} {
+		h, err := c.header(ctx, p.name, try)
+		switch {
+		case sandbox.KindOf(err) == sandbox.NotFound && c.known(ctx, p.name):
+			if try != name {
+				return file, nil // a link that leads nowhere, or to no directory
+			}
+			return nothing, nil
+		case err != nil && try != name && ctx.Err() == nil:
+			return file, nil
+		case err != nil:
+			return nothing, err
+		case h.Typeflag == tar.TypeDir:
+			return directory, nil
+		case h.Typeflag != tar.TypeSymlink:
+			return file, nil
+		}
+	}
+	return file, nil
+}
+
+// known reports whether the sandbox itself is there, so that a path which is
+// not can be told from it.
+func (c *copier) known(ctx context.Context, name string) bool {
+	_, err := c.svc.Get(ctx, name)
+	return err == nil
+}
+
+// header returns the header of the first entry of a download.
+func (c *copier) header(ctx context.Context, name, path string) (*tar.Header, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the download
+	r, err := c.svc.Download(ctx, name, path, c.user)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }() // it is left early
+	h, err := tar.NewReader(r).Next()
+	if err != nil {
+		return nil, fmt.Errorf("read the archive of %s: %w", quoteArg(path), err)
+	}
+	return h, nil
+}
+
+// copyOut copies a file or directory out of a sandbox.
+func (c *copier) copyOut(ctx context.Context, src, dst place) error {
+	r, err := c.svc.Download(ctx, src.name, path.Clean(src.path), c.user)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }() // it is read to its end, or failed
+	in := c.progress.reader(r)
+	if dst.path == "-" {
+		_, err := io.Copy(c.a.env.Stdout, in)
+		return err
+	}
+	u := &unpacker{r: tar.NewReader(in), skipped: c.skipped}
+	if err := u.first(); err != nil {
+		return fmt.Errorf("read the archive of %s: %w", quoteArg(src.path), err)
+	}
+	there, err := localKind(&dst)
+	if err != nil {
+		return err
+	}
+	base := path.Base(path.Clean(src.path))
+	if base == "." || base == ".." || base == "/" {
+		base = path.Base(u.root)
+	}
+	srcDir := u.head.Typeflag == tar.TypeDir
+	if base == "." || base == ".." || base == "/" {
+		src.tree = true // the directory has no name; there is only what is in it
+	}
+	dir, name, err := landing(src, base, srcDir, dst, there)
+	if err != nil {
+		return err
+	}
+	return u.unpack(ctx, dir, name)
+}
+
+// localKind tells what is at p, links followed, and puts a link's target into
+// its place: the link itself stays.
+func localKind(p *place) (kind, error) {
+	fi, err := os.Stat(p.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nothing, nil
+	case err != nil:
+		return nothing, usagef("carboy cp: %s: %v", quoteArg(p.path), pathless(err))
+	}
+	real, err := filepath.EvalSymlinks(p.path)
+	if err != nil {
+		return nothing, usagef("carboy cp: %s: %v", quoteArg(p.path), pathless(err))
+	}
+	p.path = real
+	switch {
+	case fi.IsDir():
+		return directory, nil
+	case fi.Mode().IsRegular():
+		return file, nil
+	}
+	return nothing, usagef("carboy cp: %s is neither a file nor a directory", quoteArg(p.path))
+}

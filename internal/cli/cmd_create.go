@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) createCommand() *cobra.Command {
+	var spec specFlags
+	cmd := &cobra.Command{
+		Use:   "create [flags]",
+		Short: "Make a sandbox that stays, and print its name",
+		Args:  exactArgs(),
+		RunE: interruptible(func(ctx context.Context, _ []string) error {
+			return a.create(ctx, &spec)
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	spec.add(cmd.Flags())
+	a.addJSON(cmd.Flags())
+	completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `It runs until carboy stop or carboy rm, or until its --ttl is over. A limit that
+was asked for and can't be enforced is an error; carboy inspect shows by what
+means each one holds.`,
+		examples: []string{
+			"carboy create --name web --memory 1g --cpus 2",
+			"carboy create --workspace . --ttl 2h",
+		},
+		exits: exitDocsPlain[:],
+	})
+}
+
+func (a *app) create(ctx context.Context, spec *specFlags) error {
+	req, err := spec.request(a.env.LookupEnv)
+	if err != nil {
+		return err
+	}
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	sb, err := svc.Create(ctx, *req)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, sb)
+	}
+	return a.printLine(sb.Name)
+}

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	stopWait = 15 * time.Second      // for a daemon that was asked to leave
+	stopPoll = 20 * time.Millisecond // between looks whether it did
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	var o ServeOptions
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Run the daemon in the foreground",
+		Args:  exactArgs(),
+		RunE: interruptible(func(ctx context.Context, _ []string) error {
+			return a.serve(ctx, o)
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.Listen, "listen", "", "serve the API on the TCP address `HOST:PORT`, too")
+	fs.StringVar(&o.APIKeyFile, "api-key-file", "", "accept the keys of `FILE` there; it holds hashes and scopes")
+	completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `Other commands start a daemon by themselves, which leaves when it is idle; one
+that serve runs stays until a signal. Sandboxes outlive it.`,
+		examples: []string{
+			"carboy serve",
+			"carboy serve --listen 127.0.0.1:3000 --api-key-file keys.json",
+		},
+		exits: exitDocsPlain[:],
+	})
+}
+
+func (a *app) serve(ctx context.Context, o ServeOptions) error {
+	switch {
+	case o.Listen != "" && o.APIKeyFile == "":
+		return usagef("--listen needs --api-key-file: over TCP every caller has a key")
+	case o.Listen == "" && o.APIKeyFile != "":
+		return usagef("--api-key-file needs --listen: the unix socket asks for no key")
+	}
+	return a.env.Serve(ctx, o)
+}
+
+func (a *app) daemonCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "daemon COMMAND",
+		Short: "Look after the daemon",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("carboy daemon: COMMAND is missing").WithHint("carboy daemon status")
+			}
+			return unknownCommand(cmd, args[0])
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.AddCommand(a.daemonStatusCommand(), a.daemonStopCommand(), a.daemonRunCommand())
+	return setHelp(cmd, docs{
+		long: "Commands that need a daemon start one where none runs.",
+	})
+}
+
+func (a *app) daemonStatusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "status [flags]",
+		Short:             "Show the daemon, or fail where none runs",
+		Args:              exactArgs(),
+		RunE:              interruptible(a.daemonStatus),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{long: "It starts none.", exits: exitDocsPlain[:]})
+}
+
+func (a *app) daemonStatus(ctx context.Context, _ []string) error {
+	svc, err := a.running(ctx)
+	if err != nil {
+		return err
+	}
+	st, err := svc.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, st)
+	}
+	var t table
+	t.row("version", st.Version)
+	t.row("pid", strconv.Itoa(st.PID))
+	t.row("home", st.Home)
+	t.row("socket", st.Socket)
+	if len(st.Listen) > 0 {
+		t.row("listens", strings.Join(st.Listen, ", "))
+	}
+	t.row("started", when(st.StartedAt, a.env.Now()))
+	if st.Auto {
+		t.row("leaves", "when it is idle")
+	} else {
+		t.row("leaves", "when it is told to")
+	}
+	t.row("walls", strings.Join(st.Backends, ", "))
+	t.row("sandboxes", fmt.Sprintf("%d, of which %d run", st.Sandboxes, st.Running))
+	return t.write(a.env.Stdout)
+}
+
+// running returns a client of a daemon that runs already.
+func (a *app) running(ctx context.Context) (Service, error) {
+	svc, err := a.env.Connect(ctx, false, a.note)
+	if sandbox.KindOf(err) == sandbox.Unavailable {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "no daemon runs").
+			WithHint("carboy serve runs one; carboy ls and the like start one")
+	}
+	return svc, err
+}
+
+func (a *app) daemonStopCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "stop [flags]",
+		Short:             "Make the daemon leave; sandboxes run on",
+		Args:              exactArgs(),
+		RunE:              interruptible(a.daemonStop),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:  "It returns when the daemon has left. Where none runs, that is no error.",
+		exits: exitDocsPlain[:],
+	})
+}
+
+func (a *app) daemonStop(ctx context.Context, _ []string) error {
+	svc, err := a.env.Connect(ctx, false, a.note)
+	if sandbox.KindOf(err) == sandbox.Unavailable {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := svc.Shutdown(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, stopWait,
+		sandbox.Errorf(sandbox.Unavailable, "the daemon was told to leave, and is still there after %v", stopWait))
+	defer cancel()
+	tick := time.NewTicker(stopPoll)
+	defer tick.Stop()
+	for {
+		if _, err := svc.Version(ctx); sandbox.KindOf(err) == sandbox.Unavailable && ctx.Err() == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// daemonRunCommand is what carboy starts itself as, in the background.
+func (a *app) daemonRunCommand() *cobra.Command {
+	return setHelp(&cobra.Command{
+		Use:    "run",
+		Short:  "Run a daemon that leaves when it is idle",
+		Hidden: true,
+		Args:   exactArgs(),
+		RunE: interruptible(func(ctx context.Context, _ []string) error {
+			return a.env.Serve(ctx, ServeOptions{Background: true})
+		}),
+	}, docs{exits: exitDocsPlain[:]})
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+type execOptions struct {
+	command   commandFlags
+	env       envFlags
+	user, cwd string
+}
+
+func (a *app) execCommand() *cobra.Command {
+	var o execOptions
+	cmd := &cobra.Command{
+		Use:   "exec [flags] NAME [--] COMMAND [ARG...]",
+		Short: "Run a command in a sandbox that is there",
+		Args:  someArgs(2, "NAME", "COMMAND"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.exec(cmd.Context(), o, args[0], args[1:])
+		},
+		ValidArgsFunction: a.completeName(1),
+	}
+	fs := cmd.Flags()
+	fs.SetInterspersed(false)
+	fs.SortFlags = false
+	o.command.add(fs)
+	fs.StringVar(&o.user, "user", "", "run as `USER` (default: the sandbox's)")
+	fs.StringVar(&o.cwd, "cwd", "", "run in `DIR` (default: /workspace where there is one, else the home directory)")
+	o.env.add(fs)
+	a.addJSON(fs)
+	completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `A sandbox that is stopped is started. Without -i the command's stdin is empty.
+Output goes into files and pipes as it is; onto a terminal it goes with control
+characters escaped, unless -t asks for a terminal. With -it, keys such as Ctrl-C
+go to the command; else the first Ctrl-C interrupts it, and the second kills it.
+With --detach the command's ID is printed; carboy logs NAME ID shows its output.`,
+		examples: []string{
+			"carboy exec web -- sh -c 'cd /workspace && ls'",
+			"carboy exec -it web -- bash",
+			"carboy exec -i web -- tar x < src.tar",
+		},
+		exits: exitDocsCommand[:],
+	})
+}
+
+func (a *app) exec(ctx context.Context, o execOptions, name string, rest []string) error {
+	argv := commandArgs(rest)
+	switch {
+	case len(argv) == 0:
+		return usagef("carboy exec: COMMAND is missing").WithHint("carboy exec %s -- sh", quoteArg(name))
+	case rest[0] != "--" && strings.HasPrefix(rest[0], "-"):
+		return usagef("carboy exec: the flag %s stands after NAME", quoteArg(rest[0])).
+			WithHint("put flags before %s", quoteArg(name))
+	}
+	if err := o.command.check(a, o.command.stdin); err != nil {
+		return err
+	}
+	cmd, err := newCommand(argv, &o.command)
+	if err != nil {
+		return err
+	}
+	cmd.User, cmd.Cwd = o.user, o.cwd
+	if cmd.Env, err = o.env.collect(a.env.LookupEnv); err != nil {
+		return err
+	}
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	r := newRelay(ctx)
+	defer r.stop()
+	if o.command.detach {
+		command, err := a.detach(r.ctx, svc, name, cmd)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return writeJSON(a.env.Stdout, map[string]string{"command": command})
+		}
+		return a.printLine(command)
+	}
+	exit, err := a.attach(r, svc, name, cmd, o.command)
+	if err != nil {
+		return a.interrupted(r, err)
+	}
+	return a.reportEnd(exit, cmd, a.limitsOf(ctx, svc, name, exit))
+}
+
+// limitsOf returns the limits of a sandbox where the exit is about one.
+func (a *app) limitsOf(ctx context.Context, svc Service, name string, exit interface{ GetLimits() []string }) *limitText {
+	if len(exit.GetLimits()) == 0 {
+		return nil
+	}
+	sb, err := svc.Get(ctx, name)
+	if err != nil {
+		return nil // it's gone; the message does without the figure
+	}
+	return &limitText{limits: sb.Limits}
+}

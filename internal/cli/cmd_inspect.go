@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func (a *app) inspectCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "inspect [flags] NAME...",
+		Short:             "Show a sandbox, and by what means each promise is kept",
+		Args:              someArgs(1, "NAME"),
+		RunE:              interruptible(a.inspect),
+		ValidArgsFunction: a.completeName(-1),
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `The last table has one line for each promise: what enforces it, or why it is not
+enforced. The values of variables are never shown.`,
+		examples: []string{"carboy inspect web", "carboy inspect --json web"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) inspect(ctx context.Context, names []string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	return a.each(names, func(name string) (*api.Sandbox, error) { return svc.Get(ctx, name) }, a.inspectText)
+}
+
+// each calls f for every name, the failing ones too, and shows what it
+// returns: by show one after another, or as one JSON array.
+func (a *app) each(names []string, f func(string) (*api.Sandbox, error), show func(*api.Sandbox) error) error {
+	done := make([]*api.Sandbox, 0, len(names))
+	var failed error
+	for _, name := range names {
+		sb, err := f(name)
+		if err != nil {
+			if failed != nil {
+				printError(a.env.Stderr, failed, a.json)
+			}
+			failed = err // Main prints the last one
+			continue
+		}
+		done = append(done, sb)
+		if !a.json && show != nil {
+			if err := show(sb); err != nil {
+				return err
+			}
+		}
+	}
+	if a.json {
+		if err := writeJSON(a.env.Stdout, done); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+func (a *app) inspectText(sb *api.Sandbox) error {
+	now := a.env.Now()
+	var t table
+	t.row("name", sb.Name)
+	t.row("id", sb.ID)
+	t.row("owner", sb.Owner)
+	t.row("state", stateText(sb))
+	if len(sb.Lost) > 0 {
+		t.row("lost", strings.Join(sb.Lost, ", "))
+	}
+	t.row("isolation", sb.Isolation)
+	t.row("image", sb.Image)
+	t.row("user", sb.User)
+	t.row("network", sb.Network)
+	t.row("workspace", workspaceLong(sb.Workspace))
+	for _, m := range sb.Mounts {
+		t.row("mount", mountText(m))
+	}
+	t.row("limits", limitsLong(sb.Limits))
+	if len(sb.Env) > 0 {
+		t.row("env", strings.Join(sb.Env, ", "))
+	}
+	for _, k := range slices.Sorted(maps.Keys(sb.Labels)) {
+		t.row("label", k+"="+sb.Labels[k])
+	}
+	t.row("created", when(sb.CreatedAt, now))
+	if !sb.StartedAt.IsZero() {
+		t.row("started", fmt.Sprintf("%s, %s", when(sb.StartedAt, now), count(sb.Starts, "start")))
+	}
+	if !sb.EndedAt.IsZero() && sb.State != string(sandbox.StateRunning) {
+		t.row("ended", when(sb.EndedAt, now))
+	}
+	if !sb.ExpiresAt.IsZero() {
+		t.row("expires", in(sb.ExpiresAt, now))
+	}
+	if err := t.write(a.env.Stdout); err != nil {
+		return err
+	}
+	return a.enforcedTable(sb)
+}
+
+func (a *app) enforcedTable(sb *api.Sandbox) error {
+	var t table
+	t.row("PROMISE", "ENFORCED", "BY")
+	for _, e := range sb.Enforced {
+		if e.Enforced {
+			t.row(e.Promise, "yes", e.Mechanism)
+		} else {
+			t.row(e.Promise, "no", e.Reason)
+		}
+	}
+	if err := a.printLine(""); err != nil {
+		return err
+	}
+	return t.write(a.env.Stdout)
+}
+
+func when(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", ago(t, now), t.Local().Format(time.DateTime))
+}
+
+func workspaceLong(w api.Workspace) string {
+	switch sandbox.WorkspaceMode(w.Mode) {
+	case sandbox.WorkspaceCOW:
+		return w.Source + " (a copy-on-write view)"
+	case sandbox.WorkspaceReadOnly:
+		return w.Source + " (read-only)"
+	case sandbox.WorkspaceWritable:
+		return w.Source + " (the tree itself)"
+	case sandbox.WorkspacePrivate:
+		return "its own"
+	}
+	return strings.TrimSpace(w.Mode + " " + w.Source)
+}
+
+func mountText(m api.Mount) string {
+	text := m.Source + ":" + m.Target
+	if m.ReadOnly {
+		text += ":ro"
+	}
+	return text
+}
+
+func limitsLong(l api.Limits) string {
+	return fmt.Sprintf("%s cpus, %s memory, %d processes, %s disk, %d files",
+		strconv.FormatFloat(l.CPUs, 'g', -1, 64), formatSize(l.Memory), l.PIDs, formatSize(l.Disk), l.Inodes)
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api"
+)
+
+func (a *app) stopCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "stop [flags] NAME...",
+		Short:             "End a sandbox's processes and keep its files",
+		Args:              someArgs(1, "NAME"),
+		RunE:              interruptible(a.stop),
+		ValidArgsFunction: a.completeName(-1),
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `/workspace is kept, and so are changes of the root file system unless a line on
+stderr says otherwise. Stopping a stopped one is no error.`,
+		examples: []string{"carboy stop web"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) stop(ctx context.Context, names []string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	return a.each(names, func(name string) (*api.Sandbox, error) {
+		sb, err := svc.Stop(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		// That processes end is what stop is for.
+		lost := slices.DeleteFunc(slices.Clone(sb.Lost), func(s string) bool { return s == "processes" })
+		if len(lost) > 0 {
+			a.noteReason("lost", sb.Name+": not kept: "+strings.Join(lost, ", "))
+		}
+		return sb, nil
+	}, nil)
+}
+
+func (a *app) startCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "start [flags] NAME...",
+		Short:             "Start a stopped sandbox again",
+		Args:              someArgs(1, "NAME"),
+		RunE:              interruptible(a.start),
+		ValidArgsFunction: a.completeName(-1),
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "Starting one that runs is no error. carboy exec starts a stopped one by itself.",
+		examples: []string{"carboy start web"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) start(ctx context.Context, names []string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	return a.each(names, func(name string) (*api.Sandbox, error) { return svc.Start(ctx, name) }, nil)
+}
+
+func (a *app) rmCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "rm [flags] NAME...",
+		Short: "Delete a sandbox and all that it holds",
+		Args:  someArgs(1, "NAME"),
+		RunE: interruptible(func(ctx context.Context, names []string) error {
+			return a.rm(ctx, names, force)
+		}),
+		ValidArgsFunction: a.completeName(-1),
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "one that runs, too")
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "Changes that were not applied are lost.",
+		examples: []string{"carboy rm web", "carboy rm -f web"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) rm(ctx context.Context, names []string, force bool) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	return a.each(names, func(name string) (*api.Sandbox, error) {
+		sb, err := svc.Get(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if err := svc.Remove(ctx, sb.ID, force); err != nil {
+			return nil, err
+		}
+		a.forgetMarks(sb.ID)
+		return sb, nil
+	}, nil)
+}

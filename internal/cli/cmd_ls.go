@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func (a *app) lsCommand() *cobra.Command {
+	var labels []string
+	cmd := &cobra.Command{
+		Use:               "ls [flags]",
+		Short:             "List sandboxes, the stopped ones too",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.ls(ctx, labels) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "only those with the label `KEY=VALUE`")
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "All of yours are listed, oldest first, with the state that each is in.",
+		examples: []string{"carboy ls", "carboy ls --json --label task=42"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) ls(ctx context.Context, labels []string) error {
+	want, err := parseLabels(labels)
+	if err != nil {
+		return err
+	}
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := svc.List(ctx, client.ListOptions{Labels: want})
+	if err != nil {
+		return err
+	}
+	if a.json {
+		if list == nil {
+			list = []api.Sandbox{}
+		}
+		return writeJSON(a.env.Stdout, list)
+	}
+	now := a.env.Now()
+	var t table
+	t.row("NAME", "STATE", "ISOLATION", "IMAGE", "WORKSPACE", "CREATED", "EXPIRES")
+	for i := range list {
+		sb := &list[i]
+		t.row(sb.Name, stateText(sb), sb.Isolation, sb.Image, workspaceText(sb.Workspace),
+			ago(sb.CreatedAt, now), in(sb.ExpiresAt, now))
+	}
+	return t.write(a.env.Stdout)
+}
+
+// stateText is a state and, where it says more, how it came about.
+func stateText(sb *api.Sandbox) string {
+	if sb.Ended == "" || sb.Ended == string(sandbox.EndStopped) || sb.State == string(sandbox.StateRunning) {
+		return sb.State
+	}
+	return sb.State + " (" + strings.ReplaceAll(sb.Ended, "_", " ") + ")"
+}
+
+// workspaceText is a workspace as --workspace takes it.
+func workspaceText(w api.Workspace) string {
+	switch w.Mode {
+	case string(sandbox.WorkspaceReadOnly), string(sandbox.WorkspaceWritable):
+		return w.Source + ":" + w.Mode
+	}
+	return w.Source
+}

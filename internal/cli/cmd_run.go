@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api"
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// finishWait bounds the end of a sandbox; a large workspace takes its time to
+// be looked through.
+const finishWait = 11 * time.Minute
+
+type runOptions struct {
+	spec    specFlags
+	command commandFlags
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [flags] [--] COMMAND [ARG...]",
+		Short: "Run a command in a sandbox of its own",
+		Args:  someArgs(1, "COMMAND"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.run(cmd.Context(), o, args)
+		},
+		ValidArgsFunction: completeCommand,
+	}
+	fs := cmd.Flags()
+	fs.SetInterspersed(false)
+	o.spec.add(fs)
+	o.command.add(fs)
+	a.addJSON(fs)
+	completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `The sandbox is removed when the command ends. If the command changed files of a
+--workspace, they are kept, and one line on stderr says how to see and take them.
+Options of carboy's end at the first word that is none, or at --.
+
+Stdin is passed on when it is not a terminal, or with -i. Output goes into files
+and pipes as it is; onto a terminal it goes with control characters escaped,
+unless -t asks for a terminal.
+
+The first Ctrl-C interrupts the command; the second kills it and cleans up.
+With --detach the name is printed, and the sandbox stays until carboy rm.`,
+		examples: []string{
+			"carboy run --workspace . -- make test",
+			"carboy run --workspace . --mount ~/go/pkg/mod:/home/user/go/pkg/mod:ro -- go test ./...",
+			"carboy run --user root -it -- bash",
+			"carboy run --memory 512m --timeout 30s -- python3 script.py < input",
+		},
+		exits: exitDocsCommand[:],
+	})
+}
+
+func (a *app) run(ctx context.Context, o runOptions, args []string) error {
+	if a.env.Stdin != nil && !o.command.detach && !isTerminal(a.env.Stdin) {
+		o.command.stdin = true
+	}
+	if err := o.command.check(a, o.command.stdin); err != nil {
+		return err
+	}
+	cmd, err := newCommand(args, &o.command)
+	if err != nil {
+		return err
+	}
+	req, err := o.spec.request(a.env.LookupEnv)
+	if err != nil {
+		return err
+	}
+	req.Ephemeral = !o.command.detach
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	if o.command.detach {
+		return a.runDetached(ctx, svc, *req, cmd)
+	}
+	return a.runAttached(ctx, svc, *req, cmd, o.command)
+}
+
+// runAttached runs cmd in a sandbox made by req and ends both.
+func (a *app) runAttached(ctx context.Context, svc Service, req api.CreateRequest, cmd *guestv1.Command, f commandFlags) (err error) {
+	r := newRelay(ctx)
+	defer r.stop()
+	sb, err := svc.Create(r.ctx, req)
+	if err != nil {
+		if context.Cause(r.ctx) == errInterrupted {
+			return errInterrupted
+		}
+		return err
+	}
+	release := hold(ctx, svc, sb.ID)
+	defer func() {
+		ferr := a.finish(ctx, svc, sb)
+		release()
+		if err == nil {
+			err = ferr
+		} else if ferr != nil {
+			printError(a.env.Stderr, ferr, a.json)
+		}
+	}()
+	exit, err := a.attach(r, svc, sb.ID, cmd, f)
+	if err != nil {
+		return a.interrupted(r, err)
+	}
+	return a.reportEnd(exit, cmd, &limitText{limits: sb.Limits, flags: true})
+}
+
+// hold keeps an ephemeral sandbox until release is called. What ends it before
+// is told by the command that ran in it.
+func hold(ctx context.Context, svc Service, id string) (release func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = svc.Hold(ctx, id)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// finish ends the sandbox of a run, and tells of changes that it keeps.
+func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWait)
+	defer cancel()
+	err := svc.Finish(ctx, sb.ID)
+	if sandbox.KindOf(err) == sandbox.NotFound {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("end sandbox %s: %w", sb.Name, err)
+	}
+	if sb.Workspace.Mode != string(sandbox.WorkspaceCOW) {
+		return nil
+	}
+	kept, err := svc.Get(ctx, sb.ID)
+	if err != nil {
+		if sandbox.KindOf(err) == sandbox.NotFound {
+			return nil
+		}
+		return fmt.Errorf("look for changes of sandbox %s: %w", sb.Name, err)
+	}
+	what := "changes"
+	if n, err := countChanges(ctx, svc, kept); err == nil {
+		what = count(n, "changed file")
+	}
+	a.noteReason("changes", fmt.Sprintf("%s: %s; carboy diff %s shows, carboy apply %s takes", kept.Name, what, kept.Name, kept.Name))
+	return nil
+}
+
+// runDetached starts cmd in a sandbox made by req and leaves both.
+func (a *app) runDetached(ctx context.Context, svc Service, req api.CreateRequest, cmd *guestv1.Command) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	sb, err := svc.Create(ctx, req)
+	if err != nil {
+		return err
+	}
+	command, err := a.detach(ctx, svc, sb.ID, cmd)
+	if err != nil {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), killWait)
+		defer cancel()
+		return errors.Join(err, svc.Remove(undo, sb.ID, true))
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, detachedJSON{Name: sb.Name, ID: sb.ID, Command: command})
+	}
+	return a.printLine(sb.Name)
+}
+
+// detachedJSON names a command that was left running.
+type detachedJSON struct {
+	Name    string `json:"name"`
+	ID      string `json:"id"`
+	Command string `json:"command"`
+}

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// usagef returns an error about how carboy was called.
+func usagef(format string, args ...any) *sandbox.Error {
+	return sandbox.Errorf(sandbox.Invalid, format, args...)
+}
+
+// errorJSON is an error as --json shows it.
+type errorJSON struct {
+	Error string       `json:"error"`
+	Kind  sandbox.Kind `json:"kind"`
+	Hint  string       `json:"hint,omitempty"`
+}
+
+// printError writes err and its hint for a person, or as one JSON object.
+func printError(w io.Writer, err error, asJSON bool) {
+	e := errorJSON{Error: err.Error(), Kind: sandbox.KindOf(err)}
+	if se, ok := errors.AsType[*sandbox.Error](err); ok {
+		e.Hint = se.Hint
+	}
+	if asJSON {
+		_ = writeJSONLine(w, e) // nothing is left to tell it to
+		return
+	}
+	_, _ = fmt.Fprintf(w, "carboy: %s\n", escape(e.Error))
+	if e.Hint != "" {
+		_, _ = fmt.Fprintf(w, "hint: %s\n", escape(e.Hint))
+	}
+}
+
+// writeJSONLine writes v on one line. json escapes control characters.
+func writeJSONLine(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// flagError turns what pflag says of cmd's flags into an error that names the
+// flag, and one that exists and looks like it.
+func flagError(cmd *cobra.Command, err error) error {
+	help := cmd.CommandPath() + " --help"
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		name := e.GetSpecifiedName()
+		if s := e.GetSpecifiedShortnames(); s != "" {
+			return usagef("%s: unknown flag -%s", cmd.CommandPath(), name).WithHint("%s", help)
+		}
+		u := usagef("%s: unknown flag --%s", cmd.CommandPath(), name)
+		if near := nearestFlag(cmd, name); near != "" {
+			return u.WithHint("did you mean --%s?", near)
+		}
+		return u.WithHint("%s", help)
+	}
+	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return usagef("%s: --%s needs a value", cmd.CommandPath(), e.GetFlag().Name).WithHint("%s", help)
+	}
+	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		cause := errors.Unwrap(e)
+		text := e.Error()
+		if cause != nil {
+			text = fmt.Sprintf("--%s: %s", e.GetFlag().Name, valueError(e.GetFlag(), e.GetValue(), cause))
+		}
+		return usagef("%s: %s", cmd.CommandPath(), text)
+	}
+	return usagef("%s: %v", cmd.CommandPath(), err).WithHint("%s", help)
+}
+
+// valueError says what is wrong with a flag's value: the flag's own words
+// where its type is one of ours, else what kind of value it takes.
+func valueError(f *pflag.Flag, value string, cause error) string {
+	switch f.Value.Type() {
+	case "bool":
+		return fmt.Sprintf("%q is neither true nor false", value)
+	case "int", "int64":
+		return fmt.Sprintf("%q is not a whole number", value)
+	}
+	return cause.Error()
+}
+
+func nearestFlag(cmd *cobra.Command, name string) string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	return nearest(name, names)
+}
+
+// nearest returns the one of names that a typing error away is, or "".
+func nearest(name string, names []string) string {
+	best, dist := "", 3
+	for _, n := range names {
+		d := editDistance(name, n)
+		if strings.HasPrefix(n, name) && len(name) > 1 {
+			d = min(d, 1)
+		}
+		if d < dist && d < len(n) {
+			best, dist = n, d
+		}
+	}
+	return best
+}
+
+// editDistance counts insertions, deletions, replacements and swaps of
+// neighbours, on strings cut to a length at which it can't be slow.
+func editDistance(a, b string) int {
+	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
+
+// quoteArg writes s so that a shell reads it as one word.
+func quoteArg(s string) string {
+	plain := s != ""
+	for i := range len(s) {
+		c := s[i]
+		if !digit(c) && !('a' <= c && c <= 'z') && !('A' <= c && c <= 'Z') && !strings.ContainsRune("-_./:@%+=,", rune(c)) {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

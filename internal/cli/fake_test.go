@@ -1,0 +1,423 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// fakeVersion is the version that the fake daemon reports.
+const fakeVersion = "v9.9.9"
+
+// created is when everything of the fake's was made.
+var created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// fakeDaemon answers the daemon's API over a unix socket. Its sandboxes are
+// directories, and commands in them are processes of the host's: no wall at
+// all, but real streams, signals and terminals.
+type fakeDaemon struct {
+	Socket string
+
+	dir string
+	srv *http.Server
+	end sync.WaitGroup
+
+	mu      sync.Mutex
+	boxes   []*fakeBox
+	made    int
+	create  []api.CreateRequest // all that came
+	holding int
+}
+
+// fakeBox is one sandbox.
+type fakeBox struct {
+	api.Sandbox
+	dir      string // what is at /workspace, and the commands' directory
+	manifest []byte
+	guest    *fakeGuest
+	agent    http.Handler
+}
+
+// newFake starts a daemon with its socket in dir.
+func newFake(dir string) (*fakeDaemon, error) {
+	d := &fakeDaemon{Socket: filepath.Join(dir, "s"), dir: dir}
+	l, err := net.Listen("unix", d.Socket)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /v1/version":                    d.version,
+		"GET /v1/status":                     d.status,
+		"POST /v1/shutdown":                  d.shutdown,
+		"POST /v1/sandboxes":                 d.post,
+		"GET /v1/sandboxes":                  d.list,
+		"GET /v1/sandboxes/{id}":             d.get,
+		"DELETE /v1/sandboxes/{id}":          d.remove,
+		"POST /v1/sandboxes/{id}/start":      d.start,
+		"POST /v1/sandboxes/{id}/stop":       d.stop,
+		"POST /v1/sandboxes/{id}/finish":     d.finish,
+		"GET /v1/sandboxes/{id}/hold":        d.hold,
+		"GET /v1/sandboxes/{id}/events":      d.events,
+		"GET /v1/sandboxes/{id}/changes":     d.changes,
+		"/v1/sandboxes/{id}/guest/{rest...}": d.toGuest,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				writeFakeError(w, err)
+			}
+		})
+	}
+	d.srv = &http.Server{Handler: mux}
+	d.end.Go(func() { _ = d.srv.Serve(l) })
+	return d, nil
+}
+
+// Close ends the daemon and all that runs.
+func (d *fakeDaemon) Close() {
+	d.mu.Lock()
+	for _, b := range d.boxes {
+		b.guest.killAll()
+	}
+	d.mu.Unlock()
+	_ = d.srv.Close()
+	d.end.Wait()
+}
+
+// startFake is newFake for Go tests.
+func startFake(t testing.TB) *fakeDaemon {
+	t.Helper()
+	d, err := newFake(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+func writeFakeError(w http.ResponseWriter, err error) {
+	e, _ := err.(*sandbox.Error)
+	if e == nil {
+		e = sandbox.Errorf(sandbox.Internal, "%v", err)
+	}
+	code := map[sandbox.Kind]int{sandbox.Invalid: 400, sandbox.NotFound: 404, sandbox.Conflict: 409, sandbox.Denied: 403}[e.Kind]
+	if code == 0 {
+		code = 500
+	}
+	w.Header().Set(api.HeaderError, string(e.Kind))
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(api.Error{Code: string(e.Kind), Message: e.Msg, Hint: e.Hint})
+}
+
+func answer(w http.ResponseWriter, v any) error { return json.NewEncoder(w).Encode(v) }
+
+func (d *fakeDaemon) version(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, api.Version{Version: fakeVersion, API: api.Current})
+}
+
+func (d *fakeDaemon) status(w http.ResponseWriter, _ *http.Request) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return answer(w, api.Status{
+		Version: fakeVersion, PID: 4242, Home: "/home/of/state", Socket: "/run/carboy.sock", StartedAt: created,
+		Auto: true, Sandboxes: len(d.boxes), Running: len(d.boxes), Backends: []string{"gvisor"},
+	})
+}
+
+func (d *fakeDaemon) shutdown(w http.ResponseWriter, _ *http.Request) error {
+	d.end.Go(func() { _ = d.srv.Close() })
+	return nil
+}
+
+// names of sandboxes that were given none, in order.
+var names = []string{"brave-otter-0001", "calm-heron-0002", "eager-newt-0003", "fair-zebra-0004"}
+
+func (d *fakeDaemon) post(w http.ResponseWriter, r *http.Request) error {
+	var req api.CreateRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.create = append(d.create, req)
+	if req.Network != "" && req.Network != "off" {
+		return sandbox.Errorf(sandbox.Unsupported, "network %q: not known here", req.Network).WithHint("--network off")
+	}
+	if req.Name == "" {
+		req.Name = names[d.made%len(names)]
+	}
+	if d.findLocked(req.Name) != nil {
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: the name is taken", req.Name).WithHint("carboy ls")
+	}
+	d.made++
+	b, err := d.newBox(req)
+	if err != nil {
+		return err
+	}
+	d.boxes = append(d.boxes, b)
+	return answer(w, b.Sandbox)
+}
+
+func (d *fakeDaemon) newBox(req api.CreateRequest) (*fakeBox, error) {
+	b := &fakeBox{dir: filepath.Join(d.dir, fmt.Sprintf("box%d", d.made))}
+	b.Sandbox = api.Sandbox{
+		ID: "sb_" + strings.Repeat("a", 19) + string(rune('a'+d.made)), Name: req.Name, Owner: "uid:1000", State: "running",
+		Isolation: "gvisor", Image: "host", User: "user", Network: "off",
+		Limits: api.Limits{CPUs: 2, Memory: 2 << 30, PIDs: 1024, Disk: 8 << 30, Inodes: 1_000_000},
+		Mounts: req.Mounts, Labels: req.Labels, TTLMillis: req.TTLMillis, Ephemeral: req.Ephemeral,
+		Enforced: []api.Enforcement{
+			{Promise: "memory", Enforced: true, Mechanism: "cgroup v2 memory.max"},
+			{Promise: "inodes", Reason: "this kernel can't \x1b[31mcount"},
+		},
+		CreatedAt: created, StartedAt: created, Starts: 1, Workspace: api.Workspace{Mode: "private"},
+	}
+	for k := range req.Env {
+		b.Env = append(b.Env, k)
+	}
+	slices.Sort(b.Env)
+	if err := os.Mkdir(b.dir, 0o755); err != nil {
+		return nil, err
+	}
+	if req.Workspace != nil {
+		b.Workspace = *req.Workspace
+		if err := b.populate(); err != nil {
+			return nil, err
+		}
+	}
+	b.guest = newFakeGuest(b.dir, req.Env)
+	mux := http.NewServeMux()
+	mux.Handle(guestv1connect.NewExecServiceHandler(b.guest))
+	mux.HandleFunc("/carboy/archive", b.archive)
+	b.agent = mux
+	return b, nil
+}
+
+// populate makes the copy of a copy-on-write workspace.
+func (b *fakeBox) populate() error {
+	if b.Workspace.Mode != "cow" {
+		b.dir = b.Workspace.Source
+		return nil
+	}
+	src, err := os.Open(b.Workspace.Source)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.Open(b.dir)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	var m bytes.Buffer
+	_, err = workspace.Populate(context.Background(), src, dst, workspace.PopulateOptions{
+		UID: os.Getuid(), GID: os.Getgid(), Manifest: &m,
+	})
+	b.manifest = m.Bytes()
+	return err
+}
+
+func (d *fakeDaemon) findLocked(name string) *fakeBox {
+	for _, b := range d.boxes {
+		if b.Name == name || b.ID == name {
+			return b
+		}
+	}
+	return nil
+}
+
+// box returns the sandbox that a request is about.
+func (d *fakeDaemon) box(r *http.Request) (*fakeBox, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name := r.PathValue("id")
+	if b := d.findLocked(name); b != nil {
+		return b, nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "sandbox %s: not found", name).WithHint("carboy ls")
+}
+
+func (d *fakeDaemon) list(w http.ResponseWriter, r *http.Request) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := []api.Sandbox{}
+	for _, b := range d.boxes {
+		match := true
+		for _, l := range r.URL.Query()["label"] {
+			k, v, _ := strings.Cut(l, "=")
+			match = match && b.Labels[k] == v
+		}
+		if match {
+			out = append(out, b.Sandbox)
+		}
+	}
+	return answer(w, out)
+}
+
+func (d *fakeDaemon) get(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return answer(w, b.Sandbox)
+}
+
+func (d *fakeDaemon) remove(_ http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b.State == "running" && r.URL.Query().Get("force") == "" {
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is running", b.Name).WithHint("carboy rm -f %s", b.Name)
+	}
+	d.dropLocked(b)
+	return nil
+}
+
+func (d *fakeDaemon) dropLocked(b *fakeBox) {
+	b.guest.killAll()
+	d.boxes = slices.DeleteFunc(d.boxes, func(o *fakeBox) bool { return o == b })
+}
+
+func (d *fakeDaemon) start(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b.State != "running" {
+		b.State, b.Ended, b.Lost = "running", "", nil
+		b.Starts++
+	}
+	return answer(w, b.Sandbox)
+}
+
+func (d *fakeDaemon) stop(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b.State == "running" {
+		b.guest.killAll()
+		b.State, b.Ended, b.Lost, b.EndedAt = "stopped", "stopped", []string{"processes"}, created.Add(time.Hour)
+		if b.Labels["lossy"] != "" {
+			b.Lost = append(b.Lost, "root changes")
+		}
+	}
+	return answer(w, b.Sandbox)
+}
+
+func (d *fakeDaemon) finish(_ http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	var stream bytes.Buffer
+	if b.Workspace.Mode == "cow" {
+		if err := b.writeChanges(r.Context(), &stream, sandbox.ChangesOptions{}); err != nil {
+			return err
+		}
+	}
+	changed := false
+	if stream.Len() > 0 {
+		for _, err := range workspace.Read(&stream) {
+			if err != nil {
+				return err
+			}
+			changed = true
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !changed {
+		d.dropLocked(b)
+		return nil
+	}
+	b.guest.killAll()
+	b.State, b.Ended, b.Ephemeral = "stopped", "stopped", false
+	return nil
+}
+
+func (d *fakeDaemon) hold(w http.ResponseWriter, r *http.Request) error {
+	if _, err := d.box(r); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.holding++
+	d.mu.Unlock()
+	w.WriteHeader(http.StatusOK)
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+	d.mu.Lock()
+	d.holding--
+	d.mu.Unlock()
+	return nil
+}
+
+func (d *fakeDaemon) events(w http.ResponseWriter, r *http.Request) error {
+	if _, err := d.box(r); err != nil {
+		return err
+	}
+	for _, ev := range []api.Event{
+		{Time: created, Type: "created", Message: "created with gvisor"},
+		{Time: created.Add(time.Second), Type: "started", Message: "evil \x1b]0;title\x07 text"},
+	} {
+		if err := answer(w, ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *fakeDaemon) changes(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	return b.writeChanges(r.Context(), w, sandbox.ChangesOptions{Content: q.Get("content") != "", Paths: q["path"]})
+}
+
+func (b *fakeBox) writeChanges(ctx context.Context, w interface{ Write([]byte) (int, error) }, o sandbox.ChangesOptions) error {
+	dir, err := os.Open(b.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	src, err := workspace.Copy(dir, bytes.NewReader(b.manifest))
+	if err != nil {
+		return err
+	}
+	return workspace.WriteChanges(ctx, w, src, workspace.Options{ChangesOptions: o})
+}
+
+func (d *fakeDaemon) toGuest(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set(api.HeaderStarts, fmt.Sprint(b.Starts))
+	http.StripPrefix("/v1/sandboxes/"+r.PathValue("id")+"/guest", b.agent).ServeHTTP(w, r)
+	return nil
+}

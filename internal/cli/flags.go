@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// specFlags are the flags that say what a sandbox is like. What is left at
+// its zero takes the daemon's default.
+type specFlags struct {
+	name, isolation, image, user, network string
+
+	workspace string
+	mounts    []string
+	labels    []string
+	env       envFlags
+
+	cpus         float64
+	pids         int64
+	memory, disk int64
+	ttl          time.Duration
+}
+
+func (f *specFlags) add(fs *pflag.FlagSet) {
+	fs.SortFlags = false
+	fs.StringVar(&f.name, "name", "", "`NAME` of the sandbox; one is made up otherwise")
+	fs.StringVar(&f.isolation, "isolation", "", "`WALL` to build (default "+sandbox.DefaultIsolation+")")
+	fs.StringVar(&f.image, "image", "", "`IMAGE` of the root file system; host is this machine's own programs, read-only (default "+sandbox.DefaultImage+")")
+	fs.StringVar(&f.workspace, "workspace", "", "show `DIR[:rw|:ro]` at /workspace: a copy-on-write view of it, the tree itself, or that read-only (default: an empty one)")
+	fs.StringArrayVar(&f.mounts, "mount", nil, "also show the host's directory `HOST:GUEST[:ro]`")
+	fs.StringVar(&f.user, "user", "", "run commands as `USER`, user or root (default "+sandbox.DefaultUser+")")
+	fs.Var(cpusValue{&f.cpus}, "cpus", "how many `CPUS` it may use, such as 0.5 (default "+strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)+")")
+	fs.Var(sizeValue{&f.memory}, "memory", "`SIZE` of its memory, such as 512m or 1g (default "+formatSize(sandbox.DefaultMemory)+")")
+	fs.Var(countValue{&f.pids}, "pids", "how `MANY` processes and threads it may have (default "+strconv.Itoa(sandbox.DefaultPIDs)+")")
+	fs.Var(sizeValue{&f.disk}, "disk", "`SIZE` of what it may write (default "+formatSize(sandbox.DefaultDisk)+")")
+	fs.StringVar(&f.network, "network", "", "`NETWORK` it reaches (default "+sandbox.DefaultNetwork+")")
+	f.env.add(fs)
+	fs.StringArrayVar(&f.labels, "label", nil, "attach the label `KEY=VALUE`")
+	fs.Var(durationValue{&f.ttl}, "ttl", "stop it after `DURATION`, such as 90s, 30m or 2h (default: never)")
+}
+
+func (f *envFlags) add(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.vars, "env", nil, "set the variable `KEY[=VALUE]`; without a value, the caller's")
+	fs.StringArrayVar(&f.files, "env-file", nil, "set the variables that `FILE` has, one KEY=VALUE a line")
+}
+
+// request checks the flags and turns them into a request.
+func (f *specFlags) request(lookup func(string) (string, bool)) (*api.CreateRequest, error) {
+	if f.name != "" && !sandbox.ValidName(f.name) {
+		return nil, usagef("--name: %q is not a name", f.name).
+			WithHint("use 1 to %d of a-z, 0-9 and -, a letter first", sandbox.MaxName)
+	}
+	req := &api.CreateRequest{
+		Name:      f.name,
+		Isolation: f.isolation,
+		Image:     f.image,
+		User:      f.user,
+		Network:   f.network,
+		Limits:    api.Limits{CPUs: f.cpus, Memory: f.memory, PIDs: f.pids, Disk: f.disk},
+		TTLMillis: f.ttl.Milliseconds(),
+	}
+	var err error
+	if req.Env, err = f.env.collect(lookup); err != nil {
+		return nil, err
+	}
+	if req.Labels, err = parseLabels(f.labels); err != nil {
+		return nil, err
+	}
+	if f.workspace != "" {
+		if req.Workspace, err = workspaceOf(f.workspace); err != nil {
+			return nil, err
+		}
+	}
+	for _, m := range f.mounts {
+		arg, err := parseMount(m)
+		if err != nil {
+			return nil, usagef("--mount: %v", err)
+		}
+		host, err := hostDir("--mount", arg.Host)
+		if err != nil {
+			return nil, err
+		}
+		req.Mounts = append(req.Mounts, api.Mount{Source: host, Target: arg.Guest, ReadOnly: arg.ReadOnly})
+	}
+	return req, nil
+}
+
+func workspaceOf(s string) (*api.Workspace, error) {
+	arg, err := parseWorkspace(s)
+	if err != nil {
+		return nil, usagef("--workspace: %v", err)
+	}
+	dir, err := hostDir("--workspace", arg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Workspace{Mode: arg.Mode, Source: dir}, nil
+}
+
+func parseLabels(list []string) (map[string]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	labels := make(map[string]string, len(list))
+	for _, l := range list {
+		k, v, err := parseLabel(l)
+		if err != nil {
+			return nil, usagef("--label: %v", err)
+		}
+		if _, ok := labels[k]; ok {
+			return nil, usagef("--label: %s was given twice", quoteArg(k))
+		}
+		labels[k] = v
+	}
+	return labels, nil
+}
+
+// cpusValue is a flag that holds a positive number of processors.
+type cpusValue struct{ n *float64 }
+
+func (v cpusValue) String() string { return "" }
+func (v cpusValue) Type() string   { return "CPUS" }
+func (v cpusValue) Set(s string) error {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || n > 1<<16 || !(n > 0) { // NaN is not more than zero either
+		return fmt.Errorf("%q is not a number of processors: use one such as 2 or 0.5", s)
+	}
+	*v.n = n
+	return nil
+}
+
+// countValue is a flag that holds a positive whole number.
+type countValue struct{ n *int64 }
+
+func (v countValue) String() string { return "" }
+func (v countValue) Type() string   { return "MANY" }
+func (v countValue) Set(s string) error {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 {
+		return fmt.Errorf("%q is not a whole number above zero", s)
+	}
+	*v.n = n
+	return nil
+}
+
+// durationValue is a flag that holds a positive duration of whole milliseconds.
+type durationValue struct{ d *time.Duration }
+
+func (v durationValue) String() string { return "" }
+func (v durationValue) Type() string   { return "DURATION" }
+func (v durationValue) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	switch {
+	case digits(s):
+		return fmt.Errorf("%q has no unit: use %ss, %sm or %sh", s, s, s, s)
+	case err != nil:
+		return fmt.Errorf("%q is not a duration: use one such as 90s, 30m or 2h", s)
+	case d < time.Millisecond:
+		return fmt.Errorf("%q is too short: the least is 1ms", s)
+	}
+	*v.d = d
+	return nil
+}

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+// rootCommand makes the tree of commands. It only allocates: nothing is read
+// or connected to before a command runs.
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "carboy",
+		Short:         "Carboy gives an AI agent a machine of its own",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownCommand(cmd, args[0])
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	setHelp(root, docs{
+		long: `Commands run walled in: no network, none of your files but the workspace that
+you name, and that as a copy-on-write view. carboy diff shows what changed in
+it, and carboy apply takes what you want.`,
+		examples: []string{
+			`carboy run -- python3 -c 'print("hello")'`,
+			`carboy run --workspace . -- make test`,
+		},
+	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetIn(a.env.Stdin)
+	root.SetOut(a.env.Stdout)
+	root.SetErr(a.env.Stderr)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(
+		a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(),
+		a.lsCommand(), a.inspectCommand(), a.logsCommand(),
+		a.stopCommand(), a.startCommand(), a.rmCommand(),
+		a.diffCommand(), a.applyCommand(),
+		a.serveCommand(), a.daemonCommand(), a.versionCommand(), a.completionCommand(),
+	)
+	root.SetHelpCommand(helpCommand())
+	hideHelpFlags(root)
+	cobra.EnableCommandSorting = false
+	return root
+}
+
+// hideHelpFlags gives every command its --help now, hidden: it would only
+// repeat itself in each list of flags.
+func hideHelpFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolP("help", "h", false, "show this help")
+	_ = cmd.Flags().MarkHidden("help") // it was made on the line above
+	for _, c := range cmd.Commands() {
+		hideHelpFlags(c)
+	}
+}
+
+func helpCommand() *cobra.Command {
+	return setHelp(&cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 || target == cmd.Root() && len(args) > 0 {
+				return unknownCommand(cmd.Root(), args[0])
+			}
+			return target.Help()
+		},
+	}, docs{})
+}
+
+// unknownCommand says that parent has no command name, and which it may be.
+func unknownCommand(parent *cobra.Command, name string) error {
+	var names []string
+	for _, c := range parent.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	err := usagef("%s: unknown command %s", parent.CommandPath(), quoteArg(name))
+	if near := nearest(name, names); near != "" {
+		return err.WithHint("did you mean %s %s?", parent.CommandPath(), near)
+	}
+	return err.WithHint("%s --help", parent.CommandPath())
+}
+
+// action is the body of a command that a signal may end.
+type action func(ctx context.Context, args []string) error
+
+// interruptible runs f under a context that the first signal ends.
+func interruptible(f action) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, stop := untilSignal(cmd.Context())
+		defer stop()
+		err := f(ctx, args)
+		if err != nil && context.Cause(ctx) == errInterrupted {
+			return errInterrupted
+		}
+		return err
+	}
+}
+
+// exactArgs refuses any other number of arguments than the names given.
+func exactArgs(names ...string) cobra.PositionalArgs { return rangeArgs(len(names), names...) }
+
+// rangeArgs refuses fewer than least arguments and more than there are names.
+func rangeArgs(least int, names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return usagef("%s: %s is missing", cmd.CommandPath(), names[len(args)]).
+				WithHint("usage: %s", cmd.UseLine())
+		case len(args) > len(names):
+			return usagef("%s: unexpected argument %s", cmd.CommandPath(), quoteArg(args[len(names)])).
+				WithHint("usage: %s", cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// someArgs refuses less than least arguments; names say what is missing.
+func someArgs(least int, names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least {
+			return rangeArgs(least, names...)(cmd, args)
+		}
+		return nil
+	}
+}
+
+// takesCommand reports whether cmd's arguments are a command to run.
+func takesCommand(cmd *cobra.Command) bool { return cmd.Name() == "run" || cmd.Name() == "exec" }

@@ -1,0 +1,94 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"carboy": func() { os.Exit(carboy()) }})
+}
+
+// carboy is the program that the scripts run: the real command line and
+// client, with the fake daemon at CARBOY_FAKE.
+func carboy() int {
+	socket := os.Getenv("CARBOY_FAKE")
+	return cli.Main(context.Background(), os.Args[1:], cli.Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		LookupEnv: os.LookupEnv,
+		Now:       func() time.Time { return created.Add(90 * time.Minute) },
+		StateDir:  os.Getenv("CARBOY_STATE"),
+		Version:   "v1.2.3",
+		Connect: func(_ context.Context, start bool, notice func(string)) (cli.Service, error) {
+			if late := os.Getenv("CARBOY_LATE"); late != "" {
+				if !start {
+					return nil, sandbox.Errorf(sandbox.Unavailable, "nothing listens")
+				}
+				notice("started the daemon")
+				socket = late
+			}
+			return client.New(client.Options{Socket: socket})
+		},
+		Serve: func(_ context.Context, o cli.ServeOptions) error {
+			return sandbox.Errorf(sandbox.Unsupported, "would serve: %+v", o)
+		},
+	})
+}
+
+// TestScripts runs the command line as its users do.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireUniqueNames:  true,
+		RequireExplicitExec: true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code},
+		Setup: func(e *testscript.Env) error {
+			dir, err := os.MkdirTemp("", "carboy") // short, for its socket
+			if err != nil {
+				return err
+			}
+			d, err := newFake(dir)
+			if err != nil {
+				return err
+			}
+			e.Defer(func() {
+				d.Close()
+				_ = os.RemoveAll(dir)
+			})
+			e.Setenv("CARBOY_FAKE", d.Socket)
+			e.Setenv("CARBOY_STATE", filepath.Join(e.WorkDir, ".state"))
+			e.Setenv("TMPDIR", dir)
+			e.Setenv("TZ", "UTC")
+			return nil
+		},
+	})
+}
+
+// code runs a program and holds its exit code to the first argument.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N program [args...]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = e.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if strconv.Itoa(got) != args[0] {
+		ts.Fatalf("exit code %d, want %s", got, args[0])
+	}
+}

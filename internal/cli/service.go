@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"iter"
+
+	"github.com/carboy-sandbox/carboy/api"
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/client"
+)
+
+// Service is what the command line asks of the daemon. A sandbox is named by
+// its name or by its ID. *client.Client is one.
+type Service interface {
+	sandboxes
+	commands
+	files
+	daemon
+}
+
+var _ Service = (*client.Client)(nil)
+
+// sandboxes carries sandboxes through their lives.
+type sandboxes interface {
+	Create(ctx context.Context, req api.CreateRequest) (*api.Sandbox, error)
+	Get(ctx context.Context, id string) (*api.Sandbox, error)
+	List(ctx context.Context, o client.ListOptions) ([]api.Sandbox, error)
+	Start(ctx context.Context, id string) (*api.Sandbox, error)
+	Stop(ctx context.Context, id string) (*api.Sandbox, error)
+	Remove(ctx context.Context, id string, force bool) error
+	Events(ctx context.Context, id string, follow bool) iter.Seq2[api.Event, error]
+	// Hold keeps an ephemeral sandbox until ctx ends; Finish ends it at once.
+	Hold(ctx context.Context, id string) error
+	Finish(ctx context.Context, id string) error
+}
+
+// commands runs commands in sandboxes.
+type commands interface {
+	Exec(ctx context.Context, id string, o client.ExecOptions) (*guestv1.Exit, error)
+	Follow(ctx context.Context, id, command string, o client.ExecOptions) (*guestv1.Exit, error)
+	Commands(id string) guestv1connect.ExecServiceClient
+}
+
+// files moves files into and out of sandboxes.
+type files interface {
+	Upload(ctx context.Context, id string, o client.UploadOptions, tar io.Reader) error
+	Download(ctx context.Context, id, name, user string) (io.ReadCloser, error)
+	Changes(ctx context.Context, id string, o client.ChangesOptions) (io.ReadCloser, error)
+}
+
+// daemon is the daemon itself.
+type daemon interface {
+	Version(ctx context.Context) (*api.Version, error)
+	Status(ctx context.Context) (*api.Status, error)
+	Shutdown(ctx context.Context) error
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// table writes aligned columns. Every cell is escaped: names, paths and
+// labels may come from a guest.
+type table struct {
+	rows [][]string
+}
+
+func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		if c == "" {
+			c = "-"
+		}
+		cells[i] = escape(c)
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// write writes the rows, two spaces between columns, nothing after the last.
+func (t *table) write(w io.Writer) error {
+	var widths []int
+	for _, r := range t.rows {
+		for i, c := range r {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	var b strings.Builder
+	for _, r := range t.rows {
+		for i, c := range r {
+			b.WriteString(c)
+			if i < len(r)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)+2))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// words writes a duration as people say it, in its largest whole unit.
+func words(d time.Duration) string {
+	for _, u := range [...]struct {
+		size time.Duration
+		name string
+	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}} {
+		if n := int64(d / u.size); n >= 2 || n == 1 && u.size <= d {
+			if n == 1 {
+				return "1 " + u.name
+			}
+			return strconv.FormatInt(n, 10) + " " + u.name + "s"
+		}
+	}
+	return "less than a second"
+}
+
+// ago and in say when t was or will be, seen from now; "" for a zero t.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return words(max(0, now.Sub(t))) + " ago"
+}
+
+func in(t, now time.Time) string {
+	switch {
+	case t.IsZero():
+		return ""
+	case !t.After(now):
+		return "now"
+	}
+	return "in " + words(t.Sub(now))
+}
+
+// count writes n with its noun: "1 file", "2 files".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

@@ -1,0 +1,321 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// unpacker makes files of a tar stream that came out of a sandbox, so that
+// everything in it is hostile. Nothing is made outside of the directory that
+// is unpacked to: each step goes through an os.Root. Set-id and sticky bits,
+// owners and times are not taken over; devices, fifos and links that lead out
+// are left out.
+type unpacker struct {
+	r       *tar.Reader
+	skipped func(name, why string)
+
+	head *tar.Header // the next entry, read already
+	root string      // the name of the first entry; all others lie below it
+	to   *os.Root
+	name string // what root is called in to, "." for to itself
+	dirs []dirMode
+}
+
+// dirMode is a mode to be set when a directory is full.
+type dirMode struct {
+	name string
+	mode fs.FileMode
+}
+
+// maxDirModes bounds how many directories get a mode of their own; further
+// ones get 0755, less the umask.
+const maxDirModes = 1 << 20
+
+// first reads the first entry's header.
+func (u *unpacker) first() error {
+	h, err := u.r.Next()
+	if err == io.EOF {
+		return errors.New("it is empty")
+	}
+	if err != nil {
+		return err
+	}
+	u.head, u.root = h, path.Clean(h.Name)
+	return checkEntry(h)
+}
+
+// unpack makes the copy in the directory dir, which it makes if it is not
+// there, under the name of name.
+func (u *unpacker) unpack(ctx context.Context, dir, name string) (err error) {
+	if name == "." {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make directory %s: %w", quoteArg(dir), pathless(err))
+		}
+	}
+	if u.to, err = os.OpenRoot(dir); err != nil {
+		return fmt.Errorf("open directory %s: %w", quoteArg(dir), pathless(err))
+	}
+	defer func() { _ = u.to.Close() }() // a directory
+	if name != "." && u.head.Typeflag == tar.TypeDir {
+		// From here on nothing beside the copy can be reached.
+		if err := u.descend(name); err != nil {
+			return err
+		}
+		name = "."
+	}
+	u.name = name
+	for {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if err := u.entry(u.head); err != nil {
+			return err
+		}
+		if u.head, err = u.r.Next(); err == io.EOF {
+			return u.finishDirs()
+		} else if err != nil {
+			return fmt.Errorf("read archive: %w", err)
+		}
+	}
+}
+
+// descend makes the directory name of to, if it is not there, and to it.
+func (u *unpacker) descend(name string) error {
+	if err := u.to.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make directory %s: %w", quoteArg(name), pathless(err))
+	}
+	sub, err := u.to.OpenRoot(name)
+	if err != nil {
+		return fmt.Errorf("open directory %s: %w", quoteArg(name), pathless(err))
+	}
+	_ = u.to.Close() // a directory
+	u.to = sub
+	return nil
+}
+
+// checkEntry refuses what no honest guest sends.
+func checkEntry(h *tar.Header) error {
+	if h.Name == "" || strings.ContainsRune(h.Name, 0) || strings.ContainsRune(h.Linkname, 0) {
+		return fmt.Errorf("it has an entry with a bad name: %q", h.Name)
+	}
+	if h.Typeflag == tar.TypeGNUSparse {
+		return fmt.Errorf("it has an entry of an unknown type: %q", h.Name)
+	}
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return fmt.Errorf("it has an entry of an unknown type: %q", h.Name)
+		}
+	}
+	return nil
+}
+
+// target turns the name of an entry into one in to.
+func (u *unpacker) target(name string) (string, error) {
+	rel := path.Clean(name)
+	if rel != u.root && u.root != "." {
+		var ok bool
+		if rel, ok = strings.CutPrefix(rel, u.root+"/"); !ok {
+			return "", fmt.Errorf("the archive has %q, which is not below %q", name, u.root)
+		}
+	} else if rel == u.root {
+		rel = "."
+	}
+	to := path.Join(u.name, rel)
+	if !filepath.IsLocal(to) {
+		return "", fmt.Errorf("the archive has %q, which leads out of it", name)
+	}
+	return to, nil
+}
+
+func (u *unpacker) entry(h *tar.Header) error {
+	if err := checkEntry(h); err != nil {
+		return fmt.Errorf("read archive: %w", err)
+	}
+	to, err := u.target(h.Name)
+	if err != nil {
+		return err
+	}
+	mode := fs.FileMode(h.Mode) & 0o777
+	switch h.Typeflag {
+	case tar.TypeDir:
+		err = u.dir(to, mode)
+	case tar.TypeReg:
+		err = u.file(to, mode)
+	case tar.TypeSymlink:
+		err = u.symlink(to, h)
+	case tar.TypeLink:
+		err = u.link(to, h)
+	default:
+		u.skipped(h.Name, "it is neither a file, a directory nor a link")
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", quoteArg(to), pathless(err))
+	}
+	return nil
+}
+
+func (u *unpacker) dir(to string, mode fs.FileMode) error {
+	if to == "." {
+		return nil
+	}
+	err := u.to.Mkdir(to, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		fi, err := u.to.Lstat(to)
+		if err == nil && !fi.IsDir() {
+			err = errors.New("it is there already, and is no directory")
+		}
+		return err
+	}
+	if err == nil && mode != 0o755 && len(u.dirs) < maxDirModes {
+		u.dirs = append(u.dirs, dirMode{to, mode})
+	}
+	return err
+}
+
+// finishDirs sets the modes of directories, the innermost first, so that one
+// that may not be written to can be filled before.
+func (u *unpacker) finishDirs() error {
+	for i := len(u.dirs) - 1; i >= 0; i-- {
+		d := u.dirs[i]
+		if fi, err := u.to.Lstat(d.name); err != nil || !fi.IsDir() {
+			continue // a later entry took its place
+		}
+		// Only what the umask would leave: 0755 has been cut by it.
+		fi, err := u.to.Stat(d.name)
+		if err != nil {
+			return err
+		}
+		if err := u.to.Chmod(d.name, d.mode&(fi.Mode().Perm()|0o700)); err != nil {
+			return fmt.Errorf("set mode of %s: %w", quoteArg(d.name), pathless(err))
+		}
+	}
+	return nil
+}
+
+// file writes a file whole beside its place, and then puts it there.
+func (u *unpacker) file(to string, mode fs.FileMode) (err error) {
+	if err := u.free(to); err != nil {
+		return err
+	}
+	tmp := path.Join(path.Dir(to), ".carboy-"+rand.Text())
+	f, err := u.to.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = u.to.Remove(tmp) // best effort: the first error is the one to tell
+		}
+	}()
+	_, err = io.Copy(&holeWriter{f: f}, u.r)
+	if err == nil {
+		var end int64
+		if end, err = f.Seek(0, io.SeekCurrent); err == nil {
+			err = f.Truncate(end)
+		}
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return u.to.Rename(tmp, to)
+}
+
+// free refuses a place where a directory is, which would be in the way.
+func (u *unpacker) free(to string) error {
+	fi, err := u.to.Lstat(to)
+	if err == nil && fi.IsDir() {
+		return errors.New("a directory is there")
+	}
+	return nil
+}
+
+// symlink makes a link that stays in the copy.
+func (u *unpacker) symlink(to string, h *tar.Header) error {
+	if !staysIn(to, h.Linkname) {
+		u.skipped(h.Name, "it is a link that leads out, to "+h.Linkname)
+		return nil
+	}
+	if err := u.vacate(to); err != nil {
+		return err
+	}
+	return u.to.Symlink(h.Linkname, to)
+}
+
+// staysIn reports whether a link at the path to leads, by its text, to what
+// lies below the top as well.
+func staysIn(to, target string) bool {
+	if target == "" || path.IsAbs(target) {
+		return false
+	}
+	return to != "." && filepath.IsLocal(path.Join(path.Dir(to), target))
+}
+
+// link makes a further name for a file of the copy.
+func (u *unpacker) link(to string, h *tar.Header) error {
+	from, err := u.target(h.Linkname)
+	if err != nil {
+		return err
+	}
+	if from == to {
+		return nil
+	}
+	fi, err := u.to.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if !fi.Mode().IsRegular() {
+		return errors.New("it is a further name of what is no file")
+	}
+	if err := u.vacate(to); err != nil {
+		return err
+	}
+	return u.to.Link(from, to)
+}
+
+// vacate removes a file or link from the place to.
+func (u *unpacker) vacate(to string) error {
+	if err := u.free(to); err != nil {
+		return err
+	}
+	if err := u.to.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// holeWriter leaves out blocks of zeros, so that a sparse file stays one.
+type holeWriter struct{ f *os.File }
+
+const holeBlock = 32 << 10
+
+var zeros [holeBlock]byte
+
+// Write writes p, block by block.
+func (w *holeWriter) Write(p []byte) (int, error) {
+	n := 0
+	for len(p) > 0 {
+		b := p[:min(len(p), holeBlock)]
+		var err error
+		if len(b) == holeBlock && bytes.Equal(b, zeros[:]) {
+			_, err = w.f.Seek(holeBlock, io.SeekCurrent)
+		} else {
+			_, err = w.f.Write(b)
+		}
+		if err != nil {
+			return n, err
+		}
+		n += len(b)
+		p = p[len(b):]
+	}
+	return n, nil
+}
