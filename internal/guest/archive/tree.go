@@ -1,0 +1,255 @@
+package archive
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	newDir     = 0o700 // mode of a directory until its own is set
+	impliedDir = 0o755 // of one that the archive does not list
+)
+
+// tree makes files below a directory. Names are resolved by os.Root, which no
+// link leads out of; the last part is never followed. The directory of the
+// last name stays open, since the next is likely in it.
+type tree struct {
+	root *os.Root
+	rel  string   // where dir is
+	dir  *os.File // nil: none is open
+}
+
+func openTree(dir string) (*tree, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &tree{root: root}, nil
+}
+
+func (t *tree) close() {
+	t.forget()
+	t.root.Close()
+}
+
+// forget closes the directory of the last name.
+func (t *tree) forget() {
+	if t.dir != nil {
+		t.dir.Close()
+	}
+	t.rel, t.dir = "", nil
+}
+
+// parent returns the open directory of rel and rel's last part. With mk,
+// directories that are missing are made.
+func (t *tree) parent(rel string, mk bool) (int, string, error) {
+	dir, base := path.Dir(rel), path.Base(rel)
+	if t.dir != nil && t.rel == dir {
+		return int(t.dir.Fd()), base, nil
+	}
+	f, err := t.open(dir)
+	if mk && errors.Is(err, unix.ENOENT) {
+		if err = t.root.MkdirAll(dir, impliedDir); err == nil {
+			f, err = t.open(dir)
+		}
+	}
+	if err != nil {
+		return -1, "", unsafe(err)
+	}
+	t.forget()
+	t.rel, t.dir = dir, f
+	return int(f.Fd()), base, nil
+}
+
+func (t *tree) open(dir string) (*os.File, error) {
+	return t.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+}
+
+// unsafe marks an error of os.Root that no system call gave: the path leads
+// out.
+func unsafe(err error) error {
+	var errno unix.Errno
+	if err == nil || errors.As(err, &errno) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnsafe, err)
+}
+
+// newFile is a file that is being written: under its own name if that is
+// free, else beside it under another, which commit changes.
+type newFile struct {
+	f      *os.File
+	dir    int
+	name   string // its own
+	actual string // what it has now
+}
+
+func (t *tree) create(rel string) (*newFile, error) {
+	dir, name, err := t.parent(rel, true)
+	if err != nil {
+		return nil, err
+	}
+	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	w := &newFile{dir: dir, name: name, actual: name}
+	fd, err := unix.Openat(dir, w.actual, flags, 0o600)
+	if errors.Is(err, unix.EEXIST) {
+		if err := replaceable(dir, name); err != nil {
+			return nil, err
+		}
+		w.actual = temporary()
+		fd, err = unix.Openat(dir, w.actual, flags, 0o600)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "create", Path: rel, Err: err}
+	}
+	w.f = os.NewFile(uintptr(fd), rel)
+	return w, nil
+}
+
+func temporary() string { return ".carboy-" + rand.Text() }
+
+// replaceable refuses to replace a directory.
+func replaceable(dir int, name string) error {
+	var st unix.Stat_t
+	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return &os.PathError{Op: "replace", Path: name, Err: unix.EISDIR}
+	}
+	return nil
+}
+
+func (w *newFile) write(b []byte) error {
+	_, err := w.f.Write(b)
+	return err
+}
+
+// commit gives the file its mode, time and name, and closes it.
+func (w *newFile) commit(mode uint32, mod time.Time) error {
+	if err := unix.Fchmod(int(w.f.Fd()), mode); err != nil {
+		return &os.PathError{Op: "chmod", Path: w.name, Err: err}
+	}
+	if err := setTime(w.dir, w.actual, mod); err != nil {
+		return err
+	}
+	if err := w.f.Close(); err != nil {
+		return err
+	}
+	if w.actual == w.name {
+		return nil
+	}
+	if err := unix.Renameat(w.dir, w.actual, w.dir, w.name); err != nil {
+		return &os.PathError{Op: "rename", Path: w.name, Err: err}
+	}
+	return nil
+}
+
+// abort removes the file.
+func (w *newFile) abort() {
+	w.f.Close()
+	_ = unix.Unlinkat(w.dir, w.actual, 0) // the error that led here counts
+}
+
+// setTime sets the time of change of a name, not of what it may link to.
+func setTime(dir int, name string, mod time.Time) error {
+	ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: mod.Unix(), Nsec: int64(mod.Nanosecond())}}
+	if err := unix.UtimesNanoAt(dir, name, ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "set time", Path: name, Err: err}
+	}
+	return nil
+}
+
+// mkdir makes a directory, or leaves the one that is there. A link to one, if
+// it stays in the tree, will do.
+func (t *tree) mkdir(rel string) error {
+	dir, name, err := t.parent(rel, true)
+	if err != nil {
+		return err
+	}
+	err = unix.Mkdirat(dir, name, newDir)
+	if errors.Is(err, unix.EEXIST) {
+		st, err := t.root.Stat(rel)
+		if err != nil {
+			return unsafe(err)
+		}
+		if !st.IsDir() {
+			return &os.PathError{Op: "make directory", Path: rel, Err: unix.ENOTDIR}
+		}
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "make directory", Path: rel, Err: err}
+	}
+	return nil
+}
+
+// setDir gives a directory its mode and time.
+func (t *tree) setDir(d deferred) error {
+	dir, name, err := t.parent(d.rel, false)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Openat(dir, name, openDir|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: d.rel, Err: err}
+	}
+	defer unix.Close(fd)
+	if err := unix.Fchmod(fd, d.mode); err != nil {
+		return &os.PathError{Op: "chmod", Path: d.rel, Err: err}
+	}
+	return setTime(dir, name, d.mod)
+}
+
+// place calls mk with a free name and moves what it made to rel.
+func (t *tree) place(rel string, mk func(dir int, name string) error) error {
+	dir, name, err := t.parent(rel, true)
+	if err != nil {
+		return err
+	}
+	err = mk(dir, name)
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	if err := replaceable(dir, name); err != nil {
+		return err
+	}
+	tmp := temporary()
+	if err := mk(dir, tmp); err != nil {
+		return err
+	}
+	err = unix.Renameat(dir, tmp, dir, name)
+	// Renaming one name of a file to another of the same leaves both.
+	_ = unix.Unlinkat(dir, tmp, 0)
+	t.forget() // the way there may have led through what was replaced
+	return err
+}
+
+func (t *tree) symlink(target, rel string, mod time.Time) error {
+	return t.place(rel, func(dir int, name string) error {
+		if err := unix.Symlinkat(target, dir, name); err != nil {
+			return &os.LinkError{Op: "symlink", Old: target, New: rel, Err: err}
+		}
+		return setTime(dir, name, mod)
+	})
+}
+
+// link makes rel a name of the file old, which must be below the tree too; a
+// link there is not followed.
+func (t *tree) link(old, rel string) error {
+	from, err := t.open(path.Dir(old))
+	if err != nil {
+		return unsafe(err)
+	}
+	defer from.Close()
+	return t.place(rel, func(dir int, name string) error {
+		if err := unix.Linkat(int(from.Fd()), path.Base(old), dir, name, 0); err != nil {
+			return &os.LinkError{Op: "link", Old: old, New: rel, Err: err}
+		}
+		return nil
+	})
+}
