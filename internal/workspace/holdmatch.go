@@ -45,21 +45,24 @@ func newHoldTable(rules []HoldRule) *holdTable {
 
 // heldByName returns why a path is held back for the names in it, or "".
 func heldByName(p string) string {
-	parent := ""
+	parent, reason := "", ""
 	for name := range strings.SplitSeq(p, "/") {
 		// Where backslash separates, one name may be several.
 		for part := range strings.SplitSeq(name, `\`) {
 			folded := foldName(part)
-			if reason := holds.match(parent, folded); reason != "" {
-				return reason
+			if r := holds.pair(parent, folded); r != "" {
+				return r // it says more than a rule for one name
+			}
+			if reason == "" {
+				reason = holds.match(folded)
 			}
 			parent = folded
 		}
 	}
-	return ""
+	return reason
 }
 
-func (t *holdTable) match(parent, name string) string {
+func (t *holdTable) pair(parent, name string) string {
 	for _, r := range t.pairs {
 		if parent == r.parent {
 			if ok, _ := path.Match(r.name, name); ok {
@@ -67,6 +70,10 @@ func (t *holdTable) match(parent, name string) string {
 			}
 		}
 	}
+	return ""
+}
+
+func (t *holdTable) match(name string) string {
 	if notHeld[name] {
 		return ""
 	}

@@ -76,7 +76,6 @@ var holdRules = []HoldRule{
 	{".projectile", reasonEditor},
 	{".helix", reasonEditor},
 
-	// Before .github, of which it is a part.
 	{".github/copilot-instructions.md", reasonAgent},
 	{".github/instructions", reasonAgent},
 	{".github/prompts", reasonAgent},

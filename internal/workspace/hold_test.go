@@ -1,0 +1,172 @@
+package workspace_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// heldReason applies one change to an empty base in a dry run.
+func heldReason(t *testing.T, base tree, upper tree, path string) string {
+	t.Helper()
+	b, u := twoDirs(t, base)
+	upper.write(t, u)
+	for _, it := range compare(t, b, stream(t, u, options(true, future))).Items {
+		if it.Path == path {
+			return it.Held
+		}
+	}
+	t.Fatalf("no change of %q", path)
+	return ""
+}
+
+func TestHeldByName(t *testing.T) {
+	held := []string{
+		".git", "sub/.git", ".git/config", "a/.git/hooks/x", ".GIT", ".Git/hooks", "git~1", "GIT~1/config", "GIT~12",
+		".git.", ".git ", ".git. .", ".git::$INDEX_ALLOCATION", ".g\u200cit", "\u200d.git", ".\ufeffGIT", ".gi\u00adt",
+		".git\u200f", `sub\.git\config`, ".gitmodules", ".GITMODULES", "GITMOD~1", "gi7eba~1",
+		".husky/pre-commit", ".githooks/x", ".pre-commit-config.yaml", "lefthook.yml", "lefthook.yaml",
+		".vscode/tasks.json", ".VSCode/settings.json", ".v\u017fcode/x", ".idea/x.xml", "x.code-workspace", ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el",
+		".github/workflows/x.yml", ".gitlab-ci.yml", ".circleci/config.yml", "Jenkinsfile", "Jenkins\ufb01le", ".travis.yml", "azure-pipelines.yml",
+		".woodpecker.yml", ".woodpecker/x", ".drone.yml", ".buildkite/x",
+		".envrc", "sub/.envrc", ".env", ".env.local", ".tool-versions", "mise.toml", ".mise.toml", ".mise.local.toml",
+		".devcontainer/devcontainer.json", ".claude/settings.json", "CLAUDE.md", "sub/AGENTS.md", ".cursor/rules", ".cursorrules", ".mcp.json",
+		".codex/x", ".gemini/x", ".aider.conf.yml", ".github/copilot-instructions.md", ".windsurfrules",
+		".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", "pip.conf", ".cargo/config.toml", "sub/.cargo/config", ".bazelrc", ".gdbinit",
+		".carboy-tmp-1",
+	}
+	for _, p := range held {
+		if heldReason(t, nil, tree{p: "x"}, p) == "" {
+			t.Errorf("%q is not held", p)
+		}
+	}
+	free := []string{
+		"main.go", "git", "gitignore", ".gitignore", ".gitkeep", ".gitattributes", "env", ".env.example", "config", ".cargo/registry", "cargo/config",
+		".editorconfig", "Makefile", "github/x", "a.git/x", "HEAD", "hooks/x", "objects/x", "vscode", "jenkins.go", "git~", "git~x", "x~1", ".dockerignore",
+		"claude.go", "agents/md", ".e", "...", ". ", "mise/readme",
+	}
+	for _, p := range free {
+		if reason := heldReason(t, nil, tree{p: "x"}, p); reason != "" {
+			t.Errorf("%q is held: %s", p, reason)
+		}
+	}
+}
+
+func TestHeldByReasonOfTheMostSpecificRule(t *testing.T) {
+	reason := heldReason(t, nil, tree{".github/copilot-instructions.md": "x"}, ".github/copilot-instructions.md")
+	if !strings.Contains(reason, "AI agent") {
+		t.Errorf("reason = %q", reason)
+	}
+}
+
+func TestHeldByWhatItIs(t *testing.T) {
+	tests := []struct {
+		name        string
+		base, upper tree
+		path        string
+		held        bool
+	}{
+		{"link-inside", nil, tree{"d/l": "-> ../x"}, "d/l", false},
+		{"link-beside", nil, tree{"l": "-> x/y"}, "l", false},
+		{"link-to-itself", nil, tree{"d/l": "-> ."}, "d/l", false},
+		{"link-to-root-of-tree", nil, tree{"d/l": "-> .."}, "d/l", false},
+		{"link-absolute", nil, tree{"l": "-> /etc/passwd"}, "l", true},
+		{"link-up", nil, tree{"l": "-> ../x"}, "l", true},
+		{"link-up-from-deep", nil, tree{"d/e/l": "-> ../../../x"}, "d/e/l", true},
+		{"link-up-after-down", nil, tree{"l": "-> x/../../y"}, "l", true},
+		{"link-through-another", nil, tree{"l": "-> x/.."}, "l", true},
+		{"link-to-held", nil, tree{"l": "-> .git/hooks"}, "l", true},
+		{"link-to-held-below", nil, tree{"d/l": "-> ../.vscode/tasks.json"}, "d/l", true},
+
+		{"attributes-plain", nil, tree{".gitattributes": "*.go text eol=lf\n*.png -diff binary\n"}, ".gitattributes", false},
+		{"attributes-filter", nil, tree{".gitattributes": "* filter=evil\n"}, ".gitattributes", true},
+		{"attributes-diff", nil, tree{"sub/.gitattributes": "*.x text\n*.y\tdiff=evil"}, "sub/.gitattributes", true},
+		{"attributes-merge", nil, tree{".GitAttributes": "[attr]m merge=evil"}, ".GitAttributes", true},
+		{"attributes-long", nil, tree{".gitattributes": strings.Repeat("# x\n", 1<<19)}, ".gitattributes", true},
+
+		{"bare", nil, tree{"r/HEAD": "x", "r/objects": "/", "r/refs": "/", "r/config": "y"}, "r/config", true},
+		{"bare-in-lower-case", nil, tree{"r/head": "x", "r/Objects": "/", "r/REFS": "/"}, "r/head", true},
+		{"bare-by-commondir", nil, tree{"r/HEAD": "x", "r/commondir": "../y"}, "r/commondir", true},
+		{"bare-completed", tree{"r/objects": "/", "r/refs": "/"}, tree{"r/HEAD": "x"}, "r/HEAD", true},
+		{"bare-of-the-host", tree{"r/objects": "/", "r/refs": "/", "r/HEAD": "x"}, tree{"r/hooks/post-update": "x"}, "r/hooks/post-update", true},
+		{"bare-base-itself", tree{"objects": "/", "refs": "/", "HEAD": "x"}, tree{"config": "x"}, "config", true},
+		{"nearly-bare", tree{"r/objects": "/"}, tree{"r/HEAD": "x", "r/config": "x"}, "r/config", false},
+		{"beside-bare", nil, tree{"r/HEAD": "x", "r/objects": "/", "r/refs": "/", "s": "x"}, "s", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if reason := heldReason(t, tt.base, tt.upper, tt.path); (reason != "") != tt.held {
+				t.Errorf("held: %q, want held %v", reason, tt.held)
+			}
+		})
+	}
+}
+
+// Without content nobody can tell what a .gitattributes says.
+func TestAttributesWithoutContentAreHeld(t *testing.T) {
+	base, upper := twoDirs(t, nil)
+	tree{".gitattributes": "* text\n"}.write(t, upper)
+	diff(t, "diff", letters(compare(t, base, stream(t, upper, options(false, future))).Items), []string{"*A .gitattributes"})
+}
+
+func TestHoldRulesAreSound(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range workspace.HoldRules() {
+		if r.Pattern != strings.ToLower(r.Pattern) || r.Reason == "" || strings.Count(r.Pattern, "/") > 1 || seen[r.Pattern] {
+			t.Errorf("bad or repeated rule %+v", r)
+		}
+		seen[r.Pattern] = true
+	}
+}
+
+// Any spelling of .git that some file system takes for it is held, wherever
+// it stands.
+func FuzzHold(f *testing.F) {
+	f.Add("a", "b", uint8(0), uint8(0))
+	f.Add("x y", "", uint8(7), uint8(3))
+	ignorable := []string{"", "\u200b", "\u200c", "\u200d", "\u200e", "\u202a", "\u206f", "\ufeff", "\u00ad"}
+	tails := []string{"", " ", ".", ". .", ":x", "::$DATA"}
+	f.Fuzz(func(t *testing.T, before, after string, a, b uint8) {
+		name := []byte(".git")
+		for i := 1; i < 4; i++ {
+			if a>>i&1 == 1 {
+				name[i] -= 'a' - 'A'
+			}
+		}
+		mark := ignorable[int(b)%len(ignorable)]
+		at := int(a) % 5
+		p := string(name[:at]) + mark + string(name[at:]) + tails[int(b)/len(ignorable)%len(tails)]
+		for _, side := range []*string{&before, &after} {
+			if *side = clean(*side); *side == "" {
+				*side = "x"
+			}
+		}
+		var entries []rawEntry
+		entries = append(entries, header(), dir(before), dir(before+"/"+p), link(before+"/"+p+"/"+after, "y"), end("3"))
+		base := t.TempDir()
+		res, err := apply(t, base, raw(t, entries...), workspace.ApplyOptions{})
+		if err != nil {
+			t.Skip(err)
+		}
+		if got := paths(res.Held); len(got) < 2 {
+			t.Fatalf("%q: held only %q", before+"/"+p+"/"+after, got)
+		}
+	})
+}
+
+// clean makes a file's name of anything.
+func clean(s string) string {
+	b := bytes.Map(func(r rune) rune {
+		if r == '/' || r == 0 || r == 0xfffd {
+			return -1
+		}
+		return r
+	}, []byte(s))
+	s = string(b[:min(len(b), 100)])
+	if s == "." || s == ".." {
+		return ""
+	}
+	return strings.ToValidUTF8(s, "")
+}
