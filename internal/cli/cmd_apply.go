@@ -143,6 +143,7 @@ func (a *app) showApplied(sb *api.Sandbox, res *workspace.Result, o applyOptions
 		})
 	}
 	for i := range res.Applied {
+		res.Applied[i].Held = "" // it was named, and so not held
 		if err := a.printLine(itemText(&res.Applied[i])); err != nil {
 			return err
 		}

@@ -79,14 +79,14 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 	src, dst := parsePlace(from), parsePlace(to)
 	switch {
 	case src.path == "" || dst.path == "":
-		return usagef("carboy cp: a path is empty")
+		return usagef("cp: a path is empty")
 	case (src.name == "") == (dst.name == ""):
-		return usagef("carboy cp: one of SRC and DST must be in a sandbox, as NAME:PATH").
+		return usagef("cp: one of SRC and DST must be in a sandbox, as NAME:PATH").
 			WithHint("carboy cp ./src NAME:/workspace/src")
 	case src.name == "" && src.path == "-" && isTerminal(a.env.Stdin):
-		return usagef("carboy cp: - reads an archive from stdin, which is a terminal")
+		return usagef("cp: - reads an archive from stdin, which is a terminal")
 	case dst.name == "" && dst.path == "-" && isTerminal(a.env.Stdout):
-		return usagef("carboy cp: - writes an archive to stdout, which is a terminal")
+		return usagef("cp: - writes an archive to stdout, which is a terminal")
 	}
 	c := &copier{a: a, user: user, progress: newProgress(a)}
 	defer c.progress.stop()
@@ -95,7 +95,7 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 			return c.connect(ctx, func() error { return c.upload(ctx, dst, c.progress.reader(a.env.Stdin)) })
 		}
 		if _, err := os.Lstat(filepath.Clean(src.path)); err != nil {
-			return usagef("carboy cp: %s: %v", quoteArg(src.path), pathless(err))
+			return usagef("cp: %s: %v", quoteArg(src.path), pathless(err))
 		}
 		return c.connect(ctx, func() error { return c.copyIn(ctx, src, dst) })
 	}
@@ -127,7 +127,7 @@ func (c *copier) copyIn(ctx context.Context, src, dst place) error {
 	local := src.path
 	fi, err := os.Lstat(local) // with a slash at its end, this follows a link
 	if err != nil {
-		return usagef("carboy cp: %s: %v", quoteArg(src.path), pathless(err))
+		return usagef("cp: %s: %v", quoteArg(src.path), pathless(err))
 	}
 	base := filepath.Base(filepath.Clean(local))
 	if base == "." || base == ".." || base == "/" {
@@ -183,13 +183,13 @@ func landing(src place, base string, srcDir bool, dst place, there kind) (dir, n
 	clean := path.Clean(dst.path)
 	switch {
 	case srcDir && there == file:
-		return "", "", usagef("carboy cp: %s is a file, and SRC a directory", quoteArg(dst.path))
+		return "", "", usagef("cp: %s is a file, and SRC a directory", quoteArg(dst.path))
 	case !srcDir && src.dir:
-		return "", "", usagef("carboy cp: %s is not a directory", quoteArg(src.path))
+		return "", "", usagef("cp: %s is not a directory", quoteArg(src.path))
 	case !srcDir && there == file && dst.dir:
-		return "", "", usagef("carboy cp: %s is not a directory", quoteArg(dst.path))
+		return "", "", usagef("cp: %s is not a directory", quoteArg(dst.path))
 	case !srcDir && there == nothing && dst.dir:
-		return "", "", usagef("carboy cp: there is no directory %s", quoteArg(dst.path))
+		return "", "", usagef("cp: there is no directory %s", quoteArg(dst.path))
 	case srcDir && (src.tree || there == nothing):
 		return clean, ".", nil
 	case there == directory:
@@ -288,11 +288,11 @@ func localKind(p *place) (kind, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nothing, nil
 	case err != nil:
-		return nothing, usagef("carboy cp: %s: %v", quoteArg(p.path), pathless(err))
+		return nothing, usagef("cp: %s: %v", quoteArg(p.path), pathless(err))
 	}
 	real, err := filepath.EvalSymlinks(p.path)
 	if err != nil {
-		return nothing, usagef("carboy cp: %s: %v", quoteArg(p.path), pathless(err))
+		return nothing, usagef("cp: %s: %v", quoteArg(p.path), pathless(err))
 	}
 	p.path = real
 	switch {
@@ -301,5 +301,5 @@ func localKind(p *place) (kind, error) {
 	case fi.Mode().IsRegular():
 		return file, nil
 	}
-	return nothing, usagef("carboy cp: %s is neither a file nor a directory", quoteArg(p.path))
+	return nothing, usagef("cp: %s is neither a file nor a directory", quoteArg(p.path))
 }

@@ -61,7 +61,7 @@ func (a *app) daemonCommand() *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("carboy daemon: COMMAND is missing").WithHint("carboy daemon status")
+				return usagef("daemon: COMMAND is missing").WithHint("carboy daemon status")
 			}
 			return unknownCommand(cmd, args[0])
 		},

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,25 +140,25 @@ func itemText(it *workspace.Item) string {
 	return text
 }
 
-// diffStat shows how many lines each change adds and takes.
+// diffStat shows how many lines each change adds and takes. Directories have
+// none.
 func (a *app) diffStat(ctx context.Context, d *workspace.Diff) error {
+	files := *d
+	files.Items = slices.DeleteFunc(slices.Clone(d.Items), func(it workspace.Item) bool { return it.Kind == workspace.Dir })
 	var t table
-	for i := range d.Items {
-		if d.Items[i].Kind == workspace.Dir {
-			continue
-		}
-		one := *d
-		one.Items = d.Items[i : i+1]
+	for i := range files.Items {
+		one := files
+		one.Items = files.Items[i : i+1]
 		var c lineCounter
 		if err := one.WritePatch(ctx, &c, workspace.PatchOptions{Raw: true}); err != nil {
 			return err
 		}
-		t.row(d.Items[i].Class.Letter(), d.Items[i].Path, c.String())
+		t.row(one.Items[0].Class.Letter(), one.Items[0].Path, c.String())
 	}
 	if err := t.write(a.env.Stdout); err != nil {
 		return err
 	}
-	return a.printLine(summaryText(d.Summary()))
+	return a.printLine(summaryText(files.Summary()))
 }
 
 func summaryText(s workspace.Summary) string {

@@ -52,9 +52,9 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 	argv := commandArgs(rest)
 	switch {
 	case len(argv) == 0:
-		return usagef("carboy exec: COMMAND is missing").WithHint("carboy exec %s -- sh", quoteArg(name))
+		return usagef("exec: COMMAND is missing").WithHint("carboy exec %s -- sh", quoteArg(name))
 	case rest[0] != "--" && strings.HasPrefix(rest[0], "-"):
-		return usagef("carboy exec: the flag %s stands after NAME", quoteArg(rest[0])).
+		return usagef("exec: the flag %s stands after NAME", quoteArg(rest[0])).
 			WithHint("put flags before %s", quoteArg(name))
 	}
 	if err := o.command.check(a, o.command.stdin); err != nil {

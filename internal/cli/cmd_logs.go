@@ -80,7 +80,7 @@ func padded(s string) string {
 // follow goes on until the command ends.
 func (a *app) commandLogs(ctx context.Context, name, id string, follow bool) error {
 	if a.json {
-		return usagef("carboy logs: --json can't go with ID: output is bytes")
+		return usagef("logs: --json can't go with ID: output is bytes")
 	}
 	svc, err := a.service(ctx)
 	if err != nil {

@@ -55,16 +55,19 @@ func flagError(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		name := e.GetSpecifiedName()
 		if s := e.GetSpecifiedShortnames(); s != "" {
-			return usagef("%s: unknown flag -%s", cmd.CommandPath(), name).WithHint("%s", help)
+			return usagef("%sunknown flag -%s", where(cmd), name).WithHint("%s", help)
 		}
-		u := usagef("%s: unknown flag --%s", cmd.CommandPath(), name)
+		u := usagef("%sunknown flag --%s", where(cmd), name)
 		if near := nearestFlag(cmd, name); near != "" {
 			return u.WithHint("did you mean --%s?", near)
+		}
+		if sub, _, err := cmd.Find([]string{name}); err == nil && sub != cmd {
+			return u.WithHint("did you mean %s?", sub.CommandPath())
 		}
 		return u.WithHint("%s", help)
 	}
 	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return usagef("%s: --%s needs a value", cmd.CommandPath(), e.GetFlag().Name).WithHint("%s", help)
+		return usagef("%s--%s needs a value", where(cmd), e.GetFlag().Name).WithHint("%s", help)
 	}
 	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		cause := errors.Unwrap(e)
@@ -72,9 +75,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		if cause != nil {
 			text = fmt.Sprintf("--%s: %s", e.GetFlag().Name, valueError(e.GetFlag(), e.GetValue(), cause))
 		}
-		return usagef("%s: %s", cmd.CommandPath(), text)
+		return usagef("%s%s", where(cmd), text)
 	}
-	return usagef("%s: %v", cmd.CommandPath(), err).WithHint("%s", help)
+	return usagef("%s%v", where(cmd), err).WithHint("%s", help)
 }
 
 // valueError says what is wrong with a flag's value: the flag's own words
@@ -87,6 +90,15 @@ func valueError(f *pflag.Flag, value string, cause error) string {
 		return fmt.Sprintf("%q is not a whole number", value)
 	}
 	return cause.Error()
+}
+
+// where is how a message about cmd begins: "daemon status: ", and nothing for
+// carboy itself, as that is said already.
+func where(cmd *cobra.Command) string {
+	if !cmd.HasParent() {
+		return ""
+	}
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + ": "
 }
 
 func nearestFlag(cmd *cobra.Command, name string) string {

@@ -227,8 +227,11 @@ func (g *fakeGuest) Follow(ctx context.Context, r *connect.Request[guestv1.Follo
 
 func (p *fakeProc) follow(ctx context.Context, r *guestv1.FollowRequest, s *connect.ServerStream[guestv1.Event]) error {
 	at := [2]uint64{r.GetStdoutOffset(), r.GetStderrOffset()}
+	p.mu.Lock()
+	failed := p.exit.GetReason() == guestv1.Reason_REASON_NOT_STARTED
+	p.mu.Unlock()
 	started := &guestv1.Event{Event: &guestv1.Event_Started_{Started: &guestv1.Event_Started{Pid: p.pid}}}
-	if p.command.GetArgv()[0] != "fake-noexec" {
+	if !failed {
 		if err := s.Send(started); err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 			names = append(names, c.Name())
 		}
 	}
-	err := usagef("%s: unknown command %s", parent.CommandPath(), quoteArg(name))
+	err := usagef("%sunknown command %s", where(parent), quoteArg(name))
 	if near := nearest(name, names); near != "" {
 		return err.WithHint("did you mean %s %s?", parent.CommandPath(), near)
 	}
@@ -113,10 +113,10 @@ func rangeArgs(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return usagef("%s: %s is missing", cmd.CommandPath(), names[len(args)]).
+			return usagef("%s%s is missing", where(cmd), names[len(args)]).
 				WithHint("usage: %s", cmd.UseLine())
 		case len(args) > len(names):
-			return usagef("%s: unexpected argument %s", cmd.CommandPath(), quoteArg(args[len(names)])).
+			return usagef("%sunexpected argument %s", where(cmd), quoteArg(args[len(names)])).
 				WithHint("usage: %s", cmd.UseLine())
 		}
 		return nil
