@@ -1,0 +1,131 @@
+package hostimage
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// layout finds the parts of the image and the links that lead into them.
+func (h *host) layout(p *plan) error {
+	if fi, err := os.Lstat(filepath.Join(h.path, "usr")); err != nil || !fi.IsDir() {
+		return sandbox.Errorf(sandbox.Unsupported, "the host image needs a /usr, and this machine has none")
+	}
+	h.addPart(p, "/usr")
+	for _, name := range linked {
+		fi, err := os.Lstat(filepath.Join(h.path, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if fi.IsDir() {
+			h.addPart(p, "/"+name) // a system that is not merged
+			continue
+		}
+		target, err := os.Readlink(filepath.Join(h.path, name))
+		if err != nil || !within("/usr", targetOf(name, target)) {
+			h.note(name, "left out: it leads out of /usr")
+			continue
+		}
+		p.links[name] = target
+	}
+	if fi, err := os.Lstat(filepath.Join(h.path, "var/lib/dpkg")); err == nil && fi.IsDir() {
+		h.addPart(p, "/var/lib/dpkg")
+	}
+	if h.path == "/" {
+		h.addNested(p)
+	}
+	for _, m := range masked {
+		if fi, err := os.Lstat(filepath.Join(h.path, m.Path)); err == nil && fi.IsDir() {
+			p.masks = append(p.masks, m)
+		}
+	}
+	return nil
+}
+
+func (h *host) addPart(p *plan, at string) {
+	p.parts = append(p.parts, Part{Path: at, Source: filepath.Join(h.path, at)})
+}
+
+// addNested adds the file systems that are mounted inside a part: an overlay
+// shows only the one that its lower directory is on.
+func (h *host) addNested(p *plan) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return
+	}
+	for _, point := range mountPoints(b) {
+		inside := slices.ContainsFunc(p.parts, func(q Part) bool { return within(q.Path, point) })
+		known := slices.ContainsFunc(p.parts, func(q Part) bool { return q.Path == point })
+		if fi, err := os.Stat(point); inside && !known && err == nil && fi.IsDir() {
+			h.addPart(p, point)
+		}
+	}
+}
+
+// mountPoints returns the mount points in a mountinfo file, those above
+// others first.
+func mountPoints(info []byte) []string {
+	var out []string
+	sc := bufio.NewScanner(bytes.NewReader(info))
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		if f := strings.Fields(sc.Text()); len(f) > 4 {
+			if p := unescape(f[4]); path.IsAbs(p) && path.Clean(p) == p {
+				out = append(out, p)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// unescape undoes the octal escapes of mountinfo.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// dropDangling leaves out links whose target is not in the image, so that
+// the names of what they lead to do not show.
+func (h *host) dropDangling(p *plan) []source {
+	has := map[string]bool{}
+	for _, s := range p.sources {
+		has["/"+s.path] = true
+	}
+	return slices.DeleteFunc(p.sources, func(s source) bool {
+		if s.mode&fs.ModeSymlink == 0 {
+			return false
+		}
+		t := targetOf(s.path, s.target)
+		seen := has[t] || slices.ContainsFunc(p.parts, func(q Part) bool { return within(q.Path, t) })
+		for dir, target := range p.links { // /bin/x is /usr/bin/x
+			seen = seen || within("/"+dir, t) && within("/usr", targetOf(dir, target))
+		}
+		if !seen {
+			h.note(s.path, "left out: it leads to something that is not in the image")
+		}
+		return !seen
+	})
+}
