@@ -1,0 +1,323 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/store"
+)
+
+const (
+	// adoptHead is how long adopting may take before requests are served
+	// beside it.
+	adoptHead = 2 * time.Second
+	// shortGrace is for answers that are nearly there when the daemon leaves,
+	// longGrace for what its end interrupts.
+	shortGrace = 300 * time.Millisecond
+	longGrace  = 10 * time.Second
+)
+
+// Deps are what a daemon works with. Backends is required.
+type Deps struct {
+	Backends []sandbox.Backend
+	Version  string
+	Log      *slog.Logger // default: none
+	// CPUs and Memory are the machine's, as sandbox.Options has them.
+	CPUs   float64
+	Memory int64
+	// HasChanges reads a stream of Backend.Changes, as sandbox.Options has it.
+	HasChanges func(io.Reader) (bool, error)
+	// Ready is called once, when the daemon answers: with the addresses on
+	// which it listens.
+	Ready func(addrs []net.Addr)
+}
+
+// daemon is one run.
+type daemon struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	started time.Time
+	manager *sandbox.Manager
+	server  *server.Server
+	stop    context.CancelCauseFunc
+	addrs   []net.Addr
+}
+
+// What may end a run, but for its context.
+var (
+	errAsked = errors.New("it was asked to leave")
+	errIdle  = errors.New("it had nothing to do")
+)
+
+// failure ends a run too, and is what Run returns.
+type failure struct {
+	doing string
+	err   error
+}
+
+func (f *failure) Error() string { return f.doing + ": " + f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func (d *daemon) fail(doing string, err error) { d.stop(&failure{doing, err}) }
+
+// Run serves until ctx ends, the daemon is asked to leave, or it is idle and
+// was started by a client. Then it returns nil, once requests have ended;
+// sandboxes go on. A home that has a daemon already is a Conflict.
+func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	d := &daemon{cfg: cfg, deps: deps, log: cmp.Or(deps.Log, slog.New(slog.DiscardHandler)), started: time.Now()}
+	keys, err := d.keys()
+	if err != nil {
+		return err
+	}
+	if err := cfg.Dirs.Create(); err != nil {
+		return err
+	}
+	lock, err := d.lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	db, err := store.Open(ctx, filepath.Join(cfg.Dirs.State, storeName))
+	if err != nil {
+		return fmt.Errorf("open state: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	d.manager, err = sandbox.NewManager(sandbox.Options{
+		Store: db, Events: db, Backends: deps.Backends, Log: d.log,
+		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, d.stop = context.WithCancelCause(ctx)
+	defer d.stop(nil)
+	d.server = server.New(server.Options{
+		Manager: d.manager, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
+		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
+		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,
+	})
+	defer d.server.Close()
+	return d.run(ctx)
+}
+
+func (d *daemon) keys() (*key.Set, error) {
+	if d.cfg.APIKeyFile == "" {
+		return nil, nil
+	}
+	set, err := key.Load(d.cfg.APIKeyFile)
+	if err != nil {
+		e := sandbox.Errorf(sandbox.Invalid, "%v", err)
+		e.Err = err
+		return nil, e
+	}
+	return set, nil
+}
+
+// lock takes the home, or says who has it.
+func (d *daemon) lock() (*home.Lock, error) {
+	lock, err := home.TakeLock(filepath.Join(d.cfg.Dirs.State, lockName))
+	pidPath := filepath.Join(d.cfg.Dirs.State, pidName)
+	if sandbox.KindOf(err) == sandbox.Conflict {
+		who := ""
+		if b, err := os.ReadFile(pidPath); err == nil && len(b) < 32 {
+			if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+				who = fmt.Sprintf(", with pid %d", pid)
+			}
+		}
+		return nil, sandbox.Errorf(sandbox.Conflict, "a daemon for %s runs already%s", d.cfg.Dirs.State, who).
+			WithHint("carboy daemon stop")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(pidPath, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("write pid: %w", err)
+	}
+	return lock, nil
+}
+
+// run carries a daemon from its listeners to its last answer.
+func (d *daemon) run(ctx context.Context) error {
+	listeners, err := d.listen()
+	if err != nil {
+		return err
+	}
+	// Everything below ends in the reverse of this order: answers first,
+	// while what they need is there.
+	tend, stopTending := context.WithCancel(context.WithoutCancel(ctx))
+	var tending sync.WaitGroup
+	adopted := make(chan error, 1)
+	tending.Go(func() { adopted <- d.manager.Adopt(tend) })
+	ready, err := d.adoptFirst(ctx, adopted)
+	if err == nil {
+		tending.Go(func() {
+			if err := d.manager.Run(tend); err != nil {
+				d.fail("watch sandboxes", err)
+			}
+		})
+		if !ready {
+			tending.Go(func() {
+				if err := <-adopted; err != nil {
+					d.fail("adopt sandboxes", err)
+				}
+			})
+		}
+		if d.cfg.Auto {
+			tending.Go(func() { d.leaveWhenIdle(ctx) })
+		}
+		err = d.serve(ctx, listeners)
+	} else {
+		for _, l := range listeners {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	d.manager.Close()
+	stopTending()
+	tending.Wait()
+	return err
+}
+
+// adoptFirst gives adopting a head start, and reports whether it is done.
+func (d *daemon) adoptFirst(ctx context.Context, adopted <-chan error) (done bool, err error) {
+	head := time.NewTimer(adoptHead)
+	defer head.Stop()
+	select {
+	case err := <-adopted:
+		if err != nil {
+			return true, fmt.Errorf("adopt sandboxes: %w", err)
+		}
+		return true, nil
+	case <-head.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, nil // serve ends at once
+	}
+}
+
+// listen opens the unix socket, and the TCP address where there is one.
+func (d *daemon) listen() ([]net.Listener, error) {
+	u, err := home.Listen(Socket(d.cfg.Dirs))
+	if err != nil {
+		return nil, err
+	}
+	listeners := []net.Listener{u}
+	if d.cfg.Listen != "" {
+		t, err := net.Listen("tcp", d.cfg.Listen)
+		if err != nil {
+			e := sandbox.Errorf(sandbox.Invalid, "listen on %s: %v", d.cfg.Listen, errors.Unwrap(err))
+			e.Err = err
+			return nil, errors.Join(e, u.Close())
+		}
+		listeners = append(listeners, t)
+	}
+	for _, l := range listeners {
+		d.addrs = append(d.addrs, l.Addr())
+	}
+	return listeners, nil
+}
+
+// serve answers until ctx ends, and then lets answers that are under way end.
+func (d *daemon) serve(ctx context.Context, listeners []net.Listener) error {
+	requests, cutRequests := context.WithCancel(context.WithoutCancel(ctx))
+	defer cutRequests()
+	servers := serving{d.server.Unix(requests)}
+	if len(listeners) > 1 {
+		servers = append(servers, d.server.TCP(requests))
+	}
+	var accepting sync.WaitGroup
+	for i, l := range listeners {
+		accepting.Go(func() {
+			if err := servers[i].Serve(l); ctx.Err() == nil {
+				d.fail("serve "+l.Addr().String(), err)
+			}
+		})
+	}
+	d.log.Info("serving", "addresses", d.addrs, "version", d.deps.Version, "pid", os.Getpid())
+	if d.deps.Ready != nil {
+		d.deps.Ready(d.addrs)
+	}
+	<-ctx.Done()
+	cause := context.Cause(ctx)
+	d.log.Info("leaving", "cause", cause)
+	if !servers.shutdown(shortGrace) {
+		cutRequests()
+		accepting.Go(d.manager.Close) // interrupts what requests wait for
+		if !servers.shutdown(longGrace) {
+			d.log.Warn("requests did not end in time")
+			servers.close()
+		}
+	}
+	accepting.Wait()
+	if f, ok := errors.AsType[*failure](cause); ok {
+		return f
+	}
+	return nil
+}
+
+func (d *daemon) status(ctx context.Context) (api.Status, error) {
+	list, err := d.manager.List(ctx, sandbox.Caller{Admin: true}, sandbox.Filter{})
+	if err != nil {
+		return api.Status{}, err
+	}
+	st := api.Status{
+		Version: d.deps.Version, PID: os.Getpid(), Home: d.cfg.Dirs.State, Socket: Socket(d.cfg.Dirs),
+		Listen: []string{}, StartedAt: d.started.UTC(), Auto: d.cfg.Auto, Sandboxes: len(list), Backends: []string{},
+	}
+	for _, sb := range list {
+		if sb.State == sandbox.StateRunning {
+			st.Running++
+		}
+	}
+	for _, a := range d.addrs {
+		if a.Network() == "tcp" {
+			st.Listen = append(st.Listen, a.String())
+		}
+	}
+	for _, b := range d.deps.Backends {
+		st.Backends = append(st.Backends, b.Name())
+	}
+	return st, nil
+}
+
+// leaveWhenIdle ends the run once nobody has needed it for long enough.
+func (d *daemon) leaveWhenIdle(ctx context.Context) {
+	limit := time.Duration(d.cfg.IdleExit)
+	tick := time.NewTicker(max(limit/8, time.Millisecond))
+	defer tick.Stop()
+	busy := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			if boxes, holds := d.manager.Idle(); boxes+holds > 0 {
+				busy = now
+			}
+			if min(now.Sub(busy), d.server.Idle(now)) >= limit {
+				d.stop(errIdle)
+				return
+			}
+		}
+	}
+}

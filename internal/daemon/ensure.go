@@ -1,0 +1,237 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+const (
+	// readyVar names the descriptor on which a started daemon says that it
+	// answers, or why it does not.
+	readyVar = "CARBOY_READY_FD"
+	readyFD  = 3
+
+	startTimeout = 60 * time.Second
+	shakeTimeout = 20 * time.Second
+	maxReady     = 64 << 10
+)
+
+// Starter starts a daemon where a home has none.
+type Starter struct {
+	Dirs    home.Dirs
+	Exe     string            // carboy's own program
+	Args    []string          // its arguments: those of a daemon in the background
+	Environ []string          // os.Environ, of which a daemon gets what it needs
+	Version string            // of this program
+	Notice  func(text string) // is told one line for the user
+}
+
+// Ensure returns once a daemon answers that this program can talk to. It
+// starts one where none does, and says so. A daemon that speaks another
+// protocol is a Conflict; one of merely another version is a notice.
+func (s Starter) Ensure(ctx context.Context) error {
+	c, err := client.New(client.Options{Socket: Socket(s.Dirs)})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	v, err := s.shake(ctx, c)
+	if client.KindOf(err) == client.Unavailable {
+		if err = s.start(ctx); err == nil {
+			v, err = s.shake(ctx, c)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.compare(v)
+}
+
+func (s Starter) shake(ctx context.Context, c *client.Client) (*api.Version, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, shakeTimeout,
+		sandbox.Errorf(sandbox.Internal, "the daemon at %s does not answer", Socket(s.Dirs)).WithHint("%s says why", LogPath(s.Dirs)))
+	defer cancel()
+	return c.Version(ctx)
+}
+
+// compare is the handshake of versions.
+func (s Starter) compare(v *api.Version) error {
+	const way = "carboy daemon stop: the next command starts one of this version, and sandboxes go on"
+	switch {
+	case v.API != api.Current:
+		return sandbox.Errorf(sandbox.Conflict, "the daemon is carboy %s and speaks protocol %d; this is %s, with protocol %d",
+			v.Version, v.API, s.Version, api.Current).WithHint("%s", way)
+	case v.Version != s.Version:
+		s.Notice(fmt.Sprintf("the daemon is carboy %s, this is %s: %s", v.Version, s.Version, way))
+	}
+	return nil
+}
+
+// start starts a daemon and waits until it answers. Where another starts one
+// at the same time, that one is as good.
+func (s Starter) start(ctx context.Context) error {
+	if err := s.Dirs.Create(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
+		sandbox.Errorf(sandbox.Unavailable, "the daemon that was started does not answer").WithHint("%s says why", LogPath(s.Dirs)))
+	defer cancel()
+	pid, err := s.launch(ctx)
+	if err == nil {
+		s.Notice(fmt.Sprintf("started a daemon (pid %d); it leaves when it has nothing to do", pid))
+		return nil
+	}
+	if sandbox.KindOf(err) != sandbox.Conflict {
+		return err
+	}
+	return s.await(ctx, err)
+}
+
+// await waits for a daemon that another process starts: it has the home, and
+// will listen or be gone.
+func (s Starter) await(ctx context.Context, cause error) error {
+	for pause := time.Millisecond; pause < 5*time.Second; pause *= 2 {
+		if c, err := home.Dial(ctx, Socket(s.Dirs)); err == nil {
+			return c.Close()
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return context.Cause(ctx)
+		}
+	}
+	return cause
+}
+
+// launch runs the daemon and reads what it says of itself.
+func (s Starter) launch(ctx context.Context) (pid int, err error) {
+	log, err := OpenLog(LogPath(s.Dirs))
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, fmt.Errorf("start a daemon: %w", err)
+	}
+	defer r.Close()
+	cmd := s.command(log.f, w)
+	// What this process was left open by whoever started it must not stay
+	// open for as long as a daemon lives.
+	if err := unix.CloseRange(readyFD, uint(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
+		w.Close()
+		return 0, fmt.Errorf("start a daemon: keep descriptors: %w", err)
+	}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		e := sandbox.Errorf(sandbox.Unavailable, "the daemon could not be started").WithHint("carboy serve")
+		e.Err = err
+		return 0, e
+	}
+	go func() { _ = cmd.Wait() }() // so that it is no zombie if it ends before this process
+	return cmd.Process.Pid, s.heed(ctx, r)
+}
+
+// command is the daemon's: an environment of what it needs, a session of its
+// own, no descriptor but its log and the pipe.
+func (s Starter) command(log, ready *os.File) *exec.Cmd {
+	return &exec.Cmd{
+		Path: s.Exe, Args: append([]string{"carboy"}, s.Args...),
+		Env: append(cleanEnv(s.Environ), readyVar+"="+strconv.Itoa(readyFD)),
+		Dir: "/", Stdout: log, Stderr: log, ExtraFiles: []*os.File{ready},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+}
+
+// cleanEnv keeps of an environment what says where things are and in which
+// language. Everything else may be a secret of one shell.
+func cleanEnv(env []string) []string {
+	var out []string
+	for _, kv := range env {
+		name, _, _ := strings.Cut(kv, "=")
+		switch {
+		case name == "PATH", name == "HOME", name == "LANG", strings.HasPrefix(name, "XDG_"):
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// heed reads what a started daemon says: nothing but an end of file if it
+// died.
+func (s Starter) heed(ctx context.Context, r *os.File) error {
+	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	b, err := io.ReadAll(io.LimitReader(r, maxReady))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var e api.Error
+	if err != nil || json.Unmarshal(b, &e) != nil {
+		e := sandbox.Errorf(sandbox.Unavailable, "the daemon ended before it answered").WithHint("%s says why", LogPath(s.Dirs))
+		e.Err = err
+		return e
+	}
+	if e.Code != "" {
+		return &sandbox.Error{Kind: sandbox.Kind(e.Code), Msg: e.Message, Hint: e.Hint}
+	}
+	return nil
+}
+
+// Report is how a daemon that Ensure started tells its starter how it went.
+// The zero value tells nobody.
+type Report struct{ f *os.File }
+
+// Reporter returns the Report that getenv names, and hides it from processes
+// that this one starts.
+func Reporter(getenv func(string) string) *Report {
+	fd, err := strconv.Atoi(getenv(readyVar))
+	if err != nil || fd != readyFD {
+		return &Report{}
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return &Report{}
+	}
+	unix.CloseOnExec(fd)
+	_ = os.Unsetenv(readyVar)
+	return &Report{os.NewFile(uintptr(fd), "ready")}
+}
+
+// Ready says that the daemon answers. It has the form of Deps.Ready.
+func (r *Report) Ready([]net.Addr) { r.say(api.Error{}) }
+
+// Failed says why it does not. After Ready it says nothing.
+func (r *Report) Failed(err error) { r.say(wire.Describe(err)) }
+
+func (r *Report) say(e api.Error) {
+	if r.f == nil {
+		return
+	}
+	if b, err := json.Marshal(e); err == nil {
+		_, _ = r.f.Write(b) // a starter that has gone needs no answer
+	}
+	_ = r.f.Close()
+	r.f = nil
+}
