@@ -1,0 +1,185 @@
+package files
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+
+	"connectrpc.com/connect"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/account"
+	"github.com/carboy-sandbox/carboy/internal/guest/archive"
+)
+
+// Trailers of an archive that is sent. TrailerEntries is there only if the
+// archive is complete.
+const (
+	TrailerEntries = "Carboy-Entries"       // how many it has
+	TrailerSkipped = "Carboy-Skipped"       // a JSON list of {"name","reason"}, ASCII, the first of those left out
+	TrailerCount   = "Carboy-Skipped-Count" // how many were left out
+)
+
+const (
+	maxTrailer   = 8 << 10 // bytes of TrailerSkipped
+	archiveMedia = "application/x-tar"
+)
+
+// archiveUser returns the user and the path of a request for an archive.
+func (s *Service) archiveUser(r *http.Request) (account.Account, string, error) {
+	q := r.URL.Query()
+	for key := range q {
+		if !strings.Contains(" path user mode follow ", " "+key+" ") {
+			return account.Account{}, "", faultf(connect.CodeInvalidArgument, "query parameter %.32q is not known", key)
+		}
+	}
+	a, err := s.who(r.Header, q.Get("user"))
+	if err != nil {
+		return a, "", err
+	}
+	p, err := s.resolve(a, q.Get("path"))
+	return a, p, err
+}
+
+// sendArchive answers GET /carboy/archive?path=&user=&follow= with a tar of a
+// file or a directory, whose names start with the path's last part. follow=1
+// archives what a link at the path leads to, under the link's name. What was
+// left out is in the trailers. An answer that breaks off, without the end
+// mark of tar and with an aborted connection, is incomplete.
+func (s *Service) sendArchive(w http.ResponseWriter, r *http.Request) {
+	a, p, err := s.archiveUser(r)
+	if err != nil {
+		httpError(w, err)
+		return
+	}
+	follow, err := strconv.ParseBool(orDefault(r.URL.Query().Get("follow"), "0"))
+	if err != nil {
+		httpError(w, faultf(connect.CodeInvalidArgument, "query parameter follow: use 0 or 1"))
+		return
+	}
+	var res archive.Result
+	begun := false
+	err = s.streams.Do(r.Context(), a, func() (err error) {
+		res, err = archive.Create(r.Context(), w, p, archive.CreateOptions{Follow: follow, Started: func() {
+			begun = true
+			w.Header().Set("Content-Type", archiveMedia)
+			w.Header().Set("Trailer", strings.Join([]string{TrailerEntries, TrailerSkipped, TrailerCount}, ", "))
+		}})
+		return err
+	})
+	switch {
+	case err == nil:
+		trailers(w.Header(), res)
+	case begun:
+		s.log.Warn("archive broke off", "path", p, "error", err)
+		panic(http.ErrAbortHandler) // the only way left to say so
+	default:
+		httpError(w, archiveFault(err))
+	}
+}
+
+func orDefault(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+func trailers(h http.Header, res archive.Result) {
+	h.Set(TrailerEntries, strconv.FormatInt(res.Entries, 10))
+	h.Set(TrailerCount, strconv.FormatInt(int64(len(res.Skipped))+res.Left, 10))
+	var list []string
+	size := 2
+	for _, skip := range res.Skipped {
+		b, err := json.Marshal(archive.Skip{Name: toValid(skip.Name), Reason: toValid(skip.Reason)})
+		if err != nil {
+			continue
+		}
+		item := ascii(string(b))
+		if size += len(item) + 1; size > maxTrailer {
+			break
+		}
+		list = append(list, item)
+	}
+	h.Set(TrailerSkipped, "["+strings.Join(list, ",")+"]")
+}
+
+// ascii escapes what is beyond ASCII in a JSON text.
+func ascii(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return r > '~' }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if r <= '~' {
+			b.WriteRune(r)
+			continue
+		}
+		for _, u := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, u)
+		}
+	}
+	return b.String()
+}
+
+// takeArchive answers POST /carboy/archive?path=&user=&mode=. The body is a
+// tar, which may be compressed with gzip as a Content-Encoding.
+//
+// With mode=into, the default, path is a directory that exists, and the
+// entries go below it. With mode=as, the directory above path must exist;
+// the archive has one top entry, a file or a directory, which gets path's
+// last part as its name.
+//
+// The answer counts what was made and names what was not. After an error,
+// what was extracted before it stays.
+func (s *Service) takeArchive(w http.ResponseWriter, r *http.Request) {
+	res, err := s.extract(r)
+	if err != nil {
+		httpError(w, archiveFault(err))
+		return
+	}
+	if res.Skipped == nil {
+		res.Skipped = []archive.Skip{}
+	}
+	writeJSON(w, http.StatusOK, res)
+}
+
+func (s *Service) extract(r *http.Request) (res archive.Result, err error) {
+	a, p, err := s.archiveUser(r)
+	if err != nil {
+		return res, err
+	}
+	var o archive.ExtractOptions
+	switch mode := r.URL.Query().Get("mode"); {
+	case mode == "" || mode == "into":
+	case mode == "as" && p != "/":
+		p, o.As = path.Dir(p), path.Base(p)
+	default:
+		return res, faultf(connect.CodeInvalidArgument, "mode %.16q of path '%s': use into or as", mode, p)
+	}
+	var body io.Reader
+	if body, err = decoded(r); err != nil {
+		return res, err
+	}
+	err = s.streams.Do(r.Context(), a, func() (err error) {
+		res, err = archive.Extract(r.Context(), body, p, o)
+		return err
+	})
+	if err != nil && res.Entries > 0 {
+		err = fmt.Errorf("%w (%d entries were extracted before)", err, res.Entries)
+	}
+	return res, err
+}
+
+// archiveFault says what kind of error one of package archive is.
+func archiveFault(err error) error {
+	if errors.Is(err, archive.ErrUnsafe) || errors.Is(err, archive.ErrFormat) {
+		return &fault{connect.CodeInvalidArgument, err}
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+
+	"connectrpc.com/connect"
+
+	"github.com/carboy-sandbox/carboy/api/envd/filesystem"
+)
+
+const dirMode = 0o755 // of directories that a request makes along the way
+
+// Stat describes what is at a path.
+func (s *Service) Stat(ctx context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+	var e *filesystem.EntryInfo
+	err := s.at(ctx, req.Header(), req.Msg.GetPath(), func(p string) (err error) {
+		e, err = entry(p, s.names.load())
+		return err
+	})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	return connect.NewResponse(&filesystem.StatResponse{Entry: e}), nil
+}
+
+// MakeDir makes a directory and those above it. One that is there already is
+// AlreadyExists; anything else in its place is InvalidArgument.
+func (s *Service) MakeDir(ctx context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+	var e *filesystem.EntryInfo
+	err := s.at(ctx, req.Header(), req.Msg.GetPath(), func(p string) error {
+		switch st, err := os.Stat(p); {
+		case err == nil && st.IsDir():
+			return faultf(connect.CodeAlreadyExists, "%s: the directory is there already", p)
+		case err == nil:
+			return faultf(connect.CodeInvalidArgument, "%s is there already, and not a directory", p)
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+		if err := os.MkdirAll(p, dirMode); err != nil {
+			return err
+		}
+		var err error
+		e, err = entry(p, s.names.load())
+		return err
+	})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: e}), nil
+}
+
+// Move renames a file or directory, and makes the directories above its new
+// name. A file that had that name is replaced; a directory is AlreadyExists.
+// From one file system to another it is FailedPrecondition.
+func (s *Service) Move(ctx context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+	a, err := s.who(req.Header(), "")
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	from, err := s.resolve(a, req.Msg.GetSource())
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	to, err := s.resolve(a, req.Msg.GetDestination())
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	var e *filesystem.EntryInfo
+	err = s.workers.Do(ctx, a, func() error {
+		if err := move(from, to); err != nil {
+			return err
+		}
+		var err error
+		e, err = entry(to, s.names.load())
+		return err
+	})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	return connect.NewResponse(&filesystem.MoveResponse{Entry: e}), nil
+}
+
+func move(from, to string) error {
+	if _, err := os.Lstat(from); err != nil {
+		return err // before anything is made for it
+	}
+	if err := os.MkdirAll(path.Dir(to), dirMode); err != nil {
+		return err
+	}
+	err := os.Rename(from, to)
+	if errors.Is(err, syscall.EXDEV) {
+		return faultf(connect.CodeFailedPrecondition,
+			"%s and %s are on different file systems; copy it and remove the original", from, to)
+	}
+	return err
+}
+
+// Remove deletes a file, or a directory with all that is in it. What is not
+// there is removed already.
+func (s *Service) Remove(ctx context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+	err := s.at(ctx, req.Header(), req.Msg.GetPath(), func(p string) error { return removeAll(ctx, p) })
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	return connect.NewResponse(&filesystem.RemoveResponse{}), nil
+}

@@ -1,0 +1,362 @@
+package files
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"os"
+	"path"
+	"strconv"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/carboy-sandbox/carboy/api/envd/filesystem"
+	"github.com/carboy-sandbox/carboy/internal/guest/account"
+)
+
+const (
+	maxWatchers      = 64      // of all users, streams included
+	maxPending       = 1 << 14 // events that wait to be collected
+	maxPendingBytes  = 8 << 20
+	defaultKeepAlive = 90 * time.Second
+	maxKeepAlive     = 24 * time.Hour
+	inotifyBuffer    = 64 << 10
+)
+
+// The kinds of file system whose changes come from elsewhere unseen.
+var networkMounts = map[int64]bool{
+	unix.NFS_SUPER_MAGIC: true, unix.SMB_SUPER_MAGIC: true, unix.CIFS_SUPER_MAGIC: true,
+	unix.SMB2_SUPER_MAGIC: true, unix.FUSE_SUPER_MAGIC: true,
+}
+
+// watchRequest is what WatchDir and CreateWatcher are asked.
+type watchRequest interface {
+	GetPath() string
+	GetRecursive() bool
+	GetIncludeEntry() bool
+	GetAllowNetworkMounts() bool
+}
+
+// watch is one watched directory and whose rights it has.
+type watch struct {
+	s       *Service
+	account account.Account
+	tree    *tree
+	entries bool // add what is at the changed path
+}
+
+// WatchDir streams what changes in a directory, until the caller leaves or
+// events were lost. The first message says that the watch is in place.
+func (s *Service) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest], stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
+	w, err := s.openWatch(ctx, req.Header(), req.Msg)
+	if err != nil {
+		return rpcError(err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	run := &watchRun{batches: make(chan []*filesystem.FilesystemEvent), done: make(chan struct{})}
+	id, err := s.watches.add(nil, func() { cancel(ErrClosed); <-run.done })
+	if err != nil {
+		w.tree.f.Close()
+		return rpcError(err)
+	}
+	defer s.watches.remove(id)
+	go run.collect(ctx, w)
+	if err := run.send(stream, keepAlive(req.Header())); err != nil {
+		return err // the caller is gone
+	}
+	return rpcError(run.err)
+}
+
+// watchRun carries events from where they are collected to where they are
+// sent.
+type watchRun struct {
+	batches chan []*filesystem.FilesystemEvent
+	done    chan struct{} // closed when no more will come; err says why
+	err     error
+}
+
+func (r *watchRun) collect(ctx context.Context, w *watch) {
+	defer close(r.done)
+	r.err = w.run(ctx, func(events []*filesystem.FilesystemEvent) error {
+		select {
+		case r.batches <- events:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+}
+
+// send sends until no more events will come, or sending fails.
+func (r *watchRun) send(stream *connect.ServerStream[filesystem.WatchDirResponse], every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	err := stream.Send(&filesystem.WatchDirResponse{
+		Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}},
+	})
+	for err == nil {
+		select {
+		case <-r.done:
+			return nil
+		case <-tick.C:
+			err = stream.Send(&filesystem.WatchDirResponse{
+				Event: &filesystem.WatchDirResponse_Keepalive{Keepalive: &filesystem.WatchDirResponse_KeepAlive{}},
+			})
+		case events := <-r.batches:
+			err = sendBatch(stream, events)
+			tick.Reset(every)
+		}
+	}
+	return err
+}
+
+func sendBatch(stream *connect.ServerStream[filesystem.WatchDirResponse], events []*filesystem.FilesystemEvent) error {
+	for _, e := range events {
+		err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: e}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepAlive is how often a quiet stream says that it lives.
+func keepAlive(h http.Header) time.Duration {
+	n, err := strconv.Atoi(h.Get("Keepalive-Ping-Interval"))
+	if err != nil || n <= 0 || time.Duration(n) > maxKeepAlive/time.Second {
+		return defaultKeepAlive
+	}
+	return time.Duration(n) * time.Second
+}
+
+// openWatch checks a request and starts the watch, as the user.
+func (s *Service) openWatch(ctx context.Context, h http.Header, req watchRequest) (*watch, error) {
+	a, err := s.who(h, "")
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.resolve(a, req.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	w := &watch{s: s, account: a, entries: req.GetIncludeEntry()}
+	err = s.workers.Do(ctx, a, func() error {
+		if err := watchable(p, req.GetAllowNetworkMounts()); err != nil {
+			return err
+		}
+		var err error
+		w.tree, err = openTree(p, req.GetRecursive())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func watchable(p string, network bool) error {
+	st, err := os.Stat(p)
+	if err != nil {
+		return err
+	}
+	if !st.IsDir() {
+		return faultf(connect.CodeInvalidArgument, "%s is not a directory", p)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(p, &fs); err != nil {
+		return &os.PathError{Op: "statfs", Path: p, Err: err}
+	}
+	if !network && networkMounts[int64(fs.Type)] {
+		return faultf(connect.CodeInvalidArgument,
+			"%s is on a network file system, whose changes may not be seen; allow_network_mounts watches it all the same", p)
+	}
+	return nil
+}
+
+// run hands out events until ctx ends or the watch fails. It closes the watch.
+func (w *watch) run(ctx context.Context, emit func([]*filesystem.FilesystemEvent) error) error {
+	defer w.tree.f.Close()
+	// Only this goroutine closes it: others must not meet its number anew.
+	stop := context.AfterFunc(ctx, func() { _ = w.tree.f.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	buf := make([]byte, inotifyBuffer)
+	for {
+		raw, err := w.tree.read(buf)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		var events []*filesystem.FilesystemEvent
+		err = w.s.workers.Do(ctx, w.account, func() error {
+			changes, err := w.tree.handle(raw)
+			events = w.describe(changes)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			continue
+		}
+		if err := emit(events); err != nil {
+			return err
+		}
+	}
+}
+
+// describe makes events of changes. What was removed or moved away gets no
+// entry: another may be in its place by now.
+func (w *watch) describe(changes []change) []*filesystem.FilesystemEvent {
+	events := make([]*filesystem.FilesystemEvent, 0, len(changes))
+	names := w.s.names.load()
+	for _, c := range changes {
+		e := &filesystem.FilesystemEvent{Name: toValid(c.name), Type: c.typ}
+		gone := c.typ == filesystem.EventType_EVENT_TYPE_REMOVE || c.typ == filesystem.EventType_EVENT_TYPE_RENAME
+		if w.entries && !gone {
+			e.Entry, _ = entry(path.Join(w.tree.root, c.name), names)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// polled is a watcher whose events wait to be collected.
+type polled struct {
+	mu     sync.Mutex
+	events []*filesystem.FilesystemEvent
+	bytes  int // of events, about
+	err    error
+}
+
+func (p *polled) add(events []*filesystem.FilesystemEvent) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range events {
+		p.bytes += proto.Size(e)
+	}
+	if len(p.events)+len(events) > maxPending || p.bytes > maxPendingBytes {
+		p.events = nil
+		return &fault{connect.CodeDataLoss, errLost}
+	}
+	p.events = append(p.events, events...)
+	return nil
+}
+
+// CreateWatcher is WatchDir for callers who poll.
+func (s *Service) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
+	w, err := s.openWatch(ctx, req.Header(), req.Msg)
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	p, done := &polled{}, make(chan struct{})
+	id, err := s.watches.add(p, func() { cancel(ErrClosed); <-done })
+	if err != nil {
+		cancel(err)
+		w.tree.f.Close()
+		return nil, rpcError(err)
+	}
+	go func() {
+		defer close(done)
+		err := w.run(ctx, p.add)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.err = err
+	}()
+	return connect.NewResponse(&filesystem.CreateWatcherResponse{WatcherId: id}), nil
+}
+
+// GetWatcherEvents collects the events since the last call. A watcher that
+// failed says why, from then on.
+func (s *Service) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
+	p := s.watches.polled(req.Msg.GetWatcherId())
+	if p == nil {
+		return nil, rpcError(noWatcher(req.Msg.GetWatcherId()))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	events := p.events
+	p.events, p.bytes = nil, 0
+	if len(events) == 0 && p.err != nil {
+		return nil, rpcError(p.err)
+	}
+	return connect.NewResponse(&filesystem.GetWatcherEventsResponse{Events: events}), nil
+}
+
+// RemoveWatcher ends a watcher.
+func (s *Service) RemoveWatcher(_ context.Context, req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
+	id := req.Msg.GetWatcherId()
+	if s.watches.polled(id) == nil || !s.watches.remove(id) {
+		return nil, rpcError(noWatcher(id))
+	}
+	return connect.NewResponse(&filesystem.RemoveWatcherResponse{}), nil
+}
+
+func noWatcher(id string) error {
+	return faultf(connect.CodeNotFound, "no watcher has the id %.64q", id)
+}
+
+// watchers are all that are open.
+type watchers struct {
+	mu     sync.Mutex
+	closed bool
+	open   map[string]watcher
+}
+
+type watcher struct {
+	polled *polled // nil for a stream
+	stop   func()
+}
+
+func newWatchers() *watchers { return &watchers{open: make(map[string]watcher)} }
+
+// add makes room for a watcher; p is nil for a stream.
+func (w *watchers) add(p *polled, stop func()) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return "", ErrClosed
+	}
+	if len(w.open) >= maxWatchers {
+		return "", faultf(connect.CodeResourceExhausted, "%d watchers are open already; remove one", maxWatchers)
+	}
+	id := "w" + rand.Text()
+	w.open[id] = watcher{p, stop}
+	return id, nil
+}
+
+func (w *watchers) polled(id string) *polled {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.open[id].polled
+}
+
+// remove stops a watcher, waits for it, and reports whether it was there.
+func (w *watchers) remove(id string) bool {
+	w.mu.Lock()
+	wt, ok := w.open[id]
+	delete(w.open, id)
+	w.mu.Unlock()
+	if ok {
+		wt.stop()
+	}
+	return ok
+}
+
+func (w *watchers) close() {
+	w.mu.Lock()
+	w.closed = true
+	open := w.open
+	w.open = make(map[string]watcher)
+	w.mu.Unlock()
+	for _, wt := range open {
+		wt.stop()
+	}
+}
