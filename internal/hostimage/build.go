@@ -47,7 +47,7 @@ func (h *host) fill(ctx context.Context, root string, p *plan) error {
 			return err
 		}
 	}
-	if err := h.copy(ctx, w, p.sources); err != nil {
+	if err := h.copy(ctx, w, h.takeLinks(p)); err != nil {
 		return err
 	}
 	for _, name := range sortedKeys(p.files) {
@@ -74,11 +74,11 @@ func (h *host) copy(ctx context.Context, w writer, sources []source) error {
 			return err
 		}
 		switch {
-		case s.mode.IsDir():
+		case s.is(unix.S_IFDIR):
 			if err := w.mkdirAll(s.path); err != nil {
 				return err
 			}
-		case s.mode&fs.ModeSymlink != 0:
+		case s.is(unix.S_IFLNK):
 			if err := w.link(s.path, s.target); err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ func (h *host) copy(ctx context.Context, w writer, sources []source) error {
 			}
 			// Whatever the host grants, a box's users only read; set-id bits
 			// never come along.
-			if err := w.file(s.path, b, 0o644|uint32(s.mode.Perm())&0o111); err != nil {
+			if err := w.file(s.path, b, 0o644|s.stat.Mode&0o111); err != nil {
 				return err
 			}
 		}

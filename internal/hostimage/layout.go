@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -107,25 +109,44 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// dropDangling leaves out links whose target is not in the image, so that
-// the names of what they lead to do not show.
-func (h *host) dropDangling(p *plan) []source {
+// takeLinks reads the links among the sources. It leaves out those whose
+// target is not in the image, so that the names of what they lead to do not
+// show.
+func (h *host) takeLinks(p *plan) []source {
 	has := map[string]bool{}
 	for _, s := range p.sources {
 		has["/"+s.path] = true
 	}
-	return slices.DeleteFunc(p.sources, func(s source) bool {
-		if s.mode&fs.ModeSymlink == 0 {
-			return false
+	var out []source
+	for _, s := range p.sources {
+		if s.is(unix.S_IFLNK) {
+			var err error
+			if s.target, err = h.readLink(s.path); err != nil {
+				h.note(s.path, "left out: %v", err)
+				continue
+			}
+			if t := targetOf(s.path, s.target); !has[t] && !p.shows(t) {
+				h.note(s.path, "left out: it leads to something that is not in the image")
+				continue
+			}
 		}
-		t := targetOf(s.path, s.target)
-		seen := has[t] || slices.ContainsFunc(p.parts, func(q Part) bool { return within(q.Path, t) })
-		for dir, target := range p.links { // /bin/x is /usr/bin/x
-			seen = seen || within("/"+dir, t) && within("/usr", targetOf(dir, target))
+		out = append(out, s)
+	}
+	return out
+}
+
+// shows reports whether a path of the image is in a part, as /bin/sh is by
+// the link /bin.
+func (p *plan) shows(name string) bool {
+	for _, q := range p.parts {
+		if within(q.Path, name) {
+			return true
 		}
-		if !seen {
-			h.note(s.path, "left out: it leads to something that is not in the image")
+	}
+	for dir, target := range p.links {
+		if within("/"+dir, name) && within("/usr", targetOf(dir, target)) {
+			return true
 		}
-		return !seen
-	})
+	}
+	return false
 }

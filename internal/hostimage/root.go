@@ -136,7 +136,6 @@ func (h *host) plan(ctx context.Context, o Options) (*plan, error) {
 	if p.sources, err = h.sources(ctx); err != nil {
 		return nil, err
 	}
-	p.sources = h.dropDangling(p)
 	passwd, err := h.readText("etc/passwd")
 	if err != nil {
 		return nil, fmt.Errorf("read system accounts: %w", err)
@@ -163,8 +162,10 @@ func (h *host) keyOf(p *plan, o Options) string {
 			fmt.Fprintf(&b, "%q %q\n", k, m[k])
 		}
 	}
-	for _, s := range p.sources {
-		fmt.Fprintf(&b, "%q %q\n", s.path, s.stamp)
+	var stamp []byte
+	for i := range p.sources {
+		stamp = p.sources[i].stamp(stamp[:0])
+		b.Write(stamp)
 	}
 	for _, d := range commandDirs {
 		if fi, err := os.Stat(filepath.Join(h.path, d)); err == nil {

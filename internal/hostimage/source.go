@@ -3,6 +3,7 @@ package hostimage
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,10 +27,11 @@ const (
 // source is one thing of the host that goes into the skeleton.
 type source struct {
 	path   string // relative to the root
-	mode   fs.FileMode
-	target string // of a link
-	stamp  string // changes when the thing does
+	stat   unix.Stat_t
+	target string // of a link; read only when a skeleton is built
 }
+
+func (s *source) is(format uint32) bool { return s.stat.Mode&unix.S_IFMT == format }
 
 // host is the machine that the image is made of.
 type host struct {
@@ -62,132 +63,126 @@ func (h *host) open(rel string, flags uint64) (*os.File, error) {
 }
 
 // sources lists everything that the table allows and the host has, in order.
+// It stats each and reads none.
 func (h *host) sources(ctx context.Context) ([]source, error) {
 	var out []source
 	for _, a := range table {
-		names, err := h.expand(a.path)
-		if err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return nil, err
 		}
+		dir, err := h.open(path.Dir(a.path), unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+				h.note(a.path, "left out: its directory is a link or can't be read")
+			}
+			continue
+		}
+		names, err := expand(dir, path.Base(a.path))
 		for _, name := range names {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
+			if out, err = h.collect(dir, path.Join(path.Dir(a.path), name), 0, out); err != nil {
+				break
 			}
-			if out, err = h.collect(name, 0, out); err != nil {
-				return nil, err
-			}
+		}
+		dir.Close()
+		if err != nil {
+			return nil, err
 		}
 	}
 	slices.SortFunc(out, func(a, b source) int { return strings.Compare(a.path, b.path) })
 	return slices.CompactFunc(out, func(a, b source) bool { return a.path == b.path }), nil
 }
 
-// expand returns the paths that an entry of the table stands for. A star is
-// understood in the last name only.
-func (h *host) expand(pattern string) ([]string, error) {
+// expand returns the names in dir that a pattern stands for.
+func expand(dir *os.File, pattern string) ([]string, error) {
 	if !strings.Contains(pattern, "*") {
 		return []string{pattern}, nil
 	}
-	d, err := h.open(path.Dir(pattern), unix.O_RDONLY|unix.O_DIRECTORY)
+	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, nil
+		return nil, fmt.Errorf("list %s: %w", dir.Name(), err)
 	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("list /%s: %w", path.Dir(pattern), err)
-	}
-	var out []string
-	for _, n := range names {
-		if ok, err := path.Match(path.Base(pattern), n); err == nil && ok {
-			out = append(out, path.Join(path.Dir(pattern), n))
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(names, func(n string) bool {
+		ok, err := path.Match(pattern, n)
+		return err != nil || !ok
+	}), nil
 }
 
-// collect adds a file, a link, or a directory with all that is below it.
-func (h *host) collect(rel string, depth int, out []source) ([]source, error) {
+// collect adds a file, a link, or a directory with all that is below it. rel
+// is in dir, which was reached without following a link.
+func (h *host) collect(dir *os.File, rel string, depth int, out []source) ([]source, error) {
 	if len(out) >= maxFiles {
 		return nil, fmt.Errorf("more than %d files to copy", maxFiles)
 	}
-	f, err := h.open(rel, unix.O_PATH)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return out, nil
-	}
-	if errors.Is(err, unix.ELOOP) {
-		h.note(rel, "left out: a directory above it is a link")
+	s := source{path: rel}
+	err := unix.Fstatat(int(dir.Fd()), path.Base(rel), &s.stat, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) {
 		return out, nil
 	}
 	if err != nil {
 		h.note(rel, "left out: %v", err)
 		return out, nil
 	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	s := source{path: rel, mode: fi.Mode(), stamp: stamp(fi)}
+	isFile, isDir := s.is(unix.S_IFREG), s.is(unix.S_IFDIR)
 	switch {
-	case fi.Mode()&fs.ModeSymlink != 0:
-		return h.collectLink(rel, f, out)
-	case fi.Mode().IsRegular() && fi.Mode().Perm()&0o004 == 0, fi.IsDir() && fi.Mode().Perm()&0o005 != 0o005:
+	case isFile && s.stat.Mode&0o004 == 0, isDir && s.stat.Mode&0o005 != 0o005:
 		h.note(rel, "left out: not every user may read it")
-		return out, nil
-	case fi.Mode().IsRegular() && fi.Size() > maxFile:
+	case isFile && s.stat.Size > maxFile:
 		h.note(rel, "left out: larger than %d bytes", maxFile)
-		return out, nil
-	case fi.Mode().IsRegular():
+	case isFile, s.is(unix.S_IFLNK):
 		return append(out, s), nil
-	case fi.IsDir() && depth < maxDepth:
-		return h.collectDir(s, depth, append(out, s))
+	case isDir && depth < maxDepth:
+		return h.collectDir(rel, depth, append(out, s))
+	default:
+		h.note(rel, "left out: neither file, link nor directory, or too deep")
 	}
-	h.note(rel, "left out: neither file, link nor directory, or too deep")
 	return out, nil
 }
 
-func (h *host) collectDir(s source, depth int, out []source) ([]source, error) {
-	d, err := h.open(s.path, unix.O_RDONLY|unix.O_DIRECTORY)
+func (h *host) collectDir(rel string, depth int, out []source) ([]source, error) {
+	d, err := h.open(rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		h.note(s.path, "left out: %v", err)
+		h.note(rel, "left out: %v", err)
 		return out, nil
 	}
+	defer d.Close()
 	names, err := d.Readdirnames(-1)
-	d.Close()
 	if err != nil {
-		return nil, fmt.Errorf("list /%s: %w", s.path, err)
+		return nil, fmt.Errorf("list /%s: %w", rel, err)
 	}
 	for _, n := range names {
-		if out, err = h.collect(path.Join(s.path, n), depth+1, out); err != nil {
+		if out, err = h.collect(d, path.Join(rel, n), depth+1, out); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// collectLink adds a link, which link is opened by O_PATH.
-func (h *host) collectLink(rel string, link *os.File, out []source) ([]source, error) {
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(int(link.Fd()), "", buf)
+// readLink returns a link's target.
+func (h *host) readLink(rel string) (string, error) {
+	f, err := h.open(rel, unix.O_PATH)
 	if err != nil {
-		h.note(rel, "left out: %v", err)
-		return out, nil
+		return "", err
 	}
-	target := string(buf[:n])
-	return append(out, source{path: rel, mode: fs.ModeSymlink | 0o777, target: target, stamp: target}), nil
+	defer f.Close()
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(f.Fd()), "", buf)
+	if err != nil {
+		return "", &fs.PathError{Op: "readlink", Path: "/" + rel, Err: err}
+	}
+	return string(buf[:n]), nil
 }
 
-// stamp names the state of a file as far as a stat can tell.
-func stamp(fi fs.FileInfo) string {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fi.ModTime().String()
+// stamp appends what changes when a thing does, as far as a stat can tell.
+func (s *source) stamp(b []byte) []byte {
+	b = append(append(b, s.path...), 0)
+	b = binary.AppendUvarint(b, uint64(s.stat.Mode))
+	if s.is(unix.S_IFDIR) { // what is in it has stamps of its own
+		return b
 	}
-	if fi.IsDir() { // what is in it has stamps of its own
-		return fi.Mode().String()
-	}
-	return fmt.Sprint(fi.Mode(), st.Size, st.Mtim, st.Ctim, st.Ino)
+	b = binary.AppendVarint(b, s.stat.Size)
+	b = binary.AppendUvarint(b, s.stat.Ino)
+	b = binary.AppendVarint(b, s.stat.Mtim.Nano())
+	return binary.AppendVarint(b, s.stat.Ctim.Nano())
 }
 
 var errPrivateKey = errors.New("it holds a private key")
