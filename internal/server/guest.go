@@ -91,7 +91,7 @@ func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	if t.port != sandbox.GuestPort {
-		s.forward(w, r, s.proxy.to(sb, t.port, ""), envdError)
+		s.forward(w, r, sb, hop{port: t.port, fail: envdError})
 		return
 	}
 	g, ok := lookGuestPath(r.URL)
@@ -133,7 +133,16 @@ func (s *Server) serveAgent(w http.ResponseWriter, r *http.Request, sb *sandbox.
 			return
 		}
 	}
-	s.forward(w, r, s.proxy.to(sb, sandbox.GuestPort, notice), fail)
+	s.forward(w, r, sb, hop{port: sandbox.GuestPort, notice: notice, fail: fail})
+}
+
+// notRunning says why a sandbox can't be reached.
+func notRunning(sb *sandbox.Sandbox) error {
+	if sb.State == sandbox.StateStopped {
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is stopped", sb.Spec.Name).
+			WithHint("carboy start %s", sb.Spec.Name)
+	}
+	return sandbox.Errorf(sandbox.Unavailable, "sandbox %s: it is %s", sb.Spec.Name, sb.State).WithHint("try again")
 }
 
 // failer writes an error as one dialect has it.

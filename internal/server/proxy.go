@@ -78,14 +78,12 @@ func (p *guestProxy) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // hop is one way into a guest.
 type hop struct {
-	addr   string // of guestAddr
 	port   int
-	starts int
-	notice string
-}
+	notice string // for the caller
+	fail   failer
 
-func (p *guestProxy) to(sb *sandbox.Sandbox, port int, notice string) hop {
-	return hop{addr: guestAddr(sb, port), port: port, starts: sb.Starts, notice: notice}
+	addr   string // of guestAddr
+	starts int
 }
 
 // guestAddr names a port of one life of a sandbox as a URL's host.
@@ -111,7 +109,13 @@ var secretHeaders = []string{"X-Api-Key", headerToken, headerSandbox, headerPort
 
 // forward carries one request to a guest and its answer back, both as they
 // come, byte for byte.
-func (s *Server) forward(w http.ResponseWriter, r *http.Request, to hop, fail failer) {
+func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, to hop) {
+	// A connection of the pool could still lead to a box that is on its way out.
+	if sb.State != sandbox.StateRunning {
+		to.fail(w, notRunning(sb))
+		return
+	}
+	to.addr, to.starts = guestAddr(sb, to.port), sb.Starts
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 needs it not
 	}
@@ -129,7 +133,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, to hop, fail fa
 			if r.Context().Err() == nil {
 				s.log.Debug("reach guest", "guest", to.addr, "error", err)
 			}
-			fail(w, unreachable(err))
+			to.fail(w, unreachable(err))
 		},
 	}
 	rp.ServeHTTP(w, r)

@@ -93,15 +93,11 @@ func (s *Server) followEvents(ctx context.Context, out *stream, old []sandbox.Ev
 }
 
 // newerThan returns the events of now that are not in old. Both are windows
-// of one log, oldest first, of which the oldest are dropped.
+// of one log, oldest first: what old ends with is what now begins with.
 func newerThan(now, old []sandbox.Event) []sandbox.Event {
-	if len(old) == 0 {
-		return now
-	}
-	last := old[len(old)-1]
-	for i := len(now) - 1; i >= 0; i-- {
-		if now[i] == last && slices.Equal(now[max(0, i+1-len(old)):i+1], old[len(old)-min(len(old), i+1):]) {
-			return now[i+1:]
+	for i := range old {
+		if n := len(old) - i; n <= len(now) && slices.Equal(old[i:], now[:n]) {
+			return now[n:]
 		}
 	}
 	return now

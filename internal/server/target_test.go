@@ -1,0 +1,113 @@
+package server
+
+import (
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func TestParseHost(t *testing.T) {
+	id := "sb_" + strings.Repeat("a", 20)
+	tests := []struct {
+		name, host string
+		want       target
+		ok         bool
+	}{
+		{"plain", "3000-" + id + ".b.example", target{id, 3000}, true},
+		{"with-port", "3000-" + id + ".b.example:8443", target{id, 3000}, true},
+		{"upper-case", strings.ToUpper("3000-" + id + ".b.example"), target{id, 3000}, true},
+		{"trailing-dot", "3000-" + id + ".b.example.", target{id, 3000}, true},
+		{"dash", "3000-sb-" + strings.Repeat("a", 20) + ".b.example", target{id, 3000}, true},
+		{"port-too-high", "65536-" + id + ".b.example", target{id, 0}, true},
+		{"port-zero", "0-" + id + ".b.example", target{id, 0}, true},
+		{"port-padded", "03000-" + id + ".b.example", target{id, 0}, true},
+		{"port-signed", "+3000-" + id + ".b.example", target{id, 0}, true},
+		{"other-domain", "3000-" + id + ".c.example", target{}, false},
+		{"domain-as-suffix", "3000-" + id + ".xb.example", target{}, false},
+		{"deeper", "3000-" + id + ".x.b.example", target{}, false},
+		{"no-id", "3000-.b.example", target{}, false},
+		{"odd-id", "3000-sb_" + strings.Repeat("/", 20) + ".b.example", target{}, false},
+		{"domain-alone", "b.example", target{}, false},
+		{"empty", "", target{}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, ok := parseHost(tt.host, "b.example")
+			if got != tt.want || ok != tt.ok {
+				t.Errorf("parseHost(%q) = %+v, %v, want %+v, %v", tt.host, got, ok, tt.want, tt.ok)
+			}
+		})
+	}
+	if _, ok := parseHost("3000-"+id+".b.example", ""); ok {
+		t.Error("without a domain a host was read")
+	}
+}
+
+func FuzzParseHost(f *testing.F) {
+	f.Add("3000-sb_aaaaaaaaaaaaaaaaaaaa.b.example:80")
+	f.Add("49983-sb-aaaaaaaaaaaaaaaaaaaa.B.example.")
+	f.Add("[::1]:80")
+	f.Fuzz(func(t *testing.T, host string) {
+		got, ok := parseHost(host, "b.example")
+		if ok && !sandbox.ValidID(got.id) {
+			t.Errorf("parseHost(%q) = %+v, which is no ID", host, got)
+		}
+		if got.port < 0 || got.port > 65535 {
+			t.Errorf("parseHost(%q) = %+v, which is no port", host, got)
+		}
+		s := &Server{o: Options{Domain: "b.example", Hosts: []string{"carboy.example"}}}
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host = host
+		if _, isTarget := parseHost(host, "b.example"); !isTarget && s.tcpHost(r) {
+			if name, _ := splitHost(host); !slices.Contains([]string{"b.example", "api.b.example", "carboy.example"}, name) {
+				t.Errorf("host %q was let in", host)
+			}
+		}
+	})
+}
+
+func FuzzGuestPath(f *testing.F) {
+	for _, p := range []string{"/health", "/init", "/%69nit", "/process.Process/Start", "//init", "/files/../init", "/carboy/archive"} {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		u, err := url.Parse(path)
+		if err != nil {
+			return
+		}
+		if g, ok := lookGuestPath(u); ok && (u.Path == "/init" || strings.Count(u.Path, "/") > 2) {
+			t.Errorf("%q was let through: %+v", path, g)
+		}
+	})
+}
+
+func TestNewerThan(t *testing.T) {
+	ev := func(s string) (out []sandbox.Event) {
+		for _, c := range s {
+			out = append(out, sandbox.Event{Type: string(c)})
+		}
+		return out
+	}
+	for _, tt := range []struct{ now, old, want string }{
+		{"abc", "", "abc"},
+		{"abc", "abc", ""},
+		{"abcd", "abc", "d"},
+		{"bcd", "abc", "d"},   // the oldest was dropped
+		{"xyz", "abc", "xyz"}, // all were
+		{"aaa", "aa", "a"},    // alike, and one more
+		{"abab", "ab", "ab"},  // a repeated pair
+		{"abcabcd", "abcabc", "d"},
+	} {
+		got := ""
+		for _, e := range newerThan(ev(tt.now), ev(tt.old)) {
+			got += e.Type
+		}
+		if got != tt.want {
+			t.Errorf("newerThan(%q, %q) = %q, want %q", tt.now, tt.old, got, tt.want)
+		}
+	}
+}
