@@ -50,14 +50,14 @@ func (g *Group) killOnce() (*slot, error) {
 	s.killed = true
 	err := write(s.dir, "cgroup.kill", "1")
 	if errors.Is(err, unix.ENOENT) { // before Linux 5.14
-		err = s.killEach()
+		err = s.signalEach(unix.SIGKILL)
 	}
 	return s, err
 }
 
-// killEach signals the members one by one. A fork in between escapes the
+// signalEach signals the members one by one. A fork in between escapes the
 // round, not the loop around it.
-func (s *slot) killEach() error {
+func (s *slot) signalEach(sig unix.Signal) error {
 	f, err := open(s.dir, "cgroup.procs", unix.O_RDONLY)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *slot) killEach() error {
 		if err != nil || pid <= 1 { // 0: a process of a namespace that we can't see
 			continue
 		}
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
 		}
 	}
@@ -82,4 +82,14 @@ func (s *slot) awaitChange(limit time.Duration) {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}, int(limit.Milliseconds()))
 		return err
 	})
+}
+
+// Signal sends sig to every process that is in the group now.
+func (g *Group) Signal(sig unix.Signal) error {
+	g.tree.mu.Lock()
+	defer g.tree.mu.Unlock()
+	if g.slot == nil {
+		return nil
+	}
+	return g.slot.signalEach(sig)
 }

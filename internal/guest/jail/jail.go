@@ -20,7 +20,7 @@ type Config struct {
 	// Hide are mount points that commands must not see.
 	Hide []string
 	// PIDNamespace gives commands a pid namespace. Without one they see the
-	// agent, which is pid 1 then and must call ReapOrphans.
+	// agent, and their orphans are its.
 	PIDNamespace bool
 	// Marked gives each command a mark that its descendants can't shed, for
 	// KillMarked: for kernels without cgroup v2.
@@ -34,10 +34,13 @@ type Jail struct {
 	cfg     Config
 	mountNS *os.File // of the first init; see MountNS
 
+	nursery nursery
+	stop    chan struct{}
+	done    sync.WaitGroup
+
 	mu     sync.Mutex
 	closed bool
 	cell   *cell
-	done   sync.WaitGroup
 }
 
 // cell is one init with its namespaces and threads. When init dies, which
@@ -74,7 +77,7 @@ func Start(cfg Config) (*Jail, error) {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("keep descriptors from commands: %w", err)
 	}
-	j := &Jail{cfg: cfg}
+	j := &Jail{cfg: cfg, stop: make(chan struct{})}
 	c, err := j.newCell()
 	if err != nil {
 		return nil, err
@@ -90,6 +93,9 @@ func Start(cfg Config) (*Jail, error) {
 		}
 	}
 	j.done.Go(func() { j.watch(c) })
+	if !cfg.PIDNamespace {
+		j.done.Go(func() { j.nursery.adopt(j.stop) })
+	}
 	return j, nil
 }
 
@@ -103,6 +109,7 @@ func (j *Jail) Close() {
 	j.closed = true
 	c := j.cell
 	j.mu.Unlock()
+	close(j.stop)
 	_ = c.init.Signal(unix.SIGKILL)
 	j.done.Wait()
 	_ = j.mountNS.Close()
@@ -221,6 +228,8 @@ func (j *Jail) startInit() (*Process, error) {
 	if j.cfg.PIDNamespace {
 		flags |= unix.CLONE_NEWPID
 	}
+	j.nursery.mu.RLock()
+	defer j.nursery.mu.RUnlock()
 	pidfd := -1
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{InitName}, &syscall.ProcAttr{
 		Dir:   "/",
@@ -235,12 +244,20 @@ func (j *Jail) startInit() (*Process, error) {
 		return nil, fmt.Errorf("start inner init: %w", err)
 	}
 	p := newProcess(pid, pidfd)
+	j.born(p)
 	if err := j.instruct(in, out); err != nil {
 		_ = p.Signal(unix.SIGKILL)
 		status := p.Wait()
 		return nil, fmt.Errorf("inner init (%s): %w", status, err)
 	}
 	return p, nil
+}
+
+// born makes a child known as this process's own.
+func (j *Jail) born(p *Process) {
+	if !j.cfg.PIDNamespace {
+		j.nursery.children.Store(p.PID, p)
+	}
 }
 
 // initPipes returns the agent's ends of init's standard input and output, and

@@ -362,6 +362,37 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// Without a pid namespace the agent is who reaps orphans.
+func TestOrphans(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }()
+	j, err := jail.Start(jail.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for range 20 {
+		r := sh(t, j, nobody, "(sh -c 'exit 5' & echo $!) ; exit 7")
+		if r.status.Code != 7 {
+			t.Fatalf("status %v, want 7", r.status)
+		}
+		pid := strings.TrimSpace(r.out)
+		for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+			if _, err := os.Stat("/proc/" + pid); err != nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("orphan %s was not reaped", pid)
+			}
+		}
+	}
+}
+
 func BenchmarkSpawn(b *testing.B) {
 	j := start(b, jail.Config{})
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)

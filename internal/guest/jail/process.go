@@ -138,6 +138,12 @@ func (p *Process) reap(options int) bool {
 	return true
 }
 
+func (p *Process) isReaped() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reaped
+}
+
 // Signal sends sig to the process alone. It is ESRCH where it has ended.
 func (p *Process) Signal(sig syscall.Signal) error { return p.kill(p.PID, sig) }
 

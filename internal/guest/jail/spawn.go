@@ -65,6 +65,8 @@ func (j *Jail) Spawn(c Command) (*Process, Mark, error) {
 		defer ns.Close()
 	}
 	var p *Process
+	j.nursery.mu.RLock()
+	defer j.nursery.mu.RUnlock()
 	err2 := w.do(func() {
 		if ns != nil {
 			if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWUTS); err != nil {
@@ -76,6 +78,7 @@ func (j *Jail) Spawn(c Command) (*Process, Mark, error) {
 	if err = errors.Join(err2, err); err != nil {
 		return nil, 0, err
 	}
+	j.born(p)
 	if j.cfg.PIDNamespace {
 		p.readInner()
 	}
