@@ -13,7 +13,6 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/server"
-	"github.com/carboy-sandbox/carboy/internal/store"
 )
 
 // Version is the version that the daemon reports.
@@ -27,7 +26,7 @@ type Daemon struct {
 	Guest   *Guest
 	Wall    *sandboxtest.Fake
 	Manager *sandbox.Manager
-	Store   *store.Memory
+	Store   *Records
 	Options server.Options // for the next start
 
 	Shutdowns chan struct{} // one for each POST /v1/shutdown
@@ -43,7 +42,7 @@ func New(t testing.TB, guest *Guest, o server.Options) *Daemon {
 	t.Helper()
 	d := &Daemon{
 		Socket: filepath.Join(t.TempDir(), "carboy.sock"), Guest: guest,
-		Wall: sandboxtest.New("gvisor"), Store: &store.Memory{}, Options: o,
+		Wall: sandboxtest.New("gvisor"), Store: &Records{}, Options: o,
 		Shutdowns: make(chan struct{}, 16), t: t, addr: "127.0.0.1:0",
 	}
 	d.Wall.Serve = guest.Serve
@@ -61,7 +60,7 @@ func (d *Daemon) Start() {
 	d.t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m, err := sandbox.NewManager(sandbox.Options{Store: d.Store, Events: d.Store, Backends: []sandbox.Backend{d.Wall}, CPUs: 4})
+	m, err := sandbox.NewManager(sandbox.Options{Store: d.Store, Backends: []sandbox.Backend{d.Wall}, CPUs: 4})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,14 +31,8 @@ func as(id *Identity, f func() error) error {
 // become gives the calling thread id's rights over files. Setting a file
 // system uid other than 0 also takes the capabilities that override modes.
 func become(id *Identity) error {
-	groups := id.Groups
-	var p unsafe.Pointer
-	if len(groups) > 0 {
-		p = unsafe.Pointer(&groups[0])
-	}
-	// The functions of package syscall would change every thread.
-	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(p), 0); e != 0 {
-		return fmt.Errorf("take the caller's groups: %w", e)
+	if err := setThreadGroups(id.Groups); err != nil {
+		return fmt.Errorf("take the caller's groups: %w", err)
 	}
 	if err := setfs(unix.SYS_SETFSGID, id.GID); err != nil {
 		return fmt.Errorf("take the caller's group: %w", err)

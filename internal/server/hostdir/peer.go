@@ -1,10 +1,10 @@
 package hostdir
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,17 +50,14 @@ func peerGroups(fd int) ([]uint32, error) {
 	n := 64
 	for {
 		groups := make([]uint32, n)
-		size := uint32(n * 4)
-		_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
-			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
-		need := int(size / 4)
+		need, err := getPeerGroups(fd, groups)
 		switch {
-		case e == 0:
+		case err == nil:
 			return groups[:need], nil
-		case e == unix.ERANGE && need > n && need <= maxGroups:
+		case errors.Is(err, unix.ERANGE) && need > n && need <= maxGroups:
 			n = need
 		default:
-			return nil, e
+			return nil, err
 		}
 	}
 }

@@ -1,0 +1,263 @@
+package server_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/servertest"
+)
+
+// sign is E2B's signature of a link, version 1.
+func sign(path, op, user, token, end string) string {
+	text := path + ":" + op + ":" + user + ":" + token
+	if end != "" {
+		text += ":" + end
+	}
+	sum := sha256.Sum256([]byte(text))
+	return url.QueryEscape("v1_" + strings.TrimRight(base64.StdEncoding.EncodeToString(sum[:]), "="))
+}
+
+func TestEnvd(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(t, w.full)
+	id := map[string]string{"E2b-Sandbox-Id": sb.ID, "E2b-Sandbox-Port": "49983"}
+	with := func(more ...string) map[string]string {
+		h := map[string]string{}
+		for k, v := range id {
+			h[k] = v
+		}
+		for i := 0; i < len(more); i += 2 {
+			h[more[i]] = more[i+1]
+		}
+		return h
+	}
+	token := with("X-Access-Token", sb.Token)
+	far, past := "9999999999", "1000000000"
+	tests := []struct {
+		name         string
+		tcp          bool
+		method, path string
+		header       map[string]string
+		want         int
+	}{
+		{"token", true, "GET", "/files?path=/a", token, 200},
+		{"no-token", true, "GET", "/files?path=/a", id, 401},
+		{"wrong-token", true, "GET", "/files?path=/a", with("X-Access-Token", strings.Repeat("0", 64)), 401},
+		{"empty-token", true, "GET", "/files?path=/a", with("X-Access-Token", ""), 401},
+		{"a-key-is-no-token", true, "GET", "/files?path=/a", with("X-Access-Token", w.full), 401},
+		{"a-key-does-not-help", true, "GET", "/files?path=/a", with("X-API-KEY", w.full), 401},
+		{"owner-needs-none", false, "GET", "/files?path=/a", id, 200},
+		{"rpc", true, "POST", "/process.Process/List", token, 200},
+		{"unknown-sandbox", true, "GET", "/health", map[string]string{"E2b-Sandbox-Id": "sb_" + strings.Repeat("a", 20)}, 502},
+		{"a-name-is-no-id", false, "GET", "/health", map[string]string{"E2b-Sandbox-Id": sb.Spec.Name}, 400},
+		{"bad-port", true, "GET", "/health", with("X-Access-Token", sb.Token, "E2b-Sandbox-Port", "0x1"), 400},
+		{"init", true, "POST", "/init", token, 404},
+		{"init-for-the-owner", false, "POST", "/init", id, 404},
+		{"init-spelt-oddly", false, "POST", "/%69nit", id, 404},
+		{"init-behind-dots", false, "POST", "/files/../init", id, 404},
+		{"archive", true, "GET", "/carboy/archive?path=/", token, 404},
+		{"archive-for-the-owner", false, "GET", "/carboy/archive?path=/", id, 200},
+		{"exec-service", true, "POST", "/carboy.guest.v1.ExecService/List", token, 404},
+		{"exec-service-deeper", true, "POST", "/x/carboy.guest.v1.ExecService/List", token, 404},
+		{"signed", true, "GET", "/files?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, ""), id, 200},
+		{"signed-for-a-user", true, "GET", "/files?path=%2Fa&username=root&signature=" + sign("/a", "read", "root", sb.Token, ""), id, 200},
+		{"signed-until", true, "GET", "/files?path=%2Fa&signature_expiration=" + far + "&signature=" + sign("/a", "read", "", sb.Token, far), id, 200},
+		{"signed-too-long-ago", true, "GET", "/files?path=%2Fa&signature_expiration=" + past + "&signature=" + sign("/a", "read", "", sb.Token, past), id, 401},
+		{"signed-end-moved", true, "GET", "/files?path=%2Fa&signature_expiration=" + far + "&signature=" + sign("/a", "read", "", sb.Token, past), id, 401},
+		{"signed-end-dropped", true, "GET", "/files?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, past), id, 401},
+		{"signed-other-path", true, "GET", "/files?path=%2Fb&signature=" + sign("/a", "read", "", sb.Token, ""), id, 401},
+		{"signed-two-paths", true, "GET", "/files?path=%2Fa&path=%2Fb&signature=" + sign("/a", "read", "", sb.Token, ""), id, 401},
+		{"signed-other-user", true, "GET", "/files?path=%2Fa&username=root&signature=" + sign("/a", "read", "", sb.Token, ""), id, 401},
+		{"signed-to-read", true, "POST", "/files?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, ""), id, 401},
+		{"signed-to-write", true, "POST", "/files?path=%2Fa&signature=" + sign("/a", "write", "", sb.Token, ""), id, 200},
+		{"signed-for-a-port", true, "GET", "/files?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, ""), with("E2b-Sandbox-Port", "3000"), 401},
+		{"signed-elsewhere", true, "GET", "/envs?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, ""), id, 401},
+		{"port", true, "GET", "/any/thing", with("X-Access-Token", sb.Token, "E2b-Sandbox-Port", "3000"), 200},
+		{"port-without-token", true, "GET", "/any/thing", with("E2b-Sandbox-Port", "3000"), 401},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, body := w.do(t, request{tcp: tt.tcp, method: tt.method, path: tt.path, header: tt.header})
+			if resp.StatusCode != tt.want {
+				t.Errorf("%s %s = %d %s, want %d", tt.method, tt.path, resp.StatusCode, body, tt.want)
+			}
+		})
+	}
+	t.Run("by-host", func(t *testing.T) {
+		for _, id := range []string{sb.ID, strings.Replace(sb.ID, "_", "-", 1)} {
+			resp, body := w.do(t, request{tcp: true, method: "GET", path: "/x", host: "3000-" + id + "." + domain + ":80", header: map[string]string{"X-Access-Token": sb.Token}})
+			if resp.StatusCode != 200 {
+				t.Errorf("by host %s = %d %s", id, resp.StatusCode, body)
+			}
+		}
+	})
+	t.Run("stopped", func(t *testing.T) {
+		if _, err := w.Manager.Stop(t.Context(), sandbox.Caller{Admin: true}, sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/health", "/files?path=/a"} {
+			resp, body := w.do(t, request{tcp: true, method: "GET", path: path, header: token})
+			if resp.StatusCode != http.StatusBadGateway {
+				t.Errorf("%s of a stopped one = %d %s, want 502", path, resp.StatusCode, body)
+			}
+		}
+	})
+}
+
+// A guest learns no secret from a request, and can't speak for the daemon.
+func TestNothingLeaks(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(t, w.full)
+	secrets := map[string]string{
+		"X-Access-Token": sb.Token, "X-API-KEY": w.full, "Authorization": "Bearer " + w.full, "X-Mine": "stays",
+	}
+	for _, q := range []request{
+		{tcp: true, method: "GET", path: "/files?path=/a&signature=s", header: map[string]string{"E2b-Sandbox-Id": sb.ID}},
+		{tcp: true, method: "GET", path: "/files", header: map[string]string{"E2b-Sandbox-Id": sb.ID, "E2b-Sandbox-Port": "3000"}},
+		{tcp: true, method: "GET", path: "/v1/sandboxes/" + sb.ID + "/guest/files?path=/a"},
+	} {
+		if q.header == nil {
+			q.header = map[string]string{}
+		}
+		for k, v := range secrets {
+			if k == "Authorization" && strings.HasPrefix(q.path, "/v1/") {
+				continue // one key is enough
+			}
+			q.header[k] = v
+		}
+		resp, body := w.do(t, q)
+		if resp.StatusCode != 200 {
+			t.Fatalf("%s = %d %s", q.path, resp.StatusCode, body)
+		}
+		r := <-w.seen
+		all := r.URL.String() + fmt.Sprint(r.Header) + r.Host
+		for _, s := range []string{sb.Token, w.full, "E2b-Sandbox", "signature"} {
+			if strings.Contains(all, s) {
+				t.Errorf("%s: the guest saw %q in %s", q.path, s, all)
+			}
+		}
+		if r.Header.Get("X-Mine") != "stays" {
+			t.Errorf("%s: the guest saw %v, want the caller's own header", q.path, r.Header)
+		}
+		if n, e := resp.Header.Get(api.HeaderNotice), resp.Header.Get(api.HeaderError); n != "" || e != "" {
+			t.Errorf("%s: the guest spoke for the daemon: %q, %q", q.path, n, e)
+		}
+		if got := resp.Header.Get(api.HeaderStarts); got != "1" {
+			t.Errorf("%s: %s = %q, want 1", q.path, api.HeaderStarts, got)
+		}
+	}
+	// envd's own way to name a user is passed on.
+	w.do(t, request{method: "GET", path: "/files", header: map[string]string{"E2b-Sandbox-Id": sb.ID, "Authorization": "Basic dXNlcjo="}})
+	if r := <-w.seen; r.Header.Get("Authorization") != "Basic dXNlcjo=" {
+		t.Errorf("Authorization = %q, want it passed on", r.Header.Get("Authorization"))
+	}
+}
+
+func TestGuestPathsForOwners(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(t, w.full)
+	for path, want := range map[string]int{
+		"/health": 200, "/carboy/archive?path=/x": 200, "/init": 404, "/": 404, "/carboy/": 404, "/carboy/secret": 404,
+		"/process.Process/": 404, "/process.Process/List": 200, "/%69nit": 404, "/files%2f..%2finit": 404,
+	} {
+		resp, body := w.do(t, request{method: "POST", path: "/v1/sandboxes/" + sb.Spec.Name + "/guest" + path})
+		if resp.StatusCode != want {
+			t.Errorf("%q = %d %s, want %d", path, resp.StatusCode, body, want)
+		}
+	}
+}
+
+// Bytes pass while both bodies are still open.
+func TestProxyStreams(t *testing.T) {
+	w := newWorld(t)
+	w.Guest.Ports = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(rw)
+		_ = rc.EnableFullDuplex()
+		buf := make([]byte, 16)
+		for {
+			n, err := r.Body.Read(buf)
+			if n > 0 {
+				_, _ = rw.Write(bytes.ToUpper(buf[:n]))
+				_ = rc.Flush()
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	sb := w.create(t, w.full)
+	for _, proto := range []string{"http1", "h2c"} {
+		t.Run(proto, func(t *testing.T) {
+			var p http.Protocols
+			p.SetHTTP1(proto == "http1")
+			p.SetUnencryptedHTTP2(proto == "h2c")
+			tr := &http.Transport{Protocols: &p}
+			defer tr.CloseIdleConnections()
+			body, feed := io.Pipe()
+			req, err := http.NewRequestWithContext(t.Context(), "POST", w.URL+"/talk", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("E2b-Sandbox-Id", sb.ID)
+			req.Header.Set("E2b-Sandbox-Port", "3000")
+			req.Header.Set("X-Access-Token", sb.Token)
+			go func() { _, _ = io.WriteString(feed, "a") }()
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			buf := make([]byte, 1)
+			for _, c := range "abc" {
+				if c != 'a' {
+					if _, err := io.WriteString(feed, string(c)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := io.ReadFull(resp.Body, buf); err != nil || string(buf) != strings.ToUpper(string(c)) {
+					t.Fatalf("answer = %q, %v", buf, err)
+				}
+			}
+			_ = feed.Close()
+			if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
+				t.Errorf("at the end: %q, %v", rest, err)
+			}
+		})
+	}
+}
+
+// A stopped box's port must not be reached through a connection of its first
+// life.
+func TestProxyAfterRestart(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(t, w.full)
+	q := request{method: "GET", path: "/health", header: map[string]string{"E2b-Sandbox-Id": sb.ID}}
+	for life := 1; life <= 3; life++ {
+		resp, body := w.do(t, q)
+		if got := resp.Header.Get(api.HeaderStarts); resp.StatusCode != 200 || got != fmt.Sprint(life) {
+			t.Errorf("life %d: %d %s, starts %s", life, resp.StatusCode, body, got)
+		}
+		w.Wall.Die(sb.ID, sandbox.EndOutOfMemory)
+		w.Guest.Die()
+		servertest.Wait(t, "the end of the sandbox", func() bool {
+			got, err := w.Manager.Get(t.Context(), sandbox.Caller{Admin: true}, sb.ID)
+			return err == nil && got.State == sandbox.StateStopped
+		})
+		if resp, _ := w.do(t, q); resp.StatusCode != http.StatusBadGateway {
+			t.Errorf("health after the end = %d, want 502: it must not start anything", resp.StatusCode)
+		}
+		resp, _ = w.do(t, request{method: "GET", path: "/files?path=/a", header: q.header})
+		if n := resp.Header.Get(api.HeaderNotice); resp.StatusCode != 200 || !strings.Contains(n, "out of memory") {
+			t.Errorf("files after the end = %d, notice %q", resp.StatusCode, n)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package hostdir
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// setThreadGroups sets the supplementary groups of the calling thread alone:
+// the functions of package syscall would change every thread.
+func setThreadGroups(groups []uint32) error {
+	_, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+// getPeerGroups reads SO_PEERGROUPS into groups, which is not empty. It
+// returns how many there are; where there is no room for them it fails with
+// ERANGE.
+func getPeerGroups(fd int, groups []uint32) (int, error) {
+	size := uint32(len(groups) * 4)
+	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+		uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
+	if e != 0 {
+		return int(size / 4), e
+	}
+	return int(size / 4), nil
+}
