@@ -101,6 +101,9 @@ func (m *Manager) stop(ctx context.Context, e *entry, reason EndReason) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	sb := m.record(e).Clone()
+	if _, err := m.backend(sb); err != nil {
+		return err
+	}
 	sb.State, sb.Ended = StateStopping, reason
 	if err := m.save(ctx, e, sb); err != nil {
 		return err

@@ -320,14 +320,19 @@ func (m *Manager) lock(ctx context.Context, c Caller, ref string) (*entry, func(
 	if err := m.take(ctx, e); err != nil {
 		return nil, nil, failure(err, ref, "wait for it")
 	}
+	taken := true
+	defer func() { // a backend that panics must not keep the turn
+		if taken {
+			m.give(e)
+		}
+	}()
 	if err := m.settle(ctx, e); err != nil {
-		m.give(e)
 		return nil, nil, err
 	}
 	if m.record(e) == nil {
-		m.give(e)
 		return nil, nil, Errorf(NotFound, "sandbox %s: not found", refText(ref)).WithHint("carboy ls")
 	}
+	taken = false
 	return e, func() { m.give(e) }, nil
 }
 
