@@ -94,16 +94,6 @@ func writeFile(dir *os.File, name, value string) error {
 	return nil
 }
 
-// exists reports whether a file of a group is there.
-func exists(dir *os.File, name string) bool {
-	f, err := beneath(dir, name, unix.O_PATH)
-	if err != nil {
-		return false
-	}
-	f.Close()
-	return true
-}
-
 // writable reports whether the caller, by its effective ids, may write path.
 func writable(path string) bool {
 	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil

@@ -63,21 +63,45 @@ func TestFind(t *testing.T) {
 		reason string         // part of memory's
 	}{
 		{"none", "20 1 8:1 / / rw - ext4 /dev/sda rw\n", "", nil, cgroup.ModeNone, nil, "no cgroup tree"},
-		{"v1", lineTmpfs + lineMemory + lineCPU + linePIDs, "4:memory:/x\n", v1dirs, cgroup.ModeV1,
-			map[string]int{"memory": 1, "cpu": 1, "cpuacct": 1, "pids": 1}, ""},
+		{
+			"v1", lineTmpfs + lineMemory + lineCPU + linePIDs, "4:memory:/x\n", v1dirs, cgroup.ModeV1,
+			map[string]int{"memory": 1, "cpu": 1, "cpuacct": 1, "pids": 1},
+			"",
+		},
 		{"v1-missing-directory", lineTmpfs + lineMemory, "", nil, cgroup.ModeV1, nil, "may not make groups"},
-		{"hybrid", lineTmpfs + lineMemory + lineCPU + lineV2, "0::/\n",
+		{
+			"hybrid", lineTmpfs + lineMemory + lineCPU + lineV2, "0::/\n",
 			map[string]string{"sys/fs/cgroup/memory/": "", "sys/fs/cgroup/cpu,cpuacct/": "", "sys/fs/cgroup/unified/cgroup.controllers": "pids\n"},
-			cgroup.ModeHybrid, map[string]int{"memory": 1, "cpu": 1, "cpuacct": 1, "pids": 2}, ""},
-		{"v2", lineV2Only, "0::/system.slice/x\n", map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n"},
-			cgroup.ModeV2, map[string]int{"memory": 2, "cpu": 2, "pids": 2}, ""},
-		{"v2-read-only", lineRO, "0::/\n", map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpu memory pids\n"},
-			cgroup.ModeV2, nil, "read-only"},
-		{"v2-controller-not-given", lineV2Only, "0::/\n", map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpu pids\n"},
-			cgroup.ModeV2, map[string]int{"cpu": 2, "pids": 2}, "not given"},
-		{"v2-crowded-container", lineV2Only, "0::/\n",
+			cgroup.ModeHybrid,
+			map[string]int{"memory": 1, "cpu": 1, "cpuacct": 1, "pids": 2},
+			"",
+		},
+		{
+			"v2", lineV2Only, "0::/system.slice/x\n",
+			map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n"},
+			cgroup.ModeV2,
+			map[string]int{"memory": 2, "cpu": 2, "pids": 2},
+			"",
+		},
+		{
+			"v2-read-only", lineRO, "0::/\n",
+			map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpu memory pids\n"},
+			cgroup.ModeV2, nil, "read-only",
+		},
+		{
+			"v2-controller-not-given", lineV2Only, "0::/\n",
+			map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpu pids\n"},
+			cgroup.ModeV2,
+			map[string]int{"cpu": 2, "pids": 2},
+			"not given",
+		},
+		{
+			"v2-crowded-container", lineV2Only, "0::/\n",
 			map[string]string{"sys/fs/cgroup/cgroup.controllers": "memory pids\n", "sys/fs/cgroup/cgroup.events": "populated 1\n", "sys/fs/cgroup/cgroup.procs": "1\n2\n", "sys/fs/cgroup/cgroup.subtree_control": "pids\n"},
-			cgroup.ModeV2, map[string]int{"pids": 2}, "2 other processes"},
+			cgroup.ModeV2,
+			map[string]int{"pids": 2},
+			"2 other processes",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
