@@ -27,6 +27,9 @@ type tree struct {
 
 func openTree(dir string) (*tree, error) {
 	root, err := os.OpenRoot(dir)
+	if st, serr := os.Stat(dir); err != nil && serr == nil && !st.IsDir() {
+		err = &os.PathError{Op: "open", Path: dir, Err: unix.ENOTDIR} // as no number, there
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ type guest struct {
 	t    testing.TB
 	home string
 	url  string
+	srv  *httptest.Server
 	svc  *files.Service
 	fs   filesystemconnect.FilesystemClient
 }
@@ -63,7 +64,7 @@ func newGuest(t testing.TB, prepare ...func(*files.Service)) *guest {
 		must(t, svc.Close())
 		srv.Close()
 	})
-	return &guest{t, home, srv.URL, svc, filesystemconnect.NewFilesystemClient(srv.Client(), srv.URL)}
+	return &guest{t, home, srv.URL, srv, svc, filesystemconnect.NewFilesystemClient(srv.Client(), srv.URL)}
 }
 
 func (g *guest) path(elem ...string) string {
@@ -273,8 +274,8 @@ func TestRemove(t *testing.T) {
 }
 
 func TestRemoveLarge(t *testing.T) {
-	dir := filepath.Join(openDir(t), "x")
-	must(t, os.Mkdir(dir, 0o755))
+	dir, err := os.MkdirTemp("/dev/shm", "carboy-files-")
+	must(t, err)
 	for i := range 3000 {
 		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("file", i)), nil, 0o644))
 		if i%10 == 0 {

@@ -123,11 +123,12 @@ func (w *Workers) Do(ctx context.Context, a account.Account, fn func() error) er
 func (w *Workers) Close() error {
 	w.mu.Lock()
 	w.closed = true
-	for _, p := range w.pools {
+	for key, p := range w.pools {
 		for _, wk := range p.idle {
 			wk.retire()
 		}
 		p.idle = nil
+		w.forgetLocked(key, p)
 	}
 	w.mu.Unlock()
 	w.done.Wait()
