@@ -61,7 +61,7 @@ func (s mortalStore) Delete(ctx context.Context, id string) error {
 }
 
 // mortalBackend is a backend as a mortal process sees it. Death within an
-// operation comes by Fake.Hook.
+// operation comes by a Hook.
 type mortalBackend struct {
 	sandbox.Backend
 	*mortality
@@ -113,13 +113,13 @@ func (w *world) bootMortal(t fataler, n int) (*daemon, *mortality) {
 // bootMortally boots a daemon that dies as m says, be it in Adopt.
 func (w *world) bootMortally(t fataler, m *mortality) *daemon {
 	t.Helper()
-	w.fake.Hook = func(_ context.Context, op sandboxtest.Op, _ string) error {
+	w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
 		switch op {
 		case sandboxtest.Start, sandboxtest.Stop, sandboxtest.Remove:
 			m.step()
 		}
 		return nil
-	}
+	})
 	return w.bootIn(m.life, t, sandbox.Options{
 		Store:    mortalStore{&w.store, m},
 		Backends: []sandbox.Backend{mortalBackend{w.fake, m}},
@@ -132,7 +132,7 @@ func (w *world) bury(d *daemon, m *mortality) {
 	m.end()
 	<-d.done
 	synctest.Wait()
-	w.fake.Hook = nil
+	w.fake.SetHook(nil)
 }
 
 // TestKilledAtEveryStep runs each operation in a daemon that is killed at its

@@ -39,7 +39,7 @@ func (x *machine) start(t fataler) {
 	t.Helper()
 	x.m = newMortality(-1)
 	m := x.m
-	x.w.fake.Hook = func(_ context.Context, op sandboxtest.Op, _ string) error {
+	x.w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
 		if op == sandboxtest.Start || op == sandboxtest.Stop || op == sandboxtest.Remove {
 			m.step()
 			if i := slices.Index(x.broken, op); i >= 0 {
@@ -48,7 +48,7 @@ func (x *machine) start(t fataler) {
 			}
 		}
 		return nil
-	}
+	})
 	x.d = x.w.bootIn(x.m.life, t, sandbox.Options{
 		Store:    mortalStore{&x.w.store, x.m},
 		Backends: []sandbox.Backend{mortalBackend{x.w.fake, x.m}},

@@ -42,7 +42,7 @@ func TestLife(t *testing.T) {
 			}
 		}
 		stopped := wantState(t, d, sb.ID, sandbox.StateStopped, sandbox.EndStopped)
-		if d := cmp.Diff(w.fake.Lost, stopped.Lost); d != "" || !stopped.ExpiresAt.IsZero() {
+		if d := cmp.Diff([]string{"processes", "root changes"}, stopped.Lost); d != "" || !stopped.ExpiresAt.IsZero() {
 			t.Errorf("stopped %+v", stopped)
 		}
 		for range 2 {
@@ -253,12 +253,12 @@ func TestRecordsAreCopies(t *testing.T) {
 
 func TestCreateRefusesBeforeItBuilds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
-		w.fake.Hook = func(_ context.Context, op sandboxtest.Op, _ string) error {
+		w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
 			if op == sandboxtest.Check {
 				return sandbox.Errorf(sandbox.Unsupported, "memory: no cgroup here")
 			}
 			return nil
-		}
+		})
 		_, err := d.Create(t.Context(), ann, sandbox.Spec{Network: "on"})
 		wantKind(t, "Create", err, sandbox.Unsupported)
 		_, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "web"})
@@ -266,14 +266,14 @@ func TestCreateRefusesBeforeItBuilds(t *testing.T) {
 		if err == nil || err.Error() != "memory: no cgroup here" {
 			t.Errorf("Create = %v, want the wall's own words", err)
 		}
-		w.fake.Hook = nil
+		w.fake.SetHook(nil)
 		create(t, d, sandbox.Spec{Name: "web"})
 	})
 }
 
 func TestConcurrentCreatesOfOneName(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
-		w.fake.Hook = slow(sandboxtest.Start, time.Second)
+		w.fake.SetHook(slow(sandboxtest.Start, time.Second))
 		var wg sync.WaitGroup
 		errs := make([]error, 8)
 		for i := range errs {
@@ -313,7 +313,7 @@ func slow(op sandboxtest.Op, by time.Duration) func(context.Context, sandboxtest
 func TestSlowStartsDoNotQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "other"})
-		w.fake.Hook = slow(sandboxtest.Start, time.Minute)
+		w.fake.SetHook(slow(sandboxtest.Start, time.Minute))
 		began := time.Now()
 		var wg sync.WaitGroup
 		for range 20 {
@@ -339,10 +339,10 @@ func TestSlowStartsDoNotQueue(t *testing.T) {
 func TestOneSandboxIsChangedOnceAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "web"})
-		w.fake.Hook = func(context.Context, sandboxtest.Op, string) error {
+		w.fake.SetHook(func(context.Context, sandboxtest.Op, string) error {
 			time.Sleep(time.Second)
 			return nil
-		}
+		})
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() { d.Stop(t.Context(), ann, "web") })
@@ -352,7 +352,7 @@ func TestOneSandboxIsChangedOnceAtATime(t *testing.T) {
 		wg.Go(func() { d.Remove(t.Context(), ann, "web", true) })
 		wg.Wait()
 		wantGone(t, d, "web")
-		w.fake.Hook = nil
+		w.fake.SetHook(nil)
 	})
 }
 
@@ -360,7 +360,7 @@ func TestFailedStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "old"})
 		d.Stop(t.Context(), ann, "old")
-		w.fake.Hook = failing(sandboxtest.Start)
+		w.fake.SetHook(failing(sandboxtest.Start))
 		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "new"})
 		wantKind(t, "Create", err, sandbox.Internal)
 		if !errors.Is(err, errBoom) || strings.Contains(err.Error(), "boom") {
@@ -371,7 +371,7 @@ func TestFailedStart(t *testing.T) {
 		wantKind(t, "Start", err, sandbox.Internal)
 		wantState(t, d, "old", sandbox.StateStopped, sandbox.EndStopped)
 		w.check(t)
-		w.fake.Hook = nil
+		w.fake.SetHook(nil)
 		if _, err := d.Start(t.Context(), ann, "old"); err != nil {
 			t.Errorf("Start: %v", err)
 		}
@@ -390,13 +390,13 @@ func failing(ops ...sandboxtest.Op) func(context.Context, sandboxtest.Op, string
 // TestUndoThatFailsIsRetried: nothing can be stopped or removed for a while.
 func TestUndoThatFailsIsRetried(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
-		w.fake.Hook = failing(sandboxtest.Start, sandboxtest.Stop, sandboxtest.Remove)
+		w.fake.SetHook(failing(sandboxtest.Start, sandboxtest.Stop, sandboxtest.Remove))
 		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "new"})
 		wantKind(t, "Create", err, sandbox.Internal)
 		pass(time.Minute)
 		_, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "new"})
 		wantKind(t, "Create of the name that is not free yet", err, sandbox.Conflict)
-		w.fake.Hook = nil
+		w.fake.SetHook(nil)
 		pass(time.Minute)
 		wantGone(t, d, "new")
 		w.check(t)
@@ -408,7 +408,7 @@ func TestStopThatFailsIsRetried(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "web"})
 		create(t, d, sandbox.Spec{Name: "doomed"})
-		w.fake.Hook = failing(sandboxtest.Stop)
+		w.fake.SetHook(failing(sandboxtest.Stop))
 		_, err := d.Stop(t.Context(), ann, "web")
 		wantKind(t, "Stop", err, sandbox.Internal)
 		wantState(t, d, "web", sandbox.StateStopping, sandbox.EndStopped)
@@ -417,7 +417,7 @@ func TestStopThatFailsIsRetried(t *testing.T) {
 		wantKind(t, "Remove", d.Remove(t.Context(), ann, "doomed", true), sandbox.Internal)
 		_, err = d.Dial(t.Context(), ann, "web", 80)
 		wantKind(t, "Dial", err, sandbox.Unavailable)
-		w.fake.Hook = nil
+		w.fake.SetHook(nil)
 		pass(time.Minute)
 		wantState(t, d, "web", sandbox.StateStopped, sandbox.EndStopped)
 		wantGone(t, d, "doomed")
@@ -429,20 +429,20 @@ func TestCancelledCreateIsUndone(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world, d *daemon) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			w.fake.Hook = slow(sandboxtest.Start, time.Minute)
+			w.fake.SetHook(slow(sandboxtest.Start, time.Minute))
 			if ignores {
-				w.fake.Hook = func(_ context.Context, op sandboxtest.Op, _ string) error {
+				w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
 					if op == sandboxtest.Start {
 						time.Sleep(time.Minute)
 					}
 					return nil
-				}
+				})
 			}
 			_, err := d.Create(ctx, ann, sandbox.Spec{Name: "web"})
 			wantKind(t, "Create", err, sandbox.Unavailable)
 			wantGone(t, d, "web")
 			w.check(t)
-			w.fake.Hook = nil
+			w.fake.SetHook(nil)
 		})
 	}
 }
@@ -451,7 +451,7 @@ func TestCancelledStartIsUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "web"})
 		d.Stop(t.Context(), ann, "web")
-		w.fake.Hook = slow(sandboxtest.Start, time.Minute)
+		w.fake.SetHook(slow(sandboxtest.Start, time.Minute))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := d.Start(ctx, ann, "web")
@@ -463,7 +463,7 @@ func TestCancelledStartIsUndone(t *testing.T) {
 func TestCancelledStopIsEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "web"})
-		w.fake.Hook = slow(sandboxtest.Stop, time.Minute)
+		w.fake.SetHook(slow(sandboxtest.Stop, time.Minute))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := d.Stop(ctx, ann, "web"); err != nil {
@@ -476,7 +476,7 @@ func TestCancelledStopIsEnded(t *testing.T) {
 func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "web"})
-		w.fake.Hook = slow(sandboxtest.Start, time.Hour)
+		w.fake.SetHook(slow(sandboxtest.Start, time.Hour))
 		var err error
 		var wg sync.WaitGroup
 		wg.Go(func() { _, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "new"}) })
@@ -529,7 +529,7 @@ func TestDeathOfABox(t *testing.T) {
 				w.fake.Die(sb.ID, reason)
 				synctest.Wait()
 				dead := wantState(t, d, "web", sandbox.StateStopped, reason)
-				if d := cmp.Diff(w.fake.Lost, dead.Lost); d != "" {
+				if d := cmp.Diff([]string{"processes", "root changes"}, dead.Lost); d != "" {
 					t.Errorf("Lost (-want +got):\n%s", d)
 				}
 				_, err := d.Dial(t.Context(), ann, "web", sandbox.GuestPort)
@@ -747,7 +747,7 @@ func TestFinish(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world, d *daemon) {
 				if tc.fail {
-					w.fake.Hook = failing(sandboxtest.Changes)
+					w.fake.SetHook(failing(sandboxtest.Changes))
 				}
 				sb := create(t, d, sandbox.Spec{Name: "run", Ephemeral: true, Workspace: tc.workspace})
 				w.fake.SetChanges(sb.ID, tc.changes)
@@ -815,7 +815,7 @@ func TestFinishReadsNoMoreThanItNeeds(t *testing.T) {
 func TestHoldOfWhatIsBeingFinished(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "run", Ephemeral: true})
-		w.fake.Hook = slow(sandboxtest.Stop, time.Minute)
+		w.fake.SetHook(slow(sandboxtest.Stop, time.Minute))
 		pass(sandbox.OrphanGrace)
 		_, err := d.Hold(t.Context(), ann, "run")
 		wantKind(t, "Hold", err, sandbox.Conflict)
@@ -848,10 +848,10 @@ func TestNothingSecretIsLogged(t *testing.T) {
 			Log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 		sb := create(t, d, sandbox.Spec{Name: "web", Env: map[string]string{"KEY": "hunter2"}})
-		w.fake.Hook = failing(sandboxtest.Stop, sandboxtest.Start)
+		w.fake.SetHook(failing(sandboxtest.Stop, sandboxtest.Start))
 		d.Stop(t.Context(), ann, "web")
 		d.Create(t.Context(), ann, sandbox.Spec{Name: "new", Env: map[string]string{"KEY": "hunter2"}})
-		w.fake.Hook = nil
+		w.fake.SetHook(nil)
 		pass(time.Minute)
 		d.shutdown()
 		if !strings.Contains(log.String(), sb.ID) {

@@ -15,7 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Op is a method of Backend, as Hook sees it.
+// Op is a method of Backend, as a Hook sees it.
 type Op string
 
 // The operations. Wait, Alive and Boxes are not hooked.
@@ -28,23 +28,26 @@ const (
 	Changes Op = "changes"
 )
 
+// Hook is called within every operation, before that has any effect; the id
+// of a Check is empty. It may block, and an error becomes the operation's. A
+// Start that fails by it leaves files, as a real one may.
+type Hook func(ctx context.Context, op Op, id string) error
+
 // Fake is a sandbox.Backend. What it holds outlives any Manager, as real
-// boxes do. Set its fields before it is used.
+// boxes do. Set its fields before it is used; the rest may be changed at any
+// time.
 type Fake struct {
-	// Hook is called within every operation, before it has any effect; the
-	// id of Check is empty. It may block, and an error becomes the
-	// operation's. A failed Start leaves files, as a real one may.
-	Hook func(ctx context.Context, op Op, id string) error
 	// Serve is given the inner end of each connection, on a goroutine of its
 	// own, and closes it. Default: connections are refused.
 	Serve func(id string, port int, c net.Conn)
-	// Lost is what each Stop of a running box reports. Default: processes.
+	// Lost is what each Stop of a box reports. Default: processes.
 	Lost []string
 
 	name   string
 	served sync.WaitGroup
 
 	mu     sync.Mutex
+	hooked Hook
 	boxes  map[string]*box
 	faults []string
 }
@@ -61,9 +64,17 @@ type box struct {
 
 var _ sandbox.Backend = (*Fake)(nil)
 
-// New returns a wall of that name without boxes.
+// New returns a wall of that name without boxes. It refuses connections, and
+// each Stop of a box loses its processes.
 func New(name string) *Fake {
 	return &Fake{name: name, Lost: []string{"processes"}, boxes: make(map[string]*box)}
+}
+
+// SetHook sets what is called within the operations to come; nil is nothing.
+func (f *Fake) SetHook(h Hook) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hooked = h
 }
 
 // Die ends a running box as if by itself.
@@ -281,10 +292,13 @@ func (f *Fake) Changes(ctx context.Context, id string, _ sandbox.ChangesOptions,
 }
 
 func (f *Fake) hook(ctx context.Context, op Op, id string) error {
-	if f.Hook == nil {
+	f.mu.Lock()
+	h := f.hooked
+	f.mu.Unlock()
+	if h == nil {
 		return nil
 	}
-	return f.Hook(ctx, op, id)
+	return h(ctx, op, id)
 }
 
 // enter marks op as under way on a box, which it makes if create is set.
