@@ -12,9 +12,10 @@ import (
 )
 
 // Audit walks the whole image, parts included, and notes what its owner may
-// not expect a box to see or to lack: links into people's homes, sockets, and
-// what not every user of the host may read but root inside a box may. It
-// changes nothing, and takes as long as find does.
+// not expect a box to see or to lack: links into people's homes, sockets,
+// files named as keys and passwords are, and what not every user of the host
+// may read but root inside a box may. It changes nothing, and takes as long
+// as find does.
 func (r Root) Audit(ctx context.Context) ([]Note, error) {
 	var out []Note
 	roots := []Part{{Path: "/", Source: r.Dir}}
@@ -50,6 +51,19 @@ func (r Root) Audit(ctx context.Context) ([]Note, error) {
 	return out, nil
 }
 
+// secretNames are what files of keys, passwords and host identities are called.
+var secretNames = []string{
+	"shadow", "gshadow", "shadow-", "gshadow-", "machine-id", "sudoers",
+	"id_rsa", "id_ecdsa", "id_ed25519", "ssh_host_*_key", ".netrc", ".git-credentials", ".pgpass", "docker.sock",
+}
+
+func isSecretName(name string) bool {
+	return slices.ContainsFunc(secretNames, func(pattern string) bool {
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil
+	})
+}
+
 // suspicious says what is odd about one entry, or "".
 func suspicious(p Part, at, name string, d fs.DirEntry) string {
 	switch {
@@ -63,6 +77,8 @@ func suspicious(p Part, at, name string, d fs.DirEntry) string {
 		}
 	case d.Type()&(fs.ModeSocket|fs.ModeDevice) != 0:
 		return "is a socket or device"
+	case d.Type().IsRegular() && isSecretName(d.Name()):
+		return "is named like a secret"
 	case p.Path != "/":
 		fi, err := d.Info()
 		if err != nil {
