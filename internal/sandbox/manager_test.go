@@ -23,7 +23,7 @@ import (
 
 func TestLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
-		w.fake.Lost = []string{"processes", "root changes"}
+		w.fake.SetLost("processes", "root changes")
 		sb := create(t, d, sandbox.Spec{Name: "web", TTL: time.Hour})
 		if !sandbox.ValidID(sb.ID) || len(sb.Token) != 64 || sb.Owner != ann.Owner || sb.Starts != 1 || len(sb.Enforced) != 9 {
 			t.Errorf("created %+v", sb)
@@ -524,7 +524,7 @@ func TestDeathOfABox(t *testing.T) {
 	for _, reason := range []sandbox.EndReason{sandbox.EndOutOfMemory, sandbox.EndCrashed, sandbox.EndRebooted} {
 		t.Run(string(reason), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world, d *daemon) {
-				w.fake.Lost = []string{"processes", "root changes"}
+				w.fake.SetLost("processes", "root changes")
 				sb := create(t, d, sandbox.Spec{Name: "web"})
 				w.fake.Die(sb.ID, reason)
 				synctest.Wait()
@@ -576,10 +576,10 @@ func TestEnsureRunningLeavesStoppedOnes(t *testing.T) {
 
 func TestDial(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
-		w.fake.Serve = func(id string, port int, c net.Conn) {
+		w.fake.SetServer(func(id string, port int, c net.Conn) {
 			io.WriteString(c, id)
 			c.Close()
-		}
+		})
 		sb := create(t, d, sandbox.Spec{Name: "web"})
 		ctx, cancel := context.WithCancel(t.Context())
 		c, err := d.Dial(ctx, ann, "web", sandbox.GuestPort)
@@ -595,7 +595,7 @@ func TestDial(t *testing.T) {
 			_, err := d.Dial(t.Context(), ann, "web", port)
 			wantKind(t, "Dial of an impossible port", err, sandbox.Invalid)
 		}
-		w.fake.Serve = nil
+		w.fake.SetServer(nil)
 		_, err = d.Dial(t.Context(), ann, "web", 80)
 		wantKind(t, "Dial of a silent port", err, sandbox.Unavailable)
 		wantState(t, d, "web", sandbox.StateRunning, "")

@@ -17,8 +17,11 @@ const (
 	DefaultMemory = 2 << 30
 	DefaultPIDs   = 1024
 	DefaultDisk   = 8 << 30
-	DefaultInodes = 1_000_000
+	DefaultInodes = 1_000_000 // at most one for each bytesPerInode of the disk
 )
+
+// bytesPerInode is the least disk that a file takes.
+const bytesPerInode = 4096
 
 // Spec is what a caller asked for. Every field is a promise: Create enforces
 // it and records by what means, or fails.

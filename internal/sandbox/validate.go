@@ -105,7 +105,8 @@ func (l Limits) normalize(o Offer) Limits {
 	fill(&l.Memory, memory, LimitMemory, l.Explicit[LimitMemory], mark)
 	fill(&l.PIDs, DefaultPIDs, LimitPIDs, l.Explicit[LimitPIDs], mark)
 	fill(&l.Disk, DefaultDisk, LimitDisk, l.Explicit[LimitDisk], mark)
-	fill(&l.Inodes, DefaultInodes, LimitInodes, l.Explicit[LimitInodes], mark)
+	// A small disk has no room for the tables of a million files.
+	fill(&l.Inodes, min(DefaultInodes, max(l.Disk/bytesPerInode, 1)), LimitInodes, l.Explicit[LimitInodes], mark)
 	return l
 }
 

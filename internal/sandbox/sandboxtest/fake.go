@@ -33,21 +33,20 @@ const (
 // Start that fails by it leaves files, as a real one may.
 type Hook func(ctx context.Context, op Op, id string) error
 
-// Fake is a sandbox.Backend. What it holds outlives any Manager, as real
-// boxes do. Set its fields before it is used; the rest may be changed at any
-// time.
-type Fake struct {
-	// Serve is given the inner end of each connection, on a goroutine of its
-	// own, and closes it. Default: connections are refused.
-	Serve func(id string, port int, c net.Conn)
-	// Lost is what each Stop of a box reports. Default: processes.
-	Lost []string
+// Server is given the inner end of each connection, on a goroutine of its own,
+// and closes it.
+type Server func(id string, port int, c net.Conn)
 
+// Fake is a sandbox.Backend. What it holds outlives any Manager, as real
+// boxes do. Everything about it may be changed at any time.
+type Fake struct {
 	name   string
 	served sync.WaitGroup
 
 	mu     sync.Mutex
 	hooked Hook
+	server Server
+	lost   []string
 	boxes  map[string]*box
 	faults []string
 }
@@ -67,7 +66,7 @@ var _ sandbox.Backend = (*Fake)(nil)
 // New returns a wall of that name without boxes. It refuses connections, and
 // each Stop of a box loses its processes.
 func New(name string) *Fake {
-	return &Fake{name: name, Lost: []string{"processes"}, boxes: make(map[string]*box)}
+	return &Fake{name: name, lost: []string{"processes"}, boxes: make(map[string]*box)}
 }
 
 // SetHook sets what is called within the operations to come; nil is nothing.
@@ -75,6 +74,20 @@ func (f *Fake) SetHook(h Hook) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hooked = h
+}
+
+// SetServer sets what answers the connections to come; nil refuses them.
+func (f *Fake) SetServer(s Server) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.server = s
+}
+
+// SetLost sets what each Stop to come reports as lost.
+func (f *Fake) SetLost(lost ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost = slices.Clone(lost)
 }
 
 // Die ends a running box as if by itself.
@@ -201,7 +214,7 @@ func (f *Fake) Stop(ctx context.Context, id string) ([]string, error) {
 	if b.running {
 		b.end(sandbox.EndStopped)
 	}
-	return slices.Clone(f.Lost), nil
+	return slices.Clone(f.lost), nil
 }
 
 // Remove implements sandbox.Backend.
@@ -228,11 +241,12 @@ func (f *Fake) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := f.boxes[id]
-	if b == nil || !b.running || b.hung || f.Serve == nil {
+	if b == nil || !b.running || b.hung || f.server == nil {
 		return nil, fmt.Errorf("dial port %d of box %s: refused", port, id)
 	}
 	outer, inner := net.Pipe()
-	f.served.Go(func() { f.Serve(id, port, inner) })
+	serve := f.server
+	f.served.Go(func() { serve(id, port, inner) })
 	return outer, nil
 }
 
