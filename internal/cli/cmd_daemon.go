@@ -30,8 +30,8 @@ func (a *app) serveCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.Listen, "listen", "", "serve the API on the TCP address `HOST:PORT`, too")
-	fs.StringVar(&o.APIKeyFile, "api-key-file", "", "accept the keys of `FILE` there; it holds hashes and scopes")
+	fs.StringVar(&o.Listen, "listen", "", "serve the API on that TCP address, too")
+	fs.StringVar(&o.APIKeyFile, "api-key-file", "", "accept the keys in FILE there; it holds hashes and scopes")
 	completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `Other commands start a daemon by themselves, which leaves when it is idle; one
@@ -69,7 +69,8 @@ func (a *app) daemonCommand() *cobra.Command {
 	}
 	cmd.AddCommand(a.daemonStatusCommand(), a.daemonStopCommand(), a.daemonRunCommand())
 	return setHelp(cmd, docs{
-		long: "Commands that need a daemon start one where none runs.",
+		long:  "Commands that need a daemon start one where none runs.",
+		exits: exitDocsPlain[:],
 	})
 }
 

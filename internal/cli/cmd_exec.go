@@ -28,8 +28,8 @@ func (a *app) execCommand() *cobra.Command {
 	fs.SetInterspersed(false)
 	fs.SortFlags = false
 	o.command.add(fs)
-	fs.StringVar(&o.user, "user", "", "run as `USER` (default: the sandbox's)")
-	fs.StringVar(&o.cwd, "cwd", "", "run in `DIR` (default: /workspace where there is one, else the home directory)")
+	fs.StringVar(&o.user, "user", "", "run as that user (default the sandbox's)")
+	fs.StringVar(&o.cwd, "cwd", "", "run in that directory (default /workspace where there is one, else home)")
 	o.env.add(fs)
 	a.addJSON(fs)
 	completeFlags(cmd)

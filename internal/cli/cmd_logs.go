@@ -32,7 +32,8 @@ func (a *app) logsCommand() *cobra.Command {
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
 		long: `With NAME alone, the events of the sandbox. With the ID of a command that
-carboy exec --detach started, what is kept of its stdout and stderr.
+carboy exec --detach started, what is kept of its stdout and stderr, with control
+characters escaped.
 --json writes an array of events; with -f, one event a line.`,
 		examples: []string{"carboy logs web", "carboy logs -f web 3f0c9a4471d2e86b"},
 		exits:    exitDocsPlain[:],
@@ -91,7 +92,8 @@ func (a *app) commandLogs(ctx context.Context, name, id string, follow bool) err
 		return rpcError(ctx, err)
 	}
 	p := resp.Msg.GetProcess()
-	out, errs := output(a.env.Stdout), output(a.env.Stderr)
+	// A log is for reading: it is escaped wherever it goes.
+	out, errs := io.Writer(&escapeWriter{w: a.env.Stdout}), io.Writer(&escapeWriter{w: a.env.Stderr})
 	defer flush(out)
 	defer flush(errs)
 	o := client.ExecOptions{Stdout: out, Stderr: errs, Notice: a.note}

@@ -31,9 +31,9 @@ type commandFlags struct {
 
 func (f *commandFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on")
-	fs.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal, and pass its output on as it is")
-	fs.Var(durationValue{&f.timeout}, "timeout", "kill the command, and all that it started, after `DURATION`, such as 90s, 30m or 2h")
-	fs.BoolVarP(&f.detach, "detach", "d", false, "don't wait for the command's end")
+	fs.BoolVarP(&f.tty, "tty", "t", false, "give it a terminal, whose output is passed on as it is")
+	fs.Var(durationValue{&f.timeout}, "timeout", "kill it and all that it started after that long, such as 90s or 2h")
+	fs.BoolVarP(&f.detach, "detach", "d", false, "leave it running")
 }
 
 // check refuses combinations that can't work. stdin says whether it would be

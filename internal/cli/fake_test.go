@@ -99,6 +99,13 @@ func (d *fakeDaemon) Close() {
 	d.end.Wait()
 }
 
+// count returns how many sandboxes there are.
+func (d *fakeDaemon) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.boxes)
+}
+
 // startFake is newFake for Go tests.
 func startFake(t testing.TB) *fakeDaemon {
 	t.Helper()

@@ -29,25 +29,27 @@ type specFlags struct {
 
 func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	fs.StringVar(&f.name, "name", "", "`NAME` of the sandbox; one is made up otherwise")
-	fs.StringVar(&f.isolation, "isolation", "", "`WALL` to build (default "+sandbox.DefaultIsolation+")")
-	fs.StringVar(&f.image, "image", "", "`IMAGE` of the root file system; host is this machine's own programs, read-only (default "+sandbox.DefaultImage+")")
-	fs.StringVar(&f.workspace, "workspace", "", "show `DIR[:rw|:ro]` at /workspace: a copy-on-write view of it, the tree itself, or that read-only (default: an empty one)")
-	fs.StringArrayVar(&f.mounts, "mount", nil, "also show the host's directory `HOST:GUEST[:ro]`")
-	fs.StringVar(&f.user, "user", "", "run commands as `USER`, user or root (default "+sandbox.DefaultUser+")")
-	fs.Var(cpusValue{&f.cpus}, "cpus", "how many `CPUS` it may use, such as 0.5 (default "+strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)+")")
-	fs.Var(sizeValue{&f.memory}, "memory", "`SIZE` of its memory, such as 512m or 1g (default "+formatSize(sandbox.DefaultMemory)+")")
-	fs.Var(countValue{&f.pids}, "pids", "how `MANY` processes and threads it may have (default "+strconv.Itoa(sandbox.DefaultPIDs)+")")
-	fs.Var(sizeValue{&f.disk}, "disk", "`SIZE` of what it may write (default "+formatSize(sandbox.DefaultDisk)+")")
-	fs.StringVar(&f.network, "network", "", "`NETWORK` it reaches (default "+sandbox.DefaultNetwork+")")
+	fs.StringVar(&f.name, "name", "", "name it; one is made up otherwise")
+	fs.StringVar(&f.isolation, "isolation", "", "wall to build"+isDefault(sandbox.DefaultIsolation))
+	fs.StringVar(&f.image, "image", "", "root file system; host is this machine's own programs"+isDefault(sandbox.DefaultImage))
+	fs.StringVar(&f.workspace, "workspace", "", "show a copy-on-write view of DIR at /workspace; :rw the tree itself")
+	fs.StringArrayVar(&f.mounts, "mount", nil, "show the directory HOST at GUEST, too")
+	fs.StringVar(&f.user, "user", "", "run commands as user or root"+isDefault(sandbox.DefaultUser))
+	fs.Var(cpusValue{&f.cpus}, "cpus", "how many processors it may use, such as 0.5"+isDefault(strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)))
+	fs.Var(sizeValue{&f.memory}, "memory", "how much memory, such as 512m or 1g"+isDefault(formatSize(sandbox.DefaultMemory)))
+	fs.Var(countValue{&f.pids}, "pids", "how many processes and threads"+isDefault(strconv.Itoa(sandbox.DefaultPIDs)))
+	fs.Var(sizeValue{&f.disk}, "disk", "how much it may write"+isDefault(formatSize(sandbox.DefaultDisk)))
+	fs.StringVar(&f.network, "network", "", "what it reaches"+isDefault(sandbox.DefaultNetwork))
 	f.env.add(fs)
-	fs.StringArrayVar(&f.labels, "label", nil, "attach the label `KEY=VALUE`")
-	fs.Var(durationValue{&f.ttl}, "ttl", "stop it after `DURATION`, such as 90s, 30m or 2h (default: never)")
+	fs.StringArrayVar(&f.labels, "label", nil, "attach a label")
+	fs.Var(durationValue{&f.ttl}, "ttl", "stop it after that long, such as 90s, 30m or 2h (default never)")
 }
 
+func isDefault(s string) string { return " (default " + s + ")" }
+
 func (f *envFlags) add(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.vars, "env", nil, "set the variable `KEY[=VALUE]`; without a value, the caller's")
-	fs.StringArrayVar(&f.files, "env-file", nil, "set the variables that `FILE` has, one KEY=VALUE a line")
+	fs.StringArrayVar(&f.vars, "env", nil, "set a variable; without VALUE, to what it is here")
+	fs.StringArrayVar(&f.files, "env-file", nil, "set the variables in FILE, one KEY=VALUE a line")
 }
 
 // request checks the flags and turns them into a request.
@@ -125,7 +127,7 @@ func parseLabels(list []string) (map[string]string, error) {
 type cpusValue struct{ n *float64 }
 
 func (v cpusValue) String() string { return "" }
-func (v cpusValue) Type() string   { return "CPUS" }
+func (v cpusValue) Type() string   { return "number" }
 func (v cpusValue) Set(s string) error {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil || n > 1<<16 || !(n > 0) { // NaN is not more than zero either
@@ -139,7 +141,7 @@ func (v cpusValue) Set(s string) error {
 type countValue struct{ n *int64 }
 
 func (v countValue) String() string { return "" }
-func (v countValue) Type() string   { return "MANY" }
+func (v countValue) Type() string   { return "number" }
 func (v countValue) Set(s string) error {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n <= 0 {
@@ -153,7 +155,7 @@ func (v countValue) Set(s string) error {
 type durationValue struct{ d *time.Duration }
 
 func (v durationValue) String() string { return "" }
-func (v durationValue) Type() string   { return "DURATION" }
+func (v durationValue) Type() string   { return "duration" }
 func (v durationValue) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	switch {

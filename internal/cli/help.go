@@ -49,14 +49,77 @@ func helpText(cmd *cobra.Command, d docs) string {
 	return b.String()
 }
 
+// helpGroups is the order in which carboy's own help shows its commands.
+func helpGroups() [][]string {
+	return [][]string{
+		{"run", "create", "exec"},
+		{"cp", "diff", "apply"},
+		{"ls", "inspect", "logs", "stop", "start", "rm"},
+		{"serve", "daemon", "version", "completion", "help"},
+	}
+}
+
 func helpCommands(b *strings.Builder, cmd *cobra.Command) {
-	title := "\ncommands:\n"
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			fmt.Fprintf(b, "%s  %-12s%s\n", title, c.Name(), c.Short)
-			title = ""
+	if !cmd.HasAvailableSubCommands() {
+		return
+	}
+	b.WriteString("\ncommands:\n")
+	line := func(c *cobra.Command) { fmt.Fprintf(b, "  %-12s%s\n", c.Name(), c.Short) }
+	if cmd.HasParent() {
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				line(c)
+			}
+		}
+		return
+	}
+	for i, group := range helpGroups() {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		for _, name := range group {
+			if c, _, err := cmd.Find([]string{name}); err == nil && c != cmd {
+				line(c)
+			}
 		}
 	}
+}
+
+// metavar is what stands for a flag's value in help.
+func metavar(flag string) string {
+	switch flag {
+	case "name":
+		return "NAME"
+	case "isolation":
+		return "WALL"
+	case "image":
+		return "IMAGE"
+	case "workspace":
+		return "DIR[:rw|:ro]"
+	case "mount":
+		return "HOST:GUEST[:ro]"
+	case "user":
+		return "USER"
+	case "cpus", "pids":
+		return "N"
+	case "memory", "disk":
+		return "SIZE"
+	case "network":
+		return "NETWORK"
+	case "env":
+		return "KEY[=VALUE]"
+	case "env-file", "api-key-file":
+		return "FILE"
+	case "label":
+		return "KEY=VALUE"
+	case "ttl", "timeout":
+		return "DURATION"
+	case "cwd":
+		return "DIR"
+	case "listen":
+		return "HOST:PORT"
+	}
+	return "VALUE"
 }
 
 func helpFlags(b *strings.Builder, cmd *cobra.Command) {
@@ -72,14 +135,10 @@ func helpFlags(b *strings.Builder, cmd *cobra.Command) {
 			left = "-" + f.Shorthand + ", "
 		}
 		left += "--" + f.Name
-		arg, text := pflag.UnquoteUsage(f)
 		if f.Value.Type() != "bool" {
-			left += " " + arg
+			left += " " + metavar(f.Name)
 		}
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.DefValue != "0s" {
-			text += " (default " + f.DefValue + ")"
-		}
-		lines = append(lines, line{left, text})
+		lines = append(lines, line{left, f.Usage})
 		width = max(width, len(left))
 	})
 	if len(lines) == 0 {

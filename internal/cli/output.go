@@ -77,5 +77,5 @@ func (a *app) printLine(s string) error {
 
 // addJSON adds --json.
 func (a *app) addJSON(fs *pflag.FlagSet) {
-	fs.BoolVar(&a.json, "json", false, "write JSON, errors and notes too")
+	fs.BoolVar(&a.json, "json", false, "write JSON, also of errors and notes")
 }

@@ -10,7 +10,7 @@ import (
 // or connected to before a command runs.
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "carboy",
+		Use:           "carboy COMMAND [ARG...]",
 		Short:         "Carboy gives an AI agent a machine of its own",
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -31,6 +31,7 @@ it, and carboy apply takes what you want.`,
 			`carboy run -- python3 -c 'print("hello")'`,
 			`carboy run --workspace . -- make test`,
 		},
+		exits: exitDocsCommand[:],
 	})
 	root.SetFlagErrorFunc(flagError)
 	root.SetIn(a.env.Stdin)
@@ -46,7 +47,6 @@ it, and carboy apply takes what you want.`,
 	)
 	root.SetHelpCommand(helpCommand())
 	hideHelpFlags(root)
-	cobra.EnableCommandSorting = false
 	return root
 }
 

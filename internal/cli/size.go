@@ -113,7 +113,7 @@ func (v sizeValue) String() string {
 	}
 	return formatSize(*v.n)
 }
-func (v sizeValue) Type() string { return "SIZE" }
+func (v sizeValue) Type() string { return "size" }
 func (v sizeValue) Set(s string) (err error) {
 	n, err := parseSize(s)
 	if err == nil {

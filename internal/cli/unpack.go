@@ -28,6 +28,7 @@ type unpacker struct {
 	root string      // the name of the first entry; all others lie below it
 	to   *os.Root
 	name string // what root is called in to, "." for to itself
+	safe string // a directory in to that is reached by no link
 	dirs []dirMode
 }
 
@@ -145,6 +146,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 	if err != nil {
 		return err
 	}
+	if err := u.parents(to); err != nil {
+		return fmt.Errorf("write %s: %w", quoteArg(to), pathless(err))
+	}
 	mode := fs.FileMode(h.Mode) & 0o777
 	switch h.Typeflag {
 	case tar.TypeDir:
@@ -161,6 +165,27 @@ func (u *unpacker) entry(h *tar.Header) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", quoteArg(to), pathless(err))
 	}
+	return nil
+}
+
+// parents refuses a place that is reached by a link. An os.Root would hold the
+// entry itself inside, but where a link in it leads could not be told from the
+// text of its name.
+func (u *unpacker) parents(to string) error {
+	parent := path.Dir(to)
+	if parent == u.safe {
+		return nil // directories that were made are never replaced
+	}
+	for dir := parent; dir != "."; dir = path.Dir(dir) {
+		fi, err := u.to.Lstat(dir)
+		if err != nil {
+			return err
+		}
+		if !fi.IsDir() {
+			return fmt.Errorf("%s is not a directory", quoteArg(dir))
+		}
+	}
+	u.safe = parent
 	return nil
 }
 
@@ -251,13 +276,21 @@ func (u *unpacker) symlink(to string, h *tar.Header) error {
 	return u.to.Symlink(h.Linkname, to)
 }
 
-// staysIn reports whether a link at the path to leads, by its text, to what
-// lies below the top as well.
+// staysIn reports whether a link at the path to stays below the top. Its own
+// directory is no link, so steps up at its beginning are what they seem; after
+// a name, which may be a link to somewhere higher, they are not.
 func staysIn(to, target string) bool {
-	if target == "" || path.IsAbs(target) {
+	if target == "" || to == "." || path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(to), target)) {
 		return false
 	}
-	return to != "." && filepath.IsLocal(path.Join(path.Dir(to), target))
+	named := false
+	for part := range strings.SplitSeq(target, "/") {
+		if part == ".." && named {
+			return false
+		}
+		named = named || part != ".." && part != "." && part != ""
+	}
+	return true
 }
 
 // link makes a further name for a file of the copy.

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"archive/tar"
+	"context"
+	"io"
+)
+
+// What the tests outside this package look at from inside.
+var (
+	ParseSize      = parseSize
+	FormatSize     = formatSize
+	ParseWorkspace = parseWorkspace
+	ParseMount     = parseMount
+	ParseEnvArg    = parseEnvArg
+	ParseEnvFile   = parseEnvFile
+	ParseLabel     = parseLabel
+	QuoteArg       = quoteArg
+	EditDistance   = editDistance
+	Nearest        = nearest
+	Words          = words
+	ExitOf         = exitOf
+	ExitCode       = exitCode
+)
+
+type (
+	WorkspaceArg = workspaceArg
+	MountArg     = mountArg
+	LineCounter  = lineCounter
+)
+
+// Place is what parsePlace makes of an argument.
+func Place(s string) (name, path string, tree, dir bool) {
+	p := parsePlace(s)
+	return p.name, p.path, p.tree, p.dir
+}
+
+// Counts are what a LineCounter counted.
+func (c *LineCounter) Counts() (added, removed int) { return c.added, c.removed }
+
+// NewEscapeWriter is what a command's output to a terminal goes through.
+func NewEscapeWriter(w io.Writer) (_ io.Writer, end func()) {
+	e := &escapeWriter{w: w}
+	return e, func() { flush(e) }
+}
+
+// Unpack unpacks an archive as copying out of a sandbox does, and returns what
+// was left out.
+func Unpack(ctx context.Context, r io.Reader, dir, name string) (skipped []string, err error) {
+	u := &unpacker{r: tar.NewReader(r), skipped: func(name, _ string) { skipped = append(skipped, name) }}
+	if err := u.first(); err != nil {
+		return nil, err
+	}
+	err = u.unpack(ctx, dir, name)
+	return skipped, err
+}
+
+// Pack packs a file or directory as copying into a sandbox does.
+func Pack(ctx context.Context, w io.Writer, local, name string) error {
+	return (&packer{w: tar.NewWriter(w), skipped: func(string, string) {}}).pack(ctx, local, name)
+}
