@@ -59,7 +59,14 @@ func TestNormalize(t *testing.T) {
 			name: "explicit-zero-stays", offer: testOffer,
 			in: sandbox.Spec{Limits: sandbox.Limits{Explicit: map[string]bool{"disk": true}}},
 			want: func(s *sandbox.Spec) {
-				s.Limits.Disk, s.Limits.Explicit = 0, map[string]bool{"disk": true}
+				s.Limits.Disk, s.Limits.Inodes, s.Limits.Explicit = 0, sandbox.MinInodes, map[string]bool{"disk": true}
+			},
+		},
+		{
+			name: "small-disk-has-fewer-inodes", offer: testOffer,
+			in: sandbox.Spec{Limits: sandbox.Limits{Disk: 64 << 20}},
+			want: func(s *sandbox.Spec) {
+				s.Limits.Disk, s.Limits.Inodes, s.Limits.Explicit = 64<<20, 16384, map[string]bool{"disk": true}
 			},
 		},
 		{

@@ -106,7 +106,7 @@ func (l Limits) normalize(o Offer) Limits {
 	fill(&l.PIDs, DefaultPIDs, LimitPIDs, l.Explicit[LimitPIDs], mark)
 	fill(&l.Disk, DefaultDisk, LimitDisk, l.Explicit[LimitDisk], mark)
 	// A small disk has no room for the tables of a million files.
-	fill(&l.Inodes, min(DefaultInodes, max(l.Disk/bytesPerInode, 1)), LimitInodes, l.Explicit[LimitInodes], mark)
+	fill(&l.Inodes, min(DefaultInodes, max(l.Disk/bytesPerInode, MinInodes)), LimitInodes, l.Explicit[LimitInodes], mark)
 	return l
 }
 
