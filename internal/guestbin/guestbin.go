@@ -1,0 +1,48 @@
+// Package guestbin carries the guest agent inside the binary that users get.
+//
+// The agent is built before, by make, into this package's bin directory. A
+// build without it works, and Binary then says what to do.
+package guestbin
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"io"
+	"sync"
+)
+
+//go:embed all:bin
+var bin embed.FS
+
+const name = "bin/carboy-guest"
+
+// ErrNotBuilt says that the agent was not there when this binary was built.
+var ErrNotBuilt = errors.New("the guest agent is not in this binary: run make build")
+
+// Binary returns the agent's executable, a copy, or ErrNotBuilt.
+func Binary() ([]byte, error) {
+	data, err := bin.ReadFile(name)
+	if err != nil || len(data) == 0 {
+		return nil, ErrNotBuilt
+	}
+	return data, nil
+}
+
+// Digest returns the SHA-256 of the agent's executable in hex, or
+// ErrNotBuilt. Agents of equal digest are the same.
+func Digest() (string, error) { return digest() }
+
+var digest = sync.OnceValues(func() (string, error) {
+	f, err := bin.Open(name)
+	if err != nil {
+		return "", ErrNotBuilt
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+})
