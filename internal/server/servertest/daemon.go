@@ -45,7 +45,7 @@ func New(t testing.TB, guest *Guest, o server.Options) *Daemon {
 		Wall: sandboxtest.New("gvisor"), Store: &Records{}, Options: o,
 		Shutdowns: make(chan struct{}, 16), t: t, addr: "127.0.0.1:0",
 	}
-	d.Wall.Serve = guest.Serve
+	d.Wall.SetServer(guest.Serve)
 	d.Start()
 	t.Cleanup(func() {
 		d.Kill()
