@@ -202,7 +202,8 @@ func TestMemoryLimitKills(t *testing.T) {
 				t.Errorf("OOMKills = %d, %v", kills, err)
 			}
 			peak, err := g.MemoryPeak()
-			if err != nil || peak > tt.limit || peak < 16<<20 {
+			// What the kernel can't refuse, such as a dying task's pages, goes past the limit.
+			if err != nil || peak > tt.limit+1<<20 || peak < 16<<20 {
 				t.Errorf("MemoryPeak = %d, %v; limit %d", peak, err, tt.limit)
 			}
 		})
