@@ -87,13 +87,13 @@ func (a *app) daemonStatusCommand() *cobra.Command {
 }
 
 func (a *app) daemonStatus(ctx context.Context, _ []string) error {
-	svc, err := a.running(ctx)
+	svc, err := a.env.Connect(ctx, false, a.note)
 	if err != nil {
-		return err
+		return noDaemon(err)
 	}
 	st, err := svc.Status(ctx)
 	if err != nil {
-		return err
+		return noDaemon(err)
 	}
 	if a.json {
 		return writeJSON(a.env.Stdout, st)
@@ -117,14 +117,13 @@ func (a *app) daemonStatus(ctx context.Context, _ []string) error {
 	return t.write(a.env.Stdout)
 }
 
-// running returns a client of a daemon that runs already.
-func (a *app) running(ctx context.Context) (Service, error) {
-	svc, err := a.env.Connect(ctx, false, a.note)
-	if sandbox.KindOf(err) == sandbox.Unavailable {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "no daemon runs").
-			WithHint("carboy serve runs one; carboy ls and the like start one")
+// noDaemon says of an error that nobody answered what that means.
+func noDaemon(err error) error {
+	if sandbox.KindOf(err) != sandbox.Unavailable {
+		return err
 	}
-	return svc, err
+	return sandbox.Errorf(sandbox.Unavailable, "no daemon runs").
+		WithHint("carboy serve runs one; carboy ls and the like start one")
 }
 
 func (a *app) daemonStopCommand() *cobra.Command {
@@ -144,13 +143,13 @@ func (a *app) daemonStopCommand() *cobra.Command {
 
 func (a *app) daemonStop(ctx context.Context, _ []string) error {
 	svc, err := a.env.Connect(ctx, false, a.note)
+	if err == nil {
+		err = svc.Shutdown(ctx)
+	}
 	if sandbox.KindOf(err) == sandbox.Unavailable {
 		return nil
 	}
 	if err != nil {
-		return err
-	}
-	if err := svc.Shutdown(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, stopWait,
