@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -263,18 +265,27 @@ func TestArchives(t *testing.T) {
 		case r.Method == http.MethodPost:
 			b, _ := io.ReadAll(r.Body)
 			got = string(b)
+			_, _ = io.WriteString(w, `{"entries":1,"bytes":2,"skipped":[{"name":"dev","reason":"a device"}],"skipped_more":2}`)
 		case r.URL.Query().Get("path") == "/cut":
 			_, _ = io.WriteString(w, "half")
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		default:
+			w.Header().Set("Trailer", "Carboy-Skipped, Carboy-Skipped-Count")
 			_, _ = io.WriteString(w, "a tar of it")
+			w.Header().Set("Carboy-Skipped", `[{"name":"s","reason":"a socket"}]`)
+			w.Header().Set("Carboy-Skipped-Count", "3")
 		}
 	})
 	want := strings.Repeat("tar ", 100_000)
-	err := c.Upload(t.Context(), id, client.UploadOptions{Path: "/x y", User: "root", Mode: 0o750}, strings.NewReader(want))
-	if err != nil || got != want || asked != "POST mode=750&path=%2Fx+y&user=root" {
+	var skipped []client.Skip
+	skip := func(s client.Skip) { skipped = append(skipped, s) }
+	err := c.Upload(t.Context(), id, client.UploadOptions{Path: "/x y", User: "root", Mode: "as", Skipped: skip}, strings.NewReader(want))
+	if err != nil || got != want || asked != "POST mode=as&path=%2Fx+y&user=root" {
 		t.Errorf("Upload = %v, %d bytes, %q", err, len(got), asked)
+	}
+	if diff := cmp.Diff([]client.Skip{{Name: "dev", Reason: "a device"}, {Name: "2 more", Reason: "not listed"}}, skipped); diff != "" {
+		t.Errorf("skipped in (-want +got):\n%s", diff)
 	}
 	err = c.Upload(t.Context(), id, client.UploadOptions{Path: "/full"}, strings.NewReader(want))
 	if client.KindOf(err) != client.Exhausted || err.Error() != "no space left" {
@@ -287,6 +298,9 @@ func TestArchives(t *testing.T) {
 	defer r.Close()
 	if b, err := io.ReadAll(r); err != nil || string(b) != "a tar of it" {
 		t.Errorf("Download = %q, %v", b, err)
+	}
+	if diff := cmp.Diff([]client.Skip{{Name: "s", Reason: "a socket"}, {Name: "2 more", Reason: "not listed"}}, r.(*client.Archive).Skipped()); diff != "" {
+		t.Errorf("skipped out (-want +got):\n%s", diff)
 	}
 	r, err = c.Download(t.Context(), id, "/cut", "")
 	if err == nil {

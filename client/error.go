@@ -51,11 +51,39 @@ func readError(resp *http.Response) *Error {
 			return &Error{Kind: kind, Msg: e.Message, Hint: e.Hint}
 		}
 	}
+	var g struct { // a guest's HTTP paths answer in envd's form
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	}
+	if err == nil && json.Unmarshal(b, &g) == nil && g.Message != "" {
+		return &Error{Kind: kindOfStatus(resp.StatusCode), Msg: g.Message}
+	}
 	kind := Internal
 	if resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusGatewayTimeout {
 		kind = Unavailable
 	}
 	return &Error{Kind: kind, Msg: fmt.Sprintf("the daemon answered %s", resp.Status), Err: err}
+}
+
+// kindOfStatus is the table from the statuses of envd's HTTP paths.
+func kindOfStatus(status int) Kind {
+	switch status {
+	case http.StatusBadRequest, http.StatusNotAcceptable, http.StatusRequestEntityTooLarge:
+		return Invalid
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return Denied
+	case http.StatusNotFound:
+		return NotFound
+	case http.StatusConflict:
+		return Conflict
+	case http.StatusNotImplemented:
+		return Unsupported
+	case http.StatusInsufficientStorage, http.StatusTooManyRequests:
+		return Exhausted
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return Unavailable
+	}
+	return Internal
 }
 
 // kindOfText returns the kind that the wire calls code: a Kind, or one of

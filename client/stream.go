@@ -9,7 +9,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"github.com/carboy-sandbox/carboy/api"
 )
@@ -110,45 +109,6 @@ func (c *Client) Changes(ctx context.Context, id string, o ChangesOptions) (io.R
 		q.Set("content", "1")
 	}
 	resp, err := c.send(ctx, c.http, http.MethodGet, path(id, "/changes")+"?"+q.Encode(), nil, "")
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
-}
-
-// UploadOptions say where an archive goes.
-type UploadOptions struct {
-	Path string // directory inside; absolute, or relative to the user's start directory
-	User string // whose rights are used and who owns what is made; "": the sandbox's default
-	Mode uint32 // permission bits of directories that had to be made; 0: 0755
-}
-
-// Upload extracts a tar stream inside a sandbox.
-func (c *Client) Upload(ctx context.Context, id string, o UploadOptions, tar io.Reader) error {
-	q := url.Values{"path": {o.Path}}
-	if o.User != "" {
-		q.Set("user", o.User)
-	}
-	if o.Mode != 0 {
-		q.Set("mode", strconv.FormatUint(uint64(o.Mode), 8))
-	}
-	resp, err := c.send(ctx, c.guest, http.MethodPost, path(id, "/guest/carboy/archive")+"?"+q.Encode(), tar, "application/x-tar")
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxError))
-	return err
-}
-
-// Download returns a file or directory inside as a tar stream. A stream that
-// is cut short ends with an error.
-func (c *Client) Download(ctx context.Context, id, name, user string) (io.ReadCloser, error) {
-	q := url.Values{"path": {name}}
-	if user != "" {
-		q.Set("user", user)
-	}
-	resp, err := c.send(ctx, c.guest, http.MethodGet, path(id, "/guest/carboy/archive")+"?"+q.Encode(), nil, "")
 	if err != nil {
 		return nil, err
 	}

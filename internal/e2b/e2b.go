@@ -20,8 +20,8 @@ import (
 
 const (
 	// EnvdVersion is the version of envd whose features a guest has: what
-	// its SDKs go by. File metadata, which came after it, is not there.
-	EnvdVersion = "0.6.1"
+	// E2B's SDKs go by.
+	EnvdVersion = "0.6.4"
 
 	template = "base"
 	clientID = "carboy"

@@ -73,6 +73,9 @@ func (s *Set) Len() int { return len(s.keys) }
 // Find returns the key that secret is. The time it takes does not depend on
 // how much of a hash was right.
 func (s *Set) Find(secret string) (*Key, bool) {
+	if !Looks(secret) {
+		return nil, false
+	}
 	sum := sha256.Sum256([]byte(secret))
 	var found *Key
 	for _, k := range s.keys {
@@ -80,7 +83,7 @@ func (s *Set) Find(secret string) (*Key, bool) {
 			found = k
 		}
 	}
-	return found, found != nil && Looks(secret)
+	return found, found != nil
 }
 
 // Load reads the key file at path. It fails where the file is not a regular

@@ -38,11 +38,33 @@ type Rules struct {
 	Deny []string
 }
 
-// system are directories that no sandbox is given, nor anything below them.
-// What holds one of them, as "/" does, is refused too.
-var system = []string{
-	"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32",
-	"/proc", "/run", "/sbin", "/sys", "/usr", "/var/lib", "/var/run", "/var/log",
+var (
+	// system are directories that no sandbox is given, nor anything below
+	// them. What holds one of them, as "/" does, is refused too.
+	system = []string{
+		"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32",
+		"/proc", "/run", "/sbin", "/sys", "/usr", "/var/log", "/var/run",
+	}
+	// whole are refused as a whole: what lies below may be somebody's work.
+	whole = []string{"/home", "/var", "/var/lib"}
+	// sources are where some keep work below a system directory.
+	sources = []string{"/usr/src", "/usr/local/src"}
+)
+
+// isSystem reports whether path, resolved, is the machine's own.
+func isSystem(path string) bool {
+	if slices.Contains(whole, path) {
+		return true
+	}
+	for _, d := range sources {
+		if path != d && within(path, d) {
+			return false
+		}
+	}
+	return slices.ContainsFunc(system, func(d string) bool {
+		d, ok := resolve(d)
+		return ok && (within(path, d) || within(d, path))
+	})
 }
 
 // Open resolves path, which must be absolute, and says which directory it is.
@@ -113,11 +135,9 @@ func openError(path string, write bool, err error) error {
 
 // check applies the rules to a directory that was opened.
 func (r Rules) check(dir sandbox.HostDir) error {
-	for _, d := range system {
-		if d, ok := resolve(d); ok && (within(dir.Path, d) || within(d, dir.Path)) {
-			return sandbox.Errorf(sandbox.Denied, "host path %q: the machine's own directories stay outside", cut(dir.Path)).
-				WithHint("the host image has the machine's programs already")
-		}
+	if isSystem(dir.Path) {
+		return sandbox.Errorf(sandbox.Denied, "host path %q: the machine's own directories stay outside", cut(dir.Path)).
+			WithHint("the host image has the machine's programs already")
 	}
 	for _, d := range r.Deny {
 		if d, ok := resolve(d); ok && (within(dir.Path, d) || within(d, dir.Path)) {

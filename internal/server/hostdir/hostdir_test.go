@@ -92,6 +92,8 @@ func TestOpen(t *testing.T) {
 		{"system", hostdir.Rules{}, "/etc", false, sandbox.Denied},
 		{"below-system", hostdir.Rules{}, "/usr/share", false, sandbox.Denied},
 		{"holds-system", hostdir.Rules{}, "/var", false, sandbox.Denied},
+		{"all-homes", hostdir.Rules{}, "/home", false, sandbox.Denied},
+		{"sources-as-a-whole", hostdir.Rules{}, "/usr/src", false, sandbox.Denied},
 		{"link-to-system", hostdir.Rules{Below: below}, filepath.Join(allowed, "etc"), false, sandbox.Denied},
 		{"the-daemons-own", hostdir.Rules{Deny: []string{state}}, state, false, sandbox.Denied},
 		{"holds-the-daemons-own", hostdir.Rules{Deny: []string{state}}, mine, false, sandbox.Denied},

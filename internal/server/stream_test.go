@@ -1,0 +1,58 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// changing is a domain whose changes end as a test says.
+type changing struct {
+	Manager
+	text string
+	err  error
+}
+
+func (c changing) Changes(_ context.Context, _ sandbox.Caller, _ string, _ sandbox.ChangesOptions, w io.Writer) error {
+	if c.text != "" {
+		if _, err := io.WriteString(w, c.text); err != nil {
+			return err
+		}
+	}
+	return c.err
+}
+
+// Half a stream must not be taken for a whole one.
+func TestChangesCutShort(t *testing.T) {
+	fault := errors.New("the disk is on fire")
+	tests := []struct {
+		name    string
+		m       changing
+		status  int
+		aborted bool
+	}{
+		{"whole", changing{text: "all of it"}, http.StatusOK, false},
+		{"none", changing{}, http.StatusOK, false},
+		{"error-at-once", changing{err: sandbox.Errorf(sandbox.NotFound, "gone")}, http.StatusNotFound, false},
+		{"error-later", changing{text: "half of it", err: fault}, http.StatusOK, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := New(Options{Manager: tt.m})
+			rec := httptest.NewRecorder()
+			aborted := func() (aborted bool) {
+				defer func() { aborted = recover() == http.ErrAbortHandler }() //nolint:errorlint // a panic's value, not wrapped
+				s.getChanges(rec, httptest.NewRequest("GET", "/v1/sandboxes/x/changes", nil))
+				return false
+			}()
+			if rec.Code != tt.status || aborted != tt.aborted {
+				t.Errorf("status %d, aborted %v, want %d, %v", rec.Code, aborted, tt.status, tt.aborted)
+			}
+		})
+	}
+}
