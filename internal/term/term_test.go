@@ -101,7 +101,17 @@ func check(t *testing.T, in string) {
 
 func TestEveryRune(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
-		check(t, "a"+string(r)+"b")
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		in := string(r)
+		out := term.Escape(in)
+		switch {
+		case out != in && (len(out) < 2 || out[0] != '\\' || strings.Trim(out, `\0123456789abcdefntrxuU`) != ""):
+			t.Fatalf("Escape(%q) = %q is no escape", in, out)
+		case out == in && unicode.In(r, unicode.C, unicode.Zl, unicode.Zp):
+			t.Fatalf("Escape lets %U through", r)
+		}
 	}
 }
 

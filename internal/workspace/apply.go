@@ -46,10 +46,12 @@ type Mark struct {
 	CTime int64  `json:"ctime"` // ns since 1970
 }
 
-// Outcome is an item and what there is to say of it.
+// Outcome is an item that was left alone.
 type Outcome struct {
 	Item   Item   `json:"item"`
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason"`
+	// Forceable says that Force would take the workspace's side.
+	Forceable bool `json:"forceable,omitempty"`
 }
 
 // Result says what Apply did with each change, in the stream's order.
@@ -174,15 +176,20 @@ func (a *applier) preflight(diff *Diff) error {
 			out[it.Path] = "held back"
 			continue
 		}
-		reason, err := a.conflict(it)
-		if err == nil && reason == "" {
-			reason, err = a.parentReason(it, out)
+		no := Outcome{Item: *it, Reason: a.impossible(it)}
+		var err error
+		if no.Reason == "" {
+			no.Reason, err = a.parentReason(it, out)
+		}
+		if no.Reason == "" && err == nil && !a.opts.Force {
+			no.Reason, err = a.conflict(it)
+			no.Forceable = true
 		}
 		if err != nil {
 			return err
 		}
-		if reason != "" {
-			a.result.Conflicts = append(a.result.Conflicts, Outcome{*it, reason})
+		if no.Reason != "" {
+			a.result.Conflicts = append(a.result.Conflicts, no)
 			out[it.Path] = "in conflict"
 			continue
 		}
@@ -284,17 +291,23 @@ func (a *applier) parentReason(it *Item, out map[string]string) (string, error) 
 	return "", nil
 }
 
-// conflict returns why an item can't be applied, or "".
-func (a *applier) conflict(it *Item) (string, error) {
+// impossible returns why an item can't be applied whatever the user says, or
+// "".
+func (a *applier) impossible(it *Item) string {
 	switch {
 	case it.blocked != "":
-		return it.blocked, nil
+		return it.blocked
 	case it.entry.torn:
-		return "it changed in the sandbox while it was read; try again", nil
+		return "it changed in the sandbox while it was read; try again"
 	case it.Kind == File && it.Class != ModeChanged && !it.entry.stored && !a.opts.DryRun:
-		return errNoContent.Error(), nil
-	case a.opts.Force:
-		return "", nil
+		return "the stream has no content"
+	}
+	return ""
+}
+
+// conflict returns what on the host an item would overwrite, or "".
+func (a *applier) conflict(it *Item) (string, error) {
+	switch {
 	case it.Class == Added:
 		if it.Copied && it.Kind == File && a.changedAround(it.Path) {
 			return "it seems to have been deleted on the host since the workspace was made", nil
@@ -356,8 +369,11 @@ func (a *applier) changedBelow(dir string) (string, error) {
 
 // conflictError says what a user can do about conflicts.
 func conflictError(conflicts []Outcome) error {
-	paths := make([]string, 0, 4)
+	var paths []string
 	for _, c := range conflicts {
+		if !c.Forceable {
+			continue
+		}
 		if len(paths) == 3 {
 			paths = append(paths, "…")
 			break
@@ -366,7 +382,10 @@ func conflictError(conflicts []Outcome) error {
 	}
 	e := sandbox.Errorf(sandbox.Conflict, "apply: %d conflicts, nothing was changed", len(conflicts))
 	if len(conflicts) == 1 {
-		e = sandbox.Errorf(sandbox.Conflict, "apply: %s: %s; nothing was changed", paths[0], conflicts[0].Reason)
+		e = sandbox.Errorf(sandbox.Conflict, "apply: %s: %s; nothing was changed", term.Escape(conflicts[0].Item.Path), conflicts[0].Reason)
+	}
+	if len(paths) == 0 {
+		return e.WithHint("apply other paths")
 	}
 	return e.WithHint("apply other paths, or take the workspace's side: --force %s", strings.Join(paths, " "))
 }

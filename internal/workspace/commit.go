@@ -30,7 +30,7 @@ func (a *applier) commit() error {
 		}
 		err := a.write(it)
 		if moved(err) {
-			a.result.Conflicts = append(a.result.Conflicts, Outcome{*it, errMoved.Error()})
+			a.result.Conflicts = append(a.result.Conflicts, Outcome{Item: *it, Reason: errMoved.Error()})
 			continue
 		}
 		if err != nil {

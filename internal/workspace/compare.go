@@ -201,7 +201,7 @@ func (c *comparer) hidden(i int) error {
 	}
 	d, err := c.base.openDir(dir)
 	if err != nil {
-		return nil
+		return err // not to know what is deleted is no answer
 	}
 	names, err := listDir(d)
 	d.Close()

@@ -24,8 +24,43 @@ var hostileNames = []string{
 
 var hostileTargets = []string{"a", "..", "../outside", "/", "l", "a/../..", ".", "k", "../base"}
 
-// hostileStream makes a stream of any bytes. Half of the entries are in order
-// and complete, so that some get past the reader.
+// legalNames are names in a stream's order, over a base that has links in
+// their way.
+var legalNames = []string{
+	"a", "a/b", "a/b/c", "a/l", "a/l/f", "b", "k", "k/f", "k/outside", "k/outside/f", "l", "l/f", "l/x", "l/x/y", "out", "out/tmp", "out/tmp/f", "z",
+}
+
+// legalStream makes a stream that the reader takes: each byte says what is at
+// the next of legalNames.
+func legalStream(t *testing.T, in []byte) []byte {
+	entries := []rawEntry{header()}
+	dirs := map[string]bool{".": true}
+	for i, name := range legalNames {
+		if i == len(in) {
+			break
+		}
+		if !dirs[filepath.Dir(name)] {
+			continue
+		}
+		switch in[i] % 6 {
+		case 0:
+			entries = append(entries, with(file(name, "evil"), "digest", evilDigest()))
+		case 1, 2:
+			e := dir(name)
+			if in[i]&64 != 0 {
+				e = with(e, "opaque", "1")
+			}
+			entries, dirs[name] = append(entries, e), true
+		case 3:
+			entries = append(entries, link(name, hostileTargets[int(in[i]/6)%len(hostileTargets)]))
+		case 4:
+			entries = append(entries, rawEntry{name: name, rec: rec("kind", "deleted")})
+		}
+	}
+	return raw(t, append(entries, end(itoa(len(entries)-1)))...)
+}
+
+// hostileStream makes a stream of any bytes, which the reader mostly refuses.
 func hostileStream(in []byte) []byte {
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
@@ -98,6 +133,8 @@ func FuzzApply(f *testing.F) {
 	f.Add([]byte{4, 4, 2, 6, 16, 0})
 	f.Add([]byte{2, 4, 1, 0, 5, 0})
 	f.Add([]byte{2, 0, 1, 4, 20, 2, 0, 24, 0})
+	f.Add([]byte{0, 1, 0, 5, 5, 5, 5, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 0})
+	f.Add([]byte{0, 65, 5, 5, 5, 5, 5, 4, 5, 5, 5, 65, 4, 5, 5, 4})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 60 {
 			in = in[:60]
@@ -110,7 +147,15 @@ func FuzzApply(f *testing.F) {
 				delete(outside, p)
 			}
 		}
-		res, err := apply(t, top+"/base", hostileStream(in), workspace.ApplyOptions{Paths: []string{"."}, Force: true, Allow: hostileAllowed})
+		s := hostileStream(in)
+		if len(in) > 0 && in[0]%2 == 0 {
+			s = legalStream(t, in[1:])
+		}
+		only := []string{"."}
+		if len(in) > 1 && in[1]%4 == 0 { // below links, not the links themselves
+			only = []string{"l/f", "l/x", "k/f", "k/outside/f", "out/tmp/f"}
+		}
+		res, err := apply(t, top+"/base", s, workspace.ApplyOptions{Paths: only, Force: true, Allow: hostileAllowed})
 		now := read(t, top)
 		for p := range now {
 			if p == "base" || len(p) > 4 && p[:5] == "base/" {

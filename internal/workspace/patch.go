@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -267,5 +266,3 @@ func quoteName(name string) string {
 	b.WriteByte('"')
 	return b.String()
 }
-
-var errNoContent = errors.New("the stream has no content")
