@@ -1,0 +1,291 @@
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/account"
+	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/guest/jail"
+	"github.com/carboy-sandbox/carboy/internal/guest/journal"
+)
+
+// What is remembered of ended commands.
+const (
+	endedOutput  = 16 << 20 // bytes of output
+	endedRecords = 10_000   // exits
+)
+
+// Spawner starts processes; *jail.Jail is one.
+type Spawner interface {
+	// Spawn starts a command. A *jail.StartError is the command's own fault.
+	Spawn(jail.Command) (*jail.Process, jail.Mark, error)
+	OpenTerminal(jail.User, jail.Size) (*jail.Terminal, error)
+}
+
+// Options configure an Engine.
+type Options struct {
+	Spawner Spawner
+	// Lookup finds a user by name. Its errors are shown.
+	Lookup func(name string) (account.Account, error)
+	// Defaults returns what commands that start now get.
+	Defaults func() Defaults
+	// Cgroups keeps commands apart. Without it the Spawner must mark them.
+	Cgroups   *cgroup.Tree
+	AllowRoot bool     // commands may run as uid 0
+	DiskPaths []string // where to look for a full disk after a command failed
+	Log       *slog.Logger
+}
+
+// Engine runs commands. Its methods may be called from several goroutines.
+type Engine struct {
+	opts   Options
+	log    *slog.Logger
+	null   *os.File
+	ctx    context.Context // ends when the engine closes, with ErrClosed
+	cancel context.CancelCauseFunc
+	tasks  sync.WaitGroup
+	budget *journal.Budget
+
+	mu       sync.Mutex
+	commands map[string]*Command
+	byPID    map[int]*Command // running ones
+	ended    []*Command       // oldest first
+}
+
+// New makes an engine.
+func New(o Options) (*Engine, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the null device: %w", err)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &Engine{
+		opts: o, log: o.Log, null: null, ctx: ctx, cancel: cancel,
+		budget:   journal.NewBudget(endedOutput),
+		commands: map[string]*Command{},
+		byPID:    map[int]*Command{},
+	}, nil
+}
+
+// Close kills all commands, and returns when nothing of the engine runs.
+func (e *Engine) Close() {
+	e.cancel(ErrClosed)
+	for _, c := range e.List() {
+		if err := c.killAll(); err != nil {
+			e.log.Warn("kill a command", "id", c.id, "err", err)
+		}
+		c.closeOutput()
+	}
+	e.tasks.Wait()
+	_ = e.null.Close()
+}
+
+// Start starts a command under an id, or returns the one that has it already.
+// A command that can't be started for a fault of its own is a Command that
+// has ended; an error means that there is none.
+func (e *Engine) Start(id string, spec Spec) (*Command, error) {
+	if !ValidID(id) {
+		return nil, fmt.Errorf("%w: the id must be 1 to 64 of A-Z a-z 0-9 . _ -", ErrInvalid)
+	}
+	if err := spec.validate(); err != nil {
+		return nil, err
+	}
+	c := newCommand(e, id, spec)
+	e.mu.Lock()
+	if known, ok := e.commands[id]; ok {
+		e.mu.Unlock()
+		<-known.ready
+		if known.failed != nil {
+			return nil, known.failed
+		}
+		return known, nil
+	}
+	if err := context.Cause(e.ctx); err != nil {
+		e.mu.Unlock()
+		return nil, err
+	}
+	e.commands[id] = c
+	e.mu.Unlock()
+
+	err := e.start(c)
+	if err != nil {
+		e.mu.Lock()
+		delete(e.commands, id)
+		e.mu.Unlock()
+		c.failed = err
+	}
+	close(c.ready)
+	return c, err
+}
+
+// StartAnonymous starts a command under an id that nobody chose.
+func (e *Engine) StartAnonymous(spec Spec) (*Command, error) {
+	return e.Start("anon-"+rand.Text(), spec)
+}
+
+// start does what Start says for a command that nobody else touches yet.
+func (e *Engine) start(c *Command) error {
+	d := e.opts.Defaults()
+	if c.spec.User == "" {
+		c.spec.User = d.User
+	}
+	a, err := e.opts.Lookup(c.spec.User)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUser, err)
+	}
+	if a.UID == 0 && !e.opts.AllowRoot {
+		return fmt.Errorf("%w: this sandbox does not run commands as root", ErrDenied)
+	}
+	jc := jail.Command{
+		Argv: c.spec.Argv, Env: c.spec.environ(a, d), Dir: c.spec.dir(a, d),
+		User: jail.User{UID: a.UID, GID: a.GID, Groups: a.Groups},
+	}
+	if msg := tooLong(jc.Argv, jc.Env); msg != "" {
+		e.end(c, notStarted(jail.CodeNotExecutable, "%s", msg))
+		return nil
+	}
+	err = e.spawn(c, jc)
+	if se, ok := errors.AsType[*jail.StartError](err); ok {
+		exit := notStarted(se.Code, "%s", se.Msg)
+		exit.dir = se.Dir
+		if c.pidsRefused() {
+			exit.Limits = []string{"pids"}
+		}
+		e.end(c, exit)
+		return nil
+	}
+	return err
+}
+
+// spawn starts the process and the goroutines that attend to it.
+func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
+	theirs, err := c.open(&jc)
+	if err != nil {
+		return err
+	}
+	if cg := e.opts.Cgroups; cg != nil {
+		c.refused = cg.PIDsRefused()
+		if c.group, err = cg.Acquire(); err == nil {
+			jc.Cgroup = c.group.FD()
+		}
+	}
+	if err == nil {
+		c.proc, c.mark, err = e.opts.Spawner.Spawn(jc)
+	}
+	closeAll(theirs)
+	if err != nil {
+		c.closeOutput()
+		c.input.end()
+		if c.group != nil {
+			c.group.Release()
+		}
+		return err
+	}
+	e.mu.Lock()
+	e.byPID[c.proc.Inner] = c
+	e.mu.Unlock()
+	for s, f := range c.outputs {
+		if f != nil {
+			p := &pump{c: c, stream: journal.Stream(s), file: f}
+			e.tasks.Go(p.run)
+		} else {
+			c.out.Settle(journal.Stream(s))
+		}
+	}
+	c.arm()
+	e.tasks.Go(func() {
+		status := c.proc.Wait()
+		e.end(c, c.exitOf(status))
+		c.poke()
+	})
+	return nil
+}
+
+// end records a command's exit.
+func (e *Engine) end(c *Command, exit Exit) {
+	exit.Duration = time.Since(c.started)
+	c.disarm()
+	c.input.end()
+	if c.proc == nil {
+		c.out.Settle(journal.Stdout)
+		c.out.Settle(journal.Stderr)
+	} else if c.group != nil {
+		c.group.Release()
+	}
+	e.budget.End(c.out)
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.exit = exit
+	if c.proc != nil && e.byPID[c.proc.Inner] == c {
+		delete(e.byPID, c.proc.Inner)
+	}
+	e.ended = append(e.ended, c)
+	if len(e.ended) > endedRecords {
+		delete(e.commands, e.ended[0].id)
+		e.ended[0] = nil
+		e.ended = e.ended[1:]
+	}
+	close(c.done)
+}
+
+// Get returns a command by its id, or ErrNotFound.
+func (e *Engine) Get(id string) (*Command, error) {
+	e.mu.Lock()
+	c, ok := e.commands[id]
+	e.mu.Unlock()
+	if ok {
+		<-c.ready
+		ok = c.failed == nil
+	}
+	if !ok {
+		return nil, fmt.Errorf("%w: %.64q", ErrNotFound, id)
+	}
+	return c, nil
+}
+
+// List returns all commands that are known, the running and the ended, in no
+// order.
+func (e *Engine) List() []*Command {
+	e.mu.Lock()
+	all := make([]*Command, 0, len(e.commands))
+	for _, c := range e.commands {
+		all = append(all, c)
+	}
+	e.mu.Unlock()
+	started := all[:0]
+	for _, c := range all {
+		if <-c.ready; c.failed == nil {
+			started = append(started, c)
+		}
+	}
+	return started
+}
+
+// Running returns the command whose main process has a pid inside.
+func (e *Engine) Running(pid int) (*Command, bool) {
+	e.mu.Lock()
+	c, ok := e.byPID[pid]
+	e.mu.Unlock()
+	if ok {
+		<-c.ready
+	}
+	return c, ok
+}
+
+func closeAll[C io.Closer](cs []C) {
+	for _, c := range cs {
+		_ = c.Close()
+	}
+}
