@@ -119,7 +119,10 @@ func (c *copier) connect(ctx context.Context, f func() error) (err error) {
 
 // upload unpacks an archive in the directory dst.
 func (c *copier) upload(ctx context.Context, dst place, r io.Reader) error {
-	return c.svc.Upload(ctx, dst.name, client.UploadOptions{Path: dst.path, User: c.user}, r)
+	return c.svc.Upload(ctx, dst.name, client.UploadOptions{
+		Path: dst.path, User: c.user,
+		Skipped: func(s client.Skip) { c.skipped(s.Name, s.Reason) },
+	}, r)
 }
 
 // copyIn copies a file or directory of this machine into a sandbox.
@@ -190,7 +193,7 @@ func landing(src place, base string, srcDir bool, dst place, there kind) (dir, n
 		return "", "", usagef("cp: %s is not a directory", quoteArg(dst.path))
 	case !srcDir && there == nothing && dst.dir:
 		return "", "", usagef("cp: there is no directory %s", quoteArg(dst.path))
-	case srcDir && (src.tree || there == nothing):
+	case srcDir && src.tree && there == directory:
 		return clean, ".", nil
 	case there == directory:
 		return clean, base, nil
@@ -198,26 +201,20 @@ func landing(src place, base string, srcDir bool, dst place, there kind) (dir, n
 	return path.Dir(clean), path.Base(clean), nil
 }
 
-// stat tells what is at a place in a sandbox, links followed.
+// stat tells what is at a place in a sandbox. What can't be looked at is taken
+// for nothing: the guest never puts a file in a directory's place, nor the
+// other way round, so that the upload then says what is wrong. A link is taken
+// for a directory: the upload fails if it leads to none, and would replace the
+// link if it were taken for a file.
 func (c *copier) stat(ctx context.Context, p place) (kind, error) {
-	name := path.Clean(p.path)
-	for _, try := range []string{name, name + "/."} {
-		h, err := c.header(ctx, p.name, try)
-		switch {
-		case sandbox.KindOf(err) == sandbox.NotFound && c.known(ctx, p.name):
-			if try != name {
-				return file, nil // a link that leads nowhere, or to no directory
-			}
-			return nothing, nil
-		case err != nil && try != name && ctx.Err() == nil:
-			return file, nil
-		case err != nil:
-			return nothing, err
-		case h.Typeflag == tar.TypeDir:
-			return directory, nil
-		case h.Typeflag != tar.TypeSymlink:
-			return file, nil
-		}
+	h, err := c.header(ctx, p.name, path.Clean(p.path))
+	switch {
+	case err != nil && (ctx.Err() != nil || sandbox.KindOf(err) == sandbox.Unavailable || !c.known(ctx, p.name)):
+		return nothing, err
+	case err != nil:
+		return nothing, nil
+	case h.Typeflag == tar.TypeDir || h.Typeflag == tar.TypeSymlink:
+		return directory, nil
 	}
 	return file, nil
 }
@@ -254,8 +251,11 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 	defer func() { _ = r.Close() }() // it is read to its end, or failed
 	in := c.progress.reader(r)
 	if dst.path == "-" {
-		_, err := io.Copy(c.a.env.Stdout, in)
-		return err
+		if _, err := io.Copy(c.a.env.Stdout, in); err != nil {
+			return err
+		}
+		c.leftThere(r)
+		return nil
 	}
 	u := &unpacker{r: tar.NewReader(in), skipped: c.skipped}
 	if err := u.first(); err != nil {
@@ -277,7 +277,28 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 	if err != nil {
 		return err
 	}
-	return u.unpack(ctx, dir, name)
+	if err := u.unpack(ctx, dir, name); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, io.LimitReader(in, maxTail)); err != nil {
+		return fmt.Errorf("read the archive of %s: %w", quoteArg(src.path), err)
+	}
+	c.leftThere(r)
+	return nil
+}
+
+// maxTail is how much may follow an archive before its end is no longer
+// waited for.
+const maxTail = 1 << 20
+
+// leftThere tells what the guest did not put into the archive r, which was
+// read to its end.
+func (c *copier) leftThere(r io.Reader) {
+	if a, ok := r.(interface{ Skipped() []client.Skip }); ok {
+		for _, s := range a.Skipped() {
+			c.skipped(s.Name, s.Reason)
+		}
+	}
 }
 
 // localKind tells what is at p, links followed, and puts a link's target into

@@ -24,6 +24,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/client"
 )
 
 // fakeGuest runs commands as processes of the host's in one directory. The
@@ -350,18 +351,22 @@ func (b *fakeBox) archive(w http.ResponseWriter, r *http.Request) {
 	}
 	var err error
 	if r.Method == http.MethodGet {
+		w.Header().Set("Trailer", "Carboy-Skipped, Carboy-Skipped-Count")
 		err = sendTree(w, name)
-	} else {
-		err = takeTree(r.Body, name)
+		if b.Labels["skips"] != "" {
+			w.Header().Set("Carboy-Skipped", `[{"name":"sock\u001b","reason":"socket"}]`)
+			w.Header().Set("Carboy-Skipped-Count", "1")
+		}
+	} else if err = takeTree(r.Body, name); err == nil {
+		_ = answer(w, map[string]any{"entries": 1, "bytes": 1, "skipped": []client.Skip{}})
 	}
 	if err != nil {
 		code := http.StatusInternalServerError
-		text := "internal"
 		if errors.Is(err, fs.ErrNotExist) {
-			code, text = http.StatusNotFound, "not_found"
+			code = http.StatusNotFound
 		}
 		w.WriteHeader(code)
-		_ = answer(w, api.Error{Code: text, Message: err.Error()})
+		_ = answer(w, map[string]any{"code": code, "message": err.Error()}) // as envd has it
 	}
 }
 
@@ -398,6 +403,9 @@ func sendTree(w io.Writer, name string) error {
 }
 
 func takeTree(r io.Reader, dir string) error {
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return errors.Join(err, fs.ErrNotExist)
+	}
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()

@@ -55,14 +55,9 @@ func (u *unpacker) first() error {
 	return checkEntry(h)
 }
 
-// unpack makes the copy in the directory dir, which it makes if it is not
-// there, under the name of name.
+// unpack makes the copy in the directory dir, which is there, under the name
+// of name; "." is dir itself.
 func (u *unpacker) unpack(ctx context.Context, dir, name string) (err error) {
-	if name == "." {
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("make directory %s: %w", quoteArg(dir), pathless(err))
-		}
-	}
 	if u.to, err = os.OpenRoot(dir); err != nil {
 		return fmt.Errorf("open directory %s: %w", quoteArg(dir), pathless(err))
 	}
