@@ -1,0 +1,19 @@
+// Command carboy gives an AI agent a machine of its own. It is the command
+// line, the daemon, and every role in which a wall executes it again.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/cli"
+)
+
+func main() {
+	if role := gvisor.Role(os.Args[0]); role != nil {
+		role()
+		return
+	}
+	os.Exit(cli.Main(context.Background(), os.Args[1:], environment()))
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/daemon"
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// version is set by the build.
+var version = "devel"
+
+// environment joins the command line to the daemon and the wall.
+func environment() cli.Env {
+	return cli.Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		LookupEnv: os.LookupEnv,
+		Version:   version,
+		Connect:   connect,
+		Serve:     serve,
+	}
+}
+
+// connect returns a client of this home's daemon, and with start starts one
+// where none runs, now and whenever the client has lost it.
+func connect(ctx context.Context, start bool, notice func(string)) (cli.Service, error) {
+	dirs, err := home.Find(os.Getenv, os.Getuid())
+	if err != nil {
+		return nil, err
+	}
+	opts := client.Options{Socket: daemon.Socket(dirs)}
+	if start {
+		exe, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		starter := daemon.Starter{
+			Dirs: dirs, Exe: exe, Args: []string{"daemon", "run"}, Environ: os.Environ(),
+			Version: version, Notice: notice,
+		}
+		if err := starter.Ensure(ctx); err != nil {
+			return nil, err
+		}
+		opts.Redial = starter.Ensure
+	}
+	return client.New(opts)
+}
+
+// serve runs the daemon until ctx ends.
+func serve(ctx context.Context, o cli.ServeOptions) (err error) {
+	report := daemon.Reporter(os.Getenv)
+	defer func() {
+		if err != nil {
+			report.Failed(err)
+		}
+	}()
+	dirs, err := home.Find(os.Getenv, os.Getuid())
+	if err != nil {
+		return err
+	}
+	cfg, err := daemon.ReadConfig(dirs)
+	if err != nil {
+		return err
+	}
+	cfg.Auto = o.Background
+	if o.Listen != "" {
+		cfg.Listen, cfg.APIKeyFile = o.Listen, o.APIKeyFile
+	}
+	if err := dirs.Create(); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	wall, err := gvisor.Open(ctx, gvisor.Options{State: dirs.State, Cache: dirs.Cache, Log: log, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS")})
+	if err != nil {
+		return fmt.Errorf("open the gvisor wall: %w", err)
+	}
+	defer wall.Close()
+	debug.SetGCPercent(50) // a daemon is mostly idle, and there may be many
+	return daemon.Run(ctx, cfg, daemon.Deps{
+		Backends: []sandbox.Backend{wall},
+		Version:  version, Log: log, Memory: memory(),
+		HasChanges: hasChanges, Ready: report.Ready,
+	})
+}
+
+// memory is the machine's, in bytes; 0 where it is not to be had.
+func memory() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}
+
+// hasChanges reports whether a stream of changes holds any.
+func hasChanges(r io.Reader) (bool, error) {
+	for _, err := range workspace.Read(r) {
+		if err != nil {
+			return false, errors.Join(errors.New("read changes"), err)
+		}
+		return true, nil
+	}
+	return false, nil
+}

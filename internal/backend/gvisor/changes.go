@@ -1,0 +1,119 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// changesPlan is what the daemon hands to the process that reads a box's
+// layers.
+type changesPlan struct {
+	Dir      string                 `json:"dir"`
+	Disk     string                 `json:"disk"`
+	Rootless bool                   `json:"rootless"`
+	Options  sandbox.ChangesOptions `json:"options"`
+}
+
+// Changes implements sandbox.Backend. The layers are read by a process with a
+// mount namespace of its own: a running box's disk is mounted there a second
+// time, from the same device.
+func (b *Backend) Changes(ctx context.Context, id string, opts sandbox.ChangesOptions, w io.Writer) error {
+	dir, err := b.dir(id)
+	if err != nil {
+		return err
+	}
+	p := changesPlan{Dir: dir, Rootless: b.rootless != nil, Options: opts}
+	if image := filepath.Join(dir, fileDisk); exists(image) {
+		p.Disk = image
+	}
+	if bx, err := readBox(dir); err == nil && procid.Alive(bx.Sentry) {
+		if err := b.ask(ctx, id, http.MethodPost, "/carboy/sync"); err != nil {
+			b.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
+		}
+	}
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := b.role(ctx, roleChanges, raw, w); err != nil {
+		return fmt.Errorf("read the changes of the workspace: %w", err)
+	}
+	return nil
+}
+
+// changesMain reads a changesPlan and writes the changes.
+func changesMain(in io.Reader, out io.Writer) error {
+	runtime.LockOSThread()
+	var p changesPlan
+	if err := json.NewDecoder(in).Decode(&p); err != nil {
+		return fmt.Errorf("read plan: %w", err)
+	}
+	if p.Rootless {
+		if err := becomeRoot(); err != nil {
+			return err
+		}
+	}
+	if err := os.Chdir(p.Dir); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	layers, err := mountLayers(p.Disk)
+	if err != nil {
+		return err
+	}
+	opts := workspace.Options{ChangesOptions: p.Options}
+	if st, err := os.Stat(fileSince); err == nil {
+		opts.Since = st.ModTime()
+	}
+	dir := filepath.Join(layers, "workspace")
+	if exists(filepath.Join(dir, copyManifest)) {
+		return copyChanges(dir, out, opts)
+	}
+	upper, err := os.Open(filepath.Join(dir, "upper"))
+	if errors.Is(err, os.ErrNotExist) {
+		return errors.New("the workspace is not a copy-on-write view")
+	}
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper), opts)
+}
+
+func copyChanges(dir string, out io.Writer, opts workspace.Options) error {
+	tree, err := os.Open(filepath.Join(dir, copyTree))
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	manifest, err := os.Open(filepath.Join(dir, copyManifest))
+	if err != nil {
+		return err
+	}
+	defer manifest.Close()
+	src, err := workspace.Copy(tree, manifest)
+	if err != nil {
+		return err
+	}
+	return workspace.WriteChanges(context.Background(), out, src, opts)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

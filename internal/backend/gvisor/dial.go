@@ -1,0 +1,155 @@
+package gvisor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Dial implements sandbox.Backend. The only port of this wall that is dialled
+// from outside is the agent's: the agent forwards to others.
+func (b *Backend) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	dir, err := b.dir(id)
+	if err != nil {
+		return nil, err
+	}
+	c, err := dialAgent(ctx, dir)
+	if err != nil {
+		return nil, &sandbox.Error{
+			Kind: sandbox.Unavailable, Msg: "the sandbox's guest agent does not answer", Err: err,
+		}
+	}
+	if port == sandbox.GuestPort {
+		return c, nil
+	}
+	return forwarded(ctx, c, port)
+}
+
+// dialAgent connects to the agent's socket. The guest's kernel can put what
+// it likes in that directory, so the socket is opened without following
+// anything, looked at, and dialled by that very handle.
+func dialAgent(ctx context.Context, dir string) (net.Conn, error) {
+	d, err := unix.Open(filepath.Join(dir, dirControl), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dirControl, Err: err}
+	}
+	defer unix.Close(d)
+	s, err := unix.Openat(d, fileSocket, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: fileSocket, Err: err}
+	}
+	defer unix.Close(s)
+	var st unix.Stat_t
+	if err := unix.Fstat(s, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil, fmt.Errorf("%s is no socket", fileSocket)
+	}
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", s))
+}
+
+// forwarded asks the agent to connect c to a port on the guest's loopback.
+func forwarded(ctx context.Context, c net.Conn, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		c.Close()
+		return nil, sandbox.Errorf(sandbox.Invalid, "port %d: not between 1 and 65535", port)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	target := fmt.Sprintf("127.0.0.1:%d", port)
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("ask for port %d: %w", port, err)
+	}
+	r := bufio.NewReaderSize(c, 4096)
+	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("ask for port %d: %w", port, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		c.Close()
+		return nil, sandbox.Errorf(sandbox.Unavailable, "port %d: nothing listens there", port)
+	}
+	return &bufferedConn{Conn: c, r: r}, nil
+}
+
+// bufferedConn returns what was read with the answer first.
+type bufferedConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+// healthy asks the agent how it is.
+func (b *Backend) healthy(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return b.ask(ctx, id, http.MethodGet, "/health")
+}
+
+// ask sends a request without a body and wants a 2xx.
+func (b *Backend) ask(ctx context.Context, id, method, path string) error {
+	c, err := b.Dial(ctx, id, sandbox.GuestPort)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: guest\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", method, path); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 4096), nil)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("guest agent: %s %s: status %d", method, path, resp.StatusCode)
+	}
+	return nil
+}
+
+// Bounds of waiting for a guest agent.
+const (
+	guestStart = 30 * time.Second       // its start, on a loaded machine
+	guestTick  = 500 * time.Microsecond // between looks at its socket
+)
+
+// awaitGuest waits until the agent answers or its sentry has ended.
+func (b *Backend) awaitGuest(ctx context.Context, id string, sentry procid.ID) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, guestStart, errors.New("no answer in time"))
+	defer cancel()
+	tick := time.NewTicker(guestTick)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		err := b.healthy(ctx, id)
+		if err == nil {
+			return nil
+		}
+		if n%64 == 63 && !procid.Alive(sentry) {
+			return fmt.Errorf("the sandbox ended while it started: %w", os.ErrProcessDone)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for guest agent: %w (%w)", context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}

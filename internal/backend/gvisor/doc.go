@@ -1,0 +1,13 @@
+// Package gvisor is the default wall: each box is a gVisor sandbox that this
+// very binary runs, re-executed as launcher, sentry and gofer.
+//
+// A launcher process, one per start, enters the box's cgroups, builds the
+// box's file system in a mount namespace of its own, and boots gVisor over
+// it; then it leaves, and the namespace lives as long as the box's gofer. So
+// no mount of a box is ever seen on the host, and none can be left behind.
+//
+// The sentry holds no privilege of the host: it runs as nobody in a user
+// namespace of its own, behind gVisor's system call filter and one of ours
+// that refuses set-id mode bits. The package refuses networks other than
+// "off", and a limit that was asked for and can't be enforced here.
+package gvisor

@@ -1,0 +1,144 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	gvlog "gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	"gvisor.dev/gvisor/runsc/flag"
+
+	"github.com/carboy-sandbox/carboy/internal/seccomp"
+)
+
+// launcherMain reads a plan, boots its box and answers with the pids. It runs
+// in a mount namespace of its own, which dies with it and the box's gofer.
+func launcherMain(in io.Reader, out io.Writer) error {
+	// gVisor restores namespaces from the thread group's leader: keep to it.
+	runtime.LockOSThread()
+	var p plan
+	if err := json.NewDecoder(in).Decode(&p); err != nil {
+		return fmt.Errorf("read plan: %w", err)
+	}
+	if p.Rootless {
+		if err := becomeRoot(); err != nil {
+			return err
+		}
+	}
+	if err := enterCgroups(p.Cgroup); err != nil {
+		return err
+	}
+	if err := os.Chdir(p.Dir); err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	if err := composeRoot(&p); err != nil {
+		return err
+	}
+	spec := ociSpec(&p)
+	if err := writeJSON(filepath.Join(dirBundle, "config.json"), spec); err != nil {
+		return err
+	}
+	if err := seccomp.RefuseSetIDEverywhere(); err != nil {
+		return fmt.Errorf("install system call filter: %w", err)
+	}
+	answer, err := boot(&p, spec)
+	if err != nil {
+		return err
+	}
+	answer.Copied = p.Workspace.Mode == "cow" && exists(filepath.Join(dirMounts, "disk", "workspace", copyManifest))
+	return json.NewEncoder(out).Encode(answer)
+}
+
+// enterCgroups moves this process, and so all that it starts.
+func enterCgroups(files []string) error {
+	for _, f := range files {
+		if err := os.WriteFile(f, []byte("0"), 0); err != nil {
+			return fmt.Errorf("enter cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+// boot starts the sentry and the gofer, and in them the guest agent.
+func boot(p *plan, spec *specs.Spec) (*launched, error) {
+	conf, err := runscConfig(p)
+	if err != nil {
+		return nil, fmt.Errorf("configure gvisor: %w", err)
+	}
+	gvlog.SetTarget(gvlog.GoogleEmitter{Writer: &gvlog.Writer{Next: io.Discard}})
+	if err := nullStdio(); err != nil {
+		return nil, err
+	}
+	c, err := container.New(conf, container.Args{
+		ID: p.ID, Spec: spec, BundleDir: filepath.Join(p.Dir, dirBundle),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create gvisor sandbox: %w", err)
+	}
+	if err := c.Start(conf); err != nil {
+		_ = c.Destroy()
+		return nil, fmt.Errorf("start gvisor sandbox: %w", err)
+	}
+	return &launched{Sentry: c.SandboxPid(), Gofer: c.GoferPid.Load()}, nil
+}
+
+// nullStdio gives the box /dev/null for its standard streams: gVisor hands
+// down os.Stdin and its like, and ours lead to the daemon.
+func nullStdio() error {
+	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	os.Stdin, os.Stdout = null, null
+	if os.Getenv("CARBOY_DEBUG_STDERR") == "" {
+		os.Stderr = null
+	}
+	return nil
+}
+
+// runscConfig holds every flag that differs from gVisor's own default.
+func runscConfig(p *plan) (*config.Config, error) {
+	args := []string{
+		"--root=" + filepath.Join(p.Dir, dirRunsc),
+		"--platform=systrap",
+		"--network=none",
+		"--ignore-cgroups",        // ours are entered already, and cover the launcher too
+		"--directfs=false",        // the sentry touches no file of the host
+		"--host-uds=create",       // the guest agent's socket
+		"--overlay2=none",         // layers are the host kernel's overlays
+		"--file-access=exclusive", // nothing but the box writes its root
+		"--file-access-mounts=shared",
+		"--in-sandbox-cgroup=v2",
+		"--host-settings=ignore",
+		"--sidecar-usage-policy=LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
+		"--app-huge-pages=false",
+	}
+	if p.Rootless {
+		args = append(args, "--rootless")
+	}
+	if p.LogDir != "" {
+		args = append(args, "--debug", "--debug-log="+p.LogDir+"/")
+	}
+	fs := flag.NewFlagSet("runsc", flag.ContinueOnError)
+	config.RegisterFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	return config.NewFromFlags(fs)
+}

@@ -1,0 +1,146 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+)
+
+// The names by which this binary is executed again. A role is recognised by
+// argv[0] alone: no argument of a user's command can select one.
+const (
+	roleSentry   = "runsc-sandbox"  // gVisor's own name for it
+	roleGofer    = "runsc-gofer"    // likewise
+	roleSelf     = "/proc/self/exe" // the helper by which the sentry gives up its /proc
+	roleLauncher = "carboy-gvisor-launcher"
+	roleChanges  = "carboy-gvisor-changes"
+	roleRemove   = "carboy-gvisor-remove"
+	roleUserNS   = "carboy-gvisor-userns"
+	roleRunsc    = "carboy-runsc" // the plain command line, for comparison
+)
+
+// Role returns what to run where argv0 names a role of this package, and nil
+// where it does not. The function that it returns ends the process.
+func Role(argv0 string) func() {
+	switch argv0 {
+	case roleSentry:
+		return runSentry
+	case roleGofer, roleSelf, roleRunsc:
+		return runRunsc
+	case roleLauncher:
+		return func() { exit(launcherMain(os.Stdin, os.Stdout)) }
+	case roleChanges:
+		return func() { exit(changesMain(os.Stdin, os.Stdout)) }
+	case roleRemove:
+		return func() { exit(removeMain(os.Stdin)) }
+	case roleUserNS:
+		return func() { os.Exit(0) } // killed before it gets here: only its user namespace is wanted
+	}
+	return nil
+}
+
+// ownStderr is where a role reports: the launcher gives os.Stderr away.
+var ownStderr = os.Stderr
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(ownStderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// runRunsc hands over to gVisor's own command line.
+func runRunsc() {
+	const internal = "internal use only"
+	commands := map[util.SubCommand]string{
+		new(sentrycmd.Boot): internal, new(cmd.Gofer): internal, new(sentrycmd.Umount): internal,
+	}
+	if os.Args[0] == roleRunsc {
+		for _, c := range []util.SubCommand{
+			new(cmd.Run), new(cmd.Create), new(cmd.Start), new(cmd.Exec), new(cmd.Kill),
+			new(cmd.Delete), new(cmd.State), new(cmd.Wait), new(cmd.List),
+		} {
+			commands[c] = ""
+		}
+	}
+	cli.Run(nil, commands, nil)
+	os.Exit(0)
+}
+
+// runSentry boots the sentry with the memory and the processors of the box
+// rather than the host's: gVisor reads them from cgroups that it made itself,
+// and ours are our own. The spec carries them.
+func runSentry() {
+	os.Args = withLimits(os.Args)
+	runRunsc()
+}
+
+// withLimits returns args with the box's memory size and processor count in
+// place of the host's. Where the spec says neither, args stay as they are.
+func withLimits(args []string) []string {
+	spec, err := donatedSpec(args)
+	if err != nil || spec.Linux == nil || spec.Linux.Resources == nil {
+		return args
+	}
+	args = slices.Clone(args)
+	res := spec.Linux.Resources
+	if i := slices.Index(args, "--total-memory"); i >= 0 && i+1 < len(args) && res.Memory != nil && res.Memory.Limit != nil {
+		args[i+1] = strconv.FormatInt(*res.Memory.Limit, 10)
+	}
+	if i := slices.Index(args, "--total-memory"); i >= 0 && res.CPU != nil && res.CPU.Quota != nil && res.CPU.Period != nil {
+		n := cpuCount(*res.CPU.Quota, *res.CPU.Period)
+		args = slices.Insert(args, i, "--cpu-num", strconv.Itoa(n))
+	}
+	return args
+}
+
+// cpuCount is how many processors the guest sees for a quota: the next whole
+// number, at least two (programs drop locks that they need on one), at most
+// the host's.
+func cpuCount(quota int64, period uint64) int {
+	n := int((quota + int64(period) - 1) / int64(period))
+	return min(max(n, 2), runtime.NumCPU())
+}
+
+// donatedSpec reads the spec from the descriptor that gVisor passes, without
+// moving its offset or owning it.
+func donatedSpec(args []string) (*specs.Spec, error) {
+	for _, a := range args {
+		v, ok := strings.CutPrefix(a, "--spec-fd=")
+		if !ok {
+			continue
+		}
+		fd, err := strconv.Atoi(v)
+		if err != nil {
+			return nil, err
+		}
+		var spec specs.Spec
+		err = json.NewDecoder(io.NewSectionReader(rawFile(fd), 0, 1<<20)).Decode(&spec)
+		return &spec, err
+	}
+	return nil, os.ErrNotExist
+}
+
+// rawFile reads a descriptor that someone else owns.
+type rawFile int
+
+func (fd rawFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := unix.Pread(int(fd), p, off)
+	if n == 0 && err == nil && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return max(n, 0), err
+}

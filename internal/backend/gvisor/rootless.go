@@ -1,0 +1,130 @@
+package gvisor
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// subIDs is how many ids of /etc/subuid a rootless box wants: the guest's
+// 0 to 65535, of which 1000 is the caller's own.
+const subIDs = 1 << 16
+
+// idRange is a line of /etc/subuid: ids that the caller may map.
+type idRange struct{ first, count int }
+
+// rootless is how a caller who is not root makes boxes: in a user namespace
+// where its own id is the guest's user and its subordinate ids are the rest.
+type rootless struct {
+	uids, gids           idRange
+	newuidmap, newgidmap string
+}
+
+// findRootless looks for what a rootless box needs, and says what is missing.
+func findRootless() (*rootless, error) {
+	missing := func(format string, args ...any) error {
+		return sandbox.Errorf(sandbox.Unsupported, format, args...).
+			WithHint("as root: apt-get install uidmap && usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", strconv.Itoa(os.Geteuid()))
+	}
+	var r rootless
+	var err error
+	if r.newuidmap, err = exec.LookPath("newuidmap"); err != nil {
+		return nil, missing("without root, boxes need the program newuidmap, which is not installed")
+	}
+	if r.newgidmap, err = exec.LookPath("newgidmap"); err != nil {
+		return nil, missing("without root, boxes need the program newgidmap, which is not installed")
+	}
+	name := ""
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	for _, f := range []struct {
+		path string
+		to   *idRange
+	}{{"/etc/subuid", &r.uids}, {"/etc/subgid", &r.gids}} {
+		*f.to, err = findSubIDs(f.path, name, os.Geteuid())
+		if err != nil {
+			return nil, missing("without root, boxes need %d ids in %s: %v", subIDs, f.path, err)
+		}
+	}
+	return &r, nil
+}
+
+// findSubIDs reads the first range of the user that is large enough.
+func findSubIDs(path, name string, uid int) (idRange, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return idRange{}, err
+	}
+	defer f.Close()
+	return parseSubIDs(f, name, uid)
+}
+
+func parseSubIDs(f io.Reader, name string, uid int) (idRange, error) {
+	lines := bufio.NewScanner(io.LimitReader(f, 1<<20))
+	for lines.Scan() {
+		owner, rest, ok := strings.Cut(lines.Text(), ":")
+		if !ok || (owner != name && owner != strconv.Itoa(uid)) || owner == "" {
+			continue
+		}
+		first, count, _ := strings.Cut(rest, ":")
+		a, err1 := strconv.Atoi(first)
+		n, err2 := strconv.Atoi(count)
+		if err1 == nil && err2 == nil && a > 0 && n >= subIDs {
+			return idRange{a, n}, nil
+		}
+	}
+	return idRange{}, errors.Join(lines.Err(), errors.New("no range is the caller's"))
+}
+
+// attributes start a role in a user namespace that nothing is mapped into
+// yet, with all of its capabilities kept over the exec.
+func (r *rootless) attributes(a *syscall.SysProcAttr) {
+	a.Cloneflags |= syscall.CLONE_NEWUSER
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		a.AmbientCaps = append(a.AmbientCaps, c)
+	}
+}
+
+// mapIDs gives the namespace of pid its ids.
+func (r *rootless) mapIDs(pid int) error {
+	run := func(tool string, s idRange, own int) error {
+		args := []string{strconv.Itoa(pid)}
+		for _, m := range [][3]int{{0, s.first, guestUID}, {guestUID, own, 1}, {guestUID + 1, s.first + guestUID + 1, subIDs - guestUID - 1}} {
+			args = append(args, strconv.Itoa(m[0]), strconv.Itoa(m[1]), strconv.Itoa(m[2]))
+		}
+		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", tool, err, strings.TrimSpace(string(out)))
+		}
+		return nil
+	}
+	if err := run(r.newuidmap, r.uids, os.Geteuid()); err != nil {
+		return err
+	}
+	return run(r.newgidmap, r.gids, os.Getegid())
+}
+
+// becomeRoot makes a role root of its user namespace, once ids are mapped.
+func becomeRoot() error {
+	if err := syscall.Setgroups(nil); err != nil {
+		return fmt.Errorf("become root of the user namespace: %w", err)
+	}
+	if err := syscall.Setresgid(0, 0, 0); err != nil {
+		return fmt.Errorf("become root of the user namespace: %w", err)
+	}
+	if err := syscall.Setresuid(0, 0, 0); err != nil {
+		return fmt.Errorf("become root of the user namespace: %w", err)
+	}
+	return nil
+}

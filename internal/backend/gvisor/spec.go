@@ -1,0 +1,72 @@
+package gvisor
+
+import (
+	"path/filepath"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// cpuPeriod is the scheduling period of processor quotas, in microseconds.
+const cpuPeriod = 100_000
+
+// agentCapabilities are the guest agent's, inside the guest kernel alone: it
+// makes namespaces, mounts and switches users. Commands get few or none.
+var agentCapabilities = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
+	"CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_SETFCAP", "CAP_NET_BIND_SERVICE", "CAP_NET_ADMIN",
+	"CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_AUDIT_WRITE", "CAP_MKNOD",
+}
+
+// ociSpec describes the box to gVisor. Its root is composed already; only
+// what the guest must treat apart is a mount of its own.
+func ociSpec(p *plan) *specs.Spec {
+	quota := int64(p.CPUs * cpuPeriod)
+	period := uint64(cpuPeriod)
+	mount := func(target, source string, options ...string) specs.Mount {
+		return specs.Mount{
+			Type: "bind", Source: filepath.Join(p.Dir, dirMounts, source), Destination: target,
+			Options: append([]string{"bind", "nosuid", "nodev"}, options...),
+		}
+	}
+	mounts := []specs.Mount{
+		{Type: "proc", Source: "proc", Destination: "/proc"},
+		{Type: "tmpfs", Source: "tmpfs", Destination: "/dev/shm", Options: []string{"mode=1777", "size=64m", "nosuid", "nodev"}},
+		// Named, so that gVisor does not lay a memory file system over it.
+		mount("/tmp", "root/tmp"),
+		mount(guestControl, "ctl", "rbind"),
+	}
+	for _, d := range append([]planDir{p.Workspace}, p.Mounts...) {
+		if d.shared() {
+			opt := "rw"
+			if d.Mode == "ro" {
+				opt = "ro"
+			}
+			mounts = append(mounts, mount(d.Target, shareName(d), "rbind", opt))
+		}
+	}
+	return &specs.Spec{
+		Version: specs.Version,
+		Process: &specs.Process{
+			Args: []string{guestControl + "/" + fileAgent},
+			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+			Cwd:  "/",
+			Capabilities: &specs.LinuxCapabilities{
+				Bounding: agentCapabilities, Effective: agentCapabilities, Permitted: agentCapabilities,
+			},
+			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1 << 16, Hard: 1 << 16}},
+		},
+		Root:     &specs.Root{Path: filepath.Join(p.Dir, dirMounts, "root")},
+		Hostname: "carboy",
+		Mounts:   mounts,
+		Linux: &specs.Linux{
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+				{Type: specs.MountNamespace}, {Type: specs.NetworkNamespace},
+			},
+			Resources: &specs.LinuxResources{
+				Memory: &specs.LinuxMemory{Limit: &p.Memory},
+				CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
+			},
+		},
+	}
+}
