@@ -133,34 +133,45 @@ func hidesUnsafe(f goFile) bool {
 	if unsafeName.MatchString(f.path) {
 		return false
 	}
-	return slices.ContainsFunc(f.ast.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"unsafe"` })
+	return f.imports("unsafe")
 }
 
 func TestTestsDoNotSleep(t *testing.T) {
-	for _, f := range handWritten(t) {
-		for _, problem := range sleeps(f) {
-			t.Error(problem)
-		}
+	for _, problem := range sleeps(handWritten(t)) {
+		t.Error(problem)
 	}
 }
 
-// sleeps lists where a test sleeps: it would be slow where that is too long,
-// and fail at times where it is too short. Tests wait for facts.
-func sleeps(f goFile) (problems []string) {
-	if !strings.HasSuffix(f.path, "_test.go") {
-		return nil
+// sleeps lists where tests sleep: they would be slow where that is too long,
+// and fail at times where it is too short. Tests wait for facts. In a package
+// that tests in the time of testing/synctest, sleeping takes none.
+func sleeps(files []goFile) (problems []string) {
+	fake := map[string]bool{}
+	for _, f := range files {
+		if f.imports("testing/synctest") {
+			fake[path.Dir(f.path)] = true
+		}
 	}
-	ast.Inspect(f.ast, func(n ast.Node) bool {
-		sel, ok := n.(*ast.SelectorExpr)
-		if !ok || sel.Sel.Name != "Sleep" {
+	for _, f := range files {
+		if !strings.HasSuffix(f.path, "_test.go") || fake[path.Dir(f.path)] {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || sel.Sel.Name != "Sleep" {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" {
+				problems = append(problems, f.fset.Position(n.Pos()).String()+": a test sleeps; wait for the fact instead")
+			}
 			return true
-		}
-		if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" {
-			problems = append(problems, f.fset.Position(n.Pos()).String()+": a test sleeps; wait for the fact instead")
-		}
-		return true
-	})
+		})
+	}
 	return problems
+}
+
+func (f goFile) imports(path string) bool {
+	return slices.ContainsFunc(f.ast.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"`+path+`"` })
 }
 
 // maxMainLines is as much as a main may do: hand over to what is tested.
@@ -206,6 +217,7 @@ func TestSourceGuardsRefuse(t *testing.T) {
 		{"documented-group", "p/p.go", "package p\n// Numbers.\nconst (\n\tA = 1\n\tB = 2\n)", docProblems, 0},
 		{"a-sleep", "p/p_test.go", "package p\nfunc f() { time.Sleep(1) }", sleepProblems, 1},
 		{"another-sleep", "p/p_test.go", "package p\nfunc f() { clock.Sleep(1) }", sleepProblems, 0},
+		{"a-sleep-in-fake-time", "p/p_test.go", "package p\nimport _ \"testing/synctest\"\nfunc f() { time.Sleep(1) }", sleepProblems, 0},
 		{"hidden-unsafe", "p/p.go", "package p\nimport _ \"unsafe\"", unsafeProblems, 1},
 		{"named-unsafe", "p/p_unsafe.go", "package p\nimport _ \"unsafe\"", unsafeProblems, 0},
 		{"named-unsafe-for-linux", "p/p_unsafe_linux.go", "package p\nimport _ \"unsafe\"", unsafeProblems, 0},
@@ -221,7 +233,7 @@ func TestSourceGuardsRefuse(t *testing.T) {
 }
 
 func commentProblems(f goFile) int { return len(packageComments([]goFile{f})) }
-func sleepProblems(f goFile) int   { return len(sleeps(f)) }
+func sleepProblems(f goFile) int   { return len(sleeps([]goFile{f})) }
 func docProblems(f goFile) int     { return len(undocumented(f)) }
 
 func unsafeProblems(f goFile) int {
