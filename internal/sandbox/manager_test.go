@@ -447,6 +447,33 @@ func TestCancelledCreateIsUndone(t *testing.T) {
 	}
 }
 
+// patientStore writes although the context has ended.
+type patientStore struct{ sandbox.Store }
+
+func (s patientStore) Put(ctx context.Context, sb *sandbox.Sandbox) error {
+	return s.Store.Put(context.WithoutCancel(ctx), sb)
+}
+
+// TestCreateTooLateForItsCaller: nobody was told of the box, so it goes.
+func TestCreateTooLateForItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		d := w.bootWith(t, sandbox.Options{Store: patientStore{&w.store}, Backends: []sandbox.Backend{w.fake}})
+		ctx, cancel := context.WithCancel(t.Context())
+		w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
+			if op == sandboxtest.Start {
+				cancel()
+			}
+			return nil
+		})
+		_, err := d.Create(ctx, ann, sandbox.Spec{Name: "web"})
+		wantKind(t, "Create", err, sandbox.Unavailable)
+		wantGone(t, d, "web")
+		d.shutdown()
+		w.check(t)
+	})
+}
+
 func TestCancelledStartIsUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "web"})
@@ -810,6 +837,24 @@ func TestFinishReadsNoMoreThanItNeeds(t *testing.T) {
 			w.check(t)
 		})
 	}
+}
+
+// TestInterruptedFinish: a caller who leaves during the look for changes does
+// not make the sandbox kept, nor lost: it is finished as an orphan.
+func TestInterruptedFinish(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, d *daemon) {
+		create(t, d, sandbox.Spec{Name: "run", Ephemeral: true, Workspace: cow()})
+		w.fake.SetHook(slow(sandboxtest.Changes, time.Minute))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := d.Finish(ctx, ann, "run")
+		wantKind(t, "Finish", err, sandbox.Unavailable)
+		if sb := wantState(t, d, "run", sandbox.StateStopped, sandbox.EndStopped); !sb.Spec.Ephemeral || sb.Kept {
+			t.Errorf("interrupted %+v", sb)
+		}
+		pass(5 * time.Minute)
+		wantGone(t, d, "run")
+	})
 }
 
 func TestHoldOfWhatIsBeingFinished(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,9 +76,13 @@ func (w *world) bootIn(ctx context.Context, t fataler, opts sandbox.Options) *da
 	d := &daemon{Manager: m, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(d.done)
-		if err := m.Adopt(ctx); err != nil {
-			t.Errorf("Adopt: %v", err)
-		}
+		var adopting sync.WaitGroup
+		defer adopting.Wait()
+		adopting.Go(func() {
+			if err := m.Adopt(ctx); err != nil {
+				t.Errorf("Adopt: %v", err)
+			}
+		})
 		if err := m.Run(ctx); err != nil {
 			t.Errorf("Run: %v", err)
 		}
