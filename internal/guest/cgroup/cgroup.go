@@ -9,12 +9,15 @@
 package cgroup
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +28,8 @@ const pooled = 8
 // Tree is the commands' part of the hierarchy. Its methods may be called from
 // several goroutines.
 type Tree struct {
+	base   *os.File // the caller's cgroup of before
+	name   string   // the directory below it that is ours
 	dir    *os.File // the parent of all commands' groups
 	pids   *os.File // its pids.events; nil without the controller
 	pin    *os.File // the mount namespace in which the hierarchy is mounted
@@ -39,6 +44,9 @@ type Tree struct {
 
 // Options configure a Tree.
 type Options struct {
+	// Name is the directory that holds the agent's group and the commands',
+	// below the caller's own cgroup; default: a new one.
+	Name string
 	PIDs int64        // how many processes and threads all commands together may have; 0: no limit
 	Log  *slog.Logger // default: discard
 }
@@ -77,29 +85,53 @@ func Prepare(base *os.File, opts Options) (*Tree, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	// A group that hands controllers to its children has no process itself.
-	agent, err := makeDir(base, "agent")
-	if err != nil {
+	if opts.Name == "" {
+		// Another agent may live in the same cgroup.
+		opts.Name = "carboy-" + rand.Text()
+	}
+	t := &Tree{name: opts.Name, log: opts.Log}
+	var err error
+	if t.base, err = openDir(base, "."); err != nil {
+		return nil, fmt.Errorf("open own cgroup: %w", err)
+	}
+	if err := t.prepare(opts.PIDs); err != nil {
+		t.Close()
 		return nil, err
 	}
-	err = write(agent, "cgroup.procs", "0")
-	_ = agent.Close()
-	if err != nil {
-		return nil, fmt.Errorf("leave the commands' cgroup: %w", err)
-	}
-	dir, err := makeDir(base, "commands")
-	if err != nil {
-		return nil, err
-	}
-	t := &Tree{dir: dir, log: opts.Log}
-	if hand(base, "+pids") == nil && hand(dir, "+pids") == nil {
-		if err := t.limitPIDs(opts.PIDs); err != nil {
-			t.Close()
-			return nil, err
-		}
-	}
-	t.memory = hand(base, "+memory") == nil && hand(dir, "+memory") == nil
 	return t, nil
+}
+
+func (t *Tree) prepare(pids int64) error {
+	top, err := makeDir(t.base, t.name)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	// A group that hands controllers to its children has no process itself.
+	agent, err := makeDir(top, "agent")
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	if err := write(agent, "cgroup.procs", "0"); err != nil {
+		return fmt.Errorf("leave the commands' cgroup: %w", err)
+	}
+	if t.dir, err = makeDir(top, "commands"); err != nil {
+		return err
+	}
+	hand := func(controller string) bool {
+		for _, dir := range []*os.File{t.base, top, t.dir} {
+			if write(dir, "cgroup.subtree_control", controller) != nil {
+				return false
+			}
+		}
+		return true
+	}
+	t.memory = hand("+memory")
+	if hand("+pids") {
+		return t.limitPIDs(pids)
+	}
+	return nil
 }
 
 func (t *Tree) limitPIDs(limit int64) (err error) {
@@ -126,21 +158,42 @@ func (t *Tree) PIDsRefused() uint64 {
 	return counter(t.pids, "max")
 }
 
-// Close closes the directories. Processes stay in their groups.
+// Close gives back what the Tree holds, and removes its cgroups as far as they
+// are empty. Processes that live on stay in theirs.
 func (t *Tree) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.sweepLocked(len(t.held))
 	for _, s := range t.free {
-		s.close()
+		s.remove()
 	}
 	for _, g := range t.held {
 		g.slot.close()
 		g.slot = nil
 	}
 	t.free, t.held = nil, nil
-	for _, f := range []*os.File{t.pids, t.pin, t.dir} {
+	t.leave()
+	for _, f := range []*os.File{t.pids, t.pin, t.dir, t.base} {
 		if f != nil {
 			_ = f.Close()
+		}
+	}
+}
+
+// leave moves the calling process back and removes the directories. Whoever
+// made its cgroup removes what is left.
+func (t *Tree) leave() {
+	if write(t.base, "cgroup.procs", "0") != nil {
+		return
+	}
+	for _, sub := range []string{"/commands", "/agent", ""} {
+		// A thread that was about to end is not moved, and gone in a moment.
+		for range 50 {
+			err := at(t.base, func(fd int) error { return unix.Unlinkat(fd, t.name+sub, unix.AT_REMOVEDIR) })
+			if !errors.Is(err, unix.EBUSY) {
+				break
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
 }

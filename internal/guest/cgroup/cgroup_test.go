@@ -26,11 +26,12 @@ func init() { runtime.LockOSThread() }
 func fake(t *testing.T, n int, controllers ...string) (base *os.File, commands string) {
 	t.Helper()
 	dir := t.TempDir()
-	commands = filepath.Join(dir, "commands")
-	put(t, filepath.Join(dir, "agent"), "cgroup.procs", "")
+	commands = filepath.Join(dir, "x", "commands")
+	put(t, filepath.Join(dir, "x", "agent"), "cgroup.procs", "")
 	if len(controllers) > 0 {
-		put(t, dir, "cgroup.subtree_control", "")
-		put(t, commands, "cgroup.subtree_control", "")
+		for _, d := range []string{dir, filepath.Dir(commands), commands} {
+			put(t, d, "cgroup.subtree_control", "")
+		}
 	}
 	for _, d := range append([]string{commands}, children(commands, n)...) {
 		put(t, d, "cgroup.events", "populated 0\nfrozen 0\n")
@@ -76,12 +77,12 @@ func text(t *testing.T, path ...string) string {
 
 func TestPrepareFake(t *testing.T) {
 	base, commands := fake(t, 1, "pids", "memory")
-	tree, err := cgroup.Prepare(base, cgroup.Options{PIDs: 77})
+	tree, err := cgroup.Prepare(base, cgroup.Options{Name: "x", PIDs: 77})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tree.Close()
-	if got := text(t, base.Name(), "agent", "cgroup.procs"); got != "0" {
+	if got := text(t, base.Name(), "x", "agent", "cgroup.procs"); got != "0" {
 		t.Errorf("agent's cgroup.procs = %q, want 0", got)
 	}
 	if got := text(t, commands, "pids.max"); !strings.HasPrefix(got, "77") {
@@ -98,7 +99,7 @@ func TestPrepareFake(t *testing.T) {
 
 func TestWithoutControllers(t *testing.T) {
 	base, _ := fake(t, 1)
-	tree, err := cgroup.Prepare(base, cgroup.Options{PIDs: 77})
+	tree, err := cgroup.Prepare(base, cgroup.Options{Name: "x", PIDs: 77})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestWithoutControllers(t *testing.T) {
 // What a command's group counted for the one before is not its own.
 func TestCountersFake(t *testing.T) {
 	base, commands := fake(t, 1, "pids", "memory")
-	tree, err := cgroup.Prepare(base, cgroup.Options{})
+	tree, err := cgroup.Prepare(base, cgroup.Options{Name: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestCountersFake(t *testing.T) {
 // killed by its old owner once it is.
 func TestReuseFake(t *testing.T) {
 	base, commands := fake(t, 2)
-	tree, err := cgroup.Prepare(base, cgroup.Options{})
+	tree, err := cgroup.Prepare(base, cgroup.Options{Name: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,14 +217,12 @@ func realTree(t testing.TB, opts cgroup.Options) *cgroup.Tree {
 		t.Skip(err)
 	}
 	t.Cleanup(func() {
+		// The tree has taken its own away, and this process back.
 		if err := os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 			t.Error(err)
 		}
-		groups, _ := filepath.Glob(filepath.Join(dir, "commands", "[0-9]*"))
-		for _, d := range append(groups, filepath.Join(dir, "commands"), filepath.Join(dir, "agent"), dir) {
-			if err := unix.Rmdir(d); err != nil {
-				t.Error(d, err)
-			}
+		if err := unix.Rmdir(dir); err != nil {
+			t.Error(dir, err)
 		}
 	})
 	base, err := os.Open(dir)

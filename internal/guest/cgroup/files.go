@@ -65,11 +65,6 @@ func ownPath() (string, error) {
 	return "", errors.New("find own cgroup: no v2 hierarchy")
 }
 
-// hand gives a controller to a directory's children.
-func hand(dir *os.File, controller string) error {
-	return write(dir, "cgroup.subtree_control", controller)
-}
-
 func at(dir *os.File, f func(fd int) error) error {
 	raw, err := dir.SyscallConn()
 	if err != nil {

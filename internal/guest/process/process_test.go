@@ -123,11 +123,8 @@ func cgroups(t testing.TB) *cgroup.Tree {
 		if err := os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 			t.Error(err)
 		}
-		groups, _ := filepath.Glob(filepath.Join(dir, "commands", "[0-9]*"))
-		for _, d := range append(groups, filepath.Join(dir, "commands"), filepath.Join(dir, "agent"), dir) {
-			if err := unix.Rmdir(d); err != nil {
-				t.Error(d, err)
-			}
+		if err := unix.Rmdir(dir); err != nil {
+			t.Error(dir, err)
 		}
 	})
 	return tree
@@ -715,7 +712,8 @@ func TestInputToTheDeaf(t *testing.T) {
 
 func TestTerminal(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
-		cmd := sh("stty -echo; stty size; trap 'stty size; echo resized' WINCH; echo $TERM; while read x || [ $? -gt 128 ]; do echo \"<$x>\"; done; tty -s && echo end")
+		cmd := sh("stty -echo; stty size; trap 'stty size; echo resized' WINCH; echo $TERM; while read x; do echo \"<$x>\"; done; tty -s && echo end")
+		cmd.Argv[0] = "bash" // whose read goes on after a trap
 		cmd.Terminal = &guestv1.Terminal{Cols: 100, Rows: 40}
 		if _, err := w.start("tty", cmd, until("xterm-256color")); err != nil {
 			t.Fatal(err)
