@@ -132,6 +132,7 @@ type applier struct {
 	set    *Set
 	limit  time.Time
 	plan   []*Item
+	stage  stage
 	result Result
 
 	touched map[string]bool // directories that were written to

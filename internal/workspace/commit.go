@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -28,16 +29,19 @@ func (a *applier) commit() error {
 		if failed = context.Cause(a.ctx); failed != nil {
 			break
 		}
-		err := a.write(it)
-		if moved(err) {
-			a.result.Conflicts = append(a.result.Conflicts, Outcome{Item: *it, Reason: errMoved.Error()})
-			continue
+		staged, err := a.write(it)
+		if !staged {
+			err = a.done(it, err)
 		}
-		if err != nil {
-			failed = noRoom("apply "+term.Escape(it.Path), err)
+		if err == nil && a.stage.full() {
+			err = a.flush()
+		}
+		if failed = err; failed != nil {
 			break
 		}
-		a.result.Applied = append(a.result.Applied, *it)
+	}
+	if err := a.flush(); failed == nil {
+		failed = err
 	}
 	if err := a.settle(); failed == nil && err != nil {
 		failed = noRoom("apply", err)
@@ -52,6 +56,19 @@ func (a *applier) commit() error {
 	return nil
 }
 
+// done notes how an item ended, and returns an error that ends all.
+func (a *applier) done(it *Item, err error) error {
+	switch {
+	case err == nil:
+		a.result.Applied = append(a.result.Applied, *it)
+	case moved(err):
+		a.result.Conflicts = append(a.result.Conflicts, Outcome{Item: *it, Reason: errMoved.Error()})
+	default:
+		return noRoom("apply "+term.Escape(it.Path), err)
+	}
+	return nil
+}
+
 // moved reports whether an error means that the base is not as it was when it
 // was compared.
 func moved(err error) bool {
@@ -59,41 +76,45 @@ func moved(err error) bool {
 		errors.Is(err, unix.EXDEV) || errors.Is(err, errMount) || err != nil && gone(err)
 }
 
-// write applies one item.
-func (a *applier) write(it *Item) error {
+// write applies one item. Of a file it reports that it is staged: it is
+// written, and flush puts it in place.
+func (a *applier) write(it *Item) (staged bool, err error) {
 	dir, name, err := a.parent(it.Path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if now, err := stampAt(dir, name); err != nil || !now.same(it.base) {
 		if err == nil {
 			err = errMoved
 		}
-		return err
+		return false, err
 	}
 	parent, _ := splitPath(it.Path)
 	a.touched[parent] = true
 	rest := *it // what is left to do once a directory is out of the way
 	if it.Was == Dir {
 		if err := a.removeTree(it.Path); err != nil || it.Kind == Deleted {
-			return err
+			return false, err
 		}
 		rest.Was, rest.base = "", stamp{}
 		if dir, name, err = a.parent(it.Path); err != nil {
-			return err
+			return false, err
 		}
 	}
 	switch {
 	case it.Kind == Deleted:
-		return unix.Unlinkat(int(dir.Fd()), name, 0)
+		err = unix.Unlinkat(int(dir.Fd()), name, 0)
 	case it.Class == ModeChanged:
-		return a.chmod(dir, name, &rest)
+		err = a.chmod(dir, name, &rest)
 	case it.Kind == Dir:
-		return a.makeDir(dir, name, &rest)
+		err = a.makeDir(dir, name, &rest)
 	case it.Kind == Symlink:
-		return a.makeLink(dir, name, &rest)
+		err = a.makeLink(dir, name, &rest)
+	default:
+		err = a.stageFile(dir, it, &rest)
+		return err == nil, err
 	}
-	return a.makeFile(dir, name, &rest)
+	return false, err
 }
 
 // stampAt returns the stamp of name in dir, zero where there is nothing.
@@ -186,36 +207,6 @@ func (a *applier) replace(dir *os.File, temp, name string, it *Item) error {
 		unix.Unlinkat(fd, temp, 0)
 	}
 	return err
-}
-
-// makeFile writes a file aside and puts it in place.
-func (a *applier) makeFile(dir *os.File, name string, it *Item) error {
-	f, temp, err := newTemp(dir, it.Mode&0o777)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	err = a.set.copyTo(a.ctx, it.entry, f)
-	if err == nil {
-		err = a.setMode(f, it)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err != nil {
-		dropTemp(dir, temp)
-		return err
-	}
-	if it.Was == "" {
-		return placeNew(dir, f, temp, name)
-	}
-	if temp == "" {
-		temp = tempName()
-		if err := linkFile(f, dir, temp); err != nil {
-			return err
-		}
-	}
-	return a.replace(dir, temp, name, it)
 }
 
 // setMode gives a new file the mode and owner of the file that it replaces.
@@ -327,6 +318,7 @@ func (a *applier) removeDir(parent *os.File, name, rel string) error {
 // notes how Apply left things.
 func (a *applier) settle() error {
 	a.base.forget()
+	slices.SortFunc(a.result.Applied, func(a, b Item) int { return comparePaths(a.Path, b.Path) })
 	marks := a.marks
 	for _, it := range a.result.Applied {
 		a.mark(marks, it.Path)
