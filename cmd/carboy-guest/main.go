@@ -1,0 +1,44 @@
+// Command carboy-guest is the first process of a sandbox: the agent, or, by
+// the name of carboy-init, the init of its commands.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/carboy-sandbox/carboy/internal/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/jail"
+)
+
+// The agent's threads differ in namespaces and rights. /proc/self shows the
+// first one, so that stays as it is.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	if os.Args[0] == jail.InitName {
+		os.Exit(jail.Init())
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "carboy-guest:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	path := guest.DefaultConfig
+	if p := os.Getenv("CARBOY_GUEST_CONFIG"); p != "" {
+		path = p
+	}
+	cfg, err := guest.LoadConfig(path)
+	if err != nil {
+		return err
+	}
+	return guest.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}

@@ -1,0 +1,154 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/account"
+	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/guest/files"
+	"github.com/carboy-sandbox/carboy/internal/guest/jail"
+	"github.com/carboy-sandbox/carboy/internal/guest/process"
+)
+
+const (
+	maxStreams = 4096 // calls at once on one connection
+	stopGrace  = 2 * time.Second
+)
+
+// agent is what serves the host.
+type agent struct {
+	cfg      Config
+	log      *slog.Logger
+	settings *settings
+	status   status
+	metrics  *meter
+	engine   *process.Engine
+	files    *files.Service
+}
+
+// Run is the agent. It returns when ctx ends, with everything that it started
+// ended too, or when it can't go on. The caller's main goroutine should be
+// locked to the first thread.
+func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
+	a := &agent{cfg: cfg, log: log, settings: newSettings(cfg), metrics: newMeter()}
+	a.status = status{ID: cfg.ID, PIDs: true, Cgroups: true}
+
+	// The agent moves to a cgroup of its own, so this comes first.
+	cgroups, err := cgroup.Open(cgroup.Options{PIDs: cfg.PIDs, Log: log})
+	switch {
+	case err != nil:
+		a.status.lack("cgroups: " + err.Error())
+		a.status.Cgroups, a.status.PIDs = false, false
+		cgroups = nil
+	case !cgroups.LimitsPIDs():
+		a.status.lack("pids: this kernel's cgroups have no pids controller")
+		a.status.PIDs = false
+	}
+	if cgroups != nil {
+		defer cgroups.Close()
+	}
+	j, err := jail.Start(jail.Config{Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil, Log: log})
+	if err != nil {
+		return fmt.Errorf("prepare namespaces: %w", err)
+	}
+	defer j.Close()
+
+	users := &accounts{}
+	a.engine, err = process.New(process.Options{
+		Spawner: j, Lookup: users.Lookup, Defaults: a.settings.defaults, Cgroups: cgroups,
+		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer a.engine.Close()
+	a.files = files.New(files.Options{
+		MountNS: j.MountNS(), Lookup: a.allowed(users), Log: log,
+		DefaultUser: func() string { return a.settings.defaults().User },
+		DefaultDir:  func(account.Account) string { return a.settings.defaults().Cwd },
+	})
+	defer func() { err = errors.Join(err, a.files.Close()) }()
+	return a.serve(ctx)
+}
+
+// allowed is users without root where root is not allowed.
+func (a *agent) allowed(users *accounts) func(string) (account.Account, error) {
+	return func(name string) (account.Account, error) {
+		u, err := users.Lookup(name)
+		if err == nil && u.UID == 0 && !a.cfg.AllowRoot {
+			return account.Account{}, errors.New("this sandbox does not act as root")
+		}
+		return u, err
+	}
+}
+
+// serve answers on the socket until ctx ends.
+func (a *agent) serve(ctx context.Context) error {
+	ln, err := listen(a.cfg.Socket)
+	if err != nil {
+		return err
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	srv := &http.Server{
+		Handler:           a.routes(),
+		Protocols:         &protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	a.log.Info("agent is ready", "socket", a.cfg.Socket)
+	select {
+	case err := <-done:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	// Streams end when their commands do, which nobody else will end.
+	a.engine.Close()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	if srv.Shutdown(grace) != nil {
+		_ = srv.Close()
+	}
+	<-done // Serve has returned
+	return nil
+}
+
+// listen takes over the path from an agent that was killed.
+func listen(socket string) (net.Listener, error) {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("replace socket: %w", err)
+	}
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen: %w", err), ln.Close())
+	}
+	return ln, nil
+}
+
+func (a *agent) routes() http.Handler {
+	mux := http.NewServeMux()
+	a.engine.Register(mux)
+	a.files.Register(mux)
+	mux.HandleFunc("GET /health", a.health)
+	mux.HandleFunc("GET /metrics", a.serveMetrics)
+	mux.HandleFunc("POST /init", a.init)
+	mux.HandleFunc("GET /envs", a.envs)
+	mux.HandleFunc("GET /carboy/status", a.serveStatus)
+	mux.HandleFunc("POST /carboy/sync", syncFiles)
+	return withForward(mux)
+}

@@ -1,0 +1,96 @@
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/account"
+)
+
+// DefaultConfig is where the host leaves the configuration.
+const DefaultConfig = "/run/carboy/config.json"
+
+const maxConfig = 1 << 20 // bytes
+
+// Config is what the host tells the agent.
+type Config struct {
+	ID     string   `json:"id"`     // the sandbox's
+	Socket string   `json:"socket"` // the unix socket to listen on
+	Hide   []string `json:"hide"`   // mount points that commands must not see
+	User   string   `json:"user"`   // whom commands run as unless they say
+	// Cwd is where they start; empty: their user's home.
+	Cwd  string            `json:"cwd"`
+	Env  map[string]string `json:"env"`
+	PIDs int64             `json:"pids"` // processes and threads of all commands together; 0: no limit
+	// AllowRoot lets commands run as uid 0.
+	AllowRoot bool `json:"allow_root"`
+	// PIDNamespace gives commands a pid namespace of their own.
+	PIDNamespace bool     `json:"pid_namespace"`
+	DiskPaths    []string `json:"disk_paths"` // where to look for a full disk after a command failed
+}
+
+// LoadConfig reads a configuration. Fields that it does not know are errors.
+func LoadConfig(name string) (Config, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return Config{}, fmt.Errorf("read configuration: %w", err)
+	}
+	defer f.Close()
+	c, err := ParseConfig(io.LimitReader(f, maxConfig))
+	if err != nil {
+		return Config{}, fmt.Errorf("read configuration %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// ParseConfig is LoadConfig for a stream.
+func ParseConfig(r io.Reader) (Config, error) {
+	var c Config
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return Config{}, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Config{}, errors.New("something follows the object")
+	}
+	if c.User == "" {
+		c.User = account.User
+	}
+	return c, c.validate()
+}
+
+func (c Config) validate() error {
+	paths := append([]string{c.Socket}, c.Hide...)
+	paths = append(paths, c.DiskPaths...)
+	if c.Cwd != "" {
+		paths = append(paths, c.Cwd)
+	}
+	for _, p := range paths {
+		if !path.IsAbs(p) || path.Clean(p) != p {
+			return fmt.Errorf("%q is not a clean absolute path", p)
+		}
+	}
+	if c.PIDs < 0 {
+		return fmt.Errorf("pids: %d is negative", c.PIDs)
+	}
+	if c.User == account.Root && !c.AllowRoot {
+		return errors.New("user: root is not allowed")
+	}
+	return checkEnv(c.Env)
+}
+
+// checkEnv refuses what can't be an environment.
+func checkEnv(env map[string]string) error {
+	for name, value := range env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			return fmt.Errorf("env: %.64q can't be a variable with that value", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package guest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carboy-sandbox/carboy/internal/guest"
+)
+
+func TestParseConfig(t *testing.T) {
+	text := `{"id":"sb_1","socket":"/run/carboy/agent.sock","hide":["/run/carboy"],"user":"root","cwd":"/workspace",
+		"env":{"K":"V"},"pids":1024,"allow_root":true,"pid_namespace":true,"disk_paths":["/","/workspace"]}`
+	want := guest.Config{
+		ID: "sb_1", Socket: "/run/carboy/agent.sock", Hide: []string{"/run/carboy"}, User: "root", Cwd: "/workspace",
+		Env: map[string]string{"K": "V"}, PIDs: 1024, AllowRoot: true, PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
+	}
+	got, err := guest.ParseConfig(strings.NewReader(text))
+	if err != nil || !cmp.Equal(got, want) {
+		t.Errorf("%v\n%s", err, cmp.Diff(want, got))
+	}
+	if got, err = guest.ParseConfig(strings.NewReader(`{"socket":"/s"}`)); err != nil || got.User != "user" {
+		t.Errorf("the least: %+v, %v", got, err)
+	}
+}
+
+func TestParseConfigRefuses(t *testing.T) {
+	tests := []struct{ name, text string }{
+		{"empty", ""},
+		{"not-an-object", "[]"},
+		{"unknown-field", `{"socket":"/s","sockets":1}`},
+		{"two-objects", `{"socket":"/s"}{}`},
+		{"no-socket", `{}`},
+		{"relative-socket", `{"socket":"s"}`},
+		{"unclean-hide", `{"socket":"/s","hide":["/a/../b"]}`},
+		{"relative-cwd", `{"socket":"/s","cwd":"w"}`},
+		{"relative-disk", `{"socket":"/s","disk_paths":["w"]}`},
+		{"negative-pids", `{"socket":"/s","pids":-1}`},
+		{"root-not-allowed", `{"socket":"/s","user":"root"}`},
+		{"bad-variable", `{"socket":"/s","env":{"A=B":""}}`},
+		{"zero-byte", `{"socket":"/s","env":{"A":"\u0000"}}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, err := guest.ParseConfig(strings.NewReader(tt.text)); err == nil {
+				t.Errorf("got %+v, want an error", got)
+			}
+		})
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add(`{"socket":"/s","env":{"A":"b"},"pids":3}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := guest.ParseConfig(strings.NewReader(text))
+		if err == nil && (!strings.HasPrefix(c.Socket, "/") || c.User == "" || c.PIDs < 0) {
+			t.Errorf("%q gave %+v", text, c)
+		}
+	})
+}

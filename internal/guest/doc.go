@@ -1,0 +1,8 @@
+// Package guest is the agent: the first process of a sandbox. It runs the
+// commands and serves the files that the host asks for, over HTTP on one unix
+// socket: envd's services, so that E2B's SDKs work, and what they lack.
+//
+// It trusts whoever reaches the socket, which is hidden from commands, and
+// knows no keys or tokens. It sets no clock, mounts no volume and installs no
+// certificate: envd's ways to ask for those are answered and ignored.
+package guest
