@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestDaemonDiesDuringExec(t *testing.T) {
+	h := newHome(t)
+	name := h.create()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := h.command(ctx, "exec", name, "--", "sh", "-c", "for i in $(seq 20); do echo $i; sleep 0.2; done")
+	var errb bytes.Buffer
+	cmd.Stderr = &errb
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		fmt.Fprintln(&got, lines.Text())
+		if n := lines.Text(); n == "3" || n == "9" {
+			h.killDaemon()
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("carboy exec: %v\n%s", err, errb.String())
+	}
+	var want strings.Builder
+	for i := range 20 {
+		fmt.Fprintln(&want, i+1)
+	}
+	if got.String() != want.String() {
+		t.Errorf("got %q\nstderr: %s", got.String(), errb.String())
+	}
+}
+
+func TestSandboxOutlivesDaemon(t *testing.T) {
+	h := newHome(t)
+	name := h.create()
+	h.ok("exec", "--detach", name, "--", "sh", "-c", "echo $$ > /tmp/pid; exec sleep 1000")
+	h.killDaemon()
+	if got := h.ok("exec", name, "--", "sh", "-c", "kill -0 $(cat /tmp/pid) && echo lives"); got != "lives\n" {
+		t.Errorf("after the daemon's death: %q", got)
+	}
+}
+
+func TestStopKeepsWork(t *testing.T) {
+	h := newHome(t)
+	name := h.create()
+	h.ok("exec", name, "--", "sh", "-c", "echo one > /workspace/f; echo two > ~/g")
+	h.ok("stop", name)
+	r := h.run(nil, "exec", name, "--", "true")
+	if r.code != 125 || !strings.Contains(r.stderr, "carboy start "+name) {
+		t.Errorf("exec in a stopped sandbox: %+v", r)
+	}
+	h.ok("start", name)
+	if got := h.ok("exec", name, "--", "sh", "-c", "cat /workspace/f ~/g"); got != "one\ntwo\n" {
+		t.Errorf("after stop and start: %q", got)
+	}
+}
+
+func TestCyclesLeaveNothing(t *testing.T) {
+	n := 200
+	if testing.Short() {
+		n = 10
+	}
+	h := newHome(t)
+	name := h.create() // warm
+	before := h.counts()
+	for i := range n {
+		c := h.create("--name", fmt.Sprintf("cycle-%d", i))
+		h.ok("exec", c, "--", "true")
+		h.ok("rm", "-f", c)
+	}
+	after := h.counts()
+	for what, b := range before {
+		if after[what] > b {
+			t.Errorf("%s: %d before, %d after %d cycles", what, b, after[what], n)
+		}
+	}
+	h.ok("exec", name, "--", "true")
+}

@@ -1,0 +1,293 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// binary is the built carboy that all tests run.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	binary = os.Getenv("CARBOY_BIN")
+	if binary != "" {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "carboy-e2e-*")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("make", "-C", "../..", "build", "BIN="+dir)
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "make build:", err)
+		return 1
+	}
+	binary = filepath.Join(dir, "carboy")
+	return m.Run()
+}
+
+// home is a world of its own: state, sockets and cache that no other shares.
+type home struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+// newHome makes one. At the test's end its daemon is stopped, all of its
+// sandboxes are removed, and what is left over is an error.
+func newHome(t *testing.T, env ...string) *home {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "carboy-home-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &home{t: t, dir: dir, env: append([]string{
+		"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8",
+		"XDG_STATE_HOME=" + dir + "/state", "XDG_RUNTIME_DIR=" + dir + "/run",
+		"XDG_CACHE_HOME=" + cacheDir(t), "XDG_CONFIG_HOME=" + dir + "/config",
+	}, env...)}
+	if err := os.Mkdir(dir+"/run", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.close)
+	return h
+}
+
+var sharedCache string
+
+// cacheDir is shared by all homes of a run: what lies there is built once.
+func cacheDir(t *testing.T) string {
+	if sharedCache == "" {
+		dir, err := os.MkdirTemp("", "carboy-cache-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sharedCache = dir
+	}
+	return sharedCache
+}
+
+func (h *home) close() {
+	for _, sb := range h.list() {
+		h.run(nil, "rm", "-f", sb.Name)
+	}
+	h.run(nil, "daemon", "stop")
+	for _, left := range h.leftovers() {
+		h.t.Errorf("left over: %s", left)
+	}
+	if h.t.Failed() {
+		if log, err := os.ReadFile(h.dir + "/state/carboy/daemon.log"); err == nil {
+			h.t.Logf("daemon.log:\n%s", tail(log, 8000))
+		}
+	}
+	if err := os.RemoveAll(h.dir); err != nil {
+		h.t.Error(err)
+	}
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// result is how one command line ended.
+type result struct {
+	stdout, stderr string
+	code           int
+	took           time.Duration
+}
+
+// run runs carboy and waits, at most two minutes.
+func (h *home) run(stdin io.Reader, args ...string) result {
+	h.t.Helper()
+	return h.runFor(2*time.Minute, stdin, args...)
+}
+
+func (h *home) runFor(limit time.Duration, stdin io.Reader, args ...string) result {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := h.command(ctx, args...)
+	var out, errb bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errb
+	start := time.Now()
+	err := cmd.Run()
+	r := result{stdout: out.String(), stderr: errb.String(), took: time.Since(start)}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		r.code = exit.ExitCode()
+	} else if err != nil {
+		h.t.Fatalf("carboy %q: %v", args, err)
+	}
+	if ctx.Err() != nil {
+		h.t.Fatalf("carboy %q: still running after %v\nstdout: %s\nstderr: %s", args, limit, tail(out.Bytes(), 2000), tail(errb.Bytes(), 2000))
+	}
+	return r
+}
+
+func (h *home) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = h.env
+	cmd.Dir = h.dir
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// ok runs carboy, wants exit code 0 and returns its output.
+func (h *home) ok(args ...string) string {
+	h.t.Helper()
+	r := h.run(nil, args...)
+	if r.code != 0 {
+		h.t.Fatalf("carboy %q: exit code %d\nstdout: %s\nstderr: %s", args, r.code, r.stdout, r.stderr)
+	}
+	return r.stdout
+}
+
+// create makes a sandbox and returns its name.
+func (h *home) create(args ...string) string {
+	h.t.Helper()
+	return strings.TrimSpace(h.ok(append([]string{"create"}, args...)...))
+}
+
+// listed is what these tests read of `carboy ls --json`.
+type listed struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	State string `json:"state"`
+	Ended string `json:"ended"`
+}
+
+func (h *home) list() []listed {
+	h.t.Helper()
+	r := h.run(nil, "ls", "--json")
+	var l []listed
+	if err := json.Unmarshal([]byte(r.stdout), &l); err != nil {
+		h.t.Errorf("carboy ls --json: %v\n%s%s", err, r.stdout, r.stderr)
+	}
+	return l
+}
+
+// daemonPID finds the home's daemon.
+func (h *home) daemonPID() int {
+	h.t.Helper()
+	var st struct {
+		PID int `json:"pid"`
+	}
+	if err := json.Unmarshal([]byte(h.ok("daemon", "status", "--json")), &st); err != nil {
+		h.t.Fatal(err)
+	}
+	return st.PID
+}
+
+// killDaemon kills it with -9 and waits until it is gone.
+func (h *home) killDaemon() {
+	h.t.Helper()
+	pid := h.daemonPID()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		h.t.Fatal(err)
+	}
+	until(h.t, func() bool { return !alive(pid) })
+}
+
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	rest := stat[bytes.LastIndexByte(stat, ')')+1:]
+	return !strings.HasPrefix(strings.TrimSpace(string(rest)), "Z")
+}
+
+// until waits for a fact of the outside world that nobody announces.
+func until(t *testing.T, fact func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !fact() {
+		select {
+		case <-deadline.C:
+			t.Fatal("waited for 30 s in vain")
+		case <-tick.C:
+		}
+	}
+}
+
+// leftovers names what the home still holds of the machine.
+func (h *home) leftovers() []string {
+	var left []string
+	until(h.t, func() bool {
+		left = append(h.processes(), h.mountsAndLoops()...)
+		left = append(left, h.cgroups()...)
+		return len(left) == 0 || h.t.Failed()
+	})
+	if boxes, _ := os.ReadDir(h.dir + "/state/carboy/boxes"); len(boxes) > 0 {
+		left = append(left, fmt.Sprintf("%d box directories", len(boxes)))
+	}
+	return left
+}
+
+// processes lists those that name the home on their command line.
+func (h *home) processes() []string {
+	var found []string
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() || !alive(pid) {
+			continue
+		}
+		raw, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if bytes.Contains(raw, []byte(h.dir)) {
+			found = append(found, fmt.Sprintf("process %d: %.120q", pid, raw))
+		}
+	}
+	return found
+}
+
+func (h *home) mountsAndLoops() []string {
+	var found []string
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, h.dir) {
+			found = append(found, "mount "+strings.TrimSpace(line))
+		}
+	}
+	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, l := range loops {
+		if b, err := os.ReadFile(l); err == nil && strings.Contains(string(b), h.dir) {
+			found = append(found, l+" "+strings.TrimSpace(string(b)))
+		}
+	}
+	return found
+}
+
+// cgroups lists groups of sandboxes of this home, by their ids.
+func (h *home) cgroups() []string {
+	var found []string
+	for _, glob := range []string{"/sys/fs/cgroup/*/carboy/*/*/cgroup.procs", "/sys/fs/cgroup/carboy/*/*/cgroup.procs"} {
+		groups, _ := filepath.Glob(glob)
+		for _, g := range groups {
+			id := filepath.Base(filepath.Dir(g))
+			if _, err := os.Stat(h.dir + "/state/carboy/boxes/" + id); err == nil {
+				found = append(found, "cgroup "+g)
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLimits(t *testing.T) {
+	h := newHome(t)
+	name := h.create("--memory", "256m", "--pids", "100", "--disk", "64m")
+	tests := []struct {
+		name   string
+		args   []string
+		code   int
+		stderr string
+	}{
+		{"timeout", []string{"--timeout", "1s", name, "--", "sleep", "1000"}, 124, "timed out"},
+		{"fork-bomb", []string{"--timeout", "20s", name, "--", "bash", "-c", "for i in $(seq 500); do sleep 300 & done; exit 3"}, -1, "limit of processes (100)"},
+		{"disk-filler", []string{name, "--", "sh", "-c", "cat /dev/zero > /workspace/fill"}, 1, "limit of disk"},
+		{"disk-mended", []string{name, "--", "rm", "/workspace/fill"}, 0, ""},
+		{"not-found", []string{name, "--", "no-such-command"}, 127, "no-such-command"},
+		{"not-executable", []string{name, "--", "/etc/passwd"}, 126, "/etc/passwd"},
+		{"own-code", []string{name, "--", "sh", "-c", "exit 42"}, 42, ""},
+		{"signalled", []string{name, "--", "sh", "-c", "kill -TERM $$"}, 143, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := h.run(nil, append([]string{"exec"}, tt.args...)...)
+			if tt.code >= 0 && r.code != tt.code {
+				t.Errorf("exit code %d, want %d\nstdout: %s\nstderr: %s", r.code, tt.code, r.stdout, r.stderr)
+			}
+			if tt.code < 0 && r.code == 0 {
+				t.Error("exit code 0")
+			}
+			if !strings.Contains(r.stderr, tt.stderr) {
+				t.Errorf("stderr %q does not say %q", r.stderr, tt.stderr)
+			}
+			if got := h.ok("exec", name, "--", "echo", "on"); got != "on\n" {
+				t.Errorf("the sandbox does not go on: %q", got)
+			}
+		})
+	}
+}
+
+func TestInodeLimit(t *testing.T) {
+	h := newHome(t)
+	name := h.create("--disk", "16m")
+	r := h.run(nil, "exec", name, "--", "python3", "-c", "import os\nos.chdir('/workspace')\nfor i in range(2000000): open(str(i),'w').close()")
+	if r.code == 0 || !strings.Contains(r.stderr, "limit of files (4096)") {
+		t.Errorf("an inode filler ended with %d: %s", r.code, r.stderr)
+	}
+	if got := h.ok("exec", name, "--", "echo", "on"); got != "on\n" {
+		t.Errorf("the sandbox does not go on: %q", got)
+	}
+}
+
+func TestOutOfMemory(t *testing.T) {
+	h := newHome(t)
+	name := h.create("--memory", "128m")
+	h.ok("exec", name, "--", "sh", "-c", "echo kept > /workspace/work")
+	r := h.run(nil, "exec", name, "--", "python3", "-c", "x = []\nwhile True: x.append(bytearray(b'x' * (8 << 20)))")
+	if r.code != 137 || !strings.Contains(r.stderr, "memory") {
+		t.Errorf("a memory hog ended with %d: %s", r.code, r.stderr)
+	}
+	r = h.run(nil, "exec", name, "--", "cat", "/workspace/work")
+	if r.code != 0 || r.stdout != "kept\n" {
+		t.Errorf("the next command: %+v", r)
+	}
+	if !strings.Contains(r.stderr, "memory") || !strings.Contains(r.stderr, "lost") {
+		t.Errorf("the next command does not say what was lost: %q", r.stderr)
+	}
+}
