@@ -34,7 +34,8 @@ func (a *app) execCommand() *cobra.Command {
 	a.addJSON(fs)
 	completeFlags(cmd)
 	return setHelp(cmd, docs{
-		long: `A sandbox that is stopped is started. Without -i the command's stdin is empty.
+		long: `A sandbox that ended by itself, such as for want of memory, is started again; one
+that was stopped is not. Without -i the command's stdin is empty.
 Output goes into files and pipes as it is; onto a terminal it goes with control
 characters escaped, unless -t asks for a terminal. With -it, keys such as Ctrl-C
 go to the command; else the first Ctrl-C interrupts it, and the second kills it.

@@ -56,7 +56,7 @@ func (a *app) startCommand() *cobra.Command {
 	}
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
-		long:     "Starting one that runs is no error. carboy exec starts a stopped one by itself.",
+		long:     "Starting one that runs is no error.",
 		examples: []string{"carboy start web"},
 		exits:    exitDocsPlain[:],
 	})

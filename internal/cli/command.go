@@ -105,8 +105,8 @@ func (a *app) attach(r *relay, svc Service, id string, cmd *guestv1.Command, f c
 	r.running.Store(false)
 	flush(o.Stdout)
 	flush(o.Stderr)
-	if err != nil {
-		a.abandon(r, svc, id, o.ID)
+	if _, answered := errors.AsType[*sandbox.Error](err); err != nil && !answered {
+		a.abandon(r, svc, id, o.ID) // it may run on: it was left by us
 	}
 	return exit, err
 }

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -78,7 +80,7 @@ func hostDir(flag, dir string) (string, error) {
 	}
 	fi, err := os.Stat(abs)
 	switch {
-	case err != nil && os.IsNotExist(err):
+	case errors.Is(err, fs.ErrNotExist):
 		return "", usagef("%s: there is no directory %s", flag, quoteArg(dir))
 	case err != nil:
 		return "", usagef("%s: %v", flag, err)

@@ -99,8 +99,17 @@ func (u *unpacker) descend(name string) error {
 	return nil
 }
 
+// Bounds of one name.
+const (
+	maxEntryName  = 4095 // bytes
+	maxEntryDepth = 512  // directories within each other
+)
+
 // checkEntry refuses what no honest guest sends.
 func checkEntry(h *tar.Header) error {
+	if len(h.Name) > maxEntryName || len(h.Linkname) > maxEntryName || strings.Count(h.Name, "/") > maxEntryDepth {
+		return fmt.Errorf("it has an entry with too long a name: %.64q…", h.Name)
+	}
 	if h.Name == "" || strings.ContainsRune(h.Name, 0) || strings.ContainsRune(h.Linkname, 0) {
 		return fmt.Errorf("it has an entry with a bad name: %q", h.Name)
 	}
@@ -168,10 +177,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 // text of its name.
 func (u *unpacker) parents(to string) error {
 	parent := path.Dir(to)
-	if parent == u.safe {
-		return nil // directories that were made are never replaced
-	}
-	for dir := parent; dir != "."; dir = path.Dir(dir) {
+	// What is above a safe directory is safe as well, and stays so: no
+	// directory is ever replaced.
+	for dir := parent; dir != "." && dir != u.safe && !strings.HasPrefix(u.safe, dir+"/"); dir = path.Dir(dir) {
 		fi, err := u.to.Lstat(dir)
 		if err != nil {
 			return err

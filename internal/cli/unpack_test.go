@@ -60,17 +60,19 @@ func list(t testing.TB, dir string) []string {
 	return got
 }
 
-func TestUnpackHostile(t *testing.T) {
+type hostile struct {
+	name    string
+	entries []tar.Header
+	want    []string // what is in the place that it is unpacked to
+	skipped []string
+	fails   bool
+}
+
+func hostiles() []hostile {
 	const (
 		reg, dir, sym, hard, fifo, dev = tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo, tar.TypeChar
 	)
-	tests := []struct {
-		name    string
-		entries []tar.Header
-		want    []string // what is in the place that it is unpacked to, "victim" apart
-		skipped []string
-		fails   bool
-	}{
+	return []hostile{
 		{name: "tree", entries: []tar.Header{entry(dir, "d/", ""), entry(dir, "d/e/", ""), entry(reg, "d/e/f", ""), entry(reg, "d/g", "")},
 			want: []string{"copy", "copy/e", "copy/e/f", "copy/g"}},
 		{name: "file", entries: []tar.Header{entry(reg, "f", "")}, want: []string{"copy"}},
@@ -120,8 +122,13 @@ func TestUnpackHostile(t *testing.T) {
 			want: []string{"copy", "copy/a"}},
 		{name: "second-root", entries: []tar.Header{entry(reg, "f", ""), entry(reg, "g", "")}, fails: true, want: []string{"copy"}},
 		{name: "empty", fails: true, want: []string{}},
+		{name: "long-name", entries: []tar.Header{entry(reg, strings.Repeat("x", 5000), "")}, fails: true, want: []string{}},
+		{name: "deep-name", entries: []tar.Header{entry(reg, strings.Repeat("x/", 600)+"x", "")}, fails: true, want: []string{}},
 	}
-	for _, tt := range tests {
+}
+
+func TestUnpackHostile(t *testing.T) {
+	for _, tt := range hostiles() {
 		t.Run(tt.name, func(t *testing.T) {
 			top := t.TempDir()
 			to, victim := filepath.Join(top, "to"), filepath.Join(top, "victim")
