@@ -2,7 +2,7 @@
 // etc/group below a root, and the user that a request names.
 //
 // Both files belong to the guest and are hostile. They are opened below the
-// root without leaving it, must be regular files of at most 1 MiB, and are
+// root, which links don't lead out of, must be regular files of at most 1 MiB, and are
 // never handed to the C library or to a name service. An id that the kernel
 // takes for "no change" is refused. The package switches to nobody and checks
 // no permission: that is the caller's part.
@@ -12,10 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
 )
 
 // The users that exist whatever the guest's files say.
@@ -60,16 +62,11 @@ func Lookup(root, name string) (Account, error) {
 	if err := checkName(name); err != nil {
 		return Account{}, err
 	}
-	r, err := os.OpenRoot(root)
+	passwd, err := read(root, "etc/passwd")
 	if err != nil {
 		return Account{}, fmt.Errorf("look up user %q: %w", name, err)
 	}
-	defer r.Close()
-	passwd, err := read(r, "etc/passwd")
-	if err != nil {
-		return Account{}, fmt.Errorf("look up user %q: %w", name, err)
-	}
-	group, err := read(r, "etc/group")
+	group, err := read(root, "etc/group")
 	if err != nil {
 		return Account{}, fmt.Errorf("look up user %q: %w", name, err)
 	}
@@ -130,16 +127,23 @@ func validName(s string) bool {
 	return true
 }
 
-// read returns a file below r, and nothing for one that is not there. A fifo
-// or device in its place is refused before it is read.
-func read(r *os.Root, name string) (string, error) {
-	f, err := r.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+// read returns a file below root, where links in its way end too, and nothing
+// for one that is not there. A fifo or device in its place is refused before
+// it is read.
+func read(root, name string) (string, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("open %s: %w", root, err)
+	}
+	defer unix.Close(dir)
+	fd, err := beneath.OpenInRoot(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if errors.Is(err, unix.ENOENT) {
 		return "", nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("open %s: %w", name, err)
 	}
+	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {

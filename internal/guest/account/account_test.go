@@ -159,10 +159,30 @@ func TestLookupHostileFiles(t *testing.T) {
 			if err := tt.plant(filepath.Join(root, "etc/passwd")); err != nil {
 				t.Skip(err)
 			}
+			// A link out of the root ends at the root, where there is nothing.
 			if got, err := account.Lookup(root, "spy"); err == nil {
 				t.Errorf("Lookup = %+v, want an error", got)
 			}
 		})
+	}
+}
+
+func TestLookupThroughLinks(t *testing.T) {
+	root := guest(t, "", "")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Mkdir(filepath.Join(root, "store"), 0o755))
+	must(os.WriteFile(filepath.Join(root, "store/passwd"), []byte("a:x:5:6::/a:/b\n"), 0o644))
+	must(os.Symlink("/store/passwd", filepath.Join(root, "etc/passwd")))
+	got, err := account.Lookup(root, "a")
+	must(err)
+	want := account.Account{Name: "a", UID: 5, GID: 6, Home: "/a", Shell: "/b"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Lookup mismatch (-want +got):\n%s", diff)
 	}
 }
 

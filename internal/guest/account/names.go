@@ -2,7 +2,6 @@ package account
 
 import (
 	"errors"
-	"os"
 	"strconv"
 	"strings"
 )
@@ -17,13 +16,8 @@ type Names struct {
 // that is not printable ASCII is left out, so that its id is shown. The
 // names that could be read are returned along with an error.
 func LoadNames(root string) (Names, error) {
-	r, err := os.OpenRoot(root)
-	if err != nil {
-		return Names{}, err
-	}
-	defer r.Close()
-	passwd, uerr := read(r, "etc/passwd")
-	group, gerr := read(r, "etc/group")
+	passwd, uerr := read(root, "etc/passwd")
+	group, gerr := read(root, "etc/group")
 	return Names{users: parseNames(passwd), groups: parseNames(group)}, errors.Join(uerr, gerr)
 }
 

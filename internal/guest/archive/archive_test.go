@@ -129,7 +129,9 @@ func TestCreateSkips(t *testing.T) {
 	must(t, err)
 	defer unix.Close(fd)
 	must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(src, "sock")}))
-	must(t, unix.Mknod(filepath.Join(src, "null"), unix.S_IFCHR|0o666, 1<<8|3))
+	if err := unix.Mknod(filepath.Join(src, "null"), unix.S_IFCHR|0o666, 1<<8|3); err != nil {
+		t.Skip("no device can be made: ", err)
+	}
 
 	var buf bytes.Buffer
 	res, err := archive.Create(t.Context(), &buf, src, archive.CreateOptions{})

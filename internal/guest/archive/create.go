@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
 )
 
 const (
@@ -267,7 +269,7 @@ func (c *creator) dir(dir int, name, rel string, depth int) error {
 		c.res.skip(rel, "more than %d directories within each other", maxDepth)
 		return nil
 	}
-	fd, err := unix.Openat(dir, name, openDir|unix.O_NOFOLLOW, 0)
+	fd, err := beneath.OpenNoLinks(dir, name, openDir)
 	if err != nil {
 		return fail("open", rel, err)
 	}

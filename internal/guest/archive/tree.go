@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
 )
 
 const (
@@ -16,72 +18,83 @@ const (
 	impliedDir = 0o755 // of one that the archive does not list
 )
 
-// tree makes files below a directory. Names are resolved by os.Root, which no
-// link leads out of; the last part is never followed. The directory of the
-// last name stays open, since the next is likely in it.
+// tree makes files below a directory, which no link leads out of; the last
+// part of a name is never followed. The directory of the last name stays
+// open, since the next is likely in it.
 type tree struct {
-	root *os.Root
-	rel  string   // where dir is
-	dir  *os.File // nil: none is open
+	root int
+	rel  string // where dir is
+	dir  int    // -1: none is open
 }
 
 func openTree(dir string) (*tree, error) {
-	root, err := os.OpenRoot(dir)
-	if st, serr := os.Stat(dir); err != nil && serr == nil && !st.IsDir() {
-		err = &os.PathError{Op: "open", Path: dir, Err: unix.ENOTDIR} // as no number, there
-	}
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &tree{root: root}, nil
+	return &tree{root: root, dir: -1}, nil
 }
 
 func (t *tree) close() {
 	t.forget()
-	t.root.Close()
+	unix.Close(t.root)
 }
 
 // forget closes the directory of the last name.
 func (t *tree) forget() {
-	if t.dir != nil {
-		t.dir.Close()
+	if t.dir >= 0 {
+		unix.Close(t.dir)
 	}
-	t.rel, t.dir = "", nil
+	t.rel, t.dir = "", -1
 }
 
 // parent returns the open directory of rel and rel's last part. With mk,
 // directories that are missing are made.
 func (t *tree) parent(rel string, mk bool) (int, string, error) {
 	dir, base := path.Dir(rel), path.Base(rel)
-	if t.dir != nil && t.rel == dir {
-		return int(t.dir.Fd()), base, nil
+	if t.dir >= 0 && t.rel == dir {
+		return t.dir, base, nil
 	}
-	f, err := t.open(dir)
-	if mk && errors.Is(err, unix.ENOENT) {
-		if err = t.root.MkdirAll(dir, impliedDir); err == nil {
-			f, err = t.open(dir)
-		}
-	}
+	fd, err := t.open(dir, mk)
 	if err != nil {
-		return -1, "", unsafe(err)
+		return -1, "", err
 	}
 	t.forget()
-	t.rel, t.dir = dir, f
-	return int(f.Fd()), base, nil
+	t.rel, t.dir = dir, fd
+	return fd, base, nil
 }
 
-func (t *tree) open(dir string) (*os.File, error) {
-	return t.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+// open opens a directory as a place for names.
+func (t *tree) open(dir string, mk bool) (int, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY
+	fd, err := beneath.Open(t.root, dir, flags)
+	if mk && errors.Is(err, unix.ENOENT) && dir != "." {
+		if err = t.imply(dir); err == nil {
+			fd, err = beneath.Open(t.root, dir, flags)
+		}
+	}
+	switch {
+	case err == nil:
+		return fd, nil
+	case errors.Is(err, ErrUnsafe):
+		return -1, err
+	case errors.Is(err, unix.EXDEV):
+		return -1, fmt.Errorf("directory %.256q leads out: %w", dir, ErrUnsafe)
+	}
+	return -1, &os.PathError{Op: "open", Path: dir, Err: err}
 }
 
-// unsafe marks an error of os.Root that no system call gave: the path leads
-// out.
-func unsafe(err error) error {
-	var errno unix.Errno
-	if err == nil || errors.As(err, &errno) {
+// imply makes a directory that the archive does not list, and those above.
+func (t *tree) imply(dir string) error {
+	above, err := t.open(path.Dir(dir), true)
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnsafe, err)
+	defer unix.Close(above)
+	if err := unix.Mkdirat(above, path.Base(dir), impliedDir); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
 }
 
 // newFile is a file that is being written: under its own name if that is
@@ -176,14 +189,11 @@ func (t *tree) mkdir(rel string) error {
 	}
 	err = unix.Mkdirat(dir, name, newDir)
 	if errors.Is(err, unix.EEXIST) {
-		st, err := t.root.Stat(rel)
-		if err != nil {
-			return unsafe(err)
+		fd, err := t.open(rel, false)
+		if err == nil {
+			unix.Close(fd)
 		}
-		if !st.IsDir() {
-			return &os.PathError{Op: "make directory", Path: rel, Err: unix.ENOTDIR}
-		}
-		return nil
+		return err
 	}
 	if err != nil {
 		return &os.PathError{Op: "make directory", Path: rel, Err: err}
@@ -197,7 +207,7 @@ func (t *tree) setDir(d deferred) error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Openat(dir, name, openDir|unix.O_NOFOLLOW, 0)
+	fd, err := beneath.OpenNoLinks(dir, name, openDir)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: d.rel, Err: err}
 	}
@@ -244,13 +254,13 @@ func (t *tree) symlink(target, rel string, mod time.Time) error {
 // link makes rel a name of the file old, which must be below the tree too; a
 // link there is not followed.
 func (t *tree) link(old, rel string) error {
-	from, err := t.open(path.Dir(old))
+	from, err := t.open(path.Dir(old), false)
 	if err != nil {
-		return unsafe(err)
+		return err
 	}
-	defer from.Close()
+	defer unix.Close(from)
 	return t.place(rel, func(dir int, name string) error {
-		if err := unix.Linkat(int(from.Fd()), path.Base(old), dir, name, 0); err != nil {
+		if err := unix.Linkat(from, path.Base(old), dir, name, 0); err != nil {
 			return &os.LinkError{Op: "link", Old: old, New: rel, Err: err}
 		}
 		return nil

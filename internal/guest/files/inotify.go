@@ -21,6 +21,8 @@ const (
 		unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 )
 
+const readDir = os.O_RDONLY | syscall.O_DIRECTORY | syscall.O_NONBLOCK
+
 var errLost = errors.New("events were lost: more happened than was collected in time")
 
 // change is something that happened: name is relative to the watched
@@ -71,12 +73,18 @@ func openTree(root string, recursive bool) (*tree, error) {
 	return t, nil
 }
 
-// add watches one directory. The kernel knows directories, not paths: one
-// that is watched already gets its new path.
+// add watches one directory, which the user must be able to read: gVisor
+// does not ask for that by itself. The kernel knows directories, not paths:
+// one that is watched already gets its new path.
 func (t *tree) add(rel string) error {
 	if len(t.paths) >= maxWatches {
 		return t.tooMany()
 	}
+	d, err := os.OpenFile(path.Join(t.root, rel), readDir, 0)
+	if err != nil {
+		return err
+	}
+	d.Close()
 	mask := uint32(watchMask)
 	if rel != "" {
 		mask |= unix.IN_DONT_FOLLOW
@@ -128,7 +136,7 @@ func (t *tree) descend(rel string, report bool) ([]change, error) {
 
 // look returns what is in rel: all of it, or the directories.
 func (t *tree) look(rel string, all bool) ([]os.DirEntry, error) {
-	d, err := os.OpenFile(path.Join(t.root, rel), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	d, err := os.OpenFile(path.Join(t.root, rel), readDir, 0)
 	if err != nil {
 		return nil, err
 	}

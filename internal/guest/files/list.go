@@ -30,7 +30,7 @@ func (s *Service) ListDir(ctx context.Context, req *connect.Request[filesystem.L
 	l := &lister{ctx: ctx}
 	err := s.at(ctx, req.Header(), req.Msg.GetPath(), func(p string) error {
 		l.names = s.names.load()
-		return l.dir(p, max(1, req.Msg.GetDepth()), 0)
+		return l.dir(p, max(1, req.Msg.GetDepth()), nil)
 	})
 	if err != nil {
 		return nil, rpcError(err)
@@ -46,8 +46,9 @@ type lister struct {
 }
 
 // dir lists p, in the order of names, each directory before what is in it.
-func (l *lister) dir(p string, depth uint32, flags int) error {
-	names, err := l.readNames(p, flags)
+// Unless known is nil, p must still be that.
+func (l *lister) dir(p string, depth uint32, known fs.FileInfo) error {
+	names, err := l.readNames(p, known)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (l *lister) dir(p string, depth uint32, flags int) error {
 		if depth == 1 || !st.IsDir() {
 			continue
 		}
-		if err := l.dir(q, depth-1, syscall.O_NOFOLLOW); err != nil && !passable(err) {
+		if err := l.dir(q, depth-1, st); err != nil && !passable(err) {
 			return err
 		}
 	}
@@ -108,12 +109,15 @@ func tooMany(format string, n int) error {
 
 // readNames returns the sorted names in p, reading no more of them than a
 // listing may have.
-func (l *lister) readNames(p string, flags int) ([]string, error) {
-	d, err := os.OpenFile(p, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK|flags, 0)
+func (l *lister) readNames(p string, known fs.FileInfo) ([]string, error) {
+	d, err := os.OpenFile(p, readDir, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
+	if st, err := d.Stat(); err != nil || known != nil && !os.SameFile(st, known) {
+		return nil, also(err, syscall.ENOTDIR) // a link took its place
+	}
 	var names []string
 	for {
 		more, err := d.Readdirnames(1024)

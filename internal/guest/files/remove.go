@@ -9,9 +9,11 @@ import (
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
 )
 
-const openDir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+const openDir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK | unix.O_CLOEXEC
 
 // removeAll deletes what is at p, following no link. It runs on a worker, and
 // stops at the first thing that it can't delete.
@@ -24,7 +26,7 @@ func removeAll(ctx context.Context, p string) error {
 		return faultf(connect.CodeInvalidArgument, "the root directory can't be removed")
 	}
 	parent, base := path.Split(p)
-	fd, err := unix.Open(parent, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(parent, openDir, 0)
 	if errors.Is(err, unix.EACCES) {
 		fd, err = unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}
@@ -110,7 +112,7 @@ func (r *remover) down(name string) error {
 	if err := unix.Fstat(r.dir, &st); err != nil {
 		return err
 	}
-	fd, err := unix.Openat(r.dir, name, openDir, 0)
+	fd, err := beneath.OpenNoLinks(r.dir, name, openDir)
 	if err != nil {
 		return err
 	}

@@ -235,7 +235,7 @@ func (t *target) open() error {
 		}
 	}
 	switch {
-	case errors.Is(err, unix.EISDIR):
+	case errors.Is(err, unix.EISDIR), errors.Is(err, unix.EACCES) && isDir(t.path):
 		return faultf(connect.CodeInvalidArgument, "path is a directory: %s", t.path)
 	case errors.Is(err, unix.ENXIO):
 		return t.irregular()
@@ -257,6 +257,11 @@ func (t *target) open() error {
 		t.size = st.Size
 	}
 	return nil
+}
+
+func isDir(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.IsDir()
 }
 
 func (t *target) irregular() error {
