@@ -127,7 +127,11 @@ func (t *Tree) prepare(pids int64) error {
 		}
 		return true
 	}
-	t.memory = hand("+memory")
+	// A kernel that keeps no record of what it killed for memory has nothing
+	// to give here but the cost of counting.
+	if write(t.base, "cgroup.subtree_control", "+memory") == nil && exists(top, "memory.oom.group") {
+		t.memory = hand("+memory")
+	}
 	if hand("+pids") {
 		return t.limitPIDs(pids)
 	}
@@ -205,6 +209,7 @@ type slot struct {
 	dir    *os.File
 	events *os.File // cgroup.events
 	pids   *os.File // pids.events; nil without the controller
+	memory *os.File // memory.events; nil without the controller
 
 	pidsBefore, oomBefore uint64 // the counters when it became free
 	killed                bool   // it is not used again: see killOnce
@@ -246,6 +251,9 @@ func (t *Tree) newSlot(name string) (*slot, error) {
 	s := &slot{tree: t, name: name, dir: dir}
 	if s.events, err = open(dir, "cgroup.events", unix.O_RDONLY); err == nil && t.pids != nil {
 		s.pids, err = open(dir, "pids.events", unix.O_RDONLY)
+	}
+	if err == nil && t.memory {
+		s.memory, err = open(dir, "memory.events", unix.O_RDONLY)
 	}
 	if err != nil {
 		s.remove()
@@ -321,15 +329,10 @@ func (s *slot) pidsRefused() uint64 {
 }
 
 func (s *slot) oomKills() uint64 {
-	if !s.tree.memory {
+	if s.memory == nil {
 		return 0
 	}
-	f, err := open(s.dir, "memory.events", unix.O_RDONLY)
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	return counter(f, "oom_kill")
+	return counter(s.memory, "oom_kill")
 }
 
 // populated reports whether a process lives in the group. A group that can't
@@ -337,7 +340,7 @@ func (s *slot) oomKills() uint64 {
 func (s *slot) populated() bool { return counter(s.events, "populated") != 0 }
 
 func (s *slot) close() {
-	for _, f := range []*os.File{s.pids, s.events, s.dir} {
+	for _, f := range []*os.File{s.memory, s.pids, s.events, s.dir} {
 		if f != nil {
 			_ = f.Close()
 		}

@@ -33,6 +33,9 @@ func fake(t *testing.T, n int, controllers ...string) (base *os.File, commands s
 			put(t, d, "cgroup.subtree_control", "")
 		}
 	}
+	if slices.Contains(controllers, "memory") {
+		put(t, filepath.Dir(commands), "memory.oom.group", "0\n")
+	}
 	for _, d := range append([]string{commands}, children(commands, n)...) {
 		put(t, d, "cgroup.events", "populated 0\nfrozen 0\n")
 		put(t, d, "cgroup.kill", "")
@@ -317,6 +320,23 @@ func proc(t *testing.T) (mounts string) {
 		}
 	}
 	return mounts
+}
+
+func FuzzCounter(f *testing.F) {
+	f.Add("low 0\noom_kill 3\n", "oom_kill")
+	f.Fuzz(func(t *testing.T, text, key string) {
+		file, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if _, err := file.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if n := cgroup.CounterForTest(file, key); n != 0 && !strings.Contains(text, key+" ") {
+			t.Errorf("%q of %q = %d", key, text, n)
+		}
+	})
 }
 
 func BenchmarkAcquireRelease(b *testing.B) {

@@ -1,4 +1,7 @@
 package cgroup
 
-// MountForTest is mount.
-var MountForTest = mount
+// What tests call.
+var (
+	MountForTest   = mount
+	CounterForTest = counter
+)

@@ -89,6 +89,15 @@ func open(dir *os.File, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+func exists(dir *os.File, name string) bool {
+	f, err := open(dir, name, unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	_ = f.Close()
+	return true
+}
+
 func openDir(dir *os.File, name string) (*os.File, error) {
 	if name == "" {
 		name = "."
