@@ -315,7 +315,8 @@ func TestNamesAndIDs(t *testing.T) {
 // the same, and an error is fit to show and names its kind.
 func FuzzSpec(f *testing.F) {
 	for _, s := range []sandbox.Spec{
-		{}, mountOf("/srv/x"), workspace("cow", "/home/ann/w"),
+		{},
+		mountOf("/srv/x"), workspace("cow", "/home/ann/w"),
 		{Name: "web", Limits: sandbox.Limits{CPUs: 1}, Env: map[string]string{"A": "b"}, Labels: map[string]string{"a": "b"}},
 	} {
 		b, err := json.Marshal(s)

@@ -122,44 +122,72 @@ func TestOpenRefuses(t *testing.T) {
 		want  sandbox.Kind
 		says  []string // in message and hint
 	}{
-		{name: "garbage", want: sandbox.Internal, says: []string{"damaged", "backup"},
-			spoil: func(t *testing.T, path string) { write(t, path, bytes.Repeat([]byte("garbage "), 2000)) }},
-		{name: "short-garbage", want: sandbox.Internal, says: []string{"damaged"},
-			spoil: func(t *testing.T, path string) { write(t, path, []byte("x")) }},
-		{name: "damaged-pages", want: sandbox.Internal, says: []string{"damaged", "backup"},
-			spoil: func(t *testing.T, path string) { scribble(t, path) }},
-		{name: "newer", want: sandbox.Unsupported, says: []string{"newer", "99"},
-			spoil: func(t *testing.T, path string) { rawDB(t, path, "PRAGMA user_version = 99") }},
-		{name: "foreign", want: sandbox.Conflict, says: []string{"another program"},
-			spoil: func(t *testing.T, path string) { rawDB(t, path, "PRAGMA application_id = 7") }},
-		{name: "foreign-without-id-or-key", want: sandbox.Conflict, says: []string{"another program"},
+		{
+			name: "garbage", want: sandbox.Internal, says: []string{"damaged", "backup"},
+			spoil: func(t *testing.T, path string) { write(t, path, bytes.Repeat([]byte("garbage "), 2000)) },
+		},
+		{
+			name: "short-garbage", want: sandbox.Internal, says: []string{"damaged"},
+			spoil: func(t *testing.T, path string) { write(t, path, []byte("x")) },
+		},
+		{
+			name: "damaged-pages", want: sandbox.Internal, says: []string{"damaged", "backup"},
+			spoil: func(t *testing.T, path string) { scribble(t, path) },
+		},
+		{
+			name: "newer", want: sandbox.Unsupported, says: []string{"newer", "99"},
+			spoil: func(t *testing.T, path string) { rawDB(t, path, "PRAGMA user_version = 99") },
+		},
+		{
+			name: "foreign", want: sandbox.Conflict, says: []string{"another program"},
+			spoil: func(t *testing.T, path string) { rawDB(t, path, "PRAGMA application_id = 7") },
+		},
+		{
+			name: "foreign-without-id-or-key", want: sandbox.Conflict, says: []string{"another program"},
 			spoil: func(t *testing.T, path string) {
 				for _, f := range []string{path, path + store.KeySuffix} {
 					os.Remove(f)
 				}
 				rawDB(t, path, "CREATE TABLE theirs (x)")
 				os.Chmod(path, 0o600)
-			}},
-		{name: "foreign-without-id", want: sandbox.Conflict, says: []string{"another program"},
+			},
+		},
+		{
+			name: "foreign-without-id", want: sandbox.Conflict, says: []string{"another program"},
 			spoil: func(t *testing.T, path string) {
 				os.Remove(path)
 				rawDB(t, path, "CREATE TABLE theirs (x)")
 				os.Chmod(path, 0o600)
-			}},
-		{name: "key-missing", want: sandbox.Internal, says: []string{".key", "missing"},
-			spoil: func(t *testing.T, path string) { os.Remove(path + store.KeySuffix) }},
-		{name: "key-of-another", want: sandbox.Internal, says: []string{"is not the key"},
-			spoil: func(t *testing.T, path string) { write(t, path+store.KeySuffix, make([]byte, 32)) }},
-		{name: "key-short", want: sandbox.Internal, says: []string{"key file", "damaged"},
-			spoil: func(t *testing.T, path string) { write(t, path+store.KeySuffix, make([]byte, 31)) }},
-		{name: "key-long", want: sandbox.Internal, says: []string{"key file", "damaged"},
-			spoil: func(t *testing.T, path string) { write(t, path+store.KeySuffix, make([]byte, 33)) }},
-		{name: "key-readable", want: sandbox.Denied, says: []string{"chmod 600"},
-			spoil: func(t *testing.T, path string) { os.Chmod(path+store.KeySuffix, 0o640) }},
-		{name: "readable", want: sandbox.Denied, says: []string{"chmod 600"},
-			spoil: func(t *testing.T, path string) { os.Chmod(path, 0o604) }},
-		{name: "directory", want: sandbox.Internal,
-			spoil: func(t *testing.T, path string) { os.Remove(path); os.Mkdir(path, 0o700) }},
+			},
+		},
+		{
+			name: "key-missing", want: sandbox.Internal, says: []string{".key", "missing"},
+			spoil: func(t *testing.T, path string) { os.Remove(path + store.KeySuffix) },
+		},
+		{
+			name: "key-of-another", want: sandbox.Internal, says: []string{"is not the key"},
+			spoil: func(t *testing.T, path string) { write(t, path+store.KeySuffix, make([]byte, 32)) },
+		},
+		{
+			name: "key-short", want: sandbox.Internal, says: []string{"key file", "damaged"},
+			spoil: func(t *testing.T, path string) { write(t, path+store.KeySuffix, make([]byte, 31)) },
+		},
+		{
+			name: "key-long", want: sandbox.Internal, says: []string{"key file", "damaged"},
+			spoil: func(t *testing.T, path string) { write(t, path+store.KeySuffix, make([]byte, 33)) },
+		},
+		{
+			name: "key-readable", want: sandbox.Denied, says: []string{"chmod 600"},
+			spoil: func(t *testing.T, path string) { os.Chmod(path+store.KeySuffix, 0o640) },
+		},
+		{
+			name: "readable", want: sandbox.Denied, says: []string{"chmod 600"},
+			spoil: func(t *testing.T, path string) { os.Chmod(path, 0o604) },
+		},
+		{
+			name: "directory", want: sandbox.Internal,
+			spoil: func(t *testing.T, path string) { os.Remove(path); os.Mkdir(path, 0o700) },
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
