@@ -167,8 +167,12 @@ func summaryText(s workspace.Summary) string {
 		n    int
 		what string
 	}{
-		{s.Added, "added"}, {s.Modified, "modified"}, {s.Deleted, "deleted"},
-		{s.ModeChanged, "of another mode"}, {s.TypeChanged, "of another type"}, {s.Held, "held back"},
+		{s.Added, "added"},
+		{s.Modified, "modified"},
+		{s.Deleted, "deleted"},
+		{s.ModeChanged, "of another mode"},
+		{s.TypeChanged, "of another type"},
+		{s.Held, "held back"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))

@@ -48,6 +48,10 @@ func carboy() int {
 	})
 }
 
+// raceOptions spare each of many short processes the second that a race
+// detector waits at its end.
+const raceOptions = "atexit_sleep_ms=0"
+
 // TestScripts runs the command line as its users do.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -72,6 +76,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("CARBOY_STATE", filepath.Join(e.WorkDir, ".state"))
 			e.Setenv("TMPDIR", dir)
 			e.Setenv("TZ", "UTC")
+			e.Setenv("GORACE", raceOptions)
 			return nil
 		},
 	})

@@ -73,8 +73,10 @@ func hostiles() []hostile {
 		reg, dir, sym, hard, fifo, dev = tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo, tar.TypeChar
 	)
 	return []hostile{
-		{name: "tree", entries: []tar.Header{entry(dir, "d/", ""), entry(dir, "d/e/", ""), entry(reg, "d/e/f", ""), entry(reg, "d/g", "")},
-			want: []string{"copy", "copy/e", "copy/e/f", "copy/g"}},
+		{
+			name: "tree", entries: []tar.Header{entry(dir, "d/", ""), entry(dir, "d/e/", ""), entry(reg, "d/e/f", ""), entry(reg, "d/g", "")},
+			want: []string{"copy", "copy/e", "copy/e/f", "copy/g"},
+		},
 		{name: "file", entries: []tar.Header{entry(reg, "f", "")}, want: []string{"copy"}},
 		{name: "implied-directory", entries: []tar.Header{entry(dir, "d/", ""), entry(reg, "d/e/f", "")}, fails: true, want: []string{"copy"}},
 		{name: "dot-dot", entries: []tar.Header{entry(dir, "d/", ""), entry(reg, "d/../../victim/x", "")}, fails: true, want: []string{"copy"}},
@@ -82,12 +84,18 @@ func hostiles() []hostile {
 		{name: "beside", entries: []tar.Header{entry(dir, "d/", ""), entry(reg, "victim/x", "")}, fails: true, want: []string{"copy"}},
 		{name: "dots-first", entries: []tar.Header{entry(dir, "../", ""), entry(reg, "../x", "")}, want: []string{"copy", "copy/x"}},
 		{name: "absolute-first", entries: []tar.Header{entry(dir, "/", ""), entry(reg, "/x", "")}, fails: true, want: []string{"copy"}},
-		{name: "link-out", entries: []tar.Header{entry(dir, "d/", ""), entry(sym, "d/l", "../victim"), entry(reg, "d/l/x", "")},
-			skipped: []string{"d/l"}, fails: true, want: []string{"copy"}},
-		{name: "link-absolute", entries: []tar.Header{entry(dir, "d/", ""), entry(sym, "d/l", "/etc")},
-			skipped: []string{"d/l"}, want: []string{"copy"}},
-		{name: "link-in", entries: []tar.Header{entry(dir, "d/", ""), entry(dir, "d/e/", ""), entry(sym, "d/e/l", "../x"), entry(reg, "d/x", "")},
-			want: []string{"copy", "copy/e", "copy/e/l", "copy/x"}},
+		{
+			name: "link-out", entries: []tar.Header{entry(dir, "d/", ""), entry(sym, "d/l", "../victim"), entry(reg, "d/l/x", "")},
+			skipped: []string{"d/l"}, fails: true, want: []string{"copy"},
+		},
+		{
+			name: "link-absolute", entries: []tar.Header{entry(dir, "d/", ""), entry(sym, "d/l", "/etc")},
+			skipped: []string{"d/l"}, want: []string{"copy"},
+		},
+		{
+			name: "link-in", entries: []tar.Header{entry(dir, "d/", ""), entry(dir, "d/e/", ""), entry(sym, "d/e/l", "../x"), entry(reg, "d/x", "")},
+			want: []string{"copy", "copy/e", "copy/e/l", "copy/x"},
+		},
 		{name: "link-chain", entries: []tar.Header{
 			entry(dir, "d/", ""), entry(dir, "d/e/", ""), entry(sym, "d/a", "e"), entry(sym, "d/a/b", "../../victim"),
 		}, fails: true, want: []string{"copy", "copy/a", "copy/e"}},
@@ -106,20 +114,32 @@ func hostiles() []hostile {
 			entry(dir, "d/", ""), entry(dir, "d/e/", ""), entry(dir, "d/e/f/", ""), entry(sym, "d/e/f/s", "../.."),
 			entry(sym, "d/out", "e/f/s/../victim"), entry(sym, "d/in", "./e//f/."),
 		}, skipped: []string{"d/out"}, want: []string{"copy", "copy/e", "copy/e/f", "copy/e/f/s", "copy/in"}},
-		{name: "hard-link", entries: []tar.Header{entry(dir, "d/", ""), entry(reg, "d/a", ""), entry(hard, "d/b", "d/a")},
-			want: []string{"copy", "copy/a", "copy/b"}},
+		{
+			name: "hard-link", entries: []tar.Header{entry(dir, "d/", ""), entry(reg, "d/a", ""), entry(hard, "d/b", "d/a")},
+			want: []string{"copy", "copy/a", "copy/b"},
+		},
 		{name: "hard-link-out", entries: []tar.Header{entry(dir, "d/", ""), entry(hard, "d/b", "victim/secret")}, fails: true, want: []string{"copy"}},
-		{name: "hard-link-to-link", entries: []tar.Header{entry(dir, "d/", ""), entry(sym, "d/a", "x"), entry(hard, "d/b", "d/a")},
-			fails: true, want: []string{"copy", "copy/a"}},
-		{name: "special", entries: []tar.Header{entry(dir, "d/", ""), entry(fifo, "d/f", ""), entry(dev, "d/c", "")},
-			skipped: []string{"d/f", "d/c"}, want: []string{"copy"}},
+		{
+			name: "hard-link-to-link", entries: []tar.Header{entry(dir, "d/", ""), entry(sym, "d/a", "x"), entry(hard, "d/b", "d/a")},
+			fails: true, want: []string{"copy", "copy/a"},
+		},
+		{
+			name: "special", entries: []tar.Header{entry(dir, "d/", ""), entry(fifo, "d/f", ""), entry(dev, "d/c", "")},
+			skipped: []string{"d/f", "d/c"}, want: []string{"copy"},
+		},
 		{name: "special-first", entries: []tar.Header{entry(fifo, "f", "")}, skipped: []string{"f"}, want: []string{}},
-		{name: "file-then-directory", entries: []tar.Header{entry(dir, "d/", ""), entry(reg, "d/a", ""), entry(dir, "d/a/", "")},
-			fails: true, want: []string{"copy", "copy/a"}},
-		{name: "directory-then-file", entries: []tar.Header{entry(dir, "d/", ""), entry(dir, "d/a/", ""), entry(reg, "d/a", "")},
-			fails: true, want: []string{"copy", "copy/a"}},
-		{name: "file-over-link", entries: []tar.Header{entry(dir, "d/", ""), entry(sym, "d/a", "b"), entry(reg, "d/a", "")},
-			want: []string{"copy", "copy/a"}},
+		{
+			name: "file-then-directory", entries: []tar.Header{entry(dir, "d/", ""), entry(reg, "d/a", ""), entry(dir, "d/a/", "")},
+			fails: true, want: []string{"copy", "copy/a"},
+		},
+		{
+			name: "directory-then-file", entries: []tar.Header{entry(dir, "d/", ""), entry(dir, "d/a/", ""), entry(reg, "d/a", "")},
+			fails: true, want: []string{"copy", "copy/a"},
+		},
+		{
+			name: "file-over-link", entries: []tar.Header{entry(dir, "d/", ""), entry(sym, "d/a", "b"), entry(reg, "d/a", "")},
+			want: []string{"copy", "copy/a"},
+		},
 		{name: "second-root", entries: []tar.Header{entry(reg, "f", ""), entry(reg, "g", "")}, fails: true, want: []string{"copy"}},
 		{name: "empty", fails: true, want: []string{}},
 		{name: "long-name", entries: []tar.Header{entry(reg, strings.Repeat("x", 5000), "")}, fails: true, want: []string{}},
