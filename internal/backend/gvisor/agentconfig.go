@@ -3,6 +3,7 @@ package gvisor
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -23,10 +24,14 @@ type guestConfig struct {
 	DiskPaths    []string          `json:"disk_paths"`
 }
 
-func agentConfig(sb *sandbox.Sandbox) guestConfig {
+// agentConfig is what the agent of sb is told. Where the caller named no PATH,
+// commands search path.
+func agentConfig(sb *sandbox.Sandbox, path string) guestConfig {
+	env := map[string]string{"PATH": path}
+	maps.Copy(env, sb.Spec.Env)
 	c := guestConfig{
 		ID: sb.ID, Socket: guestControl + "/" + fileSocket, Hide: []string{guestControl},
-		User: sb.Spec.User, Env: sb.Spec.Env, PIDs: sb.Spec.Limits.PIDs,
+		User: sb.Spec.User, Env: env, PIDs: sb.Spec.Limits.PIDs,
 		AllowRoot: rootAllowed(sb.Spec, sb.Owner), PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
 	}
 	if sb.Spec.Workspace.Source.Path != "" {
@@ -65,14 +70,8 @@ func workspaceDir(w sandbox.Workspace) (planDir, error) {
 		return d, err
 	}
 	defer root.Close()
-	protect, err := workspace.ProtectedGitPaths(root)
-	if err != nil {
-		return d, err
-	}
-	for _, p := range protect {
-		d.Protect = append(d.Protect, planProtect{Path: p.Path, ReadOnly: p.ReadOnly})
-	}
-	return d, nil
+	d.Protect, err = workspace.ProtectedGitPaths(root)
+	return d, err
 }
 
 func hostDir(h sandbox.HostDir, mode, target string) planDir {

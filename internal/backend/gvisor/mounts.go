@@ -160,6 +160,11 @@ func (c *composer) workspace(d planDir) error {
 		if exists(filepath.Join(c.layers, "workspace", copyManifest)) {
 			return c.copied(d, at) // as the first start found
 		}
+		if c.rootless {
+			// The overlay's own marks would be attributes that the guest can
+			// forge: see package workspace.
+			return c.copied(d, at)
+		}
 		err := c.overlayMounted("workspace", "root/workspace", func(low string) error { return attach(d, low, c.rootless) })
 		if errors.Is(err, errNoIDMap) {
 			return c.copied(d, at)
@@ -185,49 +190,6 @@ func (c *composer) share(d planDir) error {
 		}
 	}
 	return nil
-}
-
-// protect makes a path below a shared tree a mount of its own, so that it
-// can't be renamed away, and read-only where asked.
-func protect(root string, pr planProtect) error {
-	fd, err := openBeneath(root, pr.Path)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("protect %s: %w", pr.Path, err)
-	}
-	defer unix.Close(fd)
-	self := fmt.Sprintf("/proc/self/fd/%d", fd)
-	if err := bind(self, self); err != nil {
-		return fmt.Errorf("protect %s: %w", pr.Path, err)
-	}
-	if !pr.ReadOnly {
-		return nil
-	}
-	// The descriptor still names what lies below the new mount: open it anew.
-	top, err := openBeneath(root, pr.Path)
-	if err != nil {
-		return fmt.Errorf("protect %s: %w", pr.Path, err)
-	}
-	defer unix.Close(top)
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	if err := unix.MountSetattr(top, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
-		return fmt.Errorf("protect %s: %w", pr.Path, err)
-	}
-	return nil
-}
-
-func openBeneath(root, path string) (int, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(dir)
-	return unix.Openat2(dir, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
 }
 
 // mountPoint makes a directory for a further mount in the box's root. The

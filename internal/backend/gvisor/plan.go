@@ -1,6 +1,9 @@
 package gvisor
 
-import "github.com/carboy-sandbox/carboy/internal/hostimage"
+import (
+	"github.com/carboy-sandbox/carboy/internal/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
 
 // A plan is what the daemon hands to a launcher: all that it needs to build
 // and boot one box, resolved and decided. Paths are absolute on the host.
@@ -37,12 +40,7 @@ type planDir struct {
 	GID    uint32 `json:"gid"`
 	Target string `json:"target"`
 	// Protect lists paths below Source that stay read-only under rw.
-	Protect []planProtect `json:"protect"`
-}
-
-type planProtect struct {
-	Path     string `json:"path"`
-	ReadOnly bool   `json:"read_only"`
+	Protect []workspace.Protect `json:"protect"`
 }
 
 // launched is what a launcher answers.

@@ -179,7 +179,7 @@ func (b *Backend) prepare(ctx context.Context, dir string, sb *sandbox.Sandbox) 
 		return nil, err
 	}
 	_ = os.Remove(filepath.Join(dir, dirControl, fileSocket))
-	return p, writeJSON(filepath.Join(dir, dirControl, fileConfig), agentConfig(sb))
+	return p, writeJSON(filepath.Join(dir, dirControl, fileConfig), agentConfig(sb, root.SearchPath(os.Getenv("PATH"))))
 }
 
 // markSince notes, once, when the workspace was made.
