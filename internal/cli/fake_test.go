@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -220,6 +222,9 @@ func (b *fakeBox) populate() error {
 		b.dir = b.Workspace.Source
 		return nil
 	}
+	if err := b.settle(); err != nil {
+		return err
+	}
 	src, err := os.Open(b.Workspace.Source)
 	if err != nil {
 		return err
@@ -236,6 +241,44 @@ func (b *fakeBox) populate() error {
 	})
 	b.manifest = m.Bytes()
 	return err
+}
+
+// settle returns once the file system's clock is clearly past every change of
+// the source: what changed in the very moment of the copy would count as
+// changed since, and tests write their trees just before.
+func (b *fakeBox) settle() error {
+	const slack = 50 * time.Millisecond
+	var newest time.Time
+	err := filepath.WalkDir(b.Workspace.Source, func(p string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		t, err := changeTime(p)
+		if t.After(newest) {
+			newest = t
+		}
+		return err
+	})
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	probe := b.dir + ".probe"
+	for err == nil {
+		var now time.Time
+		if err = os.WriteFile(probe, []byte("x"), 0o600); err == nil {
+			now, err = changeTime(probe)
+		}
+		if err == nil && now.Sub(newest) > slack {
+			return os.Remove(probe)
+		}
+		<-tick.C
+	}
+	return err
+}
+
+func changeTime(name string) (time.Time, error) {
+	var st syscall.Stat_t
+	err := syscall.Lstat(name, &st)
+	return time.Unix(st.Ctim.Unix()), err
 }
 
 func (d *fakeDaemon) findLocked(name string) *fakeBox {

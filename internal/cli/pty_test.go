@@ -281,14 +281,29 @@ func TestInterruptTwice(t *testing.T) {
 			if code != 137 || !strings.Contains(out, "carboy: interrupted: the command was killed\r\n") {
 				t.Errorf("exit code %d, %q; want 137 and a line", code, out)
 			}
-			d.Close()
-			if _, err := os.Stat("/proc/" + pid); err == nil {
-				t.Errorf("the command %s runs on", pid)
-			}
+			awaitEnd(t, pid)
 			if n := d.count(); command == "run" && n != 0 {
 				t.Errorf("%d sandboxes are left", n)
 			}
 		})
+	}
+}
+
+// awaitEnd waits until a process is no more.
+func awaitEnd(t *testing.T, pid string) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for {
+		if _, err := os.Stat("/proc/" + pid); err != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("the process %s runs on", pid)
+		}
 	}
 }
 
