@@ -219,133 +219,130 @@ func (b *box) sh(user, script string) (string, *guestv1.Exit) {
 	return out.String(), end
 }
 
-func TestAgent(t *testing.T) {
+func TestCommands(t *testing.T) {
 	b := start(t, nil)
+	out, end := b.sh("", "id -u; pwd; echo $FROM; exit 3")
+	if out != "1000\n/tmp\nconfig\n" || end.GetCode() != 3 {
+		t.Errorf("got %q, %v", out, end)
+	}
+	if out, _ := b.sh("root", "id -u"); out != "0\n" {
+		t.Errorf("root: %q", out)
+	}
+}
 
-	t.Run("commands", func(t *testing.T) {
-		out, end := b.sh("", "id -u; pwd; echo $FROM; exit 3")
-		if out != "1000\n/tmp\nconfig\n" || end.GetCode() != 3 {
-			t.Errorf("got %q, %v", out, end)
-		}
-		if out, _ := b.sh("root", "id -u"); out != "0\n" {
-			t.Errorf("root: %q", out)
-		}
-	})
-
-	// Nothing inside reaches the agent: not its files, processes nor socket.
-	for _, user := range []string{"user", "root"} {
-		t.Run("out-of-reach-of-"+user, func(t *testing.T) {
-			dir := filepath.Dir(b.socket)
-			if out, _ := b.sh(user, "ls -A "+dir); out != "" {
-				t.Errorf("%s holds %q", dir, out)
-			}
-			if out, _ := b.sh(user, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[g]uest.test'"); out != "0\n" {
-				t.Errorf("the agent is seen %q times", out)
-			}
-			dialer := `import socket,sys
+// Nothing inside reaches the agent: not its files, processes nor socket.
+func TestOutOfReach(t *testing.T) {
+	b := start(t, nil)
+	dialer := `import socket,sys
 s=socket.socket(socket.AF_UNIX)
 try: s.connect(sys.argv[1]); print("reached")
 except OSError as e: print("refused")`
-			if out, _ := b.sh(user, "python3 -c '"+dialer+"' "+b.socket); out != "refused\n" {
-				t.Errorf("dialling the socket: %q", out)
-			}
-			b.sh(user, "kill -9 1; kill -9 -1")
-			b.await()
-			if out, _ := b.sh(user, "readlink /proc/1/fd/* /proc/1/exe /proc/1/root /proc/1/ns/mnt; cat /proc/1/environ"); out != "" {
-				t.Errorf("init shows %q", out)
-			}
-		})
+	tests := []struct{ name, script, want string }{
+		{"files", "ls -A " + filepath.Dir(b.socket), ""},
+		{"processes", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[g]uest.test'", "0\n"},
+		{"socket", "python3 -c '" + dialer + "' " + b.socket, "refused\n"},
+		{"init", "readlink /proc/1/fd/* /proc/1/exe /proc/1/root /proc/1/ns/mnt; cat /proc/1/environ", ""},
 	}
+	for _, user := range []string{"user", "root"} {
+		for _, tt := range tests {
+			t.Run(tt.name+"-of-"+user, func(t *testing.T) {
+				if out, _ := b.sh(user, tt.script); out != tt.want {
+					t.Errorf("got %q, want %q", out, tt.want)
+				}
+			})
+		}
+		b.sh(user, "kill -9 1; kill -9 -1")
+		b.await()
+	}
+}
 
-	t.Run("init", func(t *testing.T) {
-		body := `{"envVars":{"A":"1"},"accessToken":"t","timestamp":"2026-01-01T00:00:00Z","defaultUser":"root","defaultWorkdir":"/usr","unknown":[1]}`
-		if got := b.post("/init", body); got != http.StatusNoContent {
-			t.Errorf("status %d", got)
+func TestInit(t *testing.T) {
+	b := start(t, nil)
+	body := `{"envVars":{"A":"1"},"accessToken":"t","timestamp":"2026-01-01T00:00:00Z","defaultUser":"root","defaultWorkdir":"/usr","unknown":[1]}`
+	if got := b.post("/init", body); got != http.StatusNoContent {
+		t.Errorf("status %d", got)
+	}
+	if out, _ := b.sh("", "echo $(id -u) $(pwd) $A $FROM"); out != "0 /usr 1 config\n" {
+		t.Errorf("got %q", out)
+	}
+	if got := b.post("/init", `{"envVars":{"FROM":"init"},"defaultUser":"user"}`); got != http.StatusNoContent {
+		t.Errorf("status %d", got)
+	}
+	if out, _ := b.sh("", "echo $(id -u) $(pwd) [$A] $FROM"); out != "1000 /usr [] init\n" {
+		t.Errorf("got %q", out)
+	}
+	var env map[string]string
+	if b.get("/envs", &env); len(env) != 1 || env["FROM"] != "init" {
+		t.Errorf("envs %v", env)
+	}
+	for _, bad := range []string{`{`, `{"envVars":{"A=B":"1"}}`, `{"defaultWorkdir":"rel"}`, `{"envVars":[]}`} {
+		if got := b.post("/init", bad); got != http.StatusBadRequest {
+			t.Errorf("%s: status %d", bad, got)
 		}
-		if out, _ := b.sh("", "echo $(id -u) $(pwd) $A $FROM"); out != "0 /usr 1 config\n" {
-			t.Errorf("got %q", out)
-		}
-		if got := b.post("/init", `{"envVars":{"FROM":"init"},"defaultUser":"user"}`); got != http.StatusNoContent {
-			t.Errorf("status %d", got)
-		}
-		if out, _ := b.sh("", "echo $(id -u) $(pwd) [$A] $FROM"); out != "1000 /usr [] init\n" {
-			t.Errorf("got %q", out)
-		}
-		var env map[string]string
-		if b.get("/envs", &env); len(env) != 1 || env["FROM"] != "init" {
-			t.Errorf("envs %v", env)
-		}
-		for _, bad := range []string{`{`, `{"envVars":{"A=B":"1"}}`, `{"defaultWorkdir":"rel"}`, `{"envVars":[]}`} {
-			if got := b.post("/init", bad); got != http.StatusBadRequest {
-				t.Errorf("%s: status %d", bad, got)
-			}
-		}
-		if got := b.post("/init", ""); got != http.StatusNoContent {
-			t.Errorf("empty: status %d", got)
-		}
-	})
+	}
+	if got := b.post("/init", ""); got != http.StatusNoContent {
+		t.Errorf("empty: status %d", got)
+	}
+}
 
-	t.Run("metrics", func(t *testing.T) {
-		var m map[string]float64
-		b.get("/metrics", &m)
-		for _, name := range []string{"ts", "cpu_count", "mem_total", "mem_used", "disk_total", "disk_used", "mem_total_mib"} {
-			if m[name] <= 0 {
-				t.Errorf("%s = %v", name, m[name])
-			}
+func TestMetricsAndStatus(t *testing.T) {
+	b := start(t, nil)
+	var m map[string]float64
+	b.get("/metrics", &m)
+	for _, name := range []string{"ts", "cpu_count", "mem_total", "mem_used", "disk_total", "disk_used", "mem_total_mib"} {
+		if m[name] <= 0 {
+			t.Errorf("%s = %v", name, m[name])
 		}
-		if pct := m["cpu_used_pct"]; pct < 0 || pct > 100 {
-			t.Errorf("cpu_used_pct = %v", pct)
-		}
-	})
+	}
+	if pct := m["cpu_used_pct"]; pct < 0 || pct > 100 {
+		t.Errorf("cpu_used_pct = %v", pct)
+	}
+	var s struct {
+		ID    string
+		PIDs  bool
+		Lacks []string
+	}
+	if b.get("/carboy/status", &s); s.ID != "sb_test" || s.PIDs == (len(s.Lacks) > 0) {
+		t.Errorf("got %+v", s)
+	}
+	if got := b.post("/nothing", ""); got != http.StatusNotFound {
+		t.Errorf("an unknown path: status %d", got)
+	}
+}
 
-	t.Run("status", func(t *testing.T) {
-		var s struct {
-			ID    string
-			PIDs  bool
-			Lacks []string
-		}
-		if b.get("/carboy/status", &s); s.ID != "sb_test" || s.PIDs == (len(s.Lacks) > 0) {
-			t.Errorf("got %+v", s)
-		}
-	})
+// The files service is there, and sees what commands see.
+func TestFiles(t *testing.T) {
+	b := start(t, nil)
+	name := filepath.Join("/tmp", filepath.Base(filepath.Dir(b.socket))+"-file")
+	defer os.Remove(name)
+	res, err := b.http.Post("http://agent/files?username=user&path="+name, "application/octet-stream", strings.NewReader("hello"))
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("upload: %v, %v", res, err)
+	}
+	_ = res.Body.Close()
+	if out, _ := b.sh("", "cat "+name+"; stat -c %u "+name); out != "hello1000\n" {
+		t.Errorf("got %q", out)
+	}
+}
 
-	t.Run("files", func(t *testing.T) {
-		name := filepath.Join("/tmp", filepath.Base(filepath.Dir(b.socket))+"-file")
-		defer os.Remove(name)
-		res, err := b.http.Post("http://agent/files?username=user&path="+name, "application/octet-stream", strings.NewReader("hello"))
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatalf("upload: %v, %v", res, err)
+func TestEnvdOverHTTP1(t *testing.T) {
+	b := start(t, nil)
+	c := processconnect.NewProcessClient(b.http, "http://agent")
+	stream, err := c.Start(t.Context(), connect.NewRequest(&envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "echo", Args: []string{"hi"}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	out, code := "", int32(-1)
+	for stream.Receive() {
+		out += string(stream.Msg().GetEvent().GetData().GetStdout())
+		if end := stream.Msg().GetEvent().GetEnd(); end != nil {
+			code = end.GetExitCode()
 		}
-		_ = res.Body.Close()
-		if out, _ := b.sh("", "cat "+name+"; stat -c %u "+name); out != "hello1000\n" {
-			t.Errorf("got %q", out)
-		}
-	})
-
-	t.Run("envd-over-http1", func(t *testing.T) {
-		c := processconnect.NewProcessClient(b.http, "http://agent")
-		stream, err := c.Start(t.Context(), connect.NewRequest(&envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "echo", Args: []string{"hi"}}}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stream.Close()
-		out, code := "", int32(-1)
-		for stream.Receive() {
-			out += string(stream.Msg().GetEvent().GetData().GetStdout())
-			if end := stream.Msg().GetEvent().GetEnd(); end != nil {
-				code = end.GetExitCode()
-			}
-		}
-		if out != "hi\n" || code != 0 || stream.Err() != nil {
-			t.Errorf("got %q, %d, %v", out, code, stream.Err())
-		}
-	})
-
-	t.Run("unknown-path", func(t *testing.T) {
-		if got := b.post("/nothing", ""); got != http.StatusNotFound {
-			t.Errorf("status %d", got)
-		}
-	})
+	}
+	if out != "hi\n" || code != 0 || stream.Err() != nil {
+		t.Errorf("got %q, %d, %v", out, code, stream.Err())
+	}
 }
 
 // What is hidden is there without being hidden: the test above tests it.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -224,7 +225,12 @@ func realTree(t testing.TB, opts cgroup.Options) *cgroup.Tree {
 		if err := os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 			t.Error(err)
 		}
-		if err := unix.Rmdir(dir); err != nil {
+		// A thread that was about to end is not moved, and gone in a moment.
+		err := unix.Rmdir(dir)
+		for deadline := time.Now().Add(10 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); err = unix.Rmdir(dir) {
+			runtime.Gosched()
+		}
+		if err != nil {
 			t.Error(dir, err)
 		}
 	})

@@ -100,10 +100,16 @@ func TestSpawn(t *testing.T) {
 		want   string
 	}{
 		{"ids", jail.User{UID: 1000, GID: 1001, Groups: []uint32{7, 8}}, "id -u; id -g; id -G", "1000\n1001\n1001 7 8\n"},
-		{"no-capabilities", nobody, "grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status | tr -d '\t'",
-			"CapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\nCapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2\n"},
-		{"root-capabilities", jail.User{}, "grep -E 'Cap(Eff|Bnd|Inh)' /proc/self/status | tr -d '\t'",
-			"CapInh:0000000000000000\nCapEff:00000000200405fb\nCapBnd:00000000200405fb\n"},
+		{
+			"no-capabilities", nobody, "grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status | tr -d '\t'",
+			"CapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\nCapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2\n",
+		},
+		{
+			"root-capabilities",
+			jail.User{},
+			"grep -E 'Cap(Eff|Bnd|Inh)' /proc/self/status | tr -d '\t'",
+			"CapInh:0000000000000000\nCapEff:00000000200405fb\nCapBnd:00000000200405fb\n",
+		},
 		{"own-session", nobody, `[ "$(ps -o sid= -p $$ | tr -d ' ')" = $$ ] && echo leads`, "leads\n"},
 		{"own-descriptors", nobody, "exec ls /proc/self/fd", "0\n1\n2\n3\n"}, // 3 is ls's own
 		{"agent-not-seen", nobody, "grep -l jail.test /proc/[0-9]*/comm", ""},

@@ -206,8 +206,10 @@ func explain(c Command, file string, err error) error {
 		return asErr
 	}
 	if dirErr != nil {
-		return &StartError{Code: CodeNotExecutable, Dir: true, Err: dirErr,
-			Msg: fmt.Sprintf("working directory %s: %s", c.Dir, words(dirErr))}
+		return &StartError{
+			Code: CodeNotExecutable, Dir: true, Err: dirErr,
+			Msg: fmt.Sprintf("working directory %s: %s", c.Dir, words(dirErr)),
+		}
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT):

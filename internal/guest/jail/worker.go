@@ -16,7 +16,9 @@ const rootCapabilities = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.
 	1<<unix.CAP_FSETID | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID |
 	1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT | 1<<unix.CAP_AUDIT_WRITE
 
-var errStopped = errors.New("inner init has ended")
+// ErrRestarting says that the inner init has ended, and all commands with it,
+// and that another is being started. It is worth another try.
+var ErrRestarting = errors.New("the sandbox's inner init has ended and is being started again")
 
 // worker is an operating system thread with a state of its own. It is never
 // given back to the runtime: it ends with the worker.
@@ -59,7 +61,7 @@ func (w *worker) do(f func()) error {
 		<-done
 		return nil
 	case <-w.ended:
-		return errStopped
+		return ErrRestarting
 	}
 }
 

@@ -242,6 +242,7 @@ var codes = []struct {
 	{ErrInputClosed, connect.CodeFailedPrecondition},
 	{ErrGap, connect.CodeOutOfRange},
 	{ErrClosed, connect.CodeUnavailable},
+	{jail.ErrRestarting, connect.CodeUnavailable},
 	{context.Canceled, connect.CodeCanceled},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded},
 }
