@@ -228,7 +228,7 @@ func (c *creator) first(rel string, st *unix.Stat_t) string {
 		return l.name
 	}
 	if len(c.links) < maxLinks { // beyond, each name gets the content
-		c.links[key] = &link{rel, uint64(st.Nlink) - 1}
+		c.links[key] = &link{rel, uint64(st.Nlink) - 1} //nolint:unconvert // 32 bits on arm64
 	}
 	return ""
 }

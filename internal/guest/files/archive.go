@@ -52,6 +52,11 @@ func (s *Service) archiveUser(r *http.Request) (account.Account, string, error) 
 // left out is in the trailers. An answer that breaks off, without the end
 // mark of tar and with an aborted connection, is incomplete.
 func (s *Service) sendArchive(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet { // HEAD would read the whole tree for nothing
+		w.Header().Set("Allow", "GET, POST")
+		httpErrorStatus(w, http.StatusMethodNotAllowed, "use GET or POST")
+		return
+	}
 	a, p, err := s.archiveUser(r)
 	if err != nil {
 		httpError(w, err)

@@ -158,7 +158,7 @@ func virtual(fd int) bool {
 	if unix.Fstatfs(fd, &st) != nil {
 		return true
 	}
-	switch int64(st.Type) {
+	switch st.Type {
 	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC,
 		unix.SECURITYFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.BINFMTFS_MAGIC:
 		return true

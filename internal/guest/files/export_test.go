@@ -30,5 +30,8 @@ func (w *Workers) Threads() (users, idle int) {
 	return len(w.pools), idle
 }
 
+// Accepted picks gzip or not for an answer.
+func Accepted(header string, plain bool) (bool, error) { return accepted(header, plain) }
+
 // RemoveAll is what Remove does.
 func RemoveAll(ctx context.Context, p string) error { return removeAll(ctx, p) }

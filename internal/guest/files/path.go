@@ -23,9 +23,6 @@ func Resolve(p, home, dir string) (string, error) {
 	if dir == "" {
 		dir = home
 	}
-	if strings.IndexByte(p, 0) >= 0 {
-		return "", errNUL
-	}
 	switch {
 	case p == "~":
 		p = home
@@ -36,7 +33,10 @@ func Resolve(p, home, dir string) (string, error) {
 	case !path.IsAbs(p):
 		p = path.Join(dir, p)
 	}
-	if p = path.Clean(p); len(p) >= maxPath {
+	switch p = path.Clean(p); {
+	case strings.IndexByte(p, 0) >= 0:
+		return "", errNUL
+	case len(p) >= maxPath:
 		return "", errLong
 	}
 	return p, nil

@@ -43,6 +43,7 @@ func TestResolve(t *testing.T) {
 func FuzzResolve(f *testing.F) {
 	f.Add("~/a/../b", "/workspace")
 	f.Add("../x", "")
+	f.Add("0", "/\x00")
 	f.Fuzz(func(t *testing.T, p, dir string) {
 		if dir != "" && !path.IsAbs(dir) {
 			t.Skip("start directories are absolute")

@@ -18,7 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 )
 
-const rounds = 150
+const rounds = 100
 
 // swapper is a hostile process of the user's: it keeps exchanging a directory
 // of its own with a link to one of root's, under the paths in use.

@@ -171,7 +171,7 @@ func watchable(p string, network bool) error {
 	if err := unix.Statfs(p, &fs); err != nil {
 		return &os.PathError{Op: "statfs", Path: p, Err: err}
 	}
-	if !network && networkMounts[int64(fs.Type)] {
+	if !network && networkMounts[fs.Type] {
 		return faultf(connect.CodeInvalidArgument,
 			"%s is on a network file system, whose changes may not be seen; allow_network_mounts watches it all the same", p)
 	}
