@@ -43,7 +43,7 @@ func startOnTerminal(t *testing.T, d *fakeDaemon, env []string, name string, arg
 	s := &terminal{t: t, cmd: exec.Command(name, args...), wake: make(chan struct{})}
 	s.cmd.Env = append([]string{
 		"CARBOY_FAKE=" + d.Socket, "CARBOY_STATE=" + filepath.Join(t.TempDir(), "state"), "PATH=" + os.Getenv("PATH"),
-		"TMPDIR=" + t.TempDir(), "TERM=xterm-test", "GORACE=" + raceOptions,
+		"TMPDIR=" + t.TempDir(), "TERM=xterm-test", "GORACE=" + raceOptions, "GOCOVERDIR=" + t.TempDir(),
 	}, env...)
 	tty, slave, err := pty.Open()
 	if err != nil {
