@@ -25,9 +25,14 @@ var version = "devel"
 
 // environment joins the command line to the daemon and the wall.
 func environment() cli.Env {
+	state := ""
+	if dirs, err := home.Find(os.Getenv, os.Getuid()); err == nil {
+		state = dirs.State // where not, the first call to the daemon says why
+	}
 	return cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		LookupEnv: os.LookupEnv,
+		StateDir:  state,
 		Version:   version,
 		Connect:   connect,
 		Serve:     serve,

@@ -215,6 +215,10 @@ func (a *app) reportEnd(e *guestv1.Exit, cmd *guestv1.Command, limits *limitText
 		a.noteReason(l, limits.of(l))
 	}
 	switch e.GetReason() {
+	case guestv1.Reason_REASON_EXITED, guestv1.Reason_REASON_SIGNALLED:
+		if text := e.GetError(); text != "" {
+			a.note(text)
+		}
 	case guestv1.Reason_REASON_TIMED_OUT:
 		after := time.Duration(cmd.GetTimeoutMs()) * time.Millisecond
 		a.noteReason("timed_out", "timed out after "+after.String()+": the command was killed")

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 )
@@ -44,6 +46,49 @@ func TestDaemonDiesDuringExec(t *testing.T) {
 	}
 }
 
+// A gigabyte through a reader that is slower than the command, over two
+// deaths of the daemon: every byte once, in order.
+func TestMuchOutput(t *testing.T) {
+	size := int64(1 << 30)
+	if testing.Short() {
+		size = 64 << 20
+	}
+	h := newHome(t)
+	name := h.create()
+	cmd := h.command(t.Context(), "exec", name, "--", "python3", "-c",
+		fmt.Sprintf("import sys\nfor i in range(%d): sys.stdout.buffer.write(i.to_bytes(8, 'little') * 512)", size/4096))
+	var errb bytes.Buffer
+	cmd.Stderr = &errb
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReaderSize(out, 1<<20)
+	block := make([]byte, 4096)
+	for i := range size / 4096 {
+		if _, err := io.ReadFull(r, block); err != nil {
+			t.Fatalf("block %d: %v\n%s", i, err, errb.String())
+		}
+		for o := 0; o < len(block); o += 8 {
+			if got := binary.LittleEndian.Uint64(block[o:]); got != uint64(i) {
+				t.Fatalf("block %d, byte %d: %d\n%s", i, o, got, errb.String())
+			}
+		}
+		if i == size/4096/3 || i == size/4096/2 {
+			h.killDaemon()
+		}
+	}
+	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+		t.Errorf("%d bytes too many, %v", len(rest), err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("carboy exec: %v\n%s", err, errb.String())
+	}
+}
+
 func TestSandboxOutlivesDaemon(t *testing.T) {
 	h := newHome(t)
 	name := h.create()
@@ -75,13 +120,17 @@ func TestCyclesLeaveNothing(t *testing.T) {
 		n = 10
 	}
 	h := newHome(t)
-	name := h.create() // warm
-	before := h.counts()
-	for i := range n {
-		c := h.create("--name", fmt.Sprintf("cycle-%d", i))
-		h.ok("exec", c, "--", "true")
-		h.ok("rm", "-f", c)
+	name := h.create()
+	cycles := func(n int) {
+		for i := range n {
+			c := h.create("--name", fmt.Sprintf("cycle-%d", i))
+			h.ok("exec", c, "--", "true")
+			h.ok("rm", "-f", c)
+		}
 	}
+	cycles(5) // warm
+	before := h.counts()
+	cycles(n)
 	after := h.counts()
 	for what, b := range before {
 		if after[what] > b {

@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// binary is the built carboy that all tests run.
-var binary string
+// carboy is the built carboy that all tests run.
+var carboy string
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
-	binary = os.Getenv("CARBOY_BIN")
-	if binary != "" {
+	carboy = os.Getenv("CARBOY_BIN")
+	if carboy != "" {
 		return m.Run()
 	}
 	dir, err := os.MkdirTemp("", "carboy-e2e-*")
@@ -41,7 +41,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "make build:", err)
 		return 1
 	}
-	binary = filepath.Join(dir, "carboy")
+	carboy = filepath.Join(dir, "carboy")
 	return m.Run()
 }
 
@@ -141,7 +141,7 @@ func (h *home) runFor(limit time.Duration, stdin io.Reader, args ...string) resu
 }
 
 func (h *home) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd := exec.CommandContext(ctx, carboy, args...)
 	cmd.Env = h.env
 	cmd.Dir = h.dir
 	cmd.WaitDelay = 5 * time.Second

@@ -34,6 +34,7 @@ type Tree struct {
 	pids   *os.File // its pids.events; nil without the controller
 	pin    *os.File // the mount namespace in which the hierarchy is mounted
 	memory bool
+	limit  int64 // of processes; 0: none
 	log    *slog.Logger
 
 	mu    sync.Mutex
@@ -89,7 +90,7 @@ func Prepare(base *os.File, opts Options) (*Tree, error) {
 		// Another agent may live in the same cgroup.
 		opts.Name = "carboy-" + rand.Text()
 	}
-	t := &Tree{name: opts.Name, log: opts.Log}
+	t := &Tree{name: opts.Name, limit: opts.PIDs, log: opts.Log}
 	var err error
 	if t.base, err = openDir(base, "."); err != nil {
 		return nil, fmt.Errorf("open own cgroup: %w", err)

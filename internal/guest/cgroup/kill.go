@@ -84,6 +84,26 @@ func (s *slot) awaitChange(limit time.Duration) {
 	})
 }
 
+// Crowds reports whether the group holds half of the processes or more that
+// all commands together may have, so that others hardly find room.
+func (g *Group) Crowds() bool {
+	g.tree.mu.Lock()
+	defer g.tree.mu.Unlock()
+	if g.slot == nil || g.tree.limit == 0 {
+		return false
+	}
+	f, err := open(g.slot.dir, "cgroup.procs", unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var n int64
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		n++
+	}
+	return 2*n >= g.tree.limit
+}
+
 // Signal sends sig to every process that is in the group now.
 func (g *Group) Signal(sig unix.Signal) error {
 	g.tree.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -205,11 +206,23 @@ func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
 	}
 	c.arm()
 	e.tasks.Go(func() {
-		status := c.proc.Wait()
-		e.end(c, c.exitOf(status))
+		exit := c.exitOf(c.proc.Wait())
+		if slices.Contains(exit.Limits, "pids") && c.group != nil && c.group.Crowds() {
+			exit.Error = c.clear()
+		}
+		e.end(c, exit)
 		c.poke()
 	})
 	return nil
+}
+
+// clear ends what a command that ran into the limit of processes has left
+// behind, where it would keep other commands from starting.
+func (c *Command) clear() string {
+	if err := c.killAll(); err != nil {
+		return "what the command left running could not be ended: " + err.Error()
+	}
+	return "what the command left running was ended, to give others room"
 }
 
 // end records a command's exit.

@@ -29,7 +29,7 @@ type Exit struct {
 	Reason   Reason
 	Signal   syscall.Signal // 0: none
 	KilledBy string         // who killed it, where Reason is Killed
-	Error    string         // why it was not started, fit to be shown
+	Error    string         // why it was not started, or what else is to be said; fit to be shown
 	Limits   []string       // that it ran into: "pids", "disk", "inodes"
 	Duration time.Duration
 	dir      bool // not started for want of its directory
