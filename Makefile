@@ -63,7 +63,7 @@ gvisor-latest:
 
 # The licences of what is linked into the binary, to hand on with it.
 third-party: build
-	scripts/third-party.sh $(BIN)/carboy >$(BIN)/THIRD-PARTY-LICENSES
+	scripts/third-party.sh $(BIN)/carboy $(GUEST) >$(BIN)/THIRD-PARTY-LICENSES
 
 clean:
 	rm -rf $(BIN) $(GUEST) test/e2b/node_modules

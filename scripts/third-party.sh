@@ -1,9 +1,9 @@
 #!/bin/sh
-# Prints the licence and notice files of the modules that are linked into a
-# binary, each under the module's name and version.
+# Prints the licence and notice files of the modules that are linked into
+# binaries, each under the module's name and version.
 set -eu
 cd "$(dirname "$0")/.."
-go version -m "$1" | awk '$1 == "dep" { print $2, $3 }' | while read -r module version; do
+go version -m "$@" | awk '$1 == "dep" { print $2, $3 }' | sort -u | while read -r module version; do
 	dir=$(go list -m -f '{{.Dir}}' "$module")
 	found=
 	for f in "$dir"/LICENSE* "$dir"/LICENCE* "$dir"/COPYING* "$dir"/NOTICE* "$dir"/PATENTS*; do
