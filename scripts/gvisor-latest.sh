@@ -46,6 +46,7 @@ try() {
 	fi
 }
 
+scripts/deps.sh
 GOFLAGS="-mod=mod -trimpath -buildvcs=false"
 CGO_ENABLED=0
 export GOFLAGS CGO_ENABLED
