@@ -134,7 +134,10 @@ func listen(socket string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	if err := os.Chmod(socket, 0o600); err != nil {
+	// Without root on the host, whoever dials is another user there than the
+	// one that the agent is. Who may is a matter of the directory: on the host
+	// it is the daemon's alone, and in here commands don't see it.
+	if err := os.Chmod(socket, 0o666); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen: %w", err), ln.Close())
 	}
 	return ln, nil

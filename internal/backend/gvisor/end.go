@@ -62,7 +62,7 @@ func (b *Backend) end(ctx context.Context, id string) error {
 func (b *Backend) endGroup(ctx context.Context, id string) error {
 	g, err := b.cgroups.Open(id)
 	if err != nil {
-		if sandbox.KindOf(err) == sandbox.NotFound {
+		if k := sandbox.KindOf(err); k == sandbox.NotFound || k == sandbox.Unsupported {
 			return nil
 		}
 		return err

@@ -22,7 +22,7 @@ const (
 
 // overlayOptions keep whole copies in the upper layer, so that it can be read
 // on its own.
-const overlayOptions = "redirect_dir=off,metacopy=off,index=off"
+const overlayOptions = "redirect_dir=nofollow,metacopy=off,index=off"
 
 // shared reports whether d is the host's own tree, which the host may change
 // at any time: the guest must not cache it.

@@ -89,12 +89,10 @@ func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	if err != nil {
 		return nil, b.undo(ctx, sb.ID, err)
 	}
-	group, err := b.cgroups.Create(sb.ID, limits(sb.Spec.Limits))
+	kills, err := b.enterable(sb, p)
 	if err != nil {
 		return nil, b.undo(ctx, sb.ID, err)
 	}
-	p.Cgroup = group.ProcsFiles()
-	kills, _ := group.OOMKills() // 0 where it can't be read: then no end is called out of memory
 	pids, err := b.launch(ctx, p)
 	if err != nil {
 		return nil, b.undo(ctx, sb.ID, err)
@@ -114,6 +112,23 @@ func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 		noteCopy(enforced)
 	}
 	return enforced, nil
+}
+
+// enterable makes the box's cgroup and puts into the plan how to enter it. A
+// machine without usable cgroups was reported, and nothing was promised of
+// them. The count of out-of-memory kills so far is 0 where it can't be read:
+// then no end is called out of memory.
+func (b *Backend) enterable(sb *sandbox.Sandbox, p *plan) (oomKills uint64, err error) {
+	group, err := b.cgroups.Create(sb.ID, limits(sb.Spec.Limits))
+	if sandbox.KindOf(err) == sandbox.Unsupported {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	p.Cgroup = group.ProcsFiles()
+	oomKills, _ = group.OOMKills()
+	return oomKills, nil
 }
 
 // noteCopy says in the report that /workspace is a copy.
