@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -134,135 +135,144 @@ func (w *world) bury(d *daemon, m *mortality) {
 	w.fake.SetHook(nil)
 }
 
+// killedCase is an operation that a daemon is killed in.
+type killedCase struct {
+	name  string
+	setup func(t *testing.T, w *world, d *daemon)          // by a daemon that lives
+	do    func(w *world, d *daemon) (done bool, err error) // by the one that dies
+	want  func(t *testing.T, w *world, d *daemon, done bool)
+}
+
+// killedWhileAsked are operations that a caller waits for.
+var killedWhileAsked = []killedCase{
+	{
+		name: "create",
+		do: func(_ *world, d *daemon) (bool, error) {
+			_, err := d.Create(context.Background(), ann, sandbox.Spec{Name: "web"})
+			return err == nil, err
+		},
+		want: func(t *testing.T, _ *world, d *daemon, done bool) {
+			if done {
+				wantState(t, d, "web", sandbox.StateRunning, "")
+				return
+			}
+			if sb, err := d.Get(t.Context(), ann, "web"); err == nil && sb.State != sandbox.StateRunning {
+				t.Errorf("a create that was never answered left %+v", sb)
+			}
+		},
+	},
+	{
+		name: "start",
+		setup: func(t *testing.T, _ *world, d *daemon) {
+			create(t, d, sandbox.Spec{Name: "web"})
+			d.Stop(t.Context(), ann, "web")
+		},
+		do: func(_ *world, d *daemon) (bool, error) {
+			_, err := d.Start(context.Background(), ann, "web")
+			return err == nil, err
+		},
+		want: func(t *testing.T, _ *world, d *daemon, done bool) {
+			if sb := get(t, d, "web"); done && sb.State != sandbox.StateRunning {
+				t.Errorf("web is %s, want running", sb.State)
+			}
+		},
+	},
+	{
+		name:  "stop",
+		setup: func(t *testing.T, _ *world, d *daemon) { create(t, d, sandbox.Spec{Name: "web"}) },
+		do: func(_ *world, d *daemon) (bool, error) {
+			_, err := d.Stop(context.Background(), ann, "web")
+			return err == nil, err
+		},
+		want: func(t *testing.T, _ *world, d *daemon, done bool) {
+			if sb := get(t, d, "web"); done && sb.State != sandbox.StateStopped {
+				t.Errorf("web is %s, want stopped", sb.State)
+			}
+		},
+	},
+	{
+		name:  "remove",
+		setup: func(t *testing.T, _ *world, d *daemon) { create(t, d, sandbox.Spec{Name: "web"}) },
+		do: func(_ *world, d *daemon) (bool, error) {
+			err := d.Remove(context.Background(), ann, "web", true)
+			return err == nil, err
+		},
+		want: func(t *testing.T, w *world, d *daemon, done bool) {
+			if sb, err := d.Get(t.Context(), ann, "web"); err == nil {
+				if done {
+					t.Errorf("a removed sandbox is %s", sb.State)
+				}
+				if w.fake.Starts(sb.ID) != 1 {
+					t.Error("a half-removed sandbox was kept without its box")
+				}
+			}
+		},
+	},
+}
+
+// killedAlone are ends that a sandbox comes to.
+var killedAlone = []killedCase{
+	{
+		name: "death-of-the-box",
+		setup: func(t *testing.T, _ *world, d *daemon) {
+			create(t, d, sandbox.Spec{Name: "web"})
+		},
+		do: func(w *world, d *daemon) (bool, error) {
+			w.fake.Die(w.fake.Running()[0], sandbox.EndOutOfMemory)
+			settle()
+			return true, nil
+		},
+		want: func(t *testing.T, _ *world, d *daemon, _ bool) {
+			wantState(t, d, "web", sandbox.StateStopped, sandbox.EndOutOfMemory)
+		},
+	},
+	{
+		name: "expiry",
+		setup: func(t *testing.T, _ *world, d *daemon) {
+			create(t, d, sandbox.Spec{Name: "web", TTL: time.Minute})
+			create(t, d, sandbox.Spec{Name: "gone", TTL: time.Minute, OnExpiry: sandbox.OnExpiryRemove})
+		},
+		do: func(*world, *daemon) (bool, error) { time.Sleep(time.Minute); settle(); return true, nil },
+		want: func(t *testing.T, _ *world, d *daemon, _ bool) {
+			wantState(t, d, "web", sandbox.StateStopped, sandbox.EndExpired)
+			wantGone(t, d, "gone")
+		},
+	},
+	{
+		name: "finish-with-changes",
+		setup: func(t *testing.T, w *world, d *daemon) {
+			sb := create(t, d, sandbox.Spec{Name: "run", Ephemeral: true, Workspace: cow()})
+			w.fake.SetChanges(sb.ID, []byte("M a.txt"))
+		},
+		do: func(_ *world, d *daemon) (bool, error) {
+			_, err := d.Finish(context.Background(), ann, "run")
+			return err == nil, err
+		},
+		want: func(t *testing.T, _ *world, d *daemon, _ bool) {
+			if sb := get(t, d, "run"); sb.State != sandbox.StateStopped || !sb.Kept || sb.Spec.Ephemeral {
+				t.Errorf("kept %+v", sb)
+			}
+		},
+	},
+	{
+		name: "finish-without-changes",
+		setup: func(t *testing.T, _ *world, d *daemon) {
+			create(t, d, sandbox.Spec{Name: "run", Ephemeral: true, Workspace: cow()})
+		},
+		do: func(_ *world, d *daemon) (bool, error) {
+			_, err := d.Finish(context.Background(), ann, "run")
+			return err == nil, err
+		},
+		want: func(t *testing.T, _ *world, d *daemon, _ bool) { wantGone(t, d, "run") },
+	},
+}
+
 // TestKilledAtEveryStep runs each operation in a daemon that is killed at its
 // first step, its second, and so on until the operation gets through. The
 // next daemon must leave nothing between states and nothing orphaned, and
 // must keep what was promised.
 func TestKilledAtEveryStep(t *testing.T) {
-	tests := []struct {
-		name  string
-		setup func(t *testing.T, w *world, d *daemon)          // by a daemon that lives
-		do    func(w *world, d *daemon) (done bool, err error) // by the one that dies
-		want  func(t *testing.T, w *world, d *daemon, done bool)
-	}{
-		{
-			name: "create",
-			do: func(_ *world, d *daemon) (bool, error) {
-				_, err := d.Create(context.Background(), ann, sandbox.Spec{Name: "web"})
-				return err == nil, err
-			},
-			want: func(t *testing.T, _ *world, d *daemon, done bool) {
-				if done {
-					wantState(t, d, "web", sandbox.StateRunning, "")
-					return
-				}
-				if sb, err := d.Get(t.Context(), ann, "web"); err == nil && sb.State != sandbox.StateRunning {
-					t.Errorf("a create that was never answered left %+v", sb)
-				}
-			},
-		},
-		{
-			name: "start",
-			setup: func(t *testing.T, _ *world, d *daemon) {
-				create(t, d, sandbox.Spec{Name: "web"})
-				d.Stop(t.Context(), ann, "web")
-			},
-			do: func(_ *world, d *daemon) (bool, error) {
-				_, err := d.Start(context.Background(), ann, "web")
-				return err == nil, err
-			},
-			want: func(t *testing.T, _ *world, d *daemon, done bool) {
-				if sb := get(t, d, "web"); done && sb.State != sandbox.StateRunning {
-					t.Errorf("web is %s, want running", sb.State)
-				}
-			},
-		},
-		{
-			name:  "stop",
-			setup: func(t *testing.T, _ *world, d *daemon) { create(t, d, sandbox.Spec{Name: "web"}) },
-			do: func(_ *world, d *daemon) (bool, error) {
-				_, err := d.Stop(context.Background(), ann, "web")
-				return err == nil, err
-			},
-			want: func(t *testing.T, _ *world, d *daemon, done bool) {
-				if sb := get(t, d, "web"); done && sb.State != sandbox.StateStopped {
-					t.Errorf("web is %s, want stopped", sb.State)
-				}
-			},
-		},
-		{
-			name:  "remove",
-			setup: func(t *testing.T, _ *world, d *daemon) { create(t, d, sandbox.Spec{Name: "web"}) },
-			do: func(_ *world, d *daemon) (bool, error) {
-				err := d.Remove(context.Background(), ann, "web", true)
-				return err == nil, err
-			},
-			want: func(t *testing.T, w *world, d *daemon, done bool) {
-				if sb, err := d.Get(t.Context(), ann, "web"); err == nil {
-					if done {
-						t.Errorf("a removed sandbox is %s", sb.State)
-					}
-					if w.fake.Starts(sb.ID) != 1 {
-						t.Error("a half-removed sandbox was kept without its box")
-					}
-				}
-			},
-		},
-		{
-			name: "death-of-the-box",
-			setup: func(t *testing.T, _ *world, d *daemon) {
-				create(t, d, sandbox.Spec{Name: "web"})
-			},
-			do: func(w *world, d *daemon) (bool, error) {
-				w.fake.Die(w.fake.Running()[0], sandbox.EndOutOfMemory)
-				synctestWait()
-				return true, nil
-			},
-			want: func(t *testing.T, _ *world, d *daemon, _ bool) {
-				wantState(t, d, "web", sandbox.StateStopped, sandbox.EndOutOfMemory)
-			},
-		},
-		{
-			name: "expiry",
-			setup: func(t *testing.T, _ *world, d *daemon) {
-				create(t, d, sandbox.Spec{Name: "web", TTL: time.Minute})
-				create(t, d, sandbox.Spec{Name: "gone", TTL: time.Minute, OnExpiry: sandbox.OnExpiryRemove})
-			},
-			do: func(*world, *daemon) (bool, error) { time.Sleep(time.Minute); synctestWait(); return true, nil },
-			want: func(t *testing.T, _ *world, d *daemon, _ bool) {
-				wantState(t, d, "web", sandbox.StateStopped, sandbox.EndExpired)
-				wantGone(t, d, "gone")
-			},
-		},
-		{
-			name: "finish-with-changes",
-			setup: func(t *testing.T, w *world, d *daemon) {
-				sb := create(t, d, sandbox.Spec{Name: "run", Ephemeral: true, Workspace: cow()})
-				w.fake.SetChanges(sb.ID, []byte("M a.txt"))
-			},
-			do: func(_ *world, d *daemon) (bool, error) {
-				_, err := d.Finish(context.Background(), ann, "run")
-				return err == nil, err
-			},
-			want: func(t *testing.T, _ *world, d *daemon, _ bool) {
-				if sb := get(t, d, "run"); sb.State != sandbox.StateStopped || !sb.Kept || sb.Spec.Ephemeral {
-					t.Errorf("kept %+v", sb)
-				}
-			},
-		},
-		{
-			name: "finish-without-changes",
-			setup: func(t *testing.T, _ *world, d *daemon) {
-				create(t, d, sandbox.Spec{Name: "run", Ephemeral: true, Workspace: cow()})
-			},
-			do: func(_ *world, d *daemon) (bool, error) {
-				_, err := d.Finish(context.Background(), ann, "run")
-				return err == nil, err
-			},
-			want: func(t *testing.T, _ *world, d *daemon, _ bool) { wantGone(t, d, "run") },
-		},
-	}
-	for _, tc := range tests {
+	for _, tc := range slices.Concat(killedWhileAsked, killedAlone) {
 		t.Run(tc.name, func(t *testing.T) {
 			steps := 0
 			for died := true; died; {
@@ -310,8 +320,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// synctestWait lets others of the bubble get as far as they do at this moment.
-func synctestWait() { time.Sleep(time.Nanosecond) }
+// settle lets others of the bubble get as far as they do at this moment.
+func settle() { time.Sleep(time.Nanosecond) }
 
 // TestKilledWhileItAdopts kills the daemon that cleans up after another, at
 // every step too.

@@ -193,9 +193,15 @@ func TestParameters(t *testing.T) {
 		}
 	}
 	for _, c := range [][2]string{
-		{"GET", "/v1/sandboxes?label=n"}, {"GET", "/v1/sandboxes?label=n=a&label=n=b"}, {"GET", "/v1/sandboxes?state=dead"},
-		{"GET", "/v1/sandboxes?limit=1"}, {"GET", "/v1/sandboxes?a;b"}, {"DELETE", "/v1/sandboxes/a?force=yes"},
-		{"DELETE", "/v1/sandboxes/a?force=1&force=0"}, {"GET", "/v1/sandboxes/a/events?follow=2"}, {"GET", "/v1/sandboxes/a/changes?contents=1"},
+		{"GET", "/v1/sandboxes?label=n"},
+		{"GET", "/v1/sandboxes?label=n=a&label=n=b"},
+		{"GET", "/v1/sandboxes?state=dead"},
+		{"GET", "/v1/sandboxes?limit=1"},
+		{"GET", "/v1/sandboxes?a;b"},
+		{"DELETE", "/v1/sandboxes/a?force=yes"},
+		{"DELETE", "/v1/sandboxes/a?force=1&force=0"},
+		{"GET", "/v1/sandboxes/a/events?follow=2"},
+		{"GET", "/v1/sandboxes/a/changes?contents=1"},
 	} {
 		if resp, body := w.do(t, request{method: c[0], path: c[1]}); resp.StatusCode != 400 {
 			t.Errorf("%s %s = %d %s, want 400", c[0], c[1], resp.StatusCode, body)

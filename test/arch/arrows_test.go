@@ -12,7 +12,7 @@ import (
 // yet to be given its place.
 var layers = [][]string{
 	{"api"},
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin"}, // know nothing of sandboxes
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/subid"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/guest"},   // what runs inside
 	{"internal/cgroup", "internal/disk", "internal/home", "internal/hostimage", "internal/workspace"}, // what walls are made of

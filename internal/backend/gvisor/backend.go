@@ -59,8 +59,10 @@ func Open(ctx context.Context, opts Options) (*Backend, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{opts: opts, boxes: filepath.Join(opts.State, "boxes"),
-		images: disk.New(filepath.Join(opts.Cache, "disk"))}
+	b := &Backend{
+		opts: opts, boxes: filepath.Join(opts.State, "boxes"),
+		images: disk.New(filepath.Join(opts.Cache, "disk")),
+	}
 	if err := os.MkdirAll(b.boxes, 0o700); err != nil {
 		return nil, fmt.Errorf("make state directory: %w", err)
 	}

@@ -83,5 +83,5 @@ func privilegeMechanism(root bool) string {
 	if root {
 		users = append(users, "guest root with a container's capabilities where a command asks for it")
 	}
-	return strings.Join(users, ", ") + ("; no_new_privs, no set-id files, own pid and mount namespaces")
+	return strings.Join(users, ", ") + "; no_new_privs, no set-id files, own pid and mount namespaces"
 }

@@ -1,7 +1,6 @@
 package gvisor
 
 import (
-	"strings"
 	"syscall"
 	"testing"
 
@@ -51,35 +50,6 @@ func TestSwapped(t *testing.T) {
 			t.Errorf("swapped(%d, %d):\n%s", tt.a, tt.b, diff)
 		}
 	}
-}
-
-func TestParseSubIDs(t *testing.T) {
-	const file = "other:100000:65536\nann:165536:1000\n\nnonsense\nann:231072:65536\n1001:300000:65536\n:5:65536\n"
-	tests := []struct {
-		name string
-		uid  int
-		want idRange
-	}{
-		{"ann", 7, idRange{231072, 65536}},
-		{"", 1001, idRange{300000, 65536}},
-		{"bob", 7, idRange{}},
-	}
-	for _, tt := range tests {
-		got, err := parseSubIDs(strings.NewReader(file), tt.name, tt.uid)
-		if got != tt.want || (err == nil) != (tt.want != idRange{}) {
-			t.Errorf("parseSubIDs(%q, %d) = %v, %v; want %v", tt.name, tt.uid, got, err, tt.want)
-		}
-	}
-}
-
-func FuzzParseSubIDs(f *testing.F) {
-	f.Add("ann:1:65536\n")
-	f.Fuzz(func(t *testing.T, file string) {
-		r, err := parseSubIDs(strings.NewReader(file), "ann", 5)
-		if err == nil && (r.first <= 0 || r.count < subIDs) {
-			t.Errorf("accepted %v", r)
-		}
-	})
 }
 
 func TestTailBuffer(t *testing.T) {

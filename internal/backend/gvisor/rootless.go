@@ -1,10 +1,7 @@
 package gvisor
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -15,19 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/subid"
 )
 
 // subIDs is how many ids of /etc/subuid a rootless box wants: the guest's
 // 0 to 65535, of which 1000 is the caller's own.
 const subIDs = 1 << 16
 
-// idRange is a line of /etc/subuid: ids that the caller may map.
-type idRange struct{ first, count int }
-
 // rootless is how a caller who is not root makes boxes: in a user namespace
 // where its own id is the guest's user and its subordinate ids are the rest.
 type rootless struct {
-	uids, gids           idRange
+	uids, gids           subid.Range
 	newuidmap, newgidmap string
 }
 
@@ -51,41 +46,14 @@ func findRootless() (*rootless, error) {
 	}
 	for _, f := range []struct {
 		path string
-		to   *idRange
+		to   *subid.Range
 	}{{"/etc/subuid", &r.uids}, {"/etc/subgid", &r.gids}} {
-		*f.to, err = findSubIDs(f.path, name, os.Geteuid())
+		*f.to, err = subid.Find(f.path, name, os.Geteuid(), subIDs)
 		if err != nil {
 			return nil, missing("without root, boxes need %d ids in %s: %v", subIDs, f.path, err)
 		}
 	}
 	return &r, nil
-}
-
-// findSubIDs reads the first range of the user that is large enough.
-func findSubIDs(path, name string, uid int) (idRange, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return idRange{}, err
-	}
-	defer f.Close()
-	return parseSubIDs(f, name, uid)
-}
-
-func parseSubIDs(f io.Reader, name string, uid int) (idRange, error) {
-	lines := bufio.NewScanner(io.LimitReader(f, 1<<20))
-	for lines.Scan() {
-		owner, rest, ok := strings.Cut(lines.Text(), ":")
-		if !ok || (owner != name && owner != strconv.Itoa(uid)) || owner == "" {
-			continue
-		}
-		first, count, _ := strings.Cut(rest, ":")
-		a, err1 := strconv.Atoi(first)
-		n, err2 := strconv.Atoi(count)
-		if err1 == nil && err2 == nil && a > 0 && n >= subIDs {
-			return idRange{a, n}, nil
-		}
-	}
-	return idRange{}, errors.Join(lines.Err(), errors.New("no range is the caller's"))
 }
 
 // attributes start a role in a user namespace that nothing is mapped into
@@ -99,9 +67,9 @@ func (r *rootless) attributes(a *syscall.SysProcAttr) {
 
 // mapIDs gives the namespace of pid its ids.
 func (r *rootless) mapIDs(pid int) error {
-	run := func(tool string, s idRange, own int) error {
+	run := func(tool string, s subid.Range, own int) error {
 		args := []string{strconv.Itoa(pid)}
-		for _, m := range [][3]int{{0, s.first, guestUID}, {guestUID, own, 1}, {guestUID + 1, s.first + guestUID + 1, subIDs - guestUID - 1}} {
+		for _, m := range [][3]int{{0, s.First, guestUID}, {guestUID, own, 1}, {guestUID + 1, s.First + guestUID + 1, subIDs - guestUID - 1}} {
 			args = append(args, strconv.Itoa(m[0]), strconv.Itoa(m[1]), strconv.Itoa(m[2]))
 		}
 		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
