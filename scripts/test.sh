@@ -9,6 +9,12 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+# Tests send signals to what they start: whoever runs this with some ignored,
+# as nohup does, must not hand that down.
+if [ -z "${CARBOY_TEST_SIGNALS:-}" ] && env --default-signal true 2>/dev/null; then
+	CARBOY_TEST_SIGNALS=default exec env --default-signal sh scripts/test.sh "$@"
+fi
+
 # A line for each test binary: its package, and how to run it.
 plan=$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk '
 	$1 ~ /\.test$/ { sub(/\.test$/, "", $1); print $1, / gvisor\.dev\/gvisor\// ? "plain" : "race" }')
