@@ -76,10 +76,8 @@ func TestTerminal(t *testing.T) {
 	typed("until [ \"$(stty size)\" = '40 120' ]; do :; done; echo resized-$((3*3))\n", "resized-9")
 	// Ctrl-C ends the command, not the shell.
 	typed("echo go-$((1+2)); sleep 1000\n", "go-3")
-	until(t, func() bool { // again where it came before the command had the terminal
-		io.WriteString(tty, "\x03")
-		return seen.count("$ ") > prompted
-	})
+	until(t, func() bool { return h.run(nil, "exec", name, "--", "pgrep", "-x", "sleep").code == 0 })
+	io.WriteString(tty, "\x03")
 	typed("echo back-$((40+2))\n", "back-42")
 	typed("sleep 1000 & jobs; kill %1; wait; echo jobs-$((2*3))\n", "jobs-6")
 	if !seen.has("Running") {
