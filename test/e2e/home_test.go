@@ -3,6 +3,8 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -280,16 +282,15 @@ func (h *home) mountsAndLoops() []string {
 	return found
 }
 
-// cgroups lists groups of sandboxes of this home, by their ids.
+// cgroups lists what the home has among the host's cgroups.
 func (h *home) cgroups() []string {
+	sum := sha256.Sum256([]byte(h.dir + "/state/carboy"))
+	ns := hex.EncodeToString(sum[:8])
 	var found []string
-	for _, glob := range []string{"/sys/fs/cgroup/*/carboy/*/*/cgroup.procs", "/sys/fs/cgroup/carboy/*/*/cgroup.procs"} {
+	for _, glob := range []string{"/sys/fs/cgroup/*/carboy/" + ns, "/sys/fs/cgroup/carboy/" + ns} {
 		groups, _ := filepath.Glob(glob)
 		for _, g := range groups {
-			id := filepath.Base(filepath.Dir(g))
-			if _, err := os.Stat(h.dir + "/state/carboy/boxes/" + id); err == nil {
-				found = append(found, "cgroup "+g)
-			}
+			found = append(found, "cgroup "+g)
 		}
 	}
 	return found

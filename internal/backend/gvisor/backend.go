@@ -85,8 +85,9 @@ func Open(ctx context.Context, opts Options) (*Backend, error) {
 	return b, nil
 }
 
-// Close gives up what the Backend holds; boxes go on.
-func (b *Backend) Close() error { return b.cgroups.Close() }
+// Close gives up what the Backend holds; boxes go on. Where there are none,
+// the home's place among the cgroups goes too.
+func (b *Backend) Close() error { return errors.Join(b.cgroups.Prune(), b.cgroups.Close()) }
 
 // Name implements sandbox.Backend.
 func (b *Backend) Name() string { return Name }
