@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -37,29 +37,15 @@ func (b *Backend) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 	return forwarded(ctx, c, port)
 }
 
-// dialAgent connects to the agent's socket. The guest's kernel can put what
-// it likes in that directory, so the socket is opened without following
-// anything, looked at, and dialled by that very handle.
+// dialAgent connects to the agent's socket, in a directory where the guest's
+// kernel can put what it likes.
 func dialAgent(ctx context.Context, dir string) (net.Conn, error) {
-	d, err := unix.Open(filepath.Join(dir, dirControl), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	control, err := os.OpenFile(filepath.Join(dir, dirControl), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: dirControl, Err: err}
-	}
-	defer unix.Close(d)
-	s, err := unix.Openat(d, fileSocket, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: fileSocket, Err: err}
-	}
-	defer unix.Close(s)
-	var st unix.Stat_t
-	if err := unix.Fstat(s, &st); err != nil {
 		return nil, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, fmt.Errorf("%s is no socket", fileSocket)
-	}
-	var dialer net.Dialer
-	return dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", s))
+	defer control.Close()
+	return home.DialAt(ctx, control, fileSocket)
 }
 
 // forwarded asks the agent to connect c to a port on the guest's loopback.
