@@ -61,7 +61,12 @@ func exitOf(e *guestv1.Exit) int {
 	switch e.GetReason() {
 	case guestv1.Reason_REASON_TIMED_OUT:
 		return exitTimedOut
-	case guestv1.Reason_REASON_OUT_OF_MEMORY, guestv1.Reason_REASON_KILLED:
+	case guestv1.Reason_REASON_OUT_OF_MEMORY:
+		return exitKilled
+	case guestv1.Reason_REASON_KILLED: // 130 for a Ctrl-C that was passed on
+		if c := int(e.GetCode()) & 0xff; c > 128 {
+			return c
+		}
 		return exitKilled
 	case guestv1.Reason_REASON_NOT_STARTED:
 		if c := int(e.GetCode()); c == exitNoExec || c == exitNoCommand {
