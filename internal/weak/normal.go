@@ -1,0 +1,12 @@
+//go:build !weakened
+
+package weak
+
+// Built reports whether this binary can be weakened.
+const Built = false
+
+// On reports whether w is seeded: never, in this binary.
+func On(Weakness) bool { return false }
+
+// Environ is what a role that this process executes needs to be as weak.
+func Environ() []string { return nil }

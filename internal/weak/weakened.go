@@ -1,0 +1,33 @@
+//go:build weakened
+
+package weak
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Built reports whether this binary can be weakened.
+const Built = true
+
+// variable holds the weaknesses, with commas between.
+const variable = "CARBOY_WEAKEN"
+
+var seeded = strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' })
+
+func init() {
+	fmt.Fprintln(os.Stderr, "carboy: THIS BINARY WAS BUILT TO BE WEAK, for tests:", strings.Join(seeded, ","))
+}
+
+// On reports whether w is seeded.
+func On(w Weakness) bool { return slices.Contains(seeded, string(w)) }
+
+// Environ is what a role that this process executes needs to be as weak.
+func Environ() []string {
+	if len(seeded) == 0 {
+		return nil
+	}
+	return []string{variable + "=" + strings.Join(seeded, ",")}
+}
