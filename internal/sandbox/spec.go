@@ -26,11 +26,15 @@ const bytesPerInode = 4096
 // Spec is what a caller asked for. Every field is a promise: Create enforces
 // it and records by what means, or fails.
 type Spec struct {
-	Name      string            `json:"name"`
-	Isolation string            `json:"isolation"` // a wall's name: "gvisor"
-	Image     string            `json:"image"`     // "host"
-	User      string            `json:"user"`      // whom commands run as unless they say: "user" or "root"
-	Network   string            `json:"network"`   // "off"
+	Name      string `json:"name"`
+	Isolation string `json:"isolation"` // the wall asked for, by name: "gvisor"
+	// Stronger names the walls that will do as well, each stronger than
+	// Isolation. Create takes the weakest of them all that can keep the rest of
+	// the Spec.
+	Stronger  []string          `json:"stronger,omitempty"`
+	Image     string            `json:"image"`   // "host"
+	User      string            `json:"user"`    // whom commands run as unless they say: "user" or "root"
+	Network   string            `json:"network"` // "off"
 	Workspace Workspace         `json:"workspace"`
 	Mounts    []Mount           `json:"mounts,omitempty"`
 	Limits    Limits            `json:"limits"`
@@ -152,7 +156,8 @@ type Sandbox struct {
 	State     State         `json:"state"`
 	Ended     EndReason     `json:"ended,omitempty"`
 	Lost      []string      `json:"lost,omitempty"` // what the last end lost: "processes", "root changes"
-	Backend   string        `json:"backend"`
+	Backend   string        `json:"backend"`        // the wall that was chosen
+	Why       string        `json:"why,omitempty"`  // why that one, in words: "asked for"
 	Enforced  []Enforcement `json:"enforced,omitempty"`
 	Token     string        `json:"-"` // the guest agent's access token; the store keeps it apart from what is shown
 	CreatedAt time.Time     `json:"created_at"`
@@ -176,6 +181,7 @@ func (sb *Sandbox) Clone() *Sandbox {
 
 // Clone returns a copy that shares nothing with s.
 func (s Spec) Clone() Spec {
+	s.Stronger = slices.Clone(s.Stronger)
 	s.Mounts = slices.Clone(s.Mounts)
 	s.Limits.Explicit = maps.Clone(s.Limits.Explicit)
 	s.Env = maps.Clone(s.Env)
