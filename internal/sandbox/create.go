@@ -36,13 +36,18 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if err := spec.Validate(m.offer); err != nil {
 		return nil, err
 	}
-	b := m.backends[spec.Isolation]
-	if _, err := b.Check(ctx, spec); err != nil {
-		return nil, failure(err, spec.Name, "check what it needs")
-	}
-	e, sb, err := m.reserve(c, spec)
+	b, why, err := m.choose(ctx, spec)
 	if err != nil {
 		return nil, err
+	}
+	var e *entry
+	var sb *Sandbox
+	err = m.pinImage(ctx, spec.Image, func() (err error) {
+		e, sb, err = m.reserve(c, spec, b.Name(), why)
+		return err
+	})
+	if err != nil {
+		return nil, failure(err, spec.Name, "take its image")
 	}
 	defer m.give(e)
 	if err := m.build(ctx, e, b, sb); err != nil {
@@ -60,7 +65,7 @@ func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) e
 		e.sb = sb
 		m.mu.Unlock()
 	} else {
-		m.note(ctx, sb, EventCreated, "created behind %s", sb.Backend)
+		m.note(ctx, sb, EventCreated, "created behind %s", behindText(sb))
 		err = m.boot(ctx, e, b)
 	}
 	if err == nil {
@@ -75,8 +80,17 @@ func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) e
 	return err
 }
 
+// behindText names sb's wall, with the reason where it is not just what was
+// asked for.
+func behindText(sb *Sandbox) string {
+	if sb.Why == whyAsked {
+		return sb.Backend
+	}
+	return sb.Backend + ": " + sb.Why
+}
+
 // reserve takes an ID and a name, and with them the turn of a new entry.
-func (m *Manager) reserve(c Caller, spec Spec) (*entry, *Sandbox, error) {
+func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sandbox, error) {
 	id, err := m.random(NewID)
 	if err != nil {
 		return nil, nil, err
@@ -92,11 +106,11 @@ func (m *Manager) reserve(c Caller, spec Spec) (*entry, *Sandbox, error) {
 				return nil, nil, err
 			}
 		}
-		e := &entry{id: id, turn: make(chan struct{}, 1)}
+		e := &entry{id: id, turn: make(chan struct{}, 1), image: spec.Image}
 		if m.claim(e, nameKey{c.Owner, spec.Name}) {
 			return e, &Sandbox{
 				ID: id, Owner: c.Owner, Spec: spec, State: StateCreated,
-				Backend: spec.Isolation, Token: token, CreatedAt: m.now(),
+				Backend: backend, Why: why, Token: token, CreatedAt: m.now(),
 			}, nil
 		}
 		if given {

@@ -27,6 +27,10 @@ type Options struct {
 	CPUs   float64 // of the machine; default: as many as the process may use
 	Memory int64   // of the machine, in bytes; 0: limits are not checked against it
 
+	// Images has the images that a Spec may name; nil: there is only
+	// DefaultImage.
+	Images Images
+
 	// HasChanges reads what Backend.Changes wrote and reports whether that
 	// is any change; it need not read to the end. Default: any byte is one.
 	HasChanges func(r io.Reader) (bool, error)
@@ -61,6 +65,9 @@ type Manager struct {
 	events   EventLog
 	changed  func(io.Reader) (bool, error)
 
+	imageStore Images
+	images     chan struct{} // holds a token of whoever works on the set of images
+
 	randMu sync.Mutex
 	rand   io.Reader
 
@@ -84,6 +91,8 @@ type nameKey struct{ owner, name string }
 type entry struct {
 	id   string
 	turn chan struct{} // holds one token; whoever took it may change the sandbox
+	// image is the Spec's, which is in use for as long as this is an entry.
+	image string
 
 	// Guarded by Manager.mu. The record is never changed, only replaced, and
 	// that by the holder of the turn.
@@ -107,15 +116,19 @@ func NewManager(opts Options) (*Manager, error) {
 	m := &Manager{
 		store:    opts.Store,
 		backends: make(map[string]Backend),
-		offer:    Offer{Images: make(map[string][]string), CPUs: opts.CPUs, Memory: opts.Memory},
+		offer:    Offer{Images: opts.Images != nil, CPUs: opts.CPUs, Memory: opts.Memory},
 		clock:    opts.Clock,
 		log:      cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 		events:   opts.Events,
 		changed:  opts.HasChanges,
 		rand:     opts.Rand,
-		wake:     make(chan struct{}, 1),
-		entries:  make(map[string]*entry),
-		names:    make(map[nameKey]string),
+
+		imageStore: opts.Images,
+		images:     make(chan struct{}, 1),
+
+		wake:    make(chan struct{}, 1),
+		entries: make(map[string]*entry),
+		names:   make(map[nameKey]string),
 	}
 	m.closing, m.close = context.WithCancelCause(context.Background())
 	for _, b := range opts.Backends {
@@ -124,11 +137,9 @@ func NewManager(opts Options) (*Manager, error) {
 			return nil, fmt.Errorf("new manager: two backends are named %s", name)
 		}
 		m.backends[name] = b
-		m.offer.Images[name] = []string{DefaultImage}
-		if l, ok := b.(ImageLister); ok {
-			m.offer.Images[name] = l.Images()
-		}
+		m.offer.Walls = append(m.offer.Walls, name)
 	}
+	slices.Sort(m.offer.Walls)
 	if m.offer.CPUs == 0 {
 		m.offer.CPUs = float64(runtime.GOMAXPROCS(0))
 	}

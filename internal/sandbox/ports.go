@@ -46,12 +46,6 @@ type Backend interface {
 	Changes(ctx context.Context, id string, opts ChangesOptions, w io.Writer) error
 }
 
-// ImageLister is a Backend that offers more images than DefaultImage.
-type ImageLister interface {
-	// Images names what a Spec may ask for as its image.
-	Images() []string
-}
-
 // ChangesOptions select what Changes writes.
 type ChangesOptions struct {
 	Content bool     // file contents too, not just digests

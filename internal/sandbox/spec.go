@@ -8,7 +8,7 @@ import (
 
 // Defaults of a Spec.
 const (
-	DefaultIsolation = "gvisor"
+	DefaultIsolation = WallGVisor
 	DefaultImage     = "host"
 	DefaultUser      = "user"
 	DefaultNetwork   = "off"
@@ -27,12 +27,12 @@ const bytesPerInode = 4096
 // it and records by what means, or fails.
 type Spec struct {
 	Name      string `json:"name"`
-	Isolation string `json:"isolation"` // the wall asked for, by name: "gvisor"
+	Isolation string `json:"isolation"` // the wall asked for: WallGVisor
 	// Stronger names the walls that will do as well, each stronger than
 	// Isolation. Create takes the weakest of them all that can keep the rest of
-	// the Spec.
+	// the Spec, and never one that is not named.
 	Stronger  []string          `json:"stronger,omitempty"`
-	Image     string            `json:"image"`   // "host"
+	Image     string            `json:"image"`   // "host", or NAME@sha256:…, an image of Options.Images
 	User      string            `json:"user"`    // whom commands run as unless they say: "user" or "root"
 	Network   string            `json:"network"` // "off"
 	Workspace Workspace         `json:"workspace"`
@@ -157,7 +157,7 @@ type Sandbox struct {
 	Ended     EndReason     `json:"ended,omitempty"`
 	Lost      []string      `json:"lost,omitempty"` // what the last end lost: "processes", "root changes"
 	Backend   string        `json:"backend"`        // the wall that was chosen
-	Why       string        `json:"why,omitempty"`  // why that one, in words: "asked for"
+	Why       string        `json:"why,omitempty"`  // why that one: "asked for", or what is in the way of the weaker ones
 	Enforced  []Enforcement `json:"enforced,omitempty"`
 	Token     string        `json:"-"` // the guest agent's access token; the store keeps it apart from what is shown
 	CreatedAt time.Time     `json:"created_at"`

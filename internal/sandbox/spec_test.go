@@ -19,9 +19,11 @@ import (
 )
 
 var testOffer = sandbox.Offer{
-	Images: map[string][]string{"gvisor": {"host"}, "process": {"host", "tiny"}},
-	CPUs:   4, Memory: 8 << 30,
+	Walls: []string{"gvisor", "process"}, Images: true,
+	CPUs: 4, Memory: 8 << 30,
 }
+
+const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 func hostDir(path string) sandbox.HostDir {
 	return sandbox.HostDir{Path: path, Dev: 1, Ino: 2, UID: 1000, GID: 1000}
@@ -67,6 +69,13 @@ func TestNormalize(t *testing.T) {
 			in: sandbox.Spec{Limits: sandbox.Limits{Disk: 64 << 20}},
 			want: func(s *sandbox.Spec) {
 				s.Limits.Disk, s.Limits.Inodes, s.Limits.Explicit = 64<<20, 16384, map[string]bool{"disk": true}
+			},
+		},
+		{
+			name: "stronger-walls-are-ordered", offer: testOffer,
+			in: sandbox.Spec{Isolation: "process", Stronger: []string{"x", "microvm", "gvisor", "a", "microvm"}},
+			want: func(s *sandbox.Spec) {
+				s.Isolation, s.Stronger = "process", []string{"gvisor", "microvm", "a", "x"}
 			},
 		},
 		{
@@ -143,9 +152,29 @@ func TestValidate(t *testing.T) {
 		{name: "name-digit-first", in: sandbox.Spec{Name: "1a"}, want: sandbox.Invalid},
 		{name: "name-like-id", in: sandbox.Spec{Name: "sb_aaaaaaaaaaaaaaaaaaaa"}, want: sandbox.Invalid},
 		{name: "name-path", in: sandbox.Spec{Name: "../a"}, want: sandbox.Invalid},
-		{name: "isolation-other", in: sandbox.Spec{Isolation: "process", Image: "tiny"}},
-		{name: "isolation-unknown", in: sandbox.Spec{Isolation: "docker"}, want: sandbox.Unsupported, hint: "gvisor, process"},
-		{name: "image-of-other-wall", in: sandbox.Spec{Image: "tiny"}, want: sandbox.Unsupported, hint: "host"},
+		{name: "isolation-other", in: sandbox.Spec{Isolation: "process"}},
+		{name: "isolation-unknown", in: sandbox.Spec{Isolation: "docker"}, want: sandbox.Invalid, hint: "gvisor, microvm"},
+		{name: "isolation-missing", in: sandbox.Spec{Isolation: "microvm"}, want: sandbox.Unsupported, hint: "gvisor, process"},
+		{name: "stronger", in: sandbox.Spec{Isolation: "process", Stronger: []string{"gvisor"}}},
+		{name: "stronger-missing", in: sandbox.Spec{Isolation: "process", Stronger: []string{"microvm"}}},
+		{name: "stronger-than-default", in: sandbox.Spec{Stronger: []string{"microvm"}}},
+		{name: "stronger-unknown", in: sandbox.Spec{Stronger: []string{"microvm", "bunker"}}, want: sandbox.Invalid, hint: "gvisor, microvm"},
+		{name: "stronger-equal", in: sandbox.Spec{Stronger: []string{"gvisor"}}, want: sandbox.Invalid, hint: "weakest"},
+		{name: "stronger-weaker", in: sandbox.Spec{Stronger: []string{"process"}}, want: sandbox.Invalid, hint: "weakest"},
+		{name: "image", in: sandbox.Spec{Image: "debian:12@" + digest}},
+		{name: "image-of-a-registry", in: sandbox.Spec{Image: "registry.example:5000/a_b/c-d.e:1.0@" + digest}},
+		{name: "image-not-pinned", in: sandbox.Spec{Image: "debian:12"}, want: sandbox.Invalid, hint: "@sha256:"},
+		{name: "image-no-name", in: sandbox.Spec{Image: "@" + digest}, want: sandbox.Invalid},
+		{name: "image-no-digest", in: sandbox.Spec{Image: "debian@"}, want: sandbox.Invalid},
+		{name: "image-short-digest", in: sandbox.Spec{Image: "debian@" + digest[:70]}, want: sandbox.Invalid},
+		{name: "image-upper-digest", in: sandbox.Spec{Image: "debian@sha256:" + strings.ToUpper(digest[7:])}, want: sandbox.Invalid},
+		{name: "image-other-digest", in: sandbox.Spec{Image: "debian@sha512:" + digest[7:]}, want: sandbox.Invalid},
+		{name: "image-two-digests", in: sandbox.Spec{Image: "debian@" + digest + "@" + digest}, want: sandbox.Invalid},
+		{name: "image-path", in: sandbox.Spec{Image: "/etc@" + digest}, want: sandbox.Invalid},
+		{name: "image-parent", in: sandbox.Spec{Image: "../x@" + digest}, want: sandbox.Invalid},
+		{name: "image-flag", in: sandbox.Spec{Image: "-x@" + digest}, want: sandbox.Invalid},
+		{name: "image-control", in: sandbox.Spec{Image: "a\x1bb@" + digest}, want: sandbox.Invalid},
+		{name: "image-name-long", in: sandbox.Spec{Image: long[:256] + "@" + digest}, want: sandbox.Invalid},
 		{name: "network-on", in: sandbox.Spec{Network: "on"}, want: sandbox.Unsupported, hint: "off"},
 		{name: "root", in: sandbox.Spec{User: "root"}},
 		{name: "user-other", in: sandbox.Spec{User: "ann"}, want: sandbox.Invalid, hint: "root"},
@@ -258,7 +287,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestValidateUnknownMachine(t *testing.T) {
-	o := sandbox.Offer{Images: testOffer.Images}
+	o := sandbox.Offer{Walls: testOffer.Walls}
 	s := sandbox.Spec{Limits: sandbox.Limits{CPUs: 500, Memory: 1 << 50}}
 	if err := s.Normalize(o).Validate(o); err != nil {
 		t.Errorf("Validate = %v, want nil: nothing is known of the machine", err)
@@ -317,6 +346,7 @@ func FuzzSpec(f *testing.F) {
 	for _, s := range []sandbox.Spec{
 		{},
 		mountOf("/srv/x"), workspace("cow", "/home/ann/w"),
+		{Isolation: "process", Stronger: []string{"microvm", "gvisor"}, Image: "debian@" + digest},
 		{Name: "web", Limits: sandbox.Limits{CPUs: 1}, Env: map[string]string{"A": "b"}, Labels: map[string]string{"a": "b"}},
 	} {
 		b, err := json.Marshal(s)
@@ -348,6 +378,9 @@ func FuzzSpec(f *testing.F) {
 					t.Errorf("mount at %q is accepted", m.Target)
 				}
 			}
+		}
+		if s.Image != "host" && len(sandbox.ImageDigest(s.Image)) != len(digest) {
+			t.Errorf("image %q is accepted", s.Image)
 		}
 		for k, v := range maps.All(s.Env) {
 			if strings.ContainsAny(k, "=\x00") || strings.Contains(v, "\x00") {

@@ -51,9 +51,10 @@ var limitNames = []string{LimitCPUs, LimitMemory, LimitPIDs, LimitDisk, LimitIno
 // Offer is what a machine and its walls have to give. A Spec is checked
 // against one.
 type Offer struct {
-	Images map[string][]string // the images of each wall, by its name
-	CPUs   float64             // of the machine; 0: unknown, and not checked
-	Memory int64               // of the machine, in bytes; 0: unknown, and not checked
+	Walls  []string // the walls that there are, sorted
+	Images bool     // whether pinned images can be had, besides DefaultImage
+	CPUs   float64  // of the machine; 0: unknown, and not checked
+	Memory int64    // of the machine, in bytes; 0: unknown, and not checked
 }
 
 // Normalize returns s with a default for everything that was left open, and
@@ -63,6 +64,7 @@ type Offer struct {
 func (s Spec) Normalize(o Offer) Spec {
 	s = s.Clone()
 	setDefault(&s.Isolation, DefaultIsolation)
+	s.Stronger = orderWalls(s.Stronger)
 	setDefault(&s.Image, DefaultImage)
 	setDefault(&s.User, DefaultUser)
 	setDefault(&s.Network, DefaultNetwork)
@@ -125,7 +127,8 @@ func fill[T int64 | float64](p *T, def T, name string, explicit bool, mark func(
 func (s Spec) Validate(o Offer) error {
 	for _, check := range []func() *Error{
 		func() *Error { return checkName(s.Name) },
-		func() *Error { return s.checkWall(o) },
+		func() *Error { return s.checkWalls(o) },
+		func() *Error { return s.checkImage(o) },
 		s.checkChoices,
 		s.checkTTL,
 		s.checkWorkspace,
@@ -147,19 +150,6 @@ func checkName(name string) *Error {
 	}
 	return Errorf(Invalid, "name %s: not a sandbox's name", refText(name)).
 		WithHint("1 to %d of a-z, 0-9 and -, starting with a letter: web-1", MaxName)
-}
-
-func (s Spec) checkWall(o Offer) *Error {
-	images, ok := o.Images[s.Isolation]
-	if !ok {
-		return Errorf(Unsupported, "isolation %s: there is no such wall here", refText(s.Isolation)).
-			WithHint("available: %s", list(slices.Sorted(maps.Keys(o.Images))))
-	}
-	if !slices.Contains(images, s.Image) {
-		return Errorf(Unsupported, "image %s: not offered by %s", refText(s.Image), s.Isolation).
-			WithHint("available: %s", list(images))
-	}
-	return nil
 }
 
 func (s Spec) checkChoices() *Error {

@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+// Images are the images that this machine has unpacked.
+type Images interface {
+	// Has returns nil where the image with that manifest digest, such as
+	// "sha256:0f…", is there whole, and NotFound where it is not.
+	Has(ctx context.Context, digest string) error
+}
+
+const (
+	maxImageName = 255 // bytes, without the digest
+	digestPrefix = "sha256:"
+	digestLen    = len(digestPrefix) + 64
+)
+
+// ImageDigest returns the manifest digest, "sha256:" and 64 hexadecimal
+// digits, of an image that is pinned as NAME@DIGEST, and "" for anything else.
+func ImageDigest(image string) string {
+	name, digest, ok := strings.Cut(image, "@")
+	if !ok || !validImageName(name) || !validDigest(digest) {
+		return ""
+	}
+	return digest
+}
+
+func validImageName(s string) bool {
+	if s == "" || len(s) > maxImageName || s[0] == '-' || s[0] == '.' || s[0] == '/' {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		return !alnum && !strings.ContainsRune("._-/:", c)
+	})
+}
+
+func validDigest(s string) bool {
+	if len(s) != digestLen || !strings.HasPrefix(s, digestPrefix) {
+		return false
+	}
+	return strings.Trim(s[len(digestPrefix):], "0123456789abcdef") == ""
+}
+
+// checkImage wants the host's own, or one that is pinned.
+func (s Spec) checkImage(o Offer) *Error {
+	if s.Image == DefaultImage {
+		return nil
+	}
+	if ImageDigest(s.Image) == "" {
+		return Errorf(Invalid, "image %q: neither %s nor pinned by its digest", cut(s.Image, maxImageName), DefaultImage).
+			WithHint("%s, or NAME@sha256: and 64 hexadecimal digits", DefaultImage)
+	}
+	if !o.Images {
+		return Errorf(Unsupported, "image %s: there are no images here", s.Image).
+			WithHint("available: %s", DefaultImage)
+	}
+	return nil
+}
+
+// ImagesInUse returns the digests of the images of all sandboxes, stopped and
+// kept ones among them, of boxes kept warm, and of creates under way, sorted.
+// It changes at any time: whoever deletes by it does so within WithImages.
+func (m *Manager) ImagesInUse() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.imagesInUseLocked()
+}
+
+func (m *Manager) imagesInUseLocked() []string {
+	var out []string
+	add := func(image string) {
+		if d := ImageDigest(image); d != "" {
+			out = append(out, d)
+		}
+	}
+	for _, e := range m.entries {
+		add(e.image)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// WithImages calls f with the images in use while none more can come into
+// use: a create of a sandbox with an image waits, at the point where it looks
+// whether that is there, until f has returned. f must not call the Manager.
+// Before the records are read it fails with Unavailable, without f: what is
+// in use is not known.
+func (m *Manager) WithImages(ctx context.Context, f func(ctx context.Context, inUse []string) error) error {
+	ctx, done, err := m.begin(ctx, Caller{Admin: true})
+	if err != nil {
+		return err
+	}
+	defer done()
+	release, err := m.holdImages(ctx)
+	if err != nil {
+		return failure(err, "", "wait for another look at the images")
+	}
+	defer release()
+	return f(ctx, m.ImagesInUse())
+}
+
+// holdImages waits until the set of images is the caller's alone: to take one
+// into use, or to delete what is not in use.
+func (m *Manager) holdImages(ctx context.Context) (release func(), err error) {
+	select {
+	case m.images <- struct{}{}:
+		return func() { <-m.images }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// pinImage sees that image is there and enters it as in use, by enter, before
+// it can be deleted.
+func (m *Manager) pinImage(ctx context.Context, image string, enter func() error) error {
+	digest := ImageDigest(image)
+	if digest == "" {
+		return enter()
+	}
+	release, err := m.holdImages(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := m.imageStore.Has(ctx, digest); err != nil {
+		return err
+	}
+	return enter()
+}

@@ -1,0 +1,137 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// The walls that there are. Which of them a machine has is for its backends
+// to say.
+const (
+	WallProcess = "process" // namespaces and filters on the host's own kernel
+	WallGVisor  = "gvisor"  // a kernel of its own, in user space
+	WallMicroVM = "microvm" // a machine of its own
+)
+
+// byStrength has the walls in order, the weakest first.
+var byStrength = []string{WallProcess, WallGVisor, WallMicroVM}
+
+// strength is a wall's place among all, or -1 for a name that is none's.
+func strength(wall string) int { return slices.Index(byStrength, wall) }
+
+// walls are those that a normalised s allows, in the order in which they are
+// tried.
+func (s Spec) walls() []string { return append([]string{s.Isolation}, s.Stronger...) }
+
+// orderWalls puts the stronger walls into the order of their strength, each
+// once. Names that are no wall's come last, for Validate to refuse.
+func orderWalls(walls []string) []string {
+	if len(walls) == 0 {
+		return nil
+	}
+	slices.SortFunc(walls, func(a, b string) int {
+		x, y := strength(a), strength(b)
+		switch {
+		case x == y:
+			return strings.Compare(a, b)
+		case x < 0:
+			return 1
+		case y < 0:
+			return -1
+		}
+		return x - y
+	})
+	return slices.Compact(walls)
+}
+
+// checkWalls wants walls that there are, of which this machine has one, and
+// no weaker one among the stronger.
+func (s Spec) checkWalls(o Offer) *Error {
+	for i, w := range s.walls() {
+		if strength(w) < 0 {
+			return Errorf(Invalid, "isolation %s: there is no such wall", refText(w)).
+				WithHint("from weak to strong: %s", list(byStrength))
+		}
+		if i > 0 && strength(w) <= strength(s.Isolation) {
+			return Errorf(Invalid, "isolation %s: %s is not stronger than it, and only stronger walls can stand in", s.Isolation, w).
+				WithHint("name the weakest wall that will do first: %s", list(byStrength))
+		}
+	}
+	if slices.ContainsFunc(s.walls(), func(w string) bool { return slices.Contains(o.Walls, w) }) {
+		return nil
+	}
+	return Errorf(Unsupported, "isolation %s: this machine does not have it", strings.Join(s.walls(), " or ")).
+		WithHint("available: %s", list(o.Walls))
+}
+
+const whyAsked = "asked for"
+
+// refusal is why one wall can't keep a Spec.
+type refusal struct {
+	wall string
+	err  error
+}
+
+// choose returns the first wall of those that spec allows that can keep it,
+// and in words why that one: never one that was not named. Where none can it
+// says what is in the way of each.
+func (m *Manager) choose(ctx context.Context, spec Spec) (b Backend, why string, err error) {
+	var refused []refusal
+	for _, wall := range spec.walls() {
+		b, ok := m.backends[wall]
+		if !ok {
+			refused = append(refused, refusal{wall, Errorf(Unsupported, "this machine does not have it")})
+			continue
+		}
+		_, err := b.Check(ctx, spec)
+		if ctx.Err() != nil {
+			return nil, "", failure(context.Cause(ctx), spec.Name, "check what it needs")
+		}
+		if err == nil {
+			return b, whyText(refused, wall), nil
+		}
+		if KindOf(err) == Internal {
+			m.log.Warn("check spec", "backend", wall, "error", err)
+		}
+		refused = append(refused, refusal{wall, err})
+	}
+	return nil, "", refusedText(spec.Name, refused)
+}
+
+func whyText(refused []refusal, chosen string) string {
+	if len(refused) == 0 {
+		return whyAsked
+	}
+	return reasons(refused) + "; " + chosen + " is allowed and stronger"
+}
+
+// reasons is "process can't: no user namespaces; gvisor can't: no KVM".
+func reasons(refused []refusal) string {
+	parts := make([]string, len(refused))
+	for i, r := range refused {
+		parts[i] = r.wall + " can't: " + userText(r.err)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// refusedText makes one error of all: a single wall's is its own.
+func refusedText(name string, refused []refusal) error {
+	if len(refused) == 1 {
+		return failure(refused[0].err, name, "check what it needs")
+	}
+	all := Errorf(KindOf(refused[0].err), "isolation: %s", reasons(refused))
+	causes := make([]error, len(refused))
+	for i, r := range refused {
+		causes[i] = r.err
+		if KindOf(r.err) != all.Kind {
+			all.Kind = Unsupported
+		}
+		if e, ok := errors.AsType[*Error](r.err); ok && all.Hint == "" {
+			all.Hint = e.Hint
+		}
+	}
+	all.Err = errors.Join(causes...)
+	return all
+}
