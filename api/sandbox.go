@@ -5,9 +5,12 @@ import "time"
 // CreateRequest is the body of POST /v1/sandboxes. A field left out takes its
 // default; a field that is not listed here is an error.
 type CreateRequest struct {
-	Name      string            `json:"name,omitempty"`      // 1 to 63 of a-z, 0-9 and "-", a letter first; one is made up where empty
-	Isolation string            `json:"isolation,omitempty"` // default "gvisor"
-	Image     string            `json:"image,omitempty"`     // default "host"
+	Name      string   `json:"name,omitempty"`      // 1 to 63 of a-z, 0-9 and "-", a letter first; one is made up where empty
+	Isolation string   `json:"isolation,omitempty"` // the wall asked for; default "gvisor"
+	Stronger  []string `json:"stronger,omitempty"`  // walls that will do as well, each stronger than Isolation
+	// Image is "host" (default), or one that the daemon has: a name, a name
+	// with a digest, or the start of a digest. Another one is a not_found.
+	Image     string            `json:"image,omitempty"`
 	User      string            `json:"user,omitempty"`      // whom commands run as unless they say: "user" (default) or "root"
 	Network   string            `json:"network,omitempty"`   // default "off"
 	Workspace *Workspace        `json:"workspace,omitempty"` // default: a private empty one
@@ -48,14 +51,23 @@ type Limits struct {
 // Sandbox is one sandbox as the daemon knows it. Times that have not come are
 // absent.
 type Sandbox struct {
-	ID        string            `json:"id"`
-	Name      string            `json:"name"`
-	Owner     string            `json:"owner"` // "uid:1000" or "key:ID"
-	State     string            `json:"state"` // "created", "running", "stopping", "stopped" or "removing"
-	Ended     string            `json:"ended,omitempty"`
-	Lost      []string          `json:"lost,omitempty"` // what the last end lost: "processes", "root changes"
-	Isolation string            `json:"isolation"`
-	Image     string            `json:"image"`
+	ID        string   `json:"id"`
+	Name      string   `json:"name"`
+	Owner     string   `json:"owner"` // "uid:1000" or "key:ID"
+	State     string   `json:"state"` // "created", "running", "stopping", "stopped" or "removing"
+	Ended     string   `json:"ended,omitempty"`
+	Lost      []string `json:"lost,omitempty"` // what the last end lost: "processes", "root changes"
+	Isolation string   `json:"isolation"`      // the wall that was built
+	// IsolationAsked and Stronger are what the create named, IsolationReason
+	// why it became Isolation.
+	IsolationAsked  string   `json:"isolation_asked"`
+	Stronger        []string `json:"stronger,omitempty"`
+	IsolationReason string   `json:"isolation_reason,omitempty"`
+
+	Image       string       `json:"image"`                  // without the digest
+	ImageDigest string       `json:"image_digest,omitempty"` // absent for "host"
+	ImageConfig *ImageConfig `json:"image_config,omitempty"` // absent for "host"
+
 	User      string            `json:"user"`
 	Network   string            `json:"network"`
 	Workspace Workspace         `json:"workspace"`

@@ -66,6 +66,7 @@ var _ Manager = (*sandbox.Manager)(nil)
 // Options are what a Server works with. Manager is required.
 type Options struct {
 	Manager Manager
+	Images  Images   // nil: only the machine's own programs
 	Keys    *key.Set // who may ask over TCP; nil: nobody
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string
@@ -95,6 +96,8 @@ type Server struct {
 	uid     uint32       // this process's
 	active  atomic.Int64
 	touched atomic.Int64 // unix nanoseconds of the last request's end
+
+	imageSlots imageSlots
 }
 
 // New returns a Server.

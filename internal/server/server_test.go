@@ -151,7 +151,7 @@ func TestCreate(t *testing.T) {
 	}
 	want := api.Sandbox{
 		ID: got.ID, Name: "web", Owner: fmt.Sprintf("uid:%d", os.Getuid()), State: "running",
-		Isolation: "gvisor", Image: "host", User: "user", Network: "off",
+		Isolation: "gvisor", IsolationAsked: "gvisor", IsolationReason: got.IsolationReason, Image: "host", User: "user", Network: "off",
 		Workspace: api.Workspace{Mode: "private"}, Mounts: []api.Mount{},
 		Limits: api.Limits{CPUs: 1, Memory: 512 << 20, PIDs: 1024, Disk: 8 << 30, Inodes: 1_000_000},
 		Env:    []string{"A", "TOKEN"}, Labels: map[string]string{"app": "x"}, TTLMillis: 60000, OnExpiry: "remove",

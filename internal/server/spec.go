@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"context"
 	"maps"
 	"os/user"
 	"path/filepath"
@@ -18,19 +20,18 @@ const maxMounts = 64
 
 // spec turns a request into a Spec. Paths of the host become the directories
 // that they lead to for this caller.
-func (s *Server) spec(p *principal, req api.CreateRequest) (sandbox.Spec, error) {
+func (s *Server) spec(ctx context.Context, p *principal, req api.CreateRequest) (sandbox.Spec, error) {
 	ttl, err := millis("ttl_ms", req.TTLMillis)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
 	spec := sandbox.Spec{
-		Name: req.Name, Isolation: req.Isolation, Image: req.Image, User: req.User, Network: req.Network,
+		Name: req.Name, Isolation: req.Isolation, Stronger: req.Stronger, User: req.User, Network: req.Network,
 		Limits: limits(req.Limits), Env: req.Env, Labels: req.Labels,
 		TTL: ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral,
 	}
-	if (spec.Image == "" || spec.Image == sandbox.DefaultImage) && !p.hostImage() {
-		return sandbox.Spec{}, sandbox.Errorf(sandbox.Denied, "image %s: this key may not use it", sandbox.DefaultImage).
-			WithHint(`set "host_image": true in the key file`)
+	if spec.Image, err = s.image(ctx, p, req.Image); err != nil {
+		return sandbox.Spec{}, err
 	}
 	if spec.Workspace, err = s.workspace(p, req.Workspace); err != nil {
 		return sandbox.Spec{}, err
@@ -125,12 +126,15 @@ func expandHome(dirs []string, uid uint32) []string {
 
 // view is a sandbox as its owner sees it: without the token, and without the
 // values of its environment.
-func view(sb *sandbox.Sandbox) api.Sandbox {
+func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.Sandbox {
 	sp := sb.Spec
+	image, digest := splitImage(sp.Image)
 	out := api.Sandbox{
 		ID: sb.ID, Name: sp.Name, Owner: sb.Owner,
 		State: string(sb.State), Ended: string(sb.Ended), Lost: sb.Lost,
-		Isolation: sp.Isolation, Image: sp.Image, User: sp.User, Network: sp.Network,
+		Isolation: cmp.Or(sb.Backend, sp.Isolation), IsolationAsked: sp.Isolation, Stronger: sp.Stronger, IsolationReason: sb.Why,
+		Image: image, ImageDigest: digest, ImageConfig: configs.of(ctx, digest),
+		User: sp.User, Network: sp.Network,
 		Workspace: api.Workspace{Mode: string(sp.Workspace.Mode), Source: sp.Workspace.Source.Path},
 		Mounts:    make([]api.Mount, 0, len(sp.Mounts)),
 		Limits: api.Limits{

@@ -36,6 +36,11 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"POST /v1/sandboxes/{id}/events", key.Exec, s.postEvent},
 		{"GET /v1/sandboxes/{id}/changes", key.Read, s.getChanges},
 		{"/v1/sandboxes/{id}/guest/{path...}", key.Exec, s.serveOwner},
+		{"GET /v1/images", key.Read, s.listImages},
+		{"DELETE /v1/images", key.Manage, s.deleteImage},
+		{"POST /v1/images/pull", key.Manage, s.postImagePull},
+		{"POST /v1/images/import", key.Manage, s.postImageImport},
+		{"POST /v1/images/gc", key.Manage, s.postImageGC},
 	} {
 		mux.HandleFunc(r.pattern, needs(r.scope, r.h))
 	}
@@ -92,7 +97,7 @@ func (s *Server) postSandbox(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := principalOf(r)
-	spec, err := s.spec(p, req)
+	spec, err := s.spec(r.Context(), p, req)
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -102,7 +107,7 @@ func (s *Server) postSandbox(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	wire.JSON(w, http.StatusCreated, view(sb))
+	wire.JSON(w, http.StatusCreated, view(r.Context(), sb, &imageConfigs{s: s}))
 }
 
 func (s *Server) listSandboxes(w http.ResponseWriter, r *http.Request) {
@@ -113,8 +118,9 @@ func (s *Server) listSandboxes(w http.ResponseWriter, r *http.Request) {
 	}
 	list, err := s.m.List(r.Context(), principalOf(r).caller, f)
 	out := make([]api.Sandbox, 0, len(list))
+	configs := &imageConfigs{s: s}
 	for _, sb := range list {
-		out = append(out, view(sb))
+		out = append(out, view(r.Context(), sb, configs))
 	}
 	answer(w, http.StatusOK, out, err)
 }
@@ -153,15 +159,15 @@ func parseFilter(r *http.Request) (f sandbox.Filter, err error) {
 
 func (s *Server) getSandbox(w http.ResponseWriter, r *http.Request) {
 	sb, err := s.m.Get(r.Context(), principalOf(r).caller, r.PathValue("id"))
-	answerSandbox(w, sb, err)
+	s.answerSandbox(w, r, sb, err)
 }
 
-func answerSandbox(w http.ResponseWriter, sb *sandbox.Sandbox, err error) {
+func (s *Server) answerSandbox(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, err error) {
 	if err != nil {
 		wire.Error(w, err)
 		return
 	}
-	wire.JSON(w, http.StatusOK, view(sb))
+	wire.JSON(w, http.StatusOK, view(r.Context(), sb, &imageConfigs{s: s}))
 }
 
 func (s *Server) deleteSandbox(w http.ResponseWriter, r *http.Request) {
@@ -178,12 +184,12 @@ func (s *Server) deleteSandbox(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) postStart(w http.ResponseWriter, r *http.Request) {
 	sb, err := s.m.Start(r.Context(), principalOf(r).caller, r.PathValue("id"))
-	answerSandbox(w, sb, err)
+	s.answerSandbox(w, r, sb, err)
 }
 
 func (s *Server) postStop(w http.ResponseWriter, r *http.Request) {
 	sb, err := s.m.Stop(r.Context(), principalOf(r).caller, r.PathValue("id"))
-	answerSandbox(w, sb, err)
+	s.answerSandbox(w, r, sb, err)
 }
 
 func (s *Server) postTimeout(w http.ResponseWriter, r *http.Request) {
@@ -198,7 +204,7 @@ func (s *Server) postTimeout(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	sb, err := s.m.SetTTL(r.Context(), principalOf(r).caller, r.PathValue("id"), ttl)
-	answerSandbox(w, sb, err)
+	s.answerSandbox(w, r, sb, err)
 }
 
 func (s *Server) postFinish(w http.ResponseWriter, r *http.Request) {
