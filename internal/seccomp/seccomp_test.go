@@ -13,12 +13,18 @@ import (
 )
 
 // filtered runs f on a thread of its own that carries the filter and dies.
-func filtered(t *testing.T, f func()) {
+func filtered(t testing.TB, f func()) {
+	t.Helper()
+	on(t, seccomp.RefuseSetID, f)
+}
+
+// on runs f after install on a thread of its own.
+func on(t testing.TB, install func() error, f func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := seccomp.RefuseSetID()
+		err := install()
 		if err == nil {
 			f()
 		}
@@ -68,6 +74,9 @@ func TestRefuseSetID(t *testing.T) {
 		{"tmpfile", unix.EPERM, func() error { return made(unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR, 0o4755)) }},
 		{"mkdirat", unix.EPERM, func() error { return unix.Mkdirat(unix.AT_FDCWD, path("d"), 0o2755) }},
 		{"mkdirat-plain", nil, func() error { return unix.Mkdirat(unix.AT_FDCWD, path("e"), 0o755) }},
+		{"openat2", unix.ENOSYS, func() error {
+			return made(unix.Openat2(unix.AT_FDCWD, path("o"), &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o4755}))
+		}},
 		{"mknodat", unix.EPERM, func() error { return unix.Mknod(path("n"), unix.S_IFREG|0o4755, 0) }},
 	}
 	for _, tt := range tests {
@@ -89,5 +98,13 @@ func TestWithoutFilter(t *testing.T) {
 	}
 	if err := unix.Chmod(file, 0o4755); err != nil {
 		t.Fatal(err)
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, file+"2", &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o4755})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd)
+	if st, err := os.Stat(file + "2"); err != nil || st.Mode()&os.ModeSetuid == 0 {
+		t.Errorf("openat2 made %v, %v; want a set-id file", st.Mode(), err)
 	}
 }

@@ -1,0 +1,61 @@
+package seccomp
+
+import "golang.org/x/sys/unix"
+
+// ProgramForTest is what Confine installs.
+func ProgramForTest(o Options) []unix.SockFilter {
+	foreign, x32 := uint32(kill), unknown
+	if o.Foreign {
+		foreign, x32 = retAllow, retAllow
+	}
+	return assemble(table(o), unknown, foreign, x32)
+}
+
+// AuditArchForTest is this machine's.
+const AuditArchForTest = auditArch
+
+// TableForTest has one verdict per number, made up of raw bytes.
+func TableForTest(raw []byte) (map[uint32]verdict, []unix.SockFilter) {
+	t := map[uint32]verdict{}
+	for i := 0; i+3 < len(raw); i += 4 {
+		nr := uint32(raw[i])<<2 | uint32(raw[i+1]&3)
+		v := verdict{action: uint32(raw[i+2] & 7)}
+		if raw[i+3]&1 != 0 {
+			v.checks = []check{{[]condition{hasAny(int(raw[i+3]>>1&3), 1<<(raw[i+2]&31))}, uint32(raw[i+3])}}
+		}
+		if raw[i+3]&16 != 0 {
+			v.checks = append(v.checks, check{[]condition{is(0, uint32(raw[i+2])), masked(1, 0xf0, uint32(raw[i+3]&0xf0))}, 77})
+		}
+		t[nr] = v
+	}
+	return t, assemble(t, unknown, kill, unknown)
+}
+
+// EvalForTest reads a table as a person would: without a program.
+func EvalForTest(t map[uint32]verdict, nr uint32, args [6]uint64) uint32 {
+	v, ok := t[nr]
+	if !ok {
+		return unknown
+	}
+	for _, c := range v.checks {
+		holds := true
+		for _, w := range c.when {
+			holds = holds && (uint32(args[w.arg])&w.mask == w.value) != w.unlike
+		}
+		if holds {
+			return c.action
+		}
+	}
+	return v.action
+}
+
+// TableOfForTest is the table that Confine enforces.
+func TableOfForTest(o Options) map[uint32]verdict { return table(o) }
+
+// GroupsForTest are all groups.
+func GroupsForTest() []Group {
+	return []Group{
+		SetID, IOUring, Userfault, Keyring, BPF, Perf, Mounts, Namespaces, Inspection, Sockets,
+		Modules, Clocks, Handles, Machine, Legacy, Terminals, Personalities, Devices,
+	}
+}
