@@ -19,7 +19,8 @@ const (
 // Adopt takes over what the store and the backends hold, once and before
 // anything else: what was left between two states is brought to its end,
 // what runs goes on, what ended meanwhile is stopped with its reason, and
-// boxes without a record are removed. Other calls are served as soon as the
+// boxes without a record are removed, those that another daemon kept warm
+// among them. Other calls are served as soon as the
 // records are read; they wait only for the sandbox that they name.
 //
 // It fails where the records or a backend's boxes can't be listed. What can't
@@ -44,7 +45,14 @@ func (m *Manager) Adopt(ctx context.Context) error {
 	for _, b := range m.backends {
 		errs = append(errs, m.sweep(ctx, b))
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pool.open = true
+	m.pool.nudge()
+	return nil
 }
 
 // load reads every record. The entries' turns are taken: the caller gives

@@ -40,6 +40,7 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if err != nil {
 		return nil, err
 	}
+	defer m.starting()()
 	var e *entry
 	var sb *Sandbox
 	err = m.pinImage(ctx, spec.Image, func() (err error) {
@@ -49,27 +50,31 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if err != nil {
 		return nil, failure(err, spec.Name, "take its image")
 	}
-	defer m.give(e)
-	if err := m.build(ctx, e, b, sb); err != nil {
+	defer func() { m.give(e) }()
+	if e, err = m.build(ctx, e, b, sb); err != nil {
 		return nil, err
 	}
-	return m.record(e).Clone(), nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if key, ok := kindOf(e.sb.Backend, e.sb.Spec); ok {
+		m.pool.saw(key, e.sb.Spec)
+	}
+	return e.sb.Clone(), nil
 }
 
-// build takes a reserved sandbox to running, or back to nothing.
-func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) error {
-	err := m.save(ctx, e, sb)
-	if err != nil {
-		// Whether the store has it is not known, so it is deleted there.
-		m.mu.Lock()
-		e.sb = sb
-		m.mu.Unlock()
-	} else {
-		m.note(ctx, sb, EventCreated, "created behind %s", behindText(sb))
-		err = m.boot(ctx, e, b)
+// build takes a reserved sandbox to running, or back to nothing. The entry
+// that it returns is another one where a warm box could not be claimed.
+func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) (*entry, error) {
+	err := m.raise(ctx, e, b, sb)
+	if errors.Is(err, errClaim) {
+		var next *entry
+		if next, sb, err = m.renew(ctx, e); err == nil {
+			e = next
+			err = m.raise(ctx, e, b, sb)
+		}
 	}
 	if err == nil {
-		return nil
+		return e, nil
 	}
 	undo, cancel := detached(ctx)
 	defer cancel()
@@ -77,7 +82,20 @@ func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) e
 		m.log.Error("undo a failed create", "id", e.id, "cause", err, "error", uerr)
 		m.retryLater(e)
 	}
-	return err
+	return e, err
+}
+
+// raise writes a reserved sandbox down and takes it to running.
+func (m *Manager) raise(ctx context.Context, e *entry, b Backend, sb *Sandbox) error {
+	if err := m.save(ctx, e, sb); err != nil {
+		// Whether the store has it is not known, so it is deleted there.
+		m.mu.Lock()
+		e.sb = sb
+		m.mu.Unlock()
+		return err
+	}
+	m.note(ctx, sb, EventCreated, "created behind %s", behindText(sb))
+	return m.boot(ctx, e, b)
 }
 
 // behindText names sb's wall, with the reason where it is not just what was
@@ -89,7 +107,8 @@ func behindText(sb *Sandbox) string {
 	return sb.Backend + ": " + sb.Why
 }
 
-// reserve takes an ID and a name, and with them the turn of a new entry.
+// reserve takes an ID and a name, and with them the turn of a new entry. Where
+// there is a warm box that will do, it takes that, and its ID.
 func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sandbox, error) {
 	id, err := m.random(NewID)
 	if err != nil {
@@ -107,9 +126,9 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 			}
 		}
 		e := &entry{id: id, turn: make(chan struct{}, 1), image: spec.Image}
-		if m.claim(e, nameKey{c.Owner, spec.Name}) {
+		if m.enrol(e, nameKey{c.Owner, spec.Name}, backend, spec) {
 			return e, &Sandbox{
-				ID: id, Owner: c.Owner, Spec: spec, State: StateCreated,
+				ID: e.id, Owner: c.Owner, Spec: spec, State: StateCreated,
 				Backend: backend, Why: why, Token: token, CreatedAt: m.now(),
 			}, nil
 		}
@@ -121,12 +140,18 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 	return nil, nil, Errorf(Exhausted, "no free name was found").WithHint("choose a name")
 }
 
-// claim enters e under its ID and key, or reports that either is taken.
-func (m *Manager) claim(e *entry, key nameKey) bool {
+// enrol enters e under its ID and key, or reports that either is taken. The ID
+// becomes that of a warm box, if there is one: nobody else can take it then.
+func (m *Manager) enrol(e *entry, key nameKey, backend string, spec Spec) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, taken := m.names[key]; taken || m.entries[e.id] != nil {
+	if _, taken := m.names[key]; taken || m.takenLocked(e.id) {
 		return false
+	}
+	if kind, ok := kindOf(backend, spec); ok {
+		if e.warm = m.pool.take(kind); e.warm != nil {
+			e.id = e.warm.id
+		}
 	}
 	m.names[key] = e.id
 	m.entries[e.id] = e
@@ -147,7 +172,12 @@ func (m *Manager) random(read func(io.Reader) (string, error)) (string, error) {
 // After an error the box may be there still: the caller ends it.
 func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 	sb := m.record(e).Clone()
-	enforced, err := b.Start(ctx, sb.Clone())
+	wasWarm := e.warm != nil
+	enforced, err := m.start(ctx, e, b, sb.Clone())
+	if errors.Is(err, errClaim) {
+		m.log.Warn("claim a warm box", "id", sb.ID, "error", err)
+		return err
+	}
 	if err == nil {
 		// A caller who left while it started was told of a failure.
 		err = context.Cause(ctx)
@@ -164,9 +194,12 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 	if err := m.save(ctx, e, sb); err != nil {
 		return err
 	}
-	if sb.Starts == 1 {
+	switch {
+	case wasWarm:
+		m.note(ctx, sb, EventStarted, "started, in a box that was kept warm")
+	case sb.Starts == 1:
 		m.note(ctx, sb, EventStarted, "started")
-	} else {
+	default:
 		m.note(ctx, sb, EventStarted, "started again, %d times in all", sb.Starts)
 	}
 	m.mu.Lock()
@@ -189,6 +222,7 @@ func (m *Manager) restart(ctx context.Context, e *entry) error {
 	if err != nil {
 		return err
 	}
+	defer m.starting()()
 	sb.State = StateCreated
 	if err := m.save(ctx, e, sb); err != nil {
 		return err

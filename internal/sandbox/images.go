@@ -81,6 +81,9 @@ func (m *Manager) imagesInUseLocked() []string {
 	for _, e := range m.entries {
 		add(e.image)
 	}
+	for _, w := range m.pool.boxes {
+		add(w.key.image)
+	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -31,6 +31,9 @@ type Options struct {
 	// DefaultImage.
 	Images Images
 
+	// Pool says what is kept warm, by those backends that are a Warmer.
+	Pool Pool
+
 	// HasChanges reads what Backend.Changes wrote and reports whether that
 	// is any change; it need not read to the end. Default: any byte is one.
 	HasChanges func(r io.Reader) (bool, error)
@@ -68,6 +71,8 @@ type Manager struct {
 	imageStore Images
 	images     chan struct{} // holds a token of whoever works on the set of images
 
+	pool warmPool
+
 	randMu sync.Mutex
 	rand   io.Reader
 
@@ -93,6 +98,9 @@ type entry struct {
 	turn chan struct{} // holds one token; whoever took it may change the sandbox
 	// image is the Spec's, which is in use for as long as this is an entry.
 	image string
+	// warm is the box that was kept warm for nobody, and that is about to
+	// become this sandbox's. Only the holder of the turn looks at it.
+	warm *warmBox
 
 	// Guarded by Manager.mu. The record is never changed, only replaced, and
 	// that by the holder of the turn.
@@ -102,6 +110,7 @@ type entry struct {
 	retry   time.Time // when Run tries again what failed; zero: nothing did
 	reaping bool      // Run has a goroutine on it
 	ending  bool      // it is being finished: too late to hold it
+	moved   *entry    // what the sandbox goes on as: see renew
 	unwatch context.CancelFunc
 }
 
@@ -112,6 +121,9 @@ var errClosing = Errorf(Unavailable, "the daemon is shutting down").WithHint("tr
 func NewManager(opts Options) (*Manager, error) {
 	if opts.Store == nil || len(opts.Backends) == 0 {
 		return nil, errors.New("new manager: a store and a backend are required")
+	}
+	if opts.Pool.Size < 0 || opts.Pool.Memory < 0 {
+		return nil, errors.New("new manager: a pool can't be smaller than nothing")
 	}
 	m := &Manager{
 		store:    opts.Store,
@@ -140,6 +152,7 @@ func NewManager(opts Options) (*Manager, error) {
 		m.offer.Walls = append(m.offer.Walls, name)
 	}
 	slices.Sort(m.offer.Walls)
+	m.pool = newPool(opts)
 	if m.offer.CPUs == 0 {
 		m.offer.CPUs = float64(runtime.GOMAXPROCS(0))
 	}
@@ -154,6 +167,9 @@ func NewManager(opts Options) (*Manager, error) {
 	}
 	if m.rand == nil {
 		m.rand = rand.Reader
+	}
+	if key, ok := kindOf(DefaultIsolation, Spec{}.Normalize(m.offer)); ok {
+		m.pool.keepDefault(key, Spec{}.Normalize(m.offer))
 	}
 	return m, nil
 }
@@ -172,14 +188,15 @@ func (m *Manager) now() time.Time { return m.clock.Now().UTC().Round(0) }
 func (m *Manager) Offer() Offer { return m.offer }
 
 // Close refuses further calls, interrupts those under way and waits for them:
-// a Create is undone, a Stop or a Remove is brought to its end. Sandboxes go
-// on. It does not end Run.
+// a Create is undone, a Stop or a Remove is brought to its end. Then it ends
+// the boxes that are kept warm. Sandboxes go on. It does not end Run.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
 	m.close(errClosing)
 	m.ops.Wait()
+	m.drain()
 }
 
 // begin enters an operation. Its context ends with ctx or by Close; done must

@@ -46,6 +46,21 @@ type Backend interface {
 	Changes(ctx context.Context, id string, opts ChangesOptions, w io.Writer) error
 }
 
+// Warmer is a Backend that can start boxes before anyone asks for them.
+type Warmer interface {
+	Backend
+	// Warm starts a box as Start would for a sandbox with that ID and spec,
+	// which has no name, environment or labels, no mounts and a private
+	// workspace. It belongs to nobody. Stop, Remove, Wait and Boxes know it as
+	// they do any other. After an error nothing is left running.
+	Warm(ctx context.Context, id string, spec Spec) error
+	// Claim makes the warm box sb.ID sb's: its identity, token, environment and
+	// labels. Wall, image, user, network and limits are those that it was warmed
+	// with. It returns once the box's guest answers as sb's. After an error the
+	// caller ends the box. A box is claimed once at most.
+	Claim(ctx context.Context, sb *Sandbox) ([]Enforcement, error)
+}
+
 // ChangesOptions select what Changes writes.
 type ChangesOptions struct {
 	Content bool     // file contents too, not just digests

@@ -14,8 +14,8 @@ const (
 	longestWait = time.Minute
 )
 
-// Run watches the boxes, ends what expires or is orphaned and settles what
-// failed, until ctx ends; then it waits for all that it began. It runs once at
+// Run watches the boxes, ends what expires or is orphaned, settles what
+// failed and keeps the pool of warm boxes filled, until ctx ends; then it waits for all that it began. It runs once at
 // a time.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -49,6 +49,14 @@ func (m *Manager) enterRun(ctx context.Context) error {
 	m.runCtx = ctx
 	for _, e := range m.entries {
 		m.watchLocked(e)
+	}
+	for _, w := range m.pool.boxes {
+		if w.state == warmReady {
+			m.watchWarmLocked(w)
+		}
+	}
+	if m.pool.Size > 0 {
+		m.tasks.Go(func() { m.tendPool(ctx) })
 	}
 	return nil
 }

@@ -66,8 +66,14 @@ func (m *Manager) lock(ctx context.Context, c Caller, ref string) (*entry, func(
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := m.take(ctx, e); err != nil {
-		return nil, nil, failure(err, ref, "wait for it")
+	for moved := e; moved != nil; moved = m.movedTo(e) {
+		if moved != e {
+			m.give(e)
+			e = moved
+		}
+		if err := m.take(ctx, e); err != nil {
+			return nil, nil, failure(err, ref, "wait for it")
+		}
 	}
 	taken := true
 	defer func() { // a backend that panics must not keep the turn
@@ -83,6 +89,13 @@ func (m *Manager) lock(ctx context.Context, c Caller, ref string) (*entry, func(
 	}
 	taken = false
 	return e, func() { m.give(e) }, nil
+}
+
+// movedTo returns what the sandbox of e goes on as, if that is another entry.
+func (m *Manager) movedTo(e *entry) *entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return e.moved
 }
 
 // take waits for e's turn.

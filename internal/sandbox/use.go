@@ -189,6 +189,9 @@ func (m *Manager) Hold(_ context.Context, c Caller, ref string) (release func(),
 	m.armLocked(e)
 	return sync.OnceFunc(func() {
 		m.mu.Lock()
+		for e.moved != nil {
+			e = e.moved
+		}
 		e.holds--
 		if e.sb != nil {
 			m.armLocked(e)

@@ -59,6 +59,8 @@ type box struct {
 	ended   chan struct{} // closed while it does not run
 	reason  sandbox.EndReason
 	changes []byte
+	warmed  *sandbox.Spec // what a Warmer was told, if it was one that began it
+	owner   string        // the first whose it was
 }
 
 var _ sandbox.Backend = (*Fake)(nil)
@@ -188,6 +190,9 @@ func (f *Fake) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforc
 	if f.isRunning(b) {
 		return nil, f.fault("start of %s, which runs", sb.ID)
 	}
+	if err := f.own(b, sb); err != nil {
+		return nil, err
+	}
 	if err := f.hook(ctx, Start, sb.ID); err != nil {
 		return nil, err
 	}
@@ -197,6 +202,20 @@ func (f *Fake) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforc
 	b.ended = make(chan struct{})
 	b.starts++
 	return f.enforced(), nil
+}
+
+// own enters the first owner of a box, and refuses any other.
+func (f *Fake) own(b *box, sb *sandbox.Sandbox) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b.owner == "" && b.warmed == nil {
+		b.owner = sb.Owner
+	}
+	if b.owner == sb.Owner {
+		return nil
+	}
+	f.faults = append(f.faults, fmt.Sprintf("start of %s for %q, which is %q's", sb.ID, sb.Owner, b.owner))
+	return fmt.Errorf("start of %s: it is another's", sb.ID)
 }
 
 // Stop implements sandbox.Backend.

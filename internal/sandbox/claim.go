@@ -1,0 +1,83 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// claimTimeout is how long a warm box may take to become somebody's, before
+// a new one is started instead.
+const claimTimeout = 5 * time.Second
+
+// errClaim is why a box has to be started after all.
+var errClaim = errors.New("claim a warm box")
+
+// start starts the box of sb, or claims the one that was kept warm for it.
+// After errClaim that one must be given up, by renew.
+func (m *Manager) start(ctx context.Context, e *entry, b Backend, sb *Sandbox) ([]Enforcement, error) {
+	if e.warm == nil {
+		return b.Start(ctx, sb)
+	}
+	limited, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	enforced, err := m.pool.warmers[sb.Backend].Claim(limited, sb)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		m.pool.claimed(e.warm.key)
+		e.warm = nil
+		return enforced, nil
+	}
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	m.pool.failed(e.warm.key, m.now())
+	return nil, errors.Join(errClaim, err)
+}
+
+// renew gives a sandbox that is being created another ID and another token:
+// what it had are those of a warm box that can't be claimed, and that may know
+// them. The box loses its record and goes back to the pool, to be ended. It
+// returns the new entry, and its turn with it, and gives that of e back; whoever
+// waited for that, or holds e, goes on with the new one. After an error e is
+// as it was.
+func (m *Manager) renew(ctx context.Context, e *entry) (*entry, *Sandbox, error) {
+	sb := m.record(e).Clone()
+	old := sb.ID
+	var err error
+	if sb.ID, err = m.random(NewID); err != nil {
+		return nil, nil, err
+	}
+	if sb.Token, err = m.random(newToken); err != nil {
+		return nil, nil, err
+	}
+	if err := m.store.Delete(ctx, old); err != nil {
+		return nil, nil, failure(err, sb.Spec.Name, "write its record")
+	}
+	if err := m.events.Forget(ctx, old); err != nil {
+		m.log.Warn("forget events", "id", old, "error", err)
+	}
+	next, err := m.moveOn(e, sb)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.give(e)
+	return next, sb, nil
+}
+
+func (m *Manager) moveOn(e *entry, sb *Sandbox) (*entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.takenLocked(sb.ID) {
+		return nil, errRepeats
+	}
+	next := &entry{id: sb.ID, turn: make(chan struct{}, 1), image: e.image, holds: e.holds}
+	m.entries[next.id] = next
+	m.names[nameKey{sb.Owner, sb.Spec.Name}] = next.id
+	delete(m.entries, e.id)
+	e.sb, e.moved = nil, next
+	m.pool.boxes = append(m.pool.boxes, e.warm)
+	m.pool.useless(e.warm)
+	return next, nil
+}

@@ -1,0 +1,129 @@
+package sandboxtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// The operations of a Warmer.
+const (
+	Warm  Op = "warm"
+	Claim Op = "claim"
+)
+
+// Warmer is a Fake that starts boxes before anyone asks for them. It
+// remembers as faults what the contract of sandbox.Warmer forbids: a box that
+// is warmed with something of somebody's, claimed twice, or as what it is not.
+type Warmer struct{ *Fake }
+
+var _ sandbox.Warmer = Warmer{}
+
+// NewWarmer is New for a Warmer.
+func NewWarmer(name string) Warmer { return Warmer{New(name)} }
+
+// Warm implements sandbox.Warmer.
+func (f Warmer) Warm(ctx context.Context, id string, spec sandbox.Spec) error {
+	if f.has(id) {
+		return f.fault("warming of %s, which there is", id)
+	}
+	if spec.Name != "" || len(spec.Env)+len(spec.Labels)+len(spec.Mounts) > 0 ||
+		spec.Workspace != (sandbox.Workspace{Mode: sandbox.WorkspacePrivate}) || spec.TTL != 0 || spec.Ephemeral {
+		return f.fault("warming of %s for somebody: %+v", id, spec)
+	}
+	b, done := f.enter(Warm, id, true)
+	defer done()
+	if err := f.hook(ctx, Warm, id); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b.running, b.ended = true, make(chan struct{})
+	b.warmed = &spec
+	b.starts++
+	return nil
+}
+
+// Claim implements sandbox.Warmer. The box of a Claim that fails is spoilt:
+// it can only be ended.
+func (f Warmer) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
+	if !f.has(sb.ID) {
+		return nil, f.fault("claim of %s, which there is not", sb.ID)
+	}
+	b, done := f.enter(Claim, sb.ID, false)
+	defer done()
+	if err := f.claimable(b, sb); err != nil {
+		return nil, err
+	}
+	if err := f.hook(ctx, Claim, sb.ID); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !b.running || b.hung {
+		return nil, fmt.Errorf("claim of %s: it does not answer", sb.ID)
+	}
+	return f.enforced(), nil
+}
+
+// claimable reports whether b may become sb's, and enters it as its owner.
+func (f Warmer) claimable(b *box, sb *sandbox.Sandbox) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wrong := ""
+	alike := func(a, b sandbox.Limits) bool {
+		a.Explicit, b.Explicit = nil, nil
+		return cmp.Equal(a, b)
+	}
+	switch {
+	case b.warmed == nil:
+		wrong = "was not warmed"
+	case b.owner != "":
+		wrong = "was claimed by " + b.owner
+	case sb.Owner == "" || sb.Token == "" || sb.Backend != f.name || sb.State != sandbox.StateCreated:
+		wrong = fmt.Sprintf("is not to be a sandbox's: %+v", sb)
+	case sb.Spec.Image != b.warmed.Image || sb.Spec.User != b.warmed.User || sb.Spec.Network != b.warmed.Network ||
+		sb.Spec.Workspace != b.warmed.Workspace || len(sb.Spec.Mounts) > 0 || !alike(sb.Spec.Limits, b.warmed.Limits):
+		wrong = fmt.Sprintf("is another kind: %+v", sb.Spec)
+	}
+	if wrong != "" {
+		f.faults = append(f.faults, fmt.Sprintf("claim of %s, which %s", sb.ID, wrong))
+		return fmt.Errorf("claim of %s, which %s", sb.ID, wrong)
+	}
+	b.owner = sb.Owner
+	return nil
+}
+
+// Warmed lists the IDs of the running boxes that nobody has claimed, in order.
+func (f Warmer) Warmed() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var ids []string
+	for id, b := range f.boxes {
+		if b.running && b.warmed != nil && b.owner == "" {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// WarmedWith returns what a box was warmed with, or the zero Spec.
+func (f Warmer) WarmedWith(id string) sandbox.Spec {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil && b.warmed != nil {
+		return b.warmed.Clone()
+	}
+	return sandbox.Spec{}
+}
+
+func (f Warmer) has(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.boxes[id] != nil
+}
