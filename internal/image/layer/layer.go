@@ -1,0 +1,113 @@
+package layer
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+// Options tune Unpack. The zero value works.
+type Options struct {
+	Limits Limits
+	// UserXattr marks opaque directories with user.overlay.opaque, for
+	// overlays mounted with userxattr, instead of trusted.overlay.opaque,
+	// which only root of the first user namespace can set.
+	UserXattr bool
+}
+
+// Limits bound what one layer may be. A field that is not above zero takes
+// its default.
+type Limits struct {
+	Bytes     int64 // of the uncompressed archive, and of all files with their holes; default 32 GiB
+	Entries   int   // with the directories that entries imply; default 2,000,000
+	Ratio     int64 // bytes out of the decompressor for each that went in; default 1000
+	RatioFrom int64 // bytes out before Ratio counts; default 64 MiB
+	Path      int   // bytes of a name; default and at most 4096
+	Xattr     int   // bytes of the attributes of one entry, names and values; default and at most 64 KiB
+}
+
+// What no option changes.
+const (
+	maxComponent = 255     // bytes, the kernel's
+	maxTarget    = 4095    // bytes of a link's text, the kernel's
+	maxDepth     = 512     // components, as in workspaces
+	maxID        = 65535   // what a box maps
+	maxPAX       = 1 << 18 // bytes of the PAX records of one entry
+	maxDirNames  = 1 << 26 // bytes of the names of all directories: they wait in memory
+)
+
+func (l Limits) orDefault() Limits {
+	def := func(v *int64, d int64) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	atMost := func(v *int, d int) {
+		if *v <= 0 || *v > d {
+			*v = d
+		}
+	}
+	def(&l.Bytes, 32<<30)
+	def(&l.Ratio, 1000)
+	def(&l.RatioFrom, 64<<20)
+	atMost(&l.Path, 4096)
+	atMost(&l.Xattr, 64<<10)
+	if l.Entries <= 0 {
+		l.Entries = 2_000_000
+	}
+	return l
+}
+
+// Result is what a layer held.
+type Result struct {
+	Bytes   int64  // of the contents of files, holes included
+	Entries int    // that had an effect
+	DiffID  string // "sha256:" and the digest of the uncompressed archive, in hex
+	// RootOpaque says that the layer hides all below it. Overlayfs ignores
+	// that mark on the root of a layer: leave the layers below out.
+	RootOpaque bool
+	// Notes say what was left out, a line for each kind, safe to print.
+	Notes []string
+}
+
+// Unpack reads one layer, a tar or one compressed with gzip or zstd, to its
+// end, and makes its tree in dir, an existing empty directory. A root file
+// system in a tar is a layer too.
+//
+// A layer that is refused is a *sandbox.Error of kind Invalid whose text names
+// the entry and the reason. A full disk is one of kind Exhausted, a kernel or
+// file system that can't do what is needed Unsupported. An error of r comes
+// back wrapped; that of a ctx that ended is its cause. After any error dir
+// holds a part of the tree: delete it. Nothing is synced to disk.
+//
+// Unpack returns no sooner than the call of r.Read it may be in.
+func Unpack(ctx context.Context, r io.Reader, dir string, o Options) (res Result, err error) {
+	o.Limits = o.Limits.orDefault()
+	t, err := openTree(dir)
+	if err != nil {
+		return Result{}, err
+	}
+	defer t.close()
+	in, err := openStream(ctx, r, o.Limits)
+	if err != nil {
+		return Result{}, err
+	}
+	defer in.close()
+	u := newUnpacker(ctx, o, t, in)
+	if err := u.run(); err != nil {
+		return Result{}, err
+	}
+	u.res.DiffID = in.digest()
+	u.res.Notes = u.notes.lines()
+	return u.res, nil
+}
+
+// is reports whether err is one of targets.
+func is(err error, targets ...error) bool {
+	for _, t := range targets {
+		if errors.Is(err, t) {
+			return true
+		}
+	}
+	return false
+}
