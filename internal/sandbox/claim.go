@@ -39,9 +39,8 @@ func (m *Manager) start(ctx context.Context, e *entry, b Backend, sb *Sandbox) (
 // renew gives a sandbox that is being created another ID and another token:
 // what it had are those of a warm box that can't be claimed, and that may know
 // them. The box loses its record and goes back to the pool, to be ended. It
-// returns the new entry, and its turn with it, and gives that of e back; whoever
-// waited for that, or holds e, goes on with the new one. After an error e is
-// as it was.
+// returns the new entry, and its turn with it; whoever waits for that of e, or
+// holds e, goes on with the new one. After an error e is as it was.
 func (m *Manager) renew(ctx context.Context, e *entry) (*entry, *Sandbox, error) {
 	sb := m.record(e).Clone()
 	old := sb.ID
@@ -62,7 +61,6 @@ func (m *Manager) renew(ctx context.Context, e *entry) (*entry, *Sandbox, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	m.give(e)
 	return next, sb, nil
 }
 

@@ -50,31 +50,31 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if err != nil {
 		return nil, failure(err, spec.Name, "take its image")
 	}
-	defer func() { m.give(e) }()
-	if e, err = m.build(ctx, e, b, sb); err != nil {
+	defer m.give(e)
+	if sb, err = m.build(ctx, e, b, sb); err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if key, ok := kindOf(e.sb.Backend, e.sb.Spec); ok {
-		m.pool.saw(key, e.sb.Spec)
+	if key, ok := kindOf(sb.Backend, sb.Spec); ok {
+		m.mu.Lock()
+		m.pool.saw(key, sb.Spec)
+		m.mu.Unlock()
 	}
-	return e.sb.Clone(), nil
+	return sb.Clone(), nil
 }
 
-// build takes a reserved sandbox to running, or back to nothing. The entry
-// that it returns is another one where a warm box could not be claimed.
-func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) (*entry, error) {
+// build takes a reserved sandbox to running, or back to nothing, and returns
+// its record.
+func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) (*Sandbox, error) {
 	err := m.raise(ctx, e, b, sb)
 	if errors.Is(err, errClaim) {
 		var next *entry
 		if next, sb, err = m.renew(ctx, e); err == nil {
-			e = next
-			err = m.raise(ctx, e, b, sb)
+			defer m.give(next)
+			return m.build(ctx, next, b, sb)
 		}
 	}
 	if err == nil {
-		return e, nil
+		return m.record(e), nil
 	}
 	undo, cancel := detached(ctx)
 	defer cancel()
@@ -82,7 +82,7 @@ func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) (
 		m.log.Error("undo a failed create", "id", e.id, "cause", err, "error", uerr)
 		m.retryLater(e)
 	}
-	return e, err
+	return nil, err
 }
 
 // raise writes a reserved sandbox down and takes it to running.

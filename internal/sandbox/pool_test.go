@@ -19,13 +19,47 @@ import (
 type warmWorld struct {
 	*world
 	wall sandboxtest.Warmer
+	tap  *tapStore
 	opts sandbox.Options
+}
+
+// tapStore shows what is put into a store, and can refuse to delete.
+type tapStore struct {
+	sandbox.Store
+	mu   sync.Mutex
+	put  func(*sandbox.Sandbox)
+	keep bool
+}
+
+func (s *tapStore) set(put func(*sandbox.Sandbox), keep bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put, s.keep = put, keep
+}
+
+func (s *tapStore) Put(ctx context.Context, sb *sandbox.Sandbox) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.put != nil {
+		s.put(sb)
+	}
+	return s.Store.Put(ctx, sb)
+}
+
+func (s *tapStore) Delete(ctx context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keep {
+		return errBoom
+	}
+	return s.Store.Delete(ctx, id)
 }
 
 func newWarmWorld(pool sandbox.Pool) *warmWorld {
 	wall := sandboxtest.NewWarmer(sandbox.DefaultIsolation)
 	w := &warmWorld{world: &world{fake: wall.Fake}, wall: wall}
-	w.opts = sandbox.Options{Store: &w.store, Backends: []sandbox.Backend{wall}, Pool: pool}
+	w.tap = &tapStore{Store: &w.store}
+	w.opts = sandbox.Options{Store: w.tap, Backends: []sandbox.Backend{wall}, Pool: pool}
 	return w
 }
 
