@@ -139,7 +139,7 @@ func (m *Manager) reapDue(ctx context.Context) (wait time.Duration, ok bool) {
 	defer m.mu.Unlock()
 	now := m.now()
 	for _, e := range m.entries {
-		at := m.dueLocked(e)
+		at := m.dueLocked(e, now)
 		if at.IsZero() {
 			continue
 		}
@@ -156,11 +156,12 @@ func (m *Manager) reapDue(ctx context.Context) (wait time.Duration, ok bool) {
 }
 
 // dueLocked returns when Run has something to do with e, or zero.
-func (m *Manager) dueLocked(e *entry) time.Time {
+func (m *Manager) dueLocked(e *entry, now time.Time) time.Time {
 	sb := e.sb
 	if sb == nil || e.reaping || m.backends[sb.Backend] == nil {
 		return time.Time{}
 	}
+	e.retry, e.orphan = notAfter(e.retry, now, retryDelay), notAfter(e.orphan, now, OrphanGrace)
 	if sb.State != StateRunning && sb.State != StateStopped {
 		return e.retry // zero while the operation is under way
 	}
@@ -168,10 +169,31 @@ func (m *Manager) dueLocked(e *entry) time.Time {
 	if exp := sb.ExpiresAt; expires(sb) && (at.IsZero() || exp.Before(at)) {
 		at = exp
 	}
+	if tooLate(sb, now) {
+		at = now
+	}
 	if !at.IsZero() && e.retry.After(at) {
 		at = e.retry
 	}
 	return at
+}
+
+// notAfter returns at, or the latest time that it could have been set to, if
+// it lies behind that: the clock was set back since. Zero stays zero.
+func notAfter(at, now time.Time, most time.Duration) time.Time {
+	if latest := now.Add(most); at.After(latest) {
+		return latest
+	}
+	return at
+}
+
+// clockSlack is by how much a clock may be set back without notice.
+const clockSlack = time.Minute
+
+// tooLate reports whether sb expires later than its TTL from now: the clock
+// was set back, by what might be years.
+func tooLate(sb *Sandbox, now time.Time) bool {
+	return expires(sb) && sb.ExpiresAt.After(now.Add(sb.Spec.TTL+clockSlack))
 }
 
 // expires reports whether ExpiresAt means anything in sb's state.
@@ -214,6 +236,8 @@ func (m *Manager) reapOne(ctx context.Context, e *entry) error {
 	case orphaned:
 		_, err := m.finish(ctx, e, EndOrphaned)
 		return err
+	case tooLate(sb, now):
+		return m.expireSooner(ctx, e)
 	case !expires(sb) || now.Before(sb.ExpiresAt):
 		return nil
 	case sb.Spec.OnExpiry == OnExpiryRemove:
@@ -221,4 +245,16 @@ func (m *Manager) reapOne(ctx context.Context, e *entry) error {
 	default:
 		return m.stop(ctx, e, EndExpired)
 	}
+}
+
+// expireSooner has a sandbox expire its TTL from now, since by a clock that was
+// set back it would later.
+func (m *Manager) expireSooner(ctx context.Context, e *entry) error {
+	sb := m.record(e).Clone()
+	sb.ExpiresAt = expiry(m.now(), sb.Spec.TTL)
+	if err := m.save(ctx, e, sb); err != nil {
+		return err
+	}
+	m.note(ctx, sb, EventTTL, "the clock was set back: expires %v from now", sb.Spec.TTL)
+	return nil
 }
