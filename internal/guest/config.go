@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
@@ -32,7 +33,21 @@ type Config struct {
 	// PIDNamespace gives commands a pid namespace of their own.
 	PIDNamespace bool     `json:"pid_namespace"`
 	DiskPaths    []string `json:"disk_paths"` // where to look for a full disk after a command failed
+	// NotShown are the directories of the host's PATH that the image lacks.
+	NotShown []string `json:"not_shown"`
+
+	// What follows is for boxes on the host's own kernel.
+
+	Strict     bool     `json:"strict"`      // commands get the jail that such a kernel needs
+	Tasks      []string `json:"tasks"`       // cgroup v1 files that put a thread among the commands
+	OOMScore   int      `json:"oom_score"`   // commands' oom_score_adj, 0 to 1000
+	CgroupRoot string   `json:"cgroup_root"` // where the box's own cgroup v2 directory is mounted; empty: nowhere
+	OOMFile    string   `json:"oom_file"`    // commands' memory.oom_control; empty: v2 tells
+	PIDsFile   string   `json:"pids_file"`   // commands' pids.events; empty: v2 tells
 }
+
+// maxOOMScore is the kernel's: first to be killed.
+const maxOOMScore = 1000
 
 // LoadConfig reads a configuration. Fields that it does not know are errors.
 func LoadConfig(name string) (Config, error) {
@@ -67,9 +82,11 @@ func ParseConfig(r io.Reader) (Config, error) {
 
 func (c Config) validate() error {
 	paths := append([]string{c.Socket}, c.Hide...)
-	paths = append(paths, c.DiskPaths...)
-	if c.Cwd != "" {
-		paths = append(paths, c.Cwd)
+	paths = slices.Concat(paths, c.DiskPaths, c.NotShown, c.Tasks)
+	for _, p := range []string{c.Cwd, c.CgroupRoot, c.OOMFile, c.PIDsFile} {
+		if p != "" {
+			paths = append(paths, p)
+		}
 	}
 	for _, p := range paths {
 		if !path.IsAbs(p) || path.Clean(p) != p {
@@ -78,6 +95,9 @@ func (c Config) validate() error {
 	}
 	if c.PIDs < 0 {
 		return fmt.Errorf("pids: %d is negative", c.PIDs)
+	}
+	if c.OOMScore < 0 || c.OOMScore > maxOOMScore {
+		return fmt.Errorf("oom_score: %d is not between 0 and %d", c.OOMScore, maxOOMScore)
 	}
 	if c.User == account.Root && !c.AllowRoot {
 		return errors.New("user: root is not allowed")

@@ -3,13 +3,14 @@
 // however they fork, and to learn which limit they ran into.
 //
 // The hierarchy is mounted where no command can see it and reached through
-// one open directory. The package does without the controllers that the
-// kernel lacks, and says so; without cgroup v2 at all, Open fails. It reads
-// no list of processes unless asked to end them.
+// one open directory. Whoever made the box may have mounted it, with the
+// limits set already, where the kernel is the host's. The package does without
+// the controllers that the kernel lacks, and says so; counters that the host
+// keeps in version 1 stand in for theirs. Without cgroup v2 at all, Open
+// fails. It reads no list of processes unless asked to end them.
 package cgroup
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,18 +30,23 @@ const pooled = 8
 // several goroutines.
 type Tree struct {
 	base   *os.File // the caller's cgroup of before
-	name   string   // the directory below it that is ours
+	name   string   // the directory below it that is ours; "": base is
 	dir    *os.File // the parent of all commands' groups
-	pids   *os.File // its pids.events; nil without the controller
+	pids   *os.File // pids.events of all commands; nil where nothing counts
+	oom    *os.File // memory.oom_control of all commands; nil where nothing counts
 	pin    *os.File // the mount namespace in which the hierarchy is mounted
-	memory bool
-	limit  int64 // of processes; 0: none
+	memory bool     // each group counts what was killed in it
+	each   bool     // each group counts what was refused to it
+	bound  bool     // pids are limited
+	limit  int64    // of processes; 0: none
 	log    *slog.Logger
 
-	mu    sync.Mutex
-	names uint64   // how many directories were made
-	free  []*slot  // empty ones, for the next commands
-	held  []*Group // ended commands' groups that still have processes
+	mu      sync.Mutex
+	names   uint64              // how many directories were made
+	free    []*slot             // empty ones, for the next commands
+	held    []*Group            // ended commands' groups that still have processes
+	live    map[*Group]struct{} // acquired and not yet empty, those that are held included
+	claimed uint64              // of the kills that oom counts: those that a command answers for
 }
 
 // Options configure a Tree.
@@ -48,14 +54,25 @@ type Options struct {
 	// Name is the directory that holds the agent's group and the commands',
 	// below the caller's own cgroup; default: a new one.
 	Name string
-	PIDs int64        // how many processes and threads all commands together may have; 0: no limit
-	Log  *slog.Logger // default: discard
+	PIDs int64 // how many processes and threads all commands together may have; 0: no limit
+	// Root is where the box's own directory of the host's hierarchy is
+	// mounted: all of it is ours, and its limits are the host's. Default: cgroup
+	// v2 is mounted here, and Name made in it.
+	Root string
+	// OOMFile and PIDsFile count what hit all commands together, where the
+	// controllers are of version 1: memory.oom_control and pids.events of a
+	// group that the host made. Default: none.
+	OOMFile, PIDsFile string
+	Log               *slog.Logger // default: discard
 }
 
-// Open mounts cgroup v2 and prepares it. It moves the calling process to a
-// group beside those of its commands, so it comes before all else that the
-// process starts.
+// Open mounts cgroup v2, unless the host has, and prepares it. It moves the
+// calling process to a group beside those of its commands, so it comes before
+// all else that the process starts.
 func Open(opts Options) (*Tree, error) {
+	if opts.Root != "" {
+		return openRoot(opts)
+	}
 	own, err := ownPath()
 	if err != nil {
 		return nil, err
@@ -80,89 +97,6 @@ func Open(opts Options) (*Tree, error) {
 	return t, nil
 }
 
-// Prepare makes a Tree below base, the open directory of the caller's own
-// cgroup.
-func Prepare(base *os.File, opts Options) (*Tree, error) {
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
-	if opts.Name == "" {
-		// Another agent may live in the same cgroup.
-		opts.Name = "carboy-" + rand.Text()
-	}
-	t := &Tree{name: opts.Name, limit: opts.PIDs, log: opts.Log}
-	var err error
-	if t.base, err = openDir(base, "."); err != nil {
-		return nil, fmt.Errorf("open own cgroup: %w", err)
-	}
-	if err := t.prepare(opts.PIDs); err != nil {
-		t.Close()
-		return nil, err
-	}
-	return t, nil
-}
-
-func (t *Tree) prepare(pids int64) error {
-	top, err := makeDir(t.base, t.name)
-	if err != nil {
-		return err
-	}
-	defer top.Close()
-	// A group that hands controllers to its children has no process itself.
-	agent, err := makeDir(top, "agent")
-	if err != nil {
-		return err
-	}
-	defer agent.Close()
-	if err := write(agent, "cgroup.procs", "0"); err != nil {
-		return fmt.Errorf("leave the commands' cgroup: %w", err)
-	}
-	if t.dir, err = makeDir(top, "commands"); err != nil {
-		return err
-	}
-	hand := func(controller string) bool {
-		for _, dir := range []*os.File{t.base, top, t.dir} {
-			if write(dir, "cgroup.subtree_control", controller) != nil {
-				return false
-			}
-		}
-		return true
-	}
-	// A kernel that keeps no record of what it killed for memory has nothing
-	// to give here but the cost of counting.
-	if write(t.base, "cgroup.subtree_control", "+memory") == nil && exists(top, "memory.oom.group") {
-		t.memory = hand("+memory")
-	}
-	if hand("+pids") {
-		return t.limitPIDs(pids)
-	}
-	return nil
-}
-
-func (t *Tree) limitPIDs(limit int64) (err error) {
-	if limit > 0 {
-		if err := write(t.dir, "pids.max", strconv.FormatInt(limit, 10)); err != nil {
-			return fmt.Errorf("limit processes: %w", err)
-		}
-	}
-	if t.pids, err = open(t.dir, "pids.events", unix.O_RDONLY); err != nil {
-		return fmt.Errorf("watch the limit of processes: %w", err)
-	}
-	return nil
-}
-
-// LimitsPIDs reports whether the number of processes is bounded.
-func (t *Tree) LimitsPIDs() bool { return t.pids != nil }
-
-// PIDsRefused returns how often a process could not be started because of
-// the limit, in all commands together.
-func (t *Tree) PIDsRefused() uint64 {
-	if t.pids == nil {
-		return 0
-	}
-	return counter(t.pids, "max")
-}
-
 // Close gives back what the Tree holds, and removes its cgroups as far as they
 // are empty. Processes that live on stay in theirs.
 func (t *Tree) Close() {
@@ -176,9 +110,12 @@ func (t *Tree) Close() {
 		g.slot.close()
 		g.slot = nil
 	}
+	clear(t.live)
 	t.free, t.held = nil, nil
-	t.leave()
-	for _, f := range []*os.File{t.pids, t.pin, t.dir, t.base} {
+	if t.name != "" {
+		t.leave()
+	}
+	for _, f := range []*os.File{t.pids, t.oom, t.pin, t.dir, t.base} {
 		if f != nil {
 			_ = f.Close()
 		}
@@ -218,8 +155,10 @@ type slot struct {
 
 // Group is the cgroup of one command.
 type Group struct {
-	tree *Tree
-	slot *slot // nil once nobody lives in it; then guarded by tree.mu
+	tree   *Tree
+	slot   *slot  // nil once nobody lives in it; then guarded by tree.mu
+	before shared // the tree's counters when it was acquired
+	alone  bool   // no other command has been meanwhile; guarded by tree.mu
 }
 
 // Acquire returns an empty group for a command to be born in. Release gives
@@ -241,7 +180,9 @@ func (t *Tree) Acquire() (*Group, error) {
 			return nil, err
 		}
 	}
-	return &Group{tree: t, slot: s}, nil
+	g := &Group{tree: t, slot: s}
+	t.enroll(g)
+	return g, nil
 }
 
 func (t *Tree) newSlot(name string) (*slot, error) {
@@ -250,7 +191,7 @@ func (t *Tree) newSlot(name string) (*slot, error) {
 		return nil, err
 	}
 	s := &slot{tree: t, name: name, dir: dir}
-	if s.events, err = open(dir, "cgroup.events", unix.O_RDONLY); err == nil && t.pids != nil {
+	if s.events, err = open(dir, "cgroup.events", unix.O_RDONLY); err == nil && t.each {
 		s.pids, err = open(dir, "pids.events", unix.O_RDONLY)
 	}
 	if err == nil && t.memory {
@@ -281,6 +222,7 @@ func (g *Group) Release() {
 func (t *Tree) putLocked(g *Group) {
 	s := g.slot
 	g.slot = nil
+	delete(t.live, g)
 	if s.killed || len(t.free) >= pooled {
 		s.remove()
 		return
@@ -311,34 +253,13 @@ func (g *Group) FD() int {
 	return fd
 }
 
-// PIDsRefused reports whether the limit of processes was reached in this
-// group since it was acquired. Kernels that count where the limit is set, not
-// where it was run into, tell it by the Tree's counter alone. It is for
-// callers who have not released the group.
-func (g *Group) PIDsRefused() bool { return g.slot.pidsRefused() > g.slot.pidsBefore }
+func (s *slot) pidsRefused() uint64 { return value(s.pids, "max") }
 
-// OutOfMemory reports whether the kernel killed a process of the group, since
-// it was acquired, to free memory. It is for callers who have not released
-// the group.
-func (g *Group) OutOfMemory() bool { return g.slot.oomKills() > g.slot.oomBefore }
-
-func (s *slot) pidsRefused() uint64 {
-	if s.pids == nil {
-		return 0
-	}
-	return counter(s.pids, "max")
-}
-
-func (s *slot) oomKills() uint64 {
-	if s.memory == nil {
-		return 0
-	}
-	return counter(s.memory, "oom_kill")
-}
+func (s *slot) oomKills() uint64 { return value(s.memory, "oom_kill") }
 
 // populated reports whether a process lives in the group. A group that can't
 // be read is gone.
-func (s *slot) populated() bool { return counter(s.events, "populated") != 0 }
+func (s *slot) populated() bool { return value(s.events, "populated") != 0 }
 
 func (s *slot) close() {
 	for _, f := range []*os.File{s.memory, s.pids, s.events, s.dir} {

@@ -115,7 +115,7 @@ func TestWithoutControllers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.PIDsRefused() || g.OutOfMemory() {
+	if g.PIDsRefused() != cgroup.None || g.OutOfMemory() != cgroup.None {
 		t.Error("a limit was reached that is not there")
 	}
 	g.Release()
@@ -134,19 +134,19 @@ func TestCountersFake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.PIDsRefused() || g.OutOfMemory() {
+	if g.PIDsRefused() != cgroup.None || g.OutOfMemory() != cgroup.None {
 		t.Error("a fresh group has reached a limit")
 	}
 	put(t, one, "pids.events", "max 3\n")
 	put(t, one, "memory.events", "low 0\noom 1\noom_kill 1\n")
-	if !g.PIDsRefused() || !g.OutOfMemory() {
+	if g.PIDsRefused() != cgroup.Certain || g.OutOfMemory() != cgroup.Certain {
 		t.Error("the limits that were reached are not reported")
 	}
 	g.Release()
 	if g, err = tree.Acquire(); err != nil {
 		t.Fatal(err)
 	}
-	if g.PIDsRefused() || g.OutOfMemory() {
+	if g.PIDsRefused() != cgroup.None || g.OutOfMemory() != cgroup.None {
 		t.Error("the next command inherits what the last one did")
 	}
 }

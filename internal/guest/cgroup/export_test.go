@@ -3,5 +3,5 @@ package cgroup
 // What tests call.
 var (
 	MountForTest   = mount
-	CounterForTest = counter
+	CounterForTest = value
 )

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -124,18 +125,41 @@ func write(dir *os.File, name, text string) error {
 	return err
 }
 
-// counter reads a number by its key from a file of "key number" lines, 0
-// where there is none.
-func counter(f *os.File, key string) uint64 {
+// value is the counter of a file that may be nil, 0 where there is none.
+func value(f *os.File, key string) uint64 {
+	if f == nil {
+		return 0
+	}
+	v, _ := counter(f, key)
+	return v
+}
+
+// counter reads a number by its key from a file of "key number" lines.
+func counter(f *os.File, key string) (n uint64, ok bool) {
 	var buf [512]byte
-	n, _ := f.ReadAt(buf[:], 0)
-	for line := range bytes.Lines(buf[:n]) {
+	size, _ := f.ReadAt(buf[:], 0)
+	for line := range bytes.Lines(buf[:size]) {
 		rest, ok := bytes.CutPrefix(line, []byte(key+" "))
 		if !ok {
 			continue
 		}
-		v, _ := strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
-		return v
+		v, err := strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
+		return v, err == nil
 	}
-	return 0
+	return 0, false
+}
+
+// lists reports whether a process is in a group.
+func lists(dir *os.File, pid int) bool {
+	f, err := open(dir, "cgroup.procs", unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if lines.Text() == strconv.Itoa(pid) {
+			return true
+		}
+	}
+	return false
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -34,7 +33,7 @@ type Command struct {
 	proc    *jail.Process // nil: it was not started
 	mark    jail.Mark
 	group   *cgroup.Group // nil without cgroups
-	refused uint64        // the tree's counter at the start
+	refused bool          // not started, and perhaps for the number of processes
 	term    *jail.Terminal
 	outputs [2]*os.File
 
@@ -319,37 +318,4 @@ func (c *Command) Resize(size jail.Size) error {
 		return fmt.Errorf("resize the terminal: %w", err)
 	}
 	return nil
-}
-
-// exitOf tells how and why the main process ended.
-func (c *Command) exitOf(s jail.Status) Exit {
-	exit := Exit{Code: s.Code, Signal: s.Signal, Reason: Exited}
-	if c.pidsRefused() || (c.group != nil && c.group.PIDsRefused()) {
-		exit.Limits = []string{"pids"}
-	}
-	if s.Code != 0 {
-		exit.Limits = slices.Concat(exit.Limits, fullDisks(c.e.opts.DiskPaths))
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case s.Signal == 0:
-	case c.timedOut && s.Signal == unix.SIGKILL:
-		exit.Reason = TimedOut
-	case s.Signal == unix.SIGKILL && c.group != nil && c.group.OutOfMemory():
-		exit.Reason = OutOfMemory
-	case c.killed || c.killSig == s.Signal:
-		exit.Reason, exit.KilledBy = Killed, c.killedBy
-	default:
-		exit.Reason = Signalled
-	}
-	return exit
-}
-
-// pidsRefused says whether, since the command began, a process could not be
-// started because of their number. That may have been another command's: the
-// limit is the sandbox's.
-func (c *Command) pidsRefused() bool {
-	cg := c.e.opts.Cgroups
-	return cg != nil && cg.PIDsRefused() > c.refused
 }

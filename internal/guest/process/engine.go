@@ -12,10 +12,13 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/guest/journal"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // What is remembered of ended commands.
@@ -42,6 +45,7 @@ type Options struct {
 	Cgroups   *cgroup.Tree
 	AllowRoot bool     // commands may run as uid 0
 	DiskPaths []string // where to look for a full disk after a command failed
+	NotShown  []string // directories of the host's PATH that this sandbox lacks: said of a command that is not found
 	Log       *slog.Logger
 }
 
@@ -148,6 +152,9 @@ func (e *Engine) start(c *Command) error {
 	if a.UID == 0 && !e.opts.AllowRoot {
 		return fmt.Errorf("%w: this sandbox does not run commands as root", ErrDenied)
 	}
+	if weak.On(weak.CommandsAsRoot) {
+		a.UID, a.GID, a.Groups = 0, 0, nil
+	}
 	jc := jail.Command{
 		Argv: c.spec.Argv, Env: c.spec.environ(a, d), Dir: c.spec.dir(a, d),
 		User: jail.User{UID: a.UID, GID: a.GID, Groups: a.Groups},
@@ -158,9 +165,9 @@ func (e *Engine) start(c *Command) error {
 	}
 	err = e.spawn(c, jc)
 	if se, ok := errors.AsType[*jail.StartError](err); ok {
-		exit := notStarted(se.Code, "%s", se.Msg)
+		exit := notStarted(se.Code, "%s%s", se.Msg, searched(jc, se, e.opts.NotShown))
 		exit.dir = se.Dir
-		if c.pidsRefused() {
+		if c.refused && errors.Is(se.Err, unix.EAGAIN) {
 			exit.Limits = []string{"pids"}
 		}
 		e.end(c, exit)
@@ -176,7 +183,6 @@ func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
 		return err
 	}
 	if cg := e.opts.Cgroups; cg != nil {
-		c.refused = cg.PIDsRefused()
 		if c.group, err = cg.Acquire(); err == nil {
 			jc.Cgroup = c.group.FD()
 		}
@@ -189,6 +195,7 @@ func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
 		c.closeOutput()
 		c.input.end()
 		if c.group != nil {
+			c.refused = c.group.PIDsRefused() != cgroup.None
 			c.group.Release()
 		}
 		return err

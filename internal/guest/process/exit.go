@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 )
 
@@ -18,7 +19,7 @@ const (
 	Exited      Reason = iota + 1
 	Signalled          // by something inside
 	TimedOut           // by its own limit
-	OutOfMemory        // by the guest's kernel
+	OutOfMemory        // by the kernel, to free memory
 	Killed             // by a caller
 	NotStarted         // it never ran
 )
@@ -30,7 +31,7 @@ type Exit struct {
 	Signal   syscall.Signal // 0: none
 	KilledBy string         // who killed it, where Reason is Killed
 	Error    string         // why it was not started, or what else is to be said; fit to be shown
-	Limits   []string       // that it ran into: "pids", "disk", "inodes"
+	Limits   []string       // that it ran into: "memory" where that is not the reason, "pids", "disk", "inodes"
 	Duration time.Duration
 	dir      bool // not started for want of its directory
 }
@@ -42,6 +43,70 @@ func (e Exit) String() string {
 
 func notStarted(code int, format string, args ...any) Exit {
 	return Exit{Code: code, Reason: NotStarted, Error: fmt.Sprintf(format, args...)}
+}
+
+// exitOf tells how and why the main process ended.
+func (c *Command) exitOf(s jail.Status) Exit {
+	memory, pids := cgroup.None, cgroup.None
+	if c.group != nil {
+		memory, pids = c.group.OutOfMemory(), c.group.PIDsRefused()
+	}
+	exit := Exit{Code: s.Code, Signal: s.Signal}
+	exit.Reason, exit.KilledBy = c.reasonOf(s, memory)
+	if exit.Reason != OutOfMemory && c.lostToMemory(s, memory) {
+		exit.Limits = append(exit.Limits, "memory")
+	}
+	if c.ranOutOfPIDs(exit, pids) {
+		exit.Limits = append(exit.Limits, "pids")
+	}
+	if s.Code != 0 {
+		exit.Limits = append(exit.Limits, fullDisks(c.e.opts.DiskPaths)...)
+	}
+	return exit
+}
+
+// reasonOf tells a kill by a caller from one by the kernel: what a caller did
+// is known, and what the kernel did to something that the command started may
+// be all that memory shows.
+func (c *Command) reasonOf(s jail.Status, memory cgroup.Blame) (reason Reason, killedBy string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case s.Signal == 0:
+		return Exited, ""
+	case c.timedOut && s.Signal == unix.SIGKILL:
+		return TimedOut, ""
+	case c.killed || c.killSig == s.Signal:
+		return Killed, c.killedBy
+	case s.Signal == unix.SIGKILL && c.claims(memory):
+		return OutOfMemory, ""
+	}
+	return Signalled, ""
+}
+
+// lostToMemory reports whether something that the command started was killed
+// to free memory. Of several commands at once it is the one whose exit code
+// says, as a shell's does, that its own child was killed.
+func (c *Command) lostToMemory(s jail.Status, memory cgroup.Blame) bool {
+	if memory == cgroup.Perhaps && (s.Signal != 0 || s.Code != 128+int(unix.SIGKILL)) {
+		return false
+	}
+	return c.claims(memory)
+}
+
+// claims reports whether a kill was this command's and no other's.
+func (c *Command) claims(memory cgroup.Blame) bool {
+	return memory == cgroup.Certain || memory == cgroup.Perhaps && c.group.ClaimKill()
+}
+
+// ranOutOfPIDs reports whether the command ran into the limit of processes.
+// Of several commands at once those did that failed, or that have left so
+// many processes that the others have no room.
+func (c *Command) ranOutOfPIDs(e Exit, pids cgroup.Blame) bool {
+	if pids == cgroup.Perhaps {
+		return e.Reason == Exited && e.Code != 0 || c.group.Crowds()
+	}
+	return pids == cgroup.Certain
 }
 
 // A disk with less than this is full to whoever writes to it.

@@ -45,6 +45,8 @@ type setup struct {
 	cgroups bool // else marks
 	deny    bool // no root
 	disks   []string
+	hidden  []string // of the host's PATH
+	counts  cgroup.Options
 }
 
 func open(t testing.TB, s setup) *world {
@@ -54,7 +56,7 @@ func open(t testing.TB, s setup) *world {
 	}
 	var tree *cgroup.Tree
 	if s.cgroups {
-		tree = cgroups(t)
+		tree = cgroups(t, s.counts)
 	}
 	j, err := jail.Start(jail.Config{PIDNamespace: true, Marked: tree == nil})
 	if err != nil {
@@ -62,7 +64,7 @@ func open(t testing.TB, s setup) *world {
 	}
 	t.Cleanup(j.Close)
 	e, err := process.New(process.Options{
-		Spawner: j, Cgroups: tree, AllowRoot: !s.deny, DiskPaths: s.disks,
+		Spawner: j, Cgroups: tree, AllowRoot: !s.deny, DiskPaths: s.disks, NotShown: s.hidden,
 		Lookup: func(name string) (account.Account, error) {
 			switch name {
 			case "user":
@@ -89,7 +91,7 @@ func open(t testing.TB, s setup) *world {
 }
 
 // cgroups makes a tree in this machine's hierarchy.
-func cgroups(t testing.TB) *cgroup.Tree {
+func cgroups(t testing.TB, opts cgroup.Options) *cgroup.Tree {
 	t.Helper()
 	root := ""
 	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
@@ -110,7 +112,7 @@ func cgroups(t testing.TB) *cgroup.Tree {
 		t.Fatal(err)
 	}
 	defer base.Close()
-	tree, err := cgroup.Prepare(base, cgroup.Options{})
+	tree, err := cgroup.Prepare(base, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,182 @@
+package cgroup
+
+import (
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Prepare makes a Tree below base, the open directory of the caller's own
+// cgroup, or of Root.
+func Prepare(base *os.File, opts Options) (*Tree, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Name == "" && opts.Root == "" {
+		// Another agent may live in the same cgroup.
+		opts.Name = "carboy-" + rand.Text()
+	}
+	t := &Tree{name: opts.Name, limit: opts.PIDs, log: opts.Log, live: map[*Group]struct{}{}}
+	var err error
+	if t.base, err = openDir(base, "."); err != nil {
+		return nil, fmt.Errorf("open own cgroup: %w", err)
+	}
+	prepare := t.prepare
+	if opts.Root != "" {
+		t.name, prepare = "", t.prepareRoot
+	}
+	err = prepare(opts)
+	if err == nil {
+		err = t.count(opts)
+	}
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// prepare makes what a Tree needs in a hierarchy that is ours to arrange.
+func (t *Tree) prepare(opts Options) error {
+	top, err := makeDir(t.base, t.name)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	// A group that hands controllers to its children has no process itself.
+	agent, err := makeDir(top, "agent")
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	if err := write(agent, "cgroup.procs", "0"); err != nil {
+		return fmt.Errorf("leave the commands' cgroup: %w", err)
+	}
+	if t.dir, err = makeDir(top, "commands"); err != nil {
+		return err
+	}
+	hand := func(controller string) bool {
+		for _, dir := range []*os.File{t.base, top, t.dir} {
+			if write(dir, "cgroup.subtree_control", controller) != nil {
+				return false
+			}
+		}
+		return true
+	}
+	// A kernel that keeps no record of what it killed for memory has nothing
+	// to give here but the cost of counting.
+	if write(t.base, "cgroup.subtree_control", "+memory") == nil && exists(top, "memory.oom.group") {
+		t.memory = hand("+memory")
+	}
+	if !hand("+pids") {
+		return nil
+	}
+	t.each, t.bound = true, true
+	if opts.PIDs > 0 {
+		if err := write(t.dir, "pids.max", strconv.FormatInt(opts.PIDs, 10)); err != nil {
+			return fmt.Errorf("limit processes: %w", err)
+		}
+	}
+	return nil
+}
+
+// openRoot is Open where the host has mounted the hierarchy.
+func openRoot(opts Options) (*Tree, error) {
+	base, err := os.OpenFile(opts.Root, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open own cgroup: %w", err)
+	}
+	defer base.Close()
+	var st unix.Statfs_t
+	if err := at(base, func(fd int) error { return unix.Fstatfs(fd, &st) }); err != nil {
+		return nil, fmt.Errorf("open own cgroup: %w", err)
+	}
+	if st.Type != unix.CGROUP2_SUPER_MAGIC {
+		return nil, fmt.Errorf("open own cgroup: %s is not of cgroup v2", opts.Root)
+	}
+	return Prepare(base, opts)
+}
+
+// prepareRoot is prepare where the host has made the groups and set their
+// limits. It gives each command's group the controllers that the commands'
+// has, for their counters.
+func (t *Tree) prepareRoot(opts Options) error {
+	agent, err := makeDir(t.base, "agent")
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	// To be there already and to have no right to move is as good.
+	if err := write(agent, "cgroup.procs", "0"); err != nil && !lists(agent, os.Getpid()) {
+		return fmt.Errorf("leave the commands' cgroup: %w", err)
+	}
+	if t.dir, err = makeDir(t.base, "commands"); err != nil {
+		return err
+	}
+	if exists(t.dir, "memory.events") {
+		if err := write(t.dir, "cgroup.subtree_control", "+memory"); err != nil {
+			return fmt.Errorf("count memory: %w", err)
+		}
+		t.memory = true
+	}
+	if exists(t.dir, "pids.events") {
+		if err := write(t.dir, "cgroup.subtree_control", "+pids"); err != nil {
+			return fmt.Errorf("count processes: %w", err)
+		}
+		t.each = true
+		return t.checkPIDs(t.dir, "pids.max")
+	}
+	t.bound = opts.PIDsFile != "" // the host would not have it counted otherwise
+	return nil
+}
+
+// checkPIDs looks whether the host has set a limit.
+func (t *Tree) checkPIDs(dir *os.File, name string) error {
+	f, err := open(dir, name, unix.O_RDONLY)
+	if err != nil {
+		return fmt.Errorf("read the limit of processes: %w", err)
+	}
+	defer f.Close()
+	var buf [32]byte
+	n, _ := f.ReadAt(buf[:], 0)
+	_, err = strconv.ParseUint(strings.TrimSpace(string(buf[:n])), 10, 63)
+	t.bound = err == nil
+	return nil
+}
+
+// count opens what counts for all commands together.
+func (t *Tree) count(opts Options) (err error) {
+	switch {
+	case t.each:
+		t.pids, err = open(t.dir, "pids.events", unix.O_RDONLY)
+	case opts.PIDsFile != "":
+		t.pids, err = openCounter(opts.PIDsFile, "max")
+	}
+	if err != nil {
+		return fmt.Errorf("watch the limit of processes: %w", err)
+	}
+	if !t.memory && opts.OOMFile != "" {
+		if t.oom, err = openCounter(opts.OOMFile, "oom_kill"); err != nil {
+			return fmt.Errorf("watch the limit of memory: %w", err)
+		}
+	}
+	return nil
+}
+
+// openCounter opens a file of the host's, which must have the key.
+func openCounter(name, key string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := counter(f, key); !ok {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s has no %s", name, key)
+	}
+	return f, nil
+}
