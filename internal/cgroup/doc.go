@@ -12,6 +12,11 @@
 // gets a group there all the same: it is what kills a whole box at once and
 // what a child can be cloned into.
 //
+// A box whose commands run on the host's own kernel gets a part of its group
+// for them (Group.Commands), with limits of their own: a command that reaches
+// one dies of it, and the box's agent does not. The agent can put commands
+// there and can't change the limits.
+//
 // The package refuses to enforce by halves: a limit is set in the kernel and
 // read back in the report as the file that holds it, or reported as not
 // enforced with the reason. It never touches a group that it did not make,
@@ -20,7 +25,7 @@
 // limits only to children of groups without processes.
 //
 // Version 1 and the core files of version 2 (cgroup.kill, cgroup.events,
-// cgroup.procs, delegation) are tested against the kernel. The controllers'
+// cgroup.procs, cgroup.max.depth, delegation) are tested against the kernel. The controllers'
 // files of version 2 are tested on an imitation of the tree only, where the
 // machine that runs the tests has version 1.
 package cgroup

@@ -84,6 +84,21 @@ func writeFile(dir *os.File, name, value string) error {
 	if err != nil {
 		return err
 	}
+	return writeClose(f, value)
+}
+
+// writePath is writeFile by the file's absolute path.
+func writePath(name, value string) error {
+	// Not os.WriteFile, which would create: what a kernel lacks is then
+	// forbidden instead of missing.
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return writeClose(f, value)
+}
+
+func writeClose(f *os.File, value string) error {
 	defer f.Close()
 	if _, err := f.WriteString(value); err != nil {
 		if e, ok := errors.AsType[*os.PathError](err); ok {

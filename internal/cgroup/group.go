@@ -82,6 +82,20 @@ func (h *Host) createIn(t *hierarchy, name string, l Limits) error {
 
 // set writes the limits that this tree's controllers keep.
 func (t *hierarchy) set(parent *os.File, name string, l Limits) error {
+	return t.each(l, func(s setting, v string) error {
+		err := writeFile(parent, name+"/"+s.file, v)
+		if s.optional && errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("set %s to %s: %w", s.file, v, err)
+		}
+		return nil
+	})
+}
+
+// each calls f with all that is to be written for l, in order, until it fails.
+func (t *hierarchy) each(l Limits, f func(s setting, value string) error) error {
 	for i := range promises {
 		p := &promises[i]
 		if !p.wanted(l) || !slices.Contains(t.controllers, p.controller) {
@@ -92,12 +106,8 @@ func (t *hierarchy) set(parent *os.File, name string, l Limits) error {
 			if v == "" {
 				continue
 			}
-			err := writeFile(parent, name+"/"+s.file, v)
-			if s.optional && errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("set %s to %s: %w", s.file, v, err)
+			if err := f(s, v); err != nil {
+				return err
 			}
 		}
 	}
@@ -163,25 +173,20 @@ func (g *Group) CgroupFD() (*os.File, error) {
 	if t == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "no usable cgroup v2 tree")
 	}
-	parent, err := g.host.existing(t)
-	if err != nil {
-		return nil, fmt.Errorf("open group %s: %w", g.name, err)
-	}
-	f, err := openDir(parent, g.name)
+	f, err := g.open(t)
 	if err != nil {
 		return nil, fmt.Errorf("open group %s: %w", g.name, err)
 	}
 	return f, nil
 }
 
-// OOMKills returns how many of the group's processes were killed because its
-// memory limit was reached.
-func (g *Group) OOMKills() (uint64, error) {
-	file := "memory.oom_control"
-	if g.host.ctls["memory"].Version == 2 {
-		file = "memory.events"
+// open opens the group's directory in one tree.
+func (g *Group) open(t *hierarchy) (*os.File, error) {
+	parent, err := g.host.existing(t)
+	if err != nil {
+		return nil, err
 	}
-	return g.keyed("memory", file, "oom_kill")
+	return openDir(parent, g.name)
 }
 
 // MemoryCurrent returns the bytes that are charged to the group now, file
@@ -256,7 +261,7 @@ func (g *Group) readErr(t *hierarchy, file string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("group %s: read %s: %w", g.name, file, err)
 	}
-	if _, err := g.read(t, "cgroup.procs"); err == nil {
+	if _, err := g.read(t, path.Join(path.Dir(file), "cgroup.procs")); err == nil {
 		return sandbox.Errorf(sandbox.Unsupported, "this kernel has no %s", file)
 	}
 	return sandbox.Errorf(sandbox.NotFound, "cgroup %s: not found", g.name)

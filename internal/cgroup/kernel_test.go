@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 		hog()
 	case "delegated":
 		delegated()
+	case "agent":
+		agent()
+	case "holder":
+		holder()
 	}
 }
 

@@ -13,6 +13,35 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
+// OOMKills returns how many of the group's processes were killed because
+// memory ran out. Those of its commands' part are not among them: that counts
+// by itself, see CommandsOOMKills.
+func (g *Group) OOMKills() (uint64, error) {
+	if t := g.treeOf("memory"); t != nil && t.version == 2 {
+		// The group's own file counts for all groups inside.
+		b, err := g.read(t, agentGroup+"/memory.events")
+		if n, ok := parseKeyed(b, "oom_kill"); err == nil && ok {
+			return n, nil
+		}
+	}
+	return g.keyed("memory", g.host.oomFile(), "oom_kill")
+}
+
+// oomFile is where a group's kills are counted.
+func (h *Host) oomFile() string {
+	if h.ctls["memory"].Version == 2 {
+		return "memory.events"
+	}
+	return "memory.oom_control"
+}
+
+// CommandsOOMKills returns how many processes of the commands' part were
+// killed because memory ran out. It fails with NotFound where the group has
+// no such part.
+func (g *Group) CommandsOOMKills() (uint64, error) {
+	return g.keyed("memory", commandsGroup+"/"+g.host.oomFile(), "oom_kill")
+}
+
 // AwaitOOM blocks until one of the group's processes has been killed because
 // the memory limit was reached, now or since before was the count of
 // OOMKills, or until ctx ends. Under version 2 the kernel ends the whole group
