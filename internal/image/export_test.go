@@ -1,0 +1,18 @@
+package image
+
+// ParseReference returns the short form of a reference, and for what the
+// registry is asked.
+func ParseReference(s string) (short, host, repository, identifier string, err error) {
+	r, err := parseReference(s)
+	if err != nil {
+		return "", "", "", "", err
+	}
+	return r.String(), r.repo.RegistryStr(), r.repo.RepositoryStr(), r.identifier(), nil
+}
+
+// What tests of the network's side call.
+var (
+	Loopback         = loopback
+	Inward           = inward
+	OutsideTransport = outsideTransport
+)

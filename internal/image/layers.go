@@ -1,0 +1,237 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// parallel is how many layers of one image are fetched or unpacked at once.
+const parallel = 3
+
+// maxNotes bounds what is kept of what unpacking left out, for one image.
+const maxNotes = 200
+
+// layerRecord lies beside a layer's tree.
+type layerRecord struct {
+	Blob  string   `json:"blob,omitempty"` // the digest of the compressed layer it was made from, where that was checked
+	Bytes int64    `json:"bytes"`
+	Whole bool     `json:"whole,omitempty"` // it hides all below it
+	Notes []string `json:"notes,omitempty"`
+}
+
+// source is where a layer comes from.
+type source struct {
+	diffID string // of the uncompressed layer; "" where only unpacking tells
+	blob   string // the digest that the content is checked against, or ""
+	// open returns the content, checked. A layer that its owner already has is
+	// not opened.
+	open func(ctx context.Context) (io.ReadCloser, int64, error)
+	// used is called when what was opened is needed no more: the layer is there,
+	// or can never be. May be nil.
+	used func()
+}
+
+func (src source) key(owner string) string {
+	return hashOf(owner + "\x00" + src.blob + "\x00" + src.diffID)
+}
+
+func (src source) name() string {
+	if src.blob != "" {
+		return shorten(src.blob)
+	}
+	return shorten(src.diffID)
+}
+
+// flight is the making of one layer, which others wait for.
+type flight struct {
+	done chan struct{}
+	err  error
+}
+
+// layers makes all of an image's layers.
+func (j *job) layers(ctx context.Context, srcs []source) error {
+	has, err := j.s.layersOf(j.owner)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for _, src := range srcs {
+		g.Go(func() error {
+			if has[src.diffID] && exists(j.s.layerDir(src.diffID)) {
+				j.rep.report(src.name(), PhaseDone, 0, 0)
+				return nil
+			}
+			return j.layer(ctx, src)
+		})
+	}
+	return g.Wait()
+}
+
+// layer makes one layer, or waits for whoever is at work on the same for the
+// same owner. Owners do not wait for each other: each has to show the content.
+func (j *job) layer(ctx context.Context, src source) error {
+	s, key := j.s, src.key(j.owner)
+	for {
+		s.mu.Lock()
+		f, busy := s.flights[key]
+		if !busy {
+			f = &flight{done: make(chan struct{})}
+			s.flights[key] = f
+		}
+		s.mu.Unlock()
+		if !busy {
+			_, f.err = j.makeLayer(ctx, src)
+			s.mu.Lock()
+			delete(s.flights, key)
+			s.mu.Unlock()
+			close(f.done)
+			return f.err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-f.done:
+		}
+		if f.err == nil {
+			j.rep.report(src.name(), PhaseDone, 0, 0)
+			return nil
+		}
+		if context.Cause(ctx) != nil || sandbox.KindOf(f.err) == sandbox.Invalid {
+			return f.err
+		}
+		// It failed for reasons that may be the other's own, a cancelled
+		// request or refused credentials: have a try oneself.
+	}
+}
+
+// makeLayer opens, unpacks, checks and keeps a layer, and returns its DiffID.
+func (j *job) makeLayer(ctx context.Context, src source) (diffID string, err error) {
+	r, size, err := src.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if src.used != nil && (err == nil || sandbox.KindOf(err) == sandbox.Invalid) {
+			src.used()
+		}
+		r.Close()
+	}()
+	diffID = src.diffID
+	if !j.s.madeFrom(src) {
+		if diffID, err = j.unpack(ctx, src, r, size); err != nil {
+			return "", err
+		}
+	}
+	j.rep.report(src.name(), PhaseDone, size, size)
+	return diffID, nil
+}
+
+// madeFrom reports whether the layer is there, and was made from the very
+// blob that src has.
+func (s *Store) madeFrom(src source) bool {
+	var rec layerRecord
+	return src.blob != "" && src.diffID != "" &&
+		readRecord(filepath.Join(s.layerDir(src.diffID), "layer.json"), &rec) == nil && rec.Blob == src.blob
+}
+
+func (j *job) unpack(ctx context.Context, src source, r io.Reader, size int64) (diffID string, err error) {
+	s := j.s
+	work, err := os.MkdirTemp(s.tmp, "layer-")
+	if err != nil {
+		return "", fmt.Errorf("unpack layer: %w", err)
+	}
+	defer func() {
+		if rerr := s.opts.Remove(work); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			s.opts.Log.Warn("removing an unfinished layer", "dir", work, "error", rerr)
+		}
+	}()
+	tree := filepath.Join(work, "fs")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		return "", fmt.Errorf("unpack layer: %w", err)
+	}
+	if err := os.Chmod(tree, 0o755); err != nil { // whatever the umask is
+		return "", fmt.Errorf("unpack layer: %w", err)
+	}
+	counted := &countingReader{r: r, each: func(n int64) { j.rep.report(src.name(), PhaseUnpack, n, size) }}
+	res, err := s.opts.Unpack(ctx, counted, tree)
+	if err != nil {
+		return "", err
+	}
+	if src.diffID != "" && res.DiffID != src.diffID {
+		return "", invalid("layer %s: unpacked it has the digest %s, and the image's configuration says %s", src.name(), res.DiffID, src.diffID)
+	}
+	j.pin(res.DiffID)
+	rec := layerRecord{Blob: src.blob, Bytes: res.Bytes, Whole: res.RootOpaque, Notes: res.Notes[:min(len(res.Notes), maxNotes)]}
+	if err := s.writeRecord("layer-record", filepath.Join(work, "layer.json"), rec); err != nil {
+		return "", err
+	}
+	return res.DiffID, s.keepLayer(work, res.DiffID)
+}
+
+// keepLayer puts a finished layer in its place, unless it is there: somebody
+// else was as fast, and it is the same.
+func (s *Store) keepLayer(work, diffID string) error {
+	if err := syncFS(work); err != nil {
+		return fmt.Errorf("keep layer: %w", err)
+	}
+	if err := s.opts.Step("layer-rename"); err != nil {
+		return err
+	}
+	err := os.Rename(work, s.layerDir(diffID))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("keep layer: %w", err)
+	}
+	return syncDir(filepath.Join(s.dir, "layers"))
+}
+
+// syncFS writes out the file system of dir: a layer has too many files to sync
+// one by one.
+func syncFS(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return &os.PathError{Op: "sync", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// fill completes a record by what is known of its layers, and leaves out those
+// that show nothing. An overlay takes no directory twice: what a layer did
+// further down it does again further up. And what one hides altogether, which
+// no overlay can be told, need not be there.
+func (s *Store) fill(r *imageRecord) error {
+	all := r.Layers
+	r.Layers = nil
+	for i, id := range slices.Backward(all) {
+		if slices.Contains(all[i+1:], id) {
+			continue
+		}
+		var rec layerRecord
+		if err := readRecord(filepath.Join(s.layerDir(id), "layer.json"), &rec); err != nil {
+			return fmt.Errorf("look at layers: %w", err)
+		}
+		r.Layers = append(r.Layers, id)
+		r.Size += rec.Bytes
+		r.Notes = append(r.Notes, rec.Notes[:min(len(rec.Notes), maxNotes-len(r.Notes))]...)
+		if rec.Whole {
+			break
+		}
+	}
+	slices.Reverse(r.Layers)
+	return nil
+}
