@@ -40,8 +40,9 @@ type stream struct {
 
 	buf   []byte // what is left of whole
 	whole []byte
-	n     int64 // bytes read
-	err   error // sticky; io.EOF at the end
+	n     int64     // bytes read
+	tail  [512]byte // the last of them
+	err   error     // sticky; io.EOF at the end
 }
 
 type chunk struct {
@@ -208,7 +209,17 @@ func (s *stream) Read(b []byte) (int, error) {
 	n := copy(b, s.buf)
 	s.buf = s.buf[n:]
 	s.n += int64(n)
+	if n < len(s.tail) {
+		copy(s.tail[:], s.tail[n:])
+	}
+	copy(s.tail[max(0, len(s.tail)-n):], b[max(0, n-len(s.tail)):n])
 	return n, nil
+}
+
+// ends reports whether what was read since before, which was padding bytes
+// short of a whole block, ends with a block of zeros, as archives do.
+func (s *stream) ends(before, padding int64) bool {
+	return s.n-before >= padding+512 && s.n&511 == 0 && s.tail == [512]byte{}
 }
 
 // next takes the next chunk, or sets err.

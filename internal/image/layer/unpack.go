@@ -76,7 +76,7 @@ func (u *unpacker) count() error {
 
 // next returns the next header, or io.EOF after the mark that ends an
 // archive. Package tar takes an archive that just stops between two entries
-// for a whole one, so the mark, 512 bytes at least, is counted.
+// for a whole one, so the mark, 512 bytes of zeros at least, is looked for.
 func (u *unpacker) next() (*tar.Header, error) {
 	for u.open {
 		if _, err := u.read(u.buf); err != nil && err != io.EOF {
@@ -91,7 +91,7 @@ func (u *unpacker) next() (*tar.Header, error) {
 	case err == nil || errors.Is(err, tar.ErrInsecurePath):
 		u.open = true
 		return h, nil
-	case err == io.EOF && u.in.n-before < padding+512:
+	case err == io.EOF && !u.in.ends(before, padding):
 		return nil, inLayer(refuse("the archive is cut off: it has no end mark"))
 	case err == io.EOF:
 		return nil, io.EOF
