@@ -1,5 +1,6 @@
 // Command carboy-guest is the first process of a sandbox: the agent, or, by
-// the name of carboy-init, the init of its commands.
+// the name of carboy-init, the init of its commands. By the name of carboy-box
+// it enters a box on the host's kernel first.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/carboy-sandbox/carboy/internal/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 )
 
@@ -20,13 +22,29 @@ import (
 func init() { runtime.LockOSThread() }
 
 func main() {
-	if os.Args[0] == jail.InitName {
+	switch os.Args[0] {
+	case jail.InitName:
 		os.Exit(jail.Init())
+	case enter.Name:
+		if err := enterBox(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "carboy-guest:", err)
 		os.Exit(1)
 	}
+}
+
+// enterBox takes its orders and lets go of the host: standard error still
+// leads there where it fails.
+func enterBox() error {
+	o, err := enter.ReadOrder(os.Stdin)
+	if err != nil {
+		return err
+	}
+	return enter.Enter(o)
 }
 
 func run() error {

@@ -6,12 +6,11 @@ import (
 	"context"
 	"os"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/cli"
 )
 
 func main() {
-	if role := gvisor.Role(os.Args[0]); role != nil {
+	if role := roleOf(os.Args[0]); role != nil {
 		role()
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
@@ -88,17 +89,32 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	wall, err := gvisor.Open(ctx, gvisor.Options{State: dirs.State, Cache: dirs.Cache, Log: log, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS")})
+	walls, closeWalls, err := openWalls(ctx, dirs, log)
 	if err != nil {
-		return fmt.Errorf("open the gvisor wall: %w", err)
+		return err
 	}
-	defer wall.Close()
+	defer closeWalls()
 	debug.SetGCPercent(50) // a daemon is mostly idle, and there may be many
 	return daemon.Run(ctx, cfg, daemon.Deps{
-		Backends: []sandbox.Backend{wall},
+		Backends: walls,
 		Version:  version, Log: log, Memory: memory(),
 		HasChanges: hasChanges, Ready: report.Ready,
 	})
+}
+
+// openWalls opens every wall there is.
+func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (walls []sandbox.Backend, closeAll func(), err error) {
+	strong, err := gvisor.Open(ctx, gvisor.Options{
+		State: dirs.State, Cache: dirs.Cache, Log: log, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS"),
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the gvisor wall: %w", err)
+	}
+	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log})
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open the process wall: %w", err), strong.Close())
+	}
+	return []sandbox.Backend{strong, light}, func() { _, _ = light.Close(), strong.Close() }, nil
 }
 
 // memory is the machine's, in bytes; 0 where it is not to be had.

@@ -42,7 +42,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	a.status = status{ID: cfg.ID, PIDs: true, Cgroups: true}
 
 	// The agent moves to a cgroup of its own, so this comes first.
-	cgroups, err := cgroup.Open(cgroup.Options{PIDs: cfg.PIDs, Log: log})
+	cgroups, err := cgroup.Open(cgroup.Options{
+		PIDs: cfg.PIDs, Root: cfg.CgroupRoot, OOMFile: cfg.OOMFile, PIDsFile: cfg.PIDsFile, Log: log,
+	})
 	switch {
 	case err != nil:
 		a.status.lack("cgroups: " + err.Error())
@@ -153,5 +155,6 @@ func (a *agent) routes() http.Handler {
 	mux.HandleFunc("GET /envs", a.envs)
 	mux.HandleFunc("GET /carboy/status", a.serveStatus)
 	mux.HandleFunc("POST /carboy/sync", syncFiles)
+	mux.HandleFunc("POST /carboy/claim", a.claim)
 	return withForward(mux)
 }

@@ -99,6 +99,33 @@ func (a *agent) apply(req initRequest) error {
 	return nil
 }
 
+// claimRequest is what the host says once somebody has taken a box that was
+// started before anyone asked for it.
+type claimRequest struct {
+	Env map[string]string `json:"env"` // on top of the configuration's
+}
+
+// claim makes env part of the configuration, below what /init sets.
+func (a *agent) claim(w http.ResponseWriter, r *http.Request) {
+	var req claimRequest
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxConfig))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(&req)
+	if err == nil {
+		err = checkEnv(req.Env)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s := a.settings
+	s.mu.Lock()
+	s.cfg = s.with(req.Env)
+	s.now.Env = s.cfg
+	s.mu.Unlock()
+	a.health(w, r)
+}
+
 // envs tells the environment that commands get.
 func (a *agent) envs(w http.ResponseWriter, _ *http.Request) {
 	answer(w, a.settings.defaults().Env)

@@ -1,22 +1,16 @@
 package gvisor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"regexp"
-	"sync"
+	"slices"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/cgroup"
-	"github.com/carboy-sandbox/carboy/internal/disk"
-	"github.com/carboy-sandbox/carboy/internal/hostimage"
-	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -25,229 +19,131 @@ const Name = "gvisor"
 
 // Options place a Backend. All paths are absolute.
 type Options struct {
-	State string // boxes live in State/boxes
+	State string // boxes live in State/boxes/gvisor
 	Cache string // the guest agent, the host image's skeleton and disk templates
 	// Exe is the binary to execute again; default: this one.
-	Exe string
-	Log *slog.Logger // default: discard
+	Exe    string
+	Log    *slog.Logger // default: discard
+	Images box.Images   // default: the host image alone
 	// DebugDir receives gVisor's debug logs where it is set.
 	DebugDir string
 }
 
 // Backend is the gVisor wall. Open makes one.
 type Backend struct {
-	opts     Options
-	boxes    string
-	agent    string // the guest agent's binary on this host
-	cgroups  *cgroup.Host
-	diskErr  error     // why boxes get no disk image, or nil
-	rootless *rootless // nil for root
-
-	images *disk.Images
-
-	imageMu sync.Mutex
+	*box.Host
+	debugDir string
 }
 
 var _ sandbox.Backend = (*Backend)(nil)
 
+// The wall's own needs, on top of what a box was promised.
+const (
+	// wallMemory is what sentry, gofer and the guest kernel's tables take
+	// beside the guest's own memory: measured at 40 to 90 MiB under load.
+	wallMemory = 128 << 20
+	// wallPIDs bounds the wall's threads on the host: each guest thread
+	// takes one or two. The guest's own limit is kept inside.
+	wallPIDs = 512
+)
+
+// limits are what the host enforces for a box.
+func limits(l sandbox.Limits) cgroup.Limits {
+	return cgroup.Limits{Memory: l.Memory + wallMemory, CPUs: l.CPUs, PIDs: 2*l.PIDs + wallPIDs, OOMTogether: true}
+}
+
 // Open looks at what this machine can do and puts the guest agent in place.
 // From then on this process reaps the boxes whose launchers have left.
-func Open(ctx context.Context, opts Options) (*Backend, error) {
-	if opts.Exe == "" {
-		opts.Exe = "/proc/self/exe"
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
-	b := &Backend{
-		opts: opts, boxes: filepath.Join(opts.State, "boxes"),
-		images: disk.New(filepath.Join(opts.Cache, "disk")),
-	}
-	if err := os.MkdirAll(b.boxes, 0o700); err != nil {
-		return nil, fmt.Errorf("make state directory: %w", err)
-	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("become a subreaper: %w", err)
-	}
-	var err error
-	if b.agent, err = installAgent(opts.Cache); err != nil {
-		return nil, err
-	}
-	if b.cgroups, err = cgroup.Find("/", cgroupNamespace(opts.State)); err != nil {
-		return nil, fmt.Errorf("look at cgroups: %w", err)
-	}
-	if os.Geteuid() != 0 {
-		if b.rootless, err = findRootless(); err != nil {
-			return nil, err
-		}
-	}
-	b.diskErr = disk.Available()
-	return b, nil
-}
-
-// Close gives up what the Backend holds; boxes go on. Where there are none,
-// the home's place among the cgroups goes too.
-func (b *Backend) Close() error { return errors.Join(b.cgroups.Prune(), b.cgroups.Close()) }
-
-// Name implements sandbox.Backend.
-func (b *Backend) Name() string { return Name }
-
-var validID = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
-
-// dir returns a box's directory. IDs are ours, but they come back from a
-// database and over the wire: nothing else becomes a path.
-func (b *Backend) dir(id string) (string, error) {
-	if !validID.MatchString(id) {
-		return "", sandbox.Errorf(sandbox.Invalid, "sandbox id %q: not one of ours", id)
-	}
-	return filepath.Join(b.boxes, id), nil
-}
-
-// box is what is remembered of a running box.
-type box struct {
-	Sentry   procid.ID `json:"sentry"`
-	Gofer    procid.ID `json:"gofer"`
-	OOMKills uint64    `json:"oom_kills"` // the cgroup's count when the box started
-}
-
-func readBox(dir string) (*box, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, fileBox))
+func Open(_ context.Context, opts Options) (*Backend, error) {
+	host, err := box.Open(box.Options{
+		Wall: Name, State: opts.State, Cache: opts.Cache, Exe: opts.Exe, Log: opts.Log, Images: opts.Images,
+		Limits: limits, OOMEndsBox: true, Stray: stray,
+	})
 	if err != nil {
 		return nil, err
 	}
-	var bx box
-	if err := json.Unmarshal(raw, &bx); err != nil {
-		return nil, fmt.Errorf("read %s: %w", fileBox, err)
-	}
-	return &bx, nil
+	return &Backend{Host: host, debugDir: opts.DebugDir}, nil
 }
 
-func (bx *box) write(dir string) error {
-	tmp := filepath.Join(dir, fileBox+".new")
-	if err := writeJSON(tmp, bx); err != nil {
-		return err
-	}
-	return os.Rename(tmp, filepath.Join(dir, fileBox))
+// stray knows a wall process by gVisor's own flag that holds the box's
+// directory.
+func stray(args []string, dir string) bool {
+	return (args[0] == roleSentry || args[0] == roleGofer) &&
+		slices.Contains(args[1:], "--root="+filepath.Join(dir, box.DirState))
 }
 
-// Boxes implements sandbox.Backend: a directory or a cgroup is enough.
-func (b *Backend) Boxes(context.Context) ([]string, error) {
-	entries, err := os.ReadDir(b.boxes)
+// plan is what the daemon hands to a launcher.
+type plan struct {
+	box.Plan
+	Memory int64   `json:"memory"` // bytes that the guest sees
+	CPUs   float64 `json:"cpus"`
+	// LogDir receives gVisor's debug logs where it is set.
+	LogDir string `json:"log_dir"`
+}
+
+// launched is what a launcher answers.
+type launched struct {
+	Sentry int  `json:"sentry"` // pids on the host
+	Gofer  int  `json:"gofer"`
+	Copied bool `json:"copied"` // the workspace is a copy, not a view
+}
+
+// Start implements sandbox.Backend.
+func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
+	enforced, err := b.report(sb.Spec, sb.Owner)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := b.cgroups.List()
+	copied, err := b.start(ctx, sb)
+	if err != nil {
+		return nil, b.Undo(ctx, sb.ID, err)
+	}
+	if copied {
+		box.NoteCopy(enforced)
+	}
+	return enforced, nil
+}
+
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (copied bool, err error) {
+	prepared, cfg, err := b.Prepare(ctx, sb)
+	if err != nil {
+		return false, err
+	}
+	if err := b.Configure(prepared, cfg); err != nil {
+		return false, err
+	}
+	p := &plan{Plan: *prepared, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
+	kills, err := b.Enterable(sb, &p.Plan, cfg)
+	if err != nil {
+		return false, err
+	}
+	pids, err := b.launch(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	ids, err := box.Processes(pids.Sentry, pids.Gofer)
+	if err != nil {
+		return false, err
+	}
+	if err := b.Note(&p.Plan, box.Record{Processes: ids, OOMKills: kills}); err != nil {
+		return false, err
+	}
+	return pids.Copied, b.AwaitGuest(ctx, sb.ID, ids[0])
+}
+
+// launch runs a launcher over the plan and returns the pids that it answers.
+func (b *Backend) launch(ctx context.Context, p *plan) (*launched, error) {
+	raw, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
-	seen := make(map[string]bool)
-	for _, e := range entries {
-		seen[e.Name()] = true
+	var out bytes.Buffer
+	if err := b.Run(ctx, roleLauncher, raw, &out); err != nil {
+		return nil, fmt.Errorf("launch box: %w", err)
 	}
-	for _, g := range groups {
-		seen[g] = true
+	var answer launched
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
+		return nil, fmt.Errorf("launch box: read answer: %w", err)
 	}
-	ids := make([]string, 0, len(seen))
-	for id := range seen {
-		if validID.MatchString(id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
-}
-
-// image returns the host image's skeleton, made on first use and again when
-// what it was made from has changed.
-func (b *Backend) image(ctx context.Context) (hostimage.Root, error) {
-	b.imageMu.Lock()
-	defer b.imageMu.Unlock()
-	return hostimage.Skeleton(ctx, filepath.Join(b.opts.Cache, "hostimage"), hostimage.Options{})
-}
-
-// Alive implements sandbox.Backend: a zombie is dead, and so is a sentry
-// whose guest does not answer.
-func (b *Backend) Alive(ctx context.Context, id string) bool {
-	dir, err := b.dir(id)
-	if err != nil {
-		return false
-	}
-	bx, err := readBox(dir)
-	return err == nil && procid.Alive(bx.Sentry) && b.healthy(ctx, id) == nil
-}
-
-// Wait implements sandbox.Backend.
-func (b *Backend) Wait(ctx context.Context, id string) (sandbox.EndReason, error) {
-	dir, err := b.dir(id)
-	if err != nil {
-		return "", err
-	}
-	bx, err := readBox(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return sandbox.EndCrashed, nil
-	}
-	if err != nil {
-		return "", err
-	}
-	h, err := procid.Open(bx.Sentry)
-	if err == nil {
-		defer h.Close()
-		if err := b.waitEnd(ctx, id, bx, h); err != nil {
-			return "", err
-		}
-	}
-	return b.endReason(id, bx), nil
-}
-
-// waitEnd blocks until the box is of no more use: its sentry or its gofer has
-// ended, or one of its processes was killed for memory. The last may be one
-// that only holds a guest process's memory; the guest does not get over it,
-// so the rest is ended too.
-func (b *Backend) waitEnd(ctx context.Context, id string, bx *box, sentry *procid.Handle) error {
-	g, err := procid.Open(bx.Gofer)
-	if err != nil {
-		return nil // a sentry without its gofer serves no file any more
-	}
-	defer g.Close()
-	either, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan error, 3)
-	for _, h := range []*procid.Handle{sentry, g} {
-		go func() {
-			_, err := h.Wait(either)
-			done <- err
-		}()
-	}
-	go func() {
-		if err := b.awaitOOM(either, id, bx.OOMKills); err != nil {
-			<-either.Done() // not announced here: the others tell
-			done <- context.Cause(either)
-			return
-		}
-		done <- sentry.Kill()
-	}()
-	first := <-done
-	cancel()
-	<-done
-	<-done
-	return first
-}
-
-func (b *Backend) awaitOOM(ctx context.Context, id string, before uint64) error {
-	g, err := b.cgroups.Open(id)
-	if err != nil {
-		return err
-	}
-	return g.AwaitOOM(ctx, before)
-}
-
-// endReason reads why a box that is gone has ended.
-func (b *Backend) endReason(id string, bx *box) sandbox.EndReason {
-	boot, err := procid.BootID()
-	if err == nil && bx.Sentry.BootID != boot {
-		return sandbox.EndRebooted
-	}
-	if kills, err := b.oomKills(id); err == nil && kills > bx.OOMKills {
-		return sandbox.EndOutOfMemory
-	}
-	return sandbox.EndCrashed
+	return &answer, nil
 }

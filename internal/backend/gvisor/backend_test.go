@@ -13,6 +13,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
@@ -22,9 +23,11 @@ import (
 
 // The roles of a wall are this binary too.
 func TestMain(m *testing.M) {
-	if role := gvisor.Role(os.Args[0]); role != nil {
-		role()
-		return
+	for _, role := range []func(string) func(){box.Role, gvisor.Role} {
+		if run := role(os.Args[0]); run != nil {
+			run()
+			return
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -53,7 +56,7 @@ func stateDir(t *testing.T) string {
 	return filepath.Join(dir, "state")
 }
 
-func box(id string) *sandbox.Sandbox {
+func sandboxOf(id string) *sandbox.Sandbox {
 	return &sandbox.Sandbox{ID: id, Owner: "uid:0", Spec: sandbox.Spec{
 		Isolation: "gvisor", Image: "host", User: "user", Network: "off",
 		Workspace: sandbox.Workspace{Mode: sandbox.WorkspacePrivate},
@@ -119,7 +122,7 @@ func TestWorkspaceOverLives(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := open(t, stateDir(t))
-	sb := box("sb_cow")
+	sb := sandboxOf("sb_cow")
 	sb.Spec.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceCOW, Source: hostDir(t, ws)}
 	start(t, b, sb)
 	if out, _ := sh(t, b, sb.ID, "cd /workspace && cat base && echo more >> base && echo new > new && rm -f gone"); out != "base\n" {
@@ -168,7 +171,7 @@ func equal(a, b []string) bool { return strings.Join(a, "\n") == strings.Join(b,
 func TestAdoption(t *testing.T) {
 	state := stateDir(t)
 	first := open(t, state)
-	sb := box("sb_adopted")
+	sb := sandboxOf("sb_adopted")
 	start(t, first, sb)
 	second := open(t, state)
 	if ids, err := second.Boxes(t.Context()); err != nil || !equal(ids, []string{sb.ID}) {
@@ -188,7 +191,7 @@ func TestAdoption(t *testing.T) {
 
 func TestOutOfMemory(t *testing.T) {
 	b := open(t, stateDir(t))
-	sb := box("sb_hog")
+	sb := sandboxOf("sb_hog")
 	start(t, b, sb)
 	end := make(chan sandbox.EndReason, 1)
 	go func() {
@@ -218,7 +221,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			sb := box("sb_refused")
+			sb := sandboxOf("sb_refused")
 			tt.change(&sb.Spec)
 			if _, err := b.Check(t.Context(), sb.Spec); sandbox.KindOf(err) != sandbox.Unsupported {
 				t.Errorf("Check = %v, want %s", err, sandbox.Unsupported)
@@ -241,7 +244,7 @@ func TestReplacedWorkspace(t *testing.T) {
 	if err := os.Mkdir(ws, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	sb := box("sb_swapped")
+	sb := sandboxOf("sb_swapped")
 	sb.Spec.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceCOW, Source: hostDir(t, ws)}
 	if err := os.Rename(ws, ws+".old"); err != nil {
 		t.Fatal(err)

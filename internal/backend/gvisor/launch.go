@@ -15,7 +15,9 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/flag"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/seccomp"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // launcherMain reads a plan, boots its box and answers with the pids. It runs
@@ -28,51 +30,32 @@ func launcherMain(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	if p.Rootless {
-		if err := becomeRoot(); err != nil {
+		if err := box.BecomeRoot(); err != nil {
 			return err
 		}
 	}
-	if err := enterCgroups(p.Cgroup); err != nil {
-		return err
-	}
-	if err := os.Chdir(p.Dir); err != nil {
+	if err := p.Groups.Enter(); err != nil {
 		return err
 	}
 	unix.Umask(0o022)
-	if err := composeRoot(&p); err != nil {
+	if err := box.Compose(&p.Plan); err != nil {
 		return err
 	}
 	spec := ociSpec(&p)
-	if err := writeJSON(filepath.Join(dirBundle, "config.json"), spec); err != nil {
+	if err := box.WriteJSON(filepath.Join(box.DirBundle, "config.json"), spec); err != nil {
 		return err
 	}
-	if err := seccomp.RefuseSetIDEverywhere(); err != nil {
-		return fmt.Errorf("install system call filter: %w", err)
+	if !weak.On(weak.HostSetIDAllowed) {
+		if err := seccomp.RefuseSetIDEverywhere(); err != nil {
+			return fmt.Errorf("install system call filter: %w", err)
+		}
 	}
 	answer, err := boot(&p, spec)
 	if err != nil {
 		return err
 	}
-	answer.Copied = p.Workspace.Mode == "cow" && exists(filepath.Join(dirMounts, "disk", "workspace", copyManifest))
+	answer.Copied = p.Copied
 	return json.NewEncoder(out).Encode(answer)
-}
-
-// enterCgroups moves this process, and so all that it starts.
-func enterCgroups(files []string) error {
-	for _, f := range files {
-		if err := os.WriteFile(f, []byte("0"), 0); err != nil {
-			return fmt.Errorf("enter cgroup: %w", err)
-		}
-	}
-	return nil
-}
-
-func writeJSON(path string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, b, 0o600)
 }
 
 // boot starts the sentry and the gofer, and in them the guest agent.
@@ -86,7 +69,7 @@ func boot(p *plan, spec *specs.Spec) (*launched, error) {
 		return nil, err
 	}
 	c, err := container.New(conf, container.Args{
-		ID: p.ID, Spec: spec, BundleDir: filepath.Join(p.Dir, dirBundle),
+		ID: p.ID, Spec: spec, BundleDir: filepath.Join(p.Dir, box.DirBundle),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create gvisor sandbox: %w", err)
@@ -112,15 +95,29 @@ func nullStdio() error {
 	return nil
 }
 
+func network() string {
+	if weak.On(weak.GVisorNetworkHost) {
+		return "host"
+	}
+	return "none"
+}
+
+func sockets() string {
+	if weak.On(weak.GVisorSocketsOpen) {
+		return "all"
+	}
+	return "create"
+}
+
 // runscConfig holds every flag that differs from gVisor's own default.
 func runscConfig(p *plan) (*config.Config, error) {
 	args := []string{
-		"--root=" + filepath.Join(p.Dir, dirRunsc),
+		"--root=" + filepath.Join(p.Dir, box.DirState),
 		"--platform=systrap",
-		"--network=none",
+		"--network=" + network(),
 		"--ignore-cgroups",        // ours are entered already, and cover the launcher too
 		"--directfs=false",        // the sentry touches no file of the host
-		"--host-uds=create",       // the guest agent's socket
+		"--host-uds=" + sockets(), // the guest agent's socket
 		"--overlay2=none",         // layers are the host kernel's overlays
 		"--file-access=exclusive", // nothing but the box writes its root
 		"--file-access-mounts=shared",

@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -16,6 +15,8 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
 )
 
 // The names by which this binary is executed again. A role is recognised by
@@ -25,9 +26,6 @@ const (
 	roleGofer    = "runsc-gofer"    // likewise
 	roleSelf     = "/proc/self/exe" // the helper by which the sentry gives up its /proc
 	roleLauncher = "carboy-gvisor-launcher"
-	roleChanges  = "carboy-gvisor-changes"
-	roleRemove   = "carboy-gvisor-remove"
-	roleUserNS   = "carboy-gvisor-userns"
 	roleRunsc    = "carboy-runsc" // the plain command line, for comparison
 )
 
@@ -40,26 +38,9 @@ func Role(argv0 string) func() {
 	case roleGofer, roleSelf, roleRunsc:
 		return runRunsc
 	case roleLauncher:
-		return func() { exit(launcherMain(os.Stdin, os.Stdout)) }
-	case roleChanges:
-		return func() { exit(changesMain(os.Stdin, os.Stdout)) }
-	case roleRemove:
-		return func() { exit(removeMain(os.Stdin)) }
-	case roleUserNS:
-		return func() { os.Exit(0) } // killed before it gets here: only its user namespace is wanted
+		return func() { box.Exit(launcherMain(os.Stdin, os.Stdout)) }
 	}
 	return nil
-}
-
-// ownStderr is where a role reports: the launcher gives os.Stderr away.
-var ownStderr = os.Stderr
-
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(ownStderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
 }
 
 // runRunsc hands over to gVisor's own command line.

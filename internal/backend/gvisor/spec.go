@@ -4,6 +4,9 @@ import (
 	"path/filepath"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // cpuPeriod is the scheduling period of processor quotas, in microseconds.
@@ -24,7 +27,7 @@ func ociSpec(p *plan) *specs.Spec {
 	period := uint64(cpuPeriod)
 	mount := func(target, source string, options ...string) specs.Mount {
 		return specs.Mount{
-			Type: "bind", Source: filepath.Join(p.Dir, dirMounts, source), Destination: target,
+			Type: "bind", Source: filepath.Join(p.Dir, box.DirMounts, source), Destination: target,
 			Options: append([]string{"bind", "nosuid", "nodev"}, options...),
 		}
 	}
@@ -33,29 +36,30 @@ func ociSpec(p *plan) *specs.Spec {
 		{Type: "tmpfs", Source: "tmpfs", Destination: "/dev/shm", Options: []string{"mode=1777", "size=64m", "nosuid", "nodev"}},
 		// Named, so that gVisor does not lay a memory file system over it.
 		mount("/tmp", "root/tmp"),
-		mount(guestControl, "ctl", "rbind"),
+		mount(box.GuestControl, box.MountControl, "rbind"),
 	}
-	for _, d := range append([]planDir{p.Workspace}, p.Mounts...) {
-		if d.shared() {
+	for _, d := range append([]box.Dir{p.Workspace}, p.Mounts...) {
+		if d.Shared() {
 			opt := "rw"
 			if d.Mode == "ro" {
 				opt = "ro"
 			}
-			mounts = append(mounts, mount(d.Target, shareName(d), "rbind", opt))
+			mounts = append(mounts, mount(d.Target, d.Share(), "rbind", opt))
 		}
 	}
 	return &specs.Spec{
 		Version: specs.Version,
 		Process: &specs.Process{
-			Args: []string{guestControl + "/" + fileAgent},
-			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-			Cwd:  "/",
+			Args: []string{box.GuestControl + "/" + box.FileAgent},
+			Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+				weak.Environ()...),
+			Cwd: "/",
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding: agentCapabilities, Effective: agentCapabilities, Permitted: agentCapabilities,
 			},
 			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1 << 16, Hard: 1 << 16}},
 		},
-		Root:     &specs.Root{Path: filepath.Join(p.Dir, dirMounts, "root")},
+		Root:     &specs.Root{Path: filepath.Join(p.Dir, box.DirMounts, box.MountRoot)},
 		Hostname: "carboy",
 		Mounts:   mounts,
 		Linux: &specs.Linux{

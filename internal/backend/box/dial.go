@@ -1,4 +1,4 @@
-package gvisor
+package box
 
 import (
 	"bufio"
@@ -20,8 +20,8 @@ import (
 
 // Dial implements sandbox.Backend. The only port of this wall that is dialled
 // from outside is the agent's: the agent forwards to others.
-func (b *Backend) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
-	dir, err := b.dir(id)
+func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	dir, err := h.dir(id)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (b *Backend) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 // dialAgent connects to the agent's socket, in a directory where the guest's
 // kernel can put what it likes.
 func dialAgent(ctx context.Context, dir string) (net.Conn, error) {
-	control, err := os.OpenFile(filepath.Join(dir, dirControl), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	control, err := os.OpenFile(filepath.Join(dir, DirControl), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -83,15 +83,15 @@ type bufferedConn struct {
 func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 // healthy asks the agent how it is.
-func (b *Backend) healthy(ctx context.Context, id string) error {
+func (h *Host) healthy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return b.ask(ctx, id, http.MethodGet, "/health")
+	return h.ask(ctx, id, http.MethodGet, "/health")
 }
 
 // ask sends a request without a body and wants a 2xx.
-func (b *Backend) ask(ctx context.Context, id, method, path string) error {
-	c, err := b.Dial(ctx, id, sandbox.GuestPort)
+func (h *Host) ask(ctx context.Context, id, method, path string) error {
+	c, err := h.Dial(ctx, id, sandbox.GuestPort)
 	if err != nil {
 		return err
 	}
@@ -118,18 +118,19 @@ const (
 	guestTick  = 500 * time.Microsecond // between looks at its socket
 )
 
-// awaitGuest waits until the agent answers or its sentry has ended.
-func (b *Backend) awaitGuest(ctx context.Context, id string, sentry procid.ID) error {
+// AwaitGuest waits until the agent answers or the box's main process has
+// ended.
+func (h *Host) AwaitGuest(ctx context.Context, id string, main procid.ID) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, guestStart, errors.New("no answer in time"))
 	defer cancel()
 	tick := time.NewTicker(guestTick)
 	defer tick.Stop()
 	for n := 0; ; n++ {
-		err := b.healthy(ctx, id)
+		err := h.healthy(ctx, id)
 		if err == nil {
 			return nil
 		}
-		if n%64 == 63 && !procid.Alive(sentry) {
+		if n%64 == 63 && !procid.Alive(main) {
 			return fmt.Errorf("the sandbox ended while it started: %w", os.ErrProcessDone)
 		}
 		select {

@@ -1,4 +1,4 @@
-package gvisor
+package box
 
 import (
 	"bufio"
@@ -19,20 +19,21 @@ const (
 
 // copied shows d at a mount point as a copy of its own, made on the first
 // start: for file systems whose owners can't be mapped.
-func (c *composer) copied(d planDir, at string) error {
-	dir := filepath.Join(c.layers, "workspace")
+func (c *composer) copied(d Dir, at string) error {
+	dir := filepath.Join(c.raw, "workspace")
 	manifest := filepath.Join(dir, copyManifest)
 	if !exists(manifest) {
 		if err := populate(d, dir); err != nil {
 			return errors.Join(fmt.Errorf("copy %s: %w", d.Source, err), os.RemoveAll(dir))
 		}
 	}
-	return bind(filepath.Join(dir, copyTree), at)
+	c.plan.Copied = true
+	return bind(filepath.Join(c.layers, "workspace", copyTree), at)
 }
 
 // populate copies the host's directory. The manifest gets its name last: it
 // says that the copy is whole.
-func populate(d planDir, dir string) error {
+func populate(d Dir, dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package gvisor
+package box
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -30,25 +29,25 @@ type changesPlan struct {
 // Changes implements sandbox.Backend. The layers are read by a process with a
 // mount namespace of its own: a running box's disk is mounted there a second
 // time, from the same device.
-func (b *Backend) Changes(ctx context.Context, id string, opts sandbox.ChangesOptions, w io.Writer) error {
-	dir, err := b.dir(id)
+func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptions, w io.Writer) error {
+	dir, err := h.dir(id)
 	if err != nil {
 		return err
 	}
-	p := changesPlan{Dir: dir, Rootless: b.rootless != nil, Options: opts}
+	p := changesPlan{Dir: dir, Rootless: h.rootless != nil, Options: opts}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		p.Disk = image
 	}
-	if bx, err := readBox(dir); err == nil && procid.Alive(bx.Sentry) {
-		if err := b.ask(ctx, id, http.MethodPost, "/carboy/sync"); err != nil {
-			b.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
+	if bx, err := readRecord(dir); err == nil && bx.alive() {
+		if err := h.ask(ctx, id, http.MethodPost, "/carboy/sync"); err != nil {
+			h.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
 		}
 	}
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	if err := b.role(ctx, roleChanges, raw, w); err != nil {
+	if err := h.Run(ctx, roleChanges, raw, w); err != nil {
 		return fmt.Errorf("read the changes of the workspace: %w", err)
 	}
 	return nil
@@ -62,7 +61,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	if p.Rootless {
-		if err := becomeRoot(); err != nil {
+		if err := BecomeRoot(); err != nil {
 			return err
 		}
 	}
@@ -72,7 +71,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	layers, err := mountLayers(p.Disk)
+	layers, err := mountRaw(p.Disk)
 	if err != nil {
 		return err
 	}

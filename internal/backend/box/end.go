@@ -1,7 +1,6 @@
-package gvisor
+package box
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/procid"
@@ -21,46 +21,47 @@ const syncLimit = 10 * time.Second
 
 // Stop implements sandbox.Backend. The guest is asked to write back first;
 // one that does not answer is ended all the same.
-func (b *Backend) Stop(ctx context.Context, id string) ([]string, error) {
-	dir, err := b.dir(id)
+func (h *Host) Stop(ctx context.Context, id string) ([]string, error) {
+	dir, err := h.dir(id)
 	if err != nil {
 		return nil, err
 	}
-	bx, err := readBox(dir)
-	if err == nil && procid.Alive(bx.Sentry) {
+	if r, err := readRecord(dir); err == nil && r.alive() {
 		soon, cancel := context.WithTimeout(ctx, syncLimit)
-		if err := b.ask(soon, id, http.MethodPost, "/carboy/sync"); err != nil {
-			b.opts.Log.Warn("guest did not write back before its stop", "id", id, "err", err)
+		if err := h.ask(soon, id, http.MethodPost, "/carboy/sync"); err != nil {
+			h.opts.Log.Warn("guest did not write back before its stop", "id", id, "err", err)
 		}
 		cancel()
 	}
-	return []string{"processes"}, b.end(ctx, id)
+	return []string{"processes"}, h.end(ctx, id)
 }
 
 // end kills all processes of a box and forgets them. It works on a box whose
 // start was cut off at any point.
-func (b *Backend) end(ctx context.Context, id string) error {
-	dir, err := b.dir(id)
+func (h *Host) end(ctx context.Context, id string) error {
+	dir, err := h.dir(id)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	if bx, err := readBox(dir); err == nil {
-		errs = append(errs, kill(ctx, bx.Sentry), kill(ctx, bx.Gofer))
+	if r, err := readRecord(dir); err == nil {
+		for _, p := range r.Processes {
+			errs = append(errs, kill(ctx, p))
+		}
 	}
-	errs = append(errs, b.endGroup(ctx, id), killStrays(ctx, dir))
+	errs = append(errs, h.endGroup(ctx, id), h.killStrays(ctx, dir))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("end box: %w", err)
 	}
 	if err := os.Remove(filepath.Join(dir, fileBox)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return b.removeAll(ctx, filepath.Join(dir, dirRunsc))
+	return h.removeAll(ctx, filepath.Join(dir, DirState))
 }
 
 // endGroup kills whatever is left in the box's cgroup and removes it.
-func (b *Backend) endGroup(ctx context.Context, id string) error {
-	g, err := b.cgroups.Open(id)
+func (h *Host) endGroup(ctx context.Context, id string) error {
+	g, err := h.cgroups.Open(id)
 	if err != nil {
 		if k := sandbox.KindOf(err); k == sandbox.NotFound || k == sandbox.Unsupported {
 			return nil
@@ -71,14 +72,6 @@ func (b *Backend) endGroup(ctx context.Context, id string) error {
 		return err
 	}
 	return g.Remove(ctx)
-}
-
-func (b *Backend) oomKills(id string) (uint64, error) {
-	g, err := b.cgroups.Open(id)
-	if err != nil {
-		return 0, err
-	}
-	return g.OOMKills()
 }
 
 // kill ends one process and waits for its end.
@@ -101,15 +94,17 @@ func kill(ctx context.Context, id procid.ID) error {
 	return err
 }
 
-// killStrays ends wall processes of the box at dir that no record names: a
-// daemon died between their start and its note of it. They are known by
-// gVisor's own flag that holds the box's directory.
-func killStrays(ctx context.Context, dir string) error {
+// killStrays ends processes of the box at dir that no record names: a daemon
+// died between their start and its note of it. They are known by arguments
+// that hold the box's directory.
+func (h *Host) killStrays(ctx context.Context, dir string) error {
+	if h.opts.Stray == nil {
+		return nil
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
 	}
-	mark := []byte("--root=" + filepath.Join(dir, dirRunsc))
 	var errs []error
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -124,43 +119,35 @@ func killStrays(ctx context.Context, dir string) error {
 		if err != nil {
 			continue
 		}
-		args := bytes.Split(raw, []byte{0})
-		name := string(args[0])
-		if name != roleSentry && name != roleGofer {
-			continue
-		}
-		for _, a := range args[1:] {
-			if bytes.Equal(a, mark) {
-				errs = append(errs, kill(ctx, id))
-				break
-			}
+		if h.opts.Stray(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), dir) {
+			errs = append(errs, kill(ctx, id))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // Remove implements sandbox.Backend.
-func (b *Backend) Remove(ctx context.Context, id string) error {
-	dir, err := b.dir(id)
+func (h *Host) Remove(ctx context.Context, id string) error {
+	dir, err := h.dir(id)
 	if err != nil {
 		return err
 	}
-	if err := b.end(ctx, id); err != nil {
+	if err := h.end(ctx, id); err != nil {
 		return err
 	}
-	return b.removeAll(ctx, dir)
+	return h.removeAll(ctx, dir)
 }
 
 // removeAll deletes a directory of ours. Nothing is mounted below it in this
 // namespace, and os.RemoveAll follows no link. Without root, what boxes made
 // belongs to subordinate ids: a role that is root over them deletes it.
-func (b *Backend) removeAll(ctx context.Context, dir string) error {
+func (h *Host) removeAll(ctx context.Context, dir string) error {
 	if !exists(dir) {
 		return nil
 	}
 	var err error
-	if b.rootless != nil {
-		err = b.role(ctx, roleRemove, []byte(dir), io.Discard)
+	if h.rootless != nil {
+		err = h.Run(ctx, roleRemove, []byte(dir), io.Discard)
 	}
 	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return fmt.Errorf("delete %s: %w", filepath.Base(dir), err)
@@ -174,7 +161,7 @@ func removeMain(in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := becomeRoot(); err != nil {
+	if err := BecomeRoot(); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(string(dir))

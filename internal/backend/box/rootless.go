@@ -1,4 +1,4 @@
-package gvisor
+package box
 
 import (
 	"fmt"
@@ -83,8 +83,8 @@ func (r *rootless) mapIDs(pid int) error {
 	return run(r.newgidmap, r.gids, os.Getegid())
 }
 
-// becomeRoot makes a role root of its user namespace, once ids are mapped.
-func becomeRoot() error {
+// BecomeRoot makes a role root of its user namespace, once ids are mapped.
+func BecomeRoot() error {
 	if err := syscall.Setgroups(nil); err != nil {
 		return fmt.Errorf("become root of the user namespace: %w", err)
 	}

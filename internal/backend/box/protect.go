@@ -1,4 +1,4 @@
-package gvisor
+package box
 
 import (
 	"errors"
@@ -7,15 +7,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
 // protect makes a path below a shared tree a mount of its own, so that it
 // can't be renamed away, and read-only where asked. What git would obey if it
 // were there is made first: what is not there can't be held.
-func protect(root string, pr workspace.Protect) error {
+func (c *composer) protect(root string, pr workspace.Protect) error {
 	if pr.Missing {
-		if err := makeBeneath(root, pr); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := c.makeBeneath(root, pr); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("protect %s: %w", pr.Path, err)
 		}
 	}
@@ -35,7 +36,7 @@ func pin(root string, pr workspace.Protect) error {
 	if err := bind(self, self); err != nil {
 		return err
 	}
-	if !pr.ReadOnly {
+	if !pr.ReadOnly || weak.On(weak.GitUnprotected) {
 		return nil
 	}
 	// The descriptor still names what lies below the new mount: open it anew.
@@ -50,24 +51,31 @@ func pin(root string, pr workspace.Protect) error {
 
 // makeBeneath makes an empty directory, or a file with its content, that
 // belongs to the tree's owner: as that one the guest's user appears here.
-func makeBeneath(root string, pr workspace.Protect) error {
+func (c *composer) makeBeneath(root string, pr workspace.Protect) error {
 	dir, err := os.OpenRoot(root)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
+	if c.plan.Base != 0 {
+		return c.asGuest(guestUID, func() error { return makeFile(dir, pr) })
+	}
+	if err := makeFile(dir, pr); err != nil {
+		return err
+	}
+	return dir.Lchown(pr.Path, guestUID, guestGID)
+}
+
+func makeFile(dir *os.Root, pr workspace.Protect) error {
 	if pr.Dir {
-		if err := dir.Mkdir(pr.Path, 0o755); err != nil {
-			return err
-		}
-		return dir.Lchown(pr.Path, guestUID, guestGID)
+		return dir.Mkdir(pr.Path, 0o755)
 	}
 	f, err := dir.OpenFile(pr.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(pr.Content)
-	return errors.Join(err, f.Chown(guestUID, guestGID), f.Close())
+	return errors.Join(err, f.Close())
 }
 
 // openBeneath opens a path below root that leads through no link.

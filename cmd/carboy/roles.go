@@ -1,0 +1,17 @@
+package main
+
+import (
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/process"
+)
+
+// roleOf returns what to run where argv0 names a role of a wall, or nil.
+func roleOf(argv0 string) func() {
+	for _, role := range []func(string) func(){box.Role, gvisor.Role, process.Role} {
+		if run := role(argv0); run != nil {
+			return run
+		}
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package box
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// AgentConfig is the guest agent's configuration file; package guest says
+// what its fields mean.
+type AgentConfig struct {
+	ID           string            `json:"id"`
+	Socket       string            `json:"socket"`
+	Hide         []string          `json:"hide"`
+	User         string            `json:"user"`
+	Cwd          string            `json:"cwd"`
+	Env          map[string]string `json:"env"`
+	PIDs         int64             `json:"pids"`
+	AllowRoot    bool              `json:"allow_root"`
+	PIDNamespace bool              `json:"pid_namespace"`
+	DiskPaths    []string          `json:"disk_paths"`
+	Strict       bool              `json:"strict,omitempty"`
+	Tasks        []string          `json:"tasks,omitempty"`
+	OOMScore     int               `json:"oom_score,omitempty"`
+	CgroupRoot   string            `json:"cgroup_root,omitempty"`
+	OOMFile      string            `json:"oom_file,omitempty"`
+	PIDsFile     string            `json:"pids_file,omitempty"`
+	NotShown     []string          `json:"not_shown,omitempty"`
+}
+
+// agentConfig is what the agent of sb is told, its image apart.
+func agentConfig(sb *sandbox.Sandbox) AgentConfig {
+	c := AgentConfig{
+		ID: sb.ID, Socket: GuestControl + "/" + fileSocket, Hide: []string{GuestControl},
+		User: sb.Spec.User, Env: map[string]string{}, PIDs: sb.Spec.Limits.PIDs,
+		AllowRoot: RootAllowed(sb.Spec, sb.Owner), PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
+	}
+	maps.Copy(c.Env, sb.Spec.Env)
+	if sb.Spec.Workspace.Source.Path != "" {
+		c.Cwd = "/workspace"
+	}
+	return c
+}
+
+// defaultEnv sets a variable that the caller did not name.
+func (c *AgentConfig) defaultEnv(name, value string) {
+	if _, ok := c.Env[name]; !ok {
+		c.Env[name] = value
+	}
+}
+
+// useImage takes over what an image says of its commands. A user that it
+// names stands for the sandbox's own; root has to be asked for by the caller.
+func (c *AgentConfig) useImage(img image.Config, spec sandbox.Spec) {
+	for _, e := range img.Env {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			c.defaultEnv(name, value)
+		}
+	}
+	if c.Cwd == "" && img.WorkingDir != "" {
+		c.Cwd = path.Join("/", img.WorkingDir)
+	}
+	user, _, _ := strings.Cut(img.User, ":")
+	if spec.User == sandbox.DefaultUser && user != "" && user != "root" && strings.Trim(user, "0") != "" {
+		c.User = user
+	}
+}
+
+// RootAllowed reports whether commands may be root in the guest. Over a tree
+// of the host's that it can write, guest root would be more than the tree's
+// owner is; and of a tree that somebody else named, it would read what that
+// one can't.
+func RootAllowed(spec sandbox.Spec, owner string) bool {
+	dirs := append([]sandbox.Mount{{
+		Source: spec.Workspace.Source, ReadOnly: spec.Workspace.Mode != sandbox.WorkspaceWritable,
+	}}, spec.Mounts...)
+	ours := owner == OurOwner()
+	for _, m := range dirs {
+		if m.Source.Path != "" && !(m.ReadOnly && ours) {
+			return false
+		}
+	}
+	return true
+}
+
+// OurOwner is the owner of what this process's own user makes.
+func OurOwner() string { return fmt.Sprintf("uid:%d", os.Geteuid()) }
+
+func workspaceDir(w sandbox.Workspace) (Dir, error) {
+	d := hostDir(w.Source, string(w.Mode), "/workspace")
+	if w.Mode != sandbox.WorkspaceWritable {
+		return d, nil
+	}
+	root, err := openAccepted(d)
+	if err != nil {
+		return d, err
+	}
+	defer root.Close()
+	d.Protect, err = workspace.ProtectedGitPaths(root)
+	return d, err
+}
+
+func hostDir(h sandbox.HostDir, mode, target string) Dir {
+	return Dir{Mode: mode, Source: h.Path, Dev: h.Dev, Ino: h.Ino, UID: h.UID, GID: h.GID, Target: target}
+}

@@ -1,0 +1,13 @@
+// Package box is what the walls of this host's kernel have in common: a box's
+// directory, its disk and the layers on it, the file system that it sees, the
+// configuration of its guest agent, its control group, and how it is dialled,
+// watched, ended and removed.
+//
+// A wall embeds a Host, adds what it promises and how it starts a box, and is
+// a sandbox.Backend. What is mounted is mounted in a mount namespace that
+// dies with the box, so no mount of a box is ever seen on the host.
+//
+// The package refuses directories that are not the ones that were accepted,
+// images that it does not have, and limits that were asked for and can't be
+// enforced.
+package box

@@ -1,0 +1,259 @@
+package box
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/guestbin"
+	"github.com/carboy-sandbox/carboy/internal/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Images has the unpacked layers of images. A Host without one has the host
+// image alone.
+type Images interface {
+	ByDigest(ctx context.Context, digest string) (image.Image, error)
+}
+
+// Options place a Host. All paths are absolute.
+type Options struct {
+	Wall  string // the wall's name in a Spec
+	State string // boxes live in State/boxes/WALL
+	Cache string // the guest agent, the host image's skeleton and disk templates
+	// Exe is the binary to execute again; default: this one.
+	Exe    string
+	Log    *slog.Logger // default: discard
+	Images Images
+
+	// Limits are what the host enforces for a box of these limits.
+	Limits func(sandbox.Limits) cgroup.Limits
+	// OOMEndsBox: the box does not get over the loss of one of its processes
+	// for want of memory.
+	OOMEndsBox bool
+	// OwnCommands: commands have a control group of their own within the box's,
+	// which keeps the Spec's limits by itself.
+	OwnCommands bool
+	// Stray reports whether a process of these arguments belongs to the box
+	// at dir, for those that a daemon started and did not live to note.
+	Stray func(args []string, dir string) bool
+}
+
+// Host makes the boxes of one wall. Its methods may be called from several
+// goroutines; those that a sandbox.Backend has are documented there.
+type Host struct {
+	opts     Options
+	boxes    string
+	agent    string // the guest agent's binary on this host
+	cgroups  *cgroup.Host
+	diskErr  error     // why boxes get no disk image, or nil
+	rootless *rootless // nil for root
+
+	images *disk.Images
+
+	imageMu sync.Mutex
+}
+
+// Open looks at what this machine can do and puts the guest agent in place.
+// From then on this process reaps the boxes whose launchers have left.
+func Open(opts Options) (*Host, error) {
+	if opts.Exe == "" {
+		opts.Exe = "/proc/self/exe"
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &Host{
+		opts: opts, boxes: filepath.Join(opts.State, "boxes", opts.Wall),
+		images: disk.New(filepath.Join(opts.Cache, "disk")),
+	}
+	if err := os.MkdirAll(h.boxes, 0o700); err != nil {
+		return nil, fmt.Errorf("make state directory: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become a subreaper: %w", err)
+	}
+	var err error
+	if h.agent, err = installAgent(opts.Cache); err != nil {
+		return nil, err
+	}
+	if h.cgroups, err = cgroup.Find("/", cgroupNamespace(h.boxes)); err != nil {
+		return nil, fmt.Errorf("look at cgroups: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		if h.rootless, err = findRootless(); err != nil {
+			return nil, errors.Join(err, h.cgroups.Close())
+		}
+	}
+	h.diskErr = disk.Available()
+	return h, nil
+}
+
+// Close gives up what the Host holds; boxes go on. Where there are none, the
+// home's place among the cgroups goes too.
+func (h *Host) Close() error { return errors.Join(h.cgroups.Prune(), h.cgroups.Close()) }
+
+// Name implements sandbox.Backend.
+func (h *Host) Name() string { return h.opts.Wall }
+
+// Rootless reports whether boxes are made without root.
+func (h *Host) Rootless() bool { return h.rootless != nil }
+
+// Agent is the guest agent's binary on this host.
+func (h *Host) Agent() string { return h.agent }
+
+var validID = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+
+// dir returns a box's directory. IDs are ours, but they come back from a
+// database and over the wire: nothing else becomes a path.
+func (h *Host) dir(id string) (string, error) {
+	if !validID.MatchString(id) {
+		return "", sandbox.Errorf(sandbox.Invalid, "sandbox id %q: not one of ours", id)
+	}
+	return filepath.Join(h.boxes, id), nil
+}
+
+// Record is what is remembered of a running box: it has ended when one of
+// its processes has.
+type Record struct {
+	Processes []procid.ID `json:"processes"`
+	OOMKills  uint64      `json:"oom_kills"` // the cgroup's count when the box started
+}
+
+// Processes identifies a box's processes by their pids, so that they are
+// known again after this process.
+func Processes(pids ...int) ([]procid.ID, error) {
+	var out []procid.ID
+	for _, pid := range pids {
+		id, err := procid.Of(pid)
+		if err != nil {
+			return nil, fmt.Errorf("find process %d of the box: %w", pid, err)
+		}
+		out = append(out, id)
+	}
+	return out, nil
+}
+
+func (r *Record) alive() bool {
+	for _, p := range r.Processes {
+		if !procid.Alive(p) {
+			return false
+		}
+	}
+	return len(r.Processes) > 0
+}
+
+func readRecord(dir string) (*Record, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, fileBox))
+	if err != nil {
+		return nil, err
+	}
+	var r Record
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", fileBox, err)
+	}
+	return &r, nil
+}
+
+// Note remembers the processes of the planned box.
+func (h *Host) Note(p *Plan, r Record) error {
+	tmp := filepath.Join(p.Dir, fileBox+".new")
+	if err := WriteJSON(tmp, r); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(p.Dir, fileBox))
+}
+
+// Boxes implements sandbox.Backend: a directory or a cgroup is enough.
+func (h *Host) Boxes(context.Context) ([]string, error) {
+	entries, err := os.ReadDir(h.boxes)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := h.cgroups.List()
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool)
+	for _, e := range entries {
+		seen[e.Name()] = true
+	}
+	for _, g := range groups {
+		seen[g] = true
+	}
+	ids := make([]string, 0, len(seen))
+	for id := range seen {
+		if validID.MatchString(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// hostImage returns the host image's skeleton, made on first use and again
+// when what it was made from has changed.
+func (h *Host) hostImage(ctx context.Context) (hostimage.Root, error) {
+	h.imageMu.Lock()
+	defer h.imageMu.Unlock()
+	return hostimage.Skeleton(ctx, filepath.Join(h.opts.Cache, "hostimage"), hostimage.Options{})
+}
+
+// cgroupNamespace keeps the groups of two homes, and of two walls, apart.
+func cgroupNamespace(boxes string) string {
+	sum := sha256.Sum256([]byte(boxes))
+	return hex.EncodeToString(sum[:8])
+}
+
+// installAgent puts the embedded guest agent where boxes can show it, under a
+// name that tells its content.
+func installAgent(cache string) (string, error) {
+	bin, err := guestbin.Binary()
+	if err != nil {
+		return "", err
+	}
+	digest, err := guestbin.Digest()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "guest")
+	path := filepath.Join(dir, FileAgent+"-"+digest[:16])
+	if st, err := os.Stat(path); err == nil && st.Size() == int64(len(bin)) {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make cache directory: %w", err)
+	}
+	tmp, err := os.CreateTemp(dir, ".new-*")
+	if err != nil {
+		return "", fmt.Errorf("install guest agent: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(bin)
+	if err := errors.Join(err, tmp.Chmod(0o555), tmp.Close(), os.Rename(tmp.Name(), path)); err != nil {
+		return "", fmt.Errorf("install guest agent: %w", err)
+	}
+	return path, nil
+}
+
+// WriteJSON writes v to a private file.
+func WriteJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}

@@ -1,0 +1,89 @@
+package box
+
+import (
+	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// A Plan is all that is needed to build a box's file system, resolved and
+// decided. Paths are absolute on the host.
+type Plan struct {
+	ID     string           `json:"id"`
+	Dir    string           `json:"dir"`    // the box's own directory
+	Agent  string           `json:"agent"`  // the guest agent's binary
+	Lowers []string         `json:"lowers"` // the image, the lowest layer first
+	Parts  []hostimage.Part `json:"parts"`  // host directories laid copy-on-write over it
+	Masks  []string         `json:"masks"`  // directories of the parts that are covered
+	Disk   string           `json:"disk"`   // the image that holds what the box writes; empty: a plain directory
+	Groups Groups           `json:"groups"` // of the box
+
+	Workspace Dir   `json:"workspace"`
+	Mounts    []Dir `json:"mounts"`
+
+	// Base is the host's id for the box's root, the first of Span; 0: ids
+	// inside are those outside.
+	Base uint32 `json:"base"`
+	// Native: the box is on the host's kernel, and its root has the control
+	// directory in it when it is composed.
+	Native bool    `json:"native"`
+	Shown  []Shown `json:"shown"`
+	// Rootless: the composing process is root of a user namespace in which
+	// only the caller's ids are mapped.
+	Rootless bool `json:"rootless"`
+	// Copied is set by Compose where the workspace is a copy, not a view.
+	Copied bool `json:"copied"`
+}
+
+// Groups is how a process gets into a box's control groups.
+type Groups struct {
+	Procs    []string         `json:"procs"`    // files to write one's pid into
+	Commands *cgroup.Commands `json:"commands"` // the commands' part; nil: they have none of their own
+}
+
+// Shown is a file or directory of the host that a native box's agent sees in
+// its control directory, and its commands don't.
+type Shown struct {
+	Source string `json:"source"`
+	Name   string `json:"name"`
+}
+
+// Dir is a directory of the host to be seen inside.
+type Dir struct {
+	Mode   string `json:"mode"` // private, cow, ro, rw
+	Source string `json:"source"`
+	Dev    uint64 `json:"dev"`
+	Ino    uint64 `json:"ino"`
+	UID    uint32 `json:"uid"`
+	GID    uint32 `json:"gid"`
+	Target string `json:"target"`
+	// Protect lists paths below Source that stay read-only under rw.
+	Protect []workspace.Protect `json:"protect"`
+}
+
+// Span is how many ids a box has, from Plan.Base on.
+const Span = 1 << 16
+
+// Names below a box's directory.
+const (
+	DirControl = "ctl"    // the guest agent's socket and configuration, GuestControl inside
+	DirMounts  = "m"      // mount points; empty but in the box's own namespace
+	DirBundle  = "bundle" // a wall's own description of the box
+	DirState   = "runsc"  // a wall's own state while the box runs
+	dirLayers  = "layers" // what the box writes, where there is no disk image
+	fileDisk   = "disk.img"
+	fileBox    = "box.json"
+	fileSince  = "since" // its modification time is when the workspace was made
+
+	fileSocket = "agent.sock"
+	fileConfig = "config.json"
+
+	// FileAgent is the agent's binary in the control directory.
+	FileAgent = "carboy-guest"
+	// MountRoot and MountControl are the box's root and control directory
+	// below DirMounts, once it is composed.
+	MountRoot    = "root"
+	MountControl = "ctl"
+	// GuestControl is the control directory inside.
+	GuestControl = "/run/carboy"
+)

@@ -1,0 +1,225 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// Prepare makes the directory and the disk of a box and returns its plan, and
+// what its guest agent is to be told, for Configure.
+func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentConfig, error) {
+	dir, err := h.dir(sb.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, d := range []string{
+		"", DirControl, DirBundle, DirState, dirLayers, DirMounts,
+		filepath.Join(DirMounts, MountRoot), filepath.Join(DirMounts, "disk"),
+	} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, nil, fmt.Errorf("make box directory: %w", err)
+		}
+	}
+	p := &Plan{ID: sb.ID, Dir: dir, Agent: h.agent, Rootless: h.rootless != nil}
+	cfg := agentConfig(sb)
+	if err := h.addImage(ctx, p, &cfg, sb.Spec); err != nil {
+		return nil, nil, err
+	}
+	if p.Disk, err = h.makeDisk(ctx, dir, sb.Spec.Limits); err != nil {
+		return nil, nil, err
+	}
+	if p.Workspace, err = workspaceDir(sb.Spec.Workspace); err != nil {
+		return nil, nil, err
+	}
+	for _, m := range sb.Spec.Mounts {
+		mode := "rw"
+		if m.ReadOnly {
+			mode = "ro"
+		}
+		p.Mounts = append(p.Mounts, hostDir(m.Source, mode, m.Target))
+	}
+	if err := markSince(dir); err != nil {
+		return nil, nil, err
+	}
+	_ = os.Remove(filepath.Join(dir, DirControl, fileSocket))
+	return p, &cfg, nil
+}
+
+// Configure writes what the guest agent is told.
+func (h *Host) Configure(p *Plan, cfg *AgentConfig) error {
+	return WriteJSON(filepath.Join(p.Dir, DirControl, fileConfig), cfg)
+}
+
+// addImage resolves the image that spec names into layers, and tells the
+// agent what the image wants.
+func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec sandbox.Spec) error {
+	if spec.Image == sandbox.DefaultImage {
+		root, err := h.hostImage(ctx)
+		if err != nil {
+			return err
+		}
+		p.Lowers, p.Parts = []string{root.Dir}, root.Parts
+		for _, m := range root.Masks {
+			if !weak.On(weak.MasksOff) {
+				p.Masks = append(p.Masks, m.Path)
+			}
+		}
+		cfg.defaultEnv("PATH", root.SearchPath(os.Getenv("PATH")))
+		return nil
+	}
+	_, digest, ok := strings.Cut(spec.Image, "@")
+	if !ok || h.opts.Images == nil {
+		return sandbox.Errorf(sandbox.NotFound, "image %q: not one that this daemon has", spec.Image).
+			WithHint("carboy image pull %s", spec.Image)
+	}
+	img, err := h.opts.Images.ByDigest(ctx, digest)
+	if err != nil {
+		return err
+	}
+	p.Lowers = img.Layers
+	cfg.useImage(img.Config, spec)
+	return nil
+}
+
+// markSince notes, once, when the workspace was made.
+func markSince(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, fileSince), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("note the time: %w", err)
+	}
+	return f.Close()
+}
+
+// makeDisk makes the image of what the box writes, unless it stands already
+// or this machine has no means.
+func (h *Host) makeDisk(ctx context.Context, dir string, l sandbox.Limits) (string, error) {
+	if h.diskErr != nil {
+		return "", nil
+	}
+	path := filepath.Join(dir, fileDisk)
+	if _, err := os.Lstat(path); err == nil {
+		return path, nil
+	}
+	size := disk.Size{Bytes: l.Disk, Inodes: l.Inodes}
+	if err := h.images.Make(ctx, path, size); err != nil {
+		return "", fmt.Errorf("make disk image: %w", err)
+	}
+	return path, nil
+}
+
+// Enterable makes the box's cgroup and puts into the plan how to enter it. A
+// machine without usable cgroups was reported, and nothing was promised of
+// them. The count of out-of-memory kills so far is 0 where it can't be read:
+// then no end is called out of memory.
+func (h *Host) Enterable(sb *sandbox.Sandbox, p *Plan, cfg *AgentConfig) (oomKills uint64, err error) {
+	group, err := h.cgroups.Create(sb.ID, h.opts.Limits(sb.Spec.Limits))
+	if sandbox.KindOf(err) == sandbox.Unsupported {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	p.Groups.Procs = group.ProcsFiles()
+	oomKills, _ = group.OOMKills()
+	if h.opts.OwnCommands {
+		return oomKills, commandGroup(group, sb.Spec.Limits, p, cfg)
+	}
+	return oomKills, nil
+}
+
+// commandGroup makes the part of group that commands are in, and tells the
+// agent where it will see it.
+func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Plan, cfg *AgentConfig) error {
+	uid, gid := int(p.Base), int(p.Base)
+	if p.Base == 0 {
+		uid, gid = os.Geteuid(), os.Getegid()
+	}
+	part, err := group.Commands(commandLimits(l), uid, gid)
+	if err != nil {
+		return err
+	}
+	p.Groups.Commands = part
+	for i, f := range part.Tasks {
+		cfg.Tasks = append(cfg.Tasks, p.show(f, fmt.Sprintf("tasks-%d", i)))
+	}
+	if part.Root != "" {
+		cfg.CgroupRoot = p.show(part.Root, "cgroup")
+	}
+	if part.OOMFile != "" {
+		cfg.OOMFile = p.show(part.OOMFile, "oom")
+	}
+	if part.PIDsFile != "" {
+		cfg.PIDsFile = p.show(part.PIDsFile, "pids")
+	}
+	return nil
+}
+
+// show has a file or directory of the host shown in the control directory,
+// and returns its path inside.
+func (p *Plan) show(source, name string) string {
+	p.Shown = append(p.Shown, Shown{Source: source, Name: name})
+	return GuestControl + "/" + name
+}
+
+// Enter moves this process, and so all that it starts.
+func (g Groups) Enter() error {
+	for _, f := range g.Procs {
+		if err := os.WriteFile(f, []byte("0"), 0); err != nil {
+			return fmt.Errorf("enter cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// Add moves a process that has done nothing yet. Not the thread that starts
+// it: with one thread in a group, this whole process would count as in it,
+// and end with it.
+func (g Groups) Add(pid int) error {
+	for _, f := range g.Procs {
+		if err := os.WriteFile(f, []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("enter cgroup: %w", err)
+		}
+	}
+	if g.Commands != nil {
+		return g.Commands.Finish()
+	}
+	return nil
+}
+
+// NoteCopy says in a report that /workspace is a copy.
+func NoteCopy(list []sandbox.Enforcement) {
+	for i := range list {
+		if list[i].Promise == "filesystem" {
+			list[i].Mechanism = "private root over the image, in a mount namespace of its own; " +
+				"/workspace is a copy: the file system of the host's tree can't map its owner"
+		}
+	}
+}
+
+// undoLimit bounds how long a failed start is cleaned up after.
+const undoLimit = 30 * time.Second
+
+// Undo ends what a failed start has begun and returns its cause. What an
+// earlier run of the box left on its disk stays: only Remove deletes.
+func (h *Host) Undo(ctx context.Context, id string, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	if err := h.end(ctx, id); err != nil {
+		h.opts.Log.Error("end a box whose start failed", "id", id, "err", err)
+	}
+	return cause
+}

@@ -1,0 +1,114 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Alive implements sandbox.Backend: a zombie is dead, and so is a box whose
+// guest does not answer.
+func (h *Host) Alive(ctx context.Context, id string) bool {
+	dir, err := h.dir(id)
+	if err != nil {
+		return false
+	}
+	r, err := readRecord(dir)
+	return err == nil && r.alive() && h.healthy(ctx, id) == nil
+}
+
+// Wait implements sandbox.Backend.
+func (h *Host) Wait(ctx context.Context, id string) (sandbox.EndReason, error) {
+	dir, err := h.dir(id)
+	if err != nil {
+		return "", err
+	}
+	r, err := readRecord(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return sandbox.EndCrashed, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := h.waitEnd(ctx, id, r); err != nil {
+		return "", err
+	}
+	return h.endReason(id, r), nil
+}
+
+// waitEnd blocks until the box is of no more use: one of its processes has
+// ended, or was killed for memory where the box does not get over it. The
+// latter may be one that only holds a guest process's memory, so the rest is
+// ended too.
+func (h *Host) waitEnd(ctx context.Context, id string, r *Record) error {
+	var handles []*procid.Handle
+	defer func() {
+		for _, p := range handles {
+			p.Close()
+		}
+	}()
+	for _, p := range r.Processes {
+		handle, err := procid.Open(p)
+		if err != nil {
+			return nil // one without the other serves nobody
+		}
+		handles = append(handles, handle)
+	}
+	if len(handles) == 0 {
+		return nil
+	}
+	either, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, len(handles)+1)
+	for _, p := range handles {
+		go func() {
+			_, err := p.Wait(either)
+			done <- err
+		}()
+	}
+	go func() {
+		if !h.opts.OOMEndsBox || h.awaitOOM(either, id, r.OOMKills) != nil {
+			<-either.Done() // not announced here: the others tell
+			done <- context.Cause(either)
+			return
+		}
+		done <- handles[0].Kill()
+	}()
+	first := <-done
+	cancel()
+	for range handles {
+		<-done
+	}
+	return first
+}
+
+func (h *Host) awaitOOM(ctx context.Context, id string, before uint64) error {
+	g, err := h.cgroups.Open(id)
+	if err != nil {
+		return err
+	}
+	return g.AwaitOOM(ctx, before)
+}
+
+func (h *Host) oomKills(id string) (uint64, error) {
+	g, err := h.cgroups.Open(id)
+	if err != nil {
+		return 0, err
+	}
+	return g.OOMKills()
+}
+
+// endReason reads why a box that is gone has ended.
+func (h *Host) endReason(id string, r *Record) sandbox.EndReason {
+	boot, err := procid.BootID()
+	if err == nil && len(r.Processes) > 0 && r.Processes[0].BootID != boot {
+		return sandbox.EndRebooted
+	}
+	if kills, err := h.oomKills(id); err == nil && kills > r.OOMKills {
+		return sandbox.EndOutOfMemory
+	}
+	return sandbox.EndCrashed
+}

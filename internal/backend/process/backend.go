@@ -1,0 +1,132 @@
+package process
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/guest/enter"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Name is the wall's name in a Spec.
+const Name = "process"
+
+// Options place a Backend. All paths are absolute.
+type Options struct {
+	State string // boxes live in State/boxes/process
+	Cache string // the guest agent, the host image's skeleton and disk templates
+	// Exe is the binary to execute again; default: this one.
+	Exe    string
+	Log    *slog.Logger // default: discard
+	Images box.Images   // default: the host image alone
+}
+
+// Backend is the process wall. Open makes one.
+type Backend struct {
+	*box.Host
+	spans *spans
+}
+
+var _ sandbox.Backend = (*Backend)(nil)
+
+// The wall's own needs, on top of what a box was promised.
+const (
+	// wallMemory is the guest agent's and its buffers'.
+	wallMemory = 64 << 20
+	// wallPIDs are the threads of the agent and of its inits.
+	wallPIDs = 128
+)
+
+// limits are what the host enforces for a whole box; commands have a group of
+// their own within it.
+func limits(l sandbox.Limits) cgroup.Limits {
+	return cgroup.Limits{Memory: l.Memory + wallMemory, CPUs: l.CPUs, PIDs: l.PIDs + wallPIDs}
+}
+
+// Open looks at what this machine can do and puts the guest agent in place.
+func Open(_ context.Context, opts Options) (*Backend, error) {
+	host, err := box.Open(box.Options{
+		Wall: Name, State: opts.State, Cache: opts.Cache, Exe: opts.Exe, Log: opts.Log, Images: opts.Images,
+		Limits: limits, Stray: stray, OwnCommands: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{Host: host}
+	b.spans = newSpans()
+	return b, nil
+}
+
+// stray knows a box's first process by the directory that it was told.
+func stray(args []string, dir string) bool {
+	return len(args) == 2 && args[0] == enter.Name && args[1] == filepath.Clean(dir)
+}
+
+// Start implements sandbox.Backend.
+func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
+	enforced, err := b.report(sb.Spec)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := b.start(ctx, sb)
+	if err != nil {
+		return nil, b.Undo(ctx, sb.ID, err)
+	}
+	if copied {
+		box.NoteCopy(enforced)
+	}
+	return enforced, nil
+}
+
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (copied bool, err error) {
+	p, cfg, err := b.Prepare(ctx, sb)
+	if err != nil {
+		return false, err
+	}
+	p.Native = true
+	if !b.Rootless() {
+		p.Base = b.spans.base(sb.ID)
+	}
+	kills, err := b.Enterable(sb, p, cfg)
+	if err != nil {
+		return false, err
+	}
+	strict(cfg)
+	if err := b.Configure(p, cfg); err != nil {
+		return false, err
+	}
+	pid, err := b.launch(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	ids, err := box.Processes(pid)
+	if err != nil {
+		return false, err
+	}
+	if err := b.Note(p, box.Record{Processes: ids, OOMKills: kills}); err != nil {
+		return false, err
+	}
+	return p.Copied, b.AwaitGuest(ctx, sb.ID, ids[0])
+}
+
+// Remove implements sandbox.Backend.
+func (b *Backend) Remove(ctx context.Context, id string) error {
+	if err := b.Host.Remove(ctx, id); err != nil {
+		return err
+	}
+	b.spans.release(id)
+	return nil
+}
+
+// strict is how commands are held where the kernel is the host's.
+func strict(c *box.AgentConfig) {
+	c.AllowRoot = false
+	c.Strict = true
+	c.OOMScore = commandScore
+}
+
+// commandScore makes the kernel choose a command before it chooses an agent.
+const commandScore = 500

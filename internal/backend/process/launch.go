@@ -1,0 +1,207 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/guest/enter"
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// roleLauncher is the name by which this binary is executed again to launch a
+// box without root.
+const roleLauncher = "carboy-process-launcher"
+
+// Role returns what to run where argv0 names a role of this package, and nil
+// where it does not. The function that it returns ends the process.
+func Role(argv0 string) func() {
+	if argv0 != roleLauncher {
+		return nil
+	}
+	return func() { box.Exit(launcherMain(os.Stdin, os.Stdout)) }
+}
+
+// launched is what a launcher answers.
+type launched struct {
+	PID    int  `json:"pid"` // on the host
+	Copied bool `json:"copied"`
+}
+
+// launch starts a box's first process and returns its pid. Root does that on
+// a thread of this process, whose mount namespace is its own and ends with
+// it; others need a process, whose user namespace is.
+func (b *Backend) launch(ctx context.Context, p *box.Plan) (int, error) {
+	if b.Rootless() {
+		return b.launchRootless(ctx, p)
+	}
+	type result struct {
+		pid int
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		var r result
+		if r.err = unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); r.err == nil {
+			unix.Umask(0o022)
+			r.pid, r.err = launchHere(p)
+		}
+		done <- r
+	}()
+	r := <-done
+	if r.err != nil {
+		return 0, fmt.Errorf("launch box: %w", r.err)
+	}
+	return r.pid, nil
+}
+
+func (b *Backend) launchRootless(ctx context.Context, p *box.Plan) (int, error) {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return 0, err
+	}
+	var out bytes.Buffer
+	if err := b.Run(ctx, roleLauncher, raw, &out); err != nil {
+		return 0, fmt.Errorf("launch box: %w", err)
+	}
+	var answer launched
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
+		return 0, fmt.Errorf("launch box: read answer: %w", err)
+	}
+	p.Copied = answer.Copied
+	return answer.PID, nil
+}
+
+// launcherMain reads a plan, starts its box and answers with the pid.
+func launcherMain(in io.Reader, out io.Writer) error {
+	runtime.LockOSThread()
+	var p box.Plan
+	if err := json.NewDecoder(in).Decode(&p); err != nil {
+		return fmt.Errorf("read plan: %w", err)
+	}
+	if err := box.BecomeRoot(); err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	pid, err := launchHere(&p)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(launched{PID: pid, Copied: p.Copied})
+}
+
+// launchHere composes the box in this thread's mount namespace and starts its
+// first process in it.
+func launchHere(p *box.Plan) (int, error) {
+	agent, err := os.Open(p.Agent)
+	if err != nil {
+		return 0, fmt.Errorf("open the guest agent: %w", err)
+	}
+	defer agent.Close()
+	if err := box.Compose(p); err != nil {
+		return 0, err
+	}
+	if err := os.Chdir(filepath.Join(box.DirMounts, box.MountRoot)); err != nil {
+		return 0, err
+	}
+	return fork(p, agent)
+}
+
+// shmBytes bounds /dev/shm, as container engines do.
+const shmBytes = 64 << 20
+
+// fork starts the box's first process and waits until it has entered.
+func fork(p *box.Plan, agent *os.File) (int, error) {
+	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes})
+	if err != nil {
+		return 0, err
+	}
+	in, inW, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	defer inW.Close()
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer errR.Close()
+	defer errW.Close()
+	files := []uintptr{in.Fd(), errW.Fd(), errW.Fd()}
+	if weak.On(weak.DescriptorLeaked) {
+		root, err := os.Open("/")
+		if err != nil {
+			return 0, err
+		}
+		defer root.Close()
+		files = append(files, root.Fd())
+	}
+	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", agent.Fd()), []string{enter.Name, p.Dir}, &syscall.ProcAttr{
+		Env:   environment(),
+		Files: files,
+		Sys:   attributes(p),
+	})
+	if err != nil {
+		return 0, fmt.Errorf("start the box's first process: %w", err)
+	}
+	errW.Close()
+	if err = p.Groups.Add(pid); err == nil { // it waits for its orders
+		_, err = inW.Write(order)
+	}
+	inW.Close()
+	// What it says until it lets go of the host is why it could not.
+	said, rerr := io.ReadAll(io.LimitReader(errR, 4096))
+	if msg := strings.TrimSpace(string(said)); msg != "" {
+		rerr = errors.New(msg)
+	}
+	if err = errors.Join(err, rerr); err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		return 0, fmt.Errorf("enter the box: %w", err)
+	}
+	return pid, nil
+}
+
+// environment is the first process's: nothing of the daemon's.
+func environment() []string {
+	env := append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, weak.Environ()...)
+	if weak.On(weak.EnvironmentKept) {
+		env = append(env, os.Environ()...)
+	}
+	return env
+}
+
+// attributes are the namespaces of a box.
+func attributes(p *box.Plan) *syscall.SysProcAttr {
+	flags := uintptr(unix.CLONE_NEWNS)
+	for w, f := range map[weak.Weakness]uintptr{
+		weak.HostPIDsShared: unix.CLONE_NEWPID, weak.HostIPCShared: unix.CLONE_NEWIPC,
+		weak.HostnameShared: unix.CLONE_NEWUTS, weak.NetworkShared: unix.CLONE_NEWNET,
+	} {
+		if !weak.On(w) {
+			flags |= f
+		}
+	}
+	a := &syscall.SysProcAttr{Setsid: true}
+	if p.Base != 0 && !weak.On(weak.UserShared) {
+		flags |= unix.CLONE_NEWUSER
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: box.Span}}
+		a.UidMappings, a.GidMappings, a.GidMappingsEnableSetgroups = ids, ids, true
+		a.Credential = &syscall.Credential{NoSetGroups: false}
+	}
+	a.Cloneflags = flags
+	return a
+}

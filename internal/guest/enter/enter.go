@@ -1,0 +1,158 @@
+package enter
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/seccomp"
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// Name is the argv[0] by which the agent's program is asked to enter a box.
+const Name = "carboy-box"
+
+// Order is what the host says on standard input.
+type Order struct {
+	Hostname string `json:"hostname"`
+	// ShmBytes bounds /dev/shm.
+	ShmBytes int64 `json:"shm_bytes"`
+}
+
+const maxOrder = 1 << 16 // bytes
+
+// ReadOrder reads an Order. Fields that it does not know are errors.
+func ReadOrder(r io.Reader) (Order, error) {
+	var o Order
+	dec := json.NewDecoder(io.LimitReader(r, maxOrder))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&o); err != nil {
+		return Order{}, fmt.Errorf("read orders: %w", err)
+	}
+	return o, nil
+}
+
+// Enter carries out an order in the working directory. Afterwards the
+// standard streams lead nowhere. It is called once, by the process's first
+// thread, before anything else runs.
+func Enter(o Order) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := ownRoot(); err != nil {
+		return fmt.Errorf("take the root: %w", err)
+	}
+	if err := mountProc(); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := makeDevices(o.ShmBytes); err != nil {
+		return err
+	}
+	if err := seeded(); err != nil {
+		return err
+	}
+	if err := pivot(); err != nil {
+		return fmt.Errorf("leave the host's root: %w", err)
+	}
+	if !weak.On(weak.HostnameShared) {
+		if err := unix.Sethostname([]byte(o.Hostname)); err != nil {
+			return fmt.Errorf("set the host name: %w", err)
+		}
+	}
+	if !weak.On(weak.NetworkShared) {
+		if err := loopbackUp(); err != nil {
+			return fmt.Errorf("bring up the loopback: %w", err)
+		}
+	}
+	return giveUp()
+}
+
+// ownRoot makes the working directory a mount that this namespace owns: the
+// one that it inherited is locked to its place.
+func ownRoot() error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, ".", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, ".", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return err
+	}
+	return unix.Fchdir(tree)
+}
+
+func mountProc() error {
+	if weak.On(weak.HostProc) {
+		return unix.Mount("/proc", "proc", "", unix.MS_BIND|unix.MS_REC, "")
+	}
+	return unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+}
+
+// pivot makes the working directory the root and forgets the old one.
+func pivot() error {
+	if weak.On(weak.OldRootKept) {
+		if err := unix.Mount("/", "mnt", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return err
+		}
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return err
+	}
+	// The old root now lies over the new one, in the same place.
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return err
+	}
+	return os.Chdir("/")
+}
+
+// seeded mounts what no box is to see, where a test asks for that.
+func seeded() error {
+	var errs []error
+	for w, paths := range map[weak.Weakness][2]string{
+		weak.HostTmp: {"/tmp", "tmp"}, weak.HostSys: {"/sys", "sys"},
+		weak.CgroupsShared: {"/sys/fs/cgroup", "mnt"},
+	} {
+		if weak.On(w) {
+			errs = append(errs, unix.Mount(paths[0], paths[1], "", unix.MS_BIND|unix.MS_REC, ""))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// giveUp leaves what only the entering needed.
+func giveUp() error {
+	if !weak.On(weak.HostSetIDAllowed) {
+		if err := seccomp.RefuseSetIDEverywhere(); err != nil {
+			return fmt.Errorf("refuse set-id bits: %w", err)
+		}
+	}
+	if err := nullStdio(); err != nil {
+		return err
+	}
+	if weak.On(weak.DescriptorLeaked) {
+		return nil
+	}
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep descriptors to oneself: %w", err)
+	}
+	return nil
+}
+
+// nullStdio replaces the standard streams: they lead to the host.
+func nullStdio() error {
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /dev/null: %w", err)
+	}
+	for fd := range 3 {
+		if err := unix.Dup3(null, fd, 0); err != nil {
+			return fmt.Errorf("replace descriptor %d: %w", fd, err)
+		}
+	}
+	return unix.Close(null)
+}
