@@ -3,6 +3,7 @@ package box
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -91,6 +92,10 @@ func (h *Host) healthy(ctx context.Context, id string) error {
 
 // ask sends a request without a body and wants a 2xx.
 func (h *Host) ask(ctx context.Context, id, method, path string) error {
+	return h.askWith(ctx, id, method, path, nil)
+}
+
+func (h *Host) askWith(ctx context.Context, id, method, path string, body []byte) error {
 	c, err := h.Dial(ctx, id, sandbox.GuestPort)
 	if err != nil {
 		return err
@@ -98,7 +103,8 @@ func (h *Host) ask(ctx context.Context, id, method, path string) error {
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: guest\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", method, path); err != nil {
+	const head = "%s %s HTTP/1.1\r\nHost: guest\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
+	if _, err := fmt.Fprintf(c, head, method, path, len(body), body); err != nil {
 		return err
 	}
 	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 4096), nil)
@@ -139,4 +145,22 @@ func (h *Host) AwaitGuest(ctx context.Context, id string, main procid.ID) error 
 		case <-tick.C:
 		}
 	}
+}
+
+// Claim makes a box that was started for nobody sb's: it gets sb's
+// environment. Its identity and its limits are what it was started with.
+func (h *Host) Claim(ctx context.Context, sb *sandbox.Sandbox) error {
+	dir, err := h.dir(sb.ID)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"env": sb.Spec.Env})
+	if err != nil {
+		return err
+	}
+	if err := h.askWith(ctx, sb.ID, http.MethodPost, "/carboy/claim", body); err != nil {
+		return fmt.Errorf("claim a warm box: %w", err)
+	}
+	now := time.Now()
+	return os.Chtimes(filepath.Join(dir, fileSince), now, now)
 }

@@ -35,7 +35,10 @@ type Backend struct {
 	debugDir string
 }
 
-var _ sandbox.Backend = (*Backend)(nil)
+var (
+	_ sandbox.Backend = (*Backend)(nil)
+	_ sandbox.Warmer  = (*Backend)(nil)
+)
 
 // The wall's own needs, on top of what a box was promised.
 const (
@@ -102,6 +105,20 @@ func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 		box.NoteCopy(enforced)
 	}
 	return enforced, nil
+}
+
+// Warm implements sandbox.Warmer.
+func (b *Backend) Warm(ctx context.Context, id string, spec sandbox.Spec) error {
+	_, err := b.Start(ctx, &sandbox.Sandbox{ID: id, Spec: spec})
+	return err
+}
+
+// Claim implements sandbox.Warmer.
+func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
+	if err := b.Host.Claim(ctx, sb); err != nil {
+		return nil, err
+	}
+	return b.report(sb.Spec, sb.Owner)
 }
 
 func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (copied bool, err error) {
