@@ -122,6 +122,12 @@ func (a *agentRole) answer(line []string) string {
 		return answerOf(a.bomb(`f() { f & f & }; trap 'echo full; sleep 1000' EXIT; while :; do f 2>/dev/null; done`))
 	case "fill":
 		return answerOf(a.bomb(`trap 'echo full; exec sleep 1000' EXIT; while :; do sleep 1000 & done`))
+	case "namespace": // of its own, for the thread that forks commands
+		return answerOf(a.onWorker(func() error { return unix.Unshare(unix.CLONE_NEWCGROUP) }))
+	case "where":
+		return a.where()
+	case "divide": // what the agent does with controllers of version 2
+		return answerOf(os.WriteFile(a.plan.Root+"/commands/cgroup.subtree_control", []byte("+"+line[1]), 0))
 	case "fork": // by another thread
 		return answerOf(exec.Command("/bin/true").Run())
 	case "threads":
@@ -183,6 +189,20 @@ func (a *agentRole) threads() string {
 		}
 	}
 	return fmt.Sprintf("%d in, others %t", in, out > 0)
+}
+
+// where tells the group of version 2 that the worker sees itself in.
+func (a *agentRole) where() (path string) {
+	err := a.onWorker(func() error {
+		b, err := os.ReadFile("/proc/thread-self/cgroup")
+		for line := range strings.Lines(string(b)) {
+			if p, ok := strings.CutPrefix(line, "0::"); ok {
+				path = strings.TrimSpace(p)
+			}
+		}
+		return err
+	})
+	return path + strings.TrimPrefix(answerOf(err), "ok")
 }
 
 // hogs starts n holders, one after the other is up or dead, and tells how

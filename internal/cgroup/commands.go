@@ -123,6 +123,12 @@ func (p *part) makeV1(c *Commands) error {
 	if !memory && !pids {
 		return nil
 	}
+	if memory { // before Linux 5.11 the commands' would not be part of the box's
+		err := writeFile(p.box, "memory.use_hierarchy", "1")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("count the commands' memory as the box's: %w", err)
+		}
+	}
 	if err := p.group.host.tree.mkdir(p.box, commandsGroup); err != nil {
 		return err
 	}

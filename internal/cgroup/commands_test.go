@@ -1,10 +1,12 @@
 package cgroup_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -339,5 +341,84 @@ func TestFinishMoves(t *testing.T) {
 	}
 	if got := strings.Fields(read(t, c.Root, "agent/cgroup.procs")); len(got) != 3 {
 		t.Errorf("agent = %q, want three", got)
+	}
+}
+
+// Finish meets the kernel's own rule for groups with controllers, by way of
+// one that this package has no use for where version 1 has the others.
+func TestFinishWithController(t *testing.T) {
+	top := v2Top(t)
+	ctl := spareController(t, top)
+	g, c := commands(t, "divide", cgroup.Limits{}, cgroup.Limits{})
+	passDown(t, ctl, top, filepath.Dir(c.Root))
+	c.Settings = append(c.Settings, cgroup.Setting{File: c.Root + "/cgroup.subtree_control", Value: "+" + ctl})
+	c.Moves = []cgroup.Move{{From: c.Root + "/cgroup.procs", To: c.Root + "/agent/cgroup.procs"}}
+	a := startAgent(t, g, c)
+	a.must("namespace")
+	if got := a.do("where"); got != "/" {
+		t.Errorf("before: in %s", got)
+	}
+	moves := c.Moves
+	c.Moves = nil
+	if err := c.Finish(); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("without a move: %v, want busy", err)
+	}
+	c.Moves = moves
+	if err := c.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.do("where"); got != "/agent" {
+		t.Errorf("after: in %s", got)
+	}
+	if got := a.do("open " + c.Root + "/cgroup.subtree_control"); got == "ok" {
+		t.Error("the agent may take the limits' controllers away")
+	}
+	a.must("divide " + ctl)
+	a.must("guest")
+	p, _, _ := child(t, "", "sh", "-c", "read x")
+	if err := g.Enter(p.Process.Pid); err != nil {
+		t.Errorf("Enter of a divided group: %v", err)
+	}
+}
+
+// v2Top is where the version 2 tree begins.
+func v2Top(t *testing.T) string {
+	t.Helper()
+	for _, dir := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		if _, err := os.Stat(dir + "/cgroup.subtree_control"); err == nil {
+			return dir
+		}
+	}
+	t.Skip("no version 2 tree")
+	return ""
+}
+
+// spareController returns one that is given to nobody until the test ends.
+func spareController(t *testing.T, top string) string {
+	t.Helper()
+	const name = "hugetlb"
+	file := top + "/cgroup.subtree_control"
+	if !slices.Contains(strings.Fields(read(t, top, "cgroup.controllers")), name) || slices.Contains(strings.Fields(read(t, file)), name) {
+		t.Skip("no controller to spare here")
+	}
+	t.Cleanup(func() {
+		// Others may keep the directory of all homes, or just have removed it.
+		_ = os.WriteFile(top+"/carboy/cgroup.subtree_control", []byte("-"+name), 0)
+		put(t, top, "cgroup.subtree_control", "-"+name)
+	})
+	return name
+}
+
+// passDown gives a controller to all groups from top to the children of dir.
+func passDown(t *testing.T, controller, top, dir string) {
+	t.Helper()
+	rel, err := filepath.Rel(top, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, top, "cgroup.subtree_control", "+"+controller)
+	for name := range strings.SplitSeq(rel, "/") {
+		top = filepath.Join(top, name)
+		put(t, top, "cgroup.subtree_control", "+"+controller)
 	}
 }

@@ -154,6 +154,9 @@ func (g *Group) Enter(pid int) error {
 	}
 	for _, t := range g.host.trees {
 		err := g.write(t, "cgroup.procs", strconv.Itoa(pid))
+		if errors.Is(err, unix.EBUSY) && t.version == 2 { // Finish has divided the group
+			err = g.write(t, agentGroup+"/cgroup.procs", strconv.Itoa(pid))
+		}
 		if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
 			return sandbox.Errorf(sandbox.NotFound, "enter cgroup %s: %w", g.name, err)
 		}
