@@ -313,6 +313,13 @@ func TestBudget(t *testing.T) {
 		if most != 3 {
 			t.Errorf("%d boxes at once, want 3", most)
 		}
+		// What can't be ended takes its part still.
+		w.fake.SetHook(failing(sandboxtest.Stop))
+		create(t, d, memoryOf(4))
+		wantKinds(map[int]int{2: 2, 1: 1})
+		w.fake.SetHook(nil)
+		pass(time.Minute)
+		wantKinds(map[int]int{4: 2, 2: 1})
 	})
 	withPool(t, sandbox.Pool{Size: 2, Memory: box, PerBox: map[string]int64{"gvisor": box + 1}},
 		func(t *testing.T, w *warmWorld, d *daemon) { wantPool(t, w, d, 0, 0) })

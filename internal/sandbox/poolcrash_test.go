@@ -147,22 +147,26 @@ func TestKilledWhileItDrains(t *testing.T) {
 // TestOneIDAlways: a machine whose randomness repeats itself gives no two
 // boxes one ID.
 func TestOneIDAlways(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWarmWorld(sandbox.Pool{Size: 4})
-		w.opts.Rand = &stutter{every: 5}
-		d := w.bootWith(t, w.opts)
-		var ids []string
-		for range 10 {
-			if sb, err := d.Create(t.Context(), ann, sandbox.Spec{}); err == nil {
-				ids = append(ids, sb.ID)
+	for every := 2; every < 12; every++ {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWarmWorld(sandbox.Pool{Size: 4})
+			w.opts.Rand = &stutter{every: every}
+			d := w.bootWith(t, w.opts)
+			var ids []string
+			for i := range 30 {
+				if sb, err := d.Create(t.Context(), ann, sandbox.Spec{Name: fmt.Sprintf("web-%d", i)}); err == nil {
+					ids = append(ids, sb.ID)
+				}
+				if i%3 == 0 {
+					pass(time.Minute)
+				}
 			}
-			pass(time.Minute)
-		}
-		slices.Sort(ids)
-		if n := len(slices.Compact(slices.Clone(ids))); n != len(ids) || n < 2 {
-			t.Errorf("IDs %v: want some, each once", ids)
-		}
-		d.shutdown()
-		w.check(t)
-	})
+			slices.Sort(ids)
+			if n := len(slices.Compact(slices.Clone(ids))); n != len(ids) || n < 2 {
+				t.Errorf("every %d: IDs %v: want some, each once", every, ids)
+			}
+			d.shutdown()
+			w.check(t)
+		})
+	}
 }

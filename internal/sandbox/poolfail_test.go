@@ -197,7 +197,7 @@ func TestCallerLeavesDuringClaim(t *testing.T) {
 		if boxes, _ := w.fake.Boxes(t.Context()); slices.Contains(boxes, warm) || ops.count(sandboxtest.Start) != 0 {
 			t.Errorf("boxes %v after %d starts, want %s gone and none", boxes, ops.count(sandboxtest.Start), warm)
 		}
-		pass(time.Second)
+		pass(200 * time.Millisecond) // it says nothing of the kind
 		wantPool(t, w, d, 1, 1)
 	})
 }
