@@ -79,9 +79,13 @@ func (a *app) completeName(n int) completer {
 		if n >= 0 && len(args) >= n {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		left := slices.DeleteFunc(a.names(cmd.Context()), func(s string) bool { return slices.Contains(args, s) })
-		return left, cobra.ShellCompDirectiveNoFileComp
+		return without(a.names(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// without returns the names that are not among args.
+func without(names, args []string) []string {
+	return slices.DeleteFunc(names, func(s string) bool { return slices.Contains(args, s) })
 }
 
 // completeCopy completes a file, or a sandbox's name with a colon.
@@ -111,7 +115,7 @@ func completeCommand(*cobra.Command, []string, string) ([]string, cobra.ShellCom
 
 // completeFlags says how the values of cmd's flags are completed. A flag whose
 // values are free has nothing to complete, least of all files.
-func completeFlags(cmd *cobra.Command) {
+func (a *app) completeFlags(cmd *cobra.Command) {
 	fixed := func(words ...string) completer {
 		return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return words, cobra.ShellCompDirectiveNoFileComp
@@ -133,9 +137,11 @@ func completeFlags(cmd *cobra.Command) {
 		case "user":
 			c = fixed("user", "root")
 		case "isolation":
-			c = fixed(sandbox.DefaultIsolation)
+			c = fixed(sandbox.DefaultIsolation, "process")
 		case "image":
-			c = fixed(sandbox.DefaultImage)
+			c = a.completeImageFlag
+		case "pull":
+			c = fixed(pullMissing, pullAlways, pullNever)
 		case "network":
 			c = fixed(sandbox.DefaultNetwork)
 		}

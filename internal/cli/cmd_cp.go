@@ -31,7 +31,7 @@ func (a *app) cpCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&user, "user", "", "use that user's rights inside (default the sandbox's)")
 	a.addJSON(cmd.Flags())
-	completeFlags(cmd)
+	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `A file goes to DST, or into it where it is a directory. A directory becomes DST
 where there is none, and goes into it where there is one; with SRC/. just what is

@@ -19,7 +19,7 @@ func (a *app) createCommand() *cobra.Command {
 	}
 	spec.add(cmd.Flags())
 	a.addJSON(cmd.Flags())
-	completeFlags(cmd)
+	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `It runs until carboy stop or carboy rm, or until its --ttl is over. A limit that
 was asked for and can't be enforced is an error; carboy inspect shows by what
@@ -27,6 +27,7 @@ means each one holds.`,
 		examples: []string{
 			"carboy create --name web --memory 1g --cpus 2",
 			"carboy create --workspace . --ttl 2h",
+			"carboy create --image debian:12 --isolation process,gvisor",
 		},
 		exits: exitDocsPlain[:],
 	})
@@ -41,7 +42,7 @@ func (a *app) create(ctx context.Context, spec *specFlags) error {
 	if err != nil {
 		return err
 	}
-	sb, err := svc.Create(ctx, *req)
+	sb, err := a.obtain(ctx, svc, req, spec.pull)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (a *app) serveCommand() *cobra.Command {
 	fs.SortFlags = false
 	fs.StringVar(&o.Listen, "listen", "", "serve the API on that TCP address, too")
 	fs.StringVar(&o.APIKeyFile, "api-key-file", "", "accept the keys in FILE there; it holds hashes and scopes")
-	completeFlags(cmd)
+	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `Other commands start a daemon by themselves, which leaves when it is idle; one
 that serve runs stays until a signal. Sandboxes outlive it.`,

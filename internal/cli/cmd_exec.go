@@ -32,7 +32,7 @@ func (a *app) execCommand() *cobra.Command {
 	fs.StringVar(&o.cwd, "cwd", "", "run in that directory (default /workspace where there is one, else home)")
 	o.env.add(fs)
 	a.addJSON(fs)
-	completeFlags(cmd)
+	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `A sandbox that ended by itself, such as for want of memory, is started again; one
 that was stopped is not. Without -i the command's stdin is empty.

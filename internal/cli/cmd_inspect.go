@@ -79,8 +79,8 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 	if len(sb.Lost) > 0 {
 		t.row("lost", strings.Join(sb.Lost, ", "))
 	}
-	t.row("isolation", sb.Isolation)
-	t.row("image", sb.Image)
+	t.row("isolation", isolationText(sb))
+	imageRows(&t, sb)
 	t.row("user", sb.User)
 	t.row("network", sb.Network)
 	t.row("workspace", workspaceLong(sb.Workspace))
@@ -108,6 +108,49 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 		return err
 	}
 	return a.enforcedTable(sb)
+}
+
+// isolationText is a wall and, where another one was asked for, why it is not
+// that.
+func isolationText(sb *api.Sandbox) string {
+	if sb.IsolationAsked == "" || sb.IsolationAsked == sb.Isolation {
+		return sb.Isolation
+	}
+	return fmt.Sprintf("%s (asked for: %s; %s)", sb.Isolation,
+		strings.Join(append([]string{sb.IsolationAsked}, sb.Stronger...), ","), sb.IsolationReason)
+}
+
+// imageRows tell what a sandbox was made of, and what that says of commands.
+func imageRows(t *table, sb *api.Sandbox) {
+	t.row("image", sb.Image)
+	if sb.ImageDigest != "" {
+		t.row("digest", sb.ImageDigest)
+	}
+	conf := sb.ImageConfig
+	if conf == nil {
+		return
+	}
+	for _, r := range []struct {
+		name  string
+		words []string
+	}{{"image entrypoint", conf.Entrypoint}, {"image command", conf.Cmd}} {
+		if len(r.words) > 0 {
+			words := slices.Clone(r.words)
+			for i, w := range words {
+				words[i] = quoteArg(w)
+			}
+			t.row(r.name, strings.Join(words, " "))
+		}
+	}
+	if len(conf.Env) > 0 {
+		t.row("image env", strings.Join(conf.Env, ", "))
+	}
+	if conf.User != "" {
+		t.row("image user", conf.User)
+	}
+	if conf.WorkingDir != "" {
+		t.row("image directory", conf.WorkingDir)
+	}
 }
 
 func (a *app) enforcedTable(sb *api.Sandbox) error {

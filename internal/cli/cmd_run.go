@@ -18,17 +18,23 @@ import (
 const finishWait = 11 * time.Minute
 
 type runOptions struct {
-	spec    specFlags
-	command commandFlags
+	spec       specFlags
+	command    commandFlags
+	entrypoint *string // nil: the image's; "": none
 }
 
 func (a *app) runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [flags] [--] COMMAND [ARG...]",
+		Use:   "run [flags] [--] [COMMAND] [ARG...]",
 		Short: "Run a command in a sandbox of its own",
-		Args:  someArgs(1, "COMMAND"),
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if needsCommand(o.spec.image, o.entrypoint) {
+				if err := someArgs(1, "COMMAND")(cmd, args); err != nil {
+					return err
+				}
+			}
 			return a.run(cmd.Context(), o, args)
 		},
 		ValidArgsFunction: completeCommand,
@@ -36,13 +42,17 @@ func (a *app) runCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
 	o.spec.add(fs)
+	fs.Var(entrypointValue{&o.entrypoint}, "entrypoint", "run that in place of the image's entry point; '' for none")
 	o.command.add(fs)
 	a.addJSON(fs)
-	completeFlags(cmd)
+	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `The sandbox is removed when the command ends. If the command changed files of a
 --workspace, they are kept, and one line on stderr says how to see and take them.
 Options of carboy's end at the first word that is none, or at --.
+
+In an --image, the command is added to the image's entry point; without one, the
+image's own command is run. A reference that is not here is pulled first.
 
 Stdin is passed on when it is not a terminal, or with -i. Output goes into files
 and pipes as it is; onto a terminal it goes with control characters escaped,
@@ -54,6 +64,7 @@ With --detach the name is printed, and the sandbox stays until carboy rm.`,
 			"carboy run --workspace . -- make test",
 			"carboy run --workspace . --mount ~/go/pkg/mod:/home/user/go/pkg/mod:ro -- go test ./...",
 			"carboy run --user root -it -- bash",
+			"carboy run --image debian:12 -- cat /etc/os-release",
 			"carboy run --memory 512m --timeout 30s -- python3 script.py < input",
 		},
 		exits: exitDocsCommand[:],
@@ -81,16 +92,16 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return err
 	}
 	if o.command.detach {
-		return a.runDetached(ctx, svc, *req, cmd)
+		return a.runDetached(ctx, svc, req, cmd, o)
 	}
-	return a.runAttached(ctx, svc, *req, cmd, o.command)
+	return a.runAttached(ctx, svc, req, cmd, o)
 }
 
 // runAttached runs cmd in a sandbox made by req and ends both.
-func (a *app) runAttached(ctx context.Context, svc Service, req api.CreateRequest, cmd *guestv1.Command, f commandFlags) (err error) {
+func (a *app) runAttached(ctx context.Context, svc Service, req *api.CreateRequest, cmd *guestv1.Command, o runOptions) (err error) {
 	r := newRelay(ctx)
 	defer r.stop()
-	sb, err := svc.Create(r.ctx, req)
+	sb, err := a.obtain(r.ctx, svc, req, o.spec.pull)
 	if err != nil {
 		if context.Cause(r.ctx) == errInterrupted {
 			return errInterrupted
@@ -107,7 +118,10 @@ func (a *app) runAttached(ctx context.Context, svc Service, req api.CreateReques
 			printError(a.env.Stderr, ferr, a.json)
 		}
 	}()
-	exit, err := a.attach(r, svc, sb.ID, cmd, f)
+	if cmd.Argv, err = argvIn(sb, o.entrypoint, cmd.GetArgv()); err != nil {
+		return err
+	}
+	exit, err := a.attach(r, svc, sb.ID, cmd, o.command)
 	if err != nil {
 		return a.interrupted(r, err)
 	}
@@ -159,14 +173,17 @@ func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
 }
 
 // runDetached starts cmd in a sandbox made by req and leaves both.
-func (a *app) runDetached(ctx context.Context, svc Service, req api.CreateRequest, cmd *guestv1.Command) error {
+func (a *app) runDetached(ctx context.Context, svc Service, req *api.CreateRequest, cmd *guestv1.Command, o runOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	sb, err := svc.Create(ctx, req)
+	sb, err := a.obtain(ctx, svc, req, o.spec.pull)
 	if err != nil {
 		return err
 	}
-	command, err := a.detach(ctx, svc, sb.ID, cmd)
+	var command string
+	if cmd.Argv, err = argvIn(sb, o.entrypoint, cmd.GetArgv()); err == nil {
+		command, err = a.detach(ctx, svc, sb.ID, cmd)
+	}
 	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), killWait)
 		defer cancel()

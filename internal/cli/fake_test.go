@@ -2,10 +2,12 @@ package cli_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -44,6 +46,9 @@ type fakeDaemon struct {
 	made    int
 	create  []api.CreateRequest // all that came
 	holding int
+
+	images   []api.Image
+	imported string // what the last imported archive held
 }
 
 // fakeBox is one sandbox.
@@ -63,7 +68,7 @@ func newFake(dir string) (*fakeDaemon, error) {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request) error{
+	routes := map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /v1/version":                    d.version,
 		"GET /v1/status":                     d.status,
 		"POST /v1/shutdown":                  d.shutdown,
@@ -78,7 +83,9 @@ func newFake(dir string) (*fakeDaemon, error) {
 		"GET /v1/sandboxes/{id}/events":      d.events,
 		"GET /v1/sandboxes/{id}/changes":     d.changes,
 		"/v1/sandboxes/{id}/guest/{rest...}": d.toGuest,
-	} {
+	}
+	maps.Copy(routes, d.imageRoutes())
+	for pattern, h := range routes {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {
 				writeFakeError(w, err)
@@ -173,10 +180,17 @@ func (d *fakeDaemon) post(w http.ResponseWriter, r *http.Request) error {
 	if d.findLocked(req.Name) != nil {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: the name is taken", req.Name).WithHint("carboy ls")
 	}
+	var of api.Sandbox
+	if err := d.dressLocked(&of, req.Image); err != nil {
+		return err
+	}
 	d.made++
 	b, err := d.newBox(req)
 	if err != nil {
 		return err
+	}
+	if of.ImageDigest != "" {
+		b.Image, b.ImageDigest, b.ImageConfig = of.Image, of.ImageDigest, of.ImageConfig
 	}
 	d.boxes = append(d.boxes, b)
 	return answer(w, b.Sandbox)
@@ -186,7 +200,8 @@ func (d *fakeDaemon) newBox(req api.CreateRequest) (*fakeBox, error) {
 	b := &fakeBox{dir: filepath.Join(d.dir, fmt.Sprintf("box%d", d.made))}
 	b.Sandbox = api.Sandbox{
 		ID: "sb_" + strings.Repeat("a", 19) + string(rune('a'+d.made)), Name: req.Name, Owner: "uid:1000", State: "running",
-		Isolation: "gvisor", Image: "host", User: "user", Network: "off",
+		Isolation: "gvisor", IsolationAsked: cmp.Or(req.Isolation, "gvisor"), Stronger: req.Stronger,
+		Image: "host", User: "user", Network: "off",
 		Limits: api.Limits{CPUs: 2, Memory: 2 << 30, PIDs: 1024, Disk: 8 << 30, Inodes: 1_000_000},
 		Mounts: req.Mounts, Labels: req.Labels, TTLMillis: req.TTLMillis, Ephemeral: req.Ephemeral,
 		Enforced: []api.Enforcement{
@@ -194,6 +209,9 @@ func (d *fakeDaemon) newBox(req api.CreateRequest) (*fakeBox, error) {
 			{Promise: "inodes", Reason: "this kernel can't \x1b[31mcount"},
 		},
 		CreatedAt: created, StartedAt: created, Starts: 1, Workspace: api.Workspace{Mode: "private"},
+	}
+	if b.IsolationAsked != b.Isolation {
+		b.IsolationReason = "process can't: no; gvisor is allowed and stronger"
 	}
 	for k := range req.Env {
 		b.Env = append(b.Env, k)

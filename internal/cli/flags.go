@@ -2,7 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -14,7 +16,7 @@ import (
 // specFlags are the flags that say what a sandbox is like. What is left at
 // its zero takes the daemon's default.
 type specFlags struct {
-	name, isolation, image, user, network string
+	name, isolation, image, pull, user, network string
 
 	workspace string
 	mounts    []string
@@ -30,8 +32,9 @@ type specFlags struct {
 func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.StringVar(&f.name, "name", "", "name it; one is made up otherwise")
-	fs.StringVar(&f.isolation, "isolation", "", "wall to build"+isDefault(sandbox.DefaultIsolation))
-	fs.StringVar(&f.image, "image", "", "root file system; host is this machine's own programs"+isDefault(sandbox.DefaultImage))
+	fs.StringVar(&f.isolation, "isolation", "", "wall to build; more of them: the stronger ones will do as well"+isDefault(sandbox.DefaultIsolation))
+	fs.StringVar(&f.image, "image", "", "root file system: a reference, a path, or host, this machine's own programs"+isDefault(sandbox.DefaultImage))
+	fs.Var(choiceValue{&f.pull, []string{pullMissing, pullAlways, pullNever}}, "pull", "fetch the image if it is missing, always or never"+isDefault(pullMissing))
 	fs.StringVar(&f.workspace, "workspace", "", "show a copy-on-write view of DIR at /workspace; :rw the tree itself")
 	fs.StringArrayVar(&f.mounts, "mount", nil, "show the directory HOST at GUEST, too")
 	fs.StringVar(&f.user, "user", "", "run commands as user or root"+isDefault(sandbox.DefaultUser))
@@ -58,16 +61,23 @@ func (f *specFlags) request(lookup func(string) (string, bool)) (*api.CreateRequ
 		return nil, usagef("--name: %q is not a name", f.name).
 			WithHint("use 1 to %d of a-z, 0-9 and -, a letter first", sandbox.MaxName)
 	}
+	if err := checkPull(f.image, f.pull); err != nil {
+		return nil, err
+	}
+	walls, err := parseIsolation(f.isolation)
+	if err != nil {
+		return nil, err
+	}
 	req := &api.CreateRequest{
 		Name:      f.name,
-		Isolation: f.isolation,
+		Isolation: walls[0],
+		Stronger:  walls[1:],
 		Image:     f.image,
 		User:      f.user,
 		Network:   f.network,
 		Limits:    api.Limits{CPUs: f.cpus, Memory: f.memory, PIDs: f.pids, Disk: f.disk},
 		TTLMillis: f.ttl.Milliseconds(),
 	}
-	var err error
 	if req.Env, err = f.env.collect(lookup); err != nil {
 		return nil, err
 	}
@@ -91,6 +101,20 @@ func (f *specFlags) request(lookup func(string) (string, bool)) (*api.CreateRequ
 		req.Mounts = append(req.Mounts, api.Mount{Source: host, Target: arg.Guest, ReadOnly: arg.ReadOnly})
 	}
 	return req, nil
+}
+
+// parseIsolation reads walls, the one asked for first. None is the default.
+func parseIsolation(s string) ([]string, error) {
+	walls := strings.Split(s, ",")
+	for i, w := range walls {
+		switch {
+		case w == "" && len(walls) > 1:
+			return nil, usagef("--isolation: %s names an empty wall", quoteArg(s)).WithHint("--isolation process,gvisor")
+		case slices.Contains(walls[:i], w):
+			return nil, usagef("--isolation: %s is there twice", quoteArg(w))
+		}
+	}
+	return walls, nil
 }
 
 func workspaceOf(s string) (*api.Workspace, error) {

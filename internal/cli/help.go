@@ -55,6 +55,7 @@ func helpGroups() [][]string {
 		{"run", "create", "exec"},
 		{"cp", "diff", "apply"},
 		{"ls", "inspect", "logs", "stop", "start", "rm"},
+		{"image"},
 		{"serve", "daemon", "version", "completion", "help"},
 	}
 }
@@ -91,7 +92,11 @@ func metavar(flag string) string {
 	case "name":
 		return "NAME"
 	case "isolation":
-		return "WALL"
+		return "WALL[,WALL...]"
+	case "pull":
+		return "WHEN"
+	case "entrypoint":
+		return "PROGRAM"
 	case "image":
 		return "IMAGE"
 	case "workspace":

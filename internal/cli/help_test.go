@@ -20,6 +20,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // helped are all commands, hidden ones too.
 var helped = []string{
 	"", "run", "create", "exec", "cp", "ls", "inspect", "logs", "stop", "start", "rm", "diff", "apply",
+	"image", "image pull", "image import", "image ls", "image rm", "image gc",
 	"serve", "daemon", "daemon status", "daemon stop", "daemon run", "version", "completion",
 }
 

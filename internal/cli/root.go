@@ -42,7 +42,7 @@ it, and carboy apply takes what you want.`,
 		a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(),
 		a.lsCommand(), a.inspectCommand(), a.logsCommand(),
 		a.stopCommand(), a.startCommand(), a.rmCommand(),
-		a.diffCommand(), a.applyCommand(),
+		a.diffCommand(), a.applyCommand(), a.imageCommand(),
 		a.serveCommand(), a.daemonCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	root.SetHelpCommand(helpCommand())

@@ -17,6 +17,7 @@ type Service interface {
 	sandboxes
 	commands
 	files
+	images
 	daemon
 }
 
@@ -48,6 +49,16 @@ type files interface {
 	Upload(ctx context.Context, id string, o client.UploadOptions, tar io.Reader) error
 	Download(ctx context.Context, id, name, user string) (io.ReadCloser, error)
 	Changes(ctx context.Context, id string, o client.ChangesOptions) (io.ReadCloser, error)
+}
+
+// images looks after what sandboxes are made of.
+type images interface {
+	PullImage(ctx context.Context, req api.PullRequest, progress func(api.ImageProgress)) (*api.Image, error)
+	ImportImage(ctx context.Context, name string, tar io.Reader, progress func(api.ImageProgress)) (*api.Image, error)
+	Images(ctx context.Context) ([]api.Image, error)
+	Image(ctx context.Context, ref string) (*api.Image, error)
+	RemoveImage(ctx context.Context, ref string) error
+	CollectImages(ctx context.Context) (*api.ImageGC, error)
 }
 
 // daemon is the daemon itself.

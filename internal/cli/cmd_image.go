@@ -1,0 +1,298 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func (a *app) imageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image COMMAND",
+		Short: "Look after root file systems to run in",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("image: COMMAND is missing").WithHint("carboy image ls")
+			}
+			return unknownCommand(cmd, args[0])
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.AddCommand(a.imagePullCommand(), a.imageImportCommand(), a.imageLsCommand(), a.imageRmCommand(), a.imageGCCommand())
+	return setHelp(cmd, docs{
+		long: `An image is what --image of run and create names. The daemon keeps each layer
+once, unpacked; names are yours alone.`,
+		examples: []string{"carboy image pull debian:12", "carboy run --image debian:12 -- cat /etc/os-release"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+// addImageWork adds the flags of commands that take their time.
+func (a *app) addImageWork(fs *pflag.FlagSet, quiet *bool) {
+	fs.BoolVarP(quiet, "quiet", "q", false, "tell no progress")
+	fs.BoolVar(&a.json, "json", false, "write JSON: a line for each piece of news, and the image on the last")
+}
+
+func (a *app) imagePullCommand() *cobra.Command {
+	var quiet bool
+	cmd := &cobra.Command{
+		Use:   "pull [flags] REF",
+		Short: "Fetch an image from a registry",
+		Args:  exactArgs("REF"),
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return a.imageWork(ctx, quiet, func(svc Service, w *imageWork) (*api.Image, error) {
+				return w.pull(ctx, svc, args[0])
+			})
+		}),
+		ValidArgsFunction: a.completeImage(1),
+	}
+	a.addImageWork(cmd.Flags(), &quiet)
+	return setHelp(cmd, docs{
+		long: `REF is REPOSITORY[:TAG] or REPOSITORY@sha256:DIGEST; a digest is checked. What
+the registry wants to be shown comes from your own Docker configuration and its
+credential helpers, which carboy runs as you; the daemon keeps none of it.
+A pull that was cut short goes on where it was.`,
+		examples: []string{"carboy image pull debian:12", "carboy image pull --json registry.example/team/tool:1"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) imageImportCommand() *cobra.Command {
+	var quiet bool
+	var name string
+	cmd := &cobra.Command{
+		Use:   "import [flags] PATH",
+		Short: "Make an image of an archive or a directory",
+		Args:  exactArgs("PATH"),
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			if err := a.checkImportPath(args[0]); err != nil {
+				return err
+			}
+			return a.imageWork(ctx, quiet, func(svc Service, w *imageWork) (*api.Image, error) {
+				return w.importPath(ctx, svc, args[0], name)
+			})
+		}),
+		ValidArgsFunction: completeCommand,
+	}
+	cmd.Flags().StringVar(&name, "name", "", "call it that; else, as the archive does")
+	a.addImageWork(cmd.Flags(), &quiet)
+	a.completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `PATH is what docker save wrote, an OCI archive or layout directory, a tar archive
+of a root file system, or a directory that is one; - is an archive on stdin. It
+is read with your rights. Devices and sockets of a directory are left out, and so
+is what is mounted below it. Owners are kept if you are root; otherwise what is
+yours becomes root's.`,
+		examples: []string{
+			"docker save tool:1 | carboy image import -",
+			"carboy image import --name rescue ./rootfs",
+		},
+		exits: exitDocsPlain[:],
+	})
+}
+
+// imageWork is what pull and import have in common.
+func (a *app) imageWork(ctx context.Context, quiet bool, f func(Service, *imageWork) (*api.Image, error)) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	w := &imageWork{a: a, quiet: quiet, json: a.env.Stdout}
+	img, err := f(svc, w)
+	if err != nil {
+		return err
+	}
+	for _, n := range img.Notes {
+		a.noteReason("left_out", n)
+	}
+	if a.json {
+		return writeJSONLine(a.env.Stdout, api.ImageEvent{Image: img})
+	}
+	return a.printLine(imageName(img))
+}
+
+// imageName is how an image is called where it must not be mistaken: by its
+// name and digest.
+func imageName(img *api.Image) string {
+	name, _, _ := strings.Cut(img.Name, "@")
+	if name == "" {
+		return img.Digest
+	}
+	return name + "@" + img.Digest
+}
+
+func (a *app) imageLsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "ls [flags]",
+		Short:             "List images",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.imageLs(ctx) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "All of yours are listed. Layers that images share are counted in the size of each.",
+		examples: []string{"carboy image ls", "carboy image ls --json"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) imageLs(ctx context.Context) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := svc.Images(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		if list == nil {
+			list = []api.Image{}
+		}
+		return writeJSON(a.env.Stdout, list)
+	}
+	now := a.env.Now()
+	var t table
+	t.row("NAME", "DIGEST", "SIZE", "CREATED")
+	for i := range list {
+		img := &list[i]
+		name, _, _ := strings.Cut(img.Name, "@")
+		t.row(name, shortDigest(img.Digest), formatSize(img.Size), ago(img.CreatedAt, now))
+	}
+	return t.write(a.env.Stdout)
+}
+
+// shortDigest is the start of a digest, by which an image is found as well.
+func shortDigest(digest string) string {
+	const digits = 12
+	hex := strings.TrimPrefix(digest, "sha256:")
+	return hex[:min(digits, len(hex))]
+}
+
+func (a *app) imageRmCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "rm [flags] REF...",
+		Short:             "Take the name of an image away",
+		Args:              someArgs(1, "REF"),
+		RunE:              interruptible(a.imageRm),
+		ValidArgsFunction: a.completeImage(-1),
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `Sandboxes that were made of it are not affected. The files of what nobody needs
+any more go with carboy image gc.`,
+		examples: []string{"carboy image rm debian:12"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) imageRm(ctx context.Context, refs []string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	gone := make([]api.Image, 0, len(refs))
+	var failed error
+	for _, ref := range refs {
+		img, err := svc.Image(ctx, ref)
+		if err == nil {
+			err = svc.RemoveImage(ctx, ref)
+		}
+		if err != nil {
+			if failed != nil {
+				printError(a.env.Stderr, failed, a.json)
+			}
+			failed = err // Main prints the last one
+			continue
+		}
+		gone = append(gone, *img)
+	}
+	if a.json {
+		if err := writeJSON(a.env.Stdout, gone); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+func (a *app) imageGCCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "gc [flags]",
+		Short:             "Delete what no image and no sandbox needs",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.imageGC(ctx) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `What any name leads to stays, of whomever, and so does what is being pulled and
+what a sandbox uses, a stopped one too. Only the daemon's own user and root may.`,
+		examples: []string{"carboy image gc"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) imageGC(ctx context.Context) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	gone, err := svc.CollectImages(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, gone)
+	}
+	return a.printLine("deleted " + count(len(gone.Removed), "image") + ", " + formatSize(gone.Bytes))
+}
+
+// completeImage completes an image's name as each of the first n arguments, and
+// of any number where n is negative.
+func (a *app) completeImage(n int) completer {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if n >= 0 && len(args) >= n {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return without(a.imageNames(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeImageFlag completes --image: an image's name, or a file.
+func (a *app) completeImageFlag(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	if strings.ContainsAny(word, "/.") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return append([]string{sandbox.DefaultImage}, a.imageNames(cmd.Context())...), cobra.ShellCompDirectiveDefault
+}
+
+// imageNames returns the names of the caller's images, none where no daemon
+// runs or it takes too long.
+func (a *app) imageNames(ctx context.Context) (names []string) {
+	if a.env.Connect == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, completeWait)
+	defer cancel()
+	svc, err := a.env.Connect(ctx, false, func(string) {})
+	if err != nil {
+		return nil
+	}
+	list, err := svc.Images(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, img := range list {
+		if img.Name != "" {
+			names = append(names, img.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+)
+
+// newsEvery is how often a terminal is drawn anew.
+const newsEvery = 100 * time.Millisecond
+
+// imageNews shows how far a pull or an import is: as bars on a terminal, which
+// are gone at the end; else a line for each phase of each layer.
+type imageNews struct {
+	mu     sync.Mutex
+	show   func(*imageNews, api.ImageProgress) // nil: nothing is shown
+	w      io.Writer
+	layers layerList
+	told   map[[2]string]bool // layers and their phases
+	drawn  int                // lines that are on the terminal
+	last   time.Time          // when they were drawn
+	size   func() size
+}
+
+// begin starts to tell; end must be called.
+func (w *imageWork) begin() *imageNews {
+	n := &imageNews{w: w.a.env.Stderr, told: map[[2]string]bool{}}
+	switch {
+	case w.quiet:
+	case w.a.json:
+		n.w, n.show = w.json, (*imageNews).line
+	case isTerminal(n.w):
+		n.show = (*imageNews).bars
+		n.size = func() size { return sizeOf(n.w) }
+	default:
+		n.show = (*imageNews).phase
+	}
+	return n
+}
+
+// report shows p. It may be called by several goroutines.
+func (n *imageNews) report(p api.ImageProgress) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.show != nil {
+		n.show(n, p)
+	}
+}
+
+// end clears what is shown.
+func (n *imageNews) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.show = nil
+	n.draw(nil)
+}
+
+// line writes p as it is; what carboy sends itself is told once.
+func (n *imageNews) line(p api.ImageProgress) {
+	if p.Phase == phaseSend {
+		key := [2]string{"", phaseSend}
+		if n.told[key] {
+			return
+		}
+		n.told[key] = true
+		p.Done = 0
+	}
+	_ = writeJSONLine(n.w, api.ImageEvent{Progress: &p}) // whoever reads it may have gone; the work goes on
+}
+
+// phase writes one line for each phase of each layer.
+func (n *imageNews) phase(p api.ImageProgress) {
+	key := [2]string{p.Layer, p.Phase}
+	if n.told[key] {
+		return
+	}
+	n.told[key] = true
+	_, _ = fmt.Fprintf(n.w, "carboy: %s\n", escape(phaseText(p))) // as above
+}
+
+// phaseText says what happens to a layer, or to the whole image.
+func phaseText(p api.ImageProgress) string {
+	text := map[string]string{
+		"resolve": "looking it up", "download": "downloading", "unpack": "unpacking", "done": "done", phaseSend: "sending",
+	}[p.Phase]
+	if text == "" {
+		text = p.Phase // of a newer daemon
+	}
+	if p.Layer == "" {
+		return "image: " + text
+	}
+	text = "layer " + p.Layer + ": " + text
+	if p.Phase == "download" && p.Total > 0 {
+		text += " " + formatSize(p.Total)
+	}
+	return text
+}
+
+// bars draws all layers anew, unless that was done just now.
+func (n *imageNews) bars(p api.ImageProgress) {
+	n.layers.put(p)
+	if now := time.Now(); now.Sub(n.last) >= newsEvery {
+		n.last = now
+		n.draw(n.layers.frame(n.size()))
+	}
+}
+
+// draw puts lines in the place of those that were drawn before.
+func (n *imageNews) draw(lines []string) {
+	if n.drawn == 0 && len(lines) == 0 {
+		return
+	}
+	var b strings.Builder
+	if n.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", n.drawn)
+	}
+	b.WriteString("\r\x1b[J")
+	for _, l := range lines {
+		b.WriteString(l)
+		b.WriteString("\r\n") // the terminal may be raw
+	}
+	n.drawn = len(lines)
+	_, _ = io.WriteString(n.w, b.String()) // no harm where it fails
+}
+
+// layerList is the layers of one image in the order in which they came up.
+type layerList struct {
+	all []api.ImageProgress
+}
+
+func (l *layerList) put(p api.ImageProgress) {
+	for i := range l.all {
+		if l.all[i].Layer == p.Layer {
+			l.all[i] = p
+			return
+		}
+	}
+	l.all = append(l.all, p)
+}
+
+// frame is what a terminal of size s shows: a line for each layer that is at
+// work, as far as there is room, and one for those that are done.
+func (l *layerList) frame(s size) (lines []string) {
+	done, hidden := 0, 0
+	room := max(1, int(s.rows)-3)
+	for _, p := range l.all {
+		switch {
+		case p.Phase == "done" && p.Layer == "":
+		case p.Phase == "done":
+			done++
+		case len(lines) >= room:
+			hidden++
+		default:
+			lines = append(lines, barLine(p, int(s.cols)-1))
+		}
+	}
+	if done+hidden > 0 {
+		text := count(done, "layer") + " done"
+		if hidden > 0 {
+			text += fmt.Sprintf(", %d more at work", hidden)
+		}
+		lines = append(lines, cutText(text, int(s.cols)-1))
+	}
+	return lines
+}
+
+// barLine is one layer in at most width characters.
+func barLine(p api.ImageProgress, width int) string {
+	const bar = 24
+	what := p.Layer
+	if what == "" {
+		what = "image"
+	}
+	phase := map[string]string{"resolve": "looking up", "download": "download", "unpack": "unpack", phaseSend: "sending"}[p.Phase]
+	if phase == "" {
+		phase = p.Phase
+	}
+	text := fmt.Sprintf("%-12s  %-10s", escape(what), escape(phase))
+	switch {
+	case p.Total > 0:
+		full := int(min(max(p.Done, 0), p.Total) * bar / p.Total)
+		text += "  [" + strings.Repeat("=", full) + strings.Repeat(" ", bar-full) + "]  " + formatSize(p.Done) + " of " + formatSize(p.Total)
+	case p.Done > 0:
+		text += "  " + formatSize(p.Done)
+	}
+	return cutText(text, width)
+}
+
+// cutText cuts s to width characters, so that it takes one line of a terminal.
+func cutText(s string, width int) string {
+	if r := []rune(s); len(r) > max(width, 0) {
+		return string(r[:max(width, 0)])
+	}
+	return s
+}
