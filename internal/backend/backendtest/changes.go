@@ -1,0 +1,134 @@
+package backendtest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// changesOf reads a box's changes: the kind of each path, with a file's
+// content or a link's target after it.
+func (w *world) changesOf(t *testing.T, id string, opts sandbox.ChangesOptions) map[string]string {
+	t.Helper()
+	var stream bytes.Buffer
+	if err := w.Changes(t.Context(), id, opts, &stream); err != nil {
+		t.Fatalf("Changes: %v", err)
+	}
+	got := map[string]string{}
+	for c, err := range workspace.Read(&stream) {
+		if err != nil {
+			t.Fatalf("read the changes: %v", err)
+		}
+		what := string(c.Kind)
+		switch {
+		case c.Kind == workspace.Symlink:
+			what += " " + c.Target
+		case c.Kind == workspace.Special:
+			what += " " + c.Detail
+		case c.Body != nil:
+			body, err := io.ReadAll(c.Body)
+			must(t, err)
+			what += " " + string(body)
+		}
+		got[c.Path] = what
+	}
+	return got
+}
+
+func testChanges(t *testing.T, s *suite) {
+	w := s.open(t)
+	t.Run("copy-on-write", func(t *testing.T) { changesOfCopy(t, w) })
+	// The others have nothing to compare with.
+	t.Run("no-copy", func(t *testing.T) {
+		dir := tree(t, nil)
+		for _, change := range []func(*sandbox.Sandbox){
+			func(*sandbox.Sandbox) {}, over(t, sandbox.WorkspaceReadOnly, dir), over(t, sandbox.WorkspaceWritable, dir),
+		} {
+			b := w.begin(t, change)
+			if err := w.Changes(t.Context(), b.id, sandbox.ChangesOptions{}, discard{}); err == nil {
+				t.Errorf("%s: no error", b.sb.Spec.Workspace.Mode)
+			}
+		}
+	})
+	t.Run("none", func(t *testing.T) {
+		b := w.begin(t, over(t, sandbox.WorkspaceCOW, tree(t, map[string]string{"f": "x"})))
+		if got := w.changesOf(t, b.id, sandbox.ChangesOptions{Content: true}); len(got) > 0 {
+			t.Errorf("changes of an untouched workspace: %q", got)
+		}
+	})
+	t.Run("reader-leaves", func(t *testing.T) {
+		b := w.begin(t, over(t, sandbox.WorkspaceCOW, tree(t, nil)))
+		b.sh(t, "", "head -c 30000000 /dev/urandom > /workspace/big")
+		enough := errors.New("enough")
+		err := w.Changes(t.Context(), b.id, sandbox.ChangesOptions{Content: true}, &limited{left: 1 << 20, err: enough})
+		if !errors.Is(err, enough) {
+			t.Errorf("Changes = %v, want the reader's own error", err)
+		}
+		wantAlive(t, w, b.id, true)
+	})
+}
+
+// limited takes some bytes and then refuses.
+type limited struct {
+	left int
+	err  error
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left -= len(p); l.left < 0 {
+		return 0, l.err
+	}
+	return len(p), nil
+}
+
+func changesOfCopy(t *testing.T, w *world) {
+	dir := tree(t, map[string]string{
+		"kept": "kept\n", "edited": "one\n", "gone": "gone\n", "sub/deep/f": "deep\n", "removed/a": "a\n", "removed/b": "b\n", "renamed": "r\n",
+	})
+	must(t, os.Symlink("kept", filepath.Join(dir, "link")))
+	b := w.begin(t, over(t, sandbox.WorkspaceCOW, dir))
+	b.sh(t, "", `echo two >> edited; rm gone; rm -r removed; mv renamed moved; echo new > sub/deep/new; ln -sfn edited link; mkfifo fifo; mkdir empty`)
+	want := map[string]string{
+		"edited": "file one\ntwo\n", "gone": "deleted", "removed": "deleted", "renamed": "deleted", "moved": "file r\n",
+		"sub/deep/new": "file new\n", "link": "symlink edited", "empty": "dir",
+	}
+	// Directories on the way to a change may be named as well; and a fifo,
+	// where it lies on the disk and not in the wall's own kernel.
+	dirs := map[string]bool{"sub": true, "sub/deep": true}
+	wanted := func(what string, opts sandbox.ChangesOptions, want map[string]string) {
+		t.Helper()
+		got := w.changesOf(t, b.id, opts)
+		maps.DeleteFunc(got, func(path, kind string) bool {
+			return dirs[path] && kind == "dir" || path == "fifo" && kind == "special fifo"
+		})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	full := sandbox.ChangesOptions{Content: true}
+	wanted("of a running box", full, want)
+	wanted("some of them", sandbox.ChangesOptions{Content: true, Paths: []string{"sub", "edited"}},
+		map[string]string{"edited": want["edited"], "sub/deep/new": want["sub/deep/new"]})
+	w.mustStop(t, b.id)
+	wanted("of a stopped box", full, want)
+	b = w.restart(t, b.sb)
+	wanted("of one that was started again", full, want)
+	// What was told without content has none.
+	for path, what := range w.changesOf(t, b.id, sandbox.ChangesOptions{}) {
+		if path == "edited" && what != "file" {
+			t.Errorf("without content: %q", what)
+		}
+	}
+	if got, _ := os.ReadFile(filepath.Join(dir, "edited")); string(got) != "one\n" {
+		t.Errorf("the host's file is %q", got)
+	}
+}

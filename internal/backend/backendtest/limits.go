@@ -1,0 +1,184 @@
+package backendtest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// testLimits runs into each limit that the wall says it keeps: what did so is
+// told why, and the box goes on unless Options say otherwise.
+func testLimits(t *testing.T, s *suite) {
+	w := s.open(t)
+	for _, tt := range []struct {
+		limit string
+		test  func(*testing.T, *world)
+	}{
+		{sandbox.LimitMemory, limitMemory},
+		{sandbox.LimitPIDs, limitPIDs},
+		{sandbox.LimitCPUs, limitCPUs},
+		{sandbox.LimitDisk, limitDisk},
+		{sandbox.LimitInodes, limitInodes},
+	} {
+		t.Run(tt.limit, func(t *testing.T) {
+			list, err := w.Check(t.Context(), w.record().Spec)
+			must(t, err)
+			for _, e := range list {
+				if e.Promise == tt.limit && !e.Enforced {
+					t.Skipf("not kept on this machine, as the wall says: %s", e.Reason)
+				}
+			}
+			tt.test(t, w)
+		})
+	}
+	t.Run("shared-memory", func(t *testing.T) { sharedMemory(t, w) })
+}
+
+// hog takes megabytes of memory and keeps them until it has all.
+func hog(megabytes int) *guestv1.Command {
+	return argv("python3", "-c", fmt.Sprintf("x = [bytearray(b'x' * (1 << 20)) for _ in range(%d)]; print(len(x))", megabytes))
+}
+
+func limitMemory(t *testing.T, w *world) {
+	b := w.begin(t, func(sb *sandbox.Sandbox) { sb.Spec.Limits.Memory = 192 << 20 })
+	b.sh(t, "", "echo kept > /workspace/f")
+	if e := b.run(t, hog(100)); e.stdout != "100\n" {
+		t.Fatalf("within the limit: %+v", e)
+	}
+	wait := waiting(t, w, b.id)
+	e := b.begin(t, hog(2000)).orGone()
+	if e.exit != nil && (e.exit.GetCode() != 137 || e.stdout != "") {
+		t.Errorf("a hog ended by %v with %q", e.exit, e.stdout)
+	}
+	if !w.s.MemoryEndsBox {
+		if got := e.exit.GetReason(); got != guestv1.Reason_REASON_OUT_OF_MEMORY {
+			t.Errorf("a hog ended by %v", e.exit)
+		}
+		wantAlive(t, w, b.id, true)
+		b.says(t, "cat /workspace/f", "kept\n")
+		return
+	}
+	if got := <-wait; got.err != nil || got.reason != sandbox.EndOutOfMemory {
+		t.Errorf("Wait = %q, %v, want %q", got.reason, got.err, sandbox.EndOutOfMemory)
+	}
+	wantAlive(t, w, b.id, false)
+	w.mustStop(t, b.id)
+	w.restart(t, b.sb).says(t, "cat /workspace/f", "kept\n")
+}
+
+// orGone is end for a command whose box may go with it.
+func (r *running) orGone() ended {
+	for r.next() {
+	}
+	return ended{stdout: r.out.String(), stderr: r.errs.String(), exit: r.exit}
+}
+
+func limitPIDs(t *testing.T, w *world) {
+	b := w.begin(t, func(sb *sandbox.Sandbox) { sb.Spec.Limits.PIDs = 64 })
+	spawn := func(n int) ended {
+		return b.run(t, shell(fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 7077 & i=$((i+1)); done; echo all", n)))
+	}
+	if e := spawn(30); e.stdout != "all\n" || len(e.exit.GetLimits()) > 0 {
+		t.Fatalf("within the limit: %+v", e)
+	}
+	if got := len(strings.Fields(b.sh(t, "", "pgrep -f '^sleep 7077'"))); got != 30 {
+		t.Errorf("%d processes live, want 30", got)
+	}
+	b.sh(t, "", "pkill -f '^sleep 7077'")
+	e := spawn(500)
+	if e.stdout == "all\n" || !slices.Contains(e.exit.GetLimits(), "pids") {
+		t.Errorf("beyond the limit: %q, %v", e.stdout, e.exit)
+	}
+	bomb := shell("b() { b | b & }; b; sleep 0.3")
+	bomb.TimeoutMs = 5000
+	b.run(t, bomb)
+	// Threads count as well.
+	e = b.run(t, argv("python3", "-c", "import threading,time\nfor i in range(500): threading.Thread(target=time.sleep, args=(7,), daemon=True).start()\nprint('all')"))
+	if e.stdout == "all\n" {
+		t.Error("500 threads were started in a box of 64")
+	}
+	until(t, "the box goes on", func() bool {
+		r, err := b.launch(t, shell("echo on"))
+		return err == nil && r.end().stdout == "on\n"
+	})
+}
+
+// burn keeps two processors busy.
+const burn = "(while :; do :; done) & while :; do :; done"
+
+// limitCPUs counts the processor time that a busy box takes.
+func limitCPUs(t *testing.T, w *world) {
+	const (
+		share  = 0.25
+		window = 2 * time.Second
+		most   = time.Duration(1.5 * share * float64(window)) // it is accounted in slices
+	)
+	taken := func(id string) time.Duration {
+		before := cpuTime(id)
+		<-time.After(window)
+		return cpuTime(id) - before
+	}
+	slow := w.begin(t, func(sb *sandbox.Sandbox) { sb.Spec.Limits.CPUs = share })
+	slow.begin(t, shell(burn))
+	if got := taken(slow.id); got > most || got == 0 {
+		t.Errorf("a box with %v processors took %v in %v", share, got, window)
+	}
+	w.mustStop(t, slow.id)
+	fast := w.begin(t)
+	fast.begin(t, shell(burn))
+	until(t, "a box with more processors takes more", func() bool { return taken(fast.id) > most })
+}
+
+func limitDisk(t *testing.T, w *world) {
+	b := w.begin(t, func(sb *sandbox.Sandbox) { sb.Spec.Limits.Disk, sb.Spec.Limits.Inodes = 48<<20, 5000 })
+	for _, dir := range []string{"/workspace", "/home/user", "/tmp"} {
+		if e := b.run(t, shell("head -c 20000000 /dev/zero > "+dir+"/fill")); e.exit.GetCode() != 0 {
+			t.Fatalf("%s, within the limit: %+v", dir, e)
+		}
+		e := b.run(t, shell("cat /dev/zero > "+dir+"/fill"))
+		if e.exit.GetCode() == 0 || !slices.Contains(e.exit.GetLimits(), "disk") || !strings.Contains(e.stderr, "space") {
+			t.Errorf("%s, beyond the limit: %+v", dir, e)
+		}
+		status, _ := b.request(t, http.MethodPost, "", dir+"/more", strings.NewReader(strings.Repeat("x", 4<<20)))
+		if status == http.StatusOK {
+			t.Errorf("%s: a file was written onto a full disk", dir)
+		}
+		b.says(t, "rm -f "+dir+"/fill "+dir+"/more; echo x > "+dir+"/f && cat "+dir+"/f", "x\n")
+	}
+	// Full over a stop and a start, and no worse for it.
+	b.run(t, shell("cat /dev/zero > /workspace/fill"))
+	w.mustStop(t, b.id)
+	b = w.restart(t, b.sb)
+	b.says(t, "rm /workspace/fill; echo x > /workspace/f && cat /workspace/f", "x\n")
+}
+
+func limitInodes(t *testing.T, w *world) {
+	b := w.begin(t, func(sb *sandbox.Sandbox) { sb.Spec.Limits.Inodes = 2000 })
+	fill := func(n int) ended {
+		return b.run(t, argv("python3", "-c", fmt.Sprintf("import os\nos.makedirs('/workspace/d')\nos.chdir('/workspace/d')\nfor i in range(%d): open(str(i), 'w').close()\nprint('all')", n)))
+	}
+	if e := fill(1000); e.stdout != "all\n" {
+		t.Fatalf("within the limit: %+v", e)
+	}
+	b.sh(t, "", "rm -r /workspace/d")
+	if e := fill(4000); e.stdout == "all\n" || !slices.Contains(e.exit.GetLimits(), "inodes") {
+		t.Errorf("beyond the limit: %q, %v", e.stdout, e.exit)
+	}
+	b.says(t, "rm -r /workspace/d; echo x > /workspace/f && cat /workspace/f", "x\n")
+}
+
+// sharedMemory wants what is not on the disk to be bounded too.
+func sharedMemory(t *testing.T, w *world) {
+	b := w.begin(t)
+	e := b.run(t, shell("head -c 1000000 /dev/zero > /dev/shm/f && echo fits; head -c 400000000 /dev/zero > /dev/shm/f && echo all"))
+	if e.stdout != "fits\n" {
+		t.Errorf("got %q, %v", e.stdout, e.exit)
+	}
+	b.says(t, "rm -f /dev/shm/f; echo on", "on\n")
+}
