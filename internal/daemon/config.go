@@ -11,10 +11,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,6 +34,7 @@ const (
 	storeName  = "carboy.db"
 
 	maxConfig = 1 << 20
+	maxPool   = 100 // boxes of a kind
 )
 
 // Config is how a daemon runs. The fields with a JSON name are those of
@@ -48,6 +51,49 @@ type Config struct {
 	Hosts      []string `json:"hosts"`        // further names by which clients call the TCP address
 	MountDirs  []string `json:"mount_dirs"`   // below which mounts may be named over the unix socket; "~" is the caller's home
 	IdleExit   Duration `json:"idle_exit"`    // for how long a daemon with Auto waits
+	Pool       *int     `json:"pool"`         // boxes of each kind that are kept warm; nil: see PoolSize
+	PoolMemory Size     `json:"pool_memory"`  // bytes that all of them may take together, by an estimate
+}
+
+// servedPool is the default pool of a daemon that is there to serve.
+const servedPool = 2
+
+// PoolSize returns how many boxes of each kind are to be kept warm: what Pool
+// says, else none by a daemon with Auto, which is to cost nothing while
+// nobody needs it, and 2 by one that was started to serve.
+func (c Config) PoolSize() int {
+	switch {
+	case c.Pool != nil:
+		return *c.Pool
+	case c.Auto:
+		return 0
+	}
+	return servedPool
+}
+
+// Size is a number of bytes that JSON has as a number, or as "512m" or "1g":
+// with one of k, m, g and t, for powers of 1024.
+type Size int64
+
+// UnmarshalJSON implements json.Unmarshaler. What is no size becomes -1, for
+// Validate to refuse in its own words: the decoder's would not say more than
+// that something is wrong.
+func (s *Size) UnmarshalJSON(b []byte) error {
+	digits, shift := string(b), 0
+	if text, ok := strings.CutPrefix(digits, `"`); ok {
+		digits = strings.TrimSuffix(text, `"`)
+		if i := len(digits) - 1; i > 0 {
+			if n := strings.IndexByte("kmgt", digits[i]|0x20); n >= 0 {
+				digits, shift = digits[:i], 10*(n+1)
+			}
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	*s = Size(n << shift)
+	if err != nil || n > math.MaxInt64>>shift {
+		*s = -1
+	}
+	return nil
 }
 
 // Duration is a time.Duration that JSON has as "5m".
@@ -69,6 +115,8 @@ func DefaultConfig(dirs home.Dirs) Config {
 		Dirs:      dirs,
 		MountDirs: []string{"~", "/home", "/srv", "/mnt", "/media", "/opt", "/tmp", "/var/tmp"},
 		IdleExit:  Duration(5 * time.Minute),
+
+		PoolMemory: sandbox.DefaultPoolMemory,
 	}
 }
 
@@ -131,6 +179,13 @@ func (c Config) Validate() error {
 	}
 	if c.IdleExit <= 0 {
 		return bad("idle_exit: it must be longer than 0")
+	}
+	if n := c.PoolSize(); n < 0 || n > maxPool {
+		return bad("pool %d: out of bounds, which are 0 and %d", n, maxPool)
+	}
+	if c.PoolMemory <= 0 {
+		return sandbox.Errorf(sandbox.Invalid, `pool_memory: not a size of more than 0, such as "512m", "1g" or 1073741824`).
+			WithHint(`for no pool, set "pool" to 0`)
 	}
 	if c.Domain != "" && !validHost(c.Domain) {
 		return bad("domain %.80q: not a host's name", c.Domain)

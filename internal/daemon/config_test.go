@@ -1,0 +1,82 @@
+package daemon_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/daemon"
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// readConfig reads a config.json with that text.
+func readConfig(t *testing.T, text string) (daemon.Config, error) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := daemon.ReadConfig(home.Dirs{Config: dir})
+	if err == nil {
+		err = cfg.Validate()
+	}
+	return cfg, err
+}
+
+func TestConfigOfThePool(t *testing.T) {
+	tests := []struct {
+		name, file   string
+		served, auto int // the sizes of the pool
+		memory       daemon.Size
+		want         string // in the error
+	}{
+		{name: "none", file: `{}`, served: 2, auto: 0, memory: 1 << 30},
+		{name: "off", file: `{"pool":0}`, served: 0, auto: 0, memory: 1 << 30},
+		{name: "set", file: `{"pool":5,"pool_memory":"512m"}`, served: 5, auto: 5, memory: 512 << 20},
+		{name: "null", file: `{"pool":null}`, served: 2, auto: 0, memory: 1 << 30},
+		{name: "bytes", file: `{"pool_memory":123456}`, served: 2, memory: 123456},
+		{name: "text-bytes", file: `{"pool_memory":"123456"}`, served: 2, memory: 123456},
+		{name: "kilo", file: `{"pool_memory":"70k"}`, served: 2, memory: 70 << 10},
+		{name: "upper", file: `{"pool_memory":"3G"}`, served: 2, memory: 3 << 30},
+		{name: "tera", file: `{"pool_memory":"1t"}`, served: 2, memory: 1 << 40},
+		{name: "largest", file: `{"pool_memory":9223372036854775807}`, served: 2, memory: 1<<63 - 1},
+		{name: "negative", file: `{"pool":-1}`, want: "pool -1"},
+		{name: "too-many", file: `{"pool":101}`, want: "pool 101"},
+		{name: "text", file: `{"pool":"2"}`, want: `"pool"`},
+		{name: "no-memory", file: `{"pool_memory":0}`, want: "pool_memory"},
+		{name: "negative-memory", file: `{"pool_memory":-1}`, want: "pool_memory"},
+		{name: "fraction", file: `{"pool_memory":1.5}`, want: "pool_memory"},
+		{name: "unit-alone", file: `{"pool_memory":"g"}`, want: "pool_memory"},
+		{name: "other-unit", file: `{"pool_memory":"1x"}`, want: "pool_memory"},
+		{name: "two-units", file: `{"pool_memory":"1gb"}`, want: "pool_memory"},
+		{name: "signed", file: `{"pool_memory":"+1g"}`, want: "pool_memory"},
+		{name: "space", file: `{"pool_memory":"1 g"}`, want: "pool_memory"},
+		{name: "empty", file: `{"pool_memory":""}`, want: "pool_memory"},
+		{name: "overflow", file: `{"pool_memory":"8388608t"}`, want: "pool_memory"},
+		{name: "long", file: `{"pool_memory":99999999999999999999}`, want: "pool_memory"},
+		{name: "null-memory", file: `{"pool_memory":null}`, want: "pool_memory"},
+		{name: "list", file: `{"pool_memory":["1g"]}`, want: "pool_memory"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, err := readConfig(t, tt.file)
+			if tt.want != "" {
+				if sandbox.KindOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("error = %v, want an invalid with %q", err, tt.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := cfg.PoolSize()
+			cfg.Auto = true
+			if auto := cfg.PoolSize(); served != tt.served || auto != tt.auto || cfg.PoolMemory != tt.memory {
+				t.Errorf("pool = %d, %d by a client's, of %d bytes; want %d, %d, %d",
+					served, auto, cfg.PoolMemory, tt.served, tt.auto, tt.memory)
+			}
+		})
+	}
+}
