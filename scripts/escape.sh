@@ -1,0 +1,43 @@
+#!/bin/sh
+# Tries to get out of every wall, and then takes one part of each wall away at
+# a time and wants the attempts to notice. Builds what it needs and prints the
+# table of weaknesses and of the attempts that turned red.
+#
+# With CARBOY_BIN set, that binary is tried and not built; likewise
+# CARBOY_WEAK_BIN with CARBOY_WEAK_GUEST. CARBOY_ESCAPE_WALLS names the walls,
+# with commas between. CARBOY_ESCAPE_FULL=1 makes every attempt for every
+# weakness, not the expected ones alone. Arguments go to go test.
+set -eu
+cd "$(dirname "$0")/.."
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM
+
+build() {
+	CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" go build "$@"
+}
+version=$(scripts/version.sh)
+
+if [ -z "${CARBOY_BIN:-}" ]; then
+	echo "building" >&2
+	build -ldflags "-s -w" -o internal/guestbin/bin/carboy-guest ./cmd/carboy-guest
+	build -ldflags "-s -w -X main.version=$version" -o "$tmp/carboy" ./cmd/carboy
+	CARBOY_BIN=$tmp/carboy
+fi
+if [ -z "${CARBOY_WEAK_BIN:-}" ]; then
+	echo "building what is weak" >&2
+	build -tags weakened -ldflags "-s -w" -o "$tmp/carboy-guest-weak" ./cmd/carboy-guest
+	build -tags weakened -ldflags "-s -w -X main.version=$version" -o "$tmp/carboy-weak" ./cmd/carboy
+	CARBOY_WEAK_BIN=$tmp/carboy-weak
+	CARBOY_WEAK_GUEST=$tmp/carboy-guest-weak
+fi
+export CARBOY_BIN CARBOY_WEAK_BIN CARBOY_WEAK_GUEST="${CARBOY_WEAK_GUEST:-}"
+export CARBOY_ESCAPE_TABLE="$tmp/table"
+
+rc=0
+CGO_ENABLED=0 go test -count=1 -timeout 30m "$@" ./test/escape || rc=$?
+if [ -s "$tmp/table" ]; then
+	cat "$tmp/table"
+fi
+exit $rc

@@ -1,0 +1,222 @@
+package escape
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/carboy-sandbox/carboy/test/escape/facts"
+)
+
+// look is an attempt that is judged from outside. Those that run in one world
+// run in this order: the last ones change the host's trees, as they should.
+type look struct {
+	name  string
+	walls []string // none: all
+	look  func(*world) []string
+}
+
+var outside = []look{
+	{"host-state", nil, hostState},
+	{"workspace-source", nil, workspaceSource},
+	{"shared-read-only", nil, sharedReadOnly},
+	{"shared-git", nil, sharedGit},
+	{"shared-dangerous", nil, sharedDangerous},
+	{"namespaces-from-outside", []string{facts.Process}, namespacesFromOutside},
+	{"descriptors-from-outside", []string{facts.Process}, descriptorsFromOutside},
+	{"terminal-text", nil, terminalText},
+	{"copy-reads-links", nil, copyReadsLinks},
+	{"copy-follows-links", nil, copyFollowsLinks},
+	{"apply-holds", nil, applyHolds},
+	{"apply-follows-links", nil, applyFollowsLinks},
+	{"replaced-directory", nil, replacedDirectory},
+}
+
+// split tells names of attempts inside from those outside.
+func split(names []string) (inside, out []string) {
+	for _, n := range names {
+		if slices.ContainsFunc(outside, func(l look) bool { return l.name == n }) {
+			out = append(out, n)
+		} else {
+			inside = append(inside, n)
+		}
+	}
+	return inside, out
+}
+
+// leave has the box leave what might hurt the host, once for a world.
+func (w *world) leave() {
+	w.t.Helper()
+	w.left.Do(func() {
+		if r := w.run(nil, "exec", w.box, "--", facts.Tools+"/probe", "leave"); r.code != 0 {
+			w.t.Errorf("leave: exit code %d: %s%s", r.code, r.stdout, r.stderr)
+		} else if testingVerbose() {
+			w.t.Logf("%s", r.stdout)
+		}
+	})
+}
+
+func hostState(w *world) (found []string) {
+	w.leave()
+	for name, is := range hostIdentity() {
+		if was := host.identity[name]; is != was {
+			found = append(found, fmt.Sprintf("%s was %q, and is %q", name, was, is))
+		}
+	}
+	b, err := os.ReadFile(host.facts.SecretFile)
+	if string(b) != host.secret {
+		found = append(found, fmt.Sprintf("the secret was changed: %v", err))
+	}
+	return append(found, changed(w.before["outside"], snapshot(w.path("outside")))...)
+}
+
+func workspaceSource(w *world) []string {
+	w.leave()
+	return changed(w.before[dirWork], snapshot(w.path(dirWork)))
+}
+
+func sharedReadOnly(w *world) []string {
+	w.leave()
+	return slices.Concat(
+		changed(w.before[dirReadOnly], snapshot(w.path(dirReadOnly))),
+		changed(w.before[dirTools], snapshot(w.path(dirTools))))
+}
+
+// sharedGit wants nothing in the host's repository but what git's own work
+// leaves: objects and references.
+func sharedGit(w *world) []string {
+	w.probe("git-hooks", "git-pinned")
+	fi, err := os.Lstat(w.path(dirWritable + "/.git"))
+	if err != nil || !fi.IsDir() {
+		return []string{fmt.Sprintf(".git is no directory any more: %v", err)}
+	}
+	return changed(w.before[dirWritable+"/.git"], snapshot(w.path(dirWritable+"/.git")), "HEAD.lock")
+}
+
+func sharedDangerous(w *world) []string {
+	w.leave()
+	return dangerous(w.path(dirWritable))
+}
+
+// terminalText looks for text of the guest's in what carboy prints.
+func terminalText(w *world) (found []string) {
+	w.leave()
+	for _, args := range [][]string{
+		{"diff", w.box},
+		{"diff", "--names", w.box},
+		{"diff", "--stat", w.box},
+		{"apply", "--dry-run", w.box},
+		{"ls"},
+		{"inspect", w.box},
+		{"logs", w.box},
+		{"cp", w.box + ":/workspace/no\x1b]0;owned\x07such", w.path("nowhere")},
+		{"exec", w.box, "--", "/workspace/no\x1b]0;owned\x07such"},
+	} {
+		r := w.run(nil, args...)
+		if i := strings.IndexFunc(r.stdout+r.stderr, commandsTerminal); i >= 0 {
+			text := r.stdout + r.stderr
+			found = append(found, fmt.Sprintf("carboy %s prints %q", args[0], text[i:min(len(text), i+12)]))
+		}
+	}
+	return found
+}
+
+// commandsTerminal tells the runes that do more than being shown.
+func commandsTerminal(r rune) bool {
+	if r == '\n' || r == '\t' {
+		return false
+	}
+	return unicode.IsControl(r) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// guest runs a shell script in the workspace.
+func (w *world) guest(format string, args ...any) {
+	w.t.Helper()
+	w.ok("exec", "--cwd", facts.Work, w.box, "--", "sh", "-c", fmt.Sprintf(format, args...))
+}
+
+// copyReadsLinks copies out a link that leads to the host's secret: what is
+// read for it is read inside.
+func copyReadsLinks(w *world) (found []string) {
+	w.guest("ln -sfn %s secret-link", host.facts.SecretFile)
+	dest := w.path("copied-link")
+	w.run(nil, "cp", w.box+":/workspace/secret-link", dest)
+	w.run(nil, "cp", w.box+":"+host.facts.SecretFile, dest+"-2")
+	for _, name := range []string{dest, dest + "-2"} {
+		fi, err := os.Lstat(name)
+		if err != nil {
+			continue
+		}
+		if b, _ := os.ReadFile(name); fi.Mode().IsRegular() && string(b) == host.secret {
+			found = append(found, "the host's secret was copied out of the box to "+filepath.Base(name))
+		}
+	}
+	return found
+}
+
+// copyFollowsLinks copies twice to one place: a link that the first copy
+// brought must not lead the second one elsewhere.
+func copyFollowsLinks(w *world) []string {
+	dest := w.path("copied")
+	w.guest("rm -rf tree && mkdir tree && ln -s %s tree/way && echo x >tree/file", w.path("outside"))
+	w.run(nil, "cp", w.box+":/workspace/tree", dest)
+	w.guest("rm tree/way && mkdir tree/way && echo x >tree/way/planted && rm -f tree/file && echo owned >tree/way/file")
+	w.run(nil, "cp", w.box+":/workspace/tree/.", dest)
+	w.run(nil, "cp", w.box+":/workspace/tree", filepath.Dir(dest))
+	w.guest("rm -rf tree")
+	return changed(w.before["outside"], snapshot(w.path("outside")))
+}
+
+// applyHolds takes all changes, and looks for what the host would execute.
+func applyHolds(w *world) (found []string) {
+	w.leave()
+	w.run(nil, "apply", w.box)
+	for _, name := range []string{".git", "deep/.git", ".vscode", ".envrc", "link-out", "link-etc"} {
+		if fi, err := os.Lstat(w.path(dirWork + "/" + name)); err == nil {
+			found = append(found, fmt.Sprintf("%s was applied: %v", name, fi.Mode()))
+		}
+	}
+	return append(found, dangerous(w.path(dirWork))...)
+}
+
+// applyFollowsLinks has a link applied that its owner named, and then what
+// the guest put in its place.
+func applyFollowsLinks(w *world) []string {
+	w.guest("rm -rf way && ln -s %s way", w.path("outside"))
+	w.run(nil, "apply", "--force", w.box, "way")
+	w.guest("rm way && mkdir way && echo owned >way/file && echo x >way/planted")
+	w.run(nil, "apply", "--force", w.box, "way", "way/file", "way/planted")
+	return changed(w.before["outside"], snapshot(w.path("outside")))
+}
+
+// replacedDirectory lays another directory in the place of one that the box
+// was given, while the box is stopped.
+func replacedDirectory(w *world) []string {
+	w.ok("stop", w.box)
+	shared, aside := w.path(dirReadOnly), w.path("aside")
+	if err := os.Rename(shared, aside); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Mkdir(shared, 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(shared, "other"), []byte("not what was shared\n"), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+	r := w.run(nil, "start", w.box)
+	var found []string
+	if r.code == 0 {
+		r = w.run(nil, "exec", w.box, "--", "cat", facts.ReadOnly+"/other")
+		found = append(found, fmt.Sprintf("the box was started with another directory, and reads %q", r.stdout))
+		w.ok("stop", w.box)
+	}
+	os.RemoveAll(shared)
+	if err := os.Rename(aside, shared); err != nil {
+		w.t.Fatal(err)
+	}
+	w.ok("start", w.box)
+	return found
+}

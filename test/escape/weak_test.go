@@ -1,0 +1,287 @@
+package escape
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+func weakened(t *testing.T) string {
+	t.Helper()
+	if weakBin == "" {
+		t.Skip("CARBOY_WEAK_BIN is not set: run make escape")
+	}
+	return weakBin
+}
+
+// TestEveryWeaknessIsNoticed takes away one part of a wall at a time.
+func TestEveryWeaknessIsNoticed(t *testing.T) {
+	bin := weakened(t)
+	var mu sync.Mutex
+	lines := map[string]string{}
+	t.Cleanup(func() { report(t, lines) })
+	for _, r := range mine() {
+		t.Run(r.name(), func(t *testing.T) {
+			t.Parallel()
+			red := notice(t, bin, r)
+			mu.Lock()
+			lines[r.name()] = r.tableRow(red)
+			mu.Unlock()
+			if len(r.with) > 0 {
+				t.Run("not by the other alone", func(t *testing.T) { alone(t, bin, r) })
+			}
+		})
+	}
+}
+
+// notice runs a row's attempts, or all of them, and returns those that turned
+// red.
+func notice(t *testing.T, bin string, r row) (red []string) {
+	w := newWorld(t, setting{bin: bin, wall: r.wall, user: r.user, weaken: r.seeds()})
+	var names []string
+	if !full {
+		names = r.noticed
+	}
+	for _, got := range w.attempt(names...) {
+		wanted := slices.Contains(r.noticed, got.Probe)
+		switch {
+		case got.Found:
+			red = append(red, got.Probe)
+			t.Logf("%s: %s", got.Probe, got.Detail)
+		case wanted:
+			t.Errorf("%s does not notice: %s%s", got.Probe, got.Detail, got.Error)
+		}
+	}
+	return red
+}
+
+// alone seeds all but the weakness itself: what turns red without it does not
+// notice it.
+func alone(t *testing.T, bin string, r row) {
+	w := newWorld(t, setting{bin: bin, wall: r.wall, user: r.user, weaken: r.with})
+	for _, got := range w.attempt(r.noticed...) {
+		if got.Found || got.Error != "" {
+			t.Errorf("%s does not depend on %s: %s%s", got.Probe, r.weak, got.Detail, got.Error)
+		}
+	}
+}
+
+// report prints the table, and writes it where CARBOY_ESCAPE_TABLE says.
+func report(t *testing.T, lines map[string]string) {
+	var b strings.Builder
+	b.WriteString(tableHead)
+	for _, r := range mine() {
+		if l := lines[r.name()]; l != "" {
+			fmt.Fprintln(&b, l)
+		}
+	}
+	t.Logf("\n%s", b.String())
+	if name := os.Getenv("CARBOY_ESCAPE_TABLE"); name != "" {
+		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWeakBinaryHolds wants the weakened binary to hold as long as nothing is
+// seeded: what turns red in it is red for what is.
+func TestWeakBinaryHolds(t *testing.T) {
+	bin := weakened(t)
+	if !full {
+		t.Skip("CARBOY_ESCAPE_FULL is not set")
+	}
+	for _, wall := range walls() {
+		for _, user := range users(wall) {
+			t.Run(wall+"/"+user, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, setting{bin: bin, wall: wall, user: user})
+				for _, r := range w.attempt() {
+					judge(t, r)
+				}
+			})
+		}
+	}
+}
+
+// TestWeakBinarySaysSo holds a weakened binary to telling whoever runs it.
+func TestWeakBinarySaysSo(t *testing.T) {
+	cmd := exec.Command(weakened(t), "version", "--json")
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), "-weakened") {
+		t.Errorf("version: %s, %v; want one that ends in -weakened", out, err)
+	}
+	if !strings.Contains(errs.String(), "BUILT TO BE WEAK") {
+		t.Errorf("it starts without a warning: %q", errs.String())
+	}
+}
+
+// TestEveryWeaknessHasARow reads the names from their source.
+func TestEveryWeaknessHasARow(t *testing.T) {
+	names := seedable(t)
+	if len(names) < 40 {
+		t.Fatalf("found only %d weaknesses: %q", len(names), names)
+	}
+	for _, n := range names {
+		if !slices.ContainsFunc(rows, func(r row) bool { return r.weak == n }) {
+			t.Errorf("%s is in no row", n)
+		}
+	}
+	for _, r := range rows {
+		for _, s := range r.seeds() {
+			if !slices.Contains(names, s) {
+				t.Errorf("%s: there is no weakness %s", r.name(), s)
+			}
+		}
+	}
+}
+
+// seedable lists the constants of package weak.
+func seedable(t *testing.T) (names []weak.Weakness) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash("../../internal/weak/doc.go"), nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if id, ok := spec.Type.(*ast.Ident); !ok || id.Name != "Weakness" {
+			return true
+		}
+		for _, v := range spec.Values {
+			lit, ok := v.(*ast.BasicLit)
+			if !ok {
+				t.Fatalf("%s is no literal", spec.Names[0])
+			}
+			s, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, weak.Weakness(s))
+		}
+		return true
+	})
+	return names
+}
+
+// TestRowsAreSound wants each row once, behind a wall that has its user, with
+// attempts that there are and that nothing else in the row explains.
+func TestRowsAreSound(t *testing.T) {
+	known := attemptNames(t)
+	seen := map[string]bool{}
+	for _, r := range rows {
+		if seen[r.name()] {
+			t.Errorf("%s: twice", r.name())
+		}
+		seen[r.name()] = true
+		if !slices.Contains([]string{gvisor, process}, r.wall) || !slices.Contains(users(r.wall), r.user) {
+			t.Errorf("%s: no such wall or user", r.name())
+		}
+		if len(r.noticed) == 0 {
+			t.Errorf("%s: nothing is to notice", r.name())
+		}
+		for _, n := range r.noticed {
+			if !slices.Contains(known, n) {
+				t.Errorf("%s: there is no attempt %q", r.name(), n)
+			}
+		}
+	}
+}
+
+// attemptNames lists all, inside and outside. Each name is there once.
+func attemptNames(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(tools, "probe"), "list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Fields(string(out))
+	for _, l := range outside {
+		names = append(names, l.name)
+	}
+	slices.Sort(names)
+	if once := slices.Compact(slices.Clone(names)); len(once) != len(names) {
+		t.Errorf("a name is there twice: %q", names)
+	}
+	return names
+}
+
+var update = flag.Bool("update", false, "write the table into docs/threat-model.md")
+
+// TestThreatModelHasTheRows compares the document's table with ours.
+func TestThreatModelHasTheRows(t *testing.T) {
+	file := filepath.FromSlash("../../docs/threat-model.md")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, got, after, err := documented(string(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(before+table()+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(table(), got); diff != "" {
+		t.Errorf("the table of docs/threat-model.md (-rows +document), go test ./test/escape -run ThreatModel -update:\n%s", diff)
+	}
+}
+
+// documented cuts a document at the table of the section on seeded weaknesses.
+func documented(text string) (before, table, after string, err error) {
+	const head = "\n## Seeded weaknesses\n"
+	at := strings.Index(text, head)
+	if at < 0 {
+		return "", "", "", errors.New("no section on seeded weaknesses")
+	}
+	end := len(text)
+	if next := strings.Index(text[at+len(head):], "\n## "); next >= 0 {
+		end = at + len(head) + next
+	}
+	from, to := end, end
+	if bar := strings.Index(text[at:end], "\n|"); bar >= 0 {
+		from = at + bar + 1
+		to = from
+		for line := range strings.Lines(text[from:end]) {
+			if !strings.HasPrefix(line, "|") {
+				break
+			}
+			to += len(line)
+		}
+	}
+	return text[:from], text[from:to], text[to:], nil
+}
+
+// TestBrokenAttemptsCount wants an attempt that can't tell to be an error: the
+// probe's own control.
+func TestBrokenAttemptsCount(t *testing.T) {
+	probe := filepath.Join(tools, "probe")
+	if err := exec.Command(probe, "run", "/nonexistent").Run(); err == nil {
+		t.Error("a probe without facts says that all is well")
+	}
+	if out, err := exec.Command(probe, "run", filepath.Join(tools, "file"), "identity").Output(); err == nil {
+		t.Errorf("facts that are none are taken: %s", out)
+	}
+}

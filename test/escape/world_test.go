@@ -1,0 +1,246 @@
+package escape
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
+	"github.com/carboy-sandbox/carboy/test/escape/facts"
+)
+
+// setting is what a world is like.
+type setting struct {
+	bin    string
+	wall   string
+	user   string
+	weaken []weak.Weakness
+}
+
+// world is a daemon with one box, and the directories that the box is shown.
+type world struct {
+	t testing.TB
+	setting
+	dir    string // everything of the world's
+	env    []string
+	box    string
+	before map[string]map[string]string // the shared trees as they were, by name
+	left   sync.Once                    // see leave
+}
+
+// Directories of a world that the box is shown.
+const (
+	dirWork     = "work"
+	dirWritable = "writable"
+	dirReadOnly = "read-only"
+	dirTools    = "tools"
+)
+
+// newWorld starts a box. At the test's end nothing of it is left.
+func newWorld(t testing.TB, s setting) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "carboy-world-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, setting: s, dir: dir}
+	w.env = []string{
+		"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8",
+		"XDG_STATE_HOME=" + dir + "/state", "XDG_RUNTIME_DIR=" + dir + "/run",
+		"XDG_CACHE_HOME=" + cacheDir(), "XDG_CONFIG_HOME=" + dir + "/config",
+		host.facts.EnvName + "=" + host.facts.Marker,
+	}
+	if len(s.weaken) > 0 {
+		w.env = append(w.env, "CARBOY_WEAKEN="+joined(s.weaken, ","), "CARBOY_WEAK_GUEST="+os.Getenv("CARBOY_WEAK_GUEST"))
+	}
+	t.Cleanup(w.close)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/run", 0o700), w.trees()); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{
+		"create", "--isolation", s.wall, "--user", s.user, "--workspace", w.path(dirWork),
+		"--mount", w.path(dirTools) + ":" + facts.Tools + ":ro",
+		"--mount", w.path(dirReadOnly) + ":" + facts.ReadOnly + ":ro",
+	}
+	if s.user != "root" { // who is refused where the host's own tree can be written
+		args = append(args, "--mount", w.path(dirWritable)+":"+facts.Writable)
+	}
+	w.box = strings.TrimSpace(w.ok(args...))
+	return w
+}
+
+func joined(list []weak.Weakness, sep string) string {
+	var out []string
+	for _, w := range list {
+		out = append(out, string(w))
+	}
+	return strings.Join(out, sep)
+}
+
+// cacheDir is shared by all worlds: images are built once.
+var cacheDir = sync.OnceValue(func() string {
+	dir := filepath.Join(tools, "cache")
+	_ = os.Mkdir(dir, 0o700)
+	return dir
+})
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+// trees makes what the box is shown, and remembers how it was.
+func (w *world) trees() error {
+	files := map[string]string{
+		dirWork + "/file": "workspace\n", dirWork + "/gone": "to be removed\n", dirWork + "/swap/inner": "inner\n",
+		dirWritable + "/file": "writable\n", dirWritable + "/sub/file": "x\n",
+		dirReadOnly + "/file": "read-only\n",
+		"outside/file":        "outside\n",
+	}
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(w.path(name)), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(w.path(name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	git := exec.Command("git", "init", "-q", w.path(dirWritable))
+	git.Env = append(w.env, "GIT_CONFIG_GLOBAL=/dev/null")
+	if out, err := git.CombinedOutput(); err != nil {
+		return fmt.Errorf("git init: %w: %s", err, out)
+	}
+	if err := w.listen(dirWritable+"/host.sock", dirReadOnly+"/host.sock"); err != nil {
+		return err
+	}
+	if err := w.shareTools(); err != nil {
+		return err
+	}
+	w.before = map[string]map[string]string{}
+	for _, name := range []string{dirWork, dirReadOnly, dirTools, dirWritable + "/.git", "outside"} {
+		w.before[name] = snapshot(w.path(name))
+	}
+	return nil
+}
+
+// shareTools copies the tools beside the facts of this world.
+func (w *world) shareTools() error {
+	if err := os.Mkdir(w.path(dirTools), 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"probe", "set-user-id", "file"} {
+		if err := os.Link(filepath.Join(tools, name), w.path(dirTools+"/"+name)); err != nil {
+			return err
+		}
+	}
+	f := host.facts
+	f.Wall, f.User = w.wall, w.user
+	b, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(w.path(dirTools+"/facts.json"), b, 0o644)
+}
+
+func (w *world) close() {
+	if w.box != "" {
+		w.run(nil, "rm", "-f", w.box)
+	}
+	w.run(nil, "daemon", "stop")
+	if w.t.Failed() {
+		if log, err := os.ReadFile(w.path("state/carboy/daemon.log")); err == nil {
+			w.t.Logf("daemon.log:\n%s", log[max(0, len(log)-4000):])
+		}
+	}
+	if err := os.RemoveAll(w.dir); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// result is how one command line ended.
+type result struct {
+	stdout, stderr string
+	code           int
+}
+
+// run runs carboy and waits, at most two minutes. It starts with a descriptor
+// too many, as programs are that a careless parent starts.
+func (w *world) run(stdin io.Reader, args ...string) result {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, w.bin, args...)
+	cmd.Env, cmd.Dir, cmd.WaitDelay = w.env, w.dir, 5*time.Second
+	cmd.ExtraFiles = []*os.File{host.root}
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
+	err := cmd.Run()
+	r := result{stdout: out.String(), stderr: errs.String()}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		r.code = exit.ExitCode()
+	} else if err != nil {
+		w.t.Fatalf("carboy %q: %v", args, err)
+	}
+	if ctx.Err() != nil {
+		w.t.Fatalf("carboy %q: still running after two minutes\n%s%s", args, r.stdout, r.stderr)
+	}
+	return r
+}
+
+// ok runs carboy, wants exit code 0 and returns its output.
+func (w *world) ok(args ...string) string {
+	w.t.Helper()
+	r := w.run(nil, args...)
+	if r.code != 0 {
+		w.t.Fatalf("carboy %q: exit code %d\nstdout: %s\nstderr: %s", args, r.code, r.stdout, r.stderr)
+	}
+	return r.stdout
+}
+
+// attempt runs attempts by name, those inside first, and returns what each
+// found. Without names it runs all that make sense behind this wall.
+func (w *world) attempt(names ...string) []facts.Result {
+	w.t.Helper()
+	inside, out := split(names)
+	var results []facts.Result
+	if len(inside) > 0 || len(names) == 0 {
+		results = w.probe(inside...)
+	}
+	for _, o := range outside {
+		if len(names) > 0 && !slices.Contains(out, o.name) || len(o.walls) > 0 && !slices.Contains(o.walls, w.wall) {
+			continue
+		}
+		found := o.look(w)
+		results = append(results, facts.Result{Probe: o.name, Found: len(found) > 0, Detail: strings.Join(found, "; ")})
+	}
+	return results
+}
+
+// probe runs attempts inside.
+func (w *world) probe(names ...string) (results []facts.Result) {
+	w.t.Helper()
+	args := append([]string{"exec", w.box, "--", facts.Tools + "/probe", "run", facts.Tools + "/facts.json"}, names...)
+	r := w.run(nil, args...)
+	if r.code != 0 {
+		w.t.Fatalf("the probe: exit code %d\nstdout: %s\nstderr: %s", r.code, r.stdout, r.stderr)
+	}
+	for line := range strings.Lines(r.stdout) {
+		var one facts.Result
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			w.t.Fatalf("the probe printed %q: %v", line, err)
+		}
+		results = append(results, one)
+	}
+	if len(results) == 0 || len(names) > 0 && len(results) != len(names) {
+		w.t.Fatalf("asked for %q, the probe answered %d\n%s", names, len(results), r.stderr)
+	}
+	return results
+}
