@@ -23,6 +23,7 @@ type imageNews struct {
 	told   map[[2]string]bool // layers and their phases
 	drawn  int                // lines that are on the terminal
 	last   time.Time          // when they were drawn
+	timer  *time.Timer        // until they are drawn next; nil: nothing is new
 	size   func() size
 }
 
@@ -56,6 +57,9 @@ func (n *imageNews) end() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.show = nil
+	if n.timer != nil {
+		n.timer.Stop()
+	}
 	n.draw(nil)
 }
 
@@ -100,13 +104,23 @@ func phaseText(p api.ImageProgress) string {
 	return text
 }
 
-// bars draws all layers anew, unless that was done just now.
+// bars sees that all layers are drawn anew, soon and not too often.
 func (n *imageNews) bars(p api.ImageProgress) {
 	n.layers.put(p)
-	if now := time.Now(); now.Sub(n.last) >= newsEvery {
-		n.last = now
-		n.draw(n.layers.frame(n.size()))
+	if n.timer == nil {
+		n.timer = time.AfterFunc(max(0, newsEvery-time.Since(n.last)), n.redraw)
 	}
+}
+
+func (n *imageNews) redraw() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.timer = nil
+	if n.show == nil {
+		return // it has ended meanwhile
+	}
+	n.last = time.Now()
+	n.draw(n.layers.frame(n.size()))
 }
 
 // draw puts lines in the place of those that were drawn before.

@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"context"
 	"io"
+
+	"github.com/carboy-sandbox/carboy/api"
 )
 
 // What the tests outside this package look at from inside.
@@ -21,6 +23,11 @@ var (
 	Words          = words
 	ExitOf         = exitOf
 	ExitCode       = exitCode
+	IsImagePath    = isImagePath
+	PathName       = pathName
+	ArgvOf         = argvOf
+	ParseIsolation = parseIsolation
+	CredentialsErr = credentialsError
 )
 
 type (
@@ -58,4 +65,26 @@ func Unpack(ctx context.Context, r io.Reader, dir, name string) (skipped []strin
 // Pack packs a file or directory as copying into a sandbox does.
 func Pack(ctx context.Context, w io.Writer, local, name string) error {
 	return (&packer{w: tar.NewWriter(w), skipped: func(string, string) {}}).pack(ctx, local, name)
+}
+
+// PackImage packs a directory as importing an image does. uid is whose files
+// become root's. It returns what was left out.
+func PackImage(ctx context.Context, w io.Writer, dir string, uid int) (left []string, err error) {
+	p, err := newImagePacker(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	p.uid = uid
+	err = p.pack(ctx, w)
+	return p.leftOut(), err
+}
+
+// Frame is what a terminal of that size shows once all of news came.
+func Frame(cols, rows uint32, news ...api.ImageProgress) []string {
+	var l layerList
+	for _, p := range news {
+		l.put(p)
+	}
+	return l.frame(size{cols, rows})
 }
