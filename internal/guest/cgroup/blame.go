@@ -1,5 +1,10 @@
 package cgroup
 
+import "errors"
+
+// ErrFull says that all commands together have as many processes as they may.
+var ErrFull = errors.New("the sandbox has as many processes as it may")
+
 // Blame says how sure it is that a command ran into a limit.
 type Blame int
 
@@ -85,4 +90,27 @@ func (g *Group) share(done bool) Blame {
 		return Certain
 	}
 	return Perhaps
+}
+
+// fullLocked reports whether one more process would be one too many.
+func (t *Tree) fullLocked() bool {
+	if t.now == nil {
+		return false
+	}
+	n, ok := number(t.now)
+	return ok && n+t.begin >= t.most
+}
+
+// Begun says that the command is in the group: the kernel counts it now.
+func (g *Group) Begun() {
+	g.tree.mu.Lock()
+	defer g.tree.mu.Unlock()
+	g.begunLocked()
+}
+
+func (g *Group) begunLocked() {
+	if g.begins {
+		g.begins = false
+		g.tree.begin--
+	}
 }

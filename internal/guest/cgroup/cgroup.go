@@ -39,6 +39,8 @@ type Tree struct {
 	each   bool     // each group counts what was refused to it
 	bound  bool     // pids are limited
 	limit  int64    // of processes; 0: none
+	now    *os.File // pids.current, where whoever is put into a group is not counted first; else nil
+	most   uint64   // what it may come to
 	log    *slog.Logger
 
 	mu      sync.Mutex
@@ -46,6 +48,7 @@ type Tree struct {
 	free    []*slot             // empty ones, for the next commands
 	held    []*Group            // ended commands' groups that still have processes
 	live    map[*Group]struct{} // acquired and not yet empty, those that are held included
+	begin   uint64              // acquired for commands that are not in yet
 	claimed uint64              // of the kills that oom counts: those that a command answers for
 }
 
@@ -115,7 +118,7 @@ func (t *Tree) Close() {
 	if t.name != "" {
 		t.leave()
 	}
-	for _, f := range []*os.File{t.pids, t.oom, t.pin, t.dir, t.base} {
+	for _, f := range []*os.File{t.pids, t.oom, t.now, t.pin, t.dir, t.base} {
 		if f != nil {
 			_ = f.Close()
 		}
@@ -158,14 +161,21 @@ type Group struct {
 	tree   *Tree
 	slot   *slot  // nil once nobody lives in it; then guarded by tree.mu
 	before shared // the tree's counters when it was acquired
+	begins bool   // nobody has been put in yet; guarded by tree.mu
 	alone  bool   // no other command has been meanwhile; guarded by tree.mu
 }
 
-// Acquire returns an empty group for a command to be born in. Release gives
-// it back.
+// Acquire returns an empty group for a command to be born in or put into.
+// Release gives it back. It fails with ErrFull where the limit of processes is
+// reached and the kernel would not say so.
 func (t *Tree) Acquire() (*Group, error) {
 	t.mu.Lock()
 	t.sweepLocked(2)
+	if t.fullLocked() {
+		t.mu.Unlock()
+		return nil, ErrFull
+	}
+	t.begin++
 	var s *slot
 	if n := len(t.free); n > 0 {
 		s, t.free = t.free[n-1], t.free[:n-1]
@@ -177,10 +187,13 @@ func (t *Tree) Acquire() (*Group, error) {
 	if s == nil {
 		var err error
 		if s, err = t.newSlot(name); err != nil {
+			t.mu.Lock()
+			t.begin--
+			t.mu.Unlock()
 			return nil, err
 		}
 	}
-	g := &Group{tree: t, slot: s}
+	g := &Group{tree: t, slot: s, begins: true}
 	t.enroll(g)
 	return g, nil
 }
@@ -211,6 +224,7 @@ func (g *Group) Release() {
 	t := g.tree
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	g.begunLocked()
 	if g.slot.populated() {
 		t.held = append(t.held, g)
 		return

@@ -149,6 +149,14 @@ func counter(f *os.File, key string) (n uint64, ok bool) {
 	return 0, false
 }
 
+// number reads a file of one number. There is none in a limit of "max".
+func number(f *os.File) (n uint64, ok bool) {
+	var buf [32]byte
+	size, _ := f.ReadAt(buf[:], 0)
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(buf[:size])), 10, 64)
+	return n, err == nil
+}
+
 // lists reports whether a process is in a group.
 func lists(dir *os.File, pid int) bool {
 	f, err := open(dir, "cgroup.procs", unix.O_RDONLY)

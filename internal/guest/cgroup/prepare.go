@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -129,23 +128,26 @@ func (t *Tree) prepareRoot(opts Options) error {
 			return fmt.Errorf("count processes: %w", err)
 		}
 		t.each = true
-		return t.checkPIDs(t.dir, "pids.max")
+		return t.watchPIDs()
 	}
 	t.bound = opts.PIDsFile != "" // the host would not have it counted otherwise
 	return nil
 }
 
-// checkPIDs looks whether the host has set a limit.
-func (t *Tree) checkPIDs(dir *os.File, name string) error {
-	f, err := open(dir, name, unix.O_RDONLY)
+// watchPIDs looks whether the host has set a limit. The kernel keeps commands
+// from forking beyond it, but not the agent from putting one more among them.
+func (t *Tree) watchPIDs() error {
+	f, err := open(t.dir, "pids.max", unix.O_RDONLY)
 	if err != nil {
 		return fmt.Errorf("read the limit of processes: %w", err)
 	}
 	defer f.Close()
-	var buf [32]byte
-	n, _ := f.ReadAt(buf[:], 0)
-	_, err = strconv.ParseUint(strings.TrimSpace(string(buf[:n])), 10, 63)
-	t.bound = err == nil
+	if t.most, t.bound = number(f); !t.bound {
+		return nil
+	}
+	if t.now, err = open(t.dir, "pids.current", unix.O_RDONLY); err != nil {
+		return fmt.Errorf("count processes: %w", err)
+	}
 	return nil
 }
 

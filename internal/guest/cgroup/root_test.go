@@ -1,6 +1,7 @@
 package cgroup_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,6 +27,7 @@ func rooted(t *testing.T, n int, controllers ...string) (base *os.File, commands
 		for _, c := range controllers {
 			put(t, d, c+".events", "max 0\noom_kill 0\n")
 			put(t, d, c+".max", "64\n")
+			put(t, d, c+".current", "5\n")
 		}
 	}
 	base, err := os.Open(dir)
@@ -82,6 +84,36 @@ func acquire(t *testing.T, tree *cgroup.Tree) *cgroup.Group {
 		t.Fatal(err)
 	}
 	return g
+}
+
+// Where a command is put among the others, and not born there, the agent
+// counts.
+func TestRootIsFull(t *testing.T) {
+	base, commands := rooted(t, 9, "pids")
+	tree := prepare(t, base, cgroup.Options{Root: base.Name()})
+	put(t, commands, "pids.current", "61\n")
+	one, two := acquire(t, tree), acquire(t, tree)
+	three := acquire(t, tree)
+	if g, err := tree.Acquire(); !errors.Is(err, cgroup.ErrFull) {
+		t.Errorf("a 65th process: %v, %v", g, err)
+	}
+	one.Release()
+	four := acquire(t, tree)
+	for _, g := range []*cgroup.Group{two, three, four} {
+		g.Begun()
+		g.Begun()
+	}
+	put(t, commands, "pids.current", "64\n")
+	if g, err := tree.Acquire(); !errors.Is(err, cgroup.ErrFull) {
+		t.Errorf("a 65th process: %v, %v", g, err)
+	}
+	put(t, commands, "pids.current", "63\n")
+	acquire(t, tree)
+	put(t, commands, "pids.current", "64\n")
+	two.Release()
+	if g, err := tree.Acquire(); !errors.Is(err, cgroup.ErrFull) {
+		t.Errorf("a 65th process: %v, %v", g, err)
+	}
 }
 
 func TestRootWithoutLimit(t *testing.T) {

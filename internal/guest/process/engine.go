@@ -173,6 +173,12 @@ func (e *Engine) start(c *Command) error {
 		e.end(c, exit)
 		return nil
 	}
+	if errors.Is(err, cgroup.ErrFull) {
+		exit := notStarted(jail.CodeNotExecutable, "%s: %v", jc.Argv[0], err)
+		exit.Limits = []string{"pids"}
+		e.end(c, exit)
+		return nil
+	}
 	return err
 }
 
@@ -199,6 +205,9 @@ func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
 			c.group.Release()
 		}
 		return err
+	}
+	if c.group != nil {
+		c.group.Begun()
 	}
 	e.mu.Lock()
 	e.byPID[c.proc.Inner] = c

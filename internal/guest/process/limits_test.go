@@ -183,6 +183,38 @@ func TestPIDLimitIsTold(t *testing.T) {
 	}
 }
 
+// Where the agent counts in place of the kernel, a command too many is told
+// as the kernel's refusal is.
+func TestFullSandboxStartsNothing(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"agent/cgroup.procs": "", "commands/cgroup.subtree_control": "",
+		"commands/pids.events": "max 0\n", "commands/pids.max": "8\n", "commands/pids.current": "8\n",
+	} {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer base.Close()
+	tree, err := cgroup.Prepare(base, cgroup.Options{Root: dir, PIDs: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tree.Close)
+	e := open(t, setup{tree: tree}).run("c", sh("true")).exit
+	if e.GetCode() != 126 || !slices.Equal(e.GetLimits(), []string{"pids"}) || !strings.Contains(e.GetError(), "as many processes as it may") {
+		t.Errorf("exit %v", e)
+	}
+}
+
 func TestNotFoundSaysWhere(t *testing.T) {
 	long := strings.Repeat("/x", 2000)
 	many := make([]string, 40)

@@ -47,6 +47,7 @@ type setup struct {
 	disks   []string
 	hidden  []string // of the host's PATH
 	counts  cgroup.Options
+	tree    *cgroup.Tree // in place of one in this machine's hierarchy
 }
 
 func open(t testing.TB, s setup) *world {
@@ -54,7 +55,7 @@ func open(t testing.TB, s setup) *world {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	var tree *cgroup.Tree
+	tree := s.tree
 	if s.cgroups {
 		tree = cgroups(t, s.counts)
 	}
