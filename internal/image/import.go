@@ -24,7 +24,7 @@ import (
 // Errors: Invalid for what can't be right, Unsupported for images of other
 // machines and kinds, Exhausted where the disk is full.
 func (s *Store) Import(ctx context.Context, owner, name string, r io.Reader, progress func(Progress)) (Image, error) {
-	var as reference
+	as := ""
 	if name != "" {
 		var err error
 		if as, err = importName(name); err != nil {
@@ -45,21 +45,25 @@ func (s *Store) Import(ctx context.Context, owner, name string, r io.Reader, pro
 	return img, within("import image", err)
 }
 
-func importName(name string) (reference, error) {
+// importName returns the short form of a name with a tag.
+func importName(name string) (string, error) {
 	r, err := parseReference(name)
 	if err == nil && r.digest != "" {
 		err = sandbox.Errorf(sandbox.Invalid, "image reference: an image that is imported has the digest that it has; give it a tag")
 	}
-	return r, err
+	if err != nil {
+		return "", err
+	}
+	return r.String(), nil
 }
 
 // candidate is an image of an archive.
 type candidate struct {
-	names []reference
+	names []string
 	load  func(ctx context.Context) (*manifest, *configFile, []source, error)
 }
 
-func (j *job) importFile(ctx context.Context, f *os.File, as reference) (Image, error) {
+func (j *job) importFile(ctx context.Context, f *os.File, as string) (Image, error) {
 	fi, err := f.Stat()
 	if err != nil {
 		return Image{}, fmt.Errorf("read archive: %w", err)
@@ -94,14 +98,14 @@ func (j *job) importFile(ctx context.Context, f *os.File, as reference) (Image, 
 }
 
 // pick chooses the image that is meant, and what it is to be called.
-func pick(found []candidate, as reference) (candidate, []string, error) {
+func pick(found []candidate, as string) (candidate, []string, error) {
 	if len(found) == 0 {
 		return candidate{}, nil, invalid("the archive holds no image")
 	}
-	if as != (reference{}) {
+	if as != "" {
 		for _, c := range found {
 			if slices.Contains(c.names, as) {
-				return c, []string{as.String()}, nil
+				return c, []string{as}, nil
 			}
 		}
 	}
@@ -114,17 +118,13 @@ func pick(found []candidate, as reference) (candidate, []string, error) {
 		return candidate{}, nil, sandbox.Errorf(sandbox.Invalid, "the archive holds %d images: %s", len(found), strings.Join(there, ", ")).
 			WithHint("name the one to import")
 	}
-	if as != (reference{}) {
-		return found[0], []string{as.String()}, nil
+	if as != "" {
+		return found[0], []string{as}, nil
 	}
 	if len(found[0].names) == 0 {
 		return candidate{}, nil, sandbox.Errorf(sandbox.Invalid, "the archive has no name for its image").WithHint("give it one, as tools:1")
 	}
-	var names []string
-	for _, n := range found[0].names {
-		names = append(names, n.String())
-	}
-	return found[0], names, nil
+	return found[0], found[0].names, nil
 }
 
 // String is how a user tells it from others.
@@ -132,18 +132,18 @@ func (c candidate) String() string {
 	if len(c.names) == 0 {
 		return "one without a name"
 	}
-	return c.names[0].String()
+	return c.names[0]
 }
 
 // maxNames bounds what one image of an archive is called.
 const maxNames = 100
 
 // parseNames reads the names that an archive has for an image.
-func parseNames(names []string) ([]reference, error) {
+func parseNames(names []string) ([]string, error) {
 	if len(names) > maxNames {
 		return nil, invalid("archive: an image has %d names, at most %d", len(names), maxNames)
 	}
-	var refs []reference
+	var refs []string
 	for _, n := range names {
 		r, err := importName(n)
 		if err != nil {
@@ -232,8 +232,8 @@ func (j *job) loadSaved(a *archive, config string, layers []string) (*manifest, 
 }
 
 // rootFS takes the whole archive for one layer.
-func (j *job) rootFS(ctx context.Context, f *os.File, size int64, as reference) (Image, error) {
-	if as == (reference{}) {
+func (j *job) rootFS(ctx context.Context, f *os.File, size int64, as string) (Image, error) {
+	if as == "" {
 		return Image{}, sandbox.Errorf(sandbox.Invalid, "the archive is a root file system, which has no name").WithHint("give it one, as tools:1")
 	}
 	diffID, err := j.makeLayer(ctx, source{open: func(context.Context) (io.ReadCloser, int64, error) {
@@ -248,5 +248,5 @@ func (j *job) rootFS(ctx context.Context, f *os.File, size int64, as reference) 
 	if err != nil {
 		return Image{}, fmt.Errorf("write image configuration: %w", err)
 	}
-	return j.finish(ctx, &manifest{digest: synthesize(b, c.RootFS.DiffIDs)}, c, nil, as.String())
+	return j.finish(ctx, &manifest{digest: synthesize(b, c.RootFS.DiffIDs)}, c, nil, as)
 }

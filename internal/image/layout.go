@@ -88,7 +88,7 @@ func layoutNames(annotations map[string]string) []string {
 	return nil
 }
 
-func (j *job) inLayout(a *archive, d descriptor, names []reference) candidate {
+func (j *job) inLayout(a *archive, d descriptor, names []string) candidate {
 	return candidate{names, func(ctx context.Context) (*manifest, *configFile, []source, error) {
 		limits := j.s.opts.Limits
 		m, err := resolve(ctx, d, limits, func(_ context.Context, d descriptor) ([]byte, types.MediaType, error) {
