@@ -345,9 +345,16 @@ func TestBrokenCommandsAreNoted(t *testing.T) {
 
 func TestSearchPath(t *testing.T) {
 	r := hostimage.Root{Parts: []hostimage.Part{{Path: "/usr"}}, Masks: []hostimage.Mask{{Path: "/usr/etc"}}}
-	got := r.SearchPath("/root/bin:/usr/local/go/bin:.::/usr/bin:/usr/etc/bin:/usrlocal:/usr/../root/bin")
+	got, hidden := r.SearchPath("/root/bin:/usr/local/go/bin:.::/usr/bin:/usr/etc/bin:/usrlocal:/usr/../root/bin", nil)
 	if want := "/usr/local/go/bin:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin"; got != want {
 		t.Errorf("SearchPath = %q, want %q", got, want)
+	}
+	if want := []string{"/root/bin", "/usr/etc/bin", "/usrlocal"}; !slices.Equal(hidden, want) {
+		t.Errorf("hidden = %q, want %q", hidden, want)
+	}
+	got, hidden = r.SearchPath("/root/bin", []hostimage.Tool{{Path: "/root/bin", Search: []string{"/root/bin"}}})
+	if !strings.HasPrefix(got, "/root/bin:") || len(hidden) > 0 {
+		t.Errorf("with a tool: SearchPath = %q, hidden %q", got, hidden)
 	}
 }
 

@@ -282,23 +282,39 @@ func prune(cacheDir, boot string) {
 	}
 }
 
-// SearchPath returns the directories of a PATH that are in the image, in
-// their order, and then the usual ones that are missing.
-func (r Root) SearchPath(path string) string {
+// SearchPath returns the directories of a PATH that are in the image or in
+// tools, in their order, then those of tools that are missing, and then the
+// usual ones. hidden are those that are in neither.
+func (r Root) SearchPath(path string, tools []Tool) (search string, hidden []string) {
 	var out []string
 	in := func(dir string) bool {
-		return slices.ContainsFunc(r.Parts, func(p Part) bool { return within(p.Path, dir) }) &&
-			!slices.ContainsFunc(r.Masks, func(m Mask) bool { return within(m.Path, dir) })
+		return slices.ContainsFunc(tools, func(t Tool) bool { return within(t.Path, dir) }) ||
+			slices.ContainsFunc(r.Parts, func(p Part) bool { return within(p.Path, dir) }) &&
+				!slices.ContainsFunc(r.Masks, func(m Mask) bool { return within(m.Path, dir) })
 	}
+	add := func(dir string) {
+		if !slices.Contains(out, dir) {
+			out = append(out, dir)
+		}
+	}
+	usual := []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 	for _, d := range filepath.SplitList(path) {
-		if d = filepath.Clean(d); filepath.IsAbs(d) && in(d) && !slices.Contains(out, d) {
-			out = append(out, d)
+		d = filepath.Clean(d)
+		switch {
+		case !filepath.IsAbs(d) || slices.Contains(hidden, d):
+		case in(d):
+			add(d)
+		case !slices.Contains(usual, d):
+			hidden = append(hidden, d)
 		}
 	}
-	for _, d := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
-		if !slices.Contains(out, d) {
-			out = append(out, d)
+	for _, t := range tools {
+		for _, d := range t.Search {
+			add(d)
 		}
 	}
-	return strings.Join(out, ":")
+	for _, d := range usual {
+		add(d)
+	}
+	return strings.Join(out, ":"), hidden
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -137,7 +138,50 @@ func (c *composer) root() error {
 			return fmt.Errorf("cover %s: %w", path, err)
 		}
 	}
+	for _, t := range c.plan.Tools {
+		if err := c.tool(t); err != nil {
+			return fmt.Errorf("show %s: %w", t.Path, err)
+		}
+	}
 	return nil
+}
+
+// tool shows a toolchain of the host at its own path.
+func (c *composer) tool(t hostimage.Tool) error {
+	rel := t.Path[1:]
+	err := c.asGuest(0, func() error {
+		if err := c.mkdirInRoot(rel); err != nil {
+			return err
+		}
+		if !strings.HasPrefix(rel, "root/") {
+			return nil
+		}
+		// Commands must get through to it; they can't list what else is there.
+		return os.Chmod(filepath.Join(DirMounts, MountRoot, "root"), 0o711)
+	})
+	if err != nil {
+		return err
+	}
+	at := filepath.Join(DirMounts, fmt.Sprintf("t%d", c.lowers))
+	c.lowers++
+	if err := mkdir(at); err != nil {
+		return err
+	}
+	src, err := openAccepted(Dir{Source: t.Path, Dev: t.Dev, Ino: t.Ino})
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	err = c.bindAs(src, at, guestUID, guestGID, true)
+	if errors.Is(err, errNoIDMap) { // its files are nobody's inside, and read by whoever may
+		if err = bind(fmt.Sprintf("/proc/self/fd/%d", src.Fd()), at); err == nil {
+			err = remountReadOnly(at)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.bindInRoot(at, rel)
 }
 
 // bindPart is bindMapped for a directory whose file system may not be able to

@@ -15,6 +15,7 @@ type Plan struct {
 	Lowers []string         `json:"lowers"` // the image, the lowest layer first
 	Parts  []hostimage.Part `json:"parts"`  // host directories laid copy-on-write over it
 	Masks  []string         `json:"masks"`  // directories of the parts that are covered
+	Tools  []hostimage.Tool `json:"tools"`  // directories of the host seen at their own paths, read-only
 	Disk   string           `json:"disk"`   // the image that holds what the box writes; empty: a plain directory
 	Groups Groups           `json:"groups"` // of the box
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -33,7 +35,7 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 	}
 	p := &Plan{ID: sb.ID, Dir: dir, Agent: h.agent, Rootless: h.rootless != nil}
 	cfg := agentConfig(sb)
-	if err := h.addImage(ctx, p, &cfg, sb.Spec); err != nil {
+	if err := h.addImage(ctx, p, &cfg, sb.Spec, sb.Owner); err != nil {
 		return nil, nil, err
 	}
 	if p.Disk, err = h.makeDisk(ctx, dir, sb.Spec.Limits); err != nil {
@@ -63,7 +65,7 @@ func (h *Host) Configure(p *Plan, cfg *AgentConfig) error {
 
 // addImage resolves the image that spec names into layers, and tells the
 // agent what the image wants.
-func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec sandbox.Spec) error {
+func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec sandbox.Spec, owner string) error {
 	if spec.Image == sandbox.DefaultImage {
 		root, err := h.hostImage(ctx)
 		if err != nil {
@@ -75,7 +77,15 @@ func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec san
 				p.Masks = append(p.Masks, m.Path)
 			}
 		}
-		cfg.defaultEnv("PATH", root.SearchPath(os.Getenv("PATH")))
+		p.Tools = toolsOf(owner)
+		var path string
+		path, cfg.NotShown = root.SearchPath(os.Getenv("PATH"), p.Tools)
+		cfg.defaultEnv("PATH", path)
+		for _, t := range p.Tools {
+			for name, value := range t.Env {
+				cfg.defaultEnv(name, value)
+			}
+		}
 		return nil
 	}
 	_, digest, ok := strings.Cut(spec.Image, "@")
@@ -90,6 +100,20 @@ func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec san
 	p.Lowers = img.Layers
 	cfg.useImage(img.Config, spec)
 	return nil
+}
+
+// toolsOf finds the toolchains that a box of owner's sees. Without root only
+// the daemon's own user's can be: others' homes are not its to open.
+func toolsOf(owner string) []hostimage.Tool {
+	uid, ok := strings.CutPrefix(owner, "uid:")
+	if !ok || os.Geteuid() != 0 && owner != OurOwner() {
+		return hostimage.Tools("")
+	}
+	u, err := user.LookupId(uid)
+	if err != nil {
+		return hostimage.Tools("")
+	}
+	return hostimage.Tools(u.HomeDir)
 }
 
 // markSince notes, once, when the workspace was made.
