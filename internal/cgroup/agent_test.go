@@ -268,24 +268,39 @@ func (a *agentRole) guest() error {
 		return err
 	}
 	defer g.Release()
-	c := exec.Command("/bin/sh", "-c", "(setsid sleep 1000 &); echo up; exec sleep 1000")
-	c.SysProcAttr = &syscall.SysProcAttr{
-		UseCgroupFD: true, CgroupFD: g.FD(), Credential: &syscall.Credential{Uid: 1000, Gid: 1000},
+	for _, born := range []bool{true, false} { // or put there
+		c := exec.Command("/bin/sh", "-c", "read x; (setsid sleep 1000 &); echo up; exec sleep 1000")
+		c.SysProcAttr = &syscall.SysProcAttr{
+			UseCgroupFD: born, CgroupFD: g.FD(), Credential: &syscall.Credential{Uid: 1000, Gid: 1000},
+		}
+		in, err := c.StdinPipe()
+		if err != nil {
+			return err
+		}
+		out, err := c.StdoutPipe()
+		if err == nil {
+			err = a.onWorker(c.Start)
+		}
+		if err != nil {
+			return err
+		}
+		if !born {
+			file := fmt.Sprintf("/proc/self/fd/%d/cgroup.procs", g.FD())
+			if err := os.WriteFile(file, []byte(strconv.Itoa(c.Process.Pid)), 0); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintln(in)
+		if _, err := out.Read(make([]byte, 1)); err != nil {
+			return err
+		}
+		if err := g.Kill(); err != nil {
+			return err
+		}
+		if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+			return fmt.Errorf("after the kill: %v", err)
+		}
 	}
-	out, err := c.StdoutPipe()
-	if err == nil {
-		err = a.onWorker(c.Start)
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := out.Read(make([]byte, 1)); err != nil {
-		return err
-	}
-	if err := g.Kill(); err != nil {
-		return err
-	}
-	_ = c.Wait()
 	return nil
 }
 

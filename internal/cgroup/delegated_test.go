@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // delegated is an unprivileged process in a subtree that was given to it.
@@ -39,6 +40,9 @@ func useDelegated() error {
 	if err != nil {
 		return err
 	}
+	if err := partsOfOneself(h, g); err != nil {
+		return err
+	}
 	sh := exec.Command("sh", "-c", "read x; sleep 1000 & sleep 1000 & wait")
 	in, err := sh.StdinPipe()
 	if err != nil {
@@ -55,6 +59,30 @@ func useDelegated() error {
 	fmt.Println(strings.Join(g.ProcsFiles(), " "))
 	ctx := context.Background()
 	return errors.Join(g.Kill(ctx), g.Remove(ctx), h.Prune())
+}
+
+// partsOfOneself makes a part for commands that the caller keeps, and fails to
+// make one for somebody else.
+func partsOfOneself(h *cgroup.Host, g *cgroup.Group) error {
+	c, err := g.Commands(cgroup.Limits{}, os.Geteuid(), os.Getegid())
+	if err == nil {
+		err = c.Finish()
+	}
+	if err == nil {
+		err = os.Mkdir(c.Root+"/commands/1", 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	other, err := h.Create("other", cgroup.Limits{})
+	if err != nil {
+		return err
+	}
+	_, err = other.Commands(cgroup.Limits{}, os.Geteuid()+1, os.Getegid())
+	if sandbox.KindOf(err) != sandbox.Unsupported {
+		return fmt.Errorf("given to somebody else: %w", err)
+	}
+	return other.Remove(context.Background())
 }
 
 func TestDelegatedSubtreeOnThisKernel(t *testing.T) {

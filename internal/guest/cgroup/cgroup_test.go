@@ -345,6 +345,25 @@ func FuzzCounter(f *testing.F) {
 	})
 }
 
+func FuzzNumber(f *testing.F) {
+	f.Add("12\n")
+	f.Add("max\n")
+	f.Add("-1")
+	f.Fuzz(func(t *testing.T, text string) {
+		dir := t.TempDir()
+		put(t, dir, "f", text)
+		file, err := os.Open(filepath.Join(dir, "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		n, ok := cgroup.NumberForTest(file)
+		if want, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); len(text) <= 32 && (ok != (err == nil) || ok && n != want) {
+			t.Errorf("%q = %d, %t; want %d, %v", text, n, ok, want, err)
+		}
+	})
+}
+
 func BenchmarkAcquireRelease(b *testing.B) {
 	tree := realTree(b, cgroup.Options{})
 	for b.Loop() {

@@ -4,4 +4,5 @@ package cgroup
 var (
 	MountForTest   = mount
 	CounterForTest = value
+	NumberForTest  = number
 )
