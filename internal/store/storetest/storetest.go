@@ -4,6 +4,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +30,8 @@ func Record(n int) *sandbox.Sandbox {
 		ID:    fmt.Sprintf("sb_%020d", n),
 		Owner: "uid:1000",
 		Spec: sandbox.Spec{
-			Name: fmt.Sprintf("web-%d", n), Isolation: "gvisor", Image: "host", User: "user", Network: "off",
+			Name: fmt.Sprintf("web-%d", n), Isolation: "process", Stronger: []string{"gvisor", "microvm"},
+			Image: "debian:12@sha256:" + strings.Repeat("0f", 32), User: "user", Network: "off",
 			Workspace: sandbox.Workspace{Mode: sandbox.WorkspaceCOW, Source: dir},
 			Mounts:    []sandbox.Mount{{Source: dir, Target: "/mnt/x", ReadOnly: true}},
 			Limits: sandbox.Limits{
@@ -41,7 +43,7 @@ func Record(n int) *sandbox.Sandbox {
 			TTL:    time.Hour, OnExpiry: sandbox.OnExpiryRemove, Ephemeral: true,
 		},
 		State: sandbox.StateStopped, Ended: sandbox.EndOutOfMemory, Lost: []string{"processes"},
-		Backend:   "gvisor",
+		Backend: "gvisor", Why: "process can't: no root inside; gvisor is allowed and stronger",
 		Enforced:  []sandbox.Enforcement{{Promise: "memory", Enforced: true, Mechanism: "cgroup"}},
 		Token:     "a-secret-token",
 		CreatedAt: at, StartedAt: at.Add(time.Second), EndedAt: at.Add(time.Minute), ExpiresAt: at.Add(time.Hour),
