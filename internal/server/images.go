@@ -210,6 +210,10 @@ func (s *Server) image(ctx context.Context, p *principal, ref string) (string, e
 	if err != nil {
 		return "", err
 	}
+	// Of several names for one content, the one that was asked for.
+	if base, digest, ok := strings.Cut(ref, "@"); ok && digest == img.Digest {
+		img.Name = base
+	}
 	return pinned(img), nil
 }
 

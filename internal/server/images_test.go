@@ -391,6 +391,7 @@ func TestCreateOfImage(t *testing.T) {
 		{"host", "host", "host", "host", ""},
 		{"name", "debian:12", "debian:12@" + debian, "debian:12", debian},
 		{"pinned-name", "debian:12@" + debian, "debian:12@" + debian, "debian:12", debian},
+		{"another-name", "debian:stable@" + debian, "debian:stable@" + debian, "debian:stable", debian},
 		{"digest", debian, "debian:12@" + debian, "debian:12", debian},
 		{"pulled-by-digest", alpineDigest, "alpine@" + alpineDigest, "alpine", alpineDigest},
 		{"odd-name", "[::1]:5000/x:1", odd[7:19] + "@" + odd, odd[7:19], odd},

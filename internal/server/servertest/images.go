@@ -157,7 +157,7 @@ func (f *FakeImages) Find(_ context.Context, owner, ref string) (api.Image, erro
 	defer f.mu.Unlock()
 	base, digest, _ := strings.Cut(ref, "@")
 	for _, img := range f.owned[owner] {
-		named := img.Name == base && (digest == "" || digest == img.Digest)
+		named := img.Name == base && digest == "" || base != "" && digest == img.Digest
 		if named || len(ref) >= 12 && strings.HasPrefix(strings.TrimPrefix(img.Digest, "sha256:"), strings.TrimPrefix(ref, "sha256:")) {
 			return img, nil
 		}
