@@ -58,6 +58,8 @@ var blind = map[string]string{
 	"signals":           "the host's processes are seen as well",
 	"set-id-image":      "depends on what is installed",
 	"landlock":          "newer kernels alone",
+	"i386-calls":        "other processors, and kernels without them",
+	"x32-calls":         "other processors",
 	"calls-userfault":   "old kernels have no oracle",
 }
 

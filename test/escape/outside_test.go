@@ -21,6 +21,7 @@ type look struct {
 
 var outside = []look{
 	{"host-state", nil, hostState},
+	{"newborns", nil, newborns},
 	{"workspace-source", nil, workspaceSource},
 	{"shared-read-only", nil, sharedReadOnly},
 	{"shared-git", nil, sharedGit},
@@ -71,6 +72,22 @@ func hostState(w *world) (found []string) {
 		found = append(found, fmt.Sprintf("the secret was changed: %v", err))
 	}
 	return append(found, changed(w.before["outside"], snapshot(w.path("outside")))...)
+}
+
+// newborns has commands started while one looks for those that still have the
+// agent's memory.
+func newborns(w *world) (found []string) {
+	done := make(chan []facts.Result)
+	go func() { done <- w.probe("newborn-memory") }()
+	for range 20 {
+		w.run(nil, "exec", w.box, "--", "true")
+	}
+	for _, r := range <-done {
+		if r.Found || r.Error != "" {
+			found = append(found, r.Detail+r.Error)
+		}
+	}
+	return found
 }
 
 func workspaceSource(w *world) []string {

@@ -81,7 +81,7 @@ func dangerous(dir string) (list []string) {
 		names := make([]byte, 4096)
 		n, _ := unix.Llistxattr(p, names)
 		for _, attr := range strings.Split(string(names[:max(n, 0)]), "\x00") {
-			if strings.HasPrefix(attr, "security.") || strings.HasPrefix(attr, "trusted.") {
+			if attr == "security.capability" || strings.HasPrefix(attr, "trusted.") {
 				list = append(list, fmt.Sprintf("%s has %s", rel, attr))
 			}
 		}

@@ -13,20 +13,26 @@ var ownCalls = []call{
 	{"create_module", unix.SYS_CREATE_MODULE, nil},
 }
 
-// foreignCalls makes calls in the two other manners that the processor has:
-// a list of numbers means something else there.
-func foreignCalls(t *trial) {
-	const (
-		x32    = 0x40000000
-		getpid = 20 // i386's
-	)
-	verdicts, err := judge([]call{{"getpid of x32", x32 | unix.SYS_GETPID, nil}})
-	if err != nil {
-		t.note("x32: %v", err)
-	} else if verdicts[0].passed {
+// The processor has two other manners of calls, in which a list of numbers
+// means something else. What refuses them may kill, which is a refusal too.
+
+// x32Calls asks for the manner of 32-bit addresses.
+func x32Calls(t *trial) {
+	const x32 = 0x40000000
+	verdicts, err := judge([]call{{"getpid", x32 | unix.SYS_GETPID, nil}})
+	switch {
+	case err != nil:
+		t.note("%v", err)
+	case verdicts[0].passed:
 		t.find("a call of x32 gets through to the kernel")
+	default:
+		t.note("x32: %v", verdicts[0].err)
 	}
-	// Last: what refuses it may kill, which is a refusal too.
+}
+
+// i386Calls makes a call by interrupt.
+func i386Calls(t *trial) {
+	const getpid = 20
 	if pid := int32(interrupt(getpid, 0, 0, 0)); pid > 0 {
 		t.find("a call of i386 is answered: %d", pid)
 	} else {

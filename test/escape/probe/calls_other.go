@@ -4,4 +4,8 @@ package main
 
 var ownCalls []call
 
-func foreignCalls(t *trial) { t.note("this processor has one manner of calls") }
+const oneManner = "this processor has one manner of calls"
+
+func x32Calls(t *trial) { t.note(oneManner) }
+
+func i386Calls(t *trial) { t.note(oneManner) }

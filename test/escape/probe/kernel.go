@@ -18,7 +18,8 @@ var kernelProbes = []probe{
 	{name: "kernel-log", native: true, run: kernelLog},
 	{name: "host-name", native: true, run: hostName},
 	{name: "machine", run: machine},
-	{name: "foreign-calls", native: true, run: foreignCalls},
+	{name: "x32-calls", native: true, run: x32Calls},
+	{name: "i386-calls", native: true, run: i386Calls},
 	{name: "landlock", native: true, run: landlock},
 }
 
