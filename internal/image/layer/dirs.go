@@ -104,17 +104,17 @@ func (u *unpacker) replaceByDir(dir int, name, rel string) error {
 }
 
 func (u *unpacker) mkdir(rel string, h *tar.Header, attrs map[string]string) error {
+	dir, name, err := u.parent(rel)
+	if err != nil {
+		return err
+	}
 	if rel != "." {
-		if err := u.makeDir(rel); err != nil {
+		if err := u.makeDir(dir, name, rel); err != nil {
 			return err
 		}
 	}
 	if len(attrs) > 0 {
-		dir, err := u.tree.open(rel)
-		if err != nil {
-			return err
-		}
-		fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return fmt.Errorf("open: %w", err)
 		}
@@ -127,15 +127,11 @@ func (u *unpacker) mkdir(rel string, h *tar.Header, attrs map[string]string) err
 }
 
 // makeDir makes the directory rel, or leaves the one that is there.
-func (u *unpacker) makeDir(rel string) error {
-	dir, name, err := u.parent(rel)
-	if err != nil {
-		return err
-	}
-	if err = unix.Mkdirat(dir, name, newDir); err == nil {
+func (u *unpacker) makeDir(dir int, name, rel string) error {
+	switch err := unix.Mkdirat(dir, name, newDir); {
+	case err == nil:
 		return nil
-	}
-	if err != unix.EEXIST {
+	case err != unix.EEXIST:
 		return fmt.Errorf("make directory: %w", err)
 	}
 	st, err := lstat(dir, name)

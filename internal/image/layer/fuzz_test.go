@@ -3,7 +3,6 @@ package layer_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -22,11 +21,12 @@ import (
 // something elsewhere, a set-id file, a device but a whiteout, or a mark of
 // overlayfs but the opaque one.
 func FuzzUnpack(f *testing.F) {
+	needRoot(f)
 	for _, tt := range hostile {
-		if data := archive(tt.layer...); len(data) < 1<<16 {
+		if data := archive(tt.layer...); len(data) < 1<<13 {
 			f.Add(data)
 		}
-		if data := archive(tt.benign...); len(data) < 1<<16 {
+		if data := archive(tt.benign...); len(data) < 1<<13 {
 			f.Add(data)
 			f.Add(gz(data))
 			f.Add(zst(data))
@@ -40,10 +40,10 @@ func FuzzUnpack(f *testing.F) {
 		must(t, os.MkdirAll(outer+"/root", 0o755))
 		must(t, os.WriteFile(outer+"/secret", []byte("s"), 0o600))
 		before := outside(t, outer)
-		res, err := layer.Unpack(context.Background(), bytes.NewReader(data), outer+"/root", layer.Options{
+		res, err := layer.Unpack(context.Background(), bytes.NewReader(summed(data)), outer+"/root", layer.Options{
 			Limits: layer.Limits{Bytes: 1 << 20, Entries: 100, RatioFrom: 1 << 16},
 		})
-		if err != nil && sandbox.KindOf(err) != sandbox.Invalid && !errors.Is(err, unix.ENAMETOOLONG) {
+		if err != nil && sandbox.KindOf(err) != sandbox.Invalid {
 			t.Errorf("Unpack = %v, want it invalid", err)
 		}
 		if err == nil && (len(res.DiffID) != 71 || res.Bytes > 1<<20 || res.Entries > 100) {
@@ -57,6 +57,18 @@ func FuzzUnpack(f *testing.F) {
 			t.Error(problem)
 		}
 	})
+}
+
+// summed returns data with the checksums of what look like headers made right,
+// or hardly a change would get past the first.
+func summed(data []byte) []byte {
+	data = bytes.Clone(data)
+	for b := data; len(b) >= 512; b = b[512:] {
+		if bytes.HasPrefix(b[257:], []byte("ustar")) {
+			sum(b[:512])
+		}
+	}
+	return data
 }
 
 // untame lists what no layer may leave below root.

@@ -2,8 +2,10 @@ package layer_test
 
 import (
 	"archive/tar"
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -268,6 +270,37 @@ func TestHostileLayers(t *testing.T) {
 				t.Errorf("something was made outside:\n%s", d)
 			}
 		})
+	}
+}
+
+// The control of all that: without our care, the same layers do get out.
+func TestCarelessUnpackingGetsOut(t *testing.T) {
+	for name, blocks := range map[string][]block{
+		"dotdot": {file("../out", "x")},
+		"link":   {symlink("l", ".."), file("l/out", "x")},
+	} {
+		outer := t.TempDir()
+		must(t, os.Mkdir(outer+"/root", 0o755))
+		r := tar.NewReader(bytes.NewReader(archive(blocks...)))
+		for h, err := r.Next(); err == nil; h, err = r.Next() {
+			if p := filepath.Join(outer+"/root", h.Name); h.Typeflag == tar.TypeSymlink {
+				must(t, os.Symlink(h.Linkname, p))
+			} else {
+				must(t, os.WriteFile(p, nil, 0o600))
+			}
+		}
+		if _, err := os.Lstat(outer + "/out"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		must(t, os.RemoveAll(outer+"/root"))
+		must(t, os.Mkdir(outer+"/root", 0o755))
+		must(t, os.Remove(outer+"/out"))
+		if _, err := unpack(t, outer+"/root", archive(blocks...), layer.Options{}); err == nil {
+			t.Errorf("%s: unpacked", name)
+		}
+		if _, err := os.Lstat(outer + "/out"); err == nil {
+			t.Errorf("%s: it got out", name)
+		}
 	}
 }
 

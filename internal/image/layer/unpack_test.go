@@ -212,6 +212,22 @@ func TestRootOpaque(t *testing.T) {
 	}
 }
 
+// Names as long as they may be are no trouble, whatever they name.
+func TestLongestNames(t *testing.T) {
+	needRoot(t)
+	deep := strings.Repeat(strings.Repeat("d", 255)+"/", 15) // 3840 bytes
+	name := func(c string) string { return deep + strings.Repeat(c, 4096-len(deep)-1) }
+	d := tar.Header{Typeflag: tar.TypeDir, Name: name("d") + "/", Mode: 0o755}
+	d.PAXRecords = map[string]string{"SCHILY.xattr.user.on.dir": "2"}
+	root := t.TempDir()
+	res, err := unpack(t, root, archive(entry(d, ""), file(name("f"), "x"), symlink(name("s"), strings.Repeat("t", 4095)),
+		link(name("l"), name("f")), entry(tar.Header{Typeflag: tar.TypeFifo, Name: name("p")}, ""), file(name("f"), "y")), layer.Options{})
+	must(t, err)
+	if res.Entries != 6 || len(res.Notes) != 0 {
+		t.Errorf("Result = %+v", res)
+	}
+}
+
 func TestTargetMustBeAnEmptyDirectory(t *testing.T) {
 	full, empty := t.TempDir(), t.TempDir()
 	must(t, os.WriteFile(full+"/x", nil, 0o600))
