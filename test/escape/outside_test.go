@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -121,6 +122,9 @@ func sharedDangerous(w *world) []string {
 // terminalText looks for text of the guest's in what carboy prints.
 func terminalText(w *world) (found []string) {
 	w.leave()
+	if r := w.run(nil, "diff", "--raw", w.box); !strings.Contains(r.stdout, "\x1b]0;owned") {
+		w.t.Errorf("there is nothing to be escaped: %q", r.stdout)
+	}
 	for _, args := range [][]string{
 		{"diff", w.box},
 		{"diff", "--names", w.box},
@@ -182,7 +186,12 @@ func copyFollowsLinks(w *world) []string {
 	w.run(nil, "cp", w.box+":/workspace/tree", dest)
 	w.guest("rm tree/way && mkdir tree/way && echo x >tree/way/planted && rm -f tree/file && echo owned >tree/way/file")
 	w.run(nil, "cp", w.box+":/workspace/tree/.", dest)
-	w.run(nil, "cp", w.box+":/workspace/tree", filepath.Dir(dest))
+	// As an earlier copy or apply might have left it.
+	linked := w.path("linked")
+	if err := errors.Join(os.Mkdir(linked, 0o755), os.Symlink(w.path("outside"), linked+"/way")); err != nil {
+		w.t.Fatal(err)
+	}
+	w.run(nil, "cp", w.box+":/workspace/tree/.", linked)
 	w.guest("rm -rf tree")
 	return changed(w.before["outside"], snapshot(w.path("outside")))
 }
@@ -190,7 +199,10 @@ func copyFollowsLinks(w *world) []string {
 // applyHolds takes all changes, and looks for what the host would execute.
 func applyHolds(w *world) (found []string) {
 	w.leave()
-	w.run(nil, "apply", w.box)
+	r := w.run(nil, "apply", w.box)
+	if b, err := os.ReadFile(w.path(dirWork + "/file")); r.code != 0 || string(b) != "changed\n" {
+		w.t.Errorf("apply takes nothing: %+v; file is %q, %v", r, b, err)
+	}
 	for _, name := range []string{".git", "deep/.git", ".vscode", ".envrc", "link-out", "link-etc"} {
 		if fi, err := os.Lstat(w.path(dirWork + "/" + name)); err == nil {
 			found = append(found, fmt.Sprintf("%s was applied: %v", name, fi.Mode()))
@@ -204,6 +216,9 @@ func applyHolds(w *world) (found []string) {
 func applyFollowsLinks(w *world) []string {
 	w.guest("rm -rf way && ln -s %s way", w.path("outside"))
 	w.run(nil, "apply", "--force", w.box, "way")
+	if _, err := os.Readlink(w.path(dirWork + "/way")); err != nil {
+		w.t.Errorf("a link that was named is not applied: %v", err)
+	}
 	w.guest("rm way && mkdir way && echo owned >way/file && echo x >way/planted")
 	w.run(nil, "apply", "--force", w.box, "way", "way/file", "way/planted")
 	return changed(w.before["outside"], snapshot(w.path("outside")))

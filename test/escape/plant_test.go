@@ -31,7 +31,7 @@ type planted struct {
 func plant() (*planted, error) {
 	marker := "cbye" + hex.EncodeToString(random(6))
 	p := &planted{secret: "secret of " + marker + "\n"}
-	p.facts = facts.Facts{Marker: marker, EnvName: "ESCAPE_PLANTED", Namespaces: map[string]string{}}
+	p.facts = facts.Facts{Marker: marker, EnvName: "ESCAPE_PLANTED", Rootless: os.Geteuid() != 0, Namespaces: map[string]string{}}
 	for _, step := range []func() error{
 		p.files, p.sockets, p.process, p.systemV, p.queue, p.key, p.names,
 	} {

@@ -37,6 +37,7 @@ type Facts struct {
 	Queue        string   `json:"queue"`         // POSIX message queue
 	Key          string   `json:"key"`           // description of a key in the daemon's session keyring
 	Hostname     string   `json:"hostname"`
+	Rootless     bool     `json:"rootless"` // the daemon is no root: its own ids are the box's
 	// Namespaces are the links below /proc/self/ns on the host, by name.
 	Namespaces map[string]string `json:"namespaces"`
 }
