@@ -24,7 +24,7 @@ const (
 // records are read; they wait only for the sandbox that they name.
 //
 // It fails where the records or a backend's boxes can't be listed. What can't
-// be settled is logged, and tried again by Run.
+// be settled or removed is logged, and tried again by Run.
 func (m *Manager) Adopt(ctx context.Context) error {
 	entries, err := m.load(ctx)
 	if err != nil {
@@ -134,6 +134,9 @@ func (m *Manager) sweep(ctx context.Context, b Backend) error {
 		m.log.Warn("removing a box without a record", "id", id, "backend", b.Name())
 		if err := dispose(ctx, b, id); err != nil {
 			m.log.Error("remove a box without a record", "id", id, "backend", b.Name(), "error", err)
+			m.mu.Lock()
+			m.pool.stray(b.Name(), id, m.now())
+			m.mu.Unlock()
 		}
 	}
 	return nil

@@ -90,7 +90,8 @@ const (
 	warmEnding // it is of no use
 )
 
-// warmBox is a box that nobody asked for yet.
+// warmBox is a box that nobody asked for yet, or one that is no one's and is
+// to be ended.
 type warmBox struct {
 	id      string
 	key     kindKey
@@ -182,6 +183,12 @@ func (p *warmPool) take(key kindKey) *warmBox {
 	w.unwatch()
 	p.nudge()
 	return w
+}
+
+// stray has a box ended that has no record and could not be removed at once.
+func (p *warmPool) stray(wall, id string, now time.Time) {
+	w := &warmBox{id: id, key: kindKey{wall: wall}, state: warmEnding, retry: now.Add(retryDelay)}
+	p.boxes = append(p.boxes, w)
 }
 
 // useless has a box ended.

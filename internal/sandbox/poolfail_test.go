@@ -272,6 +272,25 @@ func TestEndOfAWarmBoxThatFails(t *testing.T) {
 	})
 }
 
+// TestStrayThatStays: a box without a record that can't be removed at first
+// is no less removed for that, also where there is no pool.
+func TestStrayThatStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.fake.Plant("sb_aaaaaaaaaaaaaaaaaaaa")
+		w.fake.SetHook(failing(sandboxtest.Stop))
+		d := w.boot(t)
+		pass(time.Minute)
+		if len(w.fake.Running()) != 1 {
+			t.Fatal("the box went: the test proves nothing")
+		}
+		w.fake.SetHook(nil)
+		pass(time.Minute)
+		w.check(t)
+		d.shutdown()
+	})
+}
+
 // TestPoolOfADeadDaemon: its warm boxes are no one's, and the next daemon
 // warms its own once they have gone.
 func TestPoolOfADeadDaemon(t *testing.T) {

@@ -55,9 +55,7 @@ func (m *Manager) enterRun(ctx context.Context) error {
 			m.watchWarmLocked(w)
 		}
 	}
-	if m.pool.Size > 0 {
-		m.tasks.Go(func() { m.tendPool(ctx) })
-	}
+	m.tasks.Go(func() { m.tendPool(ctx) })
 	return nil
 }
 

@@ -16,7 +16,8 @@ const (
 	drainTimeout = 20 * time.Second
 )
 
-// tendPool keeps the pool as it is to be, until ctx ends. It makes one box at
+// tendPool keeps the pool as it is to be, and ends what is no one's, until ctx
+// ends. It makes one box at
 // a time, and none while one is started for somebody.
 func (m *Manager) tendPool(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -178,7 +179,7 @@ func (m *Manager) endWarm(ctx context.Context, w *warmBox) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.log.Error("end a warm box", "id", w.id, "backend", w.key.wall, "error", err)
+		m.log.Error("end a box that is no one's", "id", w.id, "backend", w.key.wall, "error", err)
 		w.retry = m.now().Add(retryDelay)
 		return nil
 	}
@@ -209,7 +210,7 @@ func (m *Manager) drain() {
 				err = b.Remove(ctx, w.id)
 			}
 			if err != nil {
-				m.log.Error("end a warm box", "id", w.id, "backend", w.key.wall, "error", err)
+				m.log.Error("end a box that is no one's", "id", w.id, "backend", w.key.wall, "error", err)
 			}
 		})
 	}
