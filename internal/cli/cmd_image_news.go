@@ -196,7 +196,7 @@ func barLine(p api.ImageProgress, width int) string {
 	text := fmt.Sprintf("%-12s  %-10s", escape(what), escape(phase))
 	switch {
 	case p.Total > 0:
-		full := int(min(max(p.Done, 0), p.Total) * bar / p.Total)
+		full := int(bar * float64(min(max(p.Done, 0), p.Total)) / float64(p.Total))
 		text += "  [" + strings.Repeat("=", full) + strings.Repeat(" ", bar-full) + "]  " + formatSize(p.Done) + " of " + formatSize(p.Total)
 	case p.Done > 0:
 		text += "  " + formatSize(p.Done)

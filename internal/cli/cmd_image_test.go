@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -38,14 +40,41 @@ func TestIsImagePath(t *testing.T) {
 	}
 }
 
+// validPathName is a part of what the store takes for a name.
+var validPathName = regexp.MustCompile(`^localhost/[a-z0-9]+(-[a-z0-9]+)*:path-[0-9a-f]{8}$`)
+
+func FuzzPathName(f *testing.F) {
+	f.Add("/a/Root FS!.tar.gz")
+	f.Add("\xff/-\x00")
+	f.Fuzz(func(t *testing.T, path string) {
+		if got := cli.PathName(path); !validPathName.MatchString(got) || len(got) > 200 {
+			t.Errorf("PathName(%q) = %q", path, got)
+		}
+	})
+}
+
+// FuzzFrame holds that no news leaves its line of the terminal.
+func FuzzFrame(f *testing.F) {
+	f.Add("aaaaaaaaaaaa", "download", int64(1), int64(2), uint32(80))
+	f.Add("\x1b[2J", "\n", int64(-5), int64(1)<<62, uint32(0))
+	f.Add("", "unpack", int64(1)<<62, int64(1)<<62, uint32(80))
+	f.Fuzz(func(t *testing.T, layer, phase string, done, total int64, cols uint32) {
+		cols %= 1000
+		for _, l := range cli.Frame(cols, 24, api.ImageProgress{Layer: layer, Phase: phase, Done: done, Total: total}) {
+			if utf8.RuneCountInString(l) > max(0, int(cols)-1) || strings.ContainsFunc(l, unicode.IsControl) {
+				t.Errorf("%q on a terminal of %d columns", l, cols)
+			}
+		}
+	})
+}
+
 func TestPathName(t *testing.T) {
-	valid := regexp.MustCompile(`^localhost/[a-z0-9]+(-[a-z0-9]+)*:path-[0-9a-f]{8}$`)
 	seen := map[string]string{}
 	for _, path := range []string{
 		"/a/rootfs", "/b/rootfs", "/a/Root FS!.tar.gz", "/", "/-", "/a/ä", "/a/..x..tgz", "/a/" + strings.Repeat("x-", 200),
 	} {
 		got := cli.PathName(path)
-		if !valid.MatchString(got) || seen[got] != "" {
+		if !validPathName.MatchString(got) || seen[got] != "" {
 			t.Errorf("PathName(%q) = %q, which is no name, or that of %q", path, got, seen[got])
 		}
 		seen[got] = path
