@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -80,7 +81,24 @@ func traces(id string) []string {
 			found = append(found, fmt.Sprintf("loop device: %s %s", l, bytes.TrimSpace(b)))
 		}
 	}
-	return append(found, groups(id)...)
+	return slices.Concat(found, groups(id), strayThreads())
+}
+
+// strayThreads names this process's threads that stay in a mount namespace
+// where a box was made: it keeps the box's disk.
+func strayThreads() []string {
+	own, err := os.Readlink("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var found []string
+	links, _ := filepath.Glob("/proc/self/task/*/ns/mnt")
+	for _, l := range links {
+		if ns, err := os.Readlink(l); err == nil && ns != own {
+			found = append(found, "thread in a mount namespace of its own: "+l)
+		}
+	}
+	return found
 }
 
 // groups lists the cgroups of a box.
