@@ -55,6 +55,7 @@ var blind = map[string]string{
 	"git-hooks":         "there is no share",
 	"git-pinned":        "there is no share",
 	"links-out":         "there is no share",
+	"host-paths":        "there is no daemon",
 	"signals":           "the host's processes are seen as well",
 	"set-id-image":      "depends on what is installed",
 	"landlock":          "newer kernels alone",
@@ -89,7 +90,7 @@ func TestAttemptsSeeTheOpenHost(t *testing.T) {
 func probeHost(t *testing.T, names []string) (results []facts.Result) {
 	t.Helper()
 	f := host.facts
-	f.Wall, f.User = facts.Process, "user"
+	f.Wall, f.User, f.Home = facts.Process, "user", "/nonexistent"
 	b, err := json.Marshal(f)
 	if err != nil {
 		t.Fatal(err)

@@ -143,6 +143,37 @@ func descriptorsFromOutside(w *world) (found []string) {
 	return found
 }
 
+// environmentFromOutside looks for the daemon's variable in what the agent and
+// a command were started with.
+func environmentFromOutside(w *world) (found []string) {
+	w.hold(func(h held) {
+		for name, pid := range map[string]int{"the agent": h.agent, "a command": h.command} {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if bytes.Contains(b, []byte(host.facts.Marker)) {
+				found = append(found, name+" has the daemon's environment")
+			}
+		}
+	})
+	return found
+}
+
+// procFromOutside looks for a process of the host's in the /proc that the
+// agent has, which the commands' own covers.
+func procFromOutside(w *world) (found []string) {
+	w.hold(func(h held) {
+		for name, pid := range map[string]int{"the agent": h.agent, "a command": h.command} {
+			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/root/proc/%d/cmdline", pid, host.facts.PID))
+			if bytes.Contains(b, []byte(host.facts.Marker)) {
+				found = append(found, name+" has the host's /proc")
+			}
+		}
+	})
+	return found
+}
+
 func mountIDs(pid int) map[string]bool {
 	ids := map[string]bool{}
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))

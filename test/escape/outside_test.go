@@ -29,6 +29,8 @@ var outside = []look{
 	{"shared-dangerous", nil, sharedDangerous},
 	{"namespaces-from-outside", []string{facts.Process}, namespacesFromOutside},
 	{"descriptors-from-outside", []string{facts.Process}, descriptorsFromOutside},
+	{"environment-from-outside", []string{facts.Process}, environmentFromOutside},
+	{"proc-from-outside", []string{facts.Process}, procFromOutside},
 	{"terminal-text", nil, terminalText},
 	{"copy-reads-links", nil, copyReadsLinks},
 	{"copy-follows-links", nil, copyFollowsLinks},

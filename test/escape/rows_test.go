@@ -108,9 +108,10 @@ var rows = []row{
 	on(process, weak.HostSys, "mount-flags", "sys-writes"),
 	on(process, weak.HostTmp, "host-tmp"),
 	on(process, weak.HostShm, "shared-memory"),
-	on(process, weak.HostProc, "own-proc", "host-processes"),
+	on(process, weak.HostProc, "proc-from-outside"),
+	given(on(process, weak.HostProc, "host-processes"), weak.ProcKept),
 	on(process, weak.DescriptorLeaked, "descriptors-from-outside"),
-	on(process, weak.EnvironmentKept, "environment"),
+	on(process, weak.EnvironmentKept, "environment-from-outside"),
 
 	on(gvisor, weak.HostRootShown, "host-files"),
 	on(process, weak.HostRootShown, "host-files"),

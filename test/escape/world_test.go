@@ -142,7 +142,7 @@ func (w *world) shareTools() error {
 		}
 	}
 	f := host.facts
-	f.Wall, f.User = w.wall, w.user
+	f.Wall, f.User, f.Home = w.wall, w.user, w.dir
 	b, err := json.Marshal(f)
 	if err != nil {
 		return err

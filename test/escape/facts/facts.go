@@ -32,6 +32,7 @@ type Facts struct {
 	Port         int      `json:"port"`          // of a TCP listener on the host's loopback
 	Addresses    []string `json:"addresses"`     // of the host, where a listener waits at Port as well
 	PID          int      `json:"pid"`           // of a process of the host whose argv[0] holds Marker
+	Home         string   `json:"home"`          // directory on the host that holds the daemon's state
 	EnvName      string   `json:"env_name"`      // a variable of the daemon's
 	IPCKey       int      `json:"ipc_key"`       // of a SysV segment, semaphore and queue
 	Queue        string   `json:"queue"`         // POSIX message queue

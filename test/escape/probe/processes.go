@@ -16,6 +16,7 @@ var processProbes = []probe{
 	{name: "own-proc", run: ownProc},
 	{name: "host-processes", run: hostProcesses},
 	{name: "agent-processes", run: agentProcesses},
+	{name: "host-paths", run: hostPaths},
 	{name: "signals", run: signals},
 	{name: "process-files", run: processFiles},
 	{name: "trace", run: trace},
@@ -69,8 +70,14 @@ func foreign() (list []process) {
 }
 
 // isAgent tells the guest agent, and what it has forked and is no other
-// program yet. The commands' init gives itself a name of its own.
-func isAgent(p process) bool { return p.name == "carboy-guest" }
+// program yet, from the commands' init, which has a name of its own.
+func isAgent(p process) bool {
+	first := path.Base(p.cmdline[0])
+	if p.name == "carboy-init" || first == "carboy-init" {
+		return false
+	}
+	return p.name == "carboy-guest" || strings.HasPrefix(first, "carboy-")
+}
 
 func ownProc(t *trial) {
 	to, err := os.Readlink("/proc/self")
@@ -100,6 +107,21 @@ func agentProcesses(t *trial) {
 		}
 	}
 	t.note("no process but the commands' own and their init")
+}
+
+// hostPaths looks for where the daemon keeps its boxes: such a path names the
+// host's user. What a mount table says of its sources is the kernel's doing,
+// and no more than noted.
+func hostPaths(t *trial) {
+	for _, p := range processes() {
+		if strings.Contains(strings.Join(p.cmdline, " "), t.Home) {
+			t.find("the command line of process %d has a path of the host's", p.pid)
+		}
+	}
+	if b, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(b), t.Home) {
+		t.note("the mount table has paths of the host's")
+	}
+	t.note("no command line has one")
 }
 
 // signals sends none: signal 0 says who could be sent one.
