@@ -80,7 +80,7 @@ func (s *Store) bury(inUse []string) (dead, removed []string, bytes int64, err e
 	}
 	for _, e := range manifests {
 		digest := "sha256:" + strings.TrimSuffix(e.Name(), ".json")
-		if live[digest] {
+		if live[digest] || !digestRE.MatchString(digest) {
 			continue
 		}
 		if err := s.opts.Step("gc-manifest"); err != nil {
