@@ -32,6 +32,7 @@ var outside = []look{
 	{"environment-from-outside", []string{facts.Process}, environmentFromOutside},
 	{"proc-from-outside", []string{facts.Process}, procFromOutside},
 	{"terminal-text", nil, terminalText},
+	{"copy-dangerous", nil, copyDangerous},
 	{"copy-reads-links", nil, copyReadsLinks},
 	{"copy-follows-links", nil, copyFollowsLinks},
 	{"apply-holds", nil, applyHolds},
@@ -159,6 +160,23 @@ func commandsTerminal(r rune) bool {
 func (w *world) guest(format string, args ...any) {
 	w.t.Helper()
 	w.ok("exec", "--cwd", facts.Work, w.box, "--", "sh", "-c", fmt.Sprintf(format, args...))
+}
+
+// copyDangerous copies out all that was left, fifos and sockets among it.
+func copyDangerous(w *world) []string {
+	w.leave()
+	dest := w.path("everything")
+	w.run(nil, "cp", w.box+":/workspace", dest)
+	if b, err := os.ReadFile(dest + "/file"); string(b) != "changed\n" {
+		w.t.Errorf("cp copies nothing: %q, %v", b, err)
+	}
+	found := dangerous(dest)
+	for name, is := range snapshot(dest) {
+		if to, ok := strings.CutPrefix(is, "link to "); ok && (filepath.IsAbs(to) || strings.HasPrefix(to, "..")) {
+			found = append(found, fmt.Sprintf("%s is a link out, to %s", name, to))
+		}
+	}
+	return found
 }
 
 // copyReadsLinks copies out a link that leads to the host's secret: what is
