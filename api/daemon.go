@@ -30,7 +30,9 @@ type Status struct {
 	Auto      bool      `json:"auto"`      // started by a client; leaves when idle
 	Sandboxes int       `json:"sandboxes"` // how many there are, of every owner
 	Running   int       `json:"running"`
-	Backends  []string  `json:"backends"` // the walls it can build
+	Backends  []string  `json:"backends"`   // the walls it can build
+	PoolReady int       `json:"pool_ready"` // boxes that are warm and nobody's
+	PoolSize  int       `json:"pool_size"`  // how many there are to be
 }
 
 // Headers that the daemon adds to its answers. A guest can't set them.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -12,12 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/client"
-	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
-	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
-	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -89,32 +85,17 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	walls, closeWalls, err := openWalls(ctx, dirs, log)
+	walls, err := openWalls(ctx, dirs, log)
 	if err != nil {
 		return err
 	}
-	defer closeWalls()
+	defer walls.close()
 	debug.SetGCPercent(50) // a daemon is mostly idle, and there may be many
 	return daemon.Run(ctx, cfg, daemon.Deps{
-		Backends: walls,
-		Version:  version, Log: log, Memory: memory(),
+		Backends: walls.all, Images: walls.images, PerBox: perBox,
+		Version: version, Log: log, Memory: memory(),
 		HasChanges: hasChanges, Ready: report.Ready,
 	})
-}
-
-// openWalls opens every wall there is.
-func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (walls []sandbox.Backend, closeAll func(), err error) {
-	strong, err := gvisor.Open(ctx, gvisor.Options{
-		State: dirs.State, Cache: dirs.Cache, Log: log, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS"),
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("open the gvisor wall: %w", err)
-	}
-	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log})
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("open the process wall: %w", err), strong.Close())
-	}
-	return []sandbox.Backend{strong, light}, func() { _, _ = light.Close(), strong.Close() }, nil
 }
 
 // memory is the machine's, in bytes; 0 where it is not to be had.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
@@ -38,9 +39,13 @@ type Deps struct {
 	Backends []sandbox.Backend
 	Version  string
 	Log      *slog.Logger // default: none
+	// Images keeps images; nil: sandboxes have the machine's own programs.
+	Images *image.Store
 	// CPUs and Memory are the machine's, as sandbox.Options has them.
 	CPUs   float64
 	Memory int64
+	// PerBox is what an idle box takes behind each wall, as sandbox.Pool has it.
+	PerBox map[string]int64
 	// HasChanges reads a stream of Backend.Changes, as sandbox.Options has it.
 	HasChanges func(io.Reader) (bool, error)
 	// Ready is called once, when the daemon answers: with the addresses on
@@ -102,20 +107,31 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		return fmt.Errorf("open state: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	d.manager, err = sandbox.NewManager(sandbox.Options{
+	opts := sandbox.Options{
 		Store: db, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
-	})
-	if err != nil {
+		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerBox: deps.PerBox},
+	}
+	var kept *images
+	if deps.Images != nil {
+		kept = &images{store: deps.Images}
+		opts.Images = kept
+	}
+	if d.manager, err = sandbox.NewManager(opts); err != nil {
 		return err
 	}
 	ctx, d.stop = context.WithCancelCause(ctx)
 	defer d.stop(nil)
-	d.server = server.New(server.Options{
+	serve := server.Options{
 		Manager: d.manager, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
 		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
 		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,
-	})
+	}
+	if kept != nil {
+		kept.manager = d.manager
+		serve.Images = kept
+	}
+	d.server = server.New(serve)
 	defer d.server.Close()
 	return d.run(ctx)
 }
@@ -297,6 +313,7 @@ func (d *daemon) status(ctx context.Context) (api.Status, error) {
 	for _, b := range d.deps.Backends {
 		st.Backends = append(st.Backends, b.Name())
 	}
+	st.PoolReady, st.PoolSize = d.manager.Pool()
 	return st, nil
 }
 

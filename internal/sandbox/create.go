@@ -54,7 +54,7 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if sb, err = m.build(ctx, e, b, sb); err != nil {
 		return nil, err
 	}
-	if key, ok := kindOf(sb.Backend, sb.Spec); ok {
+	if key, ok := m.pool.kindFor(sb.Backend, sb.Spec, sb.Owner); ok {
 		m.mu.Lock()
 		m.pool.saw(key, sb.Spec)
 		m.mu.Unlock()
@@ -148,7 +148,7 @@ func (m *Manager) enrol(e *entry, key nameKey, backend string, spec Spec) bool {
 	if _, taken := m.names[key]; taken || m.takenLocked(e.id) {
 		return false
 	}
-	if kind, ok := kindOf(backend, spec); ok {
+	if kind, ok := m.pool.kindFor(backend, spec, key.owner); ok {
 		if e.warm = m.pool.take(kind); e.warm != nil {
 			e.id = e.warm.id
 		}

@@ -64,6 +64,16 @@ func kindOf(wall string, spec Spec) (kindKey, bool) {
 	}, len(spec.Mounts) == 0 && spec.Workspace.Mode == WorkspacePrivate
 }
 
+// kindFor is kindOf for an owner, who may be entitled to a box that is not
+// like anybody's.
+func (p *warmPool) kindFor(wall string, spec Spec, owner string) (kindKey, bool) {
+	key, ok := kindOf(wall, spec)
+	if w := p.warmers[wall]; ok && w != nil && w.Personal(owner, spec) {
+		return kindKey{}, false
+	}
+	return key, ok
+}
+
 // kind is a kind of box that is kept warm.
 type kind struct {
 	key   kindKey

@@ -59,6 +59,9 @@ type Warmer interface {
 	// with. It returns once the box's guest answers as sb's. After an error the
 	// caller ends the box. A box is claimed once at most.
 	Claim(ctx context.Context, sb *Sandbox) ([]Enforcement, error)
+	// Personal reports whether owner's box of that spec has something in it that
+	// a box started for nobody lacks: it is then never a warm one.
+	Personal(owner string, spec Spec) bool
 }
 
 // ChangesOptions select what Changes writes.

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,7 +48,7 @@ func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptio
 	if err != nil {
 		return err
 	}
-	if err := h.Run(ctx, roleChanges, raw, w); err != nil {
+	if err := h.Run(ctx, roleChanges, bytes.NewReader(raw), w); err != nil {
 		return fmt.Errorf("read the changes of the workspace: %w", err)
 	}
 	return nil

@@ -147,7 +147,7 @@ func (h *Host) removeAll(ctx context.Context, dir string) error {
 	}
 	var err error
 	if h.rootless != nil {
-		err = h.Run(ctx, roleRemove, []byte(dir), io.Discard)
+		err = h.Run(ctx, roleRemove, strings.NewReader(dir), io.Discard)
 	}
 	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return fmt.Errorf("delete %s: %w", filepath.Base(dir), err)

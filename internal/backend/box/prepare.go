@@ -116,6 +116,12 @@ func toolsOf(owner string) []hostimage.Tool {
 	return hostimage.Tools(u.HomeDir)
 }
 
+// Personal implements sandbox.Warmer: whose toolchains are shown has a box of
+// their own.
+func (h *Host) Personal(owner string, spec sandbox.Spec) bool {
+	return spec.Image == sandbox.DefaultImage && len(toolsOf(owner)) != len(toolsOf(""))
+}
+
 // markSince notes, once, when the workspace was made.
 func markSince(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, fileSince), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

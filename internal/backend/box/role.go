@@ -21,6 +21,7 @@ const (
 	roleChanges = "carboy-box-changes"
 	roleRemove  = "carboy-box-remove"
 	roleUserNS  = "carboy-box-userns"
+	roleUnpack  = "carboy-box-unpack"
 )
 
 // Role returns what to run where argv0 names a role of this package, and nil
@@ -31,6 +32,8 @@ func Role(argv0 string) func() {
 		return func() { Exit(changesMain(os.Stdin, os.Stdout)) }
 	case roleRemove:
 		return func() { Exit(removeMain(os.Stdin)) }
+	case roleUnpack:
+		return func() { Exit(unpackMain(os.Stdin, os.Stdout)) }
 	case roleUserNS:
 		return func() { os.Exit(0) } // killed before it gets here: only its user namespace is wanted
 	}
@@ -56,7 +59,7 @@ const maxRoleError = 4096
 // and with an empty environment. Without root, that is in a user namespace
 // too. The role gets in and writes to out; where it fails, the error is what
 // it said.
-func (h *Host) Run(ctx context.Context, name string, in []byte, out io.Writer) error {
+func (h *Host) Run(ctx context.Context, name string, in io.Reader, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, h.opts.Exe)
 	cmd.Args = []string{name}
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, weak.Environ()...)
@@ -78,7 +81,10 @@ func (h *Host) Run(ctx context.Context, name string, in []byte, out io.Writer) e
 		err = h.rootless.mapIDs(cmd.Process.Pid)
 	}
 	if err == nil { // it waits for its input
-		_, err = stdin.Write(in)
+		_, err = io.Copy(stdin, in)
+	}
+	if errors.Is(err, syscall.EPIPE) { // it did not want it all; how it ends says why
+		err = nil
 	}
 	err = errors.Join(err, stdin.Close())
 	if werr := cmd.Wait(); werr != nil {

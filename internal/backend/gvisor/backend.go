@@ -155,7 +155,7 @@ func (b *Backend) launch(ctx context.Context, p *plan) (*launched, error) {
 		return nil, err
 	}
 	var out bytes.Buffer
-	if err := b.Run(ctx, roleLauncher, raw, &out); err != nil {
+	if err := b.Run(ctx, roleLauncher, bytes.NewReader(raw), &out); err != nil {
 		return nil, fmt.Errorf("launch box: %w", err)
 	}
 	var answer launched

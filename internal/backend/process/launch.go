@@ -73,7 +73,7 @@ func (b *Backend) launchRootless(ctx context.Context, p *box.Plan) (int, error) 
 		return 0, err
 	}
 	var out bytes.Buffer
-	if err := b.Run(ctx, roleLauncher, raw, &out); err != nil {
+	if err := b.Run(ctx, roleLauncher, bytes.NewReader(raw), &out); err != nil {
 		return 0, fmt.Errorf("launch box: %w", err)
 	}
 	var answer launched

@@ -127,3 +127,9 @@ func (f Warmer) has(id string) bool {
 	defer f.mu.Unlock()
 	return f.boxes[id] != nil
 }
+
+// PersonalOwner is whom a Warmer gives boxes of their own.
+const PersonalOwner = "uid:4711"
+
+// Personal implements sandbox.Warmer.
+func (f Warmer) Personal(owner string, _ sandbox.Spec) bool { return owner == PersonalOwner }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/process"
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// perBox is what one more idle box takes behind each wall, in bytes, as
+// docs/performance.md measured it, with some to spare.
+var perBox = map[string]int64{gvisor.Name: 64 << 20, process.Name: 24 << 20}
+
+// walls are what sandboxes are made of here.
+type walls struct {
+	images *image.Store
+	all    []sandbox.Backend
+	closes []func() error
+}
+
+// openWalls opens the images and every wall there is.
+func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls, err error) {
+	w := &walls{}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	later := &unpacker{}
+	w.images, err = image.Open(filepath.Join(dirs.State, "images"), image.Options{
+		Log: log, UserXattr: os.Geteuid() != 0, Unpack: later.unpack(), Remove: later.remove(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the image store: %w", err)
+	}
+	w.closes = append(w.closes, w.images.Close)
+	strong, err := gvisor.Open(ctx, gvisor.Options{
+		State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the gvisor wall: %w", err)
+	}
+	later.wall = strong
+	w.add(strong, strong.Close)
+	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images})
+	if err != nil {
+		return nil, fmt.Errorf("open the process wall: %w", err)
+	}
+	w.add(light, light.Close)
+	return w, nil
+}
+
+func (w *walls) add(b sandbox.Backend, closeIt func() error) {
+	w.all = append(w.all, b)
+	w.closes = append(w.closes, closeIt)
+}
+
+func (w *walls) close() {
+	var errs []error
+	for i := range w.closes {
+		errs = append(errs, w.closes[len(w.closes)-1-i]())
+	}
+	if err := errors.Join(errs...); err != nil {
+		slog.Warn("close the walls", "err", err)
+	}
+}
