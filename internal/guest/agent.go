@@ -57,6 +57,11 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	if cgroups != nil {
 		defer cgroups.Close()
 	}
+	if cfg.Furnish {
+		if err := furnish("/", cfg); err != nil { // commands run without, and say what they miss
+			log.Warn("furnish the image", "err", err)
+		}
+	}
 	j, err := jail.Start(jail.Config{Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil, Log: log})
 	if err != nil {
 		return fmt.Errorf("prepare namespaces: %w", err)

@@ -33,6 +33,8 @@ type Config struct {
 	// PIDNamespace gives commands a pid namespace of their own.
 	PIDNamespace bool     `json:"pid_namespace"`
 	DiskPaths    []string `json:"disk_paths"` // where to look for a full disk after a command failed
+	// Furnish adds what commands expect to an image that was not made for them.
+	Furnish bool `json:"furnish"`
 	// NotShown are the directories of the host's PATH that the image lacks.
 	NotShown []string `json:"not_shown"`
 

@@ -25,6 +25,7 @@ type AgentConfig struct {
 	AllowRoot    bool              `json:"allow_root"`
 	PIDNamespace bool              `json:"pid_namespace"`
 	DiskPaths    []string          `json:"disk_paths"`
+	Furnish      bool              `json:"furnish,omitempty"`
 	Strict       bool              `json:"strict,omitempty"`
 	Tasks        []string          `json:"tasks,omitempty"`
 	OOMScore     int               `json:"oom_score,omitempty"`
@@ -58,6 +59,7 @@ func (c *AgentConfig) defaultEnv(name, value string) {
 // useImage takes over what an image says of its commands. A user that it
 // names stands for the sandbox's own; root has to be asked for by the caller.
 func (c *AgentConfig) useImage(img image.Config, spec sandbox.Spec) {
+	c.Furnish = true
 	for _, e := range img.Env {
 		if name, value, ok := strings.Cut(e, "="); ok {
 			c.defaultEnv(name, value)

@@ -56,8 +56,8 @@ type Account struct {
 
 // Lookup finds the user called name in the guest whose files are below root.
 // "user" and "root" always exist and always have the ids 1000 and 0: the
-// guest's files decide their home, shell and groups, never who they are. For
-// any other name that is not there the error wraps ErrUnknown.
+// guest's files decide their home, shell and groups, never who they are. A
+// number is the user with that id, with or without an entry. For any other name that is not there the error wraps ErrUnknown.
 func Lookup(root, name string) (Account, error) {
 	if err := checkName(name); err != nil {
 		return Account{}, err
@@ -81,10 +81,17 @@ func find(name, passwd, group string) (Account, error) {
 			a = b
 		}
 		a.GID = b.GID
-	} else if err != nil {
+	} else if id, nerr := parseID(name); err != nil && nerr == nil {
+		// Images name users by number, listed or not.
+		a, err = parseUID(passwd, id)
+		if errors.Is(err, ErrUnknown) {
+			a, err = Account{Name: name, UID: id, GID: id, Home: "/", Shell: defaultShell}, nil
+		}
+	}
+	if err != nil && a.Name == "" {
 		return Account{}, fmt.Errorf("look up user %q: %w", name, err)
 	}
-	if a.Groups, err = parseGroups(group, name, a.GID); err != nil {
+	if a.Groups, err = parseGroups(group, a.Name, a.GID); err != nil {
 		return Account{}, fmt.Errorf("look up user %q: %w", name, err)
 	}
 	return a, nil

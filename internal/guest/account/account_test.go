@@ -229,3 +229,34 @@ func TestFromHeader(t *testing.T) {
 		})
 	}
 }
+
+// Images name their user by number, with or without an entry for it.
+func TestLookupNumbers(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	passwd := "root:x:0:0::/root:/bin/sh\nnode:x:1001:1002::/home/node:/bin/bash\n7:x:1500:1500::/seven:/bin/sh\n"
+	if err := os.WriteFile(filepath.Join(root, "etc/passwd"), []byte(passwd), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		want account.Account
+	}{
+		{"1001", account.Account{Name: "node", UID: 1001, GID: 1002, Home: "/home/node", Shell: "/bin/bash"}},
+		{"65532", account.Account{Name: "65532", UID: 65532, GID: 65532, Home: "/", Shell: "/bin/sh"}},
+		{"0", account.Account{Name: "root", Home: "/root", Shell: "/bin/sh"}},
+		{"7", account.Account{Name: "7", UID: 1500, GID: 1500, Home: "/seven", Shell: "/bin/sh"}}, // a name comes first
+	} {
+		got, err := account.Lookup(root, tt.name)
+		if err != nil || !cmp.Equal(got, tt.want) {
+			t.Errorf("Lookup(%s) = %+v, %v; want %+v", tt.name, got, err, tt.want)
+		}
+	}
+	for _, name := range []string{"4294967295", "99999999999", "-1", "1 ", "0x10"} {
+		if got, err := account.Lookup(root, name); err == nil {
+			t.Errorf("Lookup(%q) = %+v", name, got)
+		}
+	}
+}

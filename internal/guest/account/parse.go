@@ -14,9 +14,21 @@ const noID = 1<<32 - 1
 
 // parseUser returns the first user called name, as passwd has it.
 func parseUser(passwd, name string) (Account, error) {
+	return parseEntry(passwd, func(f []string) bool { return f[0] == name })
+}
+
+// parseUID is parseUser by an id.
+func parseUID(passwd string, uid uint32) (Account, error) {
+	return parseEntry(passwd, func(f []string) bool {
+		id, err := parseID(f[2])
+		return err == nil && id == uid && checkName(f[0]) == nil
+	})
+}
+
+func parseEntry(passwd string, is func(fields []string) bool) (Account, error) {
 	for line := range strings.Lines(passwd) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
-		if len(f) < 7 || f[0] != name {
+		if len(f) < 7 || !is(f) {
 			continue
 		}
 		uid, err := parseID(f[2])
@@ -28,7 +40,7 @@ func parseUser(passwd, name string) (Account, error) {
 			return Account{}, fmt.Errorf("gid in etc/passwd: %w", err)
 		}
 		return Account{
-			Name: name, UID: uid, GID: gid,
+			Name: f[0], UID: uid, GID: gid,
 			Home:  absolute(f[5], "/"),
 			Shell: absolute(f[6], defaultShell),
 		}, nil
