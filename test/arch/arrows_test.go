@@ -28,7 +28,7 @@ var layers = [][]string{
 
 // wall, storage and network are what most packages must not even reach.
 var (
-	wall    = []string{"gvisor.dev/gvisor", "github.com/opencontainers"}
+	wall    = []string{"gvisor.dev/gvisor", "github.com/opencontainers/runtime-spec"}
 	storage = []string{"database/sql", "modernc.org/sqlite", own("internal/store")}
 	network = []string{"net/http", "connectrpc.com/connect", "google.golang.org/protobuf"}
 )

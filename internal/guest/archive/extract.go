@@ -282,13 +282,18 @@ type stream struct {
 
 // counter counts what is read.
 type counter struct {
-	r *bufio.Reader
-	n int64
+	r    *bufio.Reader
+	n    int64
+	tail [512]byte // the last bytes read
 }
 
 func (c *counter) Read(b []byte) (int, error) {
 	n, err := c.r.Read(b)
 	c.n += int64(n)
+	if n < len(c.tail) {
+		copy(c.tail[:], c.tail[n:])
+	}
+	copy(c.tail[max(0, len(c.tail)-n):], b[max(0, n-len(c.tail)):n])
 	return n, err
 }
 
@@ -306,7 +311,7 @@ func (s *stream) Read(b []byte) (int, error) {
 
 // next returns the next header, or io.EOF after the mark that ends an
 // archive. Package tar takes a stream that just stops between two entries
-// for a whole one, so the mark, 512 bytes at least, is counted.
+// for a whole one, so the mark, 512 zero bytes at least, is looked for.
 func (s *stream) next() (*tar.Header, error) {
 	if s.started {
 		if _, err := io.Copy(io.Discard, s); err != nil {
@@ -317,7 +322,7 @@ func (s *stream) next() (*tar.Header, error) {
 	before := s.in.n
 	s.started, s.content = true, 0
 	h, err := s.tr.Next()
-	if err == io.EOF && s.in.n-before < padding+512 {
+	if err == io.EOF && (s.in.n-before < padding+512 || s.in.n&511 != 0 || s.in.tail != [512]byte{}) {
 		return nil, fmt.Errorf("%w: it ends without its end mark", ErrFormat)
 	}
 	if err != nil && err != io.EOF {
