@@ -3,13 +3,7 @@ package seccomp
 import "golang.org/x/sys/unix"
 
 // ProgramForTest is what Confine installs.
-func ProgramForTest(o Options) []unix.SockFilter {
-	foreign, x32 := uint32(kill), unknown
-	if o.Foreign {
-		foreign, x32 = retAllow, retAllow
-	}
-	return assemble(table(o), unknown, foreign, x32)
-}
+func ProgramForTest(o Options) []unix.SockFilter { return o.program() }
 
 // AuditArchForTest is this machine's.
 const AuditArchForTest = auditArch

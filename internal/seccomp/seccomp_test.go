@@ -24,7 +24,10 @@ func on(t testing.TB, install func() error, f func()) {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := install()
+		err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		if err == nil {
+			err = install()
+		}
 		if err == nil {
 			f()
 		}

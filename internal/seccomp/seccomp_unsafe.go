@@ -43,38 +43,38 @@ type modeCall struct {
 }
 
 // RefuseSetID installs the filter in the calling thread, and with it in all
-// that the thread starts, for good. The caller stays on its thread.
+// that the thread starts, for good. The caller stays on its thread, which has
+// no_new_privs or CAP_SYS_ADMIN.
 //
 // openat2, whose mode lies in memory where a filter can't see it, is said not
 // to exist.
-func RefuseSetID() error { return install(program(true), 0, true) }
+func RefuseSetID() error { return install(program(true), 0) }
 
-// RefuseSetIDEverywhere installs it in every thread of the process. It is for
-// processes that run our own code alone, and leaves them openat2.
+// RefuseSetIDEverywhere sets no_new_privs and installs the filter in every
+// thread of the process. It is for processes that run our own code alone, and
+// leaves them openat2.
 func RefuseSetIDEverywhere() error {
-	return install(program(false), unix.SECCOMP_FILTER_FLAG_TSYNC, true)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	return install(program(false), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
-// Confine installs the list of allowed calls in the calling thread, and with
-// it in all that the thread starts, for good. The caller stays on its thread.
-func Confine(o Options) error {
+// Confine installs the list of allowed calls, and all that RefuseSetID
+// refuses, as RefuseSetID does.
+func Confine(o Options) error { return install(o.program(), 0) }
+
+func (o Options) program() []unix.SockFilter {
 	foreign, x32 := uint32(kill), unknown
 	if o.Foreign {
 		foreign, x32 = retAllow, retAllow
 	}
-	return install(assemble(table(o), unknown, foreign, x32), 0, !o.NewPrivs)
+	return assemble(table(o), unknown, foreign, x32)
 }
 
-// install installs a program in the calling thread. Without noNewPrivs the
-// caller needs CAP_SYS_ADMIN.
-func install(prog []unix.SockFilter, flags uintptr, noNewPrivs bool) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if noNewPrivs {
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return fmt.Errorf("set no_new_privs: %w", err)
-		}
-	}
+func install(prog []unix.SockFilter, flags uintptr) error {
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	r, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(prog)

@@ -67,9 +67,6 @@ type Options struct {
 	Open []Group
 	// Foreign lets calls of other architectures through, unseen; for tests.
 	Foreign bool
-	// NewPrivs leaves no_new_privs as it is, for which the caller needs
-	// CAP_SYS_ADMIN; for tests.
-	NewPrivs bool
 }
 
 // Actions. ENOSYS is for calls that programs do without where a kernel lacks

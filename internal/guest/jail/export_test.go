@@ -11,3 +11,26 @@ func (j *Jail) KillInitForTest() error {
 
 // ParseNSpidForTest is parseNSpid.
 var ParseNSpidForTest = parseNSpid
+
+// InitPIDForTest is the present init's, here.
+func (j *Jail) InitPIDForTest() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.cell.init.PID
+}
+
+// ParseLayoutForTest is parseLayout.
+func ParseLayoutForTest(maps []byte) (code, codeEnd, top uintptr, foreign bool, err error) {
+	l, err := parseLayout(maps)
+	return l.code, l.codeEnd, l.top, l.foreign, err
+}
+
+// LandlockForTest enters a domain, as commands' threads do. It reports the
+// version in use, 0 for none.
+func LandlockForTest(hidden []string, root bool) (int, error) {
+	abi, err := landlockABI()
+	if err != nil || abi < abiRefer {
+		return 0, err
+	}
+	return abi, landlock(abi, hidden, root)
+}

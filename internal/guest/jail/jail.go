@@ -1,7 +1,6 @@
 package jail
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,9 +9,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Config says what a jail is made of.
@@ -22,6 +22,18 @@ type Config struct {
 	// PIDNamespace gives commands a pid namespace. Without one they see the
 	// agent, and their orphans are its.
 	PIDNamespace bool
+	// Strict is for commands that run on the host's kernel: they may make no
+	// system call but those of ordinary programs, and are in a Landlock domain
+	// where the kernel has that.
+	Strict bool
+	// Tasks are files of version 1 cgroups, named tasks, into which threads
+	// that fork commands write themselves: commands are born there, while the
+	// agent stays where it is.
+	Tasks []string
+	// OOMScore is the oom_score_adj of commands, before they run their first
+	// instruction; 0: the agent's own. Commands can lower it to the agent's
+	// again, so it is for those that mean no harm.
+	OOMScore int
 	// Marked gives each command a mark that its descendants can't shed, for
 	// KillMarked: for kernels without cgroup v2.
 	Marked bool
@@ -34,9 +46,13 @@ type Jail struct {
 	cfg     Config
 	mountNS *os.File // of the first init; see MountNS
 
-	nursery nursery
-	stop    chan struct{}
-	done    sync.WaitGroup
+	nursery  nursery
+	enforced []string
+	warnings []string
+	landlock int // the ABI in use; 0: none
+	canHold  bool
+	stop     chan struct{}
+	done     sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
@@ -69,15 +85,25 @@ func Start(cfg Config) (*Jail, error) {
 	}
 	// A forked child that has changed its user but not yet its program shares
 	// the agent's memory: nobody may trace it.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("be undumpable: %w", err)
+	if !weak.On(weak.AgentDumpable) {
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			return nil, fmt.Errorf("be undumpable: %w", err)
+		}
 	}
 	// Whoever started the agent may have left descriptors open: commands get
 	// none of them.
-	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("keep descriptors from commands: %w", err)
+	if !weak.On(weak.DescriptorsKept) {
+		if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+			return nil, fmt.Errorf("keep descriptors from commands: %w", err)
+		}
+	}
+	if weak.On(weak.PIDsShared) {
+		cfg.PIDNamespace = false
 	}
 	j := &Jail{cfg: cfg, stop: make(chan struct{})}
+	if err := j.prepare(); err != nil {
+		return nil, err
+	}
 	c, err := j.newCell()
 	if err != nil {
 		return nil, err
@@ -103,13 +129,21 @@ func Start(cfg Config) (*Jail, error) {
 // belongs to the jail.
 func (j *Jail) MountNS() *os.File { return j.mountNS }
 
-// Close ends init, and with it every process in the pid namespace.
+// Close ends init, and with it every process in the pid namespace. Closing
+// twice is closing once.
 func (j *Jail) Close() {
 	j.mu.Lock()
+	select {
+	case <-j.stop:
+		j.mu.Unlock()
+		j.done.Wait()
+		return
+	default:
+	}
 	j.closed = true
 	c := j.cell
-	j.mu.Unlock()
 	close(j.stop)
+	j.mu.Unlock()
 	_ = c.init.Signal(unix.SIGKILL)
 	j.done.Wait()
 	_ = j.mountNS.Close()
@@ -145,20 +179,21 @@ func (j *Jail) newCell() (*cell, error) {
 		return nil, err
 	}
 	c := &cell{init: init}
-	if err := c.open(j.cfg); err != nil {
+	if err := c.open(j); err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *cell) open(cfg Config) error {
+func (c *cell) open(j *Jail) error {
+	cfg := j.cfg
 	kinds := []struct {
 		name string
 		flag int
 	}{{"ipc", unix.CLONE_NEWIPC}, {"pid", unix.CLONE_NEWPID}, {"mnt", unix.CLONE_NEWNS}}
 	for _, k := range kinds {
-		if k.flag == unix.CLONE_NEWPID && !cfg.PIDNamespace {
+		if k.flag == unix.CLONE_NEWPID && !cfg.PIDNamespace || k.flag == unix.CLONE_NEWIPC && weak.On(weak.IPCShared) {
 			continue
 		}
 		f, err := os.Open(filepath.Join("/proc", strconv.Itoa(c.init.PID), "ns", k.name))
@@ -168,7 +203,7 @@ func (c *cell) open(cfg Config) error {
 		c.ns = append(c.ns, namespace{file: f, flag: k.flag})
 	}
 	var err error
-	if c.user, err = startWorker(c.confine(false, cfg.Marked)); err != nil {
+	if c.user, err = startWorker(j.confine(c, false)); err != nil {
 		return fmt.Errorf("prepare a thread for users: %w", err)
 	}
 	if cfg.Marked {
@@ -206,7 +241,7 @@ func (j *Jail) worker(uid uint32) (*cell, *worker, error) {
 		return c, c.user, nil
 	}
 	if c.root == nil {
-		w, err := startWorker(c.confine(true, j.cfg.Marked))
+		w, err := startWorker(j.confine(c, true))
 		if err != nil {
 			return nil, nil, fmt.Errorf("prepare a thread for root: %w", err)
 		}
@@ -215,83 +250,11 @@ func (j *Jail) worker(uid uint32) (*cell, *worker, error) {
 	return c, c.root, nil
 }
 
-// startInit forks init and waits until it has arranged its mounts.
-func (j *Jail) startInit() (*Process, error) {
-	in, out, files, err := initPipes()
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	defer out.Close()
-
-	flags := uintptr(unix.CLONE_NEWNS | unix.CLONE_NEWIPC)
-	if j.cfg.PIDNamespace {
-		flags |= unix.CLONE_NEWPID
-	}
-	j.nursery.mu.RLock()
-	defer j.nursery.mu.RUnlock()
-	pidfd := -1
-	pid, err := syscall.ForkExec("/proc/self/exe", []string{InitName}, &syscall.ProcAttr{
-		Dir:   "/",
-		Env:   []string{},
-		Files: []uintptr{files[0].Fd(), files[1].Fd(), 2},
-		Sys:   &syscall.SysProcAttr{Cloneflags: flags, Setsid: true, PidFD: &pidfd},
-	})
-	for _, f := range files {
-		_ = f.Close()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("start inner init: %w", err)
-	}
-	p := newProcess(pid, pidfd)
-	j.born(p)
-	if err := j.instruct(in, out); err != nil {
-		_ = p.Signal(unix.SIGKILL)
-		status := p.Wait()
-		return nil, fmt.Errorf("inner init (%s): %w", status, err)
-	}
-	return p, nil
-}
-
 // born makes a child known as this process's own.
 func (j *Jail) born(p *Process) {
 	if !j.cfg.PIDNamespace {
 		j.nursery.children.Store(p.PID, p)
 	}
-}
-
-// initPipes returns the agent's ends of init's standard input and output, and
-// init's own.
-func initPipes() (in, out *os.File, theirs [2]*os.File, err error) {
-	r, in, err := os.Pipe()
-	if err != nil {
-		return nil, nil, theirs, fmt.Errorf("make a pipe: %w", err)
-	}
-	out, w, err := os.Pipe()
-	if err != nil {
-		_, _ = r.Close(), in.Close()
-		return nil, nil, theirs, fmt.Errorf("make a pipe: %w", err)
-	}
-	return in, out, [2]*os.File{r, w}, nil
-}
-
-// instruct gives init its orders and reads how it fared.
-func (j *Jail) instruct(in, out *os.File) error {
-	o := order{Hide: j.cfg.Hide, Proc: j.cfg.PIDNamespace}
-	if err := json.NewEncoder(in).Encode(o); err != nil {
-		return fmt.Errorf("send orders: %w", err)
-	}
-	var r ready
-	if err := json.NewDecoder(out).Decode(&r); err != nil {
-		return fmt.Errorf("read answer: %w", err)
-	}
-	if r.Error != "" {
-		return errors.New(r.Error)
-	}
-	for _, w := range r.Warnings {
-		j.cfg.Log.Info("inner init", "warning", w)
-	}
-	return nil
 }
 
 func dup(f *os.File) (*os.File, error) {

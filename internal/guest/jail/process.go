@@ -27,6 +27,13 @@ func (s Status) String() string {
 	return "exit status " + strconv.Itoa(s.Code)
 }
 
+func statusOf(ws unix.WaitStatus) Status {
+	if ws.Signaled() {
+		return Status{Code: 128 + int(ws.Signal()), Signal: ws.Signal()}
+	}
+	return Status{Code: ws.ExitStatus()}
+}
+
 // Process is a child of this process, reaped by Wait and by nothing else.
 type Process struct {
 	PID   int // here
@@ -129,10 +136,8 @@ func (p *Process) reap(options int) bool {
 		return false
 	case err != nil: // someone else's wait took it; there is no status to tell
 		p.status = Status{Code: 255}
-	case ws.Signaled():
-		p.status = Status{Code: 128 + int(ws.Signal()), Signal: ws.Signal()}
 	default:
-		p.status = Status{Code: ws.ExitStatus()}
+		p.status = statusOf(ws)
 	}
 	p.reaped = true
 	return true

@@ -73,7 +73,7 @@ func (j *Jail) Spawn(c Command) (*Process, Mark, error) {
 				return
 			}
 		}
-		p, err = fork(c)
+		p, err = j.fork(c)
 	})
 	if err = errors.Join(err2, err); err != nil {
 		return nil, 0, err
@@ -86,7 +86,7 @@ func (j *Jail) Spawn(c Command) (*Process, Mark, error) {
 }
 
 // fork runs on a worker's thread.
-func fork(c Command) (*Process, error) {
+func (j *Jail) fork(c Command) (*Process, error) {
 	file, err := lookup(c)
 	if err != nil {
 		return nil, err
@@ -102,9 +102,17 @@ func fork(c Command) (*Process, error) {
 			PidFD:      &pidfd,
 		},
 	}
-	if c.Cgroup > 0 {
+	h := hold{oomScore: j.cfg.OOMScore}
+	switch {
+	case c.Cgroup > 0 && j.cfg.Strict: // clone3 is refused
+		if h.cgroup = c.Cgroup; !j.canHold {
+			return nil, errors.New("commands can't be put in cgroups: kernel.yama.ptrace_scope is 3, which forbids to hold them; 2 would do")
+		}
+	case c.Cgroup > 0:
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, c.Cgroup
 	}
+	attr.Sys.Ptrace = h.needed()
+	weaken(attr)
 	for _, f := range c.Files {
 		raw, err := f.SyscallConn()
 		if err != nil {
@@ -118,6 +126,9 @@ func fork(c Command) (*Process, error) {
 	runtime.KeepAlive(c.Files)
 	if err != nil {
 		return nil, explain(c, file, err)
+	}
+	if h.needed() {
+		return h.release(pid, pidfd)
 	}
 	return newProcess(pid, pidfd), nil
 }

@@ -1,0 +1,228 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/seccomp"
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// rootCapabilities are what root's commands keep: a container engine's usual
+// set without the making of device nodes, raw sockets and file capabilities.
+const rootCapabilities = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER |
+	1<<unix.CAP_FSETID | 1<<unix.CAP_KILL | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID |
+	1<<unix.CAP_SETPCAP | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT | 1<<unix.CAP_AUDIT_WRITE
+
+// weakCapabilities are kept by everyone where that is seeded.
+var weakCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_DAC_OVERRIDE}
+
+// Enforced lists what holds commands, in words for people: each item is there
+// because it was installed.
+func (j *Jail) Enforced() []string { return slices.Clone(j.enforced) }
+
+// Warnings lists what a strict jail would have and this kernel has not.
+func (j *Jail) Warnings() []string { return slices.Clone(j.warnings) }
+
+// prepare checks what the configuration asks for and finds what the kernel
+// has for it.
+func (j *Jail) prepare() error {
+	if j.cfg.OOMScore < 0 || j.cfg.OOMScore > 1000 {
+		return fmt.Errorf("oom score %d: may be from 0 to 1000", j.cfg.OOMScore)
+	}
+	j.canHold = tracing()
+	if j.cfg.OOMScore > 0 && !j.canHold {
+		return errors.New("commands can't get an oom score: kernel.yama.ptrace_scope is 3, which forbids to hold them; 2 would do")
+	}
+	j.enforced = []string{"no_new_privs", "no set-id bits"}
+	if !j.cfg.Strict {
+		return nil
+	}
+	if err := limitResources(); err != nil {
+		return err
+	}
+	if !weak.On(weak.FilterOff) {
+		j.enforced = append(j.enforced, "seccomp list of allowed calls")
+	}
+	abi, err := landlockABI()
+	switch {
+	case err != nil:
+		return err
+	case abi < abiRefer:
+		j.warn(fmt.Sprintf("Landlock: this kernel has version %d, and 2 is the oldest of use", abi))
+	case !weak.On(weak.LandlockOff):
+		j.landlock = abi
+		j.enforced = append(j.enforced, fmt.Sprintf("Landlock, version %d", abi))
+	}
+	return nil
+}
+
+func (j *Jail) warn(text string) {
+	j.warnings = append(j.warnings, text)
+	j.cfg.Log.Warn("jail", "lacks", text)
+}
+
+// tracing reports whether processes may trace their children.
+func tracing() bool {
+	scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	return err != nil || strings.TrimSpace(string(scope)) != "3"
+}
+
+// limitResources bounds what the agent hands down to commands, who can't
+// raise it again. The agent needs none of it.
+func limitResources() error {
+	// One byte: a kernel gives a program that collects dumps on the host's
+	// side the dumps of all but those whose limit is exactly that.
+	limits := map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_RTPRIO: 0, unix.RLIMIT_NICE: 0, unix.RLIMIT_MEMLOCK: 64 << 20}
+	for which, most := range limits {
+		var now unix.Rlimit
+		if err := unix.Getrlimit(which, &now); err != nil {
+			return fmt.Errorf("read resource limit %d: %w", which, err)
+		}
+		now.Max = min(now.Max, most)
+		now.Cur = min(now.Cur, now.Max)
+		if which == unix.RLIMIT_CORE {
+			now.Cur = now.Max
+		}
+		if err := unix.Setrlimit(which, &now); err != nil {
+			return fmt.Errorf("set resource limit %d: %w", which, err)
+		}
+	}
+	return nil
+}
+
+// confine returns the setup of a thread that forks commands.
+func (j *Jail) confine(c *cell, root bool) func() error {
+	return func() error {
+		// The files are not to be seen from inside.
+		for _, tasks := range j.cfg.Tasks {
+			if err := enterTasks(tasks); err != nil {
+				return err
+			}
+		}
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("leave the shared working directory: %w", err)
+		}
+		for _, ns := range c.ns {
+			if err := unix.Setns(int(ns.file.Fd()), ns.flag); err != nil {
+				return fmt.Errorf("join %s: %w", ns.file.Name(), err)
+			}
+		}
+		if !weak.On(weak.NoNewPrivsOff) {
+			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+				return fmt.Errorf("set no_new_privs: %w", err)
+			}
+		}
+		if j.landlock > 0 {
+			if err := landlock(j.landlock, j.cfg.Hide, root); err != nil {
+				return err
+			}
+		}
+		if err := boundCapabilities(kept(root)); err != nil {
+			return err
+		}
+		return j.filter()
+	}
+}
+
+// enterTasks moves the calling thread alone.
+func enterTasks(tasks string) error {
+	fd, err := unix.Open(tasks, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("enter the commands' cgroup: open %s: %w", tasks, err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte("0")); err != nil {
+		return fmt.Errorf("enter the commands' cgroup: write %s: %w", tasks, err)
+	}
+	return nil
+}
+
+// kept is what commands have at most.
+func kept(root bool) (keep uint64) {
+	if root {
+		keep = rootCapabilities
+	}
+	if weak.On(weak.CapabilityKept) {
+		for _, c := range weakCapabilities {
+			keep |= 1 << c
+		}
+	}
+	return keep
+}
+
+// filter confines the system calls of the calling thread.
+func (j *Jail) filter() error {
+	if j.cfg.Strict && !weak.On(weak.FilterOff) {
+		if err := seccomp.Confine(seccomp.Options{Marks: j.cfg.Marked, Open: openGroups(), Foreign: weak.On(weak.ForeignAllowed)}); err != nil {
+			return fmt.Errorf("allow the listed calls: %w", err)
+		}
+		return nil
+	}
+	if !weak.On(weak.SetIDAllowed) {
+		if err := seccomp.RefuseSetID(); err != nil {
+			return fmt.Errorf("refuse set-id bits: %w", err)
+		}
+	}
+	if err := refuseEscapes(j.cfg.Marked); err != nil {
+		return fmt.Errorf("refuse escapes: %w", err)
+	}
+	return nil
+}
+
+// openGroups are what a weakened binary lets through.
+func openGroups() (open []seccomp.Group) {
+	for w, groups := range map[weak.Weakness][]seccomp.Group{
+		weak.SetIDAllowed:     {seccomp.SetID},
+		weak.IOUringAllowed:   {seccomp.IOUring},
+		weak.KeyringAllowed:   {seccomp.Keyring},
+		weak.UserfaultAllowed: {seccomp.Userfault},
+		weak.BPFAllowed:       {seccomp.BPF},
+		weak.PerfAllowed:      {seccomp.Perf},
+		weak.MountAllowed:     {seccomp.Mounts},
+		weak.NamespaceAllowed: {seccomp.Namespaces},
+		weak.PtraceAllowed:    {seccomp.Inspection},
+		weak.RawSocketAllowed: {seccomp.Sockets},
+		weak.ModuleAllowed:    {seccomp.Modules},
+		weak.ClockAllowed:     {seccomp.Clocks},
+	} {
+		if weak.On(w) {
+			open = append(open, groups...)
+		}
+	}
+	return open
+}
+
+// boundCapabilities leaves the calling thread what it has, and those that it
+// will execute at most keep.
+func boundCapabilities(keep uint64) error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	// Inheritable ones would survive root's exec whatever the bounding set
+	// says; ambient ones go with them.
+	data[0].Inheritable, data[1].Inheritable = 0, 0
+	if err := unix.Capset(&hdr, &data[0]); err != nil {
+		return fmt.Errorf("clear inheritable capabilities: %w", err)
+	}
+	for n := uintptr(0); n < 64; n++ {
+		if keep&(1<<n) != 0 {
+			continue
+		}
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, n, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) { // past the kernel's last
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("bound capability %d: %w", n, err)
+		}
+	}
+	return nil
+}
