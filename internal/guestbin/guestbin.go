@@ -9,7 +9,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"errors"
-	"io"
 	"sync"
 )
 
@@ -23,7 +22,7 @@ var ErrNotBuilt = errors.New("the guest agent is not in this binary: run make bu
 
 // Binary returns the agent's executable, a copy, or ErrNotBuilt.
 func Binary() ([]byte, error) {
-	data, err := bin.ReadFile(name)
+	data, err := read()
 	if err != nil || len(data) == 0 {
 		return nil, ErrNotBuilt
 	}
@@ -35,14 +34,10 @@ func Binary() ([]byte, error) {
 func Digest() (string, error) { return digest() }
 
 var digest = sync.OnceValues(func() (string, error) {
-	f, err := bin.Open(name)
+	data, err := Binary()
 	if err != nil {
-		return "", ErrNotBuilt
-	}
-	defer f.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
 })
