@@ -48,6 +48,7 @@ type setup struct {
 	hidden  []string // of the host's PATH
 	counts  cgroup.Options
 	tree    *cgroup.Tree // in place of one in this machine's hierarchy
+	jail    jail.Config
 }
 
 func open(t testing.TB, s setup) *world {
@@ -59,7 +60,8 @@ func open(t testing.TB, s setup) *world {
 	if s.cgroups {
 		tree = cgroups(t, s.counts)
 	}
-	j, err := jail.Start(jail.Config{PIDNamespace: true, Marked: tree == nil})
+	s.jail.PIDNamespace, s.jail.Marked = true, tree == nil
+	j, err := jail.Start(s.jail)
 	if err != nil {
 		t.Fatal(err)
 	}
