@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// newSmallHome is a home whose state is on a file system of size bytes.
+func newSmallHome(t *testing.T, size string) *home {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a small file system")
+	}
+	h := newHome(t)
+	state := h.dir + "/state"
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("carboy-small", state, "tmpfs", 0, "size="+size); err != nil {
+		t.Skip("mount a small file system:", err)
+	}
+	// Cleanups run in reverse: this one first, so it ends the home by itself.
+	t.Cleanup(func() {
+		for _, sb := range h.list() {
+			h.run(nil, "rm", "-f", sb.Name)
+		}
+		h.run(nil, "daemon", "stop")
+		until(t, func() bool { return !errors.Is(syscall.Unmount(state, 0), syscall.EBUSY) })
+	})
+	return h
+}
+
+// fill takes all space of the state's file system but left bytes, and returns
+// how to give it back.
+func (h *home) fill(left int) (free func()) {
+	h.t.Helper()
+	name := filepath.Join(h.dir, "state", "filler")
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer f.Close()
+	var n int64
+	for block := make([]byte, 4096); ; n += int64(len(block)) {
+		if _, err := f.Write(block); err != nil {
+			break
+		}
+	}
+	if err := f.Truncate(max(0, n-int64(left))); err != nil {
+		h.t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			h.t.Error(err)
+		}
+	}
+}
+
+// The disk of the state is full while a sandbox writes, is stopped, started and
+// removed: what it had is there once there is room.
+func TestStateDiskFillsUp(t *testing.T) {
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newSmallHome(t, "192m")
+		name := h.create("--isolation", wall)
+		h.ok("exec", name, "--", "sh", "-c", "echo work > /workspace/f; sync")
+
+		free := h.fill(8 << 20)
+		r := h.run(nil, "exec", name, "--", "sh", "-c", "cat /dev/zero > /workspace/fill; sync; echo on")
+		t.Logf("a command that filled the host's disk: exit code %d, %s", r.code, tail([]byte(r.stderr), 500))
+		if got := h.run(nil, "stop", name); got.code != 0 && !strings.Contains(got.stderr, "space") && !strings.Contains(got.stderr, "full") {
+			t.Errorf("stop: %+v", got)
+		}
+		if got := h.run(nil, "start", name); got.code != 0 && strings.TrimSpace(got.stderr) == "" {
+			t.Errorf("start: %+v", got)
+		}
+		free()
+		h.run(nil, "stop", name)
+		if got := h.run(nil, "start", name); got.code != 0 {
+			t.Fatalf("start, with room: %+v", got)
+		}
+		if got := h.ok("exec", name, "--", "sh", "-c", "cat /workspace/f; rm -f /workspace/fill; echo more > /workspace/g && cat /workspace/g"); got != "work\nmore\n" {
+			t.Errorf("the work, with room: %q", got)
+		}
+		// A remove needs no room: it makes some.
+		free = h.fill(0)
+		h.ok("rm", "-f", name)
+		free()
+		h.ok("rm", "-f", h.create("--isolation", wall))
+	})
+}
