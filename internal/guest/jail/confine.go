@@ -113,6 +113,12 @@ func (j *Jail) confine(c *cell, root bool) func() error {
 				return fmt.Errorf("join %s: %w", ns.file.Name(), err)
 			}
 		}
+		if j.cfg.Strict && !weak.On(weak.CgroupsShared) {
+			// Where the box is among the host's groups is no command's business.
+			if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+				return fmt.Errorf("make a cgroup namespace: %w", err)
+			}
+		}
 		if !weak.On(weak.NoNewPrivsOff) {
 			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 				return fmt.Errorf("set no_new_privs: %w", err)

@@ -51,10 +51,3 @@ func (j *Jail) startInit() (*Process, error) {
 	}
 	return p, nil
 }
-
-// Init is for programs that were executed by the name of InitName. Nothing
-// executes them: an inner init is forked, and this refuses.
-func Init() int {
-	fmt.Fprintln(os.Stderr, InitName+": is forked by the agent, not executed")
-	return 1
-}

@@ -29,9 +29,10 @@ type step struct {
 	source, target, fstype, data string
 	flags                        uintptr
 
-	what string // for errors and warnings
-	soft bool   // a failure is no more than a warning
-	also bool   // leave it out where the step before has failed
+	what   string // for errors and warnings
+	soft   bool   // a failure is no more than a warning
+	also   bool   // leave it out where the step before has failed
+	detach bool   // unmount target instead
 }
 
 // steps are the mounts of commands.
@@ -39,6 +40,10 @@ func (cfg Config) steps() []step {
 	steps := []step{{target: "/", flags: unix.MS_REC | unix.MS_PRIVATE, what: "make mounts private"}}
 	if !weak.On(weak.ControlShown) {
 		for _, path := range cfg.Hide {
+			if cfg.Strict {
+				// What is covered is still listed, with its path on the host.
+				steps = append(steps, step{target: path, detach: true, soft: true, what: "unmount " + path})
+			}
 			steps = append(steps, hide(path))
 		}
 	}
@@ -56,7 +61,7 @@ func (cfg Config) steps() []step {
 }
 
 // hide covers a directory by an empty one that nobody can write. It is not
-// unmounted: a wall may show the same directory below its mount point as
+// just unmounted: a wall may show the same directory below its mount point as
 // well, as gVisor's file server does, and would uncover it.
 func hide(path string) step {
 	return step{
@@ -99,7 +104,7 @@ type infant struct {
 type rawStep struct {
 	source, target, fstype, data *byte
 	flags                        uintptr
-	soft, also                   bool
+	soft, also, detach           bool
 }
 
 // sigaction is the kernel's struct, on the architectures that we build for.
@@ -132,7 +137,7 @@ func newInfant(cfg Config, steps []step, report, null *os.File) (*infant, error)
 	for _, s := range steps {
 		n.steps = append(n.steps, rawStep{
 			source: text(s.source), target: text(s.target), fstype: text(s.fstype), data: text(s.data),
-			flags: s.flags, soft: s.soft, also: s.also,
+			flags: s.flags, soft: s.soft, also: s.also, detach: s.detach,
 		})
 	}
 	if err != nil {
@@ -196,7 +201,13 @@ func (n *infant) arrange() {
 			n.results[i] = skipped
 			continue
 		}
-		_, _, e := syscall.RawSyscall6(unix.SYS_MOUNT, uintptr(unsafe.Pointer(s.source)), uintptr(unsafe.Pointer(s.target)),
+		var e syscall.Errno
+		if s.detach {
+			_, _, e = syscall.RawSyscall(unix.SYS_UMOUNT2, uintptr(unsafe.Pointer(s.target)), unix.MNT_DETACH, 0)
+			n.results[i] = int32(e)
+			continue
+		}
+		_, _, e = syscall.RawSyscall6(unix.SYS_MOUNT, uintptr(unsafe.Pointer(s.source)), uintptr(unsafe.Pointer(s.target)),
 			uintptr(unsafe.Pointer(s.fstype)), s.flags, uintptr(unsafe.Pointer(s.data)), 0)
 		n.results[i] = int32(e)
 		failed = e != 0
