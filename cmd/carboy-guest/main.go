@@ -1,6 +1,5 @@
-// Command carboy-guest is the first process of a sandbox: the agent, or, by
-// the name of carboy-init, the init of its commands. By the name of carboy-box
-// it enters a box on the host's kernel first.
+// Command carboy-guest is the first process of a sandbox: the agent. By the
+// name of carboy-box it enters a box on the host's kernel first.
 package main
 
 import (
@@ -14,7 +13,6 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
-	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 )
 
 // The agent's threads differ in namespaces and rights. /proc/self shows the
@@ -22,10 +20,7 @@ import (
 func init() { runtime.LockOSThread() }
 
 func main() {
-	switch os.Args[0] {
-	case jail.InitName:
-		os.Exit(jail.Init())
-	case enter.Name:
+	if os.Args[0] == enter.Name {
 		if err := enterBox(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -18,6 +18,8 @@ func (t *limitText) of(name string) string {
 	switch name {
 	case "pids":
 		return "the command ran into the limit of processes" + t.figure("pids", func(l api.Limits) string { return strconv.FormatInt(l.PIDs, 10) })
+	case "memory":
+		return "a process of the command was killed because memory ran out" + t.memory()
 	case "disk":
 		return "the command ran into the limit of disk space" + t.figure("disk", func(l api.Limits) string { return formatSize(l.Disk) })
 	case "inodes":

@@ -56,13 +56,19 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	}
 	if cgroups != nil {
 		defer cgroups.Close()
+		if cfg.CgroupRoot != "" && !cgroups.CountsOOM() {
+			a.status.lack("memory: what the kernel kills for it is not counted")
+		}
 	}
 	if cfg.Furnish {
 		if err := furnish("/", cfg); err != nil { // commands run without, and say what they miss
 			log.Warn("furnish the image", "err", err)
 		}
 	}
-	j, err := jail.Start(jail.Config{Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil, Log: log})
+	j, err := jail.Start(jail.Config{
+		Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
+		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, Log: log,
+	})
 	if err != nil {
 		return fmt.Errorf("prepare namespaces: %w", err)
 	}
@@ -71,7 +77,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	users := &accounts{}
 	a.engine, err = process.New(process.Options{
 		Spawner: j, Lookup: users.Lookup, Defaults: a.settings.defaults, Cgroups: cgroups,
-		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, Log: log,
+		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, NotShown: cfg.NotShown, Log: log,
 	})
 	if err != nil {
 		return err

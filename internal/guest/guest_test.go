@@ -27,16 +27,12 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/internal/guest"
-	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 )
 
 func init() { runtime.LockOSThread() }
 
 // TestMain is also the agent and its init.
 func TestMain(m *testing.M) {
-	if os.Args[0] == jail.InitName {
-		os.Exit(jail.Init())
-	}
 	if path := os.Getenv("CARBOY_TEST_AGENT"); path != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 		defer stop()

@@ -60,6 +60,14 @@ func (cfg Config) steps() []step {
 	return append(steps, protectProc()...)
 }
 
+// hidden is what commands must not see.
+func (cfg Config) hidden() []string {
+	if weak.On(weak.ControlShown) {
+		return nil
+	}
+	return cfg.Hide
+}
+
 // hide covers a directory by an empty one that nobody can write. It is not
 // just unmounted: a wall may show the same directory below its mount point as
 // well, as gVisor's file server does, and would uncover it.

@@ -27,9 +27,6 @@ import (
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == jail.InitName {
-		os.Exit(jail.Init())
-	}
 	os.Exit(m.Run())
 }
 
