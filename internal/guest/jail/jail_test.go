@@ -356,6 +356,9 @@ func TestMarks(t *testing.T) {
 	if got := sh(t, j, nobody, script).out; got != "" {
 		t.Errorf("marked: got %q", got)
 	}
+	if got := sh(t, start(t, jail.Config{Marked: true, Strict: true}), nobody, script+"; echo ran").out; got != "ran\n" {
+		t.Errorf("marked and strict: got %q", got)
+	}
 	if got := sh(t, start(t, jail.Config{}), nobody, script).out; got != "out\n" {
 		t.Errorf("unmarked: got %q, want one to get out", got)
 	}

@@ -58,7 +58,7 @@ func TestWeakened(t *testing.T) {
 		{weak.SetIDAllowed, true, "echo >f; chmod 4755 f 2>/dev/null && echo set || echo no", "set\n", "no\n"},
 		{weak.PIDsShared, true, "ps -A -o comm= | grep -c jail.test | head -1", "2\n", "0\n"},
 		{weak.IPCShared, true, "[ $(readlink /proc/self/ns/ipc) = " + ipc + " ] && echo same || echo own", "same\n", "own\n"},
-		{weak.ForeignAllowed, true, "chmod 755 $(dirname " + foreign + ") 2>/dev/null; (" + foreign + ") 2>/dev/null; echo $?", "7\n", "159\n"},
+		{weak.ForeignAllowed, true, "chmod 755 $(dirname " + foreign + ") 2>/dev/null; (bash -c '" + foreign + "; exit $?') 2>/dev/null; echo $?", "7\n", "159\n"},
 		{weak.ControlShown, true, "ls " + hide, "secret\n", ""},
 		{weak.ProcKept, false, "cat /proc/[0-9]*/comm | grep -c jail.test", "2\n", "0\n"},
 		{weak.ProcSysWritable, false, "grep -c ' /proc/sys ' /proc/self/mounts", "0\n", "1\n"},
