@@ -8,10 +8,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // escape makes text of unknown origin fit for one line of a terminal.
-func escape(s string) string { return term.Escape(s) }
+func escape(s string) string {
+	if weak.On(weak.EscapesRaw) {
+		return s
+	}
+	return term.Escape(s)
+}
 
 // writeJSON writes v, indented, as the answer of a command.
 func writeJSON(w io.Writer, v any) error {

@@ -13,6 +13,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // unpacker makes files of a tar stream that came out of a sandbox, so that
@@ -150,6 +152,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 	if err != nil {
 		return err
 	}
+	if weak.On(weak.LinksFollowed) && (h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeDir) {
+		return u.byName(to, h)
+	}
 	if err := u.parents(to); err != nil {
 		return fmt.Errorf("write %s: %w", quoteArg(to), pathless(err))
 	}
@@ -170,6 +175,21 @@ func (u *unpacker) entry(h *tar.Header) error {
 		return fmt.Errorf("write %s: %w", quoteArg(to), pathless(err))
 	}
 	return nil
+}
+
+// byName writes where a name leads, links and all: what the rest of an
+// unpacker is there to prevent.
+func (u *unpacker) byName(to string, h *tar.Header) error {
+	at := filepath.Join(u.to.Name(), to)
+	if h.Typeflag == tar.TypeDir {
+		return os.MkdirAll(at, 0o755)
+	}
+	f, err := os.Create(at)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, u.r)
+	return errors.Join(err, f.Close())
 }
 
 // parents refuses a place that is reached by a link. An os.Root would hold the

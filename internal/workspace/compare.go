@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Class says what a change does to the base.
@@ -305,6 +306,7 @@ func (c *comparer) file(it *Item, st *unix.Stat_t) error {
 // hold sets it.Held, and counts what a deletion would take.
 func (c *comparer) hold(it *Item) error {
 	switch {
+	case weak.On(weak.HoldsOff) && it.Kind != Special:
 	case it.Kind == Special:
 		it.Held = "a " + term.Escape(it.Detail) + " is never applied"
 	case hasTempName(it.Path):
