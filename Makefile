@@ -8,6 +8,7 @@ GO = go
 BIN = bin
 GUEST = internal/guestbin/bin/carboy-guest
 FUZZTIME = 30s
+CYCLES = 1000
 BENCH = .
 PKG = ./...
 
@@ -15,7 +16,7 @@ PKG = ./...
 # a second time, which takes minutes.
 STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
-.PHONY: build guest test deps lint lint-all bench fuzz generate generate-check tidy-check gvisor-latest third-party clean
+.PHONY: build guest test deps lint lint-all bench bench-peers escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
 
 build: guest
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
@@ -43,6 +44,20 @@ lint-all: lint tidy-check generate-check
 # One package or benchmark: make bench PKG=./internal/workspace BENCH=Diff
 bench: guest
 	$(STATIC) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+# Tries to get out of every wall, and seeds each weakness that has a name.
+escape:
+	scripts/escape.sh
+
+# Kills, fills up and slows down, and then makes and removes CYCLES sandboxes.
+chaos: build
+	CARBOY_BIN="$$(cd $(BIN) && pwd)/carboy" CARBOY_CYCLES=$(CYCLES) $(STATIC) \
+		$(GO) test -count=1 -v -timeout 60m -run 'Chaos|Cycles|Killed|Full|Slow' ./test/e2e
+
+# carboy bench beside the sandboxes of others: installs them, and starts
+# Docker's engine for as long as it takes.
+bench-peers: build
+	scripts/bench.sh
 
 # Each target for FUZZTIME, one after the other.
 fuzz: guest

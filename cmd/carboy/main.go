@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 func main() {
@@ -14,5 +15,6 @@ func main() {
 		role()
 		return
 	}
+	weak.Announce()
 	os.Exit(cli.Main(context.Background(), os.Args[1:], environment()))
 }

@@ -14,11 +14,14 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
 // version is set by the build.
 var version = "devel"
+
+func init() { version += weak.Suffix }
 
 // environment joins the command line to the daemon and the wall.
 func environment() cli.Env {

@@ -3,8 +3,8 @@
 //
 // They exist in binaries built with the tag "weakened" alone. In every other
 // binary On is a constant false, the compiler drops what it guards, and no
-// environment variable is read. A weakened binary says so on standard error
-// whenever it starts, and its version ends in "-weakened".
+// environment variable is read. A weakened carboy says so on standard error
+// whenever it is called, and its version ends in "-weakened".
 package weak
 
 // A Weakness is the name of one missing part.

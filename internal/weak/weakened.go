@@ -17,9 +17,13 @@ const variable = "CARBOY_WEAKEN"
 
 var seeded = strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' })
 
-func init() {
+// Announce says on standard error what is missing.
+func Announce() {
 	fmt.Fprintln(os.Stderr, "carboy: THIS BINARY WAS BUILT TO BE WEAK, for tests:", strings.Join(seeded, ","))
 }
+
+// Suffix ends the version of a binary.
+const Suffix = "-weakened"
 
 // On reports whether w is seeded.
 func On(w Weakness) bool { return slices.Contains(seeded, string(w)) }
