@@ -96,16 +96,22 @@ func OurOwner() string { return fmt.Sprintf("uid:%d", os.Geteuid()) }
 
 func workspaceDir(w sandbox.Workspace) (Dir, error) {
 	d := hostDir(w.Source, string(w.Mode), "/workspace")
-	if w.Mode != sandbox.WorkspaceWritable {
-		return d, nil
+	return d, d.protectGit()
+}
+
+// protectGit finds what git on the host would obey in a tree that the box can
+// write to.
+func (d *Dir) protectGit() error {
+	if d.Mode != "rw" {
+		return nil
 	}
-	root, err := openAccepted(d)
+	root, err := openAccepted(*d)
 	if err != nil {
-		return d, err
+		return err
 	}
 	defer root.Close()
 	d.Protect, err = workspace.ProtectedGitPaths(root)
-	return d, err
+	return err
 }
 
 func hostDir(h sandbox.HostDir, mode, target string) Dir {

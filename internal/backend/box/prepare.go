@@ -49,7 +49,11 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 		if m.ReadOnly {
 			mode = "ro"
 		}
-		p.Mounts = append(p.Mounts, hostDir(m.Source, mode, m.Target))
+		d := hostDir(m.Source, mode, m.Target)
+		if err := d.protectGit(); err != nil {
+			return nil, nil, err
+		}
+		p.Mounts = append(p.Mounts, d)
 	}
 	if err := markSince(dir); err != nil {
 		return nil, nil, err
@@ -215,11 +219,30 @@ func (g Groups) Enter() error {
 	return nil
 }
 
-// Add moves a process that has done nothing yet. Not the thread that starts
-// it: with one thread in a group, this whole process would count as in it,
-// and end with it.
+// Unified opens the box's group of version 2, for a child to be born in; nil
+// where there is none.
+func (g Groups) Unified() (*os.File, error) {
+	for _, f := range g.Procs {
+		if unified(f) {
+			return os.Open(filepath.Dir(f))
+		}
+	}
+	return nil, nil
+}
+
+// unified reports whether a file of processes is of version 2.
+func unified(procs string) bool {
+	return !exists(filepath.Join(filepath.Dir(procs), "tasks"))
+}
+
+// Add moves a process that has done nothing yet into the groups of version 1,
+// and then sets the commands' limits. Not the thread that starts it: with one
+// thread in a group, this whole process would count as in it, and end with it.
 func (g Groups) Add(pid int) error {
 	for _, f := range g.Procs {
+		if unified(f) {
+			continue // born there
+		}
 		if err := os.WriteFile(f, []byte(strconv.Itoa(pid)), 0); err != nil {
 			return fmt.Errorf("enter cgroup: %w", err)
 		}

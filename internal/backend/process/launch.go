@@ -116,14 +116,21 @@ func launchHere(p *box.Plan) (int, error) {
 	if err := os.Chdir(filepath.Join(box.DirMounts, box.MountRoot)); err != nil {
 		return 0, err
 	}
-	return fork(p, agent)
+	group, err := p.Groups.Unified()
+	if err != nil {
+		return 0, err
+	}
+	if group != nil {
+		defer group.Close()
+	}
+	return fork(p, agent, group)
 }
 
 // shmBytes bounds /dev/shm, as container engines do.
 const shmBytes = 64 << 20
 
 // fork starts the box's first process and waits until it has entered.
-func fork(p *box.Plan, agent *os.File) (int, error) {
+func fork(p *box.Plan, agent, group *os.File) (int, error) {
 	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes})
 	if err != nil {
 		return 0, err
@@ -152,7 +159,7 @@ func fork(p *box.Plan, agent *os.File) (int, error) {
 	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", agent.Fd()), []string{enter.Name, p.Dir}, &syscall.ProcAttr{
 		Env:   environment(),
 		Files: files,
-		Sys:   attributes(p),
+		Sys:   attributes(p, group),
 	})
 	if err != nil {
 		return 0, fmt.Errorf("start the box's first process: %w", err)
@@ -177,7 +184,11 @@ func fork(p *box.Plan, agent *os.File) (int, error) {
 
 // environment is the first process's: nothing of the daemon's.
 func environment() []string {
-	env := append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, weak.Environ()...)
+	env := append([]string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		// Or Go's runtime holds the host's cgroup files open from its first moment.
+		"GODEBUG=containermaxprocs=0,updatemaxprocs=0",
+	}, weak.Environ()...)
 	if weak.On(weak.EnvironmentKept) {
 		env = append(env, os.Environ()...)
 	}
@@ -185,7 +196,7 @@ func environment() []string {
 }
 
 // attributes are the namespaces of a box.
-func attributes(p *box.Plan) *syscall.SysProcAttr {
+func attributes(p *box.Plan, group *os.File) *syscall.SysProcAttr {
 	flags := uintptr(unix.CLONE_NEWNS)
 	for w, f := range map[weak.Weakness]uintptr{
 		weak.HostPIDsShared: unix.CLONE_NEWPID, weak.HostIPCShared: unix.CLONE_NEWIPC,
@@ -196,6 +207,13 @@ func attributes(p *box.Plan) *syscall.SysProcAttr {
 		}
 	}
 	a := &syscall.SysProcAttr{Setsid: true}
+	if group != nil {
+		a.UseCgroupFD, a.CgroupFD = true, int(group.Fd())
+	}
+	if !weak.On(weak.CgroupsShared) {
+		// Not with clone: the namespace would begin at this process's group.
+		a.Unshareflags = unix.CLONE_NEWCGROUP
+	}
 	if p.Base != 0 && !weak.On(weak.UserShared) {
 		flags |= unix.CLONE_NEWUSER
 		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: box.Span}}

@@ -50,6 +50,9 @@ func Enter(o Order) error {
 	if err := mountProc(); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
+	if err := noNamespaces(); err != nil {
+		return err
+	}
 	if err := makeDevices(o.ShmBytes); err != nil {
 		return err
 	}
@@ -91,6 +94,23 @@ func mountProc() error {
 		return unix.Mount("/proc", "proc", "", unix.MS_BIND|unix.MS_REC, "")
 	}
 	return unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+}
+
+// noNamespaces lets nobody in this user namespace make another: the list of
+// allowed calls refuses it, and this is the second line. Kernels without
+// such limits have the first alone.
+func noNamespaces() error {
+	if weak.On(weak.UserShared) || weak.On(weak.HostProc) || weak.On(weak.NamespaceAllowed) {
+		return nil // it would be the host's limit
+	}
+	err := os.WriteFile("proc/sys/user/max_user_namespaces", []byte("0"), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("limit user namespaces: %w", err)
+	}
+	return nil
 }
 
 // pivot makes the working directory the root and forgets the old one.
