@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
 )
 
@@ -21,6 +23,8 @@ func testingVerbose() bool { return testing.Verbose() }
 type held struct{ command, agent int }
 
 // hold starts a command that waits, calls f, and ends it.
+//
+// Behind a wall with a kernel of its own the host sees no such process.
 func (w *world) hold(f func(held)) {
 	w.t.Helper()
 	mark := "hold-" + fmt.Sprintf("%x", random(8))
@@ -40,6 +44,10 @@ func (w *world) hold(f func(held)) {
 	defer func() { _, _ = in.Close(), cmd.Wait() }()
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		w.t.Fatalf("hold: %q, %v", line, err)
+	}
+	if w.wall != facts.Process {
+		f(held{})
+		return
 	}
 	h := held{command: hostPID(mark, cmd.Process.Pid)}
 	if h.command == 0 {
@@ -141,6 +149,54 @@ func descriptorsFromOutside(w *world) (found []string) {
 		}
 	})
 	return found
+}
+
+// inheritedDescriptors looks at the wall's own processes for the host's root
+// directory, which the daemon was started with.
+func inheritedDescriptors(w *world) (found []string) {
+	var want unix.Stat_t
+	if err := unix.Fstat(int(host.root.Fd()), &want); err != nil {
+		w.t.Fatal(err)
+	}
+	w.hold(func(h held) {
+		pids := w.own()
+		if w.wall == facts.Process {
+			pids = append(pids, h.agent, h.command)
+		}
+		if len(pids) == 0 {
+			w.t.Error("no process of the box's is seen")
+		}
+		for _, pid := range pids {
+			entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+			for _, e := range entries {
+				var st unix.Stat_t
+				name := fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name())
+				if unix.Stat(name, &st) == nil && st.Dev == want.Dev && st.Ino == want.Ino {
+					comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+					found = append(found, fmt.Sprintf("descriptor %s of process %d (%s) is the host's root", e.Name(), pid, bytes.TrimSpace(comm)))
+				}
+			}
+		}
+	})
+	return found
+}
+
+// own lists the processes that have the world's directory on their command
+// line, but for its daemon and clients.
+func (w *world) own() (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == w.daemon.Process.Pid {
+			continue
+		}
+		b, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		args := strings.Split(string(b), "\x00")
+		if strings.Contains(string(b), w.dir) && args[0] != w.bin {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // environmentFromOutside looks for the daemon's variable in what the agent and

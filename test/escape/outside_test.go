@@ -29,6 +29,7 @@ var outside = []look{
 	{"shared-dangerous", nil, sharedDangerous},
 	{"namespaces-from-outside", []string{facts.Process}, namespacesFromOutside},
 	{"descriptors-from-outside", []string{facts.Process}, descriptorsFromOutside},
+	{"inherited-descriptors", nil, inheritedDescriptors},
 	{"environment-from-outside", []string{facts.Process}, environmentFromOutside},
 	{"proc-from-outside", []string{facts.Process}, procFromOutside},
 	{"terminal-text", nil, terminalText},
@@ -106,15 +107,22 @@ func sharedReadOnly(w *world) []string {
 		changed(w.before[dirTools], snapshot(w.path(dirTools))))
 }
 
-// sharedGit wants nothing in the host's repository but what git's own work
-// leaves: objects and references.
-func sharedGit(w *world) []string {
+// sharedGit wants the host's repository as it was. The wall itself makes the
+// files that git would look for and that must not appear, so that it can cover
+// them; what they hold is not the guest's.
+func sharedGit(w *world) (found []string) {
 	w.probe("git-hooks", "git-pinned")
-	fi, err := os.Lstat(w.path(dirWritable + "/.git"))
-	if err != nil || !fi.IsDir() {
+	git := w.path(dirWritable + "/.git")
+	if fi, err := os.Lstat(git); err != nil || !fi.IsDir() {
 		return []string{fmt.Sprintf(".git is no directory any more: %v", err)}
 	}
-	return changed(w.before[dirWritable+"/.git"], snapshot(w.path(dirWritable+"/.git")), "HEAD.lock")
+	placeholders := []string{"commondir", "config.worktree"}
+	for _, name := range placeholders {
+		if b, _ := os.ReadFile(git + "/" + name); strings.Contains(string(b), "#!") {
+			found = append(found, name+" is the guest's")
+		}
+	}
+	return append(found, changed(w.before[dirWritable+"/.git"], snapshot(git), placeholders...)...)
 }
 
 func sharedDangerous(w *world) []string {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +35,8 @@ type world struct {
 	setting
 	dir    string // everything of the world's
 	env    []string
+	daemon *exec.Cmd
+	log    bytes.Buffer // the daemon's; to be read when it has ended
 	box    string
 	before map[string]map[string]string // the shared trees as they were, by name
 	left   sync.Once                    // see leave
@@ -68,6 +71,7 @@ func newWorld(t testing.TB, s setting) *world {
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/run", 0o700), w.trees()); err != nil {
 		t.Fatal(err)
 	}
+	w.serve()
 	args := []string{
 		"create", "--isolation", s.wall, "--user", s.user, "--workspace", w.path(dirWork),
 		"--mount", w.path(dirTools) + ":" + facts.Tools + ":ro",
@@ -154,14 +158,41 @@ func (w *world) close() {
 	if w.box != "" {
 		w.run(nil, "rm", "-f", w.box)
 	}
-	w.run(nil, "daemon", "stop")
-	if w.t.Failed() {
-		if log, err := os.ReadFile(w.path("state/carboy/daemon.log")); err == nil {
-			w.t.Logf("daemon.log:\n%s", log[max(0, len(log)-4000):])
+	if w.daemon != nil {
+		_ = w.daemon.Process.Signal(syscall.SIGTERM)
+		_ = w.daemon.Wait()
+		if w.t.Failed() {
+			w.t.Logf("the daemon:\n%s", w.log.Bytes()[max(0, w.log.Len()-4000):])
 		}
 	}
 	if err := os.RemoveAll(w.dir); err != nil {
 		w.t.Error(err)
+	}
+}
+
+// serve starts the daemon, with a descriptor and a variable too many, as
+// programs are that a careless parent starts. One that a client starts by
+// itself would get neither.
+func (w *world) serve() {
+	w.t.Helper()
+	w.daemon = exec.Command(w.bin, "serve")
+	w.daemon.Env, w.daemon.Dir, w.daemon.WaitDelay = w.env, w.dir, 5*time.Second
+	w.daemon.ExtraFiles = []*os.File{host.root}
+	w.daemon.Stdout, w.daemon.Stderr = &w.log, &w.log
+	if err := w.daemon.Start(); err != nil {
+		w.daemon = nil
+		w.t.Fatal(err)
+	}
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for w.run(nil, "daemon", "status").code != 0 {
+		select {
+		case <-deadline.C:
+			w.t.Fatal("the daemon does not answer")
+		case <-tick.C:
+		}
 	}
 }
 
@@ -171,15 +202,13 @@ type result struct {
 	code           int
 }
 
-// run runs carboy and waits, at most two minutes. It starts with a descriptor
-// too many, as programs are that a careless parent starts.
+// run runs carboy and waits, at most two minutes.
 func (w *world) run(stdin io.Reader, args ...string) result {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, w.bin, args...)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = w.env, w.dir, 5*time.Second
-	cmd.ExtraFiles = []*os.File{host.root}
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errs
 	err := cmd.Run()

@@ -6,7 +6,7 @@ package facts
 
 // Places inside the box that the suite uses. Each is a mount of its own.
 const (
-	Tools    = "/opt/escape"    // read-only: the probe, its set-user-id twin, the facts
+	Tools    = "/srv/tools"     // read-only: the probe, its set-user-id twin, the facts
 	Writable = "/srv/writable"  // the host's own tree, a git repository
 	ReadOnly = "/srv/read-only" // the host's own tree
 	Work     = "/workspace"     // copy-on-write

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/test/escape/facts"
 )
 
 var kernelProbes = []probe{
@@ -93,7 +95,7 @@ func watchEverything(t *trial) {
 // fileHandles opens by number what no path leads to: on a file system shared
 // with the host, everything.
 func fileHandles(t *trial) {
-	for _, dir := range []string{"/", "/tmp", "/usr", "/workspace", "/opt/escape"} {
+	for _, dir := range []string{"/", "/tmp", "/usr", "/workspace", facts.Tools} {
 		h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, dir, 0)
 		if err != nil {
 			t.note("%s: %v", dir, err)

@@ -25,6 +25,7 @@ var processProbes = []probe{
 
 // process is what /proc shows of one.
 type process struct {
+	proc    string
 	pid     int
 	uid     int // of its directory
 	name    string
@@ -32,18 +33,21 @@ type process struct {
 }
 
 func (p process) file(name string) string {
-	return path.Join("/proc", strconv.Itoa(p.pid), name)
+	return path.Join(p.proc, strconv.Itoa(p.pid), name)
 }
 
 // processes lists what /proc shows.
-func processes() (list []process) {
-	entries, _ := os.ReadDir("/proc")
+func processes() []process { return processesOf("/proc") }
+
+// processesOf lists what a /proc mounted anywhere shows.
+func processesOf(proc string) (list []process) {
+	entries, _ := os.ReadDir(proc)
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		p := process{pid: pid}
+		p := process{proc: proc, pid: pid}
 		var st unix.Stat_t
 		if unix.Stat(p.file(""), &st) != nil {
 			continue
@@ -89,6 +93,11 @@ func ownProc(t *trial) {
 
 func hostProcesses(t *trial) {
 	all := processes()
+	for _, m := range mounts() {
+		if m.fstype == "proc" && m.root == "/" && m.target != "/proc" {
+			all = append(all, processesOf(m.target)...)
+		}
+	}
 	for _, p := range all {
 		if strings.Contains(strings.Join(p.cmdline, " "), t.Marker) {
 			t.find("process %d of the host: %q", p.pid, p.cmdline)
