@@ -17,6 +17,9 @@ const (
 	killed     = guestv1.Reason_REASON_KILLED
 )
 
+// closedDir is a directory inside that is closed to its own user.
+const closedDir = "/tmp/closed"
+
 // execCase is a command and how it must go. A code of 0 needs no reason.
 type execCase struct {
 	name   string
@@ -70,7 +73,7 @@ var execCases = []execCase{
 	{name: "directory-absolute", cmd: inDir("/usr"), stdout: "/usr\n"},
 	{name: "directory-home", cmd: inDir("~"), stdout: "/home/user\n"},
 	{name: "directory-missing", cmd: inDir("/no/such"), code: 126, reason: notStarted, stderr: "/no/such"},
-	{name: "directory-of-roots", cmd: inDir("/root"), code: 126, reason: notStarted, stderr: "/root"},
+	{name: "directory-closed", cmd: inDir(closedDir), code: 126, reason: notStarted, stderr: closedDir},
 	{name: "directory-is-a-file", cmd: inDir("/etc/passwd"), code: 126, reason: notStarted, stderr: "/etc/passwd"},
 
 	// user
@@ -103,6 +106,7 @@ var execCases = []execCase{
 
 func testExec(t *testing.T, s *suite) {
 	b := s.open(t).begin(t)
+	b.sh(t, "", "mkdir -m 0 "+closedDir)
 	for _, tt := range execCases {
 		t.Run(tt.name, func(t *testing.T) { tt.check(t, b) })
 	}

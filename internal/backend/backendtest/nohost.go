@@ -14,12 +14,13 @@ import (
 )
 
 // plant puts a file that everybody may read wherever the host's users keep
-// theirs, and returns the paths.
+// theirs, and returns the paths. What lies in /usr and /opt is the machine's,
+// and shown as such.
 func plant(t *testing.T) []string {
 	t.Helper()
 	name := "carboy-conformance-" + newID()
 	var paths []string
-	for _, dir := range []string{"/home", "/root", "/tmp", "/var/tmp", "/opt", "/srv", "/mnt", "/run", "/var/lib", "/etc", "/dev/shm", t.TempDir()} {
+	for _, dir := range []string{"/home", "/root", "/tmp", "/var/tmp", "/srv", "/mnt", "/run", "/var/lib", "/etc", "/dev/shm", t.TempDir()} {
 		path := filepath.Join(dir, name)
 		if os.WriteFile(path, []byte(secret), 0o644) != nil {
 			continue // not ours to write, or not there

@@ -16,8 +16,9 @@ func testWatches(t *testing.T, s *suite) {
 	t.Run("stream", func(t *testing.T) { watchStream(t, b) })
 	t.Run("poll", func(t *testing.T) { watchPoll(t, b) })
 	t.Run("refused", func(t *testing.T) {
+		b.sh(t, "", "mkdir -m 0 "+closedDir)
 		for path, code := range map[string]connect.Code{
-			"/no/such": connect.CodeNotFound, "/etc/passwd": connect.CodeInvalidArgument, "/root": connect.CodePermissionDenied,
+			"/no/such": connect.CodeNotFound, "/etc/passwd": connect.CodeInvalidArgument, closedDir: connect.CodePermissionDenied,
 		} {
 			_, err := b.files.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: path}))
 			wantCode(t, "a watch of "+path, err, code)
