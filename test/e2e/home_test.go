@@ -242,7 +242,7 @@ func (h *home) leftovers() []string {
 			break
 		}
 	}
-	if boxes, _ := os.ReadDir(h.dir + "/state/carboy/boxes"); len(boxes) > 0 {
+	if boxes, _ := filepath.Glob(h.dir + "/state/carboy/boxes/*/*"); len(boxes) > 0 {
 		left = append(left, fmt.Sprintf("%d box directories", len(boxes)))
 	}
 	return left

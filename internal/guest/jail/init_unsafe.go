@@ -184,6 +184,7 @@ func (n *infant) bear() (pid, pidfd int, err error) {
 	if n.detach() {
 		report, results, size := n.report, unsafe.Pointer(unsafe.SliceData(n.results)), uintptr(len(n.results))*4
 		_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, report, uintptr(results), size)
+		n.keep.rename(n.name)
 		n.keep.forget(uintptr(unsafe.Pointer(&here)))
 		// There is no data any more from here on but this function's own.
 		_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, report, 0, 0)

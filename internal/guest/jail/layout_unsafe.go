@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,8 +16,9 @@ import (
 // layout is where the program's code lies among its memory.
 type layout struct {
 	code, codeEnd uintptr
-	top           uintptr // the end of all that is mapped
-	args, argsEnd uintptr // the first thread's stack, with arguments and environment
+	top           uintptr        // the end of all that is mapped
+	args, argsEnd uintptr        // the first thread's stack, with arguments and environment
+	argv          unsafe.Pointer // the first argument, in there
 	page          uintptr
 	foreign       bool // code of others is mapped, too
 }
@@ -29,6 +31,10 @@ func readLayout() (layout, error) {
 	}
 	l, err := parseLayout(maps)
 	l.page = uintptr(os.Getpagesize())
+	if len(os.Args) > 0 && os.Args[0] != "" {
+		// Go's strings of arguments are the kernel's own bytes.
+		l.argv = unsafe.Pointer(unsafe.StringData(os.Args[0]))
+	}
 	return l, err
 }
 
@@ -74,10 +80,35 @@ func parseLayout(maps []byte) (l layout, err error) {
 	return l, nil
 }
 
-// forget unmaps all but the code and the stack around an address. Where code
-// of others is in the process, as a C library's, it unmaps the arguments and
-// the environment alone: the kernel may write to memory that such code has
-// shown it.
+// rename overwrites the arguments and the environment by a name, which is at
+// most 15 bytes long. They stay mapped: a kernel's /proc/PID/cmdline can fail
+// where they are not, and programs that list processes with it.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *layout) rename(name *byte) {
+	argv := uintptr(l.argv)
+	if l.foreign || argv < l.args || argv >= l.argsEnd {
+		return
+	}
+	size := l.argsEnd - argv
+	for i := uintptr(0); i < size; i++ {
+		*(*byte)(unsafe.Add(l.argv, i)) = 0
+	}
+	for i := uintptr(0); i < min(size, 15); i++ {
+		c := *(*byte)(unsafe.Add(unsafe.Pointer(name), i))
+		if c == 0 {
+			return
+		}
+		*(*byte)(unsafe.Add(l.argv, i)) = c
+	}
+}
+
+// forget unmaps all but the code, the pages of the arguments, and the stack
+// around an address. Where code of others is in the process, as a C
+// library's, it unmaps the arguments and the environment alone: the kernel
+// may write to memory that such code has shown it.
 //
 //go:nosplit
 //go:norace
@@ -87,16 +118,22 @@ func (l *layout) forget(stack uintptr) {
 		return
 	}
 	low := (stack - 4*l.page) &^ (l.page - 1)
-	high := low + 8*l.page
-	a, aEnd, b, bEnd, top := l.code, l.codeEnd, low, high, l.top
-	if a > b {
-		a, aEnd, b, bEnd = b, bEnd, a, aEnd
+	keep := [4][2]uintptr{{l.code, l.codeEnd}, {low, low + 8*l.page}, {l.top, l.top}, {l.top, l.top}}
+	if argv := uintptr(l.argv); argv >= l.args && argv < l.argsEnd {
+		keep[2] = [2]uintptr{argv &^ (l.page - 1), l.argsEnd}
 	}
-	_, _, _ = syscall.RawSyscall(unix.SYS_MUNMAP, 0, a, 0)
-	if aEnd < b {
-		_, _, _ = syscall.RawSyscall(unix.SYS_MUNMAP, aEnd, b-aEnd, 0)
+	for i := 1; i < len(keep); i++ { // in order
+		for j := i; j > 0 && keep[j][0] < keep[j-1][0]; j-- {
+			keep[j], keep[j-1] = keep[j-1], keep[j]
+		}
 	}
-	if bEnd < top {
-		_, _, _ = syscall.RawSyscall(unix.SYS_MUNMAP, bEnd, top-bEnd, 0)
+	from := uintptr(0)
+	for i := range keep {
+		if keep[i][0] > from {
+			_, _, _ = syscall.RawSyscall(unix.SYS_MUNMAP, from, keep[i][0]-from, 0)
+		}
+		if keep[i][1] > from {
+			from = keep[i][1]
+		}
 	}
 }
