@@ -1,0 +1,164 @@
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Wall is one kind of wall that sandboxes can have.
+type Wall struct {
+	Name string
+	// Open opens it over a state directory, which walls may share. It fails where this
+	// machine or this caller can't use the wall at all.
+	Open func(ctx context.Context, state string) (Boxes, error)
+}
+
+// Boxes is what is asked of a wall. sandbox.Backend has the contracts.
+type Boxes interface {
+	Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error)
+	Stop(ctx context.Context, id string) (lost []string, err error)
+	Remove(ctx context.Context, id string) error
+	Dial(ctx context.Context, id string, port int) (net.Conn, error)
+	Boxes(ctx context.Context) ([]string, error)
+	Close() error
+}
+
+// program is the command that is run in a box.
+const program = "true"
+
+// try starts a box behind a wall, runs a command in it and removes it. A
+// panic, or a wall that does not answer, is a verdict too.
+func (m *machine) try(ctx context.Context, w Wall) Verdict {
+	done := make(chan Verdict, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- Verdict{State: Missing, Error: fmt.Sprintf("the wall broke: %v", p)}
+			}
+		}()
+		done <- m.tryBox(ctx, w)
+	}()
+	late := time.NewTimer(2*boxLimit + grace) // a start, and its undoing
+	defer late.Stop()
+	select {
+	case v := <-done:
+		return v
+	case <-late.C:
+		return Verdict{State: Missing, Error: fmt.Sprintf("no box within %v", 2*boxLimit)}
+	}
+}
+
+func (m *machine) tryBox(ctx context.Context, w Wall) (v Verdict) {
+	if m.scratch == nil {
+		return unusable(m.scratchErr)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, boxLimit, fmt.Errorf("no command has run in a box within %v", boxLimit))
+	defer cancel()
+	b, err := w.Open(ctx, m.scratch.path)
+	if err != nil {
+		return unusable(err)
+	}
+	sb := &sandbox.Sandbox{
+		ID: "doctor_" + strings.ToLower(rand.Text()[:10]), Owner: fmt.Sprintf("uid:%d", m.uid), Backend: w.Name,
+		Spec: sandbox.Spec{Isolation: w.Name}.Normalize(sandbox.Offer{}),
+	}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), boxLimit)
+		defer cancel()
+		_, serr := b.Stop(clean, sb.ID)
+		err := errors.Join(serr, b.Remove(clean, sb.ID), b.Close())
+		if err != nil && v.Error == "" {
+			v = unusable(fmt.Errorf("the box could not be removed: %w", err))
+		}
+	}()
+	began := time.Now()
+	enforced, err := b.Start(ctx, sb)
+	if err != nil {
+		return unusable(err)
+	}
+	if err := runIn(ctx, b, sb.ID); err != nil {
+		return unusable(err)
+	}
+	return judge(enforced, time.Since(began))
+}
+
+// unusable is the verdict on a wall that failed.
+func unusable(err error) Verdict {
+	v := Verdict{State: Missing, Error: err.Error()}
+	if e, ok := errors.AsType[*sandbox.Error](err); ok {
+		v.Hint = e.Hint
+	}
+	return v
+}
+
+// judge reads off a box's own promises what the wall is worth.
+func judge(enforced []sandbox.Enforcement, took time.Duration) Verdict {
+	v := Verdict{State: OK, Keeps: enforced, Millis: max(1, took.Milliseconds())}
+	for _, e := range enforced {
+		if !e.Enforced {
+			v.State = Weaker
+			v.Weaker = append(v.Weaker, Weakness{Promise: e.Promise, Reason: e.Reason})
+		}
+	}
+	return v
+}
+
+// weakenedBy adds to a verdict what a wall makes do without in silence: its
+// promises hold, by fewer means.
+func weakenedBy(v Verdict, lines []Line, wall string) Verdict {
+	if !v.Works() || wall != sandbox.WallProcess {
+		return v
+	}
+	for _, l := range lines {
+		if l.ID == "landlock" && l.State != OK {
+			v.State = Weaker
+			v.Weaker = append(v.Weaker, Weakness{Promise: "isolation", Reason: "Landlock: " + l.Found})
+		}
+	}
+	return v
+}
+
+// runIn runs a command in a box to its end.
+func runIn(ctx context.Context, b Boxes, id string) error {
+	var h2 http.Protocols
+	h2.SetUnencryptedHTTP2(true)
+	c := &http.Client{Transport: &http.Transport{
+		Protocols: &h2,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return b.Dial(ctx, id, sandbox.GuestPort)
+		},
+	}}
+	defer c.CloseIdleConnections()
+	stream, err := guestv1connect.NewExecServiceClient(c, "http://guest").Start(ctx, connect.NewRequest(&guestv1.StartRequest{
+		Id: "doctor", Command: &guestv1.Command{Argv: []string{program}, TimeoutMs: uint64(boxLimit.Milliseconds())},
+	}))
+	if err != nil {
+		return fmt.Errorf("run a command in a box: %w", err)
+	}
+	defer func() { _ = stream.Close() }() // nothing more is wanted of it
+	var exit *guestv1.Exit
+	for exit == nil && stream.Receive() {
+		exit = stream.Msg().GetExit()
+	}
+	switch {
+	case exit == nil && stream.Err() != nil:
+		return fmt.Errorf("run a command in a box: %w", stream.Err())
+	case exit == nil:
+		return errors.New("run a command in a box: the box said nothing of its end")
+	case exit.GetReason() != guestv1.Reason_REASON_EXITED || exit.GetCode() != 0:
+		return fmt.Errorf("run a command in a box: %s ended with %d (%s) %s", program, exit.GetCode(), exit.GetReason(), exit.GetError())
+	}
+	return nil
+}
