@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/doctor"
 )
 
 // Env is what the process gives the command line. Streams that are *os.File
@@ -30,6 +32,8 @@ type Env struct {
 	Connect func(ctx context.Context, start bool, notice func(string)) (Service, error)
 	// Serve runs the daemon in this process until ctx ends.
 	Serve func(ctx context.Context, o ServeOptions) error
+	// Doctor tries what this machine can enforce; where nil, nobody can.
+	Doctor func(ctx context.Context) (doctor.Report, error)
 }
 
 // ServeOptions are the flags of serve.

@@ -56,7 +56,7 @@ func helpGroups() [][]string {
 		{"cp", "diff", "apply"},
 		{"ls", "inspect", "logs", "stop", "start", "rm"},
 		{"image"},
-		{"serve", "daemon", "version", "completion", "help"},
+		{"serve", "daemon", "doctor", "version", "completion", "help"},
 	}
 }
 

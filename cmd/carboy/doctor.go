@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/user"
+	"strconv"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/process"
+	"github.com/carboy-sandbox/carboy/internal/doctor"
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// diagnose tries what this machine can enforce, with the walls themselves.
+func diagnose(ctx context.Context) (doctor.Report, error) {
+	dirs, err := home.Find(os.Getenv, os.Getuid())
+	return doctor.Run(ctx, doctor.Options{
+		Version: version, Dirs: dirs, DirsErr: err, Home: ownHome(), Default: sandbox.DefaultIsolation,
+		Walls: []doctor.Wall{
+			{Name: gvisor.Name, Open: func(ctx context.Context, state string) (doctor.Boxes, error) {
+				return opened(gvisor.Open(ctx, gvisor.Options{State: state, Cache: dirs.Cache}))
+			}},
+			{Name: process.Name, Open: func(ctx context.Context, state string) (doctor.Boxes, error) {
+				return opened(process.Open(ctx, process.Options{State: state, Cache: dirs.Cache}))
+			}},
+		},
+	})
+}
+
+// opened keeps a nil wall from becoming a Boxes that is not nil.
+func opened[B doctor.Boxes](b B, err error) (doctor.Boxes, error) {
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// ownHome is the home in which boxes find toolchains: the system's idea of it,
+// not the environment's.
+func ownHome() string {
+	u, err := user.LookupId(strconv.Itoa(os.Geteuid()))
+	if err != nil {
+		return ""
+	}
+	return u.HomeDir
+}
