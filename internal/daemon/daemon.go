@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
@@ -168,6 +169,9 @@ func (d *daemon) lock() (*home.Lock, error) {
 	}
 	if err := os.WriteFile(pidPath, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600); err != nil {
 		lock.Close()
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			return nil, sandbox.Errorf(sandbox.Exhausted, "the disk of %s is full", filepath.Dir(pidPath)).WithHint("free some space there, then try again")
+		}
 		return nil, fmt.Errorf("write pid: %w", err)
 	}
 	return lock, nil

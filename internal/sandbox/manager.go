@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -333,6 +334,9 @@ func failure(err error, ref, doing string) error {
 	e := Errorf(Internal, "%s: could not %s", what, doing).WithHint("the daemon's log says why")
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		e = Errorf(Unavailable, "%s: interrupted while trying to %s", what, doing).WithHint("try again")
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		e = Errorf(Exhausted, "%s: could not %s: the disk of carboy's state is full", what, doing).WithHint("free some space there, then try again")
 	}
 	e.Err = err
 	return e

@@ -41,6 +41,7 @@ type Pool struct {
 // kindKey is all of a box that Claim can't change. Boxes of one key are alike.
 type kindKey struct {
 	wall, image, user, network string
+	owner                      string // whose boxes alone they are; "": anybody's
 
 	cpus                       float64
 	memory, pids, disk, inodes int64
@@ -64,12 +65,12 @@ func kindOf(wall string, spec Spec) (kindKey, bool) {
 	}, len(spec.Mounts) == 0 && spec.Workspace.Mode == WorkspacePrivate
 }
 
-// kindFor is kindOf for an owner, who may be entitled to a box that is not
-// like anybody's.
+// kindFor is kindOf for an owner, who may be entitled to boxes that are not
+// like anybody's: those are kinds of their own.
 func (p *warmPool) kindFor(wall string, spec Spec, owner string) (kindKey, bool) {
 	key, ok := kindOf(wall, spec)
 	if w := p.warmers[wall]; ok && w != nil && w.Personal(owner, spec) {
-		return kindKey{}, false
+		key.owner = owner
 	}
 	return key, ok
 }

@@ -18,9 +18,9 @@ type mortalWarmer struct {
 	w sandbox.Warmer
 }
 
-func (b mortalWarmer) Warm(ctx context.Context, id string, spec sandbox.Spec) error {
+func (b mortalWarmer) Warm(ctx context.Context, id string, spec sandbox.Spec, owner string) error {
 	b.step()
-	err := b.w.Warm(ctx, id, spec)
+	err := b.w.Warm(ctx, id, spec, owner)
 	b.step()
 	return err
 }
@@ -31,6 +31,12 @@ func (b mortalWarmer) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox
 	b.step()
 	return e, err
 }
+
+func (b mortalWarmer) Personal(owner string, spec sandbox.Spec) bool {
+	return b.w.Personal(owner, spec)
+}
+
+var _ sandbox.Warmer = mortalWarmer{}
 
 // bootMortalPool boots a daemon with a pool that dies as m says.
 func (w *warmWorld) bootMortalPool(t fataler, m *mortality, claimFails bool) *daemon {

@@ -51,16 +51,17 @@ type Warmer interface {
 	Backend
 	// Warm starts a box as Start would for a sandbox with that ID and spec,
 	// which has no name, environment or labels, no mounts and a private
-	// workspace. It belongs to nobody. Stop, Remove, Wait and Boxes know it as
+	// workspace. It belongs to nobody, and is for anybody or, where owner is
+	// given, for that one alone. Stop, Remove, Wait and Boxes know it as
 	// they do any other. After an error nothing is left running.
-	Warm(ctx context.Context, id string, spec Spec) error
+	Warm(ctx context.Context, id string, spec Spec, owner string) error
 	// Claim makes the warm box sb.ID sb's: its identity, token, environment and
 	// labels. Wall, image, user, network and limits are those that it was warmed
 	// with. It returns once the box's guest answers as sb's. After an error the
 	// caller ends the box. A box is claimed once at most.
 	Claim(ctx context.Context, sb *Sandbox) ([]Enforcement, error)
 	// Personal reports whether owner's box of that spec has something in it that
-	// a box started for nobody lacks: it is then never a warm one.
+	// a box for anybody lacks.
 	Personal(owner string, spec Spec) bool
 }
 

@@ -105,7 +105,7 @@ func (m *Manager) warm(ctx context.Context, key kindKey, spec Spec) error {
 		gone = KindOf(err) == NotFound
 	}
 	if err == nil {
-		err = m.pool.warmers[key.wall].Warm(ctx, w.id, spec)
+		err = m.pool.warmers[key.wall].Warm(ctx, w.id, spec, key.owner)
 	}
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		m.log.Warn("warm a box", "backend", key.wall, "image", key.image, "error", err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // newSmallHome is a home whose state is on a file system of size bytes.
@@ -60,8 +61,41 @@ func (h *home) fill(left int) (free func()) {
 	}
 }
 
-// The disk of the state is full while a sandbox writes, is stopped, started and
-// removed: what it had is there once there is room.
+// A disk that is full fails a create with words for it, and leaves nothing of
+// it; what was there goes on, and all is well once there is room.
+func TestStateDiskFull(t *testing.T) {
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newSmallHome(t, "192m")
+		before := h.create("--isolation", wall, "--disk", "32m")
+		h.ok("exec", before, "--", "sh", "-c", "echo work > /workspace/f")
+		for _, left := range []int{0, 4 << 10, 64 << 10, 512 << 10} {
+			free := h.fill(left)
+			r := h.run(nil, "create", "--isolation", wall, "--name", "late")
+			if r.code != 0 && !strings.Contains(r.stderr, "space") && !strings.Contains(r.stderr, "full") {
+				t.Errorf("%d bytes left: exit code %d, %s", left, r.code, r.stderr)
+			}
+			if left == 0 && r.code == 0 {
+				t.Error("a sandbox was made on a full disk")
+			}
+			if n := len(h.list()); r.code != 0 && n != 1 {
+				t.Errorf("%d bytes left: a failed create left %d sandboxes", left, n-1)
+			}
+			// Reading and running need no room.
+			if got := h.run(nil, "exec", before, "--", "cat", "/workspace/f"); got.stdout != "work\n" {
+				t.Errorf("%d bytes left: exec: %+v", left, got)
+			}
+			free()
+			if r.code == 0 {
+				h.ok("rm", "-f", "late")
+			}
+			h.ok("create", "--isolation", wall, "--name", "late")
+			h.ok("exec", "late", "--", "true")
+			h.ok("rm", "-f", "late")
+		}
+	})
+}
+
+// The same while a sandbox writes, is stopped, started and removed.
 func TestStateDiskFillsUp(t *testing.T) {
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newSmallHome(t, "192m")
@@ -91,4 +125,18 @@ func TestStateDiskFillsUp(t *testing.T) {
 		free()
 		h.ok("rm", "-f", h.create("--isolation", wall))
 	})
+}
+
+// A daemon can't be started on a full disk, says so, and can be after.
+func TestDaemonStartsOnFullDisk(t *testing.T) {
+	h := newSmallHome(t, "16m")
+	free := h.fill(0)
+	r := h.runFor(time.Minute, nil, "ls")
+	if r.code == 0 {
+		t.Log("it starts all the same")
+	} else if !strings.Contains(r.stderr, "space") && !strings.Contains(r.stderr, "full") {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+	free()
+	h.ok("ls")
 }

@@ -64,7 +64,8 @@ func (h *Host) Run(ctx context.Context, name string, in io.Reader, out io.Writer
 	cmd.Args = []string{name}
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, weak.Environ()...)
 	stderr := &tailBuffer{limit: maxRoleError}
-	cmd.Stdout, cmd.Stderr = out, stderr
+	kept := &keptError{w: out}
+	cmd.Stdout, cmd.Stderr = kept, stderr
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Setsid: true}
 	if h.rootless != nil {
@@ -88,9 +89,26 @@ func (h *Host) Run(ctx context.Context, name string, in io.Reader, out io.Writer
 	}
 	err = errors.Join(err, stdin.Close())
 	if werr := cmd.Wait(); werr != nil {
+		if kept.err != nil { // the role only felt its pipe break
+			return errors.Join(err, kept.err)
+		}
 		err = errors.Join(err, roleError(ctx, werr, stderr))
 	}
 	return err
+}
+
+// keptError is a writer that remembers how it failed.
+type keptError struct {
+	w   io.Writer
+	err error
+}
+
+func (k *keptError) Write(p []byte) (int, error) {
+	n, err := k.w.Write(p)
+	if err != nil {
+		k.err = err
+	}
+	return n, err
 }
 
 // roleError prefers what the role said to how it exited.

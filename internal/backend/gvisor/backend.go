@@ -108,8 +108,8 @@ func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 }
 
 // Warm implements sandbox.Warmer.
-func (b *Backend) Warm(ctx context.Context, id string, spec sandbox.Spec) error {
-	_, err := b.Start(ctx, &sandbox.Sandbox{ID: id, Spec: spec})
+func (b *Backend) Warm(ctx context.Context, id string, spec sandbox.Spec, owner string) error {
+	_, err := b.Start(ctx, &sandbox.Sandbox{ID: id, Owner: owner, Spec: spec})
 	return err
 }
 

@@ -33,6 +33,11 @@ func Role(argv0 string) func() {
 	return func() { box.Exit(launcherMain(os.Stdin, os.Stdout)) }
 }
 
+// init keeps the main thread for the main goroutine: unlike others it would
+// not end with a goroutine that is locked to it, and the mount namespace that
+// launch makes would stay, and with it the box's disk.
+func init() { runtime.LockOSThread() }
+
 // launched is what a launcher answers.
 type launched struct {
 	PID    int  `json:"pid"` // on the host

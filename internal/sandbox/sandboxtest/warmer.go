@@ -27,7 +27,7 @@ var _ sandbox.Warmer = Warmer{}
 func NewWarmer(name string) Warmer { return Warmer{New(name)} }
 
 // Warm implements sandbox.Warmer.
-func (f Warmer) Warm(ctx context.Context, id string, spec sandbox.Spec) error {
+func (f Warmer) Warm(ctx context.Context, id string, spec sandbox.Spec, owner string) error {
 	if f.has(id) {
 		return f.fault("warming of %s, which there is", id)
 	}
@@ -43,7 +43,7 @@ func (f Warmer) Warm(ctx context.Context, id string, spec sandbox.Spec) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b.running, b.ended = true, make(chan struct{})
-	b.warmed = &spec
+	b.warmed, b.warmFor = &spec, owner
 	b.starts++
 	return nil
 }
@@ -82,6 +82,8 @@ func (f Warmer) claimable(b *box, sb *sandbox.Sandbox) error {
 	switch {
 	case b.warmed == nil:
 		wrong = "was not warmed"
+	case b.warmFor != "" && b.warmFor != sb.Owner || b.warmFor == "" && f.Personal(sb.Owner, sb.Spec):
+		wrong = "was warmed for another"
 	case b.owner != "":
 		wrong = "was claimed by " + b.owner
 	case sb.Owner == "" || sb.Token == "" || sb.Backend != f.name || sb.State != sandbox.StateCreated:

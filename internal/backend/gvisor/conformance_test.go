@@ -1,0 +1,29 @@
+package gvisor_test
+
+import (
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/backendtest"
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// The suite that every wall passes.
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, backendtest.Options{
+		Root: true, MemoryEndsBox: true,
+		Open: func(t *testing.T, state, cache string) sandbox.Backend {
+			t.Helper()
+			b, err := gvisor.Open(t.Context(), gvisor.Options{State: state, Cache: cache})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return b
+		},
+	})
+}

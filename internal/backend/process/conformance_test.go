@@ -1,0 +1,40 @@
+package process_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/backendtest"
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/process"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	for _, role := range []func(string) func(){process.Role, box.Role} {
+		if run := role(os.Args[0]); run != nil {
+			run()
+			return
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// The suite that every wall passes.
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, backendtest.Options{
+		Open: func(t *testing.T, state, cache string) sandbox.Backend {
+			t.Helper()
+			b, err := process.Open(t.Context(), process.Options{State: state, Cache: cache})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return b
+		},
+	})
+}
