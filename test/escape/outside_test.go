@@ -133,9 +133,8 @@ func sharedDangerous(w *world) []string {
 // terminalText looks for text of the guest's in what carboy prints.
 func terminalText(w *world) (found []string) {
 	w.leave()
-	if r := w.run(nil, "diff", "--raw", w.box); !strings.Contains(r.stdout, "\x1b]0;owned") {
-		w.t.Errorf("there is nothing to be escaped: %q", r.stdout)
-	}
+	raw := w.run(nil, "diff", "--raw", w.box)
+	w.whole(strings.Contains(raw.stdout, "\x1b]0;owned"), "there is nothing to be escaped: %q", raw.stdout)
 	for _, args := range [][]string{
 		{"diff", w.box},
 		{"diff", "--names", w.box},
@@ -175,9 +174,8 @@ func copyDangerous(w *world) []string {
 	w.leave()
 	dest := w.path("everything")
 	w.run(nil, "cp", w.box+":/workspace", dest)
-	if b, err := os.ReadFile(dest + "/file"); string(b) != "changed\n" {
-		w.t.Errorf("cp copies nothing: %q, %v", b, err)
-	}
+	b, err := os.ReadFile(dest + "/file")
+	w.whole(string(b) == "changed\n", "cp copies nothing: %q, %v", b, err)
 	found := dangerous(dest)
 	for name, is := range snapshot(dest) {
 		if to, ok := strings.CutPrefix(is, "link to "); ok && (filepath.IsAbs(to) || strings.HasPrefix(to, "..")) {
@@ -228,9 +226,8 @@ func copyFollowsLinks(w *world) []string {
 func applyHolds(w *world) (found []string) {
 	w.leave()
 	r := w.run(nil, "apply", w.box)
-	if b, err := os.ReadFile(w.path(dirWork + "/file")); r.code != 0 || string(b) != "changed\n" {
-		w.t.Errorf("apply takes nothing: %+v; file is %q, %v", r, b, err)
-	}
+	b, err := os.ReadFile(w.path(dirWork + "/file"))
+	w.whole(r.code == 0 && string(b) == "changed\n", "apply takes nothing: %+v; file is %q, %v", r, b, err)
 	for _, name := range []string{".git", "deep/.git", ".vscode", ".envrc", "link-out", "link-etc"} {
 		if fi, err := os.Lstat(w.path(dirWork + "/" + name)); err == nil {
 			found = append(found, fmt.Sprintf("%s was applied: %v", name, fi.Mode()))
@@ -244,9 +241,8 @@ func applyHolds(w *world) (found []string) {
 func applyFollowsLinks(w *world) []string {
 	w.guest("rm -rf way && ln -s %s way", w.path("outside"))
 	w.run(nil, "apply", "--force", w.box, "way")
-	if _, err := os.Readlink(w.path(dirWork + "/way")); err != nil {
-		w.t.Errorf("a link that was named is not applied: %v", err)
-	}
+	_, err := os.Readlink(w.path(dirWork + "/way"))
+	w.whole(err == nil, "a link that was named is not applied: %v", err)
 	w.guest("rm way && mkdir way && echo owned >way/file && echo x >way/planted")
 	w.run(nil, "apply", "--force", w.box, "way", "way/file", "way/planted")
 	return changed(w.before["outside"], snapshot(w.path("outside")))
@@ -277,6 +273,7 @@ func replacedDirectory(w *world) []string {
 	if err := os.Rename(aside, shared); err != nil {
 		w.t.Fatal(err)
 	}
-	w.ok("start", w.box)
+	r = w.run(nil, "start", w.box)
+	w.whole(r.code == 0, "with the directory back in its place: %+v", r)
 	return found
 }
