@@ -81,7 +81,7 @@ func (r *runner) measure(ctx context.Context, g group) (GroupResult, error) {
 	for i, c := range g.cases {
 		tracks[i] = &track{testCase: c, samples: map[string][]float64{}}
 	}
-	r.progress("%s: %d cases, %d rounds", g.name, len(tracks), r.rounds)
+	r.progress("%s: measuring, cases: %d, rounds: %d", g.name, len(tracks), r.rounds)
 	err := r.prepare(ctx, g, tracks)
 	last := r.now()
 	for round := 0; round <= r.rounds && err == nil; round++ {

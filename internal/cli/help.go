@@ -56,7 +56,7 @@ func helpGroups() [][]string {
 		{"cp", "diff", "apply"},
 		{"ls", "inspect", "logs", "stop", "start", "rm"},
 		{"image"},
-		{"serve", "daemon", "doctor", "version", "completion", "help"},
+		{"serve", "daemon", "doctor", "bench", "version", "completion", "help"},
 	}
 }
 
@@ -93,6 +93,8 @@ func metavar(flag string) string {
 		return "NAME"
 	case "isolation":
 		return "WALL[,WALL...]"
+	case "only":
+		return "NAME[,NAME...]"
 	case "pull":
 		return "WHEN"
 	case "entrypoint":
@@ -105,7 +107,7 @@ func metavar(flag string) string {
 		return "HOST:GUEST[:ro]"
 	case "user":
 		return "USER"
-	case "cpus", "pids":
+	case "cpus", "pids", "rounds":
 		return "N"
 	case "memory", "disk":
 		return "SIZE"

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 var helped = []string{
 	"", "run", "create", "exec", "cp", "ls", "inspect", "logs", "stop", "start", "rm", "diff", "apply",
 	"image", "image pull", "image import", "image ls", "image rm", "image gc",
-	"serve", "daemon", "daemon status", "daemon stop", "daemon run", "doctor", "version", "completion",
+	"serve", "daemon", "daemon status", "daemon stop", "daemon run", "doctor", "bench", "version", "completion",
 }
 
 // mainWithout runs a command line without a daemon.

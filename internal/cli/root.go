@@ -43,7 +43,7 @@ it, and carboy apply takes what you want.`,
 		a.lsCommand(), a.inspectCommand(), a.logsCommand(),
 		a.stopCommand(), a.startCommand(), a.rmCommand(),
 		a.diffCommand(), a.applyCommand(), a.imageCommand(),
-		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.versionCommand(), a.completionCommand(),
+		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	root.SetHelpCommand(helpCommand())
 	hideHelpFlags(root)

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/bench"
+)
+
+func (a *app) benchCommand() *cobra.Command {
+	var o bench.Options
+	var rounds int64
+	cmd := &cobra.Command{
+		Use:   "bench [flags]",
+		Short: "Measure sandboxes on this machine, and what else it has",
+		Args:  exactArgs(),
+		RunE: interruptible(func(ctx context.Context, _ []string) error {
+			o.Rounds = int(rounds)
+			return a.bench(ctx, o)
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.VarP(countValue{&rounds}, "rounds", "n", fmt.Sprintf("how often each case is measured (default %d)", bench.DefaultRounds))
+	fs.BoolVar(&o.Quick, "quick", false, "few rounds and small amounts, for a look")
+	fs.StringSliceVar(&o.Only, "only", nil, "measure only these groups, cases, or GROUP/CASE")
+	a.addJSON(fs)
+	_ = cmd.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return bench.Groups(), cobra.ShellCompDirectiveNoFileComp
+	}) // the flag was made above
+	a.completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `Nothing is asserted: the table says what was seen, and what was not measured and
+why. The run has a daemon and directories of its own, and leaves nothing. It takes
+most of an hour; with --quick, a few minutes. Other work on the machine shows.`,
+		examples: []string{"carboy bench --quick", "carboy bench --only start,exec --json >bench.json"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) bench(ctx context.Context, o bench.Options) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	o.Carboy, o.Version = exe, a.env.Version
+	o.Progress = func(format string, args ...any) { a.note(fmt.Sprintf(format, args...)) }
+	report, err := bench.Run(ctx, o)
+	if report == nil || len(report.Groups) == 0 {
+		return err
+	}
+	// What was measured until an interrupt is shown as well.
+	write := func() error { return report.WriteTable(a.env.Stdout) }
+	if a.json {
+		write = func() error { return writeJSON(a.env.Stdout, report) }
+	}
+	if werr := write(); err == nil {
+		err = werr
+	}
+	return err
+}
