@@ -104,13 +104,16 @@ func mounts(ctx context.Context, m *machine) Line {
 		err = m.probe(ctx, flagsMount, "mount", at)
 	}
 	if err != nil {
-		return outcome(Missing, err.Error()).because("both walls give a box a root of its own").mendedBy(forbidden())
+		return outcome(Missing, err.Error()).because("both walls give a box a root of its own").mendedBy(forbidden(err))
 	}
 	return outcome(OK, "took a new root, and left the old one")
 }
 
 // forbidden says what to do about a call that this process is not let make.
-func forbidden() string {
+func forbidden(err error) string {
+	if errors.Is(err, errNoScratch) {
+		return "see state directory below"
+	}
 	if name := container(); name != "" {
 		return "this looks like a container of " + name + ": start it with the right to mount, such as --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
 	}
@@ -130,7 +133,7 @@ func newProc(ctx context.Context, m *machine) Line {
 		l.Found += " (" + masked + " is covered, so the kernel gives no new one)"
 		return l.mendedBy("start the container with --security-opt systempaths=unconfined")
 	}
-	return l.mendedBy(forbidden())
+	return l.mendedBy(forbidden(err))
 }
 
 // maskedProc names a path below /proc over which something is mounted.

@@ -8,7 +8,7 @@ import (
 // Check runs one check, as Run would.
 func Check(ctx context.Context, id string, o Options) []Line {
 	m := newMachine(o)
-	m.scratch, m.scratchErr = openScratch(ctx, o)
+	m.enterScratch(ctx)
 	defer func() { _ = m.scratch.remove() }()
 	for _, c := range checks() {
 		if c.id == id {
@@ -58,3 +58,6 @@ func (r Report) Named(user, host string) Report {
 	r.private = append(r.private, hidden{user, "USER", true}, hidden{host, "HOST", true})
 	return r
 }
+
+// WeakenedBy adds to a verdict what the lines say of a wall.
+func WeakenedBy(v Verdict, lines []Line, wall string) Verdict { return weakenedBy(v, lines, wall) }

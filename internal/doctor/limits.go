@@ -12,7 +12,7 @@ import (
 // controlGroups makes a group with limits, puts a child into it, and removes
 // it: one line for each controller.
 func controlGroups(ctx context.Context, m *machine) []Line {
-	h, err := cgroup.Find("/", "doctor_"+m.scratch.name())
+	h, err := cgroup.Find("/", groupsOf(m.scratch.name()))
 	if err != nil {
 		return []Line{outcome(Missing, err.Error()).because("no limit of a sandbox is kept")}
 	}
@@ -28,6 +28,25 @@ func controlGroups(ctx context.Context, m *machine) []Line {
 		lines = append(lines, outcome(Weaker, "could not remove the groups that were tried: "+err.Error()))
 	}
 	return lines
+}
+
+// groupsOf names the place among the control groups that a run has.
+func groupsOf(run string) string { return "doctor_" + run }
+
+// sweepGroups removes the groups of a run that was killed.
+func sweepGroups(ctx context.Context, run string) {
+	h, err := cgroup.Find("/", groupsOf(run))
+	if err != nil {
+		return
+	}
+	names, _ := h.List() // what can't be listed, can't be removed
+	for _, name := range names {
+		if g, err := h.Open(name); err == nil && g.Kill(ctx) == nil {
+			_ = g.Remove(ctx)
+		}
+	}
+	_ = h.Prune()
+	_ = h.Close()
 }
 
 // tryGroup does with a group what a wall does.

@@ -40,7 +40,7 @@ type machine struct {
 	root    bool
 	exe     string // what is executed again as a probe
 	scratch *scratch
-	// scratchErr says why there is no scratch directory, or nil.
+	// scratchErr says why scratch is not where the state directory is, or nil.
 	scratchErr error
 }
 
@@ -60,7 +60,7 @@ func one(f func(context.Context, *machine) Line) func(context.Context, *machine)
 // goes wrong is in the Report.
 func Run(ctx context.Context, o Options) (Report, error) {
 	m := newMachine(o)
-	m.scratch, m.scratchErr = openScratch(ctx, o)
+	m.enterScratch(ctx)
 	r := Report{
 		Version: o.Version, Kernel: kernelRelease(), OS: distribution(), Arch: runtime.GOARCH,
 		UID: m.uid, Root: m.root, Default: o.Default, Walls: map[string]Verdict{},

@@ -22,7 +22,7 @@ type scratch struct {
 	lock *os.File
 }
 
-var errNoScratch = errors.New("there is no directory to try it in: see state directory")
+var errNoScratch = errors.New("there is no directory to try it in")
 
 // openScratch makes a scratch directory, and removes what runs have left that
 // were killed: their boxes too.
@@ -34,7 +34,20 @@ func openScratch(ctx context.Context, o Options) (*scratch, error) {
 	if err != nil {
 		return nil, err
 	}
-	sweep(ctx, base, o.Walls)
+	return scratchIn(ctx, base, o.Walls)
+}
+
+// enterScratch makes one in the directory for temporary files where there is
+// no state directory to be had: most checks can be made anywhere.
+func (m *machine) enterScratch(ctx context.Context) {
+	m.scratch, m.scratchErr = openScratch(ctx, m.opts)
+	if m.scratchErr != nil {
+		m.scratch, _ = scratchIn(ctx, os.TempDir(), nil) // the checks say that there is none
+	}
+}
+
+func scratchIn(ctx context.Context, base string, walls []Wall) (*scratch, error) {
+	sweep(ctx, base, walls)
 	path, err := os.MkdirTemp(base, scratchPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("%s can't be written: %w", base, bareErr(err))
@@ -106,6 +119,7 @@ func sweep(ctx context.Context, base string, walls []Wall) {
 		for _, w := range walls {
 			sweepWall(ctx, w, path)
 		}
+		sweepGroups(ctx, scratchName(path))
 		_ = removeAll(path)
 		_ = lock.Close() // it was only read
 	}
@@ -144,8 +158,10 @@ func (s *scratch) name() string {
 	if s == nil {
 		return fmt.Sprint(os.Getpid())
 	}
-	return strings.TrimPrefix(filepath.Base(s.path), scratchPrefix)
+	return scratchName(s.path)
 }
+
+func scratchName(path string) string { return strings.TrimPrefix(filepath.Base(path), scratchPrefix) }
 
 // remove deletes the directory and all that was tried in it.
 func (s *scratch) remove() error {

@@ -92,7 +92,7 @@ func overlays(ctx context.Context, m *machine) Line {
 	case !m.root && errors.Is(err, unix.EPERM):
 		return l.mendedBy("use Linux 5.11 or newer, which lets others than root mount overlays; see user namespaces too")
 	}
-	return l.mendedBy(forbidden())
+	return l.mendedBy(forbidden(err))
 }
 
 // idMappedMounts shows a file as another user's, in the file systems where

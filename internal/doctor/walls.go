@@ -61,7 +61,7 @@ func (m *machine) try(ctx context.Context, w Wall) Verdict {
 }
 
 func (m *machine) tryBox(ctx context.Context, w Wall) (v Verdict) {
-	if m.scratch == nil {
+	if m.scratchErr != nil {
 		return unusable(m.scratchErr)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, boxLimit, fmt.Errorf("no command has run in a box within %v", boxLimit))

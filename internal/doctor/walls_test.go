@@ -19,6 +19,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/internal/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -237,12 +238,22 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Walls = []doctor.Wall{f.wall()}
+	groups, err := cgroup.Find("/", "doctor_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := groups.Create("probe", cgroup.Limits{PIDs: 8}); err != nil {
+		t.Logf("without a control group: %v", err)
+	}
 	_, again, err := doctor.Scratch(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(f.removed, []string{"doctor_old"}) {
 		t.Errorf("removed %q", f.removed)
+	}
+	if names, err := groups.List(); len(names) > 0 || err != nil {
+		t.Errorf("control groups of a killed run: %q, %v", names, err)
 	}
 	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what a killed run left is there still: %v", err)
@@ -271,8 +282,34 @@ func TestWithoutDirectories(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 	for _, l := range r.Lines {
-		if l.ID == "user-namespaces" && l.State != doctor.OK && unix.Geteuid() == 0 {
+		if (l.ID == "mounts" || l.ID == "overlay") && l.State != doctor.OK && unix.Geteuid() == 0 {
 			t.Errorf("what needs no directory is tried all the same: %+v", l)
 		}
+	}
+}
+
+// TestLandlockCounts holds that the process wall is called weaker where it has
+// to do without, and no other one is.
+func TestLandlockCounts(t *testing.T) {
+	lines := func(s doctor.State) []doctor.Line {
+		return []doctor.Line{{ID: "other", State: doctor.Missing}, {ID: "landlock", State: s, Found: "the kernel has none"}}
+	}
+	tests := []struct {
+		name, wall  string
+		was, landed doctor.State
+		want        doctor.State
+	}{
+		{"process-without", sandbox.WallProcess, doctor.OK, doctor.Weaker, doctor.Weaker},
+		{"process-with", sandbox.WallProcess, doctor.OK, doctor.OK, doctor.OK},
+		{"gvisor-without", sandbox.WallGVisor, doctor.OK, doctor.Weaker, doctor.OK},
+		{"process-unusable", sandbox.WallProcess, doctor.Missing, doctor.Weaker, doctor.Missing},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := doctor.WeakenedBy(doctor.Verdict{State: tt.was}, lines(tt.landed), tt.wall)
+			if got.State != tt.want || (len(got.Weaker) > 0) != (tt.want == doctor.Weaker) {
+				t.Errorf("got %+v, want %s", got, tt.want)
+			}
+		})
 	}
 }
