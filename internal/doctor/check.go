@@ -114,6 +114,9 @@ func forbidden(err error) string {
 	if errors.Is(err, errNoScratch) {
 		return "see state directory below"
 	}
+	if childless(err) {
+		return "see user namespaces above"
+	}
 	if name := container(); name != "" {
 		return "this looks like a container of " + name + ": start it with the right to mount, such as --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
 	}

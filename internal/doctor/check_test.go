@@ -38,6 +38,18 @@ var unfits = []unfit{
 		laid("sysctl:user.max_user_namespaces:0"), doctor.Missing, "user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces=",
 	},
 	{
+		"nothing-to-mount-in", "mounts", ordinary, syscall.CLONE_NEWUSER,
+		laid("sysctl:user.max_user_namespaces:0"), doctor.Missing, "start a child", "see user namespaces",
+	},
+	{
+		"nothing-to-map-owners-by", "idmap", 0, syscall.CLONE_NEWUSER,
+		laid("sysctl:user.max_user_namespaces:0"), doctor.Weaker, "start a child", "see user namespaces",
+	},
+	{
+		"root-of-a-namespace-alone", "idmap", 0, syscall.CLONE_NEWUSER | mountNS,
+		laid("private"), doctor.Weaker, "map the owners", "root of the machine itself",
+	},
+	{
 		"namespace-without-rights", "user-namespaces", ordinary, 0,
 		laid(denied(unix.SYS_SETHOSTNAME, unix.EPERM)), doctor.Missing, "set a host name", "",
 	},
@@ -142,11 +154,12 @@ func TestUnfit(t *testing.T) {
 			if got.State != tt.state || !strings.Contains(got.Found, tt.found) || !strings.Contains(got.Mend, tt.mend) || got.Why == "" {
 				t.Errorf("got %+v\nwant %s, found %q, mended by %q, and a reason", got, tt.state, tt.found, tt.mend)
 			}
-			controlled := tt.uid
-			if tt.name == "no-disks-for-users" {
-				controlled = 0
+			controlled, flags := tt.uid, tt.flags
+			switch tt.check { // only root of the machine itself has these
+			case "disk", "idmap":
+				controlled, flags = 0, 0
 			}
-			control := world{uid: controlled, flags: tt.flags, opts: place(t, controlled)}.check(t, tt.check)[0]
+			control := world{uid: controlled, flags: flags, opts: place(t, controlled)}.check(t, tt.check)[0]
 			if control.State != doctor.OK {
 				t.Errorf("where nothing forbids it: %+v", control)
 			}

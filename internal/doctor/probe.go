@@ -118,6 +118,16 @@ type child struct {
 	finished bool
 }
 
+// startChild begins the step of a probe that could not even be begun.
+const startChild = "start a child in "
+
+// childless reports whether err says that no child could be had in its
+// namespaces: what it was to try is then not what is missing.
+func childless(err error) bool {
+	f, ok := errors.AsType[*failure](err)
+	return ok && strings.HasPrefix(f.Step, startChild)
+}
+
 // maxSaid bounds what is kept of a child's last words.
 const maxSaid = 300
 
@@ -155,7 +165,7 @@ func (m *machine) beginWith(ctx context.Context, attr *syscall.SysProcAttr, args
 		return nil, step("start a child", err)
 	}
 	if err := c.cmd.Start(); err != nil {
-		return nil, step("start a child in "+namespaces(attr.Cloneflags), err)
+		return nil, step(startChild+namespaces(attr.Cloneflags), err)
 	}
 	return c, nil
 }

@@ -116,7 +116,14 @@ func idMappedMounts(ctx context.Context, m *machine) Line {
 	var names []string
 	for _, dir := range []string{state, cache} {
 		fs, _, _ := space(dir)
-		if err := m.idMapped(ctx, dir); err != nil {
+		err := m.idMapped(ctx, dir)
+		switch {
+		case childless(err):
+			return outcome(Weaker, err.Error()).because(why).mendedBy(forbidden(err))
+		case errors.Is(err, unix.EPERM):
+			return outcome(Weaker, err.Error()).because(why).
+				mendedBy("run carboy as root of the machine itself: root of a user namespace, and of most containers, may not")
+		case err != nil:
 			return outcome(Weaker, err.Error()+", on "+fs).because(why).mendedBy("keep it on ext4, xfs or btrfs, with Linux 5.19 or newer")
 		}
 		names = append(names, fs)

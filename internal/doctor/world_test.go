@@ -38,7 +38,8 @@ type asked struct {
 	Check string
 	UID   int
 	Lay   []string
-	Opts  doctor.Options
+	Home  string
+	Dirs  home.Dirs
 	Ready bool // the conditions are laid down
 }
 
@@ -68,7 +69,7 @@ func child(text string) error {
 		return err
 	}
 	if a.Ready {
-		return json.NewEncoder(os.Stdout).Encode(doctor.Check(context.Background(), a.Check, a.Opts))
+		return json.NewEncoder(os.Stdout).Encode(doctor.Check(context.Background(), a.Check, doctor.Options{Home: a.Home, Dirs: a.Dirs}))
 	}
 	for _, what := range a.Lay {
 		if err := lay(what); err != nil {
@@ -150,7 +151,7 @@ func mapIDs(name string, args []string) int {
 // check makes a check in w and returns its lines.
 func (w world) check(t *testing.T, id string) []doctor.Line {
 	t.Helper()
-	raw, err := json.Marshal(asked{Check: id, UID: w.uid, Lay: w.lay, Opts: w.opts})
+	raw, err := json.Marshal(asked{Check: id, UID: w.uid, Lay: w.lay, Home: w.opts.Home, Dirs: w.opts.Dirs})
 	if err != nil {
 		t.Fatal(err)
 	}
