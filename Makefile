@@ -16,7 +16,7 @@ PKG = ./...
 # a second time, which takes minutes.
 STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
-.PHONY: build guest test deps lint lint-all bench bench-peers escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
+.PHONY: build guest weak test deps lint lint-all bench bench-peers escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
 
 build: guest
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
@@ -24,9 +24,15 @@ build: guest
 guest:
 	$(STATIC) $(GO) build -ldflags "-s -w" -o $(GUEST) ./cmd/carboy-guest
 
+# The same two, with weaknesses to be seeded: for test/escape alone.
+weak: guest
+	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-guest-weak ./cmd/carboy-guest
+	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-weak ./cmd/carboy
+
 # Everything: the gates, then every test, those from outside included.
-test: deps build lint
-	CARBOY_BIN="$$(cd $(BIN) && pwd)/carboy" scripts/test.sh
+test: deps build weak lint
+	bin="$$(cd $(BIN) && pwd)" && CARBOY_BIN="$$bin/carboy" \
+		CARBOY_WEAK_BIN="$$bin/carboy-weak" CARBOY_WEAK_GUEST="$$bin/carboy-guest-weak" scripts/test.sh
 
 # What tests need and this machine lacks.
 deps:

@@ -4,11 +4,12 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
+	"github.com/carboy-sandbox/carboy/internal/doctor"
 )
 
 // roleOf returns what to run where argv0 names a role of a wall, or nil.
 func roleOf(argv0 string) func() {
-	for _, role := range []func(string) func(){box.Role, gvisor.Role, process.Role} {
+	for _, role := range []func(string) func(){box.Role, gvisor.Role, process.Role, doctor.Role} {
 		if run := role(argv0); run != nil {
 			return run
 		}

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"runtime/debug"
 
@@ -36,6 +38,7 @@ func environment() cli.Env {
 		Version:   version,
 		Connect:   connect,
 		Serve:     serve,
+		Doctor:    diagnose,
 	}
 }
 
@@ -66,6 +69,10 @@ func connect(ctx context.Context, start bool, notice func(string)) (cli.Service,
 
 // serve runs the daemon until ctx ends.
 func serve(ctx context.Context, o cli.ServeOptions) (err error) {
+	// What a careless parent left open is no box's business.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep descriptors to oneself: %w", err)
+	}
 	report := daemon.Reporter(os.Getenv)
 	defer func() {
 		if err != nil {

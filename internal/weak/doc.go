@@ -20,7 +20,6 @@ const (
 	ControlShown     Weakness = "control-shown"      // the agent's directory is not covered
 	ProcKept         Weakness = "proc-kept"          // /proc is the agent's own
 	ProcSysWritable  Weakness = "proc-sys-writable"  // nothing of /proc is read-only
-	AgentDumpable    Weakness = "agent-dumpable"     // the agent and its init may be traced
 	DescriptorsKept  Weakness = "descriptors-kept"   // commands inherit the agent's open files
 	GroupsKept       Weakness = "groups-kept"        // commands keep group 0
 	CommandsAsRoot   Weakness = "commands-as-root"   // commands run as uid 0, whoever was asked for
@@ -53,7 +52,7 @@ const (
 	HostSys          Weakness = "host-sys"          // /sys is the host's, writable
 	HostTmp          Weakness = "host-tmp"          // /tmp is the host's
 	HostShm          Weakness = "host-shm"          // /dev/shm is the host's
-	HostProc         Weakness = "host-proc"         // /proc is the host's
+	HostProc         Weakness = "host-proc"         // the host's /proc is mounted at /mnt
 	DescriptorLeaked Weakness = "descriptor-leaked" // a descriptor of the host's / is left open
 	EnvironmentKept  Weakness = "environment-kept"  // the daemon's environment reaches commands
 )

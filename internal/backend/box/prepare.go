@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,6 +56,7 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 		}
 		p.Mounts = append(p.Mounts, d)
 	}
+	p.Tools = slices.DeleteFunc(p.Tools, func(t hostimage.Tool) bool { return p.mountsIn(t.Path) })
 	if err := markSince(dir); err != nil {
 		return nil, nil, err
 	}
@@ -104,6 +106,13 @@ func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec san
 	p.Lowers = img.Layers
 	cfg.useImage(img.Config, spec)
 	return nil
+}
+
+// mountsIn reports whether something is to be mounted at a path or below it.
+func (p *Plan) mountsIn(path string) bool {
+	return slices.ContainsFunc(p.Mounts, func(d Dir) bool {
+		return d.Target == path || strings.HasPrefix(d.Target, path+"/")
+	})
 }
 
 // toolsOf finds the toolchains that a box of owner's sees. Without root only

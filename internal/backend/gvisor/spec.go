@@ -41,7 +41,7 @@ func ociSpec(p *plan) *specs.Spec {
 	for _, d := range append([]box.Dir{p.Workspace}, p.Mounts...) {
 		if d.Shared() {
 			opt := "rw"
-			if d.Mode == "ro" {
+			if d.Mode == "ro" && !weak.On(weak.ReadOnlyWritable) {
 				opt = "ro"
 			}
 			mounts = append(mounts, mount(d.Target, d.Share(), "rbind", opt))
@@ -63,17 +63,21 @@ func ociSpec(p *plan) *specs.Spec {
 		Hostname: "carboy",
 		Mounts:   mounts,
 		Linux: &specs.Linux{
-			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace},
-				{Type: specs.IPCNamespace},
-				{Type: specs.UTSNamespace},
-				{Type: specs.MountNamespace},
-				{Type: specs.NetworkNamespace},
-			},
+			Namespaces: namespaces(),
 			Resources: &specs.LinuxResources{
 				Memory: &specs.LinuxMemory{Limit: &p.Memory},
 				CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
 			},
 		},
 	}
+}
+
+func namespaces() []specs.LinuxNamespace {
+	list := []specs.LinuxNamespace{
+		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+	}
+	if !weak.On(weak.GVisorNetworkHost) {
+		list = append(list, specs.LinuxNamespace{Type: specs.NetworkNamespace})
+	}
+	return list
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Name is the wall's name in a Spec.
@@ -104,7 +105,7 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (copied bool, 
 		return false, err
 	}
 	p.Native = true
-	if !b.Rootless() {
+	if !b.Rootless() && !weak.On(weak.UserShared) {
 		p.Base = b.spans.base(sb.ID)
 	}
 	kills, err := b.Enterable(sb, p, cfg)

@@ -219,7 +219,7 @@ func attributes(p *box.Plan, group *os.File) *syscall.SysProcAttr {
 		// Not with clone: the namespace would begin at this process's group.
 		a.Unshareflags = unix.CLONE_NEWCGROUP
 	}
-	if p.Base != 0 && !weak.On(weak.UserShared) {
+	if p.Base != 0 {
 		flags |= unix.CLONE_NEWUSER
 		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: box.Span}}
 		a.UidMappings, a.GidMappings, a.GidMappingsEnableSetgroups = ids, ids, true

@@ -90,7 +90,7 @@ func ownRoot() error {
 }
 
 func mountProc() error {
-	if weak.On(weak.HostProc) {
+	if weak.On(weak.HostPIDsShared) {
 		return unix.Mount("/proc", "proc", "", unix.MS_BIND|unix.MS_REC, "")
 	}
 	return unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
@@ -100,7 +100,7 @@ func mountProc() error {
 // allowed calls refuses it, and this is the second line. Kernels without
 // such limits have the first alone.
 func noNamespaces() error {
-	if weak.On(weak.UserShared) || weak.On(weak.HostProc) || weak.On(weak.NamespaceAllowed) {
+	if weak.On(weak.UserShared) || weak.On(weak.HostPIDsShared) || weak.On(weak.NamespaceAllowed) {
 		return nil // it would be the host's limit
 	}
 	err := os.WriteFile("proc/sys/user/max_user_namespaces", []byte("0"), 0)
@@ -135,7 +135,7 @@ func seeded() error {
 	var errs []error
 	for w, paths := range map[weak.Weakness][2]string{
 		weak.HostTmp: {"/tmp", "tmp"}, weak.HostSys: {"/sys", "sys"},
-		weak.CgroupsShared: {"/sys/fs/cgroup", "mnt"},
+		weak.CgroupsShared: {"/sys/fs/cgroup", "mnt"}, weak.HostProc: {"/proc", "mnt"},
 	} {
 		if weak.On(w) {
 			errs = append(errs, unix.Mount(paths[0], paths[1], "", unix.MS_BIND|unix.MS_REC, ""))

@@ -106,7 +106,6 @@ type infant struct {
 	name    *byte
 	ignore  sigaction
 	keep    layout
-	guard   bool // undumpable
 }
 
 type rawStep struct {
@@ -127,7 +126,6 @@ func newInfant(cfg Config, steps []step, report, null *os.File) (*infant, error)
 		results: make([]int32, len(steps)),
 		report:  report.Fd(), null: null.Fd(),
 		ignore: sigaction{handler: 1}, // SIG_IGN
-		guard:  !weak.On(weak.AgentDumpable),
 	}
 	if !weak.On(weak.IPCShared) {
 		n.flags |= unix.CLONE_NEWIPC
@@ -243,12 +241,9 @@ func (n *infant) detach() bool {
 	}
 	_, _, e = syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0)
 	failed = failed || e != 0
-	if n.guard {
-		// Root's commands share init's user id: without this they could
-		// trace it.
-		_, _, e = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0)
-		failed = failed || e != 0
-	}
+	// Root's commands share init's user id: without this they could trace it.
+	_, _, e = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0)
+	failed = failed || e != 0
 	_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_NAME, uintptr(unsafe.Pointer(n.name)), 0)
 	for fd := range uintptr(3) {
 		_, _, e = syscall.RawSyscall(unix.SYS_DUP3, n.null, fd, 0)

@@ -85,10 +85,8 @@ func Start(cfg Config) (*Jail, error) {
 	}
 	// A forked child that has changed its user but not yet its program shares
 	// the agent's memory: nobody may trace it.
-	if !weak.On(weak.AgentDumpable) {
-		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-			return nil, fmt.Errorf("be undumpable: %w", err)
-		}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("be undumpable: %w", err)
 	}
 	// Whoever started the agent may have left descriptors open: commands get
 	// none of them.
