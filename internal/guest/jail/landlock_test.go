@@ -24,6 +24,27 @@ func onThread(f func()) {
 	<-done
 }
 
+func open(name string, flags int) error {
+	fd, err := unix.Open(name, flags|unix.O_CLOEXEC, 0o644)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err
+}
+
+func ioctl(name string, request uintptr) error {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), request, 0)
+	if e == 0 {
+		return nil
+	}
+	return e
+}
+
 func TestLandlock(t *testing.T) {
 	hide := hidden(t)
 	secret := filepath.Join(hide, "secret")
@@ -41,25 +62,6 @@ func TestLandlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	open := func(name string, flags int) error {
-		fd, err := unix.Open(name, flags|unix.O_CLOEXEC, 0o644)
-		if err == nil {
-			_ = unix.Close(fd)
-		}
-		return err
-	}
-	ioctl := func(name string, request uintptr) error {
-		fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		_, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), request, 0)
-		if e == 0 {
-			return nil
-		}
-		return e
-	}
 	connect := func() error {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {

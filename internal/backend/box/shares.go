@@ -1,0 +1,123 @@
+package box
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// share shows the host's own tree at a mount point of its own.
+func (c *composer) share(d Dir) error {
+	at := filepath.Join(DirMounts, d.Share())
+	if err := mkdir(at); err != nil {
+		return err
+	}
+	if err := c.attach(d, at); err != nil {
+		return err
+	}
+	if weak.On(weak.GitUnpinned) {
+		return nil
+	}
+	for _, pr := range d.Protect {
+		if err := c.protect(at, pr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountPoint makes a directory for a further mount in the box's root, and on
+// the host's own kernel shows d there. The root is what the guest wrote,
+// symlinks and all: stay beneath it.
+func (c *composer) mountPoint(d Dir) error {
+	rel, err := filepath.Rel("/", d.Target)
+	if err != nil {
+		return err
+	}
+	err = c.asGuest(0, func() error { return c.mkdirInRoot(rel) })
+	if err != nil || !c.plan.Native {
+		return err
+	}
+	return c.bindInRoot(filepath.Join(DirMounts, d.Share()), rel)
+}
+
+func (c *composer) mkdirInRoot(rel string) error {
+	root, err := os.OpenRoot(filepath.Join(DirMounts, MountRoot))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.MkdirAll(rel, 0o755)
+}
+
+// bindInRoot shows source at a directory of the box's root.
+func (c *composer) bindInRoot(source, rel string) error {
+	fd, err := openBeneath(filepath.Join(DirMounts, MountRoot), rel)
+	if err != nil {
+		return fmt.Errorf("open mount point: %w", err)
+	}
+	defer unix.Close(fd)
+	return unix.Mount(source, fmt.Sprintf("/proc/self/fd/%d", fd), "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+// control shows the control directory in the box's root, owned by the box's
+// root, with what the guest agent needs of control groups in it.
+func (c *composer) control() error {
+	at := filepath.Join(DirMounts, MountControl)
+	if err := mkdir(at); err != nil {
+		return err
+	}
+	if err := c.bindMapped(DirControl, at); err != nil {
+		return fmt.Errorf("show the control directory: %w", err)
+	}
+	for _, sh := range c.plan.Shown {
+		if err := showInControl(at, sh); err != nil {
+			return fmt.Errorf("show %s: %w", sh.Source, err)
+		}
+	}
+	return c.bindInRoot(at, GuestControl[1:])
+}
+
+// showInControl binds a file or a directory of the host below the control
+// directory's mount.
+func showInControl(at string, sh Shown) error {
+	st, err := os.Stat(sh.Source)
+	if err != nil {
+		return err
+	}
+	point := filepath.Join(DirControl, sh.Name) // the same directory, its owners not mapped
+	if st.IsDir() {
+		err = mkdir(point)
+	} else {
+		err = os.WriteFile(point, nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return bind(sh.Source, filepath.Join(at, sh.Name))
+}
+
+// bindControl shows the control directory, and the agent's binary in it.
+func bindControl(agent string) error {
+	at := filepath.Join(DirMounts, MountControl)
+	if err := mkdir(at); err != nil {
+		return err
+	}
+	if err := bind(DirControl, at); err != nil {
+		return err
+	}
+	file := filepath.Join(at, FileAgent)
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o500)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	if err := bind(agent, file); err != nil {
+		return err
+	}
+	return remountReadOnly(file)
+}
