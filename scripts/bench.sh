@@ -13,13 +13,14 @@
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
-CARBOY_BIN=${CARBOY_BIN:-$here/bin/carboy}
+CARBOY_BIN=$(readlink -f "${CARBOY_BIN:-$here/bin/carboy}")
 if [ ! -x "$CARBOY_BIN" ]; then
 	echo "bench: there is no $CARBOY_BIN: make build, or set CARBOY_BIN" >&2
 	exit 1
 fi
 
 tmp=$(mktemp -d)
+groups=carboy-bench-$$ # the engine's control groups
 engine=
 bench=
 
@@ -37,6 +38,7 @@ clean() {
 	awk -v below="$tmp/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r | while read -r at; do
 		umount -l "$at"
 	done
+	find /sys/fs/cgroup -mindepth 1 -maxdepth 3 -depth -type d -path "*/$groups*" -exec rmdir {} + 2>/dev/null
 	rm -rf "$tmp"
 }
 trap clean EXIT
@@ -87,18 +89,15 @@ export PATH
 # start_engine runs Docker's engine until clean.
 start_engine() {
 	mkdir -p "$tmp/bin" "$tmp/docker"
-	runsc=$(command -v runsc || true)
-	if [ -z "$runsc" ]; then
-		# An engine calls a runtime by its path; carboy is gVisor's command
-		# line by the name that it is called.
-		runsc=$tmp/bin/carboy-runsc
-		ln -s "$CARBOY_BIN" "$runsc"
-	fi
-	# A container's output is not gVisor's to judge: without --ignore-cgroups
-	# it needs a newer tree of control groups than some machines have.
+	# carboy is gVisor's own command line where it is called by this name, and
+	# by no path.
+	ln -s "$(command -v runsc || echo "$CARBOY_BIN")" "$tmp/bin/carboy-runsc"
+	# Docker makes the control groups; gVisor's own would need a newer tree of
+	# them than some machines have.
 	cat >"$tmp/bin/runsc-for-docker" <<END
 #!/bin/sh
-exec "$runsc" --platform=systrap --network=none --ignore-cgroups "\$@"
+PATH=$tmp/bin:\$PATH
+exec carboy-runsc --platform=systrap --network=none --ignore-cgroups "\$@"
 END
 	chmod 755 "$tmp/bin/runsc-for-docker"
 	DOCKER_HOST=unix://$tmp/docker/sock
@@ -106,7 +105,7 @@ END
 	export DOCKER_HOST DOCKER_API_VERSION
 	setsid dockerd --iptables=false --ip6tables=false --bridge=none --host "$DOCKER_HOST" --data-root "$tmp/docker/data" \
 		--exec-root "$tmp/docker/exec" --pidfile "$tmp/docker/pid" --config-file "$tmp/docker/none.json" \
-		--add-runtime "runsc=$tmp/bin/runsc-for-docker" >"$tmp/docker/log" 2>&1 &
+		--cgroup-parent "/$groups" --add-runtime "runsc=$tmp/bin/runsc-for-docker" >"$tmp/docker/log" 2>&1 &
 	engine=$!
 	tries=0
 	until docker version >/dev/null 2>&1; do
@@ -124,7 +123,8 @@ if [ -n "$own" ] && command -v dockerd >/dev/null; then
 	start_engine
 fi
 
-"$CARBOY_BIN" bench "$@" &
+# In a session of its own, so that a Ctrl-C reaches it once, from clean.
+setsid "$CARBOY_BIN" bench "$@" &
 bench=$!
 rc=0
 wait "$bench" || rc=$?

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -37,6 +39,9 @@ type Options struct {
 // report says so and has what was measured until then, and the error is ctx's
 // cause. A name in Only that means nothing is Invalid.
 //
+// Signals are the caller's to make an end of ctx of. While Run runs they have
+// no other effect, so that what is taken away at the end is so to the last.
+//
 // This process becomes the parent of whatever its descendants leave behind,
 // and ends that: Run is for a process that does nothing else.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
@@ -52,6 +57,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			o.Rounds = quickRounds
 		}
 	}
+	deaf := make(chan os.Signal, 1)
+	signal.Notify(deaf, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(deaf)
 	w, err := newWorld(o.Dir, o.Carboy, o.Quick)
 	if err != nil {
 		return nil, fmt.Errorf("make a directory to work in: %w", err)
@@ -60,6 +68,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		Schema: Schema, Version: o.Version, Started: time.Now().UTC(), Rounds: o.Rounds, Quick: o.Quick, Machine: lookAround(w.dir),
 	}
 	err = w.runAll(ctx, o, rep)
+	if err != nil && ctx.Err() != nil {
+		o.Progress("ending, and removing what was made")
+	}
 	rep.Leftover = w.close(ctx)
 	rep.Took = time.Since(rep.Started).Seconds()
 	if err != nil {

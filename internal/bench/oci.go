@@ -32,8 +32,9 @@ func (r *ociRuntime) command(detaches bool, args ...string) command {
 	return command{argv: append(argv, args...), argv0: r.argv0, detaches: detaches}
 }
 
-// id returns a name that no container of this run has.
-func (r *ociRuntime) id() string { return fmt.Sprintf("%s-%d", r.w.tag, r.ids.Add(1)) }
+// id returns a name that no container of this run has, nor is the beginning
+// of one: gVisor's command line takes that for the other.
+func (r *ociRuntime) id() string { return fmt.Sprintf("%s-%05d", r.w.tag, r.ids.Add(1)) }
 
 // open has all containers deleted at the end of the run.
 func (r *ociRuntime) open(context.Context) error {

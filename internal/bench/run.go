@@ -66,12 +66,15 @@ type track struct {
 // maxReasons bounds how many different failures of a case are told.
 const maxReasons = 3
 
-func (t *track) fail(err error) {
+// fail counts a failure, and reports whether it is one of a new kind.
+func (t *track) fail(err error) bool {
 	t.failures++
 	text := err.Error()
-	if len(t.why) < maxReasons && !slices.Contains(t.why, text) {
-		t.why = append(t.why, text)
+	if len(t.why) == maxReasons || slices.Contains(t.why, text) {
+		return false
 	}
+	t.why = append(t.why, text)
+	return true
 }
 
 // measure prepares the cases of g and runs them in rounds. The error is ctx's
@@ -126,8 +129,9 @@ func (r *runner) round(ctx context.Context, g group, tracks []*track, counts boo
 			err = complete(g, v)
 		}
 		if err != nil {
-			t.fail(err)
-			r.progress("%s: %s: %v", g.name, t.name, err)
+			if t.fail(err) {
+				r.progress("%s: %s: %v", g.name, t.name, err)
+			}
 			continue
 		}
 		if counts {

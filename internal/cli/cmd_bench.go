@@ -35,8 +35,8 @@ func (a *app) benchCommand() *cobra.Command {
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `Nothing is asserted: the table says what was seen, and what was not measured and
-why. The run has a daemon and directories of its own, and leaves nothing. It takes
-most of an hour; with --quick, a few minutes. Other work on the machine shows.`,
+why. The run has a daemon and directories of its own, and leaves nothing. It takes about
+half an hour; with --quick, a few minutes. Other work on the machine shows.`,
 		examples: []string{"carboy bench --quick", "carboy bench --only start,exec --json >bench.json"},
 		exits:    exitDocsPlain[:],
 	})
