@@ -39,7 +39,7 @@ func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptio
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		p.Disk = image
 	}
-	if bx, err := readRecord(dir); err == nil && bx.alive() {
+	if bx, err := readRecord(dir); err == nil && bx.alive() && !h.opts.OwnCommands {
 		if err := h.ask(ctx, id, http.MethodPost, "/carboy/sync"); err != nil {
 			h.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
 		}

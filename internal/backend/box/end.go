@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -19,14 +20,14 @@ import (
 // syncLimit bounds how long a stop waits for the guest to write back.
 const syncLimit = 10 * time.Second
 
-// Stop implements sandbox.Backend. The guest is asked to write back first;
-// one that does not answer is ended all the same.
+// Stop implements sandbox.Backend. A guest with a kernel of its own is asked
+// to write back first; one that does not answer is ended all the same.
 func (h *Host) Stop(ctx context.Context, id string) ([]string, error) {
 	dir, err := h.dir(id)
 	if err != nil {
 		return nil, err
 	}
-	if r, err := readRecord(dir); err == nil && r.alive() {
+	if r, err := readRecord(dir); err == nil && r.alive() && !h.opts.OwnCommands {
 		soon, cancel := context.WithTimeout(ctx, syncLimit)
 		if err := h.ask(soon, id, http.MethodPost, "/carboy/sync"); err != nil {
 			h.opts.Log.Warn("guest did not write back before its stop", "id", id, "err", err)
@@ -135,7 +136,41 @@ func (h *Host) Remove(ctx context.Context, id string) error {
 	if err := h.end(ctx, id); err != nil {
 		return err
 	}
-	return h.removeAll(ctx, dir)
+	return h.discard(dir)
+}
+
+// discard makes a box's directory no box any more, at once, and deletes it in
+// the background: the host's file system takes its time over a disk's blocks.
+// What a daemon does not live to delete, the next one does.
+func (h *Host) discard(dir string) error {
+	at := filepath.Join(h.trash, filepath.Base(dir)+"-"+rand.Text())
+	err := os.Rename(dir, at)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", filepath.Base(dir), err)
+	}
+	h.deletions.Go(func() { h.empty(at) })
+	return nil
+}
+
+// sweep deletes what earlier daemons threw away.
+func (h *Host) sweep() error {
+	entries, err := os.ReadDir(h.trash)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		h.deletions.Go(func() { h.empty(filepath.Join(h.trash, e.Name())) })
+	}
+	return nil
+}
+
+func (h *Host) empty(dir string) {
+	if err := h.removeAll(context.Background(), dir); err != nil {
+		h.opts.Log.Error("delete what is left of a box", "dir", dir, "err", err)
+	}
 }
 
 // removeAll deletes a directory of ours. Nothing is mounted below it in this

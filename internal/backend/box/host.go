@@ -45,8 +45,8 @@ type Options struct {
 	// OOMEndsBox: the box does not get over the loss of one of its processes
 	// for want of memory.
 	OOMEndsBox bool
-	// OwnCommands: commands have a control group of their own within the box's,
-	// which keeps the Spec's limits by itself.
+	// OwnCommands: commands are on the host's kernel, and have a control group of
+	// their own within the box's, which keeps the Spec's limits by itself.
 	OwnCommands bool
 	// Stray reports whether a process of these arguments belongs to the box
 	// at dir, for those that a daemon started and did not live to note.
@@ -58,6 +58,7 @@ type Options struct {
 type Host struct {
 	opts     Options
 	boxes    string
+	trash    string // what is being deleted
 	agent    string // the guest agent's binary on this host
 	cgroups  *cgroup.Host
 	diskErr  error     // why boxes get no disk image, or nil
@@ -65,7 +66,8 @@ type Host struct {
 
 	images *disk.Images
 
-	imageMu sync.Mutex
+	imageMu   sync.Mutex
+	deletions sync.WaitGroup
 }
 
 // Open looks at what this machine can do and puts the guest agent in place.
@@ -78,11 +80,13 @@ func Open(opts Options) (*Host, error) {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	h := &Host{
-		opts: opts, boxes: filepath.Join(opts.State, "boxes", opts.Wall),
+		opts: opts, boxes: filepath.Join(opts.State, "boxes", opts.Wall), trash: filepath.Join(opts.State, "trash", opts.Wall),
 		images: disk.New(filepath.Join(opts.Cache, "disk")),
 	}
-	if err := os.MkdirAll(h.boxes, 0o700); err != nil {
-		return nil, fmt.Errorf("make state directory: %w", err)
+	for _, dir := range []string{h.boxes, h.trash} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make state directory: %w", err)
+		}
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become a subreaper: %w", err)
@@ -100,12 +104,15 @@ func Open(opts Options) (*Host, error) {
 		}
 	}
 	h.diskErr = disk.Available()
-	return h, nil
+	return h, h.sweep()
 }
 
-// Close gives up what the Host holds; boxes go on. Where there are none, the
-// home's place among the cgroups goes too.
-func (h *Host) Close() error { return errors.Join(h.cgroups.Prune(), h.cgroups.Close()) }
+// Close gives up what the Host holds, once removed boxes are deleted; boxes go
+// on. Where there are none, the home's place among the cgroups goes too.
+func (h *Host) Close() error {
+	h.deletions.Wait()
+	return errors.Join(h.cgroups.Prune(), h.cgroups.Close())
+}
 
 // Name implements sandbox.Backend.
 func (h *Host) Name() string { return h.opts.Wall }
