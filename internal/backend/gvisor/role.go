@@ -27,6 +27,7 @@ const (
 	roleSelf     = "/proc/self/exe" // the helper by which the sentry gives up its /proc
 	roleLauncher = "carboy-gvisor-launcher"
 	roleRunsc    = "carboy-runsc" // the plain command line, for comparison
+	roleExec     = "runsc-exec"   // what that one executes itself as for a detached exec
 )
 
 // Role returns what to run where argv0 names a role of this package, and nil
@@ -35,7 +36,7 @@ func Role(argv0 string) func() {
 	switch argv0 {
 	case roleSentry:
 		return runSentry
-	case roleGofer, roleSelf, roleRunsc:
+	case roleGofer, roleSelf, roleRunsc, roleExec:
 		return runRunsc
 	case roleLauncher:
 		return func() { box.Exit(launcherMain(os.Stdin, os.Stdout)) }
@@ -49,7 +50,7 @@ func runRunsc() {
 	commands := map[util.SubCommand]string{
 		new(sentrycmd.Boot): internal, new(cmd.Gofer): internal, new(sentrycmd.Umount): internal,
 	}
-	if os.Args[0] == roleRunsc {
+	if os.Args[0] == roleRunsc || os.Args[0] == roleExec {
 		for _, c := range []util.SubCommand{
 			new(cmd.Run), new(cmd.Create), new(cmd.Start), new(cmd.Exec), new(cmd.Kill),
 			new(cmd.Delete), new(cmd.State), new(cmd.Wait), new(cmd.List),
