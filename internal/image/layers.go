@@ -53,10 +53,12 @@ func (src source) name() string {
 	return shorten(src.diffID)
 }
 
-// flight is the making of one layer, which others wait for.
+// flight is the making of one layer, which others wait for. Once it has
+// succeeded it is known for as long as a job that made use of it runs.
 type flight struct {
-	done chan struct{}
-	err  error
+	done  chan struct{}
+	err   error
+	users int // jobs; guarded by Store.mu
 }
 
 // layers makes all of an image's layers.
@@ -94,7 +96,11 @@ func (j *job) layer(ctx context.Context, src source) error {
 		if !busy {
 			_, f.err = j.makeLayer(ctx, src)
 			s.mu.Lock()
-			delete(s.flights, key)
+			if f.err != nil {
+				delete(s.flights, key)
+			} else {
+				j.useLocked(key, f)
+			}
 			s.mu.Unlock()
 			close(f.done)
 			return f.err
@@ -105,6 +111,11 @@ func (j *job) layer(ctx context.Context, src source) error {
 		case <-f.done:
 		}
 		if f.err == nil {
+			s.mu.Lock()
+			if s.flights[key] == f {
+				j.useLocked(key, f)
+			}
+			s.mu.Unlock()
 			j.rep.report(src.name(), PhaseDone, 0, 0)
 			return nil
 		}
@@ -114,6 +125,12 @@ func (j *job) layer(ctx context.Context, src source) error {
 		// It failed for reasons that may be the other's own, a cancelled
 		// request or refused credentials: have a try oneself.
 	}
+}
+
+// useLocked keeps a flight known until the job ends.
+func (j *job) useLocked(key string, f *flight) {
+	f.users++
+	j.flights = append(j.flights, key)
 }
 
 // makeLayer opens, unpacks, checks and keeps a layer, and returns its DiffID.

@@ -172,6 +172,8 @@ type job struct {
 	rep   *reporter
 	mu    sync.Mutex
 	pins  []string
+
+	flights []string // that it made use of; guarded by Store.mu
 }
 
 // begin counts a job in, until its end.
@@ -204,6 +206,13 @@ func (j *job) end() {
 	for _, d := range j.pins {
 		if j.s.pins[d]--; j.s.pins[d] == 0 {
 			delete(j.s.pins, d)
+		}
+	}
+	for _, key := range j.flights {
+		if f := j.s.flights[key]; f != nil {
+			if f.users--; f.users == 0 {
+				delete(j.s.flights, key)
+			}
 		}
 	}
 	j.s.mu.Unlock()

@@ -189,7 +189,7 @@ func compare(cmds []command, output, sep string) (problems []string) {
 		code, rest, _ := strings.Cut(rest, "\n")
 		output = rest
 		if code != strconv.Itoa(c.exit) {
-			problems = append(problems, fmt.Sprintf("%d: %s: exit code %s, want %d", c.line, c.text, code, c.exit))
+			problems = append(problems, fmt.Sprintf("%d: %s: exit code %s, want %d; printed\n%s", c.line, c.text, code, c.exit, got))
 		}
 		if !c.prints(got) {
 			problems = append(problems, fmt.Sprintf("%d: %s: printed\n%s\nwant\n%s", c.line, c.text, got, strings.Join(c.want, "\n")))
