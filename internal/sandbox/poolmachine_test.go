@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,8 @@ type poolMachine struct {
 	w      *warmWorld
 	d      *daemon
 	m      *mortality
-	broken []sandboxtest.Op // operations that fail once
+	mu     sync.Mutex
+	broken []sandboxtest.Op // operations that fail once; guarded by mu: several are under way when a daemon leaves
 	owners map[string]string
 }
 
@@ -33,6 +35,8 @@ func (x *poolMachine) start(t fataler) {
 			return nil
 		}
 		m.step()
+		x.mu.Lock()
+		defer x.mu.Unlock()
 		if i := slices.Index(x.broken, op); i >= 0 {
 			x.broken = slices.Delete(x.broken, i, i+1)
 			return errBoom
@@ -112,7 +116,10 @@ func (x *poolMachine) BoxDies(t *rapid.T) {
 
 func (x *poolMachine) Break(t *rapid.T) {
 	ops := []sandboxtest.Op{sandboxtest.Start, sandboxtest.Stop, sandboxtest.Remove, sandboxtest.Warm, sandboxtest.Claim}
-	x.broken = append(x.broken, rapid.SampledFrom(ops).Draw(t, "op"))
+	op := rapid.SampledFrom(ops).Draw(t, "op")
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.broken = append(x.broken, op)
 }
 
 func (x *poolMachine) DaemonWillDie(t *rapid.T) {
