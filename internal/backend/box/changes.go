@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -82,6 +83,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 	}
 	dir := filepath.Join(layers, "workspace")
 	if exists(filepath.Join(dir, copyManifest)) {
+		opts.Since = time.Time{} // a copy knows when it was begun
 		return copyChanges(dir, out, opts)
 	}
 	upper, err := os.Open(filepath.Join(dir, "upper"))

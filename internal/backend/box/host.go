@@ -176,8 +176,12 @@ func readRecord(dir string) (*Record, error) {
 	return &r, nil
 }
 
-// Note remembers the processes of the planned box.
+// Note remembers the processes of the planned box, which has just been
+// composed.
 func (h *Host) Note(p *Plan, r Record) error {
+	if err := markSince(p.Dir); err != nil {
+		return err
+	}
 	tmp := filepath.Join(p.Dir, fileBox+".new")
 	if err := WriteJSON(tmp, r); err != nil {
 		return err

@@ -57,9 +57,6 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 		p.Mounts = append(p.Mounts, d)
 	}
 	p.Tools = slices.DeleteFunc(p.Tools, func(t hostimage.Tool) bool { return p.mountsIn(t.Path) })
-	if err := markSince(dir); err != nil {
-		return nil, nil, err
-	}
 	_ = os.Remove(filepath.Join(dir, DirControl, fileSocket))
 	return p, &cfg, nil
 }
@@ -135,7 +132,8 @@ func (h *Host) Personal(owner string, spec sandbox.Spec) bool {
 	return spec.Image == sandbox.DefaultImage && len(toolsOf(owner)) != len(toolsOf(""))
 }
 
-// markSince notes, once, when the workspace was made.
+// markSince notes, once, when the workspace was made: not before it can be
+// seen, for what the host's owner wrote until then is in the view.
 func markSince(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, fileSince), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, os.ErrExist) {
