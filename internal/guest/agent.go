@@ -67,7 +67,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	}
 	j, err := jail.Start(jail.Config{
 		Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
-		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, Log: log,
+		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, CgroupNS: cfg.CgroupRoot != "", Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare namespaces: %w", err)

@@ -237,6 +237,11 @@ func (g Groups) Unified() (*os.File, error) {
 	return nil, nil
 }
 
+// Old reports whether there are groups of version 1 among them.
+func (g Groups) Old() bool {
+	return slices.ContainsFunc(g.Procs, func(f string) bool { return !unified(f) })
+}
+
 // unified reports whether a file of processes is of version 2.
 func unified(procs string) bool {
 	return !exists(filepath.Join(filepath.Dir(procs), "tasks"))

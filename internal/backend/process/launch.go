@@ -136,7 +136,7 @@ const shmBytes = 64 << 20
 
 // fork starts the box's first process and waits until it has entered.
 func fork(p *box.Plan, agent, group *os.File) (int, error) {
-	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes})
+	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes, Regroup: p.Groups.Old()})
 	if err != nil {
 		return 0, err
 	}

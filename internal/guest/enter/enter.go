@@ -22,6 +22,9 @@ type Order struct {
 	Hostname string `json:"hostname"`
 	// ShmBytes bounds /dev/shm.
 	ShmBytes int64 `json:"shm_bytes"`
+	// Regroup has the process begin a cgroup namespace anew: it was moved into
+	// groups of version 1 since it has one.
+	Regroup bool `json:"regroup"`
 }
 
 const maxOrder = 1 << 16 // bytes
@@ -43,6 +46,11 @@ func ReadOrder(r io.Reader) (Order, error) {
 func Enter(o Order) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if o.Regroup && !weak.On(weak.CgroupsShared) {
+		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+			return fmt.Errorf("make a cgroup namespace: %w", err)
+		}
 	}
 	if err := ownRoot(); err != nil {
 		return fmt.Errorf("take the root: %w", err)

@@ -46,6 +46,13 @@ func (j *Jail) prepare() error {
 	if err := limitResources(); err != nil {
 		return err
 	}
+	if j.cfg.CgroupNS {
+		var err error
+		if j.cgroupNS, err = os.Open("/proc/self/ns/cgroup"); err != nil {
+			return fmt.Errorf("open the cgroup namespace: %w", err)
+		}
+		j.clone3 = bornInGroups()
+	}
 	if !weak.On(weak.FilterOff) {
 		j.enforced = append(j.enforced, "seccomp list of allowed calls")
 	}
@@ -114,9 +121,8 @@ func (j *Jail) confine(c *cell, root bool) func() error {
 			}
 		}
 		if j.cfg.Strict && !weak.On(weak.CgroupsShared) {
-			// Where the box is among the host's groups is no command's business.
-			if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-				return fmt.Errorf("make a cgroup namespace: %w", err)
+			if err := joinCgroupNS(j.cgroupNS); err != nil {
+				return err
 			}
 		}
 		if !weak.On(weak.NoNewPrivsOff) {
@@ -134,6 +140,30 @@ func (j *Jail) confine(c *cell, root bool) func() error {
 		}
 		return j.filter()
 	}
+}
+
+// joinCgroupNS puts the calling thread into the namespace of the process's
+// first thread or, where that has none of its own, into a new one: where the
+// box is among the host's groups is no command's business. A command can be
+// born in a group only if the namespace of whoever forks it has that group.
+func joinCgroupNS(first *os.File) error {
+	if first == nil {
+		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+			return fmt.Errorf("make a cgroup namespace: %w", err)
+		}
+		return nil
+	}
+	if err := unix.Setns(int(first.Fd()), unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("join the cgroup namespace: %w", err)
+	}
+	return nil
+}
+
+// bornInGroups reports whether clone3 may be left to commands: nobody in this
+// user namespace can make another.
+func bornInGroups() bool {
+	text, err := os.ReadFile("/proc/sys/user/max_user_namespaces")
+	return err == nil && strings.TrimSpace(string(text)) == "0"
 }
 
 // enterTasks moves the calling thread alone.
@@ -165,7 +195,7 @@ func kept(root bool) (keep uint64) {
 // filter confines the system calls of the calling thread.
 func (j *Jail) filter() error {
 	if j.cfg.Strict && !weak.On(weak.FilterOff) {
-		if err := seccomp.Confine(seccomp.Options{Marks: j.cfg.Marked, Open: openGroups(), Foreign: weak.On(weak.ForeignAllowed)}); err != nil {
+		if err := seccomp.Confine(seccomp.Options{Marks: j.cfg.Marked, Open: openGroups(), Clone3: j.clone3, Foreign: weak.On(weak.ForeignAllowed)}); err != nil {
 			return fmt.Errorf("allow the listed calls: %w", err)
 		}
 		return nil

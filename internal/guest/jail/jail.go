@@ -34,6 +34,10 @@ type Config struct {
 	// instruction; 0: the agent's own. Commands can lower it to the agent's
 	// again, so it is for those that mean no harm.
 	OOMScore int
+	// CgroupNS says that the cgroup namespace of the process's first thread is
+	// the box's own: a strict jail's commands are in it. Otherwise they get
+	// another.
+	CgroupNS bool
 	// Marked gives each command a mark that its descendants can't shed, for
 	// KillMarked: for kernels without cgroup v2.
 	Marked bool
@@ -51,6 +55,8 @@ type Jail struct {
 	warnings []string
 	landlock int // the ABI in use; 0: none
 	canHold  bool
+	clone3   bool     // commands may call it, and are born in their groups
+	cgroupNS *os.File // of the first thread; nil: see Config.CgroupNS
 	stop     chan struct{}
 	done     sync.WaitGroup
 
@@ -145,6 +151,9 @@ func (j *Jail) Close() {
 	_ = c.init.Signal(unix.SIGKILL)
 	j.done.Wait()
 	_ = j.mountNS.Close()
+	if j.cgroupNS != nil {
+		_ = j.cgroupNS.Close()
+	}
 }
 
 // watch replaces the cell when its init has died, until the jail is closed.

@@ -104,12 +104,15 @@ func (j *Jail) fork(c Command) (*Process, error) {
 	}
 	h := hold{oomScore: j.cfg.OOMScore}
 	switch {
-	case c.Cgroup > 0 && j.cfg.Strict: // clone3 is refused
+	case c.Cgroup > 0 && j.cfg.Strict && !j.clone3:
 		if h.cgroup = c.Cgroup; !j.canHold {
 			return nil, errors.New("commands can't be put in cgroups: kernel.yama.ptrace_scope is 3, which forbids to hold them; 2 would do")
 		}
 	case c.Cgroup > 0:
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, c.Cgroup
+	}
+	if j.clone3 {
+		h.oomScore = 0
 	}
 	attr.Sys.Ptrace = h.needed()
 	weaken(attr)
@@ -130,7 +133,18 @@ func (j *Jail) fork(c Command) (*Process, error) {
 	if h.needed() {
 		return h.release(pid, pidfd)
 	}
-	return newProcess(pid, pidfd), nil
+	p := newProcess(pid, pidfd)
+	if j.clone3 && j.cfg.OOMScore > 0 {
+		// Not worth holding it: its memory has a limit of its own. One that has
+		// ended by now can't be given any.
+		late := make(chan struct{})
+		go func() {
+			defer close(late)
+			_ = hold{oomScore: j.cfg.OOMScore}.apply(pid)
+		}()
+		<-late
+	}
+	return p, nil
 }
 
 // lookup finds argv[0] as execvp would, with the user's own rights.

@@ -85,6 +85,9 @@ func makeNamespaces(t *trial) {
 			if cmd.Run() == nil {
 				t.find("clone makes a %s namespace with flags %#x", ns.name, flags)
 			}
+			if clone3(flags) == nil {
+				t.find("clone3 makes a %s namespace with flags %#x", ns.name, flags)
+			}
 		}
 	}
 	t.note("none can be made")
