@@ -152,7 +152,9 @@ func fork(p *box.Plan, agent, group *os.File) (int, error) {
 	}
 	defer errR.Close()
 	defer errW.Close()
-	files := []uintptr{in.Fd(), errW.Fd(), errW.Fd()}
+	// The program is one of the child's files, for a fork may lay others over
+	// the numbers of those that it is not told of.
+	files := []uintptr{in.Fd(), errW.Fd(), errW.Fd(), agent.Fd()}
 	if weak.On(weak.DescriptorLeaked) {
 		root, err := os.Open("/")
 		if err != nil {
@@ -161,7 +163,7 @@ func fork(p *box.Plan, agent, group *os.File) (int, error) {
 		defer root.Close()
 		files = append(files, root.Fd())
 	}
-	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", agent.Fd()), []string{enter.Name, p.Dir}, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", enter.ProgramFD), []string{enter.Name, p.Dir}, &syscall.ProcAttr{
 		Env:   environment(),
 		Files: files,
 		Sys:   attributes(p, group),

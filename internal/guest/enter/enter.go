@@ -27,6 +27,10 @@ type Order struct {
 	Regroup bool `json:"regroup"`
 }
 
+// ProgramFD is the descriptor by which the process was executed: Enter closes
+// it.
+const ProgramFD = 3
+
 const maxOrder = 1 << 16 // bytes
 
 // ReadOrder reads an Order. Fields that it does not know are errors.
@@ -44,6 +48,9 @@ func ReadOrder(r io.Reader) (Order, error) {
 // standard streams lead nowhere. It is called once, by the process's first
 // thread, before anything else runs.
 func Enter(o Order) error {
+	if err := unix.Close(ProgramFD); err != nil {
+		return fmt.Errorf("close the program: %w", err)
+	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
