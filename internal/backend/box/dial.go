@@ -133,9 +133,9 @@ const (
 	guestTick  = 500 * time.Microsecond // between looks at its socket
 )
 
-// AwaitGuest waits until the agent answers or the box's main process has
+// awaitGuest waits until the agent answers or the box's main process has
 // ended.
-func (h *Host) AwaitGuest(ctx context.Context, id string, main procid.ID) error {
+func (h *Host) awaitGuest(ctx context.Context, id string, main procid.ID) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, guestStart, errors.New("no answer in time"))
 	defer cancel()
 	tick := time.NewTicker(guestTick)

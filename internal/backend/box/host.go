@@ -120,9 +120,6 @@ func (h *Host) Name() string { return h.opts.Wall }
 // Rootless reports whether boxes are made without root.
 func (h *Host) Rootless() bool { return h.rootless != nil }
 
-// Agent is the guest agent's binary on this host.
-func (h *Host) Agent() string { return h.agent }
-
 var validID = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 // dir returns a box's directory. IDs are ours, but they come back from a
@@ -134,16 +131,16 @@ func (h *Host) dir(id string) (string, error) {
 	return filepath.Join(h.boxes, id), nil
 }
 
-// Record is what is remembered of a running box: it has ended when one of
+// record is what is remembered of a running box: it has ended when one of
 // its processes has.
-type Record struct {
+type record struct {
 	Processes []procid.ID `json:"processes"`
 	OOMKills  uint64      `json:"oom_kills"` // the cgroup's count when the box started
 }
 
-// Processes identifies a box's processes by their pids, so that they are
+// identify finds a box's processes by their pids, so that they are
 // known again after this process.
-func Processes(pids ...int) ([]procid.ID, error) {
+func identify(pids []int) ([]procid.ID, error) {
 	var out []procid.ID
 	for _, pid := range pids {
 		id, err := procid.Of(pid)
@@ -155,7 +152,7 @@ func Processes(pids ...int) ([]procid.ID, error) {
 	return out, nil
 }
 
-func (r *Record) alive() bool {
+func (r *record) alive() bool {
 	for _, p := range r.Processes {
 		if !procid.Alive(p) {
 			return false
@@ -164,21 +161,21 @@ func (r *Record) alive() bool {
 	return len(r.Processes) > 0
 }
 
-func readRecord(dir string) (*Record, error) {
+func readRecord(dir string) (*record, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, fileBox))
 	if err != nil {
 		return nil, err
 	}
-	var r Record
+	var r record
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return nil, fmt.Errorf("read %s: %w", fileBox, err)
 	}
 	return &r, nil
 }
 
-// Note remembers the processes of the planned box, which has just been
+// note remembers the processes of the planned box, which has just been
 // composed.
-func (h *Host) Note(p *Plan, r Record) error {
+func (h *Host) note(p *Plan, r record) error {
 	if err := markSince(p.Dir); err != nil {
 		return err
 	}

@@ -265,8 +265,8 @@ func (g Groups) Add(pid int) error {
 	return nil
 }
 
-// NoteCopy says in a report that /workspace is a copy.
-func NoteCopy(list []sandbox.Enforcement) {
+// noteCopy says in a report that /workspace is a copy.
+func noteCopy(list []sandbox.Enforcement) {
 	for i := range list {
 		if list[i].Promise == "filesystem" {
 			list[i].Mechanism = "private root over the image, in a mount namespace of its own; " +
@@ -278,9 +278,34 @@ func NoteCopy(list []sandbox.Enforcement) {
 // undoLimit bounds how long a failed start is cleaned up after.
 const undoLimit = 30 * time.Second
 
-// Undo ends what a failed start has begun and returns its cause. What an
+// Join remembers a box that was launched, the process that it lives by first,
+// and waits for its guest.
+func (h *Host) Join(ctx context.Context, p *Plan, oomKills uint64, pids ...int) error {
+	ids, err := identify(pids)
+	if err != nil {
+		return err
+	}
+	if err := h.note(p, record{Processes: ids, OOMKills: oomKills}); err != nil {
+		return err
+	}
+	return h.awaitGuest(ctx, p.ID, ids[0])
+}
+
+// Started is a start's last step: it undoes one that failed with err, and says
+// in the report of one that did not where the workspace is a copy.
+func (h *Host) Started(ctx context.Context, id string, p *Plan, report []sandbox.Enforcement, err error) ([]sandbox.Enforcement, error) {
+	if err != nil {
+		return nil, h.undo(ctx, id, err)
+	}
+	if p.Copied {
+		noteCopy(report)
+	}
+	return report, nil
+}
+
+// undo ends what a failed start has begun and returns its cause. What an
 // earlier run of the box left on its disk stays: only Remove deletes.
-func (h *Host) Undo(ctx context.Context, id string, cause error) error {
+func (h *Host) undo(ctx context.Context, id string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
 	if err := h.end(ctx, id); err != nil {

@@ -43,7 +43,7 @@ func (h *Host) Wait(ctx context.Context, id string) (sandbox.EndReason, error) {
 // ended, or was killed for memory where the box does not get over it. The
 // latter may be one that only holds a guest process's memory, so the rest is
 // ended too.
-func (h *Host) waitEnd(ctx context.Context, id string, r *Record) error {
+func (h *Host) waitEnd(ctx context.Context, id string, r *record) error {
 	var handles []*procid.Handle
 	defer func() {
 		for _, p := range handles {
@@ -102,7 +102,7 @@ func (h *Host) oomKills(id string) (uint64, error) {
 }
 
 // endReason reads why a box that is gone has ended.
-func (h *Host) endReason(id string, r *Record) sandbox.EndReason {
+func (h *Host) endReason(id string, r *record) sandbox.EndReason {
 	boot, err := procid.BootID()
 	if err == nil && len(r.Processes) > 0 && r.Processes[0].BootID != boot {
 		return sandbox.EndRebooted

@@ -97,14 +97,8 @@ func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	if err != nil {
 		return nil, err
 	}
-	copied, err := b.start(ctx, sb)
-	if err != nil {
-		return nil, b.Undo(ctx, sb.ID, err)
-	}
-	if copied {
-		box.NoteCopy(enforced)
-	}
-	return enforced, nil
+	p, err := b.start(ctx, sb)
+	return b.Started(ctx, sb.ID, p, enforced, err)
 }
 
 // Warm implements sandbox.Warmer.
@@ -121,31 +115,25 @@ func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return b.report(sb.Spec, sb.Owner)
 }
 
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (copied bool, err error) {
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, error) {
 	prepared, cfg, err := b.Prepare(ctx, sb)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if err := b.Configure(prepared, cfg); err != nil {
-		return false, err
+		return nil, err
 	}
 	p := &plan{Plan: *prepared, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
 	kills, err := b.Enterable(sb, &p.Plan, cfg)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	pids, err := b.launch(ctx, p)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	ids, err := box.Processes(pids.Sentry, pids.Gofer)
-	if err != nil {
-		return false, err
-	}
-	if err := b.Note(&p.Plan, box.Record{Processes: ids, OOMKills: kills}); err != nil {
-		return false, err
-	}
-	return pids.Copied, b.AwaitGuest(ctx, sb.ID, ids[0])
+	p.Copied = pids.Copied
+	return &p.Plan, b.Join(ctx, &p.Plan, kills, pids.Sentry, pids.Gofer)
 }
 
 // launch runs a launcher over the plan and returns the pids that it answers.

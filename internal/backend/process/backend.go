@@ -75,14 +75,8 @@ func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	if err != nil {
 		return nil, err
 	}
-	copied, err := b.start(ctx, sb)
-	if err != nil {
-		return nil, b.Undo(ctx, sb.ID, err)
-	}
-	if copied {
-		box.NoteCopy(enforced)
-	}
-	return enforced, nil
+	p, err := b.start(ctx, sb)
+	return b.Started(ctx, sb.ID, p, enforced, err)
 }
 
 // Warm implements sandbox.Warmer.
@@ -99,10 +93,10 @@ func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return b.report(sb.Spec)
 }
 
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (copied bool, err error) {
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, error) {
 	p, cfg, err := b.Prepare(ctx, sb)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	p.Native = true
 	if !b.Rootless() && !weak.On(weak.UserShared) {
@@ -110,24 +104,17 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (copied bool, 
 	}
 	kills, err := b.Enterable(sb, p, cfg)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	strict(cfg)
 	if err := b.Configure(p, cfg); err != nil {
-		return false, err
+		return nil, err
 	}
 	pid, err := b.launch(ctx, p)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	ids, err := box.Processes(pid)
-	if err != nil {
-		return false, err
-	}
-	if err := b.Note(p, box.Record{Processes: ids, OOMKills: kills}); err != nil {
-		return false, err
-	}
-	return p.Copied, b.AwaitGuest(ctx, sb.ID, ids[0])
+	return p, b.Join(ctx, p, kills, pid)
 }
 
 // Remove implements sandbox.Backend.
