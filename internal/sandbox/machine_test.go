@@ -23,7 +23,7 @@ type machine struct {
 	// neither are ephemeral nor expire by removal, and nobody asked for that.
 	promised map[string]string
 	releases []func()
-	broken   []sandboxtest.Op // operations that fail once
+	broken   faults // operations that fail once
 }
 
 var machineNames = []string{"a", "b", "c", "d"}
@@ -42,8 +42,7 @@ func (x *machine) start(t fataler) {
 	x.w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
 		if op == sandboxtest.Start || op == sandboxtest.Stop || op == sandboxtest.Remove {
 			m.step()
-			if i := slices.Index(x.broken, op); i >= 0 {
-				x.broken = slices.Delete(x.broken, i, i+1)
+			if x.broken.take(op) {
 				return errBoom
 			}
 		}
@@ -179,7 +178,7 @@ func (x *machine) BoxDies(t *rapid.T) {
 
 func (x *machine) Break(t *rapid.T) {
 	ops := []sandboxtest.Op{sandboxtest.Start, sandboxtest.Stop, sandboxtest.Remove}
-	x.broken = append(x.broken, rapid.SampledFrom(ops).Draw(t, "op"))
+	x.broken.add(rapid.SampledFrom(ops).Draw(t, "op"))
 }
 
 func (x *machine) Race(t *rapid.T) {
@@ -213,7 +212,7 @@ func (x *machine) TimePasses(t *rapid.T) {
 
 // Settled lets everything come to rest and wants the strong invariants.
 func (x *machine) Settled(t *rapid.T) {
-	x.broken = nil
+	x.broken.clear()
 	x.m.left.Store(-1)
 	pass(30 * time.Second)
 	x.revive(t)

@@ -2,8 +2,6 @@ package sandbox_test
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,8 +18,7 @@ type poolMachine struct {
 	w      *warmWorld
 	d      *daemon
 	m      *mortality
-	mu     sync.Mutex
-	broken []sandboxtest.Op // operations that fail once; guarded by mu: several are under way when a daemon leaves
+	broken faults // operations that fail once
 	owners map[string]string
 }
 
@@ -35,10 +32,7 @@ func (x *poolMachine) start(t fataler) {
 			return nil
 		}
 		m.step()
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if i := slices.Index(x.broken, op); i >= 0 {
-			x.broken = slices.Delete(x.broken, i, i+1)
+		if x.broken.take(op) {
 			return errBoom
 		}
 		return nil
@@ -116,10 +110,7 @@ func (x *poolMachine) BoxDies(t *rapid.T) {
 
 func (x *poolMachine) Break(t *rapid.T) {
 	ops := []sandboxtest.Op{sandboxtest.Start, sandboxtest.Stop, sandboxtest.Remove, sandboxtest.Warm, sandboxtest.Claim}
-	op := rapid.SampledFrom(ops).Draw(t, "op")
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.broken = append(x.broken, op)
+	x.broken.add(rapid.SampledFrom(ops).Draw(t, "op"))
 }
 
 func (x *poolMachine) DaemonWillDie(t *rapid.T) {
@@ -151,7 +142,7 @@ func (x *poolMachine) Check(t *rapid.T) {
 // Settled lets everything come to rest, and wants what is left when the
 // daemon leaves to be the sandboxes alone.
 func (x *poolMachine) Settled(t *rapid.T) {
-	x.broken = nil
+	x.broken.clear()
 	x.m.left.Store(-1)
 	pass(6 * time.Minute) // the longest that a kind waits, and more
 	x.revive(t)
