@@ -6,8 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 )
@@ -23,13 +22,17 @@ func group(t testing.TB, hierarchy string) string {
 		t.Skip("no such cgroups here:", err)
 	}
 	t.Cleanup(func() {
-		for range 1000 {
-			if os.Remove(dir) == nil {
+		tick, late := time.NewTicker(time.Millisecond), time.After(30*time.Second)
+		defer tick.Stop()
+		for os.Remove(dir) != nil {
+			select {
+			case <-tick.C:
+			case <-late:
+				tasks, _ := os.ReadFile(filepath.Join(dir, "tasks"))
+				t.Errorf("%s is left, with %q", dir, tasks)
 				return
 			}
-			_ = unix.Access(dir, 0)
 		}
-		t.Errorf("%s is left", dir)
 	})
 	return dir
 }
