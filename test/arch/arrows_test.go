@@ -12,11 +12,11 @@ import (
 // yet to be given its place.
 var layers = [][]string{
 	{"api"},
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/subid", "internal/weak"}, // know nothing of sandboxes
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/subid", "internal/weak", "internal/policy", "internal/netlog"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/guest"},   // what runs inside
-	{"internal/cgroup", "internal/disk", "internal/home", "internal/hostimage", "internal/image", "internal/workspace"}, // what walls are made of
-	{"internal/backend", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir"},
+	{"internal/cgroup", "internal/disk", "internal/home", "internal/hostimage", "internal/image", "internal/secret", "internal/workspace"}, // what walls are made of
+	{"internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir"},
 	{"internal/e2b"},    // dialects
 	{"internal/server"}, // the daemon's doors
 	{"client"},
