@@ -1,0 +1,24 @@
+package policy
+
+import "slices"
+
+// Clone returns a copy that shares nothing with p; nil for nil.
+func (p *Policy) Clone() *Policy {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.Rules = slices.Clone(p.Rules)
+	for i, r := range c.Rules {
+		r.Hosts, r.Addresses, r.Ports = slices.Clone(r.Hosts), slices.Clone(r.Addresses), slices.Clone(r.Ports)
+		r.Matches, r.Secrets = slices.Clone(r.Matches), slices.Clone(r.Secrets)
+		for j, m := range r.Matches {
+			m.Methods, m.Paths = slices.Clone(m.Methods), slices.Clone(m.Paths)
+			m.Headers, m.Query = slices.Clone(m.Headers), slices.Clone(m.Query)
+			r.Matches[j] = m
+		}
+		c.Rules[i] = r
+	}
+	c.DNS.Types, c.DNS.Upstreams = slices.Clone(p.DNS.Types), slices.Clone(p.DNS.Upstreams)
+	return &c
+}
