@@ -10,9 +10,14 @@ type CreateRequest struct {
 	Stronger  []string `json:"stronger,omitempty"`  // walls that will do as well, each stronger than Isolation
 	// Image is "host" (default), or one that the daemon has: a name, a name
 	// with a digest, or the start of a digest. Another one is a not_found.
-	Image     string            `json:"image,omitempty"`
-	User      string            `json:"user,omitempty"`      // whom commands run as unless they say: "user" (default) or "root"
-	Network   string            `json:"network,omitempty"`   // default "off"
+	Image string `json:"image,omitempty"`
+	User  string `json:"user,omitempty"` // whom commands run as unless they say: "user" (default) or "root"
+	// Network is "off" (default), "policy": what Policy allows, or "on": the
+	// public internet, but for what Policy says. With a Policy alone it is
+	// "policy".
+	Network   string            `json:"network,omitempty"`
+	Policy    *Policy           `json:"policy,omitempty"`
+	Secrets   []SandboxSecret   `json:"secrets,omitempty"`   // each must have a place in Policy
 	Workspace *Workspace        `json:"workspace,omitempty"` // default: a private empty one
 	Mounts    []Mount           `json:"mounts,omitempty"`
 	Limits    Limits            `json:"limits,omitzero"`
@@ -69,7 +74,8 @@ type Sandbox struct {
 	ImageConfig *ImageConfig `json:"image_config,omitempty"` // absent for "host"
 
 	User      string            `json:"user"`
-	Network   string            `json:"network"`
+	Network   string            `json:"network"`           // GET /v1/sandboxes/{id}/policy has the rules
+	Secrets   []string          `json:"secrets,omitempty"` // the names alone
 	Workspace Workspace         `json:"workspace"`
 	Mounts    []Mount           `json:"mounts"`
 	Limits    Limits            `json:"limits"` // as they hold, defaults filled in
@@ -89,7 +95,7 @@ type Sandbox struct {
 
 // Enforcement says how one promise is kept, or why it is not.
 type Enforcement struct {
-	Promise   string `json:"promise"` // filesystem, network, privileges, memory, cpus, pids, disk, inodes or isolation
+	Promise   string `json:"promise"` // filesystem, network, probe, privileges, memory, cpus, pids, disk, inodes or isolation
 	Enforced  bool   `json:"enforced"`
 	Mechanism string `json:"mechanism,omitempty"`
 	Reason    string `json:"reason,omitempty"`
