@@ -1,0 +1,93 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	resolvConf = "/etc/resolv.conf"
+	hostsFile  = "/etc/hosts"
+)
+
+// noNameServer has a look-up fail at once. C libraries then ask the sandbox
+// itself, where nobody listens. glibc is told so by the kernel; musl is not,
+// and gives up after no time at all, which glibc takes for a second.
+const noNameServer = `# This sandbox has no name server: it has no network.
+options timeout:0 attempts:1
+`
+
+// localhost is what a file of hosts begins with where an image has none.
+const localhost = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+
+// NoNameServer has every look-up of a name below root fail at once, instead of
+// waiting for what the image names.
+func NoNameServer(root string) error {
+	t, err := openTree(root)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	if err := t.rewrite(resolvConf, noNameServer); err != nil {
+		return fmt.Errorf("%s: %w", resolvConf, err)
+	}
+	return nil
+}
+
+// resolver names the gate's resolver, in a file of the sandbox's own whatever
+// link the image has in its place.
+func (in *installer) resolver() error {
+	var b strings.Builder
+	b.WriteString("# The sandbox's gate answers, and asks others for what is allowed.\n")
+	for _, a := range in.o.Nameservers {
+		b.WriteString("nameserver " + a.String() + "\n")
+	}
+	b.WriteString("options timeout:3 attempts:2\n")
+	return in.rewrite(resolvConf, b.String())
+}
+
+// rewrite makes a file have those contents, unless it has them.
+func (t *tree) rewrite(name, text string) error {
+	if f, err := t.read(name); err == nil && string(f.data) == text {
+		return nil
+	}
+	return t.write(name, ordinary([]byte(text)))
+}
+
+// hosts adds the gate's name. Links of the image are not followed, but what
+// they lead to is kept.
+func (in *installer) hosts() error {
+	if in.o.Gate == "" {
+		return nil
+	}
+	text := localhost
+	name, err := in.final(hostsFile)
+	if err == nil {
+		var f file
+		if f, err = in.read(name); err == nil {
+			text = string(f.data)
+		}
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[1] == in.o.Gate { // from an earlier start, maybe at another address
+			continue
+		}
+		b.WriteString(line)
+	}
+	if kept := b.String(); kept != "" && !strings.HasSuffix(kept, "\n") {
+		b.WriteString("\n")
+	}
+	for _, a := range slices.Compact(slices.Clone(in.o.Nameservers)) {
+		fmt.Fprintf(&b, "%s\t%s\n", a, in.o.Gate)
+	}
+	return in.rewrite(hostsFile, b.String())
+}

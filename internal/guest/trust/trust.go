@@ -1,0 +1,322 @@
+// Package trust connects a sandbox's files with its gate: which resolver its
+// programs ask, and that they trust the certificates that the gate makes.
+//
+// The certificate of the sandbox's own authority is put where programs look:
+// among the ones that an administrator adds, in the system's bundles, under
+// its hash for OpenSSL's directories, in Java's stores, and in what the
+// commands' environment names. Nothing is executed for that. What distributions
+// have to rebuild those files finds the certificate where it takes others
+// from, and keeps it.
+//
+// The image's files are hostile: sizes are bounded, and a link never leads a
+// write out of the sandbox's own file system, into a directory that is shared
+// with the host or what the agent hides from commands. A key is refused: what
+// is not in the guest, nobody there can read. What can't be changed is left as
+// it was and said in the error, and the rest is done.
+package trust
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxAuthority bounds the sandbox's certificate, in bytes of PEM.
+const maxAuthority = 16 << 10
+
+// alias is what the certificate is called in files and stores.
+const alias = "carboy"
+
+// Where the certificate goes by itself: what distributions take additional
+// authorities from. The first one is made where it is missing.
+const (
+	certFile    = "/usr/local/share/ca-certificates/carboy.crt" // Debian, Alpine
+	debian      = "/etc/ssl/certs/ca-certificates.crt"
+	debianStore = "/etc/ssl/certs/java/cacerts"
+)
+
+var anchors = []string{
+	"/etc/pki/ca-trust/source/anchors",          // Fedora, Red Hat
+	"/etc/pki/trust/anchors",                    // SUSE
+	"/etc/ca-certificates/trust-source/anchors", // Arch
+}
+
+// bundles are the files with all that a system trusts. The first that there is
+// is the one that the environment names.
+var bundles = []string{
+	debian,
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, Red Hat
+	"/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/pki/tls/cert.pem",
+	"/etc/ssl/ca-bundle.pem", // SUSE
+	"/var/lib/ca-certificates/ca-bundle.pem",
+	"/etc/ssl/certs/ca-bundle.crt", // Nix
+	"/etc/ssl/cert.pem",            // Alpine
+}
+
+// hashed are directories in which OpenSSL looks for one certificate by the
+// hash of its name.
+var hashed = []string{"/etc/ssl/certs", "/etc/pki/tls/certs"}
+
+// Options say what to connect.
+type Options struct {
+	Root        string       // of the guest; empty: "/"
+	Nameservers []netip.Addr // the gate's resolver
+	Gate        string       // the gate's host name; empty: none
+	Authority   []byte       // see CheckAuthority; empty: none is installed
+	// Roots returns, in PEM, what an image without any authority is given
+	// besides. nil: nothing.
+	Roots func() ([]byte, error)
+	// Env is what the commands' environment has already: a bundle or a Java
+	// that it names is included.
+	Env map[string]string
+}
+
+// CheckAuthority returns the certificate in DER. It refuses whatever is not one
+// certificate of an authority, in PEM and alone.
+func CheckAuthority(text []byte) (*x509.Certificate, error) {
+	if len(text) > maxAuthority {
+		return nil, fmt.Errorf("an authority of %d bytes is too large: at most %d", len(text), maxAuthority)
+	}
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" || len(bytes.TrimSpace(rest)) > 0 || !bytes.HasPrefix(text, []byte("-----BEGIN ")) {
+		return nil, errors.New("an authority is one certificate in PEM, and nothing else")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the authority: %w", err)
+	}
+	if !cert.IsCA {
+		return nil, errors.New("the certificate is not an authority's")
+	}
+	return cert, nil
+}
+
+// installer is one Install.
+type installer struct {
+	*tree
+	o    Options
+	cert *x509.Certificate
+	pem  []byte // the certificate
+	old  []byte // another one that was here before, in PEM; or nil
+	done map[string]bool
+	main string // the bundle that the environment names
+	base []byte // what it held
+	errs []error
+}
+
+// Install connects the guest, and returns the variables that its commands need
+// where they don't have them. What fails is in the error; the variables name
+// nothing but what is there. Doing it again changes nothing, and with another
+// authority the former one goes.
+func Install(o Options) (map[string]string, error) {
+	if o.Root == "" {
+		o.Root = "/"
+	}
+	t, err := openTree(o.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	in := &installer{tree: t, o: o, done: map[string]bool{}}
+	in.try("/etc/resolv.conf", in.resolver())
+	in.try("/etc/hosts", in.hosts())
+	if len(o.Authority) == 0 {
+		return nil, errors.Join(in.errs...)
+	}
+	if in.cert, err = CheckAuthority(o.Authority); err != nil {
+		return nil, errors.Join(append(in.errs, err)...)
+	}
+	in.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: in.cert.Raw})
+	in.former()
+	in.addBundles()
+	in.addHashes()
+	in.addStores()
+	for _, dir := range anchors {
+		if in.exists(dir) {
+			in.try(dir, in.place(path.Join(dir, path.Base(certFile))))
+		}
+	}
+	// The last one: until it is there, what was here before is still known.
+	in.try(certFile, in.place(certFile))
+	return in.environment(), errors.Join(in.errs...)
+}
+
+// try notes what went wrong with a file.
+func (in *installer) try(name string, err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.EXDEV):
+		in.errs = append(in.errs, fmt.Errorf("%s: left alone: it leads out of the sandbox's own files", name))
+	default:
+		in.errs = append(in.errs, fmt.Errorf("%s: left alone: %w", name, err))
+	}
+}
+
+// former finds the certificate that an earlier start installed.
+func (in *installer) former() {
+	f, err := in.read(certFile)
+	if err != nil || bytes.Equal(f.data, in.pem) {
+		return
+	}
+	if cert, err := CheckAuthority(f.data); err == nil {
+		in.old = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+	}
+}
+
+// place writes the certificate by itself.
+func (in *installer) place(name string) error {
+	if f, err := in.read(name); err == nil && bytes.Equal(f.data, in.pem) {
+		return nil
+	}
+	return in.write(name, ordinary(in.pem))
+}
+
+// edit has change see to what p leads to, once however many names lead there.
+// It is not an error that there is nothing.
+func (in *installer) edit(p string, change func([]byte) ([]byte, error)) (there bool) {
+	name, err := in.final(p)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return false
+	}
+	if err != nil || in.done[name] {
+		in.try(p, err)
+		return err == nil
+	}
+	in.done[name] = true
+	f, err := in.read(name)
+	if err == nil {
+		var now []byte
+		if now, err = change(f.data); err == nil && !bytes.Equal(now, f.data) {
+			err = in.write(name, file{data: now, mode: f.mode, uid: f.uid, gid: f.gid})
+		}
+	}
+	in.try(p, err)
+	return err == nil
+}
+
+// addBundles appends the certificate to each bundle, and makes one where there
+// is none.
+func (in *installer) addBundles() {
+	for _, p := range bundles {
+		if in.edit(p, in.bundled) && in.main == "" {
+			in.main = p
+		}
+	}
+	if in.main == "" {
+		data, _ := in.bundled(in.roots())
+		err := in.write(debian, ordinary(data))
+		if in.try(debian, err); err == nil {
+			in.main = debian
+		}
+	}
+	for _, name := range bundleVariables {
+		if p := in.o.Env[name]; path.IsAbs(p) {
+			in.edit(p, in.bundled)
+		}
+	}
+}
+
+// bundled is a bundle with the certificate, and without the former one.
+func (in *installer) bundled(data []byte) ([]byte, error) {
+	if in.old != nil {
+		data = bytes.ReplaceAll(data, in.old, nil)
+	}
+	if in.base == nil {
+		in.base = data
+	}
+	if bytes.Contains(data, in.pem) {
+		return data, nil
+	}
+	out := make([]byte, 0, len(data)+len(in.pem)+1)
+	out = append(out, data...)
+	if len(out) > 0 && out[len(out)-1] != '\n' {
+		out = append(out, '\n')
+	}
+	return append(out, in.pem...), nil
+}
+
+// roots is what an image without a bundle is given.
+func (in *installer) roots() []byte {
+	if in.o.Roots == nil {
+		return nil
+	}
+	data, err := in.o.Roots()
+	if err != nil {
+		in.errs = append(in.errs, fmt.Errorf("read the authorities for an image without: %w", err))
+	}
+	return data
+}
+
+// addHashes links the certificate where OpenSSL looks it up, as Debian's tool
+// does: under a name of its own, and under its hash.
+func (in *installer) addHashes() {
+	hash, err := subjectHash(in.cert.RawSubject)
+	if err != nil {
+		in.try(hashed[0], err)
+		return
+	}
+	for i, p := range hashed {
+		dir, err := in.final(p)
+		if i > 0 && err != nil {
+			continue
+		}
+		if err != nil {
+			dir = p
+		}
+		if in.done[dir] {
+			continue
+		}
+		in.done[dir] = true
+		in.dropHash(dir)
+		in.try(p, errors.Join(in.link(path.Join(dir, alias+".pem"), certFile), in.addHash(dir, hash)))
+	}
+}
+
+// maxHashes is how many certificates of one hash OpenSSL is thought to meet.
+const maxHashes = 16
+
+// addHash takes the first name of a hash that nothing else has.
+func (in *installer) addHash(dir, hash string) error {
+	for n := range maxHashes {
+		name := path.Join(dir, fmt.Sprintf("%s.%d", hash, n))
+		switch in.readLink(name) {
+		case alias + ".pem":
+			return nil
+		case "":
+			if in.there(name) {
+				continue
+			}
+			return in.link(name, alias+".pem")
+		}
+	}
+	return fmt.Errorf("%d certificates have the hash %s already", maxHashes, hash)
+}
+
+// dropHash removes the names of the former certificate.
+func (in *installer) dropHash(dir string) {
+	block, _ := pem.Decode(in.old)
+	if block == nil {
+		return
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return
+	}
+	hash, err := subjectHash(cert.RawSubject)
+	if err != nil {
+		return
+	}
+	for n := range maxHashes {
+		name := path.Join(dir, fmt.Sprintf("%s.%d", hash, n))
+		if in.readLink(name) == alias+".pem" {
+			in.try(name, in.remove(name))
+		}
+	}
+}
