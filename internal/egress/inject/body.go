@@ -1,0 +1,213 @@
+package inject
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Bounds of what is read of a request's body before it goes on.
+const (
+	maxBuffered = 1 << 20  // where a secret goes in, or the body is encoded
+	maxDecoded  = 64 << 20 // of an encoded body
+	maxAhead    = 64 << 10 // of one whose length is known, for an answer with a reason
+)
+
+// body is what becomes of a request's body.
+type body struct {
+	// whole is all of it, already searched; nil where it streams.
+	whole []byte
+	// stream takes its place, where it streams; nil leaves it as it is.
+	stream io.ReadCloser
+	closer io.Closer
+}
+
+// replace puts v in the place of u.
+func (b *body) replace(u put, v string) {
+	text := jsonText(v)
+	if u.secret.Body != "" && !strings.HasPrefix(u.secret.Body, "/") {
+		text = escapeQuery(v)
+	}
+	b.whole = append(append(bytes.Clone(b.whole[:u.start]), text...), b.whole[u.end:]...)
+}
+
+// apply gives r its body.
+func (b *body) apply(r *http.Request) {
+	switch {
+	case b == nil:
+	case b.stream != nil:
+		r.Body = b.stream
+		r.GetBody = nil
+	case b.whole != nil:
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{bytes.NewReader(b.whole), b.closer}
+		r.GetBody = nil
+		if r.ContentLength >= 0 {
+			r.ContentLength = int64(len(b.whole))
+			if r.Header.Get("Content-Length") != "" {
+				r.Header.Set("Content-Length", strconv.Itoa(len(b.whole)))
+			}
+		}
+	}
+}
+
+// readBody reads what has to be read before the request goes on, searches it,
+// and finds the places of secrets in it. What is not read is searched as it
+// streams.
+func (p *plan) readBody() (*body, []put, *Refusal) {
+	r := p.r
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil, nil
+	}
+	names := codings(r.Header.Values("Content-Encoding"))
+	if p.x.state.search != nil {
+		if why := refuseEncoding(r, names); why != nil {
+			return nil, nil, why
+		}
+	}
+	places := p.bodyPlaces(names)
+	switch {
+	case len(places) > 0:
+		return p.placeInBody(places)
+	case p.x.state.search == nil:
+		return nil, nil, nil
+	case len(names) > 0:
+		b, why := p.searchEncoded(names)
+		return b, nil, why
+	case r.ContentLength > 0 && r.ContentLength <= maxAhead && r.Header.Get("Expect") == "":
+		b, why := p.searchAhead()
+		return b, nil, why
+	}
+	return &body{stream: &reader{
+		src: r.Body, scan: p.bodyScanner(),
+		refuse: func(outcome) *Refusal { return p.x.refused(misplaced("the body")) },
+		end: func() *Refusal {
+			if why := p.searchTrailer(); why != nil {
+				return p.x.refused(why)
+			}
+			return p.foreignTrailer()
+		},
+	}}, nil, nil
+}
+
+func (p *plan) bodyScanner() scanner { return newSearcher(p.x.state.search) }
+
+// foreignTrailer refuses credentials among the trailers that came.
+func (p *plan) foreignTrailer() *Refusal {
+	if len(p.secrets) == 0 || p.guest {
+		return nil
+	}
+	for name, values := range p.r.Trailer {
+		if credentialHeader(http.CanonicalHeaderKey(name)) && hasValue(values) {
+			return p.x.refused(foreign("the trailer " + name))
+		}
+	}
+	return nil
+}
+
+// refuseEncoding refuses a body whose encoding hides what is in it.
+func refuseEncoding(r *http.Request, names []string) *Refusal {
+	if !readable(names) {
+		return unreadable(http.StatusUnsupportedMediaType, "the body's Content-Encoding")
+	}
+	for _, field := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {
+		if len(codings(r.Header.Values(field))) > 0 {
+			return unreadable(http.StatusUnsupportedMediaType, "the messages' "+field)
+		}
+	}
+	return nil
+}
+
+// take reads the whole body, or refuses one that is too large.
+func (p *plan) take() (*body, *Refusal) {
+	whole, err := io.ReadAll(io.LimitReader(p.r.Body, maxBuffered+1))
+	if err != nil {
+		return nil, &Refusal{Code: "bad_request", Status: http.StatusBadRequest, Reason: "the body could not be read to its end"}
+	}
+	if len(whole) > maxBuffered {
+		return nil, tooLarge("the body")
+	}
+	if p.x.state.search != nil {
+		if why := p.searchTrailer(); why != nil {
+			return nil, why
+		}
+	}
+	if why := p.foreignTrailer(); why != nil {
+		return nil, why
+	}
+	return &body{whole: whole, closer: p.r.Body}, nil
+}
+
+func (p *plan) searchAhead() (*body, *Refusal) {
+	b, why := p.take()
+	if why != nil {
+		return nil, why
+	}
+	if p.bodyScanner().feed(b.whole) != clean {
+		return nil, misplaced("the body")
+	}
+	return b, nil
+}
+
+// searchEncoded reads an encoded body, and searches what it decodes to and
+// what it is.
+func (p *plan) searchEncoded(names []string) (*body, *Refusal) {
+	b, why := p.searchAhead()
+	if why != nil {
+		return nil, why
+	}
+	d := &decoder{src: bytes.NewReader(b.whole), names: names}
+	switch searchAll(d, p.bodyScanner()) {
+	case found:
+		return nil, misplaced("the body")
+	case garbled:
+		return nil, unreadable(http.StatusBadRequest, "the encoded body")
+	case overlong:
+		return nil, tooLarge("what the body decodes to")
+	}
+	return b, nil
+}
+
+// searchAll searches what r has, of which there may be maxDecoded.
+func searchAll(r io.Reader, s scanner) outcome {
+	buf := make([]byte, 32<<10)
+	for total := 0; ; {
+		n, err := r.Read(buf)
+		if o := s.feed(buf[:n]); o != clean {
+			return o
+		}
+		switch total += n; {
+		case total > maxDecoded:
+			return overlong
+		case errors.Is(err, io.EOF):
+			return clean
+		case err != nil:
+			return garbled
+		}
+	}
+}
+
+// bodyPlaces returns the secrets that may go into a body of this type.
+func (p *plan) bodyPlaces(names []string) (places []int) {
+	if len(names) > 0 {
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(p.r.Header.Get("Content-Type"))
+	if err != nil {
+		return nil
+	}
+	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	for i, s := range p.secrets {
+		pointer := strings.HasPrefix(s.Body, "/")
+		if s.Body != "" && (pointer && isJSON || !pointer && kind == "application/x-www-form-urlencoded") {
+			places = append(places, i)
+		}
+	}
+	return places
+}

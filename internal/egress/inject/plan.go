@@ -1,0 +1,324 @@
+package inject
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+// plan is what is to be done to a request. It is made whole before anything of
+// the request's head is changed.
+type plan struct {
+	ctx     context.Context
+	x       *Exchange
+	r       *http.Request
+	secrets []policy.Secret
+	guest   bool // credentials of the guest's own are let through
+
+	header map[string]string // fields to set, in canonical form
+	query  *string
+	body   *body
+	values map[string]string // of the secrets that go in
+}
+
+// make checks the request, and finds out what to do to it.
+func (p *plan) make() *Refusal {
+	p.values = map[string]string{}
+	if len(p.secrets) > 0 {
+		if why := refuseMethod(p.r); why != nil {
+			return why
+		}
+	}
+	var puts []put
+	headers, why := p.headerPuts()
+	if why != nil {
+		return why
+	}
+	puts = append(puts, headers...)
+	query, rest, why := p.queryPuts()
+	if why != nil {
+		return why
+	}
+	puts = append(puts, query...)
+	if why := p.foreign(); why != nil {
+		return why
+	}
+	if why := p.search(puts, rest); why != nil {
+		return why
+	}
+	b, inBody, why := p.readBody()
+	if why != nil {
+		return why
+	}
+	p.body = b
+	puts = append(puts, inBody...)
+	for _, u := range puts {
+		if why := p.fetch(u.secret); why != nil {
+			return why
+		}
+	}
+	return p.fill(puts)
+}
+
+// put is one secret at its place: a header, a place in the query, or one in
+// the body.
+type put struct {
+	secret     policy.Secret
+	header     string // canonical; "" for others
+	inQuery    bool
+	start, end int // of what is replaced in the query or the body
+}
+
+// headerPuts finds the secrets that go into header fields.
+func (p *plan) headerPuts() (puts []put, why *Refusal) {
+	byField := map[string][]policy.Secret{}
+	for _, s := range p.secrets {
+		if s.Header != "" {
+			name := http.CanonicalHeaderKey(s.Header)
+			byField[name] = append(byField[name], s)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byField)) {
+		values := p.r.Header.Values(name)
+		if !hasValue(values) {
+			puts = append(puts, put{secret: byField[name][0], header: name})
+			continue
+		}
+		i := slices.IndexFunc(byField[name], func(s policy.Secret) bool {
+			return len(values) == 1 && p.holds(values[0], s)
+		})
+		switch {
+		case i >= 0:
+			puts = append(puts, put{secret: byField[name][i], header: name})
+		case p.hasPlaceholder(values...):
+			return nil, misplaced("the field " + name + ", not in the form that the rule asks for")
+		case !p.guest:
+			return nil, foreign("the field " + name)
+		}
+	}
+	return puts, nil
+}
+
+// holds reports whether a field's value is the placeholder of s and nothing
+// else. In Authorization it may be in any of the schemes: what is sent on is
+// in the rule's own.
+func (p *plan) holds(value string, s policy.Secret) bool {
+	want := p.x.state.placeholders[s.Name]
+	if want == "" {
+		return false
+	}
+	scheme, rest, spaced := strings.Cut(strings.TrimSpace(value), " ")
+	rest = strings.TrimSpace(rest)
+	if !strings.EqualFold(s.Header, "Authorization") {
+		if s.Scheme == "" {
+			return !spaced && scheme == want
+		}
+		return strings.EqualFold(scheme, s.Scheme) && rest == want
+	}
+	if strings.EqualFold(scheme, "Basic") {
+		plain, err := base64.StdEncoding.DecodeString(rest)
+		_, password, ok := strings.Cut(string(plain), ":")
+		return err == nil && ok && password == want
+	}
+	known := strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "token") || strings.EqualFold(scheme, s.Scheme)
+	return known && rest == want
+}
+
+// foreign refuses credentials that the gate did not supply.
+func (p *plan) foreign() *Refusal {
+	if len(p.secrets) == 0 || p.guest {
+		return nil
+	}
+	if p.r.URL.User != nil {
+		return foreign("the URL")
+	}
+	place := map[string]bool{}
+	for _, s := range p.secrets {
+		place[http.CanonicalHeaderKey(s.Header)] = true
+	}
+	for _, h := range []http.Header{p.r.Header, p.r.Trailer} {
+		for _, name := range slices.Sorted(maps.Keys(h)) {
+			if place[name] || !credentialHeader(http.CanonicalHeaderKey(name)) || !hasValue(h[name]) {
+				continue
+			}
+			if p.hasPlaceholder(h[name]...) {
+				return misplaced("the field " + name)
+			}
+			return foreign("the field " + name)
+		}
+	}
+	return nil
+}
+
+// search refuses placeholders in what is not replaced: rest is of the query.
+func (p *plan) search(puts []put, rest string) *Refusal {
+	if p.x.state.search == nil {
+		return nil
+	}
+	u := p.r.URL
+	user := ""
+	if u.User != nil {
+		user = u.User.String()
+	}
+	if p.hasPlaceholder(u.EscapedPath(), u.Path, u.Opaque, u.Host, u.Fragment, user, p.r.Host, p.r.Method) {
+		return misplaced("the URL")
+	}
+	if p.hasPlaceholder(rest) {
+		return misplaced("the query")
+	}
+	taken := map[string]bool{}
+	for _, u := range puts {
+		taken[u.header] = true
+	}
+	for name, values := range p.r.Header {
+		if !taken[name] && p.hasPlaceholder(values...) || p.hasPlaceholder(strings.ToLower(name)) {
+			return misplaced("a header field")
+		}
+	}
+	return p.searchTrailer()
+}
+
+func (p *plan) searchTrailer() *Refusal {
+	for name, values := range p.r.Trailer {
+		if p.hasPlaceholder(append(values, strings.ToLower(name))...) {
+			return misplaced("a trailer")
+		}
+	}
+	return nil
+}
+
+// hasPlaceholder reports whether one of texts holds a placeholder.
+func (p *plan) hasPlaceholder(texts ...string) bool {
+	return p.x.state.search.in(texts...)
+}
+
+// in reports whether one of texts holds what m searches for; m may be nil.
+func (m *matcher) in(texts ...string) bool {
+	if m == nil {
+		return false
+	}
+	return slices.ContainsFunc(texts, func(t string) bool {
+		return t != "" && newSearcher(m).feed([]byte(t)) != clean
+	})
+}
+
+// fetch gets the value of s.
+func (p *plan) fetch(s policy.Secret) *Refusal {
+	if _, ok := p.values[s.Name]; ok {
+		return nil
+	}
+	v, err := p.x.guard.value(p.ctx, s.Name)
+	switch {
+	case err != nil:
+		return unavailable(s.Name, "could not be had")
+	case len(v) < minPattern:
+		return unavailable(s.Name, "is too short to be looked for in answers")
+	case s.Header != "" && !httpguts.ValidHeaderFieldValue(v):
+		return unavailable(s.Name, "holds characters that no header field may have")
+	}
+	p.values[s.Name] = v
+	return nil
+}
+
+// fill works out the fields, the query and the body with the values in them.
+func (p *plan) fill(puts []put) *Refusal {
+	query := p.r.URL.RawQuery
+	// From the end on, so that the places before stay where they are.
+	slices.SortFunc(puts, func(a, b put) int { return cmp.Compare(b.start, a.start) })
+	for _, u := range puts {
+		v := p.values[u.secret.Name]
+		switch {
+		case u.header != "":
+			p.header[u.header] = headerValue(u.secret, v)
+		case u.inQuery:
+			query = query[:u.start] + escapeQuery(v) + query[u.end:]
+			p.query = &query
+		default:
+			p.body.replace(u, v)
+		}
+	}
+	p.x.used = slices.Sorted(maps.Keys(p.values))
+	if len(p.secrets) > 0 {
+		p.x.values = p.x.guard.searchFor(p.x.guard.remember(p.values, p.secrets))
+	}
+	return nil
+}
+
+// headerValue writes v as s wants it.
+func headerValue(s policy.Secret, v string) string {
+	scheme := s.Scheme
+	if scheme == "" && strings.EqualFold(s.Header, "Authorization") {
+		scheme = "Bearer"
+	}
+	switch {
+	case strings.EqualFold(scheme, "Basic"):
+		user := cmp.Or(s.Username, "x-access-token")
+		return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+v))
+	case scheme != "":
+		return scheme + " " + v
+	default:
+		return v
+	}
+}
+
+// apply changes the request.
+func (p *plan) apply() {
+	for name, v := range p.header {
+		p.r.Header[name] = []string{v}
+	}
+	if p.query != nil {
+		p.r.URL.RawQuery = *p.query
+	}
+	if len(p.secrets) > 0 && !p.guest {
+		p.r.Header.Del("Cookie")
+	}
+	if websocket(p.r.Header) {
+		// Compressed messages could not be searched.
+		p.r.Header.Del("Sec-Websocket-Extensions")
+	}
+	if p.x.values != nil {
+		acceptReadable(p.r.Header)
+	}
+	p.body.apply(p.r)
+}
+
+// websocket reports whether h asks for a WebSocket, or grants one.
+func websocket(h http.Header) bool {
+	return httpguts.HeaderValuesContainsToken(h["Upgrade"], "websocket")
+}
+
+// acceptReadable takes from h what would bring an answer that has to be
+// decoded otherwise than by gzip.
+func acceptReadable(h http.Header) {
+	h.Del("Grpc-Accept-Encoding")
+	h.Del("Connect-Accept-Encoding")
+	accept := "identity"
+	if acceptsGzip(h.Values("Accept-Encoding")) {
+		accept = "gzip"
+	}
+	h.Set("Accept-Encoding", accept)
+}
+
+func acceptsGzip(values []string) bool {
+	for _, v := range values {
+		for coding := range strings.SplitSeq(v, ",") {
+			name, weight, _ := strings.Cut(coding, ";")
+			if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
+				continue
+			}
+			_, q, weighed := strings.Cut(weight, "=")
+			f, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
+			return !weighed || err == nil && f > 0
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package inject
+
+import (
+	"net/url"
+	"strings"
+)
+
+// queryPuts finds the secrets that go into the query, and refuses foreign
+// credentials there. rest is the query without what will be replaced.
+func (p *plan) queryPuts() (puts []put, rest string, why *Refusal) {
+	var keep strings.Builder
+	seen := map[string]bool{}
+	raw := p.r.URL.RawQuery
+	for at := 0; at <= len(raw) && raw != ""; {
+		end := at + strings.IndexByte(raw[at:]+"&", '&')
+		parameter := raw[at:end]
+		u, why := p.parameter(parameter, seen)
+		if why != nil {
+			return nil, "", why
+		}
+		if u != nil {
+			u.start += at
+			u.end += at
+			puts = append(puts, *u)
+			parameter = raw[at:u.start]
+		}
+		keep.WriteString(parameter + "&")
+		at = end + 1
+	}
+	return puts, keep.String(), nil
+}
+
+// parameter looks at one parameter. It returns where in it a secret goes, or
+// nil. Names that were seen before are in seen.
+func (p *plan) parameter(text string, seen map[string]bool) (*put, *Refusal) {
+	rawName, rawValue, _ := strings.Cut(text, "=")
+	name, value := unescapeQuery(rawName), unescapeQuery(rawValue)
+	for _, s := range p.secrets {
+		if s.Query == "" || s.Query != name {
+			continue
+		}
+		twice := seen[name]
+		seen[name] = true
+		want := p.x.state.placeholders[s.Name]
+		switch {
+		case value == want && want != "" && !twice:
+			return &put{secret: s, inQuery: true, start: len(text) - len(rawValue), end: len(text)}, nil
+		case p.hasPlaceholder(rawValue):
+			return nil, misplaced("the query's parameter " + s.Query + ", and not alone")
+		case !p.guest:
+			return nil, foreign("the query's parameter " + s.Query)
+		}
+		return nil, nil
+	}
+	if len(p.secrets) == 0 || p.guest || p.hasPlaceholder(rawValue) {
+		return nil, nil // a placeholder is found by the search of the rest
+	}
+	// Some servers part parameters at semicolons too.
+	for part := range strings.SplitSeq(text, ";") {
+		rawName, rawValue, _ := strings.Cut(part, "=")
+		if name := unescapeQuery(rawName); rawValue != "" && credentialParameter(name) {
+			return nil, foreign("the query's parameter " + strings.ToLower(name))
+		}
+	}
+	return nil, nil
+}
+
+// unescapeQuery decodes a name or value of a query. What can't be decoded is
+// returned as it is.
+func unescapeQuery(s string) string {
+	if u, err := url.QueryUnescape(s); err == nil {
+		return u
+	}
+	return s
+}
+
+// escapeQuery writes v with every character escaped that could end a
+// parameter, a space as %20: every reader understands that.
+func escapeQuery(v string) string {
+	return strings.ReplaceAll(url.QueryEscape(v), "+", "%20")
+}

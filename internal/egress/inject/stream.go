@@ -1,0 +1,115 @@
+package inject
+
+import (
+	"errors"
+	"io"
+)
+
+// reader passes on what src has, as far as it was searched.
+type reader struct {
+	src  io.ReadCloser
+	scan scanner
+	// refuse says why the search ended the stream.
+	refuse func(outcome) *Refusal
+	// end is asked once src has ended well: for trailers.
+	end func() *Refusal
+
+	ready []byte // searched, and to be passed on
+	kept  []byte // what scan holds
+	err   error
+}
+
+// Read implements io.Reader. It fails with a *Refusal, and passes on nothing of
+// what that is about.
+func (r *reader) Read(p []byte) (int, error) {
+	for len(p) > 0 {
+		if len(r.ready) > 0 {
+			n := copy(p, r.ready)
+			r.ready = r.ready[n:]
+			return n, nil
+		}
+		if r.err != nil {
+			return 0, r.err
+		}
+		if n := r.fill(p); n > 0 {
+			return n, nil
+		}
+	}
+	return 0, r.err
+}
+
+// fill reads once. What may be passed on is in p[:n], or in ready.
+func (r *reader) fill(p []byte) (n int) {
+	n, err := r.src.Read(p)
+	if o := r.scan.feed(p[:n]); o != clean {
+		r.stop(r.refuse(o))
+		return 0
+	}
+	if err != nil {
+		r.err = err
+		if errors.Is(err, io.EOF) && r.end != nil {
+			if why := r.end(); why != nil {
+				r.stop(why)
+				return 0
+			}
+		}
+	}
+	held := 0
+	if r.err == nil {
+		held = r.scan.held()
+	}
+	if len(r.kept) == 0 && held <= n {
+		r.kept = append(r.kept, p[n-held:n]...)
+		return n - held
+	}
+	// ready is used up here: its room is free for what was kept.
+	r.ready = append(append(r.ready[:0], r.kept...), p[:n]...)
+	held = min(held, len(r.ready))
+	r.kept = append(r.kept[:0], r.ready[len(r.ready)-held:]...)
+	r.ready = r.ready[:len(r.ready)-held]
+	return 0
+}
+
+func (r *reader) stop(why *Refusal) {
+	r.err, r.ready, r.kept = why, nil, nil
+}
+
+// Close closes what is read from.
+func (r *reader) Close() error { return r.src.Close() }
+
+// writer passes on what is written to it, as far as it was searched.
+type writer struct {
+	dst    io.Writer
+	scan   scanner
+	refuse func(outcome) *Refusal
+	kept   []byte
+	err    error
+}
+
+// Write implements io.Writer. It fails with a *Refusal before a byte of p goes
+// on that completes what is refused. What it holds back counts as written.
+func (w *writer) Write(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	if o := w.scan.feed(p); o != clean {
+		w.err = w.refuse(o)
+		w.kept = nil
+		return 0, w.err
+	}
+	out, held := p, w.scan.held()
+	if len(w.kept) > 0 || held > len(p) {
+		out = append(w.kept, p...)
+		held = min(held, len(out))
+		w.kept = append([]byte(nil), out[len(out)-held:]...)
+	} else {
+		w.kept = append(w.kept, p[len(p)-held:]...)
+	}
+	if out = out[:len(out)-held]; len(out) > 0 {
+		if _, err := w.dst.Write(out); err != nil {
+			w.err = err
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
