@@ -1,0 +1,310 @@
+package link_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/egress/link"
+)
+
+// elsewhere4 and elsewhere6 are addresses that are nobody's on this machine.
+const (
+	elsewhere4 = "198.51.100.7:443"
+	elsewhere6 = "[2001:db8::7]:443"
+)
+
+func TestTCP(t *testing.T) {
+	asked := make(chan *link.TCPRequest, 4)
+	h := echo()
+	accept := h.tcp
+	h.tcp = func(r *link.TCPRequest) { asked <- r; accept(r) }
+	w := newWorld(t, h)
+	for _, to := range []string{elsewhere4, elsewhere6, hostPort(link.Sink4, 80), hostPort(link.Sink6, 80), hostPort(link.Gate4, 9)} {
+		t.Run(to, func(t *testing.T) {
+			c := w.mustDial("tcp", to)
+			r := <-asked
+			if got := r.To.String(); got != to {
+				t.Errorf("to %s, want %s", got, to)
+			}
+			if a := r.From.Addr(); a != link.Guest4 && a != link.Guest6 {
+				t.Errorf("from %s", a)
+			}
+			if got, want := c.LocalAddr().String(), r.From.String(); got != want {
+				t.Errorf("from %s, want %s", want, got)
+			}
+			ping(t, c, "hello")
+		})
+	}
+}
+
+func TestTCPRefusedAtOnce(t *testing.T) {
+	w := newWorld(t, &handler{tcp: func(r *link.TCPRequest) { r.Refuse() }})
+	for _, to := range []string{elsewhere4, elsewhere6, hostPort(link.Gate4, 9)} {
+		start := time.Now()
+		_, err := w.dial("tcp", to)
+		mustFailWith(t, err, syscall.ECONNREFUSED)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%s: took %v", to, took)
+		}
+	}
+	if open, _ := w.stack.Open(); open != 0 {
+		t.Errorf("%d connections count", open)
+	}
+}
+
+func TestUDP(t *testing.T) {
+	w := newWorld(t, echo())
+	for _, to := range []string{elsewhere4, elsewhere6} {
+		t.Run(to, func(t *testing.T) {
+			c := w.mustDial("udp", to)
+			for _, s := range []string{"first", "second", strings.Repeat("long", 16000)} {
+				ping(t, c, s)
+			}
+		})
+	}
+}
+
+func TestUDPWaitsForTheVerdict(t *testing.T) {
+	decided := make(chan struct{})
+	h := echo()
+	accept := h.udp
+	h.udp = func(r *link.UDPRequest) { <-decided; accept(r) }
+	w := newWorld(t, h)
+	c := w.mustDial("udp", elsewhere4)
+	for _, s := range []string{"one", "two", "three"} {
+		if _, err := c.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(decided)
+	got := map[string]bool{}
+	for range 3 {
+		b := make([]byte, 10)
+		n, err := c.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[string(b[:n])] = true
+	}
+	if len(got) != 3 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestUDPRefusedAtOnce(t *testing.T) {
+	w := newWorld(t, &handler{})
+	for _, to := range []string{elsewhere4, elsewhere6, hostPort(link.Gate4, 9)} {
+		c := w.mustDial("udp", to)
+		start := time.Now()
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Read(make([]byte, 10))
+		mustFailWith(t, err, syscall.ECONNREFUSED)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%s: took %v", to, took)
+		}
+	}
+	if n := w.stack.Flows(); n != 0 {
+		t.Errorf("%d flows count", n)
+	}
+}
+
+func TestListeners(t *testing.T) {
+	w := newWorldWith(t, link.Options{Handler: &handler{}}, func(s *link.Stack) {
+		l, err := s.ListenTCP(link.PortProxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.ListenTCP(link.PortProxy); err == nil {
+			t.Error("listened twice on one port")
+		}
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() { defer c.Close(); _, _ = io.Copy(c, c) }()
+			}
+		}()
+		p, err := s.ListenUDP(link.PortDNS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			b := make([]byte, 2000)
+			for {
+				n, from, err := p.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				_, _ = p.WriteTo(b[:n], from)
+			}
+		}()
+	})
+	for _, a := range []string{link.Gate4.String(), "[" + link.Gate6.String() + "]"} {
+		ping(t, w.mustDial("tcp", a+":3128"), "over TCP")
+		// A connected socket hears only from the address that it asked.
+		ping(t, w.mustDial("udp", a+":53"), "over UDP")
+	}
+	// The listeners are the gate's alone.
+	_, err := w.dial("tcp", "198.51.100.7:3128")
+	mustFailWith(t, err, syscall.ECONNREFUSED)
+}
+
+func TestPacketConnDeadlines(t *testing.T) {
+	var p net.PacketConn
+	w := newWorldWith(t, link.Options{Handler: &handler{}}, func(s *link.Stack) {
+		var err error
+		if p, err = s.ListenUDP(53); err != nil {
+			t.Fatal(err)
+		}
+	})
+	b := make([]byte, 10)
+	_ = p.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	_, _, err := p.ReadFrom(b)
+	if ne, ok := err.(net.Error); !ok || !ne.Timeout() {
+		t.Errorf("got %v, want a timeout", err)
+	}
+	_ = p.SetReadDeadline(time.Time{})
+	c := w.mustDial("udp", hostPort(link.Gate4, 53))
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := p.ReadFrom(b); n != 1 || err != nil {
+		t.Errorf("after the deadline was taken back: %d, %v", n, err)
+	}
+	got := make(chan error, 1)
+	go func() { _, _, err := p.ReadFrom(b); got <- err }()
+	p.Close()
+	mustFailWith(t, <-got, net.ErrClosed)
+}
+
+func TestHalfClose(t *testing.T) {
+	// The guest ends its half first, and hears the rest after that.
+	heard := make(chan string, 1)
+	w := newWorld(t, &handler{tcp: func(r *link.TCPRequest) {
+		c, err := r.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		b, _ := io.ReadAll(c)
+		heard <- string(b)
+		_, _ = c.Write([]byte("an answer"))
+	}})
+	c := w.mustDial("tcp", elsewhere4).(*net.TCPConn)
+	_, _ = c.Write([]byte("a question"))
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-heard; got != "a question" {
+		t.Errorf("heard %q", got)
+	}
+	if b, err := io.ReadAll(c); string(b) != "an answer" || err != nil {
+		t.Errorf("got %q, %v", b, err)
+	}
+}
+
+func TestReset(t *testing.T) {
+	accepted := make(chan net.Conn, 1)
+	w := newWorld(t, &handler{tcp: func(r *link.TCPRequest) {
+		if c, err := r.Accept(); err == nil {
+			accepted <- c
+		}
+	}})
+	t.Run("by-the-gate", func(t *testing.T) {
+		c := w.mustDial("tcp", elsewhere4)
+		gate := <-accepted
+		gate.(*link.Conn).Reset()
+		_, err := c.Read(make([]byte, 1))
+		mustFailWith(t, err, syscall.ECONNRESET)
+		_, err = gate.Write([]byte("x"))
+		mustFailWith(t, err, net.ErrClosed)
+	})
+	t.Run("by-the-guest", func(t *testing.T) {
+		c := w.mustDial("tcp", elsewhere4).(*net.TCPConn)
+		gate := <-accepted
+		defer gate.Close()
+		_ = c.SetLinger(0)
+		c.Close()
+		_, err := gate.Read(make([]byte, 1))
+		mustFailWith(t, err, syscall.ECONNRESET)
+	})
+}
+
+func TestManyAtOnce(t *testing.T) {
+	w := newWorld(t, echo())
+	var wg sync.WaitGroup
+	for i := range 64 {
+		to := elsewhere4
+		if i%2 == 1 {
+			to = elsewhere6
+		}
+		wg.Go(func() {
+			c := w.mustDial("tcp", to)
+			defer c.Close()
+			transfer(t, c, 1<<20, uint64(i))
+		})
+	}
+	wg.Wait()
+	waitFor(t, "all places to be given back", func() bool { open, spare := w.stack.Open(); return open == 0 && spare == 64<<20 })
+}
+
+func TestBigTransfer(t *testing.T) {
+	w := newWorld(t, echo())
+	for _, to := range []string{elsewhere4, elsewhere6} {
+		transfer(t, w.mustDial("tcp", to), 64<<20, 1)
+	}
+}
+
+// transfer sends n bytes to an echo and wants them back.
+func transfer(t *testing.T, c net.Conn, n int64, seed uint64) {
+	t.Helper()
+	sent := sha256.New()
+	done := make(chan error, 1)
+	go func() {
+		source := io.LimitReader(rand.NewChaCha8([32]byte{byte(seed)}), n)
+		_, err := io.Copy(c, io.TeeReader(source, sent))
+		done <- err
+		_ = c.(*net.TCPConn).CloseWrite()
+	}()
+	got := sha256.New()
+	read, err := io.Copy(got, c)
+	if err := <-done; err != nil {
+		t.Errorf("send: %v", err)
+	}
+	if err != nil || read != n || !bytes.Equal(got.Sum(nil), sent.Sum(nil)) {
+		t.Errorf("got %d bytes of %d, %v; equal: %v", read, n, err, bytes.Equal(got.Sum(nil), sent.Sum(nil)))
+	}
+}
+
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !is(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("waited for %s in vain", what)
+		}
+	}
+}
+
+func TestCreateStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if d, err := link.Create(ctx); err == nil {
+		d.Close()
+		t.Error("created for a context that was over")
+	}
+}
