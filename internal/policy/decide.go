@@ -39,7 +39,8 @@ type Verdict struct {
 	Mode   Mode
 	Code   Code   // of a refusal; "" otherwise
 	Rule   string // the ID of the rule that decided; "" where none did, "default" for DefaultPublic
-	Reason string // for people: lower case, says what would allow it; never a value of a header
+	Reason string // for people: lower case; never a path, a query or a value of a header
+	Hint   string // what would allow it, "ask for: --allow evil.example"; "" where nothing short would
 	// Route is what the deciding rule asks of the traffic; nil where a rule
 	// asks for nothing or none decided. Not to be changed.
 	Route *Route
@@ -66,14 +67,18 @@ type Conn struct {
 	Names []string
 }
 
-// Stream is a connection whose first bytes said whom it is for.
+// Stream is a connection whose first bytes said whom it is for, or that said
+// nothing of the kind: TLS without SNI, another protocol, or one in which the
+// server speaks first. ModeInspect for what turns out not to be HTTP is for
+// whoever inspects to refuse.
 type Stream struct {
 	Conn
 	Name string // SNI, or the host of the first request; "": none was named, and the address is meant
 	TLS  bool
 }
 
-// Request is one HTTP request on an inspected stream.
+// Request is one HTTP request on an inspected stream. Its name and address
+// belong together: Stream has said so of them.
 type Request struct {
 	Addr   netip.AddrPort
 	Name   string // the host, without a port, that SNI, Host and the address agree on; "" or an address: by number

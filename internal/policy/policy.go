@@ -8,8 +8,11 @@ const Version = 1
 type Policy struct {
 	Version int     `json:"version,omitempty"` // 0 is Version
 	Default Default `json:"default,omitempty"` // "" is DefaultDeny
-	Rules   []Rule  `json:"rules,omitempty"`
-	DNS     DNS     `json:"dns,omitzero"`
+	// Presets are names of what Presets lists. Compile puts their rules behind
+	// Rules.
+	Presets []string `json:"presets,omitempty"`
+	Rules   []Rule   `json:"rules,omitempty"`
+	DNS     DNS      `json:"dns,omitzero"`
 }
 
 // Default is what becomes of what no rule is about.
@@ -42,18 +45,28 @@ type Rule struct {
 	// example.com). Lower case, IDNA's ASCII form once compiled.
 	Hosts []string `json:"hosts,omitempty"`
 	// Addresses are IP addresses and CIDR ranges. Only they open what is not
-	// public.
+	// public, and a range only what it lies within: 10.1.0.0/16 opens private
+	// addresses, 0.0.0.0/0 none. They are destinations of their own, dialled by
+	// number, unless the rule puts a secret in: then they are where its hosts
+	// may be.
 	Addresses []string `json:"addresses,omitempty"`
 	// Ports are numbers and ranges, "8000-8099". Empty: 443 and 80 for HTTP,
-	// 443 for ProtocolTLS, and an error for others.
-	Ports    []string `json:"ports,omitempty"`
-	Protocol Protocol `json:"protocol,omitempty"` // "" is ProtocolHTTP
+	// 443 for ProtocolTLS, every one for ActionDeny, and an error for others.
+	// DNS's 53 and 853, and with UDP 443 and 80, are open only where a rule for
+	// ProtocolTCP or ProtocolUDP has the very number.
+	Ports []string `json:"ports,omitempty"`
+	// Protocol is ProtocolHTTP where it is "", but for ActionDeny without
+	// Matches: there it is every one.
+	Protocol Protocol `json:"protocol,omitempty"`
 
 	// What follows is for ProtocolHTTP alone.
 
 	// Matches select requests: one of them must match whole. None: every
-	// request does.
-	Matches []Match  `json:"matches,omitempty"`
+	// request does. For ActionDeny doubt is enough: a path that could be read
+	// in two ways is refused.
+	Matches []Match `json:"matches,omitempty"`
+	// Secrets are put into requests over TLS alone; a request in the clear does
+	// not match a rule that has one.
 	Secrets []Secret `json:"secrets,omitempty"`
 	// Auth says what becomes of credentials of the guest's own, where the rule
 	// has Secrets: "" refuses them, AuthGuest lets them through.

@@ -1,0 +1,354 @@
+package policy
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Bounds of a policy. They are far above what people write, and keep a
+// policy that a program made from costing more than a sandbox does.
+const (
+	maxRules   = 1000
+	maxHosts   = 1000    // of one rule; addresses too
+	maxEntries = 20_000  // hosts, addresses and values in all
+	maxMatches = 64      // of one rule, as in HTTPRoute
+	maxValues  = 64      // methods, and paths, of one match
+	maxFields  = 16      // headers, and parameters, of one match
+	maxText    = 1024    // bytes of one value
+	maxSecrets = 16      // of one rule
+	maxRoots   = 1 << 18 // bytes of one rule's certificates
+	maxBytes   = 1 << 60
+	maxRate    = 1_000_000
+)
+
+var (
+	idForm     = regexp.MustCompile(`\A[a-z0-9][a-z0-9._:/-]{0,63}\z`)
+	secretForm = regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]{0,127}\z`)
+)
+
+// defaultRule is what verdicts call the default.
+const defaultRule = "default"
+
+// Compile checks a policy and makes it ready to decide. secrets are the names
+// of those that the sandbox was given: a rule that wants another, and does
+// not call it optional, is an error. The error joins every *Error that was
+// found, see Problems; nothing of a policy that has one is usable. p is not
+// kept, nor changed.
+func Compile(p Policy, secrets []string) (*Set, error) {
+	var errs problems
+	p = clone(p)
+	expand(&p, &errs)
+	switch p.Version {
+	case 0:
+		p.Version = Version
+	case Version:
+	default:
+		errs.addf("version", "", "%d is no version of this schema: it has %d", p.Version, Version)
+	}
+	switch p.Default {
+	case "":
+		p.Default = DefaultDeny
+	case DefaultDeny, DefaultPublic:
+	default:
+		errs.addf("default", "deny or public", "%s is no default", quoted(string(p.Default)))
+	}
+	compileDNS(&p.DNS, &errs)
+	s := &Set{policy: p, public: p.Default == DefaultPublic, exact: map[string][]*rule{}, wild: map[string][]*rule{}}
+	if tooMany("rules", len(p.Rules), maxRules, &errs) || tooLarge(p.Rules, &errs) {
+		return nil, errs.err()
+	}
+	ids := map[string]int{}
+	for i := range p.Rules {
+		r := compileRule(i, &p.Rules[i], secrets, &errs)
+		if first, taken := ids[r.ID]; taken {
+			errs.addf(at("rules", i)+".id", "every rule has an id of its own", "%s is the id of rules[%d] too", quoted(r.ID), first)
+		}
+		ids[r.ID] = i
+		s.add(r)
+	}
+	if err := errs.err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// rule is a Rule made ready.
+type rule struct {
+	*Rule
+	place    int
+	deny     bool
+	ports    ports // nil: every one, which only a denying rule says
+	named    bool  // the ports are the rule's own, and not the default
+	matches  []match
+	prefixes []netip.Prefix // canonical
+	route    *Route         // nil where the rule asks for nothing
+	secret   bool           // a secret is put in: requests by number are none of its
+}
+
+func compileRule(i int, r *Rule, given []string, p *problems) *rule {
+	where := at("rules", i)
+	if r.ID == "" {
+		r.ID = fmt.Sprintf("rule-%d", i+1)
+	} else if !idForm.MatchString(r.ID) || r.ID == defaultRule {
+		p.addf(where+".id", "a to z, 0 to 9 and . _ : / -, at most 64, and not \"default\"", "%s is no id", quoted(r.ID))
+	}
+	c := &rule{Rule: r, place: i}
+	switch r.Action {
+	case "":
+		r.Action = ActionAllow
+	case ActionAllow:
+	case ActionDeny:
+		c.deny = true
+	default:
+		p.addf(where+".action", "allow or deny", "%s is no action", quoted(string(r.Action)))
+	}
+	compileHosts(where, r, p)
+	c.prefixes = compileAddresses(where, r, p)
+	if len(r.Hosts)+len(r.Addresses) == 0 {
+		p.add(where, "neither hosts nor addresses: it is about nothing", "hosts: [example.com]")
+	}
+	compileProtocol(where, c, p)
+	compilePorts(where, c, p)
+	tooMany(where+".matches", len(r.Matches), maxMatches, p)
+	for j := range r.Matches {
+		c.matches = append(c.matches, compileMatch(at(where+".matches", j), &r.Matches[j], c.deny, p))
+	}
+	compileRoute(where, c, given, p)
+	return c
+}
+
+func compileHosts(where string, r *Rule, p *problems) {
+	tooMany(where+".hosts", len(r.Hosts), maxHosts, p)
+	for i, h := range r.Hosts {
+		name, wild, problem, hint := cleanPattern(h)
+		if problem != "" {
+			p.add(at(where+".hosts", i), problem, hint)
+			continue
+		}
+		if wild {
+			name = "*." + name
+		}
+		r.Hosts[i] = name
+	}
+	r.Hosts = distinct(r.Hosts)
+}
+
+func compileAddresses(where string, r *Rule, p *problems) (prefixes []netip.Prefix) {
+	tooMany(where+".addresses", len(r.Addresses), maxHosts, p)
+	for i, a := range r.Addresses {
+		prefix, problem, hint := parsePrefix(a)
+		if problem == "" && r.Action != ActionDeny {
+			if b, closed := closedBlock(prefix.Addr()); closed && b.never && prefix.Bits() >= b.prefix.Bits() {
+				problem = fmt.Sprintf("%s is %s: no connection goes there", quoted(a), b.what)
+			}
+		}
+		if problem != "" {
+			p.add(at(where+".addresses", i), problem, hint)
+			continue
+		}
+		r.Addresses[i] = prefix.String()
+		if prefix.IsSingleIP() {
+			r.Addresses[i] = prefix.Addr().String()
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	r.Addresses = distinct(r.Addresses)
+	return prefixes
+}
+
+// parsePrefix reads an address or a range, canonical. Bits beyond the range's
+// length are an error: "10.0.0.5/8" may mean two things.
+func parsePrefix(s string) (prefix netip.Prefix, problem, hint string) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		a = canonical(a)
+		return netip.PrefixFrom(a, a.BitLen()), "", ""
+	}
+	prefix, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		hint := "192.0.2.7, 192.0.2.0/24 or 2001:db8::/32"
+		if _, err := cleanName(strings.TrimPrefix(s, "*.")); err == nil {
+			hint = "a name belongs in hosts"
+		}
+		return prefix, quoted(s) + " is no address", hint
+	case prefix.Masked() != prefix:
+		return prefix, fmt.Sprintf("%s is an address within %s", quoted(s), prefix.Masked()), "write the one that is meant"
+	}
+	return canonicalPrefix(prefix), "", ""
+}
+
+// protocols that a rule can have, and the ports of those that have a default.
+var defaultPorts = map[Protocol]ports{
+	ProtocolHTTP: {{80, 80}, {443, 443}},
+	ProtocolTLS:  {{443, 443}},
+	ProtocolTCP:  nil,
+	ProtocolUDP:  nil,
+}
+
+func compileProtocol(where string, c *rule, p *problems) {
+	r := c.Rule
+	where += ".protocol"
+	if _, known := defaultPorts[r.Protocol]; !known && r.Protocol != "" {
+		p.addf(where, "http, tls, tcp or udp", "%s is no protocol", quoted(string(r.Protocol)))
+		return
+	}
+	switch {
+	case !c.deny && r.Protocol == "", c.deny && r.Protocol == "" && len(r.Matches) > 0:
+		r.Protocol = ProtocolHTTP
+	case c.deny && len(r.Matches) > 0 && r.Protocol != ProtocolHTTP:
+		p.addf(where, "http", "matches are of requests, and %s has none", r.Protocol)
+	case c.deny && len(r.Matches) == 0 && (r.Protocol == ProtocolHTTP || r.Protocol == ProtocolTLS):
+		p.add(where, "a rule that denies whole destinations does so before it is known what is spoken", "leave protocol out, or say tcp or udp")
+	}
+	if r.Protocol == ProtocolHTTP || c.deny {
+		return
+	}
+	// Nothing of what follows would happen: bytes are passed on unread.
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"matches", len(r.Matches) > 0}, {"secrets", len(r.Secrets) > 0}, {"auth", r.Auth != ""}, {"roots", r.Roots != ""},
+	} {
+		if f.set {
+			p.addf(where, "protocol: http, or no "+f.name, "%s is passed through unread, so %s can't be kept", r.Protocol, f.name)
+		}
+	}
+}
+
+func compilePorts(where string, c *rule, p *problems) {
+	r := c.Rule
+	where += ".ports"
+	tooMany(where, len(r.Ports), maxValues, p)
+	for i, s := range r.Ports {
+		one, ok := parsePort(s)
+		if !ok {
+			p.addf(at(where, i), "1 to 65535, or a range: 8000-8099", "%s is no port", quoted(s))
+			continue
+		}
+		c.ports = append(c.ports, one)
+		if one.low == one.high && !c.deny && (r.Protocol == ProtocolHTTP || r.Protocol == ProtocolTLS) && (one.low == 53 || one.low == 853) {
+			p.addf(at(where, i), "protocol: tcp", "port %d is DNS's, which the gate answers itself", one.low)
+		}
+	}
+	if len(r.Ports) > 0 {
+		c.named = true
+		c.ports = merged(c.ports)
+		return
+	}
+	if c.deny {
+		return
+	}
+	c.ports = defaultPorts[r.Protocol]
+	if _, known := defaultPorts[r.Protocol]; known && c.ports == nil {
+		p.addf(where, "ports: [\"5432\"]", "%s has no port of its own: one must be named", r.Protocol)
+	}
+}
+
+// namesPort reports whether the rule has the port by itself, and not within a
+// range: what is closed for what it carries is only opened on purpose.
+func (r *rule) namesPort(n uint16) bool {
+	return slices.ContainsFunc(r.Ports, func(s string) bool { one, ok := parsePort(s); return ok && one == portRange{n, n} })
+}
+
+func compileRoute(where string, c *rule, given []string, p *problems) {
+	r := c.Rule
+	if c.deny {
+		if len(r.Secrets) > 0 || r.Auth != "" || r.Roots != "" || r.Limits != (Limits{}) {
+			p.add(where, "a rule that denies lets nothing through that secrets, auth, roots or limits could be about", "")
+		}
+		return
+	}
+	route := Route{Rule: r.ID, Auth: r.Auth, Roots: r.Roots, Limits: r.Limits}
+	compileSecrets(where, r, given, &route, p)
+	c.secret = len(route.Secrets) > 0
+	switch {
+	case r.Auth != "" && r.Auth != AuthGuest:
+		p.addf(where+".auth", "guest, or leave it out", "%s is no stand towards credentials", quoted(string(r.Auth)))
+	case r.Auth != "" && len(r.Secrets) == 0:
+		p.add(where+".auth", "the rule has no secret, so the guest's own credentials pass anyway", "leave auth out")
+	}
+	checkRoots(where+".roots", r.Roots, p)
+	checkLimits(where+".limits", r.Limits, p)
+	if c.secret || route.Roots != "" || route.Limits != (Limits{}) {
+		c.route = &route
+	}
+}
+
+func checkLimits(where string, l Limits, p *problems) {
+	for _, f := range []struct {
+		name string
+		n    int64
+	}{{"request_bytes", l.RequestBytes}, {"response_bytes", l.ResponseBytes}, {"bytes", l.Bytes}} {
+		if f.n < 0 || f.n > maxBytes {
+			p.addf(where+"."+f.name, "a number of bytes, or 0 for no bound", "%d is no limit", f.n)
+		}
+	}
+	if n := l.RequestsPerMinute; n < 0 || n > maxRate {
+		p.addf(where+".requests_per_minute", fmt.Sprintf("1 to %d, or 0 for no bound", maxRate), "%d is no limit", n)
+	}
+}
+
+func checkRoots(where, roots string, p *problems) {
+	if roots == "" {
+		return
+	}
+	if len(roots) > maxRoots {
+		p.addf(where, "", "%d bytes of certificates: %d are the most", len(roots), maxRoots)
+		return
+	}
+	rest, some := []byte(roots), false
+	for {
+		var b *pem.Block
+		if b, rest = pem.Decode(rest); b == nil {
+			break
+		}
+		if _, err := x509.ParseCertificate(b.Bytes); b.Type != "CERTIFICATE" || err != nil {
+			p.addf(where, "certificates alone", "a PEM block of type %s, which is no certificate", quoted(b.Type))
+			return
+		}
+		some = true
+	}
+	if !some || strings.TrimSpace(string(rest)) != "" {
+		p.add(where, "is not PEM certificates alone", "-----BEGIN CERTIFICATE-----")
+	}
+}
+
+func at(where string, i int) string { return fmt.Sprintf("%s[%d]", where, i) }
+
+func tooMany(where string, n, most int, p *problems) bool {
+	if n > most {
+		p.addf(where, "", "%d of them: %d are the most", n, most)
+	}
+	return n > most
+}
+
+func tooLong(where, s string, p *problems) {
+	if len(s) > maxText {
+		p.addf(where, "", "%d bytes: %d are the most", len(s), maxText)
+	}
+}
+
+// tooLarge bounds the policy as a whole, before anything is built of it.
+func tooLarge(rules []Rule, p *problems) bool {
+	n := 0
+	for i := range rules {
+		r := &rules[i]
+		n += len(r.Hosts) + len(r.Addresses) + len(r.Ports) + len(r.Secrets)
+		for j := range r.Matches {
+			m := &r.Matches[j]
+			n += 1 + len(m.Methods) + len(m.Paths) + len(m.Headers) + len(m.Query)
+		}
+	}
+	return tooMany("rules: hosts, addresses, ports and values", n, maxEntries, p)
+}
+
+func distinct(list []string) []string {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(list, func(s string) bool { was := seen[s]; seen[s] = true; return was })
+}

@@ -1,0 +1,320 @@
+package policy
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// match is a Match made ready.
+type match struct {
+	methods []string
+	paths   []text
+	headers []field
+	query   []field
+}
+
+// text is a Value made ready. Of a denying rule it is fold: what differs in
+// case, or by a final slash, is the same thing to too many servers.
+type text struct {
+	kind  MatchType
+	value string
+	re    *regexp.Regexp
+	fold  bool
+}
+
+type field struct {
+	name string
+	text text
+}
+
+func (t *text) matches(s string) bool {
+	if t.kind == MatchRegex {
+		return t.re.MatchString(s)
+	}
+	if t.fold {
+		s = strings.ToLower(s)
+	}
+	if t.kind == MatchPrefix {
+		return underPrefix(s, t.value)
+	}
+	return s == t.value || t.fold && strings.TrimSuffix(s, "/") == strings.TrimSuffix(t.value, "/")
+}
+
+// asked is a request under examination. What is costly is worked out once,
+// and only where a rule wants it.
+type asked struct {
+	*Request
+
+	path, pathProblem string
+	pathDone          bool
+	query             url.Values
+	queryBad          bool
+	queryDone         bool
+}
+
+func (a *asked) cleanPath() (path, problem string) {
+	if !a.pathDone {
+		a.path, a.pathProblem = CleanPath(a.URL)
+		a.pathDone = true
+	}
+	return a.path, a.pathProblem
+}
+
+func (a *asked) queryValues() (values url.Values, bad bool) {
+	if !a.queryDone {
+		var err error
+		a.query, err = url.ParseQuery(a.URL.RawQuery)
+		a.queryBad, a.queryDone = err != nil, true
+	}
+	return a.query, a.queryBad
+}
+
+// rank orders matches by how much they say: the path, then methods, headers
+// and query.
+type rank struct {
+	path, length, methods, headers, query int
+}
+
+func (r rank) compare(o rank) int {
+	return cmp.Or(
+		cmp.Compare(r.path, o.path), cmp.Compare(r.length, o.length), cmp.Compare(r.methods, o.methods),
+		cmp.Compare(r.headers, o.headers), cmp.Compare(r.query, o.query))
+}
+
+// allows reports whether a request matches for a rule that allows: nothing
+// about it may be in doubt, and of several values each must hold.
+func (m *match) allows(a *asked) (rank, bool) {
+	r := rank{headers: len(m.headers), query: len(m.query)}
+	if len(m.methods) > 0 {
+		if !slices.Contains(m.methods, a.Method) {
+			return r, false
+		}
+		r.methods = 1
+	}
+	if len(m.paths) > 0 && !m.bestPath(a, &r) {
+		return r, false
+	}
+	for i := range m.headers {
+		if !each(a.Header.Values(m.headers[i].name), &m.headers[i].text) {
+			return r, false
+		}
+	}
+	if len(m.query) > 0 {
+		values, bad := a.queryValues()
+		if bad {
+			return r, false
+		}
+		for i := range m.query {
+			if !each(values[m.query[i].name], &m.query[i].text) {
+				return r, false
+			}
+		}
+	}
+	return r, true
+}
+
+func (m *match) bestPath(a *asked, r *rank) bool {
+	path, problem := a.cleanPath()
+	if problem != "" {
+		return false
+	}
+	for i := range m.paths {
+		t := &m.paths[i]
+		if !t.matches(path) {
+			continue
+		}
+		if c := (rank{path: t.kind.rank(), length: len(t.value)}); (rank{path: r.path, length: r.length}).compare(c) < 0 {
+			r.path, r.length = c.path, c.length
+		}
+	}
+	return r.path > 0
+}
+
+func (t MatchType) rank() int {
+	switch t {
+	case MatchExact:
+		return 3
+	case MatchPrefix:
+		return 2
+	}
+	return 1
+}
+
+func each(values []string, t *text) bool {
+	for _, v := range values {
+		if !t.matches(v) {
+			return false
+		}
+	}
+	return len(values) > 0
+}
+
+// denial is what a denying match says of a request.
+type denial int
+
+const (
+	denialNone  denial = iota
+	denialDoubt        // it can't be told, and so it is not let through
+	denialHit
+)
+
+// denies reports whether a request matches for a rule that denies: doubt is
+// enough, and so is one value of several.
+func (m *match) denies(a *asked) denial {
+	if len(m.methods) > 0 && !slices.ContainsFunc(m.methods, func(s string) bool { return strings.EqualFold(s, a.Method) }) {
+		return denialNone
+	}
+	for i := range m.headers {
+		if !slices.ContainsFunc(a.Header.Values(m.headers[i].name), m.headers[i].text.matches) {
+			return denialNone
+		}
+	}
+	verdict := denialHit
+	if len(m.query) > 0 {
+		values, bad := a.queryValues()
+		if bad {
+			verdict = denialDoubt
+		}
+		for i := range m.query {
+			if !bad && !slices.ContainsFunc(values[m.query[i].name], m.query[i].text.matches) {
+				return denialNone
+			}
+		}
+	}
+	if len(m.paths) > 0 {
+		path, problem := a.cleanPath()
+		if problem != "" {
+			return denialDoubt
+		}
+		if !slices.ContainsFunc(m.paths, func(t text) bool { return t.matches(path) }) {
+			return denialNone
+		}
+	}
+	return verdict
+}
+
+// compileMatch makes one ready, and tells what is wrong with it.
+func compileMatch(where string, m *Match, deny bool, p *problems) match {
+	var out match
+	if len(m.Methods)+len(m.Paths)+len(m.Headers)+len(m.Query) == 0 {
+		p.add(where, "an empty match", "it would match every request: leave matches out for that")
+	}
+	tooMany(where+".methods", len(m.Methods), maxValues, p)
+	tooMany(where+".paths", len(m.Paths), maxValues, p)
+	tooMany(where+".headers", len(m.Headers), maxFields, p)
+	tooMany(where+".query", len(m.Query), maxFields, p)
+	for i, method := range m.Methods {
+		m.Methods[i] = strings.ToUpper(method)
+		if !token(method) || len(method) > 40 {
+			p.addf(at(where+".methods", i), "GET", "%s is no method", quoted(method))
+		}
+	}
+	out.methods = m.Methods
+	for i := range m.Paths {
+		v := &m.Paths[i]
+		out.paths = append(out.paths, compilePath(at(where+".paths", i), v, deny, p))
+	}
+	for i := range m.Headers {
+		f := &m.Headers[i]
+		f.Name = http.CanonicalHeaderKey(f.Name)
+		checkHeader(at(where+".headers", i), f.Name, p)
+		out.headers = append(out.headers, compileField(at(where+".headers", i), f, p))
+	}
+	for i := range m.Query {
+		f := &m.Query[i]
+		if f.Name == "" {
+			p.add(at(where+".query", i)+".name", "no parameter is named", "")
+		}
+		out.query = append(out.query, compileField(at(where+".query", i), f, p))
+	}
+	return out
+}
+
+func checkHeader(where, name string, p *problems) {
+	switch {
+	case !token(name):
+		p.addf(where+".name", "", "%s is no header", quoted(name))
+	case name == "Host":
+		p.add(where+".name", "the host is in Host, and a rule's hosts are what it is compared with", "hosts: [example.com]")
+	case slices.Contains([]string{"Authorization", "Proxy-Authorization", "Cookie"}, name):
+		p.addf(where+".name", "secrets say where one goes", "%s would put a credential into the policy", name)
+	}
+}
+
+func compileField(where string, f *Field, p *problems) field {
+	t := text{kind: kind(where+".type", &f.Type, MatchExact, p), value: f.Value}
+	if t.kind == MatchPrefix {
+		p.add(where+".type", "\"prefix\" is for paths", "a regex: \"text.*\"")
+	}
+	if t.kind == MatchRegex {
+		t.re = compileRegex(where+".value", f.Value, false, p)
+	}
+	tooLong(where+".value", f.Value, p)
+	return field{name: f.Name, text: t}
+}
+
+func compilePath(where string, v *Value, deny bool, p *problems) text {
+	t := text{kind: kind(where+".type", &v.Type, MatchPrefix, p), value: v.Value, fold: deny}
+	tooLong(where+".value", v.Value, p)
+	if t.kind == MatchRegex {
+		t.re = compileRegex(where+".value", v.Value, deny, p)
+		return t
+	}
+	if problem := pathProblem(v.Value); problem != "" {
+		p.addf(where+".value", "paths are written decoded, from / on, without . and .. and //", "%s %s", quoted(v.Value), problem)
+	}
+	if deny {
+		t.value = strings.ToLower(t.value)
+	}
+	return t
+}
+
+// kind reads a type by our name or by HTTPRoute's, and writes ours back.
+func kind(where string, t *MatchType, none MatchType, p *problems) MatchType {
+	switch *t {
+	case "":
+		*t = none
+	case MatchExact, MatchPrefix, MatchRegex:
+	case "Exact":
+		*t = MatchExact
+	case "PathPrefix":
+		*t = MatchPrefix
+	case "RegularExpression":
+		*t = MatchRegex
+	default:
+		p.addf(where, "exact, prefix or regex", "%s is no way to compare", quoted(string(*t)))
+	}
+	return *t
+}
+
+// compileRegex compiles RE2 that must match the whole text.
+func compileRegex(where, s string, fold bool, p *problems) *regexp.Regexp {
+	// By itself first: what is wrapped around it must not complete it.
+	if _, err := regexp.Compile(s); err != nil {
+		p.addf(where, "RE2, as Go has it", "%s is no regular expression", quoted(s))
+		return nil
+	}
+	flags := "(?:"
+	if fold {
+		flags = "(?i:"
+	}
+	re, err := regexp.Compile(`\A` + flags + s + `)\z`)
+	if err != nil {
+		p.addf(where, "", "%s is too much of a regular expression", quoted(s))
+	}
+	return re
+}
+
+// token reports whether s is one of RFC 9110: a method, a header's name.
+func token(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return s != ""
+}

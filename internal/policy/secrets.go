@@ -1,0 +1,110 @@
+package policy
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Where a Basic credential's user is none of the secret's business: what
+// GitHub and others take for tokens.
+const basicUser = "x-access-token"
+
+// forbiddenHeaders frame a message or say whom it is for: a value in one of
+// them would change what the gate has already decided on.
+var forbiddenHeaders = []string{
+	"Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "Te", "Trailer", "Keep-Alive", "Proxy-Connection",
+	"Proxy-Authorization", "Expect", "Range", "Cookie", "Content-Type", "Content-Encoding",
+}
+
+// compileSecrets fills route with the secrets that the sandbox was given.
+func compileSecrets(where string, r *Rule, given []string, route *Route, p *problems) {
+	tooMany(where+".secrets", len(r.Secrets), maxSecrets, p)
+	if len(r.Secrets) > 0 && len(r.Hosts) == 0 {
+		p.add(where+".hosts", "a secret goes to a host by name, so that its certificate shows who it is", "hosts: [api.example.com]; addresses beside them open theirs")
+	}
+	places := map[string]bool{}
+	for i := range r.Secrets {
+		s, where := &r.Secrets[i], at(where+".secrets", i)
+		compilePlace(where, s, p)
+		place := s.place()
+		if places[place] {
+			p.addf(where, "one secret to a place", "two secrets for %s", place)
+		}
+		places[place] = true
+		switch {
+		case !secretForm.MatchString(s.Name):
+			p.addf(where+".name", "letters, digits and _, such as GITHUB_TOKEN", "%s is no name of a secret", quoted(s.Name))
+		case slices.Contains(given, s.Name):
+			route.Secrets = append(route.Secrets, *s)
+		case !s.Optional:
+			p.addf(where+".name", "--secret "+s.Name, "the sandbox was not given the secret %s", s.Name)
+		}
+	}
+}
+
+// place names where a secret goes, for people.
+func (s *Secret) place() string {
+	switch {
+	case s.Header != "":
+		return "header " + s.Header
+	case s.Query != "":
+		return fmt.Sprintf("query parameter %q", s.Query)
+	}
+	return fmt.Sprintf("body field %q", s.Body)
+}
+
+func compilePlace(where string, s *Secret, p *problems) {
+	n := 0
+	for _, place := range []string{s.Header, s.Query, s.Body} {
+		if place != "" {
+			n++
+		}
+		tooLong(where, place, p)
+	}
+	if n != 1 {
+		p.add(where, "a secret goes to exactly one of header, query and body", "header: Authorization")
+		return
+	}
+	if s.Header == "" {
+		if s.Scheme != "" || s.Username != "" {
+			p.add(where, "scheme and username are of headers", "")
+		}
+		if strings.ContainsFunc(s.Query+s.Body, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			p.add(where, "a control character in the name of a field", "")
+		}
+		return
+	}
+	s.Header = http.CanonicalHeaderKey(s.Header)
+	if !token(s.Header) || slices.Contains(forbiddenHeaders, s.Header) {
+		p.addf(where+".header", "Authorization, X-Api-Key", "%s is no header that a secret can go to", quoted(s.Header))
+	}
+	compileScheme(where, s, p)
+}
+
+func compileScheme(where string, s *Secret, p *problems) {
+	if s.Header == "Authorization" && s.Scheme == "" {
+		s.Scheme = "Bearer"
+	}
+	switch strings.ToLower(s.Scheme) {
+	case "":
+	case "bearer":
+		s.Scheme = "Bearer"
+	case "basic":
+		s.Scheme = "Basic"
+		if s.Username == "" {
+			s.Username = basicUser
+		}
+	case "token":
+		s.Scheme = "token"
+	default:
+		p.addf(where+".scheme", "Bearer, Basic or token", "%s is no scheme", quoted(s.Scheme))
+	}
+	switch {
+	case s.Username != "" && s.Scheme != "Basic":
+		p.add(where+".username", "only Basic has a username", "scheme: Basic")
+	case strings.ContainsFunc(s.Username, func(r rune) bool { return r < ' ' || r == 0x7f || r == ':' }) || len(s.Username) > maxText:
+		p.addf(where+".username", "without colons", "%s is no username", quoted(s.Username))
+	}
+}
