@@ -45,6 +45,7 @@ func (m *Manager) Adopt(ctx context.Context) error {
 	for _, b := range m.backends {
 		errs = append(errs, m.sweep(ctx, b))
 	}
+	errs = append(errs, m.sweepGates(ctx))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -116,6 +117,10 @@ func (m *Manager) adoptRunning(ctx context.Context, e *entry, b Backend) error {
 			}
 			return m.stop(ctx, e, reason)
 		}
+	}
+	if err := m.adoptGate(ctx, b, sb); err != nil {
+		m.log.Error("adopt the gate of a sandbox", "id", sb.ID, "error", err)
+		m.note(ctx, sb, EventError, "its gate could not be rejoined: nothing passes, or what passed before")
 	}
 	m.note(ctx, sb, EventAdopted, "went on while the daemon was away")
 	return nil

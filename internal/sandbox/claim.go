@@ -17,7 +17,7 @@ var errClaim = errors.New("claim a warm box")
 // After errClaim that one must be given up, by renew.
 func (m *Manager) start(ctx context.Context, e *entry, b Backend, sb *Sandbox) ([]Enforcement, error) {
 	if e.warm == nil {
-		return b.Start(ctx, sb)
+		return m.startLinked(ctx, b, sb)
 	}
 	limited, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()

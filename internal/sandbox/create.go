@@ -40,6 +40,9 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if err != nil {
 		return nil, err
 	}
+	if err := m.checkGate(ctx, c, spec); err != nil {
+		return nil, err
+	}
 	defer m.starting()()
 	var e *entry
 	var sb *Sandbox

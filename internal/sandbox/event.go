@@ -30,6 +30,7 @@ const (
 	EventStopped = "stopped"
 	EventKept    = "kept"
 	EventAdopted = "adopted"
+	EventPolicy  = "policy"
 	EventTTL     = "ttl"
 	EventError   = "error"
 )

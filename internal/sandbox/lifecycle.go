@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 )
@@ -120,7 +121,7 @@ func (m *Manager) finishStop(ctx context.Context, e *entry) error {
 	}
 	m.unwatch(e)
 	lost, err := b.Stop(ctx, sb.ID)
-	if err != nil {
+	if err = errors.Join(err, m.closeGate(ctx, sb)); err != nil {
 		m.log.Error("stop box", "id", sb.ID, "error", err)
 		m.retryLater(e)
 		return failure(err, sb.Spec.Name, "stop")
@@ -183,6 +184,9 @@ func (m *Manager) erase(ctx context.Context, b Backend, sb *Sandbox) error {
 	if _, err := b.Stop(ctx, sb.ID); err != nil {
 		return err
 	}
+	if err := m.removeGate(ctx, sb); err != nil {
+		return err
+	}
 	if err := b.Remove(ctx, sb.ID); err != nil {
 		return err
 	}
@@ -216,7 +220,7 @@ func (m *Manager) settle(ctx context.Context, e *entry) error {
 	return nil
 }
 
-func orElse(r, other EndReason) EndReason {
+func orElse[T ~string](r, other T) T {
 	if r == "" {
 		return other
 	}

@@ -32,6 +32,9 @@ type Options struct {
 	// DefaultImage.
 	Images Images
 
+	// Gate has the gates of sandboxes with a network; nil: there can be none.
+	Gate Gate
+
 	// Pool says what is kept warm, by those backends that are a Warmer.
 	Pool Pool
 
@@ -67,6 +70,7 @@ type Manager struct {
 	clock    Clock
 	log      *slog.Logger
 	events   EventLog
+	gate     Gate
 	changed  func(io.Reader) (bool, error)
 
 	imageStore Images
@@ -129,10 +133,11 @@ func NewManager(opts Options) (*Manager, error) {
 	m := &Manager{
 		store:    opts.Store,
 		backends: make(map[string]Backend),
-		offer:    Offer{Images: opts.Images != nil, CPUs: opts.CPUs, Memory: opts.Memory},
+		offer:    Offer{Gate: opts.Gate != nil, Images: opts.Images != nil, CPUs: opts.CPUs, Memory: opts.Memory},
 		clock:    opts.Clock,
 		log:      cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 		events:   opts.Events,
+		gate:     opts.Gate,
 		changed:  opts.HasChanges,
 		rand:     opts.Rand,
 

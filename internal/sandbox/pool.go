@@ -62,7 +62,7 @@ func kindOf(wall string, spec Spec) (kindKey, bool) {
 		wall: wall, image: spec.Image, user: spec.User, network: spec.Network,
 		cpus: l.CPUs, memory: l.Memory, pids: l.PIDs, disk: l.Disk, inodes: l.Inodes,
 		explicit: strings.Join(explicit, " "),
-	}, len(spec.Mounts) == 0 && spec.Workspace.Mode == WorkspacePrivate
+	}, !spec.Networked() && len(spec.Mounts) == 0 && spec.Workspace.Mode == WorkspacePrivate
 }
 
 // kindFor is kindOf for an owner, who may be entitled to boxes that are not

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 
 // Defaults of a Spec.
@@ -11,7 +13,7 @@ const (
 	DefaultIsolation = WallGVisor
 	DefaultImage     = "host"
 	DefaultUser      = "user"
-	DefaultNetwork   = "off"
+	DefaultNetwork   = NetworkOff
 
 	DefaultCPUs   = 2.0
 	DefaultMemory = 2 << 30
@@ -31,16 +33,23 @@ type Spec struct {
 	// Stronger names the walls that will do as well, each stronger than
 	// Isolation. Create takes the weakest of them all that can keep the rest of
 	// the Spec, and never one that is not named.
-	Stronger  []string          `json:"stronger,omitempty"`
-	Image     string            `json:"image"`   // "host", or NAME@sha256:…, an image of Options.Images
-	User      string            `json:"user"`    // whom commands run as unless they say: "user" or "root"
-	Network   string            `json:"network"` // "off"
-	Workspace Workspace         `json:"workspace"`
-	Mounts    []Mount           `json:"mounts,omitempty"`
-	Limits    Limits            `json:"limits"`
-	Env       map[string]string `json:"env,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	TTL       time.Duration     `json:"ttl,omitempty"` // 0: none; counted from the last start or SetTTL
+	Stronger  []string  `json:"stronger,omitempty"`
+	Image     string    `json:"image"`   // "host", or NAME@sha256:…, an image of Options.Images
+	User      string    `json:"user"`    // whom commands run as unless they say: "user" or "root"
+	Network   string    `json:"network"` // NetworkOff, NetworkPolicy or NetworkOn
+	Workspace Workspace `json:"workspace"`
+	Mounts    []Mount   `json:"mounts,omitempty"`
+	Limits    Limits    `json:"limits"`
+	// Policy is what its gate lets through; nil without a network.
+	Policy *policy.Policy `json:"policy,omitempty"`
+	// Secrets names what the gate may put into requests, where a rule of Policy
+	// says. SecretValues has those that belong to this sandbox alone: they are
+	// never a part of a record.
+	Secrets      []string          `json:"secrets,omitempty"`
+	SecretValues map[string]string `json:"-"`
+	Env          map[string]string `json:"env,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	TTL          time.Duration     `json:"ttl,omitempty"` // 0: none; counted from the last start or SetTTL
 	// OnExpiry is what happens when the TTL has run out: OnExpiryStop, which
 	// is the default, or OnExpiryRemove.
 	OnExpiry OnExpiry `json:"on_expiry,omitempty"`
@@ -165,6 +174,9 @@ type Sandbox struct {
 	EndedAt   time.Time     `json:"ended_at,omitzero"`
 	ExpiresAt time.Time     `json:"expires_at,omitzero"`
 	Starts    int           `json:"starts"` // how often it came to run
+	// Link is what its network hangs on while its box is started; nil for one
+	// without.
+	Link *Link `json:"-"`
 	// Kept marks what remains of an ephemeral sandbox whose workspace had
 	// changes when it was finished.
 	Kept bool `json:"kept,omitempty"`
@@ -184,6 +196,9 @@ func (s Spec) Clone() Spec {
 	s.Stronger = slices.Clone(s.Stronger)
 	s.Mounts = slices.Clone(s.Mounts)
 	s.Limits.Explicit = maps.Clone(s.Limits.Explicit)
+	s.Policy = s.Policy.Clone()
+	s.Secrets = slices.Clone(s.Secrets)
+	s.SecretValues = maps.Clone(s.SecretValues)
 	s.Env = maps.Clone(s.Env)
 	s.Labels = maps.Clone(s.Labels)
 	return s

@@ -52,6 +52,7 @@ var limitNames = []string{LimitCPUs, LimitMemory, LimitPIDs, LimitDisk, LimitIno
 // against one.
 type Offer struct {
 	Walls  []string // the walls that there are, sorted
+	Gate   bool     // whether a network can be gated
 	Images bool     // whether pinned images can be had, besides DefaultImage
 	CPUs   float64  // of the machine; 0: unknown, and not checked
 	Memory int64    // of the machine, in bytes; 0: unknown, and not checked
@@ -67,7 +68,7 @@ func (s Spec) Normalize(o Offer) Spec {
 	s.Stronger = orderWalls(s.Stronger)
 	setDefault(&s.Image, DefaultImage)
 	setDefault(&s.User, DefaultUser)
-	setDefault(&s.Network, DefaultNetwork)
+	s.normalizeNetwork()
 	setDefault(&s.OnExpiry, OnExpiryStop)
 	if s.Workspace.Mode == "" {
 		s.Workspace.Mode = WorkspacePrivate
@@ -130,6 +131,7 @@ func (s Spec) Validate(o Offer) error {
 		func() *Error { return s.checkWalls(o) },
 		func() *Error { return s.checkImage(o) },
 		s.checkChoices,
+		func() *Error { return s.checkNetwork(o) },
 		s.checkTTL,
 		s.checkWorkspace,
 		func() *Error { return checkMounts(s.Mounts) },
@@ -153,10 +155,6 @@ func checkName(name string) *Error {
 }
 
 func (s Spec) checkChoices() *Error {
-	if s.Network != DefaultNetwork {
-		return Errorf(Unsupported, "network %s: only off is available", refText(s.Network)).
-			WithHint("leave the network out, or set it to off")
-	}
 	if s.User != "user" && s.User != "root" {
 		return Errorf(Invalid, "user %s: a sandbox's commands run as user or as root", refText(s.User)).
 			WithHint("--user user, or --user root")

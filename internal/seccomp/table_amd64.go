@@ -40,3 +40,6 @@ var refusalsHere = []refusal{
 		unix.SYS_USTAT, unix.SYS_SYSFS, unix.SYS__SYSCTL,
 	}},
 }
+
+// gateCallsHere are those of a gate's that other architectures lack.
+var gateCallsHere = []uint32{unix.SYS_ARCH_PRCTL, unix.SYS_EPOLL_WAIT, unix.SYS_POLL}

@@ -22,3 +22,5 @@ var ordinaryHere []uint32
 var refusalsHere = []refusal{
 	{Machine, refuse, []uint32{unix.SYS_LOOKUP_DCOOKIE}},
 }
+
+var gateCallsHere []uint32

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
@@ -33,6 +34,7 @@ type AgentConfig struct {
 	OOMFile      string            `json:"oom_file,omitempty"`
 	PIDsFile     string            `json:"pids_file,omitempty"`
 	NotShown     []string          `json:"not_shown,omitempty"`
+	Network      *guest.Network    `json:"network,omitempty"`
 }
 
 // agentConfig is what the agent of sb is told, its image apart.
@@ -41,6 +43,10 @@ func agentConfig(sb *sandbox.Sandbox) AgentConfig {
 		ID: sb.ID, Socket: GuestControl + "/" + fileSocket, Hide: []string{GuestControl},
 		User: sb.Spec.User, Env: map[string]string{}, PIDs: sb.Spec.Limits.PIDs,
 		AllowRoot: RootAllowed(sb.Spec, sb.Owner), PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
+	}
+	if l := sb.Link; l != nil {
+		c.Network = &guest.Network{Nameservers: l.Nameservers, Trust: l.Trust, Gate: l.Hostname}
+		maps.Copy(c.Env, l.Env)
 	}
 	maps.Copy(c.Env, sb.Spec.Env)
 	if sb.Spec.Workspace.Source.Path != "" {

@@ -186,6 +186,28 @@ func (h *Host) note(p *Plan, r record) error {
 	return os.Rename(tmp, filepath.Join(p.Dir, fileBox))
 }
 
+// NetNS implements sandbox.Linked: a box's network namespace is that of the
+// process that it lives by.
+func (h *Host) NetNS(id string) (*os.File, error) {
+	dir, err := h.dir(id)
+	if err != nil {
+		return nil, err
+	}
+	r, err := readRecord(dir)
+	if err != nil || len(r.Processes) == 0 {
+		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is not running", id)
+	}
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", r.Processes[0].PID))
+	if err != nil {
+		return nil, err
+	}
+	if !procid.Alive(r.Processes[0]) { // the number may be another's by now
+		ns.Close()
+		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is not running", id)
+	}
+	return ns, nil
+}
+
 // Boxes implements sandbox.Backend: a directory or a cgroup is enough.
 func (h *Host) Boxes(context.Context) ([]string, error) {
 	entries, err := os.ReadDir(h.boxes)

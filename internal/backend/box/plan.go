@@ -32,6 +32,9 @@ type Plan struct {
 	// Rootless: the composing process is root of a user namespace in which
 	// only the caller's ids are mapped.
 	Rootless bool `json:"rootless"`
+	// Linked: the box is in a network namespace that was made for it, and that
+	// whoever launches it was given.
+	Linked bool `json:"linked"`
 	// Copied is set by Compose where the workspace is a copy, not a view.
 	Copied bool `json:"copied"`
 }

@@ -34,7 +34,7 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 			return nil, nil, fmt.Errorf("make box directory: %w", err)
 		}
 	}
-	p := &Plan{ID: sb.ID, Dir: dir, Agent: h.agent, Rootless: h.rootless != nil}
+	p := &Plan{ID: sb.ID, Dir: dir, Agent: h.agent, Rootless: h.rootless != nil, Linked: sb.Link != nil}
 	cfg := agentConfig(sb)
 	if err := h.addImage(ctx, p, &cfg, sb.Spec, sb.Owner); err != nil {
 		return nil, nil, err
@@ -162,12 +162,23 @@ func (h *Host) makeDisk(ctx context.Context, dir string, l sandbox.Limits) (stri
 	return path, nil
 }
 
+// What a box's gate may take, on top of what the box was promised.
+const (
+	gateMemory = 128 << 20
+	gatePIDs   = 64
+)
+
 // Enterable makes the box's cgroup and puts into the plan how to enter it. A
 // machine without usable cgroups was reported, and nothing was promised of
 // them. The count of out-of-memory kills so far is 0 where it can't be read:
 // then no end is called out of memory.
 func (h *Host) Enterable(sb *sandbox.Sandbox, p *Plan, cfg *AgentConfig) (oomKills uint64, err error) {
-	group, err := h.cgroups.Create(sb.ID, h.opts.Limits(sb.Spec.Limits))
+	limits := h.opts.Limits(sb.Spec.Limits)
+	if sb.Link != nil {
+		limits.Memory += gateMemory
+		limits.PIDs += gatePIDs
+	}
+	group, err := h.cgroups.Create(sb.ID, limits)
 	if sandbox.KindOf(err) == sandbox.Unsupported {
 		return 0, nil
 	}
@@ -176,6 +187,11 @@ func (h *Host) Enterable(sb *sandbox.Sandbox, p *Plan, cfg *AgentConfig) (oomKil
 	}
 	p.Groups.Procs = group.ProcsFiles()
 	oomKills, _ = group.OOMKills()
+	if sb.Link != nil {
+		if err := sb.Link.Join(group.ProcsFiles()); err != nil {
+			return 0, err
+		}
+	}
 	if h.opts.OwnCommands {
 		return oomKills, commandGroup(group, sb.Spec.Limits, p, cfg)
 	}

@@ -57,15 +57,16 @@ const maxRoleError = 4096
 
 // Run executes this binary again, as a role, in a mount namespace of its own
 // and with an empty environment. Without root, that is in a user namespace
-// too. The role gets in and writes to out; where it fails, the error is what
-// it said.
-func (h *Host) Run(ctx context.Context, name string, in io.Reader, out io.Writer) error {
+// too. The role gets in, and files from descriptor 3 on, and writes to out;
+// where it fails, the error is what it said.
+func (h *Host) Run(ctx context.Context, name string, in io.Reader, out io.Writer, files ...*os.File) error {
 	cmd := exec.CommandContext(ctx, h.opts.Exe)
 	cmd.Args = []string{name}
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, weak.Environ()...)
 	stderr := &tailBuffer{limit: maxRoleError}
 	kept := &keptError{w: out}
 	cmd.Stdout, cmd.Stderr = kept, stderr
+	cmd.ExtraFiles = files
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Setsid: true}
 	if h.rootless != nil {

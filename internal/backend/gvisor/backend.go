@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -38,6 +39,7 @@ type Backend struct {
 var (
 	_ sandbox.Backend = (*Backend)(nil)
 	_ sandbox.Warmer  = (*Backend)(nil)
+	_ sandbox.Linked  = (*Backend)(nil)
 )
 
 // The wall's own needs, on top of what a box was promised.
@@ -128,7 +130,7 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, er
 	if err != nil {
 		return nil, err
 	}
-	pids, err := b.launch(ctx, p)
+	pids, err := b.launch(ctx, p, sb.Link)
 	if err != nil {
 		return nil, err
 	}
@@ -137,13 +139,17 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, er
 }
 
 // launch runs a launcher over the plan and returns the pids that it answers.
-func (b *Backend) launch(ctx context.Context, p *plan) (*launched, error) {
+func (b *Backend) launch(ctx context.Context, p *plan, link *sandbox.Link) (*launched, error) {
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
+	var files []*os.File
+	if link != nil {
+		files = append(files, link.NetNS)
+	}
 	var out bytes.Buffer
-	if err := b.Run(ctx, roleLauncher, bytes.NewReader(raw), &out); err != nil {
+	if err := b.Run(ctx, roleLauncher, bytes.NewReader(raw), &out, files...); err != nil {
 		return nil, fmt.Errorf("launch box: %w", err)
 	}
 	var answer launched

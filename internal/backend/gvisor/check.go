@@ -16,8 +16,9 @@ func (b *Backend) Check(_ context.Context, spec sandbox.Spec) ([]sandbox.Enforce
 }
 
 func (b *Backend) report(spec sandbox.Spec, owner string) ([]sandbox.Enforcement, error) {
-	if spec.Network != sandbox.DefaultNetwork {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "network %q: this wall has none but %q", spec.Network, sandbox.DefaultNetwork)
+	if spec.Networked() && b.Rootless() {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "network %s: a link is made by root alone", spec.Network).
+			WithHint("leave the network off, or run the daemon as root")
 	}
 	if spec.User == "root" && !box.RootAllowed(spec, owner) {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "user root: not over a directory of the host that the sandbox can write, or that another user named").
@@ -26,7 +27,6 @@ func (b *Backend) report(spec sandbox.Spec, owner string) ([]sandbox.Enforcement
 	list := []sandbox.Enforcement{
 		{Promise: "isolation", Enforced: true, Mechanism: "gvisor: a kernel in user space (systrap), as nobody in a user namespace, behind seccomp"},
 		{Promise: "filesystem", Enforced: true, Mechanism: "private root over the host image, in a mount namespace of its own; " + box.WorkspaceMechanism(spec.Workspace)},
-		{Promise: "network", Enforced: true, Mechanism: "off: a network namespace with a loopback alone"},
 		{Promise: "privileges", Enforced: true, Mechanism: privilegeMechanism(box.RootAllowed(spec, owner))},
 	}
 	for _, e := range b.LimitReport(spec.Limits) {
@@ -38,6 +38,9 @@ func (b *Backend) report(spec sandbox.Spec, owner string) ([]sandbox.Enforcement
 		Promise: "pids", Enforced: true, Mechanism: fmt.Sprintf("guest cgroup v2 pids.max %d", spec.Limits.PIDs),
 	})
 	list = append(list, b.DiskReport()...)
+	if !spec.Networked() { // or else the gate reports
+		list = append(list, sandbox.Enforcement{Promise: "network", Enforced: true, Mechanism: "off: a network namespace with a loopback alone"})
+	}
 	return list, box.ExplicitEnforced(spec.Limits, list)
 }
 

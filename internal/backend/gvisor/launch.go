@@ -95,9 +95,12 @@ func nullStdio() error {
 	return nil
 }
 
-func network() string {
+func network(linked bool) string {
 	if weak.On(weak.GVisorNetworkHost) {
 		return "host"
+	}
+	if linked {
+		return "sandbox"
 	}
 	return "none"
 }
@@ -114,7 +117,7 @@ func runscConfig(p *plan) (*config.Config, error) {
 	args := []string{
 		"--root=" + filepath.Join(p.Dir, box.DirState),
 		"--platform=systrap",
-		"--network=" + network(),
+		"--network=" + network(p.Linked),
 		"--ignore-cgroups",        // ours are entered already, and cover the launcher too
 		"--directfs=false",        // the sentry touches no file of the host
 		"--host-uds=" + sockets(), // the guest agent's socket

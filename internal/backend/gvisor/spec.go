@@ -63,7 +63,7 @@ func ociSpec(p *plan) *specs.Spec {
 		Hostname: "carboy",
 		Mounts:   mounts,
 		Linux: &specs.Linux{
-			Namespaces: namespaces(),
+			Namespaces: namespaces(p.Linked),
 			Resources: &specs.LinuxResources{
 				Memory: &specs.LinuxMemory{Limit: &p.Memory},
 				CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
@@ -72,12 +72,19 @@ func ociSpec(p *plan) *specs.Spec {
 	}
 }
 
-func namespaces() []specs.LinuxNamespace {
+// netNSPath is the namespace that a launcher was given.
+const netNSPath = "/proc/self/fd/3"
+
+func namespaces(linked bool) []specs.LinuxNamespace {
 	list := []specs.LinuxNamespace{
 		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
 	}
 	if !weak.On(weak.GVisorNetworkHost) {
-		list = append(list, specs.LinuxNamespace{Type: specs.NetworkNamespace})
+		ns := specs.LinuxNamespace{Type: specs.NetworkNamespace}
+		if linked {
+			ns.Path = netNSPath
+		}
+		list = append(list, ns)
 	}
 	return list
 }

@@ -110,7 +110,7 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, er
 	if err := b.Configure(p, cfg); err != nil {
 		return nil, err
 	}
-	pid, err := b.launch(ctx, p)
+	pid, err := b.launch(ctx, p, sb.Link)
 	if err != nil {
 		return nil, err
 	}

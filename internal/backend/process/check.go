@@ -14,8 +14,9 @@ func (b *Backend) Check(_ context.Context, spec sandbox.Spec) ([]sandbox.Enforce
 }
 
 func (b *Backend) report(spec sandbox.Spec) ([]sandbox.Enforcement, error) {
-	if spec.Network != sandbox.DefaultNetwork {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "network %q: this wall has none but %q", spec.Network, sandbox.DefaultNetwork)
+	if spec.Networked() && b.Rootless() {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "network %s: a link is made by root alone", spec.Network).
+			WithHint("leave the network off, or run the daemon as root")
 	}
 	if spec.User == "root" {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "user root: the process wall runs no command as root, for the host's kernel is its own").
@@ -24,11 +25,13 @@ func (b *Backend) report(spec sandbox.Spec) ([]sandbox.Enforcement, error) {
 	list := []sandbox.Enforcement{
 		{Promise: "isolation", Enforced: true, Mechanism: "process: namespaces of the host's kernel, a list of allowed system calls" + landlockMechanism()},
 		{Promise: "filesystem", Enforced: true, Mechanism: "private root over the image, in a mount namespace of its own; " + box.WorkspaceMechanism(spec.Workspace)},
-		{Promise: "network", Enforced: true, Mechanism: "off: a network namespace with a loopback alone"},
 		{Promise: "privileges", Enforced: true, Mechanism: "uid 1000 of a user namespace without capabilities; no_new_privs, no set-id files, own pid and mount namespaces"},
 	}
 	list = append(list, b.CommandReport(spec.Limits)...)
 	list = append(list, b.DiskReport()...)
+	if !spec.Networked() { // or else the gate reports
+		list = append(list, sandbox.Enforcement{Promise: "network", Enforced: true, Mechanism: "off: a network namespace with a loopback alone"})
+	}
 	return list, box.ExplicitEnforced(spec.Limits, list)
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -47,7 +48,7 @@ type launched struct {
 // launch starts a box's first process and returns its pid. Root does that on
 // a thread of this process, whose mount namespace is its own and ends with
 // it; others need a process, whose user namespace is.
-func (b *Backend) launch(ctx context.Context, p *box.Plan) (int, error) {
+func (b *Backend) launch(ctx context.Context, p *box.Plan, link *sandbox.Link) (int, error) {
 	if b.Rootless() {
 		return b.launchRootless(ctx, p)
 	}
@@ -59,7 +60,7 @@ func (b *Backend) launch(ctx context.Context, p *box.Plan) (int, error) {
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		var r result
-		if r.err = unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); r.err == nil {
+		if r.err = errors.Join(unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS), join(link)); r.err == nil {
 			unix.Umask(0o022)
 			r.pid, r.err = launchHere(p)
 		}
@@ -70,6 +71,17 @@ func (b *Backend) launch(ctx context.Context, p *box.Plan) (int, error) {
 		return 0, fmt.Errorf("launch box: %w", r.err)
 	}
 	return r.pid, nil
+}
+
+// join puts this thread, and what it starts, into a link's network namespace.
+func join(link *sandbox.Link) error {
+	if link == nil || weak.On(weak.NetworkShared) {
+		return nil
+	}
+	if err := unix.Setns(int(link.NetNS.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("join the link: %w", err)
+	}
+	return nil
 }
 
 func (b *Backend) launchRootless(ctx context.Context, p *box.Plan) (int, error) {
@@ -136,7 +148,7 @@ const shmBytes = 64 << 20
 
 // fork starts the box's first process and waits until it has entered.
 func fork(p *box.Plan, agent, group *os.File) (int, error) {
-	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes, Regroup: p.Groups.Old()})
+	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes, Regroup: p.Groups.Old(), Linked: p.Linked})
 	if err != nil {
 		return 0, err
 	}
@@ -209,6 +221,9 @@ func attributes(p *box.Plan, group *os.File) *syscall.SysProcAttr {
 		weak.HostPIDsShared: unix.CLONE_NEWPID, weak.HostIPCShared: unix.CLONE_NEWIPC,
 		weak.HostnameShared: unix.CLONE_NEWUTS, weak.NetworkShared: unix.CLONE_NEWNET,
 	} {
+		if f == unix.CLONE_NEWNET && p.Linked {
+			continue // it is in the link's
+		}
 		if !weak.On(w) {
 			flags |= f
 		}

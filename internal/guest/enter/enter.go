@@ -25,6 +25,8 @@ type Order struct {
 	// Regroup has the process begin a cgroup namespace anew: it was moved into
 	// groups of version 1 since it has one.
 	Regroup bool `json:"regroup"`
+	// Linked: the network namespace was made ready by the host, whose it is.
+	Linked bool `json:"linked"`
 }
 
 // ProgramFD is the descriptor by which the process was executed: Enter closes
@@ -82,7 +84,7 @@ func Enter(o Order) error {
 			return fmt.Errorf("set the host name: %w", err)
 		}
 	}
-	if !weak.On(weak.NetworkShared) {
+	if !weak.On(weak.NetworkShared) && !o.Linked {
 		if err := loopbackUp(); err != nil {
 			return fmt.Errorf("bring up the loopback: %w", err)
 		}

@@ -1,0 +1,93 @@
+package sandbox
+
+import (
+	"context"
+	"net"
+	"os"
+
+	"github.com/carboy-sandbox/carboy/internal/netlog"
+)
+
+// Networks that a Spec may ask for.
+const (
+	NetworkOff    = "off"    // none
+	NetworkPolicy = "policy" // what Spec.Policy lets through
+	NetworkOn     = "on"     // the public internet too: Spec.Policy's default is policy.DefaultPublic
+)
+
+// Gate has the gates of sandboxes: each stands between one of them and the
+// world. It knows nothing of names, owners' rights or expiry. All methods may
+// be called at any time from several goroutines, but never two of Open, Close
+// and Remove at once for the same ID.
+type Gate interface {
+	// Check says how the network of spec would be kept, or fails with
+	// Unsupported where it can't be.
+	Check(ctx context.Context, spec Spec) (Enforcement, error)
+	// Entitled fails where owner has no secret of one of those names, and spec
+	// brings no value for it.
+	Entitled(ctx context.Context, owner string, spec Spec) error
+	// Open makes sb's link and starts its gate, which lets through what
+	// sb.Spec.Policy does. The caller closes the link once the box has it.
+	Open(ctx context.Context, sb *Sandbox) (*Link, error)
+	// Verify waits for the gate and tries from inside the box, whose agent dial
+	// connects to, what must work and what must not. It fails where a promise
+	// does not hold.
+	Verify(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) (Enforcement, error)
+	// Adopt takes over the gate of a box that an earlier daemon started, and
+	// starts one where it has died. The box's network namespace becomes its.
+	Adopt(ctx context.Context, sb *Sandbox, netns *os.File) error
+	// Set has a running gate let through what sb.Spec.Policy does, and ends
+	// what is open and no longer may be.
+	Set(ctx context.Context, sb *Sandbox) error
+	// Close ends a gate. Its record stays, and so does what Open needs to give
+	// a stopped sandbox the same once more.
+	Close(ctx context.Context, id string) error
+	// Remove deletes all that there is of one that was closed.
+	Remove(ctx context.Context, id string) error
+	// Gates lists the IDs of which there is anything at all.
+	Gates(ctx context.Context) ([]string, error)
+	// Log hands the records of a sandbox to yield, oldest first, until yield
+	// fails or, without Follow, there are no more.
+	Log(ctx context.Context, id string, o NetLogOptions, yield func(netlog.Record) error) error
+}
+
+// NetLogOptions select records.
+type NetLogOptions struct {
+	After  uint64 // those with a higher Seq
+	Denied bool   // those that were refused
+	Follow bool   // and those to come
+}
+
+// Link is a box's way to its gate.
+type Link struct {
+	// NetNS is the network namespace that the box is to be in. It holds an
+	// interface that is up, with addresses and routes.
+	NetNS *os.File
+	// Join has the gate count as the box's: files of its control groups to
+	// write a process's ID into.
+	Join func(procs []string) error
+	// Env is for all commands, where the Spec does not say otherwise: the
+	// placeholders of secrets.
+	Env map[string]string
+	// Trust is the PEM certificate by which the gate answers for others.
+	Trust string
+	// Nameservers are the gate's addresses, Hostname its name.
+	Nameservers []string
+	Hostname    string
+}
+
+// Close gives up the namespace, which lives on with the box.
+func (l *Link) Close() error {
+	if l == nil || l.NetNS == nil {
+		return nil
+	}
+	return l.NetNS.Close()
+}
+
+// Linked is a Backend whose boxes can have a network. Where a Sandbox has a
+// Link, its Start puts the box into that namespace.
+type Linked interface {
+	Backend
+	// NetNS opens the network namespace of a running box.
+	NetNS(id string) (*os.File, error)
+}
