@@ -274,6 +274,8 @@ func (w *world) send(t testing.TB, m *wire.Msg) *wire.Msg {
 	return got
 }
 
+type record = netlog.Record
+
 // told returns the records since the last call.
 func (w *world) told() []netlog.Record {
 	w.mu.Lock()

@@ -85,7 +85,7 @@ func (s *Server) handle(ctx context.Context, msg []byte, limit int) []byte {
 	began := s.opts.Now()
 	if st := s.current(); !s.limits.question(began, st.perMinute) && !weak.On(weak.NetQueryFlood) {
 		v := s.tooMany(st)
-		s.count(v)
+		s.count(v, "")
 		if q, err := parse(msg); err == nil {
 			return q.pack(refusal(v), limit)
 		}
@@ -95,13 +95,13 @@ func (s *Server) handle(ctx context.Context, msg []byte, limit int) []byte {
 	var bad malformed
 	switch {
 	case errors.As(err, &bad):
-		s.count(refuse(CodeMalformed, "", bad.reason))
+		s.count(refuse(CodeMalformed, "", bad.reason), "")
 		return q.pack(outcome{rcode: bad.rcode, ede: noEDE}, limit)
 	case err != nil:
-		s.count(refuse(CodeMalformed, "", "a message that is no question"))
+		s.count(refuse(CodeMalformed, "", "a message that is no question"), "")
 		return nil
 	case q.badver:
-		s.count(refuse(CodeMalformed, "", "options of a version that nobody knows"))
+		s.count(refuse(CodeMalformed, "", "options of a version that nobody knows"), "")
 		return q.pack(outcome{rcode: wire.RcodeBadVers, ede: noEDE}, limit)
 	}
 	name, ok := canonical(q.asked.Name)
@@ -115,7 +115,7 @@ func (s *Server) handle(ctx context.Context, msg []byte, limit int) []byte {
 		out = s.decide(ctx, name, q.asked.Qtype, true)
 	}
 	if out.verdict.Code == CodeLimit {
-		s.count(out.verdict)
+		s.count(out.verdict, name)
 	} else {
 		s.record(name, q.asked.Qtype, out, began)
 	}
@@ -125,7 +125,7 @@ func (s *Server) handle(ctx context.Context, msg []byte, limit int) []byte {
 // busy answers a message for which there is no room.
 func (s *Server) busy(msg []byte) []byte {
 	v := refuse(CodeLimit, "", fmt.Sprintf("more than %d questions at once", maxSlots))
-	s.count(v)
+	s.count(v, "")
 	q, err := parse(msg)
 	if err != nil {
 		return nil

@@ -57,12 +57,14 @@ type tallies struct {
 
 type tally struct {
 	verdict policy.Verdict
-	count   int // not yet in a record
+	name    string // of the last
+	count   int    // not yet in a record
 	last    time.Time
 }
 
-// count counts a question that gets no record of its own.
-func (s *Server) count(v policy.Verdict) {
+// count counts a question that gets no record of its own. name is what it was
+// about, where that is known.
+func (s *Server) count(v policy.Verdict, name string) {
 	s.tallies.mu.Lock()
 	t, ok := s.tallies.of[v.Code]
 	if !ok {
@@ -72,7 +74,7 @@ func (s *Server) count(v policy.Verdict) {
 		t = &tally{}
 		s.tallies.of[v.Code] = t
 	}
-	t.verdict = v
+	t.verdict, t.name = v, name
 	t.count++
 	s.tallies.mu.Unlock()
 	s.countOut(false)
@@ -87,7 +89,7 @@ func (s *Server) countOut(all bool) {
 		if t.count > 0 && (all || now.Sub(t.last) >= s.times.tally) {
 			due = append(due, netlog.Record{
 				Time: now, Verdict: netlog.Deny, Code: string(t.verdict.Code), Reason: t.verdict.Reason,
-				Protocol: "dns", Count: t.count,
+				Protocol: "dns", Host: t.name, Count: t.count,
 			})
 			t.count, t.last = 0, now
 		}

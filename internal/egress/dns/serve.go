@@ -119,7 +119,7 @@ func (s *Server) accept(ctx context.Context, wg *sync.WaitGroup, ln net.Listener
 				s.stream(ctx, conn)
 			})
 		default:
-			s.count(refuse(CodeLimit, "", fmt.Sprintf("more than %d connections for questions", maxConns)))
+			s.count(refuse(CodeLimit, "", fmt.Sprintf("more than %d connections for questions", maxConns)), "")
 			_ = conn.Close()
 		}
 	}
@@ -138,7 +138,7 @@ func (s *Server) stream(ctx context.Context, conn net.Conn) {
 		}
 		n := int(binary.BigEndian.Uint16(length[:]))
 		if n > maxQuestion {
-			s.count(refuse(CodeMalformed, "", fmt.Sprintf("a question has at most %d bytes", maxQuestion)))
+			s.count(refuse(CodeMalformed, "", fmt.Sprintf("a question has at most %d bytes", maxQuestion)), "")
 			return
 		}
 		msg := make([]byte, n)

@@ -124,6 +124,9 @@ func overUDP(conn net.Conn, query []byte) (*wire.Msg, error) {
 		if err != nil {
 			return nil, err
 		}
+		if n > maxDatagram {
+			return nil, errTCP // cut off, and longer than we said
+		}
 		m, err := reply(query, buf[:n])
 		if errors.Is(err, errForged) {
 			continue // the true one may be on its way
@@ -157,9 +160,9 @@ func overTCP(conn net.Conn, query []byte) (*wire.Msg, error) {
 }
 
 // reply reads what came for query. It returns errForged for what is not its
-// answer and errTCP for one that says to come back over TCP, is longer than
-// announced, or has the right name in the wrong case, as resolvers do that
-// know nothing of the case being a check.
+// answer and errTCP for one that says to come back over TCP, or has the right
+// name in the wrong case, as resolvers do that know nothing of the case being a
+// check.
 func reply(query, msg []byte) (*wire.Msg, error) {
 	if len(msg) < header {
 		return nil, errForged
