@@ -8,8 +8,15 @@ func (p *Policy) Clone() *Policy {
 		return nil
 	}
 	c := *p
-	c.Rules = slices.Clone(p.Rules)
-	for i, r := range c.Rules {
+	c.Presets = slices.Clone(p.Presets)
+	c.Rules = cloneRules(p.Rules)
+	c.DNS.Types, c.DNS.Upstreams = slices.Clone(p.DNS.Types), slices.Clone(p.DNS.Upstreams)
+	return &c
+}
+
+func cloneRules(rules []Rule) []Rule {
+	rules = slices.Clone(rules)
+	for i, r := range rules {
 		r.Hosts, r.Addresses, r.Ports = slices.Clone(r.Hosts), slices.Clone(r.Addresses), slices.Clone(r.Ports)
 		r.Matches, r.Secrets = slices.Clone(r.Matches), slices.Clone(r.Secrets)
 		for j, m := range r.Matches {
@@ -17,8 +24,7 @@ func (p *Policy) Clone() *Policy {
 			m.Headers, m.Query = slices.Clone(m.Headers), slices.Clone(m.Query)
 			r.Matches[j] = m
 		}
-		c.Rules[i] = r
+		rules[i] = r
 	}
-	c.DNS.Types, c.DNS.Upstreams = slices.Clone(p.DNS.Types), slices.Clone(p.DNS.Upstreams)
-	return &c
+	return rules
 }

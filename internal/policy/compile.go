@@ -41,7 +41,7 @@ const defaultRule = "default"
 // kept, nor changed.
 func Compile(p Policy, secrets []string) (*Set, error) {
 	var errs problems
-	p = clone(p)
+	p = *p.Clone()
 	expand(&p, &errs)
 	switch p.Version {
 	case 0:

@@ -20,7 +20,7 @@ func expand(p *Policy, errs *problems) {
 // With is the policy with rules behind its own. Those that it has already,
 // word for word, it does not get again: a preset may be asked for twice.
 func (p Policy) With(rules ...Rule) Policy {
-	p = clone(p)
+	p = *p.Clone()
 	for _, r := range cloneRules(rules) {
 		if !slices.ContainsFunc(p.Rules, func(o Rule) bool { return sameRule(o, r) }) {
 			p.Rules = append(p.Rules, r)

@@ -42,7 +42,7 @@ func (s *Set) add(r *rule) {
 
 // Policy is what was compiled, with everything that was left out filled in,
 // and presets as the rules that they are. The caller may change it.
-func (s *Set) Policy() Policy { return clone(s.policy) }
+func (s *Set) Policy() Policy { return *s.policy.Clone() }
 
 // Secrets names the secrets that rules put in, each once and in order.
 func (s *Set) Secrets() []string {
@@ -265,35 +265,6 @@ func (s *Set) governed(name string) (found *rule) {
 		}
 	})
 	return found
-}
-
-// clone copies a policy down to its last slice.
-func clone(p Policy) Policy {
-	p.Presets = slices.Clone(p.Presets)
-	p.DNS.Types = slices.Clone(p.DNS.Types)
-	p.DNS.Upstreams = slices.Clone(p.DNS.Upstreams)
-	p.Rules = cloneRules(p.Rules)
-	return p
-}
-
-func cloneRules(rules []Rule) []Rule {
-	rules = slices.Clone(rules)
-	for i := range rules {
-		r := &rules[i]
-		r.Hosts = slices.Clone(r.Hosts)
-		r.Addresses = slices.Clone(r.Addresses)
-		r.Ports = slices.Clone(r.Ports)
-		r.Secrets = slices.Clone(r.Secrets)
-		r.Matches = slices.Clone(r.Matches)
-		for j := range r.Matches {
-			m := &r.Matches[j]
-			m.Methods = slices.Clone(m.Methods)
-			m.Paths = slices.Clone(m.Paths)
-			m.Headers = slices.Clone(m.Headers)
-			m.Query = slices.Clone(m.Query)
-		}
-	}
-	return rules
 }
 
 // portsOf is for people: what rules about a name open.

@@ -1,0 +1,160 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// String is the rule in one line, for people: what it does, with whom, and
+// what it asks for. It holds no secret, nor any certificate.
+func (r Rule) String() string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	action := r.Action
+	if action == "" {
+		action = ActionAllow
+	}
+	add("%s %s", action, listed(append(slices.Clone(r.Hosts), r.Addresses...), 12))
+	if carried := r.carried(); carried != "" {
+		add("%s", carried)
+	}
+	if len(r.Matches) > 0 {
+		var matches []string
+		for i := range r.Matches {
+			matches = append(matches, r.Matches[i].String())
+		}
+		add("for %s", strings.Join(matches, ", or "))
+	}
+	for i := range r.Secrets {
+		add("with %s", r.Secrets[i].String())
+	}
+	if r.Auth == AuthGuest {
+		add("and the guest's own credentials")
+	}
+	if r.Roots != "" {
+		add("under certificates of its own")
+	}
+	if l := r.Limits.String(); l != "" {
+		add("at most %s", l)
+	}
+	return strings.Join(parts, " ")
+}
+
+// carried is "over https", "over tcp, port 5432".
+func (r *Rule) carried() string {
+	ports := strings.Join(r.Ports, ", ")
+	if ports == "" {
+		set := make([]string, 0, 2)
+		for _, p := range defaultPorts[r.protocol()] {
+			set = append(set, p.String())
+		}
+		ports = strings.Join(set, ", ")
+	}
+	switch protocol := r.protocol(); {
+	case protocol == "" && ports == "":
+		return ""
+	case protocol == "":
+		return "on port " + ports
+	case protocol == ProtocolHTTP && ports == "443":
+		return "over https"
+	case protocol == ProtocolTLS:
+		return "over tls, unread, port " + ports
+	default:
+		return fmt.Sprintf("over %s, port %s", protocol, ports)
+	}
+}
+
+// protocol is what Compile makes of Protocol.
+func (r *Rule) protocol() Protocol {
+	if r.Protocol == "" && (r.Action != ActionDeny || len(r.Matches) > 0) {
+		return ProtocolHTTP
+	}
+	return r.Protocol
+}
+
+// String is the match in a few words: "GET HEAD /simple/...".
+func (m Match) String() string {
+	var parts []string
+	if len(m.Methods) > 0 {
+		parts = append(parts, strings.Join(m.Methods, " "))
+	}
+	var paths []string
+	for _, v := range m.Paths {
+		switch v.Type {
+		case MatchExact, "Exact":
+			paths = append(paths, printable(v.Value))
+		case MatchRegex, "RegularExpression":
+			paths = append(paths, "~"+printable(v.Value))
+		default:
+			paths = append(paths, printable(strings.TrimSuffix(v.Value, "/"))+"/...")
+		}
+	}
+	if len(paths) > 0 {
+		parts = append(parts, listed(paths, 12))
+	}
+	for _, f := range m.Headers {
+		parts = append(parts, fmt.Sprintf("header %s %s", printable(f.Name), f.compared()))
+	}
+	for _, f := range m.Query {
+		parts = append(parts, fmt.Sprintf("query %s %s", printable(f.Name), f.compared()))
+	}
+	if len(parts) == 0 {
+		return "any request"
+	}
+	return strings.Join(parts, " ")
+}
+
+func (f *Field) compared() string {
+	if f.Type == MatchRegex || f.Type == "RegularExpression" {
+		return "~ " + printable(f.Value)
+	}
+	return "= " + printable(f.Value)
+}
+
+// String says which secret goes where, and never its value, which it has not.
+func (s Secret) String() string {
+	text := s.Name + " in " + s.place()
+	if s.Scheme != "" {
+		text += " (" + s.Scheme + ")"
+	}
+	if s.Optional {
+		text += ", if given"
+	}
+	return text
+}
+
+// String lists the bounds that there are; "" for none.
+func (l Limits) String() string {
+	var parts []string
+	for _, b := range []struct {
+		n    int64
+		what string
+	}{
+		{l.RequestBytes, "bytes a request"},
+		{l.ResponseBytes, "bytes a response"},
+		{int64(l.RequestsPerMinute), "requests a minute"},
+		{l.Bytes, "bytes in all"},
+	} {
+		if b.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", b.n, b.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func listed(texts []string, most int) string {
+	if len(texts) > most {
+		return strings.Join(texts[:most], " ") + fmt.Sprintf(" and %d more", len(texts)-most)
+	}
+	return strings.Join(texts, " ")
+}
+
+// printable shows a text as it is where a terminal would, and quoted where it
+// would do something else.
+func printable(s string) string {
+	if q := fmt.Sprintf("%+q", s); q != `"`+s+`"` {
+		return q
+	}
+	return s
+}
