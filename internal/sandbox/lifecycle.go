@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 )
@@ -120,8 +119,11 @@ func (m *Manager) finishStop(ctx context.Context, e *entry) error {
 		return err
 	}
 	m.unwatch(e)
-	lost, err := b.Stop(ctx, sb.ID)
-	if err = errors.Join(err, m.closeGate(ctx, sb)); err != nil {
+	if err := m.closeGate(ctx, sb); err != nil {
+		m.log.Error("close the gate of a box that is stopped", "id", sb.ID, "error", err)
+	}
+	lost, err := b.Stop(ctx, sb.ID) // which ends the gate too, as a part of the box
+	if err != nil {
 		m.log.Error("stop box", "id", sb.ID, "error", err)
 		m.retryLater(e)
 		return failure(err, sb.Spec.Name, "stop")
@@ -181,6 +183,9 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 // erase deletes what there is of sb: its box first and its record last, so
 // that a box always has a record that leads to it.
 func (m *Manager) erase(ctx context.Context, b Backend, sb *Sandbox) error {
+	if err := m.closeGate(ctx, sb); err != nil {
+		return err
+	}
 	if _, err := b.Stop(ctx, sb.ID); err != nil {
 		return err
 	}

@@ -165,7 +165,7 @@ func (m *Manager) removeGate(ctx context.Context, sb *Sandbox) error {
 	if m.gate == nil || !sb.Spec.Networked() {
 		return nil
 	}
-	return errors.Join(m.gate.Close(ctx, sb.ID), m.gate.Remove(ctx, sb.ID))
+	return m.gate.Remove(ctx, sb.ID)
 }
 
 // sweepGates removes the gates that have no record.
