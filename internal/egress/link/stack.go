@@ -156,9 +156,9 @@ func (s *Stack) setUp() error {
 func setTCPOptions(n *stack.Stack) error {
 	sack, recovery := tcpip.TCPSACKEnabled(true), tcpip.TCPRACKLossDetection
 	congestion := tcpip.CongestionControlOption("cubic")
-	// A guest's ports are its own affair, and a new connection may take over
-	// what is left of an old one. Waiting long costs memory alone.
-	timeWait, linger := tcpip.TCPTimeWaitTimeoutOption(time.Second), tcpip.TCPLingerTimeoutOption(10*time.Second)
+	// Nothing on this link comes late or out of order. A guest that uses a
+	// port again is not to wait for what is left of its last connection.
+	timeWait, linger := tcpip.TCPTimeWaitTimeoutOption(time.Millisecond), tcpip.TCPLingerTimeoutOption(10*time.Second)
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: minBuffer, Default: minBuffer, Max: maxBuffer}
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: minBuffer, Default: minBuffer, Max: maxBuffer}
 	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &recovery, &congestion, &timeWait, &linger, &receive, &send} {
