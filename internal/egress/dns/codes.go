@@ -26,3 +26,9 @@ var (
 func refuse(code policy.Code, rule, reason string) policy.Verdict {
 	return policy.Verdict{Mode: policy.ModeRefuse, Code: code, Rule: rule, Reason: reason}
 }
+
+// hinted is a verdict that says what would allow it.
+func hinted(v policy.Verdict, hint string) policy.Verdict {
+	v.Hint = hint
+	return v
+}

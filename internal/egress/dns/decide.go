@@ -24,7 +24,6 @@ type outcome struct {
 	ttl     time.Duration
 	asked   bool  // it was put to an upstream
 	err     error // of ErrNoName, ErrNoData and ErrUpstream, where nothing was refused
-	counted bool  // it has its record already
 }
 
 const noEDE = -1
@@ -38,19 +37,19 @@ func (s *Server) decide(ctx context.Context, name string, qtype uint16, charged 
 	if addrs, ok := s.known(name); ok {
 		return s.local(name, qtype, addrs)
 	}
-	if reason := specialReason(name); reason != "" {
-		out := refusal(refuse(policy.CodeNotAllowed, "", reason+": never asked for outside"))
+	st := s.current()
+	v := st.Name(name)
+	if reason := private(name, v); reason != "" {
+		out := refusal(refuse(policy.CodeNotAllowed, "", reason+": not asked for outside"))
 		out.rcode = wire.RcodeNameError
 		return out
 	}
-	st := s.current()
-	v := st.Name(name)
 	if !v.Allowed() && !weak.On(weak.NetDNSOpen) {
 		return s.sink(v, qtype)
 	}
 	if !st.exact[name] && !weak.On(weak.NetTunnelOpen) {
 		if reason := shape(name); reason != "" {
-			return s.sink(refuse(CodeShape, v.Rule, reason), qtype)
+			return s.sink(hinted(refuse(CodeShape, v.Rule, reason), "ask for: --allow "+name), qtype)
 		}
 	}
 	if out, ok := s.closedType(st, v, qtype); ok {
@@ -84,11 +83,11 @@ func (s *Server) closedType(st *settings, v policy.Verdict, qtype uint16) (outco
 	case qtype == wire.TypeAAAA, qtype == wire.TypeHTTPS, qtype == wire.TypeSVCB:
 		return outcome{verdict: v, ede: noEDE, err: ErrNoData}, true
 	}
-	reason := fmt.Sprintf("questions of type %s are closed", typeName(qtype))
+	closed := refuse(CodeType, v.Rule, fmt.Sprintf("questions of type %s are closed", typeName(qtype)))
 	if nameable[typeName(qtype)] {
-		reason += ": name it in the policy's dns.types"
+		closed.Hint = "ask for: " + typeName(qtype) + " in the policy's dns.types"
 	}
-	return refusal(refuse(CodeType, v.Rule, reason)), true
+	return refusal(closed), true
 }
 
 // nameable are the types that a policy can name.
@@ -129,7 +128,11 @@ func (s *Server) local(name string, qtype uint16, addrs []netip.Addr) outcome {
 
 // refusal is REFUSED, with the reason.
 func refusal(v policy.Verdict) outcome {
-	return outcome{verdict: v, rcode: wire.RcodeRefused, ede: int(wire.ExtendedErrorCodeBlocked), text: string(v.Code) + ": " + v.Reason}
+	text := string(v.Code) + ": " + v.Reason
+	if v.Hint != "" {
+		text += "; " + v.Hint
+	}
+	return outcome{verdict: v, rcode: wire.RcodeRefused, ede: int(wire.ExtendedErrorCodeBlocked), text: text}
 }
 
 // sink answers for a name that is refused: with the address where clients
@@ -193,5 +196,5 @@ func (s *Server) address(st *settings, addr netip.Addr) policy.Verdict {
 
 // tooMany is the refusal of a question over the limit.
 func (s *Server) tooMany(st *settings) policy.Verdict {
-	return refuse(CodeLimit, "", fmt.Sprintf("more than %d questions a minute: raise the policy's dns.queries_per_minute", st.perMinute))
+	return hinted(refuse(CodeLimit, "", fmt.Sprintf("more than %d questions a minute", st.perMinute)), "ask for: a higher dns.queries_per_minute in the policy")
 }

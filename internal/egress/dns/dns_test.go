@@ -78,15 +78,8 @@ func newZone(t testing.TB, records ...string) *zone {
 	t.Helper()
 	z := &zone{records: map[string][]wire.RR{}, special: map[string]wire.HandlerFunc{}}
 	z.add(t, records...)
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pc, ln := listen(t)
 	z.addr = netip.MustParseAddrPort(pc.LocalAddr().String())
-	ln, err := net.Listen("tcp", z.addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, srv := range []*wire.Server{{PacketConn: pc, Handler: z}, {Listener: ln, Handler: z}} {
 		started := make(chan struct{})
 		srv.NotifyStartedFunc = func() { close(started) }
@@ -101,6 +94,24 @@ func newZone(t testing.TB, records ...string) *zone {
 		})
 	}
 	return z
+}
+
+// listen finds a port that is free for UDP and TCP.
+func listen(t testing.TB) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for range 50 {
+		pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln, err := net.Listen("tcp", pc.LocalAddr().String())
+		if err == nil {
+			return pc, ln
+		}
+		_ = pc.Close()
+	}
+	t.Fatal("no port is free for UDP and TCP")
+	return nil, nil
 }
 
 func (z *zone) add(t testing.TB, records ...string) {
@@ -228,15 +239,8 @@ func newWorld(t testing.TB, p *rules, z *zone, change ...func(*dns.Options)) *wo
 // serve has w listen, until the test ends.
 func (w *world) serve(t testing.TB) *world {
 	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pc, ln := listen(t)
 	w.addr = pc.LocalAddr().String()
-	ln, err := net.Listen("tcp", w.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Serve(ctx, pc, ln) }()

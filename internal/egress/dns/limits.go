@@ -76,7 +76,7 @@ func (l *limits) question(now time.Time, perMinute int) bool {
 // like; "" for others.
 func shape(name string) string {
 	if len(name) > maxFreeName {
-		return fmt.Sprintf("names below a wildcard have at most %d characters, this one has %d: name it in a rule", maxFreeName, len(name))
+		return fmt.Sprintf("names below a wildcard have at most %d characters, this one has %d", maxFreeName, len(name))
 	}
 	long, labels := 0, 0
 	for label := range strings.SplitSeq(name, ".") {
@@ -87,9 +87,9 @@ func shape(name string) string {
 	}
 	switch {
 	case labels > maxFreeLabels:
-		return fmt.Sprintf("names below a wildcard have at most %d labels, this one has %d: name it in a rule", maxFreeLabels, labels)
+		return fmt.Sprintf("names below a wildcard have at most %d labels, this one has %d", maxFreeLabels, labels)
 	case long > 1:
-		return fmt.Sprintf("names below a wildcard have at most one label over %d characters, this one has %d: name it in a rule", longLabel, long)
+		return fmt.Sprintf("names below a wildcard have at most one label over %d characters, this one has %d", longLabel, long)
 	}
 	return ""
 }

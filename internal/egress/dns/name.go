@@ -3,6 +3,8 @@ package dns
 import (
 	"net/netip"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 
 // canonical brings a name into the form that everything here uses: lower
@@ -48,20 +50,43 @@ func numeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// special are the last labels of names that have no place in the public DNS:
-// asking for one tells strangers what a private network or a hidden service
-// is called, and whoever answers has made the answer up.
+// special end names that have no place in the public DNS: asking for one
+// tells strangers what a private network or a hidden service is called, and
+// whoever answers has made the answer up.
 var special = map[string]string{
-	"local":     "names below .local are a link's own",
-	"onion":     "names below .onion are hidden services'",
-	"internal":  "names below .internal are a private network's own",
-	"invalid":   "names below .invalid are nobody's",
-	"localhost": "localhost has no other addresses",
+	"local":                   "names below .local are a link's own",
+	"onion":                   "names below .onion are hidden services'",
+	"alt":                     "names below .alt are not of the DNS",
+	"invalid":                 "names below .invalid are nobody's",
+	"localhost":               "localhost has no other addresses",
+	"carboy.internal":         "names below carboy.internal are the gate's own",
+	"internal":                ofNetwork,
+	"home.arpa":               ofNetwork,
+	"use-application-dns.net": "the gate answers for every name", // browsers ask whether they may bring a resolver of their own
 }
 
-// specialReason says why name is never asked for outside; "" for others.
+// ofNetwork is why names of private networks are not asked for, unless a rule
+// is about them: whoever wrote it has a resolver that knows them.
+const ofNetwork = "the name is a private network's own"
+
+// private says why name is not asked for outside, whatever a policy's default
+// says of it; "" for others.
+func private(name string, v policy.Verdict) string {
+	reason := specialReason(name)
+	if reason == ofNetwork && v.Allowed() && v.Rule != "" && v.Rule != "default" {
+		return ""
+	}
+	return reason
+}
+
+// specialReason finds the longest end of name that is special.
 func specialReason(name string) string {
-	return special[name[strings.LastIndexByte(name, '.')+1:]]
+	for end, more := name, true; more; _, end, more = strings.Cut(end, ".") {
+		if reason, ok := special[end]; ok {
+			return reason
+		}
+	}
+	return ""
 }
 
 // known returns the addresses of names that the resolver knows by itself:

@@ -110,6 +110,9 @@ func TestNamesThatAreNeverAskedFor(t *testing.T) {
 		"metadata.google.internal.":      wire.RcodeNameError,
 		"x.gate.carboy.internal.":        wire.RcodeNameError,
 		"a.invalid.":                     wire.RcodeNameError,
+		"nas.home.arpa.":                 wire.RcodeNameError,
+		"name.alt.":                      wire.RcodeNameError,
+		"use-application-dns.net.":       wire.RcodeNameError,
 		".":                              wire.RcodeRefused,
 		"127.0.0.1.":                     wire.RcodeRefused,
 		"2130706433.":                    wire.RcodeRefused,
@@ -142,6 +145,21 @@ func TestNamesThatAreNeverAskedFor(t *testing.T) {
 	w.ask(t, "control.test.", wire.TypeA)
 	if got := z.questions(); len(got) != 1 {
 		t.Errorf("control: asked outside: %q", got)
+	}
+}
+
+// Names of private networks are asked for where a rule is about them, and
+// hidden services and links not even then.
+func TestPrivateNamesByRule(t *testing.T) {
+	for name, asked := range map[string]bool{
+		"git.corp.internal": true, "nas.home.arpa": true,
+		"printer.local": false, "expyuzz4wqqyqhjn.onion": false, "x.carboy.internal": false, "a.invalid": false,
+	} {
+		z := newZone(t, name+". A 203.0.113.1")
+		newWorld(t, allow(name), z).ask(t, name, wire.TypeA)
+		if got := z.questions(); (len(got) == 1) != asked {
+			t.Errorf("%s: asked outside: %q, want %v", name, got, asked)
+		}
 	}
 }
 

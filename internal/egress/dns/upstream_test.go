@@ -239,8 +239,14 @@ func TestUpstreamsInTurn(t *testing.T) {
 		b := honest(q, forged)
 		answer(b[:len(b)-3])
 	})
+	looping := forger(t, func(q []byte, answer func([]byte)) {
+		b := message(0x8180, [4]uint16{1, 1}, string(q[12:len(q)-11]))
+		copy(b, q[:2])
+		b = append(b, 0xc0, byte(len(b))) // a name that begins where it begins
+		answer(append(b, "\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04\xcb\x00\x71\x42"...))
+	})
 	closed := netip.MustParseAddrPort("127.0.0.1:1")
-	for name, first := range map[string]netip.AddrPort{"failing": refusing.addr, "silent": silent, "unreadable": junk, "closed": closed} {
+	for name, first := range map[string]netip.AddrPort{"failing": refusing.addr, "silent": silent, "unreadable": junk, "looping": looping, "closed": closed} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, allow("*.test"), nil, func(o *dns.Options) { o.Upstreams = []netip.AddrPort{first, good.addr} })
 			w.SetTimes(50*time.Millisecond, 5*time.Second, time.Second)
