@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
@@ -28,8 +29,10 @@ type agent struct {
 	cfg      Config
 	log      *slog.Logger
 	settings *settings
+	mu       sync.Mutex // of status
 	status   status
 	metrics  *meter
+	jail     *jail.Jail
 	engine   *process.Engine
 	files    *files.Service
 }
@@ -65,6 +68,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 			log.Warn("furnish the image", "err", err)
 		}
 	}
+	a.connect(cfg.Network)
 	j, err := jail.Start(jail.Config{
 		Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
 		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, CgroupNS: cfg.CgroupRoot != "", Log: log,
@@ -73,6 +77,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 		return fmt.Errorf("prepare namespaces: %w", err)
 	}
 	defer j.Close()
+	a.jail = j
 
 	users := &accounts{}
 	a.engine, err = process.New(process.Options{
@@ -167,5 +172,6 @@ func (a *agent) routes() http.Handler {
 	mux.HandleFunc("GET /carboy/status", a.serveStatus)
 	mux.HandleFunc("POST /carboy/sync", syncFiles)
 	mux.HandleFunc("POST /carboy/claim", a.claim)
+	mux.HandleFunc("POST /carboy/probe", a.probe)
 	return withForward(mux)
 }

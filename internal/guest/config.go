@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	api "github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 )
 
@@ -37,6 +38,9 @@ type Config struct {
 	Furnish bool `json:"furnish"`
 	// NotShown are the directories of the host's PATH that the image lacks.
 	NotShown []string `json:"not_shown"`
+	// Network is the sandbox's way out; nil: it has none, and look-ups of names
+	// are to fail at once.
+	Network *api.Network `json:"network"`
 
 	// What follows is for boxes on the host's own kernel.
 
@@ -103,6 +107,9 @@ func (c Config) validate() error {
 	}
 	if c.User == account.Root && !c.AllowRoot {
 		return errors.New("user: root is not allowed")
+	}
+	if err := checkNetwork(c.Network); err != nil {
+		return fmt.Errorf("network: %w", err)
 	}
 	return checkEnv(c.Env)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	api "github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest"
 )
 
@@ -13,12 +14,14 @@ func TestParseConfig(t *testing.T) {
 	text := `{"id":"sb_1","socket":"/run/carboy/agent.sock","hide":["/run/carboy"],"user":"root","cwd":"/workspace",
 		"env":{"K":"V"},"pids":1024,"allow_root":true,"pid_namespace":true,"disk_paths":["/","/workspace"],
 		"not_shown":["/opt/bin"],"strict":true,"tasks":["/run/carboy/m","/run/carboy/p"],"oom_score":500,
-		"cgroup_root":"/run/carboy/cgroup","oom_file":"/run/carboy/oom","pids_file":"/run/carboy/pids"}`
+		"cgroup_root":"/run/carboy/cgroup","oom_file":"/run/carboy/oom","pids_file":"/run/carboy/pids",
+		"network":{"nameservers":["192.0.0.1","fd63::1"],"gate":"gate.carboy.internal","roots":"/run/carboy/roots.pem"}}`
 	want := guest.Config{
 		ID: "sb_1", Socket: "/run/carboy/agent.sock", Hide: []string{"/run/carboy"}, User: "root", Cwd: "/workspace",
 		Env: map[string]string{"K": "V"}, PIDs: 1024, AllowRoot: true, PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
 		NotShown: []string{"/opt/bin"}, Strict: true, Tasks: []string{"/run/carboy/m", "/run/carboy/p"}, OOMScore: 500,
 		CgroupRoot: "/run/carboy/cgroup", OOMFile: "/run/carboy/oom", PIDsFile: "/run/carboy/pids",
+		Network: &api.Network{Nameservers: []string{"192.0.0.1", "fd63::1"}, Gate: "gate.carboy.internal", Roots: "/run/carboy/roots.pem"},
 	}
 	got, err := guest.ParseConfig(strings.NewReader(text))
 	if err != nil || !cmp.Equal(got, want) {
@@ -52,6 +55,18 @@ func TestParseConfigRefuses(t *testing.T) {
 		{"negative-pids", `{"socket":"/s","pids":-1}`},
 		{"root-not-allowed", `{"socket":"/s","user":"root"}`},
 		{"bad-variable", `{"socket":"/s","env":{"A=B":""}}`},
+		{"no-nameserver", `{"socket":"/s","network":{}}`},
+		{"four-nameservers", `{"socket":"/s","network":{"nameservers":["1.1.1.1","1.1.1.2","1.1.1.3","1.1.1.4"]}}`},
+		{"named-nameserver", `{"socket":"/s","network":{"nameservers":["gate"]}}`},
+		{"nameserver-in-two-lines", `{"socket":"/s","network":{"nameservers":["1.1.1.1\nsearch x"]}}`},
+		{"nameserver-with-zone", `{"socket":"/s","network":{"nameservers":["fe80::1%eth0"]}}`},
+		{"gate-in-two-lines", `{"socket":"/s","network":{"nameservers":["1.1.1.1"],"gate":"a\n1.2.3.4 b"}}`},
+		{"gate-with-a-space", `{"socket":"/s","network":{"nameservers":["1.1.1.1"],"gate":"a b"}}`},
+		{"gate-without-a-label", `{"socket":"/s","network":{"nameservers":["1.1.1.1"],"gate":"a..b"}}`},
+		{"trust-of-nothing", `{"socket":"/s","network":{"nameservers":["1.1.1.1"],"trust":"words"}}`},
+		{"trust-with-a-key", `{"socket":"/s","network":{"nameservers":["1.1.1.1"],"trust":"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}}`},
+		{"relative-roots", `{"socket":"/s","network":{"nameservers":["1.1.1.1"],"roots":"roots.pem"}}`},
+		{"unknown-of-network", `{"socket":"/s","network":{"nameservers":["1.1.1.1"],"key":"x"}}`},
 		{"zero-byte", `{"socket":"/s","env":{"A":"\u0000"}}`},
 	}
 	for _, tt := range tests {
@@ -65,10 +80,14 @@ func TestParseConfigRefuses(t *testing.T) {
 
 func FuzzParseConfig(f *testing.F) {
 	f.Add(`{"socket":"/s","env":{"A":"b"},"pids":3}`)
+	f.Add(`{"socket":"/s","network":{"nameservers":["192.0.0.1"],"gate":"g","trust":"","roots":"/r"}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := guest.ParseConfig(strings.NewReader(text))
 		if err == nil && (!strings.HasPrefix(c.Socket, "/") || c.User == "" || c.PIDs < 0 || c.OOMScore < 0) {
 			t.Errorf("%q gave %+v", text, c)
+		}
+		if n := c.Network; err == nil && n != nil && strings.ContainsAny(strings.Join(n.Nameservers, "")+n.Gate, " \t\n#") {
+			t.Errorf("%q would write %+v into the guest's files", text, n)
 		}
 	})
 }

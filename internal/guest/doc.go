@@ -3,6 +3,7 @@
 // socket: envd's services, so that E2B's SDKs work, and what they lack.
 //
 // It trusts whoever reaches the socket, which is hidden from commands, and
-// knows no keys or tokens. It sets no clock, mounts no volume and installs no
-// certificate: envd's ways to ask for those are answered and ignored.
+// knows no keys or tokens. It sets no clock and mounts no volume, and the one
+// certificate that it installs is that of the sandbox's gate, from its
+// configuration: envd's ways to ask for those are answered and ignored.
 package guest

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -59,8 +60,9 @@ type box struct {
 	n      int
 }
 
-// start runs an agent whose configuration is changed by set.
-func start(t *testing.T, set func(*guest.Config)) *box {
+// start runs an agent whose configuration is changed by set, in another root
+// where one is named.
+func start(t *testing.T, set func(*guest.Config), root string) *box {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -94,12 +96,8 @@ func start(t *testing.T, set func(*guest.Config)) *box {
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := &box{t: t, socket: cfg.Socket}
-	b.spawn(self, config)
+	b.spawn(config, root)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", cfg.Socket)
@@ -117,9 +115,29 @@ func start(t *testing.T, set func(*guest.Config)) *box {
 
 // spawn starts the agent in a pid and mount namespace, and ends it with the
 // test: it must go by itself when it is asked to.
-func (b *box) spawn(self, config string) {
+func (b *box) spawn(config, root string) {
+	self, err := os.Executable()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	args := []string{"--mount", "--pid", "--ipc", "--fork", "--mount-proc", self}
+	if root != "" {
+		// The agent and its directory are where they are outside.
+		dir := filepath.Dir(config)
+		data, err := os.ReadFile(self)
+		if err == nil {
+			self = filepath.Join(dir, "agent")
+			err = errors.Join(os.WriteFile(self, data, 0o755), os.MkdirAll(root+dir, 0o755), unix.Mount(dir, root+dir, "", unix.MS_BIND, ""))
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.t.Cleanup(func() { _ = unix.Unmount(root+dir, unix.MNT_DETACH) })
+		const enter = `cd "$0" && pivot_root . mnt && cd / && mount -t proc proc /proc && umount -l /mnt && exec "$1"`
+		args = []string{"--mount", "--pid", "--ipc", "--fork", "sh", "-c", enter, root, self}
+	}
 	log := &bytes.Buffer{}
-	cmd := exec.Command("unshare", "--mount", "--pid", "--ipc", "--fork", "--mount-proc", self)
+	cmd := exec.Command("unshare", args...)
 	cmd.Env = append(os.Environ(), "CARBOY_TEST_AGENT="+config)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
@@ -216,7 +234,7 @@ func (b *box) sh(user, script string) (string, *guestv1.Exit) {
 }
 
 func TestCommands(t *testing.T) {
-	b := start(t, nil)
+	b := start(t, nil, "")
 	out, end := b.sh("", "id -u; pwd; echo $FROM; exit 3")
 	if out != "1000\n/tmp\nconfig\n" || end.GetCode() != 3 {
 		t.Errorf("got %q, %v", out, end)
@@ -228,7 +246,7 @@ func TestCommands(t *testing.T) {
 
 // Nothing inside reaches the agent: not its files, processes nor socket.
 func TestOutOfReach(t *testing.T) {
-	b := start(t, nil)
+	b := start(t, nil, "")
 	dialer := `import socket,sys
 s=socket.socket(socket.AF_UNIX)
 try: s.connect(sys.argv[1]); print("reached")
@@ -253,7 +271,7 @@ except OSError as e: print("refused")`
 }
 
 func TestInit(t *testing.T) {
-	b := start(t, nil)
+	b := start(t, nil, "")
 	body := `{"envVars":{"A":"1"},"accessToken":"t","timestamp":"2026-01-01T00:00:00Z","defaultUser":"root","defaultWorkdir":"/usr","unknown":[1]}`
 	if got := b.post("/init", body); got != http.StatusNoContent {
 		t.Errorf("status %d", got)
@@ -282,7 +300,7 @@ func TestInit(t *testing.T) {
 }
 
 func TestMetricsAndStatus(t *testing.T) {
-	b := start(t, nil)
+	b := start(t, nil, "")
 	var m map[string]float64
 	b.get("/metrics", &m)
 	for _, name := range []string{"ts", "cpu_count", "mem_total", "mem_used", "disk_total", "disk_used", "mem_total_mib"} {
@@ -308,7 +326,7 @@ func TestMetricsAndStatus(t *testing.T) {
 
 // The files service is there, and sees what commands see.
 func TestFiles(t *testing.T) {
-	b := start(t, nil)
+	b := start(t, nil, "")
 	name := filepath.Join("/tmp", filepath.Base(filepath.Dir(b.socket))+"-file")
 	defer os.Remove(name)
 	res, err := b.http.Post("http://agent/files?username=user&path="+name, "application/octet-stream", strings.NewReader("hello"))
@@ -322,7 +340,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestEnvdOverHTTP1(t *testing.T) {
-	b := start(t, nil)
+	b := start(t, nil, "")
 	c := processconnect.NewProcessClient(b.http, "http://agent")
 	stream, err := c.Start(t.Context(), connect.NewRequest(&envd.StartRequest{Process: &envd.ProcessConfig{Cmd: "echo", Args: []string{"hi"}}}))
 	if err != nil {
@@ -343,14 +361,14 @@ func TestEnvdOverHTTP1(t *testing.T) {
 
 // What is hidden is there without being hidden: the test above tests it.
 func TestNotHidden(t *testing.T) {
-	b := start(t, func(c *guest.Config) { c.Hide = nil })
+	b := start(t, func(c *guest.Config) { c.Hide = nil }, "")
 	if out, _ := b.sh("root", "ls "+filepath.Dir(b.socket)); !strings.Contains(out, "agent.sock") {
 		t.Errorf("got %q", out)
 	}
 }
 
 func TestRootRefused(t *testing.T) {
-	b := start(t, func(c *guest.Config) { c.AllowRoot = false })
+	b := start(t, func(c *guest.Config) { c.AllowRoot = false }, "")
 	stream, err := b.exec.Start(t.Context(), connect.NewRequest(&guestv1.StartRequest{
 		Id: "r", Command: &guestv1.Command{Argv: []string{"true"}, User: "root"},
 	}))
@@ -374,7 +392,7 @@ func TestRootRefused(t *testing.T) {
 
 // Commands run without a pid namespace where the wall has none.
 func TestWithoutPIDNamespace(t *testing.T) {
-	b := start(t, func(c *guest.Config) { c.PIDNamespace = false })
+	b := start(t, func(c *guest.Config) { c.PIDNamespace = false }, "")
 	if out, end := b.sh("", "(sleep 0.1 &) ; echo up; exit 2"); out != "up\n" || end.GetCode() != 2 {
 		t.Errorf("got %q, %v", out, end)
 	}

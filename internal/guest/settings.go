@@ -7,8 +7,10 @@ import (
 	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"sync"
 
+	api "github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
 )
 
@@ -16,25 +18,35 @@ const maxInit = 1 << 20 // bytes of an /init request
 
 // settings are what commands that start now get, and what /init changes.
 type settings struct {
-	mu  sync.Mutex
-	cfg map[string]string // the configuration's environment
-	now process.Defaults  // its map is replaced, never written to
+	mu   sync.Mutex
+	base map[string]string // what the network needs, below all else
+	cfg  map[string]string // the configuration's environment
+	init map[string]string // the last /init's
+	now  process.Defaults  // its map is replaced, never written to
 }
 
 func newSettings(cfg Config) *settings {
 	s := &settings{cfg: cfg.Env}
-	s.now = process.Defaults{User: cfg.User, Cwd: cfg.Cwd, Env: s.with(nil)}
+	s.now = process.Defaults{User: cfg.User, Cwd: cfg.Cwd}
+	s.refreshLocked()
 	return s
 }
 
-// with is the configuration's environment with more on top.
-func (s *settings) with(more map[string]string) map[string]string {
-	env := maps.Clone(s.cfg)
-	if env == nil {
-		env = map[string]string{}
+// refreshLocked puts the environment together anew.
+func (s *settings) refreshLocked() {
+	env := map[string]string{}
+	for _, layer := range []map[string]string{s.base, s.cfg, s.init} {
+		maps.Copy(env, layer)
 	}
-	maps.Copy(env, more)
-	return env
+	s.now.Env = env
+}
+
+// setBase replaces what commands get where nobody says otherwise.
+func (s *settings) setBase(env map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.base = env
+	s.refreshLocked()
 }
 
 // defaults returns what holds now. The caller does not write to its map.
@@ -88,7 +100,8 @@ func (a *agent) apply(req initRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if req.EnvVars != nil {
-		s.now.Env = s.with(req.EnvVars)
+		s.init = req.EnvVars
+		s.refreshLocked()
 	}
 	if req.DefaultUser != "" {
 		s.now.User = req.DefaultUser
@@ -103,16 +116,19 @@ func (a *agent) apply(req initRequest) error {
 // started before anyone asked for it.
 type claimRequest struct {
 	Env map[string]string `json:"env"` // on top of the configuration's
+	// Network connects a box that had none; nil: it stays as it is.
+	Network *api.Network `json:"network"`
 }
 
-// claim makes env part of the configuration, below what /init sets.
+// claim makes env part of the configuration, below what /init sets, which is
+// forgotten.
 func (a *agent) claim(w http.ResponseWriter, r *http.Request) {
 	var req claimRequest
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxConfig))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(&req)
 	if err == nil {
-		err = checkEnv(req.Env)
+		err = errors.Join(checkEnv(req.Env), checkNetwork(req.Network))
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -120,9 +136,17 @@ func (a *agent) claim(w http.ResponseWriter, r *http.Request) {
 	}
 	s := a.settings
 	s.mu.Lock()
-	s.cfg = s.with(req.Env)
-	s.now.Env = s.cfg
+	cfg := maps.Clone(s.cfg)
+	if cfg == nil {
+		cfg = map[string]string{}
+	}
+	maps.Copy(cfg, req.Env)
+	s.cfg, s.init = cfg, nil
+	s.refreshLocked()
 	s.mu.Unlock()
+	if req.Network != nil {
+		a.connect(req.Network)
+	}
 	a.health(w, r)
 }
 
@@ -141,7 +165,13 @@ type status struct {
 
 func (s *status) lack(what string) { s.Lacks = append(s.Lacks, what) }
 
-func (a *agent) serveStatus(w http.ResponseWriter, _ *http.Request) { answer(w, a.status) }
+func (a *agent) serveStatus(w http.ResponseWriter, _ *http.Request) {
+	a.mu.Lock()
+	s := a.status
+	s.Lacks = slices.Clone(s.Lacks)
+	a.mu.Unlock()
+	answer(w, s)
+}
 
 func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Cache-Control", "no-store")

@@ -11,6 +11,7 @@ var bundleVariables = []string{
 	"CARGO_HTTP_CAINFO",
 	"AWS_CA_BUNDLE",
 	"NIX_SSL_CERT_FILE",
+	"HTTPLIB2_CA_CERTS",
 	"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",   // gRPC outside Go and Java
 	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", // gcloud
 	"NODE_EXTRA_CA_CERTS",

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,14 +25,23 @@ options timeout:0 attempts:1
 // localhost is what a file of hosts begins with where an image has none.
 const localhost = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
-// NoNameServer has every look-up of a name below root fail at once, instead of
-// waiting for what the image names.
-func NoNameServer(root string) error {
+// gateResolves begins the file that names the gate.
+const gateResolves = "# The sandbox's gate answers, and asks others for what is allowed.\n"
+
+// NoNameServer has every look-up of a name below root fail at once. A file
+// that was not written here is the image's affair, unless anyway is set.
+func NoNameServer(root string, anyway bool) error {
 	t, err := openTree(root)
 	if err != nil {
 		return err
 	}
 	defer t.close()
+	if !anyway {
+		f, err := t.read(resolvConf)
+		if err != nil || !bytes.HasPrefix(f.data, []byte(gateResolves)) {
+			return nil
+		}
+	}
 	if err := t.rewrite(resolvConf, noNameServer); err != nil {
 		return fmt.Errorf("%s: %w", resolvConf, err)
 	}
@@ -42,7 +52,7 @@ func NoNameServer(root string) error {
 // link the image has in its place.
 func (in *installer) resolver() error {
 	var b strings.Builder
-	b.WriteString("# The sandbox's gate answers, and asks others for what is allowed.\n")
+	b.WriteString(gateResolves)
 	for _, a := range in.o.Nameservers {
 		b.WriteString("nameserver " + a.String() + "\n")
 	}

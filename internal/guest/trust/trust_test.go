@@ -432,10 +432,19 @@ func TestResolve(t *testing.T) {
 	if len(got) != 2 {
 		t.Errorf("without an authority there are %q", slices.Sorted(keys(got)))
 	}
-	if err := trust.NoNameServer(root); err != nil {
+	if err := trust.NoNameServer(root, false); err != nil {
 		t.Fatal(err)
 	}
 	if text := snapshot(t, root)["etc/resolv.conf"]; strings.Contains(text, "nameserver ") {
 		t.Errorf("without a name server: %q", text)
+	}
+	for _, anyway := range []bool{false, true} {
+		root := image(t, map[string]string{"etc/resolv.conf": "nameserver 9.9.9.9\n"})
+		if err := trust.NoNameServer(root, anyway); err != nil {
+			t.Fatal(err)
+		}
+		if text := snapshot(t, root)["etc/resolv.conf"]; strings.Contains(text, "nameserver ") == anyway {
+			t.Errorf("an image's own file, %v: %q", anyway, text)
+		}
 	}
 }

@@ -1,0 +1,131 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path"
+	"strings"
+
+	api "github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/jail"
+	"github.com/carboy-sandbox/carboy/internal/guest/probe"
+	"github.com/carboy-sandbox/carboy/internal/guest/trust"
+)
+
+const (
+	maxNameservers = 3       // the C library reads no more
+	maxHostname    = 253     // bytes
+	maxRoots       = 8 << 20 // bytes
+	probeUser      = 1000    // whose rights a probe has: those of any command that is not root's
+)
+
+// checkNetwork refuses what can't be a way out. nil is none.
+func checkNetwork(n *api.Network) error {
+	if n == nil {
+		return nil
+	}
+	if len(n.Nameservers) == 0 || len(n.Nameservers) > maxNameservers {
+		return fmt.Errorf("nameservers: %d of them; from 1 to %d are possible", len(n.Nameservers), maxNameservers)
+	}
+	for _, s := range n.Nameservers {
+		if a, err := netip.ParseAddr(s); err != nil || a.Zone() != "" || a.Is4In6() {
+			return fmt.Errorf("nameservers: %.64q is no address", s)
+		}
+	}
+	if n.Gate != "" && !hostname(n.Gate) {
+		return fmt.Errorf("gate: %.64q is no host name", n.Gate)
+	}
+	if n.Roots != "" && (!path.IsAbs(n.Roots) || path.Clean(n.Roots) != n.Roots) {
+		return fmt.Errorf("roots: %.64q is not a clean absolute path", n.Roots)
+	}
+	if n.Trust == "" {
+		return nil
+	}
+	if _, err := trust.CheckAuthority([]byte(n.Trust)); err != nil {
+		return fmt.Errorf("trust: %w", err)
+	}
+	return nil
+}
+
+// hostname reports whether s is letters, digits and hyphens between dots.
+func hostname(s string) bool {
+	if len(s) > maxHostname {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for _, c := range []byte(label) {
+			if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// connect makes the guest use its gate, or look for no name where it has none.
+// A checked network's addresses are addresses. What could not be done, the
+// status says.
+func (a *agent) connect(n *api.Network) {
+	if n == nil {
+		if err := trust.NoNameServer("/", a.cfg.Furnish); err != nil {
+			a.lack("names: a look-up may take its time: " + err.Error())
+		}
+		return
+	}
+	o := trust.Options{Gate: n.Gate, Authority: []byte(n.Trust), Env: a.settings.defaults().Env}
+	for _, s := range n.Nameservers {
+		o.Nameservers = append(o.Nameservers, netip.MustParseAddr(s))
+	}
+	if n.Roots != "" {
+		o.Roots = func() ([]byte, error) { return readRoots(n.Roots) }
+	}
+	env, err := trust.Install(o)
+	a.settings.setBase(env)
+	if err != nil {
+		a.lack("network: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}
+
+func (a *agent) lack(what string) {
+	a.log.Warn("agent", "lacks", what)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.status.lack(what)
+}
+
+func readRoots(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxRoots+1))
+	if err == nil && len(data) > maxRoots {
+		err = errors.New("the file is too large")
+	}
+	return data, err
+}
+
+// probe tries what the host asks for, with the rights of a command.
+func (a *agent) probe(w http.ResponseWriter, r *http.Request) {
+	p, err := probe.Decode(http.MaxBytesReader(w, r.Body, probe.MaxBody))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	found, err := probe.Run(p, func(f func()) error {
+		return a.jail.Act(jail.User{UID: probeUser, GID: probeUser}, f)
+	})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	answer(w, found)
+}
