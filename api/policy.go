@@ -5,6 +5,7 @@ package api
 type Policy struct {
 	Version int          `json:"version,omitempty"` // 1, also where it is left out
 	Default string       `json:"default,omitempty"` // what no rule is about: "deny" (default) or "public"
+	Presets []string     `json:"presets,omitempty"` // names of presets, whose rules stand behind Rules
 	Rules   []PolicyRule `json:"rules,omitempty"`
 	DNS     PolicyDNS    `json:"dns,omitzero"`
 }
@@ -87,6 +88,7 @@ type PolicyVerdict struct {
 	Code    string       `json:"code,omitempty"` // why it is refused
 	Rule    string       `json:"rule,omitempty"` // the rule that decides
 	Reason  string       `json:"reason,omitempty"`
+	Hint    string       `json:"hint,omitempty"`    // what would allow it
 	Secrets []string     `json:"secrets,omitempty"` // names of those that would be put in
 	Steps   []PolicyStep `json:"steps,omitempty"`   // each decision on the way, in order
 }

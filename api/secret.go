@@ -36,13 +36,17 @@ type SecretRequest struct {
 }
 
 // Secret is what may be known of a secret: never its value. GET /v1/secrets
-// lists the caller's, by name.
+// lists the caller's, by name. DELETE /v1/secrets/{name} forgets one, which is a
+// conflict while sandboxes use it, unless ?force=1.
 type Secret struct {
-	Name      string    `json:"name"`
-	Source    string    `json:"source"` // "value", "file" or "command"
-	File      string    `json:"file,omitempty"`
-	Command   []string  `json:"command,omitempty"`
-	TTLMillis int64     `json:"ttl_ms,omitempty"`
-	CreatedAt time.Time `json:"created_at"`
-	RotatedAt time.Time `json:"rotated_at,omitzero"`
+	Name       string    `json:"name"`
+	Source     string    `json:"source,omitempty"` // "value", "file" or "command"
+	File       string    `json:"file,omitempty"`
+	Command    []string  `json:"command,omitempty"`
+	TTLMillis  int64     `json:"ttl_ms,omitempty"`
+	CreatedAt  time.Time `json:"created_at,omitzero"`
+	RotatedAt  time.Time `json:"rotated_at,omitzero"` // when it last got a new value
+	LastUsedAt time.Time `json:"last_used_at,omitzero"`
+	Damaged    bool      `json:"damaged,omitempty"` // it can't be read: only the name is known
+	Notes      []string  `json:"notes,omitempty"`   // of an add or a rotate: what its owner should know
 }

@@ -17,15 +17,19 @@ func (c *Client) Secrets(ctx context.Context) ([]api.Secret, error) {
 	return *list, nil
 }
 
-// AddSecret keeps a secret under its name. One that is there is a Conflict:
-// RotateSecret changes it.
+// AddSecret keeps a secret under its name, in the place of one that is there.
 func (c *Client) AddSecret(ctx context.Context, req api.SecretRequest) (*api.Secret, error) {
 	return ask[api.Secret](ctx, c, http.MethodPost, "/v1/secrets", req)
 }
 
-// RemoveSecret forgets a secret.
-func (c *Client) RemoveSecret(ctx context.Context, name string) error {
-	return c.call(ctx, http.MethodDelete, secretPath(name, ""), nil, nil)
+// RemoveSecret forgets a secret. One that sandboxes use is a Conflict unless
+// force is set: what they send and would need it is refused then.
+func (c *Client) RemoveSecret(ctx context.Context, name string, force bool) error {
+	rest := ""
+	if force {
+		rest = "?force=1"
+	}
+	return c.call(ctx, http.MethodDelete, secretPath(name, rest), nil, nil)
 }
 
 // RotateSecret gives a secret a new value, or takes it anew from where it
