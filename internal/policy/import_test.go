@@ -1,0 +1,292 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+// last is the answer to what Test was asked last.
+func last(t *testing.T, s *policy.Set, what string) policy.Verdict {
+	t.Helper()
+	steps, err := s.Test(what, netip.Addr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps[len(steps)-1].Verdict
+}
+
+func TestFromE2B(t *testing.T) {
+	off := false
+	tests := []struct {
+		name    string
+		network policy.E2BNetwork
+		allowed []string
+		refused []string
+	}{
+		{
+			"nothing-said",
+			policy.E2BNetwork{},
+			[]string{"https://www.example.com/", "tcp://git.example.com:22"},
+			[]string{"https://10.0.0.1/", "tcp://169.254.169.254:80"},
+		},
+		{
+			"no-internet",
+			policy.E2BNetwork{AllowInternetAccess: &off},
+			nil,
+			[]string{"https://www.example.com/", "dns:www.example.com", "tcp://1.1.1.1:443"},
+		},
+		{
+			"list",
+			policy.E2BNetwork{DenyOut: []string{"0.0.0.0/0"}, AllowOut: []string{"1.1.1.1", "9.9.9.0/24", "api.example.com", "*.example.org"}},
+			[]string{"https://1.1.1.1/", "tcp://9.9.9.9:22", "udp://9.9.9.9:123", "https://api.example.com/x", "http://a.example.org/", "POST https://a.b.example.org/"},
+			[]string{"https://8.8.8.8/", "tcp://1.1.1.1:53", "udp://1.1.1.1:443", "https://example.org/", "https://evil.example/", "tcp://api.example.com:22"},
+		},
+		{
+			"no-internet-but",
+			policy.E2BNetwork{AllowInternetAccess: &off, AllowOut: []string{"api.example.com"}},
+			[]string{"https://api.example.com/"},
+			[]string{"https://www.example.com/"},
+		},
+		{
+			"some-denied",
+			policy.E2BNetwork{DenyOut: []string{"93.184.0.0/16"}, AllowOut: []string{"93.184.216.34"}},
+			[]string{"https://www.example.com/", "tcp://93.184.216.34:443"},
+			[]string{"tcp://93.184.216.35:443", "tcp://93.184.0.1:443"},
+		},
+		{
+			"allowed-counts-more",
+			policy.E2BNetwork{DenyOut: []string{"0.0.0.0/0"}, AllowOut: []string{"0.0.0.0/0"}},
+			[]string{"https://www.example.com/"},
+			[]string{"tcp://10.0.0.1:443"},
+		},
+		{
+			"private",
+			policy.E2BNetwork{DenyOut: []string{"0.0.0.0/0"}, AllowOut: []string{"10.1.0.0/16"}},
+			[]string{"tcp://10.1.2.3:5432"},
+			[]string{"tcp://10.2.0.1:5432"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, _, err := policy.FromE2B(tt.network)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := compile(t, p)
+			for _, what := range tt.allowed {
+				if v := last(t, s, what); !v.Allowed() {
+					t.Errorf("%s: %+v", what, v)
+				}
+			}
+			for _, what := range tt.refused {
+				if v := last(t, s, what); v.Allowed() {
+					t.Errorf("%s: %+v", what, v)
+				}
+			}
+		})
+	}
+}
+
+// TestFromE2BTakesOut holds what remains of a denied range against the
+// ranges that were taken out of it, address by address.
+func TestFromE2BTakesOut(t *testing.T) {
+	allowed := []string{"93.184.216.8/30", "93.184.216.13", "93.184.216.128/25"}
+	p, _, err := policy.FromE2B(policy.E2BNetwork{DenyOut: []string{"93.184.216.0/24"}, AllowOut: allowed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := compile(t, p)
+	for i := range 256 {
+		a := netip.AddrFrom4([4]byte{93, 184, 216, byte(i)})
+		want := i >= 8 && i < 12 || i == 13 || i >= 128
+		if got := s.Address(a).Allowed(); got != want {
+			t.Errorf("%s: got %t", a, got)
+		}
+	}
+}
+
+func TestFromE2BHeaders(t *testing.T) {
+	var n policy.E2BNetwork
+	err := json.Unmarshal([]byte(`{
+		"denyOut": ["0.0.0.0/0"], "allowOut": ["api.example.com", "*.example.org"],
+		"rules": {
+			"api.example.com": [{"transform": {"headers": {"authorization": "Bearer first"}}}, {"transform": {"headers": {"authorization": "Bearer s3cret", "X-Team": "blue"}}}, {}],
+			"x.example.org": [{"transform": {"headers": {"Authorization": "Basic Ym90OnMzY3JldA=="}}}],
+			"other.example": [{"transform": {"headers": {"X-Key": "s3cret"}}}]
+		}}`), &n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, notes, err := policy.FromE2B(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []policy.Secret{
+		{Name: "E2B_API_EXAMPLE_COM_X_TEAM", Header: "X-Team"},
+		{Name: "E2B_API_EXAMPLE_COM_AUTHORIZATION", Header: "authorization", Scheme: "Bearer"},
+	}
+	if diff := cmp.Diff(want, p.Rules[1].Secrets); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]policy.Secret{{Name: "E2B_X_EXAMPLE_ORG_AUTHORIZATION", Header: "Authorization", Scheme: "Basic", Username: "bot"}}, p.Rules[2].Secrets); diff != "" {
+		t.Error(diff)
+	}
+	wantValues := map[string]string{
+		"E2B_API_EXAMPLE_COM_X_TEAM": "blue", "E2B_API_EXAMPLE_COM_AUTHORIZATION": "s3cret",
+		"E2B_X_EXAMPLE_ORG_AUTHORIZATION": "s3cret", "E2B_OTHER_EXAMPLE_X_KEY": "s3cret",
+	}
+	if diff := cmp.Diff(wantValues, n.Secrets()); diff != "" {
+		t.Error(diff)
+	}
+	if text := fmt.Sprint(p, notes); strings.Contains(text, "s3cret") {
+		t.Errorf("a value in %s", text)
+	}
+	if !strings.Contains(fmt.Sprint(notes), `rules["other.example"]: allowOut does not have it`) {
+		t.Errorf("notes: %v", notes)
+	}
+	s := compile(t, p, "E2B_API_EXAMPLE_COM_X_TEAM", "E2B_API_EXAMPLE_COM_AUTHORIZATION", "E2B_X_EXAMPLE_ORG_AUTHORIZATION")
+	if v := last(t, s, "https://api.example.com/"); v.Route == nil || len(v.Route.Secrets) != 2 {
+		t.Errorf("got %+v", v)
+	}
+	if v := last(t, s, "https://y.example.org/"); v.Route != nil {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func TestFromE2BRefuses(t *testing.T) {
+	all := []string{"0.0.0.0/0"}
+	header := func(host, name, value string) policy.E2BNetwork {
+		return policy.E2BNetwork{DenyOut: all, AllowOut: []string{"api.example.com"}, Rules: map[string][]policy.E2BRule{
+			host: {{Transform: &policy.E2BTransform{Headers: map[string]string{name: value}}}},
+		}}
+	}
+	tests := []struct {
+		name    string
+		network policy.E2BNetwork
+		want    string
+	}{
+		{"name-denied", policy.E2BNetwork{DenyOut: []string{"evil.example"}}, "names can't be denied"},
+		{"name-of-no-use", policy.E2BNetwork{AllowOut: []string{"api.example.com"}}, `add "0.0.0.0/0" to denyOut`},
+		{"star", policy.E2BNetwork{DenyOut: all, AllowOut: []string{"*"}}, "names every host"},
+		{"bits", policy.E2BNetwork{DenyOut: all, AllowOut: []string{"10.0.0.1/8"}}, "within 10.0.0.0/8"},
+		{"proxy", policy.E2BNetwork{EgressProxy: &policy.E2BProxy{Address: "a:1", Password: "s3cret"}}, "no proxy"},
+		{"scheme", header("api.example.com", "Authorization", "Digest s3cret"), "has a scheme"},
+		{"basic", header("api.example.com", "Authorization", "Basic s3cret"), "no Basic credential"},
+		{"newline", header("api.example.com", "X-Key", "s3cret\r\nX: y"), "no value that a header can have"},
+		{"no-value", header("api.example.com", "X-Key", ""), "no value that a header can have"},
+		{"header", header("api.example.com", "Host", "s3cret"), "no header that a secret can go to"},
+		{"address", header("10.0.0.1", "X-Key", "s3cret"), "is an address"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, _, err := policy.FromE2B(tt.network)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("got %+v, %v, want %q", p, err, tt.want)
+			}
+			if len(policy.Problems(err)) == 0 {
+				t.Errorf("got %T", err)
+			}
+		})
+	}
+}
+
+func TestFromSandboxRuntime(t *testing.T) {
+	p, notes, err := policy.FromSandboxRuntime([]byte(`{
+		"network": {
+			"allowedDomains": ["github.com", "*.example.com", "git.example.org:22", "[2606:4700::1]:8443", "localhost", "pinned.example.net", "1.2.3.4:443"],
+			"deniedDomains": ["evil.example.com", "*:25"],
+			"allowUnixSockets": ["/var/run/docker.sock"],
+			"allowLocalBinding": false,
+			"tlsTerminate": {"excludeDomains": ["*.example.net"]}
+		},
+		"filesystem": {"denyRead": ["~/.ssh"], "allowWrite": ["."], "denyWrite": []}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := compile(t, p)
+	for what, mode := range map[string]policy.Mode{
+		"https://github.com/o/r": allow, "http://github.com/": allow, "https://a.example.com/": allow,
+		"tcp://git.example.org:22": relay, "tcp://[2606:4700::1]:8443": relay,
+		"https://pinned.example.net/": passthrough, "http://pinned.example.net/": allow, "https://1.2.3.4/": allow,
+		"https://evil.example.com/": refuse, "https://example.com/": refuse, "tcp://git.example.org:25": refuse,
+		"tcp://github.com:22": refuse, "dns:localhost": refuse, "https://www.example/": refuse,
+	} {
+		if v := last(t, s, what); v.Mode != mode {
+			t.Errorf("%s: got %+v, want %s", what, v, mode)
+		}
+	}
+	text := fmt.Sprint(notes)
+	for _, want := range []string{"network.allowUnixSockets", "filesystem", "localhost", "ports 443 and 80"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no note of %s in %s", want, text)
+		}
+	}
+	if strings.Contains(text, "allowLocalBinding") {
+		t.Errorf("a note of what was not asked for: %s", text)
+	}
+}
+
+func TestFromSandboxRuntimeRefuses(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"no-network", `{"filesystem": {}}`, "network: is not there"},
+		{"list", `[]`, "settings are a mapping"},
+		{"unknown", `{"network": {"allowedDomains": [], "deniedDomains": [], "allowedDomain": []}}`, `"network.allowedDomain" is no setting`},
+		{"unknown-top", `{"network": {"allowedDomains": []}, "netwrk": {}}`, `"netwrk" is no setting`},
+		{"twice", `{"network": {"allowedDomains": [], "allowedDomains": ["a.example"]}}`, "there twice"},
+		{"proxy", `{"network": {"allowedDomains": [], "httpProxyPort": 8080}}`, "the gate is the proxy"},
+		{"parent", `{"network": {"allowedDomains": [], "parentProxy": {"http": "http://p.example"}}}`, "no proxy"},
+		{"type", `{"network": {"allowedDomains": "github.com"}}`, "a list of at most"},
+		{"inner-type", `{"network": {"allowedDomains": [1]}}`, "network.allowedDomains[0]"},
+		{"star", `{"network": {"allowedDomains": ["*"]}}`, "names every host"},
+		{"port", `{"network": {"allowedDomains": ["a.example:x"]}}`, "is no port"},
+		{"roots", `{"network": {"allowedDomains": [], "tlsTerminate": {"extraCaCertPaths": ["/x"]}}}`, "files are not read"},
+		{"all", `{"network": {"allowAllDomains": "yes"}}`, "true or false"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, _, err := policy.FromSandboxRuntime([]byte(tt.text))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %+v, %v, want %q", p, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestFromSandboxRuntimeDenials(t *testing.T) {
+	all, _, err := policy.FromSandboxRuntime([]byte(`{"network": {"allowAllDomains": true, "deniedDomains": ["*.evil.example"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := compile(t, all)
+	if v := last(t, s, "https://www.example.com/"); !v.Allowed() {
+		t.Errorf("got %+v", v)
+	}
+	if v := last(t, s, "https://a.evil.example/"); v.Code != policy.CodeDenied {
+		t.Errorf("got %+v", v)
+	}
+	none, _, err := policy.FromSandboxRuntime([]byte(`{"network": {"allowedDomains": ["a.example.com"], "deniedDomains": ["*"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := last(t, compile(t, none), "https://a.example.com/"); v.Allowed() {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func TestIsSandboxRuntime(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"network": {"allowedDomains": []}}`: true, "network: {}\n": true, "rules: []\n": false, "[": false, `{"network": 1}`: false,
+	} {
+		if got := policy.IsSandboxRuntime([]byte(text)); got != want {
+			t.Errorf("%s: got %t", text, got)
+		}
+	}
+}
