@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -85,16 +86,36 @@ func configure(ipv6 bool) error {
 	if err := setUp(h, eth); err != nil {
 		return err
 	}
+	if ipv6 { // first: the kernel takes its time
+		if err := giveAddress(h, eth, Guest6, Bits6, Gate6); err != nil {
+			return fmt.Errorf("set up IPv6: %w", err)
+		}
+	}
 	if err := giveAddress(h, eth, Guest4, Bits4, Gate4); err != nil {
 		return fmt.Errorf("set up IPv4: %w", err)
 	}
-	if !ipv6 {
-		return nil
-	}
-	if err := giveAddress(h, eth, Guest6, Bits6, Gate6); err != nil {
-		return fmt.Errorf("set up IPv6: %w", err)
+	if ipv6 {
+		return awaitLocal(h, Guest6)
 	}
 	return nil
+}
+
+// awaitLocal waits until the kernel takes packets for a. It lets packets be
+// sent from a new IPv6 address at once, and readies it for replies in a worker
+// of its own; what comes before that is lost.
+func awaitLocal(h *netlink.Handle, a netip.Addr) error {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Microsecond) {
+		routes, err := h.RouteGet(a.AsSlice())
+		if err != nil {
+			return fmt.Errorf("look up %s: %w", a, err)
+		}
+		if len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the kernel does not make %s its own", a)
+		}
+	}
 }
 
 // deviceMTU is MTU, but where tests try others.
