@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Options are what a Guard begins with.
@@ -54,10 +55,11 @@ func NewGuard(o Options) *Guard {
 // Set replaces the placeholders. Requests and streams under way keep those
 // that they began with.
 func (g *Guard) Set(placeholders map[string]string) {
-	g.state.Store(&state{
-		placeholders: maps.Clone(placeholders),
-		search:       matcherOf(slices.Collect(maps.Values(placeholders))),
-	})
+	st := &state{placeholders: maps.Clone(placeholders)}
+	if !weak.On(weak.NetPlaceholdersPass) {
+		st.search = matcherOf(slices.Collect(maps.Values(placeholders)))
+	}
+	g.state.Store(st)
 }
 
 // Request checks an outgoing request and puts the secrets of its route in,
@@ -71,7 +73,7 @@ func (g *Guard) Request(ctx context.Context, r *http.Request, route *policy.Rout
 	x := &Exchange{guard: g, state: g.state.Load()}
 	p := &plan{ctx: ctx, x: x, r: r, header: map[string]string{}}
 	if route != nil {
-		p.secrets, p.guest = route.Secrets, route.Auth == policy.AuthGuest
+		p.secrets, p.guest = route.Secrets, route.Auth == policy.AuthGuest || weak.On(weak.NetForeignPass)
 	}
 	if len(p.secrets) == 0 && x.state.search == nil {
 		return x, nil
@@ -102,7 +104,7 @@ func (g *Guard) remember(values map[string]string, named []policy.Secret) (known
 
 // searchFor returns a matcher for values.
 func (g *Guard) searchFor(values []string) *matcher {
-	if len(values) == 0 {
+	if len(values) == 0 || weak.On(weak.NetEchoPass) {
 		return nil
 	}
 	key := strings.Join(values, "\x00")

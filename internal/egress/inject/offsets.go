@@ -24,7 +24,7 @@ func (o *offsets) jump(view, raw, back int) {
 	o.raw += raw
 	switch {
 	case back == 0:
-		o.marks = o.marks[:0]
+		o.forget()
 	case view != raw:
 		o.set()
 	}
@@ -32,6 +32,9 @@ func (o *offsets) jump(view, raw, back int) {
 		o.trim(back)
 	}
 }
+
+// forget says that nothing up to here will be asked for, and need not be noted.
+func (o *offsets) forget() { o.marks = o.marks[:0] }
 
 // set makes a mark here. One that is here in the view is moved: what follows
 // begins here.

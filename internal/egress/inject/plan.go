@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // plan is what is to be done to a request. It is made whole before anything of
@@ -33,7 +34,7 @@ type plan struct {
 // make checks the request, and finds out what to do to it.
 func (p *plan) make() *Refusal {
 	p.values = map[string]string{}
-	if len(p.secrets) > 0 {
+	if len(p.secrets) > 0 && !weak.On(weak.NetPartsPass) {
 		if why := refuseMethod(p.r); why != nil {
 			return why
 		}

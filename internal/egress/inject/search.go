@@ -72,10 +72,7 @@ func (s *searcher) unescape(b []byte) bool {
 		}
 	}
 	for i := 0; i < len(b); {
-		j := i
-		for j < len(b) && !special[b[j]] {
-			j++
-		}
+		j := i + plainLength(b[i:])
 		if j > i {
 			if s.plainRun(b[i:j]) {
 				return true
@@ -105,10 +102,24 @@ func (s *searcher) unescape(b []byte) bool {
 	return false
 }
 
+// plainLength is how many bytes of b come before the first special one.
+func plainLength(b []byte) int {
+	for i, c := range b {
+		if special[c] {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// plainRun searches what stands for itself.
 func (s *searcher) plainRun(b []byte) (hit bool) {
-	s.plain, hit = s.m.scan(s.plain, b)
-	s.at.run(len(b), int(s.m.nodes[s.plain].depth))
 	s.gap = 0
+	if s.plain, hit = s.m.scan(s.plain, b); s.plain == 0 {
+		s.at.forget()
+		return hit
+	}
+	s.at.run(len(b), int(s.m.nodes[s.plain].depth))
 	return hit
 }
 
@@ -141,6 +152,10 @@ func (s *searcher) take(stands []byte, n int) (hit bool) {
 		s.gap = 0
 	} else if s.gap += n; s.gap > maxGap {
 		s.plain = 0
+	}
+	if s.plain == 0 {
+		s.at.forget()
+		return hit
 	}
 	s.at.jump(len(stands), n, int(s.m.nodes[s.plain].depth))
 	return hit
