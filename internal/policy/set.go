@@ -40,8 +40,9 @@ func (s *Set) add(r *rule) {
 	}
 }
 
-// Policy is what was compiled, with everything that was left out filled in,
-// and presets as the rules that they are. The caller may change it.
+// Policy is what was compiled: names and types in the form in which they are
+// compared, IDs and defaults filled in but for ports, and presets as the rules
+// that they are. The caller may change it.
 func (s *Set) Policy() Policy { return *s.policy.Clone() }
 
 // Secrets names the secrets that rules put in, each once and in order.

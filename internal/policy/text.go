@@ -44,7 +44,7 @@ func (r Rule) String() string {
 // carried is "over https", "over tcp, port 5432".
 func (r *Rule) carried() string {
 	ports := strings.Join(r.Ports, ", ")
-	if ports == "" {
+	if ports == "" && r.Action != ActionDeny {
 		set := make([]string, 0, 2)
 		for _, p := range defaultPorts[r.protocol()] {
 			set = append(set, p.String())
@@ -56,6 +56,8 @@ func (r *Rule) carried() string {
 		return ""
 	case protocol == "":
 		return "on port " + ports
+	case ports == "":
+		return fmt.Sprintf("over %s", protocol)
 	case protocol == ProtocolHTTP && ports == "443":
 		return "over https"
 	case protocol == ProtocolTLS:
