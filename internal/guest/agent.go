@@ -29,12 +29,15 @@ type agent struct {
 	cfg      Config
 	log      *slog.Logger
 	settings *settings
-	mu       sync.Mutex // of status
-	status   status
 	metrics  *meter
 	jail     *jail.Jail
 	engine   *process.Engine
 	files    *files.Service
+
+	connection connection
+
+	mu     sync.Mutex
+	status status
 }
 
 // Run is the agent. It returns when ctx ends, with everything that it started
@@ -68,7 +71,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 			log.Warn("furnish the image", "err", err)
 		}
 	}
-	a.connect(cfg.Network)
+	a.connection.prepare(cfg.Network)
 	j, err := jail.Start(jail.Config{
 		Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
 		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, CgroupNS: cfg.CgroupRoot != "", Log: log,
@@ -78,10 +81,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	}
 	defer j.Close()
 	a.jail = j
+	a.begin(cfg.Network)
+	defer func() { <-a.connection.done }()
 
 	users := &accounts{}
 	a.engine, err = process.New(process.Options{
-		Spawner: j, Lookup: users.Lookup, Defaults: a.settings.defaults, Cgroups: cgroups,
+		Spawner: j, Lookup: users.Lookup, Defaults: a.connected, Cgroups: cgroups,
 		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, NotShown: cfg.NotShown, Log: log,
 	})
 	if err != nil {

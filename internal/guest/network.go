@@ -9,10 +9,14 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/guest/probe"
+	"github.com/carboy-sandbox/carboy/internal/guest/process"
 	"github.com/carboy-sandbox/carboy/internal/guest/trust"
 )
 
@@ -69,10 +73,45 @@ func hostname(s string) bool {
 	return true
 }
 
+// connection is the work of connecting the guest, which goes on while the
+// agent starts. Commands wait for it.
+type connection struct {
+	mu   sync.Mutex
+	done chan struct{}
+}
+
+// prepare makes what commands are only shown if it is there when their jail is
+// made.
+func (c *connection) prepare(n *api.Network) {
+	c.done = make(chan struct{})
+	if n == nil {
+		return
+	}
+	for _, dir := range []string{"/etc", "/usr"} {
+		_ = unix.Mkdir(dir, 0o755) // it is there, or what needs it will say so
+	}
+}
+
+// begin connects the guest in the background.
+func (a *agent) begin(n *api.Network) {
+	go func() {
+		defer close(a.connection.done)
+		a.connect(n)
+	}()
+}
+
+// connected is settings.defaults once the guest is connected.
+func (a *agent) connected() process.Defaults {
+	<-a.connection.done
+	return a.settings.defaults()
+}
+
 // connect makes the guest use its gate, or look for no name where it has none.
 // A checked network's addresses are addresses. What could not be done, the
 // status says.
 func (a *agent) connect(n *api.Network) {
+	a.connection.mu.Lock()
+	defer a.connection.mu.Unlock()
 	if n == nil {
 		if err := trust.NoNameServer("/", a.cfg.Furnish); err != nil {
 			a.lack("names: a look-up may take its time: " + err.Error())

@@ -144,6 +144,7 @@ func (a *agent) claim(w http.ResponseWriter, r *http.Request) {
 	s.cfg, s.init = cfg, nil
 	s.refreshLocked()
 	s.mu.Unlock()
+	<-a.connection.done // the first one is not to come last
 	if req.Network != nil {
 		a.connect(req.Network)
 	}
@@ -152,7 +153,7 @@ func (a *agent) claim(w http.ResponseWriter, r *http.Request) {
 
 // envs tells the environment that commands get.
 func (a *agent) envs(w http.ResponseWriter, _ *http.Request) {
-	answer(w, a.settings.defaults().Env)
+	answer(w, a.connected().Env)
 }
 
 // status says what the agent can't do on this kernel.
@@ -166,6 +167,7 @@ type status struct {
 func (s *status) lack(what string) { s.Lacks = append(s.Lacks, what) }
 
 func (a *agent) serveStatus(w http.ResponseWriter, _ *http.Request) {
+	<-a.connection.done
 	a.mu.Lock()
 	s := a.status
 	s.Lacks = slices.Clone(s.Lacks)

@@ -54,7 +54,11 @@ func appendText(to []byte, text string) []byte {
 
 // formatStore is the store with those entries.
 func formatStore(entries []entry) []byte {
-	out := binary.BigEndian.AppendUint32(nil, jksMagic)
+	size := jksHeader + sha1.Size
+	for _, e := range entries {
+		size += len(e.raw)
+	}
+	out := binary.BigEndian.AppendUint32(make([]byte, 0, size), jksMagic)
 	out = binary.BigEndian.AppendUint32(out, jksVersion)
 	out = binary.BigEndian.AppendUint32(out, uint32(len(entries)))
 	for _, e := range entries {

@@ -12,8 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile bounds a file that is read, in bytes.
-const maxFile = 8 << 20
+// maxFile bounds a file that is read, in bytes, and spare is for what is added
+// to it.
+const (
+	maxFile = 8 << 20
+	spare   = 4 << 10
+)
 
 // retries bounds the attempts at a path that others keep renaming.
 const retries = 64
@@ -184,7 +188,7 @@ func (t *tree) read(name string) (file, error) {
 	if st.Size > maxFile {
 		return file{}, fmt.Errorf("it has more than %d bytes", maxFile)
 	}
-	data := make([]byte, st.Size)
+	data := make([]byte, st.Size, st.Size+spare)
 	n, err := io.ReadFull(f, data)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return file{}, err

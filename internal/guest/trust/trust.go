@@ -209,7 +209,7 @@ func (in *installer) addBundles() {
 			in.main = p
 		}
 	}
-	if in.main == "" {
+	if _, err := in.final(debian); in.main == "" && errors.Is(err, unix.ENOENT) {
 		data, _ := in.bundled(in.roots())
 		err := in.write(debian, ordinary(data))
 		if in.try(debian, err); err == nil {
@@ -231,15 +231,34 @@ func (in *installer) bundled(data []byte) ([]byte, error) {
 	if in.base == nil {
 		in.base = data
 	}
-	if bytes.Contains(data, in.pem) {
+	if holds(data, in.pem) {
 		return data, nil
 	}
-	out := make([]byte, 0, len(data)+len(in.pem)+1)
-	out = append(out, data...)
+	out := data
 	if len(out) > 0 && out[len(out)-1] != '\n' {
 		out = append(out, '\n')
 	}
 	return append(out, in.pem...), nil
+}
+
+// holds is bytes.Contains for what begins like much else in data: it looks for
+// a part from the middle, which is short and like nothing else.
+func holds(data, text []byte) bool {
+	const length = 48
+	if len(text) < 2*length {
+		return bytes.Contains(data, text)
+	}
+	middle := len(text) / 2
+	for from := 0; ; {
+		i := bytes.Index(data[from:], text[middle:middle+length])
+		if i < 0 {
+			return false
+		}
+		if from += i; from >= middle && bytes.HasPrefix(data[from-middle:], text) {
+			return true
+		}
+		from++
+	}
 }
 
 // roots is what an image without a bundle is given.

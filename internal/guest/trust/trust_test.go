@@ -340,6 +340,9 @@ func TestOtherMounts(t *testing.T) {
 				if got := err != nil && strings.Contains(err.Error(), "leads out"); got != mounted {
 					t.Errorf("error %v", err)
 				}
+				if _, err := os.Readlink(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt")); err != nil {
+					t.Errorf("the link is gone: %v", err)
+				}
 				text, err := os.ReadFile(bundle)
 				if err != nil || bytes.Contains(text, a.pem) == mounted {
 					t.Errorf("it holds %s, %v", text, err)
