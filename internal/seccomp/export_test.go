@@ -1,6 +1,11 @@
 package seccomp
 
-import "golang.org/x/sys/unix"
+import (
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
 
 // ProgramForTest is what Confine installs.
 func ProgramForTest(o Options) []unix.SockFilter { return o.program() }
@@ -27,9 +32,28 @@ func TableForTest(raw []byte) (map[uint32]verdict, []unix.SockFilter) {
 
 // EvalForTest reads a table as a person would: without a program.
 func EvalForTest(t map[uint32]verdict, nr uint32, args [6]uint64) uint32 {
+	return eval(t, unknown, nr, args)
+}
+
+// GateForTest is what ConfineGate installs in a process of that ID, and its
+// table.
+func GateForTest(pid uint32) ([]unix.SockFilter, map[uint32]verdict) {
+	t := gateTable(pid)
+	return assemble(t, refuse, kill, refuse), t
+}
+
+// GateCallsForTest are the numbers that a gate's table knows.
+func GateCallsForTest() []uint32 { return slices.Collect(maps.Keys(gateTable(1))) }
+
+// EvalGateForTest is EvalForTest for a gate's.
+func EvalGateForTest(t map[uint32]verdict, nr uint32, args [6]uint64) uint32 {
+	return eval(t, refuse, nr, args)
+}
+
+func eval(t map[uint32]verdict, other, nr uint32, args [6]uint64) uint32 {
 	v, ok := t[nr]
 	if !ok {
-		return unknown
+		return other
 	}
 	for _, c := range v.checks {
 		holds := true
