@@ -78,6 +78,8 @@ type PolicyTestRequest struct {
 	// Request is "METHOD URL", "tcp://HOST:PORT", "udp://HOST:PORT",
 	// "tls://HOST[:PORT]" or "dns:NAME".
 	Request string `json:"request"`
+	// Address is where the name is taken to lead; absent: to a public address.
+	Address string `json:"address,omitempty"`
 }
 
 // PolicyVerdict is the answer to it: what would become of the request, and
@@ -95,11 +97,11 @@ type PolicyVerdict struct {
 
 // PolicyStep is one decision on the way of a request.
 type PolicyStep struct {
-	Step   string `json:"step"` // "name", "connect", "stream" or "request"
-	Mode   string `json:"mode"` // "refuse", "relay", "sniff", "passthrough", "inspect" or "allow"
-	Code   string `json:"code,omitempty"`
-	Rule   string `json:"rule,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	Question string `json:"question"` // "connect to api.example.com:443"
+	Mode     string `json:"mode"`     // "refuse", "relay", "sniff", "passthrough", "inspect" or "allow"
+	Code     string `json:"code,omitempty"`
+	Rule     string `json:"rule,omitempty"`
+	Reason   string `json:"reason,omitempty"`
 }
 
 // PolicyPreset is a set of rules with a name, which --allow takes. GET

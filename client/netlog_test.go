@@ -158,7 +158,10 @@ func TestNetworkCalls(t *testing.T) {
 	for i, call := range []func() error{
 		func() error { _, err := c.Policy(ctx, "a/b"); return err },
 		func() error { _, err := c.SetPolicy(ctx, "web", api.Policy{Default: "public"}); return err },
-		func() error { _, err := c.TestPolicy(ctx, "web", "GET https://a.example/"); return err },
+		func() error {
+			_, err := c.TestPolicy(ctx, "web", api.PolicyTestRequest{Request: "GET https://a.example/"})
+			return err
+		},
 		func() error { _, err := c.PolicyPresets(ctx); return err },
 		func() error { _, err := c.Secrets(ctx); return err },
 		func() error { _, err := c.AddSecret(ctx, api.SecretRequest{Name: "A", Value: &value}); return err },

@@ -19,10 +19,9 @@ func (c *Client) SetPolicy(ctx context.Context, id string, p api.Policy) (*api.S
 	return ask[api.Sandbox](ctx, c, http.MethodPut, path(id, "/policy"), p)
 }
 
-// TestPolicy tells what would become of a request, as
-// api.PolicyTestRequest.Request has it. Nothing is sent.
-func (c *Client) TestPolicy(ctx context.Context, id, request string) (*api.PolicyVerdict, error) {
-	return ask[api.PolicyVerdict](ctx, c, http.MethodPost, path(id, "/policy/test"), api.PolicyTestRequest{Request: request})
+// TestPolicy tells what would become of a request. Nothing is sent for it.
+func (c *Client) TestPolicy(ctx context.Context, id string, req api.PolicyTestRequest) (*api.PolicyVerdict, error) {
+	return ask[api.PolicyVerdict](ctx, c, http.MethodPost, path(id, "/policy/test"), req)
 }
 
 // PolicyPresets lists the presets that the daemon has.

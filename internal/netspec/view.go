@@ -1,0 +1,78 @@
+package netspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// View is a preset as users see it.
+func View(p policy.Preset) (api.PolicyPreset, error) {
+	out := api.PolicyPreset{Name: p.Name, Summary: p.Summary, Opens: make([]string, 0, len(p.Rules))}
+	var err error
+	if out.Rules, err = Convert[[]api.PolicyRule](p.Rules); err != nil {
+		return out, err
+	}
+	for i := range p.Rules {
+		out.Opens = append(out.Opens, p.Rules[i].String())
+		for _, s := range p.Rules[i].Secrets {
+			if !slices.Contains(out.Secrets, s.Name) {
+				out.Secrets = append(out.Secrets, s.Name)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Test says what would become of a request under a policy, for a sandbox that
+// was given those secrets. Nothing is resolved or sent.
+func Test(p policy.Policy, secrets []string, req api.PolicyTestRequest) (*api.PolicyVerdict, error) {
+	set, err := policy.Compile(p, secrets)
+	if err != nil {
+		return nil, Error("policy", err)
+	}
+	var addr netip.Addr
+	if req.Address != "" {
+		if addr, err = netip.ParseAddr(req.Address); err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "address %.80q: that is none", req.Address)
+		}
+	}
+	steps, err := set.Test(req.Request, addr)
+	if err != nil {
+		return nil, Error("request", err)
+	}
+	out := &api.PolicyVerdict{Request: req.Request}
+	for _, s := range steps {
+		v := s.Verdict
+		out.Steps = append(out.Steps, api.PolicyStep{
+			Question: s.Question, Mode: string(v.Mode), Code: string(v.Code), Rule: v.Rule, Reason: v.Reason,
+		})
+		// The last one decides.
+		out.Allowed, out.Code, out.Rule, out.Reason, out.Hint = v.Allowed(), string(v.Code), v.Rule, v.Reason, v.Hint
+		out.Secrets = nil
+		if v.Route != nil && !strings.HasPrefix(req.Request, "dns:") {
+			for _, sec := range v.Route.Secrets {
+				out.Secrets = append(out.Secrets, sec.Name)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Convert carries a value over to the type that the wire has for it, or back.
+func Convert[T any](v any) (out T, err error) {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(b, &out)
+	}
+	if err != nil {
+		return out, fmt.Errorf("convert: %w", err)
+	}
+	return out, nil
+}
