@@ -39,6 +39,7 @@ const (
 type Manager interface {
 	lifecycle
 	guests
+	networks
 	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
 	Record(ctx context.Context, c sandbox.Caller, ref string, ev sandbox.Event) error
 	Changes(ctx context.Context, c sandbox.Caller, ref string, opts sandbox.ChangesOptions, w io.Writer) error
@@ -67,6 +68,7 @@ var _ Manager = (*sandbox.Manager)(nil)
 type Options struct {
 	Manager Manager
 	Images  Images   // nil: only the machine's own programs
+	Secrets Secrets  // nil: only those that come with a sandbox
 	Keys    *key.Set // who may ask over TCP; nil: nobody
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string

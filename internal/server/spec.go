@@ -20,15 +20,18 @@ const maxMounts = 64
 
 // spec turns a request into a Spec. Paths of the host become the directories
 // that they lead to for this caller.
-func (s *Server) spec(ctx context.Context, p *principal, req api.CreateRequest) (sandbox.Spec, error) {
+func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (sandbox.Spec, error) {
 	ttl, err := millis("ttl_ms", req.TTLMillis)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
 	spec := sandbox.Spec{
-		Name: req.Name, Isolation: req.Isolation, Stronger: req.Stronger, User: req.User, Network: req.Network,
+		Name: req.Name, Isolation: req.Isolation, Stronger: req.Stronger, User: req.User,
 		Limits: limits(req.Limits), Env: req.Env, Labels: req.Labels,
 		TTL: ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral,
+	}
+	if err := req.network(&spec); err != nil {
+		return sandbox.Spec{}, err
 	}
 	if spec.Image, err = s.image(ctx, p, req.Image); err != nil {
 		return sandbox.Spec{}, err
@@ -134,7 +137,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 		State: string(sb.State), Ended: string(sb.Ended), Lost: sb.Lost,
 		Isolation: cmp.Or(sb.Backend, sp.Isolation), IsolationAsked: sp.Isolation, Stronger: sp.Stronger, IsolationReason: sb.Why,
 		Image: image, ImageDigest: digest, ImageConfig: configs.of(ctx, digest),
-		User: sp.User, Network: sp.Network,
+		User: sp.User, Network: sp.Network, Secrets: sp.Secrets,
 		Workspace: api.Workspace{Mode: string(sp.Workspace.Mode), Source: sp.Workspace.Source.Path},
 		Mounts:    make([]api.Mount, 0, len(sp.Mounts)),
 		Limits: api.Limits{

@@ -35,6 +35,15 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"GET /v1/sandboxes/{id}/events", key.Read, s.getEvents},
 		{"POST /v1/sandboxes/{id}/events", key.Exec, s.postEvent},
 		{"GET /v1/sandboxes/{id}/changes", key.Read, s.getChanges},
+		{"GET /v1/sandboxes/{id}/policy", key.Read, s.getPolicy},
+		{"PUT /v1/sandboxes/{id}/policy", key.Manage, s.putPolicy},
+		{"POST /v1/sandboxes/{id}/policy/test", key.Read, s.postPolicyTest},
+		{"GET /v1/sandboxes/{id}/netlog", key.Read, s.getNetLog},
+		{"GET /v1/policy/presets", key.Read, s.getPresets},
+		{"GET /v1/secrets", key.Read, s.listSecrets},
+		{"POST /v1/secrets", key.Manage, s.postSecret},
+		{"DELETE /v1/secrets/{name}", key.Manage, s.deleteSecret},
+		{"POST /v1/secrets/{name}/rotate", key.Manage, s.postRotate},
 		{"/v1/sandboxes/{id}/guest/{path...}", key.Exec, s.serveOwner},
 		{"GET /v1/images", key.Read, s.listImages},
 		{"DELETE /v1/images", key.Manage, s.deleteImage},
@@ -91,8 +100,8 @@ func (s *Server) mustAdmin(r *http.Request) error {
 }
 
 func (s *Server) postSandbox(w http.ResponseWriter, r *http.Request) {
-	var req api.CreateRequest
-	if err := wire.Decode(r, &req, false); err != nil {
+	req, err := decodeCreate(r)
+	if err != nil {
 		wire.Error(w, err)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
@@ -83,21 +84,48 @@ func JSON(w http.ResponseWriter, status int, v any) {
 // Decode reads the body of r into v. An empty body is an error unless
 // optional is set; v is left as it is then.
 func Decode(r *http.Request, v any, optional bool) error {
+	b, err := read(r)
+	if err != nil || optional && len(bytes.TrimSpace(b)) == 0 {
+		return err
+	}
+	if err := checkType(r, "application/json"); err != nil {
+		return err
+	}
+	return DecodeBytes(b, v)
+}
+
+// Body reads the body of r, which is of one of types: what is in it is for the
+// caller to read strictly.
+func Body(r *http.Request, types ...string) ([]byte, error) {
+	if err := checkType(r, types...); err != nil {
+		return nil, err
+	}
+	b, err := read(r)
+	if err == nil && len(bytes.TrimSpace(b)) == 0 {
+		err = sandbox.Errorf(sandbox.Invalid, "body: it is empty")
+	}
+	return b, err
+}
+
+func read(r *http.Request) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r.Body, MaxBody+1))
 	switch {
 	case err != nil:
 		e := sandbox.Errorf(sandbox.Invalid, "body: it could not be read")
 		e.Err = err
-		return e
+		return nil, e
 	case len(b) > MaxBody:
-		return sandbox.Errorf(sandbox.Invalid, "body: larger than %d bytes", MaxBody)
-	case len(bytes.TrimSpace(b)) == 0 && optional:
-		return nil
+		return nil, sandbox.Errorf(sandbox.Invalid, "body: larger than %d bytes", MaxBody)
 	}
-	if mt, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mt != "application/json" {
-		return sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is not application/json")
+	return b, nil
+}
+
+func checkType(r *http.Request, types ...string) error {
+	mt, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || !slices.Contains(types, mt) {
+		return sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is not %s", strings.Join(types, " or "))
 	}
-	return DecodeBytes(b, v)
+	return nil
 }
 
 // DecodeBytes reads one JSON value into v.

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+// getNetLog streams what a sandbox tried to reach.
+func (s *Server) getNetLog(w http.ResponseWriter, r *http.Request) {
+	o, err := netLogOptions(r)
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	out := &recordStream{out: newStream(w, "application/jsonl"), flush: o.Follow}
+	stop := func() {}
+	if o.Follow {
+		stop = out.beat()
+	}
+	err = s.m.NetLog(r.Context(), principalOf(r).caller, r.PathValue("id"), o, out.record)
+	stop()
+	gone := errors.Is(err, errGone) || r.Context().Err() != nil
+	switch {
+	case err == nil && !gone:
+		out.out.begin()
+	case !out.out.begun && !gone:
+		wire.Error(w, err)
+	default:
+		// Half a stream must not be taken for a whole one, and a follower whom
+		// the daemon leaves comes back.
+		if !gone {
+			s.log.Warn("stream records", "error", err)
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// netLogOptions reads ?after=SEQ&denied=1&follow=1.
+func netLogOptions(r *http.Request) (o sandbox.NetLogOptions, err error) {
+	q, err := query(r, "after", "denied", "follow")
+	if err != nil {
+		return o, err
+	}
+	switch v := q["after"]; {
+	case len(v) > 1:
+		return o, sandbox.Errorf(sandbox.Invalid, "parameter after: it is there twice")
+	case len(v) == 1:
+		if o.After, err = strconv.ParseUint(v[0], 10, 64); err != nil {
+			return o, sandbox.Errorf(sandbox.Invalid, "parameter after: not the number of a record")
+		}
+	}
+	if o.Denied, err = truth("denied", q["denied"]); err != nil {
+		return o, err
+	}
+	o.Follow, err = truth("follow", q["follow"])
+	return o, err
+}
+
+// errGone ends a reading whose reader has gone.
+var errGone = errors.New("nobody reads the records any more")
+
+// recordStream writes records, and a sign of life where none come.
+type recordStream struct {
+	flush bool // each record is sent at once
+
+	mu    sync.Mutex
+	out   *stream
+	quiet bool // nothing was written since the last beat
+}
+
+// record sends one.
+func (s *recordStream) record(rec netlog.Record) error {
+	b, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quiet = false
+	b = append(b, '\n')
+	if s.flush {
+		if !s.out.write(b) {
+			return errGone
+		}
+		return nil
+	}
+	if _, err := s.out.Write(b); err != nil {
+		return errGone
+	}
+	return nil
+}
+
+// beat sends a byte where nothing else was sent for holdBeat, until
+// stop is called. One that can't be sent needs no telling: the request's
+// context ends.
+func (s *recordStream) beat() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		t := time.NewTicker(holdBeat)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+			}
+			s.mu.Lock()
+			if s.quiet {
+				s.out.write([]byte("\n"))
+			}
+			s.quiet = true
+			s.mu.Unlock()
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
