@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
@@ -24,7 +25,7 @@ type newSandbox struct {
 	AutoResume      *struct {
 		Enabled bool `json:"enabled"`
 	} `json:"autoResume"`
-	Network      json.RawMessage `json:"network"`
+	Network      *network        `json:"network"`
 	MCP          json.RawMessage `json:"mcp"`
 	IAM          json.RawMessage `json:"iam"`
 	VolumeMounts json.RawMessage `json:"volumeMounts"`
@@ -58,11 +59,17 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if err != nil {
 			return err
 		}
-		sb, err := h.m.Create(r.Context(), c.Caller, sandbox.Spec{
-			Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: sandbox.OnExpiryRemove,
-		})
+		spec := sandbox.Spec{Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: sandbox.OnExpiryRemove}
+		notes, err := req.networkOf(&spec)
 		if err != nil {
 			return err
+		}
+		sb, err := h.m.Create(r.Context(), c.Caller, spec)
+		if err != nil {
+			return err
+		}
+		if len(notes) > 0 {
+			w.Header().Set(api.HeaderNotice, oneLine(notes))
 		}
 		wire.JSON(w, http.StatusCreated, h.created(sb, c))
 		return nil
@@ -89,10 +96,6 @@ func (req *newSandbox) check() error {
 		return sandbox.Errorf(sandbox.Unsupported, "secure: a sandbox always asks for its access token").
 			WithHint("leave it out, or set it to true")
 	}
-	if req.AllowInternet != nil && *req.AllowInternet {
-		return sandbox.Errorf(sandbox.Unsupported, "allow_internet_access: sandboxes have no network in this version").
-			WithHint("leave it out, or set it to false")
-	}
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -100,7 +103,6 @@ func (req *newSandbox) check() error {
 		{"autoPause", req.AutoPause},
 		{"autoPauseMemory", req.AutoPauseMemory != nil},
 		{"autoResume", req.AutoResume != nil && req.AutoResume.Enabled},
-		{"network", asks(req.Network)},
 		{"mcp", asks(req.MCP)},
 		{"iam", asks(req.IAM)},
 		{"volumeMounts", asks(req.VolumeMounts)},

@@ -101,7 +101,8 @@ func (h *handler) get(w http.ResponseWriter, r *http.Request, c Caller) error {
 	}
 	wire.JSON(w, http.StatusOK, detail{
 		listed: list(sb), EnvdAccessToken: tokenFor(sb, c), Domain: h.domain(),
-		Lifecycle: lifecycle{OnTimeout: map[bool]string{true: "kill", false: "pause"}[sb.Spec.OnExpiry == sandbox.OnExpiryRemove]},
+		AllowInternet: sb.Spec.Network == sandbox.NetworkOn,
+		Lifecycle:     lifecycle{OnTimeout: map[bool]string{true: "kill", false: "pause"}[sb.Spec.OnExpiry == sandbox.OnExpiryRemove]},
 	})
 	return nil
 }
