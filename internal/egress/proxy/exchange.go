@@ -1,0 +1,261 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/egress/inject"
+	"github.com/carboy-sandbox/carboy/internal/egress/relay"
+	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+// exchange is one request and what becomes of it.
+type exchange struct {
+	g      *guest
+	w      http.ResponseWriter
+	r      *http.Request
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	began  time.Time
+
+	name    string // whom it is for; "" is the address
+	dst     netip.AddrPort
+	addrs   []netip.AddrPort
+	verdict policy.Verdict
+	secrets *inject.Exchange
+	account *relay.Account
+	limits  policy.Limits
+
+	sent, received atomic.Int64
+	status         int
+	begun          bool   // the answer: its head has gone out
+	result         string // how it ended, where not well
+
+	mu     sync.Mutex      // guards what follows
+	query  *policy.Request // what the policy was asked; nil: nothing yet
+	failed *Refusal        // why it was ended while it was under way
+}
+
+// handle serves one request of any connection.
+func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
+	g, ok := r.Context().Value(guestKey{}).(*guest)
+	if !ok {
+		panic(http.ErrAbortHandler)
+	}
+	if g.strict != nil {
+		g.strict.serving.Store(true)
+		defer g.strict.serving.Store(false)
+	}
+	x := &exchange{g: g, w: w, r: r, began: p.o.Now(), dst: g.dst, addrs: g.addrs}
+	x.ctx, x.cancel = context.WithCancelCause(r.Context())
+	defer x.cancel(nil)
+	g.enter(x)
+	defer g.exit(x)
+	if g.kind == info {
+		x.pages()
+		return
+	}
+	if g.kind == explicit && r.Method == http.MethodConnect {
+		x.connect()
+		return
+	}
+	defer x.record()
+	if why := x.serve(); why != nil {
+		x.refuse(why)
+	}
+}
+
+func (g *guest) enter(x *exchange) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.live == nil {
+		g.live = map[*exchange]struct{}{}
+	}
+	g.live[x] = struct{}{}
+}
+
+func (g *guest) exit(x *exchange) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.live, x)
+}
+
+// serve decides about the request, and forwards it.
+func (x *exchange) serve() *Refusal {
+	g := x.g
+	var why *Refusal
+	if g.kind == explicit {
+		why = x.locate()
+	} else {
+		x.name, why = g.agree(x.r)
+	}
+	switch {
+	case why != nil:
+		return why
+	case g.refusal != nil:
+		return g.refusal
+	case g.kind == sink:
+		return x.unresolved()
+	}
+	if !g.tls && g.kind != explicit {
+		if why := g.approve(x.name); why != nil {
+			return why
+		}
+	}
+	x.ask(policy.Request{
+		Addr: x.dst, Name: x.name, TLS: g.tls,
+		Method: x.r.Method, URL: x.r.URL, Header: x.r.Header,
+	})
+	if !x.verdict.Allowed() {
+		return ofVerdict(x.verdict, x.host(), x.dst.Port(), g.tls)
+	}
+	if why := x.bound(); why != nil {
+		return why
+	}
+	return x.forward()
+}
+
+// ask asks the policy. What is asked is noted first, so that a change of the
+// policy meets either this question or Recheck's.
+func (x *exchange) ask(q policy.Request) {
+	x.mu.Lock()
+	x.query = &q
+	x.mu.Unlock()
+	x.verdict = x.g.p.o.Policy().Request(q)
+}
+
+// host is whom the request is for.
+func (x *exchange) host() string {
+	if x.name != "" {
+		return x.name
+	}
+	if x.g.name != "" {
+		return x.g.name
+	}
+	return x.dst.Addr().String()
+}
+
+// route is what the deciding rule asks for; never nil.
+func (x *exchange) route() *policy.Route {
+	if x.verdict.Route != nil {
+		return x.verdict.Route
+	}
+	return &policy.Route{Rule: x.verdict.Rule}
+}
+
+// bound applies the rule's limits, as far as they can be before anything is
+// sent.
+func (x *exchange) bound() *Refusal {
+	route := x.route()
+	x.limits = route.Limits
+	x.account = x.g.p.o.Meter.Rule(route.Rule, route.Limits)
+	if wait, ok := x.account.Begin(); !ok {
+		return tooFast(route.Rule, wait)
+	}
+	if x.limits.RequestBytes > 0 && x.r.ContentLength > x.limits.RequestBytes {
+		return tooMuch(route.Rule, "the request's body is larger than its rule allows")
+	}
+	if x.account != nil && x.limits.Bytes > 0 && x.account.Used() >= x.limits.Bytes {
+		return tooMuch(route.Rule, "the rule's bytes are used up")
+	}
+	return nil
+}
+
+// fail ends the exchange while it is under way. The first reason counts.
+func (x *exchange) fail(why *Refusal) {
+	x.mu.Lock()
+	if x.failed == nil {
+		x.failed = why
+	}
+	x.mu.Unlock()
+	x.cancel(why)
+}
+
+// failure is why the exchange was ended, nil where it was not.
+func (x *exchange) failure() *Refusal {
+	x.mu.Lock()
+	failed := x.failed
+	x.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
+	if why := x.secrets.Refusal(); why != nil {
+		return x.ofSecrets(why)
+	}
+	why, _ := errors.AsType[*Refusal](context.Cause(x.ctx))
+	return why
+}
+
+// guarded keeps what the guard made of the request.
+func (x *exchange) guarded(s *inject.Exchange) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.secrets = s
+}
+
+// usedSecrets are the names of those that were put in.
+func (x *exchange) usedSecrets() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.secrets.Used()
+}
+
+// ofSecrets is the guard's refusal.
+func (x *exchange) ofSecrets(why *inject.Refusal) *Refusal {
+	return &Refusal{
+		Status: why.Status, Code: why.Code, Reason: why.Reason, Hint: why.Hint,
+		Rule: x.verdict.Rule, Host: x.host(),
+	}
+}
+
+// note keeps how the exchange ended, for its record.
+func (x *exchange) note(why *Refusal) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.failed == nil {
+		x.failed = why
+	}
+}
+
+// record writes what became of the exchange.
+func (x *exchange) record() {
+	g := x.g
+	protocol := "http"
+	if g.tls {
+		protocol = "https"
+	}
+	rec := netlog.Record{
+		Time: g.p.o.Now(), Verdict: netlog.Allow, Rule: x.verdict.Rule, Reason: x.verdict.Reason,
+		Protocol: protocol, Host: x.recordedHost(), Address: x.dst.String(),
+		Method: x.r.Method, Path: x.r.URL.EscapedPath(), Status: x.status, Result: x.result,
+		Sent: x.sent.Load(), Received: x.received.Load(),
+		Secrets: slices.Clone(x.secrets.Used()), Duration: g.p.o.Now().Sub(x.began),
+	}
+	x.mu.Lock()
+	if f := x.failed; f != nil {
+		rec.Verdict, rec.Code, rec.Reason = netlog.Deny, f.Code, f.Reason
+		if f.Rule != "" {
+			rec.Rule = f.Rule
+		}
+		if x.status == 0 || !x.begun {
+			rec.Status = f.Status
+		}
+	}
+	x.mu.Unlock()
+	g.p.o.Record(rec)
+}
+
+// recordedHost is the host as the guest named it.
+func (x *exchange) recordedHost() string {
+	if x.name == "" && x.r.Host != "" {
+		return shown(x.r.Host)
+	}
+	return x.host()
+}

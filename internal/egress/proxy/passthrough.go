@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/carboy-sandbox/carboy/internal/egress/relay"
+	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
+	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+// passThrough carries TLS that the gate does not read.
+//
+// A hello may hide a second name, which the server would follow; the gate
+// can't tell that from the random bytes which browsers send in its place. Where
+// a rule wants the stream unread it is refused; where nothing but the default
+// let it through it is intercepted, which works for both.
+func (g *guest) passThrough(c net.Conn, raw []byte, hello tlswire.Hello, v policy.Verdict) {
+	if hello.ECH {
+		if v.Rule == string(defaultRule) {
+			g.serveTLS(c, hello)
+			return
+		}
+		r := refuse(http.StatusForbidden, CodeECH, "the TLS hello may hide a name (ECH), and the rule passes TLS through unread: turn ECH off in the client")
+		r.Rule, r.Host = v.Rule, g.name
+		g.reset(r)
+		return
+	}
+	g.relay(g.carrier, raw, v)
+}
+
+// defaultRule is the rule of a policy's default.
+const defaultRule = "default"
+
+// relay carries the connection's bytes unread, head first.
+func (g *guest) relay(c net.Conn, head []byte, v policy.Verdict) {
+	g.mu.Lock()
+	g.relayed = v.Mode
+	g.mu.Unlock()
+	route := &policy.Route{Rule: v.Rule}
+	if v.Route != nil {
+		route = v.Route
+	}
+	account := g.p.o.Meter.Rule(route.Rule, route.Limits)
+	if wait, ok := account.Begin(); !ok {
+		g.reset(tooFast(route.Rule, wait))
+		return
+	}
+	up, err := g.p.dial(g.ctx, g.addrs)
+	if err != nil {
+		g.reset(dialFailed(err, g.shownHost()))
+		return
+	}
+	res := relay.TCP(g.ctx, c, up, relay.Options{
+		Limits: route.Limits, Account: account, Head: head,
+	})
+	rec := netlog.Record{
+		Time: g.p.o.Now(), Verdict: netlog.Allow, Rule: v.Rule, Reason: v.Reason, Protocol: "tcp",
+		Host: g.name, Address: g.dst.String(), Sent: res.Sent, Received: res.Received,
+		Duration: g.p.o.Now().Sub(g.began), Result: string(res.End),
+	}
+	if g.tls {
+		rec.Protocol = "tls"
+	}
+	switch res.End {
+	case relay.EndClosed:
+		rec.Result = ""
+	case relay.EndLimit:
+		rec.Verdict, rec.Code, rec.Reason = netlog.Deny, CodeLimit, "the connection carried as many bytes as its rule allows"
+	case relay.EndCut:
+		if why, ok := cutBy(g.ctx).(*Refusal); ok {
+			rec.Verdict, rec.Code, rec.Reason = netlog.Deny, why.Code, why.Reason
+		}
+	}
+	g.p.o.Record(rec)
+}
+
+// dial connects to the first of addresses that answers.
+func (p *Proxy) dial(ctx context.Context, addrs []netip.AddrPort) (net.Conn, error) {
+	if d := p.o.Timeouts.Dial; d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	var first error
+	for _, a := range addrs {
+		c, err := p.o.Dial(ctx, a)
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, &dialError{err: first}
+}
+
+// dialError says that no connection was made: nothing was sent.
+type dialError struct{ err error }
+
+func (e *dialError) Error() string { return "dial: " + e.err.Error() }
+func (e *dialError) Unwrap() error { return e.err }

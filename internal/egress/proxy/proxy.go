@@ -1,0 +1,323 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/egress/inject"
+	"github.com/carboy-sandbox/carboy/internal/egress/relay"
+	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+// Policy decides. *policy.Set is one.
+type Policy interface {
+	Name(name string) policy.Verdict
+	Connect(policy.Conn) policy.Verdict
+	Stream(policy.Stream) policy.Verdict
+	Request(policy.Request) policy.Verdict
+	Policy() policy.Policy
+}
+
+// Guard keeps secrets. *inject.Guard is one.
+type Guard interface {
+	Request(ctx context.Context, r *http.Request, route *policy.Route) (*inject.Exchange, *inject.Refusal)
+	Response(resp *http.Response, x *inject.Exchange) *inject.Refusal
+	Stream(x *inject.Exchange, header http.Header, up io.Writer, down io.Reader) (io.Writer, io.Reader)
+}
+
+// Options are what a Proxy works with. Policy, Names, Dial and Certificate are
+// needed; ServeProxy needs Resolve.
+type Options struct {
+	// Policy is asked for anew at each decision.
+	Policy func() Policy
+	// Names returns the names that the gate has resolved to an address.
+	Names func(netip.Addr) []string
+	// Resolve resolves a name as the sandbox's own question would be: with a
+	// refusing verdict where policy or its answer forbids it.
+	Resolve func(ctx context.Context, name string) ([]netip.Addr, policy.Verdict, error)
+	// Dial connects to an address, and may refuse it once more.
+	Dial func(context.Context, netip.AddrPort) (net.Conn, error)
+	// Certificate returns what the gate answers a TLS handshake for a name or
+	// an address with.
+	Certificate func(name string) (*tls.Certificate, error)
+	Guard       Guard               // nil: there are no secrets
+	Flows       *relay.Flows        // where connections are listed, and bounded; nil: nowhere
+	Meter       *relay.Meter        // what rules have used up; nil: one of the proxy's own
+	Roots       *x509.CertPool      // whom upstreams may be signed by; nil: the machine's
+	Record      func(netlog.Record) // nil: nothing is recorded
+	Now         func() time.Time    // nil: time.Now
+	Log         *slog.Logger        // of what goes wrong in the gate itself; nil: discarded
+	MaxConns    int                 // connections at once; 0: DefaultMaxConns
+	Timeouts    Timeouts            // zero fields have defaults
+}
+
+// Timeouts bound how long things take. Negative is no bound.
+type Timeouts struct {
+	Sniff     time.Duration // until a connection has said what it is: 10 s
+	Handshake time.Duration // of TLS, on either side: 10 s
+	Head      time.Duration // of a request, from its first byte on: 15 s
+	Idle      time.Duration // of a kept connection between requests: 3 min
+	Body      time.Duration // between two reads of a request's body: 5 min
+	Dial      time.Duration // of a connection to an upstream: 10 s
+	Stall     time.Duration // without a byte either way, under way: 1 h
+	Continue  time.Duration // for an upstream's word on Expect, until the body is sent anyway: 1 s
+}
+
+// Bounds of a proxy.
+const (
+	DefaultMaxConns = 4096
+	MaxStreams      = 100 // requests at once on one connection of HTTP/2
+	maxUpstreams    = 256 // destinations to which connections are kept
+)
+
+func (t *Timeouts) fill() {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&t.Sniff, 10 * time.Second},
+		{&t.Handshake, 10 * time.Second},
+		{&t.Head, 15 * time.Second},
+		{&t.Idle, 3 * time.Minute},
+		{&t.Body, 5 * time.Minute},
+		{&t.Dial, 10 * time.Second},
+		{&t.Stall, time.Hour},
+		{&t.Continue, time.Second},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+		*d.field = max(*d.field, 0)
+	}
+}
+
+// Proxy serves the HTTP of one sandbox. Its methods may be called by several
+// goroutines.
+type Proxy struct {
+	o         Options
+	tls       *tls.Config
+	h1, h2    *http.Server
+	q1, q2    *queue
+	upstreams *upstreams
+	served    sync.WaitGroup // of the two servers
+
+	mu     sync.Mutex // guards what follows
+	guests map[*guest]struct{}
+	closed bool
+}
+
+// New returns a proxy, whose servers run until Close.
+func New(o Options) *Proxy {
+	o.Timeouts.fill()
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Record == nil {
+		o.Record = func(netlog.Record) {}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Meter == nil {
+		o.Meter = relay.NewMeter(o.Now)
+	}
+	if o.MaxConns <= 0 {
+		o.MaxConns = DefaultMaxConns
+	}
+	p := &Proxy{o: o, guests: map[*guest]struct{}{}, q1: newQueue(), q2: newQueue()}
+	p.upstreams = newUpstreams(p)
+	p.tls = &tls.Config{
+		MinVersion:                  tls.VersionTLS12,
+		NextProtos:                  []string{"h2", "http/1.1"},
+		DynamicRecordSizingDisabled: true,
+		GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return o.Certificate(h.Conn.(*carrier).guest.certificateName())
+		},
+	}
+	p.h1, p.h2 = p.server(), p.server()
+	p.h1.Protocols, p.h2.Protocols = new(http.Protocols), new(http.Protocols)
+	p.h1.Protocols.SetHTTP1(true)
+	p.h2.Protocols.SetHTTP2(true)
+	p.h2.Protocols.SetUnencryptedHTTP2(true)
+	p.h2.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams: MaxStreams,
+		SendPingTimeout:      30 * time.Second, // a peer that is gone is noticed
+		PingTimeout:          15 * time.Second,
+	}
+	p.served.Go(func() { _ = p.h1.Serve(p.q1) })
+	p.served.Go(func() { _ = p.h2.Serve(p.q2) })
+	return p
+}
+
+func (p *Proxy) server() *http.Server {
+	return &http.Server{
+		Handler:           http.HandlerFunc(p.handle),
+		ReadHeaderTimeout: p.o.Timeouts.Head,
+		IdleTimeout:       p.o.Timeouts.Idle,
+		MaxHeaderBytes:    maxHead,
+		ErrorLog:          slog.NewLogLogger(p.o.Log.Handler(), slog.LevelDebug),
+		ConnContext: func(_ context.Context, c net.Conn) context.Context {
+			g := carrierOf(c).guest
+			return context.WithValue(g.ctx, guestKey{}, g)
+		},
+		DisableGeneralOptionsHandler: true,
+	}
+}
+
+// Close ends every connection, and returns when the servers have ended.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	for g := range p.guests {
+		g.cancel(refuse(http.StatusServiceUnavailable, CodeCut, "the gate ends"))
+	}
+	p.mu.Unlock()
+	_ = p.h1.Close()
+	_ = p.h2.Close()
+	p.served.Wait()
+	p.upstreams.close()
+}
+
+// Conns returns how many connections are open.
+func (p *Proxy) Conns() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.guests)
+}
+
+// admit makes room for a connection, or resets it.
+func (p *Proxy) admit(ctx context.Context, k kind, conn net.Conn, dst netip.AddrPort) (*guest, bool) {
+	dst = netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port())
+	g := &guest{p: p, kind: k, dst: dst, addrs: []netip.AddrPort{dst}, began: p.o.Now()}
+	g.carrier = &carrier{Conn: conn, guest: g, done: make(chan struct{})}
+	p.mu.Lock()
+	full := len(p.guests) >= p.o.MaxConns
+	if !full && !p.closed {
+		g.ctx, g.cancel = context.WithCancelCause(ctx)
+		p.guests[g] = struct{}{}
+		p.mu.Unlock()
+		g.unhook = context.AfterFunc(g.ctx, func() { _ = g.carrier.Close() })
+		return g, true
+	}
+	p.mu.Unlock()
+	if full {
+		g.record(refuse(http.StatusServiceUnavailable, CodeTooMany, "the sandbox has more connections open than its gate takes"))
+	}
+	abort(conn)
+	return nil, false
+}
+
+// leave forgets a connection.
+func (g *guest) leave() {
+	_ = g.carrier.Close()
+	g.unhook()
+	g.cancel(nil)
+	g.p.mu.Lock()
+	defer g.p.mu.Unlock()
+	delete(g.p.guests, g)
+}
+
+// abort resets a connection where that can be, and closes it.
+func abort(c net.Conn) {
+	for below := c; below != nil; {
+		switch l := below.(type) {
+		case interface{ Abort() }:
+			l.Abort()
+			below = nil
+		case interface{ SetLinger(int) error }:
+			_ = l.SetLinger(0)
+			below = nil
+		case interface{ NetConn() net.Conn }:
+			below = l.NetConn()
+		default:
+			below = nil
+		}
+	}
+	_ = c.Close()
+}
+
+// queue hands connections to an http.Server.
+type queue struct {
+	conns chan net.Conn
+	once  sync.Once
+	done  chan struct{}
+}
+
+func newQueue() *queue {
+	return &queue{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+// Accept returns the next connection.
+func (q *queue) Accept() (net.Conn, error) {
+	select {
+	case c := <-q.conns:
+		return c, nil
+	case <-q.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept.
+func (q *queue) Close() error {
+	q.once.Do(func() { close(q.done) })
+	return nil
+}
+
+// Addr is of no meaning.
+func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }
+
+// carrier is a guest's connection at its bottom.
+type carrier struct {
+	net.Conn
+	guest  *guest
+	closed atomic.Bool
+	done   chan struct{} // closed once the connection is
+}
+
+// Close closes it once.
+func (c *carrier) Close() error {
+	if c.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	err := c.Conn.Close()
+	close(c.done)
+	return err
+}
+
+// NetConn returns the connection itself.
+func (c *carrier) NetConn() net.Conn { return c.Conn }
+
+// CloseWrite ends what is written, or everything where that can't be ended by
+// itself.
+func (c *carrier) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return c.Close()
+}
+
+// carrierOf finds the carrier below what an http.Server was given.
+func carrierOf(c net.Conn) *carrier {
+	for {
+		switch t := c.(type) {
+		case *carrier:
+			return t
+		case *strict:
+			c = t.Conn
+		case *tls.Conn:
+			c = t.NetConn()
+		default:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package proxy
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+// Recheck asks the policy anew about every connection and every request that is
+// under way, and cuts those that it no longer lets through, or not in the way
+// in which they are: what was passed on unread and is to be read, what has a
+// secret in it that its rule no longer gives. It is to be called once the new
+// policy is what Options.Policy returns. It returns how many were cut.
+func (p *Proxy) Recheck() (cut int) {
+	p.mu.Lock()
+	guests := make([]*guest, 0, len(p.guests))
+	for g := range p.guests {
+		guests = append(guests, g)
+	}
+	p.mu.Unlock()
+	for _, g := range guests {
+		cut += g.recheck()
+	}
+	return cut
+}
+
+// recheck rechecks one connection.
+func (g *guest) recheck() (cut int) {
+	if g.kind == sink || g.kind == info {
+		return 0
+	}
+	g.mu.Lock()
+	relayed, live := g.relayed, make([]*exchange, 0, len(g.live))
+	for x := range g.live {
+		live = append(live, x)
+	}
+	clear(g.approved)
+	stream, settled := g.settled, g.isSettled
+	g.mu.Unlock()
+	if settled || relayed != "" {
+		v := g.p.o.Policy().Stream(stream)
+		if !settled { // nothing of it was read
+			v = g.p.o.Policy().Connect(g.conn())
+		}
+		if why := changed(v, relayed); why != "" {
+			g.cancel(g.cutFor(v, why))
+			return 1
+		}
+	}
+	for _, x := range live {
+		if x.recheck() {
+			cut++
+		}
+	}
+	return cut
+}
+
+// changed says why a connection that goes on in a mode may not, "" where it
+// may. The mode is "" where requests are read.
+func changed(v policy.Verdict, relayed policy.Mode) string {
+	switch {
+	case !v.Allowed():
+		return "the policy has changed: " + v.Reason
+	case relayed != "" && (v.Mode == policy.ModeInspect || v.Mode == policy.ModeSniff):
+		return "the policy has changed: the connection is to be read"
+	}
+	return ""
+}
+
+func (g *guest) cutFor(v policy.Verdict, reason string) *Refusal {
+	r := refuse(http.StatusForbidden, CodeCut, reason)
+	r.Rule, r.Host = v.Rule, g.shownHost()
+	return r
+}
+
+// recheck asks about one request, and cuts it where it may not go on.
+func (x *exchange) recheck() bool {
+	x.mu.Lock()
+	q := x.query
+	x.mu.Unlock()
+	if q == nil {
+		return false
+	}
+	v := x.g.p.o.Policy().Request(*q)
+	reason := ""
+	switch {
+	case !v.Allowed():
+		reason = "the policy has changed: " + v.Reason
+	case !givesAll(v.Route, x.usedSecrets()):
+		reason = "the policy has changed: it no longer puts the secret in that was sent"
+	default:
+		return false
+	}
+	r := refuse(http.StatusForbidden, CodeCut, reason)
+	r.Rule = v.Rule
+	x.fail(r)
+	return true
+}
+
+// givesAll reports whether a route still gives each of the secrets used.
+func givesAll(route *policy.Route, used []string) bool {
+	for _, name := range used {
+		if route == nil || !slices.ContainsFunc(route.Secrets, func(s policy.Secret) bool { return s.Name == name }) {
+			return false
+		}
+	}
+	return true
+}
