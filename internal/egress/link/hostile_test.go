@@ -130,19 +130,19 @@ func TestDropsAreBounded(t *testing.T) {
 	h, _ := counting()
 	w := newWorld(t, h)
 	fd := w.rawSocket()
-	const sent = 2000
-	for i := range sent {
+	start := time.Now()
+	for i := range 2000 {
 		to := netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)})
 		if _, err := unix.Write(fd, packet(link.Guest4, to, 132, make([]byte, 20))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	total, told := 0, 0
-	for total < sent {
+	for total < 400 { // at least so many the interface's queue holds
 		total += h.await(t, link.DropProtocol).Count
 		told++
 	}
-	if most := 3 * (link.DropKinds + 1); told > most {
+	if most := (2 + int(time.Since(start)/time.Second)) * (link.DropKinds + 1); told > most {
 		t.Errorf("told %d times, want %d at most", told, most)
 	}
 }
