@@ -1,7 +1,10 @@
 package inject_test
 
 import (
+	"bytes"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -46,6 +49,31 @@ func BenchmarkSearch(b *testing.B) {
 					}
 				}
 			})
+		}
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	g := newGuard()
+	fields := http.Header{
+		"Accept": {"*/*"}, "User-Agent": {"curl/8.5.0"}, "Accept-Encoding": {"gzip, deflate, br"}, "X-Request-Id": {"0123456789abcdef0123456789abcdef"},
+		"Content-Type": {"application/json"}, "Authorization": {"Bearer " + placeholder},
+	}
+	body := []byte(strings.Repeat(`{"role":"user","content":"some text of a message"},`, 40))
+	route := bearer()
+	for b.Loop() {
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "https://api.example/v1/messages?beta=true", bytes.NewReader(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Header = fields.Clone()
+		x, why := g.Request(b.Context(), r, route)
+		if why != nil {
+			b.Fatal(why)
+		}
+		resp := &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body))}
+		if why := g.Response(resp, x); why != nil {
+			b.Fatal(why)
 		}
 	}
 }
