@@ -1,0 +1,158 @@
+package netlog
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a Summary.
+const (
+	MaxRefused = 10    // hosts that are named
+	maxTold    = 1_000 // hosts that are told apart
+	maxFlags   = 4     // of one host
+)
+
+// Refused is a host that something was refused for.
+type Refused struct {
+	Host  string // a name or an address, as the guest wrote it: to be escaped before it is shown
+	Count int    // of refusals
+	// Flag is what would allow it: "--allow a.example", several where several
+	// ports were tried, safe to paste. "" where none would: a rule denies it, or
+	// it was refused for what was in the request, or it is nothing that can be
+	// typed.
+	Flag string
+}
+
+// Summary says which hosts refusals were for, the most frequent first, and how
+// many there are beyond those named. What was allowed does not count, nor does
+// what names no host.
+func Summary(records []Record) (refused []Refused, others int) {
+	var (
+		tallies []*tally
+		byHost  = make(map[string]*tally)
+		more    = make(map[string]bool)
+	)
+	for _, r := range records {
+		host, arg, port := target(r)
+		if r.Verdict != Deny || host == "" {
+			continue
+		}
+		t := byHost[host]
+		switch {
+		case t != nil:
+		case len(tallies) < maxTold:
+			t = &tally{host: host}
+			tallies = append(tallies, t)
+			byHost[host] = t
+		default:
+			if len(more) < maxTold {
+				more[host] = true
+			}
+			continue
+		}
+		t.count += max(r.Count, 1)
+		t.add(r, arg, port)
+	}
+	slices.SortStableFunc(tallies, func(a, b *tally) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.host, b.host))
+	})
+	for _, t := range tallies[:min(len(tallies), MaxRefused)] {
+		refused = append(refused, Refused{Host: t.host, Count: t.count, Flag: t.flag()})
+	}
+	return refused, len(tallies) - len(refused) + len(more)
+}
+
+// tally is what is known of one host.
+type tally struct {
+	host  string
+	count int
+	asked string   // the flag for a name that was only asked for
+	flags []string // those for connections that were tried
+}
+
+// openable are the codes of refusals that a rule undoes.
+var openable = map[string]bool{
+	"not_allowed": true, "request_refused": true, "closed_address": true, "not_resolved": true,
+}
+
+// add notes the flag that would have allowed what a record is about.
+func (t *tally) add(r Record, arg string, port uint16) {
+	if !openable[r.Code] || !typeable(arg) {
+		return
+	}
+	var flag string
+	switch r.Protocol {
+	case "dns":
+		t.asked = "--allow " + arg
+		return
+	case "http", "https", "tls", "tcp":
+		flag = "--allow " + arg
+		if port != 0 && port != 80 && port != 443 {
+			flag = "--allow " + withPort(arg, port)
+		}
+	case "udp":
+		if port == 0 {
+			return
+		}
+		flag = "--allow udp://" + withPort(arg, port)
+	default:
+		return
+	}
+	if len(t.flags) < maxFlags && !slices.Contains(t.flags, flag) {
+		t.flags = append(t.flags, flag)
+	}
+}
+
+func (t *tally) flag() string {
+	if len(t.flags) == 0 {
+		return t.asked
+	}
+	return strings.Join(t.flags, " ")
+}
+
+// own are the addresses of the links themselves, which no flag opens.
+var own = []netip.Prefix{
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("fd63:6172:626f:7900::/64"),
+}
+
+// target returns the host that a record is about, what a flag would name, and
+// the port. A name does not open an address that is closed: only the address
+// does.
+func target(r Record) (host, arg string, port uint16) {
+	addr, _ := netip.ParseAddr(r.Address)
+	if at, err := netip.ParseAddrPort(r.Address); err == nil {
+		addr, port = at.Addr(), at.Port()
+	}
+	addr = addr.Unmap()
+	ours := slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(addr) })
+	host = strings.ToLower(strings.TrimSuffix(r.Host, "."))
+	if addr.IsValid() && !ours {
+		arg = addr.String()
+		if host == "" {
+			host = arg
+		}
+	}
+	if r.Code != "closed_address" && r.Code != "not_resolved" {
+		arg = host
+	}
+	return host, arg, port
+}
+
+// withPort joins an argument and a port.
+func withPort(arg string, port uint16) string {
+	if strings.Contains(arg, ":") {
+		arg = "[" + arg + "]"
+	}
+	return arg + ":" + strconv.Itoa(int(port))
+}
+
+// typeable reports whether a shell and a terminal take an argument for what it
+// says: a guest chose it.
+func typeable(arg string) bool {
+	const plain = "abcdefghijklmnopqrstuvwxyz0123456789.-_:"
+	return arg != "" && arg[0] != '-' && strings.Trim(arg, plain) == ""
+}
