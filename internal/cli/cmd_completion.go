@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -132,7 +133,7 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		switch f.Name {
 		case "workspace", "mount":
 			c = dirs
-		case "env-file", "api-key-file":
+		case "env-file", "api-key-file", "policy", "from-file":
 			c = completeCommand
 		case "user":
 			c = fixed("user", "root")
@@ -143,7 +144,11 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		case "pull":
 			c = fixed(pullMissing, pullAlways, pullNever)
 		case "network":
-			c = fixed(sandbox.DefaultNetwork)
+			c = fixed(netspec.Off, netspec.On)
+		case "allow":
+			c = completePreset
+		case "secret":
+			c = a.completeSecret(-1)
 		}
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, c) // fails for a flag that is not there
 	})

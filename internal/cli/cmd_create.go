@@ -34,7 +34,7 @@ means each one holds.`,
 }
 
 func (a *app) create(ctx context.Context, spec *specFlags) error {
-	req, err := spec.request(a.env.LookupEnv)
+	req, err := spec.request(a)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (a *app) create(ctx context.Context, spec *specFlags) error {
 	if err != nil {
 		return err
 	}
-	sb, err := a.obtain(ctx, svc, req, spec.pull)
+	sb, err := a.obtain(ctx, svc, req, spec)
 	if err != nil {
 		return err
 	}

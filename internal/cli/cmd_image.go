@@ -12,18 +12,7 @@ import (
 )
 
 func (a *app) imageCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "image COMMAND",
-		Short: "Look after root file systems to run in",
-		Args:  cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("image: COMMAND is missing").WithHint("carboy image ls")
-			}
-			return unknownCommand(cmd, args[0])
-		},
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
+	cmd := a.nounCommand("image", "Look after root file systems to run in", "carboy image ls")
 	cmd.AddCommand(a.imagePullCommand(), a.imageImportCommand(), a.imageLsCommand(), a.imageRmCommand(), a.imageGCCommand())
 	return setHelp(cmd, docs{
 		long: `An image is what --image of run and create names. The daemon keeps each layer

@@ -67,10 +67,14 @@ func checkPull(image, pull string) error {
 	return usagef("--pull always: --image does not name a registry's").WithHint("leave out --pull")
 }
 
-// obtain makes a sandbox, and before that the image that req names: a path is
-// imported, and a reference that the daemon does not have is pulled, as pull
-// says.
-func (a *app) obtain(ctx context.Context, svc Service, req *api.CreateRequest, pull string) (*api.Sandbox, error) {
+// obtain makes a sandbox, with the secrets that the flags name, and before that
+// the image that req names: a path is imported, and a reference that the daemon
+// does not have is pulled, as the flags say.
+func (a *app) obtain(ctx context.Context, svc Service, req *api.CreateRequest, spec *specFlags) (*api.Sandbox, error) {
+	if err := spec.net.resolve(ctx, a, svc, req); err != nil {
+		return nil, err
+	}
+	pull := spec.pull
 	w := &imageWork{a: a, json: a.env.Stderr}
 	switch {
 	case isImagePath(req.Image):

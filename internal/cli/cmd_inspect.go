@@ -83,6 +83,9 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 	imageRows(&t, sb)
 	t.row("user", sb.User)
 	t.row("network", sb.Network)
+	if len(sb.Secrets) > 0 {
+		t.row("secrets", strings.Join(sb.Secrets, ", "))
+	}
 	t.row("workspace", workspaceLong(sb.Workspace))
 	for _, m := range sb.Mounts {
 		t.row("mount", mountText(m))

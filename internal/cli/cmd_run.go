@@ -58,6 +58,9 @@ Stdin is passed on when it is not a terminal, or with -i. Output goes into files
 and pipes as it is; onto a terminal it goes with control characters escaped,
 unless -t asks for a terminal.
 
+There is no network but what --allow, --policy or --network on give. At the end,
+a line on stderr says what was refused, and which flags would allow it.
+
 The first Ctrl-C interrupts the command; the second kills it and cleans up.
 With --detach the name is printed, and the sandbox stays until carboy rm.`,
 		examples: []string{
@@ -65,6 +68,7 @@ With --detach the name is printed, and the sandbox stays until carboy rm.`,
 			"carboy run --workspace . --mount ~/go/pkg/mod:/home/user/go/pkg/mod:ro -- go test ./...",
 			"carboy run --user root -it -- bash",
 			"carboy run --image debian:12 -- cat /etc/os-release",
+			"carboy run --allow pypi -- pip download requests",
 			"carboy run --memory 512m --timeout 30s -- python3 script.py < input",
 		},
 		exits: exitDocsCommand[:],
@@ -82,7 +86,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	req, err := o.spec.request(a.env.LookupEnv)
+	req, err := o.spec.request(a)
 	if err != nil {
 		return err
 	}
@@ -101,7 +105,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 func (a *app) runAttached(ctx context.Context, svc Service, req *api.CreateRequest, cmd *guestv1.Command, o runOptions) (err error) {
 	r := newRelay(ctx)
 	defer r.stop()
-	sb, err := a.obtain(r.ctx, svc, req, o.spec.pull)
+	sb, err := a.obtain(r.ctx, svc, req, &o.spec)
 	if err != nil {
 		if context.Cause(r.ctx) == errInterrupted {
 			return errInterrupted
@@ -122,6 +126,7 @@ func (a *app) runAttached(ctx context.Context, svc Service, req *api.CreateReque
 		return err
 	}
 	exit, err := a.attach(r, svc, sb.ID, cmd, o.command)
+	defer a.tellRefused(ctx, svc, sb) // before the sandbox ends, and its records with it
 	if err != nil {
 		return a.interrupted(r, err)
 	}
@@ -176,7 +181,7 @@ func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
 func (a *app) runDetached(ctx context.Context, svc Service, req *api.CreateRequest, cmd *guestv1.Command, o runOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	sb, err := a.obtain(ctx, svc, req, o.spec.pull)
+	sb, err := a.obtain(ctx, svc, req, &o.spec)
 	if err != nil {
 		return err
 	}

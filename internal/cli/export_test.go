@@ -28,6 +28,8 @@ var (
 	ArgvOf         = argvOf
 	ParseIsolation = parseIsolation
 	CredentialsErr = credentialsError
+	SplitWords     = splitWords
+	RefusedText    = refusedText
 )
 
 type (
@@ -40,6 +42,12 @@ type (
 func Place(s string) (name, path string, tree, dir bool) {
 	p := parsePlace(s)
 	return p.name, p.path, p.tree, p.dir
+}
+
+// ParseSecret is what --secret makes of an argument.
+func ParseSecret(s string) (name, env, file string, err error) {
+	g, err := parseSecret(s)
+	return g.name, g.env, g.file, err
 }
 
 // Counts are what a LineCounter counted.

@@ -49,6 +49,8 @@ type fakeDaemon struct {
 
 	images   []api.Image
 	imported string // what the last imported archive held
+
+	secrets []fakeSecret
 }
 
 // fakeBox is one sandbox.
@@ -56,6 +58,7 @@ type fakeBox struct {
 	api.Sandbox
 	dir      string // what is at /workspace, and the commands' directory
 	manifest []byte
+	net      fakeNet
 	guest    *fakeGuest
 	agent    http.Handler
 }
@@ -85,6 +88,7 @@ func newFake(dir string) (*fakeDaemon, error) {
 		"/v1/sandboxes/{id}/guest/{rest...}": d.toGuest,
 	}
 	maps.Copy(routes, d.imageRoutes())
+	maps.Copy(routes, d.netRoutes())
 	for pattern, h := range routes {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {
@@ -171,9 +175,6 @@ func (d *fakeDaemon) post(w http.ResponseWriter, r *http.Request) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.create = append(d.create, req)
-	if req.Network != "" && req.Network != "off" {
-		return sandbox.Errorf(sandbox.Unsupported, "network %q: not known here", req.Network).WithHint("--network off")
-	}
 	if req.Name == "" {
 		req.Name = names[d.made%len(names)]
 	}
@@ -213,6 +214,7 @@ func (d *fakeDaemon) newBox(req api.CreateRequest) (*fakeBox, error) {
 	if b.IsolationAsked != b.Isolation {
 		b.IsolationReason = "process can't: no; gvisor is allowed and stronger"
 	}
+	b.network(&req)
 	for k := range req.Env {
 		b.Env = append(b.Env, k)
 	}

@@ -16,7 +16,9 @@ import (
 // specFlags are the flags that say what a sandbox is like. What is left at
 // its zero takes the daemon's default.
 type specFlags struct {
-	name, isolation, image, pull, user, network string
+	name, isolation, image, pull, user string
+
+	net netFlags
 
 	workspace string
 	mounts    []string
@@ -42,7 +44,7 @@ func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.Var(sizeValue{&f.memory}, "memory", "how much memory, such as 512m or 1g"+isDefault(formatSize(sandbox.DefaultMemory)))
 	fs.Var(countValue{&f.pids}, "pids", "how many processes and threads"+isDefault(strconv.Itoa(sandbox.DefaultPIDs)))
 	fs.Var(sizeValue{&f.disk}, "disk", "how much it may write"+isDefault(formatSize(sandbox.DefaultDisk)))
-	fs.StringVar(&f.network, "network", "", "what it reaches"+isDefault(sandbox.DefaultNetwork))
+	f.net.add(fs)
 	f.env.add(fs)
 	fs.StringArrayVar(&f.labels, "label", nil, "attach a label")
 	fs.Var(durationValue{&f.ttl}, "ttl", "stop it after that long, such as 90s, 30m or 2h (default never)")
@@ -55,8 +57,9 @@ func (f *envFlags) add(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.files, "env-file", nil, "set the variables in FILE, one KEY=VALUE a line")
 }
 
-// request checks the flags and turns them into a request.
-func (f *specFlags) request(lookup func(string) (string, bool)) (*api.CreateRequest, error) {
+// request checks the flags and turns them into a request, but for the secrets:
+// see obtain.
+func (f *specFlags) request(a *app) (*api.CreateRequest, error) {
 	if f.name != "" && !sandbox.ValidName(f.name) {
 		return nil, usagef("--name: %q is not a name", f.name).
 			WithHint("use 1 to %d of a-z, 0-9 and -, a letter first", sandbox.MaxName)
@@ -74,14 +77,16 @@ func (f *specFlags) request(lookup func(string) (string, bool)) (*api.CreateRequ
 		Stronger:  walls[1:],
 		Image:     f.image,
 		User:      f.user,
-		Network:   f.network,
 		Limits:    api.Limits{CPUs: f.cpus, Memory: f.memory, PIDs: f.pids, Disk: f.disk},
 		TTLMillis: f.ttl.Milliseconds(),
 	}
-	if req.Env, err = f.env.collect(lookup); err != nil {
+	if req.Env, err = f.env.collect(a.env.LookupEnv); err != nil {
 		return nil, err
 	}
 	if req.Labels, err = parseLabels(f.labels); err != nil {
+		return nil, err
+	}
+	if err := f.net.request(req, a.note); err != nil {
 		return nil, err
 	}
 	if f.workspace != "" {

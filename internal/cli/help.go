@@ -55,6 +55,7 @@ func helpGroups() [][]string {
 		{"run", "create", "exec"},
 		{"cp", "diff", "apply"},
 		{"ls", "inspect", "logs", "stop", "start", "rm"},
+		{"net", "policy", "secret"},
 		{"image"},
 		{"serve", "daemon", "doctor", "bench", "version", "completion", "help"},
 	}
@@ -113,9 +114,19 @@ func metavar(flag string) string {
 		return "SIZE"
 	case "network":
 		return "NETWORK"
+	case "allow":
+		return "WHAT"
+	case "secret":
+		return "NAME[=FROM]"
+	case "address":
+		return "ADDRESS"
+	case "from-env":
+		return "VAR"
+	case "command":
+		return "COMMAND"
 	case "env":
 		return "KEY[=VALUE]"
-	case "env-file", "api-key-file":
+	case "env-file", "api-key-file", "policy", "from-file":
 		return "FILE"
 	case "label":
 		return "KEY=VALUE"

@@ -24,8 +24,8 @@ func (a *app) rootCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	setHelp(root, docs{
-		long: `Commands run walled in: no network, none of your files but the workspace that
-you name, and that as a copy-on-write view. carboy diff shows what changed in
+		long: `Commands run walled in: no network but what you allow, none of your files but the
+workspace that you name, and that as a copy-on-write view. carboy diff shows what changed in
 it, and carboy apply takes what you want.`,
 		examples: []string{
 			`carboy run -- python3 -c 'print("hello")'`,
@@ -43,6 +43,7 @@ it, and carboy apply takes what you want.`,
 		a.lsCommand(), a.inspectCommand(), a.logsCommand(),
 		a.stopCommand(), a.startCommand(), a.rmCommand(),
 		a.diffCommand(), a.applyCommand(), a.imageCommand(),
+		a.netCommand(), a.policyCommand(), a.secretCommand(),
 		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	root.SetHelpCommand(helpCommand())

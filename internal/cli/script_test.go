@@ -3,6 +3,9 @@ package cli_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +22,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"carboy": func() { os.Exit(carboy()) }})
+	testscript.Main(m, map[string]func(){
+		"carboy": func() { os.Exit(carboy()) },
+		"fake":   func() { os.Exit(askFake()) },
+	})
 }
 
 // carboy is the program that the scripts run: the real command line and
@@ -46,6 +52,22 @@ func carboy() int {
 			return sandbox.Errorf(sandbox.Unsupported, "would serve: %+v", o)
 		},
 	})
+}
+
+// askFake prints what the fake daemon at CARBOY_FAKE answers to its argument.
+func askFake() int {
+	hc := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", os.Getenv("CARBOY_FAKE"))
+	}}}
+	resp, err := hc.Get("http://unix/fake/" + os.Args[1])
+	if err == nil {
+		_, err = io.Copy(os.Stdout, resp.Body)
+	}
+	if err != nil {
+		return 1
+	}
+	return 0
 }
 
 // raceOptions spare each of many short processes the second that a race

@@ -18,6 +18,7 @@ type Service interface {
 	commands
 	files
 	images
+	network
 	daemon
 }
 
@@ -59,6 +60,18 @@ type images interface {
 	Image(ctx context.Context, ref string) (*api.Image, error)
 	RemoveImage(ctx context.Context, ref string) error
 	CollectImages(ctx context.Context) (*api.ImageGC, error)
+}
+
+// network is what sandboxes reach, and with which secrets.
+type network interface {
+	Policy(ctx context.Context, id string) (*api.Policy, error)
+	SetPolicy(ctx context.Context, id string, p api.Policy) (*api.Sandbox, error)
+	TestPolicy(ctx context.Context, id string, req api.PolicyTestRequest) (*api.PolicyVerdict, error)
+	NetLog(ctx context.Context, id string, o client.NetLogOptions) iter.Seq2[api.NetRecord, error]
+	Secrets(ctx context.Context) ([]api.Secret, error)
+	AddSecret(ctx context.Context, req api.SecretRequest) (*api.Secret, error)
+	RemoveSecret(ctx context.Context, name string, force bool) error
+	RotateSecret(ctx context.Context, name string, req api.SecretRequest) (*api.Secret, error)
 }
 
 // daemon is the daemon itself.

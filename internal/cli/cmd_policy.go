@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/netspec"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+func (a *app) policyCommand() *cobra.Command {
+	cmd := a.nounCommand("policy", "Look at what sandboxes may reach, and change it", "carboy policy show NAME")
+	cmd.AddCommand(a.policyShowCommand(), a.policySetCommand(), a.policyTestCommand(), a.policyPresetsCommand(), a.policyImportCommand())
+	return setHelp(cmd, docs{
+		long: `A policy is a list of rules; what no rule is about is refused, unless the network is
+on. --allow and --policy of run and create give a sandbox one.`,
+		examples: []string{"carboy policy presets", "carboy policy test web GET https://example.com/"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) policyShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "show [flags] NAME",
+		Short:             "Show what a sandbox may reach",
+		Args:              exactArgs("NAME"),
+		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.policyShow(ctx, args[0]) }),
+		ValidArgsFunction: a.completeName(1),
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "A line for each rule, in order. What --json writes can be given to --policy again.",
+		examples: []string{"carboy policy show web", "carboy policy show --json web > policy.json"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) policyShow(ctx context.Context, name string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := svc.Policy(ctx, name)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, p)
+	}
+	mine, err := netspec.Convert[policy.Policy](p)
+	if err != nil {
+		return err
+	}
+	if set, err := policy.Compile(mine, secretsOf(&mine)); err == nil {
+		mine = set.Policy() // with presets as rules, and with the IDs that records have
+	}
+	var t table
+	t.row("RULE", "SAYS")
+	for i := range mine.Rules {
+		r := &mine.Rules[i]
+		t.row(r.ID, r.String())
+	}
+	rest := "deny what no rule is about"
+	if mine.Default == policy.DefaultPublic {
+		rest = "allow public addresses, but for hosts that a rule is about"
+	}
+	t.row("default", rest)
+	return t.write(a.env.Stdout)
+}
+
+func (a *app) policySetCommand() *cobra.Command {
+	var f policySource
+	var add bool
+	cmd := &cobra.Command{
+		Use:               "set [flags] NAME",
+		Short:             "Change what a sandbox may reach, open connections too",
+		Args:              exactArgs("NAME"),
+		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.policySet(ctx, args[0], &f, add) }),
+		ValidArgsFunction: a.completeName(1),
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVar(&add, "add", false, "keep the rules that there are, and add these")
+	a.addJSON(cmd.Flags())
+	a.completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `The rules replace those that the sandbox has, unless --add keeps them. Connections
+that the new ones do not allow are cut. A mistake changes nothing.`,
+		examples: []string{"carboy policy set web --policy policy.yaml", "carboy policy set web --add --allow api.example.com"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) policySet(ctx context.Context, name string, f *policySource, add bool) error {
+	p, err := loadPolicy(f.policy, f.allow, a.note)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return usagef("policy set: --policy or --allow is missing").WithHint("carboy policy set %s --policy FILE", quoteArg(name))
+	}
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	if add {
+		old, err := svc.Policy(ctx, name)
+		if err != nil {
+			return err
+		}
+		if p, err = addPolicy(old, p); err != nil {
+			return err
+		}
+	}
+	if _, err := policy.Compile(*p, secretsOf(p)); err != nil {
+		return netspec.Error("policy set", err)
+	}
+	out, err := netspec.Convert[api.Policy](p)
+	if err != nil {
+		return err
+	}
+	sb, err := svc.SetPolicy(ctx, name, out)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, sb)
+	}
+	return a.printLine(sb.Name)
+}
+
+// addPolicy adds the rules of more to those that a sandbox has. What is not a
+// rule stays as it is there: more may not say otherwise.
+func addPolicy(old *api.Policy, more *policy.Policy) (*policy.Policy, error) {
+	p, err := netspec.Convert[policy.Policy](old)
+	if err != nil {
+		return nil, err
+	}
+	if more.Default != "" && more.Default != p.Default || !isZero(more.DNS) {
+		return nil, usagef("policy set: --add takes rules alone, and the file has a default or dns").
+			WithHint("leave out --add to replace all")
+	}
+	p = p.With(more.Rules...)
+	for _, name := range more.Presets {
+		if !slices.Contains(p.Presets, name) {
+			p.Presets = append(p.Presets, name)
+		}
+	}
+	return &p, nil
+}
+
+func (a *app) policyTestCommand() *cobra.Command {
+	var f policySource
+	var addr string
+	cmd := &cobra.Command{
+		Use:   "test [flags] [NAME] REQUEST",
+		Short: "Say what would become of a request, without sending it",
+		Args:  someArgs(1, "REQUEST"),
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return a.policyTest(ctx, &f, addr, args)
+		}),
+		ValidArgsFunction: a.completeName(1),
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().StringVar(&addr, "address", "", "take the name to lead there (default a public address)")
+	a.addJSON(cmd.Flags())
+	a.completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `REQUEST is METHOD URL, or tcp://HOST:PORT, udp://HOST:PORT, tls://HOST[:PORT] or
+dns:NAME. It is tried on the policy of the sandbox NAME, or without NAME on what
+--policy and --allow say. Nothing is resolved and nothing is sent: where a name really
+leads is checked when a connection is made.`,
+		examples: []string{
+			"carboy policy test web GET https://api.github.com/user",
+			"carboy policy test --allow npm PUT https://example.com/package",
+			"carboy policy test --policy policy.yaml dns:example.com",
+		},
+		exits: []exitDoc{{"0", "it would be allowed"}, {"1", "it would be refused"}, {"125", "carboy failed, or was used wrongly"}},
+	})
+}
+
+func (a *app) policyTest(ctx context.Context, f *policySource, addr string, args []string) error {
+	p, err := loadPolicy(f.policy, f.allow, a.note)
+	if err != nil {
+		return err
+	}
+	var v *api.PolicyVerdict
+	if p != nil {
+		v, err = netspec.Test(*p, secretsOf(p), api.PolicyTestRequest{Request: strings.Join(args, " "), Address: addr})
+	} else {
+		v, err = a.policyTestNamed(ctx, addr, args)
+	}
+	if err != nil {
+		return err
+	}
+	if a.json {
+		err = writeJSON(a.env.Stdout, v)
+	} else {
+		err = a.verdictText(v)
+	}
+	if err == nil && !v.Allowed {
+		err = &exitError{1}
+	}
+	return err
+}
+
+func (a *app) policyTestNamed(ctx context.Context, addr string, args []string) (*api.PolicyVerdict, error) {
+	if len(args) < 2 {
+		return nil, usagef("policy test: REQUEST is missing").WithHint("carboy policy test NAME GET https://example.com/")
+	}
+	svc, err := a.service(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return svc.TestPolicy(ctx, args[0], api.PolicyTestRequest{Request: strings.Join(args[1:], " "), Address: addr})
+}
+
+func (a *app) verdictText(v *api.PolicyVerdict) error {
+	words := nonEmpty("refused", v.Code)
+	if v.Allowed {
+		words = []string{"allowed"}
+	}
+	parts := []string{strings.Join(words, ": ")}
+	if v.Rule != "" {
+		parts = append(parts, "rule "+v.Rule)
+	}
+	if len(v.Secrets) > 0 {
+		parts = append(parts, "with "+strings.Join(v.Secrets, " "))
+	}
+	line := strings.Join(parts, ", ")
+	if v.Reason != "" {
+		line += ": " + v.Reason
+	}
+	if v.Hint != "" {
+		line += " (" + v.Hint + ")"
+	}
+	if err := a.printLine(line); err != nil || len(v.Steps) < 2 {
+		return err
+	}
+	var t table
+	t.row("STEP", "VERDICT", "RULE", "REASON")
+	for _, s := range v.Steps {
+		t.row(s.Question, s.Mode, s.Rule, strings.Join(nonEmpty(s.Code, s.Reason), ": "))
+	}
+	if err := a.printLine(""); err != nil {
+		return err
+	}
+	return t.write(a.env.Stdout)
+}

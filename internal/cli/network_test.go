@@ -1,0 +1,180 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/netlog"
+)
+
+func TestSplitWords(t *testing.T) {
+	tests := []struct {
+		name, in string
+		want     []string
+		fails    bool
+	}{
+		{name: "plain", in: "  a b\tc ", want: []string{"a", "b", "c"}},
+		{name: "single", in: `a 'b  "c" \ $x'd ''`, want: []string{"a", `b  "c" \ $xd`, ""}},
+		{name: "double", in: `"a 'b' \"c\" \$ \x" d`, want: []string{`a 'b' "c" $ \x`, "d"}},
+		{name: "backslash", in: `a\ b \'c \|`, want: []string{"a b", "'c", "|"}},
+		{name: "empty", in: "  "},
+		{name: "open-single", in: "'a", fails: true},
+		{name: "open-double", in: `"a`, fails: true},
+		{name: "last-backslash", in: `a\`, fails: true},
+		{name: "variable", in: "a $x", fails: true},
+		{name: "quoted-variable", in: `a "$x"`, fails: true},
+		{name: "pipe", in: "a | b", fails: true},
+		{name: "glob", in: "a *.b", fails: true},
+		{name: "home", in: "~/a", fails: true},
+		{name: "two-lines", in: "a\nb", fails: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := cli.SplitWords(tt.in)
+			if (err != nil) != tt.fails {
+				t.Fatalf("error %v, want one: %t", err, tt.fails)
+			}
+			if diff := cmp.Diff(tt.want, got); !tt.fails && diff != "" {
+				t.Errorf("words (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// FuzzSplitWords holds that words which are quoted come back as they were.
+func FuzzSplitWords(f *testing.F) {
+	f.Add("a", "b c")
+	f.Add("it's", "$x|\n")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		got, err := cli.SplitWords(cli.QuoteArg(a) + " " + cli.QuoteArg(b))
+		if err != nil || !cmp.Equal(got, []string{a, b}) {
+			t.Errorf("of %q and %q became %q, %v", a, b, got, err)
+		}
+		_, _ = cli.SplitWords(a) // returns, whatever it is
+	})
+}
+
+func TestParseSecret(t *testing.T) {
+	tests := []struct {
+		in, name, env, file string
+		fails               bool
+	}{
+		{in: "A", name: "A"},
+		{in: "_a1=env:B", name: "_a1", env: "B"},
+		{in: "A=file:/x=y", name: "A", file: "/x=y"},
+		{in: "A=env:", fails: true},
+		{in: "A=file:", fails: true},
+		{in: "A=", fails: true},
+		{in: "A=value", fails: true},
+		{in: "=env:B", fails: true},
+		{in: "1A", fails: true},
+		{in: "", fails: true},
+		{in: strings.Repeat("A", 129), fails: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			name, env, file, err := cli.ParseSecret(tt.in)
+			if (err != nil) != tt.fails {
+				t.Fatalf("error %v, want one: %t", err, tt.fails)
+			}
+			if name != tt.name || env != tt.env || file != tt.file {
+				t.Errorf("got %q, %q, %q; want %q, %q, %q", name, env, file, tt.name, tt.env, tt.file)
+			}
+		})
+	}
+}
+
+// FuzzParseSecret holds that an error repeats nothing that may be a value.
+func FuzzParseSecret(f *testing.F) {
+	f.Add("TOKEN", "hunter2-hunter2")
+	f.Add("not a name", "env=hunter2-hunter2")
+	f.Fuzz(func(t *testing.T, name, value string) {
+		if len(value) < 12 || strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:") {
+			return
+		}
+		if _, _, _, err := cli.ParseSecret(name + "=" + value); err != nil && strings.Contains(err.Error(), value) {
+			t.Errorf("%q: %v", value, err)
+		}
+	})
+}
+
+// TestSecretPrompt holds that what is typed is not shown, and that Ctrl-C
+// gives the terminal back as it was.
+func TestSecretPrompt(t *testing.T) {
+	d := startFake(t)
+	s := onTerminal(t, d, nil, "secret", "add", "TOKEN")
+	s.expect("value of TOKEN: ")
+	waitEcho(t, s, false)
+	s.send("hunter2\n")
+	code, rest := s.wait()
+	if code != 0 || strings.Contains(rest, "hunter2") || !strings.Contains(rest, "TOKEN") {
+		t.Errorf("exit code %d, and it shows %q", code, rest)
+	}
+	if got := d.secretValue("TOKEN"); got != "hunter2" {
+		t.Errorf("the daemon was sent %q", got)
+	}
+
+	s = onTerminal(t, d, nil, "secret", "rotate", "TOKEN")
+	s.expect("value of TOKEN: ")
+	waitEcho(t, s, false)
+	s.send("\x03")
+	waitEcho(t, s, true)
+	if code, rest := s.wait(); code == 0 {
+		t.Errorf("exit code 0 after Ctrl-C: %q", rest)
+	}
+	if got := d.secretValue("TOKEN"); got != "hunter2" {
+		t.Errorf("after Ctrl-C the secret is %q", got)
+	}
+
+	s = onTerminal(t, d, nil, "secret", "rotate", "TOKEN")
+	s.expect("value of TOKEN: ")
+	waitEcho(t, s, false)
+	s.send("\n")
+	if code, rest := s.wait(); code != 125 || !strings.Contains(rest, "no value was given") {
+		t.Errorf("an empty value: exit code %d, %q", code, rest)
+	}
+}
+
+func TestRefusedText(t *testing.T) {
+	a, b, bad := netlog.Refused{Host: "a.example", Count: 2, Flag: "--allow a.example"},
+		netlog.Refused{Host: "b.example", Count: 1, Flag: "--allow b.example --allow b.example:22"},
+		netlog.Refused{Host: "c\x1b[2J", Count: 1}
+	tests := []struct {
+		name    string
+		refused []netlog.Refused
+		others  int
+		want    string
+	}{
+		{"none", nil, 0, ""},
+		{"one", []netlog.Refused{a}, 0, "refused: a.example; to allow: --allow a.example"},
+		{"several", []netlog.Refused{a, b, bad}, 3, "refused: a.example, b.example, c\x1b[2J, 3 others; to allow: --allow a.example --allow b.example --allow b.example:22"},
+		{"no-flag", []netlog.Refused{bad}, 1, "refused: c\x1b[2J, 1 other"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := cli.RefusedText(tt.refused, tt.others); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// waitEcho waits until the terminal shows what is typed, or does not.
+func waitEcho(t *testing.T, s *terminal, want bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	late := time.After(patience)
+	for (s.mode().Lflag&unix.ECHO != 0) != want {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("the terminal's echo is %t for too long", !want)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/netspec"
+)
+
+const (
+	// refusedWait bounds how long the end of a run waits for its records.
+	refusedWait = 2 * time.Second
+	// maxRefused bounds how many of them are looked at.
+	maxRefused = 10_000
+)
+
+// tellRefused says at the end of a run what it was not allowed to reach, and
+// which flags would allow that.
+func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
+	if sb.Network == netspec.Off || sb.Network == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusedWait)
+	defer cancel()
+	var records []netlog.Record
+	for rec, err := range svc.NetLog(ctx, sb.ID, client.NetLogOptions{Denied: true}) {
+		if err != nil {
+			a.note("what was refused can't be read: " + err.Error())
+			break
+		}
+		r, err := netspec.Convert[netlog.Record](rec)
+		if err != nil {
+			a.note("what was refused can't be read: " + err.Error())
+			break
+		}
+		if records = append(records, r); len(records) == maxRefused {
+			break
+		}
+	}
+	if text := refusedText(netlog.Summary(records)); text != "" {
+		a.noteReason("refused", text)
+	}
+}
+
+// refusedText says in one line which hosts a run did not reach, and what would
+// have let it; "" where there were none.
+func refusedText(refused []netlog.Refused, others int) string {
+	if len(refused) == 0 {
+		return ""
+	}
+	hosts := make([]string, 0, len(refused)+1)
+	var flags []string
+	for _, r := range refused {
+		hosts = append(hosts, r.Host)
+		flags = append(flags, nonEmpty(r.Flag)...)
+	}
+	if others > 0 {
+		hosts = append(hosts, count(others, "other"))
+	}
+	text := "refused: " + strings.Join(hosts, ", ")
+	if len(flags) > 0 {
+		text += "; to allow: " + strings.Join(flags, " ")
+	}
+	return text
+}
