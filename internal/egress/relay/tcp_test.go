@@ -396,7 +396,7 @@ func BenchmarkTCP(b *testing.B) {
 		})
 		b.Run(name+"/round-trip", func(b *testing.B) {
 			c := newChain(b, b.Context(), hide, relay.Options{})
-			go func() { _, _ = io.Copy(c.server, c.server) }()
+			go func() { _, _ = io.Copy(c.server, c.server); c.server.Close() }()
 			p := make([]byte, 100)
 			b.ReportAllocs()
 			for b.Loop() {
