@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 		{name: "by-a-preset", p: &policy.Policy{Presets: []string{"anthropic"}}, secrets: []string{"ANTHROPIC_API_KEY"}},
 		{name: "preset-without", p: &policy.Policy{Presets: []string{"anthropic"}}},
 		{name: "not-given", p: with("A"), want: "A", hint: "--secret A"},
-		{name: "unused", p: with("A"), secrets: []string{"A", "B"}, want: "secret B: no rule has a place for it", hint: "header: Authorization"},
+		{name: "unused", p: with("A"), secrets: []string{"A", "B"}, want: "no rule has a place for it", hint: "header: Authorization"},
 		{name: "no-policy", secrets: []string{"ANTHROPIC_API_KEY"}, want: "no rule has a place", hint: "--allow anthropic, or "},
 		{name: "mistake", p: &policy.Policy{Rules: []policy.Rule{{Hosts: []string{"a.example"}, Ports: []string{"0"}}}}, want: "policy: rules[0].ports"},
 		{name: "unknown-preset", p: &policy.Policy{Presets: []string{"pnm"}}, want: "presets[0]", hint: "npm"},

@@ -192,7 +192,7 @@ func TestCreateRefusesNetworks(t *testing.T) {
 		{"port", `{"policy":{"rules":[{"hosts":["a.example"]},{"hosts":["a.example"],"ports":["0"]}]}}`, "rules[1].ports", ""},
 		{"two", `{"policy":{"rules":[{"hosts":["*"]},{"hosts":["a.example"],"ports":["0"]}]}}`, "rules[0].hosts", ""},
 		{"not-given", `{"policy":{"rules":[{"hosts":["a.example"],"secrets":[{"name":"A","header":"X-A"}]}]}}`, "A", "--secret A"},
-		{"no-place", `{"network":"on","secrets":[{"name":"A","value":"hunter2"}]}`, "secret A: no rule has a place for it", "header: Authorization"},
+		{"no-place", `{"network":"on","secrets":[{"name":"A","value":"hunter2"}]}`, "no rule has a place for it", "header: Authorization"},
 		{"no-network", `{"secrets":[{"name":"OPENAI_API_KEY","value":"hunter2"}]}`, "no rule has a place", "--allow openai"},
 		{"empty-value", `{"network":"on","secrets":[{"name":"A","value":""}]}`, "its value is empty", ""},
 		{"bad-name", `{"network":"on","secrets":[{"name":"hunter2 hunter2"}]}`, "none that can be", ""},
