@@ -5,11 +5,12 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
+	"github.com/carboy-sandbox/carboy/internal/egress"
 )
 
-// roleOf returns what to run where argv0 names a role of a wall, or nil.
+// roleOf returns what to run where argv0 names a role of a wall or of a gate, or nil.
 func roleOf(argv0 string) func() {
-	for _, role := range []func(string) func(){box.Role, gvisor.Role, process.Role, doctor.Role} {
+	for _, role := range []func(string) func(){box.Role, gvisor.Role, process.Role, egress.Role, doctor.Role} {
 		if run := role(argv0); run != nil {
 			return run
 		}

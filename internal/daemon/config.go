@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,6 +51,7 @@ type Config struct {
 	Domain     string   `json:"domain"`       // under which sandboxes are reached as PORT-ID.DOMAIN; "": not
 	Hosts      []string `json:"hosts"`        // further names by which clients call the TCP address
 	MountDirs  []string `json:"mount_dirs"`   // below which mounts may be named over the unix socket; "~" is the caller's home
+	Resolvers  []string `json:"resolvers"`    // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
 	IdleExit   Duration `json:"idle_exit"`    // for how long a daemon with Auto waits
 	Pool       *int     `json:"pool"`         // boxes of each kind that are kept warm; nil: see PoolSize
 	PoolMemory Size     `json:"pool_memory"`  // bytes that all of them may take together, by an estimate
@@ -177,6 +179,9 @@ func (c Config) Validate() error {
 		return sandbox.Errorf(sandbox.Invalid, "api_key_file: it is for TCP, and no address is given").
 			WithHint("name one: --listen ADDR")
 	}
+	if _, err := c.ResolverAddrs(); err != nil {
+		return err
+	}
 	if c.IdleExit <= 0 {
 		return bad("idle_exit: it must be longer than 0")
 	}
@@ -201,6 +206,24 @@ func (c Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// ResolverAddrs are Resolvers as addresses with a port.
+func (c Config) ResolverAddrs() ([]netip.AddrPort, error) {
+	var all []netip.AddrPort
+	for _, r := range c.Resolvers {
+		if a, err := netip.ParseAddr(r); err == nil {
+			all = append(all, netip.AddrPortFrom(a, 53))
+			continue
+		}
+		a, err := netip.ParseAddrPort(r)
+		if err != nil || a.Port() == 0 {
+			return nil, sandbox.Errorf(sandbox.Invalid, "resolvers: %.80q is no address", r).
+				WithHint(`"192.0.2.53", or "[2001:db8::53]:5353"`)
+		}
+		all = append(all, a)
+	}
+	return all, nil
 }
 
 // validHost reports whether s is a name or an address as a Host header has

@@ -42,6 +42,10 @@ type Deps struct {
 	Log      *slog.Logger // default: none
 	// Images keeps images; nil: sandboxes have the machine's own programs.
 	Images *image.Store
+	// Gate has the gates of sandboxes with a network, and Secrets what they may
+	// put into requests; nil: no sandbox has a network.
+	Gate    sandbox.Gate
+	Secrets server.Secrets
 	// CPUs and Memory are the machine's, as sandbox.Options has them.
 	CPUs   float64
 	Memory int64
@@ -111,6 +115,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	opts := sandbox.Options{
 		Store: db, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
+		Gate: deps.Gate,
 		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerBox: deps.PerBox},
 	}
 	var kept *images
@@ -126,6 +131,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	serve := server.Options{
 		Manager: d.manager, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
 		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
+		Secrets: deps.Secrets,
 		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,
 	}
 	if kept != nil {

@@ -54,6 +54,8 @@ type home struct {
 	t   testing.TB
 	dir string
 	env []string
+	// start starts a command: in the machine's own network, or a world's.
+	start func(*exec.Cmd) error
 }
 
 // newHome makes one. At the test's end its daemon is stopped, all of its
@@ -64,7 +66,7 @@ func newHome(t testing.TB, env ...string) *home {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &home{t: t, dir: dir, env: append([]string{
+	h := &home{t: t, dir: dir, start: (*exec.Cmd).Start, env: append([]string{
 		"HOME=" + dir, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8",
 		"XDG_STATE_HOME=" + dir + "/state", "XDG_RUNTIME_DIR=" + dir + "/run",
 		"XDG_CACHE_HOME=" + cacheDir(t), "XDG_CONFIG_HOME=" + dir + "/config",
@@ -131,7 +133,10 @@ func (h *home) runFor(limit time.Duration, stdin io.Reader, args ...string) resu
 	var out, errb bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &out, &errb
 	start := time.Now()
-	err := cmd.Run()
+	err := h.start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	r := result{stdout: out.String(), stderr: errb.String(), took: time.Since(start)}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		r.code = exit.ExitCode()

@@ -50,15 +50,15 @@ type Options struct {
 	// Certificate returns what the gate answers a TLS handshake for a name or
 	// an address with.
 	Certificate func(name string) (*tls.Certificate, error)
-	Guard       Guard               // nil: there are no secrets
-	Flows       *relay.Flows        // where connections are listed, and bounded; nil: nowhere
-	Meter       *relay.Meter        // what rules have used up; nil: one of the proxy's own
-	Roots       *x509.CertPool      // whom upstreams may be signed by; nil: the machine's
-	Record      func(netlog.Record) // nil: nothing is recorded
-	Now         func() time.Time    // nil: time.Now
-	Log         *slog.Logger        // of what goes wrong in the gate itself; nil: discarded
-	MaxConns    int                 // connections at once; 0: DefaultMaxConns
-	Timeouts    Timeouts            // zero fields have defaults
+	Guard       Guard                 // nil: there are no secrets
+	Flows       *relay.Flows          // where connections are listed, and bounded; nil: nowhere
+	Meter       *relay.Meter          // what rules have used up; nil: one of the proxy's own
+	Roots       func() *x509.CertPool // whom upstreams may be signed by; nil: the machine's
+	Record      func(netlog.Record)   // nil: nothing is recorded
+	Now         func() time.Time      // nil: time.Now
+	Log         *slog.Logger          // of what goes wrong in the gate itself; nil: discarded
+	MaxConns    int                   // connections at once; 0: DefaultMaxConns
+	Timeouts    Timeouts              // zero fields have defaults
 }
 
 // Timeouts bound how long things take. Negative is no bound.

@@ -146,7 +146,7 @@ func (p *Proxy) transport(t target) (*http.Transport, error) {
 func (p *Proxy) clientTLS(t target) (*tls.Config, error) {
 	config := &tls.Config{
 		ServerName:                  t.name,
-		RootCAs:                     p.o.Roots,
+		RootCAs:                     p.roots(),
 		MinVersion:                  tls.VersionTLS12,
 		ClientSessionCache:          tls.NewLRUClientSessionCache(8),
 		DynamicRecordSizingDisabled: true,
@@ -277,4 +277,12 @@ func shortly(err error) string {
 		return fmt.Sprintf("TLS alert %d", uint8(alert))
 	}
 	return "the connection broke off, or what came is no HTTP"
+}
+
+// roots are whom upstreams may be signed by; nil: the machine's.
+func (p *Proxy) roots() *x509.CertPool {
+	if p.o.Roots == nil {
+		return nil
+	}
+	return p.o.Roots()
 }

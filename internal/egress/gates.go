@@ -1,0 +1,322 @@
+package egress
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/egress/inject"
+	"github.com/carboy-sandbox/carboy/internal/egress/link"
+	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/secret"
+)
+
+// Options place Gates.
+type Options struct {
+	State   string  // gates live in State/gates
+	Secrets Secrets // required
+	Exe     string  // the binary to execute again; default: this one
+	// Resolvers are asked for names; default: those of this machine, as they
+	// are when a gate starts.
+	Resolvers []netip.AddrPort
+	Log       *slog.Logger // default: discard
+}
+
+// Gates implements sandbox.Gate. Open makes one.
+type Gates struct {
+	opts    Options
+	closing context.Context // ends the watchers; gates go on
+	stop    context.CancelFunc
+	tasks   sync.WaitGroup
+
+	mu    sync.Mutex
+	gates map[string]*gate
+}
+
+var _ sandbox.Gate = (*Gates)(nil)
+
+// gate is one that this daemon knows. Only operations on its sandbox, of which
+// there is one at a time, and its watcher touch it, under its own lock.
+type gate struct {
+	id  string
+	dir string
+
+	life sync.Mutex // held while its process is started or ended
+
+	mu     sync.Mutex
+	sb     *sandbox.Sandbox // its policy and the names of its secrets
+	state  state
+	netns  *os.File // to attach to the link again
+	unlink func()   // ends the watcher
+	ready  chan error // has one once the gate serves, or can't
+	joined chan error // has one once the gate counts as the box's
+}
+
+// New returns Gates. It touches nothing.
+func New(opts Options) (*Gates, error) {
+	if opts.Secrets == nil || opts.State == "" {
+		return nil, errors.New("new gates: a state directory and secrets are required")
+	}
+	opts.Exe = cmp.Or(opts.Exe, "/proc/self/exe")
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	g := &Gates{opts: opts, gates: make(map[string]*gate)}
+	g.closing, g.stop = context.WithCancel(context.Background())
+	return g, nil
+}
+
+// Shut forgets the gates, which go on.
+func (g *Gates) Shut() error {
+	g.stop()
+	g.tasks.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, one := range g.gates {
+		one.release()
+	}
+	clear(g.gates)
+	return nil
+}
+
+// Check implements sandbox.Gate.
+func (g *Gates) Check(_ context.Context, spec sandbox.Spec) (sandbox.Enforcement, error) {
+	if os.Geteuid() != 0 {
+		return sandbox.Enforcement{}, sandbox.Errorf(sandbox.Unsupported, "network %s: a link is made by root alone", spec.Network).
+			WithHint("leave the network off, or run the daemon as root")
+	}
+	if f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
+		return sandbox.Enforcement{}, sandbox.Errorf(sandbox.Unsupported, "network %s: /dev/net/tun can't be opened", spec.Network).
+			WithHint("load the kernel's tun module, or leave the network off")
+	} else if err := f.Close(); err != nil {
+		return sandbox.Enforcement{}, err
+	}
+	return sandbox.Enforcement{Promise: "network", Enforced: true, Mechanism: mechanism(spec)}, nil
+}
+
+func mechanism(spec sandbox.Spec) string {
+	what := "a policy, everything else is refused"
+	if spec.Network == sandbox.NetworkOn {
+		what = "the public internet and a policy"
+	}
+	return spec.Network + ": one link, to a gate process of its own that lets through " + what
+}
+
+// Entitled implements sandbox.Gate.
+func (g *Gates) Entitled(ctx context.Context, owner string, spec sandbox.Spec) error {
+	var names []string
+	for _, name := range spec.Secrets {
+		if _, ok := spec.SecretValues[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	return g.opts.Secrets.Check(ctx, owner, names)
+}
+
+// Open implements sandbox.Gate.
+func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox) (_ *sandbox.Link, err error) {
+	one, err := g.prepare(ctx, sb)
+	if err != nil {
+		return nil, err
+	}
+	dev, err := link.Create(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("make a link: %w", err)
+	}
+	defer dev.TAP.Close()
+	if one.netns, err = dup(dev.NetNS); err != nil {
+		return nil, errors.Join(err, dev.NetNS.Close())
+	}
+	g.mu.Lock()
+	g.gates[sb.ID] = one
+	g.mu.Unlock()
+	if err := g.start(ctx, one, dev.TAP); err != nil {
+		return nil, errors.Join(err, dev.NetNS.Close())
+	}
+	l := &sandbox.Link{
+		NetNS: dev.NetNS, Trust: one.state.Cert, Hostname: link.Hostname, Env: map[string]string{},
+		Nameservers: []string{link.Gate4.String(), link.Gate6.String()},
+		Join:        func(procs []string) error { return g.join(one, procs) },
+	}
+	for name, placeholder := range one.state.Placeholders {
+		l.Env[name] = placeholder
+	}
+	return l, nil
+}
+
+// prepare makes the directory of sb's gate, its CA and its placeholders, or
+// finds those that it had.
+func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error) {
+	dir, err := g.dir(sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, dirRoot), 0o700); err != nil {
+		return nil, fmt.Errorf("make the gate's directory: %w", err)
+	}
+	for name, text := range sb.Spec.SecretValues {
+		src := secret.Source{Value: secret.NewValue([]byte(text))}
+		if _, err := g.opts.Secrets.PutFor(ctx, sb.Owner, sb.ID, name, src); err != nil {
+			return nil, err
+		}
+	}
+	st, err := load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if st.Cert == "" {
+		if st.Cert, st.Key, err = newCA(sb.Spec.Name); err != nil {
+			return nil, err
+		}
+	}
+	if err := st.placeholders(sb.Spec.Secrets); err != nil {
+		return nil, err
+	}
+	st.Process, st.Groups = procid.ID{}, nil
+	return &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, joined: make(chan error, 1)}, st.save(dir)
+}
+
+// newCA makes the authority of one sandbox.
+func newCA(name string) (cert, key string, err error) {
+	a, err := tlswire.NewAuthority("Carboy sandbox "+name, time.Now)
+	if err != nil {
+		return "", "", fmt.Errorf("make the sandbox's CA: %w", err)
+	}
+	raw, err := a.KeyPEM()
+	return string(a.CertificatePEM()), string(raw), err
+}
+
+// placeholders sees to it that each secret has one.
+func (s *state) placeholders(names []string) error {
+	if s.Placeholders == nil {
+		s.Placeholders = make(map[string]string)
+	}
+	for _, name := range names {
+		if s.Placeholders[name] != "" {
+			continue
+		}
+		p, err := inject.NewPlaceholder(name, rand.Reader)
+		if err != nil {
+			return err
+		}
+		s.Placeholders[name] = p
+	}
+	return nil
+}
+
+// Set implements sandbox.Gate.
+func (g *Gates) Set(ctx context.Context, sb *sandbox.Sandbox) error {
+	one, err := g.known(sb.ID)
+	if err != nil {
+		return err
+	}
+	one.mu.Lock()
+	one.sb = sb.Clone()
+	one.mu.Unlock()
+	return g.tell(ctx, one)
+}
+
+// tell has a gate take over the policy and the secrets that it is to have.
+func (g *Gates) tell(ctx context.Context, one *gate) error {
+	cfg, err := g.config(ctx, one)
+	if err != nil {
+		return err
+	}
+	return one.put(ctx, pathConfig, cfg)
+}
+
+// config is what a gate is to be told. A secret that can't be had now, or that
+// a command makes, is left out: the gate asks when it needs one.
+func (g *Gates) config(ctx context.Context, one *gate) (config, error) {
+	one.mu.Lock()
+	sb, placeholders := one.sb, one.state.Placeholders
+	one.mu.Unlock()
+	cfg := config{Placeholders: map[string]string{}, Secrets: map[string]value{}}
+	if sb.Spec.Policy != nil {
+		cfg.Policy = *sb.Spec.Policy
+	} else {
+		cfg.Policy = policy.Policy{}
+	}
+	kept, err := g.opts.Secrets.List(ctx, sb.Owner)
+	if err != nil {
+		return config{}, err
+	}
+	for _, name := range sb.Spec.Secrets {
+		cfg.Placeholders[name] = placeholders[name]
+		if slices.ContainsFunc(kept, func(i secret.Info) bool { return i.Name == name && i.Kind == secret.KindCommand }) {
+			continue
+		}
+		v, err := g.opts.Secrets.Value(ctx, sb.Owner, sb.ID, name)
+		if err != nil {
+			g.opts.Log.Warn("a secret can't be had", "id", sb.ID, "secret", name, "err", err)
+			continue
+		}
+		cfg.Secrets[name] = value{Text: v.Value.Reveal(), Expires: v.Expires}
+	}
+	return cfg, nil
+}
+
+// Changed has every gate that uses a secret take its new value.
+func (g *Gates) Changed(ctx context.Context, c secret.Change) {
+	g.mu.Lock()
+	var users []*gate
+	for _, one := range g.gates {
+		if one.uses(c) {
+			users = append(users, one)
+		}
+	}
+	g.mu.Unlock()
+	for _, one := range users {
+		if err := g.tell(ctx, one); err != nil {
+			g.opts.Log.Warn("tell a gate of a new secret", "id", one.id, "err", err)
+		}
+	}
+}
+
+// Users returns the names of the sandboxes whose gates may put a secret of
+// owner's into requests.
+func (g *Gates) Users(owner, name string) (names []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, one := range g.gates {
+		if one.uses(secret.Change{Owner: owner, Name: name}) {
+			names = append(names, one.sb.Spec.Name)
+		}
+	}
+	return names
+}
+
+func (g *Gates) known(id string) (*gate, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if one := g.gates[id]; one != nil {
+		return one, nil
+	}
+	return nil, sandbox.Errorf(sandbox.Unavailable, "the sandbox's gate is not there").WithHint("try again, or start the sandbox anew")
+}
+
+// dup is f under a number of its own.
+func dup(f *os.File) (*os.File, error) {
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}
+
+// Secrets has the values of secrets. *secret.Store is one.
+type Secrets interface {
+	Check(ctx context.Context, owner string, names []string) error
+	PutFor(ctx context.Context, owner, sandboxID, name string, src secret.Source) (secret.Info, error)
+	RemoveFor(ctx context.Context, sandboxID string) error
+	List(ctx context.Context, owner string) ([]secret.Info, error)
+	Value(ctx context.Context, owner, sandboxID, name string) (secret.Minted, error)
+}

@@ -1,0 +1,72 @@
+package egress
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+// order is what a gate process reads on its standard input when it starts.
+type order struct {
+	Sandbox   string           `json:"sandbox"`
+	Root      string           `json:"root"` // an empty directory, which becomes its root
+	UID       uint32           `json:"uid"`  // whom it becomes; 0: it stays who it is
+	Cert      string           `json:"cert"` // the sandbox's CA, in PEM
+	Key       string           `json:"key"`
+	Resolvers []netip.AddrPort `json:"resolvers"` // the machine's
+	Config    config           `json:"config"`
+}
+
+// config is what may change while a gate runs.
+type config struct {
+	Policy       policy.Policy     `json:"policy"`
+	Placeholders map[string]string `json:"placeholders"` // of the secrets that the sandbox was given, by name
+	Secrets      map[string]value  `json:"secrets"`      // those that need not be asked for
+}
+
+// value is a secret's. It is printed as what it is: a secret.
+type value struct {
+	Text    string    `json:"text"`
+	Expires time.Time `json:"expires,omitzero"` // zero: never
+}
+
+func (value) String() string   { return "[secret]" }
+func (value) GoString() string { return "[secret]" }
+
+// answered is what a gate tells of a secret that it asked for.
+type answered struct {
+	Name  string `json:"name"`
+	Value value  `json:"value"`
+	Error string `json:"error,omitempty"` // why there is none
+}
+
+// status is what a gate says of itself.
+type status struct {
+	PID         int       `json:"pid"`
+	Started     time.Time `json:"started"`
+	Connections int       `json:"connections"` // open now
+}
+
+// Descriptors of a gate process, from 3 on.
+const (
+	fdTAP = 3 + iota
+	fdControl
+	fdLogA
+	fdLogB
+)
+
+// roleGate is the name by which this binary is executed again. A role is
+// recognised by argv[0] alone: no argument of a user's command can select one.
+const roleGate = "carboy-gate"
+
+// readyLine is what a gate writes to its standard output once it serves.
+const readyLine = "ready\n"
+
+// Paths of a gate's control socket.
+const (
+	pathStatus  = "/status"
+	pathConfig  = "/config"
+	pathWanted  = "/wanted" // answers with the name of a secret once one is wanted
+	pathSecrets = "/secrets"
+)

@@ -1,0 +1,115 @@
+package egress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/seccomp"
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// Role returns what to run where argv0 names a role of this package, and nil
+// where it does not. The function that it returns ends the process.
+func Role(argv0 string) func() {
+	if argv0 != roleGate {
+		return nil
+	}
+	return func() {
+		if err := gateMain(os.Stdin, os.Stdout); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+const (
+	maxOrder    = 16 << 20 // bytes
+	maxFiles    = 1 << 14  // descriptors of a gate
+	gateMemory  = 96 << 20 // what its collector keeps to, if it can
+	gateGarbage = 50       // percent
+)
+
+// gateMain reads an order, gives up all rights that it does not need, and
+// serves until the link is gone.
+func gateMain(in io.Reader, out io.Writer) error {
+	var o order
+	dec := json.NewDecoder(io.LimitReader(in, maxOrder))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&o); err != nil {
+		return fmt.Errorf("read order: %w", err)
+	}
+	debug.SetMemoryLimit(gateMemory)
+	debug.SetGCPercent(gateGarbage)
+	// What only the file system has is read before it is out of reach.
+	roots, err := readRoots()
+	if err != nil {
+		return fmt.Errorf("read whom this machine trusts: %w", err)
+	}
+	_ = time.Local.String()
+	l, err := control()
+	if err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := confine(o.Root, o.UID); err != nil {
+		return fmt.Errorf("give up rights: %w", err)
+	}
+	s, err := serve(o, poolOf(roots), os.NewFile(fdTAP, "tap"), os.NewFile(fdLogA, "log"), os.NewFile(fdLogB, "log"))
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(out, readyLine); err != nil {
+		return err
+	}
+	for _, fd := range []int{0, 1} { // not closed: the next socket would get the number
+		if err := unix.Dup3(int(null.Fd()), fd, 0); err != nil {
+			return err
+		}
+	}
+	return s.run(context.Background(), l)
+}
+
+// control is the socket by which the daemon speaks to this gate.
+func control() (net.Listener, error) {
+	f := os.NewFile(fdControl, "control")
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}
+
+// confine leaves this process its open descriptors, its memory and the
+// network: no file, no capability, no identity that owns anything, and a list
+// of system calls.
+func confine(root string, uid uint32) error {
+	var errs []error
+	for what, limit := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: maxFiles, unix.RLIMIT_FSIZE: 2 * logBytes} {
+		errs = append(errs, unix.Setrlimit(what, &unix.Rlimit{Cur: limit, Max: limit}))
+	}
+	if uid != 0 && !weak.On(weak.NetGateAsRoot) {
+		errs = append(errs, syscall.Chroot(root), syscall.Chdir("/"),
+			syscall.Setgroups(nil), syscall.Setresgid(int(uid), int(uid), int(uid)), syscall.Setresuid(int(uid), int(uid), int(uid)))
+	}
+	// Neither traced nor read by another process of the same id.
+	errs = append(errs, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+	if !weak.On(weak.NetGateUnfiltered) {
+		errs = append(errs, seccomp.ConfineGate())
+	}
+	return errors.Join(errs...)
+}

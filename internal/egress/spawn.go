@@ -1,0 +1,221 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+const (
+	readyLimit = 15 * time.Second // how long a gate may take to serve
+	maxWords   = 4096             // of what a gate says when it can't
+)
+
+// start starts the process of a gate whose other state is written, and its
+// watcher. It returns before the gate serves: one.ready says when.
+func (g *Gates) start(ctx context.Context, one *gate, tap *os.File) error {
+	cfg, err := g.config(ctx, one)
+	if err != nil {
+		return err
+	}
+	resolvers := g.opts.Resolvers
+	if len(resolvers) == 0 {
+		resolvers = machineResolvers()
+	}
+	cmd, in, out, err := g.spawn(one.dir, tap)
+	if err != nil {
+		return fmt.Errorf("start a gate: %w", err)
+	}
+	one.ready = make(chan error, 1)
+	ended := make(chan struct{})
+	g.tasks.Go(func() {
+		one.ready <- awaitReady(out)
+		_ = cmd.Wait()
+		close(ended)
+	})
+	o := order{
+		Sandbox: one.id, Root: filepath.Join(one.dir, dirRoot), UID: uidOf(one.id),
+		Cert: one.state.Cert, Key: one.state.Key, Resolvers: resolvers, Config: cfg,
+	}
+	if err := g.command(one, cmd.Process.Pid, in, o); err != nil {
+		return errors.Join(err, cmd.Process.Kill())
+	}
+	g.watch(one, ended)
+	return nil
+}
+
+// command writes down who the gate is, and only then has it begin.
+func (g *Gates) command(one *gate, pid int, in io.WriteCloser, o order) error {
+	defer in.Close()
+	id, err := procid.Of(pid)
+	if err != nil {
+		return fmt.Errorf("find the gate: %w", err)
+	}
+	one.mu.Lock()
+	one.state.Process = id
+	st := one.state
+	one.mu.Unlock()
+	if err := st.save(one.dir); err != nil {
+		return err
+	}
+	if err := enter(st.Groups, pid); err != nil {
+		return err
+	}
+	if err := json.NewEncoder(in).Encode(o); err != nil {
+		return fmt.Errorf("tell the gate: %w", err)
+	}
+	return nil
+}
+
+// spawn executes this binary as a gate that waits for its order.
+func (g *Gates) spawn(dir string, tap *os.File) (cmd *exec.Cmd, in io.WriteCloser, out io.Reader, err error) {
+	control, err := listen(dir)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer control.Close()
+	files := []*os.File{tap, control}
+	for _, name := range []string{fileLogA, fileLogB} {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, privateMode)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	cmd = exec.Command(g.opts.Exe) //nolint:noctx // it outlives this process
+	cmd.Args = []string{roleGate, dir}
+	cmd.Env = append(environment(), weak.Environ()...)
+	cmd.ExtraFiles = files
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if in, err = cmd.StdinPipe(); err != nil {
+		return nil, nil, nil, err
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	crash, err := os.OpenFile(filepath.Join(dir, fileCrash), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, privateMode)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer crash.Close()
+	cmd.Stderr = crash
+	if err := cmd.Start(); err != nil {
+		return nil, nil, nil, err
+	}
+	return cmd, in, pipe, nil
+}
+
+// environment is a gate's. It holds the variables by which this daemon was
+// told whom to trust: its gates trust the same.
+func environment() []string {
+	env := []string{
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+		// Or Go's runtime holds the host's cgroup files open from its first moment.
+		"GODEBUG=containermaxprocs=0,updatemaxprocs=0",
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// listen makes the socket by which a gate in dir is told things. Its path may
+// be too long for an address, so it is bound through the open directory.
+func listen(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	if err := os.Remove(filepath.Join(dir, fileSocket)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), fileSocket)})
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	if err := os.Chmod(filepath.Join(dir, fileSocket), privateMode); err != nil {
+		return nil, err
+	}
+	return l.File()
+}
+
+// awaitReady reads what a gate says first. Anything but that it serves is why
+// it does not.
+func awaitReady(out io.Reader) error {
+	said, err := io.ReadAll(io.LimitReader(out, maxWords))
+	if string(said) == readyLine {
+		return nil
+	}
+	if msg := strings.TrimSpace(string(said)); msg != "" {
+		return fmt.Errorf("the gate: %s", msg)
+	}
+	return errors.Join(errors.New("the gate ended before it served"), err)
+}
+
+// enter moves a process into a box's control groups.
+func enter(procs []string, pid int) error {
+	for _, f := range procs {
+		if err := os.WriteFile(f, []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("enter the box's cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// join has the gate count as its box's, now and when it is started again. It
+// does not wait: moving a process between groups of version 1 may take 20 ms,
+// in which the box can be started. Verify wants to know how it went.
+func (g *Gates) join(one *gate, procs []string) error {
+	one.mu.Lock()
+	one.state.Groups = procs
+	st := one.state
+	one.mu.Unlock()
+	g.tasks.Go(func() { one.joined <- enter(procs, st.Process.PID) })
+	return st.save(one.dir)
+}
+
+// machineResolvers are those of this machine, as it is configured now.
+func machineResolvers() (all []netip.AddrPort) {
+	raw, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return nil
+	}
+	cfg, err := dns.ClientConfigFromReader(bytes.NewReader(raw))
+	if err != nil {
+		return nil
+	}
+	port, err := strconv.ParseUint(cfg.Port, 10, 16)
+	if err != nil {
+		port = 53
+	}
+	for _, s := range cfg.Servers {
+		if a, err := netip.ParseAddr(s); err == nil {
+			all = append(all, netip.AddrPortFrom(a, uint16(port)))
+		}
+	}
+	return all
+}

@@ -1,0 +1,229 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/egress/link"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// probeMS is how long all attempts together may take. What is refused is
+// refused at once; only a promise that does not hold takes longer.
+const probeMS = 2000
+
+// Verify implements sandbox.Gate.
+func (g *Gates) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error) {
+	one, err := g.known(sb.ID)
+	if err != nil {
+		return sandbox.Enforcement{}, err
+	}
+	if err := one.await(ctx); err != nil {
+		return sandbox.Enforcement{}, fmt.Errorf("wait for the gate: %w", err)
+	}
+	canary, err := newCanary()
+	if err != nil {
+		return sandbox.Enforcement{}, err
+	}
+	defer canary.Close()
+	attempts, err := attempts(sb.Spec, canary.addrs)
+	if err != nil {
+		return sandbox.Enforcement{}, err
+	}
+	results, err := probe(ctx, dial, guest.Probe{Attempts: attempts, TimeoutMS: probeMS})
+	if err != nil {
+		return sandbox.Enforcement{}, fmt.Errorf("probe from inside: %w", err)
+	}
+	var broken []string
+	for _, r := range results {
+		if !r.OK {
+			broken = append(broken, r.Name+" "+r.Outcome)
+		}
+	}
+	if len(broken) > 0 || len(results) != len(attempts) {
+		return sandbox.Enforcement{}, sandbox.Errorf(sandbox.Unsupported,
+			"network %s: the promise does not hold inside: %s", sb.Spec.Network, strings.Join(broken, ", ")).
+			WithHint("nothing was started; carboy doctor looks for the cause")
+	}
+	if err := one.awaitJoin(ctx); err != nil {
+		return sandbox.Enforcement{}, err
+	}
+	return sandbox.Enforcement{
+		Promise: "network", Enforced: true,
+		Mechanism: fmt.Sprintf("%s; tried from inside: %d of %d attempts ended as promised", mechanism(sb.Spec), len(results), len(attempts)),
+	}, nil
+}
+
+// awaitJoin waits until the gate counts as its box's, where there are groups
+// for that.
+func (one *gate) awaitJoin(ctx context.Context) error {
+	one.mu.Lock()
+	groups := one.state.Groups
+	one.mu.Unlock()
+	if groups == nil {
+		return nil
+	}
+	select {
+	case err := <-one.joined:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// probe has the guest agent try.
+func probe(ctx context.Context, dial func(context.Context) (net.Conn, error), p guest.Probe) ([]guest.ProbeResult, error) {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*probeMS*time.Millisecond)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest/carboy/probe", bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	var answer guest.ProbeAnswer
+	return answer.Results, json.Unmarshal(body, &answer)
+}
+
+// attempts are what must work, and what must not unless the policy opens it.
+func attempts(spec sandbox.Spec, host []netip.AddrPort) ([]guest.Attempt, error) {
+	list := []guest.Attempt{
+		{
+			Name: "gate", Network: guest.TCP, Address: netip.AddrPortFrom(link.Gate4, link.PortInfo).String(), Want: guest.WantOpen,
+			Send: []byte("GET /healthz HTTP/1.1\r\nHost: " + link.Hostname + "\r\nConnection: close\r\n\r\n"), Expect: []byte("HTTP/1.1 200"),
+		},
+	}
+	question, err := ask(link.Hostname)
+	if err != nil {
+		return nil, err
+	}
+	for name, at := range map[string]netip.Addr{"resolver": link.Gate4, "resolver-v6": link.Gate6} {
+		list = append(list, guest.Attempt{
+			Name: name, Network: guest.UDP, Address: netip.AddrPortFrom(at, link.PortDNS).String(),
+			Want: guest.WantOpen, Send: question, Expect: question[:2],
+		})
+	}
+	set, err := policy.Compile(*spec.Policy, spec.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range mustNot(host) {
+		if set.Connect(policy.Conn{UDP: t.udp, Addr: t.addr}).Allowed() {
+			continue
+		}
+		a := guest.Attempt{Name: t.name, Network: guest.TCP, Address: t.addr.String(), Want: guest.WantRefused}
+		if t.udp {
+			a.Network, a.Send = guest.UDP, question
+		}
+		list = append(list, a)
+	}
+	return append(list, guest.Attempt{Name: "raw", Network: guest.RAW, Want: guest.WantRefused}), nil
+}
+
+type forbidden struct {
+	name string
+	udp  bool
+	addr netip.AddrPort
+}
+
+// mustNot are addresses that nobody but a rule opens: one of nobody's, other
+// resolvers, metadata services, and the host itself, which listens at host.
+func mustNot(host []netip.AddrPort) []forbidden {
+	at := netip.MustParseAddrPort
+	list := []forbidden{
+		{"direct-address", false, at("198.51.100.1:443")},
+		{"direct-address-v6", false, at("[2001:db8::1]:443")},
+		{"direct-datagram", true, at("198.51.100.1:443")},
+		{"other-resolver", true, at("8.8.8.8:53")},
+		{"other-resolver-tcp", false, at("8.8.8.8:53")},
+		{"other-resolver-v6", true, at("[2001:4860:4860::8888]:53")},
+		{"metadata", false, at("169.254.169.254:80")},
+		{"metadata-v6", false, at("[fd00:ec2::254]:80")},
+		{"gate-other-port", false, netip.AddrPortFrom(link.Gate4, 22)},
+	}
+	for i, a := range host {
+		list = append(list, forbidden{fmt.Sprintf("host-%d", i), false, a})
+	}
+	return list
+}
+
+// ask is a question for a name's address, as a message.
+func ask(name string) ([]byte, error) {
+	m := new(dns.Msg)
+	m.SetQuestion(dns.Fqdn(name), dns.TypeA)
+	m.Id = 0x6362
+	return m.Pack()
+}
+
+// canary listens on the host while a sandbox tries to get there.
+type canary struct {
+	listeners []net.Listener
+	addrs     []netip.AddrPort
+}
+
+// newCanary listens on both loopbacks and on an address of the host's own,
+// where it has them.
+func newCanary() (*canary, error) {
+	c := &canary{}
+	hosts := []string{"127.0.0.1", "::1"}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
+			hosts = append(hosts, n.IP.String())
+			break
+		}
+	}
+	for _, h := range hosts {
+		l, err := net.Listen("tcp", net.JoinHostPort(h, "0"))
+		if err != nil {
+			continue // a host without IPv6
+		}
+		c.listeners = append(c.listeners, l)
+		if a, ok := l.Addr().(*net.TCPAddr); ok {
+			c.addrs = append(c.addrs, a.AddrPort())
+		}
+	}
+	return c, nil
+}
+
+func (c *canary) Close() error {
+	var errs []error
+	for _, l := range c.listeners {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,243 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/egress/link"
+	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// A gate that dies is started again at once, and later if it died young.
+const (
+	restartDelay = 100 * time.Millisecond
+	longestDelay = 10 * time.Second
+	youngDeath   = 5 * time.Second
+)
+
+// watch starts the gate again when it ends, until the watcher is ended. A gate
+// that this process did not start has no channel that tells of its end.
+func (g *Gates) watch(one *gate, ended <-chan struct{}) {
+	ctx, cancel := context.WithCancel(g.closing)
+	one.mu.Lock()
+	one.unlink = cancel
+	id := one.state.Process
+	one.mu.Unlock()
+	g.tasks.Go(func() { g.answerWants(ctx, one) })
+	g.tasks.Go(func() {
+		defer cancel()
+		began := time.Now()
+		if !waitEnd(ctx, id, ended) {
+			return
+		}
+		cancel()
+		g.opts.Log.Warn("a gate ended by itself", "id", one.id, "pid", id.PID, "said", lastWords(one.dir))
+		g.restart(one, time.Since(began) < youngDeath)
+	})
+}
+
+// lastWords are the first lines of what a gate said when it crashed.
+func lastWords(dir string) string {
+	f, err := os.Open(filepath.Join(dir, fileCrash))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, maxWords))
+	return string(b)
+}
+
+// waitEnd reports whether the gate ended, rather than ctx.
+func waitEnd(ctx context.Context, id procid.ID, ended <-chan struct{}) bool {
+	if ended != nil {
+		select {
+		case <-ended:
+			return ctx.Err() == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+	h, err := procid.Open(id)
+	if errors.Is(err, procid.ErrGone) {
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	defer h.Close()
+	_, err = h.Wait(ctx)
+	return ctx.Err() == nil && (err == nil || !h.Alive())
+}
+
+// restart starts a gate once more, as often as it takes, until its box has
+// ended or this daemon has.
+func (g *Gates) restart(one *gate, young bool) {
+	delay := time.Duration(0)
+	if young {
+		delay = restartDelay
+	}
+	for {
+		select {
+		case <-g.closing.Done():
+			return
+		case <-time.After(delay):
+		}
+		err := g.rejoin(g.closing, one)
+		if err == nil || errors.Is(err, errReleased) {
+			return
+		}
+		g.opts.Log.Error("start a gate again", "id", one.id, "err", err)
+		delay = min(max(2*delay, restartDelay), longestDelay)
+	}
+}
+
+var errReleased = errors.New("the gate is no longer wanted")
+
+// rejoin starts the process of a gate whose link stands.
+func (g *Gates) rejoin(ctx context.Context, one *gate) error {
+	if err := g.attach(ctx, one); err != nil {
+		return err
+	}
+	return one.await(ctx)
+}
+
+func (g *Gates) attach(ctx context.Context, one *gate) error {
+	one.life.Lock()
+	defer one.life.Unlock()
+	one.mu.Lock()
+	netns := one.netns
+	one.mu.Unlock()
+	if netns == nil {
+		return errReleased
+	}
+	tap, err := link.Attach(netns)
+	if err != nil {
+		return fmt.Errorf("attach to the link: %w", err)
+	}
+	defer tap.Close()
+	return g.start(ctx, one, tap)
+}
+
+// await waits until the gate serves, or can't.
+func (one *gate) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, errors.New("the gate took too long to start"))
+	defer cancel()
+	select {
+	case err := <-one.ready:
+		one.ready <- err // for whoever asks next
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Adopt implements sandbox.Gate.
+func (g *Gates) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) error {
+	dir, err := g.dir(sb.ID)
+	if err != nil {
+		return errors.Join(err, netns.Close())
+	}
+	st, err := load(dir)
+	if err != nil {
+		return errors.Join(err, netns.Close())
+	}
+	if st.Cert == "" {
+		return errors.Join(errors.New("adopt a gate: there is none"), netns.Close())
+	}
+	one := &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, netns: netns, ready: make(chan error, 1)}
+	g.mu.Lock()
+	g.gates[sb.ID] = one
+	g.mu.Unlock()
+	if !procid.Alive(st.Process) {
+		return g.rejoin(ctx, one)
+	}
+	one.ready <- nil
+	g.watch(one, nil)
+	return g.tell(ctx, one) // what changed while nobody could
+}
+
+// release ends the watcher and gives up the namespace.
+func (one *gate) release() {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.unlink != nil {
+		one.unlink()
+	}
+	if one.netns != nil {
+		_ = one.netns.Close()
+	}
+	one.netns, one.unlink = nil, nil
+}
+
+// Close implements sandbox.Gate.
+func (g *Gates) Close(ctx context.Context, id string) error {
+	dir, err := g.dir(id)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	one := g.gates[id]
+	delete(g.gates, id)
+	g.mu.Unlock()
+	if one != nil {
+		one.release()
+		one.life.Lock()
+		defer one.life.Unlock()
+	}
+	st, err := load(dir)
+	if err != nil {
+		return err
+	}
+	if st.Process.IsZero() {
+		return nil
+	}
+	h, err := procid.Open(st.Process)
+	if errors.Is(err, procid.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := h.Kill(); err != nil {
+		return fmt.Errorf("end the gate: %w", err)
+	}
+	_, err = h.Wait(ctx)
+	return err
+}
+
+// Remove implements sandbox.Gate.
+func (g *Gates) Remove(ctx context.Context, id string) error {
+	dir, err := g.dir(id)
+	if err != nil {
+		return err
+	}
+	if err := g.opts.Secrets.RemoveFor(ctx, id); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("delete the gate's directory: %w", err)
+	}
+	return nil
+}
+
+// Gates implements sandbox.Gate.
+func (g *Gates) Gates(context.Context) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(g.opts.State, "gates"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var ids []string
+	for _, e := range entries {
+		if validID.MatchString(e.Name()) {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, err
+}
