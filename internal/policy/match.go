@@ -124,7 +124,7 @@ func (m *match) bestPath(a *asked, r *rank) bool {
 	}
 	for i := range m.paths {
 		t := &m.paths[i]
-		if !t.matches(path) {
+		if t.kind.rank() < r.path || !t.matches(path) {
 			continue
 		}
 		if c := (rank{path: t.kind.rank(), length: len(t.value)}); (rank{path: r.path, length: r.length}).compare(c) < 0 {

@@ -209,6 +209,9 @@ func decode(n *node, to reflect.Value, where string, p *problems) {
 			p.addf(n.where(where), "", "%d of them: %d are the most", len(n.items), maxEntries)
 			return
 		}
+		if len(n.items) == 0 {
+			return // an empty list says what none does
+		}
 		to.Set(reflect.MakeSlice(to.Type(), len(n.items), len(n.items)))
 		for i, item := range n.items {
 			decode(item, to.Index(i), at(where, i), p)
