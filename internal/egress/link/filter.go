@@ -7,6 +7,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // A Reason is why a frame was dropped, or what it asked for refused.
@@ -66,10 +68,10 @@ func (f *frame) ethernet(head, payload []byte) Reason {
 	}
 	f.vnet = parseVnet(head)
 	eth := head[vnetHeaderLen:]
-	if [6]byte(eth[6:12]) != guestMAC {
+	if [6]byte(eth[6:12]) != guestMAC && !weak.On(weak.NetSourceAny) {
 		return DropSpoofed
 	}
-	if f.vnet.kind == vnetWhole && len(payload) > f.mtu {
+	if f.vnet.kind == vnetWhole && len(payload) > f.mtu && !weak.On(weak.NetOversizeOpen) {
 		return DropOversized
 	}
 	group := eth[0]&1 != 0
@@ -121,19 +123,22 @@ func (f *frame) ipv4(b []byte, group bool) Reason {
 	from, to := netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
 	f.from, f.to = netip.AddrPortFrom(from, 0), netip.AddrPortFrom(to, 0)
 	switch {
-	case from == Guest4:
+	case from == Guest4 || weak.On(weak.NetSourceAny):
 	case from.IsUnspecified() && isDHCP(b[start:total], ip.Protocol()):
 		return chatter
 	default:
 		return DropSpoofed
 	}
 	switch {
-	case start > header.IPv4MinimumSize:
+	case start > header.IPv4MinimumSize && !weak.On(weak.NetOptionsOpen):
 		if ip.Protocol() == protocolIGMP {
 			return chatter // it always has an option
 		}
 		return DropOptions
 	case ip.More() || ip.FragmentOffset() != 0:
+		if weak.On(weak.NetFragmentsOpen) {
+			return passed
+		}
 		return DropFragment
 	case group || !reachable4(to):
 		return f.unreachable(b[start:total], ip.Protocol())
@@ -155,7 +160,7 @@ func (f *frame) ipv6(b []byte, group bool) Reason {
 	f.from, f.to = netip.AddrPortFrom(from, 0), netip.AddrPortFrom(to, 0)
 	payload := b[header.IPv6MinimumSize:total]
 	next := ip.NextHeader()
-	if from != Guest6 {
+	if from != Guest6 && !weak.On(weak.NetSourceAny) {
 		// Before it has an address, and of its link-local one, a kernel speaks
 		// to groups only: of neighbours, listeners, routers and leases.
 		if (from.IsUnspecified() || from.IsLinkLocalUnicast()) && to.IsMulticast() {

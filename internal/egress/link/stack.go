@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"sync"
@@ -18,6 +19,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // A Handler decides what becomes of what the sandbox sends to others than the
@@ -62,6 +65,9 @@ func (o Options) defaults() (Options, error) {
 	setDefault(&o.MaxTCP, 4096)
 	setDefault(&o.MaxUDP, 1024)
 	setDefault(&o.Buffers, 64<<20)
+	if weak.On(weak.NetBoundsOff) {
+		o.MaxPending, o.MaxTCP, o.MaxUDP = math.MaxInt32, math.MaxInt32, math.MaxInt32
+	}
 	return o, nil
 }
 
