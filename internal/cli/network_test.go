@@ -94,7 +94,7 @@ func FuzzParseSecret(f *testing.F) {
 	f.Add("TOKEN", "hunter2-hunter2")
 	f.Add("not a name", "env=hunter2-hunter2")
 	f.Fuzz(func(t *testing.T, name, value string) {
-		if len(value) < 12 || strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:") {
+		if len(value) < 12 || strings.Contains(name, value) || strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:") {
 			return
 		}
 		if _, _, _, err := cli.ParseSecret(name + "=" + value); err != nil && strings.Contains(err.Error(), value) {
