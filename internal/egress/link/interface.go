@@ -4,25 +4,29 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
+type sysctl struct{ name, value string }
+
 // Of a new namespace, before it has an interface. What the guest sends without
 // being asked is noise at best: no link-local address, no solicitations.
 var (
-	sysctls = []struct{ name, value string }{
+	sysctls = []sysctl{
 		{"ipv4/ip_unprivileged_port_start", "0"}, // the ports are the sandbox's alone
-		{"ipv4/ping_group_range", "0 2147483647"},
 		{"ipv4/conf/all/accept_redirects", "0"},
 		{"ipv4/conf/default/accept_redirects", "0"},
 	}
-	sysctls6 = []struct{ name, value string }{
+	sysctls6 = []sysctl{
 		{"ipv6/conf/all/disable_ipv6", "0"},
 		{"ipv6/conf/default/disable_ipv6", "0"},
 		{"ipv6/conf/default/addr_gen_mode", "1"}, // none
@@ -38,9 +42,13 @@ var (
 // writeSysctls sets those of the calling thread's network namespace, and
 // reports whether there is IPv6.
 func writeSysctls() (ipv6 bool, err error) {
-	list := sysctls
+	groups, err := pingGroups()
+	if err != nil {
+		return false, err
+	}
+	list := append(slices.Clone(sysctls), sysctl{"ipv4/ping_group_range", groups})
 	if ipv6 = hasIPv6(); ipv6 {
-		list = append(list[:len(list):len(list)], sysctls6...)
+		list = append(list, sysctls6...)
 	}
 	for _, s := range list {
 		err := os.WriteFile("/proc/sys/net/"+s.name, []byte(s.value), 0)
@@ -49,6 +57,28 @@ func writeSysctls() (ipv6 bool, err error) {
 		}
 	}
 	return ipv6, nil
+}
+
+// pingGroups is the range of those that may send echo requests: all that this
+// user namespace knows, or its largest range of them. The kernel wants none
+// else to be named.
+func pingGroups() (string, error) {
+	b, err := os.ReadFile("/proc/thread-self/gid_map")
+	if err != nil {
+		return "", fmt.Errorf("set up network namespace: %w", err)
+	}
+	var first, most int64
+	for l := range strings.Lines(string(b)) {
+		var inside, outside, size int64
+		if _, err := fmt.Sscan(l, &inside, &outside, &size); err != nil {
+			return "", fmt.Errorf("set up network namespace: read groups %q: %w", l, err)
+		}
+		if size > most {
+			first, most = inside, size
+		}
+	}
+	last := min(first+most-1, math.MaxInt32)
+	return fmt.Sprint(min(first, last), " ", last), nil
 }
 
 func hasIPv6() bool {

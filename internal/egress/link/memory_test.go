@@ -15,18 +15,19 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
 )
 
-// gateVariable has this program be a gate, alone in its process as gates are.
+// gateVariable has this program be a gate, alone in its process as gates are,
+// or the maker of a link.
 const gateVariable = "LINK_TEST_GATE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(gateVariable) != "" {
-		if err := beGate(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	be, ok := map[string]func() error{"serve": beGate, "create": beCreator}[os.Getenv(gateVariable)]
+	if !ok {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	if err := be(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // beGate serves the TAP at descriptor 3, and answers each line on standard
@@ -78,7 +79,7 @@ func startGate(t testing.TB, tap *os.File) *gate {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), gateVariable+"=1")
+	cmd.Env = append(os.Environ(), gateVariable+"=serve")
 	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = r, os.Stderr, []*os.File{tap}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
