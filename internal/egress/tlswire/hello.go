@@ -75,24 +75,32 @@ func ReadHello(r io.Reader) (Hello, []byte, error) {
 		if err != nil {
 			return Hello{}, raw, err
 		}
-		if msg = append(msg, body...); len(msg) < 4 {
-			continue
+		msg = append(msg, body...)
+		if h, whole, err := parseMessage(msg); whole || err != nil {
+			return h, raw, err
 		}
-		if msg[0] != clientHello {
-			return Hello{}, raw, bad("handshake message of type %d", msg[0])
-		}
-		n := int(msg[1])<<16 | int(msg[2])<<8 | int(msg[3])
-		switch {
-		case n > MaxHello:
-			return Hello{}, raw, bad("%d bytes long; %d are read", n, MaxHello)
-		case len(msg) < 4+n:
-			continue
-		case len(msg) > 4+n:
-			return Hello{}, raw, bad("bytes after its end")
-		}
-		h, err := parseHello(msg[4:])
-		return h, raw, err
 	}
+}
+
+// parseMessage reads a ClientHello with the header of its message, once it is
+// whole.
+func parseMessage(msg []byte) (h Hello, whole bool, err error) {
+	if len(msg) < 4 {
+		return Hello{}, false, nil
+	}
+	n := int(msg[1])<<16 | int(msg[2])<<8 | int(msg[3])
+	switch {
+	case msg[0] != clientHello:
+		return Hello{}, false, bad("handshake message of type %d", msg[0])
+	case n > MaxHello:
+		return Hello{}, false, bad("%d bytes long; %d are read", n, MaxHello)
+	case len(msg) < 4+n:
+		return Hello{}, false, nil
+	case len(msg) > 4+n:
+		return Hello{}, false, bad("bytes after its end")
+	}
+	h, err = parseHello(msg[4:])
+	return h, true, err
 }
 
 // readRecord appends one record to raw, and returns its payload too.
