@@ -118,9 +118,9 @@ func (m *Manager) adoptRunning(ctx context.Context, e *entry, b Backend) error {
 			return m.stop(ctx, e, reason)
 		}
 	}
-	if err := m.adoptGate(ctx, b, sb); err != nil {
+	if err := m.tellGate(ctx, e, gateAdopted); err != nil {
 		m.log.Error("adopt the gate of a sandbox", "id", sb.ID, "error", err)
-		m.note(ctx, sb, EventError, "its gate could not be rejoined: nothing passes, or what passed before")
+		m.note(ctx, sb, EventError, "its gate could not be rejoined, which is tried again: nothing passes, or what passed before")
 	}
 	m.note(ctx, sb, EventAdopted, "went on while the daemon was away")
 	return nil

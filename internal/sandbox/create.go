@@ -90,6 +90,7 @@ func (m *Manager) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) (
 
 // raise writes a reserved sandbox down and takes it to running.
 func (m *Manager) raise(ctx context.Context, e *entry, b Backend, sb *Sandbox) error {
+	e.values, sb.Spec.SecretValues = sb.Spec.SecretValues, nil
 	if err := m.save(ctx, e, sb); err != nil {
 		// Whether the store has it is not known, so it is deleted there.
 		m.mu.Lock()
@@ -176,7 +177,9 @@ func (m *Manager) random(read func(io.Reader) (string, error)) (string, error) {
 func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 	sb := m.record(e).Clone()
 	wasWarm := e.warm != nil
-	enforced, err := m.start(ctx, e, b, sb.Clone())
+	begun := sb.Clone()
+	begun.Spec.SecretValues, e.values = e.values, nil
+	enforced, err := m.start(ctx, e, b, begun)
 	if errors.Is(err, errClaim) {
 		m.log.Warn("claim a warm box", "id", sb.ID, "error", err)
 		return err

@@ -119,10 +119,7 @@ func (m *Manager) finishStop(ctx context.Context, e *entry) error {
 		return err
 	}
 	m.unwatch(e)
-	if err := m.closeGate(ctx, sb); err != nil {
-		m.log.Error("close the gate of a box that is stopped", "id", sb.ID, "error", err)
-	}
-	lost, err := b.Stop(ctx, sb.ID) // which ends the gate too, as a part of the box
+	lost, err := m.endBox(ctx, b, sb)
 	if err != nil {
 		m.log.Error("stop box", "id", sb.ID, "error", err)
 		m.retryLater(e)
@@ -136,6 +133,7 @@ func (m *Manager) finishStop(ctx context.Context, e *entry) error {
 		m.retryLater(e)
 		return err
 	}
+	m.setDebt(e, gateKnows)
 	m.note(ctx, sb, EventStopped, "stopped: %s%s", sb.Ended, lostText(lost))
 	return nil
 }
@@ -183,10 +181,7 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 // erase deletes what there is of sb: its box first and its record last, so
 // that a box always has a record that leads to it.
 func (m *Manager) erase(ctx context.Context, b Backend, sb *Sandbox) error {
-	if err := m.closeGate(ctx, sb); err != nil {
-		return err
-	}
-	if _, err := b.Stop(ctx, sb.ID); err != nil {
+	if _, err := m.endBox(ctx, b, sb); err != nil {
 		return err
 	}
 	if err := m.removeGate(ctx, sb); err != nil {

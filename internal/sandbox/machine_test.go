@@ -7,16 +7,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
 
 // machine drives managers over one world with random calls, failures, deaths
 // of boxes and deaths of the daemon.
 type machine struct {
-	w *world
+	w *gateWorld
 	d *daemon
 	m *mortality // of d
 	// promised are sandboxes that must not go away by themselves, by ID: they
@@ -29,7 +29,7 @@ type machine struct {
 var machineNames = []string{"a", "b", "c", "d"}
 
 func newMachine(t fataler) *machine {
-	x := &machine{w: newWorld(), promised: map[string]string{}}
+	x := &machine{w: newGateWorld(), promised: map[string]string{}}
 	x.start(t)
 	return x
 }
@@ -38,20 +38,7 @@ func newMachine(t fataler) *machine {
 func (x *machine) start(t fataler) {
 	t.Helper()
 	x.m = newMortality(-1)
-	m := x.m
-	x.w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
-		if op == sandboxtest.Start || op == sandboxtest.Stop || op == sandboxtest.Remove {
-			m.step()
-			if x.broken.take(op) {
-				return errBoom
-			}
-		}
-		return nil
-	})
-	x.d = x.w.bootIn(x.m.life, t, sandbox.Options{
-		Store:    mortalStore{&x.w.store, x.m},
-		Backends: []sandbox.Backend{mortalBackend{x.w.fake, x.m}},
-	})
+	x.d = x.w.bootMortally(t, x.m, &x.broken)
 }
 
 // call runs f as one caller does, to its end or to that of the daemon. Where
@@ -90,6 +77,9 @@ func (x *machine) Create(t *rapid.T) {
 	if rapid.Bool().Draw(t, "cow") {
 		spec.Workspace = cow()
 	}
+	if rapid.Bool().Draw(t, "networked") {
+		spec.Policy = allow(x.host(t))
+	}
 	changed := rapid.Bool().Draw(t, "changed")
 	x.call(t, func(ctx context.Context) {
 		sb, err := x.d.Create(ctx, ann, spec)
@@ -101,6 +91,23 @@ func (x *machine) Create(t *rapid.T) {
 		}
 		if !spec.Ephemeral && spec.OnExpiry == sandbox.OnExpiryStop {
 			x.promised[sb.ID] = sb.Spec.Name
+		}
+	})
+}
+
+func (x *machine) host(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"a.example", "b.example"}).Draw(t, "host")
+}
+
+func (x *machine) SetPolicy(t *rapid.T) {
+	ref, p := x.ref(t), allow(x.host(t))
+	x.call(t, func(ctx context.Context) {
+		sb, err := x.d.SetPolicy(ctx, ann, ref, *p)
+		if err != nil || sb.State != sandbox.StateRunning {
+			return
+		}
+		if got := x.w.gate.Policy(sb.ID); !cmp.Equal(got, p) {
+			t.Errorf("a policy was set, and the gate goes by %+v", got)
 		}
 	})
 }
@@ -177,8 +184,7 @@ func (x *machine) BoxDies(t *rapid.T) {
 }
 
 func (x *machine) Break(t *rapid.T) {
-	ops := []sandboxtest.Op{sandboxtest.Start, sandboxtest.Stop, sandboxtest.Remove}
-	x.broken.add(rapid.SampledFrom(ops).Draw(t, "op"))
+	x.broken.add(rapid.SampledFrom(steps).Draw(t, "op"))
 }
 
 func (x *machine) Race(t *rapid.T) {
@@ -242,6 +248,11 @@ func (x *machine) Check(t *rapid.T) {
 	if faults := x.w.fake.Faults(); len(faults) > 0 {
 		t.Fatalf("the backend was misused: %q", faults)
 	}
+	for _, id := range x.w.gate.Opened(false) {
+		if _, err := x.w.store.Get(context.Background(), id); err != nil {
+			t.Errorf("gate %s is open without a record: %v", id, err)
+		}
+	}
 	for _, id := range x.w.fake.Running() {
 		if _, err := x.w.store.Get(context.Background(), id); err != nil {
 			t.Errorf("box %s runs without a record: %v", id, err)
@@ -266,7 +277,8 @@ func TestMachine(t *testing.T) {
 			t.Repeat(map[string]func(*rapid.T){
 				"": x.Check, "create": x.Create, "create-too": x.Create, "stop": x.Stop, "start": x.Start,
 				"ensure-running": x.EnsureRunning, "remove": x.Remove, "finish": x.Finish, "set-ttl": x.SetTTL,
-				"hold": x.Hold, "release": x.Release, "box-dies": x.BoxDies, "break": x.Break, "race": x.Race,
+				"set-policy": x.SetPolicy,
+				"hold":       x.Hold, "release": x.Release, "box-dies": x.BoxDies, "break": x.Break, "race": x.Race,
 				"daemon-will-die": x.DaemonWillDie, "daemon-restarts": x.DaemonRestarts,
 				"time-passes": x.TimePasses, "settled": x.Settled,
 			})

@@ -106,6 +106,9 @@ type entry struct {
 	// warm is the box that was kept warm for nobody, and that is about to
 	// become this sandbox's. Only the holder of the turn looks at it.
 	warm *warmBox
+	// values are those of secrets that came with the Spec, until the gate has
+	// them. Only the holder of the turn looks at them.
+	values map[string]string
 
 	// Guarded by Manager.mu. The record is never changed, only replaced, and
 	// that by the holder of the turn.
@@ -113,6 +116,7 @@ type entry struct {
 	holds   int
 	orphan  time.Time // when an ephemeral one without holds is finished
 	retry   time.Time // when Run tries again what failed; zero: nothing did
+	debt    gateDebt  // what its gate could not be told
 	reaping bool      // Run has a goroutine on it
 	ending  bool      // it is being finished: too late to hold it
 	moved   *entry    // what the sandbox goes on as: see renew

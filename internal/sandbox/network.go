@@ -3,9 +3,8 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
-	"slices"
-	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
@@ -13,84 +12,6 @@ import (
 
 // Networked reports whether a box of s has a link.
 func (s Spec) Networked() bool { return s.Network != NetworkOff && s.Network != "" }
-
-// normalizeNetwork makes the network's name and the policy's default agree.
-func (s *Spec) normalizeNetwork() {
-	if s.Network == "" && s.Policy != nil {
-		s.Network = NetworkPolicy
-		if s.Policy.Default == policy.DefaultPublic {
-			s.Network = NetworkOn
-		}
-	}
-	setDefault(&s.Network, DefaultNetwork)
-	if s.Network == NetworkOn {
-		if s.Policy == nil {
-			s.Policy = &policy.Policy{}
-		}
-		s.Policy.Default = policy.DefaultPublic
-	}
-}
-
-// checkNetwork refuses a network that can't be promised, and a policy that
-// does not say what it means.
-func (s Spec) checkNetwork(o Offer) *Error {
-	switch s.Network {
-	case NetworkOff:
-		if s.Policy != nil || len(s.Secrets) > 0 {
-			return Errorf(Invalid, "network off: a policy or a secret is of no use without a network").
-				WithHint("leave out --network off, or the rest")
-		}
-		return nil
-	case NetworkOn, NetworkPolicy:
-	default:
-		return Errorf(Invalid, "network %s: no such choice", refText(s.Network)).WithHint("off, on, or policy with a policy")
-	}
-	if !o.Gate {
-		return Errorf(Unsupported, "network %s: this machine can't gate one", s.Network).WithHint("leave it off; carboy doctor says what is missing")
-	}
-	if s.Policy == nil {
-		return Errorf(Invalid, "network policy: there is no policy").WithHint("--allow HOST, or --policy FILE")
-	}
-	if s.Network == NetworkPolicy && s.Policy.Default == policy.DefaultPublic {
-		return Errorf(Invalid, "network policy: the policy's default is public").WithHint("--network on, or default: deny")
-	}
-	return policyProblem(checkPolicy(*s.Policy, s.Secrets))
-}
-
-// checkPolicy compiles p, and sees to it that every secret has a use.
-func checkPolicy(p policy.Policy, secrets []string) error {
-	if _, err := policy.Compile(p, secrets); err != nil {
-		return err
-	}
-	for i, name := range secrets {
-		if slices.Contains(secrets[:i], name) {
-			return Errorf(Invalid, "secret %s: named twice", refText(name))
-		}
-		if !slices.ContainsFunc(p.Rules, func(r policy.Rule) bool {
-			return slices.ContainsFunc(r.Secrets, func(s policy.Secret) bool { return s.Name == name })
-		}) {
-			return Errorf(Invalid, "secret %s: no rule says where it goes", refText(name)).
-				WithHint("a rule of the policy needs secrets: [{name: %s, header: Authorization}]", cut(name, MaxName))
-		}
-	}
-	return nil
-}
-
-// policyProblem makes err one that a user may read.
-func policyProblem(err error) *Error {
-	if err == nil {
-		return nil
-	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e
-	}
-	all := policy.Problems(err)
-	texts := make([]string, len(all))
-	for i, p := range all {
-		texts[i] = p.Error()
-	}
-	return Errorf(Invalid, "policy: %s", strings.Join(texts, "; ")).WithHint("carboy policy test tries one")
-}
 
 // checkGate fails where the network of spec can't be had by that caller.
 func (m *Manager) checkGate(ctx context.Context, c Caller, spec Spec) error {
@@ -106,10 +27,22 @@ func (m *Manager) checkGate(ctx context.Context, c Caller, spec Spec) error {
 	return nil
 }
 
+// canLink fails where boxes of b can't have the network of spec.
+func (m *Manager) canLink(b Backend, spec Spec) error {
+	if !spec.Networked() {
+		return nil
+	}
+	if _, ok := b.(Linked); !ok || m.gate == nil {
+		return Errorf(Unsupported, "network %s: %s can't have one on this machine", spec.Network, b.Name()).
+			WithHint("leave it off; carboy doctor says what is missing")
+	}
+	return nil
+}
+
 // link opens sb's gate, if it is to have one.
-func (m *Manager) link(ctx context.Context, sb *Sandbox) (*Link, error) {
-	if !sb.Spec.Networked() {
-		return nil, nil
+func (m *Manager) link(ctx context.Context, b Backend, sb *Sandbox) (*Link, error) {
+	if err := m.canLink(b, sb.Spec); err != nil || !sb.Spec.Networked() {
+		return nil, err
 	}
 	return m.gate.Open(ctx, sb)
 }
@@ -117,7 +50,7 @@ func (m *Manager) link(ctx context.Context, sb *Sandbox) (*Link, error) {
 // startLinked starts the box of sb, its gate beside it, and sees that both are
 // what was promised. After an error the caller ends both.
 func (m *Manager) startLinked(ctx context.Context, b Backend, sb *Sandbox) ([]Enforcement, error) {
-	link, err := m.link(ctx, sb)
+	link, err := m.link(ctx, b, sb)
 	if err != nil {
 		return nil, err
 	}
@@ -136,28 +69,85 @@ func (m *Manager) startLinked(ctx context.Context, b Backend, sb *Sandbox) ([]En
 	return append(enforced, how), nil
 }
 
-// adoptGate rejoins the gate of a box that went on.
-func (m *Manager) adoptGate(ctx context.Context, b Backend, sb *Sandbox) error {
-	if !sb.Spec.Networked() {
+// gateDebt is what the gate of a running box is still to be told.
+type gateDebt int
+
+const (
+	gateKnows   gateDebt = iota // nothing
+	gateAdopted                 // that this daemon has it now
+	gateSet                     // its policy
+)
+
+func (m *Manager) setDebt(e *entry, d gateDebt) {
+	m.mu.Lock()
+	e.debt = d
+	m.mu.Unlock()
+	if d != gateKnows {
+		m.retryLater(e)
+	}
+}
+
+// tellGate has the gate of a running box go by its record. What fails is for
+// Run to try again. The turn must be held.
+func (m *Manager) tellGate(ctx context.Context, e *entry, d gateDebt) error {
+	sb := m.record(e).Clone()
+	m.mu.Lock()
+	if e.debt == gateAdopted { // whoever adopts it tells it the policy too
+		d = gateAdopted
+	}
+	m.mu.Unlock()
+	b, err := m.backend(sb)
+	switch {
+	case err != nil:
+	case d == gateAdopted:
+		err = m.adoptGate(ctx, b, sb)
+	case d == gateSet:
+		err = m.gate.Set(ctx, sb)
+	}
+	if err == nil || KindOf(err) == Unsupported { // which time does not mend
+		d = gateKnows
+	}
+	m.setDebt(e, d)
+	return err
+}
+
+// payGate tells the gate of e's box what it could not be told before.
+func (m *Manager) payGate(ctx context.Context, e *entry) error {
+	m.mu.Lock()
+	d := e.debt
+	due := d != gateKnows && e.sb != nil && e.sb.State == StateRunning
+	m.mu.Unlock()
+	if !due {
 		return nil
 	}
-	l, ok := b.(Linked)
-	if m.gate == nil || !ok {
-		return Errorf(Unsupported, "sandbox %s: its gate can't be rejoined here", sb.Spec.Name)
+	if err := m.tellGate(ctx, e, d); err != nil {
+		return fmt.Errorf("tell its gate: %w", err)
 	}
-	netns, err := l.NetNS(sb.ID)
+	m.log.Info("the gate of a sandbox goes by its record again", "id", e.id)
+	return nil
+}
+
+// adoptGate rejoins the gate of a box that went on.
+func (m *Manager) adoptGate(ctx context.Context, b Backend, sb *Sandbox) error {
+	if err := m.canLink(b, sb.Spec); err != nil || !sb.Spec.Networked() {
+		return err
+	}
+	netns, err := b.(Linked).NetNS(sb.ID)
 	if err != nil {
 		return err
 	}
 	return m.gate.Adopt(ctx, sb, netns)
 }
 
-// closeGate ends the gate of a box that has ended.
-func (m *Manager) closeGate(ctx context.Context, sb *Sandbox) error {
-	if m.gate == nil || !sb.Spec.Networked() {
-		return nil
+// endBox ends a box and its gate: the gate first, for as long as it is watched
+// over it would be started again. A gate that can't be ended does not keep the
+// box running.
+func (m *Manager) endBox(ctx context.Context, b Backend, sb *Sandbox) (lost []string, err error) {
+	if m.gate != nil && sb.Spec.Networked() {
+		err = m.gate.Close(ctx, sb.ID)
 	}
-	return m.gate.Close(ctx, sb.ID)
+	lost, stopErr := b.Stop(ctx, sb.ID)
+	return lost, errors.Join(stopErr, err)
 }
 
 // removeGate deletes what there is of a sandbox's gate.
@@ -203,7 +193,8 @@ func (m *Manager) Policy(ctx context.Context, c Caller, ref string) (policy.Poli
 }
 
 // SetPolicy changes what a sandbox may reach, at once and for what is open
-// too. One without a network can't be given one: it has no link.
+// too. One without a network can't be given one: it has no link. What was
+// written down and could not be told to the gate is an error, and tried again.
 func (m *Manager) SetPolicy(ctx context.Context, c Caller, ref string, p policy.Policy) (*Sandbox, error) {
 	return m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
 		sb := m.record(e).Clone()
@@ -211,14 +202,20 @@ func (m *Manager) SetPolicy(ctx context.Context, c Caller, ref string, p policy.
 			return Errorf(Conflict, "sandbox %s: it was made without a network", sb.Spec.Name).
 				WithHint("make it anew, with --network policy --allow HOST")
 		}
-		sb.Spec.Policy = &p
-		sb.Spec.Network = NetworkPolicy
-		if p.Default == policy.DefaultPublic {
-			sb.Spec.Network = NetworkOn
-		}
-		if err := sb.Spec.checkNetwork(m.offer); err != nil {
+		var err error
+		if sb.Spec.Network, sb.Spec.Policy, err = ResolveNetwork("", p.Clone()); err != nil {
 			return err
 		}
+		if err := sb.Spec.checkNetworkChoice(m.offer); err != nil {
+			return err
+		}
+		// A secret that no rule has a place for any more is no mistake here: a
+		// policy can always be made narrower.
+		if _, err := policy.Compile(*sb.Spec.Policy, sb.Spec.Secrets); err != nil {
+			return PolicyError("policy", err)
+		}
+		ctx, cancel := detached(ctx)
+		defer cancel()
 		if err := m.save(ctx, e, sb); err != nil {
 			return err
 		}
@@ -226,8 +223,8 @@ func (m *Manager) SetPolicy(ctx context.Context, c Caller, ref string, p policy.
 		if sb.State != StateRunning {
 			return nil
 		}
-		if err := m.gate.Set(ctx, sb); err != nil {
-			return failure(err, sb.Spec.Name, "tell its gate")
+		if err := m.tellGate(ctx, e, gateSet); err != nil {
+			return failure(err, sb.Spec.Name, "tell its gate of the policy yet, and will try again")
 		}
 		return nil
 	})

@@ -167,8 +167,8 @@ func (m *Manager) dueLocked(e *entry, now time.Time) time.Time {
 	if exp := sb.ExpiresAt; expires(sb) && (at.IsZero() || exp.Before(at)) {
 		at = exp
 	}
-	if tooLate(sb, now) {
-		at = now
+	if tooLate(sb, now) || e.debt != gateKnows && sb.State == StateRunning {
+		at = now // or when it is tried again
 	}
 	if !at.IsZero() && e.retry.After(at) {
 		at = e.retry
@@ -237,7 +237,7 @@ func (m *Manager) reapOne(ctx context.Context, e *entry) error {
 	case tooLate(sb, now):
 		return m.expireSooner(ctx, e)
 	case !expires(sb) || now.Before(sb.ExpiresAt):
-		return nil
+		return m.payGate(ctx, e)
 	case sb.Spec.OnExpiry == OnExpiryRemove:
 		return m.remove(ctx, e)
 	default:

@@ -90,6 +90,9 @@ func (m *Manager) choose(ctx context.Context, spec Spec) (b Backend, why string,
 			return nil, "", failure(context.Cause(ctx), spec.Name, "check what it needs")
 		}
 		if err == nil {
+			err = m.canLink(b, spec)
+		}
+		if err == nil {
 			return b, whyText(refused, wall), nil
 		}
 		if KindOf(err) == Internal {
