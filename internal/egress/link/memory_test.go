@@ -115,6 +115,9 @@ func (g *gate) memory() (open, anonymous, resident int) {
 // serves.
 func TestMemory(t *testing.T) {
 	needRoot(t)
+	if raceDetector {
+		t.Skip("the race detector needs more than the gate")
+	}
 	dev, err := link.Create(context.Background())
 	if err != nil {
 		t.Fatal(err)
