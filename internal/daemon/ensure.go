@@ -164,14 +164,14 @@ func (s Starter) command(log, ready *os.File) *exec.Cmd {
 	}
 }
 
-// cleanEnv keeps of an environment what says where things are and in which
-// language. Everything else may be a secret of one shell.
+// cleanEnv keeps of an environment what says where things are, in which
+// language, and whom to trust. Everything else may be a secret of one shell.
 func cleanEnv(env []string) []string {
 	var out []string
 	for _, kv := range env {
 		name, _, _ := strings.Cut(kv, "=")
 		switch {
-		case name == "PATH", name == "HOME", name == "LANG", strings.HasPrefix(name, "XDG_"):
+		case name == "PATH", name == "HOME", name == "LANG", name == "SSL_CERT_FILE", name == "SSL_CERT_DIR", strings.HasPrefix(name, "XDG_"):
 			out = append(out, kv)
 		}
 	}

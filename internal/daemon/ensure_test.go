@@ -187,7 +187,7 @@ func TestEnsure(t *testing.T) {
 	}
 	for _, kv := range b.Env {
 		if name, _, _ := strings.Cut(kv, "="); !slices.Contains([]string{
-			"PATH", "HOME", "LANG", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+			"PATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
 		}, name) {
 			t.Errorf("it got %s", name)
 		}

@@ -289,13 +289,15 @@ func (h *home) mountsAndLoops() []string {
 
 // cgroups lists what the home has among the host's cgroups.
 func (h *home) cgroups() []string {
-	sum := sha256.Sum256([]byte(h.dir + "/state/carboy"))
-	ns := hex.EncodeToString(sum[:8])
 	var found []string
-	for _, glob := range []string{"/sys/fs/cgroup/*/carboy/" + ns, "/sys/fs/cgroup/carboy/" + ns} {
-		groups, _ := filepath.Glob(glob)
-		for _, g := range groups {
-			found = append(found, "cgroup "+g)
+	for _, wall := range wallNames {
+		sum := sha256.Sum256([]byte(h.dir + "/state/carboy/boxes/" + wall))
+		ns := hex.EncodeToString(sum[:8])
+		for _, glob := range []string{"/sys/fs/cgroup/*/carboy/" + ns, "/sys/fs/cgroup/carboy/" + ns} {
+			groups, _ := filepath.Glob(glob)
+			for _, g := range groups {
+				found = append(found, "cgroup "+g)
+			}
 		}
 	}
 	return found

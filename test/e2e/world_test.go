@@ -280,11 +280,12 @@ func (w *world) https(name, address string, handler http.Handler) {
 		}
 		handler.ServeHTTP(rw, r)
 	})
-	server := &http.Server{Handler: kept, TLSConfig: &tls.Config{Certificates: []tls.Certificate{w.certificate(nil, name)}}}
-	clear, encrypted := w.listen(net.JoinHostPort(address, "80")), w.listen(net.JoinHostPort(address, "443"))
-	go server.Serve(clear)                //nolint:errcheck // it ends with the test
-	go server.ServeTLS(encrypted, "", "") //nolint:errcheck // likewise
-	w.t.Cleanup(func() { server.Close() })
+	clear := &http.Server{Handler: kept}
+	encrypted := &http.Server{Handler: kept, TLSConfig: &tls.Config{Certificates: []tls.Certificate{w.certificate(nil, name)}}}
+	l80, l443 := w.listen(net.JoinHostPort(address, "80")), w.listen(net.JoinHostPort(address, "443"))
+	go clear.Serve(l80)                 //nolint:errcheck // it ends with the test
+	go encrypted.ServeTLS(l443, "", "") //nolint:errcheck // likewise
+	w.t.Cleanup(func() { clear.Close(); encrypted.Close() })
 }
 
 // received are the requests that servers of a name got.
