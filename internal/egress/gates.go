@@ -142,7 +142,7 @@ func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox) (_ *sandbox.Link,
 	g.mu.Lock()
 	g.gates[sb.ID] = one
 	g.mu.Unlock()
-	if err := g.start(ctx, one, dev.TAP); err != nil {
+	if err := g.start(ctx, one, dev.TAP, true); err != nil {
 		return nil, errors.Join(err, dev.NetNS.Close())
 	}
 	l := &sandbox.Link{

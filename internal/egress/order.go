@@ -16,6 +16,9 @@ type order struct {
 	Key       string           `json:"key"`
 	Resolvers []netip.AddrPort `json:"resolvers"` // the machine's
 	Config    config           `json:"config"`
+	// Probed: nothing is recorded until the daemon says so: until then nobody
+	// is inside but the agent, which tries what must not work.
+	Probed bool `json:"probed"`
 }
 
 // config is what may change while a gate runs.
@@ -69,4 +72,5 @@ const (
 	pathConfig  = "/config"
 	pathWanted  = "/wanted" // answers with the name of a secret once one is wanted
 	pathSecrets = "/secrets"
+	pathRecord  = "/record" // from now on, what is tried is recorded
 )

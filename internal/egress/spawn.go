@@ -29,8 +29,9 @@ const (
 )
 
 // start starts the process of a gate whose other state is written, and its
-// watcher. It returns before the gate serves: one.ready says when.
-func (g *Gates) start(ctx context.Context, one *gate, tap *os.File) error {
+// watcher. A probed one records nothing until Verify is done with it. It
+// returns before the gate serves: one.ready says when.
+func (g *Gates) start(ctx context.Context, one *gate, tap *os.File, probed bool) error {
 	cfg, err := g.config(ctx, one)
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (g *Gates) start(ctx context.Context, one *gate, tap *os.File) error {
 	})
 	o := order{
 		Sandbox: one.id, Root: filepath.Join(one.dir, dirRoot), UID: uidOf(one.id),
-		Cert: one.state.Cert, Key: one.state.Key, Resolvers: resolvers, Config: cfg,
+		Cert: one.state.Cert, Key: one.state.Key, Resolvers: resolvers, Config: cfg, Probed: probed,
 	}
 	if err := g.command(one, cmd.Process.Pid, in, o); err != nil {
 		return errors.Join(err, cmd.Process.Kill())

@@ -45,6 +45,7 @@ func (s *service) serveControl(ctx context.Context, l net.Listener) error {
 			s.vault.give(a)
 		}
 	})
+	mux.HandleFunc("PUT "+pathRecord, func(http.ResponseWriter, *http.Request) { s.probed.Store(false) })
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerLimit, BaseContext: func(net.Listener) context.Context { return ctx }}
 	return server.Serve(l)
 }

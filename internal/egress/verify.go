@@ -58,7 +58,7 @@ func (g *Gates) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(conte
 			"network %s: the promise does not hold inside: %s", sb.Spec.Network, strings.Join(broken, ", ")).
 			WithHint("nothing was started; carboy doctor looks for the cause")
 	}
-	if err := one.awaitJoin(ctx); err != nil {
+	if err := errors.Join(one.awaitJoin(ctx), one.put(ctx, pathRecord, nil)); err != nil {
 		return sandbox.Enforcement{}, err
 	}
 	return sandbox.Enforcement{

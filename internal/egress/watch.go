@@ -121,7 +121,7 @@ func (g *Gates) attach(ctx context.Context, one *gate) error {
 		return fmt.Errorf("attach to the link: %w", err)
 	}
 	defer tap.Close()
-	return g.start(ctx, one, tap)
+	return g.start(ctx, one, tap, false)
 }
 
 // await waits until the gate serves, or can't.
@@ -159,7 +159,10 @@ func (g *Gates) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) 
 	}
 	one.ready <- nil
 	g.watch(one, nil)
-	return g.tell(ctx, one) // what changed while nobody could
+	if err := g.tell(ctx, one); err != nil { // what changed while nobody could
+		return err
+	}
+	return one.put(ctx, pathRecord, nil) // whoever should have said so may have died
 }
 
 // release ends the watcher and gives up the namespace.
