@@ -102,7 +102,7 @@ func TestRecheckCutsRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Recheck(func(relay.Info) (bool, string) { return false, "gone" })
-	if got := <-c.result; got.End != relay.EndCut || got.Err.Error() != "cut: gone" {
+	if got := await(t, c.result); got.End != relay.EndCut || got.Err.Error() != "cut: gone" {
 		t.Errorf("%+v", got)
 	}
 	if _, err := c.guest.Read(make([]byte, 1)); err == nil {

@@ -61,6 +61,18 @@ func newChain(t testing.TB, ctx context.Context, hide bool, o relay.Options) cha
 	return c
 }
 
+// await returns what a relay ends with, which is to be soon.
+func await(t *testing.T, result chan relay.Result) relay.Result {
+	t.Helper()
+	select {
+	case r := <-result:
+		return r
+	case <-time.After(10 * time.Second):
+		t.Fatal("the relay goes on")
+		return relay.Result{}
+	}
+}
+
 func TestTCPBothWays(t *testing.T) {
 	for _, hide := range []bool{false, true} {
 		c := newChain(t, t.Context(), hide, relay.Options{Head: []byte("first, ")})
@@ -327,12 +339,12 @@ func TestTCPSharedAccount(t *testing.T) {
 	if _, err := two.server.Write(make([]byte, 60)); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-two.result; got.End != relay.EndLimit || got.Received != 40 {
+	if got := await(t, two.result); got.End != relay.EndLimit || got.Received != 40 {
 		t.Errorf("the second: %+v, want 40 received", got)
 	}
 	one.guest.Close()
 	one.server.Close()
-	if got := <-one.result; got.Sent != 60 {
+	if got := await(t, one.result); got.Sent != 60 {
 		t.Errorf("the first: %+v", got)
 	}
 	if account.Used() != 100 {

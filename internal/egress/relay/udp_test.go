@@ -94,7 +94,7 @@ func TestUDPLimits(t *testing.T) {
 			if _, err := guest.Write(make([]byte, 51)); err != nil {
 				t.Fatal(err)
 			}
-			if got := <-result; got.End != relay.EndLimit || got.Sent != 100 {
+			if got := await(t, result); got.End != relay.EndLimit || got.Sent != 100 {
 				t.Errorf("%+v, want a limit after 100", got)
 			}
 		})

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Limits of what ReadHello reads.
@@ -196,7 +198,7 @@ func (h *Hello) readExtensions(s cryptobyte.String) error {
 		case extVersions:
 			err = h.readVersions(data)
 		case extECH:
-			h.ECH = true
+			h.ECH = !weak.On(weak.NetECHUnseen)
 		}
 		if err != nil {
 			return err

@@ -3,6 +3,8 @@ package tlswire
 import (
 	"net/netip"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // serverName returns a name in lower case. It refuses what is no DNS name in
@@ -11,6 +13,9 @@ import (
 // A trailing dot is refused, as RFC 6066 wants: servers differ in whether it
 // makes another host.
 func serverName(s string) (string, error) {
+	if weak.On(weak.NetHelloLax) {
+		return strings.ToLower(s), nil
+	}
 	if s == "" || len(s) > 253 {
 		return "", bad("server name of %d bytes", len(s))
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"sync"
 	"sync/atomic"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Retry watches a connection that is passed on unread for a second
@@ -43,7 +45,7 @@ const (
 // each direction: sent is true for what the client sends. With an error, which
 // is a *HelloError, the piece may not be passed on.
 func (r *Retry) Watch(sent bool, p []byte) error {
-	if r.done.Load() {
+	if r.done.Load() || weak.On(weak.NetRetryUnchecked) {
 		return nil
 	}
 	r.mu.Lock()
