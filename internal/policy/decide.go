@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"net/http"
 	"net/netip"
 	"net/url"
 )
@@ -84,6 +83,6 @@ type Request struct {
 	Name   string // the host, without a port, that SNI, Host and the address agree on; "" or an address: by number
 	TLS    bool
 	Method string
-	URL    *url.URL // Path, RawPath and RawQuery are read
-	Header http.Header
+	URL    *url.URL            // Path, RawPath and RawQuery are read
+	Header map[string][]string // by canonical name, as net/http has them
 }

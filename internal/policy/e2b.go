@@ -15,6 +15,7 @@ type Note struct {
 	Text  string `json:"text"`  // lower case
 }
 
+// String returns both, for people.
 func (n Note) String() string { return n.Where + ": " + n.Text }
 
 // E2BNetwork is what E2B's API takes about the traffic that leaves a sandbox.

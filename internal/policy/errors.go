@@ -14,6 +14,7 @@ type Error struct {
 	Hint    string // what to write instead; "" where Problem says it
 }
 
+// Error returns all three, for people.
 func (e *Error) Error() string {
 	text := e.Problem
 	if e.Where != "" {

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -59,7 +58,7 @@ func parseTarget(what string) (target, error) {
 	bad := func(problem string) (target, error) {
 		return target{}, &Error{Where: quoted(what), Problem: problem, Hint: hint}
 	}
-	t := target{method: http.MethodGet}
+	t := target{method: "GET"}
 	rest := strings.TrimSpace(what)
 	if method, after, ok := strings.Cut(rest, " "); ok {
 		t.method, rest = method, strings.TrimSpace(after)
@@ -133,7 +132,7 @@ func (t *tester) all() {
 	if v = t.set.streamTo(name, true, tls, d); !t.ask(question, v) || v.Mode != ModeInspect || t.target.scheme == "tls" {
 		return
 	}
-	r := Request{Name: name, TLS: tls, Method: t.target.method, URL: t.target.url, Header: http.Header{}}
+	r := Request{Name: name, TLS: tls, Method: t.target.method, URL: t.target.url, Header: map[string][]string{}}
 	t.ask(t.target.method+" "+what, t.set.request(&r, d))
 }
 

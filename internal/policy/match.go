@@ -2,7 +2,7 @@ package policy
 
 import (
 	"cmp"
-	"net/http"
+	"net/textproto"
 	"net/url"
 	"regexp"
 	"slices"
@@ -99,7 +99,7 @@ func (m *match) allows(a *asked) (rank, bool) {
 		return r, false
 	}
 	for i := range m.headers {
-		if !each(a.Header.Values(m.headers[i].name), &m.headers[i].text) {
+		if !each(a.Header[m.headers[i].name], &m.headers[i].text) {
 			return r, false
 		}
 	}
@@ -169,7 +169,7 @@ func (m *match) denies(a *asked) denial {
 		return denialNone
 	}
 	for i := range m.headers {
-		if !slices.ContainsFunc(a.Header.Values(m.headers[i].name), m.headers[i].text.matches) {
+		if !slices.ContainsFunc(a.Header[m.headers[i].name], m.headers[i].text.matches) {
 			return denialNone
 		}
 	}
@@ -220,7 +220,7 @@ func compileMatch(where string, m *Match, deny bool, p *problems) match {
 	}
 	for i := range m.Headers {
 		f := &m.Headers[i]
-		f.Name = http.CanonicalHeaderKey(f.Name)
+		f.Name = textproto.CanonicalMIMEHeaderKey(f.Name)
 		checkHeader(at(where+".headers", i), f.Name, p)
 		out.headers = append(out.headers, compileField(at(where+".headers", i), f, p))
 	}

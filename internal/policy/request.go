@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -162,8 +161,8 @@ func (a *asked) text() string {
 }
 
 var commonMethods = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
-	http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
+	"GET", "HEAD", "POST", "PUT", "PATCH",
+	"DELETE", "CONNECT", "OPTIONS", "TRACE",
 }
 
 // doubt says in what way the request could be read in two.

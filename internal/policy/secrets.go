@@ -2,7 +2,7 @@ package policy
 
 import (
 	"fmt"
-	"net/http"
+	"net/textproto"
 	"slices"
 	"strings"
 )
@@ -76,7 +76,7 @@ func compilePlace(where string, s *Secret, p *problems) {
 		}
 		return
 	}
-	s.Header = http.CanonicalHeaderKey(s.Header)
+	s.Header = textproto.CanonicalMIMEHeaderKey(s.Header)
 	if !token(s.Header) || slices.Contains(forbiddenHeaders, s.Header) {
 		p.addf(where+".header", "Authorization, X-Api-Key", "%s is no header that a secret can go to", quoted(s.Header))
 	}
