@@ -16,7 +16,7 @@ var layers = [][]string{
 	{"internal/sandbox"}, // the domain
 	{"internal/guest"},   // what runs inside
 	{"internal/cgroup", "internal/disk", "internal/home", "internal/hostimage", "internal/image", "internal/secret", "internal/workspace"}, // what walls are made of
-	{"internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir"},
+	{"internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec"},
 	{"internal/e2b"},    // dialects
 	{"internal/server"}, // the daemon's doors
 	{"client"},

@@ -21,6 +21,11 @@ var hosts = []string{
 	"deb." + "debian.org", "security." + "debian.org", "snapshot." + "debian.org",
 }
 
+// namesRegistries are the files that have to name registries, and why.
+var namesRegistries = map[string]string{
+	"internal/policy/preset_registries.go": "says which hosts a preset opens; nothing is fetched from there",
+}
+
 func TestNothingIsLeftUnfinished(t *testing.T) {
 	for _, s := range tree(t) {
 		if s.path == "LICENSE" || path.Base(s.path) == "package-lock.json" {
@@ -34,6 +39,9 @@ func TestNothingIsLeftUnfinished(t *testing.T) {
 
 func TestNoRegistryIsNamed(t *testing.T) {
 	for _, s := range tree(t) {
+		if _, ok := namesRegistries[s.path]; ok {
+			continue
+		}
 		for _, problem := range found(s, registry) {
 			t.Error(problem)
 		}

@@ -31,6 +31,7 @@ var (
 // it.
 type CutError struct{ Reason string }
 
+// Error implements error.
 func (e *CutError) Error() string { return "cut: " + e.Reason }
 
 // Flows are the open flows of one sandbox: streams, flows of datagrams, and

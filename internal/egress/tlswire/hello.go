@@ -54,6 +54,7 @@ type Hello struct {
 // as they are.
 type HelloError struct{ Problem string }
 
+// Error implements error.
 func (e *HelloError) Error() string { return "client hello: " + e.Problem }
 
 func bad(format string, args ...any) error {
