@@ -23,6 +23,10 @@ type source struct {
 	packets bool            // each read is a datagram, and none is an end
 	pool    *buffers
 
+	try func(fd uintptr) bool // readNow, of which n and err are the results
+	n   int
+	err error
+
 	small []byte
 	large *[largeSize]byte
 	rest  *time.Timer // wakes a reader that waits with a large buffer
@@ -50,7 +54,7 @@ func newSource(c net.Conn, packets bool) *source {
 		return s
 	}
 	if raw, err := sc.SyscallConn(); err == nil {
-		s.raw = raw
+		s.raw, s.try = raw, s.readNow
 	}
 	return s
 }
@@ -137,35 +141,34 @@ func (s *source) release() {
 
 // readRaw takes a buffer when there is something to put into it.
 func (s *source) readRaw() ([]byte, error) {
-	var (
-		n   int
-		err error
-	)
 	s.release() // of the piece before
-	waitErr := s.raw.Read(func(fd uintptr) bool {
-		if s.large = s.pool.take(); s.large == nil && s.small == nil {
-			s.small = make([]byte, smallSize)
-		}
-		for {
-			if n, err = unix.Read(int(fd), s.buffer()); !errors.Is(err, unix.EINTR) {
-				break
-			}
-		}
-		if !errors.Is(err, unix.EAGAIN) {
-			return true
-		}
-		s.release()
-		return false
-	})
+	waitErr := s.raw.Read(s.try)
 	switch {
 	case waitErr != nil:
 		return nil, waitErr
-	case err != nil:
-		return nil, os.NewSyscallError("read", err)
-	case n == 0 && !s.packets:
+	case s.err != nil:
+		return nil, os.NewSyscallError("read", s.err)
+	case s.n == 0 && !s.packets:
 		return nil, io.EOF
 	}
-	return s.buffer()[:n], nil
+	return s.buffer()[:s.n], nil
+}
+
+// readNow reads what there is, and reports whether there was something.
+func (s *source) readNow(fd uintptr) bool {
+	if s.large = s.pool.take(); s.large == nil && s.small == nil {
+		s.small = make([]byte, smallSize)
+	}
+	for {
+		if s.n, s.err = unix.Read(int(fd), s.buffer()); !errors.Is(s.err, unix.EINTR) {
+			break
+		}
+	}
+	if !errors.Is(s.err, unix.EAGAIN) {
+		return true
+	}
+	s.release()
+	return false
 }
 
 // cut reports whether a datagram filled its buffer, and has perhaps lost its

@@ -15,8 +15,8 @@ import (
 // through to the other side and leaves the other way open, where the
 // connection has a CloseWrite. Deadlines that were set before are taken away.
 // Both connections are closed when it returns: in order after EndClosed, and
-// otherwise with a reset where they have a SetLinger, so that nobody takes a
-// part for the whole.
+// otherwise with a reset where they, or what their NetConn returns, have a
+// Reset or a SetLinger, so that nobody takes a part for the whole.
 func TCP(ctx context.Context, guest, upstream net.Conn, o Options) Result {
 	r := newRelay(guest, upstream, o, DefaultIdle)
 	if err := errors.Join(guest.SetDeadline(time.Time{}), upstream.SetDeadline(time.Time{})); err != nil {
@@ -118,10 +118,29 @@ func (r *relay) end(e End, err error) {
 	}
 	r.ended, r.err = e, err
 	for _, c := range []net.Conn{r.guest, r.upstream} {
-		if l, ok := c.(interface{ SetLinger(sec int) error }); ok && e != EndClosed {
-			_ = l.SetLinger(0)
+		if e != EndClosed {
+			reset(c)
 		}
 		c.Close()
+	}
+}
+
+// reset has the other side of c, or of what it wraps, see a reset when c is
+// closed.
+func reset(c net.Conn) {
+	for c != nil {
+		switch l := c.(type) {
+		case interface{ Reset() }:
+			l.Reset()
+			return
+		case interface{ SetLinger(sec int) error }:
+			_ = l.SetLinger(0)
+			return
+		case interface{ NetConn() net.Conn }:
+			c = l.NetConn()
+		default:
+			return
+		}
 	}
 }
 

@@ -154,6 +154,41 @@ func TestTCPReset(t *testing.T) {
 	}
 }
 
+// wrapped is a connection below another.
+type wrapped struct{ net.Conn }
+
+func (w wrapped) NetConn() net.Conn { return w.Conn }
+
+// resettable is one that has a word for a reset.
+type resettable struct {
+	net.Conn
+	done chan struct{}
+}
+
+func (r resettable) Reset() { close(r.done) }
+
+func TestTCPResetsWhatIsWrapped(t *testing.T) {
+	guest, gate := tcpPair(t)
+	upstream, server := net.Pipe()
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	result := make(chan relay.Result, 1)
+	go func() {
+		result <- relay.TCP(ctx, wrapped{wrapped{gate}}, wrapped{resettable{upstream, done}}, relay.Options{})
+	}()
+	cancel()
+	await(t, result)
+	if _, err := guest.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("the guest read %v, want a reset", err)
+	}
+	select {
+	case <-done:
+	default:
+		t.Error("upstream was not reset")
+	}
+}
+
 // A slow reader holds the writer back, and gets everything.
 func TestTCPBackPressure(t *testing.T) {
 	count := new(relay.Count)

@@ -82,7 +82,6 @@ func TestRetry(t *testing.T) {
 type watched struct {
 	net.Conn
 	r     *tlswire.Retry
-	head  []byte
 	asked bool // the server wrote a HelloRetryRequest
 }
 
