@@ -50,11 +50,14 @@ type Config struct {
 	APIKeyFile string   `json:"api_key_file"` // who may ask over TCP; needed with Listen
 	Domain     string   `json:"domain"`       // under which sandboxes are reached as PORT-ID.DOMAIN; "": not
 	Hosts      []string `json:"hosts"`        // further names by which clients call the TCP address
-	MountDirs  []string `json:"mount_dirs"`   // below which mounts may be named over the unix socket; "~" is the caller's home
-	Resolvers  []string `json:"resolvers"`    // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
-	IdleExit   Duration `json:"idle_exit"`    // for how long a daemon with Auto waits
-	Pool       *int     `json:"pool"`         // boxes of each kind that are kept warm; nil: see PoolSize
-	PoolMemory Size     `json:"pool_memory"`  // bytes that all of them may take together, by an estimate
+	// E2BInternet gives the public internet to sandboxes that are made by way of
+	// E2B's API, whose clients ask for it unless they are told otherwise.
+	E2BInternet bool     `json:"e2b_internet"`
+	MountDirs   []string `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
+	Resolvers   []string `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
+	IdleExit    Duration `json:"idle_exit"`   // for how long a daemon with Auto waits
+	Pool        *int     `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
+	PoolMemory  Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
 }
 
 // servedPool is the default pool of a daemon that is there to serve.

@@ -129,7 +129,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	ctx, d.stop = context.WithCancelCause(ctx)
 	defer d.stop(nil)
 	serve := server.Options{
-		Manager: d.manager, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
+		Manager: d.manager, Keys: keys, Domain: cfg.Domain, E2BInternet: cfg.E2BInternet, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
 		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
 		Secrets: deps.Secrets,
 		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,

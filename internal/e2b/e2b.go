@@ -54,9 +54,12 @@ type Caller struct {
 type Options struct {
 	Manager Manager
 	Caller  func(*http.Request) Caller
-	Domain  string       // under which sandboxes are reached; "": none
-	Log     *slog.Logger // default: none
-	Now     func() time.Time
+	// Internet gives the public internet to whoever asks for it as E2B's clients
+	// do: unless they are told otherwise.
+	Internet bool
+	Domain   string       // under which sandboxes are reached; "": none
+	Log      *slog.Logger // default: none
+	Now      func() time.Time
 }
 
 // handler is the dialect.

@@ -123,12 +123,17 @@ func newRig(t *testing.T) *rig {
 	r := &rig{fake: &fake{now: epoch}, caller: e2b.Caller{
 		Caller: sandbox.Caller{Owner: "key:a"}, Read: true, Manage: true, Exec: true, HostImage: true,
 	}}
+	r.internet(true)
+	return r
+}
+
+// internet makes the dialect anew, with the server's setting.
+func (r *rig) internet(given bool) {
 	r.h = e2b.New(e2b.Options{
-		Manager: r.fake, Domain: "boxes.example",
+		Manager: r.fake, Domain: "boxes.example", Internet: given,
 		Caller: func(*http.Request) e2b.Caller { return r.caller },
 		Now:    func() time.Time { return r.now },
 	})
-	return r
 }
 
 func (r *rig) do(t *testing.T, method, path, body string) *httptest.ResponseRecorder {

@@ -24,8 +24,9 @@ type network struct {
 
 // networkOf fills in what spec says of the network, and returns in what it is
 // not quite what E2B would make of it. A create that says nothing has none, as
-// any other sandbox here.
-func (req *newSandbox) networkOf(spec *sandbox.Spec) (notes []policy.Note, err error) {
+// any other sandbox here; so has one that says allow_internet_access, which
+// E2B's clients say by themselves, unless internet is set.
+func (req *newSandbox) networkOf(spec *sandbox.Spec, internet bool) (notes []policy.Note, err error) {
 	n := req.Network
 	if n == nil {
 		n = &network{}
@@ -36,13 +37,20 @@ func (req *newSandbox) networkOf(spec *sandbox.Spec) (notes []policy.Note, err e
 	out := policy.E2BNetwork{AllowInternetAccess: req.AllowInternet, AllowOut: n.AllowOut, DenyOut: n.DenyOut, Rules: n.Rules}
 	asked := len(n.AllowOut)+len(n.DenyOut)+len(n.Rules) > 0
 	closed := req.AllowInternet == nil || !*req.AllowInternet
-	if closed && !asked {
-		return nil, nil
+	if !internet {
+		if !closed {
+			notes = append(notes, policy.Note{Where: "allow_internet_access", Text: "not given: e2b_internet of the server's configuration is false"})
+		}
+		closed, out.AllowInternetAccess = true, new(bool)
 	}
-	p, notes, err := policy.FromE2B(out)
+	if closed && !asked {
+		return notes, nil
+	}
+	p, more, err := policy.FromE2B(out)
 	if err != nil {
 		return nil, netspec.Error("network", err)
 	}
+	notes = append(notes, more...)
 	values := out.Secrets()
 	set, err := policy.Compile(p, slices.Collect(maps.Keys(values)))
 	if err != nil {

@@ -17,7 +17,17 @@ func TestCreateNetwork(t *testing.T) {
 		rules      []string
 		values     map[string]string
 		notice     string
+		off        bool // the server gives no internet for the asking
 	}{
+		{name: "not-given", body: `{"templateID":"base","allow_internet_access":true}`, off: true, notice: "e2b_internet"},
+		{
+			name: "not-given-but-names", off: true, body: `{"templateID":"base","allow_internet_access":true,"network":{"allowOut":["a.example"]}}`,
+			network: "policy", rules: []string{"allow-out/names"}, notice: "e2b_internet",
+		},
+		{
+			name: "not-given-nor-said", off: true, body: `{"templateID":"base","network":{"allowOut":["a.example"]}}`,
+			network: "policy", rules: []string{"allow-out/names"}, notice: "names are for HTTP",
+		},
 		{name: "nothing", body: `{"templateID":"base"}`},
 		{name: "empty", body: `{"templateID":"base","network":{}}`},
 		{name: "closed", body: `{"templateID":"base","allow_internet_access":false,"network":{"allowPublicTraffic":false}}`},
@@ -47,6 +57,7 @@ func TestCreateNetwork(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
+			r.internet(!tt.off)
 			rec := r.json(t, "POST", "/v2/sandboxes", tt.body, 201, nil)
 			spec := r.specs[0]
 			var rules []string

@@ -72,6 +72,8 @@ type Options struct {
 	Keys    *key.Set // who may ask over TCP; nil: nobody
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string
+	// E2BInternet is e2b.Options.Internet.
+	E2BInternet bool
 	// Hosts are further names by which the server is called over TCP.
 	Hosts []string
 	// MountDirs are the directories below which callers over the unix socket
@@ -110,7 +112,7 @@ func New(o Options) *Server {
 	mux := http.NewServeMux()
 	s.routes(mux)
 	mux.Handle("/", e2b.New(e2b.Options{
-		Manager: o.Manager, Domain: o.Domain, Log: s.log,
+		Manager: o.Manager, Domain: o.Domain, Internet: o.E2BInternet, Log: s.log,
 		Caller: func(r *http.Request) e2b.Caller {
 			p := principalOf(r)
 			return e2b.Caller{
