@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -270,4 +274,47 @@ func BenchmarkCertificate(b *testing.B) {
 			}
 		}
 	})
+}
+
+// OpenSSL, as strict as Python has it since 3.13, takes what is signed, and
+// refuses it under another name.
+func TestOpenSSLVerifies(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip(err)
+	}
+	a := newAuthority(t, nil)
+	dir := t.TempDir()
+	write := func(name string, p []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, p, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	ca := write("ca.pem", a.CertificatePEM())
+	long := strings.Repeat("a.", 40) + "example"
+	tests := []struct{ name, flag, as, other string }{
+		{"host", "-verify_hostname", "a.example", "b.example"},
+		{"address", "-verify_ip", "192.0.2.1", "192.0.2.2"},
+		{"long", "-verify_hostname", long, "example"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := a.Certificate(tt.as)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leaf := write(tt.name+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}))
+			verify := func(name string) ([]byte, error) {
+				return exec.Command("openssl", "verify", "-x509_strict", "-purpose", "sslserver",
+					"-CAfile", ca, tt.flag, name, leaf).CombinedOutput()
+			}
+			if out, err := verify(tt.as); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if out, err := verify(tt.other); err == nil {
+				t.Errorf("taken for %s\n%s", tt.other, out)
+			}
+		})
+	}
 }
