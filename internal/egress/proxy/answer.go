@@ -58,7 +58,7 @@ func (x *exchange) refuse(why *Refusal) {
 	body := bodyOf(why)
 	h.Set("Content-Type", contentJSON)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if why.Code == CodeBadRequest || why.Code == CodeNameMismatch {
+	if x.r.ProtoMajor == 1 && (why.Code == CodeBadRequest || why.Code == CodeNameMismatch) {
 		h.Set("Connection", "close") // what else is sent on it is not worth reading
 	}
 	x.w.WriteHeader(why.Status)

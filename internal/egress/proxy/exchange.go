@@ -254,8 +254,11 @@ func (x *exchange) record() {
 
 // recordedHost is the host as the guest named it.
 func (x *exchange) recordedHost() string {
-	if x.name == "" && x.r.Host != "" {
-		return shown(x.r.Host)
+	if x.name != "" || x.r.Host == "" {
+		return x.host()
 	}
-	return x.host()
+	if a, ok := parseHost(x.r.Host); ok {
+		return a.host()
+	}
+	return shown(x.r.Host)
 }

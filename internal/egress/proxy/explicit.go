@@ -105,7 +105,7 @@ func (x *exchange) locate() *Refusal {
 	if a.port == 0 {
 		a.port = defaultHTTP
 	}
-	x.name = a.name
+	x.wants(a)
 	f, why := x.g.p.find(x.ctx, a, a.port)
 	if why != nil {
 		return why
@@ -126,7 +126,7 @@ func (x *exchange) connect() {
 		x.deny(badRequest("CONNECT wants HOST:PORT"))
 		return
 	}
-	x.name = a.name
+	x.wants(a)
 	f, why := x.g.p.find(x.ctx, a, a.port)
 	if why != nil {
 		x.deny(why)
@@ -148,6 +148,15 @@ func (x *exchange) connect() {
 		head, _ = rw.Reader.Peek(n)
 	}
 	x.g.p.serveTunnel(x.g.ctx, tlswire.Replay(conn, head), a, f)
+}
+
+// wants notes whom a request to the proxy is for, before it is known where that
+// is: a record has the port, and the gate's own address.
+func (x *exchange) wants(a asked) {
+	x.name, x.dst = a.name, netip.AddrPortFrom(x.g.dst.Addr(), a.port)
+	if a.addr.IsValid() {
+		x.dst = netip.AddrPortFrom(a.addr, a.port)
+	}
 }
 
 // deny answers with a refusal, and records it.

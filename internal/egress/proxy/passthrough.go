@@ -65,15 +65,14 @@ func (g *guest) relay(c net.Conn, head []byte, v policy.Verdict) {
 	if g.tls {
 		rec.Protocol = "tls"
 	}
-	switch res.End {
-	case relay.EndClosed:
-		rec.Result = ""
-	case relay.EndLimit:
+	why, cut := cutBy(g.ctx).(*Refusal) // the connection may be closed before the relay sees why
+	switch {
+	case cut:
+		rec.Verdict, rec.Code, rec.Reason, rec.Result = netlog.Deny, why.Code, why.Reason, string(relay.EndCut)
+	case res.End == relay.EndLimit:
 		rec.Verdict, rec.Code, rec.Reason = netlog.Deny, CodeLimit, "the connection carried as many bytes as its rule allows"
-	case relay.EndCut:
-		if why, ok := cutBy(g.ctx).(*Refusal); ok {
-			rec.Verdict, rec.Code, rec.Reason = netlog.Deny, why.Code, why.Reason
-		}
+	case res.End == relay.EndClosed:
+		rec.Result = ""
 	}
 	g.p.o.Record(rec)
 }

@@ -204,7 +204,9 @@ func TestHeadHasItsTime(t *testing.T) {
 		s := proxy.Strict(b, 10*time.Second, time.Minute, func(*proxy.Refusal) {})
 		_ = s.SetReadDeadline(time.Now().Add(time.Hour))
 		begun := time.Now()
+		done := make(chan struct{})
 		go func() {
+			defer close(done)
 			for _, c := range []byte(get) {
 				if _, err := a.Write([]byte{c}); err != nil {
 					return
@@ -216,5 +218,7 @@ func TestHeadHasItsTime(t *testing.T) {
 		if took := time.Since(begun); err == nil || took != 10*time.Second {
 			t.Errorf("read %v after %v, want an error after 10s", err, took)
 		}
+		a.Close()
+		<-done
 	})
 }

@@ -3,12 +3,14 @@ package proxy_test
 import (
 	"bufio"
 	"context"
+	"crypto/ecdh"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io"
 	"math/big"
@@ -21,6 +23,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
@@ -84,7 +88,7 @@ func newWorld(t testing.TB, p policy.Policy, o worldOptions) *world {
 		Resolve:     w.resolve,
 		Dial:        w.dialUpstream,
 		Certificate: authority.Certificate,
-		Roots:       w.roots,
+		Roots:       func() *x509.CertPool { return w.roots },
 		Record:      w.record,
 		Flows:       w.flows,
 		Guard: inject.NewGuard(inject.Options{
@@ -223,7 +227,7 @@ func (w *world) start(addrPort string, h http.Handler, config *tls.Config) *http
 	w.serve(addrPort, l)
 	s := &http.Server{Handler: h, TLSConfig: config, Protocols: new(http.Protocols)}
 	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetHTTP2(true)
+	s.Protocols.SetHTTP2(config == nil || len(config.NextProtos) == 0)
 	s.Protocols.SetUnencryptedHTTP2(true)
 	s.ErrorLog = quiet()
 	w.t.Cleanup(func() { s.Close() })
@@ -379,4 +383,44 @@ func (i *issuer) issue(t testing.TB, change func(*x509.Certificate), names ...st
 		t.Fatal(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func (i *issuer) pem() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.cert.Raw}))
+}
+
+// tlsTo makes a connection one of TLS with a.example itself.
+func tlsTo(t testing.TB, w *world, c net.Conn) net.Conn {
+	t.Helper()
+	tc := tls.Client(c, &tls.Config{ServerName: "a.example", RootCAs: w.roots})
+	if err := tc.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return tc
+}
+
+// echConfig is a list of one configuration under which a client hides the name
+// that it asks for behind another.
+func echConfig(public string) []byte {
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	var b cryptobyte.Builder
+	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
+		b.AddUint16(0xfe0d)
+		b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
+			b.AddUint8(1)
+			b.AddUint16(0x0020) // X25519
+			b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes(key.PublicKey().Bytes()) })
+			b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
+				b.AddUint16(1) // HKDF-SHA256
+				b.AddUint16(1) // AES-128-GCM
+			})
+			b.AddUint8(0)
+			b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) { b.AddBytes([]byte(public)) })
+			b.AddUint16(0)
+		})
+	})
+	return b.BytesOrPanic()
 }
