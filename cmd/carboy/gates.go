@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 
@@ -9,36 +10,42 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/secret"
+	"github.com/carboy-sandbox/carboy/internal/server"
 )
 
-// gates are the sandboxes' ways out, and what they may put into requests.
-type gates struct {
-	*egress.Gates
-	secrets *secret.Store
+// secrets are a store, or one that can't be opened.
+type secrets interface {
+	egress.Secrets
+	server.Secrets
 }
 
-// openGates opens the secrets of this home, and what starts gates over them.
-func openGates(cfg daemon.Config, dirs home.Dirs, log *slog.Logger) (*gates, error) {
+// openNetwork opens the secrets of this home, and what starts gates over them.
+func openNetwork(cfg daemon.Config, dirs home.Dirs, log *slog.Logger) (daemon.Network, error) {
 	resolvers, err := cfg.ResolverAddrs()
 	if err != nil {
-		return nil, err
+		return daemon.Network{}, err
 	}
-	g := &gates{}
-	g.secrets, err = secret.Open(secret.Options{
-		Dir: filepath.Join(dirs.State, "secrets"), KeyFile: filepath.Join(dirs.Config, "secrets.key"),
-		Changed: func(c secret.Change) { g.Changed(context.Background(), c) },
-		InUse:   func(owner, name string) []string { return g.Users(owner, name) },
+	var gates *egress.Gates
+	var store secrets
+	dir := filepath.Join(dirs.State, "secrets")
+	opened, err := secret.Open(secret.Options{
+		Dir: dir, KeyFile: filepath.Join(dirs.Config, "secrets.key"),
+		Changed: func(c secret.Change) { gates.Changed(context.Background(), c) },
+		InUse:   func(owner, name string) []string { return gates.Users(owner, name) },
 	})
+	closeStore := func() error { return nil }
+	if err == nil {
+		store, closeStore = opened, opened.Close
+	} else { // sandboxes without secrets are none the worse for it
+		log.Error("open the secrets", "err", err)
+		store = secret.Closed{Dir: dir, Why: err}
+	}
+	gates, err = egress.New(egress.Options{State: dirs.State, Secrets: store, Resolvers: resolvers, Log: log})
 	if err != nil {
-		return nil, err
+		return daemon.Network{}, errors.Join(err, closeStore())
 	}
-	g.Gates, err = egress.New(egress.Options{State: dirs.State, Secrets: g.secrets, Resolvers: resolvers, Log: log})
-	return g, err
-}
-
-// close leaves the gates to whoever comes next.
-func (g *gates) close() {
-	if err := g.Shut(); err != nil {
-		slog.Warn("leave the gates", "err", err)
-	}
+	return daemon.Network{
+		Gate: gates, Secrets: store,
+		Close: func() error { return errors.Join(gates.Shut(), closeStore()) },
+	}, nil
 }

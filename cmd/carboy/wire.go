@@ -100,14 +100,10 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 		return err
 	}
 	defer walls.close()
-	gates, err := openGates(cfg, dirs, log)
-	if err != nil {
-		return err
-	}
-	defer gates.close()
 	debug.SetGCPercent(50) // a daemon is mostly idle, and there may be many
 	return daemon.Run(ctx, cfg, daemon.Deps{
-		Backends: walls.all, Images: walls.images, PerBox: perBox, Gate: gates.Gates, Secrets: gates.secrets,
+		Backends: walls.all, Images: walls.images, PerBox: perBox,
+		Network: func() (daemon.Network, error) { return openNetwork(cfg, dirs, log) },
 		Version: version, Log: log, Memory: memory(),
 		HasChanges: hasChanges, Ready: report.Ready,
 	})

@@ -42,10 +42,9 @@ type Deps struct {
 	Log      *slog.Logger // default: none
 	// Images keeps images; nil: sandboxes have the machine's own programs.
 	Images *image.Store
-	// Gate has the gates of sandboxes with a network, and Secrets what they may
-	// put into requests; nil: no sandbox has a network.
-	Gate    sandbox.Gate
-	Secrets server.Secrets
+	// Network opens what sandboxes with a network need, once the home is this
+	// daemon's alone; nil: no sandbox has one.
+	Network func() (Network, error)
 	// CPUs and Memory are the machine's, as sandbox.Options has them.
 	CPUs   float64
 	Memory int64
@@ -56,6 +55,13 @@ type Deps struct {
 	// Ready is called once, when the daemon answers: with the addresses on
 	// which it listens.
 	Ready func(addrs []net.Addr)
+}
+
+// Network is what sandboxes with a network need.
+type Network struct {
+	Gate    sandbox.Gate
+	Secrets server.Secrets // what gates may put into requests
+	Close   func() error
 }
 
 // daemon is one run.
@@ -112,10 +118,17 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		return fmt.Errorf("open state: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	var network Network
+	if deps.Network != nil {
+		if network, err = deps.Network(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, network.Close()) }()
+	}
 	opts := sandbox.Options{
 		Store: db, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
-		Gate: deps.Gate,
+		Gate: network.Gate,
 		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerBox: deps.PerBox},
 	}
 	var kept *images
@@ -131,7 +144,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	serve := server.Options{
 		Manager: d.manager, Keys: keys, Domain: cfg.Domain, E2BInternet: cfg.E2BInternet, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
 		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
-		Secrets: deps.Secrets,
+		Secrets: network.Secrets,
 		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,
 	}
 	if kept != nil {

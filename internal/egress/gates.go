@@ -58,8 +58,8 @@ type gate struct {
 	mu     sync.Mutex
 	sb     *sandbox.Sandbox // its policy and the names of its secrets
 	state  state
-	netns  *os.File // to attach to the link again
-	unlink func()   // ends the watcher
+	netns  *os.File   // to attach to the link again
+	unlink func()     // ends the watcher
 	ready  chan error // has one once the gate serves, or can't
 	joined chan error // has one once the gate counts as the box's
 }
@@ -249,6 +249,9 @@ func (g *Gates) config(ctx context.Context, one *gate) (config, error) {
 	} else {
 		cfg.Policy = policy.Policy{}
 	}
+	if len(sb.Spec.Secrets) == 0 {
+		return cfg, nil
+	}
 	kept, err := g.opts.Secrets.List(ctx, sb.Owner)
 	if err != nil {
 		return config{}, err
@@ -317,6 +320,7 @@ type Secrets interface {
 	Check(ctx context.Context, owner string, names []string) error
 	PutFor(ctx context.Context, owner, sandboxID, name string, src secret.Source) (secret.Info, error)
 	RemoveFor(ctx context.Context, sandboxID string) error
+	Sandboxes() (ids []string, err error)
 	List(ctx context.Context, owner string) ([]secret.Info, error)
 	Value(ctx context.Context, owner, sandboxID, name string) (secret.Minted, error)
 }

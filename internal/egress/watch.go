@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
@@ -232,13 +233,13 @@ func (g *Gates) Remove(ctx context.Context, id string) error {
 
 // Gates implements sandbox.Gate.
 func (g *Gates) Gates(context.Context) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(g.opts.State, "gates"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	ids, err := g.opts.Secrets.Sandboxes()
+	entries, direrr := os.ReadDir(filepath.Join(g.opts.State, "gates"))
+	if !errors.Is(direrr, os.ErrNotExist) {
+		err = errors.Join(err, direrr)
 	}
-	var ids []string
 	for _, e := range entries {
-		if validID.MatchString(e.Name()) {
+		if validID.MatchString(e.Name()) && !slices.Contains(ids, e.Name()) {
 			ids = append(ids, e.Name())
 		}
 	}
