@@ -72,43 +72,10 @@ func parseTree(text []byte) (*node, error) {
 	if json.Valid(text) {
 		return parseJSON(text)
 	}
-	return parseYAML(text)
-}
-
-// Nesting that stops a text before a parser recurses into it.
-const (
-	maxBrackets = 200
-	maxDashes   = 20
-	maxDepth    = 20
-)
-
-// tooDeep finds the first line at which a text nests too deep, going by
-// brackets and by dashes alone; 0 if none does. Brackets within texts count,
-// which takes nothing away from what people write.
-func tooDeep(text []byte) int {
-	line, depth, dashes, leading := 1, 0, 0, true
-	for _, c := range text {
-		switch c {
-		case '\n':
-			line, dashes, leading = line+1, 0, true
-			continue
-		case '[', '{':
-			depth++
-		case ']', '}':
-			depth = max(0, depth-1)
-		case '-', '?':
-			if leading {
-				dashes++
-			}
-		case ' ', '\t', '\r':
-			continue
-		}
-		if depth > maxBrackets || dashes > maxDashes {
-			return line
-		}
-		leading = leading && (c == '-' || c == '?')
+	if line := tooMuch(text); line > 0 {
+		return nil, &Error{Where: fmt.Sprintf("line %d", line), Problem: "more keys or items than any policy has"}
 	}
-	return 0
+	return parseYAML(text)
 }
 
 func parseJSON(text []byte) (*node, error) {

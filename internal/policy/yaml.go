@@ -20,7 +20,9 @@ func parseYAML(text []byte) (n *node, err error) {
 			n, err = nil, &Error{Problem: "the policy is neither YAML nor JSON"}
 		}
 	}()
-	file, err := parser.ParseBytes(text, 0)
+	// Keys that are there twice are found by decode, which looks at each once
+	// where the parser compares all of them.
+	file, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, syntaxError(err)
 	}
