@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
+	"github.com/carboy-sandbox/carboy/internal/egress"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/secret"
 )
 
 // diagnose tries what this machine can enforce, with the walls themselves.
@@ -26,8 +30,32 @@ func diagnose(ctx context.Context) (doctor.Report, error) {
 				return opened(process.Open(ctx, process.Options{State: state, Cache: dirs.Cache}))
 			}},
 		},
+		Gate: openTrialGates,
 	})
 }
+
+// openTrialGates starts gates over a directory of doctor's own, where no secret
+// is.
+func openTrialGates(state string) (doctor.Gate, error) {
+	secrets, err := secret.Open(secret.Options{Dir: filepath.Join(state, "secrets"), KeyFile: filepath.Join(state, "secrets.key")})
+	if err != nil {
+		return nil, err
+	}
+	g, err := egress.New(egress.Options{State: state, Secrets: secrets})
+	if err != nil {
+		return nil, errors.Join(err, secrets.Close())
+	}
+	return trialGates{g, g.Shut, secrets}, nil
+}
+
+// trialGates give up their secrets when they are shut.
+type trialGates struct {
+	sandbox.Gate
+	shut    func() error
+	secrets *secret.Store
+}
+
+func (g trialGates) Shut() error { return errors.Join(g.shut(), g.secrets.Close()) }
 
 // opened keeps a nil wall from becoming a Boxes that is not nil.
 func opened[B doctor.Boxes](b B, err error) (doctor.Boxes, error) {

@@ -38,6 +38,9 @@ func checks() []check {
 		{id: "host-image", area: "image", title: "host image", limit: imageLimit, run: one(hostImage)},
 		{id: "tools", area: "image", title: "toolchains beside /usr", run: one(toolchains)},
 		{id: "kvm", area: "image", title: "KVM", run: one(kvm)},
+
+		{id: "tap", area: "network", title: "TAP devices", run: one(tap)},
+		{id: "ipv6", area: "network", title: "IPv6", run: one(ipv6Route)},
 	}
 }
 

@@ -133,6 +133,15 @@ var unfits = []unfit{
 		}, doctor.Missing, "can't be executed", "noexec",
 	},
 	{
+		"no-tun-device", "tap", 0, mountNS,
+		laid("private", bound("/dev/null", "/dev/net/tun")), doctor.Missing, "make a TAP", "tun",
+	},
+	{"tun-for-root-alone", "tap", ordinary, mountNS, laid("private", "root-only:/dev/net/tun"), doctor.Missing, "permission denied", "as root: sudo"},
+	{
+		"no-network-for-users", "tap", ordinary, syscall.CLONE_NEWUSER,
+		laid("sysctl:user.max_net_namespaces:0"), doctor.Missing, "start a child", "see other namespaces",
+	},
+	{
 		"read-only-cache", "host-image", ordinary, mountNS, func(o doctor.Options) []string {
 			return []string{"private", bound(o.Dirs.Cache, o.Dirs.Cache), "read-only:" + o.Dirs.Cache}
 		}, doctor.Missing, "read-only", "--image",
@@ -155,8 +164,8 @@ func TestUnfit(t *testing.T) {
 				t.Errorf("got %+v\nwant %s, found %q, mended by %q, and a reason", got, tt.state, tt.found, tt.mend)
 			}
 			controlled, flags := tt.uid, tt.flags
-			switch tt.check { // only root of the machine itself has these
-			case "disk", "idmap":
+			switch tt.check { // which everywhere only root of the machine itself has
+			case "disk", "idmap", "tap":
 				controlled, flags = 0, 0
 			}
 			control := world{uid: controlled, flags: flags, opts: place(t, controlled)}.check(t, tt.check)[0]

@@ -43,6 +43,7 @@ var probes = map[string]func(in io.Reader, args []string) error{
 	"landlock": probeLandlock,
 	"ptrace":   probePtrace,
 	"become":   probeBecome,
+	"tap":      probeTAP,
 	"wait":     probeWait,
 }
 

@@ -20,6 +20,9 @@ type Options struct {
 	Home    string // the caller's home directory; "": none
 	Default string // the wall of a sandbox that names none
 	Walls   []Wall // in the order in which they are tried
+	// Gate opens what starts gates over a state directory; nil: no network is
+	// tried.
+	Gate func(state string) (Gate, error)
 }
 
 // Bounds of the whole.
@@ -70,6 +73,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	for _, w := range o.Walls {
 		r.Walls[w.Name] = weakenedBy(m.try(ctx, w), r.Lines, w.Name)
 	}
+	r.Lines = append(r.Lines, m.lines(ctx, m.networkChecks(r.Walls))...)
 	r.Facts = m.facts()
 	if err := m.scratch.remove(); err != nil {
 		r.Lines = append(r.Lines, Line{

@@ -34,7 +34,7 @@ func openScratch(ctx context.Context, o Options) (*scratch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return scratchIn(ctx, base, o.Walls)
+	return scratchIn(ctx, base, o)
 }
 
 // enterScratch makes one in the directory for temporary files where there is
@@ -42,12 +42,12 @@ func openScratch(ctx context.Context, o Options) (*scratch, error) {
 func (m *machine) enterScratch(ctx context.Context) {
 	m.scratch, m.scratchErr = openScratch(ctx, m.opts)
 	if m.scratchErr != nil {
-		m.scratch, _ = scratchIn(ctx, os.TempDir(), nil) // the checks say that there is none
+		m.scratch, _ = scratchIn(ctx, os.TempDir(), Options{}) // the checks say that there is none
 	}
 }
 
-func scratchIn(ctx context.Context, base string, walls []Wall) (*scratch, error) {
-	sweep(ctx, base, walls)
+func scratchIn(ctx context.Context, base string, o Options) (*scratch, error) {
+	sweep(ctx, base, o)
 	path, err := os.MkdirTemp(base, scratchPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("%s can't be written: %w", base, bareErr(err))
@@ -96,7 +96,7 @@ func lockDir(path string) (*os.File, error) {
 
 // sweep removes scratch directories of ours that nobody locks. What it can't
 // remove, the next run tries again.
-func sweep(ctx context.Context, base string, walls []Wall) {
+func sweep(ctx context.Context, base string, o Options) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	entries, err := os.ReadDir(base)
@@ -116,7 +116,8 @@ func sweep(ctx context.Context, base string, walls []Wall) {
 		if err != nil {
 			continue // a run that lives
 		}
-		for _, w := range walls {
+		for _, w := range o.Walls {
+			sweepGates(ctx, o, path, w) // first: their boxes' end is none of theirs
 			sweepWall(ctx, w, path)
 		}
 		sweepGroups(ctx, scratchName(path))

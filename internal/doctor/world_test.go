@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/doctor"
@@ -109,6 +112,27 @@ func lay(what string) error {
 			return nil
 		}
 		return os.Chmod(f[2], 0o777)
+	case "root-only": // device
+		var st unix.Stat_t
+		if err := unix.Stat(f[1], &st); err != nil {
+			return err
+		}
+		if err := unix.Mount("tmpfs", filepath.Dir(f[1]), "tmpfs", 0, "mode=755"); err != nil {
+			return err
+		}
+		return unix.Mknod(f[1], unix.S_IFCHR|0o600, int(st.Rdev))
+	case "route6": // to everywhere
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		addr, err := netlink.ParseAddr("2001:db8::1/64")
+		if err != nil {
+			return err
+		}
+		addr.Flags = unix.IFA_F_NODAD
+		return errors.Join(netlink.LinkSetUp(lo), netlink.AddrAdd(lo, addr),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}}))
 	case "bind": // what, where
 		return unix.Mount(f[1], f[2], "", unix.MS_BIND, "")
 	case "read-only": // place
