@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // order is what a gate process reads on its standard input when it starts.
@@ -46,9 +47,9 @@ type answered struct {
 
 // status is what a gate says of itself.
 type status struct {
-	PID         int       `json:"pid"`
-	Started     time.Time `json:"started"`
-	Connections int       `json:"connections"` // open now
+	PID     int            `json:"pid"`
+	Started time.Time      `json:"started"`
+	Use     sandbox.NetUse `json:"use"`
 }
 
 // Descriptors of a gate process, from 3 on.

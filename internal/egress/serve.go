@@ -35,6 +35,7 @@ type service struct {
 	guard   *inject.Guard
 	log     *netlog.Writer
 	probed  atomic.Bool // nothing is recorded
+	counts  counts
 	names   *dns.Server
 	proxy   *proxy.Proxy
 	flows   *relay.Flows
@@ -173,6 +174,7 @@ func (e *refusedError) Error() string { return e.Reason }
 // record adds a line to the sandbox's record.
 func (s *service) record(r netlog.Record) {
 	if !s.probed.Load() {
+		s.counts.add(r)
 		s.log.Add(r)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 func (s *service) serveControl(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+pathStatus, func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, status{PID: os.Getpid(), Started: s.started, Connections: s.flows.Len()})
+		reply(w, status{PID: os.Getpid(), Started: s.started, Use: sandbox.NetUse{Connections: s.proxy.Conns() + s.flows.Len(), Counters: s.counts.all()}})
 	})
 	mux.HandleFunc("PUT "+pathConfig, func(w http.ResponseWriter, r *http.Request) {
 		var c config

@@ -49,6 +49,24 @@ type Gate interface {
 	// Log hands the records of a sandbox to yield, oldest first, until yield
 	// fails or, without Follow, there are no more.
 	Log(ctx context.Context, id string, o NetLogOptions, yield func(netlog.Record) error) error
+	// Use counts what went through a running gate since it was started.
+	Use(ctx context.Context, id string) (NetUse, error)
+}
+
+// NetUse is what a gate has counted.
+type NetUse struct {
+	Connections int          `json:"connections"` // open now
+	Counters    []NetCounter `json:"counters"`
+}
+
+// NetCounter counts records that are alike.
+type NetCounter struct {
+	Protocol string         `json:"protocol"`
+	Verdict  netlog.Verdict `json:"verdict"`
+	Code     string         `json:"code,omitempty"`
+	Count    uint64         `json:"count"`
+	Sent     uint64         `json:"sent"`     // bytes
+	Received uint64         `json:"received"` // bytes
 }
 
 // NetLogOptions select records.

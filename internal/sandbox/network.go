@@ -230,6 +230,23 @@ func (m *Manager) SetPolicy(ctx context.Context, c Caller, ref string, p policy.
 	})
 }
 
+// NetUse returns what the gate of a running sandbox has counted; nothing for
+// one without a network.
+func (m *Manager) NetUse(ctx context.Context, c Caller, ref string) (NetUse, error) {
+	sb, err := m.Get(ctx, c, ref)
+	if err != nil {
+		return NetUse{}, err
+	}
+	if m.gate == nil || !sb.Spec.Networked() || sb.State != StateRunning {
+		return NetUse{}, nil
+	}
+	use, err := m.gate.Use(ctx, sb.ID)
+	if err != nil {
+		return NetUse{}, failure(err, sb.Spec.Name, "ask its gate")
+	}
+	return use, nil
+}
+
 // NetLog hands the records of what a sandbox tried to reach to yield. One
 // that never had a network has none.
 func (m *Manager) NetLog(ctx context.Context, c Caller, ref string, o NetLogOptions, yield func(netlog.Record) error) error {

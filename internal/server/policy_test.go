@@ -76,6 +76,16 @@ func (m *netManager) SetPolicy(_ context.Context, c sandbox.Caller, ref string, 
 	return m.find(c, ref)
 }
 
+func (m *netManager) NetUse(_ context.Context, c sandbox.Caller, ref string) (sandbox.NetUse, error) {
+	if _, err := m.find(c, ref); err != nil {
+		return sandbox.NetUse{}, err
+	}
+	return sandbox.NetUse{Connections: 3, Counters: []sandbox.NetCounter{
+		{Protocol: "https", Verdict: netlog.Allow, Count: 7, Sent: 11, Received: 13},
+		{Protocol: "dns", Verdict: netlog.Deny, Code: "not_allowed", Count: 2},
+	}}, nil
+}
+
 func (m *netManager) NetLog(ctx context.Context, c sandbox.Caller, ref string, o sandbox.NetLogOptions, yield func(netlog.Record) error) error {
 	if _, err := m.find(c, ref); err != nil {
 		return err

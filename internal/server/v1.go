@@ -40,6 +40,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"POST /v1/sandboxes/{id}/policy/test", key.Read, s.postPolicyTest},
 		{"GET /v1/sandboxes/{id}/netlog", key.Read, s.getNetLog},
 		{"GET /v1/policy/presets", key.Read, s.getPresets},
+		{"GET /v1/metrics", key.Read, s.metrics},
 		{"GET /v1/secrets", key.Read, s.listSecrets},
 		{"POST /v1/secrets", key.Manage, s.postSecret},
 		{"DELETE /v1/secrets/{name}", key.Manage, s.deleteSecret},
