@@ -3,6 +3,8 @@ package policy
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Name decides whether a name may be resolved. An allowed one need not lead
@@ -183,6 +185,7 @@ func (s *Set) carrier(name string, d *dest, want func(*rule) bool) (*rule, Verdi
 // dnsOrQUIC names what a port is closed for.
 func dnsOrQUIC(d *dest) string {
 	switch {
+	case weak.On(weak.NetDNSPortsOpen):
 	case d.port == 53:
 		return "DNS past the gate"
 	case d.port == 853:

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/idna"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 const (
@@ -67,7 +69,7 @@ func cleanName(s string) (string, error) {
 		}
 		last = label
 	}
-	if numeric(last) {
+	if numeric(last) && !weak.On(weak.NetNumbersOpen) {
 		return "", fmt.Errorf("%s is no host name, and no address as four decimal numbers", quoted(s))
 	}
 	return name, nil

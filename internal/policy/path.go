@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // CleanPath decodes a request's path once and says whether it means one thing
@@ -12,6 +14,9 @@ import (
 // nothing is. u must be as it came from the wire: Path, and RawPath where
 // that is not Path's own encoding. A path that is empty is "/".
 func CleanPath(u *url.URL) (path, problem string) {
+	if weak.On(weak.NetPathsRaw) {
+		return u.Path, ""
+	}
 	raw := u.EscapedPath()
 	if raw == "" {
 		return "/", ""

@@ -3,6 +3,8 @@ package policy
 import (
 	"net/netip"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // resolvers serve DNS over HTTPS or TLS to whoever asks, past the gate. The
@@ -60,7 +62,7 @@ var localNames = []string{"localhost", "local", "internal", "home.arpa", "onion"
 
 // closedName says why the default does not let a name through; "" if it does.
 func closedName(name string) (code Code, reason string) {
-	for host := name; host != ""; {
+	for host := name; host != "" && !weak.On(weak.NetResolversOpen); {
 		if resolvers[host] {
 			return CodeProtocol, name + " resolves names past the gate, which answers them itself"
 		}

@@ -3,6 +3,8 @@ package policy
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Stream decides about a connection that Connect wanted sniffed, now that its
@@ -36,7 +38,7 @@ func (s *Set) streamTo(name string, pinned, tls bool, d *dest) Verdict {
 	if r := s.denial(name, d); r != nil {
 		return deniedBy(r, what)
 	}
-	if !pinned {
+	if !pinned && !weak.On(weak.NetNamesUnbound) {
 		if v, ok := s.unpinned(name, d); !ok {
 			return v
 		}
@@ -49,7 +51,7 @@ func (s *Set) streamTo(name string, pinned, tls bool, d *dest) Verdict {
 			return refuse(CodeProtocol, "%s is not TLS, and rule %s is about TLS alone", what, other.ID)
 		}
 		return v
-	case best == nil && !pinned:
+	case best == nil && !pinned && !weak.On(weak.NetNamesUnbound):
 		v, _ := s.byDefault("", d)
 		return v
 	case best == nil && (!tls || reader != nil):
