@@ -167,23 +167,23 @@ func (im *e2bImport) destinations(p *Policy) {
 
 // without is what remains of a range when others are taken out.
 func without(p netip.Prefix, out []netip.Prefix) []netip.Prefix {
-	overlap := false
+	var inside []netip.Prefix
 	for _, o := range out {
 		if o.Overlaps(p) {
 			if o.Bits() <= p.Bits() {
 				return nil
 			}
-			overlap = true
+			inside = append(inside, o)
 		}
 	}
-	if !overlap {
+	if len(inside) == 0 {
 		return []netip.Prefix{p}
 	}
 	low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
 	b := p.Addr().AsSlice()
 	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 	other, _ := netip.AddrFromSlice(b)
-	return append(without(low, out), without(netip.PrefixFrom(other, p.Bits()+1), out)...)
+	return append(without(low, inside), without(netip.PrefixFrom(other, p.Bits()+1), inside)...)
 }
 
 func prefixTexts(list []netip.Prefix) []string {
