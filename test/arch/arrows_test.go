@@ -11,8 +11,8 @@ import (
 // belongs to the longest line that leads to it; one that no line leads to has
 // yet to be given its place.
 var layers = [][]string{
-	{"api"},
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/subid", "internal/weak", "internal/policy", "internal/netlog"}, // know nothing of sandboxes
+	{"api", "internal/weak"},
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/subid", "internal/policy", "internal/netlog"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/guest"},   // what runs inside
 	{"internal/cgroup", "internal/disk", "internal/home", "internal/hostimage", "internal/image", "internal/secret", "internal/workspace"}, // what walls are made of
