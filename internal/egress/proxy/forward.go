@@ -47,7 +47,12 @@ func (x *exchange) forward() *Refusal {
 	if err != nil {
 		return x.unanswered(err)
 	}
-	defer func() { _ = resp.Body.Close() }()
+	defer func() {
+		// The guest may not have sent all, nor be about to: without an end of
+		// the request, closing would wait for what it has yet to send.
+		x.cancel(nil)
+		_ = resp.Body.Close()
+	}()
 	return x.answer(resp, up, informs.conn.Load())
 }
 
