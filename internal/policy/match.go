@@ -90,12 +90,12 @@ func (r rank) compare(o rank) int {
 func (m *match) allows(a *asked) (rank, bool) {
 	r := rank{headers: len(m.headers), query: len(m.query)}
 	if len(m.methods) > 0 {
-		if !slices.Contains(m.methods, a.Method) {
+		if !slices.Contains(m.methods, a.Method) || !a.onlyMeans(m.methods) {
 			return r, false
 		}
 		r.methods = 1
 	}
-	if len(m.paths) > 0 && !m.bestPath(a, &r) {
+	if len(m.paths) > 0 && (a.meansOtherPath() || !m.bestPath(a, &r)) {
 		return r, false
 	}
 	for i := range m.headers {
@@ -165,7 +165,7 @@ const (
 // denies reports whether a request matches for a rule that denies: doubt is
 // enough, and so is one value of several.
 func (m *match) denies(a *asked) denial {
-	if len(m.methods) > 0 && !slices.ContainsFunc(m.methods, func(s string) bool { return strings.EqualFold(s, a.Method) }) {
+	if len(m.methods) > 0 && !slices.ContainsFunc(m.methods, a.mayMean) {
 		return denialNone
 	}
 	for i := range m.headers {
@@ -187,7 +187,7 @@ func (m *match) denies(a *asked) denial {
 	}
 	if len(m.paths) > 0 {
 		path, problem := a.cleanPath()
-		if problem != "" {
+		if problem != "" || a.meansOtherPath() {
 			return denialDoubt
 		}
 		if !slices.ContainsFunc(m.paths, func(t text) bool { return t.matches(path) }) {

@@ -96,7 +96,8 @@ type Auth string
 const AuthGuest Auth = "guest"
 
 // Match is one alternative, in the words of Kubernetes' HTTPRoute: of all
-// that it names, each must hold.
+// that it names, each must hold. Fields in which a request names another method
+// or path for itself, such as X-HTTP-Method-Override, count as what they name.
 type Match struct {
 	Methods []string `json:"methods,omitempty"` // any of them; upper case once compiled
 	Paths   []Value  `json:"paths,omitempty"`   // any of them; the path alone, decoded once and cleaned
