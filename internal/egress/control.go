@@ -119,6 +119,12 @@ func (g *Gates) answer(ctx context.Context, one *gate, name string) answered {
 	return answered{Name: name, Value: value{Text: v.Value.Reveal(), Expires: v.Expires}}
 }
 
+func (one *gate) name() string {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.sb.Spec.Name
+}
+
 // uses reports whether a gate may put the secret that changed into requests.
 func (one *gate) uses(c secret.Change) bool {
 	one.mu.Lock()

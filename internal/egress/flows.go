@@ -22,7 +22,8 @@ const (
 )
 
 // TCP implements link.Handler: it decides about a connection of which no byte
-// was read.
+// was read. What is refused is recorded first: by the time that the guest
+// hears of it, the record has it.
 func (s *service) TCP(r *link.TCPRequest) {
 	if link.IsSink(r.To.Addr()) {
 		if c, err := r.Accept(); err == nil {
@@ -34,11 +35,11 @@ func (s *service) TCP(r *link.TCPRequest) {
 	v := s.set.Load().Connect(conn)
 	switch {
 	case link.IsGate(r.To.Addr()):
-		r.Refuse()
 		s.refused("tcp", conn, policy.Verdict{Code: policy.CodeNotAllowed, Reason: "the gate does not listen there"})
-	case !v.Allowed():
 		r.Refuse()
+	case !v.Allowed():
 		s.refused("tcp", conn, v)
+		r.Refuse()
 	case v.Mode == policy.ModeRelay:
 		s.relayTCP(r, conn)
 	default:
@@ -59,8 +60,8 @@ func (s *service) UDP(r *link.UDPRequest) {
 	defer f.Close()
 	up, err := s.dialNetwork(f.Context(), "udp", r.To)
 	if err != nil {
-		r.Refuse()
 		s.unreached(f, err)
+		r.Refuse()
 		return
 	}
 	down, err := r.Accept()
@@ -83,8 +84,8 @@ func (s *service) relayTCP(r *link.TCPRequest, conn policy.Conn) {
 	defer f.Close()
 	up, err := s.dial(f.Context(), r.To)
 	if err != nil {
-		r.Refuse()
 		s.unreached(f, err)
+		r.Refuse()
 		return
 	}
 	down, err := r.Accept()

@@ -53,14 +53,16 @@ type gate struct {
 	id  string
 	dir string
 
-	life sync.Mutex // held while its process is started or ended
+	life    sync.Mutex // held while its process is started or ended
+	telling sync.Mutex // held while it is told its configuration: none comes after a newer one
 
 	mu     sync.Mutex
 	sb     *sandbox.Sandbox // its policy and the names of its secrets
 	state  state
 	netns  *os.File   // to attach to the link again
 	unlink func()     // ends the watcher
-	ready  chan error // has one once the gate serves, or can't
+	born   *birth     // of the process that there is
+	deaths int        // how often in a row it ended young
 	joined chan error // has one once the gate counts as the box's
 }
 
@@ -185,7 +187,7 @@ func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error)
 		return nil, err
 	}
 	st.Process, st.Groups = procid.ID{}, nil
-	return &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, joined: make(chan error, 1)}, st.save(dir)
+	return &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, born: newBirth(), joined: make(chan error, 1)}, st.save(dir)
 }
 
 // newCA makes the authority of one sandbox.
@@ -230,6 +232,8 @@ func (g *Gates) Set(ctx context.Context, sb *sandbox.Sandbox) error {
 
 // tell has a gate take over the policy and the secrets that it is to have.
 func (g *Gates) tell(ctx context.Context, one *gate) error {
+	one.telling.Lock()
+	defer one.telling.Unlock()
 	cfg, err := g.config(ctx, one)
 	if err != nil {
 		return err
@@ -295,7 +299,7 @@ func (g *Gates) Users(owner, name string) (names []string) {
 	defer g.mu.Unlock()
 	for _, one := range g.gates {
 		if one.uses(secret.Change{Owner: owner, Name: name}) {
-			names = append(names, one.sb.Spec.Name)
+			names = append(names, one.name())
 		}
 	}
 	return names

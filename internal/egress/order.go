@@ -35,6 +35,9 @@ type value struct {
 	Expires time.Time `json:"expires,omitzero"` // zero: never
 }
 
+// lasts reports whether it may be used without asking.
+func (v value) lasts() bool { return v.Expires.IsZero() || time.Now().Before(v.Expires) }
+
 func (value) String() string   { return "[secret]" }
 func (value) GoString() string { return "[secret]" }
 

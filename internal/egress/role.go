@@ -49,6 +49,9 @@ func gateMain(in io.Reader, out io.Writer) error {
 	if err := dec.Decode(&o); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("read order: more follows it")
+	}
 	debug.SetMemoryLimit(gateMemory)
 	debug.SetGCPercent(gateGarbage)
 	// What only the file system has is read before it is out of reach.

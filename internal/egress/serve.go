@@ -30,6 +30,7 @@ const (
 type service struct {
 	life    context.Context
 	started time.Time
+	change  sync.Mutex // held while a configuration is taken over
 	set     atomic.Pointer[policy.Set]
 	vault   *vault
 	guard   *inject.Guard
@@ -97,6 +98,8 @@ func (s *service) apply(c config) error {
 	if err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
+	s.change.Lock()
+	defer s.change.Unlock()
 	s.vault.set(c.Secrets)
 	s.guard.Set(c.Placeholders)
 	s.set.Store(set)

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -44,13 +45,13 @@ func (g *Gates) start(ctx context.Context, one *gate, tap *os.File, probed bool)
 	if err != nil {
 		return fmt.Errorf("start a gate: %w", err)
 	}
-	one.ready = make(chan error, 1)
+	born := one.rebirth()
 	ended := make(chan struct{})
-	g.tasks.Go(func() {
-		one.ready <- awaitReady(out)
+	go func() { // nobody waits for it: a gate may outlive this process
+		born.end(awaitReady(out))
 		_ = cmd.Wait()
 		close(ended)
-	})
+	}()
 	o := order{
 		Sandbox: one.id, Root: filepath.Join(one.dir, dirRoot), UID: uidOf(one.id),
 		Cert: one.state.Cert, Key: one.state.Key, Resolvers: resolvers, Config: cfg, Probed: probed,
@@ -69,11 +70,8 @@ func (g *Gates) command(one *gate, pid int, in io.WriteCloser, o order) error {
 	if err != nil {
 		return fmt.Errorf("find the gate: %w", err)
 	}
-	one.mu.Lock()
-	one.state.Process = id
-	st := one.state
-	one.mu.Unlock()
-	if err := st.save(one.dir); err != nil {
+	st, err := one.update(func(s *state) { s.Process = id })
+	if err != nil {
 		return err
 	}
 	if err := enter(st.Groups, pid); err != nil {
@@ -164,6 +162,45 @@ func listen(dir string) (*os.File, error) {
 	return l.File()
 }
 
+// birth is how the start of a gate's process went.
+type birth struct {
+	done chan struct{} // closed once it serves, or can't
+	once sync.Once
+	err  error
+}
+
+func newBirth() *birth { return &birth{done: make(chan struct{})} }
+
+func (b *birth) end(err error) {
+	b.once.Do(func() {
+		b.err = err
+		close(b.done)
+	})
+}
+
+// served reports whether it came to serve.
+func (b *birth) served() bool {
+	select {
+	case <-b.done:
+		return b.err == nil
+	default:
+		return false
+	}
+}
+
+// rebirth returns the birth of a process that is about to be. Whoever waits
+// already waits for that one.
+func (one *gate) rebirth() *birth {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	select {
+	case <-one.born.done:
+		one.born = newBirth()
+	default:
+	}
+	return one.born
+}
+
 // awaitReady reads what a gate says first. Anything but that it serves is why
 // it does not.
 func awaitReady(out io.Reader) error {
@@ -191,12 +228,12 @@ func enter(procs []string, pid int) error {
 // does not wait: moving a process between groups of version 1 may take 20 ms,
 // in which the box can be started. Verify wants to know how it went.
 func (g *Gates) join(one *gate, procs []string) error {
-	one.mu.Lock()
-	one.state.Groups = procs
-	st := one.state
-	one.mu.Unlock()
+	st, err := one.update(func(s *state) { s.Groups = procs })
+	if err != nil {
+		return err
+	}
 	g.tasks.Go(func() { one.joined <- enter(procs, st.Process.PID) })
-	return st.save(one.dir)
+	return nil
 }
 
 // machineResolvers are those of this machine, as it is configured now.

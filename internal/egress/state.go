@@ -62,6 +62,14 @@ func load(dir string) (state, error) {
 	return s, nil
 }
 
+// update changes what is kept of a gate, and returns it.
+func (one *gate) update(change func(*state)) (state, error) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	change(&one.state)
+	return one.state, one.state.save(one.dir)
+}
+
 // save replaces a gate's state.
 func (s state) save(dir string) error {
 	raw, err := json.Marshal(s)

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -58,6 +59,10 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
 		http.Error(w, "read: "+err.Error(), http.StatusBadRequest)
+		return false
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		http.Error(w, "read: more follows", http.StatusBadRequest)
 		return false
 	}
 	return true

@@ -32,6 +32,20 @@ func (v *vault) set(values map[string]value) {
 	v.values = make(map[string]value, len(values))
 	for name, val := range values {
 		v.values[name] = val
+		if val.lasts() {
+			v.giveLocked(answered{Name: name, Value: val})
+		}
+	}
+	for name := range v.waiting { // whoever was asked may have died
+		v.askLocked(name)
+	}
+}
+
+// askLocked asks once more, on behalf of those who wait.
+func (v *vault) askLocked(name string) {
+	select {
+	case v.wanted <- name:
+	default: // there is much to be answered before
 	}
 }
 
@@ -40,7 +54,7 @@ func (v *vault) set(values map[string]value) {
 func (v *vault) value(ctx context.Context, name string) (string, error) {
 	v.mu.Lock()
 	val, ok := v.values[name]
-	if ok && (val.Expires.IsZero() || time.Now().Before(val.Expires)) {
+	if ok && val.lasts() {
 		v.mu.Unlock()
 		return val.Text, nil
 	}
@@ -48,26 +62,28 @@ func (v *vault) value(ctx context.Context, name string) (string, error) {
 	asked := len(v.waiting[name]) > 0
 	v.waiting[name] = append(v.waiting[name], got)
 	v.mu.Unlock()
-	if !asked {
-		select {
-		case v.wanted <- name:
-		default:
-		}
+	ask := v.wanted
+	if asked {
+		ask = nil
 	}
 	late := time.NewTimer(wantLimit)
 	defer late.Stop()
-	select {
-	case a := <-got:
-		if a.Error != "" {
-			return "", errors.New(a.Error)
+	for {
+		select {
+		case ask <- name:
+			ask = nil
+		case a := <-got:
+			if a.Error != "" {
+				return "", errors.New(a.Error)
+			}
+			return a.Value.Text, nil
+		case <-late.C:
+			v.forget(name, got)
+			return "", errors.New("the daemon does not answer")
+		case <-ctx.Done():
+			v.forget(name, got)
+			return "", ctx.Err()
 		}
-		return a.Value.Text, nil
-	case <-late.C:
-		v.forget(name, got)
-		return "", errors.New("the daemon does not answer")
-	case <-ctx.Done():
-		v.forget(name, got)
-		return "", ctx.Err()
 	}
 }
 
@@ -77,6 +93,11 @@ func (v *vault) forget(name string, got chan answered) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.waiting[name] = slices.DeleteFunc(v.waiting[name], func(c chan answered) bool { return c == got })
+	if len(v.waiting[name]) == 0 {
+		delete(v.waiting, name)
+		return
+	}
+	v.askLocked(name)
 }
 
 // give hands a value to whoever waits for it. One without a time in which it
@@ -87,6 +108,10 @@ func (v *vault) give(a answered) {
 	if a.Error == "" && a.Value.Expires.After(time.Now()) {
 		v.values[a.Name] = a.Value
 	}
+	v.giveLocked(a)
+}
+
+func (v *vault) giveLocked(a answered) {
 	for _, c := range v.waiting[a.Name] {
 		c <- a
 	}

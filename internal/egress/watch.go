@@ -15,9 +15,11 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// A gate that dies is started again at once, and later if it died young.
+// A gate that dies is started again at once, and later if it died young: ever
+// later, but within a second if it had come to serve.
 const (
 	restartDelay = 100 * time.Millisecond
+	servedDelay  = 400 * time.Millisecond
 	longestDelay = 10 * time.Second
 	youngDeath   = 5 * time.Second
 )
@@ -39,7 +41,7 @@ func (g *Gates) watch(one *gate, ended <-chan struct{}) {
 		}
 		cancel()
 		g.opts.Log.Warn("a gate ended by itself", "id", one.id, "pid", id.PID, "said", lastWords(one.dir))
-		g.restart(one, time.Since(began) < youngDeath)
+		g.restart(one, one.mourn(time.Since(began) < youngDeath))
 	})
 }
 
@@ -68,8 +70,8 @@ func waitEnd(ctx context.Context, id procid.ID, ended <-chan struct{}) bool {
 	if errors.Is(err, procid.ErrGone) {
 		return true
 	}
-	if err != nil {
-		return false
+	if err != nil { // the link tells whether it lives: two can't hold it
+		return ctx.Err() == nil
 	}
 	defer h.Close()
 	_, err = h.Wait(ctx)
@@ -77,12 +79,9 @@ func waitEnd(ctx context.Context, id procid.ID, ended <-chan struct{}) bool {
 }
 
 // restart starts a gate once more, as often as it takes, until its box has
-// ended or this daemon has.
-func (g *Gates) restart(one *gate, young bool) {
-	delay := time.Duration(0)
-	if young {
-		delay = restartDelay
-	}
+// ended or this daemon has. A process that was started has a watcher of its
+// own.
+func (g *Gates) restart(one *gate, delay time.Duration) {
 	for {
 		select {
 		case <-g.closing.Done():
@@ -90,7 +89,7 @@ func (g *Gates) restart(one *gate, young bool) {
 		case <-time.After(delay):
 		}
 		err := g.rejoin(g.closing, one)
-		if err == nil || errors.Is(err, errReleased) {
+		if err == nil || errors.Is(err, errReleased) || errors.Is(err, errStillborn) {
 			return
 		}
 		g.opts.Log.Error("start a gate again", "id", one.id, "err", err)
@@ -98,14 +97,42 @@ func (g *Gates) restart(one *gate, young bool) {
 	}
 }
 
-var errReleased = errors.New("the gate is no longer wanted")
+// mourn returns how long to wait before a gate is started again.
+func (one *gate) mourn(young bool) time.Duration {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if !young {
+		one.deaths = 0
+		return 0
+	}
+	delay := min(restartDelay<<min(one.deaths, 7), longestDelay)
+	one.deaths++
+	if one.born.served() {
+		return min(delay, servedDelay)
+	}
+	return delay
+}
 
-// rejoin starts the process of a gate whose link stands.
+var (
+	errReleased  = errors.New("the gate is no longer wanted")
+	errStillborn = errors.New("the gate does not serve")
+)
+
+// rejoin starts the process of a gate whose link stands. One that does not
+// serve is ended, for its watcher to start the next.
 func (g *Gates) rejoin(ctx context.Context, one *gate) error {
 	if err := g.attach(ctx, one); err != nil {
 		return err
 	}
-	return one.await(ctx)
+	err := one.await(ctx)
+	if err == nil || g.closing.Err() != nil {
+		return err
+	}
+	g.opts.Log.Error("a gate was started and does not serve", "id", one.id, "err", err)
+	one.mu.Lock()
+	id := one.state.Process
+	one.mu.Unlock()
+	return errors.Join(errStillborn, err, end(ctx, id, false))
 }
 
 func (g *Gates) attach(ctx context.Context, one *gate) error {
@@ -129,17 +156,20 @@ func (g *Gates) attach(ctx context.Context, one *gate) error {
 func (one *gate) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, errors.New("the gate took too long to start"))
 	defer cancel()
+	one.mu.Lock()
+	born := one.born
+	one.mu.Unlock()
 	select {
-	case err := <-one.ready:
-		one.ready <- err // for whoever asks next
-		return err
+	case <-born.done:
+		return born.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// Adopt implements sandbox.Gate.
+// Adopt implements sandbox.Gate. It may be called again after it failed.
 func (g *Gates) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) error {
+	g.forget(sb.ID)
 	dir, err := g.dir(sb.ID)
 	if err != nil {
 		return errors.Join(err, netns.Close())
@@ -151,14 +181,18 @@ func (g *Gates) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) 
 	if st.Cert == "" {
 		return errors.Join(errors.New("adopt a gate: there is none"), netns.Close())
 	}
-	one := &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, netns: netns, ready: make(chan error, 1)}
+	one := &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, netns: netns, born: newBirth()}
 	g.mu.Lock()
 	g.gates[sb.ID] = one
 	g.mu.Unlock()
 	if !procid.Alive(st.Process) {
-		return g.rejoin(ctx, one)
+		err := g.rejoin(ctx, one)
+		if err != nil && !errors.Is(err, errStillborn) {
+			g.tasks.Go(func() { g.restart(one, restartDelay) })
+		}
+		return err
 	}
-	one.ready <- nil
+	one.born.end(nil)
 	g.watch(one, nil)
 	if err := g.tell(ctx, one); err != nil { // what changed while nobody could
 		return err
@@ -185,23 +219,39 @@ func (g *Gates) Close(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	g.forget(id)
+	st, err := load(dir)
+	if err != nil { // the box, as a part of which it ends too, must not be kept from ending
+		g.opts.Log.Error("look for the process of a gate", "id", id, "err", err)
+		return nil
+	}
+	return end(ctx, st.Process, true)
+}
+
+// forget ends the watching over a gate, and returns when nothing is started
+// or told on its behalf any more.
+func (g *Gates) forget(id string) {
 	g.mu.Lock()
 	one := g.gates[id]
 	delete(g.gates, id)
 	g.mu.Unlock()
-	if one != nil {
-		one.release()
-		one.life.Lock()
-		defer one.life.Unlock()
+	if one == nil {
+		return
 	}
-	st, err := load(dir)
-	if err != nil {
-		return err
-	}
-	if st.Process.IsZero() {
+	one.release()
+	one.life.Lock()
+	one.release() // of what was just being started
+	one.life.Unlock()
+	one.telling.Lock()
+	defer one.telling.Unlock() //nolint:staticcheck // whoever told it something has done so
+}
+
+// end kills a gate, and waits until it is gone if that is asked.
+func end(ctx context.Context, id procid.ID, wait bool) error {
+	if id.IsZero() {
 		return nil
 	}
-	h, err := procid.Open(st.Process)
+	h, err := procid.Open(id)
 	if errors.Is(err, procid.ErrGone) {
 		return nil
 	}
@@ -212,7 +262,9 @@ func (g *Gates) Close(ctx context.Context, id string) error {
 	if err := h.Kill(); err != nil {
 		return fmt.Errorf("end the gate: %w", err)
 	}
-	_, err = h.Wait(ctx)
+	if wait {
+		_, err = h.Wait(ctx)
+	}
 	return err
 }
 
