@@ -45,6 +45,9 @@ func (x *exchange) refuse(why *Refusal) {
 		panic(http.ErrAbortHandler)
 	}
 	x.status, x.begun = why.Status, true
+	if x.g.kind != info {
+		x.record() // before the guest hears of it
+	}
 	h := x.w.Header()
 	clear(h)
 	h.Set(refusedHeader, why.Code)

@@ -35,6 +35,7 @@ type exchange struct {
 
 	sent, received atomic.Int64
 	status         int
+	recorded       bool
 	begun          bool   // the answer: its head has gone out
 	result         string // how it ended, where not well
 
@@ -189,8 +190,13 @@ func (x *exchange) failure() *Refusal {
 	if why := x.secrets.Refusal(); why != nil {
 		return x.ofSecrets(why)
 	}
-	why, _ := errors.AsType[*Refusal](context.Cause(x.ctx))
-	return why
+	// The connection's end may have reached the request before its reason did.
+	for _, ctx := range []context.Context{x.ctx, x.g.ctx} {
+		if why, ok := errors.AsType[*Refusal](context.Cause(ctx)); ok {
+			return why
+		}
+	}
+	return nil
 }
 
 // guarded keeps what the guard made of the request.
@@ -224,9 +230,13 @@ func (x *exchange) note(why *Refusal) {
 	}
 }
 
-// record writes what became of the exchange.
+// record writes what became of the exchange, once.
 func (x *exchange) record() {
 	g := x.g
+	if x.recorded {
+		return
+	}
+	x.recorded = true
 	protocol := "http"
 	if g.tls {
 		protocol = "https"

@@ -181,7 +181,7 @@ func (p *Proxy) serveTunnel(ctx context.Context, conn net.Conn, a asked, f found
 		g.reset(ofVerdict(v, a.host(), a.port, false))
 	case v.Mode == policy.ModeRelay:
 		g.name = a.name
-		g.relay(g.carrier, nil, v)
+		g.relay(g.carrier, nil, v, nil)
 	default:
 		g.sniff(g.carrier)
 	}

@@ -32,6 +32,7 @@ func (x *exchange) forward() *Refusal {
 			return x.ofSecrets(refused)
 		}
 	}
+	out.GetBody = body.again(out.Body)
 	tr, err := x.g.p.upstreams.to(x.target(out, up))
 	if err != nil {
 		return refuse(http.StatusBadGateway, CodeUpstream, err.Error())
@@ -103,7 +104,7 @@ func (x *exchange) outgoing(up string) (*http.Request, *upload, *Refusal) {
 	}
 	body := &upload{x: x, body: r.Body}
 	if r.ContentLength != 0 {
-		out.Body, out.GetBody = body, body.again
+		out.Body = body
 	}
 	return out.WithContext(x.ctx), body, nil
 }
@@ -249,6 +250,10 @@ func (x *exchange) checkAnswer(resp *http.Response) *Refusal {
 // buffers are what bodies are copied through.
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
+// unbuffered is the size from which on net/http holds nothing back of what is
+// written, but for the end of a chunk's framing.
+const unbuffered = 8 << 10
+
 // download copies an answer's body. What streams is passed on as it comes:
 // where the length is known, all that is left is awaited only once it flows.
 func (x *exchange) download(resp *http.Response) error {
@@ -269,7 +274,7 @@ func (x *exchange) download(resp *http.Response) error {
 			if _, err := x.w.Write(buf[:n]); err != nil {
 				return err
 			}
-			if total != resp.ContentLength {
+			if total != resp.ContentLength && n < unbuffered {
 				_ = control.Flush()
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
 	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // kind is what a connection is to the gate.
@@ -194,7 +195,7 @@ func (g *guest) unknown(c net.Conn, head []byte, err error) {
 	if g.kind != sink {
 		v := g.stream()
 		if v.Mode == policy.ModeRelay {
-			g.relay(c, head, v)
+			g.relay(c, head, v, nil)
 			return
 		}
 		if !v.Allowed() {
@@ -283,7 +284,7 @@ func (g *guest) bind() *Refusal {
 	if g.name == "" {
 		g.name = named
 	}
-	if g.name != named {
+	if g.name != named && !weak.On(weak.NetTunnelUnbound) {
 		r := mismatch("CONNECT was for " + shown(named) + ", and the TLS hello in it asks for " + shown(g.name))
 		r.Host = g.name
 		return r

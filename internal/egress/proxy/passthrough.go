@@ -29,14 +29,15 @@ func (g *guest) passThrough(c net.Conn, raw []byte, hello tlswire.Hello, v polic
 		g.reset(r)
 		return
 	}
-	g.relay(g.carrier, raw, v)
+	g.relay(g.carrier, raw, v, tlswire.NewRetry(hello, raw).Watch)
 }
 
 // defaultRule is the rule of a policy's default.
 const defaultRule = "default"
 
-// relay carries the connection's bytes unread, head first.
-func (g *guest) relay(c net.Conn, head []byte, v policy.Verdict) {
+// relay carries the connection's bytes unread, head first. watch sees them, and
+// may end it; nil: nobody looks.
+func (g *guest) relay(c net.Conn, head []byte, v policy.Verdict, watch func(bool, []byte) error) {
 	g.mu.Lock()
 	g.relayed = v.Mode
 	g.mu.Unlock()
@@ -55,7 +56,7 @@ func (g *guest) relay(c net.Conn, head []byte, v policy.Verdict) {
 		return
 	}
 	res := relay.TCP(g.ctx, c, up, relay.Options{
-		Limits: route.Limits, Account: account, Head: head,
+		Limits: route.Limits, Account: account, Head: head, Watch: watch,
 	})
 	rec := netlog.Record{
 		Time: g.p.o.Now(), Verdict: netlog.Allow, Rule: v.Rule, Reason: v.Reason, Protocol: "tcp",
@@ -71,6 +72,8 @@ func (g *guest) relay(c net.Conn, head []byte, v policy.Verdict) {
 		rec.Verdict, rec.Code, rec.Reason, rec.Result = netlog.Deny, why.Code, why.Reason, string(relay.EndCut)
 	case res.End == relay.EndLimit:
 		rec.Verdict, rec.Code, rec.Reason = netlog.Deny, CodeLimit, "the connection carried as many bytes as its rule allows"
+	case res.End == relay.EndWatch:
+		rec.Verdict, rec.Code, rec.Reason = netlog.Deny, CodeNameMismatch, res.Err.Error()
 	case res.End == relay.EndClosed:
 		rec.Result = ""
 	}

@@ -131,7 +131,7 @@ func TestRecheck(t *testing.T) {
 		}
 		w.set(allow("b.example"))
 		if n := w.proxy.Recheck(); n == 0 {
-			t.Error("nothing was cut")
+			t.Fatal("nothing was cut")
 		}
 		if _, err := a.ReadByte(); err == nil || isTimeout(err) {
 			t.Errorf("what is no longer allowed: %v", err)

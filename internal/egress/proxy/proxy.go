@@ -17,6 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Policy decides. *policy.Set is one.
@@ -118,6 +119,9 @@ type Proxy struct {
 
 // New returns a proxy, whose servers run until Close.
 func New(o Options) *Proxy {
+	if weak.On(weak.NetSlowOpen) {
+		o.Timeouts = Timeouts{Sniff: -1, Head: -1, Body: -1, Idle: -1}
+	}
 	o.Timeouts.fill()
 	if o.Now == nil {
 		o.Now = time.Now
@@ -201,7 +205,7 @@ func (p *Proxy) admit(ctx context.Context, k kind, conn net.Conn, dst netip.Addr
 	g := &guest{p: p, kind: k, dst: dst, addrs: []netip.AddrPort{dst}, began: p.o.Now()}
 	g.carrier = &carrier{Conn: conn, guest: g, done: make(chan struct{})}
 	p.mu.Lock()
-	full := len(p.guests) >= p.o.MaxConns
+	full := len(p.guests) >= p.o.MaxConns && !weak.On(weak.NetConnectionsUnbounded)
 	if !full && !p.closed {
 		g.ctx, g.cancel = context.WithCancelCause(ctx)
 		p.guests[g] = struct{}{}

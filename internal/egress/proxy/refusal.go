@@ -57,6 +57,12 @@ func mismatch(reason string) *Refusal {
 	return refuse(http.StatusMisdirectedRequest, CodeNameMismatch, reason)
 }
 
+// Refuse is the refusal of a verdict, about host and port: what Options.Dial
+// returns, as an error, where policy closes an address.
+func Refuse(v policy.Verdict, host string, port uint16) *Refusal {
+	return ofVerdict(v, host, port, port == defTLS)
+}
+
 // ofVerdict is a policy's refusal of what was for host and port.
 func ofVerdict(v policy.Verdict, host string, port uint16, tls bool) *Refusal {
 	r := &Refusal{Status: http.StatusForbidden, Code: string(v.Code), Rule: v.Rule, Reason: v.Reason}
