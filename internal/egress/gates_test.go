@@ -29,11 +29,11 @@ func TestGateServes(t *testing.T) {
 	echoAt(t, worldA+":7000")
 	w := newWatched(t, tcpTo(worldA, 7000)).open()
 	st, err := w.status()
-	if err != nil || st.PID != w.pid() || st.Connections != 0 {
+	if err != nil || st.PID != w.pid() || st.Use.Connections != 0 {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	w.echo(worldA + ":7000")
-	if st, err = w.status(); err != nil || st.Connections != 1 {
+	if st, err = w.status(); err != nil || st.Use.Connections != 1 {
 		t.Errorf("with a connection: status %+v, %v", st, err)
 	}
 	for _, closed := range []string{worldA + ":7001", worldB + ":7000", "127.0.0.1:7000", "192.0.0.1:22"} {
@@ -277,7 +277,7 @@ func TestVerify(t *testing.T) {
 	if err != nil || !how.Enforced || !strings.Contains(how.Mechanism, "attempts ended as promised") {
 		t.Errorf("Verify: %+v, %v", how, err)
 	}
-	if st, err := w.status(); err != nil || st.Connections != 0 {
+	if st, err := w.status(); err != nil || st.Use.Connections != 0 {
 		t.Errorf("afterwards: %+v, %v", st, err)
 	}
 	for name, act := range map[string]func(f func()) error{

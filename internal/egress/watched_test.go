@@ -34,6 +34,7 @@ type fakeSecrets struct {
 	mu     sync.Mutex
 	values map[string]string
 	list   func() // called within List
+	left   []string
 }
 
 func (f *fakeSecrets) Check(_ context.Context, _ string, names []string) error {
@@ -55,6 +56,8 @@ func (f *fakeSecrets) PutFor(_ context.Context, _, _, name string, src secret.So
 }
 
 func (f *fakeSecrets) RemoveFor(context.Context, string) error { return nil }
+
+func (f *fakeSecrets) Sandboxes() ([]string, error) { return slices.Clone(f.left), nil }
 
 func (f *fakeSecrets) List(context.Context, string) ([]secret.Info, error) {
 	f.mu.Lock()
