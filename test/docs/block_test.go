@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	mark  = "<!-- test -->"
-	fence = "```"
+	mark     = "<!-- test -->"
+	markRoot = "<!-- test as root -->"
+	fence    = "```"
 )
 
 // command is one command of a document and what it is to do.
@@ -22,11 +23,12 @@ type command struct {
 
 var exits = regexp.MustCompile(`\s+# exits (\d+)$`)
 
-// commands returns what a document wants to be run.
-func commands(text string) (cmds []command, err error) {
+// commands returns what a document wants to be run, by root or by others.
+func commands(text string, root bool) (cmds []command, err error) {
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); i++ {
-		if strings.TrimSpace(lines[i]) != mark {
+		by := strings.TrimSpace(lines[i])
+		if by != mark && by != markRoot {
 			continue
 		}
 		if i+1 >= len(lines) || lines[i+1] != fence+"console" {
@@ -43,7 +45,9 @@ func commands(text string) (cmds []command, err error) {
 		if err != nil {
 			return nil, err
 		}
-		cmds = append(cmds, block...)
+		if by == mark || root {
+			cmds = append(cmds, block...)
+		}
 		i = end
 	}
 	return cmds, nil
@@ -59,7 +63,8 @@ func parseBlock(lines []string, first int) (cmds []command, err error) {
 			return nil, fmt.Errorf("line %d: output before the first command", first+i)
 		}
 		c := &cmds[len(cmds)-1]
-		if text, ok := strings.CutPrefix(l, "> "); ok && len(c.want) == 0 {
+		if text, ok := strings.CutPrefix(l+" ", "> "); ok && len(c.want) == 0 {
+			text = strings.TrimSuffix(text, " ")
 			c.text += "\n" + text
 			continue
 		}

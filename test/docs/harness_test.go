@@ -17,13 +17,17 @@ func TestCommands(t *testing.T) {
 		name, text string
 		want       []command
 		fails      bool
+		root       bool
 	}{
 		{name: "unmarked", text: fence + "console\n$ x\n" + fence},
 		{name: "marked", text: block("$ a", "out", "$ b"), want: []command{
 			{line: 5, text: "a", want: []string{"out"}}, {line: 7, text: "b"},
 		}},
 		{name: "continued", text: block("$ a <<E", "> b", "> E"), want: []command{{line: 5, text: "a <<E\nb\nE"}}},
+		{name: "continued-by-nothing", text: block("$ a <<E", "> b", ">", "> E"), want: []command{{line: 5, text: "a <<E\nb\n\nE"}}},
 		{name: "exit-code", text: block("$ a  # exits 124"), want: []command{{line: 5, text: "a", exit: 124}}},
+		{name: "for-root", text: strings.Replace(block("$ a"), mark, markRoot, 1)},
+		{name: "for-root-by-root", text: strings.Replace(block("$ a"), mark, markRoot, 1), root: true, want: []command{{line: 5, text: "a"}}},
 		{name: "mark-before-nothing", text: mark + "\n\ntext", fails: true},
 		{name: "mark-before-other-block", text: mark + "\n" + fence + "go\n" + fence, fails: true},
 		{name: "unended", text: mark + "\n" + fence + "console\n$ a", fails: true},
@@ -32,7 +36,7 @@ func TestCommands(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := commands(tt.text)
+			got, err := commands(tt.text, tt.root)
 			if (err != nil) != tt.fails {
 				t.Fatalf("commands: error %v, want one: %t", err, tt.fails)
 			}

@@ -45,7 +45,7 @@ func read(t *testing.T, file string) string {
 func TestShownCommandsWork(t *testing.T) {
 	ran := 0
 	for _, file := range documents(t) {
-		cmds, err := commands(read(t, file))
+		cmds, err := commands(read(t, file), os.Geteuid() == 0)
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
@@ -83,6 +83,7 @@ func carboy(t *testing.T) string {
 type world struct {
 	dir string
 	env []string
+	net *internet // nil without root: then documents are run in the machine's own network
 }
 
 // newWorld makes one in which bin is carboy, both on the PATH and as
@@ -113,8 +114,34 @@ func newWorld(t *testing.T, bin string) *world {
 	if err := os.Symlink(bin, filepath.Join(dir, "work", "bin", "carboy")); err != nil {
 		t.Fatal(err)
 	}
+	if os.Geteuid() == 0 {
+		w.connect(t)
+	}
 	t.Cleanup(func() { w.end(t) })
 	return w
+}
+
+// connect gives the world a network of its own.
+func (w *world) connect(t *testing.T) {
+	t.Helper()
+	w.net = newInternet(t, w.dir)
+	w.env = append(w.env, "SSL_CERT_FILE="+w.net.roots, "SSL_CERT_DIR=/nonexistent")
+	config := filepath.Join(w.dir, "config", "carboy")
+	if err := os.Mkdir(config, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(config, "config.json"), []byte(w.net.settings()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts a command in the world's network.
+func (w *world) start(cmd *exec.Cmd) (err error) {
+	if w.net == nil {
+		return cmd.Start()
+	}
+	w.net.in(func() { err = cmd.Start() })
+	return err
 }
 
 // carboy runs one command line of the world's carboy.
@@ -123,7 +150,13 @@ func (w *world) carboy(args ...string) ([]byte, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(w.dir, "work", "bin", "carboy"), args...)
 	cmd.Env, cmd.Dir = w.env, w.dir
-	return cmd.Output()
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := w.start(cmd); err != nil {
+		return nil, err
+	}
+	err := cmd.Wait()
+	return out.Bytes(), err
 }
 
 // end removes what a document left behind: sandboxes outlive the daemon.
@@ -162,7 +195,11 @@ func (w *world) run(t *testing.T, cmds []command) (problems []string) {
 	sh.WaitDelay = 5 * time.Second
 	var out bytes.Buffer
 	sh.Stdout, sh.Stderr = &out, &out
-	if err := sh.Run(); err != nil {
+	err := w.start(sh)
+	if err == nil {
+		err = sh.Wait()
+	}
+	if err != nil {
 		problems = append(problems, fmt.Sprintf("0: the shell: %v", err))
 	}
 	return append(problems, compare(cmds, out.String(), sep)...)
