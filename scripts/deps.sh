@@ -14,6 +14,7 @@ ip iproute2
 mkfs.ext4 e2fsprogs
 newuidmap uidmap
 npm npm
+openssl openssl
 ps procps
 python3 python3
 unshare util-linux
