@@ -107,6 +107,12 @@ func (g *Gates) answer(ctx context.Context, one *gate, name string) answered {
 	one.mu.Lock()
 	sb := one.sb
 	one.mu.Unlock()
+	// A gate may have been taken over by what it reads: it is told what its
+	// sandbox was given, and nothing else of the owner's.
+	if !slices.Contains(sb.Spec.Secrets, name) {
+		g.opts.Log.Warn("a gate asks for a secret that its sandbox was not given", "id", sb.ID, "secret", fmt.Sprintf("%.80q", name))
+		return answered{Name: name, Error: "the sandbox was not given it"}
+	}
 	v, err := g.opts.Secrets.Value(ctx, sb.Owner, sb.ID, name)
 	if err != nil {
 		g.opts.Log.Warn("a secret can't be had", "id", sb.ID, "secret", name, "err", err)

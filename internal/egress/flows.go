@@ -109,7 +109,7 @@ type flow struct {
 // policy is seen by it or by the recheck. It returns nil where it may not, and
 // has recorded why.
 func (s *service) open(protocol string, conn policy.Conn) *flow {
-	listed, err := s.flows.Open(s.life, relay.Info{Stream: policy.Stream{Conn: conn}})
+	listed, err := s.flows.Open(s.life, relay.Info{Stream: policy.Stream{Conn: conn}, Unread: true})
 	if err != nil {
 		s.refused(protocol, conn, policy.Verdict{Code: codeTooMany, Reason: err.Error()})
 		return nil
@@ -211,6 +211,9 @@ func (s *service) recheck() {
 		v := set.Connect(i.Conn)
 		if i.Sniffed {
 			v = set.Stream(i.Stream)
+		}
+		if i.Unread && v.Allowed() && v.Mode != policy.ModeRelay {
+			return false, "what goes there is to be read now"
 		}
 		return v.Allowed(), v.Reason
 	})

@@ -288,6 +288,25 @@ func (g *Gates) Changed(ctx context.Context, c secret.Change) {
 	for _, one := range users {
 		if err := g.tell(ctx, one); err != nil {
 			g.opts.Log.Warn("tell a gate of a new secret", "id", one.id, "err", err)
+			g.tasks.Go(func() { g.tellAgain(one) })
+		}
+	}
+}
+
+// tellAgain tells a gate what it could not be told, until it was: a value that
+// was taken back must not be in use for as long as a gate lives.
+func (g *Gates) tellAgain(one *gate) {
+	for delay := restartDelay; ; delay = min(2*delay, longestDelay) {
+		select {
+		case <-g.closing.Done():
+			return
+		case <-time.After(delay):
+		}
+		if now, err := g.known(one.id); err != nil || now != one {
+			return // it was closed, or adopted anew and told
+		}
+		if g.tell(g.closing, one) == nil {
+			return
 		}
 	}
 }

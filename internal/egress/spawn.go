@@ -33,6 +33,8 @@ const (
 // watcher. A probed one records nothing until Verify is done with it. It
 // returns before the gate serves: one.ready says when.
 func (g *Gates) start(ctx context.Context, one *gate, tap *os.File, probed bool) error {
+	one.telling.Lock() // a policy that is set meanwhile is for the gate that comes
+	defer one.telling.Unlock()
 	cfg, err := g.config(ctx, one)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 type Info struct {
 	policy.Stream      // Conn from the beginning, Name and TLS once they are known
 	Sniffed       bool // they are known: Set.Stream decides, and Set.Connect otherwise
+	Unread        bool // its bytes are passed on as they are: where they are to be read it may not go on
 	Rule          string
 	Begun         time.Time // set by Open
 }
