@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
@@ -157,6 +158,10 @@ func TestAddress(t *testing.T) {
 			a := netip.MustParseAddr(tt.addr)
 			if got := none.Address(a); got.Code != tt.code || got.Allowed() != (tt.code == "") {
 				t.Errorf("without rules: got %+v, want %q", got, tt.code)
+			} else if flag, ok := strings.CutPrefix(got.Hint, "ask for: --allow "); ok {
+				if _, err := policy.ParseAllow(flag); err != nil {
+					t.Errorf("without rules: the hint %q: %v", got.Hint, err)
+				}
 			}
 			if got := some.Address(a); got.Code != tt.named || got.Allowed() != (tt.named == "") {
 				t.Errorf("with rules: got %+v, want %q", got, tt.named)

@@ -51,7 +51,7 @@ func flag(name string, d *dest) string {
 	switch {
 	case d.udp:
 		return "udp://" + net.JoinHostPort(host, strconv.Itoa(int(d.port)))
-	case d.port == 443 || d.port == 80:
+	case d.port == 443, d.port == 80, d.port == 0: // 0: no port was asked about
 		return host
 	}
 	return net.JoinHostPort(host, strconv.Itoa(int(d.port)))
