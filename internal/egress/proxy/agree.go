@@ -155,27 +155,29 @@ func (g *guest) matches(a asked) *Refusal {
 }
 
 // approve asks the policy about the name of a request in the clear, once for a
-// connection: there is no name that the connection as a whole is for.
-func (g *guest) approve(name string) *Refusal {
+// connection and a policy: there is no name that the connection as a whole is
+// for.
+func (g *guest) approve(name string) (policy.Verdict, *Refusal) {
+	pol := g.p.o.Policy()
 	g.mu.Lock()
-	_, known := g.approved[name]
+	if g.approvedBy != pol {
+		g.approved, g.approvedBy = map[string]policy.Verdict{}, pol
+	}
+	v, known := g.approved[name]
 	g.mu.Unlock()
 	if known {
-		return nil
+		return v, nil
 	}
-	v := g.p.o.Policy().Stream(policy.Stream{Conn: g.conn(), Name: name})
+	v = pol.Stream(policy.Stream{Conn: g.conn(), Name: name})
 	if !v.Allowed() {
-		return g.refused(v, name)
+		return v, g.refused(v, name)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.approved == nil {
-		g.approved = map[string]struct{}{}
+	if g.approvedBy == pol && len(g.approved) < maxApproved {
+		g.approved[name] = v
 	}
-	if len(g.approved) < maxApproved {
-		g.approved[name] = struct{}{}
-	}
-	return nil
+	return v, nil
 }
 
 // maxApproved bounds the names that are remembered for one connection.

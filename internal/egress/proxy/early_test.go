@@ -25,6 +25,7 @@ func TestAnswerEnds(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		got, err := io.ReadAll(resp.Body)
+		pw.Close() // the client waits for its own writing
 		if err != nil || resp.StatusCode != http.StatusTeapot || string(got) != "go away\n" {
 			t.Errorf("answered %d, %q, %v", resp.StatusCode, got, err)
 		}

@@ -28,6 +28,7 @@ type exchange struct {
 	name    string // whom it is for; "" is the address
 	dst     netip.AddrPort
 	addrs   []netip.AddrPort
+	stream  policy.Verdict // of what is in the clear
 	verdict policy.Verdict
 	secrets *inject.Exchange
 	account *relay.Account
@@ -106,9 +107,12 @@ func (x *exchange) serve() *Refusal {
 		return x.unresolved()
 	}
 	if !g.tls && g.kind != explicit {
-		if why := g.approve(x.name); why != nil {
+		if x.stream, why = g.approve(x.name); why != nil {
 			return why
 		}
+	}
+	if x.r.URL.Path == "" {
+		x.r.URL.Path = "/" // a URL without a path: as it will go upstream
 	}
 	x.ask(policy.Request{
 		Addr: x.dst, Name: x.name, TLS: g.tls,
@@ -126,6 +130,10 @@ func (x *exchange) serve() *Refusal {
 // ask asks the policy. What is asked is noted first, so that a change of the
 // policy meets either this question or Recheck's.
 func (x *exchange) ask(q policy.Request) {
+	if x.stream.Mode == policy.ModeRelay { // any bytes may go there, so this request
+		x.verdict = x.stream
+		return
+	}
 	x.mu.Lock()
 	x.query = &q
 	x.mu.Unlock()

@@ -111,9 +111,9 @@ func (x *exchange) locate() *Refusal {
 		return why
 	}
 	x.dst, x.addrs = f.addrs[0], f.addrs
-	v := x.g.p.o.Policy().Stream(policy.Stream{Conn: policy.Conn{Addr: x.dst, Names: f.names}, Name: a.name})
-	if !v.Allowed() {
-		return ofVerdict(v, a.host(), a.port, false)
+	x.stream = x.g.p.o.Policy().Stream(policy.Stream{Conn: policy.Conn{Addr: x.dst, Names: f.names}, Name: a.name})
+	if !x.stream.Allowed() {
+		return ofVerdict(x.stream, a.host(), a.port, false)
 	}
 	return nil
 }

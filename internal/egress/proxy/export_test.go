@@ -38,3 +38,9 @@ func Frame(data []byte, piece int) (ends []int, bad *Refusal) {
 type deaf struct{ net.Conn }
 
 func (deaf) SetReadDeadline(time.Time) error { return nil }
+
+// ParseHost returns the parts of a Host field in their clean form.
+func ParseHost(s string) (host string, port uint16, ok bool) {
+	a, ok := parseHost(s)
+	return a.host(), a.port, ok
+}

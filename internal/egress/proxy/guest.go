@@ -54,12 +54,13 @@ type guest struct {
 	name    string   // that SNI asks for, or CONNECT's name; "" is none. For TLS alone
 	refusal *Refusal // what every request is answered with
 
-	mu        sync.Mutex          // guards what follows
-	relayed   policy.Mode         // how it is relayed unread; "" where its requests are read
-	settled   policy.Stream       // what the policy was asked about the whole connection
-	isSettled bool                // it was
-	approved  map[string]struct{} // hosts of requests in the clear that the policy let through
-	live      map[*exchange]struct{}
+	mu         sync.Mutex                // guards what follows
+	relayed    policy.Mode               // how it is relayed unread; "" where its requests are read
+	settled    policy.Stream             // what the policy was asked about the whole connection
+	isSettled  bool                      // it was
+	approved   map[string]policy.Verdict // hosts of requests in the clear that the policy let through
+	approvedBy Policy                    // the policy that did
+	live       map[*exchange]struct{}
 }
 
 // ServeTCP serves a connection that the sandbox opened to dst and of which the

@@ -290,3 +290,24 @@ func TestSecret(t *testing.T) {
 		t.Error("a record holds a secret")
 	}
 }
+
+// TestAnyBytes sends HTTP where a rule lets any bytes through, to an address of
+// two names: each is treated as its own rule says.
+func TestAnyBytes(t *testing.T) {
+	w := newWorld(t, policy.Policy{Rules: []policy.Rule{
+		{ID: "any", Hosts: []string{"a.example"}, Ports: []string{"80"}, Protocol: policy.ProtocolTCP},
+		{ID: "read", Hosts: []string{"b.example"}, Matches: []policy.Match{{Methods: []string{"GET"}}}},
+	}}, worldOptions{})
+	w.at("a.example", "45.0.0.1")
+	w.web("b.example", "45.0.0.1", http.HandlerFunc(echoServer))
+	c := w.dial("45.0.0.1:80")
+	r := bufio.NewReader(c)
+	post := func(host string) string {
+		return "POST / HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 0\r\n\r\n"
+	}
+	if resp, body := talk(t, c, r, post("a.example")); resp.StatusCode != 200 {
+		t.Errorf("any bytes: %d %s", resp.StatusCode, body)
+	}
+	resp, body := talk(t, c, r, post("b.example"))
+	wantRefused(t, "what is read", resp, body, 403, string(policy.CodeRequest))
+}

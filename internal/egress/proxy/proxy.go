@@ -39,7 +39,8 @@ type Guard interface {
 // Options are what a Proxy works with. Policy, Names, Dial and Certificate are
 // needed; ServeProxy needs Resolve.
 type Options struct {
-	// Policy is asked for anew at each decision.
+	// Policy is asked for anew at each decision. What it returns is compared:
+	// another policy is another value, a pointer as a rule.
 	Policy func() Policy
 	// Names returns the names that the gate has resolved to an address.
 	Names func(netip.Addr) []string
@@ -155,8 +156,11 @@ func New(o Options) *Proxy {
 	p.h2.Protocols.SetUnencryptedHTTP2(true)
 	p.h2.HTTP2 = &http.HTTP2Config{
 		MaxConcurrentStreams: MaxStreams,
-		SendPingTimeout:      30 * time.Second, // a peer that is gone is noticed
-		PingTimeout:          15 * time.Second,
+		// What a guest may have the gate hold for a slow upstream.
+		MaxReceiveBufferPerConnection: 512 << 10,
+		MaxReceiveBufferPerStream:     256 << 10,
+		SendPingTimeout:               30 * time.Second, // a peer that is gone is noticed
+		PingTimeout:                   15 * time.Second,
 	}
 	p.served.Go(func() { _ = p.h1.Serve(p.q1) })
 	p.served.Go(func() { _ = p.h2.Serve(p.q2) })

@@ -39,7 +39,6 @@ func (g *guest) recheck() (cut int) {
 	for x := range g.live {
 		live = append(live, x)
 	}
-	clear(g.approved)
 	stream, settled := g.settled, g.isSettled
 	g.mu.Unlock()
 	if settled || relayed != "" {

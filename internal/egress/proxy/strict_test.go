@@ -222,3 +222,66 @@ func TestHeadHasItsTime(t *testing.T) {
 		<-done
 	})
 }
+
+func TestHosts(t *testing.T) {
+	tests := []struct {
+		in, host string
+		port     uint16
+		ok       bool
+	}{
+		{"a.example", "a.example", 0, true},
+		{"A.Example.:8080", "a.example", 8080, true},
+		{"192.0.2.1:80", "192.0.2.1", 80, true},
+		{"[2001:DB8::1]:443", "2001:db8::1", 443, true},
+		{"[2001:db8::1]", "2001:db8::1", 0, true},
+		{"[::ffff:192.0.2.1]", "192.0.2.1", 0, true},
+		{in: "2001:db8::1"},
+		{in: "a.example:"},
+		{in: "a.example:0"},
+		{in: "a.example:080"},
+		{in: "a.example:65536"},
+		{in: "a.example:x"},
+		{in: "a.example:1:2"},
+		{in: "a@b"},
+		{in: "a/b"},
+		{in: "a b"},
+		{in: "a%2eb"},
+		{in: "\u00e9.example"},
+		{in: "0x7f.1"},
+		{in: "2130706433"},
+		{in: "127.1"},
+		{in: "0177.0.0.1"},
+		{in: "[fe80::1%eth0]"},
+		{in: ""},
+		{in: ":80"},
+		{in: "[a.example]"},
+	}
+	for _, tt := range tests {
+		host, port, ok := proxy.ParseHost(tt.in)
+		if ok != tt.ok || ok && (host != tt.host || port != tt.port) {
+			t.Errorf("%q: %q %d %v, want %q %d %v", tt.in, host, port, ok, tt.host, tt.port, tt.ok)
+		}
+	}
+}
+
+// FuzzHosts has whatever is a host in one spelling be the same in its clean
+// one.
+func FuzzHosts(f *testing.F) {
+	for _, s := range []string{"a.example:80", "[::1]:1", "192.0.2.1", "xn--bcher-kva.example", "A..b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		host, _, ok := proxy.ParseHost(s)
+		if !ok {
+			return
+		}
+		clean := host
+		if strings.Contains(host, ":") {
+			clean = "[" + host + "]"
+		}
+		again, port, ok := proxy.ParseHost(clean)
+		if !ok || again != host || port != 0 {
+			t.Fatalf("%q is %q, and that is %q %d %v", s, host, again, port, ok)
+		}
+	})
+}

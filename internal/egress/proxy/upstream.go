@@ -121,8 +121,12 @@ func (p *Proxy) transport(t target) (*http.Transport, error) {
 		TLSHandshakeTimeout:    p.o.Timeouts.Handshake,
 		Protocols:              new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: 30 * time.Second,
-			PingTimeout:     15 * time.Second,
+			// What an upstream may have the gate hold for slow guests: enough of
+			// one stream for a long way, and not as much of each of a hundred.
+			MaxReceiveBufferPerConnection: 32 << 20,
+			MaxReceiveBufferPerStream:     4 << 20,
+			SendPingTimeout:               30 * time.Second,
+			PingTimeout:                   15 * time.Second,
 		},
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return p.dial(ctx, t.dial)
