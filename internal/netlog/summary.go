@@ -37,7 +37,7 @@ func Summary(records []Record) (refused []Refused, others int) {
 	)
 	for _, r := range records {
 		host, arg, port := target(r)
-		if r.Verdict != Deny || host == "" {
+		if r.Verdict != Deny || host == "" || r.Protocol == "dns" && !forAddress(r.Method) {
 			continue
 		}
 		t := byHost[host]
@@ -63,6 +63,10 @@ func Summary(records []Record) (refused []Refused, others int) {
 		refused = append(refused, Refused{Host: t.host, Count: t.count, Flag: t.flag()})
 	}
 	return refused, len(tallies) - len(refused) + len(more)
+}
+
+func forAddress(question string) bool {
+	return question == "" || question == "A" || question == "AAAA"
 }
 
 // tally is what is known of one host.

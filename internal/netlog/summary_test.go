@@ -13,6 +13,11 @@ func TestSummary(t *testing.T) {
 	record := func(code, protocol, host, address string) netlog.Record {
 		return netlog.Record{Verdict: netlog.Deny, Code: code, Protocol: protocol, Host: host, Address: address}
 	}
+	question := func(kind string) netlog.Record {
+		r := record("not_allowed", "dns", "a.example", "")
+		r.Method = kind
+		return r
+	}
 	const sink = "192.0.0.3:"
 	tests := []struct {
 		name string
@@ -24,6 +29,8 @@ func TestSummary(t *testing.T) {
 		{"other-port", record("not_allowed", "tcp", "a.example", sink+"5432"), []netlog.Refused{{"a.example", 1, "--allow a.example:5432"}}},
 		{"udp", record("not_allowed", "udp", "a.example", "192.0.2.1:123"), []netlog.Refused{{"a.example", 1, "--allow udp://a.example:123"}}},
 		{"dns", record("not_allowed", "dns", "a.example", ""), []netlog.Refused{{"a.example", 1, "--allow a.example"}}},
+		{"question-for-an-address", question("AAAA"), []netlog.Refused{{"a.example", 1, "--allow a.example"}}},
+		{"question-for-text", question("TXT"), nil},
 		{"by-number", record("not_resolved", "tcp", "", "192.0.2.1:22"), []netlog.Refused{{"192.0.2.1", 1, "--allow 192.0.2.1:22"}}},
 		{"by-number-6", record("not_resolved", "tcp", "", "[2001:db8::1]:22"), []netlog.Refused{{"2001:db8::1", 1, "--allow [2001:db8::1]:22"}}},
 		{"mapped", record("not_resolved", "tcp", "", "[::ffff:192.0.2.1]:443"), []netlog.Refused{{"192.0.2.1", 1, "--allow 192.0.2.1"}}},
