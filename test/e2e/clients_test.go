@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const modelKey = "sk-ant-R3alK3yThatNeverEnters0123456789"
+
+// clientCase is what a stock client is told to do, and what it has to say.
+type clientCase struct {
+	name   string
+	needs  string // programs; without them the case is skipped
+	script string
+	want   []string
+	fails  bool // it has to exit with another code than 0
+	// What servers have to receive from it, and must not: "SITE METHOD PATH",
+	// and, of a request that has to come with it, the name of a field.
+	arrives, never []string
+}
+
+// in runs the case in a sandbox.
+func (c clientCase) in(t *testing.T, w *world, h *home, name string) {
+	t.Helper()
+	needs(t, strings.Fields(c.needs)...)
+	w.forget()
+	r := h.run(nil, "exec", name, "--", "sh", "-c", c.script)
+	all := r.stdout + r.stderr
+	if (r.code != 0) != c.fails {
+		t.Errorf("exit code %d\n%s", r.code, all)
+	}
+	for _, want := range c.want {
+		if !strings.Contains(all, want) {
+			t.Errorf("it does not say %q:\n%s", want, all)
+		}
+	}
+	for _, request := range c.arrives {
+		if !w.came(request) {
+			t.Errorf("nothing arrived as %s", request)
+		}
+	}
+	for _, request := range c.never {
+		if w.came(request) {
+			t.Errorf("what is not allowed arrived as %s", request)
+		}
+	}
+	t.Logf("%v", r.took)
+}
+
+// clientWorld is a world with the sites that stock clients know by themselves.
+func clientWorld(t *testing.T) (w *world, sumKey string) {
+	t.Helper()
+	needs(t, "git")
+	w = newWorld(t)
+	index, files := pythonSites()
+	forge, archives := gitSites(t)
+	proxy, sums, sumKey := goSites(t)
+	w.sites(worldA, map[string]http.Handler{
+		pypiIndex: index, pypiFiles: files, npmRegistry: nodeSite(),
+		"github.com": forge, "codeload.github.com": archives,
+		goProxy: proxy, goSums: sums, "api.anthropic.com": modelSite(modelKey),
+	})
+	w.sites(worldB, map[string]http.Handler{
+		"web.example": webSite(), "strange.example": webSite(), "grpc.example": grpcSite(),
+	})
+	return w, sumKey
+}
+
+// trustCases fetch a site with every client there is, without a word about
+// whom to trust.
+func trustCases(site string) []clientCase {
+	url := "https://" + site + "/"
+	list := []clientCase{
+		{name: "curl", needs: "curl", script: "curl -sS -w 'version %{http_version}' " + url, want: []string{"trusted over HTTP/2.0", "version 2"}},
+		{name: "wget", needs: "wget", script: "wget -qO- " + url, want: []string{"trusted over HTTP/"}},
+		{
+			name: "openssl", needs: "openssl",
+			script: "echo | openssl s_client -verify_return_error -servername " + site + " -connect " + site + ":443",
+			want:   []string{"Verify return code: 0 (ok)"},
+		},
+		{name: "python", needs: "python3", script: "python3 /clients/fetch.py " + url, want: []string{
+			"urllib: trusted over", "requests: trusted over", "kept 1 trusted over", "one connection: True",
+		}},
+		{name: "node", needs: "node", script: "node /clients/fetch.mjs " + url, want: []string{
+			"fetch: trusted over", "https: trusted over", "http2: trusted over",
+		}},
+		{name: "go", script: "/clients/go-client " + url, want: []string{"HTTP/2.0\ntrusted over HTTP/"}},
+	}
+	homes, _ := filepath.Glob("/usr/lib/jvm/*/bin/java")
+	seen := map[string]bool{}
+	for _, java := range homes {
+		real, err := filepath.EvalSymlinks(java)
+		if err != nil || seen[real] {
+			continue
+		}
+		seen[real] = true
+		list = append(list, clientCase{
+			name: filepath.Base(filepath.Dir(filepath.Dir(real))), needs: "javac", script: real + " -cp /clients Fetch " + url,
+			want: []string{"connection: trusted over HTTP/", "client: HTTP_2 trusted over HTTP/"},
+		})
+	}
+	return list
+}
+
+// httpCases are what a site and its clients do besides fetching a page.
+func httpCases() []clientCase {
+	whole := fmt.Sprintf("%x", sha256.Sum256([]byte(webText)))
+	upload := noise(4 << 20)
+	sum := fmt.Sprintf("%d %x", len(upload), sha256.Sum256(upload))
+	const socket = ` -H 'Connection: Upgrade' -H 'Upgrade: websocket' -H 'Sec-WebSocket-Version: 13' -H 'Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=='`
+	return []clientCase{
+		{name: "redirect", needs: "curl", script: "curl -sSL -w '%{num_redirects} %{url_effective}' https://web.example/redirect", want: []string{"trusted over", "1 https://web.example/"}},
+		{name: "gzip", needs: "curl", script: "curl -sS --compressed https://web.example/gzip | sha256sum", want: []string{whole}},
+		{name: "range", needs: "curl", script: "curl -sS -w ' %{http_code}' -r 18-24 https://web.example/text", want: []string{"trusted 206"}},
+		{name: "kept-connection", needs: "curl", script: "curl -sS --http1.1 -w 'new %{num_connects}\n' https://web.example/ https://web.example/", want: []string{"new 1", "new 0"}},
+		{name: "upload", needs: "curl", script: "curl -sS -T /clients/upload https://web.example/upload", want: []string{sum}},
+		{name: "upload-in-chunks", needs: "curl", script: "cat /clients/upload | curl -sS --http1.1 -H 'Expect: 100-continue' -v -T - https://web.example/upload", want: []string{sum, "100 Continue"}},
+		{name: "clear", needs: "curl", script: "curl -sS http://web.example/", want: []string{"trusted over HTTP/1.1"}},
+		{name: "websocket-curl", needs: "curl", script: "curl -sS -m 20 -i --http1.1" + socket + " 'https://web.example/ws?once'; true", want: []string{"101 Switching Protocols", "\x81\x09greetings"}},
+		{
+			name: "events-curl", needs: "curl",
+			script: `curl -sSN https://web.example/events | while read -r line; do echo "$line"; case $line in *event*) curl -sS https://web.example/next;; esac; done`,
+			want:   []string{"event 0", "event 1", "event 2", "the end"},
+		},
+		{
+			name: "streams-node", needs: "node",
+			script: "node --experimental-websocket /clients/stream.mjs https://web.example/events https://web.example/next wss://web.example/ws",
+			want:   []string{"event 0\nevent 1\nevent 2\nthe end", "greetings\necho of ünicode"},
+		},
+		{
+			name: "model-events", needs: "node",
+			script:  "node /clients/stream.mjs https://api.anthropic.com/v1/messages https://api.anthropic.com/v1/models/next",
+			want:    []string{"event 0\nevent 1\nevent 2\nthe end"},
+			arrives: []string{"api.anthropic.com POST /v1/messages X-Api-Key"},
+		},
+		{
+			name: "model-files", needs: "curl", fails: true, // the preset is for inference alone
+			script: `curl -sS --fail-with-body -H "x-api-key: $ANTHROPIC_API_KEY" -d x https://api.anthropic.com/v1/files`,
+			want:   []string{`"code":"request_refused"`}, never: []string{"api.anthropic.com POST /v1/files"},
+		},
+		{name: "grpc", script: "/clients/go-client dns:///grpc.example:443", want: []string{
+			"unary 1048576 [trusted]", "server stream 20", "client stream 200000", "both ways 10", "status FailedPrecondition not now: 50% ü",
+		}},
+	}
+}
+
+// packageCases use the presets as their users do.
+func packageCases(sumKey string) []clientCase {
+	return []clientCase{
+		{
+			name: "git-clone", needs: "git",
+			script:  `cd && git clone -q https://github.com/o/r && cat r/README && wc -c <r/large && git clone -q --depth 1 https://github.com/o/r.git ~/shallow && ls ~/shallow`,
+			want:    []string{"trusted\n", "3145728", "README"},
+			arrives: []string{"github.com GET /o/r/info/refs", "github.com POST /o/r/git-upload-pack"},
+		},
+		{name: "git-push", needs: "git", fails: true, script: pushScript, want: []string{"403"}, never: []string{"github.com POST /o/r/git-receive-pack"}},
+		{
+			name: "git-archive", needs: "curl",
+			script: "curl -sSL https://github.com/o/r/archive/main.tar.gz | tar -xzO r-main/README", want: []string{"trusted"},
+			arrives: []string{"codeload.github.com GET /o/r/tar.gz/main"},
+		},
+		{
+			name: "pip-download", needs: "python3",
+			script:  "cd && python3 -m pip download -q --disable-pip-version-check -d got carboy-first && ls got",
+			want:    []string{"carboy_first-1.0-py3-none-any.whl", "carboy_second-1.1-py3-none-any.whl"},
+			arrives: []string{pypiIndex + " GET /simple/carboy-second/", pypiFiles + " GET /packages/*"},
+		},
+		{
+			name: "pip-install", needs: "python3", // reads metadata out of a wheel by ranges
+			script: "cd && $(python3 -c 'import sys; print(sys.executable)') -m pip install -q --disable-pip-version-check --no-cache-dir --use-feature=fast-deps -t lib carboy_second && PYTHONPATH=lib python3 -c 'import carboy_second as c; print(c.word)'",
+			want:   []string{"trusted"}, arrives: []string{pypiFiles + " GET /packages/* Range"},
+		},
+		{
+			name: "npm-install", needs: "npm",
+			script:  "mkdir -p ~/app && cd ~/app && npm install --audit --no-fund carboy-first && node -p 'require(\"carboy-first\") + \" and \" + require(\"carboy-second\")'",
+			want:    []string{"audited 3 packages", "found 0 vulnerabilities", "trusted and trusted"},
+			arrives: []string{npmRegistry + " GET /carboy-second/-/*", npmRegistry + " POST /-/npm/v1/security/advisories/bulk"},
+		},
+		{name: "npm-publish", needs: "npm", fails: true, script: publishScript, want: []string{"403"}, never: []string{npmRegistry + " PUT /*"}},
+		{
+			name: "go-mod-download", needs: "go",
+			script:  "mkdir -p ~/m && cd ~/m && export GOFLAGS=-modcacherw GOSUMDB='" + sumKey + " https://" + goSums + "' && go mod init x.example/m 2>/dev/null && go mod edit -require=" + goModule.String() + " && go mod download -x -json all && cat go.sum",
+			want:    []string{`"Sum": "h1:`, goModule.Path + " " + goModule.Version + " h1:"},
+			arrives: []string{goProxy + " GET /example.com/*", goSums + " GET /lookup/*", goSums + " GET /tile/*"},
+		},
+	}
+}
+
+const pushScript = `rm -rf ~/p && git clone -q https://github.com/o/r ~/p && cd ~/p && git config user.name a && git config user.email a@localhost &&
+cp /clients/upload . && git add upload && git commit -q -m second && git push`
+
+// publishScript has a token: npm tries nothing without one.
+var publishScript = `rm -rf ~/pub && mkdir -p ~/pub && cd ~/pub && echo '{"name":"carboy-mine","version":"1.0.0"}' >package.json &&
+echo '//` + npmRegistry + `/:_authToken=made-up-in-the-guest' >.npmrc && npm publish`
+
+// proxyCases use the gate as the proxy that variables name.
+func proxyCases() []clientCase {
+	const set = "export HTTPS_PROXY=http://192.0.0.1:3128 https_proxy=http://192.0.0.1:3128 http_proxy=http://192.0.0.1:3128; "
+	return []clientCase{
+		{name: "curl-proxy", needs: "curl", script: set + "curl -sS -w 'by %{remote_ip} %{http_connect}' https://web.example/", want: []string{"trusted over", "by 192.0.0.1 200"}},
+		{name: "curl-proxy-clear", needs: "curl", script: set + "curl -sS -w 'by %{remote_ip}' http://web.example/", want: []string{"trusted over HTTP/1.1", "by 192.0.0.1"}},
+		{name: "curl-proxy-refused", needs: "curl", fails: true, script: set + "curl -sS -v https://evil.example/", want: []string{"X-Carboy-Refused: not_allowed"}},
+		{name: "node-proxy", needs: "node", script: set + "node /clients/connect.mjs https://web.example/", want: []string{"connect: 200", "trusted over"}},
+		{name: "npm-proxy", needs: "npm", script: set + "npm view carboy-first dist-tags", want: []string{"latest: '1.0.0'"}},
+		{name: "git-proxy", needs: "git", script: set + "GIT_TRACE_CURL=1 git ls-remote https://github.com/o/r", want: []string{"CONNECT github.com:443", "refs/heads/main"}},
+		{name: "go-proxy", script: set + "/clients/go-client https://web.example/", want: []string{"trusted over"}},
+		{name: "grpc-proxy", script: set + "/clients/go-client dns:///grpc.example:443", want: []string{"both ways 10"}},
+	}
+}
+
+// Stock clients do what they do elsewhere, as far as presets and rules allow,
+// without a flag or file that says whom to trust.
+func TestStockClients(t *testing.T) {
+	w, sumKey := clientWorld(t)
+	h := w.home("ANTHROPIC_API_KEY=" + modelKey)
+	mount := h.clientPrograms() + ":/clients:ro"
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			name := h.create("--isolation", wall, "--mount", mount, "--secret", "ANTHROPIC_API_KEY",
+				"--allow", "github", "--allow", "pypi", "--allow", "npm", "--allow", "go", "--allow", "anthropic",
+				"--allow", "web.example", "--allow", "grpc.example", "--allow", "tls://strange.example")
+			for _, c := range slices.Concat(trustCases("web.example"), httpCases(), packageCases(sumKey), proxyCases()) {
+				t.Run(c.name, func(t *testing.T) { c.in(t, w, h, name) })
+			}
+			// A site that the gate does not vouch for: clients do look.
+			for _, c := range trustCases("strange.example") {
+				c.want, c.fails, c.never = nil, true, []string{"strange.example GET /*"}
+				t.Run(c.name+"-distrusts", func(t *testing.T) { c.in(t, w, h, name) })
+			}
+			h.ok("rm", "-f", name)
+		})
+	}
+	// What presets refuse works where a rule allows the whole host.
+	t.Run("allowed", func(t *testing.T) {
+		name := h.create("--isolation", "process", "--mount", mount, "--allow", "github.com", "--allow", npmRegistry)
+		for _, c := range []clientCase{
+			{name: "git-push", needs: "git", script: pushScript, want: []string{"main -> main"}, arrives: []string{"github.com POST /o/r/git-receive-pack"}},
+			{name: "npm-publish", needs: "npm", script: publishScript, want: []string{"+ carboy-mine@1.0.0"}, arrives: []string{npmRegistry + " PUT /carboy-mine"}},
+		} {
+			t.Run(c.name, func(t *testing.T) { c.in(t, w, h, name) })
+		}
+	})
+}
