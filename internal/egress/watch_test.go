@@ -269,10 +269,12 @@ func TestClose(t *testing.T) {
 		"unknown": func(w *watched) { _ = w.g.Shut(); w.g = w.daemon() },
 		"without-a-process": func(w *watched) {
 			one := w.one()
+			w.g.forget(w.sb.ID)
+			_ = syscall.Kill(w.pid(), syscall.SIGKILL)
+			until(w.t, "its end", func() bool { return len(w.processes()) == 0 })
 			if _, err := one.update(func(s *state) { s.Process = procid.ID{} }); err != nil {
 				w.t.Fatal(err)
 			}
-			_ = syscall.Kill(w.processes()[0], syscall.SIGKILL)
 		},
 		"twice": func(w *watched) {
 			if err := w.g.Close(w.t.Context(), w.sb.ID); err != nil {

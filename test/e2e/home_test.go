@@ -250,6 +250,9 @@ func (h *home) leftovers() []string {
 	if boxes, _ := filepath.Glob(h.dir + "/state/carboy/boxes/*/*"); len(boxes) > 0 {
 		left = append(left, fmt.Sprintf("%d box directories", len(boxes)))
 	}
+	for _, gate := range h.gateFiles() {
+		left = append(left, "gate "+gate)
+	}
 	return left
 }
 

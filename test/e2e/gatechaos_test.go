@@ -1,0 +1,541 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// load keeps one connection busy with a download that does not end and
+// another with requests, until /workspace/stop is there. Neither is ever
+// opened again. It says how that went.
+const load = `
+import http.client, json, os, ssl, threading, time
+out, done = {"lines": 0, "requests": 0, "errors": []}, lambda: os.path.exists("/workspace/stop")
+def download():
+    c = http.client.HTTPSConnection("busy.example", timeout=10)
+    c.request("GET", "/endless")
+    r = c.getresponse()
+    while not done():
+        if not r.readline(): raise EOFError("the download ended")
+        out["lines"] += 1
+def requests():
+    c = http.client.HTTPSConnection("busy.example", timeout=10)
+    c.auto_open = 0
+    c.connect()
+    while not done():
+        c.request("GET", "/one")
+        if c.getresponse().read() != b"one\n": raise ValueError("another answer")
+        out["requests"] += 1
+        time.sleep(0.002)
+def kept(f):
+    try: f()
+    except Exception as e: out["errors"].append(f.__name__ + ": " + repr(e))
+all = [threading.Thread(target=kept, args=(f,)) for f in (download, requests)]
+for t in all: t.start()
+for t in all: t.join()
+json.dump(out, open("/workspace/load.new", "w"))
+os.rename("/workspace/load.new", "/workspace/load.json")
+`
+
+// busy serves what load asks for.
+type busy struct {
+	requests, lines atomic.Int64
+	mu              sync.Mutex
+	clients         map[string]bool // connections, by the other end's address
+}
+
+func (b *busy) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	if b.clients == nil {
+		b.clients = map[string]bool{}
+	}
+	b.clients[r.RemoteAddr] = true
+	b.mu.Unlock()
+	if r.URL.Path != "/endless" {
+		b.requests.Add(1)
+		_, _ = io.WriteString(rw, "one\n")
+		return
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := fmt.Fprintln(rw, strings.Repeat("x", 1000)); err != nil {
+			return
+		}
+		b.lines.Add(1)
+		rw.(http.Flusher).Flush()
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// more waits until so much more has gone through.
+func (b *busy) more(t testing.TB, n int64) {
+	t.Helper()
+	requests, lines := b.requests.Load()+n, b.lines.Load()+n
+	until(t, func() bool { return b.requests.Load() >= requests && b.lines.Load() >= lines })
+}
+
+// start runs a Python program in a sandbox that goes on by itself.
+func (h *home) background(name, program string) {
+	h.t.Helper()
+	h.feed(program, "exec", "-i", name, "--", "sh", "-c", "cat >/workspace/p.py; rm -f /workspace/stop /workspace/load.json; setsid python3 /workspace/p.py >/workspace/p.out 2>&1 </dev/null &")
+}
+
+// feed is ok with standard input.
+func (h *home) feed(stdin string, args ...string) string {
+	h.t.Helper()
+	r := h.run(strings.NewReader(stdin), args...)
+	if r.code != 0 {
+		h.t.Fatalf("carboy %q: exit code %d\nstdout: %s\nstderr: %s", args, r.code, r.stdout, r.stderr)
+	}
+	return r.stdout
+}
+
+// stopLoad ends the load, and returns what it says.
+func (h *home) stopLoad(name string) (out struct {
+	Lines, Requests int64
+	Errors          []string
+},
+) {
+	h.t.Helper()
+	h.ok("exec", name, "--", "touch", "/workspace/stop")
+	text := ""
+	until(h.t, func() bool {
+		text = h.run(nil, "exec", name, "--", "cat", "/workspace/load.json").stdout
+		return text != ""
+	})
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		h.t.Fatalf("%v: %s", err, text)
+	}
+	return out
+}
+
+// The daemon dies under load: no connection breaks, and the next daemon's
+// word counts for them.
+func TestDaemonKilledUnderLoad(t *testing.T) {
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			w, b := newWorld(t), new(busy)
+			w.https("busy.example", worldA, b)
+			h := w.home()
+			name := h.create("--isolation", wall, "--allow", "busy.example")
+			h.background(name, load)
+			b.more(t, 20)
+			gate := h.gatePID()
+			for range 3 {
+				h.killDaemon()
+				b.more(t, 100) // nobody is there to help
+				h.list()       // starts a daemon, which adopts
+				b.more(t, 20)
+			}
+			if got := h.gatePID(); got != gate {
+				t.Errorf("the gate was %d, and is %d", gate, got)
+			}
+			h.ok("policy", "set", name, "--policy", h.write("still.yaml", "rules: [{id: still, hosts: [busy.example]}]"))
+			b.more(t, 20)
+			out := h.stopLoad(name)
+			if len(out.Errors) > 0 || out.Requests < 300 || out.Lines < 300 {
+				t.Errorf("under load: %+v", out)
+			}
+			t.Logf("%d requests and %d lines on %d connections of the server's", out.Requests, out.Lines, len(b.clients))
+
+			// The same load notices when its connections do break.
+			h.background(name, load)
+			b.more(t, 20)
+			h.killDaemon()
+			h.ok("policy", "set", name, "--policy", h.write("none.yaml", "rules: []"))
+			if out := h.stopLoad(name); len(out.Errors) != 2 {
+				t.Errorf("after a policy that allows nothing: %+v", out)
+			}
+		})
+	}
+}
+
+// gates are the processes that are gates of the home's.
+func (h *home) gates() (pids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		var pid int
+		if _, err := fmt.Sscan(e.Name(), &pid); err != nil || !alive(pid) {
+			continue
+		}
+		raw, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if bytes.HasPrefix(raw, []byte("carboy-gate\x00"+h.dir)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// gatePID is that of the one gate that the home has.
+func (h *home) gatePID() int {
+	h.t.Helper()
+	pids := h.gates()
+	if len(pids) != 1 {
+		h.t.Fatalf("gates %d, want one", pids)
+	}
+	return pids[0]
+}
+
+// prober tries every 10 ms what must not pass, over TCP, UDP and DNS, and what
+// must: it says what came of that, and how long nothing could be had.
+const prober = `
+import json, os, socket, struct, sys, time
+seconds, bad = float(sys.argv[1]), sys.argv[2]
+out = {"tries": 0, "ok": 0, "gap": 0.0, "gaps": 0, "reached": []}
+def question(name):
+    return struct.pack(">6H", os.getpid() & 0xffff, 0x100, 1, 0, 0, 0) + b"".join(bytes([len(l)]) + l.encode() for l in name.split(".")) + b"\0\0\1\0\1"
+def udp(to, what, wait):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(wait)
+    try:
+        s.connect(to); s.send(what)
+        return s.recv(4096)
+    except OSError: return b""
+    finally: s.close()
+def tcp(to, wait):
+    s = socket.socket()
+    s.settimeout(wait)
+    try:
+        s.connect(to); s.send(b"GET / HTTP/1.1\r\nHost: ok.example\r\nConnection: close\r\n\r\n")
+        return s.recv(4096)
+    except OSError: return b""
+    finally: s.close()
+end = time.monotonic() + seconds
+last = time.monotonic()
+while time.monotonic() < end:
+    out["tries"] += 1
+    began = time.monotonic()
+    if tcp((bad, 4444), 0.01): out["reached"].append("tcp")
+    if udp((bad, 4444), b"out", 0.005): out["reached"].append("udp")
+    if udp((bad, 53), question("direct%d.canary.example" % out["tries"]), 0.005): out["reached"].append("resolver")
+    udp(("192.0.0.1", 53), question("q%d.canary.example" % out["tries"]), 0.01)
+    a = udp(("192.0.0.1", 53), question("ok.example"), 0.05)
+    if a and b"hello" in tcp((socket.inet_ntoa(a[-4:]), 80), 0.05):
+        now = time.monotonic()
+        if now - last > 0.09: out["gaps"] += 1
+        out["gap"] = max(out["gap"], now - last)
+        last = now
+        out["ok"] += 1
+    time.sleep(max(0, 0.01 - (time.monotonic() - began)))
+print(json.dumps(out))
+`
+
+type probed struct {
+	Tries, OK, Gaps int
+	Gap             float64 // seconds
+	Reached         []string
+}
+
+func (h *home) probe(name string, seconds float64) (out probed) {
+	h.t.Helper()
+	text := h.feed(prober, "exec", "-i", name, "--", "python3", "-", fmt.Sprint(seconds), worldB)
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		h.t.Fatalf("%v: %s", err, text)
+	}
+	return out
+}
+
+// canary counts what arrives where nothing may.
+type canary struct{ tcp, udp, dns atomic.Int64 }
+
+func newCanary(w *world) *canary {
+	c := new(canary)
+	l := w.listen(worldB + ":4444")
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.tcp.Add(1)
+			_, _ = io.WriteString(conn, "seen")
+			conn.Close()
+		}
+	}()
+	for port, count := range map[string]*atomic.Int64{"4444": &c.udp, "53": &c.dns} {
+		var pc net.PacketConn
+		var err error
+		w.in(func() { pc, err = net.ListenPacket("udp", worldB+":"+port) })
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { pc.Close() })
+		go func() {
+			b := make([]byte, 2048)
+			for {
+				n, from, err := pc.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				count.Add(1)
+				_, _ = pc.WriteTo(b[:n], from)
+			}
+		}()
+	}
+	return c
+}
+
+// asks counts the questions about the canary's names that left the host.
+func (c *canary) asks(w *world) (n int) {
+	for _, q := range w.asked() {
+		if strings.Contains(q, "canary") {
+			n++
+		}
+	}
+	return n
+}
+
+const openPolicy = `
+rules:
+  - {id: ok, hosts: [ok.example]}
+  - {id: names, hosts: ["*.canary.example"]}
+  - {id: canary, addresses: [` + worldB + `], ports: ["4444"], protocol: tcp}
+  - {id: canary-udp, addresses: [` + worldB + `], ports: ["4444", "53"], protocol: udp}
+`
+
+// A gate dies again and again: another is there within a second, and in
+// between nothing passes, for which the same attempts get through where they
+// are allowed.
+func TestGateKilled(t *testing.T) {
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			w := newWorld(t)
+			w.https("ok.example", worldA, nil)
+			c := newCanary(w)
+			h := w.home()
+			name := h.create("--isolation", wall, "--allow", "ok.example")
+			var killed, tries int
+			worst := 0.0
+			for range 4 {
+				result := make(chan probed)
+				before := len(w.received("ok.example"))
+				go func() { result <- h.probe(name, 2) }()
+				until(t, func() bool { return len(w.received("ok.example")) > before+5 })
+				old := h.gatePID()
+				if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				killed++
+				out := <-result
+				if now := h.gatePID(); now == old {
+					t.Error("it is the same gate")
+				}
+				if out.Gap > 1 || out.Gaps == 0 || len(out.Reached) > 0 {
+					t.Errorf("with its gate killed: %+v", out)
+				}
+				tries += out.Tries
+				worst = max(worst, out.Gap)
+			}
+			if c.tcp.Load()+c.udp.Load()+c.dns.Load() > 0 || c.asks(w) > 0 {
+				t.Errorf("the canary was reached: TCP %d, UDP %d, DNS %d directly and %d through the resolver", c.tcp.Load(), c.udp.Load(), c.dns.Load(), c.asks(w))
+			}
+			t.Logf("%d gates killed, %d probes each of TCP, UDP and DNS; the longest gap %.0f ms", killed, tries, worst*1000)
+
+			h.ok("policy", "set", name, "--policy", h.write("open.yaml", openPolicy))
+			out := h.probe(name, 0.5)
+			if c.tcp.Load() == 0 || c.udp.Load() == 0 || c.dns.Load() == 0 || c.asks(w) == 0 {
+				t.Errorf("where all is allowed the canary saw TCP %d, UDP %d, DNS %d and %d: %+v", c.tcp.Load(), c.udp.Load(), c.dns.Load(), c.asks(w), out)
+			}
+		})
+	}
+}
+
+// A gate dies at each moment of a create: that either makes a sandbox whose
+// promise holds, or leaves nothing.
+func TestGateKilledInCreate(t *testing.T) {
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			w := newWorld(t)
+			w.https("ok.example", worldA, nil)
+			h := w.home()
+			h.list() // starts the daemon
+			made, failed := 0, 0
+			for i := range 16 {
+				created := make(chan result)
+				go func() { created <- h.run(nil, "create", "--isolation", wall, "--name", "web", "--allow", "ok.example") }()
+				var gates []int
+				until(t, func() bool { gates = h.gates(); return len(gates) > 0 })
+				<-time.After(time.Duration(i) * 4 * time.Millisecond)
+				_ = syscall.Kill(gates[0], syscall.SIGKILL)
+				if r := <-created; r.code != 0 {
+					failed++
+					if n := len(h.list()); n != 0 {
+						t.Errorf("moment %d: a create that failed left %d sandboxes", i, n)
+					}
+					if left := h.gateFiles(); len(left) > 0 {
+						t.Errorf("moment %d: a create that failed left %q", i, left)
+					}
+					continue
+				}
+				made++
+				until(t, func() bool {
+					return h.run(nil, "exec", "web", "--", "curl", "-sS", "-m", "2", "https://ok.example/").stdout == "hello from ok.example\n"
+				})
+				if r := h.run(nil, "exec", "web", "--", "curl", "-sS", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", "http://evil.example/"); r.stdout != "403" {
+					t.Errorf("moment %d: what is not allowed: %+v", i, r)
+				}
+				h.ok("rm", "-f", "web")
+			}
+			t.Logf("%d sandboxes were made and %d were not", made, failed)
+		})
+	}
+}
+
+// gateFiles are what there is of gates on disk.
+func (h *home) gateFiles() []string {
+	files, _ := filepath.Glob(h.dir + "/state/carboy/gates/*")
+	return files
+}
+
+// namespaces counts the network namespaces that the daemon holds open, beside
+// its own.
+func (h *home) namespaces() (n int) {
+	h.t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", h.daemonPID())
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, _ := os.Readlink(filepath.Join(dir, e.Name())); strings.HasPrefix(to, "net:[") {
+			n++
+		}
+	}
+	return n
+}
+
+// A box that dies takes its gate with it, and nothing of either is held. It
+// starts again with the same way out; once it is removed there is nothing.
+func TestNetworkedBoxKilled(t *testing.T) {
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			w := newWorld(t)
+			w.https("ok.example", worldA, nil)
+			h := w.home()
+			name := h.create("--isolation", wall, "--allow", "ok.example")
+			id, gate := h.id(name), h.gatePID()
+			for _, pid := range inside(id) {
+				if pid != gate {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+			until(t, func() bool { return h.list()[0].State == "stopped" })
+			if pids := h.gates(); len(pids) > 0 {
+				t.Errorf("of a sandbox that is stopped, gates %d run", pids)
+			}
+			if n := h.namespaces(); n > 0 {
+				t.Errorf("%d namespaces are held open for a sandbox that is stopped", n)
+			}
+			h.ok("start", name)
+			if got := h.ok("exec", name, "--", "curl", "-sS", "https://ok.example/"); got != "hello from ok.example\n" {
+				t.Errorf("after another start: %q", got)
+			}
+			h.ok("rm", "-f", name)
+			if pids, files, n := h.gates(), h.gateFiles(), h.namespaces(); len(pids)+len(files)+n > 0 {
+				t.Errorf("left: gates %d, files %q, %d namespaces", pids, files, n)
+			}
+		})
+	}
+}
+
+// The daemon and the gate die together, with a box that goes on: it has no way
+// out until a daemon is there, and then it has one again.
+func TestDaemonAndGateKilled(t *testing.T) {
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			w := newWorld(t)
+			w.https("ok.example", worldA, nil)
+			h := w.home()
+			name := h.create("--isolation", wall, "--allow", "ok.example")
+			gate := h.gatePID()
+			h.killDaemon()
+			if err := syscall.Kill(gate, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			until(t, func() bool { return !alive(gate) })
+			h.list() // starts a daemon
+			until(t, func() bool {
+				return h.run(nil, "exec", name, "--", "curl", "-sS", "-m", "2", "https://ok.example/").stdout == "hello from ok.example\n"
+			})
+			if h.gatePID() == gate {
+				t.Error("it is the same gate")
+			}
+		})
+	}
+}
+
+// A record that can't be written for want of space stops nothing, and says
+// later how much it lacks.
+func TestRecordDiskFull(t *testing.T) {
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			w := newWorld(t)
+			w.https("ok.example", worldA, nil)
+			h := w.home()
+			gates := h.dir + "/state/carboy/gates"
+			if err := os.MkdirAll(gates, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Mount("carboy-small", gates, "tmpfs", 0, "size=256k,mode=0700"); err != nil {
+				t.Skip("mount a small file system:", err)
+			}
+			t.Cleanup(func() { // before the home's own
+				for _, sb := range h.list() {
+					h.run(nil, "rm", "-f", sb.Name)
+				}
+				h.run(nil, "daemon", "stop")
+				until(t, func() bool { return syscall.Unmount(gates, 0) != syscall.EBUSY })
+			})
+			name := h.create("--isolation", wall, "--allow", "ok.example")
+			get := func() {
+				t.Helper()
+				if got := h.ok("exec", name, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do curl -sS -m 5 http://ok.example/$i; done"); got != strings.Repeat("hello from ok.example\n", 8) {
+					t.Errorf("got %q", got)
+				}
+			}
+			get()
+			filler := filepath.Join(gates, "filler")
+			f, err := os.Create(filler)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, err = f.Write(make([]byte, 4096))
+			}
+			f.Close()
+			for range 8 {
+				get()
+			}
+			h.netLog(name) // can be read all the same
+			if err := os.Remove(filler); err != nil {
+				t.Fatal(err)
+			}
+			get()
+			until(t, func() bool {
+				for _, l := range h.netLog(name) {
+					if l.Code == "records_lost" || strings.Contains(l.Reason, "could not be written") {
+						return true
+					}
+				}
+				return false
+			})
+		})
+	}
+}
