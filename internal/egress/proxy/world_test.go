@@ -13,6 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -229,7 +230,7 @@ func (w *world) start(addrPort string, h http.Handler, config *tls.Config) *http
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetHTTP2(config == nil || len(config.NextProtos) == 0)
 	s.Protocols.SetUnencryptedHTTP2(true)
-	s.ErrorLog = quiet()
+	s.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	w.t.Cleanup(func() { s.Close() })
 	if config != nil {
 		go s.ServeTLS(l, "", "")
