@@ -20,10 +20,9 @@ import (
 type fakeGate struct {
 	checkErr, openErr, verifyErr error
 
-	mu     sync.Mutex
-	asked  []string
-	gates  []string
-	dialed error
+	mu    sync.Mutex
+	asked []string
+	gates []string
 }
 
 var _ doctor.Gate = (*fakeGate)(nil)
