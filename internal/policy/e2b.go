@@ -200,6 +200,7 @@ func prefixTexts(list []netip.Prefix) []string {
 // headers makes a rule for each name that headers are put in for.
 func (im *e2bImport) headers(n E2BNetwork, p *Policy) {
 	tooMany("rules", len(n.Rules), maxRules/2, im.errs)
+	named := map[string]headerSecret{}
 	for _, host := range slices.Sorted(maps.Keys(n.Rules)) {
 		where := fmt.Sprintf("rules[%s]", quoted(host))
 		name, wild, problem, hint := cleanPattern(host)
@@ -216,6 +217,11 @@ func (im *e2bImport) headers(n E2BNetwork, p *Policy) {
 			if s.problem != "" {
 				im.errs.add(where+"."+printable(s.Header), s.problem, s.hint)
 			}
+			// The value of one would go to the host of the other.
+			if first, taken := named[s.Name]; taken && first.value != s.value {
+				im.errs.addf(where+"."+printable(s.Header), "one of the two in a sandbox of its own", "as a secret it is %s, and so is that of another host", s.Name)
+			}
+			named[s.Name] = s
 			r.Secrets = append(r.Secrets, s.Secret)
 		}
 		if !im.lets(p, name, wild) {
@@ -280,8 +286,8 @@ func headerSecrets(host string, list []E2BRule) []headerSecret {
 	return out
 }
 
-// secretName makes a name of what the secret is for. Two that would be the
-// same are told apart by Compile, which has one secret to a place.
+// secretName makes a name of what the secret is for. Two may be the same, as
+// those of a-b.example and a.b.example are: headers refuses that.
 func secretName(host, header string) string {
 	name := "E2B_" + strings.ToUpper(host+"_"+header)
 	name = strings.Map(func(r rune) rune {

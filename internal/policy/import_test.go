@@ -112,6 +112,32 @@ func TestFromE2BTakesOut(t *testing.T) {
 	}
 }
 
+// TestFromE2BSameNames: hosts whose secrets would have one name must not get
+// each other's.
+func TestFromE2BSameNames(t *testing.T) {
+	put := func(header, value string) []policy.E2BRule {
+		return []policy.E2BRule{{Transform: &policy.E2BTransform{Headers: map[string]string{header: value}}}}
+	}
+	for _, tt := range []struct {
+		name  string
+		rules map[string][]policy.E2BRule
+		ok    bool
+	}{
+		{"dash", map[string][]policy.E2BRule{"a-b.example": put("X-Key", "one-value"), "a.b.example": put("X-Key", "other-value")}, false},
+		{"border", map[string][]policy.E2BRule{"a.b": put("C-X", "one-value"), "a.b.c": put("X", "other-value")}, false},
+		{"long", map[string][]policy.E2BRule{strings.Repeat("a.", 70) + "b": put("X-Key", "one-value"), strings.Repeat("a.", 70) + "c": put("X-Key", "other-value")}, false},
+		{"one-value", map[string][]policy.E2BRule{"a-b.example": put("X-Key", "one-value"), "a.b.example": put("X-Key", "one-value")}, true},
+		{"other-names", map[string][]policy.E2BRule{"a.example": put("X-Key", "one-value"), "b.example": put("X-Key", "other-value")}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := policy.E2BNetwork{Rules: tt.rules}
+			if _, _, err := policy.FromE2B(n); (err == nil) != tt.ok {
+				t.Errorf("%v; values %d of %d", err, len(n.Secrets()), len(tt.rules))
+			}
+		})
+	}
+}
+
 func TestFromE2BHeaders(t *testing.T) {
 	var n policy.E2BNetwork
 	err := json.Unmarshal([]byte(`{
