@@ -27,8 +27,8 @@ type Refused struct {
 }
 
 // Summary says which hosts refusals were for, the most frequent first, and how
-// many there are beyond those named. What was allowed does not count, nor does
-// what names no host.
+// many there are beyond those named. What was allowed does not count, even
+// if nobody answered, nor does what names no host.
 func Summary(records []Record) (refused []Refused, others int) {
 	var (
 		tallies []*tally
@@ -37,7 +37,7 @@ func Summary(records []Record) (refused []Refused, others int) {
 	)
 	for _, r := range records {
 		host, arg, port := target(r)
-		if r.Verdict != Deny || host == "" || r.Protocol == "dns" && !forAddress(r.Method) {
+		if r.Verdict != Deny || r.Code == codeUnanswered || host == "" || r.Protocol == "dns" && !forAddress(r.Method) {
 			continue
 		}
 		t := byHost[host]
@@ -64,6 +64,9 @@ func Summary(records []Record) (refused []Refused, others int) {
 	}
 	return refused, len(tallies) - len(refused) + len(more)
 }
+
+// codeUnanswered is that of what was let through, and came to nothing outside.
+const codeUnanswered = "upstream_failed"
 
 func forAddress(question string) bool {
 	return question == "" || question == "A" || question == "AAAA"

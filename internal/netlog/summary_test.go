@@ -44,6 +44,7 @@ func TestSummary(t *testing.T) {
 		{"for-the-terminal", record("not_allowed", "dns", "\x1b[2J.example", ""), []netlog.Refused{{"\x1b[2j.example", 1, ""}}},
 		{"like-a-flag", record("not_allowed", "dns", "--network", ""), []netlog.Refused{{"--network", 1, ""}}},
 		{"allowed", netlog.Record{Verdict: netlog.Allow, Protocol: "https", Host: "a.example"}, nil},
+		{"nobody-answered", record("upstream_failed", "https", "a.example", "192.0.2.1:443"), nil},
 		{"no-host", record("not_allowed", "icmp", "", ""), nil},
 	}
 	for _, tt := range tests {
