@@ -12,11 +12,11 @@ import (
 // gateCalls are what a program needs that speaks over the network, reads and
 // writes files that it has open already, and is written in Go.
 var gateCalls = []uint32{
-	unix.SYS_ACCEPT4, unix.SYS_BIND, unix.SYS_BRK, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOSE,
+	unix.SYS_ACCEPT4, unix.SYS_BRK, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOSE,
 	unix.SYS_CONNECT, unix.SYS_DUP3, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT,
 	unix.SYS_EVENTFD2, unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_FCNTL, unix.SYS_FSTAT, unix.SYS_FTRUNCATE,
 	unix.SYS_FUTEX, unix.SYS_GETPEERNAME, unix.SYS_GETPID, unix.SYS_GETRANDOM, unix.SYS_GETSOCKNAME,
-	unix.SYS_GETSOCKOPT, unix.SYS_GETTID, unix.SYS_GETTIMEOFDAY, unix.SYS_LISTEN, unix.SYS_LSEEK, unix.SYS_MADVISE,
+	unix.SYS_GETSOCKOPT, unix.SYS_GETTID, unix.SYS_GETTIMEOFDAY, unix.SYS_LSEEK, unix.SYS_MADVISE,
 	unix.SYS_MINCORE, unix.SYS_MUNMAP, unix.SYS_NANOSLEEP, unix.SYS_PIPE2, unix.SYS_PPOLL, unix.SYS_PREAD64,
 	unix.SYS_PWRITE64, unix.SYS_READ, unix.SYS_READV, unix.SYS_RECVFROM, unix.SYS_RECVMMSG, unix.SYS_RECVMSG,
 	unix.SYS_RESTART_SYSCALL, unix.SYS_RSEQ, unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN,
@@ -28,8 +28,9 @@ var gateCalls = []uint32{
 
 // ConfineGate sets no_new_privs and lets every thread of this process make
 // only the calls of gateCalls: it opens no file, executes nothing, starts no
-// process, signals and inspects none, and makes no memory executable. What is
-// not among them gets EPERM, and a call in the manner of another architecture
+// process, signals and inspects none, makes no memory executable, and listens on
+// nothing but what it has: in the host's network namespace it could be taken
+// for a service of the host's. What is not among them gets EPERM, and a call in the manner of another architecture
 // ends the process.
 func ConfineGate() error {
 	runtime.LockOSThread()

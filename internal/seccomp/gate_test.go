@@ -31,13 +31,18 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "confined":
 		before := startThread()
-		if err := seccomp.ConfineGate(); err != nil {
+		if err := errors.Join(listen(), seccomp.ConfineGate()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(report(before))
 	default:
-		os.Exit(report(startThread()))
+		before := startThread()
+		if err := listen(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(report(before))
 	}
 }
 
@@ -181,6 +186,8 @@ func gateAttempts() []gateAttempt {
 		{"packet", unix.EAFNOSUPPORT, 0, sock(unix.AF_PACKET, unix.SOCK_RAW, 0)},
 		{"raw", unix.EAFNOSUPPORT, 0, sock(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)},
 		{"over-the-net", 0, 0, overTheNet},
+		{"bind", unix.EPERM, 0, onSocket(func(fd int) error { return unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}) })},
+		{"listen", unix.EPERM, 0, onSocket(func(fd int) error { return unix.Listen(fd, 1) })},
 
 		{"uid", unix.EPERM, 0, func() error { return unix.Setresuid(-1, -1, -1) }},
 		{"gid", unix.EPERM, 0, func() error { return unix.Setresgid(-1, -1, -1) }},
@@ -247,12 +254,27 @@ func threads() error {
 	return errors.Join(errs...)
 }
 
-// overTheNet serves a connection, and sends a datagram.
-func overTheNet() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+func onSocket(call func(fd int) error) func() error {
+	return func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = errors.Join(call(fd), unix.Close(fd))
+		}
 		return err
 	}
+}
+
+// listener is from before the filter, as a gate's is.
+var listener net.Listener
+
+func listen() (err error) {
+	listener, err = net.Listen("tcp", "127.0.0.1:0")
+	return err
+}
+
+// overTheNet serves a connection, and sends a datagram.
+func overTheNet() error {
+	l := listener
 	defer l.Close()
 	echoed := make(chan error, 1)
 	go func() {
