@@ -25,14 +25,16 @@ type exchange struct {
 	cancel context.CancelCauseFunc
 	began  time.Time
 
-	name    string // whom it is for; "" is the address
-	dst     netip.AddrPort
-	addrs   []netip.AddrPort
-	stream  policy.Verdict // of what is in the clear
-	verdict policy.Verdict
-	secrets *inject.Exchange
-	account *relay.Account
-	limits  policy.Limits
+	name   string // whom it is for; "" is the address
+	dst    netip.AddrPort
+	addrs  []netip.AddrPort
+	stream policy.Verdict // of what is in the clear
+	// streamed is what that is an answer to.
+	streamed policy.Stream
+	verdict  policy.Verdict
+	secrets  *inject.Exchange
+	account  *relay.Account
+	limits   policy.Limits
 
 	sent, received atomic.Int64
 	status         int
@@ -40,9 +42,11 @@ type exchange struct {
 	begun          bool   // the answer: its head has gone out
 	result         string // how it ended, where not well
 
-	mu     sync.Mutex      // guards what follows
-	query  *policy.Request // what the policy was asked; nil: nothing yet
-	failed *Refusal        // why it was ended while it was under way
+	mu    sync.Mutex      // guards what follows
+	query *policy.Request // what the policy was asked; nil: nothing yet
+	// carried is what it was asked where any bytes may go; nil: the request counts.
+	carried *policy.Stream
+	failed  *Refusal // why it was ended while it was under way
 }
 
 // handle serves one request of any connection.
@@ -110,13 +114,14 @@ func (x *exchange) serve() *Refusal {
 		if x.stream, why = g.approve(x.name); why != nil {
 			return why
 		}
+		x.streamed = policy.Stream{Conn: g.conn(), Name: x.name}
 	}
 	if x.r.URL.Path == "" {
 		x.r.URL.Path = "/" // a URL without a path: as it will go upstream
 	}
 	x.ask(policy.Request{
 		Addr: x.dst, Name: x.name, TLS: g.tls,
-		Method: x.r.Method, URL: x.r.URL, Header: x.r.Header,
+		Method: x.r.Method, URL: x.r.URL, Header: sentOn(x.r.Header),
 	})
 	if !x.verdict.Allowed() {
 		return ofVerdict(x.verdict, x.host(), x.dst.Port(), g.tls)
@@ -130,14 +135,41 @@ func (x *exchange) serve() *Refusal {
 // ask asks the policy. What is asked is noted first, so that a change of the
 // policy meets either this question or Recheck's.
 func (x *exchange) ask(q policy.Request) {
-	if x.stream.Mode == policy.ModeRelay { // any bytes may go there, so this request
-		x.verdict = x.stream
-		return
+	if x.stream.Mode == policy.ModeRelay && x.askStream() {
+		return // any bytes may go there, so this request
 	}
+	noted := q
 	x.mu.Lock()
-	x.query = &q
+	x.query = &noted
 	x.mu.Unlock()
-	x.verdict = x.g.p.o.Policy().Request(q)
+	pol := x.g.p.o.Policy()
+	x.verdict = pol.Request(q)
+	x.addrs = agreed(x.addrs, x.verdict, func(a netip.AddrPort) policy.Verdict {
+		q.Addr = a
+		return pol.Request(q)
+	})
+}
+
+// askStream asks anew what was asked about a stream in the clear, noted first
+// too, and reports whether any bytes may still go there.
+func (x *exchange) askStream() bool {
+	q := x.streamed
+	x.mu.Lock()
+	x.carried = &x.streamed
+	x.mu.Unlock()
+	pol := x.g.p.o.Policy()
+	x.verdict = pol.Stream(q)
+	if x.verdict.Mode != policy.ModeRelay {
+		x.mu.Lock()
+		x.carried = nil
+		x.mu.Unlock()
+		return false
+	}
+	x.addrs = agreed(x.addrs, x.verdict, func(a netip.AddrPort) policy.Verdict {
+		q.Conn = policy.Conn{Addr: a, Names: x.g.p.namesOf(a.Addr(), q.Name)}
+		return pol.Stream(q)
+	})
+	return true
 }
 
 // host is whom the request is for.

@@ -111,7 +111,8 @@ func (x *exchange) locate() *Refusal {
 		return why
 	}
 	x.dst, x.addrs = f.addrs[0], f.addrs
-	x.stream = x.g.p.o.Policy().Stream(policy.Stream{Conn: policy.Conn{Addr: x.dst, Names: f.names}, Name: a.name})
+	x.streamed = policy.Stream{Conn: policy.Conn{Addr: x.dst, Names: f.names}, Name: a.name}
+	x.stream = x.g.p.o.Policy().Stream(x.streamed)
 	if !x.stream.Allowed() {
 		return ofVerdict(x.stream, a.host(), a.port, false)
 	}

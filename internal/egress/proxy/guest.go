@@ -300,7 +300,12 @@ func (g *guest) stream() policy.Verdict {
 	if g.flow != nil {
 		g.flow.Update(func(i *relay.Info) { i.Name, i.TLS, i.Sniffed = s.Name, s.TLS, true })
 	}
-	v := g.p.o.Policy().Stream(s)
+	pol := g.p.o.Policy()
+	v := pol.Stream(s)
+	g.addrs = agreed(g.addrs, v, func(a netip.AddrPort) policy.Verdict {
+		s.Conn = policy.Conn{Addr: a, Names: g.p.namesOf(a.Addr(), g.name)}
+		return pol.Stream(s)
+	})
 	if g.flow != nil && v.Rule != "" {
 		g.flow.Update(func(i *relay.Info) { i.Rule = v.Rule })
 	}

@@ -80,8 +80,16 @@ func (g *guest) cutFor(v policy.Verdict, reason string) *Refusal {
 // recheck asks about one request, and cuts it where it may not go on.
 func (x *exchange) recheck() bool {
 	x.mu.Lock()
-	q := x.query
+	q, carried := x.query, x.carried
 	x.mu.Unlock()
+	if carried != nil {
+		v := x.g.p.o.Policy().Stream(*carried)
+		why := changed(v, policy.ModeRelay)
+		if why != "" {
+			x.fail(x.g.cutFor(v, why))
+		}
+		return why != ""
+	}
 	if q == nil {
 		return false
 	}
