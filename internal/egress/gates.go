@@ -63,6 +63,7 @@ type gate struct {
 	unlink func()     // ends the watcher
 	born   *birth     // of the process that there is
 	deaths int        // how often in a row it ended young
+	probed bool       // nothing is recorded yet: Verify is not done
 	joined chan error // has one once the gate counts as the box's
 }
 
@@ -144,7 +145,7 @@ func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox) (_ *sandbox.Link,
 	g.mu.Lock()
 	g.gates[sb.ID] = one
 	g.mu.Unlock()
-	if err := g.start(ctx, one, dev.TAP, true); err != nil {
+	if err := g.start(ctx, one, dev.TAP); err != nil {
 		return nil, errors.Join(err, dev.NetNS.Close())
 	}
 	l := &sandbox.Link{
@@ -187,7 +188,7 @@ func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error)
 		return nil, err
 	}
 	st.Process, st.Groups = procid.ID{}, nil
-	return &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, born: newBirth(), joined: make(chan error, 1)}, st.save(dir)
+	return &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, born: newBirth(), probed: true, joined: make(chan error, 1)}, st.save(dir)
 }
 
 // newCA makes the authority of one sandbox.
@@ -232,6 +233,10 @@ func (g *Gates) Set(ctx context.Context, sb *sandbox.Sandbox) error {
 
 // tell has a gate take over the policy and the secrets that it is to have.
 func (g *Gates) tell(ctx context.Context, one *gate) error {
+	// First, for whoever starts it needs the lock.
+	if err := one.await(ctx); err != nil {
+		return err
+	}
 	one.telling.Lock()
 	defer one.telling.Unlock()
 	cfg, err := g.config(ctx, one)

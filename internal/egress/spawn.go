@@ -32,7 +32,7 @@ const (
 // start starts the process of a gate whose other state is written, and its
 // watcher. A probed one records nothing until Verify is done with it. It
 // returns before the gate serves: one.ready says when.
-func (g *Gates) start(ctx context.Context, one *gate, tap *os.File, probed bool) error {
+func (g *Gates) start(ctx context.Context, one *gate, tap *os.File) error {
 	one.telling.Lock() // a policy that is set meanwhile is for the gate that comes
 	defer one.telling.Unlock()
 	cfg, err := g.config(ctx, one)
@@ -56,7 +56,7 @@ func (g *Gates) start(ctx context.Context, one *gate, tap *os.File, probed bool)
 	}()
 	o := order{
 		Sandbox: one.id, Root: filepath.Join(one.dir, dirRoot), UID: uidOf(one.id),
-		Cert: one.state.Cert, Key: one.state.Key, Resolvers: resolvers, Config: cfg, Probed: probed,
+		Cert: one.state.Cert, Key: one.state.Key, Resolvers: resolvers, Config: cfg, Probed: one.isProbed(),
 	}
 	if err := g.command(one, cmd.Process.Pid, in, o); err != nil {
 		return errors.Join(err, cmd.Process.Kill())
@@ -234,7 +234,13 @@ func (g *Gates) join(one *gate, procs []string) error {
 	if err != nil {
 		return err
 	}
-	g.tasks.Go(func() { one.joined <- enter(procs, st.Process.PID) })
+	g.tasks.Go(func() {
+		err := enter(procs, st.Process.PID)
+		if err != nil && !procid.Alive(st.Process) {
+			err = nil // the one that comes enters them by itself
+		}
+		one.joined <- err
+	})
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -25,14 +26,14 @@ import (
 // refused at once; only a promise that does not hold takes longer.
 const probeMS = 2000
 
+// verifyTries is how often they are made where the gate dies meanwhile.
+const verifyTries = 3
+
 // Verify implements sandbox.Gate.
 func (g *Gates) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error) {
 	one, err := g.known(sb.ID)
 	if err != nil {
 		return sandbox.Enforcement{}, err
-	}
-	if err := one.await(ctx); err != nil {
-		return sandbox.Enforcement{}, fmt.Errorf("wait for the gate: %w", err)
 	}
 	canary, err := newCanary()
 	if err != nil {
@@ -43,28 +44,90 @@ func (g *Gates) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(conte
 	if err != nil {
 		return sandbox.Enforcement{}, err
 	}
-	results, err := probe(ctx, dial, guest.Probe{Attempts: attempts, TimeoutMS: probeMS})
-	if err != nil {
-		return sandbox.Enforcement{}, fmt.Errorf("probe from inside: %w", err)
-	}
-	var broken []string
-	for _, r := range results {
-		if !r.OK {
-			broken = append(broken, r.Name+" "+r.Outcome)
+	for left := verifyTries; ; left-- {
+		tried := one.process()
+		err := one.verify(ctx, sb.Spec, attempts, dial)
+		if err == nil {
+			err = one.awaitJoin(ctx)
+		}
+		if err == nil {
+			return sandbox.Enforcement{
+				Promise: "network", Enforced: true,
+				Mechanism: fmt.Sprintf("%s; tried from inside: %d of %[2]d attempts ended as promised", mechanism(sb.Spec), len(attempts)),
+			}, nil
+		}
+		if left == 1 || ctx.Err() != nil || procid.Alive(tried) {
+			return sandbox.Enforcement{}, err
+		}
+		// What could not be had was the gate, which died meanwhile.
+		g.opts.Log.Warn("a gate ended while its sandbox was looked at", "id", one.id, "err", err)
+		if err := one.awaitNext(ctx, tried); err != nil {
+			return sandbox.Enforcement{}, err
 		}
 	}
-	if len(broken) > 0 || len(results) != len(attempts) {
-		return sandbox.Enforcement{}, sandbox.Errorf(sandbox.Unsupported,
-			"network %s: the promise does not hold inside: %s", sb.Spec.Network, strings.Join(broken, ", ")).
-			WithHint("nothing was started; carboy doctor looks for the cause")
+}
+
+// verify tries once, with the gate that there is, and has what comes be
+// recorded.
+func (one *gate) verify(
+	ctx context.Context, spec sandbox.Spec, attempts []guest.Attempt, dial func(context.Context) (net.Conn, error),
+) error {
+	if err := one.await(ctx); err != nil {
+		return fmt.Errorf("wait for the gate: %w", err)
 	}
-	if err := errors.Join(one.awaitJoin(ctx), one.put(ctx, pathRecord, nil)); err != nil {
-		return sandbox.Enforcement{}, err
+	results, err := probe(ctx, dial, guest.Probe{Attempts: attempts, TimeoutMS: probeMS})
+	if err != nil {
+		return fmt.Errorf("probe from inside: %w", err)
 	}
-	return sandbox.Enforcement{
-		Promise: "network", Enforced: true,
-		Mechanism: fmt.Sprintf("%s; tried from inside: %d of %d attempts ended as promised", mechanism(sb.Spec), len(results), len(attempts)),
-	}, nil
+	if err := broken(spec, attempts, results); err != nil {
+		return err
+	}
+	one.mu.Lock()
+	one.probed = false
+	one.mu.Unlock()
+	return one.put(ctx, pathRecord, nil)
+}
+
+// broken says which attempts did not end as promised.
+func broken(spec sandbox.Spec, attempts []guest.Attempt, results []guest.ProbeResult) error {
+	var names []string
+	for _, r := range results {
+		if !r.OK {
+			names = append(names, r.Name+" "+r.Outcome)
+		}
+	}
+	if len(names) == 0 && len(results) == len(attempts) {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Unsupported,
+		"network %s: the promise does not hold inside: %s", spec.Network, strings.Join(names, ", ")).
+		WithHint("nothing was started; carboy doctor looks for the cause")
+}
+
+func (one *gate) isProbed() bool {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.probed
+}
+
+func (one *gate) process() procid.ID {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.state.Process
+}
+
+// awaitNext waits until another process than that one is the gate's.
+func (one *gate) awaitNext(ctx context.Context, than procid.ID) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, errors.New("the gate ended, and was not started again"))
+	defer cancel()
+	for one.process() == than {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(restartDelay / 10):
+		}
+	}
+	return nil
 }
 
 // awaitJoin waits until the gate counts as its box's, where there are groups
@@ -78,6 +141,7 @@ func (one *gate) awaitJoin(ctx context.Context) error {
 	}
 	select {
 	case err := <-one.joined:
+		one.joined <- err // for who tries again
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -149,7 +149,7 @@ func (g *Gates) attach(ctx context.Context, one *gate) error {
 		return fmt.Errorf("attach to the link: %w", err)
 	}
 	defer tap.Close()
-	return g.start(ctx, one, tap, false)
+	return g.start(ctx, one, tap)
 }
 
 // await waits until the gate serves, or can't.

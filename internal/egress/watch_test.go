@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -70,6 +72,28 @@ func TestPolicyOutlivesTheGate(t *testing.T) {
 	w.echo(worldB + ":7000")
 	if _, err := w.dial("tcp", worldA+":7000"); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("what was allowed once: %v", err)
+	}
+}
+
+// TestGateIsKilledWhileItIsVerified: who looks at the promise looks at the
+// gate that comes.
+func TestGateIsKilledWhileItIsVerified(t *testing.T) {
+	w := newWatched(t, &policy.Policy{}).open()
+	died := false
+	how, err := w.g.Verify(t.Context(), w.sb, agent(func(f func()) error {
+		if !died {
+			died = true
+			_ = syscall.Kill(w.pid(), syscall.SIGKILL)
+		}
+		return w.inside(func() error { f(); return nil })
+	}))
+	if err != nil || !how.Enforced {
+		t.Errorf("Verify: %+v, %v", how, err)
+	}
+	_, _ = w.dial("tcp", worldA+":7002")
+	all := w.records(func(r netlog.Record) bool { return r.Address == worldA+":7002" })
+	if len(all) != 1 {
+		t.Errorf("records: %+v", all)
 	}
 }
 
@@ -327,6 +351,7 @@ func TestUnreadableState(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
+	until(t, "its end", func() bool { return len(w.processes()) == 0 })
 	w.g = w.daemon()
 	if err := os.WriteFile(filepath.Join(w.dir(), fileState), nil, 0o600); err != nil {
 		t.Fatal(err)
