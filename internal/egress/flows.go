@@ -82,7 +82,7 @@ func (s *service) relayTCP(r *link.TCPRequest, conn policy.Conn) {
 		return
 	}
 	defer f.Close()
-	up, err := s.dial(f.Context(), r.To)
+	up, err := s.dialNetwork(f.Context(), "tcp", r.To)
 	if err != nil {
 		s.unreached(f, err)
 		r.Refuse()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"os"
 	"runtime/debug"
@@ -52,6 +53,8 @@ func gateMain(in io.Reader, out io.Writer) error {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("read order: more follows it")
 	}
+	// net/http prints the first bytes of answers that nobody asked for.
+	log.SetOutput(io.Discard)
 	debug.SetMemoryLimit(gateMemory)
 	debug.SetGCPercent(gateGarbage)
 	// What only the file system has is read before it is out of reach.

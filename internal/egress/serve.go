@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -157,7 +158,11 @@ func accept(ctx context.Context, l net.Listener, handle func(context.Context, ne
 // dial connects to the world. Whatever asked for it, and however its address
 // came about, a closed one is not dialled.
 func (s *service) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	return s.dialNetwork(ctx, "tcp", to)
+	c, err := s.dialNetwork(ctx, "tcp", to)
+	if no, ok := errors.AsType[*refusedError](err); ok { // the guest is told why
+		return nil, proxy.Refuse(no.Verdict, to.Addr().String(), to.Port())
+	}
+	return c, err
 }
 
 func (s *service) dialNetwork(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
