@@ -208,11 +208,17 @@ func reachable6(a netip.Addr) bool {
 }
 
 // unreachable tells the announcements that kernels and resolvers send to
-// groups from other things that go to no host.
+// groups from other things that go to no host, among them connections, which
+// would be tried for minutes if nobody said no.
 func (f *frame) unreachable(payload []byte, protocol uint8) Reason {
 	switch protocol {
 	case protocolIGMP, uint8(header.ICMPv6ProtocolNumber):
 		return chatter
+	case uint8(header.TCPProtocolNumber):
+		if len(payload) < header.TCPMinimumSize {
+			return DropMalformed
+		}
+		f.protocol, f.to = "tcp", netip.AddrPortFrom(f.to.Addr(), header.TCP(payload).DestinationPort())
 	case uint8(header.UDPProtocolNumber):
 		if len(payload) < header.UDPMinimumSize {
 			return DropMalformed

@@ -59,6 +59,20 @@ func TestTCPRefusedAtOnce(t *testing.T) {
 	waitFor(t, "all places to be given back", func() bool { open, _ := w.stack.Open(); return open == 0 })
 }
 
+// What is no host's address is refused as well, though nothing can answer from
+// there.
+func TestTCPToNowhere(t *testing.T) {
+	w := newWorld(t, echo())
+	for _, to := range []string{"0.0.0.1:80", "240.0.0.1:80", "255.255.255.254:443"} {
+		start := time.Now()
+		_, err := w.dial("tcp", to)
+		mustFailWith(t, err, syscall.EHOSTUNREACH)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%s: took %v", to, took)
+		}
+	}
+}
+
 func TestUDP(t *testing.T) {
 	w := newWorld(t, echo())
 	for _, to := range []string{elsewhere4, elsewhere6} {

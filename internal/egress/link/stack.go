@@ -220,8 +220,11 @@ func (s *Stack) dropped(f *frame) {
 	if f.reason == chatter {
 		return
 	}
-	if f.reason == DropEcho {
+	switch {
+	case f.reason == DropEcho:
 		s.refuse(f.number, f.packet, prohibited)
+	case f.reason == DropDestination && f.protocol == "tcp":
+		s.refuse(f.number, f.packet, nowhere)
 	}
 	s.drops.add(f.reason, f.protocol, f.from, f.to)
 }

@@ -12,6 +12,9 @@ type answer int
 const (
 	portUnreachable answer = iota
 	prohibited
+	// nowhere is said by the gate itself: what the packet was for is nobody's
+	// address, and no kernel believes what comes from there.
+	nowhere
 )
 
 // How much of a packet a message about it repeats, so that it stays within
@@ -23,7 +26,7 @@ const (
 
 // message is an IP packet to the guest that says a of packet, which came from
 // the guest and has passed the filter's look at addresses and lengths. It
-// comes from whom packet was for.
+// comes from whom packet was for, but where that is nowhere.
 func message(number tcpip.NetworkProtocolNumber, packet []byte, a answer) []byte {
 	if number == header.IPv6ProtocolNumber {
 		return message6(packet, a)
@@ -42,14 +45,14 @@ func message4(packet []byte, a answer) []byte {
 		TotalLength: uint16(len(b)),
 		TTL:         64,
 		Protocol:    uint8(header.ICMPv4ProtocolNumber),
-		SrcAddr:     about.DestinationAddress(),
+		SrcAddr:     sender(about.DestinationAddress(), a),
 		DstAddr:     about.SourceAddress(),
 	})
 	ip.SetChecksum(^ip.CalculateChecksum())
 	icmp := header.ICMPv4(b[header.IPv4MinimumSize:])
 	icmp.SetType(header.ICMPv4DstUnreachable)
 	icmp.SetCode(header.ICMPv4PortUnreachable)
-	if a == prohibited {
+	if a != portUnreachable {
 		icmp.SetCode(header.ICMPv4AdminProhibited)
 	}
 	icmp.SetChecksum(^checksum.Checksum(icmp, 0))
@@ -62,21 +65,32 @@ func message6(packet []byte, a answer) []byte {
 	b := make([]byte, start+len(packet))
 	copy(b[start:], packet)
 	about := header.IPv6(packet)
+	from := sender(about.DestinationAddress(), a)
 	header.IPv6(b).Encode(&header.IPv6Fields{
 		PayloadLength:     uint16(len(b) - header.IPv6MinimumSize),
 		TransportProtocol: header.ICMPv6ProtocolNumber,
 		HopLimit:          64,
-		SrcAddr:           about.DestinationAddress(),
+		SrcAddr:           from,
 		DstAddr:           about.SourceAddress(),
 	})
 	icmp := header.ICMPv6(b[header.IPv6MinimumSize:])
 	icmp.SetType(header.ICMPv6DstUnreachable)
 	icmp.SetCode(header.ICMPv6PortUnreachable)
-	if a == prohibited {
+	if a != portUnreachable {
 		icmp.SetCode(header.ICMPv6Prohibited)
 	}
 	icmp.SetChecksum(header.ICMPv6Checksum(header.ICMPv6ChecksumParams{
-		Header: icmp, Src: about.DestinationAddress(), Dst: about.SourceAddress(),
+		Header: icmp, Src: from, Dst: about.SourceAddress(),
 	}))
 	return b
+}
+
+func sender(to tcpip.Address, a answer) tcpip.Address {
+	switch {
+	case a != nowhere:
+		return to
+	case to.Len() == header.IPv4AddressSize:
+		return address(Gate4)
+	}
+	return address(Gate6)
 }
