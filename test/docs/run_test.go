@@ -159,6 +159,9 @@ func (w *world) carboy(args ...string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
+// maxLog bounds how much of a daemon's log a failed test shows, in bytes.
+const maxLog = 8000
+
 // end removes what a document left behind: sandboxes outlive the daemon.
 func (w *world) end(t *testing.T) {
 	out, err := w.carboy("ls", "--json")
@@ -173,6 +176,9 @@ func (w *world) end(t *testing.T) {
 	}
 	if _, err := w.carboy("daemon", "stop"); err != nil {
 		t.Errorf("carboy daemon stop: %v", err)
+	}
+	if log, err := os.ReadFile(filepath.Join(w.dir, "state", "carboy", "daemon.log")); err == nil && t.Failed() {
+		t.Logf("daemon.log:\n%s", log[max(0, len(log)-maxLog):])
 	}
 }
 
