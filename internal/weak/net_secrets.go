@@ -6,4 +6,5 @@ const (
 	NetForeignPass      Weakness = "net-foreign-pass"      // credentials of the guest's own go where the gate puts a secret
 	NetEchoPass         Weakness = "net-echo-pass"         // answers are not searched for values
 	NetPartsPass        Weakness = "net-parts-pass"        // Range and TRACE go where the gate puts a secret
+	NetSecretsRoam      Weakness = "net-secrets-roam"      // values go wherever their placeholder stands in Authorization
 )

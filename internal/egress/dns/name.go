@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // canonical brings a name into the form that everything here uses: lower
@@ -35,7 +36,7 @@ func canonical(name string) (lower string, ok bool) {
 			return "", false
 		}
 	}
-	if label == 0 || numeric(name[strings.LastIndexByte(name, '.')+1:]) {
+	if label == 0 || numeric(name[strings.LastIndexByte(name, '.')+1:]) && !weak.On(weak.NetNumbersAsked) {
 		return "", false
 	}
 	return strings.ToLower(name), true

@@ -75,6 +75,9 @@ func (g *Guard) Request(ctx context.Context, r *http.Request, route *policy.Rout
 	if route != nil {
 		p.secrets, p.guest = route.Secrets, route.Auth == policy.AuthGuest || weak.On(weak.NetForeignPass)
 	}
+	if weak.On(weak.NetSecretsRoam) {
+		p.secrets = everywhere(x.state.placeholders)
+	}
 	if len(p.secrets) == 0 && x.state.search == nil {
 		return x, nil
 	}
@@ -84,6 +87,14 @@ func (g *Guard) Request(ctx context.Context, r *http.Request, route *policy.Rout
 	}
 	p.apply()
 	return x, nil
+}
+
+// everywhere has every secret go where credentials usually do.
+func everywhere(placeholders map[string]string) (all []policy.Secret) {
+	for name := range placeholders {
+		all = append(all, policy.Secret{Name: name, Header: "Authorization"})
+	}
+	return all
 }
 
 // remember notes that value was put in, and returns those values of the

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Response searches an answer for the values of the secrets of its route,
@@ -40,7 +42,7 @@ func (x *Exchange) checkResponse(resp *http.Response) *Refusal {
 		}
 		return nil
 	}
-	if resp.StatusCode == http.StatusPartialContent {
+	if resp.StatusCode == http.StatusPartialContent && !weak.On(weak.NetPartsPass) {
 		return &Refusal{Code: CodeRange, Status: http.StatusBadGateway, Reason: "the answer is a part that was not asked for"}
 	}
 	for _, field := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {

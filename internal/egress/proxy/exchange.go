@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // exchange is one request and what becomes of it.
@@ -284,7 +285,7 @@ func (x *exchange) record() {
 	rec := netlog.Record{
 		Time: g.p.o.Now(), Verdict: netlog.Allow, Rule: x.verdict.Rule, Reason: x.verdict.Reason,
 		Protocol: protocol, Host: x.recordedHost(), Address: x.dst.String(),
-		Method: x.r.Method, Path: x.r.URL.EscapedPath(), Status: x.status, Result: x.result,
+		Method: x.r.Method, Path: x.path(), Status: x.status, Result: x.result,
 		Sent: x.sent.Load(), Received: x.received.Load(),
 		Secrets: slices.Clone(x.secrets.Used()), Duration: g.p.o.Now().Sub(x.began),
 	}
@@ -300,6 +301,14 @@ func (x *exchange) record() {
 	}
 	x.mu.Unlock()
 	g.p.o.Record(rec)
+}
+
+// path is the request's as it was written, in ASCII.
+func (x *exchange) path() string {
+	if weak.On(weak.NetRecordRaw) {
+		return x.r.URL.Path
+	}
+	return x.r.URL.EscapedPath()
 }
 
 // recordedHost is the host as the guest named it.

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // forward sends the request where it is for, and its answer back.
@@ -40,6 +42,9 @@ func (x *exchange) forward() *Refusal {
 	if x.r.ProtoMajor == 1 {
 		// An upstream may answer before the request has been sent whole.
 		_ = http.NewResponseController(x.w).EnableFullDuplex()
+	}
+	if weak.On(weak.NetPoolShared) {
+		out.URL.Host = "anyone" // which transports keep connections by
 	}
 	defer x.watch()()
 	informs := &informer{x: x}

@@ -67,7 +67,11 @@ func (u *upstreams) to(t target) (*http.Transport, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.n++
-	if up, ok := u.by[t.destination]; ok {
+	key := t.destination
+	if weak.On(weak.NetPoolShared) {
+		key = destination{tls: t.tls, protocol: t.protocol}
+	}
+	if up, ok := u.by[key]; ok {
 		up.used = u.n
 		return up.transport, nil
 	}
@@ -75,7 +79,7 @@ func (u *upstreams) to(t target) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.by[t.destination] = &upstream{transport: tr, used: u.n}
+	u.by[key] = &upstream{transport: tr, used: u.n}
 	if len(u.by) > maxUpstreams {
 		u.forgetLocked()
 	}

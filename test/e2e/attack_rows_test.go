@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// attackRow is one line of the table of attacks on the gate: what is tried,
+// what holds it, and the weakness under which the same attempts succeed.
+type attackRow struct {
+	hazard string
+	holds  string
+	weak   weak.Weakness
+	// with is seeded as well: what holds is one of several lines of defence,
+	// and shows only where the others are gone. Without weak, with alone must
+	// let nothing through.
+	with     []weak.Weakness
+	attempts []string // of the attacker, and of outsideAttempts
+	// unit is a package whose own test notices, where no command can try: what
+	// only a guest without a kernel in its way could send.
+	unit, test string
+}
+
+func (r attackRow) seeds() []weak.Weakness { return append([]weak.Weakness{r.weak}, r.with...) }
+
+func (r attackRow) name() string { return joinWeak(r.seeds(), "+") + "/" + r.hazard }
+
+func joinWeak(list []weak.Weakness, sep string) string {
+	texts := make([]string, len(list))
+	for i, w := range list {
+		texts[i] = string(w)
+	}
+	return strings.Join(texts, sep)
+}
+
+// line is the row in the document's table.
+func (r attackRow) line() string {
+	seeded := string(r.weak)
+	if len(r.with) > 0 {
+		seeded += ", where " + joinWeak(r.with, " and ") + " is seeded too"
+	}
+	by := strings.Join(r.attempts, ", ")
+	if r.unit != "" {
+		by = "`" + r.unit + "." + r.test + "`"
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s |\n", r.hazard, r.holds, seeded, by)
+}
+
+const attackHead = "| attack | what holds it | seeded weakness | attempts that get through then |\n|---|---|---|---|\n"
+
+func attackTable() string {
+	var b strings.Builder
+	b.WriteString(attackHead)
+	for _, r := range attackRows {
+		b.WriteString(r.line())
+	}
+	return b.String()
+}
+
+// What holds, where it is the same.
+const (
+	heldByAgreement = "server name, host and address must agree, for every request"
+	heldByClosed    = "special addresses are closed, at each connection, however a name came to them"
+	heldByLink      = "frames are looked at before anything reads them"
+	heldByBounds    = "three bounds, one behind the other; what is over is reset"
+)
+
+var attackRows = []attackRow{
+	{hazard: "domain fronting", holds: heldByAgreement, weak: weak.NetNamesUnbound, attempts: []string{"domain-fronting"}},
+	{hazard: "host and server name swapped on a kept connection", holds: heldByAgreement, weak: weak.NetNamesUnbound, attempts: []string{"host-swap"}},
+	{hazard: "HTTP/2: another authority, coalescing", holds: heldByAgreement, weak: weak.NetNamesUnbound, attempts: []string{"h2-authority"}},
+	{hazard: "absolute-form requests", holds: heldByAgreement, weak: weak.NetNamesUnbound, attempts: []string{"absolute-form"}},
+	{hazard: "trailing dots", holds: "one form of a name, which is compared", weak: weak.NetNamesUnbound, attempts: []string{"trailing-dots"}},
+	{hazard: "names in other cases and scripts", holds: "one form of a name, which is compared", weak: weak.NetNamesUnbound, attempts: []string{"case-and-idn"}},
+	{hazard: "relays by CONNECT", holds: "it is for the gate's proxy, which reads what is in it", weak: weak.NetConnectPass, attempts: []string{"connect-relay"}},
+	{hazard: "another host within a CONNECT", holds: heldByAgreement, weak: weak.NetTunnelUnbound, attempts: []string{"tunnel-swap"}},
+	{hazard: "a name hidden in a hello (ECH)", holds: "refused where TLS passes unread", weak: weak.NetECHUnseen, attempts: []string{"hidden-hello"}},
+	{hazard: "a server name that is none", holds: "refused", weak: weak.NetHelloLax, unit: "internal/egress/tlswire", test: "TestReadHelloRefuses"},
+	{hazard: "another server name in a second hello", holds: "both must be alike", weak: weak.NetRetryUnchecked, unit: "internal/egress/tlswire", test: "TestRetry"},
+
+	{hazard: "rebinding", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"rebinding"}},
+	{hazard: "an alias of a private name", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"cname-to-private"}},
+	{hazard: "IPv4 within IPv6, NAT64", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"wrapped-addresses"}},
+	{hazard: "metadata services, loopback of the host", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"metadata-and-loopback"}},
+	{hazard: "a private address told by DNS", holds: "taken out of answers", weak: weak.NetRebindOpen, attempts: []string{"dns-closed-answers"}},
+	{hazard: "decimal and octal addresses", holds: "they are no names", weak: weak.NetNumbersAsked, with: []weak.Weakness{weak.NetNumbersOpen}, attempts: []string{"by-number"}},
+	{hazard: "decimal and octal addresses", holds: "nor for a policy", weak: weak.NetNumbersOpen, with: []weak.Weakness{weak.NetNumbersAsked}, attempts: []string{"by-number"}},
+	{hazard: "another sandbox", holds: "a network namespace for each", weak: weak.NetworkShared, with: []weak.Weakness{weak.NetProbeBlind}, attempts: []string{"other-sandbox"}},
+	{hazard: "a network that is not what was promised", holds: "what must fail is tried before a create returns", weak: weak.NetProbeBlind, with: []weak.Weakness{weak.NetworkShared}, attempts: []string{"host-loopback"}},
+
+	{hazard: "something carried out in a name's question", holds: "names that no rule is about are not asked for", weak: weak.NetDNSOpen, attempts: []string{"dns-unlisted"}},
+	{hazard: "something carried out in names that do not exist", holds: "bounds on shape and number of new names", weak: weak.NetTunnelOpen, attempts: []string{"dns-tunnel"}},
+	{hazard: "TXT, NULL and other types", holds: "they are closed", weak: weak.NetTypesOpen, attempts: []string{"dns-types"}},
+	{hazard: "a flood of questions", holds: "a bound for each minute", weak: weak.NetQueryFlood, attempts: []string{"dns-flood"}},
+	{hazard: "forged answers", holds: "an answer repeats its question", weak: weak.NetForgedOpen, attempts: []string{"dns-forged"}},
+	{hazard: "DNS elsewhere, also over TLS; QUIC", holds: "their ports are closed", weak: weak.NetDNSPortsOpen, attempts: []string{"dns-elsewhere"}},
+	{hazard: "DNS over HTTPS", holds: "names of resolvers are closed", weak: weak.NetResolversOpen, attempts: []string{"dns-over-https"}},
+
+	{hazard: "a redirect with a secret", holds: "a value goes where its rule says, alone", weak: weak.NetSecretsRoam, attempts: []string{"redirect-with-secret"}},
+	{hazard: "a secret in the clear", holds: "values go over TLS alone", weak: weak.NetSecretsInClear, attempts: []string{"secret-in-clear"}},
+	{hazard: "a secret reflected", holds: "answers are searched, decoded", weak: weak.NetEchoPass, attempts: []string{"reflection"}},
+	{hazard: "a secret reflected in parts", holds: "Range and TRACE are refused", weak: weak.NetPartsPass, attempts: []string{"in-parts"}},
+	{hazard: "a placeholder in a gist", holds: "refused everywhere but in its place", weak: weak.NetPlaceholdersPass, attempts: []string{"placeholder-in-gist"}},
+	{hazard: "a foreign key on an allowed host", holds: "credentials of the guest's own are refused", weak: weak.NetForeignPass, attempts: []string{"foreign-key"}},
+	{hazard: "publishing under a read-only preset", holds: "methods and paths of each rule", weak: weak.NetMatchesOff, attempts: []string{"publish"}},
+
+	{hazard: "paths that mean another place", holds: "a path that could be read in two ways is none that a rule allows", weak: weak.NetPathsRaw, attempts: []string{"path-tricks"}},
+
+	{hazard: "CR, LF and folds in header fields", holds: "one reading of HTTP/1, or none", weak: weak.NetFramingLax, attempts: []string{"header-injection"}},
+	{hazard: "lengths that disagree (CL.TE, TE.CL)", holds: "one reading of HTTP/1, or none", weak: weak.NetFramingLax, attempts: []string{"length-smuggling"}},
+	{hazard: "HTTP/2 that becomes other HTTP/1", holds: "fields that change meaning are refused", weak: weak.NetFieldsLax, attempts: []string{"h2-downgrade"}},
+	{hazard: "slowloris from inside", holds: "heads and hellos have a time", weak: weak.NetSlowOpen, attempts: []string{"slowloris"}},
+	{hazard: "more connections than the bound", holds: heldByBounds, weak: weak.NetBoundsOff, with: []weak.Weakness{weak.NetFlowsUnbounded, weak.NetConnectionsUnbounded}, attempts: []string{"too-many-connections"}},
+	{hazard: "more connections than the bound", holds: heldByBounds, weak: weak.NetFlowsUnbounded, with: []weak.Weakness{weak.NetBoundsOff, weak.NetConnectionsUnbounded}, attempts: []string{"too-many-connections"}},
+	{hazard: "more connections than the bound", holds: heldByBounds, weak: weak.NetConnectionsUnbounded, with: []weak.Weakness{weak.NetBoundsOff, weak.NetFlowsUnbounded}, attempts: []string{"too-many-connections"}},
+	{hazard: "an upstream that never ends", holds: "the rule's limit of bytes", weak: weak.NetLimitsOff, attempts: []string{"endless-answer"}},
+	{hazard: "an upstream that answers before it is asked", holds: "its connection is used for its own host alone", weak: weak.NetPoolShared, attempts: []string{"answer-before-asked"}},
+	{hazard: "certificates: wrong name, expired, with a NUL, unsigned", holds: "upstreams are verified", weak: weak.NetUpstreamUnverified, attempts: []string{"bad-certificates"}},
+
+	{hazard: "ARP, spoofed senders", holds: heldByLink, weak: weak.NetSourceAny, unit: "internal/egress/link", test: "TestFilter"},
+	{hazard: "fragments", holds: heldByLink, weak: weak.NetFragmentsOpen, unit: "internal/egress/link", test: "TestFilter"},
+	{hazard: "raw frames: IP options", holds: heldByLink, weak: weak.NetOptionsOpen, unit: "internal/egress/link", test: "TestFilter"},
+	{hazard: "ignored MTU", holds: heldByLink, weak: weak.NetOversizeOpen, unit: "internal/egress/link", test: "TestFilter"},
+	{hazard: "pings elsewhere", holds: "the gate's own addresses alone answer", weak: weak.NetEchoOpen, unit: "internal/egress/link", test: "TestFilter"},
+	{hazard: "a policy that changes under an open stream", holds: "what is open is asked about again, and cut", weak: weak.NetRecheckOff, attempts: []string{"open-stream", "open-request"}},
+	{hazard: "terminal escapes in a logged path", holds: "recorded as it was written, in ASCII", weak: weak.NetRecordRaw, with: []weak.Weakness{weak.EscapesRaw}, attempts: []string{"logged-escapes"}},
+	{hazard: "terminal escapes in a logged path", holds: "escaped where it is printed", weak: weak.EscapesRaw, with: []weak.Weakness{weak.NetRecordRaw}, attempts: []string{"logged-escapes"}},
+	{hazard: "a gate that was taken over", holds: "it has no user's rights and an empty root", weak: weak.NetGateAsRoot, attempts: []string{"gate-rights"}},
+	{hazard: "a gate that was taken over", holds: "a list of system calls", weak: weak.NetGateUnfiltered, attempts: []string{"gate-calls"}},
+}
+
+// attackBoxes are the sandboxes that attempts are made in. Each has the
+// attempts of one of these at once.
+var attackBoxes = []attackBox{
+	{name: "rules", attempts: []string{
+		"domain-fronting", "host-swap", "h2-authority", "connect-relay", "tunnel-swap", "absolute-form", "trailing-dots", "case-and-idn", "hidden-hello",
+		"rebinding", "cname-to-private", "wrapped-addresses", "metadata-and-loopback", "host-loopback",
+		"dns-unlisted", "dns-tunnel", "dns-types", "dns-closed-answers", "dns-forged",
+		"redirect-with-secret", "secret-in-clear", "reflection", "in-parts", "placeholder-in-gist", "foreign-key", "publish", "path-tricks",
+		"header-injection", "length-smuggling", "h2-downgrade", "slowloris", "endless-answer", "answer-before-asked", "bad-certificates",
+		"gate-rights", "gate-calls",
+	}},
+	{name: "public", public: true, attempts: []string{"by-number", "dns-elsewhere", "dns-over-https"}},
+	{name: "flood", attempts: []string{"dns-flood"}},
+	{name: "crowd", attempts: []string{"too-many-connections"}},
+	{name: "pair", attempts: []string{"other-sandbox"}},
+	{name: "changing", attempts: []string{"open-stream", "open-request"}},
+	{name: "log", attempts: []string{"logged-escapes"}},
+}
+
+type attackBox struct {
+	name     string
+	public   bool
+	attempts []string
+}
+
+// attackPolicy is what the sandboxes with rules are under.
+const attackPolicy = `
+version: 1
+presets: [npm]
+dns: {upstreams: ["` + worldC + `"]}
+rules:
+  - {id: front, hosts: [front.example]}
+  - {id: other, hosts: [other.example]}
+  - {id: wild, hosts: ["*.wild.example"]}
+  - {id: tunnel, hosts: ["*.tunnel.example"]}
+  - {id: certificates, hosts: [wrong.example, expired.example, nul.example, unsigned.example]}
+  - {id: hostile, hosts: [hostile.example]}
+  - {id: paths, hosts: [paths.example], matches: [{paths: [{value: /open}]}]}
+  - {id: unread, hosts: [unread.example], protocol: tls}
+  - {id: endless, hosts: [endless.example], limits: {response_bytes: 65536}}
+  - id: api
+    hosts: [api.example]
+    secrets: [{name: TOKEN, header: Authorization, scheme: Bearer}]
+`
+
+// laterRules are those that are taken away while they are in use.
+const laterRules = `
+  - {id: stream, hosts: [stream.example], ports: ["9000"], protocol: tcp}
+  - {id: later, hosts: [later.example]}
+`
