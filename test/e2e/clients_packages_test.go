@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -27,8 +28,9 @@ import (
 	modzip "golang.org/x/mod/zip"
 )
 
-// gitSites are a forge with one repository, o/r, that takes pushes too, and the
-// place where its archives are.
+// gitSites are a forge with one repository, o/r, that takes pushes too, and as
+// o/private is for those who have the token; and the place where its archives
+// are.
 func gitSites(t *testing.T) (forge, archives http.Handler) {
 	t.Helper()
 	root := t.TempDir()
@@ -53,8 +55,10 @@ func gitSites(t *testing.T) (forge, archives http.Handler) {
 	git("-C", work, "add", ".")
 	git("-C", work, "commit", "-q", "-m", "first")
 	git("clone", "-q", "--bare", work, bare)
-	if err := os.Symlink("r.git", filepath.Join(root, "o", "r")); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"r", "private"} {
+		if err := os.Symlink("r.git", filepath.Join(root, "o", name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	git("-C", bare, "config", "http.receivepack", "true")
 	backend := &cgi.Handler{
@@ -64,6 +68,14 @@ func gitSites(t *testing.T) (forge, archives http.Handler) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", backend)
+	mux.HandleFunc("/o/private/", func(rw http.ResponseWriter, r *http.Request) {
+		if _, password, _ := r.BasicAuth(); password != realToken {
+			rw.Header().Set("WWW-Authenticate", `Basic realm="private"`)
+			rw.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		backend.ServeHTTP(rw, r)
+	})
 	mux.Handle("/o/r/archive/", http.RedirectHandler("https://codeload.github.com/o/r/tar.gz/main", http.StatusFound))
 	archives = http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		cmd := exec.Command("git", "-C", bare, "archive", "--format=tar.gz", "--prefix=r-main/", "main", "README")
@@ -300,4 +312,34 @@ func goSites(t *testing.T) (proxy, sums http.Handler, key string) {
 		return fmt.Appendf(nil, "%s %s %s\n%s %s/go.mod %s\n", path, version, whole, path, version, mod), nil
 	}))
 	return proxy, sums, public
+}
+
+// debianSite is an archive with one package.
+func debianSite(t *testing.T) http.Handler {
+	t.Helper()
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		return http.NotFoundHandler() // nor will anybody ask
+	}
+	data, err := os.ReadFile(buildPackage(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := fmt.Appendf(nil, "Package: carboy-hello\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\n"+
+		"Description: says hello\nFilename: pool/hello.deb\nSize: %d\nSHA256: %x\n\n", len(data), sha256.Sum256(data))
+	release := fmt.Appendf(nil, "Suite: stable\nCodename: stable\nComponents: main\nArchitectures: all %s\nDate: %s\nSHA256:\n", runtime.GOARCH,
+		time.Now().Add(-time.Minute).UTC().Format("Mon, 02 Jan 2006 15:04:05 UTC"))
+	files := map[string][]byte{"/debian/pool/hello.deb": data}
+	for _, arch := range []string{"all", runtime.GOARCH} {
+		name := "main/binary-" + arch + "/Packages"
+		files["/debian/dists/stable/"+name] = list
+		release = fmt.Appendf(release, " %x %d %s\n", sha256.Sum256(list), len(list), name)
+	}
+	files["/debian/dists/stable/Release"] = release
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if data, ok := files[r.URL.Path]; ok {
+			http.ServeContent(rw, r, r.URL.Path, time.Now().Add(-time.Hour), bytes.NewReader(data))
+			return
+		}
+		http.NotFound(rw, r)
+	})
 }

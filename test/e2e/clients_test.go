@@ -31,6 +31,11 @@ func (c clientCase) in(t *testing.T, w *world, h *home, name string) {
 	w.forget()
 	r := h.run(nil, "exec", name, "--", "sh", "-c", c.script)
 	all := r.stdout + r.stderr
+	for _, secret := range []string{modelKey, realToken} {
+		if strings.Contains(all, secret) {
+			t.Errorf("it knows a secret: %s", all)
+		}
+	}
 	if (r.code != 0) != c.fails {
 		t.Errorf("exit code %d\n%s", r.code, all)
 	}
@@ -57,17 +62,19 @@ func clientWorld(t *testing.T) (w *world, sumKey string) {
 	t.Helper()
 	needs(t, "git")
 	w = newWorld(t)
+	w.routeIPv6()
 	index, files := pythonSites()
 	forge, archives := gitSites(t)
 	proxy, sums, sumKey := goSites(t)
 	w.sites(worldA, map[string]http.Handler{
 		pypiIndex: index, pypiFiles: files, npmRegistry: nodeSite(),
 		"github.com": forge, "codeload.github.com": archives,
-		goProxy: proxy, goSums: sums, "api.anthropic.com": modelSite(modelKey),
+		goProxy: proxy, goSums: sums, debianArchive: debianSite(t), "api.anthropic.com": modelSite(modelKey),
 	})
 	w.sites(worldB, map[string]http.Handler{
 		"web.example": webSite(), "strange.example": webSite(), "grpc.example": grpcSite(),
 	})
+	w.sites(worldA6, map[string]http.Handler{"six.example": webSite()})
 	return w, sumKey
 }
 
@@ -120,6 +127,8 @@ func httpCases() []clientCase {
 		{name: "kept-connection", needs: "curl", script: "curl -sS --http1.1 -w 'new %{num_connects}\n' https://web.example/ https://web.example/", want: []string{"new 1", "new 0"}},
 		{name: "upload", needs: "curl", script: "curl -sS -T /clients/upload https://web.example/upload", want: []string{sum}},
 		{name: "upload-in-chunks", needs: "curl", script: "cat /clients/upload | curl -sS --http1.1 -H 'Expect: 100-continue' -v -T - https://web.example/upload", want: []string{sum, "100 Continue"}},
+		{name: "ipv6", needs: "curl", script: "curl -sS -6 -w ' from %{remote_ip}' https://six.example/ && /clients/go-client https://six.example/", want: []string{"trusted over", " from " + worldA6, "HTTP/2.0\n"}},
+		{name: "number", needs: "curl", fails: true, script: "curl -sS -m 20 http://1/", want: []string{"curl: (7)"}}, // 0.0.0.1: refused, where nothing can answer
 		{name: "clear", needs: "curl", script: "curl -sS http://web.example/", want: []string{"trusted over HTTP/1.1"}},
 		{name: "websocket-curl", needs: "curl", script: "curl -sS -m 20 -i --http1.1" + socket + " 'https://web.example/ws?once'; true", want: []string{"101 Switching Protocols", "\x81\x09greetings"}},
 		{
@@ -160,6 +169,12 @@ func packageCases(sumKey string) []clientCase {
 		},
 		{name: "git-push", needs: "git", fails: true, script: pushScript, want: []string{"403"}, never: []string{"github.com POST /o/r/git-receive-pack"}},
 		{
+			name: "git-private", needs: "git", // with the token that the guest does not have
+			script:  "git ls-remote https://github.com/o/private && git ls-remote https://x-access-token:$GITHUB_TOKEN@github.com/o/private && env",
+			want:    []string{"refs/heads/main", "GITHUB_TOKEN="},
+			arrives: []string{"github.com GET /o/private/info/refs Authorization"},
+		},
+		{
 			name: "git-archive", needs: "curl",
 			script: "curl -sSL https://github.com/o/r/archive/main.tar.gz | tar -xzO r-main/README", want: []string{"trusted"},
 			arrives: []string{"codeload.github.com GET /o/r/tar.gz/main"},
@@ -180,6 +195,13 @@ func packageCases(sumKey string) []clientCase {
 			script:  "mkdir -p ~/app && cd ~/app && npm install --audit --no-fund carboy-first && node -p 'require(\"carboy-first\") + \" and \" + require(\"carboy-second\")'",
 			want:    []string{"audited 3 packages", "found 0 vulnerabilities", "trusted and trusted"},
 			arrives: []string{npmRegistry + " GET /carboy-second/-/*", npmRegistry + " POST /-/npm/v1/security/advisories/bulk"},
+		},
+		{
+			name: "apt-get", needs: "apt-get dpkg dpkg-deb",
+			script: "cd && mkdir -p apt/state/lists/partial apt/cache/archives/partial && echo 'deb [trusted=yes] http://" + debianArchive + "/debian stable main' >sources && " +
+				`get() { apt-get -qq -o Dir::Etc::SourceList=$HOME/sources -o Dir::Etc::SourceParts=/dev/null -o Dir::State=$HOME/apt/state -o Dir::Cache=$HOME/apt/cache "$@"; } && ` +
+				"get update && get download carboy-hello && dpkg -x carboy-hello*.deb hello && hello/usr/bin/carboy-hello",
+			want: []string{"hello from a package"},
 		},
 		{name: "npm-publish", needs: "npm", fails: true, script: publishScript, want: []string{"403"}, never: []string{npmRegistry + " PUT /*"}},
 		{
@@ -205,6 +227,9 @@ func proxyCases() []clientCase {
 		{name: "curl-proxy", needs: "curl", script: set + "curl -sS -w 'by %{remote_ip} %{http_connect}' https://web.example/", want: []string{"trusted over", "by 192.0.0.1 200"}},
 		{name: "curl-proxy-clear", needs: "curl", script: set + "curl -sS -w 'by %{remote_ip}' http://web.example/", want: []string{"trusted over HTTP/1.1", "by 192.0.0.1"}},
 		{name: "curl-proxy-refused", needs: "curl", fails: true, script: set + "curl -sS -v https://evil.example/", want: []string{"X-Carboy-Refused: not_allowed"}},
+		{name: "wget-proxy", needs: "wget", script: set + "wget -qO- https://web.example/", want: []string{"trusted over"}},
+		{name: "python-proxy", needs: "python3", script: set + "python3 /clients/fetch.py https://web.example/", want: []string{"urllib: trusted over", "requests: trusted over"}},
+		{name: "java-proxy", needs: "javac", script: "java -Dhttps.proxyHost=192.0.0.1 -Dhttps.proxyPort=3128 -cp /clients Fetch https://web.example/", want: []string{"connection: trusted over"}},
 		{name: "node-proxy", needs: "node", script: set + "node /clients/connect.mjs https://web.example/", want: []string{"connect: 200", "trusted over"}},
 		{name: "npm-proxy", needs: "npm", script: set + "npm view carboy-first dist-tags", want: []string{"latest: '1.0.0'"}},
 		{name: "git-proxy", needs: "git", script: set + "GIT_TRACE_CURL=1 git ls-remote https://github.com/o/r", want: []string{"CONNECT github.com:443", "refs/heads/main"}},
@@ -217,13 +242,13 @@ func proxyCases() []clientCase {
 // without a flag or file that says whom to trust.
 func TestStockClients(t *testing.T) {
 	w, sumKey := clientWorld(t)
-	h := w.home("ANTHROPIC_API_KEY=" + modelKey)
+	h := w.home("ANTHROPIC_API_KEY="+modelKey, "GITHUB_TOKEN="+realToken)
 	mount := h.clientPrograms() + ":/clients:ro"
 	for _, wall := range wallNames {
 		t.Run(wall, func(t *testing.T) {
-			name := h.create("--isolation", wall, "--mount", mount, "--secret", "ANTHROPIC_API_KEY",
-				"--allow", "github", "--allow", "pypi", "--allow", "npm", "--allow", "go", "--allow", "anthropic",
-				"--allow", "web.example", "--allow", "grpc.example", "--allow", "tls://strange.example")
+			name := h.create("--isolation", wall, "--mount", mount, "--secret", "ANTHROPIC_API_KEY", "--secret", "GITHUB_TOKEN",
+				"--allow", "github", "--allow", "pypi", "--allow", "npm", "--allow", "go", "--allow", "anthropic", "--allow", "debian",
+				"--allow", "web.example", "--allow", "six.example", "--allow", "grpc.example", "--allow", "tls://strange.example")
 			for _, c := range slices.Concat(trustCases("web.example"), httpCases(), packageCases(sumKey), proxyCases()) {
 				t.Run(c.name, func(t *testing.T) { c.in(t, w, h, name) })
 			}

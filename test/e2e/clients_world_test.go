@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/vishvananda/netlink"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
@@ -27,6 +28,7 @@ var (
 	pypiIndex, pypiFiles = presetHost("pypi", 0), presetHost("pypi", 1)
 	npmRegistry          = presetHost("npm", 0)
 	goProxy, goSums      = presetHost("go", 0), presetHost("go", 1)
+	debianArchive        = presetHost("debian", 0)
 )
 
 // presetHost is the host that a preset's rule is about.
@@ -83,6 +85,24 @@ func (w *world) sitesWith(address string, handlers map[string]http.Handler, cert
 	go clear.Serve(l80)                 //nolint:errcheck // it ends with the test
 	go encrypted.ServeTLS(l443, "", "") //nolint:errcheck // likewise
 	w.t.Cleanup(func() { clear.Close(); encrypted.Close() })
+}
+
+// routeIPv6 gives the world's machines a way to public addresses of IPv6:
+// without one, guests are not told of them.
+func (w *world) routeIPv6() {
+	w.t.Helper()
+	var err error
+	w.in(func() {
+		var lo netlink.Link
+		if lo, err = netlink.LinkByName("lo"); err != nil {
+			return
+		}
+		_, public, _ := net.ParseCIDR("2000::/3")
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: public})
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // came reports whether a request arrived: "SITE METHOD PATH", where a path that
