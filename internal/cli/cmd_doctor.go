@@ -30,8 +30,9 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.report, "report", false, "write a text for a bug report, without names, paths of yours or variables")
 	return setHelp(cmd, docs{
 		long: `It tries everything for real, as the user who runs it: it starts a sandbox
-behind each wall and runs a command in it. It needs no daemon, starts none, and
-leaves nothing behind but what the daemon keeps in its cache too.`,
+behind each wall and runs a command in it, and another one with a network, from
+which it tries to get out. It needs no daemon, starts none, and leaves nothing
+behind but what the daemon keeps in its cache too.`,
 		examples: []string{`carboy doctor`, `carboy doctor --report >report.txt`},
 		exits: []exitDoc{
 			{"0", "the default wall works, if weaker than it could be"},
