@@ -46,7 +46,7 @@ func (h *home) gatePID() int {
 const prober = `
 import json, os, socket, struct, sys, time
 seconds, bad = float(sys.argv[1]), sys.argv[2]
-out = {"tries": 0, "ok": 0, "gap": 0.0, "gaps": 0, "reached": []}
+out = {"tries": 0, "ok": 0, "gap": 0.0, "reached": []}
 def question(name):
     return struct.pack(">6H", os.getpid() & 0xffff, 0x100, 1, 0, 0, 0) + b"".join(bytes([len(l)]) + l.encode() for l in name.split(".")) + b"\0\0\1\0\1"
 def udp(to, what, wait):
@@ -77,7 +77,6 @@ while time.monotonic() < end:
     a = udp(("192.0.0.1", 53), question("ok.example"), 0.05)
     if a and b"hello" in tcp((socket.inet_ntoa(a[-4:]), 80), 0.05):
         now = time.monotonic()
-        if now - last > 0.09: out["gaps"] += 1
         out["gap"] = max(out["gap"], now - last)
         last = now
         out["ok"] += 1
@@ -86,9 +85,9 @@ print(json.dumps(out))
 `
 
 type probed struct {
-	Tries, OK, Gaps int
-	Gap             float64 // seconds
-	Reached         []string
+	Tries, OK int
+	Gap       float64 // seconds
+	Reached   []string
 }
 
 func (h *home) probe(name string, seconds float64) (out probed) {
@@ -185,7 +184,7 @@ func TestGateKilled(t *testing.T) {
 				if now := h.gatePID(); now == old {
 					t.Error("it is the same gate")
 				}
-				if out.Gap > 1 || out.Gaps == 0 || len(out.Reached) > 0 {
+				if out.Gap > 1 || len(out.Reached) > 0 {
 					t.Errorf("with its gate killed: %+v", out)
 				}
 				tries += out.Tries
@@ -214,8 +213,11 @@ func TestGateKilledInCreate(t *testing.T) {
 			w.https("ok.example", worldA, nil)
 			h := w.home()
 			h.list() // starts the daemon
-			made, failed := 0, 0
-			for i := range 16 {
+			made, failed, moments := 0, 0, 16
+			if testing.Short() {
+				moments = 4
+			}
+			for i := range moments {
 				created := make(chan result)
 				go func() { created <- h.run(nil, "create", "--isolation", wall, "--name", "web", "--allow", "ok.example") }()
 				var gates []int
