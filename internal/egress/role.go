@@ -63,6 +63,10 @@ func gateMain(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read whom this machine trusts: %w", err)
 	}
 	_ = time.Local.String()
+	host, err := thisMachine()
+	if err != nil {
+		return err
+	}
 	l, err := control()
 	if err != nil {
 		return err
@@ -74,7 +78,7 @@ func gateMain(in io.Reader, out io.Writer) error {
 	if err := confine(o.Root, o.UID); err != nil {
 		return fmt.Errorf("give up rights: %w", err)
 	}
-	s, err := serve(o, poolOf(roots), os.NewFile(fdTAP, "tap"), os.NewFile(fdLogA, "log"), os.NewFile(fdLogB, "log"))
+	s, err := serve(o, poolOf(roots), host, os.NewFile(fdTAP, "tap"), os.NewFile(fdLogA, "log"), os.NewFile(fdLogB, "log"))
 	if err != nil {
 		return err
 	}

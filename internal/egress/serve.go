@@ -34,6 +34,7 @@ type service struct {
 	change  sync.Mutex // held while a configuration is taken over
 	set     atomic.Pointer[policy.Set]
 	vault   *vault
+	host    *machine
 	guard   *inject.Guard
 	log     *netlog.Writer
 	probed  atomic.Bool // nothing is recorded
@@ -46,8 +47,8 @@ type service struct {
 }
 
 // serve builds a gate over its link.
-func serve(o order, roots func() *x509.CertPool, tap, logA, logB *os.File) (*service, error) {
-	s := &service{life: context.Background(), started: time.Now(), vault: newVault()}
+func serve(o order, roots func() *x509.CertPool, host *machine, tap, logA, logB *os.File) (*service, error) {
+	s := &service{life: context.Background(), started: time.Now(), vault: newVault(), host: host}
 	s.probed.Store(o.Probed)
 	var err error
 	if s.log, err = netlog.NewWriter(logA, logB, logBytes, o.Sandbox, time.Now); err != nil {
@@ -103,7 +104,7 @@ func (s *service) apply(c config) error {
 	defer s.change.Unlock()
 	s.vault.set(c.Secrets)
 	s.guard.Set(c.Placeholders)
-	s.set.Store(set)
+	s.set.Store(set.Closing(s.host.has))
 	if s.proxy != nil {
 		s.proxy.Recheck()
 		s.recheck()

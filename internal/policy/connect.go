@@ -70,7 +70,7 @@ func (s *Set) Address(a netip.Addr) Verdict {
 	if !a.IsValid() || a.Zone() != "" {
 		return refuse(CodeBadDestination, "%s is no address to go to", a)
 	}
-	d := newDest(a, 0, false)
+	d := s.newDest(a, 0, false)
 	for _, r := range s.ranges {
 		if r.deny && r.ports == nil && r.Protocol == "" && len(r.matches) == 0 && d.in(r.prefix) {
 			return deniedBy(r.rule, d.raw.String())
@@ -88,7 +88,7 @@ func (s *Set) Connect(c Conn) Verdict {
 	if !c.Addr.IsValid() || c.Addr.Port() == 0 || c.Addr.Addr().Zone() != "" {
 		return refuse(CodeBadDestination, "%s is no destination", c.Addr)
 	}
-	d := newDest(c.Addr.Addr(), c.Addr.Port(), c.UDP)
+	d := s.newDest(c.Addr.Addr(), c.Addr.Port(), c.UDP)
 	if r := s.denial("", &d); r != nil {
 		return deniedBy(r, where("", &d))
 	}

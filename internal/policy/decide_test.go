@@ -319,3 +319,45 @@ func ask(t testing.TB, method, target, addr string, header ...string) policy.Req
 		Addr: netip.MustParseAddrPort(addr + ":" + port), Name: u.Hostname(), TLS: u.Scheme == "https", Method: method, URL: u, Header: h,
 	}
 }
+
+// TestClosing: addresses of the machine's own are open to rules alone that name
+// one by itself.
+func TestClosing(t *testing.T) {
+	mine := netip.MustParseAddr("45.0.0.9")
+	at := func(r policy.Rule) policy.Policy { return public(hosts("b.example"), r) }
+	for _, tt := range []struct {
+		name   string
+		policy policy.Policy
+		open   bool
+	}{
+		{"default", public(), false},
+		{"by-name", rules(hosts("a.example")), false},
+		{"by-range", at(policy.Rule{Addresses: []string{"45.0.0.0/24"}}), false},
+		{"by-everything", at(policy.Rule{Addresses: []string{"0.0.0.0/0"}}), false},
+		{"by-address", at(policy.Rule{Addresses: []string{"45.0.0.9"}}), true},
+		{"by-address-for-another-port", at(policy.Rule{Addresses: []string{"45.0.0.9"}, Ports: []string{"8443"}}), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			open := compile(t, tt.policy)
+			s := open.Closing(func(a netip.Addr) bool { return a == mine })
+			for _, addr := range []string{"45.0.0.9", "::ffff:45.0.0.9", "64:ff9b::2d00:9"} {
+				c := policy.Conn{Addr: netip.AddrPortFrom(netip.MustParseAddr(addr), 443), Names: []string{"a.example"}}
+				if v := s.Connect(c); v.Allowed() != tt.open {
+					t.Errorf("connect to %s: %+v", addr, v)
+				}
+				if v := s.Stream(policy.Stream{Conn: c, Name: "a.example", TLS: true}); v.Allowed() != tt.open {
+					t.Errorf("stream to %s: %+v", addr, v)
+				}
+				if tt.name != "by-range" && tt.name != "by-everything" && !open.Connect(c).Allowed() && !strings.HasSuffix(tt.name, "port") {
+					t.Errorf("%s: closed without that", addr)
+				}
+			}
+			if v := s.Request(ask(t, "GET", "https://a.example/", "45.0.0.9")); v.Allowed() != tt.open {
+				t.Errorf("request: %+v", v)
+			}
+			if other := (policy.Conn{Addr: netip.MustParseAddrPort("45.0.0.8:443"), Names: []string{"a.example"}}); tt.name == "default" && !s.Connect(other).Allowed() {
+				t.Error("another address is closed")
+			}
+		})
+	}
+}

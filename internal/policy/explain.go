@@ -32,9 +32,9 @@ func (s *Set) Test(what string, addr netip.Addr) ([]Step, error) {
 	run := tester{set: s, target: t}
 	switch {
 	case t.addr.IsValid():
-		run.dest = newDest(t.addr, t.port, t.udp())
+		run.dest = s.newDest(t.addr, t.port, t.udp())
 	case addr.IsValid():
-		run.dest = newDest(addr, t.port, t.udp())
+		run.dest = s.newDest(addr, t.port, t.udp())
 	default:
 		run.dest = dest{unknown: true, port: t.port, udp: t.udp()}
 	}

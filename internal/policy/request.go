@@ -13,7 +13,7 @@ func (s *Set) Request(r Request) Verdict {
 	if !r.Addr.IsValid() || r.Addr.Port() == 0 {
 		return refuse(CodeBadDestination, "%s is no destination", r.Addr)
 	}
-	d := newDest(r.Addr.Addr(), r.Addr.Port(), false)
+	d := s.newDest(r.Addr.Addr(), r.Addr.Port(), false)
 	return s.request(&r, &d)
 }
 

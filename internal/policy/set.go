@@ -19,6 +19,16 @@ type Set struct {
 	exact  map[string][]*rule // by host
 	wild   map[string][]*rule // by what follows "*."
 	ranges []ranged           // by address
+	own    func(netip.Addr) bool
+}
+
+// Closing is s with the addresses closed that own reports, of the machine that
+// its connections are made from: a rule opens one by naming it alone. Those
+// that are closed anyway are not asked about. Set it before s decides.
+func (s *Set) Closing(own func(netip.Addr) bool) *Set {
+	c := *s
+	c.own = own
+	return &c
 }
 
 // ranged is a rule's claim to a range of addresses.
@@ -137,10 +147,12 @@ type dest struct {
 	unknown bool
 }
 
-func newDest(a netip.Addr, port uint16, udp bool) dest {
+func (s *Set) newDest(a netip.Addr, port uint16, udp bool) dest {
 	d := dest{raw: a.Unmap(), addr: canonical(a), port: port, udp: udp}
 	d.embedded = embedded(d.addr)
-	d.block, d.closed = closedBlock(d.addr)
+	if d.block, d.closed = closedBlock(d.addr); !d.closed && s.own != nil && s.own(d.addr) {
+		d.block, d.closed = block{prefix: netip.PrefixFrom(d.addr, d.addr.BitLen()), what: "this machine's own"}, true
+	}
 	return d
 }
 

@@ -16,7 +16,7 @@ func (s *Set) Stream(c Stream) Verdict {
 	if !c.Addr.IsValid() || c.Addr.Port() == 0 || c.Addr.Addr().Zone() != "" || c.UDP {
 		return refuse(CodeBadDestination, "%s is no destination of a stream", c.Addr)
 	}
-	d := newDest(c.Addr.Addr(), c.Addr.Port(), false)
+	d := s.newDest(c.Addr.Addr(), c.Addr.Port(), false)
 	if c.Name == "" {
 		return s.unnamed(&c, &d)
 	}
