@@ -355,6 +355,11 @@ func TestClosing(t *testing.T) {
 			if v := s.Request(ask(t, "GET", "https://a.example/", "45.0.0.9")); v.Allowed() != tt.open {
 				t.Errorf("request: %+v", v)
 			}
+			private := policy.Conn{Addr: netip.MustParseAddrPort("10.0.0.1:443")}
+			inside := compile(t, at(policy.Rule{Addresses: []string{"10.0.0.0/8"}}))
+			if own := inside.Closing(func(netip.Addr) bool { return true }); !inside.Connect(private).Allowed() || own.Connect(private).Allowed() {
+				t.Error("a range of private addresses opens the machine's own")
+			}
 			if other := (policy.Conn{Addr: netip.MustParseAddrPort("45.0.0.8:443"), Names: []string{"a.example"}}); tt.name == "default" && !s.Connect(other).Allowed() {
 				t.Error("another address is closed")
 			}

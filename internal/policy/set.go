@@ -23,8 +23,8 @@ type Set struct {
 }
 
 // Closing is s with the addresses closed that own reports, of the machine that
-// its connections are made from: a rule opens one by naming it alone. Those
-// that are closed anyway are not asked about. Set it before s decides.
+// its connections are made from: a rule opens one by naming it alone, and not
+// by a range around it.
 func (s *Set) Closing(own func(netip.Addr) bool) *Set {
 	c := *s
 	c.own = own
@@ -150,7 +150,8 @@ type dest struct {
 func (s *Set) newDest(a netip.Addr, port uint16, udp bool) dest {
 	d := dest{raw: a.Unmap(), addr: canonical(a), port: port, udp: udp}
 	d.embedded = embedded(d.addr)
-	if d.block, d.closed = closedBlock(d.addr); !d.closed && s.own != nil && s.own(d.addr) {
+	d.block, d.closed = closedBlock(d.addr)
+	if !d.block.never && s.own != nil && s.own(d.addr) {
 		d.block, d.closed = block{prefix: netip.PrefixFrom(d.addr, d.addr.BitLen()), what: "this machine's own"}, true
 	}
 	return d
