@@ -131,6 +131,11 @@ var attackRows = []attackRow{
 	{hazard: "a gate that was taken over", holds: "a list of system calls", weak: weak.NetGateUnfiltered, attempts: []string{"gate-calls"}},
 }
 
+// seededElsewhere are attempts without a row here: what holds them is a wall's.
+var seededElsewhere = map[string]weak.Weakness{
+	"raw-sockets": weak.RawSocketAllowed, // which test/escape seeds
+}
+
 // attackBoxes are the sandboxes that attempts are made in. Each has the
 // attempts of one of these at once.
 var attackBoxes = []attackBox{
@@ -140,7 +145,7 @@ var attackBoxes = []attackBox{
 		"dns-unlisted", "dns-tunnel", "dns-types", "dns-closed-answers", "dns-forged",
 		"redirect-with-secret", "secret-in-clear", "reflection", "in-parts", "placeholder-in-gist", "foreign-key", "publish", "path-tricks",
 		"header-injection", "length-smuggling", "h2-downgrade", "slowloris", "endless-answer", "answer-before-asked", "bad-certificates",
-		"gate-rights", "gate-calls",
+		"gate-rights", "gate-calls", "raw-sockets",
 	}},
 	{name: "public", public: true, attempts: []string{"by-number", "dns-elsewhere", "dns-over-https"}},
 	{name: "flood", attempts: []string{"dns-flood"}},

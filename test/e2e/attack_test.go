@@ -273,7 +273,14 @@ func (s *siege) changePolicy(name string) (wait func()) {
 	var done sync.WaitGroup
 	file := s.h.write("less.yaml", attackPolicy)
 	done.Go(func() {
-		until(s.t, s.bothBegan)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for late := time.Now().Add(30 * time.Second); !s.bothBegan(); <-tick.C {
+			if time.Now().After(late) {
+				s.t.Error("the streams did not begin")
+				return
+			}
+		}
 		if r := s.h.run(nil, "policy", "set", name, "--policy", file); r.code != 0 {
 			s.t.Errorf("policy set: %s", r.stderr)
 		}

@@ -173,7 +173,7 @@ func TestEveryAttemptHasARow(t *testing.T) {
 		used = append(used, r.attempts...)
 	}
 	for _, n := range known {
-		if !slices.Contains(used, n) || !slices.Contains(placed, n) {
+		if !slices.Contains(used, n) && seededElsewhere[n] == "" || !slices.Contains(placed, n) {
 			t.Errorf("%s is in no row or no sandbox", n)
 		}
 	}

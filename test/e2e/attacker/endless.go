@@ -98,6 +98,11 @@ func tooMany(r *result) error {
 	if err != nil {
 		return err
 	}
+	kept, err := dial(front+":443", front)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
 	conns := make([]net.Conn, want)
 	var next, refused atomic.Int32
 	var wg sync.WaitGroup
@@ -114,6 +119,10 @@ func tooMany(r *result) error {
 		})
 	}
 	wg.Wait()
+	_ = kept.SetDeadline(time.Now().Add(patience))
+	if _, body, err := say(kept, get(front, "/fine")); err != nil || !strings.HasPrefix(body, "hello") {
+		return fmt.Errorf("a connection that was open before: %q, %w", body, orNil(err))
+	}
 	open := stillOpen(conns)
 	switch {
 	case open > bound:
