@@ -100,3 +100,13 @@ func TestRecheckOfAnyBytes(t *testing.T) {
 		})
 	}
 }
+
+// TestNamesInCapitals: SNI and Host agree whatever their case.
+func TestNamesInCapitals(t *testing.T) {
+	w := newWorld(t, allow("a.example"), worldOptions{})
+	w.web("a.example", "45.0.0.1", http.HandlerFunc(echoServer))
+	c := w.tls("45.0.0.1:443", "A.Example", "http/1.1")
+	if resp, body := speak(t, c, "GET / HTTP/1.1\r\nHost: a.EXAMPLE\r\n\r\n"); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -357,7 +358,7 @@ func (g *guest) serveTLS(c net.Conn, hello tlswire.Hello) {
 		return
 	}
 	state := tc.ConnectionState()
-	if state.ServerName != hello.SNI {
+	if !strings.EqualFold(state.ServerName, hello.SNI) { // ours is in lower case
 		g.reset(mismatch("the TLS hello was read in two ways"))
 		return
 	}
