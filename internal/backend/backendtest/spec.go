@@ -45,7 +45,12 @@ func testSpec(t *testing.T, s *suite) {
 		}))
 	})
 	t.Run("network", func(t *testing.T) {
-		w.refuses(t, w.record(func(sb *sandbox.Sandbox) { sb.Spec.Network = "on" }))
+		// A link is made by whoever has a gate for it: without one there is no
+		// way to keep the promise, and none is made up.
+		sb := w.record(func(sb *sandbox.Sandbox) { sb.Spec.Network = "on" })
+		_, err := w.Start(t.Context(), sb)
+		wantKind(t, "Start without a link", err, sandbox.Unsupported)
+		w.holdsNothingOf(t, sb)
 	})
 	t.Run("privileges", func(t *testing.T) { privileges(t, w) })
 	wantBoxes(t, w)
@@ -71,6 +76,11 @@ func (w *world) refuses(t *testing.T, sb *sandbox.Sandbox) {
 	wantKind(t, "Check", err, sandbox.Unsupported)
 	_, err = w.Start(t.Context(), sb)
 	wantKind(t, "Start", err, sandbox.Unsupported)
+	w.holdsNothingOf(t, sb)
+}
+
+func (w *world) holdsNothingOf(t *testing.T, sb *sandbox.Sandbox) {
+	t.Helper()
 	ids, err := w.Boxes(t.Context())
 	if err != nil || slices.Contains(ids, sb.ID) {
 		t.Errorf("Boxes = %q, %v; want nothing of what was refused", ids, err)

@@ -16,6 +16,16 @@ func ExplicitEnforced(l sandbox.Limits, list []sandbox.Enforcement) error {
 	return nil
 }
 
+// CheckLink fails where a box was promised a network and has no link for it,
+// or has a link that it was not promised.
+func CheckLink(sb *sandbox.Sandbox) error {
+	if sb.Spec.Networked() == (sb.Link != nil) {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Unsupported, "network %s: there is no gate for it", sb.Spec.Network).
+		WithHint("leave the network off")
+}
+
 // DiskReport says how disk and inodes are limited.
 func (h *Host) DiskReport() []sandbox.Enforcement {
 	const how = "the box's own ext4 image, for /workspace and the root's changes"

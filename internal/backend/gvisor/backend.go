@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -96,7 +97,7 @@ type launched struct {
 // Start implements sandbox.Backend.
 func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
 	enforced, err := b.report(sb.Spec, sb.Owner)
-	if err != nil {
+	if err = errors.Join(err, box.CheckLink(sb)); err != nil {
 		return nil, err
 	}
 	p, err := b.start(ctx, sb)

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 
@@ -72,7 +73,7 @@ func stray(args []string, dir string) bool {
 // Start implements sandbox.Backend.
 func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
 	enforced, err := b.report(sb.Spec)
-	if err != nil {
+	if err = errors.Join(err, box.CheckLink(sb)); err != nil {
 		return nil, err
 	}
 	p, err := b.start(ctx, sb)
