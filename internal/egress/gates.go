@@ -290,12 +290,16 @@ func (g *Gates) Changed(ctx context.Context, c secret.Change) {
 		}
 	}
 	g.mu.Unlock()
+	var told sync.WaitGroup // side by side: one that its sandbox starves keeps no other waiting
 	for _, one := range users {
-		if err := g.tell(ctx, one); err != nil {
-			g.opts.Log.Warn("tell a gate of a new secret", "id", one.id, "err", err)
-			g.tasks.Go(func() { g.tellAgain(one) })
-		}
+		told.Go(func() {
+			if err := g.tell(ctx, one); err != nil {
+				g.opts.Log.Warn("tell a gate of a new secret", "id", one.id, "err", err)
+				g.tasks.Go(func() { g.tellAgain(one) })
+			}
+		})
 	}
+	told.Wait()
 }
 
 // tellAgain tells a gate what it could not be told, until it was: a value that
