@@ -59,9 +59,12 @@ func writeSysctls() (ipv6 bool, err error) {
 	return ipv6, nil
 }
 
+// guestGroup is that of a guest's user.
+const guestGroup = 1000
+
 // pingGroups is the range of those that may send echo requests: all that this
-// user namespace knows, or its largest range of them. The kernel wants none
-// else to be named.
+// user namespace knows, or the range with the guest's user, or the largest. The
+// kernel wants none else to be named.
 func pingGroups() (string, error) {
 	b, err := os.ReadFile("/proc/thread-self/gid_map")
 	if err != nil {
@@ -72,6 +75,10 @@ func pingGroups() (string, error) {
 		var inside, outside, size int64
 		if _, err := fmt.Sscan(l, &inside, &outside, &size); err != nil {
 			return "", fmt.Errorf("set up network namespace: read groups %q: %w", l, err)
+		}
+		if inside <= guestGroup && guestGroup < inside+size {
+			first, most = inside, size
+			break
 		}
 		if size > most {
 			first, most = inside, size
