@@ -10,7 +10,9 @@ import (
 
 // roleOf returns what to run where argv0 names a role of a wall or of a gate, or nil.
 func roleOf(argv0 string) func() {
-	for _, role := range []func(string) func(){box.Role, gvisor.Role, process.Role, egress.Role, doctor.Role} {
+	for _, role := range []func(string) func(){
+		box.Role, gvisor.RoleWith(egress.MakeLink), process.RoleWith(egress.MakeLink), egress.Role, doctor.Role,
+	} {
 		if run := role(argv0); run != nil {
 			return run
 		}

@@ -60,6 +60,7 @@ type gate struct {
 	sb     *sandbox.Sandbox // its policy and the names of its secrets
 	state  state
 	netns  *os.File   // to attach to the link again
+	held   *heldTAP   // instead of that, without root
 	unlink func()     // ends the watcher
 	born   *birth     // of the process that there is
 	deaths int        // how often in a row it ended young
@@ -96,14 +97,7 @@ func (g *Gates) Shut() error {
 
 // Check implements sandbox.Gate.
 func (g *Gates) Check(_ context.Context, spec sandbox.Spec) (sandbox.Enforcement, error) {
-	if os.Geteuid() != 0 {
-		return sandbox.Enforcement{}, sandbox.Errorf(sandbox.Unsupported, "network %s: a link is made by root alone", spec.Network).
-			WithHint("leave the network off, or run the daemon as root")
-	}
-	if f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
-		return sandbox.Enforcement{}, sandbox.Errorf(sandbox.Unsupported, "network %s: /dev/net/tun can't be opened", spec.Network).
-			WithHint("load the kernel's tun module, or leave the network off")
-	} else if err := f.Close(); err != nil {
+	if err := checkTUN(spec.Network); err != nil {
 		return sandbox.Enforcement{}, err
 	}
 	return sandbox.Enforcement{Promise: "network", Enforced: true, Mechanism: mechanism(spec)}, nil
@@ -114,7 +108,11 @@ func mechanism(spec sandbox.Spec) string {
 	if spec.Network == sandbox.NetworkOn {
 		what = "the public internet and a policy"
 	}
-	return spec.Network + ": one link, to a gate process of its own that lets through " + what
+	text := spec.Network + ": one link, to a gate process of its own that lets through " + what
+	if rootless() {
+		text += weaker
+	}
+	return text
 }
 
 // Entitled implements sandbox.Gate.
@@ -134,6 +132,19 @@ func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox) (_ *sandbox.Link,
 	if err != nil {
 		return nil, err
 	}
+	l := &sandbox.Link{
+		Trust: one.state.Cert, Hostname: link.Hostname, Env: map[string]string{},
+		Nameservers: []string{link.Gate4.String(), link.Gate6.String()},
+		Join:        func(procs []string) error { return g.join(one, procs) },
+	}
+	for name, placeholder := range one.state.Placeholders {
+		l.Env[name] = placeholder
+	}
+	if rootless() {
+		g.add(one)
+		l.Made = g.made(ctx, one)
+		return l, nil
+	}
 	dev, err := link.Create(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("make a link: %w", err)
@@ -142,21 +153,18 @@ func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox) (_ *sandbox.Link,
 	if one.netns, err = dup(dev.NetNS); err != nil {
 		return nil, errors.Join(err, dev.NetNS.Close())
 	}
-	g.mu.Lock()
-	g.gates[sb.ID] = one
-	g.mu.Unlock()
+	g.add(one)
 	if err := g.start(ctx, one, dev.TAP); err != nil {
 		return nil, errors.Join(err, dev.NetNS.Close())
 	}
-	l := &sandbox.Link{
-		NetNS: dev.NetNS, Trust: one.state.Cert, Hostname: link.Hostname, Env: map[string]string{},
-		Nameservers: []string{link.Gate4.String(), link.Gate6.String()},
-		Join:        func(procs []string) error { return g.join(one, procs) },
-	}
-	for name, placeholder := range one.state.Placeholders {
-		l.Env[name] = placeholder
-	}
+	l.NetNS = dev.NetNS
 	return l, nil
+}
+
+func (g *Gates) add(one *gate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gates[one.id] = one
 }
 
 // prepare makes the directory of sb's gate, its CA and its placeholders, or

@@ -11,9 +11,10 @@ import (
 // order is what a gate process reads on its standard input when it starts.
 type order struct {
 	Sandbox   string           `json:"sandbox"`
-	Root      string           `json:"root"` // an empty directory, which becomes its root
-	UID       uint32           `json:"uid"`  // whom it becomes; 0: it stays who it is
-	Cert      string           `json:"cert"` // the sandbox's CA, in PEM
+	Root      string           `json:"root"`     // an empty directory, which becomes its root
+	UID       uint32           `json:"uid"`      // whom it becomes; 0: it stays who it is
+	Rootless  bool             `json:"rootless"` // in a user namespace, where it stays who it is
+	Cert      string           `json:"cert"`     // the sandbox's CA, in PEM
 	Key       string           `json:"key"`
 	Resolvers []netip.AddrPort `json:"resolvers"` // the machine's
 	Config    config           `json:"config"`

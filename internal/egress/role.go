@@ -75,10 +75,14 @@ func gateMain(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := confine(o.Root, o.UID); err != nil {
+	tap, err := ownTAP(o)
+	if err != nil {
+		return err
+	}
+	if err := confine(o); err != nil {
 		return fmt.Errorf("give up rights: %w", err)
 	}
-	s, err := serve(o, poolOf(roots), host, os.NewFile(fdTAP, "tap"), os.NewFile(fdLogA, "log"), os.NewFile(fdLogB, "log"))
+	s, err := serve(o, poolOf(roots), host, tap, os.NewFile(fdLogA, "log"), os.NewFile(fdLogB, "log"))
 	if err != nil {
 		return err
 	}
@@ -107,14 +111,22 @@ func control() (net.Listener, error) {
 // confine leaves this process its open descriptors, its memory and the
 // network: no file, no capability, no identity that owns anything, and a list
 // of system calls.
-func confine(root string, uid uint32) error {
+func confine(o order) error {
 	var errs []error
 	for what, limit := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: maxFiles, unix.RLIMIT_FSIZE: 2 * logBytes} {
+		if o.Rootless { // which can't raise one
+			limit = min(limit, hardLimit(what))
+		}
 		errs = append(errs, unix.Setrlimit(what, &unix.Rlimit{Cur: limit, Max: limit}))
 	}
-	if uid != 0 && !weak.On(weak.NetGateAsRoot) {
-		errs = append(errs, syscall.Chroot(root), syscall.Chdir("/"),
-			syscall.Setgroups(nil), syscall.Setresgid(int(uid), int(uid), int(uid)), syscall.Setresuid(int(uid), int(uid), int(uid)))
+	uid := int(o.UID)
+	switch {
+	case weak.On(weak.NetGateAsRoot):
+	case o.Rootless:
+		errs = append(errs, confineRootless(o.Root))
+	case uid != 0:
+		errs = append(errs, syscall.Chroot(o.Root), syscall.Chdir("/"),
+			syscall.Setgroups(nil), syscall.Setresgid(uid, uid, uid), syscall.Setresuid(uid, uid, uid))
 	}
 	// Neither traced nor read by another process of the same id.
 	errs = append(errs, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))

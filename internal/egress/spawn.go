@@ -55,7 +55,7 @@ func (g *Gates) start(ctx context.Context, one *gate, tap *os.File) error {
 		close(ended)
 	}()
 	o := order{
-		Sandbox: one.id, Root: filepath.Join(one.dir, dirRoot), UID: uidOf(one.id),
+		Sandbox: one.id, Root: filepath.Join(one.dir, dirRoot), UID: uidOf(one.id), Rootless: rootless(),
 		Cert: one.state.Cert, Key: one.state.Key, Resolvers: resolvers, Config: cfg, Probed: one.isProbed(),
 	}
 	if err := g.command(one, cmd.Process.Pid, in, o); err != nil {
@@ -106,6 +106,9 @@ func (g *Gates) spawn(dir string, tap *os.File) (cmd *exec.Cmd, in io.WriteClose
 	cmd.Env = append(environment(), weak.Environ()...)
 	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if rootless() {
+		ownNamespace(cmd.SysProcAttr)
+	}
 	if in, err = cmd.StdinPipe(); err != nil {
 		return nil, nil, nil, err
 	}
@@ -233,6 +236,10 @@ func (g *Gates) join(one *gate, procs []string) error {
 	st, err := one.update(func(s *state) { s.Groups = procs })
 	if err != nil {
 		return err
+	}
+	if st.Process.IsZero() { // it is yet to be started, and will be started there
+		one.joined <- nil
+		return nil
 	}
 	g.tasks.Go(func() {
 		err := enter(procs, st.Process.PID)

@@ -138,18 +138,30 @@ func (g *Gates) rejoin(ctx context.Context, one *gate) error {
 func (g *Gates) attach(ctx context.Context, one *gate) error {
 	one.life.Lock()
 	defer one.life.Unlock()
+	tap, err := one.tap()
+	if err != nil {
+		return err
+	}
+	defer tap.Close()
+	return g.start(ctx, one, tap)
+}
+
+// tap opens the link for one more gate.
+func (one *gate) tap() (*os.File, error) {
+	if rootless() {
+		return one.heldAgain()
+	}
 	one.mu.Lock()
 	netns := one.netns
 	one.mu.Unlock()
 	if netns == nil {
-		return errReleased
+		return nil, errReleased
 	}
 	tap, err := link.Attach(netns)
 	if err != nil {
-		return fmt.Errorf("attach to the link: %w", err)
+		return nil, fmt.Errorf("attach to the link: %w", err)
 	}
-	defer tap.Close()
-	return g.start(ctx, one, tap)
+	return tap, nil
 }
 
 // await waits until the gate serves, or can't.
@@ -182,9 +194,12 @@ func (g *Gates) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) 
 		return errors.Join(errors.New("adopt a gate: there is none"), netns.Close())
 	}
 	one := &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, netns: netns, born: newBirth()}
-	g.mu.Lock()
-	g.gates[sb.ID] = one
-	g.mu.Unlock()
+	if rootless() {
+		if err := g.holdAdopted(one); err != nil {
+			return errors.Join(err, netns.Close())
+		}
+	}
+	g.add(one)
 	if !procid.Alive(st.Process) {
 		err := g.rejoin(ctx, one)
 		if err != nil && !errors.Is(err, errStillborn) {
@@ -210,7 +225,8 @@ func (one *gate) release() {
 	if one.netns != nil {
 		_ = one.netns.Close()
 	}
-	one.netns, one.unlink = nil, nil
+	one.held.close()
+	one.netns, one.held, one.unlink = nil, nil, nil
 }
 
 // Close implements sandbox.Gate.

@@ -120,7 +120,11 @@ func (m *Manager) adoptRunning(ctx context.Context, e *entry, b Backend) error {
 	}
 	if err := m.tellGate(ctx, e, gateAdopted); err != nil {
 		m.log.Error("adopt the gate of a sandbox", "id", sb.ID, "error", err)
-		m.note(ctx, sb, EventError, "its gate could not be rejoined, which is tried again: nothing passes, or what passed before")
+		if KindOf(err) == Unsupported { // which time does not mend
+			m.note(ctx, sb, EventError, "%v", err)
+		} else {
+			m.note(ctx, sb, EventError, "its gate could not be rejoined, which is tried again: nothing passes, or what passed before")
+		}
 	}
 	m.note(ctx, sb, EventAdopted, "went on while the daemon was away")
 	return nil

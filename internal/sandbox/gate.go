@@ -27,7 +27,8 @@ type Gate interface {
 	// brings no value for it.
 	Entitled(ctx context.Context, owner string, spec Spec) error
 	// Open makes sb's link and starts its gate, which lets through what
-	// sb.Spec.Policy does. The caller closes the link once the box has it.
+	// sb.Spec.Policy does; where only a Backend can make the link, its Made
+	// starts the gate. The caller closes the link once the box has it.
 	Open(ctx context.Context, sb *Sandbox) (*Link, error)
 	// Verify waits for the gate and tries from inside the box, whose agent dial
 	// connects to, what must work and what must not. It fails where a promise
@@ -79,8 +80,12 @@ type NetLogOptions struct {
 // Link is a box's way to its gate.
 type Link struct {
 	// NetNS is the network namespace that the box is to be in. It holds an
-	// interface that is up, with addresses and routes.
+	// interface that is up, with addresses and routes. Nil where only the Backend
+	// can make one: then Start makes it, and calls Made before it returns.
 	NetNS *os.File
+	// Made is given the other end of the interface that a Backend made, and
+	// starts the gate with it; nil where NetNS is there. It closes tap.
+	Made func(tap *os.File) error
 	// Join has the gate count as the box's: files of its control groups to
 	// write a process's ID into.
 	Join func(procs []string) error

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -145,12 +144,8 @@ func (b *Backend) launch(ctx context.Context, p *plan, link *sandbox.Link) (*lau
 	if err != nil {
 		return nil, err
 	}
-	var files []*os.File
-	if link != nil {
-		files = append(files, link.NetNS)
-	}
 	var out bytes.Buffer
-	if err := b.Run(ctx, roleLauncher, bytes.NewReader(raw), &out, files...); err != nil {
+	if err := b.RunLinked(ctx, roleLauncher, bytes.NewReader(raw), &out, link); err != nil {
 		return nil, fmt.Errorf("launch box: %w", err)
 	}
 	var answer launched

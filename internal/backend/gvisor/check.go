@@ -16,10 +16,6 @@ func (b *Backend) Check(_ context.Context, spec sandbox.Spec) ([]sandbox.Enforce
 }
 
 func (b *Backend) report(spec sandbox.Spec, owner string) ([]sandbox.Enforcement, error) {
-	if spec.Networked() && b.Rootless() {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "network %s: a link is made by root alone", spec.Network).
-			WithHint("leave the network off, or run the daemon as root")
-	}
 	if spec.User == "root" && !box.RootAllowed(spec, owner) {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "user root: not over a directory of the host that the sandbox can write, or that another user named").
 			WithHint("leave out :rw, or --user root")

@@ -22,7 +22,7 @@ import (
 
 // launcherMain reads a plan, boots its box and answers with the pids. It runs
 // in a mount namespace of its own, which dies with it and the box's gofer.
-func launcherMain(in io.Reader, out io.Writer) error {
+func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 	// gVisor restores namespaces from the thread group's leader: keep to it.
 	runtime.LockOSThread()
 	var p plan
@@ -31,6 +31,9 @@ func launcherMain(in io.Reader, out io.Writer) error {
 	}
 	if p.Rootless {
 		if err := box.BecomeRoot(); err != nil {
+			return err
+		}
+		if err := box.MakeLink(&p.Plan, maker); err != nil {
 			return err
 		}
 	}

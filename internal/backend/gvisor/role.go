@@ -32,14 +32,21 @@ const (
 
 // Role returns what to run where argv0 names a role of this package, and nil
 // where it does not. The function that it returns ends the process.
-func Role(argv0 string) func() {
+func Role(argv0 string) func() { return RoleWith(nil)(argv0) }
+
+// RoleWith is a Role whose launchers can make links.
+func RoleWith(maker box.LinkMaker) func(argv0 string) func() {
+	return func(argv0 string) func() { return role(argv0, maker) }
+}
+
+func role(argv0 string, maker box.LinkMaker) func() {
 	switch argv0 {
 	case roleSentry:
 		return runSentry
 	case roleGofer, roleSelf, roleRunsc, roleExec:
 		return runRunsc
 	case roleLauncher:
-		return func() { box.Exit(launcherMain(os.Stdin, os.Stdout)) }
+		return func() { box.Exit(launcherMain(os.Stdin, os.Stdout, maker)) }
 	}
 	return nil
 }

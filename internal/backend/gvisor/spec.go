@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"fmt"
 	"path/filepath"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -72,8 +73,8 @@ func ociSpec(p *plan) *specs.Spec {
 	}
 }
 
-// netNSPath is the namespace that a launcher was given.
-const netNSPath = "/proc/self/fd/3"
+// netNSPath is the namespace that a launcher was given, or made.
+var netNSPath = fmt.Sprintf("/proc/self/fd/%d", box.LinkFD)
 
 func namespaces(linked bool) []specs.LinuxNamespace {
 	list := []specs.LinuxNamespace{

@@ -14,10 +14,6 @@ func (b *Backend) Check(_ context.Context, spec sandbox.Spec) ([]sandbox.Enforce
 }
 
 func (b *Backend) report(spec sandbox.Spec) ([]sandbox.Enforcement, error) {
-	if spec.Networked() && b.Rootless() {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "network %s: a link is made by root alone", spec.Network).
-			WithHint("leave the network off, or run the daemon as root")
-	}
 	if spec.User == "root" {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "user root: the process wall runs no command as root, for the host's kernel is its own").
 			WithHint("leave out --user root, or use --isolation gvisor")

@@ -27,11 +27,16 @@ const roleLauncher = "carboy-process-launcher"
 
 // Role returns what to run where argv0 names a role of this package, and nil
 // where it does not. The function that it returns ends the process.
-func Role(argv0 string) func() {
-	if argv0 != roleLauncher {
-		return nil
+func Role(argv0 string) func() { return RoleWith(nil)(argv0) }
+
+// RoleWith is a Role whose launchers can make links.
+func RoleWith(maker box.LinkMaker) func(argv0 string) func() {
+	return func(argv0 string) func() {
+		if argv0 != roleLauncher {
+			return nil
+		}
+		return func() { box.Exit(launcherMain(os.Stdin, os.Stdout, maker)) }
 	}
-	return func() { box.Exit(launcherMain(os.Stdin, os.Stdout)) }
 }
 
 // init keeps the main thread for the main goroutine: unlike others it would
@@ -50,7 +55,7 @@ type launched struct {
 // it; others need a process, whose user namespace is.
 func (b *Backend) launch(ctx context.Context, p *box.Plan, link *sandbox.Link) (int, error) {
 	if b.Rootless() {
-		return b.launchRootless(ctx, p)
+		return b.launchRootless(ctx, p, link)
 	}
 	type result struct {
 		pid int
@@ -60,7 +65,10 @@ func (b *Backend) launch(ctx context.Context, p *box.Plan, link *sandbox.Link) (
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
 		var r result
-		if r.err = errors.Join(unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS), join(link)); r.err == nil {
+		if r.err = unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); r.err == nil && link != nil {
+			r.err = join(int(link.NetNS.Fd()))
+		}
+		if r.err == nil {
 			unix.Umask(0o022)
 			r.pid, r.err = launchHere(p)
 		}
@@ -74,23 +82,23 @@ func (b *Backend) launch(ctx context.Context, p *box.Plan, link *sandbox.Link) (
 }
 
 // join puts this thread, and what it starts, into a link's network namespace.
-func join(link *sandbox.Link) error {
-	if link == nil || weak.On(weak.NetworkShared) {
+func join(netns int) error {
+	if weak.On(weak.NetworkShared) {
 		return nil
 	}
-	if err := unix.Setns(int(link.NetNS.Fd()), unix.CLONE_NEWNET); err != nil {
+	if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("join the link: %w", err)
 	}
 	return nil
 }
 
-func (b *Backend) launchRootless(ctx context.Context, p *box.Plan) (int, error) {
+func (b *Backend) launchRootless(ctx context.Context, p *box.Plan, link *sandbox.Link) (int, error) {
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return 0, err
 	}
 	var out bytes.Buffer
-	if err := b.Run(ctx, roleLauncher, bytes.NewReader(raw), &out); err != nil {
+	if err := b.RunLinked(ctx, roleLauncher, bytes.NewReader(raw), &out, link); err != nil {
 		return 0, fmt.Errorf("launch box: %w", err)
 	}
 	var answer launched
@@ -102,7 +110,7 @@ func (b *Backend) launchRootless(ctx context.Context, p *box.Plan) (int, error) 
 }
 
 // launcherMain reads a plan, starts its box and answers with the pid.
-func launcherMain(in io.Reader, out io.Writer) error {
+func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 	runtime.LockOSThread()
 	var p box.Plan
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
@@ -110,6 +118,14 @@ func launcherMain(in io.Reader, out io.Writer) error {
 	}
 	if err := box.BecomeRoot(); err != nil {
 		return err
+	}
+	if p.Linked {
+		if err := box.MakeLink(&p, maker); err != nil {
+			return err
+		}
+		if err := join(box.LinkFD); err != nil {
+			return err
+		}
 	}
 	unix.Umask(0o022)
 	pid, err := launchHere(&p)

@@ -1,0 +1,292 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// An ordinary user, who exists in the world of a test alone.
+const (
+	userName  = "carboy-ordinary"
+	userID    = 54_321
+	userSubID = 700_000_000
+)
+
+// ordinaryHome makes a home in the world whose commands and daemon are an
+// ordinary user's. A mount namespace has files that know the user, and a
+// /dev/net/tun that is open to all users.
+func (w *world) ordinaryHome() *home {
+	w.t.Helper()
+	for _, tool := range []string{"newuidmap", "newgidmap"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			w.t.Skipf("needs %s: %v", tool, err)
+		}
+	}
+	h := w.home()
+	bin := filepath.Join(h.dir, "carboy")
+	roots := filepath.Join(h.dir, "roots.pem")
+	if err := errors.Join(copyFile(bin, carboy, 0o755), copyFile(roots, w.roots, 0o644), ownAll(h.dir)); err != nil {
+		w.t.Fatal(err)
+	}
+	var err error
+	w.in(func() { err = knowUser(h.dir + "-etc") })
+	w.t.Cleanup(func() { os.RemoveAll(h.dir + "-etc") })
+	if err != nil {
+		w.t.Skipf("can't make an ordinary user: %v", err)
+	}
+	h.env = append(h.env, "SSL_CERT_FILE="+roots, "XDG_CACHE_HOME="+h.dir+"/cache", "USER="+userName)
+	h.start = func(c *exec.Cmd) (err error) {
+		c.Path, c.Args[0] = bin, bin
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID, Gid: userID}}
+		w.in(func() { err = c.Start() })
+		return err
+	}
+	return h
+}
+
+// knowUser gives the calling thread a mount namespace where the user exists.
+func knowUser(dir string) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID, "mode=0755"); err != nil {
+		return err
+	}
+	for path, line := range map[string]string{
+		"/etc/passwd": fmt.Sprintf("%s:x:%d:%d::/nonexistent:/bin/sh\n", userName, userID, userID),
+		"/etc/group":  fmt.Sprintf("%s:x:%d:\n", userName, userID),
+		"/etc/subuid": fmt.Sprintf("%s:%d:65536\n", userName, userSubID),
+		"/etc/subgid": fmt.Sprintf("%s:%d:65536\n", userName, userSubID),
+	} {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		own := filepath.Join(dir, filepath.Base(path))
+		if err := os.WriteFile(own, append(raw, line...), 0o644); err != nil {
+			return err
+		}
+		if err := unix.Mount(own, path, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	tun := filepath.Join(dir, "tun")
+	if err := unix.Mknod(tun, unix.S_IFCHR, int(unix.Mkdev(10, 200))); err != nil {
+		return err
+	}
+	if err := os.Chmod(tun, 0o666); err != nil {
+		return err
+	}
+	return unix.Mount(tun, "/dev/net/tun", "", unix.MS_BIND, "")
+}
+
+func copyFile(to, from string, mode fs.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// ownAll makes the user the owner of all there is below a directory.
+func ownAll(dir string) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, userID, userID))
+	})
+}
+
+// killGate kills the home's gate with -9, and waits until it is gone.
+func (h *home) killGate() {
+	h.t.Helper()
+	pid := h.gatePID()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		h.t.Fatal(err)
+	}
+	until(h.t, func() bool { return !alive(pid) })
+}
+
+// get is what curl in a sandbox says of an address.
+func (h *home) get(name, url string) string {
+	h.t.Helper()
+	return h.run(nil, "exec", name, "--", "curl", "-sS", "-m", "5", "-w", "%{http_code}", url).stdout
+}
+
+const helloPublic = "hello from public.example\n200"
+
+// An ordinary user's sandbox has a network by the same rules, and it comes
+// back when its gate, its daemon, or one after the other was killed.
+func TestNetworkWithoutRoot(t *testing.T) {
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			w := newWorld(t)
+			w.https("public.example", worldA, nil)
+			w.https("evil.example", worldB, nil)
+			h := w.ordinaryHome()
+			name := h.create("--isolation", wall, "--allow", "public.example")
+			for _, url := range []string{"http://public.example/", "https://public.example/"} {
+				if got := h.get(name, url); got != helloPublic {
+					t.Fatalf("%s: got %q", url, got)
+				}
+			}
+			if got := h.get(name, "https://evil.example/"); !strings.Contains(got, "not_allowed") || !strings.HasSuffix(got, "403") {
+				t.Errorf("what is not allowed: got %q", got)
+			}
+			if got := h.get(name, "http://"+worldB+"/"); strings.Contains(got, "hello") {
+				t.Errorf("an address that is not allowed: got %q", got)
+			}
+			if got := len(w.received("evil.example")); got > 0 {
+				t.Errorf("what is not allowed was reached %d times", got)
+			}
+			pings(t, h, name)
+			if got := h.ok("inspect", name); !strings.Contains(got, "without root: the gate has the daemon's own user") {
+				t.Errorf("what is weaker is not said:\n%s", got)
+			}
+			confinedGate(t, h)
+			survives(t, h, name)
+			lost(t, h, name)
+		})
+	}
+}
+
+// What is refused above is there to be reached, by who may.
+func TestAllowedWithoutRoot(t *testing.T) {
+	w := newWorld(t)
+	w.https("evil.example", worldB, nil)
+	h := w.ordinaryHome()
+	name := h.create("--isolation", "process", "--allow", "evil.example", "--allow", worldB)
+	for _, url := range []string{"https://evil.example/", "http://" + worldB + "/"} {
+		if got := h.get(name, url); got != "hello from evil.example\n200" {
+			t.Errorf("%s: got %q", url, got)
+		}
+	}
+}
+
+// pings wants the gate to answer an echo, and nobody else, on sockets that the
+// user may have.
+func pings(t *testing.T, h *home, name string) {
+	t.Helper()
+	got := h.feed(`
+import socket
+for to in "192.0.0.1", "93.184.216.34":
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
+    s.settimeout(1)
+    try:
+        s.connect((to, 0)); s.send(b"\x08\0\0\0\0\0\0\1hello")
+        print(s.recv(64)[8:])
+    except OSError: print("nothing")
+`, "exec", "-i", name, "--", "python3", "-")
+	if want := "b'hello'\nnothing\n"; got != want {
+		t.Errorf("echoes: got %q, want %q", got, want)
+	}
+}
+
+// Where only root may make links, an ordinary user is told so, and what to do.
+func TestNoTUNWithoutRoot(t *testing.T) {
+	w := newWorld(t)
+	h := w.ordinaryHome()
+	var err error
+	w.in(func() { err = os.Chmod("/dev/net/tun", 0o600) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wall := range wallNames {
+		r := h.run(nil, "create", "--isolation", wall, "--allow", "public.example")
+		if r.code == 0 || !strings.Contains(r.stderr, "not open to all users") || !strings.Contains(r.stderr, "chmod 0666 /dev/net/tun") {
+			t.Errorf("%s: exit code %d, %q", wall, r.code, r.stderr)
+		}
+	}
+	if left := h.list(); len(left) > 0 {
+		t.Errorf("there are sandboxes: %v", left)
+	}
+}
+
+// confinedGate looks at the rights that an ordinary user's gate is left with.
+func confinedGate(t *testing.T, h *home) {
+	t.Helper()
+	pid, daemon := h.gatePID(), h.daemonPID()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "CapAmb:\t0000000000000000",
+		"NoNewPrivs:\t1", "Seccomp:\t2", fmt.Sprintf("Uid:\t%d\t%d\t%d\t%d", userID, userID, userID, userID),
+	} {
+		if !bytes.Contains(raw, []byte(want+"\n")) {
+			t.Errorf("the gate's status lacks %q:\n%s", want, raw)
+		}
+	}
+	for ns, differs := range map[string]bool{"user": true, "net": false} {
+		of := func(pid int) string {
+			target, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return target
+		}
+		if got := of(pid) != of(daemon); got != differs {
+			t.Errorf("the gate has a %s namespace of its own: %t", ns, got)
+		}
+	}
+	if root, err := os.ReadDir(fmt.Sprintf("/proc/%d/root", pid)); err != nil || len(root) > 0 {
+		t.Errorf("the gate's root has %v, %v", root, err)
+	}
+}
+
+// survives kills the gate, the daemon, and the gate once more.
+func survives(t *testing.T, h *home, name string) {
+	t.Helper()
+	back := func() bool { return h.get(name, "https://public.example/") == helloPublic }
+	h.killGate()
+	until(t, back)
+	gate := h.gatePID()
+	h.killDaemon()
+	if !back() || h.gatePID() != gate {
+		t.Error("the network did not go on without a daemon")
+	}
+	h.killGate()
+	until(t, back)
+}
+
+// lost kills the gate while there is no daemon: without root nobody can open
+// the link again, which the sandbox's events say, until it is started anew.
+func lost(t *testing.T, h *home, name string) {
+	t.Helper()
+	h.killDaemon()
+	h.killGate()
+	got := h.run(nil, "exec", name, "--", "curl", "-sS", "-m", "1", "http://public.example/")
+	if got.code == 0 || strings.Contains(got.stdout, "hello") {
+		t.Errorf("without a gate: got %q", got.stdout)
+	}
+	if got := h.ok("logs", name); !strings.Contains(got, "its network is gone") {
+		t.Errorf("the events are:\n%s", got)
+	}
+	h.ok("stop", name)
+	h.ok("start", name)
+	if got := h.get(name, "https://public.example/"); got != helloPublic {
+		t.Errorf("started anew: got %q", got)
+	}
+}
