@@ -69,23 +69,24 @@ type merge struct {
 // next returns the record that follows the last. ok is false while there is
 // none.
 func (m *merge) next() (r Record, ok bool, err error) {
-	// The one that follows at once needs no look at the other file. Otherwise
-	// both are read first, and then again: a file that was read before the
-	// other may have got the missing one meanwhile, before it was the other's
-	// turn.
-	for range 2 {
-		if from := m.first(); from != nil && from.queue[0].Seq == m.last+1 {
+	// The one that follows at once needs no look at the other file. Any other
+	// is given only once both files were read after it was found: the file that
+	// was read before the other may have got the missing ones meanwhile, before
+	// it was the other's turn.
+	from := m.first()
+	for found := false; from == nil || from.queue[0].Seq != m.last+1; from = m.first() {
+		if found {
 			break
 		}
+		found = from != nil
 		for i := range m.files {
 			if err := m.files[i].fill(m.last); err != nil {
 				return Record{}, false, err
 			}
 		}
-	}
-	from := m.first()
-	if from == nil {
-		return Record{}, false, nil
+		if !found && m.first() == nil {
+			return Record{}, false, nil
+		}
 	}
 	r = from.queue[0]
 	from.queue = from.queue[1:]
