@@ -213,7 +213,6 @@ func TestRefusals(t *testing.T) {
 		name   string
 		change func(*sandbox.Spec)
 	}{
-		{"network", func(s *sandbox.Spec) { s.Network = "on" }},
 		{"root-over-writable", func(s *sandbox.Spec) {
 			s.User = "root"
 			s.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceWritable, Source: hostDir(t, t.TempDir())}
