@@ -24,6 +24,8 @@ type loaded struct {
 	Micros []float64 `json:"micros,omitempty"` // of each request, or between events
 	First  float64   `json:"first,omitempty"`  // microseconds until the first event
 	Millis float64   `json:"millis,omitempty"` // of a transfer
+
+	between time.Duration // processor time of what is between it and the server
 }
 
 // asker is the client: the one that is used in all places.
@@ -126,9 +128,12 @@ func (c *asker) ask() error {
 	return err
 }
 
+// warmup is how many requests go before those that count.
+const warmup = 100
+
 // requests asks one after the other, over one connection.
 func (c *asker) requests(n int) (*loaded, error) {
-	for range min(n, 100) { // which are not counted
+	for range min(n, warmup) {
 		if err := c.ask(); err != nil {
 			return nil, err
 		}

@@ -63,6 +63,7 @@ type options struct {
 	squid     string // what unpacked packages lie below; "": not measured
 	mitmproxy string
 	rounds    int
+	streams   int // rounds of events
 	requests  int // in a round
 	megabytes int
 	events    int
@@ -77,7 +78,8 @@ func parseOptions(args []string) (o options, err error) {
 	fs.StringVar(&o.carboy, "carboy", "bin/carboy", "the `program` to measure")
 	fs.StringVar(&o.squid, "squid", "", "the `directory` below which squid is unpacked")
 	fs.StringVar(&o.mitmproxy, "mitmproxy", "", "the `directory` below which mitmproxy is unpacked")
-	fs.IntVar(&o.rounds, "rounds", 10, "how often each transfer and stream is measured")
+	fs.IntVar(&o.rounds, "rounds", 10, "how often each transfer is measured")
+	fs.IntVar(&o.streams, "streams", 5, "how often each stream of events is")
 	fs.IntVar(&o.requests, "requests", 1000, "requests in a round")
 	fs.IntVar(&o.megabytes, "megabytes", 1024, "bytes of a transfer, in `MiB`")
 	fs.IntVar(&o.events, "events", 1000, "events of a stream")
@@ -91,7 +93,7 @@ func parseOptions(args []string) (o options, err error) {
 	if o.carboy, err = filepath.Abs(o.carboy); err != nil {
 		return o, err
 	}
-	if o.rounds < 1 || o.requests < 1 || o.megabytes < 1 || o.events < 2 || o.creates < 1 {
+	if o.rounds < 1 || o.streams < 1 || o.requests < 1 || o.megabytes < 1 || o.events < 2 || o.creates < 1 {
 		return o, errors.New("amounts must be more than nothing, and events two")
 	}
 	_, err = os.Stat(o.carboy)

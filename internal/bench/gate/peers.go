@@ -18,6 +18,7 @@ import (
 type proxy struct {
 	name, version string
 	url           string
+	pid           int
 	ca            string // a file: whom its clients have to trust
 }
 
@@ -30,17 +31,17 @@ func libraries(dir string) []string {
 }
 
 // run starts a proxy, and waits until it listens.
-func (w *world) run(ctx context.Context, dir, address string, argv ...string) error {
+func (w *world) run(ctx context.Context, dir, address string, argv ...string) (pid int, err error) {
 	log, err := os.Create(filepath.Join(w.dir, filepath.Base(argv[0])+".log"))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer log.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = libraries(dir), w.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		return err
+		return 0, err
 	}
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }() // it is killed
@@ -70,9 +71,9 @@ func (w *world) run(ctx context.Context, dir, address string, argv ...string) er
 	}
 	if err != nil {
 		said, _ := os.ReadFile(log.Name())
-		return fmt.Errorf("%w: %s", err, said[max(0, len(said)-500):])
+		return 0, fmt.Errorf("%w: %s", err, said[max(0, len(said)-500):])
 	}
-	return nil
+	return cmd.Process.Pid, nil
 }
 
 // authority makes a CA for a proxy, in a file with its key.
@@ -138,10 +139,11 @@ func (w *world) squid(ctx context.Context, dir string) (*proxy, error) {
 		return nil, err
 	}
 	binary := filepath.Join(dir, "usr/sbin/squid")
-	if err := w.run(ctx, dir, address, binary, "-N", "-d", "1", "-f", config); err != nil {
+	pid, err := w.run(ctx, dir, address, binary, "-N", "-d", "1", "-f", config)
+	if err != nil {
 		return nil, err
 	}
-	return &proxy{name: "squid", version: version(dir, binary, "-v"), url: "http://" + address, ca: cert}, nil
+	return &proxy{name: "squid", pid: pid, version: version(dir, binary, "-v"), url: "http://" + address, ca: cert}, nil
 }
 
 // open lets everybody write below dir: squid gives up being root.
@@ -174,12 +176,12 @@ func (w *world) mitmproxy(ctx context.Context, dir string) (*proxy, error) {
 		return nil, err
 	}
 	python, program := "/usr/bin/python3", filepath.Join(dir, "usr/bin/mitmdump")
-	err = w.run(ctx, dir, address, python, program, "--quiet", "--listen-host", "127.0.0.1", "--listen-port", "8081", "--scripts", script,
+	pid, err := w.run(ctx, dir, address, python, program, "--quiet", "--listen-host", "127.0.0.1", "--listen-port", "8081", "--scripts", script,
 		"--set", "confdir="+own, "--set", "ssl_verify_upstream_trusted_ca="+w.roots, "--set", "flow_detail=0")
 	if err != nil {
 		return nil, err
 	}
-	return &proxy{name: "mitmproxy", version: version(dir, python, program, "--version"), url: "http://" + address, ca: cert}, nil
+	return &proxy{name: "mitmproxy", pid: pid, version: version(dir, python, program, "--version"), url: "http://" + address, ca: cert}, nil
 }
 
 // version is the first line of what a program says of itself.

@@ -23,6 +23,7 @@ type place struct {
 	name    string
 	against []string
 	args    []string // of the client
+	pid     int      // of what is between; 0: nothing is
 	run     func(ctx context.Context, out *bytes.Buffer, args ...string) error
 }
 
@@ -30,10 +31,37 @@ type place struct {
 func (p *place) do(ctx context.Context, what string, n int) (l loaded, err error) {
 	var out bytes.Buffer
 	args := append([]string{"-do", what, "-n", strconv.Itoa(n)}, p.args...)
+	before, err := cpuTime(p.pid)
+	if err != nil {
+		return l, err
+	}
 	if err := p.run(ctx, &out, args...); err != nil {
 		return l, fmt.Errorf("%s: %s: %w", p.name, what, err)
 	}
+	after, err := cpuTime(p.pid)
+	if err != nil {
+		return l, err
+	}
+	l.between = after - before
 	return l, json.Unmarshal(out.Bytes(), &l)
+}
+
+// cpuTime is what a process has had of processors.
+func cpuTime(pid int) (time.Duration, error) {
+	if pid == 0 {
+		return 0, nil
+	}
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat is none", pid)
+	}
+	user, err := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(err, err2)
 }
 
 // onHost runs the client beside the server.
@@ -111,15 +139,19 @@ func (b *bencher) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		pid, err := gateOf(id)
+		if err != nil {
+			return err
+		}
 		inside := func(ctx context.Context, out *bytes.Buffer, args ...string) error {
 			return b.d.exec(ctx, id, nil, out, args...)
 		}
 		b.places = append(b.places,
 			&place{
-				name: wall + "-unread", against: []string{"direct"},
+				name: wall + "-unread", against: []string{"direct"}, pid: pid,
 				args: []string{"-host", nameUnread, "-ca", filepath.Join(shown, "roots.pem")}, run: inside,
 			},
-			&place{name: wall + "-read", against: []string{wall + "-unread", "direct"}, run: inside})
+			&place{name: wall + "-read", against: []string{wall + "-unread", "direct"}, pid: pid, run: inside})
 	}
 	for _, peer := range []struct {
 		name, dir string
@@ -132,7 +164,7 @@ func (b *bencher) open(ctx context.Context) error {
 				return err
 			}
 			found.Found, found.Note = true, p.version
-			b.places = append(b.places, &place{name: p.name, against: []string{"direct"}, args: []string{"-proxy", p.url, "-ca", p.ca}, run: onHost})
+			b.places = append(b.places, &place{name: p.name, against: []string{"direct"}, pid: p.pid, args: []string{"-proxy", p.url, "-ca", p.ca}, run: onHost})
 		}
 		b.rep.Peers = append(b.rep.Peers, found)
 	}
@@ -197,15 +229,19 @@ func at(part float64, samples []float64) float64 {
 
 func (b *bencher) requests(ctx context.Context) (*bench.GroupResult, error) {
 	each, slow := newMetrics("each", "µs"), newMetrics("99 % of a round's", "µs")
+	work := newMetrics("processor time between", "µs")
 	err := b.rounds(ctx, b.o.rounds, func(p *place, counts bool) error {
 		l, err := p.do(ctx, "requests", b.o.requests)
 		if err == nil && counts {
 			each.samples[p.name] = append(each.samples[p.name], l.Micros...)
 			slow.samples[p.name] = append(slow.samples[p.name], at(0.99, l.Micros))
+			if p.pid != 0 {
+				work.samples[p.name] = append(work.samples[p.name], float64(l.between.Microseconds())/float64(len(l.Micros)+min(len(l.Micros), warmup)))
+			}
 		}
 		return err
 	})
-	g := b.result("HTTPS requests of one connection, one after the other, each answered with 200 bytes", each, slow)
+	g := b.result("HTTPS requests of one connection, one after the other, each answered with 200 bytes", each, slow, work)
 	for i := range g.Cases {
 		g.Cases[i].Metrics[0].Samples = nil // too many to hand on
 	}
@@ -214,22 +250,25 @@ func (b *bencher) requests(ctx context.Context) (*bench.GroupResult, error) {
 
 func (b *bencher) transfer(way string) func(context.Context) (*bench.GroupResult, error) {
 	return func(ctx context.Context) (*bench.GroupResult, error) {
-		took := newMetrics(way, "ms")
+		took, work := newMetrics(way, "ms"), newMetrics("processor time between", "ms")
 		err := b.rounds(ctx, b.o.rounds, func(p *place, counts bool) error {
 			l, err := p.do(ctx, way, b.o.megabytes)
 			if err == nil && counts {
 				took.samples[p.name] = append(took.samples[p.name], l.Millis)
+				if p.pid != 0 {
+					work.samples[p.name] = append(work.samples[p.name], float64(l.between.Milliseconds()))
+				}
 			}
 			return err
 		})
-		return b.result(fmt.Sprintf("%d MiB over HTTPS, as one body", b.o.megabytes), took), err
+		return b.result(fmt.Sprintf("%d MiB over HTTPS, as one body", b.o.megabytes), took, work), err
 	}
 }
 
 func (b *bencher) events(ctx context.Context) (*bench.GroupResult, error) {
 	first, gaps := newMetrics("first event", "µs"), newMetrics("gap", "µs")
 	off, worst := newMetrics("99 % of gaps off by", "µs"), newMetrics("worst gap off by", "µs")
-	err := b.rounds(ctx, b.o.rounds, func(p *place, counts bool) error {
+	err := b.rounds(ctx, b.o.streams, func(p *place, counts bool) error {
 		l, err := p.do(ctx, "events", b.o.events)
 		if err != nil || !counts {
 			return err
