@@ -38,7 +38,7 @@ const (
 	maxOrder    = 16 << 20 // bytes
 	maxFiles    = 1 << 14  // descriptors of a gate
 	gateMemory  = 96 << 20 // what its collector keeps to, if it can
-	gateGarbage = 50       // percent
+	gateGarbage = 100      // percent
 )
 
 // gateMain reads an order, gives up all rights that it does not need, and

@@ -107,6 +107,10 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, c.explain(err)
 }
 
+// Cork has what is written wait until it fills a packet, 200 ms have passed,
+// or it is called again with false.
+func (c *Conn) Cork(on bool) { c.ep.SocketOptions().SetCorkOption(on) }
+
 // reasons are the stack's texts, and the errors that sockets have for them.
 var reasons = map[string]error{
 	(&tcpip.ErrConnectionReset{}).String():   syscall.ECONNRESET,

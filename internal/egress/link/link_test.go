@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,6 +46,45 @@ func TestTCP(t *testing.T) {
 			ping(t, c, "hello")
 		})
 	}
+}
+
+// What is written to a corked connection goes out together once it is not.
+func TestCork(t *testing.T) {
+	corked, off := make(chan struct{}), make(chan struct{})
+	w := newWorld(t, &handler{tcp: func(r *link.TCPRequest) {
+		c, err := r.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = c.Write([]byte("before"))
+		<-off
+		c.(*link.Conn).Cork(true)
+		for range 3 {
+			_, _ = c.Write(bytes.Repeat([]byte("x"), 16<<10))
+		}
+		corked <- struct{}{}
+		<-off
+		c.(*link.Conn).Cork(false)
+		<-off
+	}})
+	c := w.mustDial("tcp", elsewhere4)
+	got := make([]byte, 48<<10)
+	if _, err := io.ReadFull(c, got[:6]); err != nil || string(got[:6]) != "before" {
+		t.Fatalf("%q, %v", got[:6], err)
+	}
+	off <- struct{}{}
+	<-corked
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if n, err := c.Read(got); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("corked: read %d bytes, %v", n, err)
+	}
+	off <- struct{}{}
+	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, err := c.Read(got); n != len(got) || err != nil {
+		t.Errorf("read %d bytes of %d at once, %v", n, len(got), err)
+	}
+	close(off)
 }
 
 func TestTCPRefusedAtOnce(t *testing.T) {

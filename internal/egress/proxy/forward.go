@@ -228,7 +228,7 @@ func (x *exchange) answer(resp *http.Response, up string, conn *net.Conn) *Refus
 	}
 	x.status, x.begun = resp.StatusCode, true
 	x.w.WriteHeader(resp.StatusCode)
-	if err := x.download(resp); err != nil {
+	if err := x.download(resp, aheadOf(resp, conn)); err != nil {
 		x.broken(err)
 	}
 	for name, values := range resp.Trailer {
@@ -252,36 +252,35 @@ func (x *exchange) checkAnswer(resp *http.Response) *Refusal {
 	return nil
 }
 
-// buffers are what bodies are copied through.
-var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
-
 // unbuffered is the size from which on net/http holds nothing back of what is
 // written, but for the end of a chunk's framing.
 const unbuffered = 8 << 10
 
 // download copies an answer's body. What streams is passed on as it comes:
 // where the length is known, all that is left is awaited only once it flows.
-func (x *exchange) download(resp *http.Response) error {
+func (x *exchange) download(resp *http.Response, more *ahead) error {
 	control := http.NewResponseController(x.w)
 	if resp.ContentLength < 0 {
 		_ = control.Flush() // the head: its body may be long in coming
 	}
-	buf := buffers.Get().(*[32 << 10]byte)
-	defer buffers.Put(buf)
+	var buf buffer
+	defer buf.release()
 	for {
-		n, err := resp.Body.Read(buf[:])
+		room := buf.room()
+		n, err := more.read(resp.Body, room)
 		if n > 0 {
 			total := x.received.Add(int64(n))
 			if why := x.spend(int64(n), total, x.limits.ResponseBytes, "the answer's body is larger than its rule allows"); why != nil {
 				x.fail(why)
 				return why
 			}
-			if _, err := x.w.Write(buf[:n]); err != nil {
+			if err := x.g.together(n, func() error { _, err := x.w.Write(room[:n]); return err }); err != nil {
 				return err
 			}
 			if total != resp.ContentLength && n < unbuffered {
 				_ = control.Flush()
 			}
+			buf.used(n)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

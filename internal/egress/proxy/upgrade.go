@@ -114,18 +114,20 @@ const lastWords = 30 * time.Second
 
 // pump copies one way.
 func (x *exchange) pump(to io.Writer, from io.Reader, count *atomic.Int64, most int64, reason string) error {
-	buf := buffers.Get().(*[32 << 10]byte)
-	defer buffers.Put(buf)
+	var buf buffer
+	defer buf.release()
 	for {
-		n, err := from.Read(buf[:])
+		room := buf.room()
+		n, err := from.Read(room)
 		if n > 0 {
 			if why := x.spend(int64(n), count.Add(int64(n)), most, reason); why != nil {
 				x.fail(why)
 				return why
 			}
-			if _, err := to.Write(buf[:n]); err != nil {
+			if _, err := to.Write(room[:n]); err != nil {
 				return err
 			}
+			buf.used(n)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

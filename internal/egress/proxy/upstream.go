@@ -119,6 +119,8 @@ func (p *Proxy) transport(t target) (*http.Transport, error) {
 	tr := &http.Transport{
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    64,
+		ReadBufferSize:         smallBuffer,
+		WriteBufferSize:        smallBuffer,
 		IdleConnTimeout:        idleUpstream,
 		MaxResponseHeaderBytes: maxResponseHead,
 		ExpectContinueTimeout:  p.o.Timeouts.Continue,

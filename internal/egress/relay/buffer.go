@@ -9,10 +9,11 @@ import (
 // none: a gate has a thousand of them open and little memory. A large one is
 // taken for as long as much is passing.
 const (
-	smallSize = 2 << 10
-	largeSize = 64 << 10 // also a whole datagram
-	maxStream = 128      // large buffers of all streams together
-	maxPacket = 64       // and of all flows of datagrams
+	smallSize  = 2 << 10
+	largeSize  = 64 << 10 // also a whole datagram
+	streamSize = 63 << 10 // of a large one that a stream uses: what one packet of the link carries
+	maxStream  = 128      // large buffers of all streams together
+	maxPacket  = 64       // and of all flows of datagrams
 )
 
 // buffers are large ones, a bounded number of them.

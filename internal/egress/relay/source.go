@@ -88,8 +88,11 @@ func (s *source) read() ([]byte, error) {
 
 // buffer returns what to read into.
 func (s *source) buffer() []byte {
-	if s.large != nil {
+	if s.large != nil && s.packets {
 		return s.large[:]
+	}
+	if s.large != nil {
+		return s.large[:streamSize]
 	}
 	if s.small == nil {
 		s.small = make([]byte, smallSize)
