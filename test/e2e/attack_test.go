@@ -77,14 +77,19 @@ func weakened(t *testing.T, seeds []weak.Weakness) *siege {
 		c.Path, c.Args[0] = bin, bin
 		return inWorld(c)
 	}
-	// A daemon that a command starts has an environment of its own.
+	s.serve()
+	return s
+}
+
+// serve starts the daemon with the home's environment: one that a command
+// starts has an environment of its own. The home's end stops it.
+func (s *siege) serve() {
 	daemon := s.h.command(context.Background(), "serve")
 	if err := s.h.start(daemon); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	go daemon.Wait() //nolint:errcheck // the home's end stops it
-	until(t, func() bool { return s.h.run(nil, "daemon", "status").code == 0 })
-	return s
+	go daemon.Wait() //nolint:errcheck // its end says nothing
+	until(s.t, func() bool { return s.h.run(nil, "daemon", "status").code == 0 })
 }
 
 // make creates a sandbox for attempts.
