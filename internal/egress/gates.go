@@ -134,7 +134,7 @@ func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox) (_ *sandbox.Link,
 	}
 	l := &sandbox.Link{
 		Trust: one.state.Cert, Hostname: link.Hostname, Env: map[string]string{},
-		Nameservers: []string{link.Gate4.String(), link.Gate6.String()},
+		Nameservers: []string{link.Gate4.String()}, // musl asks all that there are at once
 		Join:        func(procs []string) error { return g.join(one, procs) },
 	}
 	for name, placeholder := range one.state.Placeholders {

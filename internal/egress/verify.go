@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -192,7 +193,11 @@ func attempts(spec sandbox.Spec, host []netip.AddrPort) ([]guest.Attempt, error)
 	if err != nil {
 		return nil, err
 	}
-	for name, at := range map[string]netip.Addr{"resolver": link.Gate4, "resolver-v6": link.Gate6} {
+	resolvers := map[string]netip.Addr{"resolver": link.Gate4}
+	if _, err := os.Stat("/proc/net/if_inet6"); err == nil { // else no link has IPv6
+		resolvers["resolver-v6"] = link.Gate6
+	}
+	for name, at := range resolvers {
 		list = append(list, guest.Attempt{
 			Name: name, Network: guest.UDP, Address: netip.AddrPortFrom(at, link.PortDNS).String(),
 			Want: guest.WantOpen, Send: question, Expect: question[:2],

@@ -36,6 +36,7 @@ type Gate interface {
 	Verify(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) (Enforcement, error)
 	// Adopt takes over the gate of a box that an earlier daemon started, and
 	// starts one where it has died. The box's network namespace becomes its.
+	// After an error it is called again.
 	Adopt(ctx context.Context, sb *Sandbox, netns *os.File) error
 	// Set has a running gate let through what sb.Spec.Policy does, and ends
 	// what is open and no longer may be.
