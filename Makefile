@@ -24,7 +24,7 @@ build: guest
 guest:
 	$(STATIC) $(GO) build -ldflags "-s -w" -o $(GUEST) ./cmd/carboy-guest
 
-# The same two, with weaknesses to be seeded: for test/escape alone.
+# The same two, with weaknesses to be seeded: for test/escape and test/e2e.
 weak: guest
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-guest-weak ./cmd/carboy-guest
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-weak ./cmd/carboy

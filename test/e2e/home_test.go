@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	defer func() { _ = os.RemoveAll(sharedCache) }()
 	carboy = os.Getenv("CARBOY_BIN")
 	if carboy != "" {
 		return m.Run()
