@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // An ordinary user, who exists in the world of a test alone.
@@ -24,19 +27,19 @@ const (
 )
 
 // ordinaryHome makes a home in the world whose commands and daemon are an
-// ordinary user's. A mount namespace has files that know the user, and a
+// ordinary user's, and run that binary. A mount namespace has files that know the user, and a
 // /dev/net/tun that is open to all users.
-func (w *world) ordinaryHome() *home {
+func (w *world) ordinaryHome(binary string, env ...string) *home {
 	w.t.Helper()
 	for _, tool := range []string{"newuidmap", "newgidmap"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			w.t.Skipf("needs %s: %v", tool, err)
 		}
 	}
-	h := w.home()
+	h := w.home(env...)
 	bin := filepath.Join(h.dir, "carboy")
 	roots := filepath.Join(h.dir, "roots.pem")
-	if err := errors.Join(copyFile(bin, carboy, 0o755), copyFile(roots, w.roots, 0o644), ownAll(h.dir)); err != nil {
+	if err := errors.Join(copyFile(bin, binary, 0o755), copyFile(roots, w.roots, 0o644), ownAll(h.dir)); err != nil {
 		w.t.Fatal(err)
 	}
 	var err error
@@ -144,7 +147,7 @@ func TestNetworkWithoutRoot(t *testing.T) {
 			w := newWorld(t)
 			w.https("public.example", worldA, nil)
 			w.https("evil.example", worldB, nil)
-			h := w.ordinaryHome()
+			h := w.ordinaryHome(carboy)
 			name := h.create("--isolation", wall, "--allow", "public.example")
 			for _, url := range []string{"http://public.example/", "https://public.example/"} {
 				if got := h.get(name, url); got != helloPublic {
@@ -164,7 +167,9 @@ func TestNetworkWithoutRoot(t *testing.T) {
 			if got := h.ok("inspect", name); !strings.Contains(got, "without root: the gate has the daemon's own user") {
 				t.Errorf("what is weaker is not said:\n%s", got)
 			}
-			confinedGate(t, h)
+			for _, p := range gateRights(t, h) {
+				t.Errorf("the gate: %s", p)
+			}
 			survives(t, h, name)
 			lost(t, h, name)
 		})
@@ -175,7 +180,7 @@ func TestNetworkWithoutRoot(t *testing.T) {
 func TestAllowedWithoutRoot(t *testing.T) {
 	w := newWorld(t)
 	w.https("evil.example", worldB, nil)
-	h := w.ordinaryHome()
+	h := w.ordinaryHome(carboy)
 	name := h.create("--isolation", "process", "--allow", "evil.example", "--allow", worldB)
 	for _, url := range []string{"https://evil.example/", "http://" + worldB + "/"} {
 		if got := h.get(name, url); got != "hello from evil.example\n200" {
@@ -206,7 +211,7 @@ for to in "192.0.0.1", "93.184.216.34":
 // Where only root may make links, an ordinary user is told so, and what to do.
 func TestNoTUNWithoutRoot(t *testing.T) {
 	w := newWorld(t)
-	h := w.ordinaryHome()
+	h := w.ordinaryHome(carboy)
 	var err error
 	w.in(func() { err = os.Chmod("/dev/net/tun", 0o600) })
 	if err != nil {
@@ -223,8 +228,8 @@ func TestNoTUNWithoutRoot(t *testing.T) {
 	}
 }
 
-// confinedGate looks at the rights that an ordinary user's gate is left with.
-func confinedGate(t *testing.T, h *home) {
+// gateRights says what an ordinary user's gate may, and is not to.
+func gateRights(t *testing.T, h *home) (problems []string) {
 	t.Helper()
 	pid, daemon := h.gatePID(), h.daemonPID()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -236,7 +241,7 @@ func confinedGate(t *testing.T, h *home) {
 		"NoNewPrivs:\t1", "Seccomp:\t2", fmt.Sprintf("Uid:\t%d\t%d\t%d\t%d", userID, userID, userID, userID),
 	} {
 		if !bytes.Contains(raw, []byte(want+"\n")) {
-			t.Errorf("the gate's status lacks %q:\n%s", want, raw)
+			problems = append(problems, fmt.Sprintf("its status lacks %q", want))
 		}
 	}
 	for ns, differs := range map[string]bool{"user": true, "net": false} {
@@ -248,11 +253,42 @@ func confinedGate(t *testing.T, h *home) {
 			return target
 		}
 		if got := of(pid) != of(daemon); got != differs {
-			t.Errorf("the gate has a %s namespace of its own: %t", ns, got)
+			problems = append(problems, fmt.Sprintf("it has a %s namespace of its own: %t", ns, got))
 		}
 	}
 	if root, err := os.ReadDir(fmt.Sprintf("/proc/%d/root", pid)); err != nil || len(root) > 0 {
-		t.Errorf("the gate's root has %v, %v", root, err)
+		problems = append(problems, fmt.Sprintf("its root has %d entries, %v", len(root), err))
+	}
+	return problems
+}
+
+// A gate without root that gives nothing up is seen.
+func TestGateRightsWithoutRootAreSeen(t *testing.T) {
+	bin := os.Getenv("CARBOY_WEAK_BIN")
+	if bin == "" {
+		t.Skip("CARBOY_WEAK_BIN is not set: make weak builds it")
+	}
+	for seed, want := range map[weak.Weakness][]string{
+		weak.NetGateAsRoot:     {"CapEff", "CapPrm", "CapAmb", "its root has"},
+		weak.NetGateUnfiltered: {"Seccomp"},
+	} {
+		t.Run(string(seed), func(t *testing.T) {
+			w := newWorld(t)
+			h := w.ordinaryHome(bin, "CARBOY_WEAKEN="+string(seed))
+			daemon := h.command(context.Background(), "serve") // one that a command starts has an environment of its own
+			if err := h.start(daemon); err != nil {
+				t.Fatal(err)
+			}
+			go daemon.Wait() //nolint:errcheck // the home's end stops it
+			until(t, func() bool { return h.run(nil, "daemon", "status").code == 0 })
+			h.create("--isolation", "process", "--allow", "public.example")
+			got := strings.Join(gateRights(t, h), "\n")
+			for _, text := range want {
+				if !strings.Contains(got, text) {
+					t.Errorf("nothing is said of %s:\n%s", text, got)
+				}
+			}
+		})
 	}
 }
 
