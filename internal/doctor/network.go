@@ -31,7 +31,7 @@ type Gate interface {
 
 const noNetwork = "no sandbox can have a network: --allow, --policy and --network on are refused"
 
-const mendRoot = "run the daemon as root: sudo carboy serve"
+const mendRoot = "as root: chmod 0666 /dev/net/tun, or run the daemon as root: sudo carboy serve"
 
 // tap makes an interface as links are, in a namespace of its own.
 func tap(ctx context.Context, m *machine) Line {
@@ -114,8 +114,6 @@ func (m *machine) withoutNetwork(err error) Line {
 		l = l.mendedBy(e.Hint)
 	}
 	switch {
-	case !m.root:
-		return l.mendedBy(mendRoot)
 	case l.Mend == "":
 		return l.mendedBy("see the lines above; if they are well, report it, with: carboy doctor --report")
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
@@ -63,6 +64,11 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		notes, err := req.networkOf(&spec, h.o.Internet)
 		if err != nil {
 			return err
+		}
+		if !c.PrivateNetwork {
+			if err := netspec.Private(spec.Policy, spec.Secrets); err != nil {
+				return err
+			}
 		}
 		sb, err := h.m.Create(r.Context(), c.Caller, spec)
 		if err != nil {

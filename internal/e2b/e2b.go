@@ -48,6 +48,7 @@ type Caller struct {
 	sandbox.Caller
 	Read, Manage, Exec bool
 	HostImage          bool
+	PrivateNetwork     bool // may open what is not public
 }
 
 // Options are what the dialect works with. Manager and Caller are required.

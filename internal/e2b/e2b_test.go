@@ -121,7 +121,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{fake: &fake{now: epoch}, caller: e2b.Caller{
-		Caller: sandbox.Caller{Owner: "key:a"}, Read: true, Manage: true, Exec: true, HostImage: true,
+		Caller: sandbox.Caller{Owner: "key:a"}, Read: true, Manage: true, Exec: true, HostImage: true, PrivateNetwork: true,
 	}}
 	r.internet(true)
 	return r

@@ -9,6 +9,20 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 
+// What is not public is not the key's to open.
+func TestCreateOpensNothingPrivate(t *testing.T) {
+	const body = `{"templateID":"base","network":{"allowOut":["169.254.169.254"]}}`
+	r := newRig(t)
+	r.json(t, "POST", "/v2/sandboxes", body, 201, nil)
+	r.caller.PrivateNetwork = false
+	if rec := r.json(t, "POST", "/v2/sandboxes", body, 403, nil); !strings.Contains(rec.Body.String(), "169.254.169.254") {
+		t.Errorf("the answer is %s", rec.Body)
+	}
+	if len(r.specs) != 1 {
+		t.Errorf("%d sandboxes were made", len(r.specs))
+	}
+}
+
 func TestCreateNetwork(t *testing.T) {
 	tests := []struct {
 		name, body string

@@ -53,6 +53,9 @@ type Key struct {
 	Paths []string `json:"paths,omitempty"`
 	// HostImage allows sandboxes that see the machine's own programs.
 	HostImage bool `json:"host_image,omitempty"`
+	// PrivateNetwork allows policies that open what is not public: the host's own
+	// addresses, its networks and its metadata service.
+	PrivateNetwork bool `json:"private_network,omitempty"`
 
 	sum [sha256.Size]byte
 }

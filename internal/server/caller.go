@@ -49,6 +49,10 @@ func (p *principal) hostImage() bool {
 	return p.peer != nil || p.key != nil && p.key.HostImage
 }
 
+func (p *principal) privateNetwork() bool {
+	return p.peer != nil || p.key != nil && p.key.PrivateNetwork
+}
+
 func withPrincipal(r *http.Request, p *principal) *http.Request {
 	if who, ok := r.Context().Value(whoKey{}).(*string); ok {
 		*who = p.caller.Owner

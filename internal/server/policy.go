@@ -53,6 +53,11 @@ func (s *Server) setPolicy(r *http.Request) (*sandbox.Sandbox, error) {
 	if _, err := policy.Compile(p, sb.Spec.Secrets); err != nil {
 		return nil, netspec.Error("policy", err)
 	}
+	if !principalOf(r).privateNetwork() {
+		if err := netspec.Private(&p, sb.Spec.Secrets); err != nil {
+			return nil, err
+		}
+	}
 	sb, err = s.m.SetPolicy(r.Context(), caller, sb.ID, p)
 	return sb, netspec.Error("policy", err)
 }

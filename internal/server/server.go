@@ -117,7 +117,7 @@ func New(o Options) *Server {
 			p := principalOf(r)
 			return e2b.Caller{
 				Caller: p.caller, Read: p.allows(key.Read), Manage: p.allows(key.Manage),
-				Exec: p.allows(key.Exec), HostImage: p.hostImage(),
+				Exec: p.allows(key.Exec), HostImage: p.hostImage(), PrivateNetwork: p.privateNetwork(),
 			}
 		},
 	}))

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
 )
@@ -32,6 +33,11 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 	}
 	if err := req.network(&spec); err != nil {
 		return sandbox.Spec{}, err
+	}
+	if !p.privateNetwork() {
+		if err := netspec.Private(spec.Policy, spec.Secrets); err != nil {
+			return sandbox.Spec{}, err
+		}
 	}
 	if spec.Image, err = s.image(ctx, p, req.Image); err != nil {
 		return sandbox.Spec{}, err

@@ -23,10 +23,13 @@ func TestDoctorTriesNetworks(t *testing.T) {
 		found, mend string
 	}{
 		{"root", 0, "ok", "attempts ended as promised", ""},
-		{"ordinary", 12345, "missing", "by root alone", "sudo carboy serve"},
+		{"ordinary", 12345, "missing", "not open to all users", "chmod 0666 /dev/net/tun"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if st, err := os.Stat("/dev/net/tun"); tt.uid != 0 && err == nil && st.Mode().Perm()&0o006 == 0o006 {
+				t.Skip("/dev/net/tun is open to all users")
+			}
 			lines := diagnose(t, tt.uid)
 			for _, wall := range wallNames {
 				l := lines["network-"+wall]
