@@ -16,7 +16,7 @@ PKG = ./...
 # a second time, which takes minutes.
 STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
-.PHONY: build guest weak test deps lint lint-all bench bench-peers escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
+.PHONY: build guest weak test deps lint lint-all bench bench-peers bench-gate escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
 
 build: guest
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
@@ -64,6 +64,10 @@ chaos: build
 # Docker's engine for as long as it takes.
 bench-peers: build
 	scripts/bench.sh
+
+# What the way through a gate costs, beside other proxies that intercept TLS.
+bench-gate: build
+	scripts/bench-gate.sh
 
 # Each target for FUZZTIME, one after the other.
 fuzz: guest

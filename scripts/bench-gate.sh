@@ -53,8 +53,8 @@ squid=
 mitmproxy=
 if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then
 	echo "bench-gate: fetching squid and mitmproxy" >&2
-	unpack squid squid-openssl && squid=$tmp/squid
-	unpack mitmproxy mitmproxy && mitmproxy=$tmp/mitmproxy
+	if [ -x /usr/sbin/squid ]; then squid=/; elif unpack squid squid-openssl; then squid=$tmp/squid; fi
+	if [ -x /usr/bin/mitmdump ]; then mitmproxy=/; elif unpack mitmproxy mitmproxy; then mitmproxy=$tmp/mitmproxy; fi
 else
 	echo "bench-gate: squid and mitmproxy are not measured: this machine has no apt-get" >&2
 fi

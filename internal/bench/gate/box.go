@@ -58,7 +58,7 @@ func (w *world) startDaemon(ctx context.Context, carboy string) (_ *daemon, err 
 	}
 	defer log.Close()
 	cmd := exec.Command(carboy, "daemon", "run") // not the context's: stop removes what it made first
-	cmd.Env = append(os.Environ(), "HOME="+home, "SSL_CERT_FILE="+w.roots, "SSL_CERT_DIR=/nonexistent",
+	cmd.Env = append(os.Environ(), "HOME="+home, "SSL_CERT_FILE="+w.trusted, "SSL_CERT_DIR=/nonexistent",
 		"XDG_STATE_HOME="+home+"/state", "XDG_RUNTIME_DIR="+home+"/run", "XDG_CACHE_HOME="+home+"/cache", "XDG_CONFIG_HOME="+home+"/config")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -134,10 +134,12 @@ func rules() *api.Policy {
 
 // create makes a box, with a network or without.
 func (d *daemon) create(ctx context.Context, wall string, network bool) (string, error) {
-	req := api.CreateRequest{Isolation: wall, TTLMillis: boxTTL.Milliseconds(), OnExpiry: "remove"}
+	req := api.CreateRequest{
+		Isolation: wall, TTLMillis: boxTTL.Milliseconds(), OnExpiry: "remove",
+		Mounts: []api.Mount{{Source: d.dir, Target: shown, ReadOnly: true}},
+	}
 	if network {
 		req.Policy = rules()
-		req.Mounts = []api.Mount{{Source: d.dir, Target: shown, ReadOnly: true}}
 	}
 	sb, err := d.c.Create(ctx, req)
 	if err != nil {

@@ -134,7 +134,7 @@ func (w *world) squid(ctx context.Context, dir string) (*proxy, error) {
 		return nil, err
 	}
 	config := filepath.Join(own, "squid.conf")
-	text := fmt.Sprintf(squidConfig, address, both, dir, own, w.roots)
+	text := fmt.Sprintf(squidConfig, address, both, dir, own, w.trusted)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (w *world) mitmproxy(ctx context.Context, dir string) (*proxy, error) {
 	}
 	python, program := "/usr/bin/python3", filepath.Join(dir, "usr/bin/mitmdump")
 	pid, err := w.run(ctx, dir, address, python, program, "--quiet", "--listen-host", "127.0.0.1", "--listen-port", "8081", "--scripts", script,
-		"--set", "confdir="+own, "--set", "ssl_verify_upstream_trusted_ca="+w.roots, "--set", "flow_detail=0")
+		"--set", "confdir="+own, "--set", "ssl_verify_upstream_trusted_ca="+w.trusted, "--set", "flow_detail=0")
 	if err != nil {
 		return nil, err
 	}

@@ -88,6 +88,7 @@ type bencher struct {
 	d      *daemon
 	places []*place
 	rep    *bench.Report
+	failed map[string][]string // what went wrong in the group, by place
 }
 
 func (w *world) runAll(ctx context.Context, o options) (*bench.Report, error) {
@@ -151,8 +152,10 @@ func (b *bencher) open(ctx context.Context) error {
 				name: wall + "-unread", against: []string{"direct"}, pid: pid,
 				args: []string{"-host", nameUnread, "-ca", filepath.Join(shown, "roots.pem")}, run: inside,
 			},
-			&place{name: wall + "-read", against: []string{wall + "-unread", "direct"}, pid: pid, run: inside})
+			&place{name: wall + "-read", against: []string{wall + "-unread", "direct"}, pid: pid, run: inside},
+			&place{name: wall + "-read-h2", against: []string{wall + "-read", "direct-h2"}, args: []string{"-h2"}, pid: pid, run: inside})
 	}
+	b.places = append(b.places, &place{name: "direct-h2", args: []string{"-h2", "-ca", b.w.roots}, run: onHost})
 	for _, peer := range []struct {
 		name, dir string
 		start     func(context.Context, string) (*proxy, error)
@@ -175,16 +178,18 @@ func (b *bencher) open(ctx context.Context) error {
 }
 
 // rounds has each place take its turn, in an order of its own for each round.
-// The first round does not count.
+// The first round does not count. What fails is in no number.
 func (b *bencher) rounds(ctx context.Context, n int, turn func(p *place, counts bool) error) error {
+	b.failed = map[string][]string{}
 	for round := range n + 1 {
 		for _, i := range rand.Perm(len(b.places)) {
-			if err := turn(b.places[i], round > 0); err != nil {
-				return err
+			err := turn(b.places[i], round > 0)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
-		}
-		if err := context.Cause(ctx); err != nil {
-			return err
+			if err != nil {
+				b.failed[b.places[i].name] = append(b.failed[b.places[i].name], err.Error())
+			}
 		}
 	}
 	return nil
@@ -208,7 +213,7 @@ func (m *metrics) of(name string) bench.MetricResult {
 func (b *bencher) result(title string, all ...*metrics) *bench.GroupResult {
 	g := &bench.GroupResult{Title: title}
 	for _, p := range b.places {
-		c := bench.CaseResult{Name: p.name}
+		c := bench.CaseResult{Name: p.name, Failures: len(b.failed[p.name]), Reasons: slices.Compact(b.failed[p.name])}
 		for _, m := range all {
 			r := m.of(p.name)
 			for _, other := range p.against {

@@ -22,6 +22,15 @@ func (w *world) serveHTTP() error {
 	if err := os.WriteFile(w.roots, ca.pem, 0o644); err != nil {
 		return err
 	}
+	// Gates and proxies trust as many as they would elsewhere.
+	machine, err := os.ReadFile("/etc/ssl/certs/ca-certificates.crt")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	w.trusted = filepath.Join(w.dir, "trusted.pem")
+	if err := os.WriteFile(w.trusted, append(machine, ca.pem...), 0o644); err != nil {
+		return err
+	}
 	leaf, err := sign(ca, nameServer, nameServer, nameUnread)
 	if err != nil {
 		return err

@@ -34,9 +34,10 @@ const (
 
 // world is this process's network, what serves in it, and what was made.
 type world struct {
-	dir   string
-	roots string // a file: whom the servers are signed by
-	undo  []func() error
+	dir     string
+	roots   string // a file: whom the servers are signed by
+	trusted string // a file: them, and whom this machine trusts
+	undo    []func() error
 }
 
 // newWorld makes the network that this process is alone in.
