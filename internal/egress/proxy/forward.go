@@ -274,7 +274,7 @@ func (x *exchange) download(resp *http.Response, more *ahead) error {
 				x.fail(why)
 				return why
 			}
-			if err := x.g.together(n, func() error { _, err := x.w.Write(room[:n]); return err }); err != nil {
+			if err := x.g.together(x.w, room[:n]); err != nil {
 				return err
 			}
 			if total != resp.ContentLength && n < unbuffered {
