@@ -277,7 +277,7 @@ func (x *exchange) download(resp *http.Response, more *ahead) error {
 			if err := x.g.together(x.w, room[:n]); err != nil {
 				return err
 			}
-			if total != resp.ContentLength && n < unbuffered {
+			if total != resp.ContentLength && (n < unbuffered || x.g.http2) { // of which the last frame may be small
 				_ = control.Flush()
 			}
 			buf.used(n)
