@@ -228,7 +228,9 @@ func (x *exchange) answer(resp *http.Response, up string, conn *net.Conn) *Refus
 	}
 	x.status, x.begun = resp.StatusCode, true
 	x.w.WriteHeader(resp.StatusCode)
-	if err := x.download(resp, aheadOf(resp, conn)); err != nil {
+	// One that was ended may seem to be whole: its upstream, which is hung up
+	// on, says that this is all.
+	if err := x.download(resp, aheadOf(resp, conn)); err != nil || x.failure() != nil {
 		x.broken(err)
 	}
 	for name, values := range resp.Trailer {
