@@ -228,9 +228,7 @@ func (x *exchange) answer(resp *http.Response, up string, conn *net.Conn) *Refus
 	}
 	x.status, x.begun = resp.StatusCode, true
 	x.w.WriteHeader(resp.StatusCode)
-	// One that was ended may seem to be whole: its upstream, which is hung up
-	// on, says that this is all.
-	if err := x.download(resp, aheadOf(resp, conn)); err != nil || x.failure() != nil {
+	if err := x.download(resp, aheadOf(resp, conn)); err != nil {
 		x.broken(err)
 	}
 	for name, values := range resp.Trailer {
@@ -276,10 +274,10 @@ func (x *exchange) download(resp *http.Response, more *ahead) error {
 				x.fail(why)
 				return why
 			}
-			if err := x.g.together(x.w, room[:n]); err != nil {
+			if err := x.g.together(n, func() error { _, err := x.w.Write(room[:n]); return err }); err != nil {
 				return err
 			}
-			if total != resp.ContentLength && (n < unbuffered || x.g.http2) { // of which the last frame may be small
+			if total != resp.ContentLength && n < unbuffered {
 				_ = control.Flush()
 			}
 			buf.used(n)

@@ -137,24 +137,14 @@ func (a *ahead) more() bool {
 	return true
 }
 
-// frameSize is what a frame of HTTP/2 may carry for it to fit, with its head,
-// into one record. A full frame takes two, the second of nine bytes.
-const frameSize = recordSize - 9
-
-// together writes p to w in as few packets as it takes. A connection of HTTP/2
-// has other streams, which are not to wait.
-func (g *guest) together(w io.Writer, p []byte) error {
-	if g.http2 {
-		for len(p) > frameSize {
-			if _, err := w.Write(p[:frameSize]); err != nil {
-				return err
-			}
-			p = p[frameSize:]
-		}
-	} else if c, ok := g.carrier.Conn.(interface{ Cork(on bool) }); ok && len(p) > recordSize {
-		c.Cork(true)
-		defer c.Cork(false)
+// together has what write writes, n bytes, go out in as few packets as it
+// takes. A connection of HTTP/2 has other streams, which are not to wait.
+func (g *guest) together(n int, write func() error) error {
+	c, ok := g.carrier.Conn.(interface{ Cork(on bool) })
+	if !ok || g.http2 || n <= recordSize {
+		return write()
 	}
-	_, err := w.Write(p)
-	return err
+	c.Cork(true)
+	defer c.Cork(false)
+	return write()
 }
