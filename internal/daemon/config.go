@@ -52,12 +52,15 @@ type Config struct {
 	Hosts      []string `json:"hosts"`        // further names by which clients call the TCP address
 	// E2BInternet gives the public internet to sandboxes that are made by way of
 	// E2B's API, whose clients ask for it unless they are told otherwise.
-	E2BInternet bool     `json:"e2b_internet"`
-	MountDirs   []string `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
-	Resolvers   []string `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
-	IdleExit    Duration `json:"idle_exit"`   // for how long a daemon with Auto waits
-	Pool        *int     `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
-	PoolMemory  Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
+	E2BInternet bool `json:"e2b_internet"`
+	// E2BIsolation is the wall of sandboxes that are made by way of E2B's API,
+	// which has no word for it; "": sandbox.DefaultIsolation.
+	E2BIsolation string   `json:"e2b_isolation"`
+	MountDirs    []string `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
+	Resolvers    []string `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
+	IdleExit     Duration `json:"idle_exit"`   // for how long a daemon with Auto waits
+	Pool         *int     `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
+	PoolMemory   Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
 }
 
 // servedPool is the default pool of a daemon that is there to serve.
@@ -197,6 +200,9 @@ func (c Config) Validate() error {
 	}
 	if c.Domain != "" && !validHost(c.Domain) {
 		return bad("domain %.80q: not a host's name", c.Domain)
+	}
+	if !sandbox.ValidWall(c.E2BIsolation) && c.E2BIsolation != "" {
+		return bad("e2b_isolation %.80q: there is no such wall", c.E2BIsolation)
 	}
 	for _, h := range c.Hosts {
 		if !validHost(h) {

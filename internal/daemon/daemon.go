@@ -142,7 +142,8 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	ctx, d.stop = context.WithCancelCause(ctx)
 	defer d.stop(nil)
 	serve := server.Options{
-		Manager: d.manager, Keys: keys, Domain: cfg.Domain, E2BInternet: cfg.E2BInternet, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
+		Manager: d.manager, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
+		E2BInternet: cfg.E2BInternet, E2BIsolation: cfg.E2BIsolation,
 		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
 		Secrets: network.Secrets,
 		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,

@@ -60,7 +60,7 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if err != nil {
 			return err
 		}
-		spec := sandbox.Spec{Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: sandbox.OnExpiryRemove}
+		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: sandbox.OnExpiryRemove}
 		notes, err := req.networkOf(&spec, h.o.Internet)
 		if err != nil {
 			return err

@@ -58,9 +58,12 @@ type Options struct {
 	// Internet gives the public internet to whoever asks for it as E2B's clients
 	// do: unless they are told otherwise.
 	Internet bool
-	Domain   string       // under which sandboxes are reached; "": none
-	Log      *slog.Logger // default: none
-	Now      func() time.Time
+	// Isolation is the wall of what is made here; "": the default. E2B has no
+	// word for it.
+	Isolation string
+	Domain    string       // under which sandboxes are reached; "": none
+	Log       *slog.Logger // default: none
+	Now       func() time.Time
 }
 
 // handler is the dialect.

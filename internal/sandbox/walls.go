@@ -18,6 +18,9 @@ const (
 // byStrength has the walls in order, the weakest first.
 var byStrength = []string{WallProcess, WallGVisor, WallMicroVM}
 
+// ValidWall reports whether there is a wall of that name, here or elsewhere.
+func ValidWall(name string) bool { return strength(name) >= 0 }
+
 // strength is a wall's place among all, or -1 for a name that is none's.
 func strength(wall string) int { return slices.Index(byStrength, wall) }
 

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -11,27 +12,102 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// The SDK that E2B publishes, unmodified, over TCP with a key.
-func TestE2BSDK(t *testing.T) {
-	if _, err := os.Stat("../e2b/node_modules/e2b"); err != nil {
-		t.Fatal("the SDK is not installed: make deps")
+// e2bWalls are those that E2B's clients are tried over.
+var e2bWalls = []string{"gvisor", "process"}
+
+// TestE2B runs every program of test/e2b, which drive what E2B publishes,
+// unmodified, over TCP with a key: over each wall, with one daemon for all of
+// them. What is in sandbox.test.mjs is run by the SDK of the minor before, too.
+func TestE2B(t *testing.T) {
+	if _, err := os.Stat("../e2b/node_modules/e2b-next"); err != nil {
+		t.Fatal("the SDKs are not installed: make deps")
 	}
-	h := newHome(t)
+	files, err := filepath.Glob("../e2b/*.test.mjs")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no programs: %v", err)
+	}
+	for _, wall := range e2bWalls {
+		t.Run(wall, func(t *testing.T) {
+			s := newE2BServer(t, wall)
+			for _, file := range files {
+				name := strings.TrimSuffix(filepath.Base(file), ".test.mjs")
+				t.Run(name, func(t *testing.T) { s.node(t, file, "e2b") })
+				if name == "sandbox" {
+					t.Run(name+"-previous", func(t *testing.T) { s.node(t, file, "e2b-next") })
+				}
+			}
+		})
+	}
+}
+
+// e2bServer is a daemon as E2B's clients see one. It lives in a world, of
+// which one.example and two.example are servers.
+type e2bServer struct {
+	h    *home
+	wall string
+	env  []string
+}
+
+func newE2BServer(t *testing.T, wall string) *e2bServer {
+	t.Helper()
+	const domain = "carboy.test"
+	w := newWorld(t)
+	w.https("one.example", worldA, nil)
+	w.https("two.example", worldB, nil)
+	h := w.home()
+	config, err := json.Marshal(map[string]any{
+		"resolvers": []string{worldDNS + ":53"}, "domain": domain, "e2b_isolation": wall,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(h.dir, "config", "carboy", "config.json"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var secret [20]byte
 	rand.Read(secret[:])
 	key := "e2b_" + hex.EncodeToString(secret[:])
 	url := h.serve(key)
-	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "../e2b/sandbox.test.mjs")
-	cmd.Env = append(os.Environ(), "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY="+key)
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s", out)
+	return &e2bServer{h: h, wall: wall, env: append(os.Environ(),
+		"E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY="+key, "E2B_DOMAIN="+domain, "CARBOY_WALL="+wall)}
+}
+
+// nodeLimit is for one program over one wall.
+const nodeLimit = 5 * time.Minute
+
+var nodeCount = regexp.MustCompile(`(?m)^ℹ (tests|skipped|todo) (\d+)$`)
+
+// node runs one program with one SDK. One that runs no test, or leaves one
+// out, fails as one whose tests fail does.
+func (s *e2bServer) node(t *testing.T, file, sdk string) {
+	ctx, cancel := context.WithTimeout(t.Context(), nodeLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", file)
+	cmd.Env = append(slices.Clone(s.env), "CARBOY_E2B_SDK="+sdk)
+	cmd.WaitDelay = 5 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := s.h.start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	t.Logf("%s", out.Bytes())
 	if err != nil {
-		t.Error(err)
+		t.Fatal(err)
+	}
+	count := map[string]string{}
+	for _, m := range nodeCount.FindAllStringSubmatch(out.String(), -1) {
+		count[m[1]] = m[2]
+	}
+	if n := count["tests"]; n == "" || n == "0" || count["skipped"] != "0" || count["todo"] != "0" {
+		t.Errorf("it ran not every test that it has: %v", count)
 	}
 }
 
@@ -54,7 +130,7 @@ func (h *home) serve(key string) string {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := h.start(cmd); err != nil {
 		h.t.Fatal(err)
 	}
 	found := make(chan string, 1)
