@@ -158,6 +158,7 @@ func writeError(w http.ResponseWriter, err error) {
 	if e.Hint != "" {
 		e.Message += " (" + e.Hint + ")" // E2B's clients show one text
 	}
+	wire.RetryAfter(w, err)
 	wire.JSON(w, status, errorBody{status, e.Message})
 }
 

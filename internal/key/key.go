@@ -33,20 +33,31 @@ const (
 // Scope is something that a key allows.
 type Scope string
 
-// The scopes. A key without any has them all.
+// The scopes. A key without any has the first three.
 const (
 	Read   Scope = "read"   // list and look at sandboxes, their events and changes
 	Manage Scope = "manage" // create, start, stop and remove them
 	Exec   Scope = "exec"   // run commands and move files in them
+	Keys   Scope = "keys"   // make and delete keys of the same owner; never implied
+	Admin  Scope = "admin"  // the machine and every owner's sandboxes and keys; never implied
 )
 
-var scopes = []Scope{Read, Manage, Exec}
+var (
+	scopes = []Scope{Read, Manage, Exec, Keys, Admin}
+	usual  = scopes[:3] // of a key without any
+)
+
+// Known reports whether there is such a scope.
+func (s Scope) Known() bool { return slices.Contains(scopes, s) }
+
+// Usual returns the scopes of a key that names none.
+func Usual() []Scope { return slices.Clone(usual) }
 
 // Key is one line of a key file: what the holder of one key may do.
 type Key struct {
 	ID     string  `json:"id"`               // 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"
 	Hash   string  `json:"hash"`             // SHA-256 of the key, in lower-case hexadecimal
-	Scopes []Scope `json:"scopes,omitempty"` // none: all
+	Scopes []Scope `json:"scopes,omitempty"` // none: those of Usual
 	Owner  string  `json:"owner,omitempty"`  // whom its sandboxes belong to; default "key:ID"
 	// Paths are absolute directories of the host. The key may name them, and
 	// what is below them, as workspace or mount. None: no host path at all.
@@ -62,7 +73,10 @@ type Key struct {
 
 // Allows reports whether k has scope s.
 func (k *Key) Allows(s Scope) bool {
-	return len(k.Scopes) == 0 || slices.Contains(k.Scopes, s)
+	if len(k.Scopes) == 0 {
+		return slices.Contains(usual, s)
+	}
+	return slices.Contains(k.Scopes, s)
 }
 
 // Set is the keys of one file. It is safe for use by several goroutines.
@@ -72,6 +86,9 @@ type Set struct {
 
 // Len returns how many keys there are.
 func (s *Set) Len() int { return len(s.keys) }
+
+// All returns the keys, for reading alone.
+func (s *Set) All() []*Key { return s.keys }
 
 // Find returns the key that secret is. The time it takes does not depend on
 // how much of a hash was right.
@@ -173,7 +190,7 @@ func (k *Key) check() error {
 		return errors.New("hash: not the SHA-256 of a key, 64 hexadecimal digits")
 	}
 	for _, s := range k.Scopes {
-		if !slices.Contains(scopes, s) {
+		if !s.Known() {
 			return fmt.Errorf("scopes: there are %q, no other", scopes)
 		}
 	}

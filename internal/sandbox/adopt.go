@@ -76,6 +76,11 @@ func (m *Manager) load(ctx context.Context) ([]*entry, error) {
 		m.names[nameKey{sb.Owner, sb.Spec.Name}] = e.id
 		entries = append(entries, e)
 	}
+	for _, e := range entries {
+		if e.runs() {
+			m.quotas.Changed(e.sb.Owner, m.countLocked(e.sb.Owner, (*entry).runs), false, m.now())
+		}
+	}
 	m.loaded = true
 	return entries, nil
 }

@@ -36,6 +36,9 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if err := spec.Validate(m.offer); err != nil {
 		return nil, err
 	}
+	if err := m.quotas.Quota(c.Owner).allows(spec); err != nil {
+		return nil, err
+	}
 	b, why, err := m.choose(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -54,7 +57,15 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 		return nil, failure(err, spec.Name, "take its image")
 	}
 	defer m.give(e)
-	if sb, err = m.build(ctx, e, b, sb); err != nil {
+	sb, err = m.build(ctx, e, b, sb)
+	m.mu.Lock()
+	if err != nil {
+		m.counts.Failures++
+	} else {
+		m.counts.Creates++
+	}
+	m.mu.Unlock()
+	if err != nil {
 		return nil, err
 	}
 	if key, ok := m.pool.kindFor(sb.Backend, sb.Spec, sb.Owner); ok {
@@ -130,7 +141,11 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 			}
 		}
 		e := &entry{id: id, turn: make(chan struct{}, 1), image: spec.Image}
-		if m.enrol(e, nameKey{c.Owner, spec.Name}, backend, spec) {
+		entered, err := m.enrol(e, nameKey{c.Owner, spec.Name}, backend, spec)
+		if err != nil {
+			return nil, nil, err
+		}
+		if entered {
 			return e, &Sandbox{
 				ID: e.id, Owner: c.Owner, Spec: spec, State: StateCreated,
 				Backend: backend, Why: why, Token: token, CreatedAt: m.now(),
@@ -145,12 +160,16 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 }
 
 // enrol enters e under its ID and key, or reports that either is taken. The ID
-// becomes that of a warm box, if there is one: nobody else can take it then.
-func (m *Manager) enrol(e *entry, key nameKey, backend string, spec Spec) bool {
+// becomes that of a warm box, if there is one: nobody else can take it then. It
+// fails where the owner may have no more.
+func (m *Manager) enrol(e *entry, key nameKey, backend string, spec Spec) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, taken := m.names[key]; taken || m.takenLocked(e.id) {
-		return false
+		return false, nil
+	}
+	if err := m.admitLocked(key.owner, true); err != nil {
+		return false, err
 	}
 	if kind, ok := m.pool.kindFor(backend, spec, key.owner); ok {
 		if e.warm = m.pool.take(kind); e.warm != nil {
@@ -159,7 +178,7 @@ func (m *Manager) enrol(e *entry, key nameKey, backend string, spec Spec) bool {
 	}
 	m.names[key] = e.id
 	m.entries[e.id] = e
-	return true
+	return true, nil
 }
 
 func (m *Manager) random(read func(io.Reader) (string, error)) (string, error) {
@@ -228,6 +247,11 @@ func (m *Manager) restart(ctx context.Context, e *entry) error {
 	if err != nil {
 		return err
 	}
+	awake, err := m.rouse(e)
+	if err != nil {
+		return err
+	}
+	defer awake()
 	defer m.starting()()
 	sb.State = StateCreated
 	if err := m.save(ctx, e, sb); err != nil {

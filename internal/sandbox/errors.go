@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Kind classifies an error for callers that must act on it. The HTTP status,
@@ -29,6 +30,8 @@ type Error struct {
 	Msg  string // lower case, no full stop: "sandbox web: not found"
 	Hint string // what to do next, or empty: "carboy ls"
 	Err  error  // the cause, for the log; never shown
+	// Retry is after how long another try is worth it; 0: not known.
+	Retry time.Duration
 }
 
 // Error returns the message alone: the hint is printed apart, the cause never.

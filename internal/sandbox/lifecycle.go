@@ -55,6 +55,9 @@ func (m *Manager) SetTTL(ctx context.Context, c Caller, ref string, ttl time.Dur
 	}
 	return m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
 		sb := m.record(e).Clone()
+		if err := m.quotas.Quota(sb.Owner).allowsTTL(ttl); err != nil {
+			return err
+		}
 		sb.Spec.TTL = ttl
 		sb.ExpiresAt = time.Time{}
 		if sb.State == StateRunning || sb.Spec.OnExpiry == OnExpiryRemove {

@@ -38,6 +38,9 @@ type Options struct {
 	// Pool says what is kept warm, by those backends that are a Warmer.
 	Pool Pool
 
+	// Quotas says what each owner may have; nil: as much as the machine has.
+	Quotas Quotas
+
 	// HasChanges reads what Backend.Changes wrote and reports whether that
 	// is any change; it need not read to the end. Default: any byte is one.
 	HasChanges func(r io.Reader) (bool, error)
@@ -72,6 +75,7 @@ type Manager struct {
 	events   EventLog
 	gate     Gate
 	changed  func(io.Reader) (bool, error)
+	quotas   Quotas
 
 	imageStore Images
 	images     chan struct{} // holds a token of whoever works on the set of images
@@ -93,6 +97,9 @@ type Manager struct {
 	runCtx  context.Context // of Run, while it runs: to end its watchers
 	entries map[string]*entry
 	names   map[nameKey]string // to IDs
+
+	draining bool
+	counts   Counts
 }
 
 type nameKey struct{ owner, name string }
@@ -114,6 +121,7 @@ type entry struct {
 	// that by the holder of the turn.
 	sb      *Sandbox // nil before its first Put and after its removal
 	holds   int
+	waking  bool      // it is stopped, and about to be started
 	orphan  time.Time // when an ephemeral one without holds is finished
 	retry   time.Time // when Run tries again what failed; zero: nothing did
 	debt    gateDebt  // what its gate could not be told
@@ -143,6 +151,7 @@ func NewManager(opts Options) (*Manager, error) {
 		events:   opts.Events,
 		gate:     opts.Gate,
 		changed:  opts.HasChanges,
+		quotas:   opts.Quotas,
 		rand:     opts.Rand,
 
 		imageStore: opts.Images,
@@ -174,6 +183,9 @@ func NewManager(opts Options) (*Manager, error) {
 	}
 	if m.changed == nil {
 		m.changed = anyByte
+	}
+	if m.quotas == nil {
+		m.quotas = unbounded{}
 	}
 	if m.rand == nil {
 		m.rand = rand.Reader
@@ -305,9 +317,14 @@ func (m *Manager) save(ctx context.Context, e *entry, sb *Sandbox) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	var before State
+	if e.sb != nil {
+		before = e.sb.State
+	}
 	e.sb = sb
 	e.retry = time.Time{}
 	m.armLocked(e)
+	m.changedLocked(sb.Owner, before, sb.State)
 	return nil
 }
 

@@ -15,7 +15,9 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -64,7 +66,16 @@ func Error(w http.ResponseWriter, err error) {
 func ErrorAs(w http.ResponseWriter, status int, err error) {
 	e := Describe(err)
 	w.Header().Set(api.HeaderError, e.Code)
+	RetryAfter(w, err)
 	JSON(w, status, e)
+}
+
+// RetryAfter tells when another try is worth it, where err knows: in whole
+// seconds, and never too early.
+func RetryAfter(w http.ResponseWriter, err error) {
+	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Retry > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(int64((e.Retry+time.Second-1)/time.Second), 10))
+	}
 }
 
 // JSON answers with v.
