@@ -70,7 +70,7 @@ func (m *Manager) load(ctx context.Context) ([]*entry, error) {
 	}
 	entries := make([]*entry, 0, len(records))
 	for _, sb := range records {
-		e := &entry{id: sb.ID, turn: make(chan struct{}, 1), image: sb.Spec.Image, sb: sb}
+		e := &entry{id: sb.ID, turn: make(chan struct{}, 1), image: sb.Spec.Image, volumes: sb.Spec.volumes(), sb: sb}
 		m.armLocked(e)
 		m.entries[e.id] = e
 		m.names[nameKey{sb.Owner, sb.Spec.Name}] = e.id

@@ -49,12 +49,14 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	defer m.starting()()
 	var e *entry
 	var sb *Sandbox
-	err = m.pinImage(ctx, spec.Image, func() (err error) {
-		e, sb, err = m.reserve(c, spec, b.Name(), why)
-		return err
+	err = m.pinImage(ctx, spec.Image, func() error {
+		return m.pinVolumes(ctx, c.Owner, spec, func() (err error) {
+			e, sb, err = m.reserve(c, spec, b.Name(), why)
+			return err
+		})
 	})
 	if err != nil {
-		return nil, failure(err, spec.Name, "take its image")
+		return nil, failure(err, spec.Name, "take its image and volumes")
 	}
 	defer m.give(e)
 	sb, err = m.build(ctx, e, b, sb)
@@ -140,7 +142,7 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 				return nil, nil, err
 			}
 		}
-		e := &entry{id: id, turn: make(chan struct{}, 1), image: spec.Image}
+		e := &entry{id: id, turn: make(chan struct{}, 1), image: spec.Image, volumes: spec.volumes()}
 		entered, err := m.enrol(e, nameKey{c.Owner, spec.Name}, backend, spec)
 		if err != nil {
 			return nil, nil, err

@@ -32,6 +32,9 @@ type Options struct {
 	// DefaultImage.
 	Images Images
 
+	// Volumes has the volumes that a Spec may mount; nil: there are none.
+	Volumes Volumes
+
 	// Gate has the gates of sandboxes with a network; nil: there can be none.
 	Gate Gate
 
@@ -79,6 +82,7 @@ type Manager struct {
 
 	imageStore Images
 	images     chan struct{} // holds a token of whoever works on the set of images
+	volumes    volumePins
 
 	pool warmPool
 
@@ -110,6 +114,8 @@ type entry struct {
 	turn chan struct{} // holds one token; whoever took it may change the sandbox
 	// image is the Spec's, which is in use for as long as this is an entry.
 	image string
+	// volumes are the IDs of those that the Spec mounts, in use for as long.
+	volumes []string
 	// warm is the box that was kept warm for nobody, and that is about to
 	// become this sandbox's. Only the holder of the turn looks at it.
 	warm *warmBox
@@ -145,7 +151,7 @@ func NewManager(opts Options) (*Manager, error) {
 	m := &Manager{
 		store:    opts.Store,
 		backends: make(map[string]Backend),
-		offer:    Offer{Gate: opts.Gate != nil, Images: opts.Images != nil, CPUs: opts.CPUs, Memory: opts.Memory},
+		offer:    Offer{Gate: opts.Gate != nil, Images: opts.Images != nil, Volumes: opts.Volumes != nil, CPUs: opts.CPUs, Memory: opts.Memory},
 		clock:    opts.Clock,
 		log:      cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 		events:   opts.Events,
@@ -156,6 +162,7 @@ func NewManager(opts Options) (*Manager, error) {
 
 		imageStore: opts.Images,
 		images:     make(chan struct{}, 1),
+		volumes:    volumePins{store: opts.Volumes, turn: make(chan struct{}, 1)},
 
 		wake:    make(chan struct{}, 1),
 		entries: make(map[string]*entry),

@@ -65,7 +65,7 @@ func (s Spec) checkWorkspace() *Error {
 	}
 }
 
-func checkMounts(mounts []Mount) *Error {
+func checkMounts(mounts []Mount, o Offer) *Error {
 	if len(mounts) > MaxMounts {
 		return Errorf(Invalid, "mounts: %d are too many", len(mounts)).WithHint("at most %d", MaxMounts)
 	}
@@ -73,7 +73,7 @@ func checkMounts(mounts []Mount) *Error {
 		if err := checkTarget(m.Target); err != nil {
 			return err
 		}
-		if err := checkSource("mount "+m.Target, m.Source); err != nil {
+		if err := m.checkOrigin(o); err != nil {
 			return err
 		}
 		for _, other := range mounts[:i] {
@@ -82,6 +82,22 @@ func checkMounts(mounts []Mount) *Error {
 					WithHint("give each mount a place of its own")
 			}
 		}
+	}
+	return nil
+}
+
+// checkOrigin wants either a directory of the host or a volume.
+func (m Mount) checkOrigin(o Offer) *Error {
+	switch {
+	case m.Volume == "":
+		return checkSource("mount "+m.Target, m.Source)
+	case m.Source != HostDir{}:
+		return Errorf(Invalid, "mount %s: it is both a directory of the host and a volume", m.Target).
+			WithHint("name one of them")
+	case !o.Volumes:
+		return Errorf(Unsupported, "mount %s: there are no volumes here", m.Target).WithHint("leave it out")
+	case !ValidVolumeID(m.Volume):
+		return Errorf(Invalid, "mount %s: volume %s is not an ID", m.Target, refText(m.Volume)).WithHint("carboy volume ls")
 	}
 	return nil
 }

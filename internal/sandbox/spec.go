@@ -102,11 +102,14 @@ type HostDir struct {
 	GID uint32 `json:"gid"`
 }
 
-// Mount is a further directory of the host.
+// Mount is a further directory of the host, or a volume.
 type Mount struct {
-	Source   HostDir `json:"source"`
-	Target   string  `json:"target"` // absolute path inside
-	ReadOnly bool    `json:"read_only"`
+	Source HostDir `json:"source,omitzero"`
+	// Volume is the ID of one of Options.Volumes, which then stands in for
+	// Source: all sandboxes that have it see one file system.
+	Volume   string `json:"volume,omitempty"`
+	Target   string `json:"target"` // absolute path inside
+	ReadOnly bool   `json:"read_only"`
 }
 
 // Limits bound a sandbox. Explicit names those that the caller set: an

@@ -19,7 +19,7 @@ import (
 )
 
 var testOffer = sandbox.Offer{
-	Walls: []string{"gvisor", "process"}, Images: true,
+	Walls: []string{"gvisor", "process"}, Images: true, Volumes: true,
 	CPUs: 4, Memory: 8 << 30,
 }
 
@@ -265,6 +265,12 @@ func TestValidate(t *testing.T) {
 		{name: "mount-source-sys", in: mountOf("/sys/fs"), want: sandbox.Denied},
 		{name: "mount-source-run", in: mountOf("/run"), want: sandbox.Denied},
 		{name: "mount-source-in-root-home", in: mountOf("/root/go/pkg/mod")},
+		{name: "volume", in: volumeOf(volume1)},
+		{name: "volume-and-directory", in: sandbox.Spec{Mounts: []sandbox.Mount{{Source: hostDir("/srv/x"), Volume: volume1, Target: "/a"}}}, want: sandbox.Invalid},
+		{name: "volume-no-id", in: sandbox.Spec{Mounts: []sandbox.Mount{{Volume: "../../etc", Target: "/a"}}}, want: sandbox.Invalid, hint: "volume ls"},
+		{name: "volume-on-proc", in: sandbox.Spec{Mounts: []sandbox.Mount{{Volume: volume1, Target: "/proc"}}}, want: sandbox.Invalid},
+		{name: "volume-on-agent", in: sandbox.Spec{Mounts: []sandbox.Mount{{Volume: volume1, Target: "/run/carboy"}}}, want: sandbox.Invalid},
+		{name: "volume-in-volume", in: sandbox.Spec{Mounts: []sandbox.Mount{{Volume: volume1, Target: "/a"}, {Volume: volume1, Target: "/a/b"}}}, want: sandbox.Invalid},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

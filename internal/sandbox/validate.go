@@ -51,11 +51,12 @@ var limitNames = []string{LimitCPUs, LimitMemory, LimitPIDs, LimitDisk, LimitIno
 // Offer is what a machine and its walls have to give. A Spec is checked
 // against one.
 type Offer struct {
-	Walls  []string // the walls that there are, sorted
-	Gate   bool     // whether a network can be gated
-	Images bool     // whether pinned images can be had, besides DefaultImage
-	CPUs   float64  // of the machine; 0: unknown, and not checked
-	Memory int64    // of the machine, in bytes; 0: unknown, and not checked
+	Walls   []string // the walls that there are, sorted
+	Gate    bool     // whether a network can be gated
+	Images  bool     // whether pinned images can be had, besides DefaultImage
+	Volumes bool     // whether there can be volumes
+	CPUs    float64  // of the machine; 0: unknown, and not checked
+	Memory  int64    // of the machine, in bytes; 0: unknown, and not checked
 }
 
 // Normalize returns s with a default for everything that was left open, and
@@ -134,7 +135,7 @@ func (s Spec) Validate(o Offer) error {
 		func() *Error { return s.checkNetwork(o) },
 		s.checkTTL,
 		s.checkWorkspace,
-		func() *Error { return checkMounts(s.Mounts) },
+		func() *Error { return checkMounts(s.Mounts, o) },
 		func() *Error { return s.Limits.check(o) },
 		func() *Error { return checkEnv(s.Env) },
 		func() *Error { return checkLabels(s.Labels) },

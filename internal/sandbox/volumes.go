@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Volumes are the disks that outlive sandboxes.
+type Volumes interface {
+	// Has returns nil where owner has the volume with that ID, and NotFound
+	// where there is none, or it is another's.
+	Has(ctx context.Context, owner, id string) error
+}
+
+const volumePrefix = "vol_"
+
+// NewVolumeID returns "vol_" and 20 characters of base32 read from rand.
+func NewVolumeID(rand io.Reader) (string, error) {
+	id, err := NewID(rand)
+	return volumePrefix + strings.TrimPrefix(id, idPrefix), err
+}
+
+// ValidVolumeID reports whether id could have come from NewVolumeID. Such a
+// string is safe as a file name.
+func ValidVolumeID(id string) bool {
+	s, ok := strings.CutPrefix(id, volumePrefix)
+	return ok && ValidID(idPrefix+s)
+}
+
+// volumePins keep volumes that are in use from being deleted.
+type volumePins struct {
+	store Volumes
+	turn  chan struct{} // holds a token of whoever takes one into use, or deletes one
+}
+
+// volumes returns the IDs of those that s mounts, each once.
+func (s Spec) volumes() []string {
+	var ids []string
+	for _, m := range s.Mounts {
+		if m.Volume != "" {
+			ids = append(ids, m.Volume)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// VolumeUsers returns the names of the sandboxes, running or not, that have
+// the volume with that ID, sorted. It changes at any time: whoever deletes by
+// it does so within WithVolumes.
+func (m *Manager) VolumeUsers(id string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	names := []string{}
+	for _, e := range m.entries {
+		if !slices.Contains(e.volumes, id) {
+			continue
+		}
+		if e.sb == nil {
+			names = append(names, e.id) // it is being created
+			continue
+		}
+		names = append(names, e.sb.Spec.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// WithVolumes calls f while no volume can come into use: a create of a sandbox
+// with one waits, at the point where it looks whether that is there, until f
+// has returned. f may call VolumeUsers, and nothing else of the Manager.
+// Before the records are read it fails with Unavailable, without f: what is in
+// use is not known.
+func (m *Manager) WithVolumes(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, done, err := m.begin(ctx, Caller{Admin: true})
+	if err != nil {
+		return err
+	}
+	defer done()
+	release, err := m.holdVolumes(ctx)
+	if err != nil {
+		return failure(err, "", "wait for another look at the volumes")
+	}
+	defer release()
+	return f(ctx)
+}
+
+func (m *Manager) holdVolumes(ctx context.Context) (release func(), err error) {
+	select {
+	case m.volumes.turn <- struct{}{}:
+		return func() { <-m.volumes.turn }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// pinVolumes sees that owner has all that spec mounts, and enters them as in
+// use, by enter, before they can be deleted.
+func (m *Manager) pinVolumes(ctx context.Context, owner string, spec Spec, enter func() error) error {
+	ids := spec.volumes()
+	if len(ids) == 0 {
+		return enter()
+	}
+	release, err := m.holdVolumes(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, id := range ids {
+		if err := m.volumes.store.Has(ctx, owner, id); err != nil {
+			return err
+		}
+	}
+	return enter()
+}
