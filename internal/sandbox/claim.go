@@ -36,7 +36,7 @@ func (m *Manager) start(ctx context.Context, e *entry, b Backend, sb *Sandbox) (
 	return nil, errors.Join(errClaim, err)
 }
 
-// renew gives a sandbox that is being created another ID and another token:
+// renew gives a sandbox that is being created another ID and other tokens:
 // what it had are those of a warm box that can't be claimed, and that may know
 // them. The box loses its record and goes back to the pool, to be ended. It
 // returns the new entry, and its turn with it; whoever waits for that of e, or
@@ -48,7 +48,7 @@ func (m *Manager) renew(ctx context.Context, e *entry) (*entry, *Sandbox, error)
 	if sb.ID, err = m.random(NewID); err != nil {
 		return nil, nil, err
 	}
-	if sb.Token, err = m.random(newToken); err != nil {
+	if err = m.makeTokens(sb); err != nil {
 		return nil, nil, err
 	}
 	if err := m.store.Delete(ctx, old); err != nil {

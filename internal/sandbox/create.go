@@ -131,8 +131,8 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 	if err != nil {
 		return nil, nil, err
 	}
-	token, err := m.random(newToken)
-	if err != nil {
+	made := Sandbox{Spec: spec}
+	if err := m.makeTokens(&made); err != nil {
 		return nil, nil, err
 	}
 	given := spec.Name != ""
@@ -150,7 +150,7 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 		if entered {
 			return e, &Sandbox{
 				ID: e.id, Owner: c.Owner, Spec: spec, State: StateCreated,
-				Backend: backend, Why: why, Token: token, CreatedAt: m.now(),
+				Backend: backend, Why: why, Token: made.Token, TrafficToken: made.TrafficToken, CreatedAt: m.now(),
 			}, nil
 		}
 		if given {
@@ -200,6 +200,7 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 	wasWarm := e.warm != nil
 	begun := sb.Clone()
 	begun.Spec.SecretValues, e.values = e.values, nil
+	begun.TrafficToken = "" // no box needs it
 	enforced, err := m.start(ctx, e, b, begun)
 	if errors.Is(err, errClaim) {
 		m.log.Warn("claim a warm box", "id", sb.ID, "error", err)

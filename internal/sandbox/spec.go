@@ -53,6 +53,8 @@ type Spec struct {
 	// OnExpiry is what happens when the TTL has run out: OnExpiryStop, which
 	// is the default, or OnExpiryRemove.
 	OnExpiry OnExpiry `json:"on_expiry,omitempty"`
+	// Traffic is how its ports are reached from outside.
+	Traffic Traffic `json:"traffic,omitzero"`
 	// Ephemeral sandboxes belong to one client: `carboy run`. They end when
 	// that client has been gone for OrphanGrace.
 	Ephemeral bool `json:"ephemeral,omitempty"`
@@ -162,21 +164,24 @@ type Enforcement struct {
 
 // Sandbox is the record of one sandbox.
 type Sandbox struct {
-	ID        string        `json:"id"`
-	Owner     string        `json:"owner"` // "uid:1000", or "key:ID"
-	Spec      Spec          `json:"spec"`
-	State     State         `json:"state"`
-	Ended     EndReason     `json:"ended,omitempty"`
-	Lost      []string      `json:"lost,omitempty"` // what the last end lost: "processes", "root changes"
-	Backend   string        `json:"backend"`        // the wall that was chosen
-	Why       string        `json:"why,omitempty"`  // why that one: "asked for", or what is in the way of the weaker ones
-	Enforced  []Enforcement `json:"enforced,omitempty"`
-	Token     string        `json:"-"` // the guest agent's access token; the store keeps it apart from what is shown
-	CreatedAt time.Time     `json:"created_at"`
-	StartedAt time.Time     `json:"started_at,omitzero"`
-	EndedAt   time.Time     `json:"ended_at,omitzero"`
-	ExpiresAt time.Time     `json:"expires_at,omitzero"`
-	Starts    int           `json:"starts"` // how often it came to run
+	ID       string        `json:"id"`
+	Owner    string        `json:"owner"` // "uid:1000", or "key:ID"
+	Spec     Spec          `json:"spec"`
+	State    State         `json:"state"`
+	Ended    EndReason     `json:"ended,omitempty"`
+	Lost     []string      `json:"lost,omitempty"` // what the last end lost: "processes", "root changes"
+	Backend  string        `json:"backend"`        // the wall that was chosen
+	Why      string        `json:"why,omitempty"`  // why that one: "asked for", or what is in the way of the weaker ones
+	Enforced []Enforcement `json:"enforced,omitempty"`
+	Token    string        `json:"-"` // the guest agent's access token; the store keeps it apart from what is shown
+	// TrafficToken is what requests to its ports have to show, the agent's
+	// apart; "" where Spec.Traffic is not restricted. It is kept as Token is.
+	TrafficToken string    `json:"-"`
+	CreatedAt    time.Time `json:"created_at"`
+	StartedAt    time.Time `json:"started_at,omitzero"`
+	EndedAt      time.Time `json:"ended_at,omitzero"`
+	ExpiresAt    time.Time `json:"expires_at,omitzero"`
+	Starts       int       `json:"starts"` // how often it came to run
 	// Link is what its network hangs on while its box is started; nil for one
 	// without.
 	Link *Link `json:"-"`

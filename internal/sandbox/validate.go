@@ -133,6 +133,7 @@ func (s Spec) Validate(o Offer) error {
 		func() *Error { return s.checkImage(o) },
 		s.checkChoices,
 		func() *Error { return s.checkNetwork(o) },
+		s.Traffic.check,
 		s.checkTTL,
 		s.checkWorkspace,
 		func() *Error { return checkMounts(s.Mounts, o) },

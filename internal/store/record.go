@@ -11,7 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// encode returns sb as JSON, without its token.
+// encode returns sb as JSON, without its tokens.
 func encode(sb *sandbox.Sandbox) (string, error) {
 	b, err := json.Marshal(sb)
 	if err != nil {
@@ -39,10 +39,13 @@ func parse(id, record string) (*sandbox.Sandbox, error) {
 }
 
 // decode returns the sandbox of one row.
-func (s *SQLite) decode(id, record string, sealed []byte) (*sandbox.Sandbox, error) {
+func (s *SQLite) decode(id, record string, token, traffic []byte) (*sandbox.Sandbox, error) {
 	sb, err := parse(id, record)
 	if err == nil {
-		sb.Token, err = s.sealer.open(bytes.Clone(sealed), id)
+		sb.Token, err = s.sealer.open(bytes.Clone(token), id)
+	}
+	if err == nil && traffic != nil {
+		sb.TrafficToken, err = s.sealer.open(bytes.Clone(traffic), trafficID(id))
 	}
 	if err != nil {
 		e := sandbox.Errorf(sandbox.Internal, "the record of sandbox %q in %s can't be read", id, s.path).
@@ -51,4 +54,16 @@ func (s *SQLite) decode(id, record string, sealed []byte) (*sandbox.Sandbox, err
 		return nil, e
 	}
 	return sb, nil
+}
+
+// trafficID is what the traffic token of a sandbox is sealed for, so that it
+// and the other do not open in each other's place.
+func trafficID(id string) string { return id + " traffic" }
+
+// sealTraffic returns the column of sb's traffic token.
+func (s *SQLite) sealTraffic(sb *sandbox.Sandbox) []byte {
+	if sb.TrafficToken == "" {
+		return nil
+	}
+	return s.sealer.seal(sb.TrafficToken, trafficID(sb.ID))
 }

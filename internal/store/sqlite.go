@@ -192,14 +192,14 @@ func (s *SQLite) Put(ctx context.Context, sb *sandbox.Sandbox) error {
 	// Ends of sandboxes are what makes room.
 	ending := sb.State == sandbox.StateStopping || sb.State == sandbox.StateStopped || sb.State == sandbox.StateRemoving
 	err = s.write(ctx, s.records, ending, "write a record", `
-		INSERT INTO sandboxes (id, owner, name, state, backend, expires_at, record, token)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+		INSERT INTO sandboxes (id, owner, name, state, backend, expires_at, record, token, traffic)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET
 			owner = excluded.owner, name = excluded.name, state = excluded.state,
 			backend = excluded.backend, expires_at = excluded.expires_at,
-			record = excluded.record, token = excluded.token`,
+			record = excluded.record, token = excluded.token, traffic = excluded.traffic`,
 		sb.ID, sb.Owner, sb.Spec.Name, string(sb.State), sb.Backend, expires, record,
-		s.sealer.seal(sb.Token, sb.ID))
+		s.sealer.seal(sb.Token, sb.ID), s.sealTraffic(sb))
 	if code(err) == sqlite3.SQLITE_CONSTRAINT {
 		return nameTaken(sb)
 	}
@@ -208,7 +208,7 @@ func (s *SQLite) Put(ctx context.Context, sb *sandbox.Sandbox) error {
 
 // Get implements sandbox.Store.
 func (s *SQLite) Get(ctx context.Context, id string) (*sandbox.Sandbox, error) {
-	rows, err := s.query(ctx, `SELECT id, record, token FROM sandboxes WHERE id = ?`, id)
+	rows, err := s.query(ctx, `SELECT id, record, token, traffic FROM sandboxes WHERE id = ?`, id)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (s *SQLite) Get(ctx context.Context, id string) (*sandbox.Sandbox, error) {
 
 // List implements sandbox.Store. The order is that of the IDs.
 func (s *SQLite) List(ctx context.Context) ([]*sandbox.Sandbox, error) {
-	return s.query(ctx, `SELECT id, record, token FROM sandboxes ORDER BY id`)
+	return s.query(ctx, `SELECT id, record, token, traffic FROM sandboxes ORDER BY id`)
 }
 
 // Delete implements sandbox.Store. The sandbox's events go too.
@@ -269,11 +269,11 @@ func (s *SQLite) query(ctx context.Context, query string, args ...any) (_ []*san
 	out := []*sandbox.Sandbox{}
 	for rows.Next() {
 		var id, record string
-		var token []byte
-		if err := rows.Scan(&id, &record, &token); err != nil {
+		var token, traffic []byte
+		if err := rows.Scan(&id, &record, &token, &traffic); err != nil {
 			return nil, err
 		}
-		sb, err := s.decode(id, record, token)
+		sb, err := s.decode(id, record, token, traffic)
 		if err != nil {
 			return nil, err
 		}

@@ -90,8 +90,10 @@ func TestFilesArePrivateAndHoldNoToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Contains(b, []byte(storetest.Record(1).Token)) {
-			t.Errorf("%s holds the token in clear", f)
+		for _, token := range []string{storetest.Record(1).Token, storetest.Record(1).TrafficToken} {
+			if bytes.Contains(b, []byte(token)) {
+				t.Errorf("%s holds a token in clear", f)
+			}
 		}
 		seen = seen || bytes.Contains(b, []byte(storetest.Record(1).Spec.Name))
 	}
@@ -268,23 +270,56 @@ func TestOnlyOneOpens(t *testing.T) {
 }
 
 func TestTokenIsBoundToItsRecord(t *testing.T) {
+	for _, tc := range []struct{ name, column, from string }{
+		{"token", "token", "token"},
+		{"traffic-token", "traffic", "traffic"},
+		{"traffic-as-token", "token", "traffic"},
+		{"token-as-traffic", "traffic", "token"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := dbPath(t)
+			s := mustOpen(t, path)
+			for n := range 2 {
+				if err := s.Put(t.Context(), storetest.Record(n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.Close()
+			from := 0
+			if tc.column != tc.from {
+				from = 1 // the record's own
+			}
+			rawDB(t, path, fmt.Sprintf(
+				`UPDATE sandboxes SET %s = (SELECT %s FROM sandboxes WHERE id = '%s') WHERE id = '%s'`,
+				tc.column, tc.from, storetest.Record(from).ID, storetest.Record(1).ID))
+			s = mustOpen(t, path)
+			if _, err := s.Get(t.Context(), storetest.Record(0).ID); err != nil {
+				t.Errorf("untouched record: %v", err)
+			}
+			if _, err := s.Get(t.Context(), storetest.Record(1).ID); err == nil {
+				t.Error("a token of another place was accepted")
+			}
+		})
+	}
+}
+
+// TestFirstVersionIsBroughtUp: what the first carboy wrote is read.
+func TestFirstVersionIsBroughtUp(t *testing.T) {
 	path := dbPath(t)
 	s := mustOpen(t, path)
-	for n := range 2 {
-		if err := s.Put(t.Context(), storetest.Record(n)); err != nil {
-			t.Fatal(err)
-		}
+	want := storetest.Record(1)
+	want.TrafficToken, want.Spec.Traffic = "", sandbox.Traffic{}
+	if err := s.Put(t.Context(), want); err != nil {
+		t.Fatal(err)
 	}
 	s.Close()
-	rawDB(t, path, fmt.Sprintf(
-		`UPDATE sandboxes SET token = (SELECT token FROM sandboxes WHERE id = '%s') WHERE id = '%s'`,
-		storetest.Record(0).ID, storetest.Record(1).ID))
-	s = mustOpen(t, path)
-	if _, err := s.Get(t.Context(), storetest.Record(0).ID); err != nil {
-		t.Errorf("untouched record: %v", err)
+	rawDB(t, path, `ALTER TABLE sandboxes DROP COLUMN traffic`, `PRAGMA user_version = 1`)
+	got, err := mustOpen(t, path).Get(t.Context(), want.ID)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := s.Get(t.Context(), storetest.Record(1).ID); err == nil {
-		t.Error("a token of another record was accepted")
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("record (-want +got):\n%s", d)
 	}
 }
 

@@ -207,6 +207,9 @@ func (f *Fake) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforc
 
 // own enters the first owner of a box, and refuses any other.
 func (f *Fake) own(b *box, sb *sandbox.Sandbox) error {
+	if sb.TrafficToken != "" {
+		return f.fault("box %s was told the token of its ports", sb.ID)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if b.owner == "" && b.warmed == nil {

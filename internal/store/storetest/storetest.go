@@ -41,11 +41,12 @@ func Record(n int) *sandbox.Sandbox {
 			Env:    map[string]string{"GREETING": "hello\nwörld \u2028 <&>"},
 			Labels: map[string]string{"team": "red"},
 			TTL:    time.Hour, OnExpiry: sandbox.OnExpiryRemove, Ephemeral: true,
+			Traffic: sandbox.Traffic{Restricted: true, MaskHost: "localhost:${PORT}", AutoResume: true},
 		},
 		State: sandbox.StateStopped, Ended: sandbox.EndOutOfMemory, Lost: []string{"processes"},
 		Backend: "gvisor", Why: "process can't: no root inside; gvisor is allowed and stronger",
-		Enforced:  []sandbox.Enforcement{{Promise: "memory", Enforced: true, Mechanism: "cgroup"}},
-		Token:     "a-secret-token",
+		Enforced: []sandbox.Enforcement{{Promise: "memory", Enforced: true, Mechanism: "cgroup"}},
+		Token:    "a-secret-token", TrafficToken: "a-traffic-token",
 		CreatedAt: at, StartedAt: at.Add(time.Second), EndedAt: at.Add(time.Minute), ExpiresAt: at.Add(time.Hour),
 		Starts: 3, Kept: true,
 	}
@@ -130,6 +131,7 @@ func testReplace(t *testing.T, s Store) {
 	put(t, s, Record(1))
 	sb := Record(1)
 	sb.State, sb.Token, sb.ExpiresAt, sb.Lost = sandbox.StateRunning, "another", time.Time{}, nil
+	sb.TrafficToken = ""
 	put(t, s, sb)
 	wantRecord(t, s, sb)
 	if all, err := s.List(t.Context()); err != nil || len(all) != 1 {
