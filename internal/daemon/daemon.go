@@ -22,6 +22,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/startup"
 	"github.com/carboy-sandbox/carboy/internal/store"
 )
 
@@ -128,7 +129,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	opts := sandbox.Options{
 		Store: db, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
-		Gate: network.Gate,
+		Gate: network.Gate, Startup: startup.Run,
 		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerBox: deps.PerBox},
 	}
 	var kept *images

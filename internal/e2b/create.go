@@ -10,6 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/template"
 )
 
 // newSandbox is the body of a create. What is kept raw is known, and can't be
@@ -52,15 +53,16 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if err := req.check(); err != nil {
 			return err
 		}
-		if !c.HostImage {
-			return sandbox.Errorf(sandbox.Denied, "template %s: this key may not use it", template).
-				WithHint(`set "host_image": true in the key file`)
+		build, err := h.resolve(r.Context(), c, req.TemplateID)
+		if err != nil {
+			return err
 		}
 		ttl, err := seconds("timeout", req.Timeout, defaultTimeout)
 		if err != nil {
 			return err
 		}
 		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: sandbox.OnExpiryRemove}
+		build.Apply(&spec)
 		notes, err := req.networkOf(&spec, h.o.Internet)
 		if err != nil {
 			return err
@@ -84,7 +86,7 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 
 func (h *handler) created(sb *sandbox.Sandbox, c Caller) created {
 	return created{
-		TemplateID: templateOf(sb), SandboxID: sb.ID, Alias: sb.Spec.Name, ClientID: clientID,
+		TemplateID: templateOf(sb), SandboxID: sb.ID, Alias: aliasOf(sb), ClientID: clientID,
 		EnvdVersion: EnvdVersion, EnvdAccessToken: tokenFor(sb, c), Domain: h.domain(),
 	}
 }
@@ -92,11 +94,7 @@ func (h *handler) created(sb *sandbox.Sandbox, c Caller) created {
 // check refuses what this version can't do.
 func (req *newSandbox) check() error {
 	if req.TemplateID == "" {
-		return sandbox.Errorf(sandbox.Invalid, "templateID: it is missing").WithHint("use %s", template)
-	}
-	if req.TemplateID != template {
-		return sandbox.Errorf(sandbox.NotFound, "template %.80q: there is no such template", req.TemplateID).
-			WithHint("use %s", template)
+		return sandbox.Errorf(sandbox.Invalid, "templateID: it is missing").WithHint("use %s", template.Base)
 	}
 	if req.Secure != nil && !*req.Secure {
 		return sandbox.Errorf(sandbox.Unsupported, "secure: a sandbox always asks for its access token").
@@ -143,10 +141,22 @@ func seconds(name string, n *int32, def time.Duration) (time.Duration, error) {
 }
 
 func templateOf(sb *sandbox.Sandbox) string {
-	if sb.Spec.Image == sandbox.DefaultImage {
-		return template
+	switch {
+	case sb.Spec.Template != nil:
+		return sb.Spec.Template.ID
+	case sb.Spec.Image == sandbox.DefaultImage:
+		return template.Base
 	}
 	return sb.Spec.Image
+}
+
+// aliasOf is a name to know a sandbox by: its template's, as E2B has it, or
+// its own where that has none.
+func aliasOf(sb *sandbox.Sandbox) string {
+	if t := sb.Spec.Template; t != nil && t.Alias != "" {
+		return t.Alias
+	}
+	return sb.Spec.Name
 }
 
 // tokenFor returns what lets c into the guest, where c may go there.

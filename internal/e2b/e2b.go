@@ -23,7 +23,6 @@ const (
 	// E2B's SDKs go by.
 	EnvdVersion = "0.6.4"
 
-	template = "base"
 	clientID = "carboy"
 
 	defaultTimeoutV1 = 15 * time.Second
@@ -55,6 +54,8 @@ type Caller struct {
 type Options struct {
 	Manager Manager
 	Caller  func(*http.Request) Caller
+	// Templates has what sandboxes are made from; nil: there is only the base.
+	Templates Templates
 	// Internet gives the public internet to whoever asks for it as E2B's clients
 	// do: unless they are told otherwise.
 	Internet bool

@@ -176,9 +176,9 @@ func TestCreate(t *testing.T) {
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base","secure":true,"autoPause":false,"network":{},"mcp":null}`, 201, nil)
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base","timeout":0}`, 201, nil)
 	wantSpecs := []sandbox.Spec{
-		{Labels: map[string]string{"app": "x"}, Env: map[string]string{"K": "V"}, TTL: 300 * time.Second, OnExpiry: sandbox.OnExpiryRemove},
-		{TTL: 15 * time.Second, OnExpiry: sandbox.OnExpiryRemove},
-		{TTL: time.Second, OnExpiry: sandbox.OnExpiryRemove},
+		{Image: "host", Labels: map[string]string{"app": "x"}, Env: map[string]string{"K": "V"}, TTL: 300 * time.Second, OnExpiry: sandbox.OnExpiryRemove},
+		{Image: "host", TTL: 15 * time.Second, OnExpiry: sandbox.OnExpiryRemove},
+		{Image: "host", TTL: time.Second, OnExpiry: sandbox.OnExpiryRemove},
 	}
 	if diff := cmp.Diff(wantSpecs, r.specs); diff != "" {
 		t.Errorf("specs (-want +got):\n%s", diff)

@@ -69,7 +69,7 @@ func stateOf(sb *sandbox.Sandbox) string {
 
 func list(sb *sandbox.Sandbox) listed {
 	out := listed{
-		TemplateID: templateOf(sb), SandboxID: sb.ID, Alias: sb.Spec.Name, ClientID: clientID,
+		TemplateID: templateOf(sb), SandboxID: sb.ID, Alias: aliasOf(sb), ClientID: clientID,
 		StartedAt: started(sb), EndAt: sb.ExpiresAt,
 		CPUCount:   int32(max(1, math.Ceil(sb.Spec.Limits.CPUs))),
 		MemoryMB:   mib(sb.Spec.Limits.Memory),

@@ -35,6 +35,7 @@ type agent struct {
 	files    *files.Service
 
 	connection connection
+	noUser     bool // the image lacks the sandbox's own, or may not have it
 
 	mu     sync.Mutex
 	status status
@@ -85,6 +86,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	defer func() { <-a.connection.done }()
 
 	users := &accounts{}
+	if _, err := a.allowed(users)(cfg.User); err != nil {
+		log.Warn("look up the sandbox's user", "err", err)
+		a.noUser = true
+	}
 	a.engine, err = process.New(process.Options{
 		Spawner: j, Lookup: users.Lookup, Defaults: a.connected, Cgroups: cgroups,
 		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, NotShown: cfg.NotShown, Log: log,

@@ -56,9 +56,14 @@ func (s *settings) defaults() process.Defaults {
 	return s.now
 }
 
-// health says that the agent answers.
+// health says that the agent answers: with 412 where commands can't be run as
+// the sandbox's own user.
 func (a *agent) health(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
+	if a.noUser {
+		http.Error(w, "the sandbox's user can't be one here", http.StatusPreconditionFailed)
+		return
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -207,6 +207,9 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 		return err
 	}
 	if err == nil {
+		err = m.runStartup(ctx, b, sb)
+	}
+	if err == nil {
 		// A caller who left while it started was told of a failure.
 		err = context.Cause(ctx)
 	}

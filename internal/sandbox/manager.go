@@ -38,6 +38,9 @@ type Options struct {
 	// Gate has the gates of sandboxes with a network; nil: there can be none.
 	Gate Gate
 
+	// Startup runs what a Spec wants run at each start; nil: nothing can be.
+	Startup StartFunc
+
 	// Pool says what is kept warm, by those backends that are a Warmer.
 	Pool Pool
 
@@ -79,6 +82,7 @@ type Manager struct {
 	gate     Gate
 	changed  func(io.Reader) (bool, error)
 	quotas   Quotas
+	startup  StartFunc
 
 	imageStore Images
 	images     chan struct{} // holds a token of whoever works on the set of images
@@ -151,13 +155,14 @@ func NewManager(opts Options) (*Manager, error) {
 	m := &Manager{
 		store:    opts.Store,
 		backends: make(map[string]Backend),
-		offer:    Offer{Gate: opts.Gate != nil, Images: opts.Images != nil, Volumes: opts.Volumes != nil, CPUs: opts.CPUs, Memory: opts.Memory},
+		offer:    Offer{Gate: opts.Gate != nil, Images: opts.Images != nil, Start: opts.Startup != nil, Volumes: opts.Volumes != nil, CPUs: opts.CPUs, Memory: opts.Memory},
 		clock:    opts.Clock,
 		log:      cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 		events:   opts.Events,
 		gate:     opts.Gate,
 		changed:  opts.HasChanges,
 		quotas:   opts.Quotas,
+		startup:  opts.Startup,
 		rand:     opts.Rand,
 
 		imageStore: opts.Images,

@@ -40,8 +40,8 @@ type Pool struct {
 
 // kindKey is all of a box that Claim can't change. Boxes of one key are alike.
 type kindKey struct {
-	wall, image, user, network string
-	owner                      string // whose boxes alone they are; "": anybody's
+	wall, image, user, cwd, network string
+	owner                           string // whose boxes alone they are; "": anybody's
 
 	cpus                       float64
 	memory, pids, disk, inodes int64
@@ -59,7 +59,7 @@ func kindOf(wall string, spec Spec) (kindKey, bool) {
 		}
 	}
 	return kindKey{
-		wall: wall, image: spec.Image, user: spec.User, network: spec.Network,
+		wall: wall, image: spec.Image, user: spec.User, cwd: spec.Cwd, network: spec.Network,
 		cpus: l.CPUs, memory: l.Memory, pids: l.PIDs, disk: l.Disk, inodes: l.Inodes,
 		explicit: strings.Join(explicit, " "),
 	}, !spec.Networked() && len(spec.Mounts) == 0 && spec.Workspace.Mode == WorkspacePrivate
@@ -86,7 +86,7 @@ type kind struct {
 
 func newKind(key kindKey, spec Spec) *kind {
 	return &kind{key: key, spec: Spec{
-		Isolation: key.wall, Image: spec.Image, User: spec.User, Network: spec.Network,
+		Isolation: key.wall, Image: spec.Image, User: spec.User, Cwd: spec.Cwd, Network: spec.Network,
 		Workspace: Workspace{Mode: WorkspacePrivate}, Limits: spec.Clone().Limits, OnExpiry: OnExpiryStop,
 	}}
 }

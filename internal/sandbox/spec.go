@@ -33,9 +33,18 @@ type Spec struct {
 	// Stronger names the walls that will do as well, each stronger than
 	// Isolation. Create takes the weakest of them all that can keep the rest of
 	// the Spec, and never one that is not named.
-	Stronger  []string  `json:"stronger,omitempty"`
-	Image     string    `json:"image"`   // "host", or NAME@sha256:…, an image of Options.Images
-	User      string    `json:"user"`    // whom commands run as unless they say: "user" or "root"
+	Stronger []string `json:"stronger,omitempty"`
+	Image    string   `json:"image"` // "host", or NAME@sha256:…, an image of Options.Images
+	// User is whom commands run as unless they say: "user", "root", or any
+	// account that the image has, by its name or its number. One that it has
+	// not fails the start.
+	User string `json:"user"`
+	// Cwd is where commands start that don't say: absolute; "": the workspace
+	// where it is a tree of the host's, else what the image says or their
+	// user's home.
+	Cwd string `json:"cwd,omitempty"`
+	// Startup is run at each start, before that is reported as done.
+	Startup   *Startup  `json:"startup,omitempty"`
 	Network   string    `json:"network"` // NetworkOff, NetworkPolicy or NetworkOn
 	Workspace Workspace `json:"workspace"`
 	Mounts    []Mount   `json:"mounts,omitempty"`
@@ -50,6 +59,8 @@ type Spec struct {
 	Env          map[string]string `json:"env,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 	TTL          time.Duration     `json:"ttl,omitempty"` // 0: none; counted from the last start or SetTTL
+	// Template says what it was made from; nil: from no template.
+	Template *TemplateRef `json:"template,omitempty"`
 	// OnExpiry is what happens when the TTL has run out: OnExpiryStop, which
 	// is the default, or OnExpiryRemove.
 	OnExpiry OnExpiry `json:"on_expiry,omitempty"`
@@ -209,5 +220,10 @@ func (s Spec) Clone() Spec {
 	s.SecretValues = maps.Clone(s.SecretValues)
 	s.Env = maps.Clone(s.Env)
 	s.Labels = maps.Clone(s.Labels)
+	s.Startup = s.Startup.Clone()
+	if s.Template != nil {
+		t := *s.Template
+		s.Template = &t
+	}
 	return s
 }

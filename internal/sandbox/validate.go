@@ -54,6 +54,7 @@ type Offer struct {
 	Walls   []string // the walls that there are, sorted
 	Gate    bool     // whether a network can be gated
 	Images  bool     // whether pinned images can be had, besides DefaultImage
+	Start   bool     // whether a Startup can be run
 	Volumes bool     // whether there can be volumes
 	CPUs    float64  // of the machine; 0: unknown, and not checked
 	Memory  int64    // of the machine, in bytes; 0: unknown, and not checked
@@ -131,7 +132,9 @@ func (s Spec) Validate(o Offer) error {
 		func() *Error { return checkName(s.Name) },
 		func() *Error { return s.checkWalls(o) },
 		func() *Error { return s.checkImage(o) },
+		func() *Error { return s.checkStartup(o) },
 		s.checkChoices,
+		s.checkStart,
 		func() *Error { return s.checkNetwork(o) },
 		s.Traffic.check,
 		s.checkTTL,
@@ -157,10 +160,6 @@ func checkName(name string) *Error {
 }
 
 func (s Spec) checkChoices() *Error {
-	if s.User != "user" && s.User != "root" {
-		return Errorf(Invalid, "user %s: a sandbox's commands run as user or as root", refText(s.User)).
-			WithHint("--user user, or --user root")
-	}
 	if s.OnExpiry != OnExpiryStop && s.OnExpiry != OnExpiryRemove {
 		return Errorf(Invalid, "on_expiry %s: no such choice", refText(string(s.OnExpiry))).
 			WithHint("stop, or remove")

@@ -49,7 +49,10 @@ func agentConfig(sb *sandbox.Sandbox) AgentConfig {
 		maps.Copy(c.Env, l.Env)
 	}
 	maps.Copy(c.Env, sb.Spec.Env)
-	if sb.Spec.Workspace.Source.Path != "" {
+	switch {
+	case sb.Spec.Cwd != "":
+		c.Cwd = sb.Spec.Cwd
+	case sb.Spec.Workspace.Source.Path != "":
 		c.Cwd = "/workspace"
 	}
 	return c

@@ -121,11 +121,19 @@ func (h *Host) askWith(ctx context.Context, id, method, path string, body []byte
 		return err
 	}
 	resp.Body.Close()
+	if resp.StatusCode == http.StatusPreconditionFailed {
+		return errNoUser
+	}
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("guest agent: %s %s: status %d", method, path, resp.StatusCode)
 	}
 	return nil
 }
+
+// errNoUser is a guest agent's answer where commands can't be run as the user
+// that it was told.
+var errNoUser = sandbox.Errorf(sandbox.Invalid, "user: the image has no such account, or it is root's where root is not allowed").
+	WithHint("user, root, or one of the image's accounts")
 
 // Bounds of waiting for a guest agent.
 const (
@@ -142,8 +150,8 @@ func (h *Host) awaitGuest(ctx context.Context, id string, main procid.ID) error 
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		err := h.healthy(ctx, id)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errNoUser) {
+			return err
 		}
 		if n%64 == 63 && !procid.Alive(main) {
 			return fmt.Errorf("the sandbox ended while it started: %w", os.ErrProcessDone)

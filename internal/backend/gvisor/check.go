@@ -16,7 +16,7 @@ func (b *Backend) Check(_ context.Context, spec sandbox.Spec) ([]sandbox.Enforce
 }
 
 func (b *Backend) report(spec sandbox.Spec, owner string) ([]sandbox.Enforcement, error) {
-	if spec.User == "root" && !box.RootAllowed(spec, owner) {
+	if sandbox.IsRoot(spec.User) && !box.RootAllowed(spec, owner) {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "user root: not over a directory of the host that the sandbox can write, or that another user named").
 			WithHint("leave out :rw, or --user root")
 	}

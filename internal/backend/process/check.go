@@ -14,7 +14,7 @@ func (b *Backend) Check(_ context.Context, spec sandbox.Spec) ([]sandbox.Enforce
 }
 
 func (b *Backend) report(spec sandbox.Spec) ([]sandbox.Enforcement, error) {
-	if spec.User == "root" {
+	if sandbox.IsRoot(spec.User) {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "user root: the process wall runs no command as root, for the host's kernel is its own").
 			WithHint("leave out --user root, or use --isolation gvisor")
 	}

@@ -1,0 +1,3 @@
+// Package template has what sandboxes are made from: images and snapshots with
+// a name, and how they were built.
+package template
