@@ -46,6 +46,7 @@ func (m *Manager) Adopt(ctx context.Context) error {
 		errs = append(errs, m.sweep(ctx, b))
 	}
 	errs = append(errs, m.sweepGates(ctx))
+	m.collect(ctx)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -59,6 +60,9 @@ func (m *Manager) Adopt(ctx context.Context) error {
 // load reads every record. The entries' turns are taken: the caller gives
 // them back.
 func (m *Manager) load(ctx context.Context) ([]*entry, error) {
+	if err := m.loadSnapshots(ctx); err != nil {
+		return nil, fmt.Errorf("adopt snapshots: %w", err)
+	}
 	records, err := m.store.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("adopt sandboxes: %w", err)
@@ -70,7 +74,7 @@ func (m *Manager) load(ctx context.Context) ([]*entry, error) {
 	}
 	entries := make([]*entry, 0, len(records))
 	for _, sb := range records {
-		e := &entry{id: sb.ID, turn: make(chan struct{}, 1), image: sb.Spec.Image, volumes: sb.Spec.volumes(), sb: sb}
+		e := &entry{id: sb.ID, turn: make(chan struct{}, 1), image: sb.Spec.Image, snapshot: sb.Spec.Snapshot, volumes: sb.Spec.volumes(), sb: sb}
 		m.armLocked(e)
 		m.entries[e.id] = e
 		m.names[nameKey{sb.Owner, sb.Spec.Name}] = e.id

@@ -70,7 +70,7 @@ func (m *Manager) moveOn(e *entry, sb *Sandbox) (*entry, error) {
 	if m.takenLocked(sb.ID) {
 		return nil, errRepeats
 	}
-	next := &entry{id: sb.ID, turn: make(chan struct{}, 1), image: e.image, volumes: e.volumes, holds: e.holds}
+	next := &entry{id: sb.ID, turn: make(chan struct{}, 1), image: e.image, snapshot: e.snapshot, volumes: e.volumes, holds: e.holds}
 	m.entries[next.id] = next
 	m.names[nameKey{sb.Owner, sb.Spec.Name}] = next.id
 	delete(m.entries, e.id)

@@ -32,6 +32,10 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if c.Owner == "" || len(c.Owner) > maxOwner {
 		return nil, Errorf(Denied, "create: a sandbox needs an owner")
 	}
+	spec, err = m.fromSnapshot(c, spec)
+	if err != nil {
+		return nil, err
+	}
 	spec = spec.Normalize(m.offer)
 	if err := spec.Validate(m.offer); err != nil {
 		return nil, err
@@ -142,8 +146,8 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 				return nil, nil, err
 			}
 		}
-		e := &entry{id: id, turn: make(chan struct{}, 1), image: spec.Image, volumes: spec.volumes()}
-		entered, err := m.enrol(e, nameKey{c.Owner, spec.Name}, backend, spec)
+		e := &entry{id: id, turn: make(chan struct{}, 1), image: spec.Image, snapshot: spec.Snapshot, volumes: spec.volumes()}
+		entered, err := m.enrol(e, c, nameKey{c.Owner, spec.Name}, backend, spec)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -162,11 +166,15 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 }
 
 // enrol enters e under its ID and key, or reports that either is taken. The ID
-// becomes that of a warm box, if there is one: nobody else can take it then. It
-// fails where the owner may have no more.
-func (m *Manager) enrol(e *entry, key nameKey, backend string, spec Spec) (bool, error) {
+// becomes that of a warm box, if there is one: nobody else can take it then.
+// From then on its snapshot is in use. It fails where that has gone, or the
+// owner may have no more.
+func (m *Manager) enrol(e *entry, c Caller, key nameKey, backend string, spec Spec) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.usableLocked(c, spec.Snapshot); err != nil {
+		return false, err
+	}
 	if _, taken := m.names[key]; taken || m.takenLocked(e.id) {
 		return false, nil
 	}

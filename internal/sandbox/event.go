@@ -25,14 +25,15 @@ type Event struct {
 
 // The types of the events that the Manager itself writes.
 const (
-	EventCreated = "created"
-	EventStarted = "started"
-	EventStopped = "stopped"
-	EventKept    = "kept"
-	EventAdopted = "adopted"
-	EventPolicy  = "policy"
-	EventTTL     = "ttl"
-	EventError   = "error"
+	EventCreated  = "created"
+	EventStarted  = "started"
+	EventStopped  = "stopped"
+	EventSnapshot = "snapshot"
+	EventKept     = "kept"
+	EventAdopted  = "adopted"
+	EventPolicy   = "policy"
+	EventTTL      = "ttl"
+	EventError    = "error"
 )
 
 // EventLog keeps the events of each sandbox, the newest MaxEvents of them. It

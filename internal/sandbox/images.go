@@ -63,7 +63,8 @@ func (s Spec) checkImage(o Offer) *Error {
 }
 
 // ImagesInUse returns the digests of the images of all sandboxes, stopped and
-// kept ones among them, of boxes kept warm, and of creates under way, sorted.
+// kept ones among them, of snapshots, of boxes kept warm, and of creates under
+// way, sorted.
 // It changes at any time: whoever deletes by it does so within WithImages.
 func (m *Manager) ImagesInUse() []string {
 	m.mu.Lock()
@@ -83,6 +84,9 @@ func (m *Manager) imagesInUseLocked() []string {
 	}
 	for _, w := range m.pool.boxes {
 		add(w.key.image)
+	}
+	for _, s := range m.saved {
+		add(s.Image)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

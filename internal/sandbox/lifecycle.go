@@ -173,12 +173,18 @@ func (m *Manager) remove(ctx context.Context, e *entry) error {
 		return failure(err, sb.Spec.Name, "remove")
 	}
 	m.log.Info("sandbox removed", "id", sb.ID, "name", sb.Spec.Name)
+	m.forget(e, sb)
+	m.collect(ctx)
+	return nil
+}
+
+// forget drops the entry of a sandbox that is removed.
+func (m *Manager) forget(e *entry, sb *Sandbox) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.sb = nil
 	delete(m.entries, e.id)
 	delete(m.names, nameKey{sb.Owner, sb.Spec.Name})
-	return nil
 }
 
 // erase deletes what there is of sb: its box first and its record last, so

@@ -35,6 +35,10 @@ type Options struct {
 	// Volumes has the volumes that a Spec may mount; nil: there are none.
 	Volumes Volumes
 
+	// Snapshots keeps what sandboxes wrote, for others to start from; nil: nothing
+	// is kept.
+	Snapshots Snapshots
+
 	// Gate has the gates of sandboxes with a network; nil: there can be none.
 	Gate Gate
 
@@ -88,6 +92,9 @@ type Manager struct {
 	images     chan struct{} // holds a token of whoever works on the set of images
 	volumes    volumePins
 
+	snapshots    Snapshots
+	snapshotTurn chan struct{} // holds a token of whoever changes the records of snapshots
+
 	pool warmPool
 
 	randMu sync.Mutex
@@ -104,7 +111,8 @@ type Manager struct {
 	closed  bool
 	runCtx  context.Context // of Run, while it runs: to end its watchers
 	entries map[string]*entry
-	names   map[nameKey]string // to IDs
+	names   map[nameKey]string  // to IDs
+	saved   map[string]Snapshot // all there are, removed ones too
 
 	draining bool
 	counts   Counts
@@ -118,6 +126,8 @@ type entry struct {
 	turn chan struct{} // holds one token; whoever took it may change the sandbox
 	// image is the Spec's, which is in use for as long as this is an entry.
 	image string
+	// snapshot is the Spec's, likewise.
+	snapshot string
 	// volumes are the IDs of those that the Spec mounts, in use for as long.
 	volumes []string
 	// warm is the box that was kept warm for nobody, and that is about to
@@ -169,9 +179,13 @@ func NewManager(opts Options) (*Manager, error) {
 		images:     make(chan struct{}, 1),
 		volumes:    volumePins{store: opts.Volumes, turn: make(chan struct{}, 1)},
 
+		snapshots:    opts.Snapshots,
+		snapshotTurn: make(chan struct{}, 1),
+
 		wake:    make(chan struct{}, 1),
 		entries: make(map[string]*entry),
 		names:   make(map[nameKey]string),
+		saved:   make(map[string]Snapshot),
 	}
 	m.closing, m.close = context.WithCancelCause(context.Background())
 	for _, b := range opts.Backends {

@@ -40,8 +40,9 @@ type Pool struct {
 
 // kindKey is all of a box that Claim can't change. Boxes of one key are alike.
 type kindKey struct {
-	wall, image, user, cwd, network string
-	owner                           string // whose boxes alone they are; "": anybody's
+	wall, image, snapshot string
+	user, cwd, network    string
+	owner                 string // whose boxes alone they are; "": anybody's
 
 	cpus                       float64
 	memory, pids, disk, inodes int64
@@ -59,7 +60,7 @@ func kindOf(wall string, spec Spec) (kindKey, bool) {
 		}
 	}
 	return kindKey{
-		wall: wall, image: spec.Image, user: spec.User, cwd: spec.Cwd, network: spec.Network,
+		wall: wall, image: spec.Image, snapshot: spec.Snapshot, user: spec.User, cwd: spec.Cwd, network: spec.Network,
 		cpus: l.CPUs, memory: l.Memory, pids: l.PIDs, disk: l.Disk, inodes: l.Inodes,
 		explicit: strings.Join(explicit, " "),
 	}, !spec.Networked() && len(spec.Mounts) == 0 && spec.Workspace.Mode == WorkspacePrivate
@@ -86,7 +87,7 @@ type kind struct {
 
 func newKind(key kindKey, spec Spec) *kind {
 	return &kind{key: key, spec: Spec{
-		Isolation: key.wall, Image: spec.Image, User: spec.User, Cwd: spec.Cwd, Network: spec.Network,
+		Isolation: key.wall, Image: spec.Image, Snapshot: spec.Snapshot, User: spec.User, Cwd: spec.Cwd, Network: spec.Network,
 		Workspace: Workspace{Mode: WorkspacePrivate}, Limits: spec.Clone().Limits, OnExpiry: OnExpiryStop,
 	}}
 }
@@ -237,6 +238,16 @@ func (p *warmPool) saw(key kindKey, spec Spec) {
 // forget drops a kind of which no more boxes can be made.
 func (p *warmPool) forget(key kindKey) {
 	p.kinds = slices.DeleteFunc(p.kinds, func(k *kind) bool { return k.key == key && !k.fixed })
+}
+
+// forgetSnapshot drops the kinds that lie over a snapshot, and their boxes.
+func (p *warmPool) forgetSnapshot(id string) {
+	p.kinds = slices.DeleteFunc(p.kinds, func(k *kind) bool { return k.key.snapshot == id })
+	for _, w := range p.boxes {
+		if w.key.snapshot == id && w.state == warmReady {
+			p.useless(w)
+		}
+	}
 }
 
 // failed has the next box of a kind wait, the longer the more often.

@@ -35,6 +35,10 @@ type Spec struct {
 	// the Spec, and never one that is not named.
 	Stronger []string `json:"stronger,omitempty"`
 	Image    string   `json:"image"` // "host", or NAME@sha256:…, an image of Options.Images
+	// Snapshot is the ID of a Snapshot that the sandbox lies over, read-only and
+	// shared with all that do; "": none. Image is then its image, or is left out.
+	// A Workspace of the host takes the place of the one that was saved.
+	Snapshot string `json:"snapshot,omitempty"`
 	// User is whom commands run as unless they say: "user", "root", or any
 	// account that the image has, by its name or its number. One that it has
 	// not fails the start.

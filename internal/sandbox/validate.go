@@ -133,6 +133,7 @@ func (s Spec) Validate(o Offer) error {
 		func() *Error { return s.checkWalls(o) },
 		func() *Error { return s.checkImage(o) },
 		func() *Error { return s.checkStartup(o) },
+		s.checkSnapshot,
 		s.checkChoices,
 		s.checkStart,
 		func() *Error { return s.checkNetwork(o) },
@@ -157,6 +158,13 @@ func checkName(name string) *Error {
 	}
 	return Errorf(Invalid, "name %s: not a sandbox's name", refText(name)).
 		WithHint("1 to %d of a-z, 0-9 and -, starting with a letter: web-1", MaxName)
+}
+
+func (s Spec) checkSnapshot() *Error {
+	if s.Snapshot == "" || ValidSnapshotID(s.Snapshot) {
+		return nil
+	}
+	return Errorf(Invalid, "snapshot %s: not a snapshot's ID", refText(s.Snapshot)).WithHint("carboy snapshot ls")
 }
 
 func (s Spec) checkChoices() *Error {

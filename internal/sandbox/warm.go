@@ -135,6 +135,9 @@ func (m *Manager) enterWarm(w *warmBox) error {
 	if m.takenLocked(w.id) {
 		return errRepeats
 	}
+	if err := m.usableLocked(Caller{Admin: true}, w.key.snapshot); err != nil {
+		return err
+	}
 	m.pool.boxes = append(m.pool.boxes, w)
 	return nil
 }
@@ -176,15 +179,21 @@ func (m *Manager) endWarm(ctx context.Context, w *warmBox) error {
 	}
 	defer done()
 	err = dispose(ctx, m.backends[w.key.wall], w.id)
+	m.dropWarm(w, err)
+	m.collect(ctx)
+	return nil
+}
+
+// dropWarm forgets a box that was ended, or has that tried again.
+func (m *Manager) dropWarm(w *warmBox, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
 		m.log.Error("end a box that is no one's", "id", w.id, "backend", w.key.wall, "error", err)
 		w.retry = m.now().Add(retryDelay)
-		return nil
+		return
 	}
 	m.pool.drop(w)
-	return nil
 }
 
 // drain ends all boxes of the pool. No operation may be under way, nor begin.

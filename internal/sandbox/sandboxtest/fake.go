@@ -59,6 +59,7 @@ type box struct {
 	ended   chan struct{} // closed while it does not run
 	reason  sandbox.EndReason
 	changes []byte
+	saves   int           // how often it was saved
 	warmFor string        // whose alone a warm box is; "": anybody's
 	warmed  *sandbox.Spec // what a Warmer was told, if it was one that began it
 	owner   string        // the first whose it was

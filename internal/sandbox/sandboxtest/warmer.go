@@ -88,7 +88,7 @@ func (f Warmer) claimable(b *box, sb *sandbox.Sandbox) error {
 		wrong = "was claimed by " + b.owner
 	case sb.Owner == "" || sb.Token == "" || sb.Backend != f.name || sb.State != sandbox.StateCreated:
 		wrong = fmt.Sprintf("is not to be a sandbox's: %+v", sb)
-	case sb.Spec.Image != b.warmed.Image || sb.Spec.User != b.warmed.User || sb.Spec.Network != b.warmed.Network ||
+	case sb.Spec.Image != b.warmed.Image || sb.Spec.Snapshot != b.warmed.Snapshot || sb.Spec.User != b.warmed.User || sb.Spec.Network != b.warmed.Network ||
 		sb.Spec.Workspace != b.warmed.Workspace || len(sb.Spec.Mounts) > 0 || !alike(sb.Spec.Limits, b.warmed.Limits):
 		wrong = fmt.Sprintf("is another kind: %+v", sb.Spec)
 	}
