@@ -8,6 +8,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/template"
@@ -61,12 +62,13 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if err != nil {
 			return err
 		}
-		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: sandbox.OnExpiryRemove}
+		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: onExpiry(req.AutoPause)}
 		build.Apply(&spec)
-		notes, err := req.networkOf(&spec, h.o.Internet)
+		more, err := req.networkOf(&spec, h.o.Internet)
 		if err != nil {
 			return err
 		}
+		notes := append(req.notes(), more...)
 		if !c.PrivateNetwork {
 			if err := netspec.Private(spec.Policy, spec.Secrets); err != nil {
 				return err
@@ -96,16 +98,17 @@ func (req *newSandbox) check() error {
 	if req.TemplateID == "" {
 		return sandbox.Errorf(sandbox.Invalid, "templateID: it is missing").WithHint("use %s", template.Base)
 	}
-	if req.Secure != nil && !*req.Secure {
-		return sandbox.Errorf(sandbox.Unsupported, "secure: a sandbox always asks for its access token").
-			WithHint("leave it out, or set it to true")
+	if filesOnly := req.AutoPauseMemory != nil && !*req.AutoPauseMemory; filesOnly && !req.AutoPause {
+		return sandbox.Errorf(sandbox.Invalid, "autoPauseMemory: false is about a pause, and autoPause is not set").
+			WithHint("set autoPause, or leave autoPauseMemory out")
+	} else if filesOnly && req.AutoResume != nil && req.AutoResume.Enabled {
+		return sandbox.Errorf(sandbox.Invalid, "autoPauseMemory: false can't go with autoResume: what is paused without its memory is resumed by a call").
+			WithHint("leave one of them out")
 	}
 	for _, f := range []struct {
 		name string
 		set  bool
 	}{
-		{"autoPause", req.AutoPause},
-		{"autoPauseMemory", req.AutoPauseMemory != nil},
 		{"autoResume", req.AutoResume != nil && req.AutoResume.Enabled},
 		{"mcp", asks(req.MCP)},
 		{"iam", asks(req.IAM)},
@@ -117,6 +120,17 @@ func (req *newSandbox) check() error {
 		}
 	}
 	return nil
+}
+
+// notes are about what is kept in another way than E2B would.
+func (req *newSandbox) notes() (notes []policy.Note) {
+	if req.Secure != nil && !*req.Secure {
+		notes = append(notes, policy.Note{Where: "secure", Text: "the sandbox asks for its access token all the same: it is in this answer"})
+	}
+	if req.AutoPause && (req.AutoPauseMemory == nil || *req.AutoPauseMemory) {
+		notes = append(notes, policy.Note{Where: "autoPause", Text: "files are kept, processes are not"})
+	}
+	return notes
 }
 
 // asks reports whether a raw option asks for anything.

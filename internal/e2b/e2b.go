@@ -3,8 +3,9 @@
 // it. What happens inside them goes to envd, which the server forwards.
 //
 // An option that can't be honoured is refused, never ignored, and a path that
-// is not built answers 501 by name. The template "base" is the default image;
-// a sandbox made here is removed when its time is up.
+// is not built answers 501 by name. The template "base" is the default image.
+// A sandbox that is paused is a stopped one: its files are kept, and a notice
+// says that its processes are not.
 package e2b
 
 import (
@@ -35,8 +36,10 @@ type Manager interface {
 	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	Pause(ctx context.Context, c sandbox.Caller, ref string, memory bool) (sb *sandbox.Sandbox, kept bool, err error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
+	SetOnExpiry(ctx context.Context, c sandbox.Caller, ref string, on sandbox.OnExpiry) (*sandbox.Sandbox, error)
 	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
 }
 
@@ -101,6 +104,8 @@ func New(o Options) http.Handler {
 		{"POST /sandboxes/{id}/refreshes", manage, h.refresh},
 		{"POST /sandboxes/{id}/connect", manage, h.connect(true)},
 		{"POST /v2/sandboxes/{id}/connect", manage, h.connect(false)},
+		{"POST /sandboxes/{id}/pause", manage, h.pause},
+		{"POST /sandboxes/{id}/resume", manage, h.resume},
 		{"GET /sandboxes/{id}/logs", read, h.logsV1},
 		{"GET /v2/sandboxes/{id}/logs", read, h.logsV2},
 	} {
@@ -130,7 +135,7 @@ func New(o Options) http.Handler {
 var unbuilt = []string{
 	"GET /teams", "GET /teams/{id}/metrics", "GET /teams/{id}/metrics/max",
 	"GET /sandboxes/metrics", "GET /sandboxes/{id}/metrics",
-	"POST /sandboxes/{id}/pause", "POST /sandboxes/{id}/resume", "POST /sandboxes/{id}/fork",
+	"POST /sandboxes/{id}/fork",
 	"PUT /sandboxes/{id}/network", "POST /sandboxes/{id}/snapshots", "GET /snapshots",
 	"GET /templates", "POST /templates", "POST /v2/templates", "GET /v2/templates", "POST /v3/templates",
 	"GET /templates/{id}", "POST /templates/{id}", "DELETE /templates/{id}", "PATCH /templates/{id}",

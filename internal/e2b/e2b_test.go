@@ -1,14 +1,11 @@
 package e2b_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,98 +16,6 @@ import (
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-// fake is a domain of one owner, without walls.
-type fake struct {
-	mu      sync.Mutex
-	now     time.Time
-	boxes   []*sandbox.Sandbox
-	events  []sandbox.Event
-	specs   []sandbox.Spec
-	removed []string
-}
-
-func (f *fake) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.specs = append(f.specs, spec)
-	sb := &sandbox.Sandbox{
-		ID: fmt.Sprintf("sb_%020d", 2+len(f.boxes)), Owner: c.Owner, State: sandbox.StateRunning,
-		Token: "token", CreatedAt: f.now, StartedAt: f.now, ExpiresAt: f.now.Add(spec.TTL), Starts: 1,
-	}
-	sb.ID = strings.NewReplacer("0", "a", "1", "b", "8", "i", "9", "j").Replace(sb.ID)
-	sb.Spec = spec
-	sb.Spec.Name, sb.Spec.Image = fmt.Sprintf("box-%d", len(f.boxes)), sandbox.DefaultImage
-	sb.Spec.Limits = sandbox.Limits{CPUs: 1.5, Memory: 2 << 30, Disk: 8 << 30}
-	f.boxes = append(f.boxes, sb)
-	f.now = f.now.Add(time.Second)
-	return sb.Clone(), nil
-}
-
-func (f *fake) Get(_ context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
-	sb, err := f.find(c, ref)
-	if err != nil {
-		return nil, err
-	}
-	return sb.Clone(), nil
-}
-
-func (f *fake) find(c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, sb := range f.boxes {
-		if sb.Owner == c.Owner && sb.ID == ref {
-			return sb, nil
-		}
-	}
-	return nil, sandbox.Errorf(sandbox.NotFound, "sandbox %s: not found", ref)
-}
-
-func (f *fake) List(_ context.Context, c sandbox.Caller, fl sandbox.Filter) ([]*sandbox.Sandbox, error) {
-	var out []*sandbox.Sandbox
-	for _, sb := range f.boxes {
-		ok := sb.Owner == c.Owner
-		for k, v := range fl.Labels {
-			ok = ok && sb.Spec.Labels[k] == v
-		}
-		if ok {
-			out = append(out, sb.Clone())
-		}
-	}
-	return out, nil
-}
-
-func (f *fake) Start(_ context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
-	sb, err := f.find(c, ref)
-	if err == nil {
-		sb.State = sandbox.StateRunning
-	}
-	return sb, err
-}
-
-func (f *fake) Remove(_ context.Context, c sandbox.Caller, ref string, force bool) error {
-	sb, err := f.find(c, ref)
-	if err == nil && !force {
-		return errors.New("not forced")
-	}
-	if err == nil {
-		sb.State = sandbox.StateRemoving
-		f.removed = append(f.removed, ref)
-	}
-	return err
-}
-
-func (f *fake) SetTTL(_ context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error) {
-	sb, err := f.find(c, ref)
-	if err == nil {
-		sb.ExpiresAt = f.now.Add(ttl)
-	}
-	return sb, err
-}
-
-func (f *fake) Events(context.Context, sandbox.Caller, string) ([]sandbox.Event, error) {
-	return append([]sandbox.Event(nil), f.events...), nil
-}
 
 type rig struct {
 	*fake
@@ -193,9 +98,8 @@ func TestCreateRefuses(t *testing.T) {
 	}{
 		{"no-template", `{}`, 400, "templateID"},
 		{"other-template", `{"templateID":"code-interpreter-v1"}`, 404, "template"},
-		{"insecure", `{"templateID":"base","secure":false}`, 501, "secure"},
-		{"auto-pause", `{"templateID":"base","autoPause":true}`, 501, "autoPause"},
-		{"auto-pause-memory", `{"templateID":"base","autoPauseMemory":false}`, 501, "autoPauseMemory"},
+		{"pause-memory-without-pause", `{"templateID":"base","autoPauseMemory":false}`, 400, "autoPauseMemory"},
+		{"pause-memory-and-resume", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, 400, "autoResume"},
 		{"auto-resume", `{"templateID":"base","autoResume":{"enabled":true}}`, 501, "autoResume"},
 		{"public-traffic", `{"templateID":"base","network":{"allowPublicTraffic":true}}`, 501, "allowPublicTraffic"},
 		{"mask-host", `{"templateID":"base","network":{"maskRequestHost":"x"}}`, 501, "maskRequestHost"},
@@ -263,7 +167,7 @@ func TestUnbuilt(t *testing.T) {
 	}{
 		{"GET", "/sandboxes/metrics", 501},
 		{"GET", "/sandboxes/sb_x/metrics", 501},
-		{"POST", "/sandboxes/sb_x/pause", 501},
+		{"POST", "/sandboxes/sb_x/pause", 404},
 		{"PUT", "/sandboxes/sb_x/network", 501},
 		{"POST", "/sandboxes/sb_x/snapshots", 501},
 		{"GET", "/templates/aliases/x", 501},
@@ -358,83 +262,6 @@ func TestDetail(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
-	}
-}
-
-func TestLife(t *testing.T) {
-	r := newRig(t)
-	r.json(t, "POST", "/sandboxes", `{"templateID":"base","timeout":60}`, 201, nil)
-	sb := r.boxes[0]
-	path := "/sandboxes/" + sb.ID
-	ends := func(want time.Duration) {
-		t.Helper()
-		if got := sb.ExpiresAt.Sub(r.now); got != want {
-			t.Errorf("it ends in %v, want %v", got, want)
-		}
-	}
-	r.json(t, "POST", path+"/timeout", `{"timeout":5}`, 204, nil)
-	ends(5 * time.Second)
-	r.json(t, "POST", path+"/timeout", `{}`, 400, nil)
-	r.json(t, "POST", path+"/refreshes", `{"duration":100}`, 204, nil)
-	ends(100 * time.Second)
-	r.json(t, "POST", path+"/refreshes", "", 204, nil)
-	ends(100 * time.Second) // it is never shortened
-	r.json(t, "POST", path+"/refreshes", `{"duration":3601}`, 400, nil)
-	r.json(t, "POST", path+"/connect", "", 400, nil)
-	r.json(t, "POST", path+"/connect", `{"timeout":1}`, 200, nil)
-	ends(100 * time.Second)
-	sb.State = sandbox.StateStopped
-	r.json(t, "POST", "/v2"+path+"/connect", "", 201, nil)
-	ends(300 * time.Second)
-	if sb.State != sandbox.StateRunning {
-		t.Errorf("connect left it %s", sb.State)
-	}
-	r.json(t, "DELETE", path, "", 204, nil)
-	r.json(t, "DELETE", path, "", 404, nil)
-	r.json(t, "GET", "/sandboxes/box-0", "", 404, nil) // names are not E2B's
-}
-
-func TestLogs(t *testing.T) {
-	r := newRig(t)
-	r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 201, nil)
-	for i, typ := range []string{"created", "started", "error"} {
-		r.events = append(r.events, sandbox.Event{Time: epoch.Add(time.Duration(i) * time.Second), Type: typ, Message: "it was " + typ})
-	}
-	path := "/v2/sandboxes/" + r.boxes[0].ID + "/logs?"
-	tests := []struct{ name, query, want string }{
-		{"all", "", "created started error"},
-		{"limit", "limit=1", "created"},
-		{"backward", "direction=backward&limit=2", "error started"},
-		{"cursor", fmt.Sprintf("cursor=%d", epoch.Add(time.Second).UnixMilli()), "started error"},
-		{"cursor-backward", fmt.Sprintf("direction=backward&cursor=%d", epoch.Add(time.Second).UnixMilli()), "started created"},
-		{"level", "level=warn", "error"},
-		{"search", "search=start", "started"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			var got struct {
-				Logs []struct{ Fields map[string]string }
-			}
-			r.json(t, "GET", path+tt.query, "", 200, &got)
-			var types []string
-			for _, l := range got.Logs {
-				types = append(types, l.Fields["type"])
-			}
-			if g := strings.Join(types, " "); g != tt.want {
-				t.Errorf("logs = %q, want %q", g, tt.want)
-			}
-		})
-	}
-	for _, bad := range []string{"limit=1001", "direction=up", "level=fatal", "cursor=-1", "search=" + strings.Repeat("x", 300)} {
-		r.json(t, "GET", path+bad, "", 400, nil)
-	}
-	var v1 struct {
-		Logs       []struct{ Line string }
-		LogEntries []struct{ Level string }
-	}
-	r.json(t, "GET", "/sandboxes/"+r.boxes[0].ID+"/logs", "", 200, &v1)
-	if len(v1.Logs) != 3 || len(v1.LogEntries) != 3 || v1.Logs[0].Line != "it was created" {
-		t.Errorf("logs of the first form = %+v", v1)
 	}
 }
 

@@ -2,18 +2,16 @@ package e2b
 
 import (
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
 const (
 	maxRefresh = time.Hour
-	maxLogs    = 1000
-	maxSearch  = 256
+	minRefresh = defaultTimeoutV1
 )
 
 func (h *handler) remove(w http.ResponseWriter, r *http.Request, c Caller) error {
@@ -41,7 +39,7 @@ func (h *handler) timeout(w http.ResponseWriter, r *http.Request, c Caller) erro
 	if err != nil {
 		return err
 	}
-	sb, err := h.find(r, c)
+	sb, err := h.running(r, c)
 	if err == nil {
 		_, err = h.m.SetTTL(r.Context(), c.Caller, sb.ID, ttl)
 	}
@@ -65,9 +63,9 @@ func (h *handler) refresh(w http.ResponseWriter, r *http.Request, c Caller) erro
 	if ttl > maxRefresh {
 		return sandbox.Errorf(sandbox.Invalid, "duration: from 0 to %d seconds", int(maxRefresh.Seconds()))
 	}
-	sb, err := h.find(r, c)
+	sb, err := h.running(r, c)
 	if err == nil {
-		_, err = h.extend(r, c, sb, ttl)
+		_, err = h.extend(r, c, sb, max(ttl, minRefresh))
 	}
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
@@ -83,20 +81,104 @@ func (h *handler) extend(r *http.Request, c Caller, sb *sandbox.Sandbox, ttl tim
 	return h.m.SetTTL(r.Context(), c.Caller, sb.ID, ttl)
 }
 
-// connect returns how to reach a sandbox, and starts it where it is stopped.
+// running is find for what E2B knows of running sandboxes alone: a paused one
+// is not found by it.
+func (h *handler) running(r *http.Request, c Caller) (*sandbox.Sandbox, error) {
+	sb, err := h.find(r, c)
+	if err == nil && stateOf(sb) == statePaused {
+		return nil, sandbox.Errorf(sandbox.NotFound, "sandbox %s: it is paused", sb.ID).
+			WithHint("connect to it: that resumes it")
+	}
+	return sb, err
+}
+
+// notKept is the notice of a pause that was to keep memory.
+const notKept = "memory: files are kept, processes are not: resuming starts the sandbox anew over its files"
+
+func (h *handler) pause(w http.ResponseWriter, r *http.Request, c Caller) error {
+	var req struct {
+		Memory *bool `json:"memory"` // whether processes are to go on where they were; E2B's clients always say so
+	}
+	if err := wire.Decode(r, &req, true); err != nil {
+		return err
+	}
+	sb, err := h.find(r, c)
+	if err != nil {
+		return err
+	}
+	memory := req.Memory == nil || *req.Memory
+	_, kept, err := h.m.Pause(r.Context(), c.Caller, sb.ID, memory)
+	if err != nil {
+		return err
+	}
+	if memory && !kept {
+		w.Header().Set(api.HeaderNotice, notKept)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// resume starts a paused sandbox; one that runs is a conflict.
+func (h *handler) resume(w http.ResponseWriter, r *http.Request, c Caller) error {
+	var req struct {
+		Timeout   *int32 `json:"timeout"`
+		AutoPause *bool  `json:"autoPause"`
+		Memory    *bool  `json:"memory"` // there is none to leave out
+	}
+	if err := wire.Decode(r, &req, true); err != nil {
+		return err
+	}
+	ttl, err := seconds("timeout", req.Timeout, defaultTimeoutV1)
+	if err != nil {
+		return err
+	}
+	sb, err := h.find(r, c)
+	if err != nil {
+		return err
+	}
+	if stateOf(sb) != statePaused {
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is running already", sb.ID)
+	}
+	if req.AutoPause != nil {
+		if _, err := h.m.SetOnExpiry(r.Context(), c.Caller, sb.ID, onExpiry(*req.AutoPause)); err != nil {
+			return err
+		}
+	}
+	if sb, err = h.wake(r, c, sb, ttl); err != nil {
+		return err
+	}
+	wire.JSON(w, http.StatusCreated, h.created(sb, c))
+	return nil
+}
+
+func onExpiry(pause bool) sandbox.OnExpiry {
+	if pause {
+		return sandbox.OnExpiryStop
+	}
+	return sandbox.OnExpiryRemove
+}
+
+// wake starts a paused sandbox, which then has ttl to live.
+func (h *handler) wake(r *http.Request, c Caller, sb *sandbox.Sandbox, ttl time.Duration) (*sandbox.Sandbox, error) {
+	if _, err := h.m.SetTTL(r.Context(), c.Caller, sb.ID, ttl); err != nil {
+		return nil, err
+	}
+	return h.m.Start(r.Context(), c.Caller, sb.ID)
+}
+
+// connect returns how to reach a sandbox, and resumes it where it is paused.
 // The first form of the call needs a body.
 func (h *handler) connect(v1 bool) func(http.ResponseWriter, *http.Request, Caller) error {
 	return func(w http.ResponseWriter, r *http.Request, c Caller) error {
 		var req struct {
 			Timeout *int32 `json:"timeout"`
-			// Whether memory is to be restored. A stopped sandbox has none.
-			Memory *bool `json:"memory"`
+			Memory  *bool  `json:"memory"` // whether memory is to be restored: there is none
 		}
 		if err := wire.Decode(r, &req, !v1); err != nil {
 			return err
 		}
-		if v1 && (req.Timeout == nil || req.Memory != nil) {
-			return sandbox.Errorf(sandbox.Invalid, "timeout: it is needed, and nothing else is known")
+		if v1 && req.Timeout == nil {
+			return sandbox.Errorf(sandbox.Invalid, "timeout: it is missing")
 		}
 		ttl, err := seconds("timeout", req.Timeout, defaultTimeoutV2)
 		if err != nil {
@@ -109,115 +191,14 @@ func (h *handler) connect(v1 bool) func(http.ResponseWriter, *http.Request, Call
 		status := http.StatusOK
 		if stateOf(sb) == statePaused {
 			status = http.StatusCreated
-			if sb, err = h.m.Start(r.Context(), c.Caller, sb.ID); err != nil {
-				return err
-			}
+			sb, err = h.wake(r, c, sb, ttl)
+		} else {
+			sb, err = h.extend(r, c, sb, ttl)
 		}
-		if sb, err = h.extend(r, c, sb, ttl); err != nil {
+		if err != nil {
 			return err
 		}
 		wire.JSON(w, status, h.created(sb, c))
 		return nil
 	}
-}
-
-// logLine and logEntry are a sandbox's log, plain and structured.
-type logLine struct {
-	Timestamp time.Time `json:"timestamp"`
-	Line      string    `json:"line"`
-}
-
-type logEntry struct {
-	Timestamp time.Time         `json:"timestamp"`
-	Level     string            `json:"level"`
-	Message   string            `json:"message"`
-	Fields    map[string]string `json:"fields"`
-}
-
-func (h *handler) logsV1(w http.ResponseWriter, r *http.Request, c Caller) error {
-	q, err := parse(r, "start", "limit")
-	if err != nil {
-		return err
-	}
-	entries, err := h.entries(r, c, q, "start", 1<<31-1)
-	if err != nil {
-		return err
-	}
-	lines := make([]logLine, 0, len(entries))
-	for _, e := range entries {
-		lines = append(lines, logLine{e.Timestamp, e.Message})
-	}
-	wire.JSON(w, http.StatusOK, struct {
-		Logs    []logLine  `json:"logs"`
-		Entries []logEntry `json:"logEntries"`
-	}{lines, entries})
-	return nil
-}
-
-func (h *handler) logsV2(w http.ResponseWriter, r *http.Request, c Caller) error {
-	q, err := parse(r, "cursor", "limit", "direction", "level", "search")
-	if err != nil {
-		return err
-	}
-	entries, err := h.entries(r, c, q, "cursor", maxLogs)
-	if err != nil {
-		return err
-	}
-	wire.JSON(w, http.StatusOK, struct {
-		Logs []logEntry `json:"logs"`
-	}{entries})
-	return nil
-}
-
-var levels = []string{"debug", "info", "warn", "error"}
-
-// entries reads a sandbox's log as q selects it. The parameter named from is
-// the time, in milliseconds, at which it begins.
-func (h *handler) entries(r *http.Request, c Caller, q params, from string, maxLimit int) ([]logEntry, error) {
-	limit, err := q.number("limit", maxLogs, 0, maxLimit)
-	if err != nil {
-		return nil, err
-	}
-	begin, err := q.number(from, -1, 0, 1<<62)
-	if err != nil {
-		return nil, err
-	}
-	backward, search, level := q.get("direction") == "backward", q.get("search"), slices.Index(levels, q.get("level"))
-	if d := q.get("direction"); d != "" && d != "forward" && !backward {
-		return nil, sandbox.Errorf(sandbox.Invalid, "direction: forward or backward")
-	}
-	if level < 0 && q.get("level") != "" {
-		return nil, sandbox.Errorf(sandbox.Invalid, "level: one of %s", strings.Join(levels, ", "))
-	}
-	if len(search) > maxSearch {
-		return nil, sandbox.Errorf(sandbox.Invalid, "search: longer than %d bytes", maxSearch)
-	}
-	sb, err := h.find(r, c)
-	if err != nil {
-		return nil, err
-	}
-	events, err := h.m.Events(r.Context(), c.Caller, sb.ID)
-	if err != nil {
-		return nil, err
-	}
-	if backward {
-		slices.Reverse(events)
-	}
-	out := []logEntry{}
-	for _, ev := range events {
-		e := logEntry{ev.Time, "info", ev.Message, map[string]string{"type": ev.Type}}
-		if ev.Type == sandbox.EventError {
-			e.Level = "error"
-		}
-		ms := ev.Time.UnixMilli()
-		outside := begin >= 0 && (!backward && ms < int64(begin) || backward && ms > int64(begin))
-		if outside || slices.Index(levels, e.Level) < level || !strings.Contains(e.Message, search) {
-			continue
-		}
-		if len(out) == limit {
-			break
-		}
-		out = append(out, e)
-	}
-	return out, nil
 }

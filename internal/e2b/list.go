@@ -19,7 +19,7 @@ import (
 const (
 	maxPage      = 100
 	stateRunning = "running"
-	statePaused  = "paused" // stopped, as we have it: its workspace is there, its processes are not
+	statePaused  = "paused" // stopped, as we have it: its files are there, its processes are not
 )
 
 // never is when a sandbox without an end ends: E2B's clients need a date.
@@ -76,7 +76,11 @@ func list(sb *sandbox.Sandbox) listed {
 		DiskSizeMB: mib(sb.Spec.Limits.Disk),
 		Metadata:   sb.Spec.Labels, State: stateOf(sb), EnvdVersion: EnvdVersion,
 	}
-	if out.EndAt.IsZero() {
+	switch {
+	case !out.EndAt.IsZero():
+	case out.State == statePaused:
+		out.EndAt = sb.EndedAt
+	default:
 		out.EndAt = never
 	}
 	if out.Metadata == nil {

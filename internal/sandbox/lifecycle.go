@@ -60,7 +60,7 @@ func (m *Manager) SetTTL(ctx context.Context, c Caller, ref string, ttl time.Dur
 		}
 		sb.Spec.TTL = ttl
 		sb.ExpiresAt = time.Time{}
-		if sb.State == StateRunning || sb.Spec.OnExpiry == OnExpiryRemove {
+		if sb.mayExpire() {
 			sb.ExpiresAt = expiry(m.now(), ttl)
 		}
 		if err := m.save(ctx, e, sb); err != nil {
@@ -129,7 +129,7 @@ func (m *Manager) finishStop(ctx context.Context, e *entry) error {
 		return failure(err, sb.Spec.Name, "stop")
 	}
 	sb.State, sb.Lost, sb.EndedAt = StateStopped, lost, m.now()
-	if sb.Spec.OnExpiry != OnExpiryRemove {
+	if !sb.mayExpire() {
 		sb.ExpiresAt = time.Time{}
 	}
 	if err := m.save(ctx, e, sb); err != nil {

@@ -196,7 +196,7 @@ func tooLate(sb *Sandbox, now time.Time) bool {
 
 // expires reports whether ExpiresAt means anything in sb's state.
 func expires(sb *Sandbox) bool {
-	return !sb.ExpiresAt.IsZero() && (sb.State == StateRunning || sb.Spec.OnExpiry == OnExpiryRemove)
+	return !sb.ExpiresAt.IsZero() && sb.mayExpire()
 }
 
 // reap does with e what is due.

@@ -162,6 +162,7 @@ type EndReason string
 // The reasons.
 const (
 	EndStopped     EndReason = "stopped"       // someone asked
+	EndPaused      EndReason = "paused"        // someone asked for a pause: it never expires
 	EndOutOfMemory EndReason = "out_of_memory" // its memory limit was reached
 	EndExpired     EndReason = "expired"       // its TTL ran out
 	EndOrphaned    EndReason = "orphaned"      // its client went away

@@ -51,8 +51,10 @@ type lifecycle interface {
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	Stop(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	Pause(ctx context.Context, c sandbox.Caller, ref string, memory bool) (sb *sandbox.Sandbox, kept bool, err error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
+	SetOnExpiry(ctx context.Context, c sandbox.Caller, ref string, on sandbox.OnExpiry) (*sandbox.Sandbox, error)
 	Hold(ctx context.Context, c sandbox.Caller, ref string) (release func(), err error)
 	Finish(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Result, error)
 }

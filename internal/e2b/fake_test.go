@@ -1,0 +1,124 @@
+package e2b_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// fake is a domain of one owner, without walls.
+type fake struct {
+	mu      sync.Mutex
+	now     time.Time
+	boxes   []*sandbox.Sandbox
+	events  []sandbox.Event
+	specs   []sandbox.Spec
+	removed []string
+}
+
+func (f *fake) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.specs = append(f.specs, spec)
+	sb := &sandbox.Sandbox{
+		ID: fmt.Sprintf("sb_%020d", 2+len(f.boxes)), Owner: c.Owner, State: sandbox.StateRunning,
+		Token: "token", CreatedAt: f.now, StartedAt: f.now, ExpiresAt: f.now.Add(spec.TTL), Starts: 1,
+	}
+	sb.ID = strings.NewReplacer("0", "a", "1", "b", "8", "i", "9", "j").Replace(sb.ID)
+	sb.Spec = spec
+	sb.Spec.Name, sb.Spec.Image = fmt.Sprintf("box-%d", len(f.boxes)), sandbox.DefaultImage
+	sb.Spec.Limits = sandbox.Limits{CPUs: 1.5, Memory: 2 << 30, Disk: 8 << 30}
+	f.boxes = append(f.boxes, sb)
+	f.now = f.now.Add(time.Second)
+	return sb.Clone(), nil
+}
+
+func (f *fake) Get(_ context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
+	sb, err := f.find(c, ref)
+	if err != nil {
+		return nil, err
+	}
+	return sb.Clone(), nil
+}
+
+func (f *fake) find(c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, sb := range f.boxes {
+		if sb.Owner == c.Owner && sb.ID == ref {
+			return sb, nil
+		}
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "sandbox %s: not found", ref)
+}
+
+func (f *fake) List(_ context.Context, c sandbox.Caller, fl sandbox.Filter) ([]*sandbox.Sandbox, error) {
+	var out []*sandbox.Sandbox
+	for _, sb := range f.boxes {
+		ok := sb.Owner == c.Owner
+		for k, v := range fl.Labels {
+			ok = ok && sb.Spec.Labels[k] == v
+		}
+		if ok {
+			out = append(out, sb.Clone())
+		}
+	}
+	return out, nil
+}
+
+func (f *fake) Start(_ context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
+	sb, err := f.find(c, ref)
+	if err == nil {
+		sb.State = sandbox.StateRunning
+	}
+	return sb, err
+}
+
+func (f *fake) Remove(_ context.Context, c sandbox.Caller, ref string, force bool) error {
+	sb, err := f.find(c, ref)
+	if err == nil && !force {
+		return errors.New("not forced")
+	}
+	if err == nil {
+		sb.State = sandbox.StateRemoving
+		f.removed = append(f.removed, ref)
+	}
+	return err
+}
+
+func (f *fake) SetTTL(_ context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error) {
+	sb, err := f.find(c, ref)
+	if err == nil {
+		sb.ExpiresAt = f.now.Add(ttl)
+	}
+	return sb, err
+}
+
+func (f *fake) Pause(_ context.Context, c sandbox.Caller, ref string, _ bool) (*sandbox.Sandbox, bool, error) {
+	sb, err := f.find(c, ref)
+	if err == nil && sb.State != sandbox.StateRunning {
+		err = sandbox.Errorf(sandbox.Conflict, "it is paused")
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	sb.State, sb.Ended, sb.EndedAt, sb.ExpiresAt = sandbox.StateStopped, sandbox.EndPaused, f.now, time.Time{}
+	return sb.Clone(), false, nil
+}
+
+func (f *fake) SetOnExpiry(_ context.Context, c sandbox.Caller, ref string, on sandbox.OnExpiry) (*sandbox.Sandbox, error) {
+	sb, err := f.find(c, ref)
+	if err == nil {
+		sb.Spec.OnExpiry = on
+	}
+	return sb, err
+}
+
+func (f *fake) Events(context.Context, sandbox.Caller, string) ([]sandbox.Event, error) {
+	return append([]sandbox.Event(nil), f.events...), nil
+}

@@ -1,0 +1,45 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+)
+
+// Pause ends a sandbox's processes and keeps its files, as Stop does, until
+// Start: a paused one never expires, whatever its OnExpiry. One that does not
+// run is a Conflict. Where memory is set the processes are to be kept too, if
+// its wall can: kept says whether they were. None of today's walls can.
+func (m *Manager) Pause(ctx context.Context, c Caller, ref string, memory bool) (sb *Sandbox, kept bool, err error) {
+	sb, err = m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
+		sb := m.record(e)
+		if sb.State != StateRunning {
+			return Errorf(Conflict, "sandbox %s: it is paused already", sb.Spec.Name)
+		}
+		if sb.Spec.Ephemeral {
+			return Errorf(Conflict, "sandbox %s: it belongs to one command, and ends with it", sb.Spec.Name)
+		}
+		return m.stop(ctx, e, EndPaused)
+	})
+	return sb, false, err
+}
+
+// SetOnExpiry changes what happens when a sandbox's TTL has run out.
+func (m *Manager) SetOnExpiry(ctx context.Context, c Caller, ref string, on OnExpiry) (*Sandbox, error) {
+	if on != OnExpiryStop && on != OnExpiryRemove {
+		return nil, Errorf(Invalid, "on_expiry %s: no such choice", refText(string(on))).WithHint("stop, or remove")
+	}
+	return m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
+		sb := m.record(e).Clone()
+		sb.Spec.OnExpiry = on
+		if !sb.mayExpire() {
+			sb.ExpiresAt = time.Time{}
+		}
+		return m.save(ctx, e, sb)
+	})
+}
+
+// mayExpire reports whether a TTL counts in sb's state: it does not for one
+// that is stopped and would be stopped, and for a paused one.
+func (sb *Sandbox) mayExpire() bool {
+	return sb.State == StateRunning || sb.Spec.OnExpiry == OnExpiryRemove && sb.Ended != EndPaused
+}
