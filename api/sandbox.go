@@ -24,7 +24,7 @@ type CreateRequest struct {
 	Env       map[string]string `json:"env,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	TTLMillis int64             `json:"ttl_ms,omitempty"`    // milliseconds from each start to the end; 0: none
-	OnExpiry  string            `json:"on_expiry,omitempty"` // what the end does: "stop" (default) or "remove"
+	OnExpiry  string            `json:"on_expiry,omitempty"` // what the end does: "stop" (default), "pause" or "remove"
 	// Ephemeral sandboxes end when their client has been gone for 10 seconds:
 	// a client keeps one by GET /v1/sandboxes/{id}/hold.
 	Ephemeral bool `json:"ephemeral,omitempty"`
@@ -61,8 +61,9 @@ type Sandbox struct {
 	Owner     string   `json:"owner"` // "uid:1000" or "key:ID"
 	State     string   `json:"state"` // "created", "running", "stopping", "stopped" or "removing"
 	Ended     string   `json:"ended,omitempty"`
-	Lost      []string `json:"lost,omitempty"` // what the last end lost: "processes", "root changes"
-	Isolation string   `json:"isolation"`      // the wall that was built
+	Lost      []string `json:"lost,omitempty"`      // what the last end lost: "processes", "root changes"
+	Suspended bool     `json:"suspended,omitempty"` // stopped, and goes on from its memory when it is started
+	Isolation string   `json:"isolation"`           // the wall that was built
 	// IsolationAsked and Stronger are what the create named, IsolationReason
 	// why it became Isolation.
 	IsolationAsked  string   `json:"isolation_asked"`
@@ -99,6 +100,14 @@ type Enforcement struct {
 	Enforced  bool   `json:"enforced"`
 	Mechanism string `json:"mechanism,omitempty"`
 	Reason    string `json:"reason,omitempty"`
+}
+
+// PauseRequest is the body of POST /v1/sandboxes/{id}/pause, which may be left
+// out.
+type PauseRequest struct {
+	// FilesOnly ends the processes, as a stop does, also where their memory could
+	// be kept.
+	FilesOnly bool `json:"files_only"`
 }
 
 // TimeoutRequest is the body of POST /v1/sandboxes/{id}/timeout.

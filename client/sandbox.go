@@ -71,6 +71,13 @@ func (c *Client) Stop(ctx context.Context, id string) (*api.Sandbox, error) {
 	return ask[api.Sandbox](ctx, c, http.MethodPost, path(id, "/stop"), nil)
 }
 
+// Pause stops a sandbox so that it can go on when it is started: with its
+// processes, unless that is not wanted or its wall can't. Suspended of what it
+// returns says which.
+func (c *Client) Pause(ctx context.Context, id string, req api.PauseRequest) (*api.Sandbox, error) {
+	return ask[api.Sandbox](ctx, c, http.MethodPost, path(id, "/pause"), req)
+}
+
 // Remove deletes a sandbox and all it holds. One that runs is a Conflict
 // unless force is set.
 func (c *Client) Remove(ctx context.Context, id string, force bool) error {

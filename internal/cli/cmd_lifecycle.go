@@ -46,6 +46,42 @@ func (a *app) stop(ctx context.Context, names []string) error {
 	}, nil)
 }
 
+func (a *app) pauseCommand() *cobra.Command {
+	var filesOnly bool
+	cmd := &cobra.Command{
+		Use:   "pause [flags] NAME...",
+		Short: "Stop a sandbox so that its processes can go on",
+		Args:  someArgs(1, "NAME"),
+		RunE: interruptible(func(ctx context.Context, names []string) error {
+			return a.pause(ctx, names, api.PauseRequest{FilesOnly: filesOnly})
+		}),
+		ValidArgsFunction: a.completeName(-1),
+	}
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "end the processes, as stop does")
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `What the processes have in memory is written to disk, where the wall can: gvisor
+can, and a line on stderr says so where one can't. carboy start takes it up.
+Connections into the sandbox and out of it end.`,
+		examples: []string{"carboy pause web", "carboy start web"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) pause(ctx context.Context, names []string, req api.PauseRequest) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	return a.each(names, func(name string) (*api.Sandbox, error) {
+		sb, err := svc.Pause(ctx, name, req)
+		if err == nil && !sb.Suspended && !req.FilesOnly {
+			a.noteReason("lost", sb.Name+": its files are kept, its processes are not")
+		}
+		return sb, err
+	}, nil)
+}
+
 func (a *app) startCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "start [flags] NAME...",

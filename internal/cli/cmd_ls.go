@@ -61,6 +61,9 @@ func (a *app) ls(ctx context.Context, labels []string) error {
 
 // stateText is a state and, where it says more, how it came about.
 func stateText(sb *api.Sandbox) string {
+	if sb.Suspended {
+		return "paused"
+	}
 	if sb.Ended == "" || sb.Ended == string(sandbox.EndStopped) || sb.State == string(sandbox.StateRunning) {
 		return sb.State
 	}

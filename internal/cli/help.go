@@ -54,7 +54,7 @@ func helpGroups() [][]string {
 	return [][]string{
 		{"run", "create", "exec"},
 		{"cp", "diff", "apply"},
-		{"ls", "inspect", "logs", "stop", "start", "rm"},
+		{"ls", "inspect", "logs", "stop", "pause", "start", "rm"},
 		{"net", "policy", "secret"},
 		{"image"},
 		{"serve", "daemon", "doctor", "bench", "version", "completion", "help"},

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // helped are all commands, hidden ones too.
 var helped = []string{
-	"", "run", "create", "exec", "cp", "ls", "inspect", "logs", "stop", "start", "rm", "diff", "apply",
+	"", "run", "create", "exec", "cp", "ls", "inspect", "logs", "stop", "pause", "start", "rm", "diff", "apply",
 	"net", "net log", "policy", "policy show", "policy set", "policy test", "policy presets", "policy import",
 	"secret", "secret add", "secret ls", "secret rm", "secret rotate",
 	"image", "image pull", "image import", "image ls", "image rm", "image gc",

@@ -41,7 +41,7 @@ it, and carboy apply takes what you want.`,
 	root.AddCommand(
 		a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(),
 		a.lsCommand(), a.inspectCommand(), a.logsCommand(),
-		a.stopCommand(), a.startCommand(), a.rmCommand(),
+		a.stopCommand(), a.pauseCommand(), a.startCommand(), a.rmCommand(),
 		a.diffCommand(), a.applyCommand(), a.imageCommand(),
 		a.netCommand(), a.policyCommand(), a.secretCommand(),
 		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(), a.completionCommand(),

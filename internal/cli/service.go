@@ -31,6 +31,7 @@ type sandboxes interface {
 	List(ctx context.Context, o client.ListOptions) ([]api.Sandbox, error)
 	Start(ctx context.Context, id string) (*api.Sandbox, error)
 	Stop(ctx context.Context, id string) (*api.Sandbox, error)
+	Pause(ctx context.Context, id string, req api.PauseRequest) (*api.Sandbox, error)
 	Remove(ctx context.Context, id string, force bool) error
 	Events(ctx context.Context, id string, follow bool) iter.Seq2[api.Event, error]
 	// Hold keeps an ephemeral sandbox until ctx ends; Finish ends it at once.

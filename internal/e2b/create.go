@@ -62,7 +62,7 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if err != nil {
 			return err
 		}
-		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: onExpiry(req.AutoPause)}
+		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: onExpiry(req.AutoPause, req.AutoPauseMemory == nil || *req.AutoPauseMemory)}
 		build.Apply(&spec)
 		more, err := req.networkOf(&spec, h.o.Internet)
 		if err != nil {
@@ -128,7 +128,7 @@ func (req *newSandbox) notes() (notes []policy.Note) {
 		notes = append(notes, policy.Note{Where: "secure", Text: "the sandbox asks for its access token all the same: it is in this answer"})
 	}
 	if req.AutoPause && (req.AutoPauseMemory == nil || *req.AutoPauseMemory) {
-		notes = append(notes, policy.Note{Where: "autoPause", Text: "files are kept, processes are not"})
+		notes = append(notes, policy.Note{Where: "autoPause", Text: "files are kept, processes only where the wall can: gvisor can"})
 	}
 	return notes
 }

@@ -93,7 +93,7 @@ func (h *handler) running(r *http.Request, c Caller) (*sandbox.Sandbox, error) {
 }
 
 // notKept is the notice of a pause that was to keep memory.
-const notKept = "memory: files are kept, processes are not: resuming starts the sandbox anew over its files"
+const notKept = "memory: files are kept, processes are not, as this wall can't: resuming starts the sandbox anew over its files"
 
 func (h *handler) pause(w http.ResponseWriter, r *http.Request, c Caller) error {
 	var req struct {
@@ -140,7 +140,7 @@ func (h *handler) resume(w http.ResponseWriter, r *http.Request, c Caller) error
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is running already", sb.ID)
 	}
 	if req.AutoPause != nil {
-		if _, err := h.m.SetOnExpiry(r.Context(), c.Caller, sb.ID, onExpiry(*req.AutoPause)); err != nil {
+		if _, err := h.m.SetOnExpiry(r.Context(), c.Caller, sb.ID, onExpiry(*req.AutoPause, true)); err != nil {
 			return err
 		}
 	}
@@ -151,8 +151,11 @@ func (h *handler) resume(w http.ResponseWriter, r *http.Request, c Caller) error
 	return nil
 }
 
-func onExpiry(pause bool) sandbox.OnExpiry {
-	if pause {
+func onExpiry(pause, memory bool) sandbox.OnExpiry {
+	switch {
+	case pause && memory:
+		return sandbox.OnExpiryPause
+	case pause:
 		return sandbox.OnExpiryStop
 	}
 	return sandbox.OnExpiryRemove

@@ -53,7 +53,7 @@ func TestPause(t *testing.T) {
 		r.json(t, "GET", path, "", 200, &got)
 		return got
 	}
-	if d := detail(); sb.Spec.OnExpiry != sandbox.OnExpiryStop || d.Lifecycle.OnTimeout != "pause" {
+	if d := detail(); sb.Spec.OnExpiry != sandbox.OnExpiryPause || d.Lifecycle.OnTimeout != "pause" {
 		t.Errorf("on timeout %q, shown as %q; want a pause", sb.Spec.OnExpiry, d.Lifecycle.OnTimeout)
 	}
 	for _, c := range []struct{ name, pause, notice, resume, body, ends string }{

@@ -22,6 +22,8 @@ import (
 const (
 	maxStreams = 4096 // calls at once on one connection
 	stopGrace  = 2 * time.Second
+
+	suspendGrace = 100 * time.Millisecond
 )
 
 // agent is what serves the host.
@@ -36,6 +38,8 @@ type agent struct {
 
 	connection connection
 	noUser     bool // the image lacks the sandbox's own, or may not have it
+	forwards   forwards
+	suspended  chan struct{} // has one where the socket is to be given up
 
 	mu     sync.Mutex
 	status status
@@ -45,7 +49,7 @@ type agent struct {
 // ended too, or when it can't go on. The caller's main goroutine should be
 // locked to the first thread.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
-	a := &agent{cfg: cfg, log: log, settings: newSettings(cfg), metrics: newMeter()}
+	a := &agent{cfg: cfg, log: log, settings: newSettings(cfg), metrics: newMeter(), suspended: make(chan struct{}, 1)}
 	a.status = status{ID: cfg.ID, PIDs: true, Cgroups: true}
 
 	// The agent moves to a cgroup of its own, so this comes first.
@@ -118,39 +122,71 @@ func (a *agent) allowed(users *accounts) func(string) (account.Account, error) {
 	}
 }
 
-// serve answers on the socket until ctx ends.
+// serve answers on the socket until ctx ends, but while it is suspended.
 func (a *agent) serve(ctx context.Context) error {
+	for {
+		again, err := a.serveOnce(ctx)
+		if !again {
+			return err
+		}
+		if err := a.awaken(ctx); err != nil {
+			return nil // its end was asked for meanwhile
+		}
+	}
+}
+
+// serveOnce answers until ctx ends, or the agent is suspended.
+func (a *agent) serveOnce(ctx context.Context) (again bool, err error) {
 	ln, err := listen(a.cfg.Socket)
 	if err != nil {
-		return err
+		return false, err
 	}
+	srv := a.server()
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	a.log.Info("agent is ready", "socket", a.cfg.Socket)
+	select {
+	case err := <-done:
+		return false, fmt.Errorf("serve: %w", err)
+	case <-a.suspended:
+		again = true
+	case <-ctx.Done():
+		// Streams end when their commands do, which nobody else will end.
+		a.engine.Close()
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceOf(again))
+	defer cancel()
+	if srv.Shutdown(grace) != nil {
+		_ = srv.Close()
+	}
+	<-done // Serve has returned
+	a.forwards.cut()
+	if again {
+		return true, a.asleep()
+	}
+	return false, nil
+}
+
+// graceOf is how long answers may take that are under way. Those that wait for
+// a command outlast any when the commands go on.
+func graceOf(suspended bool) time.Duration {
+	if suspended {
+		return suspendGrace
+	}
+	return stopGrace
+}
+
+func (a *agent) server() *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	srv := &http.Server{
+	return &http.Server{
 		Handler:           a.routes(),
 		Protocols:         &protocols,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ln) }()
-	a.log.Info("agent is ready", "socket", a.cfg.Socket)
-	select {
-	case err := <-done:
-		return fmt.Errorf("serve: %w", err)
-	case <-ctx.Done():
-	}
-	// Streams end when their commands do, which nobody else will end.
-	a.engine.Close()
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
-	defer cancel()
-	if srv.Shutdown(grace) != nil {
-		_ = srv.Close()
-	}
-	<-done // Serve has returned
-	return nil
 }
 
 // listen takes over the path from an agent that was killed.
@@ -181,7 +217,8 @@ func (a *agent) routes() http.Handler {
 	mux.HandleFunc("GET /envs", a.envs)
 	mux.HandleFunc("GET /carboy/status", a.serveStatus)
 	mux.HandleFunc("POST /carboy/sync", syncFiles)
+	mux.HandleFunc("POST /carboy/suspend", a.suspend)
 	mux.HandleFunc("POST /carboy/claim", a.claim)
 	mux.HandleFunc("POST /carboy/probe", a.probe)
-	return withForward(mux)
+	return a.forwards.with(mux)
 }

@@ -14,15 +14,51 @@ import (
 // forwardTimeout bounds the dialling of a port inside.
 const forwardTimeout = 10 * time.Second
 
-// withForward answers CONNECT and leaves the rest to next.
-func withForward(next http.Handler) http.Handler {
+// forwards are the connections that were joined to ports inside: the server
+// that accepted them knows of them no more.
+type forwards struct {
+	mu   sync.Mutex
+	open map[net.Conn]struct{}
+	done sync.WaitGroup
+}
+
+// with answers CONNECT and leaves the rest to next.
+func (f *forwards) with(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect {
-			forward(w, r)
+			f.forward(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+func (f *forwards) add(c net.Conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open == nil {
+		f.open = map[net.Conn]struct{}{}
+	}
+	f.open[c] = struct{}{}
+	f.done.Add(1)
+}
+
+func (f *forwards) end(c net.Conn) {
+	c.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.open, c)
+	f.done.Done()
+}
+
+// cut ends them all.
+func (f *forwards) cut() {
+	f.mu.Lock()
+	for c := range f.open {
+		_ = c.SetDeadline(time.Unix(1, 0))
+	}
+	f.mu.Unlock()
+	f.done.Wait()
 }
 
 // syncFiles writes back what the guest's kernel still holds of files.
@@ -33,7 +69,7 @@ func syncFiles(w http.ResponseWriter, _ *http.Request) {
 
 // forward joins the host's connection to a port on the guest's loopback,
 // where commands listen. No other host is dialled.
-func forward(w http.ResponseWriter, r *http.Request) {
+func (f *forwards) forward(w http.ResponseWriter, r *http.Request) {
 	host, port, err := net.SplitHostPort(r.Host)
 	n, perr := strconv.ParseUint(port, 10, 16)
 	if err != nil || perr != nil || n == 0 || host != "127.0.0.1" {
@@ -56,7 +92,8 @@ func forward(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	defer outside.Close()
+	f.add(outside)
+	defer f.end(outside)
 	if _, err := io.WriteString(outside, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
 		return
 	}

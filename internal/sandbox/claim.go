@@ -13,12 +13,18 @@ const claimTimeout = 5 * time.Second
 // errClaim is why a box has to be started after all.
 var errClaim = errors.New("claim a warm box")
 
-// start starts the box of sb, or claims the one that was kept warm for it.
-// After errClaim that one must be given up, by renew.
-func (m *Manager) start(ctx context.Context, e *entry, b Backend, sb *Sandbox) ([]Enforcement, error) {
+// start starts the box of sb, from its memory where it has any, or claims the
+// one that was kept warm for it. It says what was lost by that. After errClaim
+// the warm one must be given up, by renew.
+func (m *Manager) start(ctx context.Context, e *entry, b Backend, sb *Sandbox) (_ []Enforcement, lost []string, err error) {
 	if e.warm == nil {
-		return m.startLinked(ctx, b, sb)
+		return m.resume(ctx, b, sb)
 	}
+	enforced, err := m.claim(ctx, e, sb)
+	return enforced, nil, err
+}
+
+func (m *Manager) claim(ctx context.Context, e *entry, sb *Sandbox) ([]Enforcement, error) {
 	limited, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	enforced, err := m.pool.warmers[sb.Backend].Claim(limited, sb)

@@ -209,12 +209,18 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 	begun := sb.Clone()
 	begun.Spec.SecretValues, e.values = e.values, nil
 	begun.TrafficToken = "" // no box needs it
-	enforced, err := m.start(ctx, e, b, begun)
+	resuming := sb.Suspended
+	if resuming { // its memory is used up by that: it goes on although nobody waits
+		var cancel context.CancelFunc
+		ctx, cancel = detached(ctx)
+		defer cancel()
+	}
+	enforced, lost, err := m.start(ctx, e, b, begun)
 	if errors.Is(err, errClaim) {
 		m.log.Warn("claim a warm box", "id", sb.ID, "error", err)
 		return err
 	}
-	if err == nil {
+	if err == nil && (!resuming || lost != nil) {
 		err = m.runStartup(ctx, b, sb)
 	}
 	if err == nil {
@@ -226,25 +232,34 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 		return failure(err, sb.Spec.Name, "start")
 	}
 	sb.State, sb.Enforced = StateRunning, enforced
-	sb.Ended, sb.EndedAt, sb.Lost = "", time.Time{}, nil
+	sb.Ended, sb.EndedAt, sb.Lost, sb.Suspended = "", time.Time{}, lost, false
 	sb.StartedAt = m.now()
 	sb.Starts++
 	sb.ExpiresAt = expiry(sb.StartedAt, sb.Spec.TTL)
 	if err := m.save(ctx, e, sb); err != nil {
 		return err
 	}
+	m.noteStart(ctx, sb, wasWarm, resuming)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watchLocked(e)
+	return nil
+}
+
+// noteStart says how sb came to run.
+func (m *Manager) noteStart(ctx context.Context, sb *Sandbox, wasWarm, resuming bool) {
 	switch {
 	case wasWarm:
 		m.note(ctx, sb, EventStarted, "started, in a box that was kept warm")
 	case sb.Starts == 1:
 		m.note(ctx, sb, EventStarted, "started")
+	case resuming && sb.Lost == nil:
+		m.note(ctx, sb, EventStarted, "went on from its memory, started %d times in all", sb.Starts)
+	case resuming:
+		m.note(ctx, sb, EventError, "its memory could not be used%s; started again, %d times in all", lossText(sb.Lost), sb.Starts)
 	default:
 		m.note(ctx, sb, EventStarted, "started again, %d times in all", sb.Starts)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.watchLocked(e)
-	return nil
 }
 
 func expiry(from time.Time, ttl time.Duration) time.Time {

@@ -128,6 +128,9 @@ func (m *Manager) finishStop(ctx context.Context, e *entry) error {
 		m.retryLater(e)
 		return failure(err, sb.Spec.Name, "stop")
 	}
+	if sb.Suspended = m.keptMemory(sb); sb.Suspended {
+		lost = nil
+	}
 	sb.State, sb.Lost, sb.EndedAt = StateStopped, lost, m.now()
 	if !sb.mayExpire() {
 		sb.ExpiresAt = time.Time{}

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Pause ends a sandbox's processes and keeps its files, as Stop does, until
-// Start: a paused one never expires, whatever its OnExpiry. One that does not
-// run is a Conflict. Where memory is set the processes are to be kept too, if
-// its wall can: kept says whether they were. None of today's walls can.
+// Pause stops a sandbox until Start: a paused one never expires, whatever its
+// OnExpiry. One that does not run is a Conflict. Its files are kept and, where
+// memory is set and its wall can, so are its processes: kept says whether they
+// were. Connections into it and out of it end. What was begun is ended although
+// ctx ends.
 func (m *Manager) Pause(ctx context.Context, c Caller, ref string, memory bool) (sb *Sandbox, kept bool, err error) {
 	sb, err = m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
 		sb := m.record(e)
@@ -18,15 +19,15 @@ func (m *Manager) Pause(ctx context.Context, c Caller, ref string, memory bool) 
 		if sb.Spec.Ephemeral {
 			return Errorf(Conflict, "sandbox %s: it belongs to one command, and ends with it", sb.Spec.Name)
 		}
-		return m.stop(ctx, e, EndPaused)
+		return m.pause(ctx, e, EndPaused, memory)
 	})
-	return sb, false, err
+	return sb, err == nil && sb.Suspended, err
 }
 
 // SetOnExpiry changes what happens when a sandbox's TTL has run out.
 func (m *Manager) SetOnExpiry(ctx context.Context, c Caller, ref string, on OnExpiry) (*Sandbox, error) {
-	if on != OnExpiryStop && on != OnExpiryRemove {
-		return nil, Errorf(Invalid, "on_expiry %s: no such choice", refText(string(on))).WithHint("stop, or remove")
+	if err := checkOnExpiry(on); err != nil {
+		return nil, err
 	}
 	return m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
 		sb := m.record(e).Clone()

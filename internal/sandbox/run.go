@@ -241,7 +241,7 @@ func (m *Manager) reapOne(ctx context.Context, e *entry) error {
 	case sb.Spec.OnExpiry == OnExpiryRemove:
 		return m.remove(ctx, e)
 	default:
-		return m.stop(ctx, e, EndExpired)
+		return m.pause(ctx, e, EndExpired, sb.Spec.OnExpiry == OnExpiryPause)
 	}
 }
 

@@ -66,7 +66,7 @@ type Spec struct {
 	// Template says what it was made from; nil: from no template.
 	Template *TemplateRef `json:"template,omitempty"`
 	// OnExpiry is what happens when the TTL has run out: OnExpiryStop, which
-	// is the default, or OnExpiryRemove.
+	// is the default, OnExpiryPause or OnExpiryRemove.
 	OnExpiry OnExpiry `json:"on_expiry,omitempty"`
 	// Traffic is how its ports are reached from outside.
 	Traffic Traffic `json:"traffic,omitzero"`
@@ -81,6 +81,7 @@ type OnExpiry string
 // The choices.
 const (
 	OnExpiryStop   OnExpiry = "stop"   // stop it as Stop does; a stopped one never expires
+	OnExpiryPause  OnExpiry = "pause"  // pause it as Pause does, its memory kept where the wall can
 	OnExpiryRemove OnExpiry = "remove" // remove it, running or stopped
 )
 
@@ -204,6 +205,9 @@ type Sandbox struct {
 	// Kept marks what remains of an ephemeral sandbox whose workspace had
 	// changes when it was finished.
 	Kept bool `json:"kept,omitempty"`
+	// Suspended: it is stopped, and goes on from what it had in memory when it
+	// is started.
+	Suspended bool `json:"suspended,omitempty"`
 }
 
 // Clone returns a copy that shares nothing with sb.

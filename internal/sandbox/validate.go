@@ -134,7 +134,7 @@ func (s Spec) Validate(o Offer) error {
 		func() *Error { return s.checkImage(o) },
 		func() *Error { return s.checkStartup(o) },
 		s.checkSnapshot,
-		s.checkChoices,
+		func() *Error { return checkOnExpiry(s.OnExpiry) },
 		s.checkStart,
 		func() *Error { return s.checkNetwork(o) },
 		s.Traffic.check,
@@ -167,10 +167,10 @@ func (s Spec) checkSnapshot() *Error {
 	return Errorf(Invalid, "snapshot %s: not a snapshot's ID", refText(s.Snapshot)).WithHint("carboy snapshot ls")
 }
 
-func (s Spec) checkChoices() *Error {
-	if s.OnExpiry != OnExpiryStop && s.OnExpiry != OnExpiryRemove {
-		return Errorf(Invalid, "on_expiry %s: no such choice", refText(string(s.OnExpiry))).
-			WithHint("stop, or remove")
+func checkOnExpiry(on OnExpiry) *Error {
+	if on != OnExpiryStop && on != OnExpiryPause && on != OnExpiryRemove {
+		return Errorf(Invalid, "on_expiry %s: no such choice", refText(string(on))).
+			WithHint("stop, pause, or remove")
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 	image, digest := splitImage(sp.Image)
 	out := api.Sandbox{
 		ID: sb.ID, Name: sp.Name, Owner: sb.Owner,
-		State: string(sb.State), Ended: string(sb.Ended), Lost: sb.Lost,
+		State: string(sb.State), Ended: string(sb.Ended), Lost: sb.Lost, Suspended: sb.Suspended,
 		Isolation: cmp.Or(sb.Backend, sp.Isolation), IsolationAsked: sp.Isolation, Stronger: sp.Stronger, IsolationReason: sb.Why,
 		Image: image, ImageDigest: digest, ImageConfig: configs.of(ctx, digest),
 		User: sp.User, Network: sp.Network, Secrets: sp.Secrets,

@@ -29,6 +29,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"DELETE /v1/sandboxes/{id}", key.Manage, s.deleteSandbox},
 		{"POST /v1/sandboxes/{id}/start", key.Manage, s.postStart},
 		{"POST /v1/sandboxes/{id}/stop", key.Manage, s.postStop},
+		{"POST /v1/sandboxes/{id}/pause", key.Manage, s.postPause},
 		{"POST /v1/sandboxes/{id}/timeout", key.Manage, s.postTimeout},
 		{"POST /v1/sandboxes/{id}/finish", key.Manage, s.postFinish},
 		{"GET /v1/sandboxes/{id}/hold", key.Manage, s.getHold},
@@ -199,6 +200,16 @@ func (s *Server) postStart(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) postStop(w http.ResponseWriter, r *http.Request) {
 	sb, err := s.m.Stop(r.Context(), principalOf(r).caller, r.PathValue("id"))
+	s.answerSandbox(w, r, sb, err)
+}
+
+func (s *Server) postPause(w http.ResponseWriter, r *http.Request) {
+	var req api.PauseRequest
+	if err := wire.Decode(r, &req, true); err != nil {
+		wire.Error(w, err)
+		return
+	}
+	sb, _, err := s.m.Pause(r.Context(), principalOf(r).caller, r.PathValue("id"), !req.FilesOnly)
 	s.answerSandbox(w, r, sb, err)
 }
 

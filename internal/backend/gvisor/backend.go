@@ -40,6 +40,8 @@ var (
 	_ sandbox.Backend = (*Backend)(nil)
 	_ sandbox.Warmer  = (*Backend)(nil)
 	_ sandbox.Linked  = (*Backend)(nil)
+
+	_ sandbox.Suspender = (*Backend)(nil)
 )
 
 // The wall's own needs, on top of what a box was promised.
@@ -99,8 +101,16 @@ func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	if err = errors.Join(err, box.CheckLink(sb)); err != nil {
 		return nil, err
 	}
-	p, err := b.start(ctx, sb)
-	return b.Started(ctx, sb.ID, p, enforced, err)
+	resume := b.Suspended(sb.ID)
+	p, err := b.start(ctx, sb, resume)
+	enforced, err = b.Started(ctx, sb.ID, p, enforced, err)
+	if resume && err != nil && ctx.Err() == nil {
+		return nil, box.NotResumed(err)
+	}
+	if resume && err == nil {
+		err = b.Forget(ctx, sb.ID) // it holds what is outdated from now on
+	}
+	return enforced, err
 }
 
 // Warm implements sandbox.Warmer.
@@ -117,7 +127,7 @@ func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return b.report(sb.Spec, sb.Owner)
 }
 
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, error) {
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (*box.Plan, error) {
 	prepared, cfg, err := b.Prepare(ctx, sb)
 	if err != nil {
 		return nil, err
@@ -126,6 +136,11 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, er
 		return nil, err
 	}
 	p := &plan{Plan: *prepared, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
+	if resume {
+		if err := errors.Join(sameProgram(p.Dir), b.Resume(&p.Plan)); err != nil {
+			return nil, err
+		}
+	}
 	kills, err := b.Enterable(sb, &p.Plan, cfg)
 	if err != nil {
 		return nil, err

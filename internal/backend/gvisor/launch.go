@@ -77,7 +77,12 @@ func boot(p *plan, spec *specs.Spec) (*launched, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create gvisor sandbox: %w", err)
 	}
-	if err := c.Start(conf); err != nil {
+	if p.Resume {
+		err = c.Restore(conf, filepath.Join(p.Dir, box.DirMemory), false, false, nil)
+	} else {
+		err = c.Start(conf)
+	}
+	if err != nil {
 		_ = c.Destroy()
 		return nil, fmt.Errorf("start gvisor sandbox: %w", err)
 	}

@@ -26,6 +26,7 @@ const (
 	roleGofer    = "runsc-gofer"    // likewise
 	roleSelf     = "/proc/self/exe" // the helper by which the sentry gives up its /proc
 	roleLauncher = "carboy-gvisor-launcher"
+	roleSuspend  = "carboy-gvisor-suspend"
 	roleRunsc    = "carboy-runsc" // the plain command line, for comparison
 	roleExec     = "runsc-exec"   // what that one executes itself as for a detached exec
 )
@@ -47,6 +48,8 @@ func role(argv0 string, maker box.LinkMaker) func() {
 		return runRunsc
 	case roleLauncher:
 		return func() { box.Exit(launcherMain(os.Stdin, os.Stdout, maker)) }
+	case roleSuspend:
+		return func() { box.Exit(suspendMain(os.Stdin)) }
 	}
 	return nil
 }

@@ -63,6 +63,8 @@ type box struct {
 	warmFor string        // whose alone a warm box is; "": anybody's
 	warmed  *sandbox.Spec // what a Warmer was told, if it was one that began it
 	owner   string        // the first whose it was
+
+	suspended bool // it has memory to go on with
 }
 
 var _ sandbox.Backend = (*Fake)(nil)

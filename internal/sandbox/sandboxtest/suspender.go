@@ -1,0 +1,75 @@
+package sandboxtest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Suspend is the operation of a Suspender.
+const Suspend Op = "suspend"
+
+// Suspender is a Fake whose boxes can be stopped with their memory. What a box
+// has in memory is how often it was started without any.
+type Suspender struct{ *Fake }
+
+var _ sandbox.Suspender = Suspender{}
+
+// NewSuspender is New for a Suspender.
+func NewSuspender(name string) Suspender { return Suspender{New(name)} }
+
+// Suspend implements sandbox.Suspender.
+func (f Suspender) Suspend(ctx context.Context, id string) error {
+	b, done := f.enter(Suspend, id, false)
+	defer done()
+	if !f.isRunning(b) {
+		return f.fault("suspend of %s, which does not run", id)
+	}
+	if err := f.hook(ctx, Suspend, id); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b.end(sandbox.EndStopped)
+	b.suspended = true
+	return nil
+}
+
+// Suspended implements sandbox.Suspender.
+func (f Suspender) Suspended(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.boxes[id]
+	return b != nil && b.suspended
+}
+
+// Forget implements sandbox.Suspender.
+func (f Suspender) Forget(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil {
+		b.suspended = false
+	}
+	return nil
+}
+
+// Start implements sandbox.Backend: a box with memory that does not start has
+// lost it.
+func (f Suspender) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
+	resumed := f.Suspended(sb.ID)
+	enforced, err := f.Fake.Start(ctx, sb)
+	if !resumed {
+		return enforced, err
+	}
+	if ferr := f.Forget(ctx, sb.ID); ferr != nil {
+		return nil, ferr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", sandbox.ErrMemoryLost, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.boxes[sb.ID].starts-- // it is still the same one
+	return enforced, nil
+}
