@@ -53,6 +53,10 @@ type Config struct {
 	// E2BInternet gives the public internet to sandboxes that are made by way of
 	// E2B's API, whose clients ask for it unless they are told otherwise.
 	E2BInternet bool `json:"e2b_internet"`
+	// E2BPublicTraffic opens the ports of sandboxes that are made by way of E2B's
+	// API to whoever reaches the TCP address and knows a sandbox's ID, as E2B
+	// does. Without it each has a traffic token, and asks for it.
+	E2BPublicTraffic bool `json:"e2b_public_traffic"`
 	// E2BIsolation is the wall of sandboxes that are made by way of E2B's API,
 	// which has no word for it; "": sandbox.DefaultIsolation.
 	E2BIsolation string   `json:"e2b_isolation"`

@@ -144,7 +144,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	defer d.stop(nil)
 	serve := server.Options{
 		Manager: d.manager, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
-		E2BInternet: cfg.E2BInternet, E2BIsolation: cfg.E2BIsolation,
+		E2BInternet: cfg.E2BInternet, E2BPublicTraffic: cfg.E2BPublicTraffic, E2BIsolation: cfg.E2BIsolation,
 		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
 		Secrets: network.Secrets,
 		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,

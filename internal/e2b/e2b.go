@@ -62,6 +62,10 @@ type Options struct {
 	// Internet gives the public internet to whoever asks for it as E2B's clients
 	// do: unless they are told otherwise.
 	Internet bool
+	// PublicTraffic opens the ports of sandboxes that are made here to whoever
+	// reaches the server, as E2B does, unless their maker restricts them.
+	// Without it every one of them has a traffic token.
+	PublicTraffic bool
 	// Isolation is the wall of what is made here; "": the default. E2B has no
 	// word for it.
 	Isolation string

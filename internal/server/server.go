@@ -76,6 +76,9 @@ type Options struct {
 	Domain string
 	// E2BInternet is e2b.Options.Internet.
 	E2BInternet bool
+	// E2BPublicTraffic is e2b.Options.PublicTraffic. Without it no port of any
+	// sandbox is served over TCP to who shows no token.
+	E2BPublicTraffic bool
 	// E2BIsolation is e2b.Options.Isolation.
 	E2BIsolation string
 	// Hosts are further names by which the server is called over TCP.
@@ -116,7 +119,7 @@ func New(o Options) *Server {
 	mux := http.NewServeMux()
 	s.routes(mux)
 	mux.Handle("/", e2b.New(e2b.Options{
-		Manager: o.Manager, Domain: o.Domain, Internet: o.E2BInternet, Isolation: o.E2BIsolation, Log: s.log,
+		Manager: o.Manager, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Log: s.log,
 		Caller: func(r *http.Request) e2b.Caller {
 			p := principalOf(r)
 			return e2b.Caller{
