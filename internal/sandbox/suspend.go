@@ -39,6 +39,11 @@ func (m *Manager) pause(ctx context.Context, e *entry, reason EndReason, memory 
 		return err
 	}
 	m.unwatch(e)
+	if m.gate != nil && sb.Spec.Networked() { // before the other end of its link is gone
+		if err := m.gate.Close(ctx, sb.ID); err != nil {
+			m.log.Warn("close gate", "id", sb.ID, "error", err)
+		}
+	}
 	if err := s.Suspend(ctx, sb.ID); err != nil {
 		m.log.Error("suspend box", "id", sb.ID, "error", err)
 		m.note(ctx, sb, EventError, "its processes could not be kept")
