@@ -34,7 +34,7 @@ func (h *Host) Stop(ctx context.Context, id string) ([]string, error) {
 		}
 		cancel()
 	}
-	return []string{"processes"}, h.end(ctx, id)
+	return []string{"processes"}, errors.Join(h.end(ctx, id), forgetParts(dir))
 }
 
 // end kills all processes of a box and forgets them. It works on a box whose

@@ -35,7 +35,7 @@ type Plan struct {
 	// Linked: the box is in a network namespace that was made for it, and that
 	// whoever launches it was given.
 	Linked bool `json:"linked"`
-	// Resume: the box goes on from DirMemory.
+	// Resume: the box goes on from DirMemoryUsed.
 	Resume bool `json:"resume"`
 	// Copied is set by Compose where the workspace is a copy, not a view.
 	Copied bool `json:"copied"`

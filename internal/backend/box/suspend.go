@@ -14,9 +14,15 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// DirMemory is where a suspended box's kernel is, below the box's directory:
-// its processes, and what they have in memory.
-const DirMemory = "memory"
+// Where a suspended box's kernel is, below the box's directory: its processes,
+// and what they have in memory. It counts under the second name alone, and is
+// taken from there before it is used: a disk that has moved on and an older
+// memory of it must never meet.
+const (
+	DirMemoryNew  = "memory.new"
+	dirMemory     = "memory"
+	DirMemoryUsed = "memory.used"
+)
 
 // What the agent and the host say to each other in the control directory: the
 // agent holds nothing of the host's any more, and is wanted again.
@@ -37,8 +43,8 @@ func (h *Host) Suspend(ctx context.Context, id string, save func(dir string) err
 	if err != nil {
 		return err
 	}
-	fresh := filepath.Join(dir, DirMemory+".new")
-	if err := errors.Join(os.RemoveAll(fresh), h.Forget(ctx, id), os.Mkdir(fresh, 0o700)); err != nil {
+	fresh := filepath.Join(dir, DirMemoryNew)
+	if err := errors.Join(h.Forget(ctx, id), os.Mkdir(fresh, 0o700)); err != nil {
 		return err
 	}
 	err = h.quiesce(ctx, id, dir)
@@ -49,7 +55,7 @@ func (h *Host) Suspend(ctx context.Context, id string, save func(dir string) err
 		err = h.end(ctx, id)
 	}
 	if err == nil {
-		err = os.Rename(fresh, filepath.Join(dir, DirMemory))
+		err = os.Rename(fresh, filepath.Join(dir, dirMemory))
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(fresh))
@@ -60,7 +66,7 @@ func (h *Host) Suspend(ctx context.Context, id string, save func(dir string) err
 // Suspended reports whether a box has memory to go on with.
 func (h *Host) Suspended(id string) bool {
 	dir, err := h.dir(id)
-	return err == nil && exists(filepath.Join(dir, DirMemory))
+	return err == nil && exists(filepath.Join(dir, dirMemory))
 }
 
 // Forget deletes what Suspend kept.
@@ -69,7 +75,12 @@ func (h *Host) Forget(_ context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return os.RemoveAll(filepath.Join(dir, DirMemory))
+	return errors.Join(os.RemoveAll(filepath.Join(dir, dirMemory)), forgetParts(dir))
+}
+
+// forgetParts deletes memory that is not whole, or was used.
+func forgetParts(dir string) error {
+	return errors.Join(os.RemoveAll(filepath.Join(dir, DirMemoryNew)), os.RemoveAll(filepath.Join(dir, DirMemoryUsed)))
 }
 
 // quiesce waits until the agent has let go.
@@ -105,13 +116,14 @@ func awaken(dir string) error {
 	return unix.Close(fd)
 }
 
-// Resume prepares a plan whose box is to go on from what Suspend kept.
+// Resume prepares a plan whose box is to go on from what Suspend kept, which is
+// at DirMemoryUsed from then on.
 func (h *Host) Resume(p *Plan) error {
 	if err := awaken(p.Dir); err != nil {
 		return err
 	}
 	p.Resume = true
-	return nil
+	return os.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed))
 }
 
 // NotResumed is the error of a box that could not go on from its memory.

@@ -137,7 +137,7 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 	}
 	p := &plan{Plan: *prepared, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
 	if resume {
-		if err := errors.Join(sameProgram(p.Dir), b.Resume(&p.Plan)); err != nil {
+		if err := errors.Join(b.Resume(&p.Plan), sameProgram(p.Dir)); err != nil {
 			return nil, err
 		}
 	}

@@ -78,7 +78,7 @@ func boot(p *plan, spec *specs.Spec) (*launched, error) {
 		return nil, fmt.Errorf("create gvisor sandbox: %w", err)
 	}
 	if p.Resume {
-		err = c.Restore(conf, filepath.Join(p.Dir, box.DirMemory), false, false, nil)
+		err = c.Restore(conf, filepath.Join(p.Dir, box.DirMemoryUsed), false, false, nil)
 	} else {
 		err = c.Start(conf)
 	}

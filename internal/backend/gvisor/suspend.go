@@ -60,7 +60,7 @@ func suspendMain(in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return c.Checkpoint(conf, filepath.Join(p.Dir, box.DirMemory+".new"), runsc.CheckpointOpts{
+	return c.Checkpoint(conf, filepath.Join(p.Dir, box.DirMemoryNew), runsc.CheckpointOpts{
 		Compression: statefile.CompressionLevelNone, ExcludeCommittedZeroPages: true,
 	})
 }
@@ -84,7 +84,7 @@ func sameProgram(dir string) error {
 	if err != nil {
 		return err
 	}
-	wrote, err := os.ReadFile(filepath.Join(dir, box.DirMemory, fileProgram))
+	wrote, err := os.ReadFile(filepath.Join(dir, box.DirMemoryUsed, fileProgram))
 	if err == nil && string(wrote) != id {
 		err = errors.New("another version of carboy wrote it")
 	}
