@@ -65,6 +65,9 @@ type Config struct {
 	IdleExit     Duration `json:"idle_exit"`   // for how long a daemon with Auto waits
 	Pool         *int     `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
 	PoolMemory   Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
+	// Limits are what each owner may have: "key:ID" for a team, "uid:1000" for a
+	// user of the machine, "default" for teams that are not named.
+	Limits map[string]Limits `json:"limits"`
 }
 
 // servedPool is the default pool of a daemon that is there to serve.
@@ -212,6 +215,9 @@ func (c Config) Validate() error {
 		if !validHost(h) {
 			return bad("hosts: %.80q is not a host's name in lower case, without a port", h)
 		}
+	}
+	if err := c.checkLimits(); err != nil {
+		return err
 	}
 	for _, d := range c.MountDirs {
 		if d != "~" && !strings.HasPrefix(d, "~/") && (!filepath.IsAbs(d) || filepath.Clean(d) != d) || d == "/" {

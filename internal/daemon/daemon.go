@@ -126,8 +126,9 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		}
 		defer func() { err = errors.Join(err, network.Close()) }()
 	}
+	book := cfg.book()
 	opts := sandbox.Options{
-		Store: db, Events: db, Backends: deps.Backends, Log: d.log,
+		Store: db, Quotas: book, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
 		Gate: network.Gate, Startup: startup.Run,
 		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerBox: deps.PerBox},
@@ -152,6 +153,9 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if kept != nil {
 		kept.manager = d.manager
 		serve.Images = kept
+	}
+	if err := d.openTeams(ctx, db, book, &serve); err != nil {
+		return err
 	}
 	d.server = server.New(serve)
 	defer d.server.Close()

@@ -65,6 +65,9 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: onExpiry(req.AutoPause, req.AutoPauseMemory == nil || *req.AutoPauseMemory)}
 		build.Apply(&spec)
 		more, err := req.networkOf(&spec, h.o.Internet)
+		if err == nil {
+			err = h.fillSecrets(r.Context(), c.Owner, &spec)
+		}
 		if err != nil {
 			return err
 		}

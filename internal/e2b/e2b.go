@@ -13,10 +13,14 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/team"
 )
 
 const (
@@ -49,8 +53,14 @@ var _ Manager = (*sandbox.Manager)(nil)
 type Caller struct {
 	sandbox.Caller
 	Read, Manage, Exec bool
+	Keys, Admin        bool
 	HostImage          bool
 	PrivateNetwork     bool // may open what is not public
+	// Credential names what the caller was let in with: the ID of a key, or a
+	// user of the machine.
+	Credential string
+	Presented  string     // the key itself, of a caller that asks for itself
+	Grant      team.Grant // what keys may have that the caller makes
 }
 
 // Options are what the dialect works with. Manager and Caller are required.
@@ -59,6 +69,8 @@ type Options struct {
 	Caller  func(*http.Request) Caller
 	// Templates has what sandboxes are made from; nil: there is only the base.
 	Templates Templates
+	// Teams is what teams, keys, secrets and the machine are asked of.
+	Teams Teams
 	// Internet gives the public internet to whoever asks for it as E2B's clients
 	// do: unless they are told otherwise.
 	Internet bool
@@ -79,6 +91,15 @@ type handler struct {
 	o   Options
 	m   Manager
 	now func() time.Time
+
+	secretTurn sync.Mutex // one change of secrets at a time
+}
+
+// route is one path, who may ask for it, and what answers.
+type route struct {
+	pattern string
+	may     func(Caller) bool
+	do      func(http.ResponseWriter, *http.Request, Caller) error
 }
 
 // New returns the dialect. It answers every path, with 404 those that E2B
@@ -92,11 +113,7 @@ func New(o Options) http.Handler {
 	mux := http.NewServeMux()
 	read := func(c Caller) bool { return c.Read }
 	manage := func(c Caller) bool { return c.Manage }
-	for _, r := range []struct {
-		pattern string
-		may     func(Caller) bool
-		do      func(http.ResponseWriter, *http.Request, Caller) error
-	}{
+	routes := []route{
 		{"GET /health", read, h.health},
 		{"POST /sandboxes", manage, h.create(defaultTimeoutV1)},
 		{"POST /v2/sandboxes", manage, h.create(defaultTimeoutV2)},
@@ -112,7 +129,8 @@ func New(o Options) http.Handler {
 		{"POST /sandboxes/{id}/resume", manage, h.resume},
 		{"GET /sandboxes/{id}/logs", read, h.logsV1},
 		{"GET /v2/sandboxes/{id}/logs", read, h.logsV2},
-	} {
+	}
+	for _, r := range slices.Concat(routes, h.teamRoutes(), h.adminRoutes()) {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
 			c := o.Caller(req)
 			if !r.may(c) {
@@ -137,7 +155,6 @@ func New(o Options) http.Handler {
 
 // unbuilt are the paths of E2B's API that answer 501.
 var unbuilt = []string{
-	"GET /teams", "GET /teams/{id}/metrics", "GET /teams/{id}/metrics/max",
 	"GET /sandboxes/metrics", "GET /sandboxes/{id}/metrics",
 	"POST /sandboxes/{id}/fork",
 	"PUT /sandboxes/{id}/network", "POST /sandboxes/{id}/snapshots", "GET /snapshots",
@@ -146,14 +163,7 @@ var unbuilt = []string{
 	"PATCH /v2/templates/{id}", "GET /templates/{id}/{part}", "GET /templates/{id}/{part}/{hash}",
 	"POST /templates/{id}/builds/{build}", "POST /v2/templates/{id}/builds/{build}",
 	"GET /templates/{id}/builds/{build}/{part}", "POST /templates/tags", "DELETE /templates/tags",
-	"GET /nodes", "GET /nodes/{id}", "POST /nodes/{id}",
-	"POST /admin/teams/{id}/sandboxes/kill", "POST /admin/teams/{id}/builds/cancel",
-	"GET /admin/sandboxes/running-counts",
-	"POST /admin/teams/{id}/api-keys", "DELETE /admin/teams/{id}/api-keys/{key}",
-	"POST /access-tokens", "DELETE /access-tokens/{id}",
-	"GET /api-keys", "POST /api-keys", "PATCH /api-keys/{id}", "DELETE /api-keys/{id}",
 	"GET /volumes", "POST /volumes", "GET /volumes/{id}", "DELETE /volumes/{id}",
-	"GET /secrets", "POST /secrets", "GET /secrets/{id}", "POST /secrets/{id}", "DELETE /secrets/{id}",
 }
 
 // errorBody is an error as E2B has it.
@@ -163,8 +173,13 @@ type errorBody struct {
 }
 
 func writeError(w http.ResponseWriter, err error) {
-	status := wire.Status(sandbox.KindOf(err))
+	WriteError(w, wire.Status(sandbox.KindOf(err)), err)
+}
+
+// WriteError answers with err as E2B would.
+func WriteError(w http.ResponseWriter, status int, err error) {
 	e := wire.Describe(err)
+	w.Header().Set(api.HeaderError, e.Code)
 	if e.Hint != "" {
 		e.Message += " (" + e.Hint + ")" // E2B's clients show one text
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/team"
 )
 
 // principal is who asks. One of peer and key is set, neither for a request
@@ -22,6 +23,10 @@ type principal struct {
 	caller sandbox.Caller
 	peer   *hostdir.Identity // over the unix socket
 	key    *key.Key          // over TCP
+	// presented is the key itself; "" for an administrator who acts for another
+	// team.
+	presented string
+	acting    bool // an administrator, in the name of another team
 }
 
 type (
@@ -41,8 +46,44 @@ func principalOf(r *http.Request) *principal {
 	return p
 }
 
+// allows reports whether p may. A user of the machine is an administrator
+// where the caller is one; an administrator who acts for a team may look after
+// it, and go into its sandboxes only with a scope that says so.
 func (p *principal) allows(s key.Scope) bool {
-	return p.peer != nil || p.key != nil && p.key.Allows(s)
+	switch {
+	case p.peer != nil:
+		return s != key.Admin || p.caller.Admin
+	case p.key == nil:
+		return false
+	case p.acting && s != key.Exec:
+		return true
+	}
+	return p.key.Allows(s)
+}
+
+// credential names what p was let in with.
+func (p *principal) credential() string {
+	switch {
+	case p.key != nil:
+		return p.key.Owner + "/" + p.key.ID
+	case p.peer != nil:
+		return p.caller.Owner
+	}
+	return ""
+}
+
+// grant is what keys may have that p makes.
+func (p *principal) grant() team.Grant {
+	g := team.Grant{HostImage: p.hostImage(), PrivateNetwork: p.privateNetwork()}
+	for _, s := range append(key.Usual(), key.Keys, key.Admin) {
+		if p.allows(s) {
+			g.Scopes = append(g.Scopes, s)
+		}
+	}
+	if p.key != nil && !p.acting {
+		g.Paths = slices.Clone(p.key.Paths)
+	}
+	return g
 }
 
 func (p *principal) hostImage() bool {
@@ -81,50 +122,19 @@ func (s *Server) fromUnix(next http.Handler) http.Handler {
 			wire.Error(w, sandbox.Errorf(sandbox.Denied, "the other end of this connection is unknown"))
 			return
 		}
-		next.ServeHTTP(w, withPrincipal(r, &principal{
+		p := &principal{
 			caller: sandbox.Caller{
 				Owner: fmt.Sprintf("uid:%d", peer.id.UID),
 				Admin: peer.id.UID == 0 || peer.id.UID == s.uid,
 			},
 			peer: &peer.id,
-		}))
-	})
-}
-
-// fromTCP lets in holders of a key, and requests for a sandbox, of which the
-// sandbox's own token is asked later.
-func (s *Server) fromTCP(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := s.target(r); ok {
-			next.ServeHTTP(w, r)
+		}
+		if err := s.countRequest(r, p); err != nil {
+			refuseKind(w, r, err)
 			return
 		}
-		k, ok := s.findKey(r.Header)
-		if !ok {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			wire.ErrorAs(w, http.StatusUnauthorized, sandbox.Errorf(sandbox.Denied, "an API key is needed").
-				WithHint("send it as X-API-KEY"))
-			return
-		}
-		next.ServeHTTP(w, withPrincipal(r, &principal{caller: sandbox.Caller{Owner: k.Owner}, key: k}))
+		next.ServeHTTP(w, withPrincipal(r, p))
 	})
-}
-
-// findKey returns the key that h presents. One that is there twice is none.
-func (s *Server) findKey(h http.Header) (*key.Key, bool) {
-	if s.o.Keys == nil {
-		return nil, false
-	}
-	presented := slices.Clone(h.Values("X-API-KEY"))
-	for _, v := range h.Values("Authorization") {
-		if scheme, secret, ok := strings.Cut(v, " "); ok && strings.EqualFold(scheme, "Bearer") {
-			presented = append(presented, secret)
-		}
-	}
-	if len(presented) != 1 {
-		return nil, false
-	}
-	return s.o.Keys.Find(presented[0])
 }
 
 // guard refuses what a page in a browser can be made to send, whatever it

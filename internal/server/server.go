@@ -21,6 +21,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/team"
 )
 
 const (
@@ -72,6 +73,14 @@ type Options struct {
 	Images  Images   // nil: only the machine's own programs
 	Secrets Secrets  // nil: only those that come with a sandbox
 	Keys    *key.Set // who may ask over TCP; nil: nobody
+	// Ring has those keys and the ones that are made at run time; nil: none is.
+	Ring *team.Ring
+	Book *team.Book // what teams may have and do, and had; nil: anything
+	// Named has what clients of E2B's API know of secrets; nil: nothing.
+	Named team.Secrets
+	Node  e2b.Node // the machine; nil: nobody is told of it
+	// Builds are builds of templates under way; nil: there are none.
+	Builds e2b.Builds
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string
 	// E2BInternet is e2b.Options.Internet.
@@ -120,11 +129,14 @@ func New(o Options) *Server {
 	s.routes(mux)
 	mux.Handle("/", e2b.New(e2b.Options{
 		Manager: o.Manager, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Log: s.log,
+		Teams: s.teams(),
 		Caller: func(r *http.Request) e2b.Caller {
 			p := principalOf(r)
 			return e2b.Caller{
 				Caller: p.caller, Read: p.allows(key.Read), Manage: p.allows(key.Manage),
 				Exec: p.allows(key.Exec), HostImage: p.hostImage(), PrivateNetwork: p.privateNetwork(),
+				Keys: p.allows(key.Keys), Admin: p.allows(key.Admin),
+				Credential: p.credential(), Presented: p.presented, Grant: p.grant(),
 			}
 		},
 	}))

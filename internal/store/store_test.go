@@ -313,7 +313,7 @@ func TestFirstVersionIsBroughtUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	rawDB(t, path, `ALTER TABLE sandboxes DROP COLUMN traffic`, `PRAGMA user_version = 1`)
+	rawDB(t, path, append(dropsOf(t, path), `ALTER TABLE sandboxes DROP COLUMN traffic`, `PRAGMA user_version = 1`)...)
 	got, err := mustOpen(t, path).Get(t.Context(), want.ID)
 	if err != nil {
 		t.Fatal(err)

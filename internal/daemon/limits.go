@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/team"
+)
+
+// defaultLimits is the name under which Config.Limits has those of teams that
+// are not named.
+const defaultLimits = "default"
+
+// Limits are what one team may have and do. What is left out is not bounded.
+type Limits struct {
+	Sandboxes         int      `json:"sandboxes"` // that are not stopped, at the same time
+	CPUs              float64  `json:"cpus"`      // of each sandbox
+	Memory            Size     `json:"memory"`    // of each sandbox
+	Disk              Size     `json:"disk"`      // of each sandbox
+	Timeout           Duration `json:"timeout"`   // of each sandbox; then each needs one
+	CreatesPerMinute  float64  `json:"creates"`   // sandboxes created in a minute
+	RequestsPerSecond float64  `json:"requests"`  // of each key in a second: those that read, and those that change something
+	Burst             int      `json:"burst"`     // requests that may come at once; 0: two seconds' worth
+	Builds            int      `json:"builds"`    // of templates, at the same time
+	Templates         int      `json:"templates"` // that a team has
+	Volumes           int      `json:"volumes"`   // that a team has
+	Secrets           int      `json:"secrets"`   // that a team has by E2B's API
+}
+
+// checkLimits refuses what can't be a limit, and names for nobody.
+func (c Config) checkLimits() error {
+	for _, name := range slices.Sorted(maps.Keys(c.Limits)) {
+		l := c.Limits[name]
+		if name != defaultLimits && !strings.HasPrefix(name, "key:") && !strings.HasPrefix(name, "uid:") {
+			return sandbox.Errorf(sandbox.Invalid, "limits: %.80q is nobody", name).
+				WithHint(`"key:ID" for a team, "uid:1000" for a user, or %q`, defaultLimits)
+		}
+		for field, n := range map[string]float64{
+			"sandboxes": float64(l.Sandboxes), "cpus": l.CPUs, "memory": float64(l.Memory), "disk": float64(l.Disk),
+			"timeout": time.Duration(l.Timeout).Seconds(), "creates": l.CreatesPerMinute, "requests": l.RequestsPerSecond,
+			"burst": float64(l.Burst), "builds": float64(l.Builds), "templates": float64(l.Templates),
+			"volumes": float64(l.Volumes), "secrets": float64(l.Secrets),
+		} {
+			if n < 0 || math.IsNaN(n) || math.IsInf(n, 0) {
+				return sandbox.Errorf(sandbox.Invalid, "limits: %s of %s: it must not be less than 0", field, name).
+					WithHint("leave it out for no bound")
+			}
+		}
+	}
+	return nil
+}
+
+func (l Limits) team() team.Limits {
+	return team.Limits{
+		Quota: sandbox.Quota{
+			Sandboxes: l.Sandboxes, CPUs: l.CPUs, Memory: int64(l.Memory), Disk: int64(l.Disk), TTL: time.Duration(l.Timeout),
+		},
+		CreatesPerMinute: l.CreatesPerMinute, RequestsPerSecond: l.RequestsPerSecond, Burst: l.Burst,
+		Builds: l.Builds, Templates: l.Templates, Volumes: l.Volumes, Secrets: l.Secrets,
+	}
+}
+
+// book returns everyone's limits.
+func (c Config) book() *team.Book {
+	named := map[string]team.Limits{}
+	for name, l := range c.Limits {
+		if name != defaultLimits {
+			named[name] = l.team()
+		}
+	}
+	return team.NewBook(c.Limits[defaultLimits].team(), named)
+}
