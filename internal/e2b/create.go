@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
@@ -28,10 +26,12 @@ type newSandbox struct {
 	AutoResume      *struct {
 		Enabled bool `json:"enabled"`
 	} `json:"autoResume"`
-	Network      *network        `json:"network"`
-	MCP          json.RawMessage `json:"mcp"`
-	IAM          json.RawMessage `json:"iam"`
-	VolumeMounts json.RawMessage `json:"volumeMounts"`
+	Network *network `json:"network"`
+	// MCP is for the gateway of the template, which the client itself starts
+	// with it: it is of no use here.
+	MCP          map[string]json.RawMessage `json:"mcp"`
+	IAM          json.RawMessage            `json:"iam"`
+	VolumeMounts json.RawMessage            `json:"volumeMounts"`
 }
 
 // created is what a client needs to reach a sandbox.
@@ -42,6 +42,7 @@ type created struct {
 	ClientID        string  `json:"clientID"`
 	EnvdVersion     string  `json:"envdVersion"`
 	EnvdAccessToken string  `json:"envdAccessToken,omitempty"`
+	TrafficToken    string  `json:"trafficAccessToken,omitempty"`
 	Domain          *string `json:"domain"`
 }
 
@@ -64,26 +65,18 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		}
 		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: onExpiry(req.AutoPause, req.AutoPauseMemory == nil || *req.AutoPauseMemory)}
 		build.Apply(&spec)
-		more, err := req.networkOf(&spec, h.o.Internet)
+		more, err := h.networkOf(&req, &spec, c)
 		if err == nil {
 			err = h.fillSecrets(r.Context(), c.Owner, &spec)
 		}
 		if err != nil {
 			return err
 		}
-		notes := append(req.notes(), more...)
-		if !c.PrivateNetwork {
-			if err := netspec.Private(spec.Policy, spec.Secrets); err != nil {
-				return err
-			}
-		}
 		sb, err := h.m.Create(r.Context(), c.Caller, spec)
 		if err != nil {
 			return err
 		}
-		if len(notes) > 0 {
-			w.Header().Set(api.HeaderNotice, oneLine(notes))
-		}
+		notice(w, append(req.notes(), more...))
 		wire.JSON(w, http.StatusCreated, h.created(sb, c))
 		return nil
 	}
@@ -92,7 +85,7 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 func (h *handler) created(sb *sandbox.Sandbox, c Caller) created {
 	return created{
 		TemplateID: templateOf(sb), SandboxID: sb.ID, Alias: aliasOf(sb), ClientID: clientID,
-		EnvdVersion: EnvdVersion, EnvdAccessToken: tokenFor(sb, c), Domain: h.domain(),
+		EnvdVersion: EnvdVersion, EnvdAccessToken: tokenFor(sb.Token, c), TrafficToken: tokenFor(sb.TrafficToken, c), Domain: h.domain(),
 	}
 }
 
@@ -112,8 +105,6 @@ func (req *newSandbox) check() error {
 		name string
 		set  bool
 	}{
-		{"autoResume", req.AutoResume != nil && req.AutoResume.Enabled},
-		{"mcp", asks(req.MCP)},
 		{"iam", asks(req.IAM)},
 		{"volumeMounts", asks(req.VolumeMounts)},
 	} {
@@ -176,12 +167,12 @@ func aliasOf(sb *sandbox.Sandbox) string {
 	return sb.Spec.Name
 }
 
-// tokenFor returns what lets c into the guest, where c may go there.
-func tokenFor(sb *sandbox.Sandbox, c Caller) string {
+// tokenFor returns what lets c into a sandbox, where c may go there.
+func tokenFor(token string, c Caller) string {
 	if !c.Exec {
 		return ""
 	}
-	return sb.Token
+	return token
 }
 
 func (h *handler) domain() *string {

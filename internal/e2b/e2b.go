@@ -5,7 +5,7 @@
 // An option that can't be honoured is refused, never ignored, and a path that
 // is not built answers 501 by name. The template "base" is the default image.
 // A sandbox that is paused is a stopped one: its files are kept, and a notice
-// says that its processes are not.
+// says where its processes are not.
 package e2b
 
 import (
@@ -44,6 +44,7 @@ type Manager interface {
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
 	SetOnExpiry(ctx context.Context, c sandbox.Caller, ref string, on sandbox.OnExpiry) (*sandbox.Sandbox, error)
+	SetNetwork(ctx context.Context, c sandbox.Caller, ref string, ch sandbox.NetworkChange) (*sandbox.Sandbox, error)
 	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
 }
 
@@ -127,6 +128,7 @@ func New(o Options) http.Handler {
 		{"POST /v2/sandboxes/{id}/connect", manage, h.connect(false)},
 		{"POST /sandboxes/{id}/pause", manage, h.pause},
 		{"POST /sandboxes/{id}/resume", manage, h.resume},
+		{"PUT /sandboxes/{id}/network", manage, h.setNetwork},
 		{"GET /sandboxes/{id}/logs", read, h.logsV1},
 		{"GET /v2/sandboxes/{id}/logs", read, h.logsV2},
 	}
@@ -157,7 +159,7 @@ func New(o Options) http.Handler {
 var unbuilt = []string{
 	"GET /sandboxes/metrics", "GET /sandboxes/{id}/metrics",
 	"POST /sandboxes/{id}/fork",
-	"PUT /sandboxes/{id}/network", "POST /sandboxes/{id}/snapshots", "GET /snapshots",
+	"POST /sandboxes/{id}/snapshots", "GET /snapshots",
 	"GET /templates", "POST /templates", "POST /v2/templates", "GET /v2/templates", "POST /v3/templates",
 	"GET /templates/{id}", "POST /templates/{id}", "DELETE /templates/{id}", "PATCH /templates/{id}",
 	"PATCH /v2/templates/{id}", "GET /templates/{id}/{part}", "GET /templates/{id}/{part}/{hash}",

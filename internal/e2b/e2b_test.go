@@ -35,7 +35,7 @@ func newRig(t *testing.T) *rig {
 // internet makes the dialect anew, with the server's setting.
 func (r *rig) internet(given bool) {
 	r.h = e2b.New(e2b.Options{
-		Manager: r.fake, Domain: "boxes.example", Internet: given,
+		Manager: r.fake, Domain: "boxes.example", Internet: given, PublicTraffic: true,
 		Caller: func(*http.Request) e2b.Caller { return r.caller },
 		Now:    func() time.Time { return r.now },
 	})
@@ -100,15 +100,12 @@ func TestCreateRefuses(t *testing.T) {
 		{"other-template", `{"templateID":"code-interpreter-v1"}`, 404, "template"},
 		{"pause-memory-without-pause", `{"templateID":"base","autoPauseMemory":false}`, 400, "autoPauseMemory"},
 		{"pause-memory-and-resume", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, 400, "autoResume"},
-		{"auto-resume", `{"templateID":"base","autoResume":{"enabled":true}}`, 501, "autoResume"},
-		{"public-traffic", `{"templateID":"base","network":{"allowPublicTraffic":true}}`, 501, "allowPublicTraffic"},
-		{"mask-host", `{"templateID":"base","network":{"maskRequestHost":"x"}}`, 501, "maskRequestHost"},
 		{"proxy", `{"templateID":"base","network":{"egressProxy":{"address":"192.0.2.1:1080","password":"hunter2"}}}`, 501, "egressProxy"},
 		{"unknown-network", `{"templateID":"base","network":{"allowIn":[]}}`, 400, "allowIn"},
 		{"names-without-deny", `{"templateID":"base","network":{"allowOut":["a.example"]}}`, 400, "allowOut"},
 		{"deny-a-name", `{"templateID":"base","network":{"denyOut":["a.example"]}}`, 400, "denyOut[0]"},
 		{"bad-header", `{"templateID":"base","network":{"rules":{"a.example":[{"transform":{"headers":{"Authorization":"Digest hunter2"}}}]}}}`, 400, "scheme"},
-		{"mcp", `{"templateID":"base","mcp":{"x":{}}}`, 501, "mcp"},
+		{"mcp", `{"templateID":"base","mcp":["x"]}`, 400, "mcp"},
 		{"iam", `{"templateID":"base","iam":{"tokens":{}}}`, 501, "iam"},
 		{"volumes", `{"templateID":"base","volumeMounts":[{"name":"v","path":"/v"}]}`, 501, "volumeMounts"},
 		{"unknown", `{"templateID":"base","cpuCount":4}`, 400, "cpuCount"},
@@ -168,7 +165,7 @@ func TestUnbuilt(t *testing.T) {
 		{"GET", "/sandboxes/metrics", 501},
 		{"GET", "/sandboxes/sb_x/metrics", 501},
 		{"POST", "/sandboxes/sb_x/pause", 404},
-		{"PUT", "/sandboxes/sb_x/network", 501},
+		{"PUT", "/sandboxes/sb_x/network", 400},
 		{"POST", "/sandboxes/sb_x/snapshots", 501},
 		{"GET", "/templates/aliases/x", 501},
 		{"GET", "/templates/x/tags", 501},

@@ -18,6 +18,7 @@ type fake struct {
 	boxes   []*sandbox.Sandbox
 	events  []sandbox.Event
 	specs   []sandbox.Spec
+	changes []sandbox.NetworkChange
 	removed []string
 }
 
@@ -115,6 +116,16 @@ func (f *fake) SetOnExpiry(_ context.Context, c sandbox.Caller, ref string, on s
 	sb, err := f.find(c, ref)
 	if err == nil {
 		sb.Spec.OnExpiry = on
+	}
+	return sb, err
+}
+
+func (f *fake) SetNetwork(_ context.Context, c sandbox.Caller, ref string, ch sandbox.NetworkChange) (*sandbox.Sandbox, error) {
+	sb, err := f.find(c, ref)
+	if err == nil {
+		f.changes = append(f.changes, ch)
+		sb.Spec.Network, sb.Spec.Policy, err = sandbox.ResolveNetwork("", &ch.Policy)
+		sb.Spec.Secrets = ch.Secrets
 	}
 	return sb, err
 }

@@ -123,7 +123,7 @@ func (h *handler) resume(w http.ResponseWriter, r *http.Request, c Caller) error
 	var req struct {
 		Timeout   *int32 `json:"timeout"`
 		AutoPause *bool  `json:"autoPause"`
-		Memory    *bool  `json:"memory"` // there is none to leave out
+		Memory    *bool  `json:"memory"` // false: without what it had in memory
 	}
 	if err := wire.Decode(r, &req, true); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (h *handler) resume(w http.ResponseWriter, r *http.Request, c Caller) error
 			return err
 		}
 	}
-	if sb, err = h.wake(r, c, sb, ttl); err != nil {
+	if sb, err = h.wake(w, r, c, sb, ttl, req.Memory); err != nil {
 		return err
 	}
 	wire.JSON(w, http.StatusCreated, h.created(sb, c))
@@ -161,12 +161,22 @@ func onExpiry(pause, memory bool) sandbox.OnExpiry {
 	return sandbox.OnExpiryRemove
 }
 
-// wake starts a paused sandbox, which then has ttl to live.
-func (h *handler) wake(r *http.Request, c Caller, sb *sandbox.Sandbox, ttl time.Duration) (*sandbox.Sandbox, error) {
+// wake starts a paused sandbox, which then has ttl to live. One whose memory
+// was kept goes on from it, and a notice says where that went wrong.
+func (h *handler) wake(w http.ResponseWriter, r *http.Request, c Caller, sb *sandbox.Sandbox, ttl time.Duration, memory *bool) (*sandbox.Sandbox, error) {
+	if memory != nil && !*memory && sb.Suspended {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "memory: sandbox %s goes on from what it had in memory, or not at all", sb.ID).
+			WithHint("leave it out; pause with memory false to start from files alone")
+	}
 	if _, err := h.m.SetTTL(r.Context(), c.Caller, sb.ID, ttl); err != nil {
 		return nil, err
 	}
-	return h.m.Start(r.Context(), c.Caller, sb.ID)
+	had := sb.Suspended
+	sb, err := h.m.Start(r.Context(), c.Caller, sb.ID)
+	if err == nil && had && len(sb.Lost) > 0 {
+		w.Header().Set(api.HeaderNotice, "memory: it could not be used: the sandbox was started anew over its files")
+	}
+	return sb, err
 }
 
 // connect returns how to reach a sandbox, and resumes it where it is paused.
@@ -175,7 +185,7 @@ func (h *handler) connect(v1 bool) func(http.ResponseWriter, *http.Request, Call
 	return func(w http.ResponseWriter, r *http.Request, c Caller) error {
 		var req struct {
 			Timeout *int32 `json:"timeout"`
-			Memory  *bool  `json:"memory"` // whether memory is to be restored: there is none
+			Memory  *bool  `json:"memory"` // false: without what it had in memory
 		}
 		if err := wire.Decode(r, &req, !v1); err != nil {
 			return err
@@ -194,7 +204,7 @@ func (h *handler) connect(v1 bool) func(http.ResponseWriter, *http.Request, Call
 		status := http.StatusOK
 		if stateOf(sb) == statePaused {
 			status = http.StatusCreated
-			sb, err = h.wake(r, c, sb, ttl)
+			sb, err = h.wake(w, r, c, sb, ttl, req.Memory)
 		} else {
 			sb, err = h.extend(r, c, sb, ttl)
 		}

@@ -19,7 +19,7 @@ import (
 const (
 	maxPage      = 100
 	stateRunning = "running"
-	statePaused  = "paused" // stopped, as we have it: its files are there, its processes are not
+	statePaused  = "paused" // stopped, as we have it: with its files, and its processes where the wall could keep them
 )
 
 // never is when a sandbox without an end ends: E2B's clients need a date.
@@ -47,6 +47,7 @@ type detail struct {
 	EnvdAccessToken string    `json:"envdAccessToken,omitempty"`
 	AllowInternet   bool      `json:"allowInternetAccess"`
 	Domain          *string   `json:"domain"`
+	Network         *network  `json:"network,omitempty"`
 	Lifecycle       lifecycle `json:"lifecycle"`
 }
 
@@ -104,9 +105,13 @@ func (h *handler) get(w http.ResponseWriter, r *http.Request, c Caller) error {
 		return err
 	}
 	wire.JSON(w, http.StatusOK, detail{
-		listed: list(sb), EnvdAccessToken: tokenFor(sb, c), Domain: h.domain(),
+		listed: list(sb), EnvdAccessToken: tokenFor(sb.Token, c), Domain: h.domain(),
 		AllowInternet: sb.Spec.Network == sandbox.NetworkOn,
-		Lifecycle:     lifecycle{OnTimeout: map[bool]string{true: "kill", false: "pause"}[sb.Spec.OnExpiry == sandbox.OnExpiryRemove]},
+		Network:       shownNetwork(sb),
+		Lifecycle: lifecycle{
+			AutoResume: sb.Spec.Traffic.AutoResume,
+			OnTimeout:  map[bool]string{true: "kill", false: "pause"}[sb.Spec.OnExpiry == sandbox.OnExpiryRemove],
+		},
 	})
 	return nil
 }

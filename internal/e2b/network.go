@@ -2,86 +2,197 @@ package e2b
 
 import (
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
 // network is what a create may say of the network beside
 // allow_internet_access.
 type network struct {
-	AllowOut    []string                    `json:"allowOut"`
-	DenyOut     []string                    `json:"denyOut"`
-	Rules       map[string][]policy.E2BRule `json:"rules"`
-	EgressProxy *policy.E2BProxy            `json:"egressProxy"`
+	AllowOut    []string                    `json:"allowOut,omitempty"`
+	DenyOut     []string                    `json:"denyOut,omitempty"`
+	Rules       map[string][]policy.E2BRule `json:"rules,omitempty"`
+	EgressProxy *policy.E2BProxy            `json:"egressProxy,omitempty"`
 	// AllowPublicTraffic opens the sandbox's ports to whoever knows their names.
-	AllowPublicTraffic *bool  `json:"allowPublicTraffic"`
-	MaskRequestHost    string `json:"maskRequestHost"`
+	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
+	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
+}
+
+// egress is what may leave a sandbox, as a create or a change says it.
+type egress struct {
+	internet *bool // allow_internet_access
+	allow    []string
+	deny     []string
+	rules    map[string][]policy.E2BRule
+	proxy    *policy.E2BProxy
+}
+
+// outcome is what an egress comes to.
+type outcome struct {
+	policy  *policy.Policy // nil: no network
+	network string
+	secrets []string
+	values  map[string]string
+	notes   []policy.Note // in what it is not quite what E2B would make of it
+}
+
+// decide makes a policy of e. One that asks for nothing, or for the internet
+// alone, which E2B's clients do by themselves, has none unless internet is set;
+// always has it have one all the same.
+func (e egress) decide(internet, always bool) (out outcome, err error) {
+	if e.proxy != nil {
+		return out, sandbox.Errorf(sandbox.Unsupported, "network.egressProxy: no proxy can be put behind the gate, which is the only way out").
+			WithHint("leave it out")
+	}
+	in := policy.E2BNetwork{AllowInternetAccess: e.internet, AllowOut: e.allow, DenyOut: e.deny, Rules: e.rules}
+	closed := e.internet != nil && !*e.internet || e.internet == nil && !always
+	if !internet {
+		if !closed {
+			out.notes = append(out.notes, policy.Note{Where: "allow_internet_access", Text: "not given: e2b_internet of the server's configuration is false"})
+		}
+		closed, in.AllowInternetAccess = true, new(bool)
+	}
+	if closed && !always && len(e.allow)+len(e.deny)+len(e.rules) == 0 {
+		return out, nil
+	}
+	p, more, err := policy.FromE2B(in)
+	if err != nil {
+		return out, netspec.Error("network", err)
+	}
+	out.notes = append(out.notes, more...)
+	values := in.Secrets()
+	set, err := policy.Compile(p, slices.Collect(maps.Keys(values)))
+	if err != nil {
+		return out, netspec.Error("network", err)
+	}
+	if out.network, out.policy, err = netspec.Resolve("", &p); err != nil {
+		return out, err
+	}
+	// A header for a name that is not let through has no place: a note says so.
+	for _, name := range set.Secrets() {
+		if out.values == nil {
+			out.values = map[string]string{}
+		}
+		out.secrets = append(out.secrets, name)
+		out.values[name] = values[name]
+	}
+	return out, nil
+}
+
+// mayOpen fails where c's key may not open what a policy does.
+func (o outcome) mayOpen(c Caller) error {
+	if c.PrivateNetwork {
+		return nil
+	}
+	return netspec.Private(o.policy, o.secrets)
 }
 
 // networkOf fills in what spec says of the network, and returns in what it is
-// not quite what E2B would make of it. A create that says nothing has none, as
-// any other sandbox here; so has one that says allow_internet_access, which
-// E2B's clients say by themselves, unless internet is set.
-func (req *newSandbox) networkOf(spec *sandbox.Spec, internet bool) (notes []policy.Note, err error) {
+// not quite what E2B would make of it.
+func (h *handler) networkOf(req *newSandbox, spec *sandbox.Spec, c Caller) ([]policy.Note, error) {
 	n := req.Network
 	if n == nil {
 		n = &network{}
 	}
-	if err := n.check(); err != nil {
+	out, err := egress{req.AllowInternet, n.AllowOut, n.DenyOut, n.Rules, n.EgressProxy}.decide(h.o.Internet, false)
+	if err != nil {
 		return nil, err
 	}
-	out := policy.E2BNetwork{AllowInternetAccess: req.AllowInternet, AllowOut: n.AllowOut, DenyOut: n.DenyOut, Rules: n.Rules}
-	asked := len(n.AllowOut)+len(n.DenyOut)+len(n.Rules) > 0
-	closed := req.AllowInternet == nil || !*req.AllowInternet
-	if !internet {
-		if !closed {
-			notes = append(notes, policy.Note{Where: "allow_internet_access", Text: "not given: e2b_internet of the server's configuration is false"})
-		}
-		closed, out.AllowInternetAccess = true, new(bool)
-	}
-	if closed && !asked {
-		return notes, nil
-	}
-	p, more, err := policy.FromE2B(out)
-	if err != nil {
-		return nil, netspec.Error("network", err)
-	}
-	notes = append(notes, more...)
-	values := out.Secrets()
-	set, err := policy.Compile(p, slices.Collect(maps.Keys(values)))
-	if err != nil {
-		return nil, netspec.Error("network", err)
-	}
-	if spec.Network, spec.Policy, err = netspec.Resolve("", &p); err != nil {
+	if err := out.mayOpen(c); err != nil {
 		return nil, err
 	}
-	// A header for a name that is not let through has no place: a note says so.
-	for _, name := range set.Secrets() {
-		if spec.SecretValues == nil {
-			spec.SecretValues = map[string]string{}
-		}
-		spec.Secrets = append(spec.Secrets, name)
-		spec.SecretValues[name] = values[name]
+	spec.Network, spec.Policy, spec.SecretValues = out.network, out.policy, out.values
+	spec.Secrets = append(spec.Secrets, out.secrets...)
+	spec.Traffic = sandbox.Traffic{
+		Restricted: !h.o.PublicTraffic || n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic,
+		MaskHost:   n.MaskRequestHost,
+		AutoResume: req.AutoResume != nil && req.AutoResume.Enabled,
 	}
-	return notes, nil
+	if spec.Traffic.Restricted && n.AllowPublicTraffic != nil && *n.AllowPublicTraffic {
+		out.notes = append(out.notes, policy.Note{Where: "network.allowPublicTraffic", Text: "not given: e2b_public_traffic of the server's configuration is false"})
+	}
+	return out.notes, nil
 }
 
-// check refuses what can't be kept.
-func (n *network) check() error {
-	switch {
-	case n.AllowPublicTraffic != nil && *n.AllowPublicTraffic:
-		return sandbox.Errorf(sandbox.Unsupported, "network.allowPublicTraffic: a sandbox's ports always ask for its access token").
-			WithHint("leave it out, or set it to false")
-	case n.MaskRequestHost != "":
-		return sandbox.Errorf(sandbox.Unsupported, "network.maskRequestHost: not available in this version").WithHint("leave it out")
-	case n.EgressProxy != nil:
-		return sandbox.Errorf(sandbox.Unsupported, "network.egressProxy: no proxy can be put behind the gate").WithHint("leave it out")
+// setNetwork replaces what a sandbox may reach. What comes in is not changed.
+func (h *handler) setNetwork(w http.ResponseWriter, r *http.Request, c Caller) error {
+	var req struct {
+		AllowOut      []string                    `json:"allowOut"`
+		DenyOut       []string                    `json:"denyOut"`
+		Rules         map[string][]policy.E2BRule `json:"rules"`
+		EgressProxy   *policy.E2BProxy            `json:"egressProxy"`
+		AllowInternet *bool                       `json:"allow_internet_access"`
 	}
+	if err := wire.Decode(r, &req, false); err != nil {
+		return err
+	}
+	out, err := egress{req.AllowInternet, req.AllowOut, req.DenyOut, req.Rules, req.EgressProxy}.decide(h.o.Internet, true)
+	if err != nil {
+		return err
+	}
+	if err := out.mayOpen(c); err != nil {
+		return err
+	}
+	sb, err := h.find(r, c)
+	if err != nil {
+		return err
+	}
+	if !sb.Spec.Networked() {
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it was made without a network, and has no link to give one to", sb.ID).
+			WithHint(`make it with one that is closed for now: "network": {"denyOut": ["0.0.0.0/0"]}`)
+	}
+	spec := sandbox.Spec{Policy: out.policy, Secrets: out.secrets, SecretValues: out.values}
+	if err := h.fillSecrets(r.Context(), c.Owner, &spec); err != nil {
+		return err
+	}
+	change := sandbox.NetworkChange{Policy: *spec.Policy, Secrets: append(ownSecrets(sb), spec.Secrets...), Values: spec.SecretValues}
+	if _, err := h.m.SetNetwork(r.Context(), c.Caller, sb.ID, change); err != nil {
+		return err
+	}
+	notice(w, out.notes)
+	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// ownSecrets are those that sb was not given by way of this dialect.
+func ownSecrets(sb *sandbox.Sandbox) []string {
+	names := []string{}
+	for _, name := range sb.Spec.Secrets {
+		if !policy.IsE2BSecret(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// shownNetwork is the network of a sandbox as E2B says it; nil for one without.
+func shownNetwork(sb *sandbox.Sandbox) *network {
+	t := sb.Spec.Traffic
+	if sb.Spec.Policy == nil && t == (sandbox.Traffic{AutoResume: t.AutoResume}) {
+		return nil
+	}
+	n := &network{MaskRequestHost: t.MaskHost}
+	public := !t.Restricted
+	n.AllowPublicTraffic = &public
+	if sb.Spec.Policy != nil {
+		out := policy.ToE2B(*sb.Spec.Policy)
+		n.AllowOut, n.DenyOut, n.Rules = out.AllowOut, out.DenyOut, out.Rules
+	}
+	return n
+}
+
+// notice says in an answer in what it differs from what E2B would do.
+func notice(w http.ResponseWriter, notes []policy.Note) {
+	if len(notes) > 0 {
+		w.Header().Set(api.HeaderNotice, oneLine(notes))
+	}
 }
 
 // oneLine makes notes fit for a header.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -177,11 +178,8 @@ func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error)
 	if err := os.MkdirAll(filepath.Join(dir, dirRoot), 0o700); err != nil {
 		return nil, fmt.Errorf("make the gate's directory: %w", err)
 	}
-	for name, text := range sb.Spec.SecretValues {
-		src := secret.Source{Value: secret.NewValue([]byte(text))}
-		if _, err := g.opts.Secrets.PutFor(ctx, sb.Owner, sb.ID, name, src); err != nil {
-			return nil, err
-		}
+	if err := g.keepValues(ctx, sb); err != nil {
+		return nil, err
 	}
 	st, err := load(dir)
 	if err != nil {
@@ -197,6 +195,44 @@ func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error)
 	}
 	st.Process, st.Groups = procid.ID{}, nil
 	return &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, born: newBirth(), probed: true, joined: make(chan error, 1)}, st.save(dir)
+}
+
+func (g *Gates) keepValues(ctx context.Context, sb *sandbox.Sandbox) error {
+	for name, text := range sb.Spec.SecretValues {
+		src := secret.Source{Value: secret.NewValue([]byte(text))}
+		if _, err := g.opts.Secrets.PutFor(ctx, sb.Owner, sb.ID, name, src); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Keep implements sandbox.Gate. What is inside has no use for the placeholder
+// of a secret that it was not started with, but the gate knows a secret by it.
+func (g *Gates) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
+	dir, err := g.dir(sb.ID)
+	if err != nil {
+		return err
+	}
+	if err := g.keepValues(ctx, sb); err != nil {
+		return err
+	}
+	one, err := g.known(sb.ID)
+	if err != nil { // it does not run
+		one = &gate{id: sb.ID, dir: dir}
+		if one.state, err = load(dir); err != nil {
+			return err
+		}
+	}
+	one.mu.Lock()
+	st := one.state
+	one.mu.Unlock()
+	st.Placeholders = maps.Clone(st.Placeholders) // which others read without the lock
+	if err := st.placeholders(sb.Spec.Secrets); err != nil {
+		return err
+	}
+	_, err = one.update(func(s *state) { s.Placeholders = st.Placeholders })
+	return err
 }
 
 // newCA makes the authority of one sandbox.

@@ -286,10 +286,16 @@ func headerSecrets(host string, list []E2BRule) []headerSecret {
 	return out
 }
 
+// e2bSecret begins the names of the secrets that FromE2B makes.
+const e2bSecret = "E2B_"
+
+// IsE2BSecret reports whether FromE2B could have made a secret of that name.
+func IsE2BSecret(name string) bool { return strings.HasPrefix(name, e2bSecret) }
+
 // secretName makes a name of what the secret is for. Two may be the same, as
 // those of a-b.example and a.b.example are: headers refuses that.
 func secretName(host, header string) string {
-	name := "E2B_" + strings.ToUpper(host+"_"+header)
+	name := e2bSecret + strings.ToUpper(host+"_"+header)
 	name = strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r

@@ -38,6 +38,10 @@ type Gate interface {
 	// starts one where it has died. The box's network namespace becomes its.
 	// After an error it is called again.
 	Adopt(ctx context.Context, sb *Sandbox, netns *os.File) error
+	// Keep takes the values of secrets that sb.Spec.SecretValues brings, for a
+	// sandbox that has a gate, running or not: Set, or the next Open, has it use
+	// those of sb.Spec.Secrets.
+	Keep(ctx context.Context, sb *Sandbox) error
 	// Set has a running gate let through what sb.Spec.Policy does, and ends
 	// what is open and no longer may be.
 	Set(ctx context.Context, sb *Sandbox) error

@@ -155,13 +155,20 @@ func (s Spec) checkNetwork(o Offer) *Error {
 	if err := s.checkNetworkChoice(o); err != nil {
 		return err
 	}
+	if err := s.checkSecretValues(); err != nil {
+		return err
+	}
+	return userError(CheckPolicy(s.Policy, s.Secrets))
+}
+
+func (s Spec) checkSecretValues() *Error {
 	for _, name := range slices.Sorted(maps.Keys(s.SecretValues)) {
 		if !slices.Contains(s.Secrets, name) {
 			return Errorf(Invalid, "secret %.80q: there is a value for it, and the sandbox was not given it", name).
 				WithHint("name it among the secrets, or leave out the value")
 		}
 	}
-	return userError(CheckPolicy(s.Policy, s.Secrets))
+	return nil
 }
 
 // checkNetworkChoice is checkNetwork but for the policy and the secrets.

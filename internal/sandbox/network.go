@@ -192,44 +192,6 @@ func (m *Manager) Policy(ctx context.Context, c Caller, ref string) (policy.Poli
 	return *sb.Spec.Policy, nil
 }
 
-// SetPolicy changes what a sandbox may reach, at once and for what is open
-// too. One without a network can't be given one: it has no link. What was
-// written down and could not be told to the gate is an error, and tried again.
-func (m *Manager) SetPolicy(ctx context.Context, c Caller, ref string, p policy.Policy) (*Sandbox, error) {
-	return m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
-		sb := m.record(e).Clone()
-		if !sb.Spec.Networked() {
-			return Errorf(Conflict, "sandbox %s: it was made without a network", sb.Spec.Name).
-				WithHint("make it anew, with --network policy --allow HOST")
-		}
-		var err error
-		if sb.Spec.Network, sb.Spec.Policy, err = ResolveNetwork("", p.Clone()); err != nil {
-			return err
-		}
-		if err := sb.Spec.checkNetworkChoice(m.offer); err != nil {
-			return err
-		}
-		// A secret that no rule has a place for any more is no mistake here: a
-		// policy can always be made narrower.
-		if _, err := policy.Compile(*sb.Spec.Policy, sb.Spec.Secrets); err != nil {
-			return PolicyError("policy", err)
-		}
-		ctx, cancel := detached(ctx)
-		defer cancel()
-		if err := m.save(ctx, e, sb); err != nil {
-			return err
-		}
-		m.note(ctx, sb, EventPolicy, "its policy was changed: %d rules, default %s", len(p.Rules), orElse(p.Default, policy.DefaultDeny))
-		if sb.State != StateRunning {
-			return nil
-		}
-		if err := m.tellGate(ctx, e, gateSet); err != nil {
-			return failure(err, sb.Spec.Name, "tell its gate of the policy yet, and will try again")
-		}
-		return nil
-	})
-}
-
 // NetUse returns what the gate of a running sandbox has counted; nothing for
 // one without a network.
 func (m *Manager) NetUse(ctx context.Context, c Caller, ref string) (NetUse, error) {

@@ -8,6 +8,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,8 +61,9 @@ func newE2BServer(t *testing.T, wall string) *e2bServer {
 	t.Helper()
 	const domain = "carboy.test"
 	w := newWorld(t)
-	w.https("one.example", worldA, nil)
-	w.https("two.example", worldB, nil)
+	for name, address := range map[string]string{"one.example": worldA, "two.example": worldB} {
+		w.https(name, address, e2bPeer(name))
+	}
 	h := w.home()
 	config, err := json.Marshal(map[string]any{
 		"resolvers": []string{worldDNS + ":53"}, "domain": domain, "e2b_isolation": wall,
@@ -77,6 +80,23 @@ func newE2BServer(t *testing.T, wall string) *e2bServer {
 	url := h.serve(key)
 	return &e2bServer{h: h, wall: wall, env: append(os.Environ(),
 		"E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY="+key, "E2B_DOMAIN="+domain, "CARBOY_WALL="+wall)}
+}
+
+// e2bPeer answers with its name and whether the request has the header X-Key;
+// at /endless it does not end by itself.
+func e2bPeer(name string) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		text := "hello from " + name
+		if r.Header.Get("X-Key") != "" {
+			text += ", with a key"
+		}
+		_, _ = io.WriteString(rw, text+"\n")
+		if r.URL.Path == "/endless" {
+			_ = http.NewResponseController(rw).Flush()
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // it is not to look whole
+		}
+	})
 }
 
 // nodeLimit is for one program over one wall.

@@ -26,6 +26,7 @@ const (
 	GateVerify Op = "gate-verify"
 	GateAdopt  Op = "gate-adopt"
 	GateSet    Op = "gate-set"
+	GateKeep   Op = "gate-keep"
 	GateClose  Op = "gate-close"
 	GateRemove Op = "gate-remove"
 )
@@ -239,6 +240,25 @@ func (g *Gate) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) e
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	x.open, x.watched, x.policy = true, true, sb.Spec.Policy.Clone()
+	return nil
+}
+
+// Keep implements sandbox.Gate.
+func (g *Gate) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
+	x, done := g.enter(GateKeep, sb.ID, false)
+	defer done()
+	if err := g.hook(ctx, GateKeep, sb.ID); err != nil {
+		return err
+	}
+	if x == nil || !sb.Spec.Networked() {
+		return g.fault("secrets for %s, which has no network", sb.ID)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if x.values == nil {
+		x.values = map[string]string{}
+	}
+	maps.Copy(x.values, sb.Spec.SecretValues)
 	return nil
 }
 

@@ -1,0 +1,95 @@
+package sandbox
+
+import (
+	"context"
+	"slices"
+
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+// NetworkChange is what a sandbox may reach from now on.
+type NetworkChange struct {
+	Policy policy.Policy
+	// Secrets are the names of what its gate may put into requests, instead of
+	// those that it had; nil: those.
+	Secrets []string
+	// Values are those of Secrets that belong to this sandbox alone, as
+	// Spec.SecretValues has them. They are in use as soon as they are kept, just
+	// before Policy is.
+	Values map[string]string
+}
+
+// SetPolicy is SetNetwork with the secrets that a sandbox has.
+func (m *Manager) SetPolicy(ctx context.Context, c Caller, ref string, p policy.Policy) (*Sandbox, error) {
+	return m.SetNetwork(ctx, c, ref, NetworkChange{Policy: p})
+}
+
+// SetNetwork changes what a sandbox may reach, at once and for what is open
+// too. One without a network can't be given one: it has no link. What was
+// written down and could not be told to the gate is an error, and tried again.
+func (m *Manager) SetNetwork(ctx context.Context, c Caller, ref string, ch NetworkChange) (*Sandbox, error) {
+	return m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
+		sb, err := m.changedNetwork(ctx, c, m.record(e), ch)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := detached(ctx)
+		defer cancel()
+		if ch.Secrets != nil {
+			brings := sb.Clone()
+			brings.Spec.SecretValues = ch.Values
+			if err := m.gate.Keep(ctx, brings); err != nil {
+				return failure(err, sb.Spec.Name, "keep its secrets")
+			}
+		}
+		if err := m.save(ctx, e, sb); err != nil {
+			return err
+		}
+		m.note(ctx, sb, EventPolicy, "its policy was changed: %d rules, default %s", len(ch.Policy.Rules), orElse(ch.Policy.Default, policy.DefaultDeny))
+		if sb.State != StateRunning {
+			return nil
+		}
+		if err := m.tellGate(ctx, e, gateSet); err != nil {
+			return failure(err, sb.Spec.Name, "tell its gate of the policy yet, and will try again")
+		}
+		return nil
+	})
+}
+
+// changedNetwork returns sb as it is after ch, if that can be.
+func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch NetworkChange) (*Sandbox, error) {
+	if !sb.Spec.Networked() {
+		return nil, Errorf(Conflict, "sandbox %s: it was made without a network", sb.Spec.Name).
+			WithHint("make it anew, with --network policy --allow HOST")
+	}
+	old := sb.Spec.Secrets
+	sb = sb.Clone()
+	var err error
+	if sb.Spec.Network, sb.Spec.Policy, err = ResolveNetwork("", ch.Policy.Clone()); err != nil {
+		return nil, err
+	}
+	if ch.Secrets != nil {
+		sb.Spec.Secrets = slices.Clone(ch.Secrets)
+	}
+	sb.Spec.SecretValues = ch.Values
+	if err := sb.Spec.checkSecretValues(); err != nil {
+		return nil, err
+	}
+	if err := sb.Spec.checkNetworkChoice(m.offer); err != nil {
+		return nil, err
+	}
+	// A secret that no rule has a place for any more is no mistake here: a
+	// policy can always be made narrower.
+	if _, err := policy.Compile(*sb.Spec.Policy, sb.Spec.Secrets); err != nil {
+		return nil, PolicyError("policy", err)
+	}
+	added := sb.Spec
+	added.Secrets = slices.DeleteFunc(slices.Clone(sb.Spec.Secrets), func(name string) bool { return slices.Contains(old, name) })
+	if len(added.Secrets) > 0 {
+		if err := m.gate.Entitled(ctx, c.Owner, added); err != nil {
+			return nil, failure(err, sb.Spec.Name, "look up its secrets")
+		}
+	}
+	sb.Spec.SecretValues = nil
+	return sb, nil
+}
