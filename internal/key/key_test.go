@@ -82,6 +82,15 @@ func TestAllows(t *testing.T) {
 			t.Errorf("a key for exec allows %s: %v, want %v", s, got, want)
 		}
 	}
+	// What came later is for keys that say so.
+	for _, s := range []key.Scope{key.Keys, key.Admin} {
+		if all.Allows(s) || one.Allows(s) {
+			t.Errorf("a key that does not name it allows %s", s)
+		}
+		if !(&key.Key{Scopes: []key.Scope{s}}).Allows(s) {
+			t.Errorf("a key that names it does not allow %s", s)
+		}
+	}
 }
 
 func TestParseRefuses(t *testing.T) {

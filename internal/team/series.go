@@ -8,12 +8,13 @@ import (
 const (
 	// bucket is how exactly the past is kept.
 	bucket = 15 * time.Second
-	// maxBucketsKept is how much of it is kept of each owner: a week.
-	maxBucketsKept = int(7 * 24 * time.Hour / bucket)
+	// maxMarks is how much of it is kept of each owner: more than three days
+	// in which something changed all the time.
+	maxMarks = 20_000
 	// maxPoints is how many points an answer has at most.
 	maxPoints = 1000
 	// maxSeries is of how many owners the past is kept.
-	maxSeries = 10_000
+	maxSeries = 1000
 )
 
 // Point is how much a team had at a time.
@@ -27,25 +28,26 @@ type Point struct {
 // changed. In between, what was goes on.
 type series struct {
 	marks []mark // in the order of time
-	now   int    // sandboxes that run
+	now   int32  // sandboxes that run
 }
 
 // mark is one stretch, of the length of bucket.
 type mark struct {
 	n      int64 // which: Unix time in buckets
-	most   int   // sandboxes that ran at the same time
-	end    int   // that ran at its end
-	starts int
+	most   int32 // sandboxes that ran at the same time
+	end    int32 // that ran at its end
+	starts int32
 }
 
 // Changed implements sandbox.Quotas.
-func (b *Book) Changed(owner string, running int, started bool, now time.Time) {
+func (b *Book) Changed(owner string, count int, started bool, now time.Time) {
+	running := int32(min(count, math.MaxInt32))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.series[owner]
 	if s == nil {
 		if len(b.series) >= maxSeries {
-			return
+			b.forgetOne()
 		}
 		s = &series{}
 		b.series[owner] = s
@@ -60,9 +62,20 @@ func (b *Book) Changed(owner string, running int, started bool, now time.Time) {
 		m.starts++
 	}
 	s.now = running
-	if len(s.marks) > maxBucketsKept {
-		s.marks = append(s.marks[:0], s.marks[len(s.marks)-maxBucketsKept:]...)
+	if len(s.marks) > maxMarks+maxMarks/8 { // seldom, for it is a copy
+		s.marks = append(s.marks[:0], s.marks[len(s.marks)-maxMarks:]...)
 	}
+}
+
+// forgetOne gives up the past of whoever did nothing for the longest.
+func (b *Book) forgetOne() {
+	oldest, at := "", int64(math.MaxInt64)
+	for owner, s := range b.series {
+		if last := s.marks[len(s.marks)-1].n; last < at {
+			oldest, at = owner, last
+		}
+	}
+	delete(b.series, oldest)
 }
 
 // Metrics returns what an owner had between two times, from its first sandbox
@@ -81,15 +94,15 @@ func (b *Book) Metrics(owner string, from, to time.Time) []Point {
 	}
 	step := (last-first)/maxPoints + 1
 	out := make([]Point, 0, (last-first)/step+1)
-	i, running := 0, 0
+	i, running := 0, int32(0)
 	for ; i < len(s.marks) && s.marks[i].n < first; i++ {
 		running = s.marks[i].end
 	}
 	for n := first; n <= last; n += step {
-		p := Point{At: time.Unix(0, n*int64(bucket)).UTC(), Concurrent: running}
-		starts := 0
+		p := Point{At: time.Unix(0, n*int64(bucket)).UTC(), Concurrent: int(running)}
+		starts := int32(0)
 		for ; i < len(s.marks) && s.marks[i].n < n+step; i++ {
-			p.Concurrent = max(p.Concurrent, s.marks[i].most)
+			p.Concurrent = max(p.Concurrent, int(s.marks[i].most))
 			starts += s.marks[i].starts
 			running = s.marks[i].end
 		}
@@ -120,7 +133,7 @@ func (b *Book) most(owner string, from, to time.Time, of func(mark) float64) (va
 		}
 	}
 	first, last := from.UnixNano()/int64(bucket), to.UnixNano()/int64(bucket)
-	running := 0
+	running := int32(0)
 	s := b.series[owner]
 	for i := 0; s != nil && i < len(s.marks) && s.marks[i].n <= last; i++ {
 		if m := s.marks[i]; m.n >= first {

@@ -28,6 +28,8 @@ type Daemon struct {
 	Manager *sandbox.Manager
 	Store   *Records
 	Options server.Options // for the next start
+	// Setup fills in what needs the Manager; nil: there is nothing.
+	Setup func(m *sandbox.Manager, o *server.Options)
 
 	Shutdowns chan struct{} // one for each POST /v1/shutdown
 
@@ -40,9 +42,15 @@ type Daemon struct {
 // New starts a daemon that ends with the test.
 func New(t testing.TB, guest *Guest, o server.Options) *Daemon {
 	t.Helper()
+	return NewWith(t, guest, o, nil)
+}
+
+// NewWith is New, with a Setup.
+func NewWith(t testing.TB, guest *Guest, o server.Options, setup func(*sandbox.Manager, *server.Options)) *Daemon {
+	t.Helper()
 	d := &Daemon{
 		Socket: filepath.Join(t.TempDir(), "carboy.sock"), Guest: guest,
-		Wall: sandboxtest.New("gvisor"), Store: &Records{}, Options: o,
+		Wall: sandboxtest.New("gvisor"), Store: &Records{}, Options: o, Setup: setup,
 		Shutdowns: make(chan struct{}, 16), t: t, addr: "127.0.0.1:0",
 	}
 	d.Wall.SetServer(guest.Serve)
@@ -60,7 +68,11 @@ func (d *Daemon) Start() {
 	d.t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	m, err := sandbox.NewManager(sandbox.Options{Store: d.Store, Backends: []sandbox.Backend{d.Wall}, CPUs: 4})
+	opts := sandbox.Options{Store: d.Store, Backends: []sandbox.Backend{d.Wall}, CPUs: 4}
+	if d.Options.Book != nil {
+		opts.Quotas = d.Options.Book
+	}
+	m, err := sandbox.NewManager(opts)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -74,6 +86,9 @@ func (d *Daemon) Start() {
 	o.Manager, o.Version = m, Version
 	o.Shutdown = func() { d.Shutdowns <- struct{}{} }
 	o.Status = func(context.Context) (api.Status, error) { return api.Status{Version: Version}, nil }
+	if d.Setup != nil {
+		d.Setup(m, &o)
+	}
 	s := server.New(o)
 	ul, err := net.Listen("unix", d.Socket)
 	if err != nil {
