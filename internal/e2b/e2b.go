@@ -26,7 +26,7 @@ import (
 const (
 	// EnvdVersion is the version of envd whose features a guest has: what
 	// E2B's SDKs go by.
-	EnvdVersion = "0.6.4"
+	EnvdVersion = "0.6.13"
 
 	clientID = "carboy"
 

@@ -116,7 +116,7 @@ func (a *agent) allowed(users *accounts) func(string) (account.Account, error) {
 	return func(name string) (account.Account, error) {
 		u, err := users.Lookup(name)
 		if err == nil && u.UID == 0 && !a.cfg.AllowRoot {
-			return account.Account{}, errors.New("this sandbox does not act as root")
+			return account.Account{}, fmt.Errorf("%w: this sandbox does not act as root", files.ErrDenied)
 		}
 		return u, err
 	}

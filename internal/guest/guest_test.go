@@ -385,7 +385,7 @@ func TestRootRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = res.Body.Close()
-	if res.StatusCode != http.StatusUnauthorized {
+	if res.StatusCode != http.StatusForbidden {
 		t.Errorf("a file: %s", res.Status)
 	}
 }

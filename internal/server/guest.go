@@ -3,10 +3,8 @@ package server
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base64"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,6 +40,13 @@ var guestPaths = map[string]guestPath{
 	"/carboy.guest.v1.ExecService/": {owner: true},
 	// The others speak of commands, and those would be gone.
 	"/carboy.guest.v1.ExecService/Start": {owner: true, starts: true},
+}
+
+// controlPaths are those of envd that E2B too keeps from its clients: what
+// they do, the daemon does in its own way, or has no need of.
+var controlPaths = map[string]bool{
+	"/init": true, "/freeze": true, "/unfreeze": true, "/collapse": true,
+	"/fsfreeze": true, "/fsthaw": true, "/upgrade": true,
 }
 
 // lookGuestPath finds what u asks of the guest agent. Only the plain spelling
@@ -86,9 +91,11 @@ func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
 		envdError(w, err)
 		return
 	}
-	if p.peer == nil && !admitted(r, t, sb.Token, time.Now()) {
-		wire.JSON(w, http.StatusUnauthorized, envdBody{http.StatusUnauthorized, "the sandbox's access token is needed"})
-		return
+	if p.peer == nil {
+		if err := admit(r, t, sb.Token, time.Now()); err != nil {
+			wire.JSON(w, http.StatusUnauthorized, envdBody{http.StatusUnauthorized, err.Error()})
+			return
+		}
 	}
 	if t.port != sandbox.GuestPort {
 		s.forward(w, r, sb, hop{port: t.port, fail: envdError})
@@ -96,7 +103,11 @@ func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	g, ok := lookGuestPath(r.URL)
 	if !ok || g.owner && p.peer == nil {
-		wire.JSON(w, http.StatusNotFound, envdBody{http.StatusNotFound, "the sandbox offers no such path"})
+		message := "the sandbox offers no such path"
+		if controlPaths[r.URL.Path] {
+			message = r.URL.Path + ": it is for the daemon alone to ask that of a sandbox"
+		}
+		wire.JSON(w, http.StatusNotFound, envdBody{http.StatusNotFound, message})
 		return
 	}
 	s.serveAgent(w, r, sb, g, envdError)
@@ -166,36 +177,27 @@ func envdError(w http.ResponseWriter, err error) {
 	wire.JSON(w, status, envdBody{status, wire.Describe(err).Message})
 }
 
-// admitted reports whether r has the token of its sandbox, or a signature by
-// it where E2B allows one.
-func admitted(r *http.Request, t target, token string, now time.Time) bool {
+// admit says why r may not go where it wants to: it needs the token of its
+// sandbox, or a signature by it where E2B allows one.
+func admit(r *http.Request, t target, token string, now time.Time) error {
 	if token == "" {
-		return false
+		return errNoToken
 	}
 	if v := r.Header.Values(headerToken); len(v) > 0 {
-		return len(v) == 1 && same(v[0], token)
-	}
-	return t.port == sandbox.GuestPort && r.URL.Path == "/files" && signed(r, token, now)
-}
-
-// signed checks the signature of a link to one file: version 1 of E2B's.
-func signed(r *http.Request, token string, now time.Time) bool {
-	op := map[string]string{http.MethodGet: "read", http.MethodPost: "write"}[r.Method]
-	q, err := url.ParseQuery(r.URL.RawQuery)
-	if op == "" || err != nil || len(q["signature"]) != 1 || len(q["path"]) > 1 || len(q["username"]) > 1 {
-		return false
-	}
-	text := q.Get("path") + ":" + op + ":" + q.Get("username") + ":" + token
-	if q.Has("signature_expiration") {
-		end := q.Get("signature_expiration")
-		sec, err := strconv.ParseInt(end, 10, 64)
-		if err != nil || now.Unix() >= sec {
-			return false
+		if len(v) != 1 || !same(v[0], token) {
+			return errWrongToken
 		}
-		text += ":" + end
+		return nil
 	}
-	sum := sha256.Sum256([]byte(text))
-	return same(q.Get("signature"), "v1_"+base64.RawStdEncoding.EncodeToString(sum[:]))
+	if t.port == sandbox.GuestPort {
+		switch r.URL.Path {
+		case "/health": // as with E2B, whoever knows the ID may ask
+			return nil
+		case "/files":
+			return checkSignature(r, token, now)
+		}
+	}
+	return errNoToken
 }
 
 // same compares secrets in a time that does not depend on where they differ.

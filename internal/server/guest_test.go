@@ -60,6 +60,7 @@ func TestEnvd(t *testing.T) {
 		{"unknown-sandbox", true, "GET", "/health", map[string]string{"E2b-Sandbox-Id": "sb_" + strings.Repeat("a", 20)}, 502},
 		{"a-name-is-no-id", false, "GET", "/health", map[string]string{"E2b-Sandbox-Id": sb.Spec.Name}, 400},
 		{"bad-port", true, "GET", "/health", with("X-Access-Token", sb.Token, "E2b-Sandbox-Port", "0x1"), 400},
+		{"health-without-token", true, "GET", "/health", id, 200},
 		{"init", true, "POST", "/init", token, 404},
 		{"init-for-the-owner", false, "POST", "/init", id, 404},
 		{"init-spelt-oddly", false, "POST", "/%69nit", id, 404},

@@ -42,7 +42,7 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var src source
-	err = s.workers.Do(r.Context(), a, func() (err error) {
+	err = s.act(r.Context(), a, func() (err error) {
 		src, err = openSource(p)
 		return err
 	})
@@ -69,6 +69,7 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Encoding", "gzip")
+	w.Header().Set("Last-Modified", src.mod.UTC().Format(http.TimeFormat))
 	if err := sendGzip(w, src); err != nil {
 		s.log.Warn("download ended early", "path", p, "error", err)
 		panic(http.ErrAbortHandler) // so that the client sees it

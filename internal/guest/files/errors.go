@@ -83,7 +83,11 @@ func rpcError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return connect.NewError(codeOf(err), errors.New(toValid(err.Error())))
+	code := codeOf(err)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		code = connect.CodeInternal // E2B's SDKs take the other for a rate limit
+	}
+	return connect.NewError(code, errors.New(toValid(err.Error())))
 }
 
 // statusOf returns the HTTP status of err, as envd's /files has them.

@@ -55,6 +55,10 @@ type tree struct {
 // openTree starts to watch root. It runs on a worker.
 func openTree(root string, recursive bool) (*tree, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if errors.Is(err, unix.EMFILE) {
+		return nil, faultf(connect.CodeResourceExhausted,
+			"the kernel allows no more watchers (fs.inotify.max_user_instances); remove one: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start inotify: %w", err)
 	}
@@ -90,6 +94,10 @@ func (t *tree) add(rel string) error {
 		mask |= unix.IN_DONT_FOLLOW
 	}
 	wd, err := unix.InotifyAddWatch(t.fd, path.Join(t.root, rel), mask)
+	if errors.Is(err, unix.ENOSPC) { // not the disk is full
+		return faultf(connect.CodeResourceExhausted,
+			"watch %s: the kernel watches no more directories (fs.inotify.max_user_watches)", t.root)
+	}
 	if err != nil {
 		return &os.PathError{Op: "watch", Path: path.Join(t.root, rel), Err: err}
 	}

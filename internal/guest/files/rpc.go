@@ -71,7 +71,7 @@ func (s *Service) Move(ctx context.Context, req *connect.Request[filesystem.Move
 		return nil, rpcError(err)
 	}
 	var e *filesystem.EntryInfo
-	err = s.workers.Do(ctx, a, func() error {
+	err = s.act(ctx, a, func() error {
 		if err := move(from, to); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package files
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -26,7 +27,7 @@ type Options struct {
 	// current one. It must stay open until Close has returned.
 	MountNS *os.File
 	// Lookup finds the user whom a request names. An error is answered as
-	// "unauthenticated", whatever it is. Required.
+	// "unauthenticated", unless it is ErrDenied. Required.
 	Lookup func(name string) (account.Account, error)
 	// DefaultUser names the user of a request that names none; nil: "user".
 	DefaultUser func() string
@@ -36,6 +37,9 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// ErrDenied is of a user who is there, and as whom nobody may act.
+var ErrDenied = errors.New("not allowed")
+
 // Service serves files. It holds threads and watches; Close gives them back.
 type Service struct {
 	opts    Options
@@ -44,6 +48,7 @@ type Service struct {
 	streams *Workers // archives, which last as long as their client likes
 	names   nameCache
 	watches *watchers
+	uploads turns
 }
 
 var _ filesystemconnect.FilesystemHandler = (*Service)(nil)
@@ -107,6 +112,9 @@ func (s *Service) who(h http.Header, query string) (account.Account, error) {
 		return account.Account{}, faultf(connect.CodeUnauthenticated, "no user was named, and there is no default")
 	}
 	a, err := s.opts.Lookup(name)
+	if errors.Is(err, ErrDenied) {
+		return account.Account{}, &fault{connect.CodePermissionDenied, err}
+	}
 	if err != nil {
 		return account.Account{}, &fault{connect.CodeUnauthenticated, err}
 	}
@@ -132,7 +140,17 @@ func (s *Service) at(ctx context.Context, h http.Header, p string, fn func(p str
 	if p, err = s.resolve(a, p); err != nil {
 		return err
 	}
-	return s.workers.Do(ctx, a, func() error { return fn(p) })
+	return s.act(ctx, a, func() error { return fn(p) })
+}
+
+// act runs fn on a worker with a's rights, and says whose they were where
+// they did not do: with envd, files may be read and written by any user.
+func (s *Service) act(ctx context.Context, a account.Account, fn func() error) error {
+	err := s.workers.Do(ctx, a, fn)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w to user %q; a request can name another user, such as root", err, a.Name)
+	}
+	return err
 }
 
 // nameCache keeps the names of users and groups until their files change.

@@ -2,19 +2,16 @@ package files
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"os"
 	"path"
 	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 )
@@ -23,6 +20,7 @@ const (
 	fileMode    = 0o666 // of new files, before the umask
 	writeBuffer = 256 << 10
 	maxUploads  = 10_000 // files of one request
+	maxReopen   = 8      // times that a file is looked for anew
 )
 
 // written is what an upload answers for each file: envd's EntryInfo of
@@ -52,7 +50,8 @@ type uploader struct {
 // A file that exists is written in place: it keeps its inode, mode and links,
 // and a watcher sees a write. The price is that an upload which fails leaves
 // it cut short, and the error says so; a file that the upload made is
-// removed again.
+// removed again. Of uploads at once to one file, each waits for the one
+// before it.
 func (s *Service) upload(w http.ResponseWriter, r *http.Request) {
 	u := &uploader{s: s, ctx: r.Context(), path: r.URL.Query().Get("path")}
 	if err := u.run(r); err != nil {
@@ -156,7 +155,7 @@ func (u *uploader) file(name string, r io.Reader) error {
 		return faultf(connect.CodeInvalidArgument, "more than %d files in one upload", maxUploads)
 	}
 	t := &target{path: p, fd: -1}
-	err = u.as(func() error { return t.open() })
+	err = u.open(t)
 	if err == nil {
 		err = u.fill(t, r)
 	}
@@ -166,13 +165,43 @@ func (u *uploader) file(name string, r io.Reader) error {
 	if err != nil {
 		// The request may be why: a client that left.
 		clean := context.WithoutCancel(u.ctx)
-		return also(err, u.s.workers.Do(clean, u.account, t.giveUp))
+		err = also(err, u.s.workers.Do(clean, u.account, t.giveUp))
+	} else {
+		u.done = append(u.done, written{Path: p, Name: path.Base(p), Type: "file", Metadata: t.metadata})
 	}
-	u.done = append(u.done, written{Path: p, Name: path.Base(p), Type: "file", Metadata: t.metadata})
-	return nil
+	if t.turn {
+		u.s.uploads.release(t.file)
+	}
+	return err
 }
 
-func (u *uploader) as(fn func() error) error { return u.s.workers.Do(u.ctx, u.account, fn) }
+// open opens t and empties it, once no other upload writes to the same file.
+// One that failed meanwhile may have removed what it made: then t is opened
+// anew.
+func (u *uploader) open(t *target) error {
+	for range maxReopen {
+		if err := u.as(t.open); err != nil {
+			return err
+		}
+		if err := u.s.uploads.take(u.ctx, t.file, turnWait); err != nil {
+			return fmt.Errorf("%s: %w", t.path, err)
+		}
+		t.turn = true
+		same := false
+		err := u.as(func() (err error) {
+			same, err = t.begin()
+			return err
+		})
+		if err != nil || same {
+			return err
+		}
+		u.s.uploads.release(t.file)
+		t.turn = false
+	}
+	return faultf(connect.CodeFailedPrecondition, "%s: it is replaced again and again", t.path)
+}
+
+func (u *uploader) as(fn func() error) error { return u.s.act(u.ctx, u.account, fn) }
 
 // fill copies r to t. Each write runs on a worker: the user's quota and the
 // blocks kept for root count, and a write takes set-id bits off a file.
@@ -203,123 +232,4 @@ func readFull(r io.Reader, buf []byte) (n int, err error) {
 		n += m
 	}
 	return n, err
-}
-
-// target is a file that is being written. Its methods run on a worker.
-type target struct {
-	path     string
-	fd       int
-	created  bool
-	size     int64 // of it before
-	n        int64 // bytes written
-	metadata map[string]string
-}
-
-func (t *target) fail(op string, err error) error {
-	return &os.PathError{Op: op, Path: t.path, Err: err}
-}
-
-// open opens or creates the file, and the directories above it, and empties
-// it. It never waits for another, as the opening of a fifo would.
-func (t *target) open() error {
-	const flags = unix.O_WRONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	if err := os.MkdirAll(path.Dir(t.path), dirMode); err != nil {
-		return err
-	}
-	fd, err := unix.Open(t.path, flags, 0)
-	if errors.Is(err, unix.ENOENT) {
-		fd, err = unix.Open(t.path, flags|unix.O_CREAT|unix.O_EXCL, fileMode)
-		t.created = err == nil
-		if errors.Is(err, unix.EEXIST) { // a link to nothing: what it names is made
-			fd, err = unix.Open(t.path, flags|unix.O_CREAT, fileMode)
-		}
-	}
-	switch {
-	case errors.Is(err, unix.EISDIR), errors.Is(err, unix.EACCES) && isDir(t.path):
-		return faultf(connect.CodeInvalidArgument, "path is a directory: %s", t.path)
-	case errors.Is(err, unix.ENXIO):
-		return t.irregular()
-	case err != nil:
-		return t.fail("open", err)
-	}
-	t.fd = fd
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return t.fail("stat", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return t.irregular()
-	}
-	if st.Size > 0 && !virtual(fd) {
-		if err := unix.Ftruncate(fd, 0); err != nil {
-			return t.fail("truncate", err)
-		}
-		t.size = st.Size
-	}
-	return nil
-}
-
-func isDir(p string) bool {
-	st, err := os.Stat(p)
-	return err == nil && st.IsDir()
-}
-
-func (t *target) irregular() error {
-	return faultf(connect.CodeInvalidArgument, "path is not a regular file: %s", t.path)
-}
-
-func (t *target) write(b []byte) error {
-	for len(b) > 0 {
-		n, err := unix.Write(t.fd, b)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return t.fail("write", err)
-		}
-		b = b[n:]
-		t.n += int64(n)
-	}
-	return nil
-}
-
-// finish sets the metadata and closes the file. A file system without
-// attributes keeps the content alone, and the answer shows that.
-func (t *target) finish(md map[string]string, s *Service) error {
-	err := writeMetadata(t.fd, md)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		s.log.Warn("metadata is not kept: the file system has no attributes", "path", t.path)
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", t.path, err)
-	}
-	t.metadata = readMetadataFrom(t.fd)
-	fd := t.fd
-	t.fd = -1
-	if err := unix.Close(fd); err != nil {
-		return t.fail("close", err)
-	}
-	return nil
-}
-
-// giveUp removes what a failed upload made, and says what it left of a file
-// that was there before.
-func (t *target) giveUp() error {
-	var mine, now unix.Stat_t
-	known := t.fd >= 0 && unix.Fstat(t.fd, &mine) == nil
-	if t.fd >= 0 {
-		unix.Close(t.fd)
-		t.fd = -1
-	}
-	if t.created && known {
-		if unix.Lstat(t.path, &now) == nil && now.Dev == mine.Dev && now.Ino == mine.Ino {
-			return unix.Unlink(t.path)
-		}
-		return nil
-	}
-	if t.n > 0 || t.size > 0 {
-		return fmt.Errorf("%s is incomplete: it had %d bytes and has %d of the new ones", t.path, t.size, t.n)
-	}
-	return nil
 }

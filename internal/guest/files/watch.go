@@ -2,29 +2,28 @@ package files
 
 import (
 	"context"
-	"crypto/rand"
 	"net/http"
 	"os"
 	"path"
 	"strconv"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/carboy-sandbox/carboy/api/envd/filesystem"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 )
 
 const (
-	maxWatchers      = 64      // of all users, streams included
-	maxPending       = 1 << 14 // events that wait to be collected
+	maxWatchers      = 256     // of all users, streams included
+	maxPending       = 1 << 14 // events of a watcher that wait to be collected
 	maxPendingBytes  = 8 << 20
+	maxAllBytes      = 32 << 20 // those of all watchers
 	defaultKeepAlive = 90 * time.Second
 	maxKeepAlive     = 24 * time.Hour
 	inotifyBuffer    = 64 << 10
+	eventOverhead    = 128 // bytes of an event beyond its message, about
 )
 
 // The kinds of file system whose changes come from elsewhere unseen.
@@ -145,7 +144,7 @@ func (s *Service) openWatch(ctx context.Context, h http.Header, req watchRequest
 		return nil, err
 	}
 	w := &watch{s: s, account: a, entries: req.GetIncludeEntry()}
-	err = s.workers.Do(ctx, a, func() error {
+	err = s.act(ctx, a, func() error {
 		if err := watchable(p, req.GetAllowNetworkMounts()); err != nil {
 			return err
 		}
@@ -225,138 +224,4 @@ func (w *watch) describe(changes []change) []*filesystem.FilesystemEvent {
 		events = append(events, e)
 	}
 	return events
-}
-
-// polled is a watcher whose events wait to be collected.
-type polled struct {
-	mu     sync.Mutex
-	events []*filesystem.FilesystemEvent
-	bytes  int // of events, about
-	err    error
-}
-
-func (p *polled) add(events []*filesystem.FilesystemEvent) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e := range events {
-		p.bytes += proto.Size(e)
-	}
-	if len(p.events)+len(events) > maxPending || p.bytes > maxPendingBytes {
-		p.events = nil
-		return &fault{connect.CodeDataLoss, errLost}
-	}
-	p.events = append(p.events, events...)
-	return nil
-}
-
-// CreateWatcher is WatchDir for callers who poll.
-func (s *Service) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
-	w, err := s.openWatch(ctx, req.Header(), req.Msg)
-	if err != nil {
-		return nil, rpcError(err)
-	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	p, done := &polled{}, make(chan struct{})
-	id, err := s.watches.add(p, func() { cancel(ErrClosed); <-done })
-	if err != nil {
-		cancel(err)
-		w.tree.f.Close()
-		return nil, rpcError(err)
-	}
-	go func() {
-		defer close(done)
-		err := w.run(ctx, p.add)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.err = err
-	}()
-	return connect.NewResponse(&filesystem.CreateWatcherResponse{WatcherId: id}), nil
-}
-
-// GetWatcherEvents collects the events since the last call. A watcher that
-// failed says why, from then on.
-func (s *Service) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
-	p := s.watches.polled(req.Msg.GetWatcherId())
-	if p == nil {
-		return nil, rpcError(noWatcher(req.Msg.GetWatcherId()))
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	events := p.events
-	p.events, p.bytes = nil, 0
-	if len(events) == 0 && p.err != nil {
-		return nil, rpcError(p.err)
-	}
-	return connect.NewResponse(&filesystem.GetWatcherEventsResponse{Events: events}), nil
-}
-
-// RemoveWatcher ends a watcher.
-func (s *Service) RemoveWatcher(_ context.Context, req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
-	id := req.Msg.GetWatcherId()
-	if s.watches.polled(id) == nil || !s.watches.remove(id) {
-		return nil, rpcError(noWatcher(id))
-	}
-	return connect.NewResponse(&filesystem.RemoveWatcherResponse{}), nil
-}
-
-func noWatcher(id string) error {
-	return faultf(connect.CodeNotFound, "no watcher has the id %.64q", id)
-}
-
-// watchers are all that are open.
-type watchers struct {
-	mu     sync.Mutex
-	closed bool
-	open   map[string]watcher
-}
-
-type watcher struct {
-	polled *polled // nil for a stream
-	stop   func()
-}
-
-func newWatchers() *watchers { return &watchers{open: make(map[string]watcher)} }
-
-// add makes room for a watcher; p is nil for a stream.
-func (w *watchers) add(p *polled, stop func()) (string, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return "", ErrClosed
-	}
-	if len(w.open) >= maxWatchers {
-		return "", faultf(connect.CodeResourceExhausted, "%d watchers are open already; remove one", maxWatchers)
-	}
-	id := "w" + rand.Text()
-	w.open[id] = watcher{p, stop}
-	return id, nil
-}
-
-func (w *watchers) polled(id string) *polled {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.open[id].polled
-}
-
-// remove stops a watcher, waits for it, and reports whether it was there.
-func (w *watchers) remove(id string) bool {
-	w.mu.Lock()
-	wt, ok := w.open[id]
-	delete(w.open, id)
-	w.mu.Unlock()
-	if ok {
-		wt.stop()
-	}
-	return ok
-}
-
-func (w *watchers) close() {
-	w.mu.Lock()
-	w.closed = true
-	open := w.open
-	w.open = make(map[string]watcher)
-	w.mu.Unlock()
-	for _, wt := range open {
-		wt.stop()
-	}
 }

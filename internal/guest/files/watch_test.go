@@ -262,7 +262,7 @@ func TestWatcherBound(t *testing.T) {
 		_, err = g.fs.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "."}))
 	}
 	g.wantCode(err, connect.CodeResourceExhausted)
-	if n > 65 {
+	if n > 257 {
 		t.Errorf("%d watchers were made", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -134,10 +135,14 @@ func (e *Engine) Start(id string, spec Spec) (*Command, error) {
 	return c, err
 }
 
+const anonymous = "anon-"
+
 // StartAnonymous starts a command under an id that nobody chose.
 func (e *Engine) StartAnonymous(spec Spec) (*Command, error) {
-	return e.Start("anon-"+rand.Text(), spec)
+	return e.Start(anonymous+rand.Text(), spec)
 }
+
+func (c *Command) anonymous() bool { return strings.HasPrefix(c.id, anonymous) }
 
 // start does what Start says for a command that nobody else touches yet.
 func (e *Engine) start(c *Command) error {

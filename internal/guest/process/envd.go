@@ -37,7 +37,8 @@ var _ processconnect.ProcessHandler = (*EnvdService)(nil)
 // NewEnvdService returns a service for commands of e.
 func NewEnvdService(e *Engine) *EnvdService { return &EnvdService{e} }
 
-// List tells which commands run. Their environment is not among it.
+// List tells which commands run, and of those that this service started the
+// environment that was asked for too. That of others may be secret.
 func (s *EnvdService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
 	res := &process.ListResponse{}
 	for _, c := range s.engine.List() {
@@ -47,6 +48,9 @@ func (s *EnvdService) List(context.Context, *connect.Request[process.ListRequest
 		info := &process.ProcessInfo{
 			Pid:    uint32(c.PID()),
 			Config: &process.ProcessConfig{Cmd: c.spec.Argv[0], Args: c.spec.Argv[1:]},
+		}
+		if c.anonymous() {
+			info.Config.Envs = c.spec.Env
 		}
 		if c.spec.Cwd != "" {
 			info.Config.Cwd = &c.spec.Cwd
