@@ -80,6 +80,21 @@ func TestPauseKeepsMemory(t *testing.T) {
 	}
 }
 
+// Without root it is the same.
+func TestPauseWithoutRoot(t *testing.T) {
+	h := newWorld(t).ordinaryHome(carboy)
+	name := h.create()
+	h.background(name, counter)
+	until(t, func() bool { return h.run(nil, "exec", name, "--", "python3", "-c", ask).code == 0 })
+	if r := h.run(nil, "pause", name); r.code != 0 || r.stderr != "" {
+		t.Fatalf("pause: %+v", r)
+	}
+	h.ok("start", name)
+	if out := h.ok("exec", name, "--", "python3", "-c", ask); !strings.Contains(out, "shared") {
+		t.Errorf("after the pause it answers %q", out)
+	}
+}
+
 // A wall that can't keep memory says so, and keeps the files.
 func TestPauseOfAProcessWall(t *testing.T) {
 	h := newHome(t)
