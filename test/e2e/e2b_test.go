@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -59,15 +60,21 @@ type e2bServer struct {
 
 func newE2BServer(t *testing.T, wall string) *e2bServer {
 	t.Helper()
+	return newE2BServerWith(t, wall, nil)
+}
+
+// newE2BServerWith is newE2BServer with further settings of the daemon.
+func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bServer {
+	t.Helper()
 	const domain = "carboy.test"
 	w := newWorld(t)
 	for name, address := range map[string]string{"one.example": worldA, "two.example": worldB} {
 		w.https(name, address, e2bPeer(name))
 	}
 	h := w.home()
-	config, err := json.Marshal(map[string]any{
-		"resolvers": []string{worldDNS + ":53"}, "domain": domain, "e2b_isolation": wall,
-	})
+	all := map[string]any{"resolvers": []string{worldDNS + ":53"}, "domain": domain, "e2b_isolation": wall}
+	maps.Copy(all, settings)
+	config, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)
 	}

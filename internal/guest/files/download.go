@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -76,15 +77,18 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+const gzipBuffer = 64 << 10
+
 func sendGzip(w io.Writer, src io.Reader) error {
-	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	out := bufio.NewWriterSize(w, gzipBuffer) // or each few hundred bytes are a write of their own
+	z, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
 	if err != nil {
 		return err
 	}
 	if _, err := io.Copy(z, src); err != nil {
 		return err
 	}
-	return z.Close()
+	return errors.Join(z.Close(), out.Flush())
 }
 
 // openSource opens a regular file. It runs on a worker. Opening never waits

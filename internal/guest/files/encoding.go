@@ -30,12 +30,15 @@ func decoded(r *http.Request) (io.Reader, error) {
 
 var errEncoding = errors.New("no acceptable encoding, supported: [identity, gzip]")
 
-// accepted picks gzip or not for an answer, by the rules of RFC 9110 12.5.3:
-// the one with the greater weight, gzip if they are the same and it was
-// named. plain says that only identity will do.
+// accepted picks gzip or not for an answer, within the rules of RFC 9110
+// 12.5.3: the one with the greater weight, gzip if they are the same and it was
+// named. Whoever names further encodings lists what their HTTP library can read
+// rather than what they want, and gets identity: compressing is slower than any
+// way out of a sandbox. plain says that only identity will do.
 func accepted(header string, plain bool) (useGzip bool, err error) {
 	w := weights(header)
 	gz, named := w["gzip"]
+	named = named && wanted(w)
 	identity, ok := w["identity"]
 	if star, has := w["*"]; has {
 		if !ok && star == 0 {
@@ -59,6 +62,16 @@ func accepted(header string, plain bool) (useGzip bool, err error) {
 		return false, errEncoding
 	}
 	return false, nil
+}
+
+// wanted reports whether no encoding is named that is never sent.
+func wanted(w map[string]float64) bool {
+	for name, q := range w {
+		if q > 0 && name != "gzip" && name != "identity" && name != "*" {
+			return false
+		}
+	}
+	return true
 }
 
 // weights parses an Accept-Encoding header. A weight that is no number
