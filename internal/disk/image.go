@@ -74,16 +74,16 @@ func copyTo(path string, src *os.File) error {
 	if err != nil {
 		return err
 	}
-	if err := copySparse(dst, src); err != nil {
+	if err := CopySparse(dst, src); err != nil {
 		dst.Close()
 		return err
 	}
 	return dst.Close()
 }
 
-// copySparse copies src's data and leaves its holes out. Where the file
+// CopySparse copies src's data to an empty file and leaves its holes out. Where the file
 // system can, the two share their blocks.
-func copySparse(dst, src *os.File) error {
+func CopySparse(dst, src *os.File) error {
 	fi, err := src.Stat()
 	if err != nil {
 		return err
