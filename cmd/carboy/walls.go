@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/snapshot"
 )
 
 // perBox is what one more idle box takes behind each wall, in bytes, as
@@ -22,6 +23,7 @@ var perBox = map[string]int64{gvisor.Name: 64 << 20, process.Name: 24 << 20}
 // walls are what sandboxes are made of here.
 type walls struct {
 	images *image.Store
+	saved  *snapshot.Store
 	all    []sandbox.Backend
 	closes []func() error
 }
@@ -42,15 +44,20 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 		return nil, fmt.Errorf("open the image store: %w", err)
 	}
 	w.closes = append(w.closes, w.images.Close)
+	w.saved, err = snapshot.New(filepath.Join(dirs.State, "snapshots"), snapshot.Options{Log: log, Remove: later.removeSaved()})
+	if err != nil {
+		return nil, fmt.Errorf("open the snapshots: %w", err)
+	}
+	w.closes = append(w.closes, w.saved.Close)
 	strong, err := gvisor.Open(ctx, gvisor.Options{
-		State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS"),
+		State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the gvisor wall: %w", err)
 	}
 	later.wall = strong
 	w.add(strong, strong.Close)
-	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images})
+	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved})
 	if err != nil {
 		return nil, fmt.Errorf("open the process wall: %w", err)
 	}

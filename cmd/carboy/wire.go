@@ -102,7 +102,7 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 	defer walls.close()
 	debug.SetGCPercent(50) // a daemon is mostly idle, and there may be many
 	return daemon.Run(ctx, cfg, daemon.Deps{
-		Backends: walls.all, Images: walls.images, PerBox: perBox,
+		Backends: walls.all, Images: walls.images, Snapshots: walls.saved, PerBox: perBox,
 		Network: func() (daemon.Network, error) { return openNetwork(cfg, dirs, log) },
 		Version: version, Log: log, Memory: memory(),
 		HasChanges: hasChanges, Ready: report.Ready,

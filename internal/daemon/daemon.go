@@ -43,6 +43,8 @@ type Deps struct {
 	Log      *slog.Logger // default: none
 	// Images keeps images; nil: sandboxes have the machine's own programs.
 	Images *image.Store
+	// Snapshots keeps what sandboxes wrote; nil: nothing is kept.
+	Snapshots sandbox.Snapshots
 	// Network opens what sandboxes with a network need, once the home is this
 	// daemon's alone; nil: no sandbox has one.
 	Network func() (Network, error)
@@ -130,7 +132,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	opts := sandbox.Options{
 		Store: db, Quotas: book, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
-		Gate: network.Gate, Startup: startup.Run,
+		Gate: network.Gate, Snapshots: deps.Snapshots, Startup: startup.Run,
 		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerBox: deps.PerBox},
 	}
 	var kept *images

@@ -37,6 +37,7 @@ type agent struct {
 	files    *files.Service
 
 	connection connection
+	holding    holding
 	noUser     bool // the image lacks the sandbox's own, or may not have it
 	forwards   forwards
 	suspended  chan struct{} // has one where the socket is to be given up
@@ -218,7 +219,9 @@ func (a *agent) routes() http.Handler {
 	mux.HandleFunc("GET /carboy/status", a.serveStatus)
 	mux.HandleFunc("POST /carboy/sync", syncFiles)
 	mux.HandleFunc("POST /carboy/suspend", a.suspend)
+	mux.HandleFunc("POST /carboy/hold", a.hold)
+	mux.HandleFunc("GET /carboy/hold", a.serveHeld)
 	mux.HandleFunc("POST /carboy/claim", a.claim)
 	mux.HandleFunc("POST /carboy/probe", a.probe)
-	return a.forwards.with(mux)
+	return a.holding.with(a.forwards.with(mux))
 }

@@ -15,7 +15,8 @@ var layers = [][]string{
 	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/subid", "internal/policy", "internal/netlog"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/guest"},   // what runs inside
-	{"internal/cgroup", "internal/team", "internal/disk", "internal/home", "internal/hostimage", "internal/image", "internal/secret", "internal/workspace", "internal/guestcall", "internal/template"}, // what walls are made of
+	{"internal/disk"},    // where it is kept
+	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/guestcall", "internal/template"}, // what walls are made of
 	{"internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/node", "internal/startup"},
 	{"internal/e2b"},    // dialects
 	{"internal/server"}, // the daemon's doors

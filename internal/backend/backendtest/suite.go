@@ -68,6 +68,7 @@ func Run(t *testing.T, o Options) {
 		{"workspace", testWorkspace},
 		{"git", testGit},
 		{"changes", testChanges},
+		{"snapshots", testSnapshots},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.test(t, s) })
 	}

@@ -88,17 +88,17 @@ func (c *composer) close() {
 
 // root lays the image's layers and its parts.
 func (c *composer) root() error {
-	if err := c.overlay("root", MountRoot, c.plan.Lowers, c.bindMapped); err != nil {
+	if err := c.overlay(layerRoot, MountRoot, c.plan.Lowers, c.bindMapped); err != nil {
 		return err
 	}
 	for _, part := range c.plan.Parts {
-		err := c.overlay("part"+flatName(part.Path), MountRoot+part.Path, []string{part.Source}, c.bindPart)
+		err := c.overlay(partName(part.Path), MountRoot+part.Path, []string{part.Source}, c.bindPart)
 		if err != nil {
 			return err
 		}
 	}
 	for _, path := range c.plan.Masks {
-		if err := mask(filepath.Join(DirMounts, MountRoot, path)); err != nil {
+		if err := mask(path); err != nil {
 			return fmt.Errorf("cover %s: %w", path, err)
 		}
 	}
@@ -166,6 +166,13 @@ func (c *composer) workspace(d Dir) error {
 	case "":
 		return nil
 	case "private":
+		saved, err := c.saved(layerOver)
+		if err != nil {
+			return err
+		}
+		if len(saved) > 0 {
+			return c.overlay(layerOver, MountRoot+"/workspace", nil, nil)
+		}
 		dir := filepath.Join(c.raw, "workspace")
 		if err := mkdir(dir); err != nil {
 			return err
@@ -239,8 +246,13 @@ func (c *composer) seeded() error {
 	return nil
 }
 
-// mask covers a directory with an empty one.
-func mask(at string) error {
+// mask covers a directory of the box's root with an empty one.
+func mask(path string) error {
+	at, done, err := pointInRoot(path)
+	if err != nil {
+		return err
+	}
+	defer done()
 	return unix.Mount("none", at, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=0755")
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/snapshot/tree"
 )
 
 // syncLimit bounds how long a stop waits for the guest to write back.
@@ -174,7 +175,7 @@ func (h *Host) empty(dir string) {
 }
 
 // removeAll deletes a directory of ours. Nothing is mounted below it in this
-// namespace, and os.RemoveAll follows no link. Without root, what boxes made
+// namespace, and tree.Remove follows no link. Without root, what boxes made
 // belongs to subordinate ids: a role that is root over them deletes it.
 func (h *Host) removeAll(ctx context.Context, dir string) error {
 	if !exists(dir) {
@@ -184,7 +185,7 @@ func (h *Host) removeAll(ctx context.Context, dir string) error {
 	if h.rootless != nil {
 		err = h.Run(ctx, roleRemove, strings.NewReader(dir), io.Discard)
 	}
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+	if err = errors.Join(err, tree.Remove(dir)); err != nil {
 		return fmt.Errorf("delete %s: %w", filepath.Base(dir), err)
 	}
 	return nil
@@ -204,7 +205,7 @@ func removeMain(in io.Reader) error {
 		return err
 	}
 	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(string(dir), e.Name())))
+		err = errors.Join(err, tree.Remove(filepath.Join(string(dir), e.Name())))
 	}
 	return err
 }

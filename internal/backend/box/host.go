@@ -39,6 +39,8 @@ type Options struct {
 	Exe    string
 	Log    *slog.Logger // default: discard
 	Images Images
+	// Snapshots has what boxes may lie over besides; nil: there are none.
+	Snapshots Snapshots
 
 	// Limits are what the host enforces for a box of these limits.
 	Limits func(sandbox.Limits) cgroup.Limits

@@ -48,21 +48,24 @@ func mountRaw(image string) (string, error) {
 	return dir, bind(dirLayers, dir)
 }
 
-// overlay lays a writable layer over lowers, the lowest first, and shows the
-// whole at target below the mounts. lowers may be any paths: the options see
+// overlay lays a writable layer over what was saved of it and over lowers, the
+// lowest first, and shows the whole at target below the mounts. lowers may be any paths: the options see
 // only ours.
 func (c *composer) overlay(name, target string, lowers []string, mountLower func(source, at string) error) error {
+	saved, err := c.saved(name)
+	if err != nil {
+		return err
+	}
 	var list []string
+	for _, source := range slices.Backward(saved) {
+		if list, err = c.lower(list, source, c.bindMapped); err != nil {
+			return fmt.Errorf("a snapshot's layer: %w", err)
+		}
+	}
 	for _, source := range slices.Backward(lowers) {
-		low := filepath.Join(DirMounts, fmt.Sprintf("l%d", c.lowers))
-		c.lowers++
-		if err := mkdir(low); err != nil {
+		if list, err = c.lower(list, source, mountLower); err != nil {
 			return err
 		}
-		if err := mountLower(source, low); err != nil {
-			return err
-		}
-		list = append(list, low)
 	}
 	if err := c.layerDirs(name, list[0]); err != nil {
 		return err
@@ -79,14 +82,33 @@ func (c *composer) overlay(name, target string, lowers []string, mountLower func
 	if weak.On(weak.DeviceMounts) {
 		flags &^= unix.MS_NODEV
 	}
+	at := filepath.Join(DirMounts, target)
+	if rel, ok := strings.CutPrefix(target, MountRoot+"/"); ok {
+		point, done, err := pointInRoot(rel)
+		if err != nil {
+			return err
+		}
+		defer done()
+		at = point
+	}
 	// The kernel writes to the upper layer as whoever mounts.
-	err := c.asGuest(0, func() error {
-		return unix.Mount("overlay", filepath.Join(DirMounts, target), "overlay", flags, opts)
+	err = c.asGuest(0, func() error {
+		return unix.Mount("overlay", at, "overlay", flags, opts)
 	})
 	if err != nil {
 		return fmt.Errorf("mount overlay on %s: %w", target, err)
 	}
 	return nil
+}
+
+// lower shows a lower layer at a mount point of its own, and adds that to list.
+func (c *composer) lower(list []string, source string, show func(source, at string) error) ([]string, error) {
+	low := filepath.Join(DirMounts, fmt.Sprintf("l%d", c.lowers))
+	c.lowers++
+	if err := mkdir(low); err != nil {
+		return nil, err
+	}
+	return append(list, low), show(source, low)
 }
 
 // layerDirs makes an upper layer whose root looks like the lower's, once. The

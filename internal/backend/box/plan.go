@@ -9,10 +9,13 @@ import (
 // A Plan is all that is needed to build a box's file system, resolved and
 // decided. Paths are absolute on the host.
 type Plan struct {
-	ID     string           `json:"id"`
-	Dir    string           `json:"dir"`    // the box's own directory
-	Agent  string           `json:"agent"`  // the guest agent's binary
-	Lowers []string         `json:"lowers"` // the image, the lowest layer first
+	ID     string   `json:"id"`
+	Dir    string   `json:"dir"`    // the box's own directory
+	Agent  string   `json:"agent"`  // the guest agent's binary
+	Lowers []string `json:"lowers"` // the image, the lowest layer first
+	// Saved are the layers of the snapshots that it lies over, the lowest first:
+	// in each there is a directory for each overlay that was written to.
+	Saved  []string         `json:"saved"`
 	Parts  []hostimage.Part `json:"parts"`  // host directories laid copy-on-write over it
 	Masks  []string         `json:"masks"`  // directories of the parts that are covered
 	Tools  []hostimage.Tool `json:"tools"`  // directories of the host seen at their own paths, read-only

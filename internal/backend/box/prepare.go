@@ -39,6 +39,9 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 	if err := h.addImage(ctx, p, &cfg, sb.Spec, sb.Owner); err != nil {
 		return nil, nil, err
 	}
+	if err := h.addSnapshot(ctx, p, sb.Spec); err != nil {
+		return nil, nil, err
+	}
 	if p.Disk, err = h.makeDisk(ctx, dir, sb.Spec.Limits); err != nil {
 		return nil, nil, err
 	}

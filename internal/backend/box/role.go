@@ -19,6 +19,7 @@ import (
 // argv[0] alone: no argument of a user's command can select one.
 const (
 	roleChanges = "carboy-box-changes"
+	roleSave    = "carboy-box-save"
 	roleRemove  = "carboy-box-remove"
 	roleUserNS  = "carboy-box-userns"
 	roleUnpack  = "carboy-box-unpack"
@@ -30,6 +31,8 @@ func Role(argv0 string) func() {
 	switch argv0 {
 	case roleChanges:
 		return func() { Exit(changesMain(os.Stdin, os.Stdout)) }
+	case roleSave:
+		return func() { Exit(saveMain(os.Stdin, os.Stdout)) }
 	case roleRemove:
 		return func() { Exit(removeMain(os.Stdin)) }
 	case roleUnpack:

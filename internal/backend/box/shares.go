@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -56,12 +57,22 @@ func (c *composer) mkdirInRoot(rel string) error {
 
 // bindInRoot shows source at a directory of the box's root.
 func (c *composer) bindInRoot(source, rel string) error {
-	fd, err := openBeneath(filepath.Join(DirMounts, MountRoot), rel)
+	at, done, err := pointInRoot(rel)
 	if err != nil {
-		return fmt.Errorf("open mount point: %w", err)
+		return err
 	}
-	defer unix.Close(fd)
-	return unix.Mount(source, fmt.Sprintf("/proc/self/fd/%d", fd), "", unix.MS_BIND|unix.MS_REC, "")
+	defer done()
+	return unix.Mount(source, at, "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+// pointInRoot opens a place in the box's root to mount something on: the root
+// is what guests wrote, and a link in it may lead anywhere.
+func pointInRoot(path string) (at string, done func(), err error) {
+	fd, err := openBeneath(filepath.Join(DirMounts, MountRoot), strings.TrimPrefix(path, "/"))
+	if err != nil {
+		return "", nil, fmt.Errorf("open the mount point %s: %w", path, err)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", fd), func() { unix.Close(fd) }, nil
 }
 
 // control shows the control directory in the box's root, owned by the box's

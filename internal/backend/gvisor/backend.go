@@ -26,6 +26,8 @@ type Options struct {
 	Exe    string
 	Log    *slog.Logger // default: discard
 	Images box.Images   // default: the host image alone
+	// Snapshots has what boxes may lie over besides; nil: there are none.
+	Snapshots box.Snapshots
 	// DebugDir receives gVisor's debug logs where it is set.
 	DebugDir string
 }
@@ -37,9 +39,10 @@ type Backend struct {
 }
 
 var (
-	_ sandbox.Backend = (*Backend)(nil)
-	_ sandbox.Warmer  = (*Backend)(nil)
-	_ sandbox.Linked  = (*Backend)(nil)
+	_ sandbox.Backend     = (*Backend)(nil)
+	_ sandbox.Warmer      = (*Backend)(nil)
+	_ sandbox.Snapshotter = (*Backend)(nil)
+	_ sandbox.Linked      = (*Backend)(nil)
 
 	_ sandbox.Suspender = (*Backend)(nil)
 )
@@ -63,7 +66,7 @@ func limits(l sandbox.Limits) cgroup.Limits {
 // From then on this process reaps the boxes whose launchers have left.
 func Open(_ context.Context, opts Options) (*Backend, error) {
 	host, err := box.Open(box.Options{
-		Wall: Name, State: opts.State, Cache: opts.Cache, Exe: opts.Exe, Log: opts.Log, Images: opts.Images,
+		Wall: Name, State: opts.State, Cache: opts.Cache, Exe: opts.Exe, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
 		Limits: limits, OOMEndsBox: true, Stray: stray,
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ func TestConformance(t *testing.T) {
 		Root: true, MemoryEndsBox: true,
 		Open: func(t *testing.T, state, cache string) sandbox.Backend {
 			t.Helper()
-			b, err := gvisor.Open(t.Context(), gvisor.Options{State: state, Cache: cache})
+			b, err := gvisor.Open(t.Context(), gvisor.Options{State: state, Cache: cache, Snapshots: backendtest.Snapshots(t, state)})
 			if err != nil {
 				t.Fatal(err)
 			}

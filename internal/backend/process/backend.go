@@ -24,6 +24,8 @@ type Options struct {
 	Exe    string
 	Log    *slog.Logger // default: discard
 	Images box.Images   // default: the host image alone
+	// Snapshots has what boxes may lie over besides; nil: there are none.
+	Snapshots box.Snapshots
 }
 
 // Backend is the process wall. Open makes one.
@@ -33,8 +35,9 @@ type Backend struct {
 }
 
 var (
-	_ sandbox.Backend = (*Backend)(nil)
-	_ sandbox.Warmer  = (*Backend)(nil)
+	_ sandbox.Backend     = (*Backend)(nil)
+	_ sandbox.Warmer      = (*Backend)(nil)
+	_ sandbox.Snapshotter = (*Backend)(nil)
 )
 
 // The wall's own needs, on top of what a box was promised.
@@ -54,7 +57,7 @@ func limits(l sandbox.Limits) cgroup.Limits {
 // Open looks at what this machine can do and puts the guest agent in place.
 func Open(_ context.Context, opts Options) (*Backend, error) {
 	host, err := box.Open(box.Options{
-		Wall: Name, State: opts.State, Cache: opts.Cache, Exe: opts.Exe, Log: opts.Log, Images: opts.Images,
+		Wall: Name, State: opts.State, Cache: opts.Cache, Exe: opts.Exe, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
 		Limits: limits, Stray: stray, OwnCommands: true,
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Options{
 		Open: func(t *testing.T, state, cache string) sandbox.Backend {
 			t.Helper()
-			b, err := process.Open(t.Context(), process.Options{State: state, Cache: cache})
+			b, err := process.Open(t.Context(), process.Options{State: state, Cache: cache, Snapshots: backendtest.Snapshots(t, state)})
 			if err != nil {
 				t.Fatal(err)
 			}

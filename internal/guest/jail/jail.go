@@ -133,6 +133,14 @@ func Start(cfg Config) (*Jail, error) {
 // belongs to the jail.
 func (j *Jail) MountNS() *os.File { return j.mountNS }
 
+// Init is the pid of the process that commands' orphans belong to. It does
+// nothing but wait for them.
+func (j *Jail) Init() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.cell.init.PID
+}
+
 // Close ends init, and with it every process in the pid namespace. Closing
 // twice is closing once.
 func (j *Jail) Close() {
