@@ -20,11 +20,11 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/key"
-	"github.com/carboy-sandbox/carboy/internal/meter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/startup"
 	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/template"
 )
 
 const (
@@ -70,15 +70,15 @@ type Network struct {
 
 // daemon is one run.
 type daemon struct {
-	cfg     Config
-	deps    Deps
-	log     *slog.Logger
-	started time.Time
-	manager *sandbox.Manager
-	meter   *meter.Meter
-	server  *server.Server
-	stop    context.CancelCauseFunc
-	addrs   []net.Addr
+	cfg       Config
+	deps      Deps
+	log       *slog.Logger
+	started   time.Time
+	manager   *sandbox.Manager
+	server    *server.Server
+	templates *template.Service
+	stop      context.CancelCauseFunc
+	addrs     []net.Addr
 }
 
 // What may end a run, but for its context.
@@ -145,11 +145,10 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if d.manager, err = sandbox.NewManager(opts); err != nil {
 		return err
 	}
-	d.meter = meter.New(d.manager, d.log)
 	ctx, d.stop = context.WithCancelCause(ctx)
 	defer d.stop(nil)
 	serve := server.Options{
-		Manager: d.manager, Meter: d.meter, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
+		Manager: d.manager, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
 		E2BInternet: cfg.E2BInternet, E2BPublicTraffic: cfg.E2BPublicTraffic, E2BIsolation: cfg.E2BIsolation,
 		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
 		Secrets: network.Secrets,
@@ -160,6 +159,9 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		serve.Images = kept
 	}
 	if err := d.openTeams(ctx, db, book, &serve); err != nil {
+		return err
+	}
+	if err := d.newTemplates(db, kept, &serve); err != nil {
 		return err
 	}
 	d.server = server.New(serve)
@@ -218,7 +220,7 @@ func (d *daemon) run(ctx context.Context) error {
 	tend, stopTending := context.WithCancel(context.WithoutCancel(ctx))
 	var tending sync.WaitGroup
 	adopted := make(chan error, 1)
-	tending.Go(func() { adopted <- d.manager.Adopt(tend) })
+	tending.Go(func() { adopted <- d.adopt(tend) })
 	ready, err := d.adoptFirst(ctx, adopted)
 	if err == nil {
 		tending.Go(func() {
@@ -226,7 +228,6 @@ func (d *daemon) run(ctx context.Context) error {
 				d.fail("watch sandboxes", err)
 			}
 		})
-		tending.Go(func() { d.meter.Run(tend) })
 		if !ready {
 			tending.Go(func() {
 				if err := <-adopted; err != nil {
@@ -243,10 +244,23 @@ func (d *daemon) run(ctx context.Context) error {
 			err = errors.Join(err, l.Close())
 		}
 	}
+	d.templates.Close() // builds end while their sandboxes can be removed
 	d.manager.Close()
 	stopTending()
 	tending.Wait()
 	return err
+}
+
+// adopt takes over what an earlier daemon left: sandboxes, and then what builds
+// need of them.
+func (d *daemon) adopt(ctx context.Context) error {
+	if err := d.manager.Adopt(ctx); err != nil {
+		return err
+	}
+	if err := d.templates.Open(ctx); err != nil {
+		return fmt.Errorf("open templates: %w", err)
+	}
+	return nil
 }
 
 // adoptFirst gives adopting a head start, and reports whether it is done.

@@ -72,8 +72,6 @@ type Options struct {
 	Templates Templates
 	// Teams is what teams, keys, secrets and the machine are asked of.
 	Teams Teams
-	// Meter has what sandboxes used; nil: nothing does.
-	Meter Meter
 	// Internet gives the public internet to whoever asks for it as E2B's clients
 	// do: unless they are told otherwise.
 	Internet bool
@@ -130,13 +128,11 @@ func New(o Options) http.Handler {
 		{"POST /v2/sandboxes/{id}/connect", manage, h.connect(false)},
 		{"POST /sandboxes/{id}/pause", manage, h.pause},
 		{"POST /sandboxes/{id}/resume", manage, h.resume},
-		{"GET /sandboxes/metrics", read, h.metricsOfMany},
-		{"GET /sandboxes/{id}/metrics", read, h.metrics},
 		{"PUT /sandboxes/{id}/network", manage, h.setNetwork},
 		{"GET /sandboxes/{id}/logs", read, h.logsV1},
 		{"GET /v2/sandboxes/{id}/logs", read, h.logsV2},
 	}
-	for _, r := range slices.Concat(routes, h.teamRoutes(), h.adminRoutes()) {
+	for _, r := range slices.Concat(routes, h.teamRoutes(), h.adminRoutes(), h.templateRoutes()) {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
 			c := o.Caller(req)
 			if !r.may(c) {
@@ -148,7 +144,11 @@ func New(o Options) http.Handler {
 			}
 		})
 	}
-	for _, p := range unbuilt {
+	missing := unbuilt
+	if len(h.templateRoutes()) == 0 {
+		missing = slices.Concat(unbuilt, unbuiltTemplates)
+	}
+	for _, p := range missing {
 		mux.HandleFunc(p, func(w http.ResponseWriter, _ *http.Request) {
 			writeError(w, sandbox.Errorf(sandbox.Unsupported, "%s: not available in this version", p))
 		})
@@ -161,14 +161,19 @@ func New(o Options) http.Handler {
 
 // unbuilt are the paths of E2B's API that answer 501.
 var unbuilt = []string{
+	"GET /sandboxes/metrics", "GET /sandboxes/{id}/metrics",
 	"POST /sandboxes/{id}/fork",
 	"POST /sandboxes/{id}/snapshots", "GET /snapshots",
+	"GET /volumes", "POST /volumes", "GET /volumes/{id}", "DELETE /volumes/{id}",
+}
+
+// unbuiltTemplates are those that are answered where there are templates.
+var unbuiltTemplates = []string{
 	"GET /templates", "POST /templates", "POST /v2/templates", "GET /v2/templates", "POST /v3/templates",
 	"GET /templates/{id}", "POST /templates/{id}", "DELETE /templates/{id}", "PATCH /templates/{id}",
 	"PATCH /v2/templates/{id}", "GET /templates/{id}/{part}", "GET /templates/{id}/{part}/{hash}",
 	"POST /templates/{id}/builds/{build}", "POST /v2/templates/{id}/builds/{build}",
 	"GET /templates/{id}/builds/{build}/{part}", "POST /templates/tags", "DELETE /templates/tags",
-	"GET /volumes", "POST /volumes", "GET /volumes/{id}", "DELETE /volumes/{id}",
 }
 
 // errorBody is an error as E2B has it.

@@ -81,9 +81,10 @@ type Options struct {
 	Node  e2b.Node // the machine; nil: nobody is told of it
 	// Builds are builds of templates under way; nil: there are none.
 	Builds e2b.Builds
+	// Templates has what sandboxes are made from; nil: there is only the base.
+	Templates e2b.TemplateService
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string
-	Meter e2b.Meter // what sandboxes used; nil: nobody measures
 	// E2BInternet is e2b.Options.Internet.
 	E2BInternet bool
 	// E2BPublicTraffic is e2b.Options.PublicTraffic. Without it no port of any
@@ -128,8 +129,8 @@ func New(o Options) *Server {
 	s.proxy = newGuestProxy(s.m, s.log)
 	mux := http.NewServeMux()
 	s.routes(mux)
-	mux.Handle("/", e2b.New(e2b.Options{
-		Manager: o.Manager, Meter: o.Meter, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Log: s.log,
+	dialect := e2b.Options{
+		Manager: o.Manager, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Log: s.log,
 		Teams: s.teams(),
 		Caller: func(r *http.Request) e2b.Caller {
 			p := principalOf(r)
@@ -140,7 +141,11 @@ func New(o Options) *Server {
 				Credential: p.credential(), Presented: p.presented, Grant: p.grant(),
 			}
 		},
-	}))
+	}
+	if o.Templates != nil {
+		dialect.Templates = o.Templates
+	}
+	mux.Handle("/", e2b.New(dialect))
 	s.api = mux
 	return s
 }
@@ -164,7 +169,7 @@ func (s *Server) Unix(ctx context.Context) *http.Server {
 
 // TCP returns the server for connections over TCP.
 func (s *Server) TCP(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.fromTCP(http.HandlerFunc(s.route)))))
+	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.uploads(s.fromTCP(http.HandlerFunc(s.route))))))
 }
 
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {

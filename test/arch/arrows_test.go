@@ -13,11 +13,11 @@ import (
 var layers = [][]string{
 	{"api", "internal/weak"},
 	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/subid", "internal/policy", "internal/netlog"}, // know nothing of sandboxes
-	{"internal/sandbox"}, // the domain
-	{"internal/guest"},   // what runs inside
-	{"internal/disk"},    // where it is kept
-	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/guestcall", "internal/template"}, // what walls are made of
-	{"internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/meter", "internal/node", "internal/startup"},
+	{"internal/sandbox"},                     // the domain
+	{"internal/guest", "internal/guestcall"}, // what runs inside, and how it is asked
+	{"internal/disk"},                        // where it is kept
+	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/template"}, // what walls are made of
+	{"internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/node", "internal/startup"},
 	{"internal/e2b"},    // dialects
 	{"internal/server"}, // the daemon's doors
 	{"client"},

@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -91,16 +90,12 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 }
 
 // e2bPeer answers with its name and whether the request has the header X-Key;
-// at /which with the hash of that, for the gate takes the value out of answers;
 // at /endless it does not end by itself.
 func e2bPeer(name string) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		text := "hello from " + name
 		if r.Header.Get("X-Key") != "" {
 			text += ", with a key"
-		}
-		if r.URL.Path == "/which" {
-			text = fmt.Sprintf("%x", sha256.Sum256([]byte(r.Header.Get("X-Key"))))
 		}
 		_, _ = io.WriteString(rw, text+"\n")
 		if r.URL.Path == "/endless" {
@@ -158,7 +153,6 @@ func (h *home) serve(key string) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := h.command(ctx, "serve", "--listen", "127.0.0.1:0", "--api-key-file", file)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 30 * time.Second // it ends the boxes of its pool
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		h.t.Fatal(err)

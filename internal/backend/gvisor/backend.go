@@ -43,7 +43,6 @@ var (
 	_ sandbox.Warmer      = (*Backend)(nil)
 	_ sandbox.Snapshotter = (*Backend)(nil)
 	_ sandbox.Linked      = (*Backend)(nil)
-	_ sandbox.Measurer    = (*Backend)(nil)
 
 	_ sandbox.Suspender = (*Backend)(nil)
 )
