@@ -36,10 +36,11 @@ type Workspace struct {
 	Source string `json:"source,omitempty"` // absolute path of a directory on the daemon's host
 }
 
-// Mount is a further directory of the host.
+// Mount is a further directory of the host, or a volume: one of Source and Volume.
 type Mount struct {
-	Source   string `json:"source"` // absolute path on the daemon's host
-	Target   string `json:"target"` // absolute path inside
+	Source   string `json:"source,omitempty"` // absolute path on the daemon's host
+	Volume   string `json:"volume,omitempty"` // a volume's name or, where it is asked for, its ID
+	Target   string `json:"target"`           // absolute path inside
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 

@@ -25,6 +25,7 @@ type walls struct {
 	images *image.Store
 	saved  *snapshot.Store
 	all    []sandbox.Backend
+	gvisor *gvisor.Backend
 	closes []func() error
 }
 
@@ -55,7 +56,7 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 	if err != nil {
 		return nil, fmt.Errorf("open the gvisor wall: %w", err)
 	}
-	later.wall = strong
+	later.wall, w.gvisor = strong, strong
 	w.add(strong, strong.Close)
 	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved})
 	if err != nil {

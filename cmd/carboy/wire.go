@@ -16,6 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/volume"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -104,6 +105,7 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 	return daemon.Run(ctx, cfg, daemon.Deps{
 		Backends: walls.all, Images: walls.images, Snapshots: walls.saved, PerBox: perBox,
 		Network: func() (daemon.Network, error) { return openNetwork(cfg, dirs, log) },
+		Volumes: func() (*volume.Service, error) { return walls.openVolumes(cfg, dirs, log) },
 		Version: version, Log: log, Memory: memory(),
 		HasChanges: hasChanges, Ready: report.Ready,
 	})

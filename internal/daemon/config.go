@@ -7,7 +7,6 @@
 package daemon
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
-	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
 const (
@@ -61,21 +60,19 @@ type Config struct {
 	E2BPublicTraffic bool `json:"e2b_public_traffic"`
 	// E2BIsolation is the wall of sandboxes that are made by way of E2B's API,
 	// which has no word for it; "": sandbox.DefaultIsolation.
-	E2BIsolation string `json:"e2b_isolation"`
-	// BuildNetwork is what the commands of templates' builds may reach: "off",
-	// the default, "on", or "policy": what BuildPolicy allows.
-	BuildNetwork string `json:"build_network"`
-	// BuildPolicy is a policy as a sandbox's: see docs/policy.md.
-	BuildPolicy json.RawMessage `json:"build_policy"`
-	BuildTime   Duration        `json:"build_time"`  // that one build may take
-	MountDirs   []string        `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
-	Resolvers   []string        `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
-	IdleExit    Duration        `json:"idle_exit"`   // for how long a daemon with Auto waits
-	Pool        *int            `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
-	PoolMemory  Size            `json:"pool_memory"` // bytes that all of them may take together, by an estimate
+	E2BIsolation string   `json:"e2b_isolation"`
+	MountDirs    []string `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
+	Resolvers    []string `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
+	IdleExit     Duration `json:"idle_exit"`   // for how long a daemon with Auto waits
+	Pool         *int     `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
+	PoolMemory   Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
 	// Limits are what each owner may have: "key:ID" for a team, "uid:1000" for a
 	// user of the machine, "default" for teams that are not named.
 	Limits map[string]Limits `json:"limits"`
+
+	VolumeSize      Size `json:"volume_size"`       // bytes of a volume that asks for none
+	VolumeMaxSize   Size `json:"volume_max_size"`   // the most that one may ask for
+	VolumesPerOwner int  `json:"volumes_per_owner"` // how many one user or key may have
 }
 
 // servedPool is the default pool of a daemon that is there to serve.
@@ -140,7 +137,8 @@ func DefaultConfig(dirs home.Dirs) Config {
 		IdleExit:  Duration(5 * time.Minute),
 
 		PoolMemory: sandbox.DefaultPoolMemory,
-		BuildTime:  Duration(template.DefaultTime),
+
+		VolumeSize: volume.DefaultSize, VolumeMaxSize: volume.DefaultMaxSize, VolumesPerOwner: volume.DefaultPerOwner,
 	}
 }
 
@@ -204,12 +202,6 @@ func (c Config) Validate() error {
 	if _, err := c.ResolverAddrs(); err != nil {
 		return err
 	}
-	if _, _, err := c.buildNetwork(); err != nil {
-		return err
-	}
-	if c.BuildTime <= 0 {
-		return bad("build_time: it must be longer than 0")
-	}
 	if c.IdleExit <= 0 {
 		return bad("idle_exit: it must be longer than 0")
 	}
@@ -219,6 +211,9 @@ func (c Config) Validate() error {
 	if c.PoolMemory <= 0 {
 		return sandbox.Errorf(sandbox.Invalid, `pool_memory: not a size of more than 0, such as "512m", "1g" or 1073741824`).
 			WithHint(`for no pool, set "pool" to 0`)
+	}
+	if err := c.checkVolumes(); err != nil {
+		return err
 	}
 	if c.Domain != "" && !validHost(c.Domain) {
 		return bad("domain %.80q: not a host's name", c.Domain)

@@ -24,7 +24,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/startup"
 	"github.com/carboy-sandbox/carboy/internal/store"
-	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
 const (
@@ -49,6 +49,9 @@ type Deps struct {
 	// Network opens what sandboxes with a network need, once the home is this
 	// daemon's alone; nil: no sandbox has one.
 	Network func() (Network, error)
+	// Volumes opens the volumes of the home, once it is this daemon's alone;
+	// nil: there are none.
+	Volumes func() (*volume.Service, error)
 	// CPUs and Memory are the machine's, as sandbox.Options has them.
 	CPUs   float64
 	Memory int64
@@ -70,15 +73,14 @@ type Network struct {
 
 // daemon is one run.
 type daemon struct {
-	cfg       Config
-	deps      Deps
-	log       *slog.Logger
-	started   time.Time
-	manager   *sandbox.Manager
-	server    *server.Server
-	templates *template.Service
-	stop      context.CancelCauseFunc
-	addrs     []net.Addr
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	started time.Time
+	manager *sandbox.Manager
+	server  *server.Server
+	stop    context.CancelCauseFunc
+	addrs   []net.Addr
 }
 
 // What may end a run, but for its context.
@@ -131,6 +133,11 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		defer func() { err = errors.Join(err, network.Close()) }()
 	}
 	book := cfg.book()
+	vols, err := openVolumes(deps.Volumes)
+	if err != nil {
+		return err
+	}
+	defer vols.close()
 	opts := sandbox.Options{
 		Store: db, Quotas: book, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
@@ -142,6 +149,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		kept = &images{store: deps.Images}
 		opts.Images = kept
 	}
+	vols.offer(&opts)
 	if d.manager, err = sandbox.NewManager(opts); err != nil {
 		return err
 	}
@@ -161,9 +169,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if err := d.openTeams(ctx, db, book, &serve); err != nil {
 		return err
 	}
-	if err := d.newTemplates(db, kept, &serve); err != nil {
-		return err
-	}
+	vols.serve(&serve, d.manager)
 	d.server = server.New(serve)
 	defer d.server.Close()
 	return d.run(ctx)
@@ -220,7 +226,7 @@ func (d *daemon) run(ctx context.Context) error {
 	tend, stopTending := context.WithCancel(context.WithoutCancel(ctx))
 	var tending sync.WaitGroup
 	adopted := make(chan error, 1)
-	tending.Go(func() { adopted <- d.adopt(tend) })
+	tending.Go(func() { adopted <- d.manager.Adopt(tend) })
 	ready, err := d.adoptFirst(ctx, adopted)
 	if err == nil {
 		tending.Go(func() {
@@ -244,23 +250,10 @@ func (d *daemon) run(ctx context.Context) error {
 			err = errors.Join(err, l.Close())
 		}
 	}
-	d.templates.Close() // builds end while their sandboxes can be removed
 	d.manager.Close()
 	stopTending()
 	tending.Wait()
 	return err
-}
-
-// adopt takes over what an earlier daemon left: sandboxes, and then what builds
-// need of them.
-func (d *daemon) adopt(ctx context.Context) error {
-	if err := d.manager.Adopt(ctx); err != nil {
-		return err
-	}
-	if err := d.templates.Open(ctx); err != nil {
-		return fmt.Errorf("open templates: %w", err)
-	}
-	return nil
 }
 
 // adoptFirst gives adopting a head start, and reports whether it is done.

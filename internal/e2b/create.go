@@ -31,7 +31,7 @@ type newSandbox struct {
 	// with it: it is of no use here.
 	MCP          map[string]json.RawMessage `json:"mcp"`
 	IAM          json.RawMessage            `json:"iam"`
-	VolumeMounts json.RawMessage            `json:"volumeMounts"`
+	VolumeMounts []volumeMount              `json:"volumeMounts"`
 }
 
 // created is what a client needs to reach a sandbox.
@@ -65,6 +65,9 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		}
 		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: onExpiry(req.AutoPause, req.AutoPauseMemory == nil || *req.AutoPauseMemory)}
 		build.Apply(&spec)
+		if spec.Mounts, err = h.mountsOf(r.Context(), c, req.VolumeMounts); err != nil {
+			return err
+		}
 		more, err := h.networkOf(&req, &spec, c)
 		if err == nil {
 			err = h.fillSecrets(r.Context(), c.Owner, &spec)
@@ -72,7 +75,7 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if err != nil {
 			return err
 		}
-		sb, err := h.m.Create(r.Context(), build.Caller(c.Caller), spec)
+		sb, err := h.m.Create(r.Context(), c.Caller, spec)
 		if err != nil {
 			return err
 		}
@@ -106,7 +109,6 @@ func (req *newSandbox) check() error {
 		set  bool
 	}{
 		{"iam", asks(req.IAM)},
-		{"volumeMounts", asks(req.VolumeMounts)},
 	} {
 		if f.set {
 			return sandbox.Errorf(sandbox.Unsupported, "%s: not available in this version", f.name).

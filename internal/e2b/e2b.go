@@ -72,6 +72,8 @@ type Options struct {
 	Templates Templates
 	// Teams is what teams, keys, secrets and the machine are asked of.
 	Teams Teams
+	// Volumes has disks that outlive sandboxes; nil: there are none.
+	Volumes Volumes
 	// Internet gives the public internet to whoever asks for it as E2B's clients
 	// do: unless they are told otherwise.
 	Internet bool
@@ -131,8 +133,12 @@ func New(o Options) http.Handler {
 		{"PUT /sandboxes/{id}/network", manage, h.setNetwork},
 		{"GET /sandboxes/{id}/logs", read, h.logsV1},
 		{"GET /v2/sandboxes/{id}/logs", read, h.logsV2},
+		{"GET /volumes", read, h.listVolumes},
+		{"POST /volumes", manage, h.createVolume},
+		{"GET /volumes/{id}", read, h.getVolume},
+		{"DELETE /volumes/{id}", manage, h.removeVolume},
 	}
-	for _, r := range slices.Concat(routes, h.teamRoutes(), h.adminRoutes(), h.templateRoutes()) {
+	for _, r := range slices.Concat(routes, h.teamRoutes(), h.adminRoutes()) {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
 			c := o.Caller(req)
 			if !r.may(c) {
@@ -144,11 +150,7 @@ func New(o Options) http.Handler {
 			}
 		})
 	}
-	missing := unbuilt
-	if len(h.templateRoutes()) == 0 {
-		missing = slices.Concat(unbuilt, unbuiltTemplates)
-	}
-	for _, p := range missing {
+	for _, p := range unbuilt {
 		mux.HandleFunc(p, func(w http.ResponseWriter, _ *http.Request) {
 			writeError(w, sandbox.Errorf(sandbox.Unsupported, "%s: not available in this version", p))
 		})
@@ -164,11 +166,6 @@ var unbuilt = []string{
 	"GET /sandboxes/metrics", "GET /sandboxes/{id}/metrics",
 	"POST /sandboxes/{id}/fork",
 	"POST /sandboxes/{id}/snapshots", "GET /snapshots",
-	"GET /volumes", "POST /volumes", "GET /volumes/{id}", "DELETE /volumes/{id}",
-}
-
-// unbuiltTemplates are those that are answered where there are templates.
-var unbuiltTemplates = []string{
 	"GET /templates", "POST /templates", "POST /v2/templates", "GET /v2/templates", "POST /v3/templates",
 	"GET /templates/{id}", "POST /templates/{id}", "DELETE /templates/{id}", "PATCH /templates/{id}",
 	"PATCH /v2/templates/{id}", "GET /templates/{id}/{part}", "GET /templates/{id}/{part}/{hash}",

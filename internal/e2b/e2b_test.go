@@ -107,7 +107,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"bad-header", `{"templateID":"base","network":{"rules":{"a.example":[{"transform":{"headers":{"Authorization":"Digest hunter2"}}}]}}}`, 400, "scheme"},
 		{"mcp", `{"templateID":"base","mcp":["x"]}`, 400, "mcp"},
 		{"iam", `{"templateID":"base","iam":{"tokens":{}}}`, 501, "iam"},
-		{"volumes", `{"templateID":"base","volumeMounts":[{"name":"v","path":"/v"}]}`, 501, "volumeMounts"},
+		{"volumes", `{"templateID":"base","volumeMounts":[{"name":"v","path":"/v"}]}`, 501, "volumes"},
 		{"unknown", `{"templateID":"base","cpuCount":4}`, 400, "cpuCount"},
 		{"negative-timeout", `{"templateID":"base","timeout":-1}`, 400, "timeout"},
 		{"endless-timeout", `{"templateID":"base","timeout":2147483647}`, 400, "timeout"},
@@ -253,7 +253,7 @@ func TestDetail(t *testing.T) {
 		"templateID": "base", "sandboxID": r.boxes[0].ID, "alias": "box-0", "clientID": "carboy",
 		"startedAt": "2026-01-02T03:04:05Z", "endAt": "2026-01-02T03:05:05Z",
 		"cpuCount": 2.0, "memoryMB": 2048.0, "diskSizeMB": 8192.0, "metadata": map[string]any{},
-		"state": "running", "envdVersion": e2b.EnvdVersion, "envdAccessToken": "token",
+		"state": "running", "envdVersion": e2b.EnvdVersion, "envdAccessToken": "token", "volumeMounts": []any{},
 		"allowInternetAccess": false, "domain": "boxes.example",
 		"lifecycle": map[string]any{"autoResume": false, "onTimeout": "kill"},
 	}

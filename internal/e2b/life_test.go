@@ -1,6 +1,7 @@
 package e2b_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -128,7 +129,7 @@ func TestLogs(t *testing.T) {
 		LogEntries []struct{ Level string }
 	}
 	r.json(t, "GET", "/sandboxes/"+r.boxes[0].ID+"/logs", "", 200, &v1)
-	if len(v1.Logs) != 3 || len(v1.LogEntries) != 3 || v1.Logs[0].Line != "it was created" {
+	if len(v1.Logs) != 3 || len(v1.LogEntries) != 3 || !json.Valid([]byte(v1.Logs[0].Line)) || !strings.Contains(v1.Logs[0].Line, `"level":"info"`) || !strings.Contains(v1.Logs[0].Line, `"it was created"`) {
 		t.Errorf("logs of the first form = %+v", v1)
 	}
 }

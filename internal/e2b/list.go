@@ -27,18 +27,19 @@ var never = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // listed is a sandbox as lists have it.
 type listed struct {
-	TemplateID  string            `json:"templateID"`
-	SandboxID   string            `json:"sandboxID"`
-	Alias       string            `json:"alias,omitempty"`
-	ClientID    string            `json:"clientID"`
-	StartedAt   time.Time         `json:"startedAt"`
-	EndAt       time.Time         `json:"endAt"`
-	CPUCount    int32             `json:"cpuCount"`
-	MemoryMB    int32             `json:"memoryMB"`
-	DiskSizeMB  int32             `json:"diskSizeMB"`
-	Metadata    map[string]string `json:"metadata"`
-	State       string            `json:"state"`
-	EnvdVersion string            `json:"envdVersion"`
+	TemplateID   string            `json:"templateID"`
+	SandboxID    string            `json:"sandboxID"`
+	Alias        string            `json:"alias,omitempty"`
+	ClientID     string            `json:"clientID"`
+	StartedAt    time.Time         `json:"startedAt"`
+	EndAt        time.Time         `json:"endAt"`
+	CPUCount     int32             `json:"cpuCount"`
+	MemoryMB     int32             `json:"memoryMB"`
+	DiskSizeMB   int32             `json:"diskSizeMB"`
+	Metadata     map[string]string `json:"metadata"`
+	State        string            `json:"state"`
+	EnvdVersion  string            `json:"envdVersion"`
+	VolumeMounts []volumeMount     `json:"volumeMounts"`
 }
 
 // detail is a sandbox as one is looked at.
@@ -76,6 +77,7 @@ func list(sb *sandbox.Sandbox) listed {
 		MemoryMB:   mib(sb.Spec.Limits.Memory),
 		DiskSizeMB: mib(sb.Spec.Limits.Disk),
 		Metadata:   sb.Spec.Labels, State: stateOf(sb), EnvdVersion: EnvdVersion,
+		VolumeMounts: volumeMounts(sb),
 	}
 	switch {
 	case !out.EndAt.IsZero():

@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -39,13 +40,28 @@ func (h *handler) logsV1(w http.ResponseWriter, r *http.Request, c Caller) error
 	}
 	lines := make([]logLine, 0, len(entries))
 	for _, e := range entries {
-		lines = append(lines, logLine{e.Timestamp, e.Message})
+		lines = append(lines, e.line())
 	}
 	wire.JSON(w, http.StatusOK, struct {
 		Logs    []logLine  `json:"logs"`
 		Entries []logEntry `json:"logEntries"`
 	}{lines, entries})
 	return nil
+}
+
+// line is e as the older form has it: JSON within a text, which E2B's command
+// line reads.
+func (e logEntry) line() logLine {
+	text, err := json.Marshal(struct {
+		Level   string `json:"level"`
+		Logger  string `json:"logger"`
+		Message string `json:"message"`
+		Type    string `json:"type"`
+	}{e.Level, clientID, e.Message, e.Fields["type"]})
+	if err != nil { // it is all texts
+		text = []byte("{}")
+	}
+	return logLine{e.Timestamp, string(text)}
 }
 
 func (h *handler) logsV2(w http.ResponseWriter, r *http.Request, c Caller) error {

@@ -89,6 +89,8 @@ func checkMounts(mounts []Mount, o Offer) *Error {
 // checkOrigin wants either a directory of the host or a volume.
 func (m Mount) checkOrigin(o Offer) *Error {
 	switch {
+	case m.Volume == "" && m.VolumeName != "":
+		return Errorf(Invalid, "mount %s: it is a volume's name without a volume", m.Target).WithHint("name the volume's ID")
 	case m.Volume == "":
 		return checkSource("mount "+m.Target, m.Source)
 	case m.Source != HostDir{}:
@@ -98,6 +100,8 @@ func (m Mount) checkOrigin(o Offer) *Error {
 		return Errorf(Unsupported, "mount %s: there are no volumes here", m.Target).WithHint("leave it out")
 	case !ValidVolumeID(m.Volume):
 		return Errorf(Invalid, "mount %s: volume %s is not an ID", m.Target, refText(m.Volume)).WithHint("carboy volume ls")
+	case len(m.VolumeName) > maxVolumeName || !printable(m.VolumeName):
+		return Errorf(Invalid, "mount %s: not a volume's name", m.Target).WithHint("carboy volume ls")
 	}
 	return nil
 }

@@ -125,9 +125,11 @@ type Mount struct {
 	Source HostDir `json:"source,omitzero"`
 	// Volume is the ID of one of Options.Volumes, which then stands in for
 	// Source: all sandboxes that have it see one file system.
-	Volume   string `json:"volume,omitempty"`
-	Target   string `json:"target"` // absolute path inside
-	ReadOnly bool   `json:"read_only"`
+	Volume string `json:"volume,omitempty"`
+	// VolumeName is the volume's name, to be shown.
+	VolumeName string `json:"volume_name,omitempty"`
+	Target     string `json:"target"` // absolute path inside
+	ReadOnly   bool   `json:"read_only"`
 }
 
 // Limits bound a sandbox. Explicit names those that the caller set: an

@@ -14,7 +14,10 @@ type Volumes interface {
 	Has(ctx context.Context, owner, id string) error
 }
 
-const volumePrefix = "vol_"
+const (
+	volumePrefix  = "vol_"
+	maxVolumeName = 128 // bytes
+)
 
 // NewVolumeID returns "vol_" and 20 characters of base32 read from rand.
 func NewVolumeID(rand io.Reader) (string, error) {

@@ -38,7 +38,7 @@ func refuseKind(w http.ResponseWriter, r *http.Request, err error) {
 // sandbox's own token is asked later. What a key let in ends with the key.
 func (s *Server) fromTCP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := s.target(r); ok {
+		if _, ok := s.target(r); ok || s.isContent(r) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -72,6 +72,7 @@ type Options struct {
 	Manager Manager
 	Images  Images   // nil: only the machine's own programs
 	Secrets Secrets  // nil: only those that come with a sandbox
+	Volumes Volumes  // nil: none
 	Keys    *key.Set // who may ask over TCP; nil: nobody
 	// Ring has those keys and the ones that are made at run time; nil: none is.
 	Ring *team.Ring
@@ -81,8 +82,6 @@ type Options struct {
 	Node  e2b.Node // the machine; nil: nobody is told of it
 	// Builds are builds of templates under way; nil: there are none.
 	Builds e2b.Builds
-	// Templates has what sandboxes are made from; nil: there is only the base.
-	Templates e2b.TemplateService
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string
 	// E2BInternet is e2b.Options.Internet.
@@ -129,7 +128,11 @@ func New(o Options) *Server {
 	s.proxy = newGuestProxy(s.m, s.log)
 	mux := http.NewServeMux()
 	s.routes(mux)
-	dialect := e2b.Options{
+	if o.Volumes != nil {
+		mux.Handle("/volumecontent/", o.Volumes)
+	}
+	mux.Handle("/", e2b.New(e2b.Options{
+		Volumes: s.e2bVolumes(),
 		Manager: o.Manager, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Log: s.log,
 		Teams: s.teams(),
 		Caller: func(r *http.Request) e2b.Caller {
@@ -141,11 +144,7 @@ func New(o Options) *Server {
 				Credential: p.credential(), Presented: p.presented, Grant: p.grant(),
 			}
 		},
-	}
-	if o.Templates != nil {
-		dialect.Templates = o.Templates
-	}
-	mux.Handle("/", e2b.New(dialect))
+	}))
 	s.api = mux
 	return s
 }
@@ -169,7 +168,7 @@ func (s *Server) Unix(ctx context.Context) *http.Server {
 
 // TCP returns the server for connections over TCP.
 func (s *Server) TCP(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.uploads(s.fromTCP(http.HandlerFunc(s.route))))))
+	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.fromTCP(http.HandlerFunc(s.route)))))
 }
 
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {

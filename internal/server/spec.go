@@ -45,7 +45,7 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 	if spec.Workspace, err = s.workspace(p, req.Workspace); err != nil {
 		return sandbox.Spec{}, err
 	}
-	spec.Mounts, err = s.mounts(p, req.Mounts)
+	spec.Mounts, err = s.mounts(ctx, p, req.Mounts)
 	return spec, err
 }
 
@@ -79,13 +79,21 @@ func (s *Server) workspace(p *principal, w *api.Workspace) (sandbox.Workspace, e
 	return out, err
 }
 
-func (s *Server) mounts(p *principal, mounts []api.Mount) ([]sandbox.Mount, error) {
+func (s *Server) mounts(ctx context.Context, p *principal, mounts []api.Mount) ([]sandbox.Mount, error) {
 	if len(mounts) > maxMounts {
 		return nil, sandbox.Errorf(sandbox.Invalid, "mounts: more than %d", maxMounts)
 	}
 	var out []sandbox.Mount
 	rules := s.rules(p, s.o.MountDirs)
 	for _, m := range mounts {
+		if m.Volume != "" {
+			v, err := s.volumeMount(ctx, p, m)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+			continue
+		}
 		dir, err := hostdir.Open(rules, m.Source, !m.ReadOnly)
 		if err != nil {
 			return nil, err
@@ -161,7 +169,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 		out.Labels = map[string]string{}
 	}
 	for _, m := range sp.Mounts {
-		out.Mounts = append(out.Mounts, api.Mount{Source: m.Source.Path, Target: m.Target, ReadOnly: m.ReadOnly})
+		out.Mounts = append(out.Mounts, api.Mount{Source: m.Source.Path, Volume: m.VolumeName, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
 	for _, e := range sb.Enforced {
 		out.Enforced = append(out.Enforced, api.Enforcement{Promise: e.Promise, Enforced: e.Enforced, Mechanism: e.Mechanism, Reason: e.Reason})

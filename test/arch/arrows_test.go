@@ -13,11 +13,12 @@ import (
 var layers = [][]string{
 	{"api", "internal/weak"},
 	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/subid", "internal/policy", "internal/netlog"}, // know nothing of sandboxes
-	{"internal/sandbox"},                     // the domain
-	{"internal/guest", "internal/guestcall"}, // what runs inside, and how it is asked
-	{"internal/disk"},                        // where it is kept
-	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/template"}, // what walls are made of
-	{"internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/node", "internal/startup"},
+	{"internal/sandbox"}, // the domain
+	{"internal/guest"},   // what runs inside
+	{"internal/disk"},    // where it is kept
+	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/guestcall", "internal/template"}, // what walls are made of
+	{"internal/volume/tree"}, // what walls and volumes both know
+	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/node", "internal/startup"},
 	{"internal/e2b"},    // dialects
 	{"internal/server"}, // the daemon's doors
 	{"client"},
@@ -79,6 +80,11 @@ var forbidden = []struct {
 		from: "internal/backend",
 		to:   [][]string{storage, {own("client"), own("internal/server"), own("internal/cli"), own("internal/daemon")}},
 		why:  "a wall knows boxes, not who asked for them",
+	},
+	{
+		from: "internal/volume",
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend"), own("internal/daemon")}},
+		why:  "a volume is a disk; who shows it to a sandbox is a wall's business",
 	},
 	{
 		from: "internal/guest",

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -90,12 +91,16 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 }
 
 // e2bPeer answers with its name and whether the request has the header X-Key;
+// at /which with the hash of that, for the gate takes the value out of answers;
 // at /endless it does not end by itself.
 func e2bPeer(name string) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		text := "hello from " + name
 		if r.Header.Get("X-Key") != "" {
 			text += ", with a key"
+		}
+		if r.URL.Path == "/which" {
+			text = fmt.Sprintf("%x", sha256.Sum256([]byte(r.Header.Get("X-Key"))))
 		}
 		_, _ = io.WriteString(rw, text+"\n")
 		if r.URL.Path == "/endless" {

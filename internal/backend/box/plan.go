@@ -3,6 +3,7 @@ package box
 import (
 	"github.com/carboy-sandbox/carboy/internal/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -66,6 +67,8 @@ type Dir struct {
 	UID    uint32 `json:"uid"`
 	GID    uint32 `json:"gid"`
 	Target string `json:"target"`
+	// Volume is what is seen in place of Source; nil: a directory of the host.
+	Volume *tree.Tree `json:"volume,omitempty"`
 	// Protect lists paths below Source that stay read-only under rw.
 	Protect []workspace.Protect `json:"protect"`
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -48,20 +49,38 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 	if p.Workspace, err = workspaceDir(sb.Spec.Workspace); err != nil {
 		return nil, nil, err
 	}
-	for _, m := range sb.Spec.Mounts {
-		mode := "rw"
-		if m.ReadOnly {
-			mode = "ro"
-		}
-		d := hostDir(m.Source, mode, m.Target)
-		if err := d.protectGit(); err != nil {
-			return nil, nil, err
-		}
-		p.Mounts = append(p.Mounts, d)
+	if p.Mounts, err = h.mounts(sb.Spec.Mounts); err != nil {
+		return nil, nil, err
 	}
 	p.Tools = slices.DeleteFunc(p.Tools, func(t hostimage.Tool) bool { return p.mountsIn(t.Path) })
 	_ = os.Remove(filepath.Join(dir, DirControl, fileSocket))
 	return p, &cfg, nil
+}
+
+// mounts resolves what is to be seen besides the workspace. A volume that is
+// not there fails the start.
+func (h *Host) mounts(mounts []sandbox.Mount) ([]Dir, error) {
+	var dirs []Dir
+	for _, m := range mounts {
+		mode := "rw"
+		if m.ReadOnly {
+			mode = "ro"
+		}
+		if m.Volume != "" {
+			t, err := tree.Find(h.opts.State, m.Volume)
+			if err != nil {
+				return nil, err
+			}
+			dirs = append(dirs, Dir{Mode: mode, Target: m.Target, Volume: &t})
+			continue
+		}
+		d := hostDir(m.Source, mode, m.Target)
+		if err := d.protectGit(); err != nil {
+			return nil, err
+		}
+		dirs = append(dirs, d)
+	}
+	return dirs, nil
 }
 
 // Configure writes what the guest agent is told.

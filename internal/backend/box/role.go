@@ -101,6 +101,28 @@ func (h *Host) Run(ctx context.Context, name string, in io.Reader, out io.Writer
 	return err
 }
 
+// Launch starts a command of this binary, which waits for its input. Without
+// root, that is in a user namespace whose ids are those of a box, and in which
+// it has all capabilities. After an error it does not run.
+func (h *Host) Launch(cmd *exec.Cmd) error {
+	if h.rootless == nil {
+		return cmd.Start()
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	h.rootless.attributes(cmd.SysProcAttr)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err := h.rootless.mapIDs(cmd.Process.Pid)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	return err
+}
+
 // keptError is a writer that remembers how it failed.
 type keptError struct {
 	w   io.Writer

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,9 @@ func (c *composer) share(d Dir) error {
 	if err := mkdir(at); err != nil {
 		return err
 	}
+	if d.Volume != nil {
+		return c.volume(d, at)
+	}
 	if err := c.attach(d, at); err != nil {
 		return err
 	}
@@ -29,6 +33,25 @@ func (c *composer) share(d Dir) error {
 		}
 	}
 	return nil
+}
+
+// volume shows a volume at a mount point. Its own file system is mounted once
+// more, in this mount namespace; its files have the guest's ids on disk.
+func (c *composer) volume(d Dir, at string) error {
+	raw := at + "-disk"
+	if err := mkdir(raw); err != nil {
+		return err
+	}
+	data, err := d.Volume.Mount(context.Background(), raw)
+	if err != nil {
+		return err
+	}
+	src, err := os.OpenFile(data, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return fmt.Errorf("open volume: %w", err)
+	}
+	defer src.Close()
+	return c.bindAs(src, at, guestUID, guestGID, d.Mode == "ro" && !weak.On(weak.ReadOnlyWritable))
 }
 
 // mountPoint makes a directory for a further mount in the box's root, and on

@@ -1,0 +1,230 @@
+package content
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/volume/tree"
+)
+
+// Options are what a Pool works with. Launch is required.
+type Options struct {
+	// Exe is the binary to execute again; default: this one.
+	Exe string
+	// Launch starts a command that waits for its input. Where this process is not
+	// root, it starts it in a user namespace with the ids of a box.
+	Launch   func(*exec.Cmd) error
+	Rootless bool
+	Idle     time.Duration // how long a process is kept that nobody asks; default: 30 s
+	Log      *slog.Logger  // default: none
+}
+
+// Bounds of a Pool.
+const (
+	maxProcesses = 16 // volumes that are looked into at once
+	maxRequests  = 32 // at once, of one volume
+	defaultIdle  = 30 * time.Second
+	// drainLimit is how much of a body is read that the answer did not wait for:
+	// a client that only writes would not see it otherwise.
+	drainLimit = 8 << 20
+)
+
+// Target is a volume to look into.
+type Target struct {
+	ID    string
+	Tree  tree.Tree
+	Limit int64 // bytes of one file; 0: what there is room for
+}
+
+// Pool keeps a process for each volume that is being looked into. Its methods
+// may be called from several goroutines.
+type Pool struct {
+	o Options
+
+	mu     sync.Mutex
+	closed bool
+	ps     map[string]*process
+	doomed map[string]bool // volumes for which none is to begin
+}
+
+// New returns a Pool. It starts nothing before it is asked.
+func New(o Options) *Pool {
+	o.Exe = cmp.Or(o.Exe, "/proc/self/exe")
+	o.Idle = cmp.Or(o.Idle, defaultIdle)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return &Pool{o: o, ps: map[string]*process{}, doomed: map[string]bool{}}
+}
+
+// Serve has the process of t answer a request, whose operation is "/path",
+// "/dir" or "/file".
+func (l *Pool) Serve(w http.ResponseWriter, r *http.Request, t Target, operation string) {
+	p, err := l.acquire(r.Context(), t)
+	if err != nil {
+		status, text := http.StatusInternalServerError, "the volume can't be opened: the daemon's log says why"
+		switch sandbox.KindOf(err) {
+		case sandbox.Exhausted:
+			status, text = http.StatusTooManyRequests, err.Error()
+		case sandbox.NotFound:
+			status, text = http.StatusNotFound, err.Error()
+		case sandbox.Unavailable:
+			status, text = http.StatusServiceUnavailable, err.Error()
+		default:
+			l.o.Log.Error("open volume", "id", t.ID, "error", err)
+		}
+		Fail(w, status, text)
+		return
+	}
+	defer l.release(p)
+	proxy := &httputil.ReverseProxy{
+		Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			u := *pr.In.URL
+			u.Scheme, u.Host, u.Path, u.RawPath = "http", "volume", operation, ""
+			pr.Out.URL, pr.Out.Host = &u, "volume"
+			for _, h := range []string{"Authorization", "X-Api-Key", "Cookie"} {
+				pr.Out.Header.Del(h)
+			}
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() == nil {
+				l.o.Log.Warn("ask a volume's process", "id", t.ID, "error", err)
+			}
+			Fail(w, http.StatusServiceUnavailable, "the volume's process ended (try again)")
+		},
+	}
+	proxy.ServeHTTP(w, r)
+	_, _ = io.CopyN(io.Discard, r.Body, drainLimit)
+}
+
+// acquire returns the process of t, which goes on until it is released.
+func (l *Pool) acquire(ctx context.Context, t Target) (*process, error) {
+	l.mu.Lock()
+	p, ok := l.ps[t.ID]
+	switch {
+	case l.closed:
+		l.mu.Unlock()
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the daemon is shutting down")
+	case l.doomed[t.ID]:
+		l.mu.Unlock()
+		return nil, sandbox.Errorf(sandbox.NotFound, "volume %s: it is being removed", t.ID)
+	case ok && p.users >= maxRequests:
+		l.mu.Unlock()
+		return nil, sandbox.Errorf(sandbox.Exhausted, "volume %s: more than %d requests at once", t.ID, maxRequests)
+	case !ok && !l.roomLocked():
+		l.mu.Unlock()
+		return nil, sandbox.Errorf(sandbox.Exhausted, "more than %d volumes are read and written at once", maxProcesses)
+	case !ok:
+		p = &process{id: t.ID, up: make(chan struct{}), gone: make(chan struct{})}
+		l.ps[t.ID] = p
+		go l.run(p, t)
+	}
+	p.users++
+	if p.idle != nil {
+		p.idle.Stop()
+	}
+	l.mu.Unlock()
+	select {
+	case <-p.up:
+		if p.err != nil {
+			l.release(p)
+			return nil, p.err
+		}
+		return p, nil
+	case <-ctx.Done():
+		l.release(p)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// roomLocked reports whether there may be one more, once one that nobody asks
+// has made room.
+func (l *Pool) roomLocked() bool {
+	if len(l.ps) < maxProcesses {
+		return true
+	}
+	for id, p := range l.ps {
+		if p.users == 0 {
+			delete(l.ps, id)
+			go p.end()
+			return true
+		}
+	}
+	return false
+}
+
+// run carries p from its start to its end.
+func (l *Pool) run(p *process, t Target) {
+	p.err = p.begin(l.o, t)
+	if p.err != nil {
+		close(p.gone)
+	}
+	close(p.up)
+	<-p.gone
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ps[p.id] == p {
+		delete(l.ps, p.id)
+	}
+}
+
+func (l *Pool) release(p *process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.users--
+	if p.users > 0 || l.ps[p.id] != p {
+		return
+	}
+	p.idle = time.AfterFunc(l.o.Idle, func() {
+		l.mu.Lock()
+		unused := p.users == 0 && l.ps[p.id] == p
+		if unused {
+			delete(l.ps, p.id)
+		}
+		l.mu.Unlock()
+		if unused {
+			p.end()
+		}
+	})
+}
+
+// End ends the process of a volume, if it has one, and what it is doing. None
+// begins for it until allow is called.
+func (l *Pool) End(id string) (allow func()) {
+	l.mu.Lock()
+	l.doomed[id] = true
+	p := l.ps[id]
+	delete(l.ps, id)
+	l.mu.Unlock()
+	if p != nil {
+		p.end()
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.doomed, id)
+	}
+}
+
+// Close ends all processes and lets none begin.
+func (l *Pool) Close() {
+	l.mu.Lock()
+	l.closed = true
+	var all []*process
+	for id, p := range l.ps {
+		all = append(all, p)
+		delete(l.ps, id)
+	}
+	l.mu.Unlock()
+	for _, p := range all {
+		p.end()
+	}
+}

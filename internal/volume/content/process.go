@@ -1,0 +1,166 @@
+package content
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+const (
+	readyLimit = 15 * time.Second // how long one may take to serve
+	maxWords   = 4096             // of what one says when it can't
+)
+
+// process is that of one volume.
+type process struct {
+	id   string
+	up   chan struct{} // closed when it serves, or failed to
+	err  error         // why it failed, once up is closed
+	gone chan struct{} // closed when it has ended
+
+	cmd       *exec.Cmd
+	conn      net.Conn
+	transport *http.Transport
+
+	// Guarded by Pool.mu.
+	users int
+	idle  *time.Timer
+}
+
+// begin starts it. It returns when it serves.
+func (p *process) begin(o Options, t Target) error {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		return err
+	}
+	p.conn, p.transport = conn, transportOver(conn)
+	p.cmd = exec.Command(o.Exe) //nolint:noctx // it serves more than one request
+	p.cmd.Args = []string{roleContent, p.id}
+	p.cmd.Env = append([]string{
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GODEBUG=containermaxprocs=0,updatemaxprocs=0",
+	}, weak.Environ()...)
+	p.cmd.ExtraFiles = []*os.File{theirs}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
+		Setsid:     true,
+	}
+	words := &words{}
+	p.cmd.Stderr = words
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	if err := o.Launch(p.cmd); err != nil {
+		return errors.Join(fmt.Errorf("start a process for it: %w", err), conn.Close())
+	}
+	return p.await(in, out, order{Tree: t.Tree, Limit: t.Limit, Rootless: o.Rootless}, words)
+}
+
+// await gives it its order and waits until it serves, or reaps it.
+func (p *process) await(in io.WriteCloser, out io.Reader, o order, said *words) error {
+	late := time.AfterFunc(readyLimit, func() { _ = p.cmd.Process.Kill() })
+	err := errors.Join(json.NewEncoder(in).Encode(o), in.Close())
+	line, rerr := bufio.NewReader(io.LimitReader(out, maxWords)).ReadString('\n')
+	if late.Stop() && err == nil && line == readyLine {
+		go func() {
+			_ = p.cmd.Wait()
+			p.conn.Close()
+			close(p.gone)
+		}()
+		return nil
+	}
+	_ = p.cmd.Process.Kill()
+	err = errors.Join(err, rerr, p.cmd.Wait())
+	p.conn.Close()
+	if text := strings.TrimSpace(said.String()); text != "" {
+		err = errors.New(text)
+	}
+	return err
+}
+
+// end ends it, and waits until it has: then nothing of the volume is mounted by
+// it any more. What is under way is given up.
+func (p *process) end() {
+	<-p.up
+	if p.err != nil {
+		return
+	}
+	p.conn.Close() // it ends by itself, unless it hangs
+	select {
+	case <-p.gone:
+		return
+	case <-time.After(readyLimit):
+	}
+	_ = p.cmd.Process.Kill()
+	<-p.gone
+}
+
+// socketPair returns two ends that no other child inherits.
+func socketPair() (a, b *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make sockets: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
+}
+
+// transportOver speaks HTTP/2 over one connection, of which there is no second.
+func transportOver(conn net.Conn) *http.Transport {
+	var p http.Protocols
+	p.SetUnencryptedHTTP2(true)
+	var once sync.Once
+	return &http.Transport{
+		Protocols: &p, DisableCompression: true,
+		DialContext: func(context.Context, string, string) (c net.Conn, err error) {
+			err = sandbox.Errorf(sandbox.Unavailable, "the volume's process has ended").WithHint("try again")
+			once.Do(func() { c, err = conn, nil })
+			return c, err
+		},
+	}
+}
+
+// words keeps the first of what a process says.
+type words struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf.Write(p[:min(len(p), maxWords-w.buf.Len())])
+	return len(p), nil
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.String()
+}

@@ -1,0 +1,185 @@
+package volume
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/volume/tree"
+)
+
+// Names in the directory of volumes. One that begins with a dot is being made or
+// deleted: whoever opens the directory deletes it.
+const (
+	recordName = "volume.json"
+	newPrefix  = ".new-"
+	oldPrefix  = ".old-"
+
+	maxRecord = 64 << 10
+)
+
+// make makes a volume's directory under another name, and gives it its own when
+// all that is in it is on the disk.
+func (s *Service) make(ctx context.Context, v Volume, images *disk.Images, size disk.Size) (err error) {
+	dir := filepath.Join(s.root, newPrefix+v.ID)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	if err := tree.Make(ctx, images, dir, size); err != nil {
+		return err
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := writeSynced(filepath.Join(dir, recordName), b); err != nil {
+		return err
+	}
+	if err := syncTree(dir); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, filepath.Join(s.root, v.ID)); err != nil {
+		return err
+	}
+	return syncDir(s.root)
+}
+
+// syncTree has what was just made on the disk: the image, too, is a file.
+func syncTree(dir string) error {
+	if t, err := tree.At(dir, "new"); err != nil {
+		return err
+	} else if t.Image != "" {
+		f, err := os.OpenFile(t.Image, os.O_RDWR|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return syncDir(dir)
+}
+
+// discard makes a volume's directory none any more, and deletes it in the
+// background: the host's file system takes its time over a disk's blocks.
+func (s *Service) discard(id string) error {
+	at := filepath.Join(s.root, oldPrefix+id)
+	if err := os.Rename(filepath.Join(s.root, id), at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := syncDir(s.root); err != nil {
+		return err
+	}
+	s.deletions.Go(func() { s.empty(at) })
+	return nil
+}
+
+// load reads every record. A volume whose record can't be read stays where it
+// is, for its owner to look at; the others are none the worse for it.
+func (s *Service) load() error {
+	entries, err := os.ReadDir(s.root)
+	if err != nil {
+		return fmt.Errorf("read volumes: %w", err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		path := filepath.Join(s.root, name)
+		switch {
+		case strings.HasPrefix(name, newPrefix), strings.HasPrefix(name, oldPrefix):
+			s.deletions.Go(func() { s.empty(path) })
+		case sandbox.ValidVolumeID(name):
+			v, err := readRecord(path, name)
+			if err != nil {
+				s.log.Error("read volume", "dir", path, "error", err)
+				continue
+			}
+			s.volumes[v.ID] = v
+		}
+	}
+	return nil
+}
+
+// empty deletes a directory of ours. Where this process is not root, some of
+// what is in it may belong to others of its ids.
+func (s *Service) empty(dir string) {
+	err := os.RemoveAll(dir)
+	if err != nil && s.o.Delete != nil {
+		err = s.o.Delete(dir)
+	}
+	if err != nil {
+		s.log.Error("delete what is left of a volume", "dir", dir, "error", err)
+	}
+}
+
+// readRecord reads the record in dir, which must be id's.
+func readRecord(dir, id string) (Volume, error) {
+	f, err := os.OpenFile(filepath.Join(dir, recordName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return Volume{}, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRecord))
+	if err != nil {
+		return Volume{}, err
+	}
+	return parseRecord(b, id)
+}
+
+// parseRecord reads what make wrote, and nothing else.
+func parseRecord(b []byte, id string) (Volume, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	var v Volume
+	if err := dec.Decode(&v); err != nil {
+		return Volume{}, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Volume{}, errors.New("more follows the record")
+	}
+	if v.ID != id || v.Owner == "" {
+		return Volume{}, errors.New("the record is another volume's")
+	}
+	if err := checkName(v.Name); err != nil {
+		return Volume{}, err
+	}
+	return v, nil
+}
+
+func writeSynced(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	return nil
+}
+
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

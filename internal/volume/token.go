@@ -1,0 +1,94 @@
+package volume
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	keyName = "token.key"
+	keySize = 32 // bytes
+
+	tokenPrefix = "cvt_"
+	maxToken    = 1024
+	// TokenLife is how long a token is good for.
+	TokenLife = 12 * time.Hour
+)
+
+// grant is what a token says: who signed it is the only one to make one.
+type grant struct {
+	Volume  string `json:"v"`
+	Expires int64  `json:"e"` // seconds since 1970
+}
+
+// openKey returns the key that tokens are signed with, made where there is none.
+func openKey(path string) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		b = make([]byte, keySize)
+		rand.Read(b)
+		// Under another name first: half a key would be one for good.
+		fresh := path + ".new"
+		if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("make key of volumes: %w", err)
+		}
+		if err := writeSynced(fresh, b); err != nil {
+			return nil, fmt.Errorf("make key of volumes: %w", err)
+		}
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read key of volumes: %w", err)
+	}
+	if len(b) != keySize {
+		return nil, sandbox.Errorf(sandbox.Internal, "%s is not a key", path).WithHint("move it away: a new one is made, and no token of before is good any more")
+	}
+	return b, nil
+}
+
+// Token returns what lets its holder read and write a volume's content, for
+// TokenLife.
+func (s *Service) Token(v Volume) string {
+	b, err := json.Marshal(grant{Volume: v.ID, Expires: s.o.Now().Add(TokenLife).Unix()})
+	if err != nil {
+		panic(err) // a word and a number
+	}
+	body := base64.RawURLEncoding.EncodeToString(b)
+	return tokenPrefix + body + "." + base64.RawURLEncoding.EncodeToString(s.sign(body))
+}
+
+func (s *Service) sign(body string) []byte {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write([]byte(tokenPrefix + body))
+	return mac.Sum(nil)
+}
+
+// granted reads a token. It reports false for one that is not ours, or no longer
+// good.
+func (s *Service) granted(token string) (g grant, ok bool) {
+	rest, ok := strings.CutPrefix(token, tokenPrefix)
+	if !ok || len(token) > maxToken {
+		return grant{}, false
+	}
+	body, sum, ok := strings.Cut(rest, ".")
+	mac, err := base64.RawURLEncoding.Strict().DecodeString(sum)
+	if !ok || err != nil || !hmac.Equal(mac, s.sign(body)) {
+		return grant{}, false
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(body)
+	if err != nil || json.Unmarshal(b, &g) != nil || !s.o.Now().Before(time.Unix(g.Expires, 0)) {
+		return grant{}, false
+	}
+	return g, true
+}

@@ -1,0 +1,170 @@
+// Package tree knows how a volume lies on disk: below State/volumes there is a
+// directory for each, and in it an image of an ext4 of the volume's own, or,
+// where this machine can't mount one, a plain directory.
+//
+// What a volume holds is below the image's directory "data", so that nothing
+// that belongs to the file system itself is shown. Its files carry the ids that
+// guests see: 0 to 65535.
+//
+// The package refuses IDs that are not ours, and a volume that is not there:
+// nothing is made in its place.
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Names below a volume's directory.
+const (
+	fileImage = "disk.img"
+	dirPlain  = "plain"
+	dirData   = "data" // in the image
+	dirMount  = "mnt"
+)
+
+const (
+	// Owner is the uid and the gid of a volume's root directory, as guests and
+	// the files themselves have it.
+	Owner = 1000
+	// IDs is how many uids and gids files can have, from 0 on.
+	IDs = 1 << 16
+
+	dataMode = 0o777
+)
+
+// A Tree is one volume's files. Either Image or Plain is set, an absolute path.
+type Tree struct {
+	Image string `json:"image,omitempty"` // an ext4 image
+	Plain string `json:"plain,omitempty"` // a directory without bounds of its own
+	// Point is an empty directory beside it, to mount on in a mount namespace of
+	// one's own.
+	Point string `json:"point"`
+}
+
+// Root returns the directory of all volumes below the state directory.
+func Root(state string) string { return filepath.Join(state, "volumes") }
+
+// Find returns the volume with that ID, or NotFound.
+func Find(state, id string) (Tree, error) {
+	if !sandbox.ValidVolumeID(id) {
+		return Tree{}, sandbox.Errorf(sandbox.Invalid, "volume %.80q: not an ID of ours", id)
+	}
+	return At(filepath.Join(Root(state), id), id)
+}
+
+// At returns the volume whose directory is dir. Errors call it id.
+func At(dir, id string) (Tree, error) {
+	t := Tree{Point: filepath.Join(dir, dirMount)}
+	for _, f := range []struct {
+		name string
+		to   *string
+		dir  bool
+	}{{fileImage, &t.Image, false}, {dirPlain, &t.Plain, true}} {
+		path := filepath.Join(dir, f.name)
+		st, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return Tree{}, fmt.Errorf("look at volume %s: %w", id, err)
+		}
+		if st.IsDir() != f.dir || !f.dir && !st.Mode().IsRegular() {
+			break
+		}
+		*f.to = path
+		return t, nil
+	}
+	return Tree{}, sandbox.Errorf(sandbox.NotFound, "volume %s: its disk is gone", id).
+		WithHint("have its directory put back from a backup, or carboy volume rm %s", id)
+}
+
+// Make makes an empty volume of that size in dir, which is there and empty. It
+// makes an image, or, without images, a plain directory, which keeps to no size.
+func Make(ctx context.Context, images *disk.Images, dir string, size disk.Size) error {
+	if err := os.Mkdir(filepath.Join(dir, dirMount), 0o700); err != nil {
+		return fmt.Errorf("make volume: %w", err)
+	}
+	if images != nil {
+		return images.Make(ctx, filepath.Join(dir, fileImage), size)
+	}
+	if err := makeData(filepath.Join(dir, dirPlain)); err != nil {
+		return fmt.Errorf("make volume: %w", err)
+	}
+	return nil
+}
+
+// Mount makes the volume's files available and returns the directory that holds
+// them. An image is mounted at a directory of the caller's, in the mount
+// namespace of the calling thread: the same file system in each that does so.
+func (t Tree) Mount(ctx context.Context, at string) (string, error) {
+	if t.Image == "" {
+		return t.Plain, nil
+	}
+	if _, err := disk.Mount(ctx, t.Image, at, disk.Options{}); err != nil {
+		return "", err
+	}
+	data := filepath.Join(at, dirData)
+	if err := makeData(data); err != nil {
+		return "", errors.Join(fmt.Errorf("open volume: %w", err), disk.Unmount(at))
+	}
+	return data, nil
+}
+
+// makeData makes the root directory of a volume, unless it is there. Several
+// may do so at once, and be killed at any point: it gets its name when it is
+// whole.
+func makeData(dir string) error {
+	var st unix.Stat_t
+	switch err := unix.Lstat(dir, &st); {
+	case err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s is not a directory", filepath.Base(dir))
+	case !errors.Is(err, unix.ENOENT):
+		return err
+	}
+	fresh := dir + ".new"
+	if err := os.Mkdir(fresh, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if os.Geteuid() == 0 { // who is not appears as the guests' user already
+		if err := os.Lchown(fresh, Owner, Owner); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	err := os.Chmod(fresh, dataMode)
+	if err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, fresh, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
+	}
+	if err == nil {
+		return nil
+	}
+	if lerr := unix.Lstat(dir, &st); lerr == nil { // another was first
+		_ = os.Remove(fresh)
+		return nil
+	}
+	return err
+}
+
+// Used returns how many bytes the volume takes on the host's disk. For a plain
+// one that is not known, and 0.
+func (t Tree) Used() (int64, error) {
+	if t.Image == "" {
+		return 0, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(t.Image, &st); err != nil {
+		return 0, fmt.Errorf("look at a volume's disk: %w", err)
+	}
+	return st.Blocks * 512, nil
+}

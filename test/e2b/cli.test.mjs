@@ -1,0 +1,90 @@
+// E2B's command line, unmodified, as a user calls it: with a key in the
+// environment and nothing else.
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { withSandbox } from './lib.mjs'
+
+const cli = fileURLToPath(new URL('node_modules/@e2b/cli/dist/index.js', import.meta.url))
+
+let home
+before(async () => { home = await mkdtemp(join(tmpdir(), 'carboy-cli-')) })
+after(() => rm(home, { recursive: true, force: true }))
+
+// e2b runs the command line and returns how it ended and what it printed.
+function e2b(args, { input, env } = {}) {
+  return new Promise((resolve, reject) => {
+    const p = spawn(process.execPath, [cli, ...args], {
+      cwd: home,
+      env: { ...process.env, HOME: home, NO_COLOR: '1', FORCE_COLOR: '0', ...env },
+      stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+    })
+    let out = '', err = ''
+    p.stdout.on('data', (d) => { out += d })
+    p.stderr.on('data', (d) => { err += d })
+    p.on('error', reject)
+    p.on('close', (code) => resolve({ code, out, err }))
+    if (input !== undefined) p.stdin.end(input)
+  })
+}
+
+async function ok(args, options) {
+  const r = await e2b(args, options)
+  assert.equal(r.code, 0, `e2b ${args.join(' ')}: ${r.out}${r.err}`)
+  return r.out
+}
+
+const ids = (json) => JSON.parse(json).map((s) => s.sandboxId)
+
+test('a sandbox is created, listed, looked at and killed', async () => {
+  const before = new Set(ids(await ok(['sandbox', 'list', '--format', 'json'])))
+  await ok(['sandbox', 'create', 'base', '--detach', '--timeout', '120'])
+  const id = ids(await ok(['sandbox', 'list', '--format', 'json'])).find((s) => !before.has(s))
+  assert.match(id, /^sb_/)
+  assert.match(await ok(['sandbox', 'list']), new RegExp(id))
+  const info = JSON.parse(await ok(['sandbox', 'info', id, '--format', 'json']))
+  assert.equal(info.state, 'running')
+  assert.equal(info.templateId, 'base')
+  assert.match(await ok(['sandbox', 'kill', id]), /has been killed/)
+  assert.ok(!ids(await ok(['sandbox', 'list', '--format', 'json'])).includes(id))
+  const gone = await e2b(['sandbox', 'info', id])
+  assert.notEqual(gone.code, 0)
+  assert.match(gone.err, /wasn't found/)
+})
+
+test('a command has its input, its output and its exit code', () => withSandbox({}, async (sandbox) => {
+  const id = sandbox.sandboxId
+  assert.equal(await ok(['sandbox', 'exec', id, 'echo hello']), 'hello\n')
+  assert.equal(await ok(['sandbox', 'exec', '--env', 'A=b c', '--cwd', '/tmp', id, 'echo "$A $PWD"']), 'b c /tmp\n')
+  assert.equal(await ok(['sandbox', 'exec', id, 'cat'], { input: 'from a pipe\n' }), 'from a pipe\n')
+  const failed = await e2b(['sandbox', 'exec', id, 'echo oops >&2; exit 3'])
+  assert.equal(failed.code, 3)
+  assert.match(failed.err, /oops/)
+}))
+
+test('logs tell what happened', () => withSandbox({}, async (sandbox) => {
+  const lines = (await ok(['sandbox', 'logs', sandbox.sandboxId, '--format', 'json'])).split('\n').filter((l) => l.startsWith('{'))
+  assert.ok(lines.map((l) => JSON.parse(l)).some((l) => l.type === 'started'), lines.join('\n'))
+  assert.match(await ok(['sandbox', 'logs', sandbox.sandboxId]), /started/)
+}))
+
+test('sandboxes are paused and resumed', () => withSandbox({}, async (sandbox) => {
+  const id = sandbox.sandboxId
+  await ok(['sandbox', 'pause', id])
+  assert.ok(ids(await ok(['sandbox', 'list', '--state', 'paused', '--format', 'json'])).includes(id))
+  await ok(['sandbox', 'resume', id])
+  assert.ok(ids(await ok(['sandbox', 'list', '--format', 'json'])).includes(id))
+}))
+
+test('a wrong key is told from a right one', async () => {
+  const wrong = await e2b(['sandbox', 'list'], { env: { E2B_API_KEY: `e2b_${'0'.repeat(40)}` } })
+  assert.notEqual(wrong.code, 0)
+  assert.match(wrong.err, /Unauthorized/)
+  const none = await e2b(['sandbox', 'list'], { env: { E2B_API_KEY: '' } })
+  assert.notEqual(none.code, 0)
+  assert.match(none.err, /must be logged in/)
+})
