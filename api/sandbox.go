@@ -11,7 +11,10 @@ type CreateRequest struct {
 	// Image is "host" (default), or one that the daemon has: a name, a name
 	// with a digest, or the start of a digest. Another one is a not_found.
 	Image string `json:"image,omitempty"`
-	User  string `json:"user,omitempty"` // whom commands run as unless they say: "user" (default) or "root"
+	// Snapshot is the ID of a snapshot to start from; Image is then its image, or
+	// left out.
+	Snapshot string `json:"snapshot,omitempty"`
+	User     string `json:"user,omitempty"` // whom commands run as unless they say: "user" (default) or "root"
 	// Network is "off" (default), "policy": what Policy allows, or "on": the
 	// public internet, but for what Policy says. With a Policy alone it is
 	// "policy".
@@ -74,6 +77,7 @@ type Sandbox struct {
 	Image       string       `json:"image"`                  // without the digest
 	ImageDigest string       `json:"image_digest,omitempty"` // absent for "host"
 	ImageConfig *ImageConfig `json:"image_config,omitempty"` // absent for "host"
+	Snapshot    string       `json:"snapshot,omitempty"`     // the ID of the one that it lies over
 
 	User      string            `json:"user"`
 	Network   string            `json:"network"`           // GET /v1/sandboxes/{id}/policy has the rules

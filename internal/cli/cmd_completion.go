@@ -141,6 +141,8 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 			c = fixed(sandbox.DefaultIsolation, "process")
 		case "image":
 			c = a.completeImageFlag
+		case "snapshot":
+			c = a.completeSnapshotFlag
 		case "pull":
 			c = fixed(pullMissing, pullAlways, pullNever)
 		case "network":

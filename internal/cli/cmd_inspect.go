@@ -129,6 +129,9 @@ func imageRows(t *table, sb *api.Sandbox) {
 	if sb.ImageDigest != "" {
 		t.row("digest", sb.ImageDigest)
 	}
+	if sb.Snapshot != "" {
+		t.row("snapshot", sb.Snapshot)
+	}
 	conf := sb.ImageConfig
 	if conf == nil {
 		return

@@ -47,8 +47,9 @@ type fakeDaemon struct {
 	create  []api.CreateRequest // all that came
 	holding int
 
-	images   []api.Image
-	imported string // what the last imported archive held
+	images    []api.Image
+	snapshots []api.Snapshot
+	imported  string // what the last imported archive held
 
 	secrets []fakeSecret
 }
@@ -88,6 +89,7 @@ func newFake(dir string) (*fakeDaemon, error) {
 		"/v1/sandboxes/{id}/guest/{rest...}": d.toGuest,
 	}
 	maps.Copy(routes, d.imageRoutes())
+	maps.Copy(routes, d.snapshotRoutes())
 	maps.Copy(routes, d.netRoutes())
 	for pattern, h := range routes {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -202,7 +204,7 @@ func (d *fakeDaemon) newBox(req api.CreateRequest) (*fakeBox, error) {
 	b.Sandbox = api.Sandbox{
 		ID: "sb_" + strings.Repeat("a", 19) + string(rune('a'+d.made)), Name: req.Name, Owner: "uid:1000", State: "running",
 		Isolation: "gvisor", IsolationAsked: cmp.Or(req.Isolation, "gvisor"), Stronger: req.Stronger,
-		Image: "host", User: "user", Network: "off",
+		Image: "host", Snapshot: req.Snapshot, User: "user", Network: "off",
 		Limits: api.Limits{CPUs: 2, Memory: 2 << 30, PIDs: 1024, Disk: 8 << 30, Inodes: 1_000_000},
 		Mounts: req.Mounts, Labels: req.Labels, TTLMillis: req.TTLMillis, Ephemeral: req.Ephemeral,
 		Enforced: []api.Enforcement{

@@ -56,7 +56,7 @@ func helpGroups() [][]string {
 		{"cp", "diff", "apply"},
 		{"ls", "inspect", "logs", "stop", "pause", "start", "rm"},
 		{"net", "policy", "secret"},
-		{"image"},
+		{"image", "snapshot"},
 		{"serve", "daemon", "doctor", "bench", "version", "completion", "help"},
 	}
 }
@@ -102,6 +102,8 @@ func metavar(flag string) string {
 		return "PROGRAM"
 	case "image":
 		return "IMAGE"
+	case "snapshot":
+		return "ID"
 	case "workspace":
 		return "DIR[:rw|:ro]"
 	case "mount":

@@ -18,6 +18,7 @@ type Service interface {
 	commands
 	files
 	images
+	snapshots
 	network
 	daemon
 }
@@ -61,6 +62,13 @@ type images interface {
 	Image(ctx context.Context, ref string) (*api.Image, error)
 	RemoveImage(ctx context.Context, ref string) error
 	CollectImages(ctx context.Context) (*api.ImageGC, error)
+}
+
+// snapshots keeps what sandboxes wrote.
+type snapshots interface {
+	Snapshot(ctx context.Context, id string) (*api.Snapshot, error)
+	Snapshots(ctx context.Context) ([]api.Snapshot, error)
+	RemoveSnapshot(ctx context.Context, id string) error
 }
 
 // network is what sandboxes reach, and with which secrets.

@@ -17,7 +17,8 @@ func (m *Manager) fromSnapshot(c Caller, spec Spec) (Spec, error) {
 		return Spec{}, err
 	}
 	s := m.saved[spec.Snapshot]
-	if spec.Image == "" {
+	digest := ImageDigest(spec.Image)
+	if spec.Image == "" || digest != "" && digest == ImageDigest(s.Image) { // under whatever name
 		spec.Image = s.Image
 	}
 	if spec.Image != s.Image {

@@ -41,6 +41,7 @@ type Manager interface {
 	lifecycle
 	guests
 	networks
+	snapshots
 	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
 	Record(ctx context.Context, c sandbox.Caller, ref string, ev sandbox.Event) error
 	Changes(ctx context.Context, c sandbox.Caller, ref string, opts sandbox.ChangesOptions, w io.Writer) error
@@ -63,6 +64,13 @@ type lifecycle interface {
 type guests interface {
 	EnsureRunning(ctx context.Context, c sandbox.Caller, ref string) (sb *sandbox.Sandbox, notice string, err error)
 	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)
+}
+
+type snapshots interface {
+	Snapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error)
+	GetSnapshot(ctx context.Context, c sandbox.Caller, id string) (sandbox.Snapshot, error)
+	Snapshots(ctx context.Context, c sandbox.Caller) ([]sandbox.Snapshot, error)
+	RemoveSnapshot(ctx context.Context, c sandbox.Caller, id string) error
 }
 
 var _ Manager = (*sandbox.Manager)(nil)

@@ -30,6 +30,7 @@ const domain = "boxes.example"
 type world struct {
 	*servertest.Daemon
 	full, other, reader string // keys: all scopes, another owner's, one that reads
+	bare                string // the first one's owner's, without the host's own programs
 	shared              string // a directory of the host that full may name
 	seen                chan *http.Request
 }
@@ -49,6 +50,7 @@ func newWorld(t *testing.T) *world {
 	w.full = add("full", fmt.Sprintf(`,"host_image":true,"paths":[%q]`, w.shared))
 	w.other = add("other", `,"host_image":true`)
 	w.reader = add("reader", `,"owner":"key:full","scopes":["read"]`)
+	w.bare = add("bare", `,"owner":"key:full"`)
 	keys, err := key.Parse(&file)
 	if err != nil {
 		t.Fatal(err)

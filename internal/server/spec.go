@@ -27,7 +27,7 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 		return sandbox.Spec{}, err
 	}
 	spec := sandbox.Spec{
-		Name: req.Name, Isolation: req.Isolation, Stronger: req.Stronger, User: req.User,
+		Name: req.Name, Isolation: req.Isolation, Stronger: req.Stronger, User: req.User, Snapshot: req.Snapshot,
 		Limits: limits(req.Limits), Env: req.Env, Labels: req.Labels,
 		TTL: ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral,
 	}
@@ -39,7 +39,7 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 			return sandbox.Spec{}, err
 		}
 	}
-	if spec.Image, err = s.image(ctx, p, req.Image); err != nil {
+	if spec.Image, err = s.base(ctx, p, req.Image, req.Snapshot); err != nil {
 		return sandbox.Spec{}, err
 	}
 	if spec.Workspace, err = s.workspace(p, req.Workspace); err != nil {
@@ -151,7 +151,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 		State: string(sb.State), Ended: string(sb.Ended), Lost: sb.Lost, Suspended: sb.Suspended,
 		Isolation: cmp.Or(sb.Backend, sp.Isolation), IsolationAsked: sp.Isolation, Stronger: sp.Stronger, IsolationReason: sb.Why,
 		Image: image, ImageDigest: digest, ImageConfig: configs.of(ctx, digest),
-		User: sp.User, Network: sp.Network, Secrets: sp.Secrets,
+		Snapshot: sp.Snapshot, User: sp.User, Network: sp.Network, Secrets: sp.Secrets,
 		Workspace: api.Workspace{Mode: string(sp.Workspace.Mode), Source: sp.Workspace.Source.Path},
 		Mounts:    make([]api.Mount, 0, len(sp.Mounts)),
 		Limits: api.Limits{

@@ -25,6 +25,7 @@ type Daemon struct {
 	URL     string // of the loopback port; "" without keys
 	Guest   *Guest
 	Wall    *sandboxtest.Fake
+	Kept    *sandboxtest.Snapshots
 	Manager *sandbox.Manager
 	Store   *Records
 	Options server.Options // for the next start
@@ -50,7 +51,7 @@ func NewWith(t testing.TB, guest *Guest, o server.Options, setup func(*sandbox.M
 	t.Helper()
 	d := &Daemon{
 		Socket: filepath.Join(t.TempDir(), "carboy.sock"), Guest: guest,
-		Wall: sandboxtest.New("gvisor"), Store: &Records{}, Options: o, Setup: setup,
+		Wall: sandboxtest.New("gvisor"), Kept: sandboxtest.NewSnapshots(), Store: &Records{}, Options: o, Setup: setup,
 		Shutdowns: make(chan struct{}, 16), t: t, addr: "127.0.0.1:0",
 	}
 	d.Wall.SetServer(guest.Serve)
@@ -68,7 +69,7 @@ func (d *Daemon) Start() {
 	d.t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	opts := sandbox.Options{Store: d.Store, Backends: []sandbox.Backend{d.Wall}, CPUs: 4}
+	opts := sandbox.Options{Store: d.Store, Backends: []sandbox.Backend{d.Wall}, Snapshots: d.Kept, CPUs: 4}
 	if d.Options.Book != nil {
 		opts.Quotas = d.Options.Book
 	}
