@@ -42,6 +42,10 @@ func (s *Server) fromTCP(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if isTargetPreflight(r) {
+			answerPreflight(w, r)
+			return
+		}
 		p, alive, ok := s.keyHolder(r)
 		if !ok {
 			w.Header().Set("WWW-Authenticate", "Bearer")

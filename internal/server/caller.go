@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // principal is who asks. One of peer and key is set, neither for a request
@@ -138,11 +139,15 @@ func (s *Server) fromUnix(next http.Handler) http.Handler {
 }
 
 // guard refuses what a page in a browser can be made to send, whatever it
-// would be allowed: it may come from the machine of somebody who is.
-func (s *Server) guard(known func(*http.Request) bool, next http.Handler) http.Handler {
+// would be allowed: it may come from the machine of somebody who is. Only what
+// pages says yes to may come from one.
+func (s *Server) guard(known, pages func(*http.Request) bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := r.Header
-		if h.Values("Origin") != nil || h.Values("Referer") != nil || fromAnotherSite(h) {
+		if fromPage(r.Header) && !pages(r) {
+			if weak.On(weak.ServerPagesAllowed) {
+				letPages(w, r, next)
+				return
+			}
 			wire.Error(w, sandbox.Errorf(sandbox.Denied, "requests of web pages are refused"))
 			return
 		}
@@ -153,6 +158,24 @@ func (s *Server) guard(known func(*http.Request) bool, next http.Handler) http.H
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// letPages is what a server without a guard would do, and be read from pages.
+func letPages(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if isPreflight(r) {
+		answerPreflight(w, r)
+		return
+	}
+	letPagesRead(w.Header(), r.Header)
+	next.ServeHTTP(w, r)
+}
+
+func noPages(*http.Request) bool { return false }
+
+// tcpPages lets pages reach sandboxes, whose own tokens are asked of them.
+func (s *Server) tcpPages(r *http.Request) bool {
+	_, ok := s.target(r)
+	return ok || isTargetPreflight(r)
 }
 
 func fromAnotherSite(h http.Header) bool {
@@ -175,7 +198,7 @@ func unixHost(r *http.Request) bool {
 // page could have been served under it.
 func (s *Server) tcpHost(r *http.Request) bool {
 	host, _ := splitHost(r.Host)
-	if s.o.Domain != "" && (host == s.o.Domain || host == "api."+s.o.Domain) || slices.Contains(s.o.Hosts, host) {
+	if s.o.Domain != "" && (host == s.o.Domain || host == "api."+s.o.Domain || host == sharedHost+"."+s.o.Domain) || slices.Contains(s.o.Hosts, host) {
 		return true
 	}
 	if _, ok := parseHost(r.Host, s.o.Domain); ok {

@@ -11,19 +11,18 @@ import (
 	"testing"
 )
 
-// What a page in a browser could send is refused, on the API and on the way
-// to guests, whoever sends it; and each such request works without the header
-// that gives it away.
+// What a page in a browser could send is refused, on the API and over the unix
+// socket, whoever sends it; and each such request works without the header that
+// gives it away. To sandboxes over TCP pages may speak: TestPages has those.
 func TestBrowsersAreRefused(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(t, w.full)
 	requests := map[string]request{
-		"unix-api":   {method: "GET", path: "/v1/version"},
-		"tcp-api":    {tcp: true, method: "GET", path: "/v1/sandboxes", header: map[string]string{"X-API-KEY": w.full}},
-		"tcp-e2b":    {tcp: true, method: "GET", path: "/sandboxes", header: map[string]string{"X-API-KEY": w.full}},
-		"unix-envd":  {method: "GET", path: "/health", header: map[string]string{"E2b-Sandbox-Id": sb.ID}},
-		"tcp-envd":   {tcp: true, method: "GET", path: "/health", header: map[string]string{"E2b-Sandbox-Id": sb.ID, "X-Access-Token": sb.Token}},
-		"tcp-domain": {tcp: true, method: "GET", path: "/health", host: "49983-" + sb.ID + "." + domain, header: map[string]string{"X-Access-Token": sb.Token}},
+		"unix-api":  {method: "GET", path: "/v1/version"},
+		"tcp-api":   {tcp: true, method: "GET", path: "/v1/sandboxes", header: map[string]string{"X-API-KEY": w.full}},
+		"tcp-guest": {tcp: true, method: "GET", path: "/v1/sandboxes/" + sb.ID + "/guest/health", header: map[string]string{"X-API-KEY": w.full}},
+		"tcp-e2b":   {tcp: true, method: "GET", path: "/sandboxes", header: map[string]string{"X-API-KEY": w.full}},
+		"unix-envd": {method: "GET", path: "/health", header: map[string]string{"E2b-Sandbox-Id": sb.ID}},
 	}
 	giveaways := map[string]string{
 		"Origin": "https://evil.example", "Referer": "https://evil.example/", "Sec-Fetch-Site": "cross-site", "Host": "evil.example",
@@ -78,6 +77,7 @@ func TestHosts(t *testing.T) {
 		{"configured", true, "carboy.example", 200},
 		{"domain", true, domain, 200},
 		{"api-domain", true, "api." + domain, 200},
+		{"shared-domain", true, "sandbox." + domain, 200},
 		{"other-address", true, "127.0.0.2:" + port, 403},
 		{"mapped", true, "[::ffff:127.0.0.1]:" + port, 200},
 		{"rebound-name", true, "localhost.evil.example", 403},

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // anyone is with whose rights a guest is looked up once the request proved
@@ -77,29 +77,53 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 
 // serveTarget passes a request on that named its sandbox as E2B does.
 func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
-	if t.port == 0 {
-		envdError(w, sandbox.Errorf(sandbox.Invalid, "no such sandbox and port"))
+	fail := failTo(r, t)
+	if r.ProtoMajor == 1 {
+		// An answer does not wait for the end of a body that nobody reads; HTTP/2
+		// needs it not.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	}
+	if t.port == 0 || r.Method == http.MethodConnect {
+		fail(w, sandbox.Errorf(sandbox.Invalid, "no such sandbox and port").
+			WithHint("PORT-ID.DOMAIN, or the headers %s and %s", headerSandbox, headerPort))
 		return
 	}
 	p := principalOf(r)
 	caller := p.caller
 	if p.peer == nil {
 		caller = anyone // until the token is checked
+		leave, ok := s.flows.enter(t.id)
+		if !ok {
+			fail(w, sandbox.Errorf(sandbox.Exhausted, "more than %d requests to this sandbox are under way", maxFlows))
+			return
+		}
+		defer leave()
+	}
+	if t.port == sandbox.GuestPort && isPreflight(r) {
+		answerPreflight(w, r) // it can't have the token
+		return
 	}
 	sb, err := s.m.Get(r.Context(), caller, t.id)
 	if err != nil {
-		envdError(w, err)
+		fail(w, err)
 		return
-	}
-	if p.peer == nil {
-		if err := admit(r, t, sb.Token, time.Now()); err != nil {
-			wire.JSON(w, http.StatusUnauthorized, envdBody{http.StatusUnauthorized, err.Error()})
-			return
-		}
 	}
 	if t.port != sandbox.GuestPort {
-		s.forward(w, r, sb, hop{port: t.port, fail: envdError})
+		s.servePort(w, r, sb, t)
 		return
+	}
+	s.serveEnvd(w, r, sb, t)
+}
+
+// serveEnvd passes a request on to a guest agent, which E2B's clients know as
+// envd.
+func (s *Server) serveEnvd(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, t target) {
+	fail, p := failTo(r, t), principalOf(r)
+	if p.peer == nil && !weak.On(weak.ServerTokenIgnored) {
+		if err := admit(r, t, sb.Token, time.Now()); err != nil {
+			failAs(w, r, t, http.StatusUnauthorized, sandbox.Errorf(sandbox.Denied, "%v", err))
+			return
+		}
 	}
 	g, ok := lookGuestPath(r.URL)
 	if !ok || g.owner && p.peer == nil {
@@ -107,10 +131,15 @@ func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
 		if controlPaths[r.URL.Path] {
 			message = r.URL.Path + ": it is for the daemon alone to ask that of a sandbox"
 		}
-		wire.JSON(w, http.StatusNotFound, envdBody{http.StatusNotFound, message})
+		failAs(w, r, t, http.StatusNotFound, sandbox.Errorf(sandbox.NotFound, "%s", message))
 		return
 	}
-	s.serveAgent(w, r, sb, g, envdError)
+	if r.URL.Path != "/health" { // which anybody may ask, and who asks wants to know
+		if sb = s.wake(w, r, sb, fail); sb == nil {
+			return
+		}
+	}
+	s.serveAgent(w, r, sb, g, hop{fail: fail, pages: true})
 }
 
 // serveOwner passes a request on that came below /v1/sandboxes/{id}/guest.
@@ -130,21 +159,21 @@ func (s *Server) serveOwner(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, sandbox.Errorf(sandbox.NotFound, "the guest offers no such path"))
 		return
 	}
-	s.serveAgent(w, out, sb, g, wire.Error)
+	s.serveAgent(w, out, sb, g, hop{fail: wire.Error})
 }
 
 // serveAgent passes a request on to the guest agent, and starts the sandbox
 // before where that is worth it.
-func (s *Server) serveAgent(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, g guestPath, fail failer) {
-	notice := ""
+func (s *Server) serveAgent(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, g guestPath, to hop) {
+	to.port = sandbox.GuestPort
 	if g.starts && sb.State != sandbox.StateRunning {
 		var err error
-		if sb, notice, err = s.m.EnsureRunning(r.Context(), anyone, sb.ID); err != nil {
-			fail(w, err)
+		if sb, to.notice, err = s.m.EnsureRunning(r.Context(), anyone, sb.ID); err != nil {
+			to.fail(w, err)
 			return
 		}
 	}
-	s.forward(w, r, sb, hop{port: sandbox.GuestPort, notice: notice, fail: fail})
+	s.forward(w, r, sb, to)
 }
 
 // notRunning says why a sandbox can't be reached.
@@ -158,24 +187,6 @@ func notRunning(sb *sandbox.Sandbox) error {
 
 // failer writes an error as one dialect has it.
 type failer func(w http.ResponseWriter, err error)
-
-type envdBody struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
-}
-
-// envdError answers as E2B does: its SDKs take 502 to mean that the sandbox is
-// not there or does not run.
-func envdError(w http.ResponseWriter, err error) {
-	kind := sandbox.KindOf(err)
-	status := wire.Status(kind)
-	switch kind {
-	case sandbox.NotFound, sandbox.Conflict, sandbox.Unavailable:
-		status = http.StatusBadGateway
-	}
-	w.Header().Set(api.HeaderError, string(kind))
-	wire.JSON(w, status, envdBody{status, wire.Describe(err).Message})
-}
 
 // admit says why r may not go where it wants to: it needs the token of its
 // sandbox, or a signature by it where E2B allows one.

@@ -80,10 +80,10 @@ func TestEnvd(t *testing.T) {
 		{"signed-other-user", true, "GET", "/files?path=%2Fa&username=root&signature=" + sign("/a", "read", "", sb.Token, ""), id, 401},
 		{"signed-to-read", true, "POST", "/files?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, ""), id, 401},
 		{"signed-to-write", true, "POST", "/files?path=%2Fa&signature=" + sign("/a", "write", "", sb.Token, ""), id, 200},
-		{"signed-for-a-port", true, "GET", "/files?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, ""), with("E2b-Sandbox-Port", "3000"), 401},
+		{"signed-for-a-port", true, "GET", "/files?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, ""), with("E2b-Sandbox-Port", "3000"), 403},
 		{"signed-elsewhere", true, "GET", "/envs?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, ""), id, 401},
-		{"port", true, "GET", "/any/thing", with("X-Access-Token", sb.Token, "E2b-Sandbox-Port", "3000"), 200},
-		{"port-without-token", true, "GET", "/any/thing", with("E2b-Sandbox-Port", "3000"), 401},
+		{"a-port-by-the-agents-token", true, "GET", "/any/thing", with("X-Access-Token", sb.Token, "E2b-Sandbox-Port", "3000"), 403},
+		{"a-port-for-the-owner", false, "GET", "/any/thing", with("E2b-Sandbox-Port", "3000"), 200},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestEnvd(t *testing.T) {
 	}
 	t.Run("by-host", func(t *testing.T) {
 		for _, id := range []string{sb.ID, strings.Replace(sb.ID, "_", "-", 1)} {
-			resp, body := w.do(t, request{tcp: true, method: "GET", path: "/x", host: "3000-" + id + "." + domain + ":80", header: map[string]string{"X-Access-Token": sb.Token}})
+			resp, body := w.do(t, request{tcp: true, method: "GET", path: "/health", host: "49983-" + id + "." + domain + ":80", header: map[string]string{"X-Access-Token": sb.Token}})
 			if resp.StatusCode != 200 {
 				t.Errorf("by host %s = %d %s", id, resp.StatusCode, body)
 			}
@@ -117,9 +117,9 @@ func TestEnvd(t *testing.T) {
 // A guest learns no secret from a request, and can't speak for the daemon.
 func TestNothingLeaks(t *testing.T) {
 	w := newWorld(t)
-	sb := w.create(t, w.full)
+	sb := w.restricted(t)
 	secrets := map[string]string{
-		"X-Access-Token": sb.Token, "X-API-KEY": w.full, "Authorization": "Bearer " + w.full, "X-Mine": "stays",
+		"X-Access-Token": sb.Token, "E2b-Traffic-Access-Token": sb.TrafficToken, "X-API-KEY": w.full, "Authorization": "Bearer " + w.full, "X-Mine": "stays",
 	}
 	for _, q := range []request{
 		{tcp: true, method: "GET", path: "/files?path=/a&signature=s", header: map[string]string{"E2b-Sandbox-Id": sb.ID}},
@@ -141,7 +141,7 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		r := <-w.seen
 		all := r.URL.String() + fmt.Sprint(r.Header) + r.Host
-		for _, s := range []string{sb.Token, w.full, "E2b-Sandbox", "signature"} {
+		for _, s := range []string{sb.Token, sb.TrafficToken, w.full, "E2b-Sandbox", "signature"} {
 			if strings.Contains(all, s) {
 				t.Errorf("%s: the guest saw %q in %s", q.path, s, all)
 			}
@@ -195,7 +195,7 @@ func TestProxyStreams(t *testing.T) {
 			}
 		}
 	})
-	sb := w.create(t, w.full)
+	sb := w.restricted(t)
 	for _, proto := range []string{"http1", "h2c"} {
 		t.Run(proto, func(t *testing.T) {
 			var p http.Protocols
@@ -210,7 +210,7 @@ func TestProxyStreams(t *testing.T) {
 			}
 			req.Header.Set("E2b-Sandbox-Id", sb.ID)
 			req.Header.Set("E2b-Sandbox-Port", "3000")
-			req.Header.Set("X-Access-Token", sb.Token)
+			req.Header.Set("E2b-Traffic-Access-Token", sb.TrafficToken)
 			go func() { _, _ = io.WriteString(feed, "a") }()
 			resp, err := tr.RoundTrip(req)
 			if err != nil {

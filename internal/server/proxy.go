@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
+	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,18 +24,31 @@ import (
 const (
 	guestIdle       = 90 * time.Second
 	guestIdleConns  = 256 // of all guests
-	guestIdlePer    = 16  // of one port of one sandbox
+	guestIdlePer    = 16  // of one sandbox's agent
 	guestMaxHeader  = 64 << 10
 	guestBufferSize = 32 << 10
+	// portBufferSize is for ports: many of their streams wait for most of their
+	// time, and each holds its buffers meanwhile.
+	portBufferSize = 8 << 10
+	// portDial bounds how long a port may take to be reached.
+	portDial = 30 * time.Second
+	// portContinue is how long a body waits for "100 Continue" where its sender
+	// asked for it.
+	portContinue = time.Second
+	// maxInterim is how many answers of status 1xx may come before an answer.
+	maxInterim = 8
 )
 
-// guestProxy carries requests to guests. Its connections are pooled by
-// sandbox, port, and how often the sandbox was started, so that none leads to
-// a box that is gone; what a guest closes, or leaves unused, leaves the pool.
+// guestProxy carries requests to guests. Connections to guest agents are
+// pooled by sandbox and how often it was started, so that none leads to a box
+// that is gone; what a guest closes, or leaves unused, leaves the pool. Those
+// to ports are never used twice: what listens there comes and goes, and
+// nothing that it says may become another request's answer.
 type guestProxy struct {
-	h1, h2 *http.Transport
-	log    *slog.Logger
-	pool   bufferPool
+	h1, h2         *http.Transport // to agents
+	port1, port2   *http.Transport // to ports
+	log            *slog.Logger
+	pool, portPool bufferPool
 }
 
 func newGuestProxy(m guests, log *slog.Logger) *guestProxy {
@@ -42,23 +59,35 @@ func newGuestProxy(m guests, log *slog.Logger) *guestProxy {
 		}
 		return m.Dial(ctx, anyone, id, port)
 	}
-	transport := func(h2 bool) *http.Transport {
-		var p http.Protocols
-		p.SetHTTP1(!h2)
-		p.SetUnencryptedHTTP2(h2)
+	agent := func(h2 bool) *http.Transport {
 		return &http.Transport{
-			DialContext:            dial,
-			Protocols:              &p,
-			DisableCompression:     true,
-			MaxIdleConns:           guestIdleConns,
-			MaxIdleConnsPerHost:    guestIdlePer,
-			IdleConnTimeout:        guestIdle,
-			MaxResponseHeaderBytes: guestMaxHeader,
-			WriteBufferSize:        guestBufferSize,
-			ReadBufferSize:         guestBufferSize,
+			DialContext: dial, Protocols: protocols(h2), DisableCompression: true,
+			MaxIdleConns: guestIdleConns, MaxIdleConnsPerHost: guestIdlePer, IdleConnTimeout: guestIdle,
+			MaxResponseHeaderBytes: guestMaxHeader, WriteBufferSize: guestBufferSize, ReadBufferSize: guestBufferSize,
 		}
 	}
-	return &guestProxy{h1: transport(false), h2: transport(true), log: log}
+	port := func(h2 bool) *http.Transport {
+		return &http.Transport{
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				ctx, cancel := context.WithTimeout(ctx, portDial)
+				defer cancel()
+				return dial(ctx, network, addr)
+			},
+			Protocols: protocols(h2), DisableCompression: true, DisableKeepAlives: true,
+			MaxResponseHeaderBytes: guestMaxHeader, ExpectContinueTimeout: portContinue,
+		}
+	}
+	return &guestProxy{
+		h1: agent(false), h2: agent(true), port1: port(false), port2: port(true), log: log,
+		pool: bufferPool{size: guestBufferSize}, portPool: bufferPool{size: portBufferSize},
+	}
+}
+
+func protocols(h2 bool) *http.Protocols {
+	var p http.Protocols
+	p.SetHTTP1(!h2)
+	p.SetUnencryptedHTTP2(h2)
+	return &p
 }
 
 func (p *guestProxy) close() {
@@ -66,14 +95,29 @@ func (p *guestProxy) close() {
 	p.h2.CloseIdleConnections()
 }
 
-// RoundTrip speaks to the guest as the caller spoke to us: HTTP/2 has what
-// HTTP/1.1 has not, trailers that gRPC needs and answers before the request
-// has ended; HTTP/1.1 can be upgraded, and is a little faster.
-func (p *guestProxy) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.ProtoMajor == 2 {
-		return p.h2.RoundTrip(r)
+// speaking returns what carries r to a guest. The agent is spoken to as the
+// caller spoke to us: HTTP/2 has what HTTP/1.1 has not, trailers that gRPC
+// needs and answers before the request has ended; HTTP/1.1 can be upgraded,
+// and is a little faster. Of other servers only those of gRPC are sure to know
+// HTTP/2 without TLS.
+func (p *guestProxy) speaking(r *http.Request, to hop) (http.RoundTripper, *bufferPool) {
+	h2 := r.ProtoMajor == 2
+	switch {
+	case to.port != sandbox.GuestPort && h2 && isGRPC(r.Header):
+		return p.port2, &p.portPool
+	case to.port != sandbox.GuestPort:
+		return p.port1, &p.portPool
+	case h2:
+		return p.h2, &p.pool
+	default:
+		return p.h1, &p.pool
 	}
-	return p.h1.RoundTrip(r)
+}
+
+func isGRPC(h http.Header) bool {
+	t, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	t, rest, _ := strings.Cut(t, "+")
+	return t == "application/grpc" && (rest == "" || rest == "proto" || rest == "json")
 }
 
 // hop is one way into a guest.
@@ -81,6 +125,9 @@ type hop struct {
 	port   int
 	notice string // for the caller
 	fail   failer
+	host   string              // what the server inside reads as Host; "": what the caller sent
+	secret func(v string) bool // whether a key or a token of ours is v; nil: any may be
+	pages  bool                // pages of browsers may read what the agent answers
 
 	addr   string // of guestAddr
 	starts int
@@ -105,7 +152,7 @@ func splitGuestAddr(addr string) (id string, port int, err error) {
 
 // secretHeaders are for the daemon alone. What runs in a sandbox must not
 // learn how to speak to it.
-var secretHeaders = []string{"X-Api-Key", headerToken, headerSandbox, headerPort, "E2b-Traffic-Access-Token"}
+var secretHeaders = []string{headerToken, headerSandbox, headerPort, headerTraffic}
 
 // forward carries one request to a guest and its answer back, both as they
 // come, byte for byte.
@@ -119,24 +166,43 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.San
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 needs it not
 	}
+	transport, pool := s.proxy.speaking(r, to)
 	rp := httputil.ReverseProxy{
-		Transport:     s.proxy,
+		Transport:     transport,
 		FlushInterval: -1,
-		BufferPool:    &s.proxy.pool,
+		BufferPool:    pool,
 		ErrorLog:      slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		Rewrite:       func(pr *httputil.ProxyRequest) { rewrite(pr, to) },
 		ModifyResponse: func(resp *http.Response) error {
-			sign(resp.Header, to)
+			if err := narrow(resp); err != nil {
+				return err
+			}
+			hostOnlyCookies(resp.Header, s.o.Domain)
+			sign(resp.Header, r.Header, to)
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() == nil {
 				s.log.Debug("reach guest", "guest", to.addr, "error", err)
 			}
-			to.fail(w, unreachable(err))
+			to.fail(w, unreachable(err, to.port))
 		},
 	}
-	rp.ServeHTTP(w, r)
+	rp.ServeHTTP(w, r.WithContext(boundInterim(r.Context())))
+}
+
+// boundInterim bounds how many answers of status 1xx a guest may send to one
+// request: each is passed on, and there is no end to them otherwise.
+func boundInterim(ctx context.Context) context.Context {
+	n := 0 // called by one goroutine
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		Got1xxResponse: func(int, textproto.MIMEHeader) error {
+			if n++; n > maxInterim {
+				return fmt.Errorf("more than %d answers of status 1xx", maxInterim)
+			}
+			return nil
+		},
+	})
 }
 
 func rewrite(pr *httputil.ProxyRequest, to hop) {
@@ -145,14 +211,47 @@ func rewrite(pr *httputil.ProxyRequest, to hop) {
 	for _, name := range secretHeaders {
 		out.Header.Del(name)
 	}
+	if to.port == sandbox.GuestPort {
+		rewriteAgent(pr)
+		return
+	}
+	keepOwn(out.Header, headerKey, to.secret)
+	keepOwn(out.Header, headerAdmin, to.secret)
+	keepOwn(out.Header, "Authorization", func(v string) bool {
+		scheme, secret, _ := strings.Cut(v, " ")
+		return strings.EqualFold(scheme, "Bearer") && to.secret(secret)
+	})
+	// In clear, by HTTP/2, a connection would go on past everything here.
+	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") {
+		dropUpgrade(out.Header)
+	}
+	if len(pr.In.Trailer) > 0 {
+		out.Trailer = pr.In.Trailer // filled in when the body has ended
+	}
+	if host, _, err := net.SplitHostPort(pr.In.RemoteAddr); err == nil {
+		out.Header.Set("X-Forwarded-For", host)
+	}
+	if pr.In.TLS != nil {
+		out.Header.Set("X-Forwarded-Proto", "https")
+	}
+	if to.host != "" {
+		out.Header.Set("X-Forwarded-Host", pr.In.Host)
+		out.Host = to.host
+	}
+}
+
+// rewriteAgent keeps from the guest agent what it has no use for.
+func rewriteAgent(pr *httputil.ProxyRequest) {
+	out := pr.Out
+	out.Host = "guest"
+	dropUpgrade(out.Header)
+	out.Header.Del(headerKey)
+	out.Header.Del(headerAdmin)
+	out.Header.Del("Cookie")
+	out.Header.Del("Origin")
 	if scheme, _, _ := strings.Cut(out.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		out.Header.Del("Authorization")
 	}
-	if to.port != sandbox.GuestPort {
-		return // Host stays: it is how a server inside is called
-	}
-	out.Host = "guest"
-	out.Header.Del("Cookie")
 	if strings.Contains(out.URL.RawQuery, "signature") {
 		q := out.URL.Query()
 		q.Del("signature")
@@ -161,15 +260,48 @@ func rewrite(pr *httputil.ProxyRequest, to hop) {
 	}
 }
 
+// keepOwn drops the values of a header that are ours, and leaves what a server
+// inside has asked for.
+func keepOwn(h http.Header, name string, ours func(string) bool) {
+	left := slices.DeleteFunc(slices.Clone(h.Values(name)), ours)
+	if h.Del(name); len(left) > 0 {
+		h[name] = left
+	}
+}
+
+func dropUpgrade(h http.Header) {
+	h.Del("Connection")
+	h.Del("Upgrade")
+	h.Del("Http2-Settings")
+}
+
+// narrow refuses an answer that is more than the request asked for, and has a
+// connection that was upgraded wait with small buffers.
+func narrow(resp *http.Response) error {
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return nil
+	}
+	if resp.Request.Header.Get("Upgrade") == "" {
+		return errors.New("another protocol was switched to unasked")
+	}
+	if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
+		resp.Body = &tunnel{conn}
+	}
+	return nil
+}
+
 // sign takes out of a guest's answer what only the daemon may say, and says
 // it.
-func sign(h http.Header, to hop) {
+func sign(h, asked http.Header, to hop) {
 	for name := range h {
 		if strings.HasPrefix(name, "Carboy-") {
 			h.Del(name)
 		}
 	}
 	h.Set(api.HeaderStarts, strconv.Itoa(to.starts))
+	if to.pages {
+		letPagesRead(h, asked)
+	}
 	if to.notice != "" {
 		h.Set(api.HeaderNotice, oneLine(to.notice))
 	}
@@ -186,23 +318,29 @@ func oneLine(s string) string {
 }
 
 // unreachable makes an error of the domain out of a transport's.
-func unreachable(err error) error {
+func unreachable(err error, port int) error {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok {
 		return e
 	}
 	e := sandbox.Errorf(sandbox.Unavailable, "the guest did not answer").WithHint("try again")
+	if port != sandbox.GuestPort {
+		e = sandbox.Errorf(sandbox.Unavailable, "port %d: what listens there gave no answer of HTTP", port)
+	}
 	e.Err = err
 	return e
 }
 
 // bufferPool keeps buffers for copying, of one size.
-type bufferPool struct{ p sync.Pool }
+type bufferPool struct {
+	size int
+	p    sync.Pool
+}
 
 func (b *bufferPool) Get() []byte {
 	if v, ok := b.p.Get().(*[]byte); ok {
 		return *v
 	}
-	return make([]byte, guestBufferSize)
+	return make([]byte, b.size)
 }
 
 func (b *bufferPool) Put(v []byte) { b.p.Put(&v) }

@@ -127,6 +127,8 @@ type Server struct {
 	touched atomic.Int64 // unix nanoseconds of the last request's end
 
 	imageSlots imageSlots
+	resumes    *resumes
+	flows      flows
 }
 
 // New returns a Server.
@@ -134,6 +136,7 @@ func New(o Options) *Server {
 	s := &Server{o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), uid: effectiveUID()}
 	s.touched.Store(time.Now().UnixNano())
 	s.proxy = newGuestProxy(s.m, s.log)
+	s.resumes = newResumes(s.m)
 	mux := http.NewServeMux()
 	s.routes(mux)
 	if o.Volumes != nil {
@@ -157,8 +160,12 @@ func New(o Options) *Server {
 	return s
 }
 
-// Close ends the connections to guests that are idle.
-func (s *Server) Close() { s.proxy.close() }
+// Close ends the connections to guests that are idle, and what the server does
+// of itself.
+func (s *Server) Close() {
+	s.resumes.close()
+	s.proxy.close()
+}
 
 // Idle returns for how long no request has been under way, 0 while one is.
 func (s *Server) Idle(now time.Time) time.Duration {
@@ -171,12 +178,12 @@ func (s *Server) Idle(now time.Time) time.Duration {
 // Unix returns the server for connections of the daemon's unix socket.
 // Requests end when ctx does.
 func (s *Server) Unix(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(unixHost, s.fromUnix(http.HandlerFunc(s.route)))))
+	return s.httpServer(ctx, s.observe(s.guard(unixHost, noPages, s.fromUnix(http.HandlerFunc(s.route)))))
 }
 
 // TCP returns the server for connections over TCP.
 func (s *Server) TCP(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.fromTCP(http.HandlerFunc(s.route)))))
+	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.tcpPages, s.fromTCP(http.HandlerFunc(s.route)))))
 }
 
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {

@@ -136,6 +136,21 @@ func (w *world) create(t *testing.T, secret string) *sandbox.Sandbox {
 	return sb
 }
 
+// restricted makes a sandbox that asks for a token on its ports too.
+func (w *world) restricted(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
+	return w.make(t, sandbox.Traffic{Restricted: true})
+}
+
+func (w *world) make(t *testing.T, traffic sandbox.Traffic) *sandbox.Sandbox {
+	t.Helper()
+	sb, err := w.Manager.Create(t.Context(), sandbox.Caller{Owner: "key:full"}, sandbox.Spec{Traffic: traffic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
 func TestCreate(t *testing.T) {
 	w := newWorld(t)
 	resp, body := w.do(t, request{method: "POST", path: "/v1/sandboxes", body: `{

@@ -8,11 +8,22 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// The headers by which E2B's SDKs say which sandbox they mean.
+// The headers by which E2B's SDKs say which sandbox they mean, and which let
+// them in.
 const (
 	headerSandbox = "E2b-Sandbox-Id"
 	headerPort    = "E2b-Sandbox-Port"
 	headerToken   = "X-Access-Token"
+	headerTraffic = "E2b-Traffic-Access-Token"
+)
+
+const (
+	// sharedHost is the name below the domain under which every sandbox is
+	// reached by headers.
+	sharedHost = "sandbox"
+	// clientSuffix ends an ID as old clients write it: with the client's, which
+	// is the same for all of ours.
+	clientSuffix = "-carboy"
 )
 
 // target is a port of a sandbox, as a request names it.
@@ -22,23 +33,39 @@ type target struct {
 }
 
 // target returns what a request is for where that is a guest, not the API. A
-// target that can't be is one with port 0.
+// target that can't be, or that its name and its headers do not agree on, is
+// one with port 0.
 func (s *Server) target(r *http.Request) (target, bool) {
+	byName, named := parseHost(r.Host, s.o.Domain)
 	ids, ports := r.Header.Values(headerSandbox), r.Header.Values(headerPort)
-	if len(ids) == 0 {
-		return parseHost(r.Host, s.o.Domain)
+	if len(ids) == 0 && len(ports) == 0 {
+		return byName, named
 	}
-	if len(ids) > 1 || len(ports) > 1 || !sandbox.ValidID(ids[0]) {
+	t, ok := parseHeaders(ids, ports)
+	if !ok || named && t != byName {
 		return target{}, true
-	}
-	t := target{id: ids[0], port: sandbox.GuestPort}
-	if len(ports) == 1 {
-		t.port = parsePort(ports[0])
 	}
 	return t, true
 }
 
-// parseHost reads PORT-ID.DOMAIN, with or without a port after it.
+// parseHeaders reads the headers that name a target. Without a port it is the
+// guest agent's.
+func parseHeaders(ids, ports []string) (target, bool) {
+	if len(ids) != 1 || len(ports) > 1 {
+		return target{}, false
+	}
+	t := target{port: sandbox.GuestPort}
+	if t.id = parseID(ids[0]); t.id == "" {
+		return target{}, false
+	}
+	if len(ports) == 1 {
+		t.port = parsePort(ports[0])
+	}
+	return t, t.port != 0
+}
+
+// parseHost reads PORT-ID.DOMAIN, with or without a port after it. A name that
+// is of that form, but of no sandbox, is a target with port 0.
 func parseHost(hostport, domain string) (target, bool) {
 	if domain == "" {
 		return target{}, false
@@ -48,18 +75,28 @@ func parseHost(hostport, domain string) (target, bool) {
 	if !ok {
 		return target{}, false
 	}
-	port, id, ok := strings.Cut(name, "-")
-	if !ok {
+	p, id, ok := strings.Cut(name, "-")
+	if !ok || p == "" || strings.Trim(p, "0123456789") != "" || strings.Contains(id, ".") {
 		return target{}, false
 	}
-	// An underscore is not allowed in a host's name; some clients want "-".
-	if rest, ok := strings.CutPrefix(id, "sb-"); ok {
-		id = "sb_" + rest
+	t := target{id: parseID(id), port: parsePort(p)}
+	if t.id == "" || t.port == 0 {
+		return target{}, true
 	}
-	if !sandbox.ValidID(id) {
-		return target{}, false
+	return t, true
+}
+
+// parseID returns the ID that s spells, or "". An underscore is not allowed in
+// a host's name: some clients want a hyphen instead.
+func parseID(s string) string {
+	s = strings.TrimSuffix(s, clientSuffix)
+	if rest, ok := strings.CutPrefix(s, "sb-"); ok {
+		s = "sb_" + rest
 	}
-	return target{id: id, port: parsePort(port)}, true
+	if !sandbox.ValidID(s) {
+		return ""
+	}
+	return s
 }
 
 // parsePort returns 0 for what is no port in plain decimal.

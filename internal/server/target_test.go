@@ -22,15 +22,19 @@ func TestParseHost(t *testing.T) {
 		{"upper-case", strings.ToUpper("3000-" + id + ".b.example"), target{id, 3000}, true},
 		{"trailing-dot", "3000-" + id + ".b.example.", target{id, 3000}, true},
 		{"dash", "3000-sb-" + strings.Repeat("a", 20) + ".b.example", target{id, 3000}, true},
-		{"port-too-high", "65536-" + id + ".b.example", target{id, 0}, true},
-		{"port-zero", "0-" + id + ".b.example", target{id, 0}, true},
-		{"port-padded", "03000-" + id + ".b.example", target{id, 0}, true},
-		{"port-signed", "+3000-" + id + ".b.example", target{id, 0}, true},
+		{"old-client", "3000-" + id + "-carboy.b.example", target{id, 3000}, true},
+		{"old-client-dash", "3000-sb-" + strings.Repeat("a", 20) + "-carboy.b.example", target{id, 3000}, true},
+		{"other-client", "3000-" + id + "-6532622b.b.example", target{}, true},
+		{"port-too-high", "65536-" + id + ".b.example", target{}, true},
+		{"port-zero", "0-" + id + ".b.example", target{}, true},
+		{"port-padded", "03000-" + id + ".b.example", target{}, true},
+		{"port-signed", "+3000-" + id + ".b.example", target{}, false},
+		{"port-is-a-word", "web-" + id + ".b.example", target{}, false},
 		{"other-domain", "3000-" + id + ".c.example", target{}, false},
 		{"domain-as-suffix", "3000-" + id + ".xb.example", target{}, false},
 		{"deeper", "3000-" + id + ".x.b.example", target{}, false},
-		{"no-id", "3000-.b.example", target{}, false},
-		{"odd-id", "3000-sb_" + strings.Repeat("/", 20) + ".b.example", target{}, false},
+		{"no-id", "3000-.b.example", target{}, true},
+		{"odd-id", "3000-sb_" + strings.Repeat("/", 20) + ".b.example", target{}, true},
 		{"domain-alone", "b.example", target{}, false},
 		{"empty", "", target{}, false},
 	}
@@ -53,21 +57,56 @@ func FuzzParseHost(f *testing.F) {
 	f.Add("[::1]:80")
 	f.Fuzz(func(t *testing.T, host string) {
 		got, ok := parseHost(host, "b.example")
-		if ok && !sandbox.ValidID(got.id) {
-			t.Errorf("parseHost(%q) = %+v, which is no ID", host, got)
-		}
-		if got.port < 0 || got.port > 65535 {
-			t.Errorf("parseHost(%q) = %+v, which is no port", host, got)
+		if got != (target{}) && (!ok || !sandbox.ValidID(got.id) || got.port < 1 || got.port > 65535) {
+			t.Errorf("parseHost(%q) = %+v, %v, which is no sandbox and port", host, got, ok)
 		}
 		s := &Server{o: Options{Domain: "b.example", Hosts: []string{"carboy.example"}}}
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host = host
 		if _, isTarget := parseHost(host, "b.example"); !isTarget && s.tcpHost(r) {
-			if name, _ := splitHost(host); !slices.Contains([]string{"b.example", "api.b.example", "carboy.example"}, name) {
+			if name, _ := splitHost(host); !slices.Contains([]string{"b.example", "api.b.example", "sandbox.b.example", "carboy.example"}, name) {
 				t.Errorf("host %q was let in", host)
 			}
 		}
 	})
+}
+
+func TestTarget(t *testing.T) {
+	id, other := "sb_"+strings.Repeat("a", 20), "sb_"+strings.Repeat("b", 20)
+	name := "3000-" + id + ".b.example"
+	tests := []struct {
+		name, host string
+		ids, ports []string
+		want       target
+		ok         bool
+	}{
+		{"api", "b.example", nil, nil, target{}, false},
+		{"by-name", name, nil, nil, target{id, 3000}, true},
+		{"by-headers", "b.example", []string{id}, []string{"80"}, target{id, 80}, true},
+		{"on-the-shared-name", "sandbox.b.example", []string{id}, []string{"80"}, target{id, 80}, true},
+		{"old-client", "b.example", []string{id + "-carboy"}, []string{"80"}, target{id, 80}, true},
+		{"without-port", "b.example", []string{id}, nil, target{id, sandbox.GuestPort}, true},
+		{"both-alike", name, []string{id}, []string{"3000"}, target{id, 3000}, true},
+		{"another-by-header", name, []string{other}, []string{"3000"}, target{}, true},
+		{"another-port-by-header", name, []string{id}, []string{"49983"}, target{}, true},
+		{"another-port-by-default", name, []string{id}, nil, target{}, true},
+		{"two-ids", "b.example", []string{id, other}, []string{"80"}, target{}, true},
+		{"two-ports", "b.example", []string{id}, []string{"80", "81"}, target{}, true},
+		{"empty-id", "b.example", []string{""}, []string{"80"}, target{}, true},
+		{"port-alone", "b.example", nil, []string{"80"}, target{}, true},
+		{"odd-port", "b.example", []string{id}, []string{"80 "}, target{}, true},
+	}
+	s := &Server{o: Options{Domain: "b.example"}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := httptest.NewRequest("GET", "/", nil)
+			r.Host = tt.host
+			r.Header["E2b-Sandbox-Id"], r.Header["E2b-Sandbox-Port"] = tt.ids, tt.ports
+			if got, ok := s.target(r); got != tt.want || ok != tt.ok {
+				t.Errorf("target = %+v, %v, want %+v, %v", got, ok, tt.want, tt.ok)
+			}
+		})
+	}
 }
 
 func FuzzGuestPath(f *testing.F) {

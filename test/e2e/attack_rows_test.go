@@ -80,6 +80,9 @@ var attackRows = []attackRow{
 	{hazard: "a server name that is none", holds: "refused", weak: weak.NetHelloLax, unit: "internal/egress/tlswire", test: "TestReadHelloRefuses"},
 	{hazard: "another server name in a second hello", holds: "both must be alike", weak: weak.NetRetryUnchecked, unit: "internal/egress/tlswire", test: "TestRetry"},
 
+	{hazard: "a page of a sandbox that asks the API", holds: "pages reach sandboxes alone", weak: weak.ServerPagesAllowed, unit: "internal/server", test: "TestPagesKeepOutOfAPI"},
+	{hazard: "a page of a sandbox that asks another's guest agent", holds: "a token, which no browser adds", weak: weak.ServerTokenIgnored, unit: "internal/server", test: "TestPagesKeepOutOfAgents"},
+
 	{hazard: "rebinding", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"rebinding"}},
 	{hazard: "an alias of a private name", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"cname-to-private"}},
 	{hazard: "IPv4 within IPv6, NAT64", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"wrapped-addresses"}},

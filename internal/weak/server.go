@@ -1,0 +1,7 @@
+package weak
+
+// Of the server, on the way to sandboxes.
+const (
+	ServerPagesAllowed Weakness = "server-pages-allowed" // pages of browsers may ask the API, and read what it answers
+	ServerTokenIgnored Weakness = "server-token-ignored" // a guest agent is reached without its token
+)
