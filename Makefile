@@ -1,12 +1,14 @@
 # Carboy: build it, test it, tend it. The work itself is in scripts/.
 #
-# The guest agent is built first and embedded in the one binary that users get.
-# Both are static. The guest is built without a stamp of the commit, so that
-# its bytes, and all that is compiled over them, change only when its code does.
+# The guest agent and the program of our own templates are built first, and
+# embedded in the one binary that users get. All are static. The first two are
+# built without a stamp of the commit, so that their bytes, and all that is
+# compiled over them, change only when their code does.
 
 GO = go
 BIN = bin
 GUEST = internal/guestbin/bin/carboy-guest
+SERVICE = internal/servicebin/bin/carboy-service
 FUZZTIME = 30s
 CYCLES = 1000
 BENCH = .
@@ -23,6 +25,7 @@ build: guest
 
 guest:
 	$(STATIC) $(GO) build -ldflags "-s -w" -o $(GUEST) ./cmd/carboy-guest
+	$(STATIC) $(GO) build -ldflags "-s -w" -o $(SERVICE) ./cmd/carboy-service
 
 # The same two, with weaknesses to be seeded: for test/escape and test/e2e.
 weak: guest
@@ -88,7 +91,7 @@ gvisor-latest:
 
 # The licences of what is linked into the binary, to hand on with it.
 third-party: build
-	scripts/third-party.sh $(BIN)/carboy $(GUEST) >$(BIN)/THIRD-PARTY-LICENSES
+	scripts/third-party.sh $(BIN)/carboy $(GUEST) $(SERVICE) >$(BIN)/THIRD-PARTY-LICENSES
 
 clean:
-	rm -rf $(BIN) $(GUEST) test/e2b/node_modules
+	rm -rf $(BIN) $(GUEST) $(SERVICE) test/e2b/node_modules

@@ -20,9 +20,19 @@ python3 python3
 unshare util-linux
 '
 
+# A module of the machine's own Python, and the package that has it.
+modules='
+ipykernel python3-ipykernel
+matplotlib python3-matplotlib
+pandas python3-pandas
+'
+
 missing() {
 	echo "$needed" | while read -r command package; do
 		[ -z "$command" ] || command -v "$command" >/dev/null || echo "$package"
+	done
+	echo "$modules" | while read -r module package; do
+		[ -z "$module" ] || [ -e "/usr/lib/python3/dist-packages/$module" ] || echo "$package"
 	done
 }
 

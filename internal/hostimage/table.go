@@ -62,6 +62,7 @@ var table = []allowed{
 	{"etc/maven/m2.conf", "mvn's class path; its settings.xml may hold passwords"},
 	{"etc/maven/logging", "mvn's log format"},
 	{"etc/fonts", "programs that draw need a list of fonts"},
+	{"etc/matplotlibrc", "matplotlib does not start without"},
 	{"etc/xml", "catalogues of public document types"},
 	{"etc/sgml", "catalogues of public document types"},
 	{"etc/gdb/gdbinit", "the debugger's defaults"},

@@ -102,7 +102,17 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	return nil
 }
 
-func (s *Server) health(w http.ResponseWriter, _ *http.Request) error { return writeJSON(w, "OK") }
+// health succeeds once the first kernel runs. It holds the answer back for a
+// while, so that whoever waits for it need not ask often.
+func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
+	select {
+	case <-s.up:
+		return writeJSON(w, "OK")
+	case <-r.Context().Done():
+	case <-time.After(keepalive):
+	}
+	return &statusError{http.StatusServiceUnavailable, errors.New("the first kernel is starting")}
+}
 
 // contextBody is a context as clients have it.
 type contextBody struct {

@@ -284,8 +284,8 @@ func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	resp := r.call(ctx, "POST", "/execute", map[string]any{"code": `
 import time
-print("running", flush=True)
 try:
+    print("running", flush=True)
     time.sleep(300)
 except KeyboardInterrupt:
     x += 1

@@ -52,6 +52,7 @@ var needs = map[string]string{
 	"java":       "a Jupyter kernel for Java, such as IJava",
 }
 
+// Error says what to install.
 func (e *MissingError) Error() string {
 	need, ok := needs[kernelName(e.Language)]
 	if !ok {

@@ -38,6 +38,8 @@ type Server struct {
 	mux    *http.ServeMux
 	ctx    context.Context // ends the kernels
 	cancel context.CancelFunc
+	up     chan struct{} // closed once the first kernel runs
+	upOnce sync.Once
 	work   sync.WaitGroup // whoever reads from kernels, and cells
 
 	mu       sync.Mutex
@@ -49,7 +51,7 @@ type Server struct {
 // New writes what kernels are started with into o.Dir.
 func New(o Options) (*Server, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	s := &Server{o: o, defaults: map[string]*scope{}, making: map[string]*sync.Mutex{}}
+	s := &Server{o: o, up: make(chan struct{}), defaults: map[string]*scope{}, making: map[string]*sync.Mutex{}}
 	s.o.Cwd = cmp.Or(o.Cwd, s.getenv("HOME"), "/")
 	files, err := fs.Glob(scripts, "python/*.py")
 	if err != nil {
@@ -80,7 +82,9 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	defer c.leave()
-	_, err = c.kernel(ctx)
+	if _, err = c.kernel(ctx); err == nil {
+		s.upOnce.Do(func() { close(s.up) })
+	}
 	return err
 }
 

@@ -12,10 +12,10 @@ import (
 // yet to be given its place.
 var layers = [][]string{
 	{"api", "internal/weak"},
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/subid", "internal/policy", "internal/netlog"}, // know nothing of sandboxes
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
-	{"internal/guest"},   // what runs inside
-	{"internal/disk"},    // where it is kept
+	{"internal/guest", "internal/interpreter", "internal/mcpgateway"}, // what runs inside
+	{"internal/disk"}, // where it is kept
 	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/guestcall", "internal/template"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/node", "internal/startup"},
@@ -88,6 +88,11 @@ var forbidden = []struct {
 	},
 	{
 		from: "internal/guest",
+		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend")}},
+		why:  "what runs inside is small, and knows nothing of the host",
+	},
+	{
+		from: "cmd/carboy-service",
 		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend")}},
 		why:  "what runs inside is small, and knows nothing of the host",
 	},

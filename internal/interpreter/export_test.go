@@ -1,0 +1,7 @@
+package interpreter
+
+// For tests of the package.
+var (
+	ASCII   = ascii
+	Setting = setting
+)
