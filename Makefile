@@ -18,7 +18,7 @@ PKG = ./...
 # a second time, which takes minutes.
 STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
-.PHONY: build guest weak test deps lint lint-all bench bench-peers bench-gate escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
+.PHONY: build guest weak test deps lint lint-all bench bench-peers bench-gate bench-e2b escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
 
 build: guest
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
@@ -71,6 +71,12 @@ bench-peers: build
 # What the way through a gate costs, beside other proxies that intercept TLS.
 bench-gate: build
 	scripts/bench-gate.sh
+
+# What E2B's own SDK waits for, over each wall, cold and from the warm pool.
+ROUNDS = 30
+bench-e2b: build deps
+	CARBOY_BIN="$$(cd $(BIN) && pwd)/carboy" CARBOY_E2B_ROUNDS=$(ROUNDS) $(STATIC) \
+		$(GO) test -count=1 -v -timeout 60m -run TestE2BLatency ./test/e2e
 
 # Each target for FUZZTIME, one after the other.
 fuzz: guest

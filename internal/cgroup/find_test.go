@@ -154,6 +154,7 @@ func TestFindRefuses(t *testing.T) {
 var v2files = map[string]string{
 	"cgroup.procs": "", "cgroup.subtree_control": "", "cgroup.controllers": "cpu memory pids\n", "cgroup.events": "populated 0\n", "cgroup.kill": "",
 	"memory.max": "max\n", "memory.swap.max": "max\n", "memory.oom.group": "0\n", "memory.current": "4096\n", "memory.peak": "8192\n",
+	"memory.stat":   "anon 1\nfile 3072\nshmem 1024\n",
 	"memory.events": "low 0\nhigh 0\nmax 3\noom 2\noom_kill 2\noom_group_kill 0\n",
 	"cpu.max":       "max 100000\n", "cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "pids.max": "max\n",
 }
@@ -221,6 +222,9 @@ func checkV2Counters(t *testing.T, g *cgroup.Group) {
 	}
 	if n, err := g.MemoryCurrent(); n != 4096 || err != nil {
 		t.Errorf("MemoryCurrent = %d, %v", n, err)
+	}
+	if n, err := g.FileCache(); n != 2048 || err != nil {
+		t.Errorf("FileCache = %d, %v", n, err)
 	}
 	if n, err := g.MemoryPeak(); n != 8192 || err != nil {
 		t.Errorf("MemoryPeak = %d, %v", n, err)

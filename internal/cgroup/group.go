@@ -198,6 +198,29 @@ func (g *Group) MemoryCurrent() (int64, error) {
 	return g.number("memory", "memory.usage_in_bytes", "memory.current")
 }
 
+// FileCache returns the bytes of MemoryCurrent that hold contents of files,
+// and that the kernel can take back.
+func (g *Group) FileCache() (int64, error) {
+	t := g.treeOf("memory")
+	if t == nil {
+		return 0, g.lacking("memory")
+	}
+	b, err := g.read(t, "memory.stat")
+	if err != nil {
+		return 0, g.readErr(t, "memory.stat", err)
+	}
+	all, shared := "total_cache", "total_shmem"
+	if t.version == 2 {
+		all, shared = "file", "shmem"
+	}
+	cache, ok := parseKeyed(b, all)
+	if !ok {
+		return 0, sandbox.Errorf(sandbox.Unsupported, "this kernel's memory.stat has no %s", all)
+	}
+	shmem, _ := parseKeyed(b, shared) // memory that nothing is behind, though it is counted with files
+	return int64(cache - min(cache, shmem)), nil
+}
+
 // MemoryPeak returns the most bytes that were ever charged to the group. It
 // fails with Unsupported under version 2 before Linux 5.19.
 func (g *Group) MemoryPeak() (int64, error) {

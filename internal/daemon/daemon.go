@@ -20,6 +20,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/meter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/startup"
@@ -78,6 +79,7 @@ type daemon struct {
 	log     *slog.Logger
 	started time.Time
 	manager *sandbox.Manager
+	meter   *meter.Meter
 	server  *server.Server
 	stop    context.CancelCauseFunc
 	addrs   []net.Addr
@@ -153,10 +155,11 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if d.manager, err = sandbox.NewManager(opts); err != nil {
 		return err
 	}
+	d.meter = meter.New(d.manager, d.log)
 	ctx, d.stop = context.WithCancelCause(ctx)
 	defer d.stop(nil)
 	serve := server.Options{
-		Manager: d.manager, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
+		Manager: d.manager, Meter: d.meter, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
 		E2BInternet: cfg.E2BInternet, E2BPublicTraffic: cfg.E2BPublicTraffic, E2BIsolation: cfg.E2BIsolation,
 		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
 		Secrets: network.Secrets,
@@ -234,6 +237,7 @@ func (d *daemon) run(ctx context.Context) error {
 				d.fail("watch sandboxes", err)
 			}
 		})
+		tending.Go(func() { d.meter.Run(tend) })
 		if !ready {
 			tending.Go(func() {
 				if err := <-adopted; err != nil {

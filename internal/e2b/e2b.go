@@ -74,6 +74,8 @@ type Options struct {
 	Teams Teams
 	// Volumes has disks that outlive sandboxes; nil: there are none.
 	Volumes Volumes
+	// Meter has what sandboxes used; nil: nothing does.
+	Meter Meter
 	// Internet gives the public internet to whoever asks for it as E2B's clients
 	// do: unless they are told otherwise.
 	Internet bool
@@ -130,6 +132,8 @@ func New(o Options) http.Handler {
 		{"POST /v2/sandboxes/{id}/connect", manage, h.connect(false)},
 		{"POST /sandboxes/{id}/pause", manage, h.pause},
 		{"POST /sandboxes/{id}/resume", manage, h.resume},
+		{"GET /sandboxes/metrics", read, h.metricsOfMany},
+		{"GET /sandboxes/{id}/metrics", read, h.metrics},
 		{"PUT /sandboxes/{id}/network", manage, h.setNetwork},
 		{"GET /sandboxes/{id}/logs", read, h.logsV1},
 		{"GET /v2/sandboxes/{id}/logs", read, h.logsV2},
@@ -163,7 +167,6 @@ func New(o Options) http.Handler {
 
 // unbuilt are the paths of E2B's API that answer 501.
 var unbuilt = []string{
-	"GET /sandboxes/metrics", "GET /sandboxes/{id}/metrics",
 	"POST /sandboxes/{id}/fork",
 	"POST /sandboxes/{id}/snapshots", "GET /snapshots",
 	"GET /templates", "POST /templates", "POST /v2/templates", "GET /v2/templates", "POST /v3/templates",

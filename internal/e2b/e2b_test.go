@@ -19,13 +19,14 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 type rig struct {
 	*fake
-	caller e2b.Caller
-	h      http.Handler
+	samples samples
+	caller  e2b.Caller
+	h       http.Handler
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{fake: &fake{now: epoch}, caller: e2b.Caller{
+	r := &rig{fake: &fake{now: epoch}, samples: samples{}, caller: e2b.Caller{
 		Caller: sandbox.Caller{Owner: "key:a"}, Read: true, Manage: true, Exec: true, HostImage: true, PrivateNetwork: true,
 	}}
 	r.internet(true)
@@ -35,7 +36,7 @@ func newRig(t *testing.T) *rig {
 // internet makes the dialect anew, with the server's setting.
 func (r *rig) internet(given bool) {
 	r.h = e2b.New(e2b.Options{
-		Manager: r.fake, Domain: "boxes.example", Internet: given, PublicTraffic: true,
+		Manager: r.fake, Meter: r.samples, Domain: "boxes.example", Internet: given, PublicTraffic: true,
 		Caller: func(*http.Request) e2b.Caller { return r.caller },
 		Now:    func() time.Time { return r.now },
 	})
@@ -162,8 +163,8 @@ func TestUnbuilt(t *testing.T) {
 		method, path string
 		want         int
 	}{
-		{"GET", "/sandboxes/metrics", 501},
-		{"GET", "/sandboxes/sb_x/metrics", 501},
+		{"GET", "/sandboxes/metrics", 400},
+		{"GET", "/sandboxes/sb_x/metrics", 404},
 		{"POST", "/sandboxes/sb_x/pause", 404},
 		{"PUT", "/sandboxes/sb_x/network", 400},
 		{"POST", "/sandboxes/sb_x/snapshots", 501},

@@ -73,7 +73,7 @@ func list(sb *sandbox.Sandbox) listed {
 	out := listed{
 		TemplateID: templateOf(sb), SandboxID: sb.ID, Alias: aliasOf(sb), ClientID: clientID,
 		StartedAt: started(sb), EndAt: sb.ExpiresAt,
-		CPUCount:   int32(max(1, math.Ceil(sb.Spec.Limits.CPUs))),
+		CPUCount:   cpuCount(sb.Spec.Limits.CPUs),
 		MemoryMB:   mib(sb.Spec.Limits.Memory),
 		DiskSizeMB: mib(sb.Spec.Limits.Disk),
 		Metadata:   sb.Spec.Labels, State: stateOf(sb), EnvdVersion: EnvdVersion,

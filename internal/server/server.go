@@ -92,6 +92,7 @@ type Options struct {
 	Builds e2b.Builds
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string
+	Meter e2b.Meter // what sandboxes used; nil: nobody measures
 	// E2BInternet is e2b.Options.Internet.
 	E2BInternet bool
 	// E2BPublicTraffic is e2b.Options.PublicTraffic. Without it no port of any
@@ -144,7 +145,7 @@ func New(o Options) *Server {
 	}
 	mux.Handle("/", e2b.New(e2b.Options{
 		Volumes: s.e2bVolumes(),
-		Manager: o.Manager, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Log: s.log,
+		Manager: o.Manager, Meter: o.Meter, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Log: s.log,
 		Teams: s.teams(),
 		Caller: func(r *http.Request) e2b.Caller {
 			p := principalOf(r)

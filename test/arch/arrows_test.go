@@ -18,7 +18,7 @@ var layers = [][]string{
 	{"internal/disk"}, // where it is kept
 	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/guestcall", "internal/template"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
-	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/node", "internal/startup"},
+	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/meter", "internal/node", "internal/startup"},
 	{"internal/e2b"},    // dialects
 	{"internal/server"}, // the daemon's doors
 	{"client"},

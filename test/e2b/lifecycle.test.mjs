@@ -178,3 +178,22 @@ test('logs: levels, search, direction and cursor', () => withSandbox({}, async (
   assert.equal(v1.logs.length, v1.logEntries.length)
   assert.equal((await request('GET', `/v2/sandboxes/${id}/logs?level=loud`)).status, 400)
 }))
+
+test('metrics: of one over time, and the newest of several', () => withSandbox({}, async (sandbox) => {
+  const busy = await sandbox.commands.run('dd if=/dev/urandom of=big bs=1M count=64 2>/dev/null; sync; while :; do :; done', { background: true })
+  const last = await until(async () => {
+    const m = (await sandbox.getMetrics()).at(-1)
+    return m && m.cpuUsedPct > 20 && m.diskUsed > 64 << 20 && m
+  })
+  assert.ok(last.cpuUsedPct <= 100 && last.cpuCount >= 1)
+  assert.ok(last.memUsed > 0 && last.memTotal >= 128 << 20 && last.memCache >= 0)
+  assert.ok(last.diskTotal > last.diskUsed)
+  assert.ok(Math.abs(last.timestamp - Date.now()) < 30_000)
+  assert.equal((await sandbox.getMetrics({ start: new Date(Date.now() + 3_600_000) })).length, 0)
+  assert.equal((await sandbox.getMetrics({ end: new Date(0) })).length, 0)
+  const many = await request('GET', `/sandboxes/metrics?sandbox_ids=${sandbox.sandboxId}`)
+  assert.ok(many.json.sandboxes[sandbox.sandboxId].timestampUnix > 0)
+  await busy.kill()
+  await sandbox.pause()
+  assert.ok((await sandbox.getMetrics()).length > 0, 'a paused one keeps them')
+}))

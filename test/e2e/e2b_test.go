@@ -158,6 +158,7 @@ func (h *home) serve(key string) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := h.command(ctx, "serve", "--listen", "127.0.0.1:0", "--api-key-file", file)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second // it ends the boxes of its pool
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		h.t.Fatal(err)

@@ -43,6 +43,7 @@ var (
 	_ sandbox.Warmer      = (*Backend)(nil)
 	_ sandbox.Snapshotter = (*Backend)(nil)
 	_ sandbox.Linked      = (*Backend)(nil)
+	_ sandbox.Measurer    = (*Backend)(nil)
 
 	_ sandbox.Suspender = (*Backend)(nil)
 )

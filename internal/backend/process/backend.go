@@ -38,6 +38,7 @@ var (
 	_ sandbox.Backend     = (*Backend)(nil)
 	_ sandbox.Warmer      = (*Backend)(nil)
 	_ sandbox.Snapshotter = (*Backend)(nil)
+	_ sandbox.Measurer    = (*Backend)(nil)
 )
 
 // The wall's own needs, on top of what a box was promised.
