@@ -7,6 +7,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/template"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
@@ -60,12 +62,18 @@ type Config struct {
 	E2BPublicTraffic bool `json:"e2b_public_traffic"`
 	// E2BIsolation is the wall of sandboxes that are made by way of E2B's API,
 	// which has no word for it; "": sandbox.DefaultIsolation.
-	E2BIsolation string   `json:"e2b_isolation"`
-	MountDirs    []string `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
-	Resolvers    []string `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
-	IdleExit     Duration `json:"idle_exit"`   // for how long a daemon with Auto waits
-	Pool         *int     `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
-	PoolMemory   Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
+	E2BIsolation string `json:"e2b_isolation"`
+	// BuildNetwork is what the commands of templates' builds may reach: "off",
+	// the default, "on", or "policy": what BuildPolicy allows.
+	BuildNetwork string `json:"build_network"`
+	// BuildPolicy is a policy as a sandbox's: see docs/policy.md.
+	BuildPolicy json.RawMessage `json:"build_policy"`
+	BuildTime   Duration        `json:"build_time"`  // that one build may take
+	MountDirs   []string        `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
+	Resolvers   []string        `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
+	IdleExit    Duration        `json:"idle_exit"`   // for how long a daemon with Auto waits
+	Pool        *int            `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
+	PoolMemory  Size            `json:"pool_memory"` // bytes that all of them may take together, by an estimate
 	// Limits are what each owner may have: "key:ID" for a team, "uid:1000" for a
 	// user of the machine, "default" for teams that are not named.
 	Limits map[string]Limits `json:"limits"`
@@ -139,6 +147,7 @@ func DefaultConfig(dirs home.Dirs) Config {
 		PoolMemory: sandbox.DefaultPoolMemory,
 
 		VolumeSize: volume.DefaultSize, VolumeMaxSize: volume.DefaultMaxSize, VolumesPerOwner: volume.DefaultPerOwner,
+		BuildTime: Duration(template.DefaultTime),
 	}
 }
 
@@ -201,6 +210,12 @@ func (c Config) Validate() error {
 	}
 	if _, err := c.ResolverAddrs(); err != nil {
 		return err
+	}
+	if _, _, err := c.buildNetwork(); err != nil {
+		return err
+	}
+	if c.BuildTime <= 0 {
+		return bad("build_time: it must be longer than 0")
 	}
 	if c.IdleExit <= 0 {
 		return bad("idle_exit: it must be longer than 0")

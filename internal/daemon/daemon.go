@@ -25,6 +25,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/startup"
 	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/template"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
@@ -74,15 +75,16 @@ type Network struct {
 
 // daemon is one run.
 type daemon struct {
-	cfg     Config
-	deps    Deps
-	log     *slog.Logger
-	started time.Time
-	manager *sandbox.Manager
-	meter   *meter.Meter
-	server  *server.Server
-	stop    context.CancelCauseFunc
-	addrs   []net.Addr
+	cfg       Config
+	deps      Deps
+	log       *slog.Logger
+	started   time.Time
+	manager   *sandbox.Manager
+	meter     *meter.Meter
+	server    *server.Server
+	templates *template.Service
+	stop      context.CancelCauseFunc
+	addrs     []net.Addr
 }
 
 // What may end a run, but for its context.
@@ -173,6 +175,9 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		return err
 	}
 	vols.serve(&serve, d.manager)
+	if err := d.newTemplates(db, kept, &serve); err != nil {
+		return err
+	}
 	d.server = server.New(serve)
 	defer d.server.Close()
 	return d.run(ctx)
@@ -229,7 +234,7 @@ func (d *daemon) run(ctx context.Context) error {
 	tend, stopTending := context.WithCancel(context.WithoutCancel(ctx))
 	var tending sync.WaitGroup
 	adopted := make(chan error, 1)
-	tending.Go(func() { adopted <- d.manager.Adopt(tend) })
+	tending.Go(func() { adopted <- d.adopt(tend) })
 	ready, err := d.adoptFirst(ctx, adopted)
 	if err == nil {
 		tending.Go(func() {
@@ -254,10 +259,23 @@ func (d *daemon) run(ctx context.Context) error {
 			err = errors.Join(err, l.Close())
 		}
 	}
+	d.templates.Close() // builds end while their sandboxes can be removed
 	d.manager.Close()
 	stopTending()
 	tending.Wait()
 	return err
+}
+
+// adopt takes over what an earlier daemon left: sandboxes, and then what builds
+// need of them.
+func (d *daemon) adopt(ctx context.Context) error {
+	if err := d.manager.Adopt(ctx); err != nil {
+		return err
+	}
+	if err := d.templates.Open(ctx); err != nil {
+		return fmt.Errorf("open templates: %w", err)
+	}
+	return nil
 }
 
 // adoptFirst gives adopting a head start, and reports whether it is done.

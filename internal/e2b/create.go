@@ -75,7 +75,7 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if err != nil {
 			return err
 		}
-		sb, err := h.m.Create(r.Context(), c.Caller, spec)
+		sb, err := h.m.Create(r.Context(), build.Caller(c.Caller), spec)
 		if err != nil {
 			return err
 		}

@@ -142,7 +142,7 @@ func New(o Options) http.Handler {
 		{"GET /volumes/{id}", read, h.getVolume},
 		{"DELETE /volumes/{id}", manage, h.removeVolume},
 	}
-	for _, r := range slices.Concat(routes, h.teamRoutes(), h.adminRoutes()) {
+	for _, r := range slices.Concat(routes, h.teamRoutes(), h.adminRoutes(), h.templateRoutes()) {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
 			c := o.Caller(req)
 			if !r.may(c) {
@@ -154,7 +154,11 @@ func New(o Options) http.Handler {
 			}
 		})
 	}
-	for _, p := range unbuilt {
+	missing := unbuilt
+	if len(h.templateRoutes()) == 0 {
+		missing = slices.Concat(unbuilt, unbuiltTemplates)
+	}
+	for _, p := range missing {
 		mux.HandleFunc(p, func(w http.ResponseWriter, _ *http.Request) {
 			writeError(w, sandbox.Errorf(sandbox.Unsupported, "%s: not available in this version", p))
 		})
@@ -169,6 +173,11 @@ func New(o Options) http.Handler {
 var unbuilt = []string{
 	"POST /sandboxes/{id}/fork",
 	"POST /sandboxes/{id}/snapshots", "GET /snapshots",
+	"GET /volumes", "POST /volumes", "GET /volumes/{id}", "DELETE /volumes/{id}",
+}
+
+// unbuiltTemplates are those that are answered where there are templates.
+var unbuiltTemplates = []string{
 	"GET /templates", "POST /templates", "POST /v2/templates", "GET /v2/templates", "POST /v3/templates",
 	"GET /templates/{id}", "POST /templates/{id}", "DELETE /templates/{id}", "PATCH /templates/{id}",
 	"PATCH /v2/templates/{id}", "GET /templates/{id}/{part}", "GET /templates/{id}/{part}/{hash}",

@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -79,7 +80,7 @@ func (g *Guest) Run(ctx context.Context, cmd *guestv1.Command, out func(stderr b
 func (g *Guest) run(ctx context.Context, id string, cmd *guestv1.Command, out func(bool, []byte)) (*guestv1.Exit, error) {
 	stream, err := g.rpc.Start(ctx, connect.NewRequest(&guestv1.StartRequest{Id: id, Command: cmd}))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
+		return nil, refused(err)
 	}
 	defer stream.Close()
 	for stream.Receive() {
@@ -92,7 +93,18 @@ func (g *Guest) run(ctx context.Context, id string, cmd *guestv1.Command, out fu
 			return ev.Exit, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %w", ErrBroken, errors.Join(stream.Err(), io.ErrUnexpectedEOF))
+	return nil, refused(errors.Join(stream.Err(), io.ErrUnexpectedEOF))
+}
+
+// refused tells what a guest does not want to do from one that broke off.
+func refused(err error) error {
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodePermissionDenied:
+		if e, ok := errors.AsType[*connect.Error](err); ok {
+			return &Refusal{fmt.Sprintf("%.*q", maxReason, e.Message())}
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrBroken, err)
 }
 
 // Begin starts a command, and returns once it runs; the command goes on by
@@ -148,10 +160,41 @@ func Shell(text, user, cwd string, env map[string]string) *guestv1.Command {
 	return &guestv1.Command{Argv: []string{"/bin/sh", "-c", pick, "sh", text}, User: user, Cwd: cwd, Env: env}
 }
 
-// Extract puts a tar stream into the directory dir as user, who owns what is
-// made. The agent bounds it, and refuses what would leave dir.
-func (g *Guest) Extract(ctx context.Context, dir, user string, tar io.Reader) error {
-	q := url.Values{"path": {dir}, "user": {user}}
+// Status says in words how a command ended.
+func Status(exit *guestv1.Exit) string {
+	switch exit.GetReason() {
+	case guestv1.Reason_REASON_OUT_OF_MEMORY:
+		return "its memory used up"
+	case guestv1.Reason_REASON_SIGNALLED, guestv1.Reason_REASON_KILLED:
+		return fmt.Sprintf("signal %d", exit.GetSignal())
+	case guestv1.Reason_REASON_TIMED_OUT:
+		return "its time used up"
+	case guestv1.Reason_REASON_NOT_STARTED:
+		return fmt.Sprintf("status %d: it could not be started", exit.GetCode())
+	}
+	return fmt.Sprintf("status %d", exit.GetCode())
+}
+
+// WithPath has a login shell's command run with the PATH of env, if that has
+// one: such a shell sets it anew.
+func WithPath(text string, env map[string]string) string {
+	if p, ok := env["PATH"]; ok {
+		return "export PATH='" + strings.ReplaceAll(p, "'", `'\''`) + "'\n" + text
+	}
+	return text
+}
+
+// Refusal is the guest's own reason, escaped and bounded.
+type Refusal struct{ Text string }
+
+// Error returns the reason.
+func (r *Refusal) Error() string { return r.Text }
+
+// Extract puts a tar stream into the directory dir, as root and for owner; a
+// directory that is there stays as it is. The agent bounds it, and refuses
+// what would leave dir.
+func (g *Guest) Extract(ctx context.Context, dir, owner string, tar io.Reader) error {
+	q := url.Values{"path": {dir}, "user": {"root"}, "owner": {owner}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest/carboy/archive?"+q.Encode(), tar)
 	if err != nil {
 		return err
@@ -178,5 +221,5 @@ func (g *Guest) Extract(ctx context.Context, dir, user string, tar io.Reader) er
 	if json.Unmarshal(body, &refusal) != nil || refusal.Message == "" {
 		return fmt.Errorf("extract an archive: status %d", resp.StatusCode)
 	}
-	return fmt.Errorf("extract an archive: %.*q", maxReason, refusal.Message)
+	return &Refusal{fmt.Sprintf("%.*q", maxReason, refusal.Message)}
 }

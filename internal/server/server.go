@@ -90,9 +90,11 @@ type Options struct {
 	Node  e2b.Node // the machine; nil: nobody is told of it
 	// Builds are builds of templates under way; nil: there are none.
 	Builds e2b.Builds
+	// Templates has what sandboxes are made from; nil: there is only the base.
+	Templates e2b.TemplateService
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string
-	Meter e2b.Meter // what sandboxes used; nil: nobody measures
+	Meter  e2b.Meter // what sandboxes used; nil: nobody measures
 	// E2BInternet is e2b.Options.Internet.
 	E2BInternet bool
 	// E2BPublicTraffic is e2b.Options.PublicTraffic. Without it no port of any
@@ -143,7 +145,7 @@ func New(o Options) *Server {
 	if o.Volumes != nil {
 		mux.Handle("/volumecontent/", o.Volumes)
 	}
-	mux.Handle("/", e2b.New(e2b.Options{
+	dialect := e2b.Options{
 		Volumes: s.e2bVolumes(),
 		Manager: o.Manager, Meter: o.Meter, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Log: s.log,
 		Teams: s.teams(),
@@ -156,7 +158,11 @@ func New(o Options) *Server {
 				Credential: p.credential(), Presented: p.presented, Grant: p.grant(),
 			}
 		},
-	}))
+	}
+	if o.Templates != nil {
+		dialect.Templates = o.Templates
+	}
+	mux.Handle("/", e2b.New(dialect))
 	s.api = mux
 	return s
 }
@@ -184,7 +190,7 @@ func (s *Server) Unix(ctx context.Context) *http.Server {
 
 // TCP returns the server for connections over TCP.
 func (s *Server) TCP(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.tcpPages, s.fromTCP(http.HandlerFunc(s.route)))))
+	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.tcpPages, s.uploads(s.fromTCP(http.HandlerFunc(s.route))))))
 }
 
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {

@@ -40,14 +40,20 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (n
 	defer g.Close()
 	s := sb.Spec.Startup
 	if s.Command != "" {
-		if err := g.Begin(ctx, Command, guestcall.Shell(s.Command, "", "", nil)); err != nil {
+		if err := g.Begin(ctx, Command, guestcall.Shell(command(sb, s.Command), "", "", nil)); err != nil {
 			return explain(ctx, sb, err)
 		}
 	}
 	if s.Ready == "" {
 		return explain(ctx, sb, watch(ctx, g, settle))
 	}
-	return explain(ctx, sb, await(ctx, g, s))
+	return explain(ctx, sb, await(ctx, g, sb, s))
+}
+
+// command has text run with the sandbox's own PATH, if it has one: a login shell
+// sets another.
+func command(sb *sandbox.Sandbox, text string) string {
+	return guestcall.WithPath(text, sb.Spec.Env)
 }
 
 // failed is a start that will not succeed.
@@ -105,7 +111,7 @@ func watch(ctx context.Context, g *guestcall.Guest, d time.Duration) error {
 }
 
 // await runs the ready command until it succeeds.
-func await(ctx context.Context, g *guestcall.Guest, s *sandbox.Startup) error {
+func await(ctx context.Context, g *guestcall.Guest, sb *sandbox.Sandbox, s *sandbox.Startup) error {
 	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
 		if s.Command != "" {
 			if err := alive(ctx, g); err != nil {
@@ -113,7 +119,7 @@ func await(ctx context.Context, g *guestcall.Guest, s *sandbox.Startup) error {
 			}
 		}
 		var last tail
-		exit, err := g.Run(ctx, guestcall.Shell(s.Ready, "", "", nil), last.add)
+		exit, err := g.Run(ctx, guestcall.Shell(command(sb, s.Ready), "", "", nil), last.add)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			return err
@@ -157,22 +163,7 @@ func alive(ctx context.Context, g *guestcall.Guest) error {
 	}
 	var t tail
 	g.Output(ctx, Command, lookBack, t.add)
-	return &failed{what: "its start command ended with " + Status(exit), tail: t.String()}
-}
-
-// Status says in words how a command ended.
-func Status(exit *guestv1.Exit) string {
-	switch exit.GetReason() {
-	case guestv1.Reason_REASON_OUT_OF_MEMORY:
-		return "its memory used up"
-	case guestv1.Reason_REASON_SIGNALLED, guestv1.Reason_REASON_KILLED:
-		return fmt.Sprintf("signal %d", exit.GetSignal())
-	case guestv1.Reason_REASON_TIMED_OUT:
-		return "its time used up"
-	case guestv1.Reason_REASON_NOT_STARTED:
-		return fmt.Sprintf("status %d: it could not be started", exit.GetCode())
-	}
-	return fmt.Sprintf("status %d", exit.GetCode())
+	return &failed{what: "its start command ended with " + guestcall.Status(exit), tail: t.String()}
 }
 
 // tail keeps the end of what a command wrote.

@@ -28,6 +28,7 @@ func BaseBuild() Build { return Build{TemplateID: Base, Alias: Base, Image: sand
 // stand above those of the template.
 func (b Build) Apply(spec *sandbox.Spec) {
 	fill(&spec.Image, b.Image)
+	fill(&spec.Snapshot, b.Snapshot)
 	fill(&spec.User, b.User)
 	fill(&spec.Cwd, b.Cwd)
 	fill(&spec.Limits.CPUs, b.CPUs)

@@ -66,7 +66,8 @@ func (c *AgentConfig) defaultEnv(name, value string) {
 }
 
 // useImage takes over what an image says of its commands. A user that it
-// names stands for the sandbox's own; root has to be asked for by the caller.
+// names stands for the sandbox's own, unless a template has had its say; root
+// has to be asked for by the caller.
 func (c *AgentConfig) useImage(img image.Config, spec sandbox.Spec) {
 	c.Furnish = true
 	for _, e := range img.Env {
@@ -78,7 +79,7 @@ func (c *AgentConfig) useImage(img image.Config, spec sandbox.Spec) {
 		c.Cwd = path.Join("/", img.WorkingDir)
 	}
 	user, _, _ := strings.Cut(img.User, ":")
-	if spec.User == sandbox.DefaultUser && user != "" && user != "root" && strings.Trim(user, "0") != "" {
+	if spec.User == sandbox.DefaultUser && spec.Template == nil && user != "" && user != "root" && strings.Trim(user, "0") != "" {
 		c.User = user
 	}
 }

@@ -21,7 +21,13 @@ type ExtractOptions struct {
 	MaxEntries int64
 	// MaxBytes bounds the contents; 0: no bound but the file system's.
 	MaxBytes int64
+	// Own is who owns what is made, if the calling thread may give it away. A
+	// directory that was there before then stays just as it is.
+	Own *Owner
 }
+
+// Owner owns what Extract makes.
+type Owner struct{ UID, GID uint32 }
 
 // Extract makes the entries of the tar in r below the directory dir, which
 // must exist. It runs with the rights of the calling thread, whose user owns
@@ -44,6 +50,7 @@ func Extract(ctx context.Context, r io.Reader, dir string, o ExtractOptions) (Re
 		return Result{}, err
 	}
 	defer t.close()
+	t.own = o.Own
 	x := &extractor{ctx: ctx, o: o, tree: t, in: newStream(r), buf: make([]byte, bufferSize)}
 	err = x.run()
 	if ferr := x.finishDirs(); err == nil {
@@ -221,7 +228,8 @@ func (x *extractor) dir(rel string, mode uint32, mod time.Time) error {
 	if rel == "." {
 		return nil // it was there before, and is the caller's
 	}
-	if err := x.tree.mkdir(rel); err != nil {
+	made, err := x.tree.mkdir(rel)
+	if err != nil || !made && x.o.Own != nil {
 		return err
 	}
 	d := deferred{rel, mode, mod}

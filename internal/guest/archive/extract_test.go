@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -340,6 +341,28 @@ func BenchmarkExtract(b *testing.B) {
 		must(b, os.Mkdir(dst, 0o755))
 		if _, err := archive.Extract(b.Context(), bytes.NewReader(data), dst, archive.ExtractOptions{}); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// What is made is its owner's; what was there stays as it is.
+func TestExtractOwn(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dst := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(dst, "old"), 0o711))
+	data := makeTar(t, dir("old"), reg("old/f", "1"), reg("implied/f", "1"), dir("new"), link(tar.TypeSymlink, "l", "f"))
+	_, err := archive.Extract(t.Context(), bytes.NewReader(data), dst, archive.ExtractOptions{Own: &archive.Owner{UID: 1234, GID: 5678}})
+	must(t, err)
+	for name, want := range map[string]uint32{"old": 0, "old/f": 1234, "implied": 1234, "implied/f": 1234, "new": 1234, "l": 1234} {
+		st, err := os.Lstat(filepath.Join(dst, name))
+		must(t, err)
+		if got := st.Sys().(*syscall.Stat_t).Uid; got != want {
+			t.Errorf("%s: uid %d, want %d", name, got, want)
+		}
+		if name == "old" && st.Mode().Perm() != 0o711 {
+			t.Errorf("%s: mode %v", name, st.Mode())
 		}
 	}
 }

@@ -25,6 +25,18 @@ type tree struct {
 	root int
 	rel  string // where dir is
 	dir  int    // -1: none is open
+	own  *Owner // nil: the calling thread's user
+}
+
+// give makes a name that was just made its owner's.
+func (t *tree) give(dir int, name string) error {
+	if t.own == nil {
+		return nil
+	}
+	if err := unix.Fchownat(dir, name, int(t.own.UID), int(t.own.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &os.PathError{Op: "chown", Path: name, Err: err}
+	}
+	return nil
 }
 
 func openTree(dir string) (*tree, error) {
@@ -91,10 +103,14 @@ func (t *tree) imply(dir string) error {
 		return err
 	}
 	defer unix.Close(above)
-	if err := unix.Mkdirat(above, path.Base(dir), impliedDir); err != nil && !errors.Is(err, unix.EEXIST) {
-		return err
+	err = unix.Mkdirat(above, path.Base(dir), impliedDir)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
 	}
-	return nil
+	if err == nil {
+		err = t.give(above, path.Base(dir))
+	}
+	return err
 }
 
 // newFile is a file that is being written: under its own name if that is
@@ -104,6 +120,7 @@ type newFile struct {
 	dir    int
 	name   string // its own
 	actual string // what it has now
+	own    *Owner
 }
 
 func (t *tree) create(rel string) (*newFile, error) {
@@ -112,7 +129,7 @@ func (t *tree) create(rel string) (*newFile, error) {
 		return nil, err
 	}
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	w := &newFile{dir: dir, name: name, actual: name}
+	w := &newFile{dir: dir, name: name, actual: name, own: t.own}
 	fd, err := unix.Openat(dir, w.actual, flags, 0o600)
 	if errors.Is(err, unix.EEXIST) {
 		if err := replaceable(dir, name); err != nil {
@@ -147,6 +164,11 @@ func (w *newFile) write(b []byte) error {
 
 // commit gives the file its mode, time and name, and closes it.
 func (w *newFile) commit(mode uint32, mod time.Time) error {
+	if w.own != nil {
+		if err := w.f.Chown(int(w.own.UID), int(w.own.GID)); err != nil {
+			return err
+		}
+	}
 	if err := unix.Fchmod(int(w.f.Fd()), mode); err != nil {
 		return &os.PathError{Op: "chmod", Path: w.name, Err: err}
 	}
@@ -180,12 +202,12 @@ func setTime(dir int, name string, mod time.Time) error {
 	return nil
 }
 
-// mkdir makes a directory, or leaves the one that is there. A link to one, if
-// it stays in the tree, will do.
-func (t *tree) mkdir(rel string) error {
+// mkdir makes a directory, or leaves the one that is there, and says which. A
+// link to one, if it stays in the tree, will do.
+func (t *tree) mkdir(rel string) (made bool, err error) {
 	dir, name, err := t.parent(rel, true)
 	if err != nil {
-		return err
+		return false, err
 	}
 	err = unix.Mkdirat(dir, name, newDir)
 	if errors.Is(err, unix.EEXIST) {
@@ -193,12 +215,12 @@ func (t *tree) mkdir(rel string) error {
 		if err == nil {
 			unix.Close(fd)
 		}
-		return err
+		return false, err
 	}
 	if err != nil {
-		return &os.PathError{Op: "make directory", Path: rel, Err: err}
+		return false, &os.PathError{Op: "make directory", Path: rel, Err: err}
 	}
-	return nil
+	return true, t.give(dir, name)
 }
 
 // setDir gives a directory its mode and time.
@@ -246,6 +268,9 @@ func (t *tree) symlink(target, rel string, mod time.Time) error {
 	return t.place(rel, func(dir int, name string) error {
 		if err := unix.Symlinkat(target, dir, name); err != nil {
 			return &os.LinkError{Op: "symlink", Old: target, New: rel, Err: err}
+		}
+		if err := t.give(dir, name); err != nil {
+			return err
 		}
 		return setTime(dir, name, mod)
 	})

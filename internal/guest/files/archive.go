@@ -34,7 +34,7 @@ const (
 func (s *Service) archiveUser(r *http.Request) (account.Account, string, error) {
 	q := r.URL.Query()
 	for key := range q {
-		if !strings.Contains(" path user mode follow ", " "+key+" ") {
+		if !strings.Contains(" path user mode follow owner ", " "+key+" ") {
 			return account.Account{}, "", faultf(connect.CodeInvalidArgument, "query parameter %.32q is not known", key)
 		}
 	}
@@ -140,6 +140,9 @@ func ascii(s string) string {
 // the archive has one top entry, a file or a directory, which gets path's
 // last part as its name.
 //
+// owner is who owns what is made, where the user may give it away; else that
+// is the user's. A directory that is there then stays as it is.
+//
 // The answer counts what was made and names what was not. After an error,
 // what was extracted before it stays.
 func (s *Service) takeArchive(w http.ResponseWriter, r *http.Request) {
@@ -166,6 +169,13 @@ func (s *Service) extract(r *http.Request) (res archive.Result, err error) {
 		p, o.As = path.Dir(p), path.Base(p)
 	default:
 		return res, faultf(connect.CodeInvalidArgument, "mode %.16q of path '%s': use into or as", mode, p)
+	}
+	if name := r.URL.Query().Get("owner"); name != "" {
+		to, err := s.who(http.Header{}, name)
+		if err != nil {
+			return res, err
+		}
+		o.Own = &archive.Owner{UID: to.UID, GID: to.GID}
 	}
 	var body io.Reader
 	if body, err = decoded(r); err != nil {

@@ -1,0 +1,120 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/e2b"
+	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/netspec"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/template/inside"
+)
+
+const templatesDir = "templates"
+
+// newTemplates makes the service of templates, and puts it where requests find
+// it. It is opened once sandboxes were adopted.
+func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options) (err error) {
+	opts := template.Options{
+		Store: db.Templates(), Manager: d.manager, Guest: inside.New, Dir: filepath.Join(d.cfg.Dirs.State, templatesDir),
+		Log: d.log, Time: time.Duration(d.cfg.BuildTime), EnvdVersion: e2b.EnvdVersion,
+	}
+	if opts.Network, opts.Policy, err = d.cfg.buildNetwork(); err != nil {
+		return err
+	}
+	if kept != nil {
+		opts.Images = buildImages{kept}
+	}
+	if d.templates, err = template.New(opts); err != nil {
+		return err
+	}
+	o.Templates, o.Builds = d.templates, builds{d.templates}
+	return nil
+}
+
+// buildNetwork reads what builds may reach.
+func (c Config) buildNetwork() (string, *policy.Policy, error) {
+	bad := func(err error) error {
+		return sandbox.Errorf(sandbox.Invalid, "build_network, build_policy: %w", err)
+	}
+	var p *policy.Policy
+	if len(c.BuildPolicy) > 0 && string(c.BuildPolicy) != "null" {
+		read, err := policy.Parse(c.BuildPolicy)
+		if err != nil {
+			return "", nil, netspec.Error("build_policy", err)
+		}
+		p = &read
+	}
+	network, p, err := netspec.Resolve(c.BuildNetwork, p)
+	if err != nil {
+		return "", nil, bad(err)
+	}
+	if err := netspec.Check(p, nil); err != nil {
+		return "", nil, bad(err)
+	}
+	return network, p, nil
+}
+
+// builds are those under way, as the administration of teams ends them.
+type builds struct{ s *template.Service }
+
+var _ e2b.Builds = builds{}
+
+// CancelBuilds implements e2b.Builds.
+func (b builds) CancelBuilds(ctx context.Context, owner string) (cancelled, failed int, err error) {
+	return b.s.CancelAll(ctx, owner), 0, nil
+}
+
+// buildImages finds images for builds.
+type buildImages struct{ kept *images }
+
+var _ template.Images = buildImages{}
+
+// Image implements template.Images.
+func (b buildImages) Image(
+	ctx context.Context, owner, name string, auth *template.Auth, outside bool, progress func(string),
+) (template.Image, error) {
+	img, err := b.kept.store.Find(ctx, owner, name)
+	if sandbox.KindOf(err) == sandbox.NotFound {
+		progress("pulling " + name)
+		img, err = b.pull(ctx, owner, name, auth, outside)
+	}
+	if err != nil {
+		return template.Image{}, err
+	}
+	return template.Image{Pinned: pinnedImage(img), Workdir: img.Config.WorkingDir}, nil
+}
+
+func (b buildImages) pull(ctx context.Context, owner, name string, auth *template.Auth, outside bool) (image.Image, error) {
+	pull := b.kept.store.Pull
+	if outside {
+		pull = b.kept.store.PullOutside
+	}
+	var a *image.Auth
+	if auth != nil {
+		a = &image.Auth{Username: auth.Username, Password: auth.Password}
+	}
+	return pull(ctx, owner, name, a, nil)
+}
+
+// shortDigest is how many digits of a digest tell images apart.
+const shortDigest = 12
+
+// pinnedImage is an image as a Spec has it. One without a name that a record
+// can hold goes by the start of its digest.
+func pinnedImage(img image.Image) string {
+	name, _, _ := strings.Cut(img.Name, "@")
+	if p := name + "@" + img.Digest; sandbox.ImageDigest(p) != "" {
+		return p
+	}
+	digits := strings.TrimPrefix(img.Digest, "sha256:")
+	return fmt.Sprintf("%.*s@%s", shortDigest, digits, img.Digest)
+}

@@ -1,0 +1,195 @@
+package template
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	uploadLife = time.Hour // of a link
+	maxUploads = 200       // links of one owner at the same time
+	filesDir   = "files"
+	logsDir    = "logs"
+	partPrefix = ".part-"
+)
+
+// upload is a link by which one archive may be sent, once.
+type upload struct {
+	owner, hash string
+	until       time.Time
+}
+
+// FileLink says whether the archive with that hash is there, and returns a
+// token by which it may be sent, anew too: once, and for an hour.
+func (s *Service) FileLink(_ context.Context, c sandbox.Caller, ref, hash string) (present bool, token string, err error) {
+	if !validHash(hash) {
+		return false, "", sandbox.Errorf(sandbox.Invalid, "files hash %.80q: not 64 hexadecimal digits", hash)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, _, err := s.findLocked(c, ref, false); err != nil {
+		return false, "", err
+	}
+	_, err = os.Stat(s.filePath(c.Owner, hash))
+	present = err == nil
+	now, n := s.now(), 0
+	for token, u := range s.uploads {
+		if now.After(u.until) {
+			delete(s.uploads, token)
+		} else if u.owner == c.Owner {
+			n++
+		}
+	}
+	if n >= maxUploads {
+		return false, "", sandbox.Errorf(sandbox.Exhausted, "files: %d links wait for their archives", n).WithHint("use them, or wait for an hour")
+	}
+	token = rand.Text() + rand.Text()
+	s.uploads[token] = upload{owner: c.Owner, hash: hash, until: now.Add(uploadLife)}
+	return present, token, nil
+}
+
+func validHash(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == sha256.Size && hex.EncodeToString(b) == s
+}
+
+// filePath is where an owner's archive lies. Hashes are what clients say they
+// are, so nobody reads another's.
+func (s *Service) filePath(owner, hash string) string {
+	return filepath.Join(s.ownerDir(owner), hash)
+}
+
+func (s *Service) ownerDir(owner string) string {
+	sum := sha256.Sum256([]byte(owner))
+	return filepath.Join(s.o.Dir, filesDir, hex.EncodeToString(sum[:16]))
+}
+
+// Upload takes the archive for which token was given, of size bytes, or of a
+// size that is not known where that is negative. The token is used up.
+func (s *Service) Upload(ctx context.Context, token string, size int64, r io.Reader) error {
+	s.mu.Lock()
+	u, ok := s.uploads[token]
+	delete(s.uploads, token)
+	s.mu.Unlock()
+	if !ok || s.now().After(u.until) {
+		return sandbox.Errorf(sandbox.NotFound, "this link is not for an upload, or was used").WithHint("ask for another")
+	}
+	if size > s.o.Upload {
+		return tooLarge(s.o.Upload)
+	}
+	return s.AddFile(ctx, u.owner, u.hash, r)
+}
+
+func tooLarge(most int64) error {
+	return sandbox.Errorf(sandbox.Invalid, "archive: larger than %d bytes", most).
+		WithHint("leave files out by a .dockerignore, or fetch them in a RUN step")
+}
+
+// AddFile keeps an archive for an owner's COPY steps.
+func (s *Service) AddFile(ctx context.Context, owner, hash string, r io.Reader) error {
+	dir := s.ownerDir(owner)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return diskError(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, partPrefix+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return diskError(err)
+	}
+	defer os.Remove(f.Name()) // gone once it was renamed
+	n, err := io.Copy(f, io.LimitReader(reader{ctx, r}, s.o.Upload+1))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return diskError(err)
+	}
+	if n > s.o.Upload {
+		return tooLarge(s.o.Upload)
+	}
+	if err := s.makeRoom(dir, n); err != nil {
+		return err
+	}
+	return diskError(os.Rename(f.Name(), s.filePath(owner, hash)))
+}
+
+// reader ends with its context.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read implements io.Reader.
+func (r reader) Read(b []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.r.Read(b)
+}
+
+// makeRoom deletes what was used longest ago of an owner's archives, until n
+// more bytes are within bounds.
+func (s *Service) makeRoom(dir string, n int64) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return diskError(err)
+	}
+	var all []fs.FileInfo
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && validHash(e.Name()) {
+			all = append(all, info)
+			n += info.Size()
+		}
+	}
+	slices.SortFunc(all, func(a, b fs.FileInfo) int { return cmp.Compare(a.ModTime().UnixNano(), b.ModTime().UnixNano()) })
+	for _, info := range all {
+		if n <= s.o.Files {
+			break
+		}
+		if err := os.Remove(filepath.Join(dir, info.Name())); err != nil {
+			return diskError(err)
+		}
+		n -= info.Size()
+	}
+	return nil
+}
+
+// openFile opens an archive that was sent, which counts as its use.
+func (s *Service) openFile(owner, hash string) (*os.File, error) {
+	if !validHash(hash) {
+		return nil, sandbox.Errorf(sandbox.Invalid, "files hash %.80q: not 64 hexadecimal digits", hash)
+	}
+	path := s.filePath(owner, hash)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, sandbox.Errorf(sandbox.NotFound, "the files to be copied were not uploaded").WithHint("upload them again")
+	}
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
+	_ = os.Chtimes(path, now, now)
+	return f, nil
+}
+
+func diskError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		e := sandbox.Errorf(sandbox.Exhausted, "the disk of carboy's state is full").WithHint("free some space there, then try again")
+		e.Err = err
+		return e
+	}
+	if err != nil {
+		return fmt.Errorf("keep an archive: %w", err)
+	}
+	return nil
+}

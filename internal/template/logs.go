@@ -1,0 +1,213 @@
+package template
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/term"
+)
+
+// Bounds of one build's log.
+const (
+	maxLogBytes = 4 << 20
+	maxLogLine  = 4 << 10 // bytes of a line of output
+	// MaxLogs is how many entries one answer has at most.
+	MaxLogs = 100
+)
+
+// Level says how much an entry matters.
+type Level string
+
+// The levels, in order.
+const (
+	LevelDebug Level = "debug"
+	LevelInfo  Level = "info"
+	LevelWarn  Level = "warn"
+	LevelError Level = "error"
+)
+
+var levels = []Level{LevelDebug, LevelInfo, LevelWarn, LevelError}
+
+// Entry is one line of a build's log. Its text is escaped.
+type Entry struct {
+	Time  time.Time `json:"timestamp"`
+	Text  string    `json:"message"`
+	Level Level     `json:"level"`
+	Step  string    `json:"step,omitempty"`
+}
+
+// LogQuery selects entries.
+type LogQuery struct {
+	Offset   int       // how many are left out first
+	Limit    int       // at most; 0: none, and never more than MaxLogs
+	Level    Level     // and above; "": all
+	After    time.Time // from then on; or before it, with Backward
+	Backward bool      // the newest first
+}
+
+func (s *Service) logPath(build string) string {
+	return filepath.Join(s.o.Dir, logsDir, build+".jsonl")
+}
+
+// journal is the log of a build under way.
+type journal struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	f    *os.File
+	size int
+	full bool
+	step string
+	part []byte // of a line that is not whole
+}
+
+func (s *Service) newJournal(build string) (*journal, error) {
+	if err := os.MkdirAll(filepath.Join(s.o.Dir, logsDir), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(s.logPath(build), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, diskError(err)
+	}
+	return &journal{f: f, now: s.stamp}, nil
+}
+
+func (j *journal) close() { _ = j.f.Close() }
+
+// setStep names the step that what follows is about.
+func (j *journal) setStep(step string) {
+	j.mu.Lock()
+	j.step = step
+	j.mu.Unlock()
+}
+
+// say adds an entry. A log that can't be written stops nothing.
+func (j *journal) say(level Level, text string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.sayLocked(level, text)
+}
+
+func (j *journal) sayLocked(level Level, text string) {
+	if j.full {
+		return
+	}
+	e := Entry{Time: j.now(), Text: term.Escape(strings.ToValidUTF8(text, "?")), Level: level, Step: j.step}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return
+	}
+	if j.size+len(b) > maxLogBytes {
+		j.full = true
+		e.Text, e.Level = "the log is full: what follows is not kept", LevelWarn
+		b, _ = json.Marshal(e)
+	}
+	b = append(b, '\n')
+	j.size += len(b)
+	_, _ = j.f.Write(b)
+}
+
+// output adds what a command wrote, line by line.
+func (j *journal) output(b []byte) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for len(b) > 0 {
+		line, rest, whole := bytes.Cut(b, []byte("\n"))
+		j.part = append(j.part, line...)
+		b = rest
+		if whole || len(j.part) >= maxLogLine {
+			j.flushLocked()
+		}
+	}
+}
+
+// flush ends a line that has no end.
+func (j *journal) flush() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.flushLocked()
+}
+
+func (j *journal) flushLocked() {
+	for len(j.part) > 0 {
+		line := j.part[:min(len(j.part), maxLogLine)]
+		if text := strings.TrimRight(string(line), "\r "); text != "" {
+			j.sayLocked(LevelInfo, text)
+		}
+		j.part = j.part[len(line):]
+	}
+	j.part = nil
+}
+
+// Logs returns entries of a build's log, oldest first unless the query says
+// otherwise.
+func (s *Service) Logs(ctx context.Context, c sandbox.Caller, ref, build string, q LogQuery) ([]Entry, error) {
+	r, err := s.Build(ctx, c, ref, build)
+	if err != nil {
+		return nil, err
+	}
+	if q.Level != "" && !slices.Contains(levels, q.Level) {
+		return nil, sandbox.Errorf(sandbox.Invalid, "level %.20q: no such level", q.Level).WithHint("debug, info, warn or error")
+	}
+	all, err := s.readLog(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	return q.of(all), nil
+}
+
+func (s *Service) readLog(build string) ([]Entry, error) {
+	f, err := os.Open(s.logPath(build))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []Entry
+	sc := bufio.NewScanner(f)
+	sc.Buffer(make([]byte, 64<<10), 1<<20)
+	for sc.Scan() {
+		var e Entry
+		if json.Unmarshal(sc.Bytes(), &e) == nil { // the last line may be torn
+			all = append(all, e)
+		}
+	}
+	return all, sc.Err()
+}
+
+// of selects from all entries, which are in order.
+func (q LogQuery) of(all []Entry) []Entry {
+	out := []Entry{}
+	if q.Backward {
+		slices.Reverse(all)
+	}
+	skip, limit := q.Offset, min(q.Limit, MaxLogs)
+	for _, e := range all {
+		switch {
+		case slices.Index(levels, e.Level) < slices.Index(levels, q.Level):
+			continue
+		case !q.After.IsZero() && q.Backward && !e.Time.Before(q.After), !q.After.IsZero() && !q.Backward && e.Time.Before(q.After):
+			continue
+		case skip > 0:
+			skip--
+			continue
+		case len(out) >= limit:
+			return out
+		}
+		out = append(out, e)
+	}
+	return out
+}

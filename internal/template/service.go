@@ -1,0 +1,189 @@
+package template
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Defaults of Options.
+const (
+	DefaultTime     = time.Hour
+	DefaultPerOwner = 2       // builds of one owner at the same time
+	DefaultAtOnce   = 4       // builds of all
+	DefaultUpload   = 2 << 30 // bytes of one archive
+	DefaultFiles    = 16 << 30
+	DefaultContents = 8 << 30 // bytes that one archive may hold
+
+	maxQueued    = 20  // builds of one owner that wait
+	maxTemplates = 500 // of one owner
+	maxBuilds    = 200 // of one template; the oldest useless ones go
+	maxCached    = 500 // steps of one owner; the ones used longest ago go
+)
+
+// Options are what a Service works with. Store, Manager, Guest and Dir are
+// required.
+type Options struct {
+	Store   Store
+	Manager Manager
+	Images  Images // nil: only the machine's own programs and other templates
+	// Guest reaches a sandbox's agent, by a connection that dial makes.
+	Guest func(dial func(context.Context) (net.Conn, error)) Guest
+	Dir   string // for files that clients send and for logs; is made
+	Log   *slog.Logger
+	Now   func() time.Time
+
+	// Network and Policy are what a build's commands may reach, as a Spec has
+	// them.
+	Network string
+	Policy  *policy.Policy
+
+	Time             time.Duration // that one build may take
+	PerOwner, AtOnce int           // builds at the same time
+	Upload           int64         // bytes of one archive, as it comes
+	Contents         int64         // bytes and, divided by 1024, members of one archive
+	Files            int64         // bytes of archives of one owner
+	EnvdVersion      string        // what is written down of a build
+}
+
+// Service has the templates of all owners. It keeps their records in memory,
+// and changes none before it is in the Store.
+type Service struct {
+	o   Options
+	m   Manager
+	log *slog.Logger
+	now func() time.Time
+
+	ctx     context.Context // of all builds
+	cancel  context.CancelCauseFunc
+	working sync.WaitGroup
+	slots   chan struct{} // one for each build at work
+
+	mu        sync.Mutex
+	templates map[string]*Template
+	builds    map[string]*Record
+	tags      map[[2]string]Tag // by template and name
+	cache     map[string]Cached
+	running   map[string]*running      // by build
+	perOwner  map[string]chan struct{} // slots
+	uploads   map[string]upload        // by token
+	builtins  map[string]builtin       // by name
+	opened    bool                     // what was left was read
+}
+
+// running is a build under way.
+type running struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+var errOpening = sandbox.Errorf(sandbox.Unavailable, "templates: the daemon is starting").WithHint("try again")
+
+// New returns a Service. Call Open before anything else, once the Manager has
+// adopted what there is.
+func New(o Options) (*Service, error) {
+	if o.Store == nil || o.Manager == nil || o.Guest == nil || o.Dir == "" {
+		return nil, errors.New("templates: a store, a manager, a guest and a directory are required")
+	}
+	o.Time = cmp.Or(o.Time, DefaultTime)
+	o.PerOwner = cmp.Or(o.PerOwner, DefaultPerOwner)
+	o.AtOnce = cmp.Or(o.AtOnce, DefaultAtOnce)
+	o.Upload = cmp.Or(o.Upload, DefaultUpload)
+	o.Contents = cmp.Or(o.Contents, DefaultContents)
+	o.Files = cmp.Or(o.Files, DefaultFiles)
+	s := &Service{
+		o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), now: o.Now,
+		slots:     make(chan struct{}, o.AtOnce),
+		templates: map[string]*Template{}, builds: map[string]*Record{}, tags: map[[2]string]Tag{},
+		cache: map[string]Cached{}, running: map[string]*running{}, perOwner: map[string]chan struct{}{},
+		uploads: map[string]upload{}, builtins: map[string]builtin{},
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	return s, nil
+}
+
+var errClosing = sandbox.Errorf(sandbox.Unavailable, "the daemon is shutting down")
+
+// Close ends builds under way, as interrupted, and waits for them.
+func (s *Service) Close() {
+	s.cancel(errClosing)
+	s.working.Wait()
+}
+
+// stamp is the time as records have it.
+func (s *Service) stamp() time.Time { return s.now().UTC().Round(0) }
+
+// newID returns a template's ID.
+func newID() string {
+	var b [13]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))[:20]
+}
+
+// newUUID returns a random UUID.
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// ready fails for nobody, and before Open.
+func (s *Service) readyLocked(c sandbox.Caller) error {
+	switch {
+	case c.Owner == "":
+		return sandbox.Errorf(sandbox.Denied, "nobody is asking")
+	case !s.opened:
+		return errOpening
+	}
+	return nil
+}
+
+func unknown(ref string) error {
+	return sandbox.Errorf(sandbox.NotFound, "template %.80q: there is no such template", ref).
+		WithHint("carboy template ls, or use %s", Base)
+}
+
+// findLocked returns the template that ref names for c: its own, or with
+// public also others' that are. The tag is ref's.
+func (s *Service) findLocked(c sandbox.Caller, ref string, public bool) (*Template, string, error) {
+	if err := s.readyLocked(c); err != nil {
+		return nil, "", err
+	}
+	r, err := ParseRef(ref)
+	if err != nil {
+		return nil, "", err
+	}
+	tag := cmp.Or(r.Tag, DefaultTag)
+	may := func(t *Template) bool { return t.Owner == c.Owner || c.Admin && !public || public && t.Public }
+	if t := s.templates[r.Name]; t != nil && r.Namespace == "" && may(t) {
+		return t, tag, nil
+	}
+	var found *Template
+	for _, t := range s.templates {
+		if t.Name != r.Name || r.Namespace != "" && Namespace(t.Owner) != r.Namespace || r.Namespace == "" && t.Owner != c.Owner || !may(t) {
+			continue
+		}
+		if found == nil || t.Owner == c.Owner || found.Owner != c.Owner && t.ID < found.ID {
+			found = t
+		}
+	}
+	if found == nil {
+		return nil, "", unknown(ref)
+	}
+	return found, tag, nil
+}

@@ -1,0 +1,138 @@
+package template
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Template is a name for builds.
+type Template struct {
+	ID        string    `json:"id"`
+	Owner     string    `json:"owner"`
+	Name      string    `json:"name"`
+	Public    bool      `json:"public,omitempty"` // others may use it, by its owner's namespace
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+	SpawnedAt time.Time `json:"spawned_at,omitzero"` // when a sandbox was last made from it
+	Spawns    int64     `json:"spawns,omitempty"`
+}
+
+// Status is where a build is.
+type Status string
+
+// The statuses.
+const (
+	Waiting  Status = "waiting"  // asked for, or queued
+	Building Status = "building" // at work
+	Ready    Status = "ready"
+	Failed   Status = "error" // Reason says why
+)
+
+// Record is one build, and what came of it.
+type Record struct {
+	ID       string   `json:"id"` // a UUID
+	Template string   `json:"template"`
+	Owner    string   `json:"owner"` // who asked for it
+	Status   Status   `json:"status"`
+	Tags     []string `json:"tags"`              // which lead to it once it is ready
+	Started  bool     `json:"started,omitempty"` // its steps are known
+	Reason   *Reason  `json:"reason,omitempty"`
+
+	Image    string           `json:"image,omitempty"`
+	Snapshot string           `json:"snapshot,omitempty"`
+	CPUs     float64          `json:"cpus,omitempty"`
+	Memory   int64            `json:"memory,omitempty"` // bytes
+	Disk     int64            `json:"disk,omitempty"`   // bytes
+	Startup  *sandbox.Startup `json:"startup,omitempty"`
+	Context
+	EnvdVersion string `json:"envd_version,omitempty"`
+
+	CreatedAt  time.Time `json:"created_at"`
+	UpdatedAt  time.Time `json:"updated_at"`
+	FinishedAt time.Time `json:"finished_at,omitzero"`
+}
+
+// Context is with what a step runs, and later a sandbox's commands.
+type Context struct {
+	Env  map[string]string `json:"env,omitempty"`
+	User string            `json:"user,omitempty"`
+	Cwd  string            `json:"cwd,omitempty"`
+}
+
+func (c Context) clone() Context {
+	c.Env = maps.Clone(c.Env)
+	if c.Env == nil {
+		c.Env = map[string]string{}
+	}
+	return c
+}
+
+// Reason is why a build failed.
+type Reason struct {
+	Message string `json:"message"`
+	Step    string `json:"step,omitempty"` // "base", "finalize", or a step's number from 1
+}
+
+func (r Record) clone() Record {
+	r.Tags = slices.Clone(r.Tags)
+	r.Context = r.Context.clone()
+	r.Startup = r.Startup.Clone()
+	if r.Reason != nil {
+		c := *r.Reason
+		r.Reason = &c
+	}
+	return r
+}
+
+func (r Record) done() bool { return r.Status == Ready || r.Status == Failed }
+
+// Tag leads from a template to one of its builds.
+type Tag struct {
+	Template, Name, Build string
+	CreatedAt             time.Time
+}
+
+// Cached is what a step led to.
+type Cached struct {
+	Key      string  `json:"key"`
+	Owner    string  `json:"owner"`
+	Image    string  `json:"image"`
+	Snapshot string  `json:"snapshot"` // "": nothing was written yet
+	Context  Context `json:"context"`
+	UsedAt   time.Time
+}
+
+// Step is one step of a build.
+type Step struct {
+	Type      string   // RUN, COPY, ADD, WORKDIR, USER, ENV or ARG, in any case
+	Args      []string // as E2B's clients have them
+	FilesHash string   // what is copied: see FileLink
+	Force     bool     // it and those after it are not taken from the cache
+}
+
+// Plan is what a build is to do.
+type Plan struct {
+	FromImage    string // the name of an image; "" and base's own names: the machine's programs
+	FromTemplate string
+	Auth         *Auth // for FromImage's registry
+	Force        bool  // nothing is taken from the cache
+	Steps        []Step
+	StartCmd     string
+	ReadyCmd     string
+	// HostImage says that the caller may use the machine's own programs.
+	HostImage bool
+	// Outside says that no registry of this host or its networks is to be asked.
+	Outside bool
+}
+
+// Auth is for a registry.
+type Auth struct{ Username, Password string }
+
+// String keeps the password out of logs.
+func (Auth) String() string { return "[secret]" }
+
+// GoString is String.
+func (Auth) GoString() string { return "[secret]" }
