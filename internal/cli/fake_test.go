@@ -52,6 +52,7 @@ type fakeDaemon struct {
 	imported  string // what the last imported archive held
 
 	secrets []fakeSecret
+	keys    []api.Key
 }
 
 // fakeBox is one sandbox.
@@ -91,6 +92,7 @@ func newFake(dir string) (*fakeDaemon, error) {
 	maps.Copy(routes, d.imageRoutes())
 	maps.Copy(routes, d.snapshotRoutes())
 	maps.Copy(routes, d.netRoutes())
+	maps.Copy(routes, d.keyRoutes())
 	for pattern, h := range routes {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {

@@ -55,7 +55,7 @@ func helpGroups() [][]string {
 		{"run", "create", "exec"},
 		{"cp", "diff", "apply"},
 		{"ls", "inspect", "logs", "stop", "pause", "start", "rm"},
-		{"net", "policy", "secret"},
+		{"net", "policy", "secret", "key"},
 		{"image", "snapshot"},
 		{"serve", "daemon", "doctor", "bench", "version", "completion", "help"},
 	}
@@ -120,6 +120,12 @@ func metavar(flag string) string {
 		return "WHAT"
 	case "secret":
 		return "NAME[=FROM]"
+	case "team":
+		return "TEAM"
+	case "scope":
+		return "SCOPE"
+	case "path":
+		return "DIR"
 	case "address":
 		return "ADDRESS"
 	case "from-env":

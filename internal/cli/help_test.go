@@ -22,6 +22,7 @@ var helped = []string{
 	"", "run", "create", "exec", "cp", "ls", "inspect", "logs", "stop", "pause", "start", "rm", "diff", "apply",
 	"net", "net log", "policy", "policy show", "policy set", "policy test", "policy presets", "policy import",
 	"secret", "secret add", "secret ls", "secret rm", "secret rotate",
+	"key", "key add", "key ls", "key rm",
 	"image", "image pull", "image import", "image ls", "image rm", "image gc",
 	"snapshot", "snapshot create", "snapshot ls", "snapshot rm",
 	"serve", "daemon", "daemon status", "daemon stop", "daemon run", "doctor", "bench", "version", "completion",

@@ -20,6 +20,7 @@ type Service interface {
 	images
 	snapshots
 	network
+	keys
 	daemon
 }
 
@@ -81,6 +82,13 @@ type network interface {
 	AddSecret(ctx context.Context, req api.SecretRequest) (*api.Secret, error)
 	RemoveSecret(ctx context.Context, name string, force bool) error
 	RotateSecret(ctx context.Context, name string, req api.SecretRequest) (*api.Secret, error)
+}
+
+// keys are for those who come over TCP.
+type keys interface {
+	Keys(ctx context.Context) ([]api.Key, error)
+	MakeKey(ctx context.Context, req api.KeyRequest) (*api.NewKey, error)
+	DeleteKey(ctx context.Context, id string) error
 }
 
 // daemon is the daemon itself.

@@ -180,7 +180,7 @@ func parseLine(line []byte) (*Key, error) {
 
 // check validates k and fills in what is derived.
 func (k *Key) check() error {
-	if !validID(k.ID) {
+	if !ValidID(k.ID) {
 		return fmt.Errorf("id: 1 to %d of letters, digits, \".\", \"_\" and \"-\"", maxID)
 	}
 	if len(k.Hash) != hex.EncodedLen(sha256.Size) {
@@ -212,13 +212,14 @@ func (k *Key) checkOwner() error {
 	}
 	// A key must not pass for a user of the unix socket.
 	id, ok := bytes.CutPrefix([]byte(k.Owner), []byte("key:"))
-	if !ok || !validID(string(id)) {
+	if !ok || !ValidID(string(id)) {
 		return errors.New("owner: \"key:\" and an id")
 	}
 	return nil
 }
 
-func validID(id string) bool {
+// ValidID reports whether id is one: 1 to 64 letters, digits, ".", "_" and "-".
+func ValidID(id string) bool {
 	if id == "" || len(id) > maxID {
 		return false
 	}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func (a *app) keyCommand() *cobra.Command {
+	cmd := a.nounCommand("key", "Look after the keys of those who come over TCP", "carboy key ls")
+	cmd.AddCommand(a.keyAddCommand(), a.keyLsCommand(), a.keyRmCommand())
+	return setHelp(cmd, docs{
+		long: `A key is of a team: what is made with one key of a team can be seen with the
+others. Those of the file that carboy serve was given are not listed here, and
+change with the file.`,
+		examples: []string{"carboy key add --team bots ci", "carboy key ls"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func addKeyFlags(f *pflag.FlagSet, req *api.KeyRequest) {
+	f.StringVar(&req.Team, "team", "", "the team that it is of; needed")
+	f.StringSliceVar(&req.Scopes, "scope", nil, "what it allows: read, manage, exec, keys or admin; more than once (default the first three)")
+	f.StringArrayVar(&req.Paths, "path", nil, "a directory of this machine that it may name as workspace or mount; more than once")
+	f.BoolVar(&req.HostImage, "host-image", false, "allow sandboxes that see this machine's programs")
+	f.BoolVar(&req.PrivateNetwork, "private-network", false, "allow policies that open what is not public")
+}
+
+func (a *app) keyAddCommand() *cobra.Command {
+	var req api.KeyRequest
+	cmd := &cobra.Command{
+		Use:               "add [flags] NAME",
+		Short:             "Make a key, and print it once",
+		Args:              exactArgs("NAME"),
+		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.keyAdd(ctx, args[0], req) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	addKeyFlags(cmd.Flags(), &req)
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `It is printed now and never again: only its hash is kept. It is spelt so that
+E2B's clients take it.`,
+		examples: []string{"carboy key add --team bots --host-image ci", "carboy key add --team bots --scope read dashboard"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) keyAdd(ctx context.Context, name string, req api.KeyRequest) error {
+	if req.Team == "" {
+		return sandbox.Errorf(sandbox.Invalid, "key add: a key is of a team").WithHint("carboy key add --team TEAM %s", name)
+	}
+	for i, p := range req.Paths {
+		abs, err := filepath.Abs(p)
+		if err != nil {
+			return err
+		}
+		req.Paths[i] = abs
+	}
+	req.Name = name
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	k, err := svc.MakeKey(ctx, req)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, k)
+	}
+	a.note("key " + k.ID + " of team " + k.Team + ": this is the only time that it is shown")
+	return a.printLine(k.Secret)
+}
+
+func (a *app) keyLsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "ls [flags]",
+		Short:             "List keys that were made, without the keys themselves",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.keyLs(ctx) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "Those of every team are listed.",
+		examples: []string{"carboy key ls", "carboy key ls --json"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) keyLs(ctx context.Context) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := svc.Keys(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		if list == nil {
+			list = []api.Key{}
+		}
+		return writeJSON(a.env.Stdout, list)
+	}
+	now := a.env.Now()
+	var t table
+	t.row("ID", "TEAM", "NAME", "KEY", "SCOPES", "CREATED", "USED")
+	for i := range list {
+		k := &list[i]
+		t.row(k.ID, k.Team, k.Name, k.Mask, strings.Join(k.Scopes, ","), ago(k.CreatedAt, now), ago(k.LastUsedAt, now))
+	}
+	return t.write(a.env.Stdout)
+}
+
+func (a *app) keyRmCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "rm [flags] ID...",
+		Short:             "Delete keys",
+		Args:              someArgs(1, "ID"),
+		RunE:              interruptible(a.keyRm),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "They open nothing from then on, and what they hold open is ended.",
+		examples: []string{"carboy key rm 9f74918e-984e-4be8-933e-ab6de9bcaf53"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) keyRm(ctx context.Context, ids []string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	gone := make([]string, 0, len(ids))
+	var failed error
+	for _, id := range ids {
+		if err := svc.DeleteKey(ctx, id); err != nil {
+			if failed != nil {
+				printError(a.env.Stderr, failed, a.json)
+			}
+			failed = err // Main prints the last one
+			continue
+		}
+		gone = append(gone, id)
+	}
+	if a.json {
+		if err := writeJSON(a.env.Stdout, gone); err != nil {
+			return err
+		}
+	}
+	return failed
+}

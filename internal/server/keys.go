@@ -1,0 +1,135 @@
+package server
+
+import (
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/team"
+)
+
+// ring returns what keeps keys, or says that nothing does.
+func (s *Server) ring(r *http.Request) (*team.Ring, error) {
+	if s.o.Ring == nil {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "keys: this daemon keeps none")
+	}
+	_, err := query(r)
+	return s.o.Ring, err
+}
+
+// whoseKeys returns whose keys p looks after: "" for everybody's.
+func whoseKeys(p *principal) string {
+	if p.allows(key.Admin) && !p.acting {
+		return ""
+	}
+	return p.caller.Owner
+}
+
+func (s *Server) listKeys(w http.ResponseWriter, r *http.Request) {
+	ring, err := s.ring(r)
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	out := []api.Key{}
+	for _, k := range ring.List(whoseKeys(principalOf(r))) {
+		out = append(out, viewKey(k))
+	}
+	wire.JSON(w, http.StatusOK, out)
+}
+
+func viewKey(k team.Key) api.Key {
+	v := api.Key{
+		ID: k.ID, Name: k.Name, Team: team.Name(k.Owner), TeamID: team.ID(k.Owner),
+		Mask: k.Mask.Prefix + k.Mask.First + "..." + k.Mask.Last, Paths: k.Paths,
+		HostImage: k.HostImage, PrivateNetwork: k.PrivateNetwork, CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsed,
+	}
+	for _, sc := range k.Scopes {
+		v.Scopes = append(v.Scopes, string(sc))
+	}
+	return v
+}
+
+func (s *Server) postKey(w http.ResponseWriter, r *http.Request) {
+	var req api.KeyRequest
+	ring, err := s.ring(r)
+	if err == nil {
+		err = wire.Decode(r, &req, false)
+	}
+	p := principalOf(r)
+	var owner string
+	if err == nil {
+		owner, err = teamFor(p, req.Team)
+	}
+	var grant team.Grant
+	if err == nil {
+		grant, err = granted(p, req)
+	}
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	k, secret, err := ring.Make(r.Context(), owner, req.Name, team.MakerID(p.credential()), grant)
+	answer(w, http.StatusCreated, api.NewKey{Key: viewKey(k), Secret: secret}, err)
+}
+
+// teamFor returns whose a new key is to be.
+func teamFor(p *principal, name string) (string, error) {
+	owner := p.caller.Owner
+	if name != "" {
+		if !key.ValidID(name) {
+			return "", sandbox.Errorf(sandbox.Invalid, "team %.80q: letters, digits, \".\", \"_\" and \"-\", at most 64", name)
+		}
+		owner = "key:" + name
+	}
+	if owner != p.caller.Owner && !p.allows(key.Admin) {
+		return "", sandbox.Errorf(sandbox.Denied, "team %s: not the team of this key", name)
+	}
+	return owner, nil
+}
+
+// granted is what a request may grant: all that it names must be its maker's.
+func granted(p *principal, req api.KeyRequest) (team.Grant, error) {
+	mine := p.grant()
+	asked := make([]key.Scope, len(req.Scopes))
+	for i, sc := range req.Scopes {
+		asked[i] = key.Scope(sc)
+	}
+	g, err := mine.Within(asked)
+	if err != nil {
+		return g, err
+	}
+	if req.HostImage && !mine.HostImage || req.PrivateNetwork && !mine.PrivateNetwork {
+		return g, sandbox.Errorf(sandbox.Denied, "host_image, private_network: who makes the key has not got it")
+	}
+	for _, path := range req.Paths {
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
+			return g, sandbox.Errorf(sandbox.Invalid, "paths: each must be absolute, without \"..\", and not the root directory")
+		}
+		within := p.peer != nil && p.caller.Admin || slices.ContainsFunc(mine.Paths, func(have string) bool {
+			return path == have || strings.HasPrefix(path, have+"/")
+		})
+		if !within {
+			return g, sandbox.Errorf(sandbox.Denied, "path %.200q: who makes the key may not name it", path)
+		}
+	}
+	g.HostImage, g.PrivateNetwork, g.Paths = req.HostImage, req.PrivateNetwork, req.Paths
+	return g, nil
+}
+
+func (s *Server) deleteKey(w http.ResponseWriter, r *http.Request) {
+	ring, err := s.ring(r)
+	if err == nil {
+		err = ring.Delete(r.Context(), whoseKeys(principalOf(r)), r.PathValue("id"))
+	}
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

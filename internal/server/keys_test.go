@@ -1,0 +1,74 @@
+package server_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/team"
+)
+
+// A key grants nothing that its maker has not got, and only administrators
+// make one of another team; the machine's own user makes the first of all.
+func TestMakingKeys(t *testing.T) {
+	w := newTeams(t, nil)
+	for _, tt := range []struct {
+		name, who, body string
+		want            int
+	}{
+		{"own-team", "keeper", `{"name":"x"}`, 201},
+		{"own-team-named", "keeper", `{"name":"x","team":"acme"}`, 201},
+		{"fewer-scopes", "keeper", `{"name":"x","scopes":["read"]}`, 201},
+		{"its-own-scope", "keeper", `{"name":"x","scopes":["keys"]}`, 201},
+		{"host-image-it-has", "keeper", `{"name":"x","host_image":true}`, 201},
+		{"another-team", "keeper", `{"name":"x","team":"other"}`, 403},
+		{"scope-it-lacks", "keeper", `{"name":"x","scopes":["exec"]}`, 403},
+		{"admin-it-lacks", "keeper", `{"name":"x","scopes":["admin"]}`, 403},
+		{"network-it-lacks", "keeper", `{"name":"x","private_network":true}`, 403},
+		{"path-it-lacks", "keeper", `{"name":"x","paths":["/srv"]}`, 403},
+		{"unknown-scope", "keeper", `{"name":"x","scopes":["write"]}`, 400},
+		{"no-name", "keeper", `{}`, 400},
+		{"control-in-name", "keeper", `{"name":"a\u0007"}`, 400},
+		{"long-name", "keeper", `{"name":"` + strings.Repeat("x", 300) + `"}`, 400},
+		{"unknown-field", "keeper", `{"name":"x","owner":"y"}`, 400},
+		{"usual-scopes", "acme", `{"name":"x"}`, 403},
+		{"admin-any-team", "admin", `{"name":"x","team":"new","scopes":["admin"]}`, 201},
+		{"admin-odd-team", "admin", `{"name":"x","team":"a b"}`, 400},
+		{"admin-path", "admin", `{"name":"x","team":"new","paths":["/srv"]}`, 403},
+		{"machine", "machine", `{"name":"x","team":"new","scopes":["read","admin"],"paths":["/srv/a"],"private_network":true}`, 201},
+		{"machine-odd-path", "machine", `{"name":"x","team":"new","paths":["/srv/../etc"]}`, 400},
+		{"machine-without-team", "machine", `{"name":"x"}`, 403},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			q := request{tcp: tt.who != "machine", method: "POST", path: "/v1/keys", body: tt.body}
+			if q.tcp {
+				q.header = map[string]string{"X-API-KEY": w.keys[tt.who]}
+			}
+			resp, body := w.do(t, q)
+			if resp.StatusCode != tt.want {
+				t.Fatalf("make = %d %s, want %d", resp.StatusCode, body, tt.want)
+			}
+			if tt.want != http.StatusCreated {
+				return
+			}
+			made := decode[api.NewKey](t, body)
+			if strings.Contains(made.Mask, strings.TrimPrefix(made.Secret, "e2b_")) || made.TeamID != team.ID("key:"+made.Team) {
+				t.Errorf("made %+v", made)
+			}
+			list := w.want(t, 200, "admin", "GET", "/v1/keys", "")
+			if !strings.Contains(list, made.ID) || strings.Contains(list, made.Secret) {
+				t.Errorf("list = %s", list)
+			}
+			mine := strings.Contains(w.want(t, 200, "keeper", "GET", "/v1/keys", ""), made.ID)
+			if mine != (made.Team == "acme") {
+				t.Errorf("the keeper of acme sees the key of %s: %v", made.Team, mine)
+			}
+			if made.Team != "acme" {
+				w.want(t, 404, "keeper", "DELETE", "/v1/keys/"+made.ID, "")
+			}
+			w.want(t, 204, "admin", "DELETE", "/v1/keys/"+made.ID, "")
+			w.want(t, 401, made.Secret, "GET", "/sandboxes", "")
+		})
+	}
+}
