@@ -88,7 +88,7 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 	}
 	t.row("workspace", workspaceLong(sb.Workspace))
 	for _, m := range sb.Mounts {
-		t.row("mount", mountText(m))
+		t.row(mountKind(m), mountText(m))
 	}
 	t.row("limits", limitsLong(sb.Limits))
 	if len(sb.Env) > 0 {
@@ -196,8 +196,15 @@ func workspaceLong(w api.Workspace) string {
 	return strings.TrimSpace(w.Mode + " " + w.Source)
 }
 
+func mountKind(m api.Mount) string {
+	if m.Volume != "" {
+		return "volume"
+	}
+	return "mount"
+}
+
 func mountText(m api.Mount) string {
-	text := m.Source + ":" + m.Target
+	text := m.Source + m.Volume + ":" + m.Target
 	if m.ReadOnly {
 		text += ":ro"
 	}

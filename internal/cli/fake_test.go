@@ -53,6 +53,7 @@ type fakeDaemon struct {
 
 	secrets []fakeSecret
 	keys    []api.Key
+	volumes []api.Volume
 }
 
 // fakeBox is one sandbox.
@@ -93,6 +94,7 @@ func newFake(dir string) (*fakeDaemon, error) {
 	maps.Copy(routes, d.snapshotRoutes())
 	maps.Copy(routes, d.netRoutes())
 	maps.Copy(routes, d.keyRoutes())
+	maps.Copy(routes, d.volumeRoutes())
 	for pattern, h := range routes {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {

@@ -22,6 +22,7 @@ type specFlags struct {
 
 	workspace string
 	mounts    []string
+	volumes   []string
 	labels    []string
 	env       envFlags
 
@@ -40,6 +41,7 @@ func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.Var(choiceValue{&f.pull, []string{pullMissing, pullAlways, pullNever}}, "pull", "fetch the image if it is missing, always or never"+isDefault(pullMissing))
 	fs.StringVar(&f.workspace, "workspace", "", "show a copy-on-write view of DIR at /workspace; :rw the tree itself")
 	fs.StringArrayVar(&f.mounts, "mount", nil, "show the directory HOST at GUEST, too")
+	fs.StringArrayVar(&f.volumes, "volume", nil, "show the volume NAME at PATH")
 	fs.StringVar(&f.user, "user", "", "run commands as user or root"+isDefault(sandbox.DefaultUser))
 	fs.Var(cpusValue{&f.cpus}, "cpus", "how many processors it may use, such as 0.5"+isDefault(strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)))
 	fs.Var(sizeValue{&f.memory}, "memory", "how much memory, such as 512m or 1g"+isDefault(formatSize(sandbox.DefaultMemory)))
@@ -96,6 +98,13 @@ func (f *specFlags) request(a *app) (*api.CreateRequest, error) {
 			return nil, err
 		}
 	}
+	req.Mounts, err = f.mounted()
+	return req, err
+}
+
+// mounted is what is to be seen besides the workspace.
+func (f *specFlags) mounted() ([]api.Mount, error) {
+	var mounts []api.Mount
 	for _, m := range f.mounts {
 		arg, err := parseMount(m)
 		if err != nil {
@@ -105,9 +114,16 @@ func (f *specFlags) request(a *app) (*api.CreateRequest, error) {
 		if err != nil {
 			return nil, err
 		}
-		req.Mounts = append(req.Mounts, api.Mount{Source: host, Target: arg.Guest, ReadOnly: arg.ReadOnly})
+		mounts = append(mounts, api.Mount{Source: host, Target: arg.Guest, ReadOnly: arg.ReadOnly})
 	}
-	return req, nil
+	for _, v := range f.volumes {
+		arg, err := parseVolume(v)
+		if err != nil {
+			return nil, usagef("--volume: %v", err)
+		}
+		mounts = append(mounts, arg)
+	}
+	return mounts, nil
 }
 
 // parseIsolation reads walls, the one asked for first. None is the default.

@@ -56,7 +56,7 @@ func helpGroups() [][]string {
 		{"cp", "diff", "apply"},
 		{"ls", "inspect", "logs", "stop", "pause", "start", "rm"},
 		{"net", "policy", "secret", "key"},
-		{"image", "snapshot"},
+		{"image", "snapshot", "volume"},
 		{"serve", "daemon", "doctor", "bench", "version", "completion", "help"},
 	}
 }
@@ -108,6 +108,12 @@ func metavar(flag string) string {
 		return "DIR[:rw|:ro]"
 	case "mount":
 		return "HOST:GUEST[:ro]"
+	case "volume":
+		return "NAME:PATH[:ro]"
+	case "size":
+		return "SIZE"
+	case "inodes":
+		return "N"
 	case "user":
 		return "USER"
 	case "cpus", "pids", "rounds":

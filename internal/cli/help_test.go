@@ -23,6 +23,7 @@ var helped = []string{
 	"net", "net log", "policy", "policy show", "policy set", "policy test", "policy presets", "policy import",
 	"secret", "secret add", "secret ls", "secret rm", "secret rotate",
 	"key", "key add", "key ls", "key rm",
+	"volume", "volume create", "volume ls", "volume rm",
 	"image", "image pull", "image import", "image ls", "image rm", "image gc",
 	"snapshot", "snapshot create", "snapshot ls", "snapshot rm",
 	"serve", "daemon", "daemon status", "daemon stop", "daemon run", "doctor", "bench", "version", "completion",

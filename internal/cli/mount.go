@@ -8,6 +8,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/api"
 )
 
 // workspaceArg is what --workspace says.
@@ -68,6 +70,19 @@ func parseMount(s string) (mountArg, error) {
 		}
 	}
 	return mountArg{Host: rest[:i], Guest: path.Clean(guest), ReadOnly: ro}, nil
+}
+
+// parseVolume reads NAME:PATH[:ro].
+func parseVolume(s string) (api.Mount, error) {
+	name, _, ok := strings.Cut(s, ":")
+	if !ok || name == "" || strings.ContainsRune(name, '/') {
+		return api.Mount{}, fmt.Errorf("%q is not a volume and its place: use NAME:PATH or NAME:PATH:ro", s)
+	}
+	arg, err := parseMount(s)
+	if err != nil || arg.Host != name {
+		return api.Mount{}, fmt.Errorf("%q is not a volume and its place: PATH is absolute; use NAME:PATH or NAME:PATH:ro", s)
+	}
+	return api.Mount{Volume: name, Target: arg.Guest, ReadOnly: arg.ReadOnly}, nil
 }
 
 // hostDir makes dir absolute and checks that it is a directory, so that a

@@ -21,6 +21,7 @@ type Service interface {
 	snapshots
 	network
 	keys
+	volumes
 	daemon
 }
 
@@ -89,6 +90,13 @@ type keys interface {
 	Keys(ctx context.Context) ([]api.Key, error)
 	MakeKey(ctx context.Context, req api.KeyRequest) (*api.NewKey, error)
 	DeleteKey(ctx context.Context, id string) error
+}
+
+// volumes looks after disks that outlive sandboxes.
+type volumes interface {
+	Volumes(ctx context.Context) ([]api.Volume, error)
+	CreateVolume(ctx context.Context, req api.VolumeRequest) (*api.Volume, error)
+	RemoveVolume(ctx context.Context, ref string) error
 }
 
 // daemon is the daemon itself.

@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api"
+)
+
+func (a *app) volumeCommand() *cobra.Command {
+	cmd := a.nounCommand("volume", "Look after disks that outlive sandboxes", "carboy volume ls")
+	cmd.AddCommand(a.volumeCreateCommand(), a.volumeLsCommand(), a.volumeRmCommand())
+	return setHelp(cmd, docs{
+		long: `A volume is a disk of its own. --volume NAME:PATH of run and create shows it in a
+sandbox, and in as many as want it at a time: what one writes, all see at once.
+It stays when they are removed.`,
+		examples: []string{"carboy volume create data", "carboy run --volume data:/data -- touch /data/here"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) volumeCreateCommand() *cobra.Command {
+	var size, inodes int64
+	cmd := &cobra.Command{
+		Use:   "create [flags] NAME",
+		Short: "Make an empty volume",
+		Args:  exactArgs("NAME"),
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return a.volumeCreate(ctx, api.VolumeRequest{Name: args[0], Size: size, Inodes: inodes})
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().Var(sizeValue{&size}, "size", "how much it can hold, such as 512m or 20g (default the daemon's)")
+	cmd.Flags().Var(countValue{&inodes}, "inodes", "how many files (default one for each 16k)")
+	a.addJSON(cmd.Flags())
+	a.completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long:     "It takes room on the host's disk only as it is filled.",
+		examples: []string{"carboy volume create data", "carboy volume create --size 20g models"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) volumeCreate(ctx context.Context, req api.VolumeRequest) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	v, err := svc.CreateVolume(ctx, req)
+	if err != nil {
+		return err
+	}
+	if !v.Enforced {
+		a.note("volume " + v.Name + ": its size is not kept to: " + v.Reason)
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, v)
+	}
+	return a.printLine(v.Name)
+}
+
+func (a *app) volumeLsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "ls [flags]",
+		Short:             "List volumes",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.volumeLs(ctx) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `SIZE is how much it can hold, USED what it takes on the host's disk, and SANDBOXES
+are those, running or stopped, that have it.`,
+		examples: []string{"carboy volume ls", "carboy volume ls --json"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) volumeLs(ctx context.Context) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := svc.Volumes(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		if list == nil {
+			list = []api.Volume{}
+		}
+		return writeJSON(a.env.Stdout, list)
+	}
+	now := a.env.Now()
+	var t table
+	t.row("NAME", "SIZE", "USED", "CREATED", "SANDBOXES")
+	for _, v := range list {
+		size := formatSize(v.Size)
+		if !v.Enforced {
+			size = "(not kept to)"
+		}
+		t.row(v.Name, size, roundSize(v.Used), ago(v.CreatedAt, now), strings.Join(v.Sandboxes, " "))
+	}
+	return t.write(a.env.Stdout)
+}
+
+// roundSize is a size in whole MiB, which formatSize has a word for.
+func roundSize(n int64) string {
+	const mib = 1 << 20
+	return formatSize((n + mib - 1) / mib * mib)
+}
+
+func (a *app) volumeRmCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "rm [flags] NAME...",
+		Short:             "Delete volumes and what they hold",
+		Args:              someArgs(1, "NAME"),
+		RunE:              interruptible(a.volumeRm),
+		ValidArgsFunction: a.completeVolume,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "One that a sandbox has, running or stopped, stays: remove the sandbox first.",
+		examples: []string{"carboy volume rm data"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) volumeRm(ctx context.Context, names []string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	gone := make([]string, 0, len(names))
+	var failed error
+	for _, name := range names {
+		if err := svc.RemoveVolume(ctx, name); err != nil {
+			if failed != nil {
+				printError(a.env.Stderr, failed, a.json)
+			}
+			failed = err // Main prints the last one
+			continue
+		}
+		gone = append(gone, name)
+	}
+	if a.json {
+		if err := writeJSON(a.env.Stdout, gone); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+// completeVolume completes the name of a volume, none where no daemon runs or it
+// takes too long.
+func (a *app) completeVolume(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if a.env.Connect == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeWait)
+	defer cancel()
+	svc, err := a.env.Connect(ctx, false, func(string) {})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := svc.Volumes(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, v := range list {
+		names = append(names, v.Name)
+	}
+	return without(names, args), cobra.ShellCompDirectiveNoFileComp
+}
