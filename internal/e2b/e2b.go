@@ -173,7 +173,6 @@ func New(o Options) http.Handler {
 var unbuilt = []string{
 	"POST /sandboxes/{id}/fork",
 	"POST /sandboxes/{id}/snapshots", "GET /snapshots",
-	"GET /volumes", "POST /volumes", "GET /volumes/{id}", "DELETE /volumes/{id}",
 }
 
 // unbuiltTemplates are those that are answered where there are templates.
