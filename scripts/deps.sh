@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 # A command, and the Debian package that has it.
 needed='
 busybox busybox-static
+chromium chromium
 curl curl
 getent libc-bin
 ip iproute2

@@ -49,10 +49,14 @@ type Config struct {
 	// Auto says that a client started it: it leaves when idle.
 	Auto bool `json:"-"`
 
-	Listen     string   `json:"listen"`       // TCP address, "127.0.0.1:3000"; "": the unix socket alone
-	APIKeyFile string   `json:"api_key_file"` // who may ask over TCP; needed with Listen
-	Domain     string   `json:"domain"`       // under which sandboxes are reached as PORT-ID.DOMAIN; "": not
-	Hosts      []string `json:"hosts"`        // further names by which clients call the TCP address
+	Listen     string `json:"listen"`       // TCP address, "127.0.0.1:3000"; "": the unix socket alone
+	APIKeyFile string `json:"api_key_file"` // who may ask over TCP; needed with Listen
+	// TLSCert and TLSKey are files in PEM: with them the TCP address speaks TLS
+	// alone. They are read again when they have changed.
+	TLSCert string   `json:"tls_cert"`
+	TLSKey  string   `json:"tls_key"`
+	Domain  string   `json:"domain"` // under which sandboxes are reached as PORT-ID.DOMAIN; "": not
+	Hosts   []string `json:"hosts"`  // further names by which clients call the TCP address
 	// E2BInternet gives the public internet to sandboxes that are made by way of
 	// E2B's API, whose clients ask for it unless they are told otherwise.
 	E2BInternet bool `json:"e2b_internet"`
@@ -207,6 +211,10 @@ func (c Config) Validate() error {
 	} else if c.APIKeyFile != "" {
 		return sandbox.Errorf(sandbox.Invalid, "api_key_file: it is for TCP, and no address is given").
 			WithHint("name one: --listen ADDR")
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") || c.TLSCert != "" && c.Listen == "" {
+		return sandbox.Errorf(sandbox.Invalid, "tls_cert and tls_key: they go together, and with an address to listen on").
+			WithHint(`"listen": "0.0.0.0:443", "tls_cert": "/etc/carboy/cert.pem", "tls_key": "/etc/carboy/key.pem"`)
 	}
 	if _, err := c.ResolverAddrs(); err != nil {
 		return err

@@ -85,6 +85,7 @@ type daemon struct {
 	templates *template.Service
 	stop      context.CancelCauseFunc
 	addrs     []net.Addr
+	cert      *certificate // nil: TCP is in clear
 }
 
 // What may end a run, but for its context.
@@ -114,6 +115,9 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	d := &daemon{cfg: cfg, deps: deps, log: cmp.Or(deps.Log, slog.New(slog.DiscardHandler)), started: time.Now()}
 	keys, err := d.keys()
 	if err != nil {
+		return err
+	}
+	if d.cert, err = openCertificate(cfg, d.log); err != nil {
 		return err
 	}
 	if err := cfg.Dirs.Create(); err != nil {
@@ -328,7 +332,7 @@ func (d *daemon) serve(ctx context.Context, listeners []net.Listener) error {
 	var accepting sync.WaitGroup
 	for i, l := range listeners {
 		accepting.Go(func() {
-			if err := servers[i].Serve(l); ctx.Err() == nil {
+			if err := d.cert.serve(servers[i], l); ctx.Err() == nil {
 				d.fail("serve "+l.Addr().String(), err)
 			}
 		})

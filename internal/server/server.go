@@ -196,6 +196,7 @@ func (s *Server) TCP(ctx context.Context) *http.Server {
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	var p http.Protocols
 	p.SetHTTP1(true)
+	p.SetHTTP2(true) // over TLS
 	p.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:           h,
