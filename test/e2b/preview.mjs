@@ -93,15 +93,18 @@ after(async () => {
   await Promise.all([open?.kill(), closed?.kill()])
 })
 
-async function look(url, headers) {
+// look opens a page in a browser that was never used, for as long as the test
+// lasts.
+async function look(t, url, headers) {
   const context = await browser.newContext({ extraHTTPHeaders: headers })
+  t.after(() => context.close())
   const page = await context.newPage()
-  return { page, response: await page.goto(url), [Symbol.asyncDispose]: () => context.close() }
+  return { page, response: await page.goto(url) }
 }
 
-test('a page, its requests, a WebSocket and events', async () => {
+test('a page, its requests, a WebSocket and events', async (t) => {
   assert.ok(!open.trafficAccessToken)
-  await using at = await look(urlOf(open))
+  const at = await look(t, urlOf(open))
   assert.equal(at.response.status(), 200)
   assert.equal(await at.page.textContent('#it'), 'it works')
   const headers = await at.page.evaluate(async () => (await fetch('/headers')).json())
@@ -126,30 +129,32 @@ test('a page, its requests, a WebSocket and events', async () => {
   assert.ok(events[2][1] - events[0][1] > 300, 'events came late, and together')
 })
 
-test('restricted: refused without the token, let in with it', async () => {
+test('restricted: refused without the token, let in with it', async (t) => {
   const token = closed.trafficAccessToken
   assert.ok(token)
   {
-    await using at = await look(urlOf(closed))
+    const at = await look(t, urlOf(closed))
     assert.equal(at.response.status(), 403)
     assert.match(await at.page.textContent('body'), /restricted/)
-    assert.equal(await at.page.evaluate(async () => (await fetch('/headers')).status), 403)
+    const r = await request('GET', '/headers', undefined, { 'E2b-Sandbox-Id': closed.sandboxId, 'E2b-Sandbox-Port': String(port) })
+    assert.equal(r.status, 403)
+    assert.equal(r.json.sandboxId, closed.sandboxId)
   }
   {
-    await using at = await look(urlOf(closed), { 'E2b-Traffic-Access-Token': '0'.repeat(64) })
+    const at = await look(t, urlOf(closed), { 'E2b-Traffic-Access-Token': '0'.repeat(64) })
     assert.equal(at.response.status(), 403)
   }
   {
-    await using at = await look(urlOf(closed), { 'E2b-Traffic-Access-Token': token })
+    const at = await look(t, urlOf(closed), { 'E2b-Traffic-Access-Token': token })
     assert.equal(at.response.status(), 200)
     const text = await at.page.evaluate(async () => (await fetch('/headers')).text())
     assert.ok(!text.includes(token), 'the server inside was told the token')
   }
 })
 
-test('a port that is closed, and a sandbox that is not', async () => {
+test('a port that is closed, and a sandbox that is not', async (t) => {
   for (const url of [urlOf(open, '/', 3999), `http://3000-sb_${'a'.repeat(20)}.${domain}:${listener}/`]) {
-    await using at = await look(url)
+    const at = await look(t, url)
     assert.equal(at.response.status(), 502)
     assert.match(at.response.headers()['content-type'], /^text\/html/)
     const r = await request('GET', '/x', undefined, { 'E2b-Sandbox-Id': new URL(url).host.slice(5, 28), 'E2b-Sandbox-Port': '3999' })
@@ -168,9 +173,9 @@ const reach = (page, url, headers = {}) => page.evaluate(async ([url, headers]) 
   }
 }, [url, headers])
 
-test('a page reaches neither another sandbox nor the API', async () => {
+test('a page reaches neither another sandbox nor the API', async (t) => {
   await closed.files.write('/home/user/secret', 'the secret')
-  await using at = await look(urlOf(open))
+  const at = await look(t, urlOf(open))
   const file = urlOf(closed, '/files?path=/home/user/secret&username=user', 49983)
   assert.match(await reach(at.page, file), /^401 /)
   assert.match(await reach(at.page, urlOf(closed, '/headers')), /^403 /)
@@ -186,10 +191,10 @@ test('a page reaches neither another sandbox nor the API', async () => {
   assert.equal((await request('GET', '/sandboxes')).status, 200)
 })
 
-test('the end of a sandbox ends what a page listens to', async () => {
+test('the end of a sandbox ends what a page listens to', async (t) => {
   const doomed = await serving()
   try {
-    await using at = await look(urlOf(doomed))
+    const at = await look(t, urlOf(doomed))
     const ended = at.page.evaluate(() => new Promise((resolve) => {
       const ws = new WebSocket(`ws://${location.host}/ws`)
       ws.onopen = () => { document.title = 'open' }
