@@ -87,7 +87,7 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 	key := "e2b_" + hex.EncodeToString(secret[:])
 	url := h.serve(key)
 	return &e2bServer{h: h, wall: wall, env: append(os.Environ(),
-		"E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY="+key, "E2B_DOMAIN="+domain, "CARBOY_WALL="+wall)}
+		"E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_VOLUME_API_URL="+url, "E2B_API_KEY="+key, "E2B_DOMAIN="+domain, "CARBOY_WALL="+wall)}
 }
 
 // e2bPeer answers with its name and whether the request has the header X-Key;
