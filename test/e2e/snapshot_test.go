@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // snapshot makes one and returns its ID.
@@ -168,4 +171,40 @@ func TestManyFromOneSnapshot(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// A snapshot over a pulled image keeps that: its name may go, its files stay as
+// long as the snapshot does.
+func TestSnapshotOverImage(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "small.tar")
+	tag, err := name.NewTag("example.test/small:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tarball.WriteToFile(saved, tag, smallImage(t)); err != nil {
+		t.Fatal(err)
+	}
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		h.ok("image", "import", saved)
+		base := h.create("--isolation", wall, "--image", "example.test/small:1")
+		h.ok("exec", base, "--", "sh", "-c", "echo kept > /tmp/f; cat /etc/os-release")
+		snap := h.snapshot(base)
+		h.ok("rm", "-f", base)
+		h.ok("image", "rm", "example.test/small:1")
+		if got := h.ok("image", "gc"); !strings.Contains(got, "0 images") {
+			t.Errorf("gc: %q", got)
+		}
+		if got := h.ok("run", "--isolation", wall, "--snapshot", snap, "--entrypoint", "/bin/sh", "--", "-c", "cat /tmp/f /etc/os-release; id -u; ls /etc"); !strings.HasPrefix(got, "kept\nNAME=Smaller\n1234\n") || strings.Contains(got, "gone") {
+			t.Errorf("over the image: %q", got)
+		}
+		r := h.run(nil, "create", "--snapshot", snap, "--image", "host")
+		if r.code != 125 || !strings.Contains(r.stderr, "it lies over the image") {
+			t.Errorf("over another image: %+v", r)
+		}
+		h.ok("snapshot", "rm", snap)
+		if got := h.ok("image", "gc"); !strings.Contains(got, "1 image,") {
+			t.Errorf("gc once it is gone: %q", got)
+		}
+	})
 }
