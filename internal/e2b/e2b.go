@@ -45,6 +45,10 @@ type Manager interface {
 	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
 	SetOnExpiry(ctx context.Context, c sandbox.Caller, ref string, on sandbox.OnExpiry) (*sandbox.Sandbox, error)
 	SetNetwork(ctx context.Context, c sandbox.Caller, ref string, ch sandbox.NetworkChange) (*sandbox.Sandbox, error)
+	Like(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Spec, error)
+	Snapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error)
+	Snapshots(ctx context.Context, c sandbox.Caller) ([]sandbox.Snapshot, error)
+	RemoveSnapshot(ctx context.Context, c sandbox.Caller, id string) error
 	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
 }
 
@@ -132,6 +136,9 @@ func New(o Options) http.Handler {
 		{"POST /v2/sandboxes/{id}/connect", manage, h.connect(false)},
 		{"POST /sandboxes/{id}/pause", manage, h.pause},
 		{"POST /sandboxes/{id}/resume", manage, h.resume},
+		{"POST /sandboxes/{id}/fork", manage, h.fork},
+		{"POST /sandboxes/{id}/snapshots", manage, h.createSnapshot},
+		{"GET /snapshots", read, h.listSnapshots},
 		{"GET /sandboxes/metrics", read, h.metricsOfMany},
 		{"GET /sandboxes/{id}/metrics", read, h.metrics},
 		{"PUT /sandboxes/{id}/network", manage, h.setNetwork},
@@ -154,9 +161,9 @@ func New(o Options) http.Handler {
 			}
 		})
 	}
-	missing := unbuilt
+	var missing []string
 	if len(h.templateRoutes()) == 0 {
-		missing = slices.Concat(unbuilt, unbuiltTemplates)
+		missing = unbuiltTemplates
 	}
 	for _, p := range missing {
 		mux.HandleFunc(p, func(w http.ResponseWriter, _ *http.Request) {
@@ -167,12 +174,6 @@ func New(o Options) http.Handler {
 		writeError(w, sandbox.Errorf(sandbox.NotFound, "%s %.200q: no such path and method", r.Method, r.URL.Path))
 	})
 	return mux
-}
-
-// unbuilt are the paths of E2B's API that answer 501.
-var unbuilt = []string{
-	"POST /sandboxes/{id}/fork",
-	"POST /sandboxes/{id}/snapshots", "GET /snapshots",
 }
 
 // unbuiltTemplates are those that are answered where there are templates.
@@ -194,15 +195,20 @@ func writeError(w http.ResponseWriter, err error) {
 	WriteError(w, wire.Status(sandbox.KindOf(err)), err)
 }
 
-// WriteError answers with err as E2B would.
-func WriteError(w http.ResponseWriter, status int, err error) {
+// describe is an error within an answer.
+func describe(err error) errorBody {
 	e := wire.Describe(err)
-	w.Header().Set(api.HeaderError, e.Code)
 	if e.Hint != "" {
 		e.Message += " (" + e.Hint + ")" // E2B's clients show one text
 	}
+	return errorBody{wire.Status(sandbox.KindOf(err)), e.Message}
+}
+
+// WriteError answers with err as E2B would.
+func WriteError(w http.ResponseWriter, status int, err error) {
+	w.Header().Set(api.HeaderError, wire.Describe(err).Code)
 	wire.RetryAfter(w, err)
-	wire.JSON(w, status, errorBody{status, e.Message})
+	wire.JSON(w, status, errorBody{status, describe(err).Message})
 }
 
 func (h *handler) health(w http.ResponseWriter, _ *http.Request, _ Caller) error {

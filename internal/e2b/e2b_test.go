@@ -167,7 +167,7 @@ func TestUnbuilt(t *testing.T) {
 		{"GET", "/sandboxes/sb_x/metrics", 404},
 		{"POST", "/sandboxes/sb_x/pause", 404},
 		{"PUT", "/sandboxes/sb_x/network", 400},
-		{"POST", "/sandboxes/sb_x/snapshots", 501},
+		{"POST", "/sandboxes/sb_x/snapshots", 400},
 		{"GET", "/templates/aliases/x", 501},
 		{"GET", "/templates/x/tags", 501},
 		{"GET", "/templates/x/builds/y/status", 501},

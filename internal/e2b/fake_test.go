@@ -19,12 +19,17 @@ type fake struct {
 	events  []sandbox.Event
 	specs   []sandbox.Spec
 	changes []sandbox.NetworkChange
+	saved   []sandbox.Snapshot
+	full    int // how many sandboxes there may be; 0: any number
 	removed []string
 }
 
 func (f *fake) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.full > 0 && len(f.boxes) >= f.full {
+		return nil, sandbox.Errorf(sandbox.Exhausted, "there are too many")
+	}
 	f.specs = append(f.specs, spec)
 	sb := &sandbox.Sandbox{
 		ID: fmt.Sprintf("sb_%020d", 2+len(f.boxes)), Owner: c.Owner, State: sandbox.StateRunning,
@@ -128,6 +133,45 @@ func (f *fake) SetNetwork(_ context.Context, c sandbox.Caller, ref string, ch sa
 		sb.Spec.Secrets = ch.Secrets
 	}
 	return sb, err
+}
+
+func (f *fake) Like(_ context.Context, c sandbox.Caller, ref string) (sandbox.Spec, error) {
+	sb, err := f.find(c, ref)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	spec := sb.Spec.Clone()
+	spec.Name = ""
+	return spec, nil
+}
+
+func (f *fake) Snapshot(_ context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error) {
+	sb, err := f.find(c, ref)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	f.now = f.now.Add(time.Second)
+	id := strings.NewReplacer("0", "a", "1", "b", "8", "i", "9", "j").Replace(fmt.Sprintf("sn_%020d", 2+len(f.saved)))
+	f.saved = append(f.saved, sandbox.Snapshot{ID: id, Owner: c.Owner, Source: sb.ID, CreatedAt: f.now})
+	return f.saved[len(f.saved)-1], nil
+}
+
+func (f *fake) Snapshots(_ context.Context, c sandbox.Caller) (out []sandbox.Snapshot, err error) {
+	for _, s := range f.saved {
+		if s.Owner == c.Owner && !s.Removed {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+func (f *fake) RemoveSnapshot(_ context.Context, _ sandbox.Caller, id string) error {
+	for i := range f.saved {
+		if f.saved[i].ID == id {
+			f.saved[i].Removed = true
+		}
+	}
+	return nil
 }
 
 func (f *fake) Events(context.Context, sandbox.Caller, string) ([]sandbox.Event, error) {

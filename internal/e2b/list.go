@@ -226,11 +226,11 @@ func (c cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d.%s", c.nanos, c.id))
 }
 
-func parseCursor(s string) (cursor, error) {
+func parseCursor(s string, valid func(id string) bool) (cursor, error) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	nanos, id, ok := strings.Cut(string(b), ".")
 	n, nerr := strconv.ParseInt(nanos, 10, 64)
-	if err != nil || !ok || nerr != nil || !sandbox.ValidID(id) {
+	if err != nil || !ok || nerr != nil || !valid(id) {
 		return cursor{}, sandbox.Errorf(sandbox.Invalid, "nextToken: not one of this server's")
 	}
 	return cursor{n, id}, nil
@@ -305,7 +305,7 @@ func (p params) listing() (l listing, err error) {
 		return l, err
 	}
 	if s := p.get("nextToken"); s != "" {
-		l.from, err = parseCursor(s)
+		l.from, err = parseCursor(s, sandbox.ValidID)
 	}
 	return l, err
 }

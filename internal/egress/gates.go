@@ -235,6 +235,27 @@ func (g *Gates) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
+// Values implements sandbox.Gate. A secret that the owner does not have is the
+// sandbox's own.
+func (g *Gates) Values(ctx context.Context, sb *sandbox.Sandbox) (map[string]string, error) {
+	values := map[string]string{}
+	for _, name := range sb.Spec.Secrets {
+		err := g.opts.Secrets.Check(ctx, sb.Owner, []string{name})
+		if err == nil {
+			continue
+		}
+		if sandbox.KindOf(err) != sandbox.NotFound {
+			return nil, err
+		}
+		v, err := g.opts.Secrets.Value(ctx, sb.Owner, sb.ID, name)
+		if err != nil {
+			return nil, err
+		}
+		values[name] = v.Value.Reveal()
+	}
+	return values, nil
+}
+
 // newCA makes the authority of one sandbox.
 func newCA(name string) (cert, key string, err error) {
 	a, err := tlswire.NewAuthority("Carboy sandbox "+name, time.Now)

@@ -42,6 +42,8 @@ type Gate interface {
 	// sandbox that has a gate, running or not: Set, or the next Open, has it use
 	// those of sb.Spec.Secrets.
 	Keep(ctx context.Context, sb *Sandbox) error
+	// Values are those of sb's secrets that belong to it alone.
+	Values(ctx context.Context, sb *Sandbox) (map[string]string, error)
 	// Set has a running gate let through what sb.Spec.Policy does, and ends
 	// what is open and no longer may be.
 	Set(ctx context.Context, sb *Sandbox) error

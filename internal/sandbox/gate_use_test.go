@@ -32,7 +32,7 @@ func TestSecretsAreInNoRecord(t *testing.T) {
 		d := w.bootWith(t, opts)
 		spec := sandbox.Spec{Name: "web", Policy: keyed("KEY"), Secrets: []string{"KEY"}, SecretValues: map[string]string{"KEY": value}}
 		sb := create(t, d, spec)
-		if got := w.gate.Values(sb.ID); got["KEY"] != value {
+		if got := w.gate.Kept(sb.ID); got["KEY"] != value {
 			t.Fatalf("the gate has %q: the search proves nothing", got)
 		}
 		var shown []string
@@ -54,7 +54,7 @@ func TestSecretsAreInNoRecord(t *testing.T) {
 		if _, err := d.Start(t.Context(), ann, "web"); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.gate.Values(sb.ID); got["KEY"] != value {
+		if got := w.gate.Kept(sb.ID); got["KEY"] != value {
 			t.Errorf("after another start the gate has %q", got)
 		}
 		w.gate.SetHook(failing(sandboxtest.GateOpen))

@@ -70,6 +70,7 @@ type snapshots interface {
 	Snapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error)
 	GetSnapshot(ctx context.Context, c sandbox.Caller, id string) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, c sandbox.Caller) ([]sandbox.Snapshot, error)
+	Like(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Spec, error)
 	RemoveSnapshot(ctx context.Context, c sandbox.Caller, id string) error
 }
 

@@ -121,8 +121,8 @@ func (g *Gate) Policy(id string) *policy.Policy {
 	return nil
 }
 
-// Values returns the secrets that a gate was given for its sandbox alone.
-func (g *Gate) Values(id string) map[string]string {
+// Kept returns the secrets that a gate was given for its sandbox alone.
+func (g *Gate) Kept(id string) map[string]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if x := g.gates[id]; x != nil {
@@ -260,6 +260,11 @@ func (g *Gate) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
 	}
 	maps.Copy(x.values, sb.Spec.SecretValues)
 	return nil
+}
+
+// Values implements sandbox.Gate.
+func (g *Gate) Values(_ context.Context, sb *sandbox.Sandbox) (map[string]string, error) {
+	return g.Kept(sb.ID), nil
 }
 
 // Set implements sandbox.Gate.
