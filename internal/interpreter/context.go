@@ -59,7 +59,7 @@ func (s *Server) newScope(language, cwd string) (*scope, error) {
 
 type cwdError struct{ err error }
 
-func (e *cwdError) Error() string { return "Failed to set working directory: " + e.err.Error() }
+func (e *cwdError) Error() string { return "cwd: " + e.err.Error() }
 func (e *cwdError) Unwrap() error { return e.err }
 
 // enter waits for a turn.

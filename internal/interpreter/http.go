@@ -169,7 +169,7 @@ func (s *Server) named(r *http.Request) (*scope, error) {
 	if c := s.find(id); c != nil {
 		return c, nil
 	}
-	return nil, &statusError{http.StatusNotFound, fmt.Errorf("Context %.80s not found", id)} //nolint:staticcheck // E2B's words
+	return nil, &statusError{http.StatusNotFound, fmt.Errorf("context %.80s not found", id)}
 }
 
 func (s *Server) deleteContext(w http.ResponseWriter, r *http.Request) error {
@@ -213,12 +213,12 @@ func (s *Server) scopeOf(req executeBody) (*scope, error) {
 	case req.Code == nil:
 		return nil, invalid("code: it is missing")
 	case id != "" && language != "":
-		return nil, invalid("Only one of context_id or language can be provided")
+		return nil, invalid("only one of context_id or language can be provided")
 	case id != "" && id != "default":
 		if c := s.find(id); c != nil {
 			return c, nil
 		}
-		return nil, &statusError{http.StatusNotFound, fmt.Errorf("Context %.80s not found", id)} //nolint:staticcheck // E2B's words
+		return nil, &statusError{http.StatusNotFound, fmt.Errorf("context %.80s not found", id)}
 	}
 	return s.defaultScope(normal(language))
 }

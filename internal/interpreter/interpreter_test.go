@@ -261,10 +261,10 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"language", "/execute", map[string]any{"code": "1", "language": "cobol"}, 404, "there is: python"},
 		{"context-of-language", "/contexts", map[string]any{"language": "r"}, 404, "r-cran-irkernel"},
-		{"both", "/execute", map[string]any{"code": "1", "language": "python", "context_id": "x"}, 400, "Only one"},
+		{"both", "/execute", map[string]any{"code": "1", "language": "python", "context_id": "x"}, 400, "only one"},
 		{"no-code", "/execute", map[string]any{}, 400, "code"},
 		{"unknown-field", "/execute", map[string]any{"code": "1", "rights": "all"}, 400, "rights"},
-		{"cwd", "/contexts", map[string]any{"cwd": "/nowhere"}, 400, "Failed to set working directory"},
+		{"cwd", "/contexts", map[string]any{"cwd": "/nowhere"}, 400, "cwd: stat /nowhere"},
 		{"path", "/nope", nil, 404, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -104,9 +104,9 @@ func await(ctx context.Context, listen string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	url := "http://" + net.JoinHostPort("127.0.0.1", port) + "/health"
-	last := errors.New("nobody answers")
 	for {
-		if last = healthy(ctx, url); last == nil {
+		last := healthy(ctx, url)
+		if last == nil {
 			return nil
 		}
 		select {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/carboy-sandbox/carboy/internal/mcpgateway/catalogue"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 
 // backend is one server, and the process that it is now.
 type backend struct {
-	Server
+	catalogue.Server
 	g     *Gateway
 	short string // what its names are prefixed with where they clash
 

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 the next version of the protocol drops logging; clients of this one read it
+
 package mcpgateway
 
 import (
@@ -16,6 +18,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/carboy-sandbox/carboy/internal/mcpgateway/catalogue"
 )
 
 // Port is where E2B's clients look for the gateway.
@@ -30,7 +34,7 @@ var implementation = &mcp.Implementation{Name: "carboy-mcp-gateway", Version: "1
 
 // Options are what a gateway works with.
 type Options struct {
-	Servers    []Server
+	Servers    []catalogue.Server
 	Token      string   // what clients show; required
 	Home       string   // where servers run, and below which they are cloned to
 	Env        []string // what servers have, KEY=VALUE each

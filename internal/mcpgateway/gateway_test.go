@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 the next version of the protocol drops logging; clients of this one read it
+
 package mcpgateway_test
 
 import (
@@ -15,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/carboy-sandbox/carboy/internal/mcpgateway"
+	"github.com/carboy-sandbox/carboy/internal/mcpgateway/catalogue"
 )
 
 // TestMain is also the servers that the gateway runs.
@@ -101,9 +104,9 @@ type rig struct {
 // newRig has a gateway of the named servers, and a client of it.
 func newRig(t *testing.T, names ...string) *rig {
 	t.Helper()
-	var servers []mcpgateway.Server
+	var servers []catalogue.Server
 	for _, n := range names {
-		servers = append(servers, mcpgateway.Server{Name: n, Argv: []string{os.Args[0]}, Env: map[string]string{"TEST_MCP_SERVER": n}})
+		servers = append(servers, catalogue.Server{Name: n, Argv: []string{os.Args[0]}, Env: map[string]string{"TEST_MCP_SERVER": n}})
 	}
 	g, err := mcpgateway.New(mcpgateway.Options{Servers: servers, Token: token, Home: t.TempDir(), Env: []string{"CANCELLED=" + t.TempDir() + "/c", "PATH=" + os.Getenv("PATH")}})
 	if err != nil {
@@ -296,7 +299,7 @@ func TestToken(t *testing.T) {
 }
 
 func TestStartFails(t *testing.T) {
-	for name, s := range map[string]mcpgateway.Server{
+	for name, s := range map[string]catalogue.Server{
 		"ends":     {Run: "echo no such key >&2; exit 1"},
 		"no-mcp":   {Run: "echo hello; exit 0"},
 		"install":  {Run: "true", Install: "echo no such key >&2; exit 1"},
@@ -305,7 +308,7 @@ func TestStartFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Name = "s"
-			g, err := mcpgateway.New(mcpgateway.Options{Servers: []mcpgateway.Server{s}, Token: token, Home: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")}})
+			g, err := mcpgateway.New(mcpgateway.Options{Servers: []catalogue.Server{s}, Token: token, Home: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/mcpgateway/catalogue"
 )
 
 // Where things are in a sandbox. The token's file is E2B's.
@@ -39,9 +41,9 @@ const (
 
 // order is what the command hands to the gateway that stays.
 type order struct {
-	Servers []Server `json:"servers"`
-	Token   string   `json:"token"`
-	Listen  string   `json:"listen"`
+	Servers []catalogue.Server `json:"servers"`
+	Token   string             `json:"token"`
+	Listen  string             `json:"listen"`
 }
 
 // Main is the program. `mcp-gateway --config JSON` starts a gateway that goes
@@ -83,11 +85,11 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if fs.NArg() > 0 || *config == "" {
 		return &usageError{"usage: mcp-gateway --config JSON, or mcp-gateway pull NAME"}
 	}
-	c, err := catalogue()
+	c, err := configured()
 	if err != nil {
 		return err
 	}
-	servers, err := ParseConfig([]byte(*config), c)
+	servers, err := catalogue.ParseConfig([]byte(*config), c)
 	if err != nil {
 		return err
 	}
@@ -98,15 +100,15 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return background(ctx, order{Servers: servers, Token: token, Listen: *listen})
 }
 
-func catalogue() (Catalogue, error) {
+func configured() (catalogue.Catalogue, error) {
 	data, err := os.ReadFile(cataloguePath)
 	if errors.Is(err, os.ErrNotExist) {
-		return Catalogue{}, nil
+		return catalogue.Catalogue{}, nil
 	}
 	if err != nil {
-		return Catalogue{}, err
+		return catalogue.Catalogue{}, err
 	}
-	return ParseCatalogue(data)
+	return catalogue.Parse(data)
 }
 
 // background starts the gateway that stays, and waits until it answers or has
@@ -265,7 +267,7 @@ func pull(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return &usageError{"usage: mcp-gateway pull NAME"}
 	}
-	c, err := catalogue()
+	c, err := configured()
 	if err != nil {
 		return err
 	}
@@ -279,7 +281,7 @@ func pull(ctx context.Context, names []string) error {
 		if !ok {
 			return fmt.Errorf("server %.100q: %w", name, c.Unknown())
 		}
-		b := &backend{Server: Server{Name: name, Install: e.Install}, g: g}
+		b := &backend{Server: catalogue.Server{Name: name, Install: e.Install}, g: g}
 		if err := b.install(ctx); err != nil {
 			return fmt.Errorf("server %s: %w", name, err)
 		}

@@ -1,4 +1,7 @@
-package mcpgateway
+// Package catalogue says which MCP servers a gateway runs: it reads what a
+// client asks for, and what whoever runs the daemon has configured. It refuses
+// names and fields that it does not know.
+package catalogue
 
 import (
 	"bytes"
@@ -44,8 +47,8 @@ type Catalogue struct {
 	Servers map[string]Entry `json:"servers"`
 }
 
-// ParseCatalogue reads a catalogue, and refuses what it does not know.
-func ParseCatalogue(data []byte) (Catalogue, error) {
+// Parse reads a catalogue, and refuses what it does not know.
+func Parse(data []byte) (Catalogue, error) {
 	var c Catalogue
 	if err := strict(data, &c); err != nil {
 		return Catalogue{}, fmt.Errorf("catalogue: %w", err)

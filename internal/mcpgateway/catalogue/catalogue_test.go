@@ -1,4 +1,4 @@
-package mcpgateway_test
+package catalogue_test
 
 import (
 	"strings"
@@ -6,39 +6,39 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/carboy-sandbox/carboy/internal/mcpgateway"
+	"github.com/carboy-sandbox/carboy/internal/mcpgateway/catalogue"
 )
 
-const catalogue = `{"servers": {
+const text = `{"servers": {
 	"files": {"run": ["node", "files.js", "{paths}"], "install": "npm ci"},
 	"search": {"run": ["search", "--level={level?}"], "env": {"KEY": "{apiKey}", "URL": "http://{host?}/"}}
 }}`
 
 func TestParseConfig(t *testing.T) {
-	c, err := mcpgateway.ParseCatalogue([]byte(catalogue))
+	c, err := catalogue.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
 		name, config string
-		want         []mcpgateway.Server
+		want         []catalogue.Server
 		fail         string
 	}{
 		{
 			name: "repository", config: `{"github/a/b.c": {"runCmd": "npm start", "installCmd": "npm ci", "envs": {"A": "x"}}}`,
-			want: []mcpgateway.Server{{Name: "github/a/b.c", Repo: "a/b.c", Install: "npm ci", Run: "npm start", Env: map[string]string{"A": "x"}}},
+			want: []catalogue.Server{{Name: "github/a/b.c", Repo: "a/b.c", Install: "npm ci", Run: "npm start", Env: map[string]string{"A": "x"}}},
 		},
 		{
 			name: "list-of-arguments", config: `{"files": {"paths": ["/a b", "/c"]}}`,
-			want: []mcpgateway.Server{{Name: "files", Install: "npm ci", Argv: []string{"node", "files.js", "/a b", "/c"}, Env: map[string]string{}}},
+			want: []catalogue.Server{{Name: "files", Install: "npm ci", Argv: []string{"node", "files.js", "/a b", "/c"}, Env: map[string]string{}}},
 		},
 		{
 			name: "left-out", config: `{"search": {"apiKey": "k; rm -rf /"}}`,
-			want: []mcpgateway.Server{{Name: "search", Argv: []string{"search"}, Env: map[string]string{"KEY": "k; rm -rf /"}}},
+			want: []catalogue.Server{{Name: "search", Argv: []string{"search"}, Env: map[string]string{"KEY": "k; rm -rf /"}}},
 		},
 		{
 			name: "given", config: `{"search": {"apiKey": "k", "level": 3, "host": "h"}}`,
-			want: []mcpgateway.Server{{Name: "search", Argv: []string{"search", "--level=3"}, Env: map[string]string{"KEY": "k", "URL": "http://h/"}}},
+			want: []catalogue.Server{{Name: "search", Argv: []string{"search", "--level=3"}, Env: map[string]string{"KEY": "k", "URL": "http://h/"}}},
 		},
 		{name: "unknown-server", config: `{"exa": {"apiKey": "k"}}`, fail: "there are files, search"},
 		{name: "missing-field", config: `{"search": {}}`, fail: "apiKey: it is missing"},
@@ -58,7 +58,7 @@ func TestParseConfig(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := mcpgateway.ParseConfig([]byte(tt.config), c)
+			got, err := catalogue.ParseConfig([]byte(tt.config), c)
 			if tt.fail != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.fail) {
 					t.Errorf("error = %v, want %q", err, tt.fail)
@@ -72,28 +72,28 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-func TestParseCatalogueRefuses(t *testing.T) {
-	for name, text := range map[string]string{
+func TestParseRefuses(t *testing.T) {
+	for name, bad := range map[string]string{
 		"no-program":      `{"servers": {"a": {"run": []}}}`,
 		"field-for-it":    `{"servers": {"a": {"run": ["{program}"]}}}`,
 		"github-is-taken": `{"servers": {"github/a/b": {"run": ["x"]}}}`,
 		"unknown":         `{"servers": {"a": {"run": ["x"], "image": "y"}}}`,
 	} {
-		if _, err := mcpgateway.ParseCatalogue([]byte(text)); err == nil {
+		if _, err := catalogue.Parse([]byte(bad)); err == nil {
 			t.Errorf("%s: it was taken", name)
 		}
 	}
 }
 
 func FuzzParseConfig(f *testing.F) {
-	c, err := mcpgateway.ParseCatalogue([]byte(catalogue))
+	c, err := catalogue.Parse([]byte(text))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add([]byte(`{"github/a/b.c": {"runCmd": "npm start", "envs": {"A": "x"}}}`))
 	f.Add([]byte(`{"files": {"paths": ["/a b", "/c"]}, "search": {"apiKey": "k", "level": 3}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		servers, err := mcpgateway.ParseConfig(data, c)
+		servers, err := catalogue.ParseConfig(data, c)
 		if err != nil {
 			return
 		}
