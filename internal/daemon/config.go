@@ -72,12 +72,16 @@ type Config struct {
 	BuildNetwork string `json:"build_network"`
 	// BuildPolicy is a policy as a sandbox's: see docs/policy.md.
 	BuildPolicy json.RawMessage `json:"build_policy"`
-	BuildTime   Duration        `json:"build_time"`  // that one build may take
-	MountDirs   []string        `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
-	Resolvers   []string        `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
-	IdleExit    Duration        `json:"idle_exit"`   // for how long a daemon with Auto waits
-	Pool        *int            `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
-	PoolMemory  Size            `json:"pool_memory"` // bytes that all of them may take together, by an estimate
+	BuildTime   Duration        `json:"build_time"` // that one build may take
+	// MCPServers is the catalogue of servers that sandboxes of the template
+	// mcp-gateway may be asked to run, by name: see docs/mcp-in-sandbox.md.
+	MCPServers json.RawMessage `json:"mcp_servers"`
+
+	MountDirs  []string `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
+	Resolvers  []string `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
+	IdleExit   Duration `json:"idle_exit"`   // for how long a daemon with Auto waits
+	Pool       *int     `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
+	PoolMemory Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
 	// Limits are what each owner may have: "key:ID" for a team, "uid:1000" for a
 	// user of the machine, "default" for teams that are not named.
 	Limits map[string]Limits `json:"limits"`
@@ -220,6 +224,9 @@ func (c Config) Validate() error {
 		return err
 	}
 	if _, _, err := c.buildNetwork(); err != nil {
+		return err
+	}
+	if err := c.checkMCPServers(); err != nil {
 		return err
 	}
 	if c.BuildTime <= 0 {

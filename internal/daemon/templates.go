@@ -36,6 +36,7 @@ func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options)
 	if d.templates, err = template.New(opts); err != nil {
 		return err
 	}
+	d.addBuiltins()
 	o.Templates, o.Builds = d.templates, builds{d.templates}
 	return nil
 }
