@@ -178,7 +178,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if err := d.openTeams(ctx, db, book, &serve); err != nil {
 		return err
 	}
-	vols.serve(&serve, d.manager)
+	vols.serve(&serve, d.manager, book)
 	if err := d.newTemplates(db, kept, &serve); err != nil {
 		return err
 	}

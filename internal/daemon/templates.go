@@ -23,9 +23,14 @@ const templatesDir = "templates"
 // newTemplates makes the service of templates, and puts it where requests find
 // it. It is opened once sandboxes were adopted.
 func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options) (err error) {
+	book := o.Book
 	opts := template.Options{
 		Store: db.Templates(), Manager: d.manager, Guest: inside.New, Dir: filepath.Join(d.cfg.Dirs.State, templatesDir),
 		Log: d.log, Time: time.Duration(d.cfg.BuildTime), EnvdVersion: e2b.EnvdVersion,
+		Bound: func(owner string) (templates, builds int) {
+			l := book.Limits(owner)
+			return l.Templates, l.Builds
+		},
 	}
 	if opts.Network, opts.Policy, err = d.cfg.buildNetwork(); err != nil {
 		return err

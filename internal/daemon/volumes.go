@@ -6,6 +6,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/team"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
@@ -36,8 +37,9 @@ func (v volumes) offer(o *sandbox.Options) {
 }
 
 // serve lets clients have them.
-func (v volumes) serve(o *server.Options, m *sandbox.Manager) {
+func (v volumes) serve(o *server.Options, m *sandbox.Manager, book *team.Book) {
 	if v.service != nil {
+		v.service.Bound(func(owner string) int { return book.Limits(owner).Volumes })
 		v.service.Bind(m)
 		o.Volumes = v.service
 	}

@@ -87,6 +87,14 @@ func (s *Service) ownRef(c sandbox.Caller, name string) (Ref, error) {
 	return ref, nil
 }
 
+// bound returns how many templates, and builds at the same time, owner may have.
+func (s *Service) bound(owner string) (templates, builds int) {
+	if s.o.Bound != nil {
+		templates, builds = s.o.Bound(owner)
+	}
+	return cmp.Or(templates, maxTemplates), cmp.Or(builds, s.o.PerOwner)
+}
+
 func (s *Service) newTemplateLocked(ctx context.Context, owner, name string) (*Template, error) {
 	n := 0
 	for _, t := range s.templates {
@@ -94,7 +102,7 @@ func (s *Service) newTemplateLocked(ctx context.Context, owner, name string) (*T
 			n++
 		}
 	}
-	if n >= maxTemplates {
+	if most, _ := s.bound(owner); n >= most {
 		return nil, sandbox.Errorf(sandbox.Exhausted, "templates: this owner has %d, and can have no more", n).WithHint("delete one: carboy template rm NAME")
 	}
 	t := &Template{ID: newID(), Owner: owner, Name: name, CreatedAt: s.stamp(), UpdatedAt: s.stamp()}

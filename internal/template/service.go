@@ -51,10 +51,13 @@ type Options struct {
 
 	Time             time.Duration // that one build may take
 	PerOwner, AtOnce int           // builds at the same time
-	Upload           int64         // bytes of one archive, as it comes
-	Contents         int64         // bytes and, divided by 1024, members of one archive
-	Files            int64         // bytes of archives of one owner
-	EnvdVersion      string        // what is written down of a build
+	// Bound says how many templates an owner may have, and how many builds at
+	// the same time, where those are other than usual; 0: they are not.
+	Bound       func(owner string) (templates, builds int)
+	Upload      int64  // bytes of one archive, as it comes
+	Contents    int64  // bytes and, divided by 1024, members of one archive
+	Files       int64  // bytes of archives of one owner
+	EnvdVersion string // what is written down of a build
 }
 
 // Service has the templates of all owners. It keeps their records in memory,

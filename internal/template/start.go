@@ -195,7 +195,8 @@ func (s *Service) slot(ctx context.Context, owner string) (free func(), err erro
 	s.mu.Lock()
 	own := s.perOwner[owner]
 	if own == nil {
-		own = make(chan struct{}, s.o.PerOwner)
+		_, builds := s.bound(owner)
+		own = make(chan struct{}, builds)
 		s.perOwner[owner] = own
 	}
 	s.mu.Unlock()

@@ -97,7 +97,8 @@ type Service struct {
 	content *content.Pool
 	users   Users // set by Bind
 
-	making sync.Mutex // held while a volume is made: names and counts are looked at
+	most   func(owner string) int // guarded by making; see Bound
+	making sync.Mutex             // held while a volume is made: names and counts are looked at
 
 	mu      sync.Mutex
 	volumes map[string]Volume // by ID
@@ -226,6 +227,13 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, n New) (Volume, 
 	return v, nil
 }
 
+// Bound has most say how many volumes an owner may have; 0 is Options.PerOwner.
+func (s *Service) Bound(most func(owner string) int) {
+	s.making.Lock()
+	defer s.making.Unlock()
+	s.most = most
+}
+
 // room refuses a name that is taken, and more volumes than one owner may have.
 func (s *Service) room(c sandbox.Caller, name string) error {
 	own := s.owned(c.Owner)
@@ -233,7 +241,13 @@ func (s *Service) room(c sandbox.Caller, name string) error {
 		return sandbox.Errorf(sandbox.Conflict, "volume %s: the name is taken", name).
 			WithHint("choose another name, or carboy volume rm %s", name)
 	}
-	if len(own) >= s.o.PerOwner {
+	most := s.o.PerOwner
+	if s.most != nil {
+		if n := s.most(c.Owner); n > 0 {
+			most = n
+		}
+	}
+	if len(own) >= most {
 		return sandbox.Errorf(sandbox.Exhausted, "there are %d volumes already", len(own)).WithHint("carboy volume rm NAME")
 	}
 	return nil

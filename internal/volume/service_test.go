@@ -146,6 +146,10 @@ func TestRefused(t *testing.T) {
 	_, err = s.Create(t.Context(), ann, volume.New{Name: "four"})
 	wantKind(t, "one more", err, sandbox.Exhausted)
 	create(t, s, bob, "four")
+	s.Bound(func(owner string) int { return map[string]int{ann.Owner: 4, bob.Owner: 1}[owner] })
+	create(t, s, ann, "four")
+	_, err = s.Create(t.Context(), bob, volume.New{Name: "five"})
+	wantKind(t, "one more than its own bound", err, sandbox.Exhausted)
 }
 
 // TestKilled: whenever a daemon dies, a volume is there whole or not at all.

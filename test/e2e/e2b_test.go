@@ -74,6 +74,7 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 	}
 	h := w.home()
 	all := map[string]any{"resolvers": []string{worldDNS + ":53"}, "domain": domain, "e2b_isolation": wall}
+	all["limits"] = map[string]any{"key:limited": map[string]any{"sandboxes": 1, "cpus": 2, "timeout": "1h"}}
 	maps.Copy(all, settings)
 	config, err := json.Marshal(all)
 	if err != nil {
@@ -86,8 +87,9 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 	rand.Read(secret[:])
 	key := "e2b_" + hex.EncodeToString(secret[:])
 	url := h.serve(key)
+	limited := strings.TrimSpace(h.ok("key", "add", "--team", "limited", "--host-image", "--scope", "read,manage,exec,keys", "test"))
 	return &e2bServer{h: h, wall: wall, env: append(os.Environ(),
-		"E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_VOLUME_API_URL="+url, "E2B_API_KEY="+key, "E2B_DOMAIN="+domain, "CARBOY_WALL="+wall)}
+		"E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_VOLUME_API_URL="+url, "E2B_API_KEY="+key, "E2B_DOMAIN="+domain, "CARBOY_WALL="+wall, "CARBOY_LIMITED_KEY="+limited)}
 }
 
 // e2bPeer answers with its name and whether the request has the header X-Key;
