@@ -110,7 +110,7 @@ test('no standard input unless it is asked for', async () => {
 })
 
 test('the command goes on when its reader goes, and is connected to again', async () => {
-  const first = await sandbox.commands.run('read line; echo "got $line"', { background: true, stdin: true })
+  const first = await sandbox.commands.run('read line; echo "got $line"', { background: true, stdin: true, timeoutMs: 0 })
   await first.disconnect()
   const again = await sandbox.commands.connect(first.pid)
   await sandbox.commands.sendStdin(first.pid, 'this\n')
@@ -156,7 +156,7 @@ test('a terminal has the size, directory, environment and user that were asked f
 })
 
 test('a terminal is left and connected to again', async () => {
-  const pty = await sandbox.pty.create({ cols: 80, rows: 24, onData() {}, timeoutMs: 60_000 })
+  const pty = await sandbox.pty.create({ cols: 80, rows: 24, onData() {}, timeoutMs: 0 })
   await pty.disconnect()
   let text = ''
   const again = await sandbox.pty.connect(pty.pid, { onData: (d) => { text += new TextDecoder().decode(d) } })
