@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { withSandbox } from './lib.mjs'
+import { until, withSandbox } from './lib.mjs'
 
 const cli = fileURLToPath(new URL('node_modules/@e2b/cli/dist/index.js', import.meta.url))
 
@@ -70,6 +70,14 @@ test('logs tell what happened', () => withSandbox({}, async (sandbox) => {
   const lines = (await ok(['sandbox', 'logs', sandbox.sandboxId, '--format', 'json'])).split('\n').filter((l) => l.startsWith('{'))
   assert.ok(lines.map((l) => JSON.parse(l)).some((l) => l.type === 'started'), lines.join('\n'))
   assert.match(await ok(['sandbox', 'logs', sandbox.sandboxId]), /started/)
+}))
+
+test('metrics and templates are shown', () => withSandbox({}, async (sandbox) => {
+  const metrics = async () => (await ok(['sandbox', 'metrics', sandbox.sandboxId, '--format', 'json']))
+    .split('\n').filter((l) => l.startsWith('{')).map((l) => JSON.parse(l))
+  const [first] = await until(async () => { const m = await metrics(); return m.length > 0 && m })
+  assert.ok(first.cpuCount >= 1 && first.memTotal > 0, JSON.stringify(first))
+  assert.ok(Array.isArray(JSON.parse(await ok(['template', 'list', '--format', 'json']))))
 }))
 
 test('sandboxes are paused and resumed', () => withSandbox({}, async (sandbox) => {
