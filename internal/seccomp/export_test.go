@@ -42,6 +42,9 @@ func GateForTest(pid uint32) ([]unix.SockFilter, map[uint32]verdict) {
 	return assemble(t, refuse, kill, refuse), t
 }
 
+// FilesForTest is the table that ConfineFiles enforces for a process of that ID.
+func FilesForTest(pid uint32) map[uint32]verdict { return fileTable(pid) }
+
 // GateCallsForTest are the numbers that a gate's table knows.
 func GateCallsForTest() []uint32 { return slices.Collect(maps.Keys(gateTable(1))) }
 

@@ -65,25 +65,45 @@ func New(o Options) *Pool {
 }
 
 // Serve has the process of t answer a request, whose operation is "/path",
-// "/dir" or "/file".
+// "/dir" or "/file". One that changes nothing is asked again, once, where the
+// process ended before it answered.
 func (l *Pool) Serve(w http.ResponseWriter, r *http.Request, t Target, operation string) {
-	p, err := l.acquire(r.Context(), t)
-	if err != nil {
-		status, text := http.StatusInternalServerError, "the volume can't be opened: the daemon's log says why"
-		switch sandbox.KindOf(err) {
-		case sandbox.Exhausted:
-			status, text = http.StatusTooManyRequests, err.Error()
-		case sandbox.NotFound:
-			status, text = http.StatusNotFound, err.Error()
-		case sandbox.Unavailable:
-			status, text = http.StatusServiceUnavailable, err.Error()
-		default:
-			l.o.Log.Error("open volume", "id", t.ID, "error", err)
+	again := r.Method == http.MethodGet || r.Method == http.MethodHead
+	for {
+		p, err := l.acquire(r.Context(), t)
+		if err != nil {
+			l.refuse(w, t, err)
+			return
 		}
-		Fail(w, status, text)
-		return
+		if l.pass(w, r, p, operation, again) {
+			_, _ = io.CopyN(io.Discard, r.Body, drainLimit)
+			return
+		}
+		again = false
 	}
-	defer l.release(p)
+}
+
+// refuse answers where there is no process.
+func (l *Pool) refuse(w http.ResponseWriter, t Target, err error) {
+	status, text := http.StatusInternalServerError, "the volume can't be opened: the daemon's log says why"
+	switch sandbox.KindOf(err) {
+	case sandbox.Exhausted:
+		status, text = http.StatusTooManyRequests, err.Error()
+	case sandbox.NotFound:
+		status, text = http.StatusNotFound, err.Error()
+	case sandbox.Unavailable:
+		status, text = http.StatusServiceUnavailable, err.Error()
+	default:
+		l.o.Log.Error("open volume", "id", t.ID, "error", err)
+	}
+	Fail(w, status, text)
+}
+
+// pass has p answer, and releases it. With again, it reports false where p ended before it did:
+// then there is no answer yet.
+func (l *Pool) pass(w http.ResponseWriter, r *http.Request, p *process, operation string, again bool) (answered bool) {
+	defer l.release(p) // whatever a client that leaves makes of this
+	answered = true
 	proxy := &httputil.ReverseProxy{
 		Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -95,20 +115,28 @@ func (l *Pool) Serve(w http.ResponseWriter, r *http.Request, t Target, operation
 			}
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if again && p.broken.Load() {
+				answered = false
+				return
+			}
 			if r.Context().Err() == nil {
-				l.o.Log.Warn("ask a volume's process", "id", t.ID, "error", err)
+				l.o.Log.Warn("ask a volume's process", "id", p.id, "error", err)
 			}
 			Fail(w, http.StatusServiceUnavailable, "the volume's process ended (try again)")
 		},
 	}
 	proxy.ServeHTTP(w, r)
-	_, _ = io.CopyN(io.Discard, r.Body, drainLimit)
+	return answered
 }
 
 // acquire returns the process of t, which goes on until it is released.
 func (l *Pool) acquire(ctx context.Context, t Target) (*process, error) {
 	l.mu.Lock()
 	p, ok := l.ps[t.ID]
+	if ok && p.broken.Load() {
+		delete(l.ps, t.ID)
+		ok = false
+	}
 	switch {
 	case l.closed:
 		l.mu.Unlock()

@@ -12,8 +12,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,6 +36,8 @@ type process struct {
 	up   chan struct{} // closed when it serves, or failed to
 	err  error         // why it failed, once up is closed
 	gone chan struct{} // closed when it has ended
+
+	broken atomic.Bool // nothing more comes from it: it has ended, or is about to
 
 	cmd       *exec.Cmd
 	conn      net.Conn
@@ -56,9 +60,9 @@ func (p *process) begin(o Options, t Target) error {
 	if err != nil {
 		return err
 	}
-	p.conn, p.transport = conn, transportOver(conn)
-	p.cmd = exec.Command(o.Exe) //nolint:noctx // it serves more than one request
-	p.cmd.Args = []string{roleContent, p.id}
+	p.conn, p.transport = conn, transportOver(&watched{conn, &p.broken})
+	p.cmd = exec.Command(o.Exe)                                    //nolint:noctx // it serves more than one request
+	p.cmd.Args = []string{roleContent, filepath.Dir(t.Tree.Point)} // the second only tells whose it is
 	p.cmd.Env = append([]string{
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GODEBUG=containermaxprocs=0,updatemaxprocs=0",
 	}, weak.Environ()...)
@@ -144,6 +148,20 @@ func transportOver(conn net.Conn) *http.Transport {
 			return c, err
 		},
 	}
+}
+
+// watched is a connection that notes when nothing more comes over it.
+type watched struct {
+	net.Conn
+	broken *atomic.Bool
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	if err != nil {
+		w.broken.Store(true)
+	}
+	return n, err
 }
 
 // words keeps the first of what a process says.
