@@ -84,8 +84,8 @@ func fieldNames(s string) bool {
 
 // letPagesRead has a browser hand an answer to the page that asked.
 func letPagesRead(h, asked http.Header) {
-	h.Add("Vary", "Origin")
 	if asked.Values("Origin") != nil {
+		h.Add("Vary", "Origin")
 		h.Set("Access-Control-Allow-Origin", "*")
 		h.Set("Access-Control-Expose-Headers", exposed)
 	}

@@ -66,6 +66,11 @@ func TestTraffic(t *testing.T) {
 			t.Errorf("= %d %s, want 401", resp.StatusCode, body)
 		}
 	})
+	t.Run("made-by-v1", func(t *testing.T) {
+		if sb := w.create(t, w.full); sb.TrafficToken == "" {
+			t.Error("its ports are open, which nobody asked for")
+		}
+	})
 	t.Run("not-public", func(t *testing.T) {
 		w := newWorld(t)
 		if resp, body := w.do(t, portOf(w.make(t, sandbox.Traffic{}), nil)); resp.StatusCode != 403 {

@@ -30,6 +30,8 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 		Name: req.Name, Isolation: req.Isolation, Stronger: req.Stronger, User: req.User, Snapshot: req.Snapshot,
 		Limits: limits(req.Limits), Env: req.Env, Labels: req.Labels,
 		TTL: ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral,
+		// Nobody here has said that its ports are for everybody.
+		Traffic: sandbox.Traffic{Restricted: true},
 	}
 	if err := req.network(&spec); err != nil {
 		return sandbox.Spec{}, err
