@@ -11,6 +11,9 @@ type CreateRequest struct {
 	// Image is "host" (default), or one that the daemon has: a name, a name
 	// with a digest, or the start of a digest. Another one is a not_found.
 	Image string `json:"image,omitempty"`
+	// Template names what to start from: NAME, NAME:TAG, OWNER/NAME or an ID. What
+	// the request says stands above what the template has.
+	Template string `json:"template,omitempty"`
 	// Snapshot is the ID of a snapshot to start from; Image is then its image, or
 	// left out.
 	Snapshot string `json:"snapshot,omitempty"`

@@ -16,7 +16,7 @@ import (
 // specFlags are the flags that say what a sandbox is like. What is left at
 // its zero takes the daemon's default.
 type specFlags struct {
-	name, isolation, image, snapshot, pull, user string
+	name, isolation, image, snapshot, template, pull, user string
 
 	net netFlags
 
@@ -37,6 +37,7 @@ func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.name, "name", "", "name it; one is made up otherwise")
 	fs.StringVar(&f.isolation, "isolation", "", "wall to build; more of them: the stronger ones will do as well"+isDefault(sandbox.DefaultIsolation))
 	fs.StringVar(&f.image, "image", "", "root file system: a reference, a path, or host, this machine's own programs"+isDefault(sandbox.DefaultImage))
+	fs.StringVar(&f.template, "template", "", "start from that template: NAME, NAME:TAG or OWNER/NAME")
 	fs.StringVar(&f.snapshot, "snapshot", "", "start from the snapshot of that ID, over its image")
 	fs.Var(choiceValue{&f.pull, []string{pullMissing, pullAlways, pullNever}}, "pull", "fetch the image if it is missing, always or never"+isDefault(pullMissing))
 	fs.StringVar(&f.workspace, "workspace", "", "show a copy-on-write view of DIR at /workspace; :rw the tree itself")
@@ -80,6 +81,7 @@ func (f *specFlags) request(a *app) (*api.CreateRequest, error) {
 		Stronger:  walls[1:],
 		Image:     f.image,
 		Snapshot:  f.snapshot,
+		Template:  f.template,
 		User:      f.user,
 		Limits:    api.Limits{CPUs: f.cpus, Memory: f.memory, PIDs: f.pids, Disk: f.disk},
 		TTLMillis: f.ttl.Milliseconds(),

@@ -56,7 +56,7 @@ func helpGroups() [][]string {
 		{"cp", "diff", "apply"},
 		{"ls", "inspect", "logs", "stop", "pause", "start", "rm"},
 		{"net", "policy", "secret", "key"},
-		{"image", "snapshot", "volume"},
+		{"image", "snapshot", "template", "volume"},
 		{"serve", "daemon", "doctor", "bench", "version", "completion", "help"},
 	}
 }
@@ -90,7 +90,7 @@ func helpCommands(b *strings.Builder, cmd *cobra.Command) {
 // metavar is what stands for a flag's value in help.
 func metavar(flag string) string {
 	switch flag {
-	case "name":
+	case "name", "template":
 		return "NAME"
 	case "isolation":
 		return "WALL[,WALL...]"
@@ -116,7 +116,7 @@ func metavar(flag string) string {
 		return "N"
 	case "user":
 		return "USER"
-	case "cpus", "pids", "rounds":
+	case "cpus", "pids", "rounds", "memory-mib":
 		return "N"
 	case "memory", "disk":
 		return "SIZE"
@@ -136,14 +136,18 @@ func metavar(flag string) string {
 		return "ADDRESS"
 	case "from-env":
 		return "VAR"
-	case "command":
+	case "command", "start", "ready":
 		return "COMMAND"
 	case "env":
 		return "KEY[=VALUE]"
-	case "env-file", "api-key-file", "policy", "from-file":
+	case "env-file", "api-key-file", "policy", "from-file", "file":
 		return "FILE"
 	case "label":
 		return "KEY=VALUE"
+	case "tag":
+		return "TAG"
+	case "build-arg":
+		return "NAME=VALUE"
 	case "ttl", "timeout":
 		return "DURATION"
 	case "cwd":

@@ -20,6 +20,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // helped are all commands, hidden ones too.
 var helped = []string{
 	"", "run", "create", "exec", "cp", "ls", "inspect", "logs", "stop", "pause", "start", "rm", "diff", "apply",
+	"template", "template build", "template ls", "template rm",
 	"net", "net log", "policy", "policy show", "policy set", "policy test", "policy presets", "policy import",
 	"secret", "secret add", "secret ls", "secret rm", "secret rotate",
 	"key", "key add", "key ls", "key rm",

@@ -42,7 +42,7 @@ it, and carboy apply takes what you want.`,
 		a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(),
 		a.lsCommand(), a.inspectCommand(), a.logsCommand(),
 		a.stopCommand(), a.pauseCommand(), a.startCommand(), a.rmCommand(),
-		a.diffCommand(), a.applyCommand(), a.imageCommand(), a.snapshotCommand(),
+		a.diffCommand(), a.applyCommand(), a.imageCommand(), a.snapshotCommand(), a.templateCommand(),
 		a.netCommand(), a.policyCommand(), a.secretCommand(), a.keyCommand(), a.volumeCommand(),
 		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(), a.completionCommand(),
 	)

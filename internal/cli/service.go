@@ -19,6 +19,7 @@ type Service interface {
 	files
 	images
 	snapshots
+	templates
 	network
 	keys
 	volumes
@@ -64,6 +65,18 @@ type images interface {
 	Image(ctx context.Context, ref string) (*api.Image, error)
 	RemoveImage(ctx context.Context, ref string) error
 	CollectImages(ctx context.Context) (*api.ImageGC, error)
+}
+
+// templates builds what sandboxes are made from.
+type templates interface {
+	RequestBuild(ctx context.Context, req api.BuildRequest) (*api.BuildRef, error)
+	FileLink(ctx context.Context, template, hash string) (*api.FileLink, error)
+	SendFiles(ctx context.Context, link *api.FileLink, archive io.Reader) error
+	StartBuild(ctx context.Context, ref api.BuildRef, plan api.BuildPlan) error
+	BuildStatus(ctx context.Context, ref api.BuildRef, offset int) (*api.BuildStatus, error)
+	CancelBuild(ctx context.Context, ref api.BuildRef) error
+	Templates(ctx context.Context) ([]api.Template, error)
+	RemoveTemplate(ctx context.Context, ref string) error
 }
 
 // snapshots keeps what sandboxes wrote.

@@ -186,7 +186,7 @@ func (s *Server) Idle(now time.Time) time.Duration {
 // Unix returns the server for connections of the daemon's unix socket.
 // Requests end when ctx does.
 func (s *Server) Unix(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(unixHost, noPages, s.fromUnix(http.HandlerFunc(s.route)))))
+	return s.httpServer(ctx, s.observe(s.guard(unixHost, noPages, s.uploads(s.fromUnix(http.HandlerFunc(s.route))))))
 }
 
 // TCP returns the server for connections over TCP.

@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
+	"github.com/carboy-sandbox/carboy/internal/template"
 )
 
 // maxMounts bounds how many directories are opened for one request.
@@ -41,7 +42,12 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 			return sandbox.Spec{}, err
 		}
 	}
-	if spec.Image, err = s.base(ctx, p, req.Image, req.Snapshot); err != nil {
+	if req.Template != "" {
+		err = s.fromTemplate(ctx, p, req, &spec)
+	} else {
+		spec.Image, err = s.base(ctx, p, req.Image, req.Snapshot)
+	}
+	if err != nil {
 		return sandbox.Spec{}, err
 	}
 	if spec.Workspace, err = s.workspace(p, req.Workspace); err != nil {
@@ -49,6 +55,27 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 	}
 	spec.Mounts, err = s.mounts(ctx, p, req.Mounts)
 	return spec, err
+}
+
+// fromTemplate fills in what the template has that req names.
+func (s *Server) fromTemplate(ctx context.Context, p *principal, req createRequest, spec *sandbox.Spec) error {
+	if req.Image != "" || req.Snapshot != "" {
+		return sandbox.Errorf(sandbox.Invalid, "template: it has an image of its own").WithHint("leave image and snapshot out")
+	}
+	b := template.BaseBuild()
+	if s.o.Templates != nil {
+		var err error
+		if b, err = s.o.Templates.Resolve(ctx, p.caller, req.Template); err != nil {
+			return err
+		}
+	} else if req.Template != template.Base {
+		return sandbox.Errorf(sandbox.NotFound, "template %.80q: there is no such template", req.Template)
+	}
+	if _, err := s.image(ctx, p, cmp.Or(b.Image, sandbox.DefaultImage)); b.Image == sandbox.DefaultImage && err != nil {
+		return err
+	}
+	b.Apply(spec)
+	return nil
 }
 
 func limits(l api.Limits) sandbox.Limits {

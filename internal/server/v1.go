@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/template"
 )
 
 // routes are the daemon's own API. Each needs a scope of a key.
@@ -124,7 +125,11 @@ func (s *Server) postSandbox(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	sb, err := s.m.Create(r.Context(), p.caller, spec)
+	caller := p.caller
+	if req.Template != "" {
+		caller = template.Build{Snapshot: spec.Snapshot}.Caller(caller)
+	}
+	sb, err := s.m.Create(r.Context(), caller, spec)
 	if err != nil {
 		wire.Error(w, err)
 		return

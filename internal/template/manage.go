@@ -5,7 +5,6 @@ import (
 	"context"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -471,12 +470,4 @@ func (s *Service) finishLocked(ctx context.Context, r *Record, next Record) erro
 	}
 	*t = up
 	return nil
-}
-
-// oldest returns the earlier of two times, of which none may be zero.
-func oldest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

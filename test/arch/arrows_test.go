@@ -12,7 +12,7 @@ import (
 // yet to be given its place.
 var layers = [][]string{
 	{"api", "internal/weak"},
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog"}, // know nothing of sandboxes
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/guest", "internal/guestcall", "internal/interpreter", "internal/mcpgateway"}, // what runs inside
 	{"internal/disk"}, // where it is kept

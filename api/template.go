@@ -1,0 +1,75 @@
+package api
+
+import "time"
+
+// Template is what sandboxes are made from, as E2B's paths of templates have
+// it: GET /templates lists the caller's.
+type Template struct {
+	TemplateID  string    `json:"templateID"`
+	BuildID     string    `json:"buildID"` // the newest that is ready
+	BuildStatus string    `json:"buildStatus"`
+	Aliases     []string  `json:"aliases"`
+	Names       []string  `json:"names"`
+	Public      bool      `json:"public"`
+	CPUCount    int       `json:"cpuCount"`
+	MemoryMB    int       `json:"memoryMB"`
+	BuildCount  int       `json:"buildCount"`
+	SpawnCount  int64     `json:"spawnCount"`
+	CreatedAt   time.Time `json:"createdAt"`
+}
+
+// BuildRequest is the body of POST /v3/templates.
+type BuildRequest struct {
+	Name     string   `json:"name"`
+	Tags     []string `json:"tags,omitempty"`
+	CPUCount int      `json:"cpuCount,omitempty"`
+	MemoryMB int      `json:"memoryMB,omitempty"`
+}
+
+// BuildRef names a build.
+type BuildRef struct {
+	TemplateID string `json:"templateID"`
+	BuildID    string `json:"buildID"`
+}
+
+// FileLink is where the files of a COPY are sent, unless they are there.
+type FileLink struct {
+	Present bool   `json:"present"`
+	URL     string `json:"url"`
+}
+
+// BuildPlan is the body of POST /v2/templates/{id}/builds/{build}.
+type BuildPlan struct {
+	FromImage    string      `json:"fromImage,omitempty"`
+	FromTemplate string      `json:"fromTemplate,omitempty"`
+	Force        bool        `json:"force,omitempty"`
+	Steps        []BuildStep `json:"steps,omitempty"`
+	StartCmd     string      `json:"startCmd,omitempty"`
+	ReadyCmd     string      `json:"readyCmd,omitempty"`
+}
+
+// BuildStep is one step of it.
+type BuildStep struct {
+	Type      string   `json:"type"`
+	Args      []string `json:"args"`
+	FilesHash string   `json:"filesHash,omitempty"`
+}
+
+// BuildStatus is how a build is, with some of its log.
+type BuildStatus struct {
+	BuildRef
+	Status     string     `json:"status"` // waiting, building, ready or error
+	LogEntries []BuildLog `json:"logEntries"`
+	Reason     *struct {
+		Message string `json:"message"`
+		Step    string `json:"step"`
+	} `json:"reason,omitempty"`
+}
+
+// BuildLog is one line of a build's log.
+type BuildLog struct {
+	Timestamp time.Time `json:"timestamp"`
+	Message   string    `json:"message"`
+	Level     string    `json:"level"`
+	Step      string    `json:"step,omitempty"`
+}

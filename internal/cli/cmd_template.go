@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/dockerfile"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func (a *app) templateCommand() *cobra.Command {
+	cmd := a.nounCommand("template", "Build what sandboxes are made from", "carboy template build --name web .")
+	cmd.AddCommand(a.templateBuildCommand(), a.templateLsCommand(), a.templateRmCommand())
+	return setHelp(cmd, docs{
+		long: `A template is an image or another template with what a Dockerfile did to it, and
+the command that each of its sandboxes starts with. --template of run and create
+names one.`,
+		examples: []string{"carboy template build --name web .", "carboy run --template web -- make test"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+// buildFlags are those of template build.
+type buildFlags struct {
+	file, name, start, ready string
+	tags, args               []string
+	cpus, memory             int
+	noCache                  bool
+}
+
+func (a *app) templateBuildCommand() *cobra.Command {
+	var f buildFlags
+	cmd := &cobra.Command{
+		Use:               "build [flags] DIR",
+		Short:             "Build a template from a Dockerfile",
+		Args:              exactArgs("DIR"),
+		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.templateBuild(ctx, f, args[0]) }),
+		ValidArgsFunction: completeDirs,
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&f.file, "file", "f", "", "the Dockerfile, instead of the one in DIR")
+	fs.StringVar(&f.name, "name", "", "name of the template, or NAME:TAG; needed")
+	fs.StringArrayVar(&f.tags, "tag", nil, "a further tag for the build; may be repeated")
+	fs.StringArrayVar(&f.args, "build-arg", nil, "NAME=VALUE for an ARG; may be repeated")
+	fs.StringVar(&f.start, "start", "", "the start command, instead of ENTRYPOINT and CMD")
+	fs.StringVar(&f.ready, "ready", "", "command that succeeds once the start command is ready")
+	fs.IntVar(&f.cpus, "cpus", 0, "CPUs of its sandboxes, a whole number")
+	fs.IntVar(&f.memory, "memory-mib", 0, "memory of its sandboxes, in MiB")
+	fs.BoolVar(&f.noCache, "no-cache", false, "take no step from an earlier build")
+	a.addJSON(fs)
+	return setHelp(cmd, docs{
+		long: `Each step runs in a sandbox, without a network unless the daemon's setting
+build_network gives it one. FROM base means this machine's own programs. Of a
+Dockerfile there may be FROM, RUN, COPY, ENV, ARG, WORKDIR, USER, and ENTRYPOINT
+and CMD, which are the start command; anything else is an error.`,
+		examples: []string{"carboy template build --name web .", "carboy template build --name web:v2 --ready 'curl -s localhost:80' ."},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func completeDirs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// read turns the flags and a Dockerfile into a plan, but for the files.
+func (f buildFlags) read(dir string) (dockerfile.File, error) {
+	if f.name == "" {
+		return dockerfile.File{}, usagef("--name: it is missing").WithHint("carboy template build --name NAME DIR")
+	}
+	path := f.file
+	if path == "" {
+		path = filepath.Join(dir, "Dockerfile")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return dockerfile.File{}, sandbox.Errorf(sandbox.Invalid, "%v", err)
+	}
+	args := map[string]string{}
+	for _, arg := range f.args {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return dockerfile.File{}, usagef("--build-arg: %q is no NAME=VALUE", arg)
+		}
+		args[name] = value
+	}
+	file, err := dockerfile.Parse(string(text), args)
+	if err != nil {
+		return file, sandbox.Errorf(sandbox.Invalid, "%s: %v", path, err)
+	}
+	if f.start != "" {
+		file.Start = f.start
+	}
+	return file, nil
+}
+
+func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error {
+	file, err := f.read(dir)
+	if err != nil {
+		return err
+	}
+	files, err := dockerfile.OpenContext(dir)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "%v", err)
+	}
+	defer files.Close()
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	ref, err := svc.RequestBuild(ctx, api.BuildRequest{Name: f.name, Tags: f.tags, CPUCount: f.cpus, MemoryMB: f.memory})
+	if err != nil {
+		return err
+	}
+	plan := api.BuildPlan{FromImage: file.From, Force: f.noCache, StartCmd: file.Start, ReadyCmd: f.ready}
+	for _, st := range file.Steps {
+		step := api.BuildStep{Type: st.Type, Args: st.Args}
+		if st.Type == "COPY" {
+			if step, err = a.sendFiles(ctx, svc, ref.TemplateID, files, st); err != nil {
+				return err
+			}
+		}
+		plan.Steps = append(plan.Steps, step)
+	}
+	if err := svc.StartBuild(ctx, *ref, plan); err != nil {
+		return err
+	}
+	if err := a.watchBuild(ctx, svc, *ref); err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, ref)
+	}
+	return a.printLine(ref.TemplateID)
+}
+
+// sendFiles sends what a COPY names, unless it is there, and returns its step.
+func (a *app) sendFiles(ctx context.Context, svc Service, id string, files *dockerfile.Context, st dockerfile.Step) (api.BuildStep, error) {
+	step := api.BuildStep{Type: st.Type, Args: []string{st.Src, st.Dest, st.Owner, st.Mode}}
+	names, err := files.Files(st.Src)
+	if err != nil {
+		return step, sandbox.Errorf(sandbox.Invalid, "line %d: COPY: %v", st.Line, err)
+	}
+	if step.FilesHash, err = files.Hash(st, names); err != nil {
+		return step, err
+	}
+	link, err := svc.FileLink(ctx, id, step.FilesHash)
+	if err != nil || link.Present {
+		return step, err
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(files.Write(w, names)) }() // ends with r
+	err = svc.SendFiles(ctx, link, r)
+	r.CloseWithError(io.ErrClosedPipe)
+	return step, err
+}
+
+const (
+	buildPoll   = 200 * time.Millisecond
+	cancelLimit = 30 * time.Second
+)
+
+// watchBuild tells what a build says until it has ended, and cancels it where
+// ctx ends first.
+func (a *app) watchBuild(ctx context.Context, svc Service, ref api.BuildRef) error {
+	tick := time.NewTicker(buildPoll)
+	defer tick.Stop()
+	for offset := 0; ; {
+		st, err := svc.BuildStatus(ctx, ref, offset)
+		if err == nil {
+			offset += len(st.LogEntries)
+			for _, e := range st.LogEntries {
+				a.noteReason("build", e.Message)
+			}
+			if len(st.LogEntries) == 0 && st.Status == "ready" {
+				return nil
+			}
+			if len(st.LogEntries) == 0 && st.Status == "error" {
+				return sandbox.Errorf(sandbox.Invalid, "%s", buildFailure(st))
+			}
+		} else if ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			cancel, done := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)
+			defer done()
+			return errors.Join(context.Cause(ctx), svc.CancelBuild(cancel, ref))
+		}
+	}
+}
+
+func buildFailure(st *api.BuildStatus) string {
+	if st.Reason == nil {
+		return "the build failed"
+	}
+	return "build: " + st.Reason.Message
+}
+
+func (a *app) templateLsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "ls [flags]",
+		Short:             "List templates",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.templateLs(ctx) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "All of yours are listed, the newest first.",
+		examples: []string{"carboy template ls", "carboy template ls --json"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) templateLs(ctx context.Context) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := svc.Templates(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, list)
+	}
+	now := a.env.Now()
+	var t table
+	t.row("NAME", "ID", "STATUS", "CREATED")
+	for _, one := range list {
+		t.row(strings.Join(one.Aliases, ","), one.TemplateID, one.BuildStatus, ago(one.CreatedAt, now))
+	}
+	return t.write(a.env.Stdout)
+}
+
+func (a *app) templateRmCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "rm [flags] NAME...",
+		Short:             "Remove templates",
+		Args:              someArgs(1, "NAME"),
+		RunE:              interruptible(a.templateRm),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "Builds under way are ended. Sandboxes that were made from it go on.",
+		examples: []string{"carboy template rm web"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) templateRm(ctx context.Context, names []string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := svc.RemoveTemplate(ctx, name); err != nil {
+			return err
+		}
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, names)
+	}
+	return nil
+}
