@@ -68,7 +68,7 @@ test('gzip both ways', async () => {
   const [url, headers] = at(sandbox, '/files?path=zipped', { 'Accept-Encoding': 'gzip' })
   const raw = await fetch(url, { headers })
   assert.equal(raw.headers.get('content-encoding'), 'gzip')
-  assert.equal(raw.headers.get('vary'), 'Accept-Encoding')
+  assert.match(raw.headers.get('vary'), /Accept-Encoding/)
   await raw.arrayBuffer()
   assert.equal((await get('zipped', { 'Accept-Encoding': 'identity;q=0, br' })).status, 406)
   assert.equal((await put('zipped', gzipSync('x'), { 'Content-Encoding': 'br' })).status, 400)
