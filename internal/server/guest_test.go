@@ -26,6 +26,32 @@ func sign(path, op, user, token, end string) string {
 	return url.QueryEscape("v1_" + strings.TrimRight(base64.StdEncoding.EncodeToString(sum[:]), "="))
 }
 
+// An answer before the body was read ends the connection, and says so.
+func TestRefusedBody(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(t, w.full)
+	for _, tt := range []struct {
+		name, method, body string
+		want               bool
+	}{{"with-body", "POST", "{}", true}, {"without", "GET", "", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), tt.method, w.URL+"/envs", strings.NewReader(tt.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("E2b-Sandbox-Id", sb.ID)
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusUnauthorized || resp.Close != tt.want {
+				t.Errorf("status %d, closed: %v, want %v", resp.StatusCode, resp.Close, tt.want)
+			}
+		})
+	}
+}
+
 func TestEnvd(t *testing.T) {
 	w := newWorld(t)
 	sb := w.create(t, w.full)

@@ -60,6 +60,11 @@ func failAs(w http.ResponseWriter, r *http.Request, t target, status int, err er
 	e := wire.Describe(err)
 	h := w.Header()
 	h.Set(api.HeaderError, e.Code)
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		// Nobody reads the body, so the connection ends: a client that was not
+		// told would send its next request there.
+		h.Set("Connection", "close")
+	}
 	wire.RetryAfter(w, err)
 	letPagesRead(h, r.Header)
 	body := targetBody{SandboxID: t.id, Message: e.Message, Port: t.port, Code: status}
