@@ -23,8 +23,11 @@ const (
 	startLimit   = time.Minute      // for a server to answer
 	stopGrace    = 2 * time.Second
 	maxLine      = 16 << 20 // bytes of one message of a server
-	maxListed    = 1000     // tools, prompts or resources of one server
-	restarts     = 1
+	// protocol is what is spoken with servers. Later ones begin with a question
+	// that servers of today do not all answer.
+	protocol  = "2025-11-25"
+	maxListed = 1000 // tools, prompts or resources of one server
+	restarts  = 1
 )
 
 // backend is one server, and the process that it is now.
@@ -128,7 +131,7 @@ func (b *backend) start(ctx context.Context) (gone <-chan struct{}, err error) {
 	defer cancel()
 	stop := context.AfterFunc(run, cancel)
 	defer stop()
-	session, err := mcp.NewClient(implementation, b.options()).Connect(ctx, t, nil)
+	session, err := mcp.NewClient(implementation, b.options()).Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: protocol})
 	if err != nil {
 		kill()
 		<-ended

@@ -34,6 +34,8 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 
+	statusFile = 3 // of the gateway that stays
+
 	maxLog      = 8 << 20
 	headTimeout = 10 * time.Second
 	endGrace    = 2 * time.Second
@@ -162,7 +164,8 @@ func openLog() (*os.File, error) {
 
 // serve is the gateway that stays. File 3 is told "ok", or what went wrong.
 func serve(ctx context.Context, in io.Reader) error {
-	status := os.NewFile(3, "status")
+	syscall.CloseOnExec(statusFile) // servers are not to hold it open
+	status := os.NewFile(statusFile, "status")
 	var o order
 	err := json.NewDecoder(in).Decode(&o)
 	if err == nil {

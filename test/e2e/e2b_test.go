@@ -74,6 +74,9 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 	}
 	h := w.home()
 	all := map[string]any{"resolvers": []string{worldDNS + ":53"}, "domain": domain, "e2b_isolation": wall}
+	all["mcp_servers"] = map[string]any{"everything": map[string]any{ // where mcp.test.mjs puts it
+		"run": []string{"node", "/srv/server/node_modules/@modelcontextprotocol/server-everything/dist/index.js"},
+	}}
 	all["limits"] = map[string]any{"key:limited": map[string]any{"sandboxes": 1, "cpus": 2, "timeout": "1h"}}
 	maps.Copy(all, settings)
 	config, err := json.Marshal(all)
