@@ -2,7 +2,7 @@
 // remembers the last hour of each: in memory alone, so that a new daemon begins
 // anew. Stopping a sandbox keeps its series, removing it ends that.
 //
-// Memory is bounded: at most PerSandbox points of 32 bytes for each sandbox.
+// Memory is bounded: at most PerSandbox points of 40 bytes for each sandbox.
 // Time is too: one that can't be measured is left alone for a while, and keeps
 // no other waiting for longer than its own measurement may take.
 package meter
