@@ -183,7 +183,7 @@ test('metrics: of one over time, and the newest of several', () => withSandbox({
   const busy = await sandbox.commands.run('dd if=/dev/urandom of=big bs=1M count=64 2>/dev/null; sync; while :; do :; done', { background: true })
   const last = await until(async () => {
     const m = (await sandbox.getMetrics()).at(-1)
-    return m && m.cpuUsedPct > 20 && m.diskUsed > 64 << 20 && m
+    return m && m.cpuUsedPct > 1 && m.diskUsed > 64 << 20 && m
   })
   assert.ok(last.cpuUsedPct <= 100 && last.cpuCount >= 1)
   assert.ok(last.memUsed > 0 && last.memTotal >= 128 << 20 && last.memCache >= 0)
