@@ -114,11 +114,24 @@ func newWorld(t *testing.T, bin string) *world {
 	if err := os.Symlink(bin, filepath.Join(dir, "work", "bin", "carboy")); err != nil {
 		t.Fatal(err)
 	}
+	// As npm install would leave them.
+	if err := os.Symlink(filepath.Join(mustAbs(t, root), "test", "e2b", "node_modules"), filepath.Join(dir, "work", "node_modules")); err != nil {
+		t.Fatal(err)
+	}
 	if os.Geteuid() == 0 {
 		w.connect(t)
 	}
 	t.Cleanup(func() { w.end(t) })
 	return w
+}
+
+func mustAbs(t *testing.T, path string) string {
+	t.Helper()
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
 }
 
 // connect gives the world a network of its own.
