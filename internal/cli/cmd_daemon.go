@@ -35,20 +35,18 @@ func (a *app) serveCommand() *cobra.Command {
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `Other commands start a daemon by themselves, which leaves when it is idle; one
-that serve runs stays until a signal. Sandboxes outlive it.`,
+that serve runs stays until a signal. Sandboxes outlive it. Over TCP every caller
+has a key: carboy key add makes one, and FILE has more.`,
 		examples: []string{
 			"carboy serve",
-			"carboy serve --listen 127.0.0.1:3000 --api-key-file keys.json",
+			"carboy serve --listen 127.0.0.1:3000",
 		},
 		exits: exitDocsPlain[:],
 	})
 }
 
 func (a *app) serve(ctx context.Context, o ServeOptions) error {
-	switch {
-	case o.Listen != "" && o.APIKeyFile == "":
-		return usagef("--listen needs --api-key-file: over TCP every caller has a key")
-	case o.Listen == "" && o.APIKeyFile != "":
+	if o.Listen == "" && o.APIKeyFile != "" {
 		return usagef("--api-key-file needs --listen: the unix socket asks for no key")
 	}
 	return a.env.Serve(ctx, o)

@@ -50,7 +50,7 @@ type Config struct {
 	Auto bool `json:"-"`
 
 	Listen     string `json:"listen"`       // TCP address, "127.0.0.1:3000"; "": the unix socket alone
-	APIKeyFile string `json:"api_key_file"` // who may ask over TCP; needed with Listen
+	APIKeyFile string `json:"api_key_file"` // who may ask over TCP, beside the keys that were made
 	// TLSCert and TLSKey are files in PEM: with them the TCP address speaks TLS
 	// alone. They are read again when they have changed.
 	TLSCert string   `json:"tls_cert"`
@@ -207,10 +207,6 @@ func (c Config) Validate() error {
 	if c.Listen != "" {
 		if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 			return sandbox.Errorf(sandbox.Invalid, "listen %.80q: not an address", c.Listen).WithHint("127.0.0.1:3000")
-		}
-		if c.APIKeyFile == "" {
-			return sandbox.Errorf(sandbox.Invalid, "listen: TCP is served only to holders of API keys").
-				WithHint("name their file: --api-key-file FILE")
 		}
 	} else if c.APIKeyFile != "" {
 		return sandbox.Errorf(sandbox.Invalid, "api_key_file: it is for TCP, and no address is given").
