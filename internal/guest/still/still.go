@@ -22,8 +22,10 @@ const (
 	// tries is how often everything is let go and stopped anew: one that waits
 	// for its child to run a program can't stop before that child has.
 	tries = 20
-	// tryFor is how long one of them takes at most.
-	tryFor = 250 * time.Millisecond
+	// tryFor is how long one of them takes at most, unless the machine is so slow
+	// that there were not minLooks until then.
+	tryFor   = 250 * time.Millisecond
+	minLooks = 6
 	// letGo is how long everything goes on between two of them.
 	letGo = 2 * time.Millisecond
 
@@ -67,10 +69,8 @@ func Hold(ctx context.Context, skip ...int) (*Held, error) {
 
 // try stops what runs, until two looks in a row find nothing that does.
 func (h *Held) try(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, tryFor, ErrRestless)
-	defer cancel()
-	quiet := 0
-	for wait := firstPause; ; wait = min(2*wait, lastPause) {
+	begun, quiet, wait := time.Now(), 0, firstPause
+	for look := 1; ; look++ {
 		running, err := h.stopRunning()
 		if err != nil {
 			return err
@@ -78,9 +78,13 @@ func (h *Held) try(ctx context.Context) error {
 		if quiet++; running > 0 {
 			quiet = 0
 		}
-		if quiet == 2 {
+		switch {
+		case quiet == 2:
 			return nil
+		case running > 0 && look >= minLooks && time.Since(begun) > tryFor:
+			return ErrRestless
 		}
+		wait = min(2*wait, lastPause)
 		if err := pause(ctx, wait); err != nil {
 			return err
 		}

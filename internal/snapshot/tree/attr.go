@@ -63,6 +63,9 @@ func (c *copier) attributes(src, dst object, st *unix.Stat_t) error {
 
 func (c *copier) xattrs(src, dst object) error {
 	names, err := listXattrs(src)
+	if errors.Is(err, unix.ENOENT) {
+		return ErrChanged
+	}
 	if err != nil {
 		return fmt.Errorf("read its attributes: %w", err)
 	}

@@ -136,8 +136,8 @@ func fill(t *testing.T, dir string) {
 	must(t, unix.Mknod(in("socket"), unix.S_IFSOCK|0o777, 0))
 	f, err := os.Create(in("sparse"))
 	must(t, err)
-	must(t, f.Truncate(100<<20))
-	_, err = f.WriteAt([]byte("end"), 50<<20)
+	must(t, f.Truncate(8<<20))
+	_, err = f.WriteAt([]byte("end"), 4<<20)
 	must(t, err)
 	must(t, f.Close())
 	must(t, os.Chmod(in("d/e"), 0o1777))
@@ -260,7 +260,7 @@ func deep(t *testing.T, dir string, levels int) {
 // TestDeep: no more descriptors than a few, and no path, are needed for a tree
 // that is deeper than either goes.
 func TestDeep(t *testing.T) {
-	const levels = 3000
+	const levels = 1500
 	d := newDirs(t)
 	deep(t, d.src, levels)
 	var old unix.Rlimit
@@ -350,7 +350,7 @@ func TestChanges(t *testing.T) {
 			_ = os.Rename(sub+"2", sub)
 		}
 	}()
-	for range 60 {
+	for range 30 {
 		to := filepath.Join(t.TempDir(), "to")
 		must(t, os.Mkdir(to, 0o755))
 		_, err := tree.Copy(t.Context(), open(t, d.src), open(t, to), open(t, d.links), tree.Options{})
