@@ -241,6 +241,9 @@ func TestConfig(t *testing.T) {
 		{"bad-duration", `{"idle_exit":"soon"}`, "JSON"},
 		{"bad-domain", `{"domain":"A b"}`, "domain"},
 		{"host-with-port", `{"hosts":["h:1"]}`, "hosts"},
+		{"mcp-servers", `{"mcp_servers":{"files":{"run":["files","{paths}"],"env":{"A":"{b?}"}}}}`, ""},
+		{"mcp-server-without-a-program", `{"mcp_servers":{"files":{"run":[]}}}`, "mcp_servers"},
+		{"mcp-server-unknown-field", `{"mcp_servers":{"files":{"run":["x"],"image":"y"}}}`, "mcp_servers"},
 		{"mounts-everything", `{"mount_dirs":["/"]}`, "mount_dirs"},
 		{"mounts-relative", `{"mount_dirs":["srv"]}`, "mount_dirs"},
 	}

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { Sandbox } from '@e2b/code-interpreter'
-import { until } from './lib.mjs'
+import { Template, until, wall } from './lib.mjs'
 
 let sandbox
 before(async () => {
@@ -124,4 +124,21 @@ test('a language that nothing here runs is refused by name', async () => {
     await assert.rejects(sandbox.runCode('1', { language, ...soon }), (e) => e.name === 'NotFoundError' && /Jupyter kernel/.test(e.message) && e.message.includes('python'))
   }
   await assert.rejects(sandbox.createCodeContext({ language: 'java' }), (e) => e.name === 'NotFoundError' && /IJava/.test(e.message))
+})
+
+test('a template built from it runs code too, and one that lacks what it needs says what', async () => {
+  const built = async (name, steps) => {
+    await Template.build(steps(Template().fromTemplate('code-interpreter-v1')), name)
+    return Sandbox.create(name, { timeoutMs: 60_000 })
+  }
+  const own = await built(`own-${wall}`, (t) => t.runCmd('echo 41 > /home/user/number'))
+  try {
+    assert.equal((await own.runCode('int(open("number").read()) + 1')).text, '42')
+  } finally {
+    await own.kill()
+  }
+  const without = built(`without-${wall}`, (t) => t
+    .runCmd('mkdir -p /home/user/shadow && echo "raise ModuleNotFoundError(name=\'ipykernel\')" > /home/user/shadow/ipykernel.py')
+    .setEnvs({ PYTHONPATH: '/home/user/shadow' }))
+  await assert.rejects(without, /python3-ipykernel/)
 })
