@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -148,9 +147,10 @@ func (p *plot) members(r io.Reader, f func(*tar.Header, io.Reader) error) error 
 		if err != nil {
 			return errors.New("the archive is damaged")
 		}
-		if room -= h.Size + memberBytes; h.Size < 0 || room < 0 {
+		if h.Size < 0 || h.Size > room-memberBytes {
 			return fmt.Errorf("the archive holds more than %d bytes, counting %d for each member", p.most, memberBytes)
 		}
+		room -= h.Size + memberBytes
 		if err := f(h, tr); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (p *plot) members(r io.Reader, f func(*tar.Header, io.Reader) error) error 
 }
 
 // look reads an archive to its end: it is refused before any of it is used.
-func (p *plot) look(f *os.File) error {
+func (p *plot) look(f io.Reader) error {
 	found := false
 	err := p.members(f, func(h *tar.Header, _ io.Reader) error {
 		rel, skip, err := p.place(h)
