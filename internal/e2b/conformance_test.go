@@ -80,7 +80,7 @@ func TestConformanceIsComplete(t *testing.T) {
 			told[m[1]] = r
 		}
 	}
-	mux, ok := e2b.New(e2b.Options{Manager: &fake{}, Templates: templatesOf(t)}).(*http.ServeMux)
+	mux, ok := e2b.New(e2b.Options{Manager: &fake{}, Templates: nil}).(*http.ServeMux)
 	if !ok {
 		t.Fatal("the dialect is no mux any more: find its routes in another way")
 	}
