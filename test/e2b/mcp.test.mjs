@@ -2,7 +2,7 @@
 // by the official client of the protocol, with a server of npm behind it.
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
-import { cp, mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises'
+import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -72,6 +72,7 @@ before(async () => {
 after(async () => {
   await client?.close()
   await sandbox?.kill()
+  await rm(context, { recursive: true, force: true })
 })
 
 // start makes a sandbox with a gateway. As root nothing runs behind the wall
