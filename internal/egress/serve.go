@@ -27,6 +27,9 @@ const (
 	maxFlows  = 4096 // connections and flows of a sandbox that are open at once
 )
 
+// What is cut is reset, and what the link has can be.
+var _ relay.Resetter = (*link.Conn)(nil)
+
 // service is what a gate process runs.
 type service struct {
 	life    context.Context

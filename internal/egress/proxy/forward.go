@@ -303,6 +303,9 @@ func (x *exchange) broken(err error) {
 		x.result = "the answer broke off"
 	}
 	_ = err // it may quote what the upstream sent
+	if !x.r.ProtoAtLeast(1, 1) {
+		x.g.cut.Store(true) // an answer there may have no end but the connection's
+	}
 	panic(http.ErrAbortHandler)
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
@@ -47,6 +48,7 @@ type guest struct {
 	unhook  func() bool
 	flow    *relay.Flow // nil: not listed
 	strict  *strict     // nil: it is no HTTP/1
+	cut     atomic.Bool // it is to end with a reset, and nothing more is to be said
 
 	host    string   // CONNECT's, a name or an address; "" elsewhere
 	names   []string // that the gate has resolved to dst, when it began
@@ -131,7 +133,7 @@ func (g *guest) list() bool {
 		return false
 	}
 	g.flow = flow
-	unhook := context.AfterFunc(flow.Context(), func() { g.cancel(cutBy(flow.Context())) })
+	unhook := context.AfterFunc(flow.Context(), func() { g.end(cutBy(flow.Context())) })
 	old := g.unhook
 	g.unhook = func() bool { unhook(); flow.Close(); return old() }
 	return true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -187,7 +188,7 @@ func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	for g := range p.guests {
-		g.cancel(refuse(http.StatusServiceUnavailable, CodeCut, "the gate ends"))
+		g.end(refuse(http.StatusServiceUnavailable, CodeCut, "the gate ends"))
 	}
 	p.mu.Unlock()
 	_ = p.h1.Close()
@@ -225,6 +226,16 @@ func (p *Proxy) admit(ctx context.Context, k kind, conn net.Conn, dst netip.Addr
 	return nil, false
 }
 
+// end ends the connection. What ends with a refusal is cut: by then its guest
+// may have an answer in part, and some clients, such as curl's HTTP/2, take the
+// orderly end of a connection for the good end of what was on it.
+func (g *guest) end(why error) {
+	if _, refused := errors.AsType[*Refusal](why); refused {
+		g.cut.Store(true)
+	}
+	g.cancel(why)
+}
+
 // leave forgets a connection.
 func (g *guest) leave() {
 	_ = g.carrier.Close()
@@ -235,22 +246,9 @@ func (g *guest) leave() {
 	delete(g.p.guests, g)
 }
 
-// abort resets a connection where that can be, and closes it.
+// abort resets a connection, and closes it.
 func abort(c net.Conn) {
-	for below := c; below != nil; {
-		switch l := below.(type) {
-		case interface{ Abort() }:
-			l.Abort()
-			below = nil
-		case interface{ SetLinger(int) error }:
-			_ = l.SetLinger(0)
-			below = nil
-		case interface{ NetConn() net.Conn }:
-			below = l.NetConn()
-		default:
-			below = nil
-		}
-	}
+	relay.Reset(c)
 	_ = c.Close()
 }
 
@@ -292,10 +290,22 @@ type carrier struct {
 	done   chan struct{} // closed once the connection is
 }
 
-// Close closes it once.
+// Write writes, unless the connection was cut: TLS and HTTP/2 have words for an
+// end that comes in order, and would say them.
+func (c *carrier) Write(b []byte) (int, error) {
+	if c.guest.cut.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+// Close closes it once; what was cut is reset.
 func (c *carrier) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
+	}
+	if c.guest.cut.Load() {
+		relay.Reset(c.Conn)
 	}
 	err := c.Conn.Close()
 	close(c.done)

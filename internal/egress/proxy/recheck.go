@@ -47,7 +47,7 @@ func (g *guest) recheck() (cut int) {
 			v = g.p.o.Policy().Connect(g.conn())
 		}
 		if why := changed(v, relayed); why != "" {
-			g.cancel(g.cutFor(v, why))
+			g.end(g.cutFor(v, why))
 			return 1
 		}
 	}

@@ -119,18 +119,21 @@ func (r *relay) end(e End, err error) {
 	r.ended, r.err = e, err
 	for _, c := range []net.Conn{r.guest, r.upstream} {
 		if e != EndClosed {
-			reset(c)
+			Reset(c)
 		}
 		c.Close()
 	}
 }
 
-// reset has the other side of c, or of what it wraps, see a reset when c is
-// closed.
-func reset(c net.Conn) {
+// Resetter is a connection that can be ended at once, with a reset.
+type Resetter interface{ Reset() }
+
+// Reset has the other side of c, or of what it wraps, see a reset when c is
+// closed: an end that comes in order would let what was cut look whole.
+func Reset(c net.Conn) {
 	for c != nil {
 		switch l := c.(type) {
-		case interface{ Reset() }:
+		case Resetter:
 			l.Reset()
 			return
 		case interface{ SetLinger(sec int) error }:
