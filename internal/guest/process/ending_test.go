@@ -82,9 +82,11 @@ func TestNothingEscapes(t *testing.T) {
 	count := func(t *testing.T, n int) int { return alive(t, fmt.Sprintf("sleep\x009%d\x00", n)) }
 	both(t, func(t *testing.T, w *world) {
 		base := os.Getpid() * 10
-		if r := w.run("lives", sh(script(base+1))); r.exit.GetCode() != 0 || count(t, base+1) != 3 {
-			t.Errorf("after a normal end: %v, %d left, want 3", r.exit, count(t, base+1))
+		if r := w.run("lives", sh(script(base+1))); r.exit.GetCode() != 0 {
+			t.Errorf("a normal end: %v", r.exit)
 		}
+		// On a busy machine they may begin only after the main process has ended.
+		eventually(t, "a normal end leaves not all", func() bool { return count(t, base+1) == 3 })
 		w.signal("lives", 9, true, "test")
 		if n := count(t, base+1); n != 0 {
 			t.Errorf("killed after the end: %d left", n)
