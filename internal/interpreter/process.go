@@ -97,7 +97,10 @@ func (s *Server) begin(spec jupyter.Spec, python, cwd string) (*process, error) 
 	return p, nil
 }
 
+// local has the kernel listen on unix sockets without a file: one that had a
+// file could not be paused with its sandbox.
 func (p *process) local(c *connection, path string) {
+	path = "@" + path
 	c.Transport, c.IP = "ipc", path
 	c.Shell, c.IOPub, c.Stdin, c.Control, c.Heartbeat = 1, 2, 3, 4, 5
 	p.network = "unix"

@@ -46,7 +46,7 @@ func (m *Manager) pause(ctx context.Context, e *entry, reason EndReason, memory 
 	}
 	if err := s.Suspend(ctx, sb.ID); err != nil {
 		m.log.Error("suspend box", "id", sb.ID, "error", err)
-		m.note(ctx, sb, EventError, "its processes could not be kept")
+		m.note(ctx, sb, EventError, "its processes could not be kept: %s", userText(err))
 	}
 	return m.finishStop(ctx, e)
 }

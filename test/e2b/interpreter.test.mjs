@@ -142,3 +142,17 @@ test('a template built from it runs code too, and one that lacks what it needs s
     .setEnvs({ PYTHONPATH: '/home/user/shadow' }))
   await assert.rejects(without, /python3-ipykernel/)
 })
+
+test('a pause keeps what cells have, where the wall can', async () => {
+  const other = await Sandbox.create({ timeoutMs: 300_000 })
+  try {
+    await other.runCode('kept = 42')
+    await other.pause()
+    const back = await Sandbox.connect(other.sandboxId, { timeoutMs: 300_000 })
+    const e = await back.runCode('kept')
+    if (wall === 'gvisor') assert.equal(e.text, '42')
+    else assert.equal(e.error?.name, 'NameError') // a new kernel
+  } finally {
+    await other.kill()
+  }
+})

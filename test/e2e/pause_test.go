@@ -152,3 +152,25 @@ func (h *home) find(pattern string) []string {
 	}
 	return left
 }
+
+// A socket with a path is the host's, and keeps memory from being written: it
+// is named, and the files are kept.
+func TestPauseWithASocket(t *testing.T) {
+	h := newHome(t)
+	name := h.create()
+	h.background(name, `
+import socket, time
+s = socket.socket(socket.AF_UNIX); s.bind("/tmp/mine"); s.listen()
+open("/workspace/listens", "w").close()
+time.sleep(1000)
+`)
+	until(t, func() bool { return h.run(nil, "exec", name, "--", "test", "-e", "/workspace/listens").code == 0 })
+	if r := h.run(nil, "pause", name); r.code != 0 || !strings.Contains(r.stderr, "its processes are not") {
+		t.Errorf("pause: %+v", r)
+	}
+	if log := h.ok("logs", name); !strings.Contains(log, "unix socket at /tmp/mine") {
+		t.Errorf("the log does not name the socket:\n%s", log)
+	}
+	h.ok("start", name)
+	h.ok("exec", name, "--", "test", "-e", "/workspace/listens")
+}

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +19,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // Dial implements sandbox.Backend. The only port of this wall that is dialled
@@ -104,6 +107,13 @@ func (h *Host) ask(ctx context.Context, id, method, path string) error {
 	return h.askWith(ctx, id, method, path, nil)
 }
 
+// conflict is why an agent will not do something, in its own words.
+type conflict struct{ text string }
+
+func (c *conflict) Error() string { return "guest agent: " + c.text }
+
+const maxConflict = 256 // bytes
+
 func (h *Host) askWith(ctx context.Context, id, method, path string, body []byte) error {
 	c, err := h.Dial(ctx, id, sandbox.GuestPort)
 	if err != nil {
@@ -120,7 +130,11 @@ func (h *Host) askWith(ctx context.Context, id, method, path string, body []byte
 	if err != nil {
 		return err
 	}
-	resp.Body.Close()
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusConflict {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxConflict)) // what is lost of it is not worth more
+		return &conflict{term.Escape(strings.TrimSpace(string(text)))}
+	}
 	if resp.StatusCode == http.StatusPreconditionFailed {
 		return errNoUser
 	}

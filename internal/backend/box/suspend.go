@@ -88,6 +88,9 @@ func (h *Host) quiesce(ctx context.Context, id, dir string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, quiesceLimit, errors.New("no answer in time"))
 	defer cancel()
 	if err := h.ask(ctx, id, http.MethodPost, "/carboy/suspend"); err != nil {
+		if bound, ok := errors.AsType[*conflict](err); ok {
+			return sandbox.Errorf(sandbox.Unsupported, "a program has a unix socket at %s, which can't be written down", bound.text)
+		}
 		return fmt.Errorf("suspend the guest agent: %w", err)
 	}
 	tick := time.NewTicker(guestTick)
