@@ -254,10 +254,10 @@ func filesAsRoot(t *testing.T, s *suite, b *box) {
 	status, body := b.request(t, http.MethodPost, "root", "/etc/carboy-conformance", strings.NewReader("root's"))
 	_, err := b.files.Stat(t.Context(), as("root", &filesystem.StatRequest{Path: "/root"}))
 	if !s.Root {
-		if status != http.StatusUnauthorized {
+		if status != http.StatusForbidden {
 			t.Errorf("status %d: %s", status, body)
 		}
-		wantCode(t, "Stat as root", err, connect.CodeUnauthenticated)
+		wantCode(t, "Stat as root", err, connect.CodePermissionDenied)
 		return
 	}
 	if status != http.StatusOK || err != nil {
