@@ -1,12 +1,13 @@
 // Templates: built by the SDK, and what sandboxes of them are.
 import assert from 'node:assert/strict'
-import { mkdtemp, writeFile, mkdir, symlink } from 'node:fs/promises'
+import { mkdtemp, writeFile, mkdir, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { after, test } from 'node:test'
 import { Sandbox, Template, request, until } from './lib.mjs'
 
 const context = await mkdtemp(join(tmpdir(), 'carboy-template-'))
+after(() => rm(context, { recursive: true }))
 await mkdir(join(context, 'app/sub'), { recursive: true })
 await writeFile(join(context, 'app/main.sh'), '#!/bin/sh\necho from-main\n', { mode: 0o755 })
 await writeFile(join(context, 'app/sub/data.txt'), 'data\n')

@@ -27,7 +27,7 @@ type attempted struct {
 
 // attackerDir holds the built attacker.
 var attackerDir = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "carboy-attacker-*")
+	dir, err := shared.mkdir("carboy-attacker-*")
 	if err != nil {
 		return "", err
 	}

@@ -73,7 +73,7 @@ func unitNotices(t *testing.T, r attackRow) {
 	}
 	dir := filepath.FromSlash("../../" + r.unit)
 	build, _ := unitBinaries.LoadOrStore(r.unit, sync.OnceValues(func() (string, error) {
-		out, err := os.MkdirTemp("", "carboy-unit-*")
+		out, err := shared.mkdir("carboy-unit-*")
 		if err != nil {
 			return "", err
 		}

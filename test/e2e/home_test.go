@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	defer func() { _ = os.RemoveAll(sharedCache) }()
+	defer shared.remove()
 	carboy = os.Getenv("CARBOY_BIN")
 	if carboy != "" {
 		return m.Run()
@@ -79,18 +80,41 @@ func newHome(t testing.TB, env ...string) *home {
 	return h
 }
 
-var sharedCache string
+// sharedDirs are directories that tests share: they go when all have run.
+type sharedDirs struct {
+	mu   sync.Mutex
+	made []string // guarded by mu
+}
+
+var shared sharedDirs
+
+func (s *sharedDirs) mkdir(pattern string) (string, error) {
+	dir, err := os.MkdirTemp("", pattern)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.made = append(s.made, dir)
+	}
+	return dir, err
+}
+
+func (s *sharedDirs) remove() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, dir := range s.made {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+var sharedCache = sync.OnceValues(func() (string, error) { return shared.mkdir("carboy-cache-*") })
 
 // cacheDir is shared by all homes of a run: what lies there is built once.
 func cacheDir(t testing.TB) string {
-	if sharedCache == "" {
-		dir, err := os.MkdirTemp("", "carboy-cache-*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		sharedCache = dir
+	dir, err := sharedCache()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return sharedCache
+	return dir
 }
 
 func (h *home) close() {
