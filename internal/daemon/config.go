@@ -73,6 +73,9 @@ type Config struct {
 	// BuildPolicy is a policy as a sandbox's: see docs/policy.md.
 	BuildPolicy json.RawMessage `json:"build_policy"`
 	BuildTime   Duration        `json:"build_time"` // that one build may take
+	// BuildCache bounds what the steps of one owner's builds led to and is kept
+	// for later builds.
+	BuildCache Size `json:"build_cache"`
 	// MCPServers is the catalogue of servers that sandboxes of the template
 	// mcp-gateway may be asked to run, by name: see docs/mcp-in-sandbox.md.
 	MCPServers json.RawMessage `json:"mcp_servers"`
@@ -155,7 +158,7 @@ func DefaultConfig(dirs home.Dirs) Config {
 		PoolMemory: sandbox.DefaultPoolMemory,
 
 		VolumeSize: volume.DefaultSize, VolumeMaxSize: volume.DefaultMaxSize, VolumesPerOwner: volume.DefaultPerOwner,
-		BuildTime: Duration(template.DefaultTime),
+		BuildTime: Duration(template.DefaultTime), BuildCache: template.DefaultCacheSize,
 	}
 }
 
@@ -227,6 +230,9 @@ func (c Config) Validate() error {
 	}
 	if c.BuildTime <= 0 {
 		return bad("build_time: it must be longer than 0")
+	}
+	if c.BuildCache <= 0 {
+		return bad("build_cache: it must be more than 0")
 	}
 	if c.IdleExit <= 0 {
 		return bad("idle_exit: it must be longer than 0")

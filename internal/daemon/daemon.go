@@ -147,7 +147,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	}
 	defer vols.close()
 	opts := sandbox.Options{
-		Store: db, Quotas: book, Events: db, Backends: deps.Backends, Log: d.log,
+		Store: db, Quotas: quotas{book}, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
 		Gate: network.Gate, Snapshots: deps.Snapshots, Startup: startup.Run,
 		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerBox: deps.PerBox},

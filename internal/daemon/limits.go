@@ -9,6 +9,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/template"
 )
 
 // defaultLimits is the name under which Config.Limits has those of teams that
@@ -73,4 +74,18 @@ func (c Config) book() *team.Book {
 		}
 	}
 	return team.NewBook(c.Limits[defaultLimits].team(), named)
+}
+
+// quotas are everyone's, and bound the sandboxes of their builds too: how many
+// there are of those is for templates to say, and when they end.
+type quotas struct{ *team.Book }
+
+// Quota implements sandbox.Quotas.
+func (q quotas) Quota(owner string) sandbox.Quota {
+	of, ok := template.BuiltBy(owner)
+	if !ok {
+		return q.Book.Quota(owner)
+	}
+	all := q.Book.Quota(of)
+	return sandbox.Quota{CPUs: all.CPUs, Memory: all.Memory, Disk: all.Disk}
 }

@@ -26,7 +26,8 @@ func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options)
 	book := o.Book
 	opts := template.Options{
 		Store: db.Templates(), Manager: d.manager, Guest: inside.New, Dir: filepath.Join(d.cfg.Dirs.State, templatesDir),
-		Log: d.log, Time: time.Duration(d.cfg.BuildTime), EnvdVersion: e2b.EnvdVersion,
+		Log: d.log, Time: time.Duration(d.cfg.BuildTime), CacheSize: int64(d.cfg.BuildCache),
+		EnvdVersion: e2b.EnvdVersion,
 		Bound: func(owner string) (templates, builds int) {
 			l := book.Limits(owner)
 			return l.Templates, l.Builds

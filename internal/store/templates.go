@@ -78,6 +78,11 @@ func (t Templates) Builds(ctx context.Context) ([]template.Record, error) {
 	return records[template.Record](ctx, t.s, "read builds", `SELECT record FROM builds ORDER BY id`)
 }
 
+// DeleteBuild implements template.Store.
+func (t Templates) DeleteBuild(ctx context.Context, id string) error {
+	return t.s.write(ctx, t.s.records, true, "delete a build", `DELETE FROM builds WHERE id = ?`, id)
+}
+
 // PutTag implements template.Store.
 func (t Templates) PutTag(ctx context.Context, tag template.Tag) error {
 	return t.s.write(ctx, t.s.records, false, "write a tag", `

@@ -1,20 +1,15 @@
 package template
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
-
-// maxUnused is how long what a step led to is kept for the next build.
-const maxUnused = 30 * 24 * time.Hour
 
 // cached returns what a step led to, if its snapshot is there still.
 func (s *Service) cached(ctx context.Context, key string, boxes sandbox.Caller) (Cached, bool) {
@@ -62,12 +57,32 @@ func (s *Service) Open(ctx context.Context) error {
 			return err
 		}
 	}
+	err := s.leadCutLocked(ctx)
 	s.mu.Unlock()
-	err := errors.Join(s.removeBoxes(ctx), s.removeParts())
+	err = errors.Join(err, s.removeBoxes(ctx), s.removeParts())
 	s.mu.Lock()
 	s.opened = true
 	s.mu.Unlock()
-	return errors.Join(err, s.sweep(ctx))
+	s.working.Go(s.keepSwept)
+	return errors.Join(err, s.sweep(ctx, everyone))
+}
+
+// leadCutLocked has tags lead to builds that an earlier daemon wrote down as
+// ready, and no more.
+func (s *Service) leadCutLocked(ctx context.Context) error {
+	var cut []*Record
+	for _, r := range s.builds {
+		if t := s.templates[r.Template]; t != nil && r.Status == Ready && t.UpdatedAt.Before(r.FinishedAt) {
+			cut = append(cut, r)
+		}
+	}
+	slices.SortFunc(cut, func(a, b *Record) int { return a.FinishedAt.Compare(b.FinishedAt) })
+	for _, r := range cut {
+		if err := s.leadLocked(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Service) load(ctx context.Context) error {
@@ -129,78 +144,4 @@ func (s *Service) removeParts() error {
 		err = errors.Join(err, os.Remove(p))
 	}
 	return err
-}
-
-// sweep removes what no build and no later step needs: steps that were cached
-// for too long, builds that nothing leads to, and snapshots.
-func (s *Service) sweep(ctx context.Context) error {
-	stale, used, busy, err := s.useless(ctx)
-	if err != nil {
-		return err
-	}
-	admin := sandbox.Caller{Owner: ownerPrefix, Admin: true}
-	all, err := s.m.Snapshots(ctx, admin)
-	if sandbox.KindOf(err) == sandbox.Unsupported {
-		return nil
-	}
-	errs := []error{err}
-	for _, snap := range all {
-		owner, ours := strings.CutPrefix(snap.Owner, ownerPrefix)
-		if ours && !used[snap.ID] && !busy[owner] {
-			if err := s.m.RemoveSnapshot(ctx, admin, snap.ID); sandbox.KindOf(err) != sandbox.NotFound {
-				errs = append(errs, err)
-			}
-		}
-	}
-	for _, path := range stale {
-		_ = os.Remove(path) // there need be none
-	}
-	return errors.Join(errs...)
-}
-
-// useless forgets steps and builds, and returns the logs of those, the
-// snapshots that are needed, and the owners that have builds at work, of whom
-// that is not known.
-func (s *Service) useless(ctx context.Context) (logs []string, used, busy map[string]bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	used, busy = map[string]bool{}, map[string]bool{}
-	for id := range s.running {
-		busy[s.builds[id].Owner] = true
-	}
-	for owner, slots := range s.perOwner {
-		busy[owner] = busy[owner] || len(slots) > 0
-	}
-	for _, key := range s.staleLocked() {
-		if err := s.o.Store.DeleteCached(ctx, key); err != nil {
-			return nil, nil, nil, err
-		}
-		delete(s.cache, key)
-	}
-	for _, c := range s.cache {
-		used[c.Snapshot] = true
-	}
-	for _, r := range s.builds {
-		used[r.Snapshot] = true
-	}
-	return logs, used, busy, nil
-}
-
-// staleLocked returns the keys of steps that were not used for too long, or
-// that are too many.
-func (s *Service) staleLocked() (keys []string) {
-	perOwner := map[string][]Cached{}
-	for _, c := range s.cache {
-		perOwner[c.Owner] = append(perOwner[c.Owner], c)
-	}
-	now := s.now()
-	for _, list := range perOwner {
-		slices.SortFunc(list, func(a, b Cached) int { return cmp.Or(b.UsedAt.Compare(a.UsedAt), cmp.Compare(a.Key, b.Key)) })
-		for i, c := range list {
-			if i >= maxCached || now.Sub(c.UsedAt) > maxUnused {
-				keys = append(keys, c.Key)
-			}
-		}
-	}
-	return keys
 }

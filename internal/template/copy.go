@@ -31,7 +31,7 @@ func (r *run) copyStep(ctx context.Context, st Step) error {
 	}
 	src := SourceBase(st.Args[0])
 	p := &plot{src: src, mode: mode, most: r.s.o.Contents}
-	if err := p.look(f); err != nil {
+	if err := p.look(reader{ctx, f}); err != nil {
 		return r.fail("%s", err.Error())
 	}
 	dir, err := r.target(ctx, st.Args[1], p)
@@ -42,7 +42,7 @@ func (r *run) copyStep(ctx context.Context, st Step) error {
 		return err
 	}
 	pr, pw := io.Pipe()
-	go func() { pw.CloseWithError(p.rewrite(f, pw)) }() // ends with pr
+	go func() { pw.CloseWithError(p.rewrite(reader{ctx, f}, pw)) }() // ends with pr
 	err = r.guest.Extract(ctx, dir, owner, pr)
 	pr.CloseWithError(io.ErrClosedPipe)
 	return err

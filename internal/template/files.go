@@ -101,6 +101,11 @@ func tooLarge(most int64) error {
 
 // AddFile keeps an archive for an owner's COPY steps.
 func (s *Service) AddFile(ctx context.Context, owner, hash string, r io.Reader) error {
+	arrived, err := s.mayCome(ctx, owner)
+	if err != nil {
+		return err
+	}
+	defer arrived()
 	dir := s.ownerDir(owner)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return diskError(err)
@@ -121,6 +126,24 @@ func (s *Service) AddFile(ctx context.Context, owner, hash string, r io.Reader) 
 		return err
 	}
 	return diskError(os.Rename(f.Name(), s.filePath(owner, hash)))
+}
+
+// mayCome waits until another archive of owner's may be received: what has not
+// come whole is not counted yet.
+func (s *Service) mayCome(ctx context.Context, owner string) (arrived func(), err error) {
+	s.mu.Lock()
+	slots := s.coming[owner]
+	if slots == nil {
+		slots = make(chan struct{}, maxComing)
+		s.coming[owner] = slots
+	}
+	s.mu.Unlock()
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // reader ends with its context.

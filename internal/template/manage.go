@@ -113,6 +113,9 @@ func (s *Service) newTemplateLocked(ctx context.Context, owner, name string) (*T
 }
 
 func (s *Service) newBuildLocked(ctx context.Context, t *Template, owner string, tags []string, q Request) (Record, error) {
+	if err := s.pruneLocked(ctx, t.ID, maxBuilds-1); err != nil {
+		return Record{}, err
+	}
 	r := &Record{
 		ID: newUUID(), Template: t.ID, Owner: owner, Status: Waiting, Tags: tags, CPUs: q.CPUs, Memory: q.Memory, Disk: q.Disk,
 		EnvdVersion: s.o.EnvdVersion, CreatedAt: s.stamp(), UpdatedAt: s.stamp(),
@@ -196,50 +199,32 @@ func (s *Service) Delete(ctx context.Context, c sandbox.Caller, ref string) erro
 	if sandbox.ValidSnapshotID(ref) {
 		return s.deleteSnapshot(ctx, c, ref)
 	}
-	t, under, err := s.cutBuilds(c, ref)
-	if err != nil {
-		return err
-	}
-	for _, r := range under {
-		select {
-		case <-r.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+	for {
+		owner, under, err := s.deleteIdle(ctx, c, ref)
+		if err != nil {
+			return err
+		}
+		if len(under) == 0 {
+			return s.sweep(ctx, owner)
+		}
+		for _, r := range under {
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 		}
 	}
-	s.mu.Lock()
-	if err := s.o.Store.DeleteTemplate(ctx, t.ID); err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	var logs []string
-	delete(s.templates, t.ID)
-	for id, r := range s.builds {
-		if r.Template == t.ID {
-			delete(s.builds, id)
-			logs = append(logs, s.logPath(id))
-		}
-	}
-	for key := range s.tags {
-		if key[0] == t.ID {
-			delete(s.tags, key)
-		}
-	}
-	s.mu.Unlock()
-	for _, path := range logs {
-		_ = os.Remove(path) // there need be none
-	}
-	return s.sweep(ctx)
 }
 
-var errDeleted = sandbox.Errorf(sandbox.Conflict, "the template was deleted")
-
-// cutBuilds cancels a template's builds and returns those under way.
-func (s *Service) cutBuilds(c sandbox.Caller, ref string) (t *Template, under []*running, err error) {
+// deleteIdle deletes a template, or cancels its builds under way and returns
+// them: none begins between the look for them and the end of their records.
+func (s *Service) deleteIdle(ctx context.Context, c sandbox.Caller, ref string) (owner string, under []*running, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t, _, err = s.findLocked(c, ref, false); err != nil {
-		return nil, nil, err
+	t, _, err := s.findLocked(c, ref, false)
+	if err != nil {
+		return "", nil, err
 	}
 	for id, r := range s.running {
 		if s.builds[id].Template == t.ID {
@@ -247,8 +232,28 @@ func (s *Service) cutBuilds(c sandbox.Caller, ref string) (t *Template, under []
 			under = append(under, r)
 		}
 	}
-	return t, under, nil
+	if len(under) > 0 {
+		return "", under, nil
+	}
+	if err := s.o.Store.DeleteTemplate(ctx, t.ID); err != nil {
+		return "", nil, err
+	}
+	delete(s.templates, t.ID)
+	for id, r := range s.builds {
+		if r.Template == t.ID {
+			delete(s.builds, id)
+			_ = os.Remove(s.logPath(id)) // there need be none
+		}
+	}
+	for key := range s.tags {
+		if key[0] == t.ID {
+			delete(s.tags, key)
+		}
+	}
+	return t.Owner, nil, nil
 }
+
+var errDeleted = sandbox.Errorf(sandbox.Conflict, "the template was deleted")
 
 func (s *Service) deleteSnapshot(ctx context.Context, c sandbox.Caller, id string) error {
 	if err := s.m.RemoveSnapshot(ctx, c, id); err != nil {
@@ -440,6 +445,9 @@ func (s *Service) AddSnapshot(ctx context.Context, c sandbox.Caller, snap sandbo
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.builds[r.ID] == nil {
+		return Build{}, errDeleted
+	}
 	r.Status, r.Started, r.Image, r.Snapshot = Ready, true, snap.Image, snap.ID
 	r.FinishedAt, r.UpdatedAt = s.stamp(), s.stamp()
 	if err := s.finishLocked(ctx, s.builds[r.ID], r); err != nil {
@@ -457,7 +465,13 @@ func (s *Service) finishLocked(ctx context.Context, r *Record, next Record) erro
 		return err
 	}
 	*r = next
-	for _, tag := range next.Tags {
+	return s.leadLocked(ctx, r)
+}
+
+// leadLocked has the tags of a build that is ready lead to it. The template
+// comes last: one that was changed before its build ended was cut short here.
+func (s *Service) leadLocked(ctx context.Context, r *Record) error {
+	for _, tag := range r.Tags {
 		if err := s.tagLocked(ctx, Tag{Template: r.Template, Name: tag, Build: r.ID, CreatedAt: s.stamp()}); err != nil {
 			return err
 		}

@@ -96,4 +96,8 @@ func isBase(name string) bool {
 // own, so that nobody sees them, counts them or removes what others build on.
 func boxOwner(owner string) string { return ownerPrefix + owner }
 
+// BuiltBy returns whose builds a sandbox is for whose owner that is, and false
+// for one that is no build's.
+func BuiltBy(owner string) (string, bool) { return strings.CutPrefix(owner, ownerPrefix) }
+
 const ownerPrefix = "template:"

@@ -17,6 +17,7 @@ type Store interface {
 	DeleteTemplate(ctx context.Context, id string) error
 	PutBuild(ctx context.Context, r Record) error
 	Builds(ctx context.Context) ([]Record, error)
+	DeleteBuild(ctx context.Context, id string) error
 	PutTag(ctx context.Context, t Tag) error
 	DeleteTag(ctx context.Context, template, name string) error
 	Tags(ctx context.Context) ([]Tag, error)

@@ -25,10 +25,13 @@ const (
 	DefaultUpload   = 2 << 30 // bytes of one archive
 	DefaultFiles    = 16 << 30
 	DefaultContents = 8 << 30 // bytes that one archive may hold
+	// DefaultCacheSize is of what the steps of one owner led to, in bytes.
+	DefaultCacheSize = 64 << 30
 
 	maxQueued    = 20  // builds of one owner that wait
 	maxTemplates = 500 // of one owner
-	maxBuilds    = 200 // of one template; the oldest useless ones go
+	maxBuilds    = 200 // of one template that no tag leads to; the oldest go
+	maxComing    = 4   // archives of one owner that come at the same time; more wait
 	maxCached    = 500 // steps of one owner; the ones used longest ago go
 )
 
@@ -57,6 +60,7 @@ type Options struct {
 	Upload      int64  // bytes of one archive, as it comes
 	Contents    int64  // bytes and, divided by 1024, members of one archive
 	Files       int64  // bytes of archives of one owner
+	CacheSize   int64  // bytes of what one owner's steps led to, kept for later builds
 	EnvdVersion string // what is written down of a build
 }
 
@@ -82,6 +86,8 @@ type Service struct {
 	perOwner  map[string]chan struct{} // slots
 	uploads   map[string]upload        // by token
 	builtins  map[string]builtin       // by name
+	coming    map[string]chan struct{} // slots of archives, by owner
+	unused    map[string]time.Time     // since when nothing leads to a snapshot
 	opened    bool                     // what was left was read
 }
 
@@ -105,12 +111,14 @@ func New(o Options) (*Service, error) {
 	o.Upload = cmp.Or(o.Upload, DefaultUpload)
 	o.Contents = cmp.Or(o.Contents, DefaultContents)
 	o.Files = cmp.Or(o.Files, DefaultFiles)
+	o.CacheSize = cmp.Or(o.CacheSize, DefaultCacheSize)
 	s := &Service{
 		o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), now: o.Now,
 		slots:     make(chan struct{}, o.AtOnce),
 		templates: map[string]*Template{}, builds: map[string]*Record{}, tags: map[[2]string]Tag{},
 		cache: map[string]Cached{}, running: map[string]*running{}, perOwner: map[string]chan struct{}{},
 		uploads: map[string]upload{}, builtins: map[string]builtin{},
+		coming: map[string]chan struct{}{}, unused: map[string]time.Time{},
 	}
 	if s.now == nil {
 		s.now = time.Now

@@ -60,7 +60,7 @@ func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref, build string
 		delete(s.running, r.ID)
 		s.mu.Unlock()
 		close(under.done)
-		if err := s.sweep(context.WithoutCancel(work)); err != nil {
+		if err := s.sweep(context.WithoutCancel(work), ""); err != nil {
 			s.log.Warn("sweep snapshots of builds", "error", err)
 		}
 	})
