@@ -47,6 +47,9 @@ func parseStat(raw []byte) (p proc, err error) {
 		return p, errStat
 	}
 	p.state = fields[state][0]
+	if p.state|0x20 < 'a' || p.state|0x20 > 'z' {
+		return p, errStat
+	}
 	var err1, err2 error
 	p.parent, err1 = strconv.Atoi(string(fields[parent]))
 	p.start, err2 = strconv.ParseUint(string(fields[start]), 10, 64)
