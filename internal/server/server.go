@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -222,11 +223,19 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		defer func() {
 			s.touched.Store(time.Now().UnixNano())
 			s.active.Add(-1)
-			s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "caller", *who,
+			s.log.Debug("request", "method", r.Method, "path", logged(r.URL.Path), "caller", *who,
 				"status", cmp.Or(rec.status, http.StatusOK), "took", time.Since(start))
 		}()
 		next.ServeHTTP(rec, r.WithContext(context.WithValue(r.Context(), whoKey{}, who)))
 	})
+}
+
+// logged is a path as the access log has it: one may end in what lets in.
+func logged(path string) string {
+	if strings.HasPrefix(path, e2b.UploadPath) {
+		return e2b.UploadPath + "…"
+	}
+	return path
 }
 
 type whoKey struct{}
