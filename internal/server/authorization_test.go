@@ -1,0 +1,445 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/e2b"
+	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/volume"
+)
+
+// access is what a route asks of whom.
+type access struct {
+	scope key.Scope // "": any key
+	path  string    // with an object of the first team; names are of estate.fill
+	body  string
+	own   int // the owner's answer
+	other int // another team's, whose key has every scope but admin
+}
+
+const adminOnly = key.Admin
+
+// routesOfTeams are those that are about objects of a team, or about a team.
+// A route without a row fails the test: write down who may ask for it.
+var routesOfTeams = map[string]access{
+	"GET /health": {key.Read, "", "", 204, 204},
+	"GET /teams":  {"", "", "", 200, 200},
+
+	"POST /sandboxes":                           {key.Manage, "", `{"templateID":"SNAP"}`, 201, 404},
+	"POST /v2/sandboxes":                        {key.Manage, "", `{"templateID":"base","volumeMounts":[{"name":"VOL","path":"/v"}]}`, 501, 400}, // the make-believe wall mounts none
+	"GET /sandboxes":                            {key.Read, "", "", 200, 200},
+	"GET /v2/sandboxes":                         {key.Read, "", "", 200, 200},
+	"GET /sandboxes/{id}":                       {key.Read, "/sandboxes/BOX", "", 200, 404},
+	"DELETE /sandboxes/{id}":                    {key.Manage, "/sandboxes/SPARE", "", 204, 404},
+	"POST /sandboxes/{id}/timeout":              {key.Manage, "/sandboxes/BOX/timeout", `{"timeout":60}`, 204, 404},
+	"POST /sandboxes/{id}/refreshes":            {key.Manage, "/sandboxes/BOX/refreshes", `{}`, 204, 404},
+	"POST /sandboxes/{id}/connect":              {key.Manage, "/sandboxes/BOX/connect", `{"timeout":60}`, 200, 404},
+	"POST /v2/sandboxes/{id}/connect":           {key.Manage, "/v2/sandboxes/BOX/connect", `{"timeout":60}`, 200, 404},
+	"POST /sandboxes/{id}/pause":                {key.Manage, "/sandboxes/NAP/pause", `{}`, 204, 404},
+	"POST /sandboxes/{id}/resume":               {key.Manage, "/sandboxes/NAP/resume", `{}`, 201, 404},
+	"POST /sandboxes/{id}/fork":                 {key.Manage, "/sandboxes/BOX/fork", `{}`, 201, 404},
+	"POST /sandboxes/{id}/snapshots":            {key.Manage, "/sandboxes/BOX/snapshots", `{"name":"again"}`, 201, 404},
+	"GET /snapshots":                            {key.Read, "", "", 200, 200},
+	"GET /sandboxes/metrics":                    {key.Read, "/sandboxes/metrics?sandbox_ids=BOX", "", 501, 501},
+	"GET /sandboxes/{id}/metrics":               {key.Read, "/sandboxes/BOX/metrics", "", 501, 501},
+	"PUT /sandboxes/{id}/network":               {key.Manage, "/sandboxes/BOX/network", `{}`, 409, 404},
+	"GET /sandboxes/{id}/logs":                  {key.Read, "/sandboxes/BOX/logs", "", 200, 404},
+	"GET /v2/sandboxes/{id}/logs":               {key.Read, "/v2/sandboxes/BOX/logs", "", 200, 404},
+	"GET /volumes":                              {key.Read, "", "", 200, 200},
+	"POST /volumes":                             {key.Manage, "", `{"name":"more"}`, 201, 201},
+	"GET /volumes/{id}":                         {key.Read, "/volumes/VOL", "", 200, 404},
+	"DELETE /volumes/{id}":                      {key.Manage, "/volumes/VOL", "", 204, 404},
+	"GET /teams/{id}/metrics":                   {key.Read, "/teams/TEAM/metrics", "", 200, 403},
+	"GET /teams/{id}/metrics/max":               {key.Read, "/teams/TEAM/metrics/max?metric=concurrent_sandboxes", "", 200, 403},
+	"GET /api-keys":                             {key.Keys, "", "", 200, 200},
+	"POST /api-keys":                            {key.Keys, "", `{"name":"one more"}`, 201, 201},
+	"PATCH /api-keys/{id}":                      {key.Keys, "/api-keys/KEYID", `{"name":"renamed"}`, 202, 404},
+	"DELETE /api-keys/{id}":                     {key.Keys, "/api-keys/KEYID", "", 204, 404},
+	"POST /access-tokens":                       {"", "", `{"name":"x"}`, 410, 410},
+	"DELETE /access-tokens/{id}":                {"", "/access-tokens/UUID", "", 404, 404},
+	"GET /secrets":                              {key.Read, "", "", 200, 200},
+	"POST /secrets":                             {key.Manage, "", `{"name":"more","value":"0123456789"}`, 201, 201},
+	"GET /secrets/{id}":                         {key.Read, "/secrets/SEC", "", 200, 404},
+	"POST /secrets/{id}":                        {key.Manage, "/secrets/SEC", `{"value":"0123456789"}`, 200, 404},
+	"DELETE /secrets/{id}":                      {key.Manage, "/secrets/token", "", 204, 404},
+	"GET /nodes":                                {adminOnly, "", "", 401, 401},
+	"GET /nodes/{id}":                           {adminOnly, "/nodes/UUID", "", 401, 401},
+	"POST /nodes/{id}":                          {adminOnly, "/nodes/UUID", `{"status":"draining"}`, 401, 401},
+	"GET /admin/sandboxes/running-counts":       {adminOnly, "", "", 401, 401},
+	"POST /admin/teams/{id}/sandboxes/kill":     {adminOnly, "/admin/teams/TEAM/sandboxes/kill", "", 401, 401},
+	"POST /admin/teams/{id}/builds/cancel":      {adminOnly, "/admin/teams/TEAM/builds/cancel", "", 401, 401},
+	"POST /admin/teams/{id}/api-keys":           {adminOnly, "/admin/teams/TEAM/api-keys", `{"name":"x"}`, 401, 401},
+	"DELETE /admin/teams/{id}/api-keys/{key}":   {adminOnly, "/admin/teams/TEAM/api-keys/KEYID", "", 401, 401},
+	"POST /v3/templates":                        {key.Manage, "", `{"name":"fresh"}`, 202, 202},
+	"POST /v2/templates":                        {key.Manage, "", `{"alias":"acme/fresh"}`, 202, 403},
+	"POST /templates":                           {key.Manage, "", `{}`, 501, 501},
+	"POST /templates/{id}":                      {key.Manage, "/templates/TPL", `{}`, 501, 501},
+	"POST /templates/{id}/builds/{build}":       {key.Manage, "/templates/TPL/builds/BUILD", `{}`, 501, 501},
+	"POST /v2/templates/{id}/builds/{build}":    {key.Manage, "/v2/templates/TPL/builds/BUILD", `{"fromTemplate":"base"}`, 202, 404},
+	"DELETE /templates/{id}/builds/{build}":     {key.Manage, "/templates/TPL/builds/BUILD", "", 204, 404},
+	"GET /templates":                            {key.Read, "", "", 200, 200},
+	"GET /v2/templates":                         {key.Read, "", "", 200, 200},
+	"GET /templates/{id}":                       {key.Read, "/templates/TPL", "", 200, 404},
+	"DELETE /templates/{id}":                    {key.Manage, "/templates/acme%2Fweb", "", 204, 404},
+	"PATCH /templates/{id}":                     {key.Manage, "/templates/TPL", `{"public":false}`, 200, 404},
+	"PATCH /v2/templates/{id}":                  {key.Manage, "/v2/templates/web", `{"public":false}`, 200, 404},
+	"GET /templates/{id}/{part}":                {key.Read, "/templates/aliases/acme%2Fweb", "", 200, 404},
+	"GET /templates/{id}/{part}/{hash}":         {key.Manage, "/templates/TPL/files/HASH", "", 201, 404},
+	"GET /templates/{id}/builds/{build}/status": {key.Read, "/templates/TPL/builds/BUILD/status", "", 200, 404},
+	"GET /templates/{id}/builds/{build}/logs":   {key.Read, "/templates/TPL/builds/BUILD/logs", "", 200, 404},
+	"POST /templates/tags":                      {key.Manage, "", `{"target":"acme/web","tags":["v2"]}`, 201, 404},
+	"DELETE /templates/tags":                    {key.Manage, "", `{"name":"acme/web","tags":["v2"]}`, 204, 404},
+	"GET /v1/version":                           {key.Read, "", "", 200, 200},
+	"GET /v1/status":                            {key.Read, "", "", 403, 403},
+	"POST /v1/shutdown":                         {key.Manage, "", "", 403, 403},
+	"POST /v1/sandboxes":                        {key.Manage, "", `{"snapshot":"SNAP"}`, 201, 404},
+	"GET /v1/sandboxes":                         {key.Read, "", "", 200, 200},
+	"GET /v1/sandboxes/{id}":                    {key.Read, "/v1/sandboxes/box", "", 200, 404},
+	"DELETE /v1/sandboxes/{id}":                 {key.Manage, "/v1/sandboxes/spare2?force=1", "", 204, 404},
+	"POST /v1/sandboxes/{id}/start":             {key.Manage, "/v1/sandboxes/NAP/start", "", 200, 404},
+	"POST /v1/sandboxes/{id}/stop":              {key.Manage, "/v1/sandboxes/NAP/stop", "", 200, 404},
+	"POST /v1/sandboxes/{id}/pause":             {key.Manage, "/v1/sandboxes/NAP/pause", "", 409, 404},
+	"POST /v1/sandboxes/{id}/timeout":           {key.Manage, "/v1/sandboxes/BOX/timeout", `{"ttl_ms":60000}`, 200, 404},
+	"POST /v1/sandboxes/{id}/finish":            {key.Manage, "/v1/sandboxes/spare3/finish", "", 409, 404},
+	"GET /v1/sandboxes/{id}/hold":               {key.Manage, "/v1/sandboxes/BOX/hold", "", 0, 404},
+	"GET /v1/sandboxes/{id}/events":             {key.Read, "/v1/sandboxes/BOX/events", "", 200, 404},
+	"POST /v1/sandboxes/{id}/events":            {key.Exec, "/v1/sandboxes/BOX/events", `{"type":"x","message":"y"}`, 204, 404},
+	"GET /v1/sandboxes/{id}/changes":            {key.Read, "/v1/sandboxes/BOX/changes", "", 200, 404},
+	"GET /v1/sandboxes/{id}/policy":             {key.Read, "/v1/sandboxes/BOX/policy", "", 200, 404},
+	"PUT /v1/sandboxes/{id}/policy":             {key.Manage, "/v1/sandboxes/BOX/policy", `{}`, 409, 404},
+	"POST /v1/sandboxes/{id}/policy/test":       {key.Read, "/v1/sandboxes/BOX/policy/test", `{"request":"GET https://a.example/"}`, 200, 404},
+	"GET /v1/sandboxes/{id}/netlog":             {key.Read, "/v1/sandboxes/BOX/netlog", "", 200, 404},
+	"POST /v1/sandboxes/{id}/snapshots":         {key.Manage, "/v1/sandboxes/BOX/snapshots", "", 201, 404},
+	"GET /v1/snapshots":                         {key.Read, "", "", 200, 200},
+	"GET /v1/snapshots/{id}":                    {key.Read, "/v1/snapshots/SNAP", "", 200, 404},
+	"DELETE /v1/snapshots/{id}":                 {key.Manage, "/v1/snapshots/SNAP", "", 204, 404},
+	"GET /v1/policy/presets":                    {key.Read, "", "", 200, 200},
+	"GET /v1/metrics":                           {key.Read, "", "", 200, 200},
+	"GET /v1/keys":                              {key.Keys, "", "", 200, 200},
+	"POST /v1/keys":                             {key.Keys, "", `{"name":"more","team":"acme"}`, 201, 403},
+	"DELETE /v1/keys/{id}":                      {key.Keys, "/v1/keys/KEYID", "", 204, 404},
+	"GET /v1/secrets":                           {key.Read, "", "", 200, 200},
+	"POST /v1/secrets":                          {key.Manage, "", `{"name":"MORE","value":"0123456789"}`, 201, 201},
+	"DELETE /v1/secrets/{name}":                 {key.Manage, "/v1/secrets/MINE", "", 204, 404},
+	"POST /v1/secrets/{name}/rotate":            {key.Manage, "/v1/secrets/MINE/rotate", `{"value":"9876543210"}`, 200, 404},
+	"GET /v1/volumes":                           {key.Read, "", "", 200, 200},
+	"POST /v1/volumes":                          {key.Manage, "", `{"name":"still-more"}`, 201, 201},
+	"GET /v1/volumes/{ref}":                     {key.Read, "/v1/volumes/disk", "", 200, 404},
+	"DELETE /v1/volumes/{ref}":                  {key.Manage, "/v1/volumes/VOL", "", 204, 404},
+	"/v1/sandboxes/{id}/guest/{path...}":        {key.Exec, "/v1/sandboxes/BOX/guest/health", "", 200, 404},
+	"GET /v1/images":                            {key.Read, "", "", 501, 501},
+	"DELETE /v1/images":                         {key.Manage, "/v1/images?ref=x", "", 501, 501},
+	"POST /v1/images/pull":                      {key.Manage, "", `{"name":"x"}`, 501, 501},
+	"POST /v1/images/import":                    {key.Manage, "", "", 501, 501},
+	"POST /v1/images/gc":                        {key.Manage, "", "", 403, 403},
+}
+
+// lastOfAll are destructive: they come after the others, in this order.
+var lastOfAll = []string{
+	"POST /sandboxes/{id}/pause", "POST /v1/sandboxes/{id}/pause", "POST /sandboxes/{id}/resume",
+	"POST /v1/sandboxes/{id}/stop", "POST /v1/sandboxes/{id}/start",
+	"POST /templates/tags", "DELETE /templates/tags", "DELETE /templates/{id}/builds/{build}", "DELETE /templates/{id}",
+	"DELETE /v1/snapshots/{id}", "DELETE /api-keys/{id}", "DELETE /secrets/{id}", "DELETE /v1/secrets/{name}", "DELETE /volumes/{id}",
+}
+
+// gone are second ways to delete what the others of lastOfAll have deleted.
+var gone = []string{"DELETE /v1/volumes/{ref}", "DELETE /v1/keys/{id}"}
+
+var routePattern = regexp.MustCompile(`\{"((?:[A-Z]+ )?/[^"]*)", `)
+
+// routesOfCode reads what routes there are from where they are written down.
+func routesOfCode(t *testing.T) (all []string) {
+	t.Helper()
+	files, err := filepath.Glob("../e2b/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range append(files, "v1.go") {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range routePattern.FindAllStringSubmatch(string(b), -1) {
+			all = append(all, m[1])
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// estate is a daemon in which the first team has one of everything.
+type estate struct {
+	*teams
+	names *strings.Replacer // of what a row may name
+	ids   []string          // what nobody else is to be told
+}
+
+func newEstate(t *testing.T, opts func(*server.Options)) *estate {
+	t.Helper()
+	w := &estate{teams: newTeams(t, team.NewBook(team.Limits{}, nil))}
+	w.Kill()
+	w.Guest.Agent = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	opts(&w.Options)
+	setup := w.Setup
+	dir := t.TempDir()
+	w.Setup = func(m *sandbox.Manager, o *server.Options) {
+		setup(m, o)
+		w.furnish(t, dir, m, o)
+	}
+	w.Start()
+	w.fill(t)
+	return w
+}
+
+func (w *estate) furnish(t *testing.T, dir string, m *sandbox.Manager, o *server.Options) {
+	db, err := store.Open(t.Context(), filepath.Join(dir, "templates.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	s, err := template.New(template.Options{
+		Store: db.Templates(), Manager: m, Dir: dir,
+		Guest: func(func(context.Context) (net.Conn, error)) template.Guest { return noGuest{} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	v, err := volume.Open(volume.Options{
+		State: filepath.Join(dir, "state"), Cache: filepath.Join(dir, "cache"), Size: volume.MinSize,
+		Launch: func(*exec.Cmd) error { return errors.New("no process") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Bind(m)
+	t.Cleanup(v.Close)
+	o.Templates, o.Volumes = s, v
+}
+
+type noGuest struct{ template.Guest }
+
+func (noGuest) Close() {}
+
+// fill makes one of everything for the first team.
+func (w *estate) fill(t *testing.T) {
+	t.Helper()
+	for _, sc := range []key.Scope{key.Read, key.Manage, key.Exec, key.Keys} {
+		w.keys["only "+string(sc)] = w.mint(t, "acme", string(sc), sc)
+	}
+	w.keys["theirs"] = w.mint(t, "other", "all", key.Read, key.Manage, key.Exec, key.Keys)
+	w.keys["ours"] = w.mint(t, "acme", "all", key.Read, key.Manage, key.Exec, key.Keys)
+	spare := w.mint(t, "acme", "spare", key.Read)
+	id := func(field, body string) string {
+		t.Helper()
+		got, _ := decode[map[string]any](t, body)[field].(string)
+		if got == "" {
+			t.Fatalf("%s is not in %s", field, body)
+		}
+		w.ids = append(w.ids, got)
+		return got
+	}
+	made := func(name string) string {
+		return id("id", w.want(t, 201, "ours", "POST", "/v1/sandboxes", `{"name":"`+name+`"}`))
+	}
+	box, nap, spare1 := made("box"), made("nap"), made("spare")
+	made("spare2")
+	made("spare3")
+	snap := id("snapshotID", w.want(t, 201, "ours", "POST", "/sandboxes/"+box+"/snapshots", `{"name":"web"}`))
+	asked := w.want(t, 202, "ours", "POST", "/v3/templates", `{"name":"web"}`)
+	vol := id("volumeID", w.want(t, 201, "ours", "POST", "/volumes", `{"name":"disk"}`))
+	sec := id("secretID", w.want(t, 201, "ours", "POST", "/secrets", `{"name":"token","value":"0123456789abcdef"}`))
+	w.want(t, 201, "ours", "POST", "/v1/secrets", `{"name":"MINE","value":"0123456789abcdef"}`)
+	keyID := ""
+	for _, k := range decode[[]struct {
+		ID, Name string
+	}](t, w.want(t, 200, "ours", "GET", "/api-keys", "")) {
+		if w.ids = append(w.ids, k.ID); k.Name == "spare" {
+			keyID = k.ID
+		}
+	}
+	w.keys["spare"] = spare
+	w.names = strings.NewReplacer("BOX", box, "NAP", nap, "SPARE", spare1, "SNAP", snap, "TPL", id("templateID", asked),
+		"BUILD", id("buildID", asked), "VOL", vol, "SEC", sec, "KEYID", keyID, "TEAM", team.ID(acme),
+		"UUID", "00000000-0000-4000-8000-000000000000", "HASH", strings.Repeat("0a", 32))
+}
+
+// mint makes a key at run time that has these scopes alone, and host_image.
+func (w *estate) mint(t *testing.T, team, name string, scopes ...key.Scope) string {
+	t.Helper()
+	list, err := json.Marshal(scopes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode[struct{ Secret string }](t, w.want(t, 201, "admin", "POST", "/v1/keys",
+		fmt.Sprintf(`{"name":%q,"team":%q,"scopes":%s,"host_image":true}`, name, team, list))).Secret
+}
+
+func (w *estate) asks(t *testing.T, pattern string, a access, who string, more ...string) (int, string) {
+	t.Helper()
+	method, path, ok := strings.Cut(pattern, " ")
+	if !ok {
+		method, path = "GET", pattern
+	}
+	if a.path != "" {
+		path = a.path
+	}
+	resp, body := w.ask(t, who, method, w.names.Replace(path), w.names.Replace(a.body), more...)
+	return resp.StatusCode, body
+}
+
+// state is all that the first team has, as it sees it.
+func (w *estate) state(t *testing.T) string {
+	t.Helper()
+	var all []string
+	for _, path := range []string{
+		"/v1/sandboxes", "/v1/snapshots", "/snapshots", "/v1/volumes", "/secrets", "/templates", "/templates/TPL/tags",
+		"/templates/TPL/builds/BUILD/status", "/v1/sandboxes/BOX/events",
+	} {
+		all = append(all, w.want(t, 200, "ours", "GET", w.names.Replace(path), ""))
+	}
+	for _, k := range decode[[]struct{ ID, Name string }](t, w.want(t, 200, "ours", "GET", "/api-keys", "")) {
+		all = append(all, k.ID+" "+k.Name)
+	}
+	for _, s := range decode[[]map[string]any](t, w.want(t, 200, "ours", "GET", "/v1/secrets", "")) {
+		all = append(all, fmt.Sprint(s["name"], s["created_at"], s["rotated_at"]))
+	}
+	return strings.Join(all, "\n")
+}
+
+// Every route there is asks for its scope, and gives another team nothing of
+// what the first one has; the owner, with the scope, is let through.
+func TestWhoMayAskForWhat(t *testing.T) {
+	w := newEstate(t, func(*server.Options) {})
+	code := routesOfCode(t)
+	if len(code) < 100 {
+		t.Fatalf("there are %d routes: find them in another way", len(code))
+	}
+	for _, p := range code {
+		if _, ok := routesOfTeams[p]; !ok {
+			t.Errorf("%s: no row says who may ask for it", p)
+		}
+	}
+	for p := range routesOfTeams {
+		if !slices.Contains(code, p) {
+			t.Errorf("%s: there is no such route", p)
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	before := w.state(t)
+	for _, p := range code {
+		w.refuses(t, p, routesOfTeams[p])
+	}
+	if after := w.state(t); after != before {
+		t.Errorf("refused requests changed what the team has:\n%s\nand now:\n%s", before, after)
+	}
+	for _, p := range slices.Concat(slices.DeleteFunc(code, func(p string) bool {
+		return slices.Contains(lastOfAll, p) || slices.Contains(gone, p) || routesOfTeams[p].own == 0
+	}), lastOfAll) {
+		if got, body := w.asks(t, p, routesOfTeams[p], "ours"); got != routesOfTeams[p].own {
+			t.Errorf("%s by its owner = %d %s, want %d", p, got, body, routesOfTeams[p].own)
+		}
+	}
+}
+
+// refuses asks for one route as everybody who may not.
+func (w *estate) refuses(t *testing.T, p string, a access) {
+	t.Helper()
+	for who, header := range map[string][]string{
+		"nobody": {"X-API-KEY", "-"}, "a forger": {"X-API-KEY", "e2b_" + strings.Repeat("0", 40)},
+		"a forger of tokens": {"X-API-KEY", "-", "Authorization", "Bearer e2b_" + strings.Repeat("0", 40)},
+		"a false admin":      {"X-API-KEY", "-", "X-Admin-Token", w.keys["ours"]},
+		"two keys":           {"Authorization", "Bearer " + w.keys["theirs"]},
+	} {
+		if got, body := w.asks(t, p, a, "ours", header...); got != http.StatusUnauthorized {
+			t.Errorf("%s by %s = %d %s, want 401", p, who, got, body)
+		}
+	}
+	for _, sc := range []key.Scope{key.Read, key.Manage, key.Exec, key.Keys} {
+		if a.scope == "" || sc == a.scope {
+			continue
+		}
+		want := http.StatusForbidden
+		if a.scope == key.Admin {
+			want = http.StatusUnauthorized
+		}
+		if got, body := w.asks(t, p, a, "only "+string(sc)); got != want {
+			t.Errorf("%s with the scope %s alone = %d %s, want %d", p, sc, got, body, want)
+		}
+	}
+	if got, body := w.asks(t, p, a, "theirs", "X-Team-ID", team.ID(acme)); got != http.StatusForbidden {
+		t.Errorf("%s by another team in the name of the first = %d %s, want 403", p, got, body)
+	}
+	got, body := w.asks(t, p, a, "theirs")
+	if got != a.other {
+		t.Errorf("%s by another team = %d %s, want %d", p, got, body, a.other)
+	}
+	for _, id := range w.ids {
+		if strings.Contains(body, id) && !strings.Contains(a.path+a.body, "BOX") && got < 300 {
+			t.Errorf("%s tells another team of %s: %s", p, id, body)
+		}
+	}
+	if json.Valid([]byte(body)) || body == "" || got < 300 {
+		return
+	}
+	t.Errorf("%s by another team: not JSON: %s", p, body)
+}
+
+// A path of a sandbox's own server is its own, and what lets an archive in is
+// good once, for nothing else, and in no log.
+func TestUploadLinks(t *testing.T) {
+	var log strings.Builder
+	w := newEstate(t, func(o *server.Options) {
+		o.Domain, o.E2BPublicTraffic = domain, true
+		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	w.Guest.Ports = http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusTeapot) })
+	box := decode[struct{ SandboxID string }](t, w.want(t, 201, "ours", "POST", "/sandboxes", `{"templateID":"base"}`)).SandboxID
+	link := decode[struct{ URL string }](t, w.want(t, 201, "ours", "GET", w.names.Replace("/templates/TPL/files/HASH"), "")).URL
+	_, token, _ := strings.Cut(link, e2b.UploadPath)
+	put := func(path, host string) int {
+		resp, _ := w.do(t, request{tcp: true, method: "PUT", path: path, body: "x", host: host})
+		return resp.StatusCode
+	}
+	if got := put(e2b.UploadPath+token, "8000-"+box+"."+domain); got != http.StatusTeapot {
+		t.Errorf("PUT to a sandbox = %d, want its own answer", got)
+	}
+	for _, tt := range []struct {
+		token string
+		want  int
+	}{{token + "0", 404}, {"", 404}, {token, 200}, {token, 404}} {
+		if got := put(e2b.UploadPath+tt.token, ""); got != tt.want {
+			t.Errorf("PUT by %q = %d, want %d", tt.token, got, tt.want)
+		}
+	}
+	w.Kill()
+	if strings.Contains(log.String(), token) || !strings.Contains(log.String(), e2b.UploadPath) {
+		t.Errorf("the log has the token, or nothing: %s", log.String())
+	}
+}
