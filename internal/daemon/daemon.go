@@ -396,7 +396,7 @@ func (d *daemon) leaveWhenIdle(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if boxes, holds := d.manager.Idle(); boxes+holds > 0 {
+			if boxes, holds := d.manager.Idle(); boxes+holds > 0 || d.templates.Busy() {
 				busy = now
 			}
 			if min(now.Sub(busy), d.server.Idle(now)) >= limit {

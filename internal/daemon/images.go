@@ -16,6 +16,8 @@ import (
 type images struct {
 	store   *image.Store
 	manager *sandbox.Manager // to know what is in use
+	// built returns the digests of images that templates need besides.
+	built func() []string
 }
 
 var (
@@ -81,7 +83,7 @@ func (i *images) Remove(ctx context.Context, owner, ref string) error {
 // GC implements server.Images.
 func (i *images) GC(ctx context.Context) (out api.ImageGC, err error) {
 	err = i.manager.WithImages(ctx, func(ctx context.Context, inUse []string) error {
-		out.Removed, out.Bytes, err = i.store.GC(ctx, inUse)
+		out.Removed, out.Bytes, err = i.store.GC(ctx, append(inUse, i.built()...))
 		return err
 	})
 	return out, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/e2b"
+	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
@@ -28,6 +29,7 @@ func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options)
 		Store: db.Templates(), Manager: d.manager, Guest: inside.New, Dir: filepath.Join(d.cfg.Dirs.State, templatesDir),
 		Log: d.log, Time: time.Duration(d.cfg.BuildTime), CacheSize: int64(d.cfg.BuildCache),
 		EnvdVersion: e2b.EnvdVersion,
+		Host:        func(context.Context) (string, error) { return hostimage.Identity("/") },
 		Bound: func(owner string) (templates, builds int) {
 			l := book.Limits(owner)
 			return l.Templates, l.Builds
@@ -41,6 +43,9 @@ func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options)
 	}
 	if d.templates, err = template.New(opts); err != nil {
 		return err
+	}
+	if kept != nil {
+		kept.built = d.templates.ImagesInUse
 	}
 	d.addBuiltins()
 	o.Templates, o.Builds = d.templates, builds{d.templates}
@@ -86,30 +91,34 @@ type buildImages struct{ kept *images }
 var _ template.Images = buildImages{}
 
 // Image implements template.Images.
-func (b buildImages) Image(
-	ctx context.Context, owner, name string, auth *template.Auth, outside bool, progress func(string),
-) (template.Image, error) {
-	img, err := b.kept.store.Find(ctx, owner, name)
-	if sandbox.KindOf(err) == sandbox.NotFound {
-		progress("pulling " + name)
-		img, err = b.pull(ctx, owner, name, auth, outside)
+func (b buildImages) Image(ctx context.Context, q template.ImageQuery, progress func(string)) (template.Image, error) {
+	img, err := b.kept.store.Find(ctx, q.Owner, q.Name)
+	found := err == nil
+	if q.Fresh || sandbox.KindOf(err) == sandbox.NotFound {
+		progress("pulling " + q.Name)
+		newer, perr := b.pull(ctx, q)
+		if perr == nil || !found {
+			img, err = newer, perr
+		} else { // an image that was imported is in no registry
+			progress("it could not be pulled: the one that is there is taken")
+		}
 	}
 	if err != nil {
 		return template.Image{}, err
 	}
-	return template.Image{Pinned: pinnedImage(img), Workdir: img.Config.WorkingDir}, nil
+	return template.Image{Pinned: pinnedImage(img)}, nil
 }
 
-func (b buildImages) pull(ctx context.Context, owner, name string, auth *template.Auth, outside bool) (image.Image, error) {
+func (b buildImages) pull(ctx context.Context, q template.ImageQuery) (image.Image, error) {
 	pull := b.kept.store.Pull
-	if outside {
+	if q.Outside {
 		pull = b.kept.store.PullOutside
 	}
 	var a *image.Auth
-	if auth != nil {
-		a = &image.Auth{Username: auth.Username, Password: auth.Password}
+	if q.Auth != nil {
+		a = &image.Auth{Username: q.Auth.Username, Password: q.Auth.Password}
 	}
-	return pull(ctx, owner, name, a, nil)
+	return pull(ctx, q.Owner, q.Name, a, nil)
 }
 
 // shortDigest is how many digits of a digest tell images apart.

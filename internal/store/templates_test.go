@@ -53,6 +53,15 @@ func TestTemplates(t *testing.T) {
 	same(t, s.Builds, build)
 	same(t, s.Tags, tag)
 	same(t, s.Cache, cached)
+	other := build
+	other.ID = "b2"
+	if err := s.PutBuild(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.DeleteBuild(t.Context(), "b2"); err != nil {
+		t.Fatal(err)
+	}
+	same(t, s.Builds, build)
 	if err := s.DeleteTemplate(t.Context(), "t1"); err != nil {
 		t.Fatal(err)
 	}

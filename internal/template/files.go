@@ -125,7 +125,8 @@ func (s *Service) AddFile(ctx context.Context, owner, hash string, r io.Reader) 
 	if err := s.makeRoom(dir, n); err != nil {
 		return err
 	}
-	return diskError(os.Rename(f.Name(), s.filePath(owner, hash)))
+	now := s.now()
+	return diskError(errors.Join(os.Chtimes(f.Name(), now, now), os.Rename(f.Name(), s.filePath(owner, hash))))
 }
 
 // mayCome waits until another archive of owner's may be received: what has not

@@ -42,6 +42,12 @@ func (i Info) Latest() Record {
 // Request enters a build of a template, which it makes where c has none of
 // that name.
 func (s *Service) Request(ctx context.Context, c sandbox.Caller, q Request) (Template, Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requestLocked(ctx, c, q)
+}
+
+func (s *Service) requestLocked(ctx context.Context, c sandbox.Caller, q Request) (Template, Record, error) {
 	ref, err := s.ownRef(c, q.Name)
 	if err != nil {
 		return Template{}, Record{}, err
@@ -56,8 +62,6 @@ func (s *Service) Request(ctx context.Context, c sandbox.Caller, q Request) (Tem
 	if len(tags) == 0 {
 		tags = []string{DefaultTag}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	t, _, err := s.findLocked(sandbox.Caller{Owner: c.Owner}, ref.Name, false)
 	if sandbox.KindOf(err) == sandbox.NotFound {
 		t, err = s.newTemplateLocked(ctx, c.Owner, ref.Name)
@@ -439,14 +443,11 @@ func (s *Service) AddSnapshot(ctx context.Context, c sandbox.Caller, snap sandbo
 	if name == "" {
 		return Build{TemplateID: snap.ID, BuildID: snap.ID, Image: snap.Image, Snapshot: snap.ID}, nil
 	}
-	t, r, err := s.Request(ctx, c, Request{Name: name})
-	if err != nil {
-		return Build{}, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.builds[r.ID] == nil {
-		return Build{}, errDeleted
+	t, r, err := s.requestLocked(ctx, c, Request{Name: name})
+	if err != nil {
+		return Build{}, err
 	}
 	r.Status, r.Started, r.Image, r.Snapshot = Ready, true, snap.Image, snap.ID
 	r.FinishedAt, r.UpdatedAt = s.stamp(), s.stamp()

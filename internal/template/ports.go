@@ -42,15 +42,22 @@ var _ Manager = (*sandbox.Manager)(nil)
 
 // Images finds the images that builds start from.
 type Images interface {
-	// Image returns the image that owner has by that name, pinned as a Spec has
-	// it, and pulls it where that is not there. progress is told in words.
-	Image(ctx context.Context, owner, name string, auth *Auth, outside bool, progress func(string)) (Image, error)
+	// Image returns the image that q names, pinned as a Spec has it, and pulls
+	// it where that is not there. progress is told in words.
+	Image(ctx context.Context, q ImageQuery, progress func(string)) (Image, error)
+}
+
+// ImageQuery names an image.
+type ImageQuery struct {
+	Owner, Name string
+	Auth        *Auth
+	Outside     bool // as in Plan
+	Fresh       bool // it is pulled, even where it is there
 }
 
 // Image is what is known of one.
 type Image struct {
-	Pinned  string // NAME@sha256:…
-	Workdir string
+	Pinned string // NAME@sha256:…
 }
 
 // Guest is a sandbox in which a step runs. Its errors are not for users, but

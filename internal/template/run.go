@@ -159,8 +159,18 @@ func (r *run) base(ctx context.Context) error {
 	}
 	r.say(LevelInfo, "FROM %s: this machine's own programs", Base)
 	r.at.Image = sandbox.DefaultImage
-	r.at.Key = keyOf("", r.owner, r.at.Image)
-	return nil
+	host, err := r.host(ctx)
+	r.at.Key = keyOf("", r.owner, r.at.Image, host)
+	return err
+}
+
+// host identifies the machine's own programs: what was done over others is not
+// taken from the cache.
+func (r *run) host(ctx context.Context) (string, error) {
+	if r.s.o.Host == nil || r.at.Image != sandbox.DefaultImage {
+		return "", nil
+	}
+	return r.s.o.Host(ctx)
 }
 
 func (r *run) baseTemplate(ctx context.Context, ref string) error {
@@ -185,8 +195,9 @@ func (r *run) baseTemplate(ctx context.Context, ref string) error {
 	if r.startup == nil {
 		r.startup = b.Startup.Clone()
 	}
-	r.at.Key = keyOf("", r.owner, "template", b.Image, b.Snapshot, fmt.Sprintf("%q %q %q", flat(b.Env), b.User, b.Cwd))
-	return nil
+	host, err := r.host(ctx)
+	r.at.Key = keyOf("", r.owner, "template", b.Image, host, b.Snapshot, fmt.Sprintf("%q %q %q", flat(b.Env), b.User, b.Cwd))
+	return err
 }
 
 // flat is env as text, always in one order.
@@ -201,7 +212,9 @@ func (r *run) baseImage(ctx context.Context, name string) error {
 	if r.s.o.Images == nil {
 		return sandbox.Errorf(sandbox.Unsupported, "image %.200s: this daemon keeps no images", name).WithHint("use %s", Base)
 	}
-	img, err := r.s.o.Images.Image(ctx, r.owner, name, r.plan.Auth, r.plan.Outside, func(text string) { r.say(LevelDebug, "%s", text) })
+	img, err := r.s.o.Images.Image(ctx, ImageQuery{
+		Owner: r.owner, Name: name, Auth: r.plan.Auth, Outside: r.plan.Outside, Fresh: r.plan.Force,
+	}, func(text string) { r.say(LevelInfo, "%s", text) })
 	if err != nil {
 		return err
 	}
@@ -216,7 +229,7 @@ func (r *run) take(ctx context.Context, i int, st Step) error {
 	title := fmt.Sprintf("[builder %d/%d] %s", i+1, len(r.plan.Steps), titleOf(st))
 	r.forced = r.forced || st.Force
 	key := keyOf(r.at.Key, append([]string{strings.ToUpper(st.Type), st.FilesHash}, st.Args...)...)
-	if c, ok := r.s.cached(ctx, key, r.boxes); ok && !r.forced {
+	if c, ok := r.cached(ctx, key); ok {
 		r.say(LevelInfo, "CACHED %s", title)
 		if c.Snapshot != r.at.Snapshot {
 			if err := r.drop(ctx); err != nil {
@@ -243,6 +256,14 @@ func (r *run) take(ctx context.Context, i int, st Step) error {
 	return r.s.remember(ctx, Cached{
 		Key: key, Owner: r.owner, Image: r.at.Image, Snapshot: r.at.Snapshot, Context: r.at.Context.clone(), UsedAt: r.s.stamp(),
 	})
+}
+
+// cached is what a step led to before, unless it is to be done again.
+func (r *run) cached(ctx context.Context, key string) (Cached, bool) {
+	if r.forced {
+		return Cached{}, false
+	}
+	return r.s.cached(ctx, key, r.boxes)
 }
 
 // maxTitle bounds what of a step a log's line shows, in bytes.

@@ -47,6 +47,10 @@ type Options struct {
 	Log   *slog.Logger
 	Now   func() time.Time
 
+	// Host identifies the machine's own programs, and changes where an upgrade
+	// changes those; nil: they are always the same.
+	Host func(ctx context.Context) (string, error)
+
 	// Network and Policy are what a build's commands may reach, as a Spec has
 	// them.
 	Network string
@@ -83,6 +87,7 @@ type Service struct {
 	tags      map[[2]string]Tag // by template and name
 	cache     map[string]Cached
 	running   map[string]*running      // by build
+	making    int                      // calls of Make
 	perOwner  map[string]chan struct{} // slots
 	uploads   map[string]upload        // by token
 	builtins  map[string]builtin       // by name
@@ -125,6 +130,13 @@ func New(o Options) (*Service, error) {
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s, nil
+}
+
+// Busy reports whether any build is under way or waits.
+func (s *Service) Busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.running)+s.making > 0
 }
 
 var errClosing = sandbox.Errorf(sandbox.Unavailable, "the daemon is shutting down")

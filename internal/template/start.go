@@ -136,7 +136,7 @@ func (s *Service) work(ctx context.Context, id, owner string, p Plan) {
 		return
 	}
 	defer j.close()
-	free, err := s.slot(ctx, owner)
+	free, err := s.slot(ctx, owner, s.slots)
 	if err != nil {
 		s.end(ctx, id, j, err)
 		return
@@ -190,8 +190,8 @@ func causeText(ctx context.Context) string {
 	return "the build was interrupted"
 }
 
-// slot waits until a build of owner may work.
-func (s *Service) slot(ctx context.Context, owner string) (free func(), err error) {
+// slot waits until a build of owner may work, within all unless that is nil.
+func (s *Service) slot(ctx context.Context, owner string, all chan struct{}) (free func(), err error) {
 	s.mu.Lock()
 	own := s.perOwner[owner]
 	if own == nil {
@@ -200,7 +200,10 @@ func (s *Service) slot(ctx context.Context, owner string) (free func(), err erro
 		s.perOwner[owner] = own
 	}
 	s.mu.Unlock()
-	for _, slots := range []chan struct{}{own, s.slots} {
+	for _, slots := range []chan struct{}{own, all} {
+		if slots == nil {
+			continue
+		}
 		select {
 		case slots <- struct{}{}:
 			free = after(free, func() { <-slots })
@@ -264,11 +267,14 @@ func (s *Service) Make(ctx context.Context, owner string, p Plan) (Build, error)
 	if err := p.check(); err != nil {
 		return Build{}, err
 	}
-	free, err := s.slot(ctx, owner)
+	// It waits for no build: one that starts from what this makes waits for it.
+	free, err := s.slot(ctx, owner, nil)
 	if err != nil {
 		return Build{}, err
 	}
 	defer free()
+	s.made(1)
+	defer s.made(-1)
 	run := s.newRun(owner, p, nil, Record{ID: newUUID(), Owner: owner})
 	run.unproved = true
 	if err := run.do(ctx); err != nil {
@@ -276,6 +282,12 @@ func (s *Service) Make(ctx context.Context, owner string, p Plan) (Build, error)
 	}
 	r := run.result(Record{})
 	return Build{Image: r.Image, Snapshot: r.Snapshot, Env: r.Env, User: r.User, Cwd: r.Cwd, Startup: r.Startup}, nil
+}
+
+func (s *Service) made(n int) {
+	s.mu.Lock()
+	s.making += n
+	s.mu.Unlock()
 }
 
 // sorted returns the keys of env in order.
