@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -65,8 +66,10 @@ func forwarded(ctx context.Context, c net.Conn, port int) (net.Conn, error) {
 		c.Close()
 		return nil, fmt.Errorf("ask for port %d: %w", port, err)
 	}
-	r := bufio.NewReaderSize(c, 4096)
+	head := &io.LimitedReader{R: c, N: maxHead}
+	r := bufio.NewReaderSize(head, 4096)
 	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
+	head.N = math.MaxInt64 // what follows is a stream
 	if err != nil {
 		c.Close()
 		return nil, fmt.Errorf("ask for port %d: %w", port, err)
@@ -102,6 +105,10 @@ func (h *Host) healthy(ctx context.Context, id string) error {
 	return h.ask(ctx, id, http.MethodGet, "/health")
 }
 
+// maxHead bounds an agent's answer to what we ask of it, in bytes: net/http
+// reads a header of any length, and whoever is root inside may be the agent.
+const maxHead = 64 << 10
+
 // ask sends a request without a body and wants a 2xx.
 func (h *Host) ask(ctx context.Context, id, method, path string) error {
 	return h.askWith(ctx, id, method, path, nil)
@@ -126,7 +133,7 @@ func (h *Host) askWith(ctx context.Context, id, method, path string, body []byte
 	if _, err := fmt.Fprintf(c, head, method, path, len(body), body); err != nil {
 		return err
 	}
-	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 4096), nil)
+	resp, err := http.ReadResponse(bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096), nil)
 	if err != nil {
 		return err
 	}

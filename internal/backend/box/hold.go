@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -21,17 +22,24 @@ type held struct {
 	stop func() bool
 }
 
+// holdLimit bounds how long an agent may take to keep its commands still.
+const holdLimit = time.Minute
+
 // hold has the commands of a running box kept still.
 func (h *Host) hold(ctx context.Context, id string) (*held, error) {
 	c, err := h.Dial(ctx, id, sandbox.GuestPort)
 	if err != nil {
 		return nil, err
 	}
+	if err := c.SetReadDeadline(time.Now().Add(holdLimit)); err != nil {
+		c.Close()
+		return nil, err
+	}
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	_, err = fmt.Fprint(c, "POST /carboy/hold HTTP/1.1\r\nHost: guest\r\nContent-Length: 0\r\n\r\n")
 	var resp *http.Response
 	if err == nil {
-		resp, err = http.ReadResponse(bufio.NewReaderSize(c, 4096), nil)
+		resp, err = http.ReadResponse(bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096), nil)
 	}
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = sandbox.Errorf(sandbox.Unavailable, "the sandbox's commands did not come to a stop, so that no moment of its files could be kept").
