@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,6 +40,7 @@ type backend struct {
 	mu      sync.Mutex
 	session *mcp.ClientSession // nil while it is down
 	lists   sync.Mutex         // one reading of its lists at a time
+	stale   atomic.Bool        // one more reading waits for its turn
 }
 
 // dir is where a server's repository is cloned to.
@@ -131,7 +133,9 @@ func (b *backend) start(ctx context.Context) (gone <-chan struct{}, err error) {
 	defer cancel()
 	stop := context.AfterFunc(run, cancel)
 	defer stop()
-	session, err := mcp.NewClient(implementation, b.options()).Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: protocol})
+	client := mcp.NewClient(implementation, b.options())
+	client.AddReceivingMiddleware(surviving)
+	session, err := client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: protocol})
 	if err != nil {
 		kill()
 		<-ended

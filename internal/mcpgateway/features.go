@@ -2,6 +2,7 @@ package mcpgateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -15,6 +16,25 @@ import (
 func (b *backend) refresh(ctx context.Context) {
 	b.lists.Lock()
 	defer b.lists.Unlock()
+	b.stale.Store(false)
+	ctx, cancel := context.WithTimeoutCause(ctx, listLimit, errLists) // pages may have no end
+	defer cancel()
+	if err := tried(func() { b.read(ctx) }); err != nil {
+		b.g.tell(slog.LevelWarn, b.Name, "a list could not be read: "+err.Error())
+	}
+}
+
+var errLists = errors.New("the lists took too long")
+
+// refreshSoon refreshes in the background. However often a server says that
+// something changed, at most one reading waits for the one that goes on.
+func (b *backend) refreshSoon() {
+	if b.stale.CompareAndSwap(false, true) {
+		b.g.work.Go(func() { b.refresh(b.g.ctx) })
+	}
+}
+
+func (b *backend) read(ctx context.Context) {
 	s, err := b.running()
 	if err != nil {
 		return
@@ -37,7 +57,7 @@ func (b *backend) refresh(ctx context.Context) {
 
 // read shows one list of a server's. A list that can't be read to its end
 // leaves what was there before.
-func read[T any](b *backend, k kind, list iter.Seq2[T, error], nameOf func(T) string, add func(T, string)) {
+func read[T any](b *backend, k kind, list iter.Seq2[*T, error], nameOf func(*T) string, add func(*T, string)) {
 	keep := map[string]bool{}
 	n := 0
 	for v, err := range list {
@@ -48,6 +68,10 @@ func read[T any](b *backend, k kind, list iter.Seq2[T, error], nameOf func(T) st
 		if n++; n > maxListed {
 			b.g.tell(slog.LevelWarn, b.Name, fmt.Sprintf("a list is longer than %d, and was cut", maxListed))
 			break
+		}
+		if v == nil {
+			b.g.tell(slog.LevelWarn, b.Name, "a list has a null in it, which is left out")
+			continue
 		}
 		name, ok := b.g.names.claim(k, b, nameOf(v))
 		if !ok {
@@ -61,6 +85,17 @@ func read[T any](b *backend, k kind, list iter.Seq2[T, error], nameOf func(T) st
 		keep[name] = true
 	}
 	b.g.remove(k, b.g.names.release(k, b, keep))
+}
+
+// surviving turns a panic into an error: what servers and clients say is not to
+// end the gateway for all others.
+func surviving(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (res mcp.Result, err error) {
+		if perr := tried(func() { res, err = next(ctx, method, r) }); perr != nil {
+			return nil, fmt.Errorf("%s: what was sent can't be handled: %w", method, perr)
+		}
+		return res, err
+	}
 }
 
 // tried runs f. The library panics where a server describes what it has
@@ -161,6 +196,9 @@ func (b *backend) reader(hasPrefix bool) mcp.ResourceHandler {
 			return res, err
 		}
 		for _, c := range res.Contents {
+			if c == nil {
+				return nil, fmt.Errorf("server %s: a null among the contents of %.200q", b.Name, uri)
+			}
 			c.URI = scheme(b.short) + "+" + c.URI
 		}
 		return res, nil

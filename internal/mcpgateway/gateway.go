@@ -30,6 +30,9 @@ const (
 	maxBody     = 8 << 20 // bytes of a client's message
 )
 
+// listLimit is for reading all lists of a server.
+var listLimit = time.Minute
+
 var implementation = &mcp.Implementation{Name: "carboy-mcp-gateway", Version: "1"}
 
 // Options are what a gateway works with.
@@ -84,6 +87,7 @@ func New(o Options) (*Gateway, error) {
 			Logging:   &mcp.LoggingCapabilities{}, Completions: &mcp.CompletionCapabilities{},
 		},
 	})
+	g.mcp.AddReceivingMiddleware(surviving)
 	for _, s := range o.Servers {
 		g.backends = append(g.backends, &backend{Server: s, g: g, short: short(s.Name)})
 	}
@@ -174,7 +178,7 @@ func (g *Gateway) follow(s *mcp.ServerSession, token any) (any, func()) {
 
 // options have what a server tells without being asked.
 func (b *backend) options() *mcp.ClientOptions {
-	changed := func(ctx context.Context) { b.g.work.Go(func() { b.refresh(b.g.ctx) }) }
+	changed := func(context.Context) { b.refreshSoon() }
 	return &mcp.ClientOptions{
 		Capabilities:               &mcp.ClientCapabilities{},
 		ToolListChangedHandler:     func(ctx context.Context, _ *mcp.ToolListChangedRequest) { changed(ctx) },
@@ -193,7 +197,8 @@ func (b *backend) options() *mcp.ClientOptions {
 			}
 		},
 		ProgressNotificationHandler: func(ctx context.Context, r *mcp.ProgressNotificationClientRequest) {
-			if c, ok := b.g.progress.Load(r.Params.ProgressToken); ok {
+			own, _ := r.Params.ProgressToken.(string) // a server can send what can't be a key
+			if c, ok := b.g.progress.Load(own); ok {
 				p := *r.Params
 				p.ProgressToken = c.(*call).token
 				_ = c.(*call).session.NotifyProgress(ctx, &p)

@@ -22,7 +22,10 @@ import (
 
 // TestMain is also the servers that the gateway runs.
 func TestMain(m *testing.M) {
-	if name := os.Getenv("TEST_MCP_SERVER"); name != "" {
+	if name := os.Getenv("TEST_MCP_SERVER"); strings.HasPrefix(name, "hostile") {
+		hostile(os.Getenv("HOSTILE"), os.Stdin, os.Stdout)
+		return
+	} else if name != "" {
 		if err := server(name).Run(context.Background(), &mcp.StdioTransport{}); err != nil {
 			os.Exit(1)
 		}
@@ -106,7 +109,7 @@ func newRig(t *testing.T, names ...string) *rig {
 	t.Helper()
 	var servers []catalogue.Server
 	for _, n := range names {
-		servers = append(servers, catalogue.Server{Name: n, Argv: []string{os.Args[0]}, Env: map[string]string{"TEST_MCP_SERVER": n}})
+		servers = append(servers, catalogue.Server{Name: n, Argv: []string{os.Args[0]}, Env: map[string]string{"TEST_MCP_SERVER": n, "HOSTILE": strings.TrimPrefix(n, "hostile-")}})
 	}
 	g, err := mcpgateway.New(mcpgateway.Options{Servers: servers, Token: token, Home: t.TempDir(), Env: []string{"CANCELLED=" + t.TempDir() + "/c", "PATH=" + os.Getenv("PATH")}})
 	if err != nil {
