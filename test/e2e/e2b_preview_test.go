@@ -14,6 +14,7 @@ func TestE2BPreview(t *testing.T) {
 	}
 	for _, wall := range e2bWalls {
 		t.Run(wall, func(t *testing.T) {
+			t.Parallel()
 			s := newE2BServerWith(t, wall, map[string]any{"e2b_public_traffic": true})
 			s.env = append(s.env, "CARBOY_CHROMIUM="+chromium)
 			s.node(t, "../e2b/preview.mjs", "e2b")

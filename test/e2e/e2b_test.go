@@ -28,7 +28,7 @@ var e2bWalls = []string{"gvisor", "process"}
 
 // TestE2B runs every program of test/e2b, which drive what E2B publishes,
 // unmodified, over TCP with a key: over each wall, with one daemon for all of
-// them. What is in sandbox.test.mjs is run by the SDK of the minor before, too.
+// them. The walls are tried side by side, for much of it is waiting. What is in sandbox.test.mjs is run by the SDK of the minor before, too.
 func TestE2B(t *testing.T) {
 	if _, err := os.Stat("../e2b/node_modules/e2b-next"); err != nil {
 		t.Fatal("the SDKs are not installed: make deps")
@@ -39,6 +39,7 @@ func TestE2B(t *testing.T) {
 	}
 	for _, wall := range e2bWalls {
 		t.Run(wall, func(t *testing.T) {
+			t.Parallel()
 			s := newE2BServer(t, wall)
 			for _, file := range files {
 				name := strings.TrimSuffix(filepath.Base(file), ".test.mjs")
