@@ -52,7 +52,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if t.Image == "" {
 		limit = v.Size // what its file system would keep to
 	}
-	s.content.Serve(w, r, content.Target{ID: id, Tree: t, Limit: limit}, operation)
+	s.content.Serve(w, r, content.Target{ID: id, Owner: v.Owner, Tree: t, Limit: limit}, operation)
 }
 
 // bearer returns the token of a request. One that is there twice is none.

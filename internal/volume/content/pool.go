@@ -31,6 +31,7 @@ type Options struct {
 // Bounds of a Pool.
 const (
 	maxProcesses = 16 // volumes that are looked into at once
+	maxOfOwner   = 4  // of those, volumes of one owner
 	maxRequests  = 32 // at once, of one volume
 	defaultIdle  = 30 * time.Second
 	// drainLimit is how much of a body is read that the answer did not wait for:
@@ -41,6 +42,7 @@ const (
 // Target is a volume to look into.
 type Target struct {
 	ID    string
+	Owner string
 	Tree  tree.Tree
 	Limit int64 // bytes of one file; 0: what there is room for
 }
@@ -147,11 +149,14 @@ func (l *Pool) acquire(ctx context.Context, t Target) (*process, error) {
 	case ok && p.users >= maxRequests:
 		l.mu.Unlock()
 		return nil, sandbox.Errorf(sandbox.Exhausted, "volume %s: more than %d requests at once", t.ID, maxRequests)
+	case !ok && !l.roomOfLocked(t.Owner):
+		l.mu.Unlock()
+		return nil, sandbox.Errorf(sandbox.Exhausted, "more than %d volumes of one owner are read and written at once", maxOfOwner)
 	case !ok && !l.roomLocked():
 		l.mu.Unlock()
 		return nil, sandbox.Errorf(sandbox.Exhausted, "more than %d volumes are read and written at once", maxProcesses)
 	case !ok:
-		p = &process{id: t.ID, up: make(chan struct{}), gone: make(chan struct{})}
+		p = &process{id: t.ID, owner: t.Owner, up: make(chan struct{}), gone: make(chan struct{})}
 		l.ps[t.ID] = p
 		go l.run(p, t)
 	}
@@ -171,6 +176,30 @@ func (l *Pool) acquire(ctx context.Context, t Target) (*process, error) {
 		l.release(p)
 		return nil, context.Cause(ctx)
 	}
+}
+
+// roomOfLocked is roomLocked for volumes of one owner, so that none has them
+// all.
+func (l *Pool) roomOfLocked(owner string) bool {
+	n := 0
+	var idle *process
+	for _, p := range l.ps {
+		if p.owner != owner {
+			continue
+		}
+		if n++; p.users == 0 {
+			idle = p
+		}
+	}
+	if n < maxOfOwner {
+		return true
+	}
+	if idle == nil {
+		return false
+	}
+	delete(l.ps, idle.id)
+	go idle.end()
+	return true
 }
 
 // roomLocked reports whether there may be one more, once one that nobody asks

@@ -32,10 +32,11 @@ const (
 
 // process is that of one volume.
 type process struct {
-	id   string
-	up   chan struct{} // closed when it serves, or failed to
-	err  error         // why it failed, once up is closed
-	gone chan struct{} // closed when it has ended
+	id    string
+	owner string        // of the volume
+	up    chan struct{} // closed when it serves, or failed to
+	err   error         // why it failed, once up is closed
+	gone  chan struct{} // closed when it has ended
 
 	broken atomic.Bool // nothing more comes from it: it has ended, or is about to
 
