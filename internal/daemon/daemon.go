@@ -313,7 +313,7 @@ func (d *daemon) listen() ([]net.Listener, error) {
 			e.Err = err
 			return nil, errors.Join(e, u.Close())
 		}
-		listeners = append(listeners, t)
+		listeners = append(listeners, boundCallers(t))
 	}
 	for _, l := range listeners {
 		d.addrs = append(d.addrs, l.Addr())

@@ -67,7 +67,7 @@ func (s *Server) fromTCP(next http.Handler) http.Handler {
 			defer context.AfterFunc(alive, cancel)()
 			r = r.WithContext(ctx)
 		}
-		next.ServeHTTP(w, withPrincipal(r, p))
+		next.ServeHTTP(w, withPrincipal(s.hurried(w, r), p))
 	})
 }
 

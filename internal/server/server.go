@@ -32,6 +32,12 @@ const (
 
 	// holdBeat is how often a stream without news says that it lives.
 	holdBeat = 5 * time.Second
+	// bodyTime is how long the body of a request to the API may take, archives
+	// and what is for guests apart.
+	bodyTime = time.Minute
+	// bodyRest is how long what is left of a body may take once it was answered:
+	// until then its connection is kept.
+	bodyRest = 5 * time.Second
 	// eventPoll is how often a followed log is looked at.
 	eventPoll = 250 * time.Millisecond
 )
@@ -134,11 +140,13 @@ type Server struct {
 	imageSlots imageSlots
 	resumes    *resumes
 	flows      flows
+
+	bodyTime, bodyRest time.Duration
 }
 
 // New returns a Server.
 func New(o Options) *Server {
-	s := &Server{o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), uid: effectiveUID()}
+	s := &Server{o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), uid: effectiveUID(), bodyTime: bodyTime, bodyRest: bodyRest}
 	s.touched.Store(time.Now().UnixNano())
 	s.proxy = newGuestProxy(s.m, s.log)
 	s.resumes = newResumes(s.m)
@@ -221,6 +229,9 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		rec := &recorder{ResponseWriter: w}
 		who := new(string)
 		defer func() {
+			if r.ContentLength != 0 { // the rest of it is read before the next request
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyRest))
+			}
 			s.touched.Store(time.Now().UnixNano())
 			s.active.Add(-1)
 			s.log.Debug("request", "method", r.Method, "path", logged(r.URL.Path), "caller", *who,
