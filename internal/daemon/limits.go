@@ -29,6 +29,7 @@ type Limits struct {
 	Builds            int      `json:"builds"`    // of templates, at the same time
 	Templates         int      `json:"templates"` // that a team has
 	Volumes           int      `json:"volumes"`   // that a team has
+	Snapshots         int      `json:"snapshots"` // that a team has, those of templates' builds not counted
 	Secrets           int      `json:"secrets"`   // that a team has by E2B's API
 }
 
@@ -44,7 +45,7 @@ func (c Config) checkLimits() error {
 			"sandboxes": float64(l.Sandboxes), "cpus": l.CPUs, "memory": float64(l.Memory), "disk": float64(l.Disk),
 			"timeout": time.Duration(l.Timeout).Seconds(), "creates": l.CreatesPerMinute, "requests": l.RequestsPerSecond,
 			"burst": float64(l.Burst), "builds": float64(l.Builds), "templates": float64(l.Templates),
-			"volumes": float64(l.Volumes), "secrets": float64(l.Secrets),
+			"volumes": float64(l.Volumes), "snapshots": float64(l.Snapshots), "secrets": float64(l.Secrets),
 		} {
 			if n < 0 || math.IsNaN(n) || math.IsInf(n, 0) {
 				return sandbox.Errorf(sandbox.Invalid, "limits: %s of %s: it must not be less than 0", field, name).
@@ -58,7 +59,7 @@ func (c Config) checkLimits() error {
 func (l Limits) team() team.Limits {
 	return team.Limits{
 		Quota: sandbox.Quota{
-			Sandboxes: l.Sandboxes, CPUs: l.CPUs, Memory: int64(l.Memory), Disk: int64(l.Disk), TTL: time.Duration(l.Timeout),
+			Sandboxes: l.Sandboxes, CPUs: l.CPUs, Memory: int64(l.Memory), Disk: int64(l.Disk), TTL: time.Duration(l.Timeout), Snapshots: l.Snapshots,
 		},
 		CreatesPerMinute: l.CreatesPerMinute, RequestsPerSecond: l.RequestsPerSecond, Burst: l.Burst,
 		Builds: l.Builds, Templates: l.Templates, Volumes: l.Volumes, Secrets: l.Secrets,

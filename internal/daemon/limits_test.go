@@ -20,11 +20,11 @@ func TestConfigOfLimits(t *testing.T) {
 		{name: "none", file: `{}`},
 		{
 			name: "all", file: `{"limits":{"default":{"sandboxes":2,"cpus":1.5,"memory":"1g","disk":1048576,"timeout":"1h","creates":6,
-			"requests":0.5,"burst":3,"builds":1,"templates":2,"volumes":3,"secrets":4},"key:a":{},"uid:1000":{"sandboxes":1}}}`,
+			"requests":0.5,"burst":3,"builds":1,"templates":2,"volumes":3,"snapshots":5,"secrets":4},"key:a":{},"uid:1000":{"sandboxes":1}}}`,
 			want: map[string]daemon.Limits{
 				"default": {
 					Sandboxes: 2, CPUs: 1.5, Memory: 1 << 30, Disk: 1 << 20, Timeout: daemon.Duration(time.Hour), CreatesPerMinute: 6,
-					RequestsPerSecond: 0.5, Burst: 3, Builds: 1, Templates: 2, Volumes: 3, Secrets: 4,
+					RequestsPerSecond: 0.5, Burst: 3, Builds: 1, Templates: 2, Volumes: 3, Snapshots: 5, Secrets: 4,
 				},
 				"key:a": {}, "uid:1000": {Sandboxes: 1},
 			},

@@ -113,6 +113,7 @@ type Manager struct {
 	entries map[string]*entry
 	names   map[nameKey]string  // to IDs
 	saved   map[string]Snapshot // all there are, removed ones too
+	saving  map[string]int      // being made, by owner
 
 	draining bool
 	counts   Counts
@@ -186,6 +187,7 @@ func NewManager(opts Options) (*Manager, error) {
 		entries: make(map[string]*entry),
 		names:   make(map[nameKey]string),
 		saved:   make(map[string]Snapshot),
+		saving:  make(map[string]int),
 	}
 	m.closing, m.close = context.WithCancelCause(context.Background())
 	for _, b := range opts.Backends {

@@ -15,6 +15,7 @@ type Quota struct {
 	CPUs         float64       // of each sandbox
 	Memory, Disk int64         // of each sandbox, in bytes
 	TTL          time.Duration // of each sandbox: then none is without an end
+	Snapshots    int           // that are kept, and being made
 }
 
 // Quotas says what owners may have, and is told what they do have. Its methods

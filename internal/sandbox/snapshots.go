@@ -97,6 +97,11 @@ func (m *Manager) snapshot(ctx context.Context, e *entry) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
+	done, err := m.admitSnapshot(sb.Owner)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	defer done()
 	s := Snapshot{Owner: sb.Owner, Image: sb.Spec.Image, Parent: sb.Spec.Snapshot, Source: sb.ID, CreatedAt: m.now()}
 	if s.ID, err = m.random(NewSnapshotID); err != nil {
 		return Snapshot{}, err
@@ -112,6 +117,32 @@ func (m *Manager) snapshot(ctx context.Context, e *entry) (Snapshot, error) {
 	m.mu.Unlock()
 	m.note(ctx, sb, EventSnapshot, "saved as %s", s.ID)
 	return s, nil
+}
+
+// admitSnapshot refuses one more snapshot than an owner may have.
+func (m *Manager) admitSnapshot(owner string) (done func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if most := m.quotas.Quota(owner).Snapshots; most > 0 {
+		n := m.saving[owner]
+		for _, s := range m.saved {
+			if s.Owner == owner && !s.Removed {
+				n++
+			}
+		}
+		if n >= most {
+			return nil, Errorf(Exhausted, "there are %d snapshots of this owner, and no more may be kept", n).
+				WithHint("carboy snapshot rm ID")
+		}
+	}
+	m.saving[owner]++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.saving[owner]--; m.saving[owner] == 0 {
+			delete(m.saving, owner)
+		}
+	}, nil
 }
 
 // canSave says why what sb wrote can't be saved.

@@ -391,3 +391,39 @@ func TestSnapshotRecordFails(t *testing.T) {
 		create(t, d, sandbox.Spec{Snapshot: s.ID})
 	})
 }
+
+// An owner keeps no more snapshots than its quota has, however many are made
+// at once; one that is removed makes room.
+func TestQuotaOfSnapshots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSaving()
+		d := w.bootWith(t, sandbox.Options{
+			Store: &w.store, Backends: []sandbox.Backend{w.fake}, Snapshots: w.kept,
+			Quotas: &rules{quota: sandbox.Quota{Snapshots: 3}, creates: -1},
+		})
+		for i := range 6 {
+			create(t, d, sandbox.Spec{Name: fmt.Sprintf("web-%d", i)})
+		}
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		kinds := map[sandbox.Kind]int{}
+		for i := range 6 {
+			all.Go(func() {
+				_, err := d.Snapshot(context.Background(), ann, fmt.Sprintf("web-%d", i))
+				mu.Lock()
+				defer mu.Unlock()
+				kinds[sandbox.KindOf(err)]++
+			})
+		}
+		all.Wait()
+		if kinds[sandbox.Exhausted] != 3 || len(w.kept.IDs()) != 3 {
+			t.Errorf("%v, kept %v", kinds, w.kept.IDs())
+		}
+		if err := d.RemoveSnapshot(context.Background(), ann, w.kept.IDs()[0]); err != nil {
+			t.Fatal(err)
+		}
+		snap(t, d, "web-0")
+		d.shutdown()
+		w.check(t)
+	})
+}

@@ -126,7 +126,18 @@ func (h *Host) Resume(p *Plan) error {
 		return err
 	}
 	p.Resume = true
-	return os.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed))
+	if err := os.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed)); err != nil {
+		return err
+	}
+	return syncDir(p.Dir) // or a crash of the host brings it back, beside a disk that has moved on
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // NotResumed is the error of a box that could not go on from its memory.
