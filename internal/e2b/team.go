@@ -93,6 +93,15 @@ func (h *handler) teamRoutes() []route {
 	}
 }
 
+// ownTeam refuses to act for a team that a request names besides its key, where
+// that is not the key's own: it is never quietly the other one.
+func ownTeam(c Caller, id string, kind sandbox.Kind) error {
+	if id != "" && id != team.ID(c.Owner) {
+		return sandbox.Errorf(kind, "team %.80q: not the team of this key, which is %s", id, team.ID(c.Owner))
+	}
+	return nil
+}
+
 func lacks(what string) error {
 	return sandbox.Errorf(sandbox.Unsupported, "%s: this daemon keeps none", what)
 }
@@ -134,8 +143,8 @@ func (h *handler) stretch(r *http.Request, c Caller, more ...string) (q params, 
 	if q, err = parse(r, append(more, "start", "end")...); err != nil {
 		return nil, from, to, err
 	}
-	if id := r.PathValue("id"); id != team.ID(c.Owner) {
-		return nil, from, to, sandbox.Errorf(sandbox.Denied, "team %.80q: not the team of this key, which is %s", id, team.ID(c.Owner))
+	if err := ownTeam(c, r.PathValue("id"), sandbox.Denied); err != nil {
+		return nil, from, to, err
 	}
 	now := h.now()
 	start, err := q.number("start", int(now.Add(-metricsBack).Unix()), 0, lastSecond)

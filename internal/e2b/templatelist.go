@@ -71,7 +71,11 @@ func timeOf(t time.Time) *time.Time {
 }
 
 func (x templates) list(w http.ResponseWriter, r *http.Request, c Caller) error {
-	if _, err := parse(r, "teamID"); err != nil {
+	q, err := parse(r, "teamID")
+	if err == nil {
+		err = ownTeam(c, q.get("teamID"), sandbox.Invalid)
+	}
+	if err != nil {
 		return err
 	}
 	all, err := x.s.List(r.Context(), c.Caller)
@@ -92,6 +96,9 @@ func describedAll(all []template.Info) []listedTemplate {
 
 func (x templates) listV2(w http.ResponseWriter, r *http.Request, c Caller) error {
 	q, err := parse(r, "teamID", "limit", "nextToken")
+	if err == nil {
+		err = ownTeam(c, q.get("teamID"), sandbox.Invalid)
+	}
 	if err != nil {
 		return err
 	}

@@ -128,6 +128,9 @@ func (x templates) ask(r *http.Request, c Caller) (template.Template, template.R
 		return template.Template{}, template.Record{}, err
 	}
 	q, err := body.request()
+	if err == nil {
+		err = ownTeam(c, body.TeamID, sandbox.Invalid)
+	}
 	if err != nil {
 		return template.Template{}, template.Record{}, err
 	}

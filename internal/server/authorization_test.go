@@ -368,6 +368,20 @@ func TestWhoMayAskForWhat(t *testing.T) {
 	}
 }
 
+// A team that is named besides the key is the key's, or nothing is done.
+func TestAnotherTeamNamed(t *testing.T) {
+	w := newEstate(t, func(*server.Options) {})
+	for _, tt := range []struct {
+		who  string
+		want int
+	}{{"ours", 200}, {"theirs", 400}} {
+		for _, path := range []string{"/templates", "/v2/templates"} {
+			w.want(t, tt.want, tt.who, "GET", path+"?teamID="+team.ID(acme), "")
+		}
+		w.want(t, map[int]int{200: 202, 400: 400}[tt.want], tt.who, "POST", "/v3/templates", `{"name":"x","teamID":"`+team.ID(acme)+`"}`)
+	}
+}
+
 // refuses asks for one route as everybody who may not.
 func (w *estate) refuses(t *testing.T, p string, a access) {
 	t.Helper()

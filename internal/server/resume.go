@@ -104,7 +104,10 @@ func (r *resumes) run(id string, u *resume) {
 	defer cancel()
 	sb, err := r.m.Start(ctx, anyone, id)
 	if err == nil && !sb.ExpiresAt.IsZero() && sb.ExpiresAt.Sub(sb.StartedAt) < resumeTTL {
-		sb, err = r.m.SetTTL(ctx, anyone, id, resumeTTL)
+		// Less than usual is all that its owner may give it, where that is so.
+		if longer, terr := r.m.SetTTL(ctx, anyone, id, resumeTTL); sandbox.KindOf(terr) != sandbox.Invalid {
+			sb, err = longer, terr
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,10 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/server/servertest"
+	"github.com/carboy-sandbox/carboy/internal/team"
 )
 
 func TestAutoResume(t *testing.T) {
@@ -86,4 +88,29 @@ func TestAutoResumeFails(t *testing.T) {
 		resp, _ := w.do(t, portOf(sb, nil))
 		return resp.StatusCode == 200
 	})
+}
+
+// A sandbox whose owner may not have it for as long as usual is woken all the
+// same, for as long as it had.
+func TestAutoResumeWithinLimits(t *testing.T) {
+	w := newWorld(t)
+	w.Kill()
+	w.Options.E2BPublicTraffic = true
+	w.Options.Book = team.NewBook(team.Limits{Quota: sandbox.Quota{TTL: time.Minute}}, nil)
+	w.Start()
+	sb, err := w.Manager.Create(t.Context(), sandbox.Caller{Owner: "key:full"}, sandbox.Spec{
+		TTL: time.Minute, OnExpiry: sandbox.OnExpiryStop, Traffic: sandbox.Traffic{AutoResume: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Manager.Stop(t.Context(), sandbox.Caller{Admin: true}, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if resp, body := w.do(t, portOf(sb, nil)); resp.StatusCode != 200 {
+		t.Errorf("= %d %s, want it woken", resp.StatusCode, body)
+	}
+	if sb, err = w.Manager.Get(t.Context(), sandbox.Caller{Admin: true}, sb.ID); err != nil || sb.Spec.TTL != time.Minute {
+		t.Errorf("it has %v to live, %v", sb.Spec.TTL, err)
+	}
 }
