@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 const (
-	stopWait = 15 * time.Second      // for a daemon that was asked to leave
+	stopWait = 30 * time.Second      // for a daemon that was asked to leave
 	stopPoll = 20 * time.Millisecond // between looks whether it did
 )
 
@@ -139,8 +140,14 @@ func (a *app) daemonStopCommand() *cobra.Command {
 	})
 }
 
+// daemonStop returns once the daemon's process has ended: until then its home
+// is taken, and the next one would be refused.
 func (a *app) daemonStop(ctx context.Context, _ []string) error {
 	svc, err := a.env.Connect(ctx, false, a.note)
+	var daemon procid.ID
+	if err == nil {
+		daemon, err = daemonProcess(ctx, svc)
+	}
 	if err == nil {
 		err = svc.Shutdown(ctx)
 	}
@@ -156,7 +163,8 @@ func (a *app) daemonStop(ctx context.Context, _ []string) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
 	for {
-		if _, err := svc.Version(ctx); sandbox.KindOf(err) == sandbox.Unavailable && ctx.Err() == nil {
+		_, err := svc.Version(ctx)
+		if sandbox.KindOf(err) == sandbox.Unavailable && ctx.Err() == nil && !procid.Alive(daemon) {
 			return nil
 		}
 		select {
@@ -165,6 +173,20 @@ func (a *app) daemonStop(ctx context.Context, _ []string) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// daemonProcess finds the daemon's process, or none where it is not to be seen
+// from here.
+func daemonProcess(ctx context.Context, svc Service) (procid.ID, error) {
+	st, err := svc.Status(ctx)
+	if err != nil {
+		return procid.ID{}, err
+	}
+	id, err := procid.Of(st.PID)
+	if err != nil {
+		return procid.ID{}, nil
+	}
+	return id, nil
 }
 
 // daemonRunCommand is what carboy starts itself as, in the background.
