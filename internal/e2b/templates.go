@@ -76,6 +76,7 @@ const (
 	bytesPerMiB = 1 << 20
 	maxCPUs     = 1 << 10
 	maxMemory   = 1 << 24 // MiB
+	maxDisk     = 1 << 30 // MiB
 )
 
 // buildRequest is the body of a request for a build, of any version.
@@ -86,6 +87,9 @@ type buildRequest struct {
 	TeamID   string   `json:"teamID"`
 	CPUCount *int32   `json:"cpuCount"`
 	MemoryMB *int32   `json:"memoryMB"`
+	// MinFreeDiskMB is what is to be free once it was built. It makes the disk no
+	// smaller than usual.
+	MinFreeDiskMB *int64 `json:"minFreeDiskMb"`
 }
 
 func (b buildRequest) request() (template.Request, error) {
@@ -108,6 +112,15 @@ func (b buildRequest) request() (template.Request, error) {
 			return q, sandbox.Errorf(sandbox.Invalid, "memoryMB: from 128 to %d", maxMemory)
 		}
 		q.Memory = int64(*n) * bytesPerMiB
+	}
+	if n := b.MinFreeDiskMB; n != nil {
+		if *n < 0 || *n > maxDisk {
+			return q, sandbox.Errorf(sandbox.Invalid, "minFreeDiskMb: from 0 to %d", maxDisk)
+		}
+		// What a sandbox writes counts, and not what its template has.
+		if free := *n * bytesPerMiB; free > sandbox.DefaultDisk {
+			q.Disk = free
+		}
 	}
 	return q, nil
 }

@@ -2,7 +2,7 @@
 // environment and nothing else.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -87,6 +87,34 @@ test('sandboxes are paused and resumed', () => withSandbox({}, async (sandbox) =
   await ok(['sandbox', 'resume', id])
   assert.ok(ids(await ok(['sandbox', 'list', '--format', 'json'])).includes(id))
 }))
+
+test('templates are built, published and deleted', async () => {
+  const dir = join(home, 'web')
+  await mkdir(dir)
+  await writeFile(join(dir, 'e2b.Dockerfile'), 'FROM base\nCOPY hello.txt /srv/hello.txt\nRUN cat /srv/hello.txt > /srv/copy\nWORKDIR /srv\n')
+  await writeFile(join(dir, 'hello.txt'), 'hello from a file\n')
+  const create = ['template', 'create', 'cli-web', '--path', dir, '--cmd', 'sleep 1000', '--ready-cmd', 'test -e /srv/copy', '--cpu-count', '1', '--memory-mb', '512']
+  assert.match(await ok([...create, '--min-free-disk-mb', '64']), /cli-web.*finished/)
+  const listed = async () => JSON.parse(await ok(['template', 'list', '--format', 'json'])).find((t) => t.aliases.includes('cli-web'))
+  const one = await listed()
+  assert.equal(one.buildStatus, 'ready')
+  assert.match(await ok(['template', 'list']), /cli-web/)
+  await withSandbox({ template: 'cli-web' }, async (sandbox) => {
+    assert.equal(await ok(['sandbox', 'exec', sandbox.sandboxId, 'cat copy; pwd']), 'hello from a file\n/srv\n')
+  })
+  assert.match(await ok(['template', 'publish', 'cli-web', '--yes']), /Published as: .*cli-web/)
+  assert.equal((await listed()).public, true)
+  await ok(['template', 'unpublish', 'cli-web', '--yes'])
+  assert.equal((await listed()).public, false)
+  await writeFile(join(dir, 'e2b.Dockerfile'), 'FROM base\nRUN exit 3\n')
+  const failed = await e2b([...create, '--no-cache'])
+  assert.notEqual(failed.code, 0)
+  assert.match(failed.out + failed.err, /exit 3.*status 3/)
+  await ok(['template', 'delete', 'cli-web', '--yes'])
+  assert.equal(await listed(), undefined)
+  const none = await e2b(['template', 'delete', 'cli-web', '--yes'])
+  assert.match(none.out + none.err, /not found|no such template/i)
+})
 
 test('a wrong key is told from a right one', async () => {
   const wrong = await e2b(['sandbox', 'list'], { env: { E2B_API_KEY: `e2b_${'0'.repeat(40)}` } })

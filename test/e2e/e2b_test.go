@@ -48,6 +48,13 @@ func TestE2B(t *testing.T) {
 					t.Run(name+"-previous", func(t *testing.T) { s.node(t, file, "e2b-next") })
 				}
 			}
+			// Templates were built of images for which a password was given.
+			if found := s.h.holding("private/small"); len(found) == 0 {
+				t.Error("no file has the name of such an image: the search finds nothing")
+			}
+			if found := s.h.holding(registryPassword); len(found) > 0 {
+				t.Errorf("the password of a registry is in %q", found)
+			}
 		})
 	}
 }
@@ -73,6 +80,7 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 	for name, address := range map[string]string{"one.example": worldA, "two.example": worldB} {
 		w.https(name, address, e2bPeer(name))
 	}
+	registries := w.registries()
 	h := w.home()
 	all := map[string]any{"resolvers": []string{worldDNS + ":53"}, "domain": domain, "e2b_isolation": wall}
 	all["mcp_servers"] = map[string]any{"everything": map[string]any{ // where mcp.test.mjs puts it
@@ -93,7 +101,8 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 	url := h.serve(key)
 	limited := strings.TrimSpace(h.ok("key", "add", "--team", "limited", "--host-image", "--scope", "read,manage,exec,keys", "test"))
 	return &e2bServer{h: h, wall: wall, env: append(os.Environ(),
-		"E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_VOLUME_API_URL="+url, "E2B_API_KEY="+key, "E2B_DOMAIN="+domain, "CARBOY_WALL="+wall, "CARBOY_LIMITED_KEY="+limited)}
+		"E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_VOLUME_API_URL="+url, "E2B_API_KEY="+key, "E2B_DOMAIN="+domain, "CARBOY_WALL="+wall, "CARBOY_LIMITED_KEY="+limited,
+		"CARBOY_REGISTRY="+registries.open, "CARBOY_PRIVATE_REGISTRY="+registries.private, "CARBOY_REGISTRY_PASSWORD="+registryPassword)}
 }
 
 // e2bPeer answers with its name and whether the request has the header X-Key;

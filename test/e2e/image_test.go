@@ -31,12 +31,12 @@ type entry struct {
 }
 
 // layerOf makes a layer of entries.
-func layerOf(t *testing.T, entries ...entry) v1.Layer {
+func layerOf(t testing.TB, entries ...entry) v1.Layer {
 	t.Helper()
 	return static.NewLayer(tarOf(t, entries...), types.DockerUncompressedLayer)
 }
 
-func tarOf(t *testing.T, entries ...entry) []byte {
+func tarOf(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -64,7 +64,7 @@ func file(name, text string) entry {
 
 // smallImage has busybox, a file that a second layer replaces and one that it
 // takes away, and says how it wants to be run.
-func smallImage(t *testing.T) v1.Image {
+func smallImage(t testing.TB) v1.Image {
 	t.Helper()
 	path, err := exec.LookPath("busybox")
 	if err != nil {
@@ -79,7 +79,7 @@ func smallImage(t *testing.T) v1.Image {
 		file("etc/os-release", "NAME=Small\n"), file("etc/gone", "x"),
 		file("etc/passwd", "root:x:0:0::/root:/bin/sh\nworker:x:1234:1234::/srv:/bin/sh\n"),
 	}
-	for _, name := range []string{"sh", "cat", "ls", "id", "echo", "env", "pwd"} {
+	for _, name := range []string{"sh", "cat", "ls", "id", "echo", "env", "pwd", "mkdir", "dirname", "chown", "test"} {
 		base = append(base, entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox"}})
 	}
 	img, err := mutate.AppendLayers(empty.Image, layerOf(t, base...),
