@@ -209,7 +209,7 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 	begun := sb.Clone()
 	begun.Spec.SecretValues, e.values = e.values, nil
 	begun.TrafficToken = "" // no box needs it
-	resuming := sb.Suspended
+	resuming, asked := sb.Suspended, ctx
 	if resuming { // its memory is used up by that: it goes on although nobody waits
 		var cancel context.CancelFunc
 		ctx, cancel = detached(ctx)
@@ -221,6 +221,7 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 		return err
 	}
 	if err == nil && (!resuming || lost != nil) {
+		ctx = asked // there is no memory, and a startup may take longer than what is detached
 		err = m.runStartup(ctx, b, sb)
 	}
 	if err == nil {

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -145,5 +146,45 @@ func TestExpiryPauses(t *testing.T) {
 		if sb, err := d.Get(t.Context(), ann, "web"); err != nil || !sb.Suspended {
 			t.Errorf("Get = %+v, %v; want it suspended", sb, err)
 		}
+	})
+}
+
+// TestStartupAfterLostMemory has a start begin anew with a startup command,
+// which takes as long as it may at any other start.
+func TestStartupAfterLostMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		startups := 0
+		slow := func(ctx context.Context, _ *sandbox.Sandbox, _ func(context.Context) (net.Conn, error)) error {
+			startups++
+			select {
+			case <-time.After(4 * time.Minute):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		d := w.bootWith(t, sandbox.Options{Store: &w.store, Backends: []sandbox.Backend{sandboxtest.Suspender{Fake: w.fake}}, Startup: slow})
+		create(t, d, sandbox.Spec{Name: "web", Startup: &sandbox.Startup{Command: "serve"}})
+		for i, lost := range [][]string{nil, {"processes"}} {
+			if _, _, err := d.Pause(t.Context(), ann, "web", true); err != nil {
+				t.Fatal(err)
+			}
+			if lost != nil {
+				w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
+					if op != sandboxtest.Start {
+						return nil
+					}
+					w.fake.SetHook(nil)
+					return errBoom
+				})
+			}
+			got, err := d.Start(t.Context(), ann, "web")
+			if err != nil || !slices.Equal(got.Lost, lost) || startups != 1+i {
+				t.Fatalf("Start = %+v, %v, after %d startups; want lost %v", got, err, startups, lost)
+			}
+		}
+		d.shutdown()
+		w.check(t)
 	})
 }
