@@ -160,7 +160,7 @@ func (d *fakeDaemon) status(w http.ResponseWriter, _ *http.Request) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return answer(w, api.Status{
-		Version: fakeVersion, PID: 4242, Home: "/home/of/state", Socket: "/run/carboy.sock", StartedAt: created,
+		Version: fakeVersion, PID: 1 << 22 /* nobody's */, Home: "/home/of/state", Socket: "/run/carboy.sock", StartedAt: created,
 		Auto: true, Sandboxes: len(d.boxes), Running: len(d.boxes), Backends: []string{"gvisor"},
 	})
 }

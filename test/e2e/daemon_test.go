@@ -5,10 +5,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
 )
 
 func TestDaemonDiesDuringExec(t *testing.T) {
@@ -138,4 +145,32 @@ func TestCyclesLeaveNothing(t *testing.T) {
 		}
 	}
 	h.ok("exec", name, "--", "true")
+}
+
+// A daemon that was stopped has left, with all that it kept warm, by the time
+// that the command returns, however far it had got with it.
+func TestStopEndsThePool(t *testing.T) {
+	h := newHome(t)
+	config := filepath.Join(h.dir, "config", "carboy")
+	if err := errors.Join(os.MkdirAll(config, 0o700), os.WriteFile(filepath.Join(config, "config.json"), []byte(`{"pool": 2}`), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ready := 0
+	for want := range 3 {
+		h.ok("ls") // starts one, whose first box is about to be made
+		for deadline := time.Now().Add(20 * time.Second); ready < want && time.Now().Before(deadline); {
+			var st api.Status
+			if err := json.Unmarshal([]byte(h.ok("daemon", "status", "--json")), &st); err != nil {
+				t.Fatal(err)
+			}
+			ready = st.PoolReady
+		}
+		h.ok("daemon", "stop")
+		if boxes, _ := filepath.Glob(h.dir + "/state/carboy/boxes/*/*"); len(boxes) > 0 {
+			t.Errorf("with %d boxes ready: %d directories are left", ready, len(boxes))
+		}
+	}
+	if ready == 0 {
+		t.Error("nothing was ever warm: the test sees nothing")
+	}
 }
