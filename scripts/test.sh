@@ -30,11 +30,11 @@ race=$(of race)
 plain=$(of plain)
 # shellcheck disable=SC2086 # one word for each package
 if [ -n "$race" ]; then
-	CGO_ENABLED=1 go test -race -shuffle=on -timeout 20m "$@" $race || rc=1
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 30m "$@" $race || rc=1
 fi
 # shellcheck disable=SC2086
 if [ -n "$plain" ]; then
 	CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" \
-		go test -shuffle=on -timeout 20m "$@" $plain || rc=1
+		go test -shuffle=on -timeout 30m "$@" $plain || rc=1
 fi
 exit $rc

@@ -122,7 +122,7 @@ func TestStopKeepsWork(t *testing.T) {
 }
 
 func TestCyclesLeaveNothing(t *testing.T) {
-	n := 200
+	n := 50
 	if testing.Short() {
 		n = 10
 	}
