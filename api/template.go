@@ -18,6 +18,37 @@ type Template struct {
 	CreatedAt   time.Time `json:"createdAt"`
 }
 
+// TemplateDetail is a template with its builds, the newest first: GET
+// /templates/{id}.
+type TemplateDetail struct {
+	TemplateID string          `json:"templateID"`
+	Public     bool            `json:"public"`
+	Names      []string        `json:"names"`
+	Builds     []TemplateBuild `json:"builds"`
+}
+
+// TemplateBuild is one build of a template.
+type TemplateBuild struct {
+	BuildID   string    `json:"buildID"`
+	Status    string    `json:"status"` // waiting, building, ready or error
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// TemplateTags are tags, and the build that they lead to.
+type TemplateTags struct {
+	Tags    []string `json:"tags"`
+	BuildID string   `json:"buildID"`
+}
+
+// TemplateCache is what is kept for the caller's builds, or was.
+type TemplateCache struct {
+	Steps     int   `json:"steps"`     // that need not run again
+	Snapshots int   `json:"snapshots"` // of steps and of builds
+	Size      int64 `json:"size"`      // bytes of those
+	Files     int   `json:"files"`     // archives that were sent
+	FileSize  int64 `json:"file_size"` // bytes of those
+}
+
 // BuildRequest is the body of POST /v3/templates.
 type BuildRequest struct {
 	Name     string   `json:"name"`

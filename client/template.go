@@ -68,3 +68,42 @@ func (c *Client) Templates(ctx context.Context) ([]api.Template, error) {
 func (c *Client) RemoveTemplate(ctx context.Context, ref string) error {
 	return c.call(ctx, http.MethodDelete, "/templates/"+url.PathEscape(ref), nil, nil)
 }
+
+// Template returns a template with its builds, the newest first.
+func (c *Client) Template(ctx context.Context, ref string) (*api.TemplateDetail, error) {
+	return ask[api.TemplateDetail](ctx, c, http.MethodGet, "/templates/"+url.PathEscape(ref), nil)
+}
+
+// PublishTemplate lets others use a template, or no longer. It returns the names
+// by which they do.
+func (c *Client) PublishTemplate(ctx context.Context, ref string, public bool) ([]string, error) {
+	out, err := ask[struct {
+		Names []string `json:"names"`
+	}](ctx, c, http.MethodPatch, "/v2/templates/"+url.PathEscape(ref), map[string]bool{"public": public})
+	if err != nil {
+		return nil, err
+	}
+	return out.Names, nil
+}
+
+// TagTemplate has tags lead to the build that target, NAME or NAME:TAG, leads
+// to.
+func (c *Client) TagTemplate(ctx context.Context, target string, tags []string) (*api.TemplateTags, error) {
+	return ask[api.TemplateTags](ctx, c, http.MethodPost, "/templates/tags", map[string]any{"target": target, "tags": tags})
+}
+
+// UntagTemplate removes tags of a template.
+func (c *Client) UntagTemplate(ctx context.Context, name string, tags []string) error {
+	return c.call(ctx, http.MethodDelete, "/templates/tags", map[string]any{"name": name, "tags": tags}, nil)
+}
+
+// TemplateCache tells what is kept for the caller's builds.
+func (c *Client) TemplateCache(ctx context.Context) (*api.TemplateCache, error) {
+	return ask[api.TemplateCache](ctx, c, http.MethodGet, "/v1/templates/cache", nil)
+}
+
+// CollectTemplates drops that, as far as no template needs it, and returns what
+// it dropped. While a build is under way it is a Conflict.
+func (c *Client) CollectTemplates(ctx context.Context) (*api.TemplateCache, error) {
+	return ask[api.TemplateCache](ctx, c, http.MethodPost, "/v1/templates/gc", nil)
+}

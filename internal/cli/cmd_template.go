@@ -18,7 +18,10 @@ import (
 
 func (a *app) templateCommand() *cobra.Command {
 	cmd := a.nounCommand("template", "Build what sandboxes are made from", "carboy template build --name web .")
-	cmd.AddCommand(a.templateBuildCommand(), a.templateLsCommand(), a.templateRmCommand())
+	cmd.AddCommand(
+		a.templateBuildCommand(), a.templateLsCommand(), a.templateLogsCommand(), a.templateTagCommand(),
+		a.templatePublishCommand(true), a.templatePublishCommand(false), a.templateRmCommand(), a.templateGCCommand(),
+	)
 	return setHelp(cmd, docs{
 		long: `A template is an image or another template with what a Dockerfile did to it, and
 the command that each of its sandboxes starts with. --template of run and create
@@ -248,7 +251,7 @@ func (a *app) templateRmCommand() *cobra.Command {
 		Short:             "Remove templates",
 		Args:              someArgs(1, "NAME"),
 		RunE:              interruptible(a.templateRm),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: a.completeTemplate(-1),
 	}
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{

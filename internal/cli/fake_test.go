@@ -95,6 +95,7 @@ func newFake(dir string) (*fakeDaemon, error) {
 	maps.Copy(routes, d.netRoutes())
 	maps.Copy(routes, d.keyRoutes())
 	maps.Copy(routes, d.volumeRoutes())
+	maps.Copy(routes, d.templateRoutes())
 	for pattern, h := range routes {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {

@@ -102,7 +102,7 @@ func metavar(flag string) string {
 		return "PROGRAM"
 	case "image":
 		return "IMAGE"
-	case "snapshot":
+	case "snapshot", "build":
 		return "ID"
 	case "workspace":
 		return "DIR[:rw|:ro]"

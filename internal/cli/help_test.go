@@ -20,7 +20,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // helped are all commands, hidden ones too.
 var helped = []string{
 	"", "run", "create", "exec", "cp", "ls", "inspect", "logs", "stop", "pause", "start", "rm", "diff", "apply",
-	"template", "template build", "template ls", "template rm",
+	"template", "template build", "template ls", "template logs", "template tag", "template publish", "template unpublish",
+	"template rm", "template gc",
 	"net", "net log", "policy", "policy show", "policy set", "policy test", "policy presets", "policy import",
 	"secret", "secret add", "secret ls", "secret rm", "secret rotate",
 	"key", "key add", "key ls", "key rm",

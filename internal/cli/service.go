@@ -77,6 +77,12 @@ type templates interface {
 	CancelBuild(ctx context.Context, ref api.BuildRef) error
 	Templates(ctx context.Context) ([]api.Template, error)
 	RemoveTemplate(ctx context.Context, ref string) error
+	Template(ctx context.Context, ref string) (*api.TemplateDetail, error)
+	PublishTemplate(ctx context.Context, ref string, public bool) ([]string, error)
+	TagTemplate(ctx context.Context, target string, tags []string) (*api.TemplateTags, error)
+	UntagTemplate(ctx context.Context, name string, tags []string) error
+	TemplateCache(ctx context.Context) (*api.TemplateCache, error)
+	CollectTemplates(ctx context.Context) (*api.TemplateCache, error)
 }
 
 // snapshots keeps what sandboxes wrote.

@@ -48,7 +48,7 @@ func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options)
 		kept.built = d.templates.ImagesInUse
 	}
 	d.addBuiltins()
-	o.Templates, o.Builds = d.templates, builds{d.templates}
+	o.Templates, o.TemplateCache, o.Builds = d.templates, d.templates, builds{d.templates}
 	return nil
 }
 

@@ -140,6 +140,8 @@ var routesOfTeams = map[string]access{
 	"POST /v1/secrets":                          {key.Manage, "", `{"name":"MORE","value":"0123456789"}`, 201, 201},
 	"DELETE /v1/secrets/{name}":                 {key.Manage, "/v1/secrets/MINE", "", 204, 404},
 	"POST /v1/secrets/{name}/rotate":            {key.Manage, "/v1/secrets/MINE/rotate", `{"value":"9876543210"}`, 200, 404},
+	"GET /v1/templates/cache":                   {key.Read, "", "", 200, 200},
+	"POST /v1/templates/gc":                     {key.Manage, "", "", 200, 200},
 	"GET /v1/volumes":                           {key.Read, "", "", 200, 200},
 	"POST /v1/volumes":                          {key.Manage, "", `{"name":"still-more"}`, 201, 201},
 	"GET /v1/volumes/{ref}":                     {key.Read, "/v1/volumes/disk", "", 200, 404},
@@ -238,7 +240,7 @@ func (w *estate) furnish(t *testing.T, dir string, m *sandbox.Manager, o *server
 	}
 	v.Bind(m)
 	t.Cleanup(v.Close)
-	o.Templates, o.Volumes = s, v
+	o.Templates, o.TemplateCache, o.Volumes = s, s, v
 }
 
 type noGuest struct{ template.Guest }

@@ -100,6 +100,8 @@ type Options struct {
 	Builds e2b.Builds
 	// Templates has what sandboxes are made from; nil: there is only the base.
 	Templates e2b.TemplateService
+	// TemplateCache is what is kept for builds; nil: nothing is.
+	TemplateCache TemplateCache
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string
 	Meter  e2b.Meter // what sandboxes used; nil: nobody measures

@@ -45,6 +45,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"GET /v1/snapshots", key.Read, s.listSnapshots},
 		{"GET /v1/snapshots/{id}", key.Read, s.getSnapshot},
 		{"DELETE /v1/snapshots/{id}", key.Manage, s.deleteSnapshot},
+		{"GET /v1/templates/cache", key.Read, s.getTemplateCache},
+		{"POST /v1/templates/gc", key.Manage, s.postTemplateGC},
 		{"GET /v1/policy/presets", key.Read, s.getPresets},
 		{"GET /v1/metrics", key.Read, s.metrics},
 		{"GET /v1/keys", key.Keys, s.listKeys},

@@ -126,5 +126,19 @@ func TestTemplateKilled(t *testing.T) {
 	if got := h.ok("run", "--template", "cut", "--", "cat", "/srv/one", "/srv/two"); got != "one\ntwo\n" {
 		t.Errorf("%q", got)
 	}
+	// What was kept for later builds goes, and what the template needs stays.
+	if got := h.ok("template", "logs", "cut"); !strings.HasSuffix(got, "Build finished\n") || !strings.Contains(got, "RUN echo two") {
+		t.Errorf("%q", got)
+	}
+	h.ok("template", "tag", "cut", "v1")
+	if got := h.ok("template", "gc"); !regexp.MustCompile(`^dropped [1-9]\d* steps, 1 snapshot of `).MatchString(got) {
+		t.Errorf("%q", got)
+	}
+	if got := h.ok("run", "--template", "cut:v1", "--", "cat", "/srv/one", "/srv/two"); got != "one\ntwo\n" {
+		t.Errorf("after it: %q", got)
+	}
+	if r := h.run(nil, "template", "build", "--name", "cut", dir); r.code != 0 || strings.Contains(r.stderr, "CACHED") {
+		t.Errorf("exit code %d\n%s", r.code, r.stderr)
+	}
 	h.ok("template", "rm", "cut")
 }

@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+func (a *app) templateLogsCommand() *cobra.Command {
+	var build string
+	cmd := &cobra.Command{
+		Use:               "logs [flags] NAME",
+		Short:             "Show what a template's build said",
+		Args:              exactArgs("NAME"),
+		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.templateLogs(ctx, args[0], build) }),
+		ValidArgsFunction: a.completeTemplate(1),
+	}
+	cmd.Flags().StringVar(&build, "build", "", "the build of that ID, instead of the newest")
+	a.addJSON(cmd.Flags())
+	a.completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long:     "What a build printed is escaped, and kept up to 4 MiB.",
+		examples: []string{"carboy template logs web", "carboy template logs --json web"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) templateLogs(ctx context.Context, name, build string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	if build == "" {
+		t, err := svc.Template(ctx, name)
+		if err != nil {
+			return err
+		}
+		if len(t.Builds) == 0 {
+			return sandbox.Errorf(sandbox.NotFound, "template %s: it has no build", name).WithHint("carboy template build --name %s DIR", quoteArg(name))
+		}
+		build = t.Builds[0].BuildID
+	}
+	all := []api.BuildLog{}
+	for {
+		st, err := svc.BuildStatus(ctx, api.BuildRef{TemplateID: name, BuildID: build}, len(all))
+		if err != nil {
+			return err
+		}
+		if len(st.LogEntries) == 0 {
+			break
+		}
+		all = append(all, st.LogEntries...)
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, all)
+	}
+	for _, e := range all {
+		if err := a.printLine(e.Message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) templateTagCommand() *cobra.Command {
+	var remove bool
+	cmd := &cobra.Command{
+		Use:   "tag [flags] NAME[:TAG] TAG...",
+		Short: "Have tags lead to a build",
+		Args:  someArgs(2, "NAME", "TAG"),
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return a.templateTag(ctx, args[0], args[1:], remove)
+		}),
+		ValidArgsFunction: a.completeTemplate(1),
+	}
+	cmd.Flags().BoolVar(&remove, "remove", false, "take the tags away instead")
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `The tags lead to the build that NAME:TAG leads to, or NAME with its tag default,
+whatever they led to before. The tag default can't be taken away.`,
+		examples: []string{"carboy template tag web:v2 default stable", "carboy template tag --remove web v1"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) templateTag(ctx context.Context, name string, tags []string, remove bool) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	if remove {
+		if err := svc.UntagTemplate(ctx, name, tags); err != nil || !a.json {
+			return err
+		}
+		return writeJSON(a.env.Stdout, tags)
+	}
+	got, err := svc.TagTemplate(ctx, name, tags)
+	if err != nil || !a.json {
+		return err
+	}
+	return writeJSON(a.env.Stdout, got)
+}
+
+func (a *app) templatePublishCommand(public bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "publish [flags] NAME...",
+		Short: "Let other owners use templates",
+		Args:  someArgs(1, "NAME"),
+		RunE: interruptible(func(ctx context.Context, names []string) error {
+			return a.templatePublish(ctx, names, public)
+		}),
+		ValidArgsFunction: a.completeTemplate(-1),
+	}
+	text := docs{
+		long:     "The name by which they do, OWNER/NAME, is printed. They see neither its builds nor their logs.",
+		examples: []string{"carboy template publish web"},
+		exits:    exitDocsPlain[:],
+	}
+	if !public {
+		cmd.Use, cmd.Short = "unpublish [flags] NAME...", "Keep templates to yourself again"
+		text.long, text.examples = "What others made from them meanwhile goes on.", []string{"carboy template unpublish web"}
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, text)
+}
+
+func (a *app) templatePublish(ctx context.Context, names []string, public bool) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	all := []string{}
+	for _, name := range names {
+		known, err := svc.PublishTemplate(ctx, name, public)
+		if err != nil {
+			return err
+		}
+		all = append(all, known...)
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, all)
+	}
+	if !public {
+		return nil
+	}
+	return a.printLine(strings.Join(all, "\n"))
+}
+
+func (a *app) templateGCCommand() *cobra.Command {
+	var dry bool
+	cmd := &cobra.Command{
+		Use:               "gc [flags]",
+		Short:             "Drop what is kept for later builds",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.templateGC(ctx, dry) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "drop nothing, and tell what is kept for all of your builds")
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `Steps of earlier builds and the files that were sent for them go: the next build
+runs every step. What a template's tag leads to stays. Nothing goes while you have
+a build under way.`,
+		examples: []string{"carboy template gc --dry-run", "carboy template gc"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) templateGC(ctx context.Context, dry bool) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	verb, f := "dropped ", svc.CollectTemplates
+	if dry {
+		verb, f = "kept are ", svc.TemplateCache
+	}
+	u, err := f(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, u)
+	}
+	return a.printLine(verb + count(u.Steps, "step") + ", " + count(u.Snapshots, "snapshot") + " of " + formatSize(u.Size) +
+		", " + count(u.Files, "archive") + " of " + formatSize(u.FileSize))
+}
+
+// completeTemplate completes a template's name as each of the first n
+// arguments, and of any number where n is negative.
+func (a *app) completeTemplate(n int) completer {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if n >= 0 && len(args) >= n {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return without(a.templateNames(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// templateNames returns the names of the caller's templates, none where no
+// daemon runs or it takes too long.
+func (a *app) templateNames(ctx context.Context) (names []string) {
+	if a.env.Connect == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, completeWait)
+	defer cancel()
+	svc, err := a.env.Connect(ctx, false, func(string) {})
+	if err != nil {
+		return nil
+	}
+	list, err := svc.Templates(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, t := range list {
+		names = append(names, t.Aliases...)
+	}
+	return names
+}
