@@ -179,6 +179,14 @@ func (m *Manager) canSave(sb *Sandbox) (Snapshotter, error) {
 
 var errNoSnapshots = Errorf(Unsupported, "there are no snapshots here")
 
+// SnapshotDepth counts a snapshot and those below it, removed ones too. It is 0
+// for "".
+func (m *Manager) SnapshotDepth(id string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.chainLocked(id)
+}
+
 // chainLocked counts a snapshot and those below it.
 func (m *Manager) chainLocked(id string) (n int) {
 	for ; id != "" && n <= MaxSnapshotChain; id = m.saved[id].Parent {

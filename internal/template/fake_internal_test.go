@@ -237,6 +237,8 @@ func (w *world) GetSnapshot(_ context.Context, _ sandbox.Caller, id string) (san
 	return snap, nil
 }
 
+func (w *world) SnapshotDepth(string) int { return 0 }
+
 func (w *world) Snapshots(context.Context, sandbox.Caller) ([]sandbox.Snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

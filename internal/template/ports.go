@@ -36,6 +36,7 @@ type Manager interface {
 	GetSnapshot(ctx context.Context, c sandbox.Caller, id string) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, c sandbox.Caller) ([]sandbox.Snapshot, error)
 	RemoveSnapshot(ctx context.Context, c sandbox.Caller, id string) error
+	SnapshotDepth(id string) int
 }
 
 var _ Manager = (*sandbox.Manager)(nil)

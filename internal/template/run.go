@@ -47,6 +47,10 @@ type run struct {
 	forced   bool
 	unproved bool // the start command is not tried
 
+	depth int  // of the snapshots below the point at
+	past  int  // steps before this one are in the point at
+	dirty bool // the sandbox has more than the point at: that is saved later
+
 	box   *sandbox.Sandbox // at the point at; nil: none is started
 	guest Guest
 }
@@ -108,6 +112,7 @@ func (r *run) do(ctx context.Context) (err error) {
 	if err := r.base(ctx); err != nil {
 		return r.explain("start from its base", err)
 	}
+	r.depth = r.s.m.SnapshotDepth(r.at.Snapshot)
 	for i, st := range r.plan.Steps {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -228,16 +233,24 @@ func (r *run) baseImage(ctx context.Context, name string) error {
 func (r *run) take(ctx context.Context, i int, st Step) error {
 	title := fmt.Sprintf("[builder %d/%d] %s", i+1, len(r.plan.Steps), titleOf(st))
 	r.forced = r.forced || st.Force
-	key := keyOf(r.at.Key, append([]string{strings.ToUpper(st.Type), st.FilesHash}, st.Args...)...)
-	if c, ok := r.cached(ctx, key); ok {
+	key := keyOf(r.at.Key, st.parts()...)
+	if i < r.past {
 		r.say(LevelInfo, "CACHED %s", title)
-		if c.Snapshot != r.at.Snapshot {
-			if err := r.drop(ctx); err != nil {
-				return err
-			}
-		}
-		r.at = point{Image: c.Image, Snapshot: c.Snapshot, Key: key, Context: c.Context.clone()}
 		return nil
+	}
+	c, ok := r.cached(ctx, key)
+	if !ok {
+		c, ok = r.cachedAfter(ctx, i, key)
+	}
+	if ok {
+		r.say(LevelInfo, "CACHED %s", title)
+		moved := c.Snapshot != r.at.Snapshot || r.dirty
+		r.at = point{Image: c.Image, Snapshot: c.Snapshot, Key: c.Key, Context: c.Context.clone()}
+		if !moved {
+			return nil
+		}
+		r.dirty, r.depth = false, r.s.m.SnapshotDepth(c.Snapshot)
+		return r.drop(ctx)
 	}
 	r.say(LevelInfo, "%s", title)
 	wrote, err := r.apply(ctx, st)
@@ -247,15 +260,40 @@ func (r *run) take(ctx context.Context, i int, st Step) error {
 	if err != nil {
 		return err
 	}
-	if wrote {
+	r.at.Key = key
+	r.dirty = r.dirty || wrote
+	if r.dirty {
+		if r.depth >= maxDepth && i < len(r.plan.Steps)-1 {
+			return nil // nothing of it is kept for later builds
+		}
 		if err := r.save(ctx); err != nil {
 			return err
 		}
 	}
-	r.at.Key = key
 	return r.s.remember(ctx, Cached{
 		Key: key, Owner: r.owner, Image: r.at.Image, Snapshot: r.at.Snapshot, Context: r.at.Context.clone(), UsedAt: r.s.stamp(),
 	})
+}
+
+// cachedAfter is what a later step led to before, where this one was not saved
+// by itself. The steps up to that one are past then.
+func (r *run) cachedAfter(ctx context.Context, i int, key string) (Cached, bool) {
+	for j, st := range r.plan.Steps[i+1:] {
+		if st.Force {
+			break
+		}
+		key = keyOf(key, st.parts()...)
+		if c, ok := r.cached(ctx, key); ok {
+			r.past = i + 1 + j + 1
+			return c, true
+		}
+	}
+	return Cached{}, false
+}
+
+// parts are what a step's key is made of.
+func (st Step) parts() []string {
+	return append([]string{strings.ToUpper(st.Type), st.FilesHash}, st.Args...)
 }
 
 // cached is what a step led to before, unless it is to be done again.
@@ -294,9 +332,15 @@ func (r *run) save(ctx context.Context) error {
 	for _, n := range snap.Notes {
 		r.say(LevelWarn, "not kept: %s", n)
 	}
-	r.at.Snapshot = snap.ID
+	r.at.Snapshot, r.dirty = snap.ID, false
+	r.depth++
 	return r.drop(ctx)
 }
+
+// maxDepth is how many snapshots may lie over one another before the steps that
+// follow are saved all at once: there must be room for those of templates and
+// of sandboxes that start from this one.
+const maxDepth = sandbox.MaxSnapshotChain / 2
 
 // open starts a sandbox at the point where the build is.
 func (r *run) open(ctx context.Context) error {

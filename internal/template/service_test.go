@@ -114,10 +114,26 @@ func (w *world) Dial(context.Context, sandbox.Caller, string, int) (net.Conn, er
 func (w *world) Snapshot(_ context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.depthLocked(w.boxes[ref].Snapshot) >= sandbox.MaxSnapshotChain {
+		return sandbox.Snapshot{}, sandbox.Errorf(sandbox.Exhausted, "it lies over too many")
+	}
 	id, err := sandbox.NewSnapshotID(rand.Reader)
 	snap := sandbox.Snapshot{ID: id, Owner: c.Owner, Image: "host", Parent: w.boxes[ref].Snapshot, Size: snapshotSize}
 	w.snaps[id] = snap
 	return snap, err
+}
+
+func (w *world) SnapshotDepth(id string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.depthLocked(id)
+}
+
+func (w *world) depthLocked(id string) (n int) {
+	for ; id != ""; id = w.snaps[id].Parent {
+		n++
+	}
+	return n
 }
 
 func (w *world) GetSnapshot(_ context.Context, _ sandbox.Caller, id string) (sandbox.Snapshot, error) {
