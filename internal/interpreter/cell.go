@@ -19,6 +19,9 @@ type cell struct {
 	said bool // that it failed
 	bad  failure
 	over bool // its limit of output
+	// late is how the reply says that it failed. It comes by another socket than
+	// the output does, and may overtake it: it is told once all of that is here.
+	late *failure
 
 	replied, idle, gone, stop chan struct{} // closed when it has been, or has to
 	once                      [4]sync.Once
@@ -66,6 +69,7 @@ func (k *kernel) follow(ctx context.Context, c *cell) {
 			case <-c.gone:
 			case <-time.After(idleGrace): // a kernel drops broadcasts that nobody takes fast enough
 			}
+			c.failLate()
 			return
 		case <-c.gone:
 			return
@@ -150,11 +154,27 @@ func (c *cell) reply(content json.RawMessage) {
 		Status string `json:"status"`
 	}
 	_ = json.Unmarshal(content, &r)
+	var late *failure
 	switch r.Status {
 	case "error":
-		c.fail(exception(content))
+		e := exception(content)
+		late = &e
 	case "abort", "aborted":
-		c.fail(errorEvent("ExecutionAborted", "Execution was aborted"))
+		e := errorEvent("ExecutionAborted", "Execution was aborted")
+		late = &e
 	}
+	c.mu.Lock()
+	c.late = late
+	c.mu.Unlock()
 	c.done(replied)
+}
+
+// failLate tells what the reply said, unless the output said it before.
+func (c *cell) failLate() {
+	c.mu.Lock()
+	late := c.late
+	c.mu.Unlock()
+	if late != nil {
+		c.fail(*late)
+	}
 }
