@@ -166,6 +166,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.San
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 needs it not
 	}
+	left := watchBody(r)
 	transport, pool := s.proxy.speaking(r, to)
 	rp := httputil.ReverseProxy{
 		Transport:     transport,
@@ -179,6 +180,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.San
 			}
 			hostOnlyCookies(resp.Header, s.o.Domain)
 			sign(resp.Header, r.Header, to)
+			endAfter(resp, left)
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
