@@ -346,8 +346,10 @@ func TestOutputIsBounded(t *testing.T) {
 	if last.Name != "OutputLimitExceeded" || size > 80<<20 {
 		t.Errorf("%d bytes, then %+v", size, last)
 	}
-	if text, _, _ := r.code("x"); text != "3" {
-		t.Errorf("x = %s", text)
+	// A kernel that was interrupted in the middle of its own printing has been
+	// seen to hang: then it is replaced, and the next cell says what is lost.
+	if text, _, failed := r.code("x"); text != "3" && !strings.HasPrefix(failed, "NameError") {
+		t.Errorf("x = %q, %q", text, failed)
 	}
 }
 
