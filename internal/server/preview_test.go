@@ -274,7 +274,6 @@ func TestNoSmuggling(t *testing.T) {
 		"odd-coding":      "POST / HTTP/1.1\r\n" + head + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
 		"two-hosts":       "GET / HTTP/1.1\r\n" + head + head + "\r\n",
 		"space-in-name":   "GET / HTTP/1.1\r\n" + head + "Content-Length : 5\r\n\r\nabcde",
-		"folded":          "GET / HTTP/1.1\r\n" + head + "A: b\r\n Transfer-Encoding: chunked\r\n\r\n",
 		"connect":         "CONNECT 3000-" + sb.ID + "." + domain + ":80 HTTP/1.1\r\n" + head + "\r\n",
 		"bad-chunk":       "POST / HTTP/1.1\r\n" + head + "Transfer-Encoding: chunked\r\n\r\n1;\nGET",
 		"length-and-odd":  "POST / HTTP/1.1\r\n" + head + "Content-Length: 4\r\nTransfer-Encoding: identity\r\n\r\nabcd",
@@ -295,6 +294,31 @@ func TestNoSmuggling(t *testing.T) {
 				t.Errorf("it was served: %s", all)
 			}
 		})
+	}
+}
+
+// A line that goes on in the next is one line to the server, and one to the
+// guest: what it goes on with is no header.
+func TestFoldedLine(t *testing.T) {
+	w := openWorld(t)
+	w.Guest.Ports = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(rw, "%q %q", r.Header.Get("A"), r.TransferEncoding)
+	})
+	sb := w.make(t, sandbox.Traffic{})
+	c, err := net.Dial("tcp", strings.TrimPrefix(w.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: 3000-%s.%s\r\nConnection: close\r\nA: b\r\n Transfer-Encoding: chunked\r\n\r\n", sb.ID, domain)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if want := `"b Transfer-Encoding: chunked" []`; err != nil || string(got) != want {
+		t.Errorf("the guest has %s, %v; want %s", got, err, want)
 	}
 }
 
