@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -50,9 +51,9 @@ func (a *app) completionCommand() *cobra.Command {
 
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// names returns the names of the caller's sandboxes, none where no daemon
-// runs or it takes too long.
-func (a *app) names(ctx context.Context) []string {
+// listed returns what list does, and nothing where no daemon runs or it takes
+// too long.
+func listed[T any](ctx context.Context, a *app, list func(Service, context.Context) ([]T, error)) []T {
 	if a.env.Connect == nil {
 		return nil
 	}
@@ -62,13 +63,19 @@ func (a *app) names(ctx context.Context) []string {
 	if err != nil {
 		return nil
 	}
-	list, err := svc.List(ctx, client.ListOptions{})
+	all, err := list(svc, ctx)
 	if err != nil {
 		return nil
 	}
-	names := make([]string, len(list))
-	for i, sb := range list {
-		names[i] = sb.Name
+	return all
+}
+
+// names returns the names of the caller's sandboxes.
+func (a *app) names(ctx context.Context) (names []string) {
+	for _, sb := range listed(ctx, a, func(svc Service, ctx context.Context) ([]api.Sandbox, error) {
+		return svc.List(ctx, client.ListOptions{})
+	}) {
+		names = append(names, sb.Name)
 	}
 	return names
 }

@@ -187,28 +187,13 @@ func (a *app) imageRm(ctx context.Context, refs []string) error {
 	if err != nil {
 		return err
 	}
-	gone := make([]api.Image, 0, len(refs))
-	var failed error
-	for _, ref := range refs {
+	return each(a, refs, func(ref string) (*api.Image, error) {
 		img, err := svc.Image(ctx, ref)
-		if err == nil {
-			err = svc.RemoveImage(ctx, ref)
-		}
 		if err != nil {
-			if failed != nil {
-				printError(a.env.Stderr, failed, a.json)
-			}
-			failed = err // Main prints the last one
-			continue
+			return nil, err
 		}
-		gone = append(gone, *img)
-	}
-	if a.json {
-		if err := writeJSON(a.env.Stdout, gone); err != nil {
-			return err
-		}
-	}
-	return failed
+		return img, svc.RemoveImage(ctx, ref)
+	}, nil)
 }
 
 func (a *app) imageGCCommand() *cobra.Command {
@@ -262,25 +247,11 @@ func (a *app) completeImageFlag(cmd *cobra.Command, _ []string, word string) ([]
 	return append([]string{sandbox.DefaultImage}, a.imageNames(cmd.Context())...), cobra.ShellCompDirectiveDefault
 }
 
-// imageNames returns the names of the caller's images, none where no daemon
-// runs or it takes too long.
+// imageNames returns the names of the caller's images.
 func (a *app) imageNames(ctx context.Context) (names []string) {
-	if a.env.Connect == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, completeWait)
-	defer cancel()
-	svc, err := a.env.Connect(ctx, false, func(string) {})
-	if err != nil {
-		return nil
-	}
-	list, err := svc.Images(ctx)
-	if err != nil {
-		return nil
-	}
-	for _, img := range list {
-		if img.Name != "" {
-			names = append(names, img.Name)
+	for _, one := range listed(ctx, a, Service.Images) {
+		if one.Name != "" {
+			names = append(names, one.Name)
 		}
 	}
 	return names

@@ -37,16 +37,16 @@ func (a *app) inspect(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	return a.each(names, func(name string) (*api.Sandbox, error) { return svc.Get(ctx, name) }, a.inspectText)
+	return each(a, names, func(name string) (*api.Sandbox, error) { return svc.Get(ctx, name) }, a.inspectText)
 }
 
 // each calls f for every name, the failing ones too, and shows what it
 // returns: by show one after another, or as one JSON array.
-func (a *app) each(names []string, f func(string) (*api.Sandbox, error), show func(*api.Sandbox) error) error {
-	done := make([]*api.Sandbox, 0, len(names))
+func each[T any](a *app, names []string, f func(string) (T, error), show func(T) error) error {
+	done := make([]T, 0, len(names))
 	var failed error
 	for _, name := range names {
-		sb, err := f(name)
+		one, err := f(name)
 		if err != nil {
 			if failed != nil {
 				printError(a.env.Stderr, failed, a.json)
@@ -54,9 +54,9 @@ func (a *app) each(names []string, f func(string) (*api.Sandbox, error), show fu
 			failed = err // Main prints the last one
 			continue
 		}
-		done = append(done, sb)
+		done = append(done, one)
 		if !a.json && show != nil {
-			if err := show(sb); err != nil {
+			if err := show(one); err != nil {
 				return err
 			}
 		}

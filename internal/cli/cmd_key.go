@@ -140,22 +140,7 @@ func (a *app) keyRm(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
-	gone := make([]string, 0, len(ids))
-	var failed error
-	for _, id := range ids {
-		if err := svc.DeleteKey(ctx, id); err != nil {
-			if failed != nil {
-				printError(a.env.Stderr, failed, a.json)
-			}
-			failed = err // Main prints the last one
-			continue
-		}
-		gone = append(gone, id)
-	}
-	if a.json {
-		if err := writeJSON(a.env.Stdout, gone); err != nil {
-			return err
-		}
-	}
-	return failed
+	return each(a, ids, func(id string) (string, error) {
+		return id, svc.DeleteKey(ctx, id)
+	}, nil)
 }

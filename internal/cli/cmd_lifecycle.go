@@ -32,7 +32,7 @@ func (a *app) stop(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	return a.each(names, func(name string) (*api.Sandbox, error) {
+	return each(a, names, func(name string) (*api.Sandbox, error) {
 		sb, err := svc.Stop(ctx, name)
 		if err != nil {
 			return nil, err
@@ -73,7 +73,7 @@ func (a *app) pause(ctx context.Context, names []string, req api.PauseRequest) e
 	if err != nil {
 		return err
 	}
-	return a.each(names, func(name string) (*api.Sandbox, error) {
+	return each(a, names, func(name string) (*api.Sandbox, error) {
 		sb, err := svc.Pause(ctx, name, req)
 		if err == nil && !sb.Suspended && !req.FilesOnly {
 			a.noteReason("lost", sb.Name+": its files are kept, its processes are not")
@@ -103,7 +103,7 @@ func (a *app) start(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	return a.each(names, func(name string) (*api.Sandbox, error) { return svc.Start(ctx, name) }, nil)
+	return each(a, names, func(name string) (*api.Sandbox, error) { return svc.Start(ctx, name) }, nil)
 }
 
 func (a *app) rmCommand() *cobra.Command {
@@ -131,7 +131,7 @@ func (a *app) rm(ctx context.Context, names []string, force bool) error {
 	if err != nil {
 		return err
 	}
-	return a.each(names, func(name string) (*api.Sandbox, error) {
+	return each(a, names, func(name string) (*api.Sandbox, error) {
 		sb, err := svc.Get(ctx, name)
 		if err != nil {
 			return nil, err

@@ -249,28 +249,12 @@ func (a *app) secretRm(ctx context.Context, names []string, force bool) error {
 	if err != nil {
 		return err
 	}
-	gone := make([]string, 0, len(names))
-	var failed error
-	for _, name := range names {
-		err := checkSecretName(name)
-		if err == nil {
-			err = svc.RemoveSecret(ctx, name, force)
+	return each(a, names, func(name string) (string, error) {
+		if err := checkSecretName(name); err != nil {
+			return "", err
 		}
-		if err != nil {
-			if failed != nil {
-				printError(a.env.Stderr, failed, a.json)
-			}
-			failed = err // Main prints the last one
-			continue
-		}
-		gone = append(gone, name)
-	}
-	if a.json {
-		if err := writeJSON(a.env.Stdout, gone); err != nil {
-			return err
-		}
-	}
-	return failed
+		return name, svc.RemoveSecret(ctx, name, force)
+	}, nil)
 }
 
 // completeSecret completes a secret's name as each of the first n arguments,
@@ -284,24 +268,10 @@ func (a *app) completeSecret(n int) completer {
 	}
 }
 
-// secretNames returns the names of the caller's secrets, none where no daemon
-// runs or it takes too long.
+// secretNames returns the names of the caller's secrets.
 func (a *app) secretNames(ctx context.Context) (names []string) {
-	if a.env.Connect == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, completeWait)
-	defer cancel()
-	svc, err := a.env.Connect(ctx, false, func(string) {})
-	if err != nil {
-		return nil
-	}
-	list, err := svc.Secrets(ctx)
-	if err != nil {
-		return nil
-	}
-	for _, s := range list {
-		names = append(names, s.Name)
+	for _, one := range listed(ctx, a, Service.Secrets) {
+		names = append(names, one.Name)
 	}
 	return names
 }

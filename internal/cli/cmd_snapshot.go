@@ -122,49 +122,21 @@ func (a *app) snapshotRm(ctx context.Context, ids []string) error {
 	if err != nil {
 		return err
 	}
-	gone := make([]string, 0, len(ids))
-	var failed error
-	for _, id := range ids {
-		if err := svc.RemoveSnapshot(ctx, id); err != nil {
-			if failed != nil {
-				printError(a.env.Stderr, failed, a.json)
-			}
-			failed = err // Main prints the last one
-			continue
-		}
-		gone = append(gone, id)
-	}
-	if a.json {
-		if err := writeJSON(a.env.Stdout, gone); err != nil {
-			return err
-		}
-	}
-	return failed
+	return each(a, ids, func(id string) (string, error) {
+		return id, svc.RemoveSnapshot(ctx, id)
+	}, nil)
 }
 
 // completeSnapshot completes the ID of a snapshot, none where no daemon runs
 // or it takes too long.
 func (a *app) completeSnapshot(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	if a.env.Connect == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeWait)
-	defer cancel()
-	svc, err := a.env.Connect(ctx, false, func(string) {})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := svc.Snapshots(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var ids []string
-	for _, s := range list {
-		if strings.HasPrefix(s.ID, word) {
-			ids = append(ids, s.ID)
+	var names []string
+	for _, one := range listed(cmd.Context(), a, Service.Snapshots) {
+		if strings.HasPrefix(one.ID, word) {
+			names = append(names, one.ID)
 		}
 	}
-	return without(ids, args), cobra.ShellCompDirectiveNoFileComp
+	return without(names, args), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeSnapshotFlag completes --snapshot.

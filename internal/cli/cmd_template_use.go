@@ -201,24 +201,10 @@ func (a *app) completeTemplate(n int) completer {
 	}
 }
 
-// templateNames returns the names of the caller's templates, none where no
-// daemon runs or it takes too long.
+// templateNames returns the names of the caller's templates.
 func (a *app) templateNames(ctx context.Context) (names []string) {
-	if a.env.Connect == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, completeWait)
-	defer cancel()
-	svc, err := a.env.Connect(ctx, false, func(string) {})
-	if err != nil {
-		return nil
-	}
-	list, err := svc.Templates(ctx)
-	if err != nil {
-		return nil
-	}
-	for _, t := range list {
-		names = append(names, t.Aliases...)
+	for _, one := range listed(ctx, a, Service.Templates) {
+		names = append(names, one.Aliases...)
 	}
 	return names
 }

@@ -133,45 +133,17 @@ func (a *app) volumeRm(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	gone := make([]string, 0, len(names))
-	var failed error
-	for _, name := range names {
-		if err := svc.RemoveVolume(ctx, name); err != nil {
-			if failed != nil {
-				printError(a.env.Stderr, failed, a.json)
-			}
-			failed = err // Main prints the last one
-			continue
-		}
-		gone = append(gone, name)
-	}
-	if a.json {
-		if err := writeJSON(a.env.Stdout, gone); err != nil {
-			return err
-		}
-	}
-	return failed
+	return each(a, names, func(name string) (string, error) {
+		return name, svc.RemoveVolume(ctx, name)
+	}, nil)
 }
 
 // completeVolume completes the name of a volume, none where no daemon runs or it
 // takes too long.
 func (a *app) completeVolume(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if a.env.Connect == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeWait)
-	defer cancel()
-	svc, err := a.env.Connect(ctx, false, func(string) {})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := svc.Volumes(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
 	var names []string
-	for _, v := range list {
-		names = append(names, v.Name)
+	for _, one := range listed(cmd.Context(), a, Service.Volumes) {
+		names = append(names, one.Name)
 	}
 	return without(names, args), cobra.ShellCompDirectiveNoFileComp
 }
