@@ -160,7 +160,7 @@ func TestHoldEnds(t *testing.T) {
 // stopped.
 func TestParentsAreNotTold(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip(err)
+		t.Skipf("needs bash: %v", err)
 	}
 	cmd := exec.Command("bash", "-c", `set -m; sleep 0.3; echo "status $?"`)
 	out, err := cmd.StdoutPipe()
