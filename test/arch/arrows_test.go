@@ -14,13 +14,15 @@ var layers = [][]string{
 	{"api", "internal/weak"},
 	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
+	{"internal/session/record"},
 	{"internal/guest", "internal/guestcall", "internal/interpreter", "internal/mcpgateway"}, // what runs inside
 	{"internal/disk"}, // where it is kept
 	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/template"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/meter", "internal/node", "internal/startup"},
-	{"internal/e2b"},    // dialects
-	{"internal/server"}, // the daemon's doors
+	{"internal/session"}, // sandboxes by a key
+	{"internal/e2b"},     // dialects
+	{"internal/server"},  // the daemon's doors
 	{"client"},
 	{"internal/bench"},
 	{"internal/cli", "internal/daemon"},

@@ -1,0 +1,166 @@
+package session
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Defaults of a Config, and the most that may be configured.
+const (
+	DefaultTTL      = 300 * time.Second
+	DefaultKeepIdle = 7 * 24 * time.Hour
+
+	DefaultMaxSessions  = 64
+	DefaultMaxProcesses = 64
+	DefaultMaxCompleted = 256
+	DefaultCompletedFor = 300 * time.Second
+	DefaultMaxEntries   = 100_000
+	DefaultAdmissions   = 100_000
+	DefaultRPCFileBytes = 20 << 20
+	DefaultMaxSleeping  = 256
+
+	HardMaxSessions  = 5000
+	HardMaxProcesses = 1024
+	HardMaxCompleted = 10_000
+	HardCompletedFor = 24 * time.Hour
+	HardMaxEntries   = 1_000_000
+	HardAdmissions   = 250_000
+	HardRPCFileBytes = 100 << 20
+	HardMaxSleeping  = 100_000
+)
+
+// Config is what the operator set. The zero value works: sessions have
+// workspaces of their own and no directory of the host.
+type Config struct {
+	// Image is what sessions get that name none, or box.DefaultImage; "": the
+	// machine's own.
+	Image string `json:"image,omitempty"`
+	// Isolation is the wall of sessions that name none; "": gvisor.
+	Isolation string `json:"isolation,omitempty"`
+	// HostRoot is a directory of the host below which workspaces lie.
+	HostRoot string `json:"host_root,omitempty"`
+	// DefaultWorkspace is that of sessions that name none; where it is not
+	// absolute, it is below HostRoot. "": theirs are private.
+	DefaultWorkspace string `json:"default_workspace,omitempty"`
+	// AllowedMountRoots are the directories below which those may lie that a
+	// session names; where there are none: HostRoot.
+	AllowedMountRoots []string `json:"allowed_mount_roots,omitempty"`
+	// WorkspaceQuotaMB holds for sessions that name none; 0: none.
+	WorkspaceQuotaMB int `json:"workspace_quota_mb,omitempty"`
+	// Quota is box.QuotaHard where no session may have less.
+	Quota string `json:"quota,omitempty"`
+	// SessionTTLSec is for how long an idle session is left as it is; nil: 300;
+	// 0 and less: for good.
+	SessionTTLSec *int `json:"session_ttl_sec,omitempty"`
+	// KeepIdleSec is for how long one sleeps after that before it is removed,
+	// where its workspace has something in it; nil: 7 days; 0 and less: it is
+	// removed at once.
+	KeepIdleSec *int       `json:"keep_idle_sec,omitempty"`
+	Limits      box.Limits `json:"limits,omitzero"` // what is 0 has its default
+}
+
+// TTL returns for how long an idle session is left as it is; 0: for good.
+func (c Config) TTL() time.Duration {
+	if c.SessionTTLSec == nil {
+		return DefaultTTL
+	}
+	return time.Duration(max(*c.SessionTTLSec, 0)) * time.Second
+}
+
+// KeepIdle returns for how long an idle session sleeps; 0: not at all.
+func (c Config) KeepIdle() time.Duration {
+	if c.KeepIdleSec == nil {
+		return DefaultKeepIdle
+	}
+	return time.Duration(max(*c.KeepIdleSec, 0)) * time.Second
+}
+
+// WithDefaults returns c with its limits filled in, and the paths that follow
+// from others.
+func (c Config) WithDefaults() Config {
+	l := &c.Limits
+	for _, d := range []struct {
+		p   *int
+		def int
+	}{
+		{&l.MaxSessions, DefaultMaxSessions},
+		{&l.MaxProcesses, DefaultMaxProcesses},
+		{&l.MaxCompleted, DefaultMaxCompleted},
+		{&l.CompletedSec, int(DefaultCompletedFor / time.Second)},
+		{&l.MaxEntries, DefaultMaxEntries},
+		{&l.MaxAdmissions, DefaultAdmissions},
+		{&l.MaxSleeping, DefaultMaxSleeping},
+	} {
+		if *d.p == 0 {
+			*d.p = d.def
+		}
+	}
+	if l.MaxRPCFileBytes == 0 {
+		l.MaxRPCFileBytes = DefaultRPCFileBytes
+	}
+	l.SleepingKeepsSec = int(c.KeepIdle() / time.Second)
+	if c.DefaultWorkspace != "" && !filepath.IsAbs(c.DefaultWorkspace) && c.HostRoot != "" {
+		c.DefaultWorkspace = filepath.Join(c.HostRoot, c.DefaultWorkspace)
+	}
+	if c.DefaultWorkspace == "" && c.HostRoot != "" {
+		c.DefaultWorkspace = filepath.Join(c.HostRoot, "default")
+	}
+	if len(c.AllowedMountRoots) == 0 && c.HostRoot != "" {
+		c.AllowedMountRoots = []string{c.HostRoot}
+	}
+	if c.Image == "" {
+		c.Image = sandbox.DefaultImage
+	}
+	if c.Isolation == "" {
+		c.Isolation = sandbox.DefaultIsolation
+	}
+	return c
+}
+
+// Validate says which setting can't be, by its name.
+func (c Config) Validate() error {
+	bad := func(setting, format string, args ...any) error {
+		return sandbox.Errorf(sandbox.Invalid, "box."+setting+": "+format, args...)
+	}
+	for _, p := range []struct{ name, path string }{{"host_root", c.HostRoot}} {
+		if p.path != "" && !filepath.IsAbs(p.path) {
+			return bad(p.name, "%.200q is not an absolute path", p.path)
+		}
+	}
+	if c.DefaultWorkspace != "" && !filepath.IsAbs(c.DefaultWorkspace) && c.HostRoot == "" {
+		return bad("default_workspace", "%.200q is not an absolute path, and there is no box.host_root", c.DefaultWorkspace)
+	}
+	for _, p := range c.AllowedMountRoots {
+		if !filepath.IsAbs(p) {
+			return bad("allowed_mount_roots", "%.200q is not an absolute path", p)
+		}
+	}
+	if c.WorkspaceQuotaMB < 0 {
+		return bad("workspace_quota_mb", "%d is less than nothing", c.WorkspaceQuotaMB)
+	}
+	if c.Quota != box.QuotaAny && c.Quota != box.QuotaHard && c.Quota != box.QuotaSoft {
+		return bad("quota", "%.40q is no choice: hard, soft, or none", c.Quota)
+	}
+	l := c.Limits
+	for _, b := range []struct {
+		name    string
+		n, most int64
+	}{
+		{"max_sessions", int64(l.MaxSessions), HardMaxSessions},
+		{"max_managed_processes", int64(l.MaxProcesses), HardMaxProcesses},
+		{"max_completed_processes", int64(l.MaxCompleted), HardMaxCompleted},
+		{"completed_process_retention_sec", int64(l.CompletedSec), int64(HardCompletedFor / time.Second)},
+		{"max_workspace_entries", int64(l.MaxEntries), HardMaxEntries},
+		{"max_admission_records", int64(l.MaxAdmissions), HardAdmissions},
+		{"max_rpc_file_bytes", l.MaxRPCFileBytes, HardRPCFileBytes},
+		{"max_sleeping", int64(l.MaxSleeping), HardMaxSleeping},
+	} {
+		if b.n < 0 || b.n > b.most {
+			return bad("limits."+b.name, "%d is out of bounds: at most %d, and 0 is the default", b.n, b.most)
+		}
+	}
+	return nil
+}

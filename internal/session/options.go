@@ -1,0 +1,136 @@
+package session
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/record"
+)
+
+// Manager has the sandboxes. *sandbox.Manager is one, and documents each
+// method.
+type Manager interface {
+	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error)
+	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
+	EnsureRunning(ctx context.Context, c sandbox.Caller, ref string) (sb *sandbox.Sandbox, notice string, err error)
+	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	Stop(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
+	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
+	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)
+	Offer() sandbox.Offer
+}
+
+// Store keeps records. A record that was saved or deleted is on the disk when
+// the call returns.
+type Store interface {
+	SaveSession(ctx context.Context, s record.Session) error
+	DeleteSession(ctx context.Context, id string) error // of none: nil
+	Sessions(ctx context.Context) ([]record.Session, error)
+}
+
+// Volumes have the workspaces that outlive sessions.
+type Volumes interface {
+	// Ensure returns the ID of owner's volume of that name, which is made with
+	// that size and so many files where there is none. One that is there stays
+	// as it is. Unenforced says why its bounds are not kept to; "": they are.
+	Ensure(ctx context.Context, owner, name string, size, inodes int64) (v Volume, err error)
+}
+
+// Volume is one of Volumes.
+type Volume struct {
+	ID           string
+	Size, Inodes int64
+	Unenforced   string
+}
+
+// Skills has the packages of skills of each owner.
+type Skills interface {
+	// Package returns the name of the skill whose package is at a path of the
+	// host, or that the path is a part of; ok is false for any other path.
+	Package(owner, path string) (name string, ok bool)
+	// Bring has the packages below box.SkillsPath inside, unless they are there
+	// as they are now.
+	Bring(ctx context.Context, owner string, g *guestcall.Guest, skills []Skill) error
+	// TakeBack takes into the store what was changed inside of a writable one.
+	// The notices say what was not taken, and why.
+	TakeBack(ctx context.Context, owner string, g *guestcall.Guest, name string) (notices []string, err error)
+}
+
+// Skill is one package to bring.
+type Skill struct {
+	Name     string
+	ReadOnly bool // it is root's inside, and never taken back
+}
+
+// Options are what a Runtime works with. Manager and Store are required; the
+// zero value of everything else works.
+type Options struct {
+	Manager Manager
+	Store   Store
+	// Images pins an image of a Spec, by its name; nil: there is only the
+	// machine's own. The name is never box.DefaultImage.
+	Images  func(ctx context.Context, c sandbox.Caller, name string) (pinned string, err error)
+	Volumes Volumes           // nil: none
+	Skills  Skills            // nil: none
+	Audit   func(AuditRecord) // is told of each command; it must be quick
+	Config  Config
+	Clock   sandbox.Clock // default: the machine's
+	Rand    io.Reader     // default: crypto/rand; need not be safe for concurrent use
+	Log     *slog.Logger  // default: none
+}
+
+// Result is how a command ended.
+type Result struct {
+	SessionID string
+	Backend   string // the wall
+	Status    string // box.StatusCompleted or box.StatusTimedOut
+	ExitCode  *int   // nil where its time was up
+	// Stdout and Stderr are the first 1 MiB that it wrote of each, byte by byte.
+	// One whose time was up, and that wrote no error, has in Stderr that it was.
+	Stdout, Stderr           []byte
+	StdoutBytes, StderrBytes int64         // that it wrote
+	Duration                 time.Duration // with Queued
+	Queued                   time.Duration // that it waited for the session's other commands
+	Limits                   []string      // it ran into: "memory", "pids", "disk", "inodes", "quota"
+	Notices                  []string      // what its user should know
+}
+
+// AuditRecord is one command or process that was asked for, with how it ended.
+// It has no value of a variable, and nothing of what was written.
+type AuditRecord struct {
+	Time      time.Time
+	Owner     string
+	Session   string
+	Sandbox   string // its ID; "": it came to none
+	Action    string // "exec" or "start_process"
+	Process   string // the process's ID
+	Command   string // cut to 400 characters
+	EnvKeys   []string
+	Status    string // as Result has it; "": Error
+	ExitCode  *int
+	Error     string // the class of the error
+	Duration  time.Duration
+	Queued    time.Duration
+	Stdout    int64 // bytes
+	Stderr    int64
+	Limits    []string
+	SessionIs string // "reused", "created", "replaced" or "woken"
+}
+
+// Metrics tell what a Runtime did since it was made, and what it has now.
+type Metrics struct {
+	Sessions, Asleep, Processes int // now
+
+	Created, Reused, Replaced, Woken, Slept, Reaped, Deleted int64
+	Execs, ExecErrors, Timeouts, QueueTimeouts               int64
+	ProcessesStarted, ProcessesRestored                      int64
+	Conflicts, CapacityRefusals, QuotaStops                  int64
+	QueueTime, ExecTime                                      time.Duration
+	StdoutBytes, StderrBytes                                 int64
+}
