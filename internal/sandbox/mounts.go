@@ -13,11 +13,16 @@ const (
 	maxPath   = 4095 // bytes
 )
 
+// WorkspacePath is where the workspace is inside. Mounts may lie below it: the
+// directory on which one lies is made where it is missing, and can be neither
+// renamed nor replaced from inside, nor can those that lead to it.
+const WorkspacePath = "/workspace"
+
 // reserved are the places inside that no mount may cover, lie in or lie
 // under: the system's own, the agent's, and the links that lead to them.
 var reserved = []string{
 	"/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run/carboy",
-	"/sbin", "/sys", "/usr", "/var/run", "/workspace",
+	"/sbin", "/sys", "/usr", "/var/run",
 }
 
 // Places of the host that are never shared: closed ones neither as they are
@@ -43,26 +48,37 @@ func within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
 
-func (s Spec) checkWorkspace() *Error {
-	w := s.Workspace
+func (w Workspace) check(o Offer) *Error {
 	given := w.Source != HostDir{}
 	switch w.Mode {
-	case WorkspacePrivate:
+	case WorkspacePrivate, WorkspaceVolume:
 		if given {
-			return Errorf(Invalid, "workspace: a private one has no directory of the host").
+			return Errorf(Invalid, "workspace: mode %s has no directory of the host", w.Mode).
 				WithHint("leave the directory out, or choose cow, ro or rw")
 		}
-		return nil
 	case WorkspaceCOW, WorkspaceReadOnly, WorkspaceWritable:
 		if !given {
 			return Errorf(Invalid, "workspace: mode %s needs a directory of the host", w.Mode).
 				WithHint("name a directory, or choose private")
 		}
-		return checkSource("workspace", w.Source)
+		if err := checkSource("workspace", w.Source); err != nil {
+			return err
+		}
 	default:
 		return Errorf(Invalid, "workspace mode %s: no such mode", refText(string(w.Mode))).
-			WithHint("private, cow, ro or rw")
+			WithHint("private, cow, ro, rw or volume")
 	}
+	switch {
+	case w.Mode == WorkspaceVolume && w.Volume == "":
+		return Errorf(Invalid, "workspace: mode volume needs a volume").WithHint("name one: carboy volume ls")
+	case w.Mode == WorkspaceVolume:
+		return checkVolume("workspace", w.Volume, w.VolumeName, o)
+	case w.Volume != "" || w.VolumeName != "":
+		return Errorf(Invalid, "workspace: mode %s has no volume", w.Mode).WithHint("leave the volume out, or choose volume")
+	case w.ReadOnly:
+		return Errorf(Invalid, "workspace: read_only is a volume's").WithHint("choose mode ro")
+	}
+	return nil
 }
 
 func checkMounts(mounts []Mount, o Offer) *Error {
@@ -86,24 +102,46 @@ func checkMounts(mounts []Mount, o Offer) *Error {
 	return nil
 }
 
-// checkOrigin wants either a directory of the host or a volume.
+// checkOrigin wants one of a directory of the host, a volume, and a directory
+// of the sandbox's own.
 func (m Mount) checkOrigin(o Offer) *Error {
+	what := "mount " + m.Target
+	given := m.Source != HostDir{}
 	switch {
+	case m.Own && (given || m.Volume != "" || m.VolumeName != ""):
+		return Errorf(Invalid, "%s: a directory of the sandbox's own is neither of the host nor a volume", what).
+			WithHint("choose one of them")
+	case m.Own && m.ReadOnly:
+		return Errorf(Invalid, "%s: a directory of the sandbox's own that is read-only stays empty", what).
+			WithHint("it belongs to root as it is: leave read_only out")
+	case m.Own:
+		return nil
 	case m.Volume == "" && m.VolumeName != "":
-		return Errorf(Invalid, "mount %s: it is a volume's name without a volume", m.Target).WithHint("name the volume's ID")
+		return Errorf(Invalid, "%s: it is a volume's name without a volume", what).WithHint("name the volume's ID")
 	case m.Volume == "":
-		return checkSource("mount "+m.Target, m.Source)
-	case m.Source != HostDir{}:
-		return Errorf(Invalid, "mount %s: it is both a directory of the host and a volume", m.Target).
+		return checkSource(what, m.Source)
+	case given:
+		return Errorf(Invalid, "%s: it is both a directory of the host and a volume", what).
 			WithHint("name one of them")
+	}
+	return checkVolume(what, m.Volume, m.VolumeName, o)
+}
+
+func checkVolume(what, id, name string, o Offer) *Error {
+	switch {
 	case !o.Volumes:
-		return Errorf(Unsupported, "mount %s: there are no volumes here", m.Target).WithHint("leave it out")
-	case !ValidVolumeID(m.Volume):
-		return Errorf(Invalid, "mount %s: volume %s is not an ID", m.Target, refText(m.Volume)).WithHint("carboy volume ls")
-	case len(m.VolumeName) > maxVolumeName || !printable(m.VolumeName):
-		return Errorf(Invalid, "mount %s: not a volume's name", m.Target).WithHint("carboy volume ls")
+		return Errorf(Unsupported, "%s: there are no volumes here", what).WithHint("leave it out")
+	case !ValidVolumeID(id):
+		return Errorf(Invalid, "%s: volume %s is not an ID", what, refText(id)).WithHint("carboy volume ls")
+	case len(name) > maxVolumeName || !printable(name):
+		return Errorf(Invalid, "%s: not a volume's name", what).WithHint("carboy volume ls")
 	}
 	return nil
+}
+
+// BelowWorkspace reports whether a mount lies in the workspace.
+func (m Mount) BelowWorkspace() bool {
+	return m.Target != WorkspacePath && within(m.Target, WorkspacePath)
 }
 
 func checkTarget(p string) *Error {
@@ -116,6 +154,10 @@ func checkTarget(p string) *Error {
 			return Errorf(Invalid, "mount %s: %s is the sandbox's own", p, r).
 				WithHint("choose a place such as /mnt/cache")
 		}
+	}
+	if within(WorkspacePath, p) {
+		return Errorf(Invalid, "mount %s: it would cover the workspace", p).
+			WithHint("choose a place such as /mnt/cache or %s/cache", WorkspacePath)
 	}
 	return nil
 }

@@ -43,6 +43,8 @@ type kindKey struct {
 	wall, image, snapshot string
 	user, cwd, network    string
 	owner                 string // whose boxes alone they are; "": anybody's
+	readOnlyRoot          bool
+	own                   string // where it has directories of its own mounted
 
 	cpus                       float64
 	memory, pids, disk, inodes int64
@@ -50,9 +52,10 @@ type kindKey struct {
 }
 
 // kindOf returns the key of the boxes that would do for spec behind wall, and
-// whether there can be any: nothing of the host may be in them.
+// whether there can be any: nothing of the host may be in them, nor of a volume.
 func kindOf(wall string, spec Spec) (kindKey, bool) {
 	l := spec.Limits
+	own, rest := ownMounts(spec.Mounts)
 	var explicit []string
 	for _, name := range slices.Sorted(maps.Keys(l.Explicit)) {
 		if l.Explicit[name] {
@@ -62,8 +65,23 @@ func kindOf(wall string, spec Spec) (kindKey, bool) {
 	return kindKey{
 		wall: wall, image: spec.Image, snapshot: spec.Snapshot, user: spec.User, cwd: spec.Cwd, network: spec.Network,
 		cpus: l.CPUs, memory: l.Memory, pids: l.PIDs, disk: l.Disk, inodes: l.Inodes,
-		explicit: strings.Join(explicit, " "),
-	}, !spec.Networked() && len(spec.Mounts) == 0 && spec.Workspace.Mode == WorkspacePrivate
+		explicit: strings.Join(explicit, " "), readOnlyRoot: spec.ReadOnlyRoot, own: own,
+	}, !spec.Networked() && rest == 0 && spec.Workspace.Mode == WorkspacePrivate
+}
+
+// ownMounts returns where directories of the sandbox's own are mounted, as one
+// word whatever their order, and how many other mounts there are.
+func ownMounts(mounts []Mount) (targets string, rest int) {
+	var own []string
+	for _, m := range mounts {
+		if !m.Own {
+			rest++
+			continue
+		}
+		own = append(own, m.Target)
+	}
+	slices.Sort(own)
+	return strings.Join(own, "\x00"), rest
 }
 
 // kindFor is kindOf for an owner, who may be entitled to boxes that are not
@@ -89,6 +107,7 @@ func newKind(key kindKey, spec Spec) *kind {
 	return &kind{key: key, spec: Spec{
 		Isolation: key.wall, Image: spec.Image, Snapshot: spec.Snapshot, User: spec.User, Cwd: spec.Cwd, Network: spec.Network,
 		Workspace: Workspace{Mode: WorkspacePrivate}, Limits: spec.Clone().Limits, OnExpiry: OnExpiryStop,
+		ReadOnlyRoot: spec.ReadOnlyRoot, Mounts: spec.Clone().Mounts,
 	}}
 }
 

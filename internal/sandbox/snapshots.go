@@ -164,6 +164,10 @@ func (m *Manager) canSave(sb *Sandbox) (Snapshotter, error) {
 	if !ok {
 		return nil, Errorf(Unsupported, "sandbox %s: its wall %s can't save what it wrote", name, sb.Backend)
 	}
+	if sb.Spec.Workspace.Mode == WorkspaceVolume {
+		return nil, Errorf(Unsupported, "sandbox %s: its /workspace is a volume, which is not the sandbox's to keep", name).
+			WithHint("create it without --workspace: it has one of its own then")
+	}
 	if sb.Spec.Workspace.Mode != WorkspacePrivate {
 		return nil, Errorf(Unsupported, "sandbox %s: its /workspace is a directory of the host, which is not the sandbox's to keep", name).
 			WithHint("create it without --workspace: it has one of its own then")

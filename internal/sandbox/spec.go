@@ -43,9 +43,12 @@ type Spec struct {
 	// account that the image has, by its name or its number. One that it has
 	// not fails the start.
 	User string `json:"user"`
+	// ReadOnlyRoot lets nobody inside write anywhere, root neither, but in
+	// /workspace, the mounts, /tmp, /var/tmp, /dev/shm and the home of User.
+	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
 	// Cwd is where commands start that don't say: absolute; "": the workspace
-	// where it is a tree of the host's, else what the image says or their
-	// user's home.
+	// where it is a tree of the host's or a volume, else what the image says or
+	// their user's home.
 	Cwd string `json:"cwd,omitempty"`
 	// Startup is run at each start, before that is reported as done.
 	Startup   *Startup  `json:"startup,omitempty"`
@@ -102,12 +105,20 @@ const (
 	WorkspaceCOW      WorkspaceMode = "cow"     // a copy-on-write view of Source; the default where a Source is given
 	WorkspaceReadOnly WorkspaceMode = "ro"      // Source, read-only
 	WorkspaceWritable WorkspaceMode = "rw"      // Source itself
+	WorkspaceVolume   WorkspaceMode = "volume"  // Volume; the default where a Volume is given
 )
 
 // Workspace is what is seen at /workspace.
 type Workspace struct {
 	Mode   WorkspaceMode `json:"mode"`
-	Source HostDir       `json:"source,omitzero"`
+	Source HostDir       `json:"source,omitzero"` // of cow, ro and rw
+	// Volume is the ID of one of Options.Volumes, of mode volume: what is
+	// written goes to it at once, and counts against its own bounds.
+	Volume string `json:"volume,omitempty"`
+	// VolumeName is the volume's name, to be shown.
+	VolumeName string `json:"volume_name,omitempty"`
+	// ReadOnly is of mode volume alone: the others say so by their name.
+	ReadOnly bool `json:"read_only,omitempty"`
 }
 
 // HostDir is a directory of the host that a caller was entitled to name.
@@ -120,7 +131,8 @@ type HostDir struct {
 	GID uint32 `json:"gid"`
 }
 
-// Mount is a further directory of the host, or a volume.
+// Mount is a further directory of the host, a volume, or a directory of the
+// sandbox's own. It may lie below /workspace: see WorkspacePath.
 type Mount struct {
 	Source HostDir `json:"source,omitzero"`
 	// Volume is the ID of one of Options.Volumes, which then stands in for
@@ -128,8 +140,12 @@ type Mount struct {
 	Volume string `json:"volume,omitempty"`
 	// VolumeName is the volume's name, to be shown.
 	VolumeName string `json:"volume_name,omitempty"`
-	Target     string `json:"target"` // absolute path inside
-	ReadOnly   bool   `json:"read_only"`
+	// Own stands in for both: a directory of the sandbox's own disk, which
+	// belongs to root and is kept as long as the sandbox is. It counts against
+	// Limits.Disk, and is no part of the workspace's changes, nor of a snapshot.
+	Own      bool   `json:"own,omitempty"`
+	Target   string `json:"target"` // absolute path inside
+	ReadOnly bool   `json:"read_only"`
 }
 
 // Limits bound a sandbox. Explicit names those that the caller set: an
@@ -175,7 +191,7 @@ const (
 
 // Enforcement records how one promise is kept.
 type Enforcement struct {
-	Promise   string `json:"promise"` // filesystem, network, privileges, memory, cpus, pids, disk, inodes, isolation
+	Promise   string `json:"promise"` // filesystem, root, network, privileges, memory, cpus, pids, disk, inodes, isolation
 	Enforced  bool   `json:"enforced"`
 	Mechanism string `json:"mechanism,omitempty"` // by what means
 	Reason    string `json:"reason,omitempty"`    // why not

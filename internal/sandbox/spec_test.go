@@ -121,6 +121,13 @@ func mounts(targets ...string) []sandbox.Mount {
 	return ms
 }
 
+func with(s sandbox.Spec, mounts ...sandbox.Mount) sandbox.Spec {
+	s.Mounts = mounts
+	return s
+}
+
+func volumeWorkspace(w sandbox.Workspace) sandbox.Spec { return sandbox.Spec{Workspace: w} }
+
 func mountOf(source string) sandbox.Spec {
 	return sandbox.Spec{Mounts: []sandbox.Mount{{Source: hostDir(source), Target: "/mnt/x"}}}
 }
@@ -240,7 +247,7 @@ func TestValidate(t *testing.T) {
 		{name: "workspace-rw", in: workspace("rw", "/home/ann/w")},
 		{name: "workspace-private-source", in: workspace("private", "/w"), want: sandbox.Invalid, hint: "cow"},
 		{name: "workspace-no-source", in: workspace("rw", ""), want: sandbox.Invalid, hint: "private"},
-		{name: "workspace-mode", in: workspace("copy", "/w"), want: sandbox.Invalid, hint: "private, cow, ro or rw"},
+		{name: "workspace-mode", in: workspace("copy", "/w"), want: sandbox.Invalid, hint: "private, cow, ro, rw or volume"},
 		{name: "workspace-relative", in: workspace("ro", "w"), want: sandbox.Invalid},
 		{name: "workspace-unclean", in: workspace("ro", "/w/../v"), want: sandbox.Invalid},
 		{name: "workspace-control", in: workspace("ro", "/w\x1b"), want: sandbox.Invalid},
@@ -263,7 +270,22 @@ func TestValidate(t *testing.T) {
 		{name: "mount-agent", in: sandbox.Spec{Mounts: mounts("/run/carboy/x")}, want: sandbox.Invalid},
 		{name: "mount-over-agent", in: sandbox.Spec{Mounts: mounts("/run")}, want: sandbox.Invalid},
 		{name: "mount-agent-by-link", in: sandbox.Spec{Mounts: mounts("/var/run/carboy")}, want: sandbox.Invalid},
-		{name: "mount-workspace", in: sandbox.Spec{Mounts: mounts("/workspace/x")}, want: sandbox.Invalid},
+		{name: "mount-workspace", in: sandbox.Spec{Mounts: mounts("/workspace")}, want: sandbox.Invalid, hint: "/workspace/cache"},
+		{name: "mount-workspace-spelt-out", in: sandbox.Spec{Mounts: mounts("/workspace/x/..")}, want: sandbox.Invalid},
+		{name: "mounts-below-workspace", in: sandbox.Spec{Mounts: mounts("/workspace/.mcp/x", "/workspace/.mcp/y", "/workspacer")}},
+		{name: "mount-below-read-only-workspace", in: with(workspace("ro", "/home/ann/w"), mounts("/workspace/.mcp/x")...)},
+		{name: "mount-in-mount-below-workspace", in: sandbox.Spec{Mounts: mounts("/workspace/x", "/workspace/x/y")}, want: sandbox.Invalid},
+		{name: "own", in: sandbox.Spec{Mounts: []sandbox.Mount{{Own: true, Target: "/workspace/.skills"}, {Own: true, Target: "/mnt/own"}}}},
+		{name: "own-and-directory", in: sandbox.Spec{Mounts: []sandbox.Mount{{Own: true, Source: hostDir("/srv/x"), Target: "/a"}}}, want: sandbox.Invalid},
+		{name: "own-and-volume", in: sandbox.Spec{Mounts: []sandbox.Mount{{Own: true, Volume: volume1, Target: "/a"}}}, want: sandbox.Invalid},
+		{name: "own-read-only", in: sandbox.Spec{Mounts: []sandbox.Mount{{Own: true, ReadOnly: true, Target: "/a"}}}, want: sandbox.Invalid, hint: "root"},
+		{name: "own-on-etc", in: sandbox.Spec{Mounts: []sandbox.Mount{{Own: true, Target: "/etc/x"}}}, want: sandbox.Invalid},
+		{name: "workspace-volume", in: volumeWorkspace(sandbox.Workspace{Volume: volume1, VolumeName: "data", ReadOnly: true})},
+		{name: "workspace-volume-missing", in: volumeWorkspace(sandbox.Workspace{Mode: "volume"}), want: sandbox.Invalid, hint: "volume ls"},
+		{name: "workspace-volume-no-id", in: volumeWorkspace(sandbox.Workspace{Volume: "../etc"}), want: sandbox.Invalid, hint: "volume ls"},
+		{name: "workspace-volume-and-directory", in: volumeWorkspace(sandbox.Workspace{Mode: "volume", Volume: volume1, Source: hostDir("/w")}), want: sandbox.Invalid},
+		{name: "workspace-volume-of-cow", in: volumeWorkspace(sandbox.Workspace{Volume: volume1, Source: hostDir("/w")}), want: sandbox.Invalid},
+		{name: "workspace-private-read-only", in: volumeWorkspace(sandbox.Workspace{ReadOnly: true}), want: sandbox.Invalid},
 		{name: "mount-twice", in: sandbox.Spec{Mounts: mounts("/a", "/a/")}, want: sandbox.Invalid},
 		{name: "mount-in-mount", in: sandbox.Spec{Mounts: mounts("/a/b", "/a")}, want: sandbox.Invalid},
 		{name: "mounts-many", in: sandbox.Spec{Mounts: make([]sandbox.Mount, 33)}, want: sandbox.Invalid, hint: "32"},
@@ -386,10 +408,13 @@ func FuzzSpec(f *testing.F) {
 			t.Errorf("Normalize again (-first +second):\n%s", d)
 		}
 		for _, m := range s.Mounts {
-			for _, own := range []string{"/proc", "/sys", "/dev", "/usr", "/etc", "/run/carboy", "/workspace"} {
+			for _, own := range []string{"/proc", "/sys", "/dev", "/usr", "/etc", "/run/carboy"} {
 				if strings.HasPrefix(m.Target+"/", own+"/") || strings.HasPrefix(own+"/", strings.TrimSuffix(m.Target, "/")+"/") {
 					t.Errorf("mount at %q is accepted", m.Target)
 				}
+			}
+			if strings.HasPrefix(sandbox.WorkspacePath+"/", strings.TrimSuffix(m.Target, "/")+"/") {
+				t.Errorf("mount at %q is accepted, which covers the workspace", m.Target)
 			}
 		}
 		if s.Image != "host" && len(sandbox.ImageDigest(s.Image)) != len(digest) {

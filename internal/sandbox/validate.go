@@ -74,8 +74,11 @@ func (s Spec) Normalize(o Offer) Spec {
 	setDefault(&s.OnExpiry, OnExpiryStop)
 	if s.Workspace.Mode == "" {
 		s.Workspace.Mode = WorkspacePrivate
-		if s.Workspace.Source != (HostDir{}) {
+		switch {
+		case s.Workspace.Source != (HostDir{}):
 			s.Workspace.Mode = WorkspaceCOW
+		case s.Workspace.Volume != "":
+			s.Workspace.Mode = WorkspaceVolume
 		}
 	}
 	s.Limits = s.Limits.normalize(o)
@@ -139,7 +142,7 @@ func (s Spec) Validate(o Offer) error {
 		func() *Error { return s.checkNetwork(o) },
 		s.Traffic.check,
 		s.checkTTL,
-		s.checkWorkspace,
+		func() *Error { return s.Workspace.check(o) },
 		func() *Error { return checkMounts(s.Mounts, o) },
 		func() *Error { return s.Limits.check(o) },
 		func() *Error { return checkEnv(s.Env) },

@@ -38,9 +38,12 @@ type volumePins struct {
 	turn  chan struct{} // holds a token of whoever takes one into use, or deletes one
 }
 
-// volumes returns the IDs of those that s mounts, each once.
+// volumes returns the IDs of those that s shows, each once.
 func (s Spec) volumes() []string {
 	var ids []string
+	if s.Workspace.Volume != "" {
+		ids = append(ids, s.Workspace.Volume)
+	}
 	for _, m := range s.Mounts {
 		if m.Volume != "" {
 			ids = append(ids, m.Volume)

@@ -31,7 +31,7 @@ func (f Warmer) Warm(ctx context.Context, id string, spec sandbox.Spec, owner st
 	if f.has(id) {
 		return f.fault("warming of %s, which there is", id)
 	}
-	if spec.Name != "" || len(spec.Env)+len(spec.Labels)+len(spec.Mounts) > 0 ||
+	if spec.Name != "" || len(spec.Env)+len(spec.Labels) > 0 || slices.ContainsFunc(spec.Mounts, foreign) ||
 		spec.Workspace != (sandbox.Workspace{Mode: sandbox.WorkspacePrivate}) || spec.TTL != 0 || spec.Ephemeral {
 		return f.fault("warming of %s for somebody: %+v", id, spec)
 	}
@@ -70,6 +70,18 @@ func (f Warmer) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enfor
 	return f.enforced(), nil
 }
 
+// foreign reports whether a mount shows what is not the box's own.
+func foreign(m sandbox.Mount) bool { return !m.Own }
+
+func targets(s sandbox.Spec) []string {
+	var list []string
+	for _, m := range s.Mounts {
+		list = append(list, m.Target)
+	}
+	slices.Sort(list)
+	return list
+}
+
 // claimable reports whether b may become sb's, and enters it as its owner.
 func (f Warmer) claimable(b *box, sb *sandbox.Sandbox) error {
 	f.mu.Lock()
@@ -89,7 +101,8 @@ func (f Warmer) claimable(b *box, sb *sandbox.Sandbox) error {
 	case sb.Owner == "" || sb.Token == "" || sb.Backend != f.name || sb.State != sandbox.StateCreated:
 		wrong = fmt.Sprintf("is not to be a sandbox's: %+v", sb)
 	case sb.Spec.Image != b.warmed.Image || sb.Spec.Snapshot != b.warmed.Snapshot || sb.Spec.User != b.warmed.User || sb.Spec.Network != b.warmed.Network ||
-		sb.Spec.Workspace != b.warmed.Workspace || len(sb.Spec.Mounts) > 0 || !alike(sb.Spec.Limits, b.warmed.Limits):
+		sb.Spec.Workspace != b.warmed.Workspace || !alike(sb.Spec.Limits, b.warmed.Limits),
+		sb.Spec.ReadOnlyRoot != b.warmed.ReadOnlyRoot || !slices.Equal(targets(sb.Spec), targets(*b.warmed)) || slices.ContainsFunc(sb.Spec.Mounts, foreign):
 		wrong = fmt.Sprintf("is another kind: %+v", sb.Spec)
 	}
 	if wrong != "" {
