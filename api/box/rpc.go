@@ -36,6 +36,13 @@ const (
 	ActionShutdown     = "box_shutdown"
 )
 
+// Variables of the environment that LangBot gives the runtime it starts.
+const (
+	EnvControlToken = "LANGBOT_BOX_CONTROL_TOKEN"
+	EnvInstance     = "LANGBOT_BOX_TRUSTED_INSTANCE_UUID"
+	EnvConfig       = "LANGBOT_BOX_CONFIG"
+)
+
 // Headers of a runtime's HTTP requests.
 const (
 	HeaderControlToken = "X-LangBot-Box-Control-Token"
@@ -45,6 +52,7 @@ const (
 )
 
 // Context says for whom an action is, where a host serves several workspaces.
+// A client of before there were several sends none.
 type Context struct {
 	InstanceUUID        string `json:"instance_uuid"`
 	WorkspaceUUID       string `json:"workspace_uuid"`
@@ -57,11 +65,13 @@ type Request struct {
 	SeqID   int64           `json:"seq_id"`
 	Action  string          `json:"action"`
 	Data    json.RawMessage `json:"data"`
-	Context *Context        `json:"action_context,omitempty"`
+	Context *Context        `json:"context,omitempty"`
 }
 
-// Response answers the Request with its SeqID. Code is 0 where it succeeded;
-// else Message has a class, ": " and a text.
+// Response answers the Request with its SeqID. Code is 0 where it succeeded,
+// and Message then "success"; else Message has a class, ": " and a text, and
+// Data is an empty object. ChunkStatus is "continue" in an answer of one part,
+// which all of Box's are.
 type Response struct {
 	SeqID       int64           `json:"seq_id"`
 	Code        int             `json:"code"`

@@ -12,7 +12,7 @@ import (
 // yet to be given its place.
 var layers = [][]string{
 	{"api", "internal/weak"},
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile"}, // know nothing of sandboxes
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/boxwire"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/session/record"},
 	{"internal/guest", "internal/guestcall", "internal/interpreter", "internal/mcpgateway"}, // what runs inside
@@ -20,9 +20,9 @@ var layers = [][]string{
 	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/template"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/meter", "internal/node", "internal/startup"},
-	{"internal/session"}, // sandboxes by a key
-	{"internal/e2b"},     // dialects
-	{"internal/server"},  // the daemon's doors
+	{"internal/session"},                // sandboxes by a key
+	{"internal/e2b", "internal/boxrpc"}, // dialects
+	{"internal/server"},                 // the daemon's doors
 	{"client"},
 	{"internal/bench"},
 	{"internal/cli", "internal/daemon"},
@@ -72,6 +72,11 @@ var forbidden = []struct {
 		from: "internal/server",
 		to:   [][]string{wall, storage, {own("internal/backend"), own("internal/cli"), own("internal/daemon")}},
 		why:  "the server speaks to the domain; the daemon hands it walls and stores",
+	},
+	{
+		from: "internal/boxwire",
+		to:   [][]string{wall, storage, {own("internal"), own("client")}},
+		why:  "both ends of a connection frame their messages by it, and one of them is a client",
 	},
 	{
 		from: "internal/store",

@@ -1,0 +1,254 @@
+package boxwire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+)
+
+// Options tune a Peer. Conn is required.
+type Options struct {
+	Conn Conn
+	// Serve answers one action of the other side; several run at once. What it
+	// returns is encoded as the answer's data, and has to be a JSON object; nil
+	// is an empty one. Its context ends with the connection. Nil: no action is
+	// known.
+	Serve func(ctx context.Context, r *box.Request) (any, error)
+	// ErrorText is what the other side is told of Serve's error: a class, ": "
+	// and a text. Nil: the error's own text.
+	ErrorText func(error) string
+	// Files bounds what the other side sends with __file_chunk.
+	Files FileLimits
+	Log   *slog.Logger // nil: nothing is logged
+	Now   func() time.Time
+}
+
+// Peer is one end of a connection: it serves the other side's actions, and
+// calls those of the other side. Files that the other side sends are kept by it
+// until they are taken, and go with it.
+type Peer struct {
+	o     Options
+	files *files
+	slots chan struct{}
+
+	mu      sync.Mutex
+	seq     int64
+	waiting map[int64]chan *box.Response
+	err     error // why it ended
+
+	done   chan struct{} // closed with err set
+	cancel context.CancelCauseFunc
+	ctx    context.Context // of the actions that are served
+	active sync.WaitGroup
+}
+
+// RemoteError is what the other side answered instead of data.
+type RemoteError struct {
+	Action  string
+	Message string // a class, ": " and a text
+}
+
+func (e *RemoteError) Error() string { return e.Message }
+
+// UnknownActionError says that there is no such action, in the words that the
+// original answers with.
+func UnknownActionError(action string) error {
+	return &actionError{fmt.Sprintf("ValueError: Action %.200s not found", action)}
+}
+
+// actionError is an error whose text is the answer's as it is.
+type actionError struct{ text string }
+
+func (e *actionError) Error() string { return e.text }
+
+// NewPeer returns a peer that does nothing before Run, and needs to be run.
+func NewPeer(o Options) *Peer {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	p := &Peer{
+		o:       o,
+		files:   newFiles(o.Files, o.Now),
+		slots:   make(chan struct{}, MaxInFlight),
+		seq:     rand.Int64N(100_001),
+		waiting: map[int64]chan *box.Response{},
+		done:    make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	return p
+}
+
+// Done is closed when the connection has ended, however it did.
+func (p *Peer) Done() <-chan struct{} { return p.done }
+
+// Close ends the connection, what waits in Call, and the actions under way.
+func (p *Peer) Close() error {
+	p.end(ErrClosed)
+	return p.o.Conn.Close()
+}
+
+// Run reads until the connection or ctx ends, and returns when the actions that
+// it served have ended as well: nil where the other side ended it in order.
+func (p *Peer) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = p.Close() })
+	defer stop()
+	err := p.read(ctx)
+	p.end(err)
+	_ = p.o.Conn.Close() // it is what ended, or is given up
+	p.active.Wait()
+	if errors.Is(err, io.EOF) || ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// end is called once with effect: what waits learns why.
+func (p *Peer) end(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return
+	}
+	p.err = ErrClosed
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, ErrClosed) {
+		p.err = fmt.Errorf("%w: %w", ErrClosed, err)
+	} else if errors.Is(err, ErrClosed) {
+		p.err = err
+	}
+	p.cancel(p.err)
+	p.files.drop()
+	close(p.done)
+}
+
+func (p *Peer) read(ctx context.Context) error {
+	for {
+		message, err := p.o.Conn.Receive(ctx)
+		if err != nil {
+			return err
+		}
+		m, err := Decode(message)
+		bad, isRequest := errors.AsType[*BadRequestError](err)
+		switch {
+		case isRequest:
+			err := p.answer(bad.SeqID, nil, &actionError{"ValueError: " + bad.Text})
+			if err != nil {
+				return err
+			}
+		case err != nil:
+			p.o.Log.Warn("a message of a box connection was ignored", "why", err)
+		case m.Response != nil:
+			p.route(m.Response)
+		default:
+			if err := p.begin(m.Request); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// route hands a response to the call that waits for it; one that nobody waits
+// for any more is dropped.
+func (p *Peer) route(r *box.Response) {
+	p.mu.Lock()
+	to := p.waiting[r.SeqID]
+	delete(p.waiting, r.SeqID)
+	p.mu.Unlock()
+	if to == nil {
+		p.o.Log.Debug("an answer that nobody waits for", "seq_id", r.SeqID)
+		return
+	}
+	to <- r // there is room for one
+}
+
+// begin serves a request beside the others. Where there are too many it
+// answers so itself, and reads nothing before the other side took the answer:
+// who floods a connection waits for it.
+func (p *Peer) begin(r *box.Request) error {
+	select {
+	case p.slots <- struct{}{}:
+	default:
+		return p.answer(r.SeqID, nil, &actionError{
+			fmt.Sprintf("%s: this connection has %d actions under way already: wait for one of them", box.ClassError, MaxInFlight),
+		})
+	}
+	p.active.Go(func() {
+		defer func() { <-p.slots }()
+		data, err := p.serve(r)
+		if err := p.answer(r.SeqID, data, err); err != nil {
+			p.o.Log.Debug("an answer was not sent", "action", r.Action, "why", err)
+			_ = p.o.Conn.Close() // it is of no use to anybody
+		}
+	})
+	return nil
+}
+
+func (p *Peer) serve(r *box.Request) (data any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.o.Log.Error("an action panicked", "action", r.Action, "panic", v, "stack", string(debug.Stack()))
+			err = &actionError{box.ClassError + ": internal error; the runtime's log has it"}
+		}
+	}()
+	switch {
+	case r.Action == box.ActionFileChunk:
+		return nil, p.files.add(r.Data)
+	case p.o.Serve == nil:
+		return nil, UnknownActionError(r.Action)
+	}
+	return p.o.Serve(p.ctx, r)
+}
+
+// answer sends what became of a request. Data that can't be sent makes it an
+// error.
+func (p *Peer) answer(seq int64, data any, err error) error {
+	var message []byte
+	if err == nil {
+		message, err = encodeAnswer(seq, data)
+	}
+	if err != nil {
+		message, err = Encode(box.Response{
+			SeqID: seq, Code: 1, Message: CutError(p.errorText(err)), Data: json.RawMessage("{}"), ChunkStatus: "continue",
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return p.o.Conn.Send(p.ctx, message)
+}
+
+func encodeAnswer(seq int64, data any) ([]byte, error) {
+	raw := json.RawMessage("{}")
+	if data != nil {
+		var err error
+		if raw, err = Encode(data); err != nil {
+			return nil, fmt.Errorf("encode the answer: %w", err)
+		}
+	}
+	message, err := Encode(box.Response{SeqID: seq, Message: "success", Data: raw, ChunkStatus: "continue"})
+	if err == nil && len(message) > MaxMessage {
+		err = &actionError{fmt.Sprintf("%s: the answer is a message of %d bytes, and %d is the limit", box.ClassError, len(message), MaxMessage)}
+	}
+	return message, err
+}
+
+func (p *Peer) errorText(err error) string {
+	if a, ok := errors.AsType[*actionError](err); ok {
+		return a.text
+	}
+	if p.o.ErrorText != nil {
+		return p.o.ErrorText(err)
+	}
+	return err.Error()
+}
