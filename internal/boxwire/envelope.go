@@ -24,6 +24,7 @@ type BadRequestError struct {
 	Text  string
 }
 
+// Error says what is wrong with it.
 func (e *BadRequestError) Error() string { return e.Text }
 
 // Decode reads one message. One with a "code" is a response, whatever else it

@@ -57,6 +57,7 @@ type RemoteError struct {
 	Message string // a class, ": " and a text
 }
 
+// Error is the message as it came.
 func (e *RemoteError) Error() string { return e.Message }
 
 // UnknownActionError says that there is no such action, in the words that the
