@@ -7,9 +7,10 @@ import (
 	"net"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/skill"
 )
 
 // Manager has the sandboxes. *sandbox.Manager is one, and documents each
@@ -49,23 +50,17 @@ type Volume struct {
 	Unenforced   string
 }
 
-// Skills has the packages of skills of each owner.
+// Skills has the packages of skills of each owner. skill.Owners is it.
 type Skills interface {
-	// Package returns the name of the skill whose package is at a path of the
-	// host, or that the path is a part of; ok is false for any other path.
-	Package(owner, path string) (name string, ok bool)
-	// Bring has the packages below box.SkillsPath inside, unless they are there
-	// as they are now.
-	Bring(ctx context.Context, owner string, g *guestcall.Guest, skills []Skill) error
+	// Place says which package a mount means; ok is false for one whose
+	// directory is not in the store, and which is no skill.
+	Place(owner string, m box.Mount) (p skill.Placed, ok bool, err error)
+	// Bring has packages below box.SkillsPath inside, unless they are there as
+	// they are now, and removes those that the store has no longer. b is the
+	// sandbox's. The notices say what was not brought, and why.
+	Bring(ctx context.Context, owner string, g skill.Guest, b *skill.Brought, want []skill.Placed) (notices []string, err error)
 	// TakeBack takes into the store what was changed inside of a writable one.
-	// The notices say what was not taken, and why.
-	TakeBack(ctx context.Context, owner string, g *guestcall.Guest, name string) (notices []string, err error)
-}
-
-// Skill is one package to bring.
-type Skill struct {
-	Name     string
-	ReadOnly bool // it is root's inside, and never taken back
+	TakeBack(ctx context.Context, owner string, g skill.Guest, b *skill.Brought, p skill.Placed) (skill.Taken, error)
 }
 
 // Options are what a Runtime works with. Manager and Store are required; the
