@@ -1,0 +1,115 @@
+package profile
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// maxProcessID is in bytes.
+const maxProcessID = 256
+
+// ParseProcess reads a managed process from JSON, as ParseSpec does a request.
+func ParseProcess(b []byte) (spec box.ProcessSpec, ignored []string, err error) {
+	m, err := object(b)
+	if err != nil {
+		return box.ProcessSpec{}, nil, err
+	}
+	spec = box.ProcessSpec{
+		ProcessID: box.DefaultProcess, Args: []string{}, Env: map[string]string{}, Cwd: box.DefaultMountPath,
+	}
+	if _, given := m["command"]; !given {
+		return box.ProcessSpec{}, nil, Invalid("command is missing")
+	}
+	for _, f := range slices.Sorted(maps.Keys(m)) {
+		var err error
+		switch v := m[f]; f {
+		case "process_id":
+			spec.ProcessID, err = toText(v)
+		case "command":
+			err = text(&spec.Command, v)
+		case "args":
+			spec.Args, err = arguments(v)
+		case "env":
+			err = environment(&spec.Env, v)
+		case "cwd":
+			err = text(&spec.Cwd, v)
+		case "memory_mb":
+			spec.MemoryMB, err = toInt(v)
+		default:
+			ignored = append(ignored, f)
+		}
+		if err != nil {
+			return box.ProcessSpec{}, nil, Invalid("%s: %v", f, err)
+		}
+	}
+	return spec, ignored, ValidateProcess(spec)
+}
+
+func arguments(v any) ([]string, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return nil, wanted("a list", v)
+	}
+	args := make([]string, 0, len(list))
+	for _, v := range list {
+		s, err := toScalar(v)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, s)
+	}
+	return args, nil
+}
+
+// ValidateProcess reports the first thing about a managed process that could
+// not be honoured.
+func ValidateProcess(s box.ProcessSpec) error {
+	for _, err := range []*sandbox.Error{
+		checkProcessID(s.ProcessID),
+		checkCommand(s.Command, s.Args),
+		checkEnv(s.Env),
+		inside("cwd", s.Cwd),
+		within("memory_mb", "must be greater than or equal to 0", s.MemoryMB, 0, maxMemoryMB),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkProcessID(id string) *sandbox.Error {
+	if id == "" || len(id) > maxProcessID || strings.ContainsFunc(id, isControl) {
+		return Invalid("process_id: 1 to %d bytes without control characters are wanted", maxProcessID)
+	}
+	return nil
+}
+
+func checkCommand(command string, args []string) *sandbox.Error {
+	if trim(command) == "" {
+		return Invalid("command must not be empty")
+	}
+	for _, s := range append([]string{command}, args...) {
+		if strings.ContainsRune(s, 0) {
+			return Invalid("command: it has a NUL")
+		}
+	}
+	return nil
+}
+
+func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
+
+// CheckCmd wants a Spec to have a command to run.
+func CheckCmd(s box.Spec) error {
+	switch {
+	case trim(s.Cmd) == "":
+		return Invalid("cmd must not be empty")
+	case strings.ContainsRune(s.Cmd, 0):
+		return Invalid("cmd: it has a NUL")
+	}
+	return nil
+}
