@@ -48,6 +48,8 @@ type ToolResult struct {
 	QueuedMS        int64        `json:"queued_ms"`
 	StdoutBytes     int64        `json:"stdout_bytes"`
 	StderrBytes     int64        `json:"stderr_bytes"`
+	StdoutRaw       []byte       `json:"stdout_base64,omitempty"` // what Stdout shows, exactly, where that is no UTF-8
+	StderrRaw       []byte       `json:"stderr_base64,omitempty"`
 	Limits          []string     `json:"limits,omitempty"`
 	Notices         []string     `json:"notices,omitempty"`
 	Adjusted        []Adjustment `json:"adjusted,omitempty"`

@@ -54,6 +54,7 @@ type fakeDaemon struct {
 	secrets []fakeSecret
 	keys    []api.Key
 	volumes []api.Volume
+	fakeSessions
 }
 
 // fakeBox is one sandbox.
@@ -90,12 +91,11 @@ func newFake(dir string) (*fakeDaemon, error) {
 		"GET /v1/sandboxes/{id}/changes":     d.changes,
 		"/v1/sandboxes/{id}/guest/{rest...}": d.toGuest,
 	}
-	maps.Copy(routes, d.imageRoutes())
-	maps.Copy(routes, d.snapshotRoutes())
-	maps.Copy(routes, d.netRoutes())
-	maps.Copy(routes, d.keyRoutes())
-	maps.Copy(routes, d.volumeRoutes())
-	maps.Copy(routes, d.templateRoutes())
+	for _, more := range []map[string]func(http.ResponseWriter, *http.Request) error{
+		d.imageRoutes(), d.snapshotRoutes(), d.netRoutes(), d.keyRoutes(), d.volumeRoutes(), d.templateRoutes(), d.sessionRoutes(),
+	} {
+		maps.Copy(routes, more)
+	}
 	for pattern, h := range routes {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/api/box"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/client"
@@ -23,6 +24,7 @@ type Service interface {
 	network
 	keys
 	volumes
+	sessions
 	daemon
 }
 
@@ -116,6 +118,18 @@ type volumes interface {
 	Volumes(ctx context.Context) ([]api.Volume, error)
 	CreateVolume(ctx context.Context, req api.VolumeRequest) (*api.Volume, error)
 	RemoveVolume(ctx context.Context, ref string) error
+}
+
+// sessions are sandboxes that go by a key, and what is taught in them.
+type sessions interface {
+	SessionExec(ctx context.Context, key string, req box.ExecRequest) (*box.ToolResult, error)
+	Sessions(ctx context.Context) ([]box.SessionInfo, error)
+	RemoveSession(ctx context.Context, key string) error
+	SessionStatus(ctx context.Context) (*box.Status, error)
+	SessionErrors(ctx context.Context) ([]box.ErrorRecord, error)
+	Skills(ctx context.Context) ([]box.Skill, error)
+	InstallSkills(ctx context.Context, up client.SkillUpload, zip io.Reader) ([]box.Skill, error)
+	RemoveSkill(ctx context.Context, name string) error
 }
 
 // daemon is the daemon itself.

@@ -86,10 +86,12 @@ var _ Manager = (*sandbox.Manager)(nil)
 // Options are what a Server works with. Manager is required.
 type Options struct {
 	Manager Manager
-	Images  Images   // nil: only the machine's own programs
-	Secrets Secrets  // nil: only those that come with a sandbox
-	Volumes Volumes  // nil: none
-	Keys    *key.Set // who may ask over TCP; nil: nobody
+	Images  Images  // nil: only the machine's own programs
+	Secrets Secrets // nil: only those that come with a sandbox
+	Volumes Volumes // nil: none
+	// Sessions keeps sandboxes for who names them by keys of their own; nil: none.
+	Sessions Sessions
+	Keys     *key.Set // who may ask over TCP; nil: nobody
 	// Ring has those keys and the ones that are made at run time; nil: none is.
 	Ring *team.Ring
 	Book *team.Book // what teams may have and do, and had; nil: anything

@@ -14,13 +14,17 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/template"
 )
 
-// routes are the daemon's own API. Each needs a scope of a key.
+// endpoint is one path and method of the daemon's own API, and the scope that a
+// key needs for it.
+type endpoint struct {
+	pattern string
+	scope   key.Scope
+	h       http.HandlerFunc
+}
+
+// routes are the daemon's own API.
 func (s *Server) routes(mux *http.ServeMux) {
-	for _, r := range []struct {
-		pattern string
-		scope   key.Scope
-		h       http.HandlerFunc
-	}{
+	for _, r := range append(s.sessionRoutes(), []endpoint{
 		{"GET /v1/version", key.Read, s.getVersion},
 		{"GET /v1/status", key.Read, s.getStatus},
 		{"POST /v1/shutdown", key.Manage, s.postShutdown},
@@ -66,7 +70,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"POST /v1/images/pull", key.Manage, s.postImagePull},
 		{"POST /v1/images/import", key.Manage, s.postImageImport},
 		{"POST /v1/images/gc", key.Manage, s.postImageGC},
-	} {
+	}...) {
 		mux.HandleFunc(r.pattern, needs(r.scope, r.h))
 	}
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+)
+
+func (a *app) boxCommand() *cobra.Command {
+	cmd := a.nounCommand("box", "Keep sandboxes for the people and rooms of a chat", "carboy box exec --session person_alice -- pwd")
+	cmd.AddCommand(
+		a.boxExecCommand(), a.boxLsCommand(), a.boxRmCommand(),
+		a.boxStatusCommand(), a.boxErrorsCommand(), a.boxSkillCommand(),
+	)
+	return setHelp(cmd, docs{
+		long: `A session is a sandbox that goes by a key of your choosing. exec makes it where
+there is none; one that nobody used for a while is put to sleep with its files, and
+woken by its next command.`,
+		examples: []string{
+			"carboy box exec --session person_alice -- python3 --version",
+			"carboy box ls",
+		},
+		exits: exitDocsPlain[:],
+	})
+}
+
+func (a *app) boxLsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "ls [flags]",
+		Short:             "List sessions",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.boxLs(ctx) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long: `SANDBOX is the sandbox that each is kept in, as carboy inspect takes it. QUOTA says
+how that of its workspace holds: hard, by the file system, or soft, by looking.`,
+		examples: []string{"carboy box ls", "carboy box ls --json"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) boxLs(ctx context.Context) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := svc.Sessions(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		if list == nil {
+			list = []box.SessionInfo{}
+		}
+		return writeJSON(a.env.Stdout, list)
+	}
+	now := a.env.Now()
+	var t table
+	t.row("SESSION", "STATE", "WALL", "NETWORK", "QUOTA", "PROCESSES", "USED", "SANDBOX")
+	for i := range list {
+		s := &list[i]
+		t.row(s.SessionID, sessionState(s), s.BackendName, s.Network, quotaText(s), runningText(s), ago(s.LastUsedAt, now), s.BackendSessionID)
+	}
+	return t.write(a.env.Stdout)
+}
+
+func sessionState(s *box.SessionInfo) string {
+	switch {
+	case s.Asleep:
+		return "asleep"
+	case s.Active > 0:
+		return "busy"
+	}
+	return "ready"
+}
+
+func quotaText(s *box.SessionInfo) string {
+	if s.WorkspaceQuotaMB == 0 {
+		return ""
+	}
+	return strings.TrimSpace(strconv.Itoa(s.WorkspaceQuotaMB) + "m " + s.Quota)
+}
+
+// runningText names the managed processes that run.
+func runningText(s *box.SessionInfo) string {
+	n := 0
+	for _, p := range s.Processes {
+		if p.Status == box.ProcessRunning {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func (a *app) boxRmCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "rm [flags] SESSION...",
+		Short:             "End sessions, and delete what they hold",
+		Args:              someArgs(1, "SESSION"),
+		RunE:              interruptible(a.boxRm),
+		ValidArgsFunction: a.completeSession,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:     "A workspace that is a directory of this machine, or shared by sessions, stays.",
+		examples: []string{"carboy box rm person_alice"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) boxRm(ctx context.Context, keys []string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	return each(a, keys, func(key string) (string, error) {
+		return key, svc.RemoveSession(ctx, key)
+	}, nil)
+}
+
+// completeSession completes the key of a session.
+func (a *app) completeSession(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var keys []string
+	for _, one := range listed(cmd.Context(), a, Service.Sessions) {
+		keys = append(keys, one.SessionID)
+	}
+	return without(keys, args), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) boxStatusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "status [flags]",
+		Short:             "Show whether sessions can be had, and how many there are",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.boxStatus(ctx) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{exits: exitDocsPlain[:], examples: []string{"carboy box status", "carboy box status --json"}})
+}
+
+func (a *app) boxStatus(ctx context.Context) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	st, err := svc.SessionStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, st)
+	}
+	var t table
+	available := "yes"
+	if !st.Available {
+		available = "no: " + st.ConnectorError
+	}
+	t.row("available", available)
+	wall := "none"
+	if st.Backend.Name != nil {
+		wall = *st.Backend.Name
+	}
+	t.row("wall", wall)
+	t.row("profile", st.Profile)
+	t.row("sessions", strconv.Itoa(st.ActiveSessions)+" of "+strconv.Itoa(st.Limits.MaxSessions))
+	t.row("processes", strconv.Itoa(st.Processes)+" of "+strconv.Itoa(st.Limits.MaxProcesses))
+	idle := "never"
+	if st.SessionTTLSec > 0 {
+		idle = "after " + (time.Duration(st.SessionTTLSec) * time.Second).String()
+	}
+	t.row("idle ones end", idle)
+	t.row("errors", strconv.Itoa(st.RecentErrorCount))
+	return t.write(a.env.Stdout)
+}
+
+func (a *app) boxErrorsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "errors [flags]",
+		Short:             "Show the newest errors of sessions, oldest first",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.boxErrors(ctx) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	a.addJSON(cmd.Flags())
+	return setHelp(cmd, docs{
+		long:  "The last 50 are kept, until the daemon ends.",
+		exits: exitDocsPlain[:], examples: []string{"carboy box errors"},
+	})
+}
+
+func (a *app) boxErrors(ctx context.Context) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := svc.SessionErrors(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		if list == nil {
+			list = []box.ErrorRecord{}
+		}
+		return writeJSON(a.env.Stdout, list)
+	}
+	now := a.env.Now()
+	var t table
+	t.row("WHEN", "SESSION", "CLASS", "MESSAGE")
+	for _, e := range list {
+		t.row(ago(e.Timestamp, now), e.SessionID, e.Type, e.Message)
+	}
+	return t.write(a.env.Stdout)
+}

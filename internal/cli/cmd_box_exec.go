@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+)
+
+type boxExecOptions struct {
+	session, profile, cwd, image, network, wall, onTimeout string
+
+	timeout    time.Duration
+	quota      int64
+	hard       bool
+	persistent bool
+	env        envFlags
+}
+
+func (a *app) boxExecCommand() *cobra.Command {
+	var o boxExecOptions
+	cmd := &cobra.Command{
+		Use:   "exec [flags] --session KEY [--] COMMAND [ARG...]",
+		Short: "Run a command in the session of that key, which is made where there is none",
+		Args:  someArgs(1, "COMMAND"),
+		RunE: interruptible(func(ctx context.Context, args []string) error {
+			return a.boxExec(ctx, o, commandArgs(args))
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	fs := cmd.Flags()
+	fs.SetInterspersed(false)
+	fs.SortFlags = false
+	o.add(fs)
+	a.addJSON(fs)
+	a.completeFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("session", a.completeSession) // it is a flag of cmd
+	return setHelp(cmd, docs{
+		long: `One argument is text for the sandbox's shell; several are a command and what it is
+given. Commands of one session run one after the other, and --timeout counts the
+wait. What the flags don't say is the profile's; a session that is there already is
+not changed by them: what would differ is an error that names all of it.
+Of each stream the first MiB is kept.`,
+		examples: []string{
+			"carboy box exec --session person_alice -- pwd",
+			"carboy box exec --session room_7 --network on --timeout 90s -- 'pip install rich && python3 app.py'",
+		},
+		exits: exitDocsCommand[:],
+	})
+}
+
+func (o *boxExecOptions) add(fs *pflag.FlagSet) {
+	fs.StringVar(&o.session, "session", "", "the session's key, such as person_alice; needed")
+	fs.StringVar(&o.profile, "profile", "", "what the session gets (default the daemon's): default, offline_readonly, network_basic, network_extended")
+	fs.Var(durationValue{&o.timeout}, "timeout", "end it and all that it started after that long, such as 90s; at most what the profile allows")
+	fs.StringVar(&o.cwd, "cwd", "", "run in that directory (default /workspace)")
+	o.env.add(fs)
+	fs.StringVar(&o.network, "network", "", "off, or on: the public internet")
+	fs.StringVar(&o.image, "image", "", "what the sandbox is made of")
+	fs.StringVar(&o.wall, "isolation", "", "gvisor or process (default the daemon's)")
+	fs.Var(sizeValue{&o.quota}, "quota", "how much the workspace may hold, such as 100m; whole MiB")
+	fs.BoolVar(&o.hard, "hard-quota", false, "refuse where nothing but looking would hold the quota")
+	fs.BoolVar(&o.persistent, "persistent", false, "never end the session for being idle")
+	fs.StringVar(&o.onTimeout, "on-timeout", "", "keep the session, or reset it (default keep)")
+}
+
+// payload has what was said of the session and of the command.
+func (o *boxExecOptions) payload(lookup func(string) (string, bool)) (map[string]any, error) {
+	p := map[string]any{}
+	set := func(name, v string) {
+		if v != "" {
+			p[name] = v
+		}
+	}
+	set("workdir", o.cwd)
+	set("network", o.network)
+	set("image", o.image)
+	set("isolation", o.wall)
+	set("on_timeout", o.onTimeout)
+	if o.timeout > 0 {
+		if o.timeout%time.Second != 0 {
+			return nil, usagef("--timeout %s: not whole seconds", o.timeout)
+		}
+		p["timeout_sec"] = int64(o.timeout / time.Second)
+	}
+	if o.quota > 0 {
+		if o.quota%(1<<20) != 0 {
+			return nil, usagef("--quota: not whole MiB").WithHint("100m")
+		}
+		p["workspace_quota_mb"] = o.quota >> 20
+	}
+	if o.hard {
+		p["quota"] = box.QuotaHard
+	}
+	if o.persistent {
+		p["persistent"] = true
+	}
+	env, err := o.env.collect(lookup)
+	if len(env) > 0 {
+		p["env"] = env
+	}
+	return p, err
+}
+
+func (a *app) boxExec(ctx context.Context, o boxExecOptions, argv []string) error {
+	switch {
+	case o.session == "":
+		return usagef("box exec: --session is missing").WithHint("carboy box exec --session person_alice -- pwd")
+	case len(argv) == 0:
+		return usagef("box exec: COMMAND is missing").WithHint("carboy box exec --session %s -- pwd", quoteArg(o.session))
+	}
+	for _, arg := range argv {
+		if !utf8.ValidString(arg) {
+			return usagef("the argument %q is not valid UTF-8", arg)
+		}
+	}
+	payload, err := o.payload(a.env.LookupEnv)
+	if err != nil {
+		return err
+	}
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	res, err := svc.SessionExec(ctx, o.session, box.ExecRequest{
+		Command: shellText(argv), Payload: payload, Profile: o.profile, OutputLimit: -1,
+	})
+	if err != nil {
+		return err
+	}
+	return a.showResult(res)
+}
+
+// shellText is a command for a shell: one argument is one already.
+func shellText(argv []string) string {
+	if len(argv) == 1 {
+		return argv[0]
+	}
+	quoted := make([]string, len(argv))
+	for i, arg := range argv {
+		quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+// showResult prints what a command wrote, and what is to be said of it, and
+// returns the error that carries its exit code.
+func (a *app) showResult(res *box.ToolResult) error {
+	code := exitTimedOut
+	if res.Status != box.StatusTimedOut {
+		if code = exitFailed; res.ExitCode != nil {
+			code = *res.ExitCode & 0xff
+		}
+	}
+	if a.json {
+		if err := writeJSON(a.env.Stdout, res); err != nil {
+			return err
+		}
+	} else if err := a.printResult(res); err != nil {
+		return err
+	}
+	if code != exitOK {
+		return &exitError{code}
+	}
+	return nil
+}
+
+func (a *app) printResult(res *box.ToolResult) error {
+	for _, s := range []struct {
+		to   io.Writer
+		text string
+		raw  []byte
+	}{{a.env.Stdout, res.Stdout, res.StdoutRaw}, {a.env.Stderr, res.Stderr, res.StderrRaw}} {
+		out := output(s.to)
+		b := s.raw
+		if b == nil {
+			b = []byte(s.text)
+		}
+		if _, err := out.Write(b); err != nil {
+			return err
+		}
+		flush(out)
+	}
+	for _, n := range res.Notices {
+		a.note(n)
+	}
+	for _, d := range res.Adjusted {
+		a.note(fmt.Sprintf("%s is %v and not %v: %s", d.Field, d.Got, d.Asked, d.Reason))
+	}
+	for _, l := range res.Limits {
+		a.noteReason(l, limitNote(l))
+	}
+	if res.StdoutTruncated || res.StderrTruncated {
+		a.note(fmt.Sprintf("of %d bytes of output and %d of errors, the first MiB of each was kept", res.StdoutBytes, res.StderrBytes))
+	}
+	if res.Status == box.StatusTimedOut {
+		a.noteReason("timed_out", fmt.Sprintf("timed out after %.1fs, of which %.1fs waiting: the command was killed",
+			float64(res.DurationMS)/1000, float64(res.QueuedMS)/1000))
+	}
+	return nil
+}
+
+func limitNote(limit string) string {
+	if limit == "quota" {
+		return "the workspace's quota was reached: the command was killed"
+	}
+	return "the command reached the session's limit of " + limit
+}

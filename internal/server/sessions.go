@@ -1,0 +1,203 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+// SessionCaller is who asks for a session, and what it may have of one.
+type SessionCaller struct {
+	sandbox.Caller
+	// HostPaths: it may name directories of the host, as far as the
+	// configuration of sessions does. Only the daemon's own user and root may.
+	HostPaths bool
+	// HostImage: it may see the machine's own programs.
+	HostImage bool
+}
+
+// Sessions keeps sandboxes for callers who name them by keys of their own.
+type Sessions interface {
+	Exec(ctx context.Context, c SessionCaller, id string, req box.ExecRequest) (box.ToolResult, error)
+	Create(ctx context.Context, c SessionCaller, req box.CreateRequest) (box.CreateResponse, error)
+	Get(ctx context.Context, c SessionCaller, id string) (box.SessionInfo, error)
+	List(ctx context.Context, c SessionCaller) ([]box.SessionInfo, error)
+	Delete(ctx context.Context, c SessionCaller, id string) error
+	StartProcess(ctx context.Context, c SessionCaller, id string, spec box.ProcessSpec) (box.ProcessInfo, error)
+	Process(ctx context.Context, c SessionCaller, id, process string) (box.ProcessInfo, error)
+	StopProcess(ctx context.Context, c SessionCaller, id, process string) error
+	Status(ctx context.Context, c SessionCaller) (box.Status, error)
+	Errors(c SessionCaller) []box.ErrorRecord
+	Skills
+}
+
+func (s *Server) sessionRoutes() []endpoint {
+	return []endpoint{
+		{"POST /v1/sessions", key.Manage, s.postSession},
+		{"GET /v1/sessions", key.Read, s.listSessions},
+		{"GET /v1/sessions/{id}", key.Read, s.getSession},
+		{"DELETE /v1/sessions/{id}", key.Manage, s.deleteSession},
+		{"POST /v1/sessions/{id}/exec", key.Exec, s.postSessionExec},
+		{"POST /v1/sessions/{id}/processes", key.Exec, s.postProcess},
+		{"GET /v1/sessions/{id}/processes/{process}", key.Read, s.getProcess},
+		{"DELETE /v1/sessions/{id}/processes/{process}", key.Exec, s.deleteProcess},
+		{"GET /v1/session-status", key.Read, s.getSessionStatus},
+		{"GET /v1/session-errors", key.Read, s.getSessionErrors},
+		{"GET /v1/skills", key.Read, s.listSkills},
+		{"POST /v1/skills", key.Manage, s.postSkills},
+		{"GET /v1/skills/{name}", key.Read, s.getSkill},
+		{"DELETE /v1/skills/{name}", key.Manage, s.deleteSkill},
+	}
+}
+
+// sessions returns what keeps sessions, and as whom r asks for them.
+func (s *Server) sessions(r *http.Request) (Sessions, SessionCaller, error) {
+	p := principalOf(r)
+	c := SessionCaller{Caller: p.caller, HostPaths: p.peer != nil && p.caller.Admin, HostImage: p.hostImage()}
+	if s.o.Sessions == nil {
+		return nil, c, sandbox.Errorf(sandbox.Unsupported, "sessions: this daemon keeps none")
+	}
+	return s.o.Sessions, c, nil
+}
+
+// sessionKey returns the key that a segment of r's path stands for.
+func sessionKey(r *http.Request, name string) (string, error) {
+	v := r.PathValue(name)
+	code, coded := strings.CutPrefix(v, "~")
+	if !coded {
+		return v, nil
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(code)
+	if err != nil || !utf8.Valid(b) {
+		return "", sandbox.Errorf(sandbox.Invalid, "path: %.80q is not ~ and the base64url of a text", v)
+	}
+	return string(b), nil
+}
+
+// onSession answers with what do returns for the session of r's path.
+func onSession[T any](s *Server, w http.ResponseWriter, r *http.Request, do func(all Sessions, c SessionCaller, id string) (T, error)) {
+	all, c, err := s.sessions(r)
+	var id string
+	if err == nil {
+		id, err = sessionKey(r, "id")
+	}
+	var out T
+	if err == nil {
+		out, err = do(all, c, id)
+	}
+	s.logInternal("session", err)
+	answer(w, http.StatusOK, out, err)
+}
+
+func (s *Server) postSession(w http.ResponseWriter, r *http.Request) {
+	var req box.CreateRequest
+	all, c, err := s.sessions(r)
+	if err == nil {
+		err = wire.Decode(r, &req, false)
+	}
+	var out box.CreateResponse
+	if err == nil {
+		out, err = all.Create(r.Context(), c, req)
+	}
+	s.logInternal("create session", err)
+	answer(w, http.StatusOK, out, err)
+}
+
+func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) {
+	all, c, err := s.sessions(r)
+	if err == nil {
+		_, err = query(r)
+	}
+	out := box.SessionList{Sessions: []box.SessionInfo{}}
+	if err == nil {
+		var list []box.SessionInfo
+		list, err = all.List(r.Context(), c)
+		out.Sessions = append(out.Sessions, list...)
+	}
+	answer(w, http.StatusOK, out, err)
+}
+
+func (s *Server) getSession(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (box.SessionInfo, error) {
+		return all.Get(r.Context(), c, id)
+	})
+}
+
+func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (deleted, error) {
+		return deleted{id}, all.Delete(r.Context(), c, id)
+	})
+}
+
+// deleted says what is no more.
+type deleted struct {
+	Deleted string `json:"deleted"`
+}
+
+func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (box.ToolResult, error) {
+		if !principalOf(r).allows(key.Manage) { // it makes the session where there is none
+			return box.ToolResult{}, sandbox.Errorf(sandbox.Denied, "the key lacks the scope %s", key.Manage)
+		}
+		var req box.ExecRequest
+		if err := wire.Decode(r, &req, false); err != nil {
+			return box.ToolResult{}, err
+		}
+		return all.Exec(r.Context(), c, id, req)
+	})
+}
+
+func (s *Server) postProcess(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (box.ProcessInfo, error) {
+		var spec box.ProcessSpec
+		if err := wire.Decode(r, &spec, false); err != nil {
+			return box.ProcessInfo{}, err
+		}
+		return all.StartProcess(r.Context(), c, id, spec)
+	})
+}
+
+func (s *Server) getProcess(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (box.ProcessInfo, error) {
+		process, err := sessionKey(r, "process")
+		if err != nil {
+			return box.ProcessInfo{}, err
+		}
+		return all.Process(r.Context(), c, id, process)
+	})
+}
+
+func (s *Server) deleteProcess(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (deleted, error) {
+		process, err := sessionKey(r, "process")
+		if err != nil {
+			return deleted{}, err
+		}
+		return deleted{process}, all.StopProcess(r.Context(), c, id, process)
+	})
+}
+
+func (s *Server) getSessionStatus(w http.ResponseWriter, r *http.Request) {
+	all, c, err := s.sessions(r)
+	var out box.Status
+	if err == nil {
+		out, err = all.Status(r.Context(), c)
+	}
+	answer(w, http.StatusOK, out, err)
+}
+
+func (s *Server) getSessionErrors(w http.ResponseWriter, r *http.Request) {
+	all, c, err := s.sessions(r)
+	out := box.ErrorList{Errors: []box.ErrorRecord{}}
+	if err == nil {
+		out.Errors = append(out.Errors, all.Errors(c)...)
+	}
+	answer(w, http.StatusOK, out, err)
+}

@@ -1,0 +1,188 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server"
+)
+
+// fakeSessions is a server.Sessions without sandboxes: it remembers keys by
+// owner.
+type fakeSessions struct {
+	mu     sync.Mutex
+	keys   map[string]bool // "owner id"
+	upload server.SkillUpload
+	caller server.SessionCaller // the last one
+}
+
+func (f *fakeSessions) find(c server.SessionCaller, id string) (box.SessionInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.caller = c
+	if !f.keys[c.Owner+" "+id] {
+		return box.SessionInfo{}, sandbox.Errorf(sandbox.NotFound, "session %s not found", id)
+	}
+	return box.SessionInfo{SessionID: id, Owner: c.Owner}, nil
+}
+
+func (f *fakeSessions) make(c server.SessionCaller, id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keys == nil {
+		f.keys = map[string]bool{}
+	}
+	f.caller, f.keys[c.Owner+" "+id] = c, true
+}
+
+func (f *fakeSessions) Exec(_ context.Context, c server.SessionCaller, id string, req box.ExecRequest) (box.ToolResult, error) {
+	f.make(c, id)
+	return box.ToolResult{SessionID: id, Stdout: req.Command, OK: true}, nil
+}
+
+func (f *fakeSessions) Create(_ context.Context, c server.SessionCaller, req box.CreateRequest) (box.CreateResponse, error) {
+	f.make(c, req.SessionID)
+	return box.CreateResponse{SessionInfo: box.SessionInfo{SessionID: req.SessionID}}, nil
+}
+
+func (f *fakeSessions) Get(_ context.Context, c server.SessionCaller, id string) (box.SessionInfo, error) {
+	return f.find(c, id)
+}
+
+func (f *fakeSessions) List(_ context.Context, c server.SessionCaller) (all []box.SessionInfo, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k := range f.keys {
+		if owner, id, _ := strings.Cut(k, " "); owner == c.Owner || c.Admin {
+			all = append(all, box.SessionInfo{SessionID: id})
+		}
+	}
+	return all, nil
+}
+
+func (f *fakeSessions) Delete(_ context.Context, c server.SessionCaller, id string) error {
+	_, err := f.find(c, id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.keys, c.Owner+" "+id)
+	return err
+}
+
+func (f *fakeSessions) StartProcess(_ context.Context, c server.SessionCaller, id string, spec box.ProcessSpec) (box.ProcessInfo, error) {
+	_, err := f.find(c, id)
+	return box.ProcessInfo{SessionID: id, ProcessID: spec.ProcessID}, err
+}
+
+func (f *fakeSessions) Process(_ context.Context, c server.SessionCaller, id, process string) (box.ProcessInfo, error) {
+	_, err := f.find(c, id)
+	return box.ProcessInfo{SessionID: id, ProcessID: process}, err
+}
+
+func (f *fakeSessions) StopProcess(_ context.Context, c server.SessionCaller, id, _ string) error {
+	_, err := f.find(c, id)
+	return err
+}
+
+func (*fakeSessions) Status(context.Context, server.SessionCaller) (box.Status, error) {
+	return box.Status{Available: true, Enabled: true, Profile: "default"}, nil
+}
+
+func (*fakeSessions) Errors(server.SessionCaller) []box.ErrorRecord { return nil }
+
+func (*fakeSessions) Skills(context.Context, server.SessionCaller) ([]box.Skill, error) {
+	return nil, nil
+}
+
+func (f *fakeSessions) Skill(_ context.Context, c server.SessionCaller, name string) (box.Skill, error) {
+	_, err := f.find(c, name)
+	return box.Skill{Name: name}, err
+}
+
+func (f *fakeSessions) RemoveSkill(_ context.Context, c server.SessionCaller, name string) error {
+	_, err := f.find(c, name)
+	return err
+}
+
+func (f *fakeSessions) InstallSkills(_ context.Context, _ server.SessionCaller, up server.SkillUpload) ([]box.Skill, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.upload = up
+	return []box.Skill{{Name: "one"}}, nil
+}
+
+// A key of any text is one segment of a path.
+func TestSessionKeys(t *testing.T) {
+	fake := &fakeSessions{}
+	w := newTeams(t, nil)
+	w.Kill()
+	w.Options.Sessions = fake
+	w.Start()
+	for segment, id := range map[string]string{
+		"person_alice": "person_alice", "a%20b": "a b", "~Li4": "..", "~YS8uLi9i": "a/../b", "~": "", "~4pi6": "☺",
+	} {
+		got := decode[box.ToolResult](t, w.want(t, 200, "acme", "POST", "/v1/sessions/"+segment+"/exec", `{"command":"true"}`))
+		if got.SessionID != id {
+			t.Errorf("segment %q is the key %q, want %q", segment, got.SessionID, id)
+		}
+	}
+	for _, segment := range []string{"~%21", "~Li4=", "~_w"} {
+		w.want(t, 400, "acme", "GET", "/v1/sessions/"+segment, "")
+	}
+	w.want(t, 400, "acme", "POST", "/v1/sessions/x/exec", `{"command":"true","nosuch":1}`)
+}
+
+// What a caller may have of a session goes by how it came.
+func TestSessionCallers(t *testing.T) {
+	fake := &fakeSessions{}
+	w := newTeams(t, nil)
+	w.Kill()
+	w.Options.Sessions = fake
+	w.Start()
+	w.want(t, 200, "acme", "POST", "/v1/sessions", `{"session_id":"x"}`)
+	if c := fake.caller; c.Owner != acme || c.Admin || c.HostPaths || !c.HostImage {
+		t.Errorf("a key with host_image alone came as %+v", c)
+	}
+	w.want(t, 403, "reader", "POST", "/v1/sessions/x/exec", `{"command":"true"}`)
+	if resp, body := w.do(t, request{method: "POST", path: "/v1/sessions", body: `{"session_id":"x"}`}); resp.StatusCode != 200 {
+		t.Fatal(resp.Status, body)
+	}
+	if c := fake.caller; !c.Admin || !c.HostPaths || !c.HostImage {
+		t.Errorf("the daemon's own user came as %+v", c)
+	}
+}
+
+// An exec makes a session, so that it takes a key that may.
+func TestSessionExecMakesOne(t *testing.T) {
+	w := newEstate(t, func(*server.Options) {})
+	w.want(t, 403, "only "+string(key.Exec), "POST", "/v1/sessions/new/exec", `{"command":"true"}`)
+	w.want(t, 200, "ours", "POST", "/v1/sessions/new/exec", `{"command":"true"}`)
+}
+
+func TestSkillUpload(t *testing.T) {
+	fake := &fakeSessions{}
+	w := newTeams(t, nil)
+	w.Kill()
+	w.Options.Sessions = fake
+	w.Start()
+	zip := []string{"Content-Type", "application/zip"}
+	w.want(t, 200, "acme", "POST", "/v1/skills?filename=a.zip&source_path=x&source_path=y&preview=1", "PK", zip...)
+	if up := fake.upload; string(up.Zip) != "PK" || up.Filename != "a.zip" || len(up.SourcePaths) != 2 || !up.Preview {
+		t.Errorf("the upload came as %+v", up)
+	}
+	w.want(t, 400, "acme", "POST", "/v1/skills?filename=a.zip&preview=yes", "PK", zip...)
+	w.want(t, 400, "acme", "POST", "/v1/skills?nosuch=1", "PK", zip...)
+	w.want(t, 400, "acme", "POST", "/v1/skills?filename=a.zip", strings.Repeat("x", 20<<20+1), zip...)
+}
+
+func TestNoSessions(t *testing.T) {
+	w := newTeams(t, nil)
+	for _, path := range []string{"/v1/sessions", "/v1/sessions/x", "/v1/session-status", "/v1/skills"} {
+		w.want(t, http.StatusNotImplemented, "acme", "GET", path, "")
+	}
+}
