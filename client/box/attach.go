@@ -1,0 +1,176 @@
+package box
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/coder/websocket"
+
+	wire "github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	relayProtocol = "mcp"
+	maxRelayLine  = 16 << 20
+	maxRefusal    = 64 << 10
+)
+
+// Attachment is the input and output of a managed process, line by line. One
+// goroutine may read while another writes.
+type Attachment struct {
+	ws *websocket.Conn
+}
+
+// Attach attaches to a session's running process; id "" is DefaultProcess.
+// One attachment reads at a time: a further one waits for the end of those
+// before it. The process goes on when it ends, and the next one gets what was
+// not read. ctx is for the attaching alone.
+func (c *Client) Attach(ctx context.Context, session, id string) (*Attachment, error) {
+	u, header, err := c.relayURL(session, id)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	ws, err := dialWebSocket(ctx, u, header, relayProtocol)
+	if err != nil {
+		return nil, err
+	}
+	ws.SetReadLimit(maxRelayLine)
+	return &Attachment{ws: ws}, nil
+}
+
+// dialWebSocket connects; protocol "" is none.
+func dialWebSocket(ctx context.Context, u string, header http.Header, protocol string) (*websocket.Conn, error) {
+	o := websocket.DialOptions{
+		HTTPHeader: header, HTTPClient: &http.Client{CheckRedirect: stay},
+		CompressionMode: websocket.CompressionDisabled,
+	}
+	if protocol != "" {
+		o.Subprotocols = []string{protocol}
+	}
+	ws, resp, err := websocket.Dial(ctx, u, &o)
+	if err != nil {
+		return nil, refusal(ctx, resp, err)
+	}
+	return ws, nil
+}
+
+// stay has the token go to nobody else than to whom it was given.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// relayURL is where a process is attached to, and what has to be said there.
+func (c *Client) relayURL(session, id string) (string, http.Header, error) {
+	if c.relay.base == "" {
+		return "", nil, sandbox.Errorf(sandbox.Unsupported, "this client has no relay: make it with a connector")
+	}
+	if session == "" {
+		return "", nil, sandbox.Errorf(sandbox.Invalid, "session_id must not be empty")
+	}
+	header := c.relay.header.Clone()
+	if c.scope != nil {
+		session = physicalID(*c.scope, session)
+		header.Set(wire.HeaderInstance, c.scope.InstanceUUID)
+		header.Set(wire.HeaderWorkspace, c.scope.WorkspaceUUID)
+		header.Set(wire.HeaderGeneration, strconv.FormatInt(c.scope.PlacementGeneration, 10))
+	}
+	u := "ws" + strings.TrimPrefix(c.relay.base, "http") + "/v1/sessions/" + url.PathEscape(session) + "/managed-process/"
+	if id != "" && id != wire.DefaultProcess {
+		u += url.PathEscape(id) + "/"
+	}
+	return u + "ws", header, nil
+}
+
+var unclean = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// physicalID is the key under which a runtime keeps a session of a workspace.
+func physicalID(scope Context, session string) string {
+	sum := sha256.Sum256([]byte(scope.InstanceUUID + "\x00" + scope.WorkspaceUUID))
+	clean := strings.Trim(unclean.ReplaceAllString(strings.TrimSpace(session), "-"), "-")
+	return fmt.Sprintf("ws-%s-g%d-%s", hex.EncodeToString(sum[:12]), scope.PlacementGeneration, clean)
+}
+
+// refusal is the error of a WebSocket that did not come about.
+func refusal(ctx context.Context, resp *http.Response, err error) error {
+	if resp == nil {
+		if ctx.Err() != nil {
+			return late(ctx, "connect")
+		}
+		return lost(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	var body struct {
+		Error struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(text, &body) == nil && body.Error.Code != "" {
+		return fromClass(body.Error.Code, body.Error.Message)
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		return sandbox.Errorf(sandbox.Denied, "the box runtime refused the control token or the workspace")
+	}
+	return sandbox.Errorf(sandbox.Internal, "the box runtime answered %s", resp.Status)
+}
+
+// ReadLine returns the next line of the process's output without its newline,
+// whole, of up to 16 MiB. It returns io.EOF when the process has ended and
+// nothing is left to read, and ErrUnavailable when the connection breaks. An
+// end of ctx ends the attachment.
+func (a *Attachment) ReadLine(ctx context.Context) ([]byte, error) {
+	_, line, err := a.ws.Read(ctx)
+	if err != nil {
+		return nil, a.ended(ctx, err)
+	}
+	return line, nil
+}
+
+// WriteLine writes a line to the process's input, and a newline. It waits
+// while the process reads nothing. A newline within it is refused.
+func (a *Attachment) WriteLine(ctx context.Context, line []byte) error {
+	if bytes.IndexByte(line, '\n') >= 0 {
+		return sandbox.Errorf(sandbox.Invalid, "a line for a process has a newline in it: send each line by itself")
+	}
+	if err := a.ws.Write(ctx, websocket.MessageText, line); err != nil {
+		return a.ended(ctx, err)
+	}
+	return nil
+}
+
+func (a *Attachment) ended(ctx context.Context, err error) error {
+	var closed websocket.CloseError
+	switch {
+	case errors.As(err, &closed) && closed.Code == websocket.StatusNormalClosure:
+		return io.EOF
+	case errors.As(err, &closed):
+		return &sandbox.Error{
+			Kind: sandbox.Unavailable, Msg: fmt.Sprintf("the attachment ended: %s", strings.TrimSpace(closed.Reason+" ("+closed.Code.String()+")")),
+			Err: errors.Join(ErrUnavailable, err),
+		}
+	case ctx.Err() != nil:
+		return late(ctx, "attachment")
+	}
+	return lost(err)
+}
+
+// Close detaches. The process goes on.
+func (a *Attachment) Close() error {
+	if err := a.ws.Close(websocket.StatusNormalClosure, ""); err != nil && websocket.CloseStatus(err) == -1 {
+		_ = a.ws.CloseNow()
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package box
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	// childGrace is what a child has to end in, after its input has, and after
+	// it was asked to.
+	childGrace   = 3 * time.Second
+	maxChildLine = 4 << 10
+)
+
+// Variables of a child's environment, as LangBot's runtime reads them.
+const (
+	envToken    = "LANGBOT_BOX_CONTROL_TOKEN"
+	envInstance = "LANGBOT_BOX_TRUSTED_INSTANCE_UUID"
+	envConfig   = "LANGBOT_BOX_CONFIG"
+)
+
+// child is a runtime that is this process's own. It has a process group of its
+// own, of which nothing is left once it has ended, however it did.
+type child struct {
+	boxwire.Conn
+	cmd   *exec.Cmd
+	stdin io.Closer
+	done  chan struct{} // it was reaped
+	once  sync.Once
+	logs  sync.WaitGroup
+}
+
+// startChild starts a runtime, and speaks to it over its standard input and
+// output.
+func startChild(o Options) (boxwire.Conn, error) {
+	argv := o.Command
+	if len(argv) == 0 {
+		argv = []string{"carboy", "box", "serve", "--stdio"}
+	}
+	if o.Listen != "" {
+		argv = append(slices.Clone(argv), "--listen", o.Listen)
+	}
+	env, err := childEnv(o)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c := &child{cmd: cmd, done: make(chan struct{})}
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	stderr, err3 := cmd.StderrPipe()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "start box runtime: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "start box runtime: %w", err).
+			WithHint("is %s installed, and on PATH?", argv[0])
+	}
+	c.stdin = stdin
+	c.Conn = boxwire.NewStdio(stdout, stdin, func() error { return nil })
+	c.logs.Go(func() { logLines(o.Log, stderr) })
+	go c.reap()
+	return c, nil
+}
+
+func childEnv(o Options) ([]string, error) {
+	env := o.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	env = append(slices.Clone(env), envToken+"="+o.Token)
+	if o.Instance != "" {
+		env = append(env, envInstance+"="+o.Instance)
+	}
+	if o.Init != nil {
+		config, err := json.Marshal(o.Init)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "init: %w", err)
+		}
+		env = append(env, envConfig+"="+string(config))
+	}
+	return env, nil
+}
+
+// reap waits for the child's end, and then ends what it may have left in its
+// group. It looks before it reaps: until then the group's ID is nobody else's.
+func (c *child) reap() {
+	defer close(c.done)
+	pid := c.cmd.Process.Pid
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	_ = unix.Kill(-pid, unix.SIGKILL)
+	_ = c.cmd.Wait() // which ends what still reads its output
+}
+
+// Close ends the child: by the end of its input, by SIGTERM, by SIGKILL.
+func (c *child) Close() error {
+	c.once.Do(func() {
+		_ = c.stdin.Close()
+		for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+			t := time.NewTimer(childGrace)
+			select {
+			case <-c.done:
+				t.Stop()
+				return
+			case <-t.C:
+				c.signal(signal)
+			}
+		}
+		<-c.done
+	})
+	<-c.done
+	c.logs.Wait()
+	return nil
+}
+
+// signal is for the child alone, where it still is: the others of its group
+// are for it to end, and end with it at the latest.
+func (c *child) signal(s unix.Signal) { _ = c.cmd.Process.Signal(s) }
+
+// logLines logs what a child says, a line at a time and cut.
+func logLines(log *slog.Logger, r io.Reader) {
+	b := bufio.NewReaderSize(r, maxChildLine)
+	for {
+		line, more, err := b.ReadLine()
+		if err != nil {
+			return
+		}
+		log.Info("box runtime says", "line", string(line))
+		for more && err == nil {
+			_, more, err = b.ReadLine()
+		}
+	}
+}
+
+// dialSocket connects to a runtime that somebody else runs.
+func dialSocket(ctx context.Context, u string, header http.Header) (boxwire.Conn, error) {
+	ws, err := dialWebSocket(ctx, u, header, "")
+	if err != nil {
+		return nil, err
+	}
+	return boxwire.NewWebSocket(ws, boxwire.WebSocketOptions{}), nil
+}

@@ -1,0 +1,14 @@
+package box
+
+import (
+	"context"
+
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
+)
+
+// SetDial has a connector connect to what dial brings, in place of what its
+// options name.
+func (c *Connector) SetDial(dial func(ctx context.Context) (boxwire.Conn, error)) { c.dial = dial }
+
+// PhysicalID is physicalID.
+var PhysicalID = physicalID
