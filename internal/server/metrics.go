@@ -49,10 +49,14 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{metricSandboxes, metricOpen, metricTried, metricBytes} {
 		ch <- d
 	}
+	for _, s := range sessionMetrics {
+		ch <- s.desc
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	c.sessions(ch)
 	list, err := c.s.m.List(c.ctx, c.caller, sandbox.Filter{})
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(metricSandboxes, err)

@@ -22,6 +22,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/team"
 )
 
@@ -91,7 +92,9 @@ type Options struct {
 	Volumes Volumes // nil: none
 	// Sessions keeps sandboxes for who names them by keys of their own; nil: none.
 	Sessions Sessions
-	Keys     *key.Set // who may ask over TCP; nil: nobody
+	// SessionMetrics is what was counted of them; nil: nothing was.
+	SessionMetrics func() session.Metrics
+	Keys           *key.Set // who may ask over TCP; nil: nobody
 	// Ring has those keys and the ones that are made at run time; nil: none is.
 	Ring *team.Ring
 	Book *team.Book // what teams may have and do, and had; nil: anything

@@ -6,11 +6,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
 // fakeSessions is a server.Sessions without sandboxes: it remembers keys by
@@ -184,5 +186,24 @@ func TestNoSessions(t *testing.T) {
 	w := newTeams(t, nil)
 	for _, path := range []string{"/v1/sessions", "/v1/sessions/x", "/v1/session-status", "/v1/skills"} {
 		w.want(t, http.StatusNotImplemented, "acme", "GET", path, "")
+	}
+}
+
+// Administrators alone are told what all owners' sessions did.
+func TestSessionMetrics(t *testing.T) {
+	w := newTeams(t, nil)
+	w.Kill()
+	w.Options.SessionMetrics = func() session.Metrics {
+		return session.Metrics{Sessions: 2, Execs: 40, QueueTime: 1500 * time.Millisecond}
+	}
+	w.Start()
+	_, body := w.do(t, request{method: "GET", path: "/v1/metrics"})
+	for _, want := range []string{"carboy_sessions 2", "carboy_session_execs_total 40", "carboy_session_queue_seconds_total 1.5"} {
+		if !strings.Contains(body, want+"\n") {
+			t.Errorf("%s is missing in\n%s", want, body)
+		}
+	}
+	if body := w.want(t, 200, "acme", "GET", "/v1/metrics", ""); strings.Contains(body, "carboy_session") {
+		t.Errorf("a team is told of all:\n%s", body)
 	}
 }
