@@ -306,9 +306,12 @@ func (x *Terminal) GetRows() uint32 {
 }
 
 type StartRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // 1 to 64 of [A-Za-z0-9._-]
-	Command       *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // 1 to 64 of [A-Za-z0-9._-]
+	Command *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// The answer ends with Started, or with the Exit of a command that could not
+	// be started: its output is for Read and Follow.
+	Detached      bool `protobuf:"varint,3,opt,name=detached,proto3" json:"detached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -355,6 +358,13 @@ func (x *StartRequest) GetCommand() *Command {
 		return x.Command
 	}
 	return nil
+}
+
+func (x *StartRequest) GetDetached() bool {
+	if x != nil {
+		return x.Detached
+	}
+	return false
 }
 
 type FollowRequest struct {
@@ -417,6 +427,160 @@ func (x *FollowRequest) GetStderrOffset() uint64 {
 	return 0
 }
 
+type ReadRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Id     string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Stream Stream                 `protobuf:"varint,2,opt,name=stream,proto3,enum=carboy.guest.v1.Stream" json:"stream,omitempty"`
+	Offset uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// What is before this is not asked for again, and makes room. Where output is
+	// held back, all that follows it is kept, whoever else reads.
+	Release       uint64 `protobuf:"varint,4,opt,name=release,proto3" json:"release,omitempty"`
+	MaxBytes      uint32 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"` // at most 1 MiB; 0: 64 KiB
+	WaitMs        uint32 `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`       // for output, and at its end for the exit; at most 60,000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadRequest) Reset() {
+	*x = ReadRequest{}
+	mi := &file_guest_v1_guest_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadRequest) ProtoMessage() {}
+
+func (x *ReadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_guest_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
+func (*ReadRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReadRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReadRequest) GetStream() Stream {
+	if x != nil {
+		return x.Stream
+	}
+	return Stream_STREAM_UNSPECIFIED
+}
+
+func (x *ReadRequest) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ReadRequest) GetRelease() uint64 {
+	if x != nil {
+		return x.Release
+	}
+	return 0
+}
+
+func (x *ReadRequest) GetMaxBytes() uint32 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *ReadRequest) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+type ReadResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"` // of data; more than was asked for: what is between is gone
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`      // empty: there was none in time, or no more will come
+	Ended         bool                   `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`   // nothing of the command's own comes after data
+	Exit          *Exit                  `protobuf:"bytes,4,opt,name=exit,proto3" json:"exit,omitempty"`      // once it has ended, whatever of its output is yet to be read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadResponse) Reset() {
+	*x = ReadResponse{}
+	mi := &file_guest_v1_guest_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadResponse) ProtoMessage() {}
+
+func (x *ReadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_guest_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadResponse.ProtoReflect.Descriptor instead.
+func (*ReadResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ReadResponse) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ReadResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ReadResponse) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+func (x *ReadResponse) GetExit() *Exit {
+	if x != nil {
+		return x.Exit
+	}
+	return nil
+}
+
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Event:
@@ -433,7 +597,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_v1_guest_proto_msgTypes[4]
+	mi := &file_guest_v1_guest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +609,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[4]
+	mi := &file_guest_v1_guest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +622,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{4}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -563,7 +727,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_v1_guest_proto_msgTypes[5]
+	mi := &file_guest_v1_guest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +739,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[5]
+	mi := &file_guest_v1_guest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +752,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{5}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -652,7 +816,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_guest_v1_guest_proto_msgTypes[6]
+	mi := &file_guest_v1_guest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +828,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[6]
+	mi := &file_guest_v1_guest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +841,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{6}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WriteInputRequest) GetId() string {
@@ -717,7 +881,7 @@ type WriteInputResponse struct {
 
 func (x *WriteInputResponse) Reset() {
 	*x = WriteInputResponse{}
-	mi := &file_guest_v1_guest_proto_msgTypes[7]
+	mi := &file_guest_v1_guest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +893,7 @@ func (x *WriteInputResponse) String() string {
 func (*WriteInputResponse) ProtoMessage() {}
 
 func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[7]
+	mi := &file_guest_v1_guest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +906,7 @@ func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
 func (*WriteInputResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{7}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WriteInputResponse) GetAcked() uint64 {
@@ -762,7 +926,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_guest_v1_guest_proto_msgTypes[8]
+	mi := &file_guest_v1_guest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +938,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[8]
+	mi := &file_guest_v1_guest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +951,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{8}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResizeRequest) GetId() string {
@@ -812,7 +976,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_guest_v1_guest_proto_msgTypes[9]
+	mi := &file_guest_v1_guest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +988,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[9]
+	mi := &file_guest_v1_guest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -837,7 +1001,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{9}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{11}
 }
 
 type SignalRequest struct {
@@ -854,7 +1018,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_guest_v1_guest_proto_msgTypes[10]
+	mi := &file_guest_v1_guest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +1030,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[10]
+	mi := &file_guest_v1_guest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +1043,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{10}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SignalRequest) GetId() string {
@@ -918,7 +1082,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_guest_v1_guest_proto_msgTypes[11]
+	mi := &file_guest_v1_guest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1094,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[11]
+	mi := &file_guest_v1_guest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1107,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{11}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{13}
 }
 
 type GetRequest struct {
@@ -955,7 +1119,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_guest_v1_guest_proto_msgTypes[12]
+	mi := &file_guest_v1_guest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1131,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[12]
+	mi := &file_guest_v1_guest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1144,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{12}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetRequest) GetId() string {
@@ -999,7 +1163,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_guest_v1_guest_proto_msgTypes[13]
+	mi := &file_guest_v1_guest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1175,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[13]
+	mi := &file_guest_v1_guest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1188,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{13}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetResponse) GetProcess() *Process {
@@ -1042,7 +1206,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_guest_v1_guest_proto_msgTypes[14]
+	mi := &file_guest_v1_guest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1218,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[14]
+	mi := &file_guest_v1_guest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1231,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{14}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{16}
 }
 
 type ListResponse struct {
@@ -1079,7 +1243,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_guest_v1_guest_proto_msgTypes[15]
+	mi := &file_guest_v1_guest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1255,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[15]
+	mi := &file_guest_v1_guest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1268,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{15}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResponse) GetProcesses() []*Process {
@@ -1130,7 +1294,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_guest_v1_guest_proto_msgTypes[16]
+	mi := &file_guest_v1_guest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1306,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[16]
+	mi := &file_guest_v1_guest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1319,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{16}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Process) GetId() string {
@@ -1223,7 +1387,7 @@ type Event_Started struct {
 
 func (x *Event_Started) Reset() {
 	*x = Event_Started{}
-	mi := &file_guest_v1_guest_proto_msgTypes[19]
+	mi := &file_guest_v1_guest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1399,7 @@ func (x *Event_Started) String() string {
 func (*Event_Started) ProtoMessage() {}
 
 func (x *Event_Started) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[19]
+	mi := &file_guest_v1_guest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1412,7 @@ func (x *Event_Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event_Started.ProtoReflect.Descriptor instead.
 func (*Event_Started) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{4, 0}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{6, 0}
 }
 
 func (x *Event_Started) GetPid() uint32 {
@@ -1269,7 +1433,7 @@ type Event_Output struct {
 
 func (x *Event_Output) Reset() {
 	*x = Event_Output{}
-	mi := &file_guest_v1_guest_proto_msgTypes[20]
+	mi := &file_guest_v1_guest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1445,7 @@ func (x *Event_Output) String() string {
 func (*Event_Output) ProtoMessage() {}
 
 func (x *Event_Output) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[20]
+	mi := &file_guest_v1_guest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1458,7 @@ func (x *Event_Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event_Output.ProtoReflect.Descriptor instead.
 func (*Event_Output) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{4, 1}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{6, 1}
 }
 
 func (x *Event_Output) GetStream() Stream {
@@ -1330,7 +1494,7 @@ type Event_Dropped struct {
 
 func (x *Event_Dropped) Reset() {
 	*x = Event_Dropped{}
-	mi := &file_guest_v1_guest_proto_msgTypes[21]
+	mi := &file_guest_v1_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1506,7 @@ func (x *Event_Dropped) String() string {
 func (*Event_Dropped) ProtoMessage() {}
 
 func (x *Event_Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[21]
+	mi := &file_guest_v1_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1519,7 @@ func (x *Event_Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event_Dropped.ProtoReflect.Descriptor instead.
 func (*Event_Dropped) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{4, 2}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{6, 2}
 }
 
 func (x *Event_Dropped) GetStream() Stream {
@@ -1387,7 +1551,7 @@ type Event_KeepAlive struct {
 
 func (x *Event_KeepAlive) Reset() {
 	*x = Event_KeepAlive{}
-	mi := &file_guest_v1_guest_proto_msgTypes[22]
+	mi := &file_guest_v1_guest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1563,7 @@ func (x *Event_KeepAlive) String() string {
 func (*Event_KeepAlive) ProtoMessage() {}
 
 func (x *Event_KeepAlive) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_guest_proto_msgTypes[22]
+	mi := &file_guest_v1_guest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1576,7 @@ func (x *Event_KeepAlive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event_KeepAlive.ProtoReflect.Descriptor instead.
 func (*Event_KeepAlive) Descriptor() ([]byte, []int) {
-	return file_guest_v1_guest_proto_rawDescGZIP(), []int{4, 3}
+	return file_guest_v1_guest_proto_rawDescGZIP(), []int{6, 3}
 }
 
 var File_guest_v1_guest_proto protoreflect.FileDescriptor
@@ -1441,14 +1605,27 @@ const file_guest_v1_guest_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"2\n" +
 	"\bTerminal\x12\x12\n" +
 	"\x04cols\x18\x01 \x01(\rR\x04cols\x12\x12\n" +
-	"\x04rows\x18\x02 \x01(\rR\x04rows\"R\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\"n\n" +
 	"\fStartRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x122\n" +
-	"\acommand\x18\x02 \x01(\v2\x18.carboy.guest.v1.CommandR\acommand\"i\n" +
+	"\acommand\x18\x02 \x01(\v2\x18.carboy.guest.v1.CommandR\acommand\x12\x1a\n" +
+	"\bdetached\x18\x03 \x01(\bR\bdetached\"i\n" +
 	"\rFollowRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
 	"\rstdout_offset\x18\x02 \x01(\x04R\fstdoutOffset\x12#\n" +
-	"\rstderr_offset\x18\x03 \x01(\x04R\fstderrOffset\"\xa1\x04\n" +
+	"\rstderr_offset\x18\x03 \x01(\x04R\fstderrOffset\"\xb6\x01\n" +
+	"\vReadRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
+	"\x06stream\x18\x02 \x01(\x0e2\x17.carboy.guest.v1.StreamR\x06stream\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x18\n" +
+	"\arelease\x18\x04 \x01(\x04R\arelease\x12\x1b\n" +
+	"\tmax_bytes\x18\x05 \x01(\rR\bmaxBytes\x12\x17\n" +
+	"\await_ms\x18\x06 \x01(\rR\x06waitMs\"{\n" +
+	"\fReadResponse\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x14\n" +
+	"\x05ended\x18\x03 \x01(\bR\x05ended\x12)\n" +
+	"\x04exit\x18\x04 \x01(\v2\x15.carboy.guest.v1.ExitR\x04exit\"\xa1\x04\n" +
 	"\x05Event\x12:\n" +
 	"\astarted\x18\x01 \x01(\v2\x1e.carboy.guest.v1.Event.StartedH\x00R\astarted\x127\n" +
 	"\x06output\x18\x02 \x01(\v2\x1d.carboy.guest.v1.Event.OutputH\x00R\x06output\x12:\n" +
@@ -1522,10 +1699,11 @@ const file_guest_v1_guest_proto_rawDesc = "" +
 	"\x10REASON_TIMED_OUT\x10\x03\x12\x18\n" +
 	"\x14REASON_OUT_OF_MEMORY\x10\x04\x12\x11\n" +
 	"\rREASON_KILLED\x10\x05\x12\x16\n" +
-	"\x12REASON_NOT_STARTED\x10\x062\x87\x04\n" +
+	"\x12REASON_NOT_STARTED\x10\x062\xcc\x04\n" +
 	"\vExecService\x12@\n" +
 	"\x05Start\x12\x1d.carboy.guest.v1.StartRequest\x1a\x16.carboy.guest.v1.Event0\x01\x12B\n" +
-	"\x06Follow\x12\x1e.carboy.guest.v1.FollowRequest\x1a\x16.carboy.guest.v1.Event0\x01\x12U\n" +
+	"\x06Follow\x12\x1e.carboy.guest.v1.FollowRequest\x1a\x16.carboy.guest.v1.Event0\x01\x12C\n" +
+	"\x04Read\x12\x1c.carboy.guest.v1.ReadRequest\x1a\x1d.carboy.guest.v1.ReadResponse\x12U\n" +
 	"\n" +
 	"WriteInput\x12\".carboy.guest.v1.WriteInputRequest\x1a#.carboy.guest.v1.WriteInputResponse\x12I\n" +
 	"\x06Resize\x12\x1e.carboy.guest.v1.ResizeRequest\x1a\x1f.carboy.guest.v1.ResizeResponse\x12I\n" +
@@ -1546,7 +1724,7 @@ func file_guest_v1_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_v1_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_guest_v1_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_guest_v1_guest_proto_goTypes = []any{
 	(Stream)(0),                // 0: carboy.guest.v1.Stream
 	(Reason)(0),                // 1: carboy.guest.v1.Reason
@@ -1554,63 +1732,69 @@ var file_guest_v1_guest_proto_goTypes = []any{
 	(*Terminal)(nil),           // 3: carboy.guest.v1.Terminal
 	(*StartRequest)(nil),       // 4: carboy.guest.v1.StartRequest
 	(*FollowRequest)(nil),      // 5: carboy.guest.v1.FollowRequest
-	(*Event)(nil),              // 6: carboy.guest.v1.Event
-	(*Exit)(nil),               // 7: carboy.guest.v1.Exit
-	(*WriteInputRequest)(nil),  // 8: carboy.guest.v1.WriteInputRequest
-	(*WriteInputResponse)(nil), // 9: carboy.guest.v1.WriteInputResponse
-	(*ResizeRequest)(nil),      // 10: carboy.guest.v1.ResizeRequest
-	(*ResizeResponse)(nil),     // 11: carboy.guest.v1.ResizeResponse
-	(*SignalRequest)(nil),      // 12: carboy.guest.v1.SignalRequest
-	(*SignalResponse)(nil),     // 13: carboy.guest.v1.SignalResponse
-	(*GetRequest)(nil),         // 14: carboy.guest.v1.GetRequest
-	(*GetResponse)(nil),        // 15: carboy.guest.v1.GetResponse
-	(*ListRequest)(nil),        // 16: carboy.guest.v1.ListRequest
-	(*ListResponse)(nil),       // 17: carboy.guest.v1.ListResponse
-	(*Process)(nil),            // 18: carboy.guest.v1.Process
-	nil,                        // 19: carboy.guest.v1.Command.EnvEntry
-	nil,                        // 20: carboy.guest.v1.Command.LabelsEntry
-	(*Event_Started)(nil),      // 21: carboy.guest.v1.Event.Started
-	(*Event_Output)(nil),       // 22: carboy.guest.v1.Event.Output
-	(*Event_Dropped)(nil),      // 23: carboy.guest.v1.Event.Dropped
-	(*Event_KeepAlive)(nil),    // 24: carboy.guest.v1.Event.KeepAlive
+	(*ReadRequest)(nil),        // 6: carboy.guest.v1.ReadRequest
+	(*ReadResponse)(nil),       // 7: carboy.guest.v1.ReadResponse
+	(*Event)(nil),              // 8: carboy.guest.v1.Event
+	(*Exit)(nil),               // 9: carboy.guest.v1.Exit
+	(*WriteInputRequest)(nil),  // 10: carboy.guest.v1.WriteInputRequest
+	(*WriteInputResponse)(nil), // 11: carboy.guest.v1.WriteInputResponse
+	(*ResizeRequest)(nil),      // 12: carboy.guest.v1.ResizeRequest
+	(*ResizeResponse)(nil),     // 13: carboy.guest.v1.ResizeResponse
+	(*SignalRequest)(nil),      // 14: carboy.guest.v1.SignalRequest
+	(*SignalResponse)(nil),     // 15: carboy.guest.v1.SignalResponse
+	(*GetRequest)(nil),         // 16: carboy.guest.v1.GetRequest
+	(*GetResponse)(nil),        // 17: carboy.guest.v1.GetResponse
+	(*ListRequest)(nil),        // 18: carboy.guest.v1.ListRequest
+	(*ListResponse)(nil),       // 19: carboy.guest.v1.ListResponse
+	(*Process)(nil),            // 20: carboy.guest.v1.Process
+	nil,                        // 21: carboy.guest.v1.Command.EnvEntry
+	nil,                        // 22: carboy.guest.v1.Command.LabelsEntry
+	(*Event_Started)(nil),      // 23: carboy.guest.v1.Event.Started
+	(*Event_Output)(nil),       // 24: carboy.guest.v1.Event.Output
+	(*Event_Dropped)(nil),      // 25: carboy.guest.v1.Event.Dropped
+	(*Event_KeepAlive)(nil),    // 26: carboy.guest.v1.Event.KeepAlive
 }
 var file_guest_v1_guest_proto_depIdxs = []int32{
-	19, // 0: carboy.guest.v1.Command.env:type_name -> carboy.guest.v1.Command.EnvEntry
+	21, // 0: carboy.guest.v1.Command.env:type_name -> carboy.guest.v1.Command.EnvEntry
 	3,  // 1: carboy.guest.v1.Command.terminal:type_name -> carboy.guest.v1.Terminal
-	20, // 2: carboy.guest.v1.Command.labels:type_name -> carboy.guest.v1.Command.LabelsEntry
+	22, // 2: carboy.guest.v1.Command.labels:type_name -> carboy.guest.v1.Command.LabelsEntry
 	2,  // 3: carboy.guest.v1.StartRequest.command:type_name -> carboy.guest.v1.Command
-	21, // 4: carboy.guest.v1.Event.started:type_name -> carboy.guest.v1.Event.Started
-	22, // 5: carboy.guest.v1.Event.output:type_name -> carboy.guest.v1.Event.Output
-	23, // 6: carboy.guest.v1.Event.dropped:type_name -> carboy.guest.v1.Event.Dropped
-	7,  // 7: carboy.guest.v1.Event.exit:type_name -> carboy.guest.v1.Exit
-	24, // 8: carboy.guest.v1.Event.keepalive:type_name -> carboy.guest.v1.Event.KeepAlive
-	1,  // 9: carboy.guest.v1.Exit.reason:type_name -> carboy.guest.v1.Reason
-	3,  // 10: carboy.guest.v1.ResizeRequest.size:type_name -> carboy.guest.v1.Terminal
-	18, // 11: carboy.guest.v1.GetResponse.process:type_name -> carboy.guest.v1.Process
-	18, // 12: carboy.guest.v1.ListResponse.processes:type_name -> carboy.guest.v1.Process
-	2,  // 13: carboy.guest.v1.Process.command:type_name -> carboy.guest.v1.Command
-	7,  // 14: carboy.guest.v1.Process.exit:type_name -> carboy.guest.v1.Exit
-	0,  // 15: carboy.guest.v1.Event.Output.stream:type_name -> carboy.guest.v1.Stream
-	0,  // 16: carboy.guest.v1.Event.Dropped.stream:type_name -> carboy.guest.v1.Stream
-	4,  // 17: carboy.guest.v1.ExecService.Start:input_type -> carboy.guest.v1.StartRequest
-	5,  // 18: carboy.guest.v1.ExecService.Follow:input_type -> carboy.guest.v1.FollowRequest
-	8,  // 19: carboy.guest.v1.ExecService.WriteInput:input_type -> carboy.guest.v1.WriteInputRequest
-	10, // 20: carboy.guest.v1.ExecService.Resize:input_type -> carboy.guest.v1.ResizeRequest
-	12, // 21: carboy.guest.v1.ExecService.Signal:input_type -> carboy.guest.v1.SignalRequest
-	14, // 22: carboy.guest.v1.ExecService.Get:input_type -> carboy.guest.v1.GetRequest
-	16, // 23: carboy.guest.v1.ExecService.List:input_type -> carboy.guest.v1.ListRequest
-	6,  // 24: carboy.guest.v1.ExecService.Start:output_type -> carboy.guest.v1.Event
-	6,  // 25: carboy.guest.v1.ExecService.Follow:output_type -> carboy.guest.v1.Event
-	9,  // 26: carboy.guest.v1.ExecService.WriteInput:output_type -> carboy.guest.v1.WriteInputResponse
-	11, // 27: carboy.guest.v1.ExecService.Resize:output_type -> carboy.guest.v1.ResizeResponse
-	13, // 28: carboy.guest.v1.ExecService.Signal:output_type -> carboy.guest.v1.SignalResponse
-	15, // 29: carboy.guest.v1.ExecService.Get:output_type -> carboy.guest.v1.GetResponse
-	17, // 30: carboy.guest.v1.ExecService.List:output_type -> carboy.guest.v1.ListResponse
-	24, // [24:31] is the sub-list for method output_type
-	17, // [17:24] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	0,  // 4: carboy.guest.v1.ReadRequest.stream:type_name -> carboy.guest.v1.Stream
+	9,  // 5: carboy.guest.v1.ReadResponse.exit:type_name -> carboy.guest.v1.Exit
+	23, // 6: carboy.guest.v1.Event.started:type_name -> carboy.guest.v1.Event.Started
+	24, // 7: carboy.guest.v1.Event.output:type_name -> carboy.guest.v1.Event.Output
+	25, // 8: carboy.guest.v1.Event.dropped:type_name -> carboy.guest.v1.Event.Dropped
+	9,  // 9: carboy.guest.v1.Event.exit:type_name -> carboy.guest.v1.Exit
+	26, // 10: carboy.guest.v1.Event.keepalive:type_name -> carboy.guest.v1.Event.KeepAlive
+	1,  // 11: carboy.guest.v1.Exit.reason:type_name -> carboy.guest.v1.Reason
+	3,  // 12: carboy.guest.v1.ResizeRequest.size:type_name -> carboy.guest.v1.Terminal
+	20, // 13: carboy.guest.v1.GetResponse.process:type_name -> carboy.guest.v1.Process
+	20, // 14: carboy.guest.v1.ListResponse.processes:type_name -> carboy.guest.v1.Process
+	2,  // 15: carboy.guest.v1.Process.command:type_name -> carboy.guest.v1.Command
+	9,  // 16: carboy.guest.v1.Process.exit:type_name -> carboy.guest.v1.Exit
+	0,  // 17: carboy.guest.v1.Event.Output.stream:type_name -> carboy.guest.v1.Stream
+	0,  // 18: carboy.guest.v1.Event.Dropped.stream:type_name -> carboy.guest.v1.Stream
+	4,  // 19: carboy.guest.v1.ExecService.Start:input_type -> carboy.guest.v1.StartRequest
+	5,  // 20: carboy.guest.v1.ExecService.Follow:input_type -> carboy.guest.v1.FollowRequest
+	6,  // 21: carboy.guest.v1.ExecService.Read:input_type -> carboy.guest.v1.ReadRequest
+	10, // 22: carboy.guest.v1.ExecService.WriteInput:input_type -> carboy.guest.v1.WriteInputRequest
+	12, // 23: carboy.guest.v1.ExecService.Resize:input_type -> carboy.guest.v1.ResizeRequest
+	14, // 24: carboy.guest.v1.ExecService.Signal:input_type -> carboy.guest.v1.SignalRequest
+	16, // 25: carboy.guest.v1.ExecService.Get:input_type -> carboy.guest.v1.GetRequest
+	18, // 26: carboy.guest.v1.ExecService.List:input_type -> carboy.guest.v1.ListRequest
+	8,  // 27: carboy.guest.v1.ExecService.Start:output_type -> carboy.guest.v1.Event
+	8,  // 28: carboy.guest.v1.ExecService.Follow:output_type -> carboy.guest.v1.Event
+	7,  // 29: carboy.guest.v1.ExecService.Read:output_type -> carboy.guest.v1.ReadResponse
+	11, // 30: carboy.guest.v1.ExecService.WriteInput:output_type -> carboy.guest.v1.WriteInputResponse
+	13, // 31: carboy.guest.v1.ExecService.Resize:output_type -> carboy.guest.v1.ResizeResponse
+	15, // 32: carboy.guest.v1.ExecService.Signal:output_type -> carboy.guest.v1.SignalResponse
+	17, // 33: carboy.guest.v1.ExecService.Get:output_type -> carboy.guest.v1.GetResponse
+	19, // 34: carboy.guest.v1.ExecService.List:output_type -> carboy.guest.v1.ListResponse
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_guest_proto_init() }
@@ -1618,7 +1802,7 @@ func file_guest_v1_guest_proto_init() {
 	if File_guest_v1_guest_proto != nil {
 		return
 	}
-	file_guest_v1_guest_proto_msgTypes[4].OneofWrappers = []any{
+	file_guest_v1_guest_proto_msgTypes[6].OneofWrappers = []any{
 		(*Event_Started_)(nil),
 		(*Event_Output_)(nil),
 		(*Event_Dropped_)(nil),
@@ -1631,7 +1815,7 @@ func file_guest_v1_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_guest_proto_rawDesc), len(file_guest_v1_guest_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

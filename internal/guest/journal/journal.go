@@ -43,6 +43,7 @@ type Journal struct {
 	followers []*Follower
 	left      [streams]int64 // where the slowest follower was when the last one left
 	space     chan struct{}  // closed when a waiting writer should look again; nil while none waits
+	news      chan struct{}  // closed when a waiting Read should look again; nil while none waits
 	budget    *Budget        // once ended
 	listed    bool           // the budget can discard it; guarded by the budget's mu
 }
@@ -52,6 +53,7 @@ type stream struct {
 	buf        []byte // its length is a power of two, or 0
 	start, end int64  // what is held: [start, end)
 	final      int64  // where the command's own output ends; -1 while unknown
+	kept       int64  // where what is kept for Read begins; -1: nobody reads
 }
 
 // New makes an empty journal. Where hold is set, the writer waits for readers
@@ -59,7 +61,7 @@ type stream struct {
 func New(hold bool) *Journal {
 	j := &Journal{hold: hold}
 	for i := range j.streams {
-		j.streams[i].final = -1
+		j.streams[i].final, j.streams[i].kept = -1, -1
 	}
 	return j
 }
@@ -111,7 +113,14 @@ func (j *Journal) roomLocked(s Stream) int {
 			read = min(read, f.next[s])
 		}
 	}
-	return int(max(0, Capacity-(st.end-max(read-Reserve, 0))))
+	from := max(read-Reserve, 0)
+	if j.hold && st.kept >= 0 {
+		if len(j.followers) == 0 {
+			from = st.kept
+		}
+		from = min(from, st.kept)
+	}
+	return int(max(0, Capacity-(st.end-from)))
 }
 
 // append writes p and returns by how much the memory in use grew.
@@ -188,6 +197,10 @@ func (j *Journal) Release() {
 }
 
 func (j *Journal) wakeLocked() {
+	if j.news != nil {
+		close(j.news)
+		j.news = nil
+	}
 	for _, f := range j.followers {
 		select {
 		case f.wake <- struct{}{}:

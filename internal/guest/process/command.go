@@ -47,6 +47,7 @@ type Command struct {
 	killed   bool // everything was: whatever signal it dies of
 	timeout  *time.Timer
 	orphan   *time.Timer
+	readers  int // Reads under way
 }
 
 func newCommand(e *Engine, id string, spec Spec) *Command {
@@ -195,7 +196,7 @@ func (c *Command) awaitFollowerLocked() {
 // abandon ends a command that nobody came back to.
 func (c *Command) abandon() {
 	c.mu.Lock()
-	if c.out.Followed() {
+	if c.out.Followed() || c.readers > 0 {
 		c.mu.Unlock()
 		return
 	}
@@ -243,7 +244,7 @@ func (c *Command) follow(attach func() *journal.Follower) *Follower {
 func (f *Follower) Close() {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
-	if f.Follower.Close() {
+	if f.Follower.Close() && f.c.readers == 0 {
 		f.c.awaitFollowerLocked()
 	}
 }

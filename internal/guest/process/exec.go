@@ -38,6 +38,9 @@ func (s *ExecService) Start(ctx context.Context, req *connect.Request[guestv1.St
 	if err != nil {
 		return coded(err)
 	}
+	if req.Msg.GetDetached() {
+		return begun(c, stream)
+	}
 	return s.follow(ctx, c, [2]int64{}, stream)
 }
 

@@ -39,6 +39,8 @@ const (
 	ExecServiceStartProcedure = "/carboy.guest.v1.ExecService/Start"
 	// ExecServiceFollowProcedure is the fully-qualified name of the ExecService's Follow RPC.
 	ExecServiceFollowProcedure = "/carboy.guest.v1.ExecService/Follow"
+	// ExecServiceReadProcedure is the fully-qualified name of the ExecService's Read RPC.
+	ExecServiceReadProcedure = "/carboy.guest.v1.ExecService/Read"
 	// ExecServiceWriteInputProcedure is the fully-qualified name of the ExecService's WriteInput RPC.
 	ExecServiceWriteInputProcedure = "/carboy.guest.v1.ExecService/WriteInput"
 	// ExecServiceResizeProcedure is the fully-qualified name of the ExecService's Resize RPC.
@@ -59,6 +61,9 @@ type ExecServiceClient interface {
 	Start(context.Context, *connect.Request[v1.StartRequest]) (*connect.ServerStreamForClient[v1.Event], error)
 	// Follow streams from the given offsets on, then the end.
 	Follow(context.Context, *connect.Request[v1.FollowRequest]) (*connect.ServerStreamForClient[v1.Event], error)
+	// Read returns what one stream has from an offset on, and waits for it. The
+	// streams are read apart: one that nobody reads does not hold the other up.
+	Read(context.Context, *connect.Request[v1.ReadRequest]) (*connect.Response[v1.ReadResponse], error)
 	// WriteInput appends to a command's standard input or terminal at an
 	// offset. What is already there is not written twice; a gap is an error.
 	WriteInput(context.Context, *connect.Request[v1.WriteInputRequest]) (*connect.Response[v1.WriteInputResponse], error)
@@ -89,6 +94,12 @@ func NewExecServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+ExecServiceFollowProcedure,
 			connect.WithSchema(execServiceMethods.ByName("Follow")),
+			connect.WithClientOptions(opts...),
+		),
+		read: connect.NewClient[v1.ReadRequest, v1.ReadResponse](
+			httpClient,
+			baseURL+ExecServiceReadProcedure,
+			connect.WithSchema(execServiceMethods.ByName("Read")),
 			connect.WithClientOptions(opts...),
 		),
 		writeInput: connect.NewClient[v1.WriteInputRequest, v1.WriteInputResponse](
@@ -128,6 +139,7 @@ func NewExecServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 type execServiceClient struct {
 	start      *connect.Client[v1.StartRequest, v1.Event]
 	follow     *connect.Client[v1.FollowRequest, v1.Event]
+	read       *connect.Client[v1.ReadRequest, v1.ReadResponse]
 	writeInput *connect.Client[v1.WriteInputRequest, v1.WriteInputResponse]
 	resize     *connect.Client[v1.ResizeRequest, v1.ResizeResponse]
 	signal     *connect.Client[v1.SignalRequest, v1.SignalResponse]
@@ -143,6 +155,11 @@ func (c *execServiceClient) Start(ctx context.Context, req *connect.Request[v1.S
 // Follow calls carboy.guest.v1.ExecService.Follow.
 func (c *execServiceClient) Follow(ctx context.Context, req *connect.Request[v1.FollowRequest]) (*connect.ServerStreamForClient[v1.Event], error) {
 	return c.follow.CallServerStream(ctx, req)
+}
+
+// Read calls carboy.guest.v1.ExecService.Read.
+func (c *execServiceClient) Read(ctx context.Context, req *connect.Request[v1.ReadRequest]) (*connect.Response[v1.ReadResponse], error) {
+	return c.read.CallUnary(ctx, req)
 }
 
 // WriteInput calls carboy.guest.v1.ExecService.WriteInput.
@@ -178,6 +195,9 @@ type ExecServiceHandler interface {
 	Start(context.Context, *connect.Request[v1.StartRequest], *connect.ServerStream[v1.Event]) error
 	// Follow streams from the given offsets on, then the end.
 	Follow(context.Context, *connect.Request[v1.FollowRequest], *connect.ServerStream[v1.Event]) error
+	// Read returns what one stream has from an offset on, and waits for it. The
+	// streams are read apart: one that nobody reads does not hold the other up.
+	Read(context.Context, *connect.Request[v1.ReadRequest]) (*connect.Response[v1.ReadResponse], error)
 	// WriteInput appends to a command's standard input or terminal at an
 	// offset. What is already there is not written twice; a gap is an error.
 	WriteInput(context.Context, *connect.Request[v1.WriteInputRequest]) (*connect.Response[v1.WriteInputResponse], error)
@@ -204,6 +224,12 @@ func NewExecServiceHandler(svc ExecServiceHandler, opts ...connect.HandlerOption
 		ExecServiceFollowProcedure,
 		svc.Follow,
 		connect.WithSchema(execServiceMethods.ByName("Follow")),
+		connect.WithHandlerOptions(opts...),
+	)
+	execServiceReadHandler := connect.NewUnaryHandler(
+		ExecServiceReadProcedure,
+		svc.Read,
+		connect.WithSchema(execServiceMethods.ByName("Read")),
 		connect.WithHandlerOptions(opts...),
 	)
 	execServiceWriteInputHandler := connect.NewUnaryHandler(
@@ -242,6 +268,8 @@ func NewExecServiceHandler(svc ExecServiceHandler, opts ...connect.HandlerOption
 			execServiceStartHandler.ServeHTTP(w, r)
 		case ExecServiceFollowProcedure:
 			execServiceFollowHandler.ServeHTTP(w, r)
+		case ExecServiceReadProcedure:
+			execServiceReadHandler.ServeHTTP(w, r)
 		case ExecServiceWriteInputProcedure:
 			execServiceWriteInputHandler.ServeHTTP(w, r)
 		case ExecServiceResizeProcedure:
@@ -267,6 +295,10 @@ func (UnimplementedExecServiceHandler) Start(context.Context, *connect.Request[v
 
 func (UnimplementedExecServiceHandler) Follow(context.Context, *connect.Request[v1.FollowRequest], *connect.ServerStream[v1.Event]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("carboy.guest.v1.ExecService.Follow is not implemented"))
+}
+
+func (UnimplementedExecServiceHandler) Read(context.Context, *connect.Request[v1.ReadRequest]) (*connect.Response[v1.ReadResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("carboy.guest.v1.ExecService.Read is not implemented"))
 }
 
 func (UnimplementedExecServiceHandler) WriteInput(context.Context, *connect.Request[v1.WriteInputRequest]) (*connect.Response[v1.WriteInputResponse], error) {

@@ -1,0 +1,64 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+)
+
+// Read returns what a stream has from an offset on, at most size bytes. Where
+// there is nothing yet it waits, and is Idle when ctx ends first. An event
+// whose Offset is more than was asked for says that what is between is gone.
+//
+// What is before release is not asked for again. Where the journal holds for
+// readers, all from there on is kept, whoever else follows: the writer waits.
+func (j *Journal) Read(ctx context.Context, s Stream, from, release int64, size int) (Event, State) {
+	for {
+		j.mu.Lock()
+		j.releaseLocked(s, min(from, release))
+		ev, state := j.peekLocked(s, from, size)
+		if state != Idle {
+			j.mu.Unlock()
+			return ev, state
+		}
+		if j.news == nil {
+			j.news = make(chan struct{})
+		}
+		news := j.news
+		j.mu.Unlock()
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return ev, Idle
+		}
+	}
+}
+
+// releaseLocked lets the writer have the room before an offset.
+func (j *Journal) releaseLocked(s Stream, to int64) {
+	st := &j.streams[s]
+	to = min(max(to, 0), st.end)
+	if st.kept < 0 || to > st.kept {
+		st.kept = to
+		j.spaceLocked()
+	}
+}
+
+// peekLocked returns what is there of a stream's own output.
+func (j *Journal) peekLocked(s Stream, from int64, size int) (Event, State) {
+	st := &j.streams[s]
+	from = max(from, 0)
+	if st.final >= 0 && from >= st.final {
+		return Event{Stream: s, Offset: from, To: from}, Ended
+	}
+	at := max(from, st.start)
+	p := st.at(at)
+	if st.final >= 0 {
+		at = min(at, st.final)
+		p = p[:min(int64(len(p)), st.final-at)]
+	}
+	if len(p) > 0 || at > from {
+		data := bytes.Clone(p[:min(len(p), size)])
+		return Event{Stream: s, Offset: at, Data: data, To: at + int64(len(data))}, Ready
+	}
+	return Event{Stream: s, Offset: from, To: from}, Idle
+}
