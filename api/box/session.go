@@ -128,6 +128,8 @@ type ProcessInfo struct {
 	ExitedAt      *time.Time `json:"exited_at"`
 	ExitCode      *int       `json:"exit_code"`
 	StderrPreview string     `json:"stderr_preview"` // the newest of it, at most 4,000 characters
+
+	Notices []string `json:"notices,omitempty"` // ours: what was asked for and is not so
 }
 
 // Backend is the wall that sessions are behind.

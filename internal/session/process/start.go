@@ -1,0 +1,172 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	killTimeout = 5 * time.Second
+	by          = "box" // who signals
+)
+
+// Start starts a process. One that can't be started, for there is no such
+// program, is a Process that has ended: Info says why. An error means that
+// there is none.
+func Start(ctx context.Context, o Options) (*Process, error) {
+	if err := validate(o); err != nil {
+		return nil, err
+	}
+	env := o.Spec.Env
+	p, err := newProcess(o, newID())
+	if err != nil {
+		return nil, err
+	}
+	p.started = time.Now().UTC()
+	if o.Spec.MemoryMB > 0 {
+		p.notices = append(p.notices, fmt.Sprintf("memory_mb %d is not held apart: the session's own limit holds for all that runs in it", o.Spec.MemoryMB))
+	}
+	if err := p.open(); err != nil {
+		return nil, err
+	}
+	p.resume()
+	exit, err := p.launch(ctx, env)
+	if err != nil {
+		_ = p.Discard()
+		return nil, err
+	}
+	if exit != nil {
+		p.errs.add([]byte(exit.GetError()))
+		code := int(exit.GetCode())
+		p.out.over()
+		p.finish(&code)
+		return p, nil
+	}
+	p.tasks.Go(p.watch)
+	return p, nil
+}
+
+func validate(o Options) error {
+	switch {
+	case strings.TrimSpace(o.Spec.Command) == "":
+		return sandbox.Errorf(sandbox.Invalid, "command must not be empty")
+	case o.Spec.Cwd != "" && !strings.HasPrefix(o.Spec.Cwd, "/"):
+		return sandbox.Errorf(sandbox.Invalid, "cwd must be an absolute path, not %.200q", o.Spec.Cwd)
+	case o.Spec.MemoryMB < 0:
+		return sandbox.Errorf(sandbox.Invalid, "memory_mb must not be %d", o.Spec.MemoryMB)
+	}
+	return nil
+}
+
+// launch has the guest start the process, in a directory that is made first.
+// There is no time limit, and no end for want of a reader.
+func (p *Process) launch(ctx context.Context, env map[string]string) (*guestv1.Exit, error) {
+	s := p.o.Spec
+	err := p.retry(ctx, func(ctx context.Context) error {
+		// Where there is no mkdir, the start says that the directory is not there.
+		_, err := p.guest.Run(ctx, &guestv1.Command{Argv: []string{"mkdir", "-p", "--", s.Cwd}, User: p.o.User, Cwd: "/"}, nil)
+		return err
+	})
+	if err != nil {
+		return nil, refused(err)
+	}
+	var exit *guestv1.Exit
+	err = p.retry(ctx, func(ctx context.Context) (err error) {
+		exit, err = p.guest.Launch(ctx, p.command, &guestv1.Command{
+			Argv: append([]string{s.Command}, s.Args...), Env: env, Cwd: s.Cwd, User: p.o.User,
+			Stdin: true, OrphanGraceMs: math.MaxUint64, Tag: "managed-process",
+		})
+		return err
+	})
+	// An agent that can't be read is of no use; one that can keeps all from now.
+	for _, stderr := range []bool{false, true} {
+		if err == nil && exit == nil {
+			_, err = p.read(ctx, guestcall.Read{Stderr: stderr, Max: 1})
+		}
+	}
+	if err != nil {
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+		defer cancel()
+		_ = p.guest.Signal(kill, p.command, int(unix.SIGKILL), true, by)
+		return nil, refused(err)
+	}
+	return exit, nil
+}
+
+// refused says in our words why there is no process.
+func refused(err error) error {
+	if r, ok := errors.AsType[*guestcall.Refusal](err); ok {
+		return sandbox.Errorf(sandbox.Invalid, "the process can't be started: %s", r.Text)
+	}
+	if errors.Is(err, guestcall.ErrOld) {
+		return sandbox.Errorf(sandbox.Unsupported, "managed processes: %w", guestcall.ErrOld).
+			WithHint("delete the session; its next call makes a new one")
+	}
+	return &sandbox.Error{Kind: sandbox.Unavailable, Msg: "the sandbox did not start the process", Hint: "try again", Err: err}
+}
+
+// Stop ends the process and all that it started: it closes its input, asks it
+// to end, and kills what is left after a grace. Attachments get what it still
+// wrote, and end. A process that has ended is rid of what it left behind.
+func (p *Process) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.o.Grace+3*killTimeout)
+	defer cancel()
+	if p.Running() {
+		p.endInput(ctx)
+		err := p.signal(ctx, unix.SIGTERM)
+		if err != nil && !over(err) {
+			return p.unstopped(err)
+		}
+		p.await(ctx, p.o.Grace)
+	}
+	if err := p.signal(ctx, unix.SIGKILL); err != nil && !over(err) {
+		return p.unstopped(err)
+	}
+	if !p.await(ctx, killTimeout) {
+		return p.unstopped(context.DeadlineExceeded)
+	}
+	return nil
+}
+
+func (p *Process) unstopped(err error) error {
+	return &sandbox.Error{
+		Kind: sandbox.Unavailable, Msg: "the managed process " + p.o.Spec.ProcessID + " could not be stopped",
+		Hint: "delete the session", Err: err,
+	}
+}
+
+// over reports whether there is nothing left to signal.
+func over(err error) bool {
+	return errors.Is(err, guestcall.ErrEnded) || errors.Is(err, guestcall.ErrUnknown) || errors.Is(err, ErrGone)
+}
+
+func (p *Process) signal(ctx context.Context, sig unix.Signal) error {
+	return p.retry(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*killTimeout)
+		defer cancel()
+		return p.guest.Signal(ctx, p.command, int(sig), true, by)
+	})
+}
+
+// await waits for the end.
+func (p *Process) await(ctx context.Context, limit time.Duration) bool {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-p.ended:
+		return true
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return false
+}
