@@ -180,16 +180,16 @@ func TestHeartbeat(t *testing.T) {
 			if err := c.Open(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			n := 0
+			var n atomic.Int64
 			f.on(api.ActionPing, func(*api.Request) (any, error) {
-				if n++; n%3 != 0 {
+				if n.Add(1)%3 != 0 {
 					return nil, errors.New("not now")
 				}
 				return nil, nil
 			})
 			time.Sleep(time.Hour)
-			if n < 100 || f.connections() != 1 {
-				t.Errorf("%d heartbeats, %d connections; want one", n, f.connections())
+			if n.Load() < 100 || f.connections() != 1 {
+				t.Errorf("%d heartbeats, %d connections; want one", n.Load(), f.connections())
 			}
 		})
 	})
@@ -202,9 +202,9 @@ func TestLateConnection(t *testing.T) {
 		f := newFake(t)
 		release := make(chan struct{})
 		var late *pipe
-		n := 0
+		var n atomic.Int64
 		c := newConnector(t, box.Options{}, func(ctx context.Context) (boxwire.Conn, error) {
-			if n++; n > 1 {
+			if n.Add(1) > 1 {
 				return f.dial(ctx)
 			}
 			<-release // whatever ctx says
