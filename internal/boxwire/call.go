@@ -27,26 +27,42 @@ func (p *Peer) Call(ctx context.Context, action string, data any, about *box.Con
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	defer p.forget(seq)
-	message, err := Encode(box.Request{SeqID: seq, Action: action, Data: raw, Context: about})
-	if err != nil {
-		return fmt.Errorf("%s: encode: %w", action, err)
-	}
-	if err := p.o.Conn.Send(ctx, message); err != nil {
-		return fmt.Errorf("%s: %w", action, err)
-	}
-	select {
-	case r := <-answer:
-		return take(action, r, reply)
-	case <-ctx.Done():
-		return fmt.Errorf("%s: no answer: %w", action, context.Cause(ctx))
-	case <-p.done:
-		select { // an answer that came before the end is one
+	sent := p.send(box.Request{SeqID: seq, Action: action, Data: raw, Context: about})
+	for {
+		select {
+		case err := <-sent:
+			if err != nil {
+				return fmt.Errorf("%s: %w", action, err)
+			}
+			sent = nil // it can't be ready any more
 		case r := <-answer:
 			return take(action, r, reply)
-		default:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: no answer: %w", action, context.Cause(ctx))
+		case <-p.done:
+			select { // an answer that came before the end is one
+			case r := <-answer:
+				return take(action, r, reply)
+			default:
+			}
+			return fmt.Errorf("%s: %w", action, p.ended())
 		}
-		return fmt.Errorf("%s: %w", action, p.ended())
 	}
+}
+
+// send sends a request that expect has counted. It goes on when a caller has
+// given up, as a message that is cut off would end the connection of all.
+func (p *Peer) send(r box.Request) <-chan error {
+	sent := make(chan error, 1)
+	go func() {
+		defer p.active.Done()
+		message, err := Encode(r)
+		if err == nil {
+			err = p.o.Conn.Send(p.ctx, message)
+		}
+		sent <- err
+	}()
+	return sent
 }
 
 func take(action string, r *box.Response, reply any) error {
@@ -62,13 +78,15 @@ func take(action string, r *box.Response, reply any) error {
 	return nil
 }
 
-// expect names a call, and says where its answer goes.
+// expect names a call, and says where its answer goes. Its sending is counted
+// among what Run waits for.
 func (p *Peer) expect(answer chan *box.Response) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
 		return 0, p.err
 	}
+	p.active.Add(1)
 	p.seq++
 	p.waiting[p.seq] = answer
 	return p.seq, nil
