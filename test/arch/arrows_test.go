@@ -66,6 +66,16 @@ var forbidden = []struct {
 		why:  "the domain knows no wall, no database and no protocol",
 	},
 	{
+		from: "internal/session/profile",
+		to:   [][]string{wall, storage, network, {"os/exec"}},
+		why:  "a client in another's program reads requests by the same rules",
+	},
+	{
+		from: "internal/session/service",
+		to:   [][]string{wall, storage, network, {"os/exec", own("internal/server"), own("internal/guestcall")}},
+		why:  "the policy of sessions stands in a platform's program as it does in the daemon",
+	},
+	{
 		from: "internal/workspace",
 		to:   [][]string{wall, storage, network, {"os/exec"}},
 		why:  "diff and apply run with the user's rights and need nothing but files",

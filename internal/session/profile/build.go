@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -49,7 +50,7 @@ func Build(payload map[string]any, p box.Profile, d Defaults) (box.Spec, []box.A
 		return box.Spec{}, nil, err
 	}
 	for _, f := range ignored {
-		adjusted = append(adjusted, box.Adjustment{Field: f, Reason: "no such field: ignored"})
+		adjusted = append(adjusted, Ignored(f, m[f], "no such field: ignored"))
 	}
 	return spec, adjusted, nil
 }
@@ -98,4 +99,17 @@ func Clamp(v any, p box.Profile) (any, *box.Adjustment) {
 		Field: "timeout_sec", Asked: v, Got: p.MaxTimeoutSec,
 		Reason: fmt.Sprintf("at most %d by profile %s", p.MaxTimeoutSec, p.Name),
 	}
+}
+
+// Ignored is the Adjustment of a field that nothing came of. A value that is
+// not short and plain is left out of it.
+func Ignored(f string, asked any, reason string) box.Adjustment {
+	switch v := asked.(type) {
+	case string:
+		asked = cut(v)
+	case bool, int, float64, json.Number:
+	default:
+		asked = nil
+	}
+	return box.Adjustment{Field: cut(f), Asked: asked, Reason: reason}
 }

@@ -105,7 +105,8 @@ var causes = []struct {
 // Class returns the class of an error, which is its code on every wire: that
 // of its cause, or else of its kind. What a caller may not do (Denied) and what
 // can't be done here (Unsupported) are faults of the request, as the original
-// has them. "" is for nil.
+// has them. What may work in a while (Unavailable) is nothing but an error: only
+// ErrBackend says that there is no wall. "" is for nil.
 func Class(err error) string {
 	if err == nil {
 		return ""
@@ -123,8 +124,6 @@ func Class(err error) string {
 		return box.ClassValidation
 	case sandbox.Exhausted:
 		return box.ClassCapacity
-	case sandbox.Unavailable:
-		return box.ClassBackendUnavailable
 	default:
 		return box.ClassError
 	}

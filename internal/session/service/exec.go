@@ -1,0 +1,189 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+)
+
+// Request is one command, or one session, that is asked for.
+type Request struct {
+	Query Query
+	// Payload has fields of a Spec by their JSON names.
+	Payload map[string]any
+	Profile string // by name; "": the service's
+	// OutputLimit is how many characters of each stream the result has; 0: the
+	// service's; less: all.
+	OutputLimit int
+	// TrustMounts leaves it to the runtime alone which directories of the host
+	// may be mounted.
+	TrustMounts bool
+}
+
+// toolFields are what an agent may say of its command; description is for whom
+// it may concern.
+var toolFields = []string{"command", "workdir", "timeout_sec", "env", "description"}
+
+// ExecuteTool runs a command for an agent: "command" of its parameters, with
+// "workdir", "timeout_sec" and "env". Which session it runs in, and what that
+// may do, is not the agent's to say: whatever else is there is reported in the
+// result as ignored.
+func (s *Service) ExecuteTool(ctx context.Context, q Query, parameters map[string]any) (box.ToolResult, error) {
+	payload, err := s.toolPayload(ctx, q, parameters)
+	if err != nil {
+		return box.ToolResult{}, s.note(q, "", err)
+	}
+	result, err := s.Execute(ctx, Request{Query: q, Payload: payload})
+	if err != nil {
+		return result, err
+	}
+	for _, f := range slices.Sorted(maps.Keys(parameters)) {
+		if !slices.Contains(toolFields, f) {
+			result.Adjusted = append(result.Adjusted, profile.Ignored(f, parameters[f], "not for a tool to say: ignored"))
+		}
+	}
+	return result, nil
+}
+
+func (s *Service) toolPayload(ctx context.Context, q Query, parameters map[string]any) (map[string]any, error) {
+	command, given := parameters["command"]
+	if !given {
+		return nil, profile.Invalid("command is missing")
+	}
+	id, err := s.SessionID(q)
+	if err != nil {
+		return nil, err
+	}
+	payload := map[string]any{"cmd": command, "session_id": id, "extra_mounts": s.SkillMounts(ctx, q)}
+	if q.Skill != "" {
+		payload["skill_name"] = q.Skill
+	}
+	for _, f := range []string{"workdir", "timeout_sec", "env"} {
+		if v, given := parameters[f]; given {
+			payload[f] = v
+		}
+	}
+	return payload, nil
+}
+
+// ExecutePayload is Execute with nothing but a payload.
+func (s *Service) ExecutePayload(ctx context.Context, q Query, payload map[string]any) (box.ToolResult, error) {
+	return s.Execute(ctx, Request{Query: q, Payload: payload})
+}
+
+// Execute runs the command of a payload in the session that it names. What its
+// profile changed is in the result. Every error is among Errors.
+func (s *Service) Execute(ctx context.Context, r Request) (box.ToolResult, error) {
+	if err := s.ready(); err != nil {
+		return box.ToolResult{}, s.note(r.Query, "", err)
+	}
+	spec, adjusted, err := s.BuildSpec(ctx, r)
+	if err == nil {
+		err = profile.CheckCmd(spec)
+	}
+	if err != nil {
+		return box.ToolResult{}, s.note(r.Query, spec.SessionID, err)
+	}
+	s.o.Log.Info("box request", "query_id", r.Query.ID, "owner", s.owner, summary(spec))
+	got, err := s.o.Runtime.Exec(ctx, spec)
+	if err != nil {
+		return box.ToolResult{}, s.note(r.Query, spec.SessionID, err)
+	}
+	got.Adjusted = append(adjusted, got.Adjusted...)
+	s.o.Log.Info("box result", "query_id", r.Query.ID, "owner", s.owner, outcome(got))
+	return toolResult(got, cmp.Or(r.OutputLimit, s.o.OutputLimit)), nil
+}
+
+// Create makes the session of a payload, or takes the one that is there.
+func (s *Service) Create(ctx context.Context, r Request) (box.CreateResponse, error) {
+	if err := s.ready(); err != nil {
+		return box.CreateResponse{}, s.note(r.Query, "", err)
+	}
+	spec, adjusted, err := s.BuildSpec(ctx, r)
+	if err != nil {
+		return box.CreateResponse{}, s.note(r.Query, "", err)
+	}
+	info, err := s.o.Runtime.Create(ctx, spec)
+	if err != nil {
+		return box.CreateResponse{}, s.note(r.Query, spec.SessionID, err)
+	}
+	return box.CreateResponse{SessionInfo: info, Adjusted: adjusted}, nil
+}
+
+// BuildSpec makes the Spec of a request: the defaults of the configuration,
+// then the profile's, then the checks. The payload stays as it is.
+func (s *Service) BuildSpec(ctx context.Context, r Request) (box.Spec, []box.Adjustment, error) {
+	p := s.profile
+	if r.Profile != "" {
+		var err error
+		if p, err = profile.Find(r.Profile, s.o.Profiles); err != nil {
+			return box.Spec{}, nil, err
+		}
+	}
+	spec, adjusted, err := profile.Build(r.Payload, p, profile.Defaults{
+		HostPath:         s.o.Roots.DefaultWorkspace(),
+		WorkspaceQuotaMB: s.o.WorkspaceQuotaMB,
+		Image:            strings.TrimSpace(s.o.Image),
+	})
+	if err == nil && !r.TrustMounts {
+		err = s.checkMounts(ctx, r.Query, spec)
+	}
+	if err != nil {
+		return box.Spec{}, nil, err
+	}
+	return spec, adjusted, nil
+}
+
+// checkMounts wants all that is mounted to be allowed. Where the directories
+// are another machine's, only the workspace's name can be looked at: the rest
+// is its runtime's to check.
+func (s *Service) checkMounts(ctx context.Context, q Query, spec box.Spec) error {
+	here := s.SharesFilesystem()
+	if spec.HostPath != "" && spec.HostPathMode != box.MountNone {
+		check := s.o.Roots.Named
+		if here {
+			check = s.o.Roots.Check
+		}
+		if err := check(spec.HostPath); err != nil {
+			return err
+		}
+	}
+	if !here || len(spec.ExtraMounts) == 0 {
+		return nil
+	}
+	skills := s.SkillMounts(ctx, q)
+	for _, m := range spec.ExtraMounts {
+		if m.Mode == box.MountNone || slices.Contains(skills, m) {
+			continue
+		}
+		if err := s.o.Roots.Check(m.HostPath); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// toolResult cuts what a command wrote to what its reader gets. What the
+// runtime did not keep counts as cut.
+func toolResult(r box.Result, limit int) box.ToolResult {
+	t := box.ToolResult{
+		SessionID: r.SessionID, Backend: r.BackendName, Status: r.Status,
+		OK:       r.Status == box.StatusCompleted && r.ExitCode != nil && *r.ExitCode == 0,
+		ExitCode: r.ExitCode, Stdout: r.Stdout, Stderr: r.Stderr,
+		DurationMS: r.DurationMS, QueuedMS: r.QueuedMS,
+		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
+		Limits: r.Limits, Notices: r.Notices, Adjusted: r.Adjusted,
+	}
+	if limit >= 0 {
+		t.Stdout, t.StdoutTruncated = profile.Truncate(r.Stdout, limit)
+		t.Stderr, t.StderrTruncated = profile.Truncate(r.Stderr, limit)
+	}
+	t.StdoutTruncated = t.StdoutTruncated || r.StdoutBytes > profile.MaxOutput
+	t.StderrTruncated = t.StderrTruncated || r.StderrBytes > profile.MaxOutput
+	return t
+}

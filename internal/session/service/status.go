@@ -1,0 +1,63 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+)
+
+// Status says how the service and its runtime are. It is available only where
+// the runtime answers and its wall works: a connection alone is not enough.
+func (s *Service) Status(ctx context.Context) box.Status {
+	status := box.Status{
+		Enabled: s.Enabled(), Profile: s.profile.Name, RecentErrorCount: len(s.Errors()), ConnectorError: s.why(),
+	}
+	if status.ConnectorError != "" {
+		return status
+	}
+	runtime, err := s.o.Runtime.Status(ctx)
+	if err != nil {
+		status.ConnectorError = err.Error()
+		return status
+	}
+	status.RuntimeStatus, status.Available = runtime, runtime.Backend.Available
+	status.ConnectorError = backendError(runtime.Backend)
+	return status
+}
+
+// backendError says what keeps a wall from being used; "": nothing.
+func backendError(b box.Backend) string {
+	switch {
+	case b.Available:
+		return ""
+	case b.Name != nil && *b.Name != "":
+		return fmt.Sprintf("Configured sandbox backend %q is unavailable", *b.Name)
+	}
+	return "No supported sandbox backend is available"
+}
+
+// Usable reports whether a sandbox can be had now. Tools that need one hide
+// themselves where it can't: nothing runs on the host instead.
+func (s *Service) Usable(ctx context.Context) bool {
+	if !s.Available() {
+		return false
+	}
+	b, err := s.o.Runtime.Backend(ctx)
+	return err == nil && b.Available
+}
+
+// Sessions lists the sessions; there are none where the runtime can't tell.
+func (s *Service) Sessions(ctx context.Context) []box.SessionInfo {
+	if !s.Available() {
+		return []box.SessionInfo{}
+	}
+	list, err := s.o.Runtime.List(ctx)
+	if err != nil || list == nil {
+		return []box.SessionInfo{}
+	}
+	return list
+}
+
+// Errors returns the newest 50 errors, oldest first.
+func (s *Service) Errors() []box.ErrorRecord { return s.shared.errors.list(s.owner) }

@@ -1,0 +1,53 @@
+package service
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+)
+
+const (
+	maxLoggedCmd    = 400 // characters
+	maxLoggedOutput = 200
+)
+
+// summary is what is logged of a request: of its environment the names alone.
+func summary(s box.Spec) slog.Attr {
+	return slog.Group("spec",
+		"session_id", s.SessionID, "workdir", s.Workdir, "mount_path", s.MountPath, "timeout_sec", s.TimeoutSec,
+		"network", s.Network, "image", s.Image, "host_path", s.HostPath, "host_path_mode", s.HostPathMode,
+		"cpus", s.CPUs, "memory_mb", s.MemoryMB, "pids_limit", s.PIDsLimit, "read_only_rootfs", s.ReadOnlyRootFS,
+		"workspace_quota_mb", s.WorkspaceQuotaMB,
+		"env_keys", slices.Sorted(maps.Keys(s.Env)), "cmd", shorten(strings.TrimSpace(s.Cmd), maxLoggedCmd))
+}
+
+// outcome is what is logged of a result.
+func outcome(r box.Result) slog.Attr {
+	args := []any{"session_id", r.SessionID, "backend", r.BackendName, "status", r.Status}
+	if r.ExitCode != nil {
+		args = append(args, "exit_code", *r.ExitCode)
+	}
+	return slog.Group("result", append(args, "duration_ms", r.DurationMS, "queued_ms", r.QueuedMS,
+		"stdout_bytes", r.StdoutBytes, "stderr_bytes", r.StderrBytes,
+		"stdout", shorten(r.Stdout, maxLoggedOutput), "stderr", shorten(r.Stderr, maxLoggedOutput))...)
+}
+
+// shorten cuts s to so many characters, the last three of which then are dots.
+func shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	n, keep := 0, 0
+	for i := range s {
+		if n == most-3 {
+			keep = i
+		}
+		if n++; n > most {
+			return s[:keep] + "..."
+		}
+	}
+	return s
+}
