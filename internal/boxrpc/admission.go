@@ -1,0 +1,235 @@
+package boxrpc
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+)
+
+// admission lets workspaces have a sandbox only while a grant says so. It is
+// off until the operator's configuration or a host's asks for it, and then on
+// for as long as the Handler lives; what asks for it and can't be read turns it
+// on as well, with nothing admitted. Grants are lost with the daemon, and until
+// a host renews its own nothing is admitted: the sessions are still there.
+type admission struct {
+	h     *Handler
+	fixed bool // the policy is the operator's
+
+	mu     sync.Mutex
+	p      policy
+	fault  string // of the configuration; "": none
+	grants map[workspace]*granted
+	ends   expiries
+	wake   chan struct{}
+
+	readyMu sync.Mutex
+	readyAt time.Time
+	last    *readiness
+}
+
+// granted is a grant that holds.
+type granted struct {
+	box.Grant
+	key     workspace
+	expires time.Time
+	index   int // in ends
+}
+
+func newAdmission(h *Handler, operator json.RawMessage) (*admission, error) {
+	a := &admission{h: h, p: defaultPolicy(), grants: map[workspace]*granted{}, wake: make(chan struct{}, 1)}
+	if operator == nil {
+		return a, nil
+	}
+	p, err := parsePolicy(operator)
+	if err != nil {
+		p, a.fault = defaultPolicy(), err.Error()
+		p.Required = true
+		h.log.Error("box.admission can't be read: no session is admitted", "why", err)
+	}
+	a.p, a.fixed = p, true
+	return a, nil
+}
+
+// configure takes a host's policy, and reports whether it was left out: the
+// operator's is what holds where there is one, but a host may always ask for
+// grants to be required.
+func (a *admission) configure(raw json.RawMessage) (left bool) {
+	p, err := parsePolicy(raw)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.readyMu.Lock()
+	a.last = nil
+	a.readyMu.Unlock()
+	switch {
+	case err != nil:
+		a.p.Required, a.fault = true, err.Error()
+		a.h.log.Warn("a host's admission policy can't be read: no session is admitted", "why", err)
+		return false
+	case a.p.Required && !p.Required:
+		if a.fixed {
+			return true
+		}
+		a.fault = "enforcement can't be switched off while the runtime lives: start it anew"
+		return false
+	case a.fixed:
+		a.p.Required = a.p.Required || p.Required
+		return true
+	}
+	a.p, a.fault = p, ""
+	return false
+}
+
+func (a *admission) required() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.p.Required
+}
+
+// admitted returns the grant by which a workspace may have a session now.
+func (a *admission) admitted(ctx context.Context, about *box.Context) (box.Grant, error) {
+	if about == nil {
+		return box.Grant{}, admissionError("Sandbox admission needs an action context: this runtime admits workspaces by their grants")
+	}
+	if err := a.ready(ctx); err != nil {
+		return box.Grant{}, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	g := a.grants[workspace{about.InstanceUUID, about.WorkspaceUUID}]
+	switch {
+	case g == nil:
+		return box.Grant{}, admissionError("Sandbox admission grant is missing")
+	case !a.h.clock.Now().Before(g.expires):
+		return box.Grant{}, admissionError("Sandbox admission grant has expired")
+	case g.ExecutionGeneration != about.PlacementGeneration:
+		return box.Grant{}, admissionError("Sandbox admission grant belongs to another execution generation")
+	case g.MaxSessions <= 0:
+		return box.Grant{}, admissionError("Sandbox admission grant does not permit sessions")
+	case g.MaxSessions > a.p.MaxSessions || g.MaxProcesses > a.p.MaxProcesses:
+		return box.Grant{}, admissionError("Sandbox admission grant exceeds the active runtime policy")
+	}
+	return g.Grant, nil
+}
+
+// normalize makes of a request the one session that a grant admits. What it
+// asks for besides is refused, not left out.
+func (a *admission) normalize(_ context.Context, t tenant, spec box.Spec) (box.Spec, error) {
+	a.mu.Lock()
+	p := a.p
+	a.mu.Unlock()
+	ns := namespace(t.about.InstanceUUID, t.about.WorkspaceUUID)
+	switch {
+	case spec.Network != box.NetworkOff:
+		return spec, admissionError("Managed sandbox network access is disabled")
+	case len(spec.ExtraMounts) > 0:
+		return spec, admissionError("Managed sandbox additional host mounts are disabled")
+	case spec.MountPath != box.DefaultMountPath:
+		return spec, admissionError("Managed sandbox mount_path is runtime-owned")
+	case path.Clean(spec.Workdir) != box.DefaultMountPath && !strings.HasPrefix(path.Clean(spec.Workdir), box.DefaultMountPath+"/"):
+		return spec, admissionError("Managed sandbox workdir must stay under /workspace")
+	case spec.HostPath != "" && !strings.HasSuffix(path.Clean(spec.HostPath), "/tenants/"+ns):
+		return spec, admissionError("Managed sandbox host_path is runtime-owned")
+	case spec.Isolation != "" || spec.OnTimeout == box.OnTimeoutReset:
+		return spec, admissionError("Managed sandbox isolation and on_timeout are runtime-owned")
+	}
+	// Its workspace outlives generations: a volume of the workspace's, under a
+	// name that is this runtime's own and of no file system.
+	const root = "/carboy-managed"
+	a.h.o.Sessions.Declare(t.caller.Owner, root)
+	var mounts []box.Mount
+	if spec.SkillName != "" {
+		skill, err := a.skillMount(t, spec.SkillName)
+		if err != nil {
+			return spec, err
+		}
+		mounts = []box.Mount{skill}
+	}
+	spec.SessionID = prefix(t.about) + admittedID
+	spec.Image, spec.HostPath, spec.HostPathMode = box.DefaultImage, root+"/workspace", box.MountWritable
+	spec.ExtraMounts, spec.Persistent, spec.TimeoutSec = mounts, true, min(spec.TimeoutSec, p.MaxTimeoutSec)
+	spec.CPUs, spec.MemoryMB, spec.PIDsLimit = p.CPUs, p.MemoryMB, p.PIDsLimit
+	spec.ReadOnlyRootFS, spec.WorkspaceQuotaMB = p.ReadOnlyRootFS, p.QuotaMB
+	spec.Quota, spec.WorkspaceInodes = box.QuotaHard, 0
+	return spec, nil
+}
+
+// skillMount is that of a skill of the workspace's own, which the session may
+// read.
+func (a *admission) skillMount(t tenant, name string) (box.Mount, error) {
+	unavailable := admissionError("Managed sandbox skill is unavailable in this Workspace")
+	if a.h.o.Skills == nil {
+		return box.Mount{}, unavailable
+	}
+	s, err := a.h.o.Skills(t.caller.Owner)
+	if err != nil {
+		return box.Mount{}, unavailable
+	}
+	got, err := s.Get(a.h.ctx, name)
+	if err != nil || got.Name != name {
+		return box.Mount{}, unavailable
+	}
+	return box.Mount{HostPath: got.PackageRoot, MountPath: box.SkillsPath + "/" + name, Mode: box.MountReadOnly}, nil
+}
+
+// enforced says what keeps grants from being taken at all.
+func (a *admission) enforced() (policy, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !a.p.Required:
+		return a.p, admissionError("Sandbox admission enforcement is not enabled")
+	case a.fault != "":
+		return a.p, readinessError("Invalid sandbox admission configuration: %s", a.fault)
+	}
+	return a.p, nil
+}
+
+func (a *admission) nudge() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run ends the sessions of grants that expire, until ctx ends.
+func (a *admission) run(ctx context.Context) error {
+	for {
+		expired, next := a.expire(a.h.clock.Now())
+		for _, key := range expired {
+			if err := a.h.o.Sessions.DropAll(ctx, ownerOf(key.instance, key.name), nil); err != nil && ctx.Err() == nil {
+				a.h.log.Warn("sessions whose grant expired were not all ended", "err", err)
+			}
+		}
+		var timer <-chan time.Time
+		if next > 0 {
+			timer = a.h.clock.After(next)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.wake:
+		case <-timer:
+		}
+	}
+}
+
+// expire forgets the grants that are over, and says in what time the next is; 0:
+// there is none. It looks at no other.
+func (a *admission) expire(now time.Time) (over []workspace, next time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(a.ends) > 0 {
+		g := a.ends[0]
+		if now.Before(g.expires) {
+			return over, max(g.expires.Sub(now), time.Millisecond)
+		}
+		a.forgetLocked(g.key)
+		over = append(over, g.key)
+	}
+	return over, 0
+}

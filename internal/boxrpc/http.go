@@ -1,0 +1,176 @@
+package boxrpc
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/coder/websocket"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+)
+
+func (h *Handler) routes() {
+	h.mux = http.NewServeMux()
+	h.mux.HandleFunc("GET /healthz", h.healthz)
+	h.mux.HandleFunc("GET /readyz", h.readyz)
+	h.mux.HandleFunc("GET /rpc/ws", h.rpc)
+	h.mux.HandleFunc("GET /v1/sessions/{session}/managed-process/{process}/ws", h.relay)
+	h.mux.HandleFunc("GET /v1/sessions/{session}/managed-process/ws", h.relay)
+}
+
+// ServeHTTP implements http.Handler. A page of a browser is refused whatever it
+// knows: no host is one. Without a token nothing else keeps pages out, which
+// could reach this machine by a name of their own: then the name matters too.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case fromPage(r.Header):
+		refuse(w, http.StatusForbidden, "PermissionError", "pages of browsers are not served")
+	case h.o.Token == "" && !h.known(r.Host):
+		refuse(w, http.StatusForbidden, "PermissionError", "this machine is not called that; set box.hosts, or a control token")
+	default:
+		h.mux.ServeHTTP(w, r)
+	}
+}
+
+// fromPage reports whether a page in a browser made it send a request.
+func fromPage(h http.Header) bool {
+	if h.Values("Origin") != nil || h.Values("Referer") != nil {
+		return true
+	}
+	site := h.Get("Sec-Fetch-Site")
+	return site != "" && site != "none"
+}
+
+func refuse(w http.ResponseWriter, status int, class, message string) {
+	writeJSON(w, status, map[string]any{"error": map[string]string{"code": class, "message": message}})
+}
+
+func refuseError(w http.ResponseWriter, err error) {
+	refuse(w, http.StatusBadRequest, profile.Class(err), shown(err))
+}
+
+func unauthorized(w http.ResponseWriter) { http.Error(w, "Unauthorized", http.StatusUnauthorized) }
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // who does not read it has gone
+}
+
+var instanceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+
+func validInstance(s string) bool { return instanceName.MatchString(s) }
+
+// authenticate returns the instance that r is of, "" for a client that says
+// none, and whether it may ask at all. With bind the first instance to come is
+// the one that may from then on.
+func (h *Handler) authenticate(r *http.Request, bind bool) (instance string, ok bool) {
+	if h.o.Token != "" && !sameSecret(r.Header.Get(box.HeaderControlToken), h.o.Token) {
+		return "", false
+	}
+	instance = strings.TrimSpace(r.Header.Get(box.HeaderInstance))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case instance == "":
+		return "", h.o.Instance == "" && len(r.Header.Values(box.HeaderInstance)) == 0
+	case !validInstance(instance):
+		return "", false
+	case h.pinned == "" && bind:
+		h.pinned = instance
+	}
+	return instance, h.pinned == instance
+}
+
+// sameSecret takes as long for any text as for the right one.
+func sameSecret(got, want string) bool {
+	a, b := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(want))
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+func (h *Handler) healthz(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{"live": true, "resources": h.resources(r.Context())})
+}
+
+func (h *Handler) readyz(w http.ResponseWriter, r *http.Request) {
+	ready := h.admit.readiness(r.Context())
+	ready.Resources = h.resources(r.Context())
+	status := http.StatusOK
+	if !ready.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, ready)
+}
+
+// resources counts what there is, of everybody, for whom names would be too
+// much.
+func (h *Handler) resources(ctx context.Context) map[string]int {
+	st, err := h.o.Sessions.Status(ctx, sandbox.Caller{Owner: h.o.Owner, Admin: true})
+	if err != nil {
+		return map[string]int{}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return map[string]int{"sessions": st.ActiveSessions, "managed_processes": st.Processes, "connections": h.peers}
+}
+
+// rpc is one host's connection.
+func (h *Handler) rpc(w http.ResponseWriter, r *http.Request) {
+	instance, ok := h.authenticate(r, true)
+	if !ok {
+		unauthorized(w)
+		return
+	}
+	c, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		h.log.Debug("a box connection was not upgraded", "why", err)
+		return
+	}
+	// A host that says its instance is of a version that reads large messages,
+	// and joins none.
+	conn := boxwire.NewWebSocket(c, boxwire.WebSocketOptions{Pieces: instance == ""})
+	if err := h.serve(r.Context(), conn, instance); err != nil {
+		h.log.Debug("a box connection ended", "why", err)
+	}
+}
+
+// ServeConn serves one connection that is not over HTTP, as one of the pinned
+// instance, until it or ctx ends. Whoever has it is trusted.
+func (h *Handler) ServeConn(ctx context.Context, conn boxwire.Conn) error {
+	return h.serve(ctx, conn, h.o.Instance)
+}
+
+func (h *Handler) serve(ctx context.Context, conn boxwire.Conn, instance string) error {
+	h.mu.Lock()
+	if h.ctx.Err() != nil {
+		h.mu.Unlock()
+		return conn.Close()
+	}
+	h.peers++
+	h.live.Add(1)
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		h.peers--
+		h.mu.Unlock()
+		h.live.Done()
+	}()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(h.ctx, func() { cancel(errLeaving) })
+	defer stop()
+	l := &link{h: h, instance: instance}
+	l.peer = boxwire.NewPeer(boxwire.Options{
+		Conn: conn, Serve: l.serve, ErrorText: errorText, Log: h.log, Now: h.clock.Now,
+		Files: boxwire.FileLimits{MaxBytes: h.o.Limits.MaxRPCFileBytes},
+	})
+	return l.peer.Run(ctx)
+}

@@ -1,0 +1,224 @@
+package boxrpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/skill"
+)
+
+// Sessions is what the dialect asks of a *session.Runtime, which documents each
+// method.
+type Sessions interface {
+	Declare(owner string, roots ...string)
+	Create(ctx context.Context, c sandbox.Caller, spec box.Spec) (box.SessionInfo, error)
+	Exec(ctx context.Context, c sandbox.Caller, spec box.Spec) (*session.Result, error)
+	Get(ctx context.Context, c sandbox.Caller, id string) (box.SessionInfo, error)
+	List(ctx context.Context, c sandbox.Caller) ([]box.SessionInfo, error)
+	Delete(ctx context.Context, c sandbox.Caller, id string) error
+	DropAll(ctx context.Context, owner string, match func(id string) bool) error
+	StartProcess(ctx context.Context, c sandbox.Caller, id string, spec box.ProcessSpec) (box.ProcessInfo, error)
+	Process(ctx context.Context, c sandbox.Caller, id, pid string) (box.ProcessInfo, error)
+	StopProcess(ctx context.Context, c sandbox.Caller, id, pid string) error
+	Status(ctx context.Context, c sandbox.Caller) (box.RuntimeStatus, error)
+	Backend(ctx context.Context) box.Backend
+}
+
+// Attachment is the input and output of a managed process, a line at a time.
+type Attachment interface {
+	// ReadLine returns the next line of the output without its end; io.EOF when
+	// there are no more.
+	ReadLine(ctx context.Context) ([]byte, error)
+	// WriteLine writes a line, and returns when the process has room for more.
+	WriteLine(ctx context.Context, line []byte) error
+	Close() error
+}
+
+// AttachFunc attaches to a managed process when it is the caller's turn; with
+// takeover whoever is attached is sent away.
+type AttachFunc func(ctx context.Context, c sandbox.Caller, id, pid string, takeover bool) (Attachment, error)
+
+// Skills is the store of one owner's skills. *skill.Store is one.
+type Skills interface {
+	List(ctx context.Context) ([]box.Skill, error)
+	Get(ctx context.Context, name string) (box.Skill, error)
+	Create(ctx context.Context, in box.SkillInput, out skill.Outside) (box.Skill, error)
+	Update(ctx context.Context, name string, in box.SkillInput) (box.Skill, error)
+	Delete(ctx context.Context, name string) (box.SkillDeleted, error)
+	Scan(ctx context.Context, path string, out skill.Outside) (box.Skill, error)
+	Files(ctx context.Context, name string, q skill.FileQuery) (box.SkillFiles, error)
+	Read(ctx context.Context, name, path string) (box.SkillContent, error)
+	Write(ctx context.Context, name, path, content string) (box.SkillWritten, error)
+	PreviewZip(ctx context.Context, zip []byte, q skill.ZipQuery) ([]box.Skill, error)
+	InstallZip(ctx context.Context, zip []byte, q skill.ZipQuery) ([]box.Skill, error)
+}
+
+// Options are what a Handler works with. Sessions and Owner are required.
+type Options struct {
+	Sessions Sessions
+	Attach   AttachFunc // nil: there are no relays
+	// Skills opens an owner's skills; nil: there are none.
+	Skills func(owner string) (Skills, error)
+	// Outside opens a directory of the host from which a skill may be taken;
+	// nil: none may.
+	Outside skill.Outside
+	// Owner has the sessions of actions without a context.
+	Owner string
+	// Token is the control token; "": none is asked for, and the listener must
+	// be this machine's alone. See CheckToken.
+	Token string
+	// Instance is the only one that may connect; "": the first that does.
+	Instance string
+	// Hosts are further names by which this machine's clients call it; they
+	// matter where there is no token.
+	Hosts []string
+	// Shared is the directory that a host may look for to see that it and this
+	// share a file system; "": there is none.
+	Shared string
+	// Ledger is the file in which generations and revoked grants are remembered;
+	// "": they last as long as the Handler.
+	Ledger string
+	// Admission is the operator's policy, as JSON; nil: none.
+	Admission json.RawMessage
+	// Readiness says what of the isolation holds that admission asks for, by the
+	// original's names of the checks.
+	Readiness func(ctx context.Context) map[string]bool
+	Limits    box.Limits
+	Clock     sandbox.Clock // default: the machine's
+	Log       *slog.Logger  // default: none
+}
+
+// Handler serves the dialect. It is an http.Handler.
+type Handler struct {
+	o     Options
+	log   *slog.Logger
+	clock sandbox.Clock
+	mux   *http.ServeMux
+	fence *fence
+	admit *admission
+
+	ctx  context.Context // of all connections
+	stop context.CancelCauseFunc
+	live sync.WaitGroup
+
+	mu     sync.Mutex
+	pinned string   // the instance
+	roots  []string // that the host's configuration calls its own
+	peers  int      // connections that speak actions
+	plain  bool     // an action without a context made a session
+}
+
+var errLeaving = errors.New("Box runtime shutting down")
+
+// New returns a Handler, or an error for options that can't be. It reads the
+// ledger.
+func New(o Options) (*Handler, error) {
+	if o.Sessions == nil || o.Owner == "" {
+		return nil, errors.New("new box handler: sessions and an owner are required")
+	}
+	if o.Token != "" {
+		if err := CheckToken(o.Token); err != nil {
+			return nil, err
+		}
+	}
+	if o.Instance != "" && !validInstance(o.Instance) {
+		return nil, sandbox.Errorf(sandbox.Invalid, "box instance %.80q: 1 to 128 letters, digits, and . _ : -, the first a letter or digit", o.Instance)
+	}
+	h := &Handler{o: o, log: o.Log, clock: o.Clock, pinned: o.Instance}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	if h.clock == nil {
+		h.clock = systemClock{}
+	}
+	var err error
+	if h.fence, err = openFence(o.Ledger, max(o.Limits.MaxAdmissions, 1)); err != nil {
+		return nil, err
+	}
+	if h.admit, err = newAdmission(h, o.Admission); err != nil {
+		return nil, errors.Join(err, h.fence.close())
+	}
+	h.ctx, h.stop = context.WithCancelCause(context.Background())
+	h.routes()
+	return h, nil
+}
+
+// Run ends what is no longer admitted, until ctx ends.
+func (h *Handler) Run(ctx context.Context) error { return h.admit.run(ctx) }
+
+// Close ends all connections, with the actions under way. Sessions go on.
+func (h *Handler) Close() error {
+	h.stop(errLeaving)
+	h.live.Wait()
+	return h.fence.close()
+}
+
+// Busy reports whether a host is connected.
+func (h *Handler) Busy() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.peers > 0
+}
+
+// MinToken is the least number of a control token's characters.
+const MinToken = 32
+
+// CheckToken says what keeps a text from being a control token. It never says
+// the text.
+func CheckToken(token string) error {
+	if len([]rune(token)) < MinToken || strings.ContainsAny(token, " \t\r\n\v\f\u0085\u00a0") {
+		return sandbox.Errorf(sandbox.Invalid, "the box control token is not at least %d characters without white space", MinToken).
+			WithHint("make one: openssl rand -hex 32")
+	}
+	return nil
+}
+
+// CheckListen says whether an address may be listened on without a token: only
+// where nobody but this machine reaches it.
+func CheckListen(addr string, token bool) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "box listen %.80q: not an address", addr).WithHint("127.0.0.1:5410")
+	}
+	if token || isLoopback(host) {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Invalid, "box listen %.80q: others than this machine reach it, and no control token is set", addr).
+		WithHint("set box.control_token_file, or --control-token-file, or listen on 127.0.0.1")
+}
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// known reports whether host is a name of this machine's.
+func (h *Handler) known(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	return isLoopback(host) || slices.ContainsFunc(h.o.Hosts, func(n string) bool { return strings.EqualFold(n, host) })
+}
+
+type systemClock struct{}
+
+// Now implements sandbox.Clock.
+func (systemClock) Now() time.Time { return time.Now() }
+
+// After implements sandbox.Clock.
+func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }

@@ -1,0 +1,298 @@
+package boxrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+)
+
+const (
+	beat     = 30 * time.Second // between pings of a relay
+	beatTime = 15 * time.Second // for the answer to one
+	sendTime = 30 * time.Second // for a line of a process's output
+	// queueBytes of what a client sent may wait for its turn, or for the process
+	// to read; then the client waits too.
+	queueBytes = 4 << 20
+)
+
+// relay attaches a client to a managed process: a text message is a line,
+// either way. What can't be is refused before the connection is upgraded.
+func (h *Handler) relay(w http.ResponseWriter, r *http.Request) {
+	instance, ok := h.authenticate(r, false)
+	if !ok {
+		unauthorized(w)
+		return
+	}
+	about, ok := relayContext(r, instance)
+	if !ok {
+		unauthorized(w)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(h.ctx, func() { cancel(errLeaving) })
+	defer stop()
+	t := h.tenant(about)
+	if about != nil {
+		leased, leave, err := h.fence.join(ctx, about)
+		if err != nil {
+			unauthorized(w)
+			return
+		}
+		defer leave()
+		ctx = leased
+	}
+	id, process := r.PathValue("session"), r.PathValue("process")
+	if process == "" {
+		process = box.DefaultProcess
+	}
+	if !t.has(id) {
+		unauthorized(w)
+		return
+	}
+	if err := h.mayAttach(ctx, t, id, process); err != nil {
+		refuseError(w, err)
+		return
+	}
+	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"mcp"}})
+	if err != nil {
+		h.log.Debug("a relay was not upgraded", "why", err)
+		return
+	}
+	h.live.Add(1)
+	defer h.live.Done()
+	takeover := r.URL.Query().Get("takeover") == "1"
+	attach := func(ctx context.Context) (Attachment, error) {
+		return h.o.Attach(ctx, t.caller, id, process, takeover)
+	}
+	relayed(ctx, c, attach)
+}
+
+// relayContext reads for whom a relay is; nil for a client without workspaces.
+func relayContext(r *http.Request, instance string) (*box.Context, bool) {
+	workspace := strings.TrimSpace(r.Header.Get(box.HeaderWorkspace))
+	generation := strings.TrimSpace(r.Header.Get(box.HeaderGeneration))
+	if workspace == "" && generation == "" {
+		return nil, true
+	}
+	n, err := strconv.ParseInt(generation, 10, 64)
+	if instance == "" || workspace == "" || len(workspace) > 256 || err != nil || n < 1 || strconv.FormatInt(n, 10) != generation {
+		return nil, false
+	}
+	return &box.Context{InstanceUUID: instance, WorkspaceUUID: workspace, PlacementGeneration: n}, true
+}
+
+// mayAttach says what keeps a process from being attached to.
+func (h *Handler) mayAttach(ctx context.Context, t tenant, id, process string) error {
+	if h.admit.required() {
+		g, err := h.admit.admitted(ctx, t.about)
+		if err != nil {
+			return err
+		}
+		if g.MaxProcesses <= 0 {
+			return admissionError("Sandbox admission grant does not permit managed process relay")
+		}
+	}
+	p, err := h.o.Sessions.Process(ctx, t.caller, id, process)
+	switch {
+	case err != nil:
+		return err
+	case h.o.Attach == nil:
+		return sandbox.Errorf(sandbox.Unsupported, "this runtime has no relays")
+	case p.Status != box.ProcessRunning:
+		return profile.ProcessConflict(id, process, "is not running")
+	}
+	return nil
+}
+
+// relayed carries lines until either side ends. The process goes on.
+func relayed(ctx context.Context, c *websocket.Conn, attach func(context.Context) (Attachment, error)) {
+	c.SetReadLimit(boxwire.MaxMessage)
+	ctx, cancel := context.WithCancelCause(ctx)
+	in := newQueue()
+	var wg sync.WaitGroup
+	// What reads also answers pings: it goes on while others wait their turn.
+	// It ends by the connection, not by ctx, so that this is closed in order.
+	wg.Go(func() { cancel(receive(ctx, c, in)) })
+	wg.Go(func() { heartbeat(ctx, c, in, cancel) })
+	a, err := attach(ctx)
+	if err == nil {
+		wg.Go(func() { cancel(toProcess(ctx, in, a)) })
+		cancel(fromProcess(ctx, a, c))
+		_ = a.Close() // its error is of a reader that is gone
+	} else {
+		cancel(err)
+	}
+	cause := context.Cause(ctx)
+	_ = c.Close(closing(cause)) // it ends what receives
+	_ = c.CloseNow()
+	wg.Wait()
+}
+
+// closing says to a client why it ends.
+func closing(cause error) (websocket.StatusCode, string) {
+	switch {
+	case errors.Is(cause, io.EOF):
+		return websocket.StatusNormalClosure, "the process ended its output"
+	case errors.Is(cause, errLeaving):
+		return websocket.StatusGoingAway, errLeaving.Error()
+	case errors.Is(cause, errStale):
+		return websocket.StatusPolicyViolation, "a newer placement generation was seen"
+	}
+	if e, ok := errors.AsType[*sandbox.Error](cause); ok {
+		return websocket.StatusNormalClosure, cutReason(e.Msg)
+	}
+	return websocket.StatusNormalClosure, ""
+}
+
+// cutReason keeps within what a close frame has room for.
+func cutReason(s string) string {
+	const most = 120
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "")
+	}
+	return s
+}
+
+// fromProcess sends each line of output as it comes; the process waits for a
+// client that reads slowly.
+func fromProcess(ctx context.Context, a Attachment, c *websocket.Conn) error {
+	for {
+		line, err := a.ReadLine(ctx)
+		if err != nil {
+			return err
+		}
+		send, cancel := context.WithTimeout(ctx, sendTime)
+		err = c.Write(send, websocket.MessageText, []byte(profile.Repair(line)))
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func toProcess(ctx context.Context, in *queue, a Attachment) error {
+	for {
+		line, err := in.get(ctx)
+		if err != nil {
+			return err
+		}
+		if err := a.WriteLine(ctx, line); err != nil {
+			return err
+		}
+	}
+}
+
+func receive(ctx context.Context, c *websocket.Conn, in *queue) error {
+	for {
+		kind, message, err := c.Read(context.WithoutCancel(ctx))
+		if err != nil {
+			return err
+		}
+		if kind != websocket.MessageText {
+			return sandbox.Errorf(sandbox.Invalid, "text messages alone")
+		}
+		if err := in.put(ctx, message); err != nil {
+			return err
+		}
+	}
+}
+
+// heartbeat keeps an idle relay from being taken for a dead one, by what is
+// between, and finds one that is. A client that waits for the process answers
+// no ping, and is not dead.
+func heartbeat(ctx context.Context, c *websocket.Conn, in *queue, dead context.CancelCauseFunc) {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		ping, cancel := context.WithTimeout(ctx, beatTime)
+		err := c.Ping(ping)
+		cancel()
+		if err != nil && ctx.Err() == nil && !in.blocked() {
+			dead(errors.New("the client answers no ping"))
+			return
+		}
+	}
+}
+
+// queue holds what a client sent until the process takes it, one message at
+// least.
+type queue struct {
+	mu      sync.Mutex
+	lines   [][]byte
+	bytes   int // with what each line takes besides
+	waits   bool
+	changed chan struct{} // closed and replaced at each change
+}
+
+func newQueue() *queue { return &queue{changed: make(chan struct{})} }
+
+func (q *queue) change() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+func (q *queue) blocked() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waits
+}
+
+func (q *queue) put(ctx context.Context, line []byte) error {
+	for {
+		q.mu.Lock()
+		if len(q.lines) == 0 || q.bytes+size(line) <= queueBytes {
+			q.lines, q.bytes, q.waits = append(q.lines, line), q.bytes+size(line), false
+			q.change()
+			q.mu.Unlock()
+			return nil
+		}
+		q.waits = true
+		changed := q.changed
+		q.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (q *queue) get(ctx context.Context) ([]byte, error) {
+	for {
+		q.mu.Lock()
+		if len(q.lines) > 0 {
+			line := q.lines[0]
+			q.lines, q.bytes = q.lines[1:], q.bytes-size(line)
+			q.change()
+			q.mu.Unlock()
+			return line, nil
+		}
+		changed := q.changed
+		q.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func size(line []byte) int { return len(line) + 64 }
