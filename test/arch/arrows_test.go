@@ -91,6 +91,11 @@ var forbidden = []struct {
 		why:  "both ends of a connection frame their messages by it, and one of them is a client",
 	},
 	{
+		from: "internal/boxrpc",
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend"), own("internal/daemon"), own("client")}},
+		why:  "a dialect speaks to the domain; the daemon hands it sessions and skills",
+	},
+	{
 		from: "internal/store",
 		to:   [][]string{wall, network, {own("internal/server"), own("internal/backend")}},
 		why:  "a store keeps records",
