@@ -32,19 +32,19 @@ func (c *Client) Skill(ctx context.Context, name string) (*Skill, error) {
 }
 
 // CreateSkill makes a package, or takes one up that PackageRoot names.
-func (c *Client) CreateSkill(ctx context.Context, s Skill) (*Skill, error) {
+func (c *Client) CreateSkill(ctx context.Context, s SkillInput) (*Skill, error) {
 	in := struct {
-		Skill Skill `json:"skill"`
+		Skill SkillInput `json:"skill"`
 	}{s}
 	out, err := ask[oneSkill](ctx, c, wire.ActionCreateSkill, in)
 	return out.Skill, err
 }
 
 // UpdateSkill changes the description and the instructions of a package.
-func (c *Client) UpdateSkill(ctx context.Context, name string, s Skill) (*Skill, error) {
+func (c *Client) UpdateSkill(ctx context.Context, name string, s SkillInput) (*Skill, error) {
 	in := struct {
-		Name  string `json:"name"`
-		Skill Skill  `json:"skill"`
+		Name  string     `json:"name"`
+		Skill SkillInput `json:"skill"`
 	}{name, s}
 	out, err := ask[oneSkill](ctx, c, wire.ActionUpdateSkill, in)
 	return out.Skill, err
@@ -93,13 +93,13 @@ func (c *Client) ReadSkill(ctx context.Context, name, path string) (SkillContent
 }
 
 // WriteSkill writes a file of a package.
-func (c *Client) WriteSkill(ctx context.Context, name, path, content string) (SkillContent, error) {
+func (c *Client) WriteSkill(ctx context.Context, name, path, content string) (SkillWritten, error) {
 	in := struct {
 		Name    string `json:"name"`
 		Path    string `json:"path"`
 		Content string `json:"content"`
 	}{name, path, content}
-	return ask[SkillContent](ctx, c, wire.ActionWriteSkill, in)
+	return ask[SkillWritten](ctx, c, wire.ActionWriteSkill, in)
 }
 
 // Zip is an archive of packages.

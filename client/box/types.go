@@ -20,6 +20,8 @@ type (
 	Status        = wire.Status
 	ErrorRecord   = wire.ErrorRecord
 	Skill         = wire.Skill
+	SkillInput    = wire.SkillInput
+	SkillWritten  = wire.SkillWritten
 	SkillFiles    = wire.SkillFiles
 	SkillContent  = wire.SkillContent
 	Grant         = wire.Grant
