@@ -17,6 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
+	"github.com/carboy-sandbox/carboy/internal/guest/tool"
 )
 
 const (
@@ -35,6 +36,7 @@ type agent struct {
 	jail     *jail.Jail
 	engine   *process.Engine
 	files    *files.Service
+	tools    *tool.Service
 
 	connection connection
 	holding    holding
@@ -109,6 +111,11 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 		DefaultDir:  func(account.Account) string { return a.settings.defaults().Cwd },
 	})
 	defer func() { err = errors.Join(err, a.files.Close()) }()
+	a.tools = tool.New(tool.Options{
+		MountNS: j.MountNS(), Lookup: a.allowed(users), Log: log, Turn: a.files.Turn,
+		DefaultUser: func() string { return a.settings.defaults().User },
+	})
+	defer func() { err = errors.Join(err, a.tools.Close()) }()
 	return a.serve(ctx)
 }
 
@@ -212,6 +219,7 @@ func (a *agent) routes() http.Handler {
 	mux := http.NewServeMux()
 	a.engine.Register(mux)
 	a.files.Register(mux)
+	a.tools.Register(mux)
 	mux.HandleFunc("GET /health", a.health)
 	mux.HandleFunc("GET /metrics", a.serveMetrics)
 	mux.HandleFunc("POST /init", a.init)

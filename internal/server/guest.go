@@ -37,6 +37,11 @@ var guestPaths = map[string]guestPath{
 	"/process.Process/Start":        {starts: true},
 	"/filesystem.Filesystem/":       {starts: true},
 	"/carboy/archive":               {owner: true, starts: true},
+	"/carboy/tools/read":            {owner: true, starts: true},
+	"/carboy/tools/write":           {owner: true, starts: true},
+	"/carboy/tools/edit":            {owner: true, starts: true},
+	"/carboy/tools/glob":            {owner: true, starts: true},
+	"/carboy/tools/grep":            {owner: true, starts: true},
 	"/carboy.guest.v1.ExecService/": {owner: true},
 	// The others speak of commands, and those would be gone.
 	"/carboy.guest.v1.ExecService/Start": {owner: true, starts: true},

@@ -93,6 +93,9 @@ func TestEnvd(t *testing.T) {
 		{"init-behind-dots", false, "POST", "/files/../init", id, 404},
 		{"archive", true, "GET", "/carboy/archive?path=/", token, 404},
 		{"archive-for-the-owner", false, "GET", "/carboy/archive?path=/", id, 200},
+		{"tool", true, "POST", "/carboy/tools/read", token, 404},
+		{"tool-for-the-owner", false, "POST", "/carboy/tools/read", id, 200},
+		{"no-tool-for-the-owner", false, "POST", "/carboy/tools/clear", id, 404},
 		{"exec-service", true, "POST", "/carboy.guest.v1.ExecService/List", token, 404},
 		{"exec-service-deeper", true, "POST", "/x/carboy.guest.v1.ExecService/List", token, 404},
 		{"signed", true, "GET", "/files?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, ""), id, 200},
@@ -194,6 +197,7 @@ func TestGuestPathsForOwners(t *testing.T) {
 	sb := w.create(t, w.full)
 	for path, want := range map[string]int{
 		"/health": 200, "/carboy/archive?path=/x": 200, "/init": 404, "/": 404, "/carboy/": 404, "/carboy/secret": 404,
+		"/carboy/tools/grep": 200, "/carboy/tools/": 404, "/carboy/tools/collect": 404,
 		"/process.Process/": 404, "/process.Process/List": 200, "/%69nit": 404, "/files%2f..%2finit": 404,
 	} {
 		resp, body := w.do(t, request{method: "POST", path: "/v1/sandboxes/" + sb.Spec.Name + "/guest" + path})

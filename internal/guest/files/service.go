@@ -87,6 +87,16 @@ func (s *Service) Register(mux *http.ServeMux) {
 // user: they share the service's limits.
 func (s *Service) Workers() *Workers { return s.workers }
 
+// Turn waits until no upload writes to a file, which the caller may do until it
+// calls release.
+func (s *Service) Turn(ctx context.Context, dev, ino uint64) (release func(), err error) {
+	file := inode{dev, ino}
+	if err := s.uploads.take(ctx, file, turnWait); err != nil {
+		return nil, err
+	}
+	return func() { s.uploads.release(file) }, nil
+}
+
 // Close ends all watches and threads, and waits for them. Requests that are
 // still under way end with an error; the caller stops the HTTP server first.
 func (s *Service) Close() error {

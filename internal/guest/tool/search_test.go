@@ -1,0 +1,320 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/guest/tool"
+)
+
+func TestGlob(t *testing.T) {
+	w := newWorld(t, tool.Options{})
+	for i, name := range []string{
+		"src/a.ts", "src/deep/er/b.ts", "a.tsx", ".hidden/c.ts", "node_modules/d.ts", "src/node_modules/e.ts",
+		"weird[1].ts", "x{y}.ts", "notes.md", "src/build/f.ts",
+	} {
+		w.put(name, "")
+		at := time.Unix(1_700_000_000+int64(i), 0)
+		must(t, os.Chtimes(w.path(name), at, at))
+	}
+	must(t, os.Symlink("/etc", w.path("etc.ts")))
+	must(t, os.Chtimes(w.root, time.Unix(1, 0), time.Unix(1, 0)))
+	for _, tt := range []struct {
+		name, pattern, path string
+		want                []string // without order
+	}{
+		{"everywhere", "*.ts", "", []string{"etc.ts", ".hidden/c.ts", "src/a.ts", "src/deep/er/b.ts", "weird[1].ts", "x{y}.ts"}},
+		{"recursive", "**/*.ts", "", []string{"etc.ts", ".hidden/c.ts", "src/a.ts", "src/deep/er/b.ts", "weird[1].ts", "x{y}.ts"}},
+		{"in-a-directory", "*.ts", "src", []string{"src/a.ts", "src/deep/er/b.ts"}},
+		{"below-a-name", "src/**/*.ts", "", []string{"src/a.ts", "src/deep/er/b.ts"}},
+		{"from-the-end", "er/*.ts", "", []string{"src/deep/er/b.ts"}},
+		{"either", "*.{tsx,md}", "", []string{"a.tsx", "notes.md"}},
+		{"one", "?.ts", "", []string{".hidden/c.ts", "src/a.ts", "src/deep/er/b.ts"}},
+		{"set", "[ab].ts", "", []string{"src/a.ts", "src/deep/er/b.ts"}},
+		{"range", "[a-b].ts", "", []string{"src/a.ts", "src/deep/er/b.ts"}},
+		{"not-in-set", "[!ab].ts", "", []string{".hidden/c.ts"}},
+		{"escaped", `weird\[1\].ts`, "", []string{"weird[1].ts"}},
+		{"set-of-bracket", "weird[[]1].ts", "", []string{"weird[1].ts"}},
+		{"directories", "deep", "", []string{"src/deep"}},
+		{"all-below", "src/deep/**", "", []string{"src/deep/er", "src/deep/er/b.ts"}},
+		{"dotted", "./src/*.ts", "", []string{"src/a.ts"}},
+		{"nothing", "*.go", "", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := w.glob(tt.pattern, tt.path)
+			wantOK(t, r.Failure)
+			var want []string
+			for _, rel := range tt.want {
+				want = append(want, w.path(rel))
+			}
+			got := slices.Clone(r.Matches)
+			slices.Sort(got)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, got); diff != "" && len(got)+len(want) > 0 {
+				t.Errorf("mismatch (-want +got):\n%s", diff)
+			}
+			if r.Total != len(want) || r.Truncated {
+				t.Errorf("total %d, truncated by %q", r.Total, r.TruncatedBy)
+			}
+		})
+	}
+	r := w.glob("*.{ts,tsx,md}", "")
+	if got := r.Matches[1]; got != w.path("notes.md") { // the first is the link, made just now
+		t.Errorf("the newest file is not the first: %q", r.Matches)
+	}
+	if diff := cmp.Diff([]string{"node_modules", "build"}, r.Skipped); diff != "" && !slices.Equal(r.Skipped, []string{"build", "node_modules"}) {
+		t.Errorf("skipped %q", r.Skipped)
+	}
+	if r := w.glob("*.ts", "src/node_modules"); len(r.Matches) != 1 {
+		t.Errorf("a directory that is named is searched: %q", r.Matches)
+	}
+	for _, tt := range []struct{ name, pattern, path, code string }{
+		{"empty", "", "", box.ToolInvalid},
+		{"absolute", "/etc/*", "", box.ToolInvalid},
+		{"up", "../*", "", box.ToolEscapes},
+		{"up-within", "src/../../*", "", box.ToolEscapes},
+		{"open", "*.{ts,md}x{a", "", ""},
+		{"open-brace", "{a,{b}", "", box.ToolInvalid},
+		{"long", strings.Repeat("x", box.MaxPattern+1), "", box.ToolInvalid},
+		{"bad-range", "[z-a]", "", box.ToolInvalid},
+		{"a-file", "*", "a.tsx", box.ToolInvalid},
+		{"nowhere", "*", "nowhere", box.ToolNotFound},
+		{"link-out", "*", "etc.ts", box.ToolEscapes},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if r := w.glob(tt.pattern, tt.path); r.Code != tt.code {
+				t.Errorf("got %+v, want code %q", r.Failure, tt.code)
+			}
+		})
+	}
+}
+
+func TestGlobLimits(t *testing.T) {
+	w := newWorld(t, tool.Options{})
+	for i := range 105 {
+		w.put(fmt.Sprintf("file-%03d.txt", i), "")
+	}
+	t.Run("test_glob_caps_match_count_and_returns_preview", func(t *testing.T) {
+		r := w.glob("*.txt", w.root)
+		if r.Total != 105 || len(r.Matches) != 100 || !r.Truncated || r.TruncatedBy != box.ByMatches {
+			t.Errorf("%d of %d, by %q", len(r.Matches), r.Total, r.TruncatedBy)
+		}
+	})
+	t.Run("bytes", func(t *testing.T) {
+		dir := strings.Repeat(strings.Repeat("d", 200)+"/", 5)
+		for i := range 90 {
+			w.put(fmt.Sprintf("%s%03d.long", dir, i), "")
+		}
+		r := w.glob("*.long", "")
+		if r.Total != 90 || len(r.Matches) >= 60 || r.TruncatedBy != box.ByBytes {
+			t.Errorf("%d of %d, by %q", len(r.Matches), r.Total, r.TruncatedBy)
+		}
+	})
+}
+
+// TestLargeTree looks at 100,000 entries and no further, in bounded time.
+func TestLargeTree(t *testing.T) {
+	w := newWorld(t, tool.Options{})
+	for d := range 101 {
+		dir := w.path(fmt.Sprintf("d%03d", d))
+		must(t, os.Mkdir(dir, 0o755))
+		must(t, os.WriteFile(dir+"/f0000", []byte("some text\n"), 0o644))
+		for f := range 999 {
+			must(t, os.Link(dir+"/f0000", fmt.Sprintf("%s/f%04d", dir, f+1)))
+		}
+	}
+	t.Run("test_glob_runs_off_event_loop_and_caps_directory_walk", func(t *testing.T) {
+		start := time.Now()
+		r := w.glob("f*", "")
+		if r.TruncatedBy != box.ByScan || r.Total < 99_000 || r.Total > box.WalkEntries || len(r.Matches) != box.GlobMatches {
+			t.Errorf("%d matches, by %q", r.Total, r.TruncatedBy)
+		}
+		t.Logf("glob took %v", time.Since(start))
+	})
+	t.Run("files", func(t *testing.T) {
+		r := w.grep(box.GrepRequest{Pattern: "no such text", Include: "f*"})
+		if r.TruncatedBy != box.ByFiles || r.Files+r.Binary != box.GrepFiles {
+			t.Errorf("%d files, %d binary, by %q", r.Files, r.Binary, r.TruncatedBy)
+		}
+	})
+	t.Run("given-up", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(5*time.Millisecond, cancel)
+		if _, _, err := w.post(ctx, box.ToolGlob, "", []byte(`{"pattern":"f*"}`)); err == nil {
+			t.Skip("it was faster")
+		}
+		wantOK(t, w.read(box.ReadRequest{Path: "d000/f0000", MaxBytes: 1, Encoding: "base64"}).Failure)
+	})
+}
+
+// must2 returns v where err is nil.
+func must2[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return v
+	}
+}
+
+// A tree may be deeper than any path: it is searched as far as it is sane.
+func TestDeepTree(t *testing.T) {
+	w := newWorld(t, tool.Options{})
+	w.put(strings.Repeat("d/", 90)+"near", "x")
+	w.put(strings.Repeat("d/", 150)+"far", "x")
+	r := w.glob("*r", "")
+	if r.Total != 1 || r.TruncatedBy != box.ByDepth {
+		t.Errorf("%d matches, by %q", r.Total, r.TruncatedBy)
+	}
+}
+
+func TestGrep(t *testing.T) {
+	w := newWorld(t, tool.Options{})
+	w.put("data.txt", "needle "+strings.Repeat("x", 600)+"\n")
+	w.put("src/a.py", "import os\nneedle = 1\r\n\n  Needle\t \nlast needle")
+	w.put("src/b.go", "package b // needle\n")
+	w.put(".git/config", "needle\n")
+	w.put("bin", "needle\x00\n")
+	w.put("bad", "\xffneedle\xfe\n")
+	must(t, os.WriteFile(w.path("private"), []byte("needle"), 0o600))
+	must(t, os.Symlink("/etc", w.path("etc")))
+	must(t, os.Symlink("data.txt", w.path("again")))
+	m := func(file string, line int64, content string) box.GrepMatch {
+		return box.GrepMatch{File: w.path(file), Line: line, Content: content}
+	}
+	for _, tt := range []struct {
+		name string
+		q    box.GrepRequest
+		want []box.GrepMatch
+	}{
+		{"in-a-tree", box.GrepRequest{Pattern: "needle", Path: "src"}, []box.GrepMatch{
+			m("src/a.py", 2, "needle = 1"), m("src/a.py", 5, "last needle"), m("src/b.go", 1, "package b // needle"),
+		}},
+		{"in-a-file", box.GrepRequest{Pattern: "^needle", Path: "src/a.py"}, []box.GrepMatch{m("src/a.py", 2, "needle = 1")}},
+		{"at-the-end", box.GrepRequest{Pattern: `1$`, Path: "src"}, []box.GrepMatch{m("src/a.py", 2, "needle = 1")}},
+		{"any-case", box.GrepRequest{Pattern: "(?i)^ +needle", Path: "src"}, []box.GrepMatch{m("src/a.py", 4, "  Needle")}},
+		{"include", box.GrepRequest{Pattern: "needle", Include: "*.go"}, []box.GrepMatch{m("src/b.go", 1, "package b // needle")}},
+		{"literal-prefix", box.GrepRequest{Pattern: "last needl[e]"}, []box.GrepMatch{m("src/a.py", 5, "last needle")}},
+		{"anchored", box.GrepRequest{Pattern: "^needle$", Path: "src"}, nil},
+		{"whole-line", box.GrepRequest{Pattern: "^import os$"}, []box.GrepMatch{m("src/a.py", 1, "import os")}},
+		{"repaired", box.GrepRequest{Pattern: "needle", Path: "bad"}, []box.GrepMatch{m("bad", 1, "\ufffdneedle\ufffd")}},
+		{"nothing", box.GrepRequest{Pattern: "no such"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := w.grep(tt.q)
+			wantOK(t, r.Failure)
+			if diff := cmp.Diff(tt.want, r.Matches); diff != "" && len(tt.want)+len(r.Matches) > 0 {
+				t.Errorf("mismatch (-want +got):\n%s", diff)
+			}
+			if r.Total != len(tt.want) || r.Truncated || r.Matches == nil {
+				t.Errorf("total %d, by %q", r.Total, r.TruncatedBy)
+			}
+		})
+	}
+	t.Run("test_grep_reports_invalid_regex_and_truncates_long_matching_lines", func(t *testing.T) {
+		wantFailure(t, w.grep(box.GrepRequest{Pattern: "["}).Failure, box.ToolInvalid, "Invalid regex")
+		r := w.grep(box.GrepRequest{Pattern: "needle", Path: w.root})
+		i := slices.IndexFunc(r.Matches, func(m box.GrepMatch) bool { return m.File == w.path("data.txt") })
+		if !r.Truncated || r.TruncatedBy != box.ByLine || i < 0 || !strings.HasSuffix(r.Matches[i].Content, "... [truncated]") {
+			t.Errorf("by %q: %+v", r.TruncatedBy, r.Matches)
+		}
+		if r.Binary != 1 || r.Unreadable != 1 || !slices.Equal(r.Skipped, []string{".git"}) {
+			t.Errorf("passed over: %+v", r.Searched)
+		}
+		for _, m := range r.Matches {
+			if strings.Contains(m.File, "again") || strings.Contains(m.File, "etc") {
+				t.Errorf("a link was followed: %s", m.File)
+			}
+		}
+	})
+	for _, tt := range []struct {
+		name, code string
+		q          box.GrepRequest
+	}{
+		{"empty", box.ToolInvalid, box.GrepRequest{}},
+		{"long", box.ToolInvalid, box.GrepRequest{Pattern: strings.Repeat("x", box.MaxPattern+1)}},
+		{"look-ahead", box.ToolInvalid, box.GrepRequest{Pattern: "(?=x)"}},
+		{"line-end", box.ToolInvalid, box.GrepRequest{Pattern: "a\nb"}},
+		{"include", box.ToolInvalid, box.GrepRequest{Pattern: "a", Include: "/x"}},
+		{"nowhere", box.ToolNotFound, box.GrepRequest{Pattern: "a", Path: "nowhere"}},
+		{"link-out", box.ToolEscapes, box.GrepRequest{Pattern: "a", Path: "etc"}},
+		{"escape", box.ToolEscapes, box.GrepRequest{Pattern: "a", Path: "/etc"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if r := w.grep(tt.q); r.Code != tt.code || r.OK {
+				t.Errorf("got %+v, want code %q", r.Failure, tt.code)
+			}
+		})
+	}
+}
+
+func TestGrepLimits(t *testing.T) {
+	w := newWorld(t, tool.Options{})
+	t.Run("matches", func(t *testing.T) {
+		w.put("one/f", strings.Repeat("x\n", box.GrepMatches))
+		if r := w.grep(box.GrepRequest{Pattern: "x", Path: "one"}); r.Truncated || r.Total != box.GrepMatches {
+			t.Errorf("as many as may be: %d, by %q", r.Total, r.TruncatedBy)
+		}
+		w.put("one/g", "x\n")
+		if r := w.grep(box.GrepRequest{Pattern: "x", Path: "one"}); r.TruncatedBy != box.ByMatches || r.Total != box.GrepMatches {
+			t.Errorf("one more: %d, by %q", r.Total, r.TruncatedBy)
+		}
+	})
+	t.Run("bytes", func(t *testing.T) {
+		w.put("two/f", strings.Repeat(strings.Repeat("y", 490)+"\n", 150))
+		r := w.grep(box.GrepRequest{Pattern: "y", Path: "two"})
+		if b := must2(json.Marshal(r.Matches))(t); r.TruncatedBy != box.ByBytes || len(b) > box.MaxToolBytes {
+			t.Errorf("%d bytes, by %q", len(b), r.TruncatedBy)
+		}
+	})
+	t.Run("lines", func(t *testing.T) {
+		long := strings.Repeat("z", 3*box.GrepLineBytes)
+		w.put("three/f", "a\n"+long+"far\nnear\n"+long+"far")
+		r := w.grep(box.GrepRequest{Pattern: "far|near", Path: "three"})
+		want := []box.GrepMatch{{File: w.path("three/f"), Line: 3, Content: "near"}}
+		if diff := cmp.Diff(want, r.Matches); diff != "" || r.TruncatedBy != box.ByLine {
+			t.Errorf("by %q (-want +got):\n%s", r.TruncatedBy, diff)
+		}
+	})
+	t.Run("scan", func(t *testing.T) {
+		w.put("four/f", strings.Repeat("line\n", (box.GrepFileBytes+1<<20)/5)+"far\n")
+		w.put("four/g", "far\n")
+		r := w.grep(box.GrepRequest{Pattern: "fa[r]", Path: "four"})
+		if r.TruncatedBy != box.ByScan || r.Total != 1 || r.Matches[0].File != w.path("four/g") {
+			t.Errorf("by %q: %+v", r.TruncatedBy, r.Matches)
+		}
+	})
+}
+
+// TestCatastrophicRegex looks with what hangs others, and with what takes even
+// this one long.
+func TestCatastrophicRegex(t *testing.T) {
+	w := newWorld(t, tool.Options{Budget: 2 * second})
+	w.put("data.txt", strings.Repeat("a", 100_000)+"!")
+	for _, tt := range []struct {
+		name, pattern string
+		by            box.Cause
+	}{
+		{"nested", `(a+)+$`, ""},
+		{"alternatives", `(a|aa)+$`, ""},
+		{"classic", `^(([a-z])+.)+[A-Z]([a-z])+$`, ""},
+		{"test_grep_interrupts_catastrophic_regex", strings.Repeat(`(a?){1000}`, 100) + "b", box.ByTime},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			start := time.Now()
+			r := w.grep(box.GrepRequest{Pattern: tt.pattern})
+			wantOK(t, r.Failure)
+			if took := time.Since(start); r.TruncatedBy != tt.by || r.Total != 0 || took > 10*second {
+				t.Errorf("by %q after %v: %+v", r.TruncatedBy, took, r.Matches)
+			}
+		})
+	}
+}

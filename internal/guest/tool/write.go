@@ -1,0 +1,81 @@
+package tool
+
+import (
+	"context"
+	"encoding/base64"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+)
+
+// write makes a file what it is to be.
+func (c *call) write(q *box.WriteRequest) (res box.WriteResult, err error) {
+	rel, abs, err := c.file(q.Path)
+	if err != nil {
+		return res, err
+	}
+	data, err := content(q)
+	if err != nil {
+		return res, err
+	}
+	if q.Encoding == box.EncodingBase64 && inSkills(c.root, abs) {
+		return res, failf(box.ToolInvalid, "base64 writes to skill packages are not supported; write text")
+	}
+	t := &target{rel: rel, abs: abs, flags: unix.O_WRONLY, make: true}
+	switch q.Mode {
+	case "", box.WriteOverwrite:
+	case box.WriteAppend:
+		t.flags |= unix.O_APPEND
+	default:
+		return res, failf(box.ToolInvalid, "mode %.16q: use overwrite or append", q.Mode)
+	}
+	err = c.change(t, func() error {
+		if t.flags&unix.O_APPEND != 0 {
+			return t.add(data)
+		}
+		return t.put(data)
+	})
+	if err != nil {
+		clean := *c
+		clean.ctx = context.WithoutCancel(c.ctx) // the call's end may be why
+		_ = clean.do(func(root int) error { t.giveUp(root); return nil })
+		return res, err
+	}
+	res = box.WriteResult{Path: abs, SizeBytes: int64(len(data)), Created: t.created}
+	if q.Mode == box.WriteAppend {
+		res.SizeBytes += t.size
+	}
+	res.OK = true
+	return res, nil
+}
+
+// content returns the bytes that a write writes.
+func content(q *box.WriteRequest) ([]byte, error) {
+	var data []byte
+	switch q.Encoding {
+	case "", box.EncodingText:
+		data = []byte(q.Content)
+	case box.EncodingBase64:
+		var err error
+		if data, err = base64.StdEncoding.Strict().DecodeString(q.Content); err != nil {
+			return nil, failf(box.ToolInvalid, "invalid base64 content: %v", err)
+		}
+		if strings.ContainsAny(q.Content, "\r\n") {
+			return nil, failf(box.ToolInvalid, "invalid base64 content: it has line ends")
+		}
+	default:
+		return nil, failf(box.ToolInvalid, "encoding %.16q: use text or base64", q.Encoding)
+	}
+	if len(data) > box.MaxWriteBytes {
+		return nil, failf(box.ToolTooLarge, "the content is longer than %d bytes; write it in parts, with the mode append", box.MaxWriteBytes)
+	}
+	return data, nil
+}
+
+// inSkills reports whether a path is in a package of skills, which are text.
+func inSkills(root, abs string) bool {
+	skills := root + strings.TrimPrefix(box.SkillsPath, box.DefaultMountPath) + "/"
+	return strings.HasPrefix(abs, skills)
+}
