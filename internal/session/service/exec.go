@@ -179,7 +179,9 @@ func toolResult(r box.Result, limit int) box.ToolResult {
 		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
 		Limits: r.Limits, Notices: r.Notices, Adjusted: r.Adjusted,
 	}
-	if limit >= 0 {
+	if limit < 0 {
+		t.StdoutRaw, t.StderrRaw = r.StdoutRaw, r.StderrRaw
+	} else {
 		t.Stdout, t.StdoutTruncated = profile.Truncate(r.Stdout, limit)
 		t.Stderr, t.StderrTruncated = profile.Truncate(r.Stderr, limit)
 	}

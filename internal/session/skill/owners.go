@@ -2,25 +2,35 @@ package skill
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 )
 
-// ownerPrefix begins the owners that are workspaces of a platform, each of
-// which has skills of its own. All other owners share the store's top.
-const ownerPrefix = "box:"
+// workspacePrefix begins the owners that are workspaces of a platform. What
+// follows is a name that no two have.
+const workspacePrefix = "box:"
 
-// Owners is a Store by the owners of sessions.
-type Owners struct{ Store *Store }
+// Owners is a Store by the owners of sessions. No owner sees another's.
+type Owners struct {
+	Store *Store
+	// Own is the owner whose packages lie at the store's top: the daemon's user,
+	// who may put them there by hand.
+	Own string
+}
 
 // Of returns the owner's namespace.
 func (o Owners) Of(owner string) (*Store, error) {
-	ns, _ := strings.CutPrefix(owner, ownerPrefix)
-	if ns == owner {
-		ns = ""
+	if owner == o.Own {
+		return o.Store.Scoped("")
 	}
-	return o.Store.Scoped(ns)
+	if ns, ok := strings.CutPrefix(owner, workspacePrefix); ok {
+		return o.Store.Scoped(ns)
+	}
+	sum := sha256.Sum256([]byte(owner))
+	return o.Store.Scoped("owner-" + hex.EncodeToString(sum[:12]))
 }
 
 // Place is Store.Place for an owner.
