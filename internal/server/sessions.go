@@ -11,32 +11,26 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/session/access"
 )
 
-// SessionCaller is who asks for a session, and what it may have of one.
-type SessionCaller struct {
-	sandbox.Caller
-	// HostPaths: it may name directories of the host, as far as the
-	// configuration of sessions does. Only the daemon's own user and root may.
-	HostPaths bool
-	// HostImage: it may see the machine's own programs.
-	HostImage bool
-}
-
 // Sessions keeps sandboxes for callers who name them by keys of their own.
+// *access.Access is one, and documents each method.
 type Sessions interface {
-	Exec(ctx context.Context, c SessionCaller, id string, req box.ExecRequest) (box.ToolResult, error)
-	Create(ctx context.Context, c SessionCaller, req box.CreateRequest) (box.CreateResponse, error)
-	Get(ctx context.Context, c SessionCaller, id string) (box.SessionInfo, error)
-	List(ctx context.Context, c SessionCaller) ([]box.SessionInfo, error)
-	Delete(ctx context.Context, c SessionCaller, id string) error
-	StartProcess(ctx context.Context, c SessionCaller, id string, spec box.ProcessSpec) (box.ProcessInfo, error)
-	Process(ctx context.Context, c SessionCaller, id, process string) (box.ProcessInfo, error)
-	StopProcess(ctx context.Context, c SessionCaller, id, process string) error
-	Status(ctx context.Context, c SessionCaller) (box.Status, error)
-	Errors(c SessionCaller) []box.ErrorRecord
+	Exec(ctx context.Context, c access.Caller, id string, req box.ExecRequest) (box.ToolResult, error)
+	Create(ctx context.Context, c access.Caller, req box.CreateRequest) (box.CreateResponse, error)
+	Get(ctx context.Context, c access.Caller, id string) (box.SessionInfo, error)
+	List(ctx context.Context, c access.Caller) ([]box.SessionInfo, error)
+	Delete(ctx context.Context, c access.Caller, id string) error
+	StartProcess(ctx context.Context, c access.Caller, id string, spec box.ProcessSpec) (box.ProcessInfo, error)
+	Process(ctx context.Context, c access.Caller, id, process string) (box.ProcessInfo, error)
+	StopProcess(ctx context.Context, c access.Caller, id, process string) error
+	Status(ctx context.Context, c access.Caller) box.Status
+	Errors(c access.Caller) []box.ErrorRecord
 	Skills
 }
+
+var _ Sessions = (*access.Access)(nil)
 
 func (s *Server) sessionRoutes() []endpoint {
 	return []endpoint{
@@ -58,9 +52,11 @@ func (s *Server) sessionRoutes() []endpoint {
 }
 
 // sessions returns what keeps sessions, and as whom r asks for them.
-func (s *Server) sessions(r *http.Request) (Sessions, SessionCaller, error) {
+func (s *Server) sessions(r *http.Request) (Sessions, access.Caller, error) {
 	p := principalOf(r)
-	c := SessionCaller{Caller: p.caller, HostPaths: p.peer != nil && p.caller.Admin, HostImage: p.hostImage()}
+	// Only the daemon's own user and root may name directories: the daemon opens
+	// them with rights of its own.
+	c := access.Caller{Caller: p.caller, HostPaths: p.peer != nil && p.caller.Admin, HostImage: p.hostImage()}
 	if s.o.Sessions == nil {
 		return nil, c, sandbox.Errorf(sandbox.Unsupported, "sessions: this daemon keeps none")
 	}
@@ -82,7 +78,7 @@ func sessionKey(r *http.Request, name string) (string, error) {
 }
 
 // onSession answers with what do returns for the session of r's path.
-func onSession[T any](s *Server, w http.ResponseWriter, r *http.Request, do func(all Sessions, c SessionCaller, id string) (T, error)) {
+func onSession[T any](s *Server, w http.ResponseWriter, r *http.Request, do func(all Sessions, c access.Caller, id string) (T, error)) {
 	all, c, err := s.sessions(r)
 	var id string
 	if err == nil {
@@ -125,13 +121,13 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getSession(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (box.SessionInfo, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.SessionInfo, error) {
 		return all.Get(r.Context(), c, id)
 	})
 }
 
 func (s *Server) deleteSession(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (deleted, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (deleted, error) {
 		return deleted{id}, all.Delete(r.Context(), c, id)
 	})
 }
@@ -142,7 +138,7 @@ type deleted struct {
 }
 
 func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (box.ToolResult, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.ToolResult, error) {
 		if !principalOf(r).allows(key.Manage) { // it makes the session where there is none
 			return box.ToolResult{}, sandbox.Errorf(sandbox.Denied, "the key lacks the scope %s", key.Manage)
 		}
@@ -155,7 +151,7 @@ func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) postProcess(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (box.ProcessInfo, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.ProcessInfo, error) {
 		var spec box.ProcessSpec
 		if err := wire.Decode(r, &spec, false); err != nil {
 			return box.ProcessInfo{}, err
@@ -165,7 +161,7 @@ func (s *Server) postProcess(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getProcess(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (box.ProcessInfo, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.ProcessInfo, error) {
 		process, err := sessionKey(r, "process")
 		if err != nil {
 			return box.ProcessInfo{}, err
@@ -175,7 +171,7 @@ func (s *Server) getProcess(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) deleteProcess(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c SessionCaller, id string) (deleted, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (deleted, error) {
 		process, err := sessionKey(r, "process")
 		if err != nil {
 			return deleted{}, err
@@ -188,7 +184,7 @@ func (s *Server) getSessionStatus(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
 	var out box.Status
 	if err == nil {
-		out, err = all.Status(r.Context(), c)
+		out = all.Status(r.Context(), c)
 	}
 	answer(w, http.StatusOK, out, err)
 }

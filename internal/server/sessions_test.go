@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	by "github.com/carboy-sandbox/carboy/internal/session/access"
 )
 
 // fakeSessions is a server.Sessions without sandboxes: it remembers keys by
@@ -20,11 +21,11 @@ import (
 type fakeSessions struct {
 	mu     sync.Mutex
 	keys   map[string]bool // "owner id"
-	upload server.SkillUpload
-	caller server.SessionCaller // the last one
+	upload by.Upload
+	caller by.Caller // the last one
 }
 
-func (f *fakeSessions) find(c server.SessionCaller, id string) (box.SessionInfo, error) {
+func (f *fakeSessions) find(c by.Caller, id string) (box.SessionInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.caller = c
@@ -34,7 +35,7 @@ func (f *fakeSessions) find(c server.SessionCaller, id string) (box.SessionInfo,
 	return box.SessionInfo{SessionID: id, Owner: c.Owner}, nil
 }
 
-func (f *fakeSessions) make(c server.SessionCaller, id string) {
+func (f *fakeSessions) make(c by.Caller, id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.keys == nil {
@@ -43,21 +44,21 @@ func (f *fakeSessions) make(c server.SessionCaller, id string) {
 	f.caller, f.keys[c.Owner+" "+id] = c, true
 }
 
-func (f *fakeSessions) Exec(_ context.Context, c server.SessionCaller, id string, req box.ExecRequest) (box.ToolResult, error) {
+func (f *fakeSessions) Exec(_ context.Context, c by.Caller, id string, req box.ExecRequest) (box.ToolResult, error) {
 	f.make(c, id)
 	return box.ToolResult{SessionID: id, Stdout: req.Command, OK: true}, nil
 }
 
-func (f *fakeSessions) Create(_ context.Context, c server.SessionCaller, req box.CreateRequest) (box.CreateResponse, error) {
+func (f *fakeSessions) Create(_ context.Context, c by.Caller, req box.CreateRequest) (box.CreateResponse, error) {
 	f.make(c, req.SessionID)
 	return box.CreateResponse{SessionInfo: box.SessionInfo{SessionID: req.SessionID}}, nil
 }
 
-func (f *fakeSessions) Get(_ context.Context, c server.SessionCaller, id string) (box.SessionInfo, error) {
+func (f *fakeSessions) Get(_ context.Context, c by.Caller, id string) (box.SessionInfo, error) {
 	return f.find(c, id)
 }
 
-func (f *fakeSessions) List(_ context.Context, c server.SessionCaller) (all []box.SessionInfo, err error) {
+func (f *fakeSessions) List(_ context.Context, c by.Caller) (all []box.SessionInfo, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for k := range f.keys {
@@ -68,7 +69,7 @@ func (f *fakeSessions) List(_ context.Context, c server.SessionCaller) (all []bo
 	return all, nil
 }
 
-func (f *fakeSessions) Delete(_ context.Context, c server.SessionCaller, id string) error {
+func (f *fakeSessions) Delete(_ context.Context, c by.Caller, id string) error {
 	_, err := f.find(c, id)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,42 +77,42 @@ func (f *fakeSessions) Delete(_ context.Context, c server.SessionCaller, id stri
 	return err
 }
 
-func (f *fakeSessions) StartProcess(_ context.Context, c server.SessionCaller, id string, spec box.ProcessSpec) (box.ProcessInfo, error) {
+func (f *fakeSessions) StartProcess(_ context.Context, c by.Caller, id string, spec box.ProcessSpec) (box.ProcessInfo, error) {
 	_, err := f.find(c, id)
 	return box.ProcessInfo{SessionID: id, ProcessID: spec.ProcessID}, err
 }
 
-func (f *fakeSessions) Process(_ context.Context, c server.SessionCaller, id, process string) (box.ProcessInfo, error) {
+func (f *fakeSessions) Process(_ context.Context, c by.Caller, id, process string) (box.ProcessInfo, error) {
 	_, err := f.find(c, id)
 	return box.ProcessInfo{SessionID: id, ProcessID: process}, err
 }
 
-func (f *fakeSessions) StopProcess(_ context.Context, c server.SessionCaller, id, _ string) error {
+func (f *fakeSessions) StopProcess(_ context.Context, c by.Caller, id, _ string) error {
 	_, err := f.find(c, id)
 	return err
 }
 
-func (*fakeSessions) Status(context.Context, server.SessionCaller) (box.Status, error) {
-	return box.Status{Available: true, Enabled: true, Profile: "default"}, nil
+func (*fakeSessions) Status(context.Context, by.Caller) box.Status {
+	return box.Status{Available: true, Enabled: true, Profile: "default"}
 }
 
-func (*fakeSessions) Errors(server.SessionCaller) []box.ErrorRecord { return nil }
+func (*fakeSessions) Errors(by.Caller) []box.ErrorRecord { return nil }
 
-func (*fakeSessions) Skills(context.Context, server.SessionCaller) ([]box.Skill, error) {
+func (*fakeSessions) Skills(context.Context, by.Caller) ([]box.Skill, error) {
 	return nil, nil
 }
 
-func (f *fakeSessions) Skill(_ context.Context, c server.SessionCaller, name string) (box.Skill, error) {
+func (f *fakeSessions) Skill(_ context.Context, c by.Caller, name string) (box.Skill, error) {
 	_, err := f.find(c, name)
 	return box.Skill{Name: name}, err
 }
 
-func (f *fakeSessions) RemoveSkill(_ context.Context, c server.SessionCaller, name string) error {
+func (f *fakeSessions) RemoveSkill(_ context.Context, c by.Caller, name string) error {
 	_, err := f.find(c, name)
 	return err
 }
 
-func (f *fakeSessions) InstallSkills(_ context.Context, _ server.SessionCaller, up server.SkillUpload) ([]box.Skill, error) {
+func (f *fakeSessions) InstallSkills(_ context.Context, _ by.Caller, up by.Upload) ([]box.Skill, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.upload = up
@@ -174,7 +175,7 @@ func TestSkillUpload(t *testing.T) {
 	w.Start()
 	zip := []string{"Content-Type", "application/zip"}
 	w.want(t, 200, "acme", "POST", "/v1/skills?filename=a.zip&source_path=x&source_path=y&preview=1", "PK", zip...)
-	if up := fake.upload; string(up.Zip) != "PK" || up.Filename != "a.zip" || len(up.SourcePaths) != 2 || !up.Preview {
+	if up := fake.upload; string(up.Zip) != "PK" || up.Filename != "a.zip" || len(up.Paths) != 2 || !up.Preview {
 		t.Errorf("the upload came as %+v", up)
 	}
 	w.want(t, 400, "acme", "POST", "/v1/skills?filename=a.zip&preview=yes", "PK", zip...)

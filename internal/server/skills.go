@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/access"
+	"github.com/carboy-sandbox/carboy/internal/session/skill"
 )
 
 // maxSkillZip is the size of the largest archive of skills that is read.
@@ -15,20 +18,10 @@ const maxSkillZip = 20 << 20
 
 // Skills keeps what agents are taught from, each owner's apart.
 type Skills interface {
-	Skills(ctx context.Context, c SessionCaller) ([]box.Skill, error)
-	Skill(ctx context.Context, c SessionCaller, name string) (box.Skill, error)
-	RemoveSkill(ctx context.Context, c SessionCaller, name string) error
-	InstallSkills(ctx context.Context, c SessionCaller, up SkillUpload) ([]box.Skill, error)
-}
-
-// SkillUpload is an archive of skills, and what of it is meant.
-type SkillUpload struct {
-	Zip          []byte
-	Filename     string // skills without a name are called after it
-	SourceSubdir string // where in the archive they are looked for; "": everywhere
-	SourcePaths  []string
-	TargetSuffix string
-	Preview      bool // nothing is installed
+	Skills(ctx context.Context, c access.Caller) ([]box.Skill, error)
+	Skill(ctx context.Context, c access.Caller, name string) (box.Skill, error)
+	RemoveSkill(ctx context.Context, c access.Caller, name string) error
+	InstallSkills(ctx context.Context, c access.Caller, up access.Upload) ([]box.Skill, error)
 }
 
 func (s *Server) listSkills(w http.ResponseWriter, r *http.Request) {
@@ -44,18 +37,18 @@ func (s *Server) listSkills(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getSkill(w http.ResponseWriter, r *http.Request) {
-	onSkill(s, w, r, func(all Sessions, c SessionCaller, name string) (box.Skill, error) {
+	onSkill(s, w, r, func(all Sessions, c access.Caller, name string) (box.Skill, error) {
 		return all.Skill(r.Context(), c, name)
 	})
 }
 
 func (s *Server) deleteSkill(w http.ResponseWriter, r *http.Request) {
-	onSkill(s, w, r, func(all Sessions, c SessionCaller, name string) (deleted, error) {
+	onSkill(s, w, r, func(all Sessions, c access.Caller, name string) (deleted, error) {
 		return deleted{name}, all.RemoveSkill(r.Context(), c, name)
 	})
 }
 
-func onSkill[T any](s *Server, w http.ResponseWriter, r *http.Request, do func(all Sessions, c SessionCaller, name string) (T, error)) {
+func onSkill[T any](s *Server, w http.ResponseWriter, r *http.Request, do func(all Sessions, c access.Caller, name string) (T, error)) {
 	all, c, err := s.sessions(r)
 	var name string
 	if err == nil {
@@ -71,7 +64,7 @@ func onSkill[T any](s *Server, w http.ResponseWriter, r *http.Request, do func(a
 
 func (s *Server) postSkills(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	var up SkillUpload
+	var up access.Upload
 	if err == nil {
 		up, err = skillUpload(r)
 	}
@@ -85,28 +78,28 @@ func (s *Server) postSkills(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out, err)
 }
 
-func skillUpload(r *http.Request) (SkillUpload, error) {
+func skillUpload(r *http.Request) (access.Upload, error) {
 	query, err := query(r, "filename", "source_subdir", "target_suffix", "preview", "source_path")
 	if err != nil {
-		return SkillUpload{}, err
+		return access.Upload{}, err
 	}
 	if r.Header.Get("Content-Type") != "application/zip" {
-		return SkillUpload{}, sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is not application/zip")
+		return access.Upload{}, sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is not application/zip")
 	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, maxSkillZip+1))
 	if err != nil {
-		return SkillUpload{}, sandbox.Errorf(sandbox.Invalid, "body: it could not be read")
+		return access.Upload{}, sandbox.Errorf(sandbox.Invalid, "body: it could not be read")
 	}
 	if len(b) > maxSkillZip {
-		return SkillUpload{}, sandbox.Errorf(sandbox.Invalid, "body: larger than %d bytes", maxSkillZip)
+		return access.Upload{}, sandbox.Errorf(sandbox.Invalid, "body: larger than %d bytes", maxSkillZip)
 	}
 	q := url.Values(query)
 	preview, err := truth("preview", q["preview"])
 	if err != nil {
-		return SkillUpload{}, err
+		return access.Upload{}, err
 	}
-	return SkillUpload{
-		Zip: b, Filename: q.Get("filename"), SourceSubdir: q.Get("source_subdir"), SourcePaths: q["source_path"],
-		TargetSuffix: q.Get("target_suffix"), Preview: preview,
-	}, nil
+	return access.Upload{Zip: b, Preview: preview, ZipQuery: skill.ZipQuery{
+		Filename: q.Get("filename"), Subdir: q.Get("source_subdir"), Paths: q["source_path"],
+		Suffix: cmp.Or(q.Get("target_suffix"), skill.DefaultSuffix),
+	}}, nil
 }

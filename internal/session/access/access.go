@@ -1,0 +1,167 @@
+// Package access is how callers of the daemon's API have sessions: each sees
+// its own alone, gets what its rights allow, and is shown what a model is shown.
+//
+// It refuses a directory of the host, and the machine's own programs, to whom
+// they are not granted. Skills are each owner's apart.
+package access
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/service"
+	"github.com/carboy-sandbox/carboy/internal/session/skill"
+)
+
+// Options are what an Access works with. Runtime is required.
+type Options struct {
+	Runtime  Runtime
+	Skills   *skill.Owners  // nil: there are none
+	Profile  string         // of requests that name none; "": "default"
+	Profiles profile.Custom // beside the built-in ones
+	// WorkspaceQuotaMB is for sessions that name none; nil: the profile's.
+	WorkspaceQuotaMB *int
+	// Roots are the directories of the host that callers with HostPaths may have
+	// mounted, with the workspace of their sessions; nil: none.
+	Roots *profile.Roots
+	// Image is what sessions get that name none: as session.Config has it.
+	Image string
+	Log   *slog.Logger // default: none
+}
+
+// Caller is who asks.
+type Caller struct {
+	sandbox.Caller
+	HostPaths bool // may name directories of the host
+	HostImage bool // may see the machine's own programs
+}
+
+// Access gives callers their sessions. It is safe for concurrent use.
+type Access struct {
+	o       Options
+	service *service.Service
+}
+
+// New returns an Access; an unknown profile is an error.
+func New(o Options) (*Access, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s, err := service.New(service.Options{
+		Runtime: bound{r: o.Runtime}, Profile: o.Profile, Profiles: o.Profiles, WorkspaceQuotaMB: o.WorkspaceQuotaMB,
+		SharesFilesystem: func() bool { return true }, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Connected()
+	return &Access{o: o, service: s}, nil
+}
+
+// of returns the service as c sees it.
+func (a *Access) of(c Caller) *service.Service {
+	v := service.View{
+		Owner:   c.Owner,
+		Runtime: bound{r: a.o.Runtime, c: c, image: cmp.Or(a.o.Image, sandbox.DefaultImage)},
+	}
+	if c.HostPaths {
+		v.Roots = a.o.Roots
+	}
+	if a.o.Skills != nil {
+		v.Skills = func(ctx context.Context, _ service.Query) []box.Skill {
+			list, err := a.Skills(ctx, c)
+			if err != nil {
+				a.o.Log.Warn("list skills", "owner", c.Owner, "error", err)
+			}
+			return list
+		}
+	}
+	return a.service.For(v)
+}
+
+// payload has what a request says of its session and its command. The owner's
+// skills are mounts of it, unless it names its mounts.
+func (a *Access) payload(ctx context.Context, s *service.Service, id, cmd string, given map[string]any) (map[string]any, error) {
+	for _, name := range []string{"session_id", "cmd"} {
+		if _, ok := given[name]; ok {
+			return nil, profile.Invalid("spec.%s: it is said beside spec, not in it", name)
+		}
+	}
+	p := maps.Clone(given)
+	if p == nil {
+		p = map[string]any{}
+	}
+	p["session_id"], p["cmd"] = id, cmd
+	if _, ok := p["extra_mounts"]; !ok {
+		p["extra_mounts"] = s.SkillMounts(ctx, service.Query{})
+	}
+	return p, nil
+}
+
+// Exec runs a command in a session, which is made where there is none.
+func (a *Access) Exec(ctx context.Context, c Caller, id string, req box.ExecRequest) (box.ToolResult, error) {
+	s := a.of(c)
+	p, err := a.payload(ctx, s, id, req.Command, req.Payload)
+	if err != nil {
+		return box.ToolResult{}, err
+	}
+	return s.Execute(ctx, service.Request{Payload: p, Profile: req.Profile, OutputLimit: req.OutputLimit})
+}
+
+// Create makes a session, or takes the one that is there.
+func (a *Access) Create(ctx context.Context, c Caller, req box.CreateRequest) (box.CreateResponse, error) {
+	s := a.of(c)
+	p, err := a.payload(ctx, s, req.SessionID, "", req.Payload)
+	if err != nil {
+		return box.CreateResponse{}, err
+	}
+	return s.Create(ctx, service.Request{Payload: p, Profile: req.Profile})
+}
+
+// Get returns a session.
+func (a *Access) Get(ctx context.Context, c Caller, id string) (box.SessionInfo, error) {
+	return a.of(c).Get(ctx, id)
+}
+
+// List returns the caller's sessions, and everyone's to an admin.
+func (a *Access) List(ctx context.Context, c Caller) ([]box.SessionInfo, error) {
+	return a.o.Runtime.List(ctx, c.Caller)
+}
+
+// Delete ends a session and deletes what it holds.
+func (a *Access) Delete(ctx context.Context, c Caller, id string) error {
+	return a.of(c).Delete(ctx, id)
+}
+
+// StartProcess starts a managed process in a session that is there.
+func (a *Access) StartProcess(ctx context.Context, c Caller, id string, spec box.ProcessSpec) (box.ProcessInfo, error) {
+	return a.of(c).StartProcess(ctx, id, withDefaults(spec))
+}
+
+// withDefaults fills in what a process's request may leave out.
+func withDefaults(p box.ProcessSpec) box.ProcessSpec {
+	p.ProcessID = cmp.Or(p.ProcessID, box.DefaultProcess)
+	p.Cwd = cmp.Or(p.Cwd, box.DefaultMountPath)
+	return p
+}
+
+// Process returns a managed process.
+func (a *Access) Process(ctx context.Context, c Caller, id, process string) (box.ProcessInfo, error) {
+	return a.of(c).Process(ctx, id, process)
+}
+
+// StopProcess ends a managed process and all that it started.
+func (a *Access) StopProcess(ctx context.Context, c Caller, id, process string) error {
+	return a.of(c).StopProcess(ctx, id, process)
+}
+
+// Status says whether sessions can be had.
+func (a *Access) Status(ctx context.Context, c Caller) box.Status { return a.of(c).Status(ctx) }
+
+// Errors returns the newest errors of the caller's sessions, oldest first.
+func (a *Access) Errors(c Caller) []box.ErrorRecord { return a.of(c).Errors() }

@@ -1,0 +1,109 @@
+package access
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/service"
+)
+
+// Runtime is what is asked of sessions. *session.Runtime is it.
+type Runtime interface {
+	Exec(ctx context.Context, c sandbox.Caller, spec box.Spec) (*session.Result, error)
+	Create(ctx context.Context, c sandbox.Caller, spec box.Spec) (box.SessionInfo, error)
+	Get(ctx context.Context, c sandbox.Caller, id string) (box.SessionInfo, error)
+	List(ctx context.Context, c sandbox.Caller) ([]box.SessionInfo, error)
+	Delete(ctx context.Context, c sandbox.Caller, id string) error
+	StartProcess(ctx context.Context, c sandbox.Caller, id string, spec box.ProcessSpec) (box.ProcessInfo, error)
+	Process(ctx context.Context, c sandbox.Caller, id, pid string) (box.ProcessInfo, error)
+	StopProcess(ctx context.Context, c sandbox.Caller, id, pid string) error
+	Status(ctx context.Context, c sandbox.Caller) (box.RuntimeStatus, error)
+	Backend(ctx context.Context) box.Backend
+}
+
+var _ Runtime = (*session.Runtime)(nil)
+
+// bound is a Runtime for one caller.
+type bound struct {
+	r     Runtime
+	c     Caller
+	image string // of sessions that name none
+}
+
+var _ service.Runtime = bound{}
+
+// mayHave refuses the machine's own programs to whom they are not granted.
+func (b bound) mayHave(spec box.Spec) error {
+	image := spec.Image
+	if image == "" || image == box.DefaultImage {
+		image = b.image
+	}
+	if image != sandbox.DefaultImage || b.c.HostImage {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Denied, "image %s: this key may not see the machine's own programs", image).
+		WithHint(`set "host_image": true in the key file, or name another image`)
+}
+
+func (b bound) Exec(ctx context.Context, spec box.Spec) (box.Result, error) {
+	if err := b.mayHave(spec); err != nil {
+		return box.Result{}, err
+	}
+	res, err := b.r.Exec(ctx, b.c.Caller, spec)
+	if err != nil {
+		return box.Result{}, err
+	}
+	out := box.Result{
+		SessionID: res.SessionID, BackendName: res.Backend, Status: res.Status, ExitCode: res.ExitCode,
+		DurationMS: res.Duration.Milliseconds(), QueuedMS: res.Queued.Milliseconds(),
+		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes, Limits: res.Limits, Notices: res.Notices,
+	}
+	out.Stdout, out.StdoutRaw = text(res.Stdout)
+	out.Stderr, out.StderrRaw = text(res.Stderr)
+	return out, nil
+}
+
+// text returns b as text, and b itself where that is not the same.
+func text(b []byte) (string, []byte) {
+	if utf8.Valid(b) {
+		return string(b), nil
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD"), b
+}
+
+func (b bound) Create(ctx context.Context, spec box.Spec) (box.SessionInfo, error) {
+	if err := b.mayHave(spec); err != nil {
+		return box.SessionInfo{}, err
+	}
+	return b.r.Create(ctx, b.c.Caller, spec)
+}
+
+func (b bound) Get(ctx context.Context, id string) (box.SessionInfo, error) {
+	return b.r.Get(ctx, b.c.Caller, id)
+}
+
+func (b bound) List(ctx context.Context) ([]box.SessionInfo, error) { return b.r.List(ctx, b.c.Caller) }
+
+func (b bound) Delete(ctx context.Context, id string) error { return b.r.Delete(ctx, b.c.Caller, id) }
+
+func (b bound) StartProcess(ctx context.Context, id string, p box.ProcessSpec) (box.ProcessInfo, error) {
+	return b.r.StartProcess(ctx, b.c.Caller, id, p)
+}
+
+func (b bound) Process(ctx context.Context, id, process string) (box.ProcessInfo, error) {
+	return b.r.Process(ctx, b.c.Caller, id, process)
+}
+
+func (b bound) StopProcess(ctx context.Context, id, process string) error {
+	return b.r.StopProcess(ctx, b.c.Caller, id, process)
+}
+
+func (b bound) Status(ctx context.Context) (box.RuntimeStatus, error) {
+	return b.r.Status(ctx, b.c.Caller)
+}
+
+func (b bound) Backend(ctx context.Context) (box.Backend, error) { return b.r.Backend(ctx), nil }
