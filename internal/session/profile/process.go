@@ -46,7 +46,10 @@ func ParseProcess(b []byte) (spec box.ProcessSpec, ignored []string, err error) 
 			return box.ProcessSpec{}, nil, Invalid("%s: %v", f, err)
 		}
 	}
-	return spec, ignored, ValidateProcess(spec)
+	if err := ValidateProcess(spec); err != nil {
+		return box.ProcessSpec{}, nil, err
+	}
+	return spec, ignored, nil
 }
 
 func arguments(v any) ([]string, error) {

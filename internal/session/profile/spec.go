@@ -101,7 +101,10 @@ func Parse(m map[string]any) (spec box.Spec, ignored []string, err error) {
 			ignored = append(ignored, f)
 		}
 	}
-	return spec, ignored, Validate(spec)
+	if err := Validate(spec); err != nil {
+		return box.Spec{}, nil, err
+	}
+	return spec, ignored, nil
 }
 
 // withWorkdir has a request that names no working directory begin in its

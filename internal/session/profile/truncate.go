@@ -15,7 +15,7 @@ const MaxOutput = 1 << 20
 // "\n\n... [N characters truncated] ...\n\n" between them: the whole is never
 // longer than limit. A limit of 0 or less leaves nothing.
 func Truncate(s string, limit int) (string, bool) {
-	if len(s) <= limit { // bytes, of which there are no fewer than characters
+	if len(s) <= max(limit, 0) { // bytes, of which there are no fewer than characters
 		return s, false
 	}
 	length := utf8.RuneCountInString(s)

@@ -31,17 +31,19 @@ func (s *Service) Initialize(ctx context.Context) {
 		}
 	}
 	// The connector may have told already, of this connection and of its end.
-	if s.changes() == before {
-		s.Connected()
-	}
+	s.connected(before)
 }
 
 // Connected is told that the runtime answers, for the first time or again.
 func (s *Service) Connected() {
-	if s.o.Disabled {
-		return
+	if !s.o.Disabled {
+		s.connected(s.changes())
 	}
-	before := s.changes()
+}
+
+// connected makes the service available, unless something was said of that
+// since changes was before.
+func (s *Service) connected(before int) {
 	if s.SharesFilesystem() {
 		if err := s.o.Roots.MakeDefault(); err != nil {
 			s.fail(err)

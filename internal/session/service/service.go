@@ -132,7 +132,14 @@ func New(o Options) (*Service, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Service{o: o, profile: p, shared: &shared{why: whyNotYet}}, nil
+	return &Service{o: o, profile: p, shared: sharedOf(o)}, nil
+}
+
+func sharedOf(o Options) *shared {
+	if o.Disabled {
+		return &shared{why: whyDisabled}
+	}
+	return &shared{why: whyNotYet}
 }
 
 // View is what differs of a Service for one of those whom it serves.
