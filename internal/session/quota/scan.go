@@ -15,6 +15,9 @@ const (
 	// is come back to by "..", and known again by its inode.
 	maxOpen = 128
 	batch   = 512 // names read at once
+	// mostTries is how often a lookup is begun again that something was moved
+	// under.
+	mostTries = 16
 )
 
 // inode is what a file is, whatever its name.
@@ -74,7 +77,7 @@ func (l *level) close() {
 func open(at int, name string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	how := &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS}
-	for {
+	for try := 0; ; try++ {
 		fd, err := unix.Openat2(at, name, how)
 		if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // the device is compared either way
 			fd, err = unix.Openat(at, name, flags, 0)
@@ -82,7 +85,7 @@ func open(at int, name string) (*os.File, error) {
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), "workspace"), nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN) && try < mostTries:
 			continue
 		}
 		return nil, err
@@ -169,7 +172,7 @@ func (s *scan) count(st *unix.Stat_t) {
 
 // gone are the errors for a name that is no directory of this tree any more.
 func gone(err error) bool {
-	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV} {
+	for _, e := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV, unix.EAGAIN} {
 		if errors.Is(err, e) {
 			return true
 		}
