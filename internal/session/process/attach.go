@@ -154,3 +154,10 @@ func (a *Attachment) end(why error) {
 	defer a.busy.Unlock()
 	a.p.line.leave(a)
 }
+
+// Waiting returns how many wait for their turn to read.
+func (p *Process) Waiting() int {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	return len(p.line.waiting)
+}

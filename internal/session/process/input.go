@@ -70,7 +70,7 @@ func (p *Process) push(data []byte) error {
 	from := p.in.acked
 	p.note(func(at *place) { at.inStart, at.inEnd = from, from+int64(len(data)) })
 	for len(data) > 0 {
-		n, err := p.give(data[:min(len(data), inputPiece)])
+		n, err := p.give(data)
 		if err != nil {
 			return err
 		}
@@ -79,25 +79,33 @@ func (p *Process) push(data []byte) error {
 	return nil
 }
 
-// give writes a piece.
-func (p *Process) give(data []byte) (int, error) {
+// give writes a piece of data, and returns how much that was. It is the
+// smaller, the more often a connection breaks. A process that does not read
+// is waited for by many calls; it is not the connection's fault.
+func (p *Process) give(data []byte) (n int, err error) {
+	most := min(len(data), inputPiece)
+	data = data[:most]
 	var acked int64
-	err := p.retry(p.in.quit, func(ctx context.Context) (err error) {
-		ctx, cancel := context.WithTimeout(ctx, inputTry)
+	err = p.retry(p.in.quit, func(outer context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(outer, inputTry)
 		defer cancel()
 		acked, err = p.guest.Input(ctx, p.command, p.in.acked, data, false)
+		if errors.Is(err, guestcall.ErrBroken) && ctx.Err() == nil {
+			data = data[:min(len(data), max(len(data)/4, least))]
+		}
 		return err
 	})
+	n = int(acked - p.in.acked)
 	switch {
 	case errors.Is(err, guestcall.ErrEnded), errors.Is(err, guestcall.ErrUnknown):
 		return 0, ErrEnded
 	case err != nil:
 		return 0, err
-	case acked != p.in.acked+int64(len(data)):
-		return 0, fmt.Errorf("%w: something else writes to the process", guestcall.ErrBroken)
+	case n < len(data) || n > most: // of a piece, more may have been written before it was made smaller
+		return 0, fmt.Errorf("%w: it was not given what it has", guestcall.ErrBroken)
 	}
 	p.in.acked = acked
-	return len(data), nil
+	return n, nil
 }
 
 // recall finds out how far a daemon before this one has written. A line that

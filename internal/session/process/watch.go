@@ -10,7 +10,7 @@ import (
 
 const (
 	longPoll = 20 * time.Second
-	firstTry = 10 * time.Millisecond
+	firstTry = time.Millisecond
 	lastTry  = 2 * time.Second
 
 	errChunk = 256 << 10
@@ -53,9 +53,16 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// least is what a connection that breaks all the time is asked to carry.
+const least = 4 << 10
+
+// read asks for output; for less of it when a connection breaks.
 func (p *Process) read(ctx context.Context, r guestcall.Read) (o guestcall.Output, err error) {
 	err = p.retry(ctx, func(ctx context.Context) error {
 		o, err = p.guest.Read(ctx, p.command, r)
+		if errors.Is(err, guestcall.ErrBroken) {
+			r.Max = min(r.Max, max(r.Max/4, least))
+		}
 		return err
 	})
 	return o, err
