@@ -27,6 +27,8 @@ const (
 type CreateOptions struct {
 	// Follow archives what a link at the path leads to, under the link's name.
 	Follow bool
+	// Except are names of entries that are left out, with all below them.
+	Except []string
 	// Started, if not nil, is called once the first entry could be read,
 	// before anything is written.
 	Started func()
@@ -54,7 +56,7 @@ func Create(ctx context.Context, w io.Writer, p string, o CreateOptions) (Result
 	}
 	bw := bufio.NewWriterSize(w, bufferSize)
 	c := &creator{
-		ctx: ctx, tw: tar.NewWriter(bw), started: o.Started,
+		ctx: ctx, tw: tar.NewWriter(bw), started: o.Started, except: o.Except,
 		buf: make([]byte, bufferSize), links: make(map[inode]*link),
 	}
 	parent, err := unix.Open(path.Dir(p), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -88,6 +90,7 @@ type creator struct {
 	ctx     context.Context // of the one call that this is for
 	tw      *tar.Writer
 	started func()
+	except  []string
 	res     Result
 	buf     []byte
 	links   map[inode]*link
@@ -286,6 +289,9 @@ func (c *creator) dir(dir int, name, rel string, depth int) error {
 		names, err := f.Readdirnames(1024)
 		slices.Sort(names)
 		for _, n := range names {
+			if slices.Contains(c.except, n) {
+				continue
+			}
 			if err := c.entry(fd, n, path.Join(rel, n), depth+1); err != nil {
 				return err
 			}

@@ -51,8 +51,12 @@ func Extract(ctx context.Context, r io.Reader, dir string, o ExtractOptions) (Re
 	}
 	defer t.close()
 	t.own = o.Own
+	return extract(ctx, r, t, o)
+}
+
+func extract(ctx context.Context, r io.Reader, t *tree, o ExtractOptions) (Result, error) {
 	x := &extractor{ctx: ctx, o: o, tree: t, in: newStream(r), buf: make([]byte, bufferSize)}
-	err = x.run()
+	err := x.run()
 	if ferr := x.finishDirs(); err == nil {
 		err = ferr
 	}

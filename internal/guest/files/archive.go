@@ -33,8 +33,12 @@ const (
 // archiveUser returns the user and the path of a request for an archive.
 func (s *Service) archiveUser(r *http.Request) (account.Account, string, error) {
 	q := r.URL.Query()
+	known := " path user follow except "
+	if r.Method == http.MethodPost {
+		known = " path user mode owner keep "
+	}
 	for key := range q {
-		if !strings.Contains(" path user mode follow owner ", " "+key+" ") {
+		if !strings.Contains(known, " "+key+" ") {
 			return account.Account{}, "", faultf(connect.CodeInvalidArgument, "query parameter %.32q is not known", key)
 		}
 	}
@@ -46,9 +50,11 @@ func (s *Service) archiveUser(r *http.Request) (account.Account, string, error) 
 	return a, p, err
 }
 
-// sendArchive answers GET /carboy/archive?path=&user=&follow= with a tar of a
-// file or a directory, whose names start with the path's last part. follow=1
-// archives what a link at the path leads to, under the link's name. What was
+// sendArchive answers GET /carboy/archive?path=&user=&follow=&except= with a
+// tar of a file or a directory, whose names start with the path's last part.
+// follow=1 archives what a link at the path leads to, under the link's name.
+// except, which may be there several times, is a name that is left out
+// wherever it is below, with all that it has. What else was
 // left out is in the trailers. An answer that breaks off, without the end
 // mark of tar and with an aborted connection, is incomplete.
 func (s *Service) sendArchive(w http.ResponseWriter, r *http.Request) {
@@ -70,7 +76,7 @@ func (s *Service) sendArchive(w http.ResponseWriter, r *http.Request) {
 	var res archive.Result
 	begun := false
 	err = s.streams.Do(r.Context(), a, func() (err error) {
-		res, err = archive.Create(r.Context(), w, p, archive.CreateOptions{Follow: follow, Started: func() {
+		res, err = archive.Create(r.Context(), w, p, archive.CreateOptions{Follow: follow, Except: r.URL.Query()["except"], Started: func() {
 			begun = true
 			w.Header().Set("Content-Type", archiveMedia)
 			w.Header().Set("Trailer", strings.Join([]string{TrailerEntries, TrailerSkipped, TrailerCount}, ", "))
@@ -132,19 +138,24 @@ func ascii(s string) string {
 	return b.String()
 }
 
-// takeArchive answers POST /carboy/archive?path=&user=&mode=. The body is a
-// tar, which may be compressed with gzip as a Content-Encoding.
+// takeArchive answers POST /carboy/archive?path=&user=&mode=&owner=&keep=. The
+// body is a tar, which may be compressed with gzip as a Content-Encoding.
 //
 // With mode=into, the default, path is a directory that exists, and the
 // entries go below it. With mode=as, the directory above path must exist;
 // the archive has one top entry, a file or a directory, which gets path's
 // last part as its name.
 //
+// With mode=replace the entries go into a new directory, which then takes the
+// place of the directory at path, if there is one, in one step. The old one
+// gets the name keep beside it, where that is given, in the place of what had
+// that name; else it is removed. After an error, what was there stays.
+//
 // owner is who owns what is made, where the user may give it away; else that
 // is the user's. A directory that is there then stays as it is.
 //
 // The answer counts what was made and names what was not. After an error,
-// what was extracted before it stays.
+// what was extracted before it stays, but for mode=replace.
 func (s *Service) takeArchive(w http.ResponseWriter, r *http.Request) {
 	res, err := s.extract(r)
 	if err != nil {
@@ -163,12 +174,16 @@ func (s *Service) extract(r *http.Request) (res archive.Result, err error) {
 		return res, err
 	}
 	var o archive.ExtractOptions
-	switch mode := r.URL.Query().Get("mode"); {
+	mode, keep := r.URL.Query().Get("mode"), r.URL.Query().Get("keep")
+	switch {
+	case keep != "" && mode != "replace":
+		return res, faultf(connect.CodeInvalidArgument, "query parameter keep: only with mode=replace")
+	case mode == "replace" && p != "/":
 	case mode == "" || mode == "into":
 	case mode == "as" && p != "/":
 		p, o.As = path.Dir(p), path.Base(p)
 	default:
-		return res, faultf(connect.CodeInvalidArgument, "mode %.16q of path '%s': use into or as", mode, p)
+		return res, faultf(connect.CodeInvalidArgument, "mode %.16q of path '%s': use into, as or replace", mode, p)
 	}
 	if name := r.URL.Query().Get("owner"); name != "" {
 		to, err := s.who(http.Header{}, name)
@@ -182,9 +197,16 @@ func (s *Service) extract(r *http.Request) (res archive.Result, err error) {
 		return res, err
 	}
 	err = s.streams.Do(r.Context(), a, func() (err error) {
+		if mode == "replace" {
+			res, err = archive.Replace(r.Context(), body, p, keep, o)
+			return err
+		}
 		res, err = archive.Extract(r.Context(), body, p, o)
 		return err
 	})
+	if mode == "replace" {
+		return res, err
+	}
 	if err != nil && res.Entries > 0 {
 		err = fmt.Errorf("%w (%d entries were extracted before)", err, res.Entries)
 	}
