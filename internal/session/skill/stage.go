@@ -1,0 +1,214 @@
+package skill
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// What a change makes stands below stageDir until it is whole, and then gets
+// its place by a rename. A change with several renames writes first into
+// journal what it is about to put where: a daemon that finds that file has
+// to undo them. All this is done with the namespace locked, so that whatever
+// is found there is of a daemon that is gone.
+var (
+	stageDir = path.Join(ownDir, "stage")
+	journal  = path.Join(ownDir, "journal")
+)
+
+const maxJournal = 1 << 20
+
+// step is called with what was just done. Tests stop there.
+var step = func(string) {}
+
+// move is one rename of a change.
+type move struct {
+	To  string `json:"to"` // a directory in the namespace that was not there
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
+
+	from string
+}
+
+// staged calls fn with a new, empty directory, whose name is a path in the
+// namespace too. It is gone afterwards, with what was not moved away.
+func staged(dir *os.Root, fn func(stage string) error) error {
+	stage := path.Join(stageDir, rand.Text())
+	if err := dir.MkdirAll(stage, 0o700); err != nil {
+		return err
+	}
+	defer dir.RemoveAll(stageDir) //nolint:errcheck // the next change finds what is left
+	return fn(stage)
+}
+
+// undo puts everything back to where it was before a change that was cut off.
+func undo(dir *os.Root) error {
+	text, err := readJournal(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return dir.RemoveAll(stageDir)
+	case err != nil:
+		return err
+	}
+	var moves []move
+	if err := json.Unmarshal(text, &moves); err != nil {
+		moves = nil // it was being written: nothing was moved yet
+	}
+	if err := dir.MkdirAll(stageDir, 0o700); err != nil {
+		return err
+	}
+	for _, m := range moves {
+		if err := m.back(dir); err != nil {
+			return err
+		}
+	}
+	if err := dir.Remove(journal); err != nil {
+		return err
+	}
+	return dir.RemoveAll(stageDir)
+}
+
+func readJournal(dir *os.Root) ([]byte, error) {
+	f, err := dir.Open(journal)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxJournal))
+}
+
+// back undoes a move, unless something else is in that place.
+func (m move) back(dir *os.Root) error {
+	st, err := dir.Lstat(m.To)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if dev, ino := inode(st); dev != m.Dev || ino != m.Ino {
+		return nil
+	}
+	return dir.Rename(m.To, path.Join(stageDir, rand.Text()))
+}
+
+func inode(st fs.FileInfo) (dev, ino uint64) {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0
+	}
+	return sys.Dev, sys.Ino //nolint:unconvert // as wide on all our machines
+}
+
+// place moves directories of a stage to where they are to be, all or none.
+// What is in one of the places already is a Conflict.
+func place(dir *os.Root, moves []move) error {
+	for i, m := range moves {
+		st, err := dir.Lstat(m.from)
+		if err != nil {
+			return err
+		}
+		moves[i].Dev, moves[i].Ino = inode(st)
+	}
+	text, err := json.Marshal(moves)
+	if err != nil {
+		return err
+	}
+	if err := putFile(dir, dir, journal, text, 0o600); err != nil {
+		return err
+	}
+	step("journal")
+	for _, m := range moves {
+		if err := rename(dir, m.from, m.To, unix.RENAME_NOREPLACE); err != nil {
+			if uerr := undo(dir); uerr != nil {
+				return uerr
+			}
+			if errors.Is(err, fs.ErrExist) {
+				return exists(m.To)
+			}
+			return err
+		}
+		step("moved " + m.To)
+	}
+	return dir.Remove(journal)
+}
+
+func exists(to string) error {
+	return sandbox.Errorf(sandbox.Conflict, "Skill directory already exists: %s", describe(to)).
+		WithHint("delete that skill first, or take another name")
+}
+
+// rename is renameat2 in one namespace. What is above both must be there.
+func rename(dir *os.Root, from, to string, flags uint) error {
+	a, err := dir.Open(path.Dir(from))
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	b, err := dir.Open(path.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	err = unix.Renameat2(int(a.Fd()), path.Base(from), int(b.Fd()), path.Base(to), flags)
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+// putFile makes or replaces a file of pkg, which is a directory in dir or dir
+// itself, in one step. What is above it must be there.
+func putFile(dir, pkg *os.Root, rel string, text []byte, mode fs.FileMode) error {
+	if err := dir.MkdirAll(stageDir, 0o700); err != nil {
+		return err
+	}
+	tmp := path.Join(stageDir, rand.Text())
+	defer dir.Remove(tmp) //nolint:errcheck // it has moved away, or the next change finds it
+	if err := writeFile(dir, tmp, text, mode); err != nil {
+		return err
+	}
+	step("wrote " + path.Base(rel))
+	from, err := dir.Open(stageDir)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := pkg.Open(path.Dir(rel))
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return unix.Renameat(int(from.Fd()), path.Base(tmp), int(to.Fd()), path.Base(rel))
+}
+
+func writeFile(dir *os.Root, rel string, text []byte, mode fs.FileMode) error {
+	f, err := dir.OpenFile(rel, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Chmod(mode) // whatever the umask
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
