@@ -2,6 +2,7 @@ package skill
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -194,6 +195,9 @@ func (s *Store) Write(ctx context.Context, name, file, content string) (box.Skil
 func (s *Store) write(dir, pkg *os.Root, rel, content string) error {
 	if above := path.Dir(rel); above != "." {
 		if err := pkg.MkdirAll(above, 0o755); err != nil {
+			if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTDIR) {
+				return invalid("Skill directory %s can't be made: a part of it is not a directory", describe(above))
+			}
 			return s.inside(err, "Skill directory", above)
 		}
 	}

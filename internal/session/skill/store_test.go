@@ -84,6 +84,9 @@ func TestScoped(t *testing.T) {
 			t.Error("scan through a link: got no error")
 		}
 	})
+}
+
+func TestNamespace(t *testing.T) {
 	t.Run("a-bad-namespace", func(t *testing.T) {
 		for _, ns := range []string{"a/b", "..", ".", ".x", `a\b`, "a\x00", "é", strings.Repeat("x", 200)} {
 			if _, err := open(t).Scoped(ns); err == nil {
@@ -92,8 +95,8 @@ func TestScoped(t *testing.T) {
 		}
 	})
 	t.Run("owners", func(t *testing.T) {
-		o := skill.Owners{Store: open(t)}
-		for owner, want := range map[string]string{"uid:0": "skills", "": "skills", "box:ws-0123": "ws-0123"} {
+		o := skill.Owners{Store: open(t), Own: "uid:0"}
+		for owner, want := range map[string]string{"uid:0": "skills", "uid:7": "owner-ef50ff11d951b08556455a28", "box:ws-0123": "ws-0123"} {
 			if s, err := o.Of(owner); err != nil || filepath.Base(s.Root()) != want {
 				t.Errorf("%q: got %v, %v, want %s", owner, s, err, want)
 			}
@@ -196,6 +199,9 @@ func TestList(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestGet(t *testing.T) {
 	t.Run("depth", func(t *testing.T) {
 		s := open(t)
 		pkg(t, filepath.Join(s.Root(), "1/2/3/4/5"), "six")
@@ -317,6 +323,9 @@ func TestCreate(t *testing.T) {
 			t.Errorf("without it: %v", err)
 		}
 	})
+}
+
+func TestCreateWithin(t *testing.T) {
 	t.Run("test_create_skill_imports_in_place_when_package_under_root", func(t *testing.T) {
 		s := open(t)
 		dir := write(t, filepath.Join(s.Root(), "pkgdir"), file{"SKILL.md", "---\nname: placeholder\ndescription: imported desc\n---\n\nImported body\n"}, file{"asset.txt", "payload"})

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -273,9 +272,4 @@ func copyFile(ctx context.Context, from, to *os.Root, n node) error {
 		err = cerr
 	}
 	return err
-}
-
-// less orders paths as walk does: by their parts.
-func less(a, b string) int {
-	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
 }
