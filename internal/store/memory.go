@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
 // Memory is a store that lasts as long as the process. The zero value is
@@ -14,6 +15,8 @@ type Memory struct {
 	mu      sync.Mutex
 	records map[string]*sandbox.Sandbox
 	events  map[string][]sandbox.Event
+
+	sessions map[string]record.Session
 }
 
 var (

@@ -49,6 +49,8 @@ type Session struct {
 	// Processes are the managed ones, by their ID, as the package that runs them
 	// writes them.
 	Processes map[string]json.RawMessage `json:"processes,omitempty"`
+	// Skills is what the sandbox has of them, likewise.
+	Skills json.RawMessage `json:"skills,omitempty"`
 }
 
 // Kinds of a Workspace.
@@ -73,6 +75,7 @@ type Workspace struct {
 func (s Session) Clone() Session {
 	s.Notices = slices.Clone(s.Notices)
 	s.Spec.ExtraMounts = slices.Clone(s.Spec.ExtraMounts)
+	s.Skills = slices.Clone(s.Skills)
 	if s.Processes != nil {
 		ps := make(map[string]json.RawMessage, len(s.Processes))
 		for id, p := range s.Processes {
