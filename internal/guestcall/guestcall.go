@@ -48,7 +48,13 @@ type Guest struct {
 // New returns a Guest that is reached by dial.
 func New(dial Dial) *Guest {
 	c := &http.Client{Transport: &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, err := dial(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrUnreached, err)
+			}
+			return c, nil
+		},
 		DisableCompression: true,
 		MaxIdleConns:       4,
 	}}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 // Defaults of a Config, and the most that may be configured.
@@ -45,6 +46,8 @@ type Config struct {
 	// DefaultWorkspace is that of sessions that name none; where it is not
 	// absolute, it is below HostRoot. "": theirs are private.
 	DefaultWorkspace string `json:"default_workspace,omitempty"`
+	// SkillsRoot is where skills are kept, below HostRoot if it is not absolute.
+	SkillsRoot string `json:"skills_root,omitempty"`
 	// AllowedMountRoots are the directories below which those may lie that a
 	// session names; where there are none: HostRoot.
 	AllowedMountRoots []string `json:"allowed_mount_roots,omitempty"`
@@ -78,8 +81,7 @@ func (c Config) KeepIdle() time.Duration {
 	return time.Duration(max(*c.KeepIdleSec, 0)) * time.Second
 }
 
-// WithDefaults returns c with its limits filled in, and the paths that follow
-// from others.
+// WithDefaults returns c with its image, its wall and its limits filled in.
 func (c Config) WithDefaults() Config {
 	l := &c.Limits
 	for _, d := range []struct {
@@ -102,15 +104,6 @@ func (c Config) WithDefaults() Config {
 		l.MaxRPCFileBytes = DefaultRPCFileBytes
 	}
 	l.SleepingKeepsSec = int(c.KeepIdle() / time.Second)
-	if c.DefaultWorkspace != "" && !filepath.IsAbs(c.DefaultWorkspace) && c.HostRoot != "" {
-		c.DefaultWorkspace = filepath.Join(c.HostRoot, c.DefaultWorkspace)
-	}
-	if c.DefaultWorkspace == "" && c.HostRoot != "" {
-		c.DefaultWorkspace = filepath.Join(c.HostRoot, "default")
-	}
-	if len(c.AllowedMountRoots) == 0 && c.HostRoot != "" {
-		c.AllowedMountRoots = []string{c.HostRoot}
-	}
 	if c.Image == "" {
 		c.Image = sandbox.DefaultImage
 	}
@@ -163,4 +156,12 @@ func (c Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// roots is what of c is about directories of the host.
+func (c Config) roots(private []string) profile.RootsConfig {
+	return profile.RootsConfig{
+		HostRoot: c.HostRoot, DefaultWorkspace: c.DefaultWorkspace, SkillsRoot: c.SkillsRoot,
+		AllowedMountRoots: c.AllowedMountRoots, Private: private,
+	}
 }

@@ -1,11 +1,16 @@
 package session
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
-// Causes of errors. Each error is a *sandbox.Error with one of them, or with
+// Causes of errors: each error is a *sandbox.Error with one of them, or with
 // none, in its chain.
 var (
 	ErrNotFound        = profile.ErrNotFound
@@ -30,4 +35,41 @@ func fail(cause error, k sandbox.Kind, format string, args ...any) *sandbox.Erro
 	e := sandbox.Errorf(k, format, args...)
 	e.Err = cause
 	return e
+}
+
+// tidied is failure for what may have gone well.
+func tidied(err error, key, doing string) error {
+	if err == nil {
+		return nil
+	}
+	return failure(err, key, doing)
+}
+
+// failure makes err one that a user may read: what is an Error stays one, an
+// interruption says so, and the text of anything else is for the log.
+func failure(err error, key, doing string) error {
+	if _, ok := errors.AsType[*sandbox.Error](err); ok {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fail(err, sandbox.Unavailable, "session %s: interrupted while trying to %s", shown(key), doing).WithHint("try again")
+	}
+	return fail(err, sandbox.Internal, "session %s: could not %s", shown(key), doing).WithHint("the daemon's log says why")
+}
+
+const maxShown = 100 // bytes of a key in a text
+
+// shown is a key as texts have it: cut, and quoted where it is not plain.
+func shown(key string) string {
+	s := key
+	if len(s) > maxShown {
+		for s = s[:maxShown]; len(s) > 0 && !utf8.ValidString(s); {
+			s = s[:len(s)-1]
+		}
+		s += "..."
+	}
+	if q := fmt.Sprintf("%q", s); q != `"`+s+`"` {
+		return q
+	}
+	return s
 }

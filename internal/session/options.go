@@ -24,6 +24,7 @@ type Manager interface {
 	Stop(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)
+	Check(ctx context.Context, spec sandbox.Spec) error
 	Offer() sandbox.Offer
 }
 
@@ -74,6 +75,12 @@ type Options struct {
 	Volumes Volumes           // nil: none
 	Skills  Skills            // nil: none
 	Audit   func(AuditRecord) // is told of each command; it must be quick
+	// ProcessDir is a directory of the daemon's for small files about managed
+	// processes, which is there; "": after a kill lines may come again or be lost.
+	ProcessDir string
+	// Private are directories of the daemon's, and of whoever else: no session is
+	// shown what is in one, unless an allowed root lies in there too.
+	Private []string
 	Config  Config
 	Clock   sandbox.Clock // default: the machine's
 	Rand    io.Reader     // default: crypto/rand; need not be safe for concurrent use

@@ -20,6 +20,9 @@ const (
 	by          = "box" // who signals
 )
 
+// Tag marks managed processes among the commands of a sandbox.
+const Tag = "managed-process"
+
 // Start starts a process. One that can't be started, for there is no such
 // program, is a Process that has ended: Info says why. An error means that
 // there is none.
@@ -84,7 +87,7 @@ func (p *Process) launch(ctx context.Context, env map[string]string) (*guestv1.E
 	err = p.retry(ctx, func(ctx context.Context) (err error) {
 		exit, err = p.guest.Launch(ctx, p.command, &guestv1.Command{
 			Argv: append([]string{s.Command}, s.Args...), Env: env, Cwd: s.Cwd, User: p.o.User,
-			Stdin: true, OrphanGraceMs: math.MaxUint64, Tag: "managed-process",
+			Stdin: true, OrphanGraceMs: math.MaxUint64, Tag: Tag,
 		})
 		return err
 	})

@@ -1,0 +1,264 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+)
+
+const (
+	// OutputLimit is how much of each stream of a command is kept, in bytes.
+	OutputLimit = 1 << 20
+	// MaxCmd is the longest command, in bytes.
+	MaxCmd = 8 << 20
+
+	// orphanGrace is how long a command outlives the daemon that asked for it.
+	orphanGrace = 10 * time.Second
+	// silence is how long after a command's time the guest may take to say so.
+	silence = 15 * time.Second
+	// attempts are how often a sandbox is tried that turns out to have ended.
+	attempts = 2
+
+	limitMemory = "memory"
+	killedCode  = 137 // as a shell has it
+)
+
+// waiting is how a call waits for its turn.
+type waiting struct {
+	ordered bool             // it waits at all
+	brief   bool             // and gives the turn back once the session is ready
+	limit   <-chan time.Time // until when; nil: for good
+	queued  time.Duration    // how long it did
+}
+
+var errTimeUp = errors.New("its time was up before its turn")
+
+func (w *waiting) turn(ctx context.Context, r *Runtime, s *session) error {
+	from := r.clock.Now()
+	got := s.turn.take(ctx, w.limit)
+	w.queued += r.clock.Now().Sub(from)
+	switch {
+	case got:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return errTimeUp
+}
+
+// Exec runs spec.Cmd in the session that Create would return. A command that
+// ended, by whatever, is a Result; so is one whose time was up.
+func (r *Runtime) Exec(ctx context.Context, c sandbox.Caller, spec box.Spec) (*Result, error) {
+	ctx, done, err := r.begin(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	x := &execution{r: r, c: c, spec: spec, from: r.clock.Now(), time: time.Duration(spec.TimeoutSec) * time.Second}
+	res, err := x.exec(ctx)
+	err = tidied(err, spec.SessionID, "run a command")
+	x.audit(res, err)
+	return res, err
+}
+
+// execution is one command on its way.
+type execution struct {
+	r    *Runtime
+	c    sandbox.Caller
+	spec box.Spec
+	from time.Time
+	time time.Duration // that it may take
+	w    waiting
+	box  string // the sandbox's ID
+	wall string
+	f    found
+}
+
+func (x *execution) exec(ctx context.Context) (*Result, error) {
+	if err := profile.Validate(x.spec); err != nil {
+		return nil, err
+	}
+	if err := profile.CheckCmd(x.spec); err != nil {
+		return nil, err
+	}
+	if len(x.spec.Cmd) > MaxCmd {
+		return nil, profile.Invalid("cmd: %d bytes are too many", len(x.spec.Cmd)).WithHint("at most %d: put it into a file", MaxCmd)
+	}
+	x.w = waiting{ordered: true, limit: x.r.clock.After(x.time)}
+	for n := 1; ; n++ {
+		s, f, err := x.r.acquireIn(ctx, x.c, x.spec, &x.w)
+		if errors.Is(err, errTimeUp) {
+			return x.neverRun(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		x.f.how = f.how
+		x.f.notices = append(x.f.notices, f.notices...)
+		res, err := x.inTurn(ctx, s)
+		s.turn.give()
+		x.r.release(s)
+		if !errors.Is(err, guestcall.ErrUnreached) || n == attempts || ctx.Err() != nil {
+			return res, err
+		}
+	}
+}
+
+// neverRun is the result of a command whose time was up before its turn came.
+func (x *execution) neverRun() *Result {
+	x.r.metrics.queueTimeouts.Add(1)
+	x.f.say("the command was not run: the session's other commands took all of its %d seconds", x.spec.TimeoutSec)
+	return x.timedOut(&Result{SessionID: x.spec.SessionID, Backend: x.r.wall(x.spec), Duration: x.took(), Queued: x.w.queued})
+}
+
+func (x *execution) took() time.Duration { return x.r.clock.Now().Sub(x.from) }
+
+func (x *execution) timedOut(res *Result) *Result {
+	x.r.metrics.timeouts.Add(1)
+	res.Status, res.ExitCode = box.StatusTimedOut, nil
+	if len(res.Stderr) == 0 {
+		res.Stderr = fmt.Appendf(nil, "Command timed out after %d seconds.", x.spec.TimeoutSec)
+	}
+	res.Notices = x.f.notices
+	return res
+}
+
+// inTurn runs the command. The turn must be held.
+func (x *execution) inTurn(ctx context.Context, s *session) (*Result, error) {
+	r := x.r
+	r.mu.Lock()
+	over, kept, sandboxName := s.over, s.rec.Workspace, s.rec.Sandbox
+	x.box, x.wall = s.box, s.wall
+	r.mu.Unlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(over, func() { cancel(context.Cause(over)) })()
+
+	guard, err := r.guard(ctx, kept, s.id.key)
+	if err != nil {
+		return nil, err
+	}
+	defer guard.close()
+	notices, err := r.bring(ctx, s, x.spec)
+	if err != nil {
+		return nil, err
+	}
+	x.f.notices = append(x.f.notices, notices...)
+
+	began := r.clock.Now()
+	out, err := x.run(ctx, s, guard, cancel)
+	r.metrics.execTime.Add(int64(r.clock.Now().Sub(began)))
+	if qerr := guard.after(ctx, err); qerr != nil {
+		r.metrics.quotaStops.Add(1)
+		return nil, r.evict(ctx, s, qerr)
+	}
+	if err != nil {
+		res, err := x.broken(ctx, s, sandboxName, out, err)
+		if err != nil {
+			return nil, err
+		}
+		return res, nil
+	}
+	x.f.notices = append(x.f.notices, r.takeBack(ctx, s, x.spec)...)
+	return x.result(ctx, s, out), nil
+}
+
+// run has the guest run the command for the time that is left.
+func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel context.CancelCauseFunc) (guestcall.Outcome, error) {
+	left := max(x.time-x.w.queued, time.Millisecond)
+	cmd, input := guestcall.Script(x.spec.Cmd, x.spec.Workdir, x.spec.Env)
+	cmd.TimeoutMs, cmd.OrphanGraceMs = uint64(left.Milliseconds()), uint64(orphanGrace.Milliseconds())
+	cmd.TimeoutMs = max(cmd.TimeoutMs, 1)
+	ctx, stop := context.WithTimeoutCause(ctx, left+silence, errSilent)
+	defer stop()
+	defer guard.watch(ctx, cancel, x.r.log)()
+	g := guestcall.New(x.r.dial(s))
+	defer g.Close()
+	return g.Exec(ctx, cmd, input, OutputLimit)
+}
+
+var errSilent = sandbox.Errorf(sandbox.Unavailable, "the sandbox's guest does not answer").WithHint("delete the session")
+
+// dial connects to the agent of a session's sandbox.
+func (r *Runtime) dial(s *session) guestcall.Dial {
+	name := r.record(s).Sandbox
+	return func(ctx context.Context) (net.Conn, error) {
+		return r.o.Manager.Dial(ctx, sandbox.Caller{Owner: s.id.owner}, name, sandbox.GuestPort)
+	}
+}
+
+// result says how a command ended.
+func (x *execution) result(ctx context.Context, s *session, out guestcall.Outcome) *Result {
+	code := int(out.Exit.GetCode())
+	res := x.output(out)
+	res.Status, res.ExitCode = box.StatusCompleted, &code
+	for _, l := range out.Exit.GetLimits() {
+		if slices.Contains(knownLimits, l) {
+			res.Limits = append(res.Limits, l)
+		}
+	}
+	switch out.Exit.GetReason() {
+	case guestv1.Reason_REASON_OUT_OF_MEMORY:
+		res.Limits = slices.Compact(append([]string{limitMemory}, res.Limits...))
+		x.f.say("the command used up the session's %d MiB of memory, and was ended", x.spec.MemoryMB)
+	case guestv1.Reason_REASON_TIMED_OUT:
+		if x.spec.OnTimeout == box.OnTimeoutReset {
+			x.r.reset(ctx, s)
+			x.f.say("session %s was ended with the command, as on_timeout asks", shown(s.id.key))
+		}
+		return x.timedOut(res)
+	case guestv1.Reason_REASON_NOT_STARTED:
+		res.Stderr = append(res.Stderr, fmt.Sprintf("%.400q", out.Exit.GetError())...)
+	case guestv1.Reason_REASON_KILLED:
+		x.f.say("the command was ended from outside")
+	}
+	res.Notices = x.f.notices
+	return res
+}
+
+var knownLimits = []string{limitMemory, sandbox.LimitPIDs, sandbox.LimitDisk, sandbox.LimitInodes}
+
+func (x *execution) output(out guestcall.Outcome) *Result {
+	x.r.metrics.stdoutBytes.Add(out.Stdout.Bytes)
+	x.r.metrics.stderrBytes.Add(out.Stderr.Bytes)
+	return &Result{
+		SessionID: x.spec.SessionID, Backend: x.wall, Duration: x.took(), Queued: x.w.queued,
+		Stdout: out.Stdout.Data, StdoutBytes: out.Stdout.Bytes, Stderr: out.Stderr.Data, StderrBytes: out.Stderr.Bytes,
+	}
+}
+
+// broken says what became of a command that did not end as it should.
+func (x *execution) broken(ctx context.Context, s *session, sandboxName string, out guestcall.Outcome, err error) (*Result, error) {
+	if refusal, ok := errors.AsType[*guestcall.Refusal](err); ok {
+		return nil, profile.Invalid("the command can't be started: %s", refusal.Text)
+	}
+	if ctx.Err() != nil || !errors.Is(err, guestcall.ErrBroken) || !out.Begun {
+		return nil, err
+	}
+	// The sandbox may have ended. Dialling tells, and has that written down.
+	c := sandbox.Caller{Owner: s.id.owner}
+	if conn, derr := x.r.o.Manager.Dial(ctx, c, sandboxName, sandbox.GuestPort); derr == nil {
+		_ = conn.Close()
+		return nil, fail(err, sandbox.Unavailable, "session %s: the sandbox broke off in the middle of the command", shown(s.id.key)).WithHint("try again")
+	}
+	sb, gerr := x.r.o.Manager.Get(ctx, c, sandboxName)
+	if gerr == nil && sb.Ended == sandbox.EndOutOfMemory {
+		code := killedCode
+		res := x.output(out)
+		res.Status, res.ExitCode, res.Limits = box.StatusCompleted, &code, []string{limitMemory}
+		x.f.say("the command used up the session's %d MiB of memory, and ended the sandbox: its processes are gone", x.spec.MemoryMB)
+		res.Notices = x.f.notices
+		return res, nil
+	}
+	return nil, fail(err, sandbox.Unavailable, "session %s: its sandbox ended in the middle of the command", shown(s.id.key)).
+		WithHint("try again: that starts it again")
+}

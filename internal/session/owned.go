@@ -1,0 +1,123 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+)
+
+// owned is a workspace that is a volume of the owner's.
+type owned struct {
+	id, name   string
+	size       int64
+	unenforced string
+}
+
+func (v *owned) notice(hostPath, at string) string {
+	return fmt.Sprintf("%s is of another file system than this runtime's: %s shows the volume %s in its place, which its owner's sessions share and keep", hostPath, at, v.name)
+}
+
+func (v *owned) quota(bounded bool) string {
+	switch {
+	case v.unenforced == "":
+		return box.QuotaHard
+	case bounded:
+		return box.QuotaSoft
+	}
+	return ""
+}
+
+// locate finds what a path of the host means: a directory below an allowed
+// root, or a volume where the owner's client has said that the path is one of
+// its own file system.
+func (r *Runtime) locate(ctx context.Context, c sandbox.Caller, hostPath, mode string, size, inodes int64) (sandbox.HostDir, *owned, error) {
+	dir, err := r.roots.Open(hostPath, profile.Access{Make: mode == box.MountWritable, UID: uidOf(c.Owner)})
+	if err == nil {
+		defer dir.Close()
+		return dir.HostDir, nil, nil
+	}
+	name, ok := r.ownName(c.Owner, hostPath)
+	if !ok || r.o.Volumes == nil || sandbox.KindOf(err) == sandbox.Internal {
+		return sandbox.HostDir{}, nil, err
+	}
+	v, err := r.o.Volumes.Ensure(ctx, c.Owner, name, size, inodes)
+	if err != nil {
+		return sandbox.HostDir{}, nil, err
+	}
+	return sandbox.HostDir{}, &owned{id: v.ID, name: name, size: v.Size, unenforced: v.Unenforced}, nil
+}
+
+// ownName returns the name of the volume that stands for a path below what the
+// owner's client calls its own; ok is false for any other path.
+func (r *Runtime) ownName(owner, hostPath string) (name string, ok bool) {
+	r.mu.Lock()
+	roots := r.declared[owner]
+	r.mu.Unlock()
+	p := cleanRoot(hostPath)
+	for _, root := range roots {
+		if p == root {
+			return volumeName(path.Base(p), p), true
+		}
+		if rest, ok := strings.CutPrefix(p, strings.TrimSuffix(root, "/")+"/"); ok {
+			return volumeName(rest, p), true
+		}
+	}
+	return "", false
+}
+
+const maxReadable = 60 // characters of a path in a volume's name
+
+// volumeName is legible, and no other path's.
+func volumeName(rest, whole string) string {
+	readable := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' {
+			return c
+		}
+		return '-'
+	}, rest)
+	if len(readable) > maxReadable {
+		readable = readable[:maxReadable]
+	}
+	sum := sha256.Sum256([]byte(whole))
+	return "box-" + readable + "-" + hex.EncodeToString(sum[:8])
+}
+
+// cleanRoot writes a path of a client, which may be a Windows machine, in one
+// way.
+func cleanRoot(p string) string {
+	if len(p) > 2 && p[1] == ':' {
+		p = strings.ReplaceAll(p, `\`, "/")
+	}
+	return path.Clean(p)
+}
+
+// cleanRoots leaves out what can't be a root: all of a file system is none.
+func cleanRoots(roots []string) []string {
+	var list []string
+	for _, p := range roots {
+		p = cleanRoot(p)
+		windows := len(p) > 3 && p[1] == ':' && p[2] == '/'
+		if (strings.HasPrefix(p, "/") && p != "/" || windows) && len(list) < maxRoots {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+const maxRoots = 16
+
+// isDir reports whether f is the directory that was accepted as d.
+func isDir(f *os.File, d sandbox.HostDir) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Dev == d.Dev && st.Ino == d.Ino && st.Mode&unix.S_IFMT == unix.S_IFDIR
+}

@@ -1,0 +1,413 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/process"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/record"
+)
+
+// managed is a managed process.
+type managed struct {
+	p     *process.Process // nil while it is being started
+	ended time.Time        // zero while it counts as running
+}
+
+// StartProcess starts a managed process in a session that is there, and wakes
+// it. One that runs under the same ID is ended first.
+func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string, spec box.ProcessSpec) (box.ProcessInfo, error) {
+	ctx, done, err := r.begin(ctx, c)
+	if err != nil {
+		return box.ProcessInfo{}, err
+	}
+	defer done()
+	spec.ProcessID, spec.Cwd = cmp.Or(spec.ProcessID, box.DefaultProcess), cmp.Or(spec.Cwd, box.DefaultMountPath)
+	from := r.clock.Now()
+	info, sandboxID, err := r.startProcess(ctx, c, key, spec)
+	err = tidied(err, key, "start a process")
+	r.tell(AuditRecord{
+		Time: from.UTC(), Owner: c.Owner, Session: key, Sandbox: sandboxID, Action: "start_process", Process: spec.ProcessID,
+		Command: cutText(commandText(spec), maxAudited), EnvKeys: slices.Sorted(maps.Keys(spec.Env)),
+		Status: info.Status, ExitCode: info.ExitCode, Error: Class(err), Duration: r.clock.Now().Sub(from),
+	})
+	return info, err
+}
+
+func commandText(spec box.ProcessSpec) string {
+	text := spec.Command
+	for _, a := range spec.Args {
+		if text += " " + a; len(text) > 4*maxAudited {
+			break
+		}
+	}
+	return text
+}
+
+func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string, spec box.ProcessSpec) (box.ProcessInfo, string, error) {
+	if err := profile.ValidateProcess(spec); err != nil {
+		return box.ProcessInfo{}, "", err
+	}
+	s, f, err := r.existing(ctx, c, key)
+	if err != nil {
+		return box.ProcessInfo{}, "", err
+	}
+	defer r.release(s)
+	notices, err := r.bring(ctx, s, r.record(s).Spec)
+	if err != nil {
+		return box.ProcessInfo{}, s.box, err
+	}
+	if !s.procTurn.take(ctx, nil) {
+		return box.ProcessInfo{}, s.box, context.Cause(ctx)
+	}
+	defer s.procTurn.give()
+	if err := r.endProcess(ctx, s, spec.ProcessID); err != nil {
+		return box.ProcessInfo{}, s.box, err
+	}
+	m, err := r.launch(ctx, s, spec)
+	if err != nil {
+		return box.ProcessInfo{}, s.box, err
+	}
+	info := m.p.Info()
+	info.Notices = append(append(f.notices, notices...), info.Notices...)
+	return info, s.box, nil
+}
+
+// existing returns a session that is there, ready, with a lease on it.
+func (r *Runtime) existing(ctx context.Context, c sandbox.Caller, key string) (*session, found, error) {
+	s, err := r.find(c, key)
+	if err != nil {
+		return nil, found{}, err
+	}
+	f := found{}
+	err = func() error {
+		if !s.life.take(ctx, nil) {
+			return context.Cause(ctx)
+		}
+		defer s.life.give()
+		r.mu.Lock()
+		there, spec := !s.gone && s.listed(), s.rec.Spec
+		r.mu.Unlock()
+		if !there {
+			return profile.SessionNotFound(shown(key))
+		}
+		return r.ensure(ctx, s, spec, false, &f)
+	}()
+	if err != nil {
+		r.release(s)
+		return nil, f, err
+	}
+	return s, f, nil
+}
+
+// launch starts a process, and writes it down. procTurn must be held.
+func (r *Runtime) launch(ctx context.Context, s *session, spec box.ProcessSpec) (*managed, error) {
+	m := &managed{}
+	if err := r.countProcess(s, spec.ProcessID, m); err != nil {
+		return nil, err
+	}
+	p, err := process.Start(ctx, r.processOptions(s, m, spec))
+	if err != nil {
+		r.uncountProcess(s, spec.ProcessID, m)
+		return nil, err
+	}
+	r.mu.Lock()
+	m.p = p
+	gone := s.procs[spec.ProcessID] != m // the session has ended meanwhile
+	r.mu.Unlock()
+	if err == nil && !gone {
+		err = r.keepProcess(ctx, s, spec.ProcessID, m)
+	}
+	if err != nil || gone {
+		stop, cancel := detached(ctx)
+		defer cancel()
+		if !gone {
+			_ = p.Stop(stop)
+		}
+		_ = p.Discard()
+		r.uncountProcess(s, spec.ProcessID, m)
+		if err == nil {
+			err = profile.SessionNotFound(shown(s.id.key))
+		}
+		return nil, err
+	}
+	r.metrics.started.Add(1)
+	return m, nil
+}
+
+func (r *Runtime) processOptions(s *session, m *managed, spec box.ProcessSpec) process.Options {
+	return process.Options{
+		SessionID: s.id.key, Spec: spec, Dial: r.dial(s), Dir: r.o.ProcessDir, Log: r.log,
+		OnExit: func(box.ProcessInfo) { r.processEnded(s, spec.ProcessID, m) },
+		OnUse: func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			s.used = r.now()
+		},
+	}
+}
+
+// countProcess enters a process that is about to be started.
+func (r *Runtime) countProcess(s *session, pid string, m *managed) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if most := r.c.Limits.MaxProcesses; r.running >= most {
+		r.metrics.capacity.Add(1)
+		return fail(ErrCapacity, sandbox.Exhausted, "Box managed process capacity reached (%d)", most).
+			WithHint("stop one, or raise box.limits.max_managed_processes")
+	}
+	r.running++
+	s.procs[pid] = m
+	return nil
+}
+
+// uncountProcess takes one out that does not run any more, or never did.
+func (r *Runtime) uncountProcess(s *session, pid string, m *managed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endedLocked(m)
+	if s.procs[pid] == m {
+		delete(s.procs, pid)
+	}
+}
+
+func (r *Runtime) endedLocked(m *managed) {
+	if m.ended.IsZero() {
+		m.ended = r.now()
+		r.running--
+	}
+}
+
+// processEnded notes that a process has ended by itself, or with its sandbox.
+func (r *Runtime) processEnded(s *session, pid string, m *managed) {
+	r.mu.Lock()
+	r.endedLocked(m)
+	s.used = r.now()
+	started, closed := m.p != nil, r.closed
+	r.mu.Unlock()
+	r.nudge()
+	if !started || closed { // whoever starts it writes it down, or the next daemon
+		return
+	}
+	ctx, cancel := detached(context.Background())
+	defer cancel()
+	if err := r.keepProcess(ctx, s, pid, m); err != nil {
+		r.log.Warn("write down the end of a process", "session", shown(s.id.key), "process", pid, "error", err)
+	}
+}
+
+// keepProcess writes a process down, as long as it is the session's.
+func (r *Runtime) keepProcess(ctx context.Context, s *session, pid string, m *managed) error {
+	return r.amend(ctx, s, func(rec *record.Session) {
+		r.mu.Lock()
+		is := s.procs[pid] == m
+		r.mu.Unlock()
+		if !is || rec.ID == "" {
+			return
+		}
+		b, err := json.Marshal(m.p.Record())
+		if err != nil {
+			return
+		}
+		if rec.Processes == nil {
+			rec.Processes = map[string]json.RawMessage{}
+		}
+		rec.Processes[pid] = b
+	})
+}
+
+// endProcess ends a process, if there is one of that ID, and forgets it.
+// procTurn must be held.
+func (r *Runtime) endProcess(ctx context.Context, s *session, pid string) error {
+	r.mu.Lock()
+	m := s.procs[pid]
+	r.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	if err := m.p.Stop(ctx); err != nil {
+		return err
+	}
+	return r.discard(ctx, s, pid, m)
+}
+
+// discard forgets a process that has ended.
+func (r *Runtime) discard(ctx context.Context, s *session, pid string, m *managed) error {
+	if err := m.p.Discard(); err != nil {
+		r.log.Warn("forget a process", "session", shown(s.id.key), "process", pid, "error", err)
+	}
+	r.uncountProcess(s, pid, m)
+	return r.amend(ctx, s, func(rec *record.Session) { delete(rec.Processes, pid) })
+}
+
+// named returns a process of a session that is there, with a lease on that.
+func (r *Runtime) named(c sandbox.Caller, key, pid string) (*session, *managed, error) {
+	pid = cmp.Or(pid, box.DefaultProcess)
+	s, err := r.find(c, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.mu.Lock()
+	there, m := s.listed(), s.procs[pid]
+	if m != nil && m.p == nil {
+		m = nil
+	}
+	r.mu.Unlock()
+	switch {
+	case !there:
+		err = profile.SessionNotFound(shown(key))
+	case m == nil:
+		err = profile.ProcessNotFound(shown(key), shown(pid))
+	default:
+		return s, m, nil
+	}
+	r.release(s)
+	return nil, nil, err
+}
+
+// Process returns a managed process, which may have ended.
+func (r *Runtime) Process(ctx context.Context, c sandbox.Caller, key, pid string) (box.ProcessInfo, error) {
+	_, done, err := r.begin(ctx, c)
+	if err != nil {
+		return box.ProcessInfo{}, err
+	}
+	defer done()
+	s, m, err := r.named(c, key, pid)
+	if err != nil {
+		return box.ProcessInfo{}, err
+	}
+	defer r.leave(s)
+	return m.p.Info(), nil
+}
+
+// StopProcess ends a managed process and all that it started, and forgets it.
+func (r *Runtime) StopProcess(ctx context.Context, c sandbox.Caller, key, pid string) error {
+	ctx, done, err := r.begin(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	pid = cmp.Or(pid, box.DefaultProcess)
+	s, _, err := r.named(c, key, pid)
+	if err != nil {
+		return err
+	}
+	defer r.release(s)
+	if !s.procTurn.take(ctx, nil) {
+		return tidied(context.Cause(ctx), key, "stop a process")
+	}
+	defer s.procTurn.give()
+	return tidied(r.endProcess(ctx, s, pid), key, "stop a process")
+}
+
+// Attach waits until nobody reads a managed process that runs, and becomes its
+// reader. The process goes on when the attachment is closed.
+func (r *Runtime) Attach(ctx context.Context, c sandbox.Caller, key, pid string) (*process.Attachment, error) {
+	return r.attach(ctx, c, key, pid, (*process.Process).Attach)
+}
+
+// TakeOver is Attach for one that does not wait: the reader before is ended.
+func (r *Runtime) TakeOver(ctx context.Context, c sandbox.Caller, key, pid string) (*process.Attachment, error) {
+	return r.attach(ctx, c, key, pid, (*process.Process).TakeOver)
+}
+
+func (r *Runtime) attach(ctx context.Context, c sandbox.Caller, key, pid string, how func(*process.Process, context.Context) (*process.Attachment, error)) (*process.Attachment, error) {
+	ctx, done, err := r.begin(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	pid = cmp.Or(pid, box.DefaultProcess)
+	s, m, err := r.named(c, key, pid)
+	if err != nil {
+		return nil, err
+	}
+	defer r.release(s)
+	a, err := how(m.p, ctx)
+	if errors.Is(err, process.ErrEnded) || errors.Is(err, process.ErrGone) {
+		return nil, profile.ProcessConflict(shown(key), shown(pid), "is not running")
+	}
+	return a, tidied(err, key, "attach to a process")
+}
+
+// abandonAll says to the processes of a session that their sandbox is gone.
+// With forget, they are no longer known.
+func (r *Runtime) abandonAll(s *session, forget bool) {
+	r.mu.Lock()
+	list := maps.Clone(s.procs)
+	for _, m := range list {
+		r.endedLocked(m)
+	}
+	if forget {
+		clear(s.procs)
+	}
+	r.mu.Unlock()
+	for _, m := range list {
+		if m.p != nil {
+			m.p.Abandon()
+		}
+	}
+}
+
+// detachAll gives up this end of all processes.
+func (r *Runtime) detachAll() {
+	r.mu.Lock()
+	var list []*process.Process
+	for _, s := range r.sessions {
+		for _, m := range s.procs {
+			if m.p != nil {
+				list = append(list, m.p)
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, p := range list {
+		p.Close()
+	}
+}
+
+// completed is a process that has ended and is remembered.
+type completed struct {
+	s   *session
+	pid string
+	m   *managed
+}
+
+// forgetEnded forgets the processes that ended long ago, and the oldest of
+// those that are too many.
+func (r *Runtime) forgetEnded(ctx context.Context) {
+	r.mu.Lock()
+	var all []completed
+	for _, s := range r.sessions {
+		for pid, m := range s.procs {
+			if m.p != nil && !m.ended.IsZero() {
+				all = append(all, completed{s, pid, m})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b completed) int { return b.m.ended.Compare(a.m.ended) }) // the newest first
+	now, keep := r.now(), time.Duration(r.c.Limits.CompletedSec)*time.Second
+	n := 0
+	for n < len(all) && n < r.c.Limits.MaxCompleted && now.Sub(all[n].m.ended) < keep {
+		n++
+	}
+	all = all[n:]
+	r.mu.Unlock()
+	for _, e := range all {
+		if !e.s.procTurn.take(ctx, nil) {
+			return
+		}
+		if err := r.discard(ctx, e.s, e.pid, e.m); err != nil {
+			r.log.Warn("forget a process", "session", shown(e.s.id.key), "process", e.pid, "error", err)
+		}
+		e.s.procTurn.give()
+	}
+}

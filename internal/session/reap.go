@@ -1,0 +1,222 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/record"
+)
+
+const (
+	longestLook = 30 * time.Second // between two looks for what is idle
+	retryDelay  = 10 * time.Second // before what failed is tried again
+	lookTimeout = 10 * time.Second // for changes
+)
+
+// Run reaps what is idle until ctx ends, and waits for what it began.
+func (r *Runtime) Run(ctx context.Context) error {
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	reaping := map[*session]bool{} // guarded by mu
+	for {
+		due := r.due(reaping)
+		for _, s := range due {
+			tasks.Go(func() {
+				r.reap(ctx, s)
+				r.mu.Lock()
+				delete(reaping, s)
+				r.mu.Unlock()
+				r.leave(s)
+			})
+		}
+		r.forgetEnded(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.closing.Done():
+			return nil
+		case <-r.wake:
+		case <-r.clock.After(r.look()):
+		}
+	}
+}
+
+// look is how long Run waits before it looks again.
+func (r *Runtime) look() time.Duration {
+	if ttl := r.c.TTL(); ttl > 0 {
+		return min(longestLook, ttl)
+	}
+	return longestLook
+}
+
+// due marks and returns the sessions that Run has to do something with, with a
+// lease on each.
+func (r *Runtime) due(reaping map[*session]bool) []*session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.opened {
+		return nil
+	}
+	now := r.now()
+	var list []*session
+	for _, s := range r.sessions {
+		if !reaping[s] && r.dueLocked(s, now) {
+			reaping[s] = true
+			list = append(list, s)
+		}
+	}
+	for _, s := range r.surplusLocked() {
+		if !reaping[s] {
+			reaping[s] = true
+			list = append(list, s)
+		}
+	}
+	for _, s := range list {
+		s.leases++
+	}
+	return list
+}
+
+func (r *Runtime) dueLocked(s *session, now time.Time) bool {
+	if s.leases > 0 {
+		return false
+	}
+	if s.used.After(now) { // the clock was set back
+		s.used = now
+	}
+	if s.rec.SleptAt.After(now) {
+		s.rec.SleptAt = now
+	}
+	if now.Before(s.retry) && !s.retry.After(now.Add(retryDelay)) {
+		return false
+	}
+	switch s.rec.State {
+	case record.Live:
+		return r.idleLocked(s, now)
+	case record.Asleep:
+		return now.Sub(s.rec.SleptAt) >= r.c.KeepIdle()
+	case record.Closing, record.Creating: // nobody is at it
+		return true
+	}
+	return false
+}
+
+// idleLocked reports whether a live session's time has run out.
+func (r *Runtime) idleLocked(s *session, now time.Time) bool {
+	ttl := r.c.TTL()
+	if ttl <= 0 || s.rec.Spec.Persistent || now.Sub(s.used) < ttl {
+		return false
+	}
+	for _, m := range s.procs {
+		if m.alive() {
+			return false
+		}
+	}
+	return true
+}
+
+// surplusLocked are the sleeping sessions that are too many: those that sleep
+// longest.
+func (r *Runtime) surplusLocked() []*session {
+	var asleep []*session
+	for _, s := range r.sessions {
+		if s.rec.State == record.Asleep && s.leases == 0 {
+			asleep = append(asleep, s)
+		}
+	}
+	n := len(asleep) - r.c.Limits.MaxSleeping
+	if n <= 0 {
+		return nil
+	}
+	slices.SortFunc(asleep, func(a, b *session) int {
+		return cmp.Or(a.rec.SleptAt.Compare(b.rec.SleptAt), cmp.Compare(a.rec.ID, b.rec.ID))
+	})
+	return asleep[:n]
+}
+
+// reap puts a session to sleep or removes it, unless somebody came meanwhile.
+func (r *Runtime) reap(ctx context.Context, s *session) {
+	if !s.life.take(ctx, nil) {
+		return
+	}
+	defer s.life.give()
+	r.mu.Lock()
+	alone, gone, state := s.leases == 1, s.gone, s.rec.State
+	r.mu.Unlock()
+	if gone || state == "" || !alone && (state == record.Live || state == record.Asleep) {
+		return
+	}
+	if state == record.Live && r.worthKeeping(ctx, s) {
+		r.sleep(ctx, s)
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err := r.erase(ctx, s); err != nil {
+		return // which is tried again
+	}
+	r.mu.Lock()
+	if s.leases <= 1 { // else whoever came makes it anew
+		r.dropLocked(s)
+	}
+	r.mu.Unlock()
+	r.metrics.reaped.Add(1)
+	r.log.Info("session reaped", "owner", s.id.owner, "session", shown(s.id.key), "was", state)
+}
+
+// worthKeeping reports whether an idle session has something that would be lost
+// with it.
+func (r *Runtime) worthKeeping(ctx context.Context, s *session) bool {
+	rec := r.record(s)
+	if rec.Workspace.Kind != record.Private || r.c.KeepIdle() <= 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	g := guestcall.New(r.dial(s))
+	defer g.Close()
+	// Any file will do, but for what was brought there.
+	const look = `for f in /workspace/* /workspace/.[!.]* /workspace/..?*; do
+	if [ "$f" != /workspace/.skills ] && { [ -e "$f" ] || [ -L "$f" ]; }; then exit 0; fi
+done
+exit 3`
+	out, err := g.Exec(ctx, &guestv1.Command{
+		Argv: []string{"/bin/sh", "-c", look}, Cwd: "/", TimeoutMs: uint64(lookTimeout.Milliseconds()), OrphanGraceMs: 1000,
+	}, nil, 0)
+	return err != nil || out.Exit.GetReason() != guestv1.Reason_REASON_EXITED || out.Exit.GetCode() != 3
+}
+
+// sleep stops an idle session's sandbox and keeps it. life must be held.
+func (r *Runtime) sleep(ctx context.Context, s *session) {
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	r.takeBackAll(ctx, s)
+	err := r.amend(ctx, s, func(rec *record.Session) { rec.State, rec.SleptAt = record.Asleep, r.now() })
+	if err != nil {
+		_ = r.again(s, err)
+		return
+	}
+	rec := r.record(s)
+	r.ended(s, fail(nil, sandbox.Unavailable, "session %s was put to sleep", shown(s.id.key)).WithHint("try again"))
+	r.abandonAll(s, false)
+	_, err = r.o.Manager.Stop(ctx, sandbox.Caller{Owner: s.id.owner}, rec.Sandbox)
+	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
+		_ = r.again(s, err)
+		if err := r.become(ctx, s, record.Live); err != nil {
+			r.log.Error("put a session to sleep", "error", err)
+		}
+		return
+	}
+	r.mu.Lock()
+	r.uncountLocked(s)
+	r.mu.Unlock()
+	r.metrics.slept.Add(1)
+	r.log.Info("session asleep", "owner", s.id.owner, "session", shown(s.id.key))
+}

@@ -1,0 +1,310 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/process"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/record"
+)
+
+// session is one in memory.
+type session struct {
+	id id
+	// turn is of the commands: one runs at a time. Whoever makes the session
+	// anew has it too, so that no command is cut off by that.
+	turn turn
+	// life is held by whoever makes, wakes, puts to sleep or ends the session.
+	// It is taken after turn, if that is.
+	life turn
+	// procTurn is held by whoever starts or ends a managed process.
+	procTurn turn
+	// writing is held while the record is written.
+	writing sync.Mutex
+
+	// Guarded by Runtime.mu. The record is changed by amend alone; its State by
+	// the holder of life.
+	rec    record.Session // its State is "" before anything was made
+	gone   bool           // it is not in the map any more: look again
+	counts bool           // it counts against the capacity
+	leases int            // calls under way or waiting
+	used   time.Time
+	wall   string // of its sandbox
+	box    string // its sandbox's ID
+	// over ends with the sandbox, by end.
+	over  context.Context
+	end   context.CancelCauseFunc
+	procs map[string]*managed
+	retry time.Time // when Run tries again what failed
+	skills
+}
+
+func newSession(i id) *session {
+	return &session{id: i, procs: map[string]*managed{}, skills: newSkills(nil)}
+}
+
+// find returns the session that key means to c, with a lease on it; nil where
+// there is none.
+func (r *Runtime) find(c sandbox.Caller, key string) (*session, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := r.findLocked(c, key)
+	if s != nil {
+		s.leases++
+	}
+	return s, err
+}
+
+func (r *Runtime) findLocked(c sandbox.Caller, key string) (*session, error) {
+	if s := r.sessions[id{c.Owner, key}]; s != nil {
+		return s, nil
+	}
+	if !c.Admin {
+		return nil, profile.SessionNotFound(shown(key))
+	}
+	var found *session
+	for i, s := range r.sessions {
+		if i.key != key {
+			continue
+		}
+		if found != nil {
+			return nil, sandbox.Errorf(sandbox.Conflict, "session %s: several owners have one of that key", shown(key)).
+				WithHint("ask as its owner")
+		}
+		found = s
+	}
+	if found == nil {
+		return nil, profile.SessionNotFound(shown(key))
+	}
+	return found, nil
+}
+
+// enter is find, or a new entry. It is refused where there is no room for one
+// more.
+func (r *Runtime) enter(i id) (*session, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sessions[i]
+	if s == nil {
+		s = newSession(i)
+		if err := r.countLocked(s); err != nil {
+			return nil, err
+		}
+		s.used = r.now()
+		r.sessions[i] = s
+	}
+	s.leases++
+	return s, nil
+}
+
+// countLocked counts a session against the capacity, if it does not yet.
+func (r *Runtime) countLocked(s *session) error {
+	if s.counts {
+		return nil
+	}
+	if most := r.c.Limits.MaxSessions; r.awake >= most {
+		r.metrics.capacity.Add(1)
+		return profile.SessionCapacity(most)
+	}
+	s.counts = true
+	r.awake++
+	return nil
+}
+
+func (r *Runtime) uncountLocked(s *session) {
+	if s.counts {
+		s.counts = false
+		r.awake--
+	}
+}
+
+// release ends a lease.
+func (r *Runtime) release(s *session) {
+	r.mu.Lock()
+	s.leases--
+	s.used = r.now()
+	if s.leases == 0 && s.rec.State == "" && !s.gone { // nothing came of it
+		r.dropLocked(s)
+	}
+	r.mu.Unlock()
+	r.nudge()
+}
+
+// leave ends a lease that was no use of the session.
+func (r *Runtime) leave(s *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.leases--
+}
+
+// dropLocked takes a session out of the map.
+func (r *Runtime) dropLocked(s *session) {
+	r.uncountLocked(s)
+	s.gone = true
+	if r.sessions[s.id] == s {
+		delete(r.sessions, s.id)
+	}
+	if s.end != nil {
+		s.end(profile.SessionNotFound(shown(s.id.key)))
+	}
+}
+
+// record returns a copy of s's record.
+func (r *Runtime) record(s *session) record.Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return s.rec.Clone()
+}
+
+// amend changes a record and writes it. After an error it is what it was; one
+// that is not there is left so. Nothing else changes a record.
+func (r *Runtime) amend(ctx context.Context, s *session, change func(*record.Session)) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	r.mu.Lock()
+	rec := s.rec.Clone()
+	rec.LastUsedAt = s.used
+	r.mu.Unlock()
+	change(&rec)
+	if rec.ID == "" {
+		return nil
+	}
+	if err := r.o.Store.SaveSession(ctx, rec); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.rec = rec
+	return nil
+}
+
+// become writes a session's next state. life must be held.
+func (r *Runtime) become(ctx context.Context, s *session, state record.State) error {
+	return r.amend(ctx, s, func(rec *record.Session) { rec.State = state })
+}
+
+// forget deletes a record, whether it is known to be there or not.
+func (r *Runtime) forget(ctx context.Context, s *session, recID string) error {
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := r.o.Store.DeleteSession(ctx, recID); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.rec = record.Session{}
+	return nil
+}
+
+// infoLocked describes s to its owner, but for its processes.
+func (r *Runtime) infoLocked(s *session) box.SessionInfo {
+	spec := s.rec.Spec
+	return box.SessionInfo{
+		SessionID: s.id.key, BackendName: s.wall, BackendSessionID: s.box, Image: spec.Image, Network: spec.Network,
+		HostPath: spec.HostPath, HostPathMode: spec.HostPathMode, MountPath: spec.MountPath, Persistent: spec.Persistent,
+		CPUs: spec.CPUs, MemoryMB: spec.MemoryMB, PIDsLimit: spec.PIDsLimit, ReadOnlyRootFS: spec.ReadOnlyRootFS,
+		WorkspaceQuotaMB: spec.WorkspaceQuotaMB, CreatedAt: s.rec.CreatedAt, LastUsedAt: s.used,
+		Owner: s.id.owner, Quota: s.rec.Workspace.Quota, Isolation: spec.Isolation, Active: s.leases,
+		Asleep: s.rec.State == record.Asleep, Notices: slices.Clone(s.rec.Notices),
+	}
+}
+
+// described is a session and its processes, at one moment.
+type described struct {
+	info  box.SessionInfo
+	procs map[string]*process.Process
+}
+
+func (r *Runtime) describeLocked(s *session) described {
+	d := described{r.infoLocked(s), make(map[string]*process.Process, len(s.procs))}
+	for pid, m := range s.procs {
+		if m.p != nil {
+			d.procs[pid] = m.p
+		}
+	}
+	return d
+}
+
+// whole is the description. The lock must not be held: a process has its own.
+func (d described) whole() box.SessionInfo {
+	info := d.info
+	if len(d.procs) == 0 {
+		return info
+	}
+	info.Processes = make(map[string]box.ProcessInfo, len(d.procs))
+	for pid, p := range d.procs {
+		info.Processes[pid] = p.Info()
+	}
+	if p, ok := info.Processes[box.DefaultProcess]; ok {
+		info.Process = &p
+	}
+	return info
+}
+
+// describe is both in one.
+func (r *Runtime) describe(s *session) box.SessionInfo {
+	r.mu.Lock()
+	d := r.describeLocked(s)
+	r.mu.Unlock()
+	return d.whole()
+}
+
+// listed reports whether s is a session to anyone but its makers.
+func (s *session) listed() bool {
+	return s.rec.State == record.Live || s.rec.State == record.Asleep
+}
+
+// Get returns a session, with its managed processes.
+func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (box.SessionInfo, error) {
+	_, done, err := r.begin(ctx, c)
+	if err != nil {
+		return box.SessionInfo{}, err
+	}
+	defer done()
+	r.mu.Lock()
+	s, err := r.findLocked(c, key)
+	if err == nil && !s.listed() {
+		err = profile.SessionNotFound(shown(key))
+	}
+	if err != nil {
+		r.mu.Unlock()
+		return box.SessionInfo{}, err
+	}
+	d := r.describeLocked(s)
+	r.mu.Unlock()
+	return d.whole(), nil
+}
+
+// List returns the caller's sessions, and everyone's to an admin, oldest first,
+// those that sleep among them.
+func (r *Runtime) List(ctx context.Context, c sandbox.Caller) ([]box.SessionInfo, error) {
+	_, done, err := r.begin(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	r.mu.Lock()
+	var all []described
+	for _, s := range r.sessions {
+		if s.listed() && (c.Admin || s.id.owner == c.Owner) {
+			all = append(all, r.describeLocked(s))
+		}
+	}
+	r.mu.Unlock()
+	list := make([]box.SessionInfo, 0, len(all))
+	for _, d := range all {
+		list = append(list, d.whole())
+	}
+	slices.SortFunc(list, func(a, b box.SessionInfo) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.SessionID, b.SessionID))
+	})
+	return list, nil
+}

@@ -1,0 +1,252 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/skill"
+)
+
+const (
+	idPrefix   = "bx_"
+	namePrefix = "box-"
+
+	// Label marks a sandbox that is a session's; its value is the key.
+	Label = "carboy.session"
+)
+
+func newID(rand io.Reader) (string, error) {
+	sb, err := sandbox.NewID(rand)
+	if err != nil {
+		return "", err
+	}
+	return idPrefix + sb[len(sb)-20:], nil
+}
+
+// shape turns what was asked of a session into what its sandbox is to be.
+func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec box.Spec, f *found) (sandbox.Spec, record.Session, error) {
+	recID, err := r.random(newID)
+	if err != nil {
+		return sandbox.Spec{}, record.Session{}, err
+	}
+	rec := record.Session{
+		ID: recID, Owner: c.Owner, Key: spec.SessionID, Sandbox: namePrefix + strings.TrimPrefix(recID, idPrefix), Spec: lasting(spec),
+	}
+	want := sandbox.Spec{
+		Name: rec.Sandbox, Isolation: r.wall(spec), User: sandbox.DefaultUser, Network: sandbox.NetworkOff,
+		ReadOnlyRoot: spec.ReadOnlyRootFS, Labels: map[string]string{Label: spec.SessionID},
+		Limits: sandbox.Limits{
+			CPUs: spec.CPUs, Memory: int64(spec.MemoryMB) << 20, PIDs: int64(spec.PIDsLimit),
+			Explicit: map[string]bool{sandbox.LimitCPUs: true, sandbox.LimitMemory: true, sandbox.LimitPIDs: true},
+		},
+	}
+	if spec.Network == box.NetworkOn {
+		want.Network = sandbox.NetworkOn
+	}
+	if walls := r.o.Manager.Offer().Walls; !slices.Contains(walls, want.Isolation) {
+		return want, rec, fail(ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", want.Isolation).
+			WithHint("available: %s", strings.Join(walls, ", "))
+	}
+	if want.Image, err = r.image(ctx, c, spec.Image); err != nil {
+		return want, rec, err
+	}
+	rec.Image = want.Image
+	if err := r.place(ctx, c, spec, &want, &rec, f); err != nil {
+		return want, rec, err
+	}
+	want.Mounts = append(want.Mounts, sandbox.Mount{Own: true, Target: box.SkillsPath})
+	return want, rec, nil
+}
+
+// lasting is spec without what is a command's.
+func lasting(spec box.Spec) box.Spec {
+	spec.Cmd, spec.Env, spec.Workdir, spec.TimeoutSec, spec.OnTimeout, spec.SkillName = "", nil, "", 0, "", ""
+	spec.ExtraMounts = slices.Clone(spec.ExtraMounts)
+	return spec
+}
+
+func (r *Runtime) wall(spec box.Spec) string {
+	if spec.Isolation != "" {
+		return spec.Isolation
+	}
+	return r.c.Isolation
+}
+
+// imageName is an image's name without aliases.
+func (r *Runtime) imageName(name string) string {
+	if name == "" || name == box.DefaultImage {
+		return r.c.Image
+	}
+	return name
+}
+
+// image pins an image.
+func (r *Runtime) image(ctx context.Context, c sandbox.Caller, name string) (string, error) {
+	name = r.imageName(name)
+	if r.o.Images == nil {
+		if name == sandbox.DefaultImage {
+			return name, nil
+		}
+		return "", sandbox.Errorf(sandbox.Unsupported, "image %.200q: there is only the machine's own here", name).
+			WithHint("leave the image out")
+	}
+	return r.o.Images(ctx, c, name)
+}
+
+// place finds what is to be seen at the workspace's place, and at the other
+// mounts'.
+func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec box.Spec, want *sandbox.Spec, rec *record.Session, f *found) error {
+	w, err := r.workspace(ctx, c, spec, want, f)
+	if err != nil {
+		return err
+	}
+	rec.Workspace = w
+	for _, m := range r.realMounts(c.Owner, spec.ExtraMounts) {
+		at := sandbox.Mount{Target: m.MountPath, ReadOnly: m.Mode == box.MountReadOnly}
+		dir, vol, err := r.locate(ctx, c, m.HostPath, m.Mode, 0, 0)
+		if err != nil {
+			return err
+		}
+		if vol != nil {
+			at.Volume, at.VolumeName = vol.id, vol.name
+			f.say("%s", vol.notice(m.HostPath, m.MountPath))
+		} else {
+			at.Source = dir
+		}
+		want.Mounts = append(want.Mounts, at)
+	}
+	return nil
+}
+
+// workspace decides what the workspace is, by the rules of Config.
+func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec box.Spec, want *sandbox.Spec, f *found) (record.Workspace, error) {
+	limit, inodes := int64(spec.WorkspaceQuotaMB)<<20, spec.WorkspaceInodes
+	hard := spec.Quota == box.QuotaHard || r.c.Quota == box.QuotaHard
+	at := path.Clean(spec.MountPath)
+	if spec.HostPath == "" || spec.HostPathMode == box.MountNone {
+		if at != sandbox.WorkspacePath && !strings.HasPrefix(at, sandbox.WorkspacePath+"/") {
+			return record.Workspace{}, profile.Invalid("mount_path %q: a workspace of the session's own is at %s, or below", at, sandbox.WorkspacePath).
+				WithHint("leave mount_path out, or name a host_path to be seen there")
+		}
+		return private(limit, inodes, want), nil
+	}
+	dir, vol, err := r.locate(ctx, c, spec.HostPath, spec.HostPathMode, limit, inodes)
+	if err != nil {
+		return record.Workspace{}, err
+	}
+	w := record.Workspace{Kind: record.HostDir, Dir: dir, Limit: limit, Inodes: inodes}
+	bounded := limit > 0 || inodes > 0
+	switch {
+	case vol != nil:
+		w.Kind, w.Volume = record.Volume, vol.id
+		f.say("%s", vol.notice(spec.HostPath, at))
+		w.Quota = vol.quota(bounded)
+		if bounded && vol.size != limit && limit > 0 {
+			f.say("workspace %s: it was made with %d MiB, and keeps them", spec.HostPath, vol.size>>20)
+		}
+	case bounded:
+		w.Quota = box.QuotaSoft
+	}
+	if hard && bounded && w.Quota != box.QuotaHard {
+		return record.Workspace{}, sandbox.Errorf(sandbox.Unsupported, "quota hard: %s can only be held to a soft one", spec.HostPath).
+			WithHint("leave host_path out: a workspace of the session's own has a hard one; or ask for quota soft")
+	}
+	return w, show(want, w, vol, at, spec.HostPathMode == box.MountReadOnly)
+}
+
+// show puts a workspace where it is to be seen. What is not at the workspace's
+// own place is a mount.
+func show(want *sandbox.Spec, w record.Workspace, vol *owned, at string, readOnly bool) error {
+	if at != sandbox.WorkspacePath {
+		m := sandbox.Mount{Source: w.Dir, Target: at, ReadOnly: readOnly}
+		if vol != nil {
+			m = sandbox.Mount{Volume: vol.id, VolumeName: vol.name, Target: at, ReadOnly: readOnly}
+		}
+		want.Mounts = append(want.Mounts, m)
+		return nil
+	}
+	switch {
+	case vol != nil:
+		want.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceVolume, Volume: vol.id, VolumeName: vol.name, ReadOnly: readOnly}
+	case readOnly:
+		want.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceReadOnly, Source: w.Dir}
+	default:
+		want.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceWritable, Source: w.Dir}
+	}
+	return nil
+}
+
+// private is a workspace of the sandbox's own, whose disk holds a quota.
+func private(limit, inodes int64, want *sandbox.Spec) record.Workspace {
+	w := record.Workspace{Kind: record.Private, Limit: limit, Inodes: inodes}
+	want.Workspace.Mode = sandbox.WorkspacePrivate
+	if limit > 0 {
+		want.Limits.Disk, want.Limits.Explicit[sandbox.LimitDisk] = limit, true
+		w.Quota = box.QuotaHard
+	}
+	if inodes > 0 {
+		want.Limits.Inodes, want.Limits.Explicit[sandbox.LimitInodes] = inodes, true
+		w.Quota = box.QuotaHard
+	}
+	return w
+}
+
+// realMounts are those that are no skills, and that are mounted at all.
+func (r *Runtime) realMounts(owner string, mounts []box.Mount) []box.Mount {
+	var list []box.Mount
+	for _, m := range mounts {
+		if m.Mode == box.MountNone {
+			continue
+		}
+		if _, ok, _ := r.skillOf(owner, m); !ok {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func (r *Runtime) skillOf(owner string, m box.Mount) (skill.Placed, bool, error) {
+	if r.o.Skills == nil {
+		return skill.Placed{}, false, nil
+	}
+	return r.o.Skills.Place(owner, m)
+}
+
+// uidOf returns whose directories an owner may be shown; nil: anyone's.
+func uidOf(owner string) *uint32 {
+	n, ok := strings.CutPrefix(owner, "uid:")
+	if !ok {
+		return nil
+	}
+	uid, err := strconv.ParseUint(n, 10, 32)
+	if err != nil {
+		return nil
+	}
+	u := uint32(uid)
+	return &u
+}
+
+// open opens a directory of the host that was accepted, to look at what is in
+// it. It fails where it is another by now.
+func open(d sandbox.HostDir) (*os.File, error) {
+	f, err := os.Open(d.Path)
+	if err != nil {
+		return nil, fmt.Errorf("open workspace: %w", err)
+	}
+	if !isDir(f, d) {
+		_ = f.Close()
+		return nil, sandbox.Errorf(sandbox.Conflict, "host_path %s: it is another directory than when the session was made", d.Path).
+			WithHint("delete the session")
+	}
+	return f, nil
+}

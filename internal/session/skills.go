@@ -1,0 +1,152 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"path"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/skill"
+)
+
+// skills is what a session's sandbox has of them.
+type skills struct{ brought *skill.Brought }
+
+// newSkills reads what a record has.
+func newSkills(kept json.RawMessage) skills {
+	b := new(skill.Brought)
+	if len(kept) > 0 {
+		_ = json.Unmarshal(kept, b) // else they are brought again
+	}
+	return skills{b}
+}
+
+// wanted are the skills of a request.
+func (r *Runtime) wanted(s *session, spec box.Spec) ([]skill.Placed, error) {
+	if r.o.Skills == nil {
+		return nil, nil
+	}
+	var want []skill.Placed
+	for _, m := range spec.ExtraMounts {
+		if m.Mode == box.MountNone {
+			continue
+		}
+		p, ok, err := r.skillOf(s.id.owner, m)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			want = append(want, p)
+		}
+	}
+	return want, nil
+}
+
+// bring has the skills of a request in the session's sandbox.
+func (r *Runtime) bring(ctx context.Context, s *session, spec box.Spec) (notices []string, err error) {
+	want, err := r.wanted(s, spec)
+	if err != nil || len(want) == 0 {
+		return nil, err
+	}
+	g := guestcall.New(r.dial(s))
+	defer g.Close()
+	before := r.broughtText(s)
+	sg, err := skillGuest(g)
+	if err != nil {
+		return nil, err
+	}
+	notices, err = r.o.Skills.Bring(ctx, s.id.owner, sg, s.brought, want)
+	if kerr := r.keepSkills(ctx, s, before); err == nil {
+		err = kerr
+	}
+	return notices, err
+}
+
+func (r *Runtime) broughtText(s *session) string {
+	b, _ := s.brought.MarshalJSON()
+	return string(b)
+}
+
+// keepSkills writes down what the sandbox has of skills, if that has changed.
+func (r *Runtime) keepSkills(ctx context.Context, s *session, before string) error {
+	now := r.broughtText(s)
+	if now == before {
+		return nil
+	}
+	return r.amend(ctx, s, func(rec *record.Session) { rec.Skills = json.RawMessage(now) })
+}
+
+// takeBack takes what a command may have changed of its skills into the store:
+// of those that its text or its directory names.
+func (r *Runtime) takeBack(ctx context.Context, s *session, spec box.Spec) (notices []string) {
+	if r.o.Skills == nil {
+		return nil
+	}
+	var touched []skill.Placed
+	dir := path.Clean(spec.Workdir) + "/"
+	for _, p := range s.brought.Writable() {
+		at := box.SkillsPath + "/" + p.Name + "/"
+		if spec.SkillName == p.Name || strings.Contains(spec.Cmd, p.Name) || strings.HasPrefix(dir, at) || dir == box.SkillsPath+"/" {
+			touched = append(touched, p)
+		}
+	}
+	return r.takeBackThose(ctx, s, touched)
+}
+
+// takeBackAll takes back all that may have been changed, before the sandbox
+// goes.
+func (r *Runtime) takeBackAll(ctx context.Context, s *session) {
+	if r.o.Skills == nil || s.brought == nil {
+		return
+	}
+	if writable := s.brought.Writable(); len(writable) > 0 {
+		for _, n := range r.takeBackThose(ctx, s, writable) {
+			r.log.Warn("take back a skill", "owner", s.id.owner, "session", shown(s.id.key), "notice", n)
+		}
+	}
+}
+
+func (r *Runtime) takeBackThose(ctx context.Context, s *session, list []skill.Placed) (notices []string) {
+	if len(list) == 0 {
+		return nil
+	}
+	g := guestcall.New(r.dial(s))
+	defer g.Close()
+	before := r.broughtText(s)
+	for _, p := range list {
+		sg, err := skillGuest(g)
+		if err != nil {
+			return append(notices, userText(err))
+		}
+		t, err := r.o.Skills.TakeBack(ctx, s.id.owner, sg, s.brought, p)
+		notices = append(notices, t.Notices...)
+		if err != nil {
+			r.log.Warn("take back a skill", "owner", s.id.owner, "session", shown(s.id.key), "skill", p.Name, "error", err)
+			notices = append(notices, "skill "+p.Name+": what was changed could not be taken back: "+userText(err))
+		}
+	}
+	if err := r.keepSkills(ctx, s, before); err != nil {
+		r.log.Warn("keep what a session has of skills", "error", err)
+	}
+	return notices
+}
+
+// userText is what of an error a user may read.
+func userText(err error) string {
+	if sandbox.KindOf(err) == sandbox.Internal {
+		return "the daemon's log says why"
+	}
+	return err.Error()
+}
+
+// skillGuest is g as packages are brought by.
+func skillGuest(g *guestcall.Guest) (skill.Guest, error) {
+	if sg, ok := any(g).(skill.Guest); ok {
+		return sg, nil
+	}
+	return nil, sandbox.Errorf(sandbox.Unsupported, "skills: sandboxes can't be given any here")
+}

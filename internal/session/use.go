@@ -1,0 +1,75 @@
+package session
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+)
+
+// Create makes a session, or takes the one that is there into use: then the
+// fields of spec that shape a session must be what it has, or the error has a
+// *ConflictError. Where only its extra mounts differ it is made anew, once its
+// commands have ended. Notices say what became of it.
+func (r *Runtime) Create(ctx context.Context, c sandbox.Caller, spec box.Spec) (box.SessionInfo, error) {
+	u, err := r.Use(ctx, c, spec)
+	if err != nil {
+		return box.SessionInfo{}, err
+	}
+	u.Release()
+	return u.Info(), nil
+}
+
+// Use takes a session into use that Create would return. Until its Release the
+// session is not idle.
+func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec box.Spec) (*Use, error) {
+	ctx, done, err := r.begin(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := profile.Validate(spec); err != nil {
+		return nil, err
+	}
+	s, f, err := r.acquire(ctx, c, spec)
+	if err != nil {
+		return nil, tidied(err, spec.SessionID, "make it ready")
+	}
+	notices, err := r.bring(ctx, s, spec)
+	if err != nil {
+		r.release(s)
+		return nil, tidied(err, spec.SessionID, "bring its skills")
+	}
+	info := r.describe(s)
+	info.Active-- // the Use itself
+	info.Notices = append(f.notices, notices...)
+	return &Use{info: info, dial: r.dial(s), release: sync.OnceFunc(func() {
+		back, cancel := detached(ctx)
+		defer cancel()
+		r.takeBack(back, s, box.Spec{SkillName: spec.SkillName, Workdir: spec.Workdir})
+		r.release(s)
+	})}, nil
+}
+
+// Use is a session in use by something else than a command.
+type Use struct {
+	info    box.SessionInfo
+	dial    guestcall.Dial
+	release func()
+}
+
+// Info returns the session as it was when the Use began.
+func (u *Use) Info() box.SessionInfo { return u.info }
+
+// Notices are what the user should know of what became of the session.
+func (u *Use) Notices() []string { return u.info.Notices }
+
+// Dial connects to its guest agent.
+func (u *Use) Dial(ctx context.Context) (net.Conn, error) { return u.dial(ctx) }
+
+// Release ends the Use. Calling it again does nothing.
+func (u *Use) Release() { u.release() }
