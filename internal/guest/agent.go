@@ -80,8 +80,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 		}
 	}
 	a.connection.prepare(cfg.Network)
+	writable, err := cfg.writable("/")
+	if err != nil {
+		return err
+	}
 	j, err := jail.Start(jail.Config{
-		Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
+		ReadOnlyRoot: cfg.ReadOnlyRoot, Writable: writable, Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
 		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, CgroupNS: cfg.CgroupRoot != "", Log: log,
 	})
 	if err != nil {

@@ -36,6 +36,10 @@ type Config struct {
 	DiskPaths    []string `json:"disk_paths"` // where to look for a full disk after a command failed
 	// Furnish adds what commands expect to an image that was not made for them.
 	Furnish bool `json:"furnish"`
+	// ReadOnlyRoot lets commands write nowhere but in Writable, which are
+	// directories that are there, /tmp, /var/tmp, /dev/shm and the home of User.
+	ReadOnlyRoot bool     `json:"read_only_root"`
+	Writable     []string `json:"writable"`
 	// NotShown are the directories of the host's PATH that the image lacks.
 	NotShown []string `json:"not_shown"`
 	// Network is the sandbox's way out; nil: it has none, and look-ups of names
@@ -88,7 +92,7 @@ func ParseConfig(r io.Reader) (Config, error) {
 
 func (c Config) validate() error {
 	paths := append([]string{c.Socket}, c.Hide...)
-	paths = slices.Concat(paths, c.DiskPaths, c.NotShown, c.Tasks)
+	paths = slices.Concat(paths, c.DiskPaths, c.NotShown, c.Tasks, c.Writable)
 	for _, p := range []string{c.Cwd, c.CgroupRoot, c.OOMFile, c.PIDsFile} {
 		if p != "" {
 			paths = append(paths, p)

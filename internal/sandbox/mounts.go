@@ -10,7 +10,9 @@ import (
 // Bounds of mounts.
 const (
 	MaxMounts = 32
-	maxPath   = 4095 // bytes
+	// MaxMountDepth is how many names a mount's place in the workspace may have.
+	MaxMountDepth = 16
+	maxPath       = 4095 // bytes
 )
 
 // WorkspacePath is where the workspace is inside. Mounts may lie below it: the
@@ -154,6 +156,9 @@ func checkTarget(p string) *Error {
 			return Errorf(Invalid, "mount %s: %s is the sandbox's own", p, r).
 				WithHint("choose a place such as /mnt/cache")
 		}
+	}
+	if rel, ok := strings.CutPrefix(p, WorkspacePath+"/"); ok && strings.Count(rel, "/") >= MaxMountDepth {
+		return Errorf(Invalid, "mount %s: too deep in the workspace", refText(p)).WithHint("at most %d names", MaxMountDepth)
 	}
 	if within(WorkspacePath, p) {
 		return Errorf(Invalid, "mount %s: it would cover the workspace", p).

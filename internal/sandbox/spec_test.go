@@ -275,6 +275,8 @@ func TestValidate(t *testing.T) {
 		{name: "mounts-below-workspace", in: sandbox.Spec{Mounts: mounts("/workspace/.mcp/x", "/workspace/.mcp/y", "/workspacer")}},
 		{name: "mount-below-read-only-workspace", in: with(workspace("ro", "/home/ann/w"), mounts("/workspace/.mcp/x")...)},
 		{name: "mount-in-mount-below-workspace", in: sandbox.Spec{Mounts: mounts("/workspace/x", "/workspace/x/y")}, want: sandbox.Invalid},
+		{name: "mount-deep-in-workspace", in: sandbox.Spec{Mounts: mounts("/workspace" + strings.Repeat("/d", 16))}},
+		{name: "mount-too-deep-in-workspace", in: sandbox.Spec{Mounts: mounts("/workspace" + strings.Repeat("/d", 17))}, want: sandbox.Invalid, hint: "16"},
 		{name: "own", in: sandbox.Spec{Mounts: []sandbox.Mount{{Own: true, Target: "/workspace/.skills"}, {Own: true, Target: "/mnt/own"}}}},
 		{name: "own-and-directory", in: sandbox.Spec{Mounts: []sandbox.Mount{{Own: true, Source: hostDir("/srv/x"), Target: "/a"}}}, want: sandbox.Invalid},
 		{name: "own-and-volume", in: sandbox.Spec{Mounts: []sandbox.Mount{{Own: true, Volume: volume1, Target: "/a"}}}, want: sandbox.Invalid},

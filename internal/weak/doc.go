@@ -68,6 +68,8 @@ const (
 	DeviceMounts     Weakness = "device-mounts"       // mounts without nodev
 	WorkspaceDirect  Weakness = "workspace-direct"    // a copy-on-write workspace is the host's tree itself
 	ReadOnlyWritable Weakness = "read-only-writable"  // :ro directories are writable
+	RootWritable     Weakness = "root-writable"       // a read-only root is as any other
+	PointUnpinned    Weakness = "point-unpinned"      // what leads to a mount below /workspace can be renamed away
 	GitUnprotected   Weakness = "git-unprotected"     // hooks and configuration under :rw are writable
 	GitUnpinned      Weakness = "git-unpinned"        // .git under :rw can be renamed away
 	ReplacedAccepted Weakness = "replaced-accepted"   // another directory than the accepted one is mounted

@@ -10,6 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -27,6 +28,8 @@ type AgentConfig struct {
 	PIDNamespace bool              `json:"pid_namespace"`
 	DiskPaths    []string          `json:"disk_paths"`
 	Furnish      bool              `json:"furnish,omitempty"`
+	ReadOnlyRoot bool              `json:"read_only_root,omitempty"`
+	Writable     []string          `json:"writable,omitempty"`
 	Strict       bool              `json:"strict,omitempty"`
 	Tasks        []string          `json:"tasks,omitempty"`
 	OOMScore     int               `json:"oom_score,omitempty"`
@@ -52,8 +55,14 @@ func agentConfig(sb *sandbox.Sandbox) AgentConfig {
 	switch {
 	case sb.Spec.Cwd != "":
 		c.Cwd = sb.Spec.Cwd
-	case sb.Spec.Workspace.Source.Path != "":
-		c.Cwd = "/workspace"
+	case sb.Spec.Workspace.Source.Path != "" || sb.Spec.Workspace.Volume != "":
+		c.Cwd = sandbox.WorkspacePath
+	}
+	if sb.Spec.ReadOnlyRoot && !weak.On(weak.RootWritable) {
+		c.ReadOnlyRoot, c.Writable = true, []string{sandbox.WorkspacePath}
+		for _, m := range sb.Spec.Mounts {
+			c.Writable = append(c.Writable, m.Target)
+		}
 	}
 	return c
 }
@@ -104,15 +113,10 @@ func RootAllowed(spec sandbox.Spec, owner string) bool {
 // OurOwner is the owner of what this process's own user makes.
 func OurOwner() string { return fmt.Sprintf("uid:%d", os.Geteuid()) }
 
-func workspaceDir(w sandbox.Workspace) (Dir, error) {
-	d := hostDir(w.Source, string(w.Mode), "/workspace")
-	return d, d.protectGit()
-}
-
 // protectGit finds what git on the host would obey in a tree that the box can
 // write to.
 func (d *Dir) protectGit() error {
-	if d.Mode != "rw" {
+	if d.Mode != modeRW {
 		return nil
 	}
 	root, err := openAccepted(*d)

@@ -25,9 +25,9 @@ const (
 // on its own.
 const overlayOptions = "redirect_dir=nofollow,metacopy=off,index=off"
 
-// Shared reports whether d is the host's own tree, which the host may change
-// at any time: the guest must not cache it.
-func (d Dir) Shared() bool { return d.Mode == "rw" || d.Mode == "ro" }
+// Apart reports whether d is a mount of its own inside: the guest caches none
+// of it, for the host, or another box, may change it at any time.
+func (d Dir) Apart() bool { return d.Mode == modeRW || d.Mode == modeRO || d.Mode == modeOwn }
 
 // Share is d's mount point below the box's mounts: no text of the user's.
 func (d Dir) Share() string {
@@ -159,51 +159,95 @@ func (c *composer) bindPart(source, at string) error {
 	return err
 }
 
-// workspace shows d at /workspace.
+// workspace shows d at /workspace, and makes ready what is mounted below it.
 func (c *composer) workspace(d Dir) error {
 	at := filepath.Join(DirMounts, MountRoot, "workspace")
+	var err error
 	switch d.Mode {
 	case "":
 		return nil
-	case "private":
-		saved, err := c.saved(layerOver)
-		if err != nil {
-			return err
-		}
-		if len(saved) > 0 {
-			return c.overlay(layerOver, MountRoot+"/workspace", nil, nil)
-		}
-		dir := filepath.Join(c.raw, "workspace")
-		if err := mkdir(dir); err != nil {
-			return err
-		}
-		if err := os.Chown(dir, guestUID, guestGID); err != nil {
-			return err
-		}
-		return bind(filepath.Join(c.layers, "workspace"), at)
-	case "cow":
-		if weak.On(weak.WorkspaceDirect) {
-			return c.attach(Dir{Mode: "rw", Source: d.Source, Dev: d.Dev, Ino: d.Ino, UID: d.UID, GID: d.GID}, at)
-		}
-		if exists(filepath.Join(c.raw, "workspace", copyManifest)) {
-			return c.copied(d, at) // as the first start found
-		}
-		if c.plan.Rootless {
-			// The overlay's own marks would be attributes that the guest can
-			// forge: see package workspace.
-			return c.copied(d, at)
-		}
-		err := c.overlay("workspace", MountRoot+"/workspace", []string{d.Source},
-			func(_, low string) error { return c.attach(d, low) })
-		if errors.Is(err, errNoIDMap) {
-			return c.copied(d, at)
-		}
+	case modePrivate:
+		err = c.private(at)
+	case modeCOW:
+		err = c.view(d, at)
+	default:
+		return c.sharedWorkspace(d)
+	}
+	if err != nil {
 		return err
 	}
-	if err := c.share(d); err != nil || !c.plan.Native {
+	return c.holdPoints(at)
+}
+
+// private shows the box's own workspace, over what was saved of one.
+func (c *composer) private(at string) error {
+	saved, err := c.saved(layerOver)
+	if err != nil {
 		return err
 	}
-	return c.bindInRoot(filepath.Join(DirMounts, d.Share()), "workspace")
+	if len(saved) > 0 {
+		return c.overlay(layerOver, MountRoot+"/workspace", nil, nil)
+	}
+	dir := filepath.Join(c.raw, "workspace")
+	if err := mkdir(dir); err != nil {
+		return err
+	}
+	if err := os.Chown(dir, guestUID, guestGID); err != nil {
+		return err
+	}
+	return bind(filepath.Join(c.layers, "workspace"), at)
+}
+
+// view shows a copy-on-write view of d.
+func (c *composer) view(d Dir, at string) error {
+	if weak.On(weak.WorkspaceDirect) {
+		return c.attach(Dir{Mode: modeRW, Source: d.Source, Dev: d.Dev, Ino: d.Ino, UID: d.UID, GID: d.GID}, at)
+	}
+	if exists(filepath.Join(c.raw, "workspace", copyManifest)) {
+		return c.copied(d, at) // as the first start found
+	}
+	if c.plan.Rootless {
+		// The overlay's own marks would be attributes that the guest can
+		// forge: see package workspace.
+		return c.copied(d, at)
+	}
+	low := filepath.Join(DirMounts, "view")
+	if err := mkdir(low); err != nil {
+		return err
+	}
+	err := c.attach(d, low)
+	if errors.Is(err, errNoIDMap) {
+		return c.copied(d, at)
+	}
+	if err != nil {
+		return err
+	}
+	lowers := []string{low}
+	scaffold, err := c.scaffold(low)
+	if err != nil {
+		return err
+	}
+	if scaffold != "" { // or else what is mounted on would be a change
+		lowers = append(lowers, scaffold)
+	}
+	return c.overlay("workspace", MountRoot+"/workspace", lowers, bind)
+}
+
+// sharedWorkspace shows a tree of the host's, or a volume.
+func (c *composer) sharedWorkspace(d Dir) error {
+	at := filepath.Join(DirMounts, d.Share())
+	if err := c.share(d); err != nil {
+		return err
+	}
+	if d.Mode == modeRO {
+		if err := c.pointsOver(at); err != nil {
+			return err
+		}
+	}
+	if err := c.holdPoints(at); err != nil || !c.plan.Native {
+		return err
+	}
+	return c.bindInRoot(at, "workspace")
 }
 
 // asGuest runs f with an id of the box as the owner of files that it makes,

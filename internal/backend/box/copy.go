@@ -27,7 +27,7 @@ func (c *composer) copied(d Dir, at string) error {
 			return errors.Join(fmt.Errorf("copy %s: %w", d.Source, err), os.RemoveAll(dir))
 		}
 	}
-	c.plan.Copied = true
+	c.plan.Instead = "/workspace is a copy: the file system of the host's tree can't map its owner"
 	return bind(filepath.Join(c.layers, "workspace", copyTree), at)
 }
 

@@ -22,9 +22,9 @@ func (c *composer) attach(d Dir, at string) error {
 		return err
 	}
 	defer src.Close()
-	ro := d.Mode == "ro" || d.Mode == "cow"
+	ro := d.Mode == modeRO || d.Mode == modeCOW
 	if weak.On(weak.ReadOnlyWritable) {
-		ro = d.Mode == "cow"
+		ro = d.Mode == modeCOW
 	}
 	if err := c.bindAs(src, at, d.UID, d.GID, ro); err != nil {
 		return fmt.Errorf("%s: %w", d.Source, err)

@@ -41,8 +41,9 @@ type Plan struct {
 	Linked bool `json:"linked"`
 	// Resume: the box goes on from DirMemoryUsed.
 	Resume bool `json:"resume"`
-	// Copied is set by Compose where the workspace is a copy, not a view.
-	Copied bool `json:"copied"`
+	// Instead is set by Compose where /workspace is made by other means than a
+	// report foresees: it says which.
+	Instead string `json:"instead"`
 }
 
 // Groups is how a process gets into a box's control groups.
@@ -58,9 +59,10 @@ type Shown struct {
 	Name   string `json:"name"`
 }
 
-// Dir is a directory of the host to be seen inside.
+// Dir is a directory to be seen inside: of the host, of a volume, or the box's
+// own.
 type Dir struct {
-	Mode   string `json:"mode"` // private, cow, ro, rw
+	Mode   string `json:"mode"` // one of the modes
 	Source string `json:"source"`
 	Dev    uint64 `json:"dev"`
 	Ino    uint64 `json:"ino"`
@@ -73,6 +75,15 @@ type Dir struct {
 	Protect []workspace.Protect `json:"protect"`
 }
 
+// The modes of a Dir.
+const (
+	modePrivate = "private" // of the workspace: the box's own
+	modeCOW     = "cow"     // of the workspace: a view of Source
+	modeRO      = "ro"
+	modeRW      = "rw"
+	modeOwn     = "own" // of a mount: a directory of the box's own disk
+)
+
 // Span is how many ids a box has, from Plan.Base on.
 const Span = 1 << 16
 
@@ -82,6 +93,7 @@ const (
 	DirMounts  = "m"      // mount points; empty but in the box's own namespace
 	DirBundle  = "bundle" // a wall's own description of the box
 	DirState   = "runsc"  // a wall's own state while the box runs
+	dirOwn     = "own"    // on its disk: directories that are mounted
 	dirLayers  = "layers" // what the box writes, where there is no disk image
 	fileDisk   = "disk.img"
 	fileBox    = "box.json"

@@ -46,7 +46,7 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 	if p.Disk, err = h.makeDisk(ctx, dir, sb.Spec.Limits); err != nil {
 		return nil, nil, err
 	}
-	if p.Workspace, err = workspaceDir(sb.Spec.Workspace); err != nil {
+	if p.Workspace, err = h.workspaceDir(sb.Spec.Workspace); err != nil {
 		return nil, nil, err
 	}
 	if p.Mounts, err = h.mounts(sb.Spec.Mounts); err != nil {
@@ -62,25 +62,45 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 func (h *Host) mounts(mounts []sandbox.Mount) ([]Dir, error) {
 	var dirs []Dir
 	for _, m := range mounts {
-		mode := "rw"
-		if m.ReadOnly {
-			mode = "ro"
+		d := hostDir(m.Source, access(m.ReadOnly), m.Target)
+		var err error
+		switch {
+		case m.Own:
+			d.Mode = modeOwn
+		case m.Volume != "":
+			d.Volume, err = h.volume(m.Volume)
+		default:
+			err = d.protectGit()
 		}
-		if m.Volume != "" {
-			t, err := tree.Find(h.opts.State, m.Volume)
-			if err != nil {
-				return nil, err
-			}
-			dirs = append(dirs, Dir{Mode: mode, Target: m.Target, Volume: &t})
-			continue
-		}
-		d := hostDir(m.Source, mode, m.Target)
-		if err := d.protectGit(); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		dirs = append(dirs, d)
 	}
 	return dirs, nil
+}
+
+func access(readOnly bool) string {
+	if readOnly {
+		return modeRO
+	}
+	return modeRW
+}
+
+func (h *Host) volume(id string) (*tree.Tree, error) {
+	t, err := tree.Find(h.opts.State, id)
+	return &t, err
+}
+
+// workspaceDir resolves what is to be seen at /workspace.
+func (h *Host) workspaceDir(w sandbox.Workspace) (d Dir, err error) {
+	if w.Mode == sandbox.WorkspaceVolume {
+		d = Dir{Mode: access(w.ReadOnly), Target: sandbox.WorkspacePath}
+		d.Volume, err = h.volume(w.Volume)
+		return d, err
+	}
+	d = hostDir(w.Source, string(w.Mode), sandbox.WorkspacePath)
+	return d, d.protectGit()
 }
 
 // Configure writes what the guest agent is told.
@@ -303,12 +323,11 @@ func (g Groups) Add(pid int) error {
 	return nil
 }
 
-// noteCopy says in a report that /workspace is a copy.
-func noteCopy(list []sandbox.Enforcement) {
+// noteInstead says in a report by what other means /workspace was made.
+func noteInstead(list []sandbox.Enforcement, instead string) {
 	for i := range list {
 		if list[i].Promise == "filesystem" {
-			list[i].Mechanism = "private root over the image, in a mount namespace of its own; " +
-				"/workspace is a copy: the file system of the host's tree can't map its owner"
+			list[i].Mechanism = "private root over the image, in a mount namespace of its own; " + instead
 		}
 	}
 }
@@ -330,13 +349,13 @@ func (h *Host) Join(ctx context.Context, p *Plan, oomKills uint64, pids ...int) 
 }
 
 // Started is a start's last step: it undoes one that failed with err, and says
-// in the report of one that did not where the workspace is a copy.
+// in the report of one that did not by what other means /workspace was made.
 func (h *Host) Started(ctx context.Context, id string, p *Plan, report []sandbox.Enforcement, err error) ([]sandbox.Enforcement, error) {
 	if err != nil {
 		return nil, h.undo(ctx, id, err)
 	}
-	if p.Copied {
-		noteCopy(report)
+	if p.Instead != "" {
+		noteInstead(report, p.Instead)
 	}
 	return report, nil
 }

@@ -52,7 +52,24 @@ func WorkspaceMechanism(w sandbox.Workspace) string {
 	case sandbox.WorkspaceWritable:
 		return "/workspace is the host's tree, id-mapped, its git hooks and configuration read-only"
 	}
+	if w.Mode == sandbox.WorkspaceVolume && w.ReadOnly {
+		return "/workspace is a volume, read-only"
+	}
+	if w.Mode == sandbox.WorkspaceVolume {
+		return "/workspace is a volume, within its own bounds"
+	}
 	return "/workspace is private"
+}
+
+// RootReport says how a root that is to be read-only is held.
+func RootReport(spec sandbox.Spec) []sandbox.Enforcement {
+	if !spec.ReadOnlyRoot {
+		return nil
+	}
+	return []sandbox.Enforcement{{
+		Promise: "root", Enforced: true, Mechanism: "read-only mounts, as its kernel tells once they are made; " +
+			"/workspace, the mounts, /tmp, /var/tmp, /dev/shm and the user's home are mounts of their own",
+	}}
 }
 
 // LimitReport says how the host's cgroups keep l.

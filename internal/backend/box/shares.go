@@ -12,14 +12,17 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// share shows the host's own tree at a mount point of its own.
+// share shows d, which is apart, at a mount point of its own.
 func (c *composer) share(d Dir) error {
 	at := filepath.Join(DirMounts, d.Share())
 	if err := mkdir(at); err != nil {
 		return err
 	}
-	if d.Volume != nil {
+	switch {
+	case d.Volume != nil:
 		return c.volume(d, at)
+	case d.Mode == modeOwn:
+		return c.own(d, at)
 	}
 	if err := c.attach(d, at); err != nil {
 		return err
@@ -51,7 +54,7 @@ func (c *composer) volume(d Dir, at string) error {
 		return fmt.Errorf("open volume: %w", err)
 	}
 	defer src.Close()
-	return c.bindAs(src, at, guestUID, guestGID, d.Mode == "ro" && !weak.On(weak.ReadOnlyWritable))
+	return c.bindAs(src, at, guestUID, guestGID, d.Mode == modeRO && !weak.On(weak.ReadOnlyWritable))
 }
 
 // mountPoint makes a directory for a further mount in the box's root, and on
@@ -62,7 +65,9 @@ func (c *composer) mountPoint(d Dir) error {
 	if err != nil {
 		return err
 	}
-	err = c.asGuest(0, func() error { return c.mkdirInRoot(rel) })
+	if _, below := d.belowWorkspace(); !below { // or else it is there: see holdPoints
+		err = c.asGuest(0, func() error { return c.mkdirInRoot(rel) })
+	}
 	if err != nil || !c.plan.Native {
 		return err
 	}

@@ -94,9 +94,9 @@ type plan struct {
 
 // launched is what a launcher answers.
 type launched struct {
-	Sentry int  `json:"sentry"` // pids on the host
-	Gofer  int  `json:"gofer"`
-	Copied bool `json:"copied"` // the workspace is a copy, not a view
+	Sentry  int    `json:"sentry"` // pids on the host
+	Gofer   int    `json:"gofer"`
+	Instead string `json:"instead"` // see box.Plan
 }
 
 // Start implements sandbox.Backend.
@@ -153,7 +153,7 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 	if err != nil {
 		return nil, err
 	}
-	p.Copied = pids.Copied
+	p.Instead = pids.Instead
 	return &p.Plan, b.Join(ctx, &p.Plan, kills, pids.Sentry, pids.Gofer)
 }
 

@@ -34,6 +34,7 @@ func (b *Backend) report(spec sandbox.Spec, owner string) ([]sandbox.Enforcement
 		Promise: "pids", Enforced: true, Mechanism: fmt.Sprintf("guest cgroup v2 pids.max %d", spec.Limits.PIDs),
 	})
 	list = append(list, b.DiskReport()...)
+	list = append(list, box.RootReport(spec)...)
 	if !spec.Networked() { // or else the gate reports
 		list = append(list, sandbox.Enforcement{Promise: "network", Enforced: true, Mechanism: "off: a network namespace with a loopback alone"})
 	}

@@ -57,7 +57,7 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 	if err != nil {
 		return err
 	}
-	answer.Copied = p.Copied
+	answer.Instead = p.Instead
 	return json.NewEncoder(out).Encode(answer)
 }
 

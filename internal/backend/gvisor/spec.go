@@ -40,7 +40,7 @@ func ociSpec(p *plan) *specs.Spec {
 		mount(box.GuestControl, box.MountControl, "rbind"),
 	}
 	for _, d := range append([]box.Dir{p.Workspace}, p.Mounts...) {
-		if d.Shared() {
+		if d.Apart() {
 			opt := "rw"
 			if d.Mode == "ro" && !weak.On(weak.ReadOnlyWritable) {
 				opt = "ro"

@@ -25,6 +25,7 @@ func (b *Backend) report(spec sandbox.Spec) ([]sandbox.Enforcement, error) {
 	}
 	list = append(list, b.CommandReport(spec.Limits)...)
 	list = append(list, b.DiskReport()...)
+	list = append(list, box.RootReport(spec)...)
 	if !spec.Networked() { // or else the gate reports
 		list = append(list, sandbox.Enforcement{Promise: "network", Enforced: true, Mechanism: "off: a network namespace with a loopback alone"})
 	}

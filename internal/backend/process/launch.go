@@ -46,8 +46,8 @@ func init() { runtime.LockOSThread() }
 
 // launched is what a launcher answers.
 type launched struct {
-	PID    int  `json:"pid"` // on the host
-	Copied bool `json:"copied"`
+	PID     int    `json:"pid"`     // on the host
+	Instead string `json:"instead"` // see box.Plan
 }
 
 // launch starts a box's first process and returns its pid. Root does that on
@@ -105,7 +105,7 @@ func (b *Backend) launchRootless(ctx context.Context, p *box.Plan, link *sandbox
 	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
 		return 0, fmt.Errorf("launch box: read answer: %w", err)
 	}
-	p.Copied = answer.Copied
+	p.Instead = answer.Instead
 	return answer.PID, nil
 }
 
@@ -132,7 +132,7 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(launched{PID: pid, Copied: p.Copied})
+	return json.NewEncoder(out).Encode(launched{PID: pid, Instead: p.Instead})
 }
 
 // launchHere composes the box in this thread's mount namespace and starts its

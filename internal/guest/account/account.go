@@ -24,6 +24,8 @@ import (
 const (
 	User = "user" // uid and gid 1000, whom commands run as by default
 	Root = "root" // uid and gid 0
+
+	UserID = 1000 // of User
 )
 
 // Limits of what is read from a guest.
@@ -35,7 +37,6 @@ const (
 )
 
 const (
-	userID       = 1000
 	userHome     = "/home/user"
 	rootHome     = "/root"
 	defaultShell = "/bin/sh"
@@ -100,7 +101,7 @@ func find(name, passwd, group string) (Account, error) {
 func builtIn(name string) (Account, bool) {
 	switch name {
 	case User:
-		return Account{Name: User, UID: userID, GID: userID, Home: userHome, Shell: defaultShell}, true
+		return Account{Name: User, UID: UserID, GID: UserID, Home: userHome, Shell: defaultShell}, true
 	case Root:
 		return Account{Name: Root, Home: rootHome, Shell: defaultShell}, true
 	}

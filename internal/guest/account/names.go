@@ -34,7 +34,7 @@ func name(names map[uint32]string, id uint32) string {
 	switch id {
 	case 0:
 		return Root
-	case userID:
+	case UserID:
 		return User
 	}
 	return strconv.FormatUint(uint64(id), 10)

@@ -35,11 +35,17 @@ func (j *Jail) prepare() error {
 	if j.cfg.OOMScore < 0 || j.cfg.OOMScore > 1000 {
 		return fmt.Errorf("oom score %d: may be from 0 to 1000", j.cfg.OOMScore)
 	}
+	if err := j.cfg.checkWritable(); err != nil {
+		return err
+	}
 	j.canHold = tracing()
 	if j.cfg.OOMScore > 0 && !j.canHold {
 		return errors.New("commands can't get an oom score: kernel.yama.ptrace_scope is 3, which forbids to hold them; 2 would do")
 	}
 	j.enforced = []string{"no_new_privs", "no set-id bits"}
+	if j.cfg.ReadOnlyRoot {
+		j.enforced = append(j.enforced, "read-only root")
+	}
 	if !j.cfg.Strict {
 		return nil
 	}

@@ -34,3 +34,29 @@ func LandlockForTest(hidden []string, root bool) (int, error) {
 	}
 	return abi, landlock(abi, hidden, root)
 }
+
+// RemountsForTest parses what a process sees mounted, and lists what a jail
+// does about it: what it binds, and what it makes read-only.
+func RemountsForTest(mountinfo []byte, cfg Config) (binds, remounts []string, err error) {
+	mounts, err := parseMounts(mountinfo)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range cfg.readOnlySteps(mounts) {
+		if s.source != "" {
+			binds = append(binds, s.target)
+			continue
+		}
+		remounts = append(remounts, s.target)
+	}
+	return binds, remounts, nil
+}
+
+// AllReadOnlyForTest is allReadOnly of what a process sees mounted.
+func AllReadOnlyForTest(mountinfo []byte, cfg Config) error {
+	mounts, err := parseMounts(mountinfo)
+	if err != nil {
+		return err
+	}
+	return cfg.allReadOnly(mounts)
+}

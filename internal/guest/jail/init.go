@@ -3,6 +3,7 @@ package jail
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +16,13 @@ const InitName = "carboy-init"
 // does nothing but be the parent of orphans until it is killed.
 func (j *Jail) startInit() (*Process, error) {
 	steps := j.cfg.steps()
+	if j.cfg.ReadOnlyRoot {
+		mounts, err := mountsOf("self")
+		if err != nil {
+			return nil, err
+		}
+		steps = slices.Insert(steps, 1, j.cfg.readOnlySteps(mounts)...) // once they are private
+	}
 	report, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a pipe: %w", err)
@@ -41,6 +49,9 @@ func (j *Jail) startInit() (*Process, error) {
 	p := newProcess(pid, pidfd)
 	j.born(p)
 	warnings, err := hear(report, steps)
+	if err == nil && j.cfg.ReadOnlyRoot {
+		err = j.cfg.checkReadOnly(pid)
+	}
 	if err != nil {
 		_ = p.Signal(unix.SIGKILL)
 		status := p.Wait()

@@ -19,6 +19,10 @@ import (
 type Config struct {
 	// Hide are mount points that commands must not see.
 	Hide []string
+	// ReadOnlyRoot lets commands write nowhere but in and below Writable, which
+	// are directories, root's neither.
+	ReadOnlyRoot bool
+	Writable     []string
 	// PIDNamespace gives commands a pid namespace. Without one they see the
 	// agent, and their orphans are its.
 	PIDNamespace bool
