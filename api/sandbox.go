@@ -21,9 +21,13 @@ type CreateRequest struct {
 	// Network is "off" (default), "policy": what Policy allows, or "on": the
 	// public internet, but for what Policy says. With a Policy alone it is
 	// "policy".
-	Network   string            `json:"network,omitempty"`
-	Policy    *Policy           `json:"policy,omitempty"`
-	Secrets   []SandboxSecret   `json:"secrets,omitempty"`   // each must have a place in Policy
+	Network string          `json:"network,omitempty"`
+	Policy  *Policy         `json:"policy,omitempty"`
+	Secrets []SandboxSecret `json:"secrets,omitempty"` // each must have a place in Policy
+	// ReadOnlyRoot lets nobody inside write anywhere, root neither, but in
+	// /workspace, the mounts, /tmp, /var/tmp, /dev/shm and the home of User.
+	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
+
 	Workspace *Workspace        `json:"workspace,omitempty"` // default: a private empty one
 	Mounts    []Mount           `json:"mounts,omitempty"`
 	Limits    Limits            `json:"limits,omitzero"`
@@ -38,15 +42,24 @@ type CreateRequest struct {
 
 // Workspace says what is seen at /workspace.
 type Workspace struct {
-	Mode   string `json:"mode,omitempty"`   // "private", "cow", "ro" or "rw"; default "cow" with a source, else "private"
-	Source string `json:"source,omitempty"` // absolute path of a directory on the daemon's host
+	// Mode is "private", "cow", "ro", "rw" or "volume"; default "cow" with a
+	// source, "volume" with a volume, else "private".
+	Mode     string `json:"mode,omitempty"`
+	Source   string `json:"source,omitempty"`    // of cow, ro and rw: absolute path of a directory on the daemon's host
+	Volume   string `json:"volume,omitempty"`    // of volume: its name or, where it is asked for, its ID
+	ReadOnly bool   `json:"read_only,omitempty"` // of volume
 }
 
-// Mount is a further directory of the host, or a volume: one of Source and Volume.
+// Mount is a further directory of the host, a volume, or a directory of the
+// sandbox's own: one of Source, Volume and Own. It may lie below /workspace: the
+// directories that lead to it are made where they are missing.
 type Mount struct {
-	Source   string `json:"source,omitempty"` // absolute path on the daemon's host
-	Volume   string `json:"volume,omitempty"` // a volume's name or, where it is asked for, its ID
-	Target   string `json:"target"`           // absolute path inside
+	Source string `json:"source,omitempty"` // absolute path on the daemon's host
+	Volume string `json:"volume,omitempty"` // a volume's name or, where it is asked for, its ID
+	// Own is a directory on the sandbox's disk that belongs to root. It is no
+	// part of the workspace's changes, nor of a snapshot.
+	Own      bool   `json:"own,omitempty"`
+	Target   string `json:"target"` // absolute path inside
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
@@ -82,9 +95,12 @@ type Sandbox struct {
 	ImageConfig *ImageConfig `json:"image_config,omitempty"` // absent for "host"
 	Snapshot    string       `json:"snapshot,omitempty"`     // the ID of the one that it lies over
 
-	User      string            `json:"user"`
-	Network   string            `json:"network"`           // GET /v1/sandboxes/{id}/policy has the rules
-	Secrets   []string          `json:"secrets,omitempty"` // the names alone
+	User    string   `json:"user"`
+	Network string   `json:"network"`           // GET /v1/sandboxes/{id}/policy has the rules
+	Secrets []string `json:"secrets,omitempty"` // the names alone
+
+	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
+
 	Workspace Workspace         `json:"workspace"`
 	Mounts    []Mount           `json:"mounts"`
 	Limits    Limits            `json:"limits"` // as they hold, defaults filled in
@@ -104,7 +120,7 @@ type Sandbox struct {
 
 // Enforcement says how one promise is kept, or why it is not.
 type Enforcement struct {
-	Promise   string `json:"promise"` // filesystem, network, probe, privileges, memory, cpus, pids, disk, inodes or isolation
+	Promise   string `json:"promise"` // filesystem, root, network, probe, privileges, memory, cpus, pids, disk, inodes or isolation
 	Enforced  bool   `json:"enforced"`
 	Mechanism string `json:"mechanism,omitempty"`
 	Reason    string `json:"reason,omitempty"`

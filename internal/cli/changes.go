@@ -34,6 +34,9 @@ func checkDiffable(sb *api.Sandbox) error {
 		return nil
 	case sandbox.WorkspaceWritable:
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is %s itself, so its changes are there already", name, quoteArg(sb.Workspace.Source))
+	case sandbox.WorkspaceVolume:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is the volume %s, so its changes are there already", name, quoteArg(sb.Workspace.Volume)).
+			WithHint("carboy cp %s:/workspace .", name)
 	case sandbox.WorkspaceReadOnly:
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is read-only, so there are no changes", name)
 	}

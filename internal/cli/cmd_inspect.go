@@ -86,6 +86,9 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 	if len(sb.Secrets) > 0 {
 		t.row("secrets", strings.Join(sb.Secrets, ", "))
 	}
+	if sb.ReadOnlyRoot {
+		t.row("root", "read-only")
+	}
 	t.row("workspace", workspaceLong(sb.Workspace))
 	for _, m := range sb.Mounts {
 		t.row(mountKind(m), mountText(m))
@@ -192,6 +195,11 @@ func workspaceLong(w api.Workspace) string {
 		return w.Source + " (the tree itself)"
 	case sandbox.WorkspacePrivate:
 		return "its own"
+	case sandbox.WorkspaceVolume:
+		if w.ReadOnly {
+			return "the volume " + w.Volume + " (read-only)"
+		}
+		return "the volume " + w.Volume
 	}
 	return strings.TrimSpace(w.Mode + " " + w.Source)
 }
@@ -204,6 +212,9 @@ func mountKind(m api.Mount) string {
 }
 
 func mountText(m api.Mount) string {
+	if m.Own {
+		return m.Target + " (its own)"
+	}
 	text := m.Source + m.Volume + ":" + m.Target
 	if m.ReadOnly {
 		text += ":ro"

@@ -75,6 +75,8 @@ func workspaceText(w api.Workspace) string {
 	switch w.Mode {
 	case string(sandbox.WorkspaceReadOnly), string(sandbox.WorkspaceWritable):
 		return w.Source + ":" + w.Mode
+	case string(sandbox.WorkspaceVolume):
+		return "volume " + w.Volume
 	}
 	return w.Source
 }

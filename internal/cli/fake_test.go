@@ -211,7 +211,7 @@ func (d *fakeDaemon) newBox(req api.CreateRequest) (*fakeBox, error) {
 		Isolation: "gvisor", IsolationAsked: cmp.Or(req.Isolation, "gvisor"), Stronger: req.Stronger,
 		Image: "host", Snapshot: req.Snapshot, User: "user", Network: "off",
 		Limits: api.Limits{CPUs: 2, Memory: 2 << 30, PIDs: 1024, Disk: 8 << 30, Inodes: 1_000_000},
-		Mounts: req.Mounts, Labels: req.Labels, TTLMillis: req.TTLMillis, Ephemeral: req.Ephemeral,
+		Mounts: req.Mounts, Labels: req.Labels, TTLMillis: req.TTLMillis, Ephemeral: req.Ephemeral, ReadOnlyRoot: req.ReadOnlyRoot,
 		Enforced: []api.Enforcement{
 			{Promise: "memory", Enforced: true, Mechanism: "cgroup v2 memory.max"},
 			{Promise: "inodes", Reason: "this kernel can't \x1b[31mcount"},
@@ -246,7 +246,7 @@ func (d *fakeDaemon) newBox(req api.CreateRequest) (*fakeBox, error) {
 // populate makes the copy of a copy-on-write workspace.
 func (b *fakeBox) populate() error {
 	if b.Workspace.Mode != "cow" {
-		b.dir = b.Workspace.Source
+		b.dir = cmp.Or(b.Workspace.Source, b.dir)
 		return nil
 	}
 	if err := b.settle(); err != nil {

@@ -26,6 +26,8 @@ type specFlags struct {
 	labels    []string
 	env       envFlags
 
+	readOnly bool
+
 	cpus         float64
 	pids         int64
 	memory, disk int64
@@ -42,7 +44,8 @@ func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.Var(choiceValue{&f.pull, []string{pullMissing, pullAlways, pullNever}}, "pull", "fetch the image if it is missing, always or never"+isDefault(pullMissing))
 	fs.StringVar(&f.workspace, "workspace", "", "show a copy-on-write view of DIR at /workspace; :rw the tree itself")
 	fs.StringArrayVar(&f.mounts, "mount", nil, "show the directory HOST at GUEST, too")
-	fs.StringArrayVar(&f.volumes, "volume", nil, "show the volume NAME at PATH")
+	fs.StringArrayVar(&f.volumes, "volume", nil, "show the volume NAME at PATH; at /workspace it is the workspace")
+	fs.BoolVar(&f.readOnly, "read-only", false, "let nobody inside write but to /workspace, mounts, /tmp and the home")
 	fs.StringVar(&f.user, "user", "", "run commands as user or root"+isDefault(sandbox.DefaultUser))
 	fs.Var(cpusValue{&f.cpus}, "cpus", "how many processors it may use, such as 0.5"+isDefault(strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)))
 	fs.Var(sizeValue{&f.memory}, "memory", "how much memory, such as 512m or 1g"+isDefault(formatSize(sandbox.DefaultMemory)))
@@ -100,8 +103,28 @@ func (f *specFlags) request(a *app) (*api.CreateRequest, error) {
 			return nil, err
 		}
 	}
-	req.Mounts, err = f.mounted()
-	return req, err
+	req.ReadOnlyRoot = f.readOnly
+	if req.Mounts, err = f.mounted(); err != nil {
+		return nil, err
+	}
+	return req, f.volumeAsWorkspace(req)
+}
+
+// volumeAsWorkspace takes the volume that is to be at /workspace from the
+// mounts.
+func (f *specFlags) volumeAsWorkspace(req *api.CreateRequest) error {
+	i := slices.IndexFunc(req.Mounts, func(m api.Mount) bool { return m.Volume != "" && m.Target == sandbox.WorkspacePath })
+	if i < 0 {
+		return nil
+	}
+	m := req.Mounts[i]
+	if req.Workspace != nil {
+		return usagef("--volume: %s is to be the workspace, and --workspace names another", quoteArg(m.Volume)).
+			WithHint("leave one of them out")
+	}
+	req.Workspace = &api.Workspace{Mode: string(sandbox.WorkspaceVolume), Volume: m.Volume, ReadOnly: m.ReadOnly}
+	req.Mounts = slices.Delete(req.Mounts, i, i+1)
+	return nil
 }
 
 // mounted is what is to be seen besides the workspace.

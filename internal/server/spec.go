@@ -30,7 +30,8 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 	spec := sandbox.Spec{
 		Name: req.Name, Isolation: req.Isolation, Stronger: req.Stronger, User: req.User, Snapshot: req.Snapshot,
 		Limits: limits(req.Limits), Env: req.Env, Labels: req.Labels,
-		TTL: ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral,
+		ReadOnlyRoot: req.ReadOnlyRoot,
+		TTL:          ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral,
 		// Nobody here has said that its ports are for everybody.
 		Traffic: sandbox.Traffic{Restricted: true},
 	}
@@ -50,7 +51,7 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
-	if spec.Workspace, err = s.workspace(p, req.Workspace); err != nil {
+	if spec.Workspace, err = s.workspace(ctx, p, req.Workspace); err != nil {
 		return sandbox.Spec{}, err
 	}
 	spec.Mounts, err = s.mounts(ctx, p, req.Mounts)
@@ -95,15 +96,20 @@ func limits(l api.Limits) sandbox.Limits {
 	return out
 }
 
-func (s *Server) workspace(p *principal, w *api.Workspace) (sandbox.Workspace, error) {
+func (s *Server) workspace(ctx context.Context, p *principal, w *api.Workspace) (sandbox.Workspace, error) {
 	if w == nil || *w == (api.Workspace{}) {
 		return sandbox.Workspace{}, nil
 	}
-	out := sandbox.Workspace{Mode: sandbox.WorkspaceMode(w.Mode)}
+	out := sandbox.Workspace{Mode: sandbox.WorkspaceMode(w.Mode), ReadOnly: w.ReadOnly}
+	var err error
+	if w.Volume != "" {
+		if out.Volume, out.VolumeName, err = s.volumeNamed(ctx, p, w.Volume); err != nil {
+			return out, err
+		}
+	}
 	if w.Source == "" {
 		return out, nil // the domain knows which modes need none
 	}
-	var err error
 	out.Source, err = hostdir.Open(s.rules(p, nil), w.Source, out.Mode == sandbox.WorkspaceWritable)
 	return out, err
 }
@@ -115,6 +121,10 @@ func (s *Server) mounts(ctx context.Context, p *principal, mounts []api.Mount) (
 	var out []sandbox.Mount
 	rules := s.rules(p, s.o.MountDirs)
 	for _, m := range mounts {
+		if m.Own && m.Source == "" {
+			out = append(out, sandbox.Mount{Own: true, Target: m.Target, ReadOnly: m.ReadOnly, VolumeName: m.Volume})
+			continue
+		}
 		if m.Volume != "" {
 			v, err := s.volumeMount(ctx, p, m)
 			if err != nil {
@@ -127,7 +137,7 @@ func (s *Server) mounts(ctx context.Context, p *principal, mounts []api.Mount) (
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, sandbox.Mount{Source: dir, Target: m.Target, ReadOnly: m.ReadOnly})
+		out = append(out, sandbox.Mount{Source: dir, Own: m.Own, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
 	return out, nil
 }
@@ -181,8 +191,11 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 		Isolation: cmp.Or(sb.Backend, sp.Isolation), IsolationAsked: sp.Isolation, Stronger: sp.Stronger, IsolationReason: sb.Why,
 		Image: image, ImageDigest: digest, ImageConfig: configs.of(ctx, digest),
 		Snapshot: sp.Snapshot, User: sp.User, Network: sp.Network, Secrets: sp.Secrets,
-		Workspace: api.Workspace{Mode: string(sp.Workspace.Mode), Source: sp.Workspace.Source.Path},
-		Mounts:    make([]api.Mount, 0, len(sp.Mounts)),
+		ReadOnlyRoot: sp.ReadOnlyRoot,
+		Workspace: api.Workspace{
+			Mode: string(sp.Workspace.Mode), Source: sp.Workspace.Source.Path, Volume: sp.Workspace.VolumeName, ReadOnly: sp.Workspace.ReadOnly,
+		},
+		Mounts: make([]api.Mount, 0, len(sp.Mounts)),
 		Limits: api.Limits{
 			CPUs: sp.Limits.CPUs, Memory: sp.Limits.Memory, PIDs: sp.Limits.PIDs,
 			Disk: sp.Limits.Disk, Inodes: sp.Limits.Inodes,
@@ -198,7 +211,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 		out.Labels = map[string]string{}
 	}
 	for _, m := range sp.Mounts {
-		out.Mounts = append(out.Mounts, api.Mount{Source: m.Source.Path, Volume: m.VolumeName, Target: m.Target, ReadOnly: m.ReadOnly})
+		out.Mounts = append(out.Mounts, api.Mount{Source: m.Source.Path, Volume: m.VolumeName, Own: m.Own, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
 	for _, e := range sb.Enforced {
 		out.Enforced = append(out.Enforced, api.Enforcement{Promise: e.Promise, Enforced: e.Enforced, Mechanism: e.Mechanism, Reason: e.Reason})

@@ -134,10 +134,16 @@ func (s *Server) volumeMount(ctx context.Context, p *principal, m api.Mount) (sa
 		return sandbox.Mount{}, sandbox.Errorf(sandbox.Invalid, "mount %.80q: it is both a directory of the host and a volume", m.Target).
 			WithHint("name one of them")
 	}
+	id, name, err := s.volumeNamed(ctx, p, m.Volume)
+	return sandbox.Mount{Volume: id, VolumeName: name, Target: m.Target, ReadOnly: m.ReadOnly}, err
+}
+
+// volumeNamed finds a volume of the caller's by its name or its ID.
+func (s *Server) volumeNamed(ctx context.Context, p *principal, ref string) (id, name string, err error) {
 	all, err := s.volumes()
 	if err != nil {
-		return sandbox.Mount{}, err
+		return "", "", err
 	}
-	v, err := all.Get(ctx, p.caller, m.Volume)
-	return sandbox.Mount{Volume: v.ID, VolumeName: v.Name, Target: m.Target, ReadOnly: m.ReadOnly}, err
+	v, err := all.Get(ctx, p.caller, ref)
+	return v.ID, v.Name, err
 }
