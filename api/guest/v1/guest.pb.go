@@ -149,6 +149,10 @@ type Command struct {
 	// without one, and the oldest output is dropped.
 	OrphanGraceMs uint64            `protobuf:"varint,9,opt,name=orphan_grace_ms,json=orphanGraceMs,proto3" json:"orphan_grace_ms,omitempty"`
 	Labels        map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How much memory of their own the command and all that it started may hold
+	// together; 0: as much as the sandbox has. It is looked at a few times a
+	// second, and all of them are killed for OUT_OF_MEMORY.
+	MemoryBytes   uint64 `protobuf:"varint,11,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,6 +255,13 @@ func (x *Command) GetLabels() map[string]string {
 		return x.Labels
 	}
 	return nil
+}
+
+func (x *Command) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
 }
 
 type Terminal struct {
@@ -1583,7 +1594,7 @@ var File_guest_v1_guest_proto protoreflect.FileDescriptor
 
 const file_guest_v1_guest_proto_rawDesc = "" +
 	"\n" +
-	"\x14guest/v1/guest.proto\x12\x0fcarboy.guest.v1\"\xcf\x03\n" +
+	"\x14guest/v1/guest.proto\x12\x0fcarboy.guest.v1\"\xf2\x03\n" +
 	"\aCommand\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x123\n" +
 	"\x03env\x18\x02 \x03(\v2!.carboy.guest.v1.Command.EnvEntryR\x03env\x12\x10\n" +
@@ -1596,7 +1607,8 @@ const file_guest_v1_guest_proto_rawDesc = "" +
 	"\x03tag\x18\b \x01(\tR\x03tag\x12&\n" +
 	"\x0forphan_grace_ms\x18\t \x01(\x04R\rorphanGraceMs\x12<\n" +
 	"\x06labels\x18\n" +
-	" \x03(\v2$.carboy.guest.v1.Command.LabelsEntryR\x06labels\x1a6\n" +
+	" \x03(\v2$.carboy.guest.v1.Command.LabelsEntryR\x06labels\x12!\n" +
+	"\fmemory_bytes\x18\v \x01(\x04R\vmemoryBytes\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +

@@ -58,21 +58,41 @@ func (g *Group) killOnce() (*slot, error) {
 // signalEach signals the members one by one. A fork in between escapes the
 // round, not the loop around it.
 func (s *slot) signalEach(sig unix.Signal) error {
-	f, err := open(s.dir, "cgroup.procs", unix.O_RDONLY)
+	pids, err := s.members()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		pid, err := strconv.Atoi(lines.Text())
-		if err != nil || pid <= 1 { // 0: a process of a namespace that we can't see
-			continue
-		}
+	for _, pid := range pids {
 		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
 		}
 	}
 	return nil
+}
+
+// Members lists the processes that are in the group now.
+func (g *Group) Members() ([]int, error) {
+	g.tree.mu.Lock()
+	defer g.tree.mu.Unlock()
+	if g.slot == nil {
+		return nil, nil
+	}
+	return g.slot.members()
+}
+
+// members leaves out processes of a namespace that we can't see.
+func (s *slot) members() (pids []int, err error) {
+	f, err := open(s.dir, "cgroup.procs", unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 1 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
 }
 
 // awaitChange returns when cgroup.events has changed since it was read, or

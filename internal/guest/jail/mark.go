@@ -36,33 +36,39 @@ func (c *cell) newMark() (Mark, *os.File, error) {
 	return Mark(st.Ino), ns, nil
 }
 
-// Marked counts the live processes that bear a mark, and sends each of them
-// sig unless it is 0.
-func Marked(mark Mark, sig unix.Signal) (int, error) {
+// Bearers lists the live processes that bear a mark.
+func Bearers(mark Mark) ([]int, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
-		return 0, fmt.Errorf("list processes: %w", err)
+		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	defer proc.Close()
 	names, err := proc.Readdirnames(-1)
 	if err != nil {
-		return 0, fmt.Errorf("list processes: %w", err)
+		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	n := 0
+	var pids []int
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || !bears(pid, mark) {
-			continue
-		}
-		n++
-		if sig == 0 {
-			continue
-		}
-		if err := signalBearer(pid, mark, sig); err != nil && !errors.Is(err, unix.ESRCH) {
-			return n, fmt.Errorf("signal %d: %w", pid, err)
+		if pid, err := strconv.Atoi(name); err == nil && bears(pid, mark) {
+			pids = append(pids, pid)
 		}
 	}
-	return n, nil
+	return pids, nil
+}
+
+// Marked counts the live processes that bear a mark, and sends each of them
+// sig unless it is 0.
+func Marked(mark Mark, sig unix.Signal) (int, error) {
+	pids, err := Bearers(mark)
+	if err != nil || sig == 0 {
+		return len(pids), err
+	}
+	for n, pid := range pids {
+		if err := signalBearer(pid, mark, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			return n + 1, fmt.Errorf("signal %d: %w", pid, err)
+		}
+	}
+	return len(pids), nil
 }
 
 func bears(pid int, mark Mark) bool {

@@ -42,6 +42,7 @@ type Command struct {
 
 	mu       sync.Mutex
 	timedOut bool
+	tooLarge bool // it held more memory than it may
 	killedBy string
 	killSig  syscall.Signal
 	killed   bool // everything was: whatever signal it dies of

@@ -226,6 +226,9 @@ func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
 		}
 	}
 	c.arm()
+	if c.spec.Memory > 0 {
+		e.tasks.Go(c.watchMemory)
+	}
 	e.tasks.Go(func() {
 		exit := c.exitOf(c.proc.Wait())
 		if slices.Contains(exit.Limits, "pids") && c.group != nil && c.group.Crowds() {

@@ -168,6 +168,7 @@ func (c *Command) message() *guestv1.Process {
 			TimeoutMs:     uint64(c.spec.Timeout.Milliseconds()),
 			OrphanGraceMs: uint64(c.spec.OrphanGrace.Milliseconds()),
 			Labels:        c.spec.Labels,
+			MemoryBytes:   uint64(c.spec.Memory),
 		},
 		StartedUnixMs: uint64(c.started.UnixMilli()),
 		StdoutBytes:   uint64(c.out.Bytes(journal.Stdout)),
@@ -206,7 +207,7 @@ func specOf(m *guestv1.Command) (Spec, error) {
 	s := Spec{
 		Argv: m.GetArgv(), Env: m.GetEnv(), Cwd: m.GetCwd(), User: m.GetUser(), Stdin: m.GetStdin(),
 		Timeout: millis(m.GetTimeoutMs()), OrphanGrace: millis(m.GetOrphanGraceMs()),
-		Tag: m.GetTag(), Labels: m.GetLabels(),
+		Tag: m.GetTag(), Labels: m.GetLabels(), Memory: offset(m.GetMemoryBytes()),
 	}
 	if t := m.GetTerminal(); t != nil {
 		size, err := sizeOf(t.GetCols(), t.GetRows())

@@ -74,6 +74,8 @@ func (c *Command) reasonOf(s jail.Status, memory cgroup.Blame) (reason Reason, k
 	switch {
 	case s.Signal == 0:
 		return Exited, ""
+	case c.tooLarge && s.Signal == unix.SIGKILL:
+		return OutOfMemory, ""
 	case c.timedOut && s.Signal == unix.SIGKILL:
 		return TimedOut, ""
 	case c.killed || c.killSig == s.Signal:

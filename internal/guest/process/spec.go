@@ -28,6 +28,9 @@ type Spec struct {
 	// follower, its output held back, before it is killed. 0: it goes on, and
 	// the oldest output is dropped.
 	OrphanGrace time.Duration
+	// Memory is how many bytes of their own the command and all that it started
+	// may hold, as far as is seen by looking a few times a second; 0: any.
+	Memory int64
 }
 
 // Defaults fill what a Spec leaves open.
@@ -90,6 +93,9 @@ func (s *Spec) validate() error {
 	}
 	if strings.Contains(s.Cwd, "\x00") || len(s.Cwd) >= 4096 {
 		return fmt.Errorf("%w: the working directory can't be a path", ErrInvalid)
+	}
+	if s.Memory < 0 {
+		return fmt.Errorf("%w: the limit of memory is negative", ErrInvalid)
 	}
 	if s.Timeout < 0 || s.OrphanGrace < 0 {
 		return fmt.Errorf("%w: a time limit is negative", ErrInvalid)
