@@ -36,6 +36,8 @@ type Sessions interface {
 }
 
 // Attachment is the input and output of a managed process, a line at a time.
+// One with a method Unread() bool takes the last line back, for the next reader,
+// where it could not be sent on.
 type Attachment interface {
 	// ReadLine returns the next line of the output without its end; io.EOF when
 	// there are no more.

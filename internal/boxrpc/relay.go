@@ -178,6 +178,9 @@ func fromProcess(ctx context.Context, a Attachment, c *websocket.Conn) error {
 		err = c.Write(send, websocket.MessageText, []byte(profile.Repair(line)))
 		cancel()
 		if err != nil {
+			if a, ok := a.(interface{ Unread() bool }); ok {
+				a.Unread()
+			}
 			return err
 		}
 	}

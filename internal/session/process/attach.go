@@ -109,8 +109,8 @@ func (a *Attachment) Cause() error { return context.Cause(a.ctx) }
 // line counts as delivered when it is returned; see Unread.
 //
 // After the last line of a process that has ended it returns io.EOF. A
-// *TooLongError and a *LostError stand for what is left out, and the next call
-// goes on behind it. Other errors are those of ctx and of Cause.
+// *TooLongError and a *LostError, as causes, stand for what is left out, and the
+// next call goes on behind it. Other errors are those of ctx and of Cause.
 func (a *Attachment) ReadLine(ctx context.Context) ([]byte, error) {
 	a.busy.Lock()
 	defer a.busy.Unlock()
@@ -145,8 +145,11 @@ func (a *Attachment) WriteLine(ctx context.Context, line []byte) error {
 	return a.p.writeLine(ctx, line)
 }
 
-// Close ends the attachment; the next one gets its turn.
-func (a *Attachment) Close() { a.end(ErrDetached) }
+// Close ends the attachment; the next one gets its turn. It returns nil.
+func (a *Attachment) Close() error {
+	a.end(ErrDetached)
+	return nil
+}
 
 func (a *Attachment) end(why error) {
 	a.cancel(why)

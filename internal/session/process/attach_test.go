@@ -38,7 +38,7 @@ func TestTwoReaders(t *testing.T) {
 		t.Fatalf("a second reader beside the first: %+v", w)
 	case <-time.After(50 * time.Millisecond):
 	}
-	first.Close()
+	_ = first.Close()
 	for n := range 3 {
 		w := <-turns
 		if w.err != nil || w.n != n {
@@ -48,7 +48,7 @@ func TestTwoReaders(t *testing.T) {
 		if got := line(t, w.a); got != "x" {
 			t.Error(got)
 		}
-		w.a.Close()
+		_ = w.a.Close()
 	}
 	if _, err := first.ReadLine(t.Context()); !errors.Is(err, process.ErrDetached) {
 		t.Error(err)
@@ -90,13 +90,13 @@ func TestTakeOver(t *testing.T) {
 	if got := line(t, second); got != "two" {
 		t.Error(got)
 	}
-	second.Close()
+	_ = second.Close()
 	third := <-waits
 	write(t, third, "three")
 	if got := line(t, third); got != "three" {
 		t.Error(got)
 	}
-	third.Close()
+	_ = third.Close()
 }
 
 func TestWaitingEnds(t *testing.T) {
@@ -139,7 +139,7 @@ func TestUnread(t *testing.T) {
 	if !a.Unread() || a.Unread() {
 		t.Error("one line can be put back, once")
 	}
-	a.Close()
+	_ = a.Close()
 	if a.Unread() {
 		t.Error("a closed attachment puts back")
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // MaxRead is how much is received at once, in bytes.
@@ -29,6 +30,11 @@ type LostError struct{ Bytes int64 }
 // Error says how much.
 func (e *LostError) Error() string {
 	return fmt.Sprintf("%d bytes of the process's output are lost", e.Bytes)
+}
+
+// leftOut is an error for who reads.
+func leftOut(cause error) error {
+	return &sandbox.Error{Kind: sandbox.Exhausted, Msg: cause.Error(), Hint: "read on: the next line is whole", Err: cause}
 }
 
 // output is what was received and not delivered. It belongs to whoever has
@@ -109,7 +115,7 @@ func (p *Process) next(ctx context.Context) ([]byte, error) {
 			return line, nil
 		case tooLong:
 			p.passed()
-			return nil, &TooLongError{MaxLine}
+			return nil, leftOut(&TooLongError{MaxLine})
 		case nothing:
 		}
 		if o.final {
@@ -171,7 +177,7 @@ func (p *Process) receive(ctx context.Context) error {
 		o.framer.jump(got.Offset)
 		o.framer.add(got.Data)
 		p.passed()
-		return &LostError{lost}
+		return leftOut(&LostError{lost})
 	}
 	o.framer.add(got.Data)
 	return nil

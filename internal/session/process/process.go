@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -14,20 +13,21 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Errors of processes and of their attachments.
+// Errors of processes and of their attachments; each is a *sandbox.Error.
 var (
 	// ErrEnded says that the process has ended, and that all it wrote was read.
-	ErrEnded = errors.New("the managed process has ended")
+	ErrEnded error = &sandbox.Error{Kind: sandbox.Conflict, Msg: "the managed process has ended"}
 	// ErrGone says that the sandbox is not there any more.
-	ErrGone = errors.New("the managed process has ended with its sandbox")
+	ErrGone error = &sandbox.Error{Kind: sandbox.Conflict, Msg: "the managed process has ended with its sandbox"}
 	// ErrClosed says that the daemon is going; the process is not.
-	ErrClosed = errors.New("the daemon is shutting down")
+	ErrClosed error = &sandbox.Error{Kind: sandbox.Unavailable, Msg: "the daemon is shutting down"}
 	// ErrTakenOver ends an attachment for another that took its place.
-	ErrTakenOver = errors.New("another reader has taken over")
+	ErrTakenOver error = &sandbox.Error{Kind: sandbox.Conflict, Msg: "another reader has taken over"}
 	// ErrDetached is what a closed attachment answers.
-	ErrDetached = errors.New("the attachment was closed")
+	ErrDetached error = &sandbox.Error{Kind: sandbox.Conflict, Msg: "the attachment was closed"}
 )
 
 // DefaultGrace is for how long a process that is stopped may take.

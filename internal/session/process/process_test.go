@@ -189,7 +189,7 @@ func TestExitWhileNobodyIsAttached(t *testing.T) {
 	if got := line(t, a); got != "one" {
 		t.Error(got)
 	}
-	a.Close()
+	_ = a.Close()
 	a = attach(t, p)
 	for _, want := range []string{"two", "three"} {
 		if got := line(t, a); got != want {
@@ -322,11 +322,25 @@ func TestOnUseIsCalledNowAndThen(t *testing.T) {
 	}
 }
 
-func TestMemoryIsNotIgnored(t *testing.T) {
+// A process has a limit of memory of its own: all that it started ends, and
+// nothing else.
+func TestMemoryOfItsOwn(t *testing.T) {
 	s := newSandbox(t)
-	spec := sh("exit 0")
+	other := s.start(s.options(sh("exec cat")))
+	spec := sh("tail /dev/zero & wait; echo survived; exec sleep 1000")
 	spec.MemoryMB = 64
-	if n := s.start(s.options(spec)).Info().Notices; len(n) != 1 || !strings.Contains(n[0], "memory_mb 64") {
+	p := s.start(s.options(spec))
+	if n := p.Info().Notices; len(n) != 1 || !strings.Contains(n[0], "memory_mb 64") {
 		t.Errorf("%q", n)
+	}
+	ended(t, p)
+	if i := p.Info(); i.ExitCode == nil || *i.ExitCode != 137 {
+		t.Errorf("%+v", i)
+	}
+	if l, err := attach(t, p).ReadLine(t.Context()); !errors.Is(err, io.EOF) {
+		t.Errorf("it goes on: %q, %v", l, err)
+	}
+	if !other.Running() {
+		t.Error("another has ended with it")
 	}
 }

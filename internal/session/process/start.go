@@ -15,13 +15,13 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
+// Tag marks managed processes among the commands of a sandbox.
+const Tag = "managed-process"
+
 const (
 	killTimeout = 5 * time.Second
 	by          = "box" // who signals
 )
-
-// Tag marks managed processes among the commands of a sandbox.
-const Tag = "managed-process"
 
 // Start starts a process. One that can't be started, for there is no such
 // program, is a Process that has ended: Info says why. An error means that
@@ -37,7 +37,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	}
 	p.started = time.Now().UTC()
 	if o.Spec.MemoryMB > 0 {
-		p.notices = append(p.notices, fmt.Sprintf("memory_mb %d is not held apart: the session's own limit holds for all that runs in it", o.Spec.MemoryMB))
+		p.notices = append(p.notices, fmt.Sprintf("memory_mb %d of this process is held by looking a few times a second; the session's own limit holds besides", o.Spec.MemoryMB))
 	}
 	if err := p.open(); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (p *Process) launch(ctx context.Context, env map[string]string) (*guestv1.E
 	err = p.retry(ctx, func(ctx context.Context) (err error) {
 		exit, err = p.guest.Launch(ctx, p.command, &guestv1.Command{
 			Argv: append([]string{s.Command}, s.Args...), Env: env, Cwd: s.Cwd, User: p.o.User,
-			Stdin: true, OrphanGraceMs: math.MaxUint64, Tag: Tag,
+			Stdin: true, OrphanGraceMs: math.MaxUint64, Tag: Tag, MemoryBytes: uint64(s.MemoryMB) << 20,
 		})
 		return err
 	})

@@ -183,7 +183,7 @@ func attach(t testing.TB, p *process.Process) *process.Attachment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(a.Close)
+	t.Cleanup(func() { _ = a.Close() })
 	return a
 }
 
