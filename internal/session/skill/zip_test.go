@@ -252,7 +252,7 @@ func TestHostileZip(t *testing.T) {
 			le.PutUint32(c[20:], 0xffffffff)
 			le.PutUint32(c[24:], 0xffffffff)
 		}), "uncompressed size limit"},
-		"zip64-without-its-sizes": {patch(clean, func(_ int, c []byte) { le.PutUint32(c[24:], 0xffffffff) }), "valid .zip archive"},
+		"zip64-without-its-sizes": {patch(clean, func(_ int, c []byte) { le.PutUint32(c[24:], 0xffffffff) }), "uncompressed size limit"},
 		"ratio":                   {zipped(t, doc, file{"pkg/a", strings.Repeat("a", 1<<20)}), "compression ratio"},
 		"too-many":                {zipped(t, append(make([]file, 0), many(513)...)...), "too many entries"},
 		"a-huge-file":             {raw(t, plain, doc, file{"pkg/a", strings.Repeat("a", 16<<20+1)}), "uncompressed size limit"},
