@@ -84,9 +84,8 @@ func (a *Access) of(c Caller) *service.Service {
 	return a.service.For(v)
 }
 
-// payload has what a request says of its session and its command. The owner's
-// skills are mounts of it, unless it names its mounts.
-func (a *Access) payload(ctx context.Context, s *service.Service, id, cmd string, given map[string]any) (map[string]any, error) {
+// payload has what a request says of its session and its command.
+func payload(id, cmd string, given map[string]any) (map[string]any, error) {
 	for _, name := range []string{"session_id", "cmd"} {
 		if _, ok := given[name]; ok {
 			return nil, profile.Invalid("spec.%s: it is said beside spec, not in it", name)
@@ -97,30 +96,25 @@ func (a *Access) payload(ctx context.Context, s *service.Service, id, cmd string
 		p = map[string]any{}
 	}
 	p["session_id"], p["cmd"] = id, cmd
-	if _, ok := p["extra_mounts"]; !ok {
-		p["extra_mounts"] = s.SkillMounts(ctx, service.Query{})
-	}
 	return p, nil
 }
 
 // Exec runs a command in a session, which is made where there is none.
 func (a *Access) Exec(ctx context.Context, c Caller, id string, req box.ExecRequest) (box.ToolResult, error) {
-	s := a.of(c)
-	p, err := a.payload(ctx, s, id, req.Command, req.Payload)
+	p, err := payload(id, req.Command, req.Payload)
 	if err != nil {
 		return box.ToolResult{}, err
 	}
-	return s.Execute(ctx, service.Request{Payload: p, Profile: req.Profile, OutputLimit: req.OutputLimit})
+	return a.of(c).Execute(ctx, service.Request{Payload: p, Profile: req.Profile, OutputLimit: req.OutputLimit, Skills: true})
 }
 
 // Create makes a session, or takes the one that is there.
 func (a *Access) Create(ctx context.Context, c Caller, req box.CreateRequest) (box.CreateResponse, error) {
-	s := a.of(c)
-	p, err := a.payload(ctx, s, req.SessionID, "", req.Payload)
+	p, err := payload(req.SessionID, "", req.Payload)
 	if err != nil {
 		return box.CreateResponse{}, err
 	}
-	return s.Create(ctx, service.Request{Payload: p, Profile: req.Profile})
+	return a.of(c).Create(ctx, service.Request{Payload: p, Profile: req.Profile, Skills: true})
 }
 
 // Get returns a session.

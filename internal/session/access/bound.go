@@ -2,12 +2,12 @@ package access
 
 import (
 	"context"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
 )
 
@@ -72,7 +72,7 @@ func text(b []byte) (string, []byte) {
 	if utf8.Valid(b) {
 		return string(b), nil
 	}
-	return strings.ToValidUTF8(string(b), "\uFFFD"), b
+	return profile.Repair(b), b
 }
 
 func (b bound) Create(ctx context.Context, spec box.Spec) (box.SessionInfo, error) {

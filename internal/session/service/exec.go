@@ -17,6 +17,8 @@ type Request struct {
 	// Payload has fields of a Spec by their JSON names.
 	Payload map[string]any
 	Profile string // by name; "": the service's
+	// Skills has the query's skills mounted, unless Payload has extra_mounts.
+	Skills bool
 	// OutputLimit is how many characters of each stream the result has; 0: the
 	// service's; less: all.
 	OutputLimit int
@@ -34,11 +36,11 @@ var toolFields = []string{"command", "workdir", "timeout_sec", "env", "descripti
 // may do, is not the agent's to say: whatever else is there is reported in the
 // result as ignored.
 func (s *Service) ExecuteTool(ctx context.Context, q Query, parameters map[string]any) (box.ToolResult, error) {
-	payload, err := s.toolPayload(ctx, q, parameters)
+	payload, err := s.toolPayload(q, parameters)
 	if err != nil {
 		return box.ToolResult{}, s.note(q, "", err)
 	}
-	result, err := s.Execute(ctx, Request{Query: q, Payload: payload})
+	result, err := s.Execute(ctx, Request{Query: q, Payload: payload, Skills: true})
 	if err != nil {
 		return result, err
 	}
@@ -50,7 +52,7 @@ func (s *Service) ExecuteTool(ctx context.Context, q Query, parameters map[strin
 	return result, nil
 }
 
-func (s *Service) toolPayload(ctx context.Context, q Query, parameters map[string]any) (map[string]any, error) {
+func (s *Service) toolPayload(q Query, parameters map[string]any) (map[string]any, error) {
 	command, given := parameters["command"]
 	if !given {
 		return nil, profile.Invalid("command is missing")
@@ -59,7 +61,7 @@ func (s *Service) toolPayload(ctx context.Context, q Query, parameters map[strin
 	if err != nil {
 		return nil, err
 	}
-	payload := map[string]any{"cmd": command, "session_id": id, "extra_mounts": s.SkillMounts(ctx, q)}
+	payload := map[string]any{"cmd": command, "session_id": id}
 	if q.Skill != "" {
 		payload["skill_name"] = q.Skill
 	}
@@ -125,13 +127,20 @@ func (s *Service) BuildSpec(ctx context.Context, r Request) (box.Spec, []box.Adj
 			return box.Spec{}, nil, err
 		}
 	}
-	spec, adjusted, err := profile.Build(r.Payload, p, profile.Defaults{
+	payload := r.Payload
+	var skills []box.Mount
+	if _, named := payload["extra_mounts"]; r.Skills && !named {
+		skills = s.SkillMounts(ctx, r.Query)
+		payload = map[string]any{"extra_mounts": skills}
+		maps.Copy(payload, r.Payload)
+	}
+	spec, adjusted, err := profile.Build(payload, p, profile.Defaults{
 		HostPath:         s.o.Roots.DefaultWorkspace(),
 		WorkspaceQuotaMB: s.o.WorkspaceQuotaMB,
 		Image:            strings.TrimSpace(s.o.Image),
 	})
 	if err == nil && !r.TrustMounts {
-		err = s.checkMounts(ctx, r.Query, spec)
+		err = s.checkMounts(ctx, r.Query, spec, skills)
 	}
 	if err != nil {
 		return box.Spec{}, nil, err
@@ -139,26 +148,27 @@ func (s *Service) BuildSpec(ctx context.Context, r Request) (box.Spec, []box.Adj
 	return spec, adjusted, nil
 }
 
-// checkMounts wants all that is mounted to be allowed. Where the directories
-// are another machine's, only the workspace's name can be looked at: the rest
-// is its runtime's to check.
-func (s *Service) checkMounts(ctx context.Context, q Query, spec box.Spec) error {
+// checkMounts wants all that is mounted to be allowed, or a skill; nil: they
+// were not listed yet. Where the directories are another machine's, only the
+// workspace's name can be looked at: the rest is its runtime's to check.
+func (s *Service) checkMounts(ctx context.Context, q Query, spec box.Spec, skills []box.Mount) error {
 	here := s.SharesFilesystem()
 	if spec.HostPath != "" && spec.HostPathMode != box.MountNone {
-		check := s.o.Roots.Named
-		if here {
-			check = s.o.Roots.Check
-		}
-		if err := check(spec.HostPath); err != nil {
+		if err := s.checkHostPath(spec.HostPath, here); err != nil {
 			return err
 		}
 	}
-	if !here || len(spec.ExtraMounts) == 0 {
+	if !here {
 		return nil
 	}
-	skills := s.SkillMounts(ctx, q)
 	for _, m := range spec.ExtraMounts {
-		if m.Mode == box.MountNone || slices.Contains(skills, m) {
+		if m.Mode == box.MountNone {
+			continue
+		}
+		if skills == nil && strings.HasPrefix(m.MountPath, box.SkillsPath+"/") {
+			skills = s.SkillMounts(ctx, q)
+		}
+		if slices.Contains(skills, m) {
 			continue
 		}
 		if err := s.o.Roots.Check(m.HostPath); err != nil {
@@ -166,6 +176,18 @@ func (s *Service) checkMounts(ctx context.Context, q Query, spec box.Spec) error
 		}
 	}
 	return nil
+}
+
+func (s *Service) checkHostPath(path string, here bool) error {
+	if !here {
+		return s.o.Roots.Named(path)
+	}
+	if path == s.o.Roots.DefaultWorkspace() {
+		if err := s.o.Roots.MakeDefault(); err != nil {
+			return err
+		}
+	}
+	return s.o.Roots.Check(path)
 }
 
 // toolResult cuts what a command wrote to what its reader gets. What the

@@ -270,8 +270,10 @@ func TestCreate(t *testing.T) {
 	if err != nil || got.SessionID != "a" || len(got.Adjusted) != 2 {
 		t.Errorf("Create = %+v, %v", got, err)
 	}
-	if _, err := s.Create(t.Context(), service.Request{}); profile.Class(err) != box.ClassValidation {
-		t.Errorf("Create = %v", err)
+	for _, skills := range []bool{false, true} {
+		if _, err := s.Create(t.Context(), service.Request{Skills: skills}); profile.Class(err) != box.ClassValidation {
+			t.Errorf("Create = %v", err)
+		}
 	}
 }
 

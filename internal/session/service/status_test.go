@@ -284,12 +284,23 @@ func TestBuildSkillExtraMounts(t *testing.T) {
 		}
 	})
 	t.Run("are-in-the-session", func(t *testing.T) {
-		live, rt := mkdirs(t), &fakeRuntime{}
+		live, rt, listed := mkdirs(t), &fakeRuntime{}, 0
 		s := initialized(t, rt, func(o *service.Options) {
-			o.Skills = func(context.Context, service.Query) []box.Skill { return []box.Skill{{Name: "a", PackageRoot: live}} }
+			o.Skills = func(context.Context, service.Query) []box.Skill {
+				listed++
+				return []box.Skill{{Name: "a", PackageRoot: live}}
+			}
 		})
-		if _, spec := tool(t, rt, s, map[string]any{}); !cmp.Equal(spec.ExtraMounts, []box.Mount{at(live, "a")}) {
-			t.Errorf("mounts %v", spec.ExtraMounts)
+		if _, spec := tool(t, rt, s, map[string]any{}); !cmp.Equal(spec.ExtraMounts, []box.Mount{at(live, "a")}) || listed != 1 {
+			t.Errorf("mounts %v, listed %d times", spec.ExtraMounts, listed)
+		}
+		// A caller that names them itself is believed, as far as they are skills.
+		for path, ok := range map[string]bool{live: true, mkdirs(t): false} {
+			m := at(path, "a")
+			_, err := s.ExecutePayload(t.Context(), query("1"), map[string]any{"cmd": "x", "session_id": "s", "extra_mounts": []box.Mount{m}})
+			if (err == nil) != ok {
+				t.Errorf("%v: %v, want ok %v", m, err, ok)
+			}
 		}
 	})
 }
