@@ -234,3 +234,6 @@ type ExecToolResult struct {
 	Truncated   bool   `json:"truncated"` // of Stdout, Stderr or Preview
 	TruncatedBy Cause  `json:"truncated_by,omitempty"`
 }
+
+// Outcome returns the part of a result that says whether the tool did it.
+func (f *Failure) Outcome() *Failure { return f }

@@ -1,0 +1,128 @@
+package tool
+
+import (
+	"encoding/base64"
+	"fmt"
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	maxName  = 180 // bytes of an attachment's name
+	maxQuery = 128 // bytes of a query's ID
+)
+
+// media are the types that Classify knows, by the end of the name.
+var media = map[string]struct{ kind, media string }{
+	"png": {box.KindImage, "image/png"}, "jpg": {box.KindImage, "image/jpeg"}, "jpeg": {box.KindImage, "image/jpeg"},
+	"gif": {box.KindImage, "image/gif"}, "webp": {box.KindImage, "image/webp"}, "bmp": {box.KindImage, "image/bmp"},
+	"wav": {box.KindVoice, "audio/wav"}, "mp3": {box.KindVoice, "audio/mp3"}, "silk": {box.KindVoice, "audio/silk"},
+	"amr": {box.KindVoice, "audio/amr"}, "ogg": {box.KindVoice, "audio/ogg"}, "m4a": {box.KindVoice, "audio/m4a"},
+	"aac": {box.KindVoice, "audio/aac"},
+}
+
+// fallbacks are the names of attachments that have none.
+var fallbacks = map[string]string{
+	box.KindImage: "image_%d.png", box.KindVoice: "voice_%d.wav", box.KindFile: "file_%d.bin",
+}
+
+// Classify returns which kind of attachment a name is of, and the type that a
+// data URL of it has; "" for a file.
+func Classify(name string) (kind, mediaType string) {
+	dot := strings.LastIndexByte(name, '.')
+	if m, ok := media[strings.ToLower(name[dot+1:])]; ok && dot >= 0 {
+		return m.kind, m.media
+	}
+	return box.KindFile, ""
+}
+
+// CleanName returns a name for a file that is made of letters, digits, dots,
+// underscores and hyphens: the last part of name, or fallback where nothing is
+// left of that.
+func CleanName(name, fallback string) string {
+	name = strings.TrimSpace(strings.ReplaceAll(name, `\`, "/"))
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case r == utf8.RuneError:
+			return -1
+		case unicode.IsLetter(r), unicode.IsDigit(r), strings.ContainsRune("._-", r):
+			return r
+		case r == ' ':
+			return '_'
+		}
+		return -1
+	}, strings.TrimSpace(strings.TrimLeft(name, ".- ")))
+	name = strings.TrimLeft(name, ".-")
+	if strings.Trim(name, "._-") == "" {
+		return fallback
+	}
+	if len(name) <= maxName {
+		return name
+	}
+	ext := path.Ext(name)
+	if len(ext) > 16 {
+		ext = ""
+	}
+	head, _ := first(name, maxName-len(ext))
+	return head + ext
+}
+
+// names gives each attachment a name that no other has.
+type names map[string]bool
+
+func (n names) take(name string) string {
+	ext := path.Ext(name)
+	stem, free := strings.TrimSuffix(name, ext), name
+	for i := 2; n[free]; i++ {
+		free = fmt.Sprintf("%s-%d%s", stem, i, ext)
+	}
+	n[free] = true
+	return free
+}
+
+// Inbox returns where the attachments of a query are inside; root is the
+// workspace, "" is /workspace.
+func Inbox(root, queryID string) (string, error) { return queryDir(root, box.InboxDir, queryID) }
+
+// Outbox returns where an agent leaves what is for the user.
+func Outbox(root, queryID string) (string, error) { return queryDir(root, box.OutboxDir, queryID) }
+
+func queryDir(root, dir, queryID string) (string, error) {
+	if root == "" {
+		root = box.DefaultMountPath
+	}
+	bad := strings.ContainsFunc(queryID, func(r rune) bool {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+		return !letter && !strings.ContainsRune("._-", r)
+	})
+	if bad || queryID == "" || len(queryID) > maxQuery || queryID[0] == '.' {
+		return "", sandbox.Errorf(sandbox.Invalid, "query_id %.40q: use 1 to %d letters, digits, dots, underscores and hyphens, with no dot first", queryID, maxQuery)
+	}
+	return path.Join(root, dir, queryID), nil
+}
+
+// Decode returns what a platform has of an attachment: base64, as it is or in
+// a data URL, and the type that the URL names. ok is false where there is
+// nothing, where it is none, and where it is larger than 10 MiB.
+func Decode(text string) (data []byte, mediaType string, ok bool) {
+	mediaType = "application/octet-stream"
+	if rest, is := strings.CutPrefix(text, "data:"); is {
+		if head, tail, is := strings.Cut(rest, ";base64,"); is {
+			mediaType, text = head, tail
+		}
+	}
+	if text == "" || len(text) > base64.StdEncoding.EncodedLen(box.MaxAttachmentBytes) {
+		return nil, "", false
+	}
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(data) > box.MaxAttachmentBytes {
+		return nil, "", false
+	}
+	return data, mediaType, true
+}

@@ -1,0 +1,215 @@
+package tool_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/tool"
+)
+
+func TestTools(t *testing.T) {
+	w := newWorld(t, false)
+	ctx := t.Context()
+	wrote, err := w.Write(ctx, box.WriteRequest{Path: w.path("src/a.py"), Content: "import os\nneedle\n"})
+	must(t, err)
+	want := box.WriteResult{Failure: box.Failure{OK: true}, Path: w.path("src/a.py"), SizeBytes: 17, Created: true}
+	if diff := cmp.Diff(want, wrote); diff != "" {
+		t.Errorf("write (-want +got):\n%s", diff)
+	}
+	edited, err := w.Edit(ctx, box.EditRequest{Path: "src/a.py", OldString: "needle", NewString: "pin"})
+	must(t, err)
+	if !edited.OK || edited.Path != "src/a.py" || edited.Line != 2 {
+		t.Errorf("edit: %+v", edited)
+	}
+	read, err := w.Read(ctx, box.ReadRequest{Path: "src/a.py"})
+	must(t, err)
+	if !read.OK || read.Content != "import os\npin" {
+		t.Errorf("read: %+v", read)
+	}
+	found, err := w.Glob(ctx, box.GlobRequest{Pattern: "*.py"})
+	must(t, err)
+	if !found.OK || found.Preview != w.path("src/a.py") {
+		t.Errorf("glob: %+v", found)
+	}
+	lines, err := w.Grep(ctx, box.GrepRequest{Pattern: "p[i]n"})
+	must(t, err)
+	if diff := cmp.Diff([]box.GrepMatch{{File: w.path("src/a.py"), Line: 2, Content: "pin"}}, lines.Matches); diff != "" || !lines.OK {
+		t.Errorf("grep (-want +got):\n%s", diff)
+	}
+	for name, call := range map[string]func() (box.Failure, error){
+		"read": func() (box.Failure, error) {
+			r, err := w.Read(ctx, box.ReadRequest{Path: "/etc/passwd"})
+			return r.Failure, err
+		},
+		"write": func() (box.Failure, error) {
+			r, err := w.Write(ctx, box.WriteRequest{Path: "../x"})
+			return r.Failure, err
+		},
+		"edit": func() (box.Failure, error) {
+			r, err := w.Edit(ctx, box.EditRequest{Path: "/etc/passwd", OldString: "root"})
+			return r.Failure, err
+		},
+		"glob": func() (box.Failure, error) {
+			r, err := w.Glob(ctx, box.GlobRequest{Pattern: "*", Path: "/etc"})
+			return r.Failure, err
+		},
+		"grep": func() (box.Failure, error) {
+			r, err := w.Grep(ctx, box.GrepRequest{Pattern: "x", Path: "/etc"})
+			return r.Failure, err
+		},
+	} {
+		f, err := call()
+		if err != nil || f.OK || f.Code != box.ToolEscapes {
+			t.Errorf("%s out of the workspace: %+v, %v", name, f, err)
+		}
+	}
+	bad, err := w.Write(ctx, box.WriteRequest{Path: "x", Content: "\xff"})
+	if err != nil || bad.Code != box.ToolInvalid {
+		t.Errorf("a text that is none: %+v, %v", bad, err)
+	}
+}
+
+// TestHostileGuest hands on nothing that is no answer to what was asked.
+func TestHostileGuest(t *testing.T) {
+	long := strings.Repeat("x", box.MaxToolBytes+1000)
+	call := map[string]func(context.Context, *tool.Tools) error{
+		"read": func(ctx context.Context, t *tool.Tools) error {
+			_, err := t.Read(ctx, box.ReadRequest{Path: "f"})
+			return err
+		},
+		"write": func(ctx context.Context, t *tool.Tools) error {
+			_, err := t.Write(ctx, box.WriteRequest{Path: "f"})
+			return err
+		},
+		"glob": func(ctx context.Context, t *tool.Tools) error {
+			_, err := t.Glob(ctx, box.GlobRequest{Pattern: "f"})
+			return err
+		},
+		"grep": func(ctx context.Context, t *tool.Tools) error {
+			_, err := t.Grep(ctx, box.GrepRequest{Pattern: "f"})
+			return err
+		},
+	}
+	const text = `"start_line":1,"end_line":1,"max_lines":2000`
+	for _, tt := range []struct {
+		name, tool string
+		status     int
+		body       string
+		kind       sandbox.Kind // "": it is taken
+	}{
+		{"control", "read", 200, `{"ok":true,"content":"x",` + text + `}`, ""},
+		{"no-json", "read", 200, `<html>`, sandbox.Unavailable},
+		{"nothing", "read", 200, ``, sandbox.Unavailable},
+		{"no-outcome", "read", 200, `{}`, sandbox.Unavailable},
+		{"no-part", "read", 200, `{"ok":true,"content":"x"}`, sandbox.Unavailable},
+		{"two-parts", "read", 200, `{"ok":true,"is_directory":true,` + text + `}`, sandbox.Unavailable},
+		{"too-much", "read", 200, `{"ok":true,"content":"` + long + `",` + text + `}`, sandbox.Unavailable},
+		{"endless", "read", 200, `{"ok":true,"content":"` + strings.Repeat("y", 2<<20), sandbox.Unavailable},
+		{"lines-of-nowhere", "read", 200, `{"ok":true,"content":"","start_line":5,"end_line":1}`, sandbox.Unavailable},
+		{"cut-for-no-cause", "read", 200, `{"ok":true,"content":"","truncated":true,` + text + `}`, sandbox.Unavailable},
+		{"cut-for-a-strange-cause", "read", 200, `{"ok":true,"content":"","truncated":true,"truncated_by":"moon",` + text + `}`, sandbox.Unavailable},
+		{"bytes-that-are-none", "read", 200, `{"ok":true,"content":"!","encoding":"base64","length":1}`, sandbox.Unavailable},
+		{"bytes-of-another-length", "read", 200, `{"ok":true,"content":"AAAA","encoding":"base64","length":4}`, sandbox.Unavailable},
+		{"bytes-that-go-back", "read", 200, `{"ok":true,"content":"AAAA","encoding":"base64","length":3,"has_more":true,"next_byte_offset":0,"truncated":true,"truncated_by":"bytes"}`, sandbox.Unavailable},
+		{"glob-control", "glob", 200, `{"ok":true,"matches":["/workspace/x"],"total":1}`, ""},
+		{"glob-elsewhere", "glob", 200, `{"ok":true,"matches":["/etc/passwd"],"total":1}`, sandbox.Unavailable},
+		{"glob-neighbour", "glob", 200, `{"ok":true,"matches":["/workspacefoo"],"total":1}`, sandbox.Unavailable},
+		{"glob-many", "glob", 200, `{"ok":true,"matches":["/workspace/x"` + strings.Repeat(`,"/workspace/x"`, 100) + `],"total":101}`, sandbox.Unavailable},
+		{"grep-control", "grep", 200, `{"ok":true,"matches":[{"file":"/workspace/x","line":1,"content":"f"}],"total":1}`, ""},
+		{"grep-long-line", "grep", 200, `{"ok":true,"matches":[{"file":"/workspace/x","line":1,"content":"` + long[:600] + `"}],"total":1}`, sandbox.Unavailable},
+		{"grep-no-line", "grep", 200, `{"ok":true,"matches":[{"file":"/workspace/x","content":"f"}],"total":1}`, sandbox.Unavailable},
+		{"grep-miscounted", "grep", 200, `{"ok":true,"matches":[],"total":1}`, sandbox.Unavailable},
+		{"grep-names", "grep", 200, `{"ok":true,"skipped_dirs":["` + long[:100] + `"]}`, sandbox.Unavailable},
+		{"old-agent", "read", 404, `404 page not found`, sandbox.Unsupported},
+		{"refused", "read", 400, `{"message":"no","code":400}`, sandbox.Invalid},
+		{"refused-for-no-reason", "read", 400, `{}`, sandbox.Unavailable},
+		{"redirected", "read", 302, ``, sandbox.Unavailable},
+		{"failed", "write", 500, `{"message":"no"}`, sandbox.Unavailable},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tools := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Location", "http://169.254.169.254/")
+				w.WriteHeader(tt.status)
+				_, _ = w.Write([]byte(tt.body))
+			}), "")
+			err := call[tt.tool](t.Context(), tools)
+			if sandbox.KindOf(err) != tt.kind {
+				t.Errorf("error %v of kind %q, want %q", err, sandbox.KindOf(err), tt.kind)
+			}
+		})
+	}
+	t.Run("text", func(t *testing.T) {
+		tools := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte(`{"ok":false,"error":"a\u001b[31m\n` + long[:2000] + `","code":"moon"}`))
+		}), "")
+		r, err := tools.Read(t.Context(), box.ReadRequest{Path: "f"})
+		if err != nil || r.Code != box.ToolFailed || len(r.Error) > 700 || strings.ContainsAny(r.Error, "\x1b\n") {
+			t.Errorf("got %+v, %v", r.Failure, err)
+		}
+	})
+	t.Run("silent", func(t *testing.T) {
+		end := make(chan struct{})
+		tools := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }), "")
+		defer close(end)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		wantKind(t, call["read"](ctx, tools), sandbox.Unavailable, "in time")
+	})
+}
+
+func TestExec(t *testing.T) {
+	t.Run("test_exec_result_is_capped_and_exposes_preview_metadata", func(t *testing.T) {
+		r := tool.Exec(box.ToolResult{OK: true, Stdout: strings.Repeat("a", 60_000), Stderr: strings.Repeat("b", 60_000)})
+		if !r.OK || len(r.Stdout) != box.MaxToolBytes || len(r.Stderr) != box.MaxToolBytes || len(r.Preview) != box.MaxToolBytes {
+			t.Errorf("%d, %d, %d bytes", len(r.Stdout), len(r.Stderr), len(r.Preview))
+		}
+		if !r.StdoutTruncated || !r.StderrTruncated || !r.Truncated || r.TruncatedBy != box.ByBytes {
+			t.Errorf("%v, %v, %v by %q", r.StdoutTruncated, r.StderrTruncated, r.Truncated, r.TruncatedBy)
+		}
+	})
+	for _, tt := range []struct {
+		name           string
+		r              box.ToolResult
+		preview        string
+		truncated, cut bool
+	}{
+		{"stdout", box.ToolResult{Stdout: "out\n"}, "out\n", false, false},
+		{"stderr", box.ToolResult{Stderr: "err"}, "err", false, false},
+		{"both", box.ToolResult{Stdout: "out", Stderr: "err"}, "stdout:\nout\n\nstderr:\nerr", false, false},
+		{"none", box.ToolResult{}, "", false, false},
+		{"cut-below", box.ToolResult{Stdout: "x", StdoutTruncated: true}, "x", true, false},
+		{"whole-characters", box.ToolResult{Stdout: strings.Repeat("é", 30_000)}, strings.Repeat("é", 25_600), true, false},
+		{"half-a-character", box.ToolResult{Stdout: "x" + strings.Repeat("é", 30_000)}, "x" + strings.Repeat("é", 25_599), true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := tool.Exec(tt.r)
+			if r.Preview != tt.preview || r.Truncated != tt.truncated || (r.TruncatedBy != "") != tt.cut {
+				t.Errorf("%d bytes %.40q, %v by %q", len(r.Preview), r.Preview, r.Truncated, r.TruncatedBy)
+			}
+		})
+	}
+}
+
+func TestSkillOf(t *testing.T) {
+	for _, tt := range []struct{ root, path, want string }{
+		{"", "/workspace/.skills/pdf/SKILL.md", "pdf"},
+		{"", ".skills/pdf", "pdf"},
+		{"", "/workspace/x/../.skills/pdf/", "pdf"},
+		{"", "/workspace/.skills", ""},
+		{"", "/workspace/.skills/../x", ""},
+		{"", "/workspace/skills/pdf", ""},
+		{"/data", "/data/.skills/pdf/x", "pdf"},
+		{"/data", "/workspace/.skills/pdf/x", ""},
+	} {
+		if got := tool.SkillOf(tt.root, tt.path); got != tt.want {
+			t.Errorf("SkillOf(%q, %q) = %q, want %q", tt.root, tt.path, got, tt.want)
+		}
+	}
+}
