@@ -53,6 +53,8 @@ type Volume struct {
 
 // Skills has the packages of skills of each owner. skill.Owners is it.
 type Skills interface {
+	// Named returns the mount that a request means by the name of a skill.
+	Named(ctx context.Context, owner, name string) (box.Mount, error)
 	// Place says which package a mount means; ok is false for one whose
 	// directory is not in the store, and which is no skill.
 	Place(owner string, m box.Mount) (p skill.Placed, ok bool, err error)

@@ -155,6 +155,9 @@ func TestSleep(t *testing.T) {
 			wantGone(t, d, "k")
 		})
 	})
+}
+
+func TestSleepEnds(t *testing.T) {
 	t.Run("too-many", func(t *testing.T) {
 		c := config()
 		c.Limits.MaxSleeping = 2

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/box"
@@ -26,12 +27,23 @@ func newSkills(kept json.RawMessage) skills {
 }
 
 // wanted are the skills of a request.
-func (r *Runtime) wanted(s *session, spec box.Spec) ([]skill.Placed, error) {
+func (r *Runtime) wanted(ctx context.Context, s *session, spec box.Spec) ([]skill.Placed, error) {
 	if r.o.Skills == nil {
+		if spec.SkillName != "" {
+			return nil, sandbox.Errorf(sandbox.Unsupported, "skill %s: there are no skills here", spec.SkillName)
+		}
 		return nil, nil
 	}
+	mounts := spec.ExtraMounts
+	if spec.SkillName != "" {
+		m, err := r.o.Skills.Named(ctx, s.id.owner, spec.SkillName)
+		if err != nil {
+			return nil, err
+		}
+		mounts = append(slices.Clone(mounts), m)
+	}
 	var want []skill.Placed
-	for _, m := range spec.ExtraMounts {
+	for _, m := range mounts {
 		if m.Mode == box.MountNone {
 			continue
 		}
@@ -39,7 +51,7 @@ func (r *Runtime) wanted(s *session, spec box.Spec) ([]skill.Placed, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok {
+		if ok && !slices.ContainsFunc(want, func(w skill.Placed) bool { return w.Name == p.Name }) {
 			want = append(want, p)
 		}
 	}
@@ -48,18 +60,14 @@ func (r *Runtime) wanted(s *session, spec box.Spec) ([]skill.Placed, error) {
 
 // bring has the skills of a request in the session's sandbox.
 func (r *Runtime) bring(ctx context.Context, s *session, spec box.Spec) (notices []string, err error) {
-	want, err := r.wanted(s, spec)
+	want, err := r.wanted(ctx, s, spec)
 	if err != nil || len(want) == 0 {
 		return nil, err
 	}
 	g := guestcall.New(r.dial(s))
 	defer g.Close()
 	before := r.broughtText(s)
-	sg, err := skillGuest(g)
-	if err != nil {
-		return nil, err
-	}
-	notices, err = r.o.Skills.Bring(ctx, s.id.owner, sg, s.brought, want)
+	notices, err = r.o.Skills.Bring(ctx, s.id.owner, g, s.brought, want)
 	if kerr := r.keepSkills(ctx, s, before); err == nil {
 		err = kerr
 	}
@@ -118,11 +126,7 @@ func (r *Runtime) takeBackThose(ctx context.Context, s *session, list []skill.Pl
 	defer g.Close()
 	before := r.broughtText(s)
 	for _, p := range list {
-		sg, err := skillGuest(g)
-		if err != nil {
-			return append(notices, userText(err))
-		}
-		t, err := r.o.Skills.TakeBack(ctx, s.id.owner, sg, s.brought, p)
+		t, err := r.o.Skills.TakeBack(ctx, s.id.owner, g, s.brought, p)
 		notices = append(notices, t.Notices...)
 		if err != nil {
 			r.log.Warn("take back a skill", "owner", s.id.owner, "session", shown(s.id.key), "skill", p.Name, "error", err)
@@ -141,12 +145,4 @@ func userText(err error) string {
 		return "the daemon's log says why"
 	}
 	return err.Error()
-}
-
-// skillGuest is g as packages are brought by.
-func skillGuest(g *guestcall.Guest) (skill.Guest, error) {
-	if sg, ok := any(g).(skill.Guest); ok {
-		return sg, nil
-	}
-	return nil, sandbox.Errorf(sandbox.Unsupported, "skills: sandboxes can't be given any here")
 }

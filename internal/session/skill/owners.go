@@ -33,6 +33,20 @@ func (o Owners) Of(owner string) (*Store, error) {
 	return o.Store.Scoped("owner-" + hex.EncodeToString(sum[:12]))
 }
 
+// Named returns the mount that a request means by the name of a skill: a
+// read-only one.
+func (o Owners) Named(ctx context.Context, owner, name string) (box.Mount, error) {
+	s, err := o.Of(owner)
+	if err != nil {
+		return box.Mount{}, err
+	}
+	k, err := s.Get(ctx, name)
+	if err != nil {
+		return box.Mount{}, err
+	}
+	return box.Mount{HostPath: k.PackageRoot, MountPath: box.SkillsPath + "/" + k.Name, Mode: box.MountReadOnly}, nil
+}
+
 // Place is Store.Place for an owner.
 func (o Owners) Place(owner string, m box.Mount) (p Placed, ok bool, err error) {
 	s, err := o.Of(owner)
