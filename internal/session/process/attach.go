@@ -108,7 +108,8 @@ func (a *Attachment) Cause() error { return context.Cause(a.ctx) }
 // it is the caller's. It waits for it, and the process waits for a reader. A
 // line counts as delivered when it is returned; see Unread.
 //
-// After the last line of a process that has ended it returns io.EOF. A
+// After the last line of a process that has ended it returns io.EOF; for one
+// that the sandbox does not know any more, ErrGone. A
 // *TooLongError and a *LostError, as causes, stand for what is left out, and the
 // next call goes on behind it. Other errors are those of ctx and of Cause.
 func (a *Attachment) ReadLine(ctx context.Context) ([]byte, error) {

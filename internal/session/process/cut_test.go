@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/internal/session/process"
 )
 
@@ -162,6 +164,60 @@ func TestReattachInALongLine(t *testing.T) {
 	}
 	if got := line(t, a); got != "next" {
 		t.Errorf("%.40q", got)
+	}
+}
+
+// A line that a daemon has left half written does not spoil the next one.
+func TestReattachInAWrite(t *testing.T) {
+	s := newSandbox(t)
+	o := s.options(sh("kill -STOP $$; cat"))
+	p := s.start(o)
+	rec := p.Record()
+	a := attach(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := a.WriteLine(ctx, bytes.Repeat([]byte{'h'}, 1<<20)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	p.Close()
+	p, err := process.Reattach(o, rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(p) })
+	if err := s.signal(p, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	a = attach(t, p)
+	write(t, a, "whole")
+	half := line(t, a)
+	if n := len(half); n == 0 || n >= 1<<20 || strings.Trim(half, "h") != "" {
+		t.Errorf("%d bytes: %.40q", n, half)
+	}
+	if got := line(t, a); got != "whole" {
+		t.Errorf("%.40q", got)
+	}
+}
+
+// A sandbox whose agent is another one has lost the process.
+func TestLost(t *testing.T) {
+	s := newSandbox(t)
+	o := s.options(sh("exec cat"))
+	p := s.start(o)
+	rec := p.Record()
+	stop(p)
+	rec.Command += "x"
+	p, err := process.Reattach(o, rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(p) })
+	a := attach(t, p)
+	if l, err := a.ReadLine(t.Context()); !errors.Is(err, process.ErrGone) {
+		t.Errorf("%q, %v", l, err)
+	}
+	if i := p.Info(); i.Status != "exited" || i.ExitCode != nil {
+		t.Errorf("%+v", i)
 	}
 }
 

@@ -180,6 +180,9 @@ func (p *Process) receive(ctx context.Context) error {
 		return leftOut(&LostError{lost})
 	}
 	o.framer.add(got.Data)
+	if len(got.Data) == 0 && !got.Ended {
+		pause(ctx, idle)
+	}
 	return nil
 }
 
@@ -205,11 +208,16 @@ func (p *Process) release() int64 {
 }
 
 // atEnd says that all was delivered, once the process has ended: one that has
-// closed its output may still read.
+// closed its output may still read. One that was lost has not ended in order.
 func (p *Process) atEnd(ctx context.Context) error {
 	select {
 	case <-p.ended:
 		p.out.done()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.exit.code == nil {
+			return ErrGone
+		}
 		return io.EOF
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -14,9 +14,12 @@ const (
 	lastTry  = 2 * time.Second
 
 	errChunk = 256 << 10
-	// breather is between two full pieces of errors: nobody needs more than the
-	// newest of them.
+	// breather is between two pieces of errors, of which nobody needs more than
+	// the newest: a process that writes byte by byte costs no more than others.
 	breather = 10 * time.Millisecond
+	// idle is after an answer with nothing in it, which an honest agent gives
+	// when longPoll has passed.
+	idle = 100 * time.Millisecond
 )
 
 // retry calls the guest until it answers, or until ctx or the process's own
@@ -86,9 +89,10 @@ func (p *Process) watch() {
 			p.finish(&code)
 			return
 		}
-		if len(o.Data) == errChunk {
-			pause(p.ctx, breather)
+		if len(o.Data) == 0 {
+			pause(p.ctx, idle)
 		}
+		pause(p.ctx, breather)
 	}
 	if p.ctx.Err() == nil { // the guest does not know it any more
 		p.log.Warn("a managed process is lost", "err", err)

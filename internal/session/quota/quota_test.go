@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -289,6 +291,36 @@ func TestScanOfManyEntries(t *testing.T) {
 	}
 	if u := scan(t, dir, quota.Limits{Entries: 200_000}); u.Over() || u.Entries != 100_100 {
 		t.Errorf("%+v", u)
+	}
+}
+
+// Who may not read a directory can't count it, and says so. Root may.
+func TestScanOfWhatCantBeRead(t *testing.T) {
+	dir := roomy(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir+"/hidden/f", 10)
+	if err := os.Chmod(dir+"/hidden", 0); err != nil {
+		t.Fatal(err)
+	}
+	root := openDir(t, dir)
+	if os.Getuid() == 0 {
+		if u := scan(t, dir, quota.Limits{}); u.Bytes != 10 {
+			t.Errorf("as root: %+v", u)
+		}
+	}
+	done := make(chan error)
+	go func() { // the thread is not used again
+		runtime.LockOSThread()
+		if os.Getuid() == 0 {
+			_, _, _ = syscall.RawSyscall(syscall.SYS_SETFSUID, 1000, 0, 0)
+		}
+		_, err := quota.Scan(t.Context(), root, quota.Limits{})
+		done <- err
+	}()
+	if err := <-done; sandbox.KindOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), `"hidden"`) {
+		t.Errorf("as nobody: %v", err)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 const (
@@ -43,7 +45,8 @@ type scan struct {
 
 // Scan counts what is below an open directory. It stops at the first limit
 // that is passed, which is no error. What vanishes meanwhile is not counted.
-// Errors are those of ctx and of a directory that can't be read.
+// Errors are those of ctx, and a *sandbox.Error for a directory that can't be
+// read: what is in there can't be counted.
 func Scan(ctx context.Context, dir *os.File, limits Limits) (Usage, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
@@ -185,6 +188,10 @@ func (s *scan) enter(l *level, name string) error {
 	dir, err := open(int(l.dir.Fd()), name)
 	if gone(err) {
 		return nil
+	}
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return (&sandbox.Error{Kind: sandbox.Invalid, Msg: fmt.Sprintf("the workspace can't be counted: its directory %.100q can't be read", name), Err: err}).
+			WithHint("give its owner the right to read it: chmod -R u+rwX")
 	}
 	if err != nil {
 		return fmt.Errorf("open a directory of the workspace: %w", err)

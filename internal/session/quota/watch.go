@@ -43,7 +43,7 @@ func (w *Watch) Run(ctx context.Context) (exceeded bool) {
 	}
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
-	p := pace{}
+	p, failed := pace{}, false
 	if w.Last != nil {
 		p.scanned(time.Now(), 0, w.Limits.room(*w.Last), w.free())
 	}
@@ -53,8 +53,9 @@ func (w *Watch) Run(ctx context.Context) (exceeded bool) {
 			if ctx.Err() != nil {
 				return false
 			}
-			if err != nil {
-				log.Warn("count a workspace", "err", err)
+			if err != nil && !failed {
+				log.Warn("count a workspace while a command runs", "err", err)
+				failed = true
 			}
 			if u.Over() {
 				w.Exceeded(u)
