@@ -92,6 +92,11 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 	if o.Listen != "" {
 		cfg.Listen, cfg.APIKeyFile = o.Listen, o.APIKeyFile
 	}
+	if o.Box != nil {
+		if err := asBox(&cfg, o.Box); err != nil {
+			return err
+		}
+	}
 	if err := dirs.Create(); err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ func relayed(ctx context.Context, c *websocket.Conn, attach func(context.Context
 	if err == nil {
 		wg.Go(func() { cancel(toProcess(ctx, in, a)) })
 		cancel(fromProcess(ctx, a, c))
-		_ = a.Close() // its error is of a reader that is gone
+		_ = a.Close() // its reader is gone
 	} else {
 		cancel(err)
 	}

@@ -41,6 +41,18 @@ type ServeOptions struct {
 	Listen     string // TCP address besides the unix socket; "": none
 	APIKeyFile string // keys that Listen accepts; "": none
 	Background bool   // started by another carboy: leave when idle
+	Box        *BoxServeOptions
+}
+
+// BoxServeOptions are the flags of box serve; what is "" or nil is as configured.
+type BoxServeOptions struct {
+	Listen           string // TCP address of the dialect; "": "127.0.0.1:5410", unless Stdio
+	Stdio            bool   // speak over standard input and output as well, and leave with them
+	HostRoot         string
+	MountRoots       []string
+	Profile          string
+	Isolation        string
+	ControlTokenFile string
 }
 
 // Main runs one command line, args without the program's name, and returns

@@ -92,6 +92,8 @@ type Config struct {
 	VolumeSize      Size `json:"volume_size"`       // bytes of a volume that asks for none
 	VolumeMaxSize   Size `json:"volume_max_size"`   // the most that one may ask for
 	VolumesPerOwner int  `json:"volumes_per_owner"` // how many one user or key may have
+
+	Box Box `json:"box"` // sessions
 }
 
 // servedPool is the default pool of a daemon that is there to serve.
@@ -245,6 +247,9 @@ func (c Config) Validate() error {
 			WithHint(`for no pool, set "pool" to 0`)
 	}
 	if err := c.checkVolumes(); err != nil {
+		return err
+	}
+	if err := c.Box.check(); err != nil {
 		return err
 	}
 	if c.Domain != "" && !validHost(c.Domain) {

@@ -83,6 +83,7 @@ type daemon struct {
 	meter     *meter.Meter
 	server    *server.Server
 	templates *template.Service
+	sessions  *sessions // nil: there are none
 	stop      context.CancelCauseFunc
 	addrs     []net.Addr
 	cert      *certificate // nil: TCP is in clear
@@ -90,8 +91,9 @@ type daemon struct {
 
 // What may end a run, but for its context.
 var (
-	errAsked = errors.New("it was asked to leave")
-	errIdle  = errors.New("it had nothing to do")
+	errAsked    = errors.New("it was asked to leave")
+	errIdle     = errors.New("it had nothing to do")
+	errHostGone = errors.New("the host that started it is gone")
 )
 
 // failure ends a run too, and is what Run returns.
@@ -167,7 +169,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	serve := server.Options{
 		Manager: d.manager, Meter: d.meter, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
 		E2BInternet: cfg.E2BInternet, E2BPublicTraffic: cfg.E2BPublicTraffic, E2BIsolation: cfg.E2BIsolation,
-		Private: []string{cfg.Dirs.State, cfg.Dirs.Run, cfg.Dirs.Cache, cfg.Dirs.Config},
+		Private: d.private(),
 		Secrets: network.Secrets,
 		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,
 	}
@@ -182,6 +184,10 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if err := d.newTemplates(db, kept, &serve); err != nil {
 		return err
 	}
+	if d.sessions, err = d.openSessions(db, kept, vols); err != nil {
+		return err
+	}
+	defer d.sessions.close()
 	d.server = server.New(serve)
 	defer d.server.Close()
 	return d.run(ctx)
@@ -247,6 +253,11 @@ func (d *daemon) run(ctx context.Context) error {
 			}
 		})
 		tending.Go(func() { d.meter.Run(tend) })
+		tending.Go(func() {
+			if err := d.sessions.run(tend); err != nil {
+				d.fail("look after sessions", err)
+			}
+		})
 		if !ready {
 			tending.Go(func() {
 				if err := <-adopted; err != nil {
@@ -263,6 +274,7 @@ func (d *daemon) run(ctx context.Context) error {
 			err = errors.Join(err, l.Close())
 		}
 	}
+	d.sessions.close()
 	d.templates.Close() // builds end while their sandboxes can be removed
 	d.manager.Close()
 	stopTending()
@@ -279,7 +291,7 @@ func (d *daemon) adopt(ctx context.Context) error {
 	if err := d.templates.Open(ctx); err != nil {
 		return fmt.Errorf("open templates: %w", err)
 	}
-	return nil
+	return d.sessions.open(ctx)
 }
 
 // adoptFirst gives adopting a head start, and reports whether it is done.
@@ -315,6 +327,16 @@ func (d *daemon) listen() ([]net.Listener, error) {
 		}
 		listeners = append(listeners, boundCallers(t))
 	}
+	b, err := d.listenBox()
+	if err != nil {
+		for _, l := range listeners {
+			err = errors.Join(err, l.Close())
+		}
+		return nil, err
+	}
+	if b != nil {
+		listeners = append(listeners, b)
+	}
 	for _, l := range listeners {
 		d.addrs = append(d.addrs, l.Addr())
 	}
@@ -326,13 +348,20 @@ func (d *daemon) serve(ctx context.Context, listeners []net.Listener) error {
 	requests, cutRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutRequests()
 	servers := serving{d.server.Unix(requests)}
-	if len(listeners) > 1 {
+	if d.cfg.Listen != "" {
 		servers = append(servers, d.server.TCP(requests))
+	}
+	if d.cfg.Box.Listen != "" {
+		servers = append(servers, d.sessions.boxServer(requests))
 	}
 	var accepting sync.WaitGroup
 	for i, l := range listeners {
 		accepting.Go(func() {
-			if err := d.cert.serve(servers[i], l); ctx.Err() == nil {
+			cert := d.cert
+			if i > 0 && i == len(servers)-1 && d.cfg.Box.Listen != "" {
+				cert = nil // the dialect is in clear; TLS is for what is before it
+			}
+			if err := cert.serve(servers[i], l); ctx.Err() == nil {
 				d.fail("serve "+l.Addr().String(), err)
 			}
 		})
@@ -341,9 +370,13 @@ func (d *daemon) serve(ctx context.Context, listeners []net.Listener) error {
 	if d.deps.Ready != nil {
 		d.deps.Ready(d.addrs)
 	}
+	if d.cfg.Box.Pipes != nil {
+		accepting.Go(func() { d.servePipes(ctx) })
+	}
 	<-ctx.Done()
 	cause := context.Cause(ctx)
 	d.log.Info("leaving", "cause", cause)
+	accepting.Go(d.sessions.hangUp)
 	if !servers.shutdown(shortGrace) {
 		cutRequests()
 		accepting.Go(d.manager.Close) // interrupts what requests wait for
@@ -396,7 +429,7 @@ func (d *daemon) leaveWhenIdle(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			if boxes, holds := d.manager.Idle(); boxes+holds > 0 || d.templates.Busy() {
+			if boxes, holds := d.manager.Idle(); boxes+holds > 0 || d.templates.Busy() || d.sessions.busy() {
 				busy = now
 			}
 			if min(now.Sub(busy), d.server.Idle(now)) >= limit {

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/daemon"
+)
+
+// boxListen is where LangBot looks for its runtime.
+const boxListen = "127.0.0.1:5410"
+
+// asBox has a daemon serve LangBot as its Box runtime. What flags say stands
+// above the configuration.
+func asBox(cfg *daemon.Config, o *cli.BoxServeOptions) error {
+	b := &cfg.Box
+	on := true
+	b.Enabled = &on
+	for _, f := range []struct {
+		to    *string
+		value string
+	}{
+		{&b.Listen, o.Listen},
+		{&b.HostRoot, o.HostRoot},
+		{&b.Profile, o.Profile},
+		{&b.Isolation, o.Isolation},
+		{&b.ControlTokenFile, o.ControlTokenFile},
+	} {
+		if f.value != "" {
+			*f.to = f.value
+		}
+	}
+	if o.MountRoots != nil {
+		b.AllowedMountRoots = o.MountRoots
+	}
+	if b.Listen == "" {
+		b.Listen = boxListen
+	}
+	if o.Stdio {
+		in, out := pollable(os.Stdin), pollable(os.Stdout)
+		b.Pipes = &daemon.BoxPipe{
+			In: in, Out: out,
+			Close: func() error { return errors.Join(in.Close(), out.Close()) },
+		}
+	}
+	return cfg.ApplyBoxEnvironment(os.Getenv)
+}
+
+// pollable is f as a file whose reads and writes end when it is closed, where
+// it is a pipe: a terminal is shared with others, who expect it as it is.
+func pollable(f *os.File) *os.File {
+	var st unix.Stat_t
+	fd := int(f.Fd())
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO && st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return f
+	}
+	if unix.SetNonblock(fd, true) != nil {
+		return f
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}

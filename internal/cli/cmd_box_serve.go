@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) boxServeCommand() *cobra.Command {
+	var o BoxServeOptions
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Run the daemon in the foreground, as LangBot's Box runtime",
+		Args:  exactArgs(),
+		RunE: interruptible(func(ctx context.Context, _ []string) error {
+			return a.boxServe(ctx, o)
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&o.Listen, "listen", "", "serve on that TCP address (default 127.0.0.1:5410)")
+	fs.BoolVar(&o.Stdio, "stdio", false, "speak over standard input and output as well, and leave when they end")
+	fs.StringVar(&o.ControlTokenFile, "control-token-file", "", "ask for the token in FILE; without one only this machine may connect")
+	fs.StringVar(&o.Profile, "profile", "", "what sessions get")
+	fs.StringVar(&o.Isolation, "isolation", "", "the wall of sessions: gvisor or process")
+	fs.StringVar(&o.HostRoot, "host-root", "", "keep workspaces in DIR of this machine")
+	fs.StringArrayVar(&o.MountRoots, "mount-root", nil, "allow directories below DIR to be named (may be repeated)")
+	a.completeFlags(cmd)
+	return setHelp(cmd, docs{
+		long: `LangBot connects to it by box.runtime.endpoint, ws://HOST:5410. It is the one daemon
+of this home: carboy box ls shows LangBot's sessions, and they outlive it. Flags
+stand above the section "box" of config.json. Of LangBot's environment
+LANGBOT_BOX_CONTROL_TOKEN, LANGBOT_BOX_TRUSTED_INSTANCE_UUID and LANGBOT_BOX_CONFIG
+are taken.`,
+		examples: []string{
+			"carboy box serve",
+			"carboy box serve --listen 0.0.0.0:5410 --control-token-file token",
+		},
+		exits: exitDocsPlain[:],
+	})
+}
+
+func (a *app) boxServe(ctx context.Context, o BoxServeOptions) error {
+	for _, p := range append([]*string{&o.HostRoot, &o.ControlTokenFile}, pointers(o.MountRoots)...) {
+		if *p == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return usagef("%s: %v", quoteArg(*p), err)
+		}
+		*p = abs
+	}
+	return a.env.Serve(ctx, ServeOptions{Box: &o})
+}
+
+func pointers(all []string) (out []*string) {
+	for i := range all {
+		out = append(out, &all[i])
+	}
+	return out
+}

@@ -1,0 +1,151 @@
+package daemon
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/boxrpc"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+)
+
+// maxToken is the size of the largest file of a control token.
+const maxToken = 4096
+
+// Box is the section of config.json about sessions, and the dialect of LangBot's
+// Box.
+type Box struct {
+	session.Config
+
+	Enabled *bool `json:"enabled"` // nil: true; false: there are no sessions
+	// Listen is the TCP address of the dialect; "": it is not served. Without a
+	// token it has to be of this machine alone.
+	Listen string `json:"listen"`
+	// ControlTokenFile has the secret that hosts say; nobody else may read it.
+	ControlTokenFile string `json:"control_token_file"`
+	// Instance is the only one of LangBot's that may connect; "": the first.
+	Instance string `json:"instance"`
+
+	Profile  string         `json:"profile"`  // of requests that name none; "": "default"
+	Profiles profile.Custom `json:"profiles"` // beside the built-in ones
+	// SkillsRoot is where skills are kept; relative to host_root, "": "skills" in
+	// it, or in the home where there is no host_root.
+	SkillsRoot string `json:"skills_root"`
+	// Admission is the policy by which workspaces are admitted; see boxrpc. What
+	// can't be read admits nobody.
+	Admission json.RawMessage `json:"admission"`
+
+	// What follows is of carboy box serve alone.
+
+	Token string   `json:"-"` // that LangBot gave by the environment
+	Host  []byte   `json:"-"` // a host's configuration, likewise
+	Pipes *BoxPipe `json:"-"`
+}
+
+// BoxPipe is a host that speaks over a pair of pipes, and with which the daemon
+// leaves.
+type BoxPipe struct {
+	In    io.Reader
+	Out   io.Writer
+	Close func() error
+}
+
+func (b Box) enabled() bool { return b.Enabled == nil || *b.Enabled }
+
+// serves reports whether the dialect is served at all.
+func (b Box) serves() bool { return b.Listen != "" || b.Pipes != nil }
+
+// check reports the first thing that can't be.
+func (b Box) check() error {
+	if err := b.Validate(); err != nil {
+		return err
+	}
+	if _, err := profile.Find(b.Profile, b.Profiles); err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "box.profile: %v", err)
+	}
+	switch {
+	case !b.enabled() && b.serves():
+		return sandbox.Errorf(sandbox.Invalid, "box.enabled is false, and box.listen asks for sessions").WithHint("leave one of them out")
+	case b.Listen == "":
+		return nil
+	}
+	return boxrpc.CheckListen(b.Listen, b.ControlTokenFile != "" || b.Token != "")
+}
+
+// token reads the control token; "": none is asked for.
+func (b Box) token() (string, error) {
+	if b.ControlTokenFile == "" {
+		return b.Token, nil
+	}
+	text, _, err := readPEM(b.ControlTokenFile, true)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) > maxToken {
+		return "", sandbox.Errorf(sandbox.Invalid, "%s: over %d bytes, and no control token", b.ControlTokenFile, maxToken)
+	}
+	return token, boxrpc.CheckToken(token)
+}
+
+// skillsRoot is where skills are kept.
+func (b Box) skillsRoot(state string) string {
+	root := b.SkillsRoot
+	if root == "" {
+		root = "skills"
+	}
+	if filepath.IsAbs(root) {
+		return root
+	}
+	if b.HostRoot != "" {
+		return filepath.Join(b.HostRoot, root)
+	}
+	return filepath.Join(state, "box", root)
+}
+
+// ApplyBoxEnvironment takes what LangBot says to a runtime that it starts by
+// the environment, where it was not said otherwise.
+func (c *Config) ApplyBoxEnvironment(getenv func(string) string) error {
+	if token := strings.TrimSpace(getenv(box.EnvControlToken)); token != "" && c.Box.ControlTokenFile == "" {
+		if err := boxrpc.CheckToken(token); err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "%s: %v", box.EnvControlToken, err)
+		}
+		c.Box.Token = token
+	}
+	if instance := strings.TrimSpace(getenv(box.EnvInstance)); instance != "" {
+		if c.Box.Instance != "" && c.Box.Instance != instance {
+			return sandbox.Errorf(sandbox.Invalid, "%s says %.128q, and box.instance %q", box.EnvInstance, instance, c.Box.Instance)
+		}
+		c.Box.Instance = instance
+	}
+	if config := getenv(box.EnvConfig); config != "" {
+		if !json.Valid([]byte(config)) {
+			return sandbox.Errorf(sandbox.Invalid, "%s: it is no JSON", box.EnvConfig).WithHint("unset it, or write an object as LangBot's box section is")
+		}
+		c.Box.Host = []byte(config)
+	}
+	// They are secrets, or of no use to what is started from here.
+	for _, name := range []string{box.EnvControlToken, box.EnvConfig} {
+		if err := os.Unsetenv(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hosts are the names by which the dialect's clients may call this machine
+// where nothing but its name keeps pages of browsers out.
+func (c Config) boxHosts() []string {
+	hosts := slices.Clone(c.Hosts)
+	if host, _, err := net.SplitHostPort(c.Box.Listen); err == nil && host != "" {
+		hosts = append(hosts, host)
+	}
+	return hosts
+}

@@ -1,0 +1,299 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/boxrpc"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/volume"
+)
+
+// sessions are what the daemon keeps by keys of its callers, with the doors to
+// them. Its methods do nothing where there are none.
+type sessions struct {
+	runtime *session.Runtime
+	skills  *skill.Owners
+	roots   *profile.Roots
+	audit   *auditLog
+	box     *boxrpc.Handler // nil: the dialect is not served
+}
+
+// openSessions makes the runtime of sessions, and what serves the dialect. It
+// reads no session: see open.
+func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *sessions, err error) {
+	b := d.cfg.Box
+	if !b.enabled() {
+		return nil, nil
+	}
+	dir := filepath.Join(d.cfg.Dirs.State, "box")
+	processes := filepath.Join(dir, "processes")
+	if err := os.MkdirAll(processes, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of sessions: %w", err)
+	}
+	s := &sessions{}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	all, err := skill.Open(b.skillsRoot(d.cfg.Dirs.State), d.log)
+	if err != nil {
+		return nil, err
+	}
+	s.skills = &skill.Owners{Store: all}
+	if s.audit, err = openAudit(filepath.Join(d.cfg.Dirs.State, "audit"), d.log); err != nil {
+		return nil, err
+	}
+	s.roots, err = profile.NewRoots(profile.RootsConfig{
+		HostRoot: b.HostRoot, DefaultWorkspace: b.DefaultWorkspace, SkillsRoot: b.SkillsRoot,
+		AllowedMountRoots: b.AllowedMountRoots, Private: d.private(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := session.Options{
+		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.write, Config: b.Config, Log: d.log, Private: d.private(), ProcessDir: processes,
+	}
+	if kept != nil {
+		o.Images = kept.pin
+	}
+	if vols.service != nil {
+		o.Volumes = sessionVolumes{vols.service}
+	}
+	if s.runtime, err = session.New(o); err != nil {
+		return nil, err
+	}
+	if b.serves() {
+		err = d.openBox(s, dir)
+	}
+	return s, err
+}
+
+// private are the daemon's own directories.
+func (d *daemon) private() []string {
+	return []string{d.cfg.Dirs.State, d.cfg.Dirs.Run, d.cfg.Dirs.Cache, d.cfg.Dirs.Config}
+}
+
+func (d *daemon) openBox(s *sessions, dir string) error {
+	token, err := d.cfg.Box.token()
+	if err != nil {
+		return err
+	}
+	c := d.cfg.Box.WithDefaults()
+	s.box, err = boxrpc.New(boxrpc.Options{
+		Sessions: s.runtime, Attach: s.attach, Skills: s.skillsOf, Outside: s.outside,
+		Owner: "uid:" + strconv.Itoa(os.Getuid()), Token: token, Instance: d.cfg.Box.Instance, Hosts: d.cfg.boxHosts(),
+		Shared: c.DefaultWorkspace, Ledger: filepath.Join(dir, "ledger.jsonl"),
+		Admission: d.cfg.Box.Admission, Readiness: d.boxReadiness, Limits: c.Limits, Log: d.log,
+	})
+	if err != nil || d.cfg.Box.Host == nil {
+		return err
+	}
+	ignored, err := s.box.Init(d.cfg.Box.Host)
+	if err == nil && len(ignored) > 0 {
+		d.log.Info("of the host's configuration this was left out, as it is not the host's to say", "fields", ignored)
+	}
+	return err
+}
+
+// boxReadiness says what holds of what admission asks for: it is what the walls
+// have that a session may name, none of which has less.
+func (d *daemon) boxReadiness(context.Context) map[string]bool {
+	offer := d.manager.Offer()
+	walls := len(offer.Walls) > 0
+	return map[string]bool{
+		"workspace_mount": offer.Volumes, "cgroup_v2": walls, "namespace_isolation": walls, "mount_isolation": walls,
+		"network_isolation": walls, "hard_workspace_quota": offer.Volumes, "hard_skill_storage_quota": walls,
+		"bounded_ephemeral_storage": walls, "inode_quota": offer.Volumes,
+	}
+}
+
+func (s *sessions) attach(ctx context.Context, c sandbox.Caller, id, pid string, takeover bool) (boxrpc.Attachment, error) {
+	if takeover {
+		return boxAttachment(s.runtime.TakeOver(ctx, c, id, pid))
+	}
+	return boxAttachment(s.runtime.Attach(ctx, c, id, pid))
+}
+
+// boxAttachment keeps a nil attachment from becoming one that is not nil.
+func boxAttachment[A boxrpc.Attachment](a A, err error) (boxrpc.Attachment, error) {
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (s *sessions) skillsOf(owner string) (boxrpc.Skills, error) {
+	of, err := s.skills.Of(owner)
+	if err != nil {
+		return nil, err
+	}
+	return of, nil
+}
+
+// outside opens a directory from which a skill may be taken: one that may be
+// mounted.
+func (s *sessions) outside(path string) (*os.Root, error) {
+	dir, err := s.roots.Open(path, profile.Access{})
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.File().Fd()))
+}
+
+// open takes over the sessions of an earlier daemon. The manager has adopted
+// its sandboxes.
+func (s *sessions) open(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	if err := s.runtime.Open(ctx); err != nil {
+		return fmt.Errorf("open sessions: %w", err)
+	}
+	return nil
+}
+
+// run does what is done without being asked, until ctx ends.
+func (s *sessions) run(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	done := make(chan error, 2)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { done <- s.runtime.Run(ctx) }()
+	go func() {
+		if s.box == nil {
+			<-ctx.Done()
+			done <- nil
+			return
+		}
+		done <- s.box.Run(ctx)
+	}()
+	err := <-done
+	cancel()
+	return errors.Join(err, <-done)
+}
+
+// busy reports whether a host is connected.
+func (s *sessions) busy() bool { return s != nil && s.box != nil && s.box.Busy() }
+
+// hangUp ends the hosts' connections, with what they wait for.
+func (s *sessions) hangUp() {
+	if s != nil && s.box != nil {
+		_ = s.box.Close() // it is logged where it matters
+	}
+}
+
+func (s *sessions) close() {
+	if s == nil {
+		return
+	}
+	s.hangUp()
+	if s.runtime != nil {
+		s.runtime.Close()
+	}
+	if s.audit != nil {
+		s.audit.close()
+	}
+}
+
+// listenBox opens the dialect's address; nil where there is none.
+func (d *daemon) listenBox() (net.Listener, error) {
+	if d.cfg.Box.Listen == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", d.cfg.Box.Listen)
+	if err != nil {
+		e := sandbox.Errorf(sandbox.Invalid, "listen on %s: %v", d.cfg.Box.Listen, errors.Unwrap(err)).
+			WithHint("name another address: box.listen, or carboy box serve --listen")
+		e.Err = err
+		return nil, e
+	}
+	return boundCallers(l), nil
+}
+
+// boxServer serves the dialect. A connection that says nothing is closed; one
+// that was upgraded has its own rules.
+func (s *sessions) boxServer(ctx context.Context) *http.Server {
+	return &http.Server{
+		Handler: s.box, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+}
+
+// servePipes speaks with the host that started the daemon, and makes the daemon
+// leave when it is gone.
+func (d *daemon) servePipes(ctx context.Context) {
+	p := d.cfg.Box.Pipes
+	err := d.sessions.box.ServeConn(ctx, boxwire.NewStdio(p.In, p.Out, p.Close))
+	if err != nil && ctx.Err() == nil {
+		d.log.Warn("the host's pipes", "err", err)
+	}
+	d.stop(errHostGone)
+}
+
+// pin implements what sessions ask of images: a name that is not here yet is
+// pulled, as the original does.
+func (i *images) pin(ctx context.Context, c sandbox.Caller, name string) (string, error) {
+	if name == sandbox.DefaultImage {
+		return name, nil
+	}
+	img, err := i.store.Find(ctx, c.Owner, name)
+	if sandbox.KindOf(err) == sandbox.NotFound {
+		img, err = i.store.Pull(ctx, c.Owner, name, nil, nil)
+	}
+	if err != nil {
+		return "", err
+	}
+	base, _, _ := strings.Cut(img.Name, "@")
+	if p := base + "@" + img.Digest; sandbox.ImageDigest(p) != "" {
+		return p, nil
+	}
+	digits := strings.TrimPrefix(img.Digest, "sha256:")
+	return digits[:min(12, len(digits))] + "@" + img.Digest, nil
+}
+
+// sessionVolumes shows volumes to sessions in their own terms.
+type sessionVolumes struct{ service *volume.Service }
+
+// Ensure implements session.Volumes.
+func (v sessionVolumes) Ensure(ctx context.Context, owner, name string, size, inodes int64) (session.Volume, error) {
+	c := sandbox.Caller{Owner: owner}
+	is, err := v.find(ctx, c, name)
+	if sandbox.KindOf(err) == sandbox.NotFound {
+		is, err = v.service.Create(ctx, c, volume.New{Name: name, Size: size, Inodes: inodes})
+		if sandbox.KindOf(err) == sandbox.Conflict { // somebody was quicker
+			is, err = v.find(ctx, c, name)
+		}
+	}
+	if err != nil {
+		return session.Volume{}, err
+	}
+	return session.Volume{ID: is.ID, Size: is.Size, Inodes: is.Inodes, Unenforced: is.Unenforced}, nil
+}
+
+// find finds a volume by its name alone: one's ID may be another's name.
+func (v sessionVolumes) find(ctx context.Context, c sandbox.Caller, name string) (volume.Volume, error) {
+	for _, is := range v.service.List(ctx, c) {
+		if is.Name == name && is.Owner == c.Owner {
+			return is, nil
+		}
+	}
+	return volume.Volume{}, sandbox.Errorf(sandbox.NotFound, "volume %.80q: no such volume", name)
+}
