@@ -146,18 +146,21 @@ func makeDirs(root int, rel string) (int, error) {
 	return beneath.Open(root, rel, flags)
 }
 
-// put makes data what the file holds. Room for it is taken first, so that a
-// full disk loses nothing.
+// put makes data what the file holds. What goes beyond its end is written
+// first, and the rest over what has its room already, so that a full disk
+// loses nothing.
 func (t *target) put(data []byte) error {
 	fd := int(t.f.Fd())
-	if int64(len(data)) > t.size {
-		err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(data)))
-		if full(err) {
-			_ = unix.Ftruncate(fd, t.size) // what was taken of it
+	head := data[:min(t.size, int64(len(data)))]
+	if tail := data[len(head):]; len(tail) > 0 {
+		if n, err := writeAt(fd, tail, t.size); err != nil {
+			if unix.Ftruncate(fd, t.size) != nil {
+				return t.broken(n, len(data), err)
+			}
 			return err
 		}
 	}
-	if n, err := writeAt(fd, data, 0); err != nil {
+	if n, err := writeAt(fd, head, 0); err != nil {
 		return t.broken(n, len(data), err)
 	}
 	if int64(len(data)) >= t.size {
@@ -203,11 +206,6 @@ func (t *target) giveUp(root int) {
 	}
 	defer unix.Close(dir)
 	_ = unix.Unlinkat(dir, path.Base(t.rel), 0)
-}
-
-// full reports whether err says that there is no room.
-func full(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG)
 }
 
 // writeAt writes all of data, and says how much came through.
