@@ -85,10 +85,16 @@ func (a *Access) of(c Caller) *service.Service {
 }
 
 // payload has what a request says of its session and its command.
-func payload(id, cmd string, given map[string]any) (map[string]any, error) {
+func (c Caller) payload(id, cmd string, given map[string]any) (map[string]any, error) {
 	for _, name := range []string{"session_id", "cmd"} {
 		if _, ok := given[name]; ok {
 			return nil, profile.Invalid("spec.%s: it is said beside spec, not in it", name)
+		}
+	}
+	for _, name := range []string{"host_path", "extra_mounts"} {
+		if v, ok := given[name]; ok && v != nil && v != "" && !c.HostPaths {
+			return nil, sandbox.Errorf(sandbox.Denied, "spec.%s: only the daemon's own user may name directories of the host", name).
+				WithHint("leave it out: the session has a workspace of its own")
 		}
 	}
 	p := maps.Clone(given)
@@ -101,7 +107,7 @@ func payload(id, cmd string, given map[string]any) (map[string]any, error) {
 
 // Exec runs a command in a session, which is made where there is none.
 func (a *Access) Exec(ctx context.Context, c Caller, id string, req box.ExecRequest) (box.ToolResult, error) {
-	p, err := payload(id, req.Command, req.Payload)
+	p, err := c.payload(id, req.Command, req.Payload)
 	if err != nil {
 		return box.ToolResult{}, err
 	}
@@ -110,7 +116,7 @@ func (a *Access) Exec(ctx context.Context, c Caller, id string, req box.ExecRequ
 
 // Create makes a session, or takes the one that is there.
 func (a *Access) Create(ctx context.Context, c Caller, req box.CreateRequest) (box.CreateResponse, error) {
-	p, err := payload(req.SessionID, "", req.Payload)
+	p, err := c.payload(req.SessionID, "", req.Payload)
 	if err != nil {
 		return box.CreateResponse{}, err
 	}

@@ -1,0 +1,97 @@
+package access_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/access"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
+)
+
+// fakeRuntime keeps what it was asked to run.
+type fakeRuntime struct {
+	access.Runtime
+	callers []string
+	specs   []box.Spec
+}
+
+func (f *fakeRuntime) Exec(_ context.Context, c sandbox.Caller, spec box.Spec) (*session.Result, error) {
+	f.callers, f.specs = append(f.callers, c.Owner), append(f.specs, spec)
+	zero := 0
+	return &session.Result{SessionID: spec.SessionID, Status: box.StatusCompleted, ExitCode: &zero, Stdout: []byte("\xff\xff"), StdoutBytes: 2}, nil
+}
+
+func TestExec(t *testing.T) {
+	ws := t.TempDir()
+	roots, err := profile.NewRoots(profile.RootsConfig{DefaultWorkspace: ws, AllowedMountRoots: []string{ws}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := access.Caller{Caller: sandbox.Caller{Owner: "uid:0", Admin: true}, HostPaths: true, HostImage: true}
+	key := access.Caller{Caller: sandbox.Caller{Owner: "key:a"}, HostImage: true}
+	image := access.Caller{Caller: sandbox.Caller{Owner: "key:b"}}
+	mounts := []any{map[string]any{"host_path": ws, "mount_path": "/mnt/x"}}
+	for _, tt := range []struct {
+		name   string
+		caller access.Caller
+		spec   map[string]any
+		want   sandbox.Kind
+		host   string // of the workspace
+	}{
+		{"default-workspace", admin, nil, "", ws},
+		{"named", admin, map[string]any{"host_path": ws, "extra_mounts": mounts}, "", ws},
+		{"named-and-not-allowed", admin, map[string]any{"host_path": "/var/tmp"}, sandbox.Denied, ""},
+		{"a-key-has-its-own", key, nil, "", ""},
+		{"a-key-names-nothing", key, map[string]any{"host_path": nil}, "", ""},
+		{"a-key-may-not-name", key, map[string]any{"host_path": ws}, sandbox.Denied, ""},
+		{"a-key-may-not-mount", key, map[string]any{"extra_mounts": mounts}, sandbox.Denied, ""},
+		{"a-key-without-the-machines-programs", image, nil, sandbox.Denied, ""},
+		{"a-key-with-an-image", image, map[string]any{"image": "alpine"}, "", ""},
+		{"the-key-is-said-beside", admin, map[string]any{"session_id": "other"}, sandbox.Invalid, ""},
+		{"locked", admin, map[string]any{"timeout_sec": 1000}, "", ws},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rt := &fakeRuntime{}
+			a, err := access.New(access.Options{Runtime: rt, Roots: roots})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := a.Exec(t.Context(), tt.caller, "s", box.ExecRequest{Command: "pwd", Payload: tt.spec})
+			if sandbox.KindOf(err) != tt.want {
+				t.Fatalf("Exec = %v, want kind %q", err, tt.want)
+			}
+			if err != nil {
+				if len(rt.specs) > 0 || len(a.Errors(tt.caller)) > 1 {
+					t.Errorf("what was refused ran: %v", rt.specs)
+				}
+				return
+			}
+			spec := rt.specs[0]
+			if rt.callers[0] != tt.caller.Owner || spec.SessionID != "s" || spec.Cmd != "pwd" || spec.HostPath != tt.host || spec.TimeoutSec > 120 {
+				t.Errorf("ran %+v for %s", spec, rt.callers[0])
+			}
+			if got.Stdout != "\uFFFD\uFFFD" || !got.OK {
+				t.Errorf("Exec = %+v", got)
+			}
+		})
+	}
+}
+
+func TestErrorsAreEachOwners(t *testing.T) {
+	a, err := access.New(access.Options{Runtime: &fakeRuntime{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := access.Caller{Caller: sandbox.Caller{Owner: "one"}, HostImage: true}
+	two := access.Caller{Caller: sandbox.Caller{Owner: "two"}, HostImage: true}
+	_, err = a.Exec(t.Context(), one, "s", box.ExecRequest{Command: " "})
+	if got := a.Errors(one); profile.Class(err) != box.ClassValidation || len(got) != 1 || got[0].Type != box.ClassValidation {
+		t.Errorf("Errors = %+v after %v", got, err)
+	}
+	if got := a.Errors(two); len(got) != 0 {
+		t.Errorf("another owner sees %+v", got)
+	}
+}
