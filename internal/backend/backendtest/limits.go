@@ -38,6 +38,7 @@ func testLimits(t *testing.T, s *suite) {
 		})
 	}
 	t.Run("shared-memory", func(t *testing.T) { sharedMemory(t, w) })
+	t.Run("memory-of-a-command", func(t *testing.T) { memoryOfCommand(t, w) })
 }
 
 // hog takes megabytes of memory and keeps them until it has all.
@@ -70,6 +71,28 @@ func limitMemory(t *testing.T, w *world) {
 	wantAlive(t, w, b.id, false)
 	w.mustStop(t, b.id)
 	w.restart(t, b.sb).says(t, "cat /workspace/f", "kept\n")
+}
+
+// memoryOfCommand holds one command to less than the box has: it ends with all
+// that it started, and nothing else does.
+func memoryOfCommand(t *testing.T, w *world) {
+	b := w.begin(t)
+	other := b.begin(t, shell("echo up; exec sleep 1000"))
+	other.awaits("up\n")
+	greedy := argv("sh", "-c", `python3 -c 'import time
+x = []
+while True:
+    x.append(bytearray(b"x" * (1 << 20))); time.sleep(0.005)' & wait; echo survived`)
+	greedy.MemoryBytes = 64 << 20
+	if e := b.run(t, greedy); e.exit.GetReason() != guestv1.Reason_REASON_OUT_OF_MEMORY || e.exit.GetCode() != 137 || e.stdout != "" {
+		t.Errorf("a greedy command ended by %v with %q", e.exit, e.stdout)
+	}
+	modest := hog(20)
+	modest.MemoryBytes = 200 << 20
+	if e := b.run(t, modest); e.stdout != "20\n" {
+		t.Errorf("a modest one: %+v", e)
+	}
+	b.says(t, "pgrep -x sleep | wc -l", "1\n")
 }
 
 // orGone is end for a command whose box may go with it.

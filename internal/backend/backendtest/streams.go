@@ -28,6 +28,7 @@ func testStreams(t *testing.T, s *suite) {
 		{"input-at-offsets", inputAtOffsets},
 		{"follow-from-an-offset", followFromOffset},
 		{"start-twice", startTwice},
+		{"read-apart", readApart},
 		{"as-envd", asEnvd},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, b) })
@@ -133,6 +134,50 @@ func startTwice(t *testing.T, b *box) {
 	for _, bad := range []string{"", "a/b", strings.Repeat("x", 65)} {
 		_, err := b.launchAs(t, bad, shell("true"))
 		wantCode(t, fmt.Sprintf("id %.10q", bad), err, connect.CodeInvalidArgument)
+	}
+}
+
+// One stream that nobody reads fills up; the other is read to its end, and then
+// the one from its beginning.
+func readApart(t *testing.T, b *box) {
+	const id = "apart"
+	cmd := shell("head -c 3000000 /dev/zero | tr '\\0' x & echo one >&2; sleep 0.2; echo two >&2; wait; echo end >&2")
+	cmd.OrphanGraceMs = commandLimit
+	stream, err := b.exec.Start(t.Context(), connect.NewRequest(&guestv1.StartRequest{Id: id, Command: cmd, Detached: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		if stream.Msg().GetStarted() == nil {
+			t.Errorf("a start that streams: %v", stream.Msg())
+		}
+	}
+	must(t, stream.Err())
+	var got [3]bytes.Buffer
+	read := func(s guestv1.Stream) *guestv1.ReadResponse {
+		at := uint64(got[s].Len())
+		r, err := b.exec.Read(t.Context(), connect.NewRequest(&guestv1.ReadRequest{Id: id, Stream: s, Offset: at, Release: at, MaxBytes: 1 << 20, WaitMs: 10_000}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Msg.GetOffset() != at {
+			t.Fatalf("from %d on: offset %d", at, r.Msg.GetOffset())
+		}
+		got[s].Write(r.Msg.GetData())
+		return r.Msg
+	}
+	for !strings.Contains(got[guestv1.Stream_STREAM_STDERR].String(), "two\n") {
+		read(guestv1.Stream_STREAM_STDERR)
+	}
+	for !read(guestv1.Stream_STREAM_STDOUT).GetEnded() {
+	}
+	exit := (*guestv1.Exit)(nil)
+	for exit == nil {
+		exit = read(guestv1.Stream_STREAM_STDERR).GetExit()
+	}
+	if out := got[guestv1.Stream_STREAM_STDOUT].String(); len(out) != 3_000_000 || strings.Trim(out, "x") != "" || exit.GetCode() != 0 {
+		t.Errorf("%d bytes of 3000000, %v", len(out), exit)
 	}
 }
 
