@@ -300,7 +300,7 @@ func (c *Connector) handshake(ctx context.Context) (*link, error) {
 	if err = hands.Ping(ctx); err == nil && c.o.Init != nil {
 		var ignored []string
 		if ignored, err = hands.Init(ctx, c.o.Init); len(ignored) > 0 {
-			c.o.Log.Warn("box runtime: some of the configuration does nothing there", "ignored", ignored)
+			c.o.Log.Info("box runtime: some of the configuration does nothing there", "ignored", ignored)
 		}
 	}
 	if err != nil {

@@ -355,9 +355,11 @@ func TestServiceComesLater(t *testing.T) {
 	})
 }
 
-func TestUnknownProfile(t *testing.T) {
-	_, err := box.NewService(box.Config{Profile: "nonexistent"})
-	if box.Class(err) != api.ClassValidation || !strings.Contains(err.Error(), "unknown box profile") || !strings.Contains(err.Error(), "network_extended") {
-		t.Errorf("got %v", err)
-	}
+func TestNewService(t *testing.T) {
+	t.Run("test_unknown_profile_raises_error", func(t *testing.T) {
+		_, err := box.NewService(box.Config{Profile: "nonexistent"})
+		if box.Class(err) != api.ClassValidation || !strings.Contains(err.Error(), "unknown box profile") || !strings.Contains(err.Error(), "network_extended") {
+			t.Errorf("got %v", err)
+		}
+	})
 }

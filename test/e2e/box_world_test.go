@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/client/box"
+)
+
+// boxWorld is a home whose daemon serves Box.
+type boxWorld struct {
+	*home
+	addr   string
+	root   string // a directory of the host that sessions may be given
+	client *box.Client
+	conn   *box.Connector
+	daemon *exec.Cmd
+	ended  chan struct{} // the daemon did
+}
+
+// newBoxWorld makes one whose sessions are behind a wall. settings are further
+// ones of the section "box".
+func newBoxWorld(t *testing.T, wall string, settings map[string]any) *boxWorld {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	w := &boxWorld{home: newHome(t), root: filepath.Join(t.TempDir(), "root")}
+	if err := os.MkdirAll(w.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.addr = freeAddr(t)
+	section := map[string]any{"isolation": wall, "allowed_mount_roots": []string{w.root}}
+	for k, v := range settings {
+		section[k] = v
+	}
+	config, err := json.Marshal(map[string]any{"box": section})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(w.dir, "config", "carboy")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.serve()
+	w.conn = w.connect(t, box.Options{})
+	w.client = w.conn.Client()
+	t.Cleanup(func() { w.drop(t) })
+	return w
+}
+
+// freeAddr is one at which nobody listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// serve starts the daemon, and waits until it answers.
+func (w *boxWorld) serve() {
+	w.t.Helper()
+	w.daemon = w.command(context.Background(), "box", "serve", "--listen", w.addr)
+	log, err := os.OpenFile(filepath.Join(w.dir, "serve.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer log.Close()
+	w.daemon.Stdout, w.daemon.Stderr = log, log
+	if err := w.start(w.daemon); err != nil {
+		w.t.Fatal(err)
+	}
+	daemon, ended := w.daemon, make(chan struct{})
+	w.ended = ended
+	go func() {
+		defer close(ended)
+		_ = daemon.Wait()
+	}()
+	until(w.t, func() bool {
+		select {
+		case <-ended:
+			text, _ := os.ReadFile(log.Name())
+			w.t.Fatalf("carboy box serve ended:\n%s", tail(text, 4000))
+		default:
+		}
+		resp, err := http.Get("http://" + w.addr + "/healthz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// kill kills the daemon with -9.
+func (w *boxWorld) kill() {
+	w.t.Helper()
+	if err := w.daemon.Process.Kill(); err != nil {
+		w.t.Fatal(err)
+	}
+	<-w.ended
+}
+
+// connect returns a connector of one's own.
+func (w *boxWorld) connect(t *testing.T, o box.Options) *box.Connector {
+	t.Helper()
+	o.Endpoint = "ws://" + w.addr
+	c, err := box.NewConnector(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// service returns a service over a connection of its own.
+func (w *boxWorld) service(t *testing.T, c box.Config) *box.Service {
+	t.Helper()
+	c.Connect.Endpoint = "ws://" + w.addr
+	here := true
+	c.SharesFilesystem = &here
+	s, err := box.NewService(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.Open(t.Context())
+	if !s.Available() {
+		t.Fatalf("the service is not available: %s", s.Status(t.Context()).ConnectorError)
+	}
+	return s
+}
+
+// run runs a subtest that finds no sessions, and leaves none.
+func (w *boxWorld) subtest(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Cleanup(func() { w.drop(t) })
+		f(t)
+	})
+}
+
+// drop ends all sessions.
+func (w *boxWorld) drop(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := w.client.Shutdown(ctx); err != nil {
+		t.Errorf("drop the sessions: %v", err)
+	}
+}
+
+// dirs makes directories below the root, and returns their paths.
+func (w *boxWorld) dirs(t *testing.T, names ...string) (paths []string) {
+	t.Helper()
+	for _, name := range names {
+		p := filepath.Join(w.root, filepath.Base(t.Name()), name)
+		if err := os.MkdirAll(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+// sessions are those that there are, by key.
+func (w *boxWorld) sessions(t *testing.T) map[string]box.SessionInfo {
+	t.Helper()
+	list, err := w.client.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[string]box.SessionInfo{}
+	for _, s := range list {
+		m[s.SessionID] = s
+	}
+	return m
+}
+
+// exec runs a command that is to end with 0, and returns its output.
+func (w *boxWorld) exec(t *testing.T, session, cmd string) string {
+	t.Helper()
+	r, err := w.client.Exec(t.Context(), box.NewSpec(session, cmd))
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	if r.ExitCode == nil || *r.ExitCode != 0 {
+		t.Fatalf("%s: %+v", cmd, r)
+	}
+	return r.Stdout
+}
+
+// chat is a query as a chat's message is one.
+func chat(id string) box.Query {
+	return box.Query{
+		ID: id, LauncherType: "person", LauncherID: "test_user", SenderID: "test_user",
+		Variables: map[string]string{"launcher_type": "person", "launcher_id": "test_user", "sender_id": "test_user", "query_id": id},
+	}
+}
+
+// runTool runs a command for an agent.
+func runTool(t *testing.T, s *box.Service, q box.Query, command string) box.ToolResult {
+	t.Helper()
+	r, err := s.ExecuteTool(t.Context(), q, map[string]any{"command": command})
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	return r
+}
