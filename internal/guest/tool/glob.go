@@ -3,7 +3,6 @@ package tool
 import (
 	"cmp"
 	"container/heap"
-	"os"
 	"slices"
 	"time"
 
@@ -115,19 +114,4 @@ func (n *newest) add(h hit) {
 		(*n)[0] = h
 		heap.Fix(n, 0)
 	}
-}
-
-// openAny opens a file or a directory to be searched.
-func openAny(root int, rel string) (*os.File, uint32, error) {
-	fd, err := beneath.Open(root, rel, unix.O_RDONLY|openFlags)
-	if err != nil {
-		return nil, 0, err
-	}
-	f := os.NewFile(uintptr(fd), rel)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		f.Close()
-		return nil, 0, err
-	}
-	return f, st.Mode & unix.S_IFMT, nil
 }

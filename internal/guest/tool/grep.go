@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"io"
-	"os"
 	"time"
 	"unicode/utf8"
 
@@ -40,16 +38,20 @@ func (c *call) grep(q *box.GrepRequest) (res box.GrepResult, err error) {
 	}
 	g.base, g.visit = abs, g.file
 	err = c.do(func(root int) error {
-		f, kind, err := openAny(root, rel)
+		fd, err := beneath.Open(root, rel, unix.O_RDONLY|openFlags)
 		if err != nil {
 			return explain(abs, err)
 		}
-		defer f.Close()
-		switch kind {
+		defer unix.Close(fd)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return explain(abs, err)
+		}
+		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
-			err = g.run(int(f.Fd()))
+			err = g.run(fd)
 		case unix.S_IFREG:
-			if err = g.search(f, abs); errors.Is(err, errEnough) {
+			if err = g.search(fd, st.Size, abs); errors.Is(err, errEnough) {
 				err = nil
 			}
 		default:
@@ -96,14 +98,13 @@ func (g *grepper) file(dir int, e dirent, rel string) error {
 		g.Unreadable++
 		return nil
 	}
-	f := os.NewFile(uintptr(fd), rel)
-	defer f.Close()
+	defer unix.Close(fd)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		g.Unreadable++
 		return nil
 	}
-	return g.search(f, join(g.base, rel))
+	return g.search(fd, st.Size, join(g.base, rel))
 }
 
 // lines is a file that is being searched, some whole lines at once.
@@ -114,8 +115,8 @@ type lines struct {
 	started bool
 }
 
-// search looks through one file.
-func (g *grepper) search(f *os.File, name string) error {
+// search looks through one file, of a size that it had just now.
+func (g *grepper) search(fd int, size int64, name string) error {
 	l := &lines{name: name, next: 1}
 	held, read := 0, int64(0)
 	for {
@@ -125,12 +126,12 @@ func (g *grepper) search(f *os.File, name string) error {
 		if len(g.buf)-held < readSize {
 			g.buf = append(g.buf[:held], make([]byte, readSize)...)
 		}
-		n, err := f.Read(g.buf[held:])
+		n, err := readSome(fd, g.buf[held:])
+		if err != nil {
+			g.Unreadable++
+			return nil
+		}
 		if n == 0 {
-			if err != nil && err != io.EOF {
-				g.Unreadable++
-				return nil
-			}
 			return g.block(l, g.buf[:held])
 		}
 		if !l.started {
@@ -152,6 +153,20 @@ func (g *grepper) search(f *os.File, name string) error {
 		if read > box.GrepFileBytes {
 			g.note(box.ByScan)
 			return nil
+		}
+		if read == size { // its end need not be asked for
+			return g.block(l, g.buf[:held])
+		}
+	}
+}
+
+// readSome reads as package os would, whose files first ask a poller about
+// each: that is two calls of the system more, and there are thousands.
+func readSome(fd int, b []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, b)
+		if err != unix.EINTR {
+			return n, err
 		}
 	}
 }

@@ -85,18 +85,19 @@ func TestQueryIDs(t *testing.T) {
 	}
 }
 
+func (w *world) deliver(id string, files ...box.Attachment) box.AttachmentsDelivered {
+	w.t.Helper()
+	got, err := w.Deliver(w.t.Context(), box.AttachmentsIn{QueryID: id, Files: files})
+	must(w.t, err)
+	return got
+}
+
 func TestDeliver(t *testing.T) {
 	w := newWorld(t, false)
 	big := "\x89PNG\r\n\x1a\n" + strings.Repeat("x", 300<<10)
-	deliver := func(id string, files ...box.Attachment) box.AttachmentsDelivered {
-		t.Helper()
-		got, err := w.Deliver(t.Context(), box.AttachmentsIn{QueryID: id, Files: files})
-		must(t, err)
-		return got
-	}
 	t.Run("test_materialize_inbound_writes_and_describes", func(t *testing.T) {
 		image := box.Attachment{Type: box.KindImage, Data: []byte(big)}
-		got := deliver("query-42", image, attachment("a.txt", "1"), attachment("a.txt", "22"), attachment("x/a.txt", ""))
+		got := w.deliver("query-42", image, attachment("a.txt", "1"), attachment("a.txt", "22"), attachment("x/a.txt", ""))
 		at := func(name, kind string, size int64) box.Delivered {
 			return box.Delivered{Path: w.path("inbox/query-42/" + name), Name: name, Type: kind, Size: size}
 		}
@@ -110,12 +111,18 @@ func TestDeliver(t *testing.T) {
 			t.Error("the files differ")
 		}
 	})
+	t.Run("test_inbound_writes_to_host_no_exec", func(t *testing.T) { // what is too long for a command line
+		got := w.deliver("query-43", attachment("big.png", big+big))
+		if len(got.Attachments) != 1 || w.text("inbox/query-43/big.png") != big+big {
+			t.Errorf("got %+v", got)
+		}
+	})
 	t.Run("test_inbound_host_clears_stale_query_dir", func(t *testing.T) {
-		deliver("query-42", attachment("new.bin", "new"))
+		w.deliver("query-42", attachment("new.bin", "new"))
 		w.gone("inbox/query-42/image_1.png")
 	})
 	t.Run("test_materialize_inbound_noop_without_attachments", func(t *testing.T) {
-		if got := deliver("query-42"); len(got.Attachments) != 0 {
+		if got := w.deliver("query-42"); len(got.Attachments) != 0 {
 			t.Errorf("got %+v", got)
 		}
 		if w.text("inbox/query-42/new.bin") != "new" {
@@ -128,7 +135,7 @@ func TestDeliver(t *testing.T) {
 		must(t, os.Chmod(other, 0o777))
 		must(t, os.WriteFile(filepath.Join(other, "protected.txt"), []byte("keep"), 0o666))
 		must(t, os.Symlink(other, w.path("inbox/q")))
-		deliver("q", attachment("input.bin", "mine"))
+		w.deliver("q", attachment("input.bin", "mine"))
 		if st, err := os.Lstat(w.path("inbox/q")); err != nil || !st.IsDir() || w.text("inbox/q/input.bin") != "mine" {
 			t.Errorf("%v, %v", st, err)
 		}
@@ -145,18 +152,22 @@ func TestDeliver(t *testing.T) {
 		}
 		must(t, os.Remove(w.path("inbox")))
 	})
+}
+
+func TestDeliverLimits(t *testing.T) {
+	w := newWorld(t, false)
 	t.Run("limits", func(t *testing.T) {
 		files := []box.Attachment{attachment("huge", strings.Repeat("x", box.MaxAttachmentBytes+1))}
 		for i := range box.MaxAttachments + 1 {
 			files = append(files, attachment(fmt.Sprintf("f%d", i), "x"))
 		}
-		got := deliver("many", files...)
+		got := w.deliver("many", files...)
 		want := []box.SkippedEntry{{Name: "huge", Reason: "it is larger than 10 MiB"}, {Name: "f20", Reason: "there are too many files"}}
 		if diff := cmp.Diff(want, got.Skipped); diff != "" || len(got.Attachments) != box.MaxAttachments {
 			t.Errorf("%d delivered (-want +got):\n%s", len(got.Attachments), diff)
 		}
 		ten := strings.Repeat("x", box.MaxAttachmentBytes)
-		got = deliver("large", attachment("a", ten), attachment("b", ten), attachment("c", ten), attachment("d", ten), attachment("e", ten), attachment("f", "x"))
+		got = w.deliver("large", attachment("a", ten), attachment("b", ten), attachment("c", ten), attachment("d", ten), attachment("e", ten), attachment("f", "x"))
 		if len(got.Attachments) != 5 || len(got.Skipped) != 1 || !strings.Contains(got.Skipped[0].Reason, "50 MiB") {
 			t.Errorf("%d delivered, without %+v", len(got.Attachments), got.Skipped)
 		}
@@ -206,6 +217,16 @@ func TestCollect(t *testing.T) {
 		if list, err := os.ReadDir(w.path("outbox/q")); err != nil || len(list) != 0 {
 			t.Errorf("the outbox has %v, %v", list, err)
 		}
+	})
+	t.Run("test_outbound_reads_host_and_clears", func(t *testing.T) {
+		big := strings.Repeat("z", 4<<20)
+		w.put("outbox/q/result.png", big)
+		got := w.collect("q")
+		data, mediaType, ok := tool.Decode(got.Attachments[0].Base64)
+		if !ok || string(data) != big || mediaType != "image/png" {
+			t.Errorf("%d bytes of %q", len(data), mediaType)
+		}
+		w.gone("outbox/q/result.png")
 	})
 	t.Run("test_collect_outbound_empty_still_clears", func(t *testing.T) {
 		must(t, os.Mkdir(w.path("outbox/q/deep"), 0o755))

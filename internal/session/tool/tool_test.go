@@ -2,7 +2,9 @@ package tool_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +78,64 @@ func TestTools(t *testing.T) {
 	}
 }
 
+func TestCall(t *testing.T) {
+	w := newWorld(t, false)
+	for _, tt := range []struct {
+		name, tool, body string
+		kind             sandbox.Kind
+		want             string
+	}{
+		{"write", "write", `{"path":"f","content":"x"}`, "", `"ok":true`},
+		{"test_host_file_api_falls_back_to_tenant_box_when_openat_is_unavailable", "read", `{"path":"f"}`, "", `"content":"x"`}, // there is no other way
+		{"edit", "edit", `{"path":"f","old_string":"x","new_string":"y"}`, "", `"line":1`},
+		{"glob", "glob", `{"pattern":"f"}`, "", `"truncated_by":null`},
+		{"grep", "grep", `{"pattern":"y"}`, "", `"content":"y"`},
+		{"failure", "read", `{"path":"/etc/passwd"}`, "", `"code":"escapes"`},
+		{"exec", "exec", `{"command":"x"}`, sandbox.NotFound, ""},
+		{"clear", "clear", `{"path":"f"}`, sandbox.NotFound, ""},
+		{"unknown-field", "read", `{"path":"f","command":"x"}`, sandbox.Invalid, ""},
+		{"no-object", "read", `[]`, sandbox.Invalid, ""},
+		{"two", "read", `{}{}`, sandbox.Invalid, ""},
+		{"no-utf-8", "read", "{\"path\":\"\xff\"}", sandbox.Invalid, ""},
+		{"long", "write", strings.Repeat(" ", tool.MaxRequest+1), sandbox.Invalid, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			res, err := w.Call(t.Context(), tt.tool, []byte(tt.body))
+			if sandbox.KindOf(err) != tt.kind {
+				t.Fatalf("error %v of kind %q, want %q", err, sandbox.KindOf(err), tt.kind)
+			}
+			if b, _ := json.Marshal(res); !strings.Contains(string(b), tt.want) {
+				t.Errorf("got %s, want %s", b, tt.want)
+			}
+		})
+	}
+}
+
+func TestGuidance(t *testing.T) {
+	const outbox = "/workspace/outbox/"
+	t.Run("test_guidance_includes_outbox_when_query_id_given", func(t *testing.T) {
+		if got, err := tool.Guidance("", "42"); err != nil || !strings.Contains(got, outbox+"42/") {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	t.Run("test_guidance_omits_outbox_without_query_id", func(t *testing.T) {
+		if got, err := tool.Guidance("", ""); err != nil || strings.Contains(got, outbox) || !strings.Contains(got, "exec") {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	t.Run("test_guidance_outbox_independent_of_inbound_attachments", func(t *testing.T) {
+		w := newWorld(t, false)
+		if _, err := os.Stat(w.path("inbox")); err == nil {
+			t.Fatal("there is an inbox")
+		}
+		if got, err := tool.Guidance(w.root, "42"); err != nil || !strings.Contains(got, w.path("outbox/42")+"/") {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	_, err := tool.Guidance("", "../x")
+	wantKind(t, err, sandbox.Invalid, "query_id")
+}
+
 // TestHostileGuest hands on nothing that is no answer to what was asked.
 func TestHostileGuest(t *testing.T) {
 	long := strings.Repeat("x", box.MaxToolBytes+1000)
@@ -145,9 +205,14 @@ func TestHostileGuest(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHostileText cleans what is shown, and waits for nobody for ever.
+func TestHostileText(t *testing.T) {
+	long := strings.Repeat("x", 2000)
 	t.Run("text", func(t *testing.T) {
 		tools := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = w.Write([]byte(`{"ok":false,"error":"a\u001b[31m\n` + long[:2000] + `","code":"moon"}`))
+			_, _ = w.Write([]byte(`{"ok":false,"error":"a\u001b[31m\n` + long + `","code":"moon"}`))
 		}), "")
 		r, err := tools.Read(t.Context(), box.ReadRequest{Path: "f"})
 		if err != nil || r.Code != box.ToolFailed || len(r.Error) > 700 || strings.ContainsAny(r.Error, "\x1b\n") {
@@ -160,7 +225,8 @@ func TestHostileGuest(t *testing.T) {
 		defer close(end)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		wantKind(t, call["read"](ctx, tools), sandbox.Unavailable, "in time")
+		_, err := tools.Read(ctx, box.ReadRequest{Path: "f"})
+		wantKind(t, err, sandbox.Unavailable, "in time")
 	})
 }
 

@@ -1,0 +1,88 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// MaxRequest is how long the body of a tool's request may be, in bytes.
+const MaxRequest = 16 << 20
+
+// Call runs the tool that has a name, with a request in JSON, and returns its
+// result: one of package box. A request that is none, or that has a field
+// that the tool does not know, is an error of kind Invalid. The tool exec is
+// not among them: it is the runtime's.
+func (t *Tools) Call(ctx context.Context, name string, request []byte) (any, error) {
+	switch name {
+	case box.ToolRead:
+		return run(ctx, request, t.Read)
+	case box.ToolWrite:
+		return run(ctx, request, t.Write)
+	case box.ToolEdit:
+		return run(ctx, request, t.Edit)
+	case box.ToolGlob:
+		return run(ctx, request, t.Glob)
+	case box.ToolGrep:
+		return run(ctx, request, t.Grep)
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "there is no tool %.32q", name).WithHint("read, write, edit, glob and grep")
+}
+
+func run[Q, R any](ctx context.Context, request []byte, fn func(context.Context, Q) (R, error)) (any, error) {
+	var q Q
+	if err := decode(request, &q); err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the tool's request: %w", err)
+	}
+	res, err := fn(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+func decode(b []byte, q any) error {
+	switch {
+	case len(b) > MaxRequest:
+		return errors.New("it is too long")
+	case !utf8.Valid(b):
+		return errors.New("it is no UTF-8; send other bytes as base64")
+	case !bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")):
+		return errors.New("it is no JSON object")
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(q); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("something follows its end")
+	}
+	return nil
+}
+
+// Guidance returns what a model is to be told of a session's tools; with a
+// query's ID also where files for the user go.
+func Guidance(root, queryID string) (string, error) {
+	if root == "" {
+		root = box.DefaultMountPath
+	}
+	text := "You have a sandbox of your own. Use its tools rather than work things out in your head: exec for calculations, " +
+		"for data and for code, and read, write, edit, glob and grep for files. Answer from what they give, and show a script " +
+		"only where the user asks for one. Files that are to last are below " + root + "."
+	if queryID == "" {
+		return text, nil
+	}
+	dir, err := Outbox(root, queryID)
+	if err != nil {
+		return "", err
+	}
+	return text + " To send files to the user, put them into " + dir + "/ (make that directory first); " +
+		"they are sent when your turn ends, so do not paste their content.", nil
+}
