@@ -33,6 +33,7 @@ type guests struct {
 	touched map[string]bool     // boxes with something in their workspace
 	cmds    map[string]*running // by ID
 	argvs   [][]string
+	does    func(text string) // what a command does besides; nil: nothing
 }
 
 type running struct {
@@ -135,6 +136,9 @@ func (g *guests) run(ctx context.Context, r *running, cmd *guestv1.Command, writ
 			return exited(0)
 		}
 		return exited(3)
+	}
+	if g.does != nil {
+		g.does(r.text)
 	}
 	word, arg, _ := strings.Cut(r.text, " ")
 	n, _ := strconv.Atoi(arg)
