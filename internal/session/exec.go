@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
@@ -84,7 +85,7 @@ type execution struct {
 }
 
 func (x *execution) exec(ctx context.Context) (*Result, error) {
-	if err := profile.Validate(x.spec); err != nil {
+	if err := check(x.spec); err != nil {
 		return nil, err
 	}
 	if err := profile.CheckCmd(x.spec); err != nil {
@@ -111,6 +112,14 @@ func (x *execution) exec(ctx context.Context) (*Result, error) {
 			return res, err
 		}
 	}
+}
+
+// check refuses what no session can be made of.
+func check(spec box.Spec) error {
+	if !utf8.ValidString(spec.SessionID) {
+		return profile.Invalid("session_id must be text in UTF-8")
+	}
+	return profile.Validate(spec)
 }
 
 // neverRun is the result of a command whose time was up before its turn came.
@@ -186,7 +195,16 @@ func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel co
 	return g.Exec(ctx, cmd, input, OutputLimit)
 }
 
-var errSilent = sandbox.Errorf(sandbox.Unavailable, "the sandbox's guest does not answer").WithHint("delete the session")
+var errSilent = sandbox.Errorf(sandbox.Unavailable, "the sandbox's guest did not answer, and was stopped").WithHint("try again")
+
+// stop ends a sandbox whose guest does not answer. The next call starts it.
+func (r *Runtime) stop(ctx context.Context, s *session, name string) {
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	if _, err := r.o.Manager.Stop(ctx, sandbox.Caller{Owner: s.id.owner}, name); err != nil {
+		r.log.Error("stop a sandbox that does not answer", "session", shown(s.id.key), "error", err)
+	}
+}
 
 // dial connects to the agent of a session's sandbox.
 func (r *Runtime) dial(s *session) guestcall.Dial {
@@ -240,6 +258,9 @@ func (x *execution) output(out guestcall.Outcome) *Result {
 func (x *execution) broken(ctx context.Context, s *session, sandboxName string, out guestcall.Outcome, err error) (*Result, error) {
 	if refusal, ok := errors.AsType[*guestcall.Refusal](err); ok {
 		return nil, profile.Invalid("the command can't be started: %s", refusal.Text)
+	}
+	if ctx.Err() == nil && errors.Is(err, errSilent) {
+		x.r.stop(ctx, s, sandboxName)
 	}
 	if ctx.Err() != nil || !errors.Is(err, guestcall.ErrBroken) || !out.Begun {
 		return nil, err

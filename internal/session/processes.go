@@ -63,22 +63,22 @@ func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string
 	defer r.release(s)
 	notices, err := r.bring(ctx, s, r.record(s).Spec)
 	if err != nil {
-		return box.ProcessInfo{}, s.box, err
+		return box.ProcessInfo{}, r.sandboxID(s), err
 	}
 	if !s.procTurn.take(ctx, nil) {
-		return box.ProcessInfo{}, s.box, context.Cause(ctx)
+		return box.ProcessInfo{}, r.sandboxID(s), context.Cause(ctx)
 	}
 	defer s.procTurn.give()
 	if err := r.endProcess(ctx, s, spec.ProcessID); err != nil {
-		return box.ProcessInfo{}, s.box, err
+		return box.ProcessInfo{}, r.sandboxID(s), err
 	}
 	m, err := r.launch(ctx, s, spec)
 	if err != nil {
-		return box.ProcessInfo{}, s.box, err
+		return box.ProcessInfo{}, r.sandboxID(s), err
 	}
 	info := m.p.Info()
 	info.Notices = append(append(f.notices, notices...), info.Notices...)
-	return info, s.box, nil
+	return info, r.sandboxID(s), nil
 }
 
 // existing returns a session that is there, ready, with a lease on it.

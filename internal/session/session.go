@@ -42,7 +42,8 @@ type session struct {
 	end   context.CancelCauseFunc
 	procs map[string]*managed
 	retry time.Time // when Run tries again what failed
-	skills
+
+	skills skills
 }
 
 func newSession(i id) *session {
@@ -202,6 +203,13 @@ func (r *Runtime) forget(ctx context.Context, s *session, recID string) error {
 	defer r.mu.Unlock()
 	s.rec = record.Session{}
 	return nil
+}
+
+// sandboxID returns the ID of s's sandbox.
+func (r *Runtime) sandboxID(s *session) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return s.box
 }
 
 // infoLocked describes s to its owner, but for its processes.

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
@@ -13,6 +14,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
 )
+
+// takeBackTimeout bounds what is taken back of a sandbox that goes.
+const takeBackTimeout = 30 * time.Second
 
 // skills is what a session's sandbox has of them.
 type skills struct{ brought *skill.Brought }
@@ -67,15 +71,22 @@ func (r *Runtime) bring(ctx context.Context, s *session, spec box.Spec) (notices
 	g := guestcall.New(r.dial(s))
 	defer g.Close()
 	before := r.broughtText(s)
-	notices, err = r.o.Skills.Bring(ctx, s.id.owner, g, s.brought, want)
+	notices, err = r.o.Skills.Bring(ctx, s.id.owner, g, r.brought(s), want)
 	if kerr := r.keepSkills(ctx, s, before); err == nil {
 		err = kerr
 	}
 	return notices, err
 }
 
+// brought is what the session's sandbox of now has.
+func (r *Runtime) brought(s *session) *skill.Brought {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return s.skills.brought
+}
+
 func (r *Runtime) broughtText(s *session) string {
-	b, _ := s.brought.MarshalJSON()
+	b, _ := r.brought(s).MarshalJSON()
 	return string(b)
 }
 
@@ -96,7 +107,7 @@ func (r *Runtime) takeBack(ctx context.Context, s *session, spec box.Spec) (noti
 	}
 	var touched []skill.Placed
 	dir := path.Clean(spec.Workdir) + "/"
-	for _, p := range s.brought.Writable() {
+	for _, p := range r.brought(s).Writable() {
 		at := box.SkillsPath + "/" + p.Name + "/"
 		if spec.SkillName == p.Name || strings.Contains(spec.Cmd, p.Name) || strings.HasPrefix(dir, at) || dir == box.SkillsPath+"/" {
 			touched = append(touched, p)
@@ -108,10 +119,12 @@ func (r *Runtime) takeBack(ctx context.Context, s *session, spec box.Spec) (noti
 // takeBackAll takes back all that may have been changed, before the sandbox
 // goes.
 func (r *Runtime) takeBackAll(ctx context.Context, s *session) {
-	if r.o.Skills == nil || s.brought == nil {
+	if r.o.Skills == nil {
 		return
 	}
-	if writable := s.brought.Writable(); len(writable) > 0 {
+	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
+	defer cancel()
+	if writable := r.brought(s).Writable(); len(writable) > 0 {
 		for _, n := range r.takeBackThose(ctx, s, writable) {
 			r.log.Warn("take back a skill", "owner", s.id.owner, "session", shown(s.id.key), "notice", n)
 		}
@@ -126,7 +139,7 @@ func (r *Runtime) takeBackThose(ctx context.Context, s *session, list []skill.Pl
 	defer g.Close()
 	before := r.broughtText(s)
 	for _, p := range list {
-		t, err := r.o.Skills.TakeBack(ctx, s.id.owner, g, s.brought, p)
+		t, err := r.o.Skills.TakeBack(ctx, s.id.owner, g, r.brought(s), p)
 		notices = append(notices, t.Notices...)
 		if err != nil {
 			r.log.Warn("take back a skill", "owner", s.id.owner, "session", shown(s.id.key), "skill", p.Name, "error", err)

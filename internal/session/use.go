@@ -8,7 +8,6 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 // Create makes a session, or takes the one that is there into use: then the
@@ -32,7 +31,7 @@ func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec box.Spec) (*Us
 		return nil, err
 	}
 	defer done()
-	if err := profile.Validate(spec); err != nil {
+	if err := check(spec); err != nil {
 		return nil, err
 	}
 	s, f, err := r.acquire(ctx, c, spec)

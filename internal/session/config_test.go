@@ -1,0 +1,50 @@
+package session_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session"
+)
+
+func TestConfig(t *testing.T) {
+	d := session.Config{}.WithDefaults()
+	if d.Image != sandbox.DefaultImage || d.Isolation != sandbox.WallGVisor || d.TTL() != 300*time.Second || d.KeepIdle() != 7*24*time.Hour ||
+		d.Limits.MaxSessions != 64 || d.Limits.MaxProcesses != 64 || d.Limits.MaxCompleted != 256 || d.Limits.CompletedSec != 300 ||
+		d.Limits.MaxEntries != 100_000 || d.Limits.MaxSleeping != 256 || d.Limits.MaxRPCFileBytes != 20<<20 {
+		t.Errorf("defaults %+v", d)
+	}
+	for _, tt := range []struct{ name, text, setting string }{
+		{"nothing", `{}`, ""},
+		{"all", `{"image":"x","isolation":"process","host_root":"/srv","default_workspace":"w","allowed_mount_roots":["/srv"],"workspace_quota_mb":5,"quota":"hard","session_ttl_sec":0,"keep_idle_sec":-1,"limits":{"max_sessions":5000}}`, ""},
+		{"relative-root", `{"host_root":"srv"}`, "box.host_root"},
+		{"relative-workspace-without-a-root", `{"default_workspace":"w"}`, "box.default_workspace"},
+		{"relative-mount-root", `{"allowed_mount_roots":["x"]}`, "box.allowed_mount_roots"},
+		{"quota", `{"workspace_quota_mb":-1}`, "box.workspace_quota_mb"},
+		{"quota-word", `{"quota":"maybe"}`, "box.quota"},
+		{"many-sessions", `{"limits":{"max_sessions":5001}}`, "box.limits.max_sessions"},
+		{"negative-sessions", `{"limits":{"max_sessions":-1}}`, "box.limits.max_sessions"},
+		{"many-processes", `{"limits":{"max_managed_processes":1025}}`, "box.limits.max_managed_processes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c session.Config
+			if err := json.Unmarshal([]byte(tt.text), &c); err != nil {
+				t.Fatal(err)
+			}
+			err := c.Validate()
+			if tt.setting == "" {
+				if err != nil {
+					t.Errorf("Validate = %v", err)
+				}
+				return
+			}
+			if session.Class(err) != box.ClassValidation || !strings.Contains(err.Error(), tt.setting+":") {
+				t.Errorf("Validate = %v, want the setting %s", err, tt.setting)
+			}
+		})
+	}
+}
