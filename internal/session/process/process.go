@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -135,6 +136,9 @@ func newProcess(o Options, command string) (*Process, error) {
 		envKeys: slices.Sorted(maps.Keys(o.Spec.Env)),
 	}
 	p.o.Spec.Env = nil
+	if mb := o.Spec.MemoryMB; mb > 0 {
+		p.notices = []string{fmt.Sprintf("memory_mb %d of this process is held by looking a few times a second; the session's own limit holds besides", mb)}
+	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.out.init()
 	p.in.turn = make(chan struct{}, 1)

@@ -322,6 +322,19 @@ func TestOnUseIsCalledNowAndThen(t *testing.T) {
 	}
 }
 
+// A process may run for as long as it likes, followed or not.
+func TestNoTimeLimit(t *testing.T) {
+	s := newSandbox(t)
+	p := s.start(s.options(sh("exec cat")))
+	c, err := s.engine.Get(p.Record().Command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec := c.Spec(); spec.Timeout != 0 || spec.OrphanGrace < 100*365*24*time.Hour {
+		t.Errorf("it ends after %v, and without a reader after %v", spec.Timeout, spec.OrphanGrace)
+	}
+}
+
 // A process has a limit of memory of its own: all that it started ends, and
 // nothing else.
 func TestMemoryOfItsOwn(t *testing.T) {

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -36,9 +35,6 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		return nil, err
 	}
 	p.started = time.Now().UTC()
-	if o.Spec.MemoryMB > 0 {
-		p.notices = append(p.notices, fmt.Sprintf("memory_mb %d of this process is held by looking a few times a second; the session's own limit holds besides", o.Spec.MemoryMB))
-	}
 	if err := p.open(); err != nil {
 		return nil, err
 	}
