@@ -27,7 +27,7 @@ func (s *Service) collect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var q guest.CollectRequest
-	c, err := s.begin(r, &q)
+	c, err := s.begin(w, r, &q)
 	if err != nil {
 		s.refuse(w, err)
 		return

@@ -46,6 +46,7 @@ var causes = []struct {
 	{unix.EISDIR, box.ToolInvalid, "path is a directory"},
 	{unix.ENXIO, box.ToolInvalid, "path must name a regular file"},
 	{unix.ENAMETOOLONG, box.ToolInvalid, "a name in the path is too long"},
+	{unix.EAGAIN, box.ToolConflict, "its directories are moved again and again"},
 	{unix.ETXTBSY, box.ToolConflict, "the file is a program that runs"},
 	{context.DeadlineExceeded, box.ToolOutOfTime, "the call's time was over"},
 	{context.Canceled, box.ToolOutOfTime, "the call was given up"},

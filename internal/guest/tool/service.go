@@ -26,7 +26,8 @@ const Prefix = "/carboy/tools/"
 
 const (
 	maxBody       = 16 << 20 // bytes of a request
-	maxAtOnce     = 8        // calls under way, and so bodies in memory
+	maxAtOnce     = 4        // calls under way, and so bodies in memory
+	bodyTimeout   = time.Minute
 	defaultBudget = 10 * time.Second
 )
 
@@ -123,7 +124,7 @@ func answer[Q, R any](s *Service, run func(*call, *Q) (R, error)) http.HandlerFu
 			return // nobody listens
 		}
 		var q Q
-		c, err := s.begin(r, &q)
+		c, err := s.begin(w, r, &q)
 		if err != nil {
 			s.refuse(w, err)
 			return
@@ -138,7 +139,7 @@ func answer[Q, R any](s *Service, run func(*call, *Q) (R, error)) http.HandlerFu
 }
 
 // begin reads what a request asks, and of whom.
-func (s *Service) begin(r *http.Request, q any) (*call, error) {
+func (s *Service) begin(w http.ResponseWriter, r *http.Request, q any) (*call, error) {
 	c := &call{s: s, ctx: r.Context(), root: box.DefaultMountPath}
 	name := s.opts.DefaultUser()
 	for key, values := range r.URL.Query() {
@@ -162,7 +163,10 @@ func (s *Service) begin(r *http.Request, q any) (*call, error) {
 	} else if err != nil {
 		return nil, badf(http.StatusUnauthorized, "%w", err)
 	}
+	// Who sends nothing keeps nobody waiting. Not every connection has deadlines.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if err != nil {
 		return nil, badf(http.StatusBadRequest, "read the request: %w", err)
 	}

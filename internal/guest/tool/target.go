@@ -28,7 +28,7 @@ type target struct {
 
 	f       *os.File
 	created bool
-	size    int64 // before
+	size    int64 // when its turn came
 }
 
 // change runs fn with t open, on a thread with the user's rights and while
@@ -67,7 +67,7 @@ func (c *call) tryChange(t *target, fn func() error) (done bool, err error) {
 		if err != nil || now.Dev != st.Dev || now.Ino != st.Ino {
 			return nil
 		}
-		done = true
+		done, t.size = true, now.Size
 		return fn()
 	})
 	return done, err
@@ -94,7 +94,6 @@ func (t *target) open(root int, st *unix.Stat_t) error {
 		t.f.Close()
 		return err
 	}
-	t.size = st.Size
 	return nil
 }
 
@@ -162,9 +161,6 @@ func (t *target) put(data []byte) error {
 	}
 	if n, err := writeAt(fd, head, 0); err != nil {
 		return t.broken(n, len(data), err)
-	}
-	if int64(len(data)) >= t.size {
-		return nil
 	}
 	return unix.Ftruncate(fd, int64(len(data)))
 }

@@ -202,6 +202,29 @@ func TestEditsAtOnce(t *testing.T) {
 	}
 }
 
+// TestWritesAtOnce shows that of writes to one file at once one is left, whole.
+func TestWritesAtOnce(t *testing.T) {
+	w := newWorld(t, tool.Options{})
+	for range 20 {
+		w.put("f", "old")
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				text := strings.Repeat(fmt.Sprint(i), 1+(i*37)%8*5000)
+				if r := w.write(box.WriteRequest{Path: "f", Content: text}); !r.OK {
+					t.Errorf("write %d: %s", i, r.Error)
+				}
+			})
+		}
+		all.Wait()
+		got := w.text("f")
+		i := int(got[0] - '0')
+		if len(got) != 1+(i*37)%8*5000 || strings.Trim(got, got[:1]) != "" {
+			t.Fatalf("%d bytes, not all of one write", len(got))
+		}
+	}
+}
+
 // TestClear removes what is there, and nothing that a link leads to.
 func TestClear(t *testing.T) {
 	w := newWorld(t, tool.Options{})
