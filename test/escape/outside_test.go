@@ -38,6 +38,8 @@ var outside = []look{
 	{"copy-follows-links", nil, copyFollowsLinks},
 	{"apply-holds", nil, applyHolds},
 	{"apply-follows-links", nil, applyFollowsLinks},
+	{"read-only-root", nil, readOnlyRoot},
+	{"mount-points", nil, mountPoints},
 	{"replaced-directory", nil, replacedDirectory},
 }
 
