@@ -16,6 +16,31 @@ const (
 	drainTimeout = 20 * time.Second
 )
 
+// KeepWarm has boxes that would do for c's sandboxes of spec be warm before
+// anyone asks for one, for good, as the default one's are. It fails as Create
+// does where spec can't be kept, and with Unsupported where nothing of the kind
+// can be warm: with a network, with anything of the host's or of a volume in
+// it, or behind a wall that warms none. Without a pool it does nothing.
+func (m *Manager) KeepWarm(ctx context.Context, c Caller, spec Spec) error {
+	spec = spec.Normalize(m.offer)
+	if err := spec.Validate(m.offer); err != nil {
+		return err
+	}
+	b, _, err := m.choose(ctx, spec)
+	if err != nil {
+		return err
+	}
+	key, ok := m.pool.kindFor(b.Name(), spec, c.Owner)
+	if !ok || m.pool.warmers[b.Name()] == nil {
+		return Errorf(Unsupported, "boxes of this kind can't be kept warm").
+			WithHint("without a network, and without directories of the host and volumes, behind %s", DefaultIsolation)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pool.keepDefault(key, spec)
+	return nil
+}
+
 // tendPool keeps the pool as it is to be, and ends what is no one's, until ctx
 // ends. It makes one box at
 // a time, and none while one is started for somebody.
