@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -28,10 +29,15 @@ func cycles(t *testing.T) int {
 // Sandboxes that come, work and go leave nothing of any kind.
 func TestCreateAndDestroy(t *testing.T) {
 	n := cycles(t)
-	kinds := [][]string{nil, {"--workspace", "ws"}, {"--memory", "256m", "--pids", "50", "--disk", "64m"}}
+	kinds := [][]string{
+		nil,
+		{"--workspace", "ws"},
+		{"--memory", "256m", "--pids", "50", "--disk", "64m"},
+		{"--read-only", "--workspace", "ws:rw", "--mount", "shown:/workspace/a/b:ro"},
+	}
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
-		if err := os.Mkdir(h.dir+"/ws", 0o755); err != nil {
+		if err := errors.Join(os.Mkdir(h.dir+"/ws", 0o755), os.Mkdir(h.dir+"/shown", 0o755)); err != nil {
 			t.Fatal(err)
 		}
 		kept := h.create("--isolation", wall)

@@ -39,6 +39,21 @@ func testLimits(t *testing.T, s *suite) {
 	}
 	t.Run("shared-memory", func(t *testing.T) { sharedMemory(t, w) })
 	t.Run("memory-of-a-command", func(t *testing.T) { memoryOfCommand(t, w) })
+	t.Run("least", func(t *testing.T) { leastLimits(t, w) })
+}
+
+// leastLimits: with the least that a Spec may ask for, ordinary commands run.
+// The wall's own need is not counted.
+func leastLimits(t *testing.T, w *world) {
+	for _, memory := range []int64{sandbox.MinMemory, 32 << 20} {
+		b := w.begin(t, readOnly, func(sb *sandbox.Sandbox) {
+			sb.Spec.Limits.Memory, sb.Spec.Limits.PIDs, sb.Spec.Limits.CPUs = memory, sandbox.MinPIDs, sandbox.MinCPUs
+		})
+		b.says(t, "seq 1 3 | sort -r | head -1; git --version >/dev/null && head -c 8M /dev/zero >/tmp/f && wc -c </tmp/f", "3\n8388608\n")
+		if got := b.run(t, argv("/bin/sh", "-lc", "echo $((6*7))")).stdout; got != "42\n" {
+			t.Errorf("a login shell in %d bytes: %q", memory, got)
+		}
+	}
 }
 
 // hog takes megabytes of memory and keeps them until it has all.
