@@ -110,7 +110,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	}
 	defer a.engine.Close()
 	a.files = files.New(files.Options{
-		MountNS: j.MountNS(), Lookup: a.allowed(users), Log: log,
+		MountNS: j.MountNS(), Lookup: a.allowed(users), Host: users.Lookup, Log: log,
 		DefaultUser: func() string { return a.settings.defaults().User },
 		DefaultDir:  func(account.Account) string { return a.settings.defaults().Cwd },
 	})

@@ -68,6 +68,7 @@ func Run(t *testing.T, o Options) {
 		{"workspace", testWorkspace},
 		{"volume-workspace", testVolumeWorkspace},
 		{"mount-points", testMountPoints},
+		{"packages", testPackages},
 		{"read-only-root", testReadOnlyRoot},
 		{"git", testGit},
 		{"changes", testChanges},

@@ -54,11 +54,6 @@ func Create(ctx context.Context, w io.Writer, p string, o CreateOptions) (Result
 		}
 		p = q
 	}
-	bw := bufio.NewWriterSize(w, bufferSize)
-	c := &creator{
-		ctx: ctx, tw: tar.NewWriter(bw), started: o.Started, except: o.Except,
-		buf: make([]byte, bufferSize), links: make(map[inode]*link),
-	}
 	parent, err := unix.Open(path.Dir(p), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return Result{}, &os.PathError{Op: "open", Path: path.Dir(p), Err: err}
@@ -68,7 +63,26 @@ func Create(ctx context.Context, w io.Writer, p string, o CreateOptions) (Result
 	if name == "/" {
 		name = "."
 	}
-	if err := c.entry(parent, name, base, 0); err != nil {
+	return create(ctx, w, parent, name, base, o)
+}
+
+// CreateIn is Create of a name in an open directory, which is not followed
+// where it is a link.
+func CreateIn(ctx context.Context, w io.Writer, dir int, name string, o CreateOptions) (Result, error) {
+	if !single(name) {
+		return Result{}, fmt.Errorf("name %.256q: %w", name, ErrUnsafe)
+	}
+	return create(ctx, w, dir, name, name, o)
+}
+
+// create archives the entry name of dir as base.
+func create(ctx context.Context, w io.Writer, dir int, name, base string, o CreateOptions) (Result, error) {
+	bw := bufio.NewWriterSize(w, bufferSize)
+	c := &creator{
+		ctx: ctx, tw: tar.NewWriter(bw), started: o.Started, except: o.Except,
+		buf: make([]byte, bufferSize), links: make(map[inode]*link),
+	}
+	if err := c.entry(dir, name, base, 0); err != nil {
 		return c.res, err
 	}
 	if err := c.tw.Close(); err != nil {

@@ -20,22 +20,30 @@ import (
 // of what had that name; else it is removed. Where p is not there it is made,
 // but not what is above it. Until it succeeds, p stays as it was.
 func Replace(ctx context.Context, r io.Reader, p, keep string, o ExtractOptions) (Result, error) {
-	if o.MaxEntries <= 0 {
-		o.MaxEntries = MaxEntries
-	}
 	base := path.Base(p)
-	if o.As != "" || base == "/" || base == "." || strings.ContainsAny(keep, "/\x00") || keep == "." || keep == ".." || keep == base {
-		return Result{}, fmt.Errorf("replace %.256q, and keep the old one as %.256q: %w", p, keep, ErrUnsafe)
+	if base == "/" || base == "." {
+		return Result{}, fmt.Errorf("replace %.256q: %w", p, ErrUnsafe)
 	}
 	above, err := openTree(path.Dir(p))
 	if err != nil {
 		return Result{}, err
 	}
 	defer above.close()
-	above.own = o.Own
+	return ReplaceIn(ctx, r, above.root, base, keep, o)
+}
+
+// ReplaceIn is Replace of a name in an open directory.
+func ReplaceIn(ctx context.Context, r io.Reader, dir int, base, keep string, o ExtractOptions) (Result, error) {
+	if o.MaxEntries <= 0 {
+		o.MaxEntries = MaxEntries
+	}
+	if o.As != "" || !single(base) || keep != "" && !single(keep) || keep == base {
+		return Result{}, fmt.Errorf("replace %.256q, and keep the old one as %.256q: %w", base, keep, ErrUnsafe)
+	}
+	above := &tree{root: dir, dir: -1, own: o.Own}
 	name := temporary()
 	if err := unix.Mkdirat(above.root, name, newDir); err != nil {
-		return Result{}, &os.PathError{Op: "make directory", Path: p, Err: err}
+		return Result{}, &os.PathError{Op: "make directory", Path: base, Err: err}
 	}
 	// It is ours alone until it is whole; then it goes, or what it replaced.
 	clean := context.WithoutCancel(ctx)
@@ -57,6 +65,11 @@ func Replace(ctx context.Context, r io.Reader, p, keep string, o ExtractOptions)
 		return Result{}, err
 	}
 	return res, nil
+}
+
+// single reports whether a name is one of a directory's own entries.
+func single(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }
 
 // fill extracts into the new directory name, and gives it its owner and mode.

@@ -29,6 +29,9 @@ type Options struct {
 	// Lookup finds the user whom a request names. An error is answered as
 	// "unauthenticated", unless it is ErrDenied. Required.
 	Lookup func(name string) (account.Account, error)
+	// Host finds users for the host itself, also those that no request may act
+	// as; nil: the host has no business here.
+	Host func(name string) (account.Account, error)
 	// DefaultUser names the user of a request that names none; nil: "user".
 	DefaultUser func() string
 	// DefaultDir is where a user's relative paths start; nil or "": the home.
@@ -81,6 +84,9 @@ func (s *Service) Register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /files/compose", s.compose)
 	mux.HandleFunc("GET /carboy/archive", s.sendArchive)
 	mux.HandleFunc("POST /carboy/archive", s.takeArchive)
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		mux.HandleFunc(method+" /carboy/packages", s.packages)
+	}
 }
 
 // Workers returns the threads for short work, for others who must act as a

@@ -43,18 +43,18 @@ type Placed struct {
 // Guest is what bringing packages needs of a sandbox's agent.
 // *guestcall.Guest has it.
 type Guest interface {
-	// Replace puts a tar's entries into a directory that takes the place of
-	// the one at path, in one step, and is owner's. What was there gets the
-	// name keep beside it, or is removed where that is "".
-	Replace(ctx context.Context, path, owner, keep string, tar io.Reader) error
-	// Fetch hands a tar of the directory at path to take, without entries of
-	// the names of except. A directory that is not there is
-	// guestcall.ErrNotThere.
-	Fetch(ctx context.Context, path string, except []string, take func(io.Reader) error) error
-	// Remove removes a directory; one that is not there is no error.
-	Remove(ctx context.Context, path string) error
-	// Names lists a directory.
-	Names(ctx context.Context, path string) ([]string, error)
+	// Replace puts a tar's entries into a new package, owner's, which takes the
+	// place of the one of that name in one step. What was there gets the name
+	// keep, or is removed where that is "". Where there is no place for
+	// packages, that is guestcall.ErrNotThere.
+	Replace(ctx context.Context, name, owner, keep string, tar io.Reader) error
+	// Fetch hands a tar of a package to take, without entries of the names of
+	// except. A package that is not there is guestcall.ErrNotThere.
+	Fetch(ctx context.Context, name string, except []string, take func(io.Reader) error) error
+	// Remove removes a package; one that is not there is no error.
+	Remove(ctx context.Context, name string) error
+	// Names lists the packages.
+	Names(ctx context.Context) ([]string, error)
 }
 
 // Taken says what became of a package that was taken back.

@@ -78,7 +78,7 @@ func (s *Store) Bring(ctx context.Context, g Guest, b *Brought, want []Placed) (
 		if entryOf(dir, b.copies[name].Dir) != "" {
 			continue
 		}
-		if err := g.Remove(ctx, inGuest(name)); err != nil {
+		if err := g.Remove(ctx, name); err != nil {
 			return notices, s.guestFault(err)
 		}
 		b.set(name, nil)
@@ -103,7 +103,7 @@ func (b *Brought) check(ctx context.Context, g Guest) error {
 		b.checked = true
 		return nil
 	}
-	names, err := g.Names(ctx, box.SkillsPath)
+	names, err := g.Names(ctx)
 	if err != nil && !errors.Is(err, guestcall.ErrNotThere) {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *Store) bring(ctx context.Context, dir *os.Root, g Guest, b *Brought, p 
 func (s *Store) peek(ctx context.Context, g Guest, name string, stored []node) (content string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, takeTimeout)
 	defer cancel()
-	err = g.Fetch(ctx, inGuest(name), leftOut, func(r io.Reader) error {
+	err = g.Fetch(ctx, name, leftOut, func(r io.Reader) error {
 		var err error
 		content, err = sumTar(ctx, r, name, guestLimits(stored))
 		if sandbox.KindOf(err) == sandbox.Invalid {
@@ -215,7 +215,7 @@ func send(ctx context.Context, g Guest, pkg *os.Root, nodes []node, p Placed, ke
 	if p.Mode == writable {
 		owner = userOwner
 	}
-	err := g.Replace(ctx, inGuest(p.Name), owner, keep, r)
+	err := g.Replace(ctx, p.Name, owner, keep, r)
 	r.CloseWithError(io.ErrClosedPipe)
 	if werr := <-done; err != nil && werr != nil && !errors.Is(werr, io.ErrClosedPipe) {
 		return werr // which is why the sandbox's end broke off

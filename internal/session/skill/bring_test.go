@@ -45,26 +45,26 @@ func (g *guest) at(name ...string) string {
 	return filepath.Join(g.dir, box.SkillsPath, filepath.Join(name...))
 }
 
-func (g *guest) Replace(ctx context.Context, p, owner, keep string, tar io.Reader) error {
+func (g *guest) Replace(ctx context.Context, name, owner, keep string, tar io.Reader) error {
 	g.calls.Add(1)
 	g.owner.Store(owner)
 	if g.broken != nil {
 		return g.broken
 	}
-	_, err := archive.Replace(ctx, tar, filepath.Join(g.dir, p), keep, archive.ExtractOptions{})
+	_, err := archive.Replace(ctx, tar, g.at(name), keep, archive.ExtractOptions{})
 	if errors.Is(err, os.ErrNotExist) {
 		return guestcall.ErrNotThere
 	}
 	return err
 }
 
-func (g *guest) Fetch(ctx context.Context, p string, except []string, take func(io.Reader) error) error {
+func (g *guest) Fetch(ctx context.Context, name string, except []string, take func(io.Reader) error) error {
 	g.calls.Add(1)
 	if g.tar != nil {
-		return take(g.tar(filepath.Base(p)))
+		return take(g.tar(name))
 	}
 	var b bytes.Buffer
-	_, err := archive.Create(ctx, &b, filepath.Join(g.dir, p), archive.CreateOptions{Except: except})
+	_, err := archive.Create(ctx, &b, g.at(name), archive.CreateOptions{Except: except})
 	if errors.Is(err, os.ErrNotExist) {
 		return guestcall.ErrNotThere
 	}
@@ -74,14 +74,14 @@ func (g *guest) Fetch(ctx context.Context, p string, except []string, take func(
 	return take(&b)
 }
 
-func (g *guest) Remove(_ context.Context, p string) error {
+func (g *guest) Remove(_ context.Context, name string) error {
 	g.calls.Add(1)
-	return os.RemoveAll(filepath.Join(g.dir, p))
+	return os.RemoveAll(g.at(name))
 }
 
-func (g *guest) Names(_ context.Context, p string) ([]string, error) {
+func (g *guest) Names(context.Context) ([]string, error) {
 	g.calls.Add(1)
-	entries, err := os.ReadDir(filepath.Join(g.dir, p))
+	entries, err := os.ReadDir(g.at("."))
 	if err != nil {
 		return nil, guestcall.ErrNotThere
 	}

@@ -47,7 +47,7 @@ func (s *Store) TakeBack(ctx context.Context, g Guest, b *Brought, p Placed) (Ta
 	defer tmp.Close()
 	lim := guestLimits(stored)
 	var content string
-	err = g.Fetch(ctx, inGuest(p.Name), leftOut, func(r io.Reader) (err error) {
+	err = g.Fetch(ctx, p.Name, leftOut, func(r io.Reader) (err error) {
 		content, err = sumTar(ctx, io.TeeReader(r, tmp), p.Name, lim)
 		return err
 	})
