@@ -33,6 +33,13 @@ func (b *Brought) Restarted() {
 	b.checked = false
 }
 
+// Any reports whether there is any package, which may have to go.
+func (b *Brought) Any() bool {
+	b.record.Lock()
+	defer b.record.Unlock()
+	return len(b.last) > 0
+}
+
 // Writable returns the packages that are there and may be changed there.
 func (b *Brought) Writable() []Placed {
 	b.record.Lock()
