@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/session/process"
 )
 
@@ -288,4 +289,41 @@ func TestSlowReaderBoundsMemory(t *testing.T) {
 	if grew := int64(after.HeapAlloc) - int64(before.HeapAlloc); grew > 8<<20 {
 		t.Errorf("the heap grew by %d bytes", grew)
 	}
+}
+
+// BenchmarkEcho is for a line to a process and back, through its sandbox's
+// agent.
+func BenchmarkEcho(b *testing.B) {
+	for _, size := range []int{100, 64 << 10, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			s := newSandbox(b)
+			p := s.start(s.options(sh("exec cat")))
+			a := attach(b, p)
+			l := strings.Repeat("e", size)
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				write(b, a, l)
+				if got := line(b, a); len(got) != size {
+					b.Fatal(len(got))
+				}
+			}
+		})
+	}
+}
+
+// A start that is called off leaves nothing behind.
+func TestStartCalledOff(t *testing.T) {
+	s := newSandbox(t)
+	mark := fmt.Sprintf("32%d", os.Getpid())
+	for _, after := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		o := s.options(box.ProcessSpec{Command: "sleep", Args: []string{mark}})
+		if p, err := process.Start(ctx, o); err == nil {
+			stop(p)
+		} else if files, _ := os.ReadDir(o.Dir); len(files) != 0 {
+			t.Errorf("after %v a file is left: %v", after, files)
+		}
+		cancel()
+	}
+	eventually(t, "none runs", func() bool { return running(t, mark) == 0 })
 }

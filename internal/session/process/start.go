@@ -94,12 +94,23 @@ func (p *Process) launch(ctx context.Context, env map[string]string) (*guestv1.E
 		}
 	}
 	if err != nil {
-		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
-		defer cancel()
-		_ = p.guest.Signal(kill, p.command, int(unix.SIGKILL), true, by)
+		p.unlaunch(ctx)
 		return nil, refused(err)
 	}
 	return exit, nil
+}
+
+// unlaunch ends what a start that failed here may have begun there, or may be
+// about to begin.
+func (p *Process) unlaunch(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+	defer cancel()
+	for range 3 {
+		err := p.guest.Signal(ctx, p.command, int(unix.SIGKILL), true, by)
+		if !errors.Is(err, guestcall.ErrUnknown) || !pause(ctx, idle) {
+			return
+		}
+	}
 }
 
 // refused says in our words why there is no process.
