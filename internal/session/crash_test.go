@@ -240,7 +240,7 @@ func (w *world) agree(t fataler, d *daemon) {
 		case r.State == record.Creating || r.State == record.Closing:
 			t.Errorf("session %s is left %s", r.Key, r.State)
 		case sb == nil: // its next call says so
-		case r.State == record.Live && sb.State != sandbox.StateRunning:
+		case r.State == record.Live && sb.State != sandbox.StateRunning && sb.Ended == sandbox.EndStopped:
 			t.Errorf("session %s is live, and its sandbox %s", r.Key, sb.State)
 		}
 	}

@@ -37,7 +37,7 @@ type real struct {
 	leave   func()
 }
 
-func bootReal(t *testing.T, state string, s *store.Memory, c session.Config) *real {
+func bootReal(t *testing.T, state string, s *store.Memory, o session.Options) *real {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -54,8 +54,9 @@ func bootReal(t *testing.T, state string, s *store.Memory, c session.Config) *re
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c.Isolation = sandbox.WallProcess
-	r, err := session.New(session.Options{Manager: m, Store: s, Config: c, ProcessDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	o.Config.Isolation = sandbox.WallProcess
+	o.Manager, o.Store, o.ProcessDir, o.Log = m, s, dir, slog.New(slog.NewTextHandler(t.Output(), nil))
+	r, err := session.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,13 +82,18 @@ func bootReal(t *testing.T, state string, s *store.Memory, c session.Config) *re
 }
 
 // onWall runs a test with a runtime over the process wall.
-func onWall(t *testing.T, c session.Config, test func(t *testing.T, d *real, again func() *real)) {
+func onWall(t *testing.T, test func(t *testing.T, d *real, again func() *real)) {
+	t.Helper()
+	onWallWith(t, session.Options{}, test)
+}
+
+func onWallWith(t *testing.T, o session.Options, test func(t *testing.T, d *real, again func() *real)) {
 	t.Helper()
 	state, s := t.TempDir(), new(store.Memory)
 	if err := os.Chmod(state, 0o755); err != nil { // the boxes' ids pass through
 		t.Fatal(err)
 	}
-	d := bootReal(t, state, s, c)
+	d := bootReal(t, state, s, o)
 	defer func() {
 		if err := d.DropAll(context.Background(), "", nil); err != nil {
 			t.Error(err)
@@ -96,7 +102,7 @@ func onWall(t *testing.T, c session.Config, test func(t *testing.T, d *real, aga
 	}()
 	test(t, d, func() *real {
 		d.leave()
-		d = bootReal(t, state, s, c)
+		d = bootReal(t, state, s, o)
 		return d
 	})
 }
@@ -126,7 +132,7 @@ func show(code *int) string {
 }
 
 func TestOnAWall(t *testing.T) {
-	onWall(t, session.Config{}, func(t *testing.T, d *real, _ func() *real) {
+	onWall(t, func(t *testing.T, d *real, _ func() *real) {
 		d.want(t, asked("k", "echo hello; id -u; pwd"), 0, "hello\n1000\n/workspace\n")
 		d.want(t, asked("k", "echo kept > f; exit 7"), 7, "")
 		d.want(t, asked("k", "cat f; printf ' \\t \\n\\n\\001\\377'"), 0, "kept\n \t \n\n\001\377")
@@ -149,7 +155,7 @@ func TestOnAWall(t *testing.T) {
 
 // A timeout ends all that the command started, and nothing else.
 func TestTimeoutEndsTheTree(t *testing.T) {
-	onWall(t, session.Config{}, func(t *testing.T, d *real, _ func() *real) {
+	onWall(t, func(t *testing.T, d *real, _ func() *real) {
 		d.want(t, asked("k", "(setsid sleep 4321 &) ; echo"), 0, "\n")
 		if _, err := d.StartProcess(t.Context(), ann, "k", box.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
@@ -168,7 +174,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 
 // The quota of a workspace that is the session's own is held by its disk.
 func TestHardQuota(t *testing.T) {
-	onWall(t, session.Config{}, func(t *testing.T, d *real, _ func() *real) {
+	onWall(t, func(t *testing.T, d *real, _ func() *real) {
 		spec := func(cmd string) box.Spec {
 			s := asked("k", cmd)
 			s.WorkspaceQuotaMB, s.Quota = 16, box.QuotaHard
@@ -192,7 +198,7 @@ func TestHardQuota(t *testing.T) {
 
 // A daemon that is gone leaves sessions and their processes to the next.
 func TestAnotherDaemonOnAWall(t *testing.T) {
-	onWall(t, session.Config{}, func(t *testing.T, d *real, again func() *real) {
+	onWall(t, func(t *testing.T, d *real, again func() *real) {
 		d.want(t, asked("k", "echo kept > f"), 0, "")
 		if _, err := d.StartProcess(t.Context(), ann, "k", box.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
@@ -223,5 +229,23 @@ func TestAnotherDaemonOnAWall(t *testing.T) {
 		if err := d.StopProcess(t.Context(), ann, "k", ""); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// Two runtimes on one machine leave each other's sessions alone.
+func TestTwoRuntimesOnAWall(t *testing.T) {
+	onWall(t, func(t *testing.T, one *real, againOne func() *real) {
+		onWall(t, func(t *testing.T, two *real, againTwo func() *real) {
+			one.want(t, asked("k", "echo one > f"), 0, "")
+			two.want(t, asked("k", "echo two > f"), 0, "")
+			one = againOne()
+			one.want(t, asked("k", "cat f"), 0, "one\n")
+			two = againTwo()
+			two.want(t, asked("k", "cat f"), 0, "two\n")
+			if err := two.DropAll(t.Context(), "", nil); err != nil {
+				t.Error(err)
+			}
+			one.want(t, asked("k", "cat f"), 0, "one\n")
+		})
 	})
 }
