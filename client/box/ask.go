@@ -80,15 +80,15 @@ func (s *Service) Delete(ctx context.Context, id string) error { return s.core.D
 // StartProcess starts a process that a session keeps. Client.Attach is for its
 // input and output.
 func (s *Service) StartProcess(ctx context.Context, session string, p ProcessSpec) (ProcessInfo, error) {
-	return s.core.StartProcess(ctx, session, p)
+	return s.core.StartProcess(ctx, session, processBody(p))
 }
 
 // Process returns a session's process; id "" is DefaultProcess.
 func (s *Service) Process(ctx context.Context, session, id string) (ProcessInfo, error) {
-	return s.core.Process(ctx, session, id)
+	return s.core.Process(ctx, session, process(session, id).Process)
 }
 
 // StopProcess ends a session's process with all that it started.
 func (s *Service) StopProcess(ctx context.Context, session, id string) error {
-	return s.core.StopProcess(ctx, session, id)
+	return s.core.StopProcess(ctx, session, process(session, id).Process)
 }

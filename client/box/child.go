@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	wire "github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -26,13 +27,6 @@ const (
 	// it was asked to.
 	childGrace   = 3 * time.Second
 	maxChildLine = 4 << 10
-)
-
-// Variables of a child's environment, as LangBot's runtime reads them.
-const (
-	envToken    = "LANGBOT_BOX_CONTROL_TOKEN"
-	envInstance = "LANGBOT_BOX_TRUSTED_INSTANCE_UUID"
-	envConfig   = "LANGBOT_BOX_CONFIG"
 )
 
 // child is a runtime that is this process's own. It has a process group of its
@@ -86,16 +80,16 @@ func childEnv(o Options) ([]string, error) {
 	if env == nil {
 		env = os.Environ()
 	}
-	env = append(slices.Clone(env), envToken+"="+o.Token)
+	env = append(slices.Clone(env), wire.EnvControlToken+"="+o.Token)
 	if o.Instance != "" {
-		env = append(env, envInstance+"="+o.Instance)
+		env = append(env, wire.EnvInstance+"="+o.Instance)
 	}
 	if o.Init != nil {
 		config, err := json.Marshal(o.Init)
 		if err != nil {
 			return nil, sandbox.Errorf(sandbox.Invalid, "init: %w", err)
 		}
-		env = append(env, envConfig+"="+string(config))
+		env = append(env, wire.EnvConfig+"="+string(config))
 	}
 	return env, nil
 }

@@ -150,18 +150,7 @@ func process(session, id string) processID {
 // the same ID is ended, and replaced.
 func (c *Client) StartProcess(ctx context.Context, session string, spec ProcessSpec) (ProcessInfo, error) {
 	var out ProcessInfo
-	if spec.ProcessID == "" {
-		spec.ProcessID = wire.DefaultProcess
-	}
-	if spec.Cwd == "" {
-		spec.Cwd = wire.DefaultMountPath
-	}
-	if spec.Args == nil {
-		spec.Args = []string{}
-	}
-	if spec.Env == nil {
-		spec.Env = map[string]string{}
-	}
+	spec = processBody(spec)
 	in := struct {
 		Session string      `json:"session_id"`
 		Spec    ProcessSpec `json:"spec"`

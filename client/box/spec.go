@@ -47,3 +47,16 @@ func NewSpec(session, cmd string) Spec {
 		Env: map[string]string{}, ExtraMounts: []Mount{},
 	}
 }
+
+// processBody is a ProcessSpec with its defaults.
+func processBody(s ProcessSpec) ProcessSpec {
+	orElse(&s.ProcessID, wire.DefaultProcess)
+	orElse(&s.Cwd, wire.DefaultMountPath)
+	if s.Args == nil {
+		s.Args = []string{}
+	}
+	if s.Env == nil {
+		s.Env = map[string]string{}
+	}
+	return s
+}

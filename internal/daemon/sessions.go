@@ -97,7 +97,7 @@ func (d *daemon) openBox(s *sessions, dir string) error {
 	s.box, err = boxrpc.New(boxrpc.Options{
 		Sessions: s.runtime, Attach: s.attach, Skills: s.skillsOf, Outside: s.outside,
 		Owner: "uid:" + strconv.Itoa(os.Getuid()), Token: token, Instance: d.cfg.Box.Instance, Hosts: d.cfg.boxHosts(),
-		Shared: c.DefaultWorkspace, Ledger: filepath.Join(dir, "ledger.jsonl"),
+		Shared: s.roots.DefaultWorkspace(), Ledger: filepath.Join(dir, "ledger.jsonl"),
 		Admission: d.cfg.Box.Admission, Readiness: d.boxReadiness, Limits: c.Limits, Log: d.log,
 	})
 	if err != nil || d.cfg.Box.Host == nil {
