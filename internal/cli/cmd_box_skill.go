@@ -126,7 +126,7 @@ func (a *app) skillRmCommand() *cobra.Command {
 	}
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
-		long:     "Sessions that have one keep their copy until they end.",
+		long:     "Sessions that have one lose it with their next command.",
 		examples: []string{"carboy box skill rm pdf-tools"}, exits: exitDocsPlain[:],
 	})
 }
