@@ -98,22 +98,34 @@ func (r *Runtime) settle(ctx context.Context, s *session, spec box.Spec, w *wait
 // otherwise.
 func (r *Runtime) conflict(s *session, spec box.Spec) error {
 	r.mu.Lock()
-	state, is := s.rec.State, r.infoLocked(s)
+	state, d := s.rec.State, r.differLocked(s, spec)
 	r.mu.Unlock()
 	if state != record.Live {
 		return nil
 	}
-	if d := r.differ(is, spec); len(d) > 0 {
+	if len(d) > 0 {
 		r.metrics.conflicts.Add(1)
 		return profile.Conflict(s.id.key, d)
 	}
 	return nil
 }
 
-// differ is profile.Conflicts with aliases resolved.
-func (r *Runtime) differ(is box.SessionInfo, spec box.Spec) []box.Difference {
+// differLocked is profile.Conflicts with aliases resolved, and with what a
+// request may ask for besides: where it says nothing of that, anything will do.
+func (r *Runtime) differLocked(s *session, spec box.Spec) []box.Difference {
+	is := r.infoLocked(s)
 	is.Image, spec.Image = r.imageName(is.Image), r.imageName(spec.Image)
-	return profile.Conflicts(is, spec)
+	d := profile.Conflicts(is, spec)
+	if wall := r.wall(s.rec.Spec); spec.Isolation != "" && spec.Isolation != wall {
+		d = append(d, box.Difference{Field: "isolation", Is: wall, Asked: spec.Isolation})
+	}
+	if spec.Quota == box.QuotaHard && is.Quota == box.QuotaSoft {
+		d = append(d, box.Difference{Field: "quota", Is: is.Quota, Asked: spec.Quota})
+	}
+	if n := s.rec.Workspace.Inodes; spec.WorkspaceInodes != 0 && spec.WorkspaceInodes != n {
+		d = append(d, box.Difference{Field: "workspace_inodes", Is: n, Asked: spec.WorkspaceInodes})
+	}
+	return d
 }
 
 // ensure makes a session ready for spec. life must be held; ordered says that
@@ -140,9 +152,9 @@ func (r *Runtime) ensure(ctx context.Context, s *session, spec box.Spec, ordered
 		f.say("session %s was made anew, since its extra mounts are others now: its processes, and what was not in a workspace of the host or a volume, are gone", shown(s.id.key))
 	case record.Asleep:
 		r.mu.Lock()
-		is := r.infoLocked(s)
+		differs := len(r.differLocked(s, spec)) > 0
 		r.mu.Unlock()
-		if len(r.differ(is, spec)) == 0 && r.sameMounts(rec, spec) {
+		if !differs && r.sameMounts(rec, spec) {
 			return r.rouse(ctx, s, spec, f)
 		}
 		r.mu.Lock()

@@ -25,6 +25,7 @@ type Manager interface {
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)
 	Check(ctx context.Context, spec sandbox.Spec) error
+	KeepWarm(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) error
 	Offer() sandbox.Offer
 }
 

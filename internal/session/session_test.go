@@ -53,6 +53,9 @@ func TestReuse(t *testing.T) {
 			wantFields(t, err, "cpus")
 		})
 	})
+}
+
+func TestConflict(t *testing.T) {
 	t.Run("all-conflicts-at-once", func(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
 			run(t, d, asked("k", "echo x"))
@@ -60,6 +63,19 @@ func TestReuse(t *testing.T) {
 			other.CPUs, other.MemoryMB, other.Network, other.Persistent, other.PIDsLimit = 2, 1024, "on", true, 64
 			_, err := d.Create(t.Context(), ann, other)
 			wantFields(t, err, "network", "persistent", "cpus", "memory_mb", "pids_limit")
+		})
+	})
+	t.Run("what-only-we-have", func(t *testing.T) {
+		inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
+			run(t, d, asked("k", "echo x"))
+			other := asked("k", "echo x")
+			other.Isolation, other.WorkspaceInodes = "gvisor", 500
+			_, err := d.Create(t.Context(), ann, other)
+			wantFields(t, err, "isolation", "workspace_inodes")
+			other.Isolation, other.WorkspaceInodes = "process", 0
+			if _, err := d.Create(t.Context(), ann, other); err != nil {
+				t.Error(err)
+			}
 		})
 	})
 	t.Run("not-compared", func(t *testing.T) {

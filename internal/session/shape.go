@@ -68,6 +68,26 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec box.Spec, f 
 	return want, rec, nil
 }
 
+// KeepWarm has sandboxes that would do for sessions of spec be ready before
+// anyone asks for one. It fails with Unsupported where there can be none: with
+// a network, or anything of the host in it.
+func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec box.Spec) error {
+	ctx, done, err := r.begin(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := check(spec); err != nil {
+		return err
+	}
+	want, _, err := r.shape(ctx, c, spec, new(found))
+	if err != nil {
+		return tidied(err, spec.SessionID, "keep one warm")
+	}
+	want.Name, want.Labels = "", nil
+	return r.o.Manager.KeepWarm(ctx, c, want)
+}
+
 // lasting is spec without what is a command's.
 func lasting(spec box.Spec) box.Spec {
 	spec.Cmd, spec.Env, spec.Workdir, spec.TimeoutSec, spec.OnTimeout, spec.SkillName = "", nil, "", 0, "", ""

@@ -37,7 +37,7 @@ type real struct {
 	leave   func()
 }
 
-func bootReal(t *testing.T, state string, s *store.Memory, o session.Options) *real {
+func bootReal(t testing.TB, state string, s *store.Memory, o session.Options) *real {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -247,5 +247,35 @@ func TestTwoRuntimesOnAWall(t *testing.T) {
 			}
 			one.want(t, asked("k", "cat f"), 0, "one\n")
 		})
+	})
+}
+
+func BenchmarkExecOnAWall(b *testing.B) {
+	state := b.TempDir()
+	if err := os.Chmod(state, 0o755); err != nil {
+		b.Fatal(err)
+	}
+	d := bootReal(b, state, new(store.Memory), session.Options{})
+	defer d.leave()
+	defer func() { _ = d.DropAll(context.Background(), "", nil) }()
+	b.Run("create", func(b *testing.B) {
+		for n := range b.N {
+			key := fmt.Sprint(n)
+			if _, err := d.Create(b.Context(), ann, asked(key, "")); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			if err := d.Delete(b.Context(), ann, key); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
+	})
+	b.Run("exec", func(b *testing.B) {
+		for range b.N {
+			if _, err := d.Exec(b.Context(), ann, asked("k", "true")); err != nil {
+				b.Fatal(err)
+			}
+		}
 	})
 }
