@@ -51,6 +51,10 @@ const (
 	HeaderGeneration   = "X-LangBot-Placement-Generation"
 )
 
+// RelayEnded is why a relay is closed whose process has ended, when all that it
+// wrote was read. Where one is closed for anything else it says that.
+const RelayEnded = "the process ended its output"
+
 // Context says for whom an action is, where a host serves several workspaces.
 // A client of before there were several sends none.
 type Context struct {

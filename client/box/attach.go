@@ -129,8 +129,9 @@ func refusal(ctx context.Context, resp *http.Response, err error) error {
 
 // ReadLine returns the next line of the process's output without its newline,
 // whole, of up to 16 MiB. It returns io.EOF when the process has ended and
-// nothing is left to read, and ErrUnavailable when the connection breaks. An
-// end of ctx ends the attachment.
+// nothing is left to read, ErrUnavailable when the connection breaks, and an
+// error that says why where the runtime ended the attachment: somebody took it
+// over, or the session is gone. An end of ctx ends the attachment.
 func (a *Attachment) ReadLine(ctx context.Context) ([]byte, error) {
 	_, line, err := a.ws.Read(ctx)
 	if err != nil {
@@ -155,7 +156,10 @@ func (a *Attachment) ended(ctx context.Context, err error) error {
 	var closed websocket.CloseError
 	switch {
 	case errors.As(err, &closed) && closed.Code == websocket.StatusNormalClosure:
-		return io.EOF
+		if closed.Reason == "" || closed.Reason == wire.RelayEnded {
+			return io.EOF
+		}
+		return sandbox.Errorf(sandbox.Conflict, "the attachment ended: %s", closed.Reason)
 	case errors.As(err, &closed):
 		return &sandbox.Error{
 			Kind: sandbox.Unavailable, Msg: fmt.Sprintf("the attachment ended: %s", strings.TrimSpace(closed.Reason+" ("+closed.Code.String()+")")),

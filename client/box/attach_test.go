@@ -101,6 +101,24 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+func TestAttachmentEnds(t *testing.T) {
+	for reason, end := range map[string]bool{"": true, api.RelayEnded: true, "another one took over": false} {
+		c := relayed(t, func(w http.ResponseWriter, r *http.Request) {
+			if ws, err := websocket.Accept(w, r, nil); err == nil {
+				_ = ws.Close(websocket.StatusNormalClosure, reason)
+			}
+		})
+		a, err := c.Attach(t.Context(), "s", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = a.ReadLine(t.Context()); errors.Is(err, io.EOF) != end || !end && !strings.Contains(err.Error(), reason) {
+			t.Errorf("%q: %v", reason, err)
+		}
+		a.Close()
+	}
+}
+
 func TestAttachRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string

@@ -309,6 +309,9 @@ func TestPlace(t *testing.T) {
 	}{
 		{name: "child", relay: "http://127.0.0.1:5410"},
 		{name: "child-elsewhere", o: box.Options{Listen: "127.0.0.1:7000"}, relay: "http://127.0.0.1:7000"},
+		{name: "child-everywhere", o: box.Options{Listen: "0.0.0.0:7000"}, relay: "http://127.0.0.1:7000"},
+		{name: "child-nowhere", o: box.Options{Listen: "7000"}, fails: true},
+		{name: "child-anywhere", o: box.Options{Listen: "127.0.0.1:0"}, fails: true},
 		{name: "endpoint", o: box.Options{Endpoint: "ws://pod-x-box:5410"}, ws: true, relay: "http://pod-x-box:5410"},
 		{name: "encrypted", o: box.Options{Endpoint: "wss://box.example:443/"}, ws: true, relay: "https://box.example:443"},
 		{name: "encrypted-http", o: box.Options{Endpoint: "https://box.example"}, ws: true, relay: "https://box.example:5410"},

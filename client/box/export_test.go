@@ -10,5 +10,8 @@ import (
 // options name.
 func (c *Connector) SetDial(dial func(ctx context.Context) (boxwire.Conn, error)) { c.dial = dial }
 
+// FromMessage is fromMessage.
+var FromMessage = fromMessage
+
 // PhysicalID is physicalID.
 var PhysicalID = physicalID

@@ -3,8 +3,10 @@ package box
 import (
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -43,11 +45,8 @@ func placeOf(o Options) (place, error) {
 	case o.Standalone:
 		endpoint = "ws://" + localHost
 	default:
-		listen := o.Listen
-		if listen == "" {
-			listen = net.JoinHostPort(localHost, DefaultPort)
-		}
-		return place{relay: "http://" + listen}, nil
+		at, err := childAddr(o.Listen)
+		return place{relay: "http://" + at}, err
 	}
 	if !strings.Contains(endpoint, "://") {
 		endpoint = "ws://" + endpoint
@@ -59,6 +58,9 @@ func placeOf(o Options) (place, error) {
 	host, port := u.Hostname(), u.Port()
 	orElse(&host, localHost)
 	orElse(&port, DefaultPort)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || !validHost(host) {
+		return place{}, sandbox.Errorf(sandbox.Invalid, "endpoint: HOST must be a name or an address, and PORT one of 1 to 65535")
+	}
 	at := net.JoinHostPort(host, port)
 	switch u.Scheme {
 	case "ws", "http":
@@ -67,6 +69,28 @@ func placeOf(o Options) (place, error) {
 		return place{rpc: "wss://" + at + "/rpc/ws", relay: "https://" + at}, nil
 	}
 	return place{}, sandbox.Errorf(sandbox.Invalid, "endpoint must be ws:// or wss://, not %s://", u.Scheme)
+}
+
+// childAddr is where a child is reached that listens at an address.
+func childAddr(listen string) (string, error) {
+	if listen == "" {
+		return net.JoinHostPort(localHost, DefaultPort), nil
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if addr, aerr := netip.ParseAddr(host); host == "" || aerr == nil && addr.IsUnspecified() {
+		host = localHost
+	}
+	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || !validHost(host) {
+		return "", sandbox.Errorf(sandbox.Invalid, "listen must be HOST:PORT, not %q", listen)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,252}$`)
+
+func validHost(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Zone() == "" || hostPattern.MatchString(host)
 }
 
 var instancePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)

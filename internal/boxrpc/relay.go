@@ -145,7 +145,7 @@ func relayed(ctx context.Context, c *websocket.Conn, attach func(context.Context
 func closing(cause error) (websocket.StatusCode, string) {
 	switch {
 	case errors.Is(cause, io.EOF):
-		return websocket.StatusNormalClosure, "the process ended its output"
+		return websocket.StatusNormalClosure, box.RelayEnded
 	case errors.Is(cause, errLeaving):
 		return websocket.StatusGoingAway, errLeaving.Error()
 	case errors.Is(cause, errStale):
