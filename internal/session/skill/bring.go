@@ -97,7 +97,11 @@ func (s *Store) Bring(ctx context.Context, g Guest, b *Brought, want []Placed) (
 
 func inGuest(name string) string { return path.Join(box.SkillsPath, name) }
 
-// check forgets what a sandbox lost since it was started again.
+// partial begins what an agent that ended had not put in its place yet.
+const partial = ".carboy-"
+
+// check forgets what a sandbox lost since it was started again, and removes
+// what was cut off.
 func (b *Brought) check(ctx context.Context, g Guest) error {
 	if b.checked || len(b.copies) == 0 {
 		b.checked = true
@@ -106,6 +110,13 @@ func (b *Brought) check(ctx context.Context, g Guest) error {
 	names, err := g.Names(ctx)
 	if err != nil && !errors.Is(err, guestcall.ErrNotThere) {
 		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, partial) {
+			if err := g.Remove(ctx, name); err != nil {
+				return err
+			}
+		}
 	}
 	for name := range maps.Clone(b.copies) {
 		if !slices.Contains(names, name) {
