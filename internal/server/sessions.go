@@ -27,6 +27,9 @@ type Sessions interface {
 	StopProcess(ctx context.Context, c access.Caller, id, process string) error
 	Status(ctx context.Context, c access.Caller) box.Status
 	Errors(c access.Caller) []box.ErrorRecord
+	Tool(ctx context.Context, c access.Caller, id, name string, request []byte) (any, error)
+	Deliver(ctx context.Context, c access.Caller, id string, in box.AttachmentsIn) (box.AttachmentsDelivered, error)
+	Collect(ctx context.Context, c access.Caller, id string, q box.CollectRequest) (box.Collected, error)
 	Skills
 }
 
@@ -39,6 +42,9 @@ func (s *Server) sessionRoutes() []endpoint {
 		{"GET /v1/sessions/{id}", key.Read, s.getSession},
 		{"DELETE /v1/sessions/{id}", key.Manage, s.deleteSession},
 		{"POST /v1/sessions/{id}/exec", key.Exec, s.postSessionExec},
+		{"POST /v1/sessions/{id}/tools/{tool}", key.Exec, s.postTool},
+		{"POST /v1/sessions/{id}/attachments", key.Exec, s.postAttachments},
+		{"POST /v1/sessions/{id}/attachments/collect", key.Exec, s.postCollect},
 		{"POST /v1/sessions/{id}/processes", key.Exec, s.postProcess},
 		{"GET /v1/sessions/{id}/processes/{process}", key.Read, s.getProcess},
 		{"DELETE /v1/sessions/{id}/processes/{process}", key.Exec, s.deleteProcess},

@@ -96,6 +96,25 @@ func (*fakeSessions) Status(context.Context, by.Caller) box.Status {
 	return box.Status{Available: true, Enabled: true, Profile: "default"}
 }
 
+func (f *fakeSessions) Tool(_ context.Context, c by.Caller, id, name string, request []byte) (any, error) {
+	_, err := f.find(c, id)
+	return map[string]string{name: string(request)}, err
+}
+
+func (f *fakeSessions) Deliver(_ context.Context, c by.Caller, id string, in box.AttachmentsIn) (box.AttachmentsDelivered, error) {
+	_, err := f.find(c, id)
+	var out box.AttachmentsDelivered
+	for _, a := range in.Files {
+		out.Attachments = append(out.Attachments, box.Delivered{Name: a.Name, Size: int64(len(a.Data))})
+	}
+	return out, err
+}
+
+func (f *fakeSessions) Collect(_ context.Context, c by.Caller, id string, _ box.CollectRequest) (box.Collected, error) {
+	_, err := f.find(c, id)
+	return box.Collected{}, err
+}
+
 func (*fakeSessions) Errors(by.Caller) []box.ErrorRecord { return nil }
 
 func (*fakeSessions) Skills(context.Context, by.Caller) ([]box.Skill, error) {
@@ -207,4 +226,31 @@ func TestSessionMetrics(t *testing.T) {
 	if body := w.want(t, 200, "acme", "GET", "/v1/metrics", ""); strings.Contains(body, "carboy_session") {
 		t.Errorf("a team is told of all:\n%s", body)
 	}
+}
+
+// Bodies of tools and attachments may be larger than others, and no larger than
+// is said.
+func TestSessionTools(t *testing.T) {
+	fake := &fakeSessions{}
+	w := newTeams(t, nil)
+	w.Kill()
+	w.Options.Sessions = fake
+	w.Start()
+	const tools, files = "/v1/sessions/x/tools/write", "/v1/sessions/x/attachments"
+	w.want(t, 404, "acme", "POST", tools, `{"path":"f"}`)
+	w.want(t, 200, "acme", "POST", "/v1/sessions", `{"session_id":"x"}`)
+	big := `{"path":"f","content":"` + strings.Repeat("x", 2<<20) + `"}`
+	if got := decode[map[string]string](t, w.want(t, 200, "acme", "POST", tools, big)); got["write"] != big {
+		t.Errorf("%d bytes came, want %d", len(got["write"]), len(big))
+	}
+	w.want(t, 400, "acme", "POST", tools, strings.Repeat(" ", 16<<20+1))
+	w.want(t, 403, "reader", "POST", tools, `{"path":"f"}`)
+	in := `{"query_id":"1","files":[{"name":"a","base64":"` + strings.Repeat("AAAA", 1<<20) + `"}]}`
+	got := decode[box.AttachmentsDelivered](t, w.want(t, 200, "acme", "POST", files, in))
+	if len(got.Attachments) != 1 || got.Attachments[0].Size != 3<<20 {
+		t.Errorf("got %+v", got)
+	}
+	w.want(t, 400, "acme", "POST", files, `{"query_id":"1","file":[]}`)
+	w.want(t, 200, "acme", "POST", files+"/collect", `{"query_id":"1"}`)
+	w.want(t, 400, "acme", "POST", files+"/collect", `{"query_id":1}`)
 }

@@ -118,15 +118,26 @@ func Body(r *http.Request, types ...string) ([]byte, error) {
 	return b, err
 }
 
-func read(r *http.Request) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r.Body, MaxBody+1))
+// Large reads a body in JSON of at most limit bytes: what is in it is for the
+// caller to read strictly.
+func Large(r *http.Request, limit int64) ([]byte, error) {
+	if err := checkType(r, "application/json"); err != nil {
+		return nil, err
+	}
+	return readAtMost(r, limit)
+}
+
+func read(r *http.Request) ([]byte, error) { return readAtMost(r, MaxBody) }
+
+func readAtMost(r *http.Request, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	switch {
 	case err != nil:
 		e := sandbox.Errorf(sandbox.Invalid, "body: it could not be read")
 		e.Err = err
 		return nil, e
-	case len(b) > MaxBody:
-		return nil, sandbox.Errorf(sandbox.Invalid, "body: larger than %d bytes", MaxBody)
+	case int64(len(b)) > limit:
+		return nil, sandbox.Errorf(sandbox.Invalid, "body: larger than %d bytes", limit)
 	}
 	return b, nil
 }

@@ -1,0 +1,66 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+)
+
+// maxCollected is the size of an answer with as many attachments as there may
+// be, in base64.
+const maxCollected = box.MaxAttachmentsTotal/3*4 + 8<<20
+
+// SessionRead reads a file of a session, or lists a directory. What a tool
+// could not do is in its result.
+func (c *Client) SessionRead(ctx context.Context, key string, q box.ReadRequest) (*box.ReadResult, error) {
+	return ask[box.ReadResult](ctx, c, http.MethodPost, sessionPath(key, "/tools/"+box.ToolRead), q)
+}
+
+// SessionWrite makes or changes a file of a session.
+func (c *Client) SessionWrite(ctx context.Context, key string, q box.WriteRequest) (*box.WriteResult, error) {
+	return ask[box.WriteResult](ctx, c, http.MethodPost, sessionPath(key, "/tools/"+box.ToolWrite), q)
+}
+
+// SessionEdit replaces a text in a file of a session.
+func (c *Client) SessionEdit(ctx context.Context, key string, q box.EditRequest) (*box.EditResult, error) {
+	return ask[box.EditResult](ctx, c, http.MethodPost, sessionPath(key, "/tools/"+box.ToolEdit), q)
+}
+
+// SessionGlob looks for names in a session.
+func (c *Client) SessionGlob(ctx context.Context, key string, q box.GlobRequest) (*box.GlobResult, error) {
+	return ask[box.GlobResult](ctx, c, http.MethodPost, sessionPath(key, "/tools/"+box.ToolGlob), q)
+}
+
+// SessionGrep looks for lines in a session.
+func (c *Client) SessionGrep(ctx context.Context, key string, q box.GrepRequest) (*box.GrepResult, error) {
+	return ask[box.GrepResult](ctx, c, http.MethodPost, sessionPath(key, "/tools/"+box.ToolGrep), q)
+}
+
+// Deliver puts a query's attachments into a session.
+func (c *Client) Deliver(ctx context.Context, key string, in box.AttachmentsIn) (*box.AttachmentsDelivered, error) {
+	return ask[box.AttachmentsDelivered](ctx, c, http.MethodPost, sessionPath(key, "/attachments"), in)
+}
+
+// Collect takes what the agent of a session left for its user, and empties its
+// place.
+func (c *Client) Collect(ctx context.Context, key, queryID string) (*box.Collected, error) {
+	b, err := json.Marshal(box.CollectRequest{QueryID: queryID})
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.send(ctx, c.http, http.MethodPost, sessionPath(key, "/attachments/collect"), bytes.NewReader(b), "application/json")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	out := new(box.Collected)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxCollected)).Decode(out); err != nil {
+		return nil, fmt.Errorf("decode collected attachments: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/session/access"
+	"github.com/carboy-sandbox/carboy/internal/session/tool"
+)
+
+// maxAttachments is the size of a body with as many attachments as there may
+// be, in base64, and room for their names.
+const maxAttachments = box.MaxAttachmentsTotal/3*4 + 2<<20
+
+func (s *Server) postTool(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (any, error) {
+		b, err := wire.Large(r, tool.MaxRequest)
+		if err != nil {
+			return nil, err
+		}
+		return all.Tool(r.Context(), c, id, r.PathValue("tool"), b)
+	})
+}
+
+func (s *Server) postAttachments(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.AttachmentsDelivered, error) {
+		var in box.AttachmentsIn
+		b, err := wire.Large(r, maxAttachments)
+		if err == nil {
+			err = wire.DecodeBytes(b, &in)
+		}
+		if err != nil {
+			return box.AttachmentsDelivered{}, err
+		}
+		return all.Deliver(r.Context(), c, id, in)
+	})
+}
+
+func (s *Server) postCollect(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.Collected, error) {
+		var q box.CollectRequest
+		if err := wire.Decode(r, &q, false); err != nil {
+			return box.Collected{}, err
+		}
+		return all.Collect(r.Context(), c, id, q)
+	})
+}
