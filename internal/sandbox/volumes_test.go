@@ -26,6 +26,11 @@ func volumeOf(ids ...string) sandbox.Spec {
 	return s
 }
 
+// workspaceOf is a sandbox whose workspace is a volume.
+func workspaceOf(name, id string) sandbox.Spec {
+	return sandbox.Spec{Name: name, Workspace: sandbox.Workspace{Volume: id}}
+}
+
 // cellar has ann's volumes.
 type cellar []string
 
@@ -54,8 +59,15 @@ func TestVolumes(t *testing.T) {
 		spec.Name = "two"
 		create(t, d, spec)
 		users("one", "two")
+		create(t, d, workspaceOf("three", volume1))
+		users("one", "three", "two")
+		d.Remove(t.Context(), ann, "three", true)
 
-		_, err := d.Create(t.Context(), ann, volumeOf(volume2))
+		_, err := d.Create(t.Context(), ann, workspaceOf("", volume2))
+		wantKind(t, "Create over a volume that is not there", err, sandbox.NotFound)
+		_, err = d.Create(t.Context(), sandbox.Caller{Owner: "uid:7"}, workspaceOf("", volume1))
+		wantKind(t, "Create over another's volume", err, sandbox.NotFound)
+		_, err = d.Create(t.Context(), ann, volumeOf(volume2))
 		wantKind(t, "Create with a volume that is not there", err, sandbox.NotFound)
 		_, err = d.Create(t.Context(), sandbox.Caller{Owner: "uid:7"}, volumeOf(volume1))
 		wantKind(t, "Create with another's volume", err, sandbox.NotFound)
