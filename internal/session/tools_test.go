@@ -5,14 +5,13 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 )
 
 // TestToolsOnAWall uses the native tools and attachments of a session, as the
 // daemon's API does.
 func TestToolsOnAWall(t *testing.T) {
-	onWall(t, session.Config{}, func(t *testing.T, d *real, _ func() *real) {
+	onWall(t, func(t *testing.T, d *real, _ func() *real) {
 		a, err := access.New(access.Options{Runtime: d.Runtime})
 		if err != nil {
 			t.Fatal(err)
