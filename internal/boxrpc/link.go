@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
@@ -125,7 +126,7 @@ func (l *link) fenced(ctx context.Context, a action, c call) (any, error) {
 	}
 	out, err := a.do(ctx, c)
 	if l.h.fence.current(about) {
-		return out, err
+		return out, c.logical(err)
 	}
 	prefix := prefix(about)
 	// It is the newer generation's time that is taken, not this one's.
@@ -138,9 +139,29 @@ func (l *link) fenced(ctx context.Context, a action, c call) (any, error) {
 	return nil, errStale
 }
 
+// logicalError is an error that names sessions by their keys, of which the part
+// that is the tenant's is left out: its host knows them without.
+type logicalError struct {
+	error
+	prefix string
+}
+
+// Unwrap implements what errors.Is looks for.
+func (e logicalError) Unwrap() error { return e.error }
+
+func (t tenant) logical(err error) error {
+	if err == nil || t.about == nil {
+		return err
+	}
+	return logicalError{err, prefix(t.about)}
+}
+
 // errorText is what a host is told of an error: its class and its text, with
 // the way out of it. Details of internal errors are for the log.
 func errorText(err error) string {
+	if l, ok := errors.AsType[logicalError](err); ok {
+		return strings.ReplaceAll(errorText(l.error), l.prefix, "")
+	}
 	if p, ok := errors.AsType[*permissionError](err); ok {
 		return "PermissionError: " + p.text
 	}
