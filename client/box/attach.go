@@ -38,10 +38,21 @@ type Attachment struct {
 // before it. The process goes on when it ends, and the next one gets what was
 // not read. ctx is for the attaching alone.
 func (c *Client) Attach(ctx context.Context, session, id string) (*Attachment, error) {
+	return c.attach(ctx, session, id, "")
+}
+
+// TakeOver is Attach without the wait: whoever reads now is detached, and told
+// why. LangBot's own runtime has no such thing, and lets it wait.
+func (c *Client) TakeOver(ctx context.Context, session, id string) (*Attachment, error) {
+	return c.attach(ctx, session, id, "?takeover=1")
+}
+
+func (c *Client) attach(ctx context.Context, session, id, query string) (*Attachment, error) {
 	u, header, err := c.relayURL(session, id)
 	if err != nil {
 		return nil, err
 	}
+	u += query
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	ws, err := dialWebSocket(ctx, u, header, relayProtocol)

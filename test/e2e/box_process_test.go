@@ -15,6 +15,7 @@ import (
 func TestBoxProcesses(t *testing.T) {
 	w := newBoxWorld(t, "process", map[string]any{"session_ttl_sec": 2})
 	w.testLines(t)
+	w.testTurns(t)
 	w.testLives(t)
 }
 
@@ -68,6 +69,65 @@ func (w *boxWorld) testLines(t *testing.T) {
 			if line, err := a.ReadLine(t.Context()); err != nil || string(line) != fmt.Sprint(i) {
 				t.Fatalf("line %d is %q, %v", i, line, err)
 			}
+		}
+	})
+}
+
+func (w *boxWorld) testTurns(t *testing.T) {
+	w.subtest(t, "attachments-take-turns", func(t *testing.T) {
+		first := w.attached(t, "exec cat")
+		say := func(a *box.Attachment, text string) {
+			t.Helper()
+			if err := a.WriteLine(t.Context(), []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hear := func(a *box.Attachment, text string) {
+			t.Helper()
+			if line, err := a.ReadLine(t.Context()); err != nil || string(line) != text {
+				t.Fatalf("got %q, %v; want %q", line, err, text)
+			}
+		}
+		say(first, "one")
+		hear(first, "one")
+		second, err := w.client.Attach(t.Context(), "a", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		say(second, "two") // it waits, and so does its line
+		say(first, "three")
+		hear(first, "three")
+		first.Close()
+		hear(second, "two")
+		third, err := w.client.TakeOver(t.Context(), "a", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer third.Close()
+		if _, err := second.ReadLine(t.Context()); err == nil || errors.Is(err, io.EOF) || box.Class(err) == "" {
+			t.Errorf("who was sent away learns %v", err)
+		}
+		say(third, "four")
+		hear(third, "four")
+	})
+	w.subtest(t, "attachment-ends-with-its-process", func(t *testing.T) {
+		a := w.attached(t, "read line; echo last; exit 3")
+		if err := a.WriteLine(t.Context(), []byte("go")); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := a.ReadLine(t.Context()); err != nil || string(line) != "last" {
+			t.Fatalf("got %q, %v", line, err)
+		}
+		if _, err := a.ReadLine(t.Context()); !errors.Is(err, io.EOF) {
+			t.Errorf("afterwards: %v", err)
+		}
+		until(t, func() bool {
+			p, err := w.client.Process(t.Context(), "a", "")
+			return err == nil && p.ExitCode != nil && *p.ExitCode == 3
+		})
+		if _, err := w.client.Attach(t.Context(), "a", ""); !errors.Is(err, box.ErrProcessConflict) {
+			t.Errorf("one more: %v", err)
 		}
 	})
 }
