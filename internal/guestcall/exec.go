@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
-	"math"
 
 	"connectrpc.com/connect"
 
@@ -15,6 +14,9 @@ import (
 // ErrUnreached is the cause of an error for a guest that no connection could
 // be made to: nothing was begun there by this call.
 var ErrUnreached = errors.New("the guest could not be reached")
+
+// maxOutput is more than a command can write. A guest that says so is wrong.
+const maxOutput = 1 << 50
 
 // inputPiece is how much of a command's input is sent at once.
 const inputPiece = 64 << 10
@@ -111,7 +113,7 @@ func (k *Kept) add(offset uint64, b []byte, limit int) {
 }
 
 func (k *Kept) count(to uint64) {
-	if to <= math.MaxInt64 {
+	if to <= maxOutput {
 		k.Bytes = max(k.Bytes, int64(to))
 	}
 }

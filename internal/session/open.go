@@ -116,7 +116,13 @@ func (r *Runtime) reattach(ctx context.Context, s *session, rec record.Session, 
 		r.abandonAll(s, false)
 		return
 	}
-	r.endStrays(ctx, s)
+	// A guest may take its time to answer: no other session waits for that, and
+	// of this one only who starts a process.
+	s.procTurn.take(ctx, nil)
+	r.calls.Go(func() {
+		defer s.procTurn.give()
+		r.endStrays(r.closing, s)
+	})
 }
 
 // endStrays ends the managed processes of a sandbox that no record leads to:
@@ -134,7 +140,9 @@ func (r *Runtime) endStrays(ctx context.Context, s *session) {
 	r.mu.Lock()
 	known := map[string]bool{}
 	for _, m := range s.procs {
-		known[m.p.Record().Command] = true
+		if m.p != nil {
+			known[m.p.Record().Command] = true
+		}
 	}
 	r.mu.Unlock()
 	for _, id := range ids {
