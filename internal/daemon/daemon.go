@@ -188,6 +188,9 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		return err
 	}
 	defer d.sessions.close()
+	if err := d.sessions.serve(&serve, cfg.Box); err != nil {
+		return err
+	}
 	d.server = server.New(serve)
 	defer d.server.Close()
 	return d.run(ctx)

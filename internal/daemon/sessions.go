@@ -15,7 +15,10 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/boxrpc"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/access"
+	"github.com/carboy-sandbox/carboy/internal/session/audit"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
 	"github.com/carboy-sandbox/carboy/internal/store"
@@ -28,7 +31,7 @@ type sessions struct {
 	runtime *session.Runtime
 	skills  *skill.Owners
 	roots   *profile.Roots
-	audit   *auditLog
+	audit   *audit.Log
 	box     *boxrpc.Handler // nil: the dialect is not served
 }
 
@@ -54,10 +57,8 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	if err != nil {
 		return nil, err
 	}
-	s.skills = &skill.Owners{Store: all}
-	if s.audit, err = openAudit(filepath.Join(d.cfg.Dirs.State, "audit"), d.log); err != nil {
-		return nil, err
-	}
+	s.skills = &skill.Owners{Store: all, Own: ownUID()}
+	s.audit = audit.Open(filepath.Join(d.cfg.Dirs.State, "audit"), d.log)
 	s.roots, err = profile.NewRoots(profile.RootsConfig{
 		HostRoot: b.HostRoot, DefaultWorkspace: b.DefaultWorkspace, SkillsRoot: b.SkillsRoot,
 		AllowedMountRoots: b.AllowedMountRoots, Private: d.private(),
@@ -66,7 +67,7 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 		return nil, err
 	}
 	o := session.Options{
-		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.write, Config: b.Config, Log: d.log, Private: d.private(), ProcessDir: processes,
+		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.Add, Config: b.Config, Log: d.log, Private: d.private(), ProcessDir: processes,
 	}
 	if kept != nil {
 		o.Images = kept.pin
@@ -83,6 +84,29 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	return s, err
 }
 
+// ownUID is the daemon's own user, as an owner.
+func ownUID() string { return "uid:" + strconv.Itoa(os.Geteuid()) }
+
+// serve has the API offer sessions.
+func (s *sessions) serve(o *server.Options, b Box) error {
+	if s == nil {
+		return nil
+	}
+	quota := &b.WorkspaceQuotaMB
+	if b.WorkspaceQuotaMB == 0 {
+		quota = nil
+	}
+	a, err := access.New(access.Options{
+		Runtime: s.runtime, Skills: s.skills, Profile: b.Profile, Profiles: b.Profiles, WorkspaceQuotaMB: quota,
+		Roots: s.roots, Image: b.Image, Log: o.Log,
+	})
+	if err != nil {
+		return err
+	}
+	o.Sessions, o.SessionMetrics = a, s.runtime.Metrics
+	return nil
+}
+
 // private are the daemon's own directories.
 func (d *daemon) private() []string {
 	return []string{d.cfg.Dirs.State, d.cfg.Dirs.Run, d.cfg.Dirs.Cache, d.cfg.Dirs.Config}
@@ -96,7 +120,7 @@ func (d *daemon) openBox(s *sessions, dir string) error {
 	c := d.cfg.Box.WithDefaults()
 	s.box, err = boxrpc.New(boxrpc.Options{
 		Sessions: s.runtime, Attach: s.attach, Skills: s.skillsOf, Outside: s.outside,
-		Owner: "uid:" + strconv.Itoa(os.Getuid()), Token: token, Instance: d.cfg.Box.Instance, Hosts: d.cfg.boxHosts(),
+		Owner: ownUID(), Token: token, Instance: d.cfg.Box.Instance, Hosts: d.cfg.boxHosts(),
 		Shared: s.roots.DefaultWorkspace(), Ledger: filepath.Join(dir, "ledger.jsonl"),
 		Admission: d.cfg.Box.Admission, Readiness: d.boxReadiness, Limits: c.Limits, Log: d.log,
 	})
@@ -209,7 +233,7 @@ func (s *sessions) close() {
 		s.runtime.Close()
 	}
 	if s.audit != nil {
-		s.audit.close()
+		_ = s.audit.Close() // all of it was written
 	}
 }
 

@@ -96,6 +96,14 @@ class WS:
         self.s.close()
 
 
+def whole(m):
+    try:
+        json.loads(m)
+        return True
+    except json.JSONDecodeError:
+        return False
+
+
 class Refused(Exception):
     pass
 
@@ -113,6 +121,10 @@ class Box:
     def read(self):
         try:
             while (m := self.ws.recv()) is not None:
+                # To a client of before there were headers a message of more than
+                # 1 MiB comes in several: it joins them until they are one.
+                while not self.headers and not whole(m):
+                    m += self.ws.recv()
                 r = json.loads(m)
                 done, box = self.waits.pop(r["seq_id"])
                 box.append(r)
@@ -146,7 +158,11 @@ class Box:
         return key
 
     def relay(self, session, process):
-        return WS(self.addr, f"/v1/sessions/{session}/managed-process/{process}/ws", self.headers, "mcp")
+        who = list(self.headers)
+        if self.context:
+            who += [("X-LangBot-Workspace-Id", self.context["workspace_uuid"]),
+                    ("X-LangBot-Placement-Generation", str(self.context["placement_generation"]))]
+        return WS(self.addr, f"/v1/sessions/{session}/managed-process/{process}/ws", who, "mcp")
 
 
 def spec(session, cmd="", **more):
@@ -167,7 +183,7 @@ def refused(f, *words):
     raise AssertionError("not refused: " + " ".join(words))
 
 
-def everything(addr, headers=(), context=None, lines=10000):
+def everything(addr, lines=10000, headers=(), context=None):
     """ping, init, exec, conflict, sessions, delete, process, relay, skills, shutdown."""
     b = Box(addr, headers, context)
     out = {}
@@ -318,6 +334,23 @@ def quota(addr):
     return {"written": int(size["stdout"].split()[1])}
 
 
+def owned(addr):
+    """A host_path of the client's own machine is a workspace that the runtime owns."""
+    b = Box(addr)
+    b.call("box_init", {"local": {"host_root": "/nowhere/data/box", "default_workspace": "", "allowed_mount_roots": ["/nowhere/data/box", "/tmp"]}})
+    here = lambda session, cmd, **more: spec(session, cmd, host_path="/nowhere/data/box/default", workspace_quota_mb=16, **more)
+    assert b.call("box_exec", here("o1", "echo one > one.txt"))["exit_code"] == 0
+    assert b.call("box_exec", here("o2", "cat one.txt"))["stdout"] == "one\n", "shared by the sessions that name it"
+    r = b.call("box_exec", here("o2", "dd if=/dev/zero of=big bs=1M count=64"))
+    assert r["exit_code"] != 0 and "No space left on device" in r["stderr"], r
+    for s in ("o1", "o2"):
+        b.call("box_delete_session", {"session_id": s})
+    assert b.call("box_exec", here("o3", "cat one.txt; rm big one.txt"))["stdout"] == "one\n", "it stays"
+    refused(lambda: b.call("box_exec", spec("o4", "true", host_path="/var/other")), "BoxValidationError:", "allowed_mount_roots")
+    b.call("box_delete_session", {"session_id": "o3"})
+    return {}
+
+
 def load(addr, sessions=50, execs=20):
     """Many sessions, each with a line of commands; what each call took."""
     b = Box(addr)
@@ -396,7 +429,7 @@ def main():
 
 def tenanted(addr, lines=200):
     """Everything again, as a host that serves workspaces asks for it."""
-    return everything(addr, [("X-LangBot-Instance-Id", "inst-1")], {"instance_uuid": "inst-1", "workspace_uuid": "w9", "placement_generation": 3}, lines)
+    return everything(addr, lines, [("X-LangBot-Instance-Id", "inst-1")], {"instance_uuid": "inst-1", "workspace_uuid": "w9", "placement_generation": 3})
 
 
 if __name__ == "__main__":

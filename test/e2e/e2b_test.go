@@ -170,8 +170,15 @@ func (h *home) serve(key string) string {
 	if err := os.WriteFile(file, append(line, '\n'), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
+	return "http://" + h.listen("serve", "--listen", "127.0.0.1:0", "--api-key-file", file)
+}
+
+// listen runs a command that serves until the test's end, and returns the
+// address of the machine's own that it says first.
+func (h *home) listen(args ...string) string {
+	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := h.command(ctx, "serve", "--listen", "127.0.0.1:0", "--api-key-file", file)
+	cmd := h.command(ctx, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second // it ends the boxes of its pool
 	stderr, err := cmd.StderrPipe()
@@ -205,9 +212,9 @@ func (h *home) serve(key string) string {
 	})
 	select {
 	case a := <-found:
-		return "http://" + a
+		return a
 	case <-time.After(30 * time.Second):
-		h.t.Fatal("serve does not say where it listens")
+		h.t.Fatalf("carboy %q does not say where it listens", args)
 	}
 	return ""
 }
