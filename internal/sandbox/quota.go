@@ -38,6 +38,9 @@ func (unbounded) Quota(string) Quota                   { return Quota{} }
 func (unbounded) Admit(string, time.Time) error        { return nil }
 func (unbounded) Changed(string, int, bool, time.Time) {}
 
+// Quota returns what bounds an owner.
+func (m *Manager) Quota(owner string) Quota { return m.quotas.Quota(owner) }
+
 // Counts tell what a Manager did since it was made.
 type Counts struct {
 	Creates, Failures uint64 // creates that succeeded, and that failed on the machine

@@ -27,6 +27,7 @@ type Manager interface {
 	Check(ctx context.Context, spec sandbox.Spec) error
 	KeepWarm(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) error
 	Offer() sandbox.Offer
+	Quota(owner string) sandbox.Quota
 }
 
 // Store keeps records. A record that was saved or deleted is on the disk when

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
+	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
 const ttl = 300 * time.Second
@@ -214,6 +216,38 @@ func TestRemovalThatFailsIsTriedAgain(t *testing.T) {
 		if _, err := d.Exec(t.Context(), ann, asked("k", "echo x")); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// hourly lets no sandbox of ann's last for more than an hour.
+type hourly struct{}
+
+func (hourly) Quota(owner string) sandbox.Quota {
+	if owner == ann.Owner {
+		return sandbox.Quota{TTL: time.Hour}
+	}
+	return sandbox.Quota{}
+}
+func (hourly) Admit(string, time.Time) error        { return nil }
+func (hourly) Changed(string, int, bool, time.Time) {}
+
+func TestOwnerWhoseSandboxesMustEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		d := w.bootWith(t, sandbox.Options{Store: &w.store, Backends: []sandbox.Backend{w.fake}, Quotas: hourly{}},
+			session.Options{Store: &w.store, Config: config()})
+		spec := asked("k", "echo x")
+		spec.Persistent = true
+		run(t, d, spec)
+		pass(2 * time.Hour)
+		if n := len(w.fake.Running()); n != 0 {
+			t.Errorf("%d boxes run", n)
+		}
+		if res := run(t, d, spec); len(res.Notices) != 1 || !strings.Contains(res.Notices[0], "started again") {
+			t.Errorf("Exec = %+v", res)
+		}
+		d.shutdown()
+		w.check(t)
 	})
 }
 

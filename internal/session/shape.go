@@ -53,6 +53,9 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec box.Spec, f 
 	if spec.Network == box.NetworkOn {
 		want.Network = sandbox.NetworkOn
 	}
+	// Where none of the owner's may last for long, this one is stopped in time,
+	// and started by its next call.
+	want.TTL = min(r.o.Manager.Quota(c.Owner).TTL, sandbox.MaxTTL)
 	if walls := r.o.Manager.Offer().Walls; !slices.Contains(walls, want.Isolation) {
 		return want, rec, fail(ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", want.Isolation).
 			WithHint("available: %s", strings.Join(walls, ", "))
