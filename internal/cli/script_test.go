@@ -49,6 +49,9 @@ func carboy() int {
 			return client.New(client.Options{Socket: socket})
 		},
 		Serve: func(_ context.Context, o cli.ServeOptions) error {
+			if o.Box != nil {
+				return sandbox.Errorf(sandbox.Unsupported, "would serve Box: %+v", *o.Box)
+			}
 			return sandbox.Errorf(sandbox.Unsupported, "would serve: %+v", o)
 		},
 	})
