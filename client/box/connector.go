@@ -380,7 +380,11 @@ func (c *Connector) detach(err error) bool {
 }
 
 func (c *Connector) tell(err error) {
-	c.o.Log.Warn("box runtime: disconnected", "error", err)
+	level := slog.LevelWarn
+	if errors.Is(err, errClosed) {
+		level = slog.LevelInfo
+	}
+	c.o.Log.Log(context.Background(), level, "box runtime: disconnected", "error", err)
 	if c.o.OnDisconnect != nil {
 		c.o.OnDisconnect(err)
 	}
