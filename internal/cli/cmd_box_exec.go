@@ -173,6 +173,9 @@ func (a *app) showResult(res *box.ToolResult) error {
 }
 
 func (a *app) printResult(res *box.ToolResult) error {
+	if res.Status == box.StatusTimedOut && res.StderrBytes == 0 {
+		res.Stderr = "" // the runtime's own words, for who has no others
+	}
 	for _, s := range []struct {
 		to   io.Writer
 		text string

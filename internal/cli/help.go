@@ -141,7 +141,7 @@ func metavar(flag string) string {
 		return "COMMAND"
 	case "env":
 		return "KEY[=VALUE]"
-	case "env-file", "api-key-file", "policy", "from-file", "file":
+	case "env-file", "api-key-file", "control-token-file", "policy", "from-file", "file":
 		return "FILE"
 	case "label":
 		return "KEY=VALUE"
@@ -151,8 +151,16 @@ func metavar(flag string) string {
 		return "NAME=VALUE"
 	case "ttl", "timeout":
 		return "DURATION"
-	case "cwd":
+	case "cwd", "host-root", "mount-root", "subdir":
 		return "DIR"
+	case "session":
+		return "KEY"
+	case "profile":
+		return "NAME"
+	case "quota":
+		return "SIZE"
+	case "on-timeout":
+		return "keep|reset"
 	case "listen":
 		return "HOST:PORT"
 	}

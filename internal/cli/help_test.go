@@ -26,7 +26,7 @@ var helped = []string{
 	"secret", "secret add", "secret ls", "secret rm", "secret rotate",
 	"key", "key add", "key ls", "key rm",
 	"volume", "volume create", "volume ls", "volume rm",
-	"box", "box exec", "box ls", "box rm", "box status", "box errors",
+	"box", "box exec", "box ls", "box rm", "box status", "box errors", "box serve",
 	"box skill", "box skill install", "box skill ls", "box skill rm",
 	"image", "image pull", "image import", "image ls", "image rm", "image gc",
 	"snapshot", "snapshot create", "snapshot ls", "snapshot rm",
