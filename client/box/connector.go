@@ -154,7 +154,8 @@ func (c *Connector) Reconnect(generation int64) {
 }
 
 // Close ends the connection and the child, and waits for their end. The
-// sessions stay where a runtime goes on; Client.Shutdown drops them.
+// sessions stay where a runtime goes on; Client.Shutdown drops them. It is not
+// for OnConnect and OnDisconnect, which it waits for.
 func (c *Connector) Close() error {
 	c.mu.Lock()
 	first := c.state != Closed
