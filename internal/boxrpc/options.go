@@ -121,7 +121,7 @@ type Handler struct {
 	plain  bool     // an action without a context made a session
 }
 
-var errLeaving = errors.New("Box runtime shutting down")
+var errLeaving = errors.New("the runtime is shutting down")
 
 // New returns a Handler, or an error for options that can't be. It reads the
 // ledger.

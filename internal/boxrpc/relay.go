@@ -147,7 +147,7 @@ func closing(cause error) (websocket.StatusCode, string) {
 	case errors.Is(cause, io.EOF):
 		return websocket.StatusNormalClosure, box.RelayEnded
 	case errors.Is(cause, errLeaving):
-		return websocket.StatusGoingAway, errLeaving.Error()
+		return websocket.StatusGoingAway, "Box runtime shutting down"
 	case errors.Is(cause, errStale):
 		return websocket.StatusPolicyViolation, "a newer placement generation was seen"
 	}
