@@ -73,7 +73,7 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 		o.Images = kept.pin
 	}
 	if vols.service != nil {
-		o.Volumes = sessionVolumes{vols.service}
+		o.Volumes = sessionVolumes(vols)
 	}
 	if s.runtime, err = session.New(o); err != nil {
 		return nil, err
