@@ -10,14 +10,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/meter"
@@ -125,7 +121,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if err := cfg.Dirs.Create(); err != nil {
 		return err
 	}
-	lock, err := d.lock()
+	lock, err := d.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -209,36 +205,9 @@ func (d *daemon) keys() (*key.Set, error) {
 	return set, nil
 }
 
-// lock takes the home, or says who has it.
-func (d *daemon) lock() (*home.Lock, error) {
-	lock, err := home.TakeLock(filepath.Join(d.cfg.Dirs.State, lockName))
-	pidPath := filepath.Join(d.cfg.Dirs.State, pidName)
-	if sandbox.KindOf(err) == sandbox.Conflict {
-		who := ""
-		if b, err := os.ReadFile(pidPath); err == nil && len(b) < 32 {
-			if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
-				who = fmt.Sprintf(", with pid %d", pid)
-			}
-		}
-		return nil, sandbox.Errorf(sandbox.Conflict, "a daemon for %s runs already%s", d.cfg.Dirs.State, who).
-			WithHint("carboy daemon stop")
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(pidPath, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600); err != nil {
-		lock.Close()
-		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-			return nil, sandbox.Errorf(sandbox.Exhausted, "the disk of %s is full", filepath.Dir(pidPath)).WithHint("free some space there, then try again")
-		}
-		return nil, fmt.Errorf("write pid: %w", err)
-	}
-	return lock, nil
-}
-
 // run carries a daemon from its listeners to its last answer.
 func (d *daemon) run(ctx context.Context) error {
-	listeners, err := d.listen()
+	listeners, err := d.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -315,14 +284,14 @@ func (d *daemon) adoptFirst(ctx context.Context, adopted <-chan error) (done boo
 }
 
 // listen opens the unix socket, and the TCP address where there is one.
-func (d *daemon) listen() ([]net.Listener, error) {
-	u, err := home.Listen(Socket(d.cfg.Dirs))
+func (d *daemon) listen(ctx context.Context) ([]net.Listener, error) {
+	u, err := d.listenUnix(ctx)
 	if err != nil {
 		return nil, err
 	}
 	listeners := []net.Listener{u}
 	if d.cfg.Listen != "" {
-		t, err := net.Listen("tcp", d.cfg.Listen)
+		t, err := listenTCP(ctx, d.cfg.Listen)
 		if err != nil {
 			e := sandbox.Errorf(sandbox.Invalid, "listen on %s: %v", d.cfg.Listen, errors.Unwrap(err))
 			e.Err = err
@@ -330,7 +299,7 @@ func (d *daemon) listen() ([]net.Listener, error) {
 		}
 		listeners = append(listeners, boundCallers(t))
 	}
-	b, err := d.listenBox()
+	b, err := d.listenBox(ctx)
 	if err != nil {
 		for _, l := range listeners {
 			err = errors.Join(err, l.Close())

@@ -238,11 +238,11 @@ func (s *sessions) close() {
 }
 
 // listenBox opens the dialect's address; nil where there is none.
-func (d *daemon) listenBox() (net.Listener, error) {
+func (d *daemon) listenBox(ctx context.Context) (net.Listener, error) {
 	if d.cfg.Box.Listen == "" {
 		return nil, nil
 	}
-	l, err := net.Listen("tcp", d.cfg.Box.Listen)
+	l, err := listenTCP(ctx, d.cfg.Box.Listen)
 	if err != nil {
 		e := sandbox.Errorf(sandbox.Invalid, "listen on %s: %v", d.cfg.Box.Listen, errors.Unwrap(err)).
 			WithHint("name another address: box.listen, or carboy box serve --listen")

@@ -190,10 +190,12 @@ func (h *home) listen(args ...string) string {
 	}
 	found := make(chan string, 1)
 	done := make(chan struct{})
+	var said strings.Builder // to be read after done
 	go func() {
 		defer close(done)
 		address := regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			fmt.Fprintln(&said, lines.Text())
 			if a := address.FindString(lines.Text()); a != "" {
 				select {
 				case found <- a:
@@ -213,6 +215,8 @@ func (h *home) listen(args ...string) string {
 	select {
 	case a := <-found:
 		return a
+	case <-done:
+		h.t.Fatalf("carboy %q ended:\n%s", args, said.String())
 	case <-time.After(30 * time.Second):
 		h.t.Fatalf("carboy %q does not say where it listens", args)
 	}

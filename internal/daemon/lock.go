@@ -1,0 +1,127 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// A daemon that is killed has its lock and its addresses until the kernel has
+// ended the last of its threads, which it may be a while about when the machine
+// is busy: whoever starts the next one at once sees the first one's. So these
+// are waited for.
+const (
+	lockPatience   = 10 * time.Second // as long as its holder is ending
+	listenPatience = time.Second      // the lock is free by then, and the rest follows
+	patienceStep   = 5 * time.Millisecond
+)
+
+// insist tries again, for at most limit, what fails by something that is about
+// to end.
+func insist[T any](ctx context.Context, limit time.Duration, passing func(error) bool, try func() (T, error)) (T, error) {
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	step := time.NewTicker(patienceStep)
+	defer step.Stop()
+	for {
+		got, err := try()
+		if err == nil || !passing(err) {
+			return got, err
+		}
+		select {
+		case <-step.C:
+		case <-end.C:
+			return got, err
+		case <-ctx.Done():
+			return got, err
+		}
+	}
+}
+
+// lock takes the home, or says who has it.
+func (d *daemon) lock(ctx context.Context) (*home.Lock, error) {
+	pidPath := filepath.Join(d.cfg.Dirs.State, pidName)
+	ending := func(err error) bool {
+		pid, ok := readPID(pidPath)
+		return sandbox.KindOf(err) == sandbox.Conflict && ok && isEnding(pid)
+	}
+	lock, err := insist(ctx, lockPatience, ending, func() (*home.Lock, error) {
+		return home.TakeLock(filepath.Join(d.cfg.Dirs.State, lockName))
+	})
+	if sandbox.KindOf(err) == sandbox.Conflict {
+		who := ""
+		if pid, ok := readPID(pidPath); ok {
+			who = fmt.Sprintf(", with pid %d", pid)
+		}
+		return nil, sandbox.Errorf(sandbox.Conflict, "a daemon for %s runs already%s", d.cfg.Dirs.State, who).
+			WithHint("carboy daemon stop")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(pidPath, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600); err != nil {
+		lock.Close()
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			return nil, sandbox.Errorf(sandbox.Exhausted, "the disk of %s is full", filepath.Dir(pidPath)).WithHint("free some space there, then try again")
+		}
+		return nil, fmt.Errorf("write pid: %w", err)
+	}
+	return lock, nil
+}
+
+// readPID reads who has, or had, the home.
+func readPID(path string) (int, bool) {
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) >= 32 {
+		return 0, false
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	return pid, err == nil && pid > 0
+}
+
+// isEnding reports whether a process is gone, but for what the kernel has yet
+// to close, or will be as soon as it gets to run.
+func isEnding(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH)
+	}
+	for line := range bytes.Lines(b) {
+		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "State":
+			if strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X") {
+				return true
+			}
+		case "SigPnd", "ShdPnd":
+			if set, err := strconv.ParseUint(value, 16, 64); err == nil && set&(1<<(syscall.SIGKILL-1)) != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// listenUnix opens the socket of the home, which is this daemon's.
+func (d *daemon) listenUnix(ctx context.Context) (*home.Listener, error) {
+	held := func(err error) bool { return sandbox.KindOf(err) == sandbox.Conflict }
+	return insist(ctx, listenPatience, held, func() (*home.Listener, error) { return home.Listen(Socket(d.cfg.Dirs)) })
+}
+
+// listenTCP opens an address that the daemon before may have had.
+func listenTCP(ctx context.Context, addr string) (net.Listener, error) {
+	inUse := func(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
+	return insist(ctx, listenPatience, inUse, func() (net.Listener, error) { return net.Listen("tcp", addr) })
+}

@@ -1,0 +1,70 @@
+package daemon_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/daemon"
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
+)
+
+// A daemon that was killed has its lock and its addresses a moment longer than
+// anyone can see it. The next one waits for that; for one that lives it does
+// not.
+func TestDaemonBeforeIsEnding(t *testing.T) {
+	killed := exec.Command("sleep", "1000")
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.Process.Kill(); err != nil { // and nobody waits for it
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = killed.Wait() })
+
+	for name, tt := range map[string]struct {
+		pid  int
+		want sandbox.Kind
+	}{
+		"killed": {killed.Process.Pid, ""},
+		"alive":  {os.Getpid(), sandbox.Conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dirs := newHome(t)
+			if err := dirs.Create(); err != nil {
+				t.Fatal(err)
+			}
+			lock, err := home.TakeLock(filepath.Join(dirs.State, "daemon.lock"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			port, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dirs.State, "daemon.pid"), fmt.Appendln(nil, tt.pid), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(100*time.Millisecond, func() {
+				_ = errors.Join(lock.Close(), port.Close())
+			})
+			cfg := daemon.DefaultConfig(dirs)
+			cfg.Box.Listen = port.Addr().String()
+			with := deps(sandboxtest.New("gvisor"))
+			if tt.want == "" {
+				run(t, cfg, with)
+				return
+			}
+			if err := daemon.Run(t.Context(), cfg, with); sandbox.KindOf(err) != tt.want {
+				t.Errorf("Run = %v", err)
+			}
+		})
+	}
+}
