@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxrpc"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -32,6 +34,8 @@ type sessions struct {
 	skills  *skill.Owners
 	roots   *profile.Roots
 	audit   *audit.Log
+	profile box.Profile // of requests that name none
+	log     *slog.Logger
 	box     *boxrpc.Handler // nil: the dialect is not served
 }
 
@@ -47,12 +51,15 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	if err := os.MkdirAll(processes, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of sessions: %w", err)
 	}
-	s := &sessions{}
+	s := &sessions{log: d.log}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
+	if s.profile, err = profile.Find(b.Profile, b.Profiles); err != nil {
+		return nil, err
+	}
 	all, err := skill.Open(b.skillsRoot(d.cfg.Dirs.State), d.log)
 	if err != nil {
 		return nil, err
@@ -189,7 +196,22 @@ func (s *sessions) open(ctx context.Context) error {
 	if err := s.runtime.Open(ctx); err != nil {
 		return fmt.Errorf("open sessions: %w", err)
 	}
+	if s.box != nil {
+		s.keepWarm(ctx)
+	}
 	return nil
+}
+
+// keepWarm has what a host's first sessions need be ready before they come: it
+// waits for nothing, and what can't be warm is made when it is asked for.
+func (s *sessions) keepWarm(ctx context.Context) {
+	spec, _, err := profile.Build(map[string]any{"session_id": "warm"}, s.profile, profile.Defaults{HostPath: s.roots.DefaultWorkspace()})
+	if err == nil {
+		err = s.runtime.KeepWarm(ctx, sandbox.Caller{Owner: ownUID(), Admin: true}, spec)
+	}
+	if err != nil && sandbox.KindOf(err) != sandbox.Unsupported {
+		s.log.Warn("keep sandboxes for sessions warm", "error", err)
+	}
 }
 
 // run does what is done without being asked, until ctx ends.

@@ -211,7 +211,7 @@ func TestValidate(t *testing.T) {
 		{name: "memory-too-little", in: sandbox.Spec{Limits: limits{Memory: 1 << 20}}, want: sandbox.Invalid, hint: "16m"},
 		{name: "memory-negative", in: sandbox.Spec{Limits: limits{Memory: -1}}, want: sandbox.Invalid},
 		{name: "memory-zero", in: zero("memory"), want: sandbox.Invalid},
-		{name: "pids-too-few", in: sandbox.Spec{Limits: limits{PIDs: 7}}, want: sandbox.Invalid, hint: "from 8"},
+		{name: "pids-too-few", in: sandbox.Spec{Limits: limits{PIDs: -1}}, want: sandbox.Invalid, hint: "from 1"},
 		{name: "pids-too-many", in: sandbox.Spec{Limits: limits{PIDs: 1<<22 + 1}}, want: sandbox.Invalid},
 		{name: "pids-zero", in: zero("pids"), want: sandbox.Invalid},
 		{name: "disk-too-little", in: sandbox.Spec{Limits: limits{Disk: 1}}, want: sandbox.Invalid, hint: "from 1m to 64t"},

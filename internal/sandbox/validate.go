@@ -15,7 +15,7 @@ import (
 const (
 	MinCPUs   = 0.1
 	MinMemory = 16 << 20
-	MinPIDs   = 8
+	MinPIDs   = 1       // which runs what a shell can without another process
 	MaxPIDs   = 1 << 22 // the kernel's own
 	MinDisk   = 1 << 20
 	MaxDisk   = 1 << 46
