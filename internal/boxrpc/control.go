@@ -147,20 +147,13 @@ func upTo(full, relative string) (string, bool) {
 	return before + "/" + relative, found && path.IsAbs(full)
 }
 
-// shutdown ends the sessions of the host that asks. The runtime goes on.
+// shutdown ends the sessions of the host that asks, and of those of the daemon's
+// own user the ones that hosts asked for: others may use the rest. The runtime
+// goes on.
 func shutdown(ctx context.Context, c call) (any, error) {
-	owners := map[string]bool{}
+	err := c.h.o.Sessions.DropAll(ctx, c.h.o.Owner, c.h.remembered)
 	for _, w := range c.h.fence.workspaces(c.instance) {
-		owners[ownerOf(c.instance, w)] = true
-	}
-	c.h.mu.Lock()
-	if c.instance == "" || c.h.plain {
-		owners[c.h.o.Owner] = true
-	}
-	c.h.mu.Unlock()
-	var err error
-	for owner := range owners {
-		err = errors.Join(err, c.h.o.Sessions.DropAll(ctx, owner, nil))
+		err = errors.Join(err, c.h.o.Sessions.DropAll(ctx, ownerOf(c.instance, w), nil))
 	}
 	return nil, err
 }

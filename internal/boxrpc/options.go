@@ -115,10 +115,10 @@ type Handler struct {
 	live sync.WaitGroup
 
 	mu     sync.Mutex
-	pinned string   // the instance
-	roots  []string // that the host's configuration calls its own
-	peers  int      // connections that speak actions
-	plain  bool     // an action without a context made a session
+	pinned string          // the instance
+	roots  []string        // that the host's configuration calls its own
+	peers  int             // connections that speak actions
+	plain  map[string]bool // keys of sessions that actions without a context asked for
 }
 
 var errLeaving = errors.New("the runtime is shutting down")

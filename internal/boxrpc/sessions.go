@@ -34,11 +34,35 @@ func (c call) spec(ctx context.Context) (spec box.Spec, notices []string, err er
 		return box.Spec{}, nil, err
 	}
 	if c.about == nil {
-		c.h.mu.Lock()
-		c.h.plain = true
-		c.h.mu.Unlock()
+		c.h.remember(spec.SessionID)
 	}
 	return spec, notices, nil
+}
+
+// maxPlain bounds how many keys are remembered: far more than there may be
+// sessions.
+const maxPlain = 1 << 16
+
+// remember notes the key of a session that an action without a context asks
+// for.
+func (h *Handler) remember(key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.plain) >= maxPlain {
+		clear(h.plain)
+	}
+	if h.plain == nil {
+		h.plain = map[string]bool{}
+	}
+	h.plain[key] = true
+}
+
+// remembered reports whether a key was asked for without a context since the
+// handler was made.
+func (h *Handler) remembered(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.plain[key]
 }
 
 // shortList names what a host sent, of which there may be much.
