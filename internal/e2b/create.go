@@ -55,6 +55,9 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if err := req.check(); err != nil {
 			return err
 		}
+		if err := sandbox.CheckCallersLabels(req.Metadata); err != nil {
+			return err
+		}
 		build, err := h.resolve(r.Context(), c, req.TemplateID)
 		if err != nil {
 			return err

@@ -21,6 +21,13 @@ var byStrength = []string{WallProcess, WallGVisor, WallMicroVM}
 // ValidWall reports whether there is a wall of that name, here or elsewhere.
 func ValidWall(name string) bool { return strength(name) >= 0 }
 
+// WeakerWall reports whether a wall is weaker than another. Names that are no
+// wall's are weaker than none.
+func WeakerWall(wall, than string) bool {
+	a, b := strength(wall), strength(than)
+	return a >= 0 && a < b
+}
+
 // strength is a wall's place among all, or -1 for a name that is none's.
 func strength(wall string) int { return slices.Index(byStrength, wall) }
 

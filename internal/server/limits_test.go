@@ -239,3 +239,13 @@ func TestUsersOfTheMachine(t *testing.T) {
 		t.Errorf("nodes = %d %s", resp.StatusCode, body)
 	}
 }
+
+// By its labels the daemon knows the sandboxes of sessions, and removes those
+// that no record leads to: no caller gives them.
+func TestLabelsOfOurOwn(t *testing.T) {
+	w := newTeams(t, team.NewBook(team.Limits{}, nil))
+	w.want(t, 201, "acme", "POST", "/v1/sandboxes", `{"name":"box-a","labels":{"session":"k"}}`)
+	w.want(t, 400, "acme", "POST", "/v1/sandboxes", `{"name":"box-b","labels":{"carboy.session":"k"}}`)
+	w.want(t, 201, "acme", "POST", "/sandboxes", `{"templateID":"base","metadata":{"session":"k"}}`)
+	w.want(t, 400, "acme", "POST", "/sandboxes", `{"templateID":"base","metadata":{"carboy.session":"k"}}`)
+}

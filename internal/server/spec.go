@@ -35,6 +35,9 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 		// Nobody here has said that its ports are for everybody.
 		Traffic: sandbox.Traffic{Restricted: true},
 	}
+	if err := sandbox.CheckCallersLabels(req.Labels); err != nil {
+		return sandbox.Spec{}, err
+	}
 	if err := req.network(&spec); err != nil {
 		return sandbox.Spec{}, err
 	}

@@ -41,6 +41,9 @@ type Config struct {
 	Image string `json:"image,omitempty"`
 	// Isolation is the wall of sessions that name none; "": gvisor.
 	Isolation string `json:"isolation,omitempty"`
+	// AllowedIsolation are walls that a session may name although they are weaker
+	// than Isolation. A stronger one it may always name.
+	AllowedIsolation []string `json:"allowed_isolation,omitempty"`
 	// HostRoot is a directory of the host below which workspaces lie.
 	HostRoot string `json:"host_root,omitempty"`
 	// DefaultWorkspace is that of sessions that name none; where it is not
@@ -136,6 +139,11 @@ func (c Config) Validate() error {
 	}
 	if c.Quota != box.QuotaAny && c.Quota != box.QuotaHard && c.Quota != box.QuotaSoft {
 		return bad("quota", "%.40q is no choice: hard, soft, or none", c.Quota)
+	}
+	for _, w := range c.AllowedIsolation {
+		if !sandbox.ValidWall(w) {
+			return bad("allowed_isolation", "%.40q: there is no such wall", w)
+		}
 	}
 	l := c.Limits
 	for _, b := range []struct {

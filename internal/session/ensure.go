@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,7 +117,7 @@ func (r *Runtime) differLocked(s *session, spec box.Spec) []box.Difference {
 	is := r.infoLocked(s)
 	is.Image, spec.Image = r.imageName(is.Image), r.imageName(spec.Image)
 	d := profile.Conflicts(is, spec)
-	if wall := r.wall(s.rec.Spec); spec.Isolation != "" && spec.Isolation != wall {
+	if wall := cmp.Or(s.wall, r.wall(s.rec.Spec)); spec.Isolation != "" && spec.Isolation != wall {
 		d = append(d, box.Difference{Field: "isolation", Is: wall, Asked: spec.Isolation})
 	}
 	if spec.Quota == box.QuotaHard && is.Quota == box.QuotaSoft {

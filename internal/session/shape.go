@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 	namePrefix = "box-"
 
 	// Label marks a sandbox that is a session's; its value is the key.
-	Label = "carboy.session"
+	Label = sandbox.ReservedLabels + "session"
 )
 
 func newID(rand io.Reader) (string, error) {
@@ -56,6 +57,9 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec box.Spec, f 
 	// Where none of the owner's may last for long, this one is stopped in time,
 	// and started by its next call.
 	want.TTL = min(r.o.Manager.Quota(c.Owner).TTL, sandbox.MaxTTL)
+	if err := r.allows(want.Isolation); err != nil {
+		return want, rec, err
+	}
 	if walls := r.o.Manager.Offer().Walls; !slices.Contains(walls, want.Isolation) {
 		return want, rec, fail(ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", want.Isolation).
 			WithHint("available: %s", strings.Join(walls, ", "))
@@ -103,6 +107,16 @@ func (r *Runtime) wall(spec box.Spec) string {
 		return spec.Isolation
 	}
 	return r.c.Isolation
+}
+
+// allows refuses a wall that is weaker than the operator's, unless that names it
+// too: who asks for a session does not decide what the host is worth.
+func (r *Runtime) allows(wall string) error {
+	if !sandbox.WeakerWall(wall, r.c.Isolation) || slices.Contains(r.c.AllowedIsolation, wall) || weak.On(weak.SessionWallOpen) {
+		return nil
+	}
+	return profile.Invalid("isolation %s: it is weaker than %s, which sessions have here", wall, r.c.Isolation).
+		WithHint("leave it out, or have box.allowed_isolation name it")
 }
 
 // imageName is an image's name without aliases.

@@ -83,6 +83,8 @@ var attackRows = []attackRow{
 	{hazard: "a link in a volume to a file of the host's", holds: "the content API stays below the volume", weak: weak.VolumeLinksFollowed, unit: "internal/volume/content", test: "TestHostileTree"},
 	{hazard: "a page of a sandbox that asks the API", holds: "pages reach sandboxes alone", weak: weak.ServerPagesAllowed, unit: "internal/server", test: "TestPagesKeepOutOfAPI"},
 	{hazard: "a page of a sandbox that asks another's guest agent", holds: "a token, which no browser adds", weak: weak.ServerTokenIgnored, unit: "internal/server", test: "TestPagesKeepOutOfAgents"},
+	{hazard: "a session that names a weaker wall", holds: "the operator's is the least", weak: weak.SessionWallOpen, unit: "internal/session", test: "TestWeakerWall"},
+	{hazard: "a sandbox that says it is a session's", holds: "its label is nobody's to give", weak: weak.SessionMarkForged, unit: "internal/sandbox", test: "TestCallersLabels"},
 
 	{hazard: "rebinding", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"rebinding"}},
 	{hazard: "an alias of a private name", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"cname-to-private"}},
