@@ -321,7 +321,7 @@ func TestShutdown(t *testing.T) {
 	w.call("box_create_session", `{"session_id":"mine"}`).fields(t)
 	head.about("box_create_session", `{"session_id":"theirs"}`, about).fields(t)
 	s.sessions.all["uid:7"] = map[string]box.SessionInfo{"another's": {}}
-	s.sessions.all["uid:0"]["at the command line"] = box.SessionInfo{}
+	s.sessions.all["uid:0"]["at the command line"] = box.SessionInfo{SessionID: "at the command line"}
 	head.call("box_shutdown", `{}`).fields(t)
 	if n := len(head.about("box_get_sessions", `{}`, about).fields(t)["sessions"].([]any)); n != 0 {
 		t.Errorf("%d sessions of the host are left", n)
