@@ -186,7 +186,6 @@ func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel co
 	left := max(x.time-x.w.queued, time.Millisecond)
 	cmd, input := guestcall.Script(x.spec.Cmd, x.spec.Workdir, x.spec.Env)
 	cmd.TimeoutMs, cmd.OrphanGraceMs = uint64(left.Milliseconds()), uint64(orphanGrace.Milliseconds())
-	cmd.TimeoutMs = max(cmd.TimeoutMs, 1)
 	ctx, stop := context.WithTimeoutCause(ctx, left+silence, errSilent)
 	defer stop()
 	defer guard.watch(ctx, cancel, x.r.log)()

@@ -402,8 +402,8 @@ func (r *Runtime) forgetEnded(ctx context.Context) {
 	all = all[n:]
 	r.mu.Unlock()
 	for _, e := range all {
-		if !e.s.procTurn.take(ctx, nil) {
-			return
+		if !e.s.procTurn.try() {
+			continue // the guest may keep whoever has it waiting; the next look finds this one again
 		}
 		if err := r.discard(ctx, e.s, e.pid, e.m); err != nil {
 			r.log.Warn("forget a process", "session", shown(e.s.id.key), "process", e.pid, "error", err)

@@ -128,11 +128,8 @@ func (r *Runtime) uncountLocked(s *session) {
 // release ends a lease.
 func (r *Runtime) release(s *session) {
 	r.mu.Lock()
-	s.leases--
 	s.used = r.now()
-	if s.leases == 0 && s.rec.State == "" && !s.gone { // nothing came of it
-		r.dropLocked(s)
-	}
+	r.leaveLocked(s)
 	r.mu.Unlock()
 	r.nudge()
 }
@@ -141,7 +138,14 @@ func (r *Runtime) release(s *session) {
 func (r *Runtime) leave(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.leaveLocked(s)
+}
+
+func (r *Runtime) leaveLocked(s *session) {
 	s.leases--
+	if s.leases == 0 && s.rec.State == "" && !s.gone { // nothing came of it, or it was ended
+		r.dropLocked(s)
+	}
 }
 
 // dropLocked takes a session out of the map.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
@@ -274,9 +276,10 @@ func uidOf(owner string) *uint32 {
 }
 
 // open opens a directory of the host that was accepted, to look at what is in
-// it. It fails where it is another by now.
+// it. It fails where it is another by now, and never waits for what is there
+// instead, such as a fifo.
 func open(d sandbox.HostDir) (*os.File, error) {
-	f, err := os.Open(d.Path)
+	f, err := os.OpenFile(d.Path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}

@@ -18,8 +18,7 @@ type turn struct {
 // or limit passed first. nil is no limit.
 func (t *turn) take(ctx context.Context, limit <-chan time.Time) bool {
 	t.mu.Lock()
-	if !t.taken && len(t.waiting) == 0 {
-		t.taken = true
+	if t.tryLocked() {
 		t.mu.Unlock()
 		return true
 	}
@@ -42,6 +41,21 @@ func (t *turn) take(ctx context.Context, limit <-chan time.Time) bool {
 	}
 	t.passLocked() // it came at the same moment
 	return false
+}
+
+// try takes the turn if nobody has it, and reports whether it did.
+func (t *turn) try() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tryLocked()
+}
+
+func (t *turn) tryLocked() bool {
+	if t.taken || len(t.waiting) > 0 {
+		return false
+	}
+	t.taken = true
+	return true
 }
 
 // give gives the turn to the next.

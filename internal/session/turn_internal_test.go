@@ -2,17 +2,25 @@ package session
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 func TestTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tn turn
-		if !tn.take(t.Context(), nil) {
+		if !tn.try() {
 			t.Fatal("a free turn was not given")
+		}
+		if tn.try() {
+			t.Fatal("a turn was given twice")
 		}
 		var got []int
 		enter := func(ctx context.Context, n int, limit <-chan time.Time) {
@@ -45,6 +53,33 @@ func TestTurn(t *testing.T) {
 			t.Error("a free turn was not given")
 		}
 	})
+}
+
+// Whoever looks at a session may be the last to leave it.
+func TestLeave(t *testing.T) {
+	r := &Runtime{sessions: map[id]*session{}, awake: 1}
+	s := newSession(id{"uid:0", "a"})
+	s.counts, s.leases = true, 2
+	r.sessions[s.id] = s
+	r.leave(s)
+	if len(r.sessions) != 1 {
+		t.Fatal("a session that is in use was dropped")
+	}
+	r.leave(s)
+	if len(r.sessions) != 0 || r.awake != 0 {
+		t.Errorf("a session of which nothing is there takes room: %d of them, %d counted", len(r.sessions), r.awake)
+	}
+}
+
+func TestOpenDoesNotWait(t *testing.T) {
+	p := filepath.Join(t.TempDir(), "workspace")
+	if err := unix.Mkfifo(p, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := open(sandbox.HostDir{Path: p}); err == nil {
+		f.Close()
+		t.Error("a fifo was opened as a workspace")
+	}
 }
 
 func TestVolumeName(t *testing.T) {
