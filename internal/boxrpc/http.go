@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -110,9 +111,14 @@ func (h *Handler) readyz(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, ready)
 }
 
+const resourcesTime = time.Second
+
 // resources counts what there is, of everybody, for whom names would be too
-// much.
+// much. Whether the runtime lives is not a matter of what it has: a runtime that
+// is starting is soon asked again.
 func (h *Handler) resources(ctx context.Context) map[string]int {
+	ctx, cancel := context.WithTimeout(ctx, resourcesTime)
+	defer cancel()
 	st, err := h.o.Sessions.Status(ctx, sandbox.Caller{Owner: h.o.Owner, Admin: true})
 	if err != nil {
 		return map[string]int{}

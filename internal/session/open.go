@@ -48,9 +48,7 @@ func (r *Runtime) Open(ctx context.Context) error {
 	if err := errors.Join(append(errs, r.sweep(ctx, known))...); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.opened = true
-	r.mu.Unlock()
+	close(r.opened)
 	r.nudge()
 	return nil
 }

@@ -60,7 +60,9 @@ func (r *Runtime) look() time.Duration {
 func (r *Runtime) due(reaping map[*session]bool) []*session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.opened {
+	select {
+	case <-r.opened:
+	default:
 		return nil
 	}
 	now := r.now()

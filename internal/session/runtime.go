@@ -35,12 +35,12 @@ type Runtime struct {
 	close   context.CancelCauseFunc
 	calls   sync.WaitGroup
 	wake    chan struct{} // tells Run that something became due earlier
+	opened  chan struct{} // closed by Open
 
 	probe   probe
 	metrics counters
 
 	mu       sync.Mutex
-	opened   bool
 	closed   bool
 	sessions map[id]*session
 	declared map[string][]string // what clients call their own, by owner
@@ -68,7 +68,7 @@ func New(o Options) (*Runtime, error) {
 	}
 	r := &Runtime{
 		o: o, c: o.Config.WithDefaults(), clock: o.Clock, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), rand: o.Rand,
-		wake: make(chan struct{}, 1), sessions: map[id]*session{}, declared: map[string][]string{},
+		wake: make(chan struct{}, 1), opened: make(chan struct{}), sessions: map[id]*session{}, declared: map[string][]string{},
 	}
 	var err error
 	if r.roots, err = profile.NewRoots(r.c.roots(o.Private)); err != nil {
@@ -99,18 +99,42 @@ func (r *Runtime) Roots() *profile.Roots { return r.roots }
 // Config returns what holds, with its defaults.
 func (r *Runtime) Config() Config { return r.c }
 
-// begin enters a call. Its context ends with ctx or by Close; done must be
-// called.
+// openPatience is how long a call waits for Open, where what it asks for may
+// yet turn out to be there.
+const openPatience = 20 * time.Second
+
+// awaitOpen waits until the records are read.
+func (r *Runtime) awaitOpen(ctx context.Context) error {
+	select {
+	case <-r.opened:
+		return nil
+	default:
+	}
+	select {
+	case <-r.opened:
+		return nil
+	case <-r.closing.Done():
+		return errClosing
+	case <-ctx.Done():
+		return fail(context.Cause(ctx), sandbox.Unavailable, "%s", errUnread.Msg).WithHint("%s", errUnread.Hint)
+	case <-r.clock.After(openPatience):
+		return errUnread
+	}
+}
+
+// begin enters a call, which waits for Open. Its context ends with ctx or by
+// Close; done must be called.
 func (r *Runtime) begin(ctx context.Context, c sandbox.Caller) (_ context.Context, done func(), err error) {
+	if c.Owner == "" {
+		return nil, nil, sandbox.Errorf(sandbox.Denied, "nobody is asking")
+	}
+	if err := r.awaitOpen(ctx); err != nil {
+		return nil, nil, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case c.Owner == "":
-		return nil, nil, sandbox.Errorf(sandbox.Denied, "nobody is asking")
-	case r.closed:
+	if r.closed {
 		return nil, nil, errClosing
-	case !r.opened:
-		return nil, nil, errUnread
 	}
 	r.calls.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
