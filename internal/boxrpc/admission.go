@@ -118,7 +118,7 @@ func (a *admission) admitted(ctx context.Context, about *box.Context) (box.Grant
 
 // normalize makes of a request the one session that a grant admits. What it
 // asks for besides is refused, not left out.
-func (a *admission) normalize(_ context.Context, t tenant, spec box.Spec) (box.Spec, error) {
+func (a *admission) normalize(ctx context.Context, t tenant, spec box.Spec) (box.Spec, error) {
 	a.mu.Lock()
 	p := a.p
 	a.mu.Unlock()
@@ -143,7 +143,7 @@ func (a *admission) normalize(_ context.Context, t tenant, spec box.Spec) (box.S
 	a.h.o.Sessions.Declare(t.caller.Owner, root)
 	var mounts []box.Mount
 	if spec.SkillName != "" {
-		skill, err := a.skillMount(t, spec.SkillName)
+		skill, err := a.skillMount(ctx, t, spec.SkillName)
 		if err != nil {
 			return spec, err
 		}
@@ -160,7 +160,7 @@ func (a *admission) normalize(_ context.Context, t tenant, spec box.Spec) (box.S
 
 // skillMount is that of a skill of the workspace's own, which the session may
 // read.
-func (a *admission) skillMount(t tenant, name string) (box.Mount, error) {
+func (a *admission) skillMount(ctx context.Context, t tenant, name string) (box.Mount, error) {
 	unavailable := admissionError("Managed sandbox skill is unavailable in this Workspace")
 	if a.h.o.Skills == nil {
 		return box.Mount{}, unavailable
@@ -169,7 +169,7 @@ func (a *admission) skillMount(t tenant, name string) (box.Mount, error) {
 	if err != nil {
 		return box.Mount{}, unavailable
 	}
-	got, err := s.Get(a.h.ctx, name)
+	got, err := s.Get(ctx, name)
 	if err != nil || got.Name != name {
 		return box.Mount{}, unavailable
 	}

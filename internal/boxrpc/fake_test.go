@@ -32,6 +32,7 @@ type sessions struct {
 	block    chan struct{} // Exec waits for it, or its context
 	begun    chan struct{} // told when an Exec began to wait
 	down     bool          // there is no wall
+	stuck    bool          // DropAll fails
 }
 
 func newSessions() *sessions {
@@ -118,9 +119,18 @@ func (s *sessions) Delete(ctx context.Context, c sandbox.Caller, id string) erro
 	return s.DropAll(ctx, c.Owner, func(key string) bool { return key == id })
 }
 
+func (s *sessions) jam(stuck bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck = stuck
+}
+
 func (s *sessions) DropAll(_ context.Context, owner string, match func(id string) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stuck {
+		return sandbox.Errorf(sandbox.Unavailable, "a session did not end")
+	}
 	for o, all := range s.all {
 		for id := range all {
 			if (owner == "" || owner == o) && (match == nil || match(id)) {
@@ -169,8 +179,8 @@ func (s *sessions) Status(ctx context.Context, c sandbox.Caller) (box.RuntimeSta
 	return box.RuntimeStatus{Backend: s.Backend(ctx), ActiveSessions: len(all), SessionTTLSec: 300}, err
 }
 
-func (s *sessions) Backend(context.Context) box.Backend {
-	if s.down {
+func (s *sessions) Backend(ctx context.Context) box.Backend {
+	if s.down || ctx.Err() != nil {
 		return box.Backend{}
 	}
 	name := "gvisor"

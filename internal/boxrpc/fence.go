@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/carboy-sandbox/carboy/api/box"
@@ -107,8 +108,17 @@ func (f *fence) observeLocked(about *box.Context) (sweep bool, err error) {
 			}
 		}
 	}
-	sweep, s.swept = !s.swept, true
-	return sweep, nil
+	return !s.swept, nil
+}
+
+// swept notes that the sessions of a workspace's other generations are gone.
+func (f *fence) swept(about *box.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.at[workspace{about.InstanceUUID, about.WorkspaceUUID}]
+	if s != nil && s.Generation == about.PlacementGeneration {
+		s.swept = true
+	}
 }
 
 // enter begins a call of a generation that must be the newest from now on; the
@@ -196,9 +206,11 @@ func (h *Handler) sweep(ctx context.Context, about *box.Context) error {
 	keep := prefix(about)
 	owner := ownerOf(about.InstanceUUID, about.WorkspaceUUID)
 	err := h.o.Sessions.DropAll(ctx, owner, func(id string) bool {
-		return len(id) < len(keep) || id[:len(keep)] != keep
+		return !strings.HasPrefix(id, keep)
 	})
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err == nil {
+		h.fence.swept(about)
+	} else if !errors.Is(err, context.Canceled) {
 		h.log.Warn("sessions of an older generation were not all ended", "owner", owner, "err", err)
 	}
 	return err

@@ -46,6 +46,7 @@ func grant(ctx context.Context, c call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.h.fence.swept(about)
 	return map[string]any{
 		"installed": true, "workspace_uuid": installed.WorkspaceUUID,
 		"execution_generation": installed.ExecutionGeneration, "entitlement_revision": installed.EntitlementRevision,

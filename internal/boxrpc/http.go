@@ -155,20 +155,12 @@ func (h *Handler) ServeConn(ctx context.Context, conn boxwire.Conn) error {
 }
 
 func (h *Handler) serve(ctx context.Context, conn boxwire.Conn, instance string) error {
-	h.mu.Lock()
-	if h.ctx.Err() != nil {
-		h.mu.Unlock()
+	if !h.join() {
 		return conn.Close()
 	}
-	h.peers++
-	h.live.Add(1)
-	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		h.peers--
-		h.mu.Unlock()
-		h.live.Done()
-	}()
+	defer h.live.Done()
+	h.count(1)
+	defer h.count(-1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(h.ctx, func() { cancel(errLeaving) })
@@ -179,4 +171,22 @@ func (h *Handler) serve(ctx context.Context, conn boxwire.Conn, instance string)
 		Files: boxwire.FileLimits{MaxBytes: h.o.Limits.MaxRPCFileBytes},
 	})
 	return l.peer.Run(ctx)
+}
+
+// join counts a connection among those that Close waits for; false: it does
+// not wait any more.
+func (h *Handler) join() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return false
+	}
+	h.live.Add(1)
+	return true
+}
+
+func (h *Handler) count(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.peers += n
 }

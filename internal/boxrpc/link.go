@@ -128,11 +128,8 @@ func (l *link) fenced(ctx context.Context, a action, c call) (any, error) {
 	if l.h.fence.current(about) {
 		return out, c.logical(err)
 	}
-	prefix := prefix(about)
 	// It is the newer generation's time that is taken, not this one's.
-	dropErr := l.h.o.Sessions.DropAll(context.WithoutCancel(ctx), c.caller.Owner, func(id string) bool {
-		return len(id) > len(prefix) && id[:len(prefix)] == prefix
-	})
+	dropErr := l.h.o.Sessions.DropAll(context.WithoutCancel(ctx), c.caller.Owner, c.has)
 	if dropErr != nil {
 		l.h.log.Warn("sessions of an older generation were not all ended", "owner", c.caller.Owner, "err", dropErr)
 	}

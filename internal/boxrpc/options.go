@@ -161,7 +161,9 @@ func (h *Handler) Run(ctx context.Context) error { return h.admit.run(ctx) }
 
 // Close ends all connections, with the actions under way. Sessions go on.
 func (h *Handler) Close() error {
+	h.mu.Lock()
 	h.stop(errLeaving)
+	h.mu.Unlock()
 	h.live.Wait()
 	return h.fence.close()
 }

@@ -56,7 +56,9 @@ func (a *admission) readiness(ctx context.Context) readiness {
 		}
 	}
 	out.Ready = !slices.Contains(slices.Collect(maps.Values(out.Checks)), false)
-	a.last, a.readyAt = &out, now
+	if ctx.Err() == nil { // else the answer may be about who asked, not about the wall
+		a.last, a.readyAt = &out, now
+	}
 	return out.clone()
 }
 

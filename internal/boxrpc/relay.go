@@ -71,7 +71,10 @@ func (h *Handler) relay(w http.ResponseWriter, r *http.Request) {
 		h.log.Debug("a relay was not upgraded", "why", err)
 		return
 	}
-	h.live.Add(1)
+	if !h.join() {
+		_ = c.CloseNow()
+		return
+	}
 	defer h.live.Done()
 	takeover := r.URL.Query().Get("takeover") == "1"
 	attach := func(ctx context.Context) (Attachment, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,6 +91,40 @@ func TestGenerations(t *testing.T) {
 	}
 	w.about("box_get_sessions", `{}`, in("w", 1)).want(t, "PermissionError: Stale Box placement generation")
 	w.about("box_get_sessions", `{}`, in("w", 2)).fields(t) // the control
+}
+
+// Sessions of an older generation that could not be ended are not forgotten.
+func TestOlderSessionsAreEndedAgain(t *testing.T) {
+	s := serve(t, nil)
+	w := s.connect(t, box.HeaderInstance, "i")
+	w.about("box_create_session", `{"session_id":"a"}`, in("w", 1)).fields(t)
+	s.sessions.jam(true)
+	w.about("box_get_sessions", `{}`, in("w", 2)).want(t, "BoxError: a session did not end")
+	s.sessions.jam(false)
+	w.about("box_get_sessions", `{}`, in("w", 2)).fields(t)
+	for owner := range s.sessions.all {
+		if got := s.sessions.keys(owner); len(got) != 0 {
+			t.Errorf("of the older generation there is %v", got)
+		}
+	}
+}
+
+// A caller that gave up says nothing of whether sandboxes can be had.
+func TestReadinessIsNotOfWhoGaveUp(t *testing.T) {
+	s := serve(t, nil)
+	ready := func(ctx context.Context) int {
+		w := httptest.NewRecorder()
+		s.h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1/readyz", nil))
+		return w.Code
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if code := ready(gone); code != http.StatusServiceUnavailable {
+		t.Errorf("a caller that gave up was answered %d", code)
+	}
+	if code := ready(t.Context()); code != http.StatusOK {
+		t.Errorf("the next one was answered %d", code)
+	}
 }
 
 func TestNewerGenerationEndsCommands(t *testing.T) {
