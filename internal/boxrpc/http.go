@@ -58,6 +58,22 @@ func refuseError(w http.ResponseWriter, err error) {
 	refuse(w, http.StatusBadRequest, profile.Class(err), shown(err))
 }
 
+// crowd bounds how many there are of something at once.
+type crowd chan struct{}
+
+func (c crowd) enter() (leave func(), ok bool) {
+	select {
+	case c <- struct{}{}:
+		return func() { <-c }, true
+	default:
+		return nil, false
+	}
+}
+
+func tooMany(w http.ResponseWriter) {
+	refuse(w, http.StatusServiceUnavailable, box.ClassError, "too many connections of this kind are open: close one of them")
+}
+
 func unauthorized(w http.ResponseWriter) { http.Error(w, "Unauthorized", http.StatusUnauthorized) }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -98,12 +114,12 @@ func sameSecret(got, want string) bool {
 }
 
 func (h *Handler) healthz(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{"live": true, "resources": h.resources(r.Context())})
+	writeJSON(w, http.StatusOK, map[string]any{"live": true, "resources": h.resources(r)})
 }
 
 func (h *Handler) readyz(w http.ResponseWriter, r *http.Request) {
 	ready := h.admit.readiness(r.Context())
-	ready.Resources = h.resources(r.Context())
+	ready.Resources = h.resources(r)
 	status := http.StatusOK
 	if !ready.Ready {
 		status = http.StatusServiceUnavailable
@@ -114,10 +130,13 @@ func (h *Handler) readyz(w http.ResponseWriter, r *http.Request) {
 const resourcesTime = time.Second
 
 // resources counts what there is, of everybody, for whom names would be too
-// much. Whether the runtime lives is not a matter of what it has: a runtime that
-// is starting is soon asked again.
-func (h *Handler) resources(ctx context.Context) map[string]int {
-	ctx, cancel := context.WithTimeout(ctx, resourcesTime)
+// much; who lacks the token is told nothing of it. Whether the runtime lives is
+// not a matter of what it has: a runtime that is starting is soon asked again.
+func (h *Handler) resources(r *http.Request) map[string]int {
+	if h.o.Token != "" && !sameSecret(r.Header.Get(box.HeaderControlToken), h.o.Token) {
+		return map[string]int{}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), resourcesTime)
 	defer cancel()
 	st, err := h.o.Sessions.Status(ctx, sandbox.Caller{Owner: h.o.Owner, Admin: true})
 	if err != nil {
@@ -135,6 +154,12 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request) {
 		unauthorized(w)
 		return
 	}
+	leave, ok := h.hosts.enter()
+	if !ok {
+		tooMany(w)
+		return
+	}
+	defer leave()
 	c, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		h.log.Debug("a box connection was not upgraded", "why", err)
@@ -168,7 +193,7 @@ func (h *Handler) serve(ctx context.Context, conn boxwire.Conn, instance string)
 	l := &link{h: h, instance: instance}
 	l.peer = boxwire.NewPeer(boxwire.Options{
 		Conn: conn, Serve: l.serve, ErrorText: errorText, Log: h.log, Now: h.clock.Now,
-		Files: boxwire.FileLimits{MaxBytes: h.o.Limits.MaxRPCFileBytes},
+		Files: boxwire.FileLimits{MaxBytes: h.o.Limits.MaxRPCFileBytes}, Budget: h.budget,
 	})
 	return l.peer.Run(ctx)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
@@ -110,6 +111,9 @@ type Handler struct {
 	fence *fence
 	admit *admission
 
+	hosts, relays crowd
+	budget        *boxwire.Budget // of all hosts' actions
+
 	ctx  context.Context // of all connections
 	stop context.CancelCauseFunc
 	live sync.WaitGroup
@@ -120,6 +124,15 @@ type Handler struct {
 	peers  int             // connections that speak actions
 	plain  map[string]bool // keys of sessions that actions without a context asked for
 }
+
+// How much there may be at once, of whoever may connect: each host and relay may
+// have a message of the largest size on its way, and each byte of an action
+// costs some more while it is under way.
+const (
+	maxHosts    = 32
+	maxRelays   = 256
+	maxUnderWay = 128 << 20 // bytes of all hosts' actions
+)
 
 var errLeaving = errors.New("the runtime is shutting down")
 
@@ -137,7 +150,10 @@ func New(o Options) (*Handler, error) {
 	if o.Instance != "" && !validInstance(o.Instance) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "box instance %.80q: 1 to 128 letters, digits, and . _ : -, the first a letter or digit", o.Instance)
 	}
-	h := &Handler{o: o, log: o.Log, clock: o.Clock, pinned: o.Instance}
+	h := &Handler{
+		o: o, log: o.Log, clock: o.Clock, pinned: o.Instance,
+		hosts: make(crowd, maxHosts), relays: make(crowd, maxRelays), budget: boxwire.NewBudget(maxUnderWay),
+	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}

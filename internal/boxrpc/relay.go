@@ -66,6 +66,12 @@ func (h *Handler) relay(w http.ResponseWriter, r *http.Request) {
 		refuseError(w, err)
 		return
 	}
+	out, ok := h.relays.enter()
+	if !ok {
+		tooMany(w)
+		return
+	}
+	defer out()
 	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"mcp"}})
 	if err != nil {
 		h.log.Debug("a relay was not upgraded", "why", err)

@@ -12,6 +12,7 @@ const (
 	MaxMessage   = 16 << 20 // bytes of one message
 	MaxFragments = 4096     // parts that one message comes in
 	MaxInFlight  = 128      // actions of one side that are under way
+	MaxUnderWay  = 32 << 20 // bytes of those actions, besides one
 	MaxErrorText = 4096     // characters of an error, before what says that it was cut
 
 	// sendTime is how long the other side may take nothing of a message before

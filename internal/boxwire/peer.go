@@ -28,8 +28,11 @@ type Options struct {
 	ErrorText func(error) string
 	// Files bounds what the other side sends with __file_chunk.
 	Files FileLimits
-	Log   *slog.Logger // nil: nothing is logged
-	Now   func() time.Time
+	// Budget is shared by connections, and bounds the bytes of all their actions
+	// that are under way; nil: each is bounded by MaxUnderWay alone.
+	Budget *Budget
+	Log    *slog.Logger // nil: nothing is logged
+	Now    func() time.Time
 }
 
 // Peer is one end of a connection: it serves the other side's actions, and
@@ -39,6 +42,7 @@ type Peer struct {
 	o     Options
 	files *files
 	slots chan struct{}
+	own   *Budget // of this connection
 
 	mu      sync.Mutex
 	seq     int64
@@ -83,6 +87,7 @@ func NewPeer(o Options) *Peer {
 		o:       o,
 		files:   newFiles(o.Files, o.Now),
 		slots:   make(chan struct{}, MaxInFlight),
+		own:     NewBudget(MaxUnderWay),
 		seq:     rand.Int64N(100_001),
 		waiting: map[int64]chan *box.Response{},
 		done:    make(chan struct{}),
@@ -152,7 +157,7 @@ func (p *Peer) read(ctx context.Context) error {
 		case m.Response != nil:
 			p.route(m.Response)
 		default:
-			if err := p.begin(m.Request); err != nil {
+			if err := p.begin(m.Request, len(message)); err != nil {
 				return err
 			}
 		}
@@ -173,19 +178,16 @@ func (p *Peer) route(r *box.Response) {
 	to <- r // there is room for one
 }
 
-// begin serves a request beside the others. Where there are too many it
-// answers so itself, and reads nothing before the other side took the answer:
-// who floods a connection waits for it.
-func (p *Peer) begin(r *box.Request) error {
-	select {
-	case p.slots <- struct{}{}:
-	default:
-		return p.answer(r.SeqID, nil, &actionError{
-			fmt.Sprintf("%s: this connection has %d actions under way already: wait for one of them", box.ClassError, MaxInFlight),
-		})
+// begin serves a request beside the others. Where there are too many, or those
+// that there are hold too much, it answers so itself, and reads nothing before
+// the other side took the answer: who floods a connection waits for it.
+func (p *Peer) begin(r *box.Request, size int) error {
+	free, why := p.admit(size)
+	if free == nil {
+		return p.answer(r.SeqID, nil, &actionError{fmt.Sprintf("%s: %s already: wait for one of them", box.ClassError, why)})
 	}
 	p.active.Go(func() {
-		defer func() { <-p.slots }()
+		defer free()
 		data, err := p.serve(r)
 		if err := p.answer(r.SeqID, data, err); err != nil {
 			p.o.Log.Debug("an answer was not sent", "action", r.Action, "why", err)
@@ -193,6 +195,31 @@ func (p *Peer) begin(r *box.Request) error {
 		}
 	})
 	return nil
+}
+
+// admit makes room for a request; where there is none it says of what there is
+// too much.
+func (p *Peer) admit(size int) (free func(), why string) {
+	select {
+	case p.slots <- struct{}{}:
+	default:
+		return nil, fmt.Sprintf("this connection has %d actions under way", MaxInFlight)
+	}
+	switch {
+	case !p.own.take(size):
+		why = fmt.Sprintf("this connection has actions of %d bytes under way", MaxUnderWay)
+	case !p.o.Budget.take(size):
+		p.own.give(size)
+		why = "all connections together have too large actions under way"
+	default:
+		return func() {
+			p.o.Budget.give(size)
+			p.own.give(size)
+			<-p.slots
+		}, ""
+	}
+	<-p.slots
+	return nil, why
 }
 
 func (p *Peer) serve(r *box.Request) (data any, err error) {

@@ -274,11 +274,12 @@ func (d *daemon) listenBox(ctx context.Context) (net.Listener, error) {
 	return boundCallers(l), nil
 }
 
-// boxServer serves the dialect. A connection that says nothing is closed; one
-// that was upgraded has its own rules.
+// boxServer serves the dialect. A connection that says nothing is closed, and one
+// that does not end what it began to say; one that was upgraded has its own
+// rules.
 func (s *sessions) boxServer(ctx context.Context) *http.Server {
 	return &http.Server{
-		Handler: s.box, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: s.box, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 }
