@@ -43,7 +43,7 @@ func (x *execution) audit(res *Result, err error) {
 }
 
 func (r *Runtime) tell(a AuditRecord) {
-	r.log.Info("session "+a.Action, "owner", a.Owner, "session", shown(a.Session), "sandbox", a.Sandbox, "process", a.Process,
+	r.log.Info("session "+a.Action, "owner", a.Owner, "session", shown(a.Session), "sandbox", a.Sandbox, "process", a.Process, "path", a.Path,
 		"command", a.Command, "env_keys", a.EnvKeys, "status", a.Status, "error", a.Error,
 		"duration", a.Duration.Round(time.Millisecond), "queued", a.Queued.Round(time.Millisecond), "stdout", a.Stdout, "stderr", a.Stderr)
 	if r.o.Audit != nil {
@@ -56,6 +56,7 @@ type counters struct {
 	created, reused, replaced, woken, slept, reaped, deleted atomic.Int64
 	execs, execErrors, timeouts, queueTimeouts               atomic.Int64
 	started, restored                                        atomic.Int64
+	tools, toolErrors, transfers, transferErrors             atomic.Int64
 	conflicts, capacity, quotaStops                          atomic.Int64
 	queueTime, execTime                                      atomic.Int64
 	stdoutBytes, stderrBytes                                 atomic.Int64
@@ -69,6 +70,7 @@ func (r *Runtime) Metrics() Metrics {
 		Slept: m.slept.Load(), Reaped: m.reaped.Load(), Deleted: m.deleted.Load(),
 		Execs: m.execs.Load(), ExecErrors: m.execErrors.Load(), Timeouts: m.timeouts.Load(), QueueTimeouts: m.queueTimeouts.Load(),
 		ProcessesStarted: m.started.Load(), ProcessesRestored: m.restored.Load(),
+		Tools: m.tools.Load(), ToolErrors: m.toolErrors.Load(), Transfers: m.transfers.Load(), TransferErrors: m.transferErrors.Load(),
 		Conflicts: m.conflicts.Load(), CapacityRefusals: m.capacity.Load(), QuotaStops: m.quotaStops.Load(),
 		QueueTime: time.Duration(m.queueTime.Load()), ExecTime: time.Duration(m.execTime.Load()),
 		StdoutBytes: m.stdoutBytes.Load(), StderrBytes: m.stderrBytes.Load(),

@@ -26,12 +26,31 @@ type guard struct {
 // errFull stops a command whose workspace has grown too large.
 var errFull = errors.New("the workspace is over its quota")
 
+// soft reports whether a workspace is held to its quota by looking alone.
+func soft(w record.Workspace) bool { return w.Kind == record.HostDir && w.Quota == box.QuotaSoft }
+
 // guard looks at a workspace before a command runs, and refuses one that is
 // over its quota already.
 func (r *Runtime) guard(ctx context.Context, w record.Workspace, key string) (*guard, error) {
-	if w.Kind != record.HostDir || w.Quota != box.QuotaSoft {
+	if !soft(w) {
 		return nil, nil
 	}
+	g, err := r.unchecked(w, key)
+	if err != nil {
+		return nil, err
+	}
+	if g.last, err = quota.Scan(ctx, g.dir, g.limits); err == nil {
+		err = quota.Check(quota.Before, g.last, g.limits, g.path, key)
+	}
+	if err != nil {
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// unchecked opens a workspace that has a soft quota, to look at it.
+func (r *Runtime) unchecked(w record.Workspace, key string) (*guard, error) {
 	dir, err := open(w.Dir)
 	if err != nil {
 		return nil, err
@@ -39,13 +58,6 @@ func (r *Runtime) guard(ctx context.Context, w record.Workspace, key string) (*g
 	g := &guard{dir: dir, path: w.Dir.Path, key: key, limits: quota.Limits{Bytes: w.Limit, Entries: r.c.Limits.MaxEntries}}
 	if w.Inodes > 0 && w.Inodes < int64(g.limits.Entries) {
 		g.limits.Entries = int(w.Inodes)
-	}
-	if g.last, err = quota.Scan(ctx, dir, g.limits); err == nil {
-		err = quota.Check(quota.Before, g.last, g.limits, g.path, key)
-	}
-	if err != nil {
-		g.close()
-		return nil, err
 	}
 	return g, nil
 }

@@ -114,6 +114,7 @@ func (r *Runtime) reattach(ctx context.Context, s *session, rec record.Session, 
 		r.abandonAll(s, false)
 		return
 	}
+	r.watchProcesses(s)
 	// A guest may take its time to answer: no other session waits for that, and
 	// of this one only who starts a process.
 	s.procTurn.take(ctx, nil)

@@ -107,18 +107,20 @@ type Result struct {
 	Notices                  []string      // what its user should know
 }
 
-// AuditRecord is one command or process that was asked for, with how it ended.
-// It has no value of a variable, and nothing of what was written.
+// AuditRecord is one command, process, tool or transfer that was asked for,
+// with how it ended. It has no value of a variable, and nothing of what was
+// written or looked for.
 type AuditRecord struct {
 	Time      time.Time
 	Owner     string
 	Session   string
 	Sandbox   string // its ID; "": it came to none
-	Action    string // "exec" or "start_process"
+	Action    string // "exec", "start_process", "quota_stop", "tool:read" and so on, "attachments:deliver" or "attachments:collect"
 	Process   string // the process's ID
+	Path      string // of a tool's file, cut to 400 characters
 	Command   string // cut to 400 characters
 	EnvKeys   []string
-	Status    string // as Result has it; "": Error
+	Status    string // as Result has it; a tool's: "ok" or its code; "": Error
 	ExitCode  *int
 	Error     string // the class of the error
 	Duration  time.Duration
@@ -136,6 +138,7 @@ type Metrics struct {
 	Created, Reused, Replaced, Woken, Slept, Reaped, Deleted int64
 	Execs, ExecErrors, Timeouts, QueueTimeouts               int64
 	ProcessesStarted, ProcessesRestored                      int64
+	Tools, ToolErrors, Transfers, TransferErrors             int64
 	Conflicts, CapacityRefusals, QuotaStops                  int64
 	QueueTime, ExecTime                                      time.Duration
 	StdoutBytes, StderrBytes                                 int64

@@ -65,6 +65,11 @@ func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string
 	if err != nil {
 		return box.ProcessInfo{}, r.sandboxID(s), err
 	}
+	look, err := r.guard(ctx, r.record(s).Workspace, s.id.key) // what is full already gets no writer
+	if err != nil {
+		return box.ProcessInfo{}, r.sandboxID(s), err
+	}
+	look.close()
 	if !s.procTurn.take(ctx, nil) {
 		return box.ProcessInfo{}, r.sandboxID(s), context.Cause(ctx)
 	}
@@ -140,6 +145,7 @@ func (r *Runtime) launch(ctx context.Context, s *session, spec box.ProcessSpec) 
 		return nil, err
 	}
 	r.metrics.started.Add(1)
+	r.watchProcesses(s)
 	return m, nil
 }
 
@@ -194,6 +200,7 @@ func (r *Runtime) processEnded(s *session, pid string, m *managed) {
 	started, closed := m.p != nil, r.closed
 	r.mu.Unlock()
 	r.nudge()
+	r.watchProcesses(s)
 	if !started || closed { // whoever starts it writes it down, or the next daemon
 		return
 	}
@@ -245,6 +252,7 @@ func (r *Runtime) discard(ctx context.Context, s *session, pid string, m *manage
 		r.log.Warn("forget a process", "session", shown(s.id.key), "process", pid, "error", err)
 	}
 	r.uncountProcess(s, pid, m)
+	r.watchProcesses(s)
 	return r.amend(ctx, s, func(rec *record.Session) { delete(rec.Processes, pid) })
 }
 
@@ -350,6 +358,7 @@ func (r *Runtime) abandonAll(s *session, forget bool) {
 		clear(s.procs)
 	}
 	r.mu.Unlock()
+	r.watchProcesses(s)
 	for _, m := range list {
 		if m.p != nil {
 			m.p.Abandon()

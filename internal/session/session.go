@@ -25,6 +25,9 @@ type session struct {
 	life turn
 	// procTurn is held by whoever starts or ends a managed process.
 	procTurn turn
+	// growing is held by whoever makes the workspace grow beside the commands,
+	// where only looking holds it to its quota.
+	growing turn
 	// writing is held while the record is written.
 	writing sync.Mutex
 
@@ -42,6 +45,9 @@ type session struct {
 	end   context.CancelCauseFunc
 	procs map[string]*managed
 	retry time.Time // when Run tries again what failed
+	// unwatch ends the look at the workspace that managed processes write to; nil:
+	// there is none.
+	unwatch context.CancelFunc
 
 	skills skills
 }

@@ -54,42 +54,12 @@ func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec box.Spec) (*Us
 	})}, nil
 }
 
-// Borrow takes a session into use that is there, as it is. Skill names one
-// whose package may be changed meanwhile; "": none.
-func (r *Runtime) Borrow(ctx context.Context, c sandbox.Caller, key, skill string) (*Use, error) {
-	ctx, done, err := r.begin(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	s, f, err := r.existing(ctx, c, key)
-	if err != nil {
-		return nil, tidied(err, key, "make it ready")
-	}
-	spec := r.record(s).Spec
-	notices, err := r.bring(ctx, s, spec)
-	if err != nil {
-		r.release(s)
-		return nil, tidied(err, key, "bring its skills")
-	}
-	info := r.describe(s)
-	info.Active-- // the Use itself
-	info.Notices = append(f.notices, notices...)
-	return &Use{info: info, dial: r.dial(s), release: sync.OnceFunc(func() {
-		back, cancel := detached(ctx)
-		defer cancel()
-		if skill != "" {
-			r.takeBack(back, s, box.Spec{SkillName: skill})
-		}
-		r.release(s)
-	})}, nil
-}
-
 // Use is a session in use by something else than a command.
 type Use struct {
 	info    box.SessionInfo
 	dial    guestcall.Dial
 	release func()
+	tell    func(status string, err error) // nil: nobody is told
 }
 
 // Info returns the session as it was when the Use began.
@@ -103,3 +73,12 @@ func (u *Use) Dial(ctx context.Context) (net.Conn, error) { return u.dial(ctx) }
 
 // Release ends the Use. Calling it again does nothing.
 func (u *Use) Release() { u.release() }
+
+// Finish is Release for a Use that was borrowed: it tells how the job ended, by
+// its status, or by its error where it came to nothing.
+func (u *Use) Finish(status string, err error) {
+	if u.tell != nil {
+		u.tell(status, err)
+	}
+	u.Release()
+}

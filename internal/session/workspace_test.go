@@ -217,7 +217,7 @@ func TestSoftQuota(t *testing.T) {
 			}
 			_ = os.WriteFile(full, make([]byte, 2<<20), 0o600)
 			a := <-one
-			if a.err == nil || !strings.HasPrefix(a.err.Error(), "workspace quota exceeded during execution: ") {
+			if a.err == nil || !strings.HasPrefix(a.err.Error(), "workspace quota exceeded after execution was stopped: used=") {
 				t.Errorf("Exec = %+v, %v", a.res, a.err)
 			}
 			_, err := d.Get(t.Context(), ws, "k")

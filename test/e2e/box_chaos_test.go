@@ -205,7 +205,7 @@ func TestBoxSoftQuota(t *testing.T) {
 	endless := spec
 	endless.Cmd, endless.TimeoutSec = "while :; do head -c 1000000 /dev/zero >> big; sleep 0.05; done", 60
 	_, err = c.Exec(t.Context(), endless)
-	if err == nil || !strings.Contains(err.Error(), "workspace quota exceeded during execution") || box.Class(err) != wire.ClassValidation {
+	if err == nil || !strings.Contains(err.Error(), "workspace quota exceeded after execution was stopped: used=") || box.Class(err) != wire.ClassValidation {
 		t.Errorf("a command that passes the quota: %v", err)
 	}
 	if took := time.Since(begun); took > 50*time.Second {

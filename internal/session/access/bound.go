@@ -23,7 +23,7 @@ type Runtime interface {
 	StopProcess(ctx context.Context, c sandbox.Caller, id, pid string) error
 	Status(ctx context.Context, c sandbox.Caller) (box.RuntimeStatus, error)
 	Backend(ctx context.Context) box.Backend
-	Borrow(ctx context.Context, c sandbox.Caller, id, skill string) (*session.Use, error)
+	Borrow(ctx context.Context, c sandbox.Caller, id string, job session.Job) (*session.Use, error)
 }
 
 var _ Runtime = (*session.Runtime)(nil)

@@ -66,6 +66,7 @@ type record struct {
 	Sandbox    string    `json:"sandbox,omitempty"`
 	Action     string    `json:"action"`
 	Process    string    `json:"process,omitempty"`
+	Path       string    `json:"path,omitempty"`
 	Command    string    `json:"command"`
 	EnvKeys    []string  `json:"env_keys,omitempty"`
 	Status     string    `json:"status,omitempty"`
@@ -82,11 +83,11 @@ type record struct {
 // session.Options.Audit.
 func (l *Log) Add(a session.AuditRecord) {
 	l.log.Info("session", "action", a.Action, "owner", a.Owner, "session", a.Session, "sandbox", a.Sandbox,
-		"command", a.Command, "env_keys", a.EnvKeys, "status", a.Status, "error", a.Error,
+		"command", a.Command, "path", a.Path, "env_keys", a.EnvKeys, "status", a.Status, "error", a.Error,
 		"duration", a.Duration, "queued", a.Queued, "stdout_bytes", a.Stdout, "stderr_bytes", a.Stderr)
 	b, err := json.Marshal(record{
 		Time: a.Time.UTC(), Owner: a.Owner, Session: a.Session, SessionIs: a.SessionIs, Sandbox: a.Sandbox,
-		Action: a.Action, Process: a.Process, Command: a.Command, EnvKeys: a.EnvKeys,
+		Action: a.Action, Process: a.Process, Path: a.Path, Command: a.Command, EnvKeys: a.EnvKeys,
 		Status: a.Status, ExitCode: a.ExitCode, Error: a.Error,
 		DurationMS: a.Duration.Milliseconds(), QueuedMS: a.Queued.Milliseconds(), Stdout: a.Stdout, Stderr: a.Stderr, Limits: a.Limits,
 	})

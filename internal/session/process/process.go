@@ -80,6 +80,7 @@ type Record struct {
 	ExitedAt  *time.Time      `json:"exited_at,omitempty"`
 	ExitCode  *int            `json:"exit_code,omitempty"` // nil: it runs, or is not known
 	Stderr    string          `json:"stderr,omitempty"`    // the newest of it, once it has ended
+	Notices   []string        `json:"notices,omitempty"`   // that were given by Notice
 }
 
 // Process is one managed process. Its methods may be called from several
@@ -89,7 +90,7 @@ type Process struct {
 	command string
 	envKeys []string
 	started time.Time
-	notices []string
+	notices []string // of its start
 	guest   Guest
 	log     *slog.Logger
 
@@ -106,7 +107,8 @@ type Process struct {
 	ended chan struct{} // closed when exit is set
 	mu    sync.Mutex    // of what follows
 	exit  *ending
-	last  place // what the ledger has
+	said  []string // by Notice
+	last  place    // what the ledger has
 	book  *ledger
 }
 
@@ -157,7 +159,7 @@ func Reattach(o Options, r Record) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.envKeys, p.started = r.EnvKeys, r.StartedAt
+	p.envKeys, p.started, p.said = r.EnvKeys, r.StartedAt, r.Notices
 	p.last = place{out: r.Stdout}
 	if err := p.open(); err != nil {
 		return nil, err
@@ -217,6 +219,7 @@ func (p *Process) Info() box.ProcessInfo {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	i.Notices = append(i.Notices, p.said...)
 	if e := p.exit; e != nil {
 		i.Status, i.ExitCode = box.ProcessExited, e.code
 		at := e.at
@@ -224,6 +227,17 @@ func (p *Process) Info() box.ProcessInfo {
 	}
 	return i
 }
+
+// Notice has Info say something more. At most maxNotices are kept.
+func (p *Process) Notice(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.said) < maxNotices {
+		p.said = append(p.said, text)
+	}
+}
+
+const maxNotices = 8
 
 // Running reports whether the process has not ended, as far as is known.
 func (p *Process) Running() bool {
@@ -244,7 +258,7 @@ func (p *Process) Record() Record {
 	r := Record{Command: p.command, Spec: p.o.Spec, EnvKeys: p.envKeys, StartedAt: p.started}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.Stdout, r.Stdin = p.last.out, p.last.inEnd
+	r.Stdout, r.Stdin, r.Notices = p.last.out, p.last.inEnd, slices.Clone(p.said)
 	if e := p.exit; e != nil {
 		at := e.at
 		r.ExitedAt, r.ExitCode, r.Stderr = &at, e.code, p.errs.text()

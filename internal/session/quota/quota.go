@@ -22,8 +22,10 @@ import (
 // When a tree was looked at, as messages have it.
 const (
 	Before = "before execution"
-	During = "during execution"
+	During = "after execution was stopped" // by who watched it: clients look for the first two words
 	After  = "after execution"
+	// Writing is while managed processes run.
+	Writing = "while managed processes ran"
 )
 
 const (
@@ -38,6 +40,9 @@ type Limits struct {
 	Bytes   int64 // 0: any number
 	Entries int   // files, directories and all else; 0: DefaultEntries; at most MaxEntries
 }
+
+// Most is how many entries a tree may have.
+func (l Limits) Most() int { return l.entries() }
 
 // entries is the limit that holds.
 func (l Limits) entries() int {
@@ -71,7 +76,7 @@ func (u Usage) Over() bool { return u.OverBytes || u.OverEntries || u.Unsteady }
 
 // ExceededError is the cause of what Check returns.
 type ExceededError struct {
-	When      string // Before, During or After
+	When      string // Before, During, After or a time of the caller's
 	Usage     Usage
 	Limits    Limits
 	HostPath  string

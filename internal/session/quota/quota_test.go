@@ -365,7 +365,7 @@ func TestCheck(t *testing.T) {
 		})
 	}
 	err := quota.Check(quota.During, quota.Usage{Unsteady: true}, l, "/srv/x", "s")
-	if err == nil || !strings.HasPrefix(err.Error(), "workspace entry limit exceeded during execution: ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "workspace entry limit exceeded after execution was stopped: ") {
 		t.Error(err)
 	}
 }

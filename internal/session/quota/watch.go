@@ -20,6 +20,12 @@ const (
 
 	shortest = 100 * time.Millisecond // between two scans without a reason
 	longest  = 5 * time.Second
+
+	// Those of a patient Watch, which scans at first that often, and less and
+	// less while it finds nothing new.
+	calmGlance   = time.Second
+	calmShortest = time.Second
+	calmLongest  = time.Minute
 )
 
 // Watch is a tree to look at while a command runs.
@@ -28,6 +34,10 @@ type Watch struct {
 	Limits Limits
 	// Last is what a scan before has found: then the first is not at once.
 	Last *Usage
+	// Patient is a watch of what runs for long, and mostly does nothing: it looks
+	// about once a second whether the file system has filled, and at the tree once
+	// a minute where that does not change.
+	Patient bool
 	// Exceeded is called once, when a limit was passed.
 	Exceeded func(Usage)
 	Log      *slog.Logger // default: discard
@@ -41,9 +51,12 @@ func (w *Watch) Run(ctx context.Context) (exceeded bool) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	tick := time.NewTicker(glance)
+	every, p, failed := glance, pace{}, false
+	if w.Patient {
+		every, p.calm = calmGlance, calmShortest
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
-	p, failed := pace{}, false
 	if w.Last != nil {
 		p.scanned(time.Now(), 0, w.Limits.room(*w.Last), w.free())
 	}
@@ -85,11 +98,18 @@ func (w *Watch) free() int64 {
 type pace struct {
 	last time.Time
 	cost time.Duration
-	room int64 // what the tree might still take
-	free int64 // of the file system, at the last scan
+	room int64         // what the tree might still take
+	free int64         // of the file system, at the last scan
+	calm time.Duration // until the next scan without a reason, of a patient watch; 0: of another
 }
 
 func (p *pace) scanned(at time.Time, cost time.Duration, room, free int64) {
+	if p.calm > 0 {
+		p.calm = min(2*p.calm, calmLongest)
+		if p.room != room {
+			p.calm = calmShortest
+		}
+	}
 	p.last, p.cost, p.room, p.free = at, cost, room, free
 }
 
@@ -97,6 +117,10 @@ func (p *pace) scanned(at time.Time, cost time.Duration, room, free int64) {
 // the tree had room for, that is a reason; it may be another's doing.
 func (p *pace) due(now time.Time, free int64) bool {
 	since := now.Sub(p.last)
+	if p.calm > 0 && !p.last.IsZero() {
+		// A patient watch comes late, so that a part of the room is reason enough.
+		return since >= max(p.calm, share*p.cost) || p.free-free > p.room/4 && since >= share*p.cost
+	}
 	if p.last.IsZero() || since >= min(max(shortest, share*p.cost), max(longest, rush*p.cost)) {
 		return true
 	}

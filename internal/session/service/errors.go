@@ -43,6 +43,10 @@ func (r *ring) list(owner string) []box.ErrorRecord {
 	return append([]box.ErrorRecord{}, r.owners[owner]...)
 }
 
+// Note keeps an error that came of something else than the service's own calls
+// in a session, and returns it.
+func (s *Service) Note(session string, err error) error { return s.note(Query{}, session, err) }
+
 // note keeps an error, and returns it.
 func (s *Service) note(q Query, session string, err error) error {
 	message := err.Error()

@@ -35,6 +35,34 @@ func (t *Tools) Call(ctx context.Context, name string, request []byte) (any, err
 	return nil, sandbox.Errorf(sandbox.NotFound, "there is no tool %.32q", name).WithHint("read, write, edit, glob and grep")
 }
 
+// Known reports whether there is a tool of that name, exec apart.
+func Known(name string) bool {
+	switch name {
+	case box.ToolRead, box.ToolWrite, box.ToolEdit, box.ToolGlob, box.ToolGrep:
+		return true
+	}
+	return false
+}
+
+// CodeOf returns why a tool did not do what it was asked, by the result that
+// Call returned; "": it did, or the result is another's.
+func CodeOf(res any) string {
+	var f box.Failure
+	switch r := res.(type) {
+	case box.ReadResult:
+		f = r.Failure
+	case box.WriteResult:
+		f = r.Failure
+	case box.EditResult:
+		f = r.Failure
+	case box.GlobResult:
+		f = r.Failure
+	case box.GrepResult:
+		f = r.Failure
+	}
+	return f.Code
+}
+
 func run[Q, R any](ctx context.Context, request []byte, fn func(context.Context, Q) (R, error)) (any, error) {
 	var q Q
 	if err := decode(request, &q); err != nil {
