@@ -149,6 +149,7 @@ type Server struct {
 	imageSlots imageSlots
 	resumes    *resumes
 	flows      flows
+	heavy      heavy
 
 	bodyTime, bodyRest time.Duration
 

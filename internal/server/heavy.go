@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+// How many requests may be answered at once whose body, or answer, has tens of
+// MiB: each takes several times that of the daemon's memory. More wait.
+const (
+	heavyOfOwner = 2
+	heavyOfAll   = 8
+)
+
+// heavy are those that are under way.
+type heavy struct {
+	mu      sync.Mutex
+	all     int
+	by      map[string]int
+	changed chan struct{} // closed and replaced when one ends
+}
+
+// enter waits for its turn, as long as ctx allows.
+func (h *heavy) enter(ctx context.Context, owner string) (leave func(), err error) {
+	for {
+		h.mu.Lock()
+		if h.by == nil {
+			h.by, h.changed = map[string]int{}, make(chan struct{})
+		}
+		if h.all < heavyOfAll && h.by[owner] < heavyOfOwner {
+			h.all++
+			h.by[owner]++
+			h.mu.Unlock()
+			return func() { h.leave(owner) }, nil
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (h *heavy) leave(owner string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all--
+	if h.by[owner]--; h.by[owner] == 0 {
+		delete(h.by, owner)
+	}
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// heavily is a handler of requests that may be heavy; those whose body says that
+// it is small don't wait, unless their answers may be large.
+func (s *Server) heavily(largeAnswer bool, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if largeAnswer || r.ContentLength < 0 || r.ContentLength > wire.MaxBody {
+			leave, err := s.heavy.enter(r.Context(), principalOf(r).caller.Owner)
+			if err != nil {
+				return // whoever asked has gone
+			}
+			defer leave()
+		}
+		next(w, r)
+	}
+}

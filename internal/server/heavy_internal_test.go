@@ -1,0 +1,74 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
+)
+
+// Requests that may take much memory are few at once, of one owner and of all:
+// more wait for the others' end, or for their own.
+func TestHeavyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{}
+		under := map[string]int{}
+		goOn := make(chan struct{})
+		h := s.heavily(false, func(_ http.ResponseWriter, r *http.Request) {
+			owner := principalOf(r).caller.Owner
+			s.heavy.mu.Lock()
+			under[owner]++
+			s.heavy.mu.Unlock()
+			<-goOn
+		})
+		ask := func(ctx context.Context, owner string, size int) {
+			p := &principal{caller: sandbox.Caller{Owner: owner}}
+			r := httptest.NewRequestWithContext(context.WithValue(ctx, principalKey{}, p), "POST", "/", strings.NewReader(strings.Repeat("x", size)))
+			go h(nil, r)
+		}
+		count := func() (n int) {
+			synctest.Wait()
+			for _, u := range under {
+				n += u
+			}
+			return n
+		}
+		for range 5 {
+			ask(t.Context(), "a", wire.MaxBody+1)
+		}
+		if count() != heavyOfOwner {
+			t.Errorf("%d of one owner at once", count())
+		}
+		ask(t.Context(), "a", 100)
+		if count() != heavyOfOwner+1 {
+			t.Error("a small one waits")
+		}
+		for i := range 10 {
+			ask(t.Context(), fmt.Sprint(i), wire.MaxBody+1)
+		}
+		if count() != heavyOfAll+1 {
+			t.Errorf("%d of all at once", count())
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, err := s.heavy.enter(gone, "b")
+			left <- err
+		}()
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("who has gone = %v", err)
+		}
+		close(goOn)
+		if count() != 16 || s.heavy.all != 0 || len(s.heavy.by) != 0 {
+			t.Errorf("%d were answered in the end, and %d %v are left", count(), s.heavy.all, s.heavy.by)
+		}
+	})
+}
