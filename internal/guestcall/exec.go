@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"maps"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -140,24 +142,32 @@ const maxScript = 64 << 10
 
 // Script returns a command that a login shell runs in the directory dir, which
 // is made, as its user, where it is missing; input is what Exec is to give
-// it. Neither dir nor text is read by any other shell. A long text goes by the
-// input, and is then the command's alone to read.
+// it. It is one shell: to start another costs more than all else here. What
+// precedes text is on its first line, so that lines are numbered as in text. A
+// long text goes by the input, and is then the command's alone to read.
 func Script(text, dir string, env map[string]string) (cmd *guestv1.Command, input []byte) {
-	const there = `[ -d "$1" ] || mkdir -p -- "$1" || exit; cd -- "$1" || exit; `
+	at := quoted(dir)
+	line := "[ -d " + at + " ] || mkdir -p -- " + at + " || exit; cd -- " + at + " || exit; "
 	cmd = &guestv1.Command{Env: env, Cwd: "/"}
-	begin, keep := there, ""
-	if _, ok := env["PATH"]; ok { // which a login shell sets anew
-		begin = there + `_CARBOY_PATH=$PATH; export _CARBOY_PATH; `
-		keep = "PATH=$_CARBOY_PATH; unset _CARBOY_PATH\n"
+	if p, ok := env["PATH"]; ok { // which a login shell sets anew
+		cmd.Env = maps.Clone(env)
+		cmd.Env[keptPath] = p
+		line += "PATH=$" + keptPath + "; unset " + keptPath + "; "
 	}
-	if len(text) <= maxScript {
-		cmd.Argv = []string{"/bin/sh", "-c", begin + `exec /bin/sh -l -c "$2"`, "sh", dir, keep + text}
-		return cmd, nil
+	if len(text) > maxScript {
+		cmd.Stdin, input = true, []byte(text)
+		text = `eval "$(cat)"`
 	}
-	cmd.Argv = []string{"/bin/sh", "-c", begin + `exec /bin/sh -l -c "$2"`, "sh", dir, keep + `eval "$(cat)"`}
-	cmd.Stdin = true
-	return cmd, []byte(text)
+	cmd.Argv = []string{"/bin/sh", "-l", "-c", line + text}
+	return cmd, input
 }
+
+// keptPath has a command's PATH for it while a login shell sets its own: no
+// value of a variable is in an argument, which others may read.
+const keptPath = "_CARBOY_PATH"
+
+// quoted is s as one word of a shell.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // Tagged lists the IDs of the commands with a tag that have not ended.
 func (g *Guest) Tagged(ctx context.Context, tag string) ([]string, error) {

@@ -18,7 +18,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -185,7 +184,7 @@ func Status(exit *guestv1.Exit) string {
 // one: such a shell sets it anew.
 func WithPath(text string, env map[string]string) string {
 	if p, ok := env["PATH"]; ok {
-		return "export PATH='" + strings.ReplaceAll(p, "'", `'\''`) + "'\n" + text
+		return "export PATH=" + quoted(p) + "\n" + text
 	}
 	return text
 }

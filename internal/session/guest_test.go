@@ -84,19 +84,29 @@ func (o *once) Accept() (net.Conn, error) {
 func (o *once) Close() error   { return nil }
 func (o *once) Addr() net.Addr { return &net.UnixAddr{} }
 
+// scriptText is the text that guestcall.Script was given.
+func scriptText(argv []string) (string, bool) {
+	if len(argv) != 4 || argv[1] != "-l" {
+		return "", false
+	}
+	parts := strings.SplitN(argv[3], " || exit; ", 3)
+	return parts[len(parts)-1], len(parts) == 3
+}
+
 func (g *guests) begin(ctx context.Context, req *guestv1.StartRequest) *running {
 	box, _ := ctx.Value(boxKey{}).(string)
 	argv := req.GetCommand().GetArgv()
 	r := &running{box: box, text: strings.Join(argv, " "), tag: req.GetCommand().GetTag(), kill: make(chan struct{})}
-	if len(argv) > 5 {
-		r.text = argv[5]
+	text, ran := scriptText(argv)
+	if ran {
+		r.text = text
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.argvs = append(g.argvs, argv)
 	g.cmds[req.GetId()] = r
-	if len(argv) > 5 {
-		g.ran = append(g.ran, r.text)
+	if ran {
+		g.ran = append(g.ran, text)
 	}
 	return r
 }
