@@ -1,12 +1,14 @@
 package session
 
 import (
+	"math"
 	"path/filepath"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/quota"
 )
 
 // Defaults of a Config, and the most that may be configured.
@@ -18,7 +20,7 @@ const (
 	DefaultMaxProcesses = 64
 	DefaultMaxCompleted = 256
 	DefaultCompletedFor = 300 * time.Second
-	DefaultMaxEntries   = 100_000
+	DefaultMaxEntries   = quota.DefaultEntries
 	DefaultAdmissions   = 100_000
 	DefaultRPCFileBytes = 20 << 20
 	DefaultMaxSleeping  = 256
@@ -27,7 +29,7 @@ const (
 	HardMaxProcesses = 1024
 	HardMaxCompleted = 10_000
 	HardCompletedFor = 24 * time.Hour
-	HardMaxEntries   = 1_000_000
+	HardMaxEntries   = quota.MaxEntries
 	HardAdmissions   = 250_000
 	HardRPCFileBytes = 100 << 20
 	HardMaxSleeping  = 100_000
@@ -47,10 +49,9 @@ type Config struct {
 	// HostRoot is a directory of the host below which workspaces lie.
 	HostRoot string `json:"host_root,omitempty"`
 	// DefaultWorkspace is that of sessions that name none; where it is not
-	// absolute, it is below HostRoot. "": theirs are private.
+	// absolute, it is below HostRoot. "": that called "default" in HostRoot;
+	// where there is none, theirs are private.
 	DefaultWorkspace string `json:"default_workspace,omitempty"`
-	// SkillsRoot is where skills are kept, below HostRoot if it is not absolute.
-	SkillsRoot string `json:"skills_root,omitempty"`
 	// AllowedMountRoots are the directories below which those may lie that a
 	// session names; where there are none: HostRoot.
 	AllowedMountRoots []string `json:"allowed_mount_roots,omitempty"`
@@ -121,10 +122,8 @@ func (c Config) Validate() error {
 	bad := func(setting, format string, args ...any) error {
 		return sandbox.Errorf(sandbox.Invalid, "box."+setting+": "+format, args...)
 	}
-	for _, p := range []struct{ name, path string }{{"host_root", c.HostRoot}} {
-		if p.path != "" && !filepath.IsAbs(p.path) {
-			return bad(p.name, "%.200q is not an absolute path", p.path)
-		}
+	if c.HostRoot != "" && !filepath.IsAbs(c.HostRoot) {
+		return bad("host_root", "%.200q is not an absolute path", c.HostRoot)
 	}
 	if c.DefaultWorkspace != "" && !filepath.IsAbs(c.DefaultWorkspace) && c.HostRoot == "" {
 		return bad("default_workspace", "%.200q is not an absolute path, and there is no box.host_root", c.DefaultWorkspace)
@@ -134,8 +133,16 @@ func (c Config) Validate() error {
 			return bad("allowed_mount_roots", "%.200q is not an absolute path", p)
 		}
 	}
-	if c.WorkspaceQuotaMB < 0 {
-		return bad("workspace_quota_mb", "%d is less than nothing", c.WorkspaceQuotaMB)
+	if c.WorkspaceQuotaMB < 0 || c.WorkspaceQuotaMB > profile.MaxQuotaMB {
+		return bad("workspace_quota_mb", "%d is out of bounds: 0 to %d", c.WorkspaceQuotaMB, profile.MaxQuotaMB)
+	}
+	for _, d := range []struct {
+		name string
+		sec  *int
+	}{{"session_ttl_sec", c.SessionTTLSec}, {"keep_idle_sec", c.KeepIdleSec}} {
+		if d.sec != nil && *d.sec > math.MaxInt32 {
+			return bad(d.name, "%d is out of bounds: at most %d", *d.sec, math.MaxInt32)
+		}
 	}
 	if c.Quota != box.QuotaAny && c.Quota != box.QuotaHard && c.Quota != box.QuotaSoft {
 		return bad("quota", "%.40q is no choice: hard, soft, or none", c.Quota)
@@ -146,6 +153,9 @@ func (c Config) Validate() error {
 		}
 	}
 	l := c.Limits
+	if l.SleepingKeepsSec != 0 {
+		return sandbox.Errorf(sandbox.Invalid, "box.limits.sleeping_keeps_sec: it is told, not set").WithHint("set box.keep_idle_sec")
+	}
 	for _, b := range []struct {
 		name    string
 		n, most int64
@@ -169,7 +179,6 @@ func (c Config) Validate() error {
 // roots is what of c is about directories of the host.
 func (c Config) roots(private []string) profile.RootsConfig {
 	return profile.RootsConfig{
-		HostRoot: c.HostRoot, DefaultWorkspace: c.DefaultWorkspace, SkillsRoot: c.SkillsRoot,
-		AllowedMountRoots: c.AllowedMountRoots, Private: private,
+		HostRoot: c.HostRoot, DefaultWorkspace: c.DefaultWorkspace, AllowedMountRoots: c.AllowedMountRoots, Private: private,
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
+// MaxQuotaMB is the largest quota of a workspace: 1 PiB.
+const MaxQuotaMB = 1 << 30
+
 // Bounds that the original leaves open, so that no product of them overflows.
 const (
 	maxSessionID = 1024 // bytes
@@ -17,7 +20,6 @@ const (
 	maxCPUs      = 1 << 16
 	maxMemoryMB  = 1 << 24 // 16 TiB
 	maxPIDs      = 1 << 22 // as many as Linux has
-	maxQuotaMB   = 1 << 30 // 1 PiB
 	maxInodes    = 1 << 32
 	maxMounts    = 1000
 	maxSkillName = 64 // characters
@@ -40,7 +42,7 @@ func Validate(s box.Spec) error {
 		checkCPUs(s.CPUs),
 		within("memory_mb", "must be at least 32", s.MemoryMB, box.MinMemoryMB, maxMemoryMB),
 		within("pids_limit", "must be at least 1", s.PIDsLimit, 1, maxPIDs),
-		within("workspace_quota_mb", "must be greater than or equal to 0", s.WorkspaceQuotaMB, 0, maxQuotaMB),
+		within("workspace_quota_mb", "must be greater than or equal to 0", s.WorkspaceQuotaMB, 0, MaxQuotaMB),
 		within("workspace_inodes", "must be greater than or equal to 0", s.WorkspaceInodes, 0, maxInodes),
 		checkWords(s),
 		checkWorkdir(s),
