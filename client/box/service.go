@@ -89,7 +89,7 @@ func NewService(c Config) (*Service, error) {
 	}
 	roots, err := profile.NewRoots(profile.RootsConfig{
 		HostRoot: c.HostRoot, DefaultWorkspace: c.DefaultWorkspace,
-		SkillsRoot: c.SkillsRoot, AllowedMountRoots: c.AllowedMountRoots,
+		AllowedMountRoots: c.AllowedMountRoots,
 	})
 	if err != nil {
 		return nil, err

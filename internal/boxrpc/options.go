@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
@@ -158,7 +157,7 @@ func New(o Options) (*Handler, error) {
 		h.log = slog.New(slog.DiscardHandler)
 	}
 	if h.clock == nil {
-		h.clock = systemClock{}
+		h.clock = sandbox.SystemClock{}
 	}
 	var err error
 	if h.fence, err = openFence(o.Ledger, max(o.Limits.MaxAdmissions, 1)); err != nil {
@@ -234,11 +233,3 @@ func (h *Handler) known(host string) bool {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	return isLoopback(host) || slices.ContainsFunc(h.o.Hosts, func(n string) bool { return strings.EqualFold(n, host) })
 }
-
-type systemClock struct{}
-
-// Now implements sandbox.Clock.
-func (systemClock) Now() time.Time { return time.Now() }
-
-// After implements sandbox.Clock.
-func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }

@@ -12,9 +12,6 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
-// maxKept is what is kept of each stream of a command.
-const maxKept = 1 << 20
-
 // spec reads a request for a session, under the key of its tenant. notices say
 // what of it was not understood.
 func (c call) spec(ctx context.Context) (spec box.Spec, notices []string, err error) {
@@ -82,30 +79,21 @@ func shortList(names []string) string {
 	return b.String()
 }
 
-// result is a box.Result with no field left out that the original has.
+// result is what a host is told of a command, with the original's word of what
+// was not kept of its streams.
 func (c call) result(r *session.Result, notices []string) box.Result {
-	out := box.Result{
-		SessionID: c.id(r.SessionID), BackendName: r.Backend, Status: r.Status, ExitCode: r.ExitCode,
-		DurationMS: r.Duration.Milliseconds(), QueuedMS: r.Queued.Milliseconds(),
-		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
-		Limits: r.Limits, Notices: append(notices, r.Notices...),
-	}
-	out.Stdout, out.StdoutRaw = text(r.Stdout, r.StdoutBytes)
-	out.Stderr, out.StderrRaw = text(r.Stderr, r.StderrBytes)
+	out := r.Wire()
+	out.SessionID, out.Notices = c.id(r.SessionID), append(notices, r.Notices...)
+	out.Stdout += clipped(r.StdoutBytes - int64(len(r.Stdout)))
+	out.Stderr += clipped(r.StderrBytes - int64(len(r.Stderr)))
 	return out
 }
 
-// text is a stream for readers: UTF-8, and with the original's word of what was
-// not kept. raw is what was kept, where text does not say it exactly.
-func text(kept []byte, wrote int64) (s string, raw []byte) {
-	s = profile.Repair(kept)
-	if s != string(kept) {
-		raw = kept
+func clipped(more int64) string {
+	if more <= 0 {
+		return ""
 	}
-	if more := wrote - int64(len(kept)); more > 0 {
-		s += fmt.Sprintf("\n... [raw output clipped at %d bytes, %d bytes discarded]", maxKept, more)
-	}
-	return s, raw
+	return fmt.Sprintf("\n... [raw output clipped at %d bytes, %d bytes discarded]", profile.MaxOutput, more)
 }
 
 // sessionReply is a session with the fields that the original has for none.

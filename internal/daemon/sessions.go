@@ -66,13 +66,6 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	}
 	s.skills = &skill.Owners{Store: all, Own: ownUID()}
 	s.audit = audit.Open(filepath.Join(d.cfg.Dirs.State, "audit"), d.log)
-	s.roots, err = profile.NewRoots(profile.RootsConfig{
-		HostRoot: b.HostRoot, DefaultWorkspace: b.DefaultWorkspace, SkillsRoot: b.SkillsRoot,
-		AllowedMountRoots: b.AllowedMountRoots, Private: d.private(),
-	})
-	if err != nil {
-		return nil, err
-	}
 	o := session.Options{
 		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.Add, Config: b.Config, Log: d.log, Private: d.private(), ProcessDir: processes,
 	}
@@ -85,6 +78,7 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	if s.runtime, err = session.New(o); err != nil {
 		return nil, err
 	}
+	s.roots = s.runtime.Roots()
 	if b.serves() {
 		err = d.openBox(s, dir)
 	}

@@ -204,7 +204,7 @@ func NewManager(opts Options) (*Manager, error) {
 		m.offer.CPUs = float64(runtime.GOMAXPROCS(0))
 	}
 	if m.clock == nil {
-		m.clock = systemClock{}
+		m.clock = SystemClock{}
 	}
 	if m.events == nil {
 		m.events = new(memoryLog)
@@ -223,12 +223,6 @@ func NewManager(opts Options) (*Manager, error) {
 	}
 	return m, nil
 }
-
-type systemClock struct{}
-
-func (systemClock) Now() time.Time { return time.Now() }
-
-func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
 // now is the time as records have it: without a monotonic reading, which
 // would not survive the store.

@@ -94,3 +94,12 @@ type Clock interface {
 	// After is time.After.
 	After(d time.Duration) <-chan time.Time
 }
+
+// SystemClock is the machine's.
+type SystemClock struct{}
+
+// Now implements Clock.
+func (SystemClock) Now() time.Time { return time.Now() }
+
+// After implements Clock.
+func (SystemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }

@@ -85,16 +85,21 @@ func sessionKey(r *http.Request, name string) (string, error) {
 
 // onSession answers with what do returns for the session of r's path.
 func onSession[T any](s *Server, w http.ResponseWriter, r *http.Request, do func(all Sessions, c access.Caller, id string) (T, error)) {
+	onKey(s, w, r, "id", do)
+}
+
+// onKey answers with what do returns for the key of that name in r's path.
+func onKey[T any](s *Server, w http.ResponseWriter, r *http.Request, name string, do func(all Sessions, c access.Caller, key string) (T, error)) {
 	all, c, err := s.sessions(r)
-	var id string
+	var key string
 	if err == nil {
-		id, err = sessionKey(r, "id")
+		key, err = sessionKey(r, name)
 	}
 	var out T
 	if err == nil {
-		out, err = do(all, c, id)
+		out, err = do(all, c, key)
 	}
-	s.logInternal("session", err)
+	s.logInternal(r.Pattern, err)
 	answer(w, http.StatusOK, out, err)
 }
 

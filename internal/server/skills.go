@@ -37,29 +37,15 @@ func (s *Server) listSkills(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getSkill(w http.ResponseWriter, r *http.Request) {
-	onSkill(s, w, r, func(all Sessions, c access.Caller, name string) (box.Skill, error) {
+	onKey(s, w, r, "name", func(all Sessions, c access.Caller, name string) (box.Skill, error) {
 		return all.Skill(r.Context(), c, name)
 	})
 }
 
 func (s *Server) deleteSkill(w http.ResponseWriter, r *http.Request) {
-	onSkill(s, w, r, func(all Sessions, c access.Caller, name string) (deleted, error) {
+	onKey(s, w, r, "name", func(all Sessions, c access.Caller, name string) (deleted, error) {
 		return deleted{name}, all.RemoveSkill(r.Context(), c, name)
 	})
-}
-
-func onSkill[T any](s *Server, w http.ResponseWriter, r *http.Request, do func(all Sessions, c access.Caller, name string) (T, error)) {
-	all, c, err := s.sessions(r)
-	var name string
-	if err == nil {
-		name, err = sessionKey(r, "name")
-	}
-	var out T
-	if err == nil {
-		out, err = do(all, c, name)
-	}
-	s.logInternal("skill", err)
-	answer(w, http.StatusOK, out, err)
 }
 
 func (s *Server) postSkills(w http.ResponseWriter, r *http.Request) {

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// OutputLimit is how much of each stream of a command is kept, in bytes.
-	OutputLimit = 1 << 20
 	// MaxCmd is the longest command, in bytes.
 	MaxCmd = 8 << 20
 
@@ -191,7 +189,7 @@ func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel co
 	defer guard.watch(ctx, cancel, x.r.log)()
 	g := guestcall.New(x.r.dial(s))
 	defer g.Close()
-	return g.Exec(ctx, cmd, input, OutputLimit)
+	return g.Exec(ctx, cmd, input, profile.MaxOutput)
 }
 
 var errSilent = sandbox.Errorf(sandbox.Unavailable, "the sandbox's guest did not answer, and was stopped").WithHint("try again")

@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 func within(spec box.Spec, sec int) box.Spec {
@@ -180,12 +181,12 @@ func TestDeleteEndsCommands(t *testing.T) {
 
 func TestOutput(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
-		const n = session.OutputLimit + 3*(64<<10)
+		const n = profile.MaxOutput + 3*(64<<10)
 		res := run(t, d, asked("k", "flood 1245184"))
-		if len(res.Stdout) != session.OutputLimit || res.StdoutBytes != n || *res.ExitCode != 0 {
-			t.Errorf("kept %d of %d bytes, want %d of %d", len(res.Stdout), res.StdoutBytes, session.OutputLimit, n)
+		if len(res.Stdout) != profile.MaxOutput || res.StdoutBytes != n || *res.ExitCode != 0 {
+			t.Errorf("kept %d of %d bytes, want %d of %d", len(res.Stdout), res.StdoutBytes, profile.MaxOutput, n)
 		}
-		if res := run(t, d, asked("k", "flood 1048576")); len(res.Stdout) != session.OutputLimit || res.StdoutBytes != session.OutputLimit {
+		if res := run(t, d, asked("k", "flood 1048576")); len(res.Stdout) != profile.MaxOutput || res.StdoutBytes != profile.MaxOutput {
 			t.Errorf("kept %d of %d bytes", len(res.Stdout), res.StdoutBytes)
 		}
 		if res := run(t, d, asked("k", "echo  \t x ")); string(res.Stdout) != " \t x \n" {

@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"time"
+	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
 )
@@ -105,6 +107,26 @@ type Result struct {
 	Queued                   time.Duration // that it waited for the session's other commands
 	Limits                   []string      // it ran into: "memory", "pids", "disk", "inodes", "quota"
 	Notices                  []string      // what its user should know
+}
+
+// Wire is r as it goes over a wire: with text in place of bytes, and beside it
+// the bytes of a stream that is not text.
+func (r *Result) Wire() box.Result {
+	out := box.Result{
+		SessionID: r.SessionID, BackendName: r.Backend, Status: r.Status, ExitCode: r.ExitCode,
+		DurationMS: r.Duration.Milliseconds(), QueuedMS: r.Queued.Milliseconds(),
+		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes, Limits: r.Limits, Notices: r.Notices,
+	}
+	out.Stdout, out.StdoutRaw = text(r.Stdout)
+	out.Stderr, out.StderrRaw = text(r.Stderr)
+	return out
+}
+
+func text(b []byte) (s string, raw []byte) {
+	if utf8.Valid(b) {
+		return string(b), nil
+	}
+	return profile.Repair(b), b
 }
 
 // AuditRecord is one command, process, tool or transfer that was asked for,

@@ -76,19 +76,13 @@ func New(o Options) (*Runtime, error) {
 	}
 	r.closing, r.close = context.WithCancelCause(context.Background())
 	if r.clock == nil {
-		r.clock = systemClock{}
+		r.clock = sandbox.SystemClock{}
 	}
 	if r.rand == nil {
 		r.rand = rand.Reader
 	}
 	return r, nil
 }
-
-type systemClock struct{}
-
-func (systemClock) Now() time.Time { return time.Now() }
-
-func (systemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
 // now is the time as records have it.
 func (r *Runtime) now() time.Time { return r.clock.Now().UTC().Round(0) }

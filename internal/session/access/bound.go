@@ -2,12 +2,10 @@ package access
 
 import (
 	"context"
-	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
 )
 
@@ -58,22 +56,7 @@ func (b bound) Exec(ctx context.Context, spec box.Spec) (box.Result, error) {
 	if err != nil {
 		return box.Result{}, err
 	}
-	out := box.Result{
-		SessionID: res.SessionID, BackendName: res.Backend, Status: res.Status, ExitCode: res.ExitCode,
-		DurationMS: res.Duration.Milliseconds(), QueuedMS: res.Queued.Milliseconds(),
-		StdoutBytes: res.StdoutBytes, StderrBytes: res.StderrBytes, Limits: res.Limits, Notices: res.Notices,
-	}
-	out.Stdout, out.StdoutRaw = text(res.Stdout)
-	out.Stderr, out.StderrRaw = text(res.Stderr)
-	return out, nil
-}
-
-// text returns b as text, and b itself where that is not the same.
-func text(b []byte) (string, []byte) {
-	if utf8.Valid(b) {
-		return string(b), nil
-	}
-	return profile.Repair(b), b
+	return res.Wire(), nil
 }
 
 func (b bound) Create(ctx context.Context, spec box.Spec) (box.SessionInfo, error) {

@@ -79,12 +79,8 @@ type record struct {
 	Limits     []string  `json:"limits,omitempty"`
 }
 
-// Add writes one record, and a line of the daemon's own log. It is a
-// session.Options.Audit.
+// Add writes one record. It is a session.Options.Audit.
 func (l *Log) Add(a session.AuditRecord) {
-	l.log.Info("session", "action", a.Action, "owner", a.Owner, "session", a.Session, "sandbox", a.Sandbox,
-		"command", a.Command, "path", a.Path, "env_keys", a.EnvKeys, "status", a.Status, "error", a.Error,
-		"duration", a.Duration, "queued", a.Queued, "stdout_bytes", a.Stdout, "stderr_bytes", a.Stderr)
 	b, err := json.Marshal(record{
 		Time: a.Time.UTC(), Owner: a.Owner, Session: a.Session, SessionIs: a.SessionIs, Sandbox: a.Sandbox,
 		Action: a.Action, Process: a.Process, Path: a.Path, Command: a.Command, EnvKeys: a.EnvKeys,

@@ -42,7 +42,7 @@ func TestAdd(t *testing.T) {
 	if st, err := os.Stat(name); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("its file: %v %v", st.Mode(), err)
 	}
-	if strings.Count(said.String(), "\n") != 1 || !strings.Contains(said.String(), `command="pip\ninstall"`) {
+	if said.Len() != 0 {
 		t.Errorf("the log has %q", said.String())
 	}
 }

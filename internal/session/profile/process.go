@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -86,7 +87,7 @@ func ValidateProcess(s box.ProcessSpec) error {
 }
 
 func checkProcessID(id string) *sandbox.Error {
-	if id == "" || len(id) > maxProcessID || strings.ContainsFunc(id, isControl) {
+	if id == "" || len(id) > maxProcessID || strings.ContainsFunc(id, unicode.IsControl) {
 		return Invalid("process_id: 1 to %d bytes without control characters are wanted", maxProcessID)
 	}
 	return nil
@@ -103,8 +104,6 @@ func checkCommand(command string, args []string) *sandbox.Error {
 	}
 	return nil
 }
-
-func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
 
 // CheckCmd wants a Spec to have a command to run.
 func CheckCmd(s box.Spec) error {

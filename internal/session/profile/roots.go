@@ -20,8 +20,6 @@ type RootsConfig struct {
 	// DefaultWorkspace is the workspace of sessions that name none; "": that
 	// called "default" in HostRoot, where there is one.
 	DefaultWorkspace string
-	// SkillsRoot is where skills are kept; "": "skills".
-	SkillsRoot string
 	// AllowedMountRoots are what may be mounted, with all below them; empty:
 	// HostRoot.
 	AllowedMountRoots []string
@@ -39,7 +37,7 @@ type RootsConfig struct {
 // are trusted, and are opened anew at each call, so that they may come to be
 // later. A Roots is safe for concurrent use.
 type Roots struct {
-	hostRoot, defaultWorkspace, skillsRoot string
+	hostRoot, defaultWorkspace string
 
 	allowed, private []string
 }
@@ -71,11 +69,6 @@ func NewRoots(c RootsConfig) (*Roots, error) {
 		r.defaultWorkspace = set("default_workspace", c.DefaultWorkspace)
 	} else if r.hostRoot != "" {
 		r.defaultWorkspace = set("default_workspace", filepath.Join(r.hostRoot, "default"))
-	}
-	if strings.TrimSpace(c.SkillsRoot) != "" {
-		r.skillsRoot = set("skills_root", c.SkillsRoot)
-	} else if r.hostRoot != "" {
-		r.skillsRoot = set("skills_root", filepath.Join(r.hostRoot, "skills"))
 	}
 	for _, root := range c.AllowedMountRoots {
 		if root = set("allowed_mount_roots", root); root != "" {
@@ -123,9 +116,6 @@ func (r *Roots) HostRoot() string { return r.hostRoot }
 // DefaultWorkspace returns the workspace of sessions that name none; "": it is
 // their own.
 func (r *Roots) DefaultWorkspace() string { return r.defaultWorkspace }
-
-// SkillsRoot returns where skills are kept; "": nowhere.
-func (r *Roots) SkillsRoot() string { return r.skillsRoot }
 
 // Allowed returns the directories that may be mounted, with all below them.
 func (r *Roots) Allowed() []string { return slices.Clone(r.allowed) }

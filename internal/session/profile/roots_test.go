@@ -270,27 +270,27 @@ func TestRootsPaths(t *testing.T) {
 	at := func(p string) string { return filepath.Join(root, p) }
 	link(t, at("real"), at("link"))
 	for _, tt := range []struct {
-		name                         string
-		config                       profile.RootsConfig
-		host, workspace, skills, all string
+		name                 string
+		config               profile.RootsConfig
+		host, workspace, all string
 	}{
-		{"none", profile.RootsConfig{}, "", "", "", ""},
-		{"derived", profile.RootsConfig{HostRoot: at("link/new")}, at("real/new"), at("real/new/default"), at("real/new/skills"), at("real/new")},
+		{"none", profile.RootsConfig{}, "", "", ""},
+		{"derived", profile.RootsConfig{HostRoot: at("link/new")}, at("real/new"), at("real/new/default"), at("real/new")},
 		{
 			"relative",
-			profile.RootsConfig{HostRoot: at("real"), DefaultWorkspace: "ws", SkillsRoot: "packages", AllowedMountRoots: []string{" ", at("link")}},
-			at("real"), at("real/ws"), at("real/packages"), at("real"),
+			profile.RootsConfig{HostRoot: at("real"), DefaultWorkspace: "ws", AllowedMountRoots: []string{" ", at("link")}},
+			at("real"), at("real/ws"), at("real"),
 		},
 		{
 			"absolute",
-			profile.RootsConfig{HostRoot: at("real"), DefaultWorkspace: at("a"), SkillsRoot: at("b"), AllowedMountRoots: []string{at("c"), at("d")}},
-			at("real"), at("a"), at("b"), at("c") + " " + at("d"),
+			profile.RootsConfig{HostRoot: at("real"), DefaultWorkspace: at("a"), AllowedMountRoots: []string{at("c"), at("d")}},
+			at("real"), at("a"), at("c") + " " + at("d"),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRoots(t, tt.config)
-			got := []string{r.HostRoot(), r.DefaultWorkspace(), r.SkillsRoot(), strings.Join(r.Allowed(), " ")}
-			want := []string{tt.host, tt.workspace, tt.skills, tt.all}
+			got := []string{r.HostRoot(), r.DefaultWorkspace(), strings.Join(r.Allowed(), " ")}
+			want := []string{tt.host, tt.workspace, tt.all}
 			for i := range want {
 				if got[i] != want[i] {
 					t.Errorf("got %q, want %q", got, want)
