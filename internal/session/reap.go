@@ -123,8 +123,8 @@ func (r *Runtime) idleLocked(s *session, now time.Time) bool {
 	return true
 }
 
-// surplusLocked are the sleeping sessions that are too many: those that sleep
-// longest.
+// surplusLocked are the sleeping sessions that are too many: of whoever has the
+// most, those that sleep longest, so that nobody pushes out another's.
 func (r *Runtime) surplusLocked() []*session {
 	var asleep []*session
 	for _, s := range r.sessions {
@@ -137,8 +137,17 @@ func (r *Runtime) surplusLocked() []*session {
 		return nil
 	}
 	slices.SortFunc(asleep, func(a, b *session) int {
-		return cmp.Or(a.rec.SleptAt.Compare(b.rec.SleptAt), cmp.Compare(a.rec.ID, b.rec.ID))
+		return cmp.Or(b.rec.SleptAt.Compare(a.rec.SleptAt), cmp.Compare(b.rec.ID, a.rec.ID))
 	})
+	// Of each owner's the place in a line that begins with the newest: whoever has
+	// more has the higher places.
+	place, of := make(map[*session]int, len(asleep)), map[string]int{}
+	for _, s := range asleep {
+		of[s.id.owner]++
+		place[s] = of[s.id.owner]
+	}
+	slices.Reverse(asleep)
+	slices.SortStableFunc(asleep, func(a, b *session) int { return cmp.Compare(place[b], place[a]) })
 	return asleep[:n]
 }
 

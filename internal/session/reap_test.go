@@ -174,6 +174,28 @@ func TestSleepEnds(t *testing.T) {
 			wantSession(t, d, "3", true)
 		})
 	})
+	t.Run("nobody-pushes-out-another's", func(t *testing.T) {
+		c := config()
+		c.Limits.MaxSleeping = 3
+		inBubble(t, c, func(t *testing.T, _ *world, d *daemon) {
+			if _, err := d.Exec(t.Context(), bob, asked("bob's", "touch")); err != nil {
+				t.Fatal(err)
+			}
+			pass(ttl + time.Minute)
+			for n := range 5 {
+				run(t, d, asked(fmt.Sprint(n), "touch"))
+				pass(ttl + time.Minute)
+			}
+			if s, err := d.Get(t.Context(), bob, "bob's"); err != nil || !s.Asleep {
+				t.Errorf("the one that sleeps longest, and is its owner's only one = %+v, %v", s, err)
+			}
+			for n, gone := range []bool{true, true, true, false, false} {
+				if _, err := d.Get(t.Context(), ann, fmt.Sprint(n)); (err != nil) != gone {
+					t.Errorf("session %d of the other = %v", n, err)
+				}
+			}
+		})
+	})
 	t.Run("stop-fails", func(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 			run(t, d, asked("k", "touch"))

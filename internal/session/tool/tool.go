@@ -231,17 +231,18 @@ var kinds = map[int]sandbox.Kind{
 	http.StatusRequestEntityTooLarge: sandbox.Invalid,
 	http.StatusUnauthorized:          sandbox.Denied,
 	http.StatusForbidden:             sandbox.Denied,
+	http.StatusNotFound:              sandbox.Conflict, // it was there before
 	http.StatusInsufficientStorage:   sandbox.Exhausted,
 }
 
 // refused is the error for an answer that is a refusal.
 func refused(status int, b []byte) error {
-	if status == http.StatusNotFound {
-		return sandbox.Errorf(sandbox.Unsupported, "the agent of this sandbox has no such tool: an older version made it").
-			WithHint("delete the session; its next call makes it anew")
-	}
 	var refusal struct {
 		Message string `json:"message"`
+	}
+	if status == http.StatusNotFound && json.Unmarshal(b, &refusal) != nil {
+		return sandbox.Errorf(sandbox.Unsupported, "the agent of this sandbox has no such tool: an older version made it").
+			WithHint("delete the session; its next call makes it anew")
 	}
 	kind, ok := kinds[status]
 	if !ok || json.Unmarshal(b, &refusal) != nil || refusal.Message == "" {

@@ -188,6 +188,7 @@ func TestHostileGuest(t *testing.T) {
 		{"grep-miscounted", "grep", 200, `{"ok":true,"matches":[],"total":1}`, sandbox.Unavailable},
 		{"grep-names", "grep", 200, `{"ok":true,"skipped_dirs":["` + long[:100] + `"]}`, sandbox.Unavailable},
 		{"old-agent", "read", 404, `404 page not found`, sandbox.Unsupported},
+		{"gone-meanwhile", "read", 404, `{"message":"no such directory","code":404}`, sandbox.Conflict},
 		{"refused", "read", 400, `{"message":"no","code":400}`, sandbox.Invalid},
 		{"refused-for-no-reason", "read", 400, `{}`, sandbox.Unavailable},
 		{"redirected", "read", 302, ``, sandbox.Unavailable},
