@@ -3,27 +3,24 @@ package box
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/coder/websocket"
 
 	wire "github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 const (
 	relayProtocol = "mcp"
-	maxRelayLine  = 16 << 20
 	maxRefusal    = 64 << 10
 )
 
@@ -59,7 +56,7 @@ func (c *Client) attach(ctx context.Context, session, id, query string) (*Attach
 	if err != nil {
 		return nil, err
 	}
-	ws.SetReadLimit(maxRelayLine)
+	ws.SetReadLimit(boxwire.MaxMessage)
 	return &Attachment{ws: ws}, nil
 }
 
@@ -92,7 +89,7 @@ func (c *Client) relayURL(session, id string) (string, http.Header, error) {
 	}
 	header := c.relay.header.Clone()
 	if c.scope != nil {
-		session = physicalID(*c.scope, session)
+		session = boxwire.KeyPrefix(*c.scope) + boxwire.CleanID(session)
 		header.Set(wire.HeaderInstance, c.scope.InstanceUUID)
 		header.Set(wire.HeaderWorkspace, c.scope.WorkspaceUUID)
 		header.Set(wire.HeaderGeneration, strconv.FormatInt(c.scope.PlacementGeneration, 10))
@@ -102,15 +99,6 @@ func (c *Client) relayURL(session, id string) (string, http.Header, error) {
 		u += url.PathEscape(id) + "/"
 	}
 	return u + "ws", header, nil
-}
-
-var unclean = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
-
-// physicalID is the key under which a runtime keeps a session of a workspace.
-func physicalID(scope Context, session string) string {
-	sum := sha256.Sum256([]byte(scope.InstanceUUID + "\x00" + scope.WorkspaceUUID))
-	clean := strings.Trim(unclean.ReplaceAllString(strings.TrimSpace(session), "-"), "-")
-	return fmt.Sprintf("ws-%s-g%d-%s", hex.EncodeToString(sum[:12]), scope.PlacementGeneration, clean)
 }
 
 // refusal is the error of a WebSocket that did not come about.

@@ -13,6 +13,7 @@ import (
 
 	api "github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
 )
 
 const testToken = "0123456789abcdef0123456789abcdef"
@@ -89,7 +90,7 @@ func TestAttach(t *testing.T) {
 	}
 	defer b.Close()
 	r = <-asked
-	if want := "/v1/sessions/" + box.PhysicalID(scope, "s") + "/managed-process/ws"; r.URL.Path != want {
+	if want := "/v1/sessions/" + boxwire.KeyPrefix(scope) + "s" + "/managed-process/ws"; r.URL.Path != want {
 		t.Errorf("it attached to %s, want %s", r.URL.Path, want)
 	}
 	if r.Header.Get(api.HeaderWorkspace) != "w" || r.Header.Get(api.HeaderGeneration) != "7" || r.Header.Get(api.HeaderInstance) != "i" {

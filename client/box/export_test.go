@@ -12,6 +12,3 @@ func (c *Connector) SetDial(dial func(ctx context.Context) (boxwire.Conn, error)
 
 // FromMessage is fromMessage.
 var FromMessage = fromMessage
-
-// PhysicalID is physicalID.
-var PhysicalID = physicalID

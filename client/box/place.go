@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	wire "github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -23,7 +24,6 @@ const (
 	PlatformDocker = "docker"
 
 	localHost = "127.0.0.1"
-	minToken  = 32
 )
 
 // place is where a runtime is: its calls, and its processes' input and output.
@@ -93,20 +93,18 @@ func validHost(host string) bool {
 	return err == nil && addr.Zone() == "" || hostPattern.MatchString(host)
 }
 
-var instancePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
-
 // headers are what a runtime is told before anything is asked of it. The token
 // is in no error.
 func headers(o Options) (http.Header, error) {
 	h := http.Header{}
 	if o.Token != "" {
-		if len(o.Token) < minToken || strings.ContainsFunc(o.Token, func(r rune) bool { return unicode.IsSpace(r) || r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the control token must have at least %d characters of ASCII, none of them a space", minToken)
+		if len(o.Token) < boxwire.MinToken || strings.ContainsFunc(o.Token, func(r rune) bool { return unicode.IsSpace(r) || r > unicode.MaxASCII || !unicode.IsPrint(r) }) {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the control token must have at least %d characters of ASCII, none of them a space", boxwire.MinToken)
 		}
 		h.Set(wire.HeaderControlToken, o.Token)
 	}
 	if o.Instance != "" {
-		if !instancePattern.MatchString(o.Instance) {
+		if !boxwire.ValidInstance(o.Instance) {
 			return nil, sandbox.Errorf(sandbox.Invalid, "instance must be 1 to 128 letters, digits, or one of . _ : -, and begin with a letter or digit, not %q", o.Instance)
 		}
 		h.Set(wire.HeaderInstance, o.Instance)

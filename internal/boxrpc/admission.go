@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
 )
 
 // admission lets workspaces have a sandbox only while a grant says so. It is
@@ -122,7 +123,7 @@ func (a *admission) normalize(ctx context.Context, t tenant, spec box.Spec) (box
 	a.mu.Lock()
 	p := a.p
 	a.mu.Unlock()
-	ns := namespace(t.about.InstanceUUID, t.about.WorkspaceUUID)
+	ns := boxwire.Namespace(t.about.InstanceUUID, t.about.WorkspaceUUID)
 	switch {
 	case spec.Network != box.NetworkOff:
 		return spec, admissionError("Managed sandbox network access is disabled")

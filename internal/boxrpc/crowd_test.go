@@ -10,6 +10,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxrpc"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
 )
 
 // Connections of each kind are bounded, those that only wait too; one that ends
@@ -53,7 +54,7 @@ func TestCrowd(t *testing.T) {
 // Who lacks the token is told that the runtime is there, and nothing of what
 // goes on in it.
 func TestHealthOfOthers(t *testing.T) {
-	token := strings.Repeat("t", boxrpc.MinToken)
+	token := strings.Repeat("t", boxwire.MinToken)
 	s := serve(t, func(o *boxrpc.Options) { o.Token = token })
 	for _, path := range []string{"/healthz", "/readyz"} {
 		for say, want := range map[string]int{"": 0, "x" + token: 0, token: 3} {

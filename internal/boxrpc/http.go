@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
@@ -82,10 +81,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // who does not read it has gone
 }
 
-var instanceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
-
-func validInstance(s string) bool { return instanceName.MatchString(s) }
-
 // authenticate returns the instance that r is of, "" for a client that says
 // none, and whether it may ask at all. With bind the first instance to come is
 // the one that may from then on.
@@ -99,7 +94,7 @@ func (h *Handler) authenticate(r *http.Request, bind bool) (instance string, ok 
 	switch {
 	case instance == "":
 		return "", h.o.Instance == "" && len(r.Header.Values(box.HeaderInstance)) == 0
-	case !validInstance(instance):
+	case !boxwire.ValidInstance(instance):
 		return "", false
 	case h.pinned == "" && bind:
 		h.pinned = instance

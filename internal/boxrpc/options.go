@@ -146,7 +146,7 @@ func New(o Options) (*Handler, error) {
 			return nil, err
 		}
 	}
-	if o.Instance != "" && !validInstance(o.Instance) {
+	if o.Instance != "" && !boxwire.ValidInstance(o.Instance) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "box instance %.80q: 1 to 128 letters, digits, and . _ : -, the first a letter or digit", o.Instance)
 	}
 	h := &Handler{
@@ -190,14 +190,11 @@ func (h *Handler) Busy() bool {
 	return h.peers > 0
 }
 
-// MinToken is the least number of a control token's characters.
-const MinToken = 32
-
 // CheckToken says what keeps a text from being a control token. It never says
 // the text.
 func CheckToken(token string) error {
-	if len([]rune(token)) < MinToken || strings.ContainsAny(token, " \t\r\n\v\f\u0085\u00a0") {
-		return sandbox.Errorf(sandbox.Invalid, "the box control token is not at least %d characters without white space", MinToken).
+	if len([]rune(token)) < boxwire.MinToken || strings.ContainsAny(token, " \t\r\n\v\f\u0085\u00a0") {
+		return sandbox.Errorf(sandbox.Invalid, "the box control token is not at least %d characters without white space", boxwire.MinToken).
 			WithHint("make one: openssl rand -hex 32")
 	}
 	return nil

@@ -1,13 +1,10 @@
 package boxrpc
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/boxwire"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
@@ -26,21 +23,15 @@ func (h *Handler) tenant(about *box.Context) tenant {
 	return tenant{caller: sandbox.Caller{Owner: ownerOf(about.InstanceUUID, about.WorkspaceUUID)}, about: about}
 }
 
-// namespace is what a workspace keeps over its generations.
-func namespace(instance, workspace string) string {
-	sum := sha256.Sum256([]byte(instance + "\x00" + workspace))
-	return "ws-" + hex.EncodeToString(sum[:])[:24]
-}
-
 // ownerOf is who has a workspace's sessions.
-func ownerOf(instance, workspace string) string { return "box:" + namespace(instance, workspace) }
+func ownerOf(instance, workspace string) string {
+	return "box:" + boxwire.Namespace(instance, workspace)
+}
 
 // prefix is that of the keys of a workspace's sessions in one generation.
 func prefix(about *box.Context) string {
-	return fmt.Sprintf("%s-g%d-", namespace(about.InstanceUUID, about.WorkspaceUUID), about.PlacementGeneration)
+	return boxwire.KeyPrefix(*about)
 }
-
-var unsafeKey = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
 // key is the key of the session that a host calls id. With a context it is
 // longer, has none but letters, digits, and . _ -, and is what a relay's path
@@ -53,7 +44,7 @@ func (t tenant) key(id string) (string, error) {
 	if t.about == nil {
 		return id, nil
 	}
-	safe := strings.Trim(unsafeKey.ReplaceAllString(id, "-"), "-")
+	safe := boxwire.CleanID(id)
 	if safe == "" {
 		return "", profile.Invalid("session_id %.80q: has no letter or digit", id)
 	}

@@ -1,7 +1,8 @@
 // Package boxwire carries the messages of LangBot's Box between a host and a
 // runtime: the envelope, its framing over a WebSocket or over standard input
-// and output, and files in chunks. Both ends use it: a Peer serves the other
-// side's actions and calls its own over one connection.
+// and output, files in chunks, and the names that both ends make alike. Both
+// ends use it: a Peer serves the other side's actions and calls its own over
+// one connection.
 //
 // The names and limits are those of Box, whose versions differ in how they send
 // a large message: those of mid-2026 and before cut it into several text

@@ -1,0 +1,42 @@
+package boxwire
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+)
+
+// MinToken is the least number of a control token's characters.
+const MinToken = 32
+
+var (
+	instanceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+	unsafeKey    = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+)
+
+// ValidInstance reports whether s can name an instance of LangBot: 1 to 128
+// letters, digits, and . _ : -, the first a letter or digit.
+func ValidInstance(s string) bool { return instanceName.MatchString(s) }
+
+// Namespace is what a workspace keeps over its generations: "ws-" and 24
+// hexadecimal digits.
+func Namespace(instance, workspace string) string {
+	sum := sha256.Sum256([]byte(instance + "\x00" + workspace))
+	return "ws-" + hex.EncodeToString(sum[:12])
+}
+
+// KeyPrefix begins the keys of a workspace's sessions in one generation.
+func KeyPrefix(c box.Context) string {
+	return fmt.Sprintf("%s-g%d-", Namespace(c.InstanceUUID, c.WorkspaceUUID), c.PlacementGeneration)
+}
+
+// CleanID is what of a session's ID follows KeyPrefix in its key: letters,
+// digits, and . _ -; "" where it has none of those. Hosts know the rule, as they
+// make a relay's path.
+func CleanID(id string) string {
+	return strings.Trim(unsafeKey.ReplaceAllString(strings.TrimSpace(id), "-"), "-")
+}
