@@ -6,12 +6,20 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Size is what the user of an image can fill. The file system's own tables
-// come on top, so an image file's length is larger than Bytes.
+// Size is what the user of an image can fill, and never more: contents and
+// files have a little less, by the directories that they are in. The file
+// system's own tables come on top, so an image file's length is larger than
+// Bytes. What a geometry can't be made for exactly has less of it: up to
+// slackBytes, and up to 16 inodes for each 128 MiB. Only above 512 GiB there
+// are at least 16 inodes for each 128 MiB, however few were asked for.
 type Size struct {
 	Bytes  int64 // contents, directories and extent trees; MinBytes to MaxBytes
 	Inodes int64 // files, directories and links together; 1 to MaxInodes(Bytes)
 }
+
+// slackBytes is how much less than its Bytes an image may have: a last group of
+// blocks that is too small for its own tables is left out.
+const slackBytes = 1 << 20
 
 // The bounds of Size.Bytes.
 const (
@@ -56,7 +64,7 @@ func (s Size) journal() int64 {
 	return 32
 }
 
-// length returns how long the image file must be so that s fits.
+// length estimates how long the image file must be so that s fits.
 func (s Size) length() int64 {
 	total := s.Bytes
 	for {
@@ -85,12 +93,12 @@ func (s Size) overhead(length int64) int64 {
 	return tables + copies*descriptors + s.journal()<<20 + held + 4*blockSize
 }
 
-// args returns mke2fs's arguments without the file. All that its
-// configuration file could change is said.
-func (s Size) args() []string {
+// args returns mke2fs's arguments without the file, for so many inodes in all.
+// All that its configuration file could change is said.
+func (s Size) args(inodes int64) []string {
 	return []string{
 		"-F", "-q", "-b", strconv.Itoa(blockSize), "-I", strconv.Itoa(inodeSize),
-		"-N", strconv.FormatInt(s.Inodes+reservedInodes, 10),
+		"-N", strconv.FormatInt(inodes, 10),
 		"-m", "0", "-e", "remount-ro", "-J", "size=" + strconv.FormatInt(s.journal(), 10),
 		"-O", "none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum",
 		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0",

@@ -64,7 +64,7 @@ func (m *Images) template(ctx context.Context, s Size) (*os.File, error) {
 	if err := m.findToolLocked(ctx); err != nil {
 		return nil, err
 	}
-	key := sha256.Sum256([]byte(strings.Join(append(s.args(), fmt.Sprint(s.length()), m.version), "\x00")))
+	key := sha256.Sum256([]byte(strings.Join(append(s.args(s.Inodes), fmt.Sprint(s.length()), fitVersion, m.version), "\x00")))
 	name := filepath.Join(m.cache, "ext4-"+hex.EncodeToString(key[:16])+".img")
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,13 +112,7 @@ func (m *Images) makeTemplate(ctx context.Context, s Size, name string) error {
 	}
 	defer f.Close()
 	defer os.Remove(f.Name())
-	if err := f.Truncate(s.length()); err != nil {
-		return err
-	}
-	if out, err := command(ctx, m.tool, append(s.args(), f.Name())...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %.300s", m.tool, err, strings.TrimSpace(string(out)))
-	}
-	if err := check(f, s); err != nil {
+	if err := m.fit(ctx, f, s); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -129,18 +123,6 @@ func (m *Images) makeTemplate(ctx context.Context, s Size, name string) error {
 	}
 	m.prune(name)
 	return syncDir(m.cache)
-}
-
-// check makes sure that mke2fs made what was asked for.
-func check(f *os.File, s Size) error {
-	sb, err := readSuperblock(f)
-	if err != nil {
-		return err
-	}
-	if sb.blockSize != blockSize || int64(sb.freeBlocks)*blockSize < s.Bytes || int64(sb.freeInodes) < s.Inodes {
-		return fmt.Errorf("mke2fs made %d free blocks of %d bytes and %d free inodes for %+v", sb.freeBlocks, sb.blockSize, sb.freeInodes, s)
-	}
-	return nil
 }
 
 // prune removes the templates that were not used for longest, where there are
