@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	wire "github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/client/box"
+)
+
+// api is a client of a home's daemon.
+func (h *home) api() *client.Client {
+	h.t.Helper()
+	c, err := client.New(client.Options{Socket: h.dir + "/run/carboy/carboy.sock"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return c
+}
+
+// TestSessionTools uses a session's tools and attachments through the daemon.
+func TestSessionTools(t *testing.T) {
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		h.boxServe(wall, nil)
+		h.ok("box", "exec", "--session", "ann", "--", "echo one > f")
+		c, ctx := h.api(), t.Context()
+		wrote, err := c.SessionWrite(ctx, "ann", wire.WriteRequest{Path: "src/a.py", Content: "import os\nneedle = 1\n"})
+		if err != nil || !wrote.OK || !wrote.Created {
+			t.Fatalf("write: %+v, %v", wrote, err)
+		}
+		edited, err := c.SessionEdit(ctx, "ann", wire.EditRequest{Path: "src/a.py", OldString: "needle = 1", NewString: "needle = 42"})
+		if err != nil || !edited.OK || edited.Line != 2 {
+			t.Errorf("edit: %+v, %v", edited, err)
+		}
+		read, err := c.SessionRead(ctx, "ann", wire.ReadRequest{Path: "src/a.py", Offset: 2})
+		if err != nil || read.Content != "needle = 42" {
+			t.Errorf("read: %+v, %v", read, err)
+		}
+		found, err := c.SessionGlob(ctx, "ann", wire.GlobRequest{Pattern: "*.py"})
+		if err != nil || len(found.Matches) != 1 {
+			t.Errorf("glob: %+v, %v", found, err)
+		}
+		lines, err := c.SessionGrep(ctx, "ann", wire.GrepRequest{Pattern: `needle = \d+`})
+		if err != nil || len(lines.Matches) != 1 {
+			t.Errorf("grep: %+v, %v", lines, err)
+		}
+		if out, err := c.SessionRead(ctx, "ann", wire.ReadRequest{Path: "/etc/passwd"}); err != nil || out.Code != wire.ToolEscapes {
+			t.Errorf("read outside: %+v, %v", out, err)
+		}
+		if _, err := c.SessionRead(ctx, "bob", wire.ReadRequest{Path: "f"}); err == nil {
+			t.Error("a session that is not there was read")
+		}
+		passAttachments(t, h, c)
+		wantTold(t, h)
+		h.ok("box", "rm", "ann")
+	})
+}
+
+// passAttachments takes 8 MiB in and out.
+func passAttachments(t *testing.T, h *home, c *client.Client) {
+	t.Helper()
+	ctx := t.Context()
+	big := []byte(strings.Repeat("x", 8<<20))
+	in, err := c.Deliver(ctx, "ann", wire.AttachmentsIn{QueryID: "q-1", Files: []wire.Attachment{{Name: "a b.png", Data: big}, {Name: "n.txt", Data: []byte("hi")}}})
+	if err != nil || len(in.Attachments) != 2 || in.Attachments[0].Path != "/workspace/inbox/q-1/a_b.png" {
+		t.Fatalf("deliver: %+v, %v", in, err)
+	}
+	h.ok("box", "exec", "--session", "ann", "--", "mkdir -p outbox/q-1 && cp inbox/q-1/* outbox/q-1/")
+	out, err := c.Collect(ctx, "ann", "q-1")
+	if err != nil || len(out.Attachments) != 2 || out.Attachments[0].Size != int64(len(big)) || out.Attachments[1].Base64 != "aGk=" {
+		t.Fatalf("collect: %d, %v", len(out.Attachments), err)
+	}
+	if _, err := c.Collect(ctx, "ann", "../up"); err == nil {
+		t.Error("a query's ID that leads elsewhere was taken")
+	}
+}
+
+// wantTold finds each call in the record of sessions, and the errors where
+// errors are.
+func wantTold(t *testing.T, h *home) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(h.dir, "state", "carboy", "audit", "sessions.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var got []string
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if strings.Contains(s.Text(), "needle") {
+			t.Errorf("a record has what was written: %s", s.Text())
+		}
+		var r struct{ Action, Path, Status, Error, Sandbox string }
+		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Action != "exec" {
+			got = append(got, strings.TrimSpace(r.Action+" "+r.Path+" "+r.Status+r.Error))
+		}
+	}
+	want := []string{
+		"tool:write src/a.py ok", "tool:edit src/a.py ok", "tool:read src/a.py ok", "tool:glob  ok", "tool:grep  ok",
+		"tool:read /etc/passwd escapes", "tool:read f BoxSessionNotFoundError",
+		"attachments:deliver  ok", "attachments:collect  ok", "attachments:collect  BoxValidationError",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the record has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if list, err := h.api().SessionErrors(t.Context()); err != nil || len(list) != 2 {
+		t.Errorf("errors %+v, %v", list, err)
+	}
+}
+
+// TestBoxHardQuota fills workspaces whose quota is a file system's own: nothing
+// beyond it gets in, whichever wall, and whoever owns the workspace.
+func TestBoxHardQuota(t *testing.T) {
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		c := boxClient(t, h.boxServe(wall, nil))
+		if _, err := c.Init(t.Context(), map[string]any{"local": map[string]any{"host_root": "/nowhere/box"}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"", "/nowhere/box/default"} {
+			spec := box.NewSpec("full"+filepath.Base(path), "")
+			spec.HostPath, spec.WorkspaceQuotaMB, spec.WorkspaceInodes = path, 16, 500
+			got := sh(t, c, spec, "dd if=/dev/zero of=big bs=64k count=1000 2>/dev/null; sync; stat -c %s big; rm big; "+
+				"for i in $(seq 600); do touch f$i 2>/dev/null || break; done; ls -A | wc -l")
+			var size, files int64
+			if _, err := fmt.Sscan(got, &size, &files); err != nil {
+				t.Fatalf("%v: %q", err, got)
+			}
+			t.Logf("%s %q: %d bytes and %d files fit", wall, path, size, files)
+			if size > 16<<20 || size < 14<<20 || files > 500 || files < 400 {
+				t.Errorf("%q: %d bytes and %d files fit into 16 MiB and 500 files", path, size, files)
+			}
+			if info, err := c.Get(t.Context(), spec.SessionID); err != nil || info.Quota != wire.QuotaHard {
+				t.Errorf("%q: %+v, %v", path, info, err)
+			}
+		}
+	})
+}
