@@ -183,16 +183,28 @@ func fromProcess(ctx context.Context, a Attachment, c *websocket.Conn) error {
 		if err != nil {
 			return err
 		}
-		send, cancel := context.WithTimeout(ctx, sendTime)
-		err = c.Write(send, websocket.MessageText, []byte(profile.Repair(line)))
-		cancel()
-		if err != nil {
+		if err := send(ctx, c, profile.Repair(line)); err != nil {
 			if a, ok := a.(interface{ Unread() bool }); ok {
 				a.Unread()
 			}
 			return err
 		}
 	}
+}
+
+// lastTime is for how long a line that is on its way when a relay ends may take.
+const lastTime = time.Second
+
+// send writes one line. Where ctx ends meanwhile it has a moment more: a write
+// that is broken off breaks the connection, and its client is not told why.
+func send(ctx context.Context, c *websocket.Conn, line string) error {
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTime)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		last := time.AfterFunc(lastTime, cancel)
+		context.AfterFunc(limit, func() { last.Stop() })
+	})()
+	return c.Write(limit, websocket.MessageText, []byte(line))
 }
 
 func toProcess(ctx context.Context, in *queue, a Attachment) error {
