@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -88,6 +89,7 @@ func (g *Guest) exec(ctx context.Context, id string, cmd *guestv1.Command, input
 			o.of(ev.Dropped.GetStream()).count(ev.Dropped.GetTo())
 		case *guestv1.Event_Exit:
 			o.Exit = ev.Exit
+			finish(stream, cancel)
 			return nil
 		}
 	}
@@ -96,6 +98,25 @@ func (g *Guest) exec(ctx context.Context, id string, cmd *guestv1.Command, input
 		o.Begun = true
 	}
 	return err
+}
+
+// finishTimeout is how long a guest may take to end what it has nothing to add
+// to.
+const finishTimeout = time.Second
+
+// finish reads a stream's end, after which its connection can be used again. A
+// guest that has more to say loses it.
+func finish(stream *connect.ServerStreamForClient[guestv1.Event], cancel func()) {
+	defer time.AfterFunc(finishTimeout, cancel).Stop()
+	conn, err := stream.Conn()
+	if err != nil {
+		return
+	}
+	for range 2 { // the message that says so, and the end itself
+		if conn.Receive(new(guestv1.Event)) == nil {
+			return
+		}
+	}
 }
 
 func (o *Outcome) of(s guestv1.Stream) *Kept {

@@ -33,12 +33,16 @@ const (
 
 	killTimeout = 5 * time.Second
 	killSignal  = 9
+
+	// idleTimeout is how long a connection is kept that nothing goes over.
+	idleTimeout = 15 * time.Second
 )
 
 // Dial connects to the guest agent.
 type Dial func(ctx context.Context) (net.Conn, error)
 
-// Guest is one sandbox's agent. Close it after use.
+// Guest is one sandbox's agent, for several at once. Its connections are used
+// again, and given up when idle. Close it after use.
 type Guest struct {
 	http *http.Client
 	rpc  guestv1connect.ExecServiceClient
@@ -56,6 +60,7 @@ func New(dial Dial) *Guest {
 		},
 		DisableCompression: true,
 		MaxIdleConns:       4,
+		IdleConnTimeout:    idleTimeout,
 	}}
 	return &Guest{http: c, rpc: guestv1connect.NewExecServiceClient(c, "http://guest", connect.WithReadMaxBytes(maxMessage))}
 }

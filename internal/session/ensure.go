@@ -243,6 +243,7 @@ func (r *Runtime) begun(s *session, sb *sandbox.Sandbox) {
 	defer r.mu.Unlock()
 	s.wall, s.box = sb.Backend, sb.ID
 	s.over, s.end = context.WithCancelCause(context.Background())
+	s.leaveGuestLocked()
 	s.skills = newSkills(nil)
 }
 
@@ -288,6 +289,7 @@ func (r *Runtime) again(s *session, err error) error {
 func (r *Runtime) ended(s *session, cause error) {
 	r.mu.Lock()
 	end := s.end
+	s.leaveGuestLocked()
 	r.mu.Unlock()
 	if end != nil {
 		end(cause)
@@ -380,5 +382,6 @@ func (r *Runtime) restarted(s *session, sb *sandbox.Sandbox) {
 	defer r.mu.Unlock()
 	s.wall, s.box = sb.Backend, sb.ID
 	s.over, s.end = context.WithCancelCause(context.Background())
+	s.leaveGuestLocked()
 	s.skills.brought.Restarted()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -187,9 +186,7 @@ func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel co
 	ctx, stop := context.WithTimeoutCause(ctx, left+silence, errSilent)
 	defer stop()
 	defer guard.watch(ctx, cancel, x.r.log)()
-	g := guestcall.New(x.r.dial(s))
-	defer g.Close()
-	return g.Exec(ctx, cmd, input, profile.MaxOutput)
+	return x.r.guest(s).Exec(ctx, cmd, input, profile.MaxOutput)
 }
 
 var errSilent = sandbox.Errorf(sandbox.Unavailable, "the sandbox's guest did not answer, and was stopped").WithHint("try again")
@@ -200,14 +197,6 @@ func (r *Runtime) stop(ctx context.Context, s *session, name string) {
 	defer cancel()
 	if _, err := r.o.Manager.Stop(ctx, sandbox.Caller{Owner: s.id.owner}, name); err != nil {
 		r.log.Error("stop a sandbox that does not answer", "session", shown(s.id.key), "error", err)
-	}
-}
-
-// dial connects to the agent of a session's sandbox.
-func (r *Runtime) dial(s *session) guestcall.Dial {
-	name := r.record(s).Sandbox
-	return func(ctx context.Context) (net.Conn, error) {
-		return r.o.Manager.Dial(ctx, sandbox.Caller{Owner: s.id.owner}, name, sandbox.GuestPort)
 	}
 }
 

@@ -262,3 +262,39 @@ func TestAudit(t *testing.T) {
 		}
 	})
 }
+
+// A session's commands go over one connection, which is given up when idle and
+// with the sandbox.
+func TestOneConnection(t *testing.T) {
+	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
+		conns := func() int {
+			w.guests.mu.Lock()
+			defer w.guests.mu.Unlock()
+			return w.guests.conns
+		}
+		for range 5 {
+			run(t, d, asked("k", "echo x"))
+		}
+		if n := conns(); n != 1 {
+			t.Errorf("five commands made %d connections, want 1", n)
+		}
+		time.Sleep(time.Minute)
+		run(t, d, asked("k", "echo x"))
+		if n := conns(); n != 2 {
+			t.Errorf("there were %d connections after a while, want 2", n)
+		}
+		w.fake.Die(w.fake.Running()[0], sandbox.EndCrashed)
+		synctest.Wait()
+		run(t, d, asked("k", "echo x"))
+		if n := conns(); n != 3 {
+			t.Errorf("there were %d connections after the sandbox ended, want 3", n)
+		}
+		if err := d.Delete(t.Context(), ann, "k"); err != nil {
+			t.Fatal(err)
+		}
+		run(t, d, asked("k", "echo x"))
+		if n := conns(); n != 4 {
+			t.Errorf("there were %d connections after the session was made again, want 4", n)
+		}
+	})
+}

@@ -33,6 +33,7 @@ type guests struct {
 	touched map[string]bool     // boxes with something in their workspace
 	cmds    map[string]*running // by ID
 	argvs   [][]string
+	conns   int
 	does    func(text string) // what a command does besides; nil: nothing
 }
 
@@ -53,6 +54,9 @@ type boxKey struct{}
 
 // serve answers one connection.
 func (g *guests) serve(id string, _ int, c net.Conn) {
+	g.mu.Lock()
+	g.conns++
+	g.mu.Unlock()
 	mux := http.NewServeMux()
 	mux.Handle(guestv1connect.NewExecServiceHandler(g))
 	closed := make(chan struct{})

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/process"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
@@ -129,8 +128,7 @@ func (r *Runtime) reattach(ctx context.Context, s *session, rec record.Session, 
 func (r *Runtime) endStrays(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(ctx, strayTimeout)
 	defer cancel()
-	g := guestcall.New(r.dial(s))
-	defer g.Close()
+	g := r.guest(s)
 	ids, err := g.Tagged(ctx, process.Tag)
 	if err != nil {
 		r.log.Warn("look for processes without a record", "session", shown(s.id.key), "error", err)

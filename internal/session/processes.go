@@ -371,6 +371,7 @@ func (r *Runtime) detachAll() {
 	r.mu.Lock()
 	var list []*process.Process
 	for _, s := range r.sessions {
+		s.leaveGuestLocked()
 		for _, m := range s.procs {
 			if m.p != nil {
 				list = append(list, m.p)

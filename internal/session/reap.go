@@ -8,7 +8,6 @@ import (
 	"time"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
@@ -191,8 +190,7 @@ func (r *Runtime) worthKeeping(ctx context.Context, s *session) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	g := guestcall.New(r.dial(s))
-	defer g.Close()
+	g := r.guest(s)
 	// Any file will do, but for what was brought there.
 	const look = `for f in /workspace/* /workspace/.[!.]* /workspace/..?*; do
 	if [ "$f" != /workspace/.skills ] && { [ -e "$f" ] || [ -L "$f" ]; }; then exit 0; fi

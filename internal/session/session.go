@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/process"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
@@ -50,6 +51,7 @@ type session struct {
 	unwatch context.CancelFunc
 
 	skills skills
+	guest  *guestcall.Guest // of the sandbox, which all commands go through
 }
 
 func newSession(i id) *session {
@@ -164,6 +166,7 @@ func (r *Runtime) dropLocked(s *session) {
 	if s.end != nil {
 		s.end(profile.SessionNotFound(shown(s.id.key)))
 	}
+	s.leaveGuestLocked()
 }
 
 // record returns a copy of s's record.

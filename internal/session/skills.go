@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
@@ -68,8 +67,7 @@ func (r *Runtime) bring(ctx context.Context, s *session, spec box.Spec) (notices
 	if err != nil || r.o.Skills == nil || len(want) == 0 && !r.brought(s).Any() {
 		return nil, err
 	}
-	g := guestcall.New(r.dial(s))
-	defer g.Close()
+	g := r.guest(s)
 	before := r.broughtText(s)
 	notices, err = r.o.Skills.Bring(ctx, s.id.owner, g, r.brought(s), want)
 	if kerr := r.keepSkills(ctx, s, before); err == nil {
@@ -135,8 +133,7 @@ func (r *Runtime) takeBackThose(ctx context.Context, s *session, list []skill.Pl
 	if len(list) == 0 {
 		return nil
 	}
-	g := guestcall.New(r.dial(s))
-	defer g.Close()
+	g := r.guest(s)
 	before := r.broughtText(s)
 	for _, p := range list {
 		t, err := r.o.Skills.TakeBack(ctx, s.id.owner, g, r.brought(s), p)
