@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxrpc"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // Connections of each kind are bounded, those that only wait too; one that ends
@@ -75,6 +76,39 @@ func TestHealthOfOthers(t *testing.T) {
 			if err != nil || resp.StatusCode != http.StatusOK || len(got.Resources) != want {
 				t.Errorf("%s with the token %q = %d %v, %v", path, say, resp.StatusCode, got, err)
 			}
+		}
+	}
+}
+
+// Where there is no token, another user of the machine is nobody; with one, who
+// has it is asked nothing else.
+func TestOtherUsers(t *testing.T) {
+	var others bool
+	users := func(*http.Request) error {
+		if others {
+			return sandbox.Errorf(sandbox.Denied, "user 1001 is another one")
+		}
+		return nil
+	}
+	token := strings.Repeat("t", boxwire.MinToken)
+	for _, with := range []string{"", token} {
+		s := serve(t, func(o *boxrpc.Options) { o.Token, o.Trusted = with, users })
+		others = false
+		headers := []string{box.HeaderInstance, "i"}
+		if with != "" {
+			headers = append(headers, box.HeaderControlToken, with)
+		}
+		w := s.connect(t, headers...)
+		w.call("box_create_session", `{"session_id":"s"}`).fields(t)
+		w.call("box_start_managed_process", `{"session_id":"s","spec":{"command":"cat"}}`).fields(t)
+		others = true
+		_, resp, err := s.dial(t, "/rpc/ws", headers...)
+		if refused := err != nil && resp != nil && resp.StatusCode == http.StatusForbidden; refused != (with == "") {
+			t.Errorf("a host, with the token %q: %v", with, err)
+		}
+		_, resp, _ = s.dial(t, relayPath, headers...)
+		if refused := resp != nil && resp.StatusCode == http.StatusForbidden; refused != (with == "") {
+			t.Errorf("a relay, with the token %q: %+v", with, resp)
 		}
 	}
 }

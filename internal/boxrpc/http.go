@@ -122,13 +122,21 @@ func (h *Handler) readyz(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, ready)
 }
 
+// told reports whether who sent a request may know what there is.
+func (h *Handler) told(r *http.Request) bool {
+	if h.o.Token != "" {
+		return sameSecret(r.Header.Get(box.HeaderControlToken), h.o.Token)
+	}
+	return h.o.Trusted == nil || h.o.Trusted(r) == nil
+}
+
 const resourcesTime = time.Second
 
 // resources counts what there is, of everybody, for whom names would be too
 // much; who lacks the token is told nothing of it. Whether the runtime lives is
 // not a matter of what it has: a runtime that is starting is soon asked again.
 func (h *Handler) resources(r *http.Request) map[string]int {
-	if h.o.Token != "" && !sameSecret(r.Header.Get(box.HeaderControlToken), h.o.Token) {
+	if !h.told(r) {
 		return map[string]int{}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), resourcesTime)
@@ -142,8 +150,24 @@ func (h *Handler) resources(r *http.Request) map[string]int {
 	return map[string]int{"sessions": st.ActiveSessions, "managed_processes": st.Processes, "connections": h.peers}
 }
 
+// stranger refuses a request of whom no token says that they may, and nothing
+// else does.
+func (h *Handler) stranger(w http.ResponseWriter, r *http.Request) bool {
+	if h.o.Token != "" || h.o.Trusted == nil {
+		return false
+	}
+	err := h.o.Trusted(r)
+	if err != nil {
+		refuse(w, http.StatusForbidden, "PermissionError", shown(err))
+	}
+	return err != nil
+}
+
 // rpc is one host's connection.
 func (h *Handler) rpc(w http.ResponseWriter, r *http.Request) {
+	if h.stranger(w, r) {
+		return
+	}
 	instance, ok := h.authenticate(r, true)
 	if !ok {
 		unauthorized(w)

@@ -80,6 +80,9 @@ type Options struct {
 	// Token is the control token; "": none is asked for, and the listener must
 	// be this machine's alone. See CheckToken.
 	Token string
+	// Trusted says what keeps who sent a request from being served where there is
+	// no token; nil: nothing does.
+	Trusted func(r *http.Request) error
 	// Instance is the only one that may connect; "": the first that does.
 	Instance string
 	// Hosts are further names by which this machine's clients call it; they

@@ -30,6 +30,9 @@ const (
 // relay attaches a client to a managed process: a text message is a line,
 // either way. What can't be is refused before the connection is upgraded.
 func (h *Handler) relay(w http.ResponseWriter, r *http.Request) {
+	if h.stranger(w, r) {
+		return
+	}
 	instance, ok := h.authenticate(r, false)
 	if !ok {
 		unauthorized(w)

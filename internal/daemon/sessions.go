@@ -121,7 +121,7 @@ func (d *daemon) openBox(s *sessions, dir string) error {
 	c := d.cfg.Box.WithDefaults()
 	s.box, err = boxrpc.New(boxrpc.Options{
 		Sessions: s.runtime, Attach: s.attach, Skills: s.skillsOf, Outside: s.outside,
-		Owner: ownUID(), Token: token, Instance: d.cfg.Box.Instance, Hosts: d.cfg.boxHosts(),
+		Owner: ownUID(), Token: token, Trusted: ownUsers, Instance: d.cfg.Box.Instance, Hosts: d.cfg.boxHosts(),
 		Shared: s.roots.DefaultWorkspace(), Ledger: filepath.Join(dir, "ledger.jsonl"),
 		Admission: d.cfg.Box.Admission, Readiness: d.boxReadiness, Limits: c.Limits, Log: d.log,
 	})
@@ -274,7 +274,7 @@ func (d *daemon) listenBox(ctx context.Context) (net.Listener, error) {
 func (s *sessions) boxServer(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler: s.box, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
 	}
 }
 
