@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
@@ -115,11 +114,11 @@ func localRoots(local map[string]json.RawMessage) (roots, ignored []string) {
 // does, often relative to where it runs, and its requests have it in full: what
 // is before it is taken from them. That opens nothing: a directory of the host's
 // own becomes a volume of the workspace's.
-func (h *Handler) declare(t tenant, spec box.Spec) {
+func (h *Handler) declare(t tenant, hostPath string) {
 	h.mu.Lock()
 	roots := slices.Clone(h.roots)
 	h.mu.Unlock()
-	if spec.HostPath == "" || len(roots) == 0 {
+	if hostPath == "" || len(roots) == 0 {
 		return
 	}
 	full := roots[:0]
@@ -128,7 +127,7 @@ func (h *Handler) declare(t tenant, spec box.Spec) {
 			full = append(full, path.Clean(root))
 			continue
 		}
-		if at, ok := upTo(spec.HostPath, root); ok {
+		if at, ok := upTo(hostPath, root); ok {
 			full = append(full, at)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,10 @@ type Attachment interface {
 // takeover whoever is attached is sent away.
 type AttachFunc func(ctx context.Context, c sandbox.Caller, id, pid string, takeover bool) (Attachment, error)
 
+// OutsideFunc opens a directory for an owner. done is called when it was read,
+// and closed.
+type OutsideFunc func(ctx context.Context, owner, path string) (dir *os.Root, done func(), err error)
+
 // Skills is the store of one owner's skills. *skill.Store is one.
 type Skills interface {
 	List(ctx context.Context) ([]box.Skill, error)
@@ -72,9 +77,10 @@ type Options struct {
 	Attach   AttachFunc // nil: there are no relays
 	// Skills opens an owner's skills; nil: there are none.
 	Skills func(owner string) (Skills, error)
-	// Outside opens a directory of the host from which a skill may be taken;
-	// nil: none may.
-	Outside skill.Outside
+	// Outside opens a directory from which an owner may take a skill, by the path
+	// that the owner's host knows it under: one of this machine's, or one in a
+	// workspace of the owner's. nil: none may.
+	Outside OutsideFunc
 	// Owner has the sessions of actions without a context.
 	Owner string
 	// Token is the control token; "": none is asked for, and the listener must

@@ -26,7 +26,7 @@ func (c call) spec(ctx context.Context) (spec box.Spec, notices []string, err er
 		spec, err = c.h.admit.normalize(ctx, c.tenant, spec)
 		return spec, notices, err
 	}
-	c.h.declare(c.tenant, spec)
+	c.h.declare(c.tenant, spec.HostPath)
 	if spec.SessionID, err = c.key(spec.SessionID); err != nil {
 		return box.Spec{}, nil, err
 	}

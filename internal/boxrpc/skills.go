@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -114,17 +115,32 @@ func createSkill(ctx context.Context, c call) (any, error) {
 		if err != nil {
 			return one{}, err
 		}
-		return oneOf(s.Create(ctx, in, c.outside()))
+		out, done := c.outside(ctx)
+		defer done()
+		return oneOf(s.Create(ctx, in, out))
 	})
 }
 
-// outside is what a tenant may take skills from. A workspace of several has
-// nothing of the host's: one could take another's.
-func (c call) outside() skill.Outside {
-	if c.about != nil {
-		return nil
+// outside is what a tenant may take skills from: what its workspace has. done
+// is to be called when that is over.
+func (c call) outside(ctx context.Context) (out skill.Outside, done func()) {
+	if c.h.o.Outside == nil {
+		return nil, func() {}
 	}
-	return c.h.o.Outside
+	var over []func()
+	open := func(path string) (*os.Root, error) {
+		c.h.declare(c.tenant, path)
+		dir, done, err := c.h.o.Outside(ctx, c.caller.Owner, path)
+		if done != nil {
+			over = append(over, done)
+		}
+		return dir, err
+	}
+	return open, func() {
+		for _, f := range over {
+			f()
+		}
+	}
 }
 
 func updateSkill(ctx context.Context, c call) (any, error) {
@@ -143,7 +159,9 @@ func deleteSkill(ctx context.Context, c call) (any, error) {
 
 func scanSkill(ctx context.Context, c call) (any, error) {
 	return withSkills(c, func(s Skills, q skillQuery) (box.Skill, error) {
-		return s.Scan(ctx, orElse(q.Path, ""), c.outside())
+		out, done := c.outside(ctx)
+		defer done()
+		return s.Scan(ctx, orElse(q.Path, ""), out)
 	})
 }
 

@@ -37,6 +37,7 @@ type sessions struct {
 	profile box.Profile // of requests that name none
 	log     *slog.Logger
 	box     *boxrpc.Handler // nil: the dialect is not served
+	sources sources
 }
 
 // openSessions makes the runtime of sessions, and what serves the dialect. It
@@ -79,6 +80,10 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 		return nil, err
 	}
 	s.roots = s.runtime.Roots()
+	s.sources = sources{roots: s.roots, runtime: s.runtime, volumes: vols.service, dir: filepath.Join(dir, "sources")}
+	if err := emptied(s.sources.dir); err != nil {
+		return nil, err
+	}
 	if b.serves() {
 		err = d.openBox(s, dir)
 	}
@@ -120,7 +125,7 @@ func (d *daemon) openBox(s *sessions, dir string) error {
 	}
 	c := d.cfg.Box.WithDefaults()
 	s.box, err = boxrpc.New(boxrpc.Options{
-		Sessions: s.runtime, Attach: s.attach, Skills: s.skillsOf, Outside: s.outside,
+		Sessions: s.runtime, Attach: s.attach, Skills: s.skillsOf, Outside: s.sources.open,
 		Owner: ownUID(), Token: token, Trusted: ownUsers, Instance: d.cfg.Box.Instance, Hosts: d.cfg.boxHosts(),
 		Shared: s.roots.DefaultWorkspace(), Ledger: filepath.Join(dir, "ledger.jsonl"),
 		Admission: d.cfg.Box.Admission, Readiness: d.boxReadiness, Limits: c.Limits, Log: d.log,
@@ -168,17 +173,6 @@ func (s *sessions) skillsOf(owner string) (boxrpc.Skills, error) {
 		return nil, err
 	}
 	return of, nil
-}
-
-// outside opens a directory from which a skill may be taken: one that may be
-// mounted.
-func (s *sessions) outside(path string) (*os.Root, error) {
-	dir, err := s.roots.Open(path, profile.Access{})
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.File().Fd()))
 }
 
 // open takes over the sessions of an earlier daemon. The manager has adopted

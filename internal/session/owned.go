@@ -75,6 +75,31 @@ func (r *Runtime) ownName(owner, hostPath string) (name string, ok bool) {
 	return "", false
 }
 
+// OwnedPlace is where in a volume something of a client's own may be.
+type OwnedPlace struct {
+	Volume string // its name
+	Dir    string // below its root, with slashes; ".": all of it
+}
+
+// OwnedPlaces returns where a path of what the owner's client calls its own may
+// be: in the volume that stands for the path, or for a directory above it, the
+// nearest first. Not all of these volumes have to be there.
+func (r *Runtime) OwnedPlaces(owner, hostPath string) []OwnedPlace {
+	var list []OwnedPlace
+	p := cleanRoot(hostPath)
+	for at := p; len(list) < maxPlaces; at = path.Dir(at) {
+		name, ok := r.ownName(owner, at)
+		if !ok {
+			return list
+		}
+		dir := strings.TrimPrefix(strings.TrimPrefix(p, at), "/")
+		list = append(list, OwnedPlace{Volume: name, Dir: path.Clean(dir)})
+	}
+	return list
+}
+
+const maxPlaces = 64
+
 const maxReadable = 60 // characters of a path in a volume's name
 
 // volumeName is legible, and no other path's.

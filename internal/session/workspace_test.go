@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -286,6 +287,36 @@ func TestOwnedWorkspace(t *testing.T) {
 		d.Declare(ws.Owner, `C:\langbot\data\box`)
 		if _, err := d.Exec(t.Context(), ws, windows); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+func TestOwnedPlaces(t *testing.T) {
+	inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
+		if got := d.OwnedPlaces(ws.Owner, "/app/data/box/default/x"); len(got) != 0 {
+			t.Errorf("before it was declared: %+v", got)
+		}
+		d.Declare(ws.Owner, "/app/data/box")
+		var dirs []string
+		for _, p := range d.OwnedPlaces(ws.Owner, "/app/data/box/default/x/y") {
+			if !strings.HasPrefix(p.Volume, "box-") {
+				t.Errorf("volume %q", p.Volume)
+			}
+			dirs = append(dirs, p.Dir)
+		}
+		if want := []string{".", "y", "x/y", "default/x/y"}; !slices.Equal(dirs, want) {
+			t.Errorf("places %q, want %q", dirs, want)
+		}
+		for _, path := range []string{"/app/data/box/../x", "/app/data/boxes", "/etc", "/app/data", "data/box/default"} {
+			if got := d.OwnedPlaces(ws.Owner, path); len(got) != 0 {
+				t.Errorf("%s: %+v", path, got)
+			}
+		}
+		if got := d.OwnedPlaces("box:ws-2", "/app/data/box/default"); len(got) != 0 {
+			t.Errorf("another owner's: %+v", got)
+		}
+		if got := d.OwnedPlaces(ws.Owner, "/app/data/box"+strings.Repeat("/d", 500)); len(got) > 64 {
+			t.Errorf("%d places", len(got))
 		}
 	})
 }

@@ -27,6 +27,13 @@ const (
 	maxTreeDepth = 64
 )
 
+// Bounds are what is read of a directory from which a package may be taken: as
+// many entries, and as many bytes of one file and of all, as an uploaded archive
+// may have; and the names of what no package has.
+func Bounds() (entries int, entry, total int64, except []string) {
+	return zipLimits.entries, zipLimits.entry, zipLimits.total, slices.Clone(leftOut)
+}
+
 // leftOut are entries that are made anew wherever they are needed: they are
 // neither brought to a sandbox nor taken back, at no depth.
 var leftOut = []string{".git", ".langbot", ".venv", "__pycache__", "node_modules"}
