@@ -18,7 +18,7 @@ PKG = ./...
 # a second time, which takes minutes.
 STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
-.PHONY: build guest weak test deps lint lint-all bench bench-peers bench-gate bench-e2b escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
+.PHONY: build guest weak test deps lint lint-all bench bench-peers bench-gate bench-e2b bench-box escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
 
 build: guest
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
@@ -77,6 +77,12 @@ ROUNDS = 30
 bench-e2b: build deps
 	CARBOY_BIN="$$(cd $(BIN) && pwd)/carboy" CARBOY_E2B_ROUNDS=$(ROUNDS) $(STATIC) \
 		$(GO) test -count=1 -v -timeout 60m -run TestE2BLatency ./test/e2e
+
+# Sessions by Box's RPC, beside Docker's command line as in bench-peers: make
+# bench-box ARGS='--rounds 10'
+bench-box: build
+	$(STATIC) $(GO) build -o $(BIN)/bench-box ./internal/bench/box
+	scripts/bench.sh --exec $(BIN)/bench-box --carboy $(BIN)/carboy $(ARGS)
 
 # Each target for FUZZTIME, one after the other.
 fuzz: guest

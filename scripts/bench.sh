@@ -2,6 +2,9 @@
 # Measures carboy against all its peers, those included that this machine
 # lacks. Arguments go to carboy bench: scripts/bench.sh --only start
 #
+# scripts/bench.sh --exec PROGRAM [ARGUMENT...] runs that program instead, with
+# Docker's engine alone beside it.
+#
 # Missing peers are Debian's packages. They are unpacked into a temporary
 # directory and never installed: no service starts, and nothing stays. Docker's
 # engine is started there too, on a socket of its own, without a network, with
@@ -17,6 +20,18 @@ CARBOY_BIN=$(readlink -f "${CARBOY_BIN:-$here/bin/carboy}")
 if [ ! -x "$CARBOY_BIN" ]; then
 	echo "bench: there is no $CARBOY_BIN: make build, or set CARBOY_BIN" >&2
 	exit 1
+fi
+
+peers=1
+if [ "${1:-}" = --exec ]; then
+	shift
+	if [ $# -eq 0 ]; then
+		echo "bench: --exec needs a program" >&2
+		exit 2
+	fi
+	peers=
+else
+	set -- "$CARBOY_BIN" bench "$@"
 fi
 
 tmp=$(mktemp -d)
@@ -61,8 +76,10 @@ unpack() {
 }
 
 missing=
-command -v bwrap >/dev/null || missing="$missing bubblewrap"
-command -v runc >/dev/null || missing="$missing runc"
+if [ -n "$peers" ]; then
+	command -v bwrap >/dev/null || missing="$missing bubblewrap"
+	command -v runc >/dev/null || missing="$missing runc"
+fi
 own=
 if ! { command -v docker && docker version; } >/dev/null 2>&1; then
 	own=1
@@ -124,7 +141,7 @@ if [ -n "$own" ] && command -v dockerd >/dev/null; then
 fi
 
 # In a session of its own, so that a Ctrl-C reaches it once, from clean.
-setsid "$CARBOY_BIN" bench "$@" &
+setsid "$@" &
 bench=$!
 rc=0
 wait "$bench" || rc=$?
