@@ -128,6 +128,9 @@ func (c Config) Validate() error {
 	if c.DefaultWorkspace != "" && !filepath.IsAbs(c.DefaultWorkspace) && c.HostRoot == "" {
 		return bad("default_workspace", "%.200q is not an absolute path, and there is no box.host_root", c.DefaultWorkspace)
 	}
+	if c.DefaultWorkspace != "" && c.HostRoot == "" && len(c.AllowedMountRoots) == 0 {
+		return bad("default_workspace", "%.200q can't be mounted: there is neither a box.host_root nor a box.allowed_mount_roots", c.DefaultWorkspace)
+	}
 	for _, p := range c.AllowedMountRoots {
 		if !filepath.IsAbs(p) {
 			return bad("allowed_mount_roots", "%.200q is not an absolute path", p)

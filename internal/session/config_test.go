@@ -23,6 +23,8 @@ func TestConfig(t *testing.T) {
 		{"all", `{"image":"x","isolation":"process","host_root":"/srv","default_workspace":"w","allowed_mount_roots":["/srv"],"workspace_quota_mb":5,"quota":"hard","session_ttl_sec":0,"keep_idle_sec":-1,"limits":{"max_sessions":5000}}`, ""},
 		{"relative-root", `{"host_root":"srv"}`, "box.host_root"},
 		{"relative-workspace-without-a-root", `{"default_workspace":"w"}`, "box.default_workspace"},
+		{"workspace-that-may-not-be-mounted", `{"default_workspace":"/srv/w"}`, "box.default_workspace"},
+		{"workspace-in-a-mount-root", `{"default_workspace":"/srv/w","allowed_mount_roots":["/srv"]}`, ""},
 		{"relative-mount-root", `{"allowed_mount_roots":["x"]}`, "box.allowed_mount_roots"},
 		{"quota", `{"workspace_quota_mb":-1}`, "box.workspace_quota_mb"},
 		{"large-quota", `{"workspace_quota_mb":1073741825}`, "box.workspace_quota_mb"},
