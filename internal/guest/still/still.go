@@ -30,7 +30,7 @@ const (
 	letGo = 2 * time.Millisecond
 
 	// parentLooks, parentPause apart, are made at a parent that is to stop.
-	parentLooks = 40
+	parentLooks = 400
 	parentPause = 50 * time.Microsecond
 
 	firstPause = 200 * time.Microsecond
