@@ -68,7 +68,9 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	s.skills = &skill.Owners{Store: all, Own: ownUID()}
 	s.audit = audit.Open(filepath.Join(d.cfg.Dirs.State, "audit"), d.log)
 	o := session.Options{
-		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.Add, Config: b.Config, Log: d.log, Private: d.private(), ProcessDir: processes,
+		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.Add, Config: b.Config, Log: d.log, ProcessDir: processes,
+		// Skills are brought: who had their directory would have those of all.
+		Private: append(d.private(), b.skillsRoot(d.cfg.Dirs.State)),
 	}
 	if kept != nil {
 		o.Images = kept.pin
