@@ -91,6 +91,17 @@ func (a *admission) required() bool {
 	return a.p.Required
 }
 
+// backend is the name by which a host that asks for admission knows the wall.
+func (a *admission) backend(wall *string) *string {
+	if wall == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	name := a.p.RequiredBackend
+	return &name
+}
+
 // admitted returns the grant by which a workspace may have a session now.
 func (a *admission) admitted(ctx context.Context, about *box.Context) (box.Grant, error) {
 	if about == nil {

@@ -26,7 +26,8 @@ func backendInfo(ctx context.Context, c call) (any, error) {
 		return b, nil
 	}
 	r := c.h.admit.readiness(ctx)
-	return map[string]any{"name": b.Name, "available": r.Ready, "readiness": r}, nil
+	// A host that asks for admission looks for the backend that its policy names.
+	return map[string]any{"name": c.h.admit.backend(b.Name), "wall": b.Name, "available": r.Ready, "readiness": r}, nil
 }
 
 func health(ctx context.Context, c call) (any, error) {

@@ -246,6 +246,10 @@ func TestAdmission(t *testing.T) {
 	s, w, c := admitting(t, nil)
 	soon := noon.Add(4 * time.Minute)
 	exec := func(about string) answer { return w.about("box_exec", `{"session_id":"x","cmd":"id"}`, about) }
+	// Hosts that ask for admission insist on the backend that their policy names.
+	if got := w.call("box_get_backend_info", "{}").fields(t); got["name"] != "nsjail" || got["wall"] != "gvisor" || got["available"] != true {
+		t.Errorf("the backend is %v", got)
+	}
 	exec("").want(t, "BoxAdmissionError: ")
 	exec(in("w", 1)).want(t, "BoxAdmissionError: Sandbox admission grant is missing")
 	w.call(upsert, grantOf("w", 1, 1, 1, noon)).want(t, "BoxAdmissionError: Cannot install an expired")

@@ -309,9 +309,13 @@ func (i *images) pin(ctx context.Context, c sandbox.Caller, name string) (string
 // sessionVolumes shows volumes to sessions in their own terms.
 type sessionVolumes struct{ service *volume.Service }
 
-// Ensure implements session.Volumes.
+// Ensure implements session.Volumes. A smaller quota than a volume can have gets
+// the smallest, and the session says so.
 func (v sessionVolumes) Ensure(ctx context.Context, owner, name string, size, inodes int64) (session.Volume, error) {
 	c := sandbox.Caller{Owner: owner}
+	if size > 0 {
+		size = max(size, volume.MinSize)
+	}
 	is, err := v.find(ctx, c, name)
 	if sandbox.KindOf(err) == sandbox.NotFound {
 		is, err = v.service.Create(ctx, c, volume.New{Name: name, Size: size, Inodes: inodes})

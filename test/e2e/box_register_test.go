@@ -20,6 +20,19 @@ func TestBoxRegistersSkills(t *testing.T) {
 		const root = "/srv/of-another-machine/data/box"
 		w.registers(t, root, map[string]any{"local": map[string]any{"host_root": root}})
 	})
+	w.subtest(t, "small-quota-of-a-workspace", func(t *testing.T) {
+		const root = "/srv/of-another-machine/data/small"
+		c := w.connect(t, box.Options{Init: map[string]any{"local": map[string]any{"host_root": root}}}).Client()
+		spec := box.NewSpec("small", "head -c 4000000 /dev/zero > a && head -c 30000000 /dev/zero > b")
+		spec.HostPath, spec.WorkspaceQuotaMB = root+"/default", 8
+		r, err := c.Exec(t.Context(), spec)
+		if err != nil || r.ExitCode == nil || *r.ExitCode == 0 || !strings.Contains(r.Stderr, "No space left on device") {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		if said := strings.Join(r.Notices, "\n"); !strings.Contains(said, "16 MiB") {
+			t.Errorf("it says %q", said)
+		}
+	})
 	shared := w.dirs(t, "shared")[0]
 	other := newBoxWorld(t, "process", map[string]any{"host_root": shared, "allowed_mount_roots": []string{shared}})
 	other.subtest(t, "from-a-workspace-that-is-shared", func(t *testing.T) { other.registers(t, shared, nil) })
