@@ -19,6 +19,10 @@ type Version struct {
 // Current is the version of the protocol that this package describes.
 const Current = 1
 
+// NoSuchPath ends the message of the not-found error for a method and path that
+// a daemon does not have: an older one, or anything that is no part of the API.
+const NoSuchPath = "the API has no such path and method"
+
 // Status is the answer of GET /v1/status.
 type Status struct {
 	Version   string    `json:"version"`

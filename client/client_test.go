@@ -111,6 +111,7 @@ func TestStrangeAnswers(t *testing.T) {
 		{"redirect", 307, "", client.Internal},
 		{"not-json", 200, "hello", client.Internal},
 		{"connect", 404, `{"code":"not_found","message":"m"}`, client.NotFound},
+		{"older", 404, `{"code":"not_found","message":"GET \"/v1/x\": the API has no such path and method"}`, client.Unsupported},
 		{"connect-own-code", 412, `{"code":"failed_precondition","message":"m"}`, client.Conflict},
 	}
 	for _, tt := range tests {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -47,6 +48,12 @@ func readError(resp *http.Response) *Error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxError))
 	var e api.Error
 	if err == nil && json.Unmarshal(b, &e) == nil && e.Message != "" {
+		if what, unknown := strings.CutSuffix(e.Message, ": "+api.NoSuchPath); unknown && e.Code == string(NotFound) {
+			return &Error{
+				Kind: Unsupported, Msg: fmt.Sprintf("the daemon that runs is older than this program: it does not know %s", what),
+				Hint: "carboy daemon stop: the next command starts one of this version, and sandboxes go on meanwhile",
+			}
+		}
 		if kind := kindOfText(e.Code); kind != "" {
 			return &Error{Kind: kind, Msg: e.Message, Hint: e.Hint}
 		}

@@ -81,12 +81,14 @@ type SessionInfo struct {
 
 	// What follows is ours.
 
-	Owner     string   `json:"owner,omitempty"`
-	Quota     string   `json:"quota,omitempty"` // QuotaHard or QuotaSoft; "": there is none
-	Isolation string   `json:"isolation,omitempty"`
-	Active    int      `json:"active"`           // calls under way or waiting
-	Asleep    bool     `json:"asleep,omitempty"` // stopped for being idle; its next call wakes it
-	Notices   []string `json:"notices,omitempty"`
+	Owner     string `json:"owner,omitempty"`
+	Quota     string `json:"quota,omitempty"` // QuotaHard or QuotaSoft; "": there is none
+	Isolation string `json:"isolation,omitempty"`
+	Active    int    `json:"active"`           // calls under way or waiting
+	Asleep    bool   `json:"asleep,omitempty"` // stopped for being idle; its next call wakes it
+	// Notices say what of it is otherwise than was asked: as long as it is there,
+	// and what became of it in the answer to the call that found out.
+	Notices []string `json:"notices,omitempty"`
 }
 
 // Difference is one field of a session that a request wants otherwise.
@@ -136,6 +138,7 @@ type ProcessInfo struct {
 type Backend struct {
 	Name      *string `json:"name"` // nil: none
 	Available bool    `json:"available"`
+	Reason    string  `json:"reason,omitempty"` // ours: why it is not available, and what to do
 }
 
 // Limits are what a runtime has room for.

@@ -22,6 +22,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/session/audit"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/service"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
 	"github.com/carboy-sandbox/carboy/internal/store"
 	"github.com/carboy-sandbox/carboy/internal/volume"
@@ -98,6 +99,7 @@ func ownUID() string { return "uid:" + strconv.Itoa(os.Geteuid()) }
 // serve has the API offer sessions.
 func (s *sessions) serve(o *server.Options, b Box) error {
 	if s == nil {
+		o.SessionsOff = service.WhyDisabled
 		return nil
 	}
 	quota := &b.WorkspaceQuotaMB

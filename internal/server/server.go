@@ -94,6 +94,8 @@ type Options struct {
 	Volumes Volumes // nil: none
 	// Sessions keeps sandboxes for who names them by keys of their own; nil: none.
 	Sessions Sessions
+	// SessionsOff says why there are none, where someone wants it so.
+	SessionsOff string
 	// SessionMetrics is what was counted of them; nil: nothing was.
 	SessionMetrics func() session.Metrics
 	Keys           *key.Set // who may ask over TCP; nil: nobody

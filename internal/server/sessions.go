@@ -63,7 +63,11 @@ func (s *Server) sessions(r *http.Request) (Sessions, access.Caller, error) {
 	// Only the daemon's own user and root may name directories: the daemon opens
 	// them with rights of its own.
 	c := access.Caller{Caller: p.caller, HostPaths: p.peer != nil && p.caller.Admin, HostImage: p.hostImage()}
-	if s.o.Sessions == nil {
+	switch {
+	case s.o.SessionsOff != "":
+		return nil, c, sandbox.Errorf(sandbox.Unsupported, "sessions: %s", s.o.SessionsOff).
+			WithHint("leave box.enabled out of the daemon's config.json, then carboy daemon stop")
+	case s.o.Sessions == nil:
 		return nil, c, sandbox.Errorf(sandbox.Unsupported, "sessions: this daemon keeps none")
 	}
 	return s.o.Sessions, c, nil
@@ -194,7 +198,9 @@ func (s *Server) deleteProcess(w http.ResponseWriter, r *http.Request) {
 func (s *Server) getSessionStatus(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
 	var out box.Status
-	if err == nil {
+	if s.o.SessionsOff != "" { // which is an answer
+		err, out.ConnectorError = nil, s.o.SessionsOff
+	} else if err == nil {
 		out = all.Status(r.Context(), c)
 	}
 	answer(w, http.StatusOK, out, err)

@@ -254,3 +254,20 @@ func TestSessionTools(t *testing.T) {
 	w.want(t, 200, "acme", "POST", files+"/collect", `{"query_id":"1"}`)
 	w.want(t, 400, "acme", "POST", files+"/collect", `{"query_id":1}`)
 }
+
+// Sessions that someone does not want are said to be off, and asking is no
+// error.
+func TestSessionsOff(t *testing.T) {
+	w := newTeams(t, nil)
+	w.Kill()
+	w.Options.SessionsOff = "they are off"
+	w.Start()
+	if body := w.want(t, 200, "acme", "GET", "/v1/session-status", ""); !strings.Contains(body, `"connector_error":"they are off"`) || strings.Contains(body, `"enabled":true`) {
+		t.Errorf("status %s", body)
+	}
+	for _, path := range []string{"/v1/sessions", "/v1/sessions/k", "/v1/session-errors", "/v1/skills"} {
+		if body := w.want(t, 501, "acme", "GET", path, ""); !strings.Contains(body, "sessions: they are off") {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+}

@@ -74,7 +74,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		mux.HandleFunc(r.pattern, needs(r.scope, r.h))
 	}
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
-		wire.Error(w, sandbox.Errorf(sandbox.NotFound, "%s %.200q: the API has no such path and method", r.Method, r.URL.Path))
+		wire.Error(w, sandbox.Errorf(sandbox.NotFound, "%s %.200q: "+api.NoSuchPath, r.Method, r.URL.Path))
 	})
 }
 

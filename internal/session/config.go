@@ -150,6 +150,9 @@ func (c Config) Validate() error {
 	if c.Quota != box.QuotaAny && c.Quota != box.QuotaHard && c.Quota != box.QuotaSoft {
 		return bad("quota", "%.40q is no choice: hard, soft, or none", c.Quota)
 	}
+	if c.Isolation != "" && !sandbox.ValidWall(c.Isolation) {
+		return bad("isolation", "%.40q: there is no such wall", c.Isolation)
+	}
 	for _, w := range c.AllowedIsolation {
 		if !sandbox.ValidWall(w) {
 			return bad("allowed_isolation", "%.40q: there is no such wall", w)

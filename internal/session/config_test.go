@@ -31,6 +31,7 @@ func TestConfig(t *testing.T) {
 		{"long-ttl", `{"session_ttl_sec":10000000000}`, "box.session_ttl_sec"},
 		{"long-sleep", `{"keep_idle_sec":10000000000}`, "box.keep_idle_sec"},
 		{"said-and-not-set", `{"limits":{"sleeping_keeps_sec":1}}`, "box.limits.sleeping_keeps_sec"},
+		{"wall", `{"isolation":"nonsense"}`, "box.isolation"},
 		{"quota-word", `{"quota":"maybe"}`, "box.quota"},
 		{"many-sessions", `{"limits":{"max_sessions":5001}}`, "box.limits.max_sessions"},
 		{"negative-sessions", `{"limits":{"max_sessions":-1}}`, "box.limits.max_sessions"},

@@ -200,6 +200,7 @@ func (r *Runtime) make(ctx context.Context, s *session, spec box.Spec, f *found)
 		return err
 	}
 	c := sandbox.Caller{Owner: s.id.owner}
+	said := len(f.notices)
 	want, rec, err := r.shape(ctx, c, spec, f)
 	if err != nil {
 		return err
@@ -220,7 +221,9 @@ func (r *Runtime) make(ctx context.Context, s *session, spec box.Spec, f *found)
 	if err != nil {
 		return r.unmade(ctx, s, err)
 	}
-	if err := r.become(ctx, s, record.Live); err != nil {
+	f.notices = append(f.notices, otherwise(want, sb)...)
+	err = r.amend(ctx, s, func(to *record.Session) { to.State, to.Notices = record.Live, slices.Clone(f.notices[said:]) })
+	if err != nil {
 		return r.unmade(ctx, s, err)
 	}
 	r.begun(s, sb)

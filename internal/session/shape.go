@@ -63,8 +63,7 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec box.Spec, f 
 		return want, rec, err
 	}
 	if walls := r.o.Manager.Offer().Walls; !slices.Contains(walls, want.Isolation) {
-		return want, rec, fail(ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", want.Isolation).
-			WithHint("available: %s", strings.Join(walls, ", "))
+		return want, rec, noWall(want.Isolation, walls)
 	}
 	if want.Image, err = r.image(ctx, c, spec.Image); err != nil {
 		return want, rec, err

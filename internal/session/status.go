@@ -1,8 +1,11 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,11 +58,30 @@ func (r *Runtime) available(ctx context.Context) error {
 // Backend says which wall sessions are behind, and whether it can be had. The
 // answer is some seconds old at most. No other wall ever takes its place.
 func (r *Runtime) Backend(ctx context.Context) box.Backend {
-	if !slices.Contains(r.o.Manager.Offer().Walls, r.c.Isolation) {
-		return box.Backend{}
+	if walls := r.o.Manager.Offer().Walls; !slices.Contains(walls, r.c.Isolation) {
+		return box.Backend{Reason: reasonOf(noWall(r.c.Isolation, walls))}
 	}
 	name := r.c.Isolation
-	return box.Backend{Name: &name, Available: r.available(ctx) == nil}
+	err := r.available(ctx)
+	return box.Backend{Name: &name, Available: err == nil, Reason: reasonOf(err)}
+}
+
+// noWall is the error for a wall that this machine does not have.
+func noWall(wall string, walls []string) *sandbox.Error {
+	return fail(ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", wall).
+		WithHint("available: %s; carboy doctor says why", cmp.Or(strings.Join(walls, ", "), "none"))
+}
+
+// reasonOf is an error with its hint, in one line for a user.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := userText(err)
+	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Hint != "" {
+		text += " (" + e.Hint + ")"
+	}
+	return cutText(text, maxAudited)
 }
 
 // Status says what there is: of the caller's own, and of all for an admin.

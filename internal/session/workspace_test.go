@@ -270,7 +270,7 @@ func TestOwnedWorkspace(t *testing.T) {
 		if other := d.sandboxOf(t, "other"); other.Spec.Workspace.Volume != sb.Spec.Workspace.Volume {
 			t.Error("sessions that name one path have two workspaces")
 		}
-		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != box.QuotaHard {
+		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != box.QuotaHard || len(info.Notices) != 1 {
 			t.Errorf("info %+v", info)
 		}
 		if _, err := d.Exec(t.Context(), sandbox.Caller{Owner: "box:ws-2"}, spec); session.Class(err) != box.ClassValidation {

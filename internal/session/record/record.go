@@ -41,7 +41,8 @@ type Session struct {
 	// Image is what Spec's image was when the sandbox was made, pinned.
 	Image     string    `json:"image"`
 	Workspace Workspace `json:"workspace"`
-	// Notices are those that its owner has yet to read.
+	// Notices say what of it is otherwise than was asked, for as long as it is
+	// there.
 	Notices    []string  `json:"notices,omitempty"`
 	CreatedAt  time.Time `json:"created_at"`
 	LastUsedAt time.Time `json:"last_used_at"` // or somewhat later

@@ -7,8 +7,10 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
+// WhyDisabled is why there are no sessions where the configuration says so.
+const WhyDisabled = "Box runtime is disabled in config (box.enabled = false)"
+
 const (
-	whyDisabled     = "Box runtime is disabled in config (box.enabled = false)"
 	whyDisconnected = "Disconnected from Box runtime"
 	whyClosed       = "Box runtime was shut down"
 )
@@ -19,7 +21,7 @@ const (
 // touches nothing.
 func (s *Service) Initialize(ctx context.Context) {
 	if s.o.Disabled {
-		s.set(false, whyDisabled)
+		s.set(false, WhyDisabled)
 		s.o.Log.Info("box runtime disabled by config: no command can be run, no skill be changed")
 		return
 	}

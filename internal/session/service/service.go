@@ -137,7 +137,7 @@ func New(o Options) (*Service, error) {
 
 func sharedOf(o Options) *shared {
 	if o.Disabled {
-		return &shared{why: whyDisabled}
+		return &shared{why: WhyDisabled}
 	}
 	return &shared{why: whyNotYet}
 }

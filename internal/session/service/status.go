@@ -28,13 +28,17 @@ func (s *Service) Status(ctx context.Context) box.Status {
 
 // backendError says what keeps a wall from being used; "": nothing.
 func backendError(b box.Backend) string {
+	why := ""
+	if b.Reason != "" {
+		why = ": " + b.Reason
+	}
 	switch {
 	case b.Available:
 		return ""
 	case b.Name != nil && *b.Name != "":
-		return fmt.Sprintf("Configured sandbox backend %q is unavailable", *b.Name)
+		return fmt.Sprintf("Configured sandbox backend %q is unavailable%s", *b.Name, why)
 	}
-	return "No supported sandbox backend is available"
+	return "No supported sandbox backend is available" + why
 }
 
 // Usable reports whether a sandbox can be had now. Tools that need one hide
