@@ -146,3 +146,21 @@ func isDir(f *os.File, d sandbox.HostDir) bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Dev == d.Dev && st.Ino == d.Ino && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
+
+// canHold says of a directory in which something is in the place of skills, which
+// a session that has it elsewhere may have put there, why none can be made of it.
+// That the place is a directory is looked at again by whoever mounts.
+func canHold(d sandbox.HostDir, hostPath string) error {
+	dir, err := open(d)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	err = unix.Fstatat(int(dir.Fd()), path.Base(box.SkillsPath), &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return nil
+	}
+	return profile.Invalid("host_path %s: %s in it is no directory, and skills have to be there", hostPath, path.Base(box.SkillsPath)).
+		WithHint("remove it")
+}

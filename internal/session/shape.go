@@ -182,6 +182,11 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec box.Spec
 	if err != nil {
 		return record.Workspace{}, err
 	}
+	if vol == nil && at == sandbox.WorkspacePath {
+		if err := canHold(dir, spec.HostPath); err != nil {
+			return record.Workspace{}, err
+		}
+	}
 	w := record.Workspace{Kind: record.HostDir, Dir: dir, Limit: limit, Inodes: inodes}
 	bounded := limit > 0 || inodes > 0
 	switch {

@@ -102,6 +102,13 @@ func TestShape(t *testing.T) {
 
 func TestHostDirectories(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
+	linked := filepath.Join(root, "linked")
+	if err := os.Mkdir(linked, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(linked, ".skills")); err != nil {
+		t.Fatal(err)
+	}
 	c := config()
 	c.AllowedMountRoots = []string{root}
 	inBubble(t, c, func(t *testing.T, _ *world, d *daemon) {
@@ -131,6 +138,7 @@ func TestHostDirectories(t *testing.T) {
 			"mount-outside":     func(s *box.Spec) { s.ExtraMounts = []box.Mount{{HostPath: outside, MountPath: "/x", Mode: "ro"}} },
 			"mount-etc":         func(s *box.Spec) { s.ExtraMounts = []box.Mount{{HostPath: "/etc", MountPath: "/x", Mode: "ro"}} },
 			"by-dots":           func(s *box.Spec) { s.HostPath = root + "/../" + filepath.Base(outside) },
+			"link-for-skills":   func(s *box.Spec) { s.HostPath = linked },
 		} {
 			spec := asked(name, "echo x")
 			change(&spec)
