@@ -200,9 +200,7 @@ func (p *Peer) begin(r *box.Request, size int) error {
 // admit makes room for a request; where there is none it says of what there is
 // too much.
 func (p *Peer) admit(size int) (free func(), why string) {
-	select {
-	case p.slots <- struct{}{}:
-	default:
+	if !p.room() {
 		return nil, fmt.Sprintf("this connection has %d actions under way", MaxInFlight)
 	}
 	switch {
@@ -220,6 +218,28 @@ func (p *Peer) admit(size int) (free func(), why string) {
 	}
 	<-p.slots
 	return nil, why
+}
+
+// roomTime is for an action whose answer was sent to be over here as well: the
+// other side may have read it, and asked for the next, by then.
+const roomTime = 100 * time.Millisecond
+
+// room takes a slot, if one is or becomes free.
+func (p *Peer) room() bool {
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	default:
+	}
+	t := time.NewTimer(roomTime)
+	defer t.Stop()
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	case <-t.C:
+	case <-p.ctx.Done():
+	}
+	return false
 }
 
 func (p *Peer) serve(r *box.Request) (data any, err error) {

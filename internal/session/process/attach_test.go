@@ -3,6 +3,7 @@ package process_test
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -148,5 +149,47 @@ func TestUnread(t *testing.T) {
 		if got := line(t, a); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// Who reads a process that is stopped and forgotten gets all that it wrote, and
+// its end; nobody is told that the daemon goes.
+func TestStoppedWhileRead(t *testing.T) {
+	for name, reads := range map[string]bool{"reads on": true, "has stopped reading": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newSandbox(t)
+			p := s.start(s.options(sh("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done")))
+			a := attach(t, p)
+			line(t, a)
+			read := func() (last string, err error) {
+				for {
+					l, err := a.ReadLine(t.Context())
+					if err != nil {
+						return last, err
+					}
+					last = string(l)
+				}
+			}
+			type end struct {
+				last string
+				err  error
+			}
+			got := make(chan end, 1)
+			if reads {
+				go func() { last, err := read(); got <- end{last, err} }()
+			}
+			if err := errors.Join(p.Stop(t.Context()), p.Discard()); err != nil {
+				t.Fatal(err)
+			}
+			if !reads {
+				if _, err := read(); !errors.Is(err, process.ErrEnded) {
+					t.Errorf("it ended with %v", err)
+				}
+				return
+			}
+			if e := <-got; e.last != "bye" || !errors.Is(e.err, io.EOF) {
+				t.Errorf("it read %q at last, and then %v", e.last, e.err)
+			}
+		})
 	}
 }

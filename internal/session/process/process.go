@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -94,7 +95,7 @@ type Process struct {
 	guest   Guest
 	log     *slog.Logger
 
-	ctx    context.Context // ends with ErrClosed or ErrGone
+	ctx    context.Context // ends with why this end of it is given up
 	cancel context.CancelCauseFunc
 	tasks  sync.WaitGroup
 
@@ -295,9 +296,15 @@ func (p *Process) Abandon() {
 }
 
 // Discard does what Close does, and forgets the process: call it for one that
-// was stopped, or whose time to be remembered is over.
+// was stopped, or whose time to be remembered is over. Attachments end as by its
+// end.
 func (p *Process) Discard() error {
-	p.Close()
+	select {
+	case <-p.out.finished:
+		p.leave(io.EOF)
+	default:
+		p.leave(ErrEnded)
+	}
 	if p.o.Dir == "" {
 		return nil
 	}

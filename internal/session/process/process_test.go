@@ -22,7 +22,7 @@ import (
 
 func TestInfo(t *testing.T) {
 	s := newSandbox(t)
-	spec := sh("echo $SECRET; echo fine; cat; exit 3")
+	spec := sh(`printf '%s\nfine\n' "$SECRET"; cat; exit 3`) // both at one stroke
 	spec.ProcessID, spec.Env = "mcp", map[string]string{"SECRET": "hunter2", "B": "", "A": "x"}
 	o := s.options(spec)
 	exits := make(chan box.ProcessInfo, 2)

@@ -19,7 +19,9 @@ const Tag = "managed-process"
 
 const (
 	killTimeout = 5 * time.Second
-	by          = "box" // who signals
+	// drainTimeout is for who reads the output of what was stopped.
+	drainTimeout = time.Second
+	by           = "box" // who signals
 )
 
 // Start starts a process. One that can't be started, for there is no such
@@ -145,7 +147,22 @@ func (p *Process) Stop(ctx context.Context) error {
 	if !p.await(ctx, killTimeout) {
 		return p.unstopped(context.DeadlineExceeded)
 	}
+	p.drain(ctx)
 	return nil
+}
+
+// drain lets whoever reads read all that was written.
+func (p *Process) drain(ctx context.Context) {
+	if !p.line.held() {
+		return
+	}
+	t := time.NewTimer(drainTimeout)
+	defer t.Stop()
+	select {
+	case <-p.out.finished:
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 func (p *Process) unstopped(err error) error {
