@@ -197,11 +197,15 @@ func (r *Runtime) processEnded(s *session, pid string, m *managed) {
 	r.mu.Lock()
 	r.endedLocked(m)
 	s.used = r.now()
-	started, closed := m.p != nil, r.closed
+	write := m.p != nil && !r.closed // else whoever starts it writes it down, or the next daemon
+	if write {
+		r.calls.Add(1)
+		defer r.calls.Done()
+	}
 	r.mu.Unlock()
 	r.nudge()
 	r.watchProcesses(s)
-	if !started || closed { // whoever starts it writes it down, or the next daemon
+	if !write {
 		return
 	}
 	ctx, cancel := detached(context.Background())
