@@ -108,7 +108,7 @@ func (s *sessions) serve(o *server.Options, b Box) error {
 	}
 	a, err := access.New(access.Options{
 		Runtime: s.runtime, Skills: s.skills, Profile: b.Profile, Profiles: b.Profiles, WorkspaceQuotaMB: quota,
-		Roots: s.roots, Image: b.Image, Log: o.Log,
+		Roots: s.roots, Log: o.Log,
 	})
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ var sessionMetrics = []sessionMetric{
 	counter("carboy_session_tool_errors_total", "Calls of native tools that came to no result.", func(m session.Metrics) int64 { return m.ToolErrors }),
 	counter("carboy_session_transfers_total", "Times that attachments were delivered or collected.", func(m session.Metrics) int64 { return m.Transfers }),
 	counter("carboy_session_transfer_errors_total", "Times that they could not be.", func(m session.Metrics) int64 { return m.TransferErrors }),
+	counter("carboy_session_processes_restored_total", "Managed processes of an earlier daemon that were found again.", func(m session.Metrics) int64 { return m.ProcessesRestored }),
 	counter("carboy_session_conflicts_total", "Calls that wanted a session otherwise than it is.", func(m session.Metrics) int64 { return m.Conflicts }),
 	counter("carboy_session_capacity_refusals_total", "Calls for which there was no room.", func(m session.Metrics) int64 { return m.CapacityRefusals }),
 	counter("carboy_session_quota_stops_total", "Commands and processes that were stopped at their workspace's quota.", func(m session.Metrics) int64 { return m.QuotaStops }),

@@ -115,7 +115,7 @@ func (r *Runtime) conflict(s *session, spec box.Spec) error {
 // request may ask for besides: where it says nothing of that, anything will do.
 func (r *Runtime) differLocked(s *session, spec box.Spec) []box.Difference {
 	is := r.infoLocked(s)
-	is.Image, spec.Image = r.imageName(is.Image), r.imageName(spec.Image)
+	is.Image, spec.Image = r.ImageName(is.Image), r.ImageName(spec.Image)
 	d := profile.Conflicts(is, spec)
 	if wall := cmp.Or(s.wall, r.wall(s.rec.Spec)); spec.Isolation != "" && spec.Isolation != wall {
 		d = append(d, box.Difference{Field: "isolation", Is: wall, Asked: spec.Isolation})

@@ -120,8 +120,9 @@ func (r *Runtime) allows(wall string) error {
 		WithHint("leave it out, or have box.allowed_isolation name it")
 }
 
-// imageName is an image's name without aliases.
-func (r *Runtime) imageName(name string) string {
+// ImageName returns what a Spec's image means: the configured one where it names
+// none, or box.DefaultImage.
+func (r *Runtime) ImageName(name string) string {
 	if name == "" || name == box.DefaultImage {
 		return r.c.Image
 	}
@@ -130,7 +131,7 @@ func (r *Runtime) imageName(name string) string {
 
 // image pins an image.
 func (r *Runtime) image(ctx context.Context, c sandbox.Caller, name string) (string, error) {
-	name = r.imageName(name)
+	name = r.ImageName(name)
 	if r.o.Images == nil {
 		if name == sandbox.DefaultImage {
 			return name, nil

@@ -29,8 +29,6 @@ type Options struct {
 	// Roots are the directories of the host that callers with HostPaths may have
 	// mounted, with the workspace of their sessions; nil: none.
 	Roots *profile.Roots
-	// Image is what sessions get that name none: as session.Config has it.
-	Image string
 	Log   *slog.Logger // default: none
 }
 
@@ -67,7 +65,7 @@ func New(o Options) (*Access, error) {
 func (a *Access) of(c Caller) *service.Service {
 	v := service.View{
 		Owner:   c.Owner,
-		Runtime: bound{r: a.o.Runtime, c: c, image: cmp.Or(a.o.Image, sandbox.DefaultImage)},
+		Runtime: bound{r: a.o.Runtime, c: c},
 	}
 	if c.HostPaths {
 		v.Roots = a.o.Roots

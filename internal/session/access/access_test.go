@@ -18,6 +18,13 @@ type fakeRuntime struct {
 	specs   []box.Spec
 }
 
+func (*fakeRuntime) ImageName(name string) string {
+	if name == box.DefaultImage {
+		return sandbox.DefaultImage
+	}
+	return name
+}
+
 func (f *fakeRuntime) Exec(_ context.Context, c sandbox.Caller, spec box.Spec) (*session.Result, error) {
 	f.callers, f.specs = append(f.callers, c.Owner), append(f.specs, spec)
 	zero := 0

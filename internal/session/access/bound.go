@@ -11,6 +11,7 @@ import (
 
 // Runtime is what is asked of sessions. *session.Runtime is it.
 type Runtime interface {
+	ImageName(name string) string
 	Exec(ctx context.Context, c sandbox.Caller, spec box.Spec) (*session.Result, error)
 	Create(ctx context.Context, c sandbox.Caller, spec box.Spec) (box.SessionInfo, error)
 	Get(ctx context.Context, c sandbox.Caller, id string) (box.SessionInfo, error)
@@ -28,19 +29,15 @@ var _ Runtime = (*session.Runtime)(nil)
 
 // bound is a Runtime for one caller.
 type bound struct {
-	r     Runtime
-	c     Caller
-	image string // of sessions that name none
+	r Runtime
+	c Caller
 }
 
 var _ service.Runtime = bound{}
 
 // mayHave refuses the machine's own programs to whom they are not granted.
 func (b bound) mayHave(spec box.Spec) error {
-	image := spec.Image
-	if image == "" || image == box.DefaultImage {
-		image = b.image
-	}
+	image := b.r.ImageName(spec.Image)
 	if image != sandbox.DefaultImage || b.c.HostImage {
 		return nil
 	}

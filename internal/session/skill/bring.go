@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (s *Store) Place(m box.Mount) (p Placed, ok bool, err error) {
 		return Placed{}, true, invalid("skill %s can't be mounted at %s", describe(rel), describe(m.MountPath)).(*sandbox.Error).
 			WithHint("mount it at %s/NAME", box.SkillsPath)
 	}
-	mode := orElse(m.Mode, writable)
+	mode := cmp.Or(m.Mode, writable)
 	if mode != writable && mode != box.MountReadOnly {
 		return Placed{}, true, invalid("skill %s: mode %.16q: use ro or rw", name, mode)
 	}

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -127,7 +128,7 @@ func load(dir *os.Root, f found, shown string) (box.Skill, error) {
 	if err != nil {
 		return box.Skill{}, err
 	}
-	name, err := CheckName(orElse(meta.Name, path.Base(shown)))
+	name, err := CheckName(cmp.Or(meta.Name, path.Base(shown)))
 	if err != nil {
 		return box.Skill{}, err
 	}
@@ -137,7 +138,7 @@ func load(dir *os.Root, f found, shown string) (box.Skill, error) {
 	}
 	return box.Skill{
 		Name:          name,
-		DisplayName:   strings.TrimSpace(orElse(meta.DisplayName, name)),
+		DisplayName:   strings.TrimSpace(cmp.Or(meta.DisplayName, name)),
 		Description:   strings.TrimSpace(meta.Description),
 		Instructions:  instructions,
 		PackageRoot:   shown,
@@ -146,13 +147,6 @@ func load(dir *os.Root, f found, shown string) (box.Skill, error) {
 		CreatedAt:     stamp(created),
 		UpdatedAt:     stamp(st.ModTime()),
 	}, nil
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // stamp is a time as Python's isoformat writes it.

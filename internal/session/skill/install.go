@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -178,7 +179,7 @@ func choose(all []box.Skill, paths []string) ([]box.Skill, error) {
 		}
 	}
 	list := func() string {
-		return candidates(all, func(k box.Skill) string { return orElse(*k.SourcePath, ".") })
+		return candidates(all, func(k box.Skill) string { return cmp.Or(*k.SourcePath, ".") })
 	}
 	if len(want) == 0 {
 		if len(all) == 1 {
@@ -215,7 +216,7 @@ func stem(filename string) string {
 	if ext := path.Ext(name); ext != name {
 		name = strings.TrimSuffix(name, ext)
 	}
-	return orElse(safeName(name), "uploaded-skill")
+	return cmp.Or(safeName(name), "uploaded-skill")
 }
 
 // safeName is a text with what may not be in a name replaced, and cut.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 const (
@@ -241,14 +242,13 @@ func notFound(name string) error {
 // none.
 func CheckName(name string) (string, error) {
 	name = strings.TrimSpace(name)
-	rest := strings.NewReplacer("-", "", "_", "").Replace(name)
-	switch {
+	switch n := utf8.RuneCountInString(name); {
 	case name == "":
 		return "", invalid("Skill name is required")
-	case rest == "" || !utf8.ValidString(name) || strings.ContainsFunc(rest, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) }):
+	case n > maxName:
+		return "", invalid("Skill name cannot exceed %d characters: it has %d", maxName, n)
+	case !profile.ValidSkillName(name):
 		return "", invalid("Skill name can only contain letters, numbers, hyphens and underscores: %.80q is none", name)
-	case utf8.RuneCountInString(name) > maxName:
-		return "", invalid("Skill name cannot exceed %d characters: it has %d", maxName, utf8.RuneCountInString(name))
 	}
 	return name, nil
 }
