@@ -382,9 +382,10 @@ func (r *Runtime) restarted(s *session, sb *sandbox.Sandbox) {
 	r.ended(s, fail(nil, sandbox.Unavailable, "session %s: its sandbox ended meanwhile", shown(s.id.key)).WithHint("try again"))
 	r.abandonAll(s, false)
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	s.wall, s.box = sb.Backend, sb.ID
 	s.over, s.end = context.WithCancelCause(context.Background())
 	s.leaveGuestLocked()
-	s.skills.brought.Restarted()
+	brought := s.skills.brought
+	r.mu.Unlock()
+	brought.Restarted() // which waits for whoever has the guest bring something
 }
