@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/coder/websocket"
 
@@ -186,7 +187,11 @@ func fromProcess(ctx context.Context, a Attachment, c *websocket.Conn) error {
 		if err != nil {
 			return err
 		}
-		if err := send(ctx, c, profile.Repair(line)); err != nil {
+		text := line
+		if !utf8.Valid(line) {
+			text = []byte(profile.Repair(line))
+		}
+		if err := send(ctx, c, text); err != nil {
 			if a, ok := a.(interface{ Unread() bool }); ok {
 				a.Unread()
 			}
@@ -200,14 +205,14 @@ const lastTime = time.Second
 
 // send writes one line. Where ctx ends meanwhile it has a moment more: a write
 // that is broken off breaks the connection, and its client is not told why.
-func send(ctx context.Context, c *websocket.Conn, line string) error {
+func send(ctx context.Context, c *websocket.Conn, line []byte) error {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
 		last := time.AfterFunc(lastTime, cancel)
 		context.AfterFunc(limit, func() { last.Stop() })
 	})()
-	return c.Write(limit, websocket.MessageText, []byte(line))
+	return c.Write(limit, websocket.MessageText, line)
 }
 
 func toProcess(ctx context.Context, in *queue, a Attachment) error {

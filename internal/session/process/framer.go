@@ -21,6 +21,7 @@ const (
 type framer struct {
 	most    int    // bytes of a line
 	buf     []byte // what was received and is not yet a line
+	room    []byte // of which buf is the end, from its beginning
 	scanned int    // of buf: no newline is in there
 	off     int64  // in the stream, of buf's first byte
 	skip    bool   // up to the next newline, it belongs to a line that is left out
@@ -29,8 +30,19 @@ type framer struct {
 // end is the offset of what comes next.
 func (f *framer) end() int64 { return f.off + int64(len(f.buf)) }
 
-// add takes what comes next.
-func (f *framer) add(data []byte) { f.buf = append(f.buf, data...) }
+// add takes what comes next. The room of lines that were cut off is used again.
+func (f *framer) add(data []byte) {
+	need := len(f.buf) + len(data)
+	switch {
+	case need <= cap(f.buf):
+		f.buf = append(f.buf, data...)
+	case need <= cap(f.room) && cap(f.room) <= keepBuffer:
+		f.buf = append(append(f.room[:0], f.buf...), data...)
+	default:
+		f.buf = append(f.buf, data...)
+		f.room = f.buf[:0]
+	}
+}
 
 // next returns the next whole line without its newline. The line is the
 // caller's.
@@ -81,6 +93,7 @@ func (f *framer) cut(line, n int) []byte {
 	}
 	b := f.buf[:line:line]
 	f.buf = bytes.Clone(f.buf[n:])
+	f.room = f.buf[:0] // the rest of it is the line's
 	f.off += int64(n)
 	f.scanned = 0
 	return b
@@ -91,8 +104,8 @@ func (f *framer) take(n int) {
 	f.off += int64(n)
 	f.scanned = 0
 	f.buf = f.buf[n:]
-	if len(f.buf) == 0 && cap(f.buf) > keepBuffer {
-		f.buf = nil
+	if len(f.buf) == 0 && cap(f.room) > keepBuffer {
+		f.buf, f.room = nil, nil
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -91,6 +92,54 @@ func BenchmarkLines(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
 		f := framer{most: MaxLine}
+		f.add(data)
+		for {
+			if _, what := f.next(); what == nothing {
+				break
+			}
+		}
+	}
+}
+
+// A line stays what it was while others come in its room.
+func TestLinesStay(t *testing.T) {
+	f := framer{most: MaxLine}
+	var got, want []string
+	var lines [][]byte
+	for i, n := range []int{keepBuffer + 5, 10, keepBuffer, 3, 2*keepBuffer + 1, keepBuffer - 1, 7, 7} {
+		line := strings.Repeat(string(rune('a'+i)), n)
+		want = append(want, line)
+		for data := []byte(line + "\n"); len(data) > 0; {
+			k := min(len(data), 100_000)
+			f.add(data[:k])
+			data = data[k:]
+		}
+		f.add([]byte("rest")) // which the next line begins with
+		for {
+			line, what := f.next()
+			if what == nothing {
+				break
+			}
+			lines = append(lines, line)
+		}
+	}
+	for i, line := range lines {
+		got = append(got, strings.TrimPrefix(string(line), "rest"))
+		if i < len(want) && got[i] != want[i] {
+			t.Errorf("line %d of %d bytes has become another", i, len(want[i]))
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("there are %d lines, want %d", len(got), len(want))
+	}
+}
+
+// BenchmarkPieces is of lines that come in pieces as a guest sends them.
+func BenchmarkPieces(b *testing.B) {
+	data := bytes.Repeat(append(bytes.Repeat([]byte("x"), 4000), '\n'), MaxRead/4001+1)[:MaxRead]
+	b.SetBytes(MaxRead)
+	f := framer{most: MaxLine}
+	for b.Loop() {
 		f.add(data)
 		for {
 			if _, what := f.next(); what == nothing {
