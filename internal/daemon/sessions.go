@@ -328,7 +328,19 @@ func (v sessionVolumes) Ensure(ctx context.Context, owner, name string, size, in
 	if err != nil {
 		return session.Volume{}, err
 	}
-	return session.Volume{ID: is.ID, Size: is.Size, Inodes: is.Inodes, Unenforced: is.Unenforced}, nil
+	out := session.Volume{ID: is.ID, Size: is.Size, Inodes: is.Inodes, Unenforced: is.Unenforced}
+	if is.Size >= size || is.Unenforced != "" {
+		return out, nil
+	}
+	grown, err := v.service.Grow(ctx, c, is.ID, size)
+	if ctx.Err() != nil {
+		return session.Volume{}, context.Cause(ctx)
+	}
+	if out.Grown = err == nil; err != nil {
+		out.Kept = err.Error()
+	}
+	out.Size, out.Inodes = grown.Size, grown.Inodes
+	return out, nil
 }
 
 // find finds a volume by its name alone: one's ID may be another's name.

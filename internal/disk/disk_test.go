@@ -244,6 +244,60 @@ func TestSizesHoldWhatTheyPromise(t *testing.T) {
 	}
 }
 
+// TestGrow has images have more room, with what they hold.
+func TestGrow(t *testing.T) {
+	e := setup(t)
+	for i, tt := range []struct {
+		from disk.Size
+		to   int64
+	}{
+		{disk.Size{Bytes: 16 << 20, Inodes: 1000}, 20 << 20},
+		{disk.Size{Bytes: 16 << 20, Inodes: 1024}, 64 << 20},
+		{disk.Size{Bytes: 16 << 20, Inodes: 1024}, 8 << 30},
+		{disk.Size{Bytes: 100 << 20, Inodes: 5000}, 130 << 20},
+		{disk.Size{Bytes: 1 << 30, Inodes: 70000}, 1<<30 + 4096*77},
+	} {
+		t.Run(fmt.Sprintf("%d-%d", tt.from.Bytes>>20, tt.to>>20), func(t *testing.T) {
+			p := e.image(t, fmt.Sprint("from", tt), tt.from)
+			target := e.mount(t, p)
+			free, err := disk.MountUsage(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(target, "f"), []byte("kept"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			grown := filepath.Join(e.dir, fmt.Sprint("to", tt))
+			if i == 0 { // which is waited for
+				if _, err := disk.Grow(t.Context(), p, grown, tt.from, tt.to); sandbox.KindOf(err) != sandbox.Conflict {
+					t.Errorf("Grow of what is mounted = %v, want conflict", err)
+				}
+			}
+			if err := disk.Unmount(target); err != nil {
+				t.Fatal(err)
+			}
+			is, err := disk.Grow(t.Context(), p, grown, tt.from, tt.to)
+			if err != nil || is.Bytes != tt.to || is.Inodes < tt.from.Inodes {
+				t.Fatalf("Grow = %+v, %v", is, err)
+			}
+			if out, err := exec.Command("e2fsck", "-fn", grown).CombinedOutput(); err != nil {
+				t.Errorf("e2fsck: %v\n%s", err, out)
+			}
+			at := e.mount(t, grown)
+			u, err := disk.MountUsage(at)
+			if more := u.FreeBytes - free.FreeBytes + 4096; err != nil || more > tt.to-tt.from.Bytes || more < tt.to-tt.from.Bytes-1<<20 {
+				t.Errorf("%d bytes more, want %d: %v", more, tt.to-tt.from.Bytes, err)
+			}
+			if more := u.FreeInodes - free.FreeInodes + 1; more != is.Inodes-tt.from.Inodes {
+				t.Errorf("%d files more, want %d", more, is.Inodes-tt.from.Inodes)
+			}
+			if b, err := os.ReadFile(filepath.Join(at, "f")); string(b) != "kept" {
+				t.Errorf("read %q, %v", b, err)
+			}
+		})
+	}
+}
+
 func TestMakeRefuses(t *testing.T) {
 	e := setup(t)
 	p := e.image(t, "a.img", small)

@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // maxTemplates bounds the cache: one template takes some hundred KiB.
@@ -37,20 +35,10 @@ type Images struct {
 // on first use. Several processes may share it.
 func New(cacheDir string) *Images { return &Images{cache: cacheDir} }
 
-// findTool looks for mke2fs where PATH says and where it is installed.
-func findTool() (string, error) {
-	if p, err := exec.LookPath("mke2fs"); err == nil {
-		return p, nil
-	}
-	for _, p := range []string{"/usr/sbin/mke2fs", "/sbin/mke2fs"} {
-		if unix.Access(p, unix.X_OK) == nil {
-			return p, nil
-		}
-	}
-	return "", sandbox.Errorf(sandbox.Unsupported, "disk images need mke2fs, which is not installed").WithHint("apt install e2fsprogs")
-}
+// findTool looks for mke2fs.
+func findTool() (string, error) { return find("mke2fs") }
 
-// command returns mke2fs with an environment that changes nothing.
+// command returns a tool of e2fsprogs with an environment that changes nothing.
 func command(ctx context.Context, tool string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, tool, args...)
 	c.Env = []string{"MKE2FS_CONFIG=/dev/null", "LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"}

@@ -43,8 +43,9 @@ type Store interface {
 // Volumes have the workspaces that outlive sessions.
 type Volumes interface {
 	// Ensure returns the ID of owner's volume of that name, which is made with
-	// that size and so many files where there is none. One that is there stays
-	// as it is. Unenforced says why its bounds are not kept to; "": they are.
+	// that size and so many files where there is none. One that is smaller grows,
+	// where it can; none gets smaller. Unenforced says why its bounds are not kept
+	// to; "": they are.
 	Ensure(ctx context.Context, owner, name string, size, inodes int64) (v Volume, err error)
 }
 
@@ -53,6 +54,8 @@ type Volume struct {
 	ID           string
 	Size, Inodes int64
 	Unenforced   string
+	Grown        bool   // by this call
+	Kept         string // why it did not grow, though it is smaller than was asked
 }
 
 // Skills has the packages of skills of each owner. skill.Owners is it.

@@ -20,7 +20,25 @@ import (
 type owned struct {
 	id, name   string
 	size       int64
+	inodes     int64
+	grown      bool
+	kept       string
 	unenforced string
+}
+
+// sized says what size it has, where that is not simply what was asked.
+func (v *owned) sized(hostPath string, size, inodes int64) string {
+	switch {
+	case v.grown:
+		return fmt.Sprintf("workspace %s: it was grown to %d MiB", hostPath, v.size>>20)
+	case size > 0 && v.size < size && v.kept != "":
+		return fmt.Sprintf("workspace %s: it keeps its %d MiB, for it can't grow to %d: %s", hostPath, v.size>>20, size>>20, v.kept)
+	case size > 0 && v.size != size:
+		return fmt.Sprintf("workspace %s: it was made with %d MiB, and keeps them", hostPath, v.size>>20)
+	case inodes > 0 && v.inodes != inodes:
+		return fmt.Sprintf("workspace %s: it was made for %d files, and keeps to them", hostPath, v.inodes)
+	}
+	return ""
 }
 
 func (v *owned) notice(hostPath, at string) string {
@@ -54,7 +72,7 @@ func (r *Runtime) locate(ctx context.Context, c sandbox.Caller, hostPath, mode s
 	if err != nil {
 		return sandbox.HostDir{}, nil, err
 	}
-	return sandbox.HostDir{}, &owned{id: v.ID, name: name, size: v.Size, unenforced: v.Unenforced}, nil
+	return sandbox.HostDir{}, &owned{id: v.ID, name: name, size: v.Size, inodes: v.Inodes, grown: v.Grown, kept: v.Kept, unenforced: v.Unenforced}, nil
 }
 
 // ownName returns the name of the volume that stands for a path below what the

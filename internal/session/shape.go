@@ -195,8 +195,8 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec box.Spec
 		w.Kind, w.Volume = record.Volume, vol.id
 		f.say("%s", vol.notice(spec.HostPath, at))
 		w.Quota = vol.quota(bounded)
-		if bounded && vol.size != limit && limit > 0 {
-			f.say("workspace %s: it was made with %d MiB, and keeps them", spec.HostPath, vol.size>>20)
+		if text := vol.sized(spec.HostPath, limit, inodes); text != "" {
+			f.say("%s", text)
 		}
 	case bounded:
 		w.Quota = box.QuotaSoft

@@ -266,3 +266,40 @@ func FuzzToken(f *testing.F) {
 		}
 	})
 }
+
+// TestGrow has a volume have more, unless a sandbox has it.
+func TestGrow(t *testing.T) {
+	w := newWorld(t)
+	s := w.open(t)
+	v := create(t, s, ann, "data")
+	if v.Unenforced != "" {
+		if _, err := s.Grow(t.Context(), ann, "data", 48<<20); sandbox.KindOf(err) != sandbox.Unsupported {
+			t.Errorf("Grow of a directory = %v", err)
+		}
+		t.Skip(v.Unenforced)
+	}
+	w.use[v.ID] = []string{"box-1"}
+	if is, err := s.Grow(t.Context(), ann, "data", 48<<20); sandbox.KindOf(err) != sandbox.Conflict || is.Size != v.Size {
+		t.Errorf("Grow of one in use = %+v, %v", is, err)
+	}
+	delete(w.use, v.ID)
+	if _, err := s.Grow(t.Context(), ann, "data", 1<<40); sandbox.KindOf(err) != sandbox.Denied {
+		t.Errorf("Grow beyond what one may have = %v", err)
+	}
+	for range 2 { // the second has nothing to do
+		if is, err := s.Grow(t.Context(), ann, "data", 48<<20); err != nil || is.Size != 48<<20 || is.ID != v.ID {
+			t.Errorf("Grow = %+v, %v", is, err)
+		}
+	}
+	if is, err := s.Grow(t.Context(), ann, "data", 64<<20); err != nil || is.Size != 64<<20 {
+		t.Errorf("Grow = %+v, %v", is, err)
+	}
+	s.Close()
+	if is, err := w.open(t).Get(t.Context(), ann, "data"); err != nil || is.Size != 64<<20 {
+		t.Errorf("another daemon has %+v, %v", is, err)
+	}
+	entries, err := os.ReadDir(w.volumes())
+	if err != nil || len(entries) != 2 { // and the key
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}

@@ -139,9 +139,50 @@ func TestBoxHardQuota(t *testing.T) {
 			if size > 16<<20 || size < 14<<20 || files > 500 || files < 400 {
 				t.Errorf("%q: %d bytes and %d files fit into 16 MiB and 500 files", path, size, files)
 			}
+			if path != "" {
+				growsWhenFree(t, h, c, spec)
+				continue
+			}
 			if info, err := c.Get(t.Context(), spec.SessionID); err != nil || info.Quota != wire.QuotaHard {
 				t.Errorf("%q: %+v, %v", path, info, err)
 			}
 		}
 	})
+}
+
+// growsWhenFree asks for more of a workspace that sessions share.
+func growsWhenFree(t *testing.T, h *home, c *box.Client, spec box.Spec) {
+	t.Helper()
+	info, err := c.Get(t.Context(), spec.SessionID)
+	if err != nil || info.Quota != wire.QuotaHard || !strings.Contains(fmt.Sprint(info.Notices), "shows the volume box-default-") {
+		t.Errorf("%+v, %v", info, err)
+	}
+	more := spec
+	more.SessionID, more.Cmd, more.WorkspaceQuotaMB, more.WorkspaceInodes = "more", "ls | wc -l", 48, 0
+	res, err := c.Exec(t.Context(), more)
+	if err != nil || !strings.Contains(fmt.Sprint(res.Notices), "keeps its 16 MiB, for it can't grow to 48: volume box-default-") {
+		t.Errorf("while another has it: %+v, %v", res, err)
+	}
+	volume := strings.Fields(h.ok("volume", "ls"))[5]
+	if r := h.run(nil, "volume", "rm", volume); r.code != 125 || !strings.Contains(r.stderr, "carboy box rm") {
+		t.Errorf("volume rm: %+v", r)
+	}
+	for _, id := range []string{spec.SessionID, "more"} {
+		if err := c.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	more.Cmd = "ls | wc -l; rm f1; dd if=/dev/zero of=big bs=64k count=2000 2>/dev/null; stat -c %s big"
+	res, err = c.Exec(t.Context(), more)
+	var files, size int64
+	if _, serr := fmt.Sscan(res.Stdout, &files, &size); err != nil || serr != nil || !strings.Contains(fmt.Sprint(res.Notices), "it was grown to 48 MiB") {
+		t.Fatalf("when it is free: %+v, %v", res, err)
+	}
+	if files < 400 || size > 48<<20 || size < 46<<20 {
+		t.Errorf("it has %d files, and %d bytes fit", files, size)
+	}
+	if err := c.Delete(t.Context(), "more"); err != nil {
+		t.Error(err)
+	}
+	h.ok("volume", "rm", volume)
 }

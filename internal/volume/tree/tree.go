@@ -103,6 +103,18 @@ func Make(ctx context.Context, images *disk.Images, dir string, size disk.Size) 
 	return nil
 }
 
+// Grow makes a volume in dir, which is there and empty, that holds what t does
+// and has to bytes. It returns what that then is: see disk.Grow.
+func (t Tree) Grow(ctx context.Context, dir string, from disk.Size, to int64) (disk.Size, error) {
+	if t.Image == "" {
+		return from, sandbox.Errorf(sandbox.Unsupported, "a plain directory has no size to grow")
+	}
+	if err := os.Mkdir(filepath.Join(dir, dirMount), 0o700); err != nil {
+		return from, fmt.Errorf("grow volume: %w", err)
+	}
+	return disk.Grow(ctx, t.Image, filepath.Join(dir, fileImage), from, to)
+}
+
 // Mount makes the volume's files available and returns the directory that holds
 // them. An image is mounted at a directory of the caller's, in the mount
 // namespace of the calling thread: the same file system in each that does so.
