@@ -186,3 +186,43 @@ func growsWhenFree(t *testing.T, h *home, c *box.Client, spec box.Spec) {
 	}
 	h.ok("volume", "rm", volume)
 }
+
+// TestBoxNotices has what a process and a session are otherwise than asked reach
+// both doors.
+func TestBoxNotices(t *testing.T) {
+	h := newHome(t)
+	c := boxClient(t, h.boxServe("process", nil))
+	if _, err := c.Init(t.Context(), map[string]any{"local": map[string]any{"host_root": "/nowhere/box"}}); err != nil {
+		t.Fatal(err)
+	}
+	plain := box.NewSpec("plain", "")
+	if info, err := c.Create(t.Context(), plain); err != nil || len(info.Notices) > 0 { // the control
+		t.Errorf("as it was asked: %+v, %v", info, err)
+	}
+	spec := box.NewSpec("owned", "")
+	spec.HostPath = "/nowhere/box/default"
+	if info, err := c.Create(t.Context(), spec); err != nil || len(info.Notices) != 1 {
+		t.Errorf("create: %+v, %v", info, err)
+	}
+	p, err := c.StartProcess(t.Context(), "owned", box.ProcessSpec{Command: "sleep", Args: []string{"100"}, MemoryMB: 64})
+	if err != nil || len(p.Notices) != 1 {
+		t.Errorf("start: %+v, %v", p, err)
+	}
+	info, err := c.Get(t.Context(), "owned")
+	if err != nil || len(info.Notices) != 1 || info.Process == nil || len(info.Process.Notices) != 1 {
+		t.Errorf("by the dialect: %+v, %v", info, err)
+	}
+	mine, err := h.api().Session(t.Context(), "owned")
+	if err != nil || fmt.Sprint(mine.Notices) != fmt.Sprint(info.Notices) || mine.Process == nil || fmt.Sprint(mine.Process.Notices) != fmt.Sprint(info.Process.Notices) {
+		t.Errorf("by the API: %+v, %v", mine, err)
+	}
+	got, err := h.api().CreateSession(t.Context(), wire.CreateRequest{SessionID: "small", Payload: map[string]any{"timeout_sec": 1000}})
+	if err != nil || len(got.Adjusted) == 0 {
+		t.Errorf("what a profile changes: %+v, %v", got, err)
+	}
+	for _, id := range []string{"plain", "owned", "small"} {
+		if err := c.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+}
