@@ -33,6 +33,10 @@ type admission struct {
 	last    *readiness
 }
 
+// dropsAtOnce is of how many workspaces sessions are ended side by side: one
+// whose guest takes its time keeps no other's.
+const dropsAtOnce = 8
+
 // granted is a grant that holds.
 type granted struct {
 	box.Grant
@@ -210,12 +214,17 @@ func (a *admission) nudge() {
 
 // run ends the sessions of grants that expire, until ctx ends.
 func (a *admission) run(ctx context.Context) error {
+	var drops sync.WaitGroup
+	defer drops.Wait()
+	slots := make(chan struct{}, dropsAtOnce)
 	for {
 		expired, next := a.expire(a.h.clock.Now())
 		for _, key := range expired {
-			if err := a.h.o.Sessions.DropAll(ctx, ownerOf(key.instance, key.name), nil); err != nil && ctx.Err() == nil {
-				a.h.log.Warn("sessions whose grant expired were not all ended", "err", err)
-			}
+			drops.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				a.drop(ctx, key)
+			})
 		}
 		var timer <-chan time.Time
 		if next > 0 {
@@ -228,6 +237,21 @@ func (a *admission) run(ctx context.Context) error {
 		case <-timer:
 		}
 	}
+}
+
+// drop ends the sessions of a workspace whose grant is over. One that has
+// another by now keeps them.
+func (a *admission) drop(ctx context.Context, key workspace) {
+	err := a.h.o.Sessions.DropAll(ctx, ownerOf(key.instance, key.name), func(string) bool { return !a.holds(key) })
+	if err != nil && ctx.Err() == nil {
+		a.h.log.Warn("sessions whose grant expired were not all ended", "err", err)
+	}
+}
+
+func (a *admission) holds(key workspace) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.grants[key] != nil
 }
 
 // expire forgets the grants that are over, and says in what time the next is; 0:

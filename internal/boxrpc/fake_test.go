@@ -33,6 +33,7 @@ type sessions struct {
 	begun    chan struct{} // told when an Exec began to wait
 	down     bool          // there is no wall
 	stuck    bool          // DropAll fails
+	held     string        // DropAll of that owner waits for its context
 }
 
 func newSessions() *sessions {
@@ -119,13 +120,27 @@ func (s *sessions) Delete(ctx context.Context, c sandbox.Caller, id string) erro
 	return s.DropAll(ctx, c.Owner, func(key string) bool { return key == id })
 }
 
+// hold has DropAll of an owner wait for its context.
+func (s *sessions) hold(owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = owner
+}
+
 func (s *sessions) jam(stuck bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuck = stuck
 }
 
-func (s *sessions) DropAll(_ context.Context, owner string, match func(id string) bool) error {
+func (s *sessions) DropAll(ctx context.Context, owner string, match func(id string) bool) error {
+	s.mu.Lock()
+	held := s.held != "" && s.held == owner
+	s.mu.Unlock()
+	if held {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stuck {

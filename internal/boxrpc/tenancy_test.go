@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -322,6 +323,37 @@ func TestExpiredGrantEndsItsSession(t *testing.T) {
 	}
 	if got := s.sessions.keys(owner); len(got) != 0 {
 		t.Errorf("left: %v", got)
+	}
+}
+
+// A workspace whose sessions take long to end keeps those of no other, and one
+// whose grant was renewed meanwhile keeps its own.
+func TestExpiredGrantsAreApart(t *testing.T) {
+	s, w, c := admitting(t, nil)
+	owners := map[string]string{}
+	for _, name := range []string{"slow", "quick", "renewed"} {
+		w.call(upsert, grantOf(name, 1, 1, 1, noon.Add(time.Minute))).fields(t)
+		w.about("box_create_session", `{"session_id":"x"}`, in(name, 1)).fields(t)
+		owners[name] = "box:" + s.sessions.last().SessionID[:nsLen]
+	}
+	s.sessions.hold(owners["slow"])
+	c.set(noon.Add(time.Minute))
+	w.call(upsert, grantOf("renewed", 1, 2, 1, noon.Add(2*time.Minute))).fields(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ended := make(chan error, 1)
+	go func() { ended <- s.h.Run(ctx) }()
+	for len(s.sessions.keys(owners["quick"])) > 0 && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+	if ctx.Err() != nil {
+		t.Error("a workspace waits for another's session to end")
+	}
+	if got := s.sessions.keys(owners["renewed"]); len(got) != 1 {
+		t.Errorf("of the one that was renewed there is %v", got)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
