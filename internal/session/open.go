@@ -47,6 +47,7 @@ func (r *Runtime) Open(ctx context.Context) error {
 	if err := errors.Join(append(errs, r.sweep(ctx, known))...); err != nil {
 		return err
 	}
+	r.sweepLedgers()
 	close(r.opened)
 	r.nudge()
 	return nil
@@ -167,4 +168,24 @@ func (r *Runtime) sweep(ctx context.Context, known map[id]bool) error {
 		}
 	}
 	return nil
+}
+
+// sweepLedgers removes the files of processes that no record leads to.
+func (r *Runtime) sweepLedgers() {
+	if r.o.ProcessDir == "" {
+		return
+	}
+	known := map[string]bool{}
+	r.mu.Lock()
+	for _, s := range r.sessions {
+		for _, m := range s.procs {
+			if m.p != nil {
+				known[m.p.Record().Command] = true
+			}
+		}
+	}
+	r.mu.Unlock()
+	if err := process.Sweep(r.o.ProcessDir, known); err != nil {
+		r.log.Warn("remove what is left of processes", "error", err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -326,4 +327,22 @@ func TestStartCalledOff(t *testing.T) {
 		cancel()
 	}
 	eventually(t, "none runs", func() bool { return running(t, mark) == 0 })
+}
+
+// A killed daemon's files of processes that no record has are removed, and no
+// others.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"mpKNOWN", "mpSTRAY", "other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := process.Sweep(dir, map[string]bool{"mpKNOWN": true}); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if len(left) != 2 || filepath.Base(left[0]) != "mpKNOWN" || filepath.Base(left[1]) != "other" {
+		t.Errorf("left: %q", left)
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 )
 
 // place is how far a process's lines have come.
@@ -111,4 +113,21 @@ func removeLedger(path string) error {
 		return fmt.Errorf("remove the ledger of a process: %w", err)
 	}
 	return nil
+}
+
+// Sweep removes what is in dir of processes that nobody knows any more: the
+// daemon was killed between what it wrote there and its record. known are the
+// commands of those that it does know.
+func Sweep(dir string, known map[string]bool) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the ledgers of processes: %w", err)
+	}
+	var errs []error
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), idPrefix) && !known[f.Name()] {
+			errs = append(errs, removeLedger(filepath.Join(dir, f.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }

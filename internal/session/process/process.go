@@ -326,4 +326,6 @@ func (p *Process) finish(code *int) {
 	}
 }
 
-func newID() string { return "mp" + rand.Text() }
+const idPrefix = "mp"
+
+func newID() string { return idPrefix + rand.Text() }
