@@ -113,19 +113,21 @@ func (h *Host) killStrays(ctx context.Context, dir string) error {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
+		if !h.stray(pid, dir) {
+			continue
+		}
 		id, err := procid.Of(pid)
-		if err != nil {
-			continue
-		}
-		raw, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err != nil {
-			continue
-		}
-		if h.opts.Stray(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), dir) {
+		if err == nil && h.stray(pid, dir) { // again: the number may have become another's
 			errs = append(errs, kill(ctx, id))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// stray reports whether a process is one of the box at dir.
+func (h *Host) stray(pid int, dir string) bool {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	return err == nil && h.opts.Stray(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), dir)
 }
 
 // Remove implements sandbox.Backend.
