@@ -53,8 +53,8 @@ func (s *Service) Profile() Profile { return s.core.Profile() }
 // this machine's.
 func (s *Service) SharesFilesystem() bool { return s.core.SharesFilesystem() }
 
-// HostRoot, DefaultWorkspace and AllowedMountRoots are the directories of the
-// configuration, as they hold: absolute, and with links followed.
+// HostRoot is the configuration's directory of workspaces, as it holds: absolute,
+// and with links followed. So are the two below.
 func (s *Service) HostRoot() string { return s.roots.HostRoot() }
 
 // DefaultWorkspace is the workspace of sessions that name none; "": their own.

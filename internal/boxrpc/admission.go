@@ -45,10 +45,10 @@ type granted struct {
 	index   int // in ends
 }
 
-func newAdmission(h *Handler, operator json.RawMessage) (*admission, error) {
+func newAdmission(h *Handler, operator json.RawMessage) *admission {
 	a := &admission{h: h, p: defaultPolicy(), grants: map[workspace]*granted{}, wake: make(chan struct{}, 1)}
 	if operator == nil {
-		return a, nil
+		return a
 	}
 	p, err := parsePolicy(operator)
 	if err != nil {
@@ -57,7 +57,7 @@ func newAdmission(h *Handler, operator json.RawMessage) (*admission, error) {
 		h.log.Error("box.admission can't be read: no session is admitted", "why", err)
 	}
 	a.p, a.fixed = p, true
-	return a, nil
+	return a
 }
 
 // configure takes a host's policy, and reports whether it was left out: the

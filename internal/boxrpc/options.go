@@ -172,9 +172,7 @@ func New(o Options) (*Handler, error) {
 	if h.fence, err = openFence(o.Ledger, max(o.Limits.MaxAdmissions, 1)); err != nil {
 		return nil, err
 	}
-	if h.admit, err = newAdmission(h, o.Admission); err != nil {
-		return nil, errors.Join(err, h.fence.close())
-	}
+	h.admit = newAdmission(h, o.Admission)
 	h.ctx, h.stop = context.WithCancelCause(context.Background())
 	h.routes()
 	return h, nil

@@ -14,12 +14,12 @@ import (
 // maxAudited is how much of a command a record has, in characters.
 const maxAudited = 400
 
-// cutText returns the first n characters of s.
-func cutText(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
+// cutText returns the first maxAudited characters of s.
+func cutText(s string) string {
+	if utf8.RuneCountInString(s) <= maxAudited {
 		return s
 	}
-	return string([]rune(s)[:n])
+	return string([]rune(s)[:maxAudited])
 }
 
 // audit tells of a command that has ended, or that came to nothing.
@@ -32,7 +32,7 @@ func (x *execution) audit(res *Result, err error) {
 	}
 	a := AuditRecord{
 		Time: x.from.UTC(), Owner: x.c.Owner, Session: x.spec.SessionID, Sandbox: x.box, Action: "exec",
-		Command: cutText(strings.ToValidUTF8(x.spec.Cmd, "\uFFFD"), maxAudited), EnvKeys: slices.Sorted(maps.Keys(x.spec.Env)),
+		Command: cutText(strings.ToValidUTF8(x.spec.Cmd, "\uFFFD")), EnvKeys: slices.Sorted(maps.Keys(x.spec.Env)),
 		Error: Class(err), Duration: x.took(), Queued: x.w.queued, SessionIs: x.f.how,
 	}
 	if res != nil {

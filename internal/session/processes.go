@@ -36,7 +36,7 @@ func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string
 	err = tidied(err, key, "start a process")
 	r.tell(AuditRecord{
 		Time: from.UTC(), Owner: c.Owner, Session: key, Sandbox: sandboxID, Action: "start_process", Process: spec.ProcessID,
-		Command: cutText(commandText(spec), maxAudited), EnvKeys: slices.Sorted(maps.Keys(spec.Env)),
+		Command: cutText(commandText(spec)), EnvKeys: slices.Sorted(maps.Keys(spec.Env)),
 		Status: info.Status, ExitCode: info.ExitCode, Error: Class(err), Duration: r.clock.Now().Sub(from),
 	})
 	return info, err
@@ -128,7 +128,7 @@ func (r *Runtime) launch(ctx context.Context, s *session, spec box.ProcessSpec) 
 	m.p = p
 	gone := s.procs[spec.ProcessID] != m // the session has ended meanwhile
 	r.mu.Unlock()
-	if err == nil && !gone {
+	if !gone {
 		err = r.keepProcess(ctx, s, spec.ProcessID, m)
 	}
 	if err != nil || gone {

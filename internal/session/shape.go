@@ -205,19 +205,20 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec box.Spec
 		return record.Workspace{}, sandbox.Errorf(sandbox.Unsupported, "quota hard: %s can only be held to a soft one", spec.HostPath).
 			WithHint("leave host_path out: a workspace of the session's own has a hard one; or ask for quota soft")
 	}
-	return w, show(want, w, vol, at, spec.HostPathMode == box.MountReadOnly)
+	show(want, w, vol, at, spec.HostPathMode == box.MountReadOnly)
+	return w, nil
 }
 
 // show puts a workspace where it is to be seen. What is not at the workspace's
 // own place is a mount.
-func show(want *sandbox.Spec, w record.Workspace, vol *owned, at string, readOnly bool) error {
+func show(want *sandbox.Spec, w record.Workspace, vol *owned, at string, readOnly bool) {
 	if at != sandbox.WorkspacePath {
 		m := sandbox.Mount{Source: w.Dir, Target: at, ReadOnly: readOnly}
 		if vol != nil {
 			m = sandbox.Mount{Volume: vol.id, VolumeName: vol.name, Target: at, ReadOnly: readOnly}
 		}
 		want.Mounts = append(want.Mounts, m)
-		return nil
+		return
 	}
 	switch {
 	case vol != nil:
@@ -227,7 +228,6 @@ func show(want *sandbox.Spec, w record.Workspace, vol *owned, at string, readOnl
 	default:
 		want.Workspace = sandbox.Workspace{Mode: sandbox.WorkspaceWritable, Source: w.Dir}
 	}
-	return nil
 }
 
 // private is a workspace of the sandbox's own, whose disk holds a quota.

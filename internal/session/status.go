@@ -81,7 +81,7 @@ func reasonOf(err error) string {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Hint != "" {
 		text += " (" + e.Hint + ")"
 	}
-	return cutText(text, maxAudited)
+	return cutText(text)
 }
 
 // Status says what there is: of the caller's own, and of all for an admin.

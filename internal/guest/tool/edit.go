@@ -2,6 +2,7 @@ package tool
 
 import (
 	"bytes"
+	"errors"
 
 	"golang.org/x/sys/unix"
 
@@ -51,7 +52,7 @@ func (t *target) restore(old []byte, err error) error {
 	if terr := unix.Ftruncate(fd, int64(len(old))); terr != nil {
 		return err
 	}
-	f, ok := explain(t.abs, err).(*failure)
+	f, ok := errors.AsType[*failure](explain(t.abs, err))
 	if !ok || f.code != box.ToolIncomplete {
 		return err
 	}

@@ -119,7 +119,7 @@ type ending struct {
 	code *int // nil: not known
 }
 
-func newProcess(o Options, command string) (*Process, error) {
+func newProcess(o Options, command string) *Process {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -149,17 +149,14 @@ func newProcess(o Options, command string) (*Process, error) {
 	if p.guest == nil {
 		p.guest = guestcall.New(o.Dial)
 	}
-	return p, nil
+	return p
 }
 
 // Reattach finds a process again that another daemon has started; it does not
 // wait for the guest. Spec of the options is not used.
 func Reattach(o Options, r Record) (*Process, error) {
 	o.Spec = r.Spec
-	p, err := newProcess(o, r.Command)
-	if err != nil {
-		return nil, err
-	}
+	p := newProcess(o, r.Command)
 	p.envKeys, p.started, p.said = r.EnvKeys, r.StartedAt, r.Notices
 	p.last = place{out: r.Stdout}
 	if err := p.open(); err != nil {

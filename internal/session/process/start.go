@@ -32,10 +32,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		return nil, err
 	}
 	env := o.Spec.Env
-	p, err := newProcess(o, newID())
-	if err != nil {
-		return nil, err
-	}
+	p := newProcess(o, newID())
 	p.started = time.Now().UTC()
 	if err := p.open(); err != nil {
 		return nil, err

@@ -91,13 +91,13 @@ func (s *Service) Execute(ctx context.Context, r Request) (box.ToolResult, error
 	if err != nil {
 		return box.ToolResult{}, s.note(r.Query, spec.SessionID, err)
 	}
-	s.o.Log.Info("box request", "query_id", r.Query.ID, "owner", s.owner, summary(spec))
+	s.log(ctx, "box request", r.Query, summary(spec))
 	got, err := s.o.Runtime.Exec(ctx, spec)
 	if err != nil {
 		return box.ToolResult{}, s.note(r.Query, spec.SessionID, err)
 	}
 	got.Adjusted = append(adjusted, got.Adjusted...)
-	s.o.Log.Info("box result", "query_id", r.Query.ID, "owner", s.owner, outcome(got))
+	s.log(ctx, "box result", r.Query, outcome(got))
 	return toolResult(got, cmp.Or(r.OutputLimit, s.o.OutputLimit)), nil
 }
 

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -13,6 +14,10 @@ const (
 	maxLoggedCmd    = 400 // characters
 	maxLoggedOutput = 200
 )
+
+func (s *Service) log(ctx context.Context, what string, q Query, about slog.Attr) {
+	s.o.Log.LogAttrs(ctx, slog.LevelInfo, what, slog.String("query_id", q.ID), slog.String("owner", s.owner), about)
+}
 
 // summary is what is logged of a request: of its environment the names alone.
 func summary(s box.Spec) slog.Attr {

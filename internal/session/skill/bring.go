@@ -44,7 +44,7 @@ func (s *Store) Place(m box.Mount) (p Placed, ok bool, err error) {
 	at := path.Clean(m.MountPath)
 	name, err := CheckName(path.Base(at))
 	if err != nil || path.Dir(at) != box.SkillsPath || name != path.Base(at) {
-		return Placed{}, true, invalid("skill %s can't be mounted at %s", describe(rel), describe(m.MountPath)).(*sandbox.Error).
+		return Placed{}, true, invalid("skill %s can't be mounted at %s", describe(rel), describe(m.MountPath)).
 			WithHint("mount it at %s/NAME", box.SkillsPath)
 	}
 	mode := cmp.Or(m.Mode, writable)

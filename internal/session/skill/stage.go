@@ -107,7 +107,7 @@ func inode(st fs.FileInfo) (dev, ino uint64) {
 	if !ok {
 		return 0, 0
 	}
-	return sys.Dev, sys.Ino //nolint:unconvert // as wide on all our machines
+	return sys.Dev, sys.Ino
 }
 
 // place moves directories of a stage to where they are to be, all or none.

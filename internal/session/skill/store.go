@@ -230,7 +230,7 @@ func plain(err error) error {
 	return err
 }
 
-func invalid(format string, args ...any) error {
+func invalid(format string, args ...any) *sandbox.Error {
 	return sandbox.Errorf(sandbox.Invalid, format, args...)
 }
 

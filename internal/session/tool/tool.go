@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -217,7 +218,7 @@ func body(ctx context.Context, resp *http.Response, limit int64) ([]byte, error)
 // late is the error for a call that was given up.
 func late(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if e, ok := cause.(*sandbox.Error); ok {
+	if e, ok := errors.AsType[*sandbox.Error](cause); ok {
 		return e
 	}
 	e := sandbox.Errorf(sandbox.Unavailable, "the sandbox's agent did not answer in time")
