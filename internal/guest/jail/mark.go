@@ -12,8 +12,17 @@ import (
 
 // Mark names what a command and all its descendants have in common where
 // there is no cgroup: the inode of a UTS namespace of their own, which the
-// filter lets none of them leave. 0 is no mark.
+// filter lets none of them leave. 0 is no mark. The kernel gives the number to
+// another namespace as soon as this one is gone, which it is not before Unmark.
 type Mark uint64
+
+// Unmark gives the command's mark up: whoever bears it now may be another. It is
+// called once, unless the command has none.
+func (p *Process) Unmark() {
+	if p.marked != nil {
+		_ = p.marked.Close()
+	}
+}
 
 // newMark makes a UTS namespace. It exists while the file is open or a
 // process is in it.

@@ -40,8 +40,11 @@ type Process struct {
 	Inner int // in its own pid namespace: what commands see
 
 	file *os.File // pidfd; nil on kernels without
-	raw  syscall.RawConn
-	wait sync.Once
+	// marked keeps the mark's number from becoming another's, until Unmark; nil
+	// without a mark.
+	marked *os.File
+	raw    syscall.RawConn
+	wait   sync.Once
 
 	mu     sync.Mutex
 	reaped bool

@@ -62,7 +62,6 @@ func (j *Jail) Spawn(c Command) (*Process, Mark, error) {
 		if mark, ns, err = cell.newMark(); err != nil {
 			return nil, 0, err
 		}
-		defer ns.Close()
 	}
 	var p *Process
 	j.nursery.mu.RLock()
@@ -76,8 +75,12 @@ func (j *Jail) Spawn(c Command) (*Process, Mark, error) {
 		p, err = j.fork(c)
 	})
 	if err = errors.Join(err2, err); err != nil {
+		if ns != nil {
+			_ = ns.Close()
+		}
 		return nil, 0, err
 	}
+	p.marked = ns
 	j.born(p)
 	if j.cfg.PIDNamespace {
 		p.readInner()

@@ -31,7 +31,8 @@ type Command struct {
 	failed error         // there is no such command after all
 
 	proc    *jail.Process // nil: it was not started
-	mark    jail.Mark
+	markMu  sync.RWMutex  // held for as long as mark is used
+	mark    jail.Mark     // 0: none, or none any more
 	group   *cgroup.Group // nil without cgroups
 	refused bool          // not started, and perhaps for the number of processes
 	term    *jail.Terminal
@@ -275,6 +276,8 @@ func (c *Command) Signal(sig syscall.Signal, all bool, by string) error {
 	if c.group != nil {
 		return c.group.Signal(sig)
 	}
+	c.markMu.RLock()
+	defer c.markMu.RUnlock()
 	_, err := jail.Marked(c.mark, sig)
 	return err
 }
@@ -302,11 +305,32 @@ func (c *Command) killAll() error {
 	case c.group != nil:
 		return c.group.Kill()
 	}
+	c.markMu.RLock()
+	defer c.markMu.RUnlock()
 	left, err := jail.KillMarked(c.mark, 10*time.Second)
 	if err == nil && left > 0 {
 		err = cgroup.ErrBusy
 	}
 	return err
+}
+
+// unmark gives up the mark of a command that has ended, once nothing bears it;
+// where it is to be forgotten, in any case. Until then the mark is nobody
+// else's.
+func (c *Command) unmark(forgotten bool) {
+	if c.proc == nil || c.group != nil {
+		return
+	}
+	c.markMu.Lock()
+	defer c.markMu.Unlock()
+	if c.mark == 0 {
+		return
+	}
+	if left, err := jail.Bearers(c.mark); !forgotten && (err != nil || len(left) > 0) {
+		return
+	}
+	c.mark = 0
+	c.proc.Unmark()
 }
 
 // Resize changes the terminal's size.

@@ -160,3 +160,24 @@ func TestOrphan(t *testing.T) {
 		}
 	})
 }
+
+// Killing what is left of a command that has ended reaches nothing of those that
+// came after it, whose marks could be the same number.
+func TestSignalOfTheEndedReachesNoOther(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		const rounds = 40
+		for i := range rounds {
+			w.run(fmt.Sprint("short", i), sh("true"))
+			long := fmt.Sprint("long", i)
+			if _, err := w.start(long, sh("echo up; sleep 1000"), until("up")); err != nil {
+				t.Fatal(err)
+			}
+			for k := range i + 1 {
+				w.signal(fmt.Sprint("short", k), 9, true, "test")
+			}
+			if e := w.get(long).GetExit(); e != nil {
+				t.Fatalf("round %d: the command that runs has ended: %v", i, e)
+			}
+		}
+	})
+}

@@ -94,6 +94,9 @@ func (e *Engine) Close() {
 		c.closeOutput()
 	}
 	e.tasks.Wait()
+	for _, c := range e.List() {
+		c.unmark(true)
+	}
 	_ = e.null.Close()
 }
 
@@ -236,6 +239,7 @@ func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
 		}
 		e.end(c, exit)
 		c.poke()
+		c.unmark(false)
 	})
 	return nil
 }
@@ -271,6 +275,8 @@ func (e *Engine) end(c *Command, exit Exit) {
 	e.ended = append(e.ended, c)
 	if len(e.ended) > endedRecords {
 		delete(e.commands, e.ended[0].id)
+		forgotten := e.ended[0]
+		e.tasks.Go(func() { forgotten.unmark(true) })
 		e.ended[0] = nil
 		e.ended = e.ended[1:]
 	}

@@ -40,7 +40,9 @@ func (c *Command) watchMemory() {
 // memory returns how many bytes the command's processes hold that are no
 // other's.
 func (c *Command) memory() (total int64) {
+	c.markMu.RLock()
 	pids, err := jail.Bearers(c.mark)
+	c.markMu.RUnlock()
 	if c.group != nil {
 		pids, err = c.group.Members()
 	}
