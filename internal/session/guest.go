@@ -36,9 +36,20 @@ func (r *Runtime) dial(s *session) guestcall.Dial {
 	return r.dialLocked(s)
 }
 
+// dialLocked is dial. Where the sandbox turns out to have ended, the processes
+// that were in it have, too.
 func (r *Runtime) dialLocked(s *session) guestcall.Dial {
-	name := s.rec.Sandbox
+	name, over := s.rec.Sandbox, s.over
+	c := sandbox.Caller{Owner: s.id.owner}
 	return func(ctx context.Context) (net.Conn, error) {
-		return r.o.Manager.Dial(ctx, sandbox.Caller{Owner: s.id.owner}, name, sandbox.GuestPort)
+		conn, err := r.o.Manager.Dial(ctx, c, name, sandbox.GuestPort)
+		if err == nil || ctx.Err() != nil {
+			return conn, err
+		}
+		sb, gerr := r.o.Manager.Get(ctx, c, name)
+		if gerr == nil && sb.State != sandbox.StateRunning || sandbox.KindOf(gerr) == sandbox.NotFound {
+			go r.abandonSince(s, over) // which waits for whoever dials
+		}
+		return nil, err
 	}
 }

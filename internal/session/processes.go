@@ -350,6 +350,25 @@ func (r *Runtime) attach(ctx context.Context, c sandbox.Caller, key, pid string,
 	return a, tidied(err, key, "attach to a process")
 }
 
+// abandonSince is abandonAll for those of the sandbox that ends with over, if
+// there is none in its place yet.
+func (r *Runtime) abandonSince(s *session, over context.Context) {
+	r.mu.Lock()
+	var list []*process.Process
+	if s.over == over {
+		for _, m := range s.procs {
+			if m.p != nil && m.ended.IsZero() {
+				list = append(list, m.p)
+				r.endedLocked(m)
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, p := range list {
+		p.Abandon()
+	}
+}
+
 // abandonAll says to the processes of a session that their sandbox is gone.
 // With forget, they are no longer known.
 func (r *Runtime) abandonAll(s *session, forget bool) {

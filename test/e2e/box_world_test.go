@@ -41,7 +41,12 @@ func newBoxWorld(t *testing.T, wall string, settings map[string]any) *boxWorld {
 	for k, v := range settings {
 		section[k] = v
 	}
-	config, err := json.Marshal(map[string]any{"box": section})
+	all := map[string]any{"box": section}
+	if pool, ok := section["pool"]; ok { // which is the daemon's
+		all["pool"] = pool
+		delete(section, "pool")
+	}
+	config, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)
 	}
