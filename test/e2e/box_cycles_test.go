@@ -158,7 +158,7 @@ func TestBoxSandboxStopped(t *testing.T) {
 			begun := time.Now()
 			r, err := w.client.Exec(t.Context(), spec)
 			t.Logf("after %v: %+v, %v", time.Since(begun), r, err)
-			if err == nil || time.Since(begun) > 30*time.Second {
+			if err == nil || time.Since(begun) > 45*time.Second {
 				t.Errorf("it ended after %v with %+v, %v", time.Since(begun), r, err)
 			}
 		})
@@ -186,6 +186,7 @@ func TestBoxSandboxStopped(t *testing.T) {
 		if err != nil || r.Stdout != "other\n" {
 			t.Errorf("the other one, afterwards: %+v, %v", r, err)
 		}
+		until(t, func() bool { return w.client.Ping(t.Context()) == nil })
 	})
 }
 
@@ -251,4 +252,5 @@ func TestBoxMeasure(t *testing.T) {
 	each(run(c, "true"))
 	t.Logf("and an answer of each after %v", time.Since(begun))
 	rss("64 sessions with a process each, started again")
+	until(t, func() bool { return w.client.Ping(t.Context()) == nil })
 }
