@@ -154,8 +154,20 @@ func execute(ctx context.Context, c call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.result(r, notices), nil
+	return answer{c, r, notices}, nil
 }
+
+// answer is a command's result on its way to its host. It becomes text, and
+// that JSON, only when its turn to be sent has come: a NUL is six bytes there,
+// and a host that does not read has many wait.
+type answer struct {
+	c       call
+	r       *session.Result
+	notices []string
+}
+
+// MarshalJSON implements json.Marshaler.
+func (a answer) MarshalJSON() ([]byte, error) { return json.Marshal(a.c.result(a.r, a.notices)) }
 
 func create(ctx context.Context, c call) (any, error) {
 	spec, notices, err := c.spec(ctx)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -207,9 +208,10 @@ func TestWebSocketRefuses(t *testing.T) {
 
 // flood asks without end, and reads no answer.
 type flood struct {
-	asked   int
-	sending chan struct{}
-	closed  chan struct{}
+	asked  int
+	asking chan struct{}
+	closed chan struct{}
+	sent   atomic.Int32
 }
 
 func (f *flood) Receive(context.Context) ([]byte, error) {
@@ -219,11 +221,12 @@ func (f *flood) Receive(context.Context) ([]byte, error) {
 	default:
 	}
 	f.asked++
+	f.asking <- struct{}{}
 	return fmt.Appendf(nil, `{"seq_id":%d,"action":"x","data":{}}`, f.asked), nil
 }
 
 func (f *flood) Send(context.Context, []byte) error {
-	f.sending <- struct{}{}
+	f.sent.Add(1)
 	<-f.closed
 	return boxwire.ErrClosed
 }
@@ -237,23 +240,36 @@ func (f *flood) Close() error {
 	return nil
 }
 
-// Of who does not read its answers no more is read than may be under way.
+// Of who does not read its answers no more is read than may be under way, and no
+// more than one answer is made.
 func TestSlowReader(t *testing.T) {
-	f := &flood{sending: make(chan struct{}), closed: make(chan struct{})}
+	f := &flood{asking: make(chan struct{}), closed: make(chan struct{})}
+	var made atomic.Int32
 	p := boxwire.NewPeer(boxwire.Options{
 		Conn:  f,
-		Serve: func(context.Context, *box.Request) (any, error) { return nil, nil },
+		Serve: func(context.Context, *box.Request) (any, error) { return counted{&made}, nil },
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(context.Background()) }()
-	for range boxwire.MaxInFlight + 1 { // one is the answer that there are too many
-		<-f.sending
+	for range boxwire.MaxInFlight + 1 { // one is told that there are too many
+		<-f.asking
 	}
 	_ = f.Close()
 	<-ended
 	if f.asked != boxwire.MaxInFlight+1 {
 		t.Errorf("%d requests were read", f.asked)
 	}
+	if n, sent := made.Load(), f.sent.Load(); n > 1 || sent > 1 {
+		t.Errorf("%d answers were made, and %d sent", n, sent)
+	}
+}
+
+// counted counts how often it becomes JSON.
+type counted struct{ n *atomic.Int32 }
+
+func (c counted) MarshalJSON() ([]byte, error) {
+	c.n.Add(1)
+	return []byte("{}"), nil
 }
 
 func TestFileLimits(t *testing.T) {

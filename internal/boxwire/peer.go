@@ -44,6 +44,8 @@ type Peer struct {
 	slots chan struct{}
 	own   *Budget // of this connection
 
+	answering sync.Mutex // held while an answer is encoded and sent
+
 	mu      sync.Mutex
 	seq     int64
 	waiting map[int64]chan *box.Response
@@ -260,7 +262,15 @@ func (p *Peer) serve(r *box.Request) (data any, err error) {
 
 // answer sends what became of a request. Data that can't be sent makes it an
 // error.
+//
+// An answer is encoded when the one before was sent: to a side that does not
+// read, no more than one is in memory as it goes out.
 func (p *Peer) answer(seq int64, data any, err error) error {
+	p.answering.Lock()
+	defer p.answering.Unlock()
+	if err := context.Cause(p.ctx); err != nil {
+		return err
+	}
 	var message []byte
 	if err == nil {
 		message, err = encodeAnswer(seq, data)
