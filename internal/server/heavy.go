@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
@@ -13,7 +15,16 @@ import (
 const (
 	heavyOfOwner = 2
 	heavyOfAll   = 8
+
+	// heavyWait is for how long one waits for its turn, heavyWrite for how long
+	// its answer is waited for to be read.
+	heavyWait  = 20 * time.Second
+	heavyWrite = 2 * time.Minute
 )
+
+var errHeavy = &sandbox.Error{
+	Kind: sandbox.Exhausted, Msg: "large requests: others are being served", Hint: "try again in a few seconds", Retry: 5 * time.Second,
+}
 
 // heavy are those that are under way.
 type heavy struct {
@@ -62,12 +73,30 @@ func (h *heavy) leave(owner string) {
 func (s *Server) heavily(largeAnswer bool, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if largeAnswer || r.ContentLength < 0 || r.ContentLength > wire.MaxBody {
-			leave, err := s.heavy.enter(r.Context(), principalOf(r).caller.Owner)
+			leave, err := s.enterHeavy(w, r)
 			if err != nil {
-				return // whoever asked has gone
+				wire.Error(w, err)
+				return
 			}
 			defer leave()
 		}
 		next(w, r)
 	}
+}
+
+// enterHeavy waits for r's turn to be heavy. From then on its body has to come,
+// and its answer to be read, in time: nobody keeps a turn.
+func (s *Server) enterHeavy(w http.ResponseWriter, r *http.Request) (leave func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(r.Context(), heavyWait, errHeavy)
+	defer cancel()
+	turn, err := s.heavy.enter(ctx, principalOf(r).caller.Owner)
+	if err != nil {
+		return nil, err
+	}
+	rc := http.NewResponseController(w) // some have no deadlines
+	_ = rc.SetWriteDeadline(time.Now().Add(s.bodyTime + heavyWrite))
+	return func() {
+		_ = rc.SetWriteDeadline(time.Time{})
+		turn()
+	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
@@ -31,7 +32,7 @@ func TestHeavyRequests(t *testing.T) {
 		ask := func(ctx context.Context, owner string, size int) {
 			p := &principal{caller: sandbox.Caller{Owner: owner}}
 			r := httptest.NewRequestWithContext(context.WithValue(ctx, principalKey{}, p), "POST", "/", strings.NewReader(strings.Repeat("x", size)))
-			go h(nil, r)
+			go h(httptest.NewRecorder(), r)
 		}
 		count := func() (n int) {
 			synctest.Wait()
@@ -69,6 +70,35 @@ func TestHeavyRequests(t *testing.T) {
 		close(goOn)
 		if count() != 16 || s.heavy.all != 0 || len(s.heavy.by) != 0 {
 			t.Errorf("%d were answered in the end, and %d %v are left", count(), s.heavy.all, s.heavy.by)
+		}
+	})
+}
+
+// Who waits too long for a turn is told to come again.
+func TestHeavyRequestsAreNotWaitedForAtLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{bodyTime: bodyTime}
+		enter := func() (func(), error) {
+			return s.enterHeavy(httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil))
+		}
+		var held []func()
+		for range heavyOfOwner {
+			leave, err := enter()
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, leave)
+		}
+		from := time.Now()
+		if _, err := enter(); sandbox.KindOf(err) != sandbox.Exhausted || time.Since(from) != heavyWait {
+			t.Errorf("one too many: %v after %v", err, time.Since(from))
+		}
+		go func() {
+			time.Sleep(time.Second)
+			held[0]()
+		}()
+		if _, err := enter(); err != nil {
+			t.Errorf("when another is done: %v", err)
 		}
 	})
 }

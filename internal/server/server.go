@@ -18,8 +18,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/key"
@@ -154,13 +152,11 @@ type Server struct {
 	heavy      heavy
 
 	bodyTime, bodyRest time.Duration
-
-	bodies *semaphore.Weighted // what large bodies have of memory
 }
 
 // New returns a Server.
 func New(o Options) *Server {
-	s := &Server{o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), uid: effectiveUID(), bodyTime: bodyTime, bodyRest: bodyRest, bodies: semaphore.NewWeighted(largeTotal)}
+	s := &Server{o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), uid: effectiveUID(), bodyTime: bodyTime, bodyRest: bodyRest}
 	s.touched.Store(time.Now().UnixNano())
 	s.proxy = newGuestProxy(s.m, s.log)
 	s.resumes = newResumes(s.m)

@@ -152,7 +152,13 @@ type deleted struct {
 	Deleted string `json:"deleted"`
 }
 
+// largeResult is the size of a command's output from which its answer takes a
+// turn: JSON may take six bytes for one.
+const largeResult = 64 << 10
+
 func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
+	leave := func() {}
+	defer func() { leave() }()
 	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.ToolResult, error) {
 		if !principalOf(r).allows(key.Manage) { // it makes the session where there is none
 			return box.ToolResult{}, sandbox.Errorf(sandbox.Denied, "the key lacks the scope %s", key.Manage)
@@ -161,7 +167,14 @@ func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
 		if err := wire.Decode(r, &req, false); err != nil {
 			return box.ToolResult{}, err
 		}
-		return all.Exec(r.Context(), c, id, req)
+		res, err := all.Exec(r.Context(), c, id, req)
+		if err == nil && len(res.Stdout)+len(res.Stderr) > largeResult {
+			var turn func()
+			if turn, err = s.enterHeavy(w, r); err == nil {
+				leave = turn
+			}
+		}
+		return res, err
 	})
 }
 
