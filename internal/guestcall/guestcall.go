@@ -111,7 +111,7 @@ func refused(err error) error {
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodePermissionDenied:
 		if e, ok := errors.AsType[*connect.Error](err); ok {
-			return &Refusal{fmt.Sprintf("%.*q", maxReason, e.Message())}
+			return &Refusal{Text: fmt.Sprintf("%.*q", maxReason, e.Message())}
 		}
 	}
 	return fmt.Errorf("%w: %w", ErrBroken, err)
@@ -195,7 +195,10 @@ func WithPath(text string, env map[string]string) string {
 }
 
 // Refusal is the guest's own reason, escaped and bounded.
-type Refusal struct{ Text string }
+type Refusal struct {
+	Text     string
+	notThere bool // what it is about
+}
 
 // Error returns the reason.
 func (r *Refusal) Error() string { return r.Text }
@@ -205,11 +208,22 @@ func (r *Refusal) Error() string { return r.Text }
 // what would leave dir.
 func (g *Guest) Extract(ctx context.Context, dir, owner string, tar io.Reader) error {
 	q := url.Values{"path": {dir}, "user": {"root"}, "owner": {owner}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest/carboy/archive?"+q.Encode(), tar)
+	return g.send(ctx, http.MethodPost, "/carboy/archive?"+q.Encode(), tar, nil)
+}
+
+// send sends a request, with a tar stream unless body is nil, and hands the body
+// of a good answer to take, if take is not nil. An answer that is no refusal
+// either is ErrBroken.
+func (g *Guest) send(ctx context.Context, method, path string, body io.Reader, take func(io.Reader) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, body)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Content-Type", "application/x-tar")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/x-tar")
+	}
 	resp, err := g.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -218,7 +232,10 @@ func (g *Guest) Extract(ctx context.Context, dir, owner string, tar io.Reader) e
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode/100 == 2 && take != nil {
+		return take(resp.Body)
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
@@ -228,8 +245,12 @@ func (g *Guest) Extract(ctx context.Context, dir, owner string, tar io.Reader) e
 	var refusal struct {
 		Message string `json:"message"`
 	}
-	if json.Unmarshal(body, &refusal) != nil || refusal.Message == "" {
-		return fmt.Errorf("extract an archive: status %d", resp.StatusCode)
+	missing := resp.StatusCode == http.StatusNotFound
+	switch bad := json.Unmarshal(answer, &refusal) != nil || refusal.Message == ""; {
+	case bad && missing:
+		refusal.Message = "not found"
+	case bad:
+		return fmt.Errorf("%w: %s answers with status %d", ErrBroken, req.URL.Path, resp.StatusCode)
 	}
-	return &Refusal{fmt.Sprintf("%.*q", maxReason, refusal.Message)}
+	return &Refusal{Text: fmt.Sprintf("%.*q", maxReason, refusal.Message), notThere: missing}
 }

@@ -57,41 +57,9 @@ func (g *Guest) Names(ctx context.Context) ([]string, error) {
 }
 
 func (g *Guest) packages(ctx context.Context, method string, q url.Values, body io.Reader, take func(io.Reader) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, "http://guest/carboy/packages?"+q.Encode(), body)
-	if err != nil {
-		return err
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/x-tar")
-	}
-	resp, err := g.http.Do(req)
-	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("%w: %w", ErrBroken, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode/100 == 2 && take != nil {
-		return take(resp.Body)
-	}
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrBroken, err)
-	}
-	if resp.StatusCode/100 == 2 {
-		return nil
-	}
-	var refusal struct {
-		Message string `json:"message"`
-	}
-	switch {
-	case resp.StatusCode == http.StatusNotFound:
+	err := g.send(ctx, method, "/carboy/packages?"+q.Encode(), body, take)
+	if r, ok := errors.AsType[*Refusal](err); ok && r.notThere {
 		return ErrNotThere
-	case json.Unmarshal(answer, &refusal) != nil || refusal.Message == "":
-		return fmt.Errorf("%w: packages, with status %d", ErrBroken, resp.StatusCode)
 	}
-	return &Refusal{fmt.Sprintf("%.*q", maxReason, refusal.Message)}
+	return err
 }

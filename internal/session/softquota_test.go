@@ -24,7 +24,7 @@ func TestSoftQuotaBetweenCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Chown(root, 1000, 1000); err != nil {
-		t.Skip(err)
+		t.Skipf("needs root, to give a directory away: %v", err)
 	}
 	var told audits
 	o := session.Options{Config: session.Config{AllowedMountRoots: []string{root}}, Audit: told.add}

@@ -182,7 +182,7 @@ func TestHardQuota(t *testing.T) {
 		}
 		info, err := d.Create(t.Context(), ann, spec(""))
 		if sandbox.KindOf(err) == sandbox.Unsupported {
-			t.Skip(err)
+			t.Skipf("needs loop devices, for a hard quota: %v", err)
 		}
 		if err != nil || info.Quota != box.QuotaHard {
 			t.Fatalf("Create = %+v, %v", info, err)

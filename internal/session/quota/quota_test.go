@@ -116,7 +116,7 @@ func TestScanOfHoles(t *testing.T) {
 		path := fmt.Sprintf("%s/%d", dir, i)
 		put(t, path, 0)
 		if err := os.Truncate(path, 8<<40); err != nil {
-			t.Skip(err)
+			t.Skipf("needs a file system that has files of 8 TiB: %v", err)
 		}
 	}
 	if u := scan(t, dir, quota.Limits{Bytes: 1 << 20}); !u.OverBytes || u.Bytes <= 0 {
@@ -139,10 +139,10 @@ func TestScanStaysOnItsFileSystem(t *testing.T) {
 		put(t, other+"/there", 1000)
 		if name == "bind" { // the same device
 			if err := unix.Mount(other, at, "", unix.MS_BIND, ""); err != nil {
-				t.Skip(err)
+				t.Skipf("needs the right to mount: %v", err)
 			}
 		} else if err := unix.Mount("tmpfs", at, "tmpfs", 0, ""); err != nil {
-			t.Skip(err)
+			t.Skipf("needs the right to mount: %v", err)
 		}
 		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 		if name == "tmpfs" {

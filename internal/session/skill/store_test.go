@@ -476,10 +476,11 @@ func TestScan(t *testing.T) {
 		"test_scan_directory_no_skill_raises":        {base + "/empty", allow, sandbox.Invalid, "No SKILL.md found"},
 		"deeper-than-two":                            {base + "/deep", allow, sandbox.Invalid, "No SKILL.md found"},
 		"test_scan_directory_multiple_skills_raises": {base + "/multi", allow, sandbox.Invalid, "Multiple skill directories found in " + base + "/multi. Please choose a more specific path: " + base + "/multi/a, " + base + "/multi/b"},
-		"not-allowed":                                {"/etc", allow, sandbox.Denied, "allowed_mount_roots"},
-		"out-of-what-is-allowed":                     {base + "/../../etc", allow, sandbox.Denied, "allowed_mount_roots"},
-		"nothing-allowed":                            {one, nil, sandbox.Denied, "Workspace skill root"},
-		"relative":                                   {"scan", allow, sandbox.Invalid, "absolute"},
+
+		"not-allowed":            {"/etc", allow, sandbox.Denied, "allowed_mount_roots"},
+		"out-of-what-is-allowed": {base + "/../../etc", allow, sandbox.Denied, "allowed_mount_roots"},
+		"nothing-allowed":        {one, nil, sandbox.Denied, "Workspace skill root"},
+		"relative":               {"scan", allow, sandbox.Invalid, "absolute"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := s.Scan(t.Context(), tt.path, tt.out)
