@@ -44,6 +44,8 @@ type Attachment interface {
 	// there are no more.
 	ReadLine(ctx context.Context) ([]byte, error)
 	// WriteLine writes a line, and returns when the process has room for more.
+	// An error that is io.ErrClosedPipe says that the process reads no more;
+	// what it has written, and how it ends, is still to be read.
 	WriteLine(ctx context.Context, line []byte) error
 	Close() error
 }

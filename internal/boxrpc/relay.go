@@ -215,13 +215,22 @@ func send(ctx context.Context, c *websocket.Conn, line []byte) error {
 	return c.Write(limit, websocket.MessageText, line)
 }
 
+// toProcess gives the process what the client sends. One that reads no more has
+// perhaps ended, and its client is not done before it has the output's rest:
+// what it sends meanwhile goes nowhere, as with a process that does not read it.
 func toProcess(ctx context.Context, in *queue, a Attachment) error {
+	closed := false
 	for {
 		line, err := in.get(ctx)
 		if err != nil {
 			return err
 		}
-		if err := a.WriteLine(ctx, line); err != nil {
+		if closed {
+			continue
+		}
+		err = a.WriteLine(ctx, line)
+		closed = errors.Is(err, io.ErrClosedPipe)
+		if err != nil && !closed {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package boxrpc_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -130,6 +131,52 @@ func TestRelay(t *testing.T) {
 	}
 	if _, _, err := third.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 		t.Errorf("a process that ended its output: %v", err)
+	}
+}
+
+// deaf is a process that has closed its input, and writes more than it was
+// asked for.
+type deaf struct {
+	echoing
+	told chan struct{} // has one for each line that was not taken
+}
+
+func (d *deaf) WriteLine(context.Context, []byte) error {
+	d.told <- struct{}{}
+	return &sandbox.Error{Kind: sandbox.Conflict, Msg: "it reads no more", Err: io.ErrClosedPipe}
+}
+
+// Who writes to a process that ends at that moment has all it wrote, and is
+// told that it ended in order.
+func TestRelayAfterTheInput(t *testing.T) {
+	d := &deaf{echoing{make(chan []byte, 8), context.Background()}, make(chan struct{}, 8)}
+	s := serve(t, func(o *boxrpc.Options) {
+		o.Attach = func(context.Context, sandbox.Caller, string, string, bool) (boxrpc.Attachment, error) { return d, nil }
+	})
+	w := s.connect(t)
+	w.call("box_create_session", `{"session_id":"s"}`).fields(t)
+	w.call("box_start_managed_process", `{"session_id":"s","spec":{"command":"cat"}}`).fields(t)
+	c, _, err := s.dial(t, relayPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Write(t.Context(), websocket.MessageText, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	<-d.told
+	for _, line := range []string{"one", "two"} {
+		d.lines <- []byte(line)
+		if err := c.Write(t.Context(), websocket.MessageText, []byte("more")); err != nil {
+			t.Fatal(err)
+		}
+		if got := hear(t, c); got != line {
+			t.Errorf("read %q, want %q", got, line)
+		}
+	}
+	close(d.lines)
+	var closed websocket.CloseError
+	if _, _, err := c.Read(t.Context()); !errors.As(err, &closed) || closed.Reason != box.RelayEnded {
+		t.Errorf("the relay ends with %v", err)
 	}
 }
 

@@ -23,6 +23,7 @@ type input struct {
 	turn  chan struct{}
 	known bool  // acked is
 	acked int64 // bytes that the process was given
+	deaf  bool  // Info says that it reads no more
 	quit  context.Context
 	stop  context.CancelCauseFunc
 }
@@ -49,7 +50,12 @@ func (p *Process) writeLine(ctx context.Context, line []byte) error {
 	done := make(chan error, 1)
 	go func() { // leave waits for the turn's end by p.ctx
 		defer func() { <-p.in.turn }()
-		done <- p.push(data)
+		err := p.push(data)
+		if errors.Is(err, ErrEnded) && !p.in.deaf && p.Running() {
+			p.in.deaf = true
+			p.Notice("it reads no more input: what it is sent goes nowhere")
+		}
+		done <- err
 	}()
 	select {
 	case err := <-done:

@@ -20,8 +20,9 @@ import (
 
 // Errors of processes and of their attachments; each is a *sandbox.Error.
 var (
-	// ErrEnded says that the process has ended, and that all it wrote was read.
-	ErrEnded error = &sandbox.Error{Kind: sandbox.Conflict, Msg: "the managed process has ended"}
+	// ErrEnded says that the process has ended, and that all it wrote was read;
+	// to one who writes, that it reads no more. It is an io.ErrClosedPipe.
+	ErrEnded error = &sandbox.Error{Kind: sandbox.Conflict, Msg: "the managed process has ended", Err: io.ErrClosedPipe}
 	// ErrGone says that the sandbox is not there any more.
 	ErrGone error = &sandbox.Error{Kind: sandbox.Conflict, Msg: "the managed process has ended with its sandbox"}
 	// ErrClosed says that the daemon is going; the process is not.

@@ -64,8 +64,40 @@ func TestInfo(t *testing.T) {
 	if _, err := a.ReadLine(t.Context()); !errors.Is(err, io.EOF) {
 		t.Errorf("after the last line: %v", err)
 	}
-	if err := a.WriteLine(t.Context(), []byte("x")); !errors.Is(err, process.ErrEnded) {
+	if err := a.WriteLine(t.Context(), []byte("x")); !errors.Is(err, process.ErrEnded) || !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("write to one that has ended: %v", err)
+	}
+	if n := p.Info().Notices; len(n) > 0 {
+		t.Errorf("of its input: %q", n)
+	}
+}
+
+// One that has closed its input is still there to be read.
+func TestInputThatIsNotRead(t *testing.T) {
+	s := newSandbox(t)
+	spec := sh("exec 0<&-; echo up; while ! [ -e go ]; do sleep 0.05; done; echo down")
+	spec.Cwd = open(t)
+	p := s.start(s.options(spec))
+	a := attach(t, p)
+	if got := line(t, a); got != "up" {
+		t.Errorf("read %q", got)
+	}
+	for range 2 {
+		if err := a.WriteLine(t.Context(), []byte("x")); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("write: %v", err)
+		}
+	}
+	if n := p.Info().Notices; len(n) != 1 || !strings.Contains(n[0], "reads no more") {
+		t.Errorf("it is said: %q", n)
+	}
+	if err := os.WriteFile(spec.Cwd+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := line(t, a); got != "down" {
+		t.Errorf("read %q", got)
+	}
+	if _, err := a.ReadLine(t.Context()); !errors.Is(err, io.EOF) {
+		t.Errorf("after the last line: %v", err)
 	}
 }
 
