@@ -14,7 +14,7 @@ import (
 func (a *app) boxCommand() *cobra.Command {
 	cmd := a.nounCommand("box", "Keep sandboxes for the people and rooms of a chat", "carboy box exec --session person_alice -- pwd")
 	cmd.AddCommand(
-		a.boxExecCommand(), a.boxLsCommand(), a.boxRmCommand(),
+		a.boxExecCommand(), boxListing().command(a), a.boxRmCommand(),
 		a.boxStatusCommand(), a.boxErrorsCommand(), a.boxSkillCommand(), a.boxServeCommand(),
 	)
 	return setHelp(cmd, docs{
@@ -29,46 +29,21 @@ woken by its next command.`,
 	})
 }
 
-func (a *app) boxLsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List sessions",
-		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.boxLs(ctx) }),
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
+func boxListing() *listing[box.SessionInfo] {
+	return &listing[box.SessionInfo]{
+		noun:  "box",
+		short: "List sessions",
 		long: `SANDBOX is the sandbox that each is kept in, as carboy inspect takes it. QUOTA says
 how that of its workspace holds: hard, by the file system, or soft, by looking.`,
-		examples: []string{"carboy box ls", "carboy box ls --json"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) boxLs(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
+		get:     Service.Sessions,
+		columns: []string{"SESSION", "STATE", "WALL", "NETWORK", "QUOTA", "PROCESSES", "USED", "SANDBOX"},
+		row: func(s *box.SessionInfo, now time.Time) []string {
+			return []string{
+				s.SessionID, sessionState(s), s.BackendName, s.Network, quotaText(s),
+				runningText(s), ago(s.LastUsedAt, now), s.BackendSessionID,
+			}
+		},
 	}
-	list, err := svc.Sessions(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		if list == nil {
-			list = []box.SessionInfo{}
-		}
-		return writeJSON(a.env.Stdout, list)
-	}
-	now := a.env.Now()
-	var t table
-	t.row("SESSION", "STATE", "WALL", "NETWORK", "QUOTA", "PROCESSES", "USED", "SANDBOX")
-	for i := range list {
-		s := &list[i]
-		t.row(s.SessionID, sessionState(s), s.BackendName, s.Network, quotaText(s), runningText(s), ago(s.LastUsedAt, now), s.BackendSessionID)
-	}
-	return t.write(a.env.Stdout)
 }
 
 func sessionState(s *box.SessionInfo) string {
@@ -103,38 +78,20 @@ func runningText(s *box.SessionInfo) string {
 }
 
 func (a *app) boxRmCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "rm [flags] SESSION...",
-		Short:             "End sessions, and delete what they hold",
-		Args:              someArgs(1, "SESSION"),
-		RunE:              interruptible(a.boxRm),
-		ValidArgsFunction: a.completeSession,
-	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
+	return removal{
+		noun:     "box",
+		arg:      "SESSION",
+		example:  "person_alice",
+		short:    "End sessions, and delete what they hold",
 		long:     "A workspace that is a directory of this machine, or shared by sessions, stays.",
-		examples: []string{"carboy box rm person_alice"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) boxRm(ctx context.Context, keys []string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	return each(a, keys, func(key string) (string, error) {
-		return key, svc.RemoveSession(ctx, key)
-	}, nil)
+		remove:   Service.RemoveSession,
+		complete: a.completeSession(),
+	}.command(a)
 }
 
 // completeSession completes the key of a session.
-func (a *app) completeSession(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var keys []string
-	for _, one := range listed(cmd.Context(), a, Service.Sessions) {
-		keys = append(keys, one.SessionID)
-	}
-	return without(keys, args), cobra.ShellCompDirectiveNoFileComp
+func (a *app) completeSession() completer {
+	return completing(a, Service.Sessions, func(s *box.SessionInfo) string { return s.SessionID })
 }
 
 func (a *app) boxStatusCommand() *cobra.Command {

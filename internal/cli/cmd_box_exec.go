@@ -41,7 +41,7 @@ func (a *app) boxExecCommand() *cobra.Command {
 	o.add(fs)
 	a.addJSON(fs)
 	a.completeFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("session", a.completeSession) // it is a flag of cmd
+	_ = cmd.RegisterFlagCompletionFunc("session", a.completeSession()) // it is a flag of cmd
 	return setHelp(cmd, docs{
 		long: `One argument is text for the sandbox's shell; several are a command and what it is
 given. Commands of one session run one after the other, and --timeout counts the

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,7 @@ import (
 
 func (a *app) boxSkillCommand() *cobra.Command {
 	cmd := a.nounCommand("skill", "Look after what agents are taught from", "carboy box skill ls")
-	cmd.AddCommand(a.skillInstallCommand(), a.skillLsCommand(), a.skillRmCommand())
+	cmd.AddCommand(a.skillInstallCommand(), skillListing().command(a), a.skillRmCommand())
 	return setHelp(cmd, docs{
 		long: `A skill is a directory with instructions, SKILL.md, and whatever they need. A
 session finds those that it is given below /workspace/.skills.`,
@@ -62,71 +63,27 @@ func (a *app) skillInstall(ctx context.Context, name string, up client.SkillUplo
 	if err != nil {
 		return err
 	}
-	return a.showSkills(list)
+	return skillListing().show(a, list)
 }
 
-func (a *app) skillLsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List skills",
-		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.skillLs(ctx) }),
-		ValidArgsFunction: cobra.NoFileCompletions,
+func skillListing() *listing[box.Skill] {
+	return &listing[box.Skill]{
+		noun:    "box skill",
+		short:   "List skills",
+		get:     Service.Skills,
+		columns: []string{"NAME", "DESCRIPTION"},
+		row:     func(s *box.Skill, _ time.Time) []string { return []string{s.Name, s.Description} },
 	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{examples: []string{"carboy box skill ls"}, exits: exitDocsPlain[:]})
-}
-
-func (a *app) skillLs(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	list, err := svc.Skills(ctx)
-	if err != nil {
-		return err
-	}
-	return a.showSkills(list)
-}
-
-func (a *app) showSkills(list []box.Skill) error {
-	if a.json {
-		if list == nil {
-			list = []box.Skill{}
-		}
-		return writeJSON(a.env.Stdout, list)
-	}
-	var t table
-	t.row("NAME", "DESCRIPTION")
-	for _, s := range list {
-		t.row(s.Name, s.Description)
-	}
-	return t.write(a.env.Stdout)
 }
 
 func (a *app) skillRmCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "rm [flags] NAME...",
-		Short: "Delete skills",
-		Args:  someArgs(1, "NAME"),
-		RunE: interruptible(func(ctx context.Context, names []string) error {
-			svc, err := a.service(ctx)
-			if err != nil {
-				return err
-			}
-			return each(a, names, func(name string) (string, error) { return name, svc.RemoveSkill(ctx, name) }, nil)
-		}),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			var names []string
-			for _, one := range listed(cmd.Context(), a, Service.Skills) {
-				names = append(names, one.Name)
-			}
-			return without(names, args), cobra.ShellCompDirectiveNoFileComp
-		},
-	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
+	return removal{
+		noun:     "box skill",
+		arg:      "NAME",
+		example:  "pdf-tools",
+		short:    "Delete skills",
 		long:     "Sessions that have one lose it with their next command.",
-		examples: []string{"carboy box skill rm pdf-tools"}, exits: exitDocsPlain[:],
-	})
+		remove:   Service.RemoveSkill,
+		complete: completing(a, Service.Skills, func(s *box.Skill) string { return s.Name }),
+	}.command(a)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -13,7 +14,7 @@ import (
 
 func (a *app) imageCommand() *cobra.Command {
 	cmd := a.nounCommand("image", "Look after root file systems to run in", "carboy image ls")
-	cmd.AddCommand(a.imagePullCommand(), a.imageImportCommand(), a.imageLsCommand(), a.imageRmCommand(), a.imageGCCommand())
+	cmd.AddCommand(a.imagePullCommand(), a.imageImportCommand(), imageListing().command(a), a.imageRmCommand(), a.imageGCCommand())
 	return setHelp(cmd, docs{
 		long: `An image is what --image of run and create names. The daemon keeps each layer
 once, unpacked; names are yours alone.`,
@@ -116,46 +117,18 @@ func imageName(img *api.Image) string {
 	return name + "@" + img.Digest
 }
 
-func (a *app) imageLsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List images",
-		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.imageLs(ctx) }),
-		ValidArgsFunction: cobra.NoFileCompletions,
+func imageListing() *listing[api.Image] {
+	return &listing[api.Image]{
+		noun:    "image",
+		short:   "List images",
+		long:    "All of yours are listed. Layers that images share are counted in the size of each.",
+		get:     Service.Images,
+		columns: []string{"NAME", "DIGEST", "SIZE", "CREATED"},
+		row: func(img *api.Image, now time.Time) []string {
+			name, _, _ := strings.Cut(img.Name, "@")
+			return []string{name, shortDigest(img.Digest), formatSize(img.Size), ago(img.CreatedAt, now)}
+		},
 	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
-		long:     "All of yours are listed. Layers that images share are counted in the size of each.",
-		examples: []string{"carboy image ls", "carboy image ls --json"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) imageLs(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	list, err := svc.Images(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		if list == nil {
-			list = []api.Image{}
-		}
-		return writeJSON(a.env.Stdout, list)
-	}
-	now := a.env.Now()
-	var t table
-	t.row("NAME", "DIGEST", "SIZE", "CREATED")
-	for i := range list {
-		img := &list[i]
-		name, _, _ := strings.Cut(img.Name, "@")
-		t.row(name, shortDigest(img.Digest), formatSize(img.Size), ago(img.CreatedAt, now))
-	}
-	return t.write(a.env.Stdout)
 }
 
 // shortDigest is the start of a digest, by which an image is found as well.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,7 +15,7 @@ import (
 
 func (a *app) keyCommand() *cobra.Command {
 	cmd := a.nounCommand("key", "Look after the keys of those who come over TCP", "carboy key ls")
-	cmd.AddCommand(a.keyAddCommand(), a.keyLsCommand(), a.keyRmCommand())
+	cmd.AddCommand(a.keyAddCommand(), keyListing().command(a), a.keyRmCommand())
 	return setHelp(cmd, docs{
 		long: `A key is of a team: what is made with one key of a team can be seen with the
 others. Those of the file that carboy serve was given are not listed here, and
@@ -78,69 +79,27 @@ func (a *app) keyAdd(ctx context.Context, name string, req api.KeyRequest) error
 	return a.printLine(k.Secret)
 }
 
-func (a *app) keyLsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List keys that were made, without the keys themselves",
-		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.keyLs(ctx) }),
-		ValidArgsFunction: cobra.NoFileCompletions,
+func keyListing() *listing[api.Key] {
+	return &listing[api.Key]{
+		noun:    "key",
+		short:   "List keys that were made, without the keys themselves",
+		long:    "Those of every team are listed.",
+		get:     Service.Keys,
+		columns: []string{"ID", "TEAM", "NAME", "KEY", "SCOPES", "CREATED", "USED"},
+		row: func(k *api.Key, now time.Time) []string {
+			return []string{k.ID, k.Team, k.Name, k.Mask, strings.Join(k.Scopes, ","), ago(k.CreatedAt, now), ago(k.LastUsedAt, now)}
+		},
 	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
-		long:     "Those of every team are listed.",
-		examples: []string{"carboy key ls", "carboy key ls --json"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) keyLs(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	list, err := svc.Keys(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		if list == nil {
-			list = []api.Key{}
-		}
-		return writeJSON(a.env.Stdout, list)
-	}
-	now := a.env.Now()
-	var t table
-	t.row("ID", "TEAM", "NAME", "KEY", "SCOPES", "CREATED", "USED")
-	for i := range list {
-		k := &list[i]
-		t.row(k.ID, k.Team, k.Name, k.Mask, strings.Join(k.Scopes, ","), ago(k.CreatedAt, now), ago(k.LastUsedAt, now))
-	}
-	return t.write(a.env.Stdout)
 }
 
 func (a *app) keyRmCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "rm [flags] ID...",
-		Short:             "Delete keys",
-		Args:              someArgs(1, "ID"),
-		RunE:              interruptible(a.keyRm),
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
+	return removal{
+		noun:     "key",
+		arg:      "ID",
+		example:  "9f74918e-984e-4be8-933e-ab6de9bcaf53",
+		short:    "Delete keys",
 		long:     "They open nothing from then on, and what they hold open is ended.",
-		examples: []string{"carboy key rm 9f74918e-984e-4be8-933e-ab6de9bcaf53"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) keyRm(ctx context.Context, ids []string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	return each(a, ids, func(id string) (string, error) {
-		return id, svc.DeleteKey(ctx, id)
-	}, nil)
+		remove:   Service.DeleteKey,
+		complete: cobra.NoFileCompletions,
+	}.command(a)
 }

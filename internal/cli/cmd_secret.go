@@ -16,7 +16,7 @@ const sourceValue = "value"
 
 func (a *app) secretCommand() *cobra.Command {
 	cmd := a.nounCommand("secret", "Look after secrets that sandboxes may use and never see", "carboy secret ls")
-	cmd.AddCommand(a.secretAddCommand(), a.secretLsCommand(), a.secretRmCommand(), a.secretRotateCommand())
+	cmd.AddCommand(a.secretAddCommand(), secretListing().command(a), a.secretRmCommand(), a.secretRotateCommand())
 	return setHelp(cmd, docs{
 		long: `A secret is used by --secret of run and create, where a rule of the sandbox's
 policy says in which field of which requests it goes. What runs inside holds a
@@ -163,45 +163,17 @@ func findSecret(ctx context.Context, svc Service, name string) (*api.Secret, err
 	return nil, sandbox.Errorf(sandbox.NotFound, "secret %s: not found", name).WithHint("carboy secret add %s", name)
 }
 
-func (a *app) secretLsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List secrets, without their values",
-		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.secretLs(ctx) }),
-		ValidArgsFunction: cobra.NoFileCompletions,
+func secretListing() *listing[api.Secret] {
+	return &listing[api.Secret]{
+		noun:    "secret",
+		short:   "List secrets, without their values",
+		long:    "All of yours are listed, with where the values come from.",
+		get:     Service.Secrets,
+		columns: []string{"NAME", "SOURCE", "CREATED", "ROTATED", "USED"},
+		row: func(s *api.Secret, now time.Time) []string {
+			return []string{s.Name, sourceText(s), ago(s.CreatedAt, now), ago(s.RotatedAt, now), ago(s.LastUsedAt, now)}
+		},
 	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
-		long:     "All of yours are listed, with where the values come from.",
-		examples: []string{"carboy secret ls", "carboy secret ls --json"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) secretLs(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	list, err := svc.Secrets(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		if list == nil {
-			list = []api.Secret{}
-		}
-		return writeJSON(a.env.Stdout, list)
-	}
-	now := a.env.Now()
-	var t table
-	t.row("NAME", "SOURCE", "CREATED", "ROTATED", "USED")
-	for i := range list {
-		s := &list[i]
-		t.row(s.Name, sourceText(s), ago(s.CreatedAt, now), ago(s.RotatedAt, now), ago(s.LastUsedAt, now))
-	}
-	return t.write(a.env.Stdout)
 }
 
 // sourceText says where a secret comes from.

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +12,7 @@ import (
 
 func (a *app) snapshotCommand() *cobra.Command {
 	cmd := a.nounCommand("snapshot", "Keep what a sandbox wrote, to start others from", "carboy snapshot ls")
-	cmd.AddCommand(a.snapshotCreateCommand(), a.snapshotLsCommand(), a.snapshotRmCommand())
+	cmd.AddCommand(a.snapshotCreateCommand(), snapshotListing().command(a), a.snapshotRmCommand())
 	return setHelp(cmd, docs{
 		long: `A snapshot has the files that a sandbox wrote, over its image; --snapshot of run
 and create names one. Sandboxes share it, and none changes it.`,
@@ -56,75 +57,30 @@ func (a *app) snapshotCreate(ctx context.Context, name string) error {
 	return a.printLine(s.ID)
 }
 
-func (a *app) snapshotLsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List snapshots",
-		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.snapshotLs(ctx) }),
-		ValidArgsFunction: cobra.NoFileCompletions,
+func snapshotListing() *listing[api.Snapshot] {
+	return &listing[api.Snapshot]{
+		noun:    "snapshot",
+		short:   "List snapshots",
+		long:    "All of yours are listed. What lies below one is not counted in its size.",
+		get:     Service.Snapshots,
+		columns: []string{"ID", "IMAGE", "PARENT", "SIZE", "CREATED"},
+		row: func(s *api.Snapshot, now time.Time) []string {
+			return []string{s.ID, s.Image, s.Parent, formatSize(s.Size), ago(s.CreatedAt, now)}
+		},
 	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
-		long:     "All of yours are listed. What lies below one is not counted in its size.",
-		examples: []string{"carboy snapshot ls", "carboy snapshot ls --json"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) snapshotLs(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	list, err := svc.Snapshots(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		if list == nil {
-			list = []api.Snapshot{}
-		}
-		return writeJSON(a.env.Stdout, list)
-	}
-	now := a.env.Now()
-	var t table
-	t.row("ID", "IMAGE", "PARENT", "SIZE", "CREATED")
-	for _, s := range list {
-		parent := s.Parent
-		if parent == "" {
-			parent = "-"
-		}
-		t.row(s.ID, s.Image, parent, formatSize(s.Size), ago(s.CreatedAt, now))
-	}
-	return t.write(a.env.Stdout)
 }
 
 func (a *app) snapshotRmCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "rm [flags] ID...",
-		Short:             "Remove snapshots",
-		Args:              someArgs(1, "ID"),
-		RunE:              interruptible(a.snapshotRm),
-		ValidArgsFunction: a.completeSnapshot,
-	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
+	return removal{
+		noun:    "snapshot",
+		arg:     "ID",
+		example: "ID",
+		short:   "Remove snapshots",
 		long: `No sandbox starts from it any more. Those that did go on, and its files go with
 the last of them.`,
-		examples: []string{"carboy snapshot rm ID"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) snapshotRm(ctx context.Context, ids []string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	return each(a, ids, func(id string) (string, error) {
-		return id, svc.RemoveSnapshot(ctx, id)
-	}, nil)
+		remove:   Service.RemoveSnapshot,
+		complete: a.completeSnapshot,
+	}.command(a)
 }
 
 // completeSnapshot completes the ID of a snapshot, none where no daemon runs

@@ -19,7 +19,7 @@ import (
 func (a *app) templateCommand() *cobra.Command {
 	cmd := a.nounCommand("template", "Build what sandboxes are made from", "carboy template build --name web .")
 	cmd.AddCommand(
-		a.templateBuildCommand(), a.templateLsCommand(), a.templateLogsCommand(), a.templateTagCommand(),
+		a.templateBuildCommand(), templateListing().command(a), a.templateLogsCommand(), a.templateTagCommand(),
 		a.templatePublishCommand(true), a.templatePublishCommand(false), a.templateRmCommand(), a.templateGCCommand(),
 	)
 	return setHelp(cmd, docs{
@@ -208,71 +208,27 @@ func buildFailure(st *api.BuildStatus) string {
 	return "build: " + st.Reason.Message
 }
 
-func (a *app) templateLsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List templates",
-		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.templateLs(ctx) }),
-		ValidArgsFunction: cobra.NoFileCompletions,
+func templateListing() *listing[api.Template] {
+	return &listing[api.Template]{
+		noun:    "template",
+		short:   "List templates",
+		long:    "All of yours are listed, the newest first.",
+		get:     Service.Templates,
+		columns: []string{"NAME", "ID", "STATUS", "CREATED"},
+		row: func(t *api.Template, now time.Time) []string {
+			return []string{strings.Join(t.Aliases, ","), t.TemplateID, t.BuildStatus, ago(t.CreatedAt, now)}
+		},
 	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
-		long:     "All of yours are listed, the newest first.",
-		examples: []string{"carboy template ls", "carboy template ls --json"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) templateLs(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	list, err := svc.Templates(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return writeJSON(a.env.Stdout, list)
-	}
-	now := a.env.Now()
-	var t table
-	t.row("NAME", "ID", "STATUS", "CREATED")
-	for _, one := range list {
-		t.row(strings.Join(one.Aliases, ","), one.TemplateID, one.BuildStatus, ago(one.CreatedAt, now))
-	}
-	return t.write(a.env.Stdout)
 }
 
 func (a *app) templateRmCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "rm [flags] NAME...",
-		Short:             "Remove templates",
-		Args:              someArgs(1, "NAME"),
-		RunE:              interruptible(a.templateRm),
-		ValidArgsFunction: a.completeTemplate(-1),
-	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
+	return removal{
+		noun:     "template",
+		arg:      "NAME",
+		example:  "web",
+		short:    "Remove templates",
 		long:     "Builds under way are ended. Sandboxes that were made from it go on.",
-		examples: []string{"carboy template rm web"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) templateRm(ctx context.Context, names []string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := svc.RemoveTemplate(ctx, name); err != nil {
-			return err
-		}
-	}
-	if a.json {
-		return writeJSON(a.env.Stdout, names)
-	}
-	return nil
+		remove:   Service.RemoveTemplate,
+		complete: a.completeTemplate(-1),
+	}.command(a)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +12,7 @@ import (
 
 func (a *app) volumeCommand() *cobra.Command {
 	cmd := a.nounCommand("volume", "Look after disks that outlive sandboxes", "carboy volume ls")
-	cmd.AddCommand(a.volumeCreateCommand(), a.volumeLsCommand(), a.volumeRmCommand())
+	cmd.AddCommand(a.volumeCreateCommand(), volumeListing().command(a), a.volumeRmCommand())
 	return setHelp(cmd, docs{
 		long: `A volume is a disk of its own. --volume NAME:PATH of run and create shows it in a
 sandbox, and in as many as want it at a time: what one writes, all see at once.
@@ -61,49 +62,22 @@ func (a *app) volumeCreate(ctx context.Context, req api.VolumeRequest) error {
 	return a.printLine(v.Name)
 }
 
-func (a *app) volumeLsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "ls [flags]",
-		Short:             "List volumes",
-		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.volumeLs(ctx) }),
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
+func volumeListing() *listing[api.Volume] {
+	return &listing[api.Volume]{
+		noun:  "volume",
+		short: "List volumes",
 		long: `SIZE is how much it can hold, USED what it takes on the host's disk, and SANDBOXES
 are those, running or stopped, that have it.`,
-		examples: []string{"carboy volume ls", "carboy volume ls --json"},
-		exits:    exitDocsPlain[:],
-	})
-}
-
-func (a *app) volumeLs(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
+		get:     Service.Volumes,
+		columns: []string{"NAME", "SIZE", "USED", "CREATED", "SANDBOXES"},
+		row: func(v *api.Volume, now time.Time) []string {
+			size := formatSize(v.Size)
+			if !v.Enforced {
+				size = "(not kept to)"
+			}
+			return []string{v.Name, size, roundSize(v.Used), ago(v.CreatedAt, now), strings.Join(v.Sandboxes, " ")}
+		},
 	}
-	list, err := svc.Volumes(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		if list == nil {
-			list = []api.Volume{}
-		}
-		return writeJSON(a.env.Stdout, list)
-	}
-	now := a.env.Now()
-	var t table
-	t.row("NAME", "SIZE", "USED", "CREATED", "SANDBOXES")
-	for _, v := range list {
-		size := formatSize(v.Size)
-		if !v.Enforced {
-			size = "(not kept to)"
-		}
-		t.row(v.Name, size, roundSize(v.Used), ago(v.CreatedAt, now), strings.Join(v.Sandboxes, " "))
-	}
-	return t.write(a.env.Stdout)
 }
 
 // roundSize is a size in whole MiB, which formatSize has a word for.
@@ -113,37 +87,18 @@ func roundSize(n int64) string {
 }
 
 func (a *app) volumeRmCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:               "rm [flags] NAME...",
-		Short:             "Delete volumes and what they hold",
-		Args:              someArgs(1, "NAME"),
-		RunE:              interruptible(a.volumeRm),
-		ValidArgsFunction: a.completeVolume,
-	}
-	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{
+	return removal{
+		noun:     "volume",
+		arg:      "NAME",
+		example:  "data",
+		short:    "Delete volumes and what they hold",
 		long:     "One that a sandbox has, running or stopped, stays: remove the sandbox first.",
-		examples: []string{"carboy volume rm data"},
-		exits:    exitDocsPlain[:],
-	})
+		remove:   Service.RemoveVolume,
+		complete: a.completeVolume(),
+	}.command(a)
 }
 
-func (a *app) volumeRm(ctx context.Context, names []string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	return each(a, names, func(name string) (string, error) {
-		return name, svc.RemoveVolume(ctx, name)
-	}, nil)
-}
-
-// completeVolume completes the name of a volume, none where no daemon runs or it
-// takes too long.
-func (a *app) completeVolume(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	for _, one := range listed(cmd.Context(), a, Service.Volumes) {
-		names = append(names, one.Name)
-	}
-	return without(names, args), cobra.ShellCompDirectiveNoFileComp
+// completeVolume completes the name of a volume.
+func (a *app) completeVolume() completer {
+	return completing(a, Service.Volumes, func(v *api.Volume) string { return v.Name })
 }
