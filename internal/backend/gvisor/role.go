@@ -17,6 +17,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	_ "github.com/carboy-sandbox/carboy/internal/backend/gvisor/umounter" // does its work when it is initialized
 )
 
 // The names by which this binary is executed again. A role is recognised by
