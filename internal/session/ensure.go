@@ -267,7 +267,7 @@ func (r *Runtime) erase(ctx context.Context, s *session) error {
 			return r.again(s, err)
 		}
 	}
-	r.ended(s, fail(ErrNotFound, sandbox.NotFound, "session %s was deleted meanwhile", shown(s.id.key)))
+	r.ended(s, deletedMeanwhile(s))
 	r.abandonAll(s, true)
 	err := r.o.Manager.Remove(ctx, sandbox.Caller{Owner: s.id.owner}, rec.Sandbox, true)
 	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
@@ -286,6 +286,16 @@ func (r *Runtime) again(s *session, err error) error {
 	r.mu.Unlock()
 	r.log.Error("end a session", "owner", s.id.owner, "session", shown(s.id.key), "error", err)
 	return err
+}
+
+// deletedMeanwhile is why a call ends whose session does.
+func deletedMeanwhile(s *session) error {
+	return fail(ErrNotFound, sandbox.NotFound, "session %s was deleted meanwhile", shown(s.id.key))
+}
+
+// endedMeanwhile is why a call ends whose sandbox does.
+func endedMeanwhile(s *session) error {
+	return fail(nil, sandbox.Unavailable, "session %s: its sandbox ended meanwhile", shown(s.id.key)).WithHint("try again")
 }
 
 // ended ends the calls that are under way in a session's sandbox.
@@ -379,7 +389,7 @@ func (r *Runtime) rouse(ctx context.Context, s *session, spec box.Spec, f *found
 
 // restarted notes that a session's sandbox was started again.
 func (r *Runtime) restarted(s *session, sb *sandbox.Sandbox) {
-	r.ended(s, fail(nil, sandbox.Unavailable, "session %s: its sandbox ended meanwhile", shown(s.id.key)).WithHint("try again"))
+	r.ended(s, endedMeanwhile(s))
 	r.abandonAll(s, false)
 	r.mu.Lock()
 	s.wall, s.box = sb.Backend, sb.ID

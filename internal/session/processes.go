@@ -20,6 +20,9 @@ import (
 type managed struct {
 	p     *process.Process // nil while it is being started
 	ended time.Time        // zero while it counts as running
+	// quit ends its start, which a sandbox that has ended would never answer. It
+	// has no effect later.
+	quit context.CancelCauseFunc
 }
 
 // StartProcess starts a managed process in a session that is there, and wakes
@@ -115,20 +118,26 @@ func (r *Runtime) existing(ctx context.Context, c sandbox.Caller, key string) (*
 
 // launch starts a process, and writes it down. procTurn must be held.
 func (r *Runtime) launch(ctx context.Context, s *session, spec box.ProcessSpec) (*managed, error) {
-	m := &managed{}
+	start, quit := context.WithCancelCause(ctx)
+	defer quit(nil)
+	m := &managed{quit: quit}
 	if err := r.countProcess(s, spec.ProcessID, m); err != nil {
 		return nil, err
 	}
-	p, err := process.Start(ctx, r.processOptions(s, m, spec))
+	p, err := process.Start(start, r.processOptions(s, m, spec))
 	if err != nil {
 		r.uncountProcess(s, spec.ProcessID, m)
+		if start.Err() != nil && ctx.Err() == nil {
+			return nil, context.Cause(start)
+		}
 		return nil, err
 	}
 	r.mu.Lock()
 	m.p = p
 	gone := s.procs[spec.ProcessID] != m // the session has ended meanwhile
+	err = context.Cause(start)
 	r.mu.Unlock()
-	if !gone {
+	if !gone && err == nil {
 		err = r.keepProcess(ctx, s, spec.ProcessID, m)
 	}
 	if err != nil || gone {
@@ -139,8 +148,8 @@ func (r *Runtime) launch(ctx context.Context, s *session, spec box.ProcessSpec) 
 		}
 		_ = p.Discard()
 		r.uncountProcess(s, spec.ProcessID, m)
-		if err == nil {
-			err = profile.SessionNotFound(shown(s.id.key))
+		if gone {
+			err = deletedMeanwhile(s)
 		}
 		return nil, err
 	}
@@ -357,7 +366,9 @@ func (r *Runtime) abandonSince(s *session, over context.Context) {
 	var list []*process.Process
 	if s.over == over {
 		for _, m := range s.procs {
-			if m.p != nil && m.ended.IsZero() {
+			if m.p == nil {
+				m.quit(endedMeanwhile(s))
+			} else if m.ended.IsZero() {
 				list = append(list, m.p)
 				r.endedLocked(m)
 			}
@@ -374,11 +385,16 @@ func (r *Runtime) abandonSince(s *session, over context.Context) {
 func (r *Runtime) abandonAll(s *session, forget bool) {
 	r.mu.Lock()
 	list := maps.Clone(s.procs)
+	why := endedMeanwhile(s)
+	if forget {
+		why = deletedMeanwhile(s)
+		clear(s.procs)
+	}
 	for _, m := range list {
 		r.endedLocked(m)
-	}
-	if forget {
-		clear(s.procs)
+		if m.p == nil {
+			m.quit(why)
+		}
 	}
 	r.mu.Unlock()
 	r.watchProcesses(s)
