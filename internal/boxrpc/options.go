@@ -51,7 +51,8 @@ type Attachment interface {
 }
 
 // AttachFunc attaches to a managed process when it is the caller's turn; with
-// takeover whoever is attached is sent away.
+// takeover whoever is attached is sent away. An error that is io.EOF says that
+// the process has ended meanwhile, and that others have read all it wrote.
 type AttachFunc func(ctx context.Context, c sandbox.Caller, id, pid string, takeover bool) (Attachment, error)
 
 // OutsideFunc opens a directory for an owner. done is called when it was read,

@@ -180,6 +180,27 @@ func TestRelayAfterTheInput(t *testing.T) {
 	}
 }
 
+// Who waited for a process's output that another has read to its end is told
+// that the process ended in order.
+func TestRelayThatWaited(t *testing.T) {
+	s := serve(t, func(o *boxrpc.Options) {
+		o.Attach = func(context.Context, sandbox.Caller, string, string, bool) (boxrpc.Attachment, error) {
+			return nil, &sandbox.Error{Kind: sandbox.Conflict, Msg: "it is not running", Err: io.EOF}
+		}
+	})
+	w := s.connect(t)
+	w.call("box_create_session", `{"session_id":"s"}`).fields(t)
+	w.call("box_start_managed_process", `{"session_id":"s","spec":{"command":"cat"}}`).fields(t)
+	c, _, err := s.dial(t, relayPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var closed websocket.CloseError
+	if _, _, err := c.Read(t.Context()); !errors.As(err, &closed) || closed.Reason != box.RelayEnded {
+		t.Errorf("the relay ends with %v", err)
+	}
+}
+
 func TestRelayRefusals(t *testing.T) {
 	s, w := relaying(t)
 	w.about("box_create_session", `{"session_id":"t"}`, in("w", 2)).fields(t)

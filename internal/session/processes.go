@@ -329,8 +329,9 @@ func (r *Runtime) StopProcess(ctx context.Context, c sandbox.Caller, key, pid st
 	return tidied(r.endProcess(ctx, s, pid), key, "stop a process")
 }
 
-// Attach waits until nobody reads a managed process that runs, and becomes its
-// reader. The process goes on when the attachment is closed.
+// Attach waits until nobody reads a managed process, and becomes its reader.
+// The process goes on when the attachment is closed. For one that has ended,
+// and whose output was read by then, the error is io.EOF besides.
 func (r *Runtime) Attach(ctx context.Context, c sandbox.Caller, key, pid string) (*process.Attachment, error) {
 	return r.attach(ctx, c, key, pid, (*process.Process).Attach)
 }
@@ -354,7 +355,9 @@ func (r *Runtime) attach(ctx context.Context, c sandbox.Caller, key, pid string,
 	defer r.release(s)
 	a, err := how(m.p, ctx)
 	if errors.Is(err, process.ErrEnded) || errors.Is(err, process.ErrGone) {
-		return nil, profile.ProcessConflict(shown(key), shown(pid), "is not running")
+		e := profile.ProcessConflict(shown(key), shown(pid), "is not running")
+		e.Err = errors.Join(e.Err, err) // which may be io.EOF
+		return nil, e
 	}
 	return a, tidied(err, key, "attach to a process")
 }

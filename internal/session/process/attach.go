@@ -2,8 +2,12 @@ package process
 
 import (
 	"context"
+	"errors"
+	"io"
 	"slices"
 	"sync"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // queue is who reads the process, and who waits to.
@@ -25,7 +29,8 @@ type Attachment struct {
 
 // Attach waits for the process to have no reader, and becomes it; those who
 // wait get their turn in the order in which they came. It fails with ErrEnded
-// for a process that has ended and whose output was read.
+// for a process that has ended; where its output was read, too, with what is
+// io.EOF besides.
 func (p *Process) Attach(ctx context.Context) (*Attachment, error) { return p.attach(ctx, false) }
 
 // TakeOver becomes the process's reader at once. The one before gets
@@ -52,9 +57,20 @@ func (p *Process) attach(ctx context.Context, now bool) (*Attachment, error) {
 			err = context.Cause(a.ctx)
 		}
 	}
+	if errors.Is(err, ErrEnded) || errors.Is(err, io.EOF) {
+		select {
+		case <-p.out.finished:
+			err = errAllRead
+		default:
+		}
+	}
 	a.cancel(err)
 	p.line.leave(a)
 	return nil, err
+}
+
+var errAllRead = &sandbox.Error{
+	Kind: sandbox.Conflict, Msg: "the managed process has ended, and all it wrote was read", Err: errors.Join(ErrEnded, io.EOF),
 }
 
 func (q *queue) enter(a *Attachment, now bool) {

@@ -19,6 +19,7 @@ type liar struct {
 	calls  atomic.Int64
 	stdout func(r guestcall.Read) (guestcall.Output, error)
 	stderr func(r guestcall.Read) (guestcall.Output, error)
+	signal func() // is told of one
 }
 
 func (l *liar) Run(context.Context, *guestv1.Command, func(bool, []byte)) (*guestv1.Exit, error) {
@@ -46,7 +47,12 @@ func (l *liar) Input(context.Context, string, int64, []byte, bool) (int64, error
 	return 1 << 62, nil
 }
 
-func (l *liar) Signal(context.Context, string, int, bool, string) error { return nil }
+func (l *liar) Signal(context.Context, string, int, bool, string) error {
+	if l.signal != nil {
+		l.signal()
+	}
+	return nil
+}
 
 func (l *liar) Look(context.Context, string) (*guestv1.Process, error) {
 	return &guestv1.Process{StderrBytes: 1 << 63, StdinAcked: 1<<64 - 1}, nil

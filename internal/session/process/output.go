@@ -210,20 +210,22 @@ func (p *Process) release() int64 {
 // atEnd says that all was delivered, once the process has ended: one that has
 // closed its output may still read. One that was lost has not ended in order.
 func (p *Process) atEnd(ctx context.Context) error {
-	select {
-	case <-p.ended:
-		p.out.done()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.exit.code == nil {
-			return ErrGone
+	if p.Running() {
+		select {
+		case <-p.ended:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-p.ctx.Done():
+			return context.Cause(p.ctx)
 		}
-		return io.EOF
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-p.ctx.Done():
-		return context.Cause(p.ctx)
 	}
+	p.out.done()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exit.code == nil {
+		return ErrGone
+	}
+	return io.EOF
 }
 
 // touch calls a function, at most once a second.

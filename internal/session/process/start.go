@@ -19,7 +19,8 @@ const Tag = "managed-process"
 
 const (
 	killTimeout = 5 * time.Second
-	// drainTimeout is for who reads the output of what was stopped.
+	// drainTimeout is for how long who reads the output of what was stopped may
+	// leave it alone.
 	drainTimeout = time.Second
 	by           = "box" // who signals
 )
@@ -148,17 +149,24 @@ func (p *Process) Stop(ctx context.Context) error {
 	return nil
 }
 
-// drain lets whoever reads read all that was written.
+// drain lets whoever reads read all that was written, for as long as they do:
+// who waits for the guest is not who leaves it alone.
 func (p *Process) drain(ctx context.Context) {
-	if !p.line.held() {
-		return
-	}
-	t := time.NewTimer(drainTimeout)
+	t := time.NewTicker(drainTimeout)
 	defer t.Stop()
-	select {
-	case <-p.out.finished:
-	case <-t.C:
-	case <-ctx.Done():
+	for at := p.Record().Stdout; p.line.held(); {
+		select {
+		case <-p.out.finished:
+			return
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		was := at
+		at = p.Record().Stdout
+		if at == was && len(p.out.turn) == 0 {
+			return
+		}
 	}
 }
 
