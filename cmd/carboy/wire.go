@@ -38,9 +38,19 @@ func environment() cli.Env {
 		StateDir:  state,
 		Version:   version,
 		Connect:   connect,
+		Gone:      gone,
 		Serve:     serve,
 		Doctor:    diagnose,
 	}
+}
+
+// gone waits for the end of this home's daemon.
+func gone(ctx context.Context) error {
+	dirs, err := home.Find(os.Getenv, os.Getuid())
+	if err != nil {
+		return err
+	}
+	return daemon.Gone(ctx, dirs)
 }
 
 // connect returns a client of this home's daemon, and with start starts one

@@ -30,6 +30,9 @@ type Env struct {
 	// Connect returns a client of the daemon. With start it starts one where
 	// none runs, and says so by notice; without, it fails with Unavailable.
 	Connect func(ctx context.Context, start bool, notice func(string)) (Service, error)
+	// Gone returns once the process of the daemon has ended, which may have stopped
+	// to answer before, or the cause of ctx. Nil: it can't be seen.
+	Gone func(ctx context.Context) error
 	// Serve runs the daemon in this process until ctx ends.
 	Serve func(ctx context.Context, o ServeOptions) error
 	// Doctor tries what this machine can enforce; where nil, nobody can.

@@ -16,6 +16,7 @@ import (
 const (
 	stopWait = 30 * time.Second      // for a daemon that was asked to leave
 	stopPoll = 20 * time.Millisecond // between looks whether it did
+	stopLook = time.Second           // before one that does not answer is asked again
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -141,25 +142,52 @@ func (a *app) daemonStopCommand() *cobra.Command {
 }
 
 // daemonStop returns once the daemon's process has ended: until then its home
-// is taken, and the next one would be refused.
+// is taken, and the next one would be refused. One that does not answer may be
+// about to leave, or about to begin.
 func (a *app) daemonStop(ctx context.Context, _ []string) error {
-	svc, err := a.env.Connect(ctx, false, a.note)
-	var daemon procid.ID
-	if err == nil {
-		daemon, err = daemonProcess(ctx, svc)
-	}
-	if err == nil {
-		err = svc.Shutdown(ctx)
-	}
-	if sandbox.KindOf(err) == sandbox.Unavailable {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, stopWait,
 		sandbox.Errorf(sandbox.Unavailable, "the daemon was told to leave, and is still there after %v", stopWait))
 	defer cancel()
+	for {
+		err := a.askToLeave(ctx)
+		if err != nil && sandbox.KindOf(err) != sandbox.Unavailable {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if a.env.Gone == nil {
+			return nil
+		}
+		look, stop := context.WithTimeout(ctx, stopLook)
+		err = a.env.Gone(look)
+		late := look.Err() != nil && ctx.Err() == nil
+		stop()
+		if !late {
+			return err
+		}
+	}
+}
+
+// askToLeave tells the daemon to leave and waits for that; it fails with
+// Unavailable where none answers.
+func (a *app) askToLeave(ctx context.Context) error {
+	svc, err := a.env.Connect(ctx, false, a.note)
+	if err != nil {
+		return err
+	}
+	daemon, err := daemonProcess(ctx, svc)
+	if err != nil {
+		return err
+	}
+	if err := svc.Shutdown(ctx); err != nil {
+		return err
+	}
+	return left(ctx, svc, daemon)
+}
+
+// left waits until nobody answers and the daemon's process has ended.
+func left(ctx context.Context, svc Service, daemon procid.ID) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
 	for {

@@ -48,6 +48,12 @@ func carboy() int {
 			}
 			return client.New(client.Options{Socket: socket})
 		},
+		Gone: func(context.Context) error {
+			if os.Getenv("CARBOY_LEAVING") != "" {
+				return sandbox.Errorf(sandbox.Unavailable, "its process was waited for")
+			}
+			return nil
+		},
 		Serve: func(_ context.Context, o cli.ServeOptions) error {
 			if o.Box != nil {
 				return sandbox.Errorf(sandbox.Unsupported, "would serve Box: %+v", *o.Box)

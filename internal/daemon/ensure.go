@@ -30,6 +30,12 @@ const (
 	readyFD  = 3
 
 	startTimeout = 60 * time.Second
+	// leavePatience is for a daemon that has the home and does not answer: it
+	// begins, or it leaves. After a step one is started again.
+	leavePatience = 20 * time.Second
+	leaveStep     = 100 * time.Millisecond
+	maxLeaveStep  = time.Second
+
 	shakeTimeout = 20 * time.Second
 	maxReady     = 64 << 10
 )
@@ -86,7 +92,8 @@ func (s Starter) compare(v *api.Version) error {
 }
 
 // start starts a daemon and waits until it answers. Where another starts one
-// at the same time, that one is as good.
+// at the same time, that one is as good; one that is about to leave is waited
+// for.
 func (s Starter) start(ctx context.Context) error {
 	if err := s.Dirs.Create(); err != nil {
 		return err
@@ -94,33 +101,42 @@ func (s Starter) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
 		sandbox.Errorf(sandbox.Unavailable, "the daemon that was started does not answer").WithHint("%s says why", LogPath(s.Dirs)))
 	defer cancel()
-	pid, err := s.launch(ctx)
-	if err == nil {
-		s.Notice(fmt.Sprintf("started a daemon (pid %d); it leaves when it has nothing to do", pid))
-		return nil
+	end := time.Now().Add(leavePatience)
+	for pause := leaveStep; ; pause = min(2*pause, maxLeaveStep) {
+		pid, err := s.launch(ctx)
+		if err == nil {
+			s.Notice(fmt.Sprintf("started a daemon (pid %d); it leaves when it has nothing to do", pid))
+			return nil
+		}
+		if sandbox.KindOf(err) != sandbox.Conflict || time.Now().After(end) {
+			return err
+		}
+		answers, err := s.await(ctx, pause)
+		if answers || err != nil {
+			return err
+		}
 	}
-	if sandbox.KindOf(err) != sandbox.Conflict {
-		return err
-	}
-	return s.await(ctx, err)
 }
 
-// await waits for a daemon that another process starts: it has the home, and
-// will listen or be gone.
-func (s Starter) await(ctx context.Context, cause error) error {
-	for pause := time.Millisecond; pause < 5*time.Second; pause *= 2 {
+// await waits, for at most limit, for the daemon of another to answer: it has
+// the home, and will listen or be gone.
+func (s Starter) await(ctx context.Context, limit time.Duration) (answers bool, err error) {
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	step := time.NewTicker(patienceStep)
+	defer step.Stop()
+	for {
 		if c, err := home.Dial(ctx, Socket(s.Dirs)); err == nil {
-			return c.Close()
+			return true, c.Close()
 		}
-		t := time.NewTimer(pause)
 		select {
-		case <-t.C:
+		case <-step.C:
+		case <-end.C:
+			return false, nil
 		case <-ctx.Done():
-			t.Stop()
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
 	}
-	return cause
 }
 
 // launch runs the daemon and reads what it says of itself.
