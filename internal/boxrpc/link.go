@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"regexp"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
@@ -136,11 +136,11 @@ func (l *link) fenced(ctx context.Context, a action, c call) (any, error) {
 	return nil, errStale
 }
 
-// logicalError is an error that names sessions by their keys, of which the part
-// that is the tenant's is left out: its host knows them without.
+// logicalError is an error that names sessions by their keys: its host knows them
+// by their IDs.
 type logicalError struct {
 	error
-	prefix string
+	of tenant
 }
 
 // Unwrap implements what errors.Is looks for.
@@ -150,14 +150,20 @@ func (t tenant) logical(err error) error {
 	if err == nil || t.about == nil {
 		return err
 	}
-	return logicalError{err, prefix(t.about)}
+	return logicalError{err, t}
+}
+
+// text is what is said of the error, with IDs in the place of keys.
+func (e logicalError) text() string {
+	from := regexp.MustCompile(regexp.QuoteMeta(prefix(e.of.about)) + `[A-Za-z0-9_.-]*(~[A-Za-z0-9_-]+)?`)
+	return from.ReplaceAllStringFunc(errorText(e.error), e.of.id)
 }
 
 // errorText is what a host is told of an error: its class and its text, with
 // the way out of it. Details of internal errors are for the log.
 func errorText(err error) string {
 	if l, ok := errors.AsType[logicalError](err); ok {
-		return strings.ReplaceAll(errorText(l.error), l.prefix, "")
+		return l.text()
 	}
 	if p, ok := errors.AsType[*permissionError](err); ok {
 		return "PermissionError: " + p.text

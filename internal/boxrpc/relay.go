@@ -66,7 +66,11 @@ func (h *Handler) relay(w http.ResponseWriter, r *http.Request) {
 		unauthorized(w)
 		return
 	}
-	if err := h.mayAttach(ctx, t, id, process); err != nil {
+	id, err := h.reached(ctx, t, id, process)
+	if err == nil {
+		err = h.mayAttach(ctx, t, id, process)
+	}
+	if err != nil {
 		refuseError(w, err)
 		return
 	}

@@ -29,8 +29,8 @@ func TestWorkspacesAreApart(t *testing.T) {
 	s := serve(t, nil)
 	w := s.connect(t, box.HeaderInstance, "i")
 	one := w.about("box_create_session", `{"session_id":" person:alice "}`, in("w", 1)).fields(t)
-	if one["session_id"] != "person-alice" {
-		t.Errorf("a host calls it %v, want what is left of what it called it", one["session_id"])
+	if one["session_id"] != "person:alice" {
+		t.Errorf("a host calls it %v, want what it called it", one["session_id"])
 	}
 	w.about("box_create_session", `{"session_id":"person:alice"}`, in("v", 1)).fields(t)
 	w.call("box_create_session", `{"session_id":"person:alice"}`).fields(t)
@@ -43,7 +43,7 @@ func TestWorkspacesAreApart(t *testing.T) {
 	for owner := range s.sessions.all {
 		if ns, ok := strings.CutPrefix(owner, "box:"); ok {
 			owners++
-			if got := s.sessions.keys(owner); !slices.Equal(got, []string{ns + "-g1-person-alice"}) {
+			if got := s.sessions.keys(owner); !slices.Equal(got, []string{ns + "-g1-person-alice~cGVyc29uOmFsaWNl"}) {
 				t.Errorf("%s has %v", owner, got)
 			}
 		}

@@ -139,6 +139,8 @@ func decodeContext(raw json.RawMessage) (*box.Context, error) {
 		return nil, errors.New("context: instance_uuid and workspace_uuid must not be empty")
 	case len(c.InstanceUUID) > 256 || len(c.WorkspaceUUID) > 256:
 		return nil, errors.New("context: instance_uuid and workspace_uuid are at most 256 bytes")
+	case strings.ContainsRune(c.InstanceUUID+c.WorkspaceUUID, utf8.RuneError): // of several, all would be one
+		return nil, errors.New("context: instance_uuid and workspace_uuid must be characters, not halves of surrogate pairs")
 	case c.PlacementGeneration < 1:
 		return nil, fmt.Errorf("context: placement_generation must be at least 1, not %d", c.PlacementGeneration)
 	}

@@ -2,10 +2,12 @@ package boxwire
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 )
@@ -39,4 +41,34 @@ func KeyPrefix(c box.Context) string {
 // make a relay's path.
 func CleanID(id string) string {
 	return strings.Trim(unsafeKey.ReplaceAllString(strings.TrimSpace(id), "-"), "-")
+}
+
+// Key is what of a session's ID follows KeyPrefix in its key: CleanID where that
+// is all of it, and else a part of that with the ID itself, so that no two IDs
+// have the same key. It is "" where CleanID is.
+func Key(id string) string {
+	id = strings.TrimSpace(id)
+	clean := CleanID(id)
+	if clean == id || clean == "" {
+		return clean
+	}
+	return clean[:min(len(clean), legible)] + keyMark + base64.RawURLEncoding.EncodeToString([]byte(id))
+}
+
+const (
+	legible = 32  // characters of a CleanID that a Key with more begins with
+	keyMark = "~" // which no CleanID has
+)
+
+// KeyID is the ID that Key made a key of; a text that is no such key is itself.
+func KeyID(key string) string {
+	_, code, marked := strings.Cut(key, keyMark)
+	if !marked {
+		return key
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(code)
+	if id := string(b); err == nil && utf8.Valid(b) && Key(id) == key {
+		return id
+	}
+	return key
 }

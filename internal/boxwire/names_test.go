@@ -1,7 +1,9 @@
 package boxwire_test
 
 import (
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
@@ -23,4 +25,52 @@ func TestNames(t *testing.T) {
 			t.Errorf("ValidInstance(%q) = %v, want %v", name, got, want)
 		}
 	}
+}
+
+// What hosts make alike of two IDs is still two keys, each of which leads back.
+func TestKeys(t *testing.T) {
+	of := map[string]string{}
+	for _, id := range []string{
+		"a-b", "a/b", "a:b", "a b", "a--b", "-a-b", "a-b-", "person_", "person_张三", "person_李四", "\u00e9x", "e\u0301x",
+		"a-b~YS9i", "a~b", "~", strings.Repeat("x/", 300), strings.Repeat("x/", 300) + "y",
+	} {
+		key := boxwire.Key(id)
+		if id == "~" {
+			if key != "" {
+				t.Errorf("Key(%q) = %q", id, key)
+			}
+			continue
+		}
+		if other, ok := of[key]; ok {
+			t.Errorf("%q and %q have the key %q", id, other, key)
+		}
+		of[key] = id
+		if got := boxwire.KeyID(key); got != id {
+			t.Errorf("KeyID(Key(%q)) = %q", id, got)
+		}
+	}
+	if boxwire.Key(" a-b ") != "a-b" {
+		t.Errorf("a clean ID's key is %q", boxwire.Key(" a-b "))
+	}
+	for _, text := range []string{"a-b~", "a-b~YS9j!", "c~YS9i", "a-b~YS1i", "a~_w"} {
+		if got := boxwire.KeyID(text); got != text {
+			t.Errorf("KeyID(%q) = %q, though no ID has that key", text, got)
+		}
+	}
+}
+
+func FuzzKey(f *testing.F) {
+	for _, id := range []string{"a-b", "a/b", "~YS9i", "a-b~YS9i", "\xff", " é "} {
+		f.Add(id)
+	}
+	f.Fuzz(func(t *testing.T, id string) {
+		boxwire.KeyID(id)
+		if id = strings.TrimSpace(id); !utf8.ValidString(id) {
+			return
+		}
+		key := boxwire.Key(id)
+		if (key == "") != (boxwire.CleanID(id) == "") || key != "" && boxwire.KeyID(key) != id {
+			t.Errorf("Key(%q) = %q, which leads back to %q", id, key, boxwire.KeyID(key))
+		}
+	})
 }

@@ -305,6 +305,7 @@ func TestRawMessages(t *testing.T) {
 		{"data-no-object", `{"seq_id":11,"action":"echo","data":[]}` + "\n", fmt.Sprintf(refused, 11, "ValueError: a request whose data is no object")},
 		{"context-with-more", `{"seq_id":12,"action":"echo","data":{},"context":{"instance_uuid":"i","workspace_uuid":"w","admin":true}}` + "\n", fmt.Sprintf(refused, 12, `ValueError: context: field "admin" is not known`)},
 		{"context-without-workspace", `{"seq_id":13,"action":"echo","data":{},"context":{"instance_uuid":"i"}}` + "\n", fmt.Sprintf(refused, 13, "ValueError: context: instance_uuid and workspace_uuid must not be empty")},
+		{"half-a-character", `{"seq_id":14,"action":"echo","data":{},"context":{"instance_uuid":"i","workspace_uuid":"w\ud800"}}` + "\n", fmt.Sprintf(refused, 14, "ValueError: context: instance_uuid and workspace_uuid must be characters, not halves of surrogate pairs")},
 		{"generation-zero", `{"seq_id":14,"action":"echo","data":{},"context":{"instance_uuid":"i","workspace_uuid":"w","placement_generation":0}}` + "\n", fmt.Sprintf(refused, 14, "ValueError: context: placement_generation must be at least 1, not 0")},
 		{"generation-is-text", `{"seq_id":15,"action":"echo","data":{},"context":{"instance_uuid":"i","workspace_uuid":"w","placement_generation":"2"}}` + "\n", fmt.Sprintf(refused, 15, "ValueError: context: placement_generation has the wrong type")},
 	}

@@ -32,7 +32,7 @@ func Validate(s box.Spec) error {
 	for _, err := range []*sandbox.Error{
 		inside("workdir", s.Workdir),
 		within("timeout_sec", "must be greater than 0", s.TimeoutSec, 1, maxTimeout),
-		checkSessionID(s.SessionID),
+		CheckSessionID(s.SessionID),
 		checkEnv(s.Env),
 		checkImage(s.Image),
 		onHost("host_path", s.HostPath, true),
@@ -75,7 +75,10 @@ func checkCPUs(n float64) *sandbox.Error {
 	return nil
 }
 
-func checkSessionID(id string) *sandbox.Error {
+// CheckSessionID reports what keeps a text from being a session's ID. One with
+// U+FFFD is refused: decoders put it in the place of whatever is no character,
+// so that several of a host's IDs would be the same here.
+func CheckSessionID(id string) *sandbox.Error {
 	switch {
 	case id == "":
 		return Invalid("session_id must not be empty")
@@ -83,6 +86,8 @@ func checkSessionID(id string) *sandbox.Error {
 		return Invalid("session_id must be at most %d bytes", maxSessionID)
 	case strings.ContainsFunc(id, unicode.IsControl):
 		return Invalid("session_id must not have control characters")
+	case strings.ContainsRune(id, unicode.ReplacementChar):
+		return Invalid("session_id %q has what is no character, such as half of a surrogate pair", cut(id))
 	}
 	return nil
 }
