@@ -1,6 +1,8 @@
 package template
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -73,15 +75,33 @@ func checkTags(tags []string) ([]string, error) {
 	return out, nil
 }
 
-// Namespace is what an owner's templates are called by others: "uid:1000" is
-// "uid-1000", and of another "KIND:NAME" it is NAME.
+// Namespace is what an owner's templates are called by others; no two owners
+// have the same. "uid:1000" is "uid-1000", and "key:NAME" is NAME, unless that
+// has anything but small letters, digits, - and _, or begins like another's:
+// then, as of every other kind, it is "of-NAME-" and a digest of the owner.
 func Namespace(owner string) string {
-	kind, name, ok := strings.Cut(owner, ":")
-	if !ok || kind == "uid" {
-		return strings.ToLower(strings.ReplaceAll(owner, ":", "-"))
+	kind, name, _ := strings.Cut(owner, ":")
+	own := word(name, false) && !strings.HasPrefix(name, ofUser) && !strings.HasPrefix(name, ofOther)
+	switch {
+	case kind == "key" && own:
+		return name
+	case kind == "uid" && word(name, false):
+		return ofUser + name
 	}
-	return strings.ToLower(name)
+	readable := strings.Map(func(r rune) rune {
+		if word(string(r), false) {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(name))
+	sum := sha256.Sum256([]byte(owner))
+	return ofOther + readable[:min(len(readable), maxName/2)] + "-" + hex.EncodeToString(sum[:12])
 }
+
+const (
+	ofUser  = "uid-"
+	ofOther = "of-"
+)
 
 // isBase reports whether a name stands for the machine's own programs.
 func isBase(name string) bool {
