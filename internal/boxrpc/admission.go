@@ -21,16 +21,17 @@ type admission struct {
 	h     *Handler
 	fixed bool // the policy is the operator's
 
-	mu     sync.Mutex
-	p      policy
-	fault  string // of the configuration; "": none
-	grants map[workspace]*granted
-	ends   expiries
-	wake   chan struct{}
+	asking chan struct{} // a slot, of who asks for the readiness anew
 
-	readyMu sync.Mutex
-	readyAt time.Time
-	last    *readiness
+	mu         sync.Mutex // held over nothing that takes time
+	p          policy
+	fault      string // of the configuration; "": none
+	configured int    // how often a host said one
+	grants     map[workspace]*granted
+	ends       expiries
+	wake       chan struct{}
+	readyAt    time.Time
+	last       *readiness // nil: to be asked anew
 }
 
 // dropsAtOnce is of how many workspaces sessions are ended side by side: one
@@ -46,7 +47,7 @@ type granted struct {
 }
 
 func newAdmission(h *Handler, operator json.RawMessage) *admission {
-	a := &admission{h: h, p: defaultPolicy(), grants: map[workspace]*granted{}, wake: make(chan struct{}, 1)}
+	a := &admission{h: h, p: defaultPolicy(), grants: map[workspace]*granted{}, wake: make(chan struct{}, 1), asking: make(chan struct{}, 1)}
 	if operator == nil {
 		return a
 	}
@@ -67,9 +68,8 @@ func (a *admission) configure(raw json.RawMessage) (left bool) {
 	p, err := parsePolicy(raw)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.readyMu.Lock()
 	a.last = nil
-	a.readyMu.Unlock()
+	a.configured++
 	switch {
 	case err != nil:
 		a.p.Required, a.fault = true, err.Error()
@@ -116,7 +116,7 @@ func (a *admission) admitted(ctx context.Context, about *box.Context) (box.Grant
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	g := a.grants[workspace{about.InstanceUUID, about.WorkspaceUUID}]
+	g := a.grants[workspaceOf(about)]
 	switch {
 	case g == nil:
 		return box.Grant{}, admissionError("Sandbox admission grant is missing")

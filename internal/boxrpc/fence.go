@@ -25,21 +25,27 @@ var errStale = denied("Stale Box placement generation: a newer one was seen")
 
 // fence knows the newest generation of each workspace. One that is older is
 // refused, also after the daemon was started again: its sessions and calls were
-// ended for the newer one's.
+// ended for the newer one's. What is written down is written for one workspace
+// at a time, and others never wait for it.
 type fence struct {
 	max    int
-	ledger *ledger
+	ledger keeper
 
-	mu sync.Mutex
+	mu sync.Mutex // held over nothing that takes time
 	at map[workspace]*standing
 }
 
 type workspace struct{ instance, name string }
 
-// standing is what is known of one workspace. The mark is kept.
+// standing is what is known of one workspace.
 type standing struct {
-	mark
-	swept bool // sessions of older generations were ended in this life
+	users int // of fence.mu: who has it in hand
+
+	change chan struct{} // a slot, of who changes the mark: held over the write
+
+	mu    sync.Mutex // held over nothing that takes time; taken after fence.mu
+	mark             // kept
+	swept bool       // sessions of older generations were ended in this life
 	calls map[*lease]struct{}
 }
 
@@ -50,142 +56,192 @@ type lease struct {
 }
 
 func openFence(path string, limit int) (*fence, error) {
-	f := &fence{max: limit, at: map[workspace]*standing{}}
+	f := &fence{max: limit, at: map[workspace]*standing{}, ledger: noLedger{}}
+	if path == "" {
+		return f, nil
+	}
 	l, marks, err := openLedger(path)
 	if err != nil {
 		return nil, err
 	}
 	f.ledger = l
 	for _, m := range marks {
-		f.at[workspace{m.Instance, m.Workspace}] = &standing{mark: m, calls: map[*lease]struct{}{}}
+		f.at[m.of()] = newStanding(m)
 	}
 	return f, nil
 }
 
-func (f *fence) close() error { return f.ledger.close() }
+func newStanding(m mark) *standing {
+	return &standing{mark: m, change: make(chan struct{}, 1), calls: map[*lease]struct{}{}}
+}
 
-// of returns what is known of a workspace, with f.mu held; it makes room for a
-// new one only where there is some.
-func (f *fence) of(w workspace) (*standing, error) {
-	if s := f.at[w]; s != nil {
-		return s, nil
+func workspaceOf(c *box.Context) workspace { return workspace{c.InstanceUUID, c.WorkspaceUUID} }
+
+// hold returns what is known of a workspace, and makes room for a new one only
+// where there is some. It is to be freed.
+func (f *fence) hold(w workspace) (*standing, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.at[w]
+	if s == nil {
+		if len(f.at) >= f.max {
+			return nil, denied("Box generation fence capacity reached: %d workspaces are known; raise box.limits.max_admission_records", f.max)
+		}
+		s = newStanding(mark{Instance: w.instance, Workspace: w.name})
+		f.at[w] = s
 	}
-	if len(f.at) >= f.max {
-		return nil, denied("Box generation fence capacity reached: %d workspaces are known; raise box.limits.max_admission_records", f.max)
-	}
-	s := &standing{mark: mark{Instance: w.instance, Workspace: w.name}, calls: map[*lease]struct{}{}}
+	s.users++
 	return s, nil
 }
 
-// observe takes a generation for the newest, unless a newer one is known. sweep
-// says that sessions of older ones may be there and have to be ended.
-func (f *fence) observe(about *box.Context) (sweep bool, err error) {
+// free forgets a workspace of which nothing was kept.
+func (f *fence) free(s *standing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.observeLocked(about)
-}
-
-func (f *fence) observeLocked(about *box.Context) (sweep bool, err error) {
-	w := workspace{about.InstanceUUID, about.WorkspaceUUID}
-	s, err := f.of(w)
-	if err != nil {
-		return false, err
+	if s.users--; s.users > 0 {
+		return
 	}
-	switch {
-	case about.PlacementGeneration < s.Generation:
-		return false, errStale
-	case about.PlacementGeneration > s.Generation:
-		m := s.mark
-		m.Generation = about.PlacementGeneration
-		if err := f.ledger.save(m); err != nil { // before anything is done for it
-			return false, err
-		}
-		s.mark, s.swept = m, false
-		f.at[w] = s
-		for l := range s.calls {
-			if l.generation < m.Generation {
-				l.cancel(errStale)
-			}
-		}
-	}
-	return !s.swept, nil
-}
-
-// swept notes that the sessions of a workspace's other generations are gone.
-func (f *fence) swept(about *box.Context) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.at[workspace{about.InstanceUUID, about.WorkspaceUUID}]
-	if s != nil && s.Generation == about.PlacementGeneration {
-		s.swept = true
+	if m := s.is(); m == (mark{Instance: m.Instance, Workspace: m.Workspace}) {
+		delete(f.at, m.of())
 	}
 }
 
-// enter begins a call of a generation that must be the newest from now on; the
-// context that it returns ends when there is a newer one.
-func (f *fence) enter(ctx context.Context, about *box.Context) (_ context.Context, leave func(), sweep bool, err error) {
+func (f *fence) find(w workspace) *standing {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if sweep, err = f.observeLocked(about); err != nil {
-		return nil, nil, false, err
-	}
-	ctx, leave = f.leaseLocked(ctx, about)
-	return ctx, leave, sweep, nil
+	return f.at[w]
 }
 
-// join is enter for what may not make a generation the newest: it has to be.
-func (f *fence) join(ctx context.Context, about *box.Context) (_ context.Context, leave func(), err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.at[workspace{about.InstanceUUID, about.WorkspaceUUID}]
-	if s == nil || s.Generation != about.PlacementGeneration {
-		return nil, nil, errStale
-	}
-	ctx, leave = f.leaseLocked(ctx, about)
-	return ctx, leave, nil
+func (s *standing) is() mark {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mark
 }
 
-func (f *fence) leaseLocked(ctx context.Context, about *box.Context) (context.Context, func()) {
-	s := f.at[workspace{about.InstanceUUID, about.WorkspaceUUID}]
-	ctx, cancel := context.WithCancelCause(ctx)
-	l := &lease{about.PlacementGeneration, cancel}
-	s.calls[l] = struct{}{}
-	return ctx, func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(s.calls, l)
-		cancel(nil)
-	}
-}
-
-// current reports whether a generation is still the newest.
-func (f *fence) current(about *box.Context) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.at[workspace{about.InstanceUUID, about.WorkspaceUUID}]
-	return s != nil && s.Generation == about.PlacementGeneration
-}
-
-// update changes what is kept of a workspace, after change allowed it.
-func (f *fence) update(w workspace, change func(m *mark) error) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s, err := f.of(w)
+// advance changes what is kept of a workspace, as edit says, which may refuse
+// it. It returns when that is written, and then was called, before the
+// workspace's next change. Calls of generations that are older now are ended.
+func (f *fence) advance(ctx context.Context, w workspace, edit func(m *mark) error, then func()) error {
+	s, err := f.hold(w)
 	if err != nil {
 		return err
 	}
-	m := s.mark
-	if err := change(&m); err != nil {
+	defer f.free(s)
+	select {
+	case s.change <- struct{}{}:
+		defer func() { <-s.change }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	was := s.is()
+	m := was
+	if err := edit(&m); err != nil {
 		return err
 	}
-	if m != s.mark {
+	if m != was { // before anything is done for it
 		if err := f.ledger.save(m); err != nil {
 			return err
 		}
 	}
-	s.mark = m
-	f.at[w] = s
+	for _, l := range s.set(m) {
+		l.cancel(errStale)
+	}
+	then()
 	return nil
+}
+
+// set takes a mark that was written, and returns the calls that it ends.
+func (s *standing) set(m mark) (over []*lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.Generation > s.Generation {
+		s.swept = false
+		for l := range s.calls {
+			if l.generation < m.Generation {
+				over = append(over, l)
+			}
+		}
+	}
+	s.mark = m
+	return over
+}
+
+// swept notes that the sessions of a workspace's other generations are gone.
+func (f *fence) swept(of *box.Context) {
+	s := f.find(workspaceOf(of))
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Generation == of.PlacementGeneration {
+		s.swept = true
+	}
+}
+
+// errNewer is for a generation that is not the newest yet.
+var errNewer = denied("Box placement generation is not known yet")
+
+// enter begins a call of a generation that must be the newest from now on; the
+// context that it returns ends when there is a newer one. sweep says that
+// sessions of older ones may be there and have to be ended.
+func (f *fence) enter(ctx context.Context, of *box.Context) (_ context.Context, leave func(), sweep bool, err error) {
+	s, err := f.hold(workspaceOf(of))
+	if err != nil {
+		return nil, nil, false, err
+	}
+	defer f.free(s)
+	leased, leave, sweep, err := s.lease(ctx, of.PlacementGeneration)
+	if !errors.Is(err, errNewer) {
+		return leased, leave, sweep, err
+	}
+	err = f.advance(ctx, workspaceOf(of), func(m *mark) error {
+		if of.PlacementGeneration < m.Generation {
+			return errStale
+		}
+		m.Generation = of.PlacementGeneration
+		return nil
+	}, func() {})
+	if err != nil {
+		return nil, nil, false, err
+	}
+	return s.lease(ctx, of.PlacementGeneration)
+}
+
+// join is enter for what may not make a generation the newest: it has to be.
+func (f *fence) join(ctx context.Context, of *box.Context) (_ context.Context, leave func(), err error) {
+	s := f.find(workspaceOf(of))
+	if s == nil {
+		return nil, nil, errNewer
+	}
+	ctx, leave, _, err = s.lease(ctx, of.PlacementGeneration)
+	return ctx, leave, err
+}
+
+func (s *standing) lease(ctx context.Context, generation int64) (_ context.Context, leave func(), sweep bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case generation < s.Generation:
+		return nil, nil, false, errStale
+	case generation > s.Generation:
+		return nil, nil, false, errNewer
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	l := &lease{generation, cancel}
+	s.calls[l] = struct{}{}
+	return ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.calls, l)
+		cancel(nil)
+	}, !s.swept, nil
+}
+
+// current reports whether a generation is still the newest.
+func (f *fence) current(of *box.Context) bool {
+	s := f.find(workspaceOf(of))
+	return s != nil && s.is().Generation == of.PlacementGeneration
 }
 
 // workspaces are those that are known of an instance.

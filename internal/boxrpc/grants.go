@@ -33,14 +33,11 @@ func grant(ctx context.Context, c call) (any, error) {
 	case g.MaxProcesses > p.MaxProcesses:
 		return nil, admissionError("Sandbox admission grant exceeds the managed-process cap")
 	}
-	installed, drop, err := a.install(g, expires)
+	installed, drop, err := a.install(ctx, g, expires)
 	if err != nil {
 		return nil, err
 	}
 	about := &box.Context{InstanceUUID: g.InstanceUUID, WorkspaceUUID: g.WorkspaceUUID, PlacementGeneration: g.ExecutionGeneration}
-	if _, err := c.h.fence.observe(about); err != nil {
-		return nil, err
-	}
 	keep := prefix(about) + admittedID
 	err = c.h.o.Sessions.DropAll(ctx, ownerOf(g.InstanceUUID, g.WorkspaceUUID), func(id string) bool { return drop || id != keep })
 	if err != nil {
@@ -57,12 +54,11 @@ func grant(ctx context.Context, c call) (any, error) {
 
 // install keeps a grant, unless it is behind what is known, or shorter than the
 // same one that is there already: two replicas of a host may renew it at once.
-// drop says that its workspace's sessions have to end.
-func (a *admission) install(g box.Grant, expires time.Time) (in granted, drop bool, err error) {
+// Its generation is the newest from then on. drop says that its workspace's
+// sessions have to end.
+func (a *admission) install(ctx context.Context, g box.Grant, expires time.Time) (in granted, drop bool, err error) {
 	key := workspace{g.InstanceUUID, g.WorkspaceUUID}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	err = a.h.fence.update(key, func(m *mark) error {
+	err = a.h.fence.advance(ctx, key, func(m *mark) error {
 		switch {
 		case g.EntitlementRevision <= m.Revoked:
 			return admissionError("Sandbox admission grant revision was revoked")
@@ -74,24 +70,27 @@ func (a *admission) install(g box.Grant, expires time.Time) (in granted, drop bo
 			return admissionError("Sandbox admission limits changed without a new entitlement revision")
 		}
 		m.Revision, m.Granted, m.Sessions, m.Processes = g.EntitlementRevision, true, g.MaxSessions, g.MaxProcesses
+		m.Generation = g.ExecutionGeneration
 		return nil
-	})
-	if err != nil {
-		return in, false, err
-	}
+	}, func() { in, drop = a.put(key, g, expires) })
+	return in, drop, err
+}
+
+// put has a grant hold from now on, which its workspace's marks allow.
+func (a *admission) put(key workspace, g box.Grant, expires time.Time) (in granted, drop bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	is := a.grants[key]
 	if is != nil && is.EntitlementRevision == g.EntitlementRevision && is.ExecutionGeneration == g.ExecutionGeneration && expires.Before(is.expires) {
-		return *is, false, nil
+		return *is, false
 	}
 	drop = is != nil && is.ExecutionGeneration != g.ExecutionGeneration || g.MaxSessions == 0
-	if is != nil {
-		heap.Remove(&a.ends, is.index)
-	}
+	a.forgetLocked(key)
 	now := &granted{Grant: g, key: key, expires: expires}
 	a.grants[key] = now
 	heap.Push(&a.ends, now)
 	a.nudge()
-	return *now, drop, nil
+	return *now, drop
 }
 
 // revoke ends a workspace's grant, keeps those up to its revision out for good,
@@ -109,19 +108,14 @@ func revoke(ctx context.Context, c call) (any, error) {
 		return nil, admissionError("Sandbox admission enforcement is not enabled")
 	}
 	key := workspace{r.InstanceUUID, r.WorkspaceUUID}
-	a.mu.Lock()
-	err = c.h.fence.update(key, func(m *mark) error {
+	err = c.h.fence.advance(ctx, key, func(m *mark) error {
 		if r.EntitlementRevision < max(m.Revision, m.Revoked) {
 			return admissionError("Sandbox admission revocation is stale")
 		}
 		m.Revision, m.Revoked, m.Granted = r.EntitlementRevision, r.EntitlementRevision, false
 		m.Sessions, m.Processes = 0, 0
 		return nil
-	})
-	if err == nil {
-		a.forgetLocked(key)
-	}
-	a.mu.Unlock()
+	}, func() { a.forget(key) })
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +123,12 @@ func revoke(ctx context.Context, c call) (any, error) {
 		return nil, err
 	}
 	return map[string]any{"revoked": true, "workspace_uuid": r.WorkspaceUUID, "entitlement_revision": r.EntitlementRevision}, nil
+}
+
+func (a *admission) forget(key workspace) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forgetLocked(key)
 }
 
 func (a *admission) forgetLocked(key workspace) {

@@ -2,13 +2,18 @@ package boxrpc
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"sync"
+	"slices"
+	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -26,132 +31,201 @@ type mark struct {
 	Processes  int    `json:"processes,omitempty"`
 }
 
-// ledgerSlack is how many lines a ledger may have beyond twice what they say.
-const ledgerSlack = 1024
+func (m mark) of() workspace { return workspace{m.Instance, m.Workspace} }
 
-// ledger is a file of marks, one a line, of which the last of a workspace
-// counts. A nil file keeps nothing.
-type ledger struct {
-	path string
-
-	mu    sync.Mutex
-	f     *os.File
-	lines int
-	torn  bool // a line may be there in part
-	marks map[workspace]mark
+// keeper keeps marks. It may be asked for several workspaces' at once, and for
+// one's in the order of its changes.
+type keeper interface {
+	// save returns when m is on the disk.
+	save(m mark) error
 }
 
-// openLedger reads a ledger, and makes one where there is none. The last line
-// may be torn, by a machine that went down in the middle of it; anything else
-// that is no mark is an error: without it nothing would keep an older
-// generation out.
+// noLedger keeps nothing.
+type noLedger struct{}
+
+func (noLedger) save(mark) error { return nil }
+
+// ledger is a file of marks, one a line, and a directory beside it of those that
+// changed since, each in a file of its own: no workspace's waits for another's,
+// and none is ever there in part. The file takes in the directory's when it is
+// opened.
+type ledger struct{ dir string }
+
+const (
+	maxMark   = 16 << 10 // bytes of one in a file of its own
+	newPrefix = ".new-"  // of a file that is not whole yet
+)
+
+// openLedger reads a ledger, and makes one where there is none. A line of the
+// file may be torn at its end, by a machine that went down in the middle of it;
+// anything else that is no mark is an error: without it nothing would keep an
+// older generation out.
 func openLedger(path string) (*ledger, []mark, error) {
-	l := &ledger{path: path, marks: map[workspace]mark{}}
-	if path == "" {
-		return l, nil, nil
+	l := &ledger{dir: path + ".d"}
+	fail := func(err error) (*ledger, []mark, error) {
+		if _, ok := errors.AsType[*sandbox.Error](err); ok {
+			return nil, nil, err
+		}
+		return nil, nil, fmt.Errorf("read the ledger of box generations: %w", err)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("read the ledger of box generations: %w", err)
+		return fail(err)
 	}
-	all := bytes.SplitAfter(b, []byte("\n"))
-	for i, line := range all {
-		if len(line) == 0 {
-			continue
-		}
+	marks, err := parseMarks(path, b)
+	if err != nil {
+		return fail(err)
+	}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return fail(err)
+	}
+	names, err := l.take(marks)
+	if err != nil {
+		return fail(err)
+	}
+	all := slices.Collect(maps.Values(marks))
+	if len(names) > 0 {
+		err = l.fold(path, all, names)
+	} else {
+		err = syncDir(filepath.Dir(path)) // of which l.dir is new, perhaps
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return l, all, nil
+}
+
+// parseMarks reads a file of marks, of which the last of a workspace counts.
+func parseMarks(path string, b []byte) (map[workspace]mark, error) {
+	marks := map[workspace]mark{}
+	n := 0
+	for line := range bytes.Lines(b) {
+		n++
 		var m mark
 		if err := json.Unmarshal(line, &m); err != nil {
-			if i == len(all)-1 {
+			if !bytes.HasSuffix(line, []byte("\n")) {
 				break
 			}
-			return nil, nil, sandbox.Errorf(sandbox.Internal, "%s: line %d is damaged", path, i+1).
-				WithHint("it keeps older placements of workspaces out; where there are none, remove the file")
+			return nil, damaged("%s: line %d is damaged", path, n)
 		}
-		l.marks[workspace{m.Instance, m.Workspace}] = m
+		marks[m.of()] = m
 	}
-	if err := l.rewriteLocked(); err != nil {
-		return nil, nil, err
-	}
-	out := make([]mark, 0, len(l.marks))
-	for _, m := range l.marks {
-		out = append(out, m)
-	}
-	return l, out, nil
+	return marks, nil
 }
 
-// save returns when m is on the disk.
-func (l *ledger) save(m mark) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.path == "" {
-		return nil
-	}
-	if l.f == nil {
-		return errors.New("the ledger of box generations is closed")
-	}
-	line, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	if l.torn {
-		if err := l.rewriteLocked(); err != nil {
-			return err
-		}
-		l.torn = false
-	}
-	_, err = l.f.Write(append(line, '\n'))
-	if err == nil {
-		err = l.f.Sync()
-	}
-	if err != nil {
-		l.torn = true
-		return fmt.Errorf("write the ledger of box generations: %w", err)
-	}
-	l.marks[workspace{m.Instance, m.Workspace}] = m
-	if l.lines++; l.lines > 2*len(l.marks)+ledgerSlack {
-		return l.rewriteLocked()
-	}
-	return nil
+func damaged(format string, args ...any) error {
+	return sandbox.Errorf(sandbox.Internal, format, args...).
+		WithHint("it keeps older placements of workspaces out; where there are none, remove the file")
 }
 
-// rewriteLocked replaces the file by one that has each workspace once.
-func (l *ledger) rewriteLocked() error {
+// take puts the directory's marks in the place of older ones, and returns its
+// files' names. What never became whole is removed.
+func (l *ledger) take(marks map[workspace]mark) (names []string, err error) {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		path := filepath.Join(l.dir, e.Name())
+		if strings.HasPrefix(e.Name(), newPrefix) {
+			if err := os.Remove(path); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		m, err := readMark(path)
+		if err != nil {
+			return nil, err
+		}
+		if fileOf(m) != e.Name() {
+			return nil, damaged("%s: it is of another workspace", path)
+		}
+		marks[m.of()] = m
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+func readMark(path string) (m mark, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return m, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxMark+1))
+	if err != nil {
+		return m, err
+	}
+	if len(b) > maxMark || json.Unmarshal(b, &m) != nil {
+		return m, damaged("%s: it is damaged", path)
+	}
+	return m, nil
+}
+
+// fold writes all marks to the file, and then removes the directory's. Where it
+// ends in between, those are there twice, and the same.
+func (l *ledger) fold(path string, all []mark, names []string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	for _, m := range l.marks {
+	for _, m := range all {
 		if err := e.Encode(m); err != nil {
 			return err
 		}
 	}
-	fail := func(err error) error { return fmt.Errorf("write the ledger of box generations: %w", err) }
-	f, err := os.CreateTemp(filepath.Dir(l.path), ".box-ledger-*")
-	if err != nil {
-		return fail(err)
+	if err := replace(filepath.Dir(path), filepath.Base(path), b.Bytes()); err != nil {
+		return err
 	}
-	_, err = f.Write(b.Bytes())
-	if err == nil {
-		err = f.Sync()
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(l.dir, name)); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = os.Rename(f.Name(), l.path)
-	}
-	if err != nil {
-		return fail(errors.Join(err, f.Close(), os.Remove(f.Name())))
-	}
-	if l.f != nil {
-		_ = l.f.Close() // what it had is in f
-	}
-	l.f, l.lines = f, len(l.marks)
 	return nil
 }
 
-func (l *ledger) close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.f == nil {
-		return nil
+// fileOf is the name of a mark's own file.
+func fileOf(m mark) string {
+	sum := sha256.Sum256([]byte(m.Instance + "\x00" + m.Workspace))
+	return hex.EncodeToString(sum[:]) + ".json"
+}
+
+func (l *ledger) save(m mark) error {
+	line, err := json.Marshal(m)
+	if err == nil {
+		err = replace(l.dir, fileOf(m), append(line, '\n'))
 	}
-	err := l.f.Close()
-	l.f = nil
-	return err
+	if err != nil {
+		return fmt.Errorf("write the ledger of box generations: %w", err)
+	}
+	return nil
+}
+
+// replace puts a file in the place of another, or of none, and returns when that
+// is on the disk.
+func replace(dir, name string, content []byte) error {
+	f, err := os.CreateTemp(dir, newPrefix+"*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, name))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return syncDir(dir)
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }

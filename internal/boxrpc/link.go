@@ -110,8 +110,8 @@ func (l *link) mayBeFor(about *box.Context) error {
 }
 
 // fenced serves an action of a generation that is the newest, or is by this.
-// When a newer one came meanwhile its answer is for nobody, and what it made
-// is ended.
+// When a newer one came meanwhile, or its grant was withdrawn, its answer is for
+// nobody, and what it made is ended.
 func (l *link) fenced(ctx context.Context, a action, c call) (any, error) {
 	about := c.about
 	ctx, leave, sweep, err := l.h.fence.enter(ctx, about)
@@ -125,15 +125,27 @@ func (l *link) fenced(ctx context.Context, a action, c call) (any, error) {
 		}
 	}
 	out, err := a.do(ctx, c)
+	late := error(errStale)
 	if l.h.fence.current(about) {
-		return out, c.logical(err)
+		if late = l.withdrawn(a, about); late == nil {
+			return out, c.logical(err)
+		}
 	}
 	// It is the newer generation's time that is taken, not this one's.
 	dropErr := l.h.o.Sessions.DropAll(context.WithoutCancel(ctx), c.caller.Owner, c.has)
 	if dropErr != nil {
-		l.h.log.Warn("sessions of an older generation were not all ended", "owner", c.caller.Owner, "err", dropErr)
+		l.h.log.Warn("sessions that may not be any more were not all ended", "owner", c.caller.Owner, "err", dropErr)
 	}
-	return nil, errStale
+	return nil, late
+}
+
+// withdrawn is the error for an action whose workspace had a grant when it began,
+// and has none any more: a session that it made was not there to be ended.
+func (l *link) withdrawn(a action, about *box.Context) error {
+	if !a.sandbox || !l.h.admit.required() || l.h.admit.holds(workspaceOf(about)) {
+		return nil
+	}
+	return admissionError("Sandbox admission grant is missing")
 }
 
 // logicalError is an error that names sessions by their keys: its host knows them

@@ -30,20 +30,53 @@ var strictChecks = []string{
 // readiness says whether sessions can be had, and, with admission, whether all
 // holds that it asks for. It is asked anew when the policy's time is over.
 func (a *admission) readiness(ctx context.Context) readiness {
-	a.mu.Lock()
-	p, fault := a.p, a.fault
-	a.mu.Unlock()
-	a.readyMu.Lock()
-	defer a.readyMu.Unlock()
-	now := a.h.clock.Now()
-	if a.last != nil && now.Sub(a.readyAt) < time.Duration(p.ReadinessSec)*time.Second {
-		return a.last.clone()
+	if out, _, ok := a.recent(); ok {
+		return out
 	}
+	select { // who waits for another's answer may give up
+	case a.asking <- struct{}{}:
+		defer func() { <-a.asking }()
+	case <-ctx.Done():
+		return readiness{Mode: "standard", Checks: map[string]bool{"backend_available": false}, Error: "the request was given up"}
+	}
+	out, p, ok := a.recent()
+	if ok {
+		return out
+	}
+	out = a.ask(ctx, p)
+	if ctx.Err() == nil { // else the answer may be about who asked, not about the wall
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.configured == p.configured {
+			a.last, a.readyAt = &out, a.h.clock.Now()
+		}
+	}
+	return out.clone()
+}
+
+// asked is what readiness is about.
+type asked struct {
+	policy
+	fault      string
+	configured int
+}
+
+// recent returns an answer that still holds, or what is to be asked.
+func (a *admission) recent() (out readiness, p asked, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last != nil && a.h.clock.Now().Sub(a.readyAt) < time.Duration(a.p.ReadinessSec)*time.Second {
+		return a.last.clone(), p, true
+	}
+	return out, asked{a.p, a.fault, a.configured}, false
+}
+
+func (a *admission) ask(ctx context.Context, p asked) readiness {
 	b := a.h.o.Sessions.Backend(ctx)
 	out := readiness{Mode: "standard", Backend: b, Checks: map[string]bool{"backend_available": b.Available}}
 	if p.Required {
-		out.Mode, out.Error = "grant_enforced", fault
-		out.Checks["configuration"] = fault == ""
+		out.Mode, out.Error = "grant_enforced", p.fault
+		out.Checks["configuration"] = p.fault == ""
 		out.Checks["required_backend"] = b.Name != nil
 		out.Checks["session_cap"] = p.MaxSessions <= 1
 		out.Checks["managed_process_cap"] = p.MaxProcesses == 0
@@ -56,10 +89,7 @@ func (a *admission) readiness(ctx context.Context) readiness {
 		}
 	}
 	out.Ready = !slices.Contains(slices.Collect(maps.Values(out.Checks)), false)
-	if ctx.Err() == nil { // else the answer may be about who asked, not about the wall
-		a.last, a.readyAt = &out, now
-	}
-	return out.clone()
+	return out
 }
 
 func (r readiness) clone() readiness {

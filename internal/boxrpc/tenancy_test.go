@@ -162,7 +162,7 @@ func TestGenerationsOutliveTheDaemon(t *testing.T) {
 		w.about("box_get_sessions", `{}`, in("w", 5)).fields(t)
 		w.about("box_get_sessions", `{}`, in("w", 6)).fields(t)
 	})
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
