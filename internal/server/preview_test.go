@@ -388,11 +388,15 @@ func TestExpectContinue(t *testing.T) {
 			rw.WriteHeader(http.StatusRequestEntityTooLarge)
 			return
 		}
+		if r.URL.Path == "/take-twice" { // the server says it too
+			rw.WriteHeader(http.StatusContinue)
+			rw.WriteHeader(http.StatusContinue)
+		}
 		b, _ := io.ReadAll(r.Body)
 		_, _ = rw.Write(b)
 	})
 	sb := w.make(t, sandbox.Traffic{})
-	for path, want := range map[string]string{"/take": "HTTP/1.1 100", "/refuse": "HTTP/1.1 413"} {
+	for path, want := range map[string]string{"/take": "HTTP/1.1 100", "/take-twice": "HTTP/1.1 100", "/refuse": "HTTP/1.1 413"} {
 		c, err := net.Dial("tcp", strings.TrimPrefix(w.URL, "http://"))
 		if err != nil {
 			t.Fatal(err)
@@ -404,7 +408,7 @@ func TestExpectContinue(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %s", path, line, err, want)
 			continue
 		}
-		if path == "/take" {
+		if path != "/refuse" {
 			_, _ = in.ReadString('\n')
 			_, _ = io.WriteString(c, "body")
 			if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != 200 {

@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/http/httputil"
-	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,8 +33,6 @@ const (
 	// portContinue is how long a body waits for "100 Continue" where its sender
 	// asked for it.
 	portContinue = time.Second
-	// maxInterim is how many answers of status 1xx may come before an answer.
-	maxInterim = 8
 )
 
 // guestProxy carries requests to guests. Connections to guest agents are
@@ -190,21 +186,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.San
 			to.fail(w, unreachable(err, to.port))
 		},
 	}
-	rp.ServeHTTP(w, r.WithContext(boundInterim(r.Context())))
-}
-
-// boundInterim bounds how many answers of status 1xx a guest may send to one
-// request: each is passed on, and there is no end to them otherwise.
-func boundInterim(ctx context.Context) context.Context {
-	n := 0 // called by one goroutine
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		Got1xxResponse: func(int, textproto.MIMEHeader) error {
-			if n++; n > maxInterim {
-				return fmt.Errorf("more than %d answers of status 1xx", maxInterim)
-			}
-			return nil
-		},
-	})
+	rp.ServeHTTP(quiet{w}, r.WithContext(boundInterim(r.Context())))
 }
 
 func rewrite(pr *httputil.ProxyRequest, to hop) {
