@@ -39,7 +39,8 @@ func TestKilled(t *testing.T) {
 			root := filepath.Join(t.TempDir(), "skills")
 			create(t, openAt(t, root), "old", "as it was")
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
-			cmd.Env = append(os.Environ(), stopAt+"="+tt.step, "CARBOY_TEST_SKILL_ROOT="+root, "CARBOY_TEST_SKILL_CHANGE="+tt.change)
+			cmd.Env = append(os.Environ(), stopAt+"="+tt.step, "CARBOY_TEST_SKILL_ROOT="+root, "CARBOY_TEST_SKILL_CHANGE="+tt.change,
+				"TMPDIR="+t.TempDir()) // what it is killed over is removed with the test
 			out := must2(cmd.StdoutPipe())
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
