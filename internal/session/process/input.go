@@ -115,17 +115,23 @@ func (p *Process) give(data []byte) (n int, err error) {
 }
 
 // recall finds out how far a daemon before this one has written. A line that
-// it left half written is ended, so that it does not spoil the next.
+// it left half written is ended, so that it does not spoil the next. It is
+// asked for by an empty write: that waits for one which the guest has not yet
+// given up, and which may still go on.
 func (p *Process) recall() error {
 	if p.in.known {
 		return nil
 	}
-	err := p.retry(p.in.quit, func(ctx context.Context) error {
-		m, err := p.guest.Look(ctx, p.command)
-		p.in.acked = int64(m.GetStdinAcked())
+	err := p.retry(p.in.quit, func(outer context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(outer, inputTry)
+		defer cancel()
+		p.in.acked, err = p.guest.Input(ctx, p.command, 0, nil, false)
 		return err
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, guestcall.ErrEnded), errors.Is(err, guestcall.ErrUnknown):
+		return ErrEnded
+	case err != nil:
 		return err
 	}
 	p.mu.Lock()

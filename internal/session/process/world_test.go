@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,6 +36,7 @@ type sandbox struct {
 	cut    atomic.Int64 // about how many bytes a connection carries; 0: any
 	cuts   atomic.Int64 // that were made
 	down   atomic.Bool  // nobody is let in
+	writes atomic.Int64 // of input, that wait for an answer
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
 }
@@ -70,7 +72,14 @@ func newSandbox(t testing.TB) *sandbox {
 	}
 	mux := http.NewServeMux()
 	e.Register(mux)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/WriteInput") {
+			s.writes.Add(1)
+			defer s.writes.Add(-1)
+		}
+		mux.ServeHTTP(w, r)
+	})
+	srv := &http.Server{Handler: counted, ReadHeaderTimeout: time.Minute}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(ln) }()
 	t.Cleanup(func() { _ = srv.Close(); <-served })
@@ -107,10 +116,24 @@ func (s *sandbox) sever() {
 	clear(s.conns)
 }
 
+// strand has all connections go on at the agent's end, though whoever made them
+// is gone.
+func (s *sandbox) strand() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if f, ok := c.(*frail); ok {
+			f.lost.Store(true)
+		}
+	}
+	clear(s.conns)
+}
+
 // frail is a connection that breaks after some bytes, in whatever message
 // that is.
 type frail struct {
 	net.Conn
+	lost  atomic.Bool // the agent learns no more of it
 	s     *sandbox
 	frail bool
 	left  atomic.Int64
@@ -137,9 +160,19 @@ func (f *frail) carry(b []byte, move func([]byte) (int, error)) (int, error) {
 	return n, err
 }
 
+func (f *frail) Close() error {
+	if f.lost.Load() {
+		return nil
+	}
+	return f.Conn.Close()
+}
+
 func (f *frail) Read(b []byte) (int, error) { return f.carry(b, f.Conn.Read) }
 
 func (f *frail) Write(b []byte) (int, error) {
+	if f.lost.Load() {
+		return len(b), nil
+	}
 	n, err := f.carry(b, f.Conn.Write)
 	if err == nil && n < len(b) {
 		err = io.ErrShortWrite
