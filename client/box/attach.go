@@ -3,6 +3,8 @@ package box
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,7 +54,7 @@ func (c *Client) attach(ctx context.Context, session, id, query string) (*Attach
 	u += query
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	ws, err := dialWebSocket(ctx, u, header, relayProtocol)
+	ws, err := dialWebSocket(ctx, c.relay.http, u, header, relayProtocol)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +63,9 @@ func (c *Client) attach(ctx context.Context, session, id, query string) (*Attach
 }
 
 // dialWebSocket connects; protocol "" is none.
-func dialWebSocket(ctx context.Context, u string, header http.Header, protocol string) (*websocket.Conn, error) {
+func dialWebSocket(ctx context.Context, via *http.Client, u string, header http.Header, protocol string) (*websocket.Conn, error) {
 	o := websocket.DialOptions{
-		HTTPHeader: header, HTTPClient: &http.Client{CheckRedirect: stay},
+		HTTPHeader: header, HTTPClient: via,
 		CompressionMode: websocket.CompressionDisabled,
 	}
 	if protocol != "" {
@@ -74,6 +76,19 @@ func dialWebSocket(ctx context.Context, u string, header http.Header, protocol s
 		return nil, refusal(ctx, resp, err)
 	}
 	return ws, nil
+}
+
+// webClient makes connections; trusted vouch for who is at the other end of TLS,
+// nil are those that this machine trusts.
+func webClient(trusted *x509.CertPool) *http.Client {
+	c := &http.Client{CheckRedirect: stay}
+	if trusted != nil {
+		c.Transport = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: callTime,
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted},
+		}
+	}
+	return c
 }
 
 // stay has the token go to nobody else than to whom it was given.

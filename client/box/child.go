@@ -150,8 +150,8 @@ func logLines(log *slog.Logger, r io.Reader) {
 }
 
 // dialSocket connects to a runtime that somebody else runs.
-func dialSocket(ctx context.Context, u string, header http.Header) (boxwire.Conn, error) {
-	ws, err := dialWebSocket(ctx, u, header, "")
+func dialSocket(ctx context.Context, via *http.Client, u string, header http.Header) (boxwire.Conn, error) {
+	ws, err := dialWebSocket(ctx, via, u, header, "")
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ type Client struct {
 type relay struct {
 	base   string // "http://127.0.0.1:5410"
 	header http.Header
+	http   *http.Client
 }
 
 // For returns a client whose calls are for one workspace. It shares the

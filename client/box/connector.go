@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	mathrand "math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,6 +64,9 @@ func NewConnector(o Options) (*Connector, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.RootCAs != nil && !strings.HasPrefix(at.rpc, "wss:") {
+		return nil, sandbox.Errorf(sandbox.Invalid, "RootCAs are for an endpoint of wss:// alone")
+	}
 	child := at.rpc == ""
 	if child && o.Token == "" {
 		o.Token = rand.Text() + rand.Text()
@@ -80,11 +84,12 @@ func NewConnector(o Options) (*Connector, error) {
 		c.state = Disabled
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
-	c.client = &Client{link: c.current, relay: relay{at.relay, header}}
+	via := webClient(o.RootCAs)
+	c.client = &Client{link: c.current, relay: relay{at.relay, header, via}}
 	if child {
 		c.dial = func(context.Context) (boxwire.Conn, error) { return startChild(o) }
 	} else {
-		c.dial = func(ctx context.Context) (boxwire.Conn, error) { return dialSocket(ctx, at.rpc, header) }
+		c.dial = func(ctx context.Context) (boxwire.Conn, error) { return dialSocket(ctx, via, at.rpc, header) }
 	}
 	return c, nil
 }

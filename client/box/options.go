@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"crypto/x509"
 	"log/slog"
 )
 
@@ -27,6 +28,11 @@ type Options struct {
 	// input and output, "127.0.0.1:5410" by default. Another one is added to
 	// Command as --listen.
 	Listen string
+
+	// RootCAs vouch for a runtime at wss://, which then needs a certificate of one
+	// of them for its HOST; nil: those that this machine trusts. It is for
+	// such an Endpoint alone.
+	RootCAs *x509.CertPool
 
 	// Token is the runtime's control token, of at least 32 characters. A child
 	// without one gets a random one.

@@ -28,6 +28,8 @@ func asBox(cfg *daemon.Config, o *cli.BoxServeOptions) error {
 		{&b.Profile, o.Profile},
 		{&b.Isolation, o.Isolation},
 		{&b.ControlTokenFile, o.ControlTokenFile},
+		{&b.TLSCert, o.TLSCert},
+		{&b.TLSKey, o.TLSKey},
 	} {
 		if f.value != "" {
 			*f.to = f.value

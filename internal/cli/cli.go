@@ -56,6 +56,7 @@ type BoxServeOptions struct {
 	Profile          string
 	Isolation        string
 	ControlTokenFile string
+	TLSCert, TLSKey  string
 }
 
 // Main runs one command line, args without the program's name, and returns

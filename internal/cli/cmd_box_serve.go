@@ -23,27 +23,31 @@ func (a *app) boxServeCommand() *cobra.Command {
 	fs.StringVar(&o.Listen, "listen", "", "serve on that TCP address (default 127.0.0.1:5410)")
 	fs.BoolVar(&o.Stdio, "stdio", false, "speak over standard input and output as well, and leave when they end")
 	fs.StringVar(&o.ControlTokenFile, "control-token-file", "", "ask for the token in FILE; without one only this machine may connect")
+	fs.StringVar(&o.TLSCert, "tls-cert", "", "speak TLS, with the certificate in FILE: wss:// instead of ws://")
+	fs.StringVar(&o.TLSKey, "tls-key", "", "the certificate's key, in FILE")
 	fs.StringVar(&o.Profile, "profile", "", "what sessions get")
 	fs.StringVar(&o.Isolation, "isolation", "", "the wall of sessions: gvisor or process")
 	fs.StringVar(&o.HostRoot, "host-root", "", "keep workspaces in DIR of this machine")
 	fs.StringArrayVar(&o.MountRoots, "mount-root", nil, "allow directories below DIR to be named (may be repeated)")
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
-		long: `LangBot connects to it by box.runtime.endpoint, ws://HOST:5410. It is the one daemon
-of this home: carboy box ls shows LangBot's sessions, and they outlive it. Flags
-stand above the section "box" of config.json. Of LangBot's environment
+		long: `LangBot connects to it by box.runtime.endpoint, ws://HOST:5410, or wss://HOST:5410
+where it has a certificate. It is the one daemon of this home: carboy box ls shows
+LangBot's sessions, and they outlive it. Flags stand above the section "box" of
+config.json. Of LangBot's environment
 LANGBOT_BOX_CONTROL_TOKEN, LANGBOT_BOX_TRUSTED_INSTANCE_UUID and LANGBOT_BOX_CONFIG
 are taken.`,
 		examples: []string{
 			"carboy box serve",
 			"carboy box serve --listen 0.0.0.0:5410 --control-token-file token",
+			"carboy box serve --listen 0.0.0.0:5410 --control-token-file token --tls-cert cert.pem --tls-key key.pem",
 		},
 		exits: exitDocsPlain[:],
 	})
 }
 
 func (a *app) boxServe(ctx context.Context, o BoxServeOptions) error {
-	for _, p := range append([]*string{&o.HostRoot, &o.ControlTokenFile}, pointers(o.MountRoots)...) {
+	for _, p := range append([]*string{&o.HostRoot, &o.ControlTokenFile, &o.TLSCert, &o.TLSKey}, pointers(o.MountRoots)...) {
 		if *p == "" {
 			continue
 		}

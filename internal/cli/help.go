@@ -141,7 +141,7 @@ func metavar(flag string) string {
 		return "COMMAND"
 	case "env":
 		return "KEY[=VALUE]"
-	case "env-file", "api-key-file", "control-token-file", "policy", "from-file", "file":
+	case "env-file", "api-key-file", "control-token-file", "tls-cert", "tls-key", "policy", "from-file", "file":
 		return "FILE"
 	case "label":
 		return "KEY=VALUE"

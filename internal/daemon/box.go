@@ -32,6 +32,10 @@ type Box struct {
 	ControlTokenFile string `json:"control_token_file"`
 	// Instance is the only one of LangBot's that may connect; "": the first.
 	Instance string `json:"instance"`
+	// TLSCert and TLSKey are files in PEM: with them the address speaks TLS alone,
+	// and hosts connect to wss://. They are read again when they have changed.
+	TLSCert string `json:"tls_cert"`
+	TLSKey  string `json:"tls_key"`
 
 	Profile  string         `json:"profile"`  // of requests that name none; "": "default"
 	Profiles profile.Custom `json:"profiles"` // beside the built-in ones
@@ -73,6 +77,9 @@ func (b Box) check() error {
 	switch {
 	case !b.enabled() && b.serves():
 		return sandbox.Errorf(sandbox.Invalid, "box.enabled is false, and box.listen asks for sessions").WithHint("leave one of them out")
+	case (b.TLSCert == "") != (b.TLSKey == ""):
+		return sandbox.Errorf(sandbox.Invalid, "box.tls_cert and box.tls_key: they go together").
+			WithHint(`"tls_cert": "/etc/carboy/cert.pem", "tls_key": "/etc/carboy/key.pem"; or --tls-cert and --tls-key`)
 	case b.Listen == "":
 		return nil
 	}

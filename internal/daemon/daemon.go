@@ -83,6 +83,7 @@ type daemon struct {
 	stop      context.CancelCauseFunc
 	addrs     []net.Addr
 	cert      *certificate // nil: TCP is in clear
+	boxCert   *certificate // of the dialect's address; nil: it is in clear
 }
 
 // What may end a run, but for its context.
@@ -115,8 +116,13 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if err != nil {
 		return err
 	}
-	if d.cert, err = openCertificate(cfg, d.log); err != nil {
+	if d.cert, err = openCertificate("", cfg.TLSCert, cfg.TLSKey, d.log); err != nil {
 		return err
+	}
+	if cfg.Box.Listen != "" {
+		if d.boxCert, err = openCertificate("box.", cfg.Box.TLSCert, cfg.Box.TLSKey, d.log); err != nil {
+			return err
+		}
 	}
 	if err := cfg.Dirs.Create(); err != nil {
 		return err
@@ -331,7 +337,7 @@ func (d *daemon) serve(ctx context.Context, listeners []net.Listener) error {
 		accepting.Go(func() {
 			cert := d.cert
 			if i > 0 && i == len(servers)-1 && d.cfg.Box.Listen != "" {
-				cert = nil // the dialect is in clear; TLS is for what is before it
+				cert = d.boxCert
 			}
 			if err := cert.serve(servers[i], l); ctx.Err() == nil {
 				d.fail("serve "+l.Addr().String(), err)

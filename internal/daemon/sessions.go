@@ -270,8 +270,11 @@ func (d *daemon) listenBox(ctx context.Context) (net.Listener, error) {
 // that does not end what it began to say; one that was upgraded has its own
 // rules.
 func (s *sessions) boxServer(ctx context.Context) *http.Server {
+	var one http.Protocols
+	one.SetHTTP1(true) // no WebSocket is upgraded in HTTP/2
 	return &http.Server{
-		Handler: s.box, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Protocols: &one,
+		Handler:   s.box, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
 	}
 }

@@ -19,9 +19,10 @@ import (
 // maxPEM is the size of the largest file of a certificate or of its key.
 const maxPEM = 1 << 20
 
-// certificate is what the TCP address shows of itself. Its files are read
+// certificate is what a TCP address shows of itself. Its files are read
 // again where they have changed, as they do each time it is renewed.
 type certificate struct {
+	section           string // of the configuration, "box." or none
 	certFile, keyFile string
 	log               *slog.Logger
 
@@ -36,12 +37,13 @@ type stamp struct {
 	size int64
 }
 
-// openCertificate reads what cfg names; nil where it names nothing.
-func openCertificate(cfg Config, log *slog.Logger) (*certificate, error) {
-	if cfg.TLSCert == "" {
+// openCertificate reads what a section of the configuration names; nil where it
+// names nothing.
+func openCertificate(section, cert, key string, log *slog.Logger) (*certificate, error) {
+	if cert == "" {
 		return nil, nil
 	}
-	c := &certificate{certFile: cfg.TLSCert, keyFile: cfg.TLSKey, log: log}
+	c := &certificate{section: section, certFile: cert, keyFile: key, log: log}
 	return c, c.read()
 }
 
@@ -58,7 +60,7 @@ func (c *certificate) read() error {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		e := sandbox.Errorf(sandbox.Invalid, "tls_cert %s and tls_key %s: no certificate with its key", c.certFile, c.keyFile).
+		e := sandbox.Errorf(sandbox.Invalid, "%stls_cert %s and %[1]stls_key %s: no certificate with its key", c.section, c.certFile, c.keyFile).
 			WithHint("both in PEM, the certificate of this server first in its file")
 		e.Err = err
 		return e
@@ -121,7 +123,7 @@ func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.cert, nil
 }
 
-// serve serves l by TLS where c is not nil. HTTP/2 is offered by either way.
+// serve serves l by TLS where c is not nil.
 func (c *certificate) serve(srv *http.Server, l net.Listener) error {
 	if c == nil || l.Addr().Network() != "tcp" {
 		return srv.Serve(l)

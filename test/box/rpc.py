@@ -1,9 +1,11 @@
 """A client of Box's RPC that shares nothing with Carboy: raw WebSocket frames
 over a socket, with the standard library alone, written from the description of
-the protocol. Usage: python3 rpc.py HOST:PORT [SCENARIO...]; each scenario
+the protocol. Usage: python3 rpc.py HOST:PORT [SCENARIO...]; with a file BOX_CA
+in the environment it speaks TLS, with whom that vouches for, and with BOX_TOKEN
+it says that token. Each scenario
 prints one line of JSON, and whatever is not as described ends the program.
 """
-import base64, hashlib, io, json, os, socket, struct, sys, threading, time, zipfile
+import base64, hashlib, io, json, os, socket, ssl, struct, sys, threading, time, zipfile
 
 
 class WS:
@@ -12,12 +14,16 @@ class WS:
     def __init__(self, addr, path, headers=(), protocols=None):
         host, port = addr.rsplit(":", 1)
         self.s = socket.create_connection((host, int(port)), 10)
+        if os.environ.get("BOX_CA"):
+            self.s = ssl.create_default_context(cafile=os.environ["BOX_CA"]).wrap_socket(self.s, server_hostname=host)
         self.s.settimeout(120)
         key = base64.b64encode(os.urandom(16)).decode()
         lines = [f"GET {path} HTTP/1.1", f"Host: {addr}", "Upgrade: websocket", "Connection: Upgrade",
                  f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13"]
         if protocols:
             lines.append("Sec-WebSocket-Protocol: " + protocols)
+        if os.environ.get("BOX_TOKEN"):
+            lines.append("X-LangBot-Box-Control-Token: " + os.environ["BOX_TOKEN"])
         lines += [f"{k}: {v}" for k, v in headers]
         self.s.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         self.f = self.s.makefile("rb")
