@@ -37,7 +37,9 @@ type Options struct {
 	// Token is the runtime's control token, of at least 32 characters. A child
 	// without one gets a random one.
 	Token string
-	// Instance is the platform's own ID: a runtime serves one at a time.
+	// Instance is the platform's own ID: a runtime serves one at a time. Once an
+	// instance made a call for a workspace (see Client.For), all of its calls
+	// have to be for one, but those about the runtime itself.
 	Instance string
 	// Init is told to the runtime after each connection; nil: nothing is.
 	Init map[string]any

@@ -8,7 +8,8 @@
 // generation) is believed within its instance; a context of another instance, of
 // an older generation than was seen, or on a connection that did not say its
 // instance is refused. An action without one, as clients of before there were
-// several workspaces send, is for the daemon's own user.
+// several workspaces send, is for the daemon's own user; but an instance that
+// has said workspaces has to say one each time.
 //
 // It refuses what a browser's page could send, hosts' names that are not this
 // machine's where nothing else keeps pages out, and messages that are no

@@ -31,8 +31,9 @@ type fence struct {
 	max    int
 	ledger keeper
 
-	mu sync.Mutex // held over nothing that takes time
-	at map[workspace]*standing
+	mu  sync.Mutex // held over nothing that takes time
+	at  map[workspace]*standing
+	has map[string]int // how many of an instance are in at
 }
 
 type workspace struct{ instance, name string }
@@ -56,7 +57,7 @@ type lease struct {
 }
 
 func openFence(path string, limit int) (*fence, error) {
-	f := &fence{max: limit, at: map[workspace]*standing{}, ledger: noLedger{}}
+	f := &fence{max: limit, at: map[workspace]*standing{}, has: map[string]int{}, ledger: noLedger{}}
 	if path == "" {
 		return f, nil
 	}
@@ -67,6 +68,7 @@ func openFence(path string, limit int) (*fence, error) {
 	f.ledger = l
 	for _, m := range marks {
 		f.at[m.of()] = newStanding(m)
+		f.has[m.Instance]++
 	}
 	return f, nil
 }
@@ -89,6 +91,7 @@ func (f *fence) hold(w workspace) (*standing, error) {
 		}
 		s = newStanding(mark{Instance: w.instance, Workspace: w.name})
 		f.at[w] = s
+		f.has[w.instance]++
 	}
 	s.users++
 	return s, nil
@@ -103,6 +106,9 @@ func (f *fence) free(s *standing) {
 	}
 	if m := s.is(); m == (mark{Instance: m.Instance, Workspace: m.Workspace}) {
 		delete(f.at, m.of())
+		if f.has[m.Instance]--; f.has[m.Instance] == 0 {
+			delete(f.has, m.Instance)
+		}
 	}
 }
 
@@ -242,6 +248,14 @@ func (s *standing) lease(ctx context.Context, generation int64) (_ context.Conte
 func (f *fence) current(of *box.Context) bool {
 	s := f.find(workspaceOf(of))
 	return s != nil && s.is().Generation == of.PlacementGeneration
+}
+
+// tenanted reports whether an instance has said for which workspaces its actions
+// are.
+func (f *fence) tenanted(instance string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.has[instance] > 0
 }
 
 // workspaces are those that are known of an instance.

@@ -84,6 +84,9 @@ func (l *link) serve(ctx context.Context, r *box.Request) (any, error) {
 	if a.control {
 		return a.do(ctx, c)
 	}
+	if r.Context == nil && l.h.fence.tenanted(l.instance) {
+		return nil, denied("Box tenant action requires a trusted Workspace context")
+	}
 	c.tenant = l.h.tenant(r.Context)
 	if a.sandbox && l.h.admit.required() {
 		if _, err := l.h.admit.admitted(ctx, r.Context); err != nil {

@@ -40,7 +40,7 @@ func (h *Handler) relay(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	about, ok := relayContext(r, instance)
-	if !ok {
+	if !ok || about == nil && h.fence.tenanted(instance) {
 		unauthorized(w)
 		return
 	}

@@ -203,10 +203,10 @@ func TestRelayThatWaited(t *testing.T) {
 
 func TestRelayRefusals(t *testing.T) {
 	s, w := relaying(t)
-	w.about("box_create_session", `{"session_id":"t"}`, in("w", 2)).fields(t)
-	w.about("box_start_managed_process", `{"session_id":"t","spec":{"command":"cat"}}`, in("w", 2)).fields(t)
 	w.call("box_create_session", `{"session_id":"u"}`).fields(t)
 	w.call("box_start_managed_process", `{"session_id":"u","spec":{"command":"gone"}}`).fields(t)
+	w.about("box_create_session", `{"session_id":"t"}`, in("w", 2)).fields(t)
+	w.about("box_start_managed_process", `{"session_id":"t","spec":{"command":"cat"}}`, in("w", 2)).fields(t)
 	var owner string
 	for o := range s.sessions.all {
 		if strings.HasPrefix(o, "box:") {
@@ -231,7 +231,8 @@ func TestRelayRefusals(t *testing.T) {
 		{"older-generation", theirs, headers("i", "w", "1"), 401, ""},
 		{"newer-generation", theirs, headers("i", "w", "3"), 401, ""},
 		{"another-workspace", theirs, headers("i", "v", "2"), 401, ""},
-		{"without-the-workspace", theirs, []string{box.HeaderInstance, "i"}, 400, `"code":"BoxSessionNotFoundError"`},
+		{"without-the-workspace", theirs, []string{box.HeaderInstance, "i"}, 401, ""},
+		{"of-no-workspace-by-an-instance-with-some", relayPath, []string{box.HeaderInstance, "i"}, 401, ""},
 		{"without-the-generation", theirs, []string{box.HeaderInstance, "i", box.HeaderWorkspace, "w"}, 401, ""},
 		{"generation-otherwise-written", theirs, headers("i", "w", "+2"), 401, ""},
 		{"a-session-of-no-workspace", relayPath, headers("i", "w", "2"), 401, ""},

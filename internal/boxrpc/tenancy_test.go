@@ -33,9 +33,10 @@ func TestWorkspacesAreApart(t *testing.T) {
 		t.Errorf("a host calls it %v, want what it called it", one["session_id"])
 	}
 	w.about("box_create_session", `{"session_id":"person:alice"}`, in("v", 1)).fields(t)
-	w.call("box_create_session", `{"session_id":"person:alice"}`).fields(t)
-	for about, owners := range map[string]int{in("w", 1): 1, in("v", 1): 1, "": 1} {
-		if n := len(w.about("box_get_sessions", `{}`, about).fields(t)["sessions"].([]any)); n != owners {
+	plain := s.connect(t) // of a version without workspaces
+	plain.call("box_create_session", `{"session_id":"person:alice"}`).fields(t)
+	for about, by := range map[string]*wire{in("w", 1): w, in("v", 1): w, "": plain} {
+		if n := len(by.about("box_get_sessions", `{}`, about).fields(t)["sessions"].([]any)); n != 1 {
 			t.Errorf("%s has %d sessions", about, n)
 		}
 	}
@@ -59,6 +60,39 @@ func TestWorkspacesAreApart(t *testing.T) {
 	if st := w.about("box_status", `{}`, in("w", 1)).fields(t); st["active_sessions"] != 1. {
 		t.Errorf("status = %v", st)
 	}
+}
+
+// An instance that said workspaces has to say one for whatever is a workspace's,
+// also after the daemon was started again; until then it is served as one that
+// has none.
+func TestNoContextAmongWorkspaces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	open := func() *server {
+		return serve(t, func(o *boxrpc.Options) { o.Ledger = path })
+	}
+	tenants := []string{
+		"box_exec", "box_create_session", "box_get_session", "box_get_sessions", "box_delete_session", "box_status",
+		"box_start_managed_process", "box_get_managed_process", "box_stop_managed_process", "box_list_skills", "box_install_skill_zip",
+	}
+	const data = `{"session_id":"s","cmd":"id","spec":{"command":"cat"},"name":"x"}`
+	refused := func(t *testing.T, w *wire) {
+		for _, action := range tenants {
+			w.call(action, data).want(t, "PermissionError: Box tenant action requires a trusted Workspace context")
+		}
+		for _, action := range []string{"__ping", "box_init", "box_health", "box_get_backend_info"} { // of the host itself
+			w.call(action, `{}`).fields(t)
+		}
+		w.about("box_get_sessions", `{}`, in("w", 1)).fields(t)
+	}
+	s := open()
+	w := s.connect(t, box.HeaderInstance, "i")
+	w.call("box_exec", data).fields(t)
+	w.call("box_get_session", data).fields(t)
+	w.about("box_get_sessions", `{}`, in("w", 1)).fields(t)
+	refused(t, w)
+	refused(t, s.connect(t, box.HeaderInstance, "i"))
+	s.connect(t).call("box_get_session", data).fields(t) // it says no instance
+	refused(t, open().connect(t, box.HeaderInstance, "i"))
 }
 
 func TestContextsOfOthers(t *testing.T) {

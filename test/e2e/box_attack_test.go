@@ -33,7 +33,7 @@ func TestBoxSkillStoreIsClosed(t *testing.T) {
 	}
 	others := map[string]*box.Client{
 		"a-workspace": conn.Client().For(box.Context{InstanceUUID: "instance-1", WorkspaceUUID: "b", PlacementGeneration: 1}),
-		"no-context":  conn.Client(),
+		"no-context":  w.client,
 	}
 	for name, c := range others {
 		t.Run(name, func(t *testing.T) {
