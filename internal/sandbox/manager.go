@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -383,8 +382,8 @@ func failure(err error, ref, doing string) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		e = Errorf(Unavailable, "%s: interrupted while trying to %s", what, doing).WithHint("try again")
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		e = Errorf(Exhausted, "%s: could not %s: the disk of carboy's state is full", what, doing).WithHint("free some space there, then try again")
+	if d, ok := errors.AsType[*Error](DiskError(err, fmt.Sprintf("%s: could not %s: the disk of carboy's state", what, doing))); ok {
+		return d
 	}
 	e.Err = err
 	return e
