@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -57,19 +59,46 @@ func explain(err error, path, doing string) error {
 		return err
 	}
 	var e *sandbox.Error
-	switch code(err) {
-	case sqlite3.SQLITE_FULL:
+	switch c := code(err); {
+	case isFull(err, path):
 		e = sandbox.Errorf(sandbox.Exhausted, "the disk of %s is full", path).WithHint("make room and try again")
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		e = damaged(path, nil)
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		e = sandbox.Errorf(sandbox.Unavailable, "the state file %s is in use", path).WithHint("try again")
-	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
-		e = sandbox.Errorf(sandbox.Internal, "the state file %s can't be written", path).
-			WithHint("look at its permissions and at those of its directory")
+	case c != 0 && disk.ReadOnly(filepath.Dir(path)):
+		e = sandbox.Errorf(sandbox.Unavailable, "the disk of %s is read-only", path).
+			WithHint("the kernel's log may say why; mount it anew so that it can be written")
 	default:
+		e = explained(c, path)
+	}
+	if e == nil {
 		return fmt.Errorf("%s in %s: %w", doing, path, err)
 	}
 	e.Err = fmt.Errorf("%s: %w", doing, err)
 	return e
+}
+
+// explained is what a code means, where the disk is not to blame; nil: it says
+// nothing to a user.
+func explained(code int, path string) *sandbox.Error {
+	switch code {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return damaged(path, nil)
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return sandbox.Errorf(sandbox.Unavailable, "the state file %s is in use", path).WithHint("try again")
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN:
+		return sandbox.Errorf(sandbox.Internal, "the state file %s can't be written", path).
+			WithHint("look at its permissions and at those of its directory")
+	}
+	return nil
+}
+
+// isFull reports whether err says that the disk is full. SQLite has a code for
+// that only where it writes: files that it could not make, or make longer, have
+// other ones, that say nothing of why.
+func isFull(err error, path string) bool {
+	switch code(err) {
+	case sqlite3.SQLITE_FULL:
+		return true
+	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
+		return disk.Full(filepath.Dir(path))
+	}
+	return false
 }

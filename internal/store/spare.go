@@ -13,6 +13,7 @@ const (
 	// file.
 	SpareSuffix = ".spare"
 	spareSize   = 1 << 20
+	leastSpare  = 64 << 10
 )
 
 // spare is a file that only takes up room, so that a full disk still lets
@@ -20,26 +21,43 @@ const (
 // disk may take the room first: it is a help, not a promise.
 type spare struct{ path string }
 
-// keep makes the file its full size, unless the disk has no room for it.
+// keep makes the file its full size, or as much of that as the disk has room
+// for.
 func (s spare) keep() error {
 	if st, err := os.Lstat(s.path); err == nil && st.Size() == spareSize {
 		return nil
 	}
 	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
-		err = unix.Fallocate(int(f.Fd()), 0, 0, spareSize)
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			_, err = f.WriteAt(make([]byte, spareSize), 0)
-		}
-		if err != nil {
-			err = errors.Join(err, f.Truncate(0)) // all or nothing
+		for size := int64(spareSize); size >= leastSpare; size /= 2 {
+			if err = allocate(f, size); err == nil || !noRoom(err) {
+				break
+			}
 		}
 		err = errors.Join(err, f.Close())
 	}
-	if err == nil || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	if err == nil || noRoom(err) {
 		return nil
 	}
 	return fmt.Errorf("keep spare room: %w", err)
+}
+
+func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// allocate makes f that long, unless it is longer. Where it fails f is as it was.
+func allocate(f *os.File, size int64) error {
+	st, err := f.Stat()
+	if err != nil || st.Size() >= size {
+		return err
+	}
+	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		_, err = f.WriteAt(make([]byte, size), 0)
+	}
+	if err != nil {
+		return errors.Join(err, f.Truncate(st.Size()))
+	}
+	return nil
 }
 
 // spend gives the room up.

@@ -76,7 +76,14 @@ func Open(ctx context.Context, path string) (_ *SQLite, err error) {
 	if s.events, err = connect(path, "NORMAL"); err != nil {
 		return nil, err
 	}
-	if err := s.migrate(ctx); err != nil {
+	err = s.migrate(ctx)
+	if isFull(err, path) { // of what is there, a lot can be removed
+		if serr := s.spare.spend(); serr != nil {
+			return nil, serr
+		}
+		err = s.migrate(ctx)
+	}
+	if err != nil {
 		return nil, explain(err, path, "open the database")
 	}
 	if err := s.spare.keep(); err != nil {
@@ -238,10 +245,10 @@ func (s *SQLite) Delete(ctx context.Context, id string) error {
 // the statement makes some, the spare file is given up.
 func (s *SQLite) write(ctx context.Context, db *sql.DB, spend bool, doing, query string, args ...any) error {
 	_, err := db.ExecContext(ctx, query, args...)
-	if code(err) == sqlite3.SQLITE_FULL {
+	if isFull(err, s.path) {
 		err = again(ctx, db, err, query, args)
 	}
-	if code(err) == sqlite3.SQLITE_FULL && spend {
+	if spend && isFull(err, s.path) {
 		if serr := s.spare.spend(); serr != nil {
 			return serr
 		}

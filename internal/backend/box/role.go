@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -97,6 +98,10 @@ func (h *Host) Run(ctx context.Context, name string, in io.Reader, out io.Writer
 			return errors.Join(err, kept.err)
 		}
 		err = errors.Join(err, roleError(ctx, werr, stderr))
+		// A role has only words, and gVisor's don't say why it ended.
+		if ctx.Err() == nil && disk.Full(h.opts.State) {
+			err = errors.Join(err, syscall.ENOSPC)
+		}
 	}
 	return err
 }
