@@ -66,7 +66,7 @@ func openLedger(path string) (*ledger, []mark, error) {
 		if _, ok := errors.AsType[*sandbox.Error](err); ok {
 			return nil, nil, err
 		}
-		return nil, nil, fmt.Errorf("read the ledger of box generations: %w", err)
+		return nil, nil, fmt.Errorf("read the ledger of box generations: %w", l.blame(err))
 	}
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,10 @@ func openLedger(path string) (*ledger, []mark, error) {
 	}
 	all := slices.Collect(maps.Values(marks))
 	if len(names) > 0 {
-		err = l.fold(path, all, names)
+		// What a full disk leaves in the directory is read the next time too.
+		if err = l.fold(path, all, names); sandbox.IsDiskFull(err) {
+			err = nil
+		}
 	} else {
 		err = syncDir(filepath.Dir(path)) // of which l.dir is new, perhaps
 	}
@@ -172,7 +175,7 @@ func (l *ledger) fold(path string, all []mark, names []string) error {
 			return err
 		}
 	}
-	if err := replace(filepath.Dir(path), filepath.Base(path), b.Bytes()); err != nil {
+	if err := l.replace(path, b.Bytes()); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -192,18 +195,21 @@ func fileOf(m mark) string {
 func (l *ledger) save(m mark) error {
 	line, err := json.Marshal(m)
 	if err == nil {
-		err = replace(l.dir, fileOf(m), append(line, '\n'))
+		err = l.replace(filepath.Join(l.dir, fileOf(m)), append(line, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("write the ledger of box generations: %w", err)
+		return fmt.Errorf("write the ledger of box generations: %w", l.blame(err))
 	}
 	return nil
 }
 
+// blame names the disk where it is to blame.
+func (l *ledger) blame(err error) error { return sandbox.DiskError(err, "the disk of "+l.dir) }
+
 // replace puts a file in the place of another, or of none, and returns when that
-// is on the disk.
-func replace(dir, name string, content []byte) error {
-	f, err := os.CreateTemp(dir, newPrefix+"*")
+// is on the disk. Where it is cut off, what there is of it is in the directory.
+func (l *ledger) replace(path string, content []byte) error {
+	f, err := os.CreateTemp(l.dir, newPrefix+"*")
 	if err != nil {
 		return err
 	}
@@ -213,12 +219,12 @@ func replace(dir, name string, content []byte) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
+		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return syncDir(dir)
+	return syncDir(filepath.Dir(path))
 }
 
 func syncDir(path string) error {

@@ -70,14 +70,25 @@ func (d *daemon) lock(ctx context.Context) (*home.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(pidPath, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600); err != nil {
+	if err := d.writePID(pidPath); err != nil {
 		lock.Close()
-		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-			return nil, sandbox.Errorf(sandbox.Exhausted, "the disk of %s is full", filepath.Dir(pidPath)).WithHint("free some space there, then try again")
-		}
-		return nil, fmt.Errorf("write pid: %w", err)
+		return nil, err
 	}
 	return lock, nil
+}
+
+// writePID says who has the home. On a full disk nothing does, which is not what
+// a daemon fails for: by it, room can be made.
+func (d *daemon) writePID(path string) error {
+	err := os.WriteFile(path, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		d.log.Warn("the disk is full: the daemon's pid is not written down", "path", path)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write pid: %w", err)
+	}
+	return nil
 }
 
 // readPID reads who has, or had, the home.

@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,14 +128,18 @@ func (s sources) copyOf(ctx context.Context, owner string, at ownedPlace) (*os.R
 }
 
 // emptied makes a directory that is the daemon's alone, without what an earlier
-// daemon left in it.
+// daemon left in it. One that is there takes no room, so that a daemon can be
+// started on a full disk.
 func emptied(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		err = os.MkdirAll(dir, 0o700)
 	}
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
 	if err != nil {
-		return fmt.Errorf("empty the directory of copies: %w", err)
+		return fmt.Errorf("empty the directory of copies: %w", sandbox.DiskError(err, "the disk of "+dir))
 	}
 	return nil
 }

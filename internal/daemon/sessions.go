@@ -16,6 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxrpc"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
+	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -51,7 +52,7 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	dir := filepath.Join(d.cfg.Dirs.State, "box")
 	processes := filepath.Join(dir, "processes")
 	if err := os.MkdirAll(processes, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of sessions: %w", err)
+		return nil, fmt.Errorf("make the directory of sessions: %w", sandbox.DiskError(err, "the disk of "+dir))
 	}
 	s := &sessions{log: d.log}
 	defer func() {
@@ -70,6 +71,7 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	s.audit = audit.Open(filepath.Join(d.cfg.Dirs.State, "audit"), d.log)
 	o := session.Options{
 		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.Add, Config: b.Config, Log: d.log, ProcessDir: processes,
+		Room: func() uint64 { return disk.Room(dir) },
 		// Skills are brought: who had their directory would have those of all.
 		Private: append(d.private(), b.skillsRoot(d.cfg.Dirs.State)),
 	}
