@@ -34,6 +34,7 @@ func TestKilled(t *testing.T) {
 		"while-a-skill-is-new":   {"journal", "create", "old"},
 		"never":                  {"", "install", "beta alpha old"},
 		"while-it-is-taken-back": {"taken", "take", "old"},
+		"while-one-is-removed":   {"gone", "delete", "old"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := filepath.Join(t.TempDir(), "skills")
@@ -74,8 +75,8 @@ func TestKilled(t *testing.T) {
 			if k := must2(s.Get(t.Context(), "old")); k.Instructions != "as it was" {
 				t.Errorf("got %q", k.Instructions)
 			}
-			if exists(root, ".carboy/stage") || exists(root, ".carboy/journal") {
-				t.Error("something of the change stayed")
+			if left := must2(os.ReadDir(filepath.Join(root, ".carboy"))); len(left) != 1 { // the lock
+				t.Errorf("something of the change stayed: %v", left)
 			}
 			if tt.change == "install" && tt.step != "" { // it can be done again
 				must2(s.InstallZip(t.Context(), nestedZip(t), with("alpha", "beta")))
@@ -95,6 +96,9 @@ func TestChild(t *testing.T) {
 	p := placed(t, s, must2(s.Get(t.Context(), "old")), "rw")
 	bring(t, s, g, b, 1, p)
 	write(t, g.at("old"), file{"SKILL.md", "---\nname: old\n---\nchanged"})
+	if os.Getenv("CARBOY_TEST_SKILL_CHANGE") == "delete" {
+		create(t, s, "second", "")
+	}
 	skill.OnStep(t, func(at string) {
 		if at == step {
 			fmt.Println("stopped")
@@ -109,6 +113,8 @@ func TestChild(t *testing.T) {
 		_, err = s.Update(t.Context(), "old", box.SkillInput{Instructions: ptr("changed")})
 	case "create":
 		_, err = s.Create(t.Context(), box.SkillInput{Name: "new"}, nil)
+	case "delete":
+		_, err = s.Delete(t.Context(), "second")
 	case "take":
 		_, err = s.TakeBack(t.Context(), g, b, p)
 	}

@@ -2,6 +2,7 @@ package skill
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 	"path"
 	"path/filepath"
@@ -220,9 +221,16 @@ func (s *Store) Delete(ctx context.Context, name string) (box.SkillDeleted, erro
 				break
 			}
 		}
-		return staged(dir, func(stage string) error {
-			return dir.Rename(gone, path.Join(stage, "gone"))
-		})
+		// A directory for it would need room, and it is what makes some.
+		out := path.Join(ownDir, gonePrefix+rand.Text())
+		if err := dir.Rename(gone, out); err != nil {
+			return err
+		}
+		step("gone")
+		if err := dir.RemoveAll(out); err != nil {
+			s.keep.log.Warn("remove a deleted skill", "error", err) // the next change does
+		}
+		return nil
 	})
 	if err != nil {
 		return box.SkillDeleted{}, s.fault("delete skill "+printable(name), err)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,10 @@ var (
 	journal  = path.Join(ownDir, "journal")
 )
 
-const maxJournal = 1 << 20
+const (
+	maxJournal = 1 << 20
+	gonePrefix = "gone-" // in ownDir: of a package that is being removed
+)
 
 // step is called with what was just done. Tests stop there.
 var step = func(string) {}
@@ -51,8 +55,20 @@ func staged(dir *os.Root, fn func(stage string) error) error {
 	return fn(stage)
 }
 
-// undo puts everything back to where it was before a change that was cut off.
+// undo puts everything back to where it was before a change that was cut off,
+// and removes what that was to remove.
 func undo(dir *os.Root) error {
+	entries, err := readDir(dir, ownDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), gonePrefix) {
+			if err := dir.RemoveAll(path.Join(ownDir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
 	text, err := readJournal(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -215,11 +215,10 @@ func (s *Store) fault(doing string, err error) error {
 		return err
 	}
 	s.keep.log.Error("skill store", "doing", doing, "namespace", s.ns, "error", err)
-	kind := sandbox.Internal
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		kind = sandbox.Exhausted
+	if err := sandbox.DiskError(err, doing+": the disk of "+s.root); sandbox.KindOf(err) != sandbox.Internal {
+		return err
 	}
-	return &sandbox.Error{Kind: kind, Msg: doing + ": " + plain(err).Error(), Err: err}
+	return &sandbox.Error{Kind: sandbox.Internal, Msg: doing + ": " + plain(err).Error(), Err: err}
 }
 
 // plain is an error of the file system without the paths.

@@ -44,7 +44,7 @@ func (s *Store) TakeBack(ctx context.Context, g Guest, b *Brought, p Placed) (Ta
 	if err != nil {
 		return Taken{}, s.fault("take a skill back", err)
 	}
-	defer tmp.Close()
+	defer tmp.f.Close()
 	lim := guestLimits(stored)
 	var content string
 	err = g.Fetch(ctx, p.Name, leftOut, func(r io.Reader) (err error) {
@@ -59,9 +59,14 @@ func (s *Store) TakeBack(ctx context.Context, g Guest, b *Brought, p Placed) (Ta
 		return s.refuse(p.Name, err)
 	case content == was.Sum:
 		return Taken{}, nil
+	case tmp.err != nil:
+		return Taken{}, s.fault("take a skill back", tmp.err)
 	}
-	t := taking{s: s, name: p.Name, was: was, content: content, tar: tmp, lim: lim, skip: skip}
+	t := taking{s: s, name: p.Name, was: was, content: content, tar: tmp.f, lim: lim, skip: skip}
 	err = s.change(ctx, func(dir *os.Root) error { return t.store(ctx, dir) })
+	if sandbox.IsDiskFull(err) {
+		return Taken{}, s.fault("take a skill back", err)
+	}
 	if err != nil {
 		return s.refuse(p.Name, err)
 	}
@@ -102,17 +107,30 @@ func (s *Store) stored(ctx context.Context, rel string) ([]node, skipped, error)
 	return walk(ctx, pkg)
 }
 
-// spool is a file without a name.
-func (s *Store) spool() (*os.File, error) {
+// spool is a file without a name. What can't be written to it is no error until
+// it is needed: most that comes has not changed.
+type spool struct {
+	f   *os.File
+	err error
+}
+
+func (s *spool) Write(b []byte) (int, error) {
+	if s.err == nil {
+		_, s.err = s.f.Write(b)
+	}
+	return len(b), nil
+}
+
+func (s *Store) spool() (*spool, error) {
 	fd, err := unix.Open(s.root, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err == nil {
-		return os.NewFile(uintptr(fd), "spool"), nil
+		return &spool{f: os.NewFile(uintptr(fd), "spool")}, nil
 	}
 	f, err := os.CreateTemp("", "carboy-skill-")
 	if err != nil {
 		return nil, err
 	}
-	return f, os.Remove(f.Name())
+	return &spool{f: f}, os.Remove(f.Name())
 }
 
 // taking is one copy that is taken into the store.
