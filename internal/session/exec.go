@@ -175,6 +175,7 @@ func (x *execution) inTurn(ctx context.Context, s *session) (*Result, error) {
 		return res, nil
 	}
 	x.f.notices = append(x.f.notices, r.takeBack(ctx, s, x.spec)...)
+	x.writeOut(ctx, s)
 	return x.result(ctx, s, out), nil
 }
 

@@ -87,6 +87,9 @@ type Options struct {
 	// ProcessDir is a directory of the daemon's for small files about managed
 	// processes, which is there; "": after a kill lines may come again or be lost.
 	ProcessDir string
+	// Room says how many bytes can be written to the disk that sandboxes' files are
+	// on; nil: there is enough.
+	Room func() uint64
 	// Private are directories of the daemon's, and of whoever else: no session is
 	// shown what is in one, unless an allowed root lies in there too.
 	Private []string

@@ -266,7 +266,15 @@ func (r *Runtime) discard(ctx context.Context, s *session, pid string, m *manage
 	}
 	r.uncountProcess(s, pid, m)
 	r.watchProcesses(s)
-	return r.amend(ctx, s, func(rec *record.Session) { delete(rec.Processes, pid) })
+	err := r.amend(ctx, s, func(rec *record.Session) { delete(rec.Processes, pid) })
+	if err != nil { // whatever is written next of the session has it right
+		s.writing.Lock()
+		r.mu.Lock()
+		delete(s.rec.Processes, pid)
+		r.mu.Unlock()
+		s.writing.Unlock()
+	}
+	return err
 }
 
 // named returns a process of a session that is there, with a lease on that.
@@ -326,7 +334,12 @@ func (r *Runtime) StopProcess(ctx context.Context, c sandbox.Caller, key, pid st
 		return tidied(context.Cause(ctx), key, "stop a process")
 	}
 	defer s.procTurn.give()
-	return tidied(r.endProcess(ctx, s, pid), key, "stop a process")
+	err = r.endProcess(ctx, s, pid)
+	if sandbox.KindOf(err) == sandbox.Exhausted { // it has ended, and its record says so when there is room
+		r.log.Warn("write that a process was stopped", "session", shown(key), "process", pid, "error", err)
+		err = nil
+	}
+	return tidied(err, key, "stop a process")
 }
 
 // Attach waits until nobody reads a managed process, and becomes its reader.

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -163,6 +164,10 @@ func (r *Runtime) reap(ctx context.Context, s *session) {
 		return
 	}
 	if state == record.Live && r.worthKeeping(ctx, s) {
+		if r.room() < noRoom { // as it sleeps it might lose what it wrote last
+			_ = r.again(s, errors.New("the disk is full: it can't be put to sleep"))
+			return
+		}
 		r.sleep(ctx, s)
 		return
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // place is how far a process's lines have come.
@@ -37,7 +39,7 @@ const (
 func openLedger(path string) (*ledger, place, bool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, place{}, false, fmt.Errorf("open the ledger of a process: %w", err)
+		return nil, place{}, false, fmt.Errorf("open the ledger of a process: %w", sandbox.DiskError(err, "the disk of "+filepath.Dir(path)))
 	}
 	l := &ledger{f}
 	p, ok := l.read()

@@ -38,6 +38,10 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
+	if err := p.book.write(p.last); err != nil { // from here on that takes no more room
+		_ = p.Discard()
+		return nil, sandbox.DiskError(err, "the disk of "+p.o.Dir)
+	}
 	p.resume()
 	exit, err := p.launch(ctx, env)
 	if err != nil {
