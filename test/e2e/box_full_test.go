@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	wire "github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/client/box"
+)
+
+// newDiskHome is a home whose state is on a disk of its own: ext4 of size MiB
+// with so many files.
+func newDiskHome(t *testing.T, size, inodes int) *home {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a disk")
+	}
+	h := newHome(t)
+	image, state := filepath.Join(t.TempDir(), "disk"), h.dir+"/state"
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, argv := range [][]string{
+		{"mkfs.ext4", "-F", "-q", "-m", "0", "-N", fmt.Sprint(inodes), image, fmt.Sprint(size, "m")},
+		{"mount", "-o", "loop", image, state},
+	} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("%q: %v\n%s", argv, err, out)
+		}
+	}
+	t.Cleanup(func() {
+		for _, sb := range h.list() {
+			h.run(nil, "rm", "-f", sb.Name)
+		}
+		h.run(nil, "daemon", "stop")
+		until(t, func() bool { return !errors.Is(syscall.Unmount(state, 0), syscall.EBUSY) })
+	})
+	return h
+}
+
+// diskFull is what a user is told of a full disk, which is that of path.
+func (h *home) diskFull(err error) string {
+	if err == nil {
+		return "it went well"
+	}
+	if !strings.Contains(err.Error(), "the disk of "+h.dir+"/state/carboy") || !strings.Contains(err.Error(), "is full") {
+		return err.Error()
+	}
+	return ""
+}
+
+// fullWorld is a runtime whose disk is full.
+type fullWorld struct {
+	*home
+	c      *box.Client
+	early  box.Spec // a session from before
+	skill  box.Mount
+	filled func()
+}
+
+func newFullWorld(t *testing.T, wall string, size, inodes int) *fullWorld {
+	t.Helper()
+	h := newDiskHome(t, size, inodes)
+	w := &fullWorld{home: h, c: boxClient(t, h.boxServe(wall, map[string]any{"session_ttl_sec": 2}))}
+	w.early = box.NewSpec("early", "")
+	w.early.Persistent = true
+	sh(t, w.c, w.early, "echo kept > f")
+	for _, id := range []string{"idle", "gone"} {
+		sh(t, w.c, box.NewSpec(id, ""), "echo kept > f")
+		if id == "gone" {
+			continue
+		}
+		if _, err := w.c.StartProcess(t.Context(), id, box.ProcessSpec{Command: "cat"}); err != nil { // it can't fall asleep
+			t.Fatal(err)
+		}
+	}
+	talker := box.ProcessSpec{ProcessID: "talker", Command: "sh", Args: []string{"-c", "read x; head -c 5000000 /dev/zero | tr '\\0' a; echo; cat"}}
+	for _, p := range []box.ProcessSpec{talker, {ProcessID: "other", Command: "cat"}} {
+		if _, err := w.c.StartProcess(t.Context(), "early", p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	skills, err := w.c.InstallZip(t.Context(), box.Zip{Content: skillZip(t, "demo"), Filename: "pack.zip", SourcePaths: []string{"demo"}})
+	if err != nil || len(skills) != 1 {
+		t.Fatal(skills, err)
+	}
+	w.skill = box.Mount{HostPath: skills[0].PackageRoot, MountPath: "/workspace/.skills/demo", Mode: "rw"}
+	return w
+}
+
+// refused are the steps that need room. Each says that there is none, and where.
+func (w *fullWorld) refused(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	zip := box.Zip{Content: skillZip(t, "other"), Filename: "other.zip", SourcePaths: []string{"other"}}
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"create a session", func() error { _, err := w.c.Create(ctx, box.NewSpec("late", "")); return err }},
+		{"run the first command of one", func() error { _, err := w.c.Exec(ctx, box.NewSpec("late", "true")); return err }},
+		{"start a process", func() error {
+			_, err := w.c.StartProcess(ctx, "early", box.ProcessSpec{ProcessID: "late", Command: "cat"})
+			return err
+		}},
+		{"make a skill", func() error { _, err := w.c.CreateSkill(ctx, wire.SkillInput{Name: "fresh"}); return err }},
+		{"write a skill", func() error {
+			_, err := w.c.WriteSkill(ctx, "demo", "SKILL.md", "---\nname: demo\n---\nchanged\n")
+			return err
+		}},
+		{"look at an archive", func() error { _, err := w.c.PreviewZip(ctx, zip); return err }},
+		{"install an archive", func() error { _, err := w.c.InstallZip(ctx, zip); return err }},
+	} {
+		if wrong := w.diskFull(step.do()); wrong != "" {
+			t.Errorf("%s on a full disk: %s", step.name, wrong)
+		}
+	}
+}
+
+// goesOn are the steps that need none.
+func (w *fullWorld) goesOn(t *testing.T) {
+	t.Helper()
+	ctx := t.Context()
+	if got := sh(t, w.c, w.early, "cat f"); got != "kept\n" {
+		t.Errorf("a file is %q", got)
+	}
+	if got := sh(t, w.c, w.early, "head -c 1000000 /dev/zero | tr '\\0' a"); len(got) != 1_000_000 {
+		t.Errorf("1 MB of output is %d bytes", len(got))
+	}
+	a, err := w.c.Attach(ctx, "early", "talker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{5_000_000, len("next")} { // the first is longer than what the sandbox keeps
+		if err := a.WriteLine(ctx, []byte("next")); err != nil {
+			t.Error(err)
+		}
+		if line, err := a.ReadLine(ctx); err != nil || len(line) != want {
+			t.Errorf("a line of %d bytes is one of %d, %v", want, len(line), err)
+		}
+	}
+	a.Close()
+	if err := w.c.StopProcess(ctx, "early", "other"); err != nil {
+		t.Errorf("stop a process: %v", err)
+	}
+	if k, err := w.c.ReadSkill(ctx, "demo", "SKILL.md"); err != nil || !strings.Contains(k.Content, "use demo") {
+		t.Errorf("the skill has %q, %v", k.Content, err)
+	}
+	api := w.api()
+	in := wire.AttachmentsIn{QueryID: "q", Files: []wire.Attachment{{Name: "a.png", Data: bytes.Repeat([]byte("x"), 64<<10)}}}
+	if out, err := api.Deliver(ctx, "early", in); err != nil || len(out.Attachments) != 1 {
+		t.Errorf("deliver: %+v, %v", out, err)
+	}
+	if out, err := api.Collect(ctx, "early", "q"); err != nil || len(out.Attachments) != 0 {
+		t.Errorf("collect: %+v, %v", out, err)
+	}
+	if out, err := api.SessionRead(ctx, "early", wire.ReadRequest{Path: "f"}); err != nil || out.Content != "kept" {
+		t.Errorf("read: %+v, %v", out, err)
+	}
+}
+
+// restarted ends the daemon, by kill or in order, and starts it again: on a full
+// disk, with which a daemon that could not start would leave nobody to make room.
+func (w *fullWorld) restarted(t *testing.T, kill bool) {
+	t.Helper()
+	if kill {
+		w.killDaemon()
+	} else {
+		w.ok("daemon", "stop")
+	}
+	out := w.ok("box", "ls")
+	for _, id := range []string{"early", "idle"} {
+		if !strings.Contains(out, id) {
+			t.Errorf("killed %v: there is no %s among\n%s", kill, id, out)
+		}
+	}
+}
+
+// A disk of the daemon's that is full is said to be, by its name, to whatever
+// needs room; all else goes on, sessions are deleted, the daemon starts again,
+// and nothing is lost of what was written before.
+func TestBoxFullDisk(t *testing.T) {
+	behindEach(t, func(t *testing.T, wall string) {
+		w := newFullWorld(t, wall, 256, 8192)
+		free := w.fill(0)
+		w.refused(t)
+		w.goesOn(t)
+		if err := w.c.Delete(t.Context(), "gone"); err != nil {
+			t.Errorf("delete a session: %v", err)
+		}
+		if err := w.c.DeleteSkill(t.Context(), "demo"); err != nil {
+			t.Errorf("delete a skill: %v", err)
+		}
+		full := w.fillMore()
+		w.restarted(t, false)
+		full()
+		full = w.fillMore()
+		w.restarted(t, true)
+		w.ok("box", "rm", "early")
+		free()
+		full()
+		w.wellAfter(t, wall)
+	})
+}
+
+// fillMore takes what room there is by now.
+func (w *fullWorld) fillMore() (free func()) {
+	more := filepath.Join(w.dir, "state", "more")
+	err := os.WriteFile(more, make([]byte, 64<<20), 0o600)
+	if !errors.Is(err, syscall.ENOSPC) {
+		w.t.Errorf("fill the disk: %v", err)
+	}
+	return func() { _ = os.Remove(more) }
+}
+
+// wellAfter looks at what there is with room again.
+func (w *fullWorld) wellAfter(t *testing.T, wall string) {
+	t.Helper()
+	for _, id := range []string{"idle", "late"} {
+		want := map[string]string{"idle": "kept\n"}[id]
+		if out := w.ok("box", "exec", "--session", id, "--isolation", wall, "--", "cat f 2>/dev/null || true"); out != want {
+			t.Errorf("%s has %q, want %q", id, out, want)
+		}
+		w.ok("box", "rm", id)
+	}
+	if out := w.ok("box", "ls", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("there are these sessions: %s", out)
+	}
+	log, err := os.ReadFile(filepath.Join(w.dir, "state/carboy/audit/sessions.jsonl"))
+	if err != nil {
+		t.Error(err)
+	}
+	whole := 0
+	for line := range strings.Lines(string(log)) {
+		if json.Valid([]byte(line)) {
+			whole++
+		}
+	}
+	if torn := strings.Count(string(log), "\n") - whole; torn > 1 || whole < 4 {
+		t.Errorf("of the record of sessions %d lines are whole, %d torn", whole, torn)
+	}
+}
