@@ -7,10 +7,14 @@ import (
 	"reflect"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/internal/yamlscan"
 )
 
 // MaxSize is the most bytes of a policy's text.
 const MaxSize = 1 << 20
+
+const maxDepth = 20 // of mappings and lists within each other
 
 // Parse reads a policy in YAML or JSON. It is strict: a field that is not of
 // the schema, one that is there twice, a second document, an anchor or a tag
@@ -66,13 +70,13 @@ func parseTree(text []byte) (*node, error) {
 	case len(bytes.TrimSpace(text)) == 0:
 		return nil, &Error{Problem: "the policy is empty", Hint: "rules: [], to allow nothing"}
 	}
-	if line := tooDeep(text); line > 0 {
+	if line := yamlscan.Deep(text); line > 0 {
 		return nil, &Error{Where: fmt.Sprintf("line %d", line), Problem: "nested deeper than any policy is"}
 	}
 	if json.Valid(text) {
 		return parseJSON(text)
 	}
-	if line := tooMuch(text); line > 0 {
+	if line := yamlscan.Many(text, maxEntries); line > 0 {
 		return nil, &Error{Where: fmt.Sprintf("line %d", line), Problem: "more keys or items than any policy has"}
 	}
 	return parseYAML(text)

@@ -8,10 +8,15 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/carboy-sandbox/carboy/internal/yamlscan"
 )
 
 // maxMeta bounds the YAML of a SKILL.md, in bytes.
-const maxMeta = 64 << 10
+const maxMeta = 16 << 10
+
+// maxMetaItems bounds the items of its lists.
+const maxMetaItems = 1024
 
 // Meta is what a SKILL.md says of itself; "" is not said.
 type Meta struct{ Name, DisplayName, Description string }
@@ -48,7 +53,10 @@ func parseMeta(text string) (m Meta, err error) {
 	if len(text) > maxMeta {
 		return m, invalid("Skill front matter exceeds the %d-byte limit", maxMeta)
 	}
-	// The parser is a library's, and its input somebody else's.
+	// The parser is a library's, and its input somebody else's, perhaps an agent's.
+	if yamlscan.Deep([]byte(text)) > 0 || yamlscan.Many([]byte(text), maxMetaItems) > 0 {
+		return m, invalid("Skill front matter is nested too deep, or has too many keys or items")
+	}
 	defer func() {
 		if recover() != nil {
 			m, err = Meta{}, invalid("Skill front matter is not valid YAML")

@@ -42,7 +42,9 @@ func TestParseFrontMatter(t *testing.T) {
 		"no-yaml":  "---\nname: [\n---\n",
 		"a-list":   "---\nname: [a]\n---\n",
 		"an-alias": "---\nx: &a y\nname: *a\n---\n",
-		"too-long": "---\nx: " + strings.Repeat("y", 65<<10) + "\n---\n",
+		"too-deep": "---\nx: " + strings.Repeat("[", 15<<10) + "\n---\n",
+		"too-many": "---\n" + strings.Repeat("a: b\n", 1000) + "---\n",
+		"too-long": "---\nx: " + strings.Repeat("y", 17<<10) + "\n---\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := skill.ParseFrontMatter(text)
