@@ -1,5 +1,25 @@
 package tool
 
+import (
+	"context"
+	"time"
+)
+
+// MaxCost is how many steps may be taken without a look at the clock.
+const MaxCost = maxCost
+
+// Late looks at a line once there is no more time, and returns how many steps
+// that took at most.
+func Late(ctx context.Context, expr, line string) (steps int, err error) {
+	m, err := newMatcher(ctx, expr, time.Time{})
+	if err != nil {
+		return 0, err
+	}
+	r := m.hurry([]byte(line))
+	_ = m.re.MatchReader(r)
+	return m.steps * r.n, nil
+}
+
 // Decode reads a request.
 func Decode(b []byte, q any) error { return decode(b, q) }
 

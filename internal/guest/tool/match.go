@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	// maxCost is the steps that one look at a line may take without a look at
-	// the clock: some tens of milliseconds.
+	// maxCost is how many steps may be taken without a look at the clock: some
+	// tens of milliseconds.
 	maxCost = 2 << 20
-	// runesAtOnce is how many characters are between two looks otherwise.
-	runesAtOnce = 64
 )
 
 // matcher finds the lines that match an expression, and no line makes it take
@@ -80,24 +78,29 @@ func (m *matcher) match(line []byte) (found, looked bool) {
 	if len(line) == 0 || m.steps <= maxCost/len(line) {
 		return m.re.Match(line), true
 	}
-	r := &hurried{m: m, b: line}
+	r := m.hurry(line)
 	found = m.re.MatchReader(r)
 	return found && !r.late, !r.late
 }
 
+func (m *matcher) hurry(line []byte) *hurried {
+	return &hurried{m: m, b: line, every: max(1, maxCost/m.steps)}
+}
+
 // hurried reads a line until the time is over.
 type hurried struct {
-	m    *matcher
-	b    []byte
-	n    int
-	late bool
+	m     *matcher
+	b     []byte
+	every int // how many characters are between two looks at the clock
+	n     int // characters that were read
+	late  bool
 }
 
 var _ io.RuneReader = (*hurried)(nil)
 
 // ReadRune implements io.RuneReader.
 func (h *hurried) ReadRune() (rune, int, error) {
-	if h.n++; h.n%runesAtOnce == 0 && h.m.over() {
+	if h.n++; h.n%h.every == 0 && h.m.over() {
 		h.late = true
 	}
 	if len(h.b) == 0 || h.late {
