@@ -83,6 +83,7 @@ func interrupt(t *testing.T, b *box) {
 	r.write("to-cat\n", false)
 	r.awaits("to-cat\r\nto-cat") // what was typed, and cat's answer
 	r.write("\x03", false)
+	r.awaits("prompt> ") // what is typed before may still be taken by cat
 	r.write("echo back-$((40+2)) $?\n", false)
 	r.awaits("back-42 130")
 	r.write("exit 5\n", false)
