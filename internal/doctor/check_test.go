@@ -64,8 +64,10 @@ var unfits = []unfit{
 	{"no-mount", "mounts", ordinary, 0, laid(denied(unix.SYS_MOUNT, unix.EPERM)), doctor.Missing, "private", ""},
 	{"no-pivot", "mounts", ordinary, 0, laid(denied(unix.SYS_PIVOT_ROOT, unix.EPERM)), doctor.Missing, "pivot into a new root", ""},
 	{
-		"masked-proc", "proc", ordinary, mountNS,
-		laid("private", bound("/dev/null", "/proc/sys/kernel/hostname")), doctor.Missing, "is covered", "systempaths=unconfined",
+		// A further one that is not covered would do: somebody may have one.
+		"masked-proc", "proc", ordinary, mountNS, func(o doctor.Options) []string {
+			return []string{"private", mounted("proc", o.Home, 0, ""), "alone:proc:/proc", bound("/dev/null", "/proc/sys/kernel/hostname")}
+		}, doctor.Missing, "is covered", "systempaths=unconfined",
 	},
 	{
 		"hidden-processes", "hidepid", ordinary, mountNS,

@@ -133,12 +133,31 @@ func lay(what string) error {
 		addr.Flags = unix.IFA_F_NODAD
 		return errors.Join(netlink.LinkSetUp(lo), netlink.AddrAdd(lo, addr),
 			netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}}))
+	case "alone": // type, place
+		return alone(f[1], f[2])
 	case "bind": // what, where
 		return unix.Mount(f[1], f[2], "", unix.MS_BIND, "")
 	case "read-only": // place
 		return unix.Mount("", f[1], "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
 	}
 	return fmt.Errorf("no such condition")
+}
+
+// alone unmounts what is of a type and not at a place.
+func alone(kind, place string) error {
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(info)) {
+		at := strings.Fields(line)[4]
+		if strings.Contains(line, " - "+kind+" ") && at != place {
+			if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+				return fmt.Errorf("unmount %s: %w", at, err)
+			}
+		}
+	}
+	return nil
 }
 
 func atoi(s string) int {
