@@ -15,7 +15,7 @@ import (
 func testAdoption(t *testing.T, s *suite) {
 	first := s.open(t)
 	b := first.begin(t)
-	b.sh(t, "", "echo kept > /workspace/f; sleep 7072 >/dev/null 2>&1 &")
+	b.sh(t, "", "echo kept > /workspace/f; sleep 7072 >/dev/null 2>&1 & "+executed("sleep 7072"))
 
 	second := s.openAt(t, first.state)
 	wantBoxes(t, second, b.id)

@@ -176,6 +176,12 @@ func (b *box) run(t *testing.T, cmd *guestv1.Command) ended {
 	return b.begin(t, cmd).end()
 }
 
+// executed is a script that waits for a command line: what a shell starts in
+// the background is a shell until it has executed it.
+func executed(line string) string {
+	return "until pgrep -f '^" + line + "' >/dev/null; do :; done"
+}
+
 // sh runs a script that must succeed, and returns its output.
 func (b *box) sh(t *testing.T, user, script string) string {
 	t.Helper()

@@ -95,7 +95,7 @@ func (s *suite) twoAtOnce(t *testing.T) {
 	}
 	one, two := newBox(t, w, records[0], nil), newBox(t, w, records[1], nil)
 	wantBoxes(t, w, one.id, two.id)
-	one.sh(t, "", "echo one > /workspace/f; echo one > /tmp/f; sleep 7071 >/dev/null 2>&1 &")
+	one.sh(t, "", "echo one > /workspace/f; echo one > /tmp/f; sleep 7071 >/dev/null 2>&1 & "+executed("sleep 7071"))
 	two.says(t, "ls -A /workspace; cat /tmp/f 2>&1 | grep -c one; pgrep -f '^sleep 7071' || echo none", "0\nnone\n")
 	one.says(t, "cat /workspace/f /tmp/f; pgrep -c -f '^sleep 7071'", "one\none\n1\n")
 	w.mustStop(t, one.id)
