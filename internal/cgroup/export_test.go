@@ -25,6 +25,25 @@ func (h *Host) SetRemoveWait(d time.Duration) { h.removeWait = d }
 // as the kernel does, and remove them with the directory.
 func (h *Host) Imitate(files map[string]string) { h.tree = imitation(files) }
 
+// PruneAt has others prune each directory of that name, so many times, as soon
+// as the Host has made it.
+func (h *Host) PruneAt(name string, times int) { h.tree = &pruned{h.tree, name, times} }
+
+type pruned struct {
+	tree
+	name  string
+	times int
+}
+
+func (p *pruned) mkdir(parent *os.File, name string) error {
+	err := p.tree.mkdir(parent, name)
+	if err == nil && name == p.name && p.times > 0 {
+		p.times--
+		err = p.tree.rmdir(parent, name)
+	}
+	return err
+}
+
 type imitation map[string]string
 
 func (im imitation) mkdir(parent *os.File, name string) error {

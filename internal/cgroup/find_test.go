@@ -159,11 +159,14 @@ var v2files = map[string]string{
 	"cpu.max":       "max 100000\n", "cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "pids.max": "max\n",
 }
 
+// v2machine has one tree of version 2.
+var v2machine = map[string]string{
+	"proc/self/mountinfo": lineV2Only, "proc/self/cgroup": "0::/init.scope\n",
+	"sys/fs/cgroup/cgroup.controllers": "cpu memory pids\n", "sys/fs/cgroup/cgroup.subtree_control": "",
+}
+
 func TestV2Imitation(t *testing.T) {
-	root := fake(t, map[string]string{
-		"proc/self/mountinfo": lineV2Only, "proc/self/cgroup": "0::/init.scope\n",
-		"sys/fs/cgroup/cgroup.controllers": "cpu memory pids\n", "sys/fs/cgroup/cgroup.subtree_control": "",
-	})
+	root := fake(t, v2machine)
 	h, err := cgroup.Find(root, "home")
 	if err != nil {
 		t.Fatal(err)
@@ -212,6 +215,31 @@ func TestV2Imitation(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(root, "sys/fs/cgroup/carboy")); err == nil {
 		t.Error("the parent is left")
+	}
+}
+
+// Others prune what is above a group while it is made.
+func TestCreateWhileOthersPrune(t *testing.T) {
+	root := fake(t, v2machine)
+	for _, name := range []string{"carboy", "home"} {
+		h, err := cgroup.Find(root, "home")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		h.Imitate(v2files)
+		h.PruneAt(name, 3)
+		g, err := h.Create("box", cgroup.Limits{PIDs: 300})
+		if err != nil {
+			t.Errorf("where %s is pruned: %v", name, err)
+			continue
+		}
+		if err := g.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := h.Prune(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

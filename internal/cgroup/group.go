@@ -53,31 +53,43 @@ func (h *Host) Create(name string, l Limits) (*Group, error) {
 	return g, nil
 }
 
+// mostPruned is how often the directories above a new group may be pruned by
+// others, who have none in them, before it is there.
+const mostPruned = 100
+
 // createIn makes the group's directory in one tree and sets its limits.
 func (h *Host) createIn(t *hierarchy, name string, l Limits) error {
-	parent, err := h.prepare(t)
+	parent, err := h.makeIn(t, name)
+	for range mostPruned {
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, os.ErrClosed) {
+			break
+		}
+		t.forget()
+		parent, err = h.makeIn(t, name)
+	}
 	if err != nil {
 		return err
-	}
-	err = h.tree.mkdir(parent, name)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, os.ErrClosed) {
-		// Another process has pruned the namespace since it was opened.
-		t.forget()
-		if parent, err = h.prepare(t); err != nil {
-			return err
-		}
-		err = h.tree.mkdir(parent, name)
-	}
-	if errors.Is(err, unix.EEXIST) {
-		return sandbox.Errorf(sandbox.Conflict, "cgroup %s exists in %s", name, t.path(h.ns))
-	}
-	if err != nil {
-		return fmt.Errorf("make group %s in %s: %w", name, t.path(h.ns), err)
 	}
 	if err := t.set(parent, name, l); err != nil {
 		return errors.Join(fmt.Errorf("limit group %s: %w", name, err), h.tree.rmdir(parent, name))
 	}
 	return nil
+}
+
+// makeIn makes the group's directory in one tree, and returns its parent.
+func (h *Host) makeIn(t *hierarchy, name string) (*os.File, error) {
+	parent, err := h.prepare(t)
+	if err != nil {
+		return nil, err
+	}
+	err = h.tree.mkdir(parent, name)
+	if errors.Is(err, unix.EEXIST) {
+		return nil, sandbox.Errorf(sandbox.Conflict, "cgroup %s exists in %s", name, t.path(h.ns))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make group %s in %s: %w", name, t.path(h.ns), err)
+	}
+	return parent, nil
 }
 
 // set writes the limits that this tree's controllers keep.
