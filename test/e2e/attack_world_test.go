@@ -105,7 +105,9 @@ func (a *arena) names() {
 		"dns.google": {worldA}, "hostile.example": {worldC}, "stream.example": {worldC}, "ns.public.example": {worldB},
 		"private.wild.example": {worldLocal}, "both.wild.example": {worldA, worldLocal}, "loop.wild.example": {"127.0.0.1"},
 		"meta.wild.example": {arenaMetadata}, "zero.wild.example": {"0.0.0.0"}, "cname.wild.example": {"inside.corp.example", worldLocal},
-		"nat64.wild.example": {arenaNAT64}, "forged.wild.example": {worldA}, "rebind.wild.example": {worldA},
+		// A resolver that is asked for another type first may not say that it does not exist.
+		"inside.corp.example": {worldLocal},
+		"nat64.wild.example":  {arenaNAT64}, "forged.wild.example": {worldA}, "rebind.wild.example": {worldA},
 		"10.77.1": {worldLocal}, "dns-types.wild.example": {worldA},
 	} {
 		a.resolve(name, addrs...)
