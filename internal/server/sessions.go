@@ -73,18 +73,25 @@ func (s *Server) sessions(r *http.Request) (Sessions, access.Caller, error) {
 	return s.o.Sessions, c, nil
 }
 
+// maxKey is the longest key of a session, in bytes; those of processes and
+// skills are shorter.
+const maxKey = 1024
+
 // sessionKey returns the key that a segment of r's path stands for.
 func sessionKey(r *http.Request, name string) (string, error) {
 	v := r.PathValue(name)
-	code, coded := strings.CutPrefix(v, "~")
-	if !coded {
-		return v, nil
+	key := v
+	if code, coded := strings.CutPrefix(v, "~"); coded {
+		b, err := base64.RawURLEncoding.Strict().DecodeString(code)
+		if err != nil || !utf8.Valid(b) {
+			return "", sandbox.Errorf(sandbox.Invalid, "path: %.80q is not ~ and the base64url of a text", v)
+		}
+		key = string(b)
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(code)
-	if err != nil || !utf8.Valid(b) {
-		return "", sandbox.Errorf(sandbox.Invalid, "path: %.80q is not ~ and the base64url of a text", v)
+	if len(key) > maxKey { // before it is written down anywhere
+		return "", sandbox.Errorf(sandbox.Invalid, "path: %.80q has more than %d bytes", key, maxKey)
 	}
-	return string(b), nil
+	return key, nil
 }
 
 // onSession answers with what do returns for the session of r's path.

@@ -153,7 +153,9 @@ func TestSessionKeys(t *testing.T) {
 			t.Errorf("segment %q is the key %q, want %q", segment, got.SessionID, id)
 		}
 	}
-	for _, segment := range []string{"~%21", "~Li4=", "~_w"} {
+	longest := strings.Repeat("x", 1024)
+	w.want(t, 200, "acme", "POST", "/v1/sessions/"+longest+"/exec", `{"command":"true"}`)
+	for _, segment := range []string{"~%21", "~Li4=", "~_w", longest + "x", "~" + strings.Repeat("YWFh", 400)} {
 		w.want(t, 400, "acme", "GET", "/v1/sessions/"+segment, "")
 	}
 	w.want(t, 400, "acme", "POST", "/v1/sessions/x/exec", `{"command":"true","nosuch":1}`)

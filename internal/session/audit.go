@@ -1,26 +1,12 @@
 package session
 
 import (
-	"maps"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
-
-// maxAudited is how much of a command a record has, in characters.
-const maxAudited = 400
-
-// cutText returns the first maxAudited characters of s.
-func cutText(s string) string {
-	if utf8.RuneCountInString(s) <= maxAudited {
-		return s
-	}
-	return string([]rune(s)[:maxAudited])
-}
 
 // audit tells of a command that has ended, or that came to nothing.
 func (x *execution) audit(res *Result, err error) {
@@ -32,7 +18,7 @@ func (x *execution) audit(res *Result, err error) {
 	}
 	a := AuditRecord{
 		Time: x.from.UTC(), Owner: x.c.Owner, Session: x.spec.SessionID, Sandbox: x.box, Action: "exec",
-		Command: cutText(strings.ToValidUTF8(x.spec.Cmd, "\uFFFD")), EnvKeys: slices.Sorted(maps.Keys(x.spec.Env)),
+		Command: profile.Written(x.spec.Cmd), EnvKeys: profile.EnvNames(x.spec.Env),
 		Error: Class(err), Duration: x.took(), Queued: x.w.queued, SessionIs: x.f.how,
 	}
 	if res != nil {
@@ -43,6 +29,8 @@ func (x *execution) audit(res *Result, err error) {
 }
 
 func (r *Runtime) tell(a AuditRecord) {
+	// What was refused is told too, and may be of any length.
+	a.Session, a.Process = profile.Written(a.Session), profile.Written(a.Process)
 	r.log.Info("session "+a.Action, "owner", a.Owner, "session", shown(a.Session), "sandbox", a.Sandbox, "process", a.Process, "path", a.Path,
 		"command", a.Command, "env_keys", a.EnvKeys, "status", a.Status, "error", a.Error,
 		"duration", a.Duration.Round(time.Millisecond), "queued", a.Queued.Round(time.Millisecond), "stdout", a.Stdout, "stderr", a.Stderr)

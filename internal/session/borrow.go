@@ -10,6 +10,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
 )
 
@@ -33,7 +34,7 @@ type Job struct {
 // follow one another. The job is told of when the Use is finished, or here
 // where it came to nothing.
 func (r *Runtime) Borrow(ctx context.Context, c sandbox.Caller, key string, job Job) (*Use, error) {
-	a := AuditRecord{Time: r.clock.Now().UTC(), Owner: c.Owner, Session: key, Action: job.Action, Path: cutText(strings.ToValidUTF8(job.Path, "\uFFFD"))}
+	a := AuditRecord{Time: r.clock.Now().UTC(), Owner: c.Owner, Session: key, Action: job.Action, Path: profile.Written(job.Path)}
 	tell := sync.OnceFunc(func() { r.tellJob(a) })
 	u, err := r.borrow(ctx, c, key, job, &a)
 	if err != nil {

@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -259,6 +260,31 @@ func TestAudit(t *testing.T) {
 		}
 		if m := d.Metrics(); m.Execs != 3 || m.ExecErrors != 1 || m.Timeouts != 1 || m.Created != 1 || m.Reused != 1 || m.Conflicts != 1 || m.Sessions != 1 {
 			t.Errorf("metrics %+v", m)
+		}
+	})
+}
+
+// What is written down of one request leaves room for what is of others.
+func TestAuditIsBounded(t *testing.T) {
+	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
+		long := strings.Repeat("k", 1<<20)
+		spec := asked("k", strings.Repeat("x", 1<<20))
+		spec.Env = map[string]string{}
+		for i := range 10_000 {
+			spec.Env[fmt.Sprintf("A%d", i)] = "s3cret"
+		}
+		_, _ = d.Exec(t.Context(), ann, spec)
+		_, _ = d.Exec(t.Context(), ann, asked(long, "true"))
+		_, _ = d.StartProcess(t.Context(), ann, long, box.ProcessSpec{ProcessID: long, Command: long, Args: []string{long}, Env: map[string]string{long: ""}})
+		_, _ = d.Borrow(t.Context(), ann, long, session.Job{Action: "tool:read", Path: long})
+		all := w.audit.all()
+		if len(all) != 4 {
+			t.Fatalf("%d records", len(all))
+		}
+		for _, a := range all {
+			if n := len(fmt.Sprint(a)); n > 4<<10 || a.Session == "" {
+				t.Errorf("%s: a record of %d bytes", a.Action, n)
+			}
 		}
 	})
 }

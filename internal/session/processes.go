@@ -39,16 +39,19 @@ func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string
 	err = tidied(err, key, "start a process")
 	r.tell(AuditRecord{
 		Time: from.UTC(), Owner: c.Owner, Session: key, Sandbox: sandboxID, Action: "start_process", Process: spec.ProcessID,
-		Command: cutText(commandText(spec)), EnvKeys: slices.Sorted(maps.Keys(spec.Env)),
+		Command: profile.Written(commandText(spec)), EnvKeys: profile.EnvNames(spec.Env),
 		Status: info.Status, ExitCode: info.ExitCode, Error: Class(err), Duration: r.clock.Now().Sub(from),
 	})
 	return info, err
 }
 
+// maxCommandText is more than is written down of a command, in bytes.
+const maxCommandText = 4096
+
 func commandText(spec box.ProcessSpec) string {
 	text := spec.Command
 	for _, a := range spec.Args {
-		if text += " " + a; len(text) > 4*maxAudited {
+		if text += " " + a; len(text) > maxCommandText {
 			break
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
@@ -81,7 +82,7 @@ func reasonOf(err error) string {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Hint != "" {
 		text += " (" + e.Hint + ")"
 	}
-	return cutText(text)
+	return profile.Written(text)
 }
 
 // Status says what there is: of the caller's own, and of all for an admin.

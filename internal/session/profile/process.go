@@ -87,11 +87,14 @@ func ValidateProcess(s box.ProcessSpec) error {
 }
 
 func checkProcessID(id string) *sandbox.Error {
-	if id == "" || len(id) > maxProcessID || strings.ContainsFunc(id, unicode.IsControl) {
-		return Invalid("process_id: 1 to %d bytes without control characters are wanted", maxProcessID)
+	if id == "" || len(id) > maxProcessID || strings.ContainsFunc(id, noText) {
+		return Invalid("process_id: 1 to %d bytes of characters that are no control characters are wanted", maxProcessID)
 	}
 	return nil
 }
+
+// noText reports whether r has no place in what something is called by.
+func noText(r rune) bool { return unicode.IsControl(r) || r == unicode.ReplacementChar }
 
 func checkCommand(command string, args []string) *sandbox.Error {
 	if trim(command) == "" {

@@ -3,11 +3,10 @@ package service
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 const (
@@ -26,7 +25,7 @@ func summary(s box.Spec) slog.Attr {
 		"network", s.Network, "image", s.Image, "host_path", s.HostPath, "host_path_mode", s.HostPathMode,
 		"cpus", s.CPUs, "memory_mb", s.MemoryMB, "pids_limit", s.PIDsLimit, "read_only_rootfs", s.ReadOnlyRootFS,
 		"workspace_quota_mb", s.WorkspaceQuotaMB,
-		"env_keys", slices.Sorted(maps.Keys(s.Env)), "cmd", shorten(strings.TrimSpace(s.Cmd), maxLoggedCmd))
+		"env_keys", profile.EnvNames(s.Env), "cmd", shorten(strings.TrimSpace(s.Cmd), maxLoggedCmd))
 }
 
 // outcome is what is logged of a result.
