@@ -10,6 +10,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // admission lets workspaces have a sandbox only while a grant says so. It is
@@ -19,6 +20,7 @@ import (
 // a host renews its own nothing is admitted: the sessions are still there.
 type admission struct {
 	h     *Handler
+	watch sandbox.Stopwatch
 	fixed bool // the policy is the operator's
 
 	asking chan struct{} // a slot, of who asks for the readiness anew
@@ -43,11 +45,14 @@ type granted struct {
 	box.Grant
 	key     workspace
 	expires time.Time
-	index   int // in ends
+	// ends is the same in time that passes: whatever the clock is set to, nothing
+	// is ended before it, nor lives on after it.
+	ends  time.Duration
+	index int // in admission.ends
 }
 
 func newAdmission(h *Handler, operator json.RawMessage) *admission {
-	a := &admission{h: h, p: defaultPolicy(), grants: map[workspace]*granted{}, wake: make(chan struct{}, 1), asking: make(chan struct{}, 1)}
+	a := &admission{h: h, watch: sandbox.NewStopwatch(h.clock), p: defaultPolicy(), grants: map[workspace]*granted{}, wake: make(chan struct{}, 1), asking: make(chan struct{}, 1)}
 	if operator == nil {
 		return a
 	}
@@ -120,7 +125,7 @@ func (a *admission) admitted(ctx context.Context, about *box.Context) (box.Grant
 	switch {
 	case g == nil:
 		return box.Grant{}, admissionError("Sandbox admission grant is missing")
-	case !a.h.clock.Now().Before(g.expires):
+	case !a.h.clock.Now().Before(g.expires) || a.watch.Passed() >= g.ends:
 		return box.Grant{}, admissionError("Sandbox admission grant has expired")
 	case g.ExecutionGeneration != about.PlacementGeneration:
 		return box.Grant{}, admissionError("Sandbox admission grant belongs to another execution generation")
@@ -218,7 +223,7 @@ func (a *admission) run(ctx context.Context) error {
 	defer drops.Wait()
 	slots := make(chan struct{}, dropsAtOnce)
 	for {
-		expired, next := a.expire(a.h.clock.Now())
+		expired, next := a.expire(a.watch.Passed())
 		for _, key := range expired {
 			drops.Go(func() {
 				slots <- struct{}{}
@@ -256,13 +261,13 @@ func (a *admission) holds(key workspace) bool {
 
 // expire forgets the grants that are over, and says in what time the next is; 0:
 // there is none. It looks at no other.
-func (a *admission) expire(now time.Time) (over []workspace, next time.Duration) {
+func (a *admission) expire(now time.Duration) (over []workspace, next time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(a.ends) > 0 {
 		g := a.ends[0]
-		if now.Before(g.expires) {
-			return over, max(g.expires.Sub(now), time.Millisecond)
+		if now < g.ends {
+			return over, max(g.ends-now, time.Millisecond)
 		}
 		a.forgetLocked(g.key)
 		over = append(over, g.key)

@@ -86,7 +86,7 @@ func (a *admission) put(key workspace, g box.Grant, expires time.Time) (in grant
 	}
 	drop = is != nil && is.ExecutionGeneration != g.ExecutionGeneration || g.MaxSessions == 0
 	a.forgetLocked(key)
-	now := &granted{Grant: g, key: key, expires: expires}
+	now := &granted{Grant: g, key: key, expires: expires, ends: a.watch.Passed() + expires.Sub(a.h.clock.Now().Round(0))}
 	a.grants[key] = now
 	heap.Push(&a.ends, now)
 	a.nudge()
@@ -142,7 +142,7 @@ func (a *admission) forgetLocked(key workspace) {
 type expiries []*granted
 
 func (e expiries) Len() int           { return len(e) }
-func (e expiries) Less(i, j int) bool { return e[i].expires.Before(e[j].expires) }
+func (e expiries) Less(i, j int) bool { return e[i].ends < e[j].ends }
 func (e expiries) Swap(i, j int) {
 	e[i], e[j] = e[j], e[i]
 	e[i].index, e[j].index = i, j
