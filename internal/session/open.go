@@ -35,11 +35,13 @@ func (r *Runtime) Open(ctx context.Context) error {
 	slots := make(chan struct{}, openAtOnce)
 	errs := make([]error, len(records))
 	known := map[id]bool{}
+	away := r.awayFor(r.now())
 	for n, rec := range records {
 		known[id{rec.Owner, rec.Sandbox}] = true
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
+			r.rest(ctx, &rec, away)
 			errs[n] = r.load(ctx, rec)
 		})
 	}

@@ -457,6 +457,9 @@ func (r *Runtime) forgetEnded(ctx context.Context) {
 	for _, s := range r.sessions {
 		for pid, m := range s.procs {
 			if m.p != nil && !m.ended.IsZero() {
+				if now := r.now(); m.ended.After(now) { // the clock was set back
+					m.ended = now
+				}
 				all = append(all, completed{s, pid, m})
 			}
 		}

@@ -25,6 +25,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	defer tasks.Wait()
 	reaping := map[*session]bool{} // guarded by mu
 	for {
+		r.follow(ctx)
 		due := r.due(reaping)
 		for _, s := range due {
 			tasks.Go(func() {
@@ -36,6 +37,11 @@ func (r *Runtime) Run(ctx context.Context) error {
 			})
 		}
 		r.forgetEnded(ctx)
+		select {
+		case <-r.opened:
+			r.saw(false)
+		default:
+		}
 		select {
 		case <-ctx.Done():
 			return nil

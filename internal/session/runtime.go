@@ -42,6 +42,7 @@ type Runtime struct {
 
 	mu       sync.Mutex
 	closed   bool
+	set      setting
 	sessions map[id]*session
 	declared map[string][]string // what clients call their own, by owner
 	awake    int                 // sessions that count against the capacity
@@ -78,6 +79,7 @@ func New(o Options) (*Runtime, error) {
 	if r.clock == nil {
 		r.clock = sandbox.SystemClock{}
 	}
+	r.set.watch = sandbox.NewStopwatch(r.clock)
 	if r.rand == nil {
 		r.rand = rand.Reader
 	}
@@ -149,6 +151,11 @@ func (r *Runtime) Close() {
 	r.close(errClosing)
 	r.calls.Wait()
 	r.detachAll()
+	select {
+	case <-r.opened:
+		r.saw(true)
+	default: // what sleeps was not looked at
+	}
 }
 
 // Declare says what an owner's client calls its own host_root and
