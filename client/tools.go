@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 )
@@ -44,6 +45,19 @@ func (c *Client) SessionGrep(ctx context.Context, key string, q box.GrepRequest)
 // Deliver puts a query's attachments into a session.
 func (c *Client) Deliver(ctx context.Context, key string, in box.AttachmentsIn) (*box.AttachmentsDelivered, error) {
 	return ask[box.AttachmentsDelivered](ctx, c, http.MethodPost, sessionPath(key, "/attachments"), in)
+}
+
+// Purge removes the attachments of all queries from a session, those that were
+// delivered and those that nobody collected: for a platform that starts anew.
+func (c *Client) Purge(ctx context.Context, key string) (*box.Purged, error) {
+	return ask[box.Purged](ctx, c, http.MethodDelete, sessionPath(key, "/attachments"), nil)
+}
+
+// SessionTools returns the native tools with a JSON Schema of each, as a model
+// is told of them, and what to tell it besides. With a query's ID it is told
+// where files for the user go; "" leaves that out.
+func (c *Client) SessionTools(ctx context.Context, queryID string) (*box.ToolList, error) {
+	return ask[box.ToolList](ctx, c, http.MethodGet, "/v1/session-tools?"+url.Values{"query_id": {queryID}}.Encode(), nil)
 }
 
 // Collect takes what the agent of a session left for its user, and empties its

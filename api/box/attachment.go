@@ -83,3 +83,9 @@ type Collected struct {
 	Skipped     []SkippedEntry `json:"skipped,omitempty"`
 	Notices     []string       `json:"notices,omitempty"`
 }
+
+// Purged is the answer of DELETE /v1/sessions/{id}/attachments, which removes
+// the inboxes and outboxes of all queries.
+type Purged struct {
+	Notices []string `json:"notices,omitempty"`
+}

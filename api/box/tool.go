@@ -5,7 +5,8 @@ import "encoding/json"
 // The native tools: what an agent reads and changes files of its session with.
 // Each is POST /v1/sessions/{id}/tools/{name}, whose body is the request here
 // and whose answer is the result. What a tool could not do is a result with OK
-// false, for the model to read, and not an error of the API.
+// false, for the model to read, and not an error of the API. What a tag
+// "jsonschema" says of a field is for the model, too: GET /v1/session-tools.
 const (
 	ToolExec  = "exec"
 	ToolRead  = "read"
@@ -95,14 +96,39 @@ type Failure struct {
 	Code  string `json:"code,omitempty"`  // ToolInvalid and so on
 }
 
+// ToolSpec is a native tool as a model is told of it.
+type ToolSpec struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"` // a JSON Schema of the request
+}
+
+// ToolList is the answer of GET /v1/session-tools: the native tools, and what a
+// model is to be told of them. With ?query_id= it is told where files for the
+// user go, too.
+type ToolList struct {
+	Tools    []ToolSpec `json:"tools"`
+	Guidance string     `json:"guidance"`
+}
+
+// ExecToolRequest is what an agent says of a command. It is no body of the API,
+// which has an ExecRequest, but what a platform's service reads.
+type ExecToolRequest struct {
+	Command     string            `json:"command" jsonschema:"the shell command to run"`
+	Workdir     string            `json:"workdir,omitempty" jsonschema:"the directory to run it in; by default /workspace"`
+	TimeoutSec  int               `json:"timeout_sec,omitempty" jsonschema:"after how many seconds it is ended, with all that it started"`
+	Env         map[string]string `json:"env,omitempty" jsonschema:"further environment variables of this command"`
+	Description string            `json:"description,omitempty" jsonschema:"what the command is for, in a few words"`
+}
+
 // ReadRequest reads a file or lists a directory.
 type ReadRequest struct {
-	Path       string `json:"path"`
-	Offset     int64  `json:"offset,omitempty"`    // the first line, from 1; 0: 1
-	Limit      int    `json:"limit,omitempty"`     // lines; 0: ReadLines
-	MaxBytes   int    `json:"max_bytes,omitempty"` // 0: MaxToolBytes, which is also the most
-	Encoding   string `json:"encoding,omitempty"`  // "": EncodingText
-	ByteOffset int64  `json:"byte_offset,omitempty"`
+	Path       string `json:"path" jsonschema:"the file or directory, relative to /workspace or below it"`
+	Offset     int64  `json:"offset,omitempty" jsonschema:"the first line to read, from 1"`                                      // 0: 1
+	Limit      int    `json:"limit,omitempty" jsonschema:"how many lines to read: by default 2000, at most 10000"`               // 0: ReadLines
+	MaxBytes   int    `json:"max_bytes,omitempty" jsonschema:"how many bytes to read: by default 51200, which is also the most"` // 0: MaxToolBytes
+	Encoding   string `json:"encoding,omitempty" jsonschema:"text, the default, or base64 for exact bytes"`                      // "": EncodingText
+	ByteOffset int64  `json:"byte_offset,omitempty" jsonschema:"the first byte to read where the encoding is base64, from 0"`
 }
 
 // ReadResult is what was read. One of the three further parts is there.
@@ -145,10 +171,10 @@ type Listing struct {
 
 // WriteRequest makes or changes a file, and the directories above it.
 type WriteRequest struct {
-	Path     string `json:"path"`
-	Content  string `json:"content"`
-	Encoding string `json:"encoding,omitempty"` // "": EncodingText
-	Mode     string `json:"mode,omitempty"`     // "": WriteOverwrite
+	Path     string `json:"path" jsonschema:"the file, relative to /workspace or below it"`
+	Content  string `json:"content" jsonschema:"what to write"`
+	Encoding string `json:"encoding,omitempty" jsonschema:"of the content: text, the default, or base64"` // "": EncodingText
+	Mode     string `json:"mode,omitempty" jsonschema:"overwrite, the default, or append"`                // "": WriteOverwrite
 }
 
 // WriteResult is what was written.
@@ -161,9 +187,9 @@ type WriteResult struct {
 
 // EditRequest replaces a text that is in a file exactly once.
 type EditRequest struct {
-	Path      string `json:"path"`
-	OldString string `json:"old_string"`
-	NewString string `json:"new_string"`
+	Path      string `json:"path" jsonschema:"the file, relative to /workspace or below it"`
+	OldString string `json:"old_string" jsonschema:"the text to replace, exactly as it is in the file, with enough around it to be there once"`
+	NewString string `json:"new_string" jsonschema:"the text to put in its place"`
 }
 
 // EditResult is what was edited.
@@ -178,8 +204,8 @@ type EditResult struct {
 // and {a,b} for either. A pattern is matched from its end: "*.go" finds such
 // files in every directory.
 type GlobRequest struct {
-	Pattern string `json:"pattern"`
-	Path    string `json:"path,omitempty"` // a directory; "": the workspace
+	Pattern string `json:"pattern" jsonschema:"the names to look for, from the end of the path: * and ? within a name, ** for any directories, [a-z], {a,b}"`
+	Path    string `json:"path,omitempty" jsonschema:"the directory to look in; by default /workspace"`
 }
 
 // GlobResult is what was found, the newest first. Directories such as .git and
@@ -196,9 +222,9 @@ type GlobResult struct {
 
 // GrepRequest looks for lines that match a regular expression of RE2.
 type GrepRequest struct {
-	Pattern string `json:"pattern"`
-	Path    string `json:"path,omitempty"`    // a file or directory; "": the workspace
-	Include string `json:"include,omitempty"` // a pattern of GlobRequest; "": each file
+	Pattern string `json:"pattern" jsonschema:"a regular expression of RE2: it has no look-around and no back-references"`
+	Path    string `json:"path,omitempty" jsonschema:"the file or directory to look in; by default /workspace"`
+	Include string `json:"include,omitempty" jsonschema:"only in files with such names, as *.py"` // a pattern of GlobRequest; "": each file
 }
 
 // GrepMatch is one line.

@@ -19,6 +19,7 @@ type (
 	RuntimeStatus = wire.RuntimeStatus
 	Status        = wire.Status
 	ErrorRecord   = wire.ErrorRecord
+	ToolSpec      = wire.ToolSpec
 	Skill         = wire.Skill
 	SkillInput    = wire.SkillInput
 	SkillWritten  = wire.SkillWritten

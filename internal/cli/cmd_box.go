@@ -15,7 +15,7 @@ func (a *app) boxCommand() *cobra.Command {
 	cmd := a.nounCommand("box", "Keep sandboxes for the people and rooms of a chat", "carboy box exec --session person_alice -- pwd")
 	cmd.AddCommand(
 		a.boxExecCommand(), boxListing().command(a), a.boxRmCommand(),
-		a.boxStatusCommand(), a.boxErrorsCommand(), a.boxSkillCommand(), a.boxServeCommand(),
+		a.boxStatusCommand(), a.boxErrorsCommand(), a.boxToolsCommand(), a.boxSkillCommand(), a.boxServeCommand(),
 	)
 	return setHelp(cmd, docs{
 		long: `A session is a sandbox that goes by a key of your choosing. exec makes it where

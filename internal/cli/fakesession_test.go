@@ -10,6 +10,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
 
 type fakeSessions struct {
@@ -40,6 +41,13 @@ func (d *fakeDaemon) sessionRoutes() map[string]func(http.ResponseWriter, *http.
 			return json.NewEncoder(w).Encode(box.ErrorList{Errors: []box.ErrorRecord{
 				{Timestamp: created, Type: box.ClassValidation, Message: "cmd must not be empty", SessionID: "person_bob"},
 			}})
+		},
+		"GET /v1/session-tools": func(w http.ResponseWriter, r *http.Request) error {
+			list, err := toolspec.List("", r.URL.Query().Get("query_id"))
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(w).Encode(list)
 		},
 		"GET /v1/skills": func(w http.ResponseWriter, _ *http.Request) error {
 			return json.NewEncoder(w).Encode(box.SkillList{Skills: d.skills})

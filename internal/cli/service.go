@@ -127,6 +127,7 @@ type sessions interface {
 	RemoveSession(ctx context.Context, key string) error
 	SessionStatus(ctx context.Context) (*box.Status, error)
 	SessionErrors(ctx context.Context) ([]box.ErrorRecord, error)
+	SessionTools(ctx context.Context, queryID string) (*box.ToolList, error)
 	Skills(ctx context.Context) ([]box.Skill, error)
 	InstallSkills(ctx context.Context, up client.SkillUpload, zip io.Reader) ([]box.Skill, error)
 	RemoveSkill(ctx context.Context, name string) error

@@ -30,6 +30,7 @@ type Sessions interface {
 	Tool(ctx context.Context, c access.Caller, id, name string, request []byte) (any, error)
 	Deliver(ctx context.Context, c access.Caller, id string, in box.AttachmentsIn) (box.AttachmentsDelivered, error)
 	Collect(ctx context.Context, c access.Caller, id string, q box.CollectRequest) (box.Collected, error)
+	Purge(ctx context.Context, c access.Caller, id string) (box.Purged, error)
 	Skills
 }
 
@@ -45,11 +46,13 @@ func (s *Server) sessionRoutes() []endpoint {
 		{"POST /v1/sessions/{id}/tools/{tool}", key.Exec, s.heavily(false, s.postTool)},
 		{"POST /v1/sessions/{id}/attachments", key.Exec, s.heavily(false, s.postAttachments)},
 		{"POST /v1/sessions/{id}/attachments/collect", key.Exec, s.heavily(true, s.postCollect)},
+		{"DELETE /v1/sessions/{id}/attachments", key.Exec, s.deleteAttachments},
 		{"POST /v1/sessions/{id}/processes", key.Exec, s.postProcess},
 		{"GET /v1/sessions/{id}/processes/{process}", key.Read, s.getProcess},
 		{"DELETE /v1/sessions/{id}/processes/{process}", key.Exec, s.deleteProcess},
 		{"GET /v1/session-status", key.Read, s.getSessionStatus},
 		{"GET /v1/session-errors", key.Read, s.getSessionErrors},
+		{"GET /v1/session-tools", key.Read, s.getSessionTools},
 		{"GET /v1/skills", key.Read, s.listSkills},
 		{"POST /v1/skills", key.Manage, s.heavily(false, s.postSkills)},
 		{"GET /v1/skills/{name}", key.Read, s.getSkill},

@@ -115,6 +115,11 @@ func (f *fakeSessions) Collect(_ context.Context, c by.Caller, id string, _ box.
 	return box.Collected{}, err
 }
 
+func (f *fakeSessions) Purge(_ context.Context, c by.Caller, id string) (box.Purged, error) {
+	_, err := f.find(c, id)
+	return box.Purged{Notices: []string{"purged " + id}}, err
+}
+
 func (*fakeSessions) Errors(by.Caller) []box.ErrorRecord { return nil }
 
 func (*fakeSessions) Skills(context.Context, by.Caller) ([]box.Skill, error) {

@@ -7,6 +7,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
+	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
 
 // maxAttachments is the size of a body with as many attachments as there may
@@ -45,4 +46,17 @@ func (s *Server) postCollect(w http.ResponseWriter, r *http.Request) {
 		}
 		return all.Collect(r.Context(), c, id, q)
 	})
+}
+
+func (s *Server) deleteAttachments(w http.ResponseWriter, r *http.Request) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.Purged, error) {
+		return all.Purge(r.Context(), c, id)
+	})
+}
+
+// getSessionTools answers what a model is to be told, whether there are sessions
+// or not: a platform may ask before it has one.
+func (s *Server) getSessionTools(w http.ResponseWriter, r *http.Request) {
+	list, err := toolspec.List("", r.URL.Query().Get("query_id"))
+	answer(w, http.StatusOK, list, err)
 }

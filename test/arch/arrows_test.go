@@ -15,8 +15,9 @@ var layers = [][]string{
 	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/boxwire"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/session/record"},
-	{"internal/session/profile"}, // what a session is asked for
-	{"internal/session/service"}, // the policy of whoever asks
+	{"internal/session/profile"},  // what a session is asked for
+	{"internal/session/toolspec"}, // what a model is told of it
+	{"internal/session/service"},  // the policy of whoever asks
 	{"internal/guest", "internal/guestcall", "internal/interpreter", "internal/mcpgateway"}, // what runs inside
 	{"internal/disk"}, // where it is kept
 	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/template"}, // what walls are made of
@@ -69,6 +70,11 @@ var forbidden = []struct {
 		from: "internal/session/profile",
 		to:   [][]string{wall, storage, network, {"os/exec"}},
 		why:  "a client in another's program reads requests by the same rules",
+	},
+	{
+		from: "internal/session/toolspec",
+		to:   [][]string{wall, storage, network, {"os/exec"}},
+		why:  "a client in another's program tells its model the same",
 	},
 	{
 		from: "internal/session/service",

@@ -77,6 +77,18 @@ func passAttachments(t *testing.T, h *home, c *client.Client) {
 	if err != nil || len(out.Attachments) != 2 || out.Attachments[0].Size != int64(len(big)) || out.Attachments[1].Base64 != "aGk=" {
 		t.Fatalf("collect: %d, %v", len(out.Attachments), err)
 	}
+	if _, err := c.Deliver(ctx, "ann", wire.AttachmentsIn{QueryID: "q-2", Files: []wire.Attachment{{Name: "n.txt", Data: []byte("hi")}}}); err != nil {
+		t.Fatal(err)
+	}
+	h.ok("box", "exec", "--session", "ann", "--", "mkdir -p /workspace/outbox/q-2 && touch /workspace/outbox/q-2/left")
+	if _, err := c.Purge(ctx, "ann"); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{"inbox/q-2/n.txt", "outbox/q-2/left"} {
+		if got, err := c.SessionRead(ctx, "ann", wire.ReadRequest{Path: path}); err != nil || got.Code != wire.ToolNotFound {
+			t.Errorf("after all were removed %s is %+v, %v", path, got, err)
+		}
+	}
 	if _, err := c.Collect(ctx, "ann", "../up"); err == nil {
 		t.Error("a query's ID that leads elsewhere was taken")
 	}
@@ -107,7 +119,8 @@ func wantTold(t *testing.T, h *home) {
 	want := []string{
 		"tool:write src/a.py ok", "tool:edit src/a.py ok", "tool:read src/a.py ok", "tool:glob  ok", "tool:grep  ok",
 		"tool:read /etc/passwd escapes", "tool:read f BoxSessionNotFoundError",
-		"attachments:deliver  ok", "attachments:collect  ok", "attachments:collect  BoxValidationError",
+		"attachments:deliver  ok", "attachments:collect  ok", "attachments:deliver  ok", "attachments:purge  ok",
+		"tool:read inbox/q-2/n.txt not_found", "tool:read outbox/q-2/left not_found", "attachments:collect  BoxValidationError",
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the record has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

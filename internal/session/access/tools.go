@@ -15,6 +15,7 @@ const (
 	actTool    = "tool:"
 	actDeliver = "attachments:deliver"
 	actCollect = "attachments:collect"
+	actPurge   = "attachments:purge"
 
 	statusOK = "ok"
 )
@@ -55,6 +56,17 @@ func (a *Access) Deliver(ctx context.Context, c Caller, id string, in box.Attach
 func (a *Access) Collect(ctx context.Context, c Caller, id string, q box.CollectRequest) (box.Collected, error) {
 	job := session.Job{Action: actCollect}
 	res, err := borrowed(ctx, a, c, id, job, func(t *tool.Tools) (box.Collected, error) { return t.Collect(ctx, q.QueryID) })
+	return res, a.noted(c, id, err)
+}
+
+// Purge removes the inboxes and outboxes of all queries of a session that is
+// there.
+func (a *Access) Purge(ctx context.Context, c Caller, id string) (box.Purged, error) {
+	job := session.Job{Action: actPurge}
+	res, err := borrowed(ctx, a, c, id, job, func(t *tool.Tools) (out box.Purged, err error) {
+		out.Notices, err = t.Purge(ctx)
+		return out, err
+	})
 	return res, a.noted(c, id, err)
 }
 

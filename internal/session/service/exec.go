@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -29,7 +30,16 @@ type Request struct {
 
 // toolFields are what an agent may say of its command; description is for whom
 // it may concern.
-var toolFields = []string{"command", "workdir", "timeout_sec", "env", "description"}
+var toolFields = fieldsOf(reflect.TypeFor[box.ExecToolRequest]())
+
+// fieldsOf are the JSON names of a structure's fields.
+func fieldsOf(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
 
 // ExecuteTool runs a command for an agent: "command" of its parameters, with
 // "workdir", "timeout_sec" and "env". Which session it runs in, and what that

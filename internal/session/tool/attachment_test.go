@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
+	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
 
 func TestCleanName(t *testing.T) {
@@ -68,19 +69,19 @@ func TestDecode(t *testing.T) {
 
 func TestQueryIDs(t *testing.T) {
 	for _, id := range []string{"", ".", "..", "../x", "a/b", `a\b`, "a\x00", ".hidden", "a b", "a;b", "é", strings.Repeat("x", 129)} {
-		_, err := tool.Outbox("", id)
+		_, err := toolspec.Outbox("", id)
 		wantKind(t, err, sandbox.Invalid, "query_id")
 	}
 	t.Run("test_host_attachment_directories_use_query_uuid_not_process_local_id", func(t *testing.T) {
 		for id, want := range map[string]string{
 			"replica-a-query": "/workspace/outbox/replica-a-query", "7": "/workspace/outbox/7", "a..b": "/workspace/outbox/a..b",
 		} {
-			if got, err := tool.Outbox("", id); err != nil || got != want {
+			if got, err := toolspec.Outbox("", id); err != nil || got != want {
 				t.Errorf("Outbox(%q) = %q, %v", id, got, err)
 			}
 		}
 	})
-	if got, err := tool.Inbox("/data", "7"); err != nil || got != "/data/inbox/7" {
+	if got, err := toolspec.Inbox("/data", "7"); err != nil || got != "/data/inbox/7" {
 		t.Errorf("Inbox = %q, %v", got, err)
 	}
 }

@@ -94,23 +94,3 @@ func decode(b []byte, q any) error {
 	}
 	return nil
 }
-
-// Guidance returns what a model is to be told of a session's tools; with a
-// query's ID also where files for the user go.
-func Guidance(root, queryID string) (string, error) {
-	if root == "" {
-		root = box.DefaultMountPath
-	}
-	text := "You have a sandbox of your own. Use its tools rather than work things out in your head: exec for calculations, " +
-		"for data and for code, and read, write, edit, glob and grep for files. Answer from what they give, and show a script " +
-		"only where the user asks for one. Files that are to last are below " + root + "."
-	if queryID == "" {
-		return text, nil
-	}
-	dir, err := Outbox(root, queryID)
-	if err != nil {
-		return "", err
-	}
-	return text + " To send files to the user, put them into " + dir + "/ (make that directory first); " +
-		"they are sent when your turn ends, so do not paste their content.", nil
-}

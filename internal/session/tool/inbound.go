@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 // there. Those that are too many or too large are left out, and named in the
 // answer. After an error none is there.
 func (t *Tools) Deliver(ctx context.Context, in box.AttachmentsIn) (box.AttachmentsDelivered, error) {
-	dir, err := Inbox(t.opts.Root, in.QueryID)
+	dir, err := toolspec.Inbox(t.opts.Root, in.QueryID)
 	if err != nil {
 		return box.AttachmentsDelivered{}, err
 	}

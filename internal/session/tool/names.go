@@ -9,13 +9,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-const (
-	maxName  = 180 // bytes of an attachment's name
-	maxQuery = 128 // bytes of a query's ID
-)
+const maxName = 180 // bytes of an attachment's name
 
 // media are the types that Classify knows, by the end of the name.
 var media = map[string]struct{ kind, media string }{
@@ -84,27 +80,6 @@ func (n names) take(name string) string {
 	}
 	n[free] = true
 	return free
-}
-
-// Inbox returns where the attachments of a query are inside; root is the
-// workspace, "" is /workspace.
-func Inbox(root, queryID string) (string, error) { return queryDir(root, box.InboxDir, queryID) }
-
-// Outbox returns where an agent leaves what is for the user.
-func Outbox(root, queryID string) (string, error) { return queryDir(root, box.OutboxDir, queryID) }
-
-func queryDir(root, dir, queryID string) (string, error) {
-	if root == "" {
-		root = box.DefaultMountPath
-	}
-	bad := strings.ContainsFunc(queryID, func(r rune) bool {
-		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
-		return !letter && !strings.ContainsRune("._-", r)
-	})
-	if bad || queryID == "" || len(queryID) > maxQuery || queryID[0] == '.' {
-		return "", sandbox.Errorf(sandbox.Invalid, "query_id %.40q: use 1 to %d letters, digits, dots, underscores and hyphens, with no dot first", queryID, maxQuery)
-	}
-	return path.Join(root, dir, queryID), nil
 }
 
 // Decode returns what a platform has of an attachment: base64, as it is or in

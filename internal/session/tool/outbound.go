@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // entries than it may, or that a link leads to, is an error, and stays as it
 // is.
 func (t *Tools) Collect(ctx context.Context, queryID string) (box.Collected, error) {
-	dir, err := Outbox(t.opts.Root, queryID)
+	dir, err := toolspec.Outbox(t.opts.Root, queryID)
 	if err != nil {
 		return box.Collected{}, err
 	}

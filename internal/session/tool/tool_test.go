@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
+	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
 
 func TestTools(t *testing.T) {
@@ -114,12 +115,12 @@ func TestCall(t *testing.T) {
 func TestGuidance(t *testing.T) {
 	const outbox = "/workspace/outbox/"
 	t.Run("test_guidance_includes_outbox_when_query_id_given", func(t *testing.T) {
-		if got, err := tool.Guidance("", "42"); err != nil || !strings.Contains(got, outbox+"42/") {
+		if got, err := toolspec.Guidance("", "42"); err != nil || !strings.Contains(got, outbox+"42/") {
 			t.Errorf("%q, %v", got, err)
 		}
 	})
 	t.Run("test_guidance_omits_outbox_without_query_id", func(t *testing.T) {
-		if got, err := tool.Guidance("", ""); err != nil || strings.Contains(got, outbox) || !strings.Contains(got, "exec") {
+		if got, err := toolspec.Guidance("", ""); err != nil || strings.Contains(got, outbox) || !strings.Contains(got, "exec") {
 			t.Errorf("%q, %v", got, err)
 		}
 	})
@@ -128,11 +129,11 @@ func TestGuidance(t *testing.T) {
 		if _, err := os.Stat(w.path("inbox")); err == nil {
 			t.Fatal("there is an inbox")
 		}
-		if got, err := tool.Guidance(w.root, "42"); err != nil || !strings.Contains(got, w.path("outbox/42")+"/") {
+		if got, err := toolspec.Guidance(w.root, "42"); err != nil || !strings.Contains(got, w.path("outbox/42")+"/") {
 			t.Errorf("%q, %v", got, err)
 		}
 	})
-	_, err := tool.Guidance("", "../x")
+	_, err := toolspec.Guidance("", "../x")
 	wantKind(t, err, sandbox.Invalid, "query_id")
 }
 

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) boxToolsCommand() *cobra.Command {
+	var query string
+	cmd := &cobra.Command{
+		Use:               "tools [flags]",
+		Short:             "Show the tools of a session, as a model is told of them",
+		Args:              exactArgs(),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.boxTools(ctx, query) }),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&query, "query", "", "say where files for the user of that query go, too")
+	a.addJSON(fs)
+	return setHelp(cmd, docs{
+		long:     "With --json each tool has a JSON Schema of its parameters.",
+		exits:    exitDocsPlain[:],
+		examples: []string{"carboy box tools", "carboy box tools --json"},
+	})
+}
+
+func (a *app) boxTools(ctx context.Context, query string) error {
+	svc, err := a.service(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := svc.SessionTools(ctx, query)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(a.env.Stdout, list)
+	}
+	var t table
+	for _, tool := range list.Tools {
+		t.row(tool.Name, tool.Description)
+	}
+	if err := t.write(a.env.Stdout); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.env.Stdout, "\n%s\n", list.Guidance)
+	return err
+}
