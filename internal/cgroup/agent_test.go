@@ -20,6 +20,14 @@ import (
 	guestgroups "github.com/carboy-sandbox/carboy/internal/guest/cgroup"
 )
 
+// The agent's first thread is not the one that enters the part for commands: the
+// memory of a process is that of its first thread's group, and so is its death.
+func init() {
+	if os.Getenv(helper) == "agent" {
+		runtime.LockOSThread()
+	}
+}
+
 // agentUID is root of a box's user namespace, as the host knows it.
 const agentUID = 524288
 
