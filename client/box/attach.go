@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/coder/websocket"
 
@@ -29,7 +30,9 @@ const (
 // Attachment is the input and output of a managed process, line by line. One
 // goroutine may read while another writes.
 type Attachment struct {
-	ws *websocket.Conn
+	ws    *websocket.Conn
+	pings *boxwire.Pings
+	end   atomic.Pointer[error] // that the runtime gave it
 }
 
 // Attach attaches to a session's running process; id "" is DefaultProcess.
@@ -54,18 +57,20 @@ func (c *Client) attach(ctx context.Context, session, id, query string) (*Attach
 	u += query
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	ws, err := dialWebSocket(ctx, c.relay.http, u, header, relayProtocol)
+	ws, pings, err := dialWebSocket(ctx, c.relay.http, u, header, relayProtocol)
 	if err != nil {
 		return nil, err
 	}
 	ws.SetReadLimit(boxwire.MaxMessage)
-	return &Attachment{ws: ws}, nil
+	return &Attachment{ws: ws, pings: pings}, nil
 }
 
-// dialWebSocket connects; protocol "" is none.
-func dialWebSocket(ctx context.Context, via *http.Client, u string, header http.Header, protocol string) (*websocket.Conn, error) {
+// dialWebSocket connects; protocol "" is none. What is written has to be by the
+// Pings.
+func dialWebSocket(ctx context.Context, via *http.Client, u string, header http.Header, protocol string) (*websocket.Conn, *boxwire.Pings, error) {
+	pings := boxwire.NewPings()
 	o := websocket.DialOptions{
-		HTTPHeader: header, HTTPClient: via,
+		OnPingReceived: pings.Answer, HTTPHeader: header, HTTPClient: via,
 		CompressionMode: websocket.CompressionDisabled,
 	}
 	if protocol != "" {
@@ -73,9 +78,9 @@ func dialWebSocket(ctx context.Context, via *http.Client, u string, header http.
 	}
 	ws, resp, err := websocket.Dial(ctx, u, &o)
 	if err != nil {
-		return nil, refusal(ctx, resp, err)
+		return nil, nil, refusal(ctx, resp, err)
 	}
-	return ws, nil
+	return ws, pings, nil
 }
 
 // webClient makes connections; trusted vouch for who is at the other end of TLS,
@@ -155,18 +160,33 @@ func (a *Attachment) ReadLine(ctx context.Context) ([]byte, error) {
 }
 
 // WriteLine writes a line to the process's input, and a newline. It waits
-// while the process reads nothing. A newline within it is refused.
+// while the process reads nothing. A newline within it is refused. Where the
+// attachment has ended it returns what ReadLine has; before that was called to
+// the end it may not know more than that the connection is gone.
 func (a *Attachment) WriteLine(ctx context.Context, line []byte) error {
 	if bytes.IndexByte(line, '\n') >= 0 {
 		return sandbox.Errorf(sandbox.Invalid, "a line for a process has a newline in it: send each line by itself")
 	}
-	if err := a.ws.Write(ctx, websocket.MessageText, line); err != nil {
+	if err := a.pings.Write(ctx, a.ws, line); err != nil {
 		return a.ended(ctx, err)
 	}
 	return nil
 }
 
+// ended says why the attachment is over. Once the runtime has said so, nothing
+// else is the reason.
 func (a *Attachment) ended(ctx context.Context, err error) error {
+	if known := a.end.Load(); known != nil {
+		return *known
+	}
+	why := reason(ctx, err)
+	if websocket.CloseStatus(err) != -1 {
+		a.end.Store(&why)
+	}
+	return why
+}
+
+func reason(ctx context.Context, err error) error {
 	var closed websocket.CloseError
 	switch {
 	case errors.As(err, &closed) && closed.Code == websocket.StatusNormalClosure:

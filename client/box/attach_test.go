@@ -116,6 +116,10 @@ func TestAttachmentEnds(t *testing.T) {
 		if _, err = a.ReadLine(t.Context()); errors.Is(err, io.EOF) != end || !end && !strings.Contains(err.Error(), reason) {
 			t.Errorf("%q: %v", reason, err)
 		}
+		// Who writes at that moment is told the same.
+		if werr := a.WriteLine(t.Context(), []byte("x")); werr != err {
+			t.Errorf("%q: who writes is told: %v", reason, werr)
+		}
 		a.Close()
 	}
 }

@@ -151,9 +151,9 @@ func logLines(log *slog.Logger, r io.Reader) {
 
 // dialSocket connects to a runtime that somebody else runs.
 func dialSocket(ctx context.Context, via *http.Client, u string, header http.Header) (boxwire.Conn, error) {
-	ws, err := dialWebSocket(ctx, via, u, header, "")
+	ws, pings, err := dialWebSocket(ctx, via, u, header, "")
 	if err != nil {
 		return nil, err
 	}
-	return boxwire.NewWebSocket(ws, boxwire.WebSocketOptions{}), nil
+	return boxwire.NewWebSocket(ws, boxwire.WebSocketOptions{Pings: pings}), nil
 }

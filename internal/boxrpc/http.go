@@ -179,14 +179,15 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	c, err := websocket.Accept(w, r, nil)
+	pings := boxwire.NewPings()
+	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{OnPingReceived: pings.Answer})
 	if err != nil {
 		h.log.Debug("a box connection was not upgraded", "why", err)
 		return
 	}
 	// A host that says its instance is of a version that reads large messages,
 	// and joins none.
-	conn := boxwire.NewWebSocket(c, boxwire.WebSocketOptions{Pieces: instance == ""})
+	conn := boxwire.NewWebSocket(c, boxwire.WebSocketOptions{Pieces: instance == "", Pings: pings})
 	if err := h.serve(r.Context(), conn, instance); err != nil {
 		h.log.Debug("a box connection ended", "why", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -80,7 +81,8 @@ func (h *Handler) relay(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer out()
-	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"mcp"}})
+	pings := boxwire.NewPings()
+	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"mcp"}, OnPingReceived: pings.Answer})
 	if err != nil {
 		h.log.Debug("a relay was not upgraded", "why", err)
 		return
@@ -94,7 +96,7 @@ func (h *Handler) relay(w http.ResponseWriter, r *http.Request) {
 	attach := func(ctx context.Context) (Attachment, error) {
 		return h.o.Attach(ctx, t.caller, id, process, takeover)
 	}
-	relayed(ctx, c, attach)
+	relayed(ctx, c, pings, attach)
 }
 
 // relayContext reads for whom a relay is; nil for a client without workspaces.
@@ -135,7 +137,7 @@ func (h *Handler) mayAttach(ctx context.Context, t tenant, id, process string) e
 }
 
 // relayed carries lines until either side ends. The process goes on.
-func relayed(ctx context.Context, c *websocket.Conn, attach func(context.Context) (Attachment, error)) {
+func relayed(ctx context.Context, c *websocket.Conn, pings *boxwire.Pings, attach func(context.Context) (Attachment, error)) {
 	c.SetReadLimit(boxwire.MaxMessage)
 	ctx, cancel := context.WithCancelCause(ctx)
 	in := newQueue()
@@ -147,7 +149,7 @@ func relayed(ctx context.Context, c *websocket.Conn, attach func(context.Context
 	a, err := attach(ctx)
 	if err == nil {
 		wg.Go(func() { cancel(toProcess(ctx, in, a)) })
-		cancel(fromProcess(ctx, a, c))
+		cancel(fromProcess(ctx, a, c, pings))
 		_ = a.Close() // its reader is gone
 	} else {
 		cancel(err)
@@ -185,7 +187,7 @@ func cutReason(s string) string {
 
 // fromProcess sends each line of output as it comes; the process waits for a
 // client that reads slowly.
-func fromProcess(ctx context.Context, a Attachment, c *websocket.Conn) error {
+func fromProcess(ctx context.Context, a Attachment, c *websocket.Conn, pings *boxwire.Pings) error {
 	for {
 		line, err := a.ReadLine(ctx)
 		if err != nil {
@@ -195,7 +197,7 @@ func fromProcess(ctx context.Context, a Attachment, c *websocket.Conn) error {
 		if !utf8.Valid(line) {
 			text = []byte(profile.Repair(line))
 		}
-		if err := send(ctx, c, text); err != nil {
+		if err := send(ctx, c, pings, text); err != nil {
 			if a, ok := a.(interface{ Unread() bool }); ok {
 				a.Unread()
 			}
@@ -209,14 +211,14 @@ const lastTime = time.Second
 
 // send writes one line. Where ctx ends meanwhile it has a moment more: a write
 // that is broken off breaks the connection, and its client is not told why.
-func send(ctx context.Context, c *websocket.Conn, line []byte) error {
+func send(ctx context.Context, c *websocket.Conn, pings *boxwire.Pings, line []byte) error {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTime)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
 		last := time.AfterFunc(lastTime, cancel)
 		context.AfterFunc(limit, func() { last.Stop() })
 	})()
-	return c.Write(limit, websocket.MessageText, line)
+	return pings.Write(limit, c, line)
 }
 
 // toProcess gives the process what the client sends. One that reads no more has
@@ -242,12 +244,16 @@ func toProcess(ctx context.Context, in *queue, a Attachment) error {
 
 func receive(ctx context.Context, c *websocket.Conn, in *queue) error {
 	for {
-		kind, message, err := c.Read(context.WithoutCancel(ctx))
+		kind, r, err := c.Reader(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
 		}
 		if kind != websocket.MessageText {
 			return sandbox.Errorf(sandbox.Invalid, "text messages alone")
+		}
+		message, err := io.ReadAll(counted{r, &in.arrived})
+		if err != nil {
+			return err
 		}
 		if err := in.put(ctx, message); err != nil {
 			return err
@@ -257,7 +263,7 @@ func receive(ctx context.Context, c *websocket.Conn, in *queue) error {
 
 // heartbeat keeps an idle relay from being taken for a dead one, by what is
 // between, and finds one that is. A client that waits for the process answers
-// no ping, and is not dead.
+// no ping, nor does one in the middle of a long line; neither is dead.
 func heartbeat(ctx context.Context, c *websocket.Conn, in *queue, dead context.CancelCauseFunc) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
@@ -267,10 +273,11 @@ func heartbeat(ctx context.Context, c *websocket.Conn, in *queue, dead context.C
 			return
 		case <-tick.C:
 		}
+		before := in.arrived.Load()
 		ping, cancel := context.WithTimeout(ctx, beatTime)
 		err := c.Ping(ping)
 		cancel()
-		if err != nil && ctx.Err() == nil && !in.blocked() {
+		if err != nil && ctx.Err() == nil && !in.blocked() && in.arrived.Load() == before {
 			dead(errors.New("the client answers no ping"))
 			return
 		}
@@ -280,6 +287,8 @@ func heartbeat(ctx context.Context, c *websocket.Conn, in *queue, dead context.C
 // queue holds what a client sent until the process takes it, one message at
 // least.
 type queue struct {
+	arrived atomic.Int64 // bytes, of lines that are not whole yet too
+
 	mu      sync.Mutex
 	lines   [][]byte
 	bytes   int // with what each line takes besides
@@ -341,3 +350,15 @@ func (q *queue) get(ctx context.Context) ([]byte, error) {
 }
 
 func size(line []byte) int { return len(line) + 64 }
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}

@@ -25,6 +25,8 @@ type WebSocketOptions struct {
 	// client of mid-2026 and before, which joins them and whose library closes a
 	// connection for a larger one. Later clients join nothing.
 	Pieces bool
+	// Pings answers pings; nil: the library does.
+	Pings *Pings
 }
 
 // webSocket carries a message as one text message. What it receives may be in
@@ -48,6 +50,9 @@ type webSocket struct {
 // NewWebSocket returns a connection over c, whose read limit it sets.
 func NewWebSocket(c *websocket.Conn, o WebSocketOptions) Conn {
 	c.SetReadLimit(MaxMessage)
+	if o.Pings == nil {
+		o.Pings = NewPings()
+	}
 	return &webSocket{c: c, o: o}
 }
 
@@ -64,11 +69,11 @@ func (w *webSocket) Send(ctx context.Context, message []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.o.Pieces || len(message) <= wholeSize {
-		return closed(w.c.Write(ctx, websocket.MessageText, message))
+		return closed(w.o.Pings.Write(ctx, w.c, message))
 	}
 	for len(message) > 0 {
 		piece := runePrefix(message, pieceSize)
-		if err := w.c.Write(ctx, websocket.MessageText, piece); err != nil {
+		if err := w.o.Pings.Write(ctx, w.c, piece); err != nil {
 			return closed(err)
 		}
 		message = message[len(piece):]
