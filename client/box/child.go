@@ -33,11 +33,13 @@ const (
 // own, of which nothing is left once it has ended, however it did.
 type child struct {
 	boxwire.Conn
-	cmd   *exec.Cmd
-	stdin io.Closer
-	done  chan struct{} // it was reaped
-	once  sync.Once
-	logs  sync.WaitGroup
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	stdout *os.File
+	stderr *os.File
+	done   chan struct{} // it was reaped
+	once   sync.Once
+	logs   sync.WaitGroup
 }
 
 // startChild starts a runtime, and speaks to it over its standard input and
@@ -58,17 +60,24 @@ func startChild(o Options) (boxwire.Conn, error) {
 	cmd.Env = env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c := &child{cmd: cmd, done: make(chan struct{})}
-	stdin, err1 := cmd.StdinPipe()
-	stdout, err2 := cmd.StdoutPipe()
-	stderr, err3 := cmd.StderrPipe()
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, sandbox.Errorf(sandbox.Internal, "start box runtime: %w", err)
+	// Pipes of cmd's own would be closed at its end, with what is in them yet.
+	stdout, out, err1 := os.Pipe()
+	stderr, errs, err2 := os.Pipe()
+	stdin, err3 := cmd.StdinPipe()
+	cmd.Stdout, cmd.Stderr = out, errs
+	err = errors.Join(err1, err2, err3)
+	if err == nil {
+		err = cmd.Start()
 	}
-	if err := cmd.Start(); err != nil {
+	out.Close()
+	errs.Close()
+	if err != nil {
+		stdout.Close()
+		stderr.Close()
 		return nil, sandbox.Errorf(sandbox.Unavailable, "start box runtime: %w", err).
 			WithHint("is %s installed, and on PATH?", argv[0])
 	}
-	c.stdin = stdin
+	c.stdin, c.stdout, c.stderr = stdin, stdout, stderr
 	c.Conn = boxwire.NewStdio(stdout, stdin, func() error { return nil })
 	c.logs.Go(func() { logLines(o.Log, stderr) })
 	go c.reap()
@@ -96,6 +105,8 @@ func childEnv(o Options) ([]string, error) {
 
 // reap waits for the child's end, and then ends what it may have left in its
 // group. It looks before it reaps: until then the group's ID is nobody else's.
+// What was written until then is still read, but who has left the group, and
+// keeps the pipes open, is not waited for.
 func (c *child) reap() {
 	defer close(c.done)
 	pid := c.cmd.Process.Pid
@@ -106,7 +117,9 @@ func (c *child) reap() {
 		}
 	}
 	_ = unix.Kill(-pid, unix.SIGKILL)
-	_ = c.cmd.Wait() // which ends what still reads its output
+	soon := time.Now().Add(childGrace)
+	_, _ = c.stdout.SetReadDeadline(soon), c.stderr.SetReadDeadline(soon)
+	_ = c.cmd.Wait()
 }
 
 // Close ends the child: by the end of its input, by SIGTERM, by SIGKILL.
@@ -126,8 +139,9 @@ func (c *child) Close() error {
 		<-c.done
 	})
 	<-c.done
+	_ = c.stdout.Close() // and with it what reads it
 	c.logs.Wait()
-	return nil
+	return c.stderr.Close()
 }
 
 // signal is for the child alone, where it still is: the others of its group

@@ -11,8 +11,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -45,6 +47,13 @@ func runChild(how string) error {
 	if how == "stubborn" {
 		signal.Ignore(syscall.SIGTERM)
 	}
+	if how == "fails" { // with much to say, after its process ID
+		fmt.Fprintln(os.Stderr, os.Getpid())
+		for n := range sayings {
+			fmt.Fprintf(os.Stderr, "%d%s\n", n, strings.Repeat(" why", 800))
+		}
+		return errors.New("that was all")
+	}
 	left := exec.Command("sleep", "1000")
 	left.Stdout, left.Stderr = os.Stdout, os.Stderr // it keeps them open
 	if err := left.Start(); err != nil {
@@ -70,7 +79,7 @@ func runChild(how string) error {
 	}})
 	err = p.Run(context.Background())
 	if how == "stubborn" {
-		select {}
+		<-time.After(time.Hour) // not for ever, which without others would be a deadlock
 	}
 	return err
 }
@@ -212,6 +221,53 @@ func TestChild(t *testing.T) {
 		}
 	})
 }
+
+// sayings are more than what is read of a child at once, and less than a pipe
+// holds.
+const sayings = 15
+
+// What a child has said before its end is logged, though it is read later: it is
+// why it ended.
+func TestChildsLastWords(t *testing.T) {
+	lines := make(chan string, 1000)
+	var once sync.Once
+	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+		if _, pid, ok := strings.Cut(string(b), "line="); ok {
+			once.Do(func() {
+				n, _ := strconv.Atoi(strings.TrimSpace(pid))
+				for syscall.Kill(n, 0) == nil { // it is there, or was not reaped
+					runtime.Gosched()
+				}
+			})
+		}
+		return lineWriter(lines).Write(b)
+	}), nil))
+	c, err := box.NewConnector(box.Options{Command: []string{os.Args[0]}, Env: append(os.Environ(), envChild+"=fails"), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Open(t.Context()); !errors.Is(err, box.ErrUnavailable) {
+		t.Errorf("Open = %v", err)
+	}
+	c.Close()
+	close(lines)
+	said := 0
+	for line := range lines {
+		if strings.Contains(line, " why why") {
+			said++
+		}
+		if strings.Contains(line, "that was all") {
+			said++
+		}
+	}
+	if said != sayings+1 {
+		t.Errorf("%d lines were logged, of %d", said, sayings+1)
+	}
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 type lineWriter chan string
 
