@@ -142,8 +142,8 @@ func (w *boxWorld) testQuota(t *testing.T) {
 			t.Fatalf("there are %v", all)
 		}
 		_, err := s.ExecuteTool(t.Context(), chat("45"), map[string]any{"command": "head -c 2097152 /dev/zero > output.bin"})
-		// Where the command takes long enough for the watcher, it is "during".
-		found := regexp.MustCompile(`^workspace quota exceeded (after|during) execution: used=[0-9]+ bytes limit=1048576 bytes`)
+		// Where the command takes long enough for the watcher, that stops it.
+		found := regexp.MustCompile(`^workspace quota exceeded after execution( was stopped)?: used=[0-9]+ bytes limit=1048576 bytes`)
 		if box.Class(err) != api.ClassValidation || !found.MatchString(err.Error()) {
 			t.Errorf("got %v", err)
 		}
