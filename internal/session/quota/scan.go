@@ -41,13 +41,39 @@ type scan struct {
 	linked map[inode]struct{}
 	levels []*level
 	usage  Usage
+	visit  Visitor
 }
+
+// Visitor is told of what a Walk meets. Its error ends the walk. What it is given
+// is closed afterwards.
+type Visitor interface {
+	// Dir is called for each directory, the root first, before its entries are
+	// read.
+	Dir(dir *os.File) error
+	// Entry is called for what is no directory.
+	Entry(dir *os.File, name string, st *unix.Stat_t) error
+	// Mount is called for what is of another mount, and not entered.
+	Mount(name string) error
+}
+
+// counting is the Visitor of who only counts.
+type counting struct{}
+
+func (counting) Dir(*os.File) error                         { return nil }
+func (counting) Entry(*os.File, string, *unix.Stat_t) error { return nil }
+func (counting) Mount(string) error                         { return nil }
 
 // Scan counts what is below an open directory. It stops at the first limit
 // that is passed, which is no error. What vanishes meanwhile is not counted.
 // Errors are those of ctx, and a *sandbox.Error for a directory that can't be
 // read: what is in there can't be counted.
 func Scan(ctx context.Context, dir *os.File, limits Limits) (Usage, error) {
+	return Walk(ctx, dir, limits, counting{})
+}
+
+// Walk is Scan that tells of what it meets. A tree that it counted as over its
+// limits was not walked to its end.
+func Walk(ctx context.Context, dir *os.File, limits Limits, v Visitor) (Usage, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
 		return Usage{}, fmt.Errorf("stat the workspace: %w", err)
@@ -56,10 +82,12 @@ func Scan(ctx context.Context, dir *os.File, limits Limits) (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("open the workspace: %w", err)
 	}
-	s := &scan{ctx: ctx, limits: limits, root: st.Dev, linked: map[inode]struct{}{}}
+	s := &scan{ctx: ctx, limits: limits, root: st.Dev, linked: map[inode]struct{}{}, visit: v}
 	s.levels = []*level{{dir: top, id: inode{st.Dev, st.Ino}}}
 	defer s.close()
-	err = s.walk()
+	if err = v.Dir(top); err == nil {
+		err = s.walk()
+	}
 	return s.usage, err
 }
 
@@ -147,12 +175,12 @@ func (s *scan) look(l *level, name string) error {
 	case err != nil:
 		return fmt.Errorf("stat in the workspace: %w", err)
 	case st.Dev != s.root:
-		return nil
+		return s.visit.Mount(name)
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return s.enter(l, name)
 	}
 	s.count(&st)
-	return nil
+	return s.visit.Entry(l.dir, name, &st)
 }
 
 // count adds a file, unless it was met by another name.
@@ -186,6 +214,9 @@ func gone(err error) bool {
 // enter goes down into a directory.
 func (s *scan) enter(l *level, name string) error {
 	dir, err := open(int(l.dir.Fd()), name)
+	if errors.Is(err, unix.EXDEV) {
+		return s.visit.Mount(name)
+	}
 	if gone(err) {
 		return nil
 	}
@@ -200,6 +231,10 @@ func (s *scan) enter(l *level, name string) error {
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil || st.Dev != s.root {
 		_ = dir.Close()
 		return nil
+	}
+	if err := s.visit.Dir(dir); err != nil {
+		_ = dir.Close()
+		return err
 	}
 	s.levels = append(s.levels, &level{dir: dir, id: inode{st.Dev, st.Ino}})
 	if len(s.levels) > maxOpen+1 {
