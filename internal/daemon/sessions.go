@@ -23,6 +23,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/session/audit"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
 	"github.com/carboy-sandbox/carboy/internal/store"
@@ -71,7 +72,8 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	s.audit = audit.Open(filepath.Join(d.cfg.Dirs.State, "audit"), d.log)
 	o := session.Options{
 		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.Add, Config: b.Config, Log: d.log, ProcessDir: processes,
-		Room: func() uint64 { return disk.Room(dir) },
+		Room:     func() uint64 { return disk.Room(dir) },
+		Projects: new(project.Control),
 		// Skills are brought: who had their directory would have those of all.
 		Private: append(d.private(), b.skillsRoot(d.cfg.Dirs.State)),
 	}

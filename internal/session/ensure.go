@@ -205,17 +205,24 @@ func (r *Runtime) make(ctx context.Context, s *session, spec box.Spec, f *found)
 	if err != nil {
 		return err
 	}
-	look, err := r.guard(ctx, rec.Workspace, s.id.key) // before anything is begun
-	if err != nil {
-		return err
+	if rec.Workspace.Project == 0 {
+		look, err := r.guard(ctx, rec.Workspace, s.id.key) // before anything is begun
+		if err != nil {
+			return err
+		}
+		look.close()
 	}
-	look.close()
 	rec.State, rec.CreatedAt, rec.LastUsedAt = record.Creating, r.now(), r.now()
 	if err := r.amend(ctx, s, func(to *record.Session) { *to = rec }); err != nil {
 		if ferr := r.forget(ctx, s, rec.ID); ferr != nil { // whether it is there is not known
 			r.log.Error("forget a session that could not be written", "error", ferr)
 		}
 		return failure(err, s.id.key, "write its record")
+	}
+	if rec.Workspace.Project != 0 { // written down by now, so that it is lifted whatever comes
+		if err := r.hold(rec.Workspace); err != nil {
+			return r.unmade(ctx, s, err)
+		}
 	}
 	sb, err := r.o.Manager.Create(ctx, c, want)
 	if err != nil {
@@ -273,6 +280,7 @@ func (r *Runtime) erase(ctx context.Context, s *session) error {
 	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
 		return r.again(s, err)
 	}
+	r.letGo(rec.Workspace)
 	if err := r.forget(ctx, s, rec.ID); err != nil {
 		return r.again(s, err)
 	}

@@ -30,8 +30,11 @@ var errFull = errors.New("the workspace is over its quota")
 func soft(w record.Workspace) bool { return w.Kind == record.HostDir && w.Quota == box.QuotaSoft }
 
 // guard looks at a workspace before a command runs, and refuses one that is
-// over its quota already.
+// over its quota already. Where the file system holds it, that is seen to.
 func (r *Runtime) guard(ctx context.Context, w record.Workspace, key string) (*guard, error) {
+	if w.Project != 0 {
+		return nil, r.hold(w)
+	}
 	if !soft(w) {
 		return nil, nil
 	}

@@ -5,12 +5,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
 )
@@ -58,6 +60,15 @@ type Volume struct {
 	Kept         string // why it did not grow, though it is smaller than was asked
 }
 
+// Projects hold directories of the host to quotas that their file systems
+// enforce. A *project.Control does, and documents each method.
+type Projects interface {
+	Take(ctx context.Context, dir *os.File, most int) (id uint32, err error)
+	Hold(dir *os.File, id uint32, l project.Limits) (project.Usage, error)
+	Lift(at *os.File, id uint32) error
+	Of(dir *os.File) uint32
+}
+
 // Skills has the packages of skills of each owner. skill.Owners is it.
 type Skills interface {
 	// Named returns the mount that a request means by the name of a skill.
@@ -81,9 +92,11 @@ type Options struct {
 	// Images pins an image of a Spec, by its name; nil: there is only the
 	// machine's own. The name is never box.DefaultImage.
 	Images  func(ctx context.Context, c sandbox.Caller, name string) (pinned string, err error)
-	Volumes Volumes           // nil: none
-	Skills  Skills            // nil: none
-	Audit   func(AuditRecord) // is told of each command; it must be quick
+	Volumes Volumes // nil: none
+	// Projects give directories of the host a hard quota; nil: they have none.
+	Projects Projects
+	Skills   Skills            // nil: none
+	Audit    func(AuditRecord) // is told of each command; it must be quick
 	// ProcessDir is a directory of the daemon's for small files about managed
 	// processes, which is there; "": after a kill lines may come again or be lost.
 	ProcessDir string

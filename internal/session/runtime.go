@@ -37,6 +37,8 @@ type Runtime struct {
 	wake    chan struct{} // tells Run that something became due earlier
 	opened  chan struct{} // closed by Open
 
+	holding sync.Mutex // while a directory is given the limits of its sessions
+
 	probe   probe
 	metrics counters
 

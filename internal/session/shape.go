@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
@@ -199,11 +197,12 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec box.Spec
 			f.say("%s", text)
 		}
 	case bounded:
-		w.Quota = box.QuotaSoft
+		if w, err = r.enforced(ctx, w, spec, hard, f); err != nil {
+			return record.Workspace{}, err
+		}
 	}
 	if hard && bounded && w.Quota != box.QuotaHard {
-		return record.Workspace{}, sandbox.Errorf(sandbox.Unsupported, "quota hard: %s can only be held to a soft one", spec.HostPath).
-			WithHint("leave host_path out: a workspace of the session's own has a hard one; or ask for quota soft")
+		return record.Workspace{}, onlySoft(spec.HostPath, "its volume is not kept to its size")
 	}
 	show(want, w, vol, at, spec.HostPathMode == box.MountReadOnly)
 	return w, nil
@@ -284,7 +283,7 @@ func uidOf(owner string) *uint32 {
 // it. It fails where it is another by now, and never waits for what is there
 // instead, such as a fifo.
 func open(d sandbox.HostDir) (*os.File, error) {
-	f, err := os.OpenFile(d.Path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	f, err := openDir(d.Path)
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}

@@ -70,6 +70,9 @@ type Workspace struct {
 	// Limit is the quota in bytes, Inodes in files; 0: none.
 	Limit  int64 `json:"limit,omitempty"`
 	Inodes int64 `json:"inodes,omitempty"`
+	// Project is what the directory is to its file system, where that holds it to
+	// its quota; 0: nothing.
+	Project uint32 `json:"project,omitempty"`
 }
 
 // Clone returns a copy that shares nothing that is changed in place.

@@ -1,0 +1,179 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
+	"github.com/carboy-sandbox/carboy/internal/session/record"
+)
+
+// enforced says how a directory of the host is held to its quota: hard, where its
+// file system has quotas of projects and it can be one, and else soft. hard
+// refuses the second.
+func (r *Runtime) enforced(ctx context.Context, w record.Workspace, spec box.Spec, hard bool, f *found) (record.Workspace, error) {
+	w.Quota = box.QuotaSoft
+	if !hard && spec.Quota == box.QuotaSoft {
+		return w, nil
+	}
+	id, err := r.take(ctx, w, spec)
+	if err == nil {
+		w.Quota, w.Project = box.QuotaHard, id
+		return w, nil
+	}
+	if ctx.Err() != nil {
+		return record.Workspace{}, context.Cause(ctx)
+	}
+	why := err.Error()
+	unfit, ok := errors.AsType[*project.UnfitError](err)
+	if !ok {
+		r.log.Error("make a workspace a project of its file system", "path", w.Dir.Path, "error", err)
+		why = "that failed, as the daemon's log has it"
+	}
+	if hard {
+		return record.Workspace{}, onlySoft(spec.HostPath, why)
+	}
+	if !ok || !unfit.None { // else nobody expects it
+		f.say("workspace %s: its quota is soft, although its file system has project quotas: %s", spec.HostPath, why)
+	}
+	return w, nil
+}
+
+// onlySoft refuses a session that would not have less than a hard quota.
+func onlySoft(hostPath, why string) error {
+	return sandbox.Errorf(sandbox.Unsupported, "quota hard: %s can only be held to a soft one: %s", hostPath, why).
+		WithHint("leave host_path out: a workspace of the session's own has a hard one; or ask for quota soft")
+}
+
+// take makes a directory a project.
+func (r *Runtime) take(ctx context.Context, w record.Workspace, spec box.Spec) (uint32, error) {
+	switch {
+	case r.o.Projects == nil:
+		return 0, &project.UnfitError{Why: "there are no project quotas here", None: true}
+	case spec.HostPathMode == box.MountReadOnly:
+		return 0, &project.UnfitError{Why: "it is shown for reading alone", None: true}
+	}
+	dir, err := open(w.Dir)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	return r.o.Projects.Take(ctx, dir, r.c.Limits.MaxEntries)
+}
+
+// hold sees that a directory has the limits of its sessions. It is done before
+// each command too, for an operator may have mounted the file system otherwise, or
+// changed them by hand: who was promised a hard quota never runs without.
+func (r *Runtime) hold(w record.Workspace) error {
+	if r.o.Projects == nil {
+		return unheld(w, "there are no project quotas here")
+	}
+	dir, err := open(w.Dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	r.holding.Lock()
+	defer r.holding.Unlock()
+	limits, _ := r.limits(w)
+	_, err = r.o.Projects.Hold(dir, w.Project, limits)
+	if unfit, ok := errors.AsType[*project.UnfitError](err); ok {
+		return unheld(w, unfit.Why)
+	}
+	if err != nil {
+		return fmt.Errorf("hold workspace %s to its quota: %w", w.Dir.Path, err)
+	}
+	return nil
+}
+
+func unheld(w record.Workspace, why string) error {
+	return sandbox.Errorf(sandbox.Conflict, "workspace %s: it is not held to its hard quota any more: %s", w.Dir.Path, why).
+		WithHint("delete the session")
+}
+
+// limits are what all sessions of a directory may have in it: the least of what
+// each was promised. None is left with any where there is none.
+func (r *Runtime) limits(of record.Workspace) (l project.Limits, any bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	least := func(a, b int64) int64 {
+		if a == 0 || b == 0 {
+			return a + b
+		}
+		return min(a, b)
+	}
+	for _, s := range r.sessions {
+		w := s.rec.Workspace
+		if w.Project != of.Project || w.Dir.Dev != of.Dir.Dev || s.rec.State == record.Closing {
+			continue
+		}
+		any = true
+		l.Bytes = least(l.Bytes, w.Limit)
+		// The root is one of a project's files, and none that was asked for.
+		l.Inodes = least(l.Inodes, cmp.Or(w.Inodes, int64(r.c.Limits.MaxEntries))+1)
+	}
+	return l, any
+}
+
+// letGo takes the limits from a directory whose session has ended, or leaves it
+// those of its other sessions. The directory is its user's.
+func (r *Runtime) letGo(w record.Workspace) {
+	if w.Project == 0 || r.o.Projects == nil {
+		return
+	}
+	r.holding.Lock()
+	defer r.holding.Unlock()
+	dir, same := r.near(w)
+	if dir == nil {
+		r.log.Warn("lift a workspace's quota: its file system is not there", "path", w.Dir.Path, "project", w.Project)
+		return
+	}
+	defer dir.Close()
+	limits, others := r.limits(w)
+	var err error
+	switch {
+	case !others:
+		err = r.o.Projects.Lift(dir, w.Project)
+	case same:
+		_, err = r.o.Projects.Hold(dir, w.Project, limits)
+	}
+	if err != nil {
+		r.log.Warn("lift a workspace's quota", "path", w.Dir.Path, "project", w.Project, "error", err)
+	}
+}
+
+// near opens a directory, or where it has gone, another of its file system. same
+// says that it is itself.
+func (r *Runtime) near(w record.Workspace) (dir *os.File, same bool) {
+	if f, err := openDir(w.Dir.Path); err == nil {
+		// The number of a device may be another after the machine was restarted.
+		if isDir(f, w.Dir) || r.o.Projects.Of(f) == w.Project {
+			return f, true
+		}
+		_ = f.Close()
+	}
+	for _, p := range append(r.roots.Allowed(), filepath.Dir(w.Dir.Path)) {
+		f, err := openDir(p)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Fstat(int(f.Fd()), &st) == nil && st.Dev == w.Dir.Dev {
+			return f, false
+		}
+		_ = f.Close()
+	}
+	return nil, false
+}
+
+func openDir(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+}
