@@ -13,10 +13,12 @@ curl curl
 getent libc-bin
 ip iproute2
 mkfs.ext4 e2fsprogs
+mkfs.xfs xfsprogs
 newuidmap uidmap
 npm npm
 openssl openssl
 ps procps
+qemu-system-x86_64 qemu-system-x86
 python3 python3
 unshare util-linux
 '
@@ -57,6 +59,41 @@ if [ -n "$packages" ]; then
 	if [ -n "$packages" ]; then
 		echo "scripts/deps.sh: still missing:" $packages >&2
 		exit 1
+	fi
+fi
+
+# The kernel that test/vm boots: Debian's for machines in a cloud, of the release
+# that is installed here. It is unpacked, and not installed.
+kernels=${XDG_CACHE_HOME:-$HOME/.cache}/carboy-test/kernel
+
+kernel() {
+	apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '$1 == "Depends:" && $2 ~ /^linux-image-[0-9]/ { print $2; exit }'
+}
+
+unpack() {
+	mkdir -p "$kernels"
+	part=$(mktemp -d "$kernels/.part-XXXXXX")
+	if (cd "$part" && apt-get download -qq "$1" >/dev/null 2>&1 && dpkg -x ./*.deb new); then
+		chmod 755 "$part/new"
+		mv -T "$part/new" "$kernels/$1" 2>/dev/null || true # another run was quicker
+	fi
+	rm -rf "$part"
+	[ -d "$kernels/$1/boot" ]
+}
+
+if [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then
+	name=$(kernel)
+	if [ -z "$name" ] && [ "$(id -u)" = 0 ]; then
+		apt-get update -qq
+		name=$(kernel)
+	fi
+	if [ ! -d "$kernels/${name:-none}/boot" ]; then
+		echo "scripts/deps.sh: unpacking ${name:-a kernel}" >&2
+		unpack "$name" || { apt-get update -qq && name=$(kernel) && unpack "$name"; } ||
+			ls "$kernels"/*/boot >/dev/null 2>&1 || { # an older one will do
+			echo "scripts/deps.sh: there is no kernel for test/vm: apt-get download ${name:-linux-image-cloud-amd64} fails" >&2
+			exit 1
+		}
 	fi
 fi
 
