@@ -132,6 +132,7 @@ func (d *daemon) openBox(s *sessions, dir string) error {
 		return err
 	}
 	c := d.cfg.Box.WithDefaults()
+	warnOfPython(d.log, c.Image, s.roots.DefaultWorkspace() != "", programs)
 	s.box, err = boxrpc.New(boxrpc.Options{
 		Sessions: s.runtime, Attach: s.attach, Skills: s.skillsOf, Outside: s.sources.open,
 		Owner: ownUID(), Token: token, Trusted: ownUsers, Instance: d.cfg.Box.Instance, Hosts: d.cfg.boxHosts(),
