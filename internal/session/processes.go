@@ -449,6 +449,10 @@ type completed struct {
 	m   *managed
 }
 
+// maxCompletedBytes is how long what all processes that are remembered were
+// started with may be: it is in their sessions' records, which are written whole.
+const maxCompletedBytes = 2 << 20
+
 // forgetEnded forgets the processes that ended long ago, and the oldest of
 // those that are too many.
 func (r *Runtime) forgetEnded(ctx context.Context) {
@@ -466,8 +470,11 @@ func (r *Runtime) forgetEnded(ctx context.Context) {
 	}
 	slices.SortFunc(all, func(a, b completed) int { return b.m.ended.Compare(a.m.ended) }) // the newest first
 	now, keep := r.now(), time.Duration(r.c.Limits.CompletedSec)*time.Second
-	n := 0
+	n, bytes := 0, 0
 	for n < len(all) && n < r.c.Limits.MaxCompleted && now.Sub(all[n].m.ended) < keep {
+		if bytes += all[n].m.p.Size(); bytes > maxCompletedBytes {
+			break
+		}
 		n++
 	}
 	all = all[n:]

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 func launch(t fataler, d *daemon, key, pid string) box.ProcessInfo {
@@ -151,6 +153,30 @@ func TestCompletedProcess(t *testing.T) {
 				t.Error("the newest is forgotten")
 			}
 		})
+	})
+}
+
+// A session's record has all of its processes, and is written whole.
+func TestProcessesAreBounded(t *testing.T) {
+	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
+		run(t, d, asked("k", "echo x"))
+		long := box.ProcessSpec{Command: "server", Args: []string{strings.Repeat("x", profile.MaxProcessBytes-100)}}
+		for n := range 40 {
+			long.ProcessID = fmt.Sprint(n)
+			if _, err := d.StartProcess(t.Context(), ann, "k", long); err != nil {
+				t.Fatal(err)
+			}
+			end(w)
+			pass(time.Second)
+		}
+		pass(time.Second)
+		rs, _ := w.store.Sessions(t.Context())
+		if b, err := json.Marshal(rs[0]); err != nil || len(b) > 3<<20 || len(rs[0].Processes) < 10 {
+			t.Errorf("a record of %d bytes with %d processes, %v", len(b), len(rs[0].Processes), err)
+		}
+		long.Args = append(long.Args, strings.Repeat("x", 100))
+		_, err := d.StartProcess(t.Context(), ann, "k", long)
+		wantClass(t, "StartProcess", err, box.ClassValidation)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 // Errors of processes and of their attachments; each is a *sandbox.Error.
@@ -226,6 +227,9 @@ func (p *Process) Info() box.ProcessInfo {
 	}
 	return i
 }
+
+// Size is how long what it was started with is, in bytes.
+func (p *Process) Size() int { return profile.ProcessBytes(p.o.Spec) }
 
 // Notice has Info say something more. At most maxNotices are kept.
 func (p *Process) Notice(text string) {

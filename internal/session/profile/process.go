@@ -10,8 +10,13 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// maxProcessID is in bytes.
-const maxProcessID = 256
+const (
+	maxProcessID = 256 // bytes
+
+	// MaxProcessBytes is how long a managed process's command, arguments and
+	// environment may be together: they are kept for as long as it is remembered.
+	MaxProcessBytes = 128 << 10
+)
 
 // ParseProcess reads a managed process from JSON, as ParseSpec does a request.
 func ParseProcess(b []byte) (spec box.ProcessSpec, ignored []string, err error) {
@@ -76,6 +81,7 @@ func ValidateProcess(s box.ProcessSpec) error {
 		checkProcessID(s.ProcessID),
 		checkCommand(s.Command, s.Args),
 		checkEnv(s.Env),
+		checkSize(s),
 		inside("cwd", s.Cwd),
 		within("memory_mb", "must be greater than or equal to 0", s.MemoryMB, 0, maxMemoryMB),
 	} {
@@ -95,6 +101,25 @@ func checkProcessID(id string) *sandbox.Error {
 
 // noText reports whether r has no place in what something is called by.
 func noText(r rune) bool { return unicode.IsControl(r) || r == unicode.ReplacementChar }
+
+// ProcessBytes is how long what a managed process is started with is.
+func ProcessBytes(s box.ProcessSpec) int {
+	n := len(s.Command) + len(s.Cwd)
+	for _, a := range s.Args {
+		n += len(a) + 1
+	}
+	for k, v := range s.Env {
+		n += len(k) + len(v) + 2
+	}
+	return n
+}
+
+func checkSize(s box.ProcessSpec) *sandbox.Error {
+	if n := ProcessBytes(s); n > MaxProcessBytes {
+		return Invalid("command, args and env are %d bytes together, at most %d", n, MaxProcessBytes).WithHint("put the large ones into files")
+	}
+	return nil
+}
 
 func checkCommand(command string, args []string) *sandbox.Error {
 	if trim(command) == "" {
