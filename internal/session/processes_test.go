@@ -92,22 +92,13 @@ func TestProcessCapacity(t *testing.T) {
 }
 
 func TestCompletedProcess(t *testing.T) {
-	end := func(w *world) {
-		w.guests.mu.Lock()
-		defer w.guests.mu.Unlock()
-		for _, r := range w.guests.cmds {
-			if r.tag != "" {
-				r.once.Do(func() { r.exit = exited(7); close(r.kill) })
-			}
-		}
-	}
 	t.Run("is-remembered-for-a-while", func(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 			spec := asked("k", "echo x")
 			spec.Persistent = true
 			run(t, d, spec)
 			launch(t, d, "k", "")
-			end(w)
+			w.endProcesses()
 			pass(time.Second)
 			info, err := d.Process(t.Context(), ann, "k", "")
 			if err != nil || info.Status != box.ProcessExited || info.ExitCode == nil || *info.ExitCode != 7 || info.ExitedAt == nil {
@@ -141,7 +132,7 @@ func TestCompletedProcess(t *testing.T) {
 			run(t, d, asked("k", "echo x"))
 			for n := range 4 {
 				launch(t, d, "k", fmt.Sprint(n))
-				end(w)
+				w.endProcesses()
 				pass(time.Second)
 			}
 			pass(time.Minute)
@@ -156,6 +147,17 @@ func TestCompletedProcess(t *testing.T) {
 	})
 }
 
+// endProcesses has the managed processes that run end by themselves.
+func (w *world) endProcesses() {
+	w.guests.mu.Lock()
+	defer w.guests.mu.Unlock()
+	for _, r := range w.guests.cmds {
+		if r.tag != "" {
+			r.once.Do(func() { r.exit = exited(7); close(r.kill) })
+		}
+	}
+}
+
 // A session's record has all of its processes, and is written whole.
 func TestProcessesAreBounded(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
@@ -166,7 +168,7 @@ func TestProcessesAreBounded(t *testing.T) {
 			if _, err := d.StartProcess(t.Context(), ann, "k", long); err != nil {
 				t.Fatal(err)
 			}
-			end(w)
+			w.endProcesses()
 			pass(time.Second)
 		}
 		pass(time.Second)
