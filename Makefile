@@ -61,7 +61,7 @@ escape:
 # Kills, fills up and slows down, and then makes and removes CYCLES sandboxes.
 chaos: build
 	CARBOY_BIN="$$(cd $(BIN) && pwd)/carboy" CARBOY_CYCLES=$(CYCLES) $(STATIC) \
-		$(GO) test -count=1 -v -timeout 60m -run 'TestCreateAndDestroy|TestSandbox|TestWallProcesses|TestStateDisk|TestDaemon|TestSlowReaders|TestPreviewStreams|TestBoxKilled|TestBoxCycles|TestBoxSandbox|TestBoxMeasure' ./test/e2e
+		$(GO) test -count=1 -v -timeout 60m -run 'TestCreateAndDestroy|TestSandbox|TestWallProcesses|TestStateDisk|TestDaemon|TestSlowReaders|TestPreviewStreams|TestBoxKilled|TestBoxCycles|TestBoxSandbox|TestBoxMeasure|TestBoxTwoRuntimes|TestBoxFullDisk|TestBoxNoFiles|TestBoxCrowd|TestBoxUploads' ./test/e2e
 
 # carboy bench beside the sandboxes of others: installs them, and starts
 # Docker's engine for as long as it takes.

@@ -96,29 +96,50 @@ func TestBoxKilled(t *testing.T) {
 	})
 }
 
-// Two runtimes on one machine leave each other alone, though one is killed and
-// started again.
+// Two runtimes on one machine leave each other alone, though one reaps, ends, is
+// killed and is started again.
 func TestBoxTwoRuntimes(t *testing.T) {
-	one, two := newHome(t), newHome(t)
-	c1, c2 := boxClient(t, one.boxServe("process", nil)), boxClient(t, two.boxServe("process", nil))
-	spec := box.NewSpec("same", "")
-	sh(t, c1, spec, "echo first > f")
-	sh(t, c2, spec, "echo second > f")
-	if _, err := c2.StartProcess(t.Context(), "same", box.ProcessSpec{Command: "sleep", Args: []string{"1000"}}); err != nil {
-		t.Fatal(err)
-	}
-	one.killDaemon()
-	c1 = boxClient(t, one.boxServe("process", nil))
-	if got := sh(t, c1, spec, "cat f") + sh(t, c2, spec, "cat f"); got != "first\nsecond\n" {
-		t.Errorf("they have %q", got)
-	}
-	if p, err := c2.Process(t.Context(), "same", ""); err != nil || p.Status != wire.ProcessRunning {
-		t.Errorf("the other one's process: %+v, %v", p, err)
-	}
-	if err := c1.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	sh(t, c2, spec, "cat f")
+	behindSome(t, func(t *testing.T, wall string) {
+		one, two := newHome(t), newHome(t)
+		reaping := map[string]any{"session_ttl_sec": 1}
+		c1, c2 := boxClient(t, one.boxServe(wall, reaping)), boxClient(t, two.boxServe(wall, nil))
+		spec := box.NewSpec("same", "")
+		sh(t, c1, spec, "echo first > f")
+		sh(t, c2, spec, "echo second > f")
+		if _, err := c2.StartProcess(t.Context(), "same", box.ProcessSpec{Command: "sleep", Args: []string{"1000"}}); err != nil {
+			t.Fatal(err)
+		}
+		other := func(after string) {
+			t.Helper()
+			if got := sh(t, c2, spec, "cat f"); got != "second\n" {
+				t.Errorf("after the first %s, the second has %q", after, got)
+			}
+			if p, err := c2.Process(t.Context(), "same", ""); err != nil || p.Status != wire.ProcessRunning {
+				t.Errorf("after the first %s, the second's process is %+v, %v", after, p, err)
+			}
+		}
+		until(t, func() bool {
+			list, err := c1.List(t.Context())
+			return err == nil && len(list) == 0
+		})
+		other("reaped")
+		for _, end := range []func(){one.killDaemon, func() { one.ok("daemon", "stop") }} {
+			end()
+			other("ended")
+			c1 = boxClient(t, one.boxServe(wall, reaping))
+			if got := sh(t, c1, spec, "cat f"); got != "first\n" {
+				t.Errorf("the first has %q", got)
+			}
+			other("was started again")
+		}
+		if err := c1.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		other("dropped its sessions")
+		if err := c2.Delete(t.Context(), "same"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A session's time to live passes while a command runs in it: the command ends
