@@ -1,6 +1,10 @@
 package disk
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
 
 // leastRoom is what is too little for a database's log, in bytes.
 const leastRoom = 128 << 10
@@ -28,8 +32,15 @@ func Room(dir string) uint64 {
 }
 
 // ReadOnly reports whether nothing can be written to the file system of a
-// directory.
+// directory. One that the kernel found damaged says so only to who tries.
 func ReadOnly(dir string) bool {
 	var st unix.Statfs_t
-	return unix.Statfs(dir, &st) == nil && st.Flags&unix.ST_RDONLY != 0
+	if unix.Statfs(dir, &st) == nil && st.Flags&unix.ST_RDONLY != 0 {
+		return true
+	}
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return errors.Is(err, unix.EROFS)
 }
