@@ -480,6 +480,9 @@ func (r *Runtime) forgetEnded(ctx context.Context) {
 	all = all[n:]
 	r.mu.Unlock()
 	for _, e := range all {
+		if e.m.p.Reading() {
+			continue // whose output is not cut off for what others have ended
+		}
 		if !e.s.procTurn.try() {
 			continue // the guest may keep whoever has it waiting; the next look finds this one again
 		}

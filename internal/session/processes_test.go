@@ -3,7 +3,9 @@ package session_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -123,6 +125,31 @@ func TestCompletedProcess(t *testing.T) {
 			if rs, _ := w.store.Sessions(t.Context()); len(rs[0].Processes) != 0 {
 				t.Errorf("record %+v", rs[0])
 			}
+		})
+	})
+	t.Run("not-while-it-is-read", func(t *testing.T) {
+		c := config()
+		c.Limits.MaxCompleted = 1
+		inBubble(t, c, func(t *testing.T, w *world, d *daemon) {
+			run(t, d, asked("k", "echo x"))
+			launch(t, d, "k", "read")
+			a, err := d.Attach(t.Context(), ann, "k", "read")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, pid := range []string{"1", "2"} {
+				end(w)
+				pass(time.Second)
+				launch(t, d, "k", pid)
+			}
+			pass(time.Minute)
+			if _, err := a.ReadLine(t.Context()); !errors.Is(err, io.EOF) {
+				t.Errorf("its reader is told: %v", err)
+			}
+			a.Close()
+			pass(time.Minute)
+			_, err = d.Process(t.Context(), ann, "k", "read")
+			wantClass(t, "Process", err, box.ClassProcessNotFound)
 		})
 	})
 	t.Run("at-most-so-many", func(t *testing.T) {

@@ -181,3 +181,13 @@ func (p *Process) Waiting() int {
 	defer p.line.mu.Unlock()
 	return len(p.line.waiting)
 }
+
+// Reading reports whether there is a reader who has not got to the end.
+func (p *Process) Reading() bool {
+	select {
+	case <-p.out.finished:
+		return false
+	default:
+		return p.line.held()
+	}
+}
