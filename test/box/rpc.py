@@ -433,6 +433,21 @@ def main():
         print(json.dumps({f: globals()[f](addr, *map(int, filter(None, args.split(","))))}), flush=True)
 
 
+def secure(addr):
+    """Calls one after the other, over TLS: a connection of Python's ssl is not for
+    a thread that reads and another that writes."""
+    ws = WS(addr, "/rpc/ws")
+    assert ws.status == 101, (ws.status, ws.body)
+    calls = [("__ping", {}), ("box_exec", spec("tls", "head -c 300000 /dev/zero | tr '\\0' x")), ("box_delete_session", {"session_id": "tls"})]
+    for seq, (action, data) in enumerate(calls):
+        ws.send(json.dumps({"seq_id": seq, "action": action, "data": data}))
+        m = json.loads(ws.recv())
+        assert (m["seq_id"], m["code"]) == (seq, 0), m
+        assert action != "box_exec" or m["data"]["stdout"] == "x" * 300000
+    ws.close()
+    return {"calls": len(calls)}
+
+
 def tenanted(addr, lines=200):
     """Everything again, as a host that serves workspaces asks for it."""
     return everything(addr, lines, [("X-LangBot-Instance-Id", "inst-1")], {"instance_uuid": "inst-1", "workspace_uuid": "w9", "placement_generation": 3})

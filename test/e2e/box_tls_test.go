@@ -78,7 +78,7 @@ func TestBoxTLS(t *testing.T) {
 	t.Run("by-its-description", func(t *testing.T) {
 		t.Setenv("BOX_CA", files["cert"])
 		t.Setenv("BOX_TOKEN", token)
-		scenarios(t, addr, "everything:100")
+		scenarios(t, addr, "secure")
 	})
 	t.Run("client", func(t *testing.T) { tlsClient(t, addr, token, pool) })
 	t.Run("tools", func(t *testing.T) { tlsTools(t, addr, files["cert"]) })
