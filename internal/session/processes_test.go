@@ -138,7 +138,7 @@ func TestCompletedProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, pid := range []string{"1", "2"} {
-				end(w)
+				w.endProcesses()
 				pass(time.Second)
 				launch(t, d, "k", pid)
 			}
