@@ -23,6 +23,15 @@ func playground(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return ground(t, dir)
+}
+
+// ground makes dir, if it is not there, and has the command user own it.
+func ground(t testing.TB, dir string) string {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Chown(dir, int(nobody.UID), int(nobody.GID)); err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +53,7 @@ func in(t testing.TB, j *jail.Jail, dir string, u jail.User, script string) resu
 
 // Ordinary programs run in a strict jail.
 func TestStrictAllows(t *testing.T) {
+	all := playground(t) // removed once what is left in the background has ended with the jail
 	j := start(t, jail.Config{Strict: true, Hide: []string{hidden(t)}, OOMScore: 500})
 	tests := []struct{ name, tool, script, want string }{
 		{"bash", "bash", `x=$(echo a | tr a b); (exit 3) & wait $!; echo $x$?`, "b3\n"},
@@ -86,7 +96,7 @@ const s = net.createServer(c => c.end("hi")).listen(0, "127.0.0.1", () => net.co
 			if _, err := exec.LookPath(tt.tool); err != nil {
 				t.Skip(err)
 			}
-			got := in(t, j, playground(t), nobody, tt.script)
+			got := in(t, j, ground(t, filepath.Join(all, tt.name)), nobody, tt.script)
 			if !strings.HasSuffix(got.out, tt.want) {
 				t.Errorf("got %q (%s), want %q at the end", got.out, got.status, tt.want)
 			}
