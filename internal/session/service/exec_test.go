@@ -326,7 +326,7 @@ func TestErrors(t *testing.T) {
 
 func TestLogHasNoSecrets(t *testing.T) {
 	var out bytes.Buffer
-	rt := &fakeRuntime{}
+	rt := &fakeRuntime{stdout: "printed: hunter2", stderr: "hunter2"}
 	s := initialized(t, rt, func(o *service.Options) { o.Log = slog.New(slog.NewTextHandler(&out, nil)) })
 	_, err := s.ExecuteTool(t.Context(), query("1"), map[string]any{
 		"command": strings.Repeat("é", 396) + "END" + strings.Repeat("x", 1000), "env": map[string]any{"TOKEN": "hunter2", "A": "b"},
@@ -337,7 +337,10 @@ func TestLogHasNoSecrets(t *testing.T) {
 	_, _ = s.ExecuteTool(t.Context(), query("1"), map[string]any{"command": "x", "env": map[string]any{"TOKEN=": "hunter2"}})
 	got := out.String()
 	if strings.Contains(got, "hunter2") {
-		t.Errorf("a value of the environment is in the log: %s", got)
+		t.Errorf("what was given or printed is in the log: %s", got)
+	}
+	if !strings.Contains(got, "stdout_bytes=16 ") {
+		t.Errorf("the log lacks how much was printed: %s", got)
 	}
 	if !strings.Contains(got, "env_keys=\"[A TOKEN]\"") || !strings.Contains(got, strings.Repeat("é", 396)+"E...\n") {
 		t.Errorf("the log lacks the names, or the command cut to 400 characters: %s", got)

@@ -9,10 +9,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
-const (
-	maxLoggedCmd    = 400 // characters
-	maxLoggedOutput = 200
-)
+const maxLoggedCmd = 400 // characters
 
 func (s *Service) log(ctx context.Context, what string, q Query, about slog.Attr) {
 	s.o.Log.LogAttrs(ctx, slog.LevelInfo, what, slog.String("query_id", q.ID), slog.String("owner", s.owner), about)
@@ -28,15 +25,15 @@ func summary(s box.Spec) slog.Attr {
 		"env_keys", profile.EnvNames(s.Env), "cmd", shorten(strings.TrimSpace(s.Cmd), maxLoggedCmd))
 }
 
-// outcome is what is logged of a result.
+// outcome is what is logged of a result: how much was written, and nothing of
+// it, which may be a secret.
 func outcome(r box.Result) slog.Attr {
 	args := []any{"session_id", r.SessionID, "backend", r.BackendName, "status", r.Status}
 	if r.ExitCode != nil {
 		args = append(args, "exit_code", *r.ExitCode)
 	}
 	return slog.Group("result", append(args, "duration_ms", r.DurationMS, "queued_ms", r.QueuedMS,
-		"stdout_bytes", r.StdoutBytes, "stderr_bytes", r.StderrBytes,
-		"stdout", shorten(r.Stdout, maxLoggedOutput), "stderr", shorten(r.Stderr, maxLoggedOutput))...)
+		"stdout_bytes", r.StdoutBytes, "stderr_bytes", r.StderrBytes)...)
 }
 
 // shorten cuts s to so many characters, the last three of which then are dots.
