@@ -50,6 +50,7 @@ func (r *Runtime) Open(ctx context.Context) error {
 		return err
 	}
 	r.sweepLedgers()
+	r.saw(false)
 	close(r.opened)
 	r.nudge()
 	return nil
