@@ -52,16 +52,16 @@ func TestDaemonBeforeIsEnding(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dirs.State, "daemon.pid"), fmt.Appendln(nil, tt.pid), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			time.AfterFunc(100*time.Millisecond, func() {
-				_ = errors.Join(lock.Close(), port.Close())
-			})
+			leave := func() { _ = errors.Join(lock.Close(), port.Close()) }
 			cfg := daemon.DefaultConfig(dirs)
 			cfg.Box.Listen = port.Addr().String()
 			with := deps(sandboxtest.New("gvisor"))
 			if tt.want == "" {
+				time.AfterFunc(100*time.Millisecond, leave)
 				run(t, cfg, with)
 				return
 			}
+			defer leave()
 			if err := daemon.Run(t.Context(), cfg, with); sandbox.KindOf(err) != tt.want {
 				t.Errorf("Run = %v", err)
 			}
