@@ -108,7 +108,7 @@ func (c *cell) fail(e failure) {
 	}
 	c.said, c.bad = true, e
 	if c.out != nil {
-		c.out.put(e)
+		c.out.say(e)
 	}
 }
 

@@ -111,13 +111,13 @@ func (c *scope) kernel(ctx context.Context) (*kernel, error) {
 func (c *scope) execute(ctx context.Context, code string, env map[string]string, out *outbox) {
 	defer out.close()
 	if err := c.enter(ctx); err != nil {
-		out.put(errorEvent("ContextBusy", err.Error()))
+		out.say(errorEvent("ContextBusy", err.Error()))
 		return
 	}
 	defer c.leave()
 	k, err := c.kernel(c.s.ctx)
 	if err != nil {
-		out.put(errorEvent(ended, err.Error()))
+		out.say(errorEvent(ended, err.Error()))
 		return
 	}
 	if ctx.Err() != nil {
@@ -126,7 +126,7 @@ func (c *scope) execute(ctx context.Context, code string, env map[string]string,
 	if len(env) > 0 {
 		set, _ := setting(c.language, env, nil)
 		if failed := k.run(c.s.ctx, set, nil); failed != nil {
-			out.put(*failed)
+			out.say(*failed)
 			return
 		}
 	}

@@ -343,7 +343,7 @@ func TestOutputIsBounded(t *testing.T) {
 			last = e
 		}
 	}
-	if last.Name != "OutputLimitExceeded" || size > 80<<20 {
+	if last.Name != "OutputLimitExceeded" || size > 64<<20 {
 		t.Errorf("%d bytes, then %+v", size, last)
 	}
 	// A kernel that was interrupted in the middle of its own printing has been

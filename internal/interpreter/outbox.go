@@ -20,8 +20,8 @@ type outbox struct {
 
 func newOutbox() *outbox { return &outbox{ready: make(chan struct{}, 1)} }
 
-// put adds an event, a line of JSON, and reports whether the cell stays within
-// its limit.
+// put adds an event, a line of JSON, and reports whether the cell stayed within
+// its limit: what goes beyond it is left out.
 func (o *outbox) put(event any) bool {
 	line := encode(event)
 	o.mu.Lock()
@@ -29,10 +29,24 @@ func (o *outbox) put(event any) bool {
 	if o.closed {
 		return true
 	}
-	o.size += int64(len(line))
+	if o.size += int64(len(line)); o.size > maxOutput {
+		return false
+	}
 	o.lines = append(o.lines, line)
 	o.wake()
-	return o.size <= maxOutput
+	return true
+}
+
+// say adds what is said of a cell that may have put out too much.
+func (o *outbox) say(event any) {
+	line := encode(event)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
+	o.lines = append(o.lines, line)
+	o.wake()
 }
 
 // close says that nothing follows.
