@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
-	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
 // audit tells of a command that has ended, or that came to nothing.
@@ -66,10 +65,10 @@ func (r *Runtime) Metrics() Metrics {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.sessions {
-		switch s.rec.State {
-		case record.Live:
+		switch {
+		case s.state == awake:
 			out.Sessions++
-		case record.Asleep:
+		case s.state.sleeps():
 			out.Asleep++
 		}
 	}

@@ -62,7 +62,7 @@ func (r *Runtime) followLocked() (asleep []*session) {
 		for _, m := range s.procs {
 			move(&m.ended)
 		}
-		if s.rec.State == record.Asleep {
+		if s.state.sleeps() {
 			move(&s.rec.SleptAt)
 			asleep = append(asleep, s)
 		}

@@ -208,6 +208,9 @@ func killedOnce(t *testing.T, n int, setup func(fataler, *daemon), do func(*sess
 	d = w.boot(t, config())
 	pass(time.Minute)
 	w.agree(t, d)
+	if wrong := d.Wrong(ann.Owner, nil); len(wrong) > 0 {
+		t.Errorf("%q", wrong)
+	}
 	if res := run(t, d, asked("k", "echo works")); string(res.Stdout) != "works\n" {
 		t.Errorf("Exec = %+v", res)
 	}

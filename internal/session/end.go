@@ -23,43 +23,42 @@ func (r *Runtime) Delete(ctx context.Context, c sandbox.Caller, key string) erro
 		return err
 	}
 	defer r.release(s)
-	return tidied(r.delete(ctx, s), key, "delete it")
+	return tidied(r.delete(ctx, s, ""), key, "delete it")
 }
 
-func (r *Runtime) delete(ctx context.Context, s *session) error {
+// delete ends a session; where recID is not "", only the one of that record,
+// and none that has taken its place.
+func (r *Runtime) delete(ctx context.Context, s *session, recID string) error {
 	if !s.life.take(ctx, nil) {
 		return context.Cause(ctx)
 	}
 	defer s.life.give()
-	r.mu.Lock()
-	none := s.gone || s.rec.State == ""
-	r.mu.Unlock()
-	if none {
+	if is := r.stateOf(s); is == absent || is == gone || recID != "" && r.record(s).ID != recID {
 		return profile.SessionNotFound(shown(s.id.key))
 	}
 	if err := r.erase(ctx, s); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.dropLocked(s)
-	r.mu.Unlock()
+	if err := r.become(ctx, s, step{to: gone}); err != nil { // whoever waits looks again
+		return err
+	}
 	r.metrics.deleted.Add(1)
 	r.log.Info("session deleted", "owner", s.id.owner, "session", shown(s.id.key))
 	return nil
 }
 
 // reset ends a session out of one of its own commands.
-func (r *Runtime) reset(ctx context.Context, s *session) {
+func (r *Runtime) reset(ctx context.Context, s *session, recID string) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	if err := r.delete(ctx, s); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := r.delete(ctx, s, recID); err != nil && !errors.Is(err, ErrNotFound) {
 		r.log.Error("end a session", "owner", s.id.owner, "session", shown(s.id.key), "error", err)
 	}
 }
 
 // evict ends a session whose workspace is over its quota, and returns why.
-func (r *Runtime) evict(ctx context.Context, s *session, why error) error {
-	r.reset(ctx, s)
+func (r *Runtime) evict(ctx context.Context, s *session, recID string, why error) error {
+	r.reset(ctx, s, recID)
 	return why
 }
 
@@ -91,7 +90,7 @@ func (r *Runtime) DropAll(ctx context.Context, owner string, match func(key stri
 		wg.Go(func() {
 			defer func() { <-slots }()
 			defer r.release(s)
-			if err := r.delete(ctx, s); !errors.Is(err, ErrNotFound) {
+			if err := r.delete(ctx, s, ""); !errors.Is(err, ErrNotFound) {
 				errs[n] = tidied(err, s.id.key, "delete it")
 			}
 		})

@@ -112,7 +112,7 @@ func (r *Runtime) limits(of record.Workspace) (l project.Limits, any bool) {
 	}
 	for _, s := range r.sessions {
 		w := s.rec.Workspace
-		if w.Project != of.Project || w.Dir.Dev != of.Dir.Dev || s.rec.State == record.Closing {
+		if w.Project != of.Project || w.Dir.Dev != of.Dir.Dev || s.state == closing {
 			continue
 		}
 		any = true

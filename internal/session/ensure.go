@@ -43,10 +43,7 @@ func (r *Runtime) acquire(ctx context.Context, c sandbox.Caller, spec box.Spec) 
 // acquireIn is acquire for one that waits as w says.
 func (r *Runtime) acquireIn(ctx context.Context, c sandbox.Caller, spec box.Spec, w *waiting) (*session, found, error) {
 	for {
-		s, err := r.enter(id{c.Owner, spec.SessionID})
-		if err != nil {
-			return nil, found{}, err
-		}
+		s := r.enter(id{c.Owner, spec.SessionID})
 		f, err := r.settle(ctx, s, spec, w)
 		switch {
 		case err == nil:
@@ -85,10 +82,7 @@ func (r *Runtime) settle(ctx context.Context, s *session, spec box.Spec, w *wait
 		return f, context.Cause(ctx)
 	}
 	defer s.life.give()
-	r.mu.Lock()
-	gone := s.gone
-	r.mu.Unlock()
-	if gone {
+	if r.stateOf(s) == gone {
 		return f, errGone
 	}
 	err = r.ensure(ctx, s, spec, w.ordered, &f)
@@ -99,9 +93,9 @@ func (r *Runtime) settle(ctx context.Context, s *session, spec box.Spec, w *wait
 // otherwise.
 func (r *Runtime) conflict(s *session, spec box.Spec) error {
 	r.mu.Lock()
-	state, d := s.rec.State, r.differLocked(s, spec)
+	is, d := s.state, r.differLocked(s, spec)
 	r.mu.Unlock()
-	if state != record.Live {
+	if is != awake {
 		return nil
 	}
 	if len(d) > 0 {
@@ -132,16 +126,20 @@ func (r *Runtime) differLocked(s *session, spec box.Spec) []box.Difference {
 // ensure makes a session ready for spec. life must be held; ordered says that
 // the turn is too.
 func (r *Runtime) ensure(ctx context.Context, s *session, spec box.Spec, ordered bool, f *found) error {
-	rec := r.record(s)
-	switch rec.State {
-	case "":
+	switch r.stateOf(s) {
+	case absent:
 		f.how = wasCreated
 		return r.make(ctx, s, spec, f)
-	case record.Live:
+	case sleeping, waking: // which was left unfinished
+		if err := r.layDown(ctx, s); err != nil {
+			return err
+		}
+		return r.ensure(ctx, s, spec, ordered, f)
+	case awake:
 		if err := r.conflict(s, spec); err != nil {
 			return err
 		}
-		if r.sameMounts(rec, spec) {
+		if r.sameMounts(r.record(s), spec) {
 			if err := r.revive(ctx, s, spec, f); err != nil {
 				return err
 			}
@@ -151,28 +149,22 @@ func (r *Runtime) ensure(ctx context.Context, s *session, spec box.Spec, ordered
 			return errOutOfTurn
 		}
 		f.say("session %s was made anew, since its extra mounts are others now: its processes, and what was not in a workspace of the host or a volume, are gone", shown(s.id.key))
-	case record.Asleep:
+	case asleep:
+		if err := r.become(ctx, s, step{to: waking}); err != nil { // before anything is given up for it
+			return err
+		}
 		r.mu.Lock()
 		differs := len(r.differLocked(s, spec)) > 0
 		r.mu.Unlock()
-		if !differs && r.sameMounts(rec, spec) {
+		if !differs && r.sameMounts(r.record(s), spec) {
 			return r.rouse(ctx, s, spec, f)
 		}
-		r.mu.Lock()
-		err := r.countLocked(s) // before anything is given up for it
-		r.mu.Unlock()
-		if err != nil {
-			return err
-		}
 		f.say("session %s was idle, and is wanted otherwise now: it was begun anew", shown(s.id.key))
+	case creating, closing: // which was left unfinished
+	case gone:
+		return errGone
 	}
-	// What is left is being closed, was never finished, or is to be another.
-	if err := r.erase(ctx, s); err != nil {
-		return err
-	}
-	f.how = wasReplaced
-	r.metrics.replaced.Add(1)
-	return r.make(ctx, s, spec, f)
+	return r.replace(ctx, s, spec, f)
 }
 
 // remember notes which skills a session is wanted with now, for its processes.
@@ -188,133 +180,6 @@ func (r *Runtime) remember(ctx context.Context, s *session, spec box.Spec) error
 // none: they are brought.
 func (r *Runtime) sameMounts(rec record.Session, spec box.Spec) bool {
 	return profile.SameMounts(r.realMounts(rec.Owner, rec.Spec.ExtraMounts), r.realMounts(rec.Owner, spec.ExtraMounts))
-}
-
-// make builds a session from nothing. What it is to be is written down first:
-// whatever happens then, its sandbox is found by its name.
-func (r *Runtime) make(ctx context.Context, s *session, spec box.Spec, f *found) error {
-	r.mu.Lock()
-	err := r.countLocked(s)
-	r.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	c := sandbox.Caller{Owner: s.id.owner}
-	said := len(f.notices)
-	want, rec, err := r.shape(ctx, c, spec, f)
-	if err != nil {
-		return err
-	}
-	if rec.Workspace.Project == 0 {
-		look, err := r.guard(ctx, rec.Workspace, s.id.key) // before anything is begun
-		if err != nil {
-			return err
-		}
-		look.close()
-	}
-	rec.State, rec.CreatedAt, rec.LastUsedAt = record.Creating, r.now(), r.now()
-	if err := r.amend(ctx, s, func(to *record.Session) { *to = rec }); err != nil {
-		if ferr := r.forget(ctx, s, rec.ID); ferr != nil { // whether it is there is not known
-			r.log.Error("forget a session that could not be written", "error", ferr)
-		}
-		return failure(err, s.id.key, "write its record")
-	}
-	if rec.Workspace.Project != 0 { // written down by now, so that it is lifted whatever comes
-		if err := r.hold(rec.Workspace); err != nil {
-			return r.unmade(ctx, s, err)
-		}
-	}
-	sb, err := r.o.Manager.Create(ctx, c, want)
-	if err != nil {
-		return r.unmade(ctx, s, err)
-	}
-	f.notices = append(f.notices, otherwise(want, sb)...)
-	err = r.amend(ctx, s, func(to *record.Session) { to.State, to.Notices = record.Live, slices.Clone(f.notices[said:]) })
-	if err != nil {
-		return r.unmade(ctx, s, err)
-	}
-	r.begun(s, sb)
-	r.metrics.created.Add(1)
-	r.log.Info("session created", "owner", s.id.owner, "session", shown(s.id.key), "sandbox", sb.ID, "backend", sb.Backend)
-	return nil
-}
-
-// unmade takes a session that could not be made back to nothing.
-func (r *Runtime) unmade(ctx context.Context, s *session, cause error) error {
-	if err := r.erase(ctx, s); err != nil {
-		r.log.Error("undo a failed session", "owner", s.id.owner, "session", shown(s.id.key), "cause", cause, "error", err)
-	}
-	return r.explain(cause)
-}
-
-// begun notes the sandbox that a session has now.
-func (r *Runtime) begun(s *session, sb *sandbox.Sandbox) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s.wall, s.box = sb.Backend, sb.ID
-	s.over, s.end = context.WithCancelCause(context.Background())
-	s.leaveGuestLocked()
-	s.skills = newSkills(nil)
-}
-
-// erase takes a session to nothing: its sandbox first and its record last, so
-// that a sandbox always has a record that leads to it. life must be held.
-func (r *Runtime) erase(ctx context.Context, s *session) error {
-	ctx, cancel := detached(ctx)
-	defer cancel()
-	rec := r.record(s)
-	if rec.State == "" {
-		return nil
-	}
-	if rec.State == record.Live {
-		r.takeBackAll(ctx, s)
-	}
-	if rec.State != record.Closing {
-		if err := r.become(ctx, s, record.Closing); err != nil {
-			return r.again(s, err)
-		}
-	}
-	r.ended(s, deletedMeanwhile(s))
-	r.abandonAll(s, true)
-	err := r.o.Manager.Remove(ctx, sandbox.Caller{Owner: s.id.owner}, rec.Sandbox, true)
-	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
-		return r.again(s, err)
-	}
-	r.letGo(rec.Workspace)
-	if err := r.forget(ctx, s, rec.ID); err != nil {
-		return r.again(s, err)
-	}
-	return nil
-}
-
-// again has Run try what failed once more.
-func (r *Runtime) again(s *session, err error) error {
-	r.mu.Lock()
-	s.retry = r.now().Add(retryDelay)
-	r.mu.Unlock()
-	r.log.Error("end a session", "owner", s.id.owner, "session", shown(s.id.key), "error", err)
-	return err
-}
-
-// deletedMeanwhile is why a call ends whose session does.
-func deletedMeanwhile(s *session) error {
-	return fail(ErrNotFound, sandbox.NotFound, "session %s was deleted meanwhile", shown(s.id.key))
-}
-
-// endedMeanwhile is why a call ends whose sandbox does.
-func endedMeanwhile(s *session) error {
-	return fail(nil, sandbox.Unavailable, "session %s: its sandbox ended meanwhile", shown(s.id.key)).WithHint("try again")
-}
-
-// ended ends the calls that are under way in a session's sandbox.
-func (r *Runtime) ended(s *session, cause error) {
-	r.mu.Lock()
-	end := s.end
-	s.leaveGuestLocked()
-	r.mu.Unlock()
-	if end != nil {
-		end(cause)
-	}
 }
 
 // revive sees that the sandbox of a live session runs. One that has ended is
@@ -333,7 +198,9 @@ func (r *Runtime) revive(ctx context.Context, s *session, spec box.Spec, f *foun
 		r.metrics.reused.Add(1)
 		return nil
 	case err == nil:
-		r.restarted(s, sb)
+		if err := r.restarted(ctx, s, sb); err != nil {
+			return err
+		}
 		f.how = wasReplaced
 		f.say("%s", notice)
 		r.metrics.replaced.Add(1)
@@ -345,65 +212,34 @@ func (r *Runtime) revive(ctx context.Context, s *session, spec box.Spec, f *foun
 	}
 	r.log.Warn("replace a dead session", "owner", s.id.owner, "session", shown(s.id.key), "error", err)
 	f.say("session %s: its sandbox was gone, and was replaced: its processes, and what was not in a workspace of the host or a volume, are lost", shown(s.id.key))
-	if err := r.erase(ctx, s); err != nil {
-		return err
-	}
-	f.how = wasReplaced
-	r.metrics.replaced.Add(1)
-	return r.make(ctx, s, spec, f)
+	return r.replace(ctx, s, spec, f)
 }
 
-// rouse wakes a session that sleeps.
+// rouse goes on with a session that is waking.
 func (r *Runtime) rouse(ctx context.Context, s *session, spec box.Spec, f *found) error {
-	r.mu.Lock()
-	err := r.countLocked(s)
-	r.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	asleep := func(err error) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.uncountLocked(s)
-		return err
-	}
-	rec := r.record(s)
-	sb, err := r.o.Manager.Start(ctx, sandbox.Caller{Owner: s.id.owner}, rec.Sandbox)
+	sb, err := r.o.Manager.Start(ctx, sandbox.Caller{Owner: s.id.owner}, r.record(s).Sandbox)
 	switch {
 	case sandbox.KindOf(err) == sandbox.NotFound:
 		f.say("session %s slept, and its sandbox was removed meanwhile: it was begun anew", shown(s.id.key))
-		if err := r.erase(ctx, s); err != nil {
-			return asleep(err)
-		}
-		f.how = wasReplaced
-		r.metrics.replaced.Add(1)
-		return r.make(ctx, s, spec, f)
+		return r.replace(ctx, s, spec, f)
 	case err != nil:
-		return asleep(r.explain(err))
-	}
-	if err := r.become(ctx, s, record.Live); err != nil {
-		undo, cancel := detached(ctx)
-		defer cancel()
-		if _, serr := r.o.Manager.Stop(undo, sandbox.Caller{Owner: s.id.owner}, rec.Sandbox); serr != nil {
-			r.log.Error("put a session back to sleep", "error", serr)
+		if berr := r.become(ctx, s, step{to: asleep}); berr != nil {
+			return berr
 		}
-		return asleep(err)
+		return r.explain(err)
 	}
-	r.restarted(s, sb)
+	if err := r.restarted(ctx, s, sb); err != nil {
+		if r.become(ctx, s, step{to: sleeping}) == nil {
+			_ = r.layDown(ctx, s) // which is tried again
+		}
+		return err
+	}
 	f.how = wasWoken
 	r.metrics.woken.Add(1)
 	return nil
 }
 
 // restarted notes that a session's sandbox was started again.
-func (r *Runtime) restarted(s *session, sb *sandbox.Sandbox) {
-	r.ended(s, endedMeanwhile(s))
-	r.abandonAll(s, false)
-	r.mu.Lock()
-	s.wall, s.box = sb.Backend, sb.ID
-	s.over, s.end = context.WithCancelCause(context.Background())
-	s.leaveGuestLocked()
-	brought := s.skills.brought
-	r.mu.Unlock()
-	brought.Restarted() // which waits for whoever has the guest bring something
+func (r *Runtime) restarted(ctx context.Context, s *session, sb *sandbox.Sandbox) error {
+	return r.become(ctx, s, step{to: awake, sandbox: sb, why: endedMeanwhile(s)})
 }

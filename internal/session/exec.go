@@ -78,6 +78,7 @@ type execution struct {
 	w    waiting
 	box  string // the sandbox's ID
 	wall string
+	rec  string // the session's record
 	f    found
 }
 
@@ -143,7 +144,7 @@ func (x *execution) inTurn(ctx context.Context, s *session) (*Result, error) {
 	r := x.r
 	r.mu.Lock()
 	over, kept, sandboxName := s.over, s.rec.Workspace, s.rec.Sandbox
-	x.box, x.wall = s.box, s.wall
+	x.box, x.wall, x.rec = s.box, s.wall, s.rec.ID
 	r.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -165,7 +166,7 @@ func (x *execution) inTurn(ctx context.Context, s *session) (*Result, error) {
 	r.metrics.execTime.Add(int64(r.clock.Now().Sub(began)))
 	if qerr := guard.after(ctx, err); qerr != nil {
 		r.metrics.quotaStops.Add(1)
-		return nil, r.evict(ctx, s, qerr)
+		return nil, r.evict(ctx, s, x.rec, qerr)
 	}
 	if err != nil {
 		res, err := x.broken(ctx, s, sandboxName, out, err)
@@ -217,7 +218,7 @@ func (x *execution) result(ctx context.Context, s *session, out guestcall.Outcom
 		x.f.say("the command used up the session's %d MiB of memory, and was ended", x.spec.MemoryMB)
 	case guestv1.Reason_REASON_TIMED_OUT:
 		if x.spec.OnTimeout == box.OnTimeoutReset {
-			x.r.reset(ctx, s)
+			x.r.reset(ctx, s, x.rec)
 			x.f.say("session %s was ended with the command, as on_timeout asks", shown(s.id.key))
 		}
 		return x.timedOut(res)

@@ -22,7 +22,7 @@ import (
 // guests are the agents of all boxes of a fake wall. They run no programs: a
 // command's text is in a language of their own.
 //
-//	echo X | sleep N | exit N | flood N | oom | die | dieoom | touch | env K
+//	echo X | sleep N | exit N | flood N | oom | die | dieoom | touch | look | env K
 type guests struct {
 	guestv1connect.UnimplementedExecServiceHandler
 	fake *sandboxtest.Fake
@@ -60,6 +60,8 @@ func (g *guests) serve(id string, _ int, c net.Conn) {
 	mux := http.NewServeMux()
 	mux.Handle(guestv1connect.NewExecServiceHandler(g))
 	closed := make(chan struct{})
+	ended, end := context.WithCancel(context.Background())
+	defer end()
 	srv := &http.Server{
 		Handler:     mux,
 		BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), boxKey{}, id) },
@@ -69,6 +71,11 @@ func (g *guests) serve(id string, _ int, c net.Conn) {
 			}
 		},
 	}
+	go func() { // what dies answers no more
+		if _, err := g.fake.Wait(ended, id); err == nil {
+			_ = c.Close()
+		}
+	}()
 	_ = srv.Serve(&once{c: c})
 	<-closed
 	_ = srv.Close()
@@ -171,6 +178,10 @@ func (g *guests) run(ctx context.Context, r *running, cmd *guestv1.Command, writ
 		g.mu.Lock()
 		g.touched[r.box] = true
 		g.mu.Unlock()
+	case "look":
+		if !g.hasFile(r.box) {
+			return exited(1)
+		}
 	case "oom":
 		return &guestv1.Exit{Code: 137, Reason: guestv1.Reason_REASON_OUT_OF_MEMORY, Limits: []string{"pids", "made-up"}}
 	case "die":
@@ -184,6 +195,13 @@ func (g *guests) run(ctx context.Context, r *running, cmd *guestv1.Command, writ
 		return g.sleep(ctx, r, time.Duration(n)*time.Second, time.Duration(cmd.GetTimeoutMs())*time.Millisecond)
 	}
 	return exited(0)
+}
+
+// hasFile reports whether something was put into the workspace of a box.
+func (g *guests) hasFile(box string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.touched[box]
 }
 
 func (g *guests) sleep(ctx context.Context, r *running, d, limit time.Duration) *guestv1.Exit {

@@ -61,7 +61,6 @@ func (r *Runtime) load(ctx context.Context, rec record.Session) error {
 	s := newSession(id{rec.Owner, rec.Key})
 	s.rec, s.used = rec, r.now()
 	s.skills = newSkills(rec.Skills)
-	s.over, s.end = context.WithCancelCause(context.Background())
 	sb, err := r.o.Manager.Get(ctx, sandbox.Caller{Owner: rec.Owner}, rec.Sandbox)
 	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
 		return fmt.Errorf("read the sandbox of a session: %w", err)
@@ -70,16 +69,35 @@ func (r *Runtime) load(ctx context.Context, rec record.Session) error {
 	if sb != nil {
 		s.wall, s.box = sb.Backend, sb.ID
 	}
-	if rec.State == record.Asleep && runs { // it was about to fall asleep, or to wake
-		s.rec.State = record.Live
+	switch rec.State {
+	case record.Creating:
+		s.state = creating
+	case record.Live:
+		s.state = awake
+	case record.Closing:
+		s.state = closing
+	case record.Asleep:
+		s.state = asleep
+		if runs { // it was about to fall asleep, or to wake
+			s.state = sleeping
+		}
 	}
-	s.counts = s.rec.State != record.Asleep
+	if s.state == awake {
+		s.over, s.end = context.WithCancelCause(context.Background())
+	}
 	r.mu.Lock()
-	if s.counts {
-		r.awake++ // though they be too many: none is turned out
+	if s.state != asleep {
+		r.countLocked(s) // though they be too many: none is turned out
 	}
 	r.sessions[s.id] = s
 	r.mu.Unlock()
+	if s.state == sleeping {
+		s.life.take(ctx, nil)
+		defer s.life.give()
+		if err := r.become(ctx, s, step{to: awake}); err != nil {
+			r.log.Error("wake a session that was half asleep", "session", shown(s.id.key), "error", err) // Run puts it to sleep
+		}
+	}
 	r.reattach(ctx, s, rec, runs)
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
@@ -105,7 +103,7 @@ func (r *Runtime) existing(ctx context.Context, c sandbox.Caller, key string) (*
 		}
 		defer s.life.give()
 		r.mu.Lock()
-		there, spec := !s.gone && s.listed(), s.rec.Spec
+		there, spec := s.state.listed(), s.rec.Spec
 		r.mu.Unlock()
 		if !there {
 			return profile.SessionNotFound(shown(key))
@@ -140,19 +138,20 @@ func (r *Runtime) launch(ctx context.Context, s *session, spec box.ProcessSpec) 
 	gone := s.procs[spec.ProcessID] != m // the session has ended meanwhile
 	err = context.Cause(start)
 	r.mu.Unlock()
-	if !gone && err == nil {
+	if gone {
+		err = deletedMeanwhile(s)
+	}
+	if err == nil {
 		err = r.keepProcess(ctx, s, spec.ProcessID, m)
 	}
-	if err != nil || gone {
+	if err != nil {
 		stop, cancel := detached(ctx)
 		defer cancel()
 		if !gone {
 			_ = p.Stop(stop)
 		}
-		_ = p.Discard()
-		r.uncountProcess(s, spec.ProcessID, m)
-		if gone {
-			err = deletedMeanwhile(s)
+		if derr := r.discard(stop, s, spec.ProcessID, m); derr != nil {
+			r.log.Warn("forget a process that was not wanted", "session", shown(s.id.key), "process", spec.ProcessID, "error", derr)
 		}
 		return nil, err
 	}
@@ -247,39 +246,6 @@ func (r *Runtime) keepProcess(ctx context.Context, s *session, pid string, m *ma
 	})
 }
 
-// endProcess ends a process, if there is one of that ID, and forgets it.
-// procTurn must be held.
-func (r *Runtime) endProcess(ctx context.Context, s *session, pid string) error {
-	r.mu.Lock()
-	m := s.procs[pid]
-	r.mu.Unlock()
-	if m == nil {
-		return nil
-	}
-	if err := m.p.Stop(ctx); err != nil {
-		return err
-	}
-	return r.discard(ctx, s, pid, m)
-}
-
-// discard forgets a process that has ended.
-func (r *Runtime) discard(ctx context.Context, s *session, pid string, m *managed) error {
-	if err := m.p.Discard(); err != nil {
-		r.log.Warn("forget a process", "session", shown(s.id.key), "process", pid, "error", err)
-	}
-	r.uncountProcess(s, pid, m)
-	r.watchProcesses(s)
-	err := r.amend(ctx, s, func(rec *record.Session) { delete(rec.Processes, pid) })
-	if err != nil { // whatever is written next of the session has it right
-		s.writing.Lock()
-		r.mu.Lock()
-		delete(s.rec.Processes, pid)
-		r.mu.Unlock()
-		s.writing.Unlock()
-	}
-	return err
-}
-
 // named returns a process of a session that is there, with a lease on that.
 func (r *Runtime) named(c sandbox.Caller, key, pid string) (*session, *managed, error) {
 	pid = cmp.Or(pid, box.DefaultProcess)
@@ -288,7 +254,7 @@ func (r *Runtime) named(c sandbox.Caller, key, pid string) (*session, *managed, 
 		return nil, nil, err
 	}
 	r.mu.Lock()
-	there, m := s.listed(), s.procs[pid]
+	there, m := s.state.listed(), s.procs[pid]
 	if m != nil && m.p == nil {
 		m = nil
 	}
@@ -376,119 +342,4 @@ func (r *Runtime) attach(ctx context.Context, c sandbox.Caller, key, pid string,
 		return nil, e
 	}
 	return a, tidied(err, key, "attach to a process")
-}
-
-// abandonSince is abandonAll for those of the sandbox that ends with over, if
-// there is none in its place yet.
-func (r *Runtime) abandonSince(s *session, over context.Context) {
-	r.mu.Lock()
-	var list []*process.Process
-	if s.over == over {
-		for _, m := range s.procs {
-			if m.p == nil {
-				m.quit(endedMeanwhile(s))
-			} else if m.ended.IsZero() {
-				list = append(list, m.p)
-				r.endedLocked(m)
-			}
-		}
-	}
-	r.mu.Unlock()
-	for _, p := range list {
-		p.Abandon()
-	}
-}
-
-// abandonAll says to the processes of a session that their sandbox is gone.
-// With forget, they are no longer known.
-func (r *Runtime) abandonAll(s *session, forget bool) {
-	r.mu.Lock()
-	list := maps.Clone(s.procs)
-	why := endedMeanwhile(s)
-	if forget {
-		why = deletedMeanwhile(s)
-		clear(s.procs)
-	}
-	for _, m := range list {
-		r.endedLocked(m)
-		if m.p == nil {
-			m.quit(why)
-		}
-	}
-	r.mu.Unlock()
-	r.watchProcesses(s)
-	for _, m := range list {
-		if m.p != nil {
-			m.p.Abandon()
-		}
-	}
-}
-
-// detachAll gives up this end of all processes.
-func (r *Runtime) detachAll() {
-	r.mu.Lock()
-	var list []*process.Process
-	for _, s := range r.sessions {
-		s.leaveGuestLocked()
-		for _, m := range s.procs {
-			if m.p != nil {
-				list = append(list, m.p)
-			}
-		}
-	}
-	r.mu.Unlock()
-	for _, p := range list {
-		p.Close()
-	}
-}
-
-// completed is a process that has ended and is remembered.
-type completed struct {
-	s   *session
-	pid string
-	m   *managed
-}
-
-// maxCompletedBytes is how long what all processes that are remembered were
-// started with may be: it is in their sessions' records, which are written whole.
-const maxCompletedBytes = 2 << 20
-
-// forgetEnded forgets the processes that ended long ago, and the oldest of
-// those that are too many.
-func (r *Runtime) forgetEnded(ctx context.Context) {
-	r.mu.Lock()
-	var all []completed
-	for _, s := range r.sessions {
-		for pid, m := range s.procs {
-			if m.p != nil && !m.ended.IsZero() {
-				if now := r.now(); m.ended.After(now) { // the clock was set back
-					m.ended = now
-				}
-				all = append(all, completed{s, pid, m})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b completed) int { return b.m.ended.Compare(a.m.ended) }) // the newest first
-	now, keep := r.now(), time.Duration(r.c.Limits.CompletedSec)*time.Second
-	n, bytes := 0, 0
-	for n < len(all) && n < r.c.Limits.MaxCompleted && now.Sub(all[n].m.ended) < keep {
-		if bytes += all[n].m.p.Size(); bytes > maxCompletedBytes {
-			break
-		}
-		n++
-	}
-	all = all[n:]
-	r.mu.Unlock()
-	for _, e := range all {
-		if e.m.p.Reading() {
-			continue // whose output is not cut off for what others have ended
-		}
-		if !e.s.procTurn.try() {
-			continue // the guest may keep whoever has it waiting; the next look finds this one again
-		}
-		if err := r.discard(ctx, e.s, e.pid, e.m); err != nil {
-			r.log.Warn("forget a process", "session", shown(e.s.id.key), "process", e.pid, "error", err)
-		}
-		e.s.procTurn.give()
-	}
 }

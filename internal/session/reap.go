@@ -104,13 +104,14 @@ func (r *Runtime) dueLocked(s *session, now time.Time) bool {
 	if now.Before(s.retry) && !s.retry.After(now.Add(retryDelay)) {
 		return false
 	}
-	switch s.rec.State {
-	case record.Live:
+	switch s.state {
+	case awake:
 		return r.idleLocked(s, now)
-	case record.Asleep:
+	case asleep:
 		return now.Sub(s.rec.SleptAt) >= r.c.KeepIdle()
-	case record.Closing, record.Creating: // nobody is at it
+	case creating, sleeping, waking, closing: // nobody is at it
 		return true
+	case absent, gone:
 	}
 	return false
 }
@@ -132,29 +133,29 @@ func (r *Runtime) idleLocked(s *session, now time.Time) bool {
 // surplusLocked are the sleeping sessions that are too many: of whoever has the
 // most, those that sleep longest, so that nobody pushes out another's.
 func (r *Runtime) surplusLocked() []*session {
-	var asleep []*session
+	var idle []*session
 	for _, s := range r.sessions {
-		if s.rec.State == record.Asleep && s.leases == 0 {
-			asleep = append(asleep, s)
+		if s.state == asleep && s.leases == 0 {
+			idle = append(idle, s)
 		}
 	}
-	n := len(asleep) - r.c.Limits.MaxSleeping
+	n := len(idle) - r.c.Limits.MaxSleeping
 	if n <= 0 {
 		return nil
 	}
-	slices.SortFunc(asleep, func(a, b *session) int {
+	slices.SortFunc(idle, func(a, b *session) int {
 		return cmp.Or(b.rec.SleptAt.Compare(a.rec.SleptAt), cmp.Compare(b.rec.ID, a.rec.ID))
 	})
 	// Of each owner's the place in a line that begins with the newest: whoever has
 	// more has the higher places.
-	place, of := make(map[*session]int, len(asleep)), map[string]int{}
-	for _, s := range asleep {
+	place, of := make(map[*session]int, len(idle)), map[string]int{}
+	for _, s := range idle {
 		of[s.id.owner]++
 		place[s] = of[s.id.owner]
 	}
-	slices.Reverse(asleep)
-	slices.SortStableFunc(asleep, func(a, b *session) int { return cmp.Compare(place[b], place[a]) })
-	return asleep[:n]
+	slices.Reverse(idle)
+	slices.SortStableFunc(idle, func(a, b *session) int { return cmp.Compare(place[b], place[a]) })
+	return idle[:n]
 }
 
 // reap puts a session to sleep or removes it, unless somebody came meanwhile.
@@ -164,12 +165,21 @@ func (r *Runtime) reap(ctx context.Context, s *session) {
 	}
 	defer s.life.give()
 	r.mu.Lock()
-	alone, gone, state := s.leases == 1, s.gone, s.rec.State
+	alone, is := s.leases == 1, s.state
 	r.mu.Unlock()
-	if gone || state == "" || !alone && (state == record.Live || state == record.Asleep) {
+	switch is {
+	case absent, gone:
 		return
+	case awake, asleep:
+		if !alone {
+			return
+		}
+	case sleeping, waking:
+		_ = r.layDown(ctx, s) // which is tried again
+		return
+	case creating, closing:
 	}
-	if state == record.Live && r.worthKeeping(ctx, s) {
+	if is == awake && r.worthKeeping(ctx, s) {
 		if r.room() < noRoom { // as it sleeps it might lose what it wrote last
 			_ = r.again(s, errors.New("the disk is full: it can't be put to sleep"))
 			return
@@ -177,19 +187,11 @@ func (r *Runtime) reap(ctx context.Context, s *session) {
 		r.sleep(ctx, s)
 		return
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	if err := r.erase(ctx, s); err != nil {
+	if ctx.Err() != nil || r.erase(ctx, s) != nil {
 		return // which is tried again
 	}
-	r.mu.Lock()
-	if s.leases <= 1 { // else whoever came makes it anew
-		r.dropLocked(s)
-	}
-	r.mu.Unlock()
 	r.metrics.reaped.Add(1)
-	r.log.Info("session reaped", "owner", s.id.owner, "session", shown(s.id.key), "was", state)
+	r.log.Info("session reaped", "owner", s.id.owner, "session", shown(s.id.key), "was", is)
 }
 
 // worthKeeping reports whether an idle session has something that would be lost
@@ -198,6 +200,10 @@ func (r *Runtime) worthKeeping(ctx context.Context, s *session) bool {
 	rec := r.record(s)
 	if rec.Workspace.Kind != record.Private || r.c.KeepIdle() <= 0 {
 		return false
+	}
+	sb, err := r.o.Manager.Get(ctx, sandbox.Caller{Owner: s.id.owner}, rec.Sandbox)
+	if err != nil || sb.State != sandbox.StateRunning {
+		return sandbox.KindOf(err) != sandbox.NotFound // who else could say
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -218,25 +224,29 @@ func (r *Runtime) sleep(ctx context.Context, s *session) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	r.takeBackAll(ctx, s)
-	err := r.amend(ctx, s, func(rec *record.Session) { rec.State, rec.SleptAt = record.Asleep, r.now() })
+	err := r.become(ctx, s, step{
+		to: sleeping, write: func(rec *record.Session) { rec.SleptAt = r.now() },
+		why: fail(nil, sandbox.Unavailable, "session %s was put to sleep", shown(s.id.key)).WithHint("try again"),
+	})
 	if err != nil {
 		_ = r.again(s, err)
 		return
 	}
-	rec := r.record(s)
-	r.ended(s, fail(nil, sandbox.Unavailable, "session %s was put to sleep", shown(s.id.key)).WithHint("try again"))
-	r.abandonAll(s, false)
-	_, err = r.o.Manager.Stop(ctx, sandbox.Caller{Owner: s.id.owner}, rec.Sandbox)
+	if r.layDown(ctx, s) == nil && r.stateOf(s) == asleep {
+		r.metrics.slept.Add(1)
+		r.log.Info("session asleep", "owner", s.id.owner, "session", shown(s.id.key))
+	}
+}
+
+// layDown stops the sandbox of a session that is falling asleep, or was not to
+// wake. One that can't be stopped is awake again. life must be held.
+func (r *Runtime) layDown(ctx context.Context, s *session) error {
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	_, err := r.o.Manager.Stop(ctx, sandbox.Caller{Owner: s.id.owner}, r.record(s).Sandbox)
 	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
 		_ = r.again(s, err)
-		if err := r.become(ctx, s, record.Live); err != nil {
-			r.log.Error("put a session to sleep", "error", err)
-		}
-		return
+		return r.become(ctx, s, step{to: awake})
 	}
-	r.mu.Lock()
-	r.uncountLocked(s)
-	r.mu.Unlock()
-	r.metrics.slept.Add(1)
-	r.log.Info("session asleep", "owner", s.id.owner, "session", shown(s.id.key))
+	return r.become(ctx, s, step{to: asleep})
 }

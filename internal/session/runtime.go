@@ -47,7 +47,7 @@ type Runtime struct {
 	set      setting
 	sessions map[id]*session
 	declared map[string][]string // what clients call their own, by owner
-	awake    int                 // sessions that count against the capacity
+	taken    int                 // places that sessions have, of Limits.MaxSessions
 	running  int                 // managed processes, those that are being started too
 }
 

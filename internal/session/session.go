@@ -21,8 +21,8 @@ type session struct {
 	// turn is of the commands: one runs at a time. Whoever makes the session
 	// anew has it too, so that no command is cut off by that.
 	turn turn
-	// life is held by whoever makes, wakes, puts to sleep or ends the session.
-	// It is taken after turn, if that is.
+	// life is held by whoever takes the session to another state. It is taken
+	// after turn, if that is.
 	life turn
 	// procTurn is held by whoever starts or ends a managed process.
 	procTurn turn
@@ -32,16 +32,16 @@ type session struct {
 	// writing is held while the record is written.
 	writing sync.Mutex
 
-	// Guarded by Runtime.mu. The record is changed by amend alone; its State by
-	// the holder of life.
-	rec    record.Session // its State is "" before anything was made
-	gone   bool           // it is not in the map any more: look again
-	counts bool           // it counts against the capacity
-	leases int            // calls under way or waiting
-	used   time.Time
-	wall   string // of its sandbox
-	box    string // its sandbox's ID
-	// over ends with the sandbox, by end.
+	// Guarded by Runtime.mu. What is of the state, become alone changes; the
+	// record is changed by what save wrote.
+	state   state
+	counted bool           // it has one of MaxSessions' places
+	rec     record.Session // its ID is "" where nothing is on the disk
+	leases  int            // calls under way or waiting
+	used    time.Time
+	wall    string // of its sandbox
+	box     string // its sandbox's ID
+	// over ends when the sandbox of now does, as far as is known, by end.
 	over  context.Context
 	end   context.CancelCauseFunc
 	procs map[string]*managed
@@ -55,7 +55,7 @@ type session struct {
 }
 
 func newSession(i id) *session {
-	return &session{id: i, procs: map[string]*managed{}, skills: newSkills(nil)}
+	return &session{id: i, state: absent, procs: map[string]*managed{}, skills: newSkills(nil)}
 }
 
 // find returns the session that key means to c, with a lease on it; nil where
@@ -94,43 +94,18 @@ func (r *Runtime) findLocked(c sandbox.Caller, key string) (*session, error) {
 	return found, nil
 }
 
-// enter is find, or a new entry. It is refused where there is no room for one
-// more.
-func (r *Runtime) enter(i id) (*session, error) {
+// enter is find, or a new entry.
+func (r *Runtime) enter(i id) *session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sessions[i]
 	if s == nil {
 		s = newSession(i)
-		if err := r.countLocked(s); err != nil {
-			return nil, err
-		}
 		s.used = r.now()
 		r.sessions[i] = s
 	}
 	s.leases++
-	return s, nil
-}
-
-// countLocked counts a session against the capacity, if it does not yet.
-func (r *Runtime) countLocked(s *session) error {
-	if s.counts {
-		return nil
-	}
-	if most := r.c.Limits.MaxSessions; r.awake >= most {
-		r.metrics.capacity.Add(1)
-		return profile.SessionCapacity(most)
-	}
-	s.counts = true
-	r.awake++
-	return nil
-}
-
-func (r *Runtime) uncountLocked(s *session) {
-	if s.counts {
-		s.counts = false
-		r.awake--
-	}
+	return s
 }
 
 // release ends a lease.
@@ -151,22 +126,9 @@ func (r *Runtime) leave(s *session) {
 
 func (r *Runtime) leaveLocked(s *session) {
 	s.leases--
-	if s.leases == 0 && s.rec.State == "" && !s.gone { // nothing came of it, or it was ended
-		r.dropLocked(s)
+	if s.leases == 0 && s.state == absent { // nothing came of it, or it was ended
+		r.enterLocked(s, step{to: gone})
 	}
-}
-
-// dropLocked takes a session out of the map.
-func (r *Runtime) dropLocked(s *session) {
-	r.uncountLocked(s)
-	s.gone = true
-	if r.sessions[s.id] == s {
-		delete(r.sessions, s.id)
-	}
-	if s.end != nil {
-		s.end(profile.SessionNotFound(shown(s.id.key)))
-	}
-	s.leaveGuestLocked()
 }
 
 // record returns a copy of s's record.
@@ -176,19 +138,28 @@ func (r *Runtime) record(s *session) record.Session {
 	return s.rec.Clone()
 }
 
-// amend changes a record and writes it. After an error it is what it was; one
-// that is not there is left so. Nothing else changes a record.
+// amend changes what of a record is not its state, and writes it. After an
+// error it is what it was; one that is not there is left so.
 func (r *Runtime) amend(ctx context.Context, s *session, change func(*record.Session)) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	return r.save(ctx, s, r.stateOf(s), change)
+}
+
+// save writes a record as that of a state, changed by change if that is not
+// nil. writing must be held.
+func (r *Runtime) save(ctx context.Context, s *session, is state, change func(*record.Session)) error {
 	r.mu.Lock()
 	rec := s.rec.Clone()
 	rec.LastUsedAt = s.used
 	r.mu.Unlock()
-	change(&rec)
+	if change != nil {
+		change(&rec)
+	}
 	if rec.ID == "" {
 		return nil
 	}
+	rec.State = recorded[is]
 	if err := r.o.Store.SaveSession(ctx, rec); err != nil {
 		return err
 	}
@@ -196,11 +167,6 @@ func (r *Runtime) amend(ctx context.Context, s *session, change func(*record.Ses
 	defer r.mu.Unlock()
 	s.rec = rec
 	return nil
-}
-
-// become writes a session's next state. life must be held.
-func (r *Runtime) become(ctx context.Context, s *session, state record.State) error {
-	return r.amend(ctx, s, func(rec *record.Session) { rec.State = state })
 }
 
 // forget deletes a record, whether it is known to be there or not.
@@ -234,7 +200,7 @@ func (r *Runtime) infoLocked(s *session) box.SessionInfo {
 		CPUs: spec.CPUs, MemoryMB: spec.MemoryMB, PIDsLimit: spec.PIDsLimit, ReadOnlyRootFS: spec.ReadOnlyRootFS,
 		WorkspaceQuotaMB: spec.WorkspaceQuotaMB, CreatedAt: s.rec.CreatedAt, LastUsedAt: s.used,
 		Owner: s.id.owner, Quota: s.rec.Workspace.Quota, Isolation: spec.Isolation, Active: s.leases,
-		Asleep: s.rec.State == record.Asleep, Notices: slices.Clone(s.rec.Notices),
+		Asleep: s.state.sleeps(), Notices: slices.Clone(s.rec.Notices),
 	}
 }
 
@@ -278,11 +244,6 @@ func (r *Runtime) describe(s *session) box.SessionInfo {
 	return d.whole()
 }
 
-// listed reports whether s is a session to anyone but its makers.
-func (s *session) listed() bool {
-	return s.rec.State == record.Live || s.rec.State == record.Asleep
-}
-
 // Get returns a session, with its managed processes.
 func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (box.SessionInfo, error) {
 	_, done, err := r.begin(ctx, c)
@@ -292,7 +253,7 @@ func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (box.Se
 	defer done()
 	r.mu.Lock()
 	s, err := r.findLocked(c, key)
-	if err == nil && !s.listed() {
+	if err == nil && !s.state.listed() {
 		err = profile.SessionNotFound(shown(key))
 	}
 	if err != nil {
@@ -315,7 +276,7 @@ func (r *Runtime) List(ctx context.Context, c sandbox.Caller) ([]box.SessionInfo
 	r.mu.Lock()
 	var all []described
 	for _, s := range r.sessions {
-		if s.listed() && (c.Admin || s.id.owner == c.Owner) {
+		if s.state.listed() && (c.Admin || s.id.owner == c.Owner) {
 			all = append(all, r.describeLocked(s))
 		}
 	}

@@ -36,13 +36,15 @@ func TestRestartedWhileSkillsAreBrought(t *testing.T) {
 	}
 	r := &Runtime{sessions: map[id]*session{}, log: slog.New(slog.DiscardHandler)}
 	s := newSession(id{"uid:0", "a"})
+	s.state = awake
+	s.life.try()
 	s.skills = newSkills(json.RawMessage(`{"x":{"dir":"x","mode":"rw","sum":"0"}}`))
 	g := &silent{asked: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	ends := make(chan struct{}, 2)
 	go func() { _, _ = store.Bring(ctx, g, s.skills.brought, nil); ends <- struct{}{} }()
 	<-g.asked
-	go func() { r.restarted(s, &sandbox.Sandbox{Backend: "new"}); ends <- struct{}{} }()
+	go func() { _ = r.restarted(ctx, s, &sandbox.Sandbox{Backend: "new"}); ends <- struct{}{} }()
 	seen := func() bool {
 		if !r.mu.TryLock() {
 			return false
@@ -63,17 +65,17 @@ func TestRestartedWhileSkillsAreBrought(t *testing.T) {
 
 // Whoever looks at a session may be the last to leave it.
 func TestLeave(t *testing.T) {
-	r := &Runtime{sessions: map[id]*session{}, awake: 1}
+	r := &Runtime{sessions: map[id]*session{}, taken: 1}
 	s := newSession(id{"uid:0", "a"})
-	s.counts, s.leases = true, 2
+	s.counted, s.leases = true, 2
 	r.sessions[s.id] = s
 	r.leave(s)
 	if len(r.sessions) != 1 {
 		t.Fatal("a session that is in use was dropped")
 	}
 	r.leave(s)
-	if len(r.sessions) != 0 || r.awake != 0 {
-		t.Errorf("a session of which nothing is there takes room: %d of them, %d counted", len(r.sessions), r.awake)
+	if len(r.sessions) != 0 || r.taken != 0 {
+		t.Errorf("a session of which nothing is there takes room: %d of them, %d counted", len(r.sessions), r.taken)
 	}
 }
 

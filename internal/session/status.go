@@ -12,7 +12,6 @@ import (
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
-	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
 // probeFor is how long an answer about the wall holds.
@@ -101,7 +100,7 @@ func (r *Runtime) Status(ctx context.Context, c sandbox.Caller) (box.RuntimeStat
 		if !c.Admin && i.owner != c.Owner {
 			continue
 		}
-		if s.rec.State == record.Live {
+		if s.state == awake {
 			st.ActiveSessions++
 		}
 		for _, m := range s.procs {

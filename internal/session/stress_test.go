@@ -36,6 +36,9 @@ func TestManyCallersAtOnce(t *testing.T) {
 			callers.Wait()
 			pass(time.Minute)
 			w.agree(t, d)
+			if wrong := d.Wrong(ws.Owner, nil); len(wrong) > 0 {
+				t.Errorf("%q", wrong)
+			}
 			if err := d.DropAll(t.Context(), "", nil); err != nil {
 				t.Error(err)
 			}

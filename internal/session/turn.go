@@ -58,6 +58,13 @@ func (t *turn) tryLocked() bool {
 	return true
 }
 
+// held reports whether somebody has the turn.
+func (t *turn) held() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.taken
+}
+
 // give gives the turn to the next.
 func (t *turn) give() {
 	t.mu.Lock()
