@@ -70,14 +70,9 @@ func isMountOf(img, dir *os.File) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	dev, err := findLoop(id, "")
+	dev, err := openLoop(at.dev, id)
 	if err != nil || dev == nil {
 		return false, err
 	}
-	defer dev.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(dev.Fd()), &st); err != nil {
-		return false, err
-	}
-	return uint64(st.Rdev) == at.dev, nil
+	return true, dev.Close()
 }

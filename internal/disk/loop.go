@@ -97,24 +97,38 @@ func Find(path string) (string, error) {
 	return dev.Name(), nil
 }
 
+// sysBlock lists the machine's block devices.
+const sysBlock = "/sys/block"
+
 // findLoop returns, open, the loop device that has the file id, or nil. While
 // it is open it can't be freed. With a base name, only devices whose file was
 // attached under that name are looked at, which opens none but the right one.
 func findLoop(id inode, base string) (*os.File, error) {
-	dirs, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	devices, err := os.Open(sysBlock)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range dirs {
-		if base != "" {
-			b, err := os.ReadFile(p)
-			name := strings.TrimSuffix(strings.TrimRight(string(b), "\n"), " (deleted)")
-			if err != nil || filepath.Base(name) != base {
-				continue
-			}
+	defer devices.Close()
+	names, err := devices.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, "loop") {
+			continue
 		}
-		name := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(p)))
-		dev, err := os.OpenFile(name, os.O_RDWR, 0)
+		b, err := os.ReadFile(filepath.Join(sysBlock, name, "loop/backing_file"))
+		if err != nil { // it has none
+			continue
+		}
+		file := strings.TrimSuffix(strings.TrimRight(string(b), "\n"), " (deleted)")
+		if base != "" && filepath.Base(file) != base {
+			continue
+		}
+		dev, err := os.OpenFile("/dev/"+name, os.O_RDWR, 0)
 		if err != nil {
 			continue // freed since it was listed
 		}
@@ -124,6 +138,27 @@ func findLoop(id inode, base string) (*os.File, error) {
 		dev.Close()
 	}
 	return nil, nil
+}
+
+// openLoop opens the loop device of a number, if it has the file id.
+func openLoop(number uint64, id inode) (*os.File, error) {
+	at, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(number), unix.Minor(number)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	dev, err := os.OpenFile("/dev/"+filepath.Base(at), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dev.Fd()), &st); err != nil || uint64(st.Rdev) != number || !has(dev, id) {
+		dev.Close()
+		return nil, err
+	}
+	return dev, nil
 }
 
 // has reports whether an open loop device has the file id.

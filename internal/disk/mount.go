@@ -16,6 +16,10 @@ import (
 // Options of a Mount. The zero value mounts for writing.
 type Options struct {
 	ReadOnly bool // must be the same for all mounts of an image at a time
+	// New: Images.Make has just made the image, so that nobody can have attached
+	// it but by this package. Looking for that costs the more the more loop
+	// devices there are.
+	New bool
 }
 
 // DetachWait is how long Mount waits for a loop device that is on its way
@@ -36,7 +40,7 @@ func Mount(ctx context.Context, path, target string, o Options) (string, error) 
 	if err := lockAttach(ctx, img); err != nil {
 		return "", fmt.Errorf("mount disk image %s: %w", path, err)
 	}
-	dev, err := device(ctx, img)
+	dev, err := device(ctx, img, o.New)
 	if err != nil {
 		return "", fmt.Errorf("mount disk image %s: %w", path, err)
 	}
@@ -66,14 +70,14 @@ func lockAttach(ctx context.Context, img *os.File) error {
 
 // device returns, open, the loop device of the image: the one it has, or a
 // new one.
-func device(ctx context.Context, img *os.File) (*os.File, error) {
+func device(ctx context.Context, img *os.File, isNew bool) (*os.File, error) {
 	id, err := inodeOf(img)
 	if err != nil {
 		return nil, err
 	}
 	var dev *os.File
 	ok, err := retry(ctx, DetachWait, func() (bool, error) {
-		dev, err = deviceNow(ctx, img, id)
+		dev, err = deviceNow(ctx, img, id, isNew)
 		return dev != nil, err
 	})
 	if err == nil && !ok {
@@ -83,7 +87,7 @@ func device(ctx context.Context, img *os.File) (*os.File, error) {
 }
 
 // deviceNow is one try of device; nil means that the image is being detached.
-func deviceNow(ctx context.Context, img *os.File, id inode) (*os.File, error) {
+func deviceNow(ctx context.Context, img *os.File, id inode, isNew bool) (*os.File, error) {
 	base := filepath.Base(img.Name())
 	mine, err := lockAttached(img)
 	if err != nil {
@@ -96,6 +100,9 @@ func deviceNow(ctx context.Context, img *os.File, id inode) (*os.File, error) {
 		return findLoop(id, "") // under another name of the file
 	}
 	defer mine.Close()
+	if isNew {
+		return attach(ctx, mine)
+	}
 	// Attached by somebody who does not lock: an administrator with losetup.
 	if dev, err := findLoop(id, base); dev != nil || err != nil {
 		return dev, err

@@ -73,7 +73,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	layers, err := mountRaw(p.Disk)
+	layers, err := mountRaw(p.Disk, false)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func Compose(p *Plan) error {
 	}
 	c := &composer{plan: p, maps: map[[2]uint32]*os.File{}}
 	defer c.close()
-	if err := c.mountLayers(p.Disk); err != nil {
+	if err := c.mountLayers(); err != nil {
 		return err
 	}
 	if err := c.root(); err != nil {

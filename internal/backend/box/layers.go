@@ -16,9 +16,9 @@ import (
 )
 
 // mountLayers makes what the box writes available.
-func (c *composer) mountLayers(image string) error {
+func (c *composer) mountLayers() error {
 	var err error
-	if c.raw, err = mountRaw(image); err != nil {
+	if c.raw, err = mountRaw(c.plan.Disk, c.plan.NewDisk); err != nil {
 		return err
 	}
 	c.layers = c.raw
@@ -37,10 +37,10 @@ func (c *composer) mountLayers(image string) error {
 }
 
 // mountRaw mounts the disk image, or shows the plain directory, at m/disk.
-func mountRaw(image string) (string, error) {
+func mountRaw(image string, isNew bool) (string, error) {
 	dir := filepath.Join(DirMounts, "disk")
 	if image != "" {
-		if _, err := disk.Mount(context.Background(), image, dir, disk.Options{}); err != nil {
+		if _, err := disk.Mount(context.Background(), image, dir, disk.Options{New: isNew}); err != nil {
 			return "", err
 		}
 		return dir, nil

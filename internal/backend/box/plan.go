@@ -16,12 +16,13 @@ type Plan struct {
 	Lowers []string `json:"lowers"` // the image, the lowest layer first
 	// Saved are the layers of the snapshots that it lies over, the lowest first:
 	// in each there is a directory for each overlay that was written to.
-	Saved  []string         `json:"saved"`
-	Parts  []hostimage.Part `json:"parts"`  // host directories laid copy-on-write over it
-	Masks  []string         `json:"masks"`  // directories of the parts that are covered
-	Tools  []hostimage.Tool `json:"tools"`  // directories of the host seen at their own paths, read-only
-	Disk   string           `json:"disk"`   // the image that holds what the box writes; empty: a plain directory
-	Groups Groups           `json:"groups"` // of the box
+	Saved   []string         `json:"saved"`
+	Parts   []hostimage.Part `json:"parts"`    // host directories laid copy-on-write over it
+	Masks   []string         `json:"masks"`    // directories of the parts that are covered
+	Tools   []hostimage.Tool `json:"tools"`    // directories of the host seen at their own paths, read-only
+	Disk    string           `json:"disk"`     // the image that holds what the box writes; empty: a plain directory
+	NewDisk bool             `json:"new_disk"` // Disk was made for this very start
+	Groups  Groups           `json:"groups"`   // of the box
 
 	Workspace Dir   `json:"workspace"`
 	Mounts    []Dir `json:"mounts"`

@@ -43,7 +43,7 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 	if err := h.addSnapshot(ctx, p, sb.Spec); err != nil {
 		return nil, nil, err
 	}
-	if p.Disk, err = h.makeDisk(ctx, dir, sb.Spec.Limits); err != nil {
+	if p.Disk, p.NewDisk, err = h.makeDisk(ctx, dir, sb.Spec.Limits); err != nil {
 		return nil, nil, err
 	}
 	if p.Workspace, err = h.workspaceDir(sb.Spec.Workspace); err != nil {
@@ -188,20 +188,20 @@ func markSince(dir string) error {
 }
 
 // makeDisk makes the image of what the box writes, unless it stands already
-// or this machine has no means.
-func (h *Host) makeDisk(ctx context.Context, dir string, l sandbox.Limits) (string, error) {
+// or this machine has no means, and reports whether it did.
+func (h *Host) makeDisk(ctx context.Context, dir string, l sandbox.Limits) (path string, made bool, err error) {
 	if h.diskErr != nil {
-		return "", nil
+		return "", false, nil
 	}
-	path := filepath.Join(dir, fileDisk)
+	path = filepath.Join(dir, fileDisk)
 	if _, err := os.Lstat(path); err == nil {
-		return path, nil
+		return path, false, nil
 	}
 	size := disk.Size{Bytes: l.Disk, Inodes: l.Inodes}
 	if err := h.images.Make(ctx, path, size); err != nil {
-		return "", fmt.Errorf("make disk image: %w", err)
+		return "", false, fmt.Errorf("make disk image: %w", err)
 	}
-	return path, nil
+	return path, true, nil
 }
 
 // What a box's gate may take, on top of what the box was promised.

@@ -53,7 +53,7 @@ func saveMain(in io.Reader, out *os.File) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	layers, err := mountRaw(o.Disk)
+	layers, err := mountRaw(o.Disk, false)
 	if err != nil {
 		return err
 	}
