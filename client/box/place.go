@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 
 	wire "github.com/carboy-sandbox/carboy/api/box"
@@ -86,11 +87,11 @@ func childAddr(listen string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-var hostPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,252}$`)
+var hostPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,252}$`) })
 
 func validHost(host string) bool {
 	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Zone() == "" || hostPattern.MatchString(host)
+	return err == nil && addr.Zone() == "" || hostPattern().MatchString(host)
 }
 
 // headers are what a runtime is told before anything is asked of it. The token

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -158,7 +159,7 @@ func shutdown(ctx context.Context, c call) (any, error) {
 	return nil, err
 }
 
-var probeName = regexp.MustCompile(`^\.langbot-box-volume-probe-[a-f0-9]{32}$`)
+var probeName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\.langbot-box-volume-probe-[a-f0-9]{32}$`) })
 
 const maxProbe = 1024
 
@@ -172,7 +173,7 @@ func verifyShared(_ context.Context, c call) (any, error) {
 		return nil, err
 	}
 	name := strings.TrimSpace(q.Name)
-	if !probeName.MatchString(name) {
+	if !probeName().MatchString(name) {
 		return nil, readinessError("Invalid Box shared Workspace probe basename")
 	}
 	if c.h.o.Shared == "" {

@@ -69,8 +69,8 @@ func newFiles(l FileLimits, now func() time.Time) *files {
 }
 
 var (
-	fileKey   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`)
-	extension = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$`)
+	fileKey   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`) })
+	extension = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$`) })
 )
 
 // chunk is the data of a __file_chunk.
@@ -90,7 +90,7 @@ func parseChunk(data json.RawMessage) (chunk, []byte, error) {
 		return c, nil, errors.New("a file chunk has a field of the wrong type")
 	}
 	switch {
-	case !fileKey.MatchString(c.Key) || strings.Contains(c.Key, ".."):
+	case !fileKey().MatchString(c.Key) || strings.Contains(c.Key, ".."):
 		return c, nil, errors.New("invalid file_key: 1 to 255 letters, digits, '.', '_' and '-', without '..'")
 	case c.Index == nil || c.Amount == nil || *c.Amount <= 0 || *c.Index < 0 || *c.Index >= *c.Amount:
 		return c, nil, errors.New("invalid position: chunk_index has to be of 0 to chunk_amount-1")
@@ -214,7 +214,7 @@ func (p *Peer) TakeFile(key string) ([]byte, error) { return p.files.take(key) }
 // SendFile sends a file, and returns the key by which an action names it. ext is
 // of its name, without the dot; "": none.
 func (p *Peer) SendFile(ctx context.Context, content []byte, ext string) (key string, err error) {
-	if ext != "" && !extension.MatchString(ext) {
+	if ext != "" && !extension().MatchString(ext) {
 		return "", fmt.Errorf("invalid extension %q: 1 to 32 letters, digits, '_' and '-'", ext)
 	}
 	sum := sha256.Sum256(content)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
@@ -16,13 +17,13 @@ import (
 const MinToken = 32
 
 var (
-	instanceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
-	unsafeKey    = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+	instanceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`) })
+	unsafeKey    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^A-Za-z0-9_.-]+`) })
 )
 
 // ValidInstance reports whether s can name an instance of LangBot: 1 to 128
 // letters, digits, and . _ : -, the first a letter or digit.
-func ValidInstance(s string) bool { return instanceName.MatchString(s) }
+func ValidInstance(s string) bool { return instanceName().MatchString(s) }
 
 // Namespace is what a workspace keeps over its generations: "ws-" and 24
 // hexadecimal digits.
@@ -40,7 +41,7 @@ func KeyPrefix(c box.Context) string {
 // digits, and . _ -; "" where it has none of those. Hosts know the rule, as they
 // make a relay's path.
 func CleanID(id string) string {
-	return strings.Trim(unsafeKey.ReplaceAllString(strings.TrimSpace(id), "-"), "-")
+	return strings.Trim(unsafeKey().ReplaceAllString(strings.TrimSpace(id), "-"), "-")
 }
 
 // Key is what of a session's ID follows KeyPrefix in its key: CleanID where that

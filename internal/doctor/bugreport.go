@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // hidden is a text that no bug report may hold, and what stands for it.
@@ -89,7 +90,7 @@ func (r Report) WallNames() []string {
 }
 
 // homes are directories of users, whoever they are.
-var homes = regexp.MustCompile(`/(?:home|Users|var/home|export/home)/[^/\s:,;'")]+`)
+var homes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/(?:home|Users|var/home|export/home)/[^/\s:,;'")]+`) })
 
 // systems are directories that every machine has.
 var systems = []string{"/", "/var", "/var/lib", "/var/cache", "/run", "/run/user", "/etc", "/tmp", "/var/tmp", "/srv", "/opt", "/mnt", "/home", "/usr"}
@@ -162,7 +163,7 @@ func hide(text string, private []hidden) string {
 		}
 		text = replaceWord(text, h.text, h.with)
 	}
-	return homes.ReplaceAllString(text, "~")
+	return homes().ReplaceAllString(text, "~")
 }
 
 // replaceWord replaces word where no letter or digit stands beside it, in

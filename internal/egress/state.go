@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync"
 
 	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -35,12 +36,12 @@ type state struct {
 	Groups       []string          `json:"groups,omitempty"` // files of the box's control groups
 }
 
-var validID = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]{1,64}$`) })
 
 // dir returns a gate's directory. IDs are ours, but they come back from a
 // database and over the wire: nothing else becomes a path.
 func (g *Gates) dir(id string) (string, error) {
-	if !validID.MatchString(id) {
+	if !validID().MatchString(id) {
 		return "", sandbox.Errorf(sandbox.Invalid, "sandbox id %q: not one of ours", id)
 	}
 	return filepath.Join(g.opts.State, "gates", id), nil

@@ -307,7 +307,7 @@ func (g *Gates) Gates(context.Context) ([]string, error) {
 		err = errors.Join(err, direrr)
 	}
 	for _, e := range entries {
-		if validID.MatchString(e.Name()) && !slices.Contains(ids, e.Name()) {
+		if validID().MatchString(e.Name()) && !slices.Contains(ids, e.Name()) {
 			ids = append(ids, e.Name())
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -23,7 +24,9 @@ const (
 	maxNesting = 64      // of JSON
 )
 
-var signalRE = regexp.MustCompile(`^([1-9]|[1-5][0-9]|6[0-4]|(SIG)?[A-Z][A-Z0-9]{1,9}([+-][0-9]{1,2})?)$`)
+var signalRE = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([1-9]|[1-5][0-9]|6[0-4]|(SIG)?[A-Z][A-Z0-9]{1,9}([+-][0-9]{1,2})?)$`)
+})
 
 // configFile is the part of an image's configuration that matters here.
 type configFile struct {
@@ -72,7 +75,7 @@ func parseConfig(b []byte, layers int) (*configFile, error) {
 		return nil, tooManyLayers(layers)
 	}
 	for _, id := range ids {
-		if !digestRE.MatchString(id) {
+		if !digestRE().MatchString(id) {
 			return nil, invalid("image configuration: rootfs.diff_ids: %q is not sha256: and 64 lower-case hexadecimal digits", short(id))
 		}
 	}
@@ -99,7 +102,7 @@ func (c Config) check() error {
 		return invalid("image configuration: WorkingDir: longer than %d bytes, or with a NUL", maxPath)
 	case c.WorkingDir != "" && !path.IsAbs(c.WorkingDir):
 		return invalid("image configuration: WorkingDir: %s is not absolute", term.Escape(short(c.WorkingDir)))
-	case c.StopSignal != "" && !signalRE.MatchString(c.StopSignal):
+	case c.StopSignal != "" && !signalRE().MatchString(c.StopSignal):
 		return invalid("image configuration: StopSignal: %s is no signal", term.Escape(short(c.StopSignal)))
 	}
 	for _, l := range []struct {

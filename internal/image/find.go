@@ -74,7 +74,7 @@ func (s *Store) names(owner string) ([]nameRecord, error) {
 			case errors.Is(err, fs.ErrNotExist): // removed since
 			case err != nil:
 				return nil, err
-			case !digestRE.MatchString(r.Digest):
+			case !digestRE().MatchString(r.Digest):
 				return nil, fmt.Errorf("image record %s: it names no digest", filepath.Join(dir, e.Name()))
 			default:
 				recs = append(recs, r)
@@ -91,7 +91,7 @@ func (s *Store) record(digest string) (*imageRecord, error) {
 		return nil, err
 	}
 	for _, id := range r.Layers {
-		if !digestRE.MatchString(id) {
+		if !digestRE().MatchString(id) {
 			return nil, fmt.Errorf("image record %s: it names no layer", s.manifestPath(digest))
 		}
 	}
@@ -166,7 +166,7 @@ func (s *Store) find(owner, ref string) (nameRecord, error) {
 		return nameRecord{}, err
 	}
 	var hits []nameRecord
-	if prefixRE.MatchString(ref) {
+	if prefixRE().MatchString(ref) {
 		hits = byPrefix(recs, ref)
 	}
 	if len(hits) == 0 {
@@ -239,7 +239,7 @@ func (s *Store) load(n nameRecord) (Image, error) {
 // no name: it is for records that were allowed when they were made. The error
 // is NotFound where there is none.
 func (s *Store) ByDigest(_ context.Context, digest string) (Image, error) {
-	if !digestRE.MatchString(digest) {
+	if !digestRE().MatchString(digest) {
 		return Image{}, sandbox.Errorf(sandbox.Invalid, "image digest: not sha256: and 64 lower-case hexadecimal digits")
 	}
 	return s.load(nameRecord{Digest: digest})

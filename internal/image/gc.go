@@ -27,7 +27,7 @@ func (s *Store) Remove(_ context.Context, owner, ref string) error {
 		return err
 	}
 	gone := []nameRecord{n}
-	if prefixRE.MatchString(ref) {
+	if prefixRE().MatchString(ref) {
 		recs, err := s.names(owner)
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func (s *Store) bury(inUse []string) (dead, removed []string, bytes int64, err e
 	}
 	for _, e := range manifests {
 		digest := "sha256:" + strings.TrimSuffix(e.Name(), ".json")
-		if live[digest] || !digestRE.MatchString(digest) {
+		if live[digest] || !digestRE().MatchString(digest) {
 			continue
 		}
 		if err := s.opts.Step("gc-manifest"); err != nil {
@@ -101,7 +101,7 @@ func (s *Store) bury(inUse []string) (dead, removed []string, bytes int64, err e
 	}
 	for _, e := range layers {
 		id := strings.Replace(e.Name(), "sha256-", "sha256:", 1)
-		if live[id] || !digestRE.MatchString(id) {
+		if live[id] || !digestRE().MatchString(id) {
 			continue
 		}
 		grave, n, err := s.buryLayer(id)
@@ -146,7 +146,7 @@ func (s *Store) live(inUse []string) (map[string]bool, error) {
 		digests = append(digests, n.Digest)
 	}
 	for _, d := range digests {
-		if !digestRE.MatchString(d) {
+		if !digestRE().MatchString(d) {
 			return nil, invalid("collect images: what is in use must be digests")
 		}
 		live[d] = true

@@ -205,7 +205,7 @@ func (j *job) loadSaved(a *archive, config string, layers []string) (*manifest, 
 		return nil, nil, nil, err
 	}
 	base := strings.TrimSuffix(config[strings.LastIndexByte(config, '/')+1:], ".json")
-	if d := "sha256:" + base; digestRE.MatchString(d) {
+	if d := "sha256:" + base; digestRE().MatchString(d) {
 		if err := matches("image configuration", b, descriptor{Digest: d}); err != nil {
 			return nil, nil, nil, err
 		}

@@ -132,7 +132,7 @@ func matches(what string, b []byte, d descriptor) error {
 // sized checks what points to content that is to be read.
 func sized(what string, d descriptor, most int64) error {
 	switch {
-	case !digestRE.MatchString(d.Digest):
+	case !digestRE().MatchString(d.Digest):
 		return invalid("%s: the digest %q is not sha256: and 64 lower-case hexadecimal digits", what, short(d.Digest))
 	case d.Size <= 0:
 		return invalid("%s %s: no size is given", what, d.Digest)

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
@@ -16,11 +17,15 @@ import (
 const maxReference = 512
 
 var (
-	repositoryRE = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
-	registryRE   = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?$`)
-	tagRE        = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`)
-	digestRE     = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	prefixRE     = regexp.MustCompile(`^(sha256:)?[0-9a-f]{12,64}$`)
+	repositoryRE = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	})
+	registryRE = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?$`)
+	})
+	tagRE    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$`) })
+	digestRE = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^sha256:[0-9a-f]{64}$`) })
+	prefixRE = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha256:)?[0-9a-f]{12,64}$`) })
 )
 
 // reference names an image at a registry.
@@ -45,7 +50,7 @@ func parseReference(s string) (reference, error) {
 		return reference{}, sandbox.Errorf(sandbox.Invalid, "image reference: it begins with a scheme").WithHint("leave out https:// and the like")
 	}
 	base, digest, pinned := strings.Cut(s, "@")
-	if pinned && !digestRE.MatchString(digest) {
+	if pinned && !digestRE().MatchString(digest) {
 		return reference{}, sandbox.Errorf(sandbox.Invalid, `image reference: what follows "@" is not sha256: and 64 lower-case hexadecimal digits`)
 	}
 	tag, err := name.NewTag(base)
@@ -57,9 +62,9 @@ func parseReference(s string) (reference, error) {
 		r.tag = ""
 	}
 	switch {
-	case !registryRE.MatchString(r.repo.RegistryStr()) || !tagRE.MatchString(tag.TagStr()):
+	case !registryRE().MatchString(r.repo.RegistryStr()) || !tagRE().MatchString(tag.TagStr()):
 		return reference{}, badReference(s)
-	case len(r.repo.RepositoryStr()) > 255 || !repositoryRE.MatchString(r.repo.RepositoryStr()):
+	case len(r.repo.RepositoryStr()) > 255 || !repositoryRE().MatchString(r.repo.RepositoryStr()):
 		return reference{}, badReference(s)
 	}
 	return r, nil

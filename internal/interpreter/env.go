@@ -7,12 +7,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const maxVariables = 1024
 
 // identifier is what every shell and language takes for a variable's name.
-var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var identifier = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
 // checkEnv refuses variables that can't be set for one cell.
 func checkEnv(env map[string]string) error {
@@ -20,7 +21,7 @@ func checkEnv(env map[string]string) error {
 		return fmt.Errorf("env_vars: %d are too many; at most %d", len(env), maxVariables)
 	}
 	for name, value := range env {
-		if !identifier.MatchString(name) {
+		if !identifier().MatchString(name) {
 			return fmt.Errorf("env_vars: %.80q: a name is of letters, digits and _", name)
 		}
 		if strings.ContainsRune(value, 0) {

@@ -22,7 +22,7 @@ func ParseAllow(arg string) ([]Rule, error) {
 		return nil, &Error{Where: "--allow " + quoted(arg), Problem: problem, Hint: hint}
 	}
 	// The argument is the best name for the rule that it made: records say it.
-	if id := strings.ToLower(arg); idForm.MatchString(id) && id != defaultRule {
+	if id := strings.ToLower(arg); idForm().MatchString(id) && id != defaultRule {
 		r.ID = id
 	}
 	// What only Compile knows is told here, where the argument is at hand.

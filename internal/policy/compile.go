@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Bounds of a policy. They are far above what people write, and keep a
@@ -27,8 +28,8 @@ const (
 )
 
 var (
-	idForm     = regexp.MustCompile(`\A[a-z0-9][a-z0-9._:/-]{0,63}\z`)
-	secretForm = regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]{0,127}\z`)
+	idForm     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\A[a-z0-9][a-z0-9._:/-]{0,63}\z`) })
+	secretForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]{0,127}\z`) })
 )
 
 // defaultRule is what verdicts call the default.
@@ -94,7 +95,7 @@ func compileRule(i int, r *Rule, given []string, p *problems) *rule {
 	where := at("rules", i)
 	if r.ID == "" {
 		r.ID = fmt.Sprintf("rule-%d", i+1)
-	} else if !idForm.MatchString(r.ID) || r.ID == defaultRule {
+	} else if !idForm().MatchString(r.ID) || r.ID == defaultRule {
 		p.addf(where+".id", "a to z, 0 to 9 and . _ : / -, at most 64, and not \"default\"", "%s is no id", quoted(r.ID))
 	}
 	c := &rule{Rule: r, place: i}

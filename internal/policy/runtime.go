@@ -285,7 +285,7 @@ func (im *runtimeImport) add(prefix string, r Rule) {
 		im.ids = map[string]bool{}
 	}
 	id := prefix + strings.ToLower(strings.Join(slices.Concat(r.Hosts, r.Addresses, r.Ports), ":"))
-	if idForm.MatchString(id) && id != defaultRule && !im.ids[id] {
+	if idForm().MatchString(id) && id != defaultRule && !im.ids[id] {
 		r.ID = id
 		im.ids[id] = true
 	}

@@ -34,7 +34,7 @@ func compileSecrets(where string, r *Rule, given []string, route *Route, p *prob
 		}
 		places[place] = true
 		switch {
-		case !secretForm.MatchString(s.Name):
+		case !secretForm().MatchString(s.Name):
 			p.addf(where+".name", "letters, digits and _, such as GITHUB_TOKEN", "%s is no name of a secret", quoted(s.Name))
 		case slices.Contains(given, s.Name):
 			route.Secrets = append(route.Secrets, *s)

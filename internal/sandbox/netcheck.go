@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
@@ -58,10 +59,10 @@ func ResolveNetwork(network string, p *policy.Policy) (string, *policy.Policy, e
 	return "", nil, Errorf(Invalid, "network %.80q: there is no such choice", network).WithHint("off, on or policy")
 }
 
-var secretName = regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]{0,127}\z`)
+var secretName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\A[A-Za-z_][A-Za-z0-9_]{0,127}\z`) })
 
 // ValidSecret reports whether name can be a secret's.
-func ValidSecret(name string) bool { return secretName.MatchString(name) }
+func ValidSecret(name string) bool { return secretName().MatchString(name) }
 
 // CheckPolicy reports what is wrong with a policy and the names of the secrets
 // that go with it; p may be nil. A secret that no rule has a place for is an

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Traffic says how requests from outside reach a sandbox's ports. The guest
@@ -26,7 +27,7 @@ const PortPlaceholder = "${PORT}"
 
 const maxHost = 253 // characters, as in DNS
 
-var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`)
+var hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`) })
 
 // HostFor returns MaskHost for a port, "" where there is none.
 func (t Traffic) HostFor(port int) string {
@@ -57,7 +58,7 @@ func validHostPort(s string) bool {
 		in, ok = strings.CutSuffix(in, "]")
 		return ok && strings.Contains(in, ":") && net.ParseIP(in) != nil
 	}
-	return len(host) <= maxHost && hostName.MatchString(host)
+	return len(host) <= maxHost && hostName().MatchString(host)
 }
 
 // makeTokens gives sb the tokens that let requests in.

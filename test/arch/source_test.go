@@ -222,6 +222,9 @@ func TestSourceGuardsRefuse(t *testing.T) {
 		{"named-unsafe", "p/p_unsafe.go", "package p\nimport _ \"unsafe\"", unsafeProblems, 0},
 		{"named-unsafe-for-linux", "p/p_unsafe_linux.go", "package p\nimport _ \"unsafe\"", unsafeProblems, 0},
 		{"no-unsafe", "p/p.go", "package p\nimport _ \"os\"", unsafeProblems, 0},
+		{"an-early-pattern", "p/p.go", "package p\nvar a, b = 1, regexp.MustCompile(`x`)", patternProblems, 1},
+		{"a-late-pattern", "p/p.go", "package p\nvar a = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`x`) })", patternProblems, 0},
+		{"a-test's-pattern", "p/p_test.go", "package p\nvar a = regexp.MustCompile(`x`)", patternProblems, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -235,10 +238,47 @@ func TestSourceGuardsRefuse(t *testing.T) {
 func commentProblems(f goFile) int { return len(packageComments([]goFile{f})) }
 func sleepProblems(f goFile) int   { return len(sleeps([]goFile{f})) }
 func docProblems(f goFile) int     { return len(undocumented(f)) }
+func patternProblems(f goFile) int { return len(earlyPatterns(f)) }
 
 func unsafeProblems(f goFile) int {
 	if hidesUnsafe(f) {
 		return 1
 	}
 	return 0
+}
+
+// TestPatternsAreCompiledWhenNeeded: each sandbox starts this binary several
+// times, and most of what that costs is the initialization of packages.
+func TestPatternsAreCompiledWhenNeeded(t *testing.T) {
+	for _, f := range handWritten(t) {
+		for _, problem := range earlyPatterns(f) {
+			t.Error(problem)
+		}
+	}
+}
+
+// earlyPatterns names the variables of a package, tests and generators apart,
+// that are patterns compiled in each process.
+func earlyPatterns(f goFile) (problems []string) {
+	if strings.HasSuffix(f.path, "_test.go") {
+		return nil
+	}
+	for _, d := range f.ast.Decls {
+		vars, ok := d.(*ast.GenDecl)
+		if !ok || vars.Tok != token.VAR {
+			continue
+		}
+		for _, spec := range vars.Specs {
+			for _, value := range spec.(*ast.ValueSpec).Values {
+				call, ok := value.(*ast.CallExpr)
+				if !ok {
+					continue
+				}
+				if fun, ok := call.Fun.(*ast.SelectorExpr); ok && fmt.Sprint(fun.X) == "regexp" {
+					problems = append(problems, fmt.Sprintf("%s: compiled in each process: make it a sync.OnceValue", f.fset.Position(value.Pos())))
+				}
+			}
+		}
+	}
+	return problems
 }

@@ -122,12 +122,12 @@ func (h *Host) Name() string { return h.opts.Wall }
 // Rootless reports whether boxes are made without root.
 func (h *Host) Rootless() bool { return h.rootless != nil }
 
-var validID = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]{1,64}$`) })
 
 // dir returns a box's directory. IDs are ours, but they come back from a
 // database and over the wire: nothing else becomes a path.
 func (h *Host) dir(id string) (string, error) {
-	if !validID.MatchString(id) {
+	if !validID().MatchString(id) {
 		return "", sandbox.Errorf(sandbox.Invalid, "sandbox id %q: not one of ours", id)
 	}
 	return filepath.Join(h.boxes, id), nil
@@ -229,7 +229,7 @@ func (h *Host) Boxes(context.Context) ([]string, error) {
 	}
 	ids := make([]string, 0, len(seen))
 	for id := range seen {
-		if validID.MatchString(id) {
+		if validID().MatchString(id) {
 			ids = append(ids, id)
 		}
 	}

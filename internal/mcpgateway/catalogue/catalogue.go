@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const (
@@ -57,7 +58,7 @@ func Parse(data []byte) (Catalogue, error) {
 		switch {
 		case name == "" || strings.HasPrefix(name, githubPrefix) || len(name) > 100:
 			return Catalogue{}, fmt.Errorf("catalogue: %.100q can't be a server's name", name)
-		case len(e.Run) == 0 || e.Run[0] == "" || field.MatchString(e.Run[0]):
+		case len(e.Run) == 0 || e.Run[0] == "" || field().MatchString(e.Run[0]):
 			return Catalogue{}, fmt.Errorf("catalogue: server %s: run: a program and its arguments", name)
 		}
 	}
@@ -67,9 +68,11 @@ func Parse(data []byte) (Catalogue, error) {
 const githubPrefix = "github/"
 
 var (
-	repository = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$`)
-	field      = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)(\??)\}`)
-	variable   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	repository = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$`)
+	})
+	field    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)(\??)\}`) })
+	variable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 )
 
 // ParseConfig reads what a client gave as --config: an object of servers by
@@ -111,7 +114,7 @@ func fromGitHub(name string, data []byte) (Server, error) {
 	}
 	s := Server{Name: name, Repo: strings.TrimPrefix(name, githubPrefix), Install: e.InstallCmd, Run: e.RunCmd, Env: e.Envs}
 	switch {
-	case !repository.MatchString(s.Repo):
+	case !repository().MatchString(s.Repo):
 		return Server{}, errors.New("not github/OWNER/REPOSITORY")
 	case strings.TrimSpace(e.RunCmd) == "":
 		return Server{}, errors.New("runCmd: it is missing")
@@ -123,7 +126,7 @@ func fromGitHub(name string, data []byte) (Server, error) {
 
 func checkEnv(env map[string]string) error {
 	for k, v := range env {
-		if !variable.MatchString(k) || strings.ContainsRune(v, 0) {
+		if !variable().MatchString(k) || strings.ContainsRune(v, 0) {
 			return fmt.Errorf("%.80q: not an environment variable", k)
 		}
 	}
@@ -181,7 +184,7 @@ func expand(arg string, given map[string]any, used map[string]bool) ([]string, e
 	var err error
 	left := false
 	var list []string
-	out := field.ReplaceAllStringFunc(arg, func(m string) string {
+	out := field().ReplaceAllStringFunc(arg, func(m string) string {
 		name, optional := strings.CutSuffix(m[1:len(m)-1], "?")
 		used[name] = true
 		v, ok := given[name]
