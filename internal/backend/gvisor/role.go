@@ -17,6 +17,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/filters"
 	_ "github.com/carboy-sandbox/carboy/internal/backend/gvisor/umounter" // does its work when it is initialized
 )
 
@@ -57,6 +58,7 @@ func role(argv0 string, maker box.LinkMaker) func() {
 
 // runRunsc hands over to gVisor's own command line.
 func runRunsc() {
+	filters.Register()
 	const internal = "internal use only"
 	commands := map[util.SubCommand]string{
 		new(sentrycmd.Boot): internal, new(cmd.Gofer): internal, new(sentrycmd.Umount): internal,
