@@ -411,6 +411,25 @@ func TestHardLinks(t *testing.T) {
 	leftovers(t, filepath.Dir(base))
 }
 
+// A file that became executable in the workspace has a name outside it, too,
+// and what goes by that one stays as it is.
+func TestModeOfHardLink(t *testing.T) {
+	base, upper := twoDirs(t, tree{"a": "1"})
+	outside := filepath.Join(t.TempDir(), "outside")
+	must(t, os.Link(base+"/a", outside))
+	tree{"a": "1"}.write(t, upper)
+	must(t, os.Chmod(upper+"/a", 0o755))
+	_, err := apply(t, base, stream(t, upper, options(true, future)), workspace.ApplyOptions{})
+	must(t, err)
+	diff(t, "base", read(t, base), tree{"a": "x! 1"})
+	fi, err := os.Stat(outside)
+	must(t, err)
+	if fi.Mode().Perm()&0o111 != 0 {
+		t.Errorf("the other name is %v", fi.Mode())
+	}
+	leftovers(t, filepath.Dir(base))
+}
+
 // leftovers fails the test if any temporary file is below dir.
 func leftovers(t *testing.T, dir string) {
 	t.Helper()

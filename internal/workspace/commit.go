@@ -104,14 +104,14 @@ func (a *applier) write(it *Item) (staged bool, err error) {
 	switch {
 	case it.Kind == Deleted:
 		err = unix.Unlinkat(int(dir.Fd()), name, 0)
-	case it.Class == ModeChanged:
+	case it.Class == ModeChanged && !it.base.linked: // else what has its other names would change
 		err = a.chmod(dir, name, &rest)
 	case it.Kind == Dir:
 		err = a.makeDir(dir, name, &rest)
 	case it.Kind == Symlink:
 		err = a.makeLink(dir, name, &rest)
 	default:
-		err = a.stageFile(dir, it, &rest)
+		err = a.stageFile(dir, name, it, &rest)
 		return err == nil, err
 	}
 	return false, err

@@ -30,12 +30,16 @@ const (
 func (s *stage) full() bool { return len(s.files) >= stageFiles || s.bytes >= stageBytes }
 
 // stageFile writes a file aside.
-func (a *applier) stageFile(dir *os.File, it, rest *Item) error {
+func (a *applier) stageFile(dir *os.File, name string, it, rest *Item) error {
 	f, temp, err := newTemp(dir, it.Mode&0o777)
 	if err != nil {
 		return err
 	}
-	err = a.set.copyTo(a.ctx, it.entry, f)
+	if it.Class == ModeChanged {
+		err = a.copyBase(f, dir, name, it)
+	} else {
+		err = a.set.copyTo(a.ctx, it.entry, f)
+	}
 	if err == nil {
 		err = a.setMode(f, rest)
 	}
@@ -50,6 +54,23 @@ func (a *applier) stageFile(dir *os.File, it, rest *Item) error {
 		a.stage.bytes = stageBytes // its place is empty: don't wait
 	}
 	return nil
+}
+
+// copyBase copies to out the file that it is to replace, as it was compared.
+func (a *applier) copyBase(out, dir *os.File, name string, it *Item) error {
+	f, st, err := openFileAt(dir, name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if !newStamp(&st).same(it.base) {
+		return errMoved
+	}
+	n, err := copyRange(a.ctx, out, f, 0, 0, st.Size)
+	if err == nil && n < st.Size {
+		err = errMoved
+	}
+	return err
 }
 
 // flush syncs the staged files and puts each in place, in one step. After an
