@@ -46,6 +46,7 @@ func asBox(cfg *daemon.Config, o *cli.BoxServeOptions) error {
 		b.Pipes = &daemon.BoxPipe{
 			In: in, Out: out,
 			Close: func() error { return errors.Join(in.Close(), out.Close()) },
+			TLS:   o.TLSCert != "" || o.TLSKey != "",
 		}
 	}
 	return cfg.ApplyBoxEnvironment(os.Getenv)

@@ -224,6 +224,12 @@ func CheckListen(addr string, token bool) error {
 		WithHint("set box.control_token_file, or --control-token-file, or listen on 127.0.0.1")
 }
 
+// IsLocal reports whether an address is reached by this machine alone.
+func IsLocal(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	return err == nil && isLoopback(host)
+}
+
 func isLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true

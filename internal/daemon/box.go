@@ -33,7 +33,8 @@ type Box struct {
 	// Instance is the only one of LangBot's that may connect; "": the first.
 	Instance string `json:"instance"`
 	// TLSCert and TLSKey are files in PEM: with them the address speaks TLS alone,
-	// and hosts connect to wss://. They are read again when they have changed.
+	// and hosts connect to wss://. They are read again when they have changed. One
+	// of loopback beside Pipes stays in clear, unless Pipes ask for TLS.
 	TLSCert string `json:"tls_cert"`
 	TLSKey  string `json:"tls_key"`
 
@@ -59,6 +60,14 @@ type BoxPipe struct {
 	In    io.Reader
 	Out   io.Writer
 	Close func() error
+	// TLS has the address speak TLS too where it is of loopback: the host, which
+	// looks for the relay there, would do so at ws://.
+	TLS bool
+}
+
+// secure reports whether the address speaks TLS.
+func (b Box) secure() bool {
+	return b.Listen != "" && b.TLSCert != "" && (b.Pipes == nil || b.Pipes.TLS || !boxrpc.IsLocal(b.Listen))
 }
 
 func (b Box) enabled() bool { return b.Enabled == nil || *b.Enabled }

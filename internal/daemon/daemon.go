@@ -119,10 +119,8 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if d.cert, err = openCertificate("", cfg.TLSCert, cfg.TLSKey, d.log); err != nil {
 		return err
 	}
-	if cfg.Box.Listen != "" {
-		if d.boxCert, err = openCertificate("box.", cfg.Box.TLSCert, cfg.Box.TLSKey, d.log); err != nil {
-			return err
-		}
+	if d.boxCert, err = d.boxCertificate(); err != nil {
+		return err
 	}
 	if err := cfg.Dirs.Create(); err != nil {
 		return err

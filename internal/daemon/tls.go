@@ -47,6 +47,19 @@ func openCertificate(section, cert, key string, log *slog.Logger) (*certificate,
 	return c, c.read()
 }
 
+// boxCertificate is that of the dialect's address; nil where that is in clear.
+func (d *daemon) boxCertificate() (*certificate, error) {
+	b := d.cfg.Box
+	if b.secure() {
+		return openCertificate("box.", b.TLSCert, b.TLSKey, d.log)
+	}
+	if b.Listen != "" && b.TLSCert != "" {
+		d.log.Warn("box.tls_cert is left alone: the host at standard input and output looks for the relay at ws://; --tls-cert has it speak TLS all the same",
+			"listen", b.Listen)
+	}
+	return nil, nil
+}
+
 // read takes the files as they are now, and leaves c alone where they can't be
 // used.
 func (c *certificate) read() error {

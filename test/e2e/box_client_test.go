@@ -174,6 +174,11 @@ func TestBoxChild(t *testing.T) {
 		t.Skip("needs root")
 	}
 	h, listen := newHome(t), freeAddr(t)
+	// A certificate is for hosts that come by themselves: a child's relay is at
+	// ws:// all the same.
+	cert, key := filepath.Join(h.dir, "cert.pem"), filepath.Join(h.dir, "key.pem")
+	ownCertificate(t, cert, key, 1)
+	h.configureBox(map[string]any{"tls_cert": cert, "tls_key": key})
 	open := func() *box.Service {
 		s, err := box.NewService(box.Config{
 			HostRoot: filepath.Join(h.dir, "host"),

@@ -19,6 +19,13 @@ func (h *home) boxServe(wall string, settings map[string]any) string {
 	for k, v := range settings {
 		all[k] = v
 	}
+	h.configureBox(all)
+	return h.listen("box", "serve", "--listen", "127.0.0.1:0")
+}
+
+// configureBox writes the section "box" of the configuration, and nothing else.
+func (h *home) configureBox(all map[string]any) {
+	h.t.Helper()
 	config, err := json.Marshal(map[string]any{"box": all})
 	if err != nil {
 		h.t.Fatal(err)
@@ -30,7 +37,6 @@ func (h *home) boxServe(wall string, settings map[string]any) string {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
 		h.t.Fatal(err)
 	}
-	return h.listen("box", "serve", "--listen", "127.0.0.1:0")
 }
 
 // scenarios runs those of a client of the RPC that shares nothing with us, and
