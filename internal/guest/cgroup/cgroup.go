@@ -132,15 +132,31 @@ func (t *Tree) leave() {
 		return
 	}
 	for _, sub := range []string{"/commands", "/agent", ""} {
-		// A thread that was about to end is not moved, and gone in a moment.
-		for range 50 {
-			err := at(t.base, func(fd int) error { return unix.Unlinkat(fd, t.name+sub, unix.AT_REMOVEDIR) })
-			if !errors.Is(err, unix.EBUSY) {
-				break
-			}
-			time.Sleep(time.Millisecond)
+		t.removeDir(t.name + sub)
+	}
+}
+
+// removeDir removes a directory that nobody lives in. A thread that is ending
+// was not moved, and may take a while: it gives up its namespaces first.
+func (t *Tree) removeDir(name string) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		ending := t.onlyEnding(name)
+		err := at(t.base, func(fd int) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) })
+		if !errors.Is(err, unix.EBUSY) || !ending || time.Now().After(deadline) {
+			return
 		}
 	}
+}
+
+// onlyEnding reports whether a directory that the calling process has left
+// has threads, and all of them are ending: no other process has any.
+func (t *Tree) onlyEnding(name string) bool {
+	own, others := ids(t.base, name+"/cgroup.procs")
+	if !own && !others { // no process is listed for a thread that ends
+		own, others = ids(t.base, name+"/cgroup.threads")
+		return own || others
+	}
+	return !others
 }
 
 // slot is one directory, used by one command after the other.

@@ -3,6 +3,7 @@ package cgroup_test
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -290,6 +291,59 @@ func TestKill(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Close takes the directories away though threads end in them, which takes its
+// time where they had namespaces; but it waits for no process that lives on.
+func TestClose(t *testing.T) {
+	t.Run("ending-threads", func(t *testing.T) {
+		tree := realTree(t, cgroup.Options{})
+		for range 40 {
+			done := make(chan error)
+			go func() {
+				runtime.LockOSThread() // never unlocked: the thread ends
+				done <- unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
+			}()
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		dir := place(t, tree)
+		tree.Close()
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	})
+	t.Run("process", func(t *testing.T) {
+		tree := realTree(t, cgroup.Options{})
+		cmd := exec.Command("sleep", "1000") // born in the agent's group
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		dir := place(t, tree)
+		began := time.Now()
+		tree.Close()
+		took := time.Since(began)
+		left := text(t, dir, "agent", "cgroup.procs")
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if took > cgroup.Patience/2 || left != strconv.Itoa(cmd.Process.Pid)+"\n" {
+			t.Errorf("it took %v; %q is left", took, left)
+		}
+		for _, d := range []string{filepath.Join(dir, "agent"), dir} {
+			if err := unix.Rmdir(d); err != nil {
+				t.Error(d, err)
+			}
+		}
+	})
+}
+
+// place is the directory that holds the tree's others.
+func place(t *testing.T, tree *cgroup.Tree) string {
+	t.Helper()
+	g := acquire(t, tree)
+	defer g.Release()
+	return filepath.Dir(filepath.Dir(where(t, g)))
 }
 
 // The mount that Open makes is seen by nobody. This does not run Open itself,

@@ -157,17 +157,20 @@ func number(f *os.File) (n uint64, ok bool) {
 	return n, err == nil
 }
 
-// lists reports whether a process is in a group.
-func lists(dir *os.File, pid int) bool {
-	f, err := open(dir, "cgroup.procs", unix.O_RDONLY)
+// ids reads a list of processes or threads, and reports whether this process is
+// in it, and whether others are. A list that can't be read is empty.
+func ids(dir *os.File, name string) (own, others bool) {
+	f, err := open(dir, name, unix.O_RDONLY)
 	if err != nil {
-		return false
+		return false, false
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if lines.Text() == strconv.Itoa(pid) {
-			return true
+		if lines.Text() == strconv.Itoa(os.Getpid()) {
+			own = true
+		} else {
+			others = true
 		}
 	}
-	return false
+	return own, others
 }

@@ -111,8 +111,10 @@ func (t *Tree) prepareRoot(opts Options) error {
 	}
 	defer agent.Close()
 	// To be there already and to have no right to move is as good.
-	if err := write(agent, "cgroup.procs", "0"); err != nil && !lists(agent, os.Getpid()) {
-		return fmt.Errorf("leave the commands' cgroup: %w", err)
+	if err := write(agent, "cgroup.procs", "0"); err != nil {
+		if own, _ := ids(agent, "cgroup.procs"); !own {
+			return fmt.Errorf("leave the commands' cgroup: %w", err)
+		}
 	}
 	if t.dir, err = makeDir(t.base, "commands"); err != nil {
 		return err
