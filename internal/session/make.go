@@ -118,11 +118,16 @@ func (r *Runtime) shut(ctx context.Context, s *session) error {
 
 // again has Run try what failed once more.
 func (r *Runtime) again(s *session, err error) error {
-	r.mu.Lock()
-	s.retry = r.now().Add(retryDelay)
-	r.mu.Unlock()
+	r.later(s)
 	r.log.Error("end a session", "owner", s.id.owner, "session", shown(s.id.key), "error", err)
 	return err
+}
+
+// later has Run look at a session once more.
+func (r *Runtime) later(s *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.retry = r.now().Add(retryDelay)
 }
 
 // deletedMeanwhile is why a call ends whose session does.

@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -180,8 +179,8 @@ func (r *Runtime) reap(ctx context.Context, s *session) {
 	case creating, closing:
 	}
 	if is == awake && r.worthKeeping(ctx, s) {
-		if r.room() < noRoom { // as it sleeps it might lose what it wrote last
-			_ = r.again(s, errors.New("the disk is full: it can't be put to sleep"))
+		if !r.maySleep() { // it might lose what it wrote last
+			r.later(s)
 			return
 		}
 		r.sleep(ctx, s)

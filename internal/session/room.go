@@ -25,6 +25,17 @@ func (r *Runtime) room() uint64 {
 	return r.o.Room()
 }
 
+// maySleep reports whether there is room to put sessions to sleep. It is asked for
+// each idle one every few seconds, and says in the log when that changes: what is
+// logged may be on the same disk.
+func (r *Runtime) maySleep() bool {
+	full := r.room() < noRoom
+	if r.full.Swap(full) != full {
+		r.log.Warn("sessions are put to sleep, unless their disk is full", "full", full)
+	}
+	return !full
+}
+
 // writeOut sees that what a command wrote stays, where others may soon have used
 // up the disk, and says so where they have.
 func (x *execution) writeOut(ctx context.Context, s *session) {

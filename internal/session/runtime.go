@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -39,6 +40,7 @@ type Runtime struct {
 
 	holding sync.Mutex // while a directory is given the limits of its sessions
 
+	full    atomic.Bool // as maySleep found the disk
 	probe   probe
 	metrics counters
 
