@@ -89,7 +89,7 @@ fuzz: guest
 	$(STATIC) FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
 generate:
-	$(GO) generate ./...
+	$(STATIC) $(GO) generate ./...
 
 generate-check: generate
 	git diff --exit-code -- '*.pb.go' '*.connect.go'

@@ -9,7 +9,7 @@
 // machines that there is no program for have theirs built, as before.
 package filters
 
-//go:generate go test -run TestProgramsAreGVisors -update
+//go:generate go test -run ^TestProgramsAreGVisors$DOLLAR -update
 
 // Register puts the programs where gVisor looks for them. It must be called
 // before a filter is installed, and by one goroutine.
