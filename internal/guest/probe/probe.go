@@ -64,7 +64,8 @@ func Run(p api.Probe, act Act) (api.ProbeAnswer, error) {
 }
 
 // wait goes on with each attempt as its socket is ready, until all have ended
-// or the time is over.
+// or the time is over. What has come by then counts, though this thread was
+// too late to look.
 func wait(all []*attempt, deadline time.Time) error {
 	for {
 		var ready []unix.PollFd
@@ -75,16 +76,10 @@ func wait(all []*attempt, deadline time.Time) error {
 				whose = append(whose, a)
 			}
 		}
-		left := time.Until(deadline)
 		if len(ready) == 0 {
 			return nil
 		}
-		if left <= 0 {
-			for _, a := range whose {
-				a.late()
-			}
-			return nil
-		}
+		left := max(0, time.Until(deadline))
 		ts := unix.NsecToTimespec(left.Nanoseconds())
 		if _, err := unix.Ppoll(ready, &ts, nil); err != nil && !errors.Is(err, unix.EINTR) {
 			return err
@@ -92,6 +87,9 @@ func wait(all []*attempt, deadline time.Time) error {
 		for i, r := range ready {
 			if r.Revents != 0 {
 				whose[i].goOn()
+			}
+			if left == 0 && whose[i].outcome == "" {
+				whose[i].late()
 			}
 		}
 	}
