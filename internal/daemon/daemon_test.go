@@ -164,15 +164,28 @@ func held(t *testing.T, c *client.Client, id string) bool {
 	return err == nil
 }
 
-func TestIdleExit(t *testing.T) {
-	dirs, wall := newHome(t), sandboxtest.New("gvisor")
+// runBriefly starts a daemon that leaves after 50 ms without work, with a
+// sandbox "web" that an earlier one has left to it: so that it has work from
+// its beginning, however late the first request comes.
+func runBriefly(t *testing.T, dirs home.Dirs, with daemon.Deps) (*running, *client.Client) {
+	t.Helper()
 	cfg := daemon.DefaultConfig(dirs)
-	cfg.Auto, cfg.IdleExit = true, daemon.Duration(50*time.Millisecond)
-	r := run(t, cfg, deps(wall))
+	r := run(t, cfg, with)
 	c := dial(t, dirs)
 	if _, err := c.Create(t.Context(), api.CreateRequest{Name: "web"}); err != nil {
 		t.Fatal(err)
 	}
+	r.stop()
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Auto, cfg.IdleExit = true, daemon.Duration(50*time.Millisecond)
+	return run(t, cfg, with), c
+}
+
+func TestIdleExit(t *testing.T) {
+	dirs, wall := newHome(t), sandboxtest.New("gvisor")
+	r, c := runBriefly(t, dirs, deps(wall))
 	select {
 	case <-r.done:
 		t.Fatalf("it left while a sandbox ran: %v", r.err)
@@ -185,7 +198,8 @@ func TestIdleExit(t *testing.T) {
 		t.Errorf("Run = %v, want nil", err)
 	}
 	// A daemon in the foreground stays.
-	cfg.Auto = false
+	cfg := daemon.DefaultConfig(dirs)
+	cfg.IdleExit = daemon.Duration(50 * time.Millisecond)
 	r = run(t, cfg, deps(wall))
 	select {
 	case <-r.done:

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
@@ -30,13 +29,13 @@ func TestIdleExitWaitsForBuilds(t *testing.T) {
 	}
 	with := deps(sandboxtest.New("gvisor"))
 	with.Images = images
-	cfg := daemon.DefaultConfig(dirs)
-	cfg.Auto, cfg.IdleExit = true, daemon.Duration(50*time.Millisecond)
-	r := run(t, cfg, with)
-	c := dial(t, dirs)
+	r, c := runBriefly(t, dirs, with)
 	ref, err := c.RequestBuild(t.Context(), api.BuildRequest{Name: "web"})
 	if err == nil {
 		err = c.StartBuild(t.Context(), *ref, api.BuildPlan{FromImage: silent.Addr().String() + "/x:1"})
+	}
+	if err == nil {
+		err = c.Remove(t.Context(), "web", true)
 	}
 	if err != nil {
 		t.Fatal(err)
