@@ -51,11 +51,12 @@ func isTimeout(err error) bool {
 	return ok && n.Timeout()
 }
 
-// TestSlowloris sends heads and bodies that never end, of each version: they
-// are cut, and others are served meanwhile.
+// TestSlowloris sends heads and bodies that never end, of each version, all at
+// the same time: they are cut, and others are served meanwhile.
 func TestSlowloris(t *testing.T) {
+	const limit = 1500 * time.Millisecond // a good request on a busy machine is well within it
 	w := newWorld(t, allow("a.example"), worldOptions{change: func(o *proxy.Options) {
-		o.Timeouts = proxy.Timeouts{Sniff: 200 * time.Millisecond, Head: 200 * time.Millisecond, Body: 200 * time.Millisecond, Idle: time.Minute, Handshake: 200 * time.Millisecond}
+		o.Timeouts = proxy.Timeouts{Sniff: limit, Head: limit, Body: limit, Idle: time.Minute, Handshake: limit}
 	}})
 	w.web("a.example", "45.0.0.1", http.HandlerFunc(echoServer))
 	begun := map[string]string{
@@ -63,30 +64,32 @@ func TestSlowloris(t *testing.T) {
 		"half-hello": "\x16\x03\x01\x02\x00\x01", "half-preface": "PRI * HTTP/2.0\r\n",
 		"half-body": "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 10\r\n\r\nabc",
 	}
+	slow := map[string]net.Conn{}
 	for name, text := range begun {
-		c := w.dial("45.0.0.1:80")
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-		if _, err := io.WriteString(c, text); err != nil {
+		slow[name] = w.dial("45.0.0.1:80")
+		if _, err := io.WriteString(slow[name], text); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// Control: a kept connection that is merely quiet stays.
+	quiet := w.dial("45.0.0.1:80")
+	r := bufio.NewReader(quiet)
+	talk(t, quiet, r, requestFor("a.example"))
+	since := time.Now()
+	// A head after a good request, on a kept connection.
+	second := w.dial("45.0.0.1:80")
+	if resp, _ := speak(t, second, requestFor("a.example")+"GET "); resp.StatusCode != 200 {
+		t.Fatal(resp.StatusCode)
+	}
+	slow["second-head"] = second
+	for name, c := range slow {
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 			t.Errorf("%s: the connection is still open", name)
 		}
 	}
-	// A head after a good request, on a kept connection.
-	c := w.dial("45.0.0.1:80")
-	if resp, _ := speak(t, c, requestFor("a.example")+"GET "); resp.StatusCode != 200 {
-		t.Fatal(resp.StatusCode)
-	}
-	if _, err := io.Copy(io.Discard, c); isTimeout(err) {
-		t.Error("a slow second head: the connection is still open")
-	}
-	// Control: a kept connection that is merely quiet stays.
-	c = w.dial("45.0.0.1:80")
-	r := bufio.NewReader(c)
-	talk(t, c, r, requestFor("a.example"))
-	<-time.After(400 * time.Millisecond)
-	if resp, _ := talk(t, c, r, requestFor("a.example")); resp.StatusCode != 200 {
+	<-time.After(time.Until(since.Add(limit + limit/4)))
+	if resp, _ := talk(t, quiet, r, requestFor("a.example")); resp.StatusCode != 200 {
 		t.Errorf("after a pause: %d", resp.StatusCode)
 	}
 }
