@@ -40,9 +40,18 @@ func TestGateServes(t *testing.T) {
 		if closed == "127.0.0.1:7000" {
 			continue // which is the sandbox's own
 		}
-		began := time.Now()
-		if _, err := w.dial("tcp", closed); !errors.Is(err, unix.ECONNREFUSED) || time.Since(began) > time.Second {
-			t.Errorf("%s: %v in %v, want it refused at once", closed, err, time.Since(began))
+		// At once is before a kernel asks again, which is after a second. A busy
+		// machine may hold up one attempt or two.
+		var took []time.Duration
+		for len(took) == 0 || len(took) < 5 && took[len(took)-1] > time.Second {
+			began := time.Now()
+			_, err := w.dial("tcp", closed)
+			if took = append(took, time.Since(began)); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("%s: %v, want it refused", closed, err)
+			}
+		}
+		if len(took) == 5 {
+			t.Errorf("%s: refused in %v, want it at once", closed, took)
 		}
 	}
 }

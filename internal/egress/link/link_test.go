@@ -87,15 +87,31 @@ func TestCork(t *testing.T) {
 	close(off)
 }
 
+// atOnce has f take less than the second after which a kernel asks again. A
+// busy machine may hold f up once or twice, and an answer that comes late or
+// only when asked again is late each time: so one of five has to be quick.
+func atOnce(t *testing.T, what string, f func()) {
+	t.Helper()
+	var took []time.Duration
+	for range 5 {
+		start := time.Now()
+		f()
+		d := time.Since(start)
+		if d < time.Second {
+			return
+		}
+		took = append(took, d)
+	}
+	t.Errorf("%s: took %v", what, took)
+}
+
 func TestTCPRefusedAtOnce(t *testing.T) {
 	w := newWorld(t, &handler{tcp: func(r *link.TCPRequest) { r.Refuse() }})
 	for _, to := range []string{elsewhere4, elsewhere6, hostPort(link.Gate4, 9)} {
-		start := time.Now()
-		_, err := w.dial("tcp", to)
-		mustFailWith(t, err, syscall.ECONNREFUSED)
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("%s: took %v", to, took)
-		}
+		atOnce(t, to, func() {
+			_, err := w.dial("tcp", to)
+			mustFailWith(t, err, syscall.ECONNREFUSED)
+		})
 	}
 	waitFor(t, "all places to be given back", func() bool { open, _ := w.stack.Open(); return open == 0 })
 }
@@ -105,12 +121,10 @@ func TestTCPRefusedAtOnce(t *testing.T) {
 func TestTCPToNowhere(t *testing.T) {
 	w := newWorld(t, echo())
 	for _, to := range []string{"0.0.0.1:80", "240.0.0.1:80", "255.255.255.254:443"} {
-		start := time.Now()
-		_, err := w.dial("tcp", to)
-		mustFailWith(t, err, syscall.EHOSTUNREACH)
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("%s: took %v", to, took)
-		}
+		atOnce(t, to, func() {
+			_, err := w.dial("tcp", to)
+			mustFailWith(t, err, syscall.EHOSTUNREACH)
+		})
 	}
 }
 
@@ -157,15 +171,13 @@ func TestUDPRefusedAtOnce(t *testing.T) {
 	w := newWorld(t, &handler{})
 	for _, to := range []string{elsewhere4, elsewhere6, hostPort(link.Gate4, 9)} {
 		c := w.mustDial("udp", to)
-		start := time.Now()
-		if _, err := c.Write([]byte("hello")); err != nil {
-			t.Fatal(err)
-		}
-		_, err := c.Read(make([]byte, 10))
-		mustFailWith(t, err, syscall.ECONNREFUSED)
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("%s: took %v", to, took)
-		}
+		atOnce(t, to, func() {
+			if _, err := c.Write([]byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+			_, err := c.Read(make([]byte, 10))
+			mustFailWith(t, err, syscall.ECONNREFUSED)
+		})
 	}
 	waitFor(t, "all places to be given back", func() bool { return w.stack.Flows() == 0 })
 }
