@@ -42,8 +42,11 @@ func (p *projects) Take(_ context.Context, dir *os.File, _ int) (uint32, error) 
 func (p *projects) Hold(dir *os.File, id uint32, l project.Limits) (project.Usage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.fail != nil || p.ids[inodeOf(dir)] != id {
-		return project.Usage{}, errors.Join(p.fail)
+	if p.fail != nil {
+		return project.Usage{}, p.fail
+	}
+	if p.ids[inodeOf(dir)] != id {
+		return project.Usage{}, &project.UnfitError{Why: "it is not of that project"}
 	}
 	p.held++
 	p.limits[id] = l

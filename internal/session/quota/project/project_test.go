@@ -68,8 +68,12 @@ func TestNoProjects(t *testing.T) {
 	}
 	defer dir.Close()
 	c := new(project.Control)
-	if _, err := c.Take(t.Context(), dir, 0); !isUnfit(err, true) {
-		t.Skipf("%s enforces projects, or fails: %v", dir.Name(), err)
+	_, err = c.Take(t.Context(), dir, 0)
+	if err == nil || isUnfit(err, false) {
+		t.Skipf("%s enforces projects: %v", dir.Name(), err)
+	}
+	if !isUnfit(err, true) {
+		t.Fatalf("Take = %v", err)
 	}
 	if _, err := c.Hold(dir, project.First, project.Limits{Bytes: 1}); !isUnfit(err, true) {
 		t.Errorf("Hold = %v", err)
