@@ -191,6 +191,9 @@ func (r *Runtime) revive(ctx context.Context, s *session, spec box.Spec, f *foun
 	sb, notice, err := r.o.Manager.EnsureRunning(ctx, c, rec.Sandbox)
 	if sandbox.KindOf(err) == sandbox.Conflict { // someone stopped it
 		notice = fmt.Sprintf("session %s: its sandbox had been stopped, and was started again: its processes are gone", shown(s.id.key))
+		if err = r.stillAllowed(ctx, s); sandbox.KindOf(err) == sandbox.Denied {
+			return err
+		}
 		sb, err = r.o.Manager.Start(ctx, c, rec.Sandbox)
 	}
 	switch {
@@ -217,7 +220,11 @@ func (r *Runtime) revive(ctx context.Context, s *session, spec box.Spec, f *foun
 
 // rouse goes on with a session that is waking.
 func (r *Runtime) rouse(ctx context.Context, s *session, spec box.Spec, f *found) error {
-	sb, err := r.o.Manager.Start(ctx, sandbox.Caller{Owner: s.id.owner}, r.record(s).Sandbox)
+	var sb *sandbox.Sandbox
+	err := r.stillAllowed(ctx, s)
+	if err == nil {
+		sb, err = r.o.Manager.Start(ctx, sandbox.Caller{Owner: s.id.owner}, r.record(s).Sandbox)
+	}
 	switch {
 	case sandbox.KindOf(err) == sandbox.NotFound:
 		f.say("session %s slept, and its sandbox was removed meanwhile: it was begun anew", shown(s.id.key))

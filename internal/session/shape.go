@@ -289,8 +289,7 @@ func open(d sandbox.HostDir) (*os.File, error) {
 	}
 	if !isDir(f, d) {
 		_ = f.Close()
-		return nil, sandbox.Errorf(sandbox.Conflict, "host_path %s: it is another directory than when the session was made", d.Path).
-			WithHint("delete the session")
+		return nil, otherDir(d)
 	}
 	return f, nil
 }
