@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -81,8 +82,7 @@ func (r *Runtime) hold(w record.Workspace) error {
 		return err
 	}
 	defer dir.Close()
-	r.holding.Lock()
-	defer r.holding.Unlock()
+	defer r.lockLimits(w)()
 	limits, _ := r.limits(w)
 	_, err = r.o.Projects.Hold(dir, w.Project, limits)
 	if unfit, ok := errors.AsType[*project.UnfitError](err); ok {
@@ -92,6 +92,15 @@ func (r *Runtime) hold(w record.Workspace) error {
 		return fmt.Errorf("hold workspace %s to its quota: %w", w.Dir.Path, err)
 	}
 	return nil
+}
+
+// lockLimits has the limits of a file system's directories changed by one at a
+// time.
+func (r *Runtime) lockLimits(w record.Workspace) (unlock func()) {
+	mu, _ := r.holding.LoadOrStore(w.Dir.Dev, &sync.Mutex{})
+	m := mu.(*sync.Mutex) // nothing else is stored
+	m.Lock()
+	return m.Unlock
 }
 
 func unheld(w record.Workspace, why string) error {
@@ -129,8 +138,7 @@ func (r *Runtime) letGo(w record.Workspace) {
 	if w.Project == 0 || r.o.Projects == nil {
 		return
 	}
-	r.holding.Lock()
-	defer r.holding.Unlock()
+	defer r.lockLimits(w)()
 	dir, same := r.near(w)
 	if dir == nil {
 		r.log.Warn("lift a workspace's quota: its file system is not there", "path", w.Dir.Path, "project", w.Project)

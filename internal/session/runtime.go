@@ -38,7 +38,9 @@ type Runtime struct {
 	wake    chan struct{} // tells Run that something became due earlier
 	opened  chan struct{} // closed by Open
 
-	holding sync.Mutex // while a directory is given the limits of its sessions
+	// holding has a lock for each file system, held while one of its directories
+	// is given the limits of its sessions: a slow one keeps no other's waiting.
+	holding sync.Map // device number to *sync.Mutex
 
 	full    atomic.Bool // as maySleep found the disk
 	probe   probe
