@@ -78,7 +78,9 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 		Private: append(d.private(), b.skillsRoot(d.cfg.Dirs.State)),
 	}
 	if kept != nil {
-		o.Images = kept.pin
+		o.Images = func(ctx context.Context, c sandbox.Caller, name string) (string, error) {
+			return kept.pin(ctx, c, name, b.Image)
+		}
 	}
 	if vols.service != nil {
 		o.Volumes = sessionVolumes(vols)
@@ -296,12 +298,16 @@ func (d *daemon) servePipes(ctx context.Context) {
 }
 
 // pin implements what sessions ask of images: a name that is not here yet is
-// pulled, as the original does.
-func (i *images) pin(ctx context.Context, c sandbox.Caller, name string) (string, error) {
+// pulled, as the original does. The configured one is everybody's: where the
+// caller has none of that name, it is the daemon's own user's, who chose it.
+func (i *images) pin(ctx context.Context, c sandbox.Caller, name, configured string) (string, error) {
 	if name == sandbox.DefaultImage {
 		return name, nil
 	}
 	img, err := i.store.Find(ctx, c.Owner, name)
+	if sandbox.KindOf(err) == sandbox.NotFound && name == configured {
+		img, err = i.store.Find(ctx, ownUID(), name)
+	}
 	if sandbox.KindOf(err) == sandbox.NotFound {
 		img, err = i.store.Pull(ctx, c.Owner, name, nil, nil)
 	}
