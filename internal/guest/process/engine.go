@@ -234,6 +234,9 @@ func (e *Engine) spawn(c *Command, jc jail.Command) (err error) {
 	}
 	e.tasks.Go(func() {
 		exit := c.exitOf(c.proc.Wait())
+		if exit.Reason == TimedOut {
+			c.killLogged() // all of it was killed with it, and may not have gone yet
+		}
 		if slices.Contains(exit.Limits, "pids") && c.group != nil && c.group.Crowds() {
 			exit.Error = c.clear()
 		}
