@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -64,15 +66,29 @@ func newBoxWorld(t *testing.T, wall string, settings map[string]any) *boxWorld {
 	return w
 }
 
-// freeAddr is one at which nobody listens.
+// freeAddr is one at which nobody listens, for a daemon that is to be found
+// there again after its end. The kernel gives its port to nobody who asks for
+// any port, which would be taken while no daemon has it.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	const lowest = 10000
+	first := 0
+	if _, err := fmt.Sscan(string(text), &first); err != nil || first <= lowest {
+		t.Fatalf("the kernel gives away ports from %q on: none is left for a test, %v", text, err)
+	}
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lowest+rand.IntN(first-lowest)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // serve starts the daemon, and waits until it answers.

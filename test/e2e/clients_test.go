@@ -54,6 +54,9 @@ func (c clientCase) in(t *testing.T, w *world, h *home, name string) {
 			t.Errorf("what is not allowed arrived as %s", request)
 		}
 	}
+	if strings.Contains(all, pushHung) {
+		t.Logf("it pushed once more:\n%s", all)
+	}
 	t.Logf("%v", r.took)
 }
 
@@ -214,9 +217,13 @@ func packageCases(sumKey string) []clientCase {
 }
 
 // pushScript pushes once more where nothing comes of it for half a minute: once,
-// on a busy machine, a push hung, and why is not known.
+// on a busy machine, a push hung, and why is not known. It says so then, with
+// the end of what the first one did.
 const pushScript = `rm -rf ~/p && git clone -q https://github.com/o/r ~/p && cd ~/p && git config user.name a && git config user.email a@localhost &&
-cp /clients/upload . && git add upload && git commit -q -m second && { timeout 30 git push; s=$?; [ $s -ne 124 ] || { git push; s=$?; }; exit $s; }`
+cp /clients/upload . && git add upload && git commit -q -m second && { GIT_TRACE_CURL=$HOME/trace GIT_TRACE_CURL_NO_DATA=1 timeout 30 git push; s=$?; [ $s -ne 124 ] || { echo '` + pushHung + `'; tail -c 4000 ~/trace; git push; s=$?; }; exit $s; }`
+
+// pushHung is what pushScript says where it pushed twice.
+const pushHung = "the first push hung:"
 
 // publishScript has a token: npm tries nothing without one.
 var publishScript = `rm -rf ~/pub && mkdir -p ~/pub && cd ~/pub && echo '{"name":"carboy-mine","version":"1.0.0"}' >package.json &&
