@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -14,7 +15,7 @@ import (
 // is a server that waits for it.
 func TestUnsentBody(t *testing.T) {
 	for _, patient := range []bool{false, true} {
-		srv := (&sessions{}).boxServer(t.Context())
+		srv := (&sessions{log: slog.New(slog.DiscardHandler)}).boxServer(t.Context())
 		if srv.ReadTimeout <= 0 || srv.WriteTimeout <= 0 || srv.ReadHeaderTimeout <= 0 {
 			t.Fatalf("a connection may take for ever: %+v", srv)
 		}

@@ -283,6 +283,7 @@ func (s *sessions) boxServer(ctx context.Context) *http.Server {
 		Protocols: &one,
 		Handler:   s.box, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // of what strangers send
 	}
 }
 
