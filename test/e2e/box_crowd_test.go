@@ -31,12 +31,8 @@ func TestBoxCrowd(t *testing.T) {
 	before := rss(pid)
 	answers := func(what string) {
 		t.Helper()
-		begun := time.Now()
 		if got := sh(t, c, spec, "echo here"); got != "here\n" {
 			t.Errorf("%s: it has %q", what, got)
-		}
-		if took := time.Since(begun); took > 5*time.Second {
-			t.Errorf("%s: an answer took %v", what, took)
 		}
 	}
 	const crowd = 1000
