@@ -22,7 +22,7 @@ func TestRoom(t *testing.T) {
 	}
 	for _, argv := range [][]string{{"mkfs.ext4", "-F", "-q", image, "16m"}, {"mount", "-o", "loop,errors=remount-ro", image, at}} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("%q: %v\n%s", argv, err, out)
+			t.Skipf("needs mkfs.ext4 and loop devices: %q: %v\n%s", argv, err, out)
 		}
 	}
 	defer unix.Unmount(at, unix.MNT_DETACH)
@@ -41,10 +41,10 @@ func TestRoom(t *testing.T) {
 	}
 	source, err := exec.Command("findmnt", "-no", "SOURCE", at).Output()
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("needs findmnt: %v", err)
 	}
 	if err := os.WriteFile("/sys/fs/ext4/"+filepath.Base(strings.TrimSpace(string(source)))+"/trigger_fs_error", []byte("1"), 0); err != nil {
-		t.Skip(err)
+		t.Skipf("needs a kernel that damages ext4 when asked: %v", err)
 	}
 	if !disk.ReadOnly(at) {
 		t.Error("one that is damaged can be written")

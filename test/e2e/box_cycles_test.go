@@ -195,7 +195,7 @@ func TestBoxSandboxStopped(t *testing.T) {
 // What the daemon takes for many sessions, and how soon it has them again.
 func TestBoxMeasure(t *testing.T) {
 	if os.Getenv("CARBOY_CYCLES") == "" {
-		t.Skip("make chaos")
+		t.Skip("make chaos runs it: it makes hundreds of sessions")
 	}
 	w := newBoxWorld(t, "process", nil)
 	rss := func(what string) {

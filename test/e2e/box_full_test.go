@@ -34,7 +34,7 @@ func newDiskHome(t *testing.T, size, inodes int) *home {
 		{"mount", "-o", "loop", image, state},
 	} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("%q: %v\n%s", argv, err, out)
+			t.Skipf("needs mkfs.ext4 and loop devices: %q: %v\n%s", argv, err, out)
 		}
 	}
 	t.Cleanup(func() {

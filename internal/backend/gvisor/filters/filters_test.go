@@ -7,6 +7,7 @@ import (
 	"go/format"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"syscall"
@@ -149,6 +150,10 @@ func ownPID(t *testing.T, p precompiledseccomp.Program) {
 	slices.Sort(p.VarOffsets[name])
 }
 
+// words are a line's worth of a program's, which gVisor writes one below the
+// other.
+var words = regexp.MustCompile(`(?:0x[0-9a-f]{8},\s*){1,8}`)
+
 // write makes the source of the programs.
 func write(t *testing.T) {
 	var b bytes.Buffer
@@ -177,7 +182,9 @@ func write(t *testing.T) {
 		fmt.Fprintf(&b, "\nfunc %s() []precompiledseccomp.Program {\n\treturn []precompiledseccomp.Program{%s}\n}\n",
 			of.name, of.programs[i].Expr("\t", "precompiledseccomp"))
 	}
-	source, err := format.Source(b.Bytes())
+	source, err := format.Source(words.ReplaceAllFunc(b.Bytes(), func(line []byte) []byte {
+		return append(bytes.Join(bytes.Fields(line), []byte(" ")), '\n')
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
