@@ -81,7 +81,7 @@ func (d *daemon) lock(ctx context.Context) (*home.Lock, error) {
 // a daemon fails for: by it, room can be made.
 func (d *daemon) writePID(path string) error {
 	err := os.WriteFile(path, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if sandbox.IsDiskFull(err) {
 		d.log.Warn("the disk is full: the daemon's pid is not written down", "path", path)
 		return nil
 	}

@@ -13,7 +13,7 @@ func DiskError(err error, what string) error {
 		return err
 	}
 	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case IsDiskFull(err):
 		return &Error{Kind: Exhausted, Msg: what + " is full", Hint: "free some space there, then try again", Err: err}
 	case errors.Is(err, syscall.EROFS):
 		return &Error{Kind: Unavailable, Msg: what + " is read-only", Hint: "the kernel's log may say why; mount it anew so that it can be written", Err: err}

@@ -61,13 +61,13 @@ func makeKey(path string, fault func(string)) (*age.X25519Identity, error) {
 	}
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, full(fmt.Errorf("make the directory of the secrets' key: %w", err), dir)
+		return nil, sandbox.DiskError(fmt.Errorf("make the directory of the secrets' key: %w", err), "the disk of "+dir)
 	}
 	temp := path + ".new-" + rand.Text()
 	defer os.Remove(temp)
 	text := "# The key of carboy's secrets. Without it they can't be read; keep a copy.\n" + id.String() + "\n"
 	if err := writeSynced(temp, text); err != nil {
-		return nil, full(fmt.Errorf("write the secrets' key file: %w", err), path)
+		return nil, sandbox.DiskError(fmt.Errorf("write the secrets' key file: %w", err), "the disk of "+path)
 	}
 	fault("key-written")
 	// A link never replaces a key that somebody else has put there meanwhile.
@@ -143,14 +143,4 @@ func private(f *os.File, kind uint32) error {
 			WithHint("chmod go= %s", f.Name())
 	}
 	return nil
-}
-
-// full makes a full disk an error of that kind.
-func full(err error, path string) error {
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
-		return err
-	}
-	e := sandbox.Errorf(sandbox.Exhausted, "the disk of %s is full", path).WithHint("make room and try again")
-	e.Err = err
-	return e
 }

@@ -119,7 +119,7 @@ func (s *Store) save(r *record) (err error) {
 		return fmt.Errorf("encrypt secret %s: %w", r.Name, err)
 	}
 	if err := s.root.MkdirAll(r.Place, 0o700); err != nil {
-		return full(fmt.Errorf("make the directory of secrets: %w", err), s.dir)
+		return sandbox.DiskError(fmt.Errorf("make the directory of secrets: %w", err), "the disk of "+s.dir)
 	}
 	for _, above := range []string{".", path.Dir(r.Place)} {
 		if err := s.syncBelow(above); err != nil {
@@ -128,7 +128,7 @@ func (s *Store) save(r *record) (err error) {
 	}
 	temp := path.Join(r.Place, tempPrefix+rand.Text())
 	if err := s.writeTemp(temp, sealed.Bytes()); err != nil {
-		return full(fmt.Errorf("write secret %s: %w", r.Name, err), s.dir)
+		return sandbox.DiskError(fmt.Errorf("write secret %s: %w", r.Name, err), "the disk of "+s.dir)
 	}
 	s.fault("written")
 	if err := s.root.Rename(temp, path.Join(r.Place, r.Name+suffix)); err != nil {
@@ -159,7 +159,7 @@ func (s *Store) syncBelow(place string) error {
 	}
 	defer d.Close()
 	if err := d.Sync(); err != nil {
-		return full(fmt.Errorf("sync the directory of secrets: %w", err), s.dir)
+		return sandbox.DiskError(fmt.Errorf("sync the directory of secrets: %w", err), "the disk of "+s.dir)
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func open(o Options, step func(string)) (_ *Store, err error) {
 		o.Changed = func(Change) {}
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, full(fmt.Errorf("make the directory of secrets: %w", err), o.Dir)
+		return nil, sandbox.DiskError(fmt.Errorf("make the directory of secrets: %w", err), "the disk of "+o.Dir)
 	}
 	s := &Store{o: o, dir: o.Dir, step: step, minted: mints{byKey: map[string]*mint{}}}
 	if s.root, err = os.OpenRoot(o.Dir); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -58,21 +59,18 @@ func explain(err error, path, doing string) error {
 	if _, ok := errors.AsType[*sandbox.Error](err); ok {
 		return err
 	}
-	var e *sandbox.Error
-	switch c := code(err); {
+	c := code(err)
+	switch {
 	case isFull(err, path):
-		e = sandbox.Errorf(sandbox.Exhausted, "the disk of %s is full", path).WithHint("make room and try again")
+		return sandbox.DiskError(fmt.Errorf("%s: %w: %w", doing, unix.ENOSPC, err), "the disk of "+path)
 	case c != 0 && disk.ReadOnly(filepath.Dir(path)):
-		e = sandbox.Errorf(sandbox.Unavailable, "the disk of %s is read-only", path).
-			WithHint("the kernel's log may say why; mount it anew so that it can be written")
-	default:
-		e = explained(c, path)
+		return sandbox.DiskError(fmt.Errorf("%s: %w: %w", doing, unix.EROFS, err), "the disk of "+path)
 	}
-	if e == nil {
-		return fmt.Errorf("%s in %s: %w", doing, path, err)
+	if e := explained(c, path); e != nil {
+		e.Err = fmt.Errorf("%s: %w", doing, err)
+		return e
 	}
-	e.Err = fmt.Errorf("%s: %w", doing, err)
-	return e
+	return fmt.Errorf("%s in %s: %w", doing, path, err)
 }
 
 // explained is what a code means, where the disk is not to blame; nil: it says

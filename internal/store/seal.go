@@ -102,10 +102,10 @@ func readKey(f *os.File, create bool) ([]byte, error) {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
 	if _, err := f.WriteAt(key, 0); err != nil {
-		return nil, full(fmt.Errorf("write key file: %w", err), f.Name())
+		return nil, sandbox.DiskError(fmt.Errorf("write key file: %w", err), "the disk of "+f.Name())
 	}
 	if err := f.Sync(); err != nil {
-		return nil, full(fmt.Errorf("sync key file: %w", err), f.Name())
+		return nil, sandbox.DiskError(fmt.Errorf("sync key file: %w", err), "the disk of "+f.Name())
 	}
 	return key, nil
 }
@@ -128,14 +128,4 @@ func private(f *os.File) error {
 			WithHint("chmod 600 %s", f.Name())
 	}
 	return nil
-}
-
-// full makes a full disk an error of that kind.
-func full(err error, path string) error {
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
-		return err
-	}
-	e := sandbox.Errorf(sandbox.Exhausted, "the disk of %s is full", path).WithHint("make room and try again")
-	e.Err = err
-	return e
 }

@@ -110,7 +110,7 @@ const (
 func prepare(path string) (header, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return 0, full(fmt.Errorf("open state file: %w", err), path)
+		return 0, sandbox.DiskError(fmt.Errorf("open state file: %w", err), "the disk of "+path)
 	}
 	defer f.Close()
 	if err := private(f); err != nil {
