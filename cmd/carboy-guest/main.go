@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/carboy-sandbox/carboy/internal/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 )
 
@@ -42,16 +44,22 @@ func enterBox() error {
 	return enter.Enter(o)
 }
 
+// run reads what the host passed on, and is the agent.
 func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	path := guest.DefaultConfig
-	if p := os.Getenv("CARBOY_GUEST_CONFIG"); p != "" {
-		path = p
+	// It was executed by that, and has no more use for it.
+	if err := syscall.Close(control.ProgramFD); err != nil {
+		return fmt.Errorf("close the program: %w", err)
 	}
-	cfg, err := guest.LoadConfig(path)
+	f := os.NewFile(control.ConfigFD, "configuration")
+	cfg, err := guest.ParseConfig(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	socket, err := control.Open(control.SocketFD, control.Key(cfg.Key))
 	if err != nil {
 		return err
 	}
-	return guest.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	return guest.Run(ctx, cfg, socket, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }

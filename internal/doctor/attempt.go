@@ -147,7 +147,7 @@ func probeSeccomp(io.Reader, []string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return step("set no_new_privs", err)
 	}
-	if err := seccomp.RefuseSetID(); err != nil {
+	if err := seccomp.Refuse(seccomp.Options{}); err != nil {
 		return step("install a system call filter", err)
 	}
 	if err := unix.Fchmod(fd, unix.S_ISUID|0o700); !errors.Is(err, unix.EPERM) {

@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
@@ -42,17 +41,17 @@ type agent struct {
 	holding    holding
 	noUser     bool // the image lacks the sandbox's own, or may not have it
 	forwards   forwards
-	suspended  chan struct{} // has one where the socket is to be given up
+	suspended  chan net.Conn // where all others are to be given up: the one over which that was asked
 
 	mu     sync.Mutex
 	status status
 }
 
-// Run is the agent. It returns when ctx ends, with everything that it started
-// ended too, or when it can't go on. The caller's main goroutine should be
-// locked to the first thread.
-func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
-	a := &agent{cfg: cfg, log: log, settings: newSettings(cfg), metrics: newMeter(), suspended: make(chan struct{}, 1)}
+// Run is the agent, reached over socket. It returns when ctx ends, with
+// everything that it started ended too, or when it can't go on. The caller's
+// main goroutine should be locked to the first thread.
+func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logger) (err error) {
+	a := &agent{cfg: cfg, log: log, settings: newSettings(cfg), metrics: newMeter(), suspended: make(chan net.Conn, 1)}
 	a.status = status{ID: cfg.ID, PIDs: true, Cgroups: true}
 
 	// The agent moves to a cgroup of its own, so this comes first.
@@ -120,7 +119,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 		DefaultUser: func() string { return a.settings.defaults().User },
 	})
 	defer func() { err = errors.Join(err, a.tools.Close()) }()
-	return a.serve(ctx)
+	return a.serve(ctx, socket)
 }
 
 // allowed is users without root where root is not allowed.
@@ -134,49 +133,49 @@ func (a *agent) allowed(users *accounts) func(string) (account.Account, error) {
 	}
 }
 
-// serve answers on the socket until ctx ends, but while it is suspended.
-func (a *agent) serve(ctx context.Context) error {
+// serve answers until ctx ends, but while it is suspended.
+func (a *agent) serve(ctx context.Context, socket *control.Socket) error {
 	for {
-		again, err := a.serveOnce(ctx)
-		if !again {
+		awake, err := a.serveOnce(ctx, socket)
+		if awake == nil {
 			return err
 		}
-		if err := a.awaken(ctx); err != nil {
-			return nil // its end was asked for meanwhile
+		select {
+		case <-awake:
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }
 
-// serveOnce answers until ctx ends, or the agent is suspended.
-func (a *agent) serveOnce(ctx context.Context) (again bool, err error) {
-	ln, err := listen(a.cfg.Socket)
-	if err != nil {
-		return false, err
-	}
+// serveOnce answers until ctx ends, or the agent is suspended: then it returns
+// what is closed when the agent is wanted again.
+func (a *agent) serveOnce(ctx context.Context, socket *control.Socket) (awake <-chan struct{}, err error) {
 	srv := a.server()
 	done := make(chan error, 1)
-	go func() { done <- srv.Serve(ln) }()
-	a.log.Info("agent is ready", "socket", a.cfg.Socket)
+	go func() { done <- srv.Serve(socket.Listener()) }()
+	a.log.Info("agent is ready")
+	var asked net.Conn
 	select {
 	case err := <-done:
-		return false, fmt.Errorf("serve: %w", err)
-	case <-a.suspended:
-		again = true
+		return nil, fmt.Errorf("serve: %w", err)
+	case asked = <-a.suspended:
+		awake = socket.Sleep()
 	case <-ctx.Done():
 		// Streams end when their commands do, which nobody else will end.
 		a.engine.Close()
 	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceOf(again))
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceOf(awake != nil))
 	defer cancel()
 	if srv.Shutdown(grace) != nil {
 		_ = srv.Close()
 	}
 	<-done // Serve has returned
 	a.forwards.cut()
-	if again {
-		return true, a.asleep()
+	if asked != nil {
+		_ = asked.Close() // the last: its end is the answer
 	}
-	return false, nil
+	return awake, nil
 }
 
 // graceOf is how long answers may take that are under way. Those that wait for
@@ -199,24 +198,6 @@ func (a *agent) server() *http.Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 	}
-}
-
-// listen takes over the path from an agent that was killed.
-func listen(socket string) (net.Listener, error) {
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("replace socket: %w", err)
-	}
-	ln, err := net.Listen("unix", socket)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	// Without root on the host, whoever dials is another user there than the
-	// one that the agent is. Who may is a matter of the directory: on the host
-	// it is the daemon's alone, and in here commands don't see it.
-	if err := os.Chmod(socket, 0o666); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen: %w", err), ln.Close())
-	}
-	return ln, nil
 }
 
 func (a *agent) routes() http.Handler {

@@ -5,26 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"slices"
 	"strings"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
-
-// DefaultConfig is where the host leaves the configuration.
-const DefaultConfig = "/run/carboy/config.json"
 
 const maxConfig = 1 << 20 // bytes
 
 // Config is what the host tells the agent.
 type Config struct {
-	ID     string   `json:"id"`     // the sandbox's
-	Socket string   `json:"socket"` // the unix socket to listen on
-	Hide   []string `json:"hide"`   // mount points that commands must not see
-	User   string   `json:"user"`   // whom commands run as unless they say
+	ID   string   `json:"id"`   // the sandbox's
+	Key  []byte   `json:"key"`  // what host and agent know each other by: a control.Key
+	Hide []string `json:"hide"` // mount points that commands must not see
+	User string   `json:"user"` // whom commands run as unless they say
 	// Cwd is where they start; empty: their user's home.
 	Cwd  string            `json:"cwd"`
 	Env  map[string]string `json:"env"`
@@ -59,24 +56,10 @@ type Config struct {
 // maxOOMScore is the kernel's: first to be killed.
 const maxOOMScore = 1000
 
-// LoadConfig reads a configuration. Fields that it does not know are errors.
-func LoadConfig(name string) (Config, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return Config{}, fmt.Errorf("read configuration: %w", err)
-	}
-	defer f.Close()
-	c, err := ParseConfig(io.LimitReader(f, maxConfig))
-	if err != nil {
-		return Config{}, fmt.Errorf("read configuration %s: %w", name, err)
-	}
-	return c, nil
-}
-
-// ParseConfig is LoadConfig for a stream.
+// ParseConfig reads a configuration. Fields that it does not know are errors.
 func ParseConfig(r io.Reader) (Config, error) {
 	var c Config
-	dec := json.NewDecoder(r)
+	dec := json.NewDecoder(io.LimitReader(r, maxConfig))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&c); err != nil {
 		return Config{}, err
@@ -91,8 +74,10 @@ func ParseConfig(r io.Reader) (Config, error) {
 }
 
 func (c Config) validate() error {
-	paths := append([]string{c.Socket}, c.Hide...)
-	paths = slices.Concat(paths, c.DiskPaths, c.NotShown, c.Tasks, c.Writable)
+	if len(c.Key) != control.KeySize {
+		return fmt.Errorf("key: %d bytes instead of %d", len(c.Key), control.KeySize)
+	}
+	paths := slices.Concat(c.Hide, c.DiskPaths, c.NotShown, c.Tasks, c.Writable)
 	for _, p := range []string{c.Cwd, c.CgroupRoot, c.OOMFile, c.PIDsFile} {
 		if p != "" {
 			paths = append(paths, p)

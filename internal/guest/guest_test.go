@@ -28,20 +28,15 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/internal/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
 
 func init() { runtime.LockOSThread() }
 
 // TestMain is also the agent and its init.
 func TestMain(m *testing.M) {
-	if path := os.Getenv("CARBOY_TEST_AGENT"); path != "" {
-		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
-		defer stop()
-		cfg, err := guest.LoadConfig(path)
-		if err == nil {
-			err = guest.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
-		}
-		if err != nil {
+	if os.Getenv("CARBOY_TEST_AGENT") != "" {
+		if err := beAgent(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -50,15 +45,33 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+func beAgent() error {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	f := os.NewFile(control.ConfigFD, "configuration")
+	defer f.Close()
+	cfg, err := guest.ParseConfig(f)
+	if err != nil {
+		return err
+	}
+	socket, err := control.Open(control.SocketFD, control.Key(cfg.Key))
+	if err != nil {
+		return err
+	}
+	return guest.Run(ctx, cfg, socket, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
 // box is an agent that is pid 1, as in a sandbox.
 type box struct {
-	t      *testing.T
-	socket string
-	http   *http.Client
-	h2     *http.Client
-	exec   guestv1connect.ExecServiceClient
-	n      int
+	t    *testing.T
+	dir  string // hidden, with the name of the agent's socket in it
+	http *http.Client
+	h2   *http.Client
+	exec guestv1connect.ExecServiceClient
+	n    int
 }
+
+const socketName = "agent.sock"
 
 // start runs an agent whose configuration is changed by set, in another root
 // where one is named.
@@ -80,8 +93,9 @@ func start(t *testing.T, set func(*guest.Config), root string) *box {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 
+	key := control.NewKey()
 	cfg := guest.Config{
-		ID: "sb_test", Socket: filepath.Join(dir, "agent.sock"), Hide: []string{dir},
+		ID: "sb_test", Key: key[:], Hide: []string{dir},
 		Cwd: "/tmp", Env: map[string]string{"FROM": "config"}, PIDs: 100, AllowRoot: true, PIDNamespace: true,
 		DiskPaths: []string{"/"},
 	}
@@ -96,11 +110,15 @@ func start(t *testing.T, set func(*guest.Config), root string) *box {
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := &box{t: t, socket: cfg.Socket}
-	b.spawn(config, root)
+	handle, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { handle.Close() })
+	b := &box{t: t, dir: dir}
+	b.spawn(config, handle, root)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", cfg.Socket)
+		return control.Dial(ctx, handle, socketName, key)
 	}
 	var h2 http.Protocols
 	h2.SetUnencryptedHTTP2(true)
@@ -115,7 +133,22 @@ func start(t *testing.T, set func(*guest.Config), root string) *box {
 
 // spawn starts the agent in a pid and mount namespace, and ends it with the
 // test: it must go by itself when it is asked to.
-func (b *box) spawn(config, root string) {
+func (b *box) spawn(config string, handle *os.File, root string) {
+	program, err := os.Open("/dev/null") // it was executed by its path
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer program.Close()
+	socket, err := control.Bind(handle, socketName)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer socket.Close()
+	told, err := os.Open(config)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer told.Close()
 	self, err := os.Executable()
 	if err != nil {
 		b.t.Fatal(err)
@@ -138,7 +171,8 @@ func (b *box) spawn(config, root string) {
 	}
 	log := &bytes.Buffer{}
 	cmd := exec.Command("unshare", args...)
-	cmd.Env = append(os.Environ(), "CARBOY_TEST_AGENT="+config)
+	cmd.Env = append(os.Environ(), "CARBOY_TEST_AGENT=yes")
+	cmd.ExtraFiles = []*os.File{program, socket, told}
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
@@ -252,9 +286,9 @@ s=socket.socket(socket.AF_UNIX)
 try: s.connect(sys.argv[1]); print("reached")
 except OSError as e: print("refused")`
 	tests := []struct{ name, script, want string }{
-		{"files", "ls -A " + filepath.Dir(b.socket), ""},
+		{"files", "ls -A " + b.dir, ""},
 		{"processes", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[g]uest.test'", "0\n"},
-		{"socket", "python3 -c '" + dialer + "' " + b.socket, "refused\n"},
+		{"socket", "python3 -c '" + dialer + "' " + filepath.Join(b.dir, socketName), "refused\n"},
 		{"init", "readlink /proc/1/fd/* /proc/1/exe /proc/1/root /proc/1/ns/mnt; cat /proc/1/environ", ""},
 	}
 	for _, user := range []string{"user", "root"} {
@@ -327,7 +361,7 @@ func TestMetricsAndStatus(t *testing.T) {
 // The files service is there, and sees what commands see.
 func TestFiles(t *testing.T) {
 	b := start(t, nil, "")
-	name := filepath.Join("/tmp", filepath.Base(filepath.Dir(b.socket))+"-file")
+	name := filepath.Join("/tmp", filepath.Base(b.dir)+"-file")
 	defer os.Remove(name)
 	res, err := b.http.Post("http://agent/files?username=user&path="+name, "application/octet-stream", strings.NewReader("hello"))
 	if err != nil || res.StatusCode != http.StatusOK {
@@ -362,7 +396,7 @@ func TestEnvdOverHTTP1(t *testing.T) {
 // What is hidden is there without being hidden: the test above tests it.
 func TestNotHidden(t *testing.T) {
 	b := start(t, func(c *guest.Config) { c.Hide = nil }, "")
-	if out, _ := b.sh("root", "ls "+filepath.Dir(b.socket)); !strings.Contains(out, "agent.sock") {
+	if out, _ := b.sh("root", "ls "+b.dir); !strings.Contains(out, "agent.sock") {
 		t.Errorf("got %q", out)
 	}
 }

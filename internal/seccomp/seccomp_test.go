@@ -15,7 +15,7 @@ import (
 // filtered runs f on a thread of its own that carries the filter and dies.
 func filtered(t testing.TB, f func()) {
 	t.Helper()
-	on(t, seccomp.RefuseSetID, f)
+	on(t, func() error { return seccomp.Refuse(seccomp.Options{}) }, f)
 }
 
 // on runs f after install on a thread of its own.
@@ -38,7 +38,7 @@ func on(t testing.TB, install func() error, f func()) {
 	}
 }
 
-func TestRefuseSetID(t *testing.T) {
+func TestRefuse(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "f")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -81,6 +81,17 @@ func TestRefuseSetID(t *testing.T) {
 			return made(unix.Openat2(unix.AT_FDCWD, path("o"), &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o4755}))
 		}},
 		{"mknodat", unix.EPERM, func() error { return unix.Mknod(path("n"), unix.S_IFREG|0o4755, 0) }},
+		{"mount-namespace", nil, func() error { return unix.Unshare(unix.CLONE_NEWNS) }},
+		{"clone3", unix.EINVAL, func() error { return number(unix.SYS_CLONE3, 0) }},
+		{"mount", unix.EPERM, func() error { return unix.Mount("none", dir, "tmpfs", 0, "") }},
+		{"bind", unix.EPERM, func() error { return unix.Mount(dir, dir, "", unix.MS_BIND, "") }},
+		{"umount", unix.EPERM, func() error { return unix.Unmount(dir, unix.MNT_DETACH) }},
+		{"pivot-root", unix.EPERM, func() error { return unix.PivotRoot(dir, dir) }},
+		{"move-mount", unix.EPERM, func() error { return unix.MoveMount(fd, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH) }},
+		{"open-tree", unix.EPERM, func() error { return made(unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE)) }},
+		{"fsopen", unix.EPERM, func() error { return made(unix.Fsopen("tmpfs", 0)) }},
+		{"io-uring", unix.ENOSYS, func() error { return number(unix.SYS_IO_URING_SETUP, 1) }},
+		{"chroot", unix.ENOTDIR, func() error { return unix.Chroot(file) }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -90,6 +101,50 @@ func TestRefuseSetID(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// number makes a call by its number, which is to fail.
+func number(nr, arg uintptr) error {
+	_, _, errno := unix.RawSyscall6(nr, arg, 0, 0, 0, 0, 0)
+	return errno
+}
+
+// With a group open what it refuses works: the test above tests that group.
+// Marks can be taken, and not be shed.
+func TestRefuseOptions(t *testing.T) {
+	open := seccomp.Options{Open: []seccomp.Group{seccomp.Mounts}}
+	var got error
+	on(t, func() error { return seccomp.Refuse(open) }, func() {
+		if got = unix.Unshare(unix.CLONE_NEWNS); got == nil {
+			got = unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+	})
+	if got != nil {
+		t.Error(got)
+	}
+	marked := seccomp.Options{Marks: true}
+	on(t, func() error { return seccomp.Refuse(marked) }, func() {
+		self, err := unix.Open("/proc/thread-self/ns/uts", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			defer unix.Close(self)
+			err = unix.Setns(self, unix.CLONE_NEWUTS)
+		}
+		got = err
+		for name, err := range map[string]error{
+			"unshare": unix.Unshare(unix.CLONE_NEWUTS),
+			"clone":   number(unix.SYS_CLONE, unix.CLONE_NEWUTS|uintptr(unix.SIGCHLD)),
+		} {
+			if !errors.Is(err, unix.EPERM) {
+				t.Errorf("%s of another mark: %v", name, err)
+			}
+		}
+		if err := number(unix.SYS_CLONE3, 0); !errors.Is(err, unix.ENOSYS) {
+			t.Errorf("clone3 where there are marks: %v", err)
+		}
+	})
+	if got != nil {
+		t.Error("a mark:", got)
 	}
 }
 

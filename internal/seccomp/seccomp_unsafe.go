@@ -1,11 +1,14 @@
 // Package seccomp holds our system call filters.
 //
-// One is for every wall: no file gets a set-user-id or set-group-id bit. It
-// serves inside a guest, where a command gets EPERM for the attempt, and on
-// the host, below the processes that act for a guest. It allows everything
-// else: the walls that have it alone have stricter filters of their own.
+// RefuseSetIDEverywhere is for the processes on the host that act for a guest:
+// no file gets a set-user-id or set-group-id bit. It allows everything else:
+// those processes have stricter filters of their own.
 //
-// The other, Confine, is for commands that run on the host's kernel: a list of
+// Refuse is for commands on a kernel of the guest's own. They get no set-id
+// bits either, and mount nothing, be they root of a user namespace of theirs:
+// what a sandbox's file system is made of is the wall's affair.
+//
+// Confine is for commands that run on the host's kernel: a list of
 // what is allowed. Calls that are known to be of no use to ordinary programs
 // get EPERM, numbers that the list does not know ENOSYS, so that libraries
 // fall back to older ones; a call in the manner of another architecture ends
@@ -42,14 +45,6 @@ type modeCall struct {
 	flags int
 }
 
-// RefuseSetID installs the filter in the calling thread, and with it in all
-// that the thread starts, for good. The caller stays on its thread, which has
-// no_new_privs or CAP_SYS_ADMIN.
-//
-// openat2, whose mode lies in memory where a filter can't see it, is said not
-// to exist.
-func RefuseSetID() error { return install(program(true), 0) }
-
 // RefuseSetIDEverywhere sets no_new_privs and installs the filter in every
 // thread of the process. It is for processes that run our own code alone, and
 // leaves them openat2.
@@ -59,11 +54,12 @@ func RefuseSetIDEverywhere() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	return install(program(false), unix.SECCOMP_FILTER_FLAG_TSYNC)
+	return install(program(), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
-// Confine installs the list of allowed calls, and all that RefuseSetID
-// refuses, as RefuseSetID does.
+// Confine installs the list of allowed calls in the calling thread, and with it
+// in all that the thread starts, for good. The caller stays on its thread, which
+// has no_new_privs or CAP_SYS_ADMIN.
 func Confine(o Options) error { return install(o.program(), 0) }
 
 func (o Options) program() []unix.SockFilter {
@@ -87,9 +83,9 @@ func install(prog []unix.SockFilter, flags uintptr) error {
 	return nil
 }
 
-// program compiles the table: one jump per call on the number, so that other
-// calls pass after a handful of comparisons.
-func program(openat2 bool) []unix.SockFilter {
+// program has one jump per call on the number, so that other calls pass after
+// a handful of comparisons.
+func program() []unix.SockFilter {
 	p := []unix.SockFilter{
 		load(offArch),
 		jump(unix.BPF_JEQ, auditArch, 1, 0),
@@ -100,9 +96,6 @@ func program(openat2 bool) []unix.SockFilter {
 	}
 	for _, c := range modeCalls {
 		p = append(p, c.program()...)
-	}
-	if openat2 {
-		p = append(p, jump(unix.BPF_JEQ, unix.SYS_OPENAT2, 0, 1), ret(unknown))
 	}
 	return append(p, ret(retAllow))
 }

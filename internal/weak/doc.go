@@ -31,7 +31,7 @@ const (
 	UserfaultAllowed Weakness = "userfault-allowed"  // the list allows userfaultfd
 	BPFAllowed       Weakness = "bpf-allowed"        // the list allows bpf
 	PerfAllowed      Weakness = "perf-allowed"       // the list allows perf_event_open
-	MountAllowed     Weakness = "mount-allowed"      // the list allows the mount family, pivot_root and chroot
+	MountAllowed     Weakness = "mount-allowed"      // the filter allows the mount family, pivot_root and chroot
 	NamespaceAllowed Weakness = "namespace-allowed"  // the list allows unshare, setns and clone with namespace flags
 	PtraceAllowed    Weakness = "ptrace-allowed"     // the list allows process_vm_writev, kcmp and pidfd_getfd
 	ForeignAllowed   Weakness = "foreign-allowed"    // calls of x32 and i386 are not refused
@@ -80,6 +80,12 @@ const (
 const (
 	GVisorNetworkHost Weakness = "gvisor-network-host" // the guest's sockets are the host's
 	GVisorSocketsOpen Weakness = "gvisor-sockets-open" // the guest may connect to sockets of the host
+)
+
+// Of the way between the host and the guest agent.
+const (
+	ControlShared Weakness = "control-shared" // the agent's socket, and a copy of its configuration, lie in the box's root
+	PeerUnproved  Weakness = "peer-unproved"  // whoever has the agent's socket is the agent
 )
 
 // Of what comes back to the host.

@@ -14,11 +14,11 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
-// AgentConfig is the guest agent's configuration file; package guest says
-// what its fields mean.
+// AgentConfig is the guest agent's configuration; package guest says what its
+// fields mean.
 type AgentConfig struct {
 	ID           string            `json:"id"`
-	Socket       string            `json:"socket"`
+	Key          []byte            `json:"key"`
 	Hide         []string          `json:"hide"`
 	User         string            `json:"user"`
 	Cwd          string            `json:"cwd"`
@@ -43,9 +43,11 @@ type AgentConfig struct {
 // agentConfig is what the agent of sb is told, its image apart.
 func agentConfig(sb *sandbox.Sandbox) AgentConfig {
 	c := AgentConfig{
-		ID: sb.ID, Socket: GuestControl + "/" + fileSocket, Hide: []string{GuestControl},
-		User: sb.Spec.User, Env: map[string]string{}, PIDs: sb.Spec.Limits.PIDs,
+		ID: sb.ID, User: sb.Spec.User, Env: map[string]string{}, PIDs: sb.Spec.Limits.PIDs,
 		AllowRoot: RootAllowed(sb.Spec, sb.Owner), PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
+	}
+	if weak.On(weak.ControlShared) {
+		c.Hide = []string{GuestControl}
 	}
 	if l := sb.Link; l != nil {
 		c.Network = &guest.Network{Nameservers: l.Nameservers, Trust: l.Trust, Gate: l.Hostname}

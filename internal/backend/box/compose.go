@@ -66,10 +66,7 @@ func Compose(p *Plan) error {
 	if err := c.seeded(); err != nil {
 		return err
 	}
-	if p.Native {
-		return c.control()
-	}
-	return bindControl(p.Agent)
+	return errors.Join(c.groups(), c.shareControl())
 }
 
 type composer struct {

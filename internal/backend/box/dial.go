@@ -15,9 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/term"
@@ -31,6 +29,9 @@ func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 		return nil, err
 	}
 	c, err := dialAgent(ctx, dir)
+	if errors.Is(err, errOlder) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, &sandbox.Error{
 			Kind: sandbox.Unavailable, Msg: "the sandbox's guest agent does not answer", Err: err,
@@ -42,15 +43,26 @@ func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 	return forwarded(ctx, c, port)
 }
 
-// dialAgent connects to the agent's socket, in a directory where the guest's
-// kernel can put what it likes.
-func dialAgent(ctx context.Context, dir string) (net.Conn, error) {
-	control, err := os.OpenFile(filepath.Join(dir, DirControl), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+// dialAgent connects to the agent of the box at path.
+func dialAgent(ctx context.Context, path string) (net.Conn, error) {
+	dir, err := openDir(path)
 	if err != nil {
 		return nil, err
 	}
-	defer control.Close()
-	return home.DialAt(ctx, control, fileSocket)
+	defer dir.Close()
+	key, err := readKey(dir)
+	if errors.Is(err, os.ErrNotExist) && older(path) {
+		return nil, errOlder
+	}
+	if err != nil {
+		return nil, err
+	}
+	at, done, err := socketDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return control.Dial(ctx, at, fileSocket, key)
 }
 
 // forwarded asks the agent to connect c to a port on the guest's loopback.
@@ -122,6 +134,12 @@ func (c *conflict) Error() string { return "guest agent: " + c.text }
 const maxConflict = 256 // bytes
 
 func (h *Host) askWith(ctx context.Context, id, method, path string, body []byte) error {
+	return h.converse(ctx, id, method, path, body, nil)
+}
+
+// converse sends a request, wants a 2xx, and hands on what follows on the
+// connection where next is not nil.
+func (h *Host) converse(ctx context.Context, id, method, path string, body []byte, next func(io.Reader) error) error {
 	c, err := h.Dial(ctx, id, sandbox.GuestPort)
 	if err != nil {
 		return err
@@ -133,20 +151,22 @@ func (h *Host) askWith(ctx context.Context, id, method, path string, body []byte
 	if _, err := fmt.Fprintf(c, head, method, path, len(body), body); err != nil {
 		return err
 	}
-	resp, err := http.ReadResponse(bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096), nil)
+	r := bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096)
+	resp, err := http.ReadResponse(r, nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusConflict {
+	switch {
+	case resp.StatusCode == http.StatusConflict:
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxConflict)) // what is lost of it is not worth more
 		return &conflict{term.Escape(strings.TrimSpace(string(text)))}
-	}
-	if resp.StatusCode == http.StatusPreconditionFailed {
+	case resp.StatusCode == http.StatusPreconditionFailed:
 		return errNoUser
-	}
-	if resp.StatusCode/100 != 2 {
+	case resp.StatusCode/100 != 2:
 		return fmt.Errorf("guest agent: %s %s: status %d", method, path, resp.StatusCode)
+	case next != nil:
+		return next(r)
 	}
 	return nil
 }
@@ -158,31 +178,45 @@ var errNoUser = sandbox.Errorf(sandbox.Invalid, "user: the image has no such acc
 
 // Bounds of waiting for a guest agent.
 const (
-	guestStart = 30 * time.Second       // its start, on a loaded machine
-	guestTick  = 500 * time.Microsecond // between looks at its socket
+	guestStart = 30 * time.Second      // its start, on a loaded machine
+	guestTick  = 20 * time.Millisecond // between looks at whether its box is alive
 )
 
 // awaitGuest waits until the agent answers or the box's main process has
-// ended.
+// ended. What is said to the agent before it listens waits for it.
 func (h *Host) awaitGuest(ctx context.Context, id string, main procid.ID) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, guestStart, errors.New("no answer in time"))
-	defer cancel()
-	tick := time.NewTicker(guestTick)
-	defer tick.Stop()
-	for n := 0; ; n++ {
-		err := h.healthy(ctx, id)
-		if err == nil || errors.Is(err, errNoUser) {
-			return err
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		tick := time.NewTicker(guestTick)
+		defer tick.Stop()
+		late := time.NewTimer(guestStart)
+		defer late.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-late.C:
+				cancel(errors.New("no answer in time"))
+			case <-tick.C:
+				if !procid.Alive(main) {
+					cancel(fmt.Errorf("the sandbox ended while it started: %w", os.ErrProcessDone))
+				}
+			}
 		}
-		if n%64 == 63 && !procid.Alive(main) {
-			return fmt.Errorf("the sandbox ended while it started: %w", os.ErrProcessDone)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for guest agent: %w (%w)", context.Cause(ctx), err)
-		case <-tick.C:
-		}
+	}()
+	err := h.ask(ctx, id, http.MethodGet, "/health")
+	if errors.Is(err, errNoUser) {
+		return err
 	}
+	if err != nil {
+		err = fmt.Errorf("wait for guest agent: %w", errors.Join(context.Cause(ctx), err))
+	}
+	cancel(nil)
+	<-watched
+	return err
 }
 
 // Claim makes a box that was started for nobody sb's: it gets sb's

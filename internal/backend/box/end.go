@@ -30,7 +30,11 @@ func (h *Host) Stop(ctx context.Context, id string) ([]string, error) {
 	}
 	if r, err := readRecord(dir); err == nil && r.alive() && !h.opts.OwnCommands {
 		soon, cancel := context.WithTimeout(ctx, syncLimit)
-		if err := h.ask(soon, id, http.MethodPost, "/carboy/sync"); err != nil {
+		err := h.ask(soon, id, http.MethodPost, "/carboy/sync")
+		if errors.Is(err, errOlder) {
+			err = syncOlder(soon, dir)
+		}
+		if err != nil {
 			h.opts.Log.Warn("guest did not write back before its stop", "id", id, "err", err)
 		}
 		cancel()

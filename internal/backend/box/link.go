@@ -16,22 +16,38 @@ import (
 // the calling process's user namespace, and the TAP that is its other end.
 type LinkMaker func(context.Context) (netns, tap *os.File, err error)
 
-// LinkFD is a launcher's descriptor of the network namespace that its box is
-// to be in. Without root it is, until MakeLink, the socket that wants the TAP.
-const LinkFD = 3
+// A launcher's descriptors.
+const (
+	// LinkFD is the network namespace that its box is to be in, and closed where
+	// there is none. Without root it is, until MakeLink, the socket that wants
+	// the TAP.
+	LinkFD = 3
+	// HandoverFD is the first of those that the box's agent inherits.
+	HandoverFD = 4
+)
+
+// Handed is what a launcher's agent inherits.
+func Handed() *Handover {
+	file := func(n uintptr, name string) *os.File { return os.NewFile(HandoverFD+n, name) }
+	return &Handover{Program: file(0, "guest agent"), Socket: file(1, "agent's socket"), Config: file(2, "agent's configuration")}
+}
 
 // linkMessage comes with a TAP.
 const linkMessage = "tap"
 
-// RunLinked is Run for a launcher whose box has that link, or none where it is
-// nil. Root made the link. Without root the launcher makes it, with MakeLink,
-// and its TAP is handed to link.Made while the box is being started.
-func (h *Host) RunLinked(ctx context.Context, name string, in io.Reader, out io.Writer, link *sandbox.Link) error {
+// RunLauncher is Run for a launcher, whose agent inherits what is handed over,
+// and whose box has that link, or none where it is nil. Root made the link.
+// Without root the launcher makes it, with MakeLink, and its TAP is handed to
+// link.Made while the box is being started.
+func (h *Host) RunLauncher(ctx context.Context, name string, in io.Reader, out io.Writer, agent *Handover, link *sandbox.Link) error {
+	run := func(linked *os.File) error {
+		return h.Run(ctx, name, in, out, append([]*os.File{linked}, agent.Files()...)...)
+	}
 	switch {
 	case link == nil:
-		return h.Run(ctx, name, in, out)
+		return run(nil)
 	case h.rootless == nil:
-		return h.Run(ctx, name, in, out, link.NetNS)
+		return run(link.NetNS)
 	}
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -46,7 +62,7 @@ func (h *Host) RunLinked(ctx context.Context, name string, in io.Reader, out io.
 		}
 		made <- err
 	}()
-	err = h.Run(ctx, name, in, out, theirs)
+	err = run(theirs)
 	theirs.Close() // or where nothing was sent, it would be waited for
 	if merr := <-made; merr != nil && (err == nil || !errors.Is(merr, errNoTAP)) {
 		err = errors.Join(err, merr)

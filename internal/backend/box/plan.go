@@ -12,7 +12,6 @@ import (
 type Plan struct {
 	ID     string   `json:"id"`
 	Dir    string   `json:"dir"`    // the box's own directory
-	Agent  string   `json:"agent"`  // the guest agent's binary
 	Lowers []string `json:"lowers"` // the image, the lowest layer first
 	// Saved are the layers of the snapshots that it lies over, the lowest first:
 	// in each there is a directory for each overlay that was written to.
@@ -30,8 +29,7 @@ type Plan struct {
 	// Base is the host's id for the box's root, the first of Span; 0: ids
 	// inside are those outside.
 	Base uint32 `json:"base"`
-	// Native: the box is on the host's kernel, and its root has the control
-	// directory in it when it is composed.
+	// Native: the box is on the host's kernel.
 	Native bool    `json:"native"`
 	Shown  []Shown `json:"shown"`
 	// Rootless: the composing process is root of a user namespace in which
@@ -53,8 +51,8 @@ type Groups struct {
 	Commands *cgroup.Commands `json:"commands"` // the commands' part; nil: they have none of their own
 }
 
-// Shown is a file or directory of the host that a native box's agent sees in
-// its control directory, and its commands don't.
+// Shown is a file or directory of the host's control groups that a native
+// box's agent sees in GuestControl, and its commands don't.
 type Shown struct {
 	Source string `json:"source"`
 	Name   string `json:"name"`
@@ -90,25 +88,22 @@ const Span = 1 << 16
 
 // Names below a box's directory.
 const (
-	DirControl = "ctl"    // the guest agent's socket and configuration, GuestControl inside
-	DirMounts  = "m"      // mount points; empty but in the box's own namespace
-	DirBundle  = "bundle" // a wall's own description of the box
-	DirState   = "runsc"  // a wall's own state while the box runs
-	dirOwn     = "own"    // on its disk: directories that are mounted
-	dirLayers  = "layers" // what the box writes, where there is no disk image
-	fileDisk   = "disk.img"
-	fileBox    = "box.json"
-	fileSince  = "since" // its modification time is when the workspace was made
+	DirMounts = "m"      // mount points; empty but in the box's own namespace
+	DirBundle = "bundle" // a wall's own description of the box
+	DirState  = "runsc"  // a wall's own state while the box runs
+	dirOwn    = "own"    // on its disk: directories that are mounted
+	dirLayers = "layers" // what the box writes, where there is no disk image
+	fileDisk  = "disk.img"
+	fileBox   = "box.json"
+	fileSince = "since" // its modification time is when the workspace was made
 
-	fileSocket = "agent.sock"
-	fileConfig = "config.json"
+	fileSocket = "agent.sock" // where the guest agent is reached: see package control
+	fileKey    = "agent.key"  // by which it is known
 
-	// FileAgent is the agent's binary in the control directory.
+	// FileAgent names the agent's binary.
 	FileAgent = "carboy-guest"
-	// MountRoot and MountControl are the box's root and control directory
-	// below DirMounts, once it is composed.
-	MountRoot    = "root"
-	MountControl = "ctl"
-	// GuestControl is the control directory inside.
+	// MountRoot is the box's root below DirMounts, once it is composed.
+	MountRoot = "root"
+	// GuestControl is where a native box's agent sees its control groups.
 	GuestControl = "/run/carboy"
 )

@@ -21,21 +21,21 @@ import (
 )
 
 // Prepare makes the directory and the disk of a box and returns its plan, and
-// what its guest agent is to be told, for Configure.
+// what its guest agent is to be told, for HandOver.
 func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentConfig, error) {
 	dir, err := h.dir(sb.ID)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, d := range []string{
-		"", DirControl, DirBundle, DirState, dirLayers, DirMounts,
+		"", DirBundle, DirState, dirLayers, DirMounts,
 		filepath.Join(DirMounts, MountRoot), filepath.Join(DirMounts, "disk"),
 	} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return nil, nil, fmt.Errorf("make box directory: %w", err)
 		}
 	}
-	p := &Plan{ID: sb.ID, Dir: dir, Agent: h.agent, Rootless: h.rootless != nil, Linked: sb.Link != nil}
+	p := &Plan{ID: sb.ID, Dir: dir, Rootless: h.rootless != nil, Linked: sb.Link != nil}
 	cfg := agentConfig(sb)
 	if err := h.addImage(ctx, p, &cfg, sb.Spec, sb.Owner); err != nil {
 		return nil, nil, err
@@ -53,7 +53,6 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 		return nil, nil, err
 	}
 	p.Tools = slices.DeleteFunc(p.Tools, func(t hostimage.Tool) bool { return p.mountsIn(t.Path) })
-	_ = os.Remove(filepath.Join(dir, DirControl, fileSocket))
 	return p, &cfg, nil
 }
 
@@ -101,11 +100,6 @@ func (h *Host) workspaceDir(w sandbox.Workspace) (d Dir, err error) {
 	}
 	d = hostDir(w.Source, string(w.Mode), sandbox.WorkspacePath)
 	return d, d.protectGit()
-}
-
-// Configure writes what the guest agent is told.
-func (h *Host) Configure(p *Plan, cfg *AgentConfig) error {
-	return WriteJSON(filepath.Join(p.Dir, DirControl, fileConfig), cfg)
 }
 
 // addImage resolves the image that spec names into layers, and tells the
@@ -252,6 +246,7 @@ func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Plan, cfg *AgentConf
 		return err
 	}
 	p.Groups.Commands = part
+	cfg.Hide = []string{GuestControl}
 	for i, f := range part.Tasks {
 		cfg.Tasks = append(cfg.Tasks, p.show(f, fmt.Sprintf("tasks-%d", i)))
 	}
@@ -267,8 +262,8 @@ func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Plan, cfg *AgentConf
 	return nil
 }
 
-// show has a file or directory of the host shown in the control directory,
-// and returns its path inside.
+// show has a file or directory of the host's control groups shown to the agent
+// alone, and returns its path inside.
 func (p *Plan) show(source, name string) string {
 	p.Shown = append(p.Shown, Shown{Source: source, Name: name})
 	return GuestControl + "/" + name

@@ -103,32 +103,35 @@ func pointInRoot(path string) (at string, done func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d", fd), func() { unix.Close(fd) }, nil
 }
 
-// control shows the control directory in the box's root, owned by the box's
-// root, with what the guest agent needs of control groups in it.
-func (c *composer) control() error {
-	at := filepath.Join(DirMounts, MountControl)
+// groups shows what the agent needs of control groups in the box's root: in a
+// file system of its own, which nothing outlives, owned by the box's root.
+func (c *composer) groups() error {
+	if len(c.plan.Shown) == 0 {
+		return nil
+	}
+	at := filepath.Join(DirMounts, "groups")
 	if err := mkdir(at); err != nil {
 		return err
 	}
-	if err := c.bindMapped(DirControl, at); err != nil {
-		return fmt.Errorf("show the control directory: %w", err)
+	opts := fmt.Sprintf("size=64k,nr_inodes=64,mode=0700,uid=%d,gid=%d", c.plan.Base, c.plan.Base)
+	if err := unix.Mount("none", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
+		return err
 	}
 	for _, sh := range c.plan.Shown {
-		if err := showInControl(at, sh); err != nil {
+		if err := sh.show(at); err != nil {
 			return fmt.Errorf("show %s: %w", sh.Source, err)
 		}
 	}
 	return c.bindInRoot(at, GuestControl[1:])
 }
 
-// showInControl binds a file or a directory of the host below the control
-// directory's mount.
-func showInControl(at string, sh Shown) error {
+// show binds a file or a directory of the host below at.
+func (sh Shown) show(at string) error {
 	st, err := os.Stat(sh.Source)
 	if err != nil {
 		return err
 	}
-	point := filepath.Join(DirControl, sh.Name) // the same directory, its owners not mapped
+	point := filepath.Join(at, sh.Name)
 	if st.IsDir() {
 		err = mkdir(point)
 	} else {
@@ -137,26 +140,5 @@ func showInControl(at string, sh Shown) error {
 	if err != nil {
 		return err
 	}
-	return bind(sh.Source, filepath.Join(at, sh.Name))
-}
-
-// bindControl shows the control directory, and the agent's binary in it.
-func bindControl(agent string) error {
-	at := filepath.Join(DirMounts, MountControl)
-	if err := mkdir(at); err != nil {
-		return err
-	}
-	if err := bind(DirControl, at); err != nil {
-		return err
-	}
-	file := filepath.Join(at, FileAgent)
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o500)
-	if err != nil {
-		return err
-	}
-	f.Close()
-	if err := bind(agent, file); err != nil {
-		return err
-	}
-	return remountReadOnly(file)
+	return bind(sh.Source, point)
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -24,17 +23,10 @@ const (
 	DirMemoryUsed = "memory.used"
 )
 
-// What the agent and the host say to each other in the control directory: the
-// agent holds nothing of the host's any more, and is wanted again.
-const (
-	fileAsleep = "asleep"
-	fileAwake  = "awake"
-)
-
 // quiesceLimit bounds how long an agent may take to let go of the host.
 const quiesceLimit = 10 * time.Second
 
-// Suspend has the guest agent give up its socket, has save write the box's
+// Suspend has the guest agent give up its connections, has save write the box's
 // kernel into a directory, which must end the box or leave it of no use, and
 // ends what is left. After an error the box is as good as lost: only Stop is
 // of use, and no memory is kept.
@@ -47,7 +39,7 @@ func (h *Host) Suspend(ctx context.Context, id string, save func(dir string) err
 	if err := errors.Join(h.Forget(ctx, id), os.Mkdir(fresh, 0o700)); err != nil {
 		return err
 	}
-	err = h.quiesce(ctx, id, dir)
+	err = h.quiesce(ctx, id)
 	if err == nil {
 		err = save(fresh)
 	}
@@ -83,48 +75,32 @@ func forgetParts(dir string) error {
 	return errors.Join(os.RemoveAll(filepath.Join(dir, DirMemoryNew)), os.RemoveAll(filepath.Join(dir, DirMemoryUsed)))
 }
 
-// quiesce waits until the agent has let go.
-func (h *Host) quiesce(ctx context.Context, id, dir string) error {
+// quiesce waits until the agent has let go: its last connection is the one over
+// which it was asked.
+func (h *Host) quiesce(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, quiesceLimit, errors.New("no answer in time"))
 	defer cancel()
-	if err := h.ask(ctx, id, http.MethodPost, "/carboy/suspend"); err != nil {
-		if bound, ok := errors.AsType[*conflict](err); ok {
-			return sandbox.Errorf(sandbox.Unsupported, "a program has a unix socket at %s, which can't be written down", bound.text)
+	err := h.converse(ctx, id, http.MethodPost, "/carboy/suspend", nil, func(c io.Reader) error {
+		switch n, err := io.CopyN(io.Discard, c, 1); {
+		case n > 0:
+			return errors.New("something follows the guest agent's answer")
+		case !errors.Is(err, io.EOF):
+			return err
 		}
-		return fmt.Errorf("suspend the guest agent: %w", err)
-	}
-	tick := time.NewTicker(guestTick)
-	defer tick.Stop()
-	for !exists(filepath.Join(dir, DirControl, fileAsleep)) {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("suspend the guest agent: %w", context.Cause(ctx))
-		case <-tick.C:
-		}
-	}
-	return nil
-}
-
-// awaken leaves word for an agent that is about to go on. The guest's kernel
-// can put what it likes there: nothing is followed or written into.
-func awaken(dir string) error {
-	at := filepath.Join(dir, DirControl, fileAwake)
-	fd, err := unix.Open(at, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
-	if errors.Is(err, unix.EEXIST) {
 		return nil
+	})
+	if bound, ok := errors.AsType[*conflict](err); ok {
+		return sandbox.Errorf(sandbox.Unsupported, "a program has a unix socket at %s, which can't be written down", bound.text)
 	}
 	if err != nil {
-		return fmt.Errorf("call the guest agent: %w", err)
+		return fmt.Errorf("suspend the guest agent: %w", errors.Join(context.Cause(ctx), err))
 	}
-	return unix.Close(fd)
+	return nil
 }
 
 // Resume prepares a plan whose box is to go on from what Suspend kept, which is
 // at DirMemoryUsed from then on.
 func (h *Host) Resume(p *Plan) error {
-	if err := awaken(p.Dir); err != nil {
-		return err
-	}
 	p.Resume = true
 	if err := os.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed)); err != nil {
 		return err

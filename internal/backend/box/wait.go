@@ -10,14 +10,18 @@ import (
 )
 
 // Alive implements sandbox.Backend: a zombie is dead, and so is a box whose
-// guest does not answer.
+// guest does not answer, unless that is not asked.
 func (h *Host) Alive(ctx context.Context, id string) bool {
 	dir, err := h.dir(id)
 	if err != nil {
 		return false
 	}
 	r, err := readRecord(dir)
-	return err == nil && r.alive() && h.healthy(ctx, id) == nil
+	if err != nil || !r.alive() {
+		return false
+	}
+	err = h.healthy(ctx, id)
+	return err == nil || errors.Is(err, errOlder)
 }
 
 // Wait implements sandbox.Backend.

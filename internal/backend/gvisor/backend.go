@@ -136,9 +136,6 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 	if err != nil {
 		return nil, err
 	}
-	if err := b.Configure(prepared, cfg); err != nil {
-		return nil, err
-	}
 	p := &plan{Plan: *prepared, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
 	if resume {
 		if err := errors.Join(b.Resume(&p.Plan), sameProgram(p.Dir)); err != nil {
@@ -149,7 +146,12 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 	if err != nil {
 		return nil, err
 	}
-	pids, err := b.launch(ctx, p, sb.Link)
+	agent, err := b.HandOver(ctx, &p.Plan, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer agent.Close()
+	pids, err := b.launch(ctx, p, agent, sb.Link)
 	if err != nil {
 		return nil, err
 	}
@@ -158,13 +160,13 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 }
 
 // launch runs a launcher over the plan and returns the pids that it answers.
-func (b *Backend) launch(ctx context.Context, p *plan, link *sandbox.Link) (*launched, error) {
+func (b *Backend) launch(ctx context.Context, p *plan, agent *box.Handover, link *sandbox.Link) (*launched, error) {
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
-	if err := b.RunLinked(ctx, roleLauncher, bytes.NewReader(raw), &out, link); err != nil {
+	if err := b.RunLauncher(ctx, roleLauncher, bytes.NewReader(raw), &out, agent, link); err != nil {
 		return nil, fmt.Errorf("launch box: %w", err)
 	}
 	var answer launched

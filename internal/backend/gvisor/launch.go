@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -71,8 +72,19 @@ func boot(p *plan, spec *specs.Spec) (*launched, error) {
 	if err := nullStdio(); err != nil {
 		return nil, err
 	}
+	entry, err := entry()
+	if err != nil {
+		return nil, err
+	}
+	defer entry.Close()
+	agent := box.Handed()
+	defer agent.Close()
 	c, err := container.New(conf, container.Args{
 		ID: p.ID, Spec: spec, BundleDir: filepath.Join(p.Dir, box.DirBundle),
+		ExecFile: entry,
+		PassFiles: map[int]*os.File{
+			control.ProgramFD: agent.Program, control.SocketFD: agent.Socket, control.ConfigFD: agent.Config,
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create gvisor sandbox: %w", err)
@@ -128,7 +140,7 @@ func runscConfig(p *plan) (*config.Config, error) {
 		"--network=" + network(p.Linked),
 		"--ignore-cgroups",        // ours are entered already, and cover the launcher too
 		"--directfs=false",        // the sentry touches no file of the host
-		"--host-uds=" + sockets(), // the guest agent's socket
+		"--host-uds=" + sockets(), // those that programs bind to paths
 		"--overlay2=none",         // layers are the host kernel's overlays
 		"--file-access=exclusive", // nothing but the box writes its root
 		"--file-access-mounts=shared",

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -79,8 +80,32 @@ func runRunsc() {
 // rather than the host's: gVisor reads them from cgroups that it made itself,
 // and ours are our own. The spec carries them.
 func runSentry() {
-	os.Args = withLimits(os.Args)
+	os.Args = withLimits(withStableFDs(os.Args))
 	runRunsc()
+}
+
+// firstStableFD is where what the agent inherits is in every sentry: below the
+// numbers that gVisor keeps stable for the same reason, its standard streams'.
+const firstStableFD = 240
+
+// withStableFDs moves the descriptors that are passed on to numbers that are
+// the same in each sentry: a kernel that goes on from memory looks for its
+// sockets where they were.
+func withStableFDs(args []string) []string {
+	args = slices.Clone(args)
+	for i, a := range args {
+		v, ok := strings.CutPrefix(a, "--pass-fd=")
+		host, guest, both := strings.Cut(v, ":")
+		from, err := strconv.Atoi(host)
+		to, gerr := strconv.Atoi(guest)
+		if !ok || !both || err != nil || gerr != nil {
+			continue
+		}
+		if unix.Dup3(from, firstStableFD+to, 0) == nil && unix.Close(from) == nil {
+			args[i] = fmt.Sprintf("--pass-fd=%d:%d", firstStableFD+to, to)
+		}
+	}
+	return args
 }
 
 // withLimits returns args with the box's memory size and processor count in

@@ -37,7 +37,9 @@ func ociSpec(p *plan) *specs.Spec {
 		{Type: "tmpfs", Source: "tmpfs", Destination: "/dev/shm", Options: []string{"mode=1777", "size=64m", "nosuid", "nodev"}},
 		// Named, so that gVisor does not lay a memory file system over it.
 		mount("/tmp", "root/tmp"),
-		mount(box.GuestControl, box.MountControl, "rbind"),
+	}
+	if weak.On(weak.ControlShared) {
+		mounts = append(mounts, mount(box.GuestControl, box.DirShared, "rbind"))
 	}
 	for _, d := range append([]box.Dir{p.Workspace}, p.Mounts...) {
 		if d.Apart() {
@@ -51,7 +53,7 @@ func ociSpec(p *plan) *specs.Spec {
 	return &specs.Spec{
 		Version: specs.Version,
 		Process: &specs.Process{
-			Args: []string{box.GuestControl + "/" + box.FileAgent},
+			Args: []string{box.FileAgent}, // its program is handed over
 			Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 				weak.Environ()...),
 			Cwd: "/",

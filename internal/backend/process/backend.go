@@ -112,10 +112,12 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, er
 		return nil, err
 	}
 	strict(cfg)
-	if err := b.Configure(p, cfg); err != nil {
+	agent, err := b.HandOver(ctx, p, cfg)
+	if err != nil {
 		return nil, err
 	}
-	pid, err := b.launch(ctx, p, sb.Link)
+	defer agent.Close()
+	pid, err := b.launch(ctx, p, agent, sb.Link)
 	if err != nil {
 		return nil, err
 	}

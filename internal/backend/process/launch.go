@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -53,9 +54,9 @@ type launched struct {
 // launch starts a box's first process and returns its pid. Root does that on
 // a thread of this process, whose mount namespace is its own and ends with
 // it; others need a process, whose user namespace is.
-func (b *Backend) launch(ctx context.Context, p *box.Plan, link *sandbox.Link) (int, error) {
+func (b *Backend) launch(ctx context.Context, p *box.Plan, agent *box.Handover, link *sandbox.Link) (int, error) {
 	if b.Rootless() {
-		return b.launchRootless(ctx, p, link)
+		return b.launchRootless(ctx, p, agent, link)
 	}
 	type result struct {
 		pid int
@@ -70,7 +71,7 @@ func (b *Backend) launch(ctx context.Context, p *box.Plan, link *sandbox.Link) (
 		}
 		if r.err == nil {
 			unix.Umask(0o022)
-			r.pid, r.err = launchHere(p)
+			r.pid, r.err = launchHere(p, agent)
 		}
 		done <- r
 	}()
@@ -92,13 +93,13 @@ func join(netns int) error {
 	return nil
 }
 
-func (b *Backend) launchRootless(ctx context.Context, p *box.Plan, link *sandbox.Link) (int, error) {
+func (b *Backend) launchRootless(ctx context.Context, p *box.Plan, agent *box.Handover, link *sandbox.Link) (int, error) {
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return 0, err
 	}
 	var out bytes.Buffer
-	if err := b.RunLinked(ctx, roleLauncher, bytes.NewReader(raw), &out, link); err != nil {
+	if err := b.RunLauncher(ctx, roleLauncher, bytes.NewReader(raw), &out, agent, link); err != nil {
 		return 0, fmt.Errorf("launch box: %w", err)
 	}
 	var answer launched
@@ -128,7 +129,9 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 		}
 	}
 	unix.Umask(0o022)
-	pid, err := launchHere(&p)
+	agent := box.Handed()
+	defer agent.Close()
+	pid, err := launchHere(&p, agent)
 	if err != nil {
 		return err
 	}
@@ -137,12 +140,7 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 
 // launchHere composes the box in this thread's mount namespace and starts its
 // first process in it.
-func launchHere(p *box.Plan) (int, error) {
-	agent, err := os.Open(p.Agent)
-	if err != nil {
-		return 0, fmt.Errorf("open the guest agent: %w", err)
-	}
-	defer agent.Close()
+func launchHere(p *box.Plan, agent *box.Handover) (int, error) {
 	if err := box.Compose(p); err != nil {
 		return 0, err
 	}
@@ -163,7 +161,7 @@ func launchHere(p *box.Plan) (int, error) {
 const shmBytes = 64 << 20
 
 // fork starts the box's first process and waits until it has entered.
-func fork(p *box.Plan, agent, group *os.File) (int, error) {
+func fork(p *box.Plan, agent *box.Handover, group *os.File) (int, error) {
 	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes, Regroup: p.Groups.Old(), Linked: p.Linked})
 	if err != nil {
 		return 0, err
@@ -182,7 +180,10 @@ func fork(p *box.Plan, agent, group *os.File) (int, error) {
 	defer errW.Close()
 	// The program is one of the child's files, for a fork may lay others over
 	// the numbers of those that it is not told of.
-	files := []uintptr{in.Fd(), errW.Fd(), errW.Fd(), agent.Fd()}
+	files := []uintptr{in.Fd(), errW.Fd(), errW.Fd()}
+	for _, f := range agent.Files() {
+		files = append(files, f.Fd())
+	}
 	if weak.On(weak.DescriptorLeaked) {
 		root, err := os.Open("/")
 		if err != nil {
@@ -191,7 +192,7 @@ func fork(p *box.Plan, agent, group *os.File) (int, error) {
 		defer root.Close()
 		files = append(files, root.Fd())
 	}
-	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", enter.ProgramFD), []string{enter.Name, p.Dir}, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(fmt.Sprintf("/proc/self/fd/%d", control.ProgramFD), []string{enter.Name, p.Dir}, &syscall.ProcAttr{
 		Env:   environment(),
 		Files: files,
 		Sys:   attributes(p, group),

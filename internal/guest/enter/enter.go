@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -29,10 +30,6 @@ type Order struct {
 	Linked bool `json:"linked"`
 }
 
-// ProgramFD is the descriptor by which the process was executed: Enter closes
-// it.
-const ProgramFD = 3
-
 const maxOrder = 1 << 16 // bytes
 
 // ReadOrder reads an Order. Fields that it does not know are errors.
@@ -50,9 +47,6 @@ func ReadOrder(r io.Reader) (Order, error) {
 // standard streams lead nowhere. It is called once, by the process's first
 // thread, before anything else runs.
 func Enter(o Order) error {
-	if err := unix.Close(ProgramFD); err != nil {
-		return fmt.Errorf("close the program: %w", err)
-	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -174,7 +168,7 @@ func giveUp() error {
 	if weak.On(weak.DescriptorLeaked) {
 		return nil
 	}
-	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := unix.CloseRange(control.ProgramFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors to oneself: %w", err)
 	}
 	return nil

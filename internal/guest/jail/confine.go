@@ -42,7 +42,7 @@ func (j *Jail) prepare() error {
 	if j.cfg.OOMScore > 0 && !j.canHold {
 		return errors.New("commands can't get an oom score: kernel.yama.ptrace_scope is 3, which forbids to hold them; 2 would do")
 	}
-	j.enforced = []string{"no_new_privs", "no set-id bits"}
+	j.enforced = []string{"no_new_privs", "no set-id bits", "no mounts of their own"}
 	if j.cfg.ReadOnlyRoot {
 		j.enforced = append(j.enforced, "read-only root")
 	}
@@ -206,13 +206,8 @@ func (j *Jail) filter() error {
 		}
 		return nil
 	}
-	if !weak.On(weak.SetIDAllowed) {
-		if err := seccomp.RefuseSetID(); err != nil {
-			return fmt.Errorf("refuse set-id bits: %w", err)
-		}
-	}
-	if err := refuseEscapes(j.cfg.Marked); err != nil {
-		return fmt.Errorf("refuse escapes: %w", err)
+	if err := seccomp.Refuse(seccomp.Options{Marks: j.cfg.Marked, Open: openGroups(), Foreign: weak.On(weak.ForeignAllowed)}); err != nil {
+		return fmt.Errorf("refuse mounts and set-id bits: %w", err)
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ func (j *Jail) InitPIDForTest() int {
 }
 
 // ParseLayoutForTest is parseLayout.
-func ParseLayoutForTest(maps []byte) (code, codeEnd, top uintptr, foreign bool, err error) {
-	l, err := parseLayout(maps)
+func ParseLayoutForTest(maps []byte, pc uintptr) (code, codeEnd, top uintptr, foreign bool, err error) {
+	l, err := parseLayout(maps, pc)
 	return l.code, l.codeEnd, l.top, l.foreign, err
 }
 

@@ -41,6 +41,7 @@ func (j *Jail) startInit() (*Process, error) {
 	}
 	j.nursery.mu.RLock()
 	defer j.nursery.mu.RUnlock()
+	defer n.born()
 	pid, pidfd, err := n.bear()
 	_ = theirs.Close()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -36,7 +37,7 @@ func TestInitForgets(t *testing.T) {
 			t.Errorf("%s: %q, %v; want nothing but a name", file, text, err)
 		}
 	}
-	if _, _, _, foreign, err := jail.ParseLayoutForTest(maps); foreign || err != nil {
+	if _, _, _, foreign, err := jail.ParseLayoutForTest(maps, reflect.ValueOf(jail.Start).Pointer()); foreign || err != nil {
 		t.Skip("this test was linked with a C library, whose memory init keeps:", err)
 	}
 	left, err := os.ReadFile(proc + "maps")
@@ -46,6 +47,11 @@ func TestInitForgets(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(string(left)), "\n")
 	if n := len(strings.Split(string(maps), "\n")); len(lines) > 4 || n < 10 {
 		t.Errorf("init has %d mappings of the agent's %d:\n%s", len(lines), n, left)
+	}
+	for _, line := range lines {
+		if f := strings.Fields(line); len(f) < 5 || f[4] != "0" {
+			t.Errorf("init has a file mapped: %s", line)
+		}
 	}
 }
 
@@ -66,14 +72,15 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
 	}{
 		{"static", static, 0x400000, 0xa00000, false, false},
 		{"with-a-library", static + "7f0000000000-7f0000001000 r-xp 00000000 fe:00 2 /lib/libc.so.6\n", 0x400000, 0xa00000, true, false},
-		{"no-names", "00400000-00a00000 r-xp 00000000 00:00 0\n", 0, 0, true, false},
+		{"no-names", "00400000-00a00000 r-xp 00000000 00:00 0\n", 0x400000, 0xa00000, false, false},
+		{"code-elsewhere", "00500000-00a00000 r-xp 00000000 fe:00 1 /usr/bin/guest\n", 0, 0, true, false},
 		{"empty", "", 0, 0, true, false},
 		{"broken", "00400000 r-xp 0 0 0 /x\n", 0, 0, false, true},
 		{"backwards", "00500000-00400000 r-xp 0 0 0 /x\n", 0, 0, false, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			code, end, top, foreign, err := jail.ParseLayoutForTest([]byte(tt.maps))
+			code, end, top, foreign, err := jail.ParseLayoutForTest([]byte(tt.maps), 0x400100)
 			if (err != nil) != tt.fails {
 				t.Fatalf("err = %v", err)
 			}
@@ -90,7 +97,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
 func FuzzParseLayout(f *testing.F) {
 	f.Add([]byte("00400000-00a00000 r-xp 00000000 fe:00 1 /usr/bin/guest\n"))
 	f.Fuzz(func(t *testing.T, maps []byte) {
-		code, end, top, _, err := jail.ParseLayoutForTest(maps)
+		code, end, top, _, err := jail.ParseLayoutForTest(maps, 0x400100)
 		if err == nil && (code > end || end > top) {
 			t.Errorf("code %#x-%#x, top %#x", code, end, top)
 		}

@@ -106,6 +106,7 @@ type infant struct {
 	name    *byte
 	ignore  sigaction
 	keep    layout
+	rest    *rest
 }
 
 type rawStep struct {
@@ -149,13 +150,22 @@ func newInfant(cfg Config, steps []step, report, null *os.File) (*infant, error)
 	if err != nil {
 		return nil, fmt.Errorf("prepare inner init: %w", err)
 	}
-	n.keep, err = readLayout()
-	return n, err
+	if n.keep, err = readLayout(); err != nil {
+		return nil, err
+	}
+	if n.rest, err = newRest(n.keep); err != nil {
+		return nil, err
+	}
+	n.keep.rest = n.rest.address()
+	return n, nil
 }
 
+// born gives up what only the child needed.
+func (n *infant) born() { n.rest.close() }
+
 // bear forks. The child never returns; it is a copy of the agent that gives
-// back all the agent's memory and descriptors before it answers, and runs but
-// system calls from then on. To execute a program instead would cost more
+// back all the agent's memory and descriptors, and runs but system calls from
+// then on. To execute a program instead would cost more
 // than all the rest of a jail.
 //
 // What the child runs must not grow the stack, allocate or be instrumented;
@@ -181,11 +191,15 @@ func (n *infant) bear() (pid, pidfd int, err error) {
 	n.arrange()
 	if n.detach() {
 		report, results, size := n.report, unsafe.Pointer(unsafe.SliceData(n.results)), uintptr(len(n.results))*4
+		foreign, rest := n.keep.foreign, n.rest.call
 		_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, report, uintptr(results), size)
 		n.keep.rename(n.name)
 		n.keep.forget(uintptr(unsafe.Pointer(&here)))
 		// There is no data any more from here on but this function's own.
 		_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, report, 0, 0)
+		if !foreign {
+			rest()
+		}
 		for {
 			_, _, _ = syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 		}

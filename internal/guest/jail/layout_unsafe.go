@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +21,8 @@ type layout struct {
 	args, argsEnd uintptr        // the first thread's stack, with arguments and environment
 	argv          unsafe.Pointer // the first argument, in there
 	page          uintptr
-	foreign       bool // code of others is mapped, too
+	rest          uintptr // see rest
+	foreign       bool    // code of others is mapped, too
 }
 
 // readLayout looks at this process.
@@ -29,7 +31,7 @@ func readLayout() (layout, error) {
 	if err != nil {
 		return layout{}, fmt.Errorf("read how memory is laid out: %w", err)
 	}
-	l, err := parseLayout(maps)
+	l, err := parseLayout(maps, reflect.ValueOf(readLayout).Pointer())
 	l.page = uintptr(os.Getpagesize())
 	if len(os.Args) > 0 && os.Args[0] != "" {
 		// Go's strings of arguments are the kernel's own bytes.
@@ -38,9 +40,8 @@ func readLayout() (layout, error) {
 	return l, err
 }
 
-// parseLayout reads /proc/PID/maps.
-func parseLayout(maps []byte) (l layout, err error) {
-	var owner string
+// parseLayout reads the /proc/PID/maps of a program that has code at pc.
+func parseLayout(maps []byte, pc uintptr) (l layout, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(maps))
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())
@@ -61,22 +62,17 @@ func parseLayout(maps []byte) (l layout, err error) {
 			continue
 		}
 		l.top = max(l.top, uintptr(end))
-		if name == "[stack]" {
-			l.args, l.argsEnd = uintptr(start), uintptr(end)
-		}
-		if !strings.Contains(f[1], "x") || !strings.HasPrefix(name, "/") {
-			continue
-		}
 		switch {
-		case owner == "":
-			owner, l.code, l.codeEnd = name, uintptr(start), uintptr(end)
-		case owner == name:
-			l.codeEnd = uintptr(end)
-		default:
+		case name == "[stack]":
+			l.args, l.argsEnd = uintptr(start), uintptr(end)
+		case !strings.Contains(f[1], "x"):
+		case uintptr(start) <= pc && pc < uintptr(end):
+			l.code, l.codeEnd = uintptr(start), uintptr(end)
+		case f[4] != "0": // of a file; the kernel's own have none
 			l.foreign = true
 		}
 	}
-	l.foreign = l.foreign || owner == "" // not to be told apart
+	l.foreign = l.foreign || l.codeEnd == 0 // not to be told apart
 	return l, nil
 }
 
@@ -105,8 +101,8 @@ func (l *layout) rename(name *byte) {
 	}
 }
 
-// forget unmaps all but the code, the pages of the arguments, and the stack
-// around an address. Where code of others is in the process, as a C
+// forget unmaps all but the code, what rests is in, the pages of the arguments,
+// and the stack around an address. Where code of others is in the process, as a C
 // library's, it unmaps the arguments and the environment alone: the kernel
 // may write to memory that such code has shown it.
 //
@@ -118,7 +114,7 @@ func (l *layout) forget(stack uintptr) {
 		return
 	}
 	low := (stack - 4*l.page) &^ (l.page - 1)
-	keep := [4][2]uintptr{{l.code, l.codeEnd}, {low, low + 8*l.page}, {l.top, l.top}, {l.top, l.top}}
+	keep := [5][2]uintptr{{l.code, l.codeEnd}, {low, low + 8*l.page}, {l.top, l.top}, {l.top, l.top}, {l.rest, l.rest + l.page}}
 	if argv := uintptr(l.argv); argv >= l.args && argv < l.argsEnd {
 		keep[2] = [2]uintptr{argv &^ (l.page - 1), l.argsEnd}
 	}

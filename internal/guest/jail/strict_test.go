@@ -129,7 +129,7 @@ func TestStrictRefuses(t *testing.T) {
 		strict, free string
 	}{
 		{"user-namespace", "unshare -U true && echo out", nobody, "unshare: unshare failed: Operation not permitted\n", "out\n"},
-		{"mount-as-root-of-a-namespace", "unshare -Urm mount -t tmpfs none /mnt && echo out", nobody, "unshare: unshare failed: Operation not permitted\n", "out\n"},
+		{"mount-as-root-of-a-namespace", "unshare -Urm mount -t tmpfs none /mnt && echo out", nobody, "unshare: unshare failed: Operation not permitted\n", "unshare: cannot change root filesystem propagation: Operation not permitted\n"},
 		{"chroot", "chroot / echo out", jail.User{}, "chroot: cannot change root directory to '/': Operation not permitted\n", "out\n"},
 		{"core-limit", "ulimit -Hc", nobody, "0\n", "unlimited\n"},
 		{"write-to-sys", "echo x >/sys/kernel/nothing", jail.User{}, "bash: line 1: /sys/kernel/nothing: Permission denied\n", ""},

@@ -72,6 +72,7 @@ func TestWeakened(t *testing.T) {
 		{weak.BPFAllowed, true, errno("321, 99, 0, 0"), "22\n", "1\n"},
 		{weak.PerfAllowed, true, errno("298, 0, 0, 0, 0, 0"), "14\n", "1\n"},
 		{weak.MountAllowed, true, errno("166, b\"/nowhere\", -1"), "22\n", "1\n"},
+		{weak.MountAllowed, false, "unshare -Urm mount -t tmpfs none /mnt 2>/dev/null && echo out || echo no", "out\n", "no\n"},
 		{weak.NamespaceAllowed, true, "unshare -U echo out 2>/dev/null || echo no", "out\n", "no\n"},
 		{weak.PtraceAllowed, true, errno("312, -1, -1, 0, 0, 0"), "3\n", "1\n"},
 		{weak.RawSocketAllowed, true, errno("41, 40, 1, 0"), "0\n", "97\n"},

@@ -1,0 +1,62 @@
+package box
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// What a weakened binary has of the agent in the box's own tree: its socket,
+// and a copy of its configuration.
+const (
+	DirShared  = "ctl"
+	fileConfig = "config.json"
+)
+
+// socketDir is the directory that the agent's socket has its name in: the
+// box's own.
+func socketDir(dir *os.File) (at *os.File, done func(), err error) {
+	if !weak.On(weak.ControlShared) {
+		return dir, func() {}, nil
+	}
+	if err := os.Mkdir(filepath.Join(dir.Name(), DirShared), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, nil, err
+	}
+	if at, err = openDir(filepath.Join(dir.Name(), DirShared)); err != nil {
+		return nil, nil, err
+	}
+	return at, func() { at.Close() }, nil
+}
+
+// shareConfig writes the copy.
+func shareConfig(dir *os.File, cfg *AgentConfig) error {
+	if !weak.On(weak.ControlShared) {
+		return nil
+	}
+	raw, err := json.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir.Name(), fileConfig), raw, 0o600)
+}
+
+// shareControl shows both in the box.
+func (c *composer) shareControl() error {
+	if !weak.On(weak.ControlShared) {
+		return nil
+	}
+	at := filepath.Join(DirMounts, DirShared)
+	if err := mkdir(at); err != nil {
+		return err
+	}
+	if err := c.bindMapped(DirShared, at); err != nil {
+		return err
+	}
+	if !c.plan.Native {
+		return nil
+	}
+	return c.bindInRoot(at, GuestControl[1:])
+}

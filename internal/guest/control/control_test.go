@@ -1,0 +1,400 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
+)
+
+const name = "agent.sock"
+
+// pair is a directory with a socket in it, and an agent that has inherited
+// that.
+func pair(t *testing.T, key control.Key) (*os.File, *control.Socket) {
+	t.Helper()
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dir.Close() })
+	file, err := control.Bind(dir, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := control.Open(fd, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, s
+}
+
+// echo returns what it is told on each connection, until ln is closed.
+func echo(t *testing.T, ln net.Listener) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(c, c)
+				c.Close()
+			}()
+		}
+	}()
+	t.Cleanup(func() {
+		ln.Close()
+		<-done
+	})
+}
+
+func limited(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func exchange(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	got := make([]byte, len(text))
+	_, err := io.WriteString(c, text)
+	if err == nil {
+		_, err = io.ReadFull(c, got)
+	}
+	if err != nil || string(got) != text {
+		t.Fatalf("said %q, heard %q, %v", text, got, err)
+	}
+}
+
+func TestDial(t *testing.T) {
+	key := control.NewKey()
+	dir, s := pair(t, key)
+	echo(t, s.Listener())
+	var all sync.WaitGroup
+	for n := range 100 { // many more than a socket's queue holds
+		all.Go(func() {
+			c, err := control.Dial(limited(t, time.Minute), dir, name, key)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			exchange(t, c, fmt.Sprint("hello ", n))
+		})
+	}
+	all.Wait()
+}
+
+// TestDialEarly dials before the agent is there.
+func TestDialEarly(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	file, err := control.Bind(dir, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := control.NewKey()
+	got := make(chan error, 1)
+	go func() {
+		c, err := control.Dial(limited(t, time.Minute), dir, name, key)
+		if err == nil {
+			exchange(t, c, "early")
+			c.Close()
+		}
+		got <- err
+	}()
+	fd, err := unix.Dup(int(file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	s, err := control.Open(fd, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	echo(t, s.Listener())
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// A peer without the key is nobody's: neither does the agent take the host's
+// connection, nor the host the agent's.
+func TestKeys(t *testing.T) {
+	dir, s := pair(t, control.NewKey())
+	echo(t, s.Listener())
+	if c, err := control.Dial(limited(t, time.Minute), dir, name, control.NewKey()); err == nil {
+		c.Close()
+		t.Error("an agent with another key is believed, or believes")
+	}
+}
+
+// fakeAgent has the socket and not the key.
+func TestFakeAgent(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	file, err := control.Bind(dir, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := unix.SetNonblock(int(file.Fd()), false); err != nil {
+			t.Error(err)
+		}
+		msg, oob := make([]byte, 1024), make([]byte, unix.CmsgSpace(4))
+		_, n, _, _, err := unix.Recvmsg(int(file.Fd()), msg, oob, 0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		m, _ := unix.ParseSocketControlMessage(oob[:n])
+		fds, _ := unix.ParseUnixRights(&m[0])
+		f := os.NewFile(uintptr(fds[0]), "conn")
+		defer f.Close()
+		_, _ = f.Write(append(msg[:32], []byte("HTTP/1.1 200 OK\r\n\r\n")...))
+	}()
+	c, err := control.Dial(limited(t, time.Minute), dir, name, control.NewKey())
+	if err == nil {
+		c.Close()
+		t.Error("a fake agent is believed")
+	}
+	<-done
+}
+
+// What is no message of the host's is passed over, and what comes with it is
+// closed.
+func TestStrayMessages(t *testing.T) {
+	key := control.NewKey()
+	dir, s := pair(t, key)
+	echo(t, s.Listener())
+	c, err := net.Dial("unixgram", filepath.Join(dir.Name(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, n := range []int{0, 1, 32, 48, 49, 50, 4096} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := c.(*net.UnixConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rights := unix.UnixRights(int(w.Fd()))
+		if err := raw.Write(func(fd uintptr) bool {
+			return !errors.Is(unix.Sendmsg(int(fd), make([]byte, n), rights, nil, 0), unix.EAGAIN)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		if got, err := io.ReadAll(r); err != nil || len(got) != 0 {
+			t.Errorf("%d bytes: read %q, %v; want the end", n, got, err)
+		}
+		r.Close()
+	}
+	conn, err := control.Dial(limited(t, time.Minute), dir, name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	exchange(t, conn, "still there")
+}
+
+// While it sleeps an agent takes nothing and holds nothing; what wakes it is
+// the host's word alone.
+func TestSleep(t *testing.T) {
+	key := control.NewKey()
+	dir, s := pair(t, key)
+	echo(t, s.Listener())
+	awake := s.Sleep()
+	if c, err := control.Dial(limited(t, time.Minute), dir, name, key); err == nil {
+		c.Close()
+		t.Error("a sleeping agent has taken a connection")
+	}
+	if err := control.Wake(t.Context(), dir, name, control.NewKey()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := control.Dial(limited(t, time.Minute), dir, name, key); err == nil {
+		c.Close()
+		t.Error("another's word has woken the agent")
+	}
+	select {
+	case <-awake:
+		t.Error("it is awake")
+	default:
+	}
+	if err := control.Wake(t.Context(), dir, name, key); err != nil {
+		t.Fatal(err)
+	}
+	<-awake
+	c, err := control.Dial(limited(t, time.Minute), dir, name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	exchange(t, c, "awake")
+}
+
+// A connection that nobody accepts is not kept when the agent goes to sleep.
+func TestSleepDropsTheUnaccepted(t *testing.T) {
+	key := control.NewKey()
+	dir, s := pair(t, key)
+	c, err := control.Dial(limited(t, time.Minute), dir, name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s.Sleep()
+	if n, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("read %d, %v; want the end", n, err)
+	}
+}
+
+func TestDialEnds(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	key := control.NewKey()
+	if _, err := control.Dial(t.Context(), dir, name, key); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a socket: %v", err)
+	}
+	file, err := control.Bind(dir, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := errors.New("over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(over)
+	for range 20 { // the queue is full before
+		if _, err := control.Dial(ctx, dir, name, key); !errors.Is(err, over) {
+			t.Fatalf("nobody takes it: %v", err)
+		}
+	}
+	file.Close()
+	if _, err := control.Dial(t.Context(), dir, name, key); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("the agent is gone: %v", err)
+	}
+}
+
+// A link in the place of the name is not followed.
+func TestDialFollowsNoLink(t *testing.T) {
+	key := control.NewKey()
+	dir, s := pair(t, key)
+	echo(t, s.Listener())
+	if err := os.Symlink(name, filepath.Join(dir.Name(), "link")); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := control.Dial(limited(t, time.Minute), dir, "link", key); err == nil {
+		c.Close()
+		t.Error("a link was followed")
+	}
+}
+
+func TestServe(t *testing.T) {
+	key := control.NewKey()
+	dir, s := pair(t, key)
+	srv := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "yes") }),
+		ReadHeaderTimeout: time.Minute,
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(s.Listener()) }()
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return control.Dial(ctx, dir, name, key)
+	}}}
+	resp, err := client.Get("http://agent/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil || string(body) != "yes" {
+		t.Errorf("answered %q, %v", body, err)
+	}
+	client.CloseIdleConnections()
+	if err := srv.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+}
+
+func BenchmarkDial(b *testing.B) {
+	key := control.NewKey()
+	dir, err := os.Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer dir.Close()
+	file, err := control.Bind(dir, name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fd, err := unix.Dup(int(file.Fd()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := control.Open(fd, key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	ln := s.Listener()
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	for b.Loop() {
+		c, err := control.Dial(b.Context(), dir, name, key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.Close()
+	}
+}

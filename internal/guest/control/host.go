@@ -1,0 +1,135 @@
+package control
+
+import (
+	"context"
+	"crypto/hmac"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// Bind makes a socket for an agent to inherit and gives it a name in dir,
+// which nobody but the caller may write to. What had the name before is
+// removed.
+func Bind(dir *os.File, name string) (*os.File, error) {
+	if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("replace the agent's socket: %w", err)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make the agent's socket: %w", err)
+	}
+	// Through the handle, whose length is no matter of the directory's.
+	addr := &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)}
+	if err := unix.Bind(fd, addr); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("name the agent's socket: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "agent"), nil
+}
+
+// Dial connects to the agent whose socket has a name in dir. It waits until the
+// agent has taken the connection and proved itself, or until ctx ends.
+func Dial(ctx context.Context, dir *os.File, name string, key Key) (net.Conn, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a connection: %w", err)
+	}
+	ours := os.NewFile(uintptr(pair[0]), "agent")
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		unix.Close(pair[1])
+		return nil, fmt.Errorf("make a connection: %w", err)
+	}
+	msg, answer := key.message(connect)
+	err = send(ctx, dir, name, msg, unix.UnixRights(pair[1]))
+	unix.Close(pair[1])
+	if err == nil {
+		err = proved(ctx, conn, answer)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Wake tells an agent that is about to go on after a suspension that it is
+// wanted.
+func Wake(ctx context.Context, dir *os.File, name string, key Key) error {
+	msg, _ := key.message(wake)
+	return send(ctx, dir, name, msg, nil)
+}
+
+// send puts one message into the socket of that name. It waits while the
+// socket is full.
+func send(ctx context.Context, dir *os.File, name string, msg, rights []byte) error {
+	at, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the agent's socket: %w", err)
+	}
+	defer unix.Close(at)
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unixgram", fmt.Sprintf("/proc/self/fd/%d", at))
+	if err != nil {
+		return fmt.Errorf("reach the agent's socket: %w", errors.Join(context.Cause(ctx), cause(err)))
+	}
+	defer c.Close()
+	defer interrupt(ctx, c)()
+	if err := sendmsg(c.(*net.UnixConn), msg, rights); err != nil {
+		return fmt.Errorf("call the agent: %w", errors.Join(context.Cause(ctx), cause(err)))
+	}
+	return nil
+}
+
+// sendmsg is WriteMsgUnix, which does not write to connected datagram sockets.
+func sendmsg(c *net.UnixConn, msg, rights []byte) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Write(func(fd uintptr) bool {
+		for {
+			if serr = unix.Sendmsg(int(fd), msg, rights, nil, 0); !errors.Is(serr, unix.EINTR) {
+				return !errors.Is(serr, unix.EAGAIN)
+			}
+		}
+	})
+	return errors.Join(err, serr)
+}
+
+// proved reads the agent's proof from a new connection.
+func proved(ctx context.Context, c net.Conn, answer []byte) error {
+	defer interrupt(ctx, c)()
+	got := make([]byte, proofSize)
+	if _, err := io.ReadFull(c, got); err != nil {
+		return fmt.Errorf("wait for the agent: %w", errors.Join(context.Cause(ctx), cause(err)))
+	}
+	if !hmac.Equal(got, answer) && !weak.On(weak.PeerUnproved) {
+		return errUnproved
+	}
+	return nil
+}
+
+// interrupt has what waits for c end with ctx, until its result is called.
+func interrupt(ctx context.Context, c net.Conn) (stop func()) {
+	cancel := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	return func() { cancel() }
+}
+
+// cause drops the handle's number, which tells nobody anything.
+func cause(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}

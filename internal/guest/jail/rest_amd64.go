@@ -1,0 +1,20 @@
+package jail
+
+import "encoding/binary"
+
+// restCode calls munmap(from, size), and ppoll for nothing from then on.
+func restCode(from, size uint64) []byte {
+	b := binary.LittleEndian.AppendUint64([]byte{0x48, 0xbf}, from)   // mov rdi, from
+	b = binary.LittleEndian.AppendUint64(append(b, 0x48, 0xbe), size) // mov rsi, size
+	return append(b, 0xb8, 0x0b, 0x00, 0x00, 0x00,                    // mov eax, 11: munmap
+		0x0f, 0x05, // syscall
+		0x31, 0xff, // xor edi, edi
+		0x31, 0xf6, // xor esi, esi
+		0x31, 0xd2, // xor edx, edx
+		0x45, 0x31, 0xd2, // xor r10d, r10d
+		0x45, 0x31, 0xc0, // xor r8d, r8d
+		0xb8, 0x0f, 0x01, 0x00, 0x00, // mov eax, 271: ppoll
+		0x0f, 0x05, // syscall
+		0xeb, 0xeb, // jmp to the first xor
+	)
+}
