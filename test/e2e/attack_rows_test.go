@@ -114,6 +114,8 @@ var attackRows = []attackRow{
 
 	{hazard: "paths that mean another place", holds: "a path that could be read in two ways is none that a rule allows", weak: weak.NetPathsRaw, attempts: []string{"path-tricks"}},
 
+	{hazard: "names that servers read as others", holds: "one table of names, folded as servers fold them", weak: weak.NetNamesAsWritten, attempts: []string{"publish", "foreign-key"}},
+
 	{hazard: "CR, LF and folds in header fields", holds: "one reading of HTTP/1, or none", weak: weak.NetFramingLax, attempts: []string{"header-injection"}},
 	{hazard: "lengths that disagree (CL.TE, TE.CL)", holds: "one reading of HTTP/1, or none", weak: weak.NetFramingLax, attempts: []string{"length-smuggling"}},
 	{hazard: "HTTP/2 that becomes other HTTP/1", holds: "fields that change meaning are refused", weak: weak.NetFieldsLax, attempts: []string{"h2-downgrade"}},

@@ -127,6 +127,7 @@ func TestTrailersAreSearched(t *testing.T) {
 		{"harmless", "Checksum: 1", ""},
 		{"placeholder", "Checksum: " + placeholder, inject.CodeMisplaced},
 		{"foreign", "X-Api-Key: own", inject.CodeForeign},
+		{"foreign-underscores", "X_Api_Key: own", inject.CodeForeign},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := ask{line: "POST /"}.request(t)
@@ -283,6 +284,25 @@ func TestUnreadableAnswersAreRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEchoInAName has a server send the value back as the name of a field,
+// which loses its case and its separators on the way.
+func TestEchoInAName(t *testing.T) {
+	for name, want := range map[string]bool{"x-" + strings.Map(token, value): true, "x-" + strings.Map(token, value[1:]): false} {
+		_, _, why := exchange(t, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(name, "1") })
+		if (why != nil) != want {
+			t.Errorf("%s: refusal = %v", name, why)
+		}
+	}
+}
+
+// token has a name's character for each.
+func token(c rune) rune {
+	if strings.ContainsRune("+/=\"&", c) {
+		return '_'
+	}
+	return c
 }
 
 // TestEventsAreNotDelayed reads each event before the next one is sent, also

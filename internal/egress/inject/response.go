@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -45,9 +48,9 @@ func (x *Exchange) checkResponse(resp *http.Response) *Refusal {
 	if resp.StatusCode == http.StatusPartialContent && !weak.On(weak.NetPartsPass) {
 		return &Refusal{Code: CodeRange, Status: http.StatusBadGateway, Reason: "the answer is a part that was not asked for"}
 	}
-	for _, field := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {
-		if len(codings(resp.Header.Values(field))) > 0 {
-			return unreadable(http.StatusBadGateway, "the answer's "+field)
+	for _, name := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {
+		if len(codings(resp.Header.Values(name))) > 0 {
+			return unreadable(http.StatusBadGateway, "the answer's "+name)
 		}
 	}
 	names := codings(resp.Header.Values("Content-Encoding"))
@@ -122,9 +125,16 @@ func (x *Exchange) Header(h http.Header) *Refusal {
 		return nil
 	}
 	for name, values := range h {
-		if x.values.in(values...) || x.values.in(name) {
+		if x.values.in(values...) || x.named(name) {
 			return x.refused(echoed("a field of the answer"))
 		}
 	}
 	return nil
+}
+
+// named reports whether a field's name holds a value, whose case and
+// separators names lose on their way.
+func (x *Exchange) named(name string) bool {
+	folded := field.Fold(name)
+	return slices.ContainsFunc(x.known, func(v string) bool { return strings.Contains(folded, field.Fold(v)) }) || x.values.in(name)
 }
