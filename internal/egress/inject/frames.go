@@ -118,3 +118,14 @@ func (f *frames) held() int {
 	}
 	return held
 }
+
+// end implements scanner.
+func (f *frames) end() outcome {
+	switch {
+	case f.messages.end() != clean || f.control != nil && f.control.end() != clean:
+		return found
+	case f.left > 0 || f.headLen > 0:
+		return garbled
+	}
+	return clean
+}

@@ -217,6 +217,18 @@ func (m *matcher) in(texts ...string) bool {
 	})
 }
 
+// within reports the same, and whether one ends in the most of it: a server may
+// cut what it repeats.
+func (m *matcher) within(texts ...string) bool {
+	if m == nil {
+		return false
+	}
+	return slices.ContainsFunc(texts, func(t string) bool {
+		s := newSearcher(m)
+		return t != "" && (s.feed([]byte(t)) != clean || s.end() != clean)
+	})
+}
+
 // fetch gets the value of s.
 func (p *plan) fetch(s policy.Secret) *Refusal {
 	if _, ok := p.values[s.Name]; ok {

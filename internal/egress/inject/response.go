@@ -30,7 +30,7 @@ func (g *Guard) Response(resp *http.Response, x *Exchange) *Refusal {
 }
 
 func (x *Exchange) checkResponse(resp *http.Response) *Refusal {
-	if x.values.in(resp.Status) {
+	if x.values.within(resp.Status) {
 		return echoed("the answer's status line")
 	}
 	if why := x.Header(resp.Header); why != nil {
@@ -77,14 +77,9 @@ func (x *Exchange) wrapResponse(resp *http.Response, names []string) *Refusal {
 		resp.Uncompressed = true
 	}
 	r := &reader{
-		src: src, scan: newSearcher(x.values),
+		src: src, scan: newSearcher(x.values), ends: true,
 		refuse: func(outcome) *Refusal { return x.refused(echoed("the answer's body")) },
-		end: func() *Refusal {
-			if why := x.Header(resp.Trailer); why != nil {
-				return x.refused(why)
-			}
-			return nil
-		},
+		end:    func() *Refusal { return x.Header(resp.Trailer) },
 	}
 	length := resp.ContentLength
 	resp.Body = r
@@ -125,7 +120,7 @@ func (x *Exchange) Header(h http.Header) *Refusal {
 		return nil
 	}
 	for name, values := range h {
-		if x.values.in(values...) || x.named(name) {
+		if x.values.within(values...) || x.named(name) {
 			return x.refused(echoed("a field of the answer"))
 		}
 	}

@@ -19,6 +19,9 @@ type scanner interface {
 	// held is how many of the last bytes fed may belong to a text that is not
 	// complete yet, and must not be passed on.
 	held() int
+	// end is what a stream that ends here, in good order, has come to: found
+	// where the most of a text has come, garbled where nothing may end.
+	end() outcome
 }
 
 // searcher searches a stream twice: as it is, and with its escapes read.
@@ -50,6 +53,15 @@ func (s *searcher) held() int {
 		h = max(h, s.at.since(int(p))+len(s.wait))
 	}
 	return h
+}
+
+// end implements scanner. Where the rest of a text is missing, it may be
+// guessed, or be in another answer.
+func (s *searcher) end() outcome {
+	if s.m.nodes[s.raw].most || s.m.nodes[s.plain].most {
+		return found
+	}
+	return clean
 }
 
 // back is how many of the last bytes may come to be held.
