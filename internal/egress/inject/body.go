@@ -156,7 +156,7 @@ func (p *plan) searchAhead() (*body, *Refusal) {
 	if why != nil {
 		return nil, why
 	}
-	if p.bodyScanner().feed(b.whole) != clean {
+	if searchWhole(p.bodyScanner(), b.whole) == found {
 		return nil, misplaced("the body")
 	}
 	return b, nil
@@ -193,6 +193,9 @@ func searchAll(r io.Reader, s scanner) outcome {
 		case total > maxDecoded:
 			return overlong
 		case errors.Is(err, io.EOF):
+			if s.end() == found {
+				return found
+			}
 			return clean
 		case err != nil:
 			return garbled

@@ -397,6 +397,34 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestUnknownUpgradesAreRefused has a connection become what can't be searched
+// where a secret goes in; elsewhere, and to what can be, it may.
+func TestUnknownUpgradesAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		to   string
+		want bool
+	}{{"foo", true}, {"SPDY/3.1", true}, {"websocket/2", true}, {"websocket", false}, {"WebSocket", false}, {"tcp", false}} {
+		a := ask{line: "GET /", fields: "Upgrade: " + tt.to + "\nConnection: Upgrade"}
+		g := newGuard()
+		x, why := g.Request(t.Context(), a.request(t), bearer())
+		if got := why != nil && why.Code == inject.CodeEncoding; got != tt.want {
+			t.Errorf("%s: refusal = %v", tt.to, why)
+		}
+		if _, why := g.Request(t.Context(), a.request(t), nil); why != nil {
+			t.Errorf("%s where no secret goes: refusal = %v", tt.to, why)
+		}
+		if tt.want {
+			continue
+		}
+		for _, header := range []http.Header{{"Upgrade": {tt.to}}, {"Upgrade": {tt.to, "foo"}}, {"Upgrade": {"foo"}}} {
+			resp := &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: header}
+			if why := g.Response(resp, x); (why != nil) != (len(header["Upgrade"]) > 1 || header.Get("Upgrade") == "foo") {
+				t.Errorf("%v: refusal = %v", header, why)
+			}
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, coding := range []string{"gzip", "deflate", "br", "zstd"} {
 		f.Add(coding, []byte(encode(f, coding, "text "+placeholder)))

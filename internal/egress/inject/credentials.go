@@ -46,7 +46,7 @@ func refuseMethod(r *http.Request) *Refusal {
 		}
 	}
 	for name := range r.Header {
-		if slices.Contains(partial, field.Fold(name)) {
+		if slices.ContainsFunc(partial, func(p string) bool { return field.Same(name, p) }) {
 			return &Refusal{
 				Code: CodeRange, Status: http.StatusForbidden,
 				Reason: name + " is refused where the policy puts a secret in: a part of an answer can't be searched for it",
@@ -58,11 +58,8 @@ func refuseMethod(r *http.Request) *Refusal {
 }
 
 func echoing(method string) bool {
-	switch strings.ToUpper(strings.TrimSpace(method)) {
-	case "TRACE", "TRACK", "DEBUG":
-		return true
-	}
-	return false
+	method = strings.TrimSpace(method)
+	return strings.EqualFold(method, "TRACE") || strings.EqualFold(method, "TRACK") || strings.EqualFold(method, "DEBUG")
 }
 
 // asksForEcho reports whether a field or a parameter has some server take the
@@ -70,12 +67,12 @@ func echoing(method string) bool {
 func asksForEcho(r *http.Request) bool {
 	const names = field.Method | field.Word
 	for name, values := range r.Header {
-		if field.Header(name)&names != 0 && slices.ContainsFunc(values, echoing) {
+		if slices.ContainsFunc(values, echoing) && field.Header(name)&names != 0 {
 			return true
 		}
 	}
 	for name, value := range field.Parameters(r.URL.RawQuery) {
-		if field.Parameter(name)&names != 0 && echoing(field.Decode(value)) {
+		if echoing(field.Decode(value)) && field.Parameter(name)&names != 0 {
 			return true
 		}
 	}
@@ -85,7 +82,7 @@ func asksForEcho(r *http.Request) bool {
 // drop takes the fields out of h that some server takes for one of folded.
 func drop(h http.Header, folded ...string) {
 	for name := range h {
-		if slices.Contains(folded, field.Fold(name)) {
+		if slices.ContainsFunc(folded, func(f string) bool { return field.Same(name, f) }) {
 			delete(h, name)
 		}
 	}

@@ -121,10 +121,15 @@ func (f *frames) held() int {
 
 // end implements scanner.
 func (f *frames) end() outcome {
-	switch {
-	case f.messages.end() != clean || f.control != nil && f.control.end() != clean:
-		return found
-	case f.left > 0 || f.headLen > 0:
+	if o := f.messages.end(); o != clean {
+		return o
+	}
+	if f.control != nil {
+		if o := f.control.end(); o != clean {
+			return o
+		}
+	}
+	if f.left > 0 || f.headLen > 0 {
 		return garbled
 	}
 	return clean

@@ -65,7 +65,7 @@ func (p *plan) searchAround(whole []byte, puts []put) *Refusal {
 		if u.start < at { // two rules for one place
 			return misplaced("a field of the body that two rules name")
 		}
-		if p.bodyScanner().feed(whole[at:u.start]) != clean {
+		if searchWhole(p.bodyScanner(), whole[at:u.start]) == found {
 			return misplaced("the body")
 		}
 		at = u.end

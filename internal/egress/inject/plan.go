@@ -40,6 +40,9 @@ func (p *plan) make() *Refusal {
 			return why
 		}
 	}
+	if len(p.secrets) > 0 && !searchable(p.r.Header) {
+		return unreadable(http.StatusForbidden, "what the connection is to become")
+	}
 	var puts []put
 	headers, why := p.headerPuts()
 	if why != nil {
@@ -209,24 +212,33 @@ func (p *plan) hasPlaceholder(texts ...string) bool {
 
 // in reports whether one of texts holds what m searches for; m may be nil.
 func (m *matcher) in(texts ...string) bool {
-	if m == nil {
-		return false
-	}
-	return slices.ContainsFunc(texts, func(t string) bool {
-		return t != "" && newSearcher(m).feed([]byte(t)) != clean
-	})
+	return slices.ContainsFunc(texts, func(t string) bool { return m.text(t) == found })
 }
 
 // within reports the same, and whether one ends in the most of it: a server may
 // cut what it repeats.
 func (m *matcher) within(texts ...string) bool {
-	if m == nil {
-		return false
+	return slices.ContainsFunc(texts, func(t string) bool { return m.text(t) != clean })
+}
+
+// text searches one that is whole.
+func (m *matcher) text(t string) outcome {
+	if m == nil || len(t) <= minPattern/2 {
+		return clean
 	}
-	return slices.ContainsFunc(texts, func(t string) bool {
-		s := newSearcher(m)
-		return t != "" && (s.feed([]byte(t)) != clean || s.end() != clean)
-	})
+	s := searcher{m: m}
+	if o := s.feed([]byte(t)); o != clean {
+		return o
+	}
+	return s.end()
+}
+
+// searchWhole searches all that there is.
+func searchWhole(s scanner, b []byte) outcome {
+	if o := s.feed(b); o != clean {
+		return o
+	}
+	return s.end()
 }
 
 // fetch gets the value of s.
@@ -313,6 +325,13 @@ func (p *plan) apply() {
 // websocket reports whether h asks for a WebSocket and nothing else, or grants
 // one.
 func websocket(h http.Header) bool { return upgrades(h, "websocket") }
+
+// searchable reports whether h upgrades to nothing, or to what can be searched:
+// WebSocket, and Docker's "tcp", which is bytes as they are. Another protocol
+// may compress or mask what it carries.
+func searchable(h http.Header) bool {
+	return len(h["Upgrade"]) == 0 || websocket(h) || upgrades(h, "tcp")
+}
 
 func upgrades(h http.Header, to string) bool {
 	values := h["Upgrade"]

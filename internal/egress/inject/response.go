@@ -40,6 +40,9 @@ func (x *Exchange) checkResponse(resp *http.Response) *Refusal {
 		return why
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
+		if !searchable(resp.Header) {
+			return unreadable(http.StatusBadGateway, "what the connection has become")
+		}
 		if websocket(resp.Header) && len(resp.Header.Values("Sec-Websocket-Extensions")) > 0 {
 			return unreadable(http.StatusBadGateway, "the WebSocket's extension")
 		}

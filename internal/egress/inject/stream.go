@@ -77,16 +77,13 @@ func (r *reader) fill(p []byte) (n int) {
 
 // endsWell reports whether what is held may go on, as src has ended.
 func (r *reader) endsWell() bool {
-	if r.ends {
-		switch r.scan.end() {
-		case clean:
-		case garbled:
-			r.err = io.ErrUnexpectedEOF
-			return false
-		default:
-			r.stop(r.refuse(found))
-			return false
-		}
+	switch o := r.scan.end(); {
+	case o == found || o == nearly && r.ends:
+		r.stop(r.refuse(found))
+		return false
+	case o == garbled && r.ends:
+		r.err = io.ErrUnexpectedEOF
+		return false
 	}
 	if r.end == nil {
 		return true

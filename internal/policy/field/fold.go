@@ -14,30 +14,55 @@ import (
 // and a hyphen for each character of ASCII that is no letter and no digit.
 func Fold(name string) string {
 	for i := range len(name) {
-		if c := name[i]; c != '-' && !lower(c) {
+		if c := name[i]; folds[c] != c {
 			return fold(name)
 		}
 	}
 	return name
 }
 
-func lower(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
+// folds is what a byte of ASCII becomes, and 0 for others.
+var folds = func() (t [256]byte) {
+	for c := range utf8.RuneSelf {
+		switch b := byte(c); {
+		case 'a' <= b && b <= 'z', '0' <= b && b <= '9':
+			t[c] = b
+		case 'A' <= b && b <= 'Z':
+			t[c] = b | 0x20
+		default:
+			t[c] = '-'
+		}
+	}
+	return t
+}()
 
 func fold(name string) string {
 	if weak.On(weak.NetNamesAsWritten) {
 		return strings.ToLower(name)
 	}
-	return strings.Map(func(r rune) rune {
-		switch {
-		case 'A' <= r && r <= 'Z':
-			return r | 0x20
-		case r < utf8.RuneSelf && !lower(byte(r)):
-			return '-'
-		case r < utf8.RuneSelf:
-			return r
+	var b strings.Builder
+	b.Grow(len(name))
+	for _, r := range name {
+		if r < utf8.RuneSelf {
+			b.WriteByte(folds[r])
+		} else {
+			b.WriteRune(unicode.ToLower(unicode.ToUpper(r))) // the Kelvin sign is a k to some
 		}
-		return unicode.ToLower(unicode.ToUpper(r)) // the Kelvin sign is a k to some
-	}, name)
+	}
+	return b.String()
+}
+
+// Same reports whether a header field's name folds to one that is folded.
+func Same(name, folded string) bool {
+	if len(name) != len(folded) {
+		return false
+	}
+	for i := range len(name) {
+		if folds[name[i]] != folded[i] {
+			return false
+		}
+	}
+	return !weak.On(weak.NetNamesAsWritten) || strings.EqualFold(name, folded)
 }
 
 // Readings returns the folded names that servers may read in a parameter's,

@@ -53,11 +53,12 @@ var names = map[Use]string{
 		"secwebsocketkey secwebsocketversion secwebsocketprotocol secwebsocketextensions",
 }
 
-// credentialEndings are those of other names for credentials, and
-// harmlessEndings those of names that only look so.
+// credentialEndings are those of other names for credentials, by their last
+// word, and harmlessEndings those of names that only look so.
 var (
-	credentialEndings = []string{
-		"-token", "-api-key", "-apikey", "-access-key", "-auth-key", "-secret", "-password", "-authorization", "-credential", "-credentials",
+	credentialEndings = map[string]string{
+		"token": "-token", "apikey": "-apikey", "secret": "-secret", "password": "-password", "authorization": "-authorization",
+		"credential": "-credential", "credentials": "-credentials", "key": "-api-key -access-key -auth-key",
 	}
 	harmlessEndings = []string{
 		"-csrf-token", "-xsrf-token", "-continuation-token", "-page-token", "-next-token", "-sync-token", "-cursor-token",
@@ -80,30 +81,37 @@ var table = func() map[string]Use {
 
 // Of returns what a name is used for that is folded.
 func Of(folded string) Use {
-	plain := squeeze(folded)
-	use := table[plain]
-	if strings.HasPrefix(plain, "x") {
-		use |= table[plain[1:]] & (Credential | FormCredential)
+	var room [64]byte
+	plain := room[:0]
+	for i := range len(folded) {
+		if c := folded[i]; c != '-' {
+			plain = append(plain, c)
+		}
+	}
+	use := table[string(plain)]
+	if len(plain) > 0 && plain[0] == 'x' {
+		use |= table[string(plain[1:])] & (Credential | FormCredential)
 	}
 	if use&Word != 0 && folded[0] == '-' {
 		use |= Method // _method, of Rails and many others
 	}
-	if ends(folded, credentialEndings) && !ends("-"+folded, harmlessEndings) {
+	if use&Credential == 0 && endsAsCredential(folded) {
 		use |= Credential
 	}
 	return use
 }
 
-func ends(name string, endings []string) bool {
-	return slices.ContainsFunc(endings, func(e string) bool { return strings.HasSuffix(name, e) })
-}
-
-// squeeze takes the separators out of a folded name.
-func squeeze(folded string) string {
-	if strings.IndexByte(folded, '-') < 0 {
-		return folded
+func endsAsCredential(folded string) bool {
+	i := strings.LastIndexByte(folded, '-')
+	if i < 0 {
+		return false
 	}
-	return strings.ReplaceAll(folded, "-", "")
+	for ending := range strings.FieldsSeq(credentialEndings[folded[i+1:]]) {
+		if strings.HasSuffix(folded, ending) {
+			return !slices.ContainsFunc(harmlessEndings, func(e string) bool { return folded == e[1:] || strings.HasSuffix(folded, e) })
+		}
+	}
+	return false
 }
 
 // Header returns what a header field of that name is used for.
