@@ -7,14 +7,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 )
 
 // match is a Match made ready.
 type match struct {
 	methods []string
 	paths   []text
-	headers []field
-	query   []field
+	headers []matchedField
+	query   []matchedField
 }
 
 // text is a Value made ready. Of a denying rule it is fold: what differs in
@@ -26,9 +28,10 @@ type text struct {
 	fold  bool
 }
 
-type field struct {
-	name string
-	text text
+type matchedField struct {
+	name   string
+	folded string // what names that some server takes for it have in common
+	text   text
 }
 
 func (t *text) matches(s string) bool {
@@ -54,6 +57,7 @@ type asked struct {
 	query             url.Values
 	queryBad          bool
 	queryDone         bool
+	overridden        *overrides
 }
 
 func (a *asked) cleanPath() (path, problem string) {
@@ -99,7 +103,8 @@ func (m *match) allows(a *asked) (rank, bool) {
 		return r, false
 	}
 	for i := range m.headers {
-		if !each(a.Header[m.headers[i].name], &m.headers[i].text) {
+		f := &m.headers[i]
+		if len(a.Header[f.name]) == 0 || !each(a.alike(f), &f.text) {
 			return r, false
 		}
 	}
@@ -109,7 +114,8 @@ func (m *match) allows(a *asked) (rank, bool) {
 			return r, false
 		}
 		for i := range m.query {
-			if !each(values[m.query[i].name], &m.query[i].text) {
+			f := &m.query[i]
+			if len(values[f.name]) == 0 || !each(a.parametersAlike(f), &f.text) {
 				return r, false
 			}
 		}
@@ -169,18 +175,18 @@ func (m *match) denies(a *asked) denial {
 		return denialNone
 	}
 	for i := range m.headers {
-		if !slices.ContainsFunc(a.Header[m.headers[i].name], m.headers[i].text.matches) {
+		if !slices.ContainsFunc(a.alike(&m.headers[i]), m.headers[i].text.matches) {
 			return denialNone
 		}
 	}
 	verdict := denialHit
 	if len(m.query) > 0 {
-		values, bad := a.queryValues()
+		_, bad := a.queryValues()
 		if bad {
 			verdict = denialDoubt
 		}
 		for i := range m.query {
-			if !bad && !slices.ContainsFunc(values[m.query[i].name], m.query[i].text.matches) {
+			if !bad && !slices.ContainsFunc(a.parametersAlike(&m.query[i]), m.query[i].text.matches) {
 				return denialNone
 			}
 		}
@@ -222,14 +228,14 @@ func compileMatch(where string, m *Match, deny bool, p *problems) match {
 		f := &m.Headers[i]
 		f.Name = textproto.CanonicalMIMEHeaderKey(f.Name)
 		checkHeader(at(where+".headers", i), f.Name, p)
-		out.headers = append(out.headers, compileField(at(where+".headers", i), f, p))
+		out.headers = append(out.headers, compileField(at(where+".headers", i), f, field.Fold(f.Name), p))
 	}
 	for i := range m.Query {
 		f := &m.Query[i]
 		if f.Name == "" {
 			p.add(at(where+".query", i)+".name", "no parameter is named", "")
 		}
-		out.query = append(out.query, compileField(at(where+".query", i), f, p))
+		out.query = append(out.query, compileField(at(where+".query", i), f, field.Readings(url.QueryEscape(f.Name))[0], p))
 	}
 	return out
 }
@@ -238,14 +244,14 @@ func checkHeader(where, name string, p *problems) {
 	switch {
 	case !token(name):
 		p.addf(where+".name", "", "%s is no header", quoted(name))
-	case name == "Host":
+	case field.Fold(name) == "host":
 		p.add(where+".name", "the host is in Host, and a rule's hosts are what it is compared with", "hosts: [example.com]")
-	case slices.Contains([]string{"Authorization", "Proxy-Authorization", "Cookie"}, name):
+	case slices.Contains([]string{"authorization", "proxy-authorization", "cookie"}, field.Fold(name)):
 		p.addf(where+".name", "secrets say where one goes", "%s would put a credential into the policy", name)
 	}
 }
 
-func compileField(where string, f *Field, p *problems) field {
+func compileField(where string, f *Field, folded string, p *problems) matchedField {
 	t := text{kind: kind(where+".type", &f.Type, MatchExact, p), value: f.Value}
 	if t.kind == MatchPrefix {
 		p.add(where+".type", "\"prefix\" is for paths", "a regex: \"text.*\"")
@@ -254,7 +260,7 @@ func compileField(where string, f *Field, p *problems) field {
 		t.re = compileRegex(where+".value", f.Value, false, p)
 	}
 	tooLong(where+".value", f.Value, p)
-	return field{name: f.Name, text: t}
+	return matchedField{name: f.Name, folded: folded, text: t}
 }
 
 func compilePath(where string, v *Value, deny bool, p *problems) text {

@@ -1,52 +1,89 @@
 package policy
 
 import (
+	"net/textproto"
 	"slices"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 )
 
-// otherMethod and otherPath are fields by which many servers let a request
-// stand for another than its first line says. No standard has them, so that
-// a server can't be known to ignore them.
-var (
-	otherMethod = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
-	otherPath   = []string{"X-Original-Url", "X-Rewrite-Url"}
-)
+// overrides is what a request says beside its first line about what it stands
+// for, in fields and parameters that many servers obey.
+type overrides struct {
+	methods []string // in upper case
+	path    bool
+	by      string // what says so, for people; "" where nothing does
+}
+
+func (a *asked) overrides() *overrides {
+	if a.overridden == nil {
+		a.overridden = a.findOverrides()
+	}
+	return a.overridden
+}
+
+func (a *asked) findOverrides() *overrides {
+	o := &overrides{}
+	for name, values := range a.Header {
+		if folded := field.Fold(name); len(values) > 0 {
+			o.add(field.Of(folded), "field "+textproto.CanonicalMIMEHeaderKey(folded), values...)
+		}
+	}
+	for name, value := range field.Parameters(a.URL.RawQuery) {
+		if use := field.Parameter(name); use != 0 {
+			o.add(use, "parameter "+strings.ReplaceAll(field.Readings(name)[0], "-", "_"), field.Decode(value))
+		}
+	}
+	return o
+}
+
+func (o *overrides) add(use field.Use, by string, values ...string) {
+	for _, v := range values {
+		v = strings.ToUpper(strings.TrimSpace(v))
+		if use&field.Method != 0 || use&field.Word != 0 && field.IsMethod(v) {
+			o.methods, o.by = append(o.methods, v), by
+		}
+	}
+	if use&field.Path != 0 {
+		o.path, o.by = true, by
+	}
+}
 
 // onlyMeans reports whether the request, to whatever server, has one of
 // methods.
 func (a *asked) onlyMeans(methods []string) bool {
-	for _, name := range otherMethod {
-		for _, v := range a.Header[name] {
-			if !slices.Contains(methods, strings.ToUpper(strings.TrimSpace(v))) {
-				return false
-			}
-		}
-	}
-	return true
+	return !slices.ContainsFunc(a.overrides().methods, func(m string) bool { return !slices.Contains(methods, m) })
 }
 
 // mayMean reports whether the request has a method to some server.
 func (a *asked) mayMean(method string) bool {
-	if strings.EqualFold(a.Method, method) {
-		return true
-	}
-	for _, name := range otherMethod {
-		// A server may take a list apart.
-		if slices.ContainsFunc(a.Header[name], func(v string) bool { return strings.Contains(strings.ToUpper(v), method) }) {
-			return true
-		}
-	}
-	return false
+	// A server may take a list apart.
+	return strings.EqualFold(a.Method, method) ||
+		slices.ContainsFunc(a.overrides().methods, func(m string) bool { return strings.Contains(m, method) })
 }
 
 // meansOtherPath reports whether some server would take another path for the
 // request's.
-func (a *asked) meansOtherPath() bool {
-	return slices.ContainsFunc(otherPath, func(name string) bool { return len(a.Header[name]) > 0 })
+func (a *asked) meansOtherPath() bool { return a.overrides().path }
+
+// alike returns the values of the header fields that some server takes for the
+// one called name.
+func (a *asked) alike(f *matchedField) (values []string) {
+	for name, v := range a.Header {
+		if name == f.name || field.Fold(name) == f.folded {
+			values = append(values, v...)
+		}
+	}
+	return values
 }
 
-// meansOther reports whether the request says in a field what it stands for.
-func (a *asked) meansOther() bool {
-	return a.meansOtherPath() || slices.ContainsFunc(otherMethod, func(name string) bool { return len(a.Header[name]) > 0 })
+// parametersAlike does so for parameters.
+func (a *asked) parametersAlike(f *matchedField) (values []string) {
+	for name, value := range field.Parameters(a.URL.RawQuery) {
+		if field.Decode(name) == f.name || field.Is(name, f.folded) {
+			values = append(values, field.Decode(value))
+		}
+	}
+	return values
 }

@@ -130,7 +130,7 @@ func (a *asked) refusedBy(about []*rule, what string) Verdict {
 	if len(ids) > 1 {
 		v.Reason = fmt.Sprintf("%s to %s is none of the requests that rules %s allow", a.text(), what, bounded(ids))
 	}
-	if paths || a.meansOther() {
+	if paths || a.overrides().by != "" {
 		if doubt := a.doubt(); doubt != "" {
 			v.Reason += ": " + doubt
 		}
@@ -167,10 +167,8 @@ var commonMethods = []string{
 
 // doubt says in what way the request could be read in two.
 func (a *asked) doubt() string {
-	for _, name := range slices.Concat(otherMethod, otherPath) {
-		if len(a.Header[name]) > 0 {
-			return "its field " + name + " makes it another request to some servers"
-		}
+	if by := a.overrides().by; by != "" {
+		return "its " + by + " makes it another request to some servers"
 	}
 	if _, problem := a.cleanPath(); problem != "" {
 		return "its path " + problem

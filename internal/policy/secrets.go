@@ -3,19 +3,26 @@ package policy
 import (
 	"fmt"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 )
 
 // Where a Basic credential's user is none of the secret's business: what
 // GitHub and others take for tokens.
 const basicUser = "x-access-token"
 
-// forbiddenHeaders frame a message or say whom it is for: a value in one of
-// them would change what the gate has already decided on.
-var forbiddenHeaders = []string{
-	"Host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "Te", "Trailer", "Keep-Alive", "Proxy-Connection",
-	"Proxy-Authorization", "Expect", "Range", "Cookie", "Content-Type", "Content-Encoding",
+// forbiddenHeaders frame a message or say whom it is for, beside those that
+// field knows: a value in one of them would change what the gate has already
+// decided on.
+var forbiddenHeaders = []string{"host", "connection", "upgrade", "te", "trailer", "expect", "range", "cookie"}
+
+// forbidden reports whether no secret may go to a header field of that name.
+func forbidden(name string) bool {
+	folded := field.Fold(name)
+	return slices.Contains(forbiddenHeaders, folded) || field.Of(folded)&(field.Method|field.Path|field.Read) != 0
 }
 
 // compileSecrets fills route with the secrets that the sandbox was given.
@@ -29,10 +36,10 @@ func compileSecrets(where string, r *Rule, given []string, route *Route, p *prob
 		s, where := &r.Secrets[i], at(where+".secrets", i)
 		compilePlace(where, s, p)
 		place := s.place()
-		if places[place] {
+		if places[s.placeKey()] {
 			p.addf(where, "one secret to a place", "two secrets for %s", place)
 		}
-		places[place] = true
+		places[s.placeKey()] = true
 		switch {
 		case !secretForm().MatchString(s.Name):
 			p.addf(where+".name", "letters, digits and _, such as GITHUB_TOKEN", "%s is no name of a secret", quoted(s.Name))
@@ -53,6 +60,17 @@ func (s *Secret) place() string {
 		return fmt.Sprintf("query parameter %q", s.Query)
 	}
 	return fmt.Sprintf("body field %q", s.Body)
+}
+
+// placeKey is the same for places that are one to some server.
+func (s *Secret) placeKey() string {
+	switch {
+	case s.Header != "":
+		return "header " + field.Fold(s.Header)
+	case s.Query != "":
+		return "query " + field.Readings(url.QueryEscape(s.Query))[0]
+	}
+	return s.place()
 }
 
 func compilePlace(where string, s *Secret, p *problems) {
@@ -77,7 +95,7 @@ func compilePlace(where string, s *Secret, p *problems) {
 		return
 	}
 	s.Header = textproto.CanonicalMIMEHeaderKey(s.Header)
-	if !token(s.Header) || slices.Contains(forbiddenHeaders, s.Header) {
+	if !token(s.Header) || forbidden(s.Header) {
 		p.addf(where+".header", "Authorization, X-Api-Key", "%s is no header that a secret can go to", quoted(s.Header))
 	}
 	compileScheme(where, s, p)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 )
 
 const attackersKey = "attackers-own-key"
@@ -70,7 +71,7 @@ func (a *arena) judge(attempt string, r *http.Request) {
 			a.found(attempt, "%.200q", raw)
 		}
 	case "publish":
-		if r.Method != http.MethodGet {
+		if r.Method != http.MethodGet || overridden(r) {
 			a.found(attempt, "%.60q", raw)
 		}
 	case "redirect-with-secret", "secret-in-clear":
@@ -100,6 +101,17 @@ func foreignHost(r *http.Request) bool {
 		return host != r.TLS.ServerName
 	}
 	return host != "front.example"
+}
+
+// overridden reports whether a server could take a request for one of another
+// method.
+func overridden(r *http.Request) bool {
+	for name := range r.Header {
+		if field.Header(name)&field.Method != 0 {
+			return true
+		}
+	}
+	return strings.Contains(r.URL.RawQuery, "_method=")
 }
 
 func hasUnderscore(h http.Header) bool {

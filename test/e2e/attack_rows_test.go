@@ -108,11 +108,14 @@ var attackRows = []attackRow{
 	{hazard: "a secret in the clear", holds: "values go over TLS alone", weak: weak.NetSecretsInClear, attempts: []string{"secret-in-clear"}},
 	{hazard: "a secret reflected", holds: "answers are searched, decoded", weak: weak.NetEchoPass, attempts: []string{"reflection"}},
 	{hazard: "a secret reflected in parts", holds: "Range and TRACE are refused", weak: weak.NetPartsPass, attempts: []string{"in-parts"}},
+	{hazard: "a secret in an answer that breaks off", holds: "what is held back goes on at a good end alone", weak: weak.NetHeldPass, unit: "internal/egress/inject", test: "TestBrokenOffAnswers"},
 	{hazard: "a placeholder in a gist", holds: "refused everywhere but in its place", weak: weak.NetPlaceholdersPass, attempts: []string{"placeholder-in-gist"}},
 	{hazard: "a foreign key on an allowed host", holds: "credentials of the guest's own are refused", weak: weak.NetForeignPass, attempts: []string{"foreign-key"}},
 	{hazard: "publishing under a read-only preset", holds: "methods and paths of each rule", weak: weak.NetMatchesOff, attempts: []string{"publish"}},
 
 	{hazard: "paths that mean another place", holds: "a path that could be read in two ways is none that a rule allows", weak: weak.NetPathsRaw, attempts: []string{"path-tricks"}},
+
+	{hazard: "names that servers read as others", holds: "one table of names, folded as servers fold them", weak: weak.NetNamesAsWritten, attempts: []string{"publish", "foreign-key"}},
 
 	{hazard: "CR, LF and folds in header fields", holds: "one reading of HTTP/1, or none", weak: weak.NetFramingLax, attempts: []string{"header-injection"}},
 	{hazard: "lengths that disagree (CL.TE, TE.CL)", holds: "one reading of HTTP/1, or none", weak: weak.NetFramingLax, attempts: []string{"length-smuggling"}},

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 )
 
 // Bounds of what is read of a request's body before it goes on.
@@ -104,7 +106,7 @@ func (p *plan) foreignTrailer() *Refusal {
 		return nil
 	}
 	for name, values := range p.r.Trailer {
-		if credentialHeader(http.CanonicalHeaderKey(name)) && hasValue(values) {
+		if p.credentialField(name) && hasValue(values) {
 			return p.x.refused(foreign("the trailer " + name))
 		}
 	}
@@ -116,9 +118,14 @@ func refuseEncoding(r *http.Request, names []string) *Refusal {
 	if !readable(names) {
 		return unreadable(http.StatusUnsupportedMediaType, "the body's Content-Encoding")
 	}
-	for _, field := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {
-		if len(codings(r.Header.Values(field))) > 0 {
-			return unreadable(http.StatusUnsupportedMediaType, "the messages' "+field)
+	for _, name := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {
+		if len(codings(r.Header.Values(name))) > 0 {
+			return unreadable(http.StatusUnsupportedMediaType, "the messages' "+name)
+		}
+	}
+	for name := range r.Header {
+		if field.Misspelt(name) {
+			return unreadable(http.StatusUnsupportedMediaType, "a field that some take for another, "+name+",")
 		}
 	}
 	return nil
@@ -149,7 +156,7 @@ func (p *plan) searchAhead() (*body, *Refusal) {
 	if why != nil {
 		return nil, why
 	}
-	if p.bodyScanner().feed(b.whole) != clean {
+	if searchWhole(p.bodyScanner(), b.whole) == found {
 		return nil, misplaced("the body")
 	}
 	return b, nil
@@ -186,6 +193,9 @@ func searchAll(r io.Reader, s scanner) outcome {
 		case total > maxDecoded:
 			return overlong
 		case errors.Is(err, io.EOF):
+			if s.end() == found {
+				return found
+			}
 			return clean
 		case err != nil:
 			return garbled

@@ -127,6 +127,7 @@ func TestTrailersAreSearched(t *testing.T) {
 		{"harmless", "Checksum: 1", ""},
 		{"placeholder", "Checksum: " + placeholder, inject.CodeMisplaced},
 		{"foreign", "X-Api-Key: own", inject.CodeForeign},
+		{"foreign-underscores", "X_Api_Key: own", inject.CodeForeign},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := ask{line: "POST /"}.request(t)
@@ -285,6 +286,25 @@ func TestUnreadableAnswersAreRefused(t *testing.T) {
 	}
 }
 
+// TestEchoInAName has a server send the value back as the name of a field,
+// which loses its case and its separators on the way.
+func TestEchoInAName(t *testing.T) {
+	for name, want := range map[string]bool{"x-" + strings.Map(token, value): true, "x-" + strings.Map(token, value[1:]): false} {
+		_, _, why := exchange(t, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(name, "1") })
+		if (why != nil) != want {
+			t.Errorf("%s: refusal = %v", name, why)
+		}
+	}
+}
+
+// token has a name's character for each.
+func token(c rune) rune {
+	if strings.ContainsRune("+/=\"&", c) {
+		return '_'
+	}
+	return c
+}
+
 // TestEventsAreNotDelayed reads each event before the next one is sent, also
 // through gzip.
 func TestEventsAreNotDelayed(t *testing.T) {
@@ -374,6 +394,34 @@ func TestStream(t *testing.T) {
 	got, err := io.ReadAll(iotest.OneByteReader(down))
 	if cut := (*inject.Refusal)(nil); !errors.As(err, &cut) || cut.Code != inject.CodeEchoed || bytes.Contains(got, []byte(value)) {
 		t.Errorf("%q was received, %v", got, err)
+	}
+}
+
+// TestUnknownUpgradesAreRefused has a connection become what can't be searched
+// where a secret goes in; elsewhere, and to what can be, it may.
+func TestUnknownUpgradesAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		to   string
+		want bool
+	}{{"foo", true}, {"SPDY/3.1", true}, {"websocket/2", true}, {"websocket", false}, {"WebSocket", false}, {"tcp", false}} {
+		a := ask{line: "GET /", fields: "Upgrade: " + tt.to + "\nConnection: Upgrade"}
+		g := newGuard()
+		x, why := g.Request(t.Context(), a.request(t), bearer())
+		if got := why != nil && why.Code == inject.CodeEncoding; got != tt.want {
+			t.Errorf("%s: refusal = %v", tt.to, why)
+		}
+		if _, why := g.Request(t.Context(), a.request(t), nil); why != nil {
+			t.Errorf("%s where no secret goes: refusal = %v", tt.to, why)
+		}
+		if tt.want {
+			continue
+		}
+		for _, header := range []http.Header{{"Upgrade": {tt.to}}, {"Upgrade": {tt.to, "foo"}}, {"Upgrade": {"foo"}}} {
+			resp := &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: header}
+			if why := g.Response(resp, x); (why != nil) != (len(header["Upgrade"]) > 1 || header.Get("Upgrade") == "foo") {
+				t.Errorf("%v: refusal = %v", header, why)
+			}
+		}
 	}
 }
 

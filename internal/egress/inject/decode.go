@@ -51,22 +51,26 @@ type decoder struct {
 	src   io.Reader
 	names []string
 	r     io.Reader
+	err   error // why there is no r
 }
 
 // Read implements io.Reader.
 func (d *decoder) Read(p []byte) (int, error) {
-	if d.r == nil {
-		r := d.src
-		for i := len(d.names) - 1; i >= 0; i-- {
-			next, err := undo(d.names[i], r)
-			if err != nil {
-				return 0, err
-			}
-			r = next
-		}
-		d.r = r
+	if d.r == nil && d.err == nil {
+		d.r, d.err = d.open()
+	}
+	if d.err != nil {
+		return 0, d.err
 	}
 	return d.r.Read(p)
+}
+
+func (d *decoder) open() (r io.Reader, err error) {
+	r = d.src
+	for i := len(d.names) - 1; i >= 0 && err == nil; i-- {
+		r, err = undo(d.names[i], r)
+	}
+	return r, err
 }
 
 func undo(name string, r io.Reader) (io.Reader, error) {

@@ -18,6 +18,9 @@ func Find(texts []string, frames bool, chunks ...[]byte) (hit bool, passed, held
 		held = max(held, s.held())
 		passed = max(passed, total-s.held())
 	}
+	if s.end() == found {
+		return true, passed, held
+	}
 	return false, passed, held
 }
 

@@ -118,3 +118,19 @@ func (f *frames) held() int {
 	}
 	return held
 }
+
+// end implements scanner.
+func (f *frames) end() outcome {
+	if o := f.messages.end(); o != clean {
+		return o
+	}
+	if f.control != nil {
+		if o := f.control.end(); o != clean {
+			return o
+		}
+	}
+	if f.left > 0 || f.headLen > 0 {
+		return garbled
+	}
+	return clean
+}

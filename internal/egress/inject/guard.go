@@ -137,7 +137,8 @@ type Exchange struct {
 	guard  *Guard
 	state  *state
 	used   []string
-	values *matcher // searches the answer; nil: nothing to search for
+	known  []string // values that the answer is searched for
+	values *matcher // searches it; nil: nothing to search for
 
 	mu  sync.Mutex
 	why *Refusal

@@ -138,7 +138,7 @@ func TestRequestPutsIn(t *testing.T) {
 		{name: "guest-keeps-own", ask: ask{line: "GET /", fields: "Authorization: Bearer own"}, route: &policy.Route{Secrets: bearer().Secrets, Auth: policy.AuthGuest}, field: "Authorization: Bearer own"},
 		{name: "guest-has-none", ask: ask{line: "GET /"}, route: &policy.Route{Secrets: bearer().Secrets, Auth: policy.AuthGuest}, field: "Authorization: Bearer " + value, used: "TOKEN"},
 		{name: "cookie-is-left-out", ask: ask{line: "GET /", fields: "Cookie: session=1"}, route: bearer(), field: "Cookie: ", used: "TOKEN"},
-		{name: "harmless-fields", ask: ask{line: "GET /?page_token=1", fields: "X-Csrf-Token: 1\nIdempotency-Key: 2"}, route: bearer(), query: "page_token=1", field: "Idempotency-Key: 2", used: "TOKEN"},
+		{name: "harmless-fields", ask: ask{line: "GET /?page_token=1", fields: "X-Csrf-Token: 1\nX_Xsrf_Token: 1\nIdempotency-Key: 2"}, route: bearer(), query: "page_token=1", field: "Idempotency-Key: 2", used: "TOKEN"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -213,6 +213,34 @@ func TestRequestRefuses(t *testing.T) {
 		{"own-key-encoded", ask{line: "GET /?%61ccess_token=own"}, bearer(), inject.CodeForeign},
 		{"own-key-after-a-semicolon", ask{line: "GET /?a=1;api_key=own"}, bearer(), inject.CodeForeign},
 		{"own-signed-link", ask{line: "GET /?X-Amz-Signature=00"}, bearer(), inject.CodeForeign},
+		{"own-key-underscores", ask{line: "GET /", fields: "X_Api_Key: own"}, bearer(), inject.CodeForeign},
+		{"own-key-dots", ask{line: "GET /", fields: "x.api.key: own"}, bearer(), inject.CodeForeign},
+		{"own-private-token", ask{line: "GET /", fields: "Private_Token: own"}, bearer(), inject.CodeForeign},
+		{"own-token", ask{line: "GET /", fields: "Token: own"}, bearer(), inject.CodeForeign},
+		{"own-jwt", ask{line: "GET /", fields: "Jwt: own"}, bearer(), inject.CodeForeign},
+		{"own-proof", ask{line: "GET /", fields: "DPoP: own"}, bearer(), inject.CodeForeign},
+		{"own-signature", ask{line: "GET /", fields: "X_Amz_Security_Token: own"}, bearer(), inject.CodeForeign},
+		{"own-place-underscores", ask{line: "GET /", fields: "X_License: own"}, &policy.Route{Secrets: []policy.Secret{{Name: "TOKEN", Header: "X-License"}}}, inject.CodeForeign},
+		{"own-key-on-a-websocket", ask{line: "GET /", fields: "Upgrade: websocket\nConnection: Upgrade\nX_Api_Key: own"}, bearer(), inject.CodeForeign},
+		{"own-key-in-the-query-list", ask{line: "GET /?access_token[]=own"}, bearer(), inject.CodeForeign},
+		{"own-key-in-the-query-blank", ask{line: "GET /?+access_token=own"}, bearer(), inject.CodeForeign},
+		{"own-key-in-the-query-nul", ask{line: "GET /?access_token%00=own"}, bearer(), inject.CodeForeign},
+		{"own-key-in-the-query-broken", ask{line: "GET /?access_token%00%zz=own"}, bearer(), inject.CodeForeign},
+		{"own-key-in-the-query-header's-name", ask{line: "GET /?x-api-key=own"}, bearer(), inject.CodeForeign},
+		{"own-signed-link-old", ask{line: "GET /?AWSAccessKeyId=own&Expires=1&Signature=x"}, bearer(), inject.CodeForeign},
+		{"own-signed-link-signature", ask{line: "GET /?Signature=x"}, bearer(), inject.CodeForeign},
+		{"own-signed-link-google", ask{line: "GET /?GoogleAccessId=own"}, bearer(), inject.CodeForeign},
+		{"own-signed-link-underscores", ask{line: "GET /?x_amz_signature=00"}, bearer(), inject.CodeForeign},
+		{"query-own-list", ask{line: "GET /?license[]=own"}, &policy.Route{Secrets: []policy.Secret{{Name: "TOKEN", Query: "license"}}}, inject.CodeForeign},
+		{"query-own-capitals", ask{line: "GET /?license=" + placeholder + "&LICENSE=own"}, &policy.Route{Secrets: []policy.Secret{{Name: "TOKEN", Query: "license"}}}, inject.CodeForeign},
+		{"form-list", ask{line: "POST /", fields: formType, body: "t=" + placeholder + "&t[]=own"}, body("t"), inject.CodeMisplaced},
+		{"form-own-capitals", ask{line: "POST /", fields: formType, body: "a=1&T=own"}, body("t"), inject.CodeForeign},
+		{"form-own-semicolon", ask{line: "POST /", fields: formType, body: "a=1;t=own"}, body("t"), inject.CodeForeign},
+		{"a-field's-name-with-hyphens", ask{line: "GET /", fields: strings.ReplaceAll(placeholder, "_", "-") + ": 1"}, bearer(), inject.CodeMisplaced},
+		{"range-underscores", ask{line: "GET /", fields: "If_Range: x"}, bearer(), inject.CodeRange},
+		{"trace-in-a-field", ask{line: "GET /", fields: "X_HTTP_Method_Override: trace"}, bearer(), inject.CodeTrace},
+		{"trace-in-the-query", ask{line: "GET /?_method=TRACE"}, bearer(), inject.CodeTrace},
+		{"coding-spelt-otherwise", ask{line: "POST /", fields: "Content_Encoding: gzip", body: "x"}, nil, inject.CodeEncoding},
 		{"own-user", ask{line: "GET https://me:own@api.example/"}, bearer(), inject.CodeForeign},
 		{"query-own", ask{line: "GET /?key=own"}, query, inject.CodeForeign},
 		{"query-twice", ask{line: "GET /?key=" + placeholder + "&key=" + placeholder}, query, inject.CodeMisplaced},
@@ -263,7 +291,7 @@ func TestRequestRefuses(t *testing.T) {
 // TestGuestCredentialsElsewhere is the negative control of the refusals of
 // foreign credentials.
 func TestGuestCredentialsElsewhere(t *testing.T) {
-	a := ask{line: "GET https://me:own@api.example/?access_token=own", fields: "Authorization: Bearer own\nX-Api-Key: own\nRange: bytes=0-1"}
+	a := ask{line: "GET https://me:own@api.example/?access_token=own&access_token[]=own&Signature=own", fields: "Authorization: Bearer own\nX-Api-Key: own\nRange: bytes=0-1\nX_Api_Key: own\nDPoP: own\nX_HTTP_Method_Override: TRACE"}
 	for _, route := range []*policy.Route{nil, {}, {Secrets: nil, Auth: policy.AuthGuest}} {
 		if _, why := newGuard().Request(t.Context(), a.request(t), route); why != nil {
 			t.Errorf("refused without a secret on the route: %v", why)

@@ -28,6 +28,7 @@ type node struct {
 	depth       int32
 	char        byte
 	end         bool // a text is complete
+	most        bool // more than half of one is
 }
 
 // newMatcher makes a matcher for texts, of which those that are shorter than
@@ -100,6 +101,7 @@ func (m *matcher) link() {
 			}
 			n.end = n.end || m.nodes[n.fail].end
 			n.hold = m.nodes[n.fail].hold
+			n.most = m.nodes[n.fail].most || 2*n.depth > n.least
 			// A quarter may pass: without it a stream that happens to end in a
 			// text's first byte would be stuck until more of it comes.
 			if 4*n.depth > n.least {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 )
 
 // placeInBody reads the body, finds the secrets' places in it and searches
@@ -63,7 +65,7 @@ func (p *plan) searchAround(whole []byte, puts []put) *Refusal {
 		if u.start < at { // two rules for one place
 			return misplaced("a field of the body that two rules name")
 		}
-		if p.bodyScanner().feed(whole[at:u.start]) != clean {
+		if searchWhole(p.bodyScanner(), whole[at:u.start]) == found {
 			return misplaced("the body")
 		}
 		at = u.end
@@ -77,17 +79,29 @@ type spot struct {
 	value      string // decoded; "" for a JSON value that is no string
 }
 
-// findForm finds the fields called name in a form.
+// findForm finds the fields in a form that some server may take for the one
+// called name. Those that are spelled otherwise are no place for a secret.
 func findForm(text []byte, name string) (spots []spot) {
+	alike := folded(name)
 	for at := 0; at <= len(text); {
 		end := at + bytes.IndexByte(append(text[at:len(text):len(text)], '&'), '&')
 		rawName, rawValue, _ := strings.Cut(string(text[at:end]), "=")
-		if unescapeQuery(rawName) == name {
+		switch {
+		case unescapeQuery(rawName) == name:
 			spots = append(spots, spot{end - len(rawValue), end, unescapeQuery(rawValue)})
+		case slices.ContainsFunc(parameterNames(text[at:end]), func(n string) bool { return field.Is(n, alike) }):
+			spots = append(spots, spot{end, end, ""})
 		}
 		at = end + 1
 	}
 	return spots
+}
+
+func parameterNames(text []byte) (names []string) {
+	for name := range field.Parameters(string(text)) {
+		names = append(names, name)
+	}
+	return names
 }
 
 var errNotJSON = errors.New("not one JSON value")

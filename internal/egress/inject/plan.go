@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -38,6 +39,9 @@ func (p *plan) make() *Refusal {
 		if why := refuseMethod(p.r); why != nil {
 			return why
 		}
+	}
+	if len(p.secrets) > 0 && !searchable(p.r.Header) {
+		return unreadable(http.StatusForbidden, "what the connection is to become")
 	}
 	var puts []put
 	headers, why := p.headerPuts()
@@ -148,7 +152,7 @@ func (p *plan) foreign() *Refusal {
 	}
 	for _, h := range []http.Header{p.r.Header, p.r.Trailer} {
 		for _, name := range slices.Sorted(maps.Keys(h)) {
-			if place[name] || !credentialHeader(http.CanonicalHeaderKey(name)) || !hasValue(h[name]) {
+			if place[name] || !p.credentialField(name) || !hasValue(h[name]) {
 				continue
 			}
 			if p.hasPlaceholder(h[name]...) {
@@ -181,7 +185,7 @@ func (p *plan) search(puts []put, rest string) *Refusal {
 		taken[u.header] = true
 	}
 	for name, values := range p.r.Header {
-		if !taken[name] && p.hasPlaceholder(values...) || p.hasPlaceholder(strings.ToLower(name)) {
+		if !taken[name] && p.hasPlaceholder(values...) || p.hasPlaceholder(asPlaceholder(name)) {
 			return misplaced("a header field")
 		}
 	}
@@ -190,12 +194,16 @@ func (p *plan) search(puts []put, rest string) *Refusal {
 
 func (p *plan) searchTrailer() *Refusal {
 	for name, values := range p.r.Trailer {
-		if p.hasPlaceholder(append(values, strings.ToLower(name))...) {
+		if p.hasPlaceholder(values...) || p.hasPlaceholder(asPlaceholder(name)) {
 			return misplaced("a trailer")
 		}
 	}
 	return nil
 }
+
+// asPlaceholder is a field's name with the case and the separators of a
+// placeholder, which names lose on their way.
+func asPlaceholder(name string) string { return strings.ReplaceAll(field.Fold(name), "-", "_") }
 
 // hasPlaceholder reports whether one of texts holds a placeholder.
 func (p *plan) hasPlaceholder(texts ...string) bool {
@@ -204,12 +212,33 @@ func (p *plan) hasPlaceholder(texts ...string) bool {
 
 // in reports whether one of texts holds what m searches for; m may be nil.
 func (m *matcher) in(texts ...string) bool {
-	if m == nil {
-		return false
+	return slices.ContainsFunc(texts, func(t string) bool { return m.text(t) == found })
+}
+
+// within reports the same, and whether one ends in the most of it: a server may
+// cut what it repeats.
+func (m *matcher) within(texts ...string) bool {
+	return slices.ContainsFunc(texts, func(t string) bool { return m.text(t) != clean })
+}
+
+// text searches one that is whole.
+func (m *matcher) text(t string) outcome {
+	if m == nil || len(t) <= minPattern/2 {
+		return clean
 	}
-	return slices.ContainsFunc(texts, func(t string) bool {
-		return t != "" && newSearcher(m).feed([]byte(t)) != clean
-	})
+	s := searcher{m: m}
+	if o := s.feed([]byte(t)); o != clean {
+		return o
+	}
+	return s.end()
+}
+
+// searchWhole searches all that there is.
+func searchWhole(s scanner, b []byte) outcome {
+	if o := s.feed(b); o != clean {
+		return o
+	}
+	return s.end()
 }
 
 // fetch gets the value of s.
@@ -249,7 +278,8 @@ func (p *plan) fill(puts []put) *Refusal {
 	}
 	p.x.used = slices.Sorted(maps.Keys(p.values))
 	if len(p.secrets) > 0 {
-		p.x.values = p.x.guard.searchFor(p.x.guard.remember(p.values, p.secrets))
+		p.x.known = p.x.guard.remember(p.values, p.secrets)
+		p.x.values = p.x.guard.searchFor(p.x.known)
 	}
 	return nil
 }
@@ -280,11 +310,11 @@ func (p *plan) apply() {
 		p.r.URL.RawQuery = *p.query
 	}
 	if len(p.secrets) > 0 && !p.guest {
-		p.r.Header.Del("Cookie")
+		drop(p.r.Header, "cookie")
 	}
 	if websocket(p.r.Header) {
 		// Compressed messages could not be searched.
-		p.r.Header.Del("Sec-Websocket-Extensions")
+		drop(p.r.Header, "sec-websocket-extensions")
 	}
 	if p.x.values != nil {
 		acceptReadable(p.r.Header)
@@ -292,20 +322,30 @@ func (p *plan) apply() {
 	p.body.apply(p.r)
 }
 
-// websocket reports whether h asks for a WebSocket, or grants one.
-func websocket(h http.Header) bool {
-	return httpguts.HeaderValuesContainsToken(h["Upgrade"], "websocket")
+// websocket reports whether h asks for a WebSocket and nothing else, or grants
+// one.
+func websocket(h http.Header) bool { return upgrades(h, "websocket") }
+
+// searchable reports whether h upgrades to nothing, or to what can be searched:
+// WebSocket, and Docker's "tcp", which is bytes as they are. Another protocol
+// may compress or mask what it carries.
+func searchable(h http.Header) bool {
+	return len(h["Upgrade"]) == 0 || websocket(h) || upgrades(h, "tcp")
+}
+
+func upgrades(h http.Header, to string) bool {
+	values := h["Upgrade"]
+	return len(values) == 1 && strings.EqualFold(strings.TrimSpace(values[0]), to)
 }
 
 // acceptReadable takes from h what would bring an answer that has to be
 // decoded otherwise than by gzip.
 func acceptReadable(h http.Header) {
-	h.Del("Grpc-Accept-Encoding")
-	h.Del("Connect-Accept-Encoding")
 	accept := "identity"
 	if acceptsGzip(h.Values("Accept-Encoding")) {
 		accept = "gzip"
 	}
+	drop(h, "accept-encoding", "grpc-accept-encoding", "connect-accept-encoding")
 	h.Set("Accept-Encoding", accept)
 }
 

@@ -3,6 +3,8 @@ package inject
 import (
 	"net/url"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 )
 
 // queryPuts finds the secrets that go into the query, and refuses foreign
@@ -55,11 +57,9 @@ func (p *plan) parameter(text string, seen map[string]bool) (*put, *Refusal) {
 	if len(p.secrets) == 0 || p.guest || p.hasPlaceholder(rawValue) {
 		return nil, nil // a placeholder is found by the search of the rest
 	}
-	// Some servers part parameters at semicolons too.
-	for part := range strings.SplitSeq(text, ";") {
-		rawName, rawValue, _ := strings.Cut(part, "=")
-		if name := unescapeQuery(rawName); rawValue != "" && credentialParameter(name) {
-			return nil, foreign("the query's parameter " + strings.ToLower(name))
+	for rawName, rawValue := range field.Parameters(text) {
+		if rawValue != "" && p.credentialParameter(rawName) {
+			return nil, foreign("the query's parameter " + strings.Trim(strings.ReplaceAll(field.Readings(rawName)[0], "-", "_"), "_"))
 		}
 	}
 	return nil, nil

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -27,7 +30,7 @@ func (g *Guard) Response(resp *http.Response, x *Exchange) *Refusal {
 }
 
 func (x *Exchange) checkResponse(resp *http.Response) *Refusal {
-	if x.values.in(resp.Status) {
+	if x.values.within(resp.Status) {
 		return echoed("the answer's status line")
 	}
 	if why := x.Header(resp.Header); why != nil {
@@ -37,6 +40,9 @@ func (x *Exchange) checkResponse(resp *http.Response) *Refusal {
 		return why
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
+		if !searchable(resp.Header) {
+			return unreadable(http.StatusBadGateway, "what the connection has become")
+		}
 		if websocket(resp.Header) && len(resp.Header.Values("Sec-Websocket-Extensions")) > 0 {
 			return unreadable(http.StatusBadGateway, "the WebSocket's extension")
 		}
@@ -45,9 +51,9 @@ func (x *Exchange) checkResponse(resp *http.Response) *Refusal {
 	if resp.StatusCode == http.StatusPartialContent && !weak.On(weak.NetPartsPass) {
 		return &Refusal{Code: CodeRange, Status: http.StatusBadGateway, Reason: "the answer is a part that was not asked for"}
 	}
-	for _, field := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {
-		if len(codings(resp.Header.Values(field))) > 0 {
-			return unreadable(http.StatusBadGateway, "the answer's "+field)
+	for _, name := range []string{"Grpc-Encoding", "Connect-Content-Encoding"} {
+		if len(codings(resp.Header.Values(name))) > 0 {
+			return unreadable(http.StatusBadGateway, "the answer's "+name)
 		}
 	}
 	names := codings(resp.Header.Values("Content-Encoding"))
@@ -74,14 +80,9 @@ func (x *Exchange) wrapResponse(resp *http.Response, names []string) *Refusal {
 		resp.Uncompressed = true
 	}
 	r := &reader{
-		src: src, scan: newSearcher(x.values),
+		src: src, scan: newSearcher(x.values), ends: true,
 		refuse: func(outcome) *Refusal { return x.refused(echoed("the answer's body")) },
-		end: func() *Refusal {
-			if why := x.Header(resp.Trailer); why != nil {
-				return x.refused(why)
-			}
-			return nil
-		},
+		end:    func() *Refusal { return x.Header(resp.Trailer) },
 	}
 	length := resp.ContentLength
 	resp.Body = r
@@ -122,9 +123,16 @@ func (x *Exchange) Header(h http.Header) *Refusal {
 		return nil
 	}
 	for name, values := range h {
-		if x.values.in(values...) || x.values.in(name) {
+		if x.values.within(values...) || x.named(name) {
 			return x.refused(echoed("a field of the answer"))
 		}
 	}
 	return nil
+}
+
+// named reports whether a field's name holds a value, whose case and
+// separators names lose on their way.
+func (x *Exchange) named(name string) bool {
+	folded := field.Fold(name)
+	return slices.ContainsFunc(x.known, func(v string) bool { return strings.Contains(folded, field.Fold(v)) }) || x.values.in(name)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html"
 	"math/rand/v2"
+	"mime/quotedprintable"
 	"net/url"
 	"slices"
 	"strings"
@@ -27,7 +28,13 @@ func spellings(text string) map[string]string {
 		panic(err)
 	}
 	percent, unicode, entities := "", "", ""
-	for _, c := range []byte(text) {
+	mixed, printable, zeros, zerosHex, bare := "", "", "", "", ""
+	for i, c := range []byte(text) {
+		mixed += fmt.Sprintf([]string{"%%%02x", "%%%02X"}[i&1], c)
+		printable += fmt.Sprintf([]string{"=%02X", "=%02x"}[i&1], c)
+		zeros += fmt.Sprintf("&#%07d;", c)
+		zerosHex += fmt.Sprintf("&#X%020x;", c)
+		bare += fmt.Sprintf("&#x%x&#", c)[:len(fmt.Sprintf("&#x%x", c))]
 		percent += fmt.Sprintf("%%%02x", c)
 		unicode += fmt.Sprintf(`\u%04X`, c)
 		entities += fmt.Sprintf("&#%d;", c)
@@ -57,6 +64,13 @@ func spellings(text string) map[string]string {
 		"base64-url":     base64.URLEncoding.EncodeToString([]byte("ab" + text + "..")),
 		"base64-percent": url.QueryEscape(std([]byte("user:" + text))),
 		"quoted":         text[:7] + "=\r\n" + text[7:],
+		"percent-mixed":  mixed,
+		"printable":      quotedPrintable(text),
+		"printable-all":  printable,
+		"html-zeros":     zeros,
+		"html-zeros-hex": zerosHex,
+		"html-bare":      bare + ".",
+		"html-named":     strings.NewReplacer("+", "&plus;", "/", "&sol;", "=", "&equals;", "&", "&amp;", "_", "&lowbar;", "<", "&lt;").Replace(text),
 	}
 	wrapped := ""
 	for line := range slices.Chunk([]byte(std([]byte("ab"+text+".."))), 5) {
@@ -67,12 +81,24 @@ func spellings(text string) map[string]string {
 	return s
 }
 
+// quotedPrintable is text as mail has it.
+func quotedPrintable(text string) string {
+	var b strings.Builder
+	w := quotedprintable.NewWriter(&b)
+	_, _ = w.Write([]byte(text))
+	_ = w.Close()
+	return strings.NewReplacer("k", "=6B", "+", "=2b").Replace(b.String())
+}
+
 func TestSearchSeesSpellings(t *testing.T) {
 	for name, s := range spellings(needle) {
 		t.Run(name, func(t *testing.T) {
 			text := []byte("before % \\ & = " + s + " after")
 			if hit, _, _ := inject.Find([]string{needle}, false, text); !hit {
 				t.Errorf("%q is not found", text)
+			}
+			if hit, _, _ := inject.Find([]string{needle}, false, []byte(s), nil); !hit {
+				t.Errorf("%q at the end of a stream is not found", s)
 			}
 			one := slices.Collect(slices.Chunk(text, 1))
 			if hit, passed, _ := inject.Find([]string{needle}, false, one...); !hit || passed > len(text)-len(" after")-1 {
@@ -94,8 +120,9 @@ func TestSearchNeverPassesMuch(t *testing.T) {
 	for name, s := range spellings(value) {
 		one := slices.Collect(slices.Chunk([]byte(s), 1))
 		hit, passed, _ := inject.Find([]string{value}, false, one...)
-		// What precedes a value in its base64 or its quotes is not of it.
-		if !hit || passed > len(s)/4+8 {
+		// What precedes a value in its base64 or its quotes is not of it, nor is a
+		// part of one escape.
+		if !hit || passed > len(s)/4+24 {
 			t.Errorf("%s: found: %v, %d of %d bytes passed on", name, hit, passed, len(s))
 		}
 	}
@@ -106,6 +133,9 @@ func TestSearchNeverPassesMuch(t *testing.T) {
 func TestSearchHoldsLittle(t *testing.T) {
 	value := strings.Repeat("c", 40)
 	tests := []struct{ name, text string }{
+		{"entities", strings.Repeat("&#"+strings.Repeat("0", 45)+"99;", 39) + strings.Repeat("\n", 1<<16)},
+		{"printable", strings.Repeat("=63", 39) + strings.Repeat("\n", 1<<16)},
+		{"printable-lines", strings.Repeat("=63=\r\n", 39) + strings.Repeat("=0A", 1<<16)},
 		{"escapes", strings.Repeat(`%63`, 39) + strings.Repeat("\n", 1<<16)},
 		{"ends-of-lines", value[1:] + strings.Repeat("\n", 1<<16)},
 		{"zeros", value[1:] + strings.Repeat("\x00", 1<<16)},
@@ -126,7 +156,7 @@ func TestSearchHoldsLittle(t *testing.T) {
 // once.
 func TestSearchDelaysNothing(t *testing.T) {
 	value := "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
-	for _, end := range []string{"g", "gh", "ghp_", "\n", "\r\n\r\n", "%", `\`, "=", "&", "&am", "\x00", "Z2"} {
+	for _, end := range []string{"g", "gh", "ghp_", "\n", "\r\n\r\n", "%", `\`, "=", "&", "&am", "&#0000", "=4", "=41", "\x00", "Z2"} {
 		text := []byte("data: something " + end)
 		if _, passed, _ := inject.Find([]string{value}, false, text); passed != len(text) {
 			t.Errorf("%q: %d of %d bytes are passed on", text, passed, len(text))
@@ -141,6 +171,8 @@ func TestUnescaped(t *testing.T) {
 		{`\u0041\x42\"\\\/\u00`, `AB"\/\u00`},
 		{`a\nb\r\tc`, `ab\tc`},
 		{"&amp;&#65;&#x42;&nope;&", "&AB&nope;&"},
+		{"&#00065;&#X0000042&#67.&#;&#x;&#xg", "ABC.&#;&#x;&#xg"},
+		{"&#" + strings.Repeat("0", 60) + "65;&lowbar;&LowBar;", "&#" + strings.Repeat("0", 60) + "65;_&LowBar;"},
 		{"a=\r\nb=3Dc=41", "ab=c=41"},
 		{"l1\r\nl2\x00", "l1l2"},
 		{"%00%0d%0A", ""},

@@ -1,22 +1,29 @@
 package inject
 
 import (
-	"errors"
 	"io"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// reader passes on what src has, as far as it was searched.
+// reader passes on what src has, as far as it was searched. What the search
+// holds back goes on at a good end alone: of what breaks off nobody knows what
+// would have come next.
 type reader struct {
 	src  io.ReadCloser
 	scan scanner
 	// refuse says why the search ended the stream.
 	refuse func(outcome) *Refusal
-	// end is asked once src has ended well: for trailers.
+	// ends has it count too what scan makes of a good end: for values, of which
+	// the most of one is as good as all. Placeholders are of no use in part.
+	ends bool
+	// end is asked once src has ended well, for trailers; nil asks nothing.
 	end func() *Refusal
 
-	ready []byte // searched, and to be passed on
-	kept  []byte // what scan holds
-	err   error
+	ready   []byte // searched, and to be passed on
+	kept    []byte // what scan holds
+	err     error
+	refused bool // err is a refusal
 }
 
 // Read implements io.Reader. It fails with a *Refusal, and passes on nothing of
@@ -45,18 +52,16 @@ func (r *reader) fill(p []byte) (n int) {
 		r.stop(r.refuse(o))
 		return 0
 	}
+	held := r.scan.held()
 	if err != nil {
 		r.err = err
-		if errors.Is(err, io.EOF) && r.end != nil {
-			if why := r.end(); why != nil {
-				r.stop(why)
-				return 0
-			}
+		//nolint:errorlint // io.EOF itself is a good end; what wraps it is none
+		if weak.On(weak.NetHeldPass) || err == io.EOF && r.endsWell() {
+			held = 0
 		}
-	}
-	held := 0
-	if r.err == nil {
-		held = r.scan.held()
+		if r.refused {
+			return 0
+		}
 	}
 	if len(r.kept) == 0 && held <= n {
 		r.kept = append(r.kept, p[n-held:n]...)
@@ -70,8 +75,28 @@ func (r *reader) fill(p []byte) (n int) {
 	return 0
 }
 
+// endsWell reports whether what is held may go on, as src has ended.
+func (r *reader) endsWell() bool {
+	switch o := r.scan.end(); {
+	case o == found || o == nearly && r.ends:
+		r.stop(r.refuse(found))
+		return false
+	case o == garbled && r.ends:
+		r.err = io.ErrUnexpectedEOF
+		return false
+	}
+	if r.end == nil {
+		return true
+	}
+	why := r.end()
+	if why != nil {
+		r.stop(why)
+	}
+	return why == nil
+}
+
 func (r *reader) stop(why *Refusal) {
-	r.err, r.ready, r.kept = why, nil, nil
+	r.err, r.ready, r.kept, r.refused = why, nil, nil, true
 }
 
 // Close closes what is read from.

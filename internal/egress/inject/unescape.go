@@ -1,16 +1,17 @@
 package inject
 
-import (
-	"strconv"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
-// longestEscape bounds an escape: "&#x10ffff;".
-const longestEscape = 10
+// Bounds of HTML's escapes: the longest of those names that are known, and how
+// many digits a number may have, with the zeros that lead it.
+const (
+	longestName   = len("&NewLine;")
+	longestNumber = 48
+)
 
 // special marks the bytes that begin an escape, and those that are dropped.
 var (
-	special = [256]bool{'%': true, '\\': true, '=': true, '&': true, '\r': true, '\n': true, 0: true}
+	special = [256]byte{'%': 1, '\\': 1, '=': 1, '&': 1, '\r': 1, '\n': 1, 0: 1}
 	dropped = [256]bool{'\r': true, '\n': true, 0: true}
 )
 
@@ -95,30 +96,43 @@ func quotedPrintable(b, out []byte) ([]byte, int) {
 	switch {
 	case b[1] == '\n' || b[1] == '\r':
 		return nil, 2
-	case b[1] != '3':
+	case !isHex(b[1]):
 	case len(b) == 2:
 		return nil, 0
-	case b[2]|0x20 == 'd':
+	case b[1] == '3' && b[2]|0x20 == 'd':
 		return append(out, '='), 3
 	}
 	return append(out, '='), 1
 }
 
-var entities = map[string]rune{"amp": '&', "lt": '<', "gt": '>', "quot": '"', "apos": '\''}
+// entities are HTML's names of the characters that values have: those of
+// ASCII that are no letters and no digits.
+var entities = map[string]rune{
+	"AMP": '&', "lt": '<', "LT": '<', "gt": '>', "GT": '>', "quot": '"', "QUOT": '"', "apos": '\'',
+	"excl": '!', "num": '#', "dollar": '$', "percnt": '%', "lpar": '(', "rpar": ')', "ast": '*', "midast": '*', "plus": '+',
+	"comma": ',', "period": '.', "sol": '/', "colon": ':', "semi": ';', "equals": '=', "quest": '?', "commat": '@',
+	"lsqb": '[', "lbrack": '[', "bsol": '\\', "rsqb": ']', "rbrack": ']', "Hat": '^', "lowbar": '_', "UnderBar": '_', "grave": '`',
+	"lcub": '{', "lbrace": '{', "verbar": '|', "vert": '|', "rcub": '}', "rbrace": '}', "Tab": '\t', "NewLine": '\n',
+}
 
 func entity(b, out []byte) ([]byte, int) {
-	for i := 1; i < longestEscape; i++ {
+	if len(b) > 1 && b[1] == '#' {
+		return numeric(b, out)
+	}
+	for i := 1; i < longestName; i++ {
 		if i == len(b) {
 			return nil, 0
 		}
-		c := b[i]
-		switch {
+		switch c := b[i]; {
 		case c == ';':
-			if r, ok := entityRune(string(b[1:i])); ok {
+			if string(b[1:i]) == "amp" {
+				return append(out, '&'), i + 1
+			}
+			if r, ok := entities[string(b[1:i])]; ok {
 				return keep(out, r), i + 1
 			}
 			return append(out, '&'), 1
-		case c == '#' && i == 1, '0' <= c && c <= '9', 'a' <= c|0x20 && c|0x20 <= 'z':
+		case 'a' <= c|0x20 && c|0x20 <= 'z':
 		default:
 			return append(out, '&'), 1
 		}
@@ -126,17 +140,29 @@ func entity(b, out []byte) ([]byte, int) {
 	return append(out, '&'), 1
 }
 
-func entityRune(name string) (rune, bool) {
-	if len(name) < 2 || name[0] != '#' {
-		r, ok := entities[name]
-		return r, ok
+// numeric reads "&#65;" and "&#x0041;". Readers take one without its semicolon
+// too.
+func numeric(b, out []byte) ([]byte, int) {
+	from, base := 2, rune(10)
+	if len(b) > 2 && b[2]|0x20 == 'x' {
+		from, base = 3, 16
 	}
-	digits, base := name[1:], 10
-	if digits[0]|0x20 == 'x' {
-		digits, base = digits[1:], 16
+	r := rune(0)
+	for i := from; i < from+longestNumber; i++ {
+		switch {
+		case i == len(b):
+			return nil, 0
+		case '0' <= b[i] && b[i] <= '9' || base == 16 && isHex(b[i]):
+			r = min(r*base+rune(unhex(b[i])), utf8.MaxRune+1)
+		case i == from:
+			return append(out, '&'), 1
+		case b[i] == ';':
+			return keep(out, r), i + 1
+		default:
+			return keep(out, r), i
+		}
 	}
-	n, err := strconv.ParseUint(digits, base, 31)
-	return rune(n), err == nil
+	return append(out, '&'), 1
 }
 
 func isHex(c byte) bool {
@@ -155,7 +181,7 @@ func unescaped(text string) string {
 	b := []byte(text)
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); {
-		if !special[b[i]] {
+		if special[b[i]] == 0 {
 			out = append(out, b[i])
 			i++
 			continue

@@ -34,7 +34,7 @@ func (g *Guard) Stream(x *Exchange, header http.Header, up io.Writer, down io.Re
 		up = &writer{dst: up, scan: scan(m), refuse: refuse(misplaced("the stream"))}
 	}
 	if x.values != nil {
-		down = &reader{src: io.NopCloser(down), scan: scan(x.values), refuse: refuse(echoed("the stream"))}
+		down = &reader{src: io.NopCloser(down), scan: scan(x.values), ends: true, refuse: refuse(echoed("the stream"))}
 	}
 	return up, down
 }

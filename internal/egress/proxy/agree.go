@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -116,10 +117,8 @@ func soundHTTP2(r *http.Request) *Refusal {
 	fields := 0
 	for name, values := range r.Header {
 		fields += len(values)
-		if strings.Contains(name, "_") {
-			if f := new(fieldScan); f.take([]byte(name), []byte(values[0])) != nil {
-				return badRequest("a header field that some read as one of the framing")
-			}
+		if field.Misspelt(name) {
+			return misspelt(name)
 		}
 	}
 	if fields > maxFields {

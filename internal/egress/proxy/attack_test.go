@@ -142,6 +142,8 @@ func TestAuthoritySwap(t *testing.T) {
 		{"url-path", pseudo("a.example", "https://evil.example/"), "400"},
 		{"port", pseudo("a.example:8443", "/"), "421"},
 		{"underscored-length", append(pseudo("a.example", "/"), "content_length", "5"), "400"},
+		{"underscored-coding", append(pseudo("a.example", "/"), "content_encoding", "gzip"), "400"},
+		{"dotted-hop", append(pseudo("a.example", "/"), "proxy.connection", "close"), "400"},
 	} {
 		if status, code := h.do(tt.fields...); status != tt.want {
 			t.Errorf("%s: answered %s %s, want %s", tt.name, status, code, tt.want)

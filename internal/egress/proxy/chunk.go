@@ -3,7 +3,8 @@ package proxy
 import (
 	"bytes"
 	"net/http"
-	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 )
 
 // chunkState is where in a chunked body a reader is.
@@ -150,9 +151,14 @@ func (c *chunks) trailerByte(b byte) (done bool, bad *Refusal) {
 }
 
 // trailerAllowed refuses in a trailer what decides about the message: its
-// framing, its route, its rights and how it is read (RFC 9110, 6.5.1).
+// framing, its route, its rights and how it is read (RFC 9110, 6.5.1), however
+// that is spelled: some servers lay trailers beside the head's fields.
 func trailerAllowed(name string) bool {
-	switch strings.ToLower(name) {
+	folded := field.Fold(name)
+	if field.Of(folded)&(field.Method|field.Path|field.Read) != 0 {
+		return false
+	}
+	switch folded {
 	case "transfer-encoding", "content-length", "trailer", "te", "host", "connection", "upgrade",
 		"keep-alive", "proxy-connection", "expect", "max-forwards", "range", "if-range",
 		"authorization", "proxy-authorization", "cookie", "set-cookie", "www-authenticate",

@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/http"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/policy/field"
 )
 
 // Bounds of a head.
@@ -126,26 +128,28 @@ func (f *fieldScan) take(name, value []byte) *Refusal {
 		f.host = string(value)
 		return nil
 	}
-	if len(name) != len("content-length") && len(name) != len("transfer-encoding") {
-		return nil
+	if bytes.ContainsFunc(name, odd) && field.Misspelt(string(name)) {
+		return misspelt(string(name))
 	}
-	plain := bytes.ReplaceAll(name, []byte("_"), []byte("-")) // as CGI and its heirs read it
 	switch {
-	case equalFold(plain, "content-length"):
-		if bytes.IndexByte(name, '_') >= 0 {
-			return badRequest("a header field that some read as Content-Length")
-		}
+	case equalFold(name, "content-length"):
 		return f.takeLength(value)
-	case equalFold(plain, "transfer-encoding"):
-		if bytes.IndexByte(name, '_') >= 0 {
-			return badRequest("a header field that some read as Transfer-Encoding")
-		}
+	case equalFold(name, "transfer-encoding"):
 		if f.chunked || f.old || !equalFold(value, "chunked") {
 			return badRequest("Transfer-Encoding is not chunked, once, in HTTP/1.1")
 		}
 		f.chunked = true
 	}
 	return nil
+}
+
+// odd reports whether a character of a name is none of those that names have.
+func odd(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') }
+
+// misspelt refuses a field that CGI and its heirs, and no others, read as one
+// of the framing or of the hop.
+func misspelt(name string) *Refusal {
+	return badRequest("a header field that some read as " + http.CanonicalHeaderKey(field.Fold(name)))
 }
 
 func (f *fieldScan) takeLength(value []byte) *Refusal {

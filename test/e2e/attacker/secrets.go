@@ -99,10 +99,13 @@ func foreignKey(*result) error {
 	for _, f := range []string{
 		"Authorization: Bearer " + key, "Authorization: " + key, "X-Api-Key: " + key, "Cookie: session=" + key,
 		"Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+key)), "Private-Token: " + key,
+		"X_Api_Key: " + key, "Private_Token: " + key, "DPoP: " + key,
 	} {
 		_, _ = ask(api+":443", api, get(api, "/foreign-key", f))
 	}
-	_, _ = ask(api+":443", api, get(api, "/foreign-key?access_token="+key))
+	for _, name := range []string{"access_token", "access_token[]", "+access_token", "x-api-key", "Signature"} {
+		_, _ = ask(api+":443", api, get(api, "/foreign-key?"+name+"="+key))
+	}
 	body, err := ask(api+":443", api, get(api, "/fine", bearer()))
 	if err != nil || !strings.HasPrefix(body, "hello") {
 		return fmt.Errorf("with the placeholder: %q, %w", body, orNil(err))
@@ -121,6 +124,9 @@ func publish(*result) error {
 		"POST /publish HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 2\r\n\r\n{}",
 		"DELETE /publish HTTP/1.1\r\nHost: " + host + "\r\n\r\n",
 		"POST /publish HTTP/1.1\r\nHost: " + host + "\r\nX-HTTP-Method-Override: PUT\r\nContent-Length: 2\r\n\r\n{}",
+		get(host, "/publish", "X_HTTP_Method_Override: PUT"),
+		get(host, "/publish", "X-Original-Method: PUT"),
+		get(host, "/publish?_method=PUT"),
 	} {
 		_, _ = ask(host+":443", host, request)
 	}
