@@ -37,6 +37,10 @@ var created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type fakeDaemon struct {
 	Socket string
 
+	// beforeChanges, if set, gets the directory of a sandbox whose changes are
+	// about to be read, as something that runs in it would.
+	beforeChanges func(dir string)
+
 	dir string
 	srv *http.Server
 	end sync.WaitGroup
@@ -473,6 +477,9 @@ func (d *fakeDaemon) changes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
+	if d.beforeChanges != nil {
+		d.beforeChanges(b.dir)
+	}
 	return b.writeChanges(r.Context(), w, sandbox.ChangesOptions{Content: q.Get("content") != "", Paths: q["path"]})
 }
 
