@@ -17,6 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
 // ExecOptions say what Exec runs and where its streams go. Only Command is
@@ -34,7 +35,8 @@ type ExecOptions struct {
 	Stdout, Stderr io.Writer
 	// Resize and Signals are forwarded until they are closed or Exec returns.
 	// Signals go to the foreground process group of a terminal, else to the
-	// command's process group.
+	// command's process group. One that the guest has not taken after ten seconds
+	// ends Exec.
 	Resize  <-chan *guestv1.Terminal
 	Signals <-chan int32
 	// Notice is called with what the user should be told: that the sandbox
@@ -90,6 +92,8 @@ type execution struct {
 
 	outOffset, errOffset uint64 // what was printed
 
+	stall stall.Watch // over all streams of the command
+
 	known     chan struct{} // closed once the guest knows the command
 	knownOnce sync.Once
 	starts    string // of the sandbox, when it first answered; "" where not known
@@ -126,13 +130,15 @@ func (x *execution) isKnown() bool {
 
 // run prints the command's output until it ends, with the senders beside it.
 func (x *execution) run(ctx context.Context) (*guestv1.Exit, error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	side, stop := context.WithCancel(ctx)
 	var senders sync.WaitGroup
 	defer senders.Wait()
 	defer stop()
 	senders.Go(func() { x.sendInput(side) })
 	senders.Go(func() { x.sendSizes(side) })
-	senders.Go(func() { x.sendSignals(side) })
+	senders.Go(func() { x.sendSignals(side, giveUp) })
 
 	var b backoff
 	for {
@@ -188,8 +194,12 @@ func (x *execution) attempt(ctx context.Context) (exit *guestv1.Exit, progress b
 			return e, true, nil
 		}
 		progress = progress || stream.Msg().GetStarted() == nil
-		if err := x.take(stream.Msg()); err != nil {
+		news, err := x.take(stream.Msg())
+		if err != nil {
 			return nil, true, err
+		}
+		if err := x.stall.Saw(news); err != nil {
+			return nil, false, stalled(err)
 		}
 	}
 	if err := stream.Err(); err != nil {
@@ -220,24 +230,33 @@ type writeError struct{ err error }
 
 func (e *writeError) Error() string { return e.err.Error() }
 
-// take prints what is new in ev. After a Start that was sent again the output
-// comes from offset 0, so what was printed is left out.
-func (x *execution) take(ev *guestv1.Event) error {
+// stalled is the error of a guest that sends nothing, for ever.
+func stalled(err error) *Error {
+	return &Error{
+		Kind: Internal, Msg: fmt.Sprintf("the sandbox's agent makes no sense: %v", err),
+		Hint: "it is not to be trusted any more: carboy rm -f", Err: err,
+	}
+}
+
+// take prints what is new in ev, and reports whether anything was. After a
+// Start that was sent again the output comes from offset 0, so what was printed
+// is left out.
+func (x *execution) take(ev *guestv1.Event) (news bool, _ error) {
 	if d := ev.GetDropped(); d != nil {
 		offset, _, name := x.stream(d.GetStream())
 		if offset != nil && d.GetTo() > *offset {
 			x.lost(name, d.GetTo()-*offset)
 			*offset = d.GetTo()
 		}
-		return nil
+		return false, nil // output comes after it, or it is said again and again
 	}
 	out := ev.GetOutput()
-	if out == nil {
-		return nil
+	if len(out.GetData()) == 0 {
+		return false, nil
 	}
 	offset, w, name := x.stream(out.GetStream())
 	if offset == nil {
-		return nil
+		return false, nil
 	}
 	data := out.GetData()
 	switch at := out.GetOffset(); {
@@ -245,16 +264,16 @@ func (x *execution) take(ev *guestv1.Event) error {
 		x.lost(name, at-*offset)
 		*offset = at
 	case *offset-at >= uint64(len(data)):
-		return nil
+		return false, nil
 	default:
 		data = data[*offset-at:]
 	}
 	n, err := w.Write(data)
 	*offset += uint64(max(n, 0))
 	if err != nil {
-		return &writeError{err}
+		return true, &writeError{err}
 	}
-	return nil
+	return true, nil
 }
 
 func (x *execution) stream(s guestv1.Stream) (offset *uint64, w io.Writer, name string) {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"time"
 
@@ -149,9 +150,13 @@ func (x *execution) sendSizes(ctx context.Context) {
 	}
 }
 
-// sendSignals forwards signals, in order.
-func (x *execution) sendSignals(ctx context.Context) {
-	if x.o.Signals == nil || !x.waitKnown(ctx) {
+// signalPatience is how long a guest may take to be known, and to take a signal.
+const signalPatience = 10 * time.Second
+
+// sendSignals forwards signals, in order. Who sends one wants an end: where the
+// guest does not take it, and the command does not end either, giveUp is called.
+func (x *execution) sendSignals(ctx context.Context, giveUp func(error)) {
+	if x.o.Signals == nil {
 		return
 	}
 	for {
@@ -162,10 +167,29 @@ func (x *execution) sendSignals(ctx context.Context) {
 			if !ok {
 				return
 			}
-			x.insist(ctx, func() error {
-				_, err := x.rpc.Signal(ctx, connect.NewRequest(&guestv1.SignalRequest{Id: x.o.ID, Signal: sig, By: "client"}))
-				return err
-			})
+			if !x.sendSignal(ctx, sig) && ctx.Err() == nil {
+				giveUp(&Error{
+					Kind: Unavailable, Msg: fmt.Sprintf("the sandbox did not take signal %d within %s", sig, signalPatience),
+					Hint: "the command may still run: carboy stop",
+				})
+				return
+			}
 		}
 	}
+}
+
+// sendSignal reports whether the guest took a signal. It returns false only
+// when its time is over, or ctx has ended: a guest that refuses the signal of a
+// command that has ended may be about to say so.
+func (x *execution) sendSignal(ctx context.Context, sig int32) bool {
+	ctx, cancel := context.WithTimeout(ctx, signalPatience)
+	defer cancel()
+	if x.waitKnown(ctx) && x.insist(ctx, func() error {
+		_, err := x.rpc.Signal(ctx, connect.NewRequest(&guestv1.SignalRequest{Id: x.o.ID, Signal: sig, By: "client"}))
+		return err
+	}) {
+		return true
+	}
+	<-ctx.Done()
+	return false
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -14,8 +13,6 @@ import (
 // asker asks about changes on the terminal.
 type asker struct {
 	a   *app
-	svc Service
-	sb  *api.Sandbox
 	all bool // everything from here on is wanted
 }
 
@@ -57,15 +54,11 @@ q  leave all, also those that were answered y
 	}
 }
 
-// show writes the patch of one change to the terminal.
+// show writes the patch of one change to the terminal, of the very bytes that
+// would be written: the sandbox may have others by now.
 func (q *asker) show(ctx context.Context, it *workspace.Item) error {
-	c, err := loadChanges(ctx, q.svc, q.sb, []string{it.Path}, true)
-	if err != nil {
-		return err
-	}
-	defer c.close()
 	w, done := q.a.patchWriter(q.a.env.Stderr, false)
-	if err := c.WritePatch(ctx, w, workspace.PatchOptions{}); err != nil {
+	if err := it.WritePatch(ctx, w, workspace.PatchOptions{}); err != nil {
 		return err
 	}
 	return done()

@@ -139,7 +139,7 @@ func (a *app) noteReason(reason, text string) {
 // noteJSON is a note as --json shows it.
 type noteJSON struct {
 	Note   string `json:"note"`
-	Reason string `json:"reason,omitempty"` // "timed_out", "out_of_memory", "killed", "memory", "pids", "disk", "inodes", "changes", "refused" or none
+	Reason string `json:"reason,omitempty"` // "timed_out", "out_of_memory", "killed", "memory", "pids", "disk", "inodes", "changes", "changed", "home", "refused" or none
 }
 
 // getenv is the value of name, "" where it is unset.

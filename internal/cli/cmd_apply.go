@@ -16,6 +16,29 @@ import (
 
 type applyOptions struct {
 	ask, force, dryRun bool
+	digest             digestValue
+}
+
+// digestValue is the digest of a diff, as a flag.
+type digestValue struct{ workspace.Digest }
+
+// Set reads what carboy diff printed.
+func (d *digestValue) Set(s string) error {
+	if err := d.UnmarshalText([]byte(s)); err != nil || d.IsZero() {
+		return errors.New("not a digest: carboy diff prints it, 64 hexadecimal digits")
+	}
+	return nil
+}
+
+// Type names the value in help.
+func (d *digestValue) Type() string { return "digest" }
+
+// String is empty for none, so that help shows no default.
+func (d *digestValue) String() string {
+	if d.IsZero() {
+		return ""
+	}
+	return d.Digest.String()
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -34,6 +57,7 @@ func (a *app) applyCommand() *cobra.Command {
 	fs.BoolVarP(&o.ask, "interactive", "i", false, "ask about each change, on the terminal")
 	fs.BoolVar(&o.force, "force", false, "also overwrite what changed in the directory since; needs PATH, and . is all")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "change nothing, and say what would be done")
+	fs.Var(&o.digest, "digest", "take the changes only if carboy diff printed this of them")
 	a.addJSON(fs)
 	return setHelp(cmd, docs{
 		long: `All changes are taken, or those at and below each PATH, which is relative to the
@@ -43,7 +67,12 @@ paths, or use --force.
 
 What the host would execute or follow is held back and listed on stderr: git
 hooks and configuration, repositories in the tree, settings of editors, CI and
-agents, links that lead out. To take such a file, name it as PATH.`,
+agents, links that lead out. To take such a file, name it as PATH.
+
+A sandbox that runs may change its files between carboy diff and carboy apply.
+With --digest nothing is taken but what that diff showed, of the same PATHs. Without,
+apply says what has changed since the last diff on the same terminal, and asks.
+What -i shows is what is written.`,
 		examples: []string{
 			"carboy apply brave-otter-4f2a",
 			"carboy apply brave-otter-4f2a src docs/index.md",
@@ -71,9 +100,9 @@ func (a *app) apply(ctx context.Context, o applyOptions, name string, paths []st
 	if err := checkDiffable(sb); err != nil {
 		return err
 	}
-	res, err := a.applyChanges(ctx, svc, sb, o, paths)
+	res, sum, err := a.applyChanges(ctx, svc, sb, o, paths)
 	if res != nil {
-		if werr := a.showApplied(sb, res, o, err); err == nil {
+		if werr := a.showApplied(sb, res, sum, o, err); err == nil {
 			err = werr
 		}
 	}
@@ -81,34 +110,64 @@ func (a *app) apply(ctx context.Context, o applyOptions, name string, paths []st
 }
 
 // applyChanges applies what sb changed, and remembers what it wrote: a later
-// apply does not take that for a change of the user's.
-func (a *app) applyChanges(ctx context.Context, svc Service, sb *api.Sandbox, o applyOptions, paths []string) (*workspace.Result, error) {
+// apply does not take that for a change of the user's. It returns the digest of
+// what there was to apply, zero where that was not read.
+func (a *app) applyChanges(ctx context.Context, svc Service, sb *api.Sandbox, o applyOptions, paths []string) (_ *workspace.Result, sum workspace.Digest, _ error) {
 	base, err := workspace.OpenBase(sb.Workspace.Source)
 	if err != nil {
-		return nil, err
+		return nil, sum, err
 	}
 	defer func() { _ = base.Close() }()
 	marks, err := a.loadMarks(sb.ID)
 	if err != nil {
-		return nil, err
+		return nil, sum, err
 	}
+	var diff *workspace.Diff
+	q := &asker{a: a}
 	opts := workspace.ApplyOptions{Paths: paths, Allow: paths, Force: o.force, DryRun: o.dryRun, Applied: marks}
+	opts.Check = func(d *workspace.Diff) error {
+		diff, sum = d, d.Sum().Digest
+		if o.digest.IsZero() {
+			return a.checkShown(ctx, q, o, sb.Name, sb.ID, d)
+		}
+		return checkDigest(o.digest.Digest, sum, sb.Name, paths)
+	}
 	if o.ask {
-		q := &asker{a: a, svc: svc, sb: sb}
 		opts.Confirm = func(it workspace.Item) (bool, error) { return q.ask(ctx, &it) }
 	}
 	stream, err := svc.Changes(ctx, sb.ID, client.ChangesOptions{Content: !o.dryRun, Paths: paths})
 	if err != nil {
-		return nil, err
+		return nil, sum, err
 	}
 	defer func() { _ = stream.Close() }() // Apply has read it to its end, or failed
 	res, err := workspace.Apply(ctx, base, stream, opts)
 	if res != nil && len(res.Marks) > 0 {
-		if merr := a.saveMarks(sb.ID, append(marks, res.Marks...)); err == nil {
+		merr := a.saveMarks(sb.ID, append(marks, res.Marks...))
+		if merr == nil {
+			merr = a.taken(sb.ID, diff, res.Applied)
+		}
+		if err == nil {
 			err = merr
 		}
 	}
-	return res, err
+	return res, sum, err
+}
+
+// checkDigest refuses changes that are not those of the digest want.
+func checkDigest(want, got workspace.Digest, name string, paths []string) error {
+	if got == want {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Conflict, "apply: the changes are not those of digest %s: something changed, in the sandbox or here, or other paths are named; nothing was changed", want).
+		WithHint("look again: %s", withPaths("carboy diff "+quoteArg(name), paths))
+}
+
+// withPaths adds paths to a command, each fit for a shell.
+func withPaths(command string, paths []string) string {
+	for _, p := range paths {
+		command += " " + quoteArg(p)
+	}
+	return command
 }
 
 // withApplyHint completes the hint of a conflict with the whole command.
@@ -128,17 +187,18 @@ func withApplyHint(err error, name string, res *workspace.Result) error {
 type applyJSON struct {
 	Name      string              `json:"name"`
 	DryRun    bool                `json:"dry_run"`
-	Applied   []workspace.Item    `json:"applied"` // or would be, in a dry run
+	Digest    workspace.Digest    `json:"digest,omitzero"` // of what there was to apply
+	Applied   []workspace.Item    `json:"applied"`         // or would be, in a dry run
 	Held      []workspace.Item    `json:"held"`
 	Declined  []workspace.Item    `json:"declined"`
 	Conflicts []workspace.Outcome `json:"conflicts"`
 }
 
 // showApplied writes what was done to stdout, and what was not to stderr.
-func (a *app) showApplied(sb *api.Sandbox, res *workspace.Result, o applyOptions, applyErr error) error {
+func (a *app) showApplied(sb *api.Sandbox, res *workspace.Result, sum workspace.Digest, o applyOptions, applyErr error) error {
 	if a.json {
 		return writeJSON(a.env.Stdout, applyJSON{
-			Name: sb.Name, DryRun: o.dryRun, Applied: nonNil(res.Applied), Held: nonNil(res.Held),
+			Name: sb.Name, DryRun: o.dryRun, Digest: sum, Applied: nonNil(res.Applied), Held: nonNil(res.Held),
 			Declined: nonNil(res.Declined), Conflicts: nonNil(res.Conflicts),
 		})
 	}
@@ -181,7 +241,7 @@ func (a *app) showHeld(name string, held []workspace.Item) error {
 	var paths []string
 	for i := range held {
 		t.row("  "+held[i].Class.Letter(), held[i].Path, held[i].Held)
-		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths {
+		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(held[i].Path) <= maxInline {
 			paths = append(paths, quoteArg(held[i].Path))
 		}
 	}

@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -36,7 +38,10 @@ func (a *app) diffCommand() *cobra.Command {
 	return setHelp(cmd, docs{
 		long: `The changes are compared with the directory as it is now; what is the same on
 both sides is left out. Without flags they are shown as a unified patch. Each
-PATH is relative to the workspace, and stands for what is below it, too.`,
+PATH is relative to the workspace, and stands for what is below it, too.
+
+A digest of all that was shown goes to stderr: carboy apply --digest takes that, and
+nothing that came after.`,
 		examples: []string{
 			"carboy diff brave-otter-4f2a",
 			"carboy diff --names brave-otter-4f2a src",
@@ -64,19 +69,42 @@ func (a *app) diff(ctx context.Context, o diffOptions, name string, paths []stri
 		return err
 	}
 	defer c.close()
+	if err := a.showDiff(ctx, o, sb.Name, c.Diff); err != nil {
+		return err
+	}
+	return a.tellDigest(sb, c.Diff, paths)
+}
+
+func (a *app) showDiff(ctx context.Context, o diffOptions, name string, d *workspace.Diff) error {
 	switch {
 	case a.json:
-		return writeJSON(a.env.Stdout, newDiffJSON(sb.Name, c.Diff))
+		return writeJSON(a.env.Stdout, newDiffJSON(name, d))
 	case o.names:
-		return a.diffNames(c.Diff)
+		return a.diffNames(d)
 	case o.stat:
-		return a.diffStat(ctx, c.Diff)
+		return a.diffStat(ctx, d)
 	}
 	w, done := a.patchWriter(a.env.Stdout, o.raw)
-	if err := c.WritePatch(ctx, w, workspace.PatchOptions{Raw: o.raw}); err != nil {
+	if err := d.WritePatch(ctx, w, workspace.PatchOptions{Raw: o.raw}); err != nil {
 		return err
 	}
 	return done()
+}
+
+// tellDigest says how to take just what was shown, and remembers it for an
+// apply on the same terminal. stdout is left to the patch.
+func (a *app) tellDigest(sb *api.Sandbox, d *workspace.Diff, paths []string) error {
+	if len(d.Items) == 0 {
+		return nil
+	}
+	sum := d.Sum()
+	if !a.json {
+		command := withPaths("carboy apply --digest "+sum.Digest.String()+" "+quoteArg(sb.Name), paths)
+		if _, err := io.WriteString(a.env.Stderr, escape("digest "+sum.Digest.String())+"\n"+escape("hint: to take just this: "+command)+"\n"); err != nil {
+			return err
+		}
+	}
+	return a.rememberShown(sb.ID, sum)
 }
 
 // onlyOne refuses flags that exclude one another.
@@ -96,13 +124,14 @@ func onlyOne(flags map[string]bool) error {
 // diffJSON is the answer of diff --json.
 type diffJSON struct {
 	Name    string            `json:"name"`
-	Since   time.Time         `json:"since"` // when the workspace was made
+	Digest  workspace.Digest  `json:"digest"` // for apply --digest
+	Since   time.Time         `json:"since"`  // when the workspace was made
 	Changes []workspace.Item  `json:"changes"`
 	Summary workspace.Summary `json:"summary"`
 }
 
 func newDiffJSON(name string, d *workspace.Diff) diffJSON {
-	return diffJSON{Name: name, Since: d.Since, Changes: nonNil(d.Items), Summary: d.Summary()}
+	return diffJSON{Name: name, Digest: d.Sum().Digest, Since: d.Since, Changes: nonNil(d.Items), Summary: d.Summary()}
 }
 
 // nonNil makes JSON of an empty list [], never null.

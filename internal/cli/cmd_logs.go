@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
 func (a *app) logsCommand() *cobra.Command {
@@ -126,22 +127,27 @@ func (a *app) outputSoFar(ctx context.Context, svc Service, name string, o clien
 		return at[guestv1.Stream_STREAM_STDOUT] < ends[guestv1.Stream_STREAM_STDOUT] ||
 			at[guestv1.Stream_STREAM_STDERR] < ends[guestv1.Stream_STREAM_STDERR]
 	}
+	var watch stall.Watch
 	for behind() && stream.Receive() {
 		ev := stream.Msg()
-		if d := ev.GetDropped(); d != nil {
+		if d := ev.GetDropped(); d != nil && d.GetTo() > at[d.GetStream()] {
 			o.Notice(fmt.Sprintf("the first %d bytes are no longer kept", d.GetTo()))
 			at[d.GetStream()] = d.GetTo()
-			continue
 		}
 		out := ev.GetOutput()
-		w := writers[out.GetStream()]
-		if w == nil {
-			continue // not output, or a stream of a newer guest
+		w, end := writers[out.GetStream()], out.GetOffset()+uint64(len(out.GetData()))
+		// It is not output, of a stream of a newer guest, or was there before.
+		news := w != nil && out.GetOffset() >= at[out.GetStream()] && end > out.GetOffset()
+		if err := watch.Saw(news); err != nil {
+			return stalled(err)
+		}
+		if !news {
+			continue
 		}
 		if _, err := w.Write(out.GetData()); err != nil {
 			return err
 		}
-		at[out.GetStream()] = out.GetOffset() + uint64(len(out.GetData()))
+		at[out.GetStream()] = end
 	}
 	if err := stream.Err(); err != nil && behind() {
 		return rpcError(ctx, err)

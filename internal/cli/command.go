@@ -17,11 +17,16 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
 // killWait bounds the last calls that are made for a command whose user has
-// gone.
-const killWait = 30 * time.Second
+// gone, and abandonWait the one to a guest that may have caused it by not
+// answering.
+const (
+	killWait    = 30 * time.Second
+	abandonWait = 5 * time.Second
+)
 
 // commandFlags are the flags that say how a command runs.
 type commandFlags struct {
@@ -140,7 +145,7 @@ func (a *app) openTerminal(r *relay, cmd *guestv1.Command, raw bool) (restore fu
 // abandon kills a command that nobody waits for any more. It would die by
 // itself when its grace is over.
 func (a *app) abandon(r *relay, svc Service, id, command string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), killWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), abandonWait)
 	defer cancel()
 	_, _ = svc.Commands(id).Signal(ctx, connect.NewRequest(&guestv1.SignalRequest{
 		Id: command, Signal: int32(syscall.SIGKILL), All: true, By: "client",
@@ -150,12 +155,18 @@ func (a *app) abandon(r *relay, svc Service, id, command string) {
 // detach starts cmd and leaves it running. It returns the command's ID.
 func (a *app) detach(ctx context.Context, svc Service, id string, cmd *guestv1.Command) (string, error) {
 	command := newCommandID()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream alone
 	stream, err := svc.Commands(id).Start(ctx, connect.NewRequest(&guestv1.StartRequest{Id: command, Command: cmd}))
 	if err != nil {
 		return "", rpcError(ctx, err)
 	}
 	defer func() { _ = stream.Close() }() // nothing more is wanted of it
+	var w stall.Watch
 	for stream.Receive() {
+		if err := w.None(); err != nil {
+			return "", stalled(err)
+		}
 		switch ev := stream.Msg(); {
 		case ev.GetStarted() != nil:
 			return command, nil
@@ -169,6 +180,12 @@ func (a *app) detach(ctx context.Context, svc Service, id string, cmd *guestv1.C
 		return "", rpcError(ctx, err)
 	}
 	return "", sandbox.Errorf(sandbox.Unavailable, "the guest did not say whether the command started")
+}
+
+// stalled is what a user is told of a guest that sends nothing, for ever.
+func stalled(err error) error {
+	return sandbox.Errorf(sandbox.Internal, "the sandbox's agent makes no sense: %w", err).
+		WithHint("it is not to be trusted any more: carboy rm -f")
 }
 
 // rpcError is what a user is told of an error of the guest's service.

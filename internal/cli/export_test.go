@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"io"
+	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
 )
@@ -96,3 +97,23 @@ func Frame(cols, rows uint32, news ...api.ImageProgress) []string {
 	}
 	return l.frame(size{cols, rows})
 }
+
+// Table is what a table of these rows looks like.
+func Table(rows [][]string) string {
+	var t table
+	for _, r := range rows {
+		t.row(append([]string{}, r...)...)
+	}
+	var b strings.Builder
+	_ = t.write(&b) // it never fails
+	return b.String()
+}
+
+// Elide is elide.
+func Elide(s string, n int) string { return elide(s, n) }
+
+// HomeIn is homeIn.
+func HomeIn(dir string, homes []string) string { return homeIn(dir, homes) }
+
+// PasswdHomes is passwdHomes.
+func PasswdHomes(r io.Reader) []string { return passwdHomes(r) }

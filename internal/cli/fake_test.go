@@ -37,6 +37,10 @@ var created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type fakeDaemon struct {
 	Socket string
 
+	// beforeChanges, if set, gets the directory of a sandbox whose changes are
+	// about to be read, as something that runs in it would.
+	beforeChanges func(dir string)
+
 	dir string
 	srv *http.Server
 	end sync.WaitGroup
@@ -465,28 +469,6 @@ func (d *fakeDaemon) events(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return nil
-}
-
-func (d *fakeDaemon) changes(w http.ResponseWriter, r *http.Request) error {
-	b, err := d.box(r)
-	if err != nil {
-		return err
-	}
-	q := r.URL.Query()
-	return b.writeChanges(r.Context(), w, sandbox.ChangesOptions{Content: q.Get("content") != "", Paths: q["path"]})
-}
-
-func (b *fakeBox) writeChanges(ctx context.Context, w interface{ Write([]byte) (int, error) }, o sandbox.ChangesOptions) error {
-	dir, err := os.Open(b.dir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	src, err := workspace.Copy(dir, bytes.NewReader(b.manifest))
-	if err != nil {
-		return err
-	}
-	return workspace.WriteChanges(ctx, w, src, workspace.Options{ChangesOptions: o})
 }
 
 func (d *fakeDaemon) toGuest(w http.ResponseWriter, r *http.Request) error {

@@ -36,6 +36,8 @@ type fakeGuest struct {
 
 	mu    sync.Mutex
 	procs map[string]*fakeProc
+
+	started, signalled chan struct{} // one for each stalling command, and for each signal to one
 }
 
 // fakeProc is one command and its journal.
@@ -65,7 +67,7 @@ var fakeEnds = map[string]*guestv1.Exit{
 }
 
 func newFakeGuest(dir string, env map[string]string) *fakeGuest {
-	return &fakeGuest{dir: dir, env: env, procs: map[string]*fakeProc{}}
+	return &fakeGuest{dir: dir, env: env, procs: map[string]*fakeProc{}, started: make(chan struct{}, 16), signalled: make(chan struct{}, 16)}
 }
 
 func (g *fakeGuest) killAll() {
@@ -117,13 +119,16 @@ func (g *fakeGuest) Start(ctx context.Context, r *connect.Request[guestv1.StartR
 		g.launch(p)
 	}
 	g.mu.Unlock()
-	return p.follow(ctx, &guestv1.FollowRequest{}, s)
+	return g.tell(ctx, p, &guestv1.FollowRequest{}, s)
 }
 
 func (g *fakeGuest) launch(p *fakeProc) {
 	argv := p.command.GetArgv()
 	if e := fakeEnds[argv[0]]; e != nil {
 		p.exit = e
+		return
+	}
+	if p.stalls() {
 		return
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -223,7 +228,7 @@ func (g *fakeGuest) Follow(ctx context.Context, r *connect.Request[guestv1.Follo
 	if err != nil {
 		return err
 	}
-	return p.follow(ctx, r.Msg, s)
+	return g.tell(ctx, p, r.Msg, s)
 }
 
 func (p *fakeProc) follow(ctx context.Context, r *guestv1.FollowRequest, s *connect.ServerStream[guestv1.Event]) error {
@@ -311,10 +316,15 @@ func (g *fakeGuest) Resize(_ context.Context, r *connect.Request[guestv1.ResizeR
 }
 
 // Signal implements the service.
-func (g *fakeGuest) Signal(_ context.Context, r *connect.Request[guestv1.SignalRequest]) (*connect.Response[guestv1.SignalResponse], error) {
+func (g *fakeGuest) Signal(ctx context.Context, r *connect.Request[guestv1.SignalRequest]) (*connect.Response[guestv1.SignalResponse], error) {
 	p, err := g.proc(r.Msg.GetId())
 	if err != nil {
 		return nil, err
+	}
+	if p.stalls() {
+		g.signalled <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	if r.Msg.GetAll() {
 		p.kill(r.Msg.GetBy())
@@ -332,6 +342,9 @@ func (g *fakeGuest) Get(_ context.Context, r *connect.Request[guestv1.GetRequest
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.stalls() {
+		return connect.NewResponse(&guestv1.GetResponse{Process: &guestv1.Process{Id: r.Msg.GetId(), StdoutBytes: 1 << 60}}), nil
+	}
 	return connect.NewResponse(&guestv1.GetResponse{Process: &guestv1.Process{
 		Id: r.Msg.GetId(), Pid: p.pid, Command: p.command, Exit: p.exit,
 		StdoutBytes: uint64(len(p.out[0])), StderrBytes: uint64(len(p.out[1])),

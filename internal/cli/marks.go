@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -15,44 +13,64 @@ import (
 )
 
 const (
-	maxMarks = 64 << 20            // bytes of one file of marks
-	marksTTL = 30 * 24 * time.Hour // after which the marks of a sandbox are no longer of use
-)
+	maxMarks = 64 << 20 // bytes of one file of marks
 
-// marksFile is where the marks of a sandbox are, "" where nothing is kept.
-func (a *app) marksFile(id string) string {
-	if a.env.StateDir == "" || !sandbox.ValidID(id) {
-		return ""
-	}
-	return filepath.Join(a.env.StateDir, "applied", id+".json")
-}
+	marksDir = "applied" // what applies wrote, one file for each sandbox
+)
 
 // loadMarks returns what earlier applies of a sandbox's changes wrote.
 func (a *app) loadMarks(id string) ([]workspace.Mark, error) {
-	name := a.marksFile(id)
-	if name == "" {
+	if !sandbox.ValidID(id) {
 		return nil, nil
 	}
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	b, err := a.readState(marksDir, id+".json", maxMarks)
+	if err != nil || b == nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read what was applied before: %w", err)
-	}
-	defer func() { _ = f.Close() }() // it was only read
 	var marks []workspace.Mark
-	if err := json.NewDecoder(io.LimitReader(f, maxMarks)).Decode(&marks); err != nil {
-		return nil, fmt.Errorf("read what was applied before, in %s: %w", name, err)
+	if err := json.Unmarshal(b, &marks); err != nil {
+		return nil, fmt.Errorf("read what was applied before, of sandbox %s: %w", id, err)
 	}
 	return marks, nil
 }
 
+// readState returns a file of a directory of state, nil where there is none.
+func (a *app) readState(sub, name string, limit int64) ([]byte, error) {
+	dir, err := a.openState(sub, false)
+	if err == nil {
+		defer dir.close()
+		var b []byte
+		if b, err = dir.read(name, limit); err == nil {
+			return b, nil
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("read what was %s before: %w", sub, err)
+}
+
+// writeState puts a file into a directory of state, and removes what is too
+// old to be of use.
+func (a *app) writeState(sub, name string, b []byte) error {
+	if a.env.StateDir == "" {
+		return nil
+	}
+	dir, err := a.openState(sub, true)
+	if err == nil {
+		defer dir.close()
+		if err = dir.write(name, b); err == nil {
+			dir.prune(a.env.Now())
+			return nil
+		}
+	}
+	return fmt.Errorf("remember what was %s: %w", sub, err)
+}
+
 // saveMarks writes marks in the place of those of before; of several for a
-// path the last counts. It removes what is too old to be of use.
+// path the last counts.
 func (a *app) saveMarks(id string, marks []workspace.Mark) error {
-	name := a.marksFile(id)
-	if name == "" {
+	if !sandbox.ValidID(id) {
 		return nil
 	}
 	last := make(map[string]int, len(marks))
@@ -69,52 +87,26 @@ func (a *app) saveMarks(id string, marks []workspace.Mark) error {
 	if err != nil {
 		return err
 	}
-	if err := writePrivate(name, b); err != nil {
-		return fmt.Errorf("remember what was applied: %w", err)
-	}
-	a.pruneMarks(filepath.Dir(name))
-	return nil
+	return a.writeState(marksDir, id+".json", b)
 }
 
-// writePrivate puts a file that only the caller can read in place in one step.
-func writePrivate(name string, b []byte) (err error) {
-	dir := filepath.Dir(name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name()) // best effort: the first error is the one to tell
-		}
-	}()
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
-}
-
-// pruneMarks removes the marks of sandboxes that are long gone. What can't be
-// removed stays: it does no harm.
-func (a *app) pruneMarks(dir string) {
-	list, err := os.ReadDir(dir)
-	if err != nil {
+// forgetSandbox removes what is remembered of a sandbox that was removed.
+// Where there is nothing, or it can't be removed, that is fine too: its name is
+// nobody else's.
+func (a *app) forgetSandbox(id string) {
+	if !sandbox.ValidID(id) {
 		return
 	}
-	for _, e := range list {
-		if fi, err := e.Info(); err == nil && a.env.Now().Sub(fi.ModTime()) > marksTTL {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
+	for _, sub := range [...]string{marksDir, shownDir} {
+		dir, err := a.openState(sub, false)
+		if err != nil {
+			continue
 		}
-	}
-}
-
-// forgetMarks removes the marks of a sandbox that was removed.
-func (a *app) forgetMarks(id string) {
-	if name := a.marksFile(id); name != "" {
-		_ = os.Remove(name) // where there are none, that is fine too
+		dir.each(func(name string, _ time.Time) {
+			if strings.HasPrefix(name, id+".") {
+				_ = dir.root.Remove(name)
+			}
+		})
+		dir.close()
 	}
 }

@@ -8,8 +8,25 @@ import (
 	"unicode/utf8"
 )
 
-// table writes aligned columns. Every cell is escaped: names, paths and
-// labels may come from a guest.
+// maxPad is the longest cell, in characters, that widens its column. Names,
+// paths and labels may come from a guest: a longer one pushes what follows it in
+// its own row aside, and no other.
+const maxPad = 80
+
+// maxInline is how much of a name is shown in a sentence.
+const maxInline = 256
+
+// elide shortens s to at most n characters by taking out its middle.
+func elide(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	head := (n - 1) / 2
+	return string(r[:head]) + "…" + string(r[len(r)-(n-1-head):])
+}
+
+// table writes aligned columns. Every cell is escaped.
 type table struct {
 	rows [][]string
 }
@@ -32,7 +49,9 @@ func (t *table) write(w io.Writer) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+			if n := utf8.RuneCountInString(c); n <= maxPad {
+				widths[i] = max(widths[i], n)
+			}
 		}
 	}
 	var b strings.Builder
@@ -40,7 +59,7 @@ func (t *table) write(w io.Writer) error {
 		for i, c := range r {
 			b.WriteString(c)
 			if i < len(r)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)+2))
+				b.WriteString(strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(c))+2))
 			}
 		}
 		b.WriteByte('\n')

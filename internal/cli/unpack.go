@@ -44,6 +44,10 @@ type dirMode struct {
 // ones get 0755, less the umask.
 const maxDirModes = 1 << 20
 
+// maxUnpacked bounds how many entries an archive may have: one that names the
+// same directory for ever makes nothing, and has no end.
+const maxUnpacked = 16 << 20
+
 // first reads the first entry's header.
 func (u *unpacker) first() error {
 	h, err := u.r.Next()
@@ -72,9 +76,12 @@ func (u *unpacker) unpack(ctx context.Context, dir, name string) (err error) {
 		name = "."
 	}
 	u.name = name
-	for {
+	for n := 1; ; n++ {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
+		}
+		if n > maxUnpacked {
+			return fmt.Errorf("read archive: it has more than %d entries", maxUnpacked)
 		}
 		if err := u.entry(u.head); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
 // Wall is one kind of wall that sandboxes can have.
@@ -149,7 +150,11 @@ func runIn(ctx context.Context, b Boxes, id string) error {
 	}
 	defer func() { _ = stream.Close() }() // nothing more is wanted of it
 	var exit *guestv1.Exit
+	var w stall.Watch
 	for exit == nil && stream.Receive() {
+		if err := w.None(); err != nil {
+			return fmt.Errorf("run a command in a box: %w", err)
+		}
 		exit = stream.Msg().GetExit()
 	}
 	switch {

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
 // ErrUnreached is the cause of an error for a guest that no connection could
@@ -76,7 +77,12 @@ func (g *Guest) exec(ctx context.Context, id string, cmd *guestv1.Command, input
 		return err
 	}
 	defer stream.Close()
+	var w stall.Watch
 	for stream.Receive() {
+		if err := watch(&w, stream.Msg()); err != nil {
+			o.Begun = true
+			return err
+		}
 		if !o.Begun && cmd.GetStdin() {
 			fed = make(chan struct{})
 			go func() { defer close(fed); g.feed(ctx, id, input) }()

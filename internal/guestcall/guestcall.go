@@ -24,6 +24,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
 const (
@@ -93,7 +94,11 @@ func (g *Guest) run(ctx context.Context, id string, cmd *guestv1.Command, out fu
 		return nil, refused(err)
 	}
 	defer stream.Close()
+	var w stall.Watch
 	for stream.Receive() {
+		if err := watch(&w, stream.Msg()); err != nil {
+			return nil, err
+		}
 		switch ev := stream.Msg().GetEvent().(type) {
 		case *guestv1.Event_Output_:
 			if out != nil {
@@ -104,6 +109,14 @@ func (g *Guest) run(ctx context.Context, id string, cmd *guestv1.Command, out fu
 		}
 	}
 	return nil, refused(errors.Join(stream.Err(), io.ErrUnexpectedEOF))
+}
+
+// watch returns an error for a guest that goes on without saying anything.
+func watch(w *stall.Watch, ev *guestv1.Event) error {
+	if err := w.Saw(len(ev.GetOutput().GetData()) > 0 || ev.GetExit() != nil); err != nil {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return nil
 }
 
 // refused tells what a guest does not want to do from one that broke off.
@@ -153,7 +166,8 @@ func (g *Guest) Output(ctx context.Context, id string, limit time.Duration, out 
 		return
 	}
 	defer stream.Close()
-	for stream.Receive() {
+	var w stall.Watch
+	for stream.Receive() && watch(&w, stream.Msg()) == nil {
 		switch ev := stream.Msg().GetEvent().(type) {
 		case *guestv1.Event_Output_:
 			out(ev.Output.GetStream() == guestv1.Stream_STREAM_STDERR, ev.Output.GetData())

@@ -22,9 +22,14 @@ type ApplyOptions struct {
 	// a rule of HoldRules catches stands for all below it; any other for
 	// itself alone. A set-id bit is applied only to a file named here.
 	Allow []string
+	// Check is called with all changes, before Confirm and before anything is
+	// written; an error ends it with nothing changed. What the Diff shows is
+	// what would be written: it was read, and the sandbox is not asked again.
+	Check func(*Diff) error
 	// Confirm is asked about each change that would be applied, before
 	// anything is; an error ends it with nothing changed. New directories are
-	// not asked about when something in them is.
+	// not asked about when something in them is. The Item's WritePatch shows
+	// the very bytes that would be written.
 	Confirm func(Item) (bool, error)
 	// Since, if set, stands in for the stream's own time.
 	Since time.Time
@@ -99,6 +104,11 @@ func Apply(ctx context.Context, base *Base, r io.Reader, opts ApplyOptions) (*Re
 	diff, err := Compare(ctx, base, set, opts.Paths)
 	if err != nil {
 		return &Result{}, err
+	}
+	if opts.Check != nil {
+		if err := opts.Check(diff); err != nil {
+			return &a.result, err
+		}
 	}
 	a.set, a.limit = set, diff.Since
 	if !opts.Since.IsZero() {
@@ -193,6 +203,9 @@ func (a *applier) preflight(diff *Diff) error {
 			a.result.Conflicts = append(a.result.Conflicts, no)
 			out[it.Path] = "in conflict"
 			continue
+		}
+		if i := slices.Index(it.Notes, noteSetIDDropped); i >= 0 && a.setID(it) != 0 {
+			it.Notes[i] = noteSetIDKept
 		}
 		a.plan = append(a.plan, it)
 	}

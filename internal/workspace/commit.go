@@ -93,7 +93,7 @@ func (a *applier) write(it *Item) (staged bool, err error) {
 	a.touched[parent] = true
 	rest := *it // what is left to do once a directory is out of the way
 	if it.Was == Dir {
-		if err := a.removeTree(it.Path); err != nil || it.Kind == Deleted {
+		if err := a.removeTree(it); err != nil || it.Kind == Deleted {
 			return false, err
 		}
 		rest.Was, rest.base = "", stamp{}
@@ -270,14 +270,26 @@ func (a *applier) chmod(dir *os.File, name string, it *Item) error {
 }
 
 // removeTree removes a directory of the base and what is in it, as long as it
-// is as it was when the workspace was made.
-func (a *applier) removeTree(rel string) error {
-	a.base.forget() // it may be what is removed
-	parent, name, err := a.base.in(rel)
+// is as it was compared, and, unless it is forced, as it was when the workspace
+// was made.
+func (a *applier) removeTree(it *Item) error {
+	sum := newTreeSum()
+	err := a.base.walk(a.ctx, it.Path, func(rel string, st *unix.Stat_t) error {
+		sum.add(rel, newStamp(st))
+		return nil
+	})
+	if err == nil && sum.sum() != it.tree {
+		err = errMoved
+	}
 	if err != nil {
 		return err
 	}
-	return a.removeDir(parent, name, rel)
+	a.base.forget() // it may be what is removed
+	parent, name, err := a.base.in(it.Path)
+	if err != nil {
+		return err
+	}
+	return a.removeDir(parent, name, it.Path)
 }
 
 func (a *applier) removeDir(parent *os.File, name, rel string) error {

@@ -53,10 +53,13 @@ type Item struct {
 	Held    string   `json:"held,omitempty"`     // why Apply leaves it alone until it is named
 	Notes   []string `json:"notes,omitempty"`    // what a user should see before applying it
 
-	base    stamp // what was there when it was compared
+	base    stamp  // what was there when it was compared
+	tree    Digest // and, where that is a directory that goes, what was in it
 	entry   *entry
 	diff    *Diff
 	blocked string // why it can't be applied, whatever the user says
+
+	heldForText bool // Held is for what its content says
 }
 
 // Diff is what a set of changes would do to a base.
@@ -66,6 +69,7 @@ type Diff struct {
 
 	set  *Set
 	base *Base
+	sel  selection
 }
 
 // Summary counts a diff's items.
@@ -124,7 +128,7 @@ func Compare(ctx context.Context, base *Base, set *Set, paths []string) (*Diff, 
 		return nil, fmt.Errorf("compare: %w", err)
 	}
 	slices.SortStableFunc(c.items, func(a, b Item) int { return comparePaths(a.Path, b.Path) })
-	d := &Diff{Since: set.header.Since, Items: c.items, set: set, base: base}
+	d := &Diff{Since: set.header.Since, Items: c.items, set: set, base: base, sel: sel}
 	for i := range d.Items {
 		d.Items[i].diff = d
 	}
@@ -318,7 +322,7 @@ func (c *comparer) hold(it *Item) error {
 	case it.Kind == Symlink:
 		it.Held = linkReason(it.Path, it.Target)
 	case it.entry.drivers:
-		it.Held = "it names filters, diff or merge drivers that git runs on the host"
+		it.Held, it.heldForText = "it names filters, diff or merge drivers that git runs on the host", true
 	}
 	if it.Was == Dir && it.Kind != Dir && it.blocked == "" {
 		return c.holdTree(it)
@@ -328,8 +332,10 @@ func (c *comparer) hold(it *Item) error {
 
 // holdTree looks through a directory of the base that would be removed.
 func (c *comparer) holdTree(it *Item) error {
+	sum := newTreeSum()
 	err := c.base.walk(c.ctx, it.Path, func(rel string, st *unix.Stat_t) error {
 		it.Removes++
+		sum.add(rel, newStamp(st))
 		if it.Held != "" {
 			return nil
 		}
@@ -346,8 +352,15 @@ func (c *comparer) holdTree(it *Item) error {
 		}
 		it.blocked = reasonFor(err)
 	}
+	it.tree = sum.sum()
 	return nil
 }
+
+// The notes about set-id bits: they are for a file that the user named.
+const (
+	noteSetIDDropped = "set-id bits are dropped"
+	noteSetIDKept    = "gets set-id bits, as you named it"
+)
 
 // annotate adds the notes.
 func (c *comparer) annotate(it *Item) {
@@ -355,7 +368,7 @@ func (c *comparer) annotate(it *Item) {
 		it.Notes = append(it.Notes, "becomes executable")
 	}
 	if it.Kind == File && it.Mode&0o6000 != 0 {
-		it.Notes = append(it.Notes, "set-id bits are dropped")
+		it.Notes = append(it.Notes, noteSetIDDropped)
 	}
 	if it.Removes > 0 {
 		it.Notes = append(it.Notes, fmt.Sprintf("removes %d entries", it.Removes))

@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,6 +36,11 @@ func TestHeldByName(t *testing.T) {
 		".devcontainer/devcontainer.json", ".claude/settings.json", "CLAUDE.md", "sub/AGENTS.md", ".cursor/rules", ".cursorrules", ".mcp.json",
 		".codex/x", ".gemini/x", ".aider.conf.yml", ".github/copilot-instructions.md", ".windsurfrules",
 		".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc", "pip.conf", ".cargo/config.toml", "sub/.cargo/config", ".bazelrc", ".gdbinit",
+		".pnp.cjs", ".pnp.loader.mjs", "sitecustomize.py", "usercustomize.py", "a.pth", "pyvenv.cfg", ".jvmopts", ".mvn/jvm.config", ".sbtopts", ".ghci", ".rvmrc",
+		"gradle/wrapper/gradle-wrapper.properties", "gradle.properties", "x.desktop", ".theia/tasks.json", ".yarnrc.yml", ".bashrc", ".profile", ".zshrc",
+		".ssh/authorized_keys", ".config/autostart/x.desktop", ".config/systemd/user/x.service", ".Rprofile", ".irbrc", ".pdbrc", ".tmux.conf", ".inputrc",
+		".emacs.d/init.el", ".netrc", ".gitconfig", ".local/bin/ls", ".local/share/applications/x", "GEMINI.md", ".clinerules/x", "opencode.json",
+		".venv/bin/python", "venv/bin/python", ".config/fish/config.fish", "home/u/.BASHRC", "bashrc~/.ba\u017fhrc", "a/dbus-1/services/x",
 		".carboy-tmp-1",
 	}
 	for _, p := range held {
@@ -43,6 +49,8 @@ func TestHeldByName(t *testing.T) {
 		}
 	}
 	free := []string{
+		"bin/x", "src/config.yaml", "x.path", "x/pth", "requirements.txt", "setup.cfg", "build.gradle", "pom.xml", "gradlew", "site.py", "customize.py",
+		"profile", "bashrc", "local/x", "config/x", "systemd/x", "share/x", "user/x", "prompt.md", "x.instructions", "rules", "fish/readme", "venv.md",
 		"main.go", "git", "gitignore", ".gitignore", ".gitkeep", ".gitattributes", "env", ".env.example", "config", ".cargo/registry", "cargo/config",
 		".editorconfig", "Makefile", "github/x", "a.git/x", "HEAD", "hooks/x", "objects/x", "vscode", "jenkins.go", "git~", "git~x", "x~1", ".dockerignore",
 		"claude.go", "agents/md", ".e", "...", ". ", "mise/readme",
@@ -114,10 +122,55 @@ func TestAttributesWithoutContentAreHeld(t *testing.T) {
 func TestHoldRulesAreSound(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range workspace.HoldRules() {
-		if r.Pattern != strings.ToLower(r.Pattern) || r.Reason == "" || strings.Count(r.Pattern, "/") > 1 || seen[r.Pattern] {
+		if r.Pattern != strings.ToLower(r.Pattern) || r.Reason == "" || r.Source == "" || seen[r.Pattern] {
 			t.Errorf("bad or repeated rule %+v", r)
 		}
 		seen[r.Pattern] = true
+	}
+}
+
+// fits makes a path that a pattern catches.
+var fits = strings.NewReplacer("y*ml", "yaml", "*", "x")
+
+// TestEveryHoldRule writes what each rule is about into a workspace, in lower
+// case and in capitals: all of it is held back, and taken when it is named.
+func TestEveryHoldRule(t *testing.T) {
+	b, u := twoDirs(t, nil)
+	upper := tree{"free": "x"}
+	for i, r := range workspace.HoldRules() {
+		p := fits.Replace(r.Pattern)
+		upper[fmt.Sprintf("r%d/%s", i, p)] = "x"
+		upper[fmt.Sprintf("r%d/deeper/%s", i, strings.ToUpper(p))] = "x"
+	}
+	upper.write(t, u)
+	s := stream(t, u, options(true, future))
+	res, err := apply(t, b, s, workspace.ApplyOptions{})
+	must(t, err)
+	held := map[string]bool{}
+	for _, it := range res.Held {
+		held[it.Path] = it.Held != ""
+	}
+	before := read(t, b)
+	var named []string
+	for p := range upper {
+		if p == "free" {
+			continue
+		}
+		named = append(named, p)
+		if before[p] != "" || !held[p] {
+			t.Errorf("%q is not held", p)
+		}
+	}
+	if before["free"] != "x" {
+		t.Error("what no rule is about is not applied")
+	}
+	_, err = apply(t, b, s, workspace.ApplyOptions{Paths: named, Allow: named})
+	must(t, err)
+	after := read(t, b)
+	for p := range upper {
+		if after[p] != "x" {
+			t.Errorf("%q was named and is not taken: %q", p, after[p])
+		}
 	}
 }
 

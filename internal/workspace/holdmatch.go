@@ -3,6 +3,7 @@ package workspace
 import (
 	"bytes"
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -10,26 +11,37 @@ import (
 
 // holdTable is holdRules arranged for speed.
 type holdTable struct {
-	exact map[string]string // folded name → reason
-	globs []HoldRule        // one name
-	pairs []pairRule        // two names
-	short map[string]string // first six letters of an 8.3 name → reason
+	exact map[string]string     // folded name → reason
+	globs []HoldRule            // one name
+	paths map[string][]pathRule // of several names, by the last one
+	tails []pathRule            // those whose last name is a pattern
+	short map[string]string     // first six letters of an 8.3 name → reason
 }
 
-type pairRule struct{ parent, name, reason string }
+// pathRule is a rule of several names.
+type pathRule struct {
+	parents []string // all but the last
+	last    string
+	reason  string
+}
 
 var holds = newHoldTable(holdRules)
 
 func newHoldTable(rules []HoldRule) *holdTable {
-	t := &holdTable{exact: map[string]string{}, short: map[string]string{}}
+	t := &holdTable{exact: map[string]string{}, paths: map[string][]pathRule{}, short: map[string]string{}}
 	for _, r := range rules {
-		if a, b, ok := strings.Cut(r.Pattern, "/"); ok {
-			t.pairs = append(t.pairs, pairRule{a, b, r.Reason})
+		if names := strings.Split(r.Pattern, "/"); len(names) > 1 {
+			p := pathRule{names[:len(names)-1], names[len(names)-1], r.Reason}
+			if strings.Contains(p.last, "*") {
+				t.tails = append(t.tails, p)
+			} else {
+				t.paths[p.last] = append(t.paths[p.last], p)
+			}
 			continue
 		}
 		if strings.Contains(r.Pattern, "*") {
 			t.globs = append(t.globs, r)
-		} else {
+		} else if t.exact[r.Pattern] == "" {
 			t.exact[r.Pattern] = r.Reason
 		}
 		if stem := shortStem(r.Pattern); stem != "" && t.short[stem] == "" {
@@ -45,32 +57,43 @@ func newHoldTable(rules []HoldRule) *holdTable {
 
 // heldByName returns why a path is held back for the names in it, or "".
 func heldByName(p string) string {
-	parent, reason := "", ""
+	var above []string // the names before, folded
+	reason := ""
 	for name := range strings.SplitSeq(p, "/") {
 		// Where backslash separates, one name may be several.
 		for part := range strings.SplitSeq(name, `\`) {
 			folded := foldName(part)
-			if r := holds.pair(parent, folded); r != "" {
+			if r := holds.path(above, folded); r != "" {
 				return r // it says more than a rule for one name
 			}
 			if reason == "" {
 				reason = holds.match(folded)
 			}
-			parent = folded
+			above = append(above, folded)
 		}
 	}
 	return reason
 }
 
-func (t *holdTable) pair(parent, name string) string {
-	for _, r := range t.pairs {
-		if parent == r.parent {
-			if ok, _ := path.Match(r.name, name); ok {
-				return r.reason
-			}
+// path returns the reason of a rule for name below the names above it.
+func (t *holdTable) path(above []string, name string) string {
+	for _, r := range t.paths[name] {
+		if r.below(above) {
+			return r.reason
+		}
+	}
+	for _, r := range t.tails {
+		if ok, _ := path.Match(r.last, name); ok && r.below(above) {
+			return r.reason
 		}
 	}
 	return ""
+}
+
+// below reports whether the last of the names above are the rule's own.
+func (r *pathRule) below(above []string) bool {
+	n := len(above) - len(r.parents)
+	return n >= 0 && slices.Equal(above[n:], r.parents)
 }
 
 func (t *holdTable) match(name string) string {

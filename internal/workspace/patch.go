@@ -87,11 +87,11 @@ func (p *patcher) item(ctx context.Context, it *Item) error {
 		return nil
 	}
 	if it.Was == Dir && it.Kind != Dir {
-		if err := p.removedTree(ctx, it.Path); err != nil {
+		if err := p.removedTree(ctx, it); err != nil {
 			return err
 		}
 	}
-	was, is := p.before(it.Path, it.Was), p.after(it)
+	was, is := p.before(it.Path, it.Was, it.base), p.after(it)
 	if it.Class == TypeChanged && was.mode != "" && is.mode != "" {
 		p.file(it.Path, was, side{})
 		was = side{}
@@ -101,26 +101,39 @@ func (p *patcher) item(ctx context.Context, it *Item) error {
 }
 
 // removedTree shows every file of a directory of the base as deleted.
-func (p *patcher) removedTree(ctx context.Context, dir string) error {
-	err := p.diff.base.walk(ctx, dir, func(rel string, st *unix.Stat_t) error {
+func (p *patcher) removedTree(ctx context.Context, it *Item) error {
+	sum := newTreeSum()
+	err := p.diff.base.walk(ctx, it.Path, func(rel string, st *unix.Stat_t) error {
 		kind, _ := kindOf(st)
-		p.file(rel, p.before(rel, kind), side{})
+		sum.add(rel, newStamp(st))
+		p.file(rel, p.before(rel, kind, newStamp(st)), side{})
 		return nil
 	})
-	if err != nil && context.Cause(ctx) == nil {
-		p.line("Files below %s: %s", quoteName("a/"+dir), reasonFor(err))
-		return nil
+	switch {
+	case context.Cause(ctx) != nil:
+		return err
+	case err != nil:
+		p.line("Files below %s: %s", quoteName("a/"+it.Path), reasonFor(err))
+	case sum.sum() != it.tree:
+		p.line("Files below %s: %s", quoteName("a/"+it.Path), changedMeanwhile)
 	}
-	return err
+	return nil
 }
 
-// before reads the base's side.
-func (p *patcher) before(rel string, kind Kind) side {
+// changedMeanwhile is said of what is not as it was when it was compared. It
+// is not shown, as it is not what Apply would replace.
+const changedMeanwhile = "it changed on the host since it was compared"
+
+// before reads the base's side, which is to be as it was compared.
+func (p *patcher) before(rel string, kind Kind, was stamp) side {
 	switch kind {
 	case Symlink:
 		target, err := p.diff.base.readlink(rel)
 		if err != nil {
 			return side{mode: "120000", why: reasonFor(err)}
+		}
+		if st, err := p.diff.base.stat(rel); err != nil || !newStamp(st).same(was) {
+			return side{mode: "120000", why: changedMeanwhile}
 		}
 		return side{mode: "120000", text: []byte(target), size: int64(len(target))}
 	case File:
@@ -137,6 +150,9 @@ func (p *patcher) before(rel string, kind Kind) side {
 		n, err := readUpTo(f, text)
 		if err != nil {
 			return side{mode: s.mode, why: reasonFor(err)}
+		}
+		if st, err = statFile(f); err != nil || !newStamp(&st).same(was) {
+			return side{mode: s.mode, why: changedMeanwhile}
 		}
 		s.text = text[:n]
 		return s

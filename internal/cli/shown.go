@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+const (
+	shownDir = "shown" // what diffs showed, one file for each sandbox and terminal
+
+	maxShown      = 4 << 20
+	maxShownItems = 20_000
+	maxShownPaths = 1000
+)
+
+// shown is what the last diff of a sandbox showed on this terminal.
+type shown struct {
+	Time  time.Time          `json:"time"`
+	Paths []string           `json:"paths"` // the selection; none: all
+	Items []workspace.Digest `json:"items"` // of what was not taken since
+}
+
+// shownFile names the file for a sandbox and the caller's terminal, which is
+// known by its session's first process. It is "" where there is neither.
+func (a *app) shownFile(id string) string {
+	if a.env.StateDir == "" || !sandbox.ValidID(id) {
+		return ""
+	}
+	sid, err := unix.Getsid(0)
+	if err != nil || sid <= 0 {
+		return ""
+	}
+	leader, err := procid.Of(sid)
+	if err != nil {
+		return fmt.Sprintf("%s.%d.json", id, sid) // it has ended, and its number is kept for the session
+	}
+	return fmt.Sprintf("%s.%d-%d.json", id, sid, leader.StartTime)
+}
+
+// rememberShown notes what a diff showed. One of more than can be noted is
+// forgotten, with the one before.
+func (a *app) rememberShown(id string, sum workspace.Sum) error {
+	if len(sum.Items) > maxShownItems || len(sum.Paths) > maxShownPaths {
+		sum.Items = nil
+	}
+	return a.saveShown(id, shown{Time: a.env.Now().UTC(), Paths: sum.Paths, Items: sum.Items})
+}
+
+func (a *app) saveShown(id string, s shown) error {
+	name := a.shownFile(id)
+	if name == "" {
+		return nil
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return a.writeState(shownDir, name, b)
+}
+
+// lastShown returns what the last diff on this terminal showed, nil for none.
+func (a *app) lastShown(id string) (*shown, error) {
+	name := a.shownFile(id)
+	if name == "" {
+		return nil, nil
+	}
+	b, err := a.readState(shownDir, name, maxShown)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	var s shown
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("read what was shown before, of sandbox %s: %w", id, err)
+	}
+	if len(s.Items) == 0 {
+		return nil, nil
+	}
+	return &s, nil
+}
+
+// news returns the paths of d that s was about and did not show as they are.
+func (s *shown) news(d *workspace.Diff, sum workspace.Sum) []string {
+	known := make(map[workspace.Digest]bool, len(s.Items))
+	for _, i := range s.Items {
+		known[i] = true
+	}
+	var paths []string
+	for i := range d.Items {
+		if p := d.Items[i].Path; !known[sum.Items[i]] && s.covers(p) {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+// covers reports whether p was selected.
+func (s *shown) covers(p string) bool {
+	return len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(sel string) bool {
+		return p == sel || strings.HasPrefix(p, sel+"/")
+	})
+}
+
+// taken notes that items were applied: they are no change any more.
+func (a *app) taken(id string, d *workspace.Diff, applied []workspace.Item) error {
+	s, err := a.lastShown(id)
+	if err != nil || s == nil || d == nil || len(applied) == 0 {
+		return err
+	}
+	paths := make(map[string]bool, len(applied))
+	for i := range applied {
+		paths[applied[i].Path] = true
+	}
+	gone := map[workspace.Digest]bool{}
+	for i, one := range d.Sum().Items {
+		if paths[d.Items[i].Path] {
+			gone[one] = true
+		}
+	}
+	s.Items = slices.DeleteFunc(s.Items, func(i workspace.Digest) bool { return gone[i] })
+	return a.saveShown(id, *s)
+}
+
+// checkShown says where what is to be applied is not what the last diff on
+// this terminal showed. Who can be asked is asked whether to go on.
+func (a *app) checkShown(ctx context.Context, q *asker, o applyOptions, name, id string, d *workspace.Diff) error {
+	s, err := a.lastShown(id)
+	if err != nil || s == nil {
+		return err
+	}
+	paths := s.news(d, d.Sum())
+	if len(paths) == 0 {
+		return nil
+	}
+	listed := make([]string, 0, maxHintPaths+1)
+	for _, p := range paths[:min(len(paths), maxHintPaths)] {
+		listed = append(listed, elide(escape(p), maxInline))
+	}
+	if len(paths) > maxHintPaths {
+		listed = append(listed, "…")
+	}
+	a.noteReason("changed", fmt.Sprintf("%s: changed since carboy diff showed it %s: %s", name, ago(s.Time, a.env.Now()), strings.Join(listed, ", ")))
+	if o.ask || o.dryRun || a.json || !isTerminal(a.env.Stdin) || !isTerminal(a.env.Stderr) {
+		return nil
+	}
+	answer, err := q.prompt(ctx, "take it all the same? [y,N] ")
+	if err != nil {
+		return err
+	}
+	if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
+		return sandbox.Errorf(sandbox.Denied, "left without a change").WithHint("carboy diff %s", quoteArg(name))
+	}
+	return nil
+}
