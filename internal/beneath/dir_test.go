@@ -3,6 +3,7 @@ package beneath_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -258,5 +259,34 @@ func TestChange(t *testing.T) {
 		if _, err := d.Stat(name); !errors.Is(err, unix.EXDEV) {
 			t.Errorf("%q: got %v, want %v", name, err, unix.EXDEV)
 		}
+	}
+}
+
+func TestRemove(t *testing.T) {
+	top := t.TempDir()
+	outside := filepath.Join(top, "outside")
+	must(t, os.MkdirAll(filepath.Join(outside, "kept"), 0o755))
+	dir := filepath.Join(top, "dir")
+	for i := range 50 {
+		must(t, os.MkdirAll(filepath.Join(dir, "a", fmt.Sprint(i), "b", "c"), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, "a", fmt.Sprint(i), "f"), nil, 0o600))
+	}
+	must(t, os.Mkdir(filepath.Join(dir, ".moved-1"), 0o755))
+	must(t, os.Mkdir(filepath.Join(dir, ".moved-1", "x"), 0o755))
+	must(t, os.Symlink(outside, filepath.Join(dir, "a", "link")))
+	must(t, os.Symlink(outside, filepath.Join(dir, "link")))
+	must(t, beneath.RemoveAll(t.Context(), dir))
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(outside, "kept")); err != nil {
+		t.Errorf("a link was followed: %v", err)
+	}
+	link := filepath.Join(top, "link")
+	must(t, os.Symlink(outside, link))
+	must(t, beneath.RemoveAll(t.Context(), link))
+	must(t, beneath.RemoveAll(t.Context(), link))
+	if _, err := os.Lstat(outside); err != nil {
+		t.Errorf("a link was followed: %v", err)
 	}
 }
