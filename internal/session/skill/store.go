@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
@@ -104,11 +105,28 @@ func (s *Store) open() (*os.Root, error) {
 	if err := base.MkdirAll(path.Join(tenants, s.ns), 0o700); err != nil {
 		return nil, s.fault("open the skill store", err)
 	}
-	own, err := base.OpenRoot(path.Join(tenants, s.ns))
+	own, err := openBelow(base, path.Join(tenants, s.ns))
 	if err != nil {
 		return nil, s.fault("open the skill store", err)
 	}
 	return own, nil
+}
+
+// openBelow opens a directory of a namespace, to which no link leads: guests
+// write to packages, and to what is beside one that lies deeper.
+func openBelow(dir *os.Root, rel string) (*os.Root, error) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	at := beneath.In(f)
+	defer at.Close()
+	below, err := at.OpenDir(rel)
+	if err != nil {
+		return nil, err
+	}
+	defer below.Close()
+	return os.OpenRoot(below.Path())
 }
 
 // reserved reports whether a name at the top of the namespace is ours.
