@@ -35,6 +35,12 @@ func OpenNoLinks(dir int, rel string, flags int) (int, error) {
 	return open(dir, rel, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 }
 
+// OpenHere is OpenNoLinks for what is on dir's own mount: anything else is
+// EXDEV.
+func OpenHere(dir int, rel string, flags int) (int, error) {
+	return open(dir, rel, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_XDEV)
+}
+
 // OpenInRoot opens p as if dir were the root directory: "/" and ".." in p and
 // in links stop there.
 func OpenInRoot(dir int, p string, flags int) (int, error) {

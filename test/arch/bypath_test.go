@@ -111,12 +111,17 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/session/skill",
-		functions: "Below Open Store.open Store.spool Store.sweepAll",
-		why:       "the operator's directories, which no guest is shown whole: below them names are an os.Root's",
+		functions: "Below Open Store.sweepAll",
+		why:       "the operator's directories, as they are configured: below them names are an os.Root's",
 	},
 	{
 		dir:       "internal/session/skill",
-		functions: "openBelow",
+		functions: "Store.spool",
+		why:       "files without a name, wherever that is",
+	},
+	{
+		dir:       "internal/session/skill",
+		functions: "openAll openBelow",
 		why:       "a descriptor's own name",
 	},
 	{

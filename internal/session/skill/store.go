@@ -91,10 +91,7 @@ func (s *Store) Root() string {
 
 // open opens the namespace's directory, and makes it where it is missing.
 func (s *Store) open() (*os.Root, error) {
-	if err := os.MkdirAll(s.root, 0o755); err != nil {
-		return nil, s.fault("open the skill store", err)
-	}
-	base, err := os.OpenRoot(s.root)
+	base, err := openAll(s.root)
 	if err != nil {
 		return nil, s.fault("open the skill store", err)
 	}
@@ -110,6 +107,26 @@ func (s *Store) open() (*os.Root, error) {
 		return nil, s.fault("open the skill store", err)
 	}
 	return own, nil
+}
+
+// openAll opens the directory of all namespaces, and makes it where it is
+// missing. Its path had no links when the store was opened: guests may be able
+// to write to what is above it.
+func openAll(root string) (*os.Root, error) {
+	top, err := beneath.OpenDir("/")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	if err := top.MkdirAll("."+root, 0o755); err != nil {
+		return nil, err
+	}
+	at, err := top.OpenDir("." + root)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	return os.OpenRoot(at.Path())
 }
 
 // openBelow opens a directory of a namespace, to which no link leads: guests
