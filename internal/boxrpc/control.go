@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -17,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
@@ -190,27 +189,19 @@ func verifyShared(_ context.Context, c call) (any, error) {
 // readProbe reads a regular file right in dir; neither may be a link.
 func readProbe(dir, name string) ([]byte, error) {
 	unreadable := readinessError("the shared Workspace probe can't be read")
-	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	at, err := beneath.OpenDir(dir)
 	if err != nil {
 		return nil, unreadable
 	}
-	defer unix.Close(at)
-	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, unreadable
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	st, err := f.Stat()
+	defer at.Close()
+	b, err := at.ReadFile(name, maxProbe)
 	switch {
-	case err != nil || !st.Mode().IsRegular():
+	case errors.Is(err, beneath.ErrNotRegular):
 		return nil, readinessError("the shared Workspace probe is not a regular file")
-	case st.Size() <= 0 || st.Size() > maxProbe:
+	case errors.Is(err, unix.EFBIG), err == nil && len(b) == 0:
 		return nil, readinessError("the shared Workspace probe is not of 1 to %d bytes", maxProbe)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxProbe+1))
-	if err != nil || int64(len(b)) != st.Size() {
-		return nil, readinessError("the shared Workspace probe changed while it was read")
+	case err != nil:
+		return nil, unreadable
 	}
 	return b, nil
 }

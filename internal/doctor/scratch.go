@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // scratchPrefix begins the name of every scratch directory.
@@ -174,15 +176,20 @@ func (s *scratch) remove() error {
 
 // removeAll deletes what overlays leave too: directories without any rights.
 func removeAll(path string) error {
-	err := os.RemoveAll(path)
+	err := beneath.RemoveAll(context.Background(), path)
 	if err == nil {
 		return nil
 	}
-	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() && err != nil {
-			_ = os.Chmod(p, 0o700) // where it can't be, removing it says so
+	d, derr := beneath.OpenDir(path)
+	if derr != nil {
+		return err
+	}
+	defer d.Close()
+	_ = filepath.WalkDir(path, func(p string, e fs.DirEntry, err error) error {
+		if rel, rerr := filepath.Rel(path, p); e != nil && e.IsDir() && err != nil && rerr == nil {
+			_ = d.Chmod(rel, 0o700) // where it can't be, removing it says so
 		}
 		return nil
 	})
-	return os.RemoveAll(path)
+	return beneath.RemoveAll(context.Background(), path)
 }

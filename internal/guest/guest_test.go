@@ -27,6 +27,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/envd/process/processconnect"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
@@ -110,7 +111,7 @@ func start(t *testing.T, set func(*guest.Config), root string) *box {
 	if err := os.WriteFile(config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	handle, err := os.Open(dir)
+	handle, err := beneath.OpenDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func start(t *testing.T, set func(*guest.Config), root string) *box {
 
 // spawn starts the agent in a pid and mount namespace, and ends it with the
 // test: it must go by itself when it is asked to.
-func (b *box) spawn(config string, handle *os.File, root string) {
+func (b *box) spawn(config string, handle *beneath.Dir, root string) {
 	program, err := os.Open("/dev/null") // it was executed by its path
 	if err != nil {
 		b.t.Fatal(err)

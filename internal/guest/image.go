@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
-	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
 )
 
 // maxPasswd bounds an account file that is added to, in bytes.

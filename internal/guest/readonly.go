@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
-	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
 )
 
 // systemPlaces never stay writable under a read-only root, nor does what holds

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // Bounds of what is copied.
@@ -46,20 +48,11 @@ func (h *host) note(p, format string, args ...any) {
 
 // open opens a path below the root without following any link on the way.
 func (h *host) open(rel string, flags uint64) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	fd, err := beneath.OpenNoLinks(int(h.root.Fd()), rel, int(flags)|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: "/" + rel, Err: err}
 	}
-	for {
-		fd, err := unix.Openat2(int(h.root.Fd()), rel, &how)
-		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
-			continue
-		}
-		if err != nil {
-			return nil, &fs.PathError{Op: "open", Path: "/" + rel, Err: err}
-		}
-		return os.NewFile(uintptr(fd), "/"+rel), nil
-	}
+	return os.NewFile(uintptr(fd), "/"+rel), nil
 }
 
 // sources lists everything that the table allows and the host has, in order.

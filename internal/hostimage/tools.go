@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // Tool is a directory of the host with a known toolchain in it that is not
@@ -79,20 +81,16 @@ func Tools(home string) []Tool {
 
 // statBeneath looks at a directory below base without following a link.
 func statBeneath(base, rel string) (st unix.Stat_t, err error) {
-	dir, err := unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	f, err := os.OpenFile(base, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return st, err
 	}
-	defer unix.Close(dir)
-	fd, err := unix.Openat2(dir, rel, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
-	if err != nil {
-		return st, err
+	dir := beneath.In(f)
+	defer dir.Close()
+	if st, err = dir.Stat(rel); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		err = unix.ENOTDIR
 	}
-	defer unix.Close(fd)
-	return st, unix.Fstat(fd, &st)
+	return st, err
 }
 
 // searched returns the directories that match, the highest version first.

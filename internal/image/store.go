@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/image/layer"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -87,7 +88,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	if o.Remove == nil {
-		o.Remove = os.RemoveAll
+		o.Remove = func(dir string) error { return beneath.RemoveAll(context.Background(), dir) }
 	}
 	if o.Transport == nil {
 		o.Transport = newTransport()

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
@@ -182,6 +183,13 @@ func (r *Runtime) near(w record.Workspace) (dir *os.File, same bool) {
 	return nil, false
 }
 
+// openDir opens a directory by a path that had no links when it was taken in:
+// of those above it, guests may be able to write to some.
 func openDir(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	root, err := beneath.OpenDir("/")
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.Open("."+path, unix.O_RDONLY|unix.O_DIRECTORY)
 }

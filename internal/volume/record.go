@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
@@ -38,7 +39,7 @@ func (s *Service) make(ctx context.Context, v Volume, images *disk.Images, size 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
+			err = errors.Join(err, beneath.RemoveAll(context.WithoutCancel(ctx), dir))
 		}
 	}()
 	if err := tree.Make(ctx, images, dir, size); err != nil {
@@ -118,7 +119,7 @@ func (s *Service) load() error {
 // empty deletes a directory of ours. Where this process is not root, some of
 // what is in it may belong to others of its ids.
 func (s *Service) empty(dir string) {
-	err := os.RemoveAll(dir)
+	err := beneath.RemoveAll(context.Background(), dir)
 	if err != nil && s.o.Delete != nil {
 		err = s.o.Delete(dir)
 	}

@@ -81,6 +81,7 @@ var attackRows = []attackRow{
 	{hazard: "another server name in a second hello", holds: "both must be alike", weak: weak.NetRetryUnchecked, unit: "internal/egress/tlswire", test: "TestRetry"},
 
 	{hazard: "a link in a volume to a file of the host's", holds: "the content API stays below the volume", weak: weak.VolumeLinksFollowed, unit: "internal/volume/content", test: "TestHostileTree"},
+	{hazard: "a link that a guest put in a name's place", holds: "the host uses names from an open directory, through no link", weak: weak.NamesFollowed, unit: "internal/beneath", test: "TestPlantedLinks"},
 	{hazard: "a page of a sandbox that asks the API", holds: "pages reach sandboxes alone", weak: weak.ServerPagesAllowed, unit: "internal/server", test: "TestPagesKeepOutOfAPI"},
 	{hazard: "a page of a sandbox that asks another's guest agent", holds: "a token, which no browser adds", weak: weak.ServerTokenIgnored, unit: "internal/server", test: "TestPagesKeepOutOfAgents"},
 	{hazard: "a session that names a weaker wall", holds: "the operator's is the least", weak: weak.SessionWallOpen, unit: "internal/session", test: "TestWeakerWall"},

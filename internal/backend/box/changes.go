@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -77,16 +78,16 @@ func changesMain(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	defer layers.Close()
 	opts := workspace.Options{ChangesOptions: p.Options}
 	if st, err := os.Stat(fileSince); err == nil {
 		opts.Since = st.ModTime()
 	}
-	dir := filepath.Join(layers, "workspace")
-	if exists(filepath.Join(dir, copyManifest)) {
+	if isCopy(layers) {
 		opts.Since = time.Time{} // a copy knows when it was begun
-		return copyChanges(dir, out, opts)
+		return copyChanges(layers, out, opts)
 	}
-	upper, err := os.Open(filepath.Join(dir, "upper"))
+	upper, err := layers.Open(layerWorkspace+"/upper", unix.O_RDONLY|unix.O_DIRECTORY)
 	if errors.Is(err, os.ErrNotExist) {
 		return errors.New("the workspace is not a copy-on-write view")
 	}
@@ -97,13 +98,13 @@ func changesMain(in io.Reader, out io.Writer) error {
 	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper), opts)
 }
 
-func copyChanges(dir string, out io.Writer, opts workspace.Options) error {
-	tree, err := os.Open(filepath.Join(dir, copyTree))
+func copyChanges(layers *beneath.Dir, out io.Writer, opts workspace.Options) error {
+	tree, err := layers.Open(layerWorkspace+"/"+copyTree, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
-	manifest, err := os.Open(filepath.Join(dir, copyManifest))
+	manifest, err := layers.OpenRegular(layerWorkspace + "/" + copyManifest)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -71,13 +72,18 @@ func Compose(p *Plan) error {
 
 type composer struct {
 	plan   *Plan
-	raw    string // directory of upper layers, owners as they are on disk
-	layers string // the same, owners as the box's ids on the host
+	raw    *beneath.Dir // upper layers, owners as they are on disk
+	layers *beneath.Dir // the same, owners as the box's ids on the host
 	lowers int
 	maps   map[[2]uint32]*os.File // user namespaces, by the owner that they show as the guest's user
 }
 
 func (c *composer) close() {
+	for _, d := range []*beneath.Dir{c.raw, c.layers} {
+		if d != nil {
+			d.Close()
+		}
+	}
 	for _, f := range c.maps {
 		f.Close()
 	}
@@ -118,7 +124,7 @@ func (c *composer) tool(t hostimage.Tool) error {
 			return nil
 		}
 		// Commands must get through to it; they can't list what else is there.
-		return os.Chmod(filepath.Join(DirMounts, MountRoot, "root"), 0o711)
+		return chmodInRoot("root", 0o711)
 	})
 	if err != nil {
 		return err
@@ -158,26 +164,35 @@ func (c *composer) bindPart(source, at string) error {
 
 // workspace shows d at /workspace, and makes ready what is mounted below it.
 func (c *composer) workspace(d Dir) error {
-	at := filepath.Join(DirMounts, MountRoot, "workspace")
 	var err error
 	switch d.Mode {
 	case "":
 		return nil
 	case modePrivate:
-		err = c.private(at)
+		err = c.private()
 	case modeCOW:
-		err = c.view(d, at)
+		err = c.view(d)
 	default:
 		return c.sharedWorkspace(d)
 	}
 	if err != nil {
 		return err
 	}
+	root, err := openRoot()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	at, err := root.OpenDir("workspace")
+	if err != nil {
+		return err
+	}
+	defer at.Close()
 	return c.holdPoints(at)
 }
 
 // private shows the box's own workspace, over what was saved of one.
-func (c *composer) private(at string) error {
+func (c *composer) private() error {
 	saved, err := c.saved(layerOver)
 	if err != nil {
 		return err
@@ -185,28 +200,38 @@ func (c *composer) private(at string) error {
 	if len(saved) > 0 {
 		return c.overlay(layerOver, MountRoot+"/workspace", nil, nil)
 	}
-	dir := filepath.Join(c.raw, "workspace")
-	if err := mkdir(dir); err != nil {
+	if err := c.raw.MkdirAll("workspace", 0o755); err != nil {
 		return err
 	}
-	if err := os.Chown(dir, guestUID, guestGID); err != nil {
+	if err := c.raw.Chown("workspace", guestUID, guestGID); err != nil {
 		return err
 	}
-	return bind(filepath.Join(c.layers, "workspace"), at)
+	return c.layerInRoot("workspace", "workspace")
+}
+
+// layerInRoot shows a directory of the box's layers at one of its root.
+func (c *composer) layerInRoot(name, rel string) error {
+	dir, err := c.layers.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return c.bindInRoot(dir.Path(), rel)
 }
 
 // view shows a copy-on-write view of d.
-func (c *composer) view(d Dir, at string) error {
+func (c *composer) view(d Dir) error {
 	if weak.On(weak.WorkspaceDirect) {
+		at := filepath.Join(DirMounts, MountRoot, "workspace")
 		return c.attach(Dir{Mode: modeRW, Source: d.Source, Dev: d.Dev, Ino: d.Ino, UID: d.UID, GID: d.GID}, at)
 	}
-	if exists(filepath.Join(c.raw, "workspace", copyManifest)) {
-		return c.copied(d, at) // as the first start found
+	if isCopy(c.raw) {
+		return c.copied(d) // as the first start found
 	}
 	if c.plan.Rootless {
 		// The overlay's own marks would be attributes that the guest can
 		// forge: see package workspace.
-		return c.copied(d, at)
+		return c.copied(d)
 	}
 	low := filepath.Join(DirMounts, "view")
 	if err := mkdir(low); err != nil {
@@ -214,13 +239,13 @@ func (c *composer) view(d Dir, at string) error {
 	}
 	err := c.attach(d, low)
 	if errors.Is(err, errNoIDMap) {
-		return c.copied(d, at)
+		return c.copied(d)
 	}
 	if err != nil {
 		return err
 	}
 	lowers := []string{low}
-	scaffold, err := c.scaffold(low)
+	scaffold, err := c.scaffoldOf(low)
 	if err != nil {
 		return err
 	}
@@ -241,7 +266,12 @@ func (c *composer) sharedWorkspace(d Dir) error {
 			return err
 		}
 	}
-	if err := c.holdPoints(at); err != nil || !c.plan.Native {
+	root, err := beneath.OpenDir(at)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := c.holdPoints(root); err != nil || !c.plan.Native {
 		return err
 	}
 	return c.bindInRoot(at, "workspace")
@@ -254,9 +284,13 @@ func (c *composer) asGuest(id uint32, f func() error) error {
 	if c.plan.Base == 0 {
 		return f()
 	}
+	return asOwner(int(c.plan.Base+id), f)
+}
+
+// asOwner runs f with an id of the host as the owner of files that it makes.
+func asOwner(as int, f func() error) error {
 	defer unix.Setfsuid(0)
 	defer unix.Setfsgid(0)
-	as := int(c.plan.Base + id)
 	if err := errors.Join(unix.Setfsgid(as), unix.Setfsuid(as), allCapabilities()); err != nil {
 		return err
 	}

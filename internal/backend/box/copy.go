@@ -5,9 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -17,27 +18,31 @@ const (
 	copyManifest = "manifest"
 )
 
-// copied shows d at a mount point as a copy of its own, made on the first
-// start: for file systems whose owners can't be mapped.
-func (c *composer) copied(d Dir, at string) error {
-	dir := filepath.Join(c.raw, "workspace")
-	manifest := filepath.Join(dir, copyManifest)
-	if !exists(manifest) {
-		if err := populate(d, dir); err != nil {
-			return errors.Join(fmt.Errorf("copy %s: %w", d.Source, err), os.RemoveAll(dir))
+// isCopy reports whether the workspace of a box's disk is a whole copy.
+func isCopy(disk *beneath.Dir) bool {
+	_, err := disk.Stat(layerWorkspace + "/" + copyManifest)
+	return err == nil
+}
+
+// copied shows d at /workspace as a copy of its own, made on the first start:
+// for file systems whose owners can't be mapped.
+func (c *composer) copied(d Dir) error {
+	if !isCopy(c.raw) {
+		if err := populate(d, c.raw); err != nil {
+			return errors.Join(fmt.Errorf("copy %s: %w", d.Source, err), c.raw.Remove(context.Background(), layerWorkspace))
 		}
 	}
 	c.plan.Instead = "/workspace is a copy: the file system of the host's tree can't map its owner"
-	return bind(filepath.Join(c.layers, "workspace", copyTree), at)
+	return c.layerInRoot(layerWorkspace+"/"+copyTree, "workspace")
 }
 
 // populate copies the host's directory. The manifest gets its name last: it
 // says that the copy is whole.
-func populate(d Dir, dir string) error {
-	if err := os.RemoveAll(dir); err != nil {
+func populate(d Dir, disk *beneath.Dir) error {
+	if err := disk.Remove(context.Background(), layerWorkspace); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(dir, copyTree), 0o755); err != nil {
+	if err := disk.MkdirAll(layerWorkspace+"/"+copyTree, 0o755); err != nil {
 		return err
 	}
 	src, err := openAccepted(d)
@@ -45,12 +50,13 @@ func populate(d Dir, dir string) error {
 		return err
 	}
 	defer src.Close()
-	dst, err := os.Open(filepath.Join(dir, copyTree))
+	dst, err := disk.Open(layerWorkspace+"/"+copyTree, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer dst.Close()
-	f, err := os.OpenFile(filepath.Join(dir, copyManifest+".new"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	manifest := layerWorkspace + "/" + copyManifest
+	f, err := disk.Create(manifest+".new", 0o600)
 	if err != nil {
 		return err
 	}
@@ -63,5 +69,5 @@ func populate(d Dir, dir string) error {
 	if err := errors.Join(err, w.Flush(), f.Sync(), f.Close(), dst.Chown(guestUID, guestGID)); err != nil {
 		return err
 	}
-	return os.Rename(filepath.Join(dir, copyManifest+".new"), filepath.Join(dir, copyManifest))
+	return disk.Rename(manifest+".new", manifest, 0)
 }

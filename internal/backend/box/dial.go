@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -45,7 +46,7 @@ func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 
 // dialAgent connects to the agent of the box at path.
 func dialAgent(ctx context.Context, path string) (net.Conn, error) {
-	dir, err := openDir(path)
+	dir, err := beneath.OpenDir(path)
 	if err != nil {
 		return nil, err
 	}

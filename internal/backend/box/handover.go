@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
 
@@ -39,7 +39,7 @@ func (h *Handover) Close() {
 // from memory keeps the key that it has there, and is woken; any other gets a
 // new one.
 func (h *Host) HandOver(ctx context.Context, p *Plan, cfg *AgentConfig) (_ *Handover, err error) {
-	dir, err := openDir(p.Dir)
+	dir, err := beneath.OpenDir(p.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -102,42 +102,26 @@ func configFile(cfg *AgentConfig) (*os.File, error) {
 	return f, nil
 }
 
-// openDir opens a box's directory, which is the daemon's alone.
-func openDir(path string) (*os.File, error) {
-	return os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-}
-
 // agentKey is the key of the start that is being prepared, and is written down
 // for daemons that come later.
-func agentKey(dir *os.File, resume bool) (control.Key, error) {
+func agentKey(dir *beneath.Dir, resume bool) (control.Key, error) {
 	if resume {
 		return readKey(dir)
 	}
 	key := control.NewKey()
-	if err := unix.Unlinkat(int(dir.Fd()), fileKey, 0); err != nil && !errors.Is(err, unix.ENOENT) {
-		return key, fmt.Errorf("replace the agent's key: %w", err)
-	}
-	fd, err := unix.Openat(int(dir.Fd()), fileKey, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return key, fmt.Errorf("write the agent's key: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), fileKey)
-	_, err = f.Write(key[:])
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := dir.WriteFile(fileKey, key[:], 0o600); err != nil {
 		return key, fmt.Errorf("write the agent's key: %w", err)
 	}
 	return key, nil
 }
 
-func readKey(dir *os.File) (key control.Key, err error) {
-	fd, err := unix.Openat(int(dir.Fd()), fileKey, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func readKey(dir *beneath.Dir) (key control.Key, err error) {
+	raw, err := dir.ReadFile(fileKey, control.KeySize)
+	if err == nil && len(raw) < control.KeySize {
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil {
 		return key, fmt.Errorf("read the agent's key: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), filepath.Join(dir.Name(), fileKey))
-	defer f.Close()
-	if _, err := io.ReadFull(f, key[:]); err != nil {
-		return key, fmt.Errorf("read the agent's key: %w", err)
-	}
-	return key, nil
+	return control.Key(raw), nil
 }

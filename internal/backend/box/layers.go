@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -21,31 +21,35 @@ func (c *composer) mountLayers() error {
 	if c.raw, err = mountRaw(c.plan.Disk, c.plan.NewDisk); err != nil {
 		return err
 	}
-	c.layers = c.raw
-	if c.plan.Base == 0 {
-		return nil
+	at := atDisk
+	if c.plan.Base != 0 {
+		at = filepath.Join(DirMounts, "layers")
+		if err := mkdir(at); err != nil {
+			return err
+		}
+		if err := c.bindMapped(atDisk, at); err != nil {
+			return fmt.Errorf("map the owners of layers: %w", err)
+		}
 	}
-	at := filepath.Join(DirMounts, "layers")
-	if err := mkdir(at); err != nil {
-		return err
-	}
-	c.layers = at
-	if err := c.bindMapped(c.raw, at); err != nil {
-		return fmt.Errorf("map the owners of layers: %w", err)
-	}
-	return nil
+	c.layers, err = beneath.OpenDir(at)
+	return err
 }
 
-// mountRaw mounts the disk image, or shows the plain directory, at m/disk.
-func mountRaw(image string, isNew bool) (string, error) {
-	dir := filepath.Join(DirMounts, "disk")
+// atDisk is where a box's disk is mounted.
+const atDisk = DirMounts + "/disk"
+
+// mountRaw mounts the disk image, or shows the plain directory, and opens it.
+func mountRaw(image string, isNew bool) (*beneath.Dir, error) {
+	var err error
 	if image != "" {
-		if _, err := disk.Mount(context.Background(), image, dir, disk.Options{New: isNew}); err != nil {
-			return "", err
-		}
-		return dir, nil
+		_, err = disk.Mount(context.Background(), image, atDisk, disk.Options{New: isNew})
+	} else {
+		err = bind(dirLayers, atDisk)
 	}
-	return dir, bind(dirLayers, dir)
+	if err != nil {
+		return nil, err
+	}
+	return beneath.OpenDir(atDisk)
 }
 
 // overlay lays a writable layer over what was saved of it and over lowers, the
@@ -70,8 +74,17 @@ func (c *composer) overlay(name, target string, lowers []string, mountLower func
 	if err := c.layerDirs(name, list[0]); err != nil {
 		return err
 	}
-	upper, work := filepath.Join(c.layers, name, "upper"), filepath.Join(c.layers, name, "work")
-	opts := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", strings.Join(list, ":"), upper, work, overlayOptions)
+	upper, err := c.layers.OpenDir(name + "/upper")
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	work, err := c.layers.OpenDir(name + "/work")
+	if err != nil {
+		return err
+	}
+	defer work.Close()
+	opts := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", strings.Join(list, ":"), upper.Path(), work.Path(), overlayOptions)
 	if c.plan.Rootless {
 		opts += ",userxattr"
 	}
@@ -114,29 +127,35 @@ func (c *composer) lower(list []string, source string, show func(source, at stri
 // layerDirs makes an upper layer whose root looks like the lower's, once. The
 // work directory comes last: it says that the layer is whole.
 func (c *composer) layerDirs(name, lower string) error {
-	upper, work := filepath.Join(c.raw, name, "upper"), filepath.Join(c.raw, name, "work")
-	if _, err := os.Lstat(work); err == nil {
-		return nil
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(lower, &st); err != nil {
+	if _, err := c.raw.Stat(name + "/work"); !errors.Is(err, unix.ENOENT) {
 		return err
 	}
-	if err := os.MkdirAll(upper, 0o700); err != nil {
+	below, err := beneath.OpenDir(lower)
+	if err != nil {
 		return err
 	}
-	if err := os.Chown(upper, c.onDisk(st.Uid), c.onDisk(st.Gid)); err != nil {
+	defer below.Close()
+	st, err := below.Stat(".")
+	if err != nil {
 		return err
 	}
-	if err := os.Chmod(upper, os.FileMode(st.Mode&0o777)); err != nil {
+	if err := c.raw.MkdirAll(name+"/upper", 0o700); err != nil {
 		return err
 	}
-	if name == "root" {
+	upper, err := c.raw.OpenDir(name + "/upper")
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	if err := errors.Join(upper.Chown(".", c.onDisk(st.Uid), c.onDisk(st.Gid)), upper.Chmod(".", st.Mode&0o777)); err != nil {
+		return err
+	}
+	if name == layerRoot {
 		if err := mountPoints(upper); err != nil {
 			return err
 		}
 	}
-	return os.Mkdir(work, 0o700)
+	return c.raw.Mkdir(name+"/work", 0o700)
 }
 
 // onDisk turns an id that a mapped mount shows into the one on disk.
@@ -152,10 +171,10 @@ func (c *composer) onDisk(id uint32) int {
 
 // mountPoints makes the directories of a new upper layer over which a box
 // mounts. Whatever an image has under their names, these are directories.
-func mountPoints(upper string) error {
+func mountPoints(upper *beneath.Dir) error {
 	for _, d := range []struct {
 		name string
-		mode os.FileMode
+		mode uint32
 		uid  int
 	}{
 		{"proc", 0o555, 0},
@@ -163,14 +182,13 @@ func mountPoints(upper string) error {
 		{"sys", 0o555, 0},
 		{"run", 0o755, 0},
 		{"run/carboy", 0o755, 0},
-		{"tmp", 0o777 | os.ModeSticky, 0},
+		{"tmp", 0o777 | unix.S_ISVTX, 0},
 		{"workspace", 0o755, guestUID},
 	} {
-		p := filepath.Join(upper, d.name)
-		if err := os.Mkdir(p, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := upper.MkdirAll(d.name, 0o700); err != nil {
 			return err
 		}
-		if err := errors.Join(os.Chown(p, d.uid, d.uid), os.Chmod(p, d.mode)); err != nil {
+		if err := errors.Join(upper.Chown(d.name, d.uid, d.uid), upper.Chmod(d.name, d.mode)); err != nil {
 			return err
 		}
 	}

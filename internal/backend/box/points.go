@@ -3,7 +3,6 @@ package box
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
@@ -37,7 +37,7 @@ func (p *Plan) points() []string {
 
 // holdPoints makes the points below root, the workspace, and makes a mount of
 // each: then no command can rename one away, or put another thing in its place.
-func (c *composer) holdPoints(root string) error {
+func (c *composer) holdPoints(root *beneath.Dir) error {
 	for _, rel := range c.plan.points() {
 		if err := c.holdPoint(root, workspace.Protect{Path: rel, Dir: true}); err != nil {
 			return fmt.Errorf("mount point %s: %w", path.Join(sandbox.WorkspacePath, rel), err)
@@ -46,7 +46,7 @@ func (c *composer) holdPoints(root string) error {
 	return nil
 }
 
-func (c *composer) holdPoint(root string, pr workspace.Protect) error {
+func (c *composer) holdPoint(root *beneath.Dir, pr workspace.Protect) error {
 	if err := c.makeBeneath(root, pr); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
@@ -60,22 +60,27 @@ func (c *composer) holdPoint(root string, pr workspace.Protect) error {
 }
 
 // statBeneath looks at a directory below root to which no link leads.
-func statBeneath(root, rel string) (st unix.Stat_t, err error) {
-	fd, err := openBeneath(root, rel)
-	if err != nil {
-		return st, err
-	}
-	defer unix.Close(fd)
-	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+func statBeneath(root *beneath.Dir, rel string) (st unix.Stat_t, err error) {
+	if st, err = root.Stat(rel); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		err = unix.ENOTDIR
 	}
 	return st, err
 }
 
+// scaffoldOf is scaffold for the directory at a mount point of ours.
+func (c *composer) scaffoldOf(at string) (string, error) {
+	root, err := beneath.OpenDir(at)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	return c.scaffold(root)
+}
+
 // scaffold returns a tree of the points that root lacks, and of those around
 // them, which look as they do there: to be laid over root where that is not to
 // be written to. It is "" where root lacks none.
-func (c *composer) scaffold(root string) (string, error) {
+func (c *composer) scaffold(root *beneath.Dir) (string, error) {
 	points := c.plan.points()
 	if !slices.ContainsFunc(points, func(rel string) bool {
 		_, err := statBeneath(root, rel)
@@ -90,8 +95,13 @@ func (c *composer) scaffold(root string) (string, error) {
 	if err := unix.Mount("none", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4m,mode=0755"); err != nil {
 		return "", err
 	}
+	tree, err := beneath.OpenDir(at)
+	if err != nil {
+		return "", err
+	}
+	defer tree.Close()
 	for _, rel := range append([]string{"."}, points...) {
-		if err := c.scaffoldDir(root, at, rel); err != nil {
+		if err := c.scaffoldDir(root, tree, rel); err != nil {
 			return "", fmt.Errorf("mount point %s: %w", path.Join(sandbox.WorkspacePath, rel), err)
 		}
 	}
@@ -100,7 +110,7 @@ func (c *composer) scaffold(root string) (string, error) {
 
 // scaffoldDir makes one directory of a scaffold: as it is below root, or the
 // guest's user's.
-func (c *composer) scaffoldDir(root, at, rel string) error {
+func (c *composer) scaffoldDir(root, tree *beneath.Dir, rel string) error {
 	st, err := statBeneath(root, rel)
 	if errors.Is(err, unix.ENOENT) {
 		err = nil
@@ -109,20 +119,16 @@ func (c *composer) scaffoldDir(root, at, rel string) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(at, rel) // a tree of ours alone
-	if err := mkdir(dir); err != nil {
+	if err := tree.MkdirAll(rel, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chown(dir, int(st.Uid), int(st.Gid)); err != nil {
-		return err
-	}
-	return unix.Chmod(dir, st.Mode&0o1777)
+	return errors.Join(tree.Chown(rel, int(st.Uid), int(st.Gid)), tree.Chmod(rel, st.Mode&0o1777))
 }
 
 // pointsOver lays the points that a read-only workspace lacks over it, where
 // it is mounted: nothing is written to the tree itself.
 func (c *composer) pointsOver(at string) error {
-	scaffold, err := c.scaffold(at)
+	scaffold, err := c.scaffoldOf(at)
 	if scaffold == "" || err != nil {
 		return err
 	}
@@ -142,10 +148,18 @@ func (c *composer) pointsOver(at string) error {
 
 // own shows a directory of the box's own disk, which belongs to its root.
 func (c *composer) own(d Dir, at string) error {
-	for _, dir := range []string{dirOwn, filepath.Join(dirOwn, d.Share())} {
-		if err := mkdir(filepath.Join(c.raw, dir)); err != nil {
-			return err
-		}
+	dir, err := c.ownDir(d)
+	if err != nil {
+		return err
 	}
-	return bind(filepath.Join(c.layers, dirOwn, d.Share()), at)
+	defer dir.Close()
+	return bind(dir.Path(), at)
+}
+
+func (c *composer) ownDir(d Dir) (*beneath.Dir, error) {
+	rel := dirOwn + "/" + d.Share()
+	if err := c.raw.MkdirAll(rel, 0o755); err != nil {
+		return nil, err
+	}
+	return c.layers.OpenDir(rel)
 }

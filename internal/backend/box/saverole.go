@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/snapshot/tree"
 )
 
@@ -57,6 +58,7 @@ func saveMain(in io.Reader, out *os.File) error {
 	if err != nil {
 		return err
 	}
+	defer layers.Close()
 	answer, err := saveLayers(layers, to, o.Rootless)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		answer.Full, err = true, nil
@@ -86,23 +88,24 @@ func endWith(out *os.File) {
 }
 
 // saveLayers copies each layer under its name, and syncs them.
-func saveLayers(layers string, to *os.File, userXattr bool) (savedLayers, error) {
+func saveLayers(layers *beneath.Dir, to *os.File, userXattr bool) (savedLayers, error) {
 	var sum savedLayers
-	entries, err := os.ReadDir(layers)
+	names, err := layers.Names(".")
 	if err != nil {
 		return sum, err
 	}
+	slices.Sort(names)
 	links, err := makeDir(to, dirLinks)
 	if err != nil {
 		return sum, err
 	}
 	defer links.Close()
-	for _, e := range entries {
-		l, ok := layerAt(layers, e.Name())
+	for _, name := range names {
+		l, ok := layerAt(layers, name)
 		if !ok {
 			continue
 		}
-		n, err := saveLayer(l, to, links, userXattr)
+		n, err := saveLayer(layers, l, to, links, userXattr)
 		sum.Size += n.Bytes
 		sum.Devices += n.Devices
 		if err != nil {
@@ -126,27 +129,28 @@ func syncfs(dir *os.File) error {
 // savedLayer is one layer of a box.
 type savedLayer struct {
 	name  string // in a snapshot
-	dir   string
-	plain bool // it is what the guest sees, not an overlay's upper layer
+	dir   string // on the disk
+	plain bool   // it is what the guest sees, not an overlay's upper layer
 }
 
 // layerAt says what to copy of what is on a box's disk under a name.
-func layerAt(layers, name string) (savedLayer, bool) {
-	l := savedLayer{name: name, dir: filepath.Join(layers, name, "upper")}
+func layerAt(layers *beneath.Dir, name string) (savedLayer, bool) {
+	l := savedLayer{name: name, dir: name + "/upper"}
 	switch {
 	case name == layerRoot, strings.HasPrefix(name, partPrefix+"-"):
 	case name == layerOver:
 		l.name = layerWorkspace
 	case name == layerWorkspace:
-		l.dir, l.plain = filepath.Join(layers, name), true
+		l.dir, l.plain = name, true
 	default:
 		return savedLayer{}, false
 	}
-	return l, l.plain || exists(filepath.Join(layers, name, "work"))
+	_, err := layers.Stat(name + "/work")
+	return l, l.plain || err == nil
 }
 
-func saveLayer(l savedLayer, to, links *os.File, userXattr bool) (tree.Copied, error) {
-	src, err := os.OpenFile(l.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+func saveLayer(layers *beneath.Dir, l savedLayer, to, links *os.File, userXattr bool) (tree.Copied, error) {
+	src, err := layers.Open(l.dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return tree.Copied{}, err
 	}

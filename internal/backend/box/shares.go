@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -30,8 +31,13 @@ func (c *composer) share(d Dir) error {
 	if weak.On(weak.GitUnpinned) {
 		return nil
 	}
+	root, err := beneath.OpenDir(at)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	for _, pr := range d.Protect {
-		if err := c.protect(at, pr); err != nil {
+		if err := c.protect(root, pr); err != nil {
 			return err
 		}
 	}
@@ -74,13 +80,28 @@ func (c *composer) mountPoint(d Dir) error {
 	return c.bindInRoot(filepath.Join(DirMounts, d.Share()), rel)
 }
 
+// openRoot opens the box's root, as guests have left it.
+func openRoot() (*beneath.Dir, error) { return beneath.OpenDir(DirMounts + "/" + MountRoot) }
+
 func (c *composer) mkdirInRoot(rel string) error {
-	root, err := os.OpenRoot(filepath.Join(DirMounts, MountRoot))
+	root, err := openRoot()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	return root.MkdirAll(rel, 0o755)
+	if err := root.MkdirAll(rel, 0o755); err != nil {
+		return fmt.Errorf("make the mount point /%s: %w", rel, err)
+	}
+	return nil
+}
+
+func chmodInRoot(rel string, mode uint32) error {
+	root, err := openRoot()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.Chmod(rel, mode)
 }
 
 // bindInRoot shows source at a directory of the box's root.
@@ -96,11 +117,16 @@ func (c *composer) bindInRoot(source, rel string) error {
 // pointInRoot opens a place in the box's root to mount something on: the root
 // is what guests wrote, and a link in it may lead anywhere.
 func pointInRoot(path string) (at string, done func(), err error) {
-	fd, err := openBeneath(filepath.Join(DirMounts, MountRoot), strings.TrimPrefix(path, "/"))
+	root, err := openRoot()
+	if err != nil {
+		return "", nil, err
+	}
+	defer root.Close()
+	f, err := root.Open(strings.TrimPrefix(path, "/"), unix.O_PATH)
 	if err != nil {
 		return "", nil, fmt.Errorf("open the mount point %s: %w", path, err)
 	}
-	return fmt.Sprintf("/proc/self/fd/%d", fd), func() { unix.Close(fd) }, nil
+	return beneath.Path(f), func() { f.Close() }, nil
 }
 
 // groups shows what the agent needs of control groups in the box's root: in a

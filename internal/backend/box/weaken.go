@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -18,21 +19,21 @@ const (
 
 // socketDir is the directory that the agent's socket has its name in: the
 // box's own.
-func socketDir(dir *os.File) (at *os.File, done func(), err error) {
+func socketDir(dir *beneath.Dir) (at *beneath.Dir, done func(), err error) {
 	if !weak.On(weak.ControlShared) {
 		return dir, func() {}, nil
 	}
-	if err := os.Mkdir(filepath.Join(dir.Name(), DirShared), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := dir.Mkdir(DirShared, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, nil, err
 	}
-	if at, err = openDir(filepath.Join(dir.Name(), DirShared)); err != nil {
+	if at, err = dir.OpenDir(DirShared); err != nil {
 		return nil, nil, err
 	}
 	return at, func() { at.Close() }, nil
 }
 
 // shareConfig writes the copy.
-func shareConfig(dir *os.File, cfg *AgentConfig) error {
+func shareConfig(dir *beneath.Dir, cfg *AgentConfig) error {
 	if !weak.On(weak.ControlShared) {
 		return nil
 	}
@@ -40,7 +41,7 @@ func shareConfig(dir *os.File, cfg *AgentConfig) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir.Name(), fileConfig), raw, 0o600)
+	return dir.WriteFile(fileConfig, raw, 0o600)
 }
 
 // shareControl shows both in the box.

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // The users that exist whatever the guest's files say.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // Replace makes the entries of the tar in r in a new directory, which then

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
 
@@ -22,9 +23,9 @@ const name = "agent.sock"
 
 // pair is a directory with a socket in it, and an agent that has inherited
 // that.
-func pair(t *testing.T, key control.Key) (*os.File, *control.Socket) {
+func pair(t *testing.T, key control.Key) (*beneath.Dir, *control.Socket) {
 	t.Helper()
-	dir, err := os.Open(t.TempDir())
+	dir, err := beneath.OpenDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestDial(t *testing.T) {
 
 // TestDialEarly dials before the agent is there.
 func TestDialEarly(t *testing.T) {
-	dir, err := os.Open(t.TempDir())
+	dir, err := beneath.OpenDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func TestKeys(t *testing.T) {
 
 // fakeAgent has the socket and not the key.
 func TestFakeAgent(t *testing.T) {
-	dir, err := os.Open(t.TempDir())
+	dir, err := beneath.OpenDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +204,7 @@ func TestStrayMessages(t *testing.T) {
 	key := control.NewKey()
 	dir, s := pair(t, key)
 	echo(t, s.Listener())
-	c, err := net.Dial("unixgram", filepath.Join(dir.Name(), name))
+	c, err := net.Dial("unixgram", filepath.Join(dir.Path(), name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +289,7 @@ func TestSleepDropsTheUnaccepted(t *testing.T) {
 }
 
 func TestDialEnds(t *testing.T) {
-	dir, err := os.Open(t.TempDir())
+	dir, err := beneath.OpenDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +321,7 @@ func TestDialFollowsNoLink(t *testing.T) {
 	key := control.NewKey()
 	dir, s := pair(t, key)
 	echo(t, s.Listener())
-	if err := os.Symlink(name, filepath.Join(dir.Name(), "link")); err != nil {
+	if err := os.Symlink(name, filepath.Join(dir.Path(), "link")); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := control.Dial(limited(t, time.Minute), dir, "link", key); err == nil {
@@ -361,7 +362,7 @@ func TestServe(t *testing.T) {
 
 func BenchmarkDial(b *testing.B) {
 	key := control.NewKey()
-	dir, err := os.Open(b.TempDir())
+	dir, err := beneath.OpenDir(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}

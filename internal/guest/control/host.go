@@ -12,14 +12,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Bind makes a socket for an agent to inherit and gives it a name in dir,
 // which nobody but the caller may write to. What had the name before is
 // removed.
-func Bind(dir *os.File, name string) (*os.File, error) {
-	if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+func Bind(dir *beneath.Dir, name string) (*os.File, error) {
+	if err := unix.Unlinkat(dir.Fd(), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("replace the agent's socket: %w", err)
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -27,7 +28,7 @@ func Bind(dir *os.File, name string) (*os.File, error) {
 		return nil, fmt.Errorf("make the agent's socket: %w", err)
 	}
 	// Through the handle, whose length is no matter of the directory's.
-	addr := &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)}
+	addr := &unix.SockaddrUnix{Name: dir.Path() + "/" + name}
 	if err := unix.Bind(fd, addr); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("name the agent's socket: %w", err)
@@ -37,7 +38,7 @@ func Bind(dir *os.File, name string) (*os.File, error) {
 
 // Dial connects to the agent whose socket has a name in dir. It waits until the
 // agent has taken the connection and proved itself, or until ctx ends.
-func Dial(ctx context.Context, dir *os.File, name string, key Key) (net.Conn, error) {
+func Dial(ctx context.Context, dir *beneath.Dir, name string, key Key) (net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make a connection: %w", err)
@@ -64,21 +65,21 @@ func Dial(ctx context.Context, dir *os.File, name string, key Key) (net.Conn, er
 
 // Wake tells an agent that is about to go on after a suspension that it is
 // wanted.
-func Wake(ctx context.Context, dir *os.File, name string, key Key) error {
+func Wake(ctx context.Context, dir *beneath.Dir, name string, key Key) error {
 	msg, _ := key.message(wake)
 	return send(ctx, dir, name, msg, nil)
 }
 
 // send puts one message into the socket of that name. It waits while the
 // socket is full.
-func send(ctx context.Context, dir *os.File, name string, msg, rights []byte) error {
-	at, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func send(ctx context.Context, dir *beneath.Dir, name string, msg, rights []byte) error {
+	at, err := dir.Open(name, unix.O_PATH)
 	if err != nil {
 		return fmt.Errorf("open the agent's socket: %w", err)
 	}
-	defer unix.Close(at)
+	defer at.Close()
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "unixgram", fmt.Sprintf("/proc/self/fd/%d", at))
+	c, err := d.DialContext(ctx, "unixgram", beneath.Path(at))
 	if err != nil {
 		return fmt.Errorf("reach the agent's socket: %w", errors.Join(context.Cause(ctx), cause(err)))
 	}

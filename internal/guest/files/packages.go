@@ -10,9 +10,9 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/archive"
-	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
 )
 
 // packagesDir is where the host puts packages for agents. It is a directory

@@ -153,7 +153,7 @@ func newInfant(cfg Config, steps []step, report, null *os.File) (*infant, error)
 	if n.keep, err = readLayout(); err != nil {
 		return nil, err
 	}
-	if n.rest, err = newRest(n.keep); err != nil {
+	if n.rest, err = newRest(n.keep, n.report); err != nil {
 		return nil, err
 	}
 	n.keep.rest = n.rest.address()
@@ -196,10 +196,10 @@ func (n *infant) bear() (pid, pidfd int, err error) {
 		n.keep.rename(n.name)
 		n.keep.forget(uintptr(unsafe.Pointer(&here)))
 		// There is no data any more from here on but this function's own.
-		_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, report, 0, 0)
 		if !foreign {
 			rest()
 		}
+		_, _, _ = syscall.RawSyscall(unix.SYS_CLOSE, report, 0, 0)
 		for {
 			_, _, _ = syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 		}
@@ -271,11 +271,15 @@ func (n *infant) detach() bool {
 	return !failed && e == 0
 }
 
-// hear reads init's answer: what went wrong, step by step.
+// hear reads init's answer: what went wrong, step by step. Its end means that
+// init has forgotten the program.
 func hear(report io.Reader, steps []step) (warnings []string, err error) {
 	raw := make([]byte, 4*len(steps))
 	if _, err := io.ReadFull(report, raw); err != nil {
 		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	if _, err := report.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read the answer's end: %w", err)
 	}
 	for i, s := range steps {
 		code := int32(binary.NativeEndian.Uint32(raw[4*i:]))

@@ -2,12 +2,16 @@ package jail
 
 import "encoding/binary"
 
-// restCode calls munmap(from, size), and ppoll for nothing from then on.
-func restCode(from, size uint64) []byte {
+// restCode calls munmap(from, size), close(fd), and then ppoll for nothing.
+func restCode(from, size uint64, fd uint32) []byte {
 	b := binary.LittleEndian.AppendUint64([]byte{0x48, 0xbf}, from)   // mov rdi, from
 	b = binary.LittleEndian.AppendUint64(append(b, 0x48, 0xbe), size) // mov rsi, size
-	return append(b, 0xb8, 0x0b, 0x00, 0x00, 0x00,                    // mov eax, 11: munmap
-		0x0f, 0x05, // syscall
+	b = append(b, 0xb8, 0x0b, 0x00, 0x00, 0x00)                       // mov eax, 11: munmap
+	b = append(b, 0x0f, 0x05)                                         // syscall
+	b = binary.LittleEndian.AppendUint32(append(b, 0xbf), fd)         // mov edi, fd
+	b = append(b, 0xb8, 0x03, 0x00, 0x00, 0x00)                       // mov eax, 3: close
+	b = append(b, 0x0f, 0x05)                                         // syscall
+	return append(b,
 		0x31, 0xff, // xor edi, edi
 		0x31, 0xf6, // xor esi, esi
 		0x31, 0xd2, // xor edx, edx

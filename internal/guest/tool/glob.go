@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // glob answers which names match a pattern.

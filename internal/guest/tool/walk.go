@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // skipped are the directories that searches don't enter: what is in them is

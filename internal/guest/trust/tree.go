@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // maxFile bounds a file that is read, in bytes, and spare is for what is added
@@ -18,9 +20,6 @@ const (
 	maxFile = 8 << 20
 	spare   = 4 << 10
 )
-
-// retries bounds the attempts at a path that others keep renaming.
-const retries = 64
 
 // scratch is the name under which a file is written before it takes its place.
 const scratch = ".carboy-new"
@@ -65,7 +64,7 @@ func nameOf(fd int) (string, error) {
 
 // final is the name, without links, of what p leads to.
 func (t *tree) final(p string) (string, error) {
-	fd, err := openat2(t.root, p, unix.O_PATH, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+	fd, err := beneath.OpenInRoot(t.root, p, unix.O_PATH)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +89,7 @@ func (t *tree) dir(name string, create bool) (int, error) {
 		return at, err
 	}
 	defer unix.Close(at)
-	fd, err := here(at, rel, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := beneath.OpenHere(at, rel, unix.O_PATH|unix.O_DIRECTORY)
 	if !create || !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
@@ -113,7 +112,7 @@ func (t *tree) dir(name string, create bool) (int, error) {
 func (t *tree) base(rel *string) (int, error) {
 	rest, ok := strings.CutPrefix(*rel, "usr")
 	if ok && (rest == "" || rest[0] == '/') {
-		fd, err := openat2(t.root, "usr", unix.O_PATH|unix.O_DIRECTORY, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+		fd, err := beneath.OpenNoLinks(t.root, "usr", unix.O_PATH|unix.O_DIRECTORY)
 		if err == nil {
 			*rel = strings.TrimPrefix(rest, "/")
 			return fd, nil
@@ -122,12 +121,12 @@ func (t *tree) base(rel *string) (int, error) {
 			return -1, err
 		}
 	}
-	return here(t.root, ".", unix.O_PATH|unix.O_DIRECTORY)
+	return beneath.OpenHere(t.root, ".", unix.O_PATH|unix.O_DIRECTORY)
 }
 
 // makeDir makes rel, whose parents are there, and opens it.
 func makeDir(at int, rel string) (int, error) {
-	parent, err := here(at, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY)
+	parent, err := beneath.OpenHere(at, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return -1, err
 	}
@@ -135,23 +134,7 @@ func makeDir(at int, rel string) (int, error) {
 	if err := unix.Mkdirat(parent, path.Base(rel), 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}
-	return here(parent, path.Base(rel), unix.O_PATH|unix.O_DIRECTORY)
-}
-
-// here opens rel below dir, through no link and on the same mount.
-func here(dir int, rel string, flags int) (int, error) {
-	return openat2(dir, rel, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_XDEV)
-}
-
-func openat2(dir int, p string, flags int, resolve uint64) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve}
-	for n := 0; ; n++ {
-		fd, err := unix.Openat2(dir, p, &how)
-		if n < retries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)) {
-			continue
-		}
-		return fd, err
-	}
+	return beneath.OpenHere(parent, path.Base(rel), unix.O_PATH|unix.O_DIRECTORY)
 }
 
 // file is what a file holds, and whose it is.
@@ -172,7 +155,7 @@ func (t *tree) read(name string) (file, error) {
 		return file{}, err
 	}
 	defer unix.Close(dir)
-	fd, err := here(dir, path.Base(name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	fd, err := beneath.OpenHere(dir, path.Base(name), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return file{}, err
 	}
@@ -288,7 +271,7 @@ func (t *tree) names(p string, limit int) []string {
 		return nil
 	}
 	defer unix.Close(at)
-	fd, err := here(at, ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := beneath.OpenHere(at, ".", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil
 	}

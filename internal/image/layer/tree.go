@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 const (
@@ -14,9 +16,6 @@ const (
 	newFile  = 0o600 // of a file until it is whole
 	openDirs = 64    // directories kept open
 )
-
-// beneath is how directories are found: nothing in the layer leads elsewhere.
-const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 // tree is a directory and those below it that were used last, open.
 type tree struct {
@@ -70,8 +69,7 @@ func (t *tree) open(rel string) (int, error) {
 		d.used = t.used
 		return d.fd, nil
 	}
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: beneath}
-	fd, err := retry(func() (int, error) { return unix.Openat2(t.root, rel, &how) })
+	fd, err := beneath.OpenHere(t.root, rel, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		if err == unix.ENOSYS {
 			err = unsupported(err, "use Linux 5.6 or newer", "unpack a layer: this kernel has no openat2")

@@ -156,7 +156,7 @@ func (s *Store) bring(ctx context.Context, dir *os.Root, g Guest, b *Brought, p 
 	if entryOf(dir, p.Dir) == "" {
 		return fail(sandbox.Errorf(sandbox.NotFound, "the store has no package in %s", describe(p.Dir)))
 	}
-	pkg, err := dir.OpenRoot(p.Dir)
+	pkg, err := openBelow(dir, p.Dir)
 	if err != nil {
 		return fail(s.fault("open the package", err))
 	}

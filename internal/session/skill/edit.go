@@ -100,7 +100,7 @@ func (s *Store) copyIn(ctx context.Context, dir, from *os.Root, to, shown string
 	if err != nil {
 		return "", box.Skill{}, err
 	}
-	in, err := dir.OpenRoot(to)
+	in, err := openBelow(dir, to)
 	if err != nil {
 		return "", box.Skill{}, err
 	}
@@ -156,7 +156,7 @@ func (s *Store) entry(dir *os.Root, at found, m Meta, instructions string) error
 	if got, _, err := ParseFrontMatter(text); err != nil || got.Name != m.Name {
 		return invalid("Skill front matter can't hold these values: use shorter text, in UTF-8")
 	}
-	pkg, err := dir.OpenRoot(at.dir)
+	pkg, err := openBelow(dir, at.dir)
 	if err != nil {
 		return err
 	}

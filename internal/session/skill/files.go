@@ -69,7 +69,7 @@ func (s *Store) Files(ctx context.Context, name string, q FileQuery) (box.SkillF
 	}
 	out := box.SkillFiles{Skill: box.SkillRef{Name: name}, BasePath: rel, Entries: []box.SkillFile{}}
 	err = s.with(ctx, name, func(dir *os.Root, f found, _ box.Skill) error {
-		pkg, err := dir.OpenRoot(f.dir)
+		pkg, err := openBelow(dir, f.dir)
 		if err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (s *Store) Read(ctx context.Context, name, file string) (box.SkillContent, 
 	}
 	out := box.SkillContent{Skill: box.SkillRef{Name: name}, Path: rel}
 	err = s.with(ctx, name, func(dir *os.Root, f found, _ box.Skill) error {
-		pkg, err := dir.OpenRoot(f.dir)
+		pkg, err := openBelow(dir, f.dir)
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (s *Store) Write(ctx context.Context, name, file, content string) (box.Skil
 		if err != nil {
 			return err
 		}
-		pkg, err := dir.OpenRoot(f.dir)
+		pkg, err := openBelow(dir, f.dir)
 		if err != nil {
 			return err
 		}

@@ -115,7 +115,7 @@ func entryOf(dir *os.Root, rel string) string {
 
 // load reads a package; shown is its directory as callers know it.
 func load(dir *os.Root, f found, shown string) (box.Skill, error) {
-	pkg, err := dir.OpenRoot(f.dir)
+	pkg, err := openBelow(dir, f.dir)
 	if err != nil {
 		return box.Skill{}, err
 	}

@@ -87,7 +87,7 @@ func (s *Store) unzipped(ctx context.Context, data []byte, q ZipQuery, fn func(d
 			if err := dir.Mkdir(root, 0o755); err != nil {
 				return err
 			}
-			to, err := dir.OpenRoot(root)
+			to, err := openBelow(dir, root)
 			if err != nil {
 				return err
 			}
@@ -133,7 +133,7 @@ func subdir(items []item, want string) (string, error) {
 // previews describes the packages that were unpacked, as they would be once
 // they are installed.
 func (s *Store) previews(dir *os.Root, root string, q ZipQuery) ([]box.Skill, error) {
-	in, err := dir.OpenRoot(root)
+	in, err := openBelow(dir, root)
 	if err != nil {
 		return nil, err
 	}

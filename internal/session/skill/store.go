@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
@@ -90,10 +91,7 @@ func (s *Store) Root() string {
 
 // open opens the namespace's directory, and makes it where it is missing.
 func (s *Store) open() (*os.Root, error) {
-	if err := os.MkdirAll(s.root, 0o755); err != nil {
-		return nil, s.fault("open the skill store", err)
-	}
-	base, err := os.OpenRoot(s.root)
+	base, err := openAll(s.root)
 	if err != nil {
 		return nil, s.fault("open the skill store", err)
 	}
@@ -104,11 +102,48 @@ func (s *Store) open() (*os.Root, error) {
 	if err := base.MkdirAll(path.Join(tenants, s.ns), 0o700); err != nil {
 		return nil, s.fault("open the skill store", err)
 	}
-	own, err := base.OpenRoot(path.Join(tenants, s.ns))
+	own, err := openBelow(base, path.Join(tenants, s.ns))
 	if err != nil {
 		return nil, s.fault("open the skill store", err)
 	}
 	return own, nil
+}
+
+// openAll opens the directory of all namespaces, and makes it where it is
+// missing. Its path had no links when the store was opened: guests may be able
+// to write to what is above it.
+func openAll(root string) (*os.Root, error) {
+	top, err := beneath.OpenDir("/")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	if err := top.MkdirAll("."+root, 0o755); err != nil {
+		return nil, err
+	}
+	at, err := top.OpenDir("." + root)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	return os.OpenRoot(at.Path())
+}
+
+// openBelow opens a directory of a namespace, to which no link leads: guests
+// write to packages, and to what is beside one that lies deeper.
+func openBelow(dir *os.Root, rel string) (*os.Root, error) {
+	f, err := dir.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	at := beneath.In(f)
+	defer at.Close()
+	below, err := at.OpenDir(rel)
+	if err != nil {
+		return nil, err
+	}
+	defer below.Close()
+	return os.OpenRoot(below.Path())
 }
 
 // reserved reports whether a name at the top of the namespace is ours.

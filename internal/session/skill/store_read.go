@@ -175,7 +175,7 @@ func (s *Store) source(path string, out Outside, what string, fn func(dir *os.Ro
 		if top, _, _ := strings.Cut(rel, "/"); s.reserved(top) {
 			return s.outside(what)
 		}
-		dir, err := base.OpenRoot(rel)
+		dir, err := openBelow(base, rel)
 		if err != nil {
 			return noDirectory(path)
 		}

@@ -99,7 +99,7 @@ func (s *Store) stored(ctx context.Context, rel string) ([]node, skipped, error)
 	if entryOf(dir, rel) == "" {
 		return nil, skipped{}, sandbox.Errorf(sandbox.NotFound, "the store has no package in %s any more", describe(rel))
 	}
-	pkg, err := dir.OpenRoot(rel)
+	pkg, err := openBelow(dir, rel)
 	if err != nil {
 		return nil, skipped{}, err
 	}
@@ -152,7 +152,7 @@ func (t *taking) store(ctx context.Context, dir *os.Root) error {
 	if err != nil {
 		return err
 	}
-	pkg, err := dir.OpenRoot(t.was.Dir)
+	pkg, err := openBelow(dir, t.was.Dir)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (t *taking) unpack(ctx context.Context, dir *os.Root, to string) error {
 	if err := dir.Mkdir(to, 0o755); err != nil {
 		return err
 	}
-	out, err := dir.OpenRoot(to)
+	out, err := openBelow(dir, to)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -97,7 +98,7 @@ func Make(ctx context.Context, images *disk.Images, dir string, size disk.Size) 
 	if images != nil {
 		return images.Make(ctx, filepath.Join(dir, fileImage), size)
 	}
-	if err := makeData(filepath.Join(dir, dirPlain)); err != nil {
+	if err := makeData(dir, dirPlain); err != nil {
 		return fmt.Errorf("make volume: %w", err)
 	}
 	return nil
@@ -125,45 +126,47 @@ func (t Tree) Mount(ctx context.Context, at string) (string, error) {
 	if _, err := disk.Mount(ctx, t.Image, at, disk.Options{}); err != nil {
 		return "", err
 	}
-	data := filepath.Join(at, dirData)
-	if err := makeData(data); err != nil {
+	if err := makeData(at, dirData); err != nil {
 		return "", errors.Join(fmt.Errorf("open volume: %w", err), disk.Unmount(at))
 	}
-	return data, nil
+	return filepath.Join(at, dirData), nil
 }
 
 // makeData makes the root directory of a volume, unless it is there. Several
 // may do so at once, and be killed at any point: it gets its name when it is
 // whole.
-func makeData(dir string) error {
-	var st unix.Stat_t
-	switch err := unix.Lstat(dir, &st); {
+func makeData(at, name string) error {
+	d, err := beneath.OpenDir(at)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	switch st, err := d.Stat(name); {
 	case err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return nil
 	case err == nil:
-		return fmt.Errorf("%s is not a directory", filepath.Base(dir))
+		return fmt.Errorf("%s is not a directory", name)
 	case !errors.Is(err, unix.ENOENT):
 		return err
 	}
-	fresh := dir + ".new"
-	if err := os.Mkdir(fresh, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	fresh := name + ".new"
+	if err := d.Mkdir(fresh, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if os.Geteuid() == 0 { // who is not appears as the guests' user already
-		if err := os.Lchown(fresh, Owner, Owner); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := d.Chown(fresh, Owner, Owner); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	err := os.Chmod(fresh, dataMode)
+	err = d.Chmod(fresh, dataMode)
 	if err == nil {
-		err = unix.Renameat2(unix.AT_FDCWD, fresh, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
+		err = d.Rename(fresh, name, unix.RENAME_NOREPLACE)
 	}
 	if err == nil {
 		return nil
 	}
-	if lerr := unix.Lstat(dir, &st); lerr == nil { // another was first
-		_ = os.Remove(fresh)
-		return nil
+	if _, serr := d.Stat(name); serr == nil { // another was first
+		return d.Remove(context.Background(), fresh)
 	}
 	return err
 }

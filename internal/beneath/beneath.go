@@ -1,16 +1,20 @@
-// Package beneath opens files below an open directory, with the kernel's own
-// guard against leaving it (openat2). It refuses to do without: where the
-// kernel has no openat2, every call fails.
+// Package beneath is how names are used in a directory that a guest can
+// change, in the guest and on the host: from an open directory, with the
+// kernel's own guard against leaving it (openat2). It refuses to do without:
+// where the kernel has no openat2, every call fails.
 //
 // Package os has Root for this. It takes one name at a time and relies on
 // O_NOFOLLOW with O_DIRECTORY, by which gVisor follows a link all the same,
-// so that inside that wall a link leads out of a Root.
+// so that inside that wall a link leads out of a Root. And it follows links
+// that stay inside, which a guest that made them may have lead anywhere there.
 package beneath
 
 import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // retries bounds the attempts at a path that others keep renaming.
@@ -22,9 +26,19 @@ func Open(dir int, rel string, flags int) (int, error) {
 	return open(dir, rel, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// OpenNoLinks opens rel, in which no part may be a link: one is ELOOP.
+// OpenNoLinks opens rel, in which no part may be a link: one is ELOOP. With
+// O_PATH and O_NOFOLLOW the last part may be one, and is what is opened.
 func OpenNoLinks(dir int, rel string, flags int) (int, error) {
+	if weak.On(weak.NamesFollowed) {
+		return unix.Openat(dir, rel, flags&^unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
 	return open(dir, rel, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+}
+
+// OpenHere is OpenNoLinks for what is on dir's own mount: anything else is
+// EXDEV.
+func OpenHere(dir int, rel string, flags int) (int, error) {
+	return open(dir, rel, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_XDEV)
 }
 
 // OpenInRoot opens p as if dir were the root directory: "/" and ".." in p and

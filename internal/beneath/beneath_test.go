@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/guest/files/beneath"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 type opener func(dir int, rel string, flags int) (int, error)

@@ -1,0 +1,165 @@
+package arch
+
+// byPath are the functions that use paths all the same: each has a reason why
+// no guest can change what is above the last part of its names, or why it does
+// not matter. A directory of the user's that holds Carboy's state is shown to no
+// sandbox (server/hostdir); state directories have mode 0700.
+var byPath = []struct{ dir, functions, why string }{
+	{
+		dir: "internal/backend/box",
+		functions: `Host.Boxes Host.Claim Host.Forget Host.Prepare Host.Resume Host.Suspend Host.discard Host.end
+			Host.makeDisk Host.note Host.sweep Open WriteJSON changesMain exists forgetParts markSince readRecord
+			removeMain syncDir Compose saveMain mkdir`,
+		why: "a state directory: the box's own, of which a guest sees what is mounted below it, and empty mount points in it",
+	},
+	{
+		dir:       "internal/backend/box",
+		functions: "older syncOlder",
+		why:       "the directory of the agent's socket of older versions: its last part is no link, and nothing there is believed",
+	},
+	{
+		dir:       "internal/backend/box",
+		functions: "Host.addSnapshot composer.saved isEmpty",
+		why:       "a snapshot's directory, with a name for each layer, which the copying process made",
+	},
+	{
+		dir:       "internal/backend/box",
+		functions: "Shown.show",
+		why:       "control groups, and a file system that no guest has written to yet",
+	},
+	{
+		dir:       "internal/backend/box",
+		functions: "composer.bindMapped",
+		why:       "layers of images and of snapshots, and mount points: directories of ours, and the last part is no link",
+	},
+	{
+		dir:       "internal/backend/box",
+		functions: "composer.volume",
+		why:       "the root of a volume's file system, of which a guest sees one directory; it is no link",
+	},
+	{
+		dir:       "internal/backend/box",
+		functions: "openAccepted",
+		why:       "a directory of the user's: it must be the inode that was accepted, wherever its path leads",
+	},
+	{
+		dir:       "internal/backend/box",
+		functions: "Groups.Add Groups.Enter Groups.Unified Host.NetNS Host.killStrays Host.stray diskUsage userNamespace",
+		why:       "the host's /proc and control groups: the kernel makes their names",
+	},
+	{
+		dir:       "internal/backend/box",
+		functions: "Host.HandOver installAgent",
+		why:       "the cache, which is ours",
+	},
+	{
+		dir:       "internal/backend/gvisor",
+		functions: "entry nullStdio sameProgram writeProgram",
+		why:       "a descriptor's own name, /dev/null, and the state directory of a suspended box",
+	},
+	{
+		dir:       "internal/backend/process",
+		functions: "fork launchHere",
+		why:       "the host's root, the agent in the cache, and the mount point of the box's root",
+	},
+	{
+		dir:       "internal/beneath",
+		functions: "Dir.Chmod Dir.OpenRegular OpenDir",
+		why:       "a descriptor's own name; the directory that all begins with, whose last part is no link",
+	},
+	{
+		dir:       "internal/boxrpc",
+		functions: "ledger.fold ledger.replace ledger.take openLedger readMark syncDir",
+		why:       "a state directory: what hosts were granted",
+	},
+	{
+		dir: "internal/image",
+		functions: `Open Store.Remove Store.bury Store.buryLayer Store.claim Store.keepLayer Store.names Store.sweepPartial
+			Store.writeRecord exists job.finish job.pull job.spool job.unpack lockDir openBlob readRecord
+			registry.download syncDir syncFS`,
+		why: "the image store, which is ours: what is in a layer is unpacked and deleted from an open directory",
+	},
+	{
+		dir:       "internal/image/layer",
+		functions: "openTree unpacker.fifo",
+		why:       "the store's new, empty directory; a descriptor's own name",
+	},
+	{
+		dir:       "internal/session",
+		functions: "Runtime.awayFor Runtime.saw",
+		why:       "a state directory: when the daemon ran last",
+	},
+	{
+		dir:       "internal/session/process",
+		functions: "Sweep openLedger removeLedger",
+		why:       "a state directory: places in the output of processes",
+	},
+	{
+		dir:       "internal/session/profile",
+		functions: "Roots.MakeDefault realPath",
+		why:       "the operator's settings, before there is a session: what is below the roots is opened part by part",
+	},
+	{
+		dir:       "internal/session/profile",
+		functions: "described",
+		why:       "a descriptor's own name, which must lead to the same inode",
+	},
+	{
+		dir:       "internal/session/quota/project",
+		functions: "deviceOf",
+		why:       "the host's /proc and /dev",
+	},
+	{
+		dir:       "internal/session/service",
+		functions: "isDir",
+		why:       "it decides whether a skill is mentioned; to be mounted it is opened from a root",
+	},
+	{
+		dir:       "internal/session/skill",
+		functions: "Below Open Store.sweepAll",
+		why:       "the operator's directories, as they are configured: below them names are an os.Root's",
+	},
+	{
+		dir:       "internal/session/skill",
+		functions: "Store.spool",
+		why:       "files without a name, wherever that is",
+	},
+	{
+		dir:       "internal/session/skill",
+		functions: "openAll openBelow",
+		why:       "a descriptor's own name",
+	},
+	{
+		dir:       "internal/snapshot",
+		functions: "New Store.Keep Store.Open Store.discard Store.read rename syncDir writeRecord",
+		why:       "a state directory: what was copied lies below names of ours, and is deleted from an open directory",
+	},
+	{
+		dir:       "internal/snapshot/tree",
+		functions: "copier.attributes copier.xattrs getXattr listXattrs",
+		why:       "a descriptor's own name, and in it one that is followed in the copy alone, where nobody else writes",
+	},
+	{
+		dir: "internal/template",
+		functions: `Service.AddFile Service.FileLink Service.Usage Service.deleteIdle Service.makeRoom Service.newJournal
+			Service.openFile Service.pruneLocked Service.readLog Service.removeArchives Service.removeFiles
+			Service.removeParts`,
+		why: "a state directory: archives under their digests, which are unpacked inside, and logs",
+	},
+	{
+		dir: "internal/volume",
+		functions: `Open Service.discard Service.grow Service.load Service.make openKey readRecord syncDir syncTree
+			writeSynced`,
+		why: "a state directory: of a volume's a guest sees what is in its image, or below plain",
+	},
+	{
+		dir:       "internal/volume/content",
+		functions: "enter pivot",
+		why:       "the volume's root directory, before anything of it is read, and the process's own root after",
+	},
+	{
+		dir:       "internal/volume/tree",
+		functions: "At Make Tree.Grow Tree.Used",
+		why:       "a state directory: the volume's own, beside what guests see of it",
+	},
+}
