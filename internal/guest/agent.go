@@ -86,7 +86,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	}
 	j, err := jail.Start(jail.Config{
 		ReadOnlyRoot: cfg.ReadOnlyRoot, Writable: writable, Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
-		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, CgroupNS: cfg.CgroupRoot != "", Log: log,
+		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, Files: cfg.Files, CgroupNS: cfg.CgroupRoot != "", Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare namespaces: %w", err)

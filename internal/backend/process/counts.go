@@ -1,0 +1,55 @@
+package process
+
+import (
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/guest/enter"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/weak"
+)
+
+// What programs need of the counts that a user has, where a share is less.
+const (
+	minWatchers  = 32   // inotify instances: one for each program that watches files
+	minWatches   = 8192 // what kernels gave every user for years
+	minTerminals = 64
+)
+
+// files is how many descriptors each process of a command may have; 0: as many
+// as the host lets it.
+func files(l sandbox.Limits) (uint64, error) {
+	// Without ids of its own a box is not to be told from the host's root, whose
+	// limits need a right that not every root has.
+	if weak.On(weak.FilesUnbounded) || weak.On(weak.UserShared) {
+		return 0, nil
+	}
+	most, err := box.HostCount("fs/file-max")
+	if err != nil {
+		return 0, err
+	}
+	return box.FilesOf(most, l.PIDs), nil
+}
+
+// counts is a box's part of what is counted outside for whoever made its user
+// namespace, and for the whole machine.
+func counts() (enter.Counts, error) {
+	var c enter.Counts
+	if weak.On(weak.CountsUnbounded) {
+		return c, nil
+	}
+	for _, n := range []struct {
+		name  string
+		least uint64
+		to    *uint64
+	}{
+		{"fs/inotify/max_user_instances", minWatchers, &c.Watchers},
+		{"fs/inotify/max_user_watches", minWatches, &c.Watches},
+		{"kernel/pty/max", minTerminals, &c.Terminals},
+	} {
+		most, err := box.HostCount(n.name)
+		if err != nil {
+			return c, err
+		}
+		*n.to = box.Share(most, n.least)
+	}
+	return c, nil
+}
