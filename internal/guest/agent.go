@@ -96,6 +96,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	a.begin(cfg.Network)
 	defer func() { <-a.connection.done }()
 
+	open, stopFiles, err := a.watchFiles(ctx, cgroups)
+	if err != nil {
+		return err
+	}
+	defer stopFiles()
+
 	users := &accounts{}
 	if _, err := a.allowed(users)(cfg.User); err != nil {
 		log.Warn("look up the sandbox's user", "err", err)
@@ -103,7 +109,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (err error) {
 	}
 	a.engine, err = process.New(process.Options{
 		Spawner: j, Lookup: users.Lookup, Defaults: a.connected, Cgroups: cgroups,
-		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, NotShown: cfg.NotShown, Log: log,
+		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, NotShown: cfg.NotShown, HostFiles: open, Log: log,
 	})
 	if err != nil {
 		return err

@@ -13,13 +13,13 @@ import (
 func TestParseConfig(t *testing.T) {
 	text := `{"id":"sb_1","socket":"/run/carboy/agent.sock","hide":["/run/carboy"],"user":"root","cwd":"/workspace",
 		"env":{"K":"V"},"pids":1024,"allow_root":true,"pid_namespace":true,"disk_paths":["/","/workspace"],
-		"not_shown":["/opt/bin"],"strict":true,"tasks":["/run/carboy/m","/run/carboy/p"],"oom_score":500,"files":2048,
+		"not_shown":["/opt/bin"],"strict":true,"tasks":["/run/carboy/m","/run/carboy/p"],"oom_score":500,"files":2048,"files_share":8192,
 		"cgroup_root":"/run/carboy/cgroup","oom_file":"/run/carboy/oom","pids_file":"/run/carboy/pids",
 		"network":{"nameservers":["192.0.0.1","fd63::1"],"gate":"gate.carboy.internal","roots":"/run/carboy/roots.pem"}}`
 	want := guest.Config{
 		ID: "sb_1", Socket: "/run/carboy/agent.sock", Hide: []string{"/run/carboy"}, User: "root", Cwd: "/workspace",
 		Env: map[string]string{"K": "V"}, PIDs: 1024, AllowRoot: true, PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
-		NotShown: []string{"/opt/bin"}, Strict: true, Tasks: []string{"/run/carboy/m", "/run/carboy/p"}, OOMScore: 500, Files: 2048,
+		NotShown: []string{"/opt/bin"}, Strict: true, Tasks: []string{"/run/carboy/m", "/run/carboy/p"}, OOMScore: 500, Files: 2048, FilesShare: 8192,
 		CgroupRoot: "/run/carboy/cgroup", OOMFile: "/run/carboy/oom", PIDsFile: "/run/carboy/pids",
 		Network: &api.Network{Nameservers: []string{"192.0.0.1", "fd63::1"}, Gate: "gate.carboy.internal", Roots: "/run/carboy/roots.pem"},
 	}

@@ -112,7 +112,7 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, er
 		return nil, err
 	}
 	strict(cfg)
-	if cfg.Files, err = files(sb.Spec.Limits); err != nil {
+	if err := boundFiles(cfg, sb.Spec.Limits); err != nil {
 		return nil, err
 	}
 	if err := b.Configure(p, cfg); err != nil {

@@ -14,19 +14,23 @@ const (
 	minTerminals = 64
 )
 
-// files is how many descriptors each process of a command may have; 0: as many
-// as the host lets it.
-func files(l sandbox.Limits) (uint64, error) {
+// minShare is what a box at work holds when it is none too large.
+const minShare = 8192
+
+// boundFiles tells the agent how many descriptors each process of a command may
+// have, and how many files the box may hold when the host's run short.
+func boundFiles(c *box.AgentConfig, l sandbox.Limits) error {
 	// Without ids of its own a box is not to be told from the host's root, whose
 	// limits need a right that not every root has.
 	if weak.On(weak.FilesUnbounded) || weak.On(weak.UserShared) {
-		return 0, nil
+		return nil
 	}
 	most, err := box.HostCount("fs/file-max")
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return box.FilesOf(most, l.PIDs), nil
+	c.Files, c.FilesShare = box.FilesOf(most, l.PIDs), box.Share(most, minShare)
+	return nil
 }
 
 // counts is a box's part of what is counted outside for whoever made its user
