@@ -173,7 +173,7 @@ func (p *part) makeV2(c *Commands) error {
 	}{
 		{".", []string{"cgroup.procs"}},
 		{agentGroup, []string{"cgroup.procs"}},
-		{commandsGroup, []string{".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"}},
+		{commandsGroup, []string{".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "cgroup.freeze"}},
 	}
 	for _, d := range give {
 		if err := p.give(d.dir, d.files...); err != nil {
@@ -216,7 +216,7 @@ func (p *part) give(dir string, files ...string) error {
 	defer d.Close()
 	for _, name := range files {
 		err := withFD(d, func(fd int) error { return unix.Fchownat(fd, name, p.uid, p.gid, unix.AT_SYMLINK_NOFOLLOW) })
-		if errors.Is(err, fs.ErrNotExist) && name == "cgroup.threads" { // before Linux 4.14
+		if errors.Is(err, fs.ErrNotExist) && (name == "cgroup.threads" || name == "cgroup.freeze") { // before Linux 4.14, 5.2
 			continue
 		}
 		if errors.Is(err, unix.EPERM) {

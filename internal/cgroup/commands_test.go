@@ -21,7 +21,7 @@ func TestCommandsV2Imitation(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to give files away")
 	}
-	files := map[string]string{"cgroup.threads": "", "cgroup.max.depth": "max\n"}
+	files := map[string]string{"cgroup.threads": "", "cgroup.freeze": "0\n", "cgroup.max.depth": "max\n"}
 	for name, content := range v2files {
 		files[name] = content
 	}
@@ -53,7 +53,7 @@ func TestCommandsV2Imitation(t *testing.T) {
 		}
 	}
 	checkOwners(t, c.Root, 1234, "cgroup.procs", "agent/cgroup.procs",
-		"commands", "commands/cgroup.procs", "commands/cgroup.threads", "commands/cgroup.subtree_control")
+		"commands", "commands/cgroup.procs", "commands/cgroup.threads", "commands/cgroup.subtree_control", "commands/cgroup.freeze")
 
 	put(t, c.Root, "agent/memory.events", "oom_kill 1\n")
 	put(t, c.Root, "commands/memory.events", "oom_kill 5\n")
@@ -313,7 +313,7 @@ func TestLimitsAreOutOfReach(t *testing.T) {
 		return
 	}
 	checkOwners(t, c.Root, agentUID, "cgroup.procs", "agent/cgroup.procs",
-		"commands", "commands/cgroup.procs", "commands/cgroup.threads", "commands/cgroup.subtree_control")
+		"commands", "commands/cgroup.procs", "commands/cgroup.threads", "commands/cgroup.subtree_control", "commands/cgroup.freeze")
 	a.must("guest")
 }
 

@@ -85,7 +85,7 @@ func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logg
 	}
 	j, err := jail.Start(jail.Config{
 		ReadOnlyRoot: cfg.ReadOnlyRoot, Writable: writable, Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
-		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, CgroupNS: cfg.CgroupRoot != "", Log: log,
+		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, Files: cfg.Files, CgroupNS: cfg.CgroupRoot != "", Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare namespaces: %w", err)
@@ -95,6 +95,12 @@ func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logg
 	a.begin(cfg.Network)
 	defer func() { <-a.connection.done }()
 
+	open, stopFiles, err := a.watchFiles(ctx, cgroups)
+	if err != nil {
+		return err
+	}
+	defer stopFiles()
+
 	users := &accounts{}
 	if _, err := a.allowed(users)(cfg.User); err != nil {
 		log.Warn("look up the sandbox's user", "err", err)
@@ -102,7 +108,7 @@ func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logg
 	}
 	a.engine, err = process.New(process.Options{
 		Spawner: j, Lookup: users.Lookup, Defaults: a.connected, Cgroups: cgroups,
-		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, NotShown: cfg.NotShown, Log: log,
+		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, NotShown: cfg.NotShown, HostFiles: open, Log: log,
 	})
 	if err != nil {
 		return err

@@ -13,13 +13,13 @@ import (
 func TestParseConfig(t *testing.T) {
 	text := `{"id":"sb_1","key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","hide":["/run/carboy"],"user":"root","cwd":"/workspace",
 		"env":{"K":"V"},"pids":1024,"allow_root":true,"pid_namespace":true,"disk_paths":["/","/workspace"],
-		"not_shown":["/opt/bin"],"strict":true,"tasks":["/run/carboy/m","/run/carboy/p"],"oom_score":500,
+		"not_shown":["/opt/bin"],"strict":true,"tasks":["/run/carboy/m","/run/carboy/p"],"oom_score":500,"files":2048,"files_share":8192,
 		"cgroup_root":"/run/carboy/cgroup","oom_file":"/run/carboy/oom","pids_file":"/run/carboy/pids",
 		"network":{"nameservers":["192.0.0.1","fd63::1"],"gate":"gate.carboy.internal","roots":"/run/carboy/roots.pem"}}`
 	want := guest.Config{
 		ID: "sb_1", Key: make([]byte, 32), Hide: []string{"/run/carboy"}, User: "root", Cwd: "/workspace",
 		Env: map[string]string{"K": "V"}, PIDs: 1024, AllowRoot: true, PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
-		NotShown: []string{"/opt/bin"}, Strict: true, Tasks: []string{"/run/carboy/m", "/run/carboy/p"}, OOMScore: 500,
+		NotShown: []string{"/opt/bin"}, Strict: true, Tasks: []string{"/run/carboy/m", "/run/carboy/p"}, OOMScore: 500, Files: 2048, FilesShare: 8192,
 		CgroupRoot: "/run/carboy/cgroup", OOMFile: "/run/carboy/oom", PIDsFile: "/run/carboy/pids",
 		Network: &api.Network{Nameservers: []string{"192.0.0.1", "fd63::1"}, Gate: "gate.carboy.internal", Roots: "/run/carboy/roots.pem"},
 	}
@@ -51,6 +51,7 @@ func TestParseConfigRefuses(t *testing.T) {
 		{"relative-pids-file", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","pids_file":"../p"}`},
 		{"negative-oom-score", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","oom_score":-1}`},
 		{"high-oom-score", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","oom_score":1001}`},
+		{"negative-files", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","files":-1}`},
 		{"strict-as-text", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","strict":"yes"}`},
 		{"negative-pids", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","pids":-1}`},
 		{"root-not-allowed", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","user":"root"}`},

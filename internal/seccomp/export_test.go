@@ -76,7 +76,7 @@ func TableOfForTest(o Options) map[uint32]verdict { return table(o) }
 // GroupsForTest are all groups.
 func GroupsForTest() []Group {
 	return []Group{
-		SetID, IOUring, Userfault, Keyring, BPF, Perf, Mounts, Namespaces, Inspection, Sockets,
+		SetID, IOUring, AsyncIO, Userfault, Keyring, BPF, Perf, Mounts, Namespaces, Inspection, Sockets,
 		Modules, Clocks, Handles, Machine, Legacy, Terminals, Personalities, Devices,
 	}
 }

@@ -16,6 +16,9 @@ const (
 	SetID Group = "set-id"
 	// IOUring: its requests pass by every filter.
 	IOUring Group = "io-uring"
+	// AsyncIO: requests are counted for the whole machine, by no user, and one
+	// program can have them all. Databases go on without.
+	AsyncIO Group = "async-io"
 	// Userfault: it stops the kernel in the middle of a copy for as long as a
 	// program likes, which makes races in it winnable.
 	Userfault Group = "userfault"
@@ -105,6 +108,10 @@ var refusals = []refusal{
 	// openat.
 	{SetID, unknown, []uint32{unix.SYS_OPENAT2}},
 	{IOUring, unknown, []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}},
+	{AsyncIO, unknown, []uint32{
+		unix.SYS_IO_SETUP, unix.SYS_IO_SUBMIT, unix.SYS_IO_CANCEL, unix.SYS_IO_DESTROY,
+		unix.SYS_IO_GETEVENTS, unix.SYS_IO_PGETEVENTS,
+	}},
 	{Userfault, refuse, []uint32{unix.SYS_USERFAULTFD}},
 	{Keyring, refuse, []uint32{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL}},
 	{BPF, refuse, []uint32{unix.SYS_BPF}},

@@ -26,6 +26,7 @@ const (
 	GroupsKept       Weakness = "groups-kept"        // commands keep group 0
 	CommandsAsRoot   Weakness = "commands-as-root"   // commands run as uid 0, whoever was asked for
 	IOUringAllowed   Weakness = "io-uring-allowed"   // io_uring is not refused
+	AsyncIOAllowed   Weakness = "async-io-allowed"   // the list allows io_setup and its kind
 	FilterOff        Weakness = "filter-off"         // no list of allowed system calls at all
 	KeyringAllowed   Weakness = "keyring-allowed"    // the list allows keyctl and its kind
 	UserfaultAllowed Weakness = "userfault-allowed"  // the list allows userfaultfd
@@ -57,6 +58,8 @@ const (
 	HostProc         Weakness = "host-proc"         // the host's /proc is mounted at /mnt
 	DescriptorLeaked Weakness = "descriptor-leaked" // a descriptor of the host's / is left open
 	EnvironmentKept  Weakness = "environment-kept"  // the daemon's environment reaches commands
+	FilesUnbounded   Weakness = "files-unbounded"   // each process may open as many files as the host lets it
+	CountsUnbounded  Weakness = "counts-unbounded"  // a box may have all the inotify instances, watches and terminals of the host
 )
 
 // Of the box's file system, behind every wall.

@@ -44,7 +44,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/box",
-		functions: "Groups.Add Groups.Enter Groups.Unified Host.NetNS Host.killStrays Host.stray diskUsage userNamespace",
+		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.NetNS Host.killStrays Host.stray diskUsage userNamespace",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{

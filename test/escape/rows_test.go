@@ -81,6 +81,7 @@ var rows = []row{
 	on(gvisor, weak.CommandsAsRoot, "identity"),
 	on(process, weak.CommandsAsRoot, "identity"),
 	on(process, weak.IOUringAllowed, "io-uring", "calls-ring"),
+	on(process, weak.AsyncIOAllowed, "calls-async"),
 	on(process, weak.FilterOff, "calls-mount", "calls-namespace", "calls-keyring", "calls-module", "calls-other", "keyring"),
 	on(process, weak.KeyringAllowed, "keyring", "calls-keyring"),
 	on(process, weak.UserfaultAllowed, "userfault", "calls-userfault"),
@@ -111,6 +112,8 @@ var rows = []row{
 	on(process, weak.HostProc, "host-processes"),
 	on(process, weak.DescriptorLeaked, "descriptors-from-outside"),
 	on(process, weak.EnvironmentKept, "environment-from-outside"),
+	on(process, weak.FilesUnbounded, "open-files"),
+	on(process, weak.CountsUnbounded, "watchers", "terminals"),
 
 	on(gvisor, weak.HostRootShown, "host-files"),
 	on(process, weak.HostRootShown, "host-files"),

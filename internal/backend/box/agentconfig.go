@@ -33,6 +33,8 @@ type AgentConfig struct {
 	Strict       bool              `json:"strict,omitempty"`
 	Tasks        []string          `json:"tasks,omitempty"`
 	OOMScore     int               `json:"oom_score,omitempty"`
+	Files        uint64            `json:"files,omitempty"`
+	FilesShare   uint64            `json:"files_share,omitempty"`
 	CgroupRoot   string            `json:"cgroup_root,omitempty"`
 	OOMFile      string            `json:"oom_file,omitempty"`
 	PIDsFile     string            `json:"pids_file,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -149,6 +150,11 @@ func runscConfig(p *plan) (*config.Config, error) {
 		"--sidecar-usage-policy=LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
 		"--app-huge-pages=false",
 	}
+	files, err := filesOfEach()
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, "--fdlimit="+strconv.FormatUint(files, 10))
 	if p.Rootless {
 		args = append(args, "--rootless")
 	}

@@ -112,6 +112,9 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, er
 		return nil, err
 	}
 	strict(cfg)
+	if err := boundFiles(cfg, sb.Spec.Limits); err != nil {
+		return nil, err
+	}
 	agent, err := b.HandOver(ctx, p, cfg)
 	if err != nil {
 		return nil, err

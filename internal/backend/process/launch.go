@@ -162,7 +162,11 @@ const shmBytes = 64 << 20
 
 // fork starts the box's first process and waits until it has entered.
 func fork(p *box.Plan, agent *box.Handover, group *os.File) (int, error) {
-	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes, Regroup: p.Groups.Old(), Linked: p.Linked})
+	share, err := counts()
+	if err != nil {
+		return 0, err
+	}
+	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes, Counts: share, Regroup: p.Groups.Old(), Linked: p.Linked})
 	if err != nil {
 		return 0, err
 	}

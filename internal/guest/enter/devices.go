@@ -17,7 +17,7 @@ var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 const ttyGroup = 5 // who owns terminals, by custom
 
 // makeDevices fills dev below the working directory.
-func makeDevices(shmBytes int64) error {
+func makeDevices(shmBytes int64, terminals uint64) error {
 	if weak.On(weak.HostDevices) {
 		return unix.Mount("/dev", "dev", "", unix.MS_BIND|unix.MS_REC, "")
 	}
@@ -30,7 +30,7 @@ func makeDevices(shmBytes int64) error {
 			return fmt.Errorf("show /dev/%s: %w", name, err)
 		}
 	}
-	if err := mountTerminals(); err != nil {
+	if err := mountTerminals(terminals); err != nil {
 		return fmt.Errorf("mount /dev/pts: %w", err)
 	}
 	if err := mountShm(shmBytes); err != nil {
@@ -57,11 +57,14 @@ func bindDevice(name string) error {
 	return unix.Mount("/dev/"+name, "dev/"+name, "", unix.MS_BIND, "")
 }
 
-func mountTerminals() error {
+func mountTerminals(most uint64) error {
 	if err := os.Mkdir("dev/pts", 0o755); err != nil {
 		return err
 	}
 	opts := "newinstance,ptmxmode=0666,mode=0620,gid=" + strconv.Itoa(ttyGroup)
+	if most > 0 {
+		opts += ",max=" + strconv.FormatUint(most, 10)
+	}
 	return unix.Mount("devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, opts)
 }
 

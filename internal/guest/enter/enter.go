@@ -23,6 +23,8 @@ type Order struct {
 	Hostname string `json:"hostname"`
 	// ShmBytes bounds /dev/shm.
 	ShmBytes int64 `json:"shm_bytes"`
+	// Counts bound what the host counts.
+	Counts Counts `json:"counts"`
 	// Regroup has the process begin a cgroup namespace anew: it was moved into
 	// groups of version 1 since it has one.
 	Regroup bool `json:"regroup"`
@@ -64,7 +66,10 @@ func Enter(o Order) error {
 	if err := noNamespaces(); err != nil {
 		return err
 	}
-	if err := makeDevices(o.ShmBytes); err != nil {
+	if err := o.Counts.bound(); err != nil {
+		return err
+	}
+	if err := makeDevices(o.ShmBytes, o.Counts.Terminals); err != nil {
 		return err
 	}
 	if err := seeded(); err != nil {

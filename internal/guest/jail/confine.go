@@ -42,6 +42,9 @@ func (j *Jail) prepare() error {
 	if j.cfg.OOMScore > 0 && !j.canHold {
 		return errors.New("commands can't get an oom score: kernel.yama.ptrace_scope is 3, which forbids to hold them; 2 would do")
 	}
+	if j.cfg.Files > 0 && !j.canHold {
+		return errors.New("commands' open files can't be limited: kernel.yama.ptrace_scope is 3, which forbids to hold them; 2 would do")
+	}
 	j.enforced = []string{"no_new_privs", "no set-id bits", "no mounts of their own"}
 	if j.cfg.ReadOnlyRoot {
 		j.enforced = append(j.enforced, "read-only root")
@@ -84,29 +87,6 @@ func (j *Jail) warn(text string) {
 func tracing() bool {
 	scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	return err != nil || strings.TrimSpace(string(scope)) != "3"
-}
-
-// limitResources bounds what the agent hands down to commands, who can't
-// raise it again. The agent needs none of it.
-func limitResources() error {
-	// One byte: a kernel gives a program that collects dumps on the host's
-	// side the dumps of all but those whose limit is exactly that.
-	limits := map[int]uint64{unix.RLIMIT_CORE: 1, unix.RLIMIT_RTPRIO: 0, unix.RLIMIT_NICE: 0, unix.RLIMIT_MEMLOCK: 64 << 20}
-	for which, most := range limits {
-		var now unix.Rlimit
-		if err := unix.Getrlimit(which, &now); err != nil {
-			return fmt.Errorf("read resource limit %d: %w", which, err)
-		}
-		now.Max = min(now.Max, most)
-		now.Cur = min(now.Cur, now.Max)
-		if which == unix.RLIMIT_CORE {
-			now.Cur = now.Max
-		}
-		if err := unix.Setrlimit(which, &now); err != nil {
-			return fmt.Errorf("set resource limit %d: %w", which, err)
-		}
-	}
-	return nil
 }
 
 // confine returns the setup of a thread that forks commands.
@@ -217,6 +197,7 @@ func openGroups() (open []seccomp.Group) {
 	for w, groups := range map[weak.Weakness][]seccomp.Group{
 		weak.SetIDAllowed:     {seccomp.SetID},
 		weak.IOUringAllowed:   {seccomp.IOUring},
+		weak.AsyncIOAllowed:   {seccomp.AsyncIO},
 		weak.KeyringAllowed:   {seccomp.Keyring},
 		weak.UserfaultAllowed: {seccomp.Userfault},
 		weak.BPFAllowed:       {seccomp.BPF},

@@ -15,11 +15,12 @@ import (
 // instruction. The command has itself traced, stops as it begins, and is let
 // go when all is done: neither it nor any child of it is ever without.
 type hold struct {
-	cgroup   int // an open cgroup v2 directory; 0: none
-	oomScore int // 0: leave it
+	cgroup   int    // an open cgroup v2 directory; 0: none
+	oomScore int    // 0: leave it
+	files    uint64 // see Config.Files
 }
 
-func (h hold) needed() bool { return h.cgroup > 0 || h.oomScore > 0 }
+func (h hold) needed() bool { return h.cgroup > 0 || h.oomScore > 0 || h.files > 0 }
 
 // release runs on the thread that forked the command, its tracer. A command
 // to which that can't be done is killed.
@@ -70,6 +71,11 @@ func (h hold) apply(pid int) error {
 	if h.cgroup > 0 {
 		if err := writeAt(h.cgroup, "cgroup.procs", id); err != nil {
 			return fmt.Errorf("put a command into its cgroup: %w", err)
+		}
+	}
+	if h.files > 0 {
+		if err := limitFiles(pid, h.files); err != nil {
+			return err
 		}
 	}
 	if h.oomScore > 0 {

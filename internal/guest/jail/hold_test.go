@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 )
 
@@ -143,5 +145,42 @@ func TestHeldStatus(t *testing.T) {
 	}
 	if _, err := run(t, j, jail.Command{Argv: []string{"/no/such"}, User: nobody}); err == nil {
 		t.Error("no such program: no error")
+	}
+}
+
+// A command and all that it starts have the limit before their first
+// instruction, can't raise it, and leave the agent its own.
+func TestFiles(t *testing.T) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	dir := group(t, "/sys/fs/cgroup/unified")
+	fd, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fd.Close()
+	root := jail.User{} // of no user namespace here: another's limit takes a right that root may lack
+	const script = "exec 2>/dev/null; ulimit -Sn; ulimit -Hn; (ulimit -Hn); ulimit -n 65 && echo raised; ulimit -Hn 65 && echo raised; bash -c 'ulimit -Hn'"
+	for _, c := range []jail.Config{{Files: 64}, {Files: 64, OOMScore: 321}, {Files: 64, Strict: true, Hide: []string{hidden(t)}}} {
+		j := start(t, c)
+		r, err := run(t, j, jail.Command{Argv: []string{"bash", "-c", script}, User: root, Cgroup: int(fd.Fd())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.out != "64\n64\n64\n64\n" {
+			t.Errorf("%+v: got %q", c, r.out)
+		}
+		j.Close()
+	}
+	j := start(t, jail.Config{}) // the control
+	if got := sh(t, j, root, "ulimit -Hn").out; got != fmt.Sprintln(own.Max) {
+		t.Errorf("without: got %q, want the agent's %d", got, own.Max)
+	}
+	j.Close()
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil || now.Max != own.Max {
+		t.Errorf("the agent's own is %d now, want %d: %v", now.Max, own.Max, err)
 	}
 }

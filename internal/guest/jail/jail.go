@@ -38,6 +38,9 @@ type Config struct {
 	// instruction; 0: the agent's own. Commands can lower it to the agent's
 	// again, so it is for those that mean no harm.
 	OOMScore int
+	// Files bounds the descriptors of each process of a command, before its
+	// first instruction and for ever; 0: the agent's own limit.
+	Files uint64
 	// CgroupNS says that the cgroup namespace of the process's first thread is
 	// the box's own: a strict jail's commands are in it. Otherwise they get
 	// another.

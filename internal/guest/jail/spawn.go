@@ -105,7 +105,7 @@ func (j *Jail) fork(c Command) (*Process, error) {
 			PidFD:      &pidfd,
 		},
 	}
-	h := hold{oomScore: j.cfg.OOMScore}
+	h := hold{oomScore: j.cfg.OOMScore, files: j.cfg.Files}
 	switch {
 	case c.Cgroup > 0 && j.cfg.Strict && !j.clone3:
 		if h.cgroup = c.Cgroup; !j.canHold {
@@ -114,7 +114,7 @@ func (j *Jail) fork(c Command) (*Process, error) {
 	case c.Cgroup > 0:
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, c.Cgroup
 	}
-	if j.clone3 {
+	if j.clone3 && h.files == 0 {
 		h.oomScore = 0
 	}
 	attr.Sys.Ptrace = h.needed()

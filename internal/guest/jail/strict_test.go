@@ -255,3 +255,26 @@ func firstLine(t testing.TB, r *os.File) string {
 	}
 	return line
 }
+
+// What a user has of signals, timers and message queues is what all boxes of
+// one daemon share: commands have a part.
+func TestStrictLimits(t *testing.T) {
+	j := start(t, jail.Config{Strict: true, Hide: []string{hidden(t)}})
+	got := in(t, j, playground(t), nobody, "ulimit -Hi; ulimit -Hq; ulimit -Hi 9999999").out
+	var signals, queues int
+	if n, err := fmt.Sscan(got, &signals, &queues); n != 2 || err != nil {
+		t.Fatalf("%q: %v", got, err)
+	}
+	if most := signalsBefore / 16; signals > max(most, 1024) || queues > 256<<10 || !strings.Contains(got, "cannot modify limit") {
+		t.Errorf("got %q, want %d signals and %d bytes at most, for ever", got, max(most, 1024), 256<<10)
+	}
+}
+
+// signalsBefore is the limit that this process began with: jails lower it.
+var signalsBefore = func() int {
+	var now unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_SIGPENDING, &now) != nil {
+		return 0
+	}
+	return int(min(now.Max, 1<<40))
+}()

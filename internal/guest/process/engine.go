@@ -17,6 +17,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/guest/hostfiles"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/guest/journal"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -47,6 +48,9 @@ type Options struct {
 	AllowRoot bool     // commands may run as uid 0
 	DiskPaths []string // where to look for a full disk after a command failed
 	NotShown  []string // directories of the host's PATH that this sandbox lacks: said of a command that is not found
+	// HostFiles ends commands that hold too many of the host's files; nil:
+	// nothing does.
+	HostFiles *hostfiles.Watch
 	Log       *slog.Logger
 }
 

@@ -59,10 +59,20 @@ func (c *Command) exitOf(s jail.Status) Exit {
 	if c.ranOutOfPIDs(exit, pids) {
 		exit.Limits = append(exit.Limits, "pids")
 	}
+	if c.lostToFiles(s) {
+		exit.Error = "the host's open files ran short, and this sandbox held more than its part: what held the most was killed"
+	}
 	if s.Code != 0 {
 		exit.Limits = append(exit.Limits, fullDisks(c.e.opts.DiskPaths)...)
 	}
 	return exit
+}
+
+// lostToFiles reports whether the command was killed for the files that it
+// held or, as a shell's exit code says, a child of its own.
+func (c *Command) lostToFiles(s jail.Status) bool {
+	watch := c.e.opts.HostFiles
+	return watch.Ended(c.proc.PID) || s.Signal == 0 && s.Code == 128+int(unix.SIGKILL) && watch.EndedSince(c.started)
 }
 
 // reasonOf tells a kill by a caller from one by the kernel: what a caller did

@@ -78,6 +78,11 @@ var callGroups = []callGroup{
 		{"io_uring_enter", unix.SYS_IO_URING_ENTER, nil},
 		{"io_uring_register", unix.SYS_IO_URING_REGISTER, nil},
 	}},
+	{"calls-async", []call{
+		{"io_setup", unix.SYS_IO_SETUP, nil},
+		{"io_submit", unix.SYS_IO_SUBMIT, nil},
+		{"io_pgetevents", unix.SYS_IO_PGETEVENTS, nil},
+	}},
 	{"calls-module", []call{
 		{"init_module", unix.SYS_INIT_MODULE, nil},
 		{"finit_module", unix.SYS_FINIT_MODULE, nil},

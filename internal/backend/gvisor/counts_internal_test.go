@@ -1,0 +1,30 @@
+package gvisor
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/box"
+)
+
+// Sentry and gofer together keep to a box's share, and each to what this
+// process may hand down.
+func TestFilesOfEach(t *testing.T) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	most, err := box.HostCount("fs/file-max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := filesOfEach()
+	if err != nil || got == 0 || got > own.Max || got > max(most/box.Parts/holders, minFiles) {
+		t.Errorf("got %d, %v: of %d here, and %d of the host's", got, err, own.Max, most)
+	}
+	conf, err := runscConfig(&plan{})
+	if err != nil || conf.FDLimit != int(got) {
+		t.Errorf("gVisor is told %v, %v; want %d", conf, err, got)
+	}
+}
