@@ -181,7 +181,6 @@ func mountPoints(upper *beneath.Dir) error {
 		{"dev", 0o755, 0},
 		{"sys", 0o555, 0},
 		{"run", 0o755, 0},
-		{"run/carboy", 0o755, 0},
 		{"tmp", 0o777 | unix.S_ISVTX, 0},
 		{"workspace", 0o755, guestUID},
 	} {

@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -136,7 +137,8 @@ func (c *composer) groups() error {
 		return nil
 	}
 	at := filepath.Join(DirMounts, "groups")
-	if err := mkdir(at); err != nil {
+	err := c.asGuest(0, func() error { return c.mkdirInRoot(GuestControl[1:]) })
+	if err = errors.Join(err, mkdir(at)); err != nil {
 		return err
 	}
 	opts := fmt.Sprintf("size=64k,nr_inodes=64,mode=0700,uid=%d,gid=%d", c.plan.Base, c.plan.Base)

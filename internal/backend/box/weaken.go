@@ -56,8 +56,8 @@ func (c *composer) shareControl() error {
 	if err := c.bindMapped(DirShared, at); err != nil {
 		return err
 	}
-	if !c.plan.Native {
-		return nil
+	if err := c.asGuest(0, func() error { return c.mkdirInRoot(GuestControl[1:]) }); err != nil || !c.plan.Native {
+		return err
 	}
 	return c.bindInRoot(at, GuestControl[1:])
 }
