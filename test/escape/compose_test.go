@@ -121,6 +121,9 @@ func (c *composing) seed(seed uint64, budget time.Duration) *bad {
 		if len(ran) > 0 {
 			p.From = ran[len(ran)-1].Number + 1
 		}
+		if !ok { // not the same again
+			p.From = (p.From/25 + 1) * 25
+		}
 		b := &bad{seed: seed, ran: ran}
 		for _, one := range ran {
 			if len(one.Finds) > 0 {

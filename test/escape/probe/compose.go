@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -157,7 +158,7 @@ func composeChild(p facts.Plan, e facts.Entry, out *bufio.Writer) (int, error) {
 		}
 		c.Entry, last.Error = e, ""
 		count++
-		if err := json.NewEncoder(out).Encode(c); err != nil {
+		if err := errors.Join(json.NewEncoder(out).Encode(c), out.Flush()); err != nil { // the box may end any time
 			return count, err
 		}
 	}
