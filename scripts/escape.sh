@@ -6,7 +6,9 @@
 # With CARBOY_BIN set, that binary is tried and not built; likewise
 # CARBOY_WEAK_BIN with CARBOY_WEAK_GUEST. CARBOY_ESCAPE_WALLS names the walls,
 # with commas between. CARBOY_ESCAPE_FULL=1 makes every attempt for every
-# weakness, not the expected ones alone. Arguments go to go test.
+# weakness, not the expected ones alone. CARBOY_ESCAPE_COMPOSE=1h makes up sequences
+# of system calls for an hour behind each wall; CARBOY_ESCAPE_SEED=N, those of one seed.
+# Arguments go to go test.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -36,7 +38,11 @@ export CARBOY_BIN CARBOY_WEAK_BIN CARBOY_WEAK_GUEST="${CARBOY_WEAK_GUEST:-}"
 export CARBOY_ESCAPE_TABLE="$tmp/table"
 
 rc=0
-CGO_ENABLED=0 go test -count=1 -timeout 30m "$@" ./test/escape || rc=$?
+limit=30m
+if [ -n "${CARBOY_ESCAPE_COMPOSE:-}" ]; then
+	limit=0 # as long as was asked for
+fi
+CGO_ENABLED=0 go test -count=1 -timeout "$limit" "$@" ./test/escape || rc=$?
 if [ -s "$tmp/table" ]; then
 	cat "$tmp/table"
 fi

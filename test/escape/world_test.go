@@ -27,6 +27,7 @@ type setting struct {
 	wall   string
 	user   string
 	weaken []weak.Weakness
+	alone  bool // has a cache of its own and no boxes but those that are asked for
 }
 
 // world is a daemon with one box, and the directories that the box is shown.
@@ -68,20 +69,32 @@ func newWorld(t testing.TB, s setting) *world {
 		w.env = append(w.env, "CARBOY_WEAKEN="+joined(s.weaken, ","), "CARBOY_WEAK_GUEST="+os.Getenv("CARBOY_WEAK_GUEST"))
 	}
 	t.Cleanup(w.close)
+	if s.alone {
+		w.env = append(w.env, "XDG_CACHE_HOME="+dir+"/cache")
+		if err := errors.Join(os.MkdirAll(dir+"/config/carboy", 0o700), os.WriteFile(dir+"/config/carboy/config.json", []byte(`{"pool":0}`), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/run", 0o700), w.trees()); err != nil {
 		t.Fatal(err)
 	}
 	w.serve()
-	args := []string{
-		"create", "--isolation", s.wall, "--user", s.user, "--workspace", w.path(dirWork),
+	w.box = w.another()
+	return w
+}
+
+// another makes a box that is shown the world's directories.
+func (w *world) another(flags ...string) string {
+	w.t.Helper()
+	args := append([]string{
+		"create", "--isolation", w.wall, "--user", w.user, "--workspace", w.path(dirWork),
 		"--mount", w.path(dirTools) + ":" + facts.Tools + ":ro",
 		"--mount", w.path(dirReadOnly) + ":" + facts.ReadOnly + ":ro",
-	}
-	if s.user != "root" { // who is refused where the host's own tree can be written
+	}, flags...)
+	if w.user != "root" { // who is refused where the host's own tree can be written
 		args = append(args, "--mount", w.path(dirWritable)+":"+facts.Writable)
 	}
-	w.box = strings.TrimSpace(w.ok(args...))
-	return w
+	return strings.TrimSpace(w.ok(args...))
 }
 
 func joined(list []weak.Weakness, sep string) string {

@@ -24,6 +24,8 @@ const usage = `usage:
   probe one FACTS NAME    run one, in this process
   probe leave             leave hostile things where the host will look
   probe hold              say "ready" and stay until stdin ends
+  probe compose           run sequences of steps, as a plan on stdin says
+  probe composed          run some of them in this process
   probe euid              print the effective user id
 `
 
@@ -51,6 +53,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case mode == "hold":
 		fmt.Fprintln(stdout, "ready", os.Getpid())
 		_, err = io.Copy(io.Discard, stdin)
+	case mode == "compose":
+		err = compose(stdin, stdout)
+	case mode == "composed":
+		err = composed(stdin, stdout)
 	case mode == "euid":
 		fmt.Fprintln(stdout, strconv.Itoa(os.Geteuid()))
 	default:
