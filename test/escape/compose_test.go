@@ -62,7 +62,7 @@ func TestCompositions(t *testing.T) {
 						break
 					}
 				}
-				t.Logf("seeds %d: %d sequences, %d steps, of which %d went through; %d boxes lost", seeds, c.sequences, c.steps, c.through, c.lost)
+				t.Logf("seeds %d: %d sequences, %d steps, of which %d went through; %d boxes lost; from outside %v", seeds, c.sequences, c.steps, c.through, c.lost, c.done)
 				if c.sequences < 10 {
 					t.Errorf("only %d sequences ran", c.sequences)
 				}
@@ -77,7 +77,8 @@ type composing struct {
 	plan                            facts.Plan
 	before                          map[string]string
 	used                            int64
-	turn                            int // of what is done from outside
+	turn                            int            // of what is done from outside
+	done                            map[string]int // from outside, by the command that worked
 	sequences, steps, through, lost int
 }
 
@@ -90,7 +91,7 @@ type bad struct {
 }
 
 func newComposing(w *world) *composing {
-	c := &composing{world: w}
+	c := &composing{world: w, done: map[string]int{}}
 	c.settle()
 	return c
 }
@@ -215,7 +216,7 @@ func (c *composing) outside(ok bool) (did string, up bool) {
 	all := [][]string{
 		{"stop " + c.box, "start " + c.box},
 		{"diff --names " + c.box, "cp " + c.box + ":/tmp/. " + c.path("copied")},
-		{"snapshot " + c.box},
+		{"snapshot create " + c.box},
 		{"stop " + c.box, "start " + c.box},
 		{"pause " + c.box, "start " + c.box},
 	}
@@ -226,7 +227,10 @@ func (c *composing) outside(ok bool) (did string, up bool) {
 	}
 	for _, line := range todo {
 		r := c.within(40*time.Second, nil, strings.Fields(line)...)
-		did += fmt.Sprintf("; carboy %s: %d", strings.Fields(line)[0], r.code)
+		did += fmt.Sprintf("; carboy %s: %d", line, r.code)
+		if r.code == 0 {
+			c.done[strings.Fields(line)[0]]++
+		}
 	}
 	_ = os.RemoveAll(c.path("copied"))
 	r := c.within(40*time.Second, nil, "exec", c.box, "--", facts.Tools+"/probe", "euid")

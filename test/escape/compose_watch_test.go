@@ -23,20 +23,22 @@ var lawful = []struct {
 	pattern string
 	how     string // content: it may change; life: it may come and go as well; tree: and all below it
 }{
-	{"state/carboy/carboy.db*", "life"},              // SQLite's, with its journals
-	{"state/carboy/daemon.log", "content"},           // is added to
-	{"state/carboy/boxes/*/*/disk.img", "content"},   // the box's own
-	{"state/carboy/boxes/*/*/since", "content"},      // when it was started
-	{"state/carboy/boxes/*/*/box.json", "life"},      // its processes
-	{"state/carboy/boxes/*/*/bundle", "tree"},        // gVisor's, written by each start
-	{"state/carboy/boxes/*/*/runsc", "tree"},         // gVisor's, of its processes
-	{"state/carboy/boxes/*/*/memory", "tree"},        // of a box that is paused
-	{"state/carboy/boxes/*/*/m", "tree"},             // mount points
-	{"state/carboy/snapshots", "tree"},               // taken in between
-	{"state/carboy/trash", "tree"},                   // what is being removed
-	{"state/carboy/images/tmp", "tree"},              // the daemon's own
-	{"state/carboy/box/processes/seen", "tree"},      // the daemon's own
-	{"state/carboy/boxes/*/*/ctl/*.sock", "content"}, // is another after a start
+	{"state/carboy/carboy.db*", "life"},            // SQLite's, with its journals
+	{"state/carboy/daemon.log", "content"},         // is added to
+	{"state/carboy/boxes/*/*/disk.img", "content"}, // the box's own
+	{"state/carboy/boxes/*/*/since", "content"},    // when it was started
+	{"state/carboy/boxes/*/*/box.json", "life"},    // its processes
+	{"state/carboy/boxes/*/*/bundle", "tree"},      // gVisor's, written by each start
+	{"state/carboy/boxes/*/*/runsc", "tree"},       // gVisor's, of its processes
+	{"state/carboy/boxes/*/*/memory", "tree"},      // of a box that is paused
+	{"state/carboy/boxes/*/*/m", "tree"},           // mount points
+	{"state/carboy/snapshots", "tree"},             // taken in between
+	{"state/carboy/shown", "tree"},                 // the command line's, of a diff
+	{"state/carboy/applied", "tree"},               // the command line's, of an apply
+	{"state/carboy/trash", "tree"},                 // what is being removed
+	{"state/carboy/images/tmp", "tree"},            // the daemon's own
+	{"state/carboy/box/processes/seen", "tree"},    // the daemon's own
+	{"state/carboy/boxes/*/*/agent.*", "content"},  // the agent's key and socket: others after a start
 }
 
 // dirWatched are the directories of a world that are watched.
@@ -124,7 +126,7 @@ func (w *world) usage() (bytes int64) {
 const grows = 6 << 20
 
 // control tells what no box may see of the state: how its small files begin,
-// and the names in directories that have a socket.
+// and the names of the files in directories that have a socket.
 func (w *world) control() (tokens, names []string) {
 	_ = filepath.WalkDir(w.path("state"), func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -133,7 +135,9 @@ func (w *world) control() (tokens, names []string) {
 		if d.Type()&fs.ModeSocket != 0 {
 			entries, _ := os.ReadDir(filepath.Dir(p))
 			for _, e := range entries {
-				names = append(names, e.Name())
+				if !e.IsDir() {
+					names = append(names, e.Name())
+				}
 			}
 		}
 		if d.Type().IsRegular() && !strings.HasPrefix(d.Name(), "carboy.db") {
