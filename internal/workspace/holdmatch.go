@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -25,7 +26,8 @@ type pathRule struct {
 	reason  string
 }
 
-var holds = newHoldTable(holdRules)
+// holds is made when it is first asked: most calls of carboy hold nothing back.
+var holds = sync.OnceValue(func() *holdTable { return newHoldTable(HoldRules()) })
 
 func newHoldTable(rules []HoldRule) *holdTable {
 	t := &holdTable{exact: map[string]string{}, paths: map[string][]pathRule{}, short: map[string]string{}}
@@ -63,11 +65,11 @@ func heldByName(p string) string {
 		// Where backslash separates, one name may be several.
 		for part := range strings.SplitSeq(name, `\`) {
 			folded := foldName(part)
-			if r := holds.path(above, folded); r != "" {
+			if r := holds().path(above, folded); r != "" {
 				return r // it says more than a rule for one name
 			}
 			if reason == "" {
-				reason = holds.match(folded)
+				reason = holds().match(folded)
 			}
 			above = append(above, folded)
 		}

@@ -35,22 +35,7 @@ type holdGroup struct {
 	patterns       []string
 }
 
-// holdRules is the table, flat. Of two rules for one name the first counts.
-var holdRules = flatten(holdProjects, holdAgents, holdTools, holdHomes)
-
-func flatten(tables ...[]holdGroup) []HoldRule {
-	var rules []HoldRule
-	for _, groups := range tables {
-		for _, g := range groups {
-			for _, p := range g.patterns {
-				rules = append(rules, HoldRule{p, g.reason, g.source})
-			}
-		}
-	}
-	return rules
-}
-
-// notHeld are names that a pattern of holdRules catches and that nothing
+// notHeld are names that a pattern of the table catches and that nothing
 // loads.
 var notHeld = map[string]bool{
 	".env.example":  true,
@@ -63,4 +48,15 @@ var notHeld = map[string]bool{
 // what they are: links that lead out of the workspace or to something held,
 // bare repositories, .gitattributes that name a filter, diff or merge driver,
 // and deletions of directories in which anything is held.
-func HoldRules() []HoldRule { return append([]HoldRule(nil), holdRules...) }
+// Of two rules for one name the first counts.
+func HoldRules() []HoldRule {
+	var rules []HoldRule
+	for _, groups := range [][]holdGroup{holdProjects, holdAgents, holdTools, holdHomes} {
+		for _, g := range groups {
+			for _, p := range g.patterns {
+				rules = append(rules, HoldRule{p, g.reason, g.source})
+			}
+		}
+	}
+	return rules
+}

@@ -149,15 +149,28 @@ func TestDialEarly(t *testing.T) {
 	}
 }
 
+// refused dials, and wants nothing to be heard.
+func refused(t *testing.T, dir *beneath.Dir, key control.Key) {
+	t.Helper()
+	c, err := control.Dial(limited(t, time.Minute), dir, name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "hello") // or its end has come already
+	for range 2 {
+		if n, err := c.Read(make([]byte, 100)); n > 0 || err == nil {
+			t.Fatalf("heard %d bytes, %v", n, err)
+		}
+	}
+}
+
 // A peer without the key is nobody's: neither does the agent take the host's
 // connection, nor the host the agent's.
 func TestKeys(t *testing.T) {
 	dir, s := pair(t, control.NewKey())
 	echo(t, s.Listener())
-	if c, err := control.Dial(limited(t, time.Minute), dir, name, control.NewKey()); err == nil {
-		c.Close()
-		t.Error("an agent with another key is believed, or believes")
-	}
+	refused(t, dir, control.NewKey())
 }
 
 // fakeAgent has the socket and not the key.
@@ -190,11 +203,7 @@ func TestFakeAgent(t *testing.T) {
 		defer f.Close()
 		_, _ = f.Write(append(msg[:32], []byte("HTTP/1.1 200 OK\r\n\r\n")...))
 	}()
-	c, err := control.Dial(limited(t, time.Minute), dir, name, control.NewKey())
-	if err == nil {
-		c.Close()
-		t.Error("a fake agent is believed")
-	}
+	refused(t, dir, control.NewKey())
 	<-done
 }
 
@@ -245,17 +254,11 @@ func TestSleep(t *testing.T) {
 	dir, s := pair(t, key)
 	echo(t, s.Listener())
 	awake := s.Sleep()
-	if c, err := control.Dial(limited(t, time.Minute), dir, name, key); err == nil {
-		c.Close()
-		t.Error("a sleeping agent has taken a connection")
-	}
+	refused(t, dir, key)
 	if err := control.Wake(t.Context(), dir, name, control.NewKey()); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := control.Dial(limited(t, time.Minute), dir, name, key); err == nil {
-		c.Close()
-		t.Error("another's word has woken the agent")
-	}
+	refused(t, dir, key) // another's word has not woken it
 	select {
 	case <-awake:
 		t.Error("it is awake")
@@ -283,7 +286,7 @@ func TestSleepDropsTheUnaccepted(t *testing.T) {
 	}
 	defer c.Close()
 	s.Sleep()
-	if n, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+	if n, err := io.ReadAll(c); len(n) != 0 || err != nil {
 		t.Errorf("read %d, %v; want the end", n, err)
 	}
 }
@@ -305,10 +308,22 @@ func TestDialEnds(t *testing.T) {
 	over := errors.New("over")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(over)
-	for range 20 { // the queue is full before
-		if _, err := control.Dial(ctx, dir, name, key); !errors.Is(err, over) {
-			t.Fatalf("nobody takes it: %v", err)
+	if _, err := control.Dial(ctx, dir, name, key); !errors.Is(err, over) {
+		t.Fatalf("before it began: %v", err)
+	}
+	ctx, cancel = context.WithCancelCause(t.Context())
+	full := make(chan error)
+	go func() {
+		for {
+			if _, err := control.Dial(ctx, dir, name, key); err != nil { // the queue is full before long
+				full <- err
+				return
+			}
 		}
+	}()
+	cancel(over)
+	if err := <-full; !errors.Is(err, over) {
+		t.Fatalf("nobody takes it: %v", err)
 	}
 	file.Close()
 	if _, err := control.Dial(t.Context(), dir, name, key); !errors.Is(err, unix.ECONNREFUSED) {
@@ -328,6 +343,28 @@ func TestDialFollowsNoLink(t *testing.T) {
 		c.Close()
 		t.Error("a link was followed")
 	}
+}
+
+// A deadline between the bytes of a proof loses none of it.
+func TestProofInParts(t *testing.T) {
+	key := control.NewKey()
+	dir, s := pair(t, key)
+	echo(t, s.Listener())
+	c, err := control.Dial(limited(t, time.Minute), dir, name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("read past its time: %v", err)
+	}
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, c, "in time")
 }
 
 func TestServe(t *testing.T) {
@@ -396,6 +433,7 @@ func BenchmarkDial(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		_, _ = c.Read(make([]byte, 1)) // until the agent has closed it
 		c.Close()
 	}
 }

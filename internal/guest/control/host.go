@@ -2,12 +2,12 @@ package control
 
 import (
 	"context"
-	"crypto/hmac"
+	"crypto/subtle"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,15 +36,17 @@ func Bind(dir *beneath.Dir, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "agent"), nil
 }
 
-// Dial connects to the agent whose socket has a name in dir. It waits until the
-// agent has taken the connection and proved itself, or until ctx ends.
+// Dial connects to the agent whose socket has a name in dir. The connection is
+// good for writing at once; what is read from it is the agent's, who has proved
+// itself before, or an error. Where the socket is full, Dial waits until ctx
+// ends.
 func Dial(ctx context.Context, dir *beneath.Dir, name string, key Key) (net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make a connection: %w", err)
 	}
 	ours := os.NewFile(uintptr(pair[0]), "agent")
-	conn, err := net.FileConn(ours)
+	c, err := net.FileConn(ours)
 	ours.Close()
 	if err != nil {
 		unix.Close(pair[1])
@@ -53,15 +55,58 @@ func Dial(ctx context.Context, dir *beneath.Dir, name string, key Key) (net.Conn
 	msg, answer := key.message(connect)
 	err = send(ctx, dir, name, msg, unix.UnixRights(pair[1]))
 	unix.Close(pair[1])
-	if err == nil {
-		err = proved(ctx, conn, answer)
-	}
 	if err != nil {
-		conn.Close()
+		c.Close()
 		return nil, err
 	}
-	return conn, nil
+	return &conn{Conn: c, answer: answer}, nil
 }
+
+// conn is the host's end of a connection. Its first read wants the agent's
+// proof: to wait for that before anything is written would cost each call a
+// round trip.
+type conn struct {
+	net.Conn
+	answer []byte
+
+	mu  sync.Mutex
+	got int   // bytes of the proof that have come
+	err error // that they are wrong
+}
+
+// Read implements net.Conn. Nothing is returned before the proof.
+func (c *conn) Read(p []byte) (int, error) {
+	if err := c.prove(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+// prove reads the agent's proof, unless it has been read. What a deadline cuts
+// short goes on with the next call.
+func (c *conn) prove() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && c.got < proofSize {
+		b := make([]byte, proofSize-c.got)
+		n, err := c.Conn.Read(b)
+		// In place, so that in the end only zeros are left.
+		for i := range n {
+			c.answer[c.got+i] ^= b[i]
+		}
+		c.got += n
+		if err != nil {
+			return err
+		}
+	}
+	if c.err == nil && subtle.ConstantTimeCompare(c.answer, make([]byte, proofSize)) != 1 && !weak.On(weak.PeerUnproved) {
+		c.err = errUnproved
+	}
+	return c.err
+}
+
+// CloseWrite ends the direction to the agent, as *net.UnixConn does.
+func (c *conn) CloseWrite() error { return c.Conn.(*net.UnixConn).CloseWrite() }
 
 // Wake tells an agent that is about to go on after a suspension that it is
 // wanted.
@@ -106,19 +151,6 @@ func sendmsg(c *net.UnixConn, msg, rights []byte) error {
 		}
 	})
 	return errors.Join(err, serr)
-}
-
-// proved reads the agent's proof from a new connection.
-func proved(ctx context.Context, c net.Conn, answer []byte) error {
-	defer interrupt(ctx, c)()
-	got := make([]byte, proofSize)
-	if _, err := io.ReadFull(c, got); err != nil {
-		return fmt.Errorf("wait for the agent: %w", errors.Join(context.Cause(ctx), cause(err)))
-	}
-	if !hmac.Equal(got, answer) && !weak.On(weak.PeerUnproved) {
-		return errUnproved
-	}
-	return nil
 }
 
 // interrupt has what waits for c end with ctx, until its result is called.
