@@ -9,7 +9,25 @@ import (
 // guestGroups are what Refuse refuses. The rest of what Confine does is the
 // guest's own kernel's affair: so are user namespaces, in which browsers put
 // their pages and builds are root. Their root mounts nothing either.
-var guestGroups = []Group{SetID, IOUring, Mounts}
+var guestGroups = []Group{SetID, IOUring, Mounts, Tracing}
+
+// Requests of ptrace that stop a call when the filter has allowed it already,
+// and the option that has a filter of the tracee's own do so.
+const (
+	ptraceSysemuStep    = 32
+	ptraceOptionSeccomp = 1 << 7
+)
+
+func tracingChecks() []check {
+	const request, data = 0, 3
+	return []check{
+		{[]condition{is(request, unix.PTRACE_SYSCALL)}, refuse},
+		{[]condition{is(request, unix.PTRACE_SYSEMU)}, refuse},
+		{[]condition{is(request, ptraceSysemuStep)}, refuse},
+		{[]condition{is(request, unix.PTRACE_SETOPTIONS), hasAny(data, ptraceOptionSeccomp)}, refuse},
+		{[]condition{is(request, unix.PTRACE_SEIZE), hasAny(data, ptraceOptionSeccomp)}, refuse},
+	}
+}
 
 // Refuse installs the filter of commands on a kernel of the guest's own, as
 // Confine does. It refuses what its groups name, but for chroot, which is a
@@ -45,6 +63,9 @@ func (o Options) guest() map[uint32]verdict {
 		}
 	}
 	delete(t, unix.SYS_CHROOT)
+	if !open(Tracing) {
+		t[unix.SYS_PTRACE] = verdict{checks: tracingChecks(), action: retAllow}
+	}
 	if o.Marks {
 		unmark := verdict{checks: []check{{[]condition{hasAny(0, unix.CLONE_NEWUTS)}, refuse}}, action: retAllow}
 		t[unix.SYS_CLONE], t[unix.SYS_UNSHARE] = unmark, unmark

@@ -91,6 +91,17 @@ func TestRefuse(t *testing.T) {
 		{"open-tree", unix.EPERM, func() error { return made(unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE)) }},
 		{"fsopen", unix.EPERM, func() error { return made(unix.Fsopen("tmpfs", 0)) }},
 		{"io-uring", unix.ENOSYS, func() error { return number(unix.SYS_IO_URING_SETUP, 1) }},
+		{"trace-calls", unix.EPERM, func() error { return number(unix.SYS_PTRACE, unix.PTRACE_SYSCALL) }},
+		{"emulate-calls", unix.EPERM, func() error { return number(unix.SYS_PTRACE, unix.PTRACE_SYSEMU) }},
+		{"trace-by-filter", unix.EPERM, func() error {
+			_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SETOPTIONS, 1, 0, 1<<7|1, 0, 0)
+			return errno
+		}},
+		{"seize-for-a-filter", unix.EPERM, func() error {
+			_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, 1, 0, 1<<7, 0, 0)
+			return errno
+		}},
+		{"trace-steps", unix.ESRCH, func() error { return number(unix.SYS_PTRACE, unix.PTRACE_SINGLESTEP) }},
 		{"chroot", unix.ENOTDIR, func() error { return unix.Chroot(file) }},
 	}
 	for _, tt := range tests {

@@ -59,6 +59,10 @@ const (
 	Personalities Group = "personalities"
 	// Devices: nodes for block and character devices.
 	Devices Group = "devices"
+	// Tracing: to stop another at its system calls. Linux asks the filter again
+	// about what a tracer makes of a call, and Confine allows it; gVisor's kernel
+	// does not, and Refuse refuses it. Breakpoints and single steps do without.
+	Tracing Group = "tracing"
 )
 
 // Options change what Confine refuses. The zero value refuses all groups.

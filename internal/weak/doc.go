@@ -35,6 +35,7 @@ const (
 	MountAllowed     Weakness = "mount-allowed"      // the filter allows the mount family, pivot_root and chroot
 	NamespaceAllowed Weakness = "namespace-allowed"  // the list allows unshare, setns and clone with namespace flags
 	PtraceAllowed    Weakness = "ptrace-allowed"     // the list allows process_vm_writev, kcmp and pidfd_getfd
+	TracerAllowed    Weakness = "tracer-allowed"     // behind gVisor a tracer may stop another at its system calls
 	ForeignAllowed   Weakness = "foreign-allowed"    // calls of x32 and i386 are not refused
 	RawSocketAllowed Weakness = "raw-socket-allowed" // the list allows every socket family
 	ModuleAllowed    Weakness = "module-allowed"     // the list allows init_module, kexec_load and their kind

@@ -36,6 +36,7 @@ var lawful = []struct {
 	{"state/carboy/shown", "tree"},                 // the command line's, of a diff
 	{"state/carboy/applied", "tree"},               // the command line's, of an apply
 	{"state/carboy/trash", "tree"},                 // what is being removed
+	{"cache/carboy/hostimage", "tree"},             // made anew when the host's own files change
 	{"state/carboy/images/tmp", "tree"},            // the daemon's own
 	{"state/carboy/box/processes/seen", "tree"},    // the daemon's own
 	{"state/carboy/boxes/*/*/agent.*", "content"},  // the agent's key and socket: others after a start

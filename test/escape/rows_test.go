@@ -89,6 +89,8 @@ var rows = []row{
 	on(process, weak.PerfAllowed, "perf-events", "calls-perf"),
 	on(process, weak.MountAllowed, "calls-mount"),
 	on(process, weak.NamespaceAllowed, "make-namespaces", "calls-namespace"),
+	on(gvisor, weak.TracerAllowed, "traced-calls"),
+	asRoot(on(gvisor, weak.TracerAllowed, "traced-calls")),
 	on(process, weak.PtraceAllowed, "calls-trace"),
 	given(on(process, weak.ForeignAllowed, "x32-calls", "i386-calls"), weak.HostSetIDAllowed),
 	on(process, weak.RawSocketAllowed, "socket-families"),

@@ -205,6 +205,7 @@ func openGroups() (open []seccomp.Group) {
 		weak.MountAllowed:     {seccomp.Mounts},
 		weak.NamespaceAllowed: {seccomp.Namespaces},
 		weak.PtraceAllowed:    {seccomp.Inspection},
+		weak.TracerAllowed:    {seccomp.Tracing},
 		weak.RawSocketAllowed: {seccomp.Sockets},
 		weak.ModuleAllowed:    {seccomp.Modules},
 		weak.ClockAllowed:     {seccomp.Clocks},

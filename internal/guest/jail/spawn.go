@@ -91,12 +91,15 @@ func (j *Jail) Spawn(c Command) (*Process, Mark, error) {
 // fork runs on a worker's thread.
 func (j *Jail) fork(c Command) (*Process, error) {
 	file, err := lookup(c)
+	if err == nil {
+		err = settle(c, file)
+	}
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = unix.Chdir("/") }()
 	pidfd := -1
 	attr := &syscall.ProcAttr{
-		Dir: c.Dir,
 		Env: c.Env,
 		Sys: &syscall.SysProcAttr{
 			Credential: &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID, Groups: c.User.Groups},
@@ -148,6 +151,31 @@ func (j *Jail) fork(c Command) (*Process, error) {
 		<-late
 	}
 	return p, nil
+}
+
+// settle puts the calling thread, and so the command that it forks, into the
+// command's directory. The child has all that the agent has open until it
+// executes its program: neither that nor the directory is looked for through
+// it.
+func settle(c Command, file string) error {
+	var dirErr, fileErr error
+	if err := as(c.User, func() {
+		if dirErr = enterDir(c.Dir); dirErr == nil {
+			fileErr = ownProgram(abs(c.Dir, file))
+		}
+	}); err != nil {
+		return err
+	}
+	if dirErr != nil {
+		return &StartError{
+			Code: CodeNotExecutable, Dir: true, Err: dirErr,
+			Msg: fmt.Sprintf("working directory %s: %s", c.Dir, words(dirErr)),
+		}
+	}
+	if fileErr != nil {
+		return &StartError{Code: CodeNotExecutable, Err: fileErr, Msg: fmt.Sprintf("%s: %s", c.Argv[0], words(fileErr))}
+	}
+	return nil
 }
 
 // lookup finds argv[0] as execvp would, with the user's own rights.
@@ -229,19 +257,10 @@ func explain(c Command, file string, err error) error {
 	fail := func(code int, format string, args ...any) error {
 		return &StartError{Code: code, Msg: fmt.Sprintf(format, args...), Err: err}
 	}
-	var dirErr error
-	if asErr := as(c.User, func() { dirErr = enterable(c.Dir) }); asErr != nil {
-		return asErr
-	}
-	if dirErr != nil {
-		return &StartError{
-			Code: CodeNotExecutable, Dir: true, Err: dirErr,
-			Msg: fmt.Sprintf("working directory %s: %s", c.Dir, words(dirErr)),
-		}
-	}
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		if asErr := as(c.User, func() { dirErr = unix.Faccessat(unix.AT_FDCWD, abs(c.Dir, file), unix.F_OK, unix.AT_EACCESS) }); asErr == nil && dirErr == nil {
+		var there error
+		if asErr := as(c.User, func() { there = unix.Faccessat(unix.AT_FDCWD, abs(c.Dir, file), unix.F_OK, unix.AT_EACCESS) }); asErr == nil && there == nil {
 			return fail(CodeNotFound, "%s: its interpreter is missing", c.Argv[0])
 		}
 		return fail(CodeNotFound, "%s: no such file", c.Argv[0])
@@ -262,17 +281,6 @@ func words(err error) string {
 		return errno.Error()
 	}
 	return err.Error()
-}
-
-func enterable(dir string) error {
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return unix.ENOTDIR
-	}
-	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }
 
 func abs(dir, file string) string {

@@ -49,7 +49,7 @@ func (t *trial) note(format string, args ...any) {
 // probes lists all, in the order in which they run.
 func probes() []probe {
 	return slices.Concat(processProbes, identityProbes, descriptorProbes, fileProbes, mountProbes,
-		deviceProbes, namespaceProbes, socketProbes, ipcProbes, kernelProbes, callProbes, countProbes, shareProbes)
+		deviceProbes, namespaceProbes, socketProbes, ipcProbes, kernelProbes, callProbes, countProbes, traceProbes, shareProbes)
 }
 
 func find(name string) (probe, error) {
