@@ -39,7 +39,7 @@ func (a *app) warnOfHome(w *api.Workspace) {
 	if sandbox.WorkspaceMode(w.Mode) == sandbox.WorkspaceWritable {
 		how = "what is written there is obeyed at once"
 	}
-	a.noteReason("home", "--workspace "+quoteArg(w.Source)+" "+what+": shells, keys and programs that start by themselves are in it; "+how+", or name a project's directory")
+	a.noteReason("home", "--workspace "+quoteArg(w.Source)+" "+what+": shells, keys and programs that start by themselves are in it; "+how+". Better name a project's directory")
 }
 
 // homeIn says what a directory is to homes: one of them, above one, or "".
