@@ -9,7 +9,7 @@ import (
 // guestGroups are what Refuse refuses. The rest of what Confine does is the
 // guest's own kernel's affair: so are user namespaces, in which browsers put
 // their pages and builds are root. Their root mounts nothing either.
-var guestGroups = []Group{SetID, IOUring, Mounts, Tracing}
+var guestGroups = []Group{SetID, IOUring, Mounts, Tracing, Devices}
 
 // Requests of ptrace that stop a call when the filter has allowed it already,
 // and the option that has a filter of the tracee's own do so.

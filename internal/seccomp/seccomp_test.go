@@ -81,6 +81,8 @@ func TestRefuse(t *testing.T) {
 			return made(unix.Openat2(unix.AT_FDCWD, path("o"), &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o4755}))
 		}},
 		{"mknodat", unix.EPERM, func() error { return unix.Mknod(path("n"), unix.S_IFREG|0o4755, 0) }},
+		{"whiteout", unix.EPERM, func() error { return unix.Mknod(path("w"), unix.S_IFCHR|0o644, 0) }},
+		{"fifo", nil, func() error { return unix.Mknod(path("p"), unix.S_IFIFO|0o644, 0) }},
 		{"mount-namespace", nil, func() error { return unix.Unshare(unix.CLONE_NEWNS) }},
 		{"clone3", unix.EINVAL, func() error { return number(unix.SYS_CLONE3, 0) }},
 		{"mount", unix.EPERM, func() error { return unix.Mount("none", dir, "tmpfs", 0, "") }},
