@@ -82,6 +82,7 @@ var attackRows = []attackRow{
 
 	{hazard: "a link in a volume to a file of the host's", holds: "the content API stays below the volume", weak: weak.VolumeLinksFollowed, unit: "internal/volume/content", test: "TestHostileTree"},
 	{hazard: "a link that a guest put in a name's place", holds: "the host uses names from an open directory, through no link", weak: weak.NamesFollowed, unit: "internal/beneath", test: "TestPlantedLinks"},
+	{hazard: "a guest that answers in its agent's place", holds: "host and agent know each other by a key of this start's", weak: weak.PeerUnproved, unit: "internal/guest/control", test: "TestFakeAgent"},
 	{hazard: "a page of a sandbox that asks the API", holds: "pages reach sandboxes alone", weak: weak.ServerPagesAllowed, unit: "internal/server", test: "TestPagesKeepOutOfAPI"},
 	{hazard: "a page of a sandbox that asks another's guest agent", holds: "a token, which no browser adds", weak: weak.ServerTokenIgnored, unit: "internal/server", test: "TestPagesKeepOutOfAgents"},
 	{hazard: "a session that names a weaker wall", holds: "the operator's is the least", weak: weak.SessionWallOpen, unit: "internal/session", test: "TestWeakerWall"},

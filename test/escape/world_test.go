@@ -27,7 +27,8 @@ type setting struct {
 	wall   string
 	user   string
 	weaken []weak.Weakness
-	alone  bool // has a cache of its own and no boxes but those that are asked for
+	flags  []string // of its box
+	alone  bool     // has a cache of its own and no boxes but those that are asked for
 }
 
 // world is a daemon with one box, and the directories that the box is shown.
@@ -79,7 +80,7 @@ func newWorld(t testing.TB, s setting) *world {
 		t.Fatal(err)
 	}
 	w.serve()
-	w.box = w.another()
+	w.box = w.another(s.flags...)
 	return w
 }
 

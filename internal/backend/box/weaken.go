@@ -32,12 +32,15 @@ func socketDir(dir *beneath.Dir) (at *beneath.Dir, done func(), err error) {
 	return at, func() { at.Close() }, nil
 }
 
-// shareConfig writes the copy.
+// shareConfig writes the copy, without the key: that the agent has it from its
+// descriptor alone is another part of the defence.
 func shareConfig(dir *beneath.Dir, cfg *AgentConfig) error {
 	if !weak.On(weak.ControlShared) {
 		return nil
 	}
-	raw, err := json.Marshal(cfg)
+	shown := *cfg
+	shown.Key = nil
+	raw, err := json.Marshal(shown)
 	if err != nil {
 		return err
 	}
@@ -56,8 +59,12 @@ func (c *composer) shareControl() error {
 	if err := c.bindMapped(DirShared, at); err != nil {
 		return err
 	}
-	if err := c.asGuest(0, func() error { return c.mkdirInRoot(GuestControl[1:]) }); err != nil || !c.plan.Native {
+	rel := GuestControl[1:]
+	if len(c.plan.Shown) > 0 { // the place is taken
+		rel = filepath.Join(rel, DirShared)
+	}
+	if err := c.asGuest(0, func() error { return c.mkdirInRoot(rel) }); err != nil || !c.plan.Native {
 		return err
 	}
-	return c.bindInRoot(at, GuestControl[1:])
+	return c.bindInRoot(at, rel)
 }

@@ -55,3 +55,24 @@ type Result struct {
 	// Error says why the probe could not tell: it hung, or broke.
 	Error string `json:"error,omitempty"`
 }
+
+// Attack is what came of an attempt to reach, from inside, what the host keeps
+// beside a box's own tree.
+type Attack struct {
+	How     string   `json:"how"`     // the mount that showed it; "" where none did
+	Dir     string   `json:"dir"`     // where it showed
+	Links   []string `json:"links"`   // what was replaced by a link
+	Written int64    `json:"written"` // bytes of a file put there
+	Notes   []string `json:"notes"`   // why no more came of it
+}
+
+// Forged begins what a forged agent answers.
+const Forged = "the forger's answer"
+
+// Tried is what came of each way to change what is mounted, by its name: "" for
+// what went through, and else the error.
+type Tried map[string]string
+
+// InUser is the making of a user namespace in Tried, and begins the names of
+// what its root tried.
+const InUser = "user namespace"

@@ -26,6 +26,9 @@ const usage = `usage:
   probe hold              say "ready" and stay until stdin ends
   probe compose           run sequences of steps, as a plan on stdin says
   probe composed          run some of them in this process
+  probe may               say what may be mounted
+  probe attack FILE SOCK  plant links to both where the host looks, and a flood
+  probe forge NAME        have a socket of that name, as an agent without a key
   probe euid              print the effective user id
 `
 
@@ -48,6 +51,16 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		err = runOne(rest[0], rest[1], stdout)
 	case mode == "uncover" && len(rest) == 0:
 		uncoverAsRoot(stdout)
+	case mode == "may":
+		err = mayMount(stdout)
+	case mode == "mounts-here":
+		err = json.NewEncoder(stdout).Encode(tryMounts())
+	case mode == "attack" && len(rest) == 2:
+		err = attack(rest[0], rest[1], stdout)
+	case mode == "attacked" && len(rest) == 2:
+		err = attacked(rest[0], rest[1], stdout)
+	case mode == "forge" && len(rest) == 1:
+		err = forge(rest[0], stdin, stdout)
 	case mode == "leave":
 		err = leave(stdout)
 	case mode == "hold":

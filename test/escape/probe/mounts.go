@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +23,7 @@ var mountProbes = []probe{
 	{name: "kernel-files", native: true, run: kernelFiles},
 	{name: "control-directory", run: controlDirectory},
 	{name: "uncover", run: uncover},
+	{name: "make-mounts", run: makeMounts},
 	{name: "control-groups", run: controlGroups},
 }
 
@@ -220,24 +218,12 @@ func controlDirectory(t *trial) {
 // of a user namespace of its own.
 func uncover(t *trial) {
 	uncoverHere(func(what string) { t.find("%s", what) })
-	self, err := os.Executable()
+	out, err := inUser("uncover")
 	if err != nil {
-		t.note("%v", err)
-		return
-	}
-	cmd := exec.Command(self, "uncover")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	if err := cmd.Run(); err != nil {
 		t.note("in a user namespace: %v", err)
 		return
 	}
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(out) {
 		t.find("in a user namespace: %s", strings.TrimSpace(line))
 	}
 	t.note("the cover stays, in a user namespace too")

@@ -39,7 +39,7 @@ func unixSockets() (names []string) {
 func agentSocket(t *trial) {
 	names := []string{facts.Control + "/agent.sock", "/proc/1/root" + facts.Control + "/agent.sock", "/proc/1/cwd" + facts.Control + "/agent.sock", "@carboy", "@carboy-guest"}
 	for _, n := range append(names, unixSockets()...) {
-		if dials("unix", n) {
+		if dials("unix", n) || dials("unixgram", n) {
 			t.find("%s answers", n)
 		}
 	}
