@@ -34,12 +34,12 @@ const (
 var names = map[Use]string{
 	Method: "httpmethodoverride httpmethod methodoverride overridemethod originalmethod rewritemethod forwardedmethod " +
 		"xhttpmethodoverride xhttpmethod xmethodoverride xoverridemethod xoriginalmethod xrewritemethod xforwardedmethod " +
-		"xmethod xtunneledmethod xrequestmethod xverb",
+		"xmethod xtunneledmethod xrequestmethod xverb httpverb xhttpverb",
 	Word: "method verb",
 	Path: "xoriginalurl xoriginaluri xoriginalpath xrewriteurl xrewriteuri xrewritepath xforwardedurl xforwardeduri " +
 		"xforwardedpath xforwardedprefix xoverrideurl xoverrideuri xoverridepath xurloverride xpathoverride " +
 		"xhttppathoverride xhttpdestinationurl xenvoyoriginalpath xwawsunencodedurl xrequesturi requesturi xproxyurl " +
-		"xscriptname scriptname xpathinfo pathinfo pathtranslated",
+		"xurl xpath xscriptname scriptname xpathinfo pathinfo pathtranslated",
 	Credential: "auth authentication authorization key passwd password pwd secret sig signature refreshtoken idtoken " +
 		"proxyauthorization xsessionid dpop hmac credential credentials securitytoken " +
 		"circletoken ddapikey ddapplicationkey deploytoken ocpapimsubscriptionkey subscriptionkey functionskey rapidapikey " +
