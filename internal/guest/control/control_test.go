@@ -157,7 +157,9 @@ func refused(t *testing.T, dir *beneath.Dir, key control.Key) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, _ = io.WriteString(c, "hello") // or its end has come already
+	if n, err := io.WriteString(c, "hello"); n > 0 || err == nil {
+		t.Fatalf("said %d bytes, %v", n, err)
+	}
 	for range 2 {
 		if n, err := c.Read(make([]byte, 100)); n > 0 || err == nil {
 			t.Fatalf("heard %d bytes, %v", n, err)

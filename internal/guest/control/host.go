@@ -36,10 +36,10 @@ func Bind(dir *beneath.Dir, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "agent"), nil
 }
 
-// Dial connects to the agent whose socket has a name in dir. The connection is
-// good for writing at once; what is read from it is the agent's, who has proved
-// itself before, or an error. Where the socket is full, Dial waits until ctx
-// ends.
+// Dial connects to the agent whose socket has a name in dir. It does not wait
+// for the agent: the connection's first write or read does, until the agent has
+// proved itself, so that nothing is said to anybody else, or believed. Where the
+// socket is full, Dial waits until ctx ends.
 func Dial(ctx context.Context, dir *beneath.Dir, name string, key Key) (net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -62,9 +62,7 @@ func Dial(ctx context.Context, dir *beneath.Dir, name string, key Key) (net.Conn
 	return &conn{Conn: c, answer: answer}, nil
 }
 
-// conn is the host's end of a connection. Its first read wants the agent's
-// proof: to wait for that before anything is written would cost each call a
-// round trip.
+// conn is the host's end of a connection, which begins with the agent's proof.
 type conn struct {
 	net.Conn
 	answer []byte
@@ -80,6 +78,14 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return c.Conn.Read(p)
+}
+
+// Write implements net.Conn. Nothing is sent before the proof.
+func (c *conn) Write(p []byte) (int, error) {
+	if err := c.prove(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
 }
 
 // prove reads the agent's proof, unless it has been read. What a deadline cuts
