@@ -44,7 +44,8 @@ func shareConfig(dir *beneath.Dir, cfg *AgentConfig) error {
 	return dir.WriteFile(fileConfig, raw, 0o600)
 }
 
-// shareControl shows both in the box.
+// shareControl shows both in the box. A native one has its control groups
+// there already.
 func (c *composer) shareControl() error {
 	if !weak.On(weak.ControlShared) {
 		return nil
@@ -56,8 +57,12 @@ func (c *composer) shareControl() error {
 	if err := c.bindMapped(DirShared, at); err != nil {
 		return err
 	}
-	if err := c.asGuest(0, func() error { return c.mkdirInRoot(GuestControl[1:]) }); err != nil || !c.plan.Native {
+	rel := GuestControl[1:]
+	if c.plan.Native {
+		rel += "/" + DirShared
+	}
+	if err := c.asGuest(0, func() error { return c.mkdirInRoot(rel) }); err != nil || !c.plan.Native {
 		return err
 	}
-	return c.bindInRoot(at, GuestControl[1:])
+	return c.bindInRoot(at, rel)
 }
