@@ -24,6 +24,8 @@ func shownJob(t *testing.T, times int32) (d *fakeDaemon, dir string) {
 		t.Fatalf("run: %d, %q", code, out)
 	}
 	var read atomic.Int32
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.beforeChanges = func(dir string) {
 		if read.Add(1) == times+1 {
 			put(dir, "evil()\n")

@@ -19,6 +19,11 @@ func (m *Manager) Pause(ctx context.Context, c Caller, ref string, memory bool) 
 		if sb.Spec.Ephemeral {
 			return Errorf(Conflict, "sandbox %s: it belongs to one command, and ends with it", sb.Spec.Name)
 		}
+		if s, ok := m.backends[sb.Backend].(Suspender); ok && memory {
+			if err := s.Suspendable(ctx, sb.ID); err != nil {
+				return err
+			}
+		}
 		return m.pause(ctx, e, EndPaused, memory)
 	})
 	return sb, err == nil && sb.Suspended, err

@@ -9,6 +9,9 @@ import (
 // what those have in memory, and go on from there at the next Start.
 type Suspender interface {
 	Backend
+	// Suspendable says why the memory of a running box can't be kept, where
+	// that is known before anything is done: the box runs on.
+	Suspendable(ctx context.Context, id string) error
 	// Suspend writes a running box's memory down and ends the box. After an
 	// error there is no memory, and the box is of no more use.
 	Suspend(ctx context.Context, id string) error

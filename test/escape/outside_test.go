@@ -22,6 +22,7 @@ type look struct {
 
 var outside = []look{
 	{"host-state", nil, hostState},
+	{"control-plane", nil, controlPlaneShown},
 	{"newborns", nil, newborns},
 	{"workspace-source", nil, workspaceSource},
 	{"shared-read-only", nil, sharedReadOnly},

@@ -150,6 +150,9 @@ var rows = []row{
 	on(gvisor, weak.GVisorNetworkHost, "host-loopback"),
 	on(gvisor, weak.GVisorSocketsOpen, "shared-socket"),
 
+	on(gvisor, weak.ControlShared, "control-plane"),
+	on(process, weak.ControlShared, "control-plane"),
+
 	on(gvisor, weak.EscapesRaw, "terminal-text"),
 	on(gvisor, weak.HoldsOff, "apply-holds"),
 	on(gvisor, weak.LinksFollowed, "copy-follows-links"),

@@ -29,6 +29,7 @@ type setting struct {
 	weaken []weak.Weakness
 	flags  []string // of its box
 	alone  bool     // has a cache of its own and no boxes but those that are asked for
+	pool   int      // and as many warm ones
 }
 
 // world is a daemon with one box, and the directories that the box is shown.
@@ -72,7 +73,7 @@ func newWorld(t testing.TB, s setting) *world {
 	t.Cleanup(w.close)
 	if s.alone {
 		w.env = append(w.env, "XDG_CACHE_HOME="+dir+"/cache")
-		if err := errors.Join(os.MkdirAll(dir+"/config/carboy", 0o700), os.WriteFile(dir+"/config/carboy/config.json", []byte(`{"pool":0}`), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir+"/config/carboy", 0o700), os.WriteFile(dir+"/config/carboy/config.json", fmt.Appendf(nil, `{"pool":%d}`, s.pool), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,7 +31,7 @@ func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 	}
 	c, err := dialAgent(ctx, dir)
 	if errors.Is(err, errOlder) {
-		return nil, err
+		return nil, olderError(id)
 	}
 	if err != nil {
 		return nil, &sandbox.Error{

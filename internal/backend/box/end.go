@@ -62,7 +62,7 @@ func (h *Host) end(ctx context.Context, id string) error {
 	if err := os.Remove(filepath.Join(dir, fileBox)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return h.removeAll(ctx, filepath.Join(dir, DirState))
+	return errors.Join(h.removeAll(ctx, filepath.Join(dir, DirState)), h.removeAll(ctx, filepath.Join(dir, dirOlder)))
 }
 
 // endGroup kills whatever is left in the box's cgroup and removes it.

@@ -3,6 +3,7 @@ package box
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -19,10 +20,17 @@ import (
 // a directory of the host's that the guest's kernel could write to.
 const dirOlder = "ctl"
 
-// errOlder is the answer of a box that such a version started and that still
-// runs. Nothing that answers there is believed.
-var errOlder = sandbox.Errorf(sandbox.Conflict, "an older version of carboy started this sandbox, and this one does not trust the way to it").
-	WithHint("carboy stop NAME && carboy start NAME: its files stay, what runs in it ends")
+// errOlder is why a box that such a version started and that still runs can't
+// be reached. Nothing that answers there is believed.
+var errOlder = errors.New("an older version of carboy started this sandbox, and this one does not trust the way to it")
+
+// olderError is errOlder for whoever asked for the box.
+func olderError(id string) error {
+	return &sandbox.Error{
+		Kind: sandbox.Conflict, Msg: errOlder.Error(), Err: errOlder,
+		Hint: "carboy stop " + id + " && carboy start " + id + "  # its files stay, what runs in it ends",
+	}
+}
 
 // older reports whether the box at path runs as such a version started it.
 func older(path string) bool {

@@ -55,6 +55,19 @@ func (h *Host) Suspend(ctx context.Context, id string, save func(dir string) err
 	return nil
 }
 
+// Suspendable refuses a box whose agent can't be asked: what runs in it would
+// be lost.
+func (h *Host) Suspendable(_ context.Context, id string) error {
+	dir, err := h.dir(id)
+	if err != nil {
+		return err
+	}
+	if exists(filepath.Join(dir, fileKey)) || !older(dir) {
+		return nil
+	}
+	return olderError(id)
+}
+
 // Suspended reports whether a box has memory to go on with.
 func (h *Host) Suspended(id string) bool {
 	dir, err := h.dir(id)

@@ -47,7 +47,8 @@ func shareConfig(dir *beneath.Dir, cfg *AgentConfig) error {
 	return dir.WriteFile(fileConfig, raw, 0o600)
 }
 
-// shareControl shows both in the box.
+// shareControl shows both in the box. A native one has its control groups
+// there already.
 func (c *composer) shareControl() error {
 	if !weak.On(weak.ControlShared) {
 		return nil

@@ -7,8 +7,11 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Suspend is the operation of a Suspender.
-const Suspend Op = "suspend"
+// The operations of a Suspender.
+const (
+	Suspend     Op = "suspend"
+	Suspendable Op = "suspendable"
+)
 
 // Suspender is a Fake whose boxes can be stopped with their memory. What a box
 // has in memory is how often it was started without any.
@@ -18,6 +21,13 @@ var _ sandbox.Suspender = Suspender{}
 
 // NewSuspender is New for a Suspender.
 func NewSuspender(name string) Suspender { return Suspender{New(name)} }
+
+// Suspendable implements sandbox.Suspender.
+func (f Suspender) Suspendable(ctx context.Context, id string) error {
+	_, done := f.enter(Suspendable, id, false)
+	defer done()
+	return f.hook(ctx, Suspendable, id)
+}
 
 // Suspend implements sandbox.Suspender.
 func (f Suspender) Suspend(ctx context.Context, id string) error {
