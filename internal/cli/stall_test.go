@@ -91,7 +91,10 @@ func TestStallingLogs(t *testing.T) {
 			if fakeStalls[name].every > 0 {
 				continue
 			}
-			d.boxes[0].guest.procs["c1"] = &fakeProc{command: &guestv1.Command{Argv: []string{name}}}
+			g := d.boxes[0].guest
+			g.mu.Lock()
+			g.procs["c1"] = &fakeProc{command: &guestv1.Command{Argv: []string{name}}}
+			g.mu.Unlock()
 			args := []string{"logs", "web", "c1"}
 			if follow {
 				args = append(args, "-f")

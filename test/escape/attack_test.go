@@ -70,7 +70,7 @@ func (c attackCase) name() string {
 }
 
 // TestControlDirectoryIsOutOfReach lays mounts over the tree that a wall's file
-// server shows, so that what the box's own mounts cover is seen; then it puts
+// server shows, so that what the box's own mounts cover is seen, and puts
 // links and a flood there. The host has the names of the agent's socket and,
 // where that is seeded, a copy of its configuration in that directory. What
 // must be missing for each part to succeed, of four that hold:

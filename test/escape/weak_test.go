@@ -1,8 +1,6 @@
 package escape
 
 import (
-	"errors"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -15,8 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -245,55 +241,6 @@ func attemptNames(t *testing.T) []string {
 		t.Errorf("a name is there twice: %q", names)
 	}
 	return names
-}
-
-var update = flag.Bool("update", false, "write the table into docs/threat-model.md")
-
-// TestThreatModelHasTheRows compares the document's table with ours.
-func TestThreatModelHasTheRows(t *testing.T) {
-	file := filepath.FromSlash("../../docs/threat-model.md")
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, got, after, err := documented(string(b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(before+table()+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(table(), got); diff != "" {
-		t.Errorf("the table of docs/threat-model.md (-rows +document), go test ./test/escape -run ThreatModel -update:\n%s", diff)
-	}
-}
-
-// documented cuts a document at the table of the section on seeded weaknesses.
-func documented(text string) (before, table, after string, err error) {
-	const head = "\n## Seeded weaknesses\n"
-	at := strings.Index(text, head)
-	if at < 0 {
-		return "", "", "", errors.New("no section on seeded weaknesses")
-	}
-	end := len(text)
-	if next := strings.Index(text[at+len(head):], "\n## "); next >= 0 {
-		end = at + len(head) + next
-	}
-	from, to := end, end
-	if bar := strings.Index(text[at:end], "\n|"); bar >= 0 {
-		from = at + bar + 1
-		to = from
-		for line := range strings.Lines(text[from:end]) {
-			if !strings.HasPrefix(line, "|") {
-				break
-			}
-			to += len(line)
-		}
-	}
-	return text[:from], text[from:to], text[to:], nil
 }
 
 // TestBrokenAttemptsCount wants an attempt that can't tell to be an error: the
