@@ -156,7 +156,7 @@ func (w *world) warm() string {
 }
 
 // TestSightNotices seeds the weakness that the lists are for: the same look
-// then finds the agent's socket and its key.
+// then finds the agent's socket and the copy of its configuration.
 func TestSightNotices(t *testing.T) {
 	bin := weakened(t)
 	if os.Geteuid() != 0 {
@@ -174,7 +174,7 @@ func TestSightNotices(t *testing.T) {
 			}
 			text := strings.Join(s.found, "\n")
 			t.Log(text)
-			for _, want := range []string{"has a mount that is in no list: /run/carboy", "agent.sock is a socket", "has the agent's key"} {
+			for _, want := range []string{"has a mount that is in no list: /run/carboy", "agent.sock is a socket", "/config.json is "} {
 				if !strings.Contains(text, who+": ") || !strings.Contains(text, want) {
 					t.Errorf("%s: nobody notices %q", who, want)
 				}
