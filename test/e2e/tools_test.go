@@ -12,19 +12,29 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
 )
 
 // tools are the native tools of a sandbox, by the socket of its agent.
 func (h *home) tools(t testing.TB, name string) *tool.Tools {
 	t.Helper()
-	sockets, err := filepath.Glob(h.dir + "/state/carboy/boxes/*/" + h.id(name) + "/ctl/agent.sock")
-	if err != nil || len(sockets) != 1 {
-		t.Fatalf("the agent's socket: %q, %v", sockets, err)
+	boxes, err := filepath.Glob(h.dir + "/state/carboy/boxes/*/" + h.id(name))
+	if err != nil || len(boxes) != 1 {
+		t.Fatalf("the box's directory: %q, %v", boxes, err)
+	}
+	dir, err := beneath.OpenDir(boxes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	key, err := dir.ReadFile("agent.key", control.KeySize)
+	if err != nil {
+		t.Fatal(err)
 	}
 	tools := tool.New(tool.Options{Dial: func(ctx context.Context) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", sockets[0])
+		return control.Dial(ctx, dir, "agent.sock", control.Key(key))
 	}})
 	t.Cleanup(tools.Close)
 	return tools
