@@ -9,7 +9,7 @@ import (
 
 // What programs need of the counts that a user has, where a share is less.
 const (
-	minWatchers  = 112  // inotify instances: clients of the agent may watch a hundred trees at once
+	minWatchers  = 1024 // inotify instances: as many as the host gives one user, for clients watch trees through the agent
 	minWatches   = 8192 // what kernels gave every user for years
 	minTerminals = 64
 )
@@ -53,7 +53,7 @@ func counts() (enter.Counts, error) {
 		if err != nil {
 			return c, err
 		}
-		*n.to = max(box.Share(most, n.least), min(n.least, most*7/8))
+		*n.to = max(box.Share(most, n.least), min(n.least, most))
 	}
 	return c, nil
 }

@@ -14,7 +14,7 @@ const (
 	hostParts    = 16
 	usualPIDs    = 1024 // the box's limit of processes
 	neededFiles  = 1024 // for each process
-	neededWatch  = 112
+	neededWatch  = 1024
 	neededTTYs   = 64
 	mostAttempts = 4096
 )
