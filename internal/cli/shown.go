@@ -31,13 +31,14 @@ type shown struct {
 }
 
 // shownFile names the file for a sandbox and the caller's terminal, which is
-// known by its session's first process. It is "" where there is neither.
+// known by its session's first process. Those whose sessions began outside of a
+// container's processes, and have the number 0 within, share one.
 func (a *app) shownFile(id string) string {
 	if a.env.StateDir == "" || !sandbox.ValidID(id) {
 		return ""
 	}
 	sid, err := unix.Getsid(0)
-	if err != nil || sid <= 0 {
+	if err != nil {
 		return ""
 	}
 	leader, err := procid.Of(sid)

@@ -13,7 +13,7 @@ import (
 // What a weakened binary has of the agent in the box's own tree: its socket,
 // and a copy of its configuration.
 const (
-	DirShared  = "ctl"
+	DirShared  = "shown"
 	fileConfig = "config.json"
 )
 

@@ -1,9 +1,9 @@
 package files
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"strings"
@@ -33,13 +33,16 @@ type change struct {
 }
 
 // tree watches a directory with inotify, and those below it if it is
-// recursive. Its methods but read run on a worker, so that only what the user
-// may read is watched.
+// recursive. What opens directories runs on a worker, so that only what the
+// user may read is watched.
 type tree struct {
+	notifier  *notifier
 	root      string
 	recursive bool
-	fd        int      // the inotify descriptor
-	f         *os.File // the same, for reading
+	ready     chan struct{} // holds a token when there is something to take
+
+	queue []byte // raw events that wait, of the notifier
+	err   error  // why no more come, of the notifier
 
 	paths map[int32]string // of each watch, relative to root; "" is root
 	wds   map[string]int32
@@ -52,29 +55,46 @@ type tree struct {
 	cookie uint32
 }
 
-// openTree starts to watch root. It runs on a worker.
-func openTree(root string, recursive bool) (*tree, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if errors.Is(err, unix.EMFILE) {
-		return nil, faultf(connect.CodeResourceExhausted,
-			"the kernel allows no more watchers (fs.inotify.max_user_instances); remove one: %w", err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("start inotify: %w", err)
-	}
+// newTree returns a tree that watches nothing yet. The caller must close it.
+func newTree(n *notifier, root string, recursive bool) (*tree, error) {
 	t := &tree{
-		root: root, recursive: recursive, fd: fd, f: os.NewFile(uintptr(fd), "inotify"),
+		notifier: n, root: root, recursive: recursive, ready: make(chan struct{}, 1),
 		paths: make(map[int32]string), wds: make(map[string]int32), found: make(map[string]bool),
 	}
-	err = t.add("")
-	if err == nil && recursive {
+	return t, n.join(t)
+}
+
+// open starts to watch.
+func (t *tree) open() error {
+	err := t.add("")
+	if err == nil && t.recursive {
 		_, err = t.descend("", false)
 	}
-	if err != nil {
-		t.f.Close()
-		return nil, err
+	return err
+}
+
+func (t *tree) close() { t.notifier.leave(t) }
+
+// wake says that there is something to take.
+func (t *tree) wake() {
+	select {
+	case t.ready <- struct{}{}:
+	default:
 	}
-	return t, nil
+}
+
+// read waits for events and returns them raw.
+func (t *tree) read(ctx context.Context) ([]byte, error) {
+	for {
+		if raw, err := t.notifier.take(t); raw != nil || err != nil {
+			return raw, err
+		}
+		select {
+		case <-t.ready:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // add watches one directory, which the user must be able to read: gVisor
@@ -93,7 +113,7 @@ func (t *tree) add(rel string) error {
 	if rel != "" {
 		mask |= unix.IN_DONT_FOLLOW
 	}
-	wd, err := unix.InotifyAddWatch(t.fd, path.Join(t.root, rel), mask)
+	wd, err := t.notifier.add(t, path.Join(t.root, rel), mask)
 	if errors.Is(err, unix.ENOSPC) { // not the disk is full
 		return faultf(connect.CodeResourceExhausted,
 			"watch %s: the kernel watches no more directories (fs.inotify.max_user_watches)", t.root)
@@ -101,10 +121,10 @@ func (t *tree) add(rel string) error {
 	if err != nil {
 		return &os.PathError{Op: "watch", Path: path.Join(t.root, rel), Err: err}
 	}
-	if old, ok := t.paths[int32(wd)]; ok {
+	if old, ok := t.paths[wd]; ok {
 		delete(t.wds, old)
 	}
-	t.paths[int32(wd)], t.wds[rel] = rel, int32(wd)
+	t.paths[wd], t.wds[rel] = rel, wd
 	return nil
 }
 
@@ -186,55 +206,36 @@ func (t *tree) enter(rel string, report bool) ([]change, error) {
 func (t *tree) drop(rel string) {
 	for p, wd := range t.wds {
 		if p == rel || strings.HasPrefix(p, rel+"/") {
-			_, _ = unix.InotifyRmWatch(t.fd, uint32(wd)) // it may be gone
+			t.notifier.remove(wd, t)
 			delete(t.wds, p)
 			delete(t.paths, wd)
 		}
 	}
 }
 
-// read waits for events and returns them raw.
-func (t *tree) read(buf []byte) ([]byte, error) {
-	n, err := t.f.Read(buf)
-	return buf[:n], err
-}
-
 // handle turns raw events into changes and keeps the watches up to date. It
 // runs on a worker.
 func (t *tree) handle(raw []byte) ([]change, error) {
 	var out []change
-	for len(raw) >= unix.SizeofInotifyEvent {
+	for size := eventSize(raw); size > 0; size = eventSize(raw) {
 		wd := int32(binary.NativeEndian.Uint32(raw))
 		mask := binary.NativeEndian.Uint32(raw[4:])
 		cookie := binary.NativeEndian.Uint32(raw[8:])
-		n := int(binary.NativeEndian.Uint32(raw[12:]))
-		if n > len(raw)-unix.SizeofInotifyEvent {
-			return nil, errors.New("read inotify: an event is cut short")
-		}
-		name := raw[unix.SizeofInotifyEvent : unix.SizeofInotifyEvent+n]
-		raw = raw[unix.SizeofInotifyEvent+n:]
-		if mask&unix.IN_Q_OVERFLOW != 0 {
-			return nil, &fault{connect.CodeDataLoss, errLost}
-		}
+		name := raw[unix.SizeofInotifyEvent:size]
+		raw = raw[size:]
 		changes, err := t.event(wd, mask, cookie, strings.TrimRight(string(name), "\x00"))
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, changes...)
 	}
-	if t.left != "" && t.quiet() {
+	if t.left != "" && t.notifier.quiet(t) {
 		t.settle("")
 	}
-	if t.quiet() {
+	if t.notifier.quiet(t) {
 		clear(t.found)
 	}
 	return out, nil
-}
-
-// quiet reports whether the queue is empty.
-func (t *tree) quiet() bool {
-	n, err := unix.IoctlGetInt(t.fd, unix.TIOCINQ)
-	return err != nil || n == 0
 }
 
 // settle ends the wait for where the directory that left went: to, or out of

@@ -63,7 +63,7 @@ func (s *Service) CreateWatcher(ctx context.Context, req *connect.Request[filesy
 	id, err := s.watches.add(p, func() { cancel(ErrClosed); <-done; p.drop() })
 	if err != nil {
 		cancel(err)
-		w.tree.f.Close()
+		w.tree.close()
 		return nil, rpcError(err)
 	}
 	go func() {

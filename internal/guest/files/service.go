@@ -45,13 +45,14 @@ var ErrDenied = errors.New("not allowed")
 
 // Service serves files. It holds threads and watches; Close gives them back.
 type Service struct {
-	opts    Options
-	log     *slog.Logger
-	workers *Workers // short work
-	streams *Workers // archives, which last as long as their client likes
-	names   nameCache
-	watches *watchers
-	uploads turns
+	opts     Options
+	log      *slog.Logger
+	workers  *Workers // short work
+	streams  *Workers // archives, which last as long as their client likes
+	names    nameCache
+	watches  *watchers
+	uploads  turns
+	notifier notifier
 }
 
 var _ filesystemconnect.FilesystemHandler = (*Service)(nil)

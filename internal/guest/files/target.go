@@ -62,7 +62,7 @@ func (t *target) open() error {
 }
 
 // begin empties the file, unless another has its name by now: then it is
-// closed.
+// closed. A file that has content was another upload's before it was t's.
 func (t *target) begin() (same bool, err error) {
 	if virtual(t.fd) { // what the kernel makes up has no inode that stays
 		return true, nil
@@ -80,7 +80,7 @@ func (t *target) begin() (same bool, err error) {
 		if err := unix.Ftruncate(t.fd, 0); err != nil {
 			return false, t.fail("truncate", err)
 		}
-		t.size = st.Size
+		t.size, t.created = st.Size, false
 	}
 	return true, nil
 }

@@ -65,10 +65,10 @@ func TestUploadAfterOneThatFails(t *testing.T) {
 			t.Error("an upload that broke off was taken for whole")
 		}
 	}()
-	_, err := pw.Write([]byte("first"))
+	_, err := pw.Write(make([]byte, 2<<20))
 	must(t, err)
-	for {
-		if _, err := os.Stat(g.path("f")); err == nil {
+	for { // it is the first one's turn
+		if st, err := os.Stat(g.path("f")); err == nil && st.Size() > 0 {
 			break
 		}
 		runtime.Gosched()

@@ -22,7 +22,6 @@ const (
 	maxAllBytes      = 32 << 20 // those of all watchers
 	defaultKeepAlive = 90 * time.Second
 	maxKeepAlive     = 24 * time.Hour
-	inotifyBuffer    = 64 << 10
 	eventOverhead    = 128 // bytes of an event beyond its message, about
 )
 
@@ -60,7 +59,7 @@ func (s *Service) WatchDir(ctx context.Context, req *connect.Request[filesystem.
 	run := &watchRun{batches: make(chan []*filesystem.FilesystemEvent), done: make(chan struct{})}
 	id, err := s.watches.add(nil, func() { cancel(ErrClosed); <-run.done })
 	if err != nil {
-		w.tree.f.Close()
+		w.tree.close()
 		return rpcError(err)
 	}
 	defer s.watches.remove(id)
@@ -143,19 +142,21 @@ func (s *Service) openWatch(ctx context.Context, h http.Header, req watchRequest
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{s: s, account: a, entries: req.GetIncludeEntry()}
+	t, err := newTree(&s.notifier, p, req.GetRecursive())
+	if err != nil {
+		return nil, err
+	}
 	err = s.act(ctx, a, func() error {
 		if err := watchable(p, req.GetAllowNetworkMounts()); err != nil {
 			return err
 		}
-		var err error
-		w.tree, err = openTree(p, req.GetRecursive())
-		return err
+		return t.open()
 	})
 	if err != nil {
+		t.close()
 		return nil, err
 	}
-	return w, nil
+	return &watch{s: s, account: a, tree: t, entries: req.GetIncludeEntry()}, nil
 }
 
 func watchable(p string, network bool) error {
@@ -179,16 +180,9 @@ func watchable(p string, network bool) error {
 
 // run hands out events until ctx ends or the watch fails. It closes the watch.
 func (w *watch) run(ctx context.Context, emit func([]*filesystem.FilesystemEvent) error) error {
-	defer w.tree.f.Close()
-	// Only this goroutine closes it: others must not meet its number anew.
-	stop := context.AfterFunc(ctx, func() { _ = w.tree.f.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	buf := make([]byte, inotifyBuffer)
+	defer w.tree.close()
 	for {
-		raw, err := w.tree.read(buf)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+		raw, err := w.tree.read(ctx)
 		if err != nil {
 			return err
 		}

@@ -266,3 +266,70 @@ func TestWatcherBound(t *testing.T) {
 		t.Errorf("%d watchers were made", n)
 	}
 }
+
+// TestWatchersShareOneInstance opens many watchers of the same and of nested
+// directories: the host gives a user few inotify instances, so they have one
+// between them, which is closed with the last. What one watches ends with it
+// and leaves the others'.
+func TestWatchersShareOneInstance(t *testing.T) {
+	g := newGuest(t)
+	before := instances(t)
+	g.put("w/sub/x", "1")
+	create := func(recursive bool) string {
+		resp, err := g.fs.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "w", Recursive: recursive}))
+		must(t, err)
+		return resp.Msg.GetWatcherId()
+	}
+	var ids []string
+	for i := range 60 {
+		ids = append(ids, create(i%2 == 0))
+	}
+	last := g.watch(t, &filesystem.WatchDirRequest{Path: "w/sub"})
+	if n := instances(t) - before; n != 1 {
+		t.Errorf("%d inotify instances of 61 watchers", n)
+	}
+	g.put("w/y", "1")
+	for _, id := range ids {
+		g.sees(id, "write y")
+	}
+	for _, id := range ids {
+		_, err := g.fs.RemoveWatcher(t.Context(), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: id}))
+		must(t, err)
+	}
+	g.put("w/sub/x", "2")
+	last.until("write x")
+	again := create(true)
+	g.put("w/sub/z", "1")
+	g.sees(again, "write sub/z")
+	last.until("write z")
+	must(t, g.svc.Close())
+	if n := instances(t) - before; n != 0 {
+		t.Errorf("%d inotify instances are left", n)
+	}
+}
+
+// sees waits until a watcher has an event.
+func (g *guest) sees(id, want string) {
+	g.t.Helper()
+	for {
+		got, err := g.events(id)
+		must(g.t, err)
+		if slices.Contains(got, want) {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// instances counts the inotify instances of this process.
+func instances(t *testing.T) (n int) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	for _, fd := range fds {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.Contains(to, "inotify") {
+			n++
+		}
+	}
+	return n
+}

@@ -14,7 +14,7 @@ const (
 	hostParts    = 16
 	usualPIDs    = 1024 // the box's limit of processes
 	neededFiles  = 1024 // for each process
-	neededWatch  = 1024
+	neededWatch  = 32
 	neededTTYs   = 64
 	mostAttempts = 4096
 )
