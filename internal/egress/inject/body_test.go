@@ -26,11 +26,23 @@ import (
 
 func validJSON(b []byte) bool { return json.Valid(b) }
 
+// coder writes a content coding.
+type coder interface {
+	io.WriteCloser
+	Flush() error
+}
+
 // encode applies a content coding.
 func encode(t testing.TB, coding, text string) string {
 	t.Helper()
+	return coded(t, coding, text, coder.Close)
+}
+
+// coded writes text in a content coding, and ends with what end does.
+func coded(t testing.TB, coding, text string, end func(coder) error) string {
+	t.Helper()
 	var b bytes.Buffer
-	var w io.WriteCloser
+	var w coder
 	var err error
 	switch coding {
 	case "gzip", "x-gzip":
@@ -52,7 +64,7 @@ func encode(t testing.TB, coding, text string) string {
 	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
+	if err := end(w); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -2,9 +2,6 @@ package inject_test
 
 import (
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
-	"compress/zlib"
 	"errors"
 	"fmt"
 	"io"
@@ -15,45 +12,13 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/andybalholm/brotli"
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 )
 
 // begun is text in a content coding, flushed and not ended.
 func begun(t *testing.T, coding, text string) string {
 	t.Helper()
-	var b bytes.Buffer
-	var w interface {
-		io.Writer
-		Flush() error
-	}
-	var err error
-	switch coding {
-	case "gzip":
-		w = gzip.NewWriter(&b)
-	case "deflate":
-		w = zlib.NewWriter(&b)
-	case "deflate-bare":
-		w, err = flate.NewWriter(&b, 5)
-	case "br":
-		w = brotli.NewWriter(&b)
-	case "zstd":
-		w, err = zstd.NewWriter(&b)
-	default:
-		return text
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
+	return coded(t, coding, text, func(w coder) error { return w.Flush() })
 }
 
 // leaked is how many of value's first characters got ends in.

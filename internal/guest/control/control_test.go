@@ -74,6 +74,17 @@ func echo(t *testing.T, ln net.Listener) {
 	})
 }
 
+// dial connects to the agent until the test ends.
+func dial(t *testing.T, dir *beneath.Dir, key control.Key) net.Conn {
+	t.Helper()
+	c, err := control.Dial(limited(t, time.Minute), dir, name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 func limited(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -152,11 +163,7 @@ func TestDialEarly(t *testing.T) {
 // refused dials, and wants nothing to be heard.
 func refused(t *testing.T, dir *beneath.Dir, key control.Key) {
 	t.Helper()
-	c, err := control.Dial(limited(t, time.Minute), dir, name, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := dial(t, dir, key)
 	if n, err := io.WriteString(c, "hello"); n > 0 || err == nil {
 		t.Fatalf("said %d bytes, %v", n, err)
 	}
@@ -241,11 +248,7 @@ func TestStrayMessages(t *testing.T) {
 		}
 		r.Close()
 	}
-	conn, err := control.Dial(limited(t, time.Minute), dir, name, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := dial(t, dir, key)
 	exchange(t, conn, "still there")
 }
 
@@ -270,11 +273,7 @@ func TestSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-awake
-	c, err := control.Dial(limited(t, time.Minute), dir, name, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := dial(t, dir, key)
 	exchange(t, c, "awake")
 }
 
@@ -282,11 +281,7 @@ func TestSleep(t *testing.T) {
 func TestSleepDropsTheUnaccepted(t *testing.T) {
 	key := control.NewKey()
 	dir, s := pair(t, key)
-	c, err := control.Dial(limited(t, time.Minute), dir, name, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := dial(t, dir, key)
 	s.Sleep()
 	if n, err := io.ReadAll(c); len(n) != 0 || err != nil {
 		t.Errorf("read %d, %v; want the end", n, err)
@@ -352,11 +347,7 @@ func TestProofInParts(t *testing.T) {
 	key := control.NewKey()
 	dir, s := pair(t, key)
 	echo(t, s.Listener())
-	c, err := control.Dial(limited(t, time.Minute), dir, name, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := dial(t, dir, key)
 	if err := c.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
