@@ -12,17 +12,18 @@ type Policy struct {
 
 // PolicyRule is about destinations. It needs one of Hosts and Addresses.
 type PolicyRule struct {
-	ID        string         `json:"id,omitempty"`        // default: "rule-N", N its place from 1 on
-	Action    string         `json:"action,omitempty"`    // "allow" (default) or "deny"
-	Hosts     []string       `json:"hosts,omitempty"`     // names, or "*." and a name
-	Addresses []string       `json:"addresses,omitempty"` // addresses and CIDR ranges
-	Ports     []string       `json:"ports,omitempty"`     // "443", "8000-8099"; default 443 and 80
-	Protocol  string         `json:"protocol,omitempty"`  // "http" (default), "tls", "tcp" or "udp"
-	Matches   []PolicyMatch  `json:"matches,omitempty"`   // one of them must match; none: every request does
-	Secrets   []PolicySecret `json:"secrets,omitempty"`
-	Auth      string         `json:"auth,omitempty"`  // "guest": credentials of the guest's own pass beside Secrets
-	Roots     string         `json:"roots,omitempty"` // PEM certificates to trust in place of the machine's
-	Limits    PolicyLimits   `json:"limits,omitzero"`
+	ID           string         `json:"id,omitempty"`        // default: "rule-N", N its place from 1 on
+	Action       string         `json:"action,omitempty"`    // "allow" (default) or "deny"
+	Hosts        []string       `json:"hosts,omitempty"`     // names, or "*." and a name
+	Addresses    []string       `json:"addresses,omitempty"` // addresses and CIDR ranges
+	Ports        []string       `json:"ports,omitempty"`     // "443", "8000-8099"; default 443 and 80
+	Protocol     string         `json:"protocol,omitempty"`  // "http" (default), "tls", "tcp" or "udp"
+	Matches      []PolicyMatch  `json:"matches,omitempty"`   // one of them must match; none: every request does
+	Secrets      []PolicySecret `json:"secrets,omitempty"`
+	Auth         string         `json:"auth,omitempty"`         // "guest": credentials of the guest's own pass beside Secrets
+	Placeholders string         `json:"placeholders,omitempty"` // "pass": secrets' placeholders go on in bodies and messages, as they are
+	Roots        string         `json:"roots,omitempty"`        // PEM certificates to trust in place of the machine's
+	Limits       PolicyLimits   `json:"limits,omitzero"`
 }
 
 // PolicyMatch is one alternative: of all that it names, each must hold.

@@ -3,6 +3,7 @@ package netspec_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -195,5 +196,43 @@ func TestValidSecret(t *testing.T) {
 		if got := netspec.ValidSecret(name); got != want {
 			t.Errorf("ValidSecret(%q) = %t", name, got)
 		}
+	}
+}
+
+// TestConvertLosesNothing carries a policy over in which every field is set.
+func TestConvertLosesNothing(t *testing.T) {
+	var all policy.Policy
+	set(reflect.ValueOf(&all).Elem())
+	wire, err := netspec.Convert[api.Policy](all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := netspec.Convert[policy.Policy](wire)
+	if err != nil || !reflect.DeepEqual(back, all) {
+		t.Errorf("%v: %+v\nbecame\n%+v", err, all, back)
+	}
+	if _, err := netspec.Convert[api.PolicyLimits](all); err == nil {
+		t.Error("fields were lost in silence")
+	}
+}
+
+// set gives v, and all that it is made of, a value.
+func set(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			set(v.Field(i))
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		set(v.Index(0))
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	default:
+		panic("a field of kind " + v.Kind().String())
 	}
 }

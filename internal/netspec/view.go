@@ -1,6 +1,7 @@
 package netspec
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -66,10 +67,13 @@ func Test(p policy.Policy, secrets []string, req api.PolicyTestRequest) (*api.Po
 }
 
 // Convert carries a value over to the type that the wire has for it, or back.
+// A field that only one of them has is an error: it would be lost.
 func Convert[T any](v any) (out T, err error) {
 	b, err := json.Marshal(v)
 	if err == nil {
-		err = json.Unmarshal(b, &out)
+		dec := json.NewDecoder(bytes.NewReader(b))
+		dec.DisallowUnknownFields()
+		err = dec.Decode(&out)
 	}
 	if err != nil {
 		return out, fmt.Errorf("convert: %w", err)

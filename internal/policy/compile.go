@@ -214,7 +214,7 @@ func compileProtocol(where string, c *rule, p *problems) {
 		name string
 		set  bool
 	}{
-		{"matches", len(r.Matches) > 0}, {"secrets", len(r.Secrets) > 0}, {"auth", r.Auth != ""}, {"roots", r.Roots != ""},
+		{"matches", len(r.Matches) > 0}, {"secrets", len(r.Secrets) > 0}, {"auth", r.Auth != ""}, {"placeholders", r.Placeholders != ""}, {"roots", r.Roots != ""},
 	} {
 		if f.set {
 			p.addf(where, "protocol: http, or no "+f.name, "%s is passed through unread, so %s can't be kept", r.Protocol, f.name)
@@ -260,12 +260,12 @@ func (r *rule) namesPort(n uint16) bool {
 func compileRoute(where string, c *rule, given []string, p *problems) {
 	r := c.Rule
 	if c.deny {
-		if len(r.Secrets) > 0 || r.Auth != "" || r.Roots != "" || r.Limits != (Limits{}) {
-			p.add(where, "a rule that denies lets nothing through that secrets, auth, roots or limits could be about", "")
+		if len(r.Secrets) > 0 || r.Auth != "" || r.Placeholders != "" || r.Roots != "" || r.Limits != (Limits{}) {
+			p.add(where, "a rule that denies lets nothing through that secrets, auth, placeholders, roots or limits could be about", "")
 		}
 		return
 	}
-	route := Route{Rule: r.ID, Auth: r.Auth, Roots: r.Roots, Limits: r.Limits}
+	route := Route{Rule: r.ID, Auth: r.Auth, Placeholders: r.Placeholders, Roots: r.Roots, Limits: r.Limits}
 	compileSecrets(where, r, given, &route, p)
 	c.secret = len(route.Secrets) > 0
 	switch {
@@ -274,9 +274,12 @@ func compileRoute(where string, c *rule, given []string, p *problems) {
 	case r.Auth != "" && len(r.Secrets) == 0:
 		p.add(where+".auth", "the rule has no secret, so the guest's own credentials pass anyway", "leave auth out")
 	}
+	if r.Placeholders != "" && r.Placeholders != PlaceholdersPass {
+		p.addf(where+".placeholders", "pass, or leave it out", "%s is no stand towards placeholders", quoted(string(r.Placeholders)))
+	}
 	checkRoots(where+".roots", r.Roots, p)
 	checkLimits(where+".limits", r.Limits, p)
-	if c.secret || route.Roots != "" || route.Limits != (Limits{}) {
+	if c.secret || route.Placeholders != "" || route.Roots != "" || route.Limits != (Limits{}) {
 		c.route = &route
 	}
 }

@@ -53,8 +53,10 @@ type Route struct {
 	Rule    string
 	Secrets []Secret // those that the sandbox was given, with defaults filled in
 	Auth    Auth
-	Roots   string
-	Limits  Limits
+	// Placeholders is the rule's own.
+	Placeholders Placeholders
+	Roots        string
+	Limits       Limits
 }
 
 // Conn is a connection, or a flow of datagrams, of which no byte was read.

@@ -71,6 +71,10 @@ type Rule struct {
 	// Auth says what becomes of credentials of the guest's own, where the rule
 	// has Secrets: "" refuses them, AuthGuest lets them through.
 	Auth Auth `json:"auth,omitempty"`
+	// Placeholders says what becomes of placeholders, of any secret, in the
+	// bodies and messages that the guest sends and that are no Secret's place:
+	// "" refuses them, PlaceholdersPass sends them on as they are.
+	Placeholders Placeholders `json:"placeholders,omitempty"`
 	// Roots are the PEM certificates that an upstream may be signed by, instead
 	// of the machine's.
 	Roots string `json:"roots,omitempty"`
@@ -94,6 +98,13 @@ type Auth string
 
 // AuthGuest lets them through.
 const AuthGuest Auth = "guest"
+
+// Placeholders is a rule's stand towards placeholders in bodies.
+type Placeholders string
+
+// PlaceholdersPass sends them on: for an API that an agent tells all that it
+// saw, its own environment included. A placeholder is no secret.
+const PlaceholdersPass Placeholders = "pass"
 
 // Match is one alternative, in the words of Kubernetes' HTTPRoute: of all
 // that it names, each must hold. Fields in which a request names another method

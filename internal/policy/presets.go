@@ -59,7 +59,8 @@ var models = []Preset{
 				{Methods: []string{"POST"}, Paths: exactly("/v1/messages", "/v1/messages/count_tokens", "/v1/complete")},
 				{Methods: read, Paths: below("/v1/models")},
 			},
-			Secrets: []Secret{{Name: "ANTHROPIC_API_KEY", Header: "X-Api-Key", Optional: true}},
+			Secrets:      []Secret{{Name: "ANTHROPIC_API_KEY", Header: "X-Api-Key", Optional: true}},
+			Placeholders: PlaceholdersPass,
 		}},
 	},
 	{
@@ -74,7 +75,8 @@ var models = []Preset{
 				{Methods: []string{"POST"}, Paths: like(`/v1/responses/[A-Za-z0-9_-]+/cancel`)},
 				{Methods: read, Paths: like(`/v1/models(/[A-Za-z0-9._:-]+)?`, `/v1/responses/[A-Za-z0-9_-]+(/input_items)?`)},
 			},
-			Secrets: []Secret{{Name: "OPENAI_API_KEY", Header: "Authorization", Scheme: "Bearer", Optional: true}},
+			Secrets:      []Secret{{Name: "OPENAI_API_KEY", Header: "Authorization", Scheme: "Bearer", Optional: true}},
+			Placeholders: PlaceholdersPass,
 		}},
 	},
 	{
@@ -88,7 +90,8 @@ var models = []Preset{
 				{Methods: []string{"POST"}, Paths: exactly("/v1beta/openai/chat/completions", "/v1beta/openai/embeddings")},
 				{Methods: read, Paths: below("/v1/models", "/v1alpha/models", "/v1beta/models", "/v1beta/openai/models")},
 			},
-			Secrets: []Secret{{Name: "GEMINI_API_KEY", Header: "X-Goog-Api-Key", Optional: true}},
+			Secrets:      []Secret{{Name: "GEMINI_API_KEY", Header: "X-Goog-Api-Key", Optional: true}},
+			Placeholders: PlaceholdersPass,
 		}},
 	},
 }

@@ -32,6 +32,9 @@ func (r Rule) String() string {
 	if r.Auth == AuthGuest {
 		add("and the guest's own credentials")
 	}
+	if r.Placeholders == PlaceholdersPass {
+		add("and placeholders in bodies as they are")
+	}
 	if r.Roots != "" {
 		add("under certificates of its own")
 	}

@@ -68,7 +68,7 @@ func (p *plan) readBody() (*body, []put, *Refusal) {
 		return nil, nil, nil
 	}
 	names := codings(r.Header.Values("Content-Encoding"))
-	if p.x.state.search != nil {
+	if p.x.bodies != nil {
 		if why := refuseEncoding(r, names); why != nil {
 			return nil, nil, why
 		}
@@ -79,6 +79,7 @@ func (p *plan) readBody() (*body, []put, *Refusal) {
 		return p.placeInBody(places)
 	case p.x.state.search == nil:
 		return nil, nil, nil
+	case p.x.bodies == nil:
 	case len(names) > 0:
 		b, why := p.searchEncoded(names)
 		return b, nil, why
@@ -88,7 +89,7 @@ func (p *plan) readBody() (*body, []put, *Refusal) {
 	}
 	return &body{stream: &reader{
 		src: r.Body, scan: p.bodyScanner(),
-		refuse: func(outcome) *Refusal { return p.x.refused(misplaced("the body")) },
+		refuse: func(outcome) *Refusal { return p.x.refused(inBody("the body")) },
 		end: func() *Refusal {
 			if why := p.searchTrailer(); why != nil {
 				return p.x.refused(why)
@@ -98,7 +99,19 @@ func (p *plan) readBody() (*body, []put, *Refusal) {
 	}}, nil, nil
 }
 
-func (p *plan) bodyScanner() scanner { return newSearcher(p.x.state.search) }
+func (p *plan) bodyScanner() scanner {
+	if p.x.bodies == nil {
+		return unsearched{}
+	}
+	return newSearcher(p.x.bodies)
+}
+
+// unsearched is the scanner of what may hold anything.
+type unsearched struct{}
+
+func (unsearched) feed([]byte) outcome { return clean }
+func (unsearched) held() int           { return 0 }
+func (unsearched) end() outcome        { return clean }
 
 // foreignTrailer refuses credentials among the trailers that came.
 func (p *plan) foreignTrailer() *Refusal {
@@ -157,7 +170,7 @@ func (p *plan) searchAhead() (*body, *Refusal) {
 		return nil, why
 	}
 	if searchWhole(p.bodyScanner(), b.whole) == found {
-		return nil, misplaced("the body")
+		return nil, inBody("the body")
 	}
 	return b, nil
 }
@@ -172,7 +185,7 @@ func (p *plan) searchEncoded(names []string) (*body, *Refusal) {
 	d := &decoder{src: bytes.NewReader(b.whole), names: names}
 	switch searchAll(d, p.bodyScanner()) {
 	case found:
-		return nil, misplaced("the body")
+		return nil, inBody("the body")
 	case garbled:
 		return nil, unreadable(http.StatusBadRequest, "the encoded body")
 	case overlong:

@@ -71,8 +71,12 @@ func (g *Guard) Set(placeholders map[string]string) {
 // whatever the transport made of the error.
 func (g *Guard) Request(ctx context.Context, r *http.Request, route *policy.Route) (*Exchange, *Refusal) {
 	x := &Exchange{guard: g, state: g.state.Load()}
+	x.bodies = x.state.search
 	p := &plan{ctx: ctx, x: x, r: r, header: map[string]string{}}
 	if route != nil {
+		if route.Placeholders == policy.PlaceholdersPass {
+			x.bodies = nil
+		}
 		p.secrets, p.guest = route.Secrets, route.Auth == policy.AuthGuest || weak.On(weak.NetForeignPass)
 	}
 	if weak.On(weak.NetSecretsRoam) {
@@ -136,6 +140,7 @@ func (g *Guard) searchFor(values []string) *matcher {
 type Exchange struct {
 	guard  *Guard
 	state  *state
+	bodies *matcher // searches what the guest sends beyond the head; nil: all of it may go
 	used   []string
 	known  []string // values that the answer is searched for
 	values *matcher // searches it; nil: nothing to search for

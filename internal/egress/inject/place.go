@@ -56,9 +56,6 @@ func (p *plan) placeInBody(places []int) (*body, []put, *Refusal) {
 
 // searchAround refuses placeholders in the body beside the places of puts.
 func (p *plan) searchAround(whole []byte, puts []put) *Refusal {
-	if p.x.state.search == nil {
-		return nil
-	}
 	sorted := slices.SortedFunc(slices.Values(puts), func(a, b put) int { return a.start - b.start })
 	at := 0
 	for _, u := range append(sorted, put{start: len(whole), end: len(whole)}) {
@@ -66,7 +63,7 @@ func (p *plan) searchAround(whole []byte, puts []put) *Refusal {
 			return misplaced("a field of the body that two rules name")
 		}
 		if searchWhole(p.bodyScanner(), whole[at:u.start]) == found {
-			return misplaced("the body")
+			return inBody("the body")
 		}
 		at = u.end
 	}

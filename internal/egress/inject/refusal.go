@@ -35,6 +35,13 @@ func misplaced(where string) *Refusal {
 	}
 }
 
+// inBody is misplaced for what a rule may let through.
+func inBody(where string) *Refusal {
+	why := misplaced(where)
+	why.Hint += "; \"placeholders: pass\" in the rule lets them through in bodies, as they are"
+	return why
+}
+
 func foreign(where string) *Refusal {
 	return &Refusal{
 		Code: CodeForeign, Status: http.StatusForbidden,

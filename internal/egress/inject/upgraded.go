@@ -30,8 +30,8 @@ func (g *Guard) Stream(x *Exchange, header http.Header, up io.Writer, down io.Re
 			return x.refused(why)
 		}
 	}
-	if m := x.state.search; m != nil {
-		up = &writer{dst: up, scan: scan(m), refuse: refuse(misplaced("the stream"))}
+	if m := x.bodies; m != nil {
+		up = &writer{dst: up, scan: scan(m), refuse: refuse(inBody("the stream"))}
 	}
 	if x.values != nil {
 		down = &reader{src: io.NopCloser(down), scan: scan(x.values), ends: true, refuse: refuse(echoed("the stream"))}
