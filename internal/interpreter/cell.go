@@ -64,11 +64,7 @@ func (k *kernel) follow(ctx context.Context, c *cell) {
 	for {
 		select {
 		case <-c.replied:
-			select {
-			case <-c.idle:
-			case <-c.gone:
-			case <-time.After(idleGrace): // a kernel drops broadcasts that nobody takes fast enough
-			}
+			k.settle(c)
 			c.failLate()
 			return
 		case <-c.gone:
@@ -83,6 +79,29 @@ func (k *kernel) follow(ctx context.Context, c *cell) {
 			k.interrupt()
 			again = time.After(againEvery)
 		}
+	}
+}
+
+// settle waits for the rest of the output of a cell that has its reply, as long
+// as the kernel has something to broadcast. A kernel drops what is not taken
+// fast enough: then the cell fails, rather than lack a part in silence.
+func (k *kernel) settle(c *cell) {
+	for range idleRounds {
+		before := k.heard.Load()
+		select {
+		case <-c.idle:
+			return
+		case <-c.gone:
+			return
+		case <-time.After(idleGrace):
+		}
+		if k.heard.Load() == before {
+			break
+		}
+	}
+	c.failLate()
+	if c.out != nil {
+		c.fail(errorEvent("OutputLost", "the kernel dropped the end of the cell's output, since there was too much at once"))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,7 +17,8 @@ const (
 	startLimit  = 60 * time.Second // for a kernel to take messages
 	killDelay   = time.Second
 	retryEvery  = 20 * time.Millisecond // for sockets that are not there yet
-	idleGrace   = 2 * time.Second       // after a cell's reply, for the rest of its output
+	idleGrace   = 2 * time.Second       // after a cell's reply, for the next of its output
+	idleRounds  = 15                    // of that
 	againEvery  = time.Second           // between interrupts that do not help
 	overGrace   = 10 * time.Second      // for a cell to end that has put out too much
 	maxMessage  = maxOutput
@@ -34,8 +36,9 @@ type kernel struct {
 	iopub   *zmtp.Conn
 	control *zmtp.Conn
 
-	mu   sync.Mutex
-	cell *cell // the one that runs
+	heard atomic.Int64 // messages that came
+	mu    sync.Mutex
+	cell  *cell // the one that runs
 	// why is what a cell is told that runs when the kernel goes.
 	why failure
 }
@@ -154,6 +157,7 @@ func (k *kernel) read(c *zmtp.Conn) {
 			}
 			return
 		}
+		k.heard.Add(1)
 		m, err := k.session.Decode(parts)
 		if err != nil {
 			continue // not by our kernel
