@@ -193,10 +193,14 @@ func (w *world) whole(ok bool, format string, args ...any) {
 }
 
 func (w *world) close() {
-	if w.box != "" {
-		w.run(nil, "rm", "-f", w.box)
-	}
 	if w.daemon != nil {
+		var left []struct{ Name string }
+		if err := json.Unmarshal([]byte(w.run(nil, "ls", "--json").stdout), &left); err != nil {
+			w.t.Errorf("list the sandboxes: %v", err)
+		}
+		for _, box := range left {
+			w.run(nil, "rm", "-f", box.Name)
+		}
 		_ = w.daemon.Process.Signal(syscall.SIGTERM)
 		_ = w.daemon.Wait()
 		if w.t.Failed() {
