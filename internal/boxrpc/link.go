@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 // link is one host's connection.
@@ -204,7 +205,7 @@ func shown(err error) string {
 // fields reads an action's data into one of the structures of this package,
 // which is lenient as the original is: what is not known is left out.
 func (c call) fields(to any) error {
-	if err := json.Unmarshal(c.data, to); err != nil {
+	if err := strict.Known(c.data, to); err != nil {
 		return profile.Invalid("data: a field has the wrong type")
 	}
 	return nil

@@ -107,9 +107,6 @@ func (s *Server) postImageGC(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	images, err := s.images()
-	if err == nil {
-		_, err = query(r)
-	}
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -124,9 +121,6 @@ func (s *Server) postImageGC(w http.ResponseWriter, r *http.Request) {
 func (s *Server) postImagePull(w http.ResponseWriter, r *http.Request) {
 	images, err := s.images()
 	var req api.PullRequest
-	if err == nil {
-		_, err = query(r)
-	}
 	if err == nil {
 		err = wire.Decode(r, &req, false)
 	}

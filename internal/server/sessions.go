@@ -52,9 +52,9 @@ func (s *Server) sessionRoutes() []endpoint {
 		{"DELETE /v1/sessions/{id}/processes/{process}", key.Exec, s.deleteProcess},
 		{"GET /v1/session-status", key.Read, s.getSessionStatus},
 		{"GET /v1/session-errors", key.Read, s.getSessionErrors},
-		{"GET /v1/session-tools", key.Read, s.getSessionTools},
+		{"GET /v1/session-tools?", key.Read, s.getSessionTools},
 		{"GET /v1/skills", key.Read, s.listSkills},
-		{"POST /v1/skills", key.Manage, s.heavily(false, s.postSkills)},
+		{"POST /v1/skills?", key.Manage, s.heavily(false, s.postSkills)},
 		{"GET /v1/skills/{name}", key.Read, s.getSkill},
 		{"DELETE /v1/skills/{name}", key.Manage, s.deleteSkill},
 	}
@@ -133,9 +133,6 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	if err == nil {
-		_, err = query(r)
-	}
 	out := box.SessionList{Sessions: []box.SessionInfo{}}
 	if err == nil {
 		var list []box.SessionInfo

@@ -44,9 +44,6 @@ func (s *Server) volumes() (Volumes, error) {
 
 func (s *Server) listVolumes(w http.ResponseWriter, r *http.Request) {
 	all, err := s.volumes()
-	if err == nil {
-		_, err = query(r)
-	}
 	if err != nil {
 		wire.Error(w, err)
 		return
