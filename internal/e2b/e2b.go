@@ -216,6 +216,7 @@ func describe(err error) errorBody {
 
 // WriteError answers with err as E2B would.
 func WriteError(w http.ResponseWriter, status int, err error) {
+	wire.Failed(w, err)
 	w.Header().Set(api.HeaderError, wire.Describe(err).Code)
 	wire.RetryAfter(w, err)
 	wire.JSON(w, status, errorBody{status, describe(err).Message})

@@ -122,7 +122,7 @@ var routesOfTeams = map[string]access{
 	"GET /v1/sandboxes/{id}/hold":                  {key.Manage, "/v1/sandboxes/BOX/hold", "", 0, 404},
 	"GET /v1/sandboxes/{id}/events":                {key.Read, "/v1/sandboxes/BOX/events", "", 200, 404},
 	"POST /v1/sandboxes/{id}/events":               {key.Exec, "/v1/sandboxes/BOX/events", `{"type":"x","message":"y"}`, 204, 404},
-	"GET /v1/sandboxes/{id}/changes":               {key.Read, "/v1/sandboxes/BOX/changes", "", 200, 404},
+	"GET /v1/sandboxes/{id}/changes":               {key.Read, "/v1/sandboxes/BOX/changes", "", 409, 404},
 	"GET /v1/sandboxes/{id}/policy":                {key.Read, "/v1/sandboxes/BOX/policy", "", 200, 404},
 	"PUT /v1/sandboxes/{id}/policy":                {key.Manage, "/v1/sandboxes/BOX/policy", `{}`, 409, 404},
 	"POST /v1/sandboxes/{id}/policy/test":          {key.Read, "/v1/sandboxes/BOX/policy/test", `{"request":"GET https://a.example/"}`, 200, 404},

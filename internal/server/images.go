@@ -132,7 +132,7 @@ func (s *Server) postImagePull(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := principalOf(r)
-	s.imageWork(w, r, "pull image", func(progress func(api.ImageProgress)) (api.Image, error) {
+	s.imageWork(w, r, func(progress func(api.ImageProgress)) (api.Image, error) {
 		return images.Pull(r.Context(), Pull{
 			Owner: p.caller.Owner, Ref: req.Ref, Auth: req.Auth, Remote: p.peer == nil,
 		}, progress)
@@ -157,7 +157,7 @@ func (s *Server) postImageImport(w http.ResponseWriter, r *http.Request) {
 	// needs no asking, and says that it does not know what is asked.
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	owner := principalOf(r).caller.Owner
-	s.imageWork(w, r, "import image", func(progress func(api.ImageProgress)) (api.Image, error) {
+	s.imageWork(w, r, func(progress func(api.ImageProgress)) (api.Image, error) {
 		return images.Import(r.Context(), owner, name, r.Body, progress)
 	})
 }

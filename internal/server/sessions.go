@@ -113,7 +113,6 @@ func onKey[T any](s *Server, w http.ResponseWriter, r *http.Request, name string
 	if err == nil {
 		out, err = do(all, c, key)
 	}
-	s.logInternal(r.Pattern, err)
 	answer(w, http.StatusOK, out, err)
 }
 
@@ -127,7 +126,6 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		out, err = all.Create(r.Context(), c, req)
 	}
-	s.logInternal("create session", err)
 	answer(w, http.StatusOK, out, err)
 }
 

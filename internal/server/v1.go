@@ -66,7 +66,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"GET /v1/volumes/{ref}", key.Read, s.getVolume},
 		{"DELETE /v1/volumes/{ref}", key.Manage, s.deleteVolume},
 		{"/v1/sandboxes/{id}/guest/{path...}?", key.Exec, s.serveOwner},
-		{"GET /v1/images", key.Read, s.listImages},
+		{"GET /v1/images?", key.Read, s.listImages},
 		{"DELETE /v1/images?", key.Manage, s.deleteImage},
 		{"POST /v1/images/pull", key.Manage, s.postImagePull},
 		{"POST /v1/images/import?", key.Manage, s.postImageImport},

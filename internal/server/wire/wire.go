@@ -62,6 +62,7 @@ func Error(w http.ResponseWriter, err error) {
 
 // ErrorAs is Error with another status than the kind's own.
 func ErrorAs(w http.ResponseWriter, status int, err error) {
+	Failed(w, err)
 	e := Describe(err)
 	w.Header().Set(api.HeaderError, e.Code)
 	RetryAfter(w, err)
