@@ -121,7 +121,7 @@ var routesOfTeams = map[string]access{
 	"POST /v1/sandboxes/{id}/finish":               {key.Manage, "/v1/sandboxes/spare3/finish", "", 409, 404},
 	"GET /v1/sandboxes/{id}/hold":                  {key.Manage, "/v1/sandboxes/BOX/hold", "", 0, 404},
 	"GET /v1/sandboxes/{id}/events":                {key.Read, "/v1/sandboxes/BOX/events", "", 200, 404},
-	"POST /v1/sandboxes/{id}/events":               {key.Exec, "/v1/sandboxes/BOX/events", `{"type":"x","message":"y"}`, 204, 404},
+	"POST /v1/sandboxes/{id}/events":               {key.Exec, "/v1/sandboxes/BOX/events", `{"type":"user.x","message":"y"}`, 204, 404},
 	"GET /v1/sandboxes/{id}/changes":               {key.Read, "/v1/sandboxes/BOX/changes", "", 409, 404},
 	"GET /v1/sandboxes/{id}/policy":                {key.Read, "/v1/sandboxes/BOX/policy", "", 200, 404},
 	"PUT /v1/sandboxes/{id}/policy":                {key.Manage, "/v1/sandboxes/BOX/policy", `{}`, 409, 404},

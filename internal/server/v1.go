@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // endpoint is one path and method of the daemon's own API, and the scope that a
@@ -264,8 +265,12 @@ func (s *Server) postFinish(w http.ResponseWriter, r *http.Request) {
 func (s *Server) postEvent(w http.ResponseWriter, r *http.Request) {
 	var ev api.Event
 	err := wire.Decode(r, &ev, false)
-	if err == nil && (ev.Type == "" || !ev.Time.IsZero()) {
-		err = sandbox.Errorf(sandbox.Invalid, "event: a type is needed, and the time is the daemon's")
+	if err == nil && !ev.Time.IsZero() {
+		err = sandbox.Errorf(sandbox.Invalid, "event: the time is the daemon's")
+	}
+	if err == nil && !callersEvent(ev.Type) && !weak.On(weak.ServerEventsForged) {
+		err = sandbox.Errorf(sandbox.Invalid, "event: type %.80q is not one that callers may write: the others are the daemon's", ev.Type).
+			WithHint("user., then letters, digits, \".\", \"_\" and \"-\"")
 	}
 	if err == nil {
 		err = s.m.Record(r.Context(), principalOf(r).caller, r.PathValue("id"), sandbox.Event{Type: ev.Type, Message: ev.Message})
@@ -275,6 +280,13 @@ func (s *Server) postEvent(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// callersEvent reports whether callers may write events of a type: no line of
+// theirs is to be taken for what happened to the sandbox.
+func callersEvent(kind string) bool {
+	name, ok := strings.CutPrefix(kind, "user.")
+	return ok && key.ValidID(name)
 }
 
 // bare refuses all parameters.
