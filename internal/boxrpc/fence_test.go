@@ -3,6 +3,7 @@ package boxrpc_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,10 +98,13 @@ func TestASlowWriteIsItsWorkspacesAlone(t *testing.T) {
 	w.call(upsert, grantOf("slow", 2, 4, 1, soon)).fields(t)
 }
 
-// What could not be written is not so, and takes no workspace's place.
+// What could not be written is not so, and takes no workspace's place. Why is
+// for the log alone, once for each answer.
 func TestAWriteThatFails(t *testing.T) {
 	full := true
+	var log strings.Builder
 	s := serve(t, func(o *boxrpc.Options) {
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
 		o.Ledger, o.Limits.MaxAdmissions = filepath.Join(t.TempDir(), "ledger"), 2
 	})
 	s.h.BeforeWrites(func(string) error {
@@ -114,6 +118,9 @@ func TestAWriteThatFails(t *testing.T) {
 		w.about("box_get_sessions", `{}`, in(name, 2)).want(t, "BoxError: internal error")
 	}
 	full = false
+	if got := strings.Count(log.String(), "level=ERROR"); got != 3 || !strings.Contains(log.String(), "no space left on device") {
+		t.Errorf("the log has %d errors: %s", got, log.String())
+	}
 	w.about("box_get_sessions", `{}`, in("a", 1)).fields(t)
 	w.about("box_get_sessions", `{}`, in("b", 1)).fields(t)
 	w.about("box_get_sessions", `{}`, in("c", 1)).want(t, "PermissionError: Box generation fence capacity reached")

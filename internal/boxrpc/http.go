@@ -212,7 +212,7 @@ func (h *Handler) serve(ctx context.Context, conn boxwire.Conn, instance string)
 	defer stop()
 	l := &link{h: h, instance: instance}
 	l.peer = boxwire.NewPeer(boxwire.Options{
-		Conn: conn, Serve: l.serve, ErrorText: errorText, Log: h.log, Now: h.clock.Now,
+		Conn: conn, Serve: l.answer, ErrorText: errorText, Log: h.log, Now: h.clock.Now,
 		Files: boxwire.FileLimits{MaxBytes: h.o.Limits.MaxRPCFileBytes}, Budget: h.budget,
 	})
 	return l.peer.Run(ctx)

@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/boxwire"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 // link is one host's connection.
@@ -69,6 +70,20 @@ var actions = map[string]action{
 	box.ActionWriteSkill:  {do: writeSkill},
 	box.ActionPreviewZip:  {do: previewZip},
 	box.ActionInstallZip:  {do: installZip},
+}
+
+// answer serves one action, and writes down why it failed where the host is told
+// no more than that.
+func (l *link) answer(ctx context.Context, r *box.Request) (any, error) {
+	out, err := l.serve(ctx, r)
+	if err != nil && hidden(err) && !errors.Is(err, context.Canceled) {
+		args := []any{"action", r.Action, "error", err}
+		if e, ok := errors.AsType[*sandbox.Error](err); ok {
+			args = append(args, "cause", e.Err)
+		}
+		l.h.log.Error("an action failed", args...)
+	}
+	return out, err
 }
 
 // serve answers one action.
@@ -191,20 +206,29 @@ func errorText(err error) string {
 
 // shown is the text of an error that others may see.
 func shown(err error) string {
-	e, ok := errors.AsType[*sandbox.Error](err)
-	switch {
-	case !ok || e.Kind == sandbox.Internal && e.Err != nil && profile.Class(err) == box.ClassError:
+	if hidden(err) {
 		return "internal error; the runtime's log has it"
-	case e.Hint != "":
+	}
+	e, _ := errors.AsType[*sandbox.Error](err)
+	if e.Hint != "" {
 		return fmt.Sprintf("%s (%s)", e.Msg, e.Hint)
 	}
 	return e.Msg
 }
 
+// hidden reports whether others are told nothing of an error but that it was.
+func hidden(err error) bool {
+	if _, ok := errors.AsType[*permissionError](err); ok {
+		return false
+	}
+	e, ok := errors.AsType[*sandbox.Error](err)
+	return !ok || e.Kind == sandbox.Internal && e.Err != nil && profile.Class(err) == box.ClassError
+}
+
 // fields reads an action's data into one of the structures of this package,
 // which is lenient as the original is: what is not known is left out.
 func (c call) fields(to any) error {
-	if err := json.Unmarshal(c.data, to); err != nil {
+	if err := strict.Known(c.data, to); err != nil {
 		return profile.Invalid("data: a field has the wrong type")
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 // admittedID is the one session that a workspace has which is admitted by a
@@ -133,7 +134,7 @@ func strictly(raw json.RawMessage, to any, required ...string) error {
 			return fmt.Errorf("field %s is missing", name)
 		}
 	}
-	if err := json.Unmarshal(raw, to); err != nil {
+	if err := strict.Unmarshal(raw, to); err != nil {
 		return fmt.Errorf("a field has the wrong type")
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 // skillQuery is what the actions of skills have in their data, each some of it.
@@ -103,7 +104,7 @@ func (q skillQuery) input() (in box.SkillInput, err error) {
 	if len(q.Skill) == 0 {
 		return in, profile.Invalid("skill is missing")
 	}
-	if err := json.Unmarshal(q.Skill, &in); err != nil {
+	if err := strict.Known(q.Skill, &in); err != nil {
 		return in, profile.Invalid("skill: a field has the wrong type")
 	}
 	return in, nil

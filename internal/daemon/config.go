@@ -24,7 +24,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 	"github.com/carboy-sandbox/carboy/internal/template"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
@@ -194,11 +194,14 @@ func ReadConfig(dirs home.Dirs) (Config, error) {
 }
 
 func (c *Config) parse(path string, b []byte) error {
-	err := wire.DecodeBytes(b, c)
-	if e, ok := errors.AsType[*sandbox.Error](err); ok {
-		return sandbox.Errorf(sandbox.Invalid, "%s: %s", path, strings.TrimPrefix(e.Msg, "body: "))
+	if err := strict.Unmarshal(b, c); err != nil {
+		e := sandbox.Errorf(sandbox.Invalid, "%s: %v", path, err)
+		if cause, ok := errors.AsType[*sandbox.Error](err); ok {
+			e.Hint = cause.Hint
+		}
+		return e
 	}
-	return err
+	return nil
 }
 
 // Validate reports the first thing in c that can't be.

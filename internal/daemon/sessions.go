@@ -19,6 +19,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/session/audit"
@@ -281,7 +282,10 @@ func (s *sessions) boxServer(ctx context.Context) *http.Server {
 	one.SetHTTP1(true) // no WebSocket is upgraded in HTTP/2
 	return &http.Server{
 		Protocols: &one,
-		Handler:   s.box, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		Handler: &wire.Watch{Next: s.box, Log: s.log, Panicked: func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "internal error; the runtime's log has it", http.StatusInternalServerError)
+		}},
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // of what strangers send
 	}

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,7 +105,8 @@ type handler struct {
 	secretTurn sync.Mutex // one change of secrets at a time
 }
 
-// route is one path, who may ask for it, and what answers.
+// route is one path, who may ask for it, and what answers. A pattern with a "?"
+// at its end has parameters, which do reads; to any other they are errors.
 type route struct {
 	pattern string
 	may     func(Caller) bool
@@ -126,8 +128,8 @@ func New(o Options) http.Handler {
 		{"GET /health", read, h.health},
 		{"POST /sandboxes", manage, h.create(defaultTimeoutV1)},
 		{"POST /v2/sandboxes", manage, h.create(defaultTimeoutV2)},
-		{"GET /sandboxes", read, h.listV1},
-		{"GET /v2/sandboxes", read, h.listV2},
+		{"GET /sandboxes?", read, h.listV1},
+		{"GET /v2/sandboxes?", read, h.listV2},
 		{"GET /sandboxes/{id}", read, h.get},
 		{"DELETE /sandboxes/{id}", manage, h.remove},
 		{"POST /sandboxes/{id}/timeout", manage, h.timeout},
@@ -138,25 +140,33 @@ func New(o Options) http.Handler {
 		{"POST /sandboxes/{id}/resume", manage, h.resume},
 		{"POST /sandboxes/{id}/fork", manage, h.fork},
 		{"POST /sandboxes/{id}/snapshots", manage, h.createSnapshot},
-		{"GET /snapshots", read, h.listSnapshots},
-		{"GET /sandboxes/metrics", read, h.metricsOfMany},
-		{"GET /sandboxes/{id}/metrics", read, h.metrics},
+		{"GET /snapshots?", read, h.listSnapshots},
+		{"GET /sandboxes/metrics?", read, h.metricsOfMany},
+		{"GET /sandboxes/{id}/metrics?", read, h.metrics},
 		{"PUT /sandboxes/{id}/network", manage, h.setNetwork},
-		{"GET /sandboxes/{id}/logs", read, h.logsV1},
-		{"GET /v2/sandboxes/{id}/logs", read, h.logsV2},
+		{"GET /sandboxes/{id}/logs?", read, h.logsV1},
+		{"GET /v2/sandboxes/{id}/logs?", read, h.logsV2},
 		{"GET /volumes", read, h.listVolumes},
 		{"POST /volumes", manage, h.createVolume},
 		{"GET /volumes/{id}", read, h.getVolume},
 		{"DELETE /volumes/{id}", manage, h.removeVolume},
 	}
 	for _, r := range slices.Concat(routes, h.teamRoutes(), h.adminRoutes(), h.templateRoutes()) {
-		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
+		pattern, has := strings.CutSuffix(r.pattern, "?")
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
 			c := o.Caller(req)
 			if !r.may(c) {
 				writeError(w, sandbox.Errorf(sandbox.Denied, "this key has not the scope for that"))
 				return
 			}
-			if err := r.do(w, req, c); err != nil {
+			var err error
+			if !has {
+				_, err = parse(req)
+			}
+			if err == nil {
+				err = r.do(w, req, c)
+			}
+			if err != nil {
 				writeError(w, err)
 			}
 		})
@@ -206,6 +216,7 @@ func describe(err error) errorBody {
 
 // WriteError answers with err as E2B would.
 func WriteError(w http.ResponseWriter, status int, err error) {
+	wire.Failed(w, err)
 	w.Header().Set(api.HeaderError, wire.Describe(err).Code)
 	wire.RetryAfter(w, err)
 	wire.JSON(w, status, errorBody{status, describe(err).Message})

@@ -49,17 +49,16 @@ func viewKey(k team.Key, secret string) apiKey {
 	return out
 }
 
-// keys returns what keeps keys, for a request without parameters.
-func (h *handler) keys(r *http.Request) (Keys, error) {
+// keys returns what keeps keys.
+func (h *handler) keys() (Keys, error) {
 	if h.o.Teams.Keys == nil {
 		return nil, lacks("keys")
 	}
-	_, err := parse(r)
-	return h.o.Teams.Keys, err
+	return h.o.Teams.Keys, nil
 }
 
 func (h *handler) listKeys(w http.ResponseWriter, r *http.Request, c Caller) error {
-	ring, err := h.keys(r)
+	ring, err := h.keys()
 	if err != nil {
 		return err
 	}
@@ -78,7 +77,7 @@ func (h *handler) makeKey(w http.ResponseWriter, r *http.Request, c Caller) erro
 }
 
 func (h *handler) makeKeyOf(w http.ResponseWriter, r *http.Request, c Caller, owner, madeBy string) error {
-	ring, err := h.keys(r)
+	ring, err := h.keys()
 	if err != nil {
 		return err
 	}
@@ -112,7 +111,7 @@ func keyName(r *http.Request) (string, error) {
 }
 
 func (h *handler) renameKey(w http.ResponseWriter, r *http.Request, c Caller) error {
-	ring, err := h.keys(r)
+	ring, err := h.keys()
 	if err != nil {
 		return err
 	}
@@ -135,7 +134,7 @@ func (h *handler) deleteKey(w http.ResponseWriter, r *http.Request, c Caller) er
 }
 
 func (h *handler) deleteKeyOf(w http.ResponseWriter, r *http.Request, owner, param string) error {
-	ring, err := h.keys(r)
+	ring, err := h.keys()
 	if err != nil {
 		return err
 	}

@@ -155,10 +155,7 @@ func (h *handler) changeNode(w http.ResponseWriter, r *http.Request, _ Caller) e
 		Status  node.Status `json:"status"`
 	}
 	id := r.PathValue("id")
-	_, err := parse(r)
-	if err == nil {
-		err = wire.Decode(r, &req, false)
-	}
+	err := wire.Decode(r, &req, false)
 	if err != nil {
 		return err
 	}

@@ -193,13 +193,13 @@ func (h *handler) fork(w http.ResponseWriter, r *http.Request, c Caller) error {
 	}
 	defer h.dropSnapshot(r.Context(), c, snap.ID) // the forks keep what they need of it
 	spec.Snapshot, spec.TTL = snap.ID, ttl
-	results := h.makeForks(r.Context(), c, spec, count)
+	results := h.makeForks(r.Context(), w, c, spec, count)
 	w.Header().Set(api.HeaderNotice, filesAlone)
 	wire.JSON(w, http.StatusCreated, results)
 	return nil
 }
 
-func (h *handler) makeForks(ctx context.Context, c Caller, spec sandbox.Spec, count int) []forked {
+func (h *handler) makeForks(ctx context.Context, w http.ResponseWriter, c Caller, spec sandbox.Spec, count int) []forked {
 	results := make([]forked, count)
 	slots := make(chan struct{}, forkAtOnce)
 	var wg sync.WaitGroup
@@ -209,6 +209,7 @@ func (h *handler) makeForks(ctx context.Context, c Caller, spec sandbox.Spec, co
 			defer func() { <-slots }()
 			sb, err := h.m.Create(ctx, c.Caller, spec.Clone())
 			if err != nil {
+				wire.Failed(w, err)
 				body := describe(err)
 				results[i].Error = &body
 				return

@@ -91,6 +91,9 @@ func (h *handler) createVolume(w http.ResponseWriter, r *http.Request, c Caller)
 
 // invalid has an error answered as a bad request.
 func invalid(err error) error {
+	if sandbox.KindOf(err) == sandbox.Internal {
+		return err
+	}
 	d := wire.Describe(err)
 	e := sandbox.Errorf(sandbox.Invalid, "%s", d.Message)
 	if d.Hint != "" {

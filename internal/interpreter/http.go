@@ -2,13 +2,14 @@ package interpreter
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 const (
@@ -91,13 +92,12 @@ func writeJSON(w http.ResponseWriter, v any) error {
 
 // decode reads a body, and refuses fields that are not known.
 func decode(w http.ResponseWriter, r *http.Request, v any) error {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return invalid("body: %w", err)
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = strict.Unmarshal(b, v)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return invalid("body: more than one value")
+	if err != nil {
+		return invalid("body: %w", err)
 	}
 	return nil
 }

@@ -13,13 +13,14 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 // Bounds of a key file.
@@ -166,14 +167,9 @@ func Parse(r io.Reader) (*Set, error) {
 }
 
 func parseLine(line []byte) (*Key, error) {
-	dec := json.NewDecoder(bytes.NewReader(line))
-	dec.DisallowUnknownFields()
 	k := &Key{}
-	if err := dec.Decode(k); err != nil {
+	if err := strict.Unmarshal(line, k); err != nil {
 		return nil, fmt.Errorf("not a key: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more than one JSON value")
 	}
 	return k, k.check()
 }

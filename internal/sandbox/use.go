@@ -154,6 +154,9 @@ func (m *Manager) Changes(ctx context.Context, c Caller, ref string, opts Change
 	if err != nil {
 		return err
 	}
+	if mode := sb.Spec.Workspace.Mode; mode != WorkspaceCOW {
+		return Errorf(Conflict, "sandbox %s: its workspace is %s, no copy of a directory, so there are no changes", refText(sb.Spec.Name), mode)
+	}
 	if sb.State != StateStopped {
 		if err := mustRun(sb); err != nil {
 			return err

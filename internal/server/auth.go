@@ -79,7 +79,7 @@ func (s *Server) keyHolder(r *http.Request) (*principal, context.Context, bool) 
 	presented := slices.Concat(r.Header.Values(headerKey), admin)
 	for _, v := range r.Header.Values("Authorization") {
 		if scheme, secret, ok := strings.Cut(v, " "); ok && strings.EqualFold(scheme, "Bearer") {
-			presented = append(presented, secret)
+			presented = append(presented, strings.TrimSpace(secret))
 		}
 	}
 	if presented = slices.Compact(presented); len(presented) != 1 {

@@ -73,11 +73,12 @@ func (p *principal) credential() string {
 	return ""
 }
 
-// grant is what keys may have that p makes.
+// grant is what keys may have that p makes: no scope that its own key has not,
+// whatever it may do for the team that it acts for.
 func (p *principal) grant() team.Grant {
 	g := team.Grant{HostImage: p.hostImage(), PrivateNetwork: p.privateNetwork()}
 	for _, s := range append(key.Usual(), key.Keys, key.Admin) {
-		if p.allows(s) {
+		if p.key == nil && p.allows(s) || p.key != nil && (p.key.Allows(s) || weak.On(weak.ServerGrantsMore) && p.allows(s)) {
 			g.Scopes = append(g.Scopes, s)
 		}
 	}

@@ -106,7 +106,7 @@ func hostOnlyCookies(h http.Header, domain string) {
 			if !strings.EqualFold(strings.TrimSpace(name), "domain") {
 				return false
 			}
-			of := strings.TrimPrefix(strings.ToLower(strings.TrimSpace(value)), ".")
+			of := strings.Trim(strings.ToLower(value), ". \t\"") // a dot at the end names the same
 			return of == domain || strings.HasSuffix(domain, "."+of)
 		})
 		all[i] = strings.Join(append(parts[:1], kept...), ";")

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
@@ -30,23 +29,14 @@ func decodeCreate(r *http.Request) (createRequest, error) {
 	if err := wire.Decode(r, &fields, false); err != nil {
 		return req, err
 	}
-	for name, raw := range fields {
-		if !strings.EqualFold(name, "policy") {
-			continue
-		}
-		if name != "policy" {
-			return req, sandbox.Errorf(sandbox.Invalid, "body: there is no field %.80q", name)
-		}
-		delete(fields, name)
-		if string(raw) == "null" {
-			continue
-		}
+	if raw, ok := fields["policy"]; ok && string(raw) != "null" {
 		p, err := policy.Parse(raw)
 		if err != nil {
 			return req, netspec.Error("policy", err)
 		}
 		req.policy = &p
 	}
+	delete(fields, "policy")
 	rest, err := json.Marshal(fields)
 	if err != nil {
 		return req, err

@@ -107,9 +107,6 @@ func (s *Server) postImageGC(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	images, err := s.images()
-	if err == nil {
-		_, err = query(r)
-	}
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -125,9 +122,6 @@ func (s *Server) postImagePull(w http.ResponseWriter, r *http.Request) {
 	images, err := s.images()
 	var req api.PullRequest
 	if err == nil {
-		_, err = query(r)
-	}
-	if err == nil {
 		err = wire.Decode(r, &req, false)
 	}
 	if err == nil {
@@ -138,7 +132,7 @@ func (s *Server) postImagePull(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := principalOf(r)
-	s.imageWork(w, r, "pull image", func(progress func(api.ImageProgress)) (api.Image, error) {
+	s.imageWork(w, r, func(progress func(api.ImageProgress)) (api.Image, error) {
 		return images.Pull(r.Context(), Pull{
 			Owner: p.caller.Owner, Ref: req.Ref, Auth: req.Auth, Remote: p.peer == nil,
 		}, progress)
@@ -163,7 +157,7 @@ func (s *Server) postImageImport(w http.ResponseWriter, r *http.Request) {
 	// needs no asking, and says that it does not know what is asked.
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	owner := principalOf(r).caller.Owner
-	s.imageWork(w, r, "import image", func(progress func(api.ImageProgress)) (api.Image, error) {
+	s.imageWork(w, r, func(progress func(api.ImageProgress)) (api.Image, error) {
 		return images.Import(r.Context(), owner, name, r.Body, progress)
 	})
 }

@@ -94,7 +94,7 @@ func TestPullFails(t *testing.T) {
 		{"no-ref", `{}`, 400, api.Error{Code: "invalid", Message: "ref: from 1 to 512 bytes"}},
 		{"long", `{"ref":"` + strings.Repeat("x", 513) + `"}`, 400, api.Error{Code: "invalid", Message: "ref: from 1 to 512 bytes"}},
 		{"unknown", `{"ref":"a","tag":"b"}`, 400, api.Error{Code: "invalid", Message: `body: there is no field "tag"`}},
-		{"unknown-below", `{"ref":"a","auth":{"token":"hunter2"}}`, 400, api.Error{Code: "invalid", Message: `body: there is no field "token"`}},
+		{"unknown-below", `{"ref":"a","auth":{"token":"hunter2"}}`, 400, api.Error{Code: "invalid", Message: `body: there is no field "auth.token"`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -48,7 +48,7 @@ func (l *imageSlots) take(owner string) (free func(), err error) {
 
 // imageWork answers with the progress of f and what came of it. What fails
 // before there was any progress is an ordinary error.
-func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, what string, f func(func(api.ImageProgress)) (api.Image, error)) {
+func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, f func(func(api.ImageProgress)) (api.Image, error)) {
 	free, err := s.imageSlots.take(principalOf(r).caller.Owner)
 	if err != nil {
 		wire.Error(w, err)
@@ -60,13 +60,11 @@ func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, what string, 
 	begun := out.stop()
 	last := api.ImageEvent{Image: &img}
 	if err != nil {
-		if sandbox.KindOf(err) == sandbox.Internal {
-			s.log.Warn(what, "error", err)
-		}
 		if !begun {
 			wire.Error(w, err)
 			return
 		}
+		wire.Failed(w, err)
 		e := wire.Describe(err)
 		last = api.ImageEvent{Error: &e}
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // maxInterim is how many answers of status 1xx may come before an answer.
@@ -14,9 +16,16 @@ const maxInterim = 8
 // quiet keeps a guest's "100 Continue" back. It lets the body be read, and
 // net/http says it then to a caller who waits for it: passed on as well, it
 // would be said twice, or to one who did not ask.
-type quiet struct{ http.ResponseWriter }
+// Of the others it takes out what only the daemon may say.
+type quiet struct {
+	http.ResponseWriter
+	clean func(http.Header)
+}
 
 func (q quiet) WriteHeader(status int) {
+	if status < 200 && !weak.On(weak.ServerAnswersRaw) {
+		q.clean(q.Header())
+	}
 	if status != http.StatusContinue {
 		q.ResponseWriter.WriteHeader(status)
 	}

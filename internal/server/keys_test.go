@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,9 @@ func TestMakingKeys(t *testing.T) {
 		{"admin-it-lacks", "keeper", `{"name":"x","scopes":["admin"]}`, 403},
 		{"network-it-lacks", "keeper", `{"name":"x","private_network":true}`, 403},
 		{"path-it-lacks", "keeper", `{"name":"x","paths":["/srv"]}`, 403},
+		{"long-s", "keeper", `{"name":"x","scopes":["read"],"ſcopes":["read","manage"]}`, 400},
+		{"case", "keeper", `{"name":"x","NAME":"y"}`, 400},
+		{"scopes-twice", "keeper", `{"name":"x","scopes":["read"],"\u0073copes":["manage"]}`, 400},
 		{"unknown-scope", "keeper", `{"name":"x","scopes":["write"]}`, 400},
 		{"no-name", "keeper", `{}`, 400},
 		{"control-in-name", "keeper", `{"name":"a\u0007"}`, 400},
@@ -70,5 +74,57 @@ func TestMakingKeys(t *testing.T) {
 			w.want(t, 204, "admin", "DELETE", "/v1/keys/"+made.ID, "")
 			w.want(t, 401, made.Secret, "GET", "/sandboxes", "")
 		})
+	}
+}
+
+// Whoever a key acts for and however it asks, what it makes may do no more than
+// itself: an administrator without other scopes makes administrators alone.
+func TestKeysGrantNoMore(t *testing.T) {
+	w := newTeams(t, nil)
+	has := map[string][]string{
+		"bare": {"admin"}, "keeper": {"read", "manage", "keys"}, "admin": {"read", "manage", "exec", "keys", "admin"},
+		"ruler": {"keys", "admin"},
+	}
+	w.keys["ruler"] = decode[api.NewKey](t, w.want(t, 201, "admin", "POST", "/v1/keys", `{"name":"ruler","team":"acme","scopes":["keys","admin"]}`)).Secret
+	made := map[string]int{}
+	for who, own := range has {
+		for _, header := range [][]string{nil, {"X-Team-ID", team.ID(acme)}, {"X-Team-ID", team.ID(other)}, {"X-Team-ID", team.ID(other), "X-Admin-Token", w.keys[who]}} {
+			asks := map[string]string{"/api-keys": "", "/admin/teams/" + team.ID(other) + "/api-keys": ""}
+			for _, sc := range append(has["admin"], "") {
+				path := "/v1/keys"
+				body := `{"name":"x"}`
+				if sc != "" {
+					body = `{"name":"x","scopes":["` + sc + `"]}`
+				}
+				for p := range asks {
+					w.granted(t, who, p, `{"name":"x"}`, own, made, header)
+				}
+				w.granted(t, who, path, body, own, made, header)
+			}
+		}
+	}
+	if made["admin"] == 0 || made["keeper"] == 0 || made["ruler"] == 0 {
+		t.Errorf("keys made: %v, want some by each that may", made)
+	}
+}
+
+// granted makes a key, or is refused, and looks at what it may.
+func (w *teams) granted(t *testing.T, who, path, body string, own []string, made map[string]int, header []string) {
+	t.Helper()
+	resp, answer := w.ask(t, who, "POST", path, body, header...)
+	if resp.StatusCode != http.StatusCreated {
+		return
+	}
+	made[who]++
+	id := decode[struct{ ID string }](t, answer).ID
+	for _, k := range decode[[]api.Key](t, w.want(t, 200, "admin", "GET", "/v1/keys", "")) {
+		if k.ID != id {
+			continue
+		}
+		for _, sc := range k.Scopes {
+			if !slices.Contains(own, sc) {
+				t.Errorf("%s with %q by POST %s %s %s made a key with %q", who, own, path, body, header, k.Scopes)
+			}
+		}
 	}
 }

@@ -57,6 +57,7 @@ func failTo(r *http.Request, t target) failer {
 }
 
 func failAs(w http.ResponseWriter, r *http.Request, t target, status int, err error) {
+	wire.Failed(w, err)
 	e := wire.Describe(err)
 	h := w.Header()
 	h.Set(api.HeaderError, e.Code)

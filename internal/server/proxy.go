@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 const (
@@ -174,8 +176,9 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.San
 			if err := narrow(resp); err != nil {
 				return err
 			}
-			hostOnlyCookies(resp.Header, s.o.Domain)
+			s.clean(resp.Header)
 			sign(resp.Header, r.Header, to)
+			cleanTrailer(resp, to.port)
 			endAfter(resp, left)
 			return nil
 		},
@@ -186,7 +189,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.San
 			to.fail(w, unreachable(err, to.port))
 		},
 	}
-	rp.ServeHTTP(quiet{w}, r.WithContext(boundInterim(r.Context())))
+	rp.ServeHTTP(quiet{w, s.clean}, r.WithContext(boundInterim(r.Context())))
 }
 
 func rewrite(pr *httputil.ProxyRequest, to hop) {
@@ -201,10 +204,7 @@ func rewrite(pr *httputil.ProxyRequest, to hop) {
 	}
 	keepOwn(out.Header, headerKey, to.secret)
 	keepOwn(out.Header, headerAdmin, to.secret)
-	keepOwn(out.Header, "Authorization", func(v string) bool {
-		scheme, secret, _ := strings.Cut(v, " ")
-		return strings.EqualFold(scheme, "Bearer") && to.secret(secret)
-	})
+	keepOwn(out.Header, "Authorization", to.secret)
 	// In clear, by HTTP/2, a connection would go on past everything here.
 	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") {
 		dropUpgrade(out.Header)
@@ -233,7 +233,7 @@ func rewriteAgent(pr *httputil.ProxyRequest) {
 	out.Header.Del(headerAdmin)
 	out.Header.Del("Cookie")
 	out.Header.Del("Origin")
-	if scheme, _, _ := strings.Cut(out.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
+	if scheme := strings.Fields(out.Header.Get("Authorization")); len(scheme) > 0 && strings.EqualFold(scheme[0], "Bearer") {
 		out.Header.Del("Authorization")
 	}
 	if strings.Contains(out.URL.RawQuery, "signature") {
@@ -244,13 +244,29 @@ func rewriteAgent(pr *httputil.ProxyRequest) {
 	}
 }
 
-// keepOwn drops the values of a header that are ours, and leaves what a server
-// inside has asked for.
+// keepOwn drops the values of a header that have a word of ours, however it is
+// set apart, and leaves what a server inside has asked for.
 func keepOwn(h http.Header, name string, ours func(string) bool) {
-	left := slices.DeleteFunc(slices.Clone(h.Values(name)), ours)
+	left := slices.DeleteFunc(slices.Clone(h.Values(name)), func(v string) bool {
+		return slices.ContainsFunc(words(v), ours)
+	})
 	if h.Del(name); len(left) > 0 {
 		h[name] = left
 	}
+}
+
+// words are the parts of a credential's header, and what Basic has encoded.
+func words(v string) []string {
+	apart := func(s string) []string {
+		return strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || strings.ContainsRune(`,;:="'`, r) })
+	}
+	all := apart(v)
+	for _, w := range strings.Fields(v) {
+		if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(w, "=")); err == nil {
+			all = append(all, apart(string(b))...)
+		}
+	}
+	return all
 }
 
 func dropUpgrade(h http.Header) {
@@ -274,14 +290,60 @@ func narrow(resp *http.Response) error {
 	return nil
 }
 
-// sign takes out of a guest's answer what only the daemon may say, and says
-// it.
-func sign(h, asked http.Header, to hop) {
+// ownHeaders begin what only the daemon may say.
+const ownHeaders = "Carboy-"
+
+// clean takes out of a guest's answer, of any status, what only the daemon may
+// say, and what would reach other sandboxes' names.
+func (s *Server) clean(h http.Header) {
+	hostOnlyCookies(h, s.o.Domain)
 	for name := range h {
-		if strings.HasPrefix(name, "Carboy-") {
+		if strings.HasPrefix(name, ownHeaders) {
 			h.Del(name)
 		}
 	}
+}
+
+// cleanTrailer does the same for what comes after the answer, in which there
+// are no cookies at all. What the guest agent says of an archive is there.
+func cleanTrailer(resp *http.Response, port int) {
+	if resp.StatusCode == http.StatusSwitchingProtocols || weak.On(weak.ServerAnswersRaw) {
+		return
+	}
+	drop := func() {
+		for name := range resp.Trailer {
+			archive := port == sandbox.GuestPort && (name == "Carboy-Skipped" || name == "Carboy-Skipped-Count")
+			if strings.HasPrefix(name, ownHeaders) && !archive || strings.HasPrefix(name, "Set-Cookie") {
+				delete(resp.Trailer, name)
+			}
+		}
+	}
+	drop() // of what is announced
+	resp.Body = &trailed{resp.Body, drop}
+}
+
+// trailed is a body that calls end before anybody looks at its trailer.
+type trailed struct {
+	io.ReadCloser
+	end func()
+}
+
+func (t *trailed) Read(b []byte) (int, error) {
+	n, err := t.ReadCloser.Read(b)
+	if err != nil {
+		t.end()
+	}
+	return n, err
+}
+
+func (t *trailed) Close() error {
+	err := t.ReadCloser.Close()
+	t.end()
+	return err
+}
+
+// sign says what only the daemon may.
+func sign(h, asked http.Header, to hop) {
 	h.Set(api.HeaderStarts, strconv.Itoa(to.starts))
 	if to.pages {
 		letPagesRead(h, asked)

@@ -33,9 +33,6 @@ func (s *Server) secrets() (Secrets, error) {
 
 func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) {
 	store, err := s.secrets()
-	if err == nil {
-		_, err = query(r)
-	}
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -106,9 +103,6 @@ func (s *Server) deleteSecret(w http.ResponseWriter, r *http.Request) {
 func (s *Server) secretRequest(r *http.Request) (Secrets, api.SecretRequest, error) {
 	var req api.SecretRequest
 	store, err := s.secrets()
-	if err == nil {
-		_, err = query(r)
-	}
 	if err == nil {
 		err = wire.Decode(r, &req, false)
 	}

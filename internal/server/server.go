@@ -22,6 +22,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/team"
 )
@@ -219,7 +220,7 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	p.SetHTTP2(true) // over TLS
 	p.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           h,
+		Handler:           &wire.Watch{Next: h, Log: s.log, Path: logged, Panicked: panicked},
 		Protocols:         &p,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -228,6 +229,11 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withPeer,
 	}
+}
+
+// panicked answers for a handler that could not.
+func panicked(w http.ResponseWriter, r *http.Request) {
+	refuseKind(w, r, sandbox.Errorf(sandbox.Internal, "internal error").WithHint("the daemon's log says why"))
 }
 
 // observe counts requests and writes the access log: who, what and how long,

@@ -52,9 +52,9 @@ func (s *Server) sessionRoutes() []endpoint {
 		{"DELETE /v1/sessions/{id}/processes/{process}", key.Exec, s.deleteProcess},
 		{"GET /v1/session-status", key.Read, s.getSessionStatus},
 		{"GET /v1/session-errors", key.Read, s.getSessionErrors},
-		{"GET /v1/session-tools", key.Read, s.getSessionTools},
+		{"GET /v1/session-tools?", key.Read, s.getSessionTools},
 		{"GET /v1/skills", key.Read, s.listSkills},
-		{"POST /v1/skills", key.Manage, s.heavily(false, s.postSkills)},
+		{"POST /v1/skills?", key.Manage, s.heavily(false, s.postSkills)},
 		{"GET /v1/skills/{name}", key.Read, s.getSkill},
 		{"DELETE /v1/skills/{name}", key.Manage, s.deleteSkill},
 	}
@@ -113,7 +113,6 @@ func onKey[T any](s *Server, w http.ResponseWriter, r *http.Request, name string
 	if err == nil {
 		out, err = do(all, c, key)
 	}
-	s.logInternal(r.Pattern, err)
 	answer(w, http.StatusOK, out, err)
 }
 
@@ -127,15 +126,11 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		out, err = all.Create(r.Context(), c, req)
 	}
-	s.logInternal("create session", err)
 	answer(w, http.StatusOK, out, err)
 }
 
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	if err == nil {
-		_, err = query(r)
-	}
 	out := box.SessionList{Sessions: []box.SessionInfo{}}
 	if err == nil {
 		var list []box.SessionInfo

@@ -32,7 +32,6 @@ func (s *Server) listSkills(w http.ResponseWriter, r *http.Request) {
 		list, err = all.Skills(r.Context(), c)
 		out.Skills = append(out.Skills, list...)
 	}
-	s.logInternal("list skills", err)
 	answer(w, http.StatusOK, out, err)
 }
 
@@ -60,7 +59,6 @@ func (s *Server) postSkills(w http.ResponseWriter, r *http.Request) {
 		list, err = all.InstallSkills(r.Context(), c, up)
 		out.Skills = append(out.Skills, list...)
 	}
-	s.logInternal("install skills", err)
 	answer(w, http.StatusOK, out, err)
 }
 

@@ -150,7 +150,7 @@ func (s *Server) mounts(ctx context.Context, p *principal, mounts []api.Mount) (
 func (s *Server) rules(p *principal, dirs []string) hostdir.Rules {
 	r := hostdir.Rules{Deny: s.o.Private}
 	if p.peer == nil {
-		r.Below = []string{}
+		r.Below, r.Blind = []string{}, true
 		if p.key != nil {
 			r.Below = append(r.Below, p.key.Paths...)
 		}

@@ -130,7 +130,7 @@ func (s *Server) getChanges(w http.ResponseWriter, r *http.Request) {
 	case !out.begun:
 		wire.Error(w, err)
 	default:
-		s.log.Warn("stream changes", "error", err)
+		wire.Failed(w, err)
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -52,6 +55,27 @@ func TestChangesCutShort(t *testing.T) {
 			}()
 			if rec.Code != tt.status || aborted != tt.aborted {
 				t.Errorf("status %d, aborted %v, want %d, %v", rec.Code, aborted, tt.status, tt.aborted)
+			}
+		})
+	}
+}
+
+// A handler that panics is in the log, on every port, and its caller is answered.
+func TestPanics(t *testing.T) {
+	var log bytes.Buffer
+	s := New(Options{Manager: changing{}, Log: slog.New(slog.NewTextHandler(&log, nil))}) // a domain that is not there
+	defer s.Close()
+	for name, at := range map[string]string{"/v1/": "/v1/sandboxes/x", "e2b": "/sandboxes/sb_aaaaaaaaaaaaaaaaaaaa"} {
+		t.Run(name, func(t *testing.T) {
+			log.Reset()
+			h := s.httpServer(t.Context(), s.observe(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { s.getSandbox(nil, nil) }))).Handler
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, httptest.NewRequest("GET", at, nil))
+			if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), "internal error") {
+				t.Errorf("answer = %d %s, want a plain 500", rec.Code, rec.Body)
+			}
+			if got := log.String(); strings.Count(got, "level=ERROR") != 1 || !strings.Contains(got, "stack=") || !strings.Contains(got, at) {
+				t.Errorf("log = %s, want one error with a stack", got)
 			}
 		})
 	}

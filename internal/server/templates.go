@@ -30,10 +30,6 @@ func (s *Server) postTemplateGC(w http.ResponseWriter, r *http.Request) {
 func (s *Server) templateCache(
 	w http.ResponseWriter, r *http.Request, f func(TemplateCache, context.Context, sandbox.Caller) (template.Usage, error),
 ) {
-	if _, err := query(r); err != nil {
-		wire.Error(w, err)
-		return
-	}
 	if s.o.TemplateCache == nil {
 		wire.Error(w, sandbox.Errorf(sandbox.Unsupported, "templates: this daemon builds none"))
 		return

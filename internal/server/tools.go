@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"net/url"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
@@ -57,6 +58,10 @@ func (s *Server) deleteAttachments(w http.ResponseWriter, r *http.Request) {
 // getSessionTools answers what a model is to be told, whether there are sessions
 // or not: a platform may ask before it has one.
 func (s *Server) getSessionTools(w http.ResponseWriter, r *http.Request) {
-	list, err := toolspec.List("", r.URL.Query().Get("query_id"))
+	q, err := query(r, "query_id")
+	var list box.ToolList
+	if err == nil {
+		list, err = toolspec.List("", url.Values(q).Get("query_id"))
+	}
 	answer(w, http.StatusOK, list, err)
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // endpoint is one path and method of the daemon's own API, and the scope that a
-// key needs for it.
+// key needs for it. A pattern with a "?" at its end has parameters, which its
+// handler reads; to any other they are errors.
 type endpoint struct {
 	pattern string
 	scope   key.Scope
@@ -29,22 +31,22 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"GET /v1/status", key.Read, s.getStatus},
 		{"POST /v1/shutdown", key.Manage, s.postShutdown},
 		{"POST /v1/sandboxes", key.Manage, s.postSandbox},
-		{"GET /v1/sandboxes", key.Read, s.listSandboxes},
+		{"GET /v1/sandboxes?", key.Read, s.listSandboxes},
 		{"GET /v1/sandboxes/{id}", key.Read, s.getSandbox},
-		{"DELETE /v1/sandboxes/{id}", key.Manage, s.deleteSandbox},
+		{"DELETE /v1/sandboxes/{id}?", key.Manage, s.deleteSandbox},
 		{"POST /v1/sandboxes/{id}/start", key.Manage, s.postStart},
 		{"POST /v1/sandboxes/{id}/stop", key.Manage, s.postStop},
 		{"POST /v1/sandboxes/{id}/pause", key.Manage, s.postPause},
 		{"POST /v1/sandboxes/{id}/timeout", key.Manage, s.postTimeout},
 		{"POST /v1/sandboxes/{id}/finish", key.Manage, s.postFinish},
 		{"GET /v1/sandboxes/{id}/hold", key.Manage, s.getHold},
-		{"GET /v1/sandboxes/{id}/events", key.Read, s.getEvents},
+		{"GET /v1/sandboxes/{id}/events?", key.Read, s.getEvents},
 		{"POST /v1/sandboxes/{id}/events", key.Exec, s.postEvent},
-		{"GET /v1/sandboxes/{id}/changes", key.Read, s.getChanges},
+		{"GET /v1/sandboxes/{id}/changes?", key.Read, s.getChanges},
 		{"GET /v1/sandboxes/{id}/policy", key.Read, s.getPolicy},
 		{"PUT /v1/sandboxes/{id}/policy", key.Manage, s.putPolicy},
 		{"POST /v1/sandboxes/{id}/policy/test", key.Read, s.postPolicyTest},
-		{"GET /v1/sandboxes/{id}/netlog", key.Read, s.getNetLog},
+		{"GET /v1/sandboxes/{id}/netlog?", key.Read, s.getNetLog},
 		{"POST /v1/sandboxes/{id}/snapshots", key.Manage, s.postSnapshot},
 		{"GET /v1/snapshots", key.Read, s.listSnapshots},
 		{"GET /v1/snapshots/{id}", key.Read, s.getSnapshot},
@@ -58,20 +60,25 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"DELETE /v1/keys/{id}", key.Keys, s.deleteKey},
 		{"GET /v1/secrets", key.Read, s.listSecrets},
 		{"POST /v1/secrets", key.Manage, s.postSecret},
-		{"DELETE /v1/secrets/{name}", key.Manage, s.deleteSecret},
+		{"DELETE /v1/secrets/{name}?", key.Manage, s.deleteSecret},
 		{"POST /v1/secrets/{name}/rotate", key.Manage, s.postRotate},
 		{"GET /v1/volumes", key.Read, s.listVolumes},
 		{"POST /v1/volumes", key.Manage, s.postVolume},
 		{"GET /v1/volumes/{ref}", key.Read, s.getVolume},
 		{"DELETE /v1/volumes/{ref}", key.Manage, s.deleteVolume},
-		{"/v1/sandboxes/{id}/guest/{path...}", key.Exec, s.serveOwner},
-		{"GET /v1/images", key.Read, s.listImages},
-		{"DELETE /v1/images", key.Manage, s.deleteImage},
+		{"/v1/sandboxes/{id}/guest/{path...}?", key.Exec, s.serveOwner},
+		{"GET /v1/images?", key.Read, s.listImages},
+		{"DELETE /v1/images?", key.Manage, s.deleteImage},
 		{"POST /v1/images/pull", key.Manage, s.postImagePull},
-		{"POST /v1/images/import", key.Manage, s.postImageImport},
+		{"POST /v1/images/import?", key.Manage, s.postImageImport},
 		{"POST /v1/images/gc", key.Manage, s.postImageGC},
 	}...) {
-		mux.HandleFunc(r.pattern, needs(r.scope, r.h))
+		pattern, has := strings.CutSuffix(r.pattern, "?")
+		h := r.h
+		if !has {
+			h = bare(h)
+		}
+		mux.HandleFunc(pattern, needs(r.scope, h))
 	}
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, sandbox.Errorf(sandbox.NotFound, "%s %.200q: "+api.NoSuchPath, r.Method, r.URL.Path))
@@ -258,8 +265,12 @@ func (s *Server) postFinish(w http.ResponseWriter, r *http.Request) {
 func (s *Server) postEvent(w http.ResponseWriter, r *http.Request) {
 	var ev api.Event
 	err := wire.Decode(r, &ev, false)
-	if err == nil && (ev.Type == "" || !ev.Time.IsZero()) {
-		err = sandbox.Errorf(sandbox.Invalid, "event: a type is needed, and the time is the daemon's")
+	if err == nil && !ev.Time.IsZero() {
+		err = sandbox.Errorf(sandbox.Invalid, "event: the time is the daemon's")
+	}
+	if err == nil && !callersEvent(ev.Type) && !weak.On(weak.ServerEventsForged) {
+		err = sandbox.Errorf(sandbox.Invalid, "event: type %.80q is not one that callers may write: the others are the daemon's", ev.Type).
+			WithHint("user., then letters, digits, \".\", \"_\" and \"-\"")
 	}
 	if err == nil {
 		err = s.m.Record(r.Context(), principalOf(r).caller, r.PathValue("id"), sandbox.Event{Type: ev.Type, Message: ev.Message})
@@ -269,6 +280,24 @@ func (s *Server) postEvent(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// callersEvent reports whether callers may write events of a type: no line of
+// theirs is to be taken for what happened to the sandbox.
+func callersEvent(kind string) bool {
+	name, ok := strings.CutPrefix(kind, "user.")
+	return ok && key.ValidID(name)
+}
+
+// bare refuses all parameters.
+func bare(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, err := query(r); err != nil {
+			wire.Error(w, err)
+			return
+		}
+		h(w, r)
+	}
 }
 
 // query parses the parameters of r and refuses those that are not known.

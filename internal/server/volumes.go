@@ -44,9 +44,6 @@ func (s *Server) volumes() (Volumes, error) {
 
 func (s *Server) listVolumes(w http.ResponseWriter, r *http.Request) {
 	all, err := s.volumes()
-	if err == nil {
-		_, err = query(r)
-	}
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -73,7 +70,6 @@ func (s *Server) postVolume(w http.ResponseWriter, r *http.Request) {
 	}
 	v, err := all.Create(r.Context(), principalOf(r).caller, volume.New{Name: req.Name, Size: req.Size, Inodes: req.Inodes})
 	if err != nil {
-		s.logInternal("create volume", err)
 		wire.Error(w, err)
 		return
 	}
@@ -99,23 +95,10 @@ func (s *Server) deleteVolume(w http.ResponseWriter, r *http.Request) {
 		err = all.Remove(r.Context(), principalOf(r).caller, r.PathValue("ref"))
 	}
 	if err != nil {
-		s.logInternal("remove volume", err)
 		wire.Error(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
-}
-
-// logInternal writes down what a caller is not shown.
-func (s *Server) logInternal(doing string, err error) {
-	if sandbox.KindOf(err) != sandbox.Internal {
-		return
-	}
-	cause := err
-	if e, ok := err.(*sandbox.Error); ok && e.Err != nil { //nolint:errorlint // the outermost is what is shown
-		cause = e.Err
-	}
-	s.log.Error(doing, "error", err, "cause", cause)
 }
 
 func viewVolume(all Volumes, v volume.Volume) api.Volume {

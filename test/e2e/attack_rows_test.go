@@ -85,6 +85,10 @@ var attackRows = []attackRow{
 	{hazard: "a guest that answers in its agent's place", holds: "host and agent know each other by a key of this start's", weak: weak.PeerUnproved, unit: "internal/guest/control", test: "TestFakeAgent"},
 	{hazard: "a page of a sandbox that asks the API", holds: "pages reach sandboxes alone", weak: weak.ServerPagesAllowed, unit: "internal/server", test: "TestPagesKeepOutOfAPI"},
 	{hazard: "a page of a sandbox that asks another's guest agent", holds: "a token, which no browser adds", weak: weak.ServerTokenIgnored, unit: "internal/server", test: "TestPagesKeepOutOfAgents"},
+	{hazard: "a caller who writes that a sandbox was started", holds: "types of callers' events are their own", weak: weak.ServerEventsForged, unit: "internal/server", test: "TestCallersEvents"},
+	{hazard: "cookies for other sandboxes in interim answers and trailers", holds: "they are cleaned as answers are", weak: weak.ServerAnswersRaw, unit: "internal/server", test: "TestInterimAndTrailersAreCleaned"},
+	{hazard: "a key that makes one with more than it has", holds: "a grant is within its maker's", weak: weak.ServerGrantsMore, unit: "internal/server", test: "TestKeysGrantNoMore"},
+	{hazard: "a key that asks about paths of the host", holds: "unopened, or one answer", weak: weak.HostPathsTold, unit: "internal/server/hostdir", test: "TestBlind"},
 	{hazard: "a session that names a weaker wall", holds: "the operator's is the least", weak: weak.SessionWallOpen, unit: "internal/session", test: "TestWeakerWall"},
 	{hazard: "a sandbox that says it is a session's", holds: "its label is nobody's to give", weak: weak.SessionMarkForged, unit: "internal/sandbox", test: "TestCallersLabels"},
 

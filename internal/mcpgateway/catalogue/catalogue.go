@@ -8,12 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 const (
@@ -51,7 +52,7 @@ type Catalogue struct {
 // Parse reads a catalogue, and refuses what it does not know.
 func Parse(data []byte) (Catalogue, error) {
 	var c Catalogue
-	if err := strict(data, &c); err != nil {
+	if err := decode(data, &c); err != nil {
 		return Catalogue{}, fmt.Errorf("catalogue: %w", err)
 	}
 	for name, e := range c.Servers {
@@ -79,7 +80,7 @@ var (
 // name. They are returned in the order of their names.
 func ParseConfig(data []byte, c Catalogue) ([]Server, error) {
 	var raw map[string]json.RawMessage
-	if err := strict(data, &raw); err != nil {
+	if err := decode(data, &raw); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	if len(raw) == 0 {
@@ -109,7 +110,7 @@ func fromGitHub(name string, data []byte) (Server, error) {
 		InstallCmd string            `json:"installCmd"`
 		Envs       map[string]string `json:"envs"`
 	}
-	if err := strict(data, &e); err != nil {
+	if err := decode(data, &e); err != nil {
 		return Server{}, err
 	}
 	s := Server{Name: name, Repo: strings.TrimPrefix(name, githubPrefix), Install: e.InstallCmd, Run: e.RunCmd, Env: e.Envs}
@@ -139,8 +140,8 @@ func (c Catalogue) server(name string, data []byte) (Server, error) {
 	if !ok {
 		return Server{}, c.Unknown()
 	}
-	var given map[string]any
-	if err := strict(data, &given); err != nil {
+	given, err := fields(data)
+	if err != nil {
 		return Server{}, err
 	}
 	used := map[string]bool{}
@@ -244,19 +245,29 @@ func texts(v any) ([]string, error) {
 	return nil, errors.New("no text")
 }
 
-// strict decodes one value, and refuses fields that are not known.
-func strict(data []byte, v any) error {
+// decode reads one value strictly.
+func decode(data []byte, v any) error {
 	if len(data) > maxConfig {
 		return fmt.Errorf("larger than %d bytes", maxConfig)
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	d.UseNumber()
-	if err := d.Decode(v); err != nil {
-		return err
+	return strict.Unmarshal(data, v)
+}
+
+// fields reads an object, its numbers as they were written.
+func fields(data []byte) (map[string]any, error) {
+	var raw map[string]json.RawMessage
+	if err := decode(data, &raw); err != nil {
+		return nil, err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one value")
+	out := map[string]any{}
+	for name, text := range raw {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		var v any
+		if err := d.Decode(&v); err != nil {
+			return nil, err
+		}
+		out[name] = v
 	}
-	return nil
+	return out, nil
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Identity is whose rights count: a process on the other end of a socket.
@@ -33,6 +34,10 @@ type Rules struct {
 	// Below are absolute paths. What is opened must be one of them or lie
 	// below one; nil: anywhere, an empty one: nowhere.
 	Below []string
+	// Blind is a caller without rights of its own on this machine. It learns of
+	// no path what is there: what is not written as one of Below or below one is
+	// not opened, and of the rest, all that can't be named has one answer.
+	Blind bool
 	// Deny are directories of the daemon. Nothing in them may be named, nor
 	// anything that holds them.
 	Deny []string
@@ -73,8 +78,23 @@ func Open(rules Rules, path string, write bool) (sandbox.HostDir, error) {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) || len(path) > unix.PathMax {
 		return sandbox.HostDir{}, sandbox.Errorf(sandbox.Invalid, "host path %q: not an absolute path", cut(path))
 	}
+	if !rules.Blind || weak.On(weak.HostPathsTold) {
+		return rules.open(path, write)
+	}
+	path = filepath.Clean(path)
+	if !slices.ContainsFunc(rules.Below, func(d string) bool { return within(path, filepath.Clean(d)) }) {
+		return sandbox.HostDir{}, rules.noSuch(path, nil)
+	}
+	dir, err := rules.open(path, write)
+	if err != nil {
+		return sandbox.HostDir{}, rules.noSuch(path, err)
+	}
+	return dir, nil
+}
+
+func (r Rules) open(path string, write bool) (sandbox.HostDir, error) {
 	var dir sandbox.HostDir
-	err := as(rules.As, func() error {
+	err := as(r.As, func() error {
 		f, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err
@@ -92,7 +112,14 @@ func Open(rules Rules, path string, write bool) (sandbox.HostDir, error) {
 	if err != nil {
 		return sandbox.HostDir{}, openError(path, write, err)
 	}
-	return dir, rules.check(dir)
+	return dir, r.check(dir)
+}
+
+// noSuch is what a blind caller is told; why is for the log.
+func (r Rules) noSuch(path string, why error) error {
+	e := sandbox.Errorf(sandbox.Denied, "host path %q: no directory that may be named", cut(path)).WithHint("%s", belowHint(r.Below))
+	e.Err = why
+	return e
 }
 
 // describe says which directory f is, by a path without links.

@@ -1,11 +1,17 @@
 package hostdir_test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
@@ -113,6 +119,90 @@ func TestOpen(t *testing.T) {
 				t.Errorf("Open = %+v, want path %s", got, tt.path)
 			}
 		})
+	}
+}
+
+// A caller without rights of its own learns nothing of a path, and what it may
+// not name is not opened. The same names are told apart for a user.
+func TestBlind(t *testing.T) {
+	root := tree(t)
+	allowed := mkdir(t, filepath.Join(root, "allowed"), os.Getuid(), 0o755)
+	outside := mkdir(t, filepath.Join(root, "outside"), os.Getuid(), 0o755)
+	file := filepath.Join(root, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"file": file, "out": outside, "etc": "/etc", "none": root + "/none"} {
+		if err := os.Symlink(to, filepath.Join(allowed, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	below := []string{allowed}
+	tests := []struct {
+		name  string
+		below []string
+		paths []string // all with the same answer, but for the path itself
+	}{
+		{"no-paths", nil, []string{allowed, outside, file, root + "/none", file + "/x", "/etc", "/"}},
+		{"written-elsewhere", below, []string{outside, file, root + "/none", "/etc/shadow", allowed + "/../outside", allowed + "/../none", allowed + "x"}},
+		{"below", below, []string{allowed + "/file", allowed + "/out", allowed + "/etc", allowed + "/none", allowed + "/absent", allowed + "/out/../out"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var answers, told []string
+			for _, p := range tt.paths {
+				_, err := hostdir.Open(hostdir.Rules{Below: tt.below, Blind: true}, p, false)
+				answers = append(answers, answer(err, p))
+				_, err = hostdir.Open(hostdir.Rules{Below: tt.below}, p, false)
+				told = append(told, answer(err, p))
+			}
+			if got := slices.Compact(answers); len(got) != 1 || !strings.HasPrefix(got[0], string(sandbox.Denied)) {
+				t.Errorf("answers = %q, want one, denied", got)
+			}
+			if slices.Sort(told); len(slices.Compact(told)) < 2 {
+				t.Errorf("to a user: %q, want several", told)
+			}
+		})
+	}
+	if dir, err := hostdir.Open(hostdir.Rules{Below: below, Blind: true}, allowed+"/", true); err != nil || dir.Path != allowed {
+		t.Errorf("Open of what may be named = %+v, %v", dir, err)
+	}
+	opened := watch(t, outside)
+	for _, below := range [][]string{nil, below} {
+		for _, p := range []string{outside, allowed + "/../outside"} {
+			if _, err := hostdir.Open(hostdir.Rules{Below: below, Blind: true}, p, false); err == nil || opened() {
+				t.Errorf("Open of %s below %q = %v, or it was opened", p, below, err)
+			}
+		}
+	}
+	if _, err := hostdir.Open(hostdir.Rules{}, outside, false); err != nil || !opened() {
+		t.Errorf("Open by a user = %v, or it was not seen", err)
+	}
+}
+
+// answer is what a caller reads, without the path and what follows from it.
+func answer(err error, path string) string {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok {
+		return "none"
+	}
+	return strings.ReplaceAll(strings.Join([]string{string(e.Kind), e.Msg, e.Hint}, "|"), strconv.Quote(filepath.Clean(path)), "PATH")
+}
+
+// watch returns whether dir was opened since it was last called.
+func watch(t *testing.T, dir string) func() bool {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	return func() bool {
+		n, err := unix.Read(fd, make([]byte, 4096))
+		return err == nil && n > 0
 	}
 }
 

@@ -1,8 +1,7 @@
 // Package wire reads JSON bodies strictly and writes errors, for every HTTP
 // dialect that the server speaks.
 //
-// It refuses a body that is too large, is not JSON alone, names a field
-// twice, or names one that the receiver does not know. What an error tells a
+// It refuses a body that is too large, and what package strict does. What an error tells a
 // stranger is its message and hint; the cause is for the log.
 package wire
 
@@ -10,7 +9,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -21,12 +19,12 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 const (
 	// MaxBody is the size of the largest JSON body that is read.
-	MaxBody  = 1 << 20
-	maxDepth = 32
+	MaxBody = 1 << 20
 )
 
 // statusOf is the HTTP status of each kind of error.
@@ -64,6 +62,7 @@ func Error(w http.ResponseWriter, err error) {
 
 // ErrorAs is Error with another status than the kind's own.
 func ErrorAs(w http.ResponseWriter, status int, err error) {
+	Failed(w, err)
 	e := Describe(err)
 	w.Header().Set(api.HeaderError, e.Code)
 	RetryAfter(w, err)
@@ -150,86 +149,15 @@ func checkType(r *http.Request, types ...string) error {
 	return nil
 }
 
-// DecodeBytes reads one JSON value into v.
+// DecodeBytes reads one JSON value into v, by exact names.
 func DecodeBytes(b []byte, v any) error {
-	if err := walk(b); err != nil {
-		return err
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return invalid(err)
-	}
-	return nil
-}
-
-// walk checks what encoding/json lets pass: what follows the value, deep
-// nesting, and a name that an object has twice.
-func walk(b []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.UseNumber()
-	if err := walkValue(dec, 0); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return sandbox.Errorf(sandbox.Invalid, "body: more than one JSON value")
-	}
-	return nil
-}
-
-func walkValue(dec *json.Decoder, depth int) error {
-	t, err := dec.Token()
-	if err != nil {
-		return invalid(err)
-	}
-	open, ok := t.(json.Delim)
-	if !ok {
+	err := strict.Unmarshal(b, v)
+	if err == nil {
 		return nil
 	}
-	if depth == maxDepth {
-		return sandbox.Errorf(sandbox.Invalid, "body: nested deeper than %d", maxDepth)
-	}
-	seen := map[string]bool{}
-	for dec.More() {
-		if open == '{' {
-			t, err := dec.Token()
-			if err != nil {
-				return invalid(err)
-			}
-			name, _ := t.(string)
-			if seen[name] {
-				return sandbox.Errorf(sandbox.Invalid, "body: field %.80q is there twice", name)
-			}
-			seen[name] = true
-		}
-		if err := walkValue(dec, depth+1); err != nil {
-			return err
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		return invalid(err)
-	}
-	return nil
-}
-
-// invalid says what is wrong with a body in words that do not repeat values.
-func invalid(err error) error {
-	msg := "not JSON"
-	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		msg = fmt.Sprintf("field %q can't be a JSON %s", te.Field, jsonKind(te.Value))
-		if te.Field == "" {
-			msg = fmt.Sprintf("it can't be a JSON %s", jsonKind(te.Value))
-		}
-	} else if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		msg = fmt.Sprintf("there is no field %.80s", field)
-	} else if se, ok := errors.AsType[*json.SyntaxError](err); ok {
-		msg = fmt.Sprintf("not JSON, at byte %d", se.Offset)
+	msg := "a value is none that can be" // the rest could repeat it
+	if e, ok := errors.AsType[*strict.Error](err); ok {
+		msg = e.Msg
 	}
 	return sandbox.Errorf(sandbox.Invalid, "body: %s", msg)
-}
-
-// jsonKind drops the value that encoding/json adds for numbers.
-func jsonKind(v string) string {
-	kind, _, _ := strings.Cut(v, " ")
-	return kind
 }

@@ -72,6 +72,8 @@ func (a *Access) of(c Caller) *service.Service {
 	}
 	if a.o.Skills != nil {
 		v.Skills = func(ctx context.Context, _ service.Query) []box.Skill {
+			c := c
+			c.HostPaths = true // it mounts them
 			list, err := a.Skills(ctx, c)
 			if err != nil {
 				a.o.Log.Warn("list skills", "owner", c.Owner, "error", err)

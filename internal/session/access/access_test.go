@@ -1,7 +1,11 @@
 package access_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api/box"
@@ -9,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/skill"
 )
 
 // fakeRuntime keeps what it was asked to run.
@@ -100,5 +105,47 @@ func TestErrorsAreEachOwners(t *testing.T) {
 	}
 	if got := a.Errors(two); len(got) != 0 {
 		t.Errorf("another owner sees %+v", got)
+	}
+}
+
+// Where skills lie is told to who may name directories of the host alone.
+func TestSkillsTellNoPath(t *testing.T) {
+	root := t.TempDir()
+	all, err := skill.Open(root, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := access.New(access.Options{Runtime: &fakeRuntime{}, Skills: &skill.Owners{Store: all, Own: "uid:0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	f, err := z.Create("pkg/SKILL.md")
+	if err == nil {
+		_, err = f.Write([]byte("---\nname: pkg\ndescription: d\n---\ntext\n"))
+	}
+	if err := errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for owner, told := range map[string]bool{"uid:0": true, "key:a": false} {
+		c := access.Caller{Caller: sandbox.Caller{Owner: owner}, HostPaths: told}
+		made, err := a.InstallSkills(t.Context(), c, access.Upload{Zip: b.Bytes(), ZipQuery: skill.ZipQuery{Filename: "pkg.zip", Suffix: skill.DefaultSuffix}})
+		if err != nil || len(made) != 1 {
+			t.Fatalf("%s: install = %+v, %v", owner, made, err)
+		}
+		list, err := a.Skills(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := a.Skill(t.Context(), c, made[0].Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range append(list, made[0], one) {
+			if got := strings.HasPrefix(k.PackageRoot, root); got != told {
+				t.Errorf("%s: %s lies at %q, want it told: %t", owner, k.Name, k.PackageRoot, told)
+			}
+		}
 	}
 }

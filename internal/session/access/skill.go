@@ -28,7 +28,19 @@ func (a *Access) Skills(ctx context.Context, c Caller) ([]box.Skill, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.List(ctx)
+	list, err := s.List(ctx)
+	return c.told(list), err
+}
+
+// told takes out of skills what only who may name directories of the host is
+// told: where they lie.
+func (c Caller) told(list []box.Skill) []box.Skill {
+	for i := range list {
+		if !c.HostPaths {
+			list[i].PackageRoot = ""
+		}
+	}
+	return list
 }
 
 // Skill returns one skill.
@@ -37,7 +49,8 @@ func (a *Access) Skill(ctx context.Context, c Caller, name string) (box.Skill, e
 	if err != nil {
 		return box.Skill{}, err
 	}
-	return s.Get(ctx, name)
+	one, err := s.Get(ctx, name)
+	return c.told([]box.Skill{one})[0], err
 }
 
 // RemoveSkill deletes a skill.
@@ -55,8 +68,10 @@ func (a *Access) InstallSkills(ctx context.Context, c Caller, up Upload) ([]box.
 	if err != nil {
 		return nil, err
 	}
+	do := s.InstallZip
 	if up.Preview {
-		return s.PreviewZip(ctx, up.Zip, up.ZipQuery)
+		do = s.PreviewZip
 	}
-	return s.InstallZip(ctx, up.Zip, up.ZipQuery)
+	list, err := do(ctx, up.Zip, up.ZipQuery)
+	return c.told(list), err
 }

@@ -1,13 +1,13 @@
 package profile
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 // The names of the built-in profiles.
@@ -82,10 +82,8 @@ func (c *Custom) UnmarshalJSON(b []byte) error {
 
 func parseProfile(name string, b []byte) (box.Profile, error) {
 	p := plain(name)
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&p); err != nil {
-		return p, Invalid("profile %s: %s", show(name), strings.TrimPrefix(err.Error(), "json: "))
+	if err := strict.Unmarshal(b, &p); err != nil {
+		return p, Invalid("profile %s: %v", show(name), err)
 	}
 	if p.Name != name {
 		return p, Invalid("profile %s: it can't be called %s too", show(name), show(p.Name)).WithHint("leave the name out")

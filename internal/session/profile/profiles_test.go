@@ -76,7 +76,7 @@ func TestCustom(t *testing.T) {
 	for in, want := range map[string]string{
 		`[]`:                                "an object of profiles",
 		`{"ci":[]}`:                         "profile ci",
-		`{"ci":{"memory":64}}`:              `unknown field "memory"`,
+		`{"ci":{"memory":64}}`:              `there is no field "memory"`,
 		`{"ci":{"memory_mb":"64"}}`:         "profile ci",
 		`{"ci":{"memory_mb":8}}`:            "memory_mb must be at least 32",
 		`{"ci":{"cpus":0}}`:                 "cpus must be greater than 0",

@@ -134,6 +134,9 @@ func readZip(data []byte, lim limits) ([]item, error) {
 	if err != nil {
 		return nil, invalid("Uploaded file must be a valid .zip archive")
 	}
+	if len(r.File) == 0 {
+		return nil, invalid("Uploaded archive is empty")
+	}
 	if len(r.File) > lim.entries {
 		return nil, invalid("Archive contains too many entries (maximum %d)", lim.entries)
 	}

@@ -198,7 +198,8 @@ func TestHostileZip(t *testing.T) {
 		data []byte
 		part string
 	}{
-		"test_preview_zip_upload_empty_bytes_raises":         {nil, "empty"},
+		"test_preview_zip_upload_empty_bytes_raises": {nil, "empty"},
+		"no-entries": {append([]byte("PK\x05\x06"), make([]byte, 18)...), "archive is empty"},
 		"test_preview_zip_upload_corrupt_archive_raises":     {[]byte("not a zip at all"), "valid .zip archive"},
 		"test_preview_zip_upload_no_skill_in_archive_raises": {zipped(t, file{"pkg/readme.txt", "no skill here"}), "No SKILL.md found"},
 		"test_safe_extract_zip_rejects_parent_traversal":     {two("../evil.txt", "x"), "unsafe path"},

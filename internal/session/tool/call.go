@@ -3,13 +3,12 @@ package tool
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 // MaxRequest is how long the body of a tool's request may be, in bytes.
@@ -84,13 +83,5 @@ func decode(b []byte, q any) error {
 	case !bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")):
 		return errors.New("it is no JSON object")
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(q); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("something follows its end")
-	}
-	return nil
+	return strict.Unmarshal(b, q)
 }

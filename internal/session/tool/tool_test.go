@@ -94,6 +94,8 @@ func TestCall(t *testing.T) {
 		{"failure", "read", `{"path":"/etc/passwd"}`, "", `"code":"escapes"`},
 		{"exec", "exec", `{"command":"x"}`, sandbox.NotFound, ""},
 		{"clear", "clear", `{"path":"f"}`, sandbox.NotFound, ""},
+		{"case", "read", `{"path":"f","Path":"g"}`, sandbox.Invalid, ""},
+		{"twice", "read", `{"path":"f","path":"g"}`, sandbox.Invalid, ""},
 		{"unknown-field", "read", `{"path":"f","command":"x"}`, sandbox.Invalid, ""},
 		{"no-object", "read", `[]`, sandbox.Invalid, ""},
 		{"two", "read", `{}{}`, sandbox.Invalid, ""},

@@ -1,8 +1,6 @@
 package content
 
 import (
-	"encoding/json"
-	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -11,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/strict"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 )
 
@@ -129,13 +128,12 @@ func (h handler) patchPath(w http.ResponseWriter, r *http.Request, rel string, _
 		GID  *uint32 `json:"gid"`
 		Mode *uint32 `json:"mode"`
 	}
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&body); err != nil {
-		return faultf(badRequest, "the body is not an object of uid, gid and mode")
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = strict.Unmarshal(text, &body)
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return faultf(badRequest, "more follows the body")
+	if err != nil {
+		return faultf(badRequest, "the body is not an object of uid, gid and mode: %v", err)
 	}
 	for _, id := range []*uint32{body.UID, body.GID} {
 		if id != nil && *id >= tree.IDs {
