@@ -73,6 +73,9 @@ func boot(p *plan, spec *specs.Spec) (*launched, error) {
 	if err := nullStdio(); err != nil {
 		return nil, err
 	}
+	if err := offerSidecars(); err != nil {
+		return nil, err
+	}
 	entry, err := entry()
 	if err != nil {
 		return nil, err
@@ -147,7 +150,7 @@ func runscConfig(p *plan) (*config.Config, error) {
 		"--file-access-mounts=shared",
 		"--in-sandbox-cgroup=v2",
 		"--host-settings=ignore",
-		"--sidecar-usage-policy=LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK",
+		"--sidecar-usage-policy=STRICT",
 		"--app-huge-pages=false",
 	}
 	files, err := filesOfEach()
