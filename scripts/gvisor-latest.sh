@@ -26,14 +26,6 @@ echo "pinned  $pinned"
 echo "trying  $newest"
 [ "$pinned" != "$newest" ] || echo "the pin is the newest"
 
-# Until when this version still boots a sentry from the calling binary.
-policy=$(go list -m -f '{{.Dir}}' $module)/runsc/config/flags.go
-if grep -q LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK "$policy"; then
-	echo "sentry  still boots from one's own binary"
-else
-	echo "sentry  no longer boots from one's own binary: see docs/adr/0002-gvisor-pin.md"
-fi
-
 try() {
 	name=$1
 	shift

@@ -174,3 +174,35 @@ func TestStopEndsThePool(t *testing.T) {
 		t.Error("nothing was ever warm: the test sees nothing")
 	}
 }
+
+// TestReplacedBinary has another program take the place of the daemon's while
+// it runs, as an upgrade does: sandboxes start from the one that it is.
+func TestReplacedBinary(t *testing.T) {
+	behindEach(t, func(t *testing.T, wall string) {
+		h := newHome(t)
+		exe := filepath.Join(t.TempDir(), "carboy")
+		raw, err := os.ReadFile(carboy)
+		if err == nil {
+			err = os.WriteFile(exe, raw, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		installed := h.command(t.Context(), "ls")
+		installed.Path = exe
+		if out, err := installed.CombinedOutput(); err != nil { // it starts the daemon
+			t.Fatalf("%v: %s", err, out)
+		}
+		err = os.Remove(exe)
+		if err == nil {
+			err = os.WriteFile(exe, []byte("#!/bin/sh\nexit 1\n"), 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.ok("create", "--isolation", wall, "--name", "after")
+		if got := h.ok("exec", "after", "--", "echo", "works"); got != "works\n" {
+			t.Errorf("it says %q", got)
+		}
+	})
+}

@@ -79,6 +79,7 @@ func Open(_ context.Context, opts Options) (*Backend, error) {
 // stray knows a wall process by gVisor's own flag that holds the box's
 // directory.
 func stray(args []string, dir string) bool {
+	args = afterPrewarmer(args)
 	return (args[0] == roleSentry || args[0] == roleGofer) &&
 		slices.Contains(args[1:], "--root="+filepath.Join(dir, box.DirState))
 }

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"slices"
 	"testing"
 )
 
@@ -10,7 +11,7 @@ func TestRole(t *testing.T) {
 			t.Errorf("Role(%q) is a role", argv0)
 		}
 	}
-	for _, argv0 := range []string{roleSentry, roleGofer, roleLauncher, roleSelf} {
+	for _, argv0 := range []string{roleSentry, rolePrewarmer, roleGofer, roleLauncher, roleSelf} {
 		if Role(argv0) == nil {
 			t.Errorf("Role(%q) is none", argv0)
 		}
@@ -25,5 +26,27 @@ func TestCPUCount(t *testing.T) {
 		if got := cpuCount(tt.quota, cpuPeriod); got != tt.want {
 			t.Errorf("cpuCount(%d) = %d, want %d", tt.quota, got, tt.want)
 		}
+	}
+}
+
+// TestAfterPrewarmer: only gVisor's own command line is taken apart.
+func TestAfterPrewarmer(t *testing.T) {
+	whole := []string{"/proc/self/fd/230/gvisor-sentry-prewarmer", "/proc/self/fd/230/gvisor_sentry", roleSentry, "--root=/b/runsc", "boot"}
+	for _, tt := range []struct {
+		name string
+		args []string
+		want int // arguments that go
+	}{
+		{"whole", whole, 2},
+		{"another-program", []string{whole[0], "/bin/sh", roleSentry}, 0},
+		{"no-sentry", whole[:2], 0},
+		{"sentry-itself", whole[2:], 0},
+	} {
+		if got := afterPrewarmer(tt.args); !slices.Equal(got, tt.args[tt.want:]) {
+			t.Errorf("%s: afterPrewarmer(%q) = %q", tt.name, tt.args, got)
+		}
+	}
+	if !stray(whole, "/b") || stray(whole, "/c") {
+		t.Error("a sentry that is about to be is not known as its box's")
 	}
 }

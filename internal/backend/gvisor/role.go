@@ -25,9 +25,9 @@ import (
 // The names by which this binary is executed again. A role is recognised by
 // argv[0] alone: no argument of a user's command can select one.
 const (
-	roleSentry   = "runsc-sandbox"  // gVisor's own name for it
-	roleGofer    = "runsc-gofer"    // likewise
-	roleSelf     = "/proc/self/exe" // the helper by which the sentry gives up its /proc
+	roleSentry   = "runsc-sandbox" // gVisor's own name for it
+	roleGofer    = "runsc-gofer"   // likewise
+	roleSelf     = selfExe         // the helper by which the sentry gives up its /proc
 	roleLauncher = "carboy-gvisor-launcher"
 	roleSuspend  = "carboy-gvisor-suspend"
 	roleRunsc    = "carboy-runsc" // the plain command line, for comparison
@@ -45,7 +45,7 @@ func RoleWith(maker box.LinkMaker) func(argv0 string) func() {
 
 func role(argv0 string, maker box.LinkMaker) func() {
 	switch argv0 {
-	case roleSentry:
+	case roleSentry, rolePrewarmer:
 		return runSentry
 	case roleGofer, roleSelf, roleRunsc, roleExec:
 		return runRunsc
@@ -80,7 +80,7 @@ func runRunsc() {
 // rather than the host's: gVisor reads them from cgroups that it made itself,
 // and ours are our own. The spec carries them.
 func runSentry() {
-	os.Args = withLimits(withStableFDs(os.Args))
+	os.Args = withLimits(withStableFDs(asRootMade(afterPrewarmer(os.Args), ownIDs())))
 	runRunsc()
 }
 
