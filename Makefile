@@ -18,7 +18,7 @@ PKG = ./...
 # a second time, which takes minutes.
 STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
-.PHONY: build guest weak test deps lint lint-all bench bench-peers bench-gate bench-e2b bench-box escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
+.PHONY: build guest weak test deps machine lint lint-all bench bench-peers bench-gate bench-e2b bench-box escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
 
 build: guest
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
@@ -33,13 +33,17 @@ weak: guest
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-weak ./cmd/carboy
 
 # Everything: the gates, then every test, those from outside included.
-test: deps build weak lint
+test: deps machine build weak lint
 	bin="$$(cd $(BIN) && pwd)" && CARBOY_BIN="$$bin/carboy" \
 		CARBOY_WEAK_BIN="$$bin/carboy-weak" CARBOY_WEAK_GUEST="$$bin/carboy-guest-weak" scripts/test.sh
 
 # What tests need and this machine lacks.
 deps:
 	scripts/deps.sh
+
+# What tests need that can't be installed: they may not miss it afterwards.
+machine:
+	scripts/machine.sh
 
 # The gates that need nothing but Go.
 lint: guest

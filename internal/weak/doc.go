@@ -97,4 +97,6 @@ const (
 	EscapesRaw    Weakness = "escapes-raw"    // guest text is printed as it is
 	HoldsOff      Weakness = "holds-off"      // apply holds nothing back
 	LinksFollowed Weakness = "links-followed" // apply and cp follow links that the guest made
+	LinksOutMade  Weakness = "links-out-made" // cp makes links that lead out of the copy
+	WayFollowed   Weakness = "way-followed"   // apply follows links on the way to what it changes
 )

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Base is the user's directory, held open. Every path in it is looked up
@@ -60,6 +62,9 @@ func (b *Base) forget() {
 // openBeneath opens rel beneath dir, without following a symlink in any
 // component and without leaving dir's mount.
 func openBeneath(dir *os.File, rel string, flags int) (*os.File, error) {
+	if weak.On(weak.WayFollowed) {
+		return os.OpenFile(filepath.Join(dir.Name(), rel), flags, 0)
+	}
 	how := unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,

@@ -3,65 +3,79 @@ package escape
 import (
 	"bytes"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
 )
 
-// blind are attempts that an ordinary user of the open host does not succeed
-// with either, and why. Each has a weakness that it notices, or is a second
-// look at what another one notices.
-var blind = map[string]string{
-	"own-proc":          "/proc is the host's own there",
-	"agent-processes":   "there is no agent",
-	"process-files":     "others' files in /proc are closed by the host's kernel",
-	"trace":             "others can't be traced",
-	"newborn-memory":    "there is no agent",
-	"identity":          "the user is the one asked for",
-	"become-root":       "the host's kernel refuses",
-	"file-capabilities": "the host's kernel refuses",
-	"proc-writes":       "root's files",
-	"sys-writes":        "root's files",
-	"control-directory": "there is none",
-	"uncover":           "there is no cover",
-	"make-devices":      "root's right",
-	"enter-namespaces":  "others' are closed",
-	"change-root":       "root's right",
-	"agent-socket":      "there is no agent",
-	"shared-socket":     "there is no share",
-	"raw-sockets":       "root's right",
-	"routes":            "root's right",
-	"bpf":               "an administrator's choice, and often off",
-	"perf-events":       "an administrator's choice",
-	"userfault":         "an administrator's choice",
-	"io-uring":          "an administrator's choice",
-	"watch-everything":  "newer kernels alone",
-	"file-handles":      "root's right",
-	"kernel-log":        "an administrator's choice",
-	"kernel-files":      "an administrator's choice",
-	"control-groups":    "depends on the host",
-	"interfaces":        "depends on the host",
-	"terminal-input":    "newer kernels refuse it",
-	"masked":            "root plants there",
-	"keyring":           "kernels without keys",
-	"message-queues":    "kernels without queues",
-	"read-only-tree":    "there is no share",
-	"git-hooks":         "there is no share",
-	"git-pinned":        "there is no share",
-	"links-out":         "there is no share",
-	"host-paths":        "there is no daemon",
-	"signals":           "the host's processes are seen as well",
-	"set-id-image":      "depends on what is installed",
-	"landlock":          "newer kernels alone",
-	"i386-calls":        "other processors, and kernels without them",
-	"x32-calls":         "other processors",
-	"calls-userfault":   "old kernels have no oracle",
+// mighty are attempts that take more than an ordinary user has on the open
+// host, or than each kernel and administrator lets one have. Root finds
+// something with them, on a host of its own: see TestRootSeesAHostOfItsOwn.
+var mighty = []string{
+	"become-root", "bpf", "change-root", "enter-namespaces", "file-capabilities", "file-handles", "kernel-files",
+	"kernel-log", "machine", "make-devices", "metadata", "newborn-memory", "process-files", "raw-sockets", "routes",
+	"terminal-input", "trace", "watch-everything",
+	"uncover", // the last: it takes /proc away
+}
+
+// first is an attempt of the first process's own user: see TestFirstIsSignalled.
+const first = "signals"
+
+// control says where an attempt finds something. An ordinary user of the open
+// host has to find something with each that is shown nowhere else.
+func control(name string) string {
+	for _, r := range rows {
+		if slices.Contains(r.noticed, name) {
+			return "without " + r.title()
+		}
+	}
+	inside, _ := split([]string{name})
+	switch {
+	case slices.Contains(mighty, name):
+		return "as root of a host"
+	case name == first:
+		return "as the first process's user"
+	case len(inside) > 0:
+		return onOpenHost
+	}
+	return ""
+}
+
+const onOpenHost = "on the open host"
+
+// controls counts the attempts, and those that have a control.
+func controls(t *testing.T) (have, all int) {
+	t.Helper()
+	for _, name := range attemptNames(t) {
+		all++
+		if control(name) != "" {
+			have++
+		} else {
+			t.Errorf("%s is seen to find something nowhere", name)
+		}
+	}
+	return have, all
+}
+
+func TestEveryAttemptHasAControl(t *testing.T) {
+	have, all := controls(t)
+	t.Logf("%d of %d attempts have a control", have, all)
+	names := attemptNames(t)
+	for _, name := range append(slices.Clone(mighty), first) {
+		if !slices.Contains(names, name) {
+			t.Errorf("there is no attempt %q", name)
+		}
+	}
 }
 
 // TestAttemptsSeeTheOpenHost is the suite's own control: where there is no
@@ -71,31 +85,100 @@ func TestAttemptsSeeTheOpenHost(t *testing.T) {
 		t.Skip("needs root, to be another user")
 	}
 	inside, _ := split(attemptNames(t))
-	for _, r := range probeHost(t, inside) {
-		why, excused := blind[r.Probe]
-		switch {
-		case r.Error != "":
-			t.Errorf("%s broke: %s", r.Probe, r.Error)
-		case r.Found:
-			t.Logf("%s: %s", r.Probe, r.Detail)
-		case excused:
-			t.Logf("%s found nothing (%s): %s", r.Probe, why, r.Detail)
-		default:
-			t.Errorf("%s finds nothing on the open host: %s", r.Probe, r.Detail)
+	// What would change the machine, or call at somebody else's, is not for here.
+	inside = slices.DeleteFunc(inside, func(n string) bool { return n == "machine" || n == "metadata" })
+	for _, r := range probeHost(t, inside, openUser) {
+		if where := control(r.Probe); r.Error == "" && !r.Found && where != onOpenHost {
+			t.Logf("%s finds nothing here, but %s: %s", r.Probe, where, r.Detail)
+			continue
 		}
+		wantFound(t, r)
 	}
 }
 
-// probeHost runs attempts as an ordinary user, with no wall.
-func probeHost(t *testing.T, names []string) (results []facts.Result) {
+func wantFound(t *testing.T, r facts.Result) {
 	t.Helper()
-	f := host.facts
-	f.Wall, f.User, f.Home = facts.Process, "user", "/nonexistent"
-	b, err := json.Marshal(f)
+	switch {
+	case r.Error != "":
+		t.Errorf("%s broke: %s", r.Probe, r.Error)
+	case !r.Found:
+		t.Errorf("%s finds nothing: %s", r.Probe, r.Detail)
+	default:
+		t.Logf("%s: %s", r.Probe, r.Detail)
+	}
+}
+
+// openUser runs a probe as an ordinary user.
+func openUser(_ *testing.T, argv []string) *exec.Cmd {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000, Groups: []uint32{1}}}
+	return cmd
+}
+
+// TestFirstIsSignalled has an ordinary user in a process namespace whose first
+// process is that user's, which no box's is.
+func TestFirstIsSignalled(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to be another user")
+	}
+	for _, r := range probeHost(t, []string{first}, func(_ *testing.T, argv []string) *exec.Cmd {
+		return exec.Command("unshare", append([]string{
+			"--pid", "--fork", "--mount-proc", "--kill-child", "setpriv", "--reuid=1000", "--regid=1000", "--clear-groups",
+			"sh", "-c", `"$@"; exit $?`, "sh",
+		}, argv...)...)
+	}) {
+		wantFound(t, r)
+	}
+}
+
+// TestRootSeesAHostOfItsOwn has root make the mightier attempts, with all that
+// root may and no wall, but in namespaces whose processes, mounts and network
+// nobody else has. An agent without a box is there, of another user's, and
+// somebody answers at the address of clouds' metadata. The clock is the one
+// thing that could be changed for all: the right to that is left out.
+func TestRootSeesAHostOfItsOwn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	runtime.LockOSThread() // never unlocked: the thread is in another network
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"addr", "add", "169.254.169.254/32", "dev", "lo"}} {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %q: %v: %s", args, err, out)
+		}
+	}
+	l, err := net.Listen("tcp", "169.254.169.254:80")
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer l.Close()
+	const script = `mkfifo "$0/ready" && { sleep 600 | setpriv --reuid=65533 --regid=65533 --clear-groups "$0/carboy-guest" hold >"$0/ready" & } &&
+		read -r _ <"$0/ready" && exec setpriv --bounding-set=-sys_time,-sys_boot "$@"`
+	for _, r := range probeHost(t, mighty, func(t *testing.T, argv []string) *exec.Cmd {
+		dir := filepath.Dir(argv[2])
+		if err := copyFile(argv[0], filepath.Join(dir, "carboy-guest")); err != nil {
+			t.Fatal(err)
+		}
+		return exec.Command("unshare", append([]string{
+			"--mount", "--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--kill-child", "sh", "-c", script, dir,
+		}, argv...)...)
+	}) {
+		wantFound(t, r)
+	}
+}
+
+// probeHost runs attempts with no wall, in the process that as makes of them.
+func probeHost(t *testing.T, names []string, as func(*testing.T, []string) *exec.Cmd) (results []facts.Result) {
+	t.Helper()
+	f := host.facts
 	dir, err := os.MkdirTemp("", "carboy-open-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Wall, f.User, f.Home = facts.Process, "user", dir // which is on the command line
+	b, err := json.Marshal(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,13 +190,10 @@ func probeHost(t *testing.T, names []string) (results []facts.Result) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// What would change the machine, or call at somebody else's, is not for here.
-	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "machine" || n == "metadata" })
-	cmd := exec.Command(filepath.Join(tools, "probe"), append([]string{"run", file}, names...)...)
+	cmd := as(t, append([]string{filepath.Join(tools, "probe"), "run", file}, names...))
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), f.EnvName + "=" + f.Marker}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{host.root}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000, Groups: []uint32{1}}}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {

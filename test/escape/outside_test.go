@@ -61,7 +61,7 @@ func split(names []string) (inside, out []string) {
 func (w *world) leave() {
 	w.t.Helper()
 	w.left.Do(func() {
-		if r := w.run(nil, "exec", w.box, "--", facts.Tools+"/probe", "leave"); r.code != 0 {
+		if r := w.run(nil, "exec", w.box, "--", facts.Tools+"/probe", "leave", facts.Tools+"/facts.json"); r.code != 0 {
 			w.t.Errorf("leave: exit code %d: %s%s", r.code, r.stdout, r.stderr)
 		} else if testingVerbose() {
 			w.t.Logf("%s", r.stdout)
@@ -192,11 +192,16 @@ func copyDangerous(w *world) []string {
 // copyReadsLinks copies out a link that leads to the host's secret: what is
 // read for it is read inside.
 func copyReadsLinks(w *world) (found []string) {
-	w.guest("ln -sfn %s secret-link", host.facts.SecretFile)
 	dest := w.path("copied-link")
-	w.run(nil, "cp", w.box+":/workspace/secret-link", dest)
-	w.run(nil, "cp", w.box+":"+host.facts.SecretFile, dest+"-2")
-	for _, name := range []string{dest, dest + "-2"} {
+	var copies []string
+	for i, secret := range []string{host.facts.SecretFile, "/tmp/" + host.facts.Marker} {
+		w.guest("ln -sfn %s secret-link", secret)
+		through, plain := fmt.Sprintf("%s-%d-a", dest, i), fmt.Sprintf("%s-%d-b", dest, i)
+		w.run(nil, "cp", w.box+":/workspace/secret-link", through)
+		w.run(nil, "cp", w.box+":"+secret, plain)
+		copies = append(copies, through, plain)
+	}
+	for _, name := range copies {
 		fi, err := os.Lstat(name)
 		if err != nil {
 			continue
@@ -248,6 +253,7 @@ func applyFollowsLinks(w *world) []string {
 	_, err := os.Readlink(w.path(dirWork + "/way"))
 	w.whole(err == nil, "a link that was named is not applied: %v", err)
 	w.guest("rm way && mkdir way && echo owned >way/file && echo x >way/planted")
+	w.run(nil, "apply", "--force", w.box, "way/file", "way/planted")
 	w.run(nil, "apply", "--force", w.box, "way", "way/file", "way/planted")
 	return changed(w.before["outside"], snapshot(w.path("outside")))
 }

@@ -59,6 +59,7 @@ func given(r row, with ...weak.Weakness) row {
 var rows = []row{
 	on(gvisor, weak.CapabilityKept, "capabilities"),
 	on(process, weak.CapabilityKept, "capabilities"),
+	given(on(process, weak.CapabilityKept, "newborns"), weak.PIDsShared),
 	on(gvisor, weak.NoNewPrivsOff, "no-new-privs"),
 	given(on(process, weak.NoNewPrivsOff, "no-new-privs"), weak.HostSetIDAllowed),
 	on(gvisor, weak.SetIDAllowed, "set-id-bits"),
@@ -107,22 +108,22 @@ var rows = []row{
 	on(process, weak.HostnameShared, "host-namespaces", "host-name"),
 	on(process, weak.HostIPCShared, "namespaces-from-outside"),
 	given(on(process, weak.HostIPCShared, "system-v"), weak.IPCShared),
-	on(process, weak.HostPIDsShared, "namespaces-from-outside"),
+	on(process, weak.HostPIDsShared, "namespaces-from-outside", "proc-from-outside"),
 	given(on(process, weak.HostPIDsShared, "host-processes"), weak.PIDsShared),
 	on(process, weak.CgroupsShared, "mounts", "control-groups"),
 	on(process, weak.OldRootKept, "host-files"),
 	on(process, weak.HostDevices, "devices"),
 	on(process, weak.HostSys, "mount-flags", "sys-writes"),
-	on(process, weak.HostTmp, "host-tmp"),
+	on(process, weak.HostTmp, "host-tmp", "copy-reads-links"),
 	on(process, weak.HostShm, "shared-memory"),
 	on(process, weak.HostProc, "host-processes"),
-	on(process, weak.DescriptorLeaked, "descriptors-from-outside"),
+	on(process, weak.DescriptorLeaked, "descriptors-from-outside", "inherited-descriptors"),
 	on(process, weak.EnvironmentKept, "environment-from-outside"),
 	on(process, weak.FilesUnbounded, "open-files"),
 	on(process, weak.CountsUnbounded, "watchers", "terminals"),
 
 	on(gvisor, weak.HostRootShown, "host-files"),
-	on(process, weak.HostRootShown, "host-files"),
+	on(process, weak.HostRootShown, "host-files", "host-state"),
 	on(gvisor, weak.RunShown, "planted-names", "host-sockets"),
 	on(process, weak.RunShown, "planted-names", "host-sockets"),
 	on(gvisor, weak.MasksOff, "masked"),
@@ -157,6 +158,8 @@ var rows = []row{
 	on(gvisor, weak.EscapesRaw, "terminal-text"),
 	on(gvisor, weak.HoldsOff, "apply-holds"),
 	on(gvisor, weak.LinksFollowed, "copy-follows-links"),
+	on(gvisor, weak.LinksOutMade, "copy-dangerous"),
+	on(gvisor, weak.WayFollowed, "apply-follows-links"),
 }
 
 // mine are the rows of the walls that are tried.

@@ -127,6 +127,8 @@ func report(t *testing.T, lines map[string]string) {
 			fmt.Fprintln(&b, l)
 		}
 	}
+	have, all := controls(t)
+	fmt.Fprintf(&b, "\n%d of %d attempts have a control\n", have, all)
 	t.Logf("\n%s", b.String())
 	if name := os.Getenv("CARBOY_ESCAPE_TABLE"); name != "" {
 		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {

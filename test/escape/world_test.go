@@ -132,6 +132,10 @@ func (w *world) trees() error {
 			return err
 		}
 	}
+	// It is the wall that must keep this one.
+	if err := os.Chmod(w.path("outside/file"), 0o666); err != nil {
+		return err
+	}
 	git := exec.Command("git", "init", "-q", w.path(dirWritable))
 	git.Env = append(w.env, "GIT_CONFIG_GLOBAL=/dev/null")
 	if out, err := git.CombinedOutput(); err != nil {

@@ -22,7 +22,7 @@ const usage = `usage:
   probe list              the probes' names
   probe run FACTS [NAME]  run all probes, or those named
   probe one FACTS NAME    run one, in this process
-  probe leave             leave hostile things where the host will look
+  probe leave FACTS       leave hostile things where the host will look
   probe hold              say "ready" and stay until stdin ends
   probe compose           run sequences of steps, as a plan on stdin says
   probe composed          run some of them in this process
@@ -61,8 +61,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		err = attacked(rest[0], rest[1], stdout)
 	case mode == "forge" && len(rest) == 1:
 		err = forge(rest[0], stdin, stdout)
-	case mode == "leave":
-		err = leave(stdout)
+	case mode == "leave" && len(rest) == 1:
+		err = leave(rest[0], stdout)
 	case mode == "hold":
 		fmt.Fprintln(stdout, "ready", os.Getpid())
 		_, err = io.Copy(io.Discard, stdin)

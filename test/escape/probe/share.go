@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -119,7 +120,11 @@ func linksOut(t *trial) {
 
 // leave makes in the workspace what might hurt a host that looks at it, and
 // says what could not be made: not all can everywhere.
-func leave(out io.Writer) error {
+func leave(file string, out io.Writer) error {
+	f, err := load(file)
+	if err != nil {
+		return err
+	}
 	w := func(name string) string { return filepath.Join(facts.Work, name) }
 	escape := "\x1b]0;owned\x07\x1b[2J"
 	steps := []struct {
@@ -150,6 +155,13 @@ func leave(out io.Writer) error {
 			f := facts.Writable + "/attribute"
 			_ = touch(f)
 			return unix.Setxattr(f, "security.capability", make([]byte, 20), 0)
+		}},
+		{"a change to a host's file that anybody may write", func() error {
+			var errs []error
+			for _, root := range []string{"", "/mnt", "/run/host", "/proc/1/root"} {
+				errs = append(errs, appendTo(root+f.Home+"/outside/file"))
+			}
+			return errors.Join(errs...)
 		}},
 		{"a file in the host's read-only tree", func() error { return touch(facts.ReadOnly + "/written") }},
 	}
