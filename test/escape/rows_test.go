@@ -155,7 +155,8 @@ var rows = []row{
 
 	on(gvisor, weak.EscapesRaw, "terminal-text"),
 	on(gvisor, weak.HoldsOff, "apply-holds"),
-	on(gvisor, weak.LinksFollowed, "copy-follows-links"),
+	on(gvisor, weak.LinksFollowed, "copy-of-planted-links", "copy-follows-links", "copy-through-planted-links"),
+	on(process, weak.LinksFollowed, "copy-of-planted-links", "copy-follows-links", "copy-through-planted-links"),
 }
 
 // mine are the rows of the walls that are tried.
