@@ -3,6 +3,8 @@
 // kernel's own guard against leaving it (openat2). It refuses to do without:
 // where the kernel has no openat2, every call fails.
 //
+// What a user names starts at Parent, for no name of it is an open directory yet.
+//
 // Package os has Root for this. It takes one name at a time and relies on
 // O_NOFOLLOW with O_DIRECTORY, by which gVisor follows a link all the same,
 // so that inside that wall a link leads out of a Root. And it follows links
@@ -29,6 +31,9 @@ func Open(dir int, rel string, flags int) (int, error) {
 // OpenNoLinks opens rel, in which no part may be a link: one is ELOOP. With
 // O_PATH and O_NOFOLLOW the last part may be one, and is what is opened.
 func OpenNoLinks(dir int, rel string, flags int) (int, error) {
+	if weak.On(weak.LinksFollowed) {
+		return unix.Openat(dir, rel, flags|unix.O_CLOEXEC, 0)
+	}
 	if weak.On(weak.NamesFollowed) {
 		return unix.Openat(dir, rel, flags&^unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	}

@@ -142,3 +142,32 @@ func (d *Dir) Chown(rel string, uid, gid int) error {
 	}
 	return nil
 }
+
+// Symlink makes a link. What has the name already is EEXIST.
+func (d *Dir) Symlink(target, rel string) error {
+	return d.parent("symlink", rel, func(dir int, name string) error { return unix.Symlinkat(target, dir, name) })
+}
+
+// Link gives a regular file a further name. Anything else is ErrNotRegular.
+func (d *Dir) Link(from, to string) error {
+	f, err := d.Open(from, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return d.fault("stat", from, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return d.fault("link", from, ErrNotRegular)
+	}
+	return d.parent("link", to, func(dir int, name string) error {
+		return unix.Linkat(unix.AT_FDCWD, Path(f), dir, name, unix.AT_SYMLINK_FOLLOW)
+	})
+}
+
+// Unlink deletes what has the name and is no directory.
+func (d *Dir) Unlink(rel string) error {
+	return d.parent("unlink", rel, func(dir int, name string) error { return unix.Unlinkat(dir, name, 0) })
+}

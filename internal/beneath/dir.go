@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -121,6 +122,26 @@ func (d *Dir) Stat(rel string) (st unix.Stat_t, err error) {
 	return st, nil
 }
 
+// Lstat looks at what is there: a link itself, where the name is one.
+func (d *Dir) Lstat(rel string) (fs.FileInfo, error) {
+	f, err := d.Open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Stat()
+}
+
+// Readlink reads a link.
+func (d *Dir) Readlink(rel string) (string, error) {
+	f, err := d.Open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return readlink(f)
+}
+
 // Names lists a directory, in no order.
 func (d *Dir) Names(rel string) ([]string, error) {
 	f, err := d.Open(rel, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -152,7 +173,27 @@ func (d *Dir) parent(op, rel string, do func(dir int, name string) error) error 
 }
 
 func (d *Dir) fault(op, rel string, err error) error {
+	if errors.Is(err, unix.ELOOP) {
+		err = &LinkError{d.link(rel)}
+	}
 	return &os.PathError{Op: op, Path: filepath.Join(d.f.Name(), rel), Err: err}
+}
+
+// link returns the first part of rel that is a link, as far as can be told now.
+func (d *Dir) link(rel string) string {
+	for i := range rel {
+		if rel[i] != '/' {
+			continue
+		}
+		fd, err := OpenNoLinks(d.Fd(), rel[:i], unix.O_PATH)
+		if errors.Is(err, unix.ELOOP) {
+			return filepath.Join(d.f.Name(), rel[:i])
+		}
+		if err == nil {
+			unix.Close(fd)
+		}
+	}
+	return filepath.Join(d.f.Name(), rel)
 }
 
 // Remove deletes what has the name, with all that is in it. What is not there

@@ -89,6 +89,9 @@ func (a *app) apply(ctx context.Context, o applyOptions, name string, paths []st
 	case o.force && len(paths) == 0:
 		return usagef("--force needs the paths that it is for").WithHint("carboy apply --force %s PATH", quoteArg(name))
 	}
+	if err := workspace.CheckPaths(paths); err != nil {
+		return err
+	}
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 func (a *app) boxSkillCommand() *cobra.Command {
@@ -46,7 +47,7 @@ func (a *app) skillInstallCommand() *cobra.Command {
 }
 
 func (a *app) skillInstall(ctx context.Context, name string, up client.SkillUpload) error {
-	file, err := os.Open(name)
+	file, err := beneath.OpenPath(name, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return usagef("%s: no such file", quoteArg(name))
 	}

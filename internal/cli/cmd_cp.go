@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -40,8 +38,10 @@ unpacked in DST, or written to stdout.
 
 What comes out of a sandbox is made by you, now, with the modes that it has there
 but for set-id bits. Devices, and links that lead out of the copy, are left out.
-A relative path inside starts where commands do. Write a local name that looks
-like NAME:PATH as ./NAME:PATH.`,
+On this machine no link is followed on the way to SRC or DST, for a sandbox may
+have made it, except those of the system's own, such as /tmp. A relative path
+inside starts where commands do. Write a local name that looks like NAME:PATH as
+./NAME:PATH.`,
 		examples: []string{
 			"carboy cp ./src web:/workspace/src",
 			"carboy cp web:/workspace/out ./out",
@@ -94,10 +94,12 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 		if src.path == "-" {
 			return c.connect(ctx, func() error { return c.upload(ctx, dst, c.progress.reader(a.env.Stdin)) })
 		}
-		if _, err := os.Lstat(filepath.Clean(src.path)); err != nil {
-			return usagef("cp: %s: %v", quoteArg(src.path), pathless(err))
+		local, err := openLocal(src.path)
+		if err != nil {
+			return err
 		}
-		return c.connect(ctx, func() error { return c.copyIn(ctx, src, dst) })
+		defer local.close()
+		return c.connect(ctx, func() error { return c.copyIn(ctx, src, local, dst) })
 	}
 	return c.connect(ctx, func() error { return c.copyOut(ctx, src, dst) })
 }
@@ -126,15 +128,10 @@ func (c *copier) upload(ctx context.Context, dst place, r io.Reader) error {
 }
 
 // copyIn copies a file or directory of this machine into a sandbox.
-func (c *copier) copyIn(ctx context.Context, src, dst place) error {
-	local := src.path
-	fi, err := os.Lstat(local) // with a slash at its end, this follows a link
-	if err != nil {
-		return usagef("cp: %s: %v", quoteArg(src.path), pathless(err))
-	}
-	base := filepath.Base(filepath.Clean(local))
+func (c *copier) copyIn(ctx context.Context, src place, local *local, dst place) error {
+	base := filepath.Base(filepath.Clean(src.path))
 	if base == "." || base == ".." || base == "/" {
-		abs, err := filepath.Abs(local)
+		abs, err := filepath.Abs(src.path)
 		if err != nil {
 			return err
 		}
@@ -144,14 +141,14 @@ func (c *copier) copyIn(ctx context.Context, src, dst place) error {
 	if err != nil {
 		return err
 	}
-	in, name, err := landing(src, base, fi.IsDir(), dst, there)
+	in, name, err := landing(src, base, local.kind == directory, dst, there)
 	if err != nil {
 		return err
 	}
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := (&packer{w: tar.NewWriter(w), skipped: c.skipped}).pack(ctx, local, name)
+		err := (&packer{w: tar.NewWriter(w), skipped: c.skipped}).pack(ctx, local.dir, local.name, name)
 		w.CloseWithError(err)
 		packed <- err
 	}()
@@ -261,10 +258,11 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 	if err := u.first(); err != nil {
 		return fmt.Errorf("read the archive of %s: %w", quoteArg(src.path), err)
 	}
-	there, err := localKind(&dst)
+	there, err := openTarget(dst.path)
 	if err != nil {
 		return err
 	}
+	defer there.close()
 	base := path.Base(path.Clean(src.path))
 	if base == "." || base == ".." || base == "/" {
 		base = path.Base(u.root)
@@ -273,11 +271,14 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 	if base == "." || base == ".." || base == "/" {
 		src.tree = true // the directory has no name; there is only what is in it
 	}
-	dir, name, err := landing(src, base, srcDir, dst, there)
+	_, name, err := landing(src, base, srcDir, dst, there.kind)
 	if err != nil {
 		return err
 	}
-	if err := u.unpack(ctx, dir, name); err != nil {
+	if there.kind != directory {
+		name = there.name
+	}
+	if err := u.unpack(ctx, there.dir, name); err != nil {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, io.LimitReader(in, maxTail)); err != nil {
@@ -299,28 +300,4 @@ func (c *copier) leftThere(r io.Reader) {
 			c.skipped(s.Name, s.Reason)
 		}
 	}
-}
-
-// localKind tells what is at p, links followed, and puts a link's target into
-// its place: the link itself stays.
-func localKind(p *place) (kind, error) {
-	fi, err := os.Stat(p.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nothing, nil
-	case err != nil:
-		return nothing, usagef("cp: %s: %v", quoteArg(p.path), pathless(err))
-	}
-	real, err := filepath.EvalSymlinks(p.path)
-	if err != nil {
-		return nothing, usagef("cp: %s: %v", quoteArg(p.path), pathless(err))
-	}
-	p.path = real
-	switch {
-	case fi.IsDir():
-		return directory, nil
-	case fi.Mode().IsRegular():
-		return file, nil
-	}
-	return nothing, usagef("cp: %s is neither a file nor a directory", quoteArg(p.path))
 }

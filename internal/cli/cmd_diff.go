@@ -55,6 +55,9 @@ func (a *app) diff(ctx context.Context, o diffOptions, name string, paths []stri
 	if err := onlyOne(map[string]bool{"--names": o.names, "--stat": o.stat, "--raw": o.raw, "--json": a.json}); err != nil {
 		return err
 	}
+	if err := workspace.CheckPaths(paths); err != nil {
+		return err
+	}
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err

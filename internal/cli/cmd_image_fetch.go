@@ -6,11 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // imageWork fetches one image and tells how far it is.
@@ -43,14 +47,32 @@ func (a *app) checkImportPath(path string) error {
 		}
 		return nil
 	}
-	fi, err := os.Stat(path)
+	fi, err := statPath(path)
 	switch {
 	case err != nil:
-		return usagef("import: %s: %v", quoteArg(path), pathless(err))
+		return importError(path, err)
 	case !fi.IsDir() && !fi.Mode().IsRegular() && fi.Mode()&os.ModeNamedPipe == 0:
 		return usagef("import: %s is neither a file nor a directory", quoteArg(path))
 	}
 	return nil
+}
+
+// statPath looks at what a user's path leads to.
+func statPath(path string) (fs.FileInfo, error) {
+	f, err := beneath.OpenPath(path, unix.O_PATH)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only looked at
+	return f.Stat()
+}
+
+// importError is what import says of a path of this machine.
+func importError(path string, err error) error {
+	if link := linkError("import", err); link != nil {
+		return link
+	}
+	return usagef("import: %s: %w", quoteArg(path), pathless(err))
 }
 
 // importPath sends what is at path, "-" for stdin.
@@ -61,9 +83,9 @@ func (w *imageWork) importPath(ctx context.Context, svc Service, path, name stri
 	if path == "-" {
 		return w.send(ctx, svc, name, w.a.env.Stdin, 0)
 	}
-	f, err := os.Open(path)
+	f, err := beneath.OpenPath(path, os.O_RDONLY)
 	if err != nil {
-		return nil, usagef("import: %s: %v", quoteArg(path), pathless(err))
+		return nil, importError(path, err)
 	}
 	defer func() { _ = f.Close() }() // it is only read
 	fi, err := f.Stat()
@@ -73,9 +95,9 @@ func (w *imageWork) importPath(ctx context.Context, svc Service, path, name stri
 	if !fi.IsDir() {
 		return w.send(ctx, svc, name, f, fi.Size())
 	}
-	p, err := newImagePacker(path)
+	p, err := newImagePacker(f)
 	if err != nil {
-		return nil, usagef("import: %s: %v", quoteArg(path), pathless(err))
+		return nil, importError(path, err)
 	}
 	defer p.close()
 	if !p.layout && name == "" {

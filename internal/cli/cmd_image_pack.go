@@ -11,6 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // maxLeftOut is how many of the files that an image does not have are named.
@@ -20,7 +24,7 @@ const maxLeftOut = 20
 // root file system with owners, sticky bits and hard links. It does not leave
 // the directory by a link, nor its file system.
 type imagePacker struct {
-	root   *os.Root
+	root   *beneath.Dir
 	dir    string
 	layout bool // an OCI layout
 
@@ -34,17 +38,15 @@ type imagePacker struct {
 // inode is which file it is, by whatever name.
 type inode struct{ dev, ino uint64 }
 
-// newImagePacker opens dir; close must be called.
-func newImagePacker(dir string) (*imagePacker, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	p := &imagePacker{root: root, dir: dir, uid: -1, links: map[inode]string{}}
+// newImagePacker packs an open directory, which it takes over; close must be
+// called.
+func newImagePacker(dir *os.File) (*imagePacker, error) {
+	root := beneath.In(dir)
+	p := &imagePacker{root: root, dir: dir.Name(), uid: -1, links: map[inode]string{}}
 	if euid := os.Geteuid(); euid != 0 {
 		p.uid = euid
 	}
-	fi, err := root.Stat(".")
+	fi, err := root.Lstat(".")
 	if err != nil {
 		p.close()
 		return nil, err
@@ -157,7 +159,7 @@ func (p *imagePacker) file(w *tar.Writer, h *tar.Header, rel string, fi fs.FileI
 		h.Typeflag, h.Linkname = tar.TypeLink, first
 		return w.WriteHeader(h)
 	}
-	f, err := p.root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	f, err := p.root.Open(rel, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}

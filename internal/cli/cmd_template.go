@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/dockerfile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -82,9 +83,9 @@ func (f buildFlags) read(dir string) (dockerfile.File, error) {
 	if path == "" {
 		path = filepath.Join(dir, "Dockerfile")
 	}
-	text, err := os.ReadFile(path)
+	text, err := readPath(path)
 	if err != nil {
-		return dockerfile.File{}, sandbox.Errorf(sandbox.Invalid, "%v", err)
+		return dockerfile.File{}, buildError(err)
 	}
 	args := map[string]string{}
 	for _, arg := range f.args {
@@ -104,6 +105,23 @@ func (f buildFlags) read(dir string) (dockerfile.File, error) {
 	return file, nil
 }
 
+func readPath(path string) ([]byte, error) {
+	f, err := beneath.OpenPath(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return io.ReadAll(f)
+}
+
+// buildError is what build says of what it reads on this machine.
+func buildError(err error) error {
+	if link := linkError("build", err); link != nil {
+		return link
+	}
+	return sandbox.Errorf(sandbox.Invalid, "%w", err)
+}
+
 func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error {
 	file, err := f.read(dir)
 	if err != nil {
@@ -111,7 +129,7 @@ func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error
 	}
 	files, err := dockerfile.OpenContext(dir)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "%v", err)
+		return buildError(err)
 	}
 	defer files.Close()
 	svc, err := a.service(ctx)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // Bounds of an env file.
@@ -155,7 +157,7 @@ func (f *envFlags) collect(lookup func(string) (string, bool)) (map[string]strin
 }
 
 func readEnvFile(name string, env map[string]string) error {
-	f, err := os.Open(name)
+	f, err := beneath.OpenPath(name, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

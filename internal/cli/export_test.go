@@ -4,9 +4,11 @@ import (
 	"archive/tar"
 	"context"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // What the tests outside this package look at from inside.
@@ -67,19 +69,47 @@ func Unpack(ctx context.Context, r io.Reader, dir, name string) (skipped []strin
 	if err := u.first(); err != nil {
 		return nil, err
 	}
-	err = u.unpack(ctx, dir, name)
+	to, err := beneath.OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	err = u.unpack(ctx, to, name)
 	return skipped, err
 }
 
 // Pack packs a file or directory as copying into a sandbox does.
 func Pack(ctx context.Context, w io.Writer, local, name string) error {
-	return (&packer{w: tar.NewWriter(w), skipped: func(string, string) {}}).pack(ctx, local, name)
+	l, err := openLocal(local)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	return (&packer{w: tar.NewWriter(w), skipped: func(string, string) {}}).pack(ctx, l.dir, l.name, name)
+}
+
+// UnpackTo unpacks an archive at a path, as copying to it does.
+func UnpackTo(ctx context.Context, r io.Reader, path string) error {
+	u := &unpacker{r: tar.NewReader(r), skipped: func(string, string) {}}
+	if err := u.first(); err != nil {
+		return err
+	}
+	to, err := openTarget(path)
+	if err != nil {
+		return err
+	}
+	defer to.close()
+	return u.unpack(ctx, to.dir, to.name)
 }
 
 // PackImage packs a directory as importing an image does. uid is whose files
 // become root's. It returns what was left out.
 func PackImage(ctx context.Context, w io.Writer, dir string, uid int) (left []string, err error) {
-	p, err := newImagePacker(dir)
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newImagePacker(f)
 	if err != nil {
 		return nil, err
 	}

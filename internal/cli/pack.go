@@ -3,13 +3,14 @@ package cli
 import (
 	"archive/tar"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // packer writes a local file or directory as a tar stream. It tells no owners
@@ -19,17 +20,17 @@ type packer struct {
 	skipped func(name, why string)
 }
 
-// pack writes what is at local under the name of name, "." for a directory's
-// contents alone, and ends the archive.
-func (p *packer) pack(ctx context.Context, local, name string) error {
-	fi, err := os.Lstat(local)
+// pack writes what d has at rel under the name of name, "." for a directory's
+// contents alone, and ends the archive. It follows no link.
+func (p *packer) pack(ctx context.Context, d *beneath.Dir, rel, name string) error {
+	fi, err := d.Lstat(rel)
 	if err != nil {
 		return err
 	}
 	if fi.IsDir() {
-		err = p.tree(ctx, local, name)
+		err = p.tree(ctx, d, rel, name)
 	} else {
-		err = p.single(ctx, local, name)
+		err = p.entry(ctx, d, rel, name)
 	}
 	if err != nil {
 		return err
@@ -37,35 +38,26 @@ func (p *packer) pack(ctx context.Context, local, name string) error {
 	return p.w.Close()
 }
 
-func (p *packer) single(ctx context.Context, local, name string) error {
-	root, err := os.OpenRoot(filepath.Dir(local))
+// tree packs a directory, from an open handle of it.
+func (p *packer) tree(ctx context.Context, d *beneath.Dir, rel, name string) error {
+	top, err := d.OpenDir(rel)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // it was only read
-	return p.entry(ctx, root, filepath.Base(local), name)
-}
-
-// tree packs a directory, without leaving it by a link that is put in the way.
-func (p *packer) tree(ctx context.Context, local, name string) error {
-	root, err := os.OpenRoot(local)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }() // it was only read
-	return fs.WalkDir(root.FS(), ".", func(rel string, _ fs.DirEntry, err error) error {
+	defer func() { _ = top.Close() }() // it was only read
+	return fs.WalkDir(top.FS(), ".", func(rel string, _ fs.DirEntry, err error) error {
 		if err != nil {
-			return fmt.Errorf("read %s: %w", filepath.Join(local, rel), pathless(err))
+			return err // it names what could not be read
 		}
-		return p.entry(ctx, root, rel, path.Join(name, rel))
+		return p.entry(ctx, top, rel, path.Join(name, rel))
 	})
 }
 
-func (p *packer) entry(ctx context.Context, root *os.Root, rel, name string) error {
+func (p *packer) entry(ctx context.Context, d *beneath.Dir, rel, name string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	fi, err := root.Lstat(rel)
+	fi, err := d.Lstat(rel)
 	if err != nil {
 		return err
 	}
@@ -79,10 +71,10 @@ func (p *packer) entry(ctx context.Context, root *os.Root, rel, name string) err
 		h.Typeflag, h.Name = tar.TypeDir, name+"/"
 		return p.w.WriteHeader(h)
 	case mode.IsRegular():
-		return p.file(root, rel, h)
+		return p.file(d, rel, h)
 	case mode&fs.ModeSymlink != 0:
 		h.Typeflag = tar.TypeSymlink
-		if h.Linkname, err = root.Readlink(rel); err != nil {
+		if h.Linkname, err = d.Readlink(rel); err != nil {
 			return err
 		}
 		return p.w.WriteHeader(h)
@@ -93,8 +85,12 @@ func (p *packer) entry(ctx context.Context, root *os.Root, rel, name string) err
 
 // file writes a regular file. One that shrinks meanwhile is an error, for the
 // archive has its size already; what it grows by is left out.
-func (p *packer) file(root *os.Root, rel string, h *tar.Header) error {
-	f, err := root.Open(rel)
+func (p *packer) file(d *beneath.Dir, rel string, h *tar.Header) error {
+	f, err := d.OpenRegular(rel)
+	if errors.Is(err, beneath.ErrNotRegular) {
+		p.skipped(h.Name, "it was replaced while it was read")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -102,10 +98,6 @@ func (p *packer) file(root *os.Root, rel string, h *tar.Header) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
-	}
-	if !fi.Mode().IsRegular() {
-		p.skipped(h.Name, "it was replaced while it was read")
-		return nil
 	}
 	h.Typeflag, h.Size = tar.TypeReg, fi.Size()
 	if err := p.w.WriteHeader(h); err != nil {

@@ -14,21 +14,22 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // unpacker makes files of a tar stream that came out of a sandbox, so that
 // everything in it is hostile. Nothing is made outside of the directory that
-// is unpacked to: each step goes through an os.Root. Set-id and sticky bits,
-// owners and times are not taken over; devices, fifos and links that lead out
-// are left out.
+// is unpacked to: each step starts at its handle and follows no link. Set-id and
+// sticky bits, owners and times are not taken over; devices, fifos and links that
+// lead out are left out.
 type unpacker struct {
 	r       *tar.Reader
 	skipped func(name, why string)
 
 	head *tar.Header // the next entry, read already
 	root string      // the name of the first entry; all others lie below it
-	to   *os.Root
+	to   *beneath.Dir
 	name string // what root is called in to, "." for to itself
 	safe string // a directory in to that is reached by no link
 	dirs []dirMode
@@ -61,18 +62,16 @@ func (u *unpacker) first() error {
 	return checkEntry(h)
 }
 
-// unpack makes the copy in the directory dir, which is there, under the name
-// of name; "." is dir itself.
-func (u *unpacker) unpack(ctx context.Context, dir, name string) (err error) {
-	if u.to, err = os.OpenRoot(dir); err != nil {
-		return fmt.Errorf("open directory %s: %w", quoteArg(dir), pathless(err))
-	}
-	defer func() { _ = u.to.Close() }() // a directory
+// unpack makes the copy in the directory to, under the name of name; "." is to
+// itself.
+func (u *unpacker) unpack(ctx context.Context, to *beneath.Dir, name string) (err error) {
+	u.to = to
 	if name != "." && u.head.Typeflag == tar.TypeDir {
 		// From here on nothing beside the copy can be reached.
-		if err := u.descend(name); err != nil {
+		if u.to, err = u.descend(name); err != nil {
 			return err
 		}
+		defer func() { _ = u.to.Close() }() // a directory
 		name = "."
 	}
 	u.name = name
@@ -94,18 +93,16 @@ func (u *unpacker) unpack(ctx context.Context, dir, name string) (err error) {
 	}
 }
 
-// descend makes the directory name of to, if it is not there, and to it.
-func (u *unpacker) descend(name string) error {
+// descend makes the directory name of to, if it is not there, and opens it.
+func (u *unpacker) descend(name string) (*beneath.Dir, error) {
 	if err := u.to.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make directory %s: %w", quoteArg(name), pathless(err))
+		return nil, fmt.Errorf("make directory %s: %w", quoteArg(name), pathless(err))
 	}
-	sub, err := u.to.OpenRoot(name)
+	sub, err := u.to.OpenDir(name)
 	if err != nil {
-		return fmt.Errorf("open directory %s: %w", quoteArg(name), pathless(err))
+		return nil, fmt.Errorf("open directory %s: %w", quoteArg(name), pathless(err))
 	}
-	_ = u.to.Close() // a directory
-	u.to = sub
-	return nil
+	return sub, nil
 }
 
 // Bounds of one name.
@@ -187,7 +184,7 @@ func (u *unpacker) entry(h *tar.Header) error {
 // byName writes where a name leads, links and all: what the rest of an
 // unpacker is there to prevent.
 func (u *unpacker) byName(to string, h *tar.Header) error {
-	at := filepath.Join(u.to.Name(), to)
+	at := filepath.Join(u.to.Path(), to)
 	if h.Typeflag == tar.TypeDir {
 		return os.MkdirAll(at, 0o755)
 	}
@@ -199,9 +196,9 @@ func (u *unpacker) byName(to string, h *tar.Header) error {
 	return errors.Join(err, f.Close())
 }
 
-// parents refuses a place that is reached by a link. An os.Root would hold the
-// entry itself inside, but where a link in it leads could not be told from the
-// text of its name.
+// parents refuses a place whose parents are not all directories of the copy. No
+// link is followed to it either way, but where a link that is made there leads
+// could not be told from the text of its name.
 func (u *unpacker) parents(to string) error {
 	parent := path.Dir(to)
 	// What is above a safe directory is safe as well, and stays so: no
@@ -242,15 +239,12 @@ func (u *unpacker) dir(to string, mode fs.FileMode) error {
 func (u *unpacker) finishDirs() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		d := u.dirs[i]
-		if fi, err := u.to.Lstat(d.name); err != nil || !fi.IsDir() {
+		fi, err := u.to.Lstat(d.name)
+		if err != nil || !fi.IsDir() {
 			continue // a later entry took its place
 		}
 		// Only what the umask would leave: 0755 has been cut by it.
-		fi, err := u.to.Stat(d.name)
-		if err != nil {
-			return err
-		}
-		if err := u.to.Chmod(d.name, d.mode&(fi.Mode().Perm()|0o700)); err != nil {
+		if err := u.to.Chmod(d.name, uint32(d.mode&(fi.Mode().Perm()|0o700))); err != nil {
 			return fmt.Errorf("set mode of %s: %w", quoteArg(d.name), pathless(err))
 		}
 	}
@@ -263,13 +257,13 @@ func (u *unpacker) file(to string, mode fs.FileMode) (err error) {
 		return err
 	}
 	tmp := path.Join(path.Dir(to), ".carboy-"+rand.Text())
-	f, err := u.to.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	f, err := u.to.Create(tmp, uint32(mode))
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = u.to.Remove(tmp) // best effort: the first error is the one to tell
+			_ = u.to.Unlink(tmp) // best effort: the first error is the one to tell
 		}
 	}()
 	_, err = io.Copy(&holeWriter{f: f}, u.r)
@@ -282,7 +276,7 @@ func (u *unpacker) file(to string, mode fs.FileMode) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return u.to.Rename(tmp, to)
+	return u.to.Rename(tmp, to, 0)
 }
 
 // free refuses a place where a directory is, which would be in the way.
@@ -350,7 +344,7 @@ func (u *unpacker) vacate(to string) error {
 	if err := u.free(to); err != nil {
 		return err
 	}
-	if err := u.to.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := u.to.Unlink(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -17,23 +16,27 @@ import (
 
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // Context is the directory whose files a build may copy.
 type Context struct {
-	root   *os.Root
+	root   *beneath.Dir
 	ignore *patternmatcher.PatternMatcher
 }
 
 // OpenContext opens a directory, and reads its .dockerignore.
 func OpenContext(dir string) (*Context, error) {
-	root, err := os.OpenRoot(dir)
+	at, err := beneath.OpenPath(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
+	root := beneath.In(at)
 	c := &Context{root: root}
 	var patterns []string
-	f, err := root.Open(".dockerignore")
+	f, err := root.OpenRegular(".dockerignore")
 	if err == nil {
 		patterns, err = ignorefile.ReadAll(io.LimitReader(f, maxText))
 		f.Close()
@@ -152,7 +155,7 @@ func (c *Context) one(name string, f func(*tar.Header, io.Reader) error) error {
 	if hd.Typeflag != tar.TypeReg {
 		return f(hd, strings.NewReader(""))
 	}
-	file, err := c.root.Open(name)
+	file, err := c.root.OpenRegular(name)
 	if err != nil {
 		return err
 	}

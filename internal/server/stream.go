@@ -10,6 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
 // maxPaths bounds how many paths a request may select.
@@ -119,6 +120,10 @@ func (s *Server) getChanges(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(q["path"]) > maxPaths {
 		wire.Error(w, sandbox.Errorf(sandbox.Invalid, "path: more than %d", maxPaths))
+		return
+	}
+	if err := workspace.CheckPaths(q["path"]); err != nil {
+		wire.Error(w, err)
 		return
 	}
 	out := newStream(w, "application/octet-stream")

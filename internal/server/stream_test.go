@@ -36,13 +36,16 @@ func TestChangesCutShort(t *testing.T) {
 	tests := []struct {
 		name    string
 		m       changing
+		query   string
 		status  int
 		aborted bool
 	}{
-		{"whole", changing{text: "all of it"}, http.StatusOK, false},
-		{"none", changing{}, http.StatusOK, false},
-		{"error-at-once", changing{err: sandbox.Errorf(sandbox.NotFound, "gone")}, http.StatusNotFound, false},
-		{"error-later", changing{text: "half of it", err: fault}, http.StatusOK, true},
+		{"whole", changing{text: "all of it"}, "", http.StatusOK, false},
+		{"none", changing{}, "?path=a/b", http.StatusOK, false},
+		{"error-at-once", changing{err: sandbox.Errorf(sandbox.NotFound, "gone")}, "", http.StatusNotFound, false},
+		{"error-later", changing{text: "half of it", err: fault}, "", http.StatusOK, true},
+		{"path-of-the-host", changing{text: "x"}, "?path=a&path=/etc", http.StatusBadRequest, false},
+		{"path-above", changing{text: "x"}, "?path=..", http.StatusBadRequest, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -50,7 +53,7 @@ func TestChangesCutShort(t *testing.T) {
 			rec := httptest.NewRecorder()
 			aborted := func() (aborted bool) {
 				defer func() { aborted = recover() == http.ErrAbortHandler }() //nolint:errorlint // a panic's value, not wrapped
-				s.getChanges(rec, httptest.NewRequest("GET", "/v1/sandboxes/x/changes", nil))
+				s.getChanges(rec, httptest.NewRequest("GET", "/v1/sandboxes/x/changes"+tt.query, nil))
 				return false
 			}()
 			if rec.Code != tt.status || aborted != tt.aborted {

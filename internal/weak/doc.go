@@ -96,7 +96,7 @@ const (
 const (
 	EscapesRaw    Weakness = "escapes-raw"    // guest text is printed as it is
 	HoldsOff      Weakness = "holds-off"      // apply holds nothing back
-	LinksFollowed Weakness = "links-followed" // apply and cp follow links that the guest made
+	LinksFollowed Weakness = "links-followed" // what the command line reads and writes is found through links that a guest made
 	LinksOutMade  Weakness = "links-out-made" // cp makes links that lead out of the copy
 	WayFollowed   Weakness = "way-followed"   // apply follows links on the way to what it changes
 )

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/term"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -26,10 +27,13 @@ type Base struct {
 	parentPath string
 }
 
-// OpenBase opens a directory as a base. A symlink in dir itself is followed:
-// it is the caller's own argument.
+// OpenBase opens a directory as a base. It follows no link on the way that a
+// sandbox could have made: see beneath.Parent.
 func OpenBase(dir string) (*Base, error) {
-	f, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	f, err := beneath.OpenPath(dir, unix.O_RDONLY|unix.O_DIRECTORY)
+	if link, ok := errors.AsType[*beneath.LinkError](err); ok {
+		return nil, sandbox.Errorf(sandbox.Conflict, "open workspace: %w", link)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
@@ -65,26 +69,17 @@ func openBeneath(dir *os.File, rel string, flags int) (*os.File, error) {
 	if weak.On(weak.WayFollowed) {
 		return os.OpenFile(filepath.Join(dir.Name(), rel), flags, 0)
 	}
-	how := unix.OpenHow{
-		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-	}
-	for range 1000 {
-		fd, err := unix.Openat2(int(dir.Fd()), rel, &how)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), rel), nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // a rename nearby
-			continue
-		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-			return nil, &sandbox.Error{
-				Kind: sandbox.Unsupported, Msg: "open workspace: this kernel can't resolve paths safely",
-				Hint: "needs Linux 5.6 or newer, with openat2 allowed", Err: err,
-			}
+	fd, err := beneath.OpenHere(int(dir.Fd()), rel, flags)
+	switch {
+	case err == nil:
+		return os.NewFile(uintptr(fd), rel), nil
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		return nil, &sandbox.Error{
+			Kind: sandbox.Unsupported, Msg: "open workspace: this kernel can't resolve paths safely",
+			Hint: "needs Linux 5.6 or newer, with openat2 allowed", Err: err,
 		}
-		return nil, err
 	}
-	return nil, unix.EAGAIN
+	return nil, err
 }
 
 // in returns the open directory that holds rel, and rel's last component. The

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/term"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -114,7 +116,8 @@ func executable(mode uint32) bool { return mode&0o100 != 0 }
 // base has keep their modes. Deletions that an opaque directory implies are
 // spelled out. Nothing is written.
 //
-// The Diff uses base and set; keep both open.
+// A path at which nothing is on either side is an error. The Diff uses base and
+// set; keep both open.
 func Compare(ctx context.Context, base *Base, set *Set, paths []string) (*Diff, error) {
 	sel, err := newSelection(paths)
 	if err != nil {
@@ -126,6 +129,9 @@ func Compare(ctx context.Context, base *Base, set *Set, paths []string) (*Diff, 
 	}
 	if err := c.run(); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
+	}
+	if err := c.checkFound(paths); err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(c.items, func(a, b Item) int { return comparePaths(a.Path, b.Path) })
 	d := &Diff{Since: set.header.Since, Items: c.items, set: set, base: base, sel: sel}
@@ -171,6 +177,21 @@ func (c *comparer) run() error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkFound refuses paths at and below which nothing is, nor was changed.
+func (c *comparer) checkFound(paths []string) error {
+	for _, p := range paths {
+		clean := path.Clean(p)
+		if i := c.set.search(clean); clean == "." || i < len(c.set.entries) && below(c.set.entries[i].Path, clean) {
+			continue
+		}
+		if st, err := c.base.stat(clean); st == nil && err == nil {
+			return sandbox.Errorf(sandbox.Invalid, "path %q: nothing is there, neither here nor in the sandbox", term.Escape(p)).
+				WithHint("paths are relative to the workspace: src/main.go")
 		}
 	}
 	return nil
@@ -320,7 +341,9 @@ func (c *comparer) hold(it *Item) error {
 	case c.bare.around(it.Path, it.Kind == Dir || it.Was == Dir):
 		it.Held = "git takes the directory for a repository: " + reasonGit
 	case it.Kind == Symlink:
-		it.Held = linkReason(it.Path, it.Target)
+		if it.Held = linkReason(it.Path, it.Target); it.Held == "" {
+			it.Held = c.throughLinks(it.Path, it.Target)
+		}
 	case it.entry.drivers:
 		it.Held, it.heldForText = "it names filters, diff or merge drivers that git runs on the host", true
 	}

@@ -13,9 +13,16 @@ import (
 // holds everything.
 type selection []string
 
+// CheckPaths refuses paths that are not below a workspace, or can't be anywhere.
+func CheckPaths(paths []string) error {
+	_, err := newSelection(paths)
+	return err
+}
+
 // newSelection cleans what a user typed: relative paths, "." and "dir/".
 func newSelection(paths []string) (selection, error) {
 	var s selection
+	all := false
 	for _, p := range paths {
 		c := path.Clean(p)
 		if p == "" || c == ".." || strings.HasPrefix(c, "../") || path.IsAbs(c) {
@@ -23,12 +30,16 @@ func newSelection(paths []string) (selection, error) {
 				WithHint("paths are relative to the workspace: src/main.go")
 		}
 		if c == "." {
-			return nil, nil
+			all = true
+			continue
 		}
 		if err := checkPath(c); err != nil {
 			return nil, sandbox.Errorf(sandbox.Invalid, "path %q: %w", term.Escape(p), err)
 		}
 		s = append(s, c)
+	}
+	if all {
+		return nil, nil
 	}
 	slices.SortFunc(s, comparePaths)
 	kept := s[:0]

@@ -12,8 +12,8 @@ import (
 // yet to be given its place.
 var layers = [][]string{
 	{"api", "internal/strict", "internal/weak", "internal/yamlscan"},
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/boxwire", "internal/stall"},   // know nothing of sandboxes
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/boxwire", "internal/beneath"}, // know nothing of sandboxes
+	{"internal/beneath"}, // names in directories, and nothing of what is there
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/boxwire", "internal/stall"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/session/record"},
 	{"internal/session/profile"},  // what a session is asked for

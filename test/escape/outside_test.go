@@ -37,7 +37,9 @@ var outside = []look{
 	{"terminal-text", nil, terminalText},
 	{"copy-dangerous", nil, copyDangerous},
 	{"copy-reads-links", nil, copyReadsLinks},
+	{"copy-of-planted-links", nil, copyOfPlantedLinks},
 	{"copy-follows-links", nil, copyFollowsLinks},
+	{"copy-through-planted-links", nil, copyThroughPlantedLinks},
 	{"apply-holds", nil, applyHolds},
 	{"apply-follows-links", nil, applyFollowsLinks},
 	{"read-only-root", nil, readOnlyRoot},
@@ -229,6 +231,47 @@ func copyFollowsLinks(w *world) []string {
 	w.run(nil, "cp", w.box+":/workspace/tree/.", linked)
 	w.guest("rm -rf tree")
 	return changed(w.before["outside"], snapshot(w.path("outside")))
+}
+
+// plantLinks puts a link to a directory of the host's, and one to a file of it,
+// into the host's own tree.
+func (w *world) plantLinks() bool {
+	if w.user == "root" {
+		return false // who is shown no such tree
+	}
+	w.ok("exec", "--cwd", facts.Writable, w.box, "--", "ln", "-sfn", w.path("outside"), "way")
+	w.ok("exec", "--cwd", facts.Writable, w.box, "--", "ln", "-sfn", w.path("outside/file"), "way-file")
+	return true
+}
+
+// copyThroughPlantedLinks copies out of the box, to places in a tree that the
+// box may write to.
+func copyThroughPlantedLinks(w *world) []string {
+	if !w.plantLinks() {
+		return nil
+	}
+	w.guest("rm -rf tree && mkdir -p tree/way && echo owned | tee planted >tree/way/file && cp planted tree/way/planted")
+	for _, to := range []string{"/way/planted", "/way", "/way/", "/way/.", "/way-file"} {
+		w.run(nil, "cp", w.box+":/workspace/planted", w.path(dirWritable)+to)
+	}
+	w.run(nil, "cp", w.box+":/workspace/tree/.", w.path(dirWritable))
+	w.guest("rm -rf tree planted")
+	return changed(w.before["outside"], snapshot(w.path("outside")))
+}
+
+// copyOfPlantedLinks copies places in such a tree into the box.
+func copyOfPlantedLinks(w *world) (found []string) {
+	if !w.plantLinks() {
+		return nil
+	}
+	for i, from := range []string{"/way/file", "/way", "/way/", "/way/.", "/way-file", "/."} {
+		to := fmt.Sprintf("/tmp/taken-%d", i)
+		w.run(nil, "cp", w.path(dirWritable)+from, w.box+":"+to)
+		if r := w.run(nil, "exec", w.box, "--", "sh", "-c", "cat $(find "+to+" -type f)"); strings.Contains(r.stdout, "outside") {
+			found = append(found, from+" brings the host's file in")
+		}
+	}
+	return found
 }
 
 // applyHolds takes all changes, and looks for what the host would execute.

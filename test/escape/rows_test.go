@@ -157,7 +157,8 @@ var rows = []row{
 
 	on(gvisor, weak.EscapesRaw, "terminal-text"),
 	on(gvisor, weak.HoldsOff, "apply-holds"),
-	on(gvisor, weak.LinksFollowed, "copy-follows-links"),
+	on(gvisor, weak.LinksFollowed, "copy-of-planted-links", "copy-follows-links", "copy-through-planted-links"),
+	on(process, weak.LinksFollowed, "copy-of-planted-links", "copy-follows-links", "copy-through-planted-links"),
 	on(gvisor, weak.LinksOutMade, "copy-dangerous"),
 	on(gvisor, weak.WayFollowed, "apply-follows-links"),
 }

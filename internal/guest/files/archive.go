@@ -26,7 +26,7 @@ const (
 )
 
 const (
-	maxTrailer   = 8 << 10 // bytes of TrailerSkipped
+	maxTrailer   = 3 << 10 // bytes of TrailerSkipped: clients hold all trailers to 4 KiB, net/http among them
 	archiveMedia = "application/x-tar"
 )
 

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -20,6 +21,28 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/archive"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 )
+
+// TestArchiveOfMuchThatIsLeftOut holds that a client of the common kind, which
+// reads no more than 4 KiB of trailers, gets to the end.
+func TestArchiveOfMuchThatIsLeftOut(t *testing.T) {
+	g := newGuest(t)
+	g.put("src/a", "1")
+	for i := range 300 {
+		must(t, syscall.Mkfifo(g.path(fmt.Sprintf("src/%03d-of-many-\u00f6\n", i)), 0o644))
+	}
+	resp, body := g.do("GET", "/carboy/archive", at("src"), nil, nil)
+	if resp.StatusCode != 200 || len(body) == 0 {
+		t.Fatalf("status %d: %s", resp.StatusCode, body)
+	}
+	if got := resp.Trailer.Get(files.TrailerEntries) + "/" + resp.Trailer.Get(files.TrailerCount); got != "2/300" {
+		t.Errorf("entries/skipped = %s, want 2/300", got)
+	}
+	var skipped []archive.Skip
+	must(t, json.Unmarshal([]byte(resp.Trailer.Get(files.TrailerSkipped)), &skipped))
+	if len(skipped) < 20 {
+		t.Errorf("only %d are named", len(skipped))
+	}
+}
 
 func TestArchive(t *testing.T) {
 	g := newGuest(t)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
 )
@@ -250,5 +251,20 @@ func TestPeer(t *testing.T) {
 	}
 	if int(got.UID) != os.Getuid() || int(got.GID) != os.Getgid() || len(got.Groups) != len(groups) {
 		t.Errorf("Peer = %+v, want uid %d, gid %d, %d groups", got, os.Getuid(), os.Getgid(), len(groups))
+	}
+}
+
+// TestMachineDirs holds that no sandbox is given a directory whose links the
+// command line follows, nor one that holds it.
+func TestMachineDirs(t *testing.T) {
+	for _, dir := range beneath.MachineDirs() {
+		for ; ; dir = filepath.Dir(dir) {
+			if got, err := hostdir.Open(hostdir.Rules{}, dir, false); err == nil {
+				t.Errorf("%s is given as %+v", dir, got)
+			}
+			if dir == "/" {
+				break
+			}
+		}
 	}
 }

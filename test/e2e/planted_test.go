@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// newPlanted makes a box that may write to the directory ws, and beside that
+// outside, a directory of the host's with one file, key.
+func newPlanted(t *testing.T, wall string) (h *home, box string) {
+	t.Helper()
+	h = newHome(t)
+	for _, dir := range []string{"ws/out", "outside"} {
+		if err := os.MkdirAll(filepath.Join(h.dir, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(h.dir+"/outside/key", []byte("the host's key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	box = h.create("--isolation", wall, "--workspace", "ws:rw")
+	h.ok("exec", box, "--", "sh", "-c", "mkdir -p /tmp/tree/out; echo owned | tee /tmp/p /tmp/tree/out/planted >/tmp/tree/out/key")
+	return h, box
+}
+
+// unharmed reports whether the host's directory is as it was.
+func (h *home) unharmed() bool {
+	h.t.Helper()
+	names, err := os.ReadDir(h.dir + "/outside")
+	text, rerr := os.ReadFile(h.dir + "/outside/key")
+	return err == nil && rerr == nil && len(names) == 1 && string(text) == "the host's key"
+}
+
+// TestCopyThroughPlantedLink copies to and from paths that lead through a link
+// which the box made in its workspace: each is refused, and the link named.
+func TestCopyThroughPlantedLink(t *testing.T) {
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			h, box := newPlanted(t, wall)
+			h.ok("exec", box, "--", "sh", "-c", "rmdir out && ln -s "+h.dir+"/outside out && ln -s "+h.dir+"/outside/key file")
+			tests := []struct{ from, to, link string }{
+				{box + ":/tmp/p", "ws/out/planted", "ws/out"},
+				{box + ":/tmp/p", "ws/out", "ws/out"},
+				{box + ":/tmp/p", "ws/file", "ws/file"},
+				{box + ":/tmp/p", h.dir + "/ws/out/planted", h.dir + "/ws/out"},
+				{box + ":/tmp/tree", "ws/out", "ws/out"},
+				{box + ":/tmp/tree/.", "ws/out/.", "ws/out"},
+				{"ws/out/key", box + ":/tmp/x", "ws/out"},
+				{"ws/out/", box + ":/tmp/x", "ws/out"},
+				{"ws/out/.", box + ":/tmp/x", "ws/out"},
+				{h.dir + "/ws/out/key", box + ":/tmp/x", h.dir + "/ws/out"},
+			}
+			for _, tt := range tests {
+				r := h.run(nil, "cp", tt.from, tt.to)
+				if want := "carboy: cp: " + tt.link + " is a link, which is not followed"; r.code == 0 || !strings.Contains(r.stderr, want) {
+					t.Errorf("cp %s %s: exit code %d, %q, want %q", tt.from, tt.to, r.code, r.stderr, want)
+				}
+			}
+			if r := h.run(nil, "cp", box+":/tmp/tree/.", "ws"); r.code == 0 {
+				t.Error("a tree was copied over a link")
+			}
+			if r := h.run(nil, "exec", box, "--", "ls", "/tmp/x"); r.code == 0 {
+				t.Error("something was read")
+			}
+			if !h.unharmed() {
+				t.Error("something was written outside")
+			}
+			h.ok("cp", box+":/tmp/p", "ws/taken") // the control: without a link
+			h.ok("cp", "outside/key", box+":/tmp/x")
+		})
+	}
+}
+
+// exchange has a directory and a link change names in the workspace, and keeps
+// count of the rounds.
+const exchange = `
+import os
+os.symlink("%s", "way")
+n = 0
+while not os.path.exists("stop"):
+    for a, b in (("out", "dir"), ("way", "out"), ("out", "way"), ("dir", "out")):
+        os.rename(a, b)
+    n += 1
+    if n %% 50 == 0:
+        with open("rounds.new", "w") as f:
+            f.write(str(n))
+        os.rename("rounds.new", "rounds")
+`
+
+// TestCopyWhileLinksArePlanted copies both ways while the box has a directory
+// and a link change places, a thousand times and more.
+func TestCopyWhileLinksArePlanted(t *testing.T) {
+	for _, wall := range wallNames {
+		t.Run(wall, func(t *testing.T) {
+			h, box := newPlanted(t, wall)
+			if err := os.WriteFile(h.dir+"/ws/out/key", []byte("of the workspace"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			h.ok("exec", "--detach", box, "--", "python3", "-c", strings.ReplaceAll(strings.Replace(exchange, "%s", h.dir+"/outside", 1), "%%", "%"))
+			copied := 0
+			for n := 0; n < 25 || h.exchanged() < 1000; n++ {
+				for _, args := range [][2]string{
+					{box + ":/tmp/p", "ws/out/planted"},
+					{box + ":/tmp/p", "ws/out"},
+					{box + ":/tmp/tree/.", "ws"},
+					{"ws/out/key", box + ":/tmp/x/"},
+					{"ws/out/.", box + ":/tmp/x"},
+					{"ws", box + ":/tmp/y"},
+				} {
+					if h.run(nil, "cp", args[0], args[1]).code == 0 {
+						copied++
+					}
+				}
+				if !h.unharmed() {
+					t.Fatal("something was written outside")
+				}
+			}
+			if copied == 0 {
+				t.Error("nothing could be copied")
+			}
+			h.ok("exec", box, "--", "touch", "stop")
+			if r := h.run(nil, "exec", box, "--", "grep", "-rl", "the host's key", "/tmp"); r.code == 0 {
+				t.Errorf("the host's file was read: %s", r.stdout)
+			}
+			t.Logf("%d copies, %d exchanges", copied, h.exchanged())
+		})
+	}
+}
+
+// exchanged is how many rounds the box has done.
+func (h *home) exchanged() int {
+	b, _ := os.ReadFile(h.dir + "/ws/rounds")
+	n, _ := strconv.Atoi(string(b))
+	return n
+}
