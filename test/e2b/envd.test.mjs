@@ -230,7 +230,7 @@ test('signed links: reading and writing, with and without an end', async () => {
   // What was signed is what is allowed, and no more.
   const good = await link(sandbox.downloadUrl('signed', { useSignatureExpiration: 60 }))
   const change = (name, value) => { const u = new URL(good); if (value === undefined) u.searchParams.delete(name); else u.searchParams.set(name, value); return u }
-  const message = async (url, more) => { const [status, text] = await read(url, more); assert.equal(status, 401, text); return JSON.parse(text).message }
+  const message = async (url, more) => { const [status, text] = await read(url, more); assert.equal(status, 401, text); const { code, message, ...rest } = JSON.parse(text); assert.deepEqual([code, rest], [401, {}]); return message }
   assert.match(await message(change('path', 'uploaded')), /signature/)
   assert.match(await message(change('username', 'root')), /signature/)
   assert.match(await message(change('signature', undefined)), /signature|token/)
