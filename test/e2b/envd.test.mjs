@@ -141,6 +141,16 @@ test('users own what they write, and may no more than they may', async () => {
   }
   await sandbox.files.write('new/dir/mine', 'x')
   assert.equal(await run('stat -c %U:%a new new/dir new/dir/mine'), 'user:755\nuser:755\nuser:644\n')
+  if (wall === 'process') {
+    await assert.rejects(sandbox.files.write('/new/dir/mine', 'x'), SandboxError)
+  } else { // as at E2B, what is new belongs to who writes it, below / too
+    await sandbox.files.write('/new/dir/mine', 'x')
+    await sandbox.files.write('/mine', 'x')
+    await sandbox.files.makeDir('/made/dir')
+    await sandbox.files.rename('/mine', '/srv/moved/mine')
+    assert.equal(await run('stat -c %U:%G:%a /new /new/dir /new/dir/mine /made /made/dir /srv/moved /srv/moved/mine'), 'user:user:755\nuser:user:755\nuser:user:644\nuser:user:755\nuser:user:755\nuser:user:755\nuser:user:644\n')
+    await assert.rejects(sandbox.files.write('/etc/passwd', 'x'), SandboxError)
+  }
   await assert.rejects(sandbox.files.read('x', { user: 'nobody-here' }), AuthenticationError)
   await assert.rejects(sandbox.files.list('/', { user: 'nobody-here' }), AuthenticationError)
   await assert.rejects(sandbox.files.write('x', 'x', { user: 'nobody-here' }), AuthenticationError)
