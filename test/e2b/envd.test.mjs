@@ -147,8 +147,10 @@ test('users own what they write, and may no more than they may', async () => {
     await sandbox.files.write('/new/dir/mine', 'x')
     await sandbox.files.write('/mine', 'x')
     await sandbox.files.makeDir('/made/dir')
-    await sandbox.files.rename('/mine', '/srv/moved/mine')
-    assert.equal(await run('stat -c %U:%G:%a /new /new/dir /new/dir/mine /made /made/dir /srv/moved /srv/moved/mine'), 'user:user:755\nuser:user:755\nuser:user:644\nuser:user:755\nuser:user:755\nuser:user:755\nuser:user:644\n')
+    await sandbox.files.write('to-move', 'x')
+    await sandbox.files.rename('to-move', '/srv/moved/mine')
+    assert.equal(await run('stat -c %U:%G:%a /new /new/dir /new/dir/mine /mine /made /made/dir /srv/moved /srv/moved/mine'),
+      ['755', '755', '644', '644', '755', '755', '755', '644'].map((mode) => `user:user:${mode}\n`).join(''))
     await assert.rejects(sandbox.files.write('/etc/passwd', 'x'), SandboxError)
   }
   await assert.rejects(sandbox.files.read('x', { user: 'nobody-here' }), AuthenticationError)
