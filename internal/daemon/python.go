@@ -13,9 +13,8 @@ import (
 var programs = []string{"/usr/local/bin", "/usr/bin", "/bin"}
 
 // warnOfPython tells an operator beforehand what LangBot's tools would fail by:
-// where file systems are separate they run "python", which many systems have as
-// "python3" alone. Nothing is put beside what an image has: it would be another
-// one in a session than in a sandbox.
+// where file systems are separate they run "python", by which name a sandbox
+// knows the python3 of its image, too.
 func warnOfPython(log *slog.Logger, image string, shared bool, dirs []string) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(dirs, func(dir string) bool {
@@ -23,12 +22,8 @@ func warnOfPython(log *slog.Logger, image string, shared bool, dirs []string) {
 			return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
 		})
 	}
-	if image != sandbox.DefaultImage || shared || has("python") {
+	if image != sandbox.DefaultImage || shared || has("python") || has("python3") {
 		return
 	}
-	remedy := "name an image that has it in box.image"
-	if has("python3") {
-		remedy = "install python-is-python3 on this machine, or " + remedy
-	}
-	log.Warn("LangBot's file tools run python in the sandbox, and this machine's own image has none: "+remedy, "image", image)
+	log.Warn("LangBot's file tools run python in the sandbox, and this machine's own image has none: name an image that has it in box.image", "image", image)
 }

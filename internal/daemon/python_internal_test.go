@@ -26,7 +26,7 @@ func TestWarnOfPython(t *testing.T) {
 		has    []string
 		want   string // "": nothing is said
 	}{
-		{"python3-alone", "host", false, []string{"python3"}, "install python-is-python3"},
+		{"python3-alone", "host", false, []string{"python3"}, ""},
 		{"neither", "host", false, nil, "has none: name an image"},
 		{"both", "host", false, []string{"python3", "python"}, ""},
 		{"another-image", "docker.io/library/debian", false, nil, ""},

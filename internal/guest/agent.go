@@ -78,6 +78,11 @@ func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logg
 			log.Warn("furnish the image", "err", err)
 		}
 	}
+	if cfg.NamePython {
+		if err := namePython("/", cfg.Env["PATH"]); err != nil {
+			log.Warn("name the image's Python", "err", err)
+		}
+	}
 	a.connection.prepare(cfg.Network)
 	writable, err := cfg.writable("/")
 	if err != nil {

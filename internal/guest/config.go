@@ -33,6 +33,8 @@ type Config struct {
 	DiskPaths    []string `json:"disk_paths"` // where to look for a full disk after a command failed
 	// Furnish adds what commands expect to an image that was not made for them.
 	Furnish bool `json:"furnish"`
+	// NamePython gives an image that has python3 alone a link named python.
+	NamePython bool `json:"name_python"`
 	// ReadOnlyRoot lets commands write nowhere but in Writable, which are
 	// directories that are there, /tmp, /var/tmp, /dev/shm and the home of User.
 	ReadOnlyRoot bool     `json:"read_only_root"`

@@ -110,6 +110,10 @@ func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	sb, err := s.m.Get(r.Context(), caller, t.id)
 	if err != nil {
+		if sandbox.KindOf(err) == sandbox.NotFound {
+			err, t.port = errNoSandbox, 0
+			fail = failTo(r, t)
+		}
 		fail(w, err)
 		return
 	}
@@ -126,7 +130,7 @@ func (s *Server) serveEnvd(w http.ResponseWriter, r *http.Request, sb *sandbox.S
 	fail, p := failTo(r, t), principalOf(r)
 	if p.peer == nil && !weak.On(weak.ServerTokenIgnored) {
 		if err := admit(r, t, sb.Token, time.Now()); err != nil {
-			failAs(w, r, t, http.StatusUnauthorized, sandbox.Errorf(sandbox.Denied, "%v", err))
+			refuseGuest(w, r, err)
 			return
 		}
 	}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/json"
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
@@ -102,6 +103,7 @@ func TestEnvd(t *testing.T) {
 		{"signed-for-a-user", true, "GET", "/files?path=%2Fa&username=root&signature=" + sign("/a", "read", "root", sb.Token, ""), id, 200},
 		{"signed-until", true, "GET", "/files?path=%2Fa&signature_expiration=" + far + "&signature=" + sign("/a", "read", "", sb.Token, far), id, 200},
 		{"signed-too-long-ago", true, "GET", "/files?path=%2Fa&signature_expiration=" + past + "&signature=" + sign("/a", "read", "", sb.Token, past), id, 401},
+		{"signed-too-long-ago-in-a-browser", true, "GET", "/files?path=%2Fa&signature_expiration=" + past + "&signature=" + sign("/a", "read", "", sb.Token, past), with("Accept", "text/html"), 401},
 		{"signed-end-moved", true, "GET", "/files?path=%2Fa&signature_expiration=" + far + "&signature=" + sign("/a", "read", "", sb.Token, past), id, 401},
 		{"signed-end-dropped", true, "GET", "/files?path=%2Fa&signature=" + sign("/a", "read", "", sb.Token, past), id, 401},
 		{"signed-other-path", true, "GET", "/files?path=%2Fb&signature=" + sign("/a", "read", "", sb.Token, ""), id, 401},
@@ -119,6 +121,9 @@ func TestEnvd(t *testing.T) {
 			resp, body := w.do(t, request{tcp: tt.tcp, method: tt.method, path: tt.path, header: tt.header})
 			if resp.StatusCode != tt.want {
 				t.Errorf("%s %s = %d %s, want %d", tt.method, tt.path, resp.StatusCode, body, tt.want)
+			}
+			if tt.want == 401 {
+				refusedAsByEnvd(t, resp, body)
 			}
 		})
 	}
@@ -141,6 +146,40 @@ func TestEnvd(t *testing.T) {
 			}
 		}
 	})
+}
+
+// refusedAsByEnvd wants the body of E2B's agent, which tells of no sandbox, even
+// for who looks at it.
+func refusedAsByEnvd(t *testing.T, resp *http.Response, body string) {
+	t.Helper()
+	var got map[string]any
+	err := json.Unmarshal([]byte(body), &got)
+	if text, _ := got["message"].(string); err != nil || len(got) != 2 || got["code"] != 401.0 || text == "" {
+		t.Errorf("%d %s: want a code, a message and nothing more (%v)", resp.StatusCode, body, err)
+	}
+}
+
+// A port of a sandbox that is not there is answered as E2B does, by name and by
+// headers; a browser gets a page.
+func TestGoneSandbox(t *testing.T) {
+	w := newWorld(t)
+	id := "sb_" + strings.Repeat("a", 20)
+	want := `{"sandboxId":"` + id + `","message":"The sandbox was not found","code":502}`
+	for _, port := range []string{"49983", "3000"} {
+		for name, q := range map[string]request{
+			"by-headers": {tcp: true, method: "GET", path: "/x", header: map[string]string{"E2b-Sandbox-Id": id, "E2b-Sandbox-Port": port}},
+			"by-name":    {tcp: true, method: "GET", path: "/x", host: port + "-" + id + "." + domain},
+		} {
+			resp, body := w.do(t, q)
+			if resp.StatusCode != http.StatusBadGateway || strings.TrimSpace(body) != want {
+				t.Errorf("port %s, %s: %d %s, want 502 %s", port, name, resp.StatusCode, body, want)
+			}
+		}
+	}
+	resp, body := w.do(t, request{tcp: true, method: "GET", path: "/x", host: "3000-" + id + "." + domain, header: map[string]string{"Accept": "text/html"}})
+	if resp.StatusCode != http.StatusBadGateway || !strings.Contains(body, "<p>The sandbox was not found</p>") {
+		t.Errorf("a browser gets %d %s", resp.StatusCode, body)
+	}
 }
 
 // A guest learns no secret from a request, and can't speak for the daemon.

@@ -56,16 +56,34 @@ func failTo(r *http.Request, t target) failer {
 	}
 }
 
+// errNoSandbox is E2B's answer for a port of a sandbox that is not there, which
+// clients know by its text.
+var errNoSandbox = sandbox.Errorf(sandbox.NotFound, "The sandbox was not found")
+
+// refuseGuest answers who may not speak to a guest agent, as E2B's agent does: who
+// has no token learns from it of no sandbox.
+func refuseGuest(w http.ResponseWriter, r *http.Request, err error) {
+	h := w.Header()
+	h.Set(api.HeaderError, string(sandbox.Denied))
+	endUnread(h, r)
+	letPagesRead(h, r.Header)
+	wire.JSON(w, http.StatusUnauthorized, targetBody{Code: http.StatusUnauthorized, Message: err.Error()})
+}
+
+// endUnread ends the connection of a request whose body nobody reads: a client
+// that was not told would send its next request there.
+func endUnread(h http.Header, r *http.Request) {
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		h.Set("Connection", "close")
+	}
+}
+
 func failAs(w http.ResponseWriter, r *http.Request, t target, status int, err error) {
 	wire.Failed(w, err)
 	e := wire.Describe(err)
 	h := w.Header()
 	h.Set(api.HeaderError, e.Code)
-	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// Nobody reads the body, so the connection ends: a client that was not
-		// told would send its next request there.
-		h.Set("Connection", "close")
-	}
+	endUnread(h, r)
 	wire.RetryAfter(w, err)
 	letPagesRead(h, r.Header)
 	body := targetBody{SandboxID: t.id, Message: e.Message, Port: t.port, Code: status}

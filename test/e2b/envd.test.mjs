@@ -141,6 +141,18 @@ test('users own what they write, and may no more than they may', async () => {
   }
   await sandbox.files.write('new/dir/mine', 'x')
   assert.equal(await run('stat -c %U:%a new new/dir new/dir/mine'), 'user:755\nuser:755\nuser:644\n')
+  if (wall === 'process') {
+    await assert.rejects(sandbox.files.write('/new/dir/mine', 'x'), SandboxError)
+  } else { // as at E2B, what is new belongs to who writes it, below / too
+    await sandbox.files.write('/new/dir/mine', 'x')
+    await sandbox.files.write('/mine', 'x')
+    await sandbox.files.makeDir('/made/dir')
+    await sandbox.files.write('to-move', 'x')
+    await sandbox.files.rename('to-move', '/srv/moved/mine')
+    assert.equal(await run('stat -c %U:%G:%a /new /new/dir /new/dir/mine /mine /made /made/dir /srv/moved /srv/moved/mine'),
+      ['755', '755', '644', '644', '755', '755', '755', '644'].map((mode) => `user:user:${mode}\n`).join(''))
+    await assert.rejects(sandbox.files.write('/etc/passwd', 'x'), SandboxError)
+  }
   await assert.rejects(sandbox.files.read('x', { user: 'nobody-here' }), AuthenticationError)
   await assert.rejects(sandbox.files.list('/', { user: 'nobody-here' }), AuthenticationError)
   await assert.rejects(sandbox.files.write('x', 'x', { user: 'nobody-here' }), AuthenticationError)
@@ -230,7 +242,7 @@ test('signed links: reading and writing, with and without an end', async () => {
   // What was signed is what is allowed, and no more.
   const good = await link(sandbox.downloadUrl('signed', { useSignatureExpiration: 60 }))
   const change = (name, value) => { const u = new URL(good); if (value === undefined) u.searchParams.delete(name); else u.searchParams.set(name, value); return u }
-  const message = async (url, more) => { const [status, text] = await read(url, more); assert.equal(status, 401, text); return JSON.parse(text).message }
+  const message = async (url, more) => { const [status, text] = await read(url, more); assert.equal(status, 401, text); const { code, message, ...rest } = JSON.parse(text); assert.deepEqual([code, rest], [401, {}]); return message }
   assert.match(await message(change('path', 'uploaded')), /signature/)
   assert.match(await message(change('username', 'root')), /signature/)
   assert.match(await message(change('signature', undefined)), /signature|token/)

@@ -28,6 +28,7 @@ type AgentConfig struct {
 	PIDNamespace bool              `json:"pid_namespace"`
 	DiskPaths    []string          `json:"disk_paths"`
 	Furnish      bool              `json:"furnish,omitempty"`
+	NamePython   bool              `json:"name_python,omitempty"`
 	ReadOnlyRoot bool              `json:"read_only_root,omitempty"`
 	Writable     []string          `json:"writable,omitempty"`
 	Strict       bool              `json:"strict,omitempty"`
@@ -47,6 +48,7 @@ func agentConfig(sb *sandbox.Sandbox) AgentConfig {
 	c := AgentConfig{
 		ID: sb.ID, User: sb.Spec.User, Env: map[string]string{}, PIDs: sb.Spec.Limits.PIDs,
 		AllowRoot: RootAllowed(sb.Spec, sb.Owner), PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
+		NamePython: true,
 	}
 	if weak.On(weak.ControlShared) {
 		c.Hide = []string{GuestControl}

@@ -65,7 +65,7 @@ func (s *Service) composed(r *http.Request) (string, error) {
 			return "", err
 		}
 	}
-	return dst, s.act(r.Context(), a, func() error { return s.join(r.Context(), dst, sources) })
+	return dst, s.making(r.Context(), a, path.Dir(dst), func() error { return s.join(r.Context(), dst, sources) })
 }
 
 // join runs on a worker.

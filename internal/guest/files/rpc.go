@@ -31,8 +31,16 @@ func (s *Service) Stat(ctx context.Context, req *connect.Request[filesystem.Stat
 // MakeDir makes a directory and those above it. One that is there already is
 // AlreadyExists; anything else in its place is InvalidArgument.
 func (s *Service) MakeDir(ctx context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+	a, err := s.who(req.Header(), "")
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	p, err := s.resolve(a, req.Msg.GetPath())
+	if err != nil {
+		return nil, rpcError(err)
+	}
 	var e *filesystem.EntryInfo
-	err := s.at(ctx, req.Header(), req.Msg.GetPath(), func(p string) error {
+	err = s.making(ctx, a, p, func() error {
 		switch st, err := os.Stat(p); {
 		case err == nil && st.IsDir():
 			return faultf(connect.CodeAlreadyExists, "%s: the directory is there already", p)
@@ -71,7 +79,7 @@ func (s *Service) Move(ctx context.Context, req *connect.Request[filesystem.Move
 		return nil, rpcError(err)
 	}
 	var e *filesystem.EntryInfo
-	err = s.act(ctx, a, func() error {
+	err = s.making(ctx, a, path.Dir(to), func() error {
 		if err := move(from, to); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ type target struct {
 	file     inode // what fd is
 	turn     bool  // no other upload writes to it
 	created  bool
+	provided provided // by root, where t's user may not make it
 	size     int64 // of it before
 	n        int64 // bytes written
 	metadata map[string]string

@@ -2,6 +2,7 @@ package files
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 )
@@ -166,6 +168,9 @@ func (u *uploader) file(name string, r io.Reader) error {
 		// The request may be why: a client that left.
 		clean := context.WithoutCancel(u.ctx)
 		err = also(err, u.s.workers.Do(clean, u.account, t.giveUp))
+		if t.provided.file != (inode{}) {
+			err = also(err, u.s.withdraw(clean, t.provided))
+		}
 	} else {
 		u.done = append(u.done, written{Path: p, Name: path.Base(p), Type: "file", Metadata: t.metadata})
 	}
@@ -180,7 +185,7 @@ func (u *uploader) file(name string, r io.Reader) error {
 // anew.
 func (u *uploader) open(t *target) error {
 	for range maxReopen {
-		if err := u.as(t.open); err != nil {
+		if err := u.openOne(t); err != nil {
 			return err
 		}
 		if err := u.s.uploads.take(u.ctx, t.file, turnWait); err != nil {
@@ -199,6 +204,20 @@ func (u *uploader) open(t *target) error {
 		t.turn = false
 	}
 	return faultf(connect.CodeFailedPrecondition, "%s: it is replaced again and again", t.path)
+}
+
+// openOne is t.open, after what the user may not make was provided.
+func (u *uploader) openOne(t *target) error {
+	err := u.as(t.open)
+	if !errors.Is(err, unix.EACCES) {
+		return err
+	}
+	made, ok := u.s.provide(u.ctx, u.account, t.path, true)
+	if !ok {
+		return err
+	}
+	t.provided = made
+	return u.as(t.open)
 }
 
 func (u *uploader) as(fn func() error) error { return u.s.act(u.ctx, u.account, fn) }
