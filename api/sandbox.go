@@ -116,6 +116,10 @@ type Sandbox struct {
 	EndedAt   time.Time         `json:"ended_at,omitzero"`
 	ExpiresAt time.Time         `json:"expires_at,omitzero"`
 	Starts    int               `json:"starts"` // how often it was started
+
+	// Warnings are in the answer to a create alone: what its owner should know
+	// before anything runs in it.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Enforcement says how one promise is kept, or why it is not.

@@ -67,10 +67,23 @@ func checkPull(image, pull string) error {
 	return usagef("--pull always: --image does not name a registry's").WithHint("leave out --pull")
 }
 
-// obtain makes a sandbox, with the secrets that the flags name, and before that
+// obtain makes a sandbox, and says what its owner should know before anything
+// runs in it.
+func (a *app) obtain(ctx context.Context, svc Service, req *api.CreateRequest, spec *specFlags) (*api.Sandbox, error) {
+	sb, err := a.makeOf(ctx, svc, req, spec)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range sb.Warnings {
+		a.noteReason("home", w)
+	}
+	return sb, nil
+}
+
+// makeOf makes a sandbox, with the secrets that the flags name, and before that
 // the image that req names: a path is imported, and a reference that the daemon
 // does not have is pulled, as the flags say.
-func (a *app) obtain(ctx context.Context, svc Service, req *api.CreateRequest, spec *specFlags) (*api.Sandbox, error) {
+func (a *app) makeOf(ctx context.Context, svc Service, req *api.CreateRequest, spec *specFlags) (*api.Sandbox, error) {
 	if err := spec.net.resolve(ctx, a, svc, req); err != nil {
 		return nil, err
 	}

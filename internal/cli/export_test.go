@@ -141,9 +141,3 @@ func Table(rows [][]string) string {
 
 // Elide is elide.
 func Elide(s string, n int) string { return elide(s, n) }
-
-// HomeIn is homeIn.
-func HomeIn(dir string, homes []string) string { return homeIn(dir, homes) }
-
-// PasswdHomes is passwdHomes.
-func PasswdHomes(r io.Reader) []string { return passwdHomes(r) }

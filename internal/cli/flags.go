@@ -102,7 +102,6 @@ func (f *specFlags) request(a *app) (*api.CreateRequest, error) {
 		if req.Workspace, err = workspaceOf(f.workspace); err != nil {
 			return nil, err
 		}
-		a.warnOfHome(req.Workspace)
 	}
 	req.ReadOnlyRoot = f.readOnly
 	if req.Mounts, err = f.mounted(); err != nil {

@@ -147,7 +147,9 @@ func (s *Server) postSandbox(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	wire.JSON(w, http.StatusCreated, view(r.Context(), sb, &imageConfigs{s: s}))
+	out := view(r.Context(), sb, &imageConfigs{s: s})
+	out.Warnings = warnings(&spec, knownHomes())
+	wire.JSON(w, http.StatusCreated, out)
 }
 
 func (s *Server) listSandboxes(w http.ResponseWriter, r *http.Request) {

@@ -20,6 +20,11 @@ var holdHomes = []holdGroup{
 		".cshrc", ".tcshrc", ".login", ".logout", ".rcrc", ".elvish", ".xonshrc*", ".oshrc", "profile.ps1", "*_profile.ps1", "starship.toml",
 	}},
 
+	{reasonStartup, "bash dotfiles' own files, dircolors(1); Oh My Bash, Liquid Prompt, Zgen, zi; login_conf(5); terminfo(5), termcap(5)", []string{
+		".aliases", ".alias", ".functions", ".exports", ".dircolors", ".dir_colors", ".oh-my-bash", ".liquidpromptrc", ".zgen", ".zgenom", ".zi",
+		".login_conf", ".terminfo", ".termcap",
+	}},
+
 	{reasonLogin, "ssh(1), ssh_config(5), sshd(8) FILES; rlogin, Kerberos", []string{
 		".ssh", "authorized_keys*", ".rhosts", ".shosts", ".k5login", ".k5users",
 	}},
@@ -39,6 +44,10 @@ var holdHomes = []holdGroup{
 	{reasonDesktop, "i3, sway, xmonad, awesome, bspwm, sxhkd, fluxbox, openbox, fvwm, twm: configuration", []string{
 		".i3", ".sway", ".xmonad", ".awesome", ".sxhkdrc", ".bspwmrc", ".fluxbox", ".openbox", ".fvwm*", ".twmrc", ".icewm", ".enlightenment", ".fehbg",
 	}},
+	{reasonDesktop, "vncserver(1) xstartup; xrdp startwm.sh; Compose(5); jwm, pekwm, ratpoison, StumpWM, Blackbox, ctwm, mwm, dwm autostart, herbstluftwm; conky; Wine", []string{
+		".vnc", "startwm.sh", ".xcompose", ".jwmrc", ".pekwm", ".ratpoisonrc", ".stumpwmrc", ".stumpwm.d", ".blackboxrc", ".ctwmrc", ".mwmrc", ".dwm",
+		".herbstluftwm", ".conkyrc", ".wine",
+	}},
 	{reasonDesktop, "launchd.plist(5), macOS; Windows shell links, desktop.ini, autorun.inf, startup folder", []string{
 		"library/launchagents", "library/launchdaemons", "library/startupitems", "library/preferences",
 		"*.lnk", "*.scf", "desktop.ini", "autorun.inf", "programs/startup", ".wslconfig",
@@ -51,6 +60,13 @@ var holdHomes = []holdGroup{
 	{reasonProgram, "aliases(5) .forward; procmail(1), fetchmail(1), msmtp(1), mutt(1), mailx(1), maildrop, vacation(1)", []string{
 		".forward", ".procmailrc", ".fetchmailrc", ".msmtprc", ".muttrc", ".mutt", ".neomuttrc", ".neomutt", ".mailrc", ".mailfilter", ".vacation.msg",
 	}},
+	{reasonProgram, "mbsync(1) PassCmd, OfflineIMAP pythonfile, getmail, urlview(1), slrn(1); lftp(1), kermit(1); Pidgin, HexChat plugins; ncmpcpp, MPlayer, mpv", []string{
+		".mbsyncrc", ".isyncrc", ".offlineimaprc", ".getmail", ".urlview", ".slrnrc", ".lftp", ".lftprc", ".kermrc", ".purple", ".hexchat", ".xchat2",
+		".ncmpcpp", ".mplayer", ".mpv",
+	}},
+	{reasonProgram, "ack(1) .ackrc; top(1) toprc; Taskwarrior hooks; GIMP plug-ins; LibreOffice and OpenOffice macros; Ghidra, IDA plug-ins", []string{
+		".ackrc", ".toprc", ".taskrc", ".gimp-*", ".libreoffice", ".openoffice.org", ".ghidra", ".idapro",
+	}},
 	{reasonProgram, "lynx, w3m, elinks, mc(1), vifm, ranger, newsboat, irssi, weechat; xterm, kitty, urxvt extensions; watchman", []string{
 		".lynxrc", ".w3m", ".elinks", ".mc", ".vifm", ".newsboat", ".irssi", ".weechat", ".urxvt", ".wezterm.lua", ".hammerspoon", ".finicky.js",
 	}},
@@ -61,5 +77,6 @@ var holdHomes = []holdGroup{
 	{reasonCommands, "homes of version managers, whose shims are on PATH: asdf, nvm, pyenv, rbenv, jenv, SDKMAN, Volta, Deno, Bun, Rye, proto", []string{
 		".asdf", ".asdfrc", ".nvm", ".fnm", ".pyenv", ".rbenv", ".rvm", ".nodenv", ".goenv", ".jenv", ".sdkman", ".sdkmanrc", ".volta", ".deno", ".bun", ".rye", ".proto",
 		".phpenv", ".plenv", ".tfenv", ".linuxbrew", ".krew", ".dotnet", ".ghcup", ".nimble", ".elan", ".foundry", ".wasmtime", ".wasmer",
+		".npm-global", ".npm-packages", ".poetry", ".phpbrew", ".nodebrew", ".gvm", ".swiftly", ".juliaup",
 	}},
 }

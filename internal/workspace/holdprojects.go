@@ -11,6 +11,9 @@ var holdProjects = []holdGroup{
 		".hg", ".hgrc", ".hgsub", ".svn", ".jj", ".sl", ".bzr", ".bazaar", "_darcs", ".repo", ".cvsrc",
 		".fossil", ".fossil-settings", ".fslckout", "_fossil_", ".p4config", "p4config.txt",
 	}},
+	{reasonVCS, "svn book, runtime configuration area: tunnels, diff-cmd; mr(1) .mrconfig", []string{
+		".subversion", ".mrconfig",
+	}},
 	{reasonVCS, "Arcanist, .arcconfig load; Review Board, .reviewboardrc is Python; tig(1), tigrc(5)", []string{
 		".arcconfig", ".arcrc", ".arclint", ".reviewboardrc", ".tigrc",
 	}},

@@ -32,6 +32,12 @@ var holdTools = []holdGroup{
 	{reasonPackage, "Ansible configuration, from the current directory too; Vagrant, Chef, Pulumi homes; latexmk(1) .latexmkrc is Perl; texmf.cnf", []string{
 		"ansible.cfg", ".ansible.cfg", ".ansible", ".vagrant.d", ".chef", ".pulumi", ".latexmkrc", "latexmkrc", "texmf.cnf",
 	}},
+	{reasonPackage, "Debian: dput.cf(5), devscripts.conf(5), quilt(1), pbuilderrc(5), sbuild.conf(5), gbp.conf(5); rpm macros; makepkg.conf(5)", []string{
+		".dput.cf", ".devscripts", ".quiltrc", ".pbuilderrc", ".sbuildrc", ".gbp.conf", ".rpmmacros", ".makepkg.conf",
+	}},
+	{reasonPackage, "Apache Ant .antrc, ant.conf; ccache prefix_command; SCons site directories; Boot; Packer, TFLint plug-ins; Rails .railsrc; Capistrano", []string{
+		".antrc", ".ant", ".ccache", ".scons", ".boot", ".packer.d", ".packerconfig", ".tflint.d", ".tflint.hcl", ".railsrc", ".caprc", ".powrc", ".powenv",
+	}},
 	{reasonPackage, "netrc(5), curl(1), wget(1): credentials and options", []string{
 		".netrc", "_netrc", ".curlrc", "_curlrc", ".wgetrc",
 	}},
@@ -43,6 +49,16 @@ var holdTools = []holdGroup{
 		".pdbrc*", ".byebugrc", ".rdbgrc*", ".rdebugrc", ".perldb", ".dlv",
 	}},
 
+	{reasonDebugger, "Valgrind .valgrindrc; ltrace(1); perf-config(1); SystemTap; DDD; pwntools", []string{
+		".valgrindrc", ".ltrace.conf", ".perfconfig", ".systemtap", ".ddd", ".pwn.conf",
+	}},
+
+	{reasonLanguage, "Node.js modules, loading from the global folders; prove(1) .proverc; tclsh(1), wish(1); Jython registry; IDLE, Spyder", []string{
+		".node_modules", ".node_libraries", ".proverc", ".tclshrc", ".wishrc", ".jython", ".idlerc", ".spyder*",
+	}},
+	{reasonLanguage, "Ammonite predef.sc; nREPL .nrepl.edn; Chicken csi, Gambit, SWI-Prolog init files; PARI/GP .gprc, GAP .gaprc, Scilab; ripl", []string{
+		".ammonite", ".nrepl.edn", ".csirc", ".gambini", ".swiplrc", ".gprc", ".gaprc", ".scilab", ".riplrc",
+	}},
 	{reasonLanguage, "Python site: sitecustomize, usercustomize, .pth files; venv pyvenv.cfg; PYTHONSTARTUP; IPython, Jupyter, ptpython", []string{
 		"sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize", "sitecustomize.*", "usercustomize.*", "*.pth", "*._pth", "pyvenv.cfg",
 		".pythonrc*", ".pythonstartup*", ".python_startup*", ".ipython", "ipython_config.py", "ipython_kernel_config.py",

@@ -309,3 +309,22 @@ func TestWriterErrorsAreReported(t *testing.T) {
 		t.Errorf("WriteChanges = %v, want %v", err, gone)
 	}
 }
+
+// TestBaseByALink: the directory that changes go to may lie below one that
+// another sandbox writes to. It is not found through a link there.
+func TestBaseByALink(t *testing.T) {
+	top := t.TempDir()
+	tree{"shared/way": "-> ../outside", "outside/sub/f": "x"}.write(t, top)
+	for _, dir := range []string{"shared/way", "shared/way/sub"} {
+		b, err := workspace.OpenBase(filepath.Join(top, dir))
+		if err == nil {
+			b.Close()
+		}
+		if !errors.Is(err, unix.ELOOP) || !strings.Contains(err.Error(), "shared/way is a link") {
+			t.Errorf("%s: got %v, want the link named", dir, err)
+		}
+	}
+	b, err := workspace.OpenBase(filepath.Join(top, "outside/sub")) // the control
+	must(t, err)
+	b.Close()
+}
