@@ -78,7 +78,8 @@ func run(in io.Reader, out io.Writer, m offers, verbose bool) bool {
 		r.print(r.open[name], true)
 		r.failed = true
 	}
-	return r.count(m) && !r.failed
+	// A run of nothing is one whose list of packages could not be made.
+	return r.count(m) && !r.failed && r.ran+len(r.skips) > 0
 }
 
 func (r *report) take(e event) {

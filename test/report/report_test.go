@@ -53,7 +53,8 @@ func TestReport(t *testing.T) {
 		{"does-not-build", `{"Action":"build-output","Output":"x.go:1: bad\n"}` + "\n" + `{"Action":"build-fail"}` + "\n", bare{}, false, "x.go:1: bad\n0 tests ran, 0 skipped, 0 tried again\n"},
 		{"go-test-fails", `{"Action":"fail"}` + "\n", bare{}, false, "0 tests ran, 0 skipped, 0 tried again\n"},
 		{"torn", `{"Action":"output","Package":"a","Test":"TestA","Output":"last words\n"}` + "\n", bare{}, false, "FAIL\ta: its end is missing\nlast words\n"},
-		{"no-json", "flag provided but not defined\n", bare{}, true, "flag provided but not defined\n"},
+		{"no-json", "flag provided but not defined\n", bare{}, false, "flag provided but not defined\n"},
+		{"nothing", "", bare{}, false, "0 tests ran"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
