@@ -85,6 +85,7 @@ const (
 	GVisorNetworkHost Weakness = "gvisor-network-host" // the guest's sockets are the host's
 	GVisorSocketsOpen Weakness = "gvisor-sockets-open" // the guest may connect to sockets of the host
 	SentriesShared    Weakness = "sentries-shared"     // every sentry runs as 65534, as other services do
+	GVisorDevicesOpen Weakness = "gvisor-devices-open" // the guest's opening of a device's file opens the host's device
 )
 
 // Of the way between the host and the guest agent.

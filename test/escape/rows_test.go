@@ -129,7 +129,7 @@ var rows = []row{
 	on(gvisor, weak.MasksOff, "masked"),
 	on(process, weak.MasksOff, "masked"),
 	on(process, weak.SetIDMounts, "mount-flags"),
-	on(process, weak.DeviceMounts, "mount-flags"),
+	on(process, weak.DeviceMounts, "mount-flags", "shared-device"),
 	on(gvisor, weak.WorkspaceDirect, "workspace-source"),
 	on(process, weak.WorkspaceDirect, "workspace-source"),
 	on(gvisor, weak.ReadOnlyWritable, "read-only-tree", "shared-read-only"),
@@ -151,6 +151,8 @@ var rows = []row{
 	on(gvisor, weak.GVisorNetworkHost, "host-loopback"),
 	on(gvisor, weak.GVisorSocketsOpen, "shared-socket"),
 	on(gvisor, weak.SentriesShared, "sentry-signals"),
+	given(on(gvisor, weak.GVisorDevicesOpen, "shared-device"), weak.DeviceMounts),
+	given(on(gvisor, weak.DeviceMounts, "shared-device"), weak.GVisorDevicesOpen),
 
 	on(gvisor, weak.ControlShared, "control-plane"),
 	on(process, weak.ControlShared, "control-plane"),

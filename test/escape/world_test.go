@@ -136,6 +136,13 @@ func (w *world) trees() error {
 	if err := os.Chmod(w.path("outside/file"), 0o666); err != nil {
 		return err
 	}
+	if os.Geteuid() == 0 {
+		// What controls loop devices: no wall has a device of its own of that number.
+		name := w.path(dirReadOnly + "/device")
+		if err := errors.Join(syscall.Mknod(name, syscall.S_IFCHR, 10<<8|237), os.Chmod(name, 0o444)); err != nil {
+			return err
+		}
+	}
 	git := exec.Command("git", "init", "-q", w.path(dirWritable))
 	git.Env = append(w.env, "GIT_CONFIG_GLOBAL=/dev/null")
 	if out, err := git.CombinedOutput(); err != nil {

@@ -1,8 +1,8 @@
 // Report reads what go test -json says on its standard input, prints what go
-// test prints without it, and ends with the tests that were skipped. A skip
-// that is not on the list of lawful ones is a failure: where the machine offers
-// what tests need, a test that finds something missing has found a fault. With
-// -v, all that tests say is printed.
+// test prints without it, and ends with the tests that were skipped and those
+// that tried something twice. A skip that is not on the list of lawful ones is a
+// failure: where the machine offers what tests need, a test that finds something
+// missing has found a fault. With -v, all that tests say is printed.
 package main
 
 import (
@@ -25,6 +25,9 @@ func main() {
 	}
 }
 
+// triedAgain begins what a test logs that succeeded at the second attempt.
+const triedAgain = "tried again: "
+
 // event is a line of go test -json.
 type event struct {
 	Action, Package, Test, Output string
@@ -46,6 +49,7 @@ type report struct {
 	verbose bool
 	failed  bool
 	ran     int
+	again   []string        // tests that say they tried something twice
 	passed  map[string]bool // packages with a test's name
 	open    map[string]*pkg
 	skips   []skip
@@ -74,7 +78,8 @@ func run(in io.Reader, out io.Writer, m offers, verbose bool) bool {
 		r.print(r.open[name], true)
 		r.failed = true
 	}
-	return r.count(m) && !r.failed
+	// A run of nothing is one whose list of packages could not be made.
+	return r.count(m) && !r.failed && r.ran+len(r.skips) > 0
 }
 
 func (r *report) take(e event) {
@@ -95,6 +100,9 @@ func (r *report) take(e event) {
 	switch e.Action {
 	case "output":
 		p.said = append(p.said, e)
+		if strings.Contains(e.Output, triedAgain) {
+			r.again = append(r.again, e.Package+" "+e.Test)
+		}
 	case "pass", "fail", "skip":
 		if e.Test == "" {
 			delete(r.open, e.Package)
@@ -150,7 +158,10 @@ func (r *report) count(m offers) bool {
 		}
 		wrong = append(wrong, fmt.Sprintf("%s %s: %s", s.pkg, s.test, s.said))
 	}
-	fmt.Fprintf(r.out, "%d tests ran, %d skipped\n", r.ran, len(r.skips))
+	for _, name := range r.again {
+		fmt.Fprintf(r.out, "tried again: %s\n", name)
+	}
+	fmt.Fprintf(r.out, "%d tests ran, %d skipped, %d tried again\n", r.ran, len(r.skips), len(r.again))
 	for _, why := range slices.Sorted(maps.Keys(reasons)) {
 		fmt.Fprintf(r.out, "%5d  %s\n", reasons[why], why)
 	}

@@ -37,22 +37,24 @@ func TestReport(t *testing.T) {
 		well     bool
 		want     string // all of it, or a part
 	}{
-		{"passes", ended("a", "TestA", "pass", "    quiet\n"), bare{}, true, "ok a\n1 tests ran, 0 skipped\n"},
-		{"fails", ended("a", "TestA", "fail", "    loud\n"), bare{}, false, "    loud\nFAIL a\n1 tests ran, 0 skipped\n"},
+		{"passes", ended("a", "TestA", "pass", "    quiet\n"), bare{}, true, "ok a\n1 tests ran, 0 skipped, 0 tried again\n"},
+		{"fails", ended("a", "TestA", "fail", "    loud\n"), bare{}, false, "    loud\nFAIL a\n1 tests ran, 0 skipped, 0 tried again\n"},
 		{"no-disk", skipped("internal/disk", "TestGrow", "no loop devices"), bare{}, false, "internal/disk TestGrow: x_test.go:1: no loop devices"},
 		{"no-cgroup", skipped("internal/cgroup", "TestKill/as-found", "no cgroup is usable"), bare{}, false, "FAIL: 1 skipped for no lawful reason"},
 		{"no-program", skipped("a", "TestA/java", `exec: "java": executable file not found in $PATH`), bare{}, true, "1  a program that users may lack"},
 		{"program-is-there", skipped("a", "TestA/java", `exec: "java": executable file not found in $PATH`), bare{program: "java"}, false, "executable file"},
 		{"no-v1", skipped("internal/cgroup", "TestKill/v1-alone", "no version 1 tree"), bare{mounts: "cgroup2 /sys/fs/cgroup cgroup2 rw"}, true, "1  the kernel has cgroup"},
 		{"v1-is-there", skipped("internal/cgroup", "TestKill/v1-alone", "no version 1 tree"), bare{mounts: "cgroup /sys/fs/cgroup/pids cgroup rw"}, false, "no version 1"},
+		{"twice", ended("a", "TestA", "pass", "    x_test.go:1: tried again: it hung\n"), bare{}, true, "tried again: " + module + "a TestA\n1 tests ran, 0 skipped, 1 tried again\n"},
 		{"seed", skipped("a", "FuzzA/seed#0", "means nothing"), bare{}, true, "1  a seed"},
 		{"seed-elsewhere", skipped("a", "TestFuzz/seed#0", "means nothing"), bare{}, false, "means nothing"},
 		{"never-again", noRoom, bare{}, false, "the race detector"},
-		{"again", noRoom + ended("internal/egress/link", "TestMemory", "pass", ""), bare{}, true, "1 tests ran, 1 skipped\n    1  run a second time"},
-		{"does-not-build", `{"Action":"build-output","Output":"x.go:1: bad\n"}` + "\n" + `{"Action":"build-fail"}` + "\n", bare{}, false, "x.go:1: bad\n0 tests ran, 0 skipped\n"},
-		{"go-test-fails", `{"Action":"fail"}` + "\n", bare{}, false, "0 tests ran, 0 skipped\n"},
+		{"again", noRoom + ended("internal/egress/link", "TestMemory", "pass", ""), bare{}, true, "1 tests ran, 1 skipped, 0 tried again\n    1  run a second time"},
+		{"does-not-build", `{"Action":"build-output","Output":"x.go:1: bad\n"}` + "\n" + `{"Action":"build-fail"}` + "\n", bare{}, false, "x.go:1: bad\n0 tests ran, 0 skipped, 0 tried again\n"},
+		{"go-test-fails", `{"Action":"fail"}` + "\n", bare{}, false, "0 tests ran, 0 skipped, 0 tried again\n"},
 		{"torn", `{"Action":"output","Package":"a","Test":"TestA","Output":"last words\n"}` + "\n", bare{}, false, "FAIL\ta: its end is missing\nlast words\n"},
-		{"no-json", "flag provided but not defined\n", bare{}, true, "flag provided but not defined\n"},
+		{"no-json", "flag provided but not defined\n", bare{}, false, "flag provided but not defined\n"},
+		{"nothing", "", bare{}, false, "0 tests ran"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -143,6 +143,15 @@ func sockets() string {
 	return "create"
 }
 
+// devices has a device's file in a shared directory be one of gVisor's own, or
+// none. It is gVisor's default, and was not always.
+func devices() string {
+	if weak.On(weak.GVisorDevicesOpen) {
+		return "passthrough"
+	}
+	return "emulated-only"
+}
+
 // runscConfig holds every flag that differs from gVisor's own default.
 func runscConfig(p *plan) (*config.Config, error) {
 	args := []string{
@@ -152,6 +161,7 @@ func runscConfig(p *plan) (*config.Config, error) {
 		"--ignore-cgroups",        // ours are entered already, and cover the launcher too
 		"--directfs=false",        // the sentry touches no file of the host
 		"--host-uds=" + sockets(), // those that programs bind to paths
+		"--character-device-policy=" + devices(),
 		"--overlay2=none",         // layers are the host kernel's overlays
 		"--file-access=exclusive", // nothing but the box writes its root
 		"--file-access-mounts=shared",

@@ -27,9 +27,12 @@ func ociSpec(p *plan) *specs.Spec {
 	quota := int64(p.CPUs * cpuPeriod)
 	period := uint64(cpuPeriod)
 	mount := func(target, source string, options ...string) specs.Mount {
+		options = append(options, "bind", "nosuid")
+		if !weak.On(weak.DeviceMounts) {
+			options = append(options, "nodev")
+		}
 		return specs.Mount{
-			Type: "bind", Source: filepath.Join(p.Dir, box.DirMounts, source), Destination: target,
-			Options: append([]string{"bind", "nosuid", "nodev"}, options...),
+			Type: "bind", Source: filepath.Join(p.Dir, box.DirMounts, source), Destination: target, Options: options,
 		}
 	}
 	mounts := []specs.Mount{

@@ -16,6 +16,7 @@ import (
 var deviceProbes = []probe{
 	{name: "devices", run: devices},
 	{name: "make-devices", run: makeDevices},
+	{name: "shared-device", run: sharedDevice},
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -68,6 +69,18 @@ func devices(t *trial) {
 		}
 	}
 	t.note("%d devices, all harmless", seen)
+}
+
+// sharedDevice opens a device of the host's whose file is in a directory that
+// its owner shares, and that anybody may open.
+func sharedDevice(t *trial) {
+	name := facts.ReadOnly + "/device"
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+		t.find("%s can be opened", name)
+	}
+	t.note("%v", err)
 }
 
 // makeDevices makes nodes of its own and opens them.
