@@ -1,10 +1,10 @@
 package server_test
 
 import (
-	"encoding/json"
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"

@@ -88,21 +88,32 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 	}}
 	all["limits"] = map[string]any{"key:limited": map[string]any{"sandboxes": 1, "cpus": 2, "timeout": "1h"}}
 	maps.Copy(all, settings)
-	config, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(h.dir, "config", "carboy", "config.json"), config, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var secret [20]byte
-	rand.Read(secret[:])
-	key := "e2b_" + hex.EncodeToString(secret[:])
+	h.settings(all)
+	key := newE2BKey()
 	url := h.serve(key)
 	limited := strings.TrimSpace(h.ok("key", "add", "--team", "limited", "--host-image", "--scope", "read,manage,exec,keys", "test"))
 	return &e2bServer{h: h, wall: wall, env: append(os.Environ(),
 		"E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_VOLUME_API_URL="+url, "E2B_API_KEY="+key, "E2B_DOMAIN="+domain, "CARBOY_WALL="+wall, "CARBOY_LIMITED_KEY="+limited,
 		"CARBOY_REGISTRY="+registries.open, "CARBOY_PRIVATE_REGISTRY="+registries.private, "CARBOY_REGISTRY_PASSWORD="+registryPassword)}
+}
+
+// newE2BKey returns a key as E2B's clients want one.
+func newE2BKey() string {
+	var secret [20]byte
+	rand.Read(secret[:])
+	return "e2b_" + hex.EncodeToString(secret[:])
+}
+
+// settings writes the daemon's configuration.
+func (h *home) settings(all map[string]any) {
+	h.t.Helper()
+	config, err := json.Marshal(all)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(h.dir, "config", "carboy", "config.json"), config, 0o600); err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 // e2bPeer answers with its name and whether the request has the header X-Key;
@@ -161,6 +172,12 @@ func (s *e2bServer) node(t *testing.T, file, sdk string) {
 // serve runs `carboy serve` on a free port with one key and returns its URL.
 func (h *home) serve(key string) string {
 	h.t.Helper()
+	return "http://" + h.serveOn("127.0.0.1:0", key)
+}
+
+// serveOn is serve at an address, which it returns with its port.
+func (h *home) serveOn(address, key string) string {
+	h.t.Helper()
 	sum := sha256.Sum256([]byte(key))
 	line, err := json.Marshal(map[string]any{"id": "sdk", "hash": hex.EncodeToString(sum[:]), "host_image": true})
 	if err != nil {
@@ -170,7 +187,7 @@ func (h *home) serve(key string) string {
 	if err := os.WriteFile(file, append(line, '\n'), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
-	return "http://" + h.listen("serve", "--listen", "127.0.0.1:0", "--api-key-file", file)
+	return h.listen("serve", "--listen", address, "--api-key-file", file)
 }
 
 // listen runs a command that serves until the test's end, and returns the

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -24,8 +23,8 @@ type provided struct {
 // provide makes the first that is missing of p, where a may not: a directory,
 // or the file p itself. As with envd a write reaches where its user has no
 // rights, for who asks could have named root; but nothing that is there is
-// written to, no link is followed, and a must be able to see the place. What
-// lies below is a's own to make. It reports whether there is reason to try
+// written to, no link is followed, a must be able to see the place, and root
+// alone to change it. What lies below is a's own to make. It reports whether there is reason to try
 // again.
 func (s *Service) provide(ctx context.Context, a account.Account, p string, file bool) (made provided, ok bool) {
 	root, err := s.opts.Lookup(account.Root)
@@ -42,7 +41,7 @@ func (s *Service) provide(ctx context.Context, a account.Account, p string, file
 	}
 	made.path = missing
 	err = s.workers.Do(ctx, root, func() (err error) {
-		made.file, err = make1(missing, file && missing == p, a)
+		made.file, err = makeFor(missing, file && missing == p, a)
 		return err
 	})
 	if err != nil {
@@ -67,19 +66,42 @@ func firstMissing(p string) (missing string, err error) {
 	return missing, nil
 }
 
-// make1 makes p, above which all is there, and gives it to a.
-func make1(p string, file bool, a account.Account) (inode, error) {
+// rootsOwn opens the directory of p, through no link, where root alone may
+// change what is in it: what is made there has nobody who swaps it.
+func rootsOwn(p string) (*beneath.Dir, error) {
 	top, err := beneath.OpenDir("/")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	rel := path.Join(".", path.Dir(p))
+	dir, err := top.OpenDir(rel)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(dir.Fd(), &st); err == nil && (st.Uid != 0 || st.Mode&0o022 != 0) {
+		err = unix.EACCES
+	}
+	if err != nil {
+		dir.Close()
+		return nil, &os.PathError{Op: "open", Path: path.Dir(p), Err: err}
+	}
+	return dir, nil
+}
+
+// makeFor makes p, above which all is there, and gives it to a.
+func makeFor(p string, file bool, a account.Account) (inode, error) {
+	dir, err := rootsOwn(p)
 	if err != nil {
 		return inode{}, err
 	}
-	defer top.Close()
-	rel := strings.TrimPrefix(p, "/")
+	defer dir.Close()
 	var f *os.File
 	if file {
-		f, err = top.Create(rel, fileMode)
-	} else if err = top.Mkdir(rel, dirMode); err == nil {
-		f, err = top.Open(rel, unix.O_RDONLY|unix.O_DIRECTORY)
+		f, err = dir.Create(path.Base(p), fileMode)
+	} else if err = dir.Mkdir(path.Base(p), dirMode); err == nil {
+		f, err = dir.Open(path.Base(p), unix.O_RDONLY|unix.O_DIRECTORY)
 	}
 	if err != nil {
 		return inode{}, err
@@ -103,17 +125,16 @@ func (s *Service) withdraw(ctx context.Context, made provided) error {
 		return err
 	}
 	return s.workers.Do(ctx, root, func() error {
-		dir, err := beneath.OpenDir("/")
+		dir, err := rootsOwn(made.path)
 		if err != nil {
-			return err
+			return nil //nolint:nilerr // it is not where it was made
 		}
 		defer dir.Close()
-		rel := strings.TrimPrefix(made.path, "/")
-		st, err := dir.Stat(rel)
-		if err != nil || (inode{st.Dev, st.Ino}) != made.file {
-			return nil
+		name := path.Base(made.path)
+		if st, err := dir.Stat(name); err != nil || (inode{st.Dev, st.Ino}) != made.file {
+			return nil //nolint:nilerr // the same
 		}
-		return dir.Remove(ctx, rel)
+		return unix.Unlinkat(dir.Fd(), name, 0)
 	})
 }
 

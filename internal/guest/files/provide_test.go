@@ -34,6 +34,8 @@ func TestProvided(t *testing.T) {
 	g := newGuest(t)
 	must(t, os.Mkdir(g.path("roots"), 0o755))
 	must(t, os.Mkdir(g.path("closed"), 0o700))
+	must(t, os.Mkdir(g.path("anothers"), 0o755))
+	must(t, os.Chown(g.path("anothers"), 1001, 1001))
 	must(t, os.Symlink("roots", g.path("link")))
 	must(t, os.WriteFile(g.path("roots/there"), []byte("keep"), 0o644))
 	g.put("mine", "moved")
@@ -56,7 +58,7 @@ func TestProvided(t *testing.T) {
 			t.Errorf("%s is %s, want its user's", p, got)
 		}
 	}
-	for _, p := range []string{"roots/there", "closed/x", "closed/d/x", "link/x", "link/d/x"} {
+	for _, p := range []string{"roots/there", "closed/x", "closed/d/x", "link/x", "link/d/x", "anothers/x", "anothers/d/x"} {
 		if got := put(p); got != 403 {
 			t.Errorf("%s: %d, want 403", p, got)
 		}
@@ -64,10 +66,48 @@ func TestProvided(t *testing.T) {
 	if g.text("roots/there") != "keep" || owned(t, g.path("roots")) != "0:0 755" {
 		t.Error("what was there is changed")
 	}
-	for _, p := range []string{"closed/x", "closed/d", "roots/x", "roots/d"} {
+	for _, p := range []string{"closed/x", "closed/d", "roots/x", "roots/d", "anothers/x", "anothers/d"} {
 		if _, err := os.Lstat(g.path(p)); err == nil {
 			t.Errorf("%s was made", p)
 		}
+	}
+}
+
+// Nothing is made behind a link that takes a directory's place while requests
+// go there.
+func TestProvidedRace(t *testing.T) {
+	g := newGuest(t)
+	for _, name := range []string{"roots", "target"} {
+		must(t, os.Mkdir(g.path(name), 0o755))
+	}
+	must(t, os.Symlink("target", g.path("link")))
+	must(t, os.Lchown(g.path("link"), 1000, 1000))
+	done, swapped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(swapped)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, g.path("roots"), unix.AT_FDCWD, g.path("link"), unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	took := 0
+	for i := range 1000 {
+		resp, _ := g.do("POST", "/files", at(fmt.Sprintf("roots/%d", i)), octets, strings.NewReader("x"))
+		if resp.StatusCode == 200 {
+			took++
+		}
+	}
+	close(done)
+	<-swapped
+	if took == 0 {
+		t.Error("no request came through: nothing was raced with")
+	}
+	if made, err := os.ReadDir(g.path("target")); err != nil || len(made) > 0 {
+		t.Errorf("%d files were made behind the link (%v), of %d", len(made), err, took)
 	}
 }
 

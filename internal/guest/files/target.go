@@ -18,8 +18,8 @@ type target struct {
 	turn     bool  // no other upload writes to it
 	created  bool
 	provided provided // by root, where t's user may not make it
-	size     int64 // of it before
-	n        int64 // bytes written
+	size     int64    // of it before
+	n        int64    // bytes written
 	metadata map[string]string
 }
 
