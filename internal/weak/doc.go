@@ -84,6 +84,7 @@ const (
 const (
 	GVisorNetworkHost Weakness = "gvisor-network-host" // the guest's sockets are the host's
 	GVisorSocketsOpen Weakness = "gvisor-sockets-open" // the guest may connect to sockets of the host
+	SentriesShared    Weakness = "sentries-shared"     // every sentry runs as 65534, as other services do
 )
 
 // Of the way between the host and the guest agent.

@@ -33,6 +33,7 @@ var outside = []look{
 	{"inherited-descriptors", nil, inheritedDescriptors},
 	{"environment-from-outside", []string{facts.Process}, environmentFromOutside},
 	{"proc-from-outside", []string{facts.Process}, procFromOutside},
+	{"sentry-signals", []string{facts.GVisor}, sentrySignals},
 	{"terminal-text", nil, terminalText},
 	{"copy-dangerous", nil, copyDangerous},
 	{"copy-reads-links", nil, copyReadsLinks},

@@ -149,6 +149,7 @@ var rows = []row{
 
 	on(gvisor, weak.GVisorNetworkHost, "host-loopback"),
 	on(gvisor, weak.GVisorSocketsOpen, "shared-socket"),
+	on(gvisor, weak.SentriesShared, "sentry-signals"),
 
 	on(gvisor, weak.ControlShared, "control-plane"),
 	on(process, weak.ControlShared, "control-plane"),

@@ -21,7 +21,7 @@ func (b *Backend) report(spec sandbox.Spec, owner string) ([]sandbox.Enforcement
 			WithHint("leave out :rw, or --user root")
 	}
 	list := []sandbox.Enforcement{
-		{Promise: "isolation", Enforced: true, Mechanism: "gvisor: a kernel in user space (systrap), as nobody in a user namespace, behind seccomp"},
+		{Promise: "isolation", Enforced: true, Mechanism: "gvisor: a kernel in user space (systrap), as a user without rights in a user namespace, behind seccomp"},
 		{Promise: "filesystem", Enforced: true, Mechanism: "private root over the host image, in a mount namespace of its own; " + box.WorkspaceMechanism(spec.Workspace)},
 		{Promise: "privileges", Enforced: true, Mechanism: privilegeMechanism(box.RootAllowed(spec, owner))},
 	}

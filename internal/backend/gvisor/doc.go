@@ -6,8 +6,9 @@
 // it; then it leaves, and the namespace lives as long as the box's gofer. So
 // no mount of a box is ever seen on the host, and none can be left behind.
 //
-// The sentry holds no privilege of the host: it runs as nobody in a user
-// namespace of its own, behind gVisor's system call filter and one of ours
-// that refuses set-id mode bits. The package refuses networks other than
-// "off", and a limit that was asked for and can't be enforced here.
+// The sentry holds no privilege of the host: it runs as a user of its own,
+// without root as one of the caller's, in a user namespace, behind gVisor's
+// system call filter and one of ours that refuses set-id mode bits. The package
+// refuses networks other than "off", and a limit that was asked for and can't
+// be enforced here.
 package gvisor

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -38,6 +39,8 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 		if err := box.MakeLink(&p.Plan, maker); err != nil {
 			return err
 		}
+	} else if err := syscall.Setgroups(nil); err != nil { // the sentry keeps those that we have
+		return fmt.Errorf("leave groups: %w", err)
 	}
 	if err := p.Groups.Enter(); err != nil {
 		return err
@@ -83,12 +86,16 @@ func boot(p *plan, spec *specs.Spec) (*launched, error) {
 	defer entry.Close()
 	agent := box.Handed()
 	defer agent.Close()
-	c, err := container.New(conf, container.Args{
-		ID: p.ID, Spec: spec, BundleDir: filepath.Join(p.Dir, box.DirBundle),
-		ExecFile: entry,
-		PassFiles: map[int]*os.File{
-			control.ProgramFD: agent.Program, control.SocketFD: agent.Socket, control.ConfigFD: agent.Config,
-		},
+	var c *container.Container
+	err = asSentry(p, func() (err error) {
+		c, err = container.New(conf, container.Args{
+			ID: p.ID, Spec: spec, BundleDir: filepath.Join(p.Dir, box.DirBundle),
+			ExecFile: entry,
+			PassFiles: map[int]*os.File{
+				control.ProgramFD: agent.Program, control.SocketFD: agent.Socket, control.ConfigFD: agent.Config,
+			},
+		})
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create gvisor sandbox: %w", err)
@@ -152,15 +159,13 @@ func runscConfig(p *plan) (*config.Config, error) {
 		"--host-settings=ignore",
 		"--sidecar-usage-policy=STRICT",
 		"--app-huge-pages=false",
+		flagRootless, // with root too: see asSentry
 	}
 	files, err := filesOfEach()
 	if err != nil {
 		return nil, err
 	}
 	args = append(args, "--fdlimit="+strconv.FormatUint(files, 10))
-	if p.Rootless {
-		args = append(args, "--rootless")
-	}
 	if p.LogDir != "" {
 		args = append(args, "--debug", "--debug-log="+p.LogDir+"/")
 	}

@@ -80,7 +80,7 @@ func runRunsc() {
 // rather than the host's: gVisor reads them from cgroups that it made itself,
 // and ours are our own. The spec carries them.
 func runSentry() {
-	os.Args = withLimits(withStableFDs(afterPrewarmer(os.Args)))
+	os.Args = withLimits(withStableFDs(asRootMade(afterPrewarmer(os.Args), ownIDs())))
 	runRunsc()
 }
 
