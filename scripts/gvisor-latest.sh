@@ -1,8 +1,10 @@
 #!/bin/sh
 # Tries the newest gVisor that upstream publishes, in a copy of this tree:
 # builds the binary over it and runs the tests of the wall and those end to
-# end. Says what held, and exits 0 only if all did. This tree stays as it is.
-# With a version as its argument it tries that one instead.
+# end. Says how old the pin is and what held, and exits 0 only if all did and
+# the pin is not too old. This tree stays as it is. With a version as its
+# argument it tries that one instead: upstream may have newer ones than it
+# publishes as its latest.
 set -eu
 cd "$(dirname "$0")/.."
 module=gvisor.dev/gvisor
@@ -23,8 +25,10 @@ pinned=$(version)
 go get "$module@$want"
 newest=$(version)
 echo "pinned  $pinned"
+old=0
+scripts/gvisor-age.sh "$pinned" || old=1
 echo "trying  $newest"
-[ "$pinned" != "$newest" ] || echo "the pin is the newest"
+[ "$pinned" != "$newest" ] || echo "which is the pin: no newer one is published"
 
 try() {
 	name=$1
@@ -46,4 +50,5 @@ try build make build STATIC=
 export CARBOY_BIN="$tmp/bin/carboy"
 try "tests of the wall" go test -timeout 20m ./internal/backend/...
 try "tests end to end" go test -timeout 20m ./test/e2e/...
-echo "to take it: go get $module@$newest && make test"
+[ "$pinned" = "$newest" ] || echo "to take it: go get $module@$newest && make test"
+exit $old

@@ -54,8 +54,8 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/gvisor",
-		functions: "entry nullStdio sameProgram writeProgram",
-		why:       "a descriptor's own name, /dev/null, and the state directory of a suspended box",
+		functions: "entry nullStdio ownIDs sameProgram writeProgram",
+		why:       "a descriptor's own name, /dev/null, the host's /proc, and the state directory of a suspended box",
 	},
 	{
 		dir:       "internal/backend/process",

@@ -166,6 +166,7 @@ func TestSightNotices(t *testing.T) {
 		t.Run(wall, func(t *testing.T) {
 			w := newWorld(t, setting{bin: bin, wall: wall, user: "user", alone: true, weaken: []weak.Weakness{weak.ControlShared}})
 			box := strings.TrimSpace(w.ok("create", "--isolation", wall))
+			defer w.run(nil, "rm", "-f", box)
 			waiting(t, w, box, false)
 			s := w.look(w.boxDir(box), false)
 			who := gofer

@@ -1,8 +1,13 @@
 package gvisor
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestRole(t *testing.T) {
@@ -48,5 +53,34 @@ func TestAfterPrewarmer(t *testing.T) {
 	}
 	if !stray(whole, "/b") || stray(whole, "/c") {
 		t.Error("a sentry that is about to be is not known as its box's")
+	}
+}
+
+// TestLinksToSelf: they lead to this very program, and nobody can change them,
+// root neither.
+func TestLinksToSelf(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir, err := linksToSelf("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dir)
+	self, err := os.Stat(selfExe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d/one", dir)); err != nil || !os.SameFile(st, self) {
+		t.Errorf("the link leads to %v, %v", st, err)
+	}
+	for what, err := range map[string]error{
+		"made":    unix.Symlinkat("/bin/sh", dir, "two"),
+		"removed": unix.Unlinkat(dir, "one", 0),
+		"opened":  unix.Fchmodat(dir, ".", 0o777, 0),
+	} {
+		if !errors.Is(err, unix.EROFS) {
+			t.Errorf("%s: %v, want %v", what, err, unix.EROFS)
+		}
 	}
 }
