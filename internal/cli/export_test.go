@@ -31,6 +31,7 @@ var (
 	CredentialsErr = credentialsError
 	SplitWords     = splitWords
 	RefusedText    = refusedText
+	Proposable     = proposable
 )
 
 type (
