@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 // fileChunk is how much of a file one __file_chunk carries.
@@ -87,7 +86,7 @@ type chunk struct {
 // parseChunk reads a chunk and checks all that can be without the others.
 func parseChunk(data json.RawMessage) (chunk, []byte, error) {
 	var c chunk
-	if err := strict.Known(data, &c); err != nil {
+	if err := json.Unmarshal(data, &c); err != nil {
 		return c, nil, errors.New("a file chunk has a field of the wrong type")
 	}
 	switch {

@@ -33,6 +33,7 @@ var (
 	CredentialsErr = credentialsError
 	SplitWords     = splitWords
 	RefusedText    = refusedText
+	Proposable     = proposable
 )
 
 type (

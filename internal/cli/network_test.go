@@ -10,6 +10,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 
 func TestSplitWords(t *testing.T) {
@@ -161,6 +162,41 @@ func TestRefusedText(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// The end of a run proposes nothing that is closed, and nothing for a host that
+// its policy is about.
+func TestProposable(t *testing.T) {
+	rules, err := policy.ParseAllow("https://known.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := policy.Compile(policy.Policy{Rules: rules}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ name, host, flag, want string }{
+		{"host", "a.example", "--allow a.example", "--allow a.example"},
+		{"public-address", "1.1.1.1", "--allow 1.1.1.1:22", "--allow 1.1.1.1:22"},
+		{"ports", "a.example", "--allow a.example --allow a.example:22", "--allow a.example --allow a.example:22"},
+		{"metadata", "169.254.169.254", "--allow 169.254.169.254", ""},
+		{"private", "10.0.0.5", "--allow 10.0.0.5:22", ""},
+		{"loopback-6", "::1", "--allow [::1]:22", ""},
+		{"udp-to-private", "192.168.1.1", "--allow udp://192.168.1.1:53", ""},
+		{"address-of-a-name", "b.example", "--allow b.example --allow 10.0.0.5", "--allow b.example"},
+		{"has-rules", "known.example", "--allow known.example:22", ""},
+		{"nothing", "a.example", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := cli.Proposable(netlog.Refused{Host: tt.host, Flag: tt.flag}, set); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	if got := cli.Proposable(netlog.Refused{Host: "a.example", Flag: "--allow a.example"}, nil); got != "" {
+		t.Errorf("without a policy: %q, want nothing", got)
 	}
 }
 

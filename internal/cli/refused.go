@@ -9,6 +9,7 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
+	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 
 const (
@@ -41,9 +42,55 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 			break
 		}
 	}
-	if text := refusedText(netlog.Summary(records)); text != "" {
+	if len(records) == 0 {
+		return
+	}
+	refused, others := netlog.Summary(records)
+	set := a.policyOf(ctx, svc, sb)
+	for i := range refused {
+		refused[i].Flag = proposable(refused[i], set)
+	}
+	if text := refusedText(refused, others); text != "" {
 		a.noteReason("refused", text)
 	}
+}
+
+// policyOf returns the policy under which a sandbox ran; nil where that is not
+// known, and nothing is proposed then.
+func (a *app) policyOf(ctx context.Context, svc Service, sb *api.Sandbox) *policy.Set {
+	view, err := svc.Policy(ctx, sb.ID)
+	if err != nil {
+		return nil
+	}
+	p, err := netspec.Convert[policy.Policy](view)
+	if err != nil {
+		return nil
+	}
+	set, err := policy.Compile(p, sb.Secrets)
+	if err != nil {
+		return nil
+	}
+	return set
+}
+
+// proposable leaves of the flags that would allow r those that may be proposed:
+// none that opens what is closed, and none for a host that set is about already.
+func proposable(r netlog.Refused, set *policy.Set) string {
+	if set == nil || r.Flag == "" || set.Name(r.Host).Allowed() {
+		return ""
+	}
+	var left []string
+	for arg := range strings.SplitSeq(strings.TrimPrefix(r.Flag, "--allow "), " --allow ") {
+		rules, err := policy.ParseAllow(arg)
+		if err != nil {
+			continue
+		}
+		if opens, err := policy.Compile(policy.Policy{Rules: rules}, nil); err != nil || len(opens.Opened(nil)) > 0 {
+			continue
+		}
+		left = append(left, "--allow "+arg)
+	}
+	return strings.Join(left, " ")
 }
 
 // refusedText says in one line which hosts a run did not reach, and what would

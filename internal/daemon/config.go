@@ -15,7 +15,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -175,9 +174,12 @@ func LogPath(dirs home.Dirs) string { return filepath.Join(dirs.State, logName) 
 func ReadConfig(dirs home.Dirs) (Config, error) {
 	cfg := DefaultConfig(dirs)
 	path := filepath.Join(dirs.Config, configName)
-	f, err := os.Open(path)
+	f, err := home.OpenTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return cfg, nil
+	}
+	if _, said := errors.AsType[*sandbox.Error](err); said {
+		return cfg, err
 	}
 	if err != nil {
 		return cfg, fmt.Errorf("read configuration: %w", err)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/internal/daemon"
@@ -78,5 +79,35 @@ func TestConfigOfThePool(t *testing.T) {
 					served, auto, cfg.PoolMemory, tt.served, tt.auto, tt.memory)
 			}
 		})
+	}
+}
+
+// What others could have written is not read, and a pipe holds nothing up.
+func TestFilesOfOthers(t *testing.T) {
+	dirs := newHome(t)
+	if err := os.MkdirAll(dirs.Config, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dirs.Config, "config.json")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := daemon.ReadConfig(dirs); err != nil { // the control
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := daemon.ReadConfig(dirs); sandbox.KindOf(err) != sandbox.Denied {
+		t.Errorf("a configuration that others may write: %v, want denied", err)
+	}
+	fifo := filepath.Join(dirs.Config, "keys")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := daemon.DefaultConfig(dirs)
+	cfg.Listen, cfg.APIKeyFile = "127.0.0.1:0", fifo
+	if err := daemon.Run(t.Context(), cfg, daemon.Deps{}); err == nil || !strings.Contains(err.Error(), "regular") {
+		t.Errorf("a pipe for keys: %v, want that it is no regular file", err)
 	}
 }

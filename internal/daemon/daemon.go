@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/meter"
@@ -200,9 +201,16 @@ func (d *daemon) keys() (*key.Set, error) {
 	if d.cfg.APIKeyFile == "" {
 		return nil, nil
 	}
-	set, err := key.Load(d.cfg.APIKeyFile)
+	f, err := home.OpenTrusted(d.cfg.APIKeyFile)
 	if err != nil {
-		e := sandbox.Errorf(sandbox.Invalid, "%v", err)
+		e := sandbox.Errorf(sandbox.Invalid, "api_key_file: %v", err)
+		e.Err = err
+		return nil, e
+	}
+	defer f.Close()
+	set, err := key.Parse(f)
+	if err != nil {
+		e := sandbox.Errorf(sandbox.Invalid, "key file %s: %v", d.cfg.APIKeyFile, err)
 		e.Err = err
 		return nil, e
 	}

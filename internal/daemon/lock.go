@@ -80,7 +80,12 @@ func (d *daemon) lock(ctx context.Context) (*home.Lock, error) {
 // writePID says who has the home. On a full disk nothing does, which is not what
 // a daemon fails for: by it, room can be made.
 func (d *daemon) writePID(path string) error {
-	err := os.WriteFile(path, fmt.Appendf(nil, "%d\n", os.Getpid()), 0o600)
+	// The lock's directory is nobody else's; a link in it is none of ours.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
+		err = errors.Join(err, f.Close())
+	}
 	if sandbox.IsDiskFull(err) {
 		d.log.Warn("the disk is full: the daemon's pid is not written down", "path", path)
 		return nil

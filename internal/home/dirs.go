@@ -104,6 +104,9 @@ func runDir(base string, uid int, cache string) string {
 // others can write to.
 func (d Dirs) Create() error {
 	for _, dir := range []string{d.State, d.Run, d.Cache} {
+		if err := checkWay(dir); err != nil {
+			return err
+		}
 		if err := mkdirAll(dir); err != nil {
 			return fmt.Errorf("create %s: %w", dir, err)
 		}

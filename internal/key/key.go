@@ -2,8 +2,7 @@
 // hashes, and what the holder of each may do.
 //
 // A key itself is never stored, logged or compared: only its SHA-256 is, in
-// constant time. A file that others than its owner could have written, and a
-// line that says anything this version does not know, are refused whole, so
+// constant time. A line that says anything this version does not know, are refused whole, so
 // that a misspelt restriction never widens a key.
 package key
 
@@ -16,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -105,31 +103,6 @@ func (s *Set) Find(secret string) (*Key, bool) {
 		}
 	}
 	return found, found != nil
-}
-
-// Load reads the key file at path. It fails where the file is not a regular
-// one, or group or others may write to it.
-func Load(path string) (*Set, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open key file: %w", err)
-	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("look at key file: %w", err)
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("key file %s: not a regular file", path)
-	}
-	if fi.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("key file %s: others may write to it: chmod go-w %s", path, path)
-	}
-	s, err := Parse(f)
-	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w", path, err)
-	}
-	return s, nil
 }
 
 // Parse reads JSON lines, one key on each. Empty lines and lines that start

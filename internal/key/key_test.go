@@ -3,8 +3,6 @@ package key_test
 import (
 	"bytes"
 	"crypto/rand"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -127,31 +125,6 @@ func TestParseRefuses(t *testing.T) {
 				t.Errorf("the error repeats a hash: %v", err)
 			}
 		})
-	}
-}
-
-func TestLoad(t *testing.T) {
-	_, hash := mustNew(t)
-	dir := t.TempDir()
-	path := filepath.Join(dir, "keys")
-	if err := os.WriteFile(path, []byte(`{"id":"a","hash":"`+hash+`"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	set, err := key.Load(path)
-	if err != nil || set.Len() != 1 {
-		t.Fatalf("Load = %v, %v", set, err)
-	}
-	if err := os.Chmod(path, 0o620); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := key.Load(path); err == nil || !strings.Contains(err.Error(), "chmod") {
-		t.Errorf("Load of a file that the group may write = %v, want an error that says what to do", err)
-	}
-	if _, err := key.Load(dir); err == nil {
-		t.Error("Load of a directory succeeded")
-	}
-	if _, err := key.Load(filepath.Join(dir, "none")); err == nil {
-		t.Error("Load of a missing file succeeded")
 	}
 }
 

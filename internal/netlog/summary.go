@@ -20,9 +20,9 @@ type Refused struct {
 	Host  string // a name or an address, as the guest wrote it: to be escaped before it is shown
 	Count int    // of refusals
 	// Flag is what would allow it: "--allow a.example", several where several
-	// ports were tried, safe to paste. "" where none would: a rule denies it, or
-	// it was refused for what was in the request, or it is nothing that can be
-	// typed.
+	// ports were tried, safe to paste. "" where none would, or should: the
+	// address is closed, a rule denies the host, it was refused for what was in
+	// the request, or it is nothing that can be typed.
 	Flag string
 }
 
@@ -80,10 +80,9 @@ type tally struct {
 	flags []string // those for connections that were tried
 }
 
-// openable are the codes of refusals that a rule undoes.
-var openable = map[string]bool{
-	"not_allowed": true, "request_refused": true, "closed_address": true, "not_resolved": true,
-}
+// openable are the codes of refusals that a rule undoes. To open a closed
+// address, or more of a host that has rules, is nobody's to propose.
+var openable = map[string]bool{"not_allowed": true, "not_resolved": true}
 
 // add notes the flag that would have allowed what a record is about.
 func (t *tally) add(r Record, arg string, port uint16) {
@@ -127,8 +126,7 @@ var own = []netip.Prefix{
 }
 
 // target returns the host that a record is about, what a flag would name, and
-// the port. A name does not open an address that is closed: only the address
-// does.
+// the port.
 func target(r Record) (host, arg string, port uint16) {
 	addr, _ := netip.ParseAddr(r.Address)
 	if at, err := netip.ParseAddrPort(r.Address); err == nil {
@@ -143,7 +141,7 @@ func target(r Record) (host, arg string, port uint16) {
 			host = arg
 		}
 	}
-	if r.Code != "closed_address" && r.Code != "not_resolved" {
+	if r.Code != "not_resolved" {
 		arg = host
 	}
 	return host, arg, port

@@ -40,7 +40,9 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if err := spec.Validate(m.offer); err != nil {
 		return nil, err
 	}
-	if err := m.quotas.Quota(c.Owner).allows(spec); err != nil {
+	quota := m.quotas.Quota(c.Owner)
+	spec.Limits = quota.clamp(spec.Limits)
+	if err := quota.allows(spec); err != nil {
 		return nil, err
 	}
 	b, why, err := m.choose(ctx, spec)

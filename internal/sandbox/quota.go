@@ -64,6 +64,23 @@ func (m *Manager) Drain(drain bool) {
 	m.draining = drain
 }
 
+// clamp lowers to what each sandbox may have what nobody asked for.
+func (q Quota) clamp(l Limits) Limits {
+	if q.CPUs > 0 && !l.Explicit[LimitCPUs] {
+		l.CPUs = min(l.CPUs, q.CPUs)
+	}
+	if q.Memory > 0 && !l.Explicit[LimitMemory] {
+		l.Memory = min(l.Memory, q.Memory)
+	}
+	if q.Disk > 0 && q.Disk < l.Disk && !l.Explicit[LimitDisk] {
+		l.Disk = q.Disk
+		if !l.Explicit[LimitInodes] {
+			l.Inodes = min(l.Inodes, max(l.Disk/bytesPerInode, MinInodes))
+		}
+	}
+	return l
+}
+
 // allows refuses a spec that asks for more than each sandbox may have.
 func (q Quota) allows(s Spec) error {
 	over := func(what, most string) error {

@@ -153,7 +153,7 @@ func TestQuotaOfSizes(t *testing.T) {
 	small := sandbox.Spec{Limits: sandbox.Limits{CPUs: 1, Memory: 512 << 20, Disk: 512 << 20}, TTL: time.Minute}
 	for name, change := range map[string]func(*sandbox.Spec){
 		"cpus":        func(s *sandbox.Spec) { s.Limits.CPUs = 3 },
-		"memory":      func(s *sandbox.Spec) { s.Limits.Memory = 2 << 30 },
+		"memory":      func(s *sandbox.Spec) { s.Limits.Memory = 3 << 30 },
 		"disk":        func(s *sandbox.Spec) { s.Limits.Disk = 2 << 30 },
 		"ttl":         func(s *sandbox.Spec) { s.TTL = 2 * time.Hour },
 		"without-end": func(s *sandbox.Spec) { s.TTL = 0 },
@@ -216,5 +216,26 @@ func TestDrain(t *testing.T) {
 	m.Drain(false)
 	if _, err := m.Start(t.Context(), free, sb.ID); err != nil {
 		t.Error(err)
+	}
+}
+
+// What nobody asked for is lowered to the owner's limits; what was is refused,
+// though it be the default.
+func TestQuotaLowersDefaults(t *testing.T) {
+	quota := sandbox.Quota{CPUs: 1, Memory: 256 << 20, Disk: 512 << 20}
+	m := quotaManager(t, &rules{creates: -1, quota: quota})
+	sb, err := m.Create(t.Context(), bound, sandbox.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := sb.Spec.Limits; got.CPUs != quota.CPUs || got.Memory != quota.Memory || got.Disk != quota.Disk {
+		t.Errorf("limits = %+v, want those of %+v", got, quota)
+	}
+	if sb, err = m.Create(t.Context(), free, sandbox.Spec{}); err != nil || sb.Spec.Limits.CPUs != sandbox.DefaultCPUs {
+		t.Errorf("without a quota: %+v, %v", sb, err)
+	}
+	asked := sandbox.Spec{Limits: sandbox.Limits{CPUs: sandbox.DefaultCPUs, Explicit: map[string]bool{sandbox.LimitCPUs: true}}}
+	if _, err := m.Create(t.Context(), bound, asked); sandbox.KindOf(err) != sandbox.Invalid {
+		t.Errorf("what was asked for: %v, want invalid", err)
 	}
 }

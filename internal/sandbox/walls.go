@@ -19,7 +19,8 @@ const (
 var byStrength = []string{WallProcess, WallGVisor, WallMicroVM}
 
 // ValidWall reports whether there is a wall of that name, here or elsewhere.
-func ValidWall(name string) bool { return strength(name) >= 0 }
+// WallMicroVM is none: it has a place in the order, and nobody builds it.
+func ValidWall(name string) bool { return name != WallMicroVM && strength(name) >= 0 }
 
 // WeakerWall reports whether a wall is weaker than another. Names that are no
 // wall's are weaker than none.

@@ -30,6 +30,8 @@ func TestCreateReadOnly(t *testing.T) {
 		"own-over-workspace":    `{"mounts":[{"own":true,"target":"/workspace"}]}`,
 		"volume-without-one":    `{"workspace":{"mode":"volume"}}`,
 		"volume-where-none-are": `{"workspace":{"volume":"data"}}`,
+		"no-such-wall":          `{"isolation":"process","stronger":["microvm"]}`,
+		"no-such-wall-alone":    `{"isolation":"microvm"}`,
 		"private-read-only":     `{"workspace":{"mode":"private","read_only":true}}`,
 	} {
 		resp, body := w.do(t, request{method: "POST", path: "/v1/sandboxes", body: bad})

@@ -38,6 +38,12 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 	if err := sandbox.CheckCallersLabels(req.Labels); err != nil {
 		return sandbox.Spec{}, err
 	}
+	for _, wall := range append([]string{req.Isolation}, req.Stronger...) {
+		if wall != "" && !sandbox.ValidWall(wall) {
+			return sandbox.Spec{}, sandbox.Errorf(sandbox.Invalid, "isolation %.80q: there is no such wall", wall).
+				WithHint("%s or %s", sandbox.WallGVisor, sandbox.WallProcess)
+		}
+	}
 	if err := req.network(&spec); err != nil {
 		return sandbox.Spec{}, err
 	}

@@ -12,11 +12,11 @@ import (
 // takes its place.
 func TestStatusOfAMissingWall(t *testing.T) {
 	c := config()
-	c.Isolation = sandbox.WallMicroVM
+	c.Isolation = sandbox.WallGVisor
 	inBubble(t, c, func(t *testing.T, _ *world, d *daemon) {
 		st, err := d.Status(t.Context(), ann)
 		if err != nil || st.Backend.Name != nil || st.Backend.Available ||
-			!strings.HasPrefix(st.Backend.Reason, `isolation "microvm": this machine does not have it (available: process`) {
+			!strings.HasPrefix(st.Backend.Reason, `isolation "gvisor": this machine does not have it (available: process`) {
 			t.Errorf("Status = %+v, %v", st.Backend, err)
 		}
 		_, err = d.Exec(t.Context(), ann, asked("k", "echo x"))

@@ -24,6 +24,7 @@ const maxDepth = 32
 // Error says what is wrong with a text, and repeats no value of it.
 type Error struct{ Msg string }
 
+// Error is what is wrong.
 func (e *Error) Error() string { return e.Msg }
 
 func errorf(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }

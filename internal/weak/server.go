@@ -1,7 +1,8 @@
 package weak
 
-// Of the server, on the way to sandboxes.
+// Of the server, on the way to sandboxes, and of where it keeps what it knows.
 const (
+	WaysOfOthers       Weakness = "ways-of-others"       // directories and links of other users lead to the state and the configuration
 	ServerPagesAllowed Weakness = "server-pages-allowed" // pages of browsers may ask the API, and read what it answers
 	ServerTokenIgnored Weakness = "server-token-ignored" // a guest agent is reached without its token
 	ServerGrantsMore   Weakness = "server-grants-more"   // an administrator's key makes keys of scopes that it has not

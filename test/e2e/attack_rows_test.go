@@ -87,6 +87,7 @@ var attackRows = []attackRow{
 	{hazard: "a page of a sandbox that asks another's guest agent", holds: "a token, which no browser adds", weak: weak.ServerTokenIgnored, unit: "internal/server", test: "TestPagesKeepOutOfAgents"},
 	{hazard: "a caller who writes that a sandbox was started", holds: "types of callers' events are their own", weak: weak.ServerEventsForged, unit: "internal/server", test: "TestCallersEvents"},
 	{hazard: "cookies for other sandboxes in interim answers and trailers", holds: "they are cleaned as answers are", weak: weak.ServerAnswersRaw, unit: "internal/server", test: "TestInterimAndTrailersAreCleaned"},
+	{hazard: "a user's directory or link on root's way to its state", holds: "each part of the way is root's", weak: weak.WaysOfOthers, unit: "internal/home", test: "TestCreateByTheWaysOfOthers"},
 	{hazard: "a key that makes one with more than it has", holds: "a grant is within its maker's", weak: weak.ServerGrantsMore, unit: "internal/server", test: "TestKeysGrantNoMore"},
 	{hazard: "a key that asks about paths of the host", holds: "unopened, or one answer", weak: weak.HostPathsTold, unit: "internal/server/hostdir", test: "TestBlind"},
 	{hazard: "a session that names a weaker wall", holds: "the operator's is the least", weak: weak.SessionWallOpen, unit: "internal/session", test: "TestWeakerWall"},
