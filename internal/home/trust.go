@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ func checkWay(path string) error {
 		} else if err != nil {
 			return &os.PathError{Op: "stat", Path: at, Err: err}
 		}
-		if !ours(st.Uid) {
+		if !ours(st.Uid) && !unmapped(st.Uid) {
 			return sandbox.Errorf(sandbox.Denied, "%s: %s, which is on its way, belongs to another user", path, at).
 				WithHint("use a directory of your own: set the XDG variables")
 		}
@@ -50,7 +51,7 @@ func checkWay(path string) error {
 			}
 			at, rest = "/", append(strings.Split(filepath.Clean(to), "/"), rest...)
 			continue
-		case st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0:
+		case openToOthers(&st) && st.Mode&unix.S_ISVTX == 0:
 			return sandbox.Errorf(sandbox.Denied, "%s: %s, which is on its way, can be written by other users", path, at).
 				WithHint("chmod go-w %s", at)
 		}
@@ -69,6 +70,27 @@ func checkWay(path string) error {
 
 // ours reports whether uid is trusted: root, and this process's own user.
 func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// openToOthers reports whether others may write. A group that has its owner's
+// number is the owner's alone: where users have such groups, what they make is
+// writable by them.
+func openToOthers(st *unix.Stat_t) bool {
+	return st.Mode&0o002 != 0 || st.Mode&0o020 != 0 && st.Gid != st.Uid
+}
+
+// unmapped reports whether uid stands for all that a user namespace does not
+// map, the machine's root among them: nobody there can tell whose it is.
+func unmapped(uid uint32) bool {
+	raw, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil || strings.TrimSpace(string(raw)) != strconv.FormatUint(uint64(uid), 10) {
+		return false
+	}
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(ids)), " ") != allMapped
+}
+
+// allMapped is the map of a machine's own user namespace.
+const allMapped = "0 0 4294967295"
 
 // OpenTrusted opens a file that the user, or root, wrote: a regular one of
 // theirs to which nobody else may write, nor to what leads there. It waits for nobody at a pipe's end.
@@ -94,7 +116,7 @@ func OpenTrusted(path string) (*os.File, error) {
 		return bad("not a regular file", "write it as one")
 	case !ours(st.Uid):
 		return bad("it belongs to another user", "use a file of your own, or root's")
-	case st.Mode&0o022 != 0:
+	case openToOthers(&st):
 		return bad("others may write to it", "chmod go-w "+path)
 	}
 	if err := checkWay(path); err != nil { // where it is a link

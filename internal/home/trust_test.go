@@ -74,15 +74,18 @@ func TestOpenTrusted(t *testing.T) {
 	path := func(name string, mode os.FileMode, uid int) string {
 		p := filepath.Join(dir, name)
 		must(t, os.WriteFile(p, []byte("x"), 0o600), os.Chmod(p, mode))
-		if uid != 0 && os.Geteuid() == 0 {
+		if uid > 0 && os.Geteuid() == 0 {
 			must(t, os.Chown(p, uid, uid))
+		}
+		if uid < 0 && os.Geteuid() == 0 {
+			must(t, os.Chown(p, 0, stranger))
 		}
 		return p
 	}
 	fifo := filepath.Join(dir, "fifo")
 	must(t, unix.Mkfifo(fifo, 0o600))
 	for p, want := range map[string]string{
-		path("own", 0o600, 0): "", path("readable", 0o644, 0): "", path("group", 0o620, 0): "chmod", path("others", 0o602, 0): "chmod",
+		path("own", 0o600, 0): "", path("readable", 0o644, 0): "", path("own-group", 0o620, 0): "", path("group", 0o620, -1): "chmod", path("others", 0o602, 0): "chmod",
 		fifo: "regular", dir: "regular", filepath.Join(dir, "none"): "no such file",
 	} {
 		f, err := home.OpenTrusted(p)
