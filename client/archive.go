@@ -60,7 +60,7 @@ func more(n int64) Skip { return Skip{Name: fmt.Sprintf("%d more", n), Reason: "
 // Download returns a file or directory inside as a tar stream: an *Archive.
 // A stream that is cut short ends with an error.
 func (c *Client) Download(ctx context.Context, id, name, user string) (io.ReadCloser, error) {
-	resp, err := c.send(ctx, c.guest, http.MethodGet, archivePath(id, name, user, ""), nil, "")
+	resp, err := c.send(ctx, c.guest, http.MethodGet, archivePath(id, name, user, ""), nil, "") //nolint:bodyclose // the Archive closes it
 	if err != nil {
 		return nil, err
 	}

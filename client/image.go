@@ -153,7 +153,7 @@ func (s *sentReader) Read(b []byte) (int, error) {
 		return 0, errSent
 	}
 	n, err := s.r.Read(b)
-	if err != nil && err != io.EOF { //nolint:errorlint // as io.Reader has it
+	if err != nil && err != io.EOF { // as io.Reader has it
 		s.mu.Lock()
 		s.err = err
 		s.mu.Unlock()

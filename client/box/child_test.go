@@ -3,7 +3,6 @@ package box_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -75,7 +74,7 @@ func runChild(how string) error {
 			env := strings.Join([]string{os.Getenv("LANGBOT_BOX_CONFIG"), os.Getenv("LANGBOT_BOX_TRUSTED_INSTANCE_UUID"), strconv.Itoa(len(os.Getenv("LANGBOT_BOX_CONTROL_TOKEN")))}, " ")
 			return api.Backend{Name: &env, Available: true}, nil
 		}
-		return json.RawMessage(r.Data), nil
+		return r.Data, nil
 	}})
 	err = p.Run(context.Background())
 	if how == "stubborn" {

@@ -213,7 +213,7 @@ func TestTimes(t *testing.T) {
 // turn, and none is refused.
 func TestManyCalls(t *testing.T) {
 	c, f := connected(t)
-	f.on(api.ActionGet, func(r *api.Request) (any, error) { return json.RawMessage(r.Data), nil })
+	f.on(api.ActionGet, func(r *api.Request) (any, error) { return r.Data, nil })
 	var wg sync.WaitGroup
 	for i := range 4 * boxwire.MaxInFlight {
 		wg.Go(func() {

@@ -2,7 +2,6 @@ package box_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -45,7 +44,7 @@ func TestGivenUpCall(t *testing.T) {
 		}
 		p := boxwire.NewPeer(boxwire.Options{
 			Conn:  &slow{boxwire.NewWebSocket(ws, boxwire.WebSocketOptions{}), gate},
-			Serve: func(_ context.Context, r *api.Request) (any, error) { return json.RawMessage(r.Data), nil },
+			Serve: func(_ context.Context, r *api.Request) (any, error) { return r.Data, nil },
 		})
 		_ = p.Run(context.Background())
 	}))

@@ -22,6 +22,7 @@ var perBox = map[string]int64{gvisor.Name: 64 << 20, process.Name: 24 << 20}
 
 // walls are what sandboxes are made of here.
 type walls struct {
+	log    *slog.Logger
 	images *image.Store
 	saved  *snapshot.Store
 	all    []sandbox.Backend
@@ -31,7 +32,7 @@ type walls struct {
 
 // openWalls opens the images and every wall there is.
 func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls, err error) {
-	w := &walls{}
+	w := &walls{log: log}
 	defer func() {
 		if err != nil {
 			w.close()
@@ -77,6 +78,6 @@ func (w *walls) close() {
 		errs = append(errs, w.closes[len(w.closes)-1-i]())
 	}
 	if err := errors.Join(errs...); err != nil {
-		slog.Warn("close the walls", "err", err)
+		w.log.Warn("close the walls", "err", err)
 	}
 }

@@ -124,7 +124,7 @@ func (d *daemon) withKey(ctx context.Context, secret string) error {
 
 // launch starts the process, in a session of its own, as every daemon is.
 func (d *daemon) launch() error {
-	log, err := os.Create(filepath.Join(d.dir, "log"))
+	log, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func fillArchive(dir string, n int) (err error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(dir, "files.tar"))
+	f, err := os.OpenFile(filepath.Join(dir, "files.tar"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}

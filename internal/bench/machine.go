@@ -51,7 +51,7 @@ func lookAround(dir string) Machine {
 	}
 	var fs unix.Statfs_t
 	if unix.Statfs(dir, &fs) == nil {
-		m.FileSystem = fsName(int64(fs.Type))
+		m.FileSystem = fsName(fs.Type)
 	}
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		m.Model = field(b, "model name")

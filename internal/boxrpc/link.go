@@ -143,7 +143,7 @@ func (l *link) fenced(ctx context.Context, a action, c call) (any, error) {
 		}
 	}
 	out, err := a.do(ctx, c)
-	late := error(errStale)
+	late := errStale
 	if l.h.fence.current(about) {
 		if late = l.withdrawn(a, about); late == nil {
 			return out, c.logical(err)

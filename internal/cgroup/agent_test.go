@@ -306,7 +306,7 @@ func (a *agentRole) guest() error {
 			return err
 		}
 		if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-			return fmt.Errorf("after the kill: %v", err)
+			return fmt.Errorf("after the kill: %v", err) //nolint:errorlint // it may be nil
 		}
 	}
 	return nil

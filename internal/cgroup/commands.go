@@ -196,7 +196,7 @@ func (p *part) plan(c *Commands) {
 		return
 	}
 	c.Moves = append(c.Moves, Move{path.Join(c.Root, "cgroup.procs"), path.Join(c.Root, agentGroup, "cgroup.procs")})
-	p.tree.each(p.limits, func(s setting, v string) error {
+	_ = p.tree.each(p.limits, func(s setting, v string) error { // which never fails
 		c.Settings = append(c.Settings, Setting{path.Join(c.Root, commandsGroup, s.file), v})
 		return nil
 	})

@@ -51,7 +51,7 @@ func newImagePacker(dir *os.File) (*imagePacker, error) {
 		p.close()
 		return nil, err
 	}
-	p.dev = uint64(statOf(fi).Dev)
+	p.dev = statOf(fi).Dev
 	if fi, err := root.Lstat("oci-layout"); err == nil && fi.Mode().IsRegular() {
 		p.layout = true
 	}
@@ -92,7 +92,7 @@ func (p *imagePacker) tree(ctx context.Context, w *tar.Writer, top string) error
 		if err == nil {
 			err = p.entry(w, rel)
 		}
-		if err == nil || err == fs.SkipDir { //nolint:errorlint // as fs.WalkDirFunc has it
+		if err == nil || err == fs.SkipDir { // as fs.WalkDirFunc has it
 			return err
 		}
 		return fmt.Errorf("read %s: %w", filepath.Join(p.dir, rel), pathless(err))
@@ -142,7 +142,7 @@ func (p *imagePacker) directory(w *tar.Writer, h *tar.Header, fi fs.FileInfo) er
 	if err := w.WriteHeader(h); err != nil {
 		return err
 	}
-	if uint64(statOf(fi).Dev) != p.dev {
+	if statOf(fi).Dev != p.dev {
 		p.leaveOut(strings.TrimSuffix(h.Name, "/"), "what is in it, for another file system is mounted there")
 		return fs.SkipDir
 	}
@@ -154,7 +154,7 @@ func (p *imagePacker) directory(w *tar.Writer, h *tar.Header, fi fs.FileInfo) er
 // what it grows by is left out.
 func (p *imagePacker) file(w *tar.Writer, h *tar.Header, rel string, fi fs.FileInfo) error {
 	st := statOf(fi)
-	id := inode{uint64(st.Dev), st.Ino}
+	id := inode{st.Dev, st.Ino}
 	if first, ok := p.links[id]; ok {
 		h.Typeflag, h.Linkname = tar.TypeLink, first
 		return w.WriteHeader(h)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -142,8 +143,8 @@ func startFake(t testing.TB) *fakeDaemon {
 }
 
 func writeFakeError(w http.ResponseWriter, err error) {
-	e, _ := err.(*sandbox.Error)
-	if e == nil {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok {
 		e = sandbox.Errorf(sandbox.Internal, "%v", err)
 	}
 	code := map[sandbox.Kind]int{sandbox.Invalid: 400, sandbox.NotFound: 404, sandbox.Conflict: 409, sandbox.Denied: 403}[e.Kind]

@@ -44,29 +44,29 @@ type mountArg struct {
 // parseMount reads HOST:GUEST[:ro]. GUEST starts at the last colon that a
 // slash follows, so that HOST may have colons of its own.
 func parseMount(s string) (mountArg, error) {
-	bad := func(why string) (mountArg, error) {
-		return mountArg{}, fmt.Errorf("%q is not a mount: %s; use HOST:GUEST or HOST:GUEST:ro", s, why)
+	bad := func(why string) error {
+		return fmt.Errorf("%q is not a mount: %s; use HOST:GUEST or HOST:GUEST:ro", s, why)
 	}
 	rest, ro := strings.CutSuffix(s, ":ro")
 	i := strings.LastIndex(rest, ":/")
 	switch {
 	case strings.ContainsRune(s, 0):
-		return bad("it holds a NUL byte")
+		return mountArg{}, bad("it holds a NUL byte")
 	case i < 0:
-		return bad("GUEST must be an absolute path")
+		return mountArg{}, bad("GUEST must be an absolute path")
 	case i == 0:
-		return bad("HOST is empty")
+		return mountArg{}, bad("HOST is empty")
 	}
 	guest := rest[i+1:]
 	if strings.ContainsRune(guest, ':') {
-		return bad("GUEST can't hold a colon")
+		return mountArg{}, bad("GUEST can't hold a colon")
 	}
 	if path.Clean(guest) == "/" {
-		return bad("GUEST can't be the root directory")
+		return mountArg{}, bad("GUEST can't be the root directory")
 	}
 	for part := range strings.SplitSeq(guest, "/") {
 		if part == ".." {
-			return bad(`GUEST can't hold ".."`)
+			return mountArg{}, bad(`GUEST can't hold ".."`)
 		}
 	}
 	return mountArg{Host: rest[:i], Guest: path.Clean(guest), ReadOnly: ro}, nil

@@ -188,7 +188,7 @@ func (u *unpacker) byName(to string, h *tar.Header) error {
 	if h.Typeflag == tar.TypeDir {
 		return os.MkdirAll(at, 0o755)
 	}
-	f, err := os.Create(at)
+	f, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -349,7 +350,7 @@ func FuzzUnpack(f *testing.F) {
 			}
 			return err
 		})
-		if err != nil && !os.IsPermission(err) {
+		if err != nil && !errors.Is(err, fs.ErrPermission) {
 			t.Error(err)
 		}
 	})

@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -126,7 +127,7 @@ func starter(t *testing.T, version string) (daemon.Starter, *notices) {
 		}
 		servertest.Wait(t, "the daemon's end", func() bool {
 			_, err := os.Stat(daemon.Socket(dirs))
-			return os.IsNotExist(err)
+			return errors.Is(err, os.ErrNotExist)
 		})
 	})
 	return s, n
@@ -243,7 +244,7 @@ func TestEnsureVersions(t *testing.T) {
 func TestEnsureFails(t *testing.T) {
 	s, _ := starter(t, "broken")
 	err := s.Ensure(t.Context())
-	e, ok := err.(*client.Error)
+	e, ok := errors.AsType[*client.Error](err)
 	if !ok || e.Kind != client.Unsupported || e.Hint != "build some" {
 		t.Errorf("Ensure = %#v, want the daemon's own words", err)
 	}

@@ -69,7 +69,7 @@ func TestEnsureWhileOneLeaves(t *testing.T) {
 			return false
 		}
 		_, err := os.Stat("/proc/" + strings.TrimPrefix(filepath.Ext(births[0]), "."))
-		return os.IsNotExist(err)
+		return errors.Is(err, os.ErrNotExist)
 	})
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)

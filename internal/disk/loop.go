@@ -31,7 +31,7 @@ func inodeOf(f *os.File) (inode, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return inode{}, err
 	}
-	return inode{uint64(st.Dev), st.Ino}, nil
+	return inode{st.Dev, st.Ino}, nil
 }
 
 // attachTries bounds how often another process may take the loop device that
@@ -154,7 +154,7 @@ func openLoop(number uint64, id inode) (*os.File, error) {
 		return nil, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(dev.Fd()), &st); err != nil || uint64(st.Rdev) != number || !has(dev, id) {
+	if err := unix.Fstat(int(dev.Fd()), &st); err != nil || st.Rdev != number || !has(dev, id) {
 		dev.Close()
 		return nil, err
 	}

@@ -212,7 +212,7 @@ func (p *parser) substitute(text string) (string, error) {
 		if !ok {
 			return out.String(), nil
 		}
-		name := after
+		var name string
 		if inner, ok := strings.CutPrefix(after, "{"); ok {
 			if name, after, ok = strings.Cut(inner, "}"); !ok {
 				return "", p.bad("FROM: a { without }")

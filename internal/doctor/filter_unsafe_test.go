@@ -18,7 +18,7 @@ func deny(nr uint32, errno unix.Errno) error {
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	r, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
 	if e != 0 || r != 0 {
-		return fmt.Errorf("install filter: %v (%d)", e, r)
+		return fmt.Errorf("install filter: %w (%d)", e, r)
 	}
 	return nil
 }

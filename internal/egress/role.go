@@ -27,7 +27,7 @@ func Role(argv0 string) func() {
 	}
 	return func() {
 		if err := gateMain(os.Stdin, os.Stdout); err != nil {
-			fmt.Println(err)
+			fmt.Fprintln(os.Stdout, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -54,7 +54,7 @@ func gateMain(in io.Reader, out io.Writer) error {
 		return errors.New("read order: more follows it")
 	}
 	// net/http prints the first bytes of answers that nobody asked for.
-	log.SetOutput(io.Discard)
+	log.SetOutput(io.Discard) //nolint:forbidigo // its logger is this one
 	debug.SetMemoryLimit(gateMemory)
 	debug.SetGCPercent(gateGarbage)
 	// What only the file system has is read before it is out of reach.

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -24,7 +25,7 @@ func TestJoinBeforeStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.tasks.Wait()
-	if _, err := os.Stat(procs); !os.IsNotExist(err) {
+	if _, err := os.Stat(procs); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something was moved: %v", err)
 	}
 	if got := one.state.Groups; len(got) != 1 || got[0] != procs {

@@ -259,7 +259,7 @@ func (g *Gates) forget(id string) {
 	one.release() // of what was just being started
 	one.life.Unlock()
 	one.telling.Lock()
-	defer one.telling.Unlock() //nolint:staticcheck // whoever told it something has done so
+	defer one.telling.Unlock() // nothing is being told any more
 }
 
 // end kills a gate, and waits until it is gone if that is asked.

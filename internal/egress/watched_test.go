@@ -312,7 +312,7 @@ func agent(act guestprobe.Act) func(context.Context) (net.Conn, error) {
 			}
 			_ = json.NewEncoder(rw).Encode(answer)
 		})}
-		go server.Serve(&oneListener{c: inner}) //nolint:errcheck // it ends with the connection
+		go server.Serve(&oneListener{c: inner}) // it ends with the connection
 		return outer, nil
 	}
 }

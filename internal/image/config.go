@@ -48,7 +48,7 @@ type configFile struct {
 	} `json:"config"`
 }
 
-func invalid(format string, args ...any) error {
+func invalid(format string, args ...any) *sandbox.Error {
 	return sandbox.Errorf(sandbox.Invalid, format, args...)
 }
 
@@ -83,7 +83,7 @@ func parseConfig(b []byte, layers int) (*configFile, error) {
 }
 
 func tooManyLayers(n int) error {
-	return invalid("the image has %d layers, and at most %d can be mounted together", n, maxLayers).(*sandbox.Error).
+	return invalid("the image has %d layers, and at most %d can be mounted together", n, maxLayers).
 		WithHint("build it anew with fewer, or flatten it: docker export")
 }
 

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
-	"log"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -49,7 +48,7 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*image.Options)) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir()}
-	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	reg := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)))
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		w.asked = append(w.asked, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Range")))

@@ -122,7 +122,7 @@ func TestError(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got := netspec.Error(tt.what, tt.err)
 			if tt.same {
-				if got != tt.err { //nolint:errorlint // the very same
+				if got != tt.err { // the very same
 					t.Errorf("Error = %v, want what it was given", got)
 				}
 				return

@@ -92,8 +92,8 @@ type e2bImport struct {
 	allowed, denied   []netip.Prefix
 }
 
-func (im *e2bImport) note(where, format string, args ...any) {
-	im.notes = append(im.notes, Note{where, fmt.Sprintf(format, args...)})
+func (im *e2bImport) note(where, text string) {
+	im.notes = append(im.notes, Note{where, text})
 }
 
 // split sorts the entries of both lists by what they are.

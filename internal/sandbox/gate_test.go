@@ -99,7 +99,7 @@ func TestGateFailures(t *testing.T) {
 					if err == nil || errors.Is(err, errBoom) && strings.Contains(err.Error(), "boom") {
 						t.Errorf("Create = %v", err)
 					}
-					if failure == unsupported { //nolint:errorlint // the very same
+					if failure == unsupported { // the very same
 						wantKind(t, "Create", err, sandbox.Unsupported)
 					}
 					wantGone(t, d, "new")

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -116,7 +117,7 @@ func TestChoiceOfAWall(t *testing.T) {
 
 func wantError(t *testing.T, err error, text []string, hint string) {
 	t.Helper()
-	e, ok := err.(*sandbox.Error)
+	e, ok := errors.AsType[*sandbox.Error](err)
 	if !ok || !strings.Contains(e.Hint, hint) {
 		t.Errorf("error = %#v, want the hint %q", err, hint)
 	}

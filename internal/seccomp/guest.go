@@ -38,7 +38,7 @@ func tracingChecks() []check {
 // What carries its arguments in memory, where a filter can't see them, is said
 // not to exist: openat2, io_uring and, with Marks, clone3.
 func Refuse(o Options) error {
-	foreign := uint32(refuse)
+	foreign := refuse
 	if o.Foreign {
 		foreign = retAllow
 	}

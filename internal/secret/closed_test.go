@@ -38,7 +38,7 @@ func TestClosed(t *testing.T) {
 	if err := c.RemoveFor(ctx, "sb_1"); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(kept); !os.IsNotExist(err) {
+	if _, err := os.Stat(kept); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what was kept for a sandbox: %v", err)
 	}
 }

@@ -156,7 +156,7 @@ func TestCommandIsMinted(t *testing.T) {
 	o.Now = func() time.Time { return now }
 	var runs atomic.Int32
 	o.Run = func(context.Context, secret.Command) ([]byte, error) {
-		return []byte("minted-" + string(rune('a'+runs.Add(1)-1)) + "\n"), nil
+		return []byte("minted-" + string('a'+runs.Add(1)-1) + "\n"), nil
 	}
 	s := mustOpen(t, o)
 	command := []string{"/bin/mint"}

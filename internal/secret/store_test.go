@@ -93,7 +93,7 @@ func TestValuesAreNotPrinted(t *testing.T) {
 		texts = append(texts, fmt.Sprintf(verb, v), fmt.Sprintf(verb, src), fmt.Sprintf(verb, &src), fmt.Sprintf(verb, hidden))
 	}
 	for _, text := range texts {
-		bytes := fmt.Sprint([]byte(value[:8]))
+		bytes := fmt.Sprint([]byte(value[:8])) //nolint:staticcheck // the bytes as numbers
 		for _, form := range []string{value, fmt.Sprintf("%x", value), strings.Trim(bytes, "[]"), base64.StdEncoding.EncodeToString([]byte(value))} {
 			if strings.Contains(text, form) {
 				t.Errorf("%q tells the value", text)

@@ -190,7 +190,7 @@ func fromAnotherSite(h http.Header) bool {
 
 // unixHost knows the names that clients of a unix socket make up.
 func unixHost(r *http.Request) bool {
-	host, _ := splitHost(r.Host)
+	host := hostName(r.Host)
 	return host == "unix" || host == "localhost" || host == "carboy"
 }
 
@@ -198,7 +198,7 @@ func unixHost(r *http.Request) bool {
 // the configuration. A name that anybody could point here is not enough: a
 // page could have been served under it.
 func (s *Server) tcpHost(r *http.Request) bool {
-	host, _ := splitHost(r.Host)
+	host := hostName(r.Host)
 	if s.o.Domain != "" && (host == s.o.Domain || host == "api."+s.o.Domain || host == sharedHost+"."+s.o.Domain) || slices.Contains(s.o.Hosts, host) {
 		return true
 	}
@@ -220,11 +220,11 @@ func (s *Server) tcpHost(r *http.Request) bool {
 	return err == nil && ip.Unmap() == local.Addr().Unmap().WithZone("")
 }
 
-// splitHost returns a Host header's name, lower case, and its port.
-func splitHost(hostport string) (host, port string) {
-	host = strings.ToLower(hostport)
+// hostName returns a Host header's name, lower case, without its port.
+func hostName(hostport string) string {
+	host := strings.ToLower(hostport)
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
-		host, port = host[:i], host[i+1:]
+		host = host[:i]
 	}
-	return strings.TrimSuffix(host, "."), port
+	return strings.TrimSuffix(host, ".")
 }

@@ -52,7 +52,7 @@ func TestChangesCutShort(t *testing.T) {
 			s := New(Options{Manager: tt.m})
 			rec := httptest.NewRecorder()
 			aborted := func() (aborted bool) {
-				defer func() { aborted = recover() == http.ErrAbortHandler }() //nolint:errorlint // a panic's value, not wrapped
+				defer func() { aborted = recover() == http.ErrAbortHandler }() // a panic's value, not wrapped
 				s.getChanges(rec, httptest.NewRequest("GET", "/v1/sandboxes/x/changes"+tt.query, nil))
 				return false
 			}()

@@ -70,7 +70,7 @@ func parseHost(hostport, domain string) (target, bool) {
 	if domain == "" {
 		return target{}, false
 	}
-	host, _ := splitHost(hostport)
+	host := hostName(hostport)
 	name, ok := strings.CutSuffix(host, "."+domain)
 	if !ok {
 		return target{}, false

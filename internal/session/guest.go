@@ -48,7 +48,7 @@ func (r *Runtime) dialLocked(s *session) guestcall.Dial {
 		}
 		sb, gerr := r.o.Manager.Get(ctx, c, name)
 		if gerr == nil && sb.State != sandbox.StateRunning || sandbox.KindOf(gerr) == sandbox.NotFound {
-			go r.abandonSince(s, over) // which waits for whoever dials
+			go r.abandonSince(over, s) // which waits for whoever dials
 		}
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (r *Runtime) discard(ctx context.Context, s *session, pid string, m *manage
 
 // abandonSince is abandonAll for those of the sandbox that ends with over, if
 // there is none in its place yet.
-func (r *Runtime) abandonSince(s *session, over context.Context) {
+func (r *Runtime) abandonSince(over context.Context, s *session) {
 	r.mu.Lock()
 	var list []*process.Process
 	if s.over == over {

@@ -55,7 +55,7 @@ func (s *SQLite) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback()
+	defer tx.Rollback() //nolint:errcheck // it was committed, or an earlier error says more
 	version, err := s.version(ctx, tx, len(steps))
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package team_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -91,11 +92,11 @@ func TestRates(t *testing.T) {
 		}
 	}
 	err := b.Request("key:a", "k", "read", noon)
-	e, ok := err.(*sandbox.Error)
+	e, ok := errors.AsType[*sandbox.Error](err)
 	if !ok || e.Kind != sandbox.Exhausted || e.Retry != 500*time.Millisecond {
 		t.Errorf("the third request = %#v", err)
 	}
-	if e, ok := b.Admit("key:a", noon).(*sandbox.Error); !ok || e.Retry != 30*time.Second {
+	if e, ok := errors.AsType[*sandbox.Error](b.Admit("key:a", noon)); !ok || e.Retry != 30*time.Second {
 		t.Errorf("the third create = %#v", e)
 	}
 	if err := b.Request("key:a", "k", "read", noon.Add(500*time.Millisecond)); err != nil {

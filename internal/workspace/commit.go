@@ -176,7 +176,7 @@ func (a *applier) makeDir(dir *os.File, name string, it *Item) error {
 		}
 	}
 	if err != nil {
-		unix.Unlinkat(fd, temp, unix.AT_REMOVEDIR)
+		_ = unix.Unlinkat(fd, temp, unix.AT_REMOVEDIR)
 	}
 	return err
 }
@@ -204,7 +204,7 @@ func (a *applier) replace(dir *os.File, temp, name string, it *Item) error {
 		err = unix.Renameat(fd, temp, fd, name)
 	}
 	if err != nil {
-		unix.Unlinkat(fd, temp, 0)
+		_ = unix.Unlinkat(fd, temp, 0)
 	}
 	return err
 }

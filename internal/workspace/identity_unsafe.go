@@ -73,7 +73,7 @@ func (id *Identity) assume() error {
 		call uintptr
 		id   uint32
 	}{{unix.SYS_SETFSGID, id.GID}, {unix.SYS_SETFSUID, id.UID}} {
-		unix.RawSyscall(set.call, uintptr(set.id), 0, 0)
+		_, _, _ = unix.RawSyscall(set.call, uintptr(set.id), 0, 0)
 		// Both answer with the id before, so only a second call, with an id
 		// that can't be set, tells whether the first worked.
 		if now, _, _ := unix.RawSyscall(set.call, ^uintptr(0), 0, 0); uint32(now) != set.id {

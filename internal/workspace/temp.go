@@ -25,7 +25,7 @@ func newTemp(dir *os.File, mode uint32) (*os.File, string, error) {
 
 func dropTemp(dir *os.File, temp string) {
 	if temp != "" {
-		unix.Unlinkat(int(dir.Fd()), temp, 0)
+		_ = unix.Unlinkat(int(dir.Fd()), temp, 0)
 	}
 }
 

@@ -136,9 +136,9 @@ func (n *internet) serve(t *testing.T) {
 	plain := &http.Server{Handler: handler}
 	web := &http.Server{Handler: handler, TLSConfig: &tls.Config{Certificates: []tls.Certificate{n.certificate(t)}}}
 	names := &dns.Server{PacketConn: questions, Handler: dns.HandlerFunc(answer)}
-	go plain.Serve(clear)              //nolint:errcheck // it ends with the test
-	go web.ServeTLS(encrypted, "", "") //nolint:errcheck // likewise
-	go names.ActivateAndServe()        //nolint:errcheck // likewise
+	go plain.Serve(clear)              // it ends with the test
+	go web.ServeTLS(encrypted, "", "") // likewise
+	go names.ActivateAndServe()        // likewise
 	t.Cleanup(func() { _ = plain.Close(); _ = web.Close(); _ = questions.Close() })
 }
 

@@ -88,7 +88,7 @@ func (s *siege) serve() {
 	if err := s.h.start(daemon); err != nil {
 		s.t.Fatal(err)
 	}
-	go daemon.Wait() //nolint:errcheck // its end says nothing
+	go daemon.Wait() // its end says nothing
 	until(s.t, func() bool { return s.h.run(nil, "daemon", "status").code == 0 })
 }
 

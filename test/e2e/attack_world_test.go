@@ -160,8 +160,8 @@ func (a *arena) serveCDN() {
 	handler := http.HandlerFunc(a.cdn)
 	clear, encrypted := &http.Server{Handler: handler}, &http.Server{Handler: handler, TLSConfig: config}
 	l80, l443 := a.listen(worldA+":80"), a.listen(worldA+":443")
-	go clear.Serve(l80)                 //nolint:errcheck // it ends with the test
-	go encrypted.ServeTLS(l443, "", "") //nolint:errcheck // likewise
+	go clear.Serve(l80)                 // it ends with the test
+	go encrypted.ServeTLS(l443, "", "") // likewise
 	a.t.Cleanup(func() { clear.Close(); encrypted.Close() })
 }
 
@@ -338,7 +338,7 @@ func (a *arena) serveAlteredDNS() {
 		}
 		a.answer(rw, q)
 	})}
-	go server.ActivateAndServe() //nolint:errcheck // it ends with the test
+	go server.ActivateAndServe() // it ends with the test
 	a.t.Cleanup(func() { pc.Close() })
 }
 

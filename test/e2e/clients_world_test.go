@@ -6,7 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -73,7 +73,7 @@ func (w *world) sitesWith(address string, handlers map[string]http.Handler, cert
 		h.ServeHTTP(rw, r)
 	})
 	clear := &http.Server{Handler: byName}
-	encrypted := &http.Server{Handler: byName, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{
+	encrypted := &http.Server{Handler: byName, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), TLSConfig: &tls.Config{
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if c := certs[hello.ServerName]; c != nil {
 				return c, nil
@@ -82,8 +82,8 @@ func (w *world) sitesWith(address string, handlers map[string]http.Handler, cert
 		},
 	}}
 	l80, l443 := w.listen(net.JoinHostPort(address, "80")), w.listen(net.JoinHostPort(address, "443"))
-	go clear.Serve(l80)                 //nolint:errcheck // it ends with the test
-	go encrypted.ServeTLS(l443, "", "") //nolint:errcheck // likewise
+	go clear.Serve(l80)                 // it ends with the test
+	go encrypted.ServeTLS(l443, "", "") // likewise
 	w.t.Cleanup(func() { clear.Close(); encrypted.Close() })
 }
 
@@ -157,7 +157,7 @@ func webSite() http.Handler {
 		if err != nil {
 			return
 		}
-		defer c.CloseNow() //nolint:errcheck // it may be closed already
+		defer c.CloseNow() // it may be closed already
 		if c.Write(r.Context(), websocket.MessageText, []byte("greetings")) != nil || r.URL.Query().Has("once") {
 			return
 		}

@@ -46,7 +46,7 @@ func TestMachinesOwnAddress(t *testing.T) {
 				_, _ = rw.Write([]byte("the admin's\n"))
 			})}
 			l := w.listen(net.JoinHostPort(worldOwn, "8080"))
-			go admin.Serve(l) //nolint:errcheck // it ends with the test
+			go admin.Serve(l) // it ends with the test
 			t.Cleanup(func() { admin.Close() })
 			h := w.home()
 			for _, tt := range []struct {

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
 	"io/fs"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,7 +29,7 @@ type registries struct{ open, private string }
 // machine's own resolver, which is not in the world.
 func (w *world) registries() registries {
 	w.t.Helper()
-	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	reg := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)))
 	direct := httptest.NewServer(reg)
 	w.t.Cleanup(direct.Close)
 	img := smallImage(w.t)
@@ -54,9 +53,9 @@ func (w *world) registries() registries {
 	cert := w.certificate(func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.ParseIP(worldC)} }, worldC)
 	out := registries{open: worldC + ":443", private: worldC + ":5443"}
 	for address, handler := range map[string]http.Handler{out.open: reg, out.private: guarded} {
-		srv := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}}
+		srv := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}}
 		l := w.listen(address)
-		go srv.ServeTLS(l, "", "") //nolint:errcheck // it ends with the test
+		go srv.ServeTLS(l, "", "") // it ends with the test
 		w.t.Cleanup(func() { srv.Close() })
 	}
 	return out

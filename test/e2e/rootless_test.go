@@ -279,7 +279,7 @@ func TestGateRightsWithoutRootAreSeen(t *testing.T) {
 			if err := h.start(daemon); err != nil {
 				t.Fatal(err)
 			}
-			go daemon.Wait() //nolint:errcheck // the home's end stops it
+			go daemon.Wait() // the home's end stops it
 			until(t, func() bool { return h.run(nil, "daemon", "status").code == 0 })
 			h.create("--isolation", "process", "--allow", "public.example")
 			got := strings.Join(gateRights(t, h), "\n")

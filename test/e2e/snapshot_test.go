@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ func (h *home) kept() []string {
 	h.t.Helper()
 	var names []string
 	entries, err := os.ReadDir(filepath.Join(h.dir, "state", "carboy", "snapshots"))
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		h.t.Fatal(err)
 	}
 	for _, e := range entries {

@@ -225,7 +225,7 @@ func (w *world) serveDNS() {
 		w.t.Fatal(err)
 	}
 	server := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(w.answer)}
-	go server.ActivateAndServe() //nolint:errcheck // it ends with the test
+	go server.ActivateAndServe() // it ends with the test
 	w.t.Cleanup(func() { pc.Close() })
 }
 
@@ -283,8 +283,8 @@ func (w *world) https(name, address string, handler http.Handler) {
 	clear := &http.Server{Handler: kept}
 	encrypted := &http.Server{Handler: kept, TLSConfig: &tls.Config{Certificates: []tls.Certificate{w.certificate(nil, name)}}}
 	l80, l443 := w.listen(net.JoinHostPort(address, "80")), w.listen(net.JoinHostPort(address, "443"))
-	go clear.Serve(l80)                 //nolint:errcheck // it ends with the test
-	go encrypted.ServeTLS(l443, "", "") //nolint:errcheck // likewise
+	go clear.Serve(l80)                 // it ends with the test
+	go encrypted.ServeTLS(l443, "", "") // likewise
 	w.t.Cleanup(func() { clear.Close(); encrypted.Close() })
 }
 

@@ -144,7 +144,7 @@ func fileSystem(at string) int64 {
 	if unix.Statfs(at, &st) != nil {
 		return 0
 	}
-	return int64(st.Type)
+	return st.Type
 }
 
 func hasEntry(dir, name string) bool {

@@ -116,7 +116,7 @@ func (c *composer) root() error {
 // tool shows a toolchain of the host at its own path.
 func (c *composer) tool(t hostimage.Tool) error {
 	rel := t.Path[1:]
-	err := c.asGuest(0, func() error {
+	err := c.asGuest(func() error {
 		if err := c.mkdirInRoot(rel); err != nil {
 			return err
 		}
@@ -277,14 +277,14 @@ func (c *composer) sharedWorkspace(d Dir) error {
 	return c.bindInRoot(at, "workspace")
 }
 
-// asGuest runs f with an id of the box as the owner of files that it makes,
-// and root's rights all the same: a mapped mount takes nothing from ids that
+// asGuest runs f with the box's root as the owner of files that it makes, and
+// root's rights all the same: a mapped mount takes nothing from ids that
 // it does not map, root's own among them.
-func (c *composer) asGuest(id uint32, f func() error) error {
+func (c *composer) asGuest(f func() error) error {
 	if c.plan.Base == 0 {
 		return f()
 	}
-	return asOwner(int(c.plan.Base+id), f)
+	return asOwner(int(c.plan.Base), f)
 }
 
 // asOwner runs f with an id of the host as the owner of files that it makes.

@@ -81,6 +81,7 @@ func forwarded(ctx context.Context, c net.Conn, port int) (net.Conn, error) {
 	}
 	head := &io.LimitedReader{R: c, N: maxHead}
 	r := bufio.NewReaderSize(head, 4096)
+	//nolint:bodyclose // it is the connection
 	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
 	head.N = math.MaxInt64 // what follows is a stream
 	if err != nil {

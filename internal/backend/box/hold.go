@@ -39,7 +39,7 @@ func (h *Host) hold(ctx context.Context, id string) (*held, error) {
 	_, err = fmt.Fprint(c, "POST /carboy/hold HTTP/1.1\r\nHost: guest\r\nContent-Length: 0\r\n\r\n")
 	var resp *http.Response
 	if err == nil {
-		resp, err = http.ReadResponse(bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096), nil)
+		resp, err = http.ReadResponse(bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096), nil) //nolint:bodyclose // it ends with the connection
 	}
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = sandbox.Errorf(sandbox.Unavailable, "the sandbox's commands did not come to a stop, so that no moment of its files could be kept").

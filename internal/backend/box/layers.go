@@ -105,7 +105,7 @@ func (c *composer) overlay(name, target string, lowers []string, mountLower func
 		at = point
 	}
 	// The kernel writes to the upper layer as whoever mounts.
-	err = c.asGuest(0, func() error {
+	err = c.asGuest(func() error {
 		return unix.Mount("overlay", at, "overlay", flags, opts)
 	})
 	if err != nil {

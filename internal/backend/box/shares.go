@@ -73,7 +73,7 @@ func (c *composer) mountPoint(d Dir) error {
 		return err
 	}
 	if _, below := d.belowWorkspace(); !below { // or else it is there: see holdPoints
-		err = c.asGuest(0, func() error { return c.mkdirInRoot(rel) })
+		err = c.asGuest(func() error { return c.mkdirInRoot(rel) })
 	}
 	if err != nil || !c.plan.Native {
 		return err
@@ -137,7 +137,7 @@ func (c *composer) groups() error {
 		return nil
 	}
 	at := filepath.Join(DirMounts, "groups")
-	err := c.asGuest(0, func() error { return c.mkdirInRoot(GuestControl[1:]) })
+	err := c.asGuest(func() error { return c.mkdirInRoot(GuestControl[1:]) })
 	if err = errors.Join(err, mkdir(at)); err != nil {
 		return err
 	}

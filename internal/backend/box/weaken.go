@@ -64,7 +64,7 @@ func (c *composer) shareControl() error {
 	if len(c.plan.Shown) > 0 { // the place is taken
 		rel = filepath.Join(rel, DirShared)
 	}
-	if err := c.asGuest(0, func() error { return c.mkdirInRoot(rel) }); err != nil || !c.plan.Native {
+	if err := c.asGuest(func() error { return c.mkdirInRoot(rel) }); err != nil || !c.plan.Native {
 		return err
 	}
 	return c.bindInRoot(at, rel)

@@ -52,7 +52,7 @@ func (w *world) startDaemon(ctx context.Context, carboy string) (_ *daemon, err 
 	if err := os.WriteFile(filepath.Join(home, "config/carboy/config.json"), config, 0o600); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(home, "log"))
+	log, err := os.OpenFile(filepath.Join(home, "log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return nil, err
 	}

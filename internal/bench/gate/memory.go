@@ -70,7 +70,10 @@ func (b *bencher) hold(ctx context.Context, do, host string, n int) (_ []bench.M
 		case err := <-ended:
 			return nil, errors.Join(err, errors.New("the client ended early"))
 		}
-		defer func() { stop.Close(); <-ended }()
+		defer func() {
+			stop.Close()
+			<-ended
+		}()
 	}
 	wait := time.NewTimer(settled)
 	defer wait.Stop()

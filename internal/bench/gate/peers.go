@@ -32,7 +32,7 @@ func libraries(dir string) []string {
 
 // run starts a proxy, and waits until it listens.
 func (w *world) run(ctx context.Context, dir, address string, argv ...string) (pid int, err error) {
-	log, err := os.Create(filepath.Join(w.dir, filepath.Base(argv[0])+".log"))
+	log, err := os.OpenFile(filepath.Join(w.dir, filepath.Base(argv[0])+".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return 0, err
 	}

@@ -86,8 +86,7 @@ func (g *Guard) Request(ctx context.Context, r *http.Request, route *policy.Rout
 		return x, nil
 	}
 	if why := p.make(); why != nil {
-		x.refused(why)
-		return x, why
+		return x, x.refused(why)
 	}
 	p.apply()
 	return x, nil

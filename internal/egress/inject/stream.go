@@ -55,7 +55,7 @@ func (r *reader) fill(p []byte) (n int) {
 	held := r.scan.held()
 	if err != nil {
 		r.err = err
-		//nolint:errorlint // io.EOF itself is a good end; what wraps it is none
+		// io.EOF itself is a good end; what wraps it is none
 		if weak.On(weak.NetHeldPass) || err == io.EOF && r.endsWell() {
 			held = 0
 		}

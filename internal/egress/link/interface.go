@@ -141,7 +141,7 @@ func configure(ipv6 bool) error {
 // sent from a new IPv6 address at once, and readies it for replies in a worker
 // of its own; what comes before that is lost.
 func awaitLocal(h *netlink.Handle, a netip.Addr) error {
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Microsecond) {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Microsecond) { //nolint:forbidigo // for the kernel's worker
 		routes, err := h.RouteGet(a.AsSlice())
 		if err != nil {
 			return fmt.Errorf("look up %s: %w", a, err)

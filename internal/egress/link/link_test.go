@@ -236,7 +236,7 @@ func TestPacketConnDeadlines(t *testing.T) {
 	b := make([]byte, 10)
 	_ = p.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	_, _, err := p.ReadFrom(b)
-	if ne, ok := err.(net.Error); !ok || !ne.Timeout() {
+	if ne, ok := errors.AsType[net.Error](err); !ok || !ne.Timeout() {
 		t.Errorf("got %v, want a timeout", err)
 	}
 	_ = p.SetReadDeadline(time.Time{})

@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -47,7 +48,7 @@ func TestTooManyConnections(t *testing.T) {
 }
 
 func isTimeout(err error) bool {
-	n, ok := err.(net.Error)
+	n, ok := errors.AsType[net.Error](err)
 	return ok && n.Timeout()
 }
 

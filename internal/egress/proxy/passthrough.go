@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -66,7 +67,7 @@ func (g *guest) relay(c net.Conn, head []byte, v policy.Verdict, watch func(bool
 	if g.tls {
 		rec.Protocol = "tls"
 	}
-	why, cut := cutBy(g.ctx).(*Refusal) // the connection may be closed before the relay sees why
+	why, cut := errors.AsType[*Refusal](cutBy(g.ctx)) // the connection may be closed before the relay sees why
 	switch {
 	case cut:
 		rec.Verdict, rec.Code, rec.Reason, rec.Result = netlog.Deny, why.Code, why.Reason, string(relay.EndCut)

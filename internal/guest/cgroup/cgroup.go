@@ -139,7 +139,7 @@ func (t *Tree) leave() {
 // removeDir removes a directory that nobody lives in. A thread that is ending
 // was not moved, and may take a while: it gives up its namespaces first.
 func (t *Tree) removeDir(name string) {
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { //nolint:forbidigo // for threads that are ending
 		ending := t.onlyEnding(name)
 		err := at(t.base, func(fd int) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) })
 		if !errors.Is(err, unix.EBUSY) || !ending || time.Now().After(deadline) {

@@ -16,7 +16,7 @@ import (
 // for each of them. A process that has ended holds none.
 func Held(pid int) uint64 {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	tids := tasks(dir, pid)
+	tids := tasks(dir)
 	var n uint64
 	for _, tid := range tables(tids) {
 		n += descriptors(filepath.Join(dir, "task", strconv.Itoa(tid), "fd"))
@@ -37,7 +37,7 @@ func Held(pid int) uint64 {
 }
 
 // tasks lists the threads of a process.
-func tasks(dir string, pid int) []int {
+func tasks(dir string) []int {
 	entries, err := os.ReadDir(filepath.Join(dir, "task"))
 	if err != nil {
 		return nil

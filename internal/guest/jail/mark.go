@@ -114,7 +114,7 @@ func KillMarked(mark Mark, limit time.Duration) (int, error) {
 		}
 		// Those just killed need a moment to go; a fork bomb is faster than
 		// any moment, so do not begin with a long one.
-		time.Sleep(pause)
+		time.Sleep(pause) //nolint:forbidigo // it has to look again in any case
 		pause = min(2*pause, 50*time.Millisecond)
 	}
 }

@@ -125,7 +125,7 @@ func (p proc) awaitHalt() {
 		if !p.runs() {
 			return
 		}
-		time.Sleep(parentPause)
+		time.Sleep(parentPause) //nolint:forbidigo // only its own parent is told that it stopped
 	}
 }
 

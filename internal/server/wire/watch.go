@@ -34,7 +34,7 @@ func (h *Watch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p == nil {
 			return
 		}
-		if p == http.ErrAbortHandler { //nolint:errorlint // a panic's value, not wrapped
+		if p == http.ErrAbortHandler { // a panic's value, not wrapped
 			panic(p)
 		}
 		log.Error("a request's handler panicked", "panic", p, "stack", string(debug.Stack()))

@@ -91,7 +91,7 @@ func (w *Watch) free() int64 {
 	if unix.Fstatfs(int(w.Dir.Fd()), &st) != nil {
 		return 0
 	}
-	return int64(st.Bfree) * int64(st.Bsize)
+	return int64(st.Bfree) * st.Bsize
 }
 
 // pace says when to scan.

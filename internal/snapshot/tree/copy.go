@@ -44,7 +44,7 @@ func Copy(ctx context.Context, src, dst, links *os.File, o Options) (Copied, err
 
 type inode struct{ dev, ino uint64 }
 
-func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
+func inodeOf(st *unix.Stat_t) inode { return inode{st.Dev, st.Ino} }
 
 // frame is a directory between the root and where a walk is.
 type frame struct {

@@ -79,7 +79,7 @@ func (c *copier) hardLink(p at, name string, st *unix.Stat_t) error {
 	id := inodeOf(st)
 	l := c.linked[id]
 	if l == nil {
-		l = &link{name: strconv.Itoa(len(c.linked)), left: uint64(st.Nlink)}
+		l = &link{name: strconv.Itoa(len(c.linked)), left: uint64(st.Nlink)} //nolint:unconvert // 32 bits on arm64
 		if err := c.node(p.src, name, c.links, l.name, st); err != nil {
 			return err
 		}

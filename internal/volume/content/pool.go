@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -107,7 +106,7 @@ func (l *Pool) pass(w http.ResponseWriter, r *http.Request, p *process, operatio
 	defer l.release(p) // whatever a client that leaves makes of this
 	answered = true
 	proxy := &httputil.ReverseProxy{
-		Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		Transport: p.transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			u := *pr.In.URL
 			u.Scheme, u.Host, u.Path, u.RawPath = "http", "volume", operation, ""

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -64,7 +65,7 @@ func roleMain(in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(bufio.NewReader(in)).Decode(&o); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
-	log.SetOutput(io.Discard) // net/http's words may hold a client's bytes
+	log.SetOutput(io.Discard) //nolint:forbidigo // net/http's words may hold a client's bytes
 	debug.SetMemoryLimit(processMemory)
 	_ = time.Local.String() // read before it is out of reach
 	sock := os.NewFile(fdSocket, "socket")
@@ -172,7 +173,7 @@ func serve(conn net.Conn, h http.Handler) error {
 	var p http.Protocols
 	p.SetUnencryptedHTTP2(true)
 	srv := &http.Server{
-		Handler: h, Protocols: &p, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: h, Protocols: &p, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ReadHeaderTimeout: time.Minute,
 		ConnState: func(_ net.Conn, st http.ConnState) {
 			if st == http.StateClosed {

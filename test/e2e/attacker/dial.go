@@ -52,11 +52,11 @@ func say(c net.Conn, request string) (head, body string, err error) {
 	if _, err := io.WriteString(c, request); err != nil {
 		return "", "", err
 	}
-	return hear(bufio.NewReader(c), "GET")
+	return hear(bufio.NewReader(c))
 }
 
-func hear(r *bufio.Reader, method string) (head, body string, err error) {
-	resp, err := http.ReadResponse(r, &http.Request{Method: method})
+func hear(r *bufio.Reader) (head, body string, err error) {
+	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
 	if err != nil {
 		return "", "", err
 	}

@@ -48,11 +48,11 @@ func hostSwap(*result) error {
 		}
 		r := bufio.NewReader(c)
 		_, _ = io.WriteString(c, get(front, "/fine"))
-		if _, body, err := hear(r, "GET"); err != nil || !strings.HasPrefix(body, "hello") {
+		if _, body, err := hear(r); err != nil || !strings.HasPrefix(body, "hello") {
 			return fmt.Errorf("the first request: %q, %w", body, orNil(err))
 		}
 		_, _ = io.WriteString(c, get(next, "/host-swap"))
-		_, _, _ = hear(r, "GET")
+		_, _, _ = hear(r)
 		c.Close()
 	}
 	return nil
@@ -130,7 +130,7 @@ func tunnel(target string) (net.Conn, error) {
 		return nil, err
 	}
 	_, _ = io.WriteString(c, "CONNECT "+target+" HTTP/1.1\r\nHost: "+target+"\r\n\r\n")
-	resp, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: http.MethodConnect})
+	resp, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // it is the connection
 	if err == nil && resp.StatusCode == http.StatusOK {
 		return c, nil
 	}
@@ -157,7 +157,7 @@ func connectRelay(*result) error {
 	for _, target := range []string{evil + ":443", outside + ":443", "10.77.0.1:80", "127.0.0.1:80", "localhost:80"} {
 		if c, err := tunnel(target); err == nil {
 			_, _ = io.WriteString(c, get("canary", "/connect-relay"))
-			_, _, _ = hear(bufio.NewReader(c), "GET")
+			_, _, _ = hear(bufio.NewReader(c))
 			c.Close()
 		}
 	}

@@ -149,7 +149,7 @@ func plant(a *facts.Attack, dir, canary, socket string) {
 		}
 		a.Links = append(a.Links, name+" -> "+to)
 	}
-	f, err := os.Create(filepath.Join(dir, ourMark+"-flood"))
+	f, err := os.OpenFile(filepath.Join(dir, ourMark+"-flood"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		a.Notes = append(a.Notes, err.Error())
 		return

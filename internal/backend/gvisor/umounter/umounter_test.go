@@ -1,6 +1,7 @@
 package umounter
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -56,7 +57,7 @@ func TestRun(t *testing.T) {
 				t.Errorf("run = %d, want %d", got, tt.want)
 			}
 			_, err = os.Stat(inside)
-			if gone := os.IsNotExist(err); gone != (tt.want == 0) {
+			if gone := errors.Is(err, os.ErrNotExist); gone != (tt.want == 0) {
 				t.Errorf("what was mounted: %v", err)
 			}
 		})
