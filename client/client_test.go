@@ -235,10 +235,17 @@ func TestEvents(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	d, c, id := setup(t, nil)
+	d, c, private := setup(t, nil)
+	if _, err := c.Changes(t.Context(), private, client.ChangesOptions{}); client.KindOf(err) != client.Conflict {
+		t.Errorf("Changes of a private workspace = %v, want conflict", err)
+	}
+	sb, err := c.Create(t.Context(), api.CreateRequest{Workspace: &api.Workspace{Source: t.TempDir()}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := strings.Repeat("change ", 10_000)
-	d.Wall.SetChanges(id, []byte(want))
-	r, err := c.Changes(t.Context(), id, client.ChangesOptions{Content: true, Paths: []string{"a b", "c&d"}})
+	d.Wall.SetChanges(sb.ID, []byte(want))
+	r, err := c.Changes(t.Context(), sb.ID, client.ChangesOptions{Content: true, Paths: []string{"a b", "c&d"}})
 	if err != nil {
 		t.Fatal(err)
 	}
