@@ -29,7 +29,7 @@ of() {
 }
 
 tests() {
-	go test -json -shuffle=on -timeout 30m "$@" || echo '{"Action":"fail"}'
+	go test -json -shuffle=on -timeout 45m "$@" || echo '{"Action":"fail"}'
 }
 
 verbose=

@@ -3,9 +3,12 @@ package e2e
 import (
 	"os"
 	"path/filepath"
-	"strconv"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // newPlanted makes a box that may write to the directory ws, and beside that
@@ -74,21 +77,33 @@ func TestCopyThroughPlantedLink(t *testing.T) {
 	}
 }
 
-// exchange has a directory and a link change names in the workspace, and keeps
-// count of the rounds.
-const exchange = `
-import os
-os.symlink("%s", "way")
-n = 0
-while not os.path.exists("stop"):
-    for a, b in (("out", "dir"), ("way", "out"), ("out", "way"), ("dir", "out")):
-        os.rename(a, b)
-    n += 1
-    if n %% 50 == 0:
-        with open("rounds.new", "w") as f:
-            f.write(str(n))
-        os.rename("rounds.new", "rounds")
-`
+// exchange has a directory of the workspace and a link that the box made change
+// places until stop, and returns their count. It does so on the host, as a box's
+// renames do in the end: behind gVisor what a box sees of names that others
+// change meanwhile may be stale, and its renames fail.
+func (h *home) exchange(t *testing.T, box string) (rounds *atomic.Int64, stop func()) {
+	t.Helper()
+	h.ok("exec", box, "--", "ln", "-s", h.dir+"/outside", "way")
+	rounds = new(atomic.Int64)
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if err := unix.Renameat2(unix.AT_FDCWD, h.dir+"/ws/way", unix.AT_FDCWD, h.dir+"/ws/out", unix.RENAME_EXCHANGE); err != nil {
+				t.Errorf("exchange: %v", err)
+				return
+			}
+			rounds.Add(1)
+			runtime.Gosched()
+		}
+	}()
+	return rounds, func() { close(over); <-ended }
+}
 
 // TestCopyWhileLinksArePlanted copies both ways while the box has a directory
 // and a link change places, a thousand times and more.
@@ -99,9 +114,9 @@ func TestCopyWhileLinksArePlanted(t *testing.T) {
 			if err := os.WriteFile(h.dir+"/ws/out/key", []byte("of the workspace"), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			h.ok("exec", "--detach", box, "--", "python3", "-c", strings.ReplaceAll(strings.Replace(exchange, "%s", h.dir+"/outside", 1), "%%", "%"))
+			rounds, stop := h.exchange(t, box)
 			copied := 0
-			for n := 0; n < 25 || h.exchanged() < 1000; n++ {
+			for n := 0; n < 25 || rounds.Load() < 1000; n++ {
 				for _, args := range [][2]string{
 					{box + ":/tmp/p", "ws/out/planted"},
 					{box + ":/tmp/p", "ws/out"},
@@ -121,18 +136,11 @@ func TestCopyWhileLinksArePlanted(t *testing.T) {
 			if copied == 0 {
 				t.Error("nothing could be copied")
 			}
-			h.ok("exec", box, "--", "touch", "stop")
+			stop()
 			if r := h.run(nil, "exec", box, "--", "grep", "-rl", "the host's key", "/tmp"); r.code == 0 {
 				t.Errorf("the host's file was read: %s", r.stdout)
 			}
-			t.Logf("%d copies, %d exchanges", copied, h.exchanged())
+			t.Logf("%d copies, %d exchanges", copied, rounds.Load())
 		})
 	}
-}
-
-// exchanged is how many rounds the box has done.
-func (h *home) exchanged() int {
-	b, _ := os.ReadFile(h.dir + "/ws/rounds")
-	n, _ := strconv.Atoi(string(b))
-	return n
 }
