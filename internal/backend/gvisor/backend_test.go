@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,11 @@ import (
 )
 
 // The roles of a wall are this binary too.
+// init keeps the first thread for the main goroutine: unlike others it would
+// not end with a test that is locked to it, and a mount namespace that such a
+// test makes would stay.
+func init() { runtime.LockOSThread() }
+
 func TestMain(m *testing.M) {
 	for _, role := range []func(string) func(){box.Role, gvisor.Role} {
 		if run := role(os.Args[0]); run != nil {
