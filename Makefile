@@ -1,13 +1,14 @@
 # Carboy: build it, test it, tend it. The work itself is in scripts/.
 #
-# The guest agent and the program of our own templates are built first, and
-# embedded in the one binary that users get. All are static. The first two are
+# The guest agent, with its sudo, and the program of our own templates are built
+# first, and embedded in the one binary that users get. All are static. Those are
 # built without a stamp of the commit, so that their bytes, and all that is
 # compiled over them, change only when their code does.
 
 GO = go
 BIN = bin
 GUEST = internal/guestbin/bin/carboy-guest
+SUDO = internal/guest/sudo/bin/carboy-sudo
 SERVICE = internal/servicebin/bin/carboy-service
 FUZZTIME = 30s
 CYCLES = 1000
@@ -24,6 +25,7 @@ build: guest
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
 
 guest:
+	$(STATIC) $(GO) build -ldflags "-s -w" -o $(SUDO) ./cmd/carboy-sudo
 	$(STATIC) $(GO) build -ldflags "-s -w" -o $(GUEST) ./cmd/carboy-guest
 	$(STATIC) $(GO) build -ldflags "-s -w" -o $(SERVICE) ./cmd/carboy-service
 

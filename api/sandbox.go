@@ -100,6 +100,9 @@ type Sandbox struct {
 	Secrets []string `json:"secrets,omitempty"` // the names alone
 
 	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
+	// Sudo says that what the user runs becomes root by sudo, where root is
+	// allowed.
+	Sudo bool `json:"sudo,omitempty"`
 
 	Workspace Workspace         `json:"workspace"`
 	Mounts    []Mount           `json:"mounts"`

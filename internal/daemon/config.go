@@ -66,6 +66,9 @@ type Config struct {
 	// E2BIsolation is the wall of sandboxes that are made by way of E2B's API,
 	// which has no word for it; "": sandbox.DefaultIsolation.
 	E2BIsolation string `json:"e2b_isolation"`
+	// E2BSudo is sandbox.Spec.Sudo of sandboxes that are made by way of E2B's
+	// API, and of templates' builds; true by default.
+	E2BSudo bool `json:"e2b_sudo"`
 	// BuildNetwork is what the commands of templates' builds may reach: "off",
 	// the default, "on", or "policy": what BuildPolicy allows.
 	BuildNetwork string `json:"build_network"`
@@ -156,6 +159,7 @@ func DefaultConfig(dirs home.Dirs) Config {
 		MountDirs: []string{"~", "/home", "/srv", "/mnt", "/media", "/opt", "/tmp", "/var/tmp"},
 		IdleExit:  Duration(5 * time.Minute),
 
+		E2BSudo:    true,
 		PoolMemory: sandbox.DefaultPoolMemory,
 
 		VolumeSize: volume.DefaultSize, VolumeMaxSize: volume.DefaultMaxSize, VolumesPerOwner: volume.DefaultPerOwner,

@@ -169,7 +169,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	defer d.stop(nil)
 	serve := server.Options{
 		Manager: d.manager, Meter: d.meter, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
-		E2BInternet: cfg.E2BInternet, E2BPublicTraffic: cfg.E2BPublicTraffic, E2BIsolation: cfg.E2BIsolation,
+		E2BInternet: cfg.E2BInternet, E2BPublicTraffic: cfg.E2BPublicTraffic, E2BIsolation: cfg.E2BIsolation, E2BSudo: cfg.E2BSudo,
 		Private: d.private(),
 		Secrets: network.Secrets,
 		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,

@@ -28,8 +28,8 @@ func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options)
 	opts := template.Options{
 		Store: db.Templates(), Manager: d.manager, Guest: inside.New, Dir: filepath.Join(d.cfg.Dirs.State, templatesDir),
 		Log: d.log, Time: time.Duration(d.cfg.BuildTime), CacheSize: int64(d.cfg.BuildCache),
-		EnvdVersion: e2b.EnvdVersion,
-		Host:        func(context.Context) (string, error) { return hostimage.Identity("/") },
+		EnvdVersion: e2b.EnvdVersion, Sudo: d.cfg.E2BSudo,
+		Host: func(context.Context) (string, error) { return hostimage.Identity("/") },
 		Bound: func(owner string) (templates, builds int) {
 			l := book.Limits(owner)
 			return l.Templates, l.Builds

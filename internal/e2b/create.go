@@ -66,7 +66,7 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if err != nil {
 			return err
 		}
-		spec := sandbox.Spec{Isolation: h.o.Isolation, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: onExpiry(req.AutoPause, req.AutoPauseMemory == nil || *req.AutoPauseMemory)}
+		spec := sandbox.Spec{Isolation: h.o.Isolation, Sudo: h.o.Sudo, Env: req.EnvVars, Labels: req.Metadata, TTL: ttl, OnExpiry: onExpiry(req.AutoPause, req.AutoPauseMemory == nil || *req.AutoPauseMemory)}
 		build.Apply(&spec)
 		if spec.Mounts, err = h.mountsOf(r.Context(), c, req.VolumeMounts); err != nil {
 			return err

@@ -91,9 +91,12 @@ type Options struct {
 	// Isolation is the wall of what is made here; "": the default. E2B has no
 	// word for it.
 	Isolation string
-	Domain    string       // under which sandboxes are reached; "": none
-	Log       *slog.Logger // default: none
-	Now       func() time.Time
+	// Sudo is the Spec's of what is made here, whose clients name root for any
+	// command that is to have it.
+	Sudo   bool
+	Domain string       // under which sandboxes are reached; "": none
+	Log    *slog.Logger // default: none
+	Now    func() time.Time
 }
 
 // handler is the dialect.

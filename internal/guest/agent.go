@@ -83,6 +83,9 @@ func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logg
 			log.Warn("name the image's Python", "err", err)
 		}
 	}
+	if err := a.installSudo("/"); err != nil {
+		log.Warn("install sudo", "err", err)
+	}
 	a.connection.prepare(cfg.Network)
 	writable, err := cfg.writable("/")
 	if err != nil {
@@ -119,10 +122,16 @@ func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logg
 		return err
 	}
 	defer a.engine.Close()
+	stopSudo, err := a.serveSudo(users)
+	if err != nil {
+		return err
+	}
+	defer stopSudo()
 	a.files = files.New(files.Options{
 		MountNS: j.MountNS(), Lookup: a.allowed(users), Host: users.Lookup, Log: log,
 		DefaultUser: func() string { return a.settings.defaults().User },
 		DefaultDir:  func(account.Account) string { return a.settings.defaults().Cwd },
+		Provide:     cfg.Sudo,
 	})
 	defer func() { err = errors.Join(err, a.files.Close()) }()
 	a.tools = tool.New(tool.Options{

@@ -35,6 +35,9 @@ type Config struct {
 	Furnish bool `json:"furnish"`
 	// NamePython gives an image that has python3 alone a link named python.
 	NamePython bool `json:"name_python"`
+	// Sudo lets commands of User be another's from inside: see package sudo. It
+	// counts with AllowRoot alone.
+	Sudo bool `json:"sudo"`
 	// ReadOnlyRoot lets commands write nowhere but in Writable, which are
 	// directories that are there, /tmp, /var/tmp, /dev/shm and the home of User.
 	ReadOnlyRoot bool     `json:"read_only_root"`

@@ -43,7 +43,7 @@ type kindKey struct {
 	wall, image, snapshot string
 	user, cwd, network    string
 	owner                 string // whose boxes alone they are; "": anybody's
-	readOnlyRoot          bool
+	readOnlyRoot, sudo    bool
 	own                   string // where it has directories of its own mounted
 
 	cpus                       float64
@@ -65,7 +65,7 @@ func kindOf(wall string, spec Spec) (kindKey, bool) {
 	return kindKey{
 		wall: wall, image: spec.Image, snapshot: spec.Snapshot, user: spec.User, cwd: spec.Cwd, network: spec.Network,
 		cpus: l.CPUs, memory: l.Memory, pids: l.PIDs, disk: l.Disk, inodes: l.Inodes,
-		explicit: strings.Join(explicit, " "), readOnlyRoot: spec.ReadOnlyRoot, own: own,
+		explicit: strings.Join(explicit, " "), readOnlyRoot: spec.ReadOnlyRoot, sudo: spec.Sudo, own: own,
 	}, !spec.Networked() && rest == 0 && spec.Workspace.Mode == WorkspacePrivate
 }
 
@@ -107,7 +107,7 @@ func newKind(key kindKey, spec Spec) *kind {
 	return &kind{key: key, spec: Spec{
 		Isolation: key.wall, Image: spec.Image, Snapshot: spec.Snapshot, User: spec.User, Cwd: spec.Cwd, Network: spec.Network,
 		Workspace: Workspace{Mode: WorkspacePrivate}, Limits: spec.Clone().Limits, OnExpiry: OnExpiryStop,
-		ReadOnlyRoot: spec.ReadOnlyRoot, Mounts: spec.Clone().Mounts,
+		ReadOnlyRoot: spec.ReadOnlyRoot, Sudo: spec.Sudo, Mounts: spec.Clone().Mounts,
 	}}
 }
 

@@ -43,6 +43,10 @@ type Spec struct {
 	// account that the image has, by its name or its number. One that it has
 	// not fails the start.
 	User string `json:"user"`
+	// Sudo lets what User runs become root, or another, by sudo, and files be
+	// made for User where root alone could: as far as commands may be root at
+	// all. See docs/e2b.md.
+	Sudo bool `json:"sudo,omitempty"`
 	// ReadOnlyRoot lets nobody inside write anywhere, root neither, but in
 	// /workspace, the mounts, /tmp, /var/tmp, /dev/shm and the home of User.
 	ReadOnlyRoot bool `json:"read_only_root,omitempty"`

@@ -120,6 +120,8 @@ type Options struct {
 	E2BPublicTraffic bool
 	// E2BIsolation is e2b.Options.Isolation.
 	E2BIsolation string
+	// E2BSudo is e2b.Options.Sudo.
+	E2BSudo bool
 	// Hosts are further names by which the server is called over TCP.
 	Hosts []string
 	// MountDirs are the directories below which callers over the unix socket
@@ -168,7 +170,7 @@ func New(o Options) *Server {
 	}
 	dialect := e2b.Options{
 		Volumes: s.e2bVolumes(),
-		Manager: o.Manager, Meter: o.Meter, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Log: s.log,
+		Manager: o.Manager, Meter: o.Meter, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Sudo: o.E2BSudo, Log: s.log,
 		Teams: s.teams(),
 		Caller: func(r *http.Request) e2b.Caller {
 			p := principalOf(r)

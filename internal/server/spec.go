@@ -200,7 +200,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 		Isolation: cmp.Or(sb.Backend, sp.Isolation), IsolationAsked: sp.Isolation, Stronger: sp.Stronger, IsolationReason: sb.Why,
 		Image: image, ImageDigest: digest, ImageConfig: configs.of(ctx, digest),
 		Snapshot: sp.Snapshot, User: sp.User, Network: sp.Network, Secrets: sp.Secrets,
-		ReadOnlyRoot: sp.ReadOnlyRoot,
+		ReadOnlyRoot: sp.ReadOnlyRoot, Sudo: sp.Sudo,
 		Workspace: api.Workspace{
 			Mode: string(sp.Workspace.Mode), Source: sp.Workspace.Source.Path, Volume: sp.Workspace.VolumeName, ReadOnly: sp.Workspace.ReadOnly,
 		},

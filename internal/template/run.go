@@ -360,7 +360,7 @@ func (r *run) open(ctx context.Context) error {
 
 func (r *run) spec() sandbox.Spec {
 	return sandbox.Spec{
-		Image: r.at.Image, Snapshot: r.at.Snapshot, Network: r.s.o.Network, Policy: r.s.o.Policy.Clone(),
+		Image: r.at.Image, Snapshot: r.at.Snapshot, Sudo: r.s.o.Sudo, Network: r.s.o.Network, Policy: r.s.o.Policy.Clone(),
 		Limits:   sandbox.Limits{CPUs: r.rec.CPUs, Memory: r.rec.Memory, Disk: r.rec.Disk},
 		TTL:      r.s.o.Time + boxSlack,
 		OnExpiry: sandbox.OnExpiryRemove,

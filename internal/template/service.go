@@ -56,6 +56,9 @@ type Options struct {
 	Network string
 	Policy  *policy.Policy
 
+	// Sudo is a Spec's, of builds.
+	Sudo bool
+
 	Time             time.Duration // that one build may take
 	PerOwner, AtOnce int           // builds at the same time
 	// Bound says how many templates an owner may have, and how many builds at

@@ -25,6 +25,7 @@ const (
 	DescriptorsKept  Weakness = "descriptors-kept"   // commands inherit the agent's open files
 	GroupsKept       Weakness = "groups-kept"        // commands keep group 0
 	CommandsAsRoot   Weakness = "commands-as-root"   // commands run as uid 0, whoever was asked for
+	SudoGiven        Weakness = "sudo-given"         // commands become root by sudo, asked for or not, over a tree of the host too
 	IOUringAllowed   Weakness = "io-uring-allowed"   // io_uring is not refused
 	AsyncIOAllowed   Weakness = "async-io-allowed"   // the list allows io_setup and its kind
 	FilterOff        Weakness = "filter-off"         // no list of allowed system calls at all

@@ -83,6 +83,7 @@ var rows = []row{
 	on(process, weak.GroupsKept, "groups"),
 	on(gvisor, weak.CommandsAsRoot, "identity"),
 	on(process, weak.CommandsAsRoot, "identity"),
+	on(gvisor, weak.SudoGiven, "become-root"),
 	on(process, weak.IOUringAllowed, "io-uring", "calls-ring"),
 	on(process, weak.AsyncIOAllowed, "calls-async"),
 	on(process, weak.FilterOff, "calls-mount", "calls-namespace", "calls-keyring", "calls-module", "calls-other", "keyring"),

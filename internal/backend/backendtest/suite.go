@@ -60,6 +60,7 @@ func Run(t *testing.T, o Options) {
 		{"exec-many", testMany},
 		{"terminals", testTerminals},
 		{"files", testFiles},
+		{"sudo", testSudo},
 		{"watches", testWatches},
 		{"ports", testPorts},
 		{"limits", testLimits},

@@ -29,6 +29,7 @@ type AgentConfig struct {
 	DiskPaths    []string          `json:"disk_paths"`
 	Furnish      bool              `json:"furnish,omitempty"`
 	NamePython   bool              `json:"name_python,omitempty"`
+	Sudo         bool              `json:"sudo,omitempty"`
 	ReadOnlyRoot bool              `json:"read_only_root,omitempty"`
 	Writable     []string          `json:"writable,omitempty"`
 	Strict       bool              `json:"strict,omitempty"`
@@ -48,7 +49,10 @@ func agentConfig(sb *sandbox.Sandbox) AgentConfig {
 	c := AgentConfig{
 		ID: sb.ID, User: sb.Spec.User, Env: map[string]string{}, PIDs: sb.Spec.Limits.PIDs,
 		AllowRoot: RootAllowed(sb.Spec, sb.Owner), PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
-		NamePython: true,
+		NamePython: true, Sudo: sb.Spec.Sudo,
+	}
+	if weak.On(weak.SudoGiven) {
+		c.Sudo, c.AllowRoot = true, true
 	}
 	if weak.On(weak.ControlShared) {
 		c.Hide = []string{GuestControl}

@@ -21,14 +21,14 @@ type provided struct {
 }
 
 // provide makes the first that is missing of p, where a may not: a directory,
-// or the file p itself. As with envd a write reaches where its user has no
-// rights, for who asks could have named root; but nothing that is there is
-// written to, no link is followed, a must be able to see the place, and root
-// alone to change it. What lies below is a's own to make. It reports whether there is reason to try
-// again.
+// or the file p itself. With Options.Provide a write reaches, as with envd,
+// where its user has no rights, for who asks could have named root; but nothing
+// that is there is written to, no link is followed, a must be able to see the
+// place, and root alone to change it. What lies below is a's own to make. It
+// reports whether there is reason to try again.
 func (s *Service) provide(ctx context.Context, a account.Account, p string, file bool) (made provided, ok bool) {
 	root, err := s.opts.Lookup(account.Root)
-	if err != nil || a.UID == 0 {
+	if err != nil || a.UID == 0 || !s.opts.Provide {
 		return made, false
 	}
 	missing := ""

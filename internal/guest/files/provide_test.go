@@ -134,15 +134,20 @@ type errorReader struct{}
 
 func (errorReader) Read([]byte) (int, error) { return 0, errors.New("the client is gone") }
 
-// Where nobody may act as root, nothing is provided.
-func TestNothingProvidedWithoutRoot(t *testing.T) {
+// Nothing is provided where that is not asked for, or nobody may act as root.
+func TestNothingProvided(t *testing.T) {
 	needRoot(t)
+	t.Run("not-asked-for", func(t *testing.T) { nothingProvided(t, false, nil) })
+	t.Run("no-root", func(t *testing.T) { nothingProvided(t, true, files.ErrDenied) })
+}
+
+func nothingProvided(t *testing.T, provide bool, noRoot error) {
 	home := openDir(t)
 	must(t, os.Chown(home, 1000, 1000))
 	must(t, os.Mkdir(filepath.Join(home, "roots"), 0o755))
-	svc := files.New(files.Options{Lookup: func(name string) (account.Account, error) {
+	svc := files.New(files.Options{Provide: provide, Lookup: func(name string) (account.Account, error) {
 		if name == "root" {
-			return account.Account{}, files.ErrDenied
+			return root, noRoot
 		}
 		a := user
 		a.Home = home

@@ -36,6 +36,9 @@ type Options struct {
 	DefaultUser func() string
 	// DefaultDir is where a user's relative paths start; nil or "": the home.
 	DefaultDir func(account.Account) string
+	// Provide makes what is new for a request's user where root alone could: see
+	// provide.
+	Provide bool
 	// Log gets what no answer can say; nil: nowhere.
 	Log *slog.Logger
 }

@@ -40,6 +40,7 @@ func newGuest(t testing.TB, prepare ...func(*files.Service)) *guest {
 	home := openDir(t)
 	must(t, os.Chown(home, 1000, 1000))
 	svc := files.New(files.Options{
+		Provide: true,
 		Lookup: func(name string) (account.Account, error) {
 			a := user
 			switch name {

@@ -92,6 +92,10 @@ func (c *Command) Exit() (Exit, bool) {
 // open makes the command's end of its standard files and the engine's, and
 // returns what to close after the fork.
 func (c *Command) open(jc *jail.Command) (theirs []*os.File, err error) {
+	if c.spec.Files != nil {
+		jc.Files, c.spec.Files = *c.spec.Files, nil
+		return nil, nil
+	}
 	if c.spec.Terminal != nil {
 		if c.term, err = c.e.opts.Spawner.OpenTerminal(jc.User, *c.spec.Terminal); err != nil {
 			return nil, err

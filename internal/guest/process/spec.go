@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -21,9 +22,12 @@ type Spec struct {
 	User     string            // "": the sandbox's default
 	Terminal *jail.Size        // nil: pipes
 	Stdin    bool              // false: /dev/null; a terminal always has input
-	Timeout  time.Duration     // 0: none
-	Tag      string            // a name that need not be unique
-	Labels   map[string]string // kept for the caller
+	// Files are its standard files; nil: such as Terminal and Stdin say. What it
+	// writes is then not the engine's to tell. Start keeps none of them open.
+	Files   *[3]*os.File
+	Timeout time.Duration     // 0: none
+	Tag     string            // a name that need not be unique
+	Labels  map[string]string // kept for the caller
 	// OrphanGrace is how long a command that nobody follows waits for a
 	// follower, its output held back, before it is killed. 0: it goes on, and
 	// the oldest output is dropped.
@@ -93,6 +97,9 @@ func (s *Spec) validate() error {
 	}
 	if strings.Contains(s.Cwd, "\x00") || len(s.Cwd) >= 4096 {
 		return fmt.Errorf("%w: the working directory can't be a path", ErrInvalid)
+	}
+	if s.Files != nil && (s.Terminal != nil || s.Stdin) {
+		return fmt.Errorf("%w: a terminal or input, beside standard files that are given", ErrInvalid)
 	}
 	if s.Memory < 0 {
 		return fmt.Errorf("%w: the limit of memory is negative", ErrInvalid)

@@ -102,7 +102,7 @@ func (f Warmer) claimable(b *box, sb *sandbox.Sandbox) error {
 		wrong = fmt.Sprintf("is not to be a sandbox's: %+v", sb)
 	case sb.Spec.Image != b.warmed.Image || sb.Spec.Snapshot != b.warmed.Snapshot || sb.Spec.User != b.warmed.User || sb.Spec.Network != b.warmed.Network ||
 		sb.Spec.Workspace != b.warmed.Workspace || !alike(sb.Spec.Limits, b.warmed.Limits),
-		sb.Spec.ReadOnlyRoot != b.warmed.ReadOnlyRoot || !slices.Equal(targets(sb.Spec), targets(*b.warmed)) || slices.ContainsFunc(sb.Spec.Mounts, foreign):
+		sb.Spec.ReadOnlyRoot != b.warmed.ReadOnlyRoot || sb.Spec.Sudo != b.warmed.Sudo || !slices.Equal(targets(sb.Spec), targets(*b.warmed)) || slices.ContainsFunc(sb.Spec.Mounts, foreign):
 		wrong = fmt.Sprintf("is another kind: %+v", sb.Spec)
 	}
 	if wrong != "" {

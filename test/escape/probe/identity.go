@@ -118,6 +118,7 @@ func becomeRoot(t *trial) {
 			_, err := os.ReadDir("/root")
 			return err
 		},
+		"sudo": func() error { return exec.Command("sudo", "-n", "true").Run() },
 	}
 	for name, call := range calls {
 		if call() == nil {
