@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/box"
+	exactjson "sigs.k8s.io/json"
 )
 
 // fileChunk is how much of a file one __file_chunk carries.
@@ -86,7 +87,7 @@ type chunk struct {
 // parseChunk reads a chunk and checks all that can be without the others.
 func parseChunk(data json.RawMessage) (chunk, []byte, error) {
 	var c chunk
-	if err := json.Unmarshal(data, &c); err != nil {
+	if err := exactjson.UnmarshalCaseSensitivePreserveInts(data, &c); err != nil {
 		return c, nil, errors.New("a file chunk has a field of the wrong type")
 	}
 	switch {

@@ -296,6 +296,7 @@ func TestFileLimits(t *testing.T) {
 		{"no-base64", []string{chunk("a", 0, 1, "?", "")}, "no base64"},
 		{"wrong-size", []string{chunk("a", 0, 1, "YWJj", `,"chunk_size":4`)}, "chunk_size is 4"},
 		{"large-chunk", []string{chunk("a", 0, 1, strings.Repeat("AAAA", 6<<10), "")}, "at most 16384 bytes"},
+		{"another-case", []string{chunk("a", 0, 1, "YWJj", `,"CHUNK_SIZE":4,"File_Key":"../a"`)}, ""},
 		{"large-file-said", []string{chunk("a", 0, 1, "", `,"file_length":8193`)}, "at most 8192 bytes"},
 		{"large-file", []string{chunk("a", 0, 9, full, ""), chunk("a", 1, 9, full, ""), chunk("a", 2, 9, full, "")}, "at most 8192 bytes"},
 		{"all-of-them", []string{chunk("a", 0, 9, full, ""), chunk("b", 0, 9, full, ""), chunk("c", 0, 9, full, ""), chunk("d", 0, 9, full, "")}, "over 10000 bytes"},

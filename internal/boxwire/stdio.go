@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	exactjson "sigs.k8s.io/json"
 )
 
 // stdioChunk is how much of a message one line carries; what is larger comes in
@@ -120,7 +121,7 @@ func asChunk(line []byte) *chunkLine {
 		return nil
 	}
 	var c chunkLine
-	if err := json.Unmarshal(line, &c); err != nil {
+	if err := exactjson.UnmarshalCaseSensitivePreserveInts(line, &c); err != nil {
 		return nil
 	}
 	switch c.Type {

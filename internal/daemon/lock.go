@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -98,7 +99,12 @@ func (d *daemon) writePID(path string) error {
 
 // readPID reads who has, or had, the home.
 func readPID(path string) (int, bool) {
-	b, err := os.ReadFile(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 32))
 	if err != nil || len(b) >= 32 {
 		return 0, false
 	}

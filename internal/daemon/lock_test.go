@@ -29,12 +29,18 @@ func TestDaemonBeforeIsEnding(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = killed.Wait() })
 
+	written := func(path string, pid int) error { return os.WriteFile(path, fmt.Appendln(nil, pid), 0o600) }
+	linked := func(path string, pid int) error {
+		return errors.Join(written(path+"-elsewhere", pid), os.Symlink(path+"-elsewhere", path))
+	}
 	for name, tt := range map[string]struct {
-		pid  int
-		want sandbox.Kind
+		write func(path string, pid int) error
+		pid   int
+		want  sandbox.Kind
 	}{
-		"killed": {killed.Process.Pid, ""},
-		"alive":  {os.Getpid(), sandbox.Conflict},
+		"killed": {written, killed.Process.Pid, ""},
+		"alive":  {written, os.Getpid(), sandbox.Conflict},
+		"linked": {linked, killed.Process.Pid, sandbox.Conflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dirs := newHome(t)
@@ -49,7 +55,7 @@ func TestDaemonBeforeIsEnding(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dirs.State, "daemon.pid"), fmt.Appendln(nil, tt.pid), 0o600); err != nil {
+			if err := tt.write(filepath.Join(dirs.State, "daemon.pid"), tt.pid); err != nil {
 				t.Fatal(err)
 			}
 			leave := func() { _ = errors.Join(lock.Close(), port.Close()) }

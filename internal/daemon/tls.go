@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -84,7 +85,10 @@ func (c *certificate) read() error {
 
 // readPEM reads a file that, where it is secret, others may not read.
 func readPEM(path string, secret bool) ([]byte, stamp, error) {
-	f, err := os.Open(path)
+	f, err := home.OpenTrusted(path)
+	if _, said := errors.AsType[*sandbox.Error](err); said {
+		return nil, stamp{}, err
+	}
 	if err != nil {
 		e := sandbox.Errorf(sandbox.Invalid, "%s can't be read: %v", path, errors.Unwrap(err))
 		e.Err = err
@@ -94,9 +98,6 @@ func readPEM(path string, secret bool) ([]byte, stamp, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, stamp{}, fmt.Errorf("stat %s: %w", path, err)
-	}
-	if !st.Mode().IsRegular() {
-		return nil, stamp{}, sandbox.Errorf(sandbox.Invalid, "%s is not a regular file", path)
 	}
 	if secret && st.Mode().Perm()&0o007 != 0 {
 		return nil, stamp{}, sandbox.Errorf(sandbox.Denied, "%s is open to other users", path).WithHint("chmod o= %s", path)

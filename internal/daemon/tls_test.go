@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -134,7 +136,18 @@ func TestTLSRefuses(t *testing.T) {
 		{"no-cert", func(_ *testing.T, cfg *daemon.Config) { cfg.TLSCert = "" }, sandbox.Invalid},
 		{"no-address", func(_ *testing.T, cfg *daemon.Config) { cfg.Listen, cfg.APIKeyFile = "", "" }, sandbox.Invalid},
 		{"no-file", func(_ *testing.T, cfg *daemon.Config) { cfg.TLSCert += "x" }, sandbox.Invalid},
-		{"a-directory", func(_ *testing.T, cfg *daemon.Config) { cfg.TLSCert = filepath.Dir(cfg.TLSCert) }, sandbox.Invalid},
+		{"a-directory", func(_ *testing.T, cfg *daemon.Config) { cfg.TLSCert = filepath.Dir(cfg.TLSCert) }, sandbox.Denied},
+		{"a-pipe", func(t *testing.T, cfg *daemon.Config) {
+			cfg.TLSCert = filepath.Join(t.TempDir(), "pipe")
+			if err := unix.Mkfifo(cfg.TLSCert, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, sandbox.Denied},
+		{"certificate-of-all", func(t *testing.T, cfg *daemon.Config) {
+			if err := os.Chmod(cfg.TLSCert, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}, sandbox.Denied},
 		{"key-for-all", func(t *testing.T, cfg *daemon.Config) {
 			if err := os.Chmod(cfg.TLSKey, 0o644); err != nil {
 				t.Fatal(err)

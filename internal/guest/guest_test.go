@@ -307,7 +307,7 @@ except OSError as e: print("refused")`
 
 func TestInit(t *testing.T) {
 	b := start(t, nil, "")
-	body := `{"envVars":{"A":"1"},"accessToken":"t","timestamp":"2026-01-01T00:00:00Z","defaultUser":"root","defaultWorkdir":"/usr","unknown":[1]}`
+	body := `{"envVars":{"A":"1"},"accessToken":"t","timestamp":"2026-01-01T00:00:00Z","defaultUser":"root","defaultWorkdir":"/usr","unknown":[1],"DefaultUser":"user","ENVVARS":{"A":"2"}}`
 	if got := b.post("/init", body); got != http.StatusNoContent {
 		t.Errorf("status %d", got)
 	}

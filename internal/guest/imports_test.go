@@ -11,6 +11,7 @@ import (
 var allowed = map[string]string{
 	"connectrpc.com/connect":     "envd's protocol",
 	"google.golang.org/protobuf": "envd's messages",
+	"sigs.k8s.io/json":           "JSON by exact names",
 	"golang.org/x/sys":           "system calls that package syscall lacks",
 }
 

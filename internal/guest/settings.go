@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
 )
 
@@ -82,7 +83,7 @@ func (a *agent) init(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxInit))
 	var req initRequest
 	if err == nil && len(body) > 0 {
-		err = json.Unmarshal(body, &req)
+		err = strict.Known(body, &req)
 	}
 	if err == nil {
 		err = a.apply(req)

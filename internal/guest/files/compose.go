@@ -3,7 +3,6 @@ package files
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -13,6 +12,8 @@ import (
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 const (
@@ -40,7 +41,11 @@ func (s *Service) compose(w http.ResponseWriter, r *http.Request) {
 func (s *Service) composed(r *http.Request) (string, error) {
 	var req composeRequest
 	// Fields that envd does not know either are left alone, as there.
-	if err := json.NewDecoder(io.LimitReader(r.Body, maxRequest)).Decode(&req); err != nil {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
+	if err == nil {
+		err = strict.Known(body, &req)
+	}
+	if err != nil {
 		return "", faultf(connect.CodeInvalidArgument, "read the request: %w", err)
 	}
 	switch {

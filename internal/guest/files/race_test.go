@@ -147,7 +147,7 @@ var attacks = []struct {
 		return ""
 	}},
 	{"compose", func(t *testing.T, g *guest) string {
-		_, body := g.do("POST", "/files/compose", nil, nil, strings.NewReader(`{"source_paths":["dir/f"],"destination":"loot"}`))
+		_, body := g.do("POST", "/files/compose", nil, nil, strings.NewReader(`{"source_paths":["dir/f"],"destination":"loot","Destination":"other"}`))
 		b, _ := os.ReadFile(g.path("loot"))
 		return body + string(b)
 	}},

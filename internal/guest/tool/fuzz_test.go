@@ -15,6 +15,8 @@ func TestDecode(t *testing.T) {
 	}{
 		{"good", ` {"path":"x","offset":3} ` + "\n", true},
 		{"unknown-field", `{"path":"x","offsets":3}`, false},
+		{"another-case", `{"Path":"x"}`, false},
+		{"twice", `{"path":"x","path":"y"}`, false},
 		{"two", `{"path":"x"}{"path":"y"}`, false},
 		{"cut", `{"path":"x"`, false},
 		{"null", `null`, false},

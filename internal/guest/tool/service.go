@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/strict"
 	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
@@ -188,15 +189,7 @@ func decode(body []byte, q any) error {
 	if b := bytes.TrimLeft(body, " \t\r\n"); len(b) == 0 || b[0] != '{' {
 		return errors.New("it is no JSON object")
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(q); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("something follows its end")
-	}
-	return nil
+	return strict.Unmarshal(body, q)
 }
 
 // refuse answers with an error: with a tool's own as its result.
