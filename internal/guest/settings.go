@@ -11,8 +11,8 @@ import (
 	"sync"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
-	"github.com/carboy-sandbox/carboy/internal/strict"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
+	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
 const maxInit = 1 << 20 // bytes of an /init request
