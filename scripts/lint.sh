@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.." || exit 1
 rc=0
 
 # Directories, not files: so generated code is left as its generator wrote it.
-unformatted=$(go tool gofumpt -l api client cmd internal test) || rc=1
+unformatted=$(go tool gofumpt -l api client contrib cmd internal test) || rc=1
 if [ -n "$unformatted" ]; then
 	echo "not formatted; run: go tool gofumpt -w" $unformatted >&2
 	rc=1

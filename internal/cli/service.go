@@ -6,9 +6,9 @@ import (
 	"iter"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/api/box"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/client"
 )
 
@@ -122,14 +122,14 @@ type volumes interface {
 
 // sessions are sandboxes that go by a key, and what is taught in them.
 type sessions interface {
-	SessionExec(ctx context.Context, key string, req box.ExecRequest) (*box.ToolResult, error)
-	Sessions(ctx context.Context) ([]box.SessionInfo, error)
+	SessionExec(ctx context.Context, key string, req langbot.ExecRequest) (*langbot.ToolResult, error)
+	Sessions(ctx context.Context) ([]langbot.SessionInfo, error)
 	RemoveSession(ctx context.Context, key string) error
-	SessionStatus(ctx context.Context) (*box.Status, error)
-	SessionErrors(ctx context.Context) ([]box.ErrorRecord, error)
-	SessionTools(ctx context.Context, queryID string) (*box.ToolList, error)
-	Skills(ctx context.Context) ([]box.Skill, error)
-	InstallSkills(ctx context.Context, up client.SkillUpload, zip io.Reader) ([]box.Skill, error)
+	SessionStatus(ctx context.Context) (*langbot.Status, error)
+	SessionErrors(ctx context.Context) ([]langbot.ErrorRecord, error)
+	SessionTools(ctx context.Context, queryID string) (*langbot.ToolList, error)
+	Skills(ctx context.Context) ([]langbot.Skill, error)
+	InstallSkills(ctx context.Context, up client.SkillUpload, zip io.Reader) ([]langbot.Skill, error)
 	RemoveSkill(ctx context.Context, name string) error
 }
 

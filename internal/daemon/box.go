@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/boxrpc"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 // maxToken is the size of the largest file of a control token.
@@ -43,7 +43,7 @@ type Box struct {
 	// SkillsRoot is where skills are kept; relative to host_root, "": "skills" in
 	// it, or in the home where there is no host_root.
 	SkillsRoot string `json:"skills_root"`
-	// Admission is the policy by which workspaces are admitted; see boxrpc. What
+	// Admission is the policy by which workspaces are admitted; see package langbot. What
 	// can't be read admits nobody.
 	Admission json.RawMessage `json:"admission"`
 
@@ -67,7 +67,7 @@ type BoxPipe struct {
 
 // secure reports whether the address speaks TLS.
 func (b Box) secure() bool {
-	return b.Listen != "" && b.TLSCert != "" && (b.Pipes == nil || b.Pipes.TLS || !boxrpc.IsLocal(b.Listen))
+	return b.Listen != "" && b.TLSCert != "" && (b.Pipes == nil || b.Pipes.TLS || !langbot.IsLocal(b.Listen))
 }
 
 func (b Box) enabled() bool { return b.Enabled == nil || *b.Enabled }
@@ -92,7 +92,7 @@ func (b Box) check() error {
 	case b.Listen == "":
 		return nil
 	}
-	return boxrpc.CheckListen(b.Listen, b.ControlTokenFile != "" || b.Token != "")
+	return langbot.CheckListen(b.Listen, b.ControlTokenFile != "" || b.Token != "")
 }
 
 // token reads the control token; "": none is asked for.
@@ -108,7 +108,7 @@ func (b Box) token() (string, error) {
 	if len(token) > maxToken {
 		return "", sandbox.Errorf(sandbox.Invalid, "%s: over %d bytes, and no control token", b.ControlTokenFile, maxToken)
 	}
-	return token, boxrpc.CheckToken(token)
+	return token, langbot.CheckToken(token)
 }
 
 // skillsRoot is where skills are kept.
@@ -129,26 +129,26 @@ func (b Box) skillsRoot(state string) string {
 // ApplyBoxEnvironment takes what LangBot says to a runtime that it starts by
 // the environment, where it was not said otherwise.
 func (c *Config) ApplyBoxEnvironment(getenv func(string) string) error {
-	if token := strings.TrimSpace(getenv(box.EnvControlToken)); token != "" && c.Box.ControlTokenFile == "" {
-		if err := boxrpc.CheckToken(token); err != nil {
-			return sandbox.Errorf(sandbox.Invalid, "%s: %v", box.EnvControlToken, err)
+	if token := strings.TrimSpace(getenv(api.EnvControlToken)); token != "" && c.Box.ControlTokenFile == "" {
+		if err := langbot.CheckToken(token); err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "%s: %v", api.EnvControlToken, err)
 		}
 		c.Box.Token = token
 	}
-	if instance := strings.TrimSpace(getenv(box.EnvInstance)); instance != "" {
+	if instance := strings.TrimSpace(getenv(api.EnvInstance)); instance != "" {
 		if c.Box.Instance != "" && c.Box.Instance != instance {
-			return sandbox.Errorf(sandbox.Invalid, "%s says %.128q, and box.instance %q", box.EnvInstance, instance, c.Box.Instance)
+			return sandbox.Errorf(sandbox.Invalid, "%s says %.128q, and box.instance %q", api.EnvInstance, instance, c.Box.Instance)
 		}
 		c.Box.Instance = instance
 	}
-	if config := getenv(box.EnvConfig); config != "" {
+	if config := getenv(api.EnvConfig); config != "" {
 		if !json.Valid([]byte(config)) {
-			return sandbox.Errorf(sandbox.Invalid, "%s: it is no JSON", box.EnvConfig).WithHint("unset it, or write an object as LangBot's box section is")
+			return sandbox.Errorf(sandbox.Invalid, "%s: it is no JSON", api.EnvConfig).WithHint("unset it, or write an object as LangBot's box section is")
 		}
 		c.Box.Host = []byte(config)
 	}
 	// They are secrets, or of no use to what is started from here.
-	for _, name := range []string{box.EnvControlToken, box.EnvConfig} {
+	for _, name := range []string{api.EnvControlToken, api.EnvConfig} {
 		if err := os.Unsetenv(name); err != nil {
 			return err
 		}

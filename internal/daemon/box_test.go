@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
 )
@@ -57,11 +57,11 @@ func TestBoxEnvironment(t *testing.T) {
 		want string // an error
 	}{
 		{"nothing", nil, false, ""},
-		{"all", map[string]string{box.EnvControlToken: token, box.EnvInstance: "i", box.EnvConfig: `{"local":{}}`}, false, ""},
-		{"a-weak-token", map[string]string{box.EnvControlToken: "short"}, false, "at least 32"},
-		{"a-weak-token-that-does-not-count", map[string]string{box.EnvControlToken: "short"}, true, ""},
-		{"another-instance", map[string]string{box.EnvInstance: "j"}, true, "box.instance"},
-		{"no-json", map[string]string{box.EnvConfig: `{`}, false, "no JSON"},
+		{"all", map[string]string{langbot.EnvControlToken: token, langbot.EnvInstance: "i", langbot.EnvConfig: `{"local":{}}`}, false, ""},
+		{"a-weak-token", map[string]string{langbot.EnvControlToken: "short"}, false, "at least 32"},
+		{"a-weak-token-that-does-not-count", map[string]string{langbot.EnvControlToken: "short"}, true, ""},
+		{"another-instance", map[string]string{langbot.EnvInstance: "j"}, true, "box.instance"},
+		{"no-json", map[string]string{langbot.EnvConfig: `{`}, false, "no JSON"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestBoxEnvironment(t *testing.T) {
 			if tt.file {
 				cfg.Box.ControlTokenFile, cfg.Box.Instance = "/etc/token", "i"
 			}
-			for _, name := range []string{box.EnvControlToken, box.EnvConfig} {
+			for _, name := range []string{langbot.EnvControlToken, langbot.EnvConfig} {
 				t.Setenv(name, tt.env[name])
 			}
 			err := cfg.ApplyBoxEnvironment(func(name string) string { return tt.env[name] })
@@ -80,10 +80,10 @@ func TestBoxEnvironment(t *testing.T) {
 				}
 			case err != nil:
 				t.Error(err)
-			case !tt.file && cfg.Box.Token != tt.env[box.EnvControlToken], string(cfg.Box.Host) != tt.env[box.EnvConfig]:
+			case !tt.file && cfg.Box.Token != tt.env[langbot.EnvControlToken], string(cfg.Box.Host) != tt.env[langbot.EnvConfig]:
 				t.Errorf("it has %+v", cfg.Box)
 			}
-			if _, there := os.LookupEnv(box.EnvControlToken); err == nil && there {
+			if _, there := os.LookupEnv(langbot.EnvControlToken); err == nil && there {
 				t.Error("the token is still in the environment")
 			}
 		})

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
-	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/skill"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
@@ -28,7 +28,7 @@ type sources struct {
 // copied.
 const maxSourceDepth = 32
 
-// open opens a directory for an owner. It is a boxrpc.OutsideFunc: path is as the
+// open opens a directory for an owner. It is a langbot.OutsideFunc: path is as the
 // owner's host knows it, a directory of this machine that the owner may be shown,
 // or one in a workspace of the owner's that is a volume, of which a copy is made.
 func (s sources) open(ctx context.Context, owner, path string) (*os.Root, func(), error) {

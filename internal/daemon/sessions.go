@@ -13,20 +13,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/boxrpc"
-	"github.com/carboy-sandbox/carboy/internal/boxwire"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/session/audit"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
-	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/skill"
 	"github.com/carboy-sandbox/carboy/internal/store"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
@@ -38,9 +38,9 @@ type sessions struct {
 	skills  *skill.Owners
 	roots   *profile.Roots
 	audit   *audit.Log
-	profile box.Profile // of requests that name none
+	profile api.Profile // of requests that name none
 	log     *slog.Logger
-	box     *boxrpc.Handler // nil: the dialect is not served
+	box     *langbot.Handler // nil: the dialect is not served
 	sources sources
 }
 
@@ -136,7 +136,7 @@ func (d *daemon) openBox(s *sessions, dir string) error {
 	}
 	c := d.cfg.Box.WithDefaults()
 	warnOfPython(d.log, c.Image, s.roots.DefaultWorkspace() != "", programs)
-	s.box, err = boxrpc.New(boxrpc.Options{
+	s.box, err = langbot.New(langbot.Options{
 		Sessions: s.runtime, Attach: s.attach, Skills: s.skillsOf, Outside: s.sources.open,
 		Owner: ownUID(), Token: token, Trusted: ownUsers, Instance: d.cfg.Box.Instance, Hosts: d.cfg.boxHosts(),
 		Shared: s.roots.DefaultWorkspace(), Ledger: filepath.Join(dir, "ledger.jsonl"),
@@ -164,7 +164,7 @@ func (d *daemon) boxReadiness(context.Context) map[string]bool {
 	}
 }
 
-func (s *sessions) attach(ctx context.Context, c sandbox.Caller, id, pid string, takeover bool) (boxrpc.Attachment, error) {
+func (s *sessions) attach(ctx context.Context, c sandbox.Caller, id, pid string, takeover bool) (langbot.Attachment, error) {
 	if takeover {
 		return boxAttachment(s.runtime.TakeOver(ctx, c, id, pid))
 	}
@@ -172,14 +172,14 @@ func (s *sessions) attach(ctx context.Context, c sandbox.Caller, id, pid string,
 }
 
 // boxAttachment keeps a nil attachment from becoming one that is not nil.
-func boxAttachment[A boxrpc.Attachment](a A, err error) (boxrpc.Attachment, error) {
+func boxAttachment[A langbot.Attachment](a A, err error) (langbot.Attachment, error) {
 	if err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-func (s *sessions) skillsOf(owner string) (boxrpc.Skills, error) {
+func (s *sessions) skillsOf(owner string) (langbot.Skills, error) {
 	of, err := s.skills.Of(owner)
 	if err != nil {
 		return nil, err
@@ -295,7 +295,7 @@ func (s *sessions) boxServer(ctx context.Context) *http.Server {
 // leave when it is gone.
 func (d *daemon) servePipes(ctx context.Context) {
 	p := d.cfg.Box.Pipes
-	err := d.sessions.box.ServeConn(ctx, boxwire.NewStdio(p.In, p.Out, p.Close))
+	err := d.sessions.box.ServeConn(ctx, rpc.NewStdio(p.In, p.Out, p.Close))
 	if err != nil && ctx.Err() == nil {
 		d.log.Warn("the host's pipes", "err", err)
 	}

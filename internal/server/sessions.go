@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
@@ -17,20 +17,20 @@ import (
 // Sessions keeps sandboxes for callers who name them by keys of their own.
 // *access.Access is one, and documents each method.
 type Sessions interface {
-	Exec(ctx context.Context, c access.Caller, id string, req box.ExecRequest) (box.ToolResult, error)
-	Create(ctx context.Context, c access.Caller, req box.CreateRequest) (box.CreateResponse, error)
-	Get(ctx context.Context, c access.Caller, id string) (box.SessionInfo, error)
-	List(ctx context.Context, c access.Caller) ([]box.SessionInfo, error)
+	Exec(ctx context.Context, c access.Caller, id string, req langbot.ExecRequest) (langbot.ToolResult, error)
+	Create(ctx context.Context, c access.Caller, req langbot.CreateRequest) (langbot.CreateResponse, error)
+	Get(ctx context.Context, c access.Caller, id string) (langbot.SessionInfo, error)
+	List(ctx context.Context, c access.Caller) ([]langbot.SessionInfo, error)
 	Delete(ctx context.Context, c access.Caller, id string) error
-	StartProcess(ctx context.Context, c access.Caller, id string, spec box.ProcessSpec) (box.ProcessInfo, error)
-	Process(ctx context.Context, c access.Caller, id, process string) (box.ProcessInfo, error)
+	StartProcess(ctx context.Context, c access.Caller, id string, spec langbot.ProcessSpec) (langbot.ProcessInfo, error)
+	Process(ctx context.Context, c access.Caller, id, process string) (langbot.ProcessInfo, error)
 	StopProcess(ctx context.Context, c access.Caller, id, process string) error
-	Status(ctx context.Context, c access.Caller) box.Status
-	Errors(c access.Caller) []box.ErrorRecord
+	Status(ctx context.Context, c access.Caller) langbot.Status
+	Errors(c access.Caller) []langbot.ErrorRecord
 	Tool(ctx context.Context, c access.Caller, id, name string, request []byte) (any, error)
-	Deliver(ctx context.Context, c access.Caller, id string, in box.AttachmentsIn) (box.AttachmentsDelivered, error)
-	Collect(ctx context.Context, c access.Caller, id string, q box.CollectRequest) (box.Collected, error)
-	Purge(ctx context.Context, c access.Caller, id string) (box.Purged, error)
+	Deliver(ctx context.Context, c access.Caller, id string, in langbot.AttachmentsIn) (langbot.AttachmentsDelivered, error)
+	Collect(ctx context.Context, c access.Caller, id string, q langbot.CollectRequest) (langbot.Collected, error)
+	Purge(ctx context.Context, c access.Caller, id string) (langbot.Purged, error)
 	Skills
 }
 
@@ -117,12 +117,12 @@ func onKey[T any](s *Server, w http.ResponseWriter, r *http.Request, name string
 }
 
 func (s *Server) postSession(w http.ResponseWriter, r *http.Request) {
-	var req box.CreateRequest
+	var req langbot.CreateRequest
 	all, c, err := s.sessions(r)
 	if err == nil {
 		err = wire.Decode(r, &req, false)
 	}
-	var out box.CreateResponse
+	var out langbot.CreateResponse
 	if err == nil {
 		out, err = all.Create(r.Context(), c, req)
 	}
@@ -131,9 +131,9 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	out := box.SessionList{Sessions: []box.SessionInfo{}}
+	out := langbot.SessionList{Sessions: []langbot.SessionInfo{}}
 	if err == nil {
-		var list []box.SessionInfo
+		var list []langbot.SessionInfo
 		list, err = all.List(r.Context(), c)
 		out.Sessions = append(out.Sessions, list...)
 	}
@@ -141,7 +141,7 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getSession(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.SessionInfo, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.SessionInfo, error) {
 		return all.Get(r.Context(), c, id)
 	})
 }
@@ -164,13 +164,13 @@ const largeResult = 64 << 10
 func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
 	leave := func() {}
 	defer func() { leave() }()
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.ToolResult, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.ToolResult, error) {
 		if !principalOf(r).allows(key.Manage) { // it makes the session where there is none
-			return box.ToolResult{}, sandbox.Errorf(sandbox.Denied, "the key lacks the scope %s", key.Manage)
+			return langbot.ToolResult{}, sandbox.Errorf(sandbox.Denied, "the key lacks the scope %s", key.Manage)
 		}
-		var req box.ExecRequest
+		var req langbot.ExecRequest
 		if err := wire.Decode(r, &req, false); err != nil {
-			return box.ToolResult{}, err
+			return langbot.ToolResult{}, err
 		}
 		res, err := all.Exec(r.Context(), c, id, req)
 		if err == nil && len(res.Stdout)+len(res.Stderr) > largeResult {
@@ -184,20 +184,20 @@ func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) postProcess(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.ProcessInfo, error) {
-		var spec box.ProcessSpec
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.ProcessInfo, error) {
+		var spec langbot.ProcessSpec
 		if err := wire.Decode(r, &spec, false); err != nil {
-			return box.ProcessInfo{}, err
+			return langbot.ProcessInfo{}, err
 		}
 		return all.StartProcess(r.Context(), c, id, spec)
 	})
 }
 
 func (s *Server) getProcess(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (box.ProcessInfo, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.ProcessInfo, error) {
 		process, err := sessionKey(r, "process")
 		if err != nil {
-			return box.ProcessInfo{}, err
+			return langbot.ProcessInfo{}, err
 		}
 		return all.Process(r.Context(), c, id, process)
 	})
@@ -215,7 +215,7 @@ func (s *Server) deleteProcess(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) getSessionStatus(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	var out box.Status
+	var out langbot.Status
 	if s.o.SessionsOff != "" { // which is an answer
 		err, out.ConnectorError = nil, s.o.SessionsOff
 	} else if err == nil {
@@ -226,7 +226,7 @@ func (s *Server) getSessionStatus(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) getSessionErrors(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	out := box.ErrorList{Errors: []box.ErrorRecord{}}
+	out := langbot.ErrorList{Errors: []langbot.ErrorRecord{}}
 	if err == nil {
 		out.Errors = append(out.Errors, all.Errors(c)...)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
@@ -25,14 +25,14 @@ type fakeSessions struct {
 	caller by.Caller // the last one
 }
 
-func (f *fakeSessions) find(c by.Caller, id string) (box.SessionInfo, error) {
+func (f *fakeSessions) find(c by.Caller, id string) (langbot.SessionInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.caller = c
 	if !f.keys[c.Owner+" "+id] {
-		return box.SessionInfo{}, sandbox.Errorf(sandbox.NotFound, "session %s not found", id)
+		return langbot.SessionInfo{}, sandbox.Errorf(sandbox.NotFound, "session %s not found", id)
 	}
-	return box.SessionInfo{SessionID: id, Owner: c.Owner}, nil
+	return langbot.SessionInfo{SessionID: id, Owner: c.Owner}, nil
 }
 
 func (f *fakeSessions) make(c by.Caller, id string) {
@@ -44,26 +44,26 @@ func (f *fakeSessions) make(c by.Caller, id string) {
 	f.caller, f.keys[c.Owner+" "+id] = c, true
 }
 
-func (f *fakeSessions) Exec(_ context.Context, c by.Caller, id string, req box.ExecRequest) (box.ToolResult, error) {
+func (f *fakeSessions) Exec(_ context.Context, c by.Caller, id string, req langbot.ExecRequest) (langbot.ToolResult, error) {
 	f.make(c, id)
-	return box.ToolResult{SessionID: id, Stdout: req.Command, OK: true}, nil
+	return langbot.ToolResult{SessionID: id, Stdout: req.Command, OK: true}, nil
 }
 
-func (f *fakeSessions) Create(_ context.Context, c by.Caller, req box.CreateRequest) (box.CreateResponse, error) {
+func (f *fakeSessions) Create(_ context.Context, c by.Caller, req langbot.CreateRequest) (langbot.CreateResponse, error) {
 	f.make(c, req.SessionID)
-	return box.CreateResponse{SessionInfo: box.SessionInfo{SessionID: req.SessionID}}, nil
+	return langbot.CreateResponse{SessionInfo: langbot.SessionInfo{SessionID: req.SessionID}}, nil
 }
 
-func (f *fakeSessions) Get(_ context.Context, c by.Caller, id string) (box.SessionInfo, error) {
+func (f *fakeSessions) Get(_ context.Context, c by.Caller, id string) (langbot.SessionInfo, error) {
 	return f.find(c, id)
 }
 
-func (f *fakeSessions) List(_ context.Context, c by.Caller) (all []box.SessionInfo, err error) {
+func (f *fakeSessions) List(_ context.Context, c by.Caller) (all []langbot.SessionInfo, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for k := range f.keys {
 		if owner, id, _ := strings.Cut(k, " "); owner == c.Owner || c.Admin {
-			all = append(all, box.SessionInfo{SessionID: id})
+			all = append(all, langbot.SessionInfo{SessionID: id})
 		}
 	}
 	return all, nil
@@ -77,14 +77,14 @@ func (f *fakeSessions) Delete(_ context.Context, c by.Caller, id string) error {
 	return err
 }
 
-func (f *fakeSessions) StartProcess(_ context.Context, c by.Caller, id string, spec box.ProcessSpec) (box.ProcessInfo, error) {
+func (f *fakeSessions) StartProcess(_ context.Context, c by.Caller, id string, spec langbot.ProcessSpec) (langbot.ProcessInfo, error) {
 	_, err := f.find(c, id)
-	return box.ProcessInfo{SessionID: id, ProcessID: spec.ProcessID}, err
+	return langbot.ProcessInfo{SessionID: id, ProcessID: spec.ProcessID}, err
 }
 
-func (f *fakeSessions) Process(_ context.Context, c by.Caller, id, process string) (box.ProcessInfo, error) {
+func (f *fakeSessions) Process(_ context.Context, c by.Caller, id, process string) (langbot.ProcessInfo, error) {
 	_, err := f.find(c, id)
-	return box.ProcessInfo{SessionID: id, ProcessID: process}, err
+	return langbot.ProcessInfo{SessionID: id, ProcessID: process}, err
 }
 
 func (f *fakeSessions) StopProcess(_ context.Context, c by.Caller, id, _ string) error {
@@ -92,8 +92,8 @@ func (f *fakeSessions) StopProcess(_ context.Context, c by.Caller, id, _ string)
 	return err
 }
 
-func (*fakeSessions) Status(context.Context, by.Caller) box.Status {
-	return box.Status{Available: true, Enabled: true, Profile: "default"}
+func (*fakeSessions) Status(context.Context, by.Caller) langbot.Status {
+	return langbot.Status{Available: true, Enabled: true, Profile: "default"}
 }
 
 func (f *fakeSessions) Tool(_ context.Context, c by.Caller, id, name string, request []byte) (any, error) {
@@ -101,34 +101,34 @@ func (f *fakeSessions) Tool(_ context.Context, c by.Caller, id, name string, req
 	return map[string]string{name: string(request)}, err
 }
 
-func (f *fakeSessions) Deliver(_ context.Context, c by.Caller, id string, in box.AttachmentsIn) (box.AttachmentsDelivered, error) {
+func (f *fakeSessions) Deliver(_ context.Context, c by.Caller, id string, in langbot.AttachmentsIn) (langbot.AttachmentsDelivered, error) {
 	_, err := f.find(c, id)
-	var out box.AttachmentsDelivered
+	var out langbot.AttachmentsDelivered
 	for _, a := range in.Files {
-		out.Attachments = append(out.Attachments, box.Delivered{Name: a.Name, Size: int64(len(a.Data))})
+		out.Attachments = append(out.Attachments, langbot.Delivered{Name: a.Name, Size: int64(len(a.Data))})
 	}
 	return out, err
 }
 
-func (f *fakeSessions) Collect(_ context.Context, c by.Caller, id string, _ box.CollectRequest) (box.Collected, error) {
+func (f *fakeSessions) Collect(_ context.Context, c by.Caller, id string, _ langbot.CollectRequest) (langbot.Collected, error) {
 	_, err := f.find(c, id)
-	return box.Collected{}, err
+	return langbot.Collected{}, err
 }
 
-func (f *fakeSessions) Purge(_ context.Context, c by.Caller, id string) (box.Purged, error) {
+func (f *fakeSessions) Purge(_ context.Context, c by.Caller, id string) (langbot.Purged, error) {
 	_, err := f.find(c, id)
-	return box.Purged{Notices: []string{"purged " + id}}, err
+	return langbot.Purged{Notices: []string{"purged " + id}}, err
 }
 
-func (*fakeSessions) Errors(by.Caller) []box.ErrorRecord { return nil }
+func (*fakeSessions) Errors(by.Caller) []langbot.ErrorRecord { return nil }
 
-func (*fakeSessions) Skills(context.Context, by.Caller) ([]box.Skill, error) {
+func (*fakeSessions) Skills(context.Context, by.Caller) ([]langbot.Skill, error) {
 	return nil, nil
 }
 
-func (f *fakeSessions) Skill(_ context.Context, c by.Caller, name string) (box.Skill, error) {
+func (f *fakeSessions) Skill(_ context.Context, c by.Caller, name string) (langbot.Skill, error) {
 	_, err := f.find(c, name)
-	return box.Skill{Name: name}, err
+	return langbot.Skill{Name: name}, err
 }
 
 func (f *fakeSessions) RemoveSkill(_ context.Context, c by.Caller, name string) error {
@@ -136,11 +136,11 @@ func (f *fakeSessions) RemoveSkill(_ context.Context, c by.Caller, name string) 
 	return err
 }
 
-func (f *fakeSessions) InstallSkills(_ context.Context, _ by.Caller, up by.Upload) ([]box.Skill, error) {
+func (f *fakeSessions) InstallSkills(_ context.Context, _ by.Caller, up by.Upload) ([]langbot.Skill, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.upload = up
-	return []box.Skill{{Name: "one"}}, nil
+	return []langbot.Skill{{Name: "one"}}, nil
 }
 
 // A key of any text is one segment of a path.
@@ -153,7 +153,7 @@ func TestSessionKeys(t *testing.T) {
 	for segment, id := range map[string]string{
 		"person_alice": "person_alice", "a%20b": "a b", "~Li4": "..", "~YS8uLi9i": "a/../b", "~": "", "~4pi6": "☺",
 	} {
-		got := decode[box.ToolResult](t, w.want(t, 200, "acme", "POST", "/v1/sessions/"+segment+"/exec", `{"command":"true"}`))
+		got := decode[langbot.ToolResult](t, w.want(t, 200, "acme", "POST", "/v1/sessions/"+segment+"/exec", `{"command":"true"}`))
 		if got.SessionID != id {
 			t.Errorf("segment %q is the key %q, want %q", segment, got.SessionID, id)
 		}
@@ -253,7 +253,7 @@ func TestSessionTools(t *testing.T) {
 	w.want(t, 400, "acme", "POST", tools, strings.Repeat(" ", 16<<20+1))
 	w.want(t, 403, "reader", "POST", tools, `{"path":"f"}`)
 	in := `{"query_id":"1","files":[{"name":"a","base64":"` + strings.Repeat("AAAA", 1<<20) + `"}]}`
-	got := decode[box.AttachmentsDelivered](t, w.want(t, 200, "acme", "POST", files, in))
+	got := decode[langbot.AttachmentsDelivered](t, w.want(t, 200, "acme", "POST", files, in))
 	if len(got.Attachments) != 1 || got.Attachments[0].Size != 3<<20 {
 		t.Errorf("got %+v", got)
 	}

@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
-	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 
 // maxSkillZip is the size of the largest archive of skills that is read.
@@ -18,17 +18,17 @@ const maxSkillZip = 20 << 20
 
 // Skills keeps what agents are taught from, each owner's apart.
 type Skills interface {
-	Skills(ctx context.Context, c access.Caller) ([]box.Skill, error)
-	Skill(ctx context.Context, c access.Caller, name string) (box.Skill, error)
+	Skills(ctx context.Context, c access.Caller) ([]langbot.Skill, error)
+	Skill(ctx context.Context, c access.Caller, name string) (langbot.Skill, error)
 	RemoveSkill(ctx context.Context, c access.Caller, name string) error
-	InstallSkills(ctx context.Context, c access.Caller, up access.Upload) ([]box.Skill, error)
+	InstallSkills(ctx context.Context, c access.Caller, up access.Upload) ([]langbot.Skill, error)
 }
 
 func (s *Server) listSkills(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	out := box.SkillList{Skills: []box.Skill{}}
+	out := langbot.SkillList{Skills: []langbot.Skill{}}
 	if err == nil {
-		var list []box.Skill
+		var list []langbot.Skill
 		list, err = all.Skills(r.Context(), c)
 		out.Skills = append(out.Skills, list...)
 	}
@@ -36,7 +36,7 @@ func (s *Server) listSkills(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getSkill(w http.ResponseWriter, r *http.Request) {
-	onKey(s, w, r, "name", func(all Sessions, c access.Caller, name string) (box.Skill, error) {
+	onKey(s, w, r, "name", func(all Sessions, c access.Caller, name string) (langbot.Skill, error) {
 		return all.Skill(r.Context(), c, name)
 	})
 }
@@ -53,9 +53,9 @@ func (s *Server) postSkills(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		up, err = skillUpload(r)
 	}
-	out := box.SkillList{Skills: []box.Skill{}}
+	out := langbot.SkillList{Skills: []langbot.Skill{}}
 	if err == nil {
-		var list []box.Skill
+		var list []langbot.Skill
 		list, err = all.InstallSkills(r.Context(), c, up)
 		out.Skills = append(out.Skills, list...)
 	}

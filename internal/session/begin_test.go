@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -18,8 +18,8 @@ func TestStartProcessAsItsSandboxEnds(t *testing.T) {
 		ends  func(w *world, d *daemon)
 		class string
 	}{
-		{"deleted", func(_ *world, d *daemon) { _ = d.Delete(context.Background(), ann, "k") }, box.ClassSessionNotFound},
-		{"dies", func(w *world, _ *daemon) { w.fake.Die(w.fake.Running()[0], sandbox.EndCrashed) }, box.ClassError},
+		{"deleted", func(_ *world, d *daemon) { _ = d.Delete(context.Background(), ann, "k") }, langbot.ClassSessionNotFound},
+		{"dies", func(w *world, _ *daemon) { w.fake.Die(w.fake.Running()[0], sandbox.EndCrashed) }, langbot.ClassError},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
@@ -35,7 +35,7 @@ func TestStartProcessAsItsSandboxEnds(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				from := time.Now()
-				_, err := d.StartProcess(ctx, ann, "k", box.ProcessSpec{Command: "serve"})
+				_, err := d.StartProcess(ctx, ann, "k", langbot.ProcessSpec{Command: "serve"})
 				wantClass(t, "StartProcess", err, c.class)
 				if took := time.Since(from); took > 30*time.Second {
 					t.Errorf("it took %v: %v", took, err)

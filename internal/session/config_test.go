@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
@@ -49,7 +49,7 @@ func TestConfig(t *testing.T) {
 				}
 				return
 			}
-			if session.Class(err) != box.ClassValidation || !strings.Contains(err.Error(), tt.setting+":") {
+			if session.Class(err) != langbot.ClassValidation || !strings.Contains(err.Error(), tt.setting+":") {
 				t.Errorf("Validate = %v, want the setting %s", err, tt.setting)
 			}
 		})

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 // Delete ends a session, its processes and the commands in it, and deletes its

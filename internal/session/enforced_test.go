@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
@@ -126,20 +126,20 @@ const (
 )
 
 // hard is a session of a directory that is to have a hard quota.
-func hard(key, dir string, mb int) box.Spec {
+func hard(key, dir string, mb int) langbot.Spec {
 	s := asked(key, "echo x")
-	s.HostPath, s.WorkspaceQuotaMB, s.Quota = dir, mb, box.QuotaHard
+	s.HostPath, s.WorkspaceQuotaMB, s.Quota = dir, mb, langbot.QuotaHard
 	return s
 }
 
 func TestHardQuotaOfADirectory(t *testing.T) {
 	t.Run("shared", func(t *testing.T) {
 		onProjects(t, func(t *testing.T, _ *world, p *projects, root string, d *daemon, again func() *daemon) {
-			for _, s := range []box.Spec{hard("a", root, 4), hard("b", root, 2), hard("c", root, 8)} {
+			for _, s := range []langbot.Spec{hard("a", root, 4), hard("b", root, 2), hard("c", root, 8)} {
 				if _, err := d.Exec(t.Context(), ws, s); err != nil {
 					t.Fatal(err)
 				}
-				if info, err := d.Get(t.Context(), ws, s.SessionID); err != nil || info.Quota != box.QuotaHard {
+				if info, err := d.Get(t.Context(), ws, s.SessionID); err != nil || info.Quota != langbot.QuotaHard {
 					t.Errorf("Get = %+v, %v", info, err)
 				}
 			}
@@ -198,9 +198,9 @@ func TestHardQuotaOfADirectory(t *testing.T) {
 	t.Run("not-made", func(t *testing.T) {
 		onProjects(t, func(t *testing.T, w *world, p *projects, root string, d *daemon, _ func() *daemon) {
 			s := hard("a", root, 4)
-			s.ExtraMounts = []box.Mount{{HostPath: "/proc", MountPath: "/more", Mode: "ro"}}
+			s.ExtraMounts = []langbot.Mount{{HostPath: "/proc", MountPath: "/more", Mode: "ro"}}
 			_, err := d.Exec(t.Context(), ws, s)
-			wantClass(t, "a mount that may not be", err, box.ClassValidation)
+			wantClass(t, "a mount that may not be", err, langbot.ClassValidation)
 			p.want(t, "not made", project.Limits{})
 		})
 	})
@@ -218,7 +218,7 @@ func TestHardQuotaThatCannotBe(t *testing.T) {
 		} {
 			p.set(tt.fail)
 			_, err := d.Exec(t.Context(), ws, hard("a", root, 4))
-			wantClass(t, "hard", err, box.ClassValidation)
+			wantClass(t, "hard", err, langbot.ClassValidation)
 			s := hard("a", root, 4)
 			s.Quota = ""
 			res, err := d.Exec(t.Context(), ws, s)
@@ -228,7 +228,7 @@ func TestHardQuotaThatCannotBe(t *testing.T) {
 			if text := strings.Join(res.Notices, "\n"); !strings.Contains(text, tt.notice) || (tt.notice == "") == strings.Contains(text, "soft") {
 				t.Errorf("%v: notices %q", tt.fail, text)
 			}
-			if info, err := d.Get(t.Context(), ws, "a"); err != nil || info.Quota != box.QuotaSoft {
+			if info, err := d.Get(t.Context(), ws, "a"); err != nil || info.Quota != langbot.QuotaSoft {
 				t.Errorf("Get = %+v, %v", info, err)
 			}
 			if err := d.Delete(t.Context(), ws, "a"); err != nil {
@@ -236,10 +236,10 @@ func TestHardQuotaThatCannotBe(t *testing.T) {
 			}
 		}
 		p.set(nil)
-		for _, change := range []func(*box.Spec){
-			func(s *box.Spec) { s.HostPathMode = box.MountReadOnly },
-			func(s *box.Spec) { s.Quota = box.QuotaSoft },
-			func(s *box.Spec) { s.WorkspaceQuotaMB = 0 },
+		for _, change := range []func(*langbot.Spec){
+			func(s *langbot.Spec) { s.HostPathMode = langbot.MountReadOnly },
+			func(s *langbot.Spec) { s.Quota = langbot.QuotaSoft },
+			func(s *langbot.Spec) { s.WorkspaceQuotaMB = 0 },
 		} {
 			s := hard("a", root, 4)
 			s.Quota = ""

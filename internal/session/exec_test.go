@@ -10,13 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
-func within(spec box.Spec, sec int) box.Spec {
+func within(spec langbot.Spec, sec int) langbot.Spec {
 	spec.TimeoutSec = sec
 	return spec
 }
@@ -26,7 +26,7 @@ type answer struct {
 	err error
 }
 
-func start(ctx context.Context, d *daemon, c sandbox.Caller, spec box.Spec) chan answer {
+func start(ctx context.Context, d *daemon, c sandbox.Caller, spec langbot.Spec) chan answer {
 	ch := make(chan answer, 1)
 	go func() {
 		res, err := d.Exec(ctx, c, spec)
@@ -39,7 +39,7 @@ func start(ctx context.Context, d *daemon, c sandbox.Caller, spec box.Spec) chan
 func TestTimeoutKeepsTheSession(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 		res := run(t, d, within(asked("k", "sleep 100"), 5))
-		if res.Status != box.StatusTimedOut || res.ExitCode != nil || res.Duration != 5*time.Second || res.Queued != 0 {
+		if res.Status != langbot.StatusTimedOut || res.ExitCode != nil || res.Duration != 5*time.Second || res.Queued != 0 {
 			t.Errorf("Exec = %+v", res)
 		}
 		if string(res.Stdout) != "before\n" || string(res.Stderr) != "Command timed out after 5 seconds." {
@@ -55,12 +55,12 @@ func TestTimeoutKeepsTheSession(t *testing.T) {
 func TestTimeoutResetsTheSessionOnDemand(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
 		spec := within(asked("k", "sleep 100"), 5)
-		spec.OnTimeout = box.OnTimeoutReset
-		if res := run(t, d, spec); res.Status != box.StatusTimedOut || len(res.Notices) != 1 {
+		spec.OnTimeout = langbot.OnTimeoutReset
+		if res := run(t, d, spec); res.Status != langbot.StatusTimedOut || len(res.Notices) != 1 {
 			t.Errorf("Exec = %+v", res)
 		}
 		_, err := d.Get(t.Context(), ann, "k")
-		wantClass(t, "Get", err, box.ClassSessionNotFound)
+		wantClass(t, "Get", err, langbot.ClassSessionNotFound)
 	})
 }
 
@@ -88,7 +88,7 @@ func TestQueueing(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
 			one := start(t.Context(), d, ann, asked("k", "sleep 10"))
 			res := run(t, d, within(asked("k", "sleep 100"), 12))
-			if res.Status != box.StatusTimedOut || res.Duration != 12*time.Second || res.Queued != 10*time.Second || string(res.Stdout) != "before\n" {
+			if res.Status != langbot.StatusTimedOut || res.Duration != 12*time.Second || res.Queued != 10*time.Second || string(res.Stdout) != "before\n" {
 				t.Errorf("Exec = %+v", res)
 			}
 			<-one
@@ -98,7 +98,7 @@ func TestQueueing(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 			one := start(t.Context(), d, ann, asked("k", "sleep 10"))
 			res := run(t, d, within(asked("k", "echo never"), 4))
-			if res.Status != box.StatusTimedOut || res.Queued != 4*time.Second || len(res.Notices) != 1 || !strings.Contains(res.Notices[0], "not run") {
+			if res.Status != langbot.StatusTimedOut || res.Queued != 4*time.Second || len(res.Notices) != 1 || !strings.Contains(res.Notices[0], "not run") {
 				t.Errorf("Exec = %+v", res)
 			}
 			<-one
@@ -173,7 +173,7 @@ func TestDeleteEndsCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := <-one
-		wantClass(t, "the command", a.err, box.ClassSessionNotFound)
+		wantClass(t, "the command", a.err, langbot.ClassSessionNotFound)
 		if a := <-two; a.err != nil || string(a.res.Stdout) != "after\n" { // in a session of its own
 			t.Errorf("second: %+v, %v", a.res, a.err)
 		}
@@ -233,7 +233,7 @@ func TestLongCommandGoesByItsInput(t *testing.T) {
 			}
 		}
 		_, err := d.Exec(t.Context(), ann, asked("k", strings.Repeat("x", session.MaxCmd+1)))
-		wantClass(t, "Exec of too much", err, box.ClassValidation)
+		wantClass(t, "Exec of too much", err, langbot.ClassValidation)
 	})
 }
 
@@ -249,13 +249,13 @@ func TestAudit(t *testing.T) {
 			t.Fatalf("%d records", len(all))
 		}
 		if a := all[0]; a.Owner != ann.Owner || a.Session != "k" || a.Sandbox == "" || len([]rune(a.Command)) != 400 || a.SessionIs != "created" ||
-			*a.ExitCode != 0 || a.Stdout != 2001 || a.Status != box.StatusCompleted {
+			*a.ExitCode != 0 || a.Stdout != 2001 || a.Status != langbot.StatusCompleted {
 			t.Errorf("first: %+v", a)
 		}
-		if a := all[1]; a.Status != box.StatusTimedOut || a.ExitCode != nil || a.Duration != 2*time.Second || a.SessionIs != "reused" {
+		if a := all[1]; a.Status != langbot.StatusTimedOut || a.ExitCode != nil || a.Duration != 2*time.Second || a.SessionIs != "reused" {
 			t.Errorf("second: %+v", a)
 		}
-		if a := all[2]; a.Error != box.ClassSessionConflict || a.Status != "" {
+		if a := all[2]; a.Error != langbot.ClassSessionConflict || a.Status != "" {
 			t.Errorf("third: %+v", a)
 		}
 		if m := d.Metrics(); m.Execs != 3 || m.ExecErrors != 1 || m.Timeouts != 1 || m.Created != 1 || m.Reused != 1 || m.Conflicts != 1 || m.Sessions != 1 {
@@ -275,7 +275,7 @@ func TestAuditIsBounded(t *testing.T) {
 		}
 		_, _ = d.Exec(t.Context(), ann, spec)
 		_, _ = d.Exec(t.Context(), ann, asked(long, "true"))
-		_, _ = d.StartProcess(t.Context(), ann, long, box.ProcessSpec{ProcessID: long, Command: long, Args: []string{long}, Env: map[string]string{long: ""}})
+		_, _ = d.StartProcess(t.Context(), ann, long, langbot.ProcessSpec{ProcessID: long, Command: long, Args: []string{long}, Env: map[string]string{long: ""}})
 		_, _ = d.Borrow(t.Context(), ann, long, session.Job{Action: "tool:read", Path: long})
 		all := w.audit.all()
 		if len(all) != 4 {

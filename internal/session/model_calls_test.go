@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
@@ -20,15 +20,15 @@ func (m *model) Exec(t *rapid.T) {
 	spec := m.drawSpec(t, rapid.SampledFrom([]string{"echo x", "touch", "look", "look", "exit 3", "sleep 50", "die", "dieoom"}).Draw(t, "cmd"))
 	reset := rapid.Bool().Draw(t, "reset")
 	if spec.TimeoutSec = 5; reset {
-		spec.OnTimeout = box.OnTimeoutReset
+		spec.OnTimeout = langbot.OnTimeoutReset
 	}
 	class := m.acquire(spec)
 	k := m.is[spec.SessionID]
 	if class == "" && spec.Cmd == "die" {
-		class = box.ClassError
+		class = langbot.ClassError
 	}
 	res, err := m.d.Exec(context.Background(), ws, spec)
-	if !wants(t, "Exec "+spec.Cmd, err, class) && spec.Cmd != "die" || class != "" && class != box.ClassError {
+	if !wants(t, "Exec "+spec.Cmd, err, class) && spec.Cmd != "die" || class != "" && class != langbot.ClassError {
 		return
 	}
 	switch spec.Cmd {
@@ -39,7 +39,7 @@ func (m *model) Exec(t *rapid.T) {
 			t.Fatalf("session %s has its file: %v, want %v", spec.SessionID, has, k.files)
 		}
 	case "sleep 50":
-		if res.Status != box.StatusTimedOut {
+		if res.Status != langbot.StatusTimedOut {
 			t.Fatalf("Exec = %+v", res)
 		}
 		if reset {
@@ -103,7 +103,7 @@ func (m *model) Delete(t *rapid.T) {
 	key := rapid.SampledFrom(modelKeys).Draw(t, "key")
 	class := ""
 	if m.is[key] == nil {
-		class = box.ClassSessionNotFound
+		class = langbot.ClassSessionNotFound
 	}
 	delete(m.is, key)
 	wants(t, "Delete", m.d.Delete(context.Background(), ws, key), class)
@@ -117,12 +117,12 @@ func (m *model) StartProcess(t *rapid.T) {
 	if class == "" {
 		delete(k.running, pid) // which is ended first
 		if m.processes() >= modelProcesses {
-			class = box.ClassCapacity
+			class = langbot.ClassCapacity
 		} else {
 			k.running[pid] = true
 		}
 	}
-	_, err := m.d.StartProcess(context.Background(), ws, key, box.ProcessSpec{ProcessID: pid, Command: "serve"})
+	_, err := m.d.StartProcess(context.Background(), ws, key, langbot.ProcessSpec{ProcessID: pid, Command: "serve"})
 	wants(t, "StartProcess", err, class)
 }
 
@@ -133,12 +133,12 @@ func (m *model) StopProcess(t *rapid.T) {
 	err := m.d.StopProcess(context.Background(), ws, key, pid)
 	switch {
 	case k == nil:
-		wants(t, "StopProcess", err, box.ClassSessionNotFound)
+		wants(t, "StopProcess", err, langbot.ClassSessionNotFound)
 	case k.running[pid] || err == nil:
 		wants(t, "StopProcess", err, "")
 		delete(k.running, pid)
 	default:
-		wants(t, "StopProcess", err, box.ClassProcessNotFound)
+		wants(t, "StopProcess", err, langbot.ClassProcessNotFound)
 	}
 }
 
@@ -148,7 +148,7 @@ func (m *model) Attach(t *rapid.T) {
 	a, err := m.d.Attach(context.Background(), ws, key, pid)
 	switch k := m.is[key]; {
 	case k == nil:
-		wants(t, "Attach", err, box.ClassSessionNotFound)
+		wants(t, "Attach", err, langbot.ClassSessionNotFound)
 	case k.running[pid]:
 		if wants(t, "Attach", err, "") {
 			a.Close()

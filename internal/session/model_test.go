@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
@@ -88,17 +88,17 @@ func (m *model) processes() (n int) {
 }
 
 // spec is a request for a session.
-func (m *model) spec(key, cmd string, cpus float64, mounts bool) box.Spec {
+func (m *model) spec(key, cmd string, cpus float64, mounts bool) langbot.Spec {
 	s := asked(key, cmd)
 	s.CPUs = cpus
 	if mounts {
-		s.ExtraMounts = []box.Mount{{HostPath: m.root, MountPath: "/mnt/x", Mode: "ro"}}
+		s.ExtraMounts = []langbot.Mount{{HostPath: m.root, MountPath: "/mnt/x", Mode: "ro"}}
 	}
 	return s
 }
 
 // drawSpec is a request, mostly for what is there.
-func (m *model) drawSpec(t *rapid.T, cmd string) box.Spec {
+func (m *model) drawSpec(t *rapid.T, cmd string) langbot.Spec {
 	key := rapid.SampledFrom(modelKeys).Draw(t, "key")
 	cpus, mounts := 1.0, false
 	if k := m.is[key]; k != nil {
@@ -114,15 +114,15 @@ func (m *model) drawSpec(t *rapid.T, cmd string) box.Spec {
 }
 
 // acquire is what becomes of a session by a call that asks for it.
-func (m *model) acquire(spec box.Spec) (class string) {
+func (m *model) acquire(spec langbot.Spec) (class string) {
 	k, mounts := m.is[spec.SessionID], len(spec.ExtraMounts) > 0
 	switch {
 	case k == nil || k.asleep:
 		if m.awake() >= modelSessions {
-			return box.ClassCapacity
+			return langbot.ClassCapacity
 		}
 	case k.cpus != spec.CPUs:
-		return box.ClassSessionConflict
+		return langbot.ClassSessionConflict
 	}
 	if k == nil {
 		k = &holding{cpus: spec.CPUs, mounts: mounts, running: map[string]bool{}}
@@ -142,7 +142,7 @@ func (m *model) acquire(spec box.Spec) (class string) {
 func (m *model) existing(key string) (class string) {
 	k := m.is[key]
 	if k == nil {
-		return box.ClassSessionNotFound
+		return langbot.ClassSessionNotFound
 	}
 	return m.acquire(m.spec(key, "", k.cpus, k.mounts))
 }
@@ -176,7 +176,7 @@ func (m *model) Check(t *rapid.T) {
 	for _, info := range list {
 		var running []string
 		for pid, p := range info.Processes {
-			if p.Status == box.ProcessRunning {
+			if p.Status == langbot.ProcessRunning {
 				running = append(running, pid)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/process"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 // owned is a workspace that is a volume of the owner's.
@@ -48,9 +48,9 @@ func (v *owned) notice(hostPath, at string) string {
 func (v *owned) quota(bounded bool) string {
 	switch {
 	case v.unenforced == "":
-		return box.QuotaHard
+		return langbot.QuotaHard
 	case bounded:
-		return box.QuotaSoft
+		return langbot.QuotaSoft
 	}
 	return ""
 }
@@ -59,7 +59,7 @@ func (v *owned) quota(bounded bool) string {
 // root, or a volume where the owner's client has said that the path is one of
 // its own file system.
 func (r *Runtime) locate(ctx context.Context, c sandbox.Caller, hostPath, mode string, size, inodes int64) (sandbox.HostDir, *owned, error) {
-	dir, err := r.roots.Open(hostPath, profile.Access{Make: mode == box.MountWritable, UID: uidOf(c.Owner)})
+	dir, err := r.roots.Open(hostPath, profile.Access{Make: mode == langbot.MountWritable, UID: uidOf(c.Owner)})
 	if err == nil {
 		defer dir.Close()
 		return dir.HostDir, nil, nil
@@ -175,10 +175,10 @@ func canHold(d sandbox.HostDir, hostPath string) error {
 	}
 	defer dir.Close()
 	var st unix.Stat_t
-	err = unix.Fstatat(int(dir.Fd()), path.Base(box.SkillsPath), &st, unix.AT_SYMLINK_NOFOLLOW)
+	err = unix.Fstatat(int(dir.Fd()), path.Base(langbot.SkillsPath), &st, unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return nil
 	}
-	return profile.Invalid("host_path %s: %s in it is no directory, and skills have to be there", hostPath, path.Base(box.SkillsPath)).
+	return profile.Invalid("host_path %s: %s in it is no directory, and skills have to be there", hostPath, path.Base(langbot.SkillsPath)).
 		WithHint("remove it")
 }

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/process"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
@@ -25,13 +25,13 @@ type managed struct {
 
 // StartProcess starts a managed process in a session that is there, and wakes
 // it. One that runs under the same ID is ended first.
-func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string, spec box.ProcessSpec) (box.ProcessInfo, error) {
+func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string, spec langbot.ProcessSpec) (langbot.ProcessInfo, error) {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
-		return box.ProcessInfo{}, err
+		return langbot.ProcessInfo{}, err
 	}
 	defer done()
-	spec.ProcessID, spec.Cwd = cmp.Or(spec.ProcessID, box.DefaultProcess), cmp.Or(spec.Cwd, box.DefaultMountPath)
+	spec.ProcessID, spec.Cwd = cmp.Or(spec.ProcessID, langbot.DefaultProcess), cmp.Or(spec.Cwd, langbot.DefaultMountPath)
 	from := r.clock.Now()
 	info, sandboxID, err := r.startProcess(ctx, c, key, spec)
 	err = tidied(err, key, "start a process")
@@ -46,7 +46,7 @@ func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string
 // maxCommandText is more than is written down of a command, in bytes.
 const maxCommandText = 4096
 
-func commandText(spec box.ProcessSpec) string {
+func commandText(spec langbot.ProcessSpec) string {
 	text := spec.Command
 	for _, a := range spec.Args {
 		if text += " " + a; len(text) > maxCommandText {
@@ -56,34 +56,34 @@ func commandText(spec box.ProcessSpec) string {
 	return text
 }
 
-func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string, spec box.ProcessSpec) (box.ProcessInfo, string, error) {
+func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string, spec langbot.ProcessSpec) (langbot.ProcessInfo, string, error) {
 	if err := profile.ValidateProcess(spec); err != nil {
-		return box.ProcessInfo{}, "", err
+		return langbot.ProcessInfo{}, "", err
 	}
 	s, f, err := r.existing(ctx, c, key)
 	if err != nil {
-		return box.ProcessInfo{}, "", err
+		return langbot.ProcessInfo{}, "", err
 	}
 	defer r.release(s)
 	notices, err := r.bring(ctx, s, r.record(s).Spec)
 	if err != nil {
-		return box.ProcessInfo{}, r.sandboxID(s), err
+		return langbot.ProcessInfo{}, r.sandboxID(s), err
 	}
 	look, err := r.guard(ctx, r.record(s).Workspace, s.id.key) // what is full already gets no writer
 	if err != nil {
-		return box.ProcessInfo{}, r.sandboxID(s), err
+		return langbot.ProcessInfo{}, r.sandboxID(s), err
 	}
 	look.close()
 	if !s.procTurn.take(ctx, nil) {
-		return box.ProcessInfo{}, r.sandboxID(s), context.Cause(ctx)
+		return langbot.ProcessInfo{}, r.sandboxID(s), context.Cause(ctx)
 	}
 	defer s.procTurn.give()
 	if err := r.endProcess(ctx, s, spec.ProcessID); err != nil {
-		return box.ProcessInfo{}, r.sandboxID(s), err
+		return langbot.ProcessInfo{}, r.sandboxID(s), err
 	}
 	m, err := r.launch(ctx, s, spec)
 	if err != nil {
-		return box.ProcessInfo{}, r.sandboxID(s), err
+		return langbot.ProcessInfo{}, r.sandboxID(s), err
 	}
 	info := m.p.Info()
 	info.Notices = append(append(f.notices, notices...), info.Notices...)
@@ -118,7 +118,7 @@ func (r *Runtime) existing(ctx context.Context, c sandbox.Caller, key string) (*
 }
 
 // launch starts a process, and writes it down. procTurn must be held.
-func (r *Runtime) launch(ctx context.Context, s *session, spec box.ProcessSpec) (*managed, error) {
+func (r *Runtime) launch(ctx context.Context, s *session, spec langbot.ProcessSpec) (*managed, error) {
 	start, quit := context.WithCancelCause(ctx)
 	defer quit(nil)
 	m := &managed{quit: quit}
@@ -160,10 +160,10 @@ func (r *Runtime) launch(ctx context.Context, s *session, spec box.ProcessSpec) 
 	return m, nil
 }
 
-func (r *Runtime) processOptions(s *session, m *managed, spec box.ProcessSpec) process.Options {
+func (r *Runtime) processOptions(s *session, m *managed, spec langbot.ProcessSpec) process.Options {
 	return process.Options{
 		SessionID: s.id.key, Spec: spec, Dial: r.dial(s), Dir: r.o.ProcessDir, Log: r.log,
-		OnExit: func(box.ProcessInfo) { r.processEnded(s, spec.ProcessID, m) },
+		OnExit: func(langbot.ProcessInfo) { r.processEnded(s, spec.ProcessID, m) },
 		OnUse: func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -248,7 +248,7 @@ func (r *Runtime) keepProcess(ctx context.Context, s *session, pid string, m *ma
 
 // named returns a process of a session that is there, with a lease on that.
 func (r *Runtime) named(c sandbox.Caller, key, pid string) (*session, *managed, error) {
-	pid = cmp.Or(pid, box.DefaultProcess)
+	pid = cmp.Or(pid, langbot.DefaultProcess)
 	s, err := r.find(c, key)
 	if err != nil {
 		return nil, nil, err
@@ -272,15 +272,15 @@ func (r *Runtime) named(c sandbox.Caller, key, pid string) (*session, *managed, 
 }
 
 // Process returns a managed process, which may have ended.
-func (r *Runtime) Process(ctx context.Context, c sandbox.Caller, key, pid string) (box.ProcessInfo, error) {
+func (r *Runtime) Process(ctx context.Context, c sandbox.Caller, key, pid string) (langbot.ProcessInfo, error) {
 	_, done, err := r.begin(ctx, c)
 	if err != nil {
-		return box.ProcessInfo{}, err
+		return langbot.ProcessInfo{}, err
 	}
 	defer done()
 	s, m, err := r.named(c, key, pid)
 	if err != nil {
-		return box.ProcessInfo{}, err
+		return langbot.ProcessInfo{}, err
 	}
 	defer r.leave(s)
 	return m.p.Info(), nil
@@ -293,7 +293,7 @@ func (r *Runtime) StopProcess(ctx context.Context, c sandbox.Caller, key, pid st
 		return err
 	}
 	defer done()
-	pid = cmp.Or(pid, box.DefaultProcess)
+	pid = cmp.Or(pid, langbot.DefaultProcess)
 	s, _, err := r.named(c, key, pid)
 	if err != nil {
 		return err
@@ -329,7 +329,7 @@ func (r *Runtime) attach(ctx context.Context, c sandbox.Caller, key, pid string,
 		return nil, err
 	}
 	defer done()
-	pid = cmp.Or(pid, box.DefaultProcess)
+	pid = cmp.Or(pid, langbot.DefaultProcess)
 	s, m, err := r.named(c, key, pid)
 	if err != nil {
 		return nil, err

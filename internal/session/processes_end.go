@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/session/process"
+	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 

@@ -11,14 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
-func launch(t fataler, d *daemon, key, pid string) box.ProcessInfo {
+func launch(t fataler, d *daemon, key, pid string) langbot.ProcessInfo {
 	t.Helper()
-	info, err := d.StartProcess(context.Background(), ann, key, box.ProcessSpec{
+	info, err := d.StartProcess(context.Background(), ann, key, langbot.ProcessSpec{
 		ProcessID: pid, Command: "serve", Args: []string{"--port", "1"}, Env: map[string]string{"TOKEN": "s3cret", "A": "b"},
 	})
 	if err != nil {
@@ -31,12 +31,12 @@ func TestProcess(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 		run(t, d, asked("k", "echo x"))
 		info := launch(t, d, "k", "")
-		if info.ProcessID != box.DefaultProcess || info.Status != box.ProcessRunning || strings.Join(info.EnvKeys, " ") != "A TOKEN" || info.SessionID != "k" {
+		if info.ProcessID != langbot.DefaultProcess || info.Status != langbot.ProcessRunning || strings.Join(info.EnvKeys, " ") != "A TOKEN" || info.SessionID != "k" {
 			t.Errorf("StartProcess = %+v", info)
 		}
 		launch(t, d, "k", "other")
 		s, err := d.Get(t.Context(), ann, "k")
-		if err != nil || len(s.Processes) != 2 || s.Process == nil || s.Process.ProcessID != box.DefaultProcess {
+		if err != nil || len(s.Processes) != 2 || s.Process == nil || s.Process.ProcessID != langbot.DefaultProcess {
 			t.Errorf("Get = %+v, %v", s, err)
 		}
 		if st, _ := d.Status(t.Context(), ann); st.Processes != 2 {
@@ -60,10 +60,10 @@ func TestProcess(t *testing.T) {
 			t.Error(err)
 		}
 		_, err = d.Process(t.Context(), ann, "k", "other")
-		wantClass(t, "Process that was stopped", err, box.ClassProcessNotFound)
-		wantClass(t, "StopProcess again", d.StopProcess(t.Context(), ann, "k", "other"), box.ClassProcessNotFound)
+		wantClass(t, "Process that was stopped", err, langbot.ClassProcessNotFound)
+		wantClass(t, "StopProcess again", d.StopProcess(t.Context(), ann, "k", "other"), langbot.ClassProcessNotFound)
 		_, err = d.Process(t.Context(), bob, "k", "")
-		wantClass(t, "another's Process", err, box.ClassSessionNotFound)
+		wantClass(t, "another's Process", err, langbot.ClassSessionNotFound)
 		if _, err := d.Process(t.Context(), ann, "k", ""); err != nil {
 			t.Error(err)
 		}
@@ -77,8 +77,8 @@ func TestProcessCapacity(t *testing.T) {
 		run(t, d, asked("k", "echo x"))
 		launch(t, d, "k", "a")
 		launch(t, d, "k", "b")
-		_, err := d.StartProcess(t.Context(), ann, "k", box.ProcessSpec{ProcessID: "c", Command: "serve"})
-		wantClass(t, "one too many", err, box.ClassCapacity)
+		_, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{ProcessID: "c", Command: "serve"})
+		wantClass(t, "one too many", err, langbot.ClassCapacity)
 		launch(t, d, "k", "b") // in the place of another
 		if err := d.StopProcess(t.Context(), ann, "k", "a"); err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestCompletedProcess(t *testing.T) {
 			w.endProcesses()
 			pass(time.Second)
 			info, err := d.Process(t.Context(), ann, "k", "")
-			if err != nil || info.Status != box.ProcessExited || info.ExitCode == nil || *info.ExitCode != 7 || info.ExitedAt == nil {
+			if err != nil || info.Status != langbot.ProcessExited || info.ExitCode == nil || *info.ExitCode != 7 || info.ExitedAt == nil {
 				t.Errorf("Process = %+v, %v", info, err)
 			}
 			a, err := d.Attach(t.Context(), ann, "k", "") // what it wrote last can still be read
@@ -115,13 +115,13 @@ func TestCompletedProcess(t *testing.T) {
 			}
 			a.Close()
 			_, err = d.Attach(t.Context(), ann, "k", "")
-			wantClass(t, "Attach", err, box.ClassProcessConflict)
+			wantClass(t, "Attach", err, langbot.ClassProcessConflict)
 			if m := d.Metrics(); m.Processes != 0 {
 				t.Errorf("metrics %+v", m)
 			}
 			pass(6 * time.Minute)
 			_, err = d.Process(t.Context(), ann, "k", "")
-			wantClass(t, "Process", err, box.ClassProcessNotFound)
+			wantClass(t, "Process", err, langbot.ClassProcessNotFound)
 			if rs, _ := w.store.Sessions(t.Context()); len(rs[0].Processes) != 0 {
 				t.Errorf("record %+v", rs[0])
 			}
@@ -149,7 +149,7 @@ func TestCompletedProcess(t *testing.T) {
 			a.Close()
 			pass(time.Minute)
 			_, err = d.Process(t.Context(), ann, "k", "read")
-			wantClass(t, "Process", err, box.ClassProcessNotFound)
+			wantClass(t, "Process", err, langbot.ClassProcessNotFound)
 		})
 	})
 	t.Run("at-most-so-many", func(t *testing.T) {
@@ -189,7 +189,7 @@ func (w *world) endProcesses() {
 func TestProcessesAreBounded(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 		run(t, d, asked("k", "echo x"))
-		long := box.ProcessSpec{Command: "server", Args: []string{strings.Repeat("x", profile.MaxProcessBytes-100)}}
+		long := langbot.ProcessSpec{Command: "server", Args: []string{strings.Repeat("x", profile.MaxProcessBytes-100)}}
 		for n := range 40 {
 			long.ProcessID = fmt.Sprint(n)
 			if _, err := d.StartProcess(t.Context(), ann, "k", long); err != nil {
@@ -205,7 +205,7 @@ func TestProcessesAreBounded(t *testing.T) {
 		}
 		long.Args = append(long.Args, strings.Repeat("x", 100))
 		_, err := d.StartProcess(t.Context(), ann, "k", long)
-		wantClass(t, "StartProcess", err, box.ClassValidation)
+		wantClass(t, "StartProcess", err, langbot.ClassValidation)
 	})
 }
 
@@ -223,7 +223,7 @@ func TestProcessesOutliveTheDaemon(t *testing.T) {
 
 		d = w.boot(t, config())
 		again, err := d.Process(t.Context(), ann, "k", "")
-		if err != nil || again.Status != box.ProcessRunning || !again.StartedAt.Equal(info.StartedAt) || strings.Join(again.EnvKeys, " ") != "A TOKEN" {
+		if err != nil || again.Status != langbot.ProcessRunning || !again.StartedAt.Equal(info.StartedAt) || strings.Join(again.EnvKeys, " ") != "A TOKEN" {
 			t.Errorf("Process = %+v, %v", again, err)
 		}
 		if got := w.guests.killedOnes(); len(got) != 1 || got[0] != "stray" {
@@ -242,7 +242,7 @@ func TestProcessesOutliveTheDaemon(t *testing.T) {
 		d.shutdown()
 		w.fake.Die(w.fake.Running()[0], sandbox.EndCrashed)
 		d = w.boot(t, config())
-		if p, err := d.Process(t.Context(), ann, "k", ""); err != nil || p.Status != box.ProcessExited || p.ExitCode != nil {
+		if p, err := d.Process(t.Context(), ann, "k", ""); err != nil || p.Status != langbot.ProcessExited || p.ExitCode != nil {
 			t.Errorf("Process = %+v, %v", p, err)
 		}
 		if res := run(t, d, asked("k", "echo x")); len(res.Notices) != 1 {

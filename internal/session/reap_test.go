@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -20,7 +20,7 @@ const ttl = 300 * time.Second
 func wantGone(t fataler, d *daemon, key string) {
 	t.Helper()
 	_, err := d.Get(context.Background(), ann, key)
-	wantClass(t, "Get "+key, err, box.ClassSessionNotFound)
+	wantClass(t, "Get "+key, err, langbot.ClassSessionNotFound)
 }
 
 func wantSession(t fataler, d *daemon, key string, asleep bool) {
@@ -49,7 +49,7 @@ func TestIdleSessionIsRemoved(t *testing.T) {
 
 func TestTTLPassesDuringACommand(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
-		if res := run(t, d, within(asked("k", "sleep 1000"), 2000)); res.Status != box.StatusCompleted {
+		if res := run(t, d, within(asked("k", "sleep 1000"), 2000)); res.Status != langbot.StatusCompleted {
 			t.Errorf("Exec = %+v", res)
 		}
 		wantSession(t, d, "k", false)
@@ -87,7 +87,7 @@ func TestNotReaped(t *testing.T) {
 	t.Run("while-a-process-runs", func(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
 			run(t, d, asked("k", "echo x"))
-			if _, err := d.StartProcess(t.Context(), ann, "k", box.ProcessSpec{Command: "serve"}); err != nil {
+			if _, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "serve"}); err != nil {
 				t.Fatal(err)
 			}
 			pass(3 * ttl)
@@ -114,7 +114,7 @@ func TestSleep(t *testing.T) {
 			}
 			run(t, d, asked("other", "echo x")) // there is room
 			_, err := d.Exec(t.Context(), ann, asked("k", "echo x"))
-			wantClass(t, "waking without room", err, box.ClassCapacity)
+			wantClass(t, "waking without room", err, langbot.ClassCapacity)
 			wantSession(t, d, "k", true)
 			if err := d.Delete(t.Context(), ann, "other"); err != nil {
 				t.Fatal(err)
@@ -295,7 +295,7 @@ func TestStatus(t *testing.T) {
 				t.Errorf("Backend = %+v", b)
 			}
 			_, err := d.Exec(t.Context(), ann, asked("k", "echo x"))
-			wantClass(t, "Exec", err, box.ClassBackendUnavailable)
+			wantClass(t, "Exec", err, langbot.ClassBackendUnavailable)
 			if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
 				t.Errorf("boxes %q behind another wall", boxes)
 			}
@@ -313,7 +313,7 @@ func TestStatus(t *testing.T) {
 				t.Errorf("Backend = %+v", b)
 			}
 			_, err := d.Exec(t.Context(), ann, asked("k", "echo x"))
-			wantClass(t, "Exec", err, box.ClassBackendUnavailable)
+			wantClass(t, "Exec", err, langbot.ClassBackendUnavailable)
 			if err == nil || !strings.Contains(err.Error(), "process backend error: no user namespaces here") {
 				t.Errorf("Exec = %v", err)
 			}

@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/process"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
@@ -192,9 +192,9 @@ func (r *Runtime) sandboxID(s *session) string {
 }
 
 // infoLocked describes s to its owner, but for its processes.
-func (r *Runtime) infoLocked(s *session) box.SessionInfo {
+func (r *Runtime) infoLocked(s *session) langbot.SessionInfo {
 	spec := s.rec.Spec
-	return box.SessionInfo{
+	return langbot.SessionInfo{
 		SessionID: s.id.key, BackendName: s.wall, BackendSessionID: s.box, Image: spec.Image, Network: spec.Network,
 		HostPath: spec.HostPath, HostPathMode: spec.HostPathMode, MountPath: spec.MountPath, Persistent: spec.Persistent,
 		CPUs: spec.CPUs, MemoryMB: spec.MemoryMB, PIDsLimit: spec.PIDsLimit, ReadOnlyRootFS: spec.ReadOnlyRootFS,
@@ -206,7 +206,7 @@ func (r *Runtime) infoLocked(s *session) box.SessionInfo {
 
 // described is a session and its processes, at one moment.
 type described struct {
-	info  box.SessionInfo
+	info  langbot.SessionInfo
 	procs map[string]*process.Process
 }
 
@@ -221,23 +221,23 @@ func (r *Runtime) describeLocked(s *session) described {
 }
 
 // whole is the description. The lock must not be held: a process has its own.
-func (d described) whole() box.SessionInfo {
+func (d described) whole() langbot.SessionInfo {
 	info := d.info
 	if len(d.procs) == 0 {
 		return info
 	}
-	info.Processes = make(map[string]box.ProcessInfo, len(d.procs))
+	info.Processes = make(map[string]langbot.ProcessInfo, len(d.procs))
 	for pid, p := range d.procs {
 		info.Processes[pid] = p.Info()
 	}
-	if p, ok := info.Processes[box.DefaultProcess]; ok {
+	if p, ok := info.Processes[langbot.DefaultProcess]; ok {
 		info.Process = &p
 	}
 	return info
 }
 
 // describe is both in one.
-func (r *Runtime) describe(s *session) box.SessionInfo {
+func (r *Runtime) describe(s *session) langbot.SessionInfo {
 	r.mu.Lock()
 	d := r.describeLocked(s)
 	r.mu.Unlock()
@@ -245,10 +245,10 @@ func (r *Runtime) describe(s *session) box.SessionInfo {
 }
 
 // Get returns a session, with its managed processes.
-func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (box.SessionInfo, error) {
+func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (langbot.SessionInfo, error) {
 	_, done, err := r.begin(ctx, c)
 	if err != nil {
-		return box.SessionInfo{}, err
+		return langbot.SessionInfo{}, err
 	}
 	defer done()
 	r.mu.Lock()
@@ -258,7 +258,7 @@ func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (box.Se
 	}
 	if err != nil {
 		r.mu.Unlock()
-		return box.SessionInfo{}, err
+		return langbot.SessionInfo{}, err
 	}
 	d := r.describeLocked(s)
 	r.mu.Unlock()
@@ -267,7 +267,7 @@ func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (box.Se
 
 // List returns the caller's sessions, and everyone's to an admin, oldest first,
 // those that sleep among them.
-func (r *Runtime) List(ctx context.Context, c sandbox.Caller) ([]box.SessionInfo, error) {
+func (r *Runtime) List(ctx context.Context, c sandbox.Caller) ([]langbot.SessionInfo, error) {
 	_, done, err := r.begin(ctx, c)
 	if err != nil {
 		return nil, err
@@ -281,11 +281,11 @@ func (r *Runtime) List(ctx context.Context, c sandbox.Caller) ([]box.SessionInfo
 		}
 	}
 	r.mu.Unlock()
-	list := make([]box.SessionInfo, 0, len(all))
+	list := make([]langbot.SessionInfo, 0, len(all))
 	for _, d := range all {
 		list = append(list, d.whole())
 	}
-	slices.SortFunc(list, func(a, b box.SessionInfo) int {
+	slices.SortFunc(list, func(a, b langbot.SessionInfo) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.SessionID, b.SessionID))
 	})
 	return list, nil

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 
 // silent is a guest that never answers.

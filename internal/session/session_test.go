@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -20,7 +20,7 @@ func TestReuse(t *testing.T) {
 	t.Run("test_box_runtime_reuses_request_session", func(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 			first := run(t, d, asked("person_1", "echo one"))
-			if string(first.Stdout) != "one\n" || first.ExitCode == nil || *first.ExitCode != 0 || first.Status != box.StatusCompleted {
+			if string(first.Stdout) != "one\n" || first.ExitCode == nil || *first.ExitCode != 0 || first.Status != langbot.StatusCompleted {
 				t.Errorf("Exec = %+v", first)
 			}
 			run(t, d, asked("person_1", "echo two"))
@@ -92,8 +92,8 @@ func TestConflict(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 			run(t, d, asked("k", "echo x"))
 			_, err := d.Get(t.Context(), bob, "k")
-			wantClass(t, "another's Get", err, box.ClassSessionNotFound)
-			wantClass(t, "another's Delete", d.Delete(t.Context(), bob, "k"), box.ClassSessionNotFound)
+			wantClass(t, "another's Get", err, langbot.ClassSessionNotFound)
+			wantClass(t, "another's Delete", d.Delete(t.Context(), bob, "k"), langbot.ClassSessionNotFound)
 			if _, err := d.Exec(t.Context(), bob, asked("k", "echo x")); err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestConflict(t *testing.T) {
 
 func wantFields(t fataler, err error, fields ...string) {
 	t.Helper()
-	wantClass(t, "the call", err, box.ClassSessionConflict)
+	wantClass(t, "the call", err, langbot.ClassSessionConflict)
 	var c *session.ConflictError
 	if !errors.As(err, &c) {
 		t.Fatalf("%v has no ConflictError", err)
@@ -169,7 +169,7 @@ func TestDeadSandboxIsReplaced(t *testing.T) {
 	t.Run("in-the-middle", func(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
 			_, err := d.Exec(t.Context(), ann, asked("k", "die"))
-			wantClass(t, "Exec", err, box.ClassError)
+			wantClass(t, "Exec", err, langbot.ClassError)
 			run(t, d, asked("k", "echo y"))
 		})
 	})
@@ -248,7 +248,7 @@ func TestCapacity(t *testing.T) {
 		}
 		synctest.Wait()
 		_, err := d.Create(t.Context(), ann, asked("third", ""))
-		wantClass(t, "Create while two are made", err, box.ClassCapacity)
+		wantClass(t, "Create while two are made", err, langbot.ClassCapacity)
 		if err == nil || err.Error() != "Box session capacity reached (2)" {
 			t.Errorf("error %q", err)
 		}
@@ -256,7 +256,7 @@ func TestCapacity(t *testing.T) {
 		<-done
 		<-done
 		_, err = d.Create(t.Context(), ann, asked("third", ""))
-		wantClass(t, "Create beside two", err, box.ClassCapacity)
+		wantClass(t, "Create beside two", err, langbot.ClassCapacity)
 		if err := d.Delete(t.Context(), ann, "0"); err != nil {
 			t.Fatal(err)
 		}
@@ -323,21 +323,21 @@ func TestFailedCreationLeavesNothing(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
 		_, err := d.Get(t.Context(), ann, "x")
-		wantClass(t, "Get", err, box.ClassSessionNotFound)
+		wantClass(t, "Get", err, langbot.ClassSessionNotFound)
 		if err == nil || err.Error() != "session x not found" {
 			t.Errorf("Get: %q", err)
 		}
-		wantClass(t, "Delete", d.Delete(t.Context(), ann, "x"), box.ClassSessionNotFound)
-		_, err = d.StartProcess(t.Context(), ann, "x", box.ProcessSpec{Command: "cat"})
-		wantClass(t, "StartProcess", err, box.ClassSessionNotFound)
+		wantClass(t, "Delete", d.Delete(t.Context(), ann, "x"), langbot.ClassSessionNotFound)
+		_, err = d.StartProcess(t.Context(), ann, "x", langbot.ProcessSpec{Command: "cat"})
+		wantClass(t, "StartProcess", err, langbot.ClassSessionNotFound)
 		run(t, d, asked("x", "echo"))
 		_, err = d.Process(t.Context(), ann, "x", "y")
-		wantClass(t, "Process", err, box.ClassProcessNotFound)
+		wantClass(t, "Process", err, langbot.ClassProcessNotFound)
 		if err == nil || err.Error() != "session x has no managed process with process_id=y" {
 			t.Errorf("Process: %q", err)
 		}
 		_, err = d.Exec(t.Context(), ann, asked("x", "  "))
-		wantClass(t, "Exec of nothing", err, box.ClassValidation)
+		wantClass(t, "Exec of nothing", err, langbot.ClassValidation)
 		if err == nil || err.Error() != "cmd must not be empty" {
 			t.Errorf("Exec: %q", err)
 		}
@@ -350,7 +350,7 @@ func TestHostileKeys(t *testing.T) {
 			"nul": "a\x00b", "newline": "a\nb", "long": strings.Repeat("k", 10<<10), "empty": "", "bell": "\a", "not-utf8": "a\xffb",
 		} {
 			_, err := d.Create(t.Context(), ann, asked(key, ""))
-			if session.Class(err) != box.ClassValidation || len(err.Error()) > 500 {
+			if session.Class(err) != langbot.ClassValidation || len(err.Error()) > 500 {
 				t.Errorf("%s: %v (class %q), want a validation error", name, err, session.Class(err))
 			}
 		}

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
-	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 
 // takeBackTimeout bounds what is taken back of a sandbox that goes.
@@ -30,7 +30,7 @@ func newSkills(kept json.RawMessage) skills {
 }
 
 // wanted are the skills of a request.
-func (r *Runtime) wanted(ctx context.Context, s *session, spec box.Spec) ([]skill.Placed, error) {
+func (r *Runtime) wanted(ctx context.Context, s *session, spec langbot.Spec) ([]skill.Placed, error) {
 	if r.o.Skills == nil {
 		if spec.SkillName != "" {
 			return nil, sandbox.Errorf(sandbox.Unsupported, "skill %s: there are no skills here", spec.SkillName)
@@ -47,7 +47,7 @@ func (r *Runtime) wanted(ctx context.Context, s *session, spec box.Spec) ([]skil
 	}
 	var want []skill.Placed
 	for _, m := range mounts {
-		if m.Mode == box.MountNone {
+		if m.Mode == langbot.MountNone {
 			continue
 		}
 		p, ok, err := r.skillOf(s.id.owner, m)
@@ -62,7 +62,7 @@ func (r *Runtime) wanted(ctx context.Context, s *session, spec box.Spec) ([]skil
 }
 
 // bring has the skills of a request in the session's sandbox.
-func (r *Runtime) bring(ctx context.Context, s *session, spec box.Spec) (notices []string, err error) {
+func (r *Runtime) bring(ctx context.Context, s *session, spec langbot.Spec) (notices []string, err error) {
 	want, err := r.wanted(ctx, s, spec)
 	if err != nil || r.o.Skills == nil || len(want) == 0 && !r.brought(s).Any() {
 		return nil, err
@@ -99,15 +99,15 @@ func (r *Runtime) keepSkills(ctx context.Context, s *session, before string) err
 
 // takeBack takes what a command may have changed of its skills into the store:
 // of those that its text or its directory names.
-func (r *Runtime) takeBack(ctx context.Context, s *session, spec box.Spec) (notices []string) {
+func (r *Runtime) takeBack(ctx context.Context, s *session, spec langbot.Spec) (notices []string) {
 	if r.o.Skills == nil {
 		return nil
 	}
 	var touched []skill.Placed
 	dir := path.Clean(spec.Workdir) + "/"
 	for _, p := range r.brought(s).Writable() {
-		at := box.SkillsPath + "/" + p.Name + "/"
-		if spec.SkillName == p.Name || strings.Contains(spec.Cmd, p.Name) || strings.HasPrefix(dir, at) || dir == box.SkillsPath+"/" {
+		at := langbot.SkillsPath + "/" + p.Name + "/"
+		if spec.SkillName == p.Name || strings.Contains(spec.Cmd, p.Name) || strings.HasPrefix(dir, at) || dir == langbot.SkillsPath+"/" {
 			touched = append(touched, p)
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 
 // A skill that is registered after its session's sandbox was started is there
@@ -24,23 +24,23 @@ func TestSkillsOnAWall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	register := func(name, mode string) box.Mount {
+	register := func(name, mode string) langbot.Mount {
 		t.Helper()
-		k, err := mine.Create(t.Context(), box.SkillInput{Name: name, Instructions: &name}, nil)
+		k, err := mine.Create(t.Context(), langbot.SkillInput{Name: name, Instructions: &name}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return box.Mount{HostPath: k.PackageRoot, MountPath: box.SkillsPath + "/" + name, Mode: mode}
+		return langbot.Mount{HostPath: k.PackageRoot, MountPath: langbot.SkillsPath + "/" + name, Mode: mode}
 	}
 	onWallWith(t, session.Options{Skills: owners}, func(t *testing.T, d *real, again func() *real) {
-		spec := func(cmd string, mounts ...box.Mount) box.Spec {
+		spec := func(cmd string, mounts ...langbot.Mount) langbot.Spec {
 			s := asked("k", cmd)
 			s.ExtraMounts = mounts
 			return s
 		}
 		first := register("first", "rw")
 		d.want(t, spec("ls .skills; tail -1 .skills/first/SKILL.md", first), 0, "first\nfirst")
-		if _, err := d.StartProcess(t.Context(), ann, "k", box.ProcessSpec{Command: "cat"}); err != nil {
+		if _, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
 		}
 		second := register("second", "ro")
@@ -53,7 +53,7 @@ func TestSkillsOnAWall(t *testing.T) {
 			t.Errorf("a read-only skill was written: %+v", c)
 		}
 		d = again()
-		if p, err := d.Process(t.Context(), ann, "k", ""); err != nil || p.Status != box.ProcessRunning {
+		if p, err := d.Process(t.Context(), ann, "k", ""); err != nil || p.Status != langbot.ProcessRunning {
 			t.Errorf("Process = %+v, %v", p, err)
 		}
 		d.want(t, spec("cat .skills/first/note", first, second), 0, "taught\n")

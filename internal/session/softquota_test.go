@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
-	"github.com/carboy-sandbox/carboy/internal/session/process"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
 )
 
@@ -39,7 +39,7 @@ func TestSoftQuotaBetweenCommands(t *testing.T) {
 		spec.HostPath, spec.WorkspaceQuotaMB = root, 1
 		d.want(t, spec, 0, "")
 		toolsAtQuota(t, a, &told)
-		if info, err := d.StartProcess(t.Context(), ann, "k", box.ProcessSpec{Command: "sh", Args: []string{"-c", "read x; head -c 3000000 /dev/zero > big; sleep 1000"}}); err != nil || len(info.Notices) > 0 {
+		if info, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "sh", Args: []string{"-c", "read x; head -c 3000000 /dev/zero > big; sleep 1000"}}); err != nil || len(info.Notices) > 0 {
 			t.Fatalf("StartProcess = %+v, %v", info, err)
 		}
 		d = again() // who watches is another now
@@ -56,10 +56,10 @@ func TestSoftQuotaBetweenCommands(t *testing.T) {
 		}
 		_ = at.Close()
 		info, err := d.Process(t.Context(), ann, "k", "")
-		if err != nil || info.Status != box.ProcessExited || !strings.Contains(strings.Join(info.Notices, "\n"), "workspace quota exceeded while managed processes ran: used=") {
+		if err != nil || info.Status != langbot.ProcessExited || !strings.Contains(strings.Join(info.Notices, "\n"), "workspace quota exceeded while managed processes ran: used=") {
 			t.Errorf("Process = %+v, %v", info, err)
 		}
-		_, err = d.StartProcess(t.Context(), ann, "k", box.ProcessSpec{Command: "true"})
+		_, err = d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "true"})
 		if err == nil || !strings.HasPrefix(err.Error(), "workspace quota exceeded before execution: ") {
 			t.Errorf("a process in what is over its quota: %v", err)
 		}
@@ -67,7 +67,9 @@ func TestSoftQuotaBetweenCommands(t *testing.T) {
 			t.Errorf("metrics %+v", d.Metrics())
 		}
 	})
-	if !slices.ContainsFunc(told.all(), func(r session.AuditRecord) bool { return r.Action == "quota_stop" && r.Process == box.DefaultProcess }) {
+	if !slices.ContainsFunc(told.all(), func(r session.AuditRecord) bool {
+		return r.Action == "quota_stop" && r.Process == langbot.DefaultProcess
+	}) {
 		t.Errorf("the stop is in no record")
 	}
 }
@@ -80,20 +82,20 @@ func toolsAtQuota(t *testing.T, a *access.Access, told *audits) {
 	for _, tt := range []struct{ tool, request, code string }{
 		{"write", `{"path":"a","content":"` + half + `"}`, ""},
 		{"write", `{"path":"/workspace/a","content":"` + half + `"}`, ""}, // in its own place
-		{"write", `{"path":"b","content":"` + half + `"}`, box.ToolNoSpace},
-		{"write", `{"path":"a","content":"` + half + `","mode":"append"}`, box.ToolNoSpace},
-		{"edit", `{"path":"small","old_string":"x","new_string":"` + half + `"}`, box.ToolNoSpace},
+		{"write", `{"path":"b","content":"` + half + `"}`, langbot.ToolNoSpace},
+		{"write", `{"path":"a","content":"` + half + `","mode":"append"}`, langbot.ToolNoSpace},
+		{"edit", `{"path":"small","old_string":"x","new_string":"` + half + `"}`, langbot.ToolNoSpace},
 		{"edit", `{"path":"small","old_string":"x","new_string":"y"}`, ""},
-		{"read", `{"path":"nothing"}`, box.ToolNotFound},
+		{"read", `{"path":"nothing"}`, langbot.ToolNotFound},
 	} {
 		res, err := a.Tool(ctx, c, "k", tt.tool, []byte(tt.request))
-		var f box.Failure
+		var f langbot.Failure
 		switch r := res.(type) {
-		case box.WriteResult:
+		case langbot.WriteResult:
 			f = r.Failure
-		case box.EditResult:
+		case langbot.EditResult:
 			f = r.Failure
-		case box.ReadResult:
+		case langbot.ReadResult:
 			f = r.Failure
 		}
 		if err != nil || f.Code != tt.code || f.OK != (tt.code == "") {
@@ -101,15 +103,15 @@ func toolsAtQuota(t *testing.T, a *access.Access, told *audits) {
 		}
 		all := told.all()
 		if last := all[len(all)-1]; last.Action != "tool:"+tt.tool || last.Path == "" || strings.Contains(last.Path, "xxx") ||
-			tt.code != box.ToolNoSpace && last.Status != cmp.Or(tt.code, "ok") {
+			tt.code != langbot.ToolNoSpace && last.Status != cmp.Or(tt.code, "ok") {
 			t.Errorf("%s: told of %+v", tt.tool, last)
 		}
 	}
-	_, err := a.Deliver(ctx, c, "k", box.AttachmentsIn{QueryID: "1", Files: []box.Attachment{{Name: "f", Data: []byte(half)}}})
+	_, err := a.Deliver(ctx, c, "k", langbot.AttachmentsIn{QueryID: "1", Files: []langbot.Attachment{{Name: "f", Data: []byte(half)}}})
 	if err == nil || !strings.HasPrefix(err.Error(), "workspace quota exceeded before execution: ") {
 		t.Errorf("Deliver = %v", err)
 	}
-	if list := a.Errors(c); len(list) != 1 || list[0].SessionID != "k" || list[0].Type != box.ClassValidation {
+	if list := a.Errors(c); len(list) != 1 || list[0].SessionID != "k" || list[0].Type != langbot.ClassValidation {
 		t.Errorf("errors %+v", list)
 	}
 	if _, err := a.Tool(ctx, c, "k", "no\x00tool", []byte("{}")); sandbox.KindOf(err) != sandbox.NotFound {

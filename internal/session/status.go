@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 // probeFor is how long an answer about the wall holds.
@@ -57,13 +57,13 @@ func (r *Runtime) available(ctx context.Context) error {
 
 // Backend says which wall sessions are behind, and whether it can be had. The
 // answer is some seconds old at most. No other wall ever takes its place.
-func (r *Runtime) Backend(ctx context.Context) box.Backend {
+func (r *Runtime) Backend(ctx context.Context) langbot.Backend {
 	if walls := r.o.Manager.Offer().Walls; !slices.Contains(walls, r.c.Isolation) {
-		return box.Backend{Reason: reasonOf(noWall(r.c.Isolation, walls))}
+		return langbot.Backend{Reason: reasonOf(noWall(r.c.Isolation, walls))}
 	}
 	name := r.c.Isolation
 	err := r.available(ctx)
-	return box.Backend{Name: &name, Available: err == nil, Reason: reasonOf(err)}
+	return langbot.Backend{Name: &name, Available: err == nil, Reason: reasonOf(err)}
 }
 
 // noWall is the error for a wall that this machine does not have.
@@ -85,13 +85,13 @@ func reasonOf(err error) string {
 }
 
 // Status says what there is: of the caller's own, and of all for an admin.
-func (r *Runtime) Status(ctx context.Context, c sandbox.Caller) (box.RuntimeStatus, error) {
+func (r *Runtime) Status(ctx context.Context, c sandbox.Caller) (langbot.RuntimeStatus, error) {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
-		return box.RuntimeStatus{}, err
+		return langbot.RuntimeStatus{}, err
 	}
 	defer done()
-	st := box.RuntimeStatus{
+	st := langbot.RuntimeStatus{
 		Backend: r.Backend(ctx), SessionTTLSec: int(r.c.TTL() / time.Second), Limits: r.c.Limits,
 	}
 	r.mu.Lock()

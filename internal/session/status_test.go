@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -20,7 +20,7 @@ func TestStatusOfAMissingWall(t *testing.T) {
 			t.Errorf("Status = %+v, %v", st.Backend, err)
 		}
 		_, err = d.Exec(t.Context(), ann, asked("k", "echo x"))
-		wantClass(t, "Exec", err, box.ClassBackendUnavailable)
+		wantClass(t, "Exec", err, langbot.ClassBackendUnavailable)
 	})
 	inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) { // the control
 		if b := d.Backend(t.Context()); b.Name == nil || !b.Available || b.Reason != "" {

@@ -3,8 +3,8 @@ package session
 import (
 	"context"
 
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 // stillAllowed refuses to start a session's sandbox again that has more than one

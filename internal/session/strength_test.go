@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -20,13 +20,13 @@ func TestWeakerWall(t *testing.T) {
 		class string
 		wall  string
 	}{
-		{"weaker", session.Config{Isolation: sandbox.WallGVisor}, sandbox.WallProcess, box.ClassValidation, ""},
-		{"weaker-than-the-default", session.Config{}, sandbox.WallProcess, box.ClassValidation, ""},
+		{"weaker", session.Config{Isolation: sandbox.WallGVisor}, sandbox.WallProcess, langbot.ClassValidation, ""},
+		{"weaker-than-the-default", session.Config{}, sandbox.WallProcess, langbot.ClassValidation, ""},
 		{"allowed", session.Config{AllowedIsolation: []string{sandbox.WallProcess}}, sandbox.WallProcess, "", sandbox.WallProcess},
 		{"the-same", session.Config{}, sandbox.WallGVisor, "", sandbox.WallGVisor},
 		{"none", session.Config{}, "", "", sandbox.WallGVisor},
 		{"stronger", session.Config{Isolation: sandbox.WallProcess}, sandbox.WallGVisor, "", sandbox.WallGVisor},
-		{"what-there-is-not", session.Config{}, "paper", box.ClassBackendUnavailable, ""},
+		{"what-there-is-not", session.Config{}, "paper", langbot.ClassBackendUnavailable, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

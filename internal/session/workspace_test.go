@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
@@ -87,10 +87,10 @@ func TestShape(t *testing.T) {
 		if sb.Spec.User != "user" || !sb.Spec.ReadOnlyRoot || sb.Spec.Network != "off" || len(sb.Spec.Env) != 0 || sb.Spec.Labels[session.Label] != "k" {
 			t.Errorf("spec %+v", sb.Spec)
 		}
-		if len(sb.Spec.Mounts) != 1 || !sb.Spec.Mounts[0].Own || sb.Spec.Mounts[0].Target != box.SkillsPath {
+		if len(sb.Spec.Mounts) != 1 || !sb.Spec.Mounts[0].Own || sb.Spec.Mounts[0].Target != langbot.SkillsPath {
 			t.Errorf("mounts %+v", sb.Spec.Mounts)
 		}
-		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != box.QuotaHard || info.Image != box.DefaultImage {
+		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != langbot.QuotaHard || info.Image != langbot.DefaultImage {
 			t.Errorf("info %+v", info)
 		}
 		spec.Image = "host" // which is what the default image means here
@@ -114,7 +114,7 @@ func TestHostDirectories(t *testing.T) {
 	inBubble(t, c, func(t *testing.T, _ *world, d *daemon) {
 		spec := asked("k", "echo x")
 		spec.HostPath = filepath.Join(root, "new", "deep")
-		spec.ExtraMounts = []box.Mount{{HostPath: root, MountPath: "/mnt/all", Mode: "ro"}, {HostPath: outside, MountPath: "/mnt/no", Mode: "none"}}
+		spec.ExtraMounts = []langbot.Mount{{HostPath: root, MountPath: "/mnt/all", Mode: "ro"}, {HostPath: outside, MountPath: "/mnt/no", Mode: "none"}}
 		if _, err := d.Exec(t.Context(), ws, spec); err != nil {
 			t.Fatal(err)
 		}
@@ -133,17 +133,21 @@ func TestHostDirectories(t *testing.T) {
 		if m := d.sandboxOf(t, "at-another-place").Spec.Mounts; len(m) != 2 || m[0].Target != "/data" || !m[0].ReadOnly || m[0].Source.Path != root {
 			t.Errorf("mounts %+v", m)
 		}
-		for name, change := range map[string]func(*box.Spec){
-			"workspace-outside": func(s *box.Spec) { s.HostPath = outside },
-			"mount-outside":     func(s *box.Spec) { s.ExtraMounts = []box.Mount{{HostPath: outside, MountPath: "/x", Mode: "ro"}} },
-			"mount-etc":         func(s *box.Spec) { s.ExtraMounts = []box.Mount{{HostPath: "/etc", MountPath: "/x", Mode: "ro"}} },
-			"by-dots":           func(s *box.Spec) { s.HostPath = root + "/../" + filepath.Base(outside) },
-			"link-for-skills":   func(s *box.Spec) { s.HostPath = linked },
+		for name, change := range map[string]func(*langbot.Spec){
+			"workspace-outside": func(s *langbot.Spec) { s.HostPath = outside },
+			"mount-outside": func(s *langbot.Spec) {
+				s.ExtraMounts = []langbot.Mount{{HostPath: outside, MountPath: "/x", Mode: "ro"}}
+			},
+			"mount-etc": func(s *langbot.Spec) {
+				s.ExtraMounts = []langbot.Mount{{HostPath: "/etc", MountPath: "/x", Mode: "ro"}}
+			},
+			"by-dots":         func(s *langbot.Spec) { s.HostPath = root + "/../" + filepath.Base(outside) },
+			"link-for-skills": func(s *langbot.Spec) { s.HostPath = linked },
 		} {
 			spec := asked(name, "echo x")
 			change(&spec)
 			_, err := d.Exec(t.Context(), ws, spec)
-			wantClass(t, name, err, box.ClassValidation)
+			wantClass(t, name, err, langbot.ClassValidation)
 			wantGone(t, d, name)
 		}
 	})
@@ -161,7 +165,7 @@ func TestExtraMountsRecreate(t *testing.T) {
 		first := d.sandboxOf(t, "k").ID
 		busy := start(t.Context(), d, ws, one)
 		two := asked("k", "echo x")
-		two.ExtraMounts = []box.Mount{{HostPath: root, MountPath: "/mnt/x", Mode: "rw"}}
+		two.ExtraMounts = []langbot.Mount{{HostPath: root, MountPath: "/mnt/x", Mode: "rw"}}
 		created := make(chan error, 1)
 		go func() { _, err := d.Create(context.Background(), ws, two); created <- err }()
 		if a := <-busy; a.err != nil { // it was not cut off
@@ -173,7 +177,7 @@ func TestExtraMountsRecreate(t *testing.T) {
 		if d.sandboxOf(t, "k").ID == first {
 			t.Error("the sandbox has not the new mounts")
 		}
-		two.ExtraMounts = append(two.ExtraMounts, box.Mount{HostPath: "/nowhere", MountPath: "/y", Mode: "none"})
+		two.ExtraMounts = append(two.ExtraMounts, langbot.Mount{HostPath: "/nowhere", MountPath: "/y", Mode: "none"})
 		second := d.sandboxOf(t, "k").ID
 		if _, err := d.Exec(t.Context(), ws, two); err != nil || d.sandboxOf(t, "k").ID != second {
 			t.Errorf("Exec = %v, and the sandbox was made anew for a mount that is none", err)
@@ -188,7 +192,7 @@ func TestSoftQuota(t *testing.T) {
 	root := t.TempDir()
 	c := config()
 	c.AllowedMountRoots = []string{root}
-	soft := func(key, cmd string) box.Spec {
+	soft := func(key, cmd string) langbot.Spec {
 		spec := asked(key, cmd)
 		spec.HostPath, spec.WorkspaceQuotaMB = root, 1
 		return spec
@@ -198,12 +202,12 @@ func TestSoftQuota(t *testing.T) {
 		inBubble(t, c, func(t *testing.T, w *world, d *daemon) {
 			w.guests.does = func(string) { _ = os.WriteFile(full, make([]byte, 2<<20), 0o600) }
 			_, err := d.Exec(t.Context(), ws, soft("k", "fill"))
-			wantClass(t, "Exec", err, box.ClassValidation)
+			wantClass(t, "Exec", err, langbot.ClassValidation)
 			if err == nil || !strings.HasPrefix(err.Error(), "workspace quota exceeded after execution: used=2097152 bytes limit=1048576 bytes host_path=") {
 				t.Errorf("Exec = %v", err)
 			}
 			_, err = d.Get(t.Context(), ws, "k")
-			wantClass(t, "Get", err, box.ClassSessionNotFound)
+			wantClass(t, "Get", err, langbot.ClassSessionNotFound)
 		})
 	})
 	t.Run("test_box_service_rejects_execution_when_workspace_already_exceeds_quota", func(t *testing.T) {
@@ -221,7 +225,7 @@ func TestSoftQuota(t *testing.T) {
 		_ = os.Remove(full)
 		inBubble(t, c, func(t *testing.T, w *world, d *daemon) {
 			one := start(t.Context(), d, ws, within(soft("k", "sleep 1000"), 2000))
-			if info, err := d.Get(t.Context(), ws, "k"); err != nil || info.Quota != box.QuotaSoft {
+			if info, err := d.Get(t.Context(), ws, "k"); err != nil || info.Quota != langbot.QuotaSoft {
 				t.Errorf("Get = %+v, %v", info, err)
 			}
 			_ = os.WriteFile(full, make([]byte, 2<<20), 0o600)
@@ -230,7 +234,7 @@ func TestSoftQuota(t *testing.T) {
 				t.Errorf("Exec = %+v, %v", a.res, a.err)
 			}
 			_, err := d.Get(t.Context(), ws, "k")
-			wantClass(t, "Get", err, box.ClassSessionNotFound)
+			wantClass(t, "Get", err, langbot.ClassSessionNotFound)
 			if m := d.Metrics(); m.QuotaStops != 1 {
 				t.Errorf("metrics %+v", m)
 			}
@@ -240,9 +244,9 @@ func TestSoftQuota(t *testing.T) {
 		_ = os.Remove(full)
 		inBubble(t, c, func(t *testing.T, _ *world, d *daemon) {
 			spec := soft("k", "echo x")
-			spec.Quota = box.QuotaHard
+			spec.Quota = langbot.QuotaHard
 			_, err := d.Exec(t.Context(), ws, spec)
-			wantClass(t, "Exec", err, box.ClassValidation)
+			wantClass(t, "Exec", err, langbot.ClassValidation)
 		})
 	})
 }
@@ -255,7 +259,7 @@ func TestOwnedWorkspace(t *testing.T) {
 		spec := asked("k", "echo x")
 		spec.HostPath, spec.WorkspaceQuotaMB = "/app/data/box/default", 10
 		_, err := d.Exec(t.Context(), ws, spec)
-		wantClass(t, "before it was declared", err, box.ClassValidation)
+		wantClass(t, "before it was declared", err, langbot.ClassValidation)
 		if err == nil || !strings.Contains(err.Error(), "allowed_mount_roots") {
 			t.Errorf("Exec = %v, want the setting's name", err)
 		}
@@ -278,17 +282,17 @@ func TestOwnedWorkspace(t *testing.T) {
 		if other := d.sandboxOf(t, "other"); other.Spec.Workspace.Volume != sb.Spec.Workspace.Volume {
 			t.Error("sessions that name one path have two workspaces")
 		}
-		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != box.QuotaHard || len(info.Notices) != 1 {
+		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != langbot.QuotaHard || len(info.Notices) != 1 {
 			t.Errorf("info %+v", info)
 		}
-		if _, err := d.Exec(t.Context(), sandbox.Caller{Owner: "box:ws-2"}, spec); session.Class(err) != box.ClassValidation {
+		if _, err := d.Exec(t.Context(), sandbox.Caller{Owner: "box:ws-2"}, spec); session.Class(err) != langbot.ClassValidation {
 			t.Errorf("another's declaration: %v", err)
 		}
 		for _, p := range []string{"/app/data/boxes", "/app/data/box/../../etc", "/app/data"} {
 			spec := asked("no", "echo x")
 			spec.HostPath = p
 			_, err := d.Exec(t.Context(), ws, spec)
-			wantClass(t, p, err, box.ClassValidation)
+			wantClass(t, p, err, langbot.ClassValidation)
 		}
 		windows := asked("win", "echo x")
 		windows.HostPath = `C:\langbot\data\box\x`

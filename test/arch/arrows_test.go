@@ -13,10 +13,10 @@ import (
 var layers = [][]string{
 	{"api", "internal/strict", "internal/weak", "internal/yamlscan"},
 	{"internal/beneath"}, // names in directories, and nothing of what is there
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/boxwire", "internal/stall"}, // know nothing of sandboxes
+	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/langbot/rpc", "internal/stall"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/session/record"},
-	{"internal/session/profile"},  // what a session is asked for
+	{"internal/langbot/profile"},  // what a session is asked for
 	{"internal/session/toolspec"}, // what a model is told of it
 	{"internal/session/service"},  // the policy of whoever asks
 	{"internal/guest", "internal/guestcall", "internal/interpreter", "internal/mcpgateway"}, // what runs inside
@@ -24,10 +24,12 @@ var layers = [][]string{
 	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/template"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/meter", "internal/node", "internal/startup"},
-	{"internal/session"},                // sandboxes by a key
-	{"internal/e2b", "internal/boxrpc"}, // dialects
-	{"internal/server"},                 // the daemon's doors
+	{"internal/process", "internal/skill"}, // what sessions look after
+	{"internal/session"},                   // sandboxes by a key
+	{"internal/e2b", "internal/langbot"},   // dialects
+	{"internal/server"},                    // the daemon's doors
 	{"client"},
+	{"contrib"},
 	{"internal/bench"},
 	{"internal/cli", "internal/daemon"},
 	{"cmd"},
@@ -68,7 +70,7 @@ var forbidden = []struct {
 		why:  "the domain knows no wall, no database and no protocol",
 	},
 	{
-		from: "internal/session/profile",
+		from: "internal/langbot/profile",
 		to:   [][]string{wall, storage, network, {"os/exec"}},
 		why:  "a client in another's program reads requests by the same rules",
 	},
@@ -93,12 +95,12 @@ var forbidden = []struct {
 		why:  "the server speaks to the domain; the daemon hands it walls and stores",
 	},
 	{
-		from: "internal/boxwire",
+		from: "internal/langbot/rpc",
 		to:   [][]string{wall, storage, {own("internal"), own("client")}},
 		why:  "both ends of a connection frame their messages by it, and one of them is a client",
 	},
 	{
-		from: "internal/boxrpc",
+		from: "internal/langbot",
 		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend"), own("internal/daemon"), own("client")}},
 		why:  "a dialect speaks to the domain; the daemon hands it sessions and skills",
 	},

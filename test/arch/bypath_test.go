@@ -68,7 +68,7 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "a descriptor's own name; the directory that all begins with, whose last part is no link",
 	},
 	{
-		dir:       "internal/boxrpc",
+		dir:       "internal/langbot",
 		functions: "ledger.fold ledger.replace ledger.take openLedger readMark syncDir",
 		why:       "a state directory: what hosts were granted",
 	},
@@ -90,17 +90,17 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "a state directory: when the daemon ran last",
 	},
 	{
-		dir:       "internal/session/process",
+		dir:       "internal/process",
 		functions: "Sweep openLedger removeLedger",
 		why:       "a state directory: places in the output of processes",
 	},
 	{
-		dir:       "internal/session/profile",
+		dir:       "internal/langbot/profile",
 		functions: "Roots.MakeDefault realPath",
 		why:       "the operator's settings, before there is a session: what is below the roots is opened part by part",
 	},
 	{
-		dir:       "internal/session/profile",
+		dir:       "internal/langbot/profile",
 		functions: "described",
 		why:       "a descriptor's own name, which must lead to the same inode",
 	},
@@ -115,17 +115,17 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "it decides whether a skill is mentioned; to be mounted it is opened from a root",
 	},
 	{
-		dir:       "internal/session/skill",
+		dir:       "internal/skill",
 		functions: "Below Open Store.sweepAll",
 		why:       "the operator's directories, as they are configured: below them names are an os.Root's",
 	},
 	{
-		dir:       "internal/session/skill",
+		dir:       "internal/skill",
 		functions: "Store.spool",
 		why:       "files without a name, wherever that is",
 	},
 	{
-		dir:       "internal/session/skill",
+		dir:       "internal/skill",
 		functions: "openAll openBelow",
 		why:       "a descriptor's own name",
 	},

@@ -14,7 +14,7 @@ import (
 // change: disks, volumes, snapshots, workspaces, packages of skills, layers.
 var bendable = []string{
 	"internal/backend/box", "internal/backend/gvisor", "internal/backend/process", "internal/volume", "internal/snapshot",
-	"internal/session", "internal/template", "internal/image", "internal/boxrpc", "internal/beneath",
+	"internal/session", "internal/process", "internal/skill", "internal/template", "internal/image", "internal/langbot", "internal/beneath",
 }
 
 // pathCalls are functions that take a path, and follow what links are in it,

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	api "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // TestBoxSkillStoreIsClosed names the directory of skills, and what it is in, as
@@ -18,10 +18,10 @@ func TestBoxSkillStoreIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newBoxWorld(t, "process", map[string]any{"host_root": root, "allowed_mount_roots": []string{root}})
-	conn := w.connect(t, box.Options{Instance: "instance-1"})
+	conn := w.connect(t, boxservice.Options{Instance: "instance-1"})
 	t.Cleanup(func() { _ = conn.Client().Shutdown(t.Context()) })
-	victim := conn.Client().For(box.Context{InstanceUUID: "instance-1", WorkspaceUUID: "a", PlacementGeneration: 1})
-	skill, err := victim.CreateSkill(t.Context(), box.SkillInput{Name: "greet", Instructions: new("the secret way to greet")})
+	victim := conn.Client().For(boxservice.Context{InstanceUUID: "instance-1", WorkspaceUUID: "a", PlacementGeneration: 1})
+	skill, err := victim.CreateSkill(t.Context(), boxservice.SkillInput{Name: "greet", Instructions: new("the secret way to greet")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,8 +31,8 @@ func TestBoxSkillStoreIsClosed(t *testing.T) {
 	if err := os.Symlink(skill.PackageRoot, filepath.Join(root, "beside", "link")); err != nil {
 		t.Fatal(err)
 	}
-	others := map[string]*box.Client{
-		"a-workspace": conn.Client().For(box.Context{InstanceUUID: "instance-1", WorkspaceUUID: "b", PlacementGeneration: 1}),
+	others := map[string]*boxservice.Client{
+		"a-workspace": conn.Client().For(boxservice.Context{InstanceUUID: "instance-1", WorkspaceUUID: "b", PlacementGeneration: 1}),
 		"no-context":  w.client,
 	}
 	for name, c := range others {
@@ -45,17 +45,17 @@ func TestBoxSkillStoreIsClosed(t *testing.T) {
 				filepath.Join(root, "skills"):         false,
 				root:                                  false,
 			} {
-				asWorkspace, asMount := box.NewSpec("s", "grep -r secret /workspace"), box.NewSpec("s", "grep -r secret /mnt/x")
+				asWorkspace, asMount := boxservice.NewSpec("s", "grep -r secret /workspace"), boxservice.NewSpec("s", "grep -r secret /mnt/x")
 				asWorkspace.HostPath, asWorkspace.HostPathMode = dir, api.MountReadOnly
 				asMount.ExtraMounts = []api.Mount{{HostPath: dir, MountPath: "/mnt/x", Mode: api.MountReadOnly}}
-				for _, spec := range []box.Spec{asWorkspace, asMount} {
+				for _, spec := range []boxservice.Spec{asWorkspace, asMount} {
 					r, err := c.Exec(t.Context(), spec)
 					switch {
 					case open && err != nil:
 						t.Errorf("%s: %v", dir, err)
 					case !open && err == nil:
 						t.Errorf("%s is shown: %s", dir, r.Stdout)
-					case !open && box.Class(err) != api.ClassValidation:
+					case !open && boxservice.Class(err) != api.ClassValidation:
 						t.Errorf("%s: %v", dir, err)
 					}
 					_ = c.Delete(t.Context(), "s") // where there is one

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // TestBoxBetter has what sessions do beyond the original: one test for each
@@ -28,7 +28,7 @@ func TestBoxBetter(t *testing.T) {
 func (w *boxWorld) testTimesUp(t *testing.T) {
 	w.subtest(t, "timeout-kills-the-tree-and-keeps-the-session", func(t *testing.T) {
 		w.exec(t, "a", "echo kept > /tmp/kept")
-		s := box.NewSpec("a", "(setsid sleep 7777 &) ; sleep 7777 & echo begun; sleep 7777")
+		s := boxservice.NewSpec("a", "(setsid sleep 7777 &) ; sleep 7777 & echo begun; sleep 7777")
 		s.TimeoutSec = 1
 		r, err := w.client.Exec(t.Context(), s)
 		if err != nil || r.Status != api.StatusTimedOut || r.ExitCode != nil || r.Stdout != "begun\n" || r.Stderr != "Command timed out after 1 seconds." {
@@ -41,7 +41,7 @@ func (w *boxWorld) testTimesUp(t *testing.T) {
 	w.subtest(t, "timeout-resets-where-it-is-asked-to", func(t *testing.T) {
 		w.exec(t, "a", "true")
 		before := w.sessions(t)["a"].BackendSessionID
-		s := box.NewSpec("a", "sleep 100")
+		s := boxservice.NewSpec("a", "sleep 100")
 		s.TimeoutSec, s.OnTimeout = 1, api.OnTimeoutReset
 		if r, err := w.client.Exec(t.Context(), s); err != nil || r.Status != api.StatusTimedOut {
 			t.Fatalf("got %+v, %v", r, err)
@@ -57,7 +57,7 @@ func (w *boxWorld) testTimesUp(t *testing.T) {
 		defer wg.Wait()
 		wg.Go(func() { w.exec(t, "a", "touch /tmp/begun; sleep 4") })
 		until(t, func() bool { return w.sessions(t)["a"].Active == 1 })
-		s := box.NewSpec("a", "echo never")
+		s := boxservice.NewSpec("a", "echo never")
 		s.TimeoutSec = 1
 		began := time.Now()
 		r, err := w.client.Exec(t.Context(), s)
@@ -73,9 +73,9 @@ func (w *boxWorld) testTimesUp(t *testing.T) {
 func (w *boxWorld) testCommandLines(t *testing.T) {
 	w.subtest(t, "environment-is-on-no-command-line", func(t *testing.T) {
 		const value = "dont-show-this-4711"
-		s := box.NewSpec("a", `printf %s "$SECRET"; sleep 1`)
+		s := boxservice.NewSpec("a", `printf %s "$SECRET"; sleep 1`)
 		s.Env = map[string]string{"SECRET": value}
-		done := make(chan box.Result, 1)
+		done := make(chan boxservice.Result, 1)
 		go func() {
 			r, _ := w.client.Exec(t.Context(), s)
 			done <- r
@@ -110,24 +110,24 @@ func (w *boxWorld) testCommandLines(t *testing.T) {
 
 func (w *boxWorld) testAnswers(t *testing.T) {
 	w.subtest(t, "exact-output", func(t *testing.T) {
-		r, err := w.client.Exec(t.Context(), box.NewSpec("a", `printf '  \377\n\n'; head -c 3000000 /dev/zero >&2`))
+		r, err := w.client.Exec(t.Context(), boxservice.NewSpec("a", `printf '  \377\n\n'; head -c 3000000 /dev/zero >&2`))
 		if err != nil || r.Stdout != "  \ufffd\n\n" || !bytes.Equal(r.StdoutRaw, []byte("  \xff\n\n")) || r.StdoutBytes != 5 {
 			t.Errorf("got %q, %q, %d, %v", r.Stdout, r.StdoutRaw, r.StdoutBytes, err)
 		}
 		if r.StderrBytes != 3_000_000 || !strings.HasSuffix(r.Stderr, "\n... [raw output clipped at 1048576 bytes, 1951424 bytes discarded]") {
 			t.Errorf("of the other stream: %d bytes, %q", r.StderrBytes, tail([]byte(r.Stderr), 100))
 		}
-		s := w.service(t, box.Config{OutputLimit: -1})
+		s := w.service(t, boxservice.Config{OutputLimit: -1})
 		if tr := runTool(t, s, chat("1"), "head -c 3000000 /dev/zero"); !tr.StdoutTruncated || tr.StderrTruncated || tr.StdoutBytes != 3_000_000 {
 			t.Errorf("cut: %v, %v; %d bytes", tr.StdoutTruncated, tr.StderrTruncated, tr.StdoutBytes)
 		}
 	})
 	w.subtest(t, "conflict-names-every-field", func(t *testing.T) {
 		w.exec(t, "a", "true")
-		s := box.NewSpec("a", "true")
+		s := boxservice.NewSpec("a", "true")
 		s.CPUs, s.MemoryMB, s.Network, s.ReadOnlyRootFS, s.PIDsLimit = 2, 700, "on", false, 99
 		_, err := w.client.Exec(t.Context(), s)
-		if box.Class(err) != api.ClassSessionConflict {
+		if boxservice.Class(err) != api.ClassSessionConflict {
 			t.Fatalf("got %v", err)
 		}
 		for _, field := range []string{"network=off", "cpus=1", "memory_mb=512", "pids_limit=128", "read_only_rootfs=true"} {
@@ -138,9 +138,9 @@ func (w *boxWorld) testAnswers(t *testing.T) {
 	})
 	w.subtest(t, "errors-have-classes", func(t *testing.T) {
 		call := func(err error) error { return err }
-		bad := box.NewSpec("", "true")
+		bad := boxservice.NewSpec("", "true")
 		_, noID := w.client.Exec(t.Context(), bad)
-		_, noCmd := w.client.Exec(t.Context(), box.NewSpec("a", "  "))
+		_, noCmd := w.client.Exec(t.Context(), boxservice.NewSpec("a", "  "))
 		_, noSession := w.client.Get(t.Context(), "nobody")
 		w.exec(t, "a", "true")
 		_, noProcess := w.client.Process(t.Context(), "a", "none")
@@ -156,8 +156,8 @@ func (w *boxWorld) testAnswers(t *testing.T) {
 			{noAttach, api.ClassProcessNotFound},
 			{call(w.client.Delete(t.Context(), "nobody")), api.ClassSessionNotFound},
 		} {
-			if box.Class(tt.err) != tt.class {
-				t.Errorf("%v is of class %s, want %s", tt.err, box.Class(tt.err), tt.class)
+			if boxservice.Class(tt.err) != tt.class {
+				t.Errorf("%v is of class %s, want %s", tt.err, boxservice.Class(tt.err), tt.class)
 			}
 		}
 	})
@@ -165,7 +165,7 @@ func (w *boxWorld) testAnswers(t *testing.T) {
 
 func (w *boxWorld) testBetterSandboxes(t *testing.T) {
 	w.subtest(t, "hard-quota", func(t *testing.T) {
-		s := box.NewSpec("a", "head -c 100000000 /dev/zero > big; code=$?; echo $code; stat -c %s big; exit $code")
+		s := boxservice.NewSpec("a", "head -c 100000000 /dev/zero > big; code=$?; echo $code; stat -c %s big; exit $code")
 		s.WorkspaceQuotaMB, s.Quota = 16, api.QuotaHard
 		r, err := w.client.Exec(t.Context(), s)
 		var code, size int
@@ -184,9 +184,9 @@ func (w *boxWorld) testBetterSandboxes(t *testing.T) {
 		if got := w.sessions(t)["a"]; got.Quota != api.QuotaHard {
 			t.Errorf("the quota is %q", got.Quota)
 		}
-		soft := box.NewSpec("b", "true")
+		soft := boxservice.NewSpec("b", "true")
 		soft.HostPath, soft.WorkspaceQuotaMB, soft.Quota = w.dirs(t, "soft")[0], 16, api.QuotaHard
-		if _, err := w.client.Exec(t.Context(), soft); box.Class(err) != api.ClassValidation {
+		if _, err := w.client.Exec(t.Context(), soft); boxservice.Class(err) != api.ClassValidation {
 			t.Errorf("where it can't be hard: %v", err)
 		}
 	})
@@ -206,19 +206,19 @@ func (w *boxWorld) testBetterSandboxes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, path := range []string{outside, link, "/", "/etc", "/home", filepath.Join(w.root, "..")} {
-			s := box.NewSpec("a", "true")
-			s.ExtraMounts = []box.Mount{{HostPath: path, MountPath: "/more", Mode: "ro"}}
-			if _, err := w.client.Exec(t.Context(), s); box.Class(err) != api.ClassValidation {
+			s := boxservice.NewSpec("a", "true")
+			s.ExtraMounts = []boxservice.Mount{{HostPath: path, MountPath: "/more", Mode: "ro"}}
+			if _, err := w.client.Exec(t.Context(), s); boxservice.Class(err) != api.ClassValidation {
 				t.Errorf("%s as a further mount: %v", path, err)
 			}
-			s = box.NewSpec("a", "true")
+			s = boxservice.NewSpec("a", "true")
 			s.HostPath = path
-			if _, err := w.client.Exec(t.Context(), s); box.Class(err) != api.ClassValidation {
+			if _, err := w.client.Exec(t.Context(), s); boxservice.Class(err) != api.ClassValidation {
 				t.Errorf("%s as the workspace: %v", path, err)
 			}
 		}
-		s := box.NewSpec("a", "echo x > /more/x && cat /more/x")
-		s.HostPath, s.ExtraMounts = dirs[0], []box.Mount{{HostPath: dirs[1], MountPath: "/more", Mode: "rw"}}
+		s := boxservice.NewSpec("a", "echo x > /more/x && cat /more/x")
+		s.HostPath, s.ExtraMounts = dirs[0], []boxservice.Mount{{HostPath: dirs[1], MountPath: "/more", Mode: "rw"}}
 		if r, err := w.client.Exec(t.Context(), s); err != nil || r.Stdout != "x\n" {
 			t.Errorf("where it is allowed: %+v, %v", r, err)
 		}

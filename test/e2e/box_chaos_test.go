@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	wire "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // boxClient connects to a runtime, as a platform does.
-func boxClient(t *testing.T, addr string) *box.Client {
+func boxClient(t *testing.T, addr string) *boxservice.Client {
 	t.Helper()
-	conn, err := box.NewConnector(box.Options{Endpoint: "ws://" + addr})
+	conn, err := boxservice.NewConnector(boxservice.Options{Endpoint: "ws://" + addr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func boxClient(t *testing.T, addr string) *box.Client {
 }
 
 // sh runs a command, and wants it to end well.
-func sh(t *testing.T, c *box.Client, spec box.Spec, cmd string) string {
+func sh(t *testing.T, c *boxservice.Client, spec boxservice.Spec, cmd string) string {
 	t.Helper()
 	spec.Cmd = cmd
 	res, err := c.Exec(t.Context(), spec)
@@ -49,14 +49,14 @@ func TestBoxKilled(t *testing.T) {
 		h := newHome(t)
 		c := boxClient(t, h.boxServe(wall, nil))
 		for i := range 3 {
-			sh(t, c, box.NewSpec(fmt.Sprint("s", i), ""), fmt.Sprintf("echo kept %d > f", i))
+			sh(t, c, boxservice.NewSpec(fmt.Sprint("s", i), ""), fmt.Sprintf("echo kept %d > f", i))
 		}
 		count := `i=0; while read -r line; do i=$((i+1)); echo "$i $line"; done`
-		if _, err := c.StartProcess(t.Context(), "s1", box.ProcessSpec{ProcessID: "counter", Command: "sh", Args: []string{"-c", count}}); err != nil {
+		if _, err := c.StartProcess(t.Context(), "s1", boxservice.ProcessSpec{ProcessID: "counter", Command: "sh", Args: []string{"-c", count}}); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
-		talk := func(c *box.Client, words ...string) {
+		talk := func(c *boxservice.Client, words ...string) {
 			t.Helper()
 			a, err := c.Attach(t.Context(), "s1", "counter")
 			if err != nil {
@@ -82,7 +82,7 @@ func TestBoxKilled(t *testing.T) {
 				t.Fatalf("after the kill there are %d sessions, %v", len(list), err)
 			}
 			for i := range 3 {
-				if got := sh(t, c, box.NewSpec(fmt.Sprint("s", i), ""), "cat f"); got != fmt.Sprintf("kept %d\n", i) {
+				if got := sh(t, c, boxservice.NewSpec(fmt.Sprint("s", i), ""), "cat f"); got != fmt.Sprintf("kept %d\n", i) {
 					t.Errorf("session %d has %q", i, got)
 				}
 			}
@@ -103,10 +103,10 @@ func TestBoxTwoRuntimes(t *testing.T) {
 		one, two := newHome(t), newHome(t)
 		reaping := map[string]any{"session_ttl_sec": 1}
 		c1, c2 := boxClient(t, one.boxServe(wall, reaping)), boxClient(t, two.boxServe(wall, nil))
-		spec := box.NewSpec("same", "")
+		spec := boxservice.NewSpec("same", "")
 		sh(t, c1, spec, "echo first > f")
 		sh(t, c2, spec, "echo second > f")
-		if _, err := c2.StartProcess(t.Context(), "same", box.ProcessSpec{Command: "sleep", Args: []string{"1000"}}); err != nil {
+		if _, err := c2.StartProcess(t.Context(), "same", boxservice.ProcessSpec{Command: "sleep", Args: []string{"1000"}}); err != nil {
 			t.Fatal(err)
 		}
 		other := func(after string) {
@@ -114,7 +114,7 @@ func TestBoxTwoRuntimes(t *testing.T) {
 			if got := sh(t, c2, spec, "cat f"); got != "second\n" {
 				t.Errorf("after the first %s, the second has %q", after, got)
 			}
-			if p, err := c2.Process(t.Context(), "same", ""); err != nil || p.Status != wire.ProcessRunning {
+			if p, err := c2.Process(t.Context(), "same", ""); err != nil || p.Status != langbot.ProcessRunning {
 				t.Errorf("after the first %s, the second's process is %+v, %v", after, p, err)
 			}
 		}
@@ -147,7 +147,7 @@ func TestBoxTwoRuntimes(t *testing.T) {
 func TestBoxBusyIsNotIdle(t *testing.T) {
 	h := newHome(t)
 	c := boxClient(t, h.boxServe("process", map[string]any{"session_ttl_sec": 1}))
-	spec := box.NewSpec("busy", "")
+	spec := boxservice.NewSpec("busy", "")
 	if got := sh(t, c, spec, "echo kept > f; sleep 4; echo done"); got != "done\n" {
 		t.Errorf("the command wrote %q", got)
 	}
@@ -166,10 +166,10 @@ func TestBoxClientVanishes(t *testing.T) {
 	h := newHome(t)
 	addr := h.boxServe("process", nil)
 	c := boxClient(t, addr)
-	spec := box.NewSpec("left", "")
+	spec := boxservice.NewSpec("left", "")
 	sh(t, c, spec, "true")
 	ctx, vanish := context.WithCancel(t.Context())
-	gone, err := box.NewConnector(box.Options{Endpoint: "ws://" + addr})
+	gone, err := boxservice.NewConnector(boxservice.Options{Endpoint: "ws://" + addr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,18 +215,18 @@ func TestBoxSoftQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := boxClient(t, h.boxServe("process", map[string]any{"host_root": root}))
-	spec := box.NewSpec("soft", "")
+	spec := boxservice.NewSpec("soft", "")
 	spec.HostPath, spec.WorkspaceQuotaMB = filepath.Join(root, "default"), 8
 	sh(t, c, spec, "echo x > small")
 	info, err := c.Get(t.Context(), "soft")
-	if err != nil || info.Quota != wire.QuotaSoft {
+	if err != nil || info.Quota != langbot.QuotaSoft {
 		t.Errorf("its quota is %q, %v", info.Quota, err)
 	}
 	begun := time.Now()
 	endless := spec
 	endless.Cmd, endless.TimeoutSec = "while :; do head -c 1000000 /dev/zero >> big; sleep 0.05; done", 60
 	_, err = c.Exec(t.Context(), endless)
-	if err == nil || !strings.Contains(err.Error(), "workspace quota exceeded after execution was stopped: used=") || box.Class(err) != wire.ClassValidation {
+	if err == nil || !strings.Contains(err.Error(), "workspace quota exceeded after execution was stopped: used=") || boxservice.Class(err) != langbot.ClassValidation {
 		t.Errorf("a command that passes the quota: %v", err)
 	}
 	if took := time.Since(begun); took > 50*time.Second {
@@ -239,7 +239,7 @@ func TestBoxSoftQuota(t *testing.T) {
 	if _, err := c.Exec(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "workspace quota exceeded before execution") {
 		t.Errorf("a command in what is over it already: %v", err)
 	}
-	spec.Quota = wire.QuotaHard
+	spec.Quota = langbot.QuotaHard
 	if _, err := c.Exec(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "hard") {
 		t.Errorf("a hard quota of the host's directory: %v", err)
 	}
@@ -249,11 +249,11 @@ func TestBoxSoftQuota(t *testing.T) {
 func TestBoxDiskFull(t *testing.T) {
 	h := newSmallHome(t, "192m")
 	c := boxClient(t, h.boxServe("process", nil))
-	spec := box.NewSpec("early", "")
+	spec := boxservice.NewSpec("early", "")
 	spec.WorkspaceQuotaMB = 16
 	sh(t, c, spec, "echo kept > f")
 	free := h.fill(0)
-	late := box.NewSpec("late", "true")
+	late := boxservice.NewSpec("late", "true")
 	late.WorkspaceQuotaMB = 16
 	if _, err := c.Exec(t.Context(), late); err == nil || !strings.Contains(err.Error(), "space") && !strings.Contains(err.Error(), "full") {
 		t.Errorf("a session on a full disk: %v", err)
@@ -274,7 +274,7 @@ func TestBoxDiskFull(t *testing.T) {
 func TestBoxServeEnds(t *testing.T) {
 	h := newHome(t)
 	c := boxClient(t, h.boxServe("process", nil))
-	sh(t, c, box.NewSpec("stays", ""), "echo kept > f")
+	sh(t, c, boxservice.NewSpec("stays", ""), "echo kept > f")
 	pid := h.daemonPID()
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
-// TestBoxClient has what a platform in Go does with client/box beyond commands.
+// TestBoxClient has what a platform in Go does with contrib/boxservice beyond commands.
 func TestBoxClient(t *testing.T) {
 	w := newBoxWorld(t, "process", nil)
 	w.testWorkspaces(t)
@@ -27,27 +27,27 @@ func TestBoxClient(t *testing.T) {
 
 func (w *boxWorld) testWorkspaces(t *testing.T) {
 	w.subtest(t, "workspaces-are-apart", func(t *testing.T) {
-		conn := w.connect(t, box.Options{Instance: "instance-1"})
+		conn := w.connect(t, boxservice.Options{Instance: "instance-1"})
 		t.Cleanup(func() { _ = conn.Client().Shutdown(t.Context()) })
-		scope := func(workspace string, generation int64) *box.Client {
-			return conn.Client().For(box.Context{InstanceUUID: "instance-1", WorkspaceUUID: workspace, PlacementGeneration: generation})
+		scope := func(workspace string, generation int64) *boxservice.Client {
+			return conn.Client().For(boxservice.Context{InstanceUUID: "instance-1", WorkspaceUUID: workspace, PlacementGeneration: generation})
 		}
 		a, b := scope("a", 1), scope("b", 1)
-		for c, text := range map[*box.Client]string{a: "of a", b: "of b"} {
-			if r, err := c.Exec(t.Context(), box.NewSpec("chat", "echo "+text+" > /tmp/note")); err != nil || r.SessionID != "chat" {
+		for c, text := range map[*boxservice.Client]string{a: "of a", b: "of b"} {
+			if r, err := c.Exec(t.Context(), boxservice.NewSpec("chat", "echo "+text+" > /tmp/note")); err != nil || r.SessionID != "chat" {
 				t.Fatalf("got %+v, %v", r, err)
 			}
 		}
-		if r, err := a.Exec(t.Context(), box.NewSpec("chat", "cat /tmp/note")); err != nil || r.Stdout != "of a\n" {
+		if r, err := a.Exec(t.Context(), boxservice.NewSpec("chat", "cat /tmp/note")); err != nil || r.Stdout != "of a\n" {
 			t.Errorf("a sees %+v, %v", r, err)
 		}
 		if list, err := b.List(t.Context()); err != nil || len(list) != 1 || list[0].SessionID != "chat" {
 			t.Errorf("b has %+v, %v", list, err)
 		}
-		if _, err := b.StartProcess(t.Context(), "chat", box.ProcessSpec{Command: "cat"}); err != nil {
+		if _, err := b.StartProcess(t.Context(), "chat", boxservice.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
 		}
-		attach := func(c *box.Client) error {
+		attach := func(c *boxservice.Client) error {
 			at, err := c.Attach(t.Context(), "chat", "")
 			if err == nil {
 				at.Close()
@@ -57,7 +57,7 @@ func (w *boxWorld) testWorkspaces(t *testing.T) {
 		if err := attach(b); err != nil {
 			t.Errorf("b at its own process: %v", err)
 		}
-		if err := attach(a); !errors.Is(err, box.ErrProcessNotFound) {
+		if err := attach(a); !errors.Is(err, boxservice.ErrProcessNotFound) {
 			t.Errorf("a at b's process: %v", err)
 		}
 		if _, err := scope("b", 2).List(t.Context()); err != nil {
@@ -75,7 +75,7 @@ func (w *boxWorld) testWorkspaces(t *testing.T) {
 func (w *boxWorld) testSkills(t *testing.T) {
 	w.subtest(t, "skills-reach-their-session", func(t *testing.T) {
 		no := false
-		s, err := box.NewService(box.Config{Connect: box.Options{Endpoint: "ws://" + w.addr}, SharesFilesystem: &no})
+		s, err := boxservice.NewService(boxservice.Config{Connect: boxservice.Options{Endpoint: "ws://" + w.addr}, SharesFilesystem: &no})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func (w *boxWorld) testSkills(t *testing.T) {
 			"greet/greet.sh": "echo hello from a skill\n",
 			"greet/data":     strings.Repeat("0123456789abcdef", 4096),
 		})
-		z := box.Zip{Content: archive, Filename: "greet.zip"}
+		z := boxservice.Zip{Content: archive, Filename: "greet.zip"}
 		if list, err := s.Client().PreviewZip(t.Context(), z); err != nil || len(list) != 1 || list[0].Name != "greet" {
 			t.Fatalf("the preview has %+v, %v", list, err)
 		}
@@ -106,11 +106,11 @@ func (w *boxWorld) testSkills(t *testing.T) {
 		if _, err := s.Client().WriteSkill(t.Context(), "greet", "sub/new", "x"); err != nil {
 			t.Error(err)
 		}
-		if f, err := s.Client().SkillFiles(t.Context(), "greet", box.SkillFilesOptions{Path: "sub"}); err != nil || len(f.Entries) != 1 || f.Entries[0].Name != "new" {
+		if f, err := s.Client().SkillFiles(t.Context(), "greet", boxservice.SkillFilesOptions{Path: "sub"}); err != nil || len(f.Entries) != 1 || f.Entries[0].Name != "new" {
 			t.Errorf("got %+v, %v", f, err)
 		}
 		text := "says goodbye"
-		if got, err := s.Client().UpdateSkill(t.Context(), "greet", box.SkillInput{Name: "greet", Description: &text}); err != nil || got.Description != text {
+		if got, err := s.Client().UpdateSkill(t.Context(), "greet", boxservice.SkillInput{Name: "greet", Description: &text}); err != nil || got.Description != text {
 			t.Errorf("got %+v, %v", got, err)
 		}
 		if err := s.Client().DeleteSkill(t.Context(), "greet"); err != nil {
@@ -119,7 +119,7 @@ func (w *boxWorld) testSkills(t *testing.T) {
 		if got, err := s.Client().Skill(t.Context(), "greet"); err != nil || got != nil {
 			t.Errorf("afterwards there is %+v, %v", got, err)
 		}
-		if _, err := s.Client().InstallZip(t.Context(), box.Zip{Content: []byte("no archive"), Filename: "x.zip"}); box.Class(err) != api.ClassValidation {
+		if _, err := s.Client().InstallZip(t.Context(), boxservice.Zip{Content: []byte("no archive"), Filename: "x.zip"}); boxservice.Class(err) != api.ClassValidation {
 			t.Errorf("what is no archive: %v", err)
 		}
 	})
@@ -179,10 +179,10 @@ func TestBoxChild(t *testing.T) {
 	cert, key := filepath.Join(h.dir, "cert.pem"), filepath.Join(h.dir, "key.pem")
 	ownCertificate(t, cert, key, 1)
 	h.configureBox(map[string]any{"tls_cert": cert, "tls_key": key})
-	open := func() *box.Service {
-		s, err := box.NewService(box.Config{
+	open := func() *boxservice.Service {
+		s, err := boxservice.NewService(boxservice.Config{
 			HostRoot: filepath.Join(h.dir, "host"),
-			Connect: box.Options{
+			Connect: boxservice.Options{
 				Command: []string{carboy, "box", "serve", "--stdio", "--isolation", "process", "--host-root", filepath.Join(h.dir, "host")},
 				Env:     h.env, Listen: listen,
 			},
@@ -205,7 +205,7 @@ func TestBoxChild(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(h.dir, "host", "default", "shared")); err != nil || string(b) != "shared\n" {
 		t.Errorf("the host has %q, %v", b, err)
 	}
-	if _, err := s.StartProcess(t.Context(), "person_test_user", box.ProcessSpec{Command: "cat"}); err != nil {
+	if _, err := s.StartProcess(t.Context(), "person_test_user", boxservice.ProcessSpec{Command: "cat"}); err != nil {
 		t.Fatal(err)
 	}
 	at, err := s.Client().Attach(t.Context(), "person_test_user", "")

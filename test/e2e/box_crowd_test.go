@@ -11,8 +11,8 @@ import (
 
 	"github.com/coder/websocket"
 
-	wire "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // 2,000 connections that ask for one of each kind are bounded, and the rest told
@@ -22,9 +22,9 @@ func TestBoxCrowd(t *testing.T) {
 	h := newHome(t)
 	addr := h.boxServe("process", nil)
 	c := boxClient(t, addr)
-	spec := box.NewSpec("s", "")
+	spec := boxservice.NewSpec("s", "")
 	sh(t, c, spec, "true")
-	if _, err := c.StartProcess(t.Context(), "s", box.ProcessSpec{Command: "cat"}); err != nil {
+	if _, err := c.StartProcess(t.Context(), "s", boxservice.ProcessSpec{Command: "cat"}); err != nil {
 		t.Fatal(err)
 	}
 	pid := []int{h.daemonPID()}
@@ -133,7 +133,7 @@ func TestBoxUploadsVanish(t *testing.T) {
 	pid := []int{h.daemonPID()}
 	before := rss(pid)
 	for n := range 12 {
-		gone, err := box.NewConnector(box.Options{Endpoint: "ws://" + addr})
+		gone, err := boxservice.NewConnector(boxservice.Options{Endpoint: "ws://" + addr})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestBoxUploadsVanish(t *testing.T) {
 		return err == nil && len(left) == 1 // the lock
 	})
 	t.Logf("the daemon has %d KiB more", (rss(pid)-before)>>10)
-	if _, err := c.CreateSkill(t.Context(), wire.SkillInput{Name: "after"}); err != nil {
+	if _, err := c.CreateSkill(t.Context(), langbot.SkillInput{Name: "after"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	wire "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // Sessions that come, work and go leave nothing of any kind.
@@ -30,7 +30,7 @@ func TestBoxCycles(t *testing.T) {
 		cycle := func(n int) {
 			for i := range n {
 				id := fmt.Sprint("cycle-", i)
-				spec := box.NewSpec(id, "echo x > f; (sleep 1000 &)")
+				spec := boxservice.NewSpec(id, "echo x > f; (sleep 1000 &)")
 				if i%3 == 0 {
 					spec.HostPath = w.dirs(t, "shared")[0]
 				}
@@ -38,7 +38,7 @@ func TestBoxCycles(t *testing.T) {
 					t.Fatal(err)
 				}
 				if i%2 == 0 {
-					if _, err := w.client.StartProcess(t.Context(), id, box.ProcessSpec{Command: "cat"}); err != nil {
+					if _, err := w.client.StartProcess(t.Context(), id, boxservice.ProcessSpec{Command: "cat"}); err != nil {
 						t.Fatal(err)
 					}
 					a, err := w.client.Attach(t.Context(), id, "")
@@ -96,7 +96,7 @@ func TestBoxSandboxKilled(t *testing.T) {
 		w := newBoxWorld(t, wall, nil)
 		w.exec(t, "hit", "echo x > f")
 		w.exec(t, "other", "echo other > f")
-		if _, err := w.client.StartProcess(t.Context(), "hit", box.ProcessSpec{Command: "cat"}); err != nil {
+		if _, err := w.client.StartProcess(t.Context(), "hit", boxservice.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
 		}
 		a, err := w.client.Attach(t.Context(), "hit", "")
@@ -118,12 +118,12 @@ func TestBoxSandboxKilled(t *testing.T) {
 		} else if errors.Is(err, io.EOF) {
 			t.Log("the relay was closed in order")
 		}
-		r, err := w.client.Exec(t.Context(), box.NewSpec("hit", "echo again"))
+		r, err := w.client.Exec(t.Context(), boxservice.NewSpec("hit", "echo again"))
 		if err != nil || r.Stdout != "again\n" || len(r.Notices) == 0 {
 			t.Errorf("its next command: %+v, %v", r, err)
 		}
 		t.Logf("notices: %q", r.Notices)
-		if p, err := w.client.Process(t.Context(), "hit", ""); err == nil && p.Status != wire.ProcessExited {
+		if p, err := w.client.Process(t.Context(), "hit", ""); err == nil && p.Status != langbot.ProcessExited {
 			t.Errorf("its process: %+v", p)
 		}
 		if got := w.exec(t, "other", "cat f"); got != "other\n" {
@@ -154,7 +154,7 @@ func TestBoxSandboxStopped(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			spec := box.NewSpec("still", "true")
+			spec := boxservice.NewSpec("still", "true")
 			spec.TimeoutSec = 1
 			begun := time.Now()
 			r, err := w.client.Exec(t.Context(), spec)
@@ -181,9 +181,9 @@ func TestBoxSandboxStopped(t *testing.T) {
 		begun := time.Now()
 		w.serve()
 		t.Logf("started again after %v", time.Since(begun))
-		c := w.connect(t, box.Options{})
+		c := w.connect(t, boxservice.Options{})
 		begun = time.Now()
-		r, err := c.Client().Exec(t.Context(), box.NewSpec("other", "cat f"))
+		r, err := c.Client().Exec(t.Context(), boxservice.NewSpec("other", "cat f"))
 		t.Logf("the other one had its answer after %v", time.Since(begun))
 		if err != nil || r.Stdout != "other\n" {
 			t.Errorf("the other one, afterwards: %+v, %v", r, err)
@@ -216,9 +216,9 @@ func TestBoxMeasure(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	run := func(c *box.Client, cmd string) func(string) {
+	run := func(c *boxservice.Client, cmd string) func(string) {
 		return func(id string) {
-			spec := box.NewSpec(id, cmd)
+			spec := boxservice.NewSpec(id, cmd)
 			spec.TimeoutSec, spec.MemoryMB = 120, 64
 			if r, err := c.Exec(t.Context(), spec); err != nil || r.ExitCode == nil || *r.ExitCode != 0 {
 				t.Errorf("%s: %s: %v", id, cmd, err)
@@ -231,7 +231,7 @@ func TestBoxMeasure(t *testing.T) {
 	each(run(w.client, "head -c 1048576 /dev/zero | tr '\\0' x"))
 	rss("64 sessions, after 1 MiB of output of each at once")
 	each(func(id string) {
-		if _, err := w.client.StartProcess(t.Context(), id, box.ProcessSpec{Command: "cat"}); err != nil {
+		if _, err := w.client.StartProcess(t.Context(), id, boxservice.ProcessSpec{Command: "cat"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -240,14 +240,14 @@ func TestBoxMeasure(t *testing.T) {
 	begun := time.Now()
 	w.serve()
 	t.Logf("it answers again after %v", time.Since(begun))
-	c := w.connect(t, box.Options{}).Client()
+	c := w.connect(t, boxservice.Options{}).Client()
 	list, err := c.List(t.Context())
 	if err != nil || len(list) != 64 {
 		t.Errorf("there are %d sessions, %v", len(list), err)
 	}
 	t.Logf("it has its sessions after %v", time.Since(begun))
 	each(func(id string) {
-		if p, err := c.Process(t.Context(), id, ""); err != nil || p.Status != wire.ProcessRunning {
+		if p, err := c.Process(t.Context(), id, ""); err != nil || p.Status != langbot.ProcessRunning {
 			t.Errorf("its process: %+v, %v", p, err)
 		}
 	})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // TestBoxDaemons has what becomes of sessions where daemons come and go.
@@ -25,15 +25,15 @@ func TestBoxDaemons(t *testing.T) {
 	})
 	w.subtest(t, "sessions-outlive-a-killed-daemon", func(t *testing.T) {
 		again := make(chan struct{}, 10)
-		conn := w.connect(t, box.Options{OnConnect: func(context.Context, *box.Client) { again <- struct{}{} }})
+		conn := w.connect(t, boxservice.Options{OnConnect: func(context.Context, *boxservice.Client) { again <- struct{}{} }})
 		<-again
-		spec := box.NewSpec("a", "echo kept > /tmp/kept")
+		spec := boxservice.NewSpec("a", "echo kept > /tmp/kept")
 		spec.Persistent = true
 		if _, err := conn.Client().Exec(t.Context(), spec); err != nil {
 			t.Fatal(err)
 		}
 		before := w.sessions(t)["a"]
-		if _, err := conn.Client().StartProcess(t.Context(), "a", box.ProcessSpec{Command: "cat"}); err != nil {
+		if _, err := conn.Client().StartProcess(t.Context(), "a", boxservice.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
 		}
 		echo(t, conn.Client(), "before")
@@ -54,7 +54,7 @@ func TestBoxDaemons(t *testing.T) {
 }
 
 // echo has the session's process, which is a cat, say a line.
-func echo(t *testing.T, c *box.Client, text string) {
+func echo(t *testing.T, c *boxservice.Client, text string) {
 	t.Helper()
 	a, err := c.Attach(t.Context(), "a", "")
 	if err != nil {
@@ -76,7 +76,7 @@ func TestBoxWalls(t *testing.T) {
 		t.Run(wall, func(t *testing.T) {
 			w := newBoxWorld(t, wall, nil)
 			w.subtest(t, "commands", func(t *testing.T) {
-				s := w.service(t, box.Config{})
+				s := w.service(t, boxservice.Config{})
 				if r := runTool(t, s, chat("1"), "id -u; pwd; echo x > x"); !r.OK || r.Stdout != "1000\n/workspace\n" {
 					t.Errorf("got %+v", r)
 				}
@@ -96,24 +96,24 @@ func TestBoxWalls(t *testing.T) {
 			})
 			w.subtest(t, "conflict", func(t *testing.T) {
 				w.exec(t, "a", "true")
-				s := box.NewSpec("a", "true")
+				s := boxservice.NewSpec("a", "true")
 				s.MemoryMB = 700
-				if _, err := w.client.Exec(t.Context(), s); box.Class(err) != "BoxSessionConflictError" {
+				if _, err := w.client.Exec(t.Context(), s); boxservice.Class(err) != "BoxSessionConflictError" {
 					t.Errorf("got %v", err)
 				}
 			})
 			w.subtest(t, "host-directory", func(t *testing.T) {
-				s := box.NewSpec("a", "echo x > x; cat x")
+				s := boxservice.NewSpec("a", "echo x > x; cat x")
 				s.HostPath = w.dirs(t, "workspace")[0]
 				if r, err := w.client.Exec(t.Context(), s); err != nil || r.Stdout != "x\n" {
 					t.Errorf("got %+v, %v", r, err)
 				}
 			})
 			w.subtest(t, "process", func(t *testing.T) {
-				if _, err := w.client.Create(t.Context(), box.NewSpec("a", "")); err != nil {
+				if _, err := w.client.Create(t.Context(), boxservice.NewSpec("a", "")); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := w.client.StartProcess(t.Context(), "a", box.ProcessSpec{Command: "cat"}); err != nil {
+				if _, err := w.client.StartProcess(t.Context(), "a", boxservice.ProcessSpec{Command: "cat"}); err != nil {
 					t.Fatal(err)
 				}
 				echo(t, w.client, "once")

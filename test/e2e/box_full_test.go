@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	wire "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // newDiskHome is a home whose state is on a disk of its own: ext4 of size MiB
@@ -72,38 +72,38 @@ func (h *home) diskFull(err error) string {
 // fullWorld is a runtime whose disk is full.
 type fullWorld struct {
 	*home
-	c     *box.Client
-	early box.Spec // a session from before
-	skill box.Mount
+	c     *boxservice.Client
+	early boxservice.Spec // a session from before
+	skill boxservice.Mount
 }
 
 func newFullWorld(t *testing.T, wall string, size, inodes int) *fullWorld {
 	t.Helper()
 	h := newDiskHome(t, size, inodes)
 	w := &fullWorld{home: h, c: boxClient(t, h.boxServe(wall, map[string]any{"session_ttl_sec": 2}))}
-	w.early = box.NewSpec("early", "")
+	w.early = boxservice.NewSpec("early", "")
 	w.early.Persistent = true
 	sh(t, w.c, w.early, "echo kept > f")
 	for _, id := range []string{"idle", "gone"} {
-		sh(t, w.c, box.NewSpec(id, ""), "echo kept > f")
+		sh(t, w.c, boxservice.NewSpec(id, ""), "echo kept > f")
 		if id == "gone" {
 			continue
 		}
-		if _, err := w.c.StartProcess(t.Context(), id, box.ProcessSpec{Command: "cat"}); err != nil { // it can't fall asleep
+		if _, err := w.c.StartProcess(t.Context(), id, boxservice.ProcessSpec{Command: "cat"}); err != nil { // it can't fall asleep
 			t.Fatal(err)
 		}
 	}
-	talker := box.ProcessSpec{ProcessID: "talker", Command: "sh", Args: []string{"-c", "read x; head -c 5000000 /dev/zero | tr '\\0' a; echo; cat"}}
-	for _, p := range []box.ProcessSpec{talker, {ProcessID: "other", Command: "cat"}} {
+	talker := boxservice.ProcessSpec{ProcessID: "talker", Command: "sh", Args: []string{"-c", "read x; head -c 5000000 /dev/zero | tr '\\0' a; echo; cat"}}
+	for _, p := range []boxservice.ProcessSpec{talker, {ProcessID: "other", Command: "cat"}} {
 		if _, err := w.c.StartProcess(t.Context(), "early", p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	skills, err := w.c.InstallZip(t.Context(), box.Zip{Content: skillZip(t, "demo"), Filename: "pack.zip", SourcePaths: []string{"demo"}})
+	skills, err := w.c.InstallZip(t.Context(), boxservice.Zip{Content: skillZip(t, "demo"), Filename: "pack.zip", SourcePaths: []string{"demo"}})
 	if err != nil || len(skills) != 1 {
 		t.Fatal(skills, err)
 	}
-	w.skill = box.Mount{HostPath: skills[0].PackageRoot, MountPath: "/workspace/.skills/demo", Mode: "rw"}
+	w.skill = boxservice.Mount{HostPath: skills[0].PackageRoot, MountPath: "/workspace/.skills/demo", Mode: "rw"}
 	return w
 }
 
@@ -112,19 +112,19 @@ func newFullWorld(t *testing.T, wall string, size, inodes int) *fullWorld {
 func (w *fullWorld) refused(t *testing.T, few bool) {
 	t.Helper()
 	ctx := t.Context()
-	zip := box.Zip{Content: skillZip(t, "other"), Filename: "other.zip", SourcePaths: []string{"other"}}
+	zip := boxservice.Zip{Content: skillZip(t, "other"), Filename: "other.zip", SourcePaths: []string{"other"}}
 	type step struct {
 		name string
 		do   func() error
 	}
 	steps := []step{
-		{"create a session", func() error { _, err := w.c.Create(ctx, box.NewSpec("late", "")); return err }},
-		{"run the first command of one", func() error { _, err := w.c.Exec(ctx, box.NewSpec("late", "true")); return err }},
+		{"create a session", func() error { _, err := w.c.Create(ctx, boxservice.NewSpec("late", "")); return err }},
+		{"run the first command of one", func() error { _, err := w.c.Exec(ctx, boxservice.NewSpec("late", "true")); return err }},
 		{"start a process", func() error {
-			_, err := w.c.StartProcess(ctx, "early", box.ProcessSpec{ProcessID: "late", Command: "cat"})
+			_, err := w.c.StartProcess(ctx, "early", boxservice.ProcessSpec{ProcessID: "late", Command: "cat"})
 			return err
 		}},
-		{"make a skill", func() error { _, err := w.c.CreateSkill(ctx, wire.SkillInput{Name: "fresh"}); return err }},
+		{"make a skill", func() error { _, err := w.c.CreateSkill(ctx, langbot.SkillInput{Name: "fresh"}); return err }},
 		{"write a skill", func() error {
 			_, err := w.c.WriteSkill(ctx, "demo", "SKILL.md", "---\nname: demo\n---\nchanged\n")
 			return err
@@ -172,14 +172,14 @@ func (w *fullWorld) goesOn(t *testing.T) {
 		t.Errorf("the skill has %q, %v", k.Content, err)
 	}
 	api := w.api()
-	in := wire.AttachmentsIn{QueryID: "q", Files: []wire.Attachment{{Name: "a.png", Data: bytes.Repeat([]byte("x"), 64<<10)}}}
+	in := langbot.AttachmentsIn{QueryID: "q", Files: []langbot.Attachment{{Name: "a.png", Data: bytes.Repeat([]byte("x"), 64<<10)}}}
 	if out, err := api.Deliver(ctx, "early", in); err != nil || len(out.Attachments) != 1 {
 		t.Errorf("deliver: %+v, %v", out, err)
 	}
 	if out, err := api.Collect(ctx, "early", "q"); err != nil || len(out.Attachments) != 0 {
 		t.Errorf("collect: %+v, %v", out, err)
 	}
-	if out, err := api.SessionRead(ctx, "early", wire.ReadRequest{Path: "f"}); err != nil || out.Content != "kept" {
+	if out, err := api.SessionRead(ctx, "early", langbot.ReadRequest{Path: "f"}); err != nil || out.Content != "kept" {
 		t.Errorf("read: %+v, %v", out, err)
 	}
 }

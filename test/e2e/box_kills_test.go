@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // step is something that a session does, in the middle of which the runtime is
@@ -21,20 +21,20 @@ type step struct {
 	// before prepares for it, and do does it; what becomes of do is nobody's to
 	// know.
 	before func(*testing.T, *boxWorld)
-	do     func(context.Context, *box.Client)
+	do     func(context.Context, *boxservice.Client)
 	late   time.Duration // when it begins
 	lasts  bool          // the files of the session are there afterwards
 }
 
-func victim(cmd string) box.Spec {
-	spec := box.NewSpec("victim", cmd)
+func victim(cmd string) boxservice.Spec {
+	spec := boxservice.NewSpec("victim", cmd)
 	spec.TimeoutSec = 5
 	return spec
 }
 
-func steps(skills []box.Mount) []step {
+func steps(skills []boxservice.Mount) []step {
 	has := func(t *testing.T, w *boxWorld) { w.exec(t, "victim", "echo had > had") }
-	cat := box.ProcessSpec{ProcessID: "p", Command: "cat"}
+	cat := boxservice.ProcessSpec{ProcessID: "p", Command: "cat"}
 	runs := func(t *testing.T, w *boxWorld) {
 		has(t, w)
 		if _, err := w.client.StartProcess(t.Context(), "victim", cat); err != nil {
@@ -44,20 +44,20 @@ func steps(skills []box.Mount) []step {
 	skilled := victim("cd /workspace/.skills/demo && echo 'use it twice' >> SKILL.md")
 	skilled.ExtraMounts = skills
 	return []step{
-		{name: "create", do: func(ctx context.Context, c *box.Client) { _, _ = c.Create(ctx, victim("")) }},
-		{name: "exec", before: has, lasts: true, do: func(ctx context.Context, c *box.Client) {
+		{name: "create", do: func(ctx context.Context, c *boxservice.Client) { _, _ = c.Create(ctx, victim("")) }},
+		{name: "exec", before: has, lasts: true, do: func(ctx context.Context, c *boxservice.Client) {
 			_, _ = c.Exec(ctx, victim("echo x > x; sleep 0.2; echo y > y"))
 		}},
-		{name: "start a process", before: has, lasts: true, do: func(ctx context.Context, c *box.Client) { _, _ = c.StartProcess(ctx, "victim", cat) }},
-		{name: "replace a process", before: runs, lasts: true, do: func(ctx context.Context, c *box.Client) { _, _ = c.StartProcess(ctx, "victim", cat) }},
-		{name: "stop a process", before: runs, lasts: true, do: func(ctx context.Context, c *box.Client) { _ = c.StopProcess(ctx, "victim", "p") }},
-		{name: "delete", before: runs, do: func(ctx context.Context, c *box.Client) { _ = c.Delete(ctx, "victim") }},
-		{name: "take a skill back", before: has, lasts: true, do: func(ctx context.Context, c *box.Client) { _, _ = c.Exec(ctx, skilled) }},
-		{name: "fall asleep", before: has, lasts: true, late: 950 * time.Millisecond, do: func(context.Context, *box.Client) {}},
+		{name: "start a process", before: has, lasts: true, do: func(ctx context.Context, c *boxservice.Client) { _, _ = c.StartProcess(ctx, "victim", cat) }},
+		{name: "replace a process", before: runs, lasts: true, do: func(ctx context.Context, c *boxservice.Client) { _, _ = c.StartProcess(ctx, "victim", cat) }},
+		{name: "stop a process", before: runs, lasts: true, do: func(ctx context.Context, c *boxservice.Client) { _ = c.StopProcess(ctx, "victim", "p") }},
+		{name: "delete", before: runs, do: func(ctx context.Context, c *boxservice.Client) { _ = c.Delete(ctx, "victim") }},
+		{name: "take a skill back", before: has, lasts: true, do: func(ctx context.Context, c *boxservice.Client) { _, _ = c.Exec(ctx, skilled) }},
+		{name: "fall asleep", before: has, lasts: true, late: 950 * time.Millisecond, do: func(context.Context, *boxservice.Client) {}},
 		{name: "wake", lasts: true, before: func(t *testing.T, w *boxWorld) {
 			has(t, w)
 			until(t, func() bool { _, there := w.sessions(t)["victim"]; return !there })
-		}, do: func(ctx context.Context, c *box.Client) { _, _ = c.Exec(ctx, victim("true")) }},
+		}, do: func(ctx context.Context, c *boxservice.Client) { _, _ = c.Exec(ctx, victim("true")) }},
 	}
 }
 
@@ -86,12 +86,12 @@ func TestBoxKilledInTheMiddle(t *testing.T) {
 			}
 		})
 		w.exec(t, "kept", "echo kept > f")
-		pack := box.Zip{Content: skillZip(t, "demo"), Filename: "pack.zip", SourcePaths: []string{"demo"}}
+		pack := boxservice.Zip{Content: skillZip(t, "demo"), Filename: "pack.zip", SourcePaths: []string{"demo"}}
 		skills, err := w.client.InstallZip(t.Context(), pack)
 		if err != nil || len(skills) != 1 {
 			t.Fatal(skills, err)
 		}
-		mounts := []box.Mount{{HostPath: skills[0].PackageRoot, MountPath: "/workspace/.skills/demo", Mode: "rw"}}
+		mounts := []boxservice.Mount{{HostPath: skills[0].PackageRoot, MountPath: "/workspace/.skills/demo", Mode: "rw"}}
 		entries := w.kept(t)
 		all := steps(mounts)
 		if len(moments) == 2 {
@@ -162,7 +162,7 @@ func (w *boxWorld) killedAt(t *testing.T, s step, at time.Duration) {
 	// One that had been connected often would wait for longer each time.
 	_ = w.conn.Close()
 	var err error
-	if w.conn, err = box.NewConnector(box.Options{Endpoint: "ws://" + w.addr}); err != nil {
+	if w.conn, err = boxservice.NewConnector(boxservice.Options{Endpoint: "ws://" + w.addr}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.conn.Open(t.Context()); err != nil {
@@ -175,7 +175,7 @@ func (w *boxWorld) killedAt(t *testing.T, s step, at time.Duration) {
 	if got := w.exec(t, "victim", "cat had 2>/dev/null || true"); s.lasts && got != "had\n" {
 		t.Errorf("its file has %q", got)
 	}
-	if _, err := w.client.StartProcess(t.Context(), "victim", box.ProcessSpec{ProcessID: "p", Command: "cat"}); err != nil {
+	if _, err := w.client.StartProcess(t.Context(), "victim", boxservice.ProcessSpec{ProcessID: "p", Command: "cat"}); err != nil {
 		t.Errorf("its process: %v", err)
 	}
 	if got := w.exec(t, "victim", "grep -lsx cat /proc/[0-9]*/comm | wc -l"); got != "1\n" {
@@ -185,7 +185,7 @@ func (w *boxWorld) killedAt(t *testing.T, s step, at time.Duration) {
 	if text := k.Content; err != nil || !strings.Contains(text, "use demo\n") || !strings.HasSuffix(text, "\n") {
 		t.Errorf("the skill has %q, %v", text, err)
 	}
-	if err := w.client.Delete(t.Context(), "victim"); err != nil && !errors.Is(err, box.ErrNotFound) {
+	if err := w.client.Delete(t.Context(), "victim"); err != nil && !errors.Is(err, boxservice.ErrNotFound) {
 		t.Error(err)
 	}
 	if list := w.list(); len(list) != 1 {

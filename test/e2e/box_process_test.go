@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // TestBoxProcesses has what managed processes do beyond the original's.
@@ -20,12 +20,12 @@ func TestBoxProcesses(t *testing.T) {
 }
 
 // attached starts the session's process, which is a script, and attaches to it.
-func (w *boxWorld) attached(t *testing.T, script string) *box.Attachment {
+func (w *boxWorld) attached(t *testing.T, script string) *boxservice.Attachment {
 	t.Helper()
-	if _, err := w.client.Create(t.Context(), box.NewSpec("a", "")); err != nil {
+	if _, err := w.client.Create(t.Context(), boxservice.NewSpec("a", "")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.client.StartProcess(t.Context(), "a", box.ProcessSpec{Command: "/bin/sh", Args: []string{"-c", script}}); err != nil {
+	if _, err := w.client.StartProcess(t.Context(), "a", boxservice.ProcessSpec{Command: "/bin/sh", Args: []string{"-c", script}}); err != nil {
 		t.Fatal(err)
 	}
 	a, err := w.client.Attach(t.Context(), "a", "")
@@ -76,13 +76,13 @@ func (w *boxWorld) testLines(t *testing.T) {
 func (w *boxWorld) testTurns(t *testing.T) {
 	w.subtest(t, "attachments-take-turns", func(t *testing.T) {
 		first := w.attached(t, "exec cat")
-		say := func(a *box.Attachment, text string) {
+		say := func(a *boxservice.Attachment, text string) {
 			t.Helper()
 			if err := a.WriteLine(t.Context(), []byte(text)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		hear := func(a *box.Attachment, text string) {
+		hear := func(a *boxservice.Attachment, text string) {
 			t.Helper()
 			if line, err := a.ReadLine(t.Context()); err != nil || string(line) != text {
 				t.Fatalf("got %q, %v; want %q", line, err, text)
@@ -105,7 +105,7 @@ func (w *boxWorld) testTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer third.Close()
-		if _, err := second.ReadLine(t.Context()); err == nil || errors.Is(err, io.EOF) || box.Class(err) == "" {
+		if _, err := second.ReadLine(t.Context()); err == nil || errors.Is(err, io.EOF) || boxservice.Class(err) == "" {
 			t.Errorf("who was sent away learns %v", err)
 		}
 		say(third, "four")
@@ -126,7 +126,7 @@ func (w *boxWorld) testTurns(t *testing.T) {
 			p, err := w.client.Process(t.Context(), "a", "")
 			return err == nil && p.ExitCode != nil && *p.ExitCode == 3
 		})
-		if _, err := w.client.Attach(t.Context(), "a", ""); !errors.Is(err, box.ErrProcessConflict) {
+		if _, err := w.client.Attach(t.Context(), "a", ""); !errors.Is(err, boxservice.ErrProcessConflict) {
 			t.Errorf("one more: %v", err)
 		}
 	})
@@ -155,13 +155,13 @@ func (w *boxWorld) testLives(t *testing.T) {
 		if err := w.client.StopProcess(t.Context(), "a", ""); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.ReadLine(t.Context()); !errors.Is(err, io.EOF) && !errors.Is(err, box.ErrUnavailable) {
+		if _, err := a.ReadLine(t.Context()); !errors.Is(err, io.EOF) && !errors.Is(err, boxservice.ErrUnavailable) {
 			t.Errorf("the relay: %v", err)
 		}
 		if out := w.exec(t, "a", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 8888' || true"); out != "0\n" {
 			t.Errorf("%s of its processes are left", out)
 		}
-		if _, err := w.client.Process(t.Context(), "a", ""); !errors.Is(err, box.ErrProcessNotFound) {
+		if _, err := w.client.Process(t.Context(), "a", ""); !errors.Is(err, boxservice.ErrProcessNotFound) {
 			t.Errorf("it is still known: %v", err)
 		}
 	})

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // TestBoxProfiles has what LangBot's own tests ask of profiles and quotas, by
@@ -23,20 +23,20 @@ func TestBoxProfiles(t *testing.T) {
 // at a command's time by what the result says was adjusted.
 func (w *boxWorld) testProfiles(t *testing.T) {
 	w.subtest(t, "test_profile_default_provides_defaults", func(t *testing.T) {
-		s := w.service(t, box.Config{})
+		s := w.service(t, boxservice.Config{})
 		r := runTool(t, s, chat("30"), "echo hi")
 		got := w.sessions(t)["person_test_user"]
 		if !r.OK || got.Network != "off" || got.Image != s.Profile().Image || len(r.Adjusted) != 0 {
 			t.Errorf("got %+v, and adjusted %v", got, r.Adjusted)
 		}
-		spec, _, err := s.BuildSpec(t.Context(), box.Request{Query: chat("30"), Payload: map[string]any{"cmd": "echo hi", "session_id": "a"}})
+		spec, _, err := s.BuildSpec(t.Context(), boxservice.Request{Query: chat("30"), Payload: map[string]any{"cmd": "echo hi", "session_id": "a"}})
 		if err != nil || spec.TimeoutSec != 30 {
 			t.Errorf("its time is %d s, %v", spec.TimeoutSec, err)
 		}
 	})
 	w.subtest(t, "test_profile_unlocked_field_can_be_overridden", func(t *testing.T) {
-		s := w.service(t, box.Config{})
-		r, err := s.Execute(t.Context(), box.Request{Query: chat("31"), Payload: map[string]any{"cmd": "echo hi", "timeout_sec": 60, "network": "on", "session_id": "31"}})
+		s := w.service(t, boxservice.Config{})
+		r, err := s.Execute(t.Context(), boxservice.Request{Query: chat("31"), Payload: map[string]any{"cmd": "echo hi", "timeout_sec": 60, "network": "on", "session_id": "31"}})
 		if err != nil || !r.OK || len(r.Adjusted) != 0 {
 			t.Fatalf("got %+v, %v", r, err)
 		}
@@ -46,8 +46,8 @@ func (w *boxWorld) testProfiles(t *testing.T) {
 	})
 	w.subtest(t, "test_profile_locked_field_cannot_be_overridden", func(t *testing.T) {
 		dir := w.dirs(t, "workspace")[0]
-		s := w.service(t, box.Config{Profile: "offline_readonly", AllowedMountRoots: []string{w.root}})
-		r, err := s.Execute(t.Context(), box.Request{Query: chat("32"), Payload: map[string]any{
+		s := w.service(t, boxservice.Config{Profile: "offline_readonly", AllowedMountRoots: []string{w.root}})
+		r, err := s.Execute(t.Context(), boxservice.Request{Query: chat("32"), Payload: map[string]any{
 			"cmd": "! touch x && ! (echo > /dev/tcp/127.0.0.1/1) 2> /dev/null", "network": "on", "host_path": dir, "host_path_mode": "rw", "session_id": "32",
 		}})
 		if err != nil || !r.OK || adjusted(r, "network") != "off" || adjusted(r, "host_path_mode") != "ro" {
@@ -66,7 +66,7 @@ func (w *boxWorld) testProfiles(t *testing.T) {
 		{"test_profile_timeout_clamped_for_coercible_inputs/999.0", 999.0},
 	} {
 		w.subtest(t, tt.name, func(t *testing.T) {
-			s := w.service(t, box.Config{})
+			s := w.service(t, boxservice.Config{})
 			r, err := s.ExecuteTool(t.Context(), chat("33"), map[string]any{"command": "echo hi", "timeout_sec": tt.asked})
 			if err != nil || !r.OK || adjusted(r, "timeout_sec") != "120" {
 				t.Errorf("got %+v, %v", r, err)
@@ -74,7 +74,7 @@ func (w *boxWorld) testProfiles(t *testing.T) {
 		})
 	}
 	w.subtest(t, "test_profile_default_applies_resource_limits", func(t *testing.T) {
-		s := w.service(t, box.Config{})
+		s := w.service(t, boxservice.Config{})
 		runTool(t, s, chat("40"), "echo hi")
 		p, got := s.Profile(), w.sessions(t)["person_test_user"]
 		if got.CPUs != p.CPUs || got.MemoryMB != p.MemoryMB || got.PIDsLimit != p.PIDsLimit || got.ReadOnlyRootFS != p.ReadOnlyRootFS || got.WorkspaceQuotaMB != p.WorkspaceQuotaMB {
@@ -82,8 +82,8 @@ func (w *boxWorld) testProfiles(t *testing.T) {
 		}
 	})
 	w.subtest(t, "test_profile_offline_readonly_locks_read_only_rootfs", func(t *testing.T) {
-		s := w.service(t, box.Config{Profile: "offline_readonly"})
-		r, err := s.Execute(t.Context(), box.Request{Query: chat("41"), Payload: map[string]any{"cmd": "echo hi", "read_only_rootfs": false, "session_id": "41"}})
+		s := w.service(t, boxservice.Config{Profile: "offline_readonly"})
+		r, err := s.Execute(t.Context(), boxservice.Request{Query: chat("41"), Payload: map[string]any{"cmd": "echo hi", "read_only_rootfs": false, "session_id": "41"}})
 		if err != nil || !r.OK || adjusted(r, "read_only_rootfs") != "true" {
 			t.Fatalf("got %+v, %v", r, err)
 		}
@@ -92,7 +92,7 @@ func (w *boxWorld) testProfiles(t *testing.T) {
 		}
 	})
 	w.subtest(t, "test_profile_network_extended_has_relaxed_limits", func(t *testing.T) {
-		s := w.service(t, box.Config{Profile: "network_extended"})
+		s := w.service(t, boxservice.Config{Profile: "network_extended"})
 		runTool(t, s, chat("42"), "echo hi")
 		if got := w.sessions(t)["person_test_user"]; got.Network != "on" || got.CPUs != 2 || got.MemoryMB != 1024 || got.ReadOnlyRootFS {
 			t.Errorf("got %+v", got)
@@ -101,7 +101,7 @@ func (w *boxWorld) testProfiles(t *testing.T) {
 }
 
 // adjusted is what a result says a field got in place of what was asked for.
-func adjusted(r box.ToolResult, field string) string {
+func adjusted(r boxservice.ToolResult, field string) string {
 	for _, a := range r.Adjusted {
 		if a.Field == field {
 			return show(a.Got)
@@ -111,9 +111,9 @@ func adjusted(r box.ToolResult, field string) string {
 }
 
 func (w *boxWorld) testQuota(t *testing.T) {
-	service := func(t *testing.T, mb int) (s *box.Service, dir string) {
+	service := func(t *testing.T, mb int) (s *boxservice.Service, dir string) {
 		dir = w.dirs(t, "workspace")[0]
-		return w.service(t, box.Config{AllowedMountRoots: []string{w.root}, DefaultWorkspace: dir, WorkspaceQuotaMB: &mb}), dir
+		return w.service(t, boxservice.Config{AllowedMountRoots: []string{w.root}, DefaultWorkspace: dir, WorkspaceQuotaMB: &mb}), dir
 	}
 	w.subtest(t, "test_box_service_applies_workspace_quota_from_config", func(t *testing.T) {
 		s, _ := service(t, 32)
@@ -128,7 +128,7 @@ func (w *boxWorld) testQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := s.ExecuteTool(t.Context(), chat("44"), map[string]any{"command": "echo hi"})
-		if box.Class(err) != api.ClassValidation || !strings.Contains(err.Error(), "workspace quota exceeded before execution") {
+		if boxservice.Class(err) != api.ClassValidation || !strings.Contains(err.Error(), "workspace quota exceeded before execution") {
 			t.Errorf("got %v", err)
 		}
 		if all := w.sessions(t); len(all) != 0 {
@@ -144,7 +144,7 @@ func (w *boxWorld) testQuota(t *testing.T) {
 		_, err := s.ExecuteTool(t.Context(), chat("45"), map[string]any{"command": "head -c 2097152 /dev/zero > output.bin"})
 		// Where the command takes long enough for the watcher, that stops it.
 		found := regexp.MustCompile(`^workspace quota exceeded after execution( was stopped)?: used=[0-9]+ bytes limit=1048576 bytes`)
-		if box.Class(err) != api.ClassValidation || !found.MatchString(err.Error()) {
+		if boxservice.Class(err) != api.ClassValidation || !found.MatchString(err.Error()) {
 			t.Errorf("got %v", err)
 		}
 		if all := w.sessions(t); len(all) != 0 {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // TestBoxRegistersSkills has skills taken from workspaces, by the paths that
@@ -22,8 +22,8 @@ func TestBoxRegistersSkills(t *testing.T) {
 	})
 	w.subtest(t, "small-quota-of-a-workspace", func(t *testing.T) {
 		const root = "/srv/of-another-machine/data/small"
-		c := w.connect(t, box.Options{Init: map[string]any{"local": map[string]any{"host_root": root}}}).Client()
-		spec := box.NewSpec("small", "head -c 4000000 /dev/zero > a && head -c 30000000 /dev/zero > b")
+		c := w.connect(t, boxservice.Options{Init: map[string]any{"local": map[string]any{"host_root": root}}}).Client()
+		spec := boxservice.NewSpec("small", "head -c 4000000 /dev/zero > a && head -c 30000000 /dev/zero > b")
 		spec.HostPath, spec.WorkspaceQuotaMB = root+"/default", 8
 		r, err := c.Exec(t.Context(), spec)
 		if err != nil || r.ExitCode == nil || *r.ExitCode == 0 || !strings.Contains(r.Stderr, "No space left on device") {
@@ -52,11 +52,11 @@ ln -s /etc door`
 
 // registers has a workspace of a platform that keeps its own below root.
 func (w *boxWorld) registers(t *testing.T, root string, init map[string]any) {
-	conn := w.connect(t, box.Options{Instance: "instance-1", Init: init})
+	conn := w.connect(t, boxservice.Options{Instance: "instance-1", Init: init})
 	t.Cleanup(func() { _ = conn.Client().Shutdown(t.Context()) })
-	of := func(workspace string) (c *box.Client, dir string) {
-		c = conn.Client().For(box.Context{InstanceUUID: "instance-1", WorkspaceUUID: workspace, PlacementGeneration: 1})
-		spec := box.NewSpec("chat", "pwd")
+	of := func(workspace string) (c *boxservice.Client, dir string) {
+		c = conn.Client().For(boxservice.Context{InstanceUUID: "instance-1", WorkspaceUUID: workspace, PlacementGeneration: 1})
+		spec := boxservice.NewSpec("chat", "pwd")
 		list, err := c.Skills(t.Context())
 		if err != nil || len(list) != 0 {
 			t.Fatalf("there are %+v, %v", list, err)
@@ -74,7 +74,7 @@ func (w *boxWorld) registers(t *testing.T, root string, init map[string]any) {
 	if err != nil || got.Name != "made" || got.Description != "by an agent" || got.PackageRoot != at+"/made" {
 		t.Fatalf("the scan has %+v, %v", got, err)
 	}
-	if made, err := a.CreateSkill(t.Context(), box.SkillInput{Name: "kept", PackageRoot: at + "/made"}); err != nil || made.Name != "kept" {
+	if made, err := a.CreateSkill(t.Context(), boxservice.SkillInput{Name: "kept", PackageRoot: at + "/made"}); err != nil || made.Name != "kept" {
 		t.Fatalf("made was %+v, %v", made, err)
 	}
 	if c, err := a.ReadSkill(t.Context(), "kept", "sub/data"); err != nil || c.Content != "data\n" {
@@ -83,7 +83,7 @@ func (w *boxWorld) registers(t *testing.T, root string, init map[string]any) {
 	b, _ := of("b")
 	for _, tt := range []struct {
 		name, path string
-		c          *box.Client
+		c          *boxservice.Client
 	}{
 		{"a link", at + "/linked", a},
 		{"a link on the way", at + "/door", a},
@@ -92,8 +92,8 @@ func (w *boxWorld) registers(t *testing.T, root string, init map[string]any) {
 		{"the host's", "/etc", a},
 		{"another workspace's", at + "/made", b},
 	} {
-		made, err := tt.c.CreateSkill(t.Context(), box.SkillInput{Name: "bad", PackageRoot: tt.path})
-		if box.Class(err) != api.ClassValidation {
+		made, err := tt.c.CreateSkill(t.Context(), boxservice.SkillInput{Name: "bad", PackageRoot: tt.path})
+		if boxservice.Class(err) != api.ClassValidation {
 			t.Errorf("%s: made was %+v, %v", tt.name, made, err)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 func show(v any) string {
@@ -40,13 +40,13 @@ func (w *boxWorld) testReuse(t *testing.T) {
 			t.Errorf("there are %v", all)
 		}
 	})
-	conflict := func(first, second box.Spec) func(t *testing.T) {
+	conflict := func(first, second boxservice.Spec) func(t *testing.T) {
 		return func(t *testing.T) {
 			if _, err := w.client.Exec(t.Context(), first); err != nil {
 				t.Fatal(err)
 			}
 			_, err := w.client.Exec(t.Context(), second)
-			if _, ok := errors.AsType[*box.ConflictError](err); !ok || box.Class(err) != api.ClassSessionConflict {
+			if _, ok := errors.AsType[*boxservice.ConflictError](err); !ok || boxservice.Class(err) != api.ClassSessionConflict {
 				t.Fatalf("got %v", err)
 			}
 			if !strings.Contains(err.Error(), "Box session "+first.SessionID+" already exists with ") {
@@ -59,14 +59,14 @@ func (w *boxWorld) testReuse(t *testing.T) {
 	}
 	w.subtest(t, "test_box_runtime_rejects_host_mount_conflict_in_same_session", func(t *testing.T) {
 		dirs := w.dirs(t, "first", "second")
-		a, b := box.NewSpec("req-mount", "echo first"), box.NewSpec("req-mount", "echo second")
+		a, b := boxservice.NewSpec("req-mount", "echo first"), boxservice.NewSpec("req-mount", "echo second")
 		a.HostPath, b.HostPath = dirs[0], dirs[1]
 		conflict(a, b)(t)
 	})
-	a, b := box.NewSpec("req-resource", "echo first"), box.NewSpec("req-resource", "echo second")
+	a, b := boxservice.NewSpec("req-resource", "echo first"), boxservice.NewSpec("req-resource", "echo second")
 	b.CPUs = 2
 	w.subtest(t, "test_box_runtime_rejects_resource_limit_conflict_in_same_session", conflict(a, b))
-	a, b = box.NewSpec("r-conflict-1", "echo first"), box.NewSpec("r-conflict-1", "echo second")
+	a, b = boxservice.NewSpec("r-conflict-1", "echo first"), boxservice.NewSpec("r-conflict-1", "echo second")
 	b.Network = "on"
 	w.subtest(t, "test_rpc_client_exec_raises_conflict_error", conflict(a, b))
 }
@@ -94,7 +94,7 @@ func (w *boxWorld) testObserved(t *testing.T) {
 
 func (w *boxWorld) testRPC(t *testing.T) {
 	w.subtest(t, "test_rpc_client_execute", func(t *testing.T) {
-		r, err := w.client.Exec(t.Context(), box.NewSpec("r-1", "echo remote"))
+		r, err := w.client.Exec(t.Context(), boxservice.NewSpec("r-1", "echo remote"))
 		if err != nil || r.SessionID != "r-1" || r.Status != api.StatusCompleted || r.ExitCode == nil || *r.ExitCode != 0 || r.Stdout != "remote\n" {
 			t.Errorf("got %+v, %v", r, err)
 		}
@@ -126,12 +126,12 @@ func (w *boxWorld) testRPC(t *testing.T) {
 	})
 	w.subtest(t, "test_rpc_client_delete_session_raises_not_found", func(t *testing.T) {
 		err := w.client.Delete(t.Context(), "nonexistent")
-		if !errors.Is(err, box.ErrNotFound) || box.Class(err) != api.ClassSessionNotFound || !strings.HasPrefix(err.Error(), "session nonexistent not found") {
+		if !errors.Is(err, boxservice.ErrNotFound) || boxservice.Class(err) != api.ClassSessionNotFound || !strings.HasPrefix(err.Error(), "session nonexistent not found") {
 			t.Errorf("got %v", err)
 		}
 	})
 	w.subtest(t, "test_rpc_client_create_session", func(t *testing.T) {
-		got, err := w.client.Create(t.Context(), box.NewSpec("r-create-1", "placeholder"))
+		got, err := w.client.Create(t.Context(), boxservice.NewSpec("r-create-1", "placeholder"))
 		if err != nil || got.SessionID != "r-create-1" || got.BackendName != "process" {
 			t.Fatalf("got %+v, %v", got, err)
 		}

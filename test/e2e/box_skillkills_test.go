@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
-	wire "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 const bigFiles, bigSize = 24, 256 << 10
 
 // bigZip is an archive of several MiB with one package, "big".
-func bigZip(t *testing.T) box.Zip {
+func bigZip(t *testing.T) boxservice.Zip {
 	t.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -44,34 +44,34 @@ func bigZip(t *testing.T) box.Zip {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return box.Zip{Content: b.Bytes(), Filename: "pack.zip", SourcePaths: []string{"big"}}
+	return boxservice.Zip{Content: b.Bytes(), Filename: "pack.zip", SourcePaths: []string{"big"}}
 }
 
 // change is one of a store's, in the middle of which the runtime is killed.
 type change struct {
 	name string
 	big  bool // the package is there before
-	do   func(context.Context, *box.Client)
+	do   func(context.Context, *boxservice.Client)
 }
 
-func changes(pack box.Zip, mount box.Mount) []change {
-	skilled := func(cmd string) box.Spec {
-		spec := box.NewSpec("skilled", cmd)
-		spec.Persistent, spec.ExtraMounts = true, []box.Mount{mount}
+func changes(pack boxservice.Zip, mount boxservice.Mount) []change {
+	skilled := func(cmd string) boxservice.Spec {
+		spec := boxservice.NewSpec("skilled", cmd)
+		spec.Persistent, spec.ExtraMounts = true, []boxservice.Mount{mount}
 		return spec
 	}
 	instructions := strings.Repeat("new ", 100_000)
 	return []change{
-		{"install", false, func(ctx context.Context, c *box.Client) { _, _ = c.InstallZip(ctx, pack) }},
-		{"write", true, func(ctx context.Context, c *box.Client) {
+		{"install", false, func(ctx context.Context, c *boxservice.Client) { _, _ = c.InstallZip(ctx, pack) }},
+		{"write", true, func(ctx context.Context, c *boxservice.Client) {
 			_, _ = c.WriteSkill(ctx, "big", "new/text", strings.Repeat("whole ", 100_000))
 		}},
-		{"update", true, func(ctx context.Context, c *box.Client) {
-			_, _ = c.UpdateSkill(ctx, "big", wire.SkillInput{Instructions: &instructions})
+		{"update", true, func(ctx context.Context, c *boxservice.Client) {
+			_, _ = c.UpdateSkill(ctx, "big", langbot.SkillInput{Instructions: &instructions})
 		}},
-		{"delete", true, func(ctx context.Context, c *box.Client) { _ = c.DeleteSkill(ctx, "big") }},
-		{"bring", true, func(ctx context.Context, c *box.Client) { _, _ = c.Exec(ctx, skilled("true")) }},
-		{"take back", true, func(ctx context.Context, c *box.Client) {
+		{"delete", true, func(ctx context.Context, c *boxservice.Client) { _ = c.DeleteSkill(ctx, "big") }},
+		{"bring", true, func(ctx context.Context, c *boxservice.Client) { _, _ = c.Exec(ctx, skilled("true")) }},
+		{"take back", true, func(ctx context.Context, c *boxservice.Client) {
 			_, _ = c.Exec(ctx, skilled("cd /workspace/.skills/big && cp -r data more && echo on"))
 		}},
 	}
@@ -100,7 +100,7 @@ func TestBoxKilledWithSkills(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			mount := box.Mount{HostPath: skills[0].PackageRoot, MountPath: "/workspace/.skills/big", Mode: "rw"}
+			mount := boxservice.Mount{HostPath: skills[0].PackageRoot, MountPath: "/workspace/.skills/big", Mode: "rw"}
 			all := changes(pack, mount)
 			if len(moments) == 1 {
 				all = []change{all[0], all[len(all)-1]}
@@ -130,7 +130,7 @@ func TestBoxKilledWithSkills(t *testing.T) {
 
 // killedInChange kills the runtime in the middle of a change, and starts it
 // again.
-func (h *home) killedInChange(t *testing.T, c *box.Client, wall string, ch change, pack box.Zip, at time.Duration) *box.Client {
+func (h *home) killedInChange(t *testing.T, c *boxservice.Client, wall string, ch change, pack boxservice.Zip, at time.Duration) *boxservice.Client {
 	t.Helper()
 	_ = c.Delete(t.Context(), "skilled")
 	_ = c.DeleteSkill(t.Context(), "big")
@@ -154,7 +154,7 @@ func (h *home) killedInChange(t *testing.T, c *box.Client, wall string, ch chang
 
 // wholeSkill looks at the store and at a session that has the package, and
 // reports whether the change was made.
-func (h *home) wholeSkill(t *testing.T, c *box.Client, ch change, mount box.Mount) (made bool) {
+func (h *home) wholeSkill(t *testing.T, c *boxservice.Client, ch change, mount boxservice.Mount) (made bool) {
 	t.Helper()
 	own := filepath.Join(h.dir, "state/carboy/box/skills/.carboy")
 	if left, err := os.ReadDir(own); err != nil || len(left) != 1 { // the lock
@@ -164,15 +164,15 @@ func (h *home) wholeSkill(t *testing.T, c *box.Client, ch change, mount box.Moun
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := slices.ContainsFunc(list, func(k box.Skill) bool { return k.Name == "big" })
+	there := slices.ContainsFunc(list, func(k boxservice.Skill) bool { return k.Name == "big" })
 	if !there {
 		if ch.name != "install" && ch.name != "delete" {
 			t.Errorf("the package is gone")
 		}
 		return ch.name == "delete"
 	}
-	spec := box.NewSpec("skilled", "")
-	spec.Persistent, spec.ExtraMounts = true, []box.Mount{mount}
+	spec := boxservice.NewSpec("skilled", "")
+	spec.Persistent, spec.ExtraMounts = true, []boxservice.Mount{mount}
 	inside := strings.TrimSpace(sh(t, c, spec, "cd /workspace/.skills/big && find . -type f -exec sha256sum {} + | sort -k2"))
 	// What a command that was cut off has changed is taken back with the next one.
 	stored := strings.TrimSpace(tree(t, mount.HostPath))

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // ownCertificate writes a certificate of 127.0.0.1 that vouches for itself, and
@@ -117,20 +117,20 @@ func TestBoxTLS(t *testing.T) {
 
 // tlsClient has the Go client trust that certificate, and no other.
 func tlsClient(t *testing.T, addr, token string, pool *x509.CertPool) {
-	open := func(o box.Options) (*box.Connector, error) {
+	open := func(o boxservice.Options) (*boxservice.Connector, error) {
 		o.Token = token
-		c, err := box.NewConnector(o)
+		c, err := boxservice.NewConnector(o)
 		if err != nil {
 			return nil, err
 		}
 		t.Cleanup(func() { c.Close() })
 		return c, c.Open(t.Context())
 	}
-	c, err := open(box.Options{Endpoint: "wss://" + addr, RootCAs: pool})
+	c, err := open(boxservice.Options{Endpoint: "wss://" + addr, RootCAs: pool})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Client().Create(t.Context(), box.NewSpec("s", "")); err != nil {
+	if _, err := c.Client().Create(t.Context(), boxservice.NewSpec("s", "")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Client().StartProcess(t.Context(), "s", api.ProcessSpec{ProcessID: "p", Command: "cat"}); err != nil {
@@ -147,7 +147,7 @@ func tlsClient(t *testing.T, addr, token string, pool *x509.CertPool) {
 	if line, err := a.ReadLine(t.Context()); err != nil || string(line) != "hello" {
 		t.Errorf("the relay has %q, %v", line, err)
 	}
-	for name, o := range map[string]box.Options{
+	for name, o := range map[string]boxservice.Options{
 		"nobody-vouches":    {Endpoint: "wss://" + addr},
 		"somebody-else":     {Endpoint: "wss://" + addr, RootCAs: x509.NewCertPool()},
 		"another-name":      {Endpoint: "wss://" + strings.Replace(addr, "127.0.0.1", "localhost", 1), RootCAs: pool},

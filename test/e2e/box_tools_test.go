@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	wire "github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/client"
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // api is a client of a home's daemon.
@@ -31,30 +31,30 @@ func TestSessionTools(t *testing.T) {
 		h.boxServe(wall, nil)
 		h.ok("box", "exec", "--session", "ann", "--", "echo one > f")
 		c, ctx := h.api(), t.Context()
-		wrote, err := c.SessionWrite(ctx, "ann", wire.WriteRequest{Path: "src/a.py", Content: "import os\nneedle = 1\n"})
+		wrote, err := c.SessionWrite(ctx, "ann", langbot.WriteRequest{Path: "src/a.py", Content: "import os\nneedle = 1\n"})
 		if err != nil || !wrote.OK || !wrote.Created {
 			t.Fatalf("write: %+v, %v", wrote, err)
 		}
-		edited, err := c.SessionEdit(ctx, "ann", wire.EditRequest{Path: "src/a.py", OldString: "needle = 1", NewString: "needle = 42"})
+		edited, err := c.SessionEdit(ctx, "ann", langbot.EditRequest{Path: "src/a.py", OldString: "needle = 1", NewString: "needle = 42"})
 		if err != nil || !edited.OK || edited.Line != 2 {
 			t.Errorf("edit: %+v, %v", edited, err)
 		}
-		read, err := c.SessionRead(ctx, "ann", wire.ReadRequest{Path: "src/a.py", Offset: 2})
+		read, err := c.SessionRead(ctx, "ann", langbot.ReadRequest{Path: "src/a.py", Offset: 2})
 		if err != nil || read.Content != "needle = 42" {
 			t.Errorf("read: %+v, %v", read, err)
 		}
-		found, err := c.SessionGlob(ctx, "ann", wire.GlobRequest{Pattern: "*.py"})
+		found, err := c.SessionGlob(ctx, "ann", langbot.GlobRequest{Pattern: "*.py"})
 		if err != nil || len(found.Matches) != 1 {
 			t.Errorf("glob: %+v, %v", found, err)
 		}
-		lines, err := c.SessionGrep(ctx, "ann", wire.GrepRequest{Pattern: `needle = \d+`})
+		lines, err := c.SessionGrep(ctx, "ann", langbot.GrepRequest{Pattern: `needle = \d+`})
 		if err != nil || len(lines.Matches) != 1 {
 			t.Errorf("grep: %+v, %v", lines, err)
 		}
-		if out, err := c.SessionRead(ctx, "ann", wire.ReadRequest{Path: "/etc/passwd"}); err != nil || out.Code != wire.ToolEscapes {
+		if out, err := c.SessionRead(ctx, "ann", langbot.ReadRequest{Path: "/etc/passwd"}); err != nil || out.Code != langbot.ToolEscapes {
 			t.Errorf("read outside: %+v, %v", out, err)
 		}
-		if _, err := c.SessionRead(ctx, "bob", wire.ReadRequest{Path: "f"}); err == nil {
+		if _, err := c.SessionRead(ctx, "bob", langbot.ReadRequest{Path: "f"}); err == nil {
 			t.Error("a session that is not there was read")
 		}
 		passAttachments(t, h, c)
@@ -68,7 +68,7 @@ func passAttachments(t *testing.T, h *home, c *client.Client) {
 	t.Helper()
 	ctx := t.Context()
 	big := []byte(strings.Repeat("x", 8<<20))
-	in, err := c.Deliver(ctx, "ann", wire.AttachmentsIn{QueryID: "q-1", Files: []wire.Attachment{{Name: "a b.png", Data: big}, {Name: "n.txt", Data: []byte("hi")}}})
+	in, err := c.Deliver(ctx, "ann", langbot.AttachmentsIn{QueryID: "q-1", Files: []langbot.Attachment{{Name: "a b.png", Data: big}, {Name: "n.txt", Data: []byte("hi")}}})
 	if err != nil || len(in.Attachments) != 2 || in.Attachments[0].Path != "/workspace/inbox/q-1/a_b.png" {
 		t.Fatalf("deliver: %+v, %v", in, err)
 	}
@@ -77,7 +77,7 @@ func passAttachments(t *testing.T, h *home, c *client.Client) {
 	if err != nil || len(out.Attachments) != 2 || out.Attachments[0].Size != int64(len(big)) || out.Attachments[1].Base64 != "aGk=" {
 		t.Fatalf("collect: %d, %v", len(out.Attachments), err)
 	}
-	if _, err := c.Deliver(ctx, "ann", wire.AttachmentsIn{QueryID: "q-2", Files: []wire.Attachment{{Name: "n.txt", Data: []byte("hi")}}}); err != nil {
+	if _, err := c.Deliver(ctx, "ann", langbot.AttachmentsIn{QueryID: "q-2", Files: []langbot.Attachment{{Name: "n.txt", Data: []byte("hi")}}}); err != nil {
 		t.Fatal(err)
 	}
 	h.ok("box", "exec", "--session", "ann", "--", "mkdir -p /workspace/outbox/q-2 && touch /workspace/outbox/q-2/left")
@@ -85,7 +85,7 @@ func passAttachments(t *testing.T, h *home, c *client.Client) {
 		t.Error(err)
 	}
 	for _, path := range []string{"inbox/q-2/n.txt", "outbox/q-2/left"} {
-		if got, err := c.SessionRead(ctx, "ann", wire.ReadRequest{Path: path}); err != nil || got.Code != wire.ToolNotFound {
+		if got, err := c.SessionRead(ctx, "ann", langbot.ReadRequest{Path: path}); err != nil || got.Code != langbot.ToolNotFound {
 			t.Errorf("after all were removed %s is %+v, %v", path, got, err)
 		}
 	}
@@ -140,7 +140,7 @@ func TestBoxHardQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, path := range []string{"", "/nowhere/box/default"} {
-			spec := box.NewSpec("full"+filepath.Base(path), "")
+			spec := boxservice.NewSpec("full"+filepath.Base(path), "")
 			spec.HostPath, spec.WorkspaceQuotaMB, spec.WorkspaceInodes = path, 16, 500
 			got := sh(t, c, spec, "dd if=/dev/zero of=big bs=64k count=1000 2>/dev/null; sync; stat -c %s big; rm big; "+
 				"for i in $(seq 600); do touch f$i 2>/dev/null || break; done; ls -A | wc -l")
@@ -156,7 +156,7 @@ func TestBoxHardQuota(t *testing.T) {
 				growsWhenFree(t, h, c, spec)
 				continue
 			}
-			if info, err := c.Get(t.Context(), spec.SessionID); err != nil || info.Quota != wire.QuotaHard {
+			if info, err := c.Get(t.Context(), spec.SessionID); err != nil || info.Quota != langbot.QuotaHard {
 				t.Errorf("%q: %+v, %v", path, info, err)
 			}
 		}
@@ -164,10 +164,10 @@ func TestBoxHardQuota(t *testing.T) {
 }
 
 // growsWhenFree asks for more of a workspace that sessions share.
-func growsWhenFree(t *testing.T, h *home, c *box.Client, spec box.Spec) {
+func growsWhenFree(t *testing.T, h *home, c *boxservice.Client, spec boxservice.Spec) {
 	t.Helper()
 	info, err := c.Get(t.Context(), spec.SessionID)
-	if err != nil || info.Quota != wire.QuotaHard || !strings.Contains(fmt.Sprint(info.Notices), "shows the volume box-default-") {
+	if err != nil || info.Quota != langbot.QuotaHard || !strings.Contains(fmt.Sprint(info.Notices), "shows the volume box-default-") {
 		t.Errorf("%+v, %v", info, err)
 	}
 	more := spec
@@ -208,16 +208,16 @@ func TestBoxNotices(t *testing.T) {
 	if _, err := c.Init(t.Context(), map[string]any{"local": map[string]any{"host_root": "/nowhere/box"}}); err != nil {
 		t.Fatal(err)
 	}
-	plain := box.NewSpec("plain", "")
+	plain := boxservice.NewSpec("plain", "")
 	if info, err := c.Create(t.Context(), plain); err != nil || len(info.Notices) > 0 { // the control
 		t.Errorf("as it was asked: %+v, %v", info, err)
 	}
-	spec := box.NewSpec("owned", "")
+	spec := boxservice.NewSpec("owned", "")
 	spec.HostPath = "/nowhere/box/default"
 	if info, err := c.Create(t.Context(), spec); err != nil || len(info.Notices) != 1 {
 		t.Errorf("create: %+v, %v", info, err)
 	}
-	p, err := c.StartProcess(t.Context(), "owned", box.ProcessSpec{Command: "sleep", Args: []string{"100"}, MemoryMB: 64})
+	p, err := c.StartProcess(t.Context(), "owned", boxservice.ProcessSpec{Command: "sleep", Args: []string{"100"}, MemoryMB: 64})
 	if err != nil || len(p.Notices) != 1 {
 		t.Errorf("start: %+v, %v", p, err)
 	}
@@ -229,7 +229,7 @@ func TestBoxNotices(t *testing.T) {
 	if err != nil || fmt.Sprint(mine.Notices) != fmt.Sprint(info.Notices) || mine.Process == nil || fmt.Sprint(mine.Process.Notices) != fmt.Sprint(info.Process.Notices) {
 		t.Errorf("by the API: %+v, %v", mine, err)
 	}
-	got, err := h.api().CreateSession(t.Context(), wire.CreateRequest{SessionID: "small", Payload: map[string]any{"timeout_sec": 1000}})
+	got, err := h.api().CreateSession(t.Context(), langbot.CreateRequest{SessionID: "small", Payload: map[string]any{"timeout_sec": 1000}})
 	if err != nil || len(got.Adjusted) == 0 {
 		t.Errorf("what a profile changes: %+v, %v", got, err)
 	}

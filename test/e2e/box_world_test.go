@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // boxWorld is a home whose daemon serves Box.
@@ -21,8 +21,8 @@ type boxWorld struct {
 	*home
 	addr   string
 	root   string // a directory of the host that sessions may be given
-	client *box.Client
-	conn   *box.Connector
+	client *boxservice.Client
+	conn   *boxservice.Connector
 	daemon *exec.Cmd
 	ended  chan struct{} // the daemon did
 }
@@ -60,7 +60,7 @@ func newBoxWorld(t *testing.T, wall string, settings map[string]any) *boxWorld {
 		t.Fatal(err)
 	}
 	w.serve()
-	w.conn = w.connect(t, box.Options{})
+	w.conn = w.connect(t, boxservice.Options{})
 	w.client = w.conn.Client()
 	t.Cleanup(func() { w.drop(t) })
 	return w
@@ -136,10 +136,10 @@ func (w *boxWorld) kill() {
 }
 
 // connect returns a connector of one's own.
-func (w *boxWorld) connect(t *testing.T, o box.Options) *box.Connector {
+func (w *boxWorld) connect(t *testing.T, o boxservice.Options) *boxservice.Connector {
 	t.Helper()
 	o.Endpoint = "ws://" + w.addr
-	c, err := box.NewConnector(o)
+	c, err := boxservice.NewConnector(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,12 +151,12 @@ func (w *boxWorld) connect(t *testing.T, o box.Options) *box.Connector {
 }
 
 // service returns a service over a connection of its own.
-func (w *boxWorld) service(t *testing.T, c box.Config) *box.Service {
+func (w *boxWorld) service(t *testing.T, c boxservice.Config) *boxservice.Service {
 	t.Helper()
 	c.Connect.Endpoint = "ws://" + w.addr
 	here := true
 	c.SharesFilesystem = &here
-	s, err := box.NewService(c)
+	s, err := boxservice.NewService(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,13 +200,13 @@ func (w *boxWorld) dirs(t *testing.T, names ...string) (paths []string) {
 }
 
 // sessions are those that there are, by key.
-func (w *boxWorld) sessions(t *testing.T) map[string]box.SessionInfo {
+func (w *boxWorld) sessions(t *testing.T) map[string]boxservice.SessionInfo {
 	t.Helper()
 	list, err := w.client.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := map[string]box.SessionInfo{}
+	m := map[string]boxservice.SessionInfo{}
 	for _, s := range list {
 		m[s.SessionID] = s
 	}
@@ -216,7 +216,7 @@ func (w *boxWorld) sessions(t *testing.T) map[string]box.SessionInfo {
 // exec runs a command that is to end with 0, and returns its output.
 func (w *boxWorld) exec(t *testing.T, session, cmd string) string {
 	t.Helper()
-	r, err := w.client.Exec(t.Context(), box.NewSpec(session, cmd))
+	r, err := w.client.Exec(t.Context(), boxservice.NewSpec(session, cmd))
 	if err != nil {
 		t.Fatalf("%s: %v", cmd, err)
 	}
@@ -227,15 +227,15 @@ func (w *boxWorld) exec(t *testing.T, session, cmd string) string {
 }
 
 // chat is a query as a chat's message is one.
-func chat(id string) box.Query {
-	return box.Query{
+func chat(id string) boxservice.Query {
+	return boxservice.Query{
 		ID: id, LauncherType: "person", LauncherID: "test_user", SenderID: "test_user",
 		Variables: map[string]string{"launcher_type": "person", "launcher_id": "test_user", "sender_id": "test_user", "query_id": id},
 	}
 }
 
 // runTool runs a command for an agent.
-func runTool(t *testing.T, s *box.Service, q box.Query, command string) box.ToolResult {
+func runTool(t *testing.T, s *boxservice.Service, q boxservice.Query, command string) boxservice.ToolResult {
 	t.Helper()
 	r, err := s.ExecuteTool(t.Context(), q, map[string]any{"command": command})
 	if err != nil {

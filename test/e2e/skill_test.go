@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 // A skill that is installed when a session runs appears in it, what the
@@ -17,9 +17,9 @@ func TestSkillsComeLater(t *testing.T) {
 	behindEach(t, func(t *testing.T, wall string) {
 		w := newBoxWorld(t, wall, nil)
 		c := w.client
-		says := func(mounts []api.Mount, command, want string) box.Result {
+		says := func(mounts []api.Mount, command, want string) boxservice.Result {
 			t.Helper()
-			spec := box.NewSpec("later", command)
+			spec := boxservice.NewSpec("later", command)
 			spec.ExtraMounts = mounts
 			r, err := c.Exec(t.Context(), spec)
 			if err != nil {
@@ -32,7 +32,7 @@ func TestSkillsComeLater(t *testing.T) {
 		}
 		says(nil, "sleep 1000 >/dev/null 2>&1 & echo $! >/tmp/pid; ls /workspace/.skills", "")
 
-		pack := box.Zip{Content: skillZip(t, "demo", "fixed"), Filename: "pack.zip"}
+		pack := boxservice.Zip{Content: skillZip(t, "demo", "fixed"), Filename: "pack.zip"}
 		if skills, err := c.InstallZip(t.Context(), pack); err == nil {
 			t.Fatalf("two skills, and none chosen: got %+v", skills)
 		}

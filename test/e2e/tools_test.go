@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
@@ -47,38 +47,38 @@ func TestNativeTools(t *testing.T) {
 		h := newHome(t)
 		name := h.create("--isolation", wall, "--disk", "32m")
 		w, ctx := h.tools(t, name), t.Context()
-		wrote, err := w.Write(ctx, box.WriteRequest{Path: "/workspace/src/a.py", Content: "import os\nneedle = 1\n"})
+		wrote, err := w.Write(ctx, langbot.WriteRequest{Path: "/workspace/src/a.py", Content: "import os\nneedle = 1\n"})
 		wantDone(t, wrote.Failure, err)
 		if got := h.ok("exec", name, "--", "sh", "-c", "cd /workspace; cat src/a.py; stat -c %U src/a.py"); got != "import os\nneedle = 1\nuser\n" {
 			t.Errorf("a command finds %q", got)
 		}
-		edited, err := w.Edit(ctx, box.EditRequest{Path: "src/a.py", OldString: "needle = 1", NewString: "needle = 42"})
+		edited, err := w.Edit(ctx, langbot.EditRequest{Path: "src/a.py", OldString: "needle = 1", NewString: "needle = 42"})
 		wantDone(t, edited.Failure, err)
-		read, err := w.Read(ctx, box.ReadRequest{Path: "src/a.py", Offset: 2})
+		read, err := w.Read(ctx, langbot.ReadRequest{Path: "src/a.py", Offset: 2})
 		if wantDone(t, read.Failure, err); read.Content != "needle = 42" {
 			t.Errorf("read %q", read.Content)
 		}
-		found, err := w.Glob(ctx, box.GlobRequest{Pattern: "**/*.py"})
+		found, err := w.Glob(ctx, langbot.GlobRequest{Pattern: "**/*.py"})
 		if wantDone(t, found.Failure, err); found.Preview != "/workspace/src/a.py" {
 			t.Errorf("found %q", found.Preview)
 		}
-		lines, err := w.Grep(ctx, box.GrepRequest{Pattern: `needle = \d+`})
+		lines, err := w.Grep(ctx, langbot.GrepRequest{Pattern: `needle = \d+`})
 		if wantDone(t, lines.Failure, err); len(lines.Matches) != 1 || lines.Matches[0].Line != 2 {
 			t.Errorf("lines %+v", lines.Matches)
 		}
 		h.ok("exec", name, "--", "sh", "-c", "cd /workspace; ln -s /etc etc; ln -s src inside; ln -s / up")
 		for _, p := range []string{"etc/passwd", "up/etc/passwd", "/etc/passwd", "../etc/passwd"} {
-			if r, err := w.Read(ctx, box.ReadRequest{Path: p}); err != nil || r.Code != box.ToolEscapes {
+			if r, err := w.Read(ctx, langbot.ReadRequest{Path: p}); err != nil || r.Code != langbot.ToolEscapes {
 				t.Errorf("%s: %+v, %v", p, r, err)
 			}
 		}
-		inside, err := w.Read(ctx, box.ReadRequest{Path: "inside/a.py"}) // the control
+		inside, err := w.Read(ctx, langbot.ReadRequest{Path: "inside/a.py"}) // the control
 		wantDone(t, inside.Failure, err)
 		fillUp(t, w)
 	})
 }
 
-func wantDone(t testing.TB, f box.Failure, err error) {
+func wantDone(t testing.TB, f langbot.Failure, err error) {
 	t.Helper()
 	if err != nil || !f.OK {
 		t.Fatalf("got %+v, %v, want it done", f, err)
@@ -88,22 +88,22 @@ func wantDone(t testing.TB, f box.Failure, err error) {
 // fillUp writes until there is no room, and sees that nothing else is lost.
 func fillUp(t *testing.T, w *tool.Tools) {
 	t.Helper()
-	full := box.Failure{OK: true}
+	full := langbot.Failure{OK: true}
 	for i := 0; full.OK && i < 20; i++ {
-		r, err := w.Write(t.Context(), box.WriteRequest{Path: "big", Content: strings.Repeat("x", 4<<20), Mode: box.WriteAppend})
+		r, err := w.Write(t.Context(), langbot.WriteRequest{Path: "big", Content: strings.Repeat("x", 4<<20), Mode: langbot.WriteAppend})
 		if err != nil {
 			t.Fatal(err)
 		}
 		full = r.Failure
 	}
-	if full.Code != box.ToolNoSpace {
+	if full.Code != langbot.ToolNoSpace {
 		t.Errorf("a full disk: %+v", full)
 	}
-	r, err := w.Write(t.Context(), box.WriteRequest{Path: "src/a.py", Content: strings.Repeat("y", 8<<20)})
-	if err != nil || r.Code != box.ToolNoSpace {
+	r, err := w.Write(t.Context(), langbot.WriteRequest{Path: "src/a.py", Content: strings.Repeat("y", 8<<20)})
+	if err != nil || r.Code != langbot.ToolNoSpace {
 		t.Errorf("a full disk: %+v, %v", r, err)
 	}
-	read, err := w.Read(t.Context(), box.ReadRequest{Path: "src/a.py"})
+	read, err := w.Read(t.Context(), langbot.ReadRequest{Path: "src/a.py"})
 	if wantDone(t, read.Failure, err); read.Content != "import os\nneedle = 42" {
 		t.Errorf("what was there is %.40q", read.Content)
 	}
@@ -144,18 +144,18 @@ func TestNativeToolsSwapped(t *testing.T) {
 		}
 		w, mine := h.tools(t, name), 0
 		for range 200 {
-			read, err := w.Read(t.Context(), box.ReadRequest{Path: "shared/f"})
+			read, err := w.Read(t.Context(), langbot.ReadRequest{Path: "shared/f"})
 			if err != nil || strings.Contains(read.Content, "OUTSIDE") {
 				t.Fatalf("read %+v, %v", read, err)
 			}
 			if read.Content == "mine" {
 				mine++
 			}
-			lines, err := w.Grep(t.Context(), box.GrepRequest{Pattern: "OUTSIDE"})
+			lines, err := w.Grep(t.Context(), langbot.GrepRequest{Pattern: "OUTSIDE"})
 			if err != nil || len(lines.Matches) > 0 {
 				t.Fatalf("grep %+v, %v", lines, err)
 			}
-			if _, err := w.Write(t.Context(), box.WriteRequest{Path: "shared/f", Content: "mine"}); err != nil {
+			if _, err := w.Write(t.Context(), langbot.WriteRequest{Path: "shared/f", Content: "mine"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -176,7 +176,7 @@ func TestAttachments(t *testing.T) {
 		name := h.create("--isolation", wall)
 		w, ctx := h.tools(t, name), t.Context()
 		big := strings.Repeat("x", 3<<20)
-		in, err := w.Deliver(ctx, box.AttachmentsIn{QueryID: "q-1", Files: []box.Attachment{
+		in, err := w.Deliver(ctx, langbot.AttachmentsIn{QueryID: "q-1", Files: []langbot.Attachment{
 			{Name: "../photo of me.png", Data: []byte(big)}, {Name: "notes.txt", Data: []byte("hello")},
 		}})
 		if err != nil || len(in.Attachments) != 2 || in.Attachments[0].Path != "/workspace/inbox/q-1/photo_of_me.png" {
@@ -191,7 +191,7 @@ func TestAttachments(t *testing.T) {
 		if err != nil || len(out.Attachments) != 2 || !strings.Contains(fmt.Sprint(out.Skipped), "{passwd it is a link}") {
 			t.Fatalf("collected %d, without %+v, %v", len(out.Attachments), out.Skipped, err)
 		}
-		if a := out.Attachments[0]; a.Name != "out.png" || a.Type != box.KindImage || a.Size != int64(len(big)) {
+		if a := out.Attachments[0]; a.Name != "out.png" || a.Type != langbot.KindImage || a.Size != int64(len(big)) {
 			t.Errorf("the first is %s, a %s of %d bytes", a.Name, a.Type, a.Size)
 		}
 		if a := out.Attachments[1]; a.Path != "sub/notes.txt" || a.Base64 != "SEVMTE8=" {
@@ -268,30 +268,30 @@ func BenchmarkNativeTools(b *testing.B) {
 		w := h.tools(b, name)
 		for _, bm := range []struct {
 			name string
-			run  func() (box.Failure, error)
+			run  func() (langbot.Failure, error)
 		}{
-			{"glob", func() (box.Failure, error) {
-				r, err := w.Glob(b.Context(), box.GlobRequest{Pattern: "*7.txt"})
+			{"glob", func() (langbot.Failure, error) {
+				r, err := w.Glob(b.Context(), langbot.GlobRequest{Pattern: "*7.txt"})
 				return r.Failure, err
 			}},
-			{"glob-all", func() (box.Failure, error) {
-				r, err := w.Glob(b.Context(), box.GlobRequest{Pattern: "*"})
+			{"glob-all", func() (langbot.Failure, error) {
+				r, err := w.Glob(b.Context(), langbot.GlobRequest{Pattern: "*"})
 				return r.Failure, err
 			}},
-			{"grep", func() (box.Failure, error) {
-				r, err := w.Grep(b.Context(), box.GrepRequest{Pattern: "needle"})
+			{"grep", func() (langbot.Failure, error) {
+				r, err := w.Grep(b.Context(), langbot.GrepRequest{Pattern: "needle"})
 				return r.Failure, err
 			}},
-			{"grep-pattern", func() (box.Failure, error) {
-				r, err := w.Grep(b.Context(), box.GrepRequest{Pattern: `[n]e+dle\b`})
+			{"grep-pattern", func() (langbot.Failure, error) {
+				r, err := w.Grep(b.Context(), langbot.GrepRequest{Pattern: `[n]e+dle\b`})
 				return r.Failure, err
 			}},
-			{"read", func() (box.Failure, error) {
-				r, err := w.Read(b.Context(), box.ReadRequest{Path: "tree/d40/f07.txt"})
+			{"read", func() (langbot.Failure, error) {
+				r, err := w.Read(b.Context(), langbot.ReadRequest{Path: "tree/d40/f07.txt"})
 				return r.Failure, err
 			}},
-			{"write", func() (box.Failure, error) {
-				r, err := w.Write(b.Context(), box.WriteRequest{Path: "new.txt", Content: "hello\n"})
+			{"write", func() (langbot.Failure, error) {
+				r, err := w.Write(b.Context(), langbot.WriteRequest{Path: "new.txt", Content: "hello\n"})
 				return r.Failure, err
 			}},
 		} {

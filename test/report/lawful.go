@@ -42,7 +42,7 @@ var list = []lawful{
 	{"internal/seccomp", "TestRefusedCalls", `this kernel says`, "the kernel refuses a call by itself", nil, false},
 	{"internal/session/quota/project", "", `names no file system with project quotas`, "test/vm boots a machine for it", nil, false},
 	{"internal/session/quota/project", "TestNoProjects", `enforces projects`, "temporary files lie where projects have quotas", hasProjects, false},
-	{"internal/session/skill", "TestChild", `it is for TestKilled`, "another test starts it", nil, false},
+	{"internal/skill", "TestChild", `it is for TestKilled`, "another test starts it", nil, false},
 	{"test/e2e", "TestDoctorTriesNetworks", `/dev/net/tun is open`, "everybody may open /dev/net/tun here", tunIsOpen, false},
 	{"test/e2e", "TestBox*", `make chaos`, "make chaos runs it", nil, false},
 	{"test/e2e", "TestE2BLatency", `make bench-e2b`, "make bench-e2b runs it", nil, false},

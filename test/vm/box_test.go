@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	api "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 const (
@@ -29,8 +29,8 @@ const (
 type daemon struct {
 	home   string
 	cmd    *exec.Cmd
-	conn   *box.Connector
-	client *box.Client
+	conn   *boxservice.Connector
+	client *boxservice.Client
 }
 
 func (d *daemon) env() []string {
@@ -64,7 +64,7 @@ func (d *daemon) serve(t *testing.T) {
 		}
 	}
 	var err error
-	if d.conn, err = box.NewConnector(box.Options{Endpoint: "ws://" + addr}); err == nil {
+	if d.conn, err = boxservice.NewConnector(boxservice.Options{Endpoint: "ws://" + addr}); err == nil {
 		err = d.conn.Open(ctx)
 	}
 	if err != nil {
@@ -84,9 +84,9 @@ func (d *daemon) kill(t *testing.T) {
 
 // exec runs a command in a session of the directory, which is to have a hard
 // quota where mb is one.
-func (d *daemon) exec(t *testing.T, key, dir string, mb int, command string) box.Result {
+func (d *daemon) exec(t *testing.T, key, dir string, mb int, command string) boxservice.Result {
 	t.Helper()
-	s := box.NewSpec(key, command)
+	s := boxservice.NewSpec(key, command)
 	s.HostPath, s.WorkspaceQuotaMB, s.TimeoutSec = dir, mb, 60
 	if mb > 0 {
 		s.Quota = api.QuotaHard
@@ -119,9 +119,9 @@ func TestBoxOnProject(t *testing.T) {
 		t.Run("gvisor", d.behindGVisor)
 	}
 	t.Run("plain", func(t *testing.T) {
-		s := box.NewSpec("plain", "true")
+		s := boxservice.NewSpec("plain", "true")
 		s.HostPath, s.WorkspaceQuotaMB, s.Quota = "/srv/plain", 16, api.QuotaHard
-		if _, err := d.client.Exec(t.Context(), s); box.Class(err) != api.ClassValidation || !strings.Contains(fmt.Sprint(err), "soft") {
+		if _, err := d.client.Exec(t.Context(), s); boxservice.Class(err) != api.ClassValidation || !strings.Contains(fmt.Sprint(err), "soft") {
 			t.Errorf("where it can't be hard: %v", err)
 		}
 		s.Quota = ""
@@ -140,7 +140,7 @@ func (d *daemon) behindGVisor(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, 1000, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	s := box.NewSpec("gvisor", fillUp)
+	s := boxservice.NewSpec("gvisor", fillUp)
 	s.HostPath, s.WorkspaceQuotaMB, s.Quota, s.Isolation, s.TimeoutSec = dir, 4, api.QuotaHard, "gvisor", 100
 	from := time.Now()
 	r, err := d.client.Exec(t.Context(), s)
@@ -239,7 +239,7 @@ func (d *daemon) loosened(t *testing.T, key, dir string) {
 	if err := quotaOff(); err != nil {
 		t.Fatal(err)
 	}
-	s := box.NewSpec(key, "true")
+	s := boxservice.NewSpec(key, "true")
 	s.HostPath, s.WorkspaceQuotaMB, s.Quota = dir, 16, api.QuotaHard
 	if _, err := d.client.Exec(t.Context(), s); err == nil || !strings.Contains(err.Error(), "not held to its hard quota any more") {
 		t.Errorf("without quotas: %v", err)

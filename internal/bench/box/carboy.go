@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	wire "github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/client/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
 const startTime = 30 * time.Second
@@ -65,14 +65,14 @@ func startServer(ctx context.Context, carboy, dir, wall string, pool int) (*subj
 	return &subject{
 		name: name, many: pool > 0,
 		create: func(ctx context.Context, id string) error {
-			_, err := c.Create(ctx, box.NewSpec(id, ""))
+			_, err := c.Create(ctx, boxservice.NewSpec(id, ""))
 			return err
 		},
 		exec: func(ctx context.Context, id, text, want string) error {
-			spec := box.NewSpec(id, text)
+			spec := boxservice.NewSpec(id, text)
 			spec.TimeoutSec = 300
 			res, err := c.Exec(ctx, spec)
-			if err == nil && (res.Stdout != want || res.Status != wire.StatusCompleted) {
+			if err == nil && (res.Stdout != want || res.Status != langbot.StatusCompleted) {
 				err = fmt.Errorf("%s: %s %q %q, want %q", text, res.Status, res.Stdout, res.Stderr, want)
 			}
 			return err
@@ -83,8 +83,8 @@ func startServer(ctx context.Context, carboy, dir, wall string, pool int) (*subj
 }
 
 // connect waits for the server to answer.
-func connect(ctx context.Context, addr string) (*box.Connector, error) {
-	conn, err := box.NewConnector(box.Options{Endpoint: "ws://" + addr})
+func connect(ctx context.Context, addr string) (*boxservice.Connector, error) {
+	conn, err := boxservice.NewConnector(boxservice.Options{Endpoint: "ws://" + addr})
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func connect(ctx context.Context, addr string) (*box.Connector, error) {
 	_ = conn.Open(ctx) // it goes on trying
 	for {
 		state, err := conn.State()
-		if state == box.Connected {
+		if state == boxservice.Connected {
 			return conn, nil
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {

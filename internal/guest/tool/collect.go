@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/box"
 	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
@@ -90,8 +90,8 @@ func (o *outbox) open(root int) (int, error) {
 }
 
 func (o *outbox) dir(fd int, prefix string, depth int) error {
-	if depth > box.OutboxDepth {
-		return failf(box.ToolTooLarge, "more than %d directories within each other: %s", box.OutboxDepth, short(prefix))
+	if depth > langbot.OutboxDepth {
+		return failf(langbot.ToolTooLarge, "more than %d directories within each other: %s", langbot.OutboxDepth, short(prefix))
 	}
 	d := newDirents(fd)
 	for {
@@ -100,8 +100,8 @@ func (o *outbox) dir(fd int, prefix string, depth int) error {
 			return err
 		}
 		for _, e := range list {
-			if o.entries++; o.entries > box.OutboxEntries {
-				return failf(box.ToolTooLarge, "more than %d files and directories", box.OutboxEntries)
+			if o.entries++; o.entries > langbot.OutboxEntries {
+				return failf(langbot.ToolTooLarge, "more than %d files and directories", langbot.OutboxEntries)
 			}
 			if err := o.entry(fd, e, prefix+e.name, depth); err != nil {
 				return err
@@ -120,8 +120,8 @@ func (o *outbox) entry(dir int, e dirent, rel string, depth int) error {
 	case unix.DT_LNK:
 		o.skip(rel, "it is a link")
 	case unix.DT_DIR:
-		if o.dirs++; o.dirs > box.OutboxDirs {
-			return failf(box.ToolTooLarge, "more than %d directories", box.OutboxDirs)
+		if o.dirs++; o.dirs > langbot.OutboxDirs {
+			return failf(langbot.ToolTooLarge, "more than %d directories", langbot.OutboxDirs)
 		}
 		fd, err := beneath.OpenNoLinks(dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY|openFlags)
 		if err != nil {
@@ -139,7 +139,7 @@ func (o *outbox) entry(dir int, e dirent, rel string, depth int) error {
 // send writes the archive.
 func (o *outbox) send() error {
 	for _, name := range o.names {
-		if o.answer.Files == box.MaxAttachments {
+		if o.answer.Files == langbot.MaxAttachments {
 			o.skip(name, "there are too many files")
 			continue
 		}
@@ -198,19 +198,19 @@ func (o *outbox) file(name string) (data []byte, why string, err error) {
 		switch err := unix.Fstat(fd, &st); {
 		case err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG:
 			why = "it is no regular file"
-		case st.Size > box.MaxAttachmentBytes:
+		case st.Size > langbot.MaxAttachmentBytes:
 			why = "it is larger than 10 MiB"
 		case st.Size == 0:
 			why = "it is empty"
-		case o.sent+st.Size > box.MaxAttachmentsTotal:
+		case o.sent+st.Size > langbot.MaxAttachmentsTotal:
 			why = "the files together are larger than 50 MiB"
 		}
 		if why != "" {
 			return nil
 		}
-		if data, err = all(f, box.MaxAttachmentBytes); err != nil {
+		if data, err = all(f, langbot.MaxAttachmentBytes); err != nil {
 			why = "it can't be read"
-		} else if len(data) > box.MaxAttachmentBytes || o.sent+int64(len(data)) > box.MaxAttachmentsTotal {
+		} else if len(data) > langbot.MaxAttachmentBytes || o.sent+int64(len(data)) > langbot.MaxAttachmentsTotal {
 			why = "it grew while it was read"
 		}
 		return nil

@@ -6,27 +6,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 )
 
 // edit replaces one text in a file. The rest of the file stays as it is, byte
 // for byte, text or not.
-func (c *call) edit(q *box.EditRequest) (res box.EditResult, err error) {
+func (c *call) edit(q *langbot.EditRequest) (res langbot.EditResult, err error) {
 	rel, abs, err := c.file(q.Path)
 	if err != nil {
 		return res, err
 	}
 	if q.OldString == "" {
-		return res, failf(box.ToolInvalid, "old_string is empty; to make a file or to add to one, use write")
+		return res, failf(langbot.ToolInvalid, "old_string is empty; to make a file or to add to one, use write")
 	}
 	t := &target{rel: rel, abs: abs, flags: unix.O_RDWR}
 	err = c.change(t, func() error {
-		old, err := all(t.f, box.MaxEditBytes)
+		old, err := all(t.f, langbot.MaxEditBytes)
 		if err != nil {
 			return err
 		}
-		if len(old) > box.MaxEditBytes {
-			return failf(box.ToolTooLarge, "the file exceeds the %d-byte edit limit: %s", box.MaxEditBytes, short(abs))
+		if len(old) > langbot.MaxEditBytes {
+			return failf(langbot.ToolTooLarge, "the file exceeds the %d-byte edit limit: %s", langbot.MaxEditBytes, short(abs))
 		}
 		now, at, err := replaced(old, q)
 		if err != nil {
@@ -53,19 +53,19 @@ func (t *target) restore(old []byte, err error) error {
 		return err
 	}
 	f, ok := errors.AsType[*failure](explain(t.abs, err))
-	if !ok || f.code != box.ToolIncomplete {
+	if !ok || f.code != langbot.ToolIncomplete {
 		return err
 	}
-	return failf(box.ToolNoSpace, "the file is as it was before, since the new content could not be written: %s", short(t.abs))
+	return failf(langbot.ToolNoSpace, "the file is as it was before, since the new content could not be written: %s", short(t.abs))
 }
 
 // replaced returns old with the one place replaced that q means, and where
 // that is.
-func replaced(old []byte, q *box.EditRequest) (now []byte, at int, err error) {
+func replaced(old []byte, q *langbot.EditRequest) (now []byte, at int, err error) {
 	from, to := []byte(q.OldString), []byte(q.NewString)
 	at = bytes.Index(old, from)
 	if at < 0 {
-		return nil, 0, failf(box.ToolNoMatch, "old_string not found in the file; read it again and give the text exactly, spaces too")
+		return nil, 0, failf(langbot.ToolNoMatch, "old_string not found in the file; read it again and give the text exactly, spaces too")
 	}
 	const most = 1000
 	n := 1
@@ -77,10 +77,10 @@ func replaced(old []byte, q *box.EditRequest) (now []byte, at int, err error) {
 		i += j + 1
 	}
 	if n > 1 {
-		return nil, 0, failf(box.ToolAmbiguous, "old_string matches %d places; give more of the text around the one that is meant", n)
+		return nil, 0, failf(langbot.ToolAmbiguous, "old_string matches %d places; give more of the text around the one that is meant", n)
 	}
-	if len(old)-len(from)+len(to) > box.MaxEditBytes {
-		return nil, 0, failf(box.ToolTooLarge, "the edited file would exceed the %d-byte edit limit", box.MaxEditBytes)
+	if len(old)-len(from)+len(to) > langbot.MaxEditBytes {
+		return nil, 0, failf(langbot.ToolTooLarge, "the edited file would exceed the %d-byte edit limit", langbot.MaxEditBytes)
 	}
 	now = append(now, old[:at]...)
 	now = append(now, to...)

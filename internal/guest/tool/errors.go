@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 )
 
 const (
@@ -33,23 +33,23 @@ var causes = []struct {
 	code string
 	text string // the path follows
 }{
-	{unix.ENOENT, box.ToolNotFound, "file not found"},
-	{unix.ENOTDIR, box.ToolNotFound, "file not found, since a part of its path is no directory"},
-	{unix.EXDEV, box.ToolEscapes, "path escapes the workspace boundary by a symbolic link; a link must be relative and stay inside"},
-	{unix.ELOOP, box.ToolEscapes, "path leads through a symbolic link that is not followed"},
-	{unix.EACCES, box.ToolDenied, "permission denied"},
-	{unix.EPERM, box.ToolDenied, "not permitted"},
-	{unix.EROFS, box.ToolDenied, "it can only be read"},
-	{unix.ENOSPC, box.ToolNoSpace, "no space left on device"},
-	{unix.EDQUOT, box.ToolNoSpace, "the workspace's quota is used up"},
-	{unix.EFBIG, box.ToolTooLarge, "the file would be too large"},
-	{unix.EISDIR, box.ToolInvalid, "path is a directory"},
-	{unix.ENXIO, box.ToolInvalid, "path must name a regular file"},
-	{unix.ENAMETOOLONG, box.ToolInvalid, "a name in the path is too long"},
-	{unix.EAGAIN, box.ToolConflict, "its directories are moved again and again"},
-	{unix.ETXTBSY, box.ToolConflict, "the file is a program that runs"},
-	{context.DeadlineExceeded, box.ToolOutOfTime, "the call's time was over"},
-	{context.Canceled, box.ToolOutOfTime, "the call was given up"},
+	{unix.ENOENT, langbot.ToolNotFound, "file not found"},
+	{unix.ENOTDIR, langbot.ToolNotFound, "file not found, since a part of its path is no directory"},
+	{unix.EXDEV, langbot.ToolEscapes, "path escapes the workspace boundary by a symbolic link; a link must be relative and stay inside"},
+	{unix.ELOOP, langbot.ToolEscapes, "path leads through a symbolic link that is not followed"},
+	{unix.EACCES, langbot.ToolDenied, "permission denied"},
+	{unix.EPERM, langbot.ToolDenied, "not permitted"},
+	{unix.EROFS, langbot.ToolDenied, "it can only be read"},
+	{unix.ENOSPC, langbot.ToolNoSpace, "no space left on device"},
+	{unix.EDQUOT, langbot.ToolNoSpace, "the workspace's quota is used up"},
+	{unix.EFBIG, langbot.ToolTooLarge, "the file would be too large"},
+	{unix.EISDIR, langbot.ToolInvalid, "path is a directory"},
+	{unix.ENXIO, langbot.ToolInvalid, "path must name a regular file"},
+	{unix.ENAMETOOLONG, langbot.ToolInvalid, "a name in the path is too long"},
+	{unix.EAGAIN, langbot.ToolConflict, "its directories are moved again and again"},
+	{unix.ETXTBSY, langbot.ToolConflict, "the file is a program that runs"},
+	{context.DeadlineExceeded, langbot.ToolOutOfTime, "the call's time was over"},
+	{context.Canceled, langbot.ToolOutOfTime, "the call was given up"},
 }
 
 // explain makes an error of the system one for the model to read; p is the
@@ -66,7 +66,7 @@ func explain(p string, err error) error {
 			return failf(c.code, "%s: %s", c.text, short(p))
 		}
 	}
-	return failf(box.ToolFailed, "%s: %v", short(p), err)
+	return failf(langbot.ToolFailed, "%s: %v", short(p), err)
 }
 
 // short cuts a path or a pattern to what an error may hold of it.

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 )
 
 const (
@@ -33,9 +33,9 @@ type matcher struct {
 func newMatcher(ctx context.Context, expr string, deadline time.Time) (*matcher, error) {
 	switch {
 	case expr == "":
-		return nil, failf(box.ToolInvalid, "pattern is empty")
-	case utf8.RuneCountInString(expr) > box.MaxPattern:
-		return nil, failf(box.ToolInvalid, "regex patterns may contain at most %d characters", box.MaxPattern)
+		return nil, failf(langbot.ToolInvalid, "pattern is empty")
+	case utf8.RuneCountInString(expr) > langbot.MaxPattern:
+		return nil, failf(langbot.ToolInvalid, "regex patterns may contain at most %d characters", langbot.MaxPattern)
 	}
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -52,7 +52,7 @@ func newMatcher(ctx context.Context, expr string, deadline time.Time) (*matcher,
 	}
 	literal, _ := re.LiteralPrefix()
 	if strings.Contains(literal, "\n") {
-		return nil, failf(box.ToolInvalid, "the pattern has a line end, and lines are searched one by one")
+		return nil, failf(langbot.ToolInvalid, "the pattern has a line end, and lines are searched one by one")
 	}
 	return &matcher{
 		ctx: ctx, deadline: deadline, re: re, steps: len(prog.Inst), literal: []byte(literal),
@@ -61,7 +61,7 @@ func newMatcher(ctx context.Context, expr string, deadline time.Time) (*matcher,
 }
 
 func invalidRegex(err error) error {
-	return failf(box.ToolInvalid, "Invalid regex: %v (the syntax is RE2's, without look-around and back-references)", err)
+	return failf(langbot.ToolInvalid, "Invalid regex: %v (the syntax is RE2's, without look-around and back-references)", err)
 }
 
 // over reports whether there is no more time.

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
@@ -85,11 +85,11 @@ func (s *Service) Close() error { return s.workers.Close() }
 // Register adds the service's routes to mux. The query of each has root, the
 // directory that paths are below (default /workspace), and user.
 func (s *Service) Register(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+Prefix+box.ToolRead, answer(s, (*call).read))
-	mux.HandleFunc("POST "+Prefix+box.ToolWrite, answer(s, (*call).write))
-	mux.HandleFunc("POST "+Prefix+box.ToolEdit, answer(s, (*call).edit))
-	mux.HandleFunc("POST "+Prefix+box.ToolGlob, answer(s, (*call).glob))
-	mux.HandleFunc("POST "+Prefix+box.ToolGrep, answer(s, (*call).grep))
+	mux.HandleFunc("POST "+Prefix+langbot.ToolRead, answer(s, (*call).read))
+	mux.HandleFunc("POST "+Prefix+langbot.ToolWrite, answer(s, (*call).write))
+	mux.HandleFunc("POST "+Prefix+langbot.ToolEdit, answer(s, (*call).edit))
+	mux.HandleFunc("POST "+Prefix+langbot.ToolGlob, answer(s, (*call).glob))
+	mux.HandleFunc("POST "+Prefix+langbot.ToolGrep, answer(s, (*call).grep))
 	mux.HandleFunc("POST "+Prefix+"clear", answer(s, (*call).clear))
 	mux.HandleFunc("POST "+Prefix+"collect", s.collect)
 }
@@ -141,7 +141,7 @@ func answer[Q, R any](s *Service, run func(*call, *Q) (R, error)) http.HandlerFu
 
 // begin reads what a request asks, and of whom.
 func (s *Service) begin(w http.ResponseWriter, r *http.Request, q any) (*call, error) {
-	c := &call{s: s, ctx: r.Context(), root: box.DefaultMountPath}
+	c := &call{s: s, ctx: r.Context(), root: langbot.DefaultMountPath}
 	name := s.opts.DefaultUser()
 	for key, values := range r.URL.Query() {
 		switch {
@@ -203,12 +203,12 @@ func (s *Service) refuse(w http.ResponseWriter, err error) {
 	}
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
-		f = &failure{box.ToolFailed, err.Error()}
+		f = &failure{langbot.ToolFailed, err.Error()}
 	}
-	if f.code == box.ToolFailed {
+	if f.code == langbot.ToolFailed {
 		s.log.Warn("tool failed", "err", err)
 	}
-	reply(w, http.StatusOK, box.Failure{Error: shown(f.text), Code: f.code})
+	reply(w, http.StatusOK, langbot.Failure{Error: shown(f.text), Code: f.code})
 }
 
 // reply answers with v. What can't be sent is the caller's loss: it is gone.

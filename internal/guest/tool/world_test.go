@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 	"github.com/carboy-sandbox/carboy/internal/guest/tool"
@@ -126,40 +126,40 @@ func call[R any](w *world, name string, q any) (res R) {
 	return res
 }
 
-func (w *world) read(q box.ReadRequest) box.ReadResult {
+func (w *world) read(q langbot.ReadRequest) langbot.ReadResult {
 	w.t.Helper()
-	return call[box.ReadResult](w, box.ToolRead, q)
+	return call[langbot.ReadResult](w, langbot.ToolRead, q)
 }
 
-func (w *world) write(q box.WriteRequest) box.WriteResult {
+func (w *world) write(q langbot.WriteRequest) langbot.WriteResult {
 	w.t.Helper()
-	return call[box.WriteResult](w, box.ToolWrite, q)
+	return call[langbot.WriteResult](w, langbot.ToolWrite, q)
 }
 
-func (w *world) edit(p, from, to string) box.EditResult {
+func (w *world) edit(p, from, to string) langbot.EditResult {
 	w.t.Helper()
-	return call[box.EditResult](w, box.ToolEdit, box.EditRequest{Path: p, OldString: from, NewString: to})
+	return call[langbot.EditResult](w, langbot.ToolEdit, langbot.EditRequest{Path: p, OldString: from, NewString: to})
 }
 
-func (w *world) glob(pattern, p string) box.GlobResult {
+func (w *world) glob(pattern, p string) langbot.GlobResult {
 	w.t.Helper()
-	return call[box.GlobResult](w, box.ToolGlob, box.GlobRequest{Pattern: pattern, Path: p})
+	return call[langbot.GlobResult](w, langbot.ToolGlob, langbot.GlobRequest{Pattern: pattern, Path: p})
 }
 
-func (w *world) grep(q box.GrepRequest) box.GrepResult {
+func (w *world) grep(q langbot.GrepRequest) langbot.GrepResult {
 	w.t.Helper()
-	return call[box.GrepResult](w, box.ToolGrep, q)
+	return call[langbot.GrepResult](w, langbot.ToolGrep, q)
 }
 
 // wantFailure checks that a tool refused for a reason that its text tells.
-func wantFailure(t testing.TB, f box.Failure, code, part string) {
+func wantFailure(t testing.TB, f langbot.Failure, code, part string) {
 	t.Helper()
 	if f.OK || f.Code != code || !strings.Contains(f.Error, part) {
 		t.Errorf("got %+v, want code %s and %q", f, code, part)
 	}
 }
 
-func wantOK(t testing.TB, f box.Failure) {
+func wantOK(t testing.TB, f langbot.Failure) {
 	t.Helper()
 	if !f.OK || f.Error != "" || f.Code != "" {
 		t.Fatalf("got %+v, want it done", f)

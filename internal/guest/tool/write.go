@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 )
 
 // write makes a file what it is to be.
-func (c *call) write(q *box.WriteRequest) (res box.WriteResult, err error) {
+func (c *call) write(q *langbot.WriteRequest) (res langbot.WriteResult, err error) {
 	rel, abs, err := c.file(q.Path)
 	if err != nil {
 		return res, err
@@ -20,16 +20,16 @@ func (c *call) write(q *box.WriteRequest) (res box.WriteResult, err error) {
 	if err != nil {
 		return res, err
 	}
-	if q.Encoding == box.EncodingBase64 && inSkills(c.root, abs) {
-		return res, failf(box.ToolInvalid, "base64 writes to skill packages are not supported; write text")
+	if q.Encoding == langbot.EncodingBase64 && inSkills(c.root, abs) {
+		return res, failf(langbot.ToolInvalid, "base64 writes to skill packages are not supported; write text")
 	}
 	t := &target{rel: rel, abs: abs, flags: unix.O_WRONLY, make: true}
 	switch q.Mode {
-	case "", box.WriteOverwrite:
-	case box.WriteAppend:
+	case "", langbot.WriteOverwrite:
+	case langbot.WriteAppend:
 		t.flags |= unix.O_APPEND
 	default:
-		return res, failf(box.ToolInvalid, "mode %.16q: use overwrite or append", q.Mode)
+		return res, failf(langbot.ToolInvalid, "mode %.16q: use overwrite or append", q.Mode)
 	}
 	err = c.change(t, func() error {
 		if t.flags&unix.O_APPEND != 0 {
@@ -43,8 +43,8 @@ func (c *call) write(q *box.WriteRequest) (res box.WriteResult, err error) {
 		_ = clean.do(func(root int) error { t.giveUp(root); return nil })
 		return res, err
 	}
-	res = box.WriteResult{Path: abs, SizeBytes: int64(len(data)), Created: t.created}
-	if q.Mode == box.WriteAppend {
+	res = langbot.WriteResult{Path: abs, SizeBytes: int64(len(data)), Created: t.created}
+	if q.Mode == langbot.WriteAppend {
 		res.SizeBytes += t.size
 	}
 	res.OK = true
@@ -52,30 +52,30 @@ func (c *call) write(q *box.WriteRequest) (res box.WriteResult, err error) {
 }
 
 // content returns the bytes that a write writes.
-func content(q *box.WriteRequest) ([]byte, error) {
+func content(q *langbot.WriteRequest) ([]byte, error) {
 	var data []byte
 	switch q.Encoding {
-	case "", box.EncodingText:
+	case "", langbot.EncodingText:
 		data = []byte(q.Content)
-	case box.EncodingBase64:
+	case langbot.EncodingBase64:
 		var err error
 		if data, err = base64.StdEncoding.Strict().DecodeString(q.Content); err != nil {
-			return nil, failf(box.ToolInvalid, "invalid base64 content: %v", err)
+			return nil, failf(langbot.ToolInvalid, "invalid base64 content: %v", err)
 		}
 		if strings.ContainsAny(q.Content, "\r\n") {
-			return nil, failf(box.ToolInvalid, "invalid base64 content: it has line ends")
+			return nil, failf(langbot.ToolInvalid, "invalid base64 content: it has line ends")
 		}
 	default:
-		return nil, failf(box.ToolInvalid, "encoding %.16q: use text or base64", q.Encoding)
+		return nil, failf(langbot.ToolInvalid, "encoding %.16q: use text or base64", q.Encoding)
 	}
-	if len(data) > box.MaxWriteBytes {
-		return nil, failf(box.ToolTooLarge, "the content is longer than %d bytes; write it in parts, with the mode append", box.MaxWriteBytes)
+	if len(data) > langbot.MaxWriteBytes {
+		return nil, failf(langbot.ToolTooLarge, "the content is longer than %d bytes; write it in parts, with the mode append", langbot.MaxWriteBytes)
 	}
 	return data, nil
 }
 
 // inSkills reports whether a path is in a package of skills, which are text.
 func inSkills(root, abs string) bool {
-	skills := root + strings.TrimPrefix(box.SkillsPath, box.DefaultMountPath) + "/"
+	skills := root + strings.TrimPrefix(langbot.SkillsPath, langbot.DefaultMountPath) + "/"
 	return strings.HasPrefix(abs, skills)
 }

@@ -11,11 +11,11 @@ import (
 	"log/slog"
 	"maps"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
-	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 
 // Options are what an Access works with. Runtime is required.
@@ -71,7 +71,7 @@ func (a *Access) of(c Caller) *service.Service {
 		v.Roots = a.o.Roots
 	}
 	if a.o.Skills != nil {
-		v.Skills = func(ctx context.Context, _ service.Query) []box.Skill {
+		v.Skills = func(ctx context.Context, _ service.Query) []langbot.Skill {
 			c := c
 			c.HostPaths = true // it mounts them
 			list, err := a.Skills(ctx, c)
@@ -106,30 +106,30 @@ func (c Caller) payload(id, cmd string, given map[string]any) (map[string]any, e
 }
 
 // Exec runs a command in a session, which is made where there is none.
-func (a *Access) Exec(ctx context.Context, c Caller, id string, req box.ExecRequest) (box.ToolResult, error) {
+func (a *Access) Exec(ctx context.Context, c Caller, id string, req langbot.ExecRequest) (langbot.ToolResult, error) {
 	p, err := c.payload(id, req.Command, req.Payload)
 	if err != nil {
-		return box.ToolResult{}, err
+		return langbot.ToolResult{}, err
 	}
 	return a.of(c).Execute(ctx, service.Request{Payload: p, Profile: req.Profile, OutputLimit: req.OutputLimit, Skills: true})
 }
 
 // Create makes a session, or takes the one that is there.
-func (a *Access) Create(ctx context.Context, c Caller, req box.CreateRequest) (box.CreateResponse, error) {
+func (a *Access) Create(ctx context.Context, c Caller, req langbot.CreateRequest) (langbot.CreateResponse, error) {
 	p, err := c.payload(req.SessionID, "", req.Payload)
 	if err != nil {
-		return box.CreateResponse{}, err
+		return langbot.CreateResponse{}, err
 	}
 	return a.of(c).Create(ctx, service.Request{Payload: p, Profile: req.Profile, Skills: true})
 }
 
 // Get returns a session.
-func (a *Access) Get(ctx context.Context, c Caller, id string) (box.SessionInfo, error) {
+func (a *Access) Get(ctx context.Context, c Caller, id string) (langbot.SessionInfo, error) {
 	return a.of(c).Get(ctx, id)
 }
 
 // List returns the caller's sessions, and everyone's to an admin.
-func (a *Access) List(ctx context.Context, c Caller) ([]box.SessionInfo, error) {
+func (a *Access) List(ctx context.Context, c Caller) ([]langbot.SessionInfo, error) {
 	return a.o.Runtime.List(ctx, c.Caller)
 }
 
@@ -139,19 +139,19 @@ func (a *Access) Delete(ctx context.Context, c Caller, id string) error {
 }
 
 // StartProcess starts a managed process in a session that is there.
-func (a *Access) StartProcess(ctx context.Context, c Caller, id string, spec box.ProcessSpec) (box.ProcessInfo, error) {
+func (a *Access) StartProcess(ctx context.Context, c Caller, id string, spec langbot.ProcessSpec) (langbot.ProcessInfo, error) {
 	return a.of(c).StartProcess(ctx, id, withDefaults(spec))
 }
 
 // withDefaults fills in what a process's request may leave out.
-func withDefaults(p box.ProcessSpec) box.ProcessSpec {
-	p.ProcessID = cmp.Or(p.ProcessID, box.DefaultProcess)
-	p.Cwd = cmp.Or(p.Cwd, box.DefaultMountPath)
+func withDefaults(p langbot.ProcessSpec) langbot.ProcessSpec {
+	p.ProcessID = cmp.Or(p.ProcessID, langbot.DefaultProcess)
+	p.Cwd = cmp.Or(p.Cwd, langbot.DefaultMountPath)
 	return p
 }
 
 // Process returns a managed process.
-func (a *Access) Process(ctx context.Context, c Caller, id, process string) (box.ProcessInfo, error) {
+func (a *Access) Process(ctx context.Context, c Caller, id, process string) (langbot.ProcessInfo, error) {
 	return a.of(c).Process(ctx, id, process)
 }
 
@@ -161,7 +161,7 @@ func (a *Access) StopProcess(ctx context.Context, c Caller, id, process string) 
 }
 
 // Status says whether sessions can be had.
-func (a *Access) Status(ctx context.Context, c Caller) box.Status { return a.of(c).Status(ctx) }
+func (a *Access) Status(ctx context.Context, c Caller) langbot.Status { return a.of(c).Status(ctx) }
 
 // Errors returns the newest errors of the caller's sessions, oldest first.
-func (a *Access) Errors(c Caller) []box.ErrorRecord { return a.of(c).Errors() }
+func (a *Access) Errors(c Caller) []langbot.ErrorRecord { return a.of(c).Errors() }

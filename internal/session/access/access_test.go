@@ -8,32 +8,32 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
-	"github.com/carboy-sandbox/carboy/internal/session/skill"
+	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 
 // fakeRuntime keeps what it was asked to run.
 type fakeRuntime struct {
 	access.Runtime
 	callers []string
-	specs   []box.Spec
+	specs   []langbot.Spec
 }
 
 func (*fakeRuntime) ImageName(name string) string {
-	if name == box.DefaultImage {
+	if name == langbot.DefaultImage {
 		return sandbox.DefaultImage
 	}
 	return name
 }
 
-func (f *fakeRuntime) Exec(_ context.Context, c sandbox.Caller, spec box.Spec) (*session.Result, error) {
+func (f *fakeRuntime) Exec(_ context.Context, c sandbox.Caller, spec langbot.Spec) (*session.Result, error) {
 	f.callers, f.specs = append(f.callers, c.Owner), append(f.specs, spec)
 	zero := 0
-	return &session.Result{SessionID: spec.SessionID, Status: box.StatusCompleted, ExitCode: &zero, Stdout: []byte("\xff\xff"), StdoutBytes: 2}, nil
+	return &session.Result{SessionID: spec.SessionID, Status: langbot.StatusCompleted, ExitCode: &zero, Stdout: []byte("\xff\xff"), StdoutBytes: 2}, nil
 }
 
 func TestExec(t *testing.T) {
@@ -71,7 +71,7 @@ func TestExec(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := a.Exec(t.Context(), tt.caller, "s", box.ExecRequest{Command: "pwd", Payload: tt.spec})
+			got, err := a.Exec(t.Context(), tt.caller, "s", langbot.ExecRequest{Command: "pwd", Payload: tt.spec})
 			if sandbox.KindOf(err) != tt.want {
 				t.Fatalf("Exec = %v, want kind %q", err, tt.want)
 			}
@@ -99,8 +99,8 @@ func TestErrorsAreEachOwners(t *testing.T) {
 	}
 	one := access.Caller{Caller: sandbox.Caller{Owner: "one"}, HostImage: true}
 	two := access.Caller{Caller: sandbox.Caller{Owner: "two"}, HostImage: true}
-	_, err = a.Exec(t.Context(), one, "s", box.ExecRequest{Command: " "})
-	if got := a.Errors(one); profile.Class(err) != box.ClassValidation || len(got) != 1 || got[0].Type != box.ClassValidation {
+	_, err = a.Exec(t.Context(), one, "s", langbot.ExecRequest{Command: " "})
+	if got := a.Errors(one); profile.Class(err) != langbot.ClassValidation || len(got) != 1 || got[0].Type != langbot.ClassValidation {
 		t.Errorf("Errors = %+v after %v", got, err)
 	}
 	if got := a.Errors(two); len(got) != 0 {

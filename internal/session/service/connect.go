@@ -3,8 +3,8 @@ package service
 import (
 	"context"
 
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 )
 
 // WhyDisabled is why there are no sessions where the configuration says so.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
 
 // Request is one command, or one session, that is asked for.
@@ -30,7 +30,7 @@ type Request struct {
 
 // toolFields are what an agent may say of its command; description is for whom
 // it may concern.
-var toolFields = fieldsOf(reflect.TypeFor[box.ExecToolRequest]())
+var toolFields = fieldsOf(reflect.TypeFor[langbot.ExecToolRequest]())
 
 // fieldsOf are the JSON names of a structure's fields.
 func fieldsOf(t reflect.Type) (names []string) {
@@ -45,10 +45,10 @@ func fieldsOf(t reflect.Type) (names []string) {
 // "workdir", "timeout_sec" and "env". Which session it runs in, and what that
 // may do, is not the agent's to say: whatever else is there is reported in the
 // result as ignored.
-func (s *Service) ExecuteTool(ctx context.Context, q Query, parameters map[string]any) (box.ToolResult, error) {
+func (s *Service) ExecuteTool(ctx context.Context, q Query, parameters map[string]any) (langbot.ToolResult, error) {
 	payload, err := s.toolPayload(q, parameters)
 	if err != nil {
-		return box.ToolResult{}, s.note(q, "", err)
+		return langbot.ToolResult{}, s.note(q, "", err)
 	}
 	result, err := s.Execute(ctx, Request{Query: q, Payload: payload, Skills: true})
 	if err != nil {
@@ -84,27 +84,27 @@ func (s *Service) toolPayload(q Query, parameters map[string]any) (map[string]an
 }
 
 // ExecutePayload is Execute with nothing but a payload.
-func (s *Service) ExecutePayload(ctx context.Context, q Query, payload map[string]any) (box.ToolResult, error) {
+func (s *Service) ExecutePayload(ctx context.Context, q Query, payload map[string]any) (langbot.ToolResult, error) {
 	return s.Execute(ctx, Request{Query: q, Payload: payload})
 }
 
 // Execute runs the command of a payload in the session that it names. What its
 // profile changed is in the result. Every error is among Errors.
-func (s *Service) Execute(ctx context.Context, r Request) (box.ToolResult, error) {
+func (s *Service) Execute(ctx context.Context, r Request) (langbot.ToolResult, error) {
 	if err := s.ready(); err != nil {
-		return box.ToolResult{}, s.note(r.Query, "", err)
+		return langbot.ToolResult{}, s.note(r.Query, "", err)
 	}
 	spec, adjusted, err := s.BuildSpec(ctx, r)
 	if err == nil {
 		err = profile.CheckCmd(spec)
 	}
 	if err != nil {
-		return box.ToolResult{}, s.note(r.Query, spec.SessionID, err)
+		return langbot.ToolResult{}, s.note(r.Query, spec.SessionID, err)
 	}
 	s.log(ctx, "box request", r.Query, summary(spec))
 	got, err := s.o.Runtime.Exec(ctx, spec)
 	if err != nil {
-		return box.ToolResult{}, s.note(r.Query, spec.SessionID, err)
+		return langbot.ToolResult{}, s.note(r.Query, spec.SessionID, err)
 	}
 	got.Adjusted = append(adjusted, got.Adjusted...)
 	s.log(ctx, "box result", r.Query, outcome(got))
@@ -112,33 +112,33 @@ func (s *Service) Execute(ctx context.Context, r Request) (box.ToolResult, error
 }
 
 // Create makes the session of a payload, or takes the one that is there.
-func (s *Service) Create(ctx context.Context, r Request) (box.CreateResponse, error) {
+func (s *Service) Create(ctx context.Context, r Request) (langbot.CreateResponse, error) {
 	if err := s.ready(); err != nil {
-		return box.CreateResponse{}, s.note(r.Query, "", err)
+		return langbot.CreateResponse{}, s.note(r.Query, "", err)
 	}
 	spec, adjusted, err := s.BuildSpec(ctx, r)
 	if err != nil {
-		return box.CreateResponse{}, s.note(r.Query, "", err)
+		return langbot.CreateResponse{}, s.note(r.Query, "", err)
 	}
 	info, err := s.o.Runtime.Create(ctx, spec)
 	if err != nil {
-		return box.CreateResponse{}, s.note(r.Query, spec.SessionID, err)
+		return langbot.CreateResponse{}, s.note(r.Query, spec.SessionID, err)
 	}
-	return box.CreateResponse{SessionInfo: info, Adjusted: adjusted}, nil
+	return langbot.CreateResponse{SessionInfo: info, Adjusted: adjusted}, nil
 }
 
 // BuildSpec makes the Spec of a request: the defaults of the configuration,
 // then the profile's, then the checks. The payload stays as it is.
-func (s *Service) BuildSpec(ctx context.Context, r Request) (box.Spec, []box.Adjustment, error) {
+func (s *Service) BuildSpec(ctx context.Context, r Request) (langbot.Spec, []langbot.Adjustment, error) {
 	p := s.profile
 	if r.Profile != "" {
 		var err error
 		if p, err = profile.Find(r.Profile, s.o.Profiles); err != nil {
-			return box.Spec{}, nil, err
+			return langbot.Spec{}, nil, err
 		}
 	}
 	payload := r.Payload
-	var skills []box.Mount
+	var skills []langbot.Mount
 	if _, named := payload["extra_mounts"]; r.Skills && !named {
 		skills = s.SkillMounts(ctx, r.Query)
 		payload = map[string]any{"extra_mounts": skills}
@@ -153,7 +153,7 @@ func (s *Service) BuildSpec(ctx context.Context, r Request) (box.Spec, []box.Adj
 		err = s.checkMounts(ctx, r.Query, spec, skills)
 	}
 	if err != nil {
-		return box.Spec{}, nil, err
+		return langbot.Spec{}, nil, err
 	}
 	return spec, adjusted, nil
 }
@@ -161,9 +161,9 @@ func (s *Service) BuildSpec(ctx context.Context, r Request) (box.Spec, []box.Adj
 // checkMounts wants all that is mounted to be allowed, or a skill; nil: they
 // were not listed yet. Where the directories are another machine's, only the
 // workspace's name can be looked at: the rest is its runtime's to check.
-func (s *Service) checkMounts(ctx context.Context, q Query, spec box.Spec, skills []box.Mount) error {
+func (s *Service) checkMounts(ctx context.Context, q Query, spec langbot.Spec, skills []langbot.Mount) error {
 	here := s.SharesFilesystem()
-	if spec.HostPath != "" && spec.HostPathMode != box.MountNone {
+	if spec.HostPath != "" && spec.HostPathMode != langbot.MountNone {
 		if err := s.checkHostPath(spec.HostPath, here); err != nil {
 			return err
 		}
@@ -172,10 +172,10 @@ func (s *Service) checkMounts(ctx context.Context, q Query, spec box.Spec, skill
 		return nil
 	}
 	for _, m := range spec.ExtraMounts {
-		if m.Mode == box.MountNone {
+		if m.Mode == langbot.MountNone {
 			continue
 		}
-		if skills == nil && strings.HasPrefix(m.MountPath, box.SkillsPath+"/") {
+		if skills == nil && strings.HasPrefix(m.MountPath, langbot.SkillsPath+"/") {
 			skills = s.SkillMounts(ctx, q)
 		}
 		if slices.Contains(skills, m) {
@@ -202,10 +202,10 @@ func (s *Service) checkHostPath(path string, here bool) error {
 
 // toolResult cuts what a command wrote to what its reader gets. What the
 // runtime did not keep counts as cut.
-func toolResult(r box.Result, limit int) box.ToolResult {
-	t := box.ToolResult{
+func toolResult(r langbot.Result, limit int) langbot.ToolResult {
+	t := langbot.ToolResult{
 		SessionID: r.SessionID, Backend: r.BackendName, Status: r.Status,
-		OK:       r.Status == box.StatusCompleted && r.ExitCode != nil && *r.ExitCode == 0,
+		OK:       r.Status == langbot.StatusCompleted && r.ExitCode != nil && *r.ExitCode == 0,
 		ExitCode: r.ExitCode, Stdout: r.Stdout, Stderr: r.Stderr,
 		DurationMS: r.DurationMS, QueuedMS: r.QueuedMS,
 		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
 )
 
@@ -40,7 +40,7 @@ func there(path string) bool {
 }
 
 // tool runs a command with these parameters, and returns the Spec it came to.
-func tool(t *testing.T, rt *fakeRuntime, s *service.Service, parameters map[string]any) (box.ToolResult, box.Spec) {
+func tool(t *testing.T, rt *fakeRuntime, s *service.Service, parameters map[string]any) (langbot.ToolResult, langbot.Spec) {
 	t.Helper()
 	parameters["command"] = "echo hi"
 	r, err := s.ExecuteTool(t.Context(), query("30"), parameters)
@@ -50,7 +50,7 @@ func tool(t *testing.T, rt *fakeRuntime, s *service.Service, parameters map[stri
 	return r, rt.started[0]
 }
 
-func payload(t *testing.T, rt *fakeRuntime, s *service.Service, fields map[string]any) (box.ToolResult, box.Spec) {
+func payload(t *testing.T, rt *fakeRuntime, s *service.Service, fields map[string]any) (langbot.ToolResult, langbot.Spec) {
 	t.Helper()
 	fields["cmd"], fields["session_id"] = "echo hi", "31"
 	r, err := s.ExecutePayload(t.Context(), query("31"), fields)
@@ -86,7 +86,7 @@ func TestProfiles(t *testing.T) {
 	t.Run("test_profile_locked_field_cannot_be_overridden", func(t *testing.T) {
 		rt, s := with(t, "offline_readonly")
 		r, spec := payload(t, rt, s, map[string]any{"network": "on", "host_path_mode": "rw"})
-		want := []box.Adjustment{
+		want := []langbot.Adjustment{
 			{Field: "network", Asked: "on", Got: "off", Reason: "locked by profile offline_readonly"},
 			{Field: "host_path_mode", Asked: "rw", Got: "ro", Reason: "locked by profile offline_readonly"},
 		}
@@ -103,7 +103,7 @@ func TestProfiles(t *testing.T) {
 	})
 	t.Run("test_unknown_profile_raises_error", func(t *testing.T) {
 		_, err := service.New(service.Options{Runtime: &fakeRuntime{}, Profile: "nonexistent"})
-		if profile.Class(err) != box.ClassValidation || !strings.Contains(err.Error(), "unknown box profile 'nonexistent', available profiles: default, ") {
+		if profile.Class(err) != langbot.ClassValidation || !strings.Contains(err.Error(), "unknown box profile 'nonexistent', available profiles: default, ") {
 			t.Errorf("New = %v", err)
 		}
 	})
@@ -115,7 +115,7 @@ func TestProfileNumbers(t *testing.T) {
 		return func(t *testing.T) {
 			rt, s := with(t, "")
 			r, spec := tool(t, rt, s, map[string]any{"timeout_sec": asked})
-			want := []box.Adjustment{{Field: "timeout_sec", Asked: asked, Got: 120, Reason: "at most 120 by profile default"}}
+			want := []langbot.Adjustment{{Field: "timeout_sec", Asked: asked, Got: 120, Reason: "at most 120 by profile default"}}
 			if d := cmp.Diff(want, r.Adjusted); d != "" || spec.TimeoutSec != 120 {
 				t.Errorf("timeout %d, adjusted (-want +got):\n%s", spec.TimeoutSec, d)
 			}
@@ -160,14 +160,14 @@ func TestProfileNumbers(t *testing.T) {
 		if err := do("network_basic"); err != nil || rt.started[0].Network != "on" {
 			t.Errorf("Execute = %v, %+v", err, rt.started)
 		}
-		if err := do("nonexistent"); profile.Class(err) != box.ClassValidation {
+		if err := do("nonexistent"); profile.Class(err) != langbot.ClassValidation {
 			t.Errorf("Execute = %v", err)
 		}
 	})
 }
 
 func TestTruncation(t *testing.T) {
-	run := func(t *testing.T, rt *fakeRuntime, limit int) box.ToolResult {
+	run := func(t *testing.T, rt *fakeRuntime, limit int) langbot.ToolResult {
 		t.Helper()
 		s := initialized(t, rt, func(o *service.Options) { o.OutputLimit = limit })
 		r, _ := tool(t, rt, s, map[string]any{})
@@ -236,10 +236,10 @@ func TestExecuteTool(t *testing.T) {
 		t.Errorf("spec %+v", spec)
 	}
 	three := 3
-	want := box.ToolResult{
+	want := langbot.ToolResult{
 		SessionID: "person_test_user", Backend: "fake", Status: "completed", ExitCode: &three, Stdout: "out", DurationMS: 12,
 		StdoutBytes: 3, Notices: []string{"a notice"}, Limits: []string{"memory"},
-		Adjusted: []box.Adjustment{
+		Adjusted: []langbot.Adjustment{
 			{Field: "host_path", Asked: "/etc", Reason: "not for a tool to say: ignored"},
 			{Field: "network", Asked: "on", Reason: "not for a tool to say: ignored"},
 			{Field: "session_id", Asked: "another", Reason: "not for a tool to say: ignored"},
@@ -257,7 +257,7 @@ func TestExecuteTool(t *testing.T) {
 		"no-command": {}, "empty": {"command": " "}, "number": {"command": 1}, "workdir": {"command": "x", "workdir": "y"},
 		"timeout": {"command": "x", "timeout_sec": "soon"}, "env": {"command": "x", "env": []any{}},
 	} {
-		if _, err := s.ExecuteTool(t.Context(), query("1"), parameters); profile.Class(err) != box.ClassValidation {
+		if _, err := s.ExecuteTool(t.Context(), query("1"), parameters); profile.Class(err) != langbot.ClassValidation {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -271,7 +271,7 @@ func TestCreate(t *testing.T) {
 		t.Errorf("Create = %+v, %v", got, err)
 	}
 	for _, skills := range []bool{false, true} {
-		if _, err := s.Create(t.Context(), service.Request{Skills: skills}); profile.Class(err) != box.ClassValidation {
+		if _, err := s.Create(t.Context(), service.Request{Skills: skills}); profile.Class(err) != langbot.ClassValidation {
 			t.Errorf("Create = %v", err)
 		}
 	}
@@ -283,7 +283,7 @@ func TestErrors(t *testing.T) {
 		s := initialized(t, &fakeRuntime{noBackend: true})
 		for i := range n {
 			_, err := s.ExecuteTool(t.Context(), query(fmt.Sprint(100+i)), map[string]any{"command": "fail"})
-			if profile.Class(err) != box.ClassBackendUnavailable {
+			if profile.Class(err) != langbot.ClassBackendUnavailable {
 				t.Fatalf("ExecuteTool = %v", err)
 			}
 		}
@@ -292,7 +292,7 @@ func TestErrors(t *testing.T) {
 	t.Run("test_box_service_fails_closed_when_backend_unavailable", func(t *testing.T) { failing(t, 1) })
 	t.Run("test_service_records_errors_on_failure", func(t *testing.T) {
 		got := failing(t, 1).Errors()
-		if len(got) != 1 || got[0].Type != box.ClassBackendUnavailable || got[0].QueryID != "100" || got[0].Timestamp.IsZero() ||
+		if len(got) != 1 || got[0].Type != langbot.ClassBackendUnavailable || got[0].QueryID != "100" || got[0].Timestamp.IsZero() ||
 			got[0].SessionID != "person_test_user" || got[0].Message != "no wall" {
 			t.Errorf("Errors = %+v", got)
 		}

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
 )
 
@@ -22,12 +22,12 @@ type fakeRuntime struct {
 
 	mu      sync.Mutex
 	calls   int
-	started []box.Spec // of sessions that were not there
-	execs   []box.Spec
+	started []langbot.Spec // of sessions that were not there
+	execs   []langbot.Spec
 	deleted []string
 }
 
-func (f *fakeRuntime) use(spec box.Spec) error {
+func (f *fakeRuntime) use(spec langbot.Spec) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
@@ -53,37 +53,37 @@ func (f *fakeRuntime) called() error {
 	return f.err
 }
 
-func (f *fakeRuntime) Exec(_ context.Context, spec box.Spec) (box.Result, error) {
+func (f *fakeRuntime) Exec(_ context.Context, spec langbot.Spec) (langbot.Result, error) {
 	if err := f.use(spec); err != nil {
-		return box.Result{}, err
+		return langbot.Result{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.execs = append(f.execs, spec)
-	r := box.Result{
-		SessionID: spec.SessionID, BackendName: "fake", Status: box.StatusCompleted, ExitCode: &f.exitCode, DurationMS: 12,
+	r := langbot.Result{
+		SessionID: spec.SessionID, BackendName: "fake", Status: langbot.StatusCompleted, ExitCode: &f.exitCode, DurationMS: 12,
 		Stdout: f.stdout, Stderr: f.stderr, StdoutBytes: max(f.stdoutBytes, int64(len(f.stdout))), StderrBytes: int64(len(f.stderr)),
 		Notices: []string{"a notice"}, Limits: []string{"memory"},
 	}
 	if f.timedOut {
-		r.Status, r.ExitCode = box.StatusTimedOut, nil
+		r.Status, r.ExitCode = langbot.StatusTimedOut, nil
 	}
 	return r, nil
 }
 
-func (f *fakeRuntime) Create(_ context.Context, spec box.Spec) (box.SessionInfo, error) {
-	return box.SessionInfo{SessionID: spec.SessionID, BackendName: "fake"}, f.use(spec)
+func (f *fakeRuntime) Create(_ context.Context, spec langbot.Spec) (langbot.SessionInfo, error) {
+	return langbot.SessionInfo{SessionID: spec.SessionID, BackendName: "fake"}, f.use(spec)
 }
 
-func (f *fakeRuntime) Get(_ context.Context, id string) (box.SessionInfo, error) {
-	return box.SessionInfo{SessionID: id}, f.called()
+func (f *fakeRuntime) Get(_ context.Context, id string) (langbot.SessionInfo, error) {
+	return langbot.SessionInfo{SessionID: id}, f.called()
 }
 
-func (f *fakeRuntime) List(context.Context) ([]box.SessionInfo, error) {
+func (f *fakeRuntime) List(context.Context) ([]langbot.SessionInfo, error) {
 	if err := f.called(); err != nil {
 		return nil, err
 	}
-	return []box.SessionInfo{{SessionID: "test-session"}}, nil
+	return []langbot.SessionInfo{{SessionID: "test-session"}}, nil
 }
 
 func (f *fakeRuntime) Delete(_ context.Context, id string) error {
@@ -91,24 +91,24 @@ func (f *fakeRuntime) Delete(_ context.Context, id string) error {
 	return f.called()
 }
 
-func (f *fakeRuntime) StartProcess(_ context.Context, id string, p box.ProcessSpec) (box.ProcessInfo, error) {
-	return box.ProcessInfo{SessionID: id, ProcessID: p.ProcessID}, f.called()
+func (f *fakeRuntime) StartProcess(_ context.Context, id string, p langbot.ProcessSpec) (langbot.ProcessInfo, error) {
+	return langbot.ProcessInfo{SessionID: id, ProcessID: p.ProcessID}, f.called()
 }
 
-func (f *fakeRuntime) Process(_ context.Context, id, process string) (box.ProcessInfo, error) {
-	return box.ProcessInfo{SessionID: id, ProcessID: process}, f.called()
+func (f *fakeRuntime) Process(_ context.Context, id, process string) (langbot.ProcessInfo, error) {
+	return langbot.ProcessInfo{SessionID: id, ProcessID: process}, f.called()
 }
 
 func (f *fakeRuntime) StopProcess(context.Context, string, string) error { return f.called() }
 
-func (f *fakeRuntime) Status(ctx context.Context) (box.RuntimeStatus, error) {
+func (f *fakeRuntime) Status(ctx context.Context) (langbot.RuntimeStatus, error) {
 	b, err := f.Backend(ctx)
-	return box.RuntimeStatus{Backend: b, ActiveSessions: len(f.started)}, err
+	return langbot.RuntimeStatus{Backend: b, ActiveSessions: len(f.started)}, err
 }
 
-func (f *fakeRuntime) Backend(context.Context) (box.Backend, error) {
+func (f *fakeRuntime) Backend(context.Context) (langbot.Backend, error) {
 	name := "fake"
-	return box.Backend{Name: &name, Available: !f.noBackend}, f.called()
+	return langbot.Backend{Name: &name, Available: !f.noBackend}, f.called()
 }
 
 // fakeConnector connects to nothing.

@@ -5,16 +5,16 @@ import (
 	"os"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
 
 // SkillMounts returns the mounts of a query's skills, below box.SkillsPath. A
 // skill without a directory is none. Where the file system is shared, one whose
 // directory is missing is left out with a warning; elsewhere the runtime's word
 // is taken for it.
-func (s *Service) SkillMounts(ctx context.Context, q Query) []box.Mount {
-	list := []box.Mount{}
+func (s *Service) SkillMounts(ctx context.Context, q Query) []langbot.Mount {
+	list := []langbot.Mount{}
 	if s.o.Skills == nil {
 		return list
 	}
@@ -32,7 +32,7 @@ func (s *Service) SkillMounts(ctx context.Context, q Query) []box.Mount {
 				"skill", skill.Name, "package_root", root)
 			continue
 		}
-		list = append(list, box.Mount{HostPath: root, MountPath: box.SkillsPath + "/" + skill.Name, Mode: box.MountWritable})
+		list = append(list, langbot.Mount{HostPath: root, MountPath: langbot.SkillsPath + "/" + skill.Name, Mode: langbot.MountWritable})
 	}
 	return list
 }
@@ -43,9 +43,9 @@ func isDir(path string) bool {
 }
 
 // Get returns a session.
-func (s *Service) Get(ctx context.Context, id string) (box.SessionInfo, error) {
+func (s *Service) Get(ctx context.Context, id string) (langbot.SessionInfo, error) {
 	if err := s.ready(); err != nil {
-		return box.SessionInfo{}, err
+		return langbot.SessionInfo{}, err
 	}
 	return s.o.Runtime.Get(ctx, id)
 }
@@ -59,21 +59,21 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 }
 
 // StartProcess starts a managed process in a session that is there.
-func (s *Service) StartProcess(ctx context.Context, id string, p box.ProcessSpec) (box.ProcessInfo, error) {
+func (s *Service) StartProcess(ctx context.Context, id string, p langbot.ProcessSpec) (langbot.ProcessInfo, error) {
 	err := s.ready()
 	if err == nil {
 		err = profile.ValidateProcess(p)
 	}
 	if err != nil {
-		return box.ProcessInfo{}, err
+		return langbot.ProcessInfo{}, err
 	}
 	return s.o.Runtime.StartProcess(ctx, id, p)
 }
 
 // Process returns a managed process.
-func (s *Service) Process(ctx context.Context, id, process string) (box.ProcessInfo, error) {
+func (s *Service) Process(ctx context.Context, id, process string) (langbot.ProcessInfo, error) {
 	if err := s.ready(); err != nil {
-		return box.ProcessInfo{}, err
+		return langbot.ProcessInfo{}, err
 	}
 	return s.o.Runtime.Process(ctx, id, process)
 }

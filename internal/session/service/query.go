@@ -5,7 +5,7 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
 
 // Query is one message that an agent answers, as far as its session is

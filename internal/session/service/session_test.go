@@ -4,8 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/box"
-	"github.com/carboy-sandbox/carboy/internal/session/profile"
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
 )
 
@@ -75,14 +75,14 @@ func TestSessionID(t *testing.T) {
 		}
 	})
 	t.Run("bad-templates", func(t *testing.T) {
-		if _, err := service.New(service.Options{Runtime: &fakeRuntime{}, ForceTemplate: "{"}); profile.Class(err) != box.ClassValidation {
+		if _, err := service.New(service.Options{Runtime: &fakeRuntime{}, ForceTemplate: "{"}); profile.Class(err) != langbot.ClassValidation {
 			t.Errorf("New = %v", err)
 		}
 		s := initialized(t, &fakeRuntime{})
 		for _, template := range []string{"{", "{query_id:4}", " "} {
 			q := query("1")
 			q.Template = template
-			if _, err := s.ExecuteTool(t.Context(), q, map[string]any{"command": "pwd"}); profile.Class(err) != box.ClassValidation {
+			if _, err := s.ExecuteTool(t.Context(), q, map[string]any{"command": "pwd"}); profile.Class(err) != langbot.ClassValidation {
 				t.Errorf("template %q: %v", template, err)
 			}
 		}
@@ -114,7 +114,7 @@ func TestHostMounts(t *testing.T) {
 		root := mkdirs(t, "allowed", "disallowed")
 		s, rt := rooted(t, profile.RootsConfig{AllowedMountRoots: []string{filepath.Join(root, "allowed")}})
 		_, err := s.ExecutePayload(t.Context(), query("12"), mounting("12", filepath.Join(root, "disallowed")))
-		if profile.Class(err) != box.ClassValidation || len(rt.started) > 0 {
+		if profile.Class(err) != langbot.ClassValidation || len(rt.started) > 0 {
 			t.Errorf("ExecutePayload = %v, and %d sessions were started", err, len(rt.started))
 		}
 	})
@@ -181,7 +181,7 @@ func TestHostMountRules(t *testing.T) {
 			t.Error("the workspace of another machine was looked for here")
 		}
 		ran(t, s, query("1"))
-		if _, err := s.ExecutePayload(t.Context(), query("1"), mounting("s", "/elsewhere")); profile.Class(err) != box.ClassValidation {
+		if _, err := s.ExecutePayload(t.Context(), query("1"), mounting("s", "/elsewhere")); profile.Class(err) != langbot.ClassValidation {
 			t.Errorf("ExecutePayload = %v", err)
 		}
 	})

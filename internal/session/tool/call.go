@@ -6,7 +6,7 @@ import (
 	"errors"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/strict"
 )
@@ -20,15 +20,15 @@ const MaxRequest = 16 << 20
 // not among them: it is the runtime's.
 func (t *Tools) Call(ctx context.Context, name string, request []byte) (any, error) {
 	switch name {
-	case box.ToolRead:
+	case langbot.ToolRead:
 		return run(ctx, request, t.Read)
-	case box.ToolWrite:
+	case langbot.ToolWrite:
 		return run(ctx, request, t.Write)
-	case box.ToolEdit:
+	case langbot.ToolEdit:
 		return run(ctx, request, t.Edit)
-	case box.ToolGlob:
+	case langbot.ToolGlob:
 		return run(ctx, request, t.Glob)
-	case box.ToolGrep:
+	case langbot.ToolGrep:
 		return run(ctx, request, t.Grep)
 	}
 	return nil, sandbox.Errorf(sandbox.NotFound, "there is no tool %.32q", name).WithHint("read, write, edit, glob and grep")
@@ -37,7 +37,7 @@ func (t *Tools) Call(ctx context.Context, name string, request []byte) (any, err
 // Known reports whether there is a tool of that name, exec apart.
 func Known(name string) bool {
 	switch name {
-	case box.ToolRead, box.ToolWrite, box.ToolEdit, box.ToolGlob, box.ToolGrep:
+	case langbot.ToolRead, langbot.ToolWrite, langbot.ToolEdit, langbot.ToolGlob, langbot.ToolGrep:
 		return true
 	}
 	return false
@@ -46,17 +46,17 @@ func Known(name string) bool {
 // CodeOf returns why a tool did not do what it was asked, by the result that
 // Call returned; "": it did, or the result is another's.
 func CodeOf(res any) string {
-	var f box.Failure
+	var f langbot.Failure
 	switch r := res.(type) {
-	case box.ReadResult:
+	case langbot.ReadResult:
 		f = r.Failure
-	case box.WriteResult:
+	case langbot.WriteResult:
 		f = r.Failure
-	case box.EditResult:
+	case langbot.EditResult:
 		f = r.Failure
-	case box.GlobResult:
+	case langbot.GlobResult:
 		f = r.Failure
-	case box.GrepResult:
+	case langbot.GrepResult:
 		f = r.Failure
 	}
 	return f.Code

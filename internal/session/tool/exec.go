@@ -3,24 +3,24 @@ package tool
 import (
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 )
 
 // Exec returns what a model is shown of how a command ended: no stream longer
 // than 50 KiB, and both together in a preview no longer than that.
-func Exec(r box.ToolResult) box.ExecToolResult {
-	out := box.ExecToolResult{ToolResult: r}
+func Exec(r langbot.ToolResult) langbot.ExecToolResult {
+	out := langbot.ExecToolResult{ToolResult: r}
 	var capped bool
-	out.Stdout, capped = first(r.Stdout, box.MaxToolBytes)
+	out.Stdout, capped = first(r.Stdout, langbot.MaxToolBytes)
 	out.StdoutTruncated = r.StdoutTruncated || capped
-	out.Stderr, capped = first(r.Stderr, box.MaxToolBytes)
+	out.Stderr, capped = first(r.Stderr, langbot.MaxToolBytes)
 	out.StderrTruncated = r.StderrTruncated || capped
 	preview := out.Stdout + out.Stderr
 	if out.Stdout != "" && out.Stderr != "" {
 		preview = "stdout:\n" + out.Stdout + "\n\nstderr:\n" + out.Stderr
 	}
-	if out.Preview, capped = first(preview, box.MaxToolBytes); capped {
-		out.TruncatedBy = box.ByBytes
+	if out.Preview, capped = first(preview, langbot.MaxToolBytes); capped {
+		out.TruncatedBy = langbot.ByBytes
 	}
 	out.Truncated = out.StdoutTruncated || out.StderrTruncated || capped
 	return out

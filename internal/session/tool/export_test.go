@@ -3,8 +3,8 @@ package tool
 import (
 	"io"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 )
 
 // Unpack reads an archive of a guest's.
-func Unpack(r io.Reader) (box.Collected, error) { return unpack(r) }
+func Unpack(r io.Reader) (langbot.Collected, error) { return unpack(r) }

@@ -16,7 +16,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -49,7 +49,7 @@ type Tools struct {
 // New returns Tools that have called nobody yet.
 func New(o Options) *Tools {
 	if o.Root == "" {
-		o.Root = box.DefaultMountPath
+		o.Root = langbot.DefaultMountPath
 	}
 	return &Tools{opts: o, http: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -66,62 +66,62 @@ func New(o Options) *Tools {
 func (t *Tools) Close() { t.http.CloseIdleConnections() }
 
 // Read reads a file or lists a directory.
-func (t *Tools) Read(ctx context.Context, q box.ReadRequest) (box.ReadResult, error) {
-	res, err := call[box.ReadResult](ctx, t, box.ToolRead, q)
+func (t *Tools) Read(ctx context.Context, q langbot.ReadRequest) (langbot.ReadResult, error) {
+	res, err := call[langbot.ReadResult](ctx, t, langbot.ToolRead, q)
 	if err != nil || !res.OK {
-		return box.ReadResult{Failure: res.Failure}, err
+		return langbot.ReadResult{Failure: res.Failure}, err
 	}
 	return res, checkRead(&res)
 }
 
 // Write makes or changes a file.
-func (t *Tools) Write(ctx context.Context, q box.WriteRequest) (box.WriteResult, error) {
+func (t *Tools) Write(ctx context.Context, q langbot.WriteRequest) (langbot.WriteResult, error) {
 	if !utf8.ValidString(q.Content) {
-		return box.WriteResult{Failure: box.Failure{
-			Error: "the content is no UTF-8; send it with the encoding base64", Code: box.ToolInvalid,
+		return langbot.WriteResult{Failure: langbot.Failure{
+			Error: "the content is no UTF-8; send it with the encoding base64", Code: langbot.ToolInvalid,
 		}}, nil
 	}
-	res, err := call[box.WriteResult](ctx, t, box.ToolWrite, q)
+	res, err := call[langbot.WriteResult](ctx, t, langbot.ToolWrite, q)
 	if err != nil || !res.OK {
-		return box.WriteResult{Failure: res.Failure}, err
+		return langbot.WriteResult{Failure: res.Failure}, err
 	}
 	res.Path = q.Path // as it was asked
 	return res, nil
 }
 
 // Edit replaces a text in a file.
-func (t *Tools) Edit(ctx context.Context, q box.EditRequest) (box.EditResult, error) {
+func (t *Tools) Edit(ctx context.Context, q langbot.EditRequest) (langbot.EditResult, error) {
 	if !utf8.ValidString(q.OldString) || !utf8.ValidString(q.NewString) {
-		return box.EditResult{Failure: box.Failure{
-			Error: "old_string and new_string must be UTF-8", Code: box.ToolInvalid,
+		return langbot.EditResult{Failure: langbot.Failure{
+			Error: "old_string and new_string must be UTF-8", Code: langbot.ToolInvalid,
 		}}, nil
 	}
-	res, err := call[box.EditResult](ctx, t, box.ToolEdit, q)
+	res, err := call[langbot.EditResult](ctx, t, langbot.ToolEdit, q)
 	if err != nil || !res.OK {
-		return box.EditResult{Failure: res.Failure}, err
+		return langbot.EditResult{Failure: res.Failure}, err
 	}
 	res.Path = q.Path
 	return res, nil
 }
 
 // Glob looks for names.
-func (t *Tools) Glob(ctx context.Context, q box.GlobRequest) (box.GlobResult, error) {
-	res, err := call[box.GlobResult](ctx, t, box.ToolGlob, q)
+func (t *Tools) Glob(ctx context.Context, q langbot.GlobRequest) (langbot.GlobResult, error) {
+	res, err := call[langbot.GlobResult](ctx, t, langbot.ToolGlob, q)
 	if err != nil || !res.OK {
-		return box.GlobResult{Failure: res.Failure}, err
+		return langbot.GlobResult{Failure: res.Failure}, err
 	}
 	if err := t.checkGlob(&res); err != nil {
-		return box.GlobResult{}, err
+		return langbot.GlobResult{}, err
 	}
 	res.Preview = strings.Join(res.Matches, "\n")
 	return res, nil
 }
 
 // Grep looks for lines.
-func (t *Tools) Grep(ctx context.Context, q box.GrepRequest) (box.GrepResult, error) {
-	res, err := call[box.GrepResult](ctx, t, box.ToolGrep, q)
+func (t *Tools) Grep(ctx context.Context, q langbot.GrepRequest) (langbot.GrepResult, error) {
+	res, err := call[langbot.GrepResult](ctx, t, langbot.ToolGrep, q)
 	if err != nil || !res.OK {
-		return box.GrepResult{Failure: res.Failure}, err
+		return langbot.GrepResult{Failure: res.Failure}, err
 	}
 	return res, t.checkGrep(&res)
 }
@@ -150,7 +150,7 @@ func call[R any](ctx context.Context, t *Tools, name string, q any) (res R, err 
 }
 
 // failing is a result of a tool.
-type failing interface{ Outcome() *box.Failure }
+type failing interface{ Outcome() *langbot.Failure }
 
 // answer makes one call and returns what the agent answers.
 func (t *Tools) answer(ctx context.Context, name, user string, q any) ([]byte, error) {
@@ -270,12 +270,12 @@ func clean(text string) string {
 // caller knows which skills may be read, and which changed.
 func SkillOf(root, p string) string {
 	if root == "" {
-		root = box.DefaultMountPath
+		root = langbot.DefaultMountPath
 	}
 	if !path.IsAbs(p) {
 		p = path.Join(root, p)
 	}
-	below := path.Join(root, path.Base(box.SkillsPath)) + "/"
+	below := path.Join(root, path.Base(langbot.SkillsPath)) + "/"
 	rest, ok := strings.CutPrefix(path.Clean(p), below)
 	if !ok {
 		return ""

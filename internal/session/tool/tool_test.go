@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
 	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
@@ -20,61 +20,61 @@ import (
 func TestTools(t *testing.T) {
 	w := newWorld(t, false)
 	ctx := t.Context()
-	wrote, err := w.Write(ctx, box.WriteRequest{Path: w.path("src/a.py"), Content: "import os\nneedle\n"})
+	wrote, err := w.Write(ctx, langbot.WriteRequest{Path: w.path("src/a.py"), Content: "import os\nneedle\n"})
 	must(t, err)
-	want := box.WriteResult{Failure: box.Failure{OK: true}, Path: w.path("src/a.py"), SizeBytes: 17, Created: true}
+	want := langbot.WriteResult{Failure: langbot.Failure{OK: true}, Path: w.path("src/a.py"), SizeBytes: 17, Created: true}
 	if diff := cmp.Diff(want, wrote); diff != "" {
 		t.Errorf("write (-want +got):\n%s", diff)
 	}
-	edited, err := w.Edit(ctx, box.EditRequest{Path: "src/a.py", OldString: "needle", NewString: "pin"})
+	edited, err := w.Edit(ctx, langbot.EditRequest{Path: "src/a.py", OldString: "needle", NewString: "pin"})
 	must(t, err)
 	if !edited.OK || edited.Path != "src/a.py" || edited.Line != 2 {
 		t.Errorf("edit: %+v", edited)
 	}
-	read, err := w.Read(ctx, box.ReadRequest{Path: "src/a.py"})
+	read, err := w.Read(ctx, langbot.ReadRequest{Path: "src/a.py"})
 	must(t, err)
 	if !read.OK || read.Content != "import os\npin" {
 		t.Errorf("read: %+v", read)
 	}
-	found, err := w.Glob(ctx, box.GlobRequest{Pattern: "*.py"})
+	found, err := w.Glob(ctx, langbot.GlobRequest{Pattern: "*.py"})
 	must(t, err)
 	if !found.OK || found.Preview != w.path("src/a.py") {
 		t.Errorf("glob: %+v", found)
 	}
-	lines, err := w.Grep(ctx, box.GrepRequest{Pattern: "p[i]n"})
+	lines, err := w.Grep(ctx, langbot.GrepRequest{Pattern: "p[i]n"})
 	must(t, err)
-	if diff := cmp.Diff([]box.GrepMatch{{File: w.path("src/a.py"), Line: 2, Content: "pin"}}, lines.Matches); diff != "" || !lines.OK {
+	if diff := cmp.Diff([]langbot.GrepMatch{{File: w.path("src/a.py"), Line: 2, Content: "pin"}}, lines.Matches); diff != "" || !lines.OK {
 		t.Errorf("grep (-want +got):\n%s", diff)
 	}
-	for name, call := range map[string]func() (box.Failure, error){
-		"read": func() (box.Failure, error) {
-			r, err := w.Read(ctx, box.ReadRequest{Path: "/etc/passwd"})
+	for name, call := range map[string]func() (langbot.Failure, error){
+		"read": func() (langbot.Failure, error) {
+			r, err := w.Read(ctx, langbot.ReadRequest{Path: "/etc/passwd"})
 			return r.Failure, err
 		},
-		"write": func() (box.Failure, error) {
-			r, err := w.Write(ctx, box.WriteRequest{Path: "../x"})
+		"write": func() (langbot.Failure, error) {
+			r, err := w.Write(ctx, langbot.WriteRequest{Path: "../x"})
 			return r.Failure, err
 		},
-		"edit": func() (box.Failure, error) {
-			r, err := w.Edit(ctx, box.EditRequest{Path: "/etc/passwd", OldString: "root"})
+		"edit": func() (langbot.Failure, error) {
+			r, err := w.Edit(ctx, langbot.EditRequest{Path: "/etc/passwd", OldString: "root"})
 			return r.Failure, err
 		},
-		"glob": func() (box.Failure, error) {
-			r, err := w.Glob(ctx, box.GlobRequest{Pattern: "*", Path: "/etc"})
+		"glob": func() (langbot.Failure, error) {
+			r, err := w.Glob(ctx, langbot.GlobRequest{Pattern: "*", Path: "/etc"})
 			return r.Failure, err
 		},
-		"grep": func() (box.Failure, error) {
-			r, err := w.Grep(ctx, box.GrepRequest{Pattern: "x", Path: "/etc"})
+		"grep": func() (langbot.Failure, error) {
+			r, err := w.Grep(ctx, langbot.GrepRequest{Pattern: "x", Path: "/etc"})
 			return r.Failure, err
 		},
 	} {
 		f, err := call()
-		if err != nil || f.OK || f.Code != box.ToolEscapes {
+		if err != nil || f.OK || f.Code != langbot.ToolEscapes {
 			t.Errorf("%s out of the workspace: %+v, %v", name, f, err)
 		}
 	}
-	bad, err := w.Write(ctx, box.WriteRequest{Path: "x", Content: "\xff"})
-	if err != nil || bad.Code != box.ToolInvalid {
+	bad, err := w.Write(ctx, langbot.WriteRequest{Path: "x", Content: "\xff"})
+	if err != nil || bad.Code != langbot.ToolInvalid {
 		t.Errorf("a text that is none: %+v, %v", bad, err)
 	}
 }
@@ -141,22 +141,22 @@ func TestGuidance(t *testing.T) {
 
 // TestHostileGuest hands on nothing that is no answer to what was asked.
 func TestHostileGuest(t *testing.T) {
-	long := strings.Repeat("x", box.MaxToolBytes+1000)
+	long := strings.Repeat("x", langbot.MaxToolBytes+1000)
 	call := map[string]func(context.Context, *tool.Tools) error{
 		"read": func(ctx context.Context, t *tool.Tools) error {
-			_, err := t.Read(ctx, box.ReadRequest{Path: "f"})
+			_, err := t.Read(ctx, langbot.ReadRequest{Path: "f"})
 			return err
 		},
 		"write": func(ctx context.Context, t *tool.Tools) error {
-			_, err := t.Write(ctx, box.WriteRequest{Path: "f"})
+			_, err := t.Write(ctx, langbot.WriteRequest{Path: "f"})
 			return err
 		},
 		"glob": func(ctx context.Context, t *tool.Tools) error {
-			_, err := t.Glob(ctx, box.GlobRequest{Pattern: "f"})
+			_, err := t.Glob(ctx, langbot.GlobRequest{Pattern: "f"})
 			return err
 		},
 		"grep": func(ctx context.Context, t *tool.Tools) error {
-			_, err := t.Grep(ctx, box.GrepRequest{Pattern: "f"})
+			_, err := t.Grep(ctx, langbot.GrepRequest{Pattern: "f"})
 			return err
 		},
 	}
@@ -218,8 +218,8 @@ func TestHostileText(t *testing.T) {
 		tools := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write([]byte(`{"ok":false,"error":"a\u001b[31m\n` + long + `","code":"moon"}`))
 		}), "")
-		r, err := tools.Read(t.Context(), box.ReadRequest{Path: "f"})
-		if err != nil || r.Code != box.ToolFailed || len(r.Error) > 700 || strings.ContainsAny(r.Error, "\x1b\n") {
+		r, err := tools.Read(t.Context(), langbot.ReadRequest{Path: "f"})
+		if err != nil || r.Code != langbot.ToolFailed || len(r.Error) > 700 || strings.ContainsAny(r.Error, "\x1b\n") {
 			t.Errorf("got %+v, %v", r.Failure, err)
 		}
 	})
@@ -229,34 +229,34 @@ func TestHostileText(t *testing.T) {
 		defer close(end)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := tools.Read(ctx, box.ReadRequest{Path: "f"})
+		_, err := tools.Read(ctx, langbot.ReadRequest{Path: "f"})
 		wantKind(t, err, sandbox.Unavailable, "in time")
 	})
 }
 
 func TestExec(t *testing.T) {
 	t.Run("test_exec_result_is_capped_and_exposes_preview_metadata", func(t *testing.T) {
-		r := tool.Exec(box.ToolResult{OK: true, Stdout: strings.Repeat("a", 60_000), Stderr: strings.Repeat("b", 60_000)})
-		if !r.OK || len(r.Stdout) != box.MaxToolBytes || len(r.Stderr) != box.MaxToolBytes || len(r.Preview) != box.MaxToolBytes {
+		r := tool.Exec(langbot.ToolResult{OK: true, Stdout: strings.Repeat("a", 60_000), Stderr: strings.Repeat("b", 60_000)})
+		if !r.OK || len(r.Stdout) != langbot.MaxToolBytes || len(r.Stderr) != langbot.MaxToolBytes || len(r.Preview) != langbot.MaxToolBytes {
 			t.Errorf("%d, %d, %d bytes", len(r.Stdout), len(r.Stderr), len(r.Preview))
 		}
-		if !r.StdoutTruncated || !r.StderrTruncated || !r.Truncated || r.TruncatedBy != box.ByBytes {
+		if !r.StdoutTruncated || !r.StderrTruncated || !r.Truncated || r.TruncatedBy != langbot.ByBytes {
 			t.Errorf("%v, %v, %v by %q", r.StdoutTruncated, r.StderrTruncated, r.Truncated, r.TruncatedBy)
 		}
 	})
 	for _, tt := range []struct {
 		name           string
-		r              box.ToolResult
+		r              langbot.ToolResult
 		preview        string
 		truncated, cut bool
 	}{
-		{"stdout", box.ToolResult{Stdout: "out\n"}, "out\n", false, false},
-		{"stderr", box.ToolResult{Stderr: "err"}, "err", false, false},
-		{"both", box.ToolResult{Stdout: "out", Stderr: "err"}, "stdout:\nout\n\nstderr:\nerr", false, false},
-		{"none", box.ToolResult{}, "", false, false},
-		{"cut-below", box.ToolResult{Stdout: "x", StdoutTruncated: true}, "x", true, false},
-		{"whole-characters", box.ToolResult{Stdout: strings.Repeat("é", 30_000)}, strings.Repeat("é", 25_600), true, false},
-		{"half-a-character", box.ToolResult{Stdout: "x" + strings.Repeat("é", 30_000)}, "x" + strings.Repeat("é", 25_599), true, false},
+		{"stdout", langbot.ToolResult{Stdout: "out\n"}, "out\n", false, false},
+		{"stderr", langbot.ToolResult{Stderr: "err"}, "err", false, false},
+		{"both", langbot.ToolResult{Stdout: "out", Stderr: "err"}, "stdout:\nout\n\nstderr:\nerr", false, false},
+		{"none", langbot.ToolResult{}, "", false, false},
+		{"cut-below", langbot.ToolResult{Stdout: "x", StdoutTruncated: true}, "x", true, false},
+		{"whole-characters", langbot.ToolResult{Stdout: strings.Repeat("é", 30_000)}, strings.Repeat("é", 25_600), true, false},
+		{"half-a-character", langbot.ToolResult{Stdout: "x" + strings.Repeat("é", 30_000)}, "x" + strings.Repeat("é", 25_599), true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := tool.Exec(tt.r)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 	inside "github.com/carboy-sandbox/carboy/internal/guest/tool"
@@ -117,6 +117,6 @@ func wantKind(t testing.TB, err error, kind sandbox.Kind, part string) {
 	}
 }
 
-func attachment(name, text string) box.Attachment {
-	return box.Attachment{Name: name, Data: []byte(text)}
+func attachment(name, text string) langbot.Attachment {
+	return langbot.Attachment{Name: name, Data: []byte(text)}
 }

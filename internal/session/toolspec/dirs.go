@@ -4,7 +4,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -12,14 +12,14 @@ const maxQuery = 128 // bytes of a query's ID
 
 // Inbox returns where the attachments of a query are inside; root is the
 // workspace, "" is /workspace.
-func Inbox(root, queryID string) (string, error) { return queryDir(root, box.InboxDir, queryID) }
+func Inbox(root, queryID string) (string, error) { return queryDir(root, langbot.InboxDir, queryID) }
 
 // Outbox returns where an agent leaves what is for the user.
-func Outbox(root, queryID string) (string, error) { return queryDir(root, box.OutboxDir, queryID) }
+func Outbox(root, queryID string) (string, error) { return queryDir(root, langbot.OutboxDir, queryID) }
 
 func queryDir(root, dir, queryID string) (string, error) {
 	if root == "" {
-		root = box.DefaultMountPath
+		root = langbot.DefaultMountPath
 	}
 	bad := strings.ContainsFunc(queryID, func(r rune) bool {
 		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
@@ -35,7 +35,7 @@ func queryDir(root, dir, queryID string) (string, error) {
 // query's ID also where files for the user go.
 func Guidance(root, queryID string) (string, error) {
 	if root == "" {
-		root = box.DefaultMountPath
+		root = langbot.DefaultMountPath
 	}
 	text := "You have a sandbox of your own. Use its tools rather than work things out in your head: exec for calculations, " +
 		"for data and for code, and read, write, edit, glob and grep for files. Answer from what they give, and show a script " +

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/carboy-sandbox/carboy/api/box"
+	"github.com/carboy-sandbox/carboy/api/langbot"
 )
 
 // choice is a field that has one of a few values.
@@ -23,23 +23,23 @@ type choice struct {
 }
 
 var (
-	encodings = choice{"encoding", []any{box.EncodingText, box.EncodingBase64}}
-	modes     = choice{"mode", []any{box.WriteOverwrite, box.WriteAppend}}
+	encodings = choice{"encoding", []any{langbot.EncodingText, langbot.EncodingBase64}}
+	modes     = choice{"mode", []any{langbot.WriteOverwrite, langbot.WriteAppend}}
 )
 
-var specs = sync.OnceValues(func() ([]box.ToolSpec, error) {
-	var all []box.ToolSpec
+var specs = sync.OnceValues(func() ([]langbot.ToolSpec, error) {
+	var all []langbot.ToolSpec
 	for _, t := range []struct {
 		name, description string
-		schema            func(name, description string, choices []choice) (box.ToolSpec, error)
+		schema            func(name, description string, choices []choice) (langbot.ToolSpec, error)
 		choices           []choice
 	}{
-		{box.ToolExec, "Runs a shell command in the sandbox, and answers its exit code and what it wrote.", spec[box.ExecToolRequest], nil},
-		{box.ToolRead, "Reads a file, by lines or by bytes, or lists a directory. What is left out is said, with where to go on.", spec[box.ReadRequest], []choice{encodings}},
-		{box.ToolWrite, "Writes a file, in place of what it has or after it, and makes the directories above it.", spec[box.WriteRequest], []choice{encodings, modes}},
-		{box.ToolEdit, "Replaces a text that is in a file exactly once.", spec[box.EditRequest], nil},
-		{box.ToolGlob, "Finds files by their names, the newest first.", spec[box.GlobRequest], nil},
-		{box.ToolGrep, "Finds lines of files by a regular expression.", spec[box.GrepRequest], nil},
+		{langbot.ToolExec, "Runs a shell command in the sandbox, and answers its exit code and what it wrote.", spec[langbot.ExecToolRequest], nil},
+		{langbot.ToolRead, "Reads a file, by lines or by bytes, or lists a directory. What is left out is said, with where to go on.", spec[langbot.ReadRequest], []choice{encodings}},
+		{langbot.ToolWrite, "Writes a file, in place of what it has or after it, and makes the directories above it.", spec[langbot.WriteRequest], []choice{encodings, modes}},
+		{langbot.ToolEdit, "Replaces a text that is in a file exactly once.", spec[langbot.EditRequest], nil},
+		{langbot.ToolGlob, "Finds files by their names, the newest first.", spec[langbot.GlobRequest], nil},
+		{langbot.ToolGrep, "Finds lines of files by a regular expression.", spec[langbot.GrepRequest], nil},
 	} {
 		s, err := t.schema(t.name, t.description, t.choices)
 		if err != nil {
@@ -52,7 +52,7 @@ var specs = sync.OnceValues(func() ([]box.ToolSpec, error) {
 
 // Tools returns the native tools, exec first. Their parameters are objects that
 // have no other fields than those that are named.
-func Tools() []box.ToolSpec {
+func Tools() []langbot.ToolSpec {
 	all, err := specs()
 	if err != nil {
 		panic(err) // the types are ours, and a test looks at each
@@ -60,28 +60,28 @@ func Tools() []box.ToolSpec {
 	return slices.Clone(all)
 }
 
-func spec[Q any](name, description string, choices []choice) (box.ToolSpec, error) {
+func spec[Q any](name, description string, choices []choice) (langbot.ToolSpec, error) {
 	s, err := jsonschema.For[Q](nil)
 	if err != nil {
-		return box.ToolSpec{}, err
+		return langbot.ToolSpec{}, err
 	}
 	for _, c := range choices {
 		field := s.Properties[c.field]
 		if field == nil {
-			return box.ToolSpec{}, fmt.Errorf("there is no field %s", c.field)
+			return langbot.ToolSpec{}, fmt.Errorf("there is no field %s", c.field)
 		}
 		field.Enum = c.values
 	}
 	b, err := json.Marshal(s)
-	return box.ToolSpec{Name: name, Description: description, Parameters: b}, err
+	return langbot.ToolSpec{Name: name, Description: description, Parameters: b}, err
 }
 
 // List returns the tools, and what a model is to be told of them; with a query's
 // ID also where files for the user go. root is the workspace; "": /workspace.
-func List(root, queryID string) (box.ToolList, error) {
+func List(root, queryID string) (langbot.ToolList, error) {
 	text, err := Guidance(root, queryID)
 	if err != nil {
-		return box.ToolList{}, err
+		return langbot.ToolList{}, err
 	}
-	return box.ToolList{Tools: Tools(), Guidance: text}, nil
+	return langbot.ToolList{Tools: Tools(), Guidance: text}, nil
 }

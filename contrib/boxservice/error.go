@@ -1,0 +1,62 @@
+package boxservice
+
+import (
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Error is an error whose text is fit to show: errors.As finds it in every
+// error of this package. Its Hint says what to do next.
+type Error = sandbox.Error
+
+// ConflictError says in what a request differs from the session of its key.
+// errors.As finds it; Fields are empty where the runtime is a remote one, whose
+// message has them.
+type ConflictError = profile.ConflictError
+
+// What went wrong, for errors.Is.
+var (
+	ErrNotFound        = profile.ErrNotFound        // no such session
+	ErrProcessNotFound = profile.ErrProcessNotFound // no such managed process
+	ErrProcessConflict = profile.ErrProcessConflict // the process does not run
+	ErrCapacity        = profile.ErrCapacity        // a limit of the runtime
+	ErrBackend         = profile.ErrBackend         // no wall is available
+	ErrAdmission       = profile.ErrAdmission       // no grant
+	ErrReadiness       = profile.ErrReadiness       // the isolation is not ready
+	// ErrUnavailable is for where no runtime is connected, or where a connection
+	// broke: what was asked for may have been done then.
+	ErrUnavailable = profile.ErrRuntime
+)
+
+// Class returns the class of an error, by which LangBot's Box names it:
+// "BoxSessionNotFoundError". It is "" for nil.
+func Class(err error) string { return profile.Class(err) }
+
+// classes are those that a message may begin with.
+var classes = []string{
+	langbot.ClassValidation, langbot.ClassSessionNotFound, langbot.ClassSessionConflict,
+	langbot.ClassProcessNotFound, langbot.ClassProcessConflict, langbot.ClassBackendUnavailable, langbot.ClassRuntimeUnavailable,
+	langbot.ClassAdmission, langbot.ClassReadiness, langbot.ClassCapacity, langbot.ClassError,
+}
+
+// fromMessage is the error that a runtime answered a call with: a class, ": "
+// and a text. A class within the text counts where none is before it, as a
+// runtime may wrap what another one said.
+func fromMessage(m string) error {
+	for _, class := range classes {
+		if text, ok := strings.CutPrefix(m, class+": "); ok {
+			return fromClass(class, text)
+		}
+	}
+	for _, class := range classes {
+		if strings.Contains(m, class+":") {
+			return fromClass(class, m)
+		}
+	}
+	return fromClass(langbot.ClassError, m)
+}
+
+func fromClass(class, text string) error { return profile.FromClass(class, text) }

@@ -1,0 +1,62 @@
+package boxservice
+
+import "github.com/carboy-sandbox/carboy/api/langbot"
+
+// specBody is what goes out for a Spec: with the defaults of what has no zero
+// that means anything, as a runtime would refuse an image without a name, or a
+// command with no time. What ReadOnlyRootFS is can't be told from what it is
+// not: false stays false, and NewSpec has true.
+func specBody(s Spec) Spec {
+	def := NewSpec(s.SessionID, s.Cmd)
+	orElse(&s.MountPath, def.MountPath)
+	orElse(&s.Workdir, s.MountPath)
+	orElse(&s.TimeoutSec, def.TimeoutSec)
+	orElse(&s.Network, def.Network)
+	orElse(&s.Image, def.Image)
+	orElse(&s.HostPathMode, def.HostPathMode)
+	orElse(&s.CPUs, def.CPUs)
+	orElse(&s.MemoryMB, def.MemoryMB)
+	orElse(&s.PIDsLimit, def.PIDsLimit)
+	if s.Env == nil {
+		s.Env = def.Env
+	}
+	if s.ExtraMounts == nil {
+		s.ExtraMounts = def.ExtraMounts
+	}
+	return s
+}
+
+func orElse[T comparable](field *T, def T) {
+	var zero T
+	if *field == zero {
+		*field = def
+	}
+}
+
+// NewSpec returns a Spec with its defaults: no network, a workspace of the
+// session's own, 30 seconds, 1 CPU, 512 MiB, 128 processes, and a root that is
+// read-only. What is made without it and left empty is as here, but for
+// ReadOnlyRootFS.
+func NewSpec(session, cmd string) Spec {
+	return Spec{
+		SessionID: session, Cmd: cmd,
+		Workdir: langbot.DefaultMountPath, MountPath: langbot.DefaultMountPath,
+		TimeoutSec: langbot.DefaultTimeoutSec, Network: langbot.NetworkOff, Image: langbot.DefaultImage,
+		HostPathMode: langbot.MountWritable, CPUs: langbot.DefaultCPUs, MemoryMB: langbot.DefaultMemoryMB,
+		PIDsLimit: langbot.DefaultPIDs, ReadOnlyRootFS: true,
+		Env: map[string]string{}, ExtraMounts: []Mount{},
+	}
+}
+
+// processBody is a ProcessSpec with its defaults.
+func processBody(s ProcessSpec) ProcessSpec {
+	orElse(&s.ProcessID, langbot.DefaultProcess)
+	orElse(&s.Cwd, langbot.DefaultMountPath)
+	if s.Args == nil {
+		s.Args = []string{}
+	}
+	if s.Env == nil {
+		s.Env = map[string]string{}
+	}
+	return s
+}

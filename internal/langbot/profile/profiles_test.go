@@ -1,0 +1,261 @@
+package profile_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+)
+
+func TestBuiltin(t *testing.T) {
+	t.Run("test_builtin_profiles_are_consistent", func(t *testing.T) {
+		base := langbot.Profile{
+			Image: langbot.DefaultImage, Network: "off", TimeoutSec: 30, HostPathMode: "rw", MaxTimeoutSec: 120,
+			CPUs: 1, MemoryMB: 512, PIDsLimit: 128, ReadOnlyRootFS: true,
+		}
+		want := map[string]langbot.Profile{}
+		for name, change := range map[string]func(*langbot.Profile){
+			"default": func(*langbot.Profile) {},
+			"offline_readonly": func(p *langbot.Profile) {
+				p.HostPathMode, p.CPUs, p.MemoryMB, p.PIDsLimit, p.MaxTimeoutSec = "ro", 0.5, 256, 64, 60
+				p.Locked = []string{"host_path_mode", "network", "read_only_rootfs"}
+			},
+			"network_basic": func(p *langbot.Profile) { p.Network = "on" },
+			"network_extended": func(p *langbot.Profile) {
+				p.Network, p.CPUs, p.MemoryMB, p.PIDsLimit, p.ReadOnlyRootFS, p.MaxTimeoutSec = "on", 2, 1024, 256, false, 300
+			},
+		} {
+			p := base
+			p.Name = name
+			change(&p)
+			want[name] = p
+		}
+		if d := cmp.Diff(want, profile.Builtin()); d != "" {
+			t.Errorf("Builtin (-want +got):\n%s", d)
+		}
+	})
+	// Whoever has one can't change it for others.
+	profile.Builtin()["offline_readonly"].Locked[0] = "cpus"
+	if p, _ := profile.Find("offline_readonly", nil); p.Locked[0] != "host_path_mode" {
+		t.Errorf("Find = %v, changed from outside", p.Locked)
+	}
+}
+
+func TestFind(t *testing.T) {
+	custom := profile.Custom{"ci": {Name: "ci", MemoryMB: 64}, "default": {Name: "default", MemoryMB: 1 << 20}}
+	for name, memory := range map[string]int{"": 512, " default ": 512, "network_extended": 1024, "ci": 64} {
+		if p, err := profile.Find(name, custom); err != nil || p.MemoryMB != memory {
+			t.Errorf("Find(%q) = %d MB, %v, want %d", name, p.MemoryMB, err, memory)
+		}
+	}
+	_, err := profile.Find("nonexistent", profile.Custom{"ci": {Name: "ci"}})
+	want := "unknown box profile 'nonexistent', available profiles: ci, default, network_basic, network_extended, offline_readonly"
+	if err == nil || err.Error() != want || profile.Class(err) != langbot.ClassValidation {
+		t.Errorf("Find = %v, want %s", err, want)
+	}
+}
+
+func TestCustom(t *testing.T) {
+	var c profile.Custom
+	if err := json.Unmarshal([]byte(`{"ci":{"network":"on","memory_mb":2048,"locked":["network","image"]}}`), &c); err != nil {
+		t.Fatal(err)
+	}
+	want := profile.Builtin()["default"]
+	want.Name, want.Network, want.MemoryMB, want.Locked = "ci", "on", 2048, []string{"image", "network"}
+	if d := cmp.Diff(profile.Custom{"ci": want}, c); d != "" {
+		t.Errorf("Custom (-want +got):\n%s", d)
+	}
+	if err := c.Check(); err != nil {
+		t.Errorf("Check = %v", err)
+	}
+	for in, want := range map[string]string{
+		`[]`:                                "an object of profiles",
+		`{"ci":[]}`:                         "profile ci",
+		`{"ci":{"memory":64}}`:              `there is no field "memory"`,
+		`{"ci":{"memory_mb":"64"}}`:         "profile ci",
+		`{"ci":{"memory_mb":8}}`:            "memory_mb must be at least 32",
+		`{"ci":{"cpus":0}}`:                 "cpus must be greater than 0",
+		`{"ci":{"network":"wide"}}`:         "off or on is wanted",
+		`{"ci":{"host_path_mode":"x"}}`:     "none, ro or rw is wanted",
+		`{"ci":{"timeout_sec":121}}`:        "max_timeout_sec 120 is less than timeout_sec 121",
+		`{"ci":{"locked":["env"]}}`:         "env can't be locked",
+		`{"ci":{"locked":["cpus","cpus"]}}`: "locked twice",
+		`{"ci":{"name":"cd"}}`:              "can't be called cd",
+		`{"default":{}}`:                    "built in",
+		`{"a b":{}}`:                        "not a name",
+	} {
+		var c profile.Custom
+		if err := json.Unmarshal([]byte(in), &c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", in, err, want)
+		}
+	}
+	if err := (profile.Custom{"a": {Name: "b"}}).Check(); err == nil {
+		t.Error("Check took a profile by another's name")
+	}
+}
+
+func TestBuild(t *testing.T) {
+	builtin := profile.Builtin()
+	quota := 32
+	payload := func(fields string) map[string]any {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(`{"session_id":"s","cmd":"x"`+fields+`}`), &m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	for _, tt := range []struct {
+		name, profile, payload string
+		defaults               profile.Defaults
+		want                   func(langbot.Spec) bool
+		adjusted               []langbot.Adjustment
+		fails                  string
+	}{
+		{name: "fills-in", profile: "network_extended", want: func(s langbot.Spec) bool {
+			return s.Network == "on" && s.CPUs == 2 && s.MemoryMB == 1024 && s.PIDsLimit == 256 && !s.ReadOnlyRootFS && s.TimeoutSec == 30
+		}},
+		{name: "unlocked-is-kept", profile: "default", payload: `,"timeout_sec":60,"network":"on"`, want: func(s langbot.Spec) bool {
+			return s.TimeoutSec == 60 && s.Network == "on"
+		}},
+		{
+			name: "locked-is-overwritten", profile: "offline_readonly", payload: `,"network":"on","host_path_mode":"rw","read_only_rootfs":false`,
+			want: func(s langbot.Spec) bool { return s.Network == "off" && s.HostPathMode == "ro" && s.ReadOnlyRootFS },
+			adjusted: []langbot.Adjustment{
+				{Field: "network", Asked: "on", Got: "off", Reason: "locked by profile offline_readonly"},
+				{Field: "host_path_mode", Asked: "rw", Got: "ro", Reason: "locked by profile offline_readonly"},
+				{Field: "read_only_rootfs", Asked: false, Got: true, Reason: "locked by profile offline_readonly"},
+			},
+		},
+		{name: "locked-and-asked-for-alike", profile: "offline_readonly", payload: `,"network":"off","read_only_rootfs":"yes"`},
+		{
+			name: "locked-null", profile: "offline_readonly", payload: `,"network":null`,
+			adjusted: []langbot.Adjustment{{Field: "network", Asked: nil, Got: "off", Reason: "locked by profile offline_readonly"}},
+		},
+		{
+			name: "resources-are-not-locked", profile: "offline_readonly", payload: `,"cpus":4,"memory_mb":4096`,
+			want: func(s langbot.Spec) bool { return s.CPUs == 4 && s.MemoryMB == 4096 },
+		},
+		{name: "null-is-not-filled-in", profile: "default", payload: `,"network":null`, fails: "network: off or on is wanted, not null"},
+		{name: "null-quota-without-a-default", profile: "default", payload: `,"workspace_quota_mb":null`, fails: "workspace_quota_mb"},
+		{
+			name: "null-quota-with-a-default", profile: "default", payload: `,"workspace_quota_mb":null`, defaults: profile.Defaults{WorkspaceQuotaMB: &quota},
+			want: func(s langbot.Spec) bool { return s.WorkspaceQuotaMB == 32 },
+		},
+		{
+			name: "quota-of-the-request", profile: "default", payload: `,"workspace_quota_mb":0`, defaults: profile.Defaults{WorkspaceQuotaMB: &quota},
+			want: func(s langbot.Spec) bool { return s.WorkspaceQuotaMB == 0 },
+		},
+		{
+			name: "default-workspace", profile: "default", payload: `,"host_path":""`, defaults: profile.Defaults{HostPath: "/data/default"},
+			want: func(s langbot.Spec) bool { return s.HostPath == "/data/default" },
+		},
+		{
+			name: "workspace-of-the-request", profile: "default", payload: `,"host_path":"/x"`, defaults: profile.Defaults{HostPath: "/data/default"},
+			want: func(s langbot.Spec) bool { return s.HostPath == "/x" },
+		},
+		{name: "custom-image", profile: "default", defaults: profile.Defaults{Image: "mine"}, want: func(s langbot.Spec) bool { return s.Image == "mine" }},
+		{
+			name: "custom-image-and-another", profile: "default", payload: `,"image":"theirs"`, defaults: profile.Defaults{Image: "mine"},
+			want: func(s langbot.Spec) bool { return s.Image == "theirs" },
+		},
+		{
+			name: "clamped", profile: "default", payload: `,"timeout_sec":999`, want: func(s langbot.Spec) bool { return s.TimeoutSec == 120 },
+			adjusted: []langbot.Adjustment{{Field: "timeout_sec", Asked: 999.0, Got: 120, Reason: "at most 120 by profile default"}},
+		},
+		{
+			name: "clamped-text", profile: "offline_readonly", payload: `,"timeout_sec":"999"`, want: func(s langbot.Spec) bool { return s.TimeoutSec == 60 },
+			adjusted: []langbot.Adjustment{{Field: "timeout_sec", Asked: "999", Got: 60, Reason: "at most 60 by profile offline_readonly"}},
+		},
+		{name: "at-the-maximum", profile: "default", payload: `,"timeout_sec":120`, want: func(s langbot.Spec) bool { return s.TimeoutSec == 120 }},
+		{name: "clamp-takes-no-nonsense", profile: "default", payload: `,"timeout_sec":"soon"`, fails: `timeout_sec: a whole number is wanted, not "soon"`},
+		{
+			name: "unknown-fields-are-told", profile: "default", payload: `,"bogus":"x","list":[1]`,
+			adjusted: []langbot.Adjustment{
+				{Field: "bogus", Asked: "x", Reason: "no such field: ignored"}, {Field: "list", Reason: "no such field: ignored"},
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := payload(tt.payload)
+			before, _ := json.Marshal(m)
+			spec, adjusted, err := profile.Build(m, builtin[tt.profile], tt.defaults)
+			if after, _ := json.Marshal(m); !slices.Equal(before, after) {
+				t.Errorf("the payload became %s", after)
+			}
+			if tt.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.fails) {
+					t.Errorf("Build = %v, want %q", err, tt.fails)
+				}
+				return
+			}
+			if err != nil || tt.want != nil && !tt.want(spec) {
+				t.Errorf("Build = %+v, %v", spec, err)
+			}
+			if d := cmp.Diff(tt.adjusted, adjusted); d != "" {
+				t.Errorf("adjusted (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestConflicts(t *testing.T) {
+	spec, err := parse(t, `"host_path":"/a"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := langbot.SessionInfo{
+		SessionID: "s", Network: spec.Network, Image: spec.Image, HostPath: spec.HostPath, HostPathMode: spec.HostPathMode,
+		MountPath: spec.MountPath, CPUs: spec.CPUs, MemoryMB: spec.MemoryMB, PIDsLimit: spec.PIDsLimit, ReadOnlyRootFS: true,
+	}
+	other := spec
+	other.Cmd, other.Workdir, other.TimeoutSec, other.Env = "y", "/workspace/x", 1, map[string]string{"A": "b"}
+	if d := profile.Conflicts(is, other); d != nil {
+		t.Errorf("Conflicts = %v, of what a command alone has", d)
+	}
+	other.Network, other.Image, other.HostPath, other.HostPathMode, other.MountPath = "on", "i", "/b", "ro", "/m"
+	other.Persistent, other.CPUs, other.MemoryMB, other.PIDsLimit, other.ReadOnlyRootFS, other.WorkspaceQuotaMB = true, 2, 64, 1, false, 9
+	differ := func(field string, is, asked any) langbot.Difference {
+		return langbot.Difference{Field: field, Is: is, Asked: asked}
+	}
+	want := []langbot.Difference{
+		differ("network", "off", "on"),
+		differ("image", langbot.DefaultImage, "i"),
+		differ("host_path", "/a", "/b"),
+		differ("host_path_mode", "rw", "ro"),
+		differ("mount_path", "/workspace", "/m"),
+		differ("persistent", false, true),
+		differ("cpus", 1.0, 2.0),
+		differ("memory_mb", 512, 64),
+		differ("pids_limit", 128, 1),
+		differ("read_only_rootfs", true, false),
+		differ("workspace_quota_mb", 0, 9),
+	}
+	if d := cmp.Diff(want, profile.Conflicts(is, other)); d != "" {
+		t.Errorf("Conflicts (-want +got):\n%s", d)
+	}
+}
+
+func TestSameMounts(t *testing.T) {
+	a, b := langbot.Mount{HostPath: "/a", MountPath: "/x", Mode: "rw"}, langbot.Mount{HostPath: "/b", MountPath: "/y", Mode: "ro"}
+	none := langbot.Mount{HostPath: "/c", MountPath: "/z", Mode: "none"}
+	ro := a
+	ro.Mode = "ro"
+	for _, tt := range []struct {
+		x, y []langbot.Mount
+		want bool
+	}{
+		{nil, []langbot.Mount{none}, true},
+		{[]langbot.Mount{a, b}, []langbot.Mount{b, none, a, a}, true},
+		{[]langbot.Mount{a}, []langbot.Mount{ro}, false},
+		{[]langbot.Mount{a}, nil, false},
+	} {
+		if got := profile.SameMounts(tt.x, tt.y); got != tt.want {
+			t.Errorf("SameMounts(%v, %v) = %v", tt.x, tt.y, got)
+		}
+	}
+}

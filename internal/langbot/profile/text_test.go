@@ -1,0 +1,150 @@
+package profile_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+)
+
+func TestTruncate(t *testing.T) {
+	for _, tt := range []struct {
+		name, in string
+		limit    int
+		want     string
+		cut      bool
+	}{
+		{"short", "hello", 100, "hello", false},
+		{"exact", strings.Repeat("a", 200), 200, strings.Repeat("a", 200), false},
+		{"exact-in-characters", strings.Repeat("é", 200), 200, strings.Repeat("é", 200), false},
+		{"nothing", "", 0, "", false},
+		{"no-room", "hello", 0, "", true},
+		{"less-than-none", "hello", -1, "", true},
+		{"notice-does-not-fit", strings.Repeat("a", 50), 10, "\n\n... [50 ", true},
+		{
+			"60-40", strings.Repeat("H", 300) + strings.Repeat("T", 300), 100,
+			strings.Repeat("H", 37) + "\n\n... [538 characters truncated] ...\n\n" + strings.Repeat("T", 25), true,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, cut := profile.Truncate(tt.in, tt.limit)
+			if got != tt.want || cut != tt.cut {
+				t.Errorf("Truncate = %q, %v, want %q, %v", got, cut, tt.want, tt.cut)
+			}
+		})
+	}
+}
+
+// checkCut holds what is promised of any text and limit.
+func checkCut(t interface{ Fatalf(string, ...any) }, s string, limit int) {
+	got, cut := profile.Truncate(s, limit)
+	n := utf8.RuneCountInString(s)
+	if cut != (n > max(limit, 0)) {
+		t.Fatalf("%d characters, limit %d: cut is %v", n, limit, cut)
+	}
+	if !cut {
+		if got != s {
+			t.Fatalf("changed what fits")
+		}
+		return
+	}
+	if have := utf8.RuneCountInString(got); have > max(limit, 0) {
+		t.Fatalf("%d characters, of at most %d", have, limit)
+	}
+	i := strings.Index(got, "\n\n... [")
+	head, rest, ok := strings.Cut(got, "] ...\n\n")
+	if i < 0 || !ok {
+		return // no more of the notice than there is room for
+	}
+	// The text may have such a notice itself: then nothing follows of where ours is.
+	if strings.Contains(s, "characters truncated") {
+		return
+	}
+	if !strings.HasPrefix(s, head[:i]) || !strings.HasSuffix(s, rest) {
+		t.Fatalf("neither its head nor its tail: %q", got)
+	}
+	h, r := utf8.RuneCountInString(got[:i]), utf8.RuneCountInString(rest)
+	if h*2 < r*3-8 || h*2 > r*3+8 {
+		t.Fatalf("head of %d and tail of %d are not 60 to 40", h, r)
+	}
+}
+
+func TestTruncateNeverExceeds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := strings.Repeat(rapid.String().Draw(t, "unit"), rapid.IntRange(0, 300).Draw(t, "times"))
+		checkCut(t, s, rapid.IntRange(-2, 600).Draw(t, "limit"))
+	})
+}
+
+func FuzzTruncate(f *testing.F) {
+	f.Add("hello\xff world é", 4)
+	f.Add(strings.Repeat("ab", 100), 60)
+	f.Fuzz(func(t *testing.T, s string, limit int) {
+		checkCut(t, s, limit)
+		if fixed := profile.Repair([]byte(s)); !utf8.ValidString(fixed) || utf8.ValidString(s) && fixed != s {
+			t.Fatalf("Repair(%q) = %q", s, fixed)
+		}
+	})
+}
+
+// The replacements are those of Python's decoder, as models of the original saw.
+func TestRepair(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "plain é 😀": "plain é 😀", "\xff\xff": "��", "\xe2\x82": "�", "\xe2\x82a": "�a",
+		"\xf0\x9f\x98": "�", "\xed\xa0\x80": "���", "\xc0\xaf": "��", "\xf4\x90\x80\x80": "����",
+		"\xe0\x80\x80": "���", "a\xf0\x9f\x98\x80b\x80": "a😀b�", "\xf0\x80\x80\x80": "����",
+		"\xe2\x28\xa1": "�(�", "\xf1\x80\x80z": "�z", "\xc2": "�", "\xf8\x88\x80\x80\x80": "�����", "�": "�",
+	} {
+		if got := profile.Repair([]byte(in)); got != want {
+			t.Errorf("Repair(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestSessionIDTemplate(t *testing.T) {
+	vars := map[string]string{"launcher_type": "person", "launcher_id": "test_user", "query_id": "7", "odd": "a/b {x}"}
+	for _, tt := range []struct{ template, want, fails string }{
+		{"", "person_test_user", ""},
+		{"{query_id}", "7", ""},
+		{"fixed", "fixed", ""},
+		{"{nobody}-{query_id}", "unknown-7", ""},
+		{"{{{query_id}}}", "{7}", ""},
+		{"{odd}", "a/b {x}", ""}, // nothing is cleaned, nor rendered twice
+		{"{", "", "has no match"},
+		{"}", "", "has no match"},
+		{"{query_id", "", "has no match"},
+		{"{}", "", "not the name"},
+		{"{query_id:>10}", "", "not the name"},
+		{"{query_id!r}", "", "not the name"},
+		{"{query_id.__class__}", "", "not the name"},
+		{"{a[b]}", "", "not the name"},
+	} {
+		got, err := profile.SessionID(tt.template, vars)
+		if got != tt.want || (err != nil) != (tt.fails != "") || err != nil && !strings.Contains(err.Error(), tt.fails) {
+			t.Errorf("SessionID(%q) = %q, %v, want %q, %q", tt.template, got, err, tt.want, tt.fails)
+		}
+	}
+}
+
+func FuzzSessionID(f *testing.F) {
+	f.Add("{launcher_type}_{launcher_id}", "x")
+	f.Add("{{}}{a}", "{a}")
+	f.Fuzz(func(t *testing.T, template, value string) {
+		got, err := profile.SessionID(template, map[string]string{"a": value})
+		if err != nil {
+			if profile.Class(err) != langbot.ClassValidation {
+				t.Fatalf("SessionID = %v", err)
+			}
+			return
+		}
+		// Doubling what it rendered to is a template for that.
+		doubled := strings.NewReplacer("{", "{{", "}", "}}").Replace(got)
+		if again, err := profile.SessionID(doubled, nil); err != nil || got != "" && again != got {
+			t.Fatalf("%q rendered to %q, and that to %q, %v", template, got, again, err)
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package skill
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/langbot"
+)
+
+// workspacePrefix begins the owners that are workspaces of a platform. What
+// follows is a name that no two have.
+const workspacePrefix = "box:"
+
+// Owners is a Store by the owners of sessions. No owner sees another's.
+type Owners struct {
+	Store *Store
+	// Own is the owner whose packages lie at the store's top: the daemon's user,
+	// who may put them there by hand.
+	Own string
+}
+
+// Of returns the owner's namespace.
+func (o Owners) Of(owner string) (*Store, error) {
+	if owner == o.Own {
+		return o.Store.Scoped("")
+	}
+	if ns, ok := strings.CutPrefix(owner, workspacePrefix); ok {
+		return o.Store.Scoped(ns)
+	}
+	sum := sha256.Sum256([]byte(owner))
+	return o.Store.Scoped("owner-" + hex.EncodeToString(sum[:12]))
+}
+
+// Named returns the mount that a request means by the name of a skill: a
+// read-only one.
+func (o Owners) Named(ctx context.Context, owner, name string) (langbot.Mount, error) {
+	s, err := o.Of(owner)
+	if err != nil {
+		return langbot.Mount{}, err
+	}
+	k, err := s.Get(ctx, name)
+	if err != nil {
+		return langbot.Mount{}, err
+	}
+	return langbot.Mount{HostPath: k.PackageRoot, MountPath: langbot.SkillsPath + "/" + k.Name, Mode: langbot.MountReadOnly}, nil
+}
+
+// Place is Store.Place for an owner.
+func (o Owners) Place(owner string, m langbot.Mount) (p Placed, ok bool, err error) {
+	s, err := o.Of(owner)
+	if err != nil {
+		return Placed{}, false, err
+	}
+	return s.Place(m)
+}
+
+// Bring is Store.Bring for an owner.
+func (o Owners) Bring(ctx context.Context, owner string, g Guest, b *Brought, want []Placed) (notices []string, err error) {
+	s, err := o.Of(owner)
+	if err != nil {
+		return nil, err
+	}
+	return s.Bring(ctx, g, b, want)
+}
+
+// TakeBack is Store.TakeBack for an owner.
+func (o Owners) TakeBack(ctx context.Context, owner string, g Guest, b *Brought, p Placed) (Taken, error) {
+	s, err := o.Of(owner)
+	if err != nil {
+		return Taken{}, err
+	}
+	return s.TakeBack(ctx, g, b, p)
+}
