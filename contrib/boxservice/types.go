@@ -1,6 +1,9 @@
 package boxservice
 
-import "github.com/carboy-sandbox/carboy/api/langbot"
+import (
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
+)
 
 // What a runtime is asked for and answers with. The fields, their defaults and
 // what is refused of them stand where they are declared.
@@ -19,7 +22,7 @@ type (
 	RuntimeStatus = langbot.RuntimeStatus
 	Status        = langbot.Status
 	ErrorRecord   = langbot.ErrorRecord
-	ToolSpec      = langbot.ToolSpec
+	ToolSpec      = tools.ToolSpec
 	Skill         = langbot.Skill
 	SkillInput    = langbot.SkillInput
 	SkillWritten  = langbot.SkillWritten

@@ -9,6 +9,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/client"
 )
 
@@ -127,7 +128,7 @@ type sessions interface {
 	RemoveSession(ctx context.Context, key string) error
 	SessionStatus(ctx context.Context) (*langbot.Status, error)
 	SessionErrors(ctx context.Context) ([]langbot.ErrorRecord, error)
-	SessionTools(ctx context.Context, queryID string) (*langbot.ToolList, error)
+	SessionTools(ctx context.Context, queryID string) (*tools.ToolList, error)
 	Skills(ctx context.Context) ([]langbot.Skill, error)
 	InstallSkills(ctx context.Context, up client.SkillUpload, zip io.Reader) ([]langbot.Skill, error)
 	RemoveSkill(ctx context.Context, name string) error

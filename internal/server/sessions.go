@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
@@ -28,9 +29,9 @@ type Sessions interface {
 	Status(ctx context.Context, c access.Caller) langbot.Status
 	Errors(c access.Caller) []langbot.ErrorRecord
 	Tool(ctx context.Context, c access.Caller, id, name string, request []byte) (any, error)
-	Deliver(ctx context.Context, c access.Caller, id string, in langbot.AttachmentsIn) (langbot.AttachmentsDelivered, error)
-	Collect(ctx context.Context, c access.Caller, id string, q langbot.CollectRequest) (langbot.Collected, error)
-	Purge(ctx context.Context, c access.Caller, id string) (langbot.Purged, error)
+	Deliver(ctx context.Context, c access.Caller, id string, in tools.AttachmentsIn) (tools.AttachmentsDelivered, error)
+	Collect(ctx context.Context, c access.Caller, id string, q tools.CollectRequest) (tools.Collected, error)
+	Purge(ctx context.Context, c access.Caller, id string) (tools.Purged, error)
 	Skills
 }
 

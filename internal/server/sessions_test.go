@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
@@ -101,23 +102,23 @@ func (f *fakeSessions) Tool(_ context.Context, c by.Caller, id, name string, req
 	return map[string]string{name: string(request)}, err
 }
 
-func (f *fakeSessions) Deliver(_ context.Context, c by.Caller, id string, in langbot.AttachmentsIn) (langbot.AttachmentsDelivered, error) {
+func (f *fakeSessions) Deliver(_ context.Context, c by.Caller, id string, in tools.AttachmentsIn) (tools.AttachmentsDelivered, error) {
 	_, err := f.find(c, id)
-	var out langbot.AttachmentsDelivered
+	var out tools.AttachmentsDelivered
 	for _, a := range in.Files {
-		out.Attachments = append(out.Attachments, langbot.Delivered{Name: a.Name, Size: int64(len(a.Data))})
+		out.Attachments = append(out.Attachments, tools.Delivered{Name: a.Name, Size: int64(len(a.Data))})
 	}
 	return out, err
 }
 
-func (f *fakeSessions) Collect(_ context.Context, c by.Caller, id string, _ langbot.CollectRequest) (langbot.Collected, error) {
+func (f *fakeSessions) Collect(_ context.Context, c by.Caller, id string, _ tools.CollectRequest) (tools.Collected, error) {
 	_, err := f.find(c, id)
-	return langbot.Collected{}, err
+	return tools.Collected{}, err
 }
 
-func (f *fakeSessions) Purge(_ context.Context, c by.Caller, id string) (langbot.Purged, error) {
+func (f *fakeSessions) Purge(_ context.Context, c by.Caller, id string) (tools.Purged, error) {
 	_, err := f.find(c, id)
-	return langbot.Purged{Notices: []string{"purged " + id}}, err
+	return tools.Purged{Notices: []string{"purged " + id}}, err
 }
 
 func (*fakeSessions) Errors(by.Caller) []langbot.ErrorRecord { return nil }
@@ -243,17 +244,17 @@ func TestSessionTools(t *testing.T) {
 	w.Kill()
 	w.Options.Sessions = fake
 	w.Start()
-	const tools, files = "/v1/sessions/x/tools/write", "/v1/sessions/x/attachments"
-	w.want(t, 404, "acme", "POST", tools, `{"path":"f"}`)
+	const write, files = "/v1/sessions/x/tools/write", "/v1/sessions/x/attachments"
+	w.want(t, 404, "acme", "POST", write, `{"path":"f"}`)
 	w.want(t, 200, "acme", "POST", "/v1/sessions", `{"session_id":"x"}`)
 	big := `{"path":"f","content":"` + strings.Repeat("x", 2<<20) + `"}`
-	if got := decode[map[string]string](t, w.want(t, 200, "acme", "POST", tools, big)); got["write"] != big {
+	if got := decode[map[string]string](t, w.want(t, 200, "acme", "POST", write, big)); got["write"] != big {
 		t.Errorf("%d bytes came, want %d", len(got["write"]), len(big))
 	}
-	w.want(t, 400, "acme", "POST", tools, strings.Repeat(" ", 16<<20+1))
-	w.want(t, 403, "reader", "POST", tools, `{"path":"f"}`)
+	w.want(t, 400, "acme", "POST", write, strings.Repeat(" ", 16<<20+1))
+	w.want(t, 403, "reader", "POST", write, `{"path":"f"}`)
 	in := `{"query_id":"1","files":[{"name":"a","base64":"` + strings.Repeat("AAAA", 1<<20) + `"}]}`
-	got := decode[langbot.AttachmentsDelivered](t, w.want(t, 200, "acme", "POST", files, in))
+	got := decode[tools.AttachmentsDelivered](t, w.want(t, 200, "acme", "POST", files, in))
 	if len(got.Attachments) != 1 || got.Attachments[0].Size != 3<<20 {
 		t.Errorf("got %+v", got)
 	}

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
@@ -13,7 +13,7 @@ import (
 
 // maxAttachments is the size of a body with as many attachments as there may
 // be, in base64, and room for their names.
-const maxAttachments = langbot.MaxAttachmentsTotal/3*4 + 2<<20
+const maxAttachments = tools.MaxAttachmentsTotal/3*4 + 2<<20
 
 func (s *Server) postTool(w http.ResponseWriter, r *http.Request) {
 	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (any, error) {
@@ -26,31 +26,31 @@ func (s *Server) postTool(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) postAttachments(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.AttachmentsDelivered, error) {
-		var in langbot.AttachmentsIn
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (tools.AttachmentsDelivered, error) {
+		var in tools.AttachmentsIn
 		b, err := wire.Large(r, maxAttachments)
 		if err == nil {
 			err = wire.DecodeBytes(b, &in)
 		}
 		if err != nil {
-			return langbot.AttachmentsDelivered{}, err
+			return tools.AttachmentsDelivered{}, err
 		}
 		return all.Deliver(r.Context(), c, id, in)
 	})
 }
 
 func (s *Server) postCollect(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.Collected, error) {
-		var q langbot.CollectRequest
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (tools.Collected, error) {
+		var q tools.CollectRequest
 		if err := wire.Decode(r, &q, false); err != nil {
-			return langbot.Collected{}, err
+			return tools.Collected{}, err
 		}
 		return all.Collect(r.Context(), c, id, q)
 	})
 }
 
 func (s *Server) deleteAttachments(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.Purged, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (tools.Purged, error) {
 		return all.Purge(r.Context(), c, id)
 	})
 }
@@ -59,7 +59,7 @@ func (s *Server) deleteAttachments(w http.ResponseWriter, r *http.Request) {
 // or not: a platform may ask before it has one.
 func (s *Server) getSessionTools(w http.ResponseWriter, r *http.Request) {
 	q, err := query(r, "query_id")
-	var list langbot.ToolList
+	var list tools.ToolList
 	if err == nil {
 		list, err = toolspec.List("", url.Values(q).Get("query_id"))
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -82,20 +83,20 @@ func toolsAtQuota(t *testing.T, a *access.Access, told *audits) {
 	for _, tt := range []struct{ tool, request, code string }{
 		{"write", `{"path":"a","content":"` + half + `"}`, ""},
 		{"write", `{"path":"/workspace/a","content":"` + half + `"}`, ""}, // in its own place
-		{"write", `{"path":"b","content":"` + half + `"}`, langbot.ToolNoSpace},
-		{"write", `{"path":"a","content":"` + half + `","mode":"append"}`, langbot.ToolNoSpace},
-		{"edit", `{"path":"small","old_string":"x","new_string":"` + half + `"}`, langbot.ToolNoSpace},
+		{"write", `{"path":"b","content":"` + half + `"}`, tools.ToolNoSpace},
+		{"write", `{"path":"a","content":"` + half + `","mode":"append"}`, tools.ToolNoSpace},
+		{"edit", `{"path":"small","old_string":"x","new_string":"` + half + `"}`, tools.ToolNoSpace},
 		{"edit", `{"path":"small","old_string":"x","new_string":"y"}`, ""},
-		{"read", `{"path":"nothing"}`, langbot.ToolNotFound},
+		{"read", `{"path":"nothing"}`, tools.ToolNotFound},
 	} {
 		res, err := a.Tool(ctx, c, "k", tt.tool, []byte(tt.request))
-		var f langbot.Failure
+		var f tools.Failure
 		switch r := res.(type) {
-		case langbot.WriteResult:
+		case tools.WriteResult:
 			f = r.Failure
-		case langbot.EditResult:
+		case tools.EditResult:
 			f = r.Failure
-		case langbot.ReadResult:
+		case tools.ReadResult:
 			f = r.Failure
 		}
 		if err != nil || f.Code != tt.code || f.OK != (tt.code == "") {
@@ -103,11 +104,11 @@ func toolsAtQuota(t *testing.T, a *access.Access, told *audits) {
 		}
 		all := told.all()
 		if last := all[len(all)-1]; last.Action != "tool:"+tt.tool || last.Path == "" || strings.Contains(last.Path, "xxx") ||
-			tt.code != langbot.ToolNoSpace && last.Status != cmp.Or(tt.code, "ok") {
+			tt.code != tools.ToolNoSpace && last.Status != cmp.Or(tt.code, "ok") {
 			t.Errorf("%s: told of %+v", tt.tool, last)
 		}
 	}
-	_, err := a.Deliver(ctx, c, "k", langbot.AttachmentsIn{QueryID: "1", Files: []langbot.Attachment{{Name: "f", Data: []byte(half)}}})
+	_, err := a.Deliver(ctx, c, "k", tools.AttachmentsIn{QueryID: "1", Files: []tools.Attachment{{Name: "f", Data: []byte(half)}}})
 	if err == nil || !strings.HasPrefix(err.Error(), "workspace quota exceeded before execution: ") {
 		t.Errorf("Deliver = %v", err)
 	}

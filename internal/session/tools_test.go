@@ -3,7 +3,7 @@ package session_test
 import (
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 )
@@ -26,24 +26,24 @@ func TestToolsOnAWall(t *testing.T) {
 			tool, request string
 			want          func(any) bool
 		}{
-			{"write", `{"path":"/workspace/g","content":"two"}`, func(r any) bool { return r.(langbot.WriteResult).Created }},
-			{"edit", `{"path":"f","old_string":"one","new_string":"three"}`, func(r any) bool { return r.(langbot.EditResult).OK }},
-			{"read", `{"path":"f"}`, func(r any) bool { return r.(langbot.ReadResult).Content == "three" }},
-			{"glob", `{"pattern":"*"}`, func(r any) bool { return r.(langbot.GlobResult).Total >= 2 }},
-			{"grep", `{"pattern":"th?ree"}`, func(r any) bool { return len(r.(langbot.GrepResult).Matches) == 1 }},
-			{"read", `{"path":"/etc/passwd"}`, func(r any) bool { return r.(langbot.ReadResult).Code == langbot.ToolEscapes }},
+			{"write", `{"path":"/workspace/g","content":"two"}`, func(r any) bool { return r.(tools.WriteResult).Created }},
+			{"edit", `{"path":"f","old_string":"one","new_string":"three"}`, func(r any) bool { return r.(tools.EditResult).OK }},
+			{"read", `{"path":"f"}`, func(r any) bool { return r.(tools.ReadResult).Content == "three" }},
+			{"glob", `{"pattern":"*"}`, func(r any) bool { return r.(tools.GlobResult).Total >= 2 }},
+			{"grep", `{"pattern":"th?ree"}`, func(r any) bool { return len(r.(tools.GrepResult).Matches) == 1 }},
+			{"read", `{"path":"/etc/passwd"}`, func(r any) bool { return r.(tools.ReadResult).Code == tools.ToolEscapes }},
 		} {
 			if r, err := a.Tool(ctx, c, "k", tt.tool, []byte(tt.request)); err != nil || !tt.want(r) {
 				t.Errorf("%s %s: %+v, %v", tt.tool, tt.request, r, err)
 			}
 		}
-		in, err := a.Deliver(ctx, c, "k", langbot.AttachmentsIn{QueryID: "1", Files: []langbot.Attachment{{Name: "a b.txt", Data: []byte("hi")}}})
+		in, err := a.Deliver(ctx, c, "k", tools.AttachmentsIn{QueryID: "1", Files: []tools.Attachment{{Name: "a b.txt", Data: []byte("hi")}}})
 		if err != nil || len(in.Attachments) != 1 || in.Attachments[0].Path != "/workspace/inbox/1/a_b.txt" {
 			t.Fatalf("deliver: %+v, %v", in, err)
 		}
 		d.want(t, asked("k", "mkdir -p outbox/1; cp inbox/1/a_b.txt outbox/1/r.txt; cat f"), 0, "three\n")
 		for want := 1; want >= 0; want-- {
-			if out, err := a.Collect(ctx, c, "k", langbot.CollectRequest{QueryID: "1"}); err != nil || len(out.Attachments) != want {
+			if out, err := a.Collect(ctx, c, "k", tools.CollectRequest{QueryID: "1"}); err != nil || len(out.Attachments) != want {
 				t.Errorf("collect: %+v, %v, want %d", out, err, want)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -172,14 +173,14 @@ func (w *fullWorld) goesOn(t *testing.T) {
 		t.Errorf("the skill has %q, %v", k.Content, err)
 	}
 	api := w.api()
-	in := langbot.AttachmentsIn{QueryID: "q", Files: []langbot.Attachment{{Name: "a.png", Data: bytes.Repeat([]byte("x"), 64<<10)}}}
+	in := tools.AttachmentsIn{QueryID: "q", Files: []tools.Attachment{{Name: "a.png", Data: bytes.Repeat([]byte("x"), 64<<10)}}}
 	if out, err := api.Deliver(ctx, "early", in); err != nil || len(out.Attachments) != 1 {
 		t.Errorf("deliver: %+v, %v", out, err)
 	}
 	if out, err := api.Collect(ctx, "early", "q"); err != nil || len(out.Attachments) != 0 {
 		t.Errorf("collect: %+v, %v", out, err)
 	}
-	if out, err := api.SessionRead(ctx, "early", langbot.ReadRequest{Path: "f"}); err != nil || out.Content != "kept" {
+	if out, err := api.SessionRead(ctx, "early", tools.ReadRequest{Path: "f"}); err != nil || out.Content != "kept" {
 		t.Errorf("read: %+v, %v", out, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
@@ -31,30 +32,30 @@ func TestSessionTools(t *testing.T) {
 		h.boxServe(wall, nil)
 		h.ok("box", "exec", "--session", "ann", "--", "echo one > f")
 		c, ctx := h.api(), t.Context()
-		wrote, err := c.SessionWrite(ctx, "ann", langbot.WriteRequest{Path: "src/a.py", Content: "import os\nneedle = 1\n"})
+		wrote, err := c.SessionWrite(ctx, "ann", tools.WriteRequest{Path: "src/a.py", Content: "import os\nneedle = 1\n"})
 		if err != nil || !wrote.OK || !wrote.Created {
 			t.Fatalf("write: %+v, %v", wrote, err)
 		}
-		edited, err := c.SessionEdit(ctx, "ann", langbot.EditRequest{Path: "src/a.py", OldString: "needle = 1", NewString: "needle = 42"})
+		edited, err := c.SessionEdit(ctx, "ann", tools.EditRequest{Path: "src/a.py", OldString: "needle = 1", NewString: "needle = 42"})
 		if err != nil || !edited.OK || edited.Line != 2 {
 			t.Errorf("edit: %+v, %v", edited, err)
 		}
-		read, err := c.SessionRead(ctx, "ann", langbot.ReadRequest{Path: "src/a.py", Offset: 2})
+		read, err := c.SessionRead(ctx, "ann", tools.ReadRequest{Path: "src/a.py", Offset: 2})
 		if err != nil || read.Content != "needle = 42" {
 			t.Errorf("read: %+v, %v", read, err)
 		}
-		found, err := c.SessionGlob(ctx, "ann", langbot.GlobRequest{Pattern: "*.py"})
+		found, err := c.SessionGlob(ctx, "ann", tools.GlobRequest{Pattern: "*.py"})
 		if err != nil || len(found.Matches) != 1 {
 			t.Errorf("glob: %+v, %v", found, err)
 		}
-		lines, err := c.SessionGrep(ctx, "ann", langbot.GrepRequest{Pattern: `needle = \d+`})
+		lines, err := c.SessionGrep(ctx, "ann", tools.GrepRequest{Pattern: `needle = \d+`})
 		if err != nil || len(lines.Matches) != 1 {
 			t.Errorf("grep: %+v, %v", lines, err)
 		}
-		if out, err := c.SessionRead(ctx, "ann", langbot.ReadRequest{Path: "/etc/passwd"}); err != nil || out.Code != langbot.ToolEscapes {
+		if out, err := c.SessionRead(ctx, "ann", tools.ReadRequest{Path: "/etc/passwd"}); err != nil || out.Code != tools.ToolEscapes {
 			t.Errorf("read outside: %+v, %v", out, err)
 		}
-		if _, err := c.SessionRead(ctx, "bob", langbot.ReadRequest{Path: "f"}); err == nil {
+		if _, err := c.SessionRead(ctx, "bob", tools.ReadRequest{Path: "f"}); err == nil {
 			t.Error("a session that is not there was read")
 		}
 		passAttachments(t, h, c)
@@ -68,7 +69,7 @@ func passAttachments(t *testing.T, h *home, c *client.Client) {
 	t.Helper()
 	ctx := t.Context()
 	big := []byte(strings.Repeat("x", 8<<20))
-	in, err := c.Deliver(ctx, "ann", langbot.AttachmentsIn{QueryID: "q-1", Files: []langbot.Attachment{{Name: "a b.png", Data: big}, {Name: "n.txt", Data: []byte("hi")}}})
+	in, err := c.Deliver(ctx, "ann", tools.AttachmentsIn{QueryID: "q-1", Files: []tools.Attachment{{Name: "a b.png", Data: big}, {Name: "n.txt", Data: []byte("hi")}}})
 	if err != nil || len(in.Attachments) != 2 || in.Attachments[0].Path != "/workspace/inbox/q-1/a_b.png" {
 		t.Fatalf("deliver: %+v, %v", in, err)
 	}
@@ -77,7 +78,7 @@ func passAttachments(t *testing.T, h *home, c *client.Client) {
 	if err != nil || len(out.Attachments) != 2 || out.Attachments[0].Size != int64(len(big)) || out.Attachments[1].Base64 != "aGk=" {
 		t.Fatalf("collect: %d, %v", len(out.Attachments), err)
 	}
-	if _, err := c.Deliver(ctx, "ann", langbot.AttachmentsIn{QueryID: "q-2", Files: []langbot.Attachment{{Name: "n.txt", Data: []byte("hi")}}}); err != nil {
+	if _, err := c.Deliver(ctx, "ann", tools.AttachmentsIn{QueryID: "q-2", Files: []tools.Attachment{{Name: "n.txt", Data: []byte("hi")}}}); err != nil {
 		t.Fatal(err)
 	}
 	h.ok("box", "exec", "--session", "ann", "--", "mkdir -p /workspace/outbox/q-2 && touch /workspace/outbox/q-2/left")
@@ -85,7 +86,7 @@ func passAttachments(t *testing.T, h *home, c *client.Client) {
 		t.Error(err)
 	}
 	for _, path := range []string{"inbox/q-2/n.txt", "outbox/q-2/left"} {
-		if got, err := c.SessionRead(ctx, "ann", langbot.ReadRequest{Path: path}); err != nil || got.Code != langbot.ToolNotFound {
+		if got, err := c.SessionRead(ctx, "ann", tools.ReadRequest{Path: path}); err != nil || got.Code != tools.ToolNotFound {
 			t.Errorf("after all were removed %s is %+v, %v", path, got, err)
 		}
 	}

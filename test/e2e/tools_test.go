@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
@@ -47,38 +47,38 @@ func TestNativeTools(t *testing.T) {
 		h := newHome(t)
 		name := h.create("--isolation", wall, "--disk", "32m")
 		w, ctx := h.tools(t, name), t.Context()
-		wrote, err := w.Write(ctx, langbot.WriteRequest{Path: "/workspace/src/a.py", Content: "import os\nneedle = 1\n"})
+		wrote, err := w.Write(ctx, tools.WriteRequest{Path: "/workspace/src/a.py", Content: "import os\nneedle = 1\n"})
 		wantDone(t, wrote.Failure, err)
 		if got := h.ok("exec", name, "--", "sh", "-c", "cd /workspace; cat src/a.py; stat -c %U src/a.py"); got != "import os\nneedle = 1\nuser\n" {
 			t.Errorf("a command finds %q", got)
 		}
-		edited, err := w.Edit(ctx, langbot.EditRequest{Path: "src/a.py", OldString: "needle = 1", NewString: "needle = 42"})
+		edited, err := w.Edit(ctx, tools.EditRequest{Path: "src/a.py", OldString: "needle = 1", NewString: "needle = 42"})
 		wantDone(t, edited.Failure, err)
-		read, err := w.Read(ctx, langbot.ReadRequest{Path: "src/a.py", Offset: 2})
+		read, err := w.Read(ctx, tools.ReadRequest{Path: "src/a.py", Offset: 2})
 		if wantDone(t, read.Failure, err); read.Content != "needle = 42" {
 			t.Errorf("read %q", read.Content)
 		}
-		found, err := w.Glob(ctx, langbot.GlobRequest{Pattern: "**/*.py"})
+		found, err := w.Glob(ctx, tools.GlobRequest{Pattern: "**/*.py"})
 		if wantDone(t, found.Failure, err); found.Preview != "/workspace/src/a.py" {
 			t.Errorf("found %q", found.Preview)
 		}
-		lines, err := w.Grep(ctx, langbot.GrepRequest{Pattern: `needle = \d+`})
+		lines, err := w.Grep(ctx, tools.GrepRequest{Pattern: `needle = \d+`})
 		if wantDone(t, lines.Failure, err); len(lines.Matches) != 1 || lines.Matches[0].Line != 2 {
 			t.Errorf("lines %+v", lines.Matches)
 		}
 		h.ok("exec", name, "--", "sh", "-c", "cd /workspace; ln -s /etc etc; ln -s src inside; ln -s / up")
 		for _, p := range []string{"etc/passwd", "up/etc/passwd", "/etc/passwd", "../etc/passwd"} {
-			if r, err := w.Read(ctx, langbot.ReadRequest{Path: p}); err != nil || r.Code != langbot.ToolEscapes {
+			if r, err := w.Read(ctx, tools.ReadRequest{Path: p}); err != nil || r.Code != tools.ToolEscapes {
 				t.Errorf("%s: %+v, %v", p, r, err)
 			}
 		}
-		inside, err := w.Read(ctx, langbot.ReadRequest{Path: "inside/a.py"}) // the control
+		inside, err := w.Read(ctx, tools.ReadRequest{Path: "inside/a.py"}) // the control
 		wantDone(t, inside.Failure, err)
 		fillUp(t, w)
 	})
 }
 
-func wantDone(t testing.TB, f langbot.Failure, err error) {
+func wantDone(t testing.TB, f tools.Failure, err error) {
 	t.Helper()
 	if err != nil || !f.OK {
 		t.Fatalf("got %+v, %v, want it done", f, err)
@@ -88,22 +88,22 @@ func wantDone(t testing.TB, f langbot.Failure, err error) {
 // fillUp writes until there is no room, and sees that nothing else is lost.
 func fillUp(t *testing.T, w *tool.Tools) {
 	t.Helper()
-	full := langbot.Failure{OK: true}
+	full := tools.Failure{OK: true}
 	for i := 0; full.OK && i < 20; i++ {
-		r, err := w.Write(t.Context(), langbot.WriteRequest{Path: "big", Content: strings.Repeat("x", 4<<20), Mode: langbot.WriteAppend})
+		r, err := w.Write(t.Context(), tools.WriteRequest{Path: "big", Content: strings.Repeat("x", 4<<20), Mode: tools.WriteAppend})
 		if err != nil {
 			t.Fatal(err)
 		}
 		full = r.Failure
 	}
-	if full.Code != langbot.ToolNoSpace {
+	if full.Code != tools.ToolNoSpace {
 		t.Errorf("a full disk: %+v", full)
 	}
-	r, err := w.Write(t.Context(), langbot.WriteRequest{Path: "src/a.py", Content: strings.Repeat("y", 8<<20)})
-	if err != nil || r.Code != langbot.ToolNoSpace {
+	r, err := w.Write(t.Context(), tools.WriteRequest{Path: "src/a.py", Content: strings.Repeat("y", 8<<20)})
+	if err != nil || r.Code != tools.ToolNoSpace {
 		t.Errorf("a full disk: %+v, %v", r, err)
 	}
-	read, err := w.Read(t.Context(), langbot.ReadRequest{Path: "src/a.py"})
+	read, err := w.Read(t.Context(), tools.ReadRequest{Path: "src/a.py"})
 	if wantDone(t, read.Failure, err); read.Content != "import os\nneedle = 42" {
 		t.Errorf("what was there is %.40q", read.Content)
 	}
@@ -144,18 +144,18 @@ func TestNativeToolsSwapped(t *testing.T) {
 		}
 		w, mine := h.tools(t, name), 0
 		for range 200 {
-			read, err := w.Read(t.Context(), langbot.ReadRequest{Path: "shared/f"})
+			read, err := w.Read(t.Context(), tools.ReadRequest{Path: "shared/f"})
 			if err != nil || strings.Contains(read.Content, "OUTSIDE") {
 				t.Fatalf("read %+v, %v", read, err)
 			}
 			if read.Content == "mine" {
 				mine++
 			}
-			lines, err := w.Grep(t.Context(), langbot.GrepRequest{Pattern: "OUTSIDE"})
+			lines, err := w.Grep(t.Context(), tools.GrepRequest{Pattern: "OUTSIDE"})
 			if err != nil || len(lines.Matches) > 0 {
 				t.Fatalf("grep %+v, %v", lines, err)
 			}
-			if _, err := w.Write(t.Context(), langbot.WriteRequest{Path: "shared/f", Content: "mine"}); err != nil {
+			if _, err := w.Write(t.Context(), tools.WriteRequest{Path: "shared/f", Content: "mine"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -176,7 +176,7 @@ func TestAttachments(t *testing.T) {
 		name := h.create("--isolation", wall)
 		w, ctx := h.tools(t, name), t.Context()
 		big := strings.Repeat("x", 3<<20)
-		in, err := w.Deliver(ctx, langbot.AttachmentsIn{QueryID: "q-1", Files: []langbot.Attachment{
+		in, err := w.Deliver(ctx, tools.AttachmentsIn{QueryID: "q-1", Files: []tools.Attachment{
 			{Name: "../photo of me.png", Data: []byte(big)}, {Name: "notes.txt", Data: []byte("hello")},
 		}})
 		if err != nil || len(in.Attachments) != 2 || in.Attachments[0].Path != "/workspace/inbox/q-1/photo_of_me.png" {
@@ -191,7 +191,7 @@ func TestAttachments(t *testing.T) {
 		if err != nil || len(out.Attachments) != 2 || !strings.Contains(fmt.Sprint(out.Skipped), "{passwd it is a link}") {
 			t.Fatalf("collected %d, without %+v, %v", len(out.Attachments), out.Skipped, err)
 		}
-		if a := out.Attachments[0]; a.Name != "out.png" || a.Type != langbot.KindImage || a.Size != int64(len(big)) {
+		if a := out.Attachments[0]; a.Name != "out.png" || a.Type != tools.KindImage || a.Size != int64(len(big)) {
 			t.Errorf("the first is %s, a %s of %d bytes", a.Name, a.Type, a.Size)
 		}
 		if a := out.Attachments[1]; a.Path != "sub/notes.txt" || a.Base64 != "SEVMTE8=" {
@@ -268,30 +268,30 @@ func BenchmarkNativeTools(b *testing.B) {
 		w := h.tools(b, name)
 		for _, bm := range []struct {
 			name string
-			run  func() (langbot.Failure, error)
+			run  func() (tools.Failure, error)
 		}{
-			{"glob", func() (langbot.Failure, error) {
-				r, err := w.Glob(b.Context(), langbot.GlobRequest{Pattern: "*7.txt"})
+			{"glob", func() (tools.Failure, error) {
+				r, err := w.Glob(b.Context(), tools.GlobRequest{Pattern: "*7.txt"})
 				return r.Failure, err
 			}},
-			{"glob-all", func() (langbot.Failure, error) {
-				r, err := w.Glob(b.Context(), langbot.GlobRequest{Pattern: "*"})
+			{"glob-all", func() (tools.Failure, error) {
+				r, err := w.Glob(b.Context(), tools.GlobRequest{Pattern: "*"})
 				return r.Failure, err
 			}},
-			{"grep", func() (langbot.Failure, error) {
-				r, err := w.Grep(b.Context(), langbot.GrepRequest{Pattern: "needle"})
+			{"grep", func() (tools.Failure, error) {
+				r, err := w.Grep(b.Context(), tools.GrepRequest{Pattern: "needle"})
 				return r.Failure, err
 			}},
-			{"grep-pattern", func() (langbot.Failure, error) {
-				r, err := w.Grep(b.Context(), langbot.GrepRequest{Pattern: `[n]e+dle\b`})
+			{"grep-pattern", func() (tools.Failure, error) {
+				r, err := w.Grep(b.Context(), tools.GrepRequest{Pattern: `[n]e+dle\b`})
 				return r.Failure, err
 			}},
-			{"read", func() (langbot.Failure, error) {
-				r, err := w.Read(b.Context(), langbot.ReadRequest{Path: "tree/d40/f07.txt"})
+			{"read", func() (tools.Failure, error) {
+				r, err := w.Read(b.Context(), tools.ReadRequest{Path: "tree/d40/f07.txt"})
 				return r.Failure, err
 			}},
-			{"write", func() (langbot.Failure, error) {
-				r, err := w.Write(b.Context(), langbot.WriteRequest{Path: "new.txt", Content: "hello\n"})
+			{"write", func() (tools.Failure, error) {
+				r, err := w.Write(b.Context(), tools.WriteRequest{Path: "new.txt", Content: "hello\n"})
 				return r.Failure, err
 			}},
 		} {

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // clear removes what is at a path.
-func (c *call) clear(q *guest.ClearRequest) (res langbot.Failure, err error) {
+func (c *call) clear(q *guest.ClearRequest) (res tools.Failure, err error) {
 	rel, abs, err := c.file(q.Path)
 	if err != nil {
 		return res, err

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
@@ -90,8 +90,8 @@ func (o *outbox) open(root int) (int, error) {
 }
 
 func (o *outbox) dir(fd int, prefix string, depth int) error {
-	if depth > langbot.OutboxDepth {
-		return failf(langbot.ToolTooLarge, "more than %d directories within each other: %s", langbot.OutboxDepth, short(prefix))
+	if depth > tools.OutboxDepth {
+		return failf(tools.ToolTooLarge, "more than %d directories within each other: %s", tools.OutboxDepth, short(prefix))
 	}
 	d := newDirents(fd)
 	for {
@@ -100,8 +100,8 @@ func (o *outbox) dir(fd int, prefix string, depth int) error {
 			return err
 		}
 		for _, e := range list {
-			if o.entries++; o.entries > langbot.OutboxEntries {
-				return failf(langbot.ToolTooLarge, "more than %d files and directories", langbot.OutboxEntries)
+			if o.entries++; o.entries > tools.OutboxEntries {
+				return failf(tools.ToolTooLarge, "more than %d files and directories", tools.OutboxEntries)
 			}
 			if err := o.entry(fd, e, prefix+e.name, depth); err != nil {
 				return err
@@ -120,8 +120,8 @@ func (o *outbox) entry(dir int, e dirent, rel string, depth int) error {
 	case unix.DT_LNK:
 		o.skip(rel, "it is a link")
 	case unix.DT_DIR:
-		if o.dirs++; o.dirs > langbot.OutboxDirs {
-			return failf(langbot.ToolTooLarge, "more than %d directories", langbot.OutboxDirs)
+		if o.dirs++; o.dirs > tools.OutboxDirs {
+			return failf(tools.ToolTooLarge, "more than %d directories", tools.OutboxDirs)
 		}
 		fd, err := beneath.OpenNoLinks(dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY|openFlags)
 		if err != nil {
@@ -139,7 +139,7 @@ func (o *outbox) entry(dir int, e dirent, rel string, depth int) error {
 // send writes the archive.
 func (o *outbox) send() error {
 	for _, name := range o.names {
-		if o.answer.Files == langbot.MaxAttachments {
+		if o.answer.Files == tools.MaxAttachments {
 			o.skip(name, "there are too many files")
 			continue
 		}
@@ -198,19 +198,19 @@ func (o *outbox) file(name string) (data []byte, why string, err error) {
 		switch err := unix.Fstat(fd, &st); {
 		case err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG:
 			why = "it is no regular file"
-		case st.Size > langbot.MaxAttachmentBytes:
+		case st.Size > tools.MaxAttachmentBytes:
 			why = "it is larger than 10 MiB"
 		case st.Size == 0:
 			why = "it is empty"
-		case o.sent+st.Size > langbot.MaxAttachmentsTotal:
+		case o.sent+st.Size > tools.MaxAttachmentsTotal:
 			why = "the files together are larger than 50 MiB"
 		}
 		if why != "" {
 			return nil
 		}
-		if data, err = all(f, langbot.MaxAttachmentBytes); err != nil {
+		if data, err = all(f, tools.MaxAttachmentBytes); err != nil {
 			why = "it can't be read"
-		} else if len(data) > langbot.MaxAttachmentBytes || o.sent+int64(len(data)) > langbot.MaxAttachmentsTotal {
+		} else if len(data) > tools.MaxAttachmentBytes || o.sent+int64(len(data)) > tools.MaxAttachmentsTotal {
 			why = "it grew while it was read"
 		}
 		return nil

@@ -6,27 +6,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // edit replaces one text in a file. The rest of the file stays as it is, byte
 // for byte, text or not.
-func (c *call) edit(q *langbot.EditRequest) (res langbot.EditResult, err error) {
+func (c *call) edit(q *tools.EditRequest) (res tools.EditResult, err error) {
 	rel, abs, err := c.file(q.Path)
 	if err != nil {
 		return res, err
 	}
 	if q.OldString == "" {
-		return res, failf(langbot.ToolInvalid, "old_string is empty; to make a file or to add to one, use write")
+		return res, failf(tools.ToolInvalid, "old_string is empty; to make a file or to add to one, use write")
 	}
 	t := &target{rel: rel, abs: abs, flags: unix.O_RDWR}
 	err = c.change(t, func() error {
-		old, err := all(t.f, langbot.MaxEditBytes)
+		old, err := all(t.f, tools.MaxEditBytes)
 		if err != nil {
 			return err
 		}
-		if len(old) > langbot.MaxEditBytes {
-			return failf(langbot.ToolTooLarge, "the file exceeds the %d-byte edit limit: %s", langbot.MaxEditBytes, short(abs))
+		if len(old) > tools.MaxEditBytes {
+			return failf(tools.ToolTooLarge, "the file exceeds the %d-byte edit limit: %s", tools.MaxEditBytes, short(abs))
 		}
 		now, at, err := replaced(old, q)
 		if err != nil {
@@ -53,19 +53,19 @@ func (t *target) restore(old []byte, err error) error {
 		return err
 	}
 	f, ok := errors.AsType[*failure](explain(t.abs, err))
-	if !ok || f.code != langbot.ToolIncomplete {
+	if !ok || f.code != tools.ToolIncomplete {
 		return err
 	}
-	return failf(langbot.ToolNoSpace, "the file is as it was before, since the new content could not be written: %s", short(t.abs))
+	return failf(tools.ToolNoSpace, "the file is as it was before, since the new content could not be written: %s", short(t.abs))
 }
 
 // replaced returns old with the one place replaced that q means, and where
 // that is.
-func replaced(old []byte, q *langbot.EditRequest) (now []byte, at int, err error) {
+func replaced(old []byte, q *tools.EditRequest) (now []byte, at int, err error) {
 	from, to := []byte(q.OldString), []byte(q.NewString)
 	at = bytes.Index(old, from)
 	if at < 0 {
-		return nil, 0, failf(langbot.ToolNoMatch, "old_string not found in the file; read it again and give the text exactly, spaces too")
+		return nil, 0, failf(tools.ToolNoMatch, "old_string not found in the file; read it again and give the text exactly, spaces too")
 	}
 	const most = 1000
 	n := 1
@@ -77,10 +77,10 @@ func replaced(old []byte, q *langbot.EditRequest) (now []byte, at int, err error
 		i += j + 1
 	}
 	if n > 1 {
-		return nil, 0, failf(langbot.ToolAmbiguous, "old_string matches %d places; give more of the text around the one that is meant", n)
+		return nil, 0, failf(tools.ToolAmbiguous, "old_string matches %d places; give more of the text around the one that is meant", n)
 	}
-	if len(old)-len(from)+len(to) > langbot.MaxEditBytes {
-		return nil, 0, failf(langbot.ToolTooLarge, "the edited file would exceed the %d-byte edit limit", langbot.MaxEditBytes)
+	if len(old)-len(from)+len(to) > tools.MaxEditBytes {
+		return nil, 0, failf(tools.ToolTooLarge, "the edited file would exceed the %d-byte edit limit", tools.MaxEditBytes)
 	}
 	now = append(now, old[:at]...)
 	now = append(now, to...)

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 const (
@@ -33,23 +33,23 @@ var causes = []struct {
 	code string
 	text string // the path follows
 }{
-	{unix.ENOENT, langbot.ToolNotFound, "file not found"},
-	{unix.ENOTDIR, langbot.ToolNotFound, "file not found, since a part of its path is no directory"},
-	{unix.EXDEV, langbot.ToolEscapes, "path escapes the workspace boundary by a symbolic link; a link must be relative and stay inside"},
-	{unix.ELOOP, langbot.ToolEscapes, "path leads through a symbolic link that is not followed"},
-	{unix.EACCES, langbot.ToolDenied, "permission denied"},
-	{unix.EPERM, langbot.ToolDenied, "not permitted"},
-	{unix.EROFS, langbot.ToolDenied, "it can only be read"},
-	{unix.ENOSPC, langbot.ToolNoSpace, "no space left on device"},
-	{unix.EDQUOT, langbot.ToolNoSpace, "the workspace's quota is used up"},
-	{unix.EFBIG, langbot.ToolTooLarge, "the file would be too large"},
-	{unix.EISDIR, langbot.ToolInvalid, "path is a directory"},
-	{unix.ENXIO, langbot.ToolInvalid, "path must name a regular file"},
-	{unix.ENAMETOOLONG, langbot.ToolInvalid, "a name in the path is too long"},
-	{unix.EAGAIN, langbot.ToolConflict, "its directories are moved again and again"},
-	{unix.ETXTBSY, langbot.ToolConflict, "the file is a program that runs"},
-	{context.DeadlineExceeded, langbot.ToolOutOfTime, "the call's time was over"},
-	{context.Canceled, langbot.ToolOutOfTime, "the call was given up"},
+	{unix.ENOENT, tools.ToolNotFound, "file not found"},
+	{unix.ENOTDIR, tools.ToolNotFound, "file not found, since a part of its path is no directory"},
+	{unix.EXDEV, tools.ToolEscapes, "path escapes the workspace boundary by a symbolic link; a link must be relative and stay inside"},
+	{unix.ELOOP, tools.ToolEscapes, "path leads through a symbolic link that is not followed"},
+	{unix.EACCES, tools.ToolDenied, "permission denied"},
+	{unix.EPERM, tools.ToolDenied, "not permitted"},
+	{unix.EROFS, tools.ToolDenied, "it can only be read"},
+	{unix.ENOSPC, tools.ToolNoSpace, "no space left on device"},
+	{unix.EDQUOT, tools.ToolNoSpace, "the workspace's quota is used up"},
+	{unix.EFBIG, tools.ToolTooLarge, "the file would be too large"},
+	{unix.EISDIR, tools.ToolInvalid, "path is a directory"},
+	{unix.ENXIO, tools.ToolInvalid, "path must name a regular file"},
+	{unix.ENAMETOOLONG, tools.ToolInvalid, "a name in the path is too long"},
+	{unix.EAGAIN, tools.ToolConflict, "its directories are moved again and again"},
+	{unix.ETXTBSY, tools.ToolConflict, "the file is a program that runs"},
+	{context.DeadlineExceeded, tools.ToolOutOfTime, "the call's time was over"},
+	{context.Canceled, tools.ToolOutOfTime, "the call was given up"},
 }
 
 // explain makes an error of the system one for the model to read; p is the
@@ -66,7 +66,7 @@ func explain(p string, err error) error {
 			return failf(c.code, "%s: %s", c.text, short(p))
 		}
 	}
-	return failf(langbot.ToolFailed, "%s: %v", short(p), err)
+	return failf(tools.ToolFailed, "%s: %v", short(p), err)
 }
 
 // short cuts a path or a pattern to what an error may hold of it.

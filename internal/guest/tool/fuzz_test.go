@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guest/tool"
 )
 
@@ -27,7 +27,7 @@ func TestDecode(t *testing.T) {
 		{"no-utf-8", "{\"path\":\"\xff\"}", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var q langbot.ReadRequest
+			var q tools.ReadRequest
 			if err := tool.Decode([]byte(tt.body), &q); (err == nil) != tt.ok {
 				t.Errorf("decode = %v", err)
 			}
@@ -40,12 +40,12 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"path":"\ud800"}`))
 	f.Add([]byte(`{}{}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var q langbot.WriteRequest
+		var q tools.WriteRequest
 		if tool.Decode(b, &q) == nil && !strings.Contains(string(b), "{") {
 			t.Errorf("%q was read", b)
 		}
-		_ = tool.Decode(b, &langbot.ReadRequest{})
-		_ = tool.Decode(b, &langbot.GrepRequest{})
+		_ = tool.Decode(b, &tools.ReadRequest{})
+		_ = tool.Decode(b, &tools.GrepRequest{})
 	})
 }
 

@@ -8,12 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // glob answers which names match a pattern.
-func (c *call) glob(q *langbot.GlobRequest) (res langbot.GlobResult, err error) {
+func (c *call) glob(q *tools.GlobRequest) (res tools.GlobResult, err error) {
 	p, err := newPattern(q.Pattern)
 	if err != nil {
 		return res, err
@@ -48,14 +48,14 @@ func (c *call) glob(q *langbot.GlobRequest) (res langbot.GlobResult, err error) 
 	size := 0
 	for _, h := range found {
 		name, _ := repaired([]byte(join(abs, h.rel)))
-		if size += len(name) + 1; size-1 > langbot.MaxToolBytes {
-			res.TruncatedBy = cmp.Or(res.TruncatedBy, langbot.ByBytes)
+		if size += len(name) + 1; size-1 > tools.MaxToolBytes {
+			res.TruncatedBy = cmp.Or(res.TruncatedBy, tools.ByBytes)
 			break
 		}
 		res.Matches = append(res.Matches, name)
 	}
 	if res.Total > len(res.Matches) {
-		res.TruncatedBy = cmp.Or(res.TruncatedBy, langbot.ByMatches)
+		res.TruncatedBy = cmp.Or(res.TruncatedBy, tools.ByMatches)
 	}
 	res.Truncated = res.TruncatedBy != ""
 	return res, nil
@@ -64,7 +64,7 @@ func (c *call) glob(q *langbot.GlobRequest) (res langbot.GlobResult, err error) 
 // notDirectory explains why a directory could not be opened.
 func notDirectory(abs string, err error) error {
 	if err == unix.ENOTDIR {
-		return failf(langbot.ToolInvalid, "path is not a directory: %s", short(abs))
+		return failf(tools.ToolInvalid, "path is not a directory: %s", short(abs))
 	}
 	return explain(abs, err)
 }
@@ -106,7 +106,7 @@ func (n *newest) Pop() any {
 }
 
 func (n *newest) add(h hit) {
-	if len(*n) < langbot.GlobMatches {
+	if len(*n) < tools.GlobMatches {
 		heap.Push(n, h)
 		return
 	}

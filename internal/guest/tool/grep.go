@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
@@ -21,7 +21,7 @@ const (
 )
 
 // grep answers which lines match an expression.
-func (c *call) grep(q *langbot.GrepRequest) (res langbot.GrepResult, err error) {
+func (c *call) grep(q *tools.GrepRequest) (res tools.GrepResult, err error) {
 	deadline := time.Now().Add(c.s.opts.Budget)
 	g := &grepper{walk: walk{ctx: c.ctx, deadline: deadline}}
 	if g.m, err = newMatcher(c.ctx, q.Pattern, deadline); err != nil {
@@ -55,19 +55,19 @@ func (c *call) grep(q *langbot.GrepRequest) (res langbot.GrepResult, err error) 
 				err = nil
 			}
 		default:
-			err = failf(langbot.ToolInvalid, "path must name a regular file or a directory: %s", short(abs))
+			err = failf(tools.ToolInvalid, "path must name a regular file or a directory: %s", short(abs))
 		}
 		return explain(abs, err)
 	})
 	if err != nil {
 		return res, err
 	}
-	res = langbot.GrepResult{
+	res = tools.GrepResult{
 		Matches: g.found, Total: len(g.found), Searched: g.Searched,
 		TruncatedBy: g.cause, Truncated: g.cause != "",
 	}
 	if res.Matches == nil {
-		res.Matches = []langbot.GrepMatch{}
+		res.Matches = []tools.GrepMatch{}
 	}
 	res.OK = true
 	return res, nil
@@ -79,7 +79,7 @@ type grepper struct {
 	m       *matcher
 	include *pattern
 	base    string
-	found   []langbot.GrepMatch
+	found   []tools.GrepMatch
 	size    int   // of found, on the wire
 	scanned int64 // bytes
 	buf     []byte
@@ -90,8 +90,8 @@ func (g *grepper) file(dir int, e dirent, rel string) error {
 	if e.kind != unix.DT_REG || g.include != nil && !g.include.match(rel) {
 		return nil
 	}
-	if g.Files+g.Binary >= langbot.GrepFiles {
-		return g.stop(langbot.ByFiles)
+	if g.Files+g.Binary >= tools.GrepFiles {
+		return g.stop(tools.ByFiles)
 	}
 	fd, err := beneath.OpenNoLinks(dir, e.name, unix.O_RDONLY|openFlags)
 	if err != nil {
@@ -143,15 +143,15 @@ func (g *grepper) search(fd int, size int64, name string) error {
 			g.Files++
 		}
 		read += int64(n)
-		if g.scanned += int64(n); g.scanned > langbot.GrepScanBytes {
-			return g.stop(langbot.ByScan)
+		if g.scanned += int64(n); g.scanned > tools.GrepScanBytes {
+			return g.stop(tools.ByScan)
 		}
 		held += n
 		if held, err = g.whole(l, held); err != nil {
 			return err
 		}
-		if read > langbot.GrepFileBytes {
-			g.note(langbot.ByScan)
+		if read > tools.GrepFileBytes {
+			g.note(tools.ByScan)
 			return nil
 		}
 		if read == size { // its end need not be asked for
@@ -189,9 +189,9 @@ func (g *grepper) whole(l *lines, held int) (int, error) {
 		return 0, err
 	}
 	b = b[end:]
-	if len(b) > langbot.GrepLineBytes {
-		g.note(langbot.ByLine)
-		if err := g.block(l, b[:langbot.GrepLineBytes]); err != nil {
+	if len(b) > tools.GrepLineBytes {
+		g.note(tools.ByLine)
+		if err := g.block(l, b[:tools.GrepLineBytes]); err != nil {
 			return 0, err
 		}
 		l.next-- // of the line that goes on
@@ -240,25 +240,25 @@ func (g *grepper) block(l *lines, b []byte) error {
 
 // add keeps a line for the answer.
 func (g *grepper) add(l *lines, line []byte) error {
-	if len(g.found) == langbot.GrepMatches {
-		return g.stop(langbot.ByMatches)
+	if len(g.found) == tools.GrepMatches {
+		return g.stop(tools.ByMatches)
 	}
 	line = bytes.TrimRight(line, " \t\r\n\v\f")
-	text, long := firstRunes(line, langbot.GrepLineChars)
+	text, long := firstRunes(line, tools.GrepLineChars)
 	if long {
 		text += cut
 	}
 	name, _ := repaired([]byte(l.name))
-	m := langbot.GrepMatch{File: name, Line: l.next, Content: text}
+	m := tools.GrepMatch{File: name, Line: l.next, Content: text}
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	if g.size += len(b) + 1; g.size > langbot.MaxToolBytes {
-		return g.stop(langbot.ByBytes)
+	if g.size += len(b) + 1; g.size > tools.MaxToolBytes {
+		return g.stop(tools.ByBytes)
 	}
 	if long {
-		g.cause = cmp.Or(g.cause, langbot.ByLine)
+		g.cause = cmp.Or(g.cause, tools.ByLine)
 	}
 	g.found = append(g.found, m)
 	return nil

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 const (
@@ -33,9 +33,9 @@ type matcher struct {
 func newMatcher(ctx context.Context, expr string, deadline time.Time) (*matcher, error) {
 	switch {
 	case expr == "":
-		return nil, failf(langbot.ToolInvalid, "pattern is empty")
-	case utf8.RuneCountInString(expr) > langbot.MaxPattern:
-		return nil, failf(langbot.ToolInvalid, "regex patterns may contain at most %d characters", langbot.MaxPattern)
+		return nil, failf(tools.ToolInvalid, "pattern is empty")
+	case utf8.RuneCountInString(expr) > tools.MaxPattern:
+		return nil, failf(tools.ToolInvalid, "regex patterns may contain at most %d characters", tools.MaxPattern)
 	}
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -52,7 +52,7 @@ func newMatcher(ctx context.Context, expr string, deadline time.Time) (*matcher,
 	}
 	literal, _ := re.LiteralPrefix()
 	if strings.Contains(literal, "\n") {
-		return nil, failf(langbot.ToolInvalid, "the pattern has a line end, and lines are searched one by one")
+		return nil, failf(tools.ToolInvalid, "the pattern has a line end, and lines are searched one by one")
 	}
 	return &matcher{
 		ctx: ctx, deadline: deadline, re: re, steps: len(prog.Inst), literal: []byte(literal),
@@ -61,7 +61,7 @@ func newMatcher(ctx context.Context, expr string, deadline time.Time) (*matcher,
 }
 
 func invalidRegex(err error) error {
-	return failf(langbot.ToolInvalid, "Invalid regex: %v (the syntax is RE2's, without look-around and back-references)", err)
+	return failf(tools.ToolInvalid, "Invalid regex: %v (the syntax is RE2's, without look-around and back-references)", err)
 }
 
 // over reports whether there is no more time.

@@ -5,7 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // maxPath is the kernel's limit, with the NUL that it counts.
@@ -23,9 +23,9 @@ func cleanRoot(root string) (string, error) {
 func (c *call) place(p string) (rel, abs string, err error) {
 	switch {
 	case strings.IndexByte(p, 0) >= 0:
-		return "", "", failf(langbot.ToolInvalid, "a path can't hold a NUL byte")
+		return "", "", failf(tools.ToolInvalid, "a path can't hold a NUL byte")
 	case len(p) >= maxPath:
-		return "", "", failf(langbot.ToolInvalid, "the path is longer than %d bytes", maxPath-1)
+		return "", "", failf(tools.ToolInvalid, "the path is longer than %d bytes", maxPath-1)
 	case p == "":
 		p = c.root
 	case !path.IsAbs(p):
@@ -41,7 +41,7 @@ func (c *call) place(p string) (rel, abs string, err error) {
 	}
 	rel, ok := strings.CutPrefix(abs, below)
 	if !ok {
-		return "", "", failf(langbot.ToolEscapes, "path escapes the workspace boundary: %s; use a path below %s", short(p), c.root)
+		return "", "", failf(tools.ToolEscapes, "path escapes the workspace boundary: %s; use a path below %s", short(p), c.root)
 	}
 	return rel, abs, nil
 }
@@ -49,11 +49,11 @@ func (c *call) place(p string) (rel, abs string, err error) {
 // file is place for a path that must not be the root itself.
 func (c *call) file(p string) (rel, abs string, err error) {
 	if p == "" {
-		return "", "", failf(langbot.ToolInvalid, "path is missing")
+		return "", "", failf(tools.ToolInvalid, "path is missing")
 	}
 	rel, abs, err = c.place(p)
 	if err == nil && rel == "." {
-		err = failf(langbot.ToolInvalid, "path must name a file below %s", c.root)
+		err = failf(tools.ToolInvalid, "path must name a file below %s", c.root)
 	}
 	return rel, abs, err
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // pattern matches paths.
@@ -18,15 +18,15 @@ func (p *pattern) match(rel string) bool { return p.re.MatchString(rel) }
 func newPattern(text string) (*pattern, error) {
 	switch {
 	case text == "":
-		return nil, failf(langbot.ToolInvalid, "pattern is empty")
-	case utf8.RuneCountInString(text) > langbot.MaxPattern:
-		return nil, failf(langbot.ToolInvalid, "patterns may contain at most %d characters", langbot.MaxPattern)
+		return nil, failf(tools.ToolInvalid, "pattern is empty")
+	case utf8.RuneCountInString(text) > tools.MaxPattern:
+		return nil, failf(tools.ToolInvalid, "patterns may contain at most %d characters", tools.MaxPattern)
 	case strings.HasPrefix(text, "/"):
-		return nil, failf(langbot.ToolInvalid, "pattern %q: it can't begin with a slash; say in path where to look", short(text))
+		return nil, failf(tools.ToolInvalid, "pattern %q: it can't begin with a slash; say in path where to look", short(text))
 	}
 	for part := range strings.SplitSeq(text, "/") {
 		if part == ".." {
-			return nil, failf(langbot.ToolEscapes, "pattern %q escapes the directory by \"..\"", short(text))
+			return nil, failf(tools.ToolEscapes, "pattern %q escapes the directory by \"..\"", short(text))
 		}
 	}
 	g := globber{in: strings.TrimSuffix(strings.TrimPrefix(text, "./"), "/")}
@@ -36,7 +36,7 @@ func newPattern(text string) (*pattern, error) {
 	}
 	re, err := regexp.Compile(expr)
 	if err != nil {
-		return nil, failf(langbot.ToolInvalid, "pattern %q can't be used", short(text))
+		return nil, failf(tools.ToolInvalid, "pattern %q can't be used", short(text))
 	}
 	return &pattern{re}, nil
 }
@@ -86,7 +86,7 @@ func (g *globber) translate() (string, error) {
 		g.i++
 	}
 	if g.or > 0 {
-		return "", failf(langbot.ToolInvalid, "pattern %q: a { has no }", short(g.in))
+		return "", failf(tools.ToolInvalid, "pattern %q: a { has no }", short(g.in))
 	}
 	g.out.WriteString(`$`)
 	return g.out.String(), nil

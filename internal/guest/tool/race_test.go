@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guest/tool"
 )
 
@@ -63,15 +63,15 @@ func touched(t *testing.T, outside string) string {
 
 // attacks go through the path that is being swapped.
 var attacks = []struct{ name, tool, body string }{
-	{"read", langbot.ToolRead, `{"path":"shared/f"}`},
-	{"list", langbot.ToolRead, `{"path":"shared"}`},
-	{"write", langbot.ToolWrite, `{"path":"shared/f","content":"attack"}`},
-	{"write-new", langbot.ToolWrite, `{"path":"shared/new/deep","content":"attack"}`},
-	{"edit", langbot.ToolEdit, `{"path":"shared/f","old_string":"` + secret + `","new_string":"attack"}`},
-	{"glob", langbot.ToolGlob, `{"path":"shared","pattern":"*"}`},
-	{"glob-above", langbot.ToolGlob, `{"pattern":"*"}`},
-	{"grep", langbot.ToolGrep, `{"path":"shared","pattern":"secret"}`},
-	{"grep-above", langbot.ToolGrep, `{"pattern":"secret"}`},
+	{"read", tools.ToolRead, `{"path":"shared/f"}`},
+	{"list", tools.ToolRead, `{"path":"shared"}`},
+	{"write", tools.ToolWrite, `{"path":"shared/f","content":"attack"}`},
+	{"write-new", tools.ToolWrite, `{"path":"shared/new/deep","content":"attack"}`},
+	{"edit", tools.ToolEdit, `{"path":"shared/f","old_string":"` + secret + `","new_string":"attack"}`},
+	{"glob", tools.ToolGlob, `{"path":"shared","pattern":"*"}`},
+	{"glob-above", tools.ToolGlob, `{"pattern":"*"}`},
+	{"grep", tools.ToolGrep, `{"path":"shared","pattern":"secret"}`},
+	{"grep-above", tools.ToolGrep, `{"pattern":"secret"}`},
 	{"clear", "clear", `{"path":"shared/f"}`},
 	{"collect", "collect", `{"path":"shared"}`},
 }
@@ -128,7 +128,7 @@ func TestRights(t *testing.T) {
 		{"&uid=0", "not known", 400},
 		{"&root=", "2 times", 400},
 	} {
-		status, b, err := w.post(t.Context(), langbot.ToolRead, tt.query, []byte(`{"path":"private"}`))
+		status, b, err := w.post(t.Context(), tools.ToolRead, tt.query, []byte(`{"path":"private"}`))
 		must(t, err)
 		if status != tt.status || !strings.Contains(string(b), tt.want) {
 			t.Errorf("%q: status %d: %s", tt.query, status, b)
@@ -142,7 +142,7 @@ func TestRootThroughALink(t *testing.T) {
 	w.put("f", "x")
 	link := filepath.Join(filepath.Dir(w.root), "link")
 	must(t, os.Symlink(w.root, link))
-	wantOK(t, w.read(langbot.ReadRequest{Path: "f"}).Failure) // the control
+	wantOK(t, w.read(tools.ReadRequest{Path: "f"}).Failure) // the control
 	w.root = link
-	wantFailure(t, w.read(langbot.ReadRequest{Path: "f"}).Failure, langbot.ToolEscapes, "link")
+	wantFailure(t, w.read(tools.ReadRequest{Path: "f"}).Failure, tools.ToolEscapes, "link")
 }

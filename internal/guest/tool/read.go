@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
@@ -23,7 +23,7 @@ import (
 const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY
 
 // read answers what a file or a directory holds.
-func (c *call) read(q *langbot.ReadRequest) (res langbot.ReadResult, err error) {
+func (c *call) read(q *tools.ReadRequest) (res tools.ReadResult, err error) {
 	r, err := newReader(q)
 	if err != nil {
 		return res, err
@@ -33,7 +33,7 @@ func (c *call) read(q *langbot.ReadRequest) (res langbot.ReadResult, err error) 
 		return res, err
 	}
 	if q.Path == "" {
-		return res, failf(langbot.ToolInvalid, "path is missing")
+		return res, failf(tools.ToolInvalid, "path is missing")
 	}
 	r.ctx = c.ctx
 	err = c.do(func(root int) error {
@@ -62,38 +62,38 @@ type reader struct {
 	replaced bool
 }
 
-func newReader(q *langbot.ReadRequest) (*reader, error) {
+func newReader(q *tools.ReadRequest) (*reader, error) {
 	r := &reader{first: max(q.Offset, 1), lines: q.Limit, bytes: q.MaxBytes, from: q.ByteOffset}
 	switch {
 	case q.Offset < 0 || q.Limit < 0 || q.MaxBytes < 0 || q.ByteOffset < 0:
-		return nil, failf(langbot.ToolInvalid, "offset, limit, max_bytes and byte_offset can't be negative")
-	case q.Encoding == langbot.EncodingBase64:
+		return nil, failf(tools.ToolInvalid, "offset, limit, max_bytes and byte_offset can't be negative")
+	case q.Encoding == tools.EncodingBase64:
 		r.exact = true
-	case q.Encoding != "" && q.Encoding != langbot.EncodingText:
-		return nil, failf(langbot.ToolInvalid, "encoding %.16q: use text or base64", q.Encoding)
+	case q.Encoding != "" && q.Encoding != tools.EncodingText:
+		return nil, failf(tools.ToolInvalid, "encoding %.16q: use text or base64", q.Encoding)
 	case q.ByteOffset > 0:
-		return nil, failf(langbot.ToolInvalid, "byte_offset needs the encoding base64; lines start at offset")
+		return nil, failf(tools.ToolInvalid, "byte_offset needs the encoding base64; lines start at offset")
 	}
 	if r.lines == 0 {
-		r.lines = langbot.ReadLines
+		r.lines = tools.ReadLines
 	}
 	if r.bytes == 0 {
-		r.bytes = langbot.MaxToolBytes
+		r.bytes = tools.MaxToolBytes
 	}
-	r.lines, r.bytes = min(r.lines, langbot.MaxReadLines), min(r.bytes, langbot.MaxToolBytes)
+	r.lines, r.bytes = min(r.lines, tools.MaxReadLines), min(r.bytes, tools.MaxToolBytes)
 	return r, nil
 }
 
-func (r *reader) read(f *os.File) (langbot.ReadResult, error) {
+func (r *reader) read(f *os.File) (tools.ReadResult, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return langbot.ReadResult{}, err
+		return tools.ReadResult{}, err
 	}
 	switch {
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return list(int(f.Fd()))
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return langbot.ReadResult{}, failf(langbot.ToolInvalid, "path must name a regular file or a directory")
+		return tools.ReadResult{}, failf(tools.ToolInvalid, "path must name a regular file or a directory")
 	case r.exact:
 		return r.chunk(f, st.Size)
 	}
@@ -101,10 +101,10 @@ func (r *reader) read(f *os.File) (langbot.ReadResult, error) {
 }
 
 // list answers the names in a directory.
-func list(fd int) (res langbot.ReadResult, err error) {
+func list(fd int) (res tools.ReadResult, err error) {
 	d := newDirents(fd)
 	var names []string
-	for len(names) <= langbot.MaxDirEntries {
+	for len(names) <= tools.MaxDirEntries {
 		more, err := d.next()
 		if err != nil {
 			return res, err
@@ -117,37 +117,37 @@ func list(fd int) (res langbot.ReadResult, err error) {
 			names = append(names, name)
 		}
 	}
-	res.Listing = &langbot.Listing{IsDirectory: true, Total: len(names)}
-	if len(names) > langbot.MaxDirEntries {
-		names = names[:langbot.MaxDirEntries]
-		res.TruncatedBy, res.Total = langbot.ByEntries, langbot.MaxDirEntries+1
+	res.Listing = &tools.Listing{IsDirectory: true, Total: len(names)}
+	if len(names) > tools.MaxDirEntries {
+		names = names[:tools.MaxDirEntries]
+		res.TruncatedBy, res.Total = tools.ByEntries, tools.MaxDirEntries+1
 	}
 	slices.Sort(names)
 	n, size := 0, 0
-	for n < len(names) && size+len(names[n]) <= langbot.MaxToolBytes {
+	for n < len(names) && size+len(names[n]) <= tools.MaxToolBytes {
 		size += len(names[n]) + 1
 		n++
 	}
 	if n < len(names) && res.TruncatedBy == "" {
-		res.TruncatedBy = langbot.ByBytes
+		res.TruncatedBy = tools.ByBytes
 	}
 	res.Content, res.Truncated = strings.Join(names[:n], "\n"), res.TruncatedBy != ""
 	return res, nil
 }
 
 // chunk answers a range of bytes, exactly.
-func (r *reader) chunk(f *os.File, size int64) (res langbot.ReadResult, err error) {
+func (r *reader) chunk(f *os.File, size int64) (res tools.ReadResult, err error) {
 	buf := make([]byte, r.bytes+1)
 	n, err := f.ReadAt(buf, r.from)
 	if err != nil && err != io.EOF {
 		return res, err
 	}
-	b := &langbot.ByteRange{Encoding: langbot.EncodingBase64, ByteOffset: r.from, SizeBytes: size, HasMore: n > r.bytes}
+	b := &tools.ByteRange{Encoding: tools.EncodingBase64, ByteOffset: r.from, SizeBytes: size, HasMore: n > r.bytes}
 	b.Length = min(n, r.bytes)
 	if b.HasMore {
 		next := r.from + int64(b.Length)
 		b.NextByteOffset = &next
-		res.TruncatedBy = langbot.ByBytes
+		res.TruncatedBy = tools.ByBytes
 	}
 	res.Content, res.ByteRange, res.MaxBytes = base64.StdEncoding.EncodeToString(buf[:b.Length]), b, r.bytes
 	res.Truncated = b.HasMore
@@ -155,7 +155,7 @@ func (r *reader) chunk(f *os.File, size int64) (res langbot.ReadResult, err erro
 }
 
 // text answers whole lines.
-func (r *reader) text(f *os.File) (res langbot.ReadResult, err error) {
+func (r *reader) text(f *os.File) (res tools.ReadResult, err error) {
 	in := bufio.NewReaderSize(f, 64<<10)
 	line, err := r.pass(in)
 	if err != nil {
@@ -174,9 +174,9 @@ func (r *reader) text(f *os.File) (res langbot.ReadResult, err error) {
 		text, replaced := repaired(raw)
 		switch {
 		case len(out) == r.lines:
-			res.TruncatedBy = langbot.ByLines
+			res.TruncatedBy = tools.ByLines
 		case total+len(text) > r.bytes:
-			res.TruncatedBy = langbot.ByBytes
+			res.TruncatedBy = tools.ByBytes
 		}
 		if res.TruncatedBy != "" {
 			break
@@ -185,7 +185,7 @@ func (r *reader) text(f *os.File) (res langbot.ReadResult, err error) {
 		total += len(text)
 		out = append(out, strings.TrimSuffix(text, "\n"))
 	}
-	t := &langbot.TextRange{StartLine: r.first, EndLine: line - 1, MaxLines: r.lines, Replaced: r.replaced}
+	t := &tools.TextRange{StartLine: r.first, EndLine: line - 1, MaxLines: r.lines, Replaced: r.replaced}
 	res.Content = strings.Join(out, "\n")
 	if res.TruncatedBy != "" {
 		t.NextOffset = &line
@@ -214,19 +214,19 @@ func (r *reader) pass(in *bufio.Reader) (int64, error) {
 			if begun || len(piece) > 0 {
 				line++
 			}
-			return 0, failf(langbot.ToolInvalid, "offset %d is beyond the end of the file, which has %d lines", r.first, line-1)
+			return 0, failf(tools.ToolInvalid, "offset %d is beyond the end of the file, which has %d lines", r.first, line-1)
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return 0, err
 		}
-		if r.passed > langbot.ReadScanBytes {
-			return 0, failf(langbot.ToolTooLarge, "line %d is more than %d MiB into the file; use exec to get at it", r.first, langbot.ReadScanBytes>>20)
+		if r.passed > tools.ReadScanBytes {
+			return 0, failf(tools.ToolTooLarge, "line %d is more than %d MiB into the file; use exec to get at it", r.first, tools.ReadScanBytes>>20)
 		}
 		if r.ctx.Err() != nil {
 			return 0, context.Cause(r.ctx)
 		}
 	}
 	if _, err := in.Peek(1); err == io.EOF && r.passed > 0 {
-		return 0, failf(langbot.ToolInvalid, "offset %d is beyond the end of the file, which has %d lines", r.first, line-1)
+		return 0, failf(tools.ToolInvalid, "offset %d is beyond the end of the file, which has %d lines", r.first, line-1)
 	}
 	return line, nil
 }

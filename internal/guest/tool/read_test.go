@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guest/tool"
 )
 
@@ -28,13 +28,13 @@ func TestRead(t *testing.T) {
 	must(t, syscall.Mkfifo(w.path("fifo"), 0o666))
 	must(t, os.WriteFile(w.path("private"), []byte("x"), 0o600))
 	four, one, two, three := int64(4), int64(1), int64(2), int64(3)
-	text := func(content string, first, last int64) langbot.ReadResult {
-		return langbot.ReadResult{
-			Failure: langbot.Failure{OK: true}, Content: content, MaxBytes: langbot.MaxToolBytes,
-			TextRange: &langbot.TextRange{StartLine: first, EndLine: last, MaxLines: langbot.ReadLines},
+	text := func(content string, first, last int64) tools.ReadResult {
+		return tools.ReadResult{
+			Failure: tools.Failure{OK: true}, Content: content, MaxBytes: tools.MaxToolBytes,
+			TextRange: &tools.TextRange{StartLine: first, EndLine: last, MaxLines: tools.ReadLines},
 		}
 	}
-	cut := func(r langbot.ReadResult, by langbot.Cause, next *int64, change func(*langbot.ReadResult)) langbot.ReadResult {
+	cut := func(r tools.ReadResult, by tools.Cause, next *int64, change func(*tools.ReadResult)) tools.ReadResult {
 		r.Truncated, r.TruncatedBy, r.NextOffset = true, by, next
 		if change != nil {
 			change(&r)
@@ -43,52 +43,52 @@ func TestRead(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		q    langbot.ReadRequest
-		want langbot.ReadResult
+		q    tools.ReadRequest
+		want tools.ReadResult
 	}{
-		{"test_read_file", langbot.ReadRequest{Path: w.path("hello.txt")}, text("hello world", 1, 1)},
-		{"relative", langbot.ReadRequest{Path: "hello.txt"}, text("hello world", 1, 1)},
+		{"test_read_file", tools.ReadRequest{Path: w.path("hello.txt")}, text("hello world", 1, 1)},
+		{"relative", tools.ReadRequest{Path: "hello.txt"}, text("hello world", 1, 1)},
 		{
 			"test_read_file_supports_offset_limit_and_truncation_metadata",
-			langbot.ReadRequest{Path: w.path("lines.txt"), Offset: 2, Limit: 2},
-			cut(text("two\nthree", 2, 3), langbot.ByLines, &four, func(r *langbot.ReadResult) { r.MaxLines = 2 }),
+			tools.ReadRequest{Path: w.path("lines.txt"), Offset: 2, Limit: 2},
+			cut(text("two\nthree", 2, 3), tools.ByLines, &four, func(r *tools.ReadResult) { r.MaxLines = 2 }),
 		},
-		{"to-the-end", langbot.ReadRequest{Path: "lines.txt", Offset: 3}, text("three\nfour", 3, 4)},
-		{"all-lines", langbot.ReadRequest{Path: "lines.txt", Limit: 4}, func() langbot.ReadResult {
+		{"to-the-end", tools.ReadRequest{Path: "lines.txt", Offset: 3}, text("three\nfour", 3, 4)},
+		{"all-lines", tools.ReadRequest{Path: "lines.txt", Limit: 4}, func() tools.ReadResult {
 			r := text("one\ntwo\nthree\nfour", 1, 4)
 			r.MaxLines = 4
 			return r
 		}()},
 		{
 			"test_read_file_handles_line_larger_than_byte_limit",
-			langbot.ReadRequest{Path: "long-line.txt", MaxBytes: 3},
+			tools.ReadRequest{Path: "long-line.txt", MaxBytes: 3},
 			cut(text("[line 1 exceeds the 3B read limit: read it by bytes with the encoding base64, "+
-				"use exec to cut it, or read from another offset]", 1, 0), langbot.ByBytes, &one, func(r *langbot.ReadResult) { r.MaxBytes = 3 }),
+				"use exec to cut it, or read from another offset]", 1, 0), tools.ByBytes, &one, func(r *tools.ReadResult) { r.MaxBytes = 3 }),
 		},
-		{"before-a-huge-line", langbot.ReadRequest{Path: "huge-line"}, cut(text("first", 1, 1), langbot.ByBytes, &two, nil)},
-		{"behind-a-huge-line", langbot.ReadRequest{Path: "huge-line", Offset: 3}, text("last", 3, 3)},
-		{"empty", langbot.ReadRequest{Path: "empty"}, text("", 1, 0)},
-		{"line-ends-stay", langbot.ReadRequest{Path: "crlf"}, text("a\r\nb\r", 1, 2)},
-		{"no-utf-8", langbot.ReadRequest{Path: "bad"}, func() langbot.ReadResult {
+		{"before-a-huge-line", tools.ReadRequest{Path: "huge-line"}, cut(text("first", 1, 1), tools.ByBytes, &two, nil)},
+		{"behind-a-huge-line", tools.ReadRequest{Path: "huge-line", Offset: 3}, text("last", 3, 3)},
+		{"empty", tools.ReadRequest{Path: "empty"}, text("", 1, 0)},
+		{"line-ends-stay", tools.ReadRequest{Path: "crlf"}, text("a\r\nb\r", 1, 2)},
+		{"no-utf-8", tools.ReadRequest{Path: "bad"}, func() tools.ReadResult {
 			r := text("ok\ufffd\ufffd\nmore", 1, 2)
 			r.Replaced = true
 			return r
 		}()},
 		{
 			"test_read_binary_file_as_base64_chunk",
-			langbot.ReadRequest{Path: "lines.txt", Encoding: "base64", ByteOffset: 1, MaxBytes: 2},
-			langbot.ReadResult{
-				Failure: langbot.Failure{OK: true}, Content: base64.StdEncoding.EncodeToString([]byte("ne")),
-				Truncated: true, TruncatedBy: langbot.ByBytes, MaxBytes: 2,
-				ByteRange: &langbot.ByteRange{Encoding: "base64", ByteOffset: 1, Length: 2, SizeBytes: 19, HasMore: true, NextByteOffset: &three},
+			tools.ReadRequest{Path: "lines.txt", Encoding: "base64", ByteOffset: 1, MaxBytes: 2},
+			tools.ReadResult{
+				Failure: tools.Failure{OK: true}, Content: base64.StdEncoding.EncodeToString([]byte("ne")),
+				Truncated: true, TruncatedBy: tools.ByBytes, MaxBytes: 2,
+				ByteRange: &tools.ByteRange{Encoding: "base64", ByteOffset: 1, Length: 2, SizeBytes: 19, HasMore: true, NextByteOffset: &three},
 			},
 		},
 		{
 			"bytes-beyond-the-end",
-			langbot.ReadRequest{Path: "lines.txt", Encoding: "base64", ByteOffset: 99},
-			langbot.ReadResult{
-				Failure: langbot.Failure{OK: true}, MaxBytes: langbot.MaxToolBytes,
-				ByteRange: &langbot.ByteRange{Encoding: "base64", ByteOffset: 99, SizeBytes: 19},
+			tools.ReadRequest{Path: "lines.txt", Encoding: "base64", ByteOffset: 99},
+			tools.ReadResult{
+				Failure: tools.Failure{OK: true}, MaxBytes: tools.MaxToolBytes,
+				ByteRange: &tools.ByteRange{Encoding: "base64", ByteOffset: 99, SizeBytes: 19},
 			},
 		},
 	} {
@@ -98,31 +98,31 @@ func TestRead(t *testing.T) {
 			}
 		})
 	}
-	r := w.read(langbot.ReadRequest{Path: "many", Limit: 1 << 30})
-	if r.MaxLines != langbot.MaxReadLines || r.EndLine != langbot.MaxReadLines || r.TruncatedBy != langbot.ByLines {
+	r := w.read(tools.ReadRequest{Path: "many", Limit: 1 << 30})
+	if r.MaxLines != tools.MaxReadLines || r.EndLine != tools.MaxReadLines || r.TruncatedBy != tools.ByLines {
 		t.Errorf("with a limit beyond all: %d lines at most, up to %d, by %s", r.MaxLines, r.EndLine, r.TruncatedBy)
 	}
 	for _, tt := range []struct {
 		name string
-		q    langbot.ReadRequest
+		q    tools.ReadRequest
 		code string
 		part string
 	}{
-		{"test_read_nonexistent_file", langbot.ReadRequest{Path: "no_such.txt"}, langbot.ToolNotFound, "not found"},
-		{"a-file-as-a-directory", langbot.ReadRequest{Path: "hello.txt/x"}, langbot.ToolNotFound, "not found"},
-		{"test_path_escape_blocked", langbot.ReadRequest{Path: w.root + "/../../etc/passwd"}, langbot.ToolEscapes, "escapes"},
-		{"neighbour", langbot.ReadRequest{Path: w.root + "foo"}, langbot.ToolEscapes, "escapes"},
-		{"no-path", langbot.ReadRequest{}, langbot.ToolInvalid, "missing"},
-		{"nul", langbot.ReadRequest{Path: "a\x00b"}, langbot.ToolInvalid, "NUL"},
-		{"too-long", langbot.ReadRequest{Path: strings.Repeat("x/", 3000)}, langbot.ToolInvalid, "longer"},
-		{"fifo", langbot.ReadRequest{Path: "fifo"}, langbot.ToolInvalid, "regular file"},
-		{"private", langbot.ReadRequest{Path: "private"}, langbot.ToolDenied, "permission denied"},
-		{"negative", langbot.ReadRequest{Path: "lines.txt", Offset: -1}, langbot.ToolInvalid, "negative"},
-		{"unknown-encoding", langbot.ReadRequest{Path: "lines.txt", Encoding: "latin1"}, langbot.ToolInvalid, "latin1"},
-		{"bytes-of-text", langbot.ReadRequest{Path: "lines.txt", ByteOffset: 1}, langbot.ToolInvalid, "base64"},
-		{"beyond-the-end", langbot.ReadRequest{Path: "lines.txt", Offset: 5}, langbot.ToolInvalid, "has 4 lines"},
-		{"far-beyond-the-end", langbot.ReadRequest{Path: "lines.txt", Offset: 500}, langbot.ToolInvalid, "has 4 lines"},
-		{"beyond-an-open-end", langbot.ReadRequest{Path: "hello.txt", Offset: 2}, langbot.ToolInvalid, "has 1 lines"},
+		{"test_read_nonexistent_file", tools.ReadRequest{Path: "no_such.txt"}, tools.ToolNotFound, "not found"},
+		{"a-file-as-a-directory", tools.ReadRequest{Path: "hello.txt/x"}, tools.ToolNotFound, "not found"},
+		{"test_path_escape_blocked", tools.ReadRequest{Path: w.root + "/../../etc/passwd"}, tools.ToolEscapes, "escapes"},
+		{"neighbour", tools.ReadRequest{Path: w.root + "foo"}, tools.ToolEscapes, "escapes"},
+		{"no-path", tools.ReadRequest{}, tools.ToolInvalid, "missing"},
+		{"nul", tools.ReadRequest{Path: "a\x00b"}, tools.ToolInvalid, "NUL"},
+		{"too-long", tools.ReadRequest{Path: strings.Repeat("x/", 3000)}, tools.ToolInvalid, "longer"},
+		{"fifo", tools.ReadRequest{Path: "fifo"}, tools.ToolInvalid, "regular file"},
+		{"private", tools.ReadRequest{Path: "private"}, tools.ToolDenied, "permission denied"},
+		{"negative", tools.ReadRequest{Path: "lines.txt", Offset: -1}, tools.ToolInvalid, "negative"},
+		{"unknown-encoding", tools.ReadRequest{Path: "lines.txt", Encoding: "latin1"}, tools.ToolInvalid, "latin1"},
+		{"bytes-of-text", tools.ReadRequest{Path: "lines.txt", ByteOffset: 1}, tools.ToolInvalid, "base64"},
+		{"beyond-the-end", tools.ReadRequest{Path: "lines.txt", Offset: 5}, tools.ToolInvalid, "has 4 lines"},
+		{"far-beyond-the-end", tools.ReadRequest{Path: "lines.txt", Offset: 500}, tools.ToolInvalid, "has 4 lines"},
+		{"beyond-an-open-end", tools.ReadRequest{Path: "hello.txt", Offset: 2}, tools.ToolInvalid, "has 1 lines"},
 	} {
 		t.Run(tt.name, func(t *testing.T) { wantFailure(t, w.read(tt.q).Failure, tt.code, tt.part) })
 	}
@@ -134,19 +134,19 @@ func TestReadDirectory(t *testing.T) {
 	w.put("a.txt", "a")
 	w.put("b\n\xff", "")
 	t.Run("test_read_directory", func(t *testing.T) {
-		want := langbot.ReadResult{
-			Failure: langbot.Failure{OK: true}, Content: "a.txt\nb\n\ufffd\nsubdir",
-			Listing: &langbot.Listing{IsDirectory: true, Total: 3},
+		want := tools.ReadResult{
+			Failure: tools.Failure{OK: true}, Content: "a.txt\nb\n\ufffd\nsubdir",
+			Listing: &tools.Listing{IsDirectory: true, Total: 3},
 		}
-		if diff := cmp.Diff(want, w.read(langbot.ReadRequest{Path: w.root})); diff != "" {
+		if diff := cmp.Diff(want, w.read(tools.ReadRequest{Path: w.root})); diff != "" {
 			t.Errorf("mismatch (-want +got):\n%s", diff)
 		}
 	})
-	for i := range langbot.MaxDirEntries + 500 {
+	for i := range tools.MaxDirEntries + 500 {
 		must(t, os.WriteFile(w.path(fmt.Sprintf("subdir/%05d", i)), nil, 0o644))
 	}
-	r := w.read(langbot.ReadRequest{Path: "subdir"})
-	if !r.Truncated || r.TruncatedBy != langbot.ByEntries || r.Total != langbot.MaxDirEntries+1 || len(r.Content) > langbot.MaxToolBytes {
+	r := w.read(tools.ReadRequest{Path: "subdir"})
+	if !r.Truncated || r.TruncatedBy != tools.ByEntries || r.Total != tools.MaxDirEntries+1 || len(r.Content) > tools.MaxToolBytes {
 		t.Errorf("a large directory: %d bytes, %d in all, by %q", len(r.Content), r.Total, r.TruncatedBy)
 	}
 }
@@ -155,7 +155,7 @@ func TestReadDirectory(t *testing.T) {
 func TestReadOnTheWire(t *testing.T) {
 	w := newWorld(t, tool.Options{})
 	w.put("f", "<&>")
-	_, b, err := w.post(t.Context(), langbot.ToolRead, "", []byte(`{"path":"f"}`))
+	_, b, err := w.post(t.Context(), tools.ToolRead, "", []byte(`{"path":"f"}`))
 	must(t, err)
 	var got, want map[string]any
 	must(t, json.Unmarshal(b, &got))

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guest/tool"
 )
 
@@ -79,17 +79,17 @@ func TestGlob(t *testing.T) {
 		t.Errorf("a directory that is named is searched: %q", r.Matches)
 	}
 	for _, tt := range []struct{ name, pattern, path, code string }{
-		{"empty", "", "", langbot.ToolInvalid},
-		{"absolute", "/etc/*", "", langbot.ToolInvalid},
-		{"up", "../*", "", langbot.ToolEscapes},
-		{"up-within", "src/../../*", "", langbot.ToolEscapes},
+		{"empty", "", "", tools.ToolInvalid},
+		{"absolute", "/etc/*", "", tools.ToolInvalid},
+		{"up", "../*", "", tools.ToolEscapes},
+		{"up-within", "src/../../*", "", tools.ToolEscapes},
 		{"open", "*.{ts,md}x{a", "", ""},
-		{"open-brace", "{a,{b}", "", langbot.ToolInvalid},
-		{"long", strings.Repeat("x", langbot.MaxPattern+1), "", langbot.ToolInvalid},
-		{"bad-range", "[z-a]", "", langbot.ToolInvalid},
-		{"a-file", "*", "a.tsx", langbot.ToolInvalid},
-		{"nowhere", "*", "nowhere", langbot.ToolNotFound},
-		{"link-out", "*", "etc.ts", langbot.ToolEscapes},
+		{"open-brace", "{a,{b}", "", tools.ToolInvalid},
+		{"long", strings.Repeat("x", tools.MaxPattern+1), "", tools.ToolInvalid},
+		{"bad-range", "[z-a]", "", tools.ToolInvalid},
+		{"a-file", "*", "a.tsx", tools.ToolInvalid},
+		{"nowhere", "*", "nowhere", tools.ToolNotFound},
+		{"link-out", "*", "etc.ts", tools.ToolEscapes},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if r := w.glob(tt.pattern, tt.path); r.Code != tt.code {
@@ -106,7 +106,7 @@ func TestGlobLimits(t *testing.T) {
 	}
 	t.Run("test_glob_caps_match_count_and_returns_preview", func(t *testing.T) {
 		r := w.glob("*.txt", w.root)
-		if r.Total != 105 || len(r.Matches) != 100 || !r.Truncated || r.TruncatedBy != langbot.ByMatches {
+		if r.Total != 105 || len(r.Matches) != 100 || !r.Truncated || r.TruncatedBy != tools.ByMatches {
 			t.Errorf("%d of %d, by %q", len(r.Matches), r.Total, r.TruncatedBy)
 		}
 	})
@@ -116,7 +116,7 @@ func TestGlobLimits(t *testing.T) {
 			w.put(fmt.Sprintf("%s%03d.long", dir, i), "")
 		}
 		r := w.glob("*.long", "")
-		if r.Total != 90 || len(r.Matches) >= 60 || r.TruncatedBy != langbot.ByBytes {
+		if r.Total != 90 || len(r.Matches) >= 60 || r.TruncatedBy != tools.ByBytes {
 			t.Errorf("%d of %d, by %q", len(r.Matches), r.Total, r.TruncatedBy)
 		}
 	})
@@ -136,14 +136,14 @@ func TestLargeTree(t *testing.T) {
 	t.Run("test_glob_runs_off_event_loop_and_caps_directory_walk", func(t *testing.T) {
 		start := time.Now()
 		r := w.glob("f*", "")
-		if r.TruncatedBy != langbot.ByScan || r.Total < 99_000 || r.Total > langbot.WalkEntries || len(r.Matches) != langbot.GlobMatches {
+		if r.TruncatedBy != tools.ByScan || r.Total < 99_000 || r.Total > tools.WalkEntries || len(r.Matches) != tools.GlobMatches {
 			t.Errorf("%d matches, by %q", r.Total, r.TruncatedBy)
 		}
 		t.Logf("glob took %v", time.Since(start))
 	})
 	t.Run("files", func(t *testing.T) {
-		r := w.grep(langbot.GrepRequest{Pattern: "no such text", Include: "f*"})
-		if r.TruncatedBy != langbot.ByFiles || r.Files+r.Binary != langbot.GrepFiles {
+		r := w.grep(tools.GrepRequest{Pattern: "no such text", Include: "f*"})
+		if r.TruncatedBy != tools.ByFiles || r.Files+r.Binary != tools.GrepFiles {
 			t.Errorf("%d files, %d binary, by %q", r.Files, r.Binary, r.TruncatedBy)
 		}
 	})
@@ -151,13 +151,13 @@ func TestLargeTree(t *testing.T) {
 		// As soon as it must be for the walk not to be over first.
 		for after := 5 * time.Millisecond; ; after /= 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), after)
-			_, _, err := w.post(ctx, langbot.ToolGlob, "", []byte(`{"pattern":"f*"}`))
+			_, _, err := w.post(ctx, tools.ToolGlob, "", []byte(`{"pattern":"f*"}`))
 			cancel()
 			if err != nil {
 				break
 			}
 		}
-		wantOK(t, w.read(langbot.ReadRequest{Path: "d000/f0000", MaxBytes: 1, Encoding: "base64"}).Failure)
+		wantOK(t, w.read(tools.ReadRequest{Path: "d000/f0000", MaxBytes: 1, Encoding: "base64"}).Failure)
 	})
 }
 
@@ -176,7 +176,7 @@ func TestDeepTree(t *testing.T) {
 	w.put(strings.Repeat("d/", 90)+"near", "x")
 	w.put(strings.Repeat("d/", 150)+"far", "x")
 	r := w.glob("*r", "")
-	if r.Total != 1 || r.TruncatedBy != langbot.ByDepth {
+	if r.Total != 1 || r.TruncatedBy != tools.ByDepth {
 		t.Errorf("%d matches, by %q", r.Total, r.TruncatedBy)
 	}
 }
@@ -192,26 +192,26 @@ func TestGrep(t *testing.T) {
 	must(t, os.WriteFile(w.path("private"), []byte("needle"), 0o600))
 	must(t, os.Symlink("/etc", w.path("etc")))
 	must(t, os.Symlink("data.txt", w.path("again")))
-	m := func(file string, line int64, content string) langbot.GrepMatch {
-		return langbot.GrepMatch{File: w.path(file), Line: line, Content: content}
+	m := func(file string, line int64, content string) tools.GrepMatch {
+		return tools.GrepMatch{File: w.path(file), Line: line, Content: content}
 	}
 	for _, tt := range []struct {
 		name string
-		q    langbot.GrepRequest
-		want []langbot.GrepMatch
+		q    tools.GrepRequest
+		want []tools.GrepMatch
 	}{
-		{"in-a-tree", langbot.GrepRequest{Pattern: "needle", Path: "src"}, []langbot.GrepMatch{
+		{"in-a-tree", tools.GrepRequest{Pattern: "needle", Path: "src"}, []tools.GrepMatch{
 			m("src/a.py", 2, "needle = 1"), m("src/a.py", 5, "last needle"), m("src/b.go", 1, "package b // needle"),
 		}},
-		{"in-a-file", langbot.GrepRequest{Pattern: "^needle", Path: "src/a.py"}, []langbot.GrepMatch{m("src/a.py", 2, "needle = 1")}},
-		{"at-the-end", langbot.GrepRequest{Pattern: `1$`, Path: "src"}, []langbot.GrepMatch{m("src/a.py", 2, "needle = 1")}},
-		{"any-case", langbot.GrepRequest{Pattern: "(?i)^ +needle", Path: "src"}, []langbot.GrepMatch{m("src/a.py", 4, "  Needle")}},
-		{"include", langbot.GrepRequest{Pattern: "needle", Include: "*.go"}, []langbot.GrepMatch{m("src/b.go", 1, "package b // needle")}},
-		{"literal-prefix", langbot.GrepRequest{Pattern: "last needl[e]"}, []langbot.GrepMatch{m("src/a.py", 5, "last needle")}},
-		{"anchored", langbot.GrepRequest{Pattern: "^needle$", Path: "src"}, nil},
-		{"whole-line", langbot.GrepRequest{Pattern: "^import os$"}, []langbot.GrepMatch{m("src/a.py", 1, "import os")}},
-		{"repaired", langbot.GrepRequest{Pattern: "needle", Path: "bad"}, []langbot.GrepMatch{m("bad", 1, "\ufffdneedle\ufffd")}},
-		{"nothing", langbot.GrepRequest{Pattern: "no such"}, nil},
+		{"in-a-file", tools.GrepRequest{Pattern: "^needle", Path: "src/a.py"}, []tools.GrepMatch{m("src/a.py", 2, "needle = 1")}},
+		{"at-the-end", tools.GrepRequest{Pattern: `1$`, Path: "src"}, []tools.GrepMatch{m("src/a.py", 2, "needle = 1")}},
+		{"any-case", tools.GrepRequest{Pattern: "(?i)^ +needle", Path: "src"}, []tools.GrepMatch{m("src/a.py", 4, "  Needle")}},
+		{"include", tools.GrepRequest{Pattern: "needle", Include: "*.go"}, []tools.GrepMatch{m("src/b.go", 1, "package b // needle")}},
+		{"literal-prefix", tools.GrepRequest{Pattern: "last needl[e]"}, []tools.GrepMatch{m("src/a.py", 5, "last needle")}},
+		{"anchored", tools.GrepRequest{Pattern: "^needle$", Path: "src"}, nil},
+		{"whole-line", tools.GrepRequest{Pattern: "^import os$"}, []tools.GrepMatch{m("src/a.py", 1, "import os")}},
+		{"repaired", tools.GrepRequest{Pattern: "needle", Path: "bad"}, []tools.GrepMatch{m("bad", 1, "\ufffdneedle\ufffd")}},
+		{"nothing", tools.GrepRequest{Pattern: "no such"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := w.grep(tt.q)
@@ -225,10 +225,10 @@ func TestGrep(t *testing.T) {
 		})
 	}
 	t.Run("test_grep_reports_invalid_regex_and_truncates_long_matching_lines", func(t *testing.T) {
-		wantFailure(t, w.grep(langbot.GrepRequest{Pattern: "["}).Failure, langbot.ToolInvalid, "Invalid regex")
-		r := w.grep(langbot.GrepRequest{Pattern: "needle", Path: w.root})
-		i := slices.IndexFunc(r.Matches, func(m langbot.GrepMatch) bool { return m.File == w.path("data.txt") })
-		if !r.Truncated || r.TruncatedBy != langbot.ByLine || i < 0 || !strings.HasSuffix(r.Matches[i].Content, "... [truncated]") {
+		wantFailure(t, w.grep(tools.GrepRequest{Pattern: "["}).Failure, tools.ToolInvalid, "Invalid regex")
+		r := w.grep(tools.GrepRequest{Pattern: "needle", Path: w.root})
+		i := slices.IndexFunc(r.Matches, func(m tools.GrepMatch) bool { return m.File == w.path("data.txt") })
+		if !r.Truncated || r.TruncatedBy != tools.ByLine || i < 0 || !strings.HasSuffix(r.Matches[i].Content, "... [truncated]") {
 			t.Errorf("by %q: %+v", r.TruncatedBy, r.Matches)
 		}
 		if r.Binary != 1 || r.Unreadable != 1 || !slices.Equal(r.Skipped, []string{".git"}) {
@@ -242,16 +242,16 @@ func TestGrep(t *testing.T) {
 	})
 	for _, tt := range []struct {
 		name, code string
-		q          langbot.GrepRequest
+		q          tools.GrepRequest
 	}{
-		{"empty", langbot.ToolInvalid, langbot.GrepRequest{}},
-		{"long", langbot.ToolInvalid, langbot.GrepRequest{Pattern: strings.Repeat("x", langbot.MaxPattern+1)}},
-		{"look-ahead", langbot.ToolInvalid, langbot.GrepRequest{Pattern: "(?=x)"}},
-		{"line-end", langbot.ToolInvalid, langbot.GrepRequest{Pattern: "a\nb"}},
-		{"include", langbot.ToolInvalid, langbot.GrepRequest{Pattern: "a", Include: "/x"}},
-		{"nowhere", langbot.ToolNotFound, langbot.GrepRequest{Pattern: "a", Path: "nowhere"}},
-		{"link-out", langbot.ToolEscapes, langbot.GrepRequest{Pattern: "a", Path: "etc"}},
-		{"escape", langbot.ToolEscapes, langbot.GrepRequest{Pattern: "a", Path: "/etc"}},
+		{"empty", tools.ToolInvalid, tools.GrepRequest{}},
+		{"long", tools.ToolInvalid, tools.GrepRequest{Pattern: strings.Repeat("x", tools.MaxPattern+1)}},
+		{"look-ahead", tools.ToolInvalid, tools.GrepRequest{Pattern: "(?=x)"}},
+		{"line-end", tools.ToolInvalid, tools.GrepRequest{Pattern: "a\nb"}},
+		{"include", tools.ToolInvalid, tools.GrepRequest{Pattern: "a", Include: "/x"}},
+		{"nowhere", tools.ToolNotFound, tools.GrepRequest{Pattern: "a", Path: "nowhere"}},
+		{"link-out", tools.ToolEscapes, tools.GrepRequest{Pattern: "a", Path: "etc"}},
+		{"escape", tools.ToolEscapes, tools.GrepRequest{Pattern: "a", Path: "/etc"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if r := w.grep(tt.q); r.Code != tt.code || r.OK {
@@ -264,36 +264,36 @@ func TestGrep(t *testing.T) {
 func TestGrepLimits(t *testing.T) {
 	w := newWorld(t, tool.Options{})
 	t.Run("matches", func(t *testing.T) {
-		w.put("one/f", strings.Repeat("x\n", langbot.GrepMatches))
-		if r := w.grep(langbot.GrepRequest{Pattern: "x", Path: "one"}); r.Truncated || r.Total != langbot.GrepMatches {
+		w.put("one/f", strings.Repeat("x\n", tools.GrepMatches))
+		if r := w.grep(tools.GrepRequest{Pattern: "x", Path: "one"}); r.Truncated || r.Total != tools.GrepMatches {
 			t.Errorf("as many as may be: %d, by %q", r.Total, r.TruncatedBy)
 		}
 		w.put("one/g", "x\n")
-		if r := w.grep(langbot.GrepRequest{Pattern: "x", Path: "one"}); r.TruncatedBy != langbot.ByMatches || r.Total != langbot.GrepMatches {
+		if r := w.grep(tools.GrepRequest{Pattern: "x", Path: "one"}); r.TruncatedBy != tools.ByMatches || r.Total != tools.GrepMatches {
 			t.Errorf("one more: %d, by %q", r.Total, r.TruncatedBy)
 		}
 	})
 	t.Run("bytes", func(t *testing.T) {
 		w.put("two/f", strings.Repeat(strings.Repeat("y", 490)+"\n", 150))
-		r := w.grep(langbot.GrepRequest{Pattern: "y", Path: "two"})
-		if b := must2(json.Marshal(r.Matches))(t); r.TruncatedBy != langbot.ByBytes || len(b) > langbot.MaxToolBytes {
+		r := w.grep(tools.GrepRequest{Pattern: "y", Path: "two"})
+		if b := must2(json.Marshal(r.Matches))(t); r.TruncatedBy != tools.ByBytes || len(b) > tools.MaxToolBytes {
 			t.Errorf("%d bytes, by %q", len(b), r.TruncatedBy)
 		}
 	})
 	t.Run("lines", func(t *testing.T) {
-		long := strings.Repeat("z", 3*langbot.GrepLineBytes)
+		long := strings.Repeat("z", 3*tools.GrepLineBytes)
 		w.put("three/f", "a\n"+long+"far\nnear\n"+long+"far")
-		r := w.grep(langbot.GrepRequest{Pattern: "far|near", Path: "three"})
-		want := []langbot.GrepMatch{{File: w.path("three/f"), Line: 3, Content: "near"}}
-		if diff := cmp.Diff(want, r.Matches); diff != "" || r.TruncatedBy != langbot.ByLine {
+		r := w.grep(tools.GrepRequest{Pattern: "far|near", Path: "three"})
+		want := []tools.GrepMatch{{File: w.path("three/f"), Line: 3, Content: "near"}}
+		if diff := cmp.Diff(want, r.Matches); diff != "" || r.TruncatedBy != tools.ByLine {
 			t.Errorf("by %q (-want +got):\n%s", r.TruncatedBy, diff)
 		}
 	})
 	t.Run("scan", func(t *testing.T) {
-		w.put("four/f", strings.Repeat("line\n", (langbot.GrepFileBytes+1<<20)/5)+"far\n")
+		w.put("four/f", strings.Repeat("line\n", (tools.GrepFileBytes+1<<20)/5)+"far\n")
 		w.put("four/g", "far\n")
-		r := w.grep(langbot.GrepRequest{Pattern: "fa[r]", Path: "four"})
-		if r.TruncatedBy != langbot.ByScan || r.Total != 1 || r.Matches[0].File != w.path("four/g") {
+		r := w.grep(tools.GrepRequest{Pattern: "fa[r]", Path: "four"})
+		if r.TruncatedBy != tools.ByScan || r.Total != 1 || r.Matches[0].File != w.path("four/g") {
 			t.Errorf("by %q: %+v", r.TruncatedBy, r.Matches)
 		}
 	})
@@ -306,17 +306,17 @@ func TestCatastrophicRegex(t *testing.T) {
 	for _, tt := range []struct {
 		name, pattern string
 		w             *world
-		by            langbot.Cause
+		by            tools.Cause
 	}{
 		{"nested", `(a+)+$`, patient, ""},
 		{"alternatives", `(a|aa)+$`, patient, ""},
 		{"classic", `^(([a-z])+.)+[A-Z]([a-z])+$`, patient, ""},
-		{"test_grep_interrupts_catastrophic_regex", strings.Repeat(`(a?){1000}`, 100) + "b", hasty, langbot.ByTime},
+		{"test_grep_interrupts_catastrophic_regex", strings.Repeat(`(a?){1000}`, 100) + "b", hasty, tools.ByTime},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.w.put("data.txt", strings.Repeat("a", 100_000)+"!")
 			start := busy(t)
-			r := tt.w.grep(langbot.GrepRequest{Pattern: tt.pattern})
+			r := tt.w.grep(tools.GrepRequest{Pattern: tt.pattern})
 			wantOK(t, r.Failure)
 			if took := busy(t) - start; r.TruncatedBy != tt.by || r.Total != 0 || took > 10*second {
 				t.Errorf("by %q after %v of work: %+v", r.TruncatedBy, took, r.Matches)

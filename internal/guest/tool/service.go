@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
@@ -85,11 +86,11 @@ func (s *Service) Close() error { return s.workers.Close() }
 // Register adds the service's routes to mux. The query of each has root, the
 // directory that paths are below (default /workspace), and user.
 func (s *Service) Register(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+Prefix+langbot.ToolRead, answer(s, (*call).read))
-	mux.HandleFunc("POST "+Prefix+langbot.ToolWrite, answer(s, (*call).write))
-	mux.HandleFunc("POST "+Prefix+langbot.ToolEdit, answer(s, (*call).edit))
-	mux.HandleFunc("POST "+Prefix+langbot.ToolGlob, answer(s, (*call).glob))
-	mux.HandleFunc("POST "+Prefix+langbot.ToolGrep, answer(s, (*call).grep))
+	mux.HandleFunc("POST "+Prefix+tools.ToolRead, answer(s, (*call).read))
+	mux.HandleFunc("POST "+Prefix+tools.ToolWrite, answer(s, (*call).write))
+	mux.HandleFunc("POST "+Prefix+tools.ToolEdit, answer(s, (*call).edit))
+	mux.HandleFunc("POST "+Prefix+tools.ToolGlob, answer(s, (*call).glob))
+	mux.HandleFunc("POST "+Prefix+tools.ToolGrep, answer(s, (*call).grep))
 	mux.HandleFunc("POST "+Prefix+"clear", answer(s, (*call).clear))
 	mux.HandleFunc("POST "+Prefix+"collect", s.collect)
 }
@@ -203,12 +204,12 @@ func (s *Service) refuse(w http.ResponseWriter, err error) {
 	}
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
-		f = &failure{langbot.ToolFailed, err.Error()}
+		f = &failure{tools.ToolFailed, err.Error()}
 	}
-	if f.code == langbot.ToolFailed {
+	if f.code == tools.ToolFailed {
 		s.log.Warn("tool failed", "err", err)
 	}
-	reply(w, http.StatusOK, langbot.Failure{Error: shown(f.text), Code: f.code})
+	reply(w, http.StatusOK, tools.Failure{Error: shown(f.text), Code: f.code})
 }
 
 // reply answers with v. What can't be sent is the caller's loss: it is gone.

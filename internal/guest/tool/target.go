@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
@@ -40,7 +40,7 @@ func (c *call) change(t *target, fn func() error) error {
 			return explain(t.abs, err)
 		}
 	}
-	return failf(langbot.ToolConflict, "it is replaced again and again: %s", short(t.abs))
+	return failf(tools.ToolConflict, "it is replaced again and again: %s", short(t.abs))
 }
 
 func (c *call) tryChange(t *target, fn func() error) (done bool, err error) {
@@ -54,7 +54,7 @@ func (c *call) tryChange(t *target, fn func() error) (done bool, err error) {
 		if c.ctx.Err() != nil {
 			return true, err
 		}
-		return true, failf(langbot.ToolConflict, "another has been writing to %s for long; try again", short(t.abs))
+		return true, failf(tools.ToolConflict, "another has been writing to %s for long; try again", short(t.abs))
 	}
 	defer release()
 	err = c.do(func(root int) error {
@@ -88,7 +88,7 @@ func (t *target) open(root int, st *unix.Stat_t) error {
 	}
 	t.f = os.NewFile(uintptr(fd), t.abs)
 	if err = unix.Fstat(fd, st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-		err = failf(langbot.ToolInvalid, "path must name a regular file: %s", short(t.abs))
+		err = failf(tools.ToolInvalid, "path must name a regular file: %s", short(t.abs))
 	}
 	if err != nil {
 		t.f.Close()
@@ -121,7 +121,7 @@ func (t *target) create(root int) (int, error) {
 	// Another made it meanwhile, or it is a link to nothing.
 	fd, err = beneath.Open(root, t.rel, t.flags|openFlags)
 	if errors.Is(err, unix.ENOENT) {
-		err = failf(langbot.ToolEscapes, "path leads through a symbolic link to nothing: %s", short(t.abs))
+		err = failf(tools.ToolEscapes, "path leads through a symbolic link to nothing: %s", short(t.abs))
 	}
 	return fd, err
 }
@@ -188,7 +188,7 @@ func (t *target) broken(n, all int, err error) error {
 		return err
 	}
 	text := explain(t.abs, err).Error()
-	return failf(langbot.ToolIncomplete, "%s; it has %d of the %d new bytes", text, n, all)
+	return failf(tools.ToolIncomplete, "%s; it has %d of the %d new bytes", text, n, all)
 }
 
 // giveUp removes a file that this call made and could not fill.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
@@ -38,18 +38,18 @@ type walk struct {
 	visit func(dir int, e dirent, rel string) error
 
 	entries int // seen
-	cause   langbot.Cause
-	langbot.Searched
+	cause   tools.Cause
+	tools.Searched
 }
 
 // stop ends the walk for a cause, which counts before a lesser one.
-func (w *walk) stop(cause langbot.Cause) error {
+func (w *walk) stop(cause tools.Cause) error {
 	w.cause = cause
 	return errEnough
 }
 
 // note keeps a cause that does not end the walk.
-func (w *walk) note(cause langbot.Cause) {
+func (w *walk) note(cause tools.Cause) {
 	if w.cause == "" {
 		w.cause = cause
 	}
@@ -61,7 +61,7 @@ func (w *walk) tick() error {
 		return context.Cause(w.ctx)
 	}
 	if time.Now().After(w.deadline) {
-		return w.stop(langbot.ByTime)
+		return w.stop(tools.ByTime)
 	}
 	return nil
 }
@@ -102,8 +102,8 @@ func (w *walk) dir(fd int, prefix string, depth int) error {
 }
 
 func (w *walk) entry(dir int, e dirent, prefix string, depth int) error {
-	if w.entries++; w.entries > langbot.WalkEntries {
-		return w.stop(langbot.ByScan)
+	if w.entries++; w.entries > tools.WalkEntries {
+		return w.stop(tools.ByScan)
 	}
 	if w.entries%lookEvery == 1 {
 		if err := w.tick(); err != nil {
@@ -129,8 +129,8 @@ func (w *walk) entry(dir int, e dirent, prefix string, depth int) error {
 	if e.kind != unix.DT_DIR {
 		return nil
 	}
-	if depth+1 > langbot.WalkDepth {
-		w.note(langbot.ByDepth)
+	if depth+1 > tools.WalkDepth {
+		w.note(tools.ByDepth)
 		return nil
 	}
 	fd, err := beneath.OpenNoLinks(dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY|openFlags)

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 	"github.com/carboy-sandbox/carboy/internal/guest/tool"
@@ -126,40 +126,40 @@ func call[R any](w *world, name string, q any) (res R) {
 	return res
 }
 
-func (w *world) read(q langbot.ReadRequest) langbot.ReadResult {
+func (w *world) read(q tools.ReadRequest) tools.ReadResult {
 	w.t.Helper()
-	return call[langbot.ReadResult](w, langbot.ToolRead, q)
+	return call[tools.ReadResult](w, tools.ToolRead, q)
 }
 
-func (w *world) write(q langbot.WriteRequest) langbot.WriteResult {
+func (w *world) write(q tools.WriteRequest) tools.WriteResult {
 	w.t.Helper()
-	return call[langbot.WriteResult](w, langbot.ToolWrite, q)
+	return call[tools.WriteResult](w, tools.ToolWrite, q)
 }
 
-func (w *world) edit(p, from, to string) langbot.EditResult {
+func (w *world) edit(p, from, to string) tools.EditResult {
 	w.t.Helper()
-	return call[langbot.EditResult](w, langbot.ToolEdit, langbot.EditRequest{Path: p, OldString: from, NewString: to})
+	return call[tools.EditResult](w, tools.ToolEdit, tools.EditRequest{Path: p, OldString: from, NewString: to})
 }
 
-func (w *world) glob(pattern, p string) langbot.GlobResult {
+func (w *world) glob(pattern, p string) tools.GlobResult {
 	w.t.Helper()
-	return call[langbot.GlobResult](w, langbot.ToolGlob, langbot.GlobRequest{Pattern: pattern, Path: p})
+	return call[tools.GlobResult](w, tools.ToolGlob, tools.GlobRequest{Pattern: pattern, Path: p})
 }
 
-func (w *world) grep(q langbot.GrepRequest) langbot.GrepResult {
+func (w *world) grep(q tools.GrepRequest) tools.GrepResult {
 	w.t.Helper()
-	return call[langbot.GrepResult](w, langbot.ToolGrep, q)
+	return call[tools.GrepResult](w, tools.ToolGrep, q)
 }
 
 // wantFailure checks that a tool refused for a reason that its text tells.
-func wantFailure(t testing.TB, f langbot.Failure, code, part string) {
+func wantFailure(t testing.TB, f tools.Failure, code, part string) {
 	t.Helper()
 	if f.OK || f.Code != code || !strings.Contains(f.Error, part) {
 		t.Errorf("got %+v, want code %s and %q", f, code, part)
 	}
 }
 
-func wantOK(t testing.TB, f langbot.Failure) {
+func wantOK(t testing.TB, f tools.Failure) {
 	t.Helper()
 	if !f.OK || f.Error != "" || f.Code != "" {
 		t.Fatalf("got %+v, want it done", f)

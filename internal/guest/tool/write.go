@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // write makes a file what it is to be.
-func (c *call) write(q *langbot.WriteRequest) (res langbot.WriteResult, err error) {
+func (c *call) write(q *tools.WriteRequest) (res tools.WriteResult, err error) {
 	rel, abs, err := c.file(q.Path)
 	if err != nil {
 		return res, err
@@ -20,16 +21,16 @@ func (c *call) write(q *langbot.WriteRequest) (res langbot.WriteResult, err erro
 	if err != nil {
 		return res, err
 	}
-	if q.Encoding == langbot.EncodingBase64 && inSkills(c.root, abs) {
-		return res, failf(langbot.ToolInvalid, "base64 writes to skill packages are not supported; write text")
+	if q.Encoding == tools.EncodingBase64 && inSkills(c.root, abs) {
+		return res, failf(tools.ToolInvalid, "base64 writes to skill packages are not supported; write text")
 	}
 	t := &target{rel: rel, abs: abs, flags: unix.O_WRONLY, make: true}
 	switch q.Mode {
-	case "", langbot.WriteOverwrite:
-	case langbot.WriteAppend:
+	case "", tools.WriteOverwrite:
+	case tools.WriteAppend:
 		t.flags |= unix.O_APPEND
 	default:
-		return res, failf(langbot.ToolInvalid, "mode %.16q: use overwrite or append", q.Mode)
+		return res, failf(tools.ToolInvalid, "mode %.16q: use overwrite or append", q.Mode)
 	}
 	err = c.change(t, func() error {
 		if t.flags&unix.O_APPEND != 0 {
@@ -43,8 +44,8 @@ func (c *call) write(q *langbot.WriteRequest) (res langbot.WriteResult, err erro
 		_ = clean.do(func(root int) error { t.giveUp(root); return nil })
 		return res, err
 	}
-	res = langbot.WriteResult{Path: abs, SizeBytes: int64(len(data)), Created: t.created}
-	if q.Mode == langbot.WriteAppend {
+	res = tools.WriteResult{Path: abs, SizeBytes: int64(len(data)), Created: t.created}
+	if q.Mode == tools.WriteAppend {
 		res.SizeBytes += t.size
 	}
 	res.OK = true
@@ -52,24 +53,24 @@ func (c *call) write(q *langbot.WriteRequest) (res langbot.WriteResult, err erro
 }
 
 // content returns the bytes that a write writes.
-func content(q *langbot.WriteRequest) ([]byte, error) {
+func content(q *tools.WriteRequest) ([]byte, error) {
 	var data []byte
 	switch q.Encoding {
-	case "", langbot.EncodingText:
+	case "", tools.EncodingText:
 		data = []byte(q.Content)
-	case langbot.EncodingBase64:
+	case tools.EncodingBase64:
 		var err error
 		if data, err = base64.StdEncoding.Strict().DecodeString(q.Content); err != nil {
-			return nil, failf(langbot.ToolInvalid, "invalid base64 content: %v", err)
+			return nil, failf(tools.ToolInvalid, "invalid base64 content: %v", err)
 		}
 		if strings.ContainsAny(q.Content, "\r\n") {
-			return nil, failf(langbot.ToolInvalid, "invalid base64 content: it has line ends")
+			return nil, failf(tools.ToolInvalid, "invalid base64 content: it has line ends")
 		}
 	default:
-		return nil, failf(langbot.ToolInvalid, "encoding %.16q: use text or base64", q.Encoding)
+		return nil, failf(tools.ToolInvalid, "encoding %.16q: use text or base64", q.Encoding)
 	}
-	if len(data) > langbot.MaxWriteBytes {
-		return nil, failf(langbot.ToolTooLarge, "the content is longer than %d bytes; write it in parts, with the mode append", langbot.MaxWriteBytes)
+	if len(data) > tools.MaxWriteBytes {
+		return nil, failf(tools.ToolTooLarge, "the content is longer than %d bytes; write it in parts, with the mode append", tools.MaxWriteBytes)
 	}
 	return data, nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guest/tool"
 )
 
@@ -24,21 +24,21 @@ func TestWrite(t *testing.T) {
 	b64 := func(b ...byte) string { return base64.StdEncoding.EncodeToString(b) }
 	for _, tt := range []struct {
 		name string
-		q    langbot.WriteRequest
+		q    tools.WriteRequest
 		file string
 		want string
 		made bool
 	}{
-		{"test_write_creates_file", langbot.WriteRequest{Path: w.path("new.txt"), Content: "new content"}, "new.txt", "new content", true},
-		{"test_write_creates_subdirectories", langbot.WriteRequest{Path: "sub/deep/file.txt", Content: "nested"}, "sub/deep/file.txt", "nested", true},
-		{"shorter", langbot.WriteRequest{Path: "old", Content: "short"}, "old2", "short", false},
-		{"longer", langbot.WriteRequest{Path: "old", Content: "much longer than it was"}, "old2", "much longer than it was", false},
-		{"through-a-link-inside", langbot.WriteRequest{Path: "link", Content: "l"}, "old", "l", false},
-		{"empty", langbot.WriteRequest{Path: "old"}, "old", "", false},
-		{"first-bytes", langbot.WriteRequest{Path: "blob", Content: b64(0, 1), Encoding: "base64"}, "blob", "\x00\x01", true},
-		{"test_write_base64_file_append", langbot.WriteRequest{Path: "blob", Content: b64(2, 3), Encoding: "base64", Mode: "append"}, "blob", "\x00\x01\x02\x03", false},
-		{"append-to-none", langbot.WriteRequest{Path: "log/a", Content: "1\n", Mode: "append"}, "log/a", "1\n", true},
-		{"text-in-skills", langbot.WriteRequest{Path: ".skills/x/SKILL.md", Content: "s"}, ".skills/x/SKILL.md", "s", true},
+		{"test_write_creates_file", tools.WriteRequest{Path: w.path("new.txt"), Content: "new content"}, "new.txt", "new content", true},
+		{"test_write_creates_subdirectories", tools.WriteRequest{Path: "sub/deep/file.txt", Content: "nested"}, "sub/deep/file.txt", "nested", true},
+		{"shorter", tools.WriteRequest{Path: "old", Content: "short"}, "old2", "short", false},
+		{"longer", tools.WriteRequest{Path: "old", Content: "much longer than it was"}, "old2", "much longer than it was", false},
+		{"through-a-link-inside", tools.WriteRequest{Path: "link", Content: "l"}, "old", "l", false},
+		{"empty", tools.WriteRequest{Path: "old"}, "old", "", false},
+		{"first-bytes", tools.WriteRequest{Path: "blob", Content: b64(0, 1), Encoding: "base64"}, "blob", "\x00\x01", true},
+		{"test_write_base64_file_append", tools.WriteRequest{Path: "blob", Content: b64(2, 3), Encoding: "base64", Mode: "append"}, "blob", "\x00\x01\x02\x03", false},
+		{"append-to-none", tools.WriteRequest{Path: "log/a", Content: "1\n", Mode: "append"}, "log/a", "1\n", true},
+		{"text-in-skills", tools.WriteRequest{Path: ".skills/x/SKILL.md", Content: "s"}, ".skills/x/SKILL.md", "s", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := w.write(tt.q)
@@ -72,21 +72,21 @@ func TestWriteRefuses(t *testing.T) {
 	must(t, os.Chmod(w.path("fifo"), 0o666))
 	for _, tt := range []struct {
 		name, code, part string
-		q                langbot.WriteRequest
+		q                tools.WriteRequest
 	}{
-		{"test_write_base64_rejects_invalid_content", langbot.ToolInvalid, "invalid base64", langbot.WriteRequest{Path: "x", Content: "not base64!", Encoding: "base64"}},
-		{"base64-with-lines", langbot.ToolInvalid, "invalid base64", langbot.WriteRequest{Path: "x", Content: "AAAA\nAAAA", Encoding: "base64"}},
-		{"base64-in-skills", langbot.ToolInvalid, "not supported", langbot.WriteRequest{Path: ".skills/x/y", Content: "AAAA", Encoding: "base64"}},
-		{"root", langbot.ToolInvalid, "below", langbot.WriteRequest{Path: w.root}},
-		{"directory", langbot.ToolInvalid, "directory", langbot.WriteRequest{Path: "dir"}},
-		{"fifo", langbot.ToolInvalid, "regular file", langbot.WriteRequest{Path: "fifo"}},
-		{"dangling", langbot.ToolEscapes, "link to nothing", langbot.WriteRequest{Path: "dangling"}},
-		{"below-a-link-out", langbot.ToolEscapes, "escapes", langbot.WriteRequest{Path: "etc/passwd", Content: "x"}},
-		{"new-below-a-link-out", langbot.ToolEscapes, "escapes", langbot.WriteRequest{Path: "etc/carboy-new/x", Content: "x"}},
-		{"roots-file", langbot.ToolDenied, "permission", langbot.WriteRequest{Path: "roots", Content: "x"}},
-		{"mode", langbot.ToolInvalid, "prepend", langbot.WriteRequest{Path: "x", Mode: "prepend"}},
-		{"encoding", langbot.ToolInvalid, "utf-16", langbot.WriteRequest{Path: "x", Encoding: "utf-16"}},
-		{"too-large", langbot.ToolTooLarge, "append", langbot.WriteRequest{Path: "x", Content: strings.Repeat("x", langbot.MaxWriteBytes+1)}},
+		{"test_write_base64_rejects_invalid_content", tools.ToolInvalid, "invalid base64", tools.WriteRequest{Path: "x", Content: "not base64!", Encoding: "base64"}},
+		{"base64-with-lines", tools.ToolInvalid, "invalid base64", tools.WriteRequest{Path: "x", Content: "AAAA\nAAAA", Encoding: "base64"}},
+		{"base64-in-skills", tools.ToolInvalid, "not supported", tools.WriteRequest{Path: ".skills/x/y", Content: "AAAA", Encoding: "base64"}},
+		{"root", tools.ToolInvalid, "below", tools.WriteRequest{Path: w.root}},
+		{"directory", tools.ToolInvalid, "directory", tools.WriteRequest{Path: "dir"}},
+		{"fifo", tools.ToolInvalid, "regular file", tools.WriteRequest{Path: "fifo"}},
+		{"dangling", tools.ToolEscapes, "link to nothing", tools.WriteRequest{Path: "dangling"}},
+		{"below-a-link-out", tools.ToolEscapes, "escapes", tools.WriteRequest{Path: "etc/passwd", Content: "x"}},
+		{"new-below-a-link-out", tools.ToolEscapes, "escapes", tools.WriteRequest{Path: "etc/carboy-new/x", Content: "x"}},
+		{"roots-file", tools.ToolDenied, "permission", tools.WriteRequest{Path: "roots", Content: "x"}},
+		{"mode", tools.ToolInvalid, "prepend", tools.WriteRequest{Path: "x", Mode: "prepend"}},
+		{"encoding", tools.ToolInvalid, "utf-16", tools.WriteRequest{Path: "x", Encoding: "utf-16"}},
+		{"too-large", tools.ToolTooLarge, "append", tools.WriteRequest{Path: "x", Content: strings.Repeat("x", tools.MaxWriteBytes+1)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { wantFailure(t, w.write(tt.q).Failure, tt.code, tt.part) })
 	}
@@ -107,14 +107,14 @@ func TestDiskFull(t *testing.T) {
 	w.put("old", "precious")
 	for _, tt := range []struct {
 		name string
-		q    langbot.WriteRequest
+		q    tools.WriteRequest
 	}{
-		{"overwrite", langbot.WriteRequest{Path: "old", Content: big}},
-		{"append", langbot.WriteRequest{Path: "old", Content: big, Mode: "append"}},
-		{"new", langbot.WriteRequest{Path: "new", Content: big}},
+		{"overwrite", tools.WriteRequest{Path: "old", Content: big}},
+		{"append", tools.WriteRequest{Path: "old", Content: big, Mode: "append"}},
+		{"new", tools.WriteRequest{Path: "new", Content: big}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			wantFailure(t, w.write(tt.q).Failure, langbot.ToolNoSpace, "no space left")
+			wantFailure(t, w.write(tt.q).Failure, tools.ToolNoSpace, "no space left")
 			if got := w.text("old"); got != "precious" {
 				t.Errorf("the file has %.20q", got)
 			}
@@ -126,12 +126,12 @@ func TestDiskFull(t *testing.T) {
 	t.Run("edit", func(t *testing.T) {
 		w.put("fill", strings.Repeat("z", 900<<10))
 		r := w.edit("old", "precious", strings.Repeat("p", 200<<10))
-		wantFailure(t, r.Failure, langbot.ToolNoSpace, "no space left")
+		wantFailure(t, r.Failure, tools.ToolNoSpace, "no space left")
 		if got := w.text("old"); got != "precious" {
 			t.Errorf("the file has %.20q", got)
 		}
 	})
-	wantOK(t, w.write(langbot.WriteRequest{Path: "old", Content: "small"}).Failure) // what was taken is given back
+	wantOK(t, w.write(tools.WriteRequest{Path: "old", Content: "small"}).Failure) // what was taken is given back
 }
 
 func TestEdit(t *testing.T) {
@@ -146,20 +146,20 @@ func TestEdit(t *testing.T) {
 	})
 	t.Run("test_edit_rejects_ambiguous_match", func(t *testing.T) {
 		w.put("dup.txt", "aaa\naaa\n")
-		wantFailure(t, w.edit("dup.txt", "aaa", "bbb").Failure, langbot.ToolAmbiguous, "2 places")
+		wantFailure(t, w.edit("dup.txt", "aaa", "bbb").Failure, tools.ToolAmbiguous, "2 places")
 	})
 	t.Run("overlapping", func(t *testing.T) {
 		w.put("dup.txt", "aaa")
-		wantFailure(t, w.edit("dup.txt", "aa", "b").Failure, langbot.ToolAmbiguous, "2 places")
+		wantFailure(t, w.edit("dup.txt", "aa", "b").Failure, tools.ToolAmbiguous, "2 places")
 	})
 	t.Run("test_edit_rejects_missing_string", func(t *testing.T) {
-		wantFailure(t, w.edit("dup.txt", "nope", "yes").Failure, langbot.ToolNoMatch, "not found")
+		wantFailure(t, w.edit("dup.txt", "nope", "yes").Failure, tools.ToolNoMatch, "not found")
 	})
 	t.Run("empty", func(t *testing.T) {
-		wantFailure(t, w.edit("dup.txt", "", "yes").Failure, langbot.ToolInvalid, "empty")
+		wantFailure(t, w.edit("dup.txt", "", "yes").Failure, tools.ToolInvalid, "empty")
 	})
 	t.Run("no-file", func(t *testing.T) {
-		wantFailure(t, w.edit("nowhere", "a", "yes").Failure, langbot.ToolNotFound, "not found")
+		wantFailure(t, w.edit("nowhere", "a", "yes").Failure, tools.ToolNotFound, "not found")
 	})
 	t.Run("shorter-and-not-text", func(t *testing.T) {
 		w.put("bin", "\xff\x00long\xfe")
@@ -169,12 +169,12 @@ func TestEdit(t *testing.T) {
 		}
 	})
 	t.Run("test_edit_rejects_oversized_host_file", func(t *testing.T) {
-		w.put("large", strings.Repeat("x", langbot.MaxEditBytes)+"1")
-		wantFailure(t, w.edit("large", "1", "x").Failure, langbot.ToolTooLarge, "edit limit")
+		w.put("large", strings.Repeat("x", tools.MaxEditBytes)+"1")
+		wantFailure(t, w.edit("large", "1", "x").Failure, tools.ToolTooLarge, "edit limit")
 	})
 	t.Run("test_box_workspace_edit_script_bounds_file_read_and_replacement", func(t *testing.T) {
-		w.put("large", strings.Repeat("x", langbot.MaxEditBytes-1)+"1")
-		wantFailure(t, w.edit("large", "1", "22").Failure, langbot.ToolTooLarge, "edit limit")
+		w.put("large", strings.Repeat("x", tools.MaxEditBytes-1)+"1")
+		wantFailure(t, w.edit("large", "1", "22").Failure, tools.ToolTooLarge, "edit limit")
 		wantOK(t, w.edit("large", "1", "2").Failure) // at the limit it is done
 	})
 }
@@ -211,7 +211,7 @@ func TestWritesAtOnce(t *testing.T) {
 		for i := range 8 {
 			all.Go(func() {
 				text := strings.Repeat(fmt.Sprint(i), 1+(i*37)%8*5000)
-				if r := w.write(langbot.WriteRequest{Path: "f", Content: text}); !r.OK {
+				if r := w.write(tools.WriteRequest{Path: "f", Content: text}); !r.OK {
 					t.Errorf("write %d: %s", i, r.Error)
 				}
 			})
@@ -244,9 +244,9 @@ func TestClear(t *testing.T) {
 		{"all", `{"path":"outbox"}`, "", "outbox", "."},
 		{"nothing-there", `{"path":"none/at/all"}`, "", "none", "."},
 		{"nothing-to-keep", `{"path":"none","keep":true}`, "", "none", "."},
-		{"below-a-link", `{"path":"out/f"}`, langbot.ToolEscapes, "none", "out/f"},
+		{"below-a-link", `{"path":"out/f"}`, tools.ToolEscapes, "none", "out/f"},
 		{"a-link", `{"path":"out"}`, "", "out", "../outside/f"},
-		{"root", `{"path":"."}`, langbot.ToolInvalid, "none", "."},
+		{"root", `{"path":"."}`, tools.ToolInvalid, "none", "."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, b, err := w.post(t.Context(), "clear", "", []byte(tt.body))

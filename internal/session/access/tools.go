@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
@@ -33,37 +33,37 @@ func (a *Access) Tool(ctx context.Context, c Caller, id, name string, request []
 	job := session.Job{Action: action, Path: p.Path, Skill: p.Skill, Bytes: p.Bytes, Files: p.Files, Replaces: p.Replaces}
 	res, err := borrowed(ctx, a, c, id, job, func(t *tool.Tools) (any, error) { return t.Call(ctx, name, request) })
 	if over, ok := errors.AsType[*quota.ExceededError](err); ok {
-		f := langbot.Failure{Error: over.Error(), Code: langbot.ToolNoSpace}
-		if name == langbot.ToolEdit {
-			return langbot.EditResult{Failure: f, Path: p.Path}, nil
+		f := tools.Failure{Error: over.Error(), Code: tools.ToolNoSpace}
+		if name == tools.ToolEdit {
+			return tools.EditResult{Failure: f, Path: p.Path}, nil
 		}
-		return langbot.WriteResult{Failure: f, Path: p.Path}, nil
+		return tools.WriteResult{Failure: f, Path: p.Path}, nil
 	}
 	return res, a.noted(c, id, err)
 }
 
 // Deliver puts a query's attachments into a session that is there.
-func (a *Access) Deliver(ctx context.Context, c Caller, id string, in langbot.AttachmentsIn) (langbot.AttachmentsDelivered, error) {
+func (a *Access) Deliver(ctx context.Context, c Caller, id string, in tools.AttachmentsIn) (tools.AttachmentsDelivered, error) {
 	job := session.Job{Action: actDeliver, Files: len(in.Files) + 2}
 	for _, f := range in.Files {
 		job.Bytes += int64(len(f.Data))
 	}
-	res, err := borrowed(ctx, a, c, id, job, func(t *tool.Tools) (langbot.AttachmentsDelivered, error) { return t.Deliver(ctx, in) })
+	res, err := borrowed(ctx, a, c, id, job, func(t *tool.Tools) (tools.AttachmentsDelivered, error) { return t.Deliver(ctx, in) })
 	return res, a.noted(c, id, err)
 }
 
 // Collect takes what the agent of a session that is there left for its user.
-func (a *Access) Collect(ctx context.Context, c Caller, id string, q langbot.CollectRequest) (langbot.Collected, error) {
+func (a *Access) Collect(ctx context.Context, c Caller, id string, q tools.CollectRequest) (tools.Collected, error) {
 	job := session.Job{Action: actCollect}
-	res, err := borrowed(ctx, a, c, id, job, func(t *tool.Tools) (langbot.Collected, error) { return t.Collect(ctx, q.QueryID) })
+	res, err := borrowed(ctx, a, c, id, job, func(t *tool.Tools) (tools.Collected, error) { return t.Collect(ctx, q.QueryID) })
 	return res, a.noted(c, id, err)
 }
 
 // Purge removes the inboxes and outboxes of all queries of a session that is
 // there.
-func (a *Access) Purge(ctx context.Context, c Caller, id string) (langbot.Purged, error) {
+func (a *Access) Purge(ctx context.Context, c Caller, id string) (tools.Purged, error) {
 	job := session.Job{Action: actPurge}
-	res, err := borrowed(ctx, a, c, id, job, func(t *tool.Tools) (out langbot.Purged, err error) {
+	res, err := borrowed(ctx, a, c, id, job, func(t *tool.Tools) (out tools.Purged, err error) {
 		out.Notices, err = t.Purge(ctx)
 		return out, err
 	})

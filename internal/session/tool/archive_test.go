@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 type archive struct {
@@ -20,7 +20,7 @@ type archive struct {
 func archives(t testing.TB) []archive {
 	t.Helper()
 	file := func(name string) tar.Header { return tar.Header{Name: name, Size: 1, Typeflag: tar.TypeReg} }
-	many := make([]tar.Header, langbot.MaxAttachments+1)
+	many := make([]tar.Header, tools.MaxAttachments+1)
 	for i := range many {
 		many[i] = file(fmt.Sprint(i))
 	}
@@ -42,7 +42,7 @@ func archives(t testing.TB) []archive {
 		{"link", []tar.Header{{Name: "a", Linkname: "/etc", Typeflag: tar.TypeSymlink}}, `{"files":1}`, false},
 		{"directory", []tar.Header{{Name: "a/", Typeflag: tar.TypeDir}}, `{"files":0}`, false},
 		{"many", many, fmt.Sprintf(`{"files":%d}`, len(many)), false},
-		{"huge", []tar.Header{{Name: "a", Size: langbot.MaxAttachmentBytes + 1, Typeflag: tar.TypeReg}}, `{"files":1}`, false},
+		{"huge", []tar.Header{{Name: "a", Size: tools.MaxAttachmentBytes + 1, Typeflag: tar.TypeReg}}, `{"files":1}`, false},
 	}
 	var out []archive
 	for _, l := range list {

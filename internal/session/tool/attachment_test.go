@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
 	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
@@ -53,7 +53,7 @@ func TestDecode(t *testing.T) {
 		{"empty-url", "data:text/plain;base64,", "", "", false},
 		{"no-base64", "data:text/plain,hello", "", "", false},
 		{"test_component_to_bytes_rejects_oversized_base64", strings.Repeat("A", 14<<20), "", "", false},
-		{"just-too-large", base64.StdEncoding.EncodeToString(make([]byte, langbot.MaxAttachmentBytes+1)), "", "", false},
+		{"just-too-large", base64.StdEncoding.EncodeToString(make([]byte, tools.MaxAttachmentBytes+1)), "", "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			data, media, ok := tool.Decode(tt.text)
@@ -62,7 +62,7 @@ func TestDecode(t *testing.T) {
 			}
 		})
 	}
-	if data, _, ok := tool.Decode(base64.StdEncoding.EncodeToString(make([]byte, langbot.MaxAttachmentBytes))); !ok || len(data) != langbot.MaxAttachmentBytes {
+	if data, _, ok := tool.Decode(base64.StdEncoding.EncodeToString(make([]byte, tools.MaxAttachmentBytes))); !ok || len(data) != tools.MaxAttachmentBytes {
 		t.Error("as much as may be is refused")
 	}
 }
@@ -86,9 +86,9 @@ func TestQueryIDs(t *testing.T) {
 	}
 }
 
-func (w *world) deliver(id string, files ...langbot.Attachment) langbot.AttachmentsDelivered {
+func (w *world) deliver(id string, files ...tools.Attachment) tools.AttachmentsDelivered {
 	w.t.Helper()
-	got, err := w.Deliver(w.t.Context(), langbot.AttachmentsIn{QueryID: id, Files: files})
+	got, err := w.Deliver(w.t.Context(), tools.AttachmentsIn{QueryID: id, Files: files})
 	must(w.t, err)
 	return got
 }
@@ -97,13 +97,13 @@ func TestDeliver(t *testing.T) {
 	w := newWorld(t, false)
 	big := "\x89PNG\r\n\x1a\n" + strings.Repeat("x", 300<<10)
 	t.Run("test_materialize_inbound_writes_and_describes", func(t *testing.T) {
-		image := langbot.Attachment{Type: langbot.KindImage, Data: []byte(big)}
+		image := tools.Attachment{Type: tools.KindImage, Data: []byte(big)}
 		got := w.deliver("query-42", image, attachment("a.txt", "1"), attachment("a.txt", "22"), attachment("x/a.txt", ""))
-		at := func(name, kind string, size int64) langbot.Delivered {
-			return langbot.Delivered{Path: w.path("inbox/query-42/" + name), Name: name, Type: kind, Size: size}
+		at := func(name, kind string, size int64) tools.Delivered {
+			return tools.Delivered{Path: w.path("inbox/query-42/" + name), Name: name, Type: kind, Size: size}
 		}
-		want := langbot.AttachmentsDelivered{Attachments: []langbot.Delivered{
-			at("image_1.png", langbot.KindImage, int64(len(big))), at("a.txt", langbot.KindFile, 1), at("a-2.txt", langbot.KindFile, 2), at("a-3.txt", langbot.KindFile, 0),
+		want := tools.AttachmentsDelivered{Attachments: []tools.Delivered{
+			at("image_1.png", tools.KindImage, int64(len(big))), at("a.txt", tools.KindFile, 1), at("a-2.txt", tools.KindFile, 2), at("a-3.txt", tools.KindFile, 0),
 		}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -146,7 +146,7 @@ func TestDeliver(t *testing.T) {
 		// One level up, no link is replaced: it is refused.
 		must(t, os.RemoveAll(w.path("inbox")))
 		must(t, os.Symlink(other, w.path("inbox")))
-		_, err := w.Deliver(t.Context(), langbot.AttachmentsIn{QueryID: "q", Files: []langbot.Attachment{attachment("input.bin", "mine")}})
+		_, err := w.Deliver(t.Context(), tools.AttachmentsIn{QueryID: "q", Files: []tools.Attachment{attachment("input.bin", "mine")}})
 		wantKind(t, err, sandbox.Invalid, "link")
 		if list, err := os.ReadDir(other); err != nil || len(list) != 1 {
 			t.Errorf("the other has %v, %v", list, err)
@@ -158,28 +158,28 @@ func TestDeliver(t *testing.T) {
 func TestDeliverLimits(t *testing.T) {
 	w := newWorld(t, false)
 	t.Run("limits", func(t *testing.T) {
-		files := []langbot.Attachment{attachment("huge", strings.Repeat("x", langbot.MaxAttachmentBytes+1))}
-		for i := range langbot.MaxAttachments + 1 {
+		files := []tools.Attachment{attachment("huge", strings.Repeat("x", tools.MaxAttachmentBytes+1))}
+		for i := range tools.MaxAttachments + 1 {
 			files = append(files, attachment(fmt.Sprintf("f%d", i), "x"))
 		}
 		got := w.deliver("many", files...)
-		want := []langbot.SkippedEntry{{Name: "huge", Reason: "it is larger than 10 MiB"}, {Name: "f20", Reason: "there are too many files"}}
-		if diff := cmp.Diff(want, got.Skipped); diff != "" || len(got.Attachments) != langbot.MaxAttachments {
+		want := []tools.SkippedEntry{{Name: "huge", Reason: "it is larger than 10 MiB"}, {Name: "f20", Reason: "there are too many files"}}
+		if diff := cmp.Diff(want, got.Skipped); diff != "" || len(got.Attachments) != tools.MaxAttachments {
 			t.Errorf("%d delivered (-want +got):\n%s", len(got.Attachments), diff)
 		}
-		ten := strings.Repeat("x", langbot.MaxAttachmentBytes)
+		ten := strings.Repeat("x", tools.MaxAttachmentBytes)
 		got = w.deliver("large", attachment("a", ten), attachment("b", ten), attachment("c", ten), attachment("d", ten), attachment("e", ten), attachment("f", "x"))
 		if len(got.Attachments) != 5 || len(got.Skipped) != 1 || !strings.Contains(got.Skipped[0].Reason, "50 MiB") {
 			t.Errorf("%d delivered, without %+v", len(got.Attachments), got.Skipped)
 		}
 	})
-	_, err := w.Deliver(t.Context(), langbot.AttachmentsIn{QueryID: "../x", Files: []langbot.Attachment{attachment("a", "b")}})
+	_, err := w.Deliver(t.Context(), tools.AttachmentsIn{QueryID: "../x", Files: []tools.Attachment{attachment("a", "b")}})
 	wantKind(t, err, sandbox.Invalid, "query_id")
-	_, err = w.Deliver(t.Context(), langbot.AttachmentsIn{QueryID: "x", Files: []langbot.Attachment{{Type: "Video"}}})
+	_, err = w.Deliver(t.Context(), tools.AttachmentsIn{QueryID: "x", Files: []tools.Attachment{{Type: "Video"}}})
 	wantKind(t, err, sandbox.Invalid, "Video")
 }
 
-func (w *world) collect(id string) langbot.Collected {
+func (w *world) collect(id string) tools.Collected {
 	w.t.Helper()
 	got, err := w.Collect(w.t.Context(), id)
 	must(w.t, err)
@@ -200,17 +200,17 @@ func TestCollect(t *testing.T) {
 		w.put("outbox/q/empty", "")
 		got := w.collect("q")
 		b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-		want := langbot.Collected{
-			Attachments: []langbot.Outbound{
-				{Type: langbot.KindFile, Name: "bad\ufffd .txt", Base64: b64("F"), Path: "bad\ufffd .txt", Size: 1},
-				{Type: langbot.KindImage, Name: "chart.png", Base64: "data:image/png;base64," + b64(png), Path: "chart.png", Size: int64(len(png))},
-				{Type: langbot.KindVoice, Name: "clip.mp3", Base64: "data:audio/mp3;base64," + b64("B"), Path: "clip.mp3", Size: 1},
-				{Type: langbot.KindFile, Name: "noext", Base64: b64("E"), Path: "noext", Size: 1},
-				{Type: langbot.KindFile, Name: "report.pdf", Base64: b64("C"), Path: "report.pdf", Size: 1},
-				{Type: langbot.KindImage, Name: "photo.JPG", Base64: "data:image/jpeg;base64," + b64("D"), Path: "sub/dir/photo.JPG", Size: 1},
-				{Type: langbot.KindFile, Name: "report-2.pdf", Base64: b64("CC"), Path: "sub/report.pdf", Size: 2},
+		want := tools.Collected{
+			Attachments: []tools.Outbound{
+				{Type: tools.KindFile, Name: "bad\ufffd .txt", Base64: b64("F"), Path: "bad\ufffd .txt", Size: 1},
+				{Type: tools.KindImage, Name: "chart.png", Base64: "data:image/png;base64," + b64(png), Path: "chart.png", Size: int64(len(png))},
+				{Type: tools.KindVoice, Name: "clip.mp3", Base64: "data:audio/mp3;base64," + b64("B"), Path: "clip.mp3", Size: 1},
+				{Type: tools.KindFile, Name: "noext", Base64: b64("E"), Path: "noext", Size: 1},
+				{Type: tools.KindFile, Name: "report.pdf", Base64: b64("C"), Path: "report.pdf", Size: 1},
+				{Type: tools.KindImage, Name: "photo.JPG", Base64: "data:image/jpeg;base64," + b64("D"), Path: "sub/dir/photo.JPG", Size: 1},
+				{Type: tools.KindFile, Name: "report-2.pdf", Base64: b64("CC"), Path: "sub/report.pdf", Size: 2},
 			},
-			Skipped: []langbot.SkippedEntry{{Name: "empty", Reason: "it is empty"}},
+			Skipped: []tools.SkippedEntry{{Name: "empty", Reason: "it is empty"}},
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("test_classify_outbound_entries_by_extension (-want +got):\n%s", diff)
@@ -276,30 +276,30 @@ func TestCollectRefuses(t *testing.T) {
 	})
 	t.Run("test_outbound_host_fails_closed_on_inode_bomb", func(t *testing.T) {
 		must(t, os.MkdirAll(w.path("outbox/bomb"), 0o755))
-		for i := range langbot.OutboxEntries + 1 {
+		for i := range tools.OutboxEntries + 1 {
 			must(t, os.Symlink("/etc", w.path(fmt.Sprintf("outbox/bomb/entry-%d", i))))
 		}
 		_, err := w.Collect(t.Context(), "bomb")
 		wantKind(t, err, sandbox.Exhausted, "512")
 	})
 	t.Run("limits", func(t *testing.T) {
-		w.put("outbox/q/a-huge", strings.Repeat("x", langbot.MaxAttachmentBytes+1))
-		for i := range langbot.MaxAttachments + 1 {
+		w.put("outbox/q/a-huge", strings.Repeat("x", tools.MaxAttachmentBytes+1))
+		for i := range tools.MaxAttachments + 1 {
 			w.put(fmt.Sprintf("outbox/q/f%02d", i), "x")
 		}
 		got := w.collect("q")
-		want := []langbot.SkippedEntry{{Name: "a-huge", Reason: "it is larger than 10 MiB"}, {Name: "f20", Reason: "there are too many files"}}
-		if diff := cmp.Diff(want, got.Skipped); diff != "" || len(got.Attachments) != langbot.MaxAttachments {
+		want := []tools.SkippedEntry{{Name: "a-huge", Reason: "it is larger than 10 MiB"}, {Name: "f20", Reason: "there are too many files"}}
+		if diff := cmp.Diff(want, got.Skipped); diff != "" || len(got.Attachments) != tools.MaxAttachments {
 			t.Errorf("%d collected (-want +got):\n%s", len(got.Attachments), diff)
 		}
 		for i := range 6 {
-			w.put(fmt.Sprintf("outbox/q/f%d", i), strings.Repeat("x", langbot.MaxAttachmentBytes-i))
+			w.put(fmt.Sprintf("outbox/q/f%d", i), strings.Repeat("x", tools.MaxAttachmentBytes-i))
 		}
 		got = w.collect("q")
 		if len(got.Attachments) != 5 || len(got.Skipped) != 1 || !strings.Contains(got.Skipped[0].Reason, "50 MiB") {
 			t.Errorf("%d collected, without %+v", len(got.Attachments), got.Skipped)
 		}
-		w.put("outbox/q/"+strings.Repeat("d/", langbot.OutboxDepth)+"f", "x")
+		w.put("outbox/q/"+strings.Repeat("d/", tools.OutboxDepth)+"f", "x")
 		_, err := w.Collect(t.Context(), "q")
 		wantKind(t, err, sandbox.Exhausted, "within each other")
 	})
@@ -371,7 +371,7 @@ func FuzzUnpack(f *testing.F) {
 		}
 		seen := map[string]bool{}
 		for _, a := range got.Attachments {
-			if a.Name == "" || strings.ContainsAny(a.Name, "/\n\x00") || seen[a.Name] || a.Size > langbot.MaxAttachmentBytes {
+			if a.Name == "" || strings.ContainsAny(a.Name, "/\n\x00") || seen[a.Name] || a.Size > tools.MaxAttachmentBytes {
 				t.Errorf("an attachment %q of %d bytes", a.Name, a.Size)
 			}
 			seen[a.Name] = true

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/strict"
 )
@@ -20,15 +20,15 @@ const MaxRequest = 16 << 20
 // not among them: it is the runtime's.
 func (t *Tools) Call(ctx context.Context, name string, request []byte) (any, error) {
 	switch name {
-	case langbot.ToolRead:
+	case tools.ToolRead:
 		return run(ctx, request, t.Read)
-	case langbot.ToolWrite:
+	case tools.ToolWrite:
 		return run(ctx, request, t.Write)
-	case langbot.ToolEdit:
+	case tools.ToolEdit:
 		return run(ctx, request, t.Edit)
-	case langbot.ToolGlob:
+	case tools.ToolGlob:
 		return run(ctx, request, t.Glob)
-	case langbot.ToolGrep:
+	case tools.ToolGrep:
 		return run(ctx, request, t.Grep)
 	}
 	return nil, sandbox.Errorf(sandbox.NotFound, "there is no tool %.32q", name).WithHint("read, write, edit, glob and grep")
@@ -37,7 +37,7 @@ func (t *Tools) Call(ctx context.Context, name string, request []byte) (any, err
 // Known reports whether there is a tool of that name, exec apart.
 func Known(name string) bool {
 	switch name {
-	case langbot.ToolRead, langbot.ToolWrite, langbot.ToolEdit, langbot.ToolGlob, langbot.ToolGrep:
+	case tools.ToolRead, tools.ToolWrite, tools.ToolEdit, tools.ToolGlob, tools.ToolGrep:
 		return true
 	}
 	return false
@@ -46,17 +46,17 @@ func Known(name string) bool {
 // CodeOf returns why a tool did not do what it was asked, by the result that
 // Call returned; "": it did, or the result is another's.
 func CodeOf(res any) string {
-	var f langbot.Failure
+	var f tools.Failure
 	switch r := res.(type) {
-	case langbot.ReadResult:
+	case tools.ReadResult:
 		f = r.Failure
-	case langbot.WriteResult:
+	case tools.WriteResult:
 		f = r.Failure
-	case langbot.EditResult:
+	case tools.EditResult:
 		f = r.Failure
-	case langbot.GlobResult:
+	case tools.GlobResult:
 		f = r.Failure
-	case langbot.GrepResult:
+	case tools.GrepResult:
 		f = r.Failure
 	}
 	return f.Code

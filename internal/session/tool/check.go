@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 const (
@@ -18,16 +18,16 @@ const (
 
 // codes are those of failures.
 var codes = []string{
-	langbot.ToolInvalid, langbot.ToolEscapes, langbot.ToolNotFound, langbot.ToolDenied, langbot.ToolTooLarge, langbot.ToolNoMatch,
-	langbot.ToolAmbiguous, langbot.ToolNoSpace, langbot.ToolConflict, langbot.ToolOutOfTime, langbot.ToolIncomplete, langbot.ToolFailed,
+	tools.ToolInvalid, tools.ToolEscapes, tools.ToolNotFound, tools.ToolDenied, tools.ToolTooLarge, tools.ToolNoMatch,
+	tools.ToolAmbiguous, tools.ToolNoSpace, tools.ToolConflict, tools.ToolOutOfTime, tools.ToolIncomplete, tools.ToolFailed,
 }
 
-var causes = []langbot.Cause{
-	"", langbot.ByLines, langbot.ByBytes, langbot.ByEntries, langbot.ByMatches, langbot.ByScan, langbot.ByFiles, langbot.ByLine, langbot.ByDepth, langbot.ByTime,
+var causes = []tools.Cause{
+	"", tools.ByLines, tools.ByBytes, tools.ByEntries, tools.ByMatches, tools.ByScan, tools.ByFiles, tools.ByLine, tools.ByDepth, tools.ByTime,
 }
 
 // checkFailure makes the outcome of a call one to hand on.
-func checkFailure(f *langbot.Failure) error {
+func checkFailure(f *tools.Failure) error {
 	switch {
 	case f.OK:
 		f.Error, f.Code = "", ""
@@ -37,20 +37,20 @@ func checkFailure(f *langbot.Failure) error {
 	}
 	f.Error = clean(f.Error)
 	if !slices.Contains(codes, f.Code) {
-		f.Code = langbot.ToolFailed
+		f.Code = tools.ToolFailed
 	}
 	return nil
 }
 
 // checkCause sees to it that a result that was cut says why, and no other does.
-func checkCause(truncated bool, by langbot.Cause) error {
+func checkCause(truncated bool, by tools.Cause) error {
 	if !slices.Contains(causes, by) || truncated != (by != "") {
 		return broken("a result that is cut: %v, by %.16q", truncated, by)
 	}
 	return nil
 }
 
-func checkRead(r *langbot.ReadResult) error {
+func checkRead(r *tools.ReadResult) error {
 	if err := checkCause(r.Truncated, r.TruncatedBy); err != nil {
 		return err
 	}
@@ -60,16 +60,16 @@ func checkRead(r *langbot.ReadResult) error {
 			parts++
 		}
 	}
-	if parts != 1 || r.MaxBytes < 0 || r.MaxBytes > langbot.MaxToolBytes {
+	if parts != 1 || r.MaxBytes < 0 || r.MaxBytes > tools.MaxToolBytes {
 		return broken("a read of %d kinds, of %d bytes", parts, r.MaxBytes)
 	}
-	limit := langbot.MaxToolBytes + noteBytes
+	limit := tools.MaxToolBytes + noteBytes
 	switch {
 	case r.ByteRange != nil:
 		b := r.ByteRange
 		data, err := base64.StdEncoding.DecodeString(r.Content)
-		if err != nil || len(data) != b.Length || b.Length > langbot.MaxToolBytes || b.ByteOffset < 0 || b.SizeBytes < 0 ||
-			b.Encoding != langbot.EncodingBase64 || b.HasMore != (b.NextByteOffset != nil) {
+		if err != nil || len(data) != b.Length || b.Length > tools.MaxToolBytes || b.ByteOffset < 0 || b.SizeBytes < 0 ||
+			b.Encoding != tools.EncodingBase64 || b.HasMore != (b.NextByteOffset != nil) {
 			return broken("a range of bytes that is none")
 		}
 		if b.HasMore && *b.NextByteOffset != b.ByteOffset+int64(b.Length) {
@@ -78,7 +78,7 @@ func checkRead(r *langbot.ReadResult) error {
 		return nil
 	case r.TextRange != nil:
 		x := r.TextRange
-		if x.StartLine < 1 || x.EndLine < x.StartLine-1 || x.MaxLines < 0 || x.MaxLines > langbot.MaxReadLines ||
+		if x.StartLine < 1 || x.EndLine < x.StartLine-1 || x.MaxLines < 0 || x.MaxLines > tools.MaxReadLines ||
 			x.NextOffset != nil && *x.NextOffset != x.EndLine+1 {
 			return broken("a range of lines that is none")
 		}
@@ -91,7 +91,7 @@ func checkRead(r *langbot.ReadResult) error {
 	return nil
 }
 
-func (t *Tools) checkGlob(r *langbot.GlobResult) error {
+func (t *Tools) checkGlob(r *tools.GlobResult) error {
 	size := 0
 	for _, m := range r.Matches {
 		if !t.inside(m) {
@@ -99,7 +99,7 @@ func (t *Tools) checkGlob(r *langbot.GlobResult) error {
 		}
 		size += len(m) + 1
 	}
-	if len(r.Matches) > langbot.GlobMatches || r.Total < len(r.Matches) || size > langbot.MaxToolBytes+1 {
+	if len(r.Matches) > tools.GlobMatches || r.Total < len(r.Matches) || size > tools.MaxToolBytes+1 {
 		return broken("%d matches of %d bytes", len(r.Matches), size)
 	}
 	if r.Matches == nil {
@@ -111,22 +111,22 @@ func (t *Tools) checkGlob(r *langbot.GlobResult) error {
 	return checkCause(r.Truncated, r.TruncatedBy)
 }
 
-func (t *Tools) checkGrep(r *langbot.GrepResult) error {
-	if len(r.Matches) > langbot.GrepMatches || r.Total != len(r.Matches) {
+func (t *Tools) checkGrep(r *tools.GrepResult) error {
+	if len(r.Matches) > tools.GrepMatches || r.Total != len(r.Matches) {
 		return broken("%d matches, said to be %d", len(r.Matches), r.Total)
 	}
 	size := 0
 	for _, m := range r.Matches {
-		if m.File != t.opts.Root && !t.inside(m.File) || m.Line < 1 || utf8.RuneCountInString(m.Content) > langbot.GrepLineChars+lineSuffix {
+		if m.File != t.opts.Root && !t.inside(m.File) || m.Line < 1 || utf8.RuneCountInString(m.Content) > tools.GrepLineChars+lineSuffix {
 			return broken("a line that was not asked for")
 		}
 		size += len(m.File) + len(m.Content)
 	}
-	if size > langbot.MaxToolBytes {
+	if size > tools.MaxToolBytes {
 		return broken("lines of %d bytes", size)
 	}
 	if r.Matches == nil {
-		r.Matches = []langbot.GrepMatch{}
+		r.Matches = []tools.GrepMatch{}
 	}
 	if err := checkSearched(&r.Searched); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (t *Tools) inside(p string) bool {
 	return strings.HasPrefix(p, below) && len(p) <= maxPathByte
 }
 
-func checkSearched(s *langbot.Searched) error {
+func checkSearched(s *tools.Searched) error {
 	if s.Files < 0 || s.Binary < 0 || s.Unreadable < 0 || len(s.Skipped) > maxSkipped {
 		return broken("a search that is none")
 	}

@@ -4,6 +4,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // Exec returns what a model is shown of how a command ended: no stream longer
@@ -11,16 +12,16 @@ import (
 func Exec(r langbot.ToolResult) langbot.ExecToolResult {
 	out := langbot.ExecToolResult{ToolResult: r}
 	var capped bool
-	out.Stdout, capped = first(r.Stdout, langbot.MaxToolBytes)
+	out.Stdout, capped = first(r.Stdout, tools.MaxToolBytes)
 	out.StdoutTruncated = r.StdoutTruncated || capped
-	out.Stderr, capped = first(r.Stderr, langbot.MaxToolBytes)
+	out.Stderr, capped = first(r.Stderr, tools.MaxToolBytes)
 	out.StderrTruncated = r.StderrTruncated || capped
 	preview := out.Stdout + out.Stderr
 	if out.Stdout != "" && out.Stderr != "" {
 		preview = "stdout:\n" + out.Stdout + "\n\nstderr:\n" + out.Stderr
 	}
-	if out.Preview, capped = first(preview, langbot.MaxToolBytes); capped {
-		out.TruncatedBy = langbot.ByBytes
+	if out.Preview, capped = first(preview, tools.MaxToolBytes); capped {
+		out.TruncatedBy = tools.ByBytes
 	}
 	out.Truncated = out.StdoutTruncated || out.StderrTruncated || capped
 	return out

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
@@ -28,14 +28,14 @@ const (
 // Deliver puts a query's attachments into its inbox, in place of any that were
 // there. Those that are too many or too large are left out, and named in the
 // answer. After an error none is there.
-func (t *Tools) Deliver(ctx context.Context, in langbot.AttachmentsIn) (langbot.AttachmentsDelivered, error) {
+func (t *Tools) Deliver(ctx context.Context, in tools.AttachmentsIn) (tools.AttachmentsDelivered, error) {
 	dir, err := toolspec.Inbox(t.opts.Root, in.QueryID)
 	if err != nil {
-		return langbot.AttachmentsDelivered{}, err
+		return tools.AttachmentsDelivered{}, err
 	}
 	for i, f := range in.Files {
 		if _, ok := fallbacks[f.Type]; !ok && f.Type != "" {
-			return langbot.AttachmentsDelivered{}, sandbox.Errorf(sandbox.Invalid, "files[%d].type %.20q: use Image, Voice or File", i, f.Type)
+			return tools.AttachmentsDelivered{}, sandbox.Errorf(sandbox.Invalid, "files[%d].type %.20q: use Image, Voice or File", i, f.Type)
 		}
 	}
 	res, data := choose(dir, in.Files)
@@ -45,20 +45,20 @@ func (t *Tools) Deliver(ctx context.Context, in langbot.AttachmentsIn) (langbot.
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	if res.Notices, err = t.clear(ctx, dir, false); err != nil {
-		return langbot.AttachmentsDelivered{}, err
+		return tools.AttachmentsDelivered{}, err
 	}
 	if err := t.send(ctx, res.Attachments, data); err != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
 		_, _ = t.clear(clean, dir, false)
-		return langbot.AttachmentsDelivered{}, err
+		return tools.AttachmentsDelivered{}, err
 	}
 	return res, nil
 }
 
 // choose names the files that are to be delivered.
-func choose(dir string, files []langbot.Attachment) (res langbot.AttachmentsDelivered, data [][]byte) {
-	res.Attachments = []langbot.Delivered{}
+func choose(dir string, files []tools.Attachment) (res tools.AttachmentsDelivered, data [][]byte) {
+	res.Attachments = []tools.Delivered{}
 	taken, total := names{}, int64(0)
 	for _, f := range files {
 		kind := f.Type
@@ -69,27 +69,27 @@ func choose(dir string, files []langbot.Attachment) (res langbot.AttachmentsDeli
 		size := int64(len(f.Data))
 		why := ""
 		switch {
-		case size > langbot.MaxAttachmentBytes:
+		case size > tools.MaxAttachmentBytes:
 			why = "it is larger than 10 MiB"
-		case len(data) == langbot.MaxAttachments:
+		case len(data) == tools.MaxAttachments:
 			why = "there are too many files"
-		case total+size > langbot.MaxAttachmentsTotal:
+		case total+size > tools.MaxAttachmentsTotal:
 			why = "the files together are larger than 50 MiB"
 		}
 		if why != "" {
-			res.Skipped = append(res.Skipped, langbot.SkippedEntry{Name: name, Reason: why})
+			res.Skipped = append(res.Skipped, tools.SkippedEntry{Name: name, Reason: why})
 			continue
 		}
 		name = taken.take(name)
 		total += size
 		data = append(data, f.Data)
-		res.Attachments = append(res.Attachments, langbot.Delivered{Path: path.Join(dir, name), Name: name, Type: kind, Size: size})
+		res.Attachments = append(res.Attachments, tools.Delivered{Path: path.Join(dir, name), Name: name, Type: kind, Size: size})
 	}
 	return res, data
 }
 
 // send has the agent extract the files.
-func (t *Tools) send(ctx context.Context, to []langbot.Delivered, data [][]byte) error {
+func (t *Tools) send(ctx context.Context, to []tools.Delivered, data [][]byte) error {
 	r, w := io.Pipe()
 	var packing sync.WaitGroup
 	packing.Go(func() { w.CloseWithError(pack(w, t.opts.Root, to, data)) })
@@ -118,7 +118,7 @@ func (t *Tools) send(ctx context.Context, to []langbot.Delivered, data [][]byte)
 }
 
 // pack writes the files as a tar, by their names below the root.
-func pack(w io.Writer, root string, to []langbot.Delivered, data [][]byte) error {
+func pack(w io.Writer, root string, to []tools.Delivered, data [][]byte) error {
 	tw := tar.NewWriter(w)
 	now := time.Now()
 	for i, f := range to {
@@ -137,7 +137,7 @@ func pack(w io.Writer, root string, to []langbot.Delivered, data [][]byte) error
 // Purge removes the inboxes and the outboxes of all queries, for nobody to
 // find what an earlier one left.
 func (t *Tools) Purge(ctx context.Context) (notices []string, err error) {
-	for _, dir := range []string{langbot.InboxDir, langbot.OutboxDir} {
+	for _, dir := range []string{tools.InboxDir, tools.OutboxDir} {
 		n, err := t.clear(ctx, path.Join(t.opts.Root, dir), false)
 		if err != nil {
 			return nil, err
@@ -156,7 +156,7 @@ func (t *Tools) clear(ctx context.Context, dir string, keep bool) (notices []str
 	if err != nil || res.OK {
 		return nil, err
 	}
-	if res.Code == langbot.ToolDenied {
+	if res.Code == tools.ToolDenied {
 		q.Keep = false // it would be root's
 		again, err := t.clearAs(ctx, rootUser, q)
 		switch {
@@ -167,13 +167,13 @@ func (t *Tools) clear(ctx context.Context, dir string, keep bool) (notices []str
 		}
 	}
 	kind := sandbox.Denied
-	if res.Code != langbot.ToolDenied {
+	if res.Code != tools.ToolDenied {
 		kind = sandbox.Invalid
 	}
 	return nil, sandbox.Errorf(kind, "%s can't be emptied: %s", dir, res.Error).WithHint("remove it by a command in the session")
 }
 
-func (t *Tools) clearAs(ctx context.Context, user string, q guest.ClearRequest) (res langbot.Failure, err error) {
+func (t *Tools) clearAs(ctx context.Context, user string, q guest.ClearRequest) (res tools.Failure, err error) {
 	b, err := t.answer(ctx, "clear", user, q)
 	if err != nil {
 		return res, err

@@ -8,23 +8,23 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 const maxName = 180 // bytes of an attachment's name
 
 // media are the types that Classify knows, by the end of the name.
 var media = map[string]struct{ kind, media string }{
-	"png": {langbot.KindImage, "image/png"}, "jpg": {langbot.KindImage, "image/jpeg"}, "jpeg": {langbot.KindImage, "image/jpeg"},
-	"gif": {langbot.KindImage, "image/gif"}, "webp": {langbot.KindImage, "image/webp"}, "bmp": {langbot.KindImage, "image/bmp"},
-	"wav": {langbot.KindVoice, "audio/wav"}, "mp3": {langbot.KindVoice, "audio/mp3"}, "silk": {langbot.KindVoice, "audio/silk"},
-	"amr": {langbot.KindVoice, "audio/amr"}, "ogg": {langbot.KindVoice, "audio/ogg"}, "m4a": {langbot.KindVoice, "audio/m4a"},
-	"aac": {langbot.KindVoice, "audio/aac"},
+	"png": {tools.KindImage, "image/png"}, "jpg": {tools.KindImage, "image/jpeg"}, "jpeg": {tools.KindImage, "image/jpeg"},
+	"gif": {tools.KindImage, "image/gif"}, "webp": {tools.KindImage, "image/webp"}, "bmp": {tools.KindImage, "image/bmp"},
+	"wav": {tools.KindVoice, "audio/wav"}, "mp3": {tools.KindVoice, "audio/mp3"}, "silk": {tools.KindVoice, "audio/silk"},
+	"amr": {tools.KindVoice, "audio/amr"}, "ogg": {tools.KindVoice, "audio/ogg"}, "m4a": {tools.KindVoice, "audio/m4a"},
+	"aac": {tools.KindVoice, "audio/aac"},
 }
 
 // fallbacks are the names of attachments that have none.
 var fallbacks = map[string]string{
-	langbot.KindImage: "image_%d.png", langbot.KindVoice: "voice_%d.wav", langbot.KindFile: "file_%d.bin",
+	tools.KindImage: "image_%d.png", tools.KindVoice: "voice_%d.wav", tools.KindFile: "file_%d.bin",
 }
 
 // Classify returns which kind of attachment a name is of, and the type that a
@@ -34,7 +34,7 @@ func Classify(name string) (kind, mediaType string) {
 	if m, ok := media[strings.ToLower(name[dot+1:])]; ok && dot >= 0 {
 		return m.kind, m.media
 	}
-	return langbot.KindFile, ""
+	return tools.KindFile, ""
 }
 
 // CleanName returns a name for a file that is made of letters, digits, dots,
@@ -92,11 +92,11 @@ func Decode(text string) (data []byte, mediaType string, ok bool) {
 			mediaType, text = head, tail
 		}
 	}
-	if text == "" || len(text) > base64.StdEncoding.EncodedLen(langbot.MaxAttachmentBytes) {
+	if text == "" || len(text) > base64.StdEncoding.EncodedLen(tools.MaxAttachmentBytes) {
 		return nil, "", false
 	}
 	data, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(data) > langbot.MaxAttachmentBytes {
+	if err != nil || len(data) > tools.MaxAttachmentBytes {
 		return nil, "", false
 	}
 	return data, mediaType, true

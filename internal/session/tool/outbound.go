@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
@@ -19,7 +19,7 @@ import (
 const (
 	maxReport = 4 << 20 // bytes of what a guest says it left out
 	// maxArchive bounds an archive: contents, and a few KiB about each entry.
-	maxArchive = langbot.MaxAttachmentsTotal + maxReport + 2<<20
+	maxArchive = tools.MaxAttachmentsTotal + maxReport + 2<<20
 )
 
 // Collect takes what an agent left in the outbox of a query for its user, and
@@ -27,27 +27,27 @@ const (
 // out, named in the answer, and goes with the rest. An outbox that holds more
 // entries than it may, or that a link leads to, is an error, and stays as it
 // is.
-func (t *Tools) Collect(ctx context.Context, queryID string) (langbot.Collected, error) {
+func (t *Tools) Collect(ctx context.Context, queryID string) (tools.Collected, error) {
 	dir, err := toolspec.Outbox(t.opts.Root, queryID)
 	if err != nil {
-		return langbot.Collected{}, err
+		return tools.Collected{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	resp, err := t.post(ctx, "collect", t.opts.User, guest.CollectRequest{Path: dir})
 	if err != nil {
-		return langbot.Collected{}, err
+		return tools.Collected{}, err
 	}
 	defer resp.Body.Close()
 	if resp.Header.Get("Content-Type") != "application/x-tar" {
-		return langbot.Collected{}, uncollected(ctx, dir, resp.Body)
+		return tools.Collected{}, uncollected(ctx, dir, resp.Body)
 	}
 	res, err := unpack(io.LimitReader(resp.Body, maxArchive))
 	if err != nil {
 		if ctx.Err() != nil {
-			return langbot.Collected{}, late(ctx)
+			return tools.Collected{}, late(ctx)
 		}
-		return langbot.Collected{}, err
+		return tools.Collected{}, err
 	}
 	notices, err := t.clear(ctx, dir, true)
 	if err != nil { // what was collected counts
@@ -63,26 +63,26 @@ func uncollected(ctx context.Context, dir string, in io.Reader) error {
 	if err != nil && ctx.Err() != nil {
 		return late(ctx)
 	}
-	var f langbot.Failure
+	var f tools.Failure
 	if err != nil || json.Unmarshal(b, &f) != nil || f.OK || checkFailure(&f) != nil {
 		return broken("collect: neither an archive nor a refusal")
 	}
 	kind := sandbox.Invalid
 	switch f.Code {
-	case langbot.ToolDenied:
+	case tools.ToolDenied:
 		kind = sandbox.Denied
-	case langbot.ToolTooLarge:
+	case tools.ToolTooLarge:
 		kind = sandbox.Exhausted
-	case langbot.ToolOutOfTime:
+	case tools.ToolOutOfTime:
 		kind = sandbox.Unavailable
 	}
 	return sandbox.Errorf(kind, "the outbox %s is not taken: %s", dir, f.Error).
-		WithHint("have the agent put at most %d files there, and no links", langbot.MaxAttachments)
+		WithHint("have the agent put at most %d files there, and no links", tools.MaxAttachments)
 }
 
 // unpack reads an archive of a guest's, which may be anything.
-func unpack(in io.Reader) (langbot.Collected, error) {
-	res := langbot.Collected{Attachments: []langbot.Outbound{}}
+func unpack(in io.Reader) (tools.Collected, error) {
+	res := tools.Collected{Attachments: []tools.Outbound{}}
 	tr := tar.NewReader(in)
 	taken, total := names{}, int64(0)
 	for {
@@ -96,7 +96,7 @@ func unpack(in io.Reader) (langbot.Collected, error) {
 		if h.Name == guest.CollectReport {
 			return res, report(&res, tr, h.Size)
 		}
-		if total += h.Size; h.Size < 0 || h.Size > langbot.MaxAttachmentBytes || total > langbot.MaxAttachmentsTotal || len(res.Attachments) == langbot.MaxAttachments {
+		if total += h.Size; h.Size < 0 || h.Size > tools.MaxAttachmentBytes || total > tools.MaxAttachmentsTotal || len(res.Attachments) == tools.MaxAttachments {
 			return res, broken("an archive beyond its limits")
 		}
 		if !relative(h.Name) {
@@ -111,9 +111,9 @@ func unpack(in io.Reader) (langbot.Collected, error) {
 }
 
 // outbound makes a file one to hand to a platform.
-func outbound(taken names, rel string, data []byte) langbot.Outbound {
+func outbound(taken names, rel string, data []byte) tools.Outbound {
 	rel = strings.ToValidUTF8(rel, "\ufffd")
-	o := langbot.Outbound{Name: taken.take(shownName(path.Base(rel))), Path: clean(rel), Size: int64(len(data))}
+	o := tools.Outbound{Name: taken.take(shownName(path.Base(rel))), Path: clean(rel), Size: int64(len(data))}
 	var mediaType string
 	o.Type, mediaType = Classify(o.Name)
 	o.Base64 = base64.StdEncoding.EncodeToString(data)
@@ -146,7 +146,7 @@ func relative(name string) bool {
 }
 
 // report reads what a guest says of an archive, and that nothing follows.
-func report(res *langbot.Collected, tr *tar.Reader, size int64) error {
+func report(res *tools.Collected, tr *tar.Reader, size int64) error {
 	b, err := io.ReadAll(io.LimitReader(tr, maxReport))
 	var said guest.CollectAnswer
 	if err != nil || size > maxReport || json.Unmarshal(b, &said) != nil {
@@ -155,11 +155,11 @@ func report(res *langbot.Collected, tr *tar.Reader, size int64) error {
 	if _, err := tr.Next(); err != io.EOF {
 		return broken("an archive that goes on after its report: %w", err)
 	}
-	if said.Files != len(res.Attachments) || len(said.Skipped) > langbot.OutboxEntries {
+	if said.Files != len(res.Attachments) || len(said.Skipped) > tools.OutboxEntries {
 		return broken("an archive of %d files, said to be %d", len(res.Attachments), said.Files)
 	}
 	for _, s := range said.Skipped {
-		res.Skipped = append(res.Skipped, langbot.SkippedEntry{Name: clean(s.Name), Reason: clean(s.Reason)})
+		res.Skipped = append(res.Skipped, tools.SkippedEntry{Name: clean(s.Name), Reason: clean(s.Reason)})
 	}
 	return nil
 }

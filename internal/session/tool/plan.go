@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // Plan is what a request is about, as far as that can be told without its
@@ -23,7 +23,7 @@ type Plan struct {
 // refuses it.
 func PlanOf(name, root string, request []byte) Plan {
 	var q struct {
-		langbot.WriteRequest
+		tools.WriteRequest
 		OldString string `json:"old_string"`
 		NewString string `json:"new_string"`
 	}
@@ -32,15 +32,15 @@ func PlanOf(name, root string, request []byte) Plan {
 	}
 	p := Plan{Path: q.Path}
 	switch name {
-	case langbot.ToolWrite:
+	case tools.ToolWrite:
 		p.Skill, p.Files, p.Bytes = SkillOf(root, q.Path), 1, int64(len(q.Content))
-		if q.Encoding == langbot.EncodingBase64 {
+		if q.Encoding == tools.EncodingBase64 {
 			p.Bytes = int64(base64.StdEncoding.DecodedLen(len(q.Content)))
 		}
-		if q.Mode != langbot.WriteAppend {
+		if q.Mode != tools.WriteAppend {
 			p.Replaces = q.Path
 		}
-	case langbot.ToolEdit:
+	case tools.ToolEdit:
 		p.Skill, p.Bytes = SkillOf(root, q.Path), int64(len(q.NewString)-len(q.OldString))
 	}
 	return p

@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -66,62 +67,62 @@ func New(o Options) *Tools {
 func (t *Tools) Close() { t.http.CloseIdleConnections() }
 
 // Read reads a file or lists a directory.
-func (t *Tools) Read(ctx context.Context, q langbot.ReadRequest) (langbot.ReadResult, error) {
-	res, err := call[langbot.ReadResult](ctx, t, langbot.ToolRead, q)
+func (t *Tools) Read(ctx context.Context, q tools.ReadRequest) (tools.ReadResult, error) {
+	res, err := call[tools.ReadResult](ctx, t, tools.ToolRead, q)
 	if err != nil || !res.OK {
-		return langbot.ReadResult{Failure: res.Failure}, err
+		return tools.ReadResult{Failure: res.Failure}, err
 	}
 	return res, checkRead(&res)
 }
 
 // Write makes or changes a file.
-func (t *Tools) Write(ctx context.Context, q langbot.WriteRequest) (langbot.WriteResult, error) {
+func (t *Tools) Write(ctx context.Context, q tools.WriteRequest) (tools.WriteResult, error) {
 	if !utf8.ValidString(q.Content) {
-		return langbot.WriteResult{Failure: langbot.Failure{
-			Error: "the content is no UTF-8; send it with the encoding base64", Code: langbot.ToolInvalid,
+		return tools.WriteResult{Failure: tools.Failure{
+			Error: "the content is no UTF-8; send it with the encoding base64", Code: tools.ToolInvalid,
 		}}, nil
 	}
-	res, err := call[langbot.WriteResult](ctx, t, langbot.ToolWrite, q)
+	res, err := call[tools.WriteResult](ctx, t, tools.ToolWrite, q)
 	if err != nil || !res.OK {
-		return langbot.WriteResult{Failure: res.Failure}, err
+		return tools.WriteResult{Failure: res.Failure}, err
 	}
 	res.Path = q.Path // as it was asked
 	return res, nil
 }
 
 // Edit replaces a text in a file.
-func (t *Tools) Edit(ctx context.Context, q langbot.EditRequest) (langbot.EditResult, error) {
+func (t *Tools) Edit(ctx context.Context, q tools.EditRequest) (tools.EditResult, error) {
 	if !utf8.ValidString(q.OldString) || !utf8.ValidString(q.NewString) {
-		return langbot.EditResult{Failure: langbot.Failure{
-			Error: "old_string and new_string must be UTF-8", Code: langbot.ToolInvalid,
+		return tools.EditResult{Failure: tools.Failure{
+			Error: "old_string and new_string must be UTF-8", Code: tools.ToolInvalid,
 		}}, nil
 	}
-	res, err := call[langbot.EditResult](ctx, t, langbot.ToolEdit, q)
+	res, err := call[tools.EditResult](ctx, t, tools.ToolEdit, q)
 	if err != nil || !res.OK {
-		return langbot.EditResult{Failure: res.Failure}, err
+		return tools.EditResult{Failure: res.Failure}, err
 	}
 	res.Path = q.Path
 	return res, nil
 }
 
 // Glob looks for names.
-func (t *Tools) Glob(ctx context.Context, q langbot.GlobRequest) (langbot.GlobResult, error) {
-	res, err := call[langbot.GlobResult](ctx, t, langbot.ToolGlob, q)
+func (t *Tools) Glob(ctx context.Context, q tools.GlobRequest) (tools.GlobResult, error) {
+	res, err := call[tools.GlobResult](ctx, t, tools.ToolGlob, q)
 	if err != nil || !res.OK {
-		return langbot.GlobResult{Failure: res.Failure}, err
+		return tools.GlobResult{Failure: res.Failure}, err
 	}
 	if err := t.checkGlob(&res); err != nil {
-		return langbot.GlobResult{}, err
+		return tools.GlobResult{}, err
 	}
 	res.Preview = strings.Join(res.Matches, "\n")
 	return res, nil
 }
 
 // Grep looks for lines.
-func (t *Tools) Grep(ctx context.Context, q langbot.GrepRequest) (langbot.GrepResult, error) {
-	res, err := call[langbot.GrepResult](ctx, t, langbot.ToolGrep, q)
+func (t *Tools) Grep(ctx context.Context, q tools.GrepRequest) (tools.GrepResult, error) {
+	res, err := call[tools.GrepResult](ctx, t, tools.ToolGrep, q)
 	if err != nil || !res.OK {
-		return langbot.GrepResult{Failure: res.Failure}, err
+		return tools.GrepResult{Failure: res.Failure}, err
 	}
 	return res, t.checkGrep(&res)
 }
@@ -150,7 +151,7 @@ func call[R any](ctx context.Context, t *Tools, name string, q any) (res R, err 
 }
 
 // failing is a result of a tool.
-type failing interface{ Outcome() *langbot.Failure }
+type failing interface{ Outcome() *tools.Failure }
 
 // answer makes one call and returns what the agent answers.
 func (t *Tools) answer(ctx context.Context, name, user string, q any) ([]byte, error) {

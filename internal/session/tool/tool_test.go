@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
 	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
@@ -20,61 +21,61 @@ import (
 func TestTools(t *testing.T) {
 	w := newWorld(t, false)
 	ctx := t.Context()
-	wrote, err := w.Write(ctx, langbot.WriteRequest{Path: w.path("src/a.py"), Content: "import os\nneedle\n"})
+	wrote, err := w.Write(ctx, tools.WriteRequest{Path: w.path("src/a.py"), Content: "import os\nneedle\n"})
 	must(t, err)
-	want := langbot.WriteResult{Failure: langbot.Failure{OK: true}, Path: w.path("src/a.py"), SizeBytes: 17, Created: true}
+	want := tools.WriteResult{Failure: tools.Failure{OK: true}, Path: w.path("src/a.py"), SizeBytes: 17, Created: true}
 	if diff := cmp.Diff(want, wrote); diff != "" {
 		t.Errorf("write (-want +got):\n%s", diff)
 	}
-	edited, err := w.Edit(ctx, langbot.EditRequest{Path: "src/a.py", OldString: "needle", NewString: "pin"})
+	edited, err := w.Edit(ctx, tools.EditRequest{Path: "src/a.py", OldString: "needle", NewString: "pin"})
 	must(t, err)
 	if !edited.OK || edited.Path != "src/a.py" || edited.Line != 2 {
 		t.Errorf("edit: %+v", edited)
 	}
-	read, err := w.Read(ctx, langbot.ReadRequest{Path: "src/a.py"})
+	read, err := w.Read(ctx, tools.ReadRequest{Path: "src/a.py"})
 	must(t, err)
 	if !read.OK || read.Content != "import os\npin" {
 		t.Errorf("read: %+v", read)
 	}
-	found, err := w.Glob(ctx, langbot.GlobRequest{Pattern: "*.py"})
+	found, err := w.Glob(ctx, tools.GlobRequest{Pattern: "*.py"})
 	must(t, err)
 	if !found.OK || found.Preview != w.path("src/a.py") {
 		t.Errorf("glob: %+v", found)
 	}
-	lines, err := w.Grep(ctx, langbot.GrepRequest{Pattern: "p[i]n"})
+	lines, err := w.Grep(ctx, tools.GrepRequest{Pattern: "p[i]n"})
 	must(t, err)
-	if diff := cmp.Diff([]langbot.GrepMatch{{File: w.path("src/a.py"), Line: 2, Content: "pin"}}, lines.Matches); diff != "" || !lines.OK {
+	if diff := cmp.Diff([]tools.GrepMatch{{File: w.path("src/a.py"), Line: 2, Content: "pin"}}, lines.Matches); diff != "" || !lines.OK {
 		t.Errorf("grep (-want +got):\n%s", diff)
 	}
-	for name, call := range map[string]func() (langbot.Failure, error){
-		"read": func() (langbot.Failure, error) {
-			r, err := w.Read(ctx, langbot.ReadRequest{Path: "/etc/passwd"})
+	for name, call := range map[string]func() (tools.Failure, error){
+		"read": func() (tools.Failure, error) {
+			r, err := w.Read(ctx, tools.ReadRequest{Path: "/etc/passwd"})
 			return r.Failure, err
 		},
-		"write": func() (langbot.Failure, error) {
-			r, err := w.Write(ctx, langbot.WriteRequest{Path: "../x"})
+		"write": func() (tools.Failure, error) {
+			r, err := w.Write(ctx, tools.WriteRequest{Path: "../x"})
 			return r.Failure, err
 		},
-		"edit": func() (langbot.Failure, error) {
-			r, err := w.Edit(ctx, langbot.EditRequest{Path: "/etc/passwd", OldString: "root"})
+		"edit": func() (tools.Failure, error) {
+			r, err := w.Edit(ctx, tools.EditRequest{Path: "/etc/passwd", OldString: "root"})
 			return r.Failure, err
 		},
-		"glob": func() (langbot.Failure, error) {
-			r, err := w.Glob(ctx, langbot.GlobRequest{Pattern: "*", Path: "/etc"})
+		"glob": func() (tools.Failure, error) {
+			r, err := w.Glob(ctx, tools.GlobRequest{Pattern: "*", Path: "/etc"})
 			return r.Failure, err
 		},
-		"grep": func() (langbot.Failure, error) {
-			r, err := w.Grep(ctx, langbot.GrepRequest{Pattern: "x", Path: "/etc"})
+		"grep": func() (tools.Failure, error) {
+			r, err := w.Grep(ctx, tools.GrepRequest{Pattern: "x", Path: "/etc"})
 			return r.Failure, err
 		},
 	} {
 		f, err := call()
-		if err != nil || f.OK || f.Code != langbot.ToolEscapes {
+		if err != nil || f.OK || f.Code != tools.ToolEscapes {
 			t.Errorf("%s out of the workspace: %+v, %v", name, f, err)
 		}
 	}
-	bad, err := w.Write(ctx, langbot.WriteRequest{Path: "x", Content: "\xff"})
-	if err != nil || bad.Code != langbot.ToolInvalid {
+	bad, err := w.Write(ctx, tools.WriteRequest{Path: "x", Content: "\xff"})
+	if err != nil || bad.Code != tools.ToolInvalid {
 		t.Errorf("a text that is none: %+v, %v", bad, err)
 	}
 }
@@ -141,22 +142,22 @@ func TestGuidance(t *testing.T) {
 
 // TestHostileGuest hands on nothing that is no answer to what was asked.
 func TestHostileGuest(t *testing.T) {
-	long := strings.Repeat("x", langbot.MaxToolBytes+1000)
+	long := strings.Repeat("x", tools.MaxToolBytes+1000)
 	call := map[string]func(context.Context, *tool.Tools) error{
 		"read": func(ctx context.Context, t *tool.Tools) error {
-			_, err := t.Read(ctx, langbot.ReadRequest{Path: "f"})
+			_, err := t.Read(ctx, tools.ReadRequest{Path: "f"})
 			return err
 		},
 		"write": func(ctx context.Context, t *tool.Tools) error {
-			_, err := t.Write(ctx, langbot.WriteRequest{Path: "f"})
+			_, err := t.Write(ctx, tools.WriteRequest{Path: "f"})
 			return err
 		},
 		"glob": func(ctx context.Context, t *tool.Tools) error {
-			_, err := t.Glob(ctx, langbot.GlobRequest{Pattern: "f"})
+			_, err := t.Glob(ctx, tools.GlobRequest{Pattern: "f"})
 			return err
 		},
 		"grep": func(ctx context.Context, t *tool.Tools) error {
-			_, err := t.Grep(ctx, langbot.GrepRequest{Pattern: "f"})
+			_, err := t.Grep(ctx, tools.GrepRequest{Pattern: "f"})
 			return err
 		},
 	}
@@ -198,12 +199,12 @@ func TestHostileGuest(t *testing.T) {
 		{"failed", "write", 500, `{"message":"no"}`, sandbox.Unavailable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tools := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			native := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Location", "http://169.254.169.254/")
 				w.WriteHeader(tt.status)
 				_, _ = w.Write([]byte(tt.body))
 			}), "")
-			err := call[tt.tool](t.Context(), tools)
+			err := call[tt.tool](t.Context(), native)
 			if sandbox.KindOf(err) != tt.kind {
 				t.Errorf("error %v of kind %q, want %q", err, sandbox.KindOf(err), tt.kind)
 			}
@@ -215,21 +216,21 @@ func TestHostileGuest(t *testing.T) {
 func TestHostileText(t *testing.T) {
 	long := strings.Repeat("x", 2000)
 	t.Run("text", func(t *testing.T) {
-		tools := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		native := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write([]byte(`{"ok":false,"error":"a\u001b[31m\n` + long + `","code":"moon"}`))
 		}), "")
-		r, err := tools.Read(t.Context(), langbot.ReadRequest{Path: "f"})
-		if err != nil || r.Code != langbot.ToolFailed || len(r.Error) > 700 || strings.ContainsAny(r.Error, "\x1b\n") {
+		r, err := native.Read(t.Context(), tools.ReadRequest{Path: "f"})
+		if err != nil || r.Code != tools.ToolFailed || len(r.Error) > 700 || strings.ContainsAny(r.Error, "\x1b\n") {
 			t.Errorf("got %+v, %v", r.Failure, err)
 		}
 	})
 	t.Run("silent", func(t *testing.T) {
 		end := make(chan struct{})
-		tools := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }), "")
+		native := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }), "")
 		defer close(end)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := tools.Read(ctx, langbot.ReadRequest{Path: "f"})
+		_, err := native.Read(ctx, tools.ReadRequest{Path: "f"})
 		wantKind(t, err, sandbox.Unavailable, "in time")
 	})
 }
@@ -237,10 +238,10 @@ func TestHostileText(t *testing.T) {
 func TestExec(t *testing.T) {
 	t.Run("test_exec_result_is_capped_and_exposes_preview_metadata", func(t *testing.T) {
 		r := tool.Exec(langbot.ToolResult{OK: true, Stdout: strings.Repeat("a", 60_000), Stderr: strings.Repeat("b", 60_000)})
-		if !r.OK || len(r.Stdout) != langbot.MaxToolBytes || len(r.Stderr) != langbot.MaxToolBytes || len(r.Preview) != langbot.MaxToolBytes {
+		if !r.OK || len(r.Stdout) != tools.MaxToolBytes || len(r.Stderr) != tools.MaxToolBytes || len(r.Preview) != tools.MaxToolBytes {
 			t.Errorf("%d, %d, %d bytes", len(r.Stdout), len(r.Stderr), len(r.Preview))
 		}
-		if !r.StdoutTruncated || !r.StderrTruncated || !r.Truncated || r.TruncatedBy != langbot.ByBytes {
+		if !r.StdoutTruncated || !r.StderrTruncated || !r.Truncated || r.TruncatedBy != tools.ByBytes {
 			t.Errorf("%v, %v, %v by %q", r.StdoutTruncated, r.StderrTruncated, r.Truncated, r.TruncatedBy)
 		}
 	})

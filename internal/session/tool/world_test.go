@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 	inside "github.com/carboy-sandbox/carboy/internal/guest/tool"
@@ -76,12 +76,12 @@ func serve(t testing.TB, h http.Handler, root string) *tool.Tools {
 		srv.CloseClientConnections()
 		srv.Close()
 	})
-	tools := tool.New(tool.Options{Root: root, Dial: func(ctx context.Context) (net.Conn, error) {
+	native := tool.New(tool.Options{Root: root, Dial: func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", strings.TrimPrefix(srv.URL, "http://"))
 	}})
-	t.Cleanup(tools.Close)
-	return tools
+	t.Cleanup(native.Close)
+	return native
 }
 
 func (w *world) path(rel string) string { return filepath.Join(w.root, rel) }
@@ -117,6 +117,6 @@ func wantKind(t testing.TB, err error, kind sandbox.Kind, part string) {
 	}
 }
 
-func attachment(name, text string) langbot.Attachment {
-	return langbot.Attachment{Name: name, Data: []byte(text)}
+func attachment(name, text string) tools.Attachment {
+	return tools.Attachment{Name: name, Data: []byte(text)}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -12,10 +13,10 @@ const maxQuery = 128 // bytes of a query's ID
 
 // Inbox returns where the attachments of a query are inside; root is the
 // workspace, "" is /workspace.
-func Inbox(root, queryID string) (string, error) { return queryDir(root, langbot.InboxDir, queryID) }
+func Inbox(root, queryID string) (string, error) { return queryDir(root, tools.InboxDir, queryID) }
 
 // Outbox returns where an agent leaves what is for the user.
-func Outbox(root, queryID string) (string, error) { return queryDir(root, langbot.OutboxDir, queryID) }
+func Outbox(root, queryID string) (string, error) { return queryDir(root, tools.OutboxDir, queryID) }
 
 func queryDir(root, dir, queryID string) (string, error) {
 	if root == "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
 
@@ -34,8 +35,8 @@ func schemas(t *testing.T) map[string]*jsonschema.Schema {
 
 // requests are what each tool is decoded into.
 var requests = map[string]any{
-	langbot.ToolExec: &langbot.ExecToolRequest{}, langbot.ToolRead: &langbot.ReadRequest{}, langbot.ToolWrite: &langbot.WriteRequest{},
-	langbot.ToolEdit: &langbot.EditRequest{}, langbot.ToolGlob: &langbot.GlobRequest{}, langbot.ToolGrep: &langbot.GrepRequest{},
+	tools.ToolExec: &langbot.ExecToolRequest{}, tools.ToolRead: &tools.ReadRequest{}, tools.ToolWrite: &tools.WriteRequest{},
+	tools.ToolEdit: &tools.EditRequest{}, tools.ToolGlob: &tools.GlobRequest{}, tools.ToolGrep: &tools.GrepRequest{},
 }
 
 // A schema has the fields that the decoder has, and each says what it is for.
@@ -118,9 +119,9 @@ func TestSchemasAndTheDecoderAgree(t *testing.T) {
 // What a model is told of defaults and limits is so.
 func TestSchemasSayTheLimits(t *testing.T) {
 	all := schemas(t)
-	for field, numbers := range map[string][]int{"limit": {langbot.ReadLines, langbot.MaxReadLines}, "max_bytes": {langbot.MaxToolBytes}} {
+	for field, numbers := range map[string][]int{"limit": {tools.ReadLines, tools.MaxReadLines}, "max_bytes": {tools.MaxToolBytes}} {
 		for _, n := range numbers {
-			if b, _ := json.Marshal(n); !strings.Contains(all[langbot.ToolRead].Properties[field].Description, string(b)) {
+			if b, _ := json.Marshal(n); !strings.Contains(all[tools.ToolRead].Properties[field].Description, string(b)) {
 				t.Errorf("read: %s does not say %d", field, n)
 			}
 		}

@@ -1,4 +1,7 @@
-package langbot
+// Package tools holds the wire types of a session's native tools, by which an agent
+// reads, writes and searches files, and of attachments, which come from users and
+// go to them. It has no logic, and reads and writes nothing.
+package tools
 
 import "encoding/json"
 
@@ -109,16 +112,6 @@ type ToolSpec struct {
 type ToolList struct {
 	Tools    []ToolSpec `json:"tools"`
 	Guidance string     `json:"guidance"`
-}
-
-// ExecToolRequest is what an agent says of a command. It is no body of the API,
-// which has an ExecRequest, but what a platform's service reads.
-type ExecToolRequest struct {
-	Command     string            `json:"command" jsonschema:"the shell command to run"`
-	Workdir     string            `json:"workdir,omitempty" jsonschema:"the directory to run it in; by default /workspace"`
-	TimeoutSec  int               `json:"timeout_sec,omitempty" jsonschema:"after how many seconds it is ended, with all that it started"`
-	Env         map[string]string `json:"env,omitempty" jsonschema:"further environment variables of this command"`
-	Description string            `json:"description,omitempty" jsonschema:"what the command is for, in a few words"`
 }
 
 // ReadRequest reads a file or lists a directory.
@@ -250,15 +243,6 @@ type Searched struct {
 	Binary     int      `json:"binary_files,omitempty"` // which were not
 	Unreadable int      `json:"unreadable,omitempty"`   // files and directories that could not be opened
 	Skipped    []string `json:"skipped_dirs,omitempty"` // names of directories that are never entered and that were met
-}
-
-// ExecToolResult is how a command of the exec tool ended: each stream within
-// MaxToolBytes, and a preview of both.
-type ExecToolResult struct {
-	ToolResult
-	Preview     string `json:"preview"`
-	Truncated   bool   `json:"truncated"` // of Stdout, Stderr or Preview
-	TruncatedBy Cause  `json:"truncated_by,omitempty"`
 }
 
 // Outcome returns the part of a result that says whether the tool did it.

@@ -1,4 +1,4 @@
-package langbot
+package tools
 
 // Limits of attachments.
 const (
