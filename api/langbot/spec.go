@@ -4,12 +4,7 @@ package langbot
 const (
 	// DefaultImage is the name by which LangBot's clients ask for the image that
 	// the runtime is configured with.
-	DefaultImage = "rockchin/langbot-sandbox:latest"
-	// DefaultMountPath is where the workspace is inside.
-	DefaultMountPath = "/workspace"
-	// SkillsPath is where packages of skills are inside, each below its name.
-	SkillsPath = "/workspace/.skills"
-
+	DefaultImage      = "rockchin/langbot-sandbox:latest"
 	DefaultTimeoutSec = 30
 	DefaultCPUs       = 1.0
 	DefaultMemoryMB   = 512

@@ -19,6 +19,14 @@ const (
 	ToolGrep  = "grep"
 )
 
+// Places inside.
+const (
+	// WorkspacePath is where the workspace is, unless it was asked for elsewhere.
+	WorkspacePath = "/workspace"
+	// SkillsPath is where packages of skills are, each below its name.
+	SkillsPath = "/workspace/.skills"
+)
+
 // Limits of the native tools.
 const (
 	ReadLines     = 2000      // that a read answers by default

@@ -1,6 +1,9 @@
 package boxservice
 
-import "github.com/carboy-sandbox/carboy/api/langbot"
+import (
+	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
+)
 
 // specBody is what goes out for a Spec: with the defaults of what has no zero
 // that means anything, as a runtime would refuse an image without a name, or a
@@ -40,7 +43,7 @@ func orElse[T comparable](field *T, def T) {
 func NewSpec(session, cmd string) Spec {
 	return Spec{
 		SessionID: session, Cmd: cmd,
-		Workdir: langbot.DefaultMountPath, MountPath: langbot.DefaultMountPath,
+		Workdir: tools.WorkspacePath, MountPath: tools.WorkspacePath,
 		TimeoutSec: langbot.DefaultTimeoutSec, Network: langbot.NetworkOff, Image: langbot.DefaultImage,
 		HostPathMode: langbot.MountWritable, CPUs: langbot.DefaultCPUs, MemoryMB: langbot.DefaultMemoryMB,
 		PIDsLimit: langbot.DefaultPIDs, ReadOnlyRootFS: true,
@@ -51,7 +54,7 @@ func NewSpec(session, cmd string) Spec {
 // processBody is a ProcessSpec with its defaults.
 func processBody(s ProcessSpec) ProcessSpec {
 	orElse(&s.ProcessID, langbot.DefaultProcess)
-	orElse(&s.Cwd, langbot.DefaultMountPath)
+	orElse(&s.Cwd, tools.WorkspacePath)
 	if s.Args == nil {
 		s.Args = []string{}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -149,9 +150,9 @@ func (a *admission) normalize(ctx context.Context, t tenant, spec langbot.Spec) 
 		return spec, admissionError("Managed sandbox network access is disabled")
 	case len(spec.ExtraMounts) > 0:
 		return spec, admissionError("Managed sandbox additional host mounts are disabled")
-	case spec.MountPath != langbot.DefaultMountPath:
+	case spec.MountPath != tools.WorkspacePath:
 		return spec, admissionError("Managed sandbox mount_path is runtime-owned")
-	case path.Clean(spec.Workdir) != langbot.DefaultMountPath && !strings.HasPrefix(path.Clean(spec.Workdir), langbot.DefaultMountPath+"/"):
+	case path.Clean(spec.Workdir) != tools.WorkspacePath && !strings.HasPrefix(path.Clean(spec.Workdir), tools.WorkspacePath+"/"):
 		return spec, admissionError("Managed sandbox workdir must stay under /workspace")
 	case spec.HostPath != "" && !strings.HasSuffix(path.Clean(spec.HostPath), "/tenants/"+ns):
 		return spec, admissionError("Managed sandbox host_path is runtime-owned")
@@ -194,7 +195,7 @@ func (a *admission) skillMount(ctx context.Context, t tenant, name string) (lang
 	if err != nil || got.Name != name {
 		return langbot.Mount{}, unavailable
 	}
-	return langbot.Mount{HostPath: got.PackageRoot, MountPath: langbot.SkillsPath + "/" + name, Mode: langbot.MountReadOnly}, nil
+	return langbot.Mount{HostPath: got.PackageRoot, MountPath: tools.SkillsPath + "/" + name, Mode: langbot.MountReadOnly}, nil
 }
 
 // enforced says what keeps grants from being taken at all.

@@ -14,6 +14,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -132,7 +133,7 @@ func newProcess(o Options, command string) *Process {
 		o.Spec.ProcessID = langbot.DefaultProcess
 	}
 	if o.Spec.Cwd == "" {
-		o.Spec.Cwd = langbot.DefaultMountPath
+		o.Spec.Cwd = tools.WorkspacePath
 	}
 	p := &Process{
 		o: o, command: command, guest: o.Guest,

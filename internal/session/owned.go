@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -175,10 +176,10 @@ func canHold(d sandbox.HostDir, hostPath string) error {
 	}
 	defer dir.Close()
 	var st unix.Stat_t
-	err = unix.Fstatat(int(dir.Fd()), path.Base(langbot.SkillsPath), &st, unix.AT_SYMLINK_NOFOLLOW)
+	err = unix.Fstatat(int(dir.Fd()), path.Base(tools.SkillsPath), &st, unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return nil
 	}
-	return profile.Invalid("host_path %s: %s in it is no directory, and skills have to be there", hostPath, path.Base(langbot.SkillsPath)).
+	return profile.Invalid("host_path %s: %s in it is no directory, and skills have to be there", hostPath, path.Base(tools.SkillsPath)).
 		WithHint("remove it")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -31,7 +32,7 @@ func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string
 		return langbot.ProcessInfo{}, err
 	}
 	defer done()
-	spec.ProcessID, spec.Cwd = cmp.Or(spec.ProcessID, langbot.DefaultProcess), cmp.Or(spec.Cwd, langbot.DefaultMountPath)
+	spec.ProcessID, spec.Cwd = cmp.Or(spec.ProcessID, langbot.DefaultProcess), cmp.Or(spec.Cwd, tools.WorkspacePath)
 	from := r.clock.Now()
 	info, sandboxID, err := r.startProcess(ctx, c, key, spec)
 	err = tidied(err, key, "start a process")

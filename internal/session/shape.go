@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
@@ -70,7 +71,7 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec langbot.Spec
 	if err := r.place(ctx, c, spec, &want, &rec, f); err != nil {
 		return want, rec, err
 	}
-	want.Mounts = append(want.Mounts, sandbox.Mount{Own: true, Target: langbot.SkillsPath})
+	want.Mounts = append(want.Mounts, sandbox.Mount{Own: true, Target: tools.SkillsPath})
 	return want, rec, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/skill"
@@ -106,8 +107,8 @@ func (r *Runtime) takeBack(ctx context.Context, s *session, spec langbot.Spec) (
 	var touched []skill.Placed
 	dir := path.Clean(spec.Workdir) + "/"
 	for _, p := range r.brought(s).Writable() {
-		at := langbot.SkillsPath + "/" + p.Name + "/"
-		if spec.SkillName == p.Name || strings.Contains(spec.Cmd, p.Name) || strings.HasPrefix(dir, at) || dir == langbot.SkillsPath+"/" {
+		at := tools.SkillsPath + "/" + p.Name + "/"
+		if spec.SkillName == p.Name || strings.Contains(spec.Cmd, p.Name) || strings.HasPrefix(dir, at) || dir == tools.SkillsPath+"/" {
 			touched = append(touched, p)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 )
@@ -30,7 +31,7 @@ func TestSkillsOnAWall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return langbot.Mount{HostPath: k.PackageRoot, MountPath: langbot.SkillsPath + "/" + name, Mode: mode}
+		return langbot.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + name, Mode: mode}
 	}
 	onWallWith(t, session.Options{Skills: owners}, func(t *testing.T, d *real, again func() *real) {
 		spec := func(cmd string, mounts ...langbot.Mount) langbot.Spec {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
@@ -87,7 +88,7 @@ func TestShape(t *testing.T) {
 		if sb.Spec.User != "user" || !sb.Spec.ReadOnlyRoot || sb.Spec.Network != "off" || len(sb.Spec.Env) != 0 || sb.Spec.Labels[session.Label] != "k" {
 			t.Errorf("spec %+v", sb.Spec)
 		}
-		if len(sb.Spec.Mounts) != 1 || !sb.Spec.Mounts[0].Own || sb.Spec.Mounts[0].Target != langbot.SkillsPath {
+		if len(sb.Spec.Mounts) != 1 || !sb.Spec.Mounts[0].Own || sb.Spec.Mounts[0].Target != tools.SkillsPath {
 			t.Errorf("mounts %+v", sb.Spec.Mounts)
 		}
 		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != langbot.QuotaHard || info.Image != langbot.DefaultImage {

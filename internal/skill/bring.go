@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -43,9 +44,9 @@ func (s *Store) Place(m langbot.Mount) (p Placed, ok bool, err error) {
 	}
 	at := path.Clean(m.MountPath)
 	name, err := CheckName(path.Base(at))
-	if err != nil || path.Dir(at) != langbot.SkillsPath || name != path.Base(at) {
+	if err != nil || path.Dir(at) != tools.SkillsPath || name != path.Base(at) {
 		return Placed{}, true, invalid("skill %s can't be mounted at %s", describe(rel), describe(m.MountPath)).
-			WithHint("mount it at %s/NAME", langbot.SkillsPath)
+			WithHint("mount it at %s/NAME", tools.SkillsPath)
 	}
 	mode := cmp.Or(m.Mode, writable)
 	if mode != writable && mode != langbot.MountReadOnly {
@@ -96,7 +97,7 @@ func (s *Store) Bring(ctx context.Context, g Guest, b *Brought, want []Placed) (
 	return notices, nil
 }
 
-func inGuest(name string) string { return path.Join(langbot.SkillsPath, name) }
+func inGuest(name string) string { return path.Join(tools.SkillsPath, name) }
 
 // partial begins what an agent that ended had not put in its place yet.
 const partial = ".carboy-"
@@ -135,7 +136,7 @@ func (s *Store) guestFault(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, guestcall.ErrNotThere):
-		return sandbox.Errorf(sandbox.Unavailable, "bring skills: the sandbox has no %s", langbot.SkillsPath)
+		return sandbox.Errorf(sandbox.Unavailable, "bring skills: the sandbox has no %s", tools.SkillsPath)
 	case refused:
 		return sandbox.Errorf(sandbox.Unavailable, "bring skills: the sandbox refuses: %s", refusal.Text)
 	case errors.Is(err, guestcall.ErrBroken):

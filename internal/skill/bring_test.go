@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guest/archive"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -39,7 +40,7 @@ func newGuest(t *testing.T) *guest {
 }
 
 func (g *guest) at(name ...string) string {
-	return filepath.Join(g.dir, langbot.SkillsPath, filepath.Join(name...))
+	return filepath.Join(g.dir, tools.SkillsPath, filepath.Join(name...))
 }
 
 func (g *guest) Replace(ctx context.Context, name, owner, keep string, tar io.Reader) error {
@@ -105,7 +106,7 @@ func bring(t *testing.T, s *skill.Store, g *guest, b *skill.Brought, calls int64
 
 func placed(t *testing.T, s *skill.Store, k langbot.Skill, mode string) skill.Placed {
 	t.Helper()
-	p, ok, err := s.Place(langbot.Mount{HostPath: k.PackageRoot, MountPath: langbot.SkillsPath + "/" + k.Name, Mode: mode})
+	p, ok, err := s.Place(langbot.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: mode})
 	if err != nil || !ok {
 		t.Fatalf("place %s: %v, %v", k.Name, ok, err)
 	}
@@ -127,7 +128,7 @@ func noted(t *testing.T, notices []string, want ...string) {
 func TestPlace(t *testing.T) {
 	s := open(t)
 	own := scoped(t, s, "ws-1")
-	at := langbot.SkillsPath + "/x"
+	at := tools.SkillsPath + "/x"
 	for name, tt := range map[string]struct {
 		s    *skill.Store
 		m    langbot.Mount
@@ -148,7 +149,7 @@ func TestPlace(t *testing.T) {
 		"ours":              {s, langbot.Mount{HostPath: s.Root() + "/.carboy/stage", MountPath: at}, skill.Placed{}, true, "no skill's package"},
 		"elsewhere":         {s, langbot.Mount{HostPath: s.Root() + "/a", MountPath: "/workspace/x"}, skill.Placed{}, true, "can't be mounted"},
 		"deeper":            {s, langbot.Mount{HostPath: s.Root() + "/a", MountPath: at + "/y"}, skill.Placed{}, true, "can't be mounted"},
-		"no-name":           {s, langbot.Mount{HostPath: s.Root() + "/a", MountPath: langbot.SkillsPath + "/x.conflict"}, skill.Placed{}, true, "can't be mounted"},
+		"no-name":           {s, langbot.Mount{HostPath: s.Root() + "/a", MountPath: tools.SkillsPath + "/x.conflict"}, skill.Placed{}, true, "can't be mounted"},
 		"another-mode":      {s, langbot.Mount{HostPath: s.Root() + "/a", MountPath: at, Mode: "none"}, skill.Placed{}, true, "mode"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -357,7 +358,7 @@ func BenchmarkUnchanged(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	p, _, err := s.Place(langbot.Mount{HostPath: k.PackageRoot, MountPath: langbot.SkillsPath + "/k"})
+	p, _, err := s.Place(langbot.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/k"})
 	if err != nil {
 		b.Fatal(err)
 	}

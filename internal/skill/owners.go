@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // workspacePrefix begins the owners that are workspaces of a platform. What
@@ -44,7 +45,7 @@ func (o Owners) Named(ctx context.Context, owner, name string) (langbot.Mount, e
 	if err != nil {
 		return langbot.Mount{}, err
 	}
-	return langbot.Mount{HostPath: k.PackageRoot, MountPath: langbot.SkillsPath + "/" + k.Name, Mode: langbot.MountReadOnly}, nil
+	return langbot.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: langbot.MountReadOnly}, nil
 }
 
 // Place is Store.Place for an owner.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -43,7 +44,7 @@ func TestSkillsComeLater(t *testing.T) {
 		}
 		var mounts []api.Mount
 		for _, k := range skills {
-			mounts = append(mounts, api.Mount{HostPath: k.PackageRoot, MountPath: api.SkillsPath + "/" + k.Name, Mode: map[string]string{"demo": "rw", "fixed": "ro"}[k.Name]})
+			mounts = append(mounts, api.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: map[string]string{"demo": "rw", "fixed": "ro"}[k.Name]})
 		}
 		says(mounts, "kill -0 $(cat /tmp/pid) && cd /workspace/.skills && ls && cat */SKILL.md | grep ^use && stat -c '%a %U %n' . demo fixed/SKILL.md",
 			"demo\nfixed\nuse demo\nuse fixed\n755 root .\n755 user demo\n644 root fixed/SKILL.md\n")

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
@@ -142,7 +141,7 @@ func answer[Q, R any](s *Service, run func(*call, *Q) (R, error)) http.HandlerFu
 
 // begin reads what a request asks, and of whom.
 func (s *Service) begin(w http.ResponseWriter, r *http.Request, q any) (*call, error) {
-	c := &call{s: s, ctx: r.Context(), root: langbot.DefaultMountPath}
+	c := &call{s: s, ctx: r.Context(), root: tools.WorkspacePath}
 	name := s.opts.DefaultUser()
 	for key, values := range r.URL.Query() {
 		switch {

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
@@ -77,6 +76,6 @@ func content(q *tools.WriteRequest) ([]byte, error) {
 
 // inSkills reports whether a path is in a package of skills, which are text.
 func inSkills(root, abs string) bool {
-	skills := root + strings.TrimPrefix(langbot.SkillsPath, langbot.DefaultMountPath) + "/"
+	skills := root + strings.TrimPrefix(tools.SkillsPath, tools.WorkspacePath) + "/"
 	return strings.HasPrefix(abs, skills)
 }

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -25,7 +26,7 @@ func ParseProcess(b []byte) (spec langbot.ProcessSpec, ignored []string, err err
 		return langbot.ProcessSpec{}, nil, err
 	}
 	spec = langbot.ProcessSpec{
-		ProcessID: langbot.DefaultProcess, Args: []string{}, Env: map[string]string{}, Cwd: langbot.DefaultMountPath,
+		ProcessID: langbot.DefaultProcess, Args: []string{}, Env: map[string]string{}, Cwd: tools.WorkspacePath,
 	}
 	if _, given := m["command"]; !given {
 		return langbot.ProcessSpec{}, nil, Invalid("command is missing")

@@ -11,14 +11,15 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // newSpec is a Spec of which nothing was said.
 func newSpec() langbot.Spec {
 	return langbot.Spec{
-		Workdir: langbot.DefaultMountPath, TimeoutSec: langbot.DefaultTimeoutSec, Network: langbot.NetworkOff,
+		Workdir: tools.WorkspacePath, TimeoutSec: langbot.DefaultTimeoutSec, Network: langbot.NetworkOff,
 		Env: map[string]string{}, Image: langbot.DefaultImage,
-		HostPathMode: langbot.MountWritable, MountPath: langbot.DefaultMountPath, ExtraMounts: []langbot.Mount{},
+		HostPathMode: langbot.MountWritable, MountPath: tools.WorkspacePath, ExtraMounts: []langbot.Mount{},
 		CPUs: langbot.DefaultCPUs, MemoryMB: langbot.DefaultMemoryMB, PIDsLimit: langbot.DefaultPIDs, ReadOnlyRootFS: true,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"maps"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
@@ -146,7 +147,7 @@ func (a *Access) StartProcess(ctx context.Context, c Caller, id string, spec lan
 // withDefaults fills in what a process's request may leave out.
 func withDefaults(p langbot.ProcessSpec) langbot.ProcessSpec {
 	p.ProcessID = cmp.Or(p.ProcessID, langbot.DefaultProcess)
-	p.Cwd = cmp.Or(p.Cwd, langbot.DefaultMountPath)
+	p.Cwd = cmp.Or(p.Cwd, tools.WorkspacePath)
 	return p
 }
 

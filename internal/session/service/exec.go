@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
 
@@ -175,7 +176,7 @@ func (s *Service) checkMounts(ctx context.Context, q Query, spec langbot.Spec, s
 		if m.Mode == langbot.MountNone {
 			continue
 		}
-		if skills == nil && strings.HasPrefix(m.MountPath, langbot.SkillsPath+"/") {
+		if skills == nil && strings.HasPrefix(m.MountPath, tools.SkillsPath+"/") {
 			skills = s.SkillMounts(ctx, q)
 		}
 		if slices.Contains(skills, m) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
 
@@ -32,7 +33,7 @@ func (s *Service) SkillMounts(ctx context.Context, q Query) []langbot.Mount {
 				"skill", skill.Name, "package_root", root)
 			continue
 		}
-		list = append(list, langbot.Mount{HostPath: root, MountPath: langbot.SkillsPath + "/" + skill.Name, Mode: langbot.MountWritable})
+		list = append(list, langbot.Mount{HostPath: root, MountPath: tools.SkillsPath + "/" + skill.Name, Mode: langbot.MountWritable})
 	}
 	return list
 }

@@ -16,7 +16,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -50,7 +49,7 @@ type Tools struct {
 // New returns Tools that have called nobody yet.
 func New(o Options) *Tools {
 	if o.Root == "" {
-		o.Root = langbot.DefaultMountPath
+		o.Root = tools.WorkspacePath
 	}
 	return &Tools{opts: o, http: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -271,12 +270,12 @@ func clean(text string) string {
 // caller knows which skills may be read, and which changed.
 func SkillOf(root, p string) string {
 	if root == "" {
-		root = langbot.DefaultMountPath
+		root = tools.WorkspacePath
 	}
 	if !path.IsAbs(p) {
 		p = path.Join(root, p)
 	}
-	below := path.Join(root, path.Base(langbot.SkillsPath)) + "/"
+	below := path.Join(root, path.Base(tools.SkillsPath)) + "/"
 	rest, ok := strings.CutPrefix(path.Clean(p), below)
 	if !ok {
 		return ""

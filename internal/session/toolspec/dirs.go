@@ -4,7 +4,6 @@ import (
 	"path"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -20,7 +19,7 @@ func Outbox(root, queryID string) (string, error) { return queryDir(root, tools.
 
 func queryDir(root, dir, queryID string) (string, error) {
 	if root == "" {
-		root = langbot.DefaultMountPath
+		root = tools.WorkspacePath
 	}
 	bad := strings.ContainsFunc(queryID, func(r rune) bool {
 		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
@@ -36,7 +35,7 @@ func queryDir(root, dir, queryID string) (string, error) {
 // query's ID also where files for the user go.
 func Guidance(root, queryID string) (string, error) {
 	if root == "" {
-		root = langbot.DefaultMountPath
+		root = tools.WorkspacePath
 	}
 	text := "You have a sandbox of your own. Use its tools rather than work things out in your head: exec for calculations, " +
 		"for data and for code, and read, write, edit, glob and grep for files. Answer from what they give, and show a script " +
