@@ -10,26 +10,26 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
 // SessionExec runs a command in the session of that key, which is made where
 // there is none. A session that can't be as req wants it is a Conflict that
 // names every field. How the command ended is in the result, its time being up
 // too.
-func (c *Client) SessionExec(ctx context.Context, key string, req langbot.ExecRequest) (*langbot.ToolResult, error) {
-	return ask[langbot.ToolResult](ctx, c, http.MethodPost, sessionPath(key, "/exec"), req)
+func (c *Client) SessionExec(ctx context.Context, key string, req sessions.ExecRequest) (*sessions.ToolResult, error) {
+	return ask[sessions.ToolResult](ctx, c, http.MethodPost, sessionPath(key, "/exec"), req)
 }
 
 // CreateSession makes a session, or finds the one that there is.
-func (c *Client) CreateSession(ctx context.Context, req langbot.CreateRequest) (*langbot.CreateResponse, error) {
-	return ask[langbot.CreateResponse](ctx, c, http.MethodPost, "/v1/sessions", req)
+func (c *Client) CreateSession(ctx context.Context, req sessions.CreateRequest) (*sessions.CreateResponse, error) {
+	return ask[sessions.CreateResponse](ctx, c, http.MethodPost, "/v1/sessions", req)
 }
 
 // Sessions lists the caller's sessions, those asleep too, and everyone's for an
 // admin.
-func (c *Client) Sessions(ctx context.Context) ([]langbot.SessionInfo, error) {
-	list, err := ask[langbot.SessionList](ctx, c, http.MethodGet, "/v1/sessions", nil)
+func (c *Client) Sessions(ctx context.Context) ([]sessions.SessionInfo, error) {
+	list, err := ask[sessions.SessionList](ctx, c, http.MethodGet, "/v1/sessions", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func (c *Client) Sessions(ctx context.Context) ([]langbot.SessionInfo, error) {
 }
 
 // Session returns the session of that key.
-func (c *Client) Session(ctx context.Context, key string) (*langbot.SessionInfo, error) {
-	return ask[langbot.SessionInfo](ctx, c, http.MethodGet, sessionPath(key, ""), nil)
+func (c *Client) Session(ctx context.Context, key string) (*sessions.SessionInfo, error) {
+	return ask[sessions.SessionInfo](ctx, c, http.MethodGet, sessionPath(key, ""), nil)
 }
 
 // RemoveSession ends a session and deletes what it holds.
@@ -48,13 +48,13 @@ func (c *Client) RemoveSession(ctx context.Context, key string) error {
 
 // StartProcess starts a managed process in a session that is there. One of the
 // same ID that runs is ended first.
-func (c *Client) StartProcess(ctx context.Context, key string, spec langbot.ProcessSpec) (*langbot.ProcessInfo, error) {
-	return ask[langbot.ProcessInfo](ctx, c, http.MethodPost, sessionPath(key, "/processes"), spec)
+func (c *Client) StartProcess(ctx context.Context, key string, spec sessions.ProcessSpec) (*sessions.ProcessInfo, error) {
+	return ask[sessions.ProcessInfo](ctx, c, http.MethodPost, sessionPath(key, "/processes"), spec)
 }
 
 // Process returns a managed process.
-func (c *Client) Process(ctx context.Context, key, id string) (*langbot.ProcessInfo, error) {
-	return ask[langbot.ProcessInfo](ctx, c, http.MethodGet, sessionPath(key, "/processes/"+segment(id)), nil)
+func (c *Client) Process(ctx context.Context, key, id string) (*sessions.ProcessInfo, error) {
+	return ask[sessions.ProcessInfo](ctx, c, http.MethodGet, sessionPath(key, "/processes/"+segment(id)), nil)
 }
 
 // StopProcess ends a managed process and all that it started.
@@ -63,14 +63,14 @@ func (c *Client) StopProcess(ctx context.Context, key, id string) error {
 }
 
 // SessionStatus says whether sessions can be had, and how many there are.
-func (c *Client) SessionStatus(ctx context.Context) (*langbot.Status, error) {
-	return ask[langbot.Status](ctx, c, http.MethodGet, "/v1/session-status", nil)
+func (c *Client) SessionStatus(ctx context.Context) (*sessions.Status, error) {
+	return ask[sessions.Status](ctx, c, http.MethodGet, "/v1/session-status", nil)
 }
 
 // SessionErrors returns the newest errors of the caller's sessions, oldest
 // first.
-func (c *Client) SessionErrors(ctx context.Context) ([]langbot.ErrorRecord, error) {
-	list, err := ask[langbot.ErrorList](ctx, c, http.MethodGet, "/v1/session-errors", nil)
+func (c *Client) SessionErrors(ctx context.Context) ([]sessions.ErrorRecord, error) {
+	list, err := ask[sessions.ErrorList](ctx, c, http.MethodGet, "/v1/session-errors", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +78,8 @@ func (c *Client) SessionErrors(ctx context.Context) ([]langbot.ErrorRecord, erro
 }
 
 // Skills lists the caller's skills, newest first.
-func (c *Client) Skills(ctx context.Context) ([]langbot.Skill, error) {
-	list, err := ask[langbot.SkillList](ctx, c, http.MethodGet, "/v1/skills", nil)
+func (c *Client) Skills(ctx context.Context) ([]sessions.Skill, error) {
+	list, err := ask[sessions.SkillList](ctx, c, http.MethodGet, "/v1/skills", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func (c *Client) Skills(ctx context.Context) ([]langbot.Skill, error) {
 }
 
 // Skill returns one skill, with its instructions.
-func (c *Client) Skill(ctx context.Context, name string) (*langbot.Skill, error) {
-	return ask[langbot.Skill](ctx, c, http.MethodGet, "/v1/skills/"+segment(name), nil)
+func (c *Client) Skill(ctx context.Context, name string) (*sessions.Skill, error) {
+	return ask[sessions.Skill](ctx, c, http.MethodGet, "/v1/skills/"+segment(name), nil)
 }
 
 // RemoveSkill deletes a skill.
@@ -106,7 +106,7 @@ type SkillUpload struct {
 }
 
 // InstallSkills installs the skills of a zip archive, all or none.
-func (c *Client) InstallSkills(ctx context.Context, up SkillUpload, zip io.Reader) ([]langbot.Skill, error) {
+func (c *Client) InstallSkills(ctx context.Context, up SkillUpload, zip io.Reader) ([]sessions.Skill, error) {
 	q := url.Values{"filename": {up.Filename}}
 	if up.SourceSubdir != "" {
 		q.Set("source_subdir", up.SourceSubdir)
@@ -123,7 +123,7 @@ func (c *Client) InstallSkills(ctx context.Context, up SkillUpload, zip io.Reade
 		return nil, err
 	}
 	defer resp.Body.Close()
-	var list langbot.SkillList
+	var list sessions.SkillList
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&list); err != nil {
 		return nil, fmt.Errorf("decode answer to skills: %w", err)
 	}

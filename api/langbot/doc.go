@@ -1,8 +1,4 @@
-// Package langbot holds the wire types of sessions: sandboxes that are asked for by
-// a key of the caller's choosing ("this person", "this room") and not by an ID.
-//
-// The JSON names, the defaults and the classes of errors are those of LangBot's
-// Box, so that its client and this one speak to the same service; what that one
-// does not have is marked as ours. The package has no logic, and reads and
-// writes nothing.
+// Package langbot holds the wire types of LangBot's Box that the API of sessions
+// lacks: actions and frames of its RPC, classes of errors, and its exec tool. The
+// names are the original's. It has no logic, and reads and writes nothing.
 package langbot

@@ -1,6 +1,9 @@
 package langbot
 
-import "github.com/carboy-sandbox/carboy/api/tools"
+import (
+	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/api/tools"
+)
 
 // ExecToolRequest is what an agent says of a command. It is no body of the API,
 // which has an ExecRequest, but what a platform's service reads.
@@ -15,7 +18,7 @@ type ExecToolRequest struct {
 // ExecToolResult is how a command of the exec tool ended: each stream within
 // tools.MaxToolBytes, and a preview of both.
 type ExecToolResult struct {
-	ToolResult
+	sessions.ToolResult
 	Preview     string      `json:"preview"`
 	Truncated   bool        `json:"truncated"` // of Stdout, Stderr or Preview
 	TruncatedBy tools.Cause `json:"truncated_by,omitempty"`

@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -115,7 +116,7 @@ func (c *Client) relayURL(session, id string) (string, http.Header, error) {
 		header.Set(langbot.HeaderGeneration, strconv.FormatInt(c.scope.PlacementGeneration, 10))
 	}
 	u := "ws" + strings.TrimPrefix(c.relay.base, "http") + "/v1/sessions/" + url.PathEscape(session) + "/managed-process/"
-	if id != "" && id != langbot.DefaultProcess {
+	if id != "" && id != sessions.DefaultProcess {
 		u += url.PathEscape(id) + "/"
 	}
 	return u + "ws", header, nil

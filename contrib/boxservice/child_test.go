@@ -19,6 +19,7 @@ import (
 	"time"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 )
@@ -72,7 +73,7 @@ func runChild(how string) error {
 			os.Exit(1) // it dies
 		case api.ActionBackendInfo:
 			env := strings.Join([]string{os.Getenv("LANGBOT_BOX_CONFIG"), os.Getenv("LANGBOT_BOX_TRUSTED_INSTANCE_UUID"), strconv.Itoa(len(os.Getenv("LANGBOT_BOX_CONTROL_TOKEN")))}, " ")
-			return api.Backend{Name: &env, Available: true}, nil
+			return sessions.Backend{Name: &env, Available: true}, nil
 		}
 		return r.Data, nil
 	}})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
 // How long a runtime has for an answer, where the caller's context does not
@@ -102,7 +103,7 @@ func (c *Client) Exec(ctx context.Context, spec Spec) (Result, error) {
 	var out Result
 	d := time.Duration(spec.TimeoutSec) * time.Second
 	if spec.TimeoutSec <= 0 {
-		d = langbot.DefaultTimeoutSec * time.Second
+		d = sessions.DefaultTimeoutSec * time.Second
 	}
 	err := c.call(ctx, d+execAllowance, langbot.ActionExec, specBody(spec), &out)
 	return out, err
@@ -126,7 +127,7 @@ func (c *Client) Get(ctx context.Context, id string) (SessionInfo, error) {
 
 // List returns the sessions of the caller.
 func (c *Client) List(ctx context.Context) ([]SessionInfo, error) {
-	out, err := ask[langbot.SessionList](ctx, c, langbot.ActionList, none{})
+	out, err := ask[sessions.SessionList](ctx, c, langbot.ActionList, none{})
 	return out.Sessions, err
 }
 
@@ -142,7 +143,7 @@ type processID struct {
 
 func process(session, id string) processID {
 	if id == "" {
-		id = langbot.DefaultProcess
+		id = sessions.DefaultProcess
 	}
 	return processID{session, id}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 )
@@ -104,13 +105,13 @@ func TestActions(t *testing.T) {
 
 func TestExecSendsWholeSpec(t *testing.T) {
 	c, f := connected(t)
-	var got api.Spec
+	var got sessions.Spec
 	f.on(api.ActionExec, func(r *api.Request) (any, error) {
 		if err := json.Unmarshal(r.Data, &got); err != nil {
 			t.Error(err)
 		}
 		code := 3
-		return api.Result{SessionID: got.SessionID, Status: api.StatusCompleted, ExitCode: &code, Stdout: "x"}, nil
+		return sessions.Result{SessionID: got.SessionID, Status: sessions.StatusCompleted, ExitCode: &code, Stdout: "x"}, nil
 	})
 	r, err := c.Exec(t.Context(), boxservice.Spec{SessionID: "s", Cmd: "true", MountPath: "/project", ReadOnlyRootFS: true})
 	if err != nil {
@@ -250,7 +251,7 @@ func TestZipInChunks(t *testing.T) {
 		}
 		var err error
 		got, err = f.newest().TakeFile(in.Key)
-		return map[string]any{"skills": []api.Skill{{Name: "a"}}}, err
+		return map[string]any{"skills": []sessions.Skill{{Name: "a"}}}, err
 	})
 	skills, err := c.InstallZip(t.Context(), boxservice.Zip{Content: content, Filename: "a.zip"})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
 const (
@@ -214,7 +214,7 @@ func TestConformanceWire(t *testing.T) {
 	if routes < 5 {
 		t.Fatalf("%d endpoints: find them in another way", routes)
 	}
-	for _, v := range []any{api.Spec{}, api.ProcessSpec{}} {
+	for _, v := range []any{sessions.Spec{}, sessions.ProcessSpec{}} {
 		for i := range reflect.TypeOf(v).NumField() {
 			name, _, _ := strings.Cut(reflect.TypeOf(v).Field(i).Tag.Get("json"), ",")
 			want("Fields", name)

@@ -1,7 +1,7 @@
 package boxservice
 
 import (
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
@@ -44,16 +44,16 @@ func NewSpec(session, cmd string) Spec {
 	return Spec{
 		SessionID: session, Cmd: cmd,
 		Workdir: tools.WorkspacePath, MountPath: tools.WorkspacePath,
-		TimeoutSec: langbot.DefaultTimeoutSec, Network: langbot.NetworkOff, Image: langbot.DefaultImage,
-		HostPathMode: langbot.MountWritable, CPUs: langbot.DefaultCPUs, MemoryMB: langbot.DefaultMemoryMB,
-		PIDsLimit: langbot.DefaultPIDs, ReadOnlyRootFS: true,
+		TimeoutSec: sessions.DefaultTimeoutSec, Network: sessions.NetworkOff, Image: sessions.DefaultImage,
+		HostPathMode: sessions.MountWritable, CPUs: sessions.DefaultCPUs, MemoryMB: sessions.DefaultMemoryMB,
+		PIDsLimit: sessions.DefaultPIDs, ReadOnlyRootFS: true,
 		Env: map[string]string{}, ExtraMounts: []Mount{},
 	}
 }
 
 // processBody is a ProcessSpec with its defaults.
 func processBody(s ProcessSpec) ProcessSpec {
-	orElse(&s.ProcessID, langbot.DefaultProcess)
+	orElse(&s.ProcessID, sessions.DefaultProcess)
 	orElse(&s.Cwd, tools.WorkspacePath)
 	if s.Args == nil {
 		s.Args = []string{}

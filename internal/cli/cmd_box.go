@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
 func (a *app) boxCommand() *cobra.Command {
@@ -29,15 +29,15 @@ woken by its next command.`,
 	})
 }
 
-func boxListing() *listing[langbot.SessionInfo] {
-	return &listing[langbot.SessionInfo]{
+func boxListing() *listing[sessions.SessionInfo] {
+	return &listing[sessions.SessionInfo]{
 		noun:  "box",
 		short: "List sessions",
 		long: `SANDBOX is the sandbox that each is kept in, as carboy inspect takes it. QUOTA says
 how that of its workspace holds: hard, by the file system, or soft, by looking.`,
 		get:     Service.Sessions,
 		columns: []string{"SESSION", "STATE", "WALL", "NETWORK", "QUOTA", "PROCESSES", "USED", "SANDBOX"},
-		row: func(s *langbot.SessionInfo, now time.Time) []string {
+		row: func(s *sessions.SessionInfo, now time.Time) []string {
 			return []string{
 				s.SessionID, sessionState(s), s.BackendName, s.Network, quotaText(s),
 				runningText(s), ago(s.LastUsedAt, now), s.BackendSessionID,
@@ -46,7 +46,7 @@ how that of its workspace holds: hard, by the file system, or soft, by looking.`
 	}
 }
 
-func sessionState(s *langbot.SessionInfo) string {
+func sessionState(s *sessions.SessionInfo) string {
 	switch {
 	case s.Asleep:
 		return "asleep"
@@ -56,7 +56,7 @@ func sessionState(s *langbot.SessionInfo) string {
 	return "ready"
 }
 
-func quotaText(s *langbot.SessionInfo) string {
+func quotaText(s *sessions.SessionInfo) string {
 	if s.WorkspaceQuotaMB == 0 {
 		return ""
 	}
@@ -64,10 +64,10 @@ func quotaText(s *langbot.SessionInfo) string {
 }
 
 // runningText names the managed processes that run.
-func runningText(s *langbot.SessionInfo) string {
+func runningText(s *sessions.SessionInfo) string {
 	n := 0
 	for _, p := range s.Processes {
-		if p.Status == langbot.ProcessRunning {
+		if p.Status == sessions.ProcessRunning {
 			n++
 		}
 	}
@@ -91,7 +91,7 @@ func (a *app) boxRmCommand() *cobra.Command {
 
 // completeSession completes the key of a session.
 func (a *app) completeSession() completer {
-	return completing(a, Service.Sessions, func(s *langbot.SessionInfo) string { return s.SessionID })
+	return completing(a, Service.Sessions, func(s *sessions.SessionInfo) string { return s.SessionID })
 }
 
 func (a *app) boxStatusCommand() *cobra.Command {
@@ -167,7 +167,7 @@ func (a *app) boxErrors(ctx context.Context) error {
 	}
 	if a.json {
 		if list == nil {
-			list = []langbot.ErrorRecord{}
+			list = []sessions.ErrorRecord{}
 		}
 		return writeJSON(a.env.Stdout, list)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
 type boxExecOptions struct {
@@ -97,7 +97,7 @@ func (o *boxExecOptions) payload(lookup func(string) (string, bool)) (map[string
 		p["workspace_quota_mb"] = o.quota >> 20
 	}
 	if o.hard {
-		p["quota"] = langbot.QuotaHard
+		p["quota"] = sessions.QuotaHard
 	}
 	if o.persistent {
 		p["persistent"] = true
@@ -129,7 +129,7 @@ func (a *app) boxExec(ctx context.Context, o boxExecOptions, argv []string) erro
 	if err != nil {
 		return err
 	}
-	res, err := svc.SessionExec(ctx, o.session, langbot.ExecRequest{
+	res, err := svc.SessionExec(ctx, o.session, sessions.ExecRequest{
 		Command: shellText(argv), Payload: payload, Profile: o.profile, OutputLimit: -1,
 	})
 	if err != nil {
@@ -152,9 +152,9 @@ func shellText(argv []string) string {
 
 // showResult prints what a command wrote, and what is to be said of it, and
 // returns the error that carries its exit code.
-func (a *app) showResult(res *langbot.ToolResult) error {
+func (a *app) showResult(res *sessions.ToolResult) error {
 	code := exitTimedOut
-	if res.Status != langbot.StatusTimedOut {
+	if res.Status != sessions.StatusTimedOut {
 		if code = exitFailed; res.ExitCode != nil {
 			code = *res.ExitCode & 0xff
 		}
@@ -172,8 +172,8 @@ func (a *app) showResult(res *langbot.ToolResult) error {
 	return nil
 }
 
-func (a *app) printResult(res *langbot.ToolResult) error {
-	if res.Status == langbot.StatusTimedOut && res.StderrBytes == 0 {
+func (a *app) printResult(res *sessions.ToolResult) error {
+	if res.Status == sessions.StatusTimedOut && res.StderrBytes == 0 {
 		res.Stderr = "" // the runtime's own words, for who has no others
 	}
 	for _, s := range []struct {
@@ -203,7 +203,7 @@ func (a *app) printResult(res *langbot.ToolResult) error {
 	if res.StdoutTruncated || res.StderrTruncated {
 		a.note(fmt.Sprintf("of %d bytes of output and %d of errors, the first MiB of each was kept", res.StdoutBytes, res.StderrBytes))
 	}
-	if res.Status == langbot.StatusTimedOut {
+	if res.Status == sessions.StatusTimedOut {
 		a.noteReason("timed_out", fmt.Sprintf("timed out after %.1fs, of which %.1fs waiting: the command was killed",
 			float64(res.DurationMS)/1000, float64(res.QueuedMS)/1000))
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
@@ -67,13 +67,13 @@ func (a *app) skillInstall(ctx context.Context, name string, up client.SkillUplo
 	return skillListing().show(a, list)
 }
 
-func skillListing() *listing[langbot.Skill] {
-	return &listing[langbot.Skill]{
+func skillListing() *listing[sessions.Skill] {
+	return &listing[sessions.Skill]{
 		noun:    "box skill",
 		short:   "List skills",
 		get:     Service.Skills,
 		columns: []string{"NAME", "DESCRIPTION"},
-		row:     func(s *langbot.Skill, _ time.Time) []string { return []string{s.Name, s.Description} },
+		row:     func(s *sessions.Skill, _ time.Time) []string { return []string{s.Name, s.Description} },
 	}
 }
 
@@ -85,6 +85,6 @@ func (a *app) skillRmCommand() *cobra.Command {
 		short:    "Delete skills",
 		long:     "Sessions that have one lose it with their next command.",
 		remove:   Service.RemoveSkill,
-		complete: completing(a, Service.Skills, func(s *langbot.Skill) string { return s.Name }),
+		complete: completing(a, Service.Skills, func(s *sessions.Skill) string { return s.Name }),
 	}.command(a)
 }

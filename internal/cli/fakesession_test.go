@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
 
 type fakeSessions struct {
-	sessions []langbot.SessionInfo
-	skills   []langbot.Skill
+	sessions []sessions.SessionInfo
+	skills   []sessions.Skill
 }
 
 // sessionRoutes are the fake's sessions, whose commands are the host's own
@@ -23,22 +24,22 @@ type fakeSessions struct {
 func (d *fakeDaemon) sessionRoutes() map[string]func(http.ResponseWriter, *http.Request) error {
 	return map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /v1/sessions": func(w http.ResponseWriter, _ *http.Request) error {
-			return json.NewEncoder(w).Encode(langbot.SessionList{Sessions: d.sessions})
+			return json.NewEncoder(w).Encode(sessions.SessionList{Sessions: d.sessions})
 		},
 		"POST /v1/sessions/{id}/exec": d.sessionExec,
 		"DELETE /v1/sessions/{id}":    d.removeSession,
 		"GET /v1/session-status": func(w http.ResponseWriter, _ *http.Request) error {
 			wall := "gvisor"
-			return json.NewEncoder(w).Encode(langbot.Status{
+			return json.NewEncoder(w).Encode(sessions.Status{
 				Available: true, Enabled: true, Profile: "default", RecentErrorCount: 1,
-				RuntimeStatus: langbot.RuntimeStatus{
-					Backend: langbot.Backend{Name: &wall, Available: true}, ActiveSessions: len(d.sessions), SessionTTLSec: 300,
-					Limits: langbot.Limits{MaxSessions: 64, MaxProcesses: 64},
+				RuntimeStatus: sessions.RuntimeStatus{
+					Backend: sessions.Backend{Name: &wall, Available: true}, ActiveSessions: len(d.sessions), SessionTTLSec: 300,
+					Limits: sessions.Limits{MaxSessions: 64, MaxProcesses: 64},
 				},
 			})
 		},
 		"GET /v1/session-errors": func(w http.ResponseWriter, _ *http.Request) error {
-			return json.NewEncoder(w).Encode(langbot.ErrorList{Errors: []langbot.ErrorRecord{
+			return json.NewEncoder(w).Encode(sessions.ErrorList{Errors: []sessions.ErrorRecord{
 				{Timestamp: created, Type: langbot.ClassValidation, Message: "cmd must not be empty", SessionID: "person_bob"},
 			}})
 		},
@@ -50,7 +51,7 @@ func (d *fakeDaemon) sessionRoutes() map[string]func(http.ResponseWriter, *http.
 			return json.NewEncoder(w).Encode(list)
 		},
 		"GET /v1/skills": func(w http.ResponseWriter, _ *http.Request) error {
-			return json.NewEncoder(w).Encode(langbot.SkillList{Skills: d.skills})
+			return json.NewEncoder(w).Encode(sessions.SkillList{Skills: d.skills})
 		},
 		"POST /v1/skills":          d.installSkill,
 		"DELETE /v1/skills/{name}": d.removeSkill,
@@ -58,7 +59,7 @@ func (d *fakeDaemon) sessionRoutes() map[string]func(http.ResponseWriter, *http.
 }
 
 func (d *fakeDaemon) sessionExec(w http.ResponseWriter, r *http.Request) error {
-	var req langbot.ExecRequest
+	var req sessions.ExecRequest
 	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 		return err
 	}
@@ -66,16 +67,16 @@ func (d *fakeDaemon) sessionExec(w http.ResponseWriter, r *http.Request) error {
 	if req.Payload["network"] == "on" {
 		return sandbox.Errorf(sandbox.Conflict, "Box session %s already exists with network=off", id)
 	}
-	if !slices.ContainsFunc(d.sessions, func(s langbot.SessionInfo) bool { return s.SessionID == id }) {
-		d.sessions = append(d.sessions, langbot.SessionInfo{
-			SessionID: id, BackendName: "gvisor", BackendSessionID: "box1", Network: "off", WorkspaceQuotaMB: 100, Quota: langbot.QuotaHard,
+	if !slices.ContainsFunc(d.sessions, func(s sessions.SessionInfo) bool { return s.SessionID == id }) {
+		d.sessions = append(d.sessions, sessions.SessionInfo{
+			SessionID: id, BackendName: "gvisor", BackendSessionID: "box1", Network: "off", WorkspaceQuotaMB: 100, Quota: sessions.QuotaHard,
 			LastUsedAt: created, Asleep: id == "sleepy",
 		})
 	}
-	res := langbot.ToolResult{SessionID: id, Backend: "gvisor", Status: langbot.StatusCompleted, DurationMS: 1500, QueuedMS: 500}
+	res := sessions.ToolResult{SessionID: id, Backend: "gvisor", Status: sessions.StatusCompleted, DurationMS: 1500, QueuedMS: 500}
 	if _, slow := req.Payload["timeout_sec"]; slow {
-		res.Status, res.Stdout = langbot.StatusTimedOut, "part\n"
-		res.Adjusted = []langbot.Adjustment{{Field: "timeout_sec", Asked: 999, Got: 120, Reason: "at most 120 by profile default"}}
+		res.Status, res.Stdout = sessions.StatusTimedOut, "part\n"
+		res.Adjusted = []sessions.Adjustment{{Field: "timeout_sec", Asked: 999, Got: 120, Reason: "at most 120 by profile default"}}
 		return json.NewEncoder(w).Encode(res)
 	}
 	cmd := exec.Command("/bin/sh", "-c", req.Command)
@@ -97,7 +98,7 @@ func (d *fakeDaemon) sessionExec(w http.ResponseWriter, r *http.Request) error {
 
 func (d *fakeDaemon) removeSession(_ http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	i := slices.IndexFunc(d.sessions, func(s langbot.SessionInfo) bool { return s.SessionID == id })
+	i := slices.IndexFunc(d.sessions, func(s sessions.SessionInfo) bool { return s.SessionID == id })
 	if i < 0 {
 		return sandbox.Errorf(sandbox.NotFound, "session %s not found", id)
 	}
@@ -109,15 +110,15 @@ func (d *fakeDaemon) installSkill(w http.ResponseWriter, r *http.Request) error 
 	if b, err := io.ReadAll(r.Body); err != nil || string(b) != "zip\n" {
 		return sandbox.Errorf(sandbox.Invalid, "the archive is damaged")
 	}
-	list := []langbot.Skill{{Name: strings.TrimSuffix(r.URL.Query().Get("filename"), ".zip"), Description: "reads \x1b[31mPDF"}}
+	list := []sessions.Skill{{Name: strings.TrimSuffix(r.URL.Query().Get("filename"), ".zip"), Description: "reads \x1b[31mPDF"}}
 	if r.URL.Query().Get("preview") == "" {
 		d.skills = append(d.skills, list...)
 	}
-	return json.NewEncoder(w).Encode(langbot.SkillList{Skills: list})
+	return json.NewEncoder(w).Encode(sessions.SkillList{Skills: list})
 }
 
 func (d *fakeDaemon) removeSkill(_ http.ResponseWriter, r *http.Request) error {
-	i := slices.IndexFunc(d.skills, func(s langbot.Skill) bool { return s.Name == r.PathValue("name") })
+	i := slices.IndexFunc(d.skills, func(s sessions.Skill) bool { return s.Name == r.PathValue("name") })
 	if i < 0 {
 		return sandbox.Errorf(sandbox.NotFound, "skill %s: not found", r.PathValue("name"))
 	}

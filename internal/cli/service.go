@@ -8,7 +8,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/client"
 )
@@ -25,7 +25,7 @@ type Service interface {
 	network
 	keys
 	volumes
-	sessions
+	sessionCalls
 	daemon
 }
 
@@ -121,16 +121,16 @@ type volumes interface {
 	RemoveVolume(ctx context.Context, ref string) error
 }
 
-// sessions are sandboxes that go by a key, and what is taught in them.
-type sessions interface {
-	SessionExec(ctx context.Context, key string, req langbot.ExecRequest) (*langbot.ToolResult, error)
-	Sessions(ctx context.Context) ([]langbot.SessionInfo, error)
+// sessionCalls are about sandboxes that go by a key, and what is taught in them.
+type sessionCalls interface {
+	SessionExec(ctx context.Context, key string, req sessions.ExecRequest) (*sessions.ToolResult, error)
+	Sessions(ctx context.Context) ([]sessions.SessionInfo, error)
 	RemoveSession(ctx context.Context, key string) error
-	SessionStatus(ctx context.Context) (*langbot.Status, error)
-	SessionErrors(ctx context.Context) ([]langbot.ErrorRecord, error)
+	SessionStatus(ctx context.Context) (*sessions.Status, error)
+	SessionErrors(ctx context.Context) ([]sessions.ErrorRecord, error)
 	SessionTools(ctx context.Context, queryID string) (*tools.ToolList, error)
-	Skills(ctx context.Context) ([]langbot.Skill, error)
-	InstallSkills(ctx context.Context, up client.SkillUpload, zip io.Reader) ([]langbot.Skill, error)
+	Skills(ctx context.Context) ([]sessions.Skill, error)
+	InstallSkills(ctx context.Context, up client.SkillUpload, zip io.Reader) ([]sessions.Skill, error)
 	RemoveSkill(ctx context.Context, name string) error
 }
 

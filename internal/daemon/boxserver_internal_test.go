@@ -15,7 +15,7 @@ import (
 // is a server that waits for it.
 func TestUnsentBody(t *testing.T) {
 	for _, patient := range []bool{false, true} {
-		srv := (&sessions{log: slog.New(slog.DiscardHandler)}).boxServer(t.Context())
+		srv := (&sessionRuntime{log: slog.New(slog.DiscardHandler)}).boxServer(t.Context())
 		if srv.ReadTimeout <= 0 || srv.WriteTimeout <= 0 || srv.ReadHeaderTimeout <= 0 {
 			t.Fatalf("a connection may take for ever: %+v", srv)
 		}

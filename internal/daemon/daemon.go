@@ -80,7 +80,7 @@ type daemon struct {
 	meter     *meter.Meter
 	server    *server.Server
 	templates *template.Service
-	sessions  *sessions // nil: there are none
+	sessions  *sessionRuntime // nil: there are none
 	stop      context.CancelCauseFunc
 	addrs     []net.Addr
 	cert      *certificate // nil: TCP is in clear

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
@@ -31,14 +31,14 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
-// sessions are what the daemon keeps by keys of its callers, with the doors to
+// sessionRuntime is what the daemon keeps by keys of its callers, with the doors to
 // them. Its methods do nothing where there are none.
-type sessions struct {
+type sessionRuntime struct {
 	runtime *session.Runtime
 	skills  *skill.Owners
 	roots   *profile.Roots
 	audit   *audit.Log
-	profile api.Profile // of requests that name none
+	profile sessions.Profile // of requests that name none
 	log     *slog.Logger
 	box     *langbot.Handler // nil: the dialect is not served
 	sources sources
@@ -46,7 +46,7 @@ type sessions struct {
 
 // openSessions makes the runtime of sessions, and what serves the dialect. It
 // reads no session: see open.
-func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *sessions, err error) {
+func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *sessionRuntime, err error) {
 	b := d.cfg.Box
 	if !b.enabled() {
 		return nil, nil
@@ -56,7 +56,7 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	if err := os.MkdirAll(processes, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of sessions: %w", sandbox.DiskError(err, "the disk of "+dir))
 	}
-	s := &sessions{log: d.log}
+	s := &sessionRuntime{log: d.log}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -104,7 +104,7 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 func ownUID() string { return "uid:" + strconv.Itoa(os.Geteuid()) }
 
 // serve has the API offer sessions.
-func (s *sessions) serve(o *server.Options, b Box) error {
+func (s *sessionRuntime) serve(o *server.Options, b Box) error {
 	if s == nil {
 		o.SessionsOff = service.WhyDisabled
 		return nil
@@ -129,7 +129,7 @@ func (d *daemon) private() []string {
 	return []string{d.cfg.Dirs.State, d.cfg.Dirs.Run, d.cfg.Dirs.Cache, d.cfg.Dirs.Config}
 }
 
-func (d *daemon) openBox(s *sessions, dir string) error {
+func (d *daemon) openBox(s *sessionRuntime, dir string) error {
 	token, err := d.cfg.Box.token()
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (d *daemon) boxReadiness(context.Context) map[string]bool {
 	}
 }
 
-func (s *sessions) attach(ctx context.Context, c sandbox.Caller, id, pid string, takeover bool) (langbot.Attachment, error) {
+func (s *sessionRuntime) attach(ctx context.Context, c sandbox.Caller, id, pid string, takeover bool) (langbot.Attachment, error) {
 	if takeover {
 		return boxAttachment(s.runtime.TakeOver(ctx, c, id, pid))
 	}
@@ -179,7 +179,7 @@ func boxAttachment[A langbot.Attachment](a A, err error) (langbot.Attachment, er
 	return a, nil
 }
 
-func (s *sessions) skillsOf(owner string) (langbot.Skills, error) {
+func (s *sessionRuntime) skillsOf(owner string) (langbot.Skills, error) {
 	of, err := s.skills.Of(owner)
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (s *sessions) skillsOf(owner string) (langbot.Skills, error) {
 
 // open takes over the sessions of an earlier daemon. The manager has adopted
 // its sandboxes.
-func (s *sessions) open(ctx context.Context) error {
+func (s *sessionRuntime) open(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (s *sessions) open(ctx context.Context) error {
 
 // keepWarm has what a host's first sessions need be ready before they come: it
 // waits for nothing, and what can't be warm is made when it is asked for.
-func (s *sessions) keepWarm(ctx context.Context) {
+func (s *sessionRuntime) keepWarm(ctx context.Context) {
 	spec, _, err := profile.Build(map[string]any{"session_id": "warm"}, s.profile, profile.Defaults{HostPath: s.roots.DefaultWorkspace()})
 	if err == nil {
 		err = s.runtime.KeepWarm(ctx, sandbox.Caller{Owner: ownUID(), Admin: true}, spec)
@@ -215,7 +215,7 @@ func (s *sessions) keepWarm(ctx context.Context) {
 }
 
 // run does what is done without being asked, until ctx ends.
-func (s *sessions) run(ctx context.Context) error {
+func (s *sessionRuntime) run(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
@@ -237,16 +237,16 @@ func (s *sessions) run(ctx context.Context) error {
 }
 
 // busy reports whether a host is connected.
-func (s *sessions) busy() bool { return s != nil && s.box != nil && s.box.Busy() }
+func (s *sessionRuntime) busy() bool { return s != nil && s.box != nil && s.box.Busy() }
 
 // hangUp ends the hosts' connections, with what they wait for.
-func (s *sessions) hangUp() {
+func (s *sessionRuntime) hangUp() {
 	if s != nil && s.box != nil {
 		_ = s.box.Close() // it is logged where it matters
 	}
 }
 
-func (s *sessions) close() {
+func (s *sessionRuntime) close() {
 	if s == nil {
 		return
 	}
@@ -277,7 +277,7 @@ func (d *daemon) listenBox(ctx context.Context) (net.Listener, error) {
 // boxServer serves the dialect. A connection that says nothing is closed, and one
 // that does not end what it began to say; one that was upgraded has its own
 // rules.
-func (s *sessions) boxServer(ctx context.Context) *http.Server {
+func (s *sessionRuntime) boxServer(ctx context.Context) *http.Server {
 	var one http.Protocols
 	one.SetHTTP1(true) // no WebSocket is upgraded in HTTP/2
 	return &http.Server{

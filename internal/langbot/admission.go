@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -140,13 +141,13 @@ func (a *admission) admitted(ctx context.Context, about *langbot.Context) (langb
 
 // normalize makes of a request the one session that a grant admits. What it
 // asks for besides is refused, not left out.
-func (a *admission) normalize(ctx context.Context, t tenant, spec langbot.Spec) (langbot.Spec, error) {
+func (a *admission) normalize(ctx context.Context, t tenant, spec sessions.Spec) (sessions.Spec, error) {
 	a.mu.Lock()
 	p := a.p
 	a.mu.Unlock()
 	ns := rpc.Namespace(t.about.InstanceUUID, t.about.WorkspaceUUID)
 	switch {
-	case spec.Network != langbot.NetworkOff:
+	case spec.Network != sessions.NetworkOff:
 		return spec, admissionError("Managed sandbox network access is disabled")
 	case len(spec.ExtraMounts) > 0:
 		return spec, admissionError("Managed sandbox additional host mounts are disabled")
@@ -156,46 +157,46 @@ func (a *admission) normalize(ctx context.Context, t tenant, spec langbot.Spec) 
 		return spec, admissionError("Managed sandbox workdir must stay under /workspace")
 	case spec.HostPath != "" && !strings.HasSuffix(path.Clean(spec.HostPath), "/tenants/"+ns):
 		return spec, admissionError("Managed sandbox host_path is runtime-owned")
-	case spec.Isolation != "" || spec.OnTimeout == langbot.OnTimeoutReset:
+	case spec.Isolation != "" || spec.OnTimeout == sessions.OnTimeoutReset:
 		return spec, admissionError("Managed sandbox isolation and on_timeout are runtime-owned")
 	}
 	// Its workspace outlives generations: a volume of the workspace's, under a
 	// name that is this runtime's own and of no file system.
 	const root = "/carboy-managed"
 	a.h.o.Sessions.Declare(t.caller.Owner, root)
-	var mounts []langbot.Mount
+	var mounts []sessions.Mount
 	if spec.SkillName != "" {
 		skill, err := a.skillMount(ctx, t, spec.SkillName)
 		if err != nil {
 			return spec, err
 		}
-		mounts = []langbot.Mount{skill}
+		mounts = []sessions.Mount{skill}
 	}
 	spec.SessionID = prefix(t.about) + admittedID
-	spec.Image, spec.HostPath, spec.HostPathMode = langbot.DefaultImage, root+"/workspace", langbot.MountWritable
+	spec.Image, spec.HostPath, spec.HostPathMode = sessions.DefaultImage, root+"/workspace", sessions.MountWritable
 	spec.ExtraMounts, spec.Persistent, spec.TimeoutSec = mounts, true, min(spec.TimeoutSec, p.MaxTimeoutSec)
 	spec.CPUs, spec.MemoryMB, spec.PIDsLimit = p.CPUs, p.MemoryMB, p.PIDsLimit
 	spec.ReadOnlyRootFS, spec.WorkspaceQuotaMB = p.ReadOnlyRootFS, p.QuotaMB
-	spec.Quota, spec.WorkspaceInodes = langbot.QuotaHard, 0
+	spec.Quota, spec.WorkspaceInodes = sessions.QuotaHard, 0
 	return spec, nil
 }
 
 // skillMount is that of a skill of the workspace's own, which the session may
 // read.
-func (a *admission) skillMount(ctx context.Context, t tenant, name string) (langbot.Mount, error) {
+func (a *admission) skillMount(ctx context.Context, t tenant, name string) (sessions.Mount, error) {
 	unavailable := admissionError("Managed sandbox skill is unavailable in this Workspace")
 	if a.h.o.Skills == nil {
-		return langbot.Mount{}, unavailable
+		return sessions.Mount{}, unavailable
 	}
 	s, err := a.h.o.Skills(t.caller.Owner)
 	if err != nil {
-		return langbot.Mount{}, unavailable
+		return sessions.Mount{}, unavailable
 	}
 	got, err := s.Get(ctx, name)
 	if err != nil || got.Name != name {
-		return langbot.Mount{}, unavailable
+		return sessions.Mount{}, unavailable
 	}
-	return langbot.Mount{HostPath: got.PackageRoot, MountPath: tools.SkillsPath + "/" + name, Mode: langbot.MountReadOnly}, nil
+	return sessions.Mount{HostPath: got.PackageRoot, MountPath: tools.SkillsPath + "/" + name, Mode: sessions.MountReadOnly}, nil
 }
 
 // enforced says what keeps grants from being taken at all.

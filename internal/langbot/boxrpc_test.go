@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
@@ -93,7 +94,7 @@ func TestOutput(t *testing.T) {
 	s := serve(t, nil)
 	w := s.connect(t, api.HeaderInstance, "i")
 	s.sessions.result = &session.Result{
-		Status: api.StatusTimedOut, Stdout: bytes.Repeat([]byte("x"), 1<<20), StdoutBytes: 1<<20 + 7, Stderr: []byte(" a\xff\n"), StderrBytes: 4,
+		Status: sessions.StatusTimedOut, Stdout: bytes.Repeat([]byte("x"), 1<<20), StdoutBytes: 1<<20 + 7, Stderr: []byte(" a\xff\n"), StderrBytes: 4,
 	}
 	out := w.call("box_exec", `{"session_id":"s","cmd":"x"}`).fields(t)
 	if got := out["stdout"].(string)[1<<20:]; got != "\n... [raw output clipped at 1048576 bytes, 7 bytes discarded]" {
@@ -238,7 +239,7 @@ func TestHealth(t *testing.T) {
 func TestLargeAnswers(t *testing.T) {
 	s := serve(t, nil)
 	big := bytes.Repeat([]byte("\\\""), 1<<19)
-	s.sessions.result = &session.Result{Status: api.StatusCompleted, Stdout: big, StdoutBytes: int64(len(big)), Stderr: big, StderrBytes: int64(len(big))}
+	s.sessions.result = &session.Result{Status: sessions.StatusCompleted, Stdout: big, StdoutBytes: int64(len(big)), Stderr: big, StderrBytes: int64(len(big))}
 	t.Run("june", func(t *testing.T) {
 		w := s.connect(t)
 		w.c.SetReadLimit(1 << 20)
@@ -320,8 +321,8 @@ func TestShutdown(t *testing.T) {
 	const about = `{"instance_uuid":"i","workspace_uuid":"w","placement_generation":1}`
 	w.call("box_create_session", `{"session_id":"mine"}`).fields(t)
 	head.about("box_create_session", `{"session_id":"theirs"}`, about).fields(t)
-	s.sessions.all["uid:7"] = map[string]api.SessionInfo{"another's": {}}
-	s.sessions.all["uid:0"]["at the command line"] = api.SessionInfo{SessionID: "at the command line"}
+	s.sessions.all["uid:7"] = map[string]sessions.SessionInfo{"another's": {}}
+	s.sessions.all["uid:0"]["at the command line"] = sessions.SessionInfo{SessionID: "at the command line"}
 	head.call("box_shutdown", `{}`).fields(t)
 	if n := len(head.about("box_get_sessions", `{}`, about).fields(t)["sessions"].([]any)); n != 0 {
 		t.Errorf("%d sessions of the host are left", n)

@@ -15,18 +15,18 @@ import (
 
 	"github.com/coder/websocket"
 
-	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
-// sessions remembers what was asked for, and runs nothing.
-type sessions struct {
+// fakeSessions remembers what was asked for, and runs nothing.
+type fakeSessions struct {
 	mu       sync.Mutex
-	all      map[string]map[string]api.SessionInfo // by owner and key
-	specs    []api.Spec
+	all      map[string]map[string]sessions.SessionInfo // by owner and key
+	specs    []sessions.Spec
 	declared map[string][]string
 	result   *session.Result
 	block    chan struct{} // Exec waits for it, or its context
@@ -36,19 +36,19 @@ type sessions struct {
 	held     string        // DropAll of that owner waits for its context
 }
 
-func newSessions() *sessions {
-	return &sessions{all: map[string]map[string]api.SessionInfo{}, declared: map[string][]string{}, begun: make(chan struct{}, 16)}
+func newSessions() *fakeSessions {
+	return &fakeSessions{all: map[string]map[string]sessions.SessionInfo{}, declared: map[string][]string{}, begun: make(chan struct{}, 16)}
 }
 
 var when = time.Date(2026, 6, 10, 12, 0, 0, 123456789, time.UTC)
 
-func (s *sessions) Declare(owner string, roots ...string) {
+func (s *fakeSessions) Declare(owner string, roots ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.declared[owner] = roots
 }
 
-func (s *sessions) Create(_ context.Context, c sandbox.Caller, spec api.Spec) (api.SessionInfo, error) {
+func (s *fakeSessions) Create(_ context.Context, c sandbox.Caller, spec sessions.Spec) (sessions.SessionInfo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.specs = append(s.specs, spec)
@@ -59,9 +59,9 @@ func (s *sessions) Create(_ context.Context, c sandbox.Caller, spec api.Spec) (a
 		return is, nil
 	}
 	if s.all[c.Owner] == nil {
-		s.all[c.Owner] = map[string]api.SessionInfo{}
+		s.all[c.Owner] = map[string]sessions.SessionInfo{}
 	}
-	is := api.SessionInfo{
+	is := sessions.SessionInfo{
 		SessionID: spec.SessionID, BackendName: "gvisor", BackendSessionID: "sb", Image: spec.Image, Network: spec.Network,
 		HostPath: spec.HostPath, HostPathMode: spec.HostPathMode, MountPath: spec.MountPath, Persistent: spec.Persistent, CPUs: spec.CPUs,
 		MemoryMB: spec.MemoryMB, PIDsLimit: spec.PIDsLimit, ReadOnlyRootFS: spec.ReadOnlyRootFS, WorkspaceQuotaMB: spec.WorkspaceQuotaMB,
@@ -71,7 +71,7 @@ func (s *sessions) Create(_ context.Context, c sandbox.Caller, spec api.Spec) (a
 	return is, nil
 }
 
-func (s *sessions) Exec(ctx context.Context, c sandbox.Caller, spec api.Spec) (*session.Result, error) {
+func (s *fakeSessions) Exec(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*session.Result, error) {
 	is, err := s.Create(ctx, c, spec)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *sessions) Exec(ctx context.Context, c sandbox.Caller, spec api.Spec) (*
 		}
 	}
 	zero := 0
-	r := session.Result{Backend: "gvisor", Status: api.StatusCompleted, ExitCode: &zero, Stdout: []byte("hello"), StdoutBytes: 5, Duration: 12 * time.Millisecond}
+	r := session.Result{Backend: "gvisor", Status: sessions.StatusCompleted, ExitCode: &zero, Stdout: []byte("hello"), StdoutBytes: 5, Duration: 12 * time.Millisecond}
 	if s.result != nil {
 		r = *s.result
 	}
@@ -93,7 +93,7 @@ func (s *sessions) Exec(ctx context.Context, c sandbox.Caller, spec api.Spec) (*
 	return &r, nil
 }
 
-func (s *sessions) Get(_ context.Context, c sandbox.Caller, id string) (api.SessionInfo, error) {
+func (s *fakeSessions) Get(_ context.Context, c sandbox.Caller, id string) (sessions.SessionInfo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	is, ok := s.all[c.Owner][id]
@@ -103,17 +103,17 @@ func (s *sessions) Get(_ context.Context, c sandbox.Caller, id string) (api.Sess
 	return is, nil
 }
 
-func (s *sessions) List(_ context.Context, c sandbox.Caller) (out []api.SessionInfo, err error) {
+func (s *fakeSessions) List(_ context.Context, c sandbox.Caller) (out []sessions.SessionInfo, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, is := range s.all[c.Owner] {
 		out = append(out, is)
 	}
-	slices.SortFunc(out, func(a, b api.SessionInfo) int { return strings.Compare(a.SessionID, b.SessionID) })
+	slices.SortFunc(out, func(a, b sessions.SessionInfo) int { return strings.Compare(a.SessionID, b.SessionID) })
 	return out, nil
 }
 
-func (s *sessions) Delete(ctx context.Context, c sandbox.Caller, id string) error {
+func (s *fakeSessions) Delete(ctx context.Context, c sandbox.Caller, id string) error {
 	if _, err := s.Get(ctx, c, id); err != nil {
 		return err
 	}
@@ -121,19 +121,19 @@ func (s *sessions) Delete(ctx context.Context, c sandbox.Caller, id string) erro
 }
 
 // hold has DropAll of an owner wait for its context.
-func (s *sessions) hold(owner string) {
+func (s *fakeSessions) hold(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = owner
 }
 
-func (s *sessions) jam(stuck bool) {
+func (s *fakeSessions) jam(stuck bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuck = stuck
 }
 
-func (s *sessions) DropAll(ctx context.Context, owner string, match func(id string) bool) error {
+func (s *fakeSessions) DropAll(ctx context.Context, owner string, match func(id string) bool) error {
 	s.mu.Lock()
 	held := s.held != "" && s.held == owner
 	s.mu.Unlock()
@@ -156,26 +156,26 @@ func (s *sessions) DropAll(ctx context.Context, owner string, match func(id stri
 	return nil
 }
 
-func (s *sessions) StartProcess(ctx context.Context, c sandbox.Caller, id string, spec api.ProcessSpec) (api.ProcessInfo, error) {
+func (s *fakeSessions) StartProcess(ctx context.Context, c sandbox.Caller, id string, spec sessions.ProcessSpec) (sessions.ProcessInfo, error) {
 	is, err := s.Get(ctx, c, id)
 	if err != nil {
-		return api.ProcessInfo{}, err
+		return sessions.ProcessInfo{}, err
 	}
-	p := api.ProcessInfo{SessionID: id, ProcessID: spec.ProcessID, Status: api.ProcessRunning, Command: spec.Command, Cwd: spec.Cwd, StartedAt: when}
+	p := sessions.ProcessInfo{SessionID: id, ProcessID: spec.ProcessID, Status: sessions.ProcessRunning, Command: spec.Command, Cwd: spec.Cwd, StartedAt: when}
 	if spec.Command == "gone" {
-		p.Status = api.ProcessExited
+		p.Status = sessions.ProcessExited
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	is.Processes = map[string]api.ProcessInfo{spec.ProcessID: p}
+	is.Processes = map[string]sessions.ProcessInfo{spec.ProcessID: p}
 	s.all[c.Owner][id] = is
 	return p, nil
 }
 
-func (s *sessions) Process(ctx context.Context, c sandbox.Caller, id, pid string) (api.ProcessInfo, error) {
+func (s *fakeSessions) Process(ctx context.Context, c sandbox.Caller, id, pid string) (sessions.ProcessInfo, error) {
 	is, err := s.Get(ctx, c, id)
 	if err != nil {
-		return api.ProcessInfo{}, err
+		return sessions.ProcessInfo{}, err
 	}
 	p, ok := is.Processes[pid]
 	if !ok {
@@ -184,25 +184,25 @@ func (s *sessions) Process(ctx context.Context, c sandbox.Caller, id, pid string
 	return p, nil
 }
 
-func (s *sessions) StopProcess(ctx context.Context, c sandbox.Caller, id, pid string) error {
+func (s *fakeSessions) StopProcess(ctx context.Context, c sandbox.Caller, id, pid string) error {
 	_, err := s.Process(ctx, c, id, pid)
 	return err
 }
 
-func (s *sessions) Status(ctx context.Context, c sandbox.Caller) (api.RuntimeStatus, error) {
+func (s *fakeSessions) Status(ctx context.Context, c sandbox.Caller) (sessions.RuntimeStatus, error) {
 	all, err := s.List(ctx, c)
-	return api.RuntimeStatus{Backend: s.Backend(ctx), ActiveSessions: len(all), SessionTTLSec: 300}, err
+	return sessions.RuntimeStatus{Backend: s.Backend(ctx), ActiveSessions: len(all), SessionTTLSec: 300}, err
 }
 
-func (s *sessions) Backend(ctx context.Context) api.Backend {
+func (s *fakeSessions) Backend(ctx context.Context) sessions.Backend {
 	if s.down || ctx.Err() != nil {
-		return api.Backend{}
+		return sessions.Backend{}
 	}
 	name := "gvisor"
-	return api.Backend{Name: &name, Available: true}
+	return sessions.Backend{Name: &name, Available: true}
 }
 
-func (s *sessions) keys(owner string) (out []string) {
+func (s *fakeSessions) keys(owner string) (out []string) {
 	all, _ := s.List(context.Background(), sandbox.Caller{Owner: owner})
 	for _, is := range all {
 		out = append(out, is.SessionID)
@@ -210,7 +210,7 @@ func (s *sessions) keys(owner string) (out []string) {
 	return out
 }
 
-func (s *sessions) last() api.Spec {
+func (s *fakeSessions) last() sessions.Spec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.specs[len(s.specs)-1]
@@ -255,7 +255,7 @@ func (e *echoing) Close() error { return nil }
 type server struct {
 	*httptest.Server
 	h        *langbot.Handler
-	sessions *sessions
+	sessions *fakeSessions
 }
 
 const token = "0123456789abcdef0123456789abcdef"

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -164,7 +165,7 @@ func TestLedger(t *testing.T) {
 		return filepath.Join("ledger.d", entries[0].Name())
 	}
 	open := func(t *testing.T, dir string) (*wire, error) {
-		h, err := langbot.New(langbot.Options{Sessions: newSessions(), Owner: "uid:0", Ledger: filepath.Join(dir, "ledger"), Limits: api.Limits{MaxAdmissions: 100}})
+		h, err := langbot.New(langbot.Options{Sessions: newSessions(), Owner: "uid:0", Ledger: filepath.Join(dir, "ledger"), Limits: sessions.Limits{MaxAdmissions: 100}})
 		if err != nil {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -23,17 +23,17 @@ import (
 // method.
 type Sessions interface {
 	Declare(owner string, roots ...string)
-	Create(ctx context.Context, c sandbox.Caller, spec langbot.Spec) (langbot.SessionInfo, error)
-	Exec(ctx context.Context, c sandbox.Caller, spec langbot.Spec) (*session.Result, error)
-	Get(ctx context.Context, c sandbox.Caller, id string) (langbot.SessionInfo, error)
-	List(ctx context.Context, c sandbox.Caller) ([]langbot.SessionInfo, error)
+	Create(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (sessions.SessionInfo, error)
+	Exec(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*session.Result, error)
+	Get(ctx context.Context, c sandbox.Caller, id string) (sessions.SessionInfo, error)
+	List(ctx context.Context, c sandbox.Caller) ([]sessions.SessionInfo, error)
 	Delete(ctx context.Context, c sandbox.Caller, id string) error
 	DropAll(ctx context.Context, owner string, match func(id string) bool) error
-	StartProcess(ctx context.Context, c sandbox.Caller, id string, spec langbot.ProcessSpec) (langbot.ProcessInfo, error)
-	Process(ctx context.Context, c sandbox.Caller, id, pid string) (langbot.ProcessInfo, error)
+	StartProcess(ctx context.Context, c sandbox.Caller, id string, spec sessions.ProcessSpec) (sessions.ProcessInfo, error)
+	Process(ctx context.Context, c sandbox.Caller, id, pid string) (sessions.ProcessInfo, error)
 	StopProcess(ctx context.Context, c sandbox.Caller, id, pid string) error
-	Status(ctx context.Context, c sandbox.Caller) (langbot.RuntimeStatus, error)
-	Backend(ctx context.Context) langbot.Backend
+	Status(ctx context.Context, c sandbox.Caller) (sessions.RuntimeStatus, error)
+	Backend(ctx context.Context) sessions.Backend
 }
 
 // Attachment is the input and output of a managed process, a line at a time.
@@ -61,17 +61,17 @@ type OutsideFunc func(ctx context.Context, owner, path string) (dir *os.Root, do
 
 // Skills is the store of one owner's skills. *skill.Store is one.
 type Skills interface {
-	List(ctx context.Context) ([]langbot.Skill, error)
-	Get(ctx context.Context, name string) (langbot.Skill, error)
-	Create(ctx context.Context, in langbot.SkillInput, out skill.Outside) (langbot.Skill, error)
-	Update(ctx context.Context, name string, in langbot.SkillInput) (langbot.Skill, error)
-	Delete(ctx context.Context, name string) (langbot.SkillDeleted, error)
-	Scan(ctx context.Context, path string, out skill.Outside) (langbot.Skill, error)
-	Files(ctx context.Context, name string, q skill.FileQuery) (langbot.SkillFiles, error)
-	Read(ctx context.Context, name, path string) (langbot.SkillContent, error)
-	Write(ctx context.Context, name, path, content string) (langbot.SkillWritten, error)
-	PreviewZip(ctx context.Context, zip []byte, q skill.ZipQuery) ([]langbot.Skill, error)
-	InstallZip(ctx context.Context, zip []byte, q skill.ZipQuery) ([]langbot.Skill, error)
+	List(ctx context.Context) ([]sessions.Skill, error)
+	Get(ctx context.Context, name string) (sessions.Skill, error)
+	Create(ctx context.Context, in sessions.SkillInput, out skill.Outside) (sessions.Skill, error)
+	Update(ctx context.Context, name string, in sessions.SkillInput) (sessions.Skill, error)
+	Delete(ctx context.Context, name string) (sessions.SkillDeleted, error)
+	Scan(ctx context.Context, path string, out skill.Outside) (sessions.Skill, error)
+	Files(ctx context.Context, name string, q skill.FileQuery) (sessions.SkillFiles, error)
+	Read(ctx context.Context, name, path string) (sessions.SkillContent, error)
+	Write(ctx context.Context, name, path, content string) (sessions.SkillWritten, error)
+	PreviewZip(ctx context.Context, zip []byte, q skill.ZipQuery) ([]sessions.Skill, error)
+	InstallZip(ctx context.Context, zip []byte, q skill.ZipQuery) ([]sessions.Skill, error)
 }
 
 // Options are what a Handler works with. Sessions and Owner are required.
@@ -108,7 +108,7 @@ type Options struct {
 	// Readiness says what of the isolation holds that admission asks for, by the
 	// original's names of the checks.
 	Readiness func(ctx context.Context) map[string]bool
-	Limits    langbot.Limits
+	Limits    sessions.Limits
 	Clock     sandbox.Clock // default: the machine's
 	Log       *slog.Logger  // default: none
 }

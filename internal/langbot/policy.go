@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/strict"
 )
@@ -63,7 +64,7 @@ func parsePolicy(raw json.RawMessage) (policy, error) {
 		{p.MaxGrantSec > 0, "max_grant_ttl_sec must be greater than 0"},
 		{p.MaxTimeoutSec > 0, "max_timeout_sec must be greater than 0"},
 		{p.CPUs > 0, "cpus must be greater than 0"},
-		{p.MemoryMB >= langbot.MinMemoryMB, "memory_mb must be at least 32"},
+		{p.MemoryMB >= sessions.MinMemoryMB, "memory_mb must be at least 32"},
 		{p.PIDsLimit > 0, "pids_limit must be greater than 0"},
 		{p.QuotaMB >= 0, "workspace_quota_mb must be 0 or more"},
 		{p.ReadinessSec >= 0, "readiness_cache_sec must be 0 or more"},

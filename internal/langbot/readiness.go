@@ -7,17 +7,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
 // readiness is what /readyz says.
 type readiness struct {
-	Ready     bool            `json:"ready"`
-	Mode      string          `json:"mode"`
-	Backend   langbot.Backend `json:"backend"`
-	Checks    map[string]bool `json:"checks"`
-	Error     string          `json:"error,omitempty"`
-	Resources map[string]int  `json:"resources,omitempty"`
+	Ready     bool             `json:"ready"`
+	Mode      string           `json:"mode"`
+	Backend   sessions.Backend `json:"backend"`
+	Checks    map[string]bool  `json:"checks"`
+	Error     string           `json:"error,omitempty"`
+	Resources map[string]int   `json:"resources,omitempty"`
 }
 
 // strictChecks are what admission asks of the isolation, by the original's

@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -61,7 +62,7 @@ func (h *Handler) relay(w http.ResponseWriter, r *http.Request) {
 	}
 	id, process := r.PathValue("session"), r.PathValue("process")
 	if process == "" {
-		process = langbot.DefaultProcess
+		process = sessions.DefaultProcess
 	}
 	if !t.has(id) {
 		unauthorized(w)
@@ -130,7 +131,7 @@ func (h *Handler) mayAttach(ctx context.Context, t tenant, id, process string) e
 		return err
 	case h.o.Attach == nil:
 		return sandbox.Errorf(sandbox.Unsupported, "this runtime has no relays")
-	case p.Status != langbot.ProcessRunning:
+	case p.Status != sessions.ProcessRunning:
 		return profile.ProcessConflict(id, process, "is not running")
 	}
 	return nil

@@ -7,17 +7,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
 // spec reads a request for a session, under the key of its tenant. notices say
 // what of it was not understood.
-func (c call) spec(ctx context.Context) (spec langbot.Spec, notices []string, err error) {
+func (c call) spec(ctx context.Context) (spec sessions.Spec, notices []string, err error) {
 	spec, ignored, err := profile.ParseSpec(c.data)
 	if err != nil {
-		return langbot.Spec{}, nil, err
+		return sessions.Spec{}, nil, err
 	}
 	if len(ignored) > 0 {
 		notices = append(notices, "fields that are not known were ignored: "+shortList(ignored))
@@ -28,7 +28,7 @@ func (c call) spec(ctx context.Context) (spec langbot.Spec, notices []string, er
 	}
 	c.h.declare(c.tenant, spec.HostPath)
 	if spec.SessionID, err = c.key(spec.SessionID); err != nil {
-		return langbot.Spec{}, nil, err
+		return sessions.Spec{}, nil, err
 	}
 	if c.about == nil {
 		c.h.remember(spec.SessionID)
@@ -81,7 +81,7 @@ func shortList(names []string) string {
 
 // result is what a host is told of a command, with the original's word of what
 // was not kept of its streams.
-func (c call) result(r *session.Result, notices []string) langbot.Result {
+func (c call) result(r *session.Result, notices []string) sessions.Result {
 	out := r.Wire()
 	out.SessionID, out.Notices = c.id(r.SessionID), append(notices, r.Notices...)
 	out.Stdout += clipped(r.StdoutBytes - int64(len(r.Stdout)))
@@ -98,16 +98,16 @@ func clipped(more int64) string {
 
 // sessionReply is a session with the fields that the original has for none.
 type sessionReply struct {
-	langbot.SessionInfo
+	sessions.SessionInfo
 	HostPath   *string   `json:"host_path"`
 	CreatedAt  time.Time `json:"created_at"`
 	LastUsedAt time.Time `json:"last_used_at"`
 
-	Processes map[string]langbot.ProcessInfo `json:"managed_processes,omitempty"`
-	Process   *langbot.ProcessInfo           `json:"managed_process,omitempty"`
+	Processes map[string]sessions.ProcessInfo `json:"managed_processes,omitempty"`
+	Process   *sessions.ProcessInfo           `json:"managed_process,omitempty"`
 }
 
-func (c call) session(s langbot.SessionInfo, notices []string) sessionReply {
+func (c call) session(s sessions.SessionInfo, notices []string) sessionReply {
 	out := sessionReply{SessionInfo: s, CreatedAt: stamp(s.CreatedAt), LastUsedAt: stamp(s.LastUsedAt)}
 	out.SessionID = c.id(s.SessionID)
 	if s.HostPath != "" {
@@ -115,12 +115,12 @@ func (c call) session(s langbot.SessionInfo, notices []string) sessionReply {
 	}
 	out.Notices = append(notices, s.Notices...)
 	if len(s.Processes) > 0 {
-		out.Processes = make(map[string]langbot.ProcessInfo, len(s.Processes))
+		out.Processes = make(map[string]sessions.ProcessInfo, len(s.Processes))
 		for id, p := range s.Processes {
 			out.Processes[id] = c.process(p)
 		}
 	}
-	if p, ok := out.Processes[langbot.DefaultProcess]; ok {
+	if p, ok := out.Processes[sessions.DefaultProcess]; ok {
 		out.Process = &p
 	}
 	return out
@@ -129,7 +129,7 @@ func (c call) session(s langbot.SessionInfo, notices []string) sessionReply {
 // stamp is a time in the precision of the original's.
 func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-func (c call) process(p langbot.ProcessInfo) langbot.ProcessInfo {
+func (c call) process(p sessions.ProcessInfo) sessions.ProcessInfo {
 	p.SessionID = c.id(p.SessionID)
 	p.StartedAt = stamp(p.StartedAt)
 	if p.ExitedAt != nil {
@@ -201,7 +201,7 @@ func (c call) ref() (key, process string, spec json.RawMessage, err error) {
 	if c.h.admit.required() && strings.TrimSpace(id) != admittedID {
 		return "", "", nil, admissionError("Managed sandbox session_id is runtime-owned: it is %q", admittedID)
 	}
-	process = langbot.DefaultProcess
+	process = sessions.DefaultProcess
 	if r.ProcessID != nil {
 		process = *r.ProcessID
 	}
@@ -223,9 +223,9 @@ func get(ctx context.Context, c call) (any, error) {
 
 // mine are the sessions of the tenant's generation that are not asleep, which
 // the original does not know.
-func (c call) mine(ctx context.Context) ([]langbot.SessionInfo, error) {
+func (c call) mine(ctx context.Context) ([]sessions.SessionInfo, error) {
 	all, err := c.h.o.Sessions.List(ctx, c.caller)
-	var out []langbot.SessionInfo
+	var out []sessions.SessionInfo
 	for _, s := range all {
 		if c.has(s.SessionID) && !s.Asleep {
 			out = append(out, s)
@@ -316,7 +316,7 @@ func status(ctx context.Context, c call) (any, error) {
 		st.ActiveSessions, st.Processes = len(mine), 0
 		for _, s := range mine {
 			for _, p := range s.Processes {
-				if p.Status == langbot.ProcessRunning {
+				if p.Status == sessions.ProcessRunning {
 					st.Processes++
 				}
 			}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"os"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/skill"
@@ -68,18 +68,18 @@ func withSkills[T any](c call, do func(s Skills, q skillQuery) (T, error)) (any,
 // one and many are the answers about skills.
 type (
 	one struct {
-		Skill *langbot.Skill `json:"skill"`
+		Skill *sessions.Skill `json:"skill"`
 	}
 	many struct {
-		Skills []langbot.Skill `json:"skills"`
+		Skills []sessions.Skill `json:"skills"`
 	}
 )
 
-func oneOf(s langbot.Skill, err error) (one, error) { return one{&s}, err }
+func oneOf(s sessions.Skill, err error) (one, error) { return one{&s}, err }
 
-func manyOf(s []langbot.Skill, err error) (many, error) {
+func manyOf(s []sessions.Skill, err error) (many, error) {
 	if s == nil {
-		s = []langbot.Skill{}
+		s = []sessions.Skill{}
 	}
 	return many{s}, err
 }
@@ -100,7 +100,7 @@ func getSkill(ctx context.Context, c call) (any, error) {
 
 // input reads what a skill is to be; fields of what a host lists, and sends
 // back with it, are no fault.
-func (q skillQuery) input() (in langbot.SkillInput, err error) {
+func (q skillQuery) input() (in sessions.SkillInput, err error) {
 	if len(q.Skill) == 0 {
 		return in, profile.Invalid("skill is missing")
 	}
@@ -155,11 +155,11 @@ func updateSkill(ctx context.Context, c call) (any, error) {
 }
 
 func deleteSkill(ctx context.Context, c call) (any, error) {
-	return withSkills(c, func(s Skills, q skillQuery) (langbot.SkillDeleted, error) { return s.Delete(ctx, q.Name) })
+	return withSkills(c, func(s Skills, q skillQuery) (sessions.SkillDeleted, error) { return s.Delete(ctx, q.Name) })
 }
 
 func scanSkill(ctx context.Context, c call) (any, error) {
-	return withSkills(c, func(s Skills, q skillQuery) (langbot.Skill, error) {
+	return withSkills(c, func(s Skills, q skillQuery) (sessions.Skill, error) {
 		out, done := c.outside(ctx)
 		defer done()
 		return s.Scan(ctx, orElse(q.Path, ""), out)
@@ -167,19 +167,19 @@ func scanSkill(ctx context.Context, c call) (any, error) {
 }
 
 func skillFiles(ctx context.Context, c call) (any, error) {
-	return withSkills(c, func(s Skills, q skillQuery) (langbot.SkillFiles, error) {
+	return withSkills(c, func(s Skills, q skillQuery) (sessions.SkillFiles, error) {
 		return s.Files(ctx, q.Name, skill.FileQuery{Path: orElse(q.Path, "."), Hidden: q.Hidden, Max: q.Max})
 	})
 }
 
 func readSkill(ctx context.Context, c call) (any, error) {
-	return withSkills(c, func(s Skills, q skillQuery) (langbot.SkillContent, error) {
+	return withSkills(c, func(s Skills, q skillQuery) (sessions.SkillContent, error) {
 		return s.Read(ctx, q.Name, orElse(q.Path, ""))
 	})
 }
 
 func writeSkill(ctx context.Context, c call) (any, error) {
-	return withSkills(c, func(s Skills, q skillQuery) (langbot.SkillWritten, error) {
+	return withSkills(c, func(s Skills, q skillQuery) (sessions.SkillWritten, error) {
 		return s.Write(ctx, q.Name, orElse(q.Path, ""), q.Content)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
 )
 
@@ -300,7 +301,7 @@ func TestAdmission(t *testing.T) {
 	}
 	out := exec(in("w", 1)).fields(t)
 	spec := s.sessions.last()
-	if out["session_id"] != "global" || !spec.Persistent || spec.MemoryMB != 256 || spec.TimeoutSec != 30 || spec.Quota != api.QuotaHard || spec.HostPath == "" {
+	if out["session_id"] != "global" || !spec.Persistent || spec.MemoryMB != 256 || spec.TimeoutSec != 30 || spec.Quota != sessions.QuotaHard || spec.HostPath == "" {
 		t.Errorf("the session is %v, of %+v", out["session_id"], spec)
 	}
 	for _, bad := range []string{

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/process"
 )
 
@@ -349,7 +349,7 @@ func TestStartCalledOff(t *testing.T) {
 	mark := fmt.Sprintf("32%d", os.Getpid())
 	for _, after := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
-		o := s.options(langbot.ProcessSpec{Command: "sleep", Args: []string{mark}})
+		o := s.options(sessions.ProcessSpec{Command: "sleep", Args: []string{mark}})
 		if p, err := process.Start(ctx, o); err == nil {
 			stop(p)
 		} else if files, _ := os.ReadDir(o.Dir); len(files) != 0 {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/process"
 )
@@ -47,7 +47,7 @@ func slow(late time.Duration) *liar {
 // before it was stopped, and has nobody told that there is no more.
 func TestStoppedBehindASlowGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := process.Start(t.Context(), process.Options{Spec: langbot.ProcessSpec{Command: "x"}, Guest: slow(4 * time.Second)})
+		p, err := process.Start(t.Context(), process.Options{Spec: sessions.ProcessSpec{Command: "x"}, Guest: slow(4 * time.Second)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestStoppedBehindASlowGuest(t *testing.T) {
 func TestEndedWhileWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := slow(0)
-		p, err := process.Start(t.Context(), process.Options{Spec: langbot.ProcessSpec{Command: "x"}, Guest: l})
+		p, err := process.Start(t.Context(), process.Options{Spec: sessions.ProcessSpec{Command: "x"}, Guest: l})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/process"
 )
@@ -77,7 +77,7 @@ func TestHostileAgentIsNotAskedWithoutEnd(t *testing.T) {
 				l := &liar{}
 				once := func(r guestcall.Read) (guestcall.Output, error) { return guestcall.Output{Offset: r.Offset}, nil }
 				l.stdout, l.stderr = once, once
-				p, err := process.Start(t.Context(), process.Options{Spec: langbot.ProcessSpec{Command: "x"}, Guest: l})
+				p, err := process.Start(t.Context(), process.Options{Spec: sessions.ProcessSpec{Command: "x"}, Guest: l})
 				if err != nil {
 					t.Fatal(err)
 				}

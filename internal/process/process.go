@@ -13,7 +13,7 @@ import (
 	"time"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
@@ -52,7 +52,7 @@ type Guest interface {
 // Options are what a process is started, or found again, with.
 type Options struct {
 	SessionID string // as its owner calls it
-	Spec      langbot.ProcessSpec
+	Spec      sessions.ProcessSpec
 	User      string // inside; "": the sandbox's default
 	// Dial connects to the sandbox's agent. Connections are made anew when they
 	// break, for as long as the process is not given up.
@@ -66,7 +66,7 @@ type Options struct {
 	Grace time.Duration
 	// OnExit is called once, from a goroutine of its own, after the process has
 	// ended.
-	OnExit func(langbot.ProcessInfo)
+	OnExit func(sessions.ProcessInfo)
 	// OnUse is called when lines pass, at most once a second.
 	OnUse func()
 	Log   *slog.Logger // default: discard
@@ -75,16 +75,16 @@ type Options struct {
 // Record is what another daemon finds the process again by. It holds no value
 // of the environment.
 type Record struct {
-	Command   string              `json:"command"` // the ID inside
-	Spec      langbot.ProcessSpec `json:"spec"`    // without its environment
-	EnvKeys   []string            `json:"env_keys,omitempty"`
-	StartedAt time.Time           `json:"started_at"`
-	Stdout    int64               `json:"stdout"` // bytes of it that were delivered
-	Stdin     int64               `json:"stdin"`  // bytes of it that were written
-	ExitedAt  *time.Time          `json:"exited_at,omitempty"`
-	ExitCode  *int                `json:"exit_code,omitempty"` // nil: it runs, or is not known
-	Stderr    string              `json:"stderr,omitempty"`    // the newest of it, once it has ended
-	Notices   []string            `json:"notices,omitempty"`   // that were given by Notice
+	Command   string               `json:"command"` // the ID inside
+	Spec      sessions.ProcessSpec `json:"spec"`    // without its environment
+	EnvKeys   []string             `json:"env_keys,omitempty"`
+	StartedAt time.Time            `json:"started_at"`
+	Stdout    int64                `json:"stdout"` // bytes of it that were delivered
+	Stdin     int64                `json:"stdin"`  // bytes of it that were written
+	ExitedAt  *time.Time           `json:"exited_at,omitempty"`
+	ExitCode  *int                 `json:"exit_code,omitempty"` // nil: it runs, or is not known
+	Stderr    string               `json:"stderr,omitempty"`    // the newest of it, once it has ended
+	Notices   []string             `json:"notices,omitempty"`   // that were given by Notice
 }
 
 // Process is one managed process. Its methods may be called from several
@@ -130,7 +130,7 @@ func newProcess(o Options, command string) *Process {
 		o.Grace = DefaultGrace
 	}
 	if o.Spec.ProcessID == "" {
-		o.Spec.ProcessID = langbot.DefaultProcess
+		o.Spec.ProcessID = sessions.DefaultProcess
 	}
 	if o.Spec.Cwd == "" {
 		o.Spec.Cwd = tools.WorkspacePath
@@ -205,9 +205,9 @@ func (p *Process) note(change func(*place)) {
 }
 
 // Info describes the process.
-func (p *Process) Info() langbot.ProcessInfo {
-	i := langbot.ProcessInfo{
-		SessionID: p.o.SessionID, ProcessID: p.o.Spec.ProcessID, Status: langbot.ProcessRunning,
+func (p *Process) Info() sessions.ProcessInfo {
+	i := sessions.ProcessInfo{
+		SessionID: p.o.SessionID, ProcessID: p.o.Spec.ProcessID, Status: sessions.ProcessRunning,
 		Command: p.o.Spec.Command, Args: slices.Clone(p.o.Spec.Args), Cwd: p.o.Spec.Cwd,
 		EnvKeys: slices.Clone(p.envKeys), Attached: p.line.held(), StartedAt: p.started,
 		StderrPreview: p.errs.text(), Notices: slices.Clone(p.notices),
@@ -222,7 +222,7 @@ func (p *Process) Info() langbot.ProcessInfo {
 	defer p.mu.Unlock()
 	i.Notices = append(i.Notices, p.said...)
 	if e := p.exit; e != nil {
-		i.Status, i.ExitCode = langbot.ProcessExited, e.code
+		i.Status, i.ExitCode = sessions.ProcessExited, e.code
 		at := e.at
 		i.ExitedAt = &at
 	}

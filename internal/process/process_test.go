@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/process"
 )
 
@@ -25,8 +25,8 @@ func TestInfo(t *testing.T) {
 	spec := sh(`printf '%s\nfine\n' "$SECRET"; cat; exit 3`) // both at one stroke
 	spec.ProcessID, spec.Env = "mcp", map[string]string{"SECRET": "hunter2", "B": "", "A": "x"}
 	o := s.options(spec)
-	exits := make(chan langbot.ProcessInfo, 2)
-	o.OnExit = func(i langbot.ProcessInfo) { exits <- i }
+	exits := make(chan sessions.ProcessInfo, 2)
+	o.OnExit = func(i sessions.ProcessInfo) { exits <- i }
 	p := s.start(o)
 
 	got := p.Info()
@@ -34,8 +34,8 @@ func TestInfo(t *testing.T) {
 		t.Error("it has no start")
 	}
 	got.StartedAt = time.Time{}
-	want := langbot.ProcessInfo{
-		SessionID: "person_alice", ProcessID: "mcp", Status: langbot.ProcessRunning, Command: "sh",
+	want := sessions.ProcessInfo{
+		SessionID: "person_alice", ProcessID: "mcp", Status: sessions.ProcessRunning, Command: "sh",
 		Args: spec.Args, Cwd: "/tmp", EnvKeys: []string{"A", "B", "SECRET"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -55,7 +55,7 @@ func TestInfo(t *testing.T) {
 	if err := p.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if i := <-exits; i.Status != langbot.ProcessExited || i.ExitedAt == nil || i.ExitCode == nil {
+	if i := <-exits; i.Status != sessions.ProcessExited || i.ExitedAt == nil || i.ExitCode == nil {
 		t.Errorf("after its end: %+v", i)
 	}
 	if got := line(t, a); got != "fine" {
@@ -102,7 +102,7 @@ func TestInputThatIsNotRead(t *testing.T) {
 }
 
 func TestRefusedSpecs(t *testing.T) {
-	for name, spec := range map[string]langbot.ProcessSpec{
+	for name, spec := range map[string]sessions.ProcessSpec{
 		"no-command":      {Command: "  "},
 		"relative-cwd":    {Command: "true", Cwd: "here"},
 		"negative-memory": {Command: "true", MemoryMB: -1},
@@ -117,9 +117,9 @@ func TestRefusedSpecs(t *testing.T) {
 
 func TestNoSuchProgram(t *testing.T) {
 	s := newSandbox(t)
-	p := s.start(s.options(langbot.ProcessSpec{Command: "no-such-program"}))
+	p := s.start(s.options(sessions.ProcessSpec{Command: "no-such-program"}))
 	i := p.Info()
-	if i.Status != langbot.ProcessExited || i.ExitCode == nil || *i.ExitCode != 127 || !strings.Contains(i.StderrPreview, "no-such-program") {
+	if i.Status != sessions.ProcessExited || i.ExitCode == nil || *i.ExitCode != 127 || !strings.Contains(i.StderrPreview, "no-such-program") {
 		t.Errorf("%+v", i)
 	}
 	if _, err := p.Attach(t.Context()); !errors.Is(err, process.ErrEnded) {
@@ -156,7 +156,7 @@ func open(t *testing.T) string {
 func TestStopKillsTheWholeTree(t *testing.T) {
 	s := newSandbox(t)
 	mark := fmt.Sprintf("31%d", os.Getpid())
-	other := s.start(s.options(langbot.ProcessSpec{Command: "sleep", Args: []string{mark + "9"}}))
+	other := s.start(s.options(sessions.ProcessSpec{Command: "sleep", Args: []string{mark + "9"}}))
 	o := s.options(sh("trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep " + mark + " & wait' &) ; echo up; while :; do sleep 1; done"))
 	o.Grace = time.Second
 	p := s.start(o)
@@ -214,7 +214,7 @@ func TestExitWhileNobodyIsAttached(t *testing.T) {
 	s := newSandbox(t)
 	p := s.start(s.options(sh("echo one; echo two; printf three; exit 5")))
 	ended(t, p)
-	if i := p.Info(); i.Status != langbot.ProcessExited || *i.ExitCode != 5 || i.Attached {
+	if i := p.Info(); i.Status != sessions.ProcessExited || *i.ExitCode != 5 || i.Attached {
 		t.Errorf("%+v", i)
 	}
 	a := attach(t, p)

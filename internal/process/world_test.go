@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	guest "github.com/carboy-sandbox/carboy/internal/guest/process"
@@ -180,7 +180,7 @@ func (f *frail) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (s *sandbox) options(spec langbot.ProcessSpec) process.Options {
+func (s *sandbox) options(spec sessions.ProcessSpec) process.Options {
 	if spec.Cwd == "" {
 		spec.Cwd = "/tmp"
 	}
@@ -206,8 +206,8 @@ func stop(p *process.Process) {
 }
 
 // sh is a process of a shell's.
-func sh(script string) langbot.ProcessSpec {
-	return langbot.ProcessSpec{Command: "sh", Args: []string{"-c", script}}
+func sh(script string) sessions.ProcessSpec {
+	return sessions.ProcessSpec{Command: "sh", Args: []string{"-c", script}}
 }
 
 func attach(t testing.TB, p *process.Process) *process.Attachment {

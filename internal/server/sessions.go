@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -18,16 +18,16 @@ import (
 // Sessions keeps sandboxes for callers who name them by keys of their own.
 // *access.Access is one, and documents each method.
 type Sessions interface {
-	Exec(ctx context.Context, c access.Caller, id string, req langbot.ExecRequest) (langbot.ToolResult, error)
-	Create(ctx context.Context, c access.Caller, req langbot.CreateRequest) (langbot.CreateResponse, error)
-	Get(ctx context.Context, c access.Caller, id string) (langbot.SessionInfo, error)
-	List(ctx context.Context, c access.Caller) ([]langbot.SessionInfo, error)
+	Exec(ctx context.Context, c access.Caller, id string, req sessions.ExecRequest) (sessions.ToolResult, error)
+	Create(ctx context.Context, c access.Caller, req sessions.CreateRequest) (sessions.CreateResponse, error)
+	Get(ctx context.Context, c access.Caller, id string) (sessions.SessionInfo, error)
+	List(ctx context.Context, c access.Caller) ([]sessions.SessionInfo, error)
 	Delete(ctx context.Context, c access.Caller, id string) error
-	StartProcess(ctx context.Context, c access.Caller, id string, spec langbot.ProcessSpec) (langbot.ProcessInfo, error)
-	Process(ctx context.Context, c access.Caller, id, process string) (langbot.ProcessInfo, error)
+	StartProcess(ctx context.Context, c access.Caller, id string, spec sessions.ProcessSpec) (sessions.ProcessInfo, error)
+	Process(ctx context.Context, c access.Caller, id, process string) (sessions.ProcessInfo, error)
 	StopProcess(ctx context.Context, c access.Caller, id, process string) error
-	Status(ctx context.Context, c access.Caller) langbot.Status
-	Errors(c access.Caller) []langbot.ErrorRecord
+	Status(ctx context.Context, c access.Caller) sessions.Status
+	Errors(c access.Caller) []sessions.ErrorRecord
 	Tool(ctx context.Context, c access.Caller, id, name string, request []byte) (any, error)
 	Deliver(ctx context.Context, c access.Caller, id string, in tools.AttachmentsIn) (tools.AttachmentsDelivered, error)
 	Collect(ctx context.Context, c access.Caller, id string, q tools.CollectRequest) (tools.Collected, error)
@@ -118,12 +118,12 @@ func onKey[T any](s *Server, w http.ResponseWriter, r *http.Request, name string
 }
 
 func (s *Server) postSession(w http.ResponseWriter, r *http.Request) {
-	var req langbot.CreateRequest
+	var req sessions.CreateRequest
 	all, c, err := s.sessions(r)
 	if err == nil {
 		err = wire.Decode(r, &req, false)
 	}
-	var out langbot.CreateResponse
+	var out sessions.CreateResponse
 	if err == nil {
 		out, err = all.Create(r.Context(), c, req)
 	}
@@ -132,9 +132,9 @@ func (s *Server) postSession(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	out := langbot.SessionList{Sessions: []langbot.SessionInfo{}}
+	out := sessions.SessionList{Sessions: []sessions.SessionInfo{}}
 	if err == nil {
-		var list []langbot.SessionInfo
+		var list []sessions.SessionInfo
 		list, err = all.List(r.Context(), c)
 		out.Sessions = append(out.Sessions, list...)
 	}
@@ -142,7 +142,7 @@ func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getSession(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.SessionInfo, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (sessions.SessionInfo, error) {
 		return all.Get(r.Context(), c, id)
 	})
 }
@@ -165,13 +165,13 @@ const largeResult = 64 << 10
 func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
 	leave := func() {}
 	defer func() { leave() }()
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.ToolResult, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (sessions.ToolResult, error) {
 		if !principalOf(r).allows(key.Manage) { // it makes the session where there is none
-			return langbot.ToolResult{}, sandbox.Errorf(sandbox.Denied, "the key lacks the scope %s", key.Manage)
+			return sessions.ToolResult{}, sandbox.Errorf(sandbox.Denied, "the key lacks the scope %s", key.Manage)
 		}
-		var req langbot.ExecRequest
+		var req sessions.ExecRequest
 		if err := wire.Decode(r, &req, false); err != nil {
-			return langbot.ToolResult{}, err
+			return sessions.ToolResult{}, err
 		}
 		res, err := all.Exec(r.Context(), c, id, req)
 		if err == nil && len(res.Stdout)+len(res.Stderr) > largeResult {
@@ -185,20 +185,20 @@ func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) postProcess(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.ProcessInfo, error) {
-		var spec langbot.ProcessSpec
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (sessions.ProcessInfo, error) {
+		var spec sessions.ProcessSpec
 		if err := wire.Decode(r, &spec, false); err != nil {
-			return langbot.ProcessInfo{}, err
+			return sessions.ProcessInfo{}, err
 		}
 		return all.StartProcess(r.Context(), c, id, spec)
 	})
 }
 
 func (s *Server) getProcess(w http.ResponseWriter, r *http.Request) {
-	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (langbot.ProcessInfo, error) {
+	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (sessions.ProcessInfo, error) {
 		process, err := sessionKey(r, "process")
 		if err != nil {
-			return langbot.ProcessInfo{}, err
+			return sessions.ProcessInfo{}, err
 		}
 		return all.Process(r.Context(), c, id, process)
 	})
@@ -216,7 +216,7 @@ func (s *Server) deleteProcess(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) getSessionStatus(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	var out langbot.Status
+	var out sessions.Status
 	if s.o.SessionsOff != "" { // which is an answer
 		err, out.ConnectorError = nil, s.o.SessionsOff
 	} else if err == nil {
@@ -227,7 +227,7 @@ func (s *Server) getSessionStatus(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) getSessionErrors(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	out := langbot.ErrorList{Errors: []langbot.ErrorRecord{}}
+	out := sessions.ErrorList{Errors: []sessions.ErrorRecord{}}
 	if err == nil {
 		out.Errors = append(out.Errors, all.Errors(c)...)
 	}

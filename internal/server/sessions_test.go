@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -26,14 +26,14 @@ type fakeSessions struct {
 	caller by.Caller // the last one
 }
 
-func (f *fakeSessions) find(c by.Caller, id string) (langbot.SessionInfo, error) {
+func (f *fakeSessions) find(c by.Caller, id string) (sessions.SessionInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.caller = c
 	if !f.keys[c.Owner+" "+id] {
-		return langbot.SessionInfo{}, sandbox.Errorf(sandbox.NotFound, "session %s not found", id)
+		return sessions.SessionInfo{}, sandbox.Errorf(sandbox.NotFound, "session %s not found", id)
 	}
-	return langbot.SessionInfo{SessionID: id, Owner: c.Owner}, nil
+	return sessions.SessionInfo{SessionID: id, Owner: c.Owner}, nil
 }
 
 func (f *fakeSessions) make(c by.Caller, id string) {
@@ -45,26 +45,26 @@ func (f *fakeSessions) make(c by.Caller, id string) {
 	f.caller, f.keys[c.Owner+" "+id] = c, true
 }
 
-func (f *fakeSessions) Exec(_ context.Context, c by.Caller, id string, req langbot.ExecRequest) (langbot.ToolResult, error) {
+func (f *fakeSessions) Exec(_ context.Context, c by.Caller, id string, req sessions.ExecRequest) (sessions.ToolResult, error) {
 	f.make(c, id)
-	return langbot.ToolResult{SessionID: id, Stdout: req.Command, OK: true}, nil
+	return sessions.ToolResult{SessionID: id, Stdout: req.Command, OK: true}, nil
 }
 
-func (f *fakeSessions) Create(_ context.Context, c by.Caller, req langbot.CreateRequest) (langbot.CreateResponse, error) {
+func (f *fakeSessions) Create(_ context.Context, c by.Caller, req sessions.CreateRequest) (sessions.CreateResponse, error) {
 	f.make(c, req.SessionID)
-	return langbot.CreateResponse{SessionInfo: langbot.SessionInfo{SessionID: req.SessionID}}, nil
+	return sessions.CreateResponse{SessionInfo: sessions.SessionInfo{SessionID: req.SessionID}}, nil
 }
 
-func (f *fakeSessions) Get(_ context.Context, c by.Caller, id string) (langbot.SessionInfo, error) {
+func (f *fakeSessions) Get(_ context.Context, c by.Caller, id string) (sessions.SessionInfo, error) {
 	return f.find(c, id)
 }
 
-func (f *fakeSessions) List(_ context.Context, c by.Caller) (all []langbot.SessionInfo, err error) {
+func (f *fakeSessions) List(_ context.Context, c by.Caller) (all []sessions.SessionInfo, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for k := range f.keys {
 		if owner, id, _ := strings.Cut(k, " "); owner == c.Owner || c.Admin {
-			all = append(all, langbot.SessionInfo{SessionID: id})
+			all = append(all, sessions.SessionInfo{SessionID: id})
 		}
 	}
 	return all, nil
@@ -78,14 +78,14 @@ func (f *fakeSessions) Delete(_ context.Context, c by.Caller, id string) error {
 	return err
 }
 
-func (f *fakeSessions) StartProcess(_ context.Context, c by.Caller, id string, spec langbot.ProcessSpec) (langbot.ProcessInfo, error) {
+func (f *fakeSessions) StartProcess(_ context.Context, c by.Caller, id string, spec sessions.ProcessSpec) (sessions.ProcessInfo, error) {
 	_, err := f.find(c, id)
-	return langbot.ProcessInfo{SessionID: id, ProcessID: spec.ProcessID}, err
+	return sessions.ProcessInfo{SessionID: id, ProcessID: spec.ProcessID}, err
 }
 
-func (f *fakeSessions) Process(_ context.Context, c by.Caller, id, process string) (langbot.ProcessInfo, error) {
+func (f *fakeSessions) Process(_ context.Context, c by.Caller, id, process string) (sessions.ProcessInfo, error) {
 	_, err := f.find(c, id)
-	return langbot.ProcessInfo{SessionID: id, ProcessID: process}, err
+	return sessions.ProcessInfo{SessionID: id, ProcessID: process}, err
 }
 
 func (f *fakeSessions) StopProcess(_ context.Context, c by.Caller, id, _ string) error {
@@ -93,8 +93,8 @@ func (f *fakeSessions) StopProcess(_ context.Context, c by.Caller, id, _ string)
 	return err
 }
 
-func (*fakeSessions) Status(context.Context, by.Caller) langbot.Status {
-	return langbot.Status{Available: true, Enabled: true, Profile: "default"}
+func (*fakeSessions) Status(context.Context, by.Caller) sessions.Status {
+	return sessions.Status{Available: true, Enabled: true, Profile: "default"}
 }
 
 func (f *fakeSessions) Tool(_ context.Context, c by.Caller, id, name string, request []byte) (any, error) {
@@ -121,15 +121,15 @@ func (f *fakeSessions) Purge(_ context.Context, c by.Caller, id string) (tools.P
 	return tools.Purged{Notices: []string{"purged " + id}}, err
 }
 
-func (*fakeSessions) Errors(by.Caller) []langbot.ErrorRecord { return nil }
+func (*fakeSessions) Errors(by.Caller) []sessions.ErrorRecord { return nil }
 
-func (*fakeSessions) Skills(context.Context, by.Caller) ([]langbot.Skill, error) {
+func (*fakeSessions) Skills(context.Context, by.Caller) ([]sessions.Skill, error) {
 	return nil, nil
 }
 
-func (f *fakeSessions) Skill(_ context.Context, c by.Caller, name string) (langbot.Skill, error) {
+func (f *fakeSessions) Skill(_ context.Context, c by.Caller, name string) (sessions.Skill, error) {
 	_, err := f.find(c, name)
-	return langbot.Skill{Name: name}, err
+	return sessions.Skill{Name: name}, err
 }
 
 func (f *fakeSessions) RemoveSkill(_ context.Context, c by.Caller, name string) error {
@@ -137,11 +137,11 @@ func (f *fakeSessions) RemoveSkill(_ context.Context, c by.Caller, name string) 
 	return err
 }
 
-func (f *fakeSessions) InstallSkills(_ context.Context, _ by.Caller, up by.Upload) ([]langbot.Skill, error) {
+func (f *fakeSessions) InstallSkills(_ context.Context, _ by.Caller, up by.Upload) ([]sessions.Skill, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.upload = up
-	return []langbot.Skill{{Name: "one"}}, nil
+	return []sessions.Skill{{Name: "one"}}, nil
 }
 
 // A key of any text is one segment of a path.
@@ -154,7 +154,7 @@ func TestSessionKeys(t *testing.T) {
 	for segment, id := range map[string]string{
 		"person_alice": "person_alice", "a%20b": "a b", "~Li4": "..", "~YS8uLi9i": "a/../b", "~": "", "~4pi6": "☺",
 	} {
-		got := decode[langbot.ToolResult](t, w.want(t, 200, "acme", "POST", "/v1/sessions/"+segment+"/exec", `{"command":"true"}`))
+		got := decode[sessions.ToolResult](t, w.want(t, 200, "acme", "POST", "/v1/sessions/"+segment+"/exec", `{"command":"true"}`))
 		if got.SessionID != id {
 			t.Errorf("segment %q is the key %q, want %q", segment, got.SessionID, id)
 		}

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/skill"
@@ -18,17 +18,17 @@ const maxSkillZip = 20 << 20
 
 // Skills keeps what agents are taught from, each owner's apart.
 type Skills interface {
-	Skills(ctx context.Context, c access.Caller) ([]langbot.Skill, error)
-	Skill(ctx context.Context, c access.Caller, name string) (langbot.Skill, error)
+	Skills(ctx context.Context, c access.Caller) ([]sessions.Skill, error)
+	Skill(ctx context.Context, c access.Caller, name string) (sessions.Skill, error)
 	RemoveSkill(ctx context.Context, c access.Caller, name string) error
-	InstallSkills(ctx context.Context, c access.Caller, up access.Upload) ([]langbot.Skill, error)
+	InstallSkills(ctx context.Context, c access.Caller, up access.Upload) ([]sessions.Skill, error)
 }
 
 func (s *Server) listSkills(w http.ResponseWriter, r *http.Request) {
 	all, c, err := s.sessions(r)
-	out := langbot.SkillList{Skills: []langbot.Skill{}}
+	out := sessions.SkillList{Skills: []sessions.Skill{}}
 	if err == nil {
-		var list []langbot.Skill
+		var list []sessions.Skill
 		list, err = all.Skills(r.Context(), c)
 		out.Skills = append(out.Skills, list...)
 	}
@@ -36,7 +36,7 @@ func (s *Server) listSkills(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getSkill(w http.ResponseWriter, r *http.Request) {
-	onKey(s, w, r, "name", func(all Sessions, c access.Caller, name string) (langbot.Skill, error) {
+	onKey(s, w, r, "name", func(all Sessions, c access.Caller, name string) (sessions.Skill, error) {
 		return all.Skill(r.Context(), c, name)
 	})
 }
@@ -53,9 +53,9 @@ func (s *Server) postSkills(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		up, err = skillUpload(r)
 	}
-	out := langbot.SkillList{Skills: []langbot.Skill{}}
+	out := sessions.SkillList{Skills: []sessions.Skill{}}
 	if err == nil {
-		var list []langbot.Skill
+		var list []sessions.Skill
 		list, err = all.InstallSkills(r.Context(), c, up)
 		out.Skills = append(out.Skills, list...)
 	}

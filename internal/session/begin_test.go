@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -35,7 +36,7 @@ func TestStartProcessAsItsSandboxEnds(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				from := time.Now()
-				_, err := d.StartProcess(ctx, ann, "k", langbot.ProcessSpec{Command: "serve"})
+				_, err := d.StartProcess(ctx, ann, "k", sessions.ProcessSpec{Command: "serve"})
 				wantClass(t, "StartProcess", err, c.class)
 				if took := time.Since(from); took > 30*time.Second {
 					t.Errorf("it took %v: %v", took, err)

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
@@ -78,7 +78,7 @@ func (r *Runtime) borrow(ctx context.Context, c sandbox.Caller, key string, job 
 		back, cancel := detached(ctx)
 		defer cancel()
 		if job.Skill != "" {
-			r.takeBack(back, s, langbot.Spec{SkillName: job.Skill})
+			r.takeBack(back, s, sessions.Spec{SkillName: job.Skill})
 		}
 		r.release(s)
 	})}, nil

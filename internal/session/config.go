@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
@@ -65,8 +65,8 @@ type Config struct {
 	// KeepIdleSec is for how long one sleeps after that before it is removed,
 	// where its workspace has something in it; nil: 7 days; 0 and less: it is
 	// removed at once.
-	KeepIdleSec *int           `json:"keep_idle_sec,omitempty"`
-	Limits      langbot.Limits `json:"limits,omitzero"` // what is 0 has its default
+	KeepIdleSec *int            `json:"keep_idle_sec,omitempty"`
+	Limits      sessions.Limits `json:"limits,omitzero"` // what is 0 has its default
 }
 
 // TTL returns for how long an idle session is left as it is; 0: for good.
@@ -147,7 +147,7 @@ func (c Config) Validate() error {
 			return bad(d.name, "%d is out of bounds: at most %d", *d.sec, math.MaxInt32)
 		}
 	}
-	if c.Quota != langbot.QuotaAny && c.Quota != langbot.QuotaHard && c.Quota != langbot.QuotaSoft {
+	if c.Quota != sessions.QuotaAny && c.Quota != sessions.QuotaHard && c.Quota != sessions.QuotaSoft {
 		return bad("quota", "%.40q is no choice: hard, soft, or none", c.Quota)
 	}
 	if c.Isolation != "" && !sandbox.ValidWall(c.Isolation) {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
@@ -154,7 +154,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			return nil
 		}},
 		{"start-process", func(t fataler, d *daemon) { run(t, d, asked("k", "echo x")) }, func(r *session.Runtime) error {
-			_, err := r.StartProcess(context.Background(), ann, "k", langbot.ProcessSpec{Command: "serve"})
+			_, err := r.StartProcess(context.Background(), ann, "k", sessions.ProcessSpec{Command: "serve"})
 			return err
 		}},
 	} {

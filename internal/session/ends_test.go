@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -26,7 +26,7 @@ func TestSandboxRestartsDuringAProcessStart(t *testing.T) {
 				})
 			}
 		}
-		_, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "serve"})
+		_, err := d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{Command: "serve"})
 		pass(5 * time.Second)
 		want := 1
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
@@ -21,14 +21,14 @@ import (
 // enforced says how a directory of the host is held to its quota: hard, where its
 // file system has quotas of projects and it can be one, and else soft. hard
 // refuses the second.
-func (r *Runtime) enforced(ctx context.Context, w record.Workspace, spec langbot.Spec, hard bool, f *found) (record.Workspace, error) {
-	w.Quota = langbot.QuotaSoft
-	if !hard && spec.Quota == langbot.QuotaSoft {
+func (r *Runtime) enforced(ctx context.Context, w record.Workspace, spec sessions.Spec, hard bool, f *found) (record.Workspace, error) {
+	w.Quota = sessions.QuotaSoft
+	if !hard && spec.Quota == sessions.QuotaSoft {
 		return w, nil
 	}
 	id, err := r.take(ctx, w, spec)
 	if err == nil {
-		w.Quota, w.Project = langbot.QuotaHard, id
+		w.Quota, w.Project = sessions.QuotaHard, id
 		return w, nil
 	}
 	if ctx.Err() != nil {
@@ -56,11 +56,11 @@ func onlySoft(hostPath, why string) error {
 }
 
 // take makes a directory a project.
-func (r *Runtime) take(ctx context.Context, w record.Workspace, spec langbot.Spec) (uint32, error) {
+func (r *Runtime) take(ctx context.Context, w record.Workspace, spec sessions.Spec) (uint32, error) {
 	switch {
 	case r.o.Projects == nil:
 		return 0, &project.UnfitError{Why: "there are no project quotas here", None: true}
-	case spec.HostPathMode == langbot.MountReadOnly:
+	case spec.HostPathMode == sessions.MountReadOnly:
 		return 0, &project.UnfitError{Why: "it is shown for reading alone", None: true}
 	}
 	dir, err := open(w.Dir)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
@@ -126,20 +127,20 @@ const (
 )
 
 // hard is a session of a directory that is to have a hard quota.
-func hard(key, dir string, mb int) langbot.Spec {
+func hard(key, dir string, mb int) sessions.Spec {
 	s := asked(key, "echo x")
-	s.HostPath, s.WorkspaceQuotaMB, s.Quota = dir, mb, langbot.QuotaHard
+	s.HostPath, s.WorkspaceQuotaMB, s.Quota = dir, mb, sessions.QuotaHard
 	return s
 }
 
 func TestHardQuotaOfADirectory(t *testing.T) {
 	t.Run("shared", func(t *testing.T) {
 		onProjects(t, func(t *testing.T, _ *world, p *projects, root string, d *daemon, again func() *daemon) {
-			for _, s := range []langbot.Spec{hard("a", root, 4), hard("b", root, 2), hard("c", root, 8)} {
+			for _, s := range []sessions.Spec{hard("a", root, 4), hard("b", root, 2), hard("c", root, 8)} {
 				if _, err := d.Exec(t.Context(), ws, s); err != nil {
 					t.Fatal(err)
 				}
-				if info, err := d.Get(t.Context(), ws, s.SessionID); err != nil || info.Quota != langbot.QuotaHard {
+				if info, err := d.Get(t.Context(), ws, s.SessionID); err != nil || info.Quota != sessions.QuotaHard {
 					t.Errorf("Get = %+v, %v", info, err)
 				}
 			}
@@ -198,7 +199,7 @@ func TestHardQuotaOfADirectory(t *testing.T) {
 	t.Run("not-made", func(t *testing.T) {
 		onProjects(t, func(t *testing.T, w *world, p *projects, root string, d *daemon, _ func() *daemon) {
 			s := hard("a", root, 4)
-			s.ExtraMounts = []langbot.Mount{{HostPath: "/proc", MountPath: "/more", Mode: "ro"}}
+			s.ExtraMounts = []sessions.Mount{{HostPath: "/proc", MountPath: "/more", Mode: "ro"}}
 			_, err := d.Exec(t.Context(), ws, s)
 			wantClass(t, "a mount that may not be", err, langbot.ClassValidation)
 			p.want(t, "not made", project.Limits{})
@@ -228,7 +229,7 @@ func TestHardQuotaThatCannotBe(t *testing.T) {
 			if text := strings.Join(res.Notices, "\n"); !strings.Contains(text, tt.notice) || (tt.notice == "") == strings.Contains(text, "soft") {
 				t.Errorf("%v: notices %q", tt.fail, text)
 			}
-			if info, err := d.Get(t.Context(), ws, "a"); err != nil || info.Quota != langbot.QuotaSoft {
+			if info, err := d.Get(t.Context(), ws, "a"); err != nil || info.Quota != sessions.QuotaSoft {
 				t.Errorf("Get = %+v, %v", info, err)
 			}
 			if err := d.Delete(t.Context(), ws, "a"); err != nil {
@@ -236,10 +237,10 @@ func TestHardQuotaThatCannotBe(t *testing.T) {
 			}
 		}
 		p.set(nil)
-		for _, change := range []func(*langbot.Spec){
-			func(s *langbot.Spec) { s.HostPathMode = langbot.MountReadOnly },
-			func(s *langbot.Spec) { s.Quota = langbot.QuotaSoft },
-			func(s *langbot.Spec) { s.WorkspaceQuotaMB = 0 },
+		for _, change := range []func(*sessions.Spec){
+			func(s *sessions.Spec) { s.HostPathMode = sessions.MountReadOnly },
+			func(s *sessions.Spec) { s.Quota = sessions.QuotaSoft },
+			func(s *sessions.Spec) { s.WorkspaceQuotaMB = 0 },
 		} {
 			s := hard("a", root, 4)
 			s.Quota = ""

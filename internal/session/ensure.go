@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
@@ -36,12 +36,12 @@ func (f *found) say(format string, args ...any) {
 var errOutOfTurn = errors.New("only in turn")
 
 // acquire returns a session as spec wants it, with a lease on it.
-func (r *Runtime) acquire(ctx context.Context, c sandbox.Caller, spec langbot.Spec) (*session, found, error) {
+func (r *Runtime) acquire(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*session, found, error) {
 	return r.acquireIn(ctx, c, spec, new(waiting))
 }
 
 // acquireIn is acquire for one that waits as w says.
-func (r *Runtime) acquireIn(ctx context.Context, c sandbox.Caller, spec langbot.Spec, w *waiting) (*session, found, error) {
+func (r *Runtime) acquireIn(ctx context.Context, c sandbox.Caller, spec sessions.Spec, w *waiting) (*session, found, error) {
 	for {
 		s := r.enter(id{c.Owner, spec.SessionID})
 		f, err := r.settle(ctx, s, spec, w)
@@ -64,7 +64,7 @@ func (r *Runtime) acquireIn(ctx context.Context, c sandbox.Caller, spec langbot.
 var errGone = errors.New("deleted meanwhile")
 
 // settle waits for what w says, and makes the session ready.
-func (r *Runtime) settle(ctx context.Context, s *session, spec langbot.Spec, w *waiting) (f found, err error) {
+func (r *Runtime) settle(ctx context.Context, s *session, spec sessions.Spec, w *waiting) (f found, err error) {
 	if err := r.conflict(s, spec); err != nil { // which no waiting mends
 		return f, err
 	}
@@ -91,7 +91,7 @@ func (r *Runtime) settle(ctx context.Context, s *session, spec langbot.Spec, w *
 
 // conflict reports all fields in which spec wants a session that is there
 // otherwise.
-func (r *Runtime) conflict(s *session, spec langbot.Spec) error {
+func (r *Runtime) conflict(s *session, spec sessions.Spec) error {
 	r.mu.Lock()
 	is, d := s.state, r.differLocked(s, spec)
 	r.mu.Unlock()
@@ -107,25 +107,25 @@ func (r *Runtime) conflict(s *session, spec langbot.Spec) error {
 
 // differLocked is profile.Conflicts with aliases resolved, and with what a
 // request may ask for besides: where it says nothing of that, anything will do.
-func (r *Runtime) differLocked(s *session, spec langbot.Spec) []langbot.Difference {
+func (r *Runtime) differLocked(s *session, spec sessions.Spec) []sessions.Difference {
 	is := r.infoLocked(s)
 	is.Image, spec.Image = r.ImageName(is.Image), r.ImageName(spec.Image)
 	d := profile.Conflicts(is, spec)
 	if wall := cmp.Or(s.wall, r.wall(s.rec.Spec)); spec.Isolation != "" && spec.Isolation != wall {
-		d = append(d, langbot.Difference{Field: "isolation", Is: wall, Asked: spec.Isolation})
+		d = append(d, sessions.Difference{Field: "isolation", Is: wall, Asked: spec.Isolation})
 	}
-	if spec.Quota == langbot.QuotaHard && is.Quota == langbot.QuotaSoft {
-		d = append(d, langbot.Difference{Field: "quota", Is: is.Quota, Asked: spec.Quota})
+	if spec.Quota == sessions.QuotaHard && is.Quota == sessions.QuotaSoft {
+		d = append(d, sessions.Difference{Field: "quota", Is: is.Quota, Asked: spec.Quota})
 	}
 	if n := s.rec.Workspace.Inodes; spec.WorkspaceInodes != 0 && spec.WorkspaceInodes != n {
-		d = append(d, langbot.Difference{Field: "workspace_inodes", Is: n, Asked: spec.WorkspaceInodes})
+		d = append(d, sessions.Difference{Field: "workspace_inodes", Is: n, Asked: spec.WorkspaceInodes})
 	}
 	return d
 }
 
 // ensure makes a session ready for spec. life must be held; ordered says that
 // the turn is too.
-func (r *Runtime) ensure(ctx context.Context, s *session, spec langbot.Spec, ordered bool, f *found) error {
+func (r *Runtime) ensure(ctx context.Context, s *session, spec sessions.Spec, ordered bool, f *found) error {
 	switch r.stateOf(s) {
 	case absent:
 		f.how = wasCreated
@@ -168,7 +168,7 @@ func (r *Runtime) ensure(ctx context.Context, s *session, spec langbot.Spec, ord
 }
 
 // remember notes which skills a session is wanted with now, for its processes.
-func (r *Runtime) remember(ctx context.Context, s *session, spec langbot.Spec) error {
+func (r *Runtime) remember(ctx context.Context, s *session, spec sessions.Spec) error {
 	if profile.SameMounts(r.record(s).Spec.ExtraMounts, spec.ExtraMounts) {
 		return nil
 	}
@@ -178,13 +178,13 @@ func (r *Runtime) remember(ctx context.Context, s *session, spec langbot.Spec) e
 
 // sameMounts reports whether a session has the extra mounts of spec. Skills are
 // none: they are brought.
-func (r *Runtime) sameMounts(rec record.Session, spec langbot.Spec) bool {
+func (r *Runtime) sameMounts(rec record.Session, spec sessions.Spec) bool {
 	return profile.SameMounts(r.realMounts(rec.Owner, rec.Spec.ExtraMounts), r.realMounts(rec.Owner, spec.ExtraMounts))
 }
 
 // revive sees that the sandbox of a live session runs. One that has ended is
 // started again, or replaced where that can't be.
-func (r *Runtime) revive(ctx context.Context, s *session, spec langbot.Spec, f *found) error {
+func (r *Runtime) revive(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
 	f.how = wasReused
 	c := sandbox.Caller{Owner: s.id.owner}
 	rec := r.record(s)
@@ -219,7 +219,7 @@ func (r *Runtime) revive(ctx context.Context, s *session, spec langbot.Spec, f *
 }
 
 // rouse goes on with a session that is waking.
-func (r *Runtime) rouse(ctx context.Context, s *session, spec langbot.Spec, f *found) error {
+func (r *Runtime) rouse(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
 	var sb *sandbox.Sandbox
 	err := r.stillAllowed(ctx, s)
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -55,7 +55,7 @@ func (w *waiting) turn(ctx context.Context, r *Runtime, s *session) error {
 
 // Exec runs spec.Cmd in the session that Create would return. A command that
 // ended, by whatever, is a Result; so is one whose time was up.
-func (r *Runtime) Exec(ctx context.Context, c sandbox.Caller, spec langbot.Spec) (*Result, error) {
+func (r *Runtime) Exec(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*Result, error) {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (r *Runtime) Exec(ctx context.Context, c sandbox.Caller, spec langbot.Spec)
 type execution struct {
 	r    *Runtime
 	c    sandbox.Caller
-	spec langbot.Spec
+	spec sessions.Spec
 	from time.Time
 	time time.Duration // that it may take
 	w    waiting
@@ -113,7 +113,7 @@ func (x *execution) exec(ctx context.Context) (*Result, error) {
 }
 
 // check refuses what no session can be made of.
-func check(spec langbot.Spec) error {
+func check(spec sessions.Spec) error {
 	if !utf8.ValidString(spec.SessionID) {
 		return profile.Invalid("session_id must be text in UTF-8")
 	}
@@ -131,7 +131,7 @@ func (x *execution) took() time.Duration { return x.r.clock.Now().Sub(x.from) }
 
 func (x *execution) timedOut(res *Result) *Result {
 	x.r.metrics.timeouts.Add(1)
-	res.Status, res.ExitCode = langbot.StatusTimedOut, nil
+	res.Status, res.ExitCode = sessions.StatusTimedOut, nil
 	if len(res.Stderr) == 0 {
 		res.Stderr = fmt.Appendf(nil, "Command timed out after %d seconds.", x.spec.TimeoutSec)
 	}
@@ -206,7 +206,7 @@ func (r *Runtime) stop(ctx context.Context, s *session, name string) {
 func (x *execution) result(ctx context.Context, s *session, out guestcall.Outcome) *Result {
 	code := int(out.Exit.GetCode())
 	res := x.output(out)
-	res.Status, res.ExitCode = langbot.StatusCompleted, &code
+	res.Status, res.ExitCode = sessions.StatusCompleted, &code
 	for _, l := range out.Exit.GetLimits() {
 		if slices.Contains(knownLimits, l) {
 			res.Limits = append(res.Limits, l)
@@ -217,7 +217,7 @@ func (x *execution) result(ctx context.Context, s *session, out guestcall.Outcom
 		res.Limits = slices.Compact(append([]string{limitMemory}, res.Limits...))
 		x.f.say("the command used up the session's %d MiB of memory, and was ended", x.spec.MemoryMB)
 	case guestv1.Reason_REASON_TIMED_OUT:
-		if x.spec.OnTimeout == langbot.OnTimeoutReset {
+		if x.spec.OnTimeout == sessions.OnTimeoutReset {
 			x.r.reset(ctx, s, x.rec)
 			x.f.say("session %s was ended with the command, as on_timeout asks", shown(s.id.key))
 		}
@@ -263,7 +263,7 @@ func (x *execution) broken(ctx context.Context, s *session, sandboxName string, 
 	if gerr == nil && sb.Ended == sandbox.EndOutOfMemory {
 		code := killedCode
 		res := x.output(out)
-		res.Status, res.ExitCode, res.Limits = langbot.StatusCompleted, &code, []string{limitMemory}
+		res.Status, res.ExitCode, res.Limits = sessions.StatusCompleted, &code, []string{limitMemory}
 		x.f.say("the command used up the session's %d MiB of memory, and ended the sandbox: its processes are gone", x.spec.MemoryMB)
 		res.Notices = x.f.notices
 		return res, nil

@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
-func within(spec langbot.Spec, sec int) langbot.Spec {
+func within(spec sessions.Spec, sec int) sessions.Spec {
 	spec.TimeoutSec = sec
 	return spec
 }
@@ -26,7 +27,7 @@ type answer struct {
 	err error
 }
 
-func start(ctx context.Context, d *daemon, c sandbox.Caller, spec langbot.Spec) chan answer {
+func start(ctx context.Context, d *daemon, c sandbox.Caller, spec sessions.Spec) chan answer {
 	ch := make(chan answer, 1)
 	go func() {
 		res, err := d.Exec(ctx, c, spec)
@@ -39,7 +40,7 @@ func start(ctx context.Context, d *daemon, c sandbox.Caller, spec langbot.Spec) 
 func TestTimeoutKeepsTheSession(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 		res := run(t, d, within(asked("k", "sleep 100"), 5))
-		if res.Status != langbot.StatusTimedOut || res.ExitCode != nil || res.Duration != 5*time.Second || res.Queued != 0 {
+		if res.Status != sessions.StatusTimedOut || res.ExitCode != nil || res.Duration != 5*time.Second || res.Queued != 0 {
 			t.Errorf("Exec = %+v", res)
 		}
 		if string(res.Stdout) != "before\n" || string(res.Stderr) != "Command timed out after 5 seconds." {
@@ -55,8 +56,8 @@ func TestTimeoutKeepsTheSession(t *testing.T) {
 func TestTimeoutResetsTheSessionOnDemand(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
 		spec := within(asked("k", "sleep 100"), 5)
-		spec.OnTimeout = langbot.OnTimeoutReset
-		if res := run(t, d, spec); res.Status != langbot.StatusTimedOut || len(res.Notices) != 1 {
+		spec.OnTimeout = sessions.OnTimeoutReset
+		if res := run(t, d, spec); res.Status != sessions.StatusTimedOut || len(res.Notices) != 1 {
 			t.Errorf("Exec = %+v", res)
 		}
 		_, err := d.Get(t.Context(), ann, "k")
@@ -88,7 +89,7 @@ func TestQueueing(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
 			one := start(t.Context(), d, ann, asked("k", "sleep 10"))
 			res := run(t, d, within(asked("k", "sleep 100"), 12))
-			if res.Status != langbot.StatusTimedOut || res.Duration != 12*time.Second || res.Queued != 10*time.Second || string(res.Stdout) != "before\n" {
+			if res.Status != sessions.StatusTimedOut || res.Duration != 12*time.Second || res.Queued != 10*time.Second || string(res.Stdout) != "before\n" {
 				t.Errorf("Exec = %+v", res)
 			}
 			<-one
@@ -98,7 +99,7 @@ func TestQueueing(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 			one := start(t.Context(), d, ann, asked("k", "sleep 10"))
 			res := run(t, d, within(asked("k", "echo never"), 4))
-			if res.Status != langbot.StatusTimedOut || res.Queued != 4*time.Second || len(res.Notices) != 1 || !strings.Contains(res.Notices[0], "not run") {
+			if res.Status != sessions.StatusTimedOut || res.Queued != 4*time.Second || len(res.Notices) != 1 || !strings.Contains(res.Notices[0], "not run") {
 				t.Errorf("Exec = %+v", res)
 			}
 			<-one
@@ -249,10 +250,10 @@ func TestAudit(t *testing.T) {
 			t.Fatalf("%d records", len(all))
 		}
 		if a := all[0]; a.Owner != ann.Owner || a.Session != "k" || a.Sandbox == "" || len([]rune(a.Command)) != 400 || a.SessionIs != "created" ||
-			*a.ExitCode != 0 || a.Stdout != 2001 || a.Status != langbot.StatusCompleted {
+			*a.ExitCode != 0 || a.Stdout != 2001 || a.Status != sessions.StatusCompleted {
 			t.Errorf("first: %+v", a)
 		}
-		if a := all[1]; a.Status != langbot.StatusTimedOut || a.ExitCode != nil || a.Duration != 2*time.Second || a.SessionIs != "reused" {
+		if a := all[1]; a.Status != sessions.StatusTimedOut || a.ExitCode != nil || a.Duration != 2*time.Second || a.SessionIs != "reused" {
 			t.Errorf("second: %+v", a)
 		}
 		if a := all[2]; a.Error != langbot.ClassSessionConflict || a.Status != "" {
@@ -275,7 +276,7 @@ func TestAuditIsBounded(t *testing.T) {
 		}
 		_, _ = d.Exec(t.Context(), ann, spec)
 		_, _ = d.Exec(t.Context(), ann, asked(long, "true"))
-		_, _ = d.StartProcess(t.Context(), ann, long, langbot.ProcessSpec{ProcessID: long, Command: long, Args: []string{long}, Env: map[string]string{long: ""}})
+		_, _ = d.StartProcess(t.Context(), ann, long, sessions.ProcessSpec{ProcessID: long, Command: long, Args: []string{long}, Env: map[string]string{long: ""}})
 		_, _ = d.Borrow(t.Context(), ann, long, session.Job{Action: "tool:read", Path: long})
 		all := w.audit.all()
 		if len(all) != 4 {

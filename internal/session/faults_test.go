@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
@@ -48,7 +48,7 @@ func TestDiskFull(t *testing.T) {
 				s.lasts.Store(lasts)
 				d := w.bootWith(t, sandbox.Options{Store: &w.store, Backends: []sandbox.Backend{w.fake}}, session.Options{Store: s, Config: config()})
 				_, _ = d.Exec(t.Context(), ann, asked("k", "touch"))
-				_, _ = d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "serve"})
+				_, _ = d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{Command: "serve"})
 				_ = d.StopProcess(t.Context(), ann, "k", "")
 				pass(ttl + 2*time.Minute)
 				_, _ = d.Exec(t.Context(), ann, asked("k", "echo x"))

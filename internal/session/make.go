@@ -4,13 +4,13 @@ import (
 	"context"
 	"slices"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
 // replace makes a session anew, in the place of what is there.
-func (r *Runtime) replace(ctx context.Context, s *session, spec langbot.Spec, f *found) error {
+func (r *Runtime) replace(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
 	if err := r.shut(ctx, s); err != nil {
 		return err
 	}
@@ -20,7 +20,7 @@ func (r *Runtime) replace(ctx context.Context, s *session, spec langbot.Spec, f 
 }
 
 // make builds a session from nothing, or leaves nothing.
-func (r *Runtime) make(ctx context.Context, s *session, spec langbot.Spec, f *found) error {
+func (r *Runtime) make(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
 	err := r.become(ctx, s, step{to: creating})
 	if err == nil {
 		err = r.build(ctx, s, spec, f)
@@ -36,7 +36,7 @@ func (r *Runtime) make(ctx context.Context, s *session, spec langbot.Spec, f *fo
 
 // build makes the sandbox of a session. What it is to be is written down first:
 // whatever happens then, it is found by its name.
-func (r *Runtime) build(ctx context.Context, s *session, spec langbot.Spec, f *found) error {
+func (r *Runtime) build(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
 	c := sandbox.Caller{Owner: s.id.owner}
 	said := len(f.notices)
 	want, rec, err := r.shape(ctx, c, spec, f)

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -78,7 +78,7 @@ func (m *model) drawCall(t *rapid.T, asked map[string]bool) func(*daemon) {
 		case "delete":
 			_ = d.Delete(ctx, ws, key)
 		case "start":
-			_, _ = d.StartProcess(ctx, ws, key, langbot.ProcessSpec{ProcessID: pid, Command: "serve"})
+			_, _ = d.StartProcess(ctx, ws, key, sessions.ProcessSpec{ProcessID: pid, Command: "serve"})
 		case "stop":
 			_ = d.StopProcess(ctx, ws, key, pid)
 		}
@@ -100,7 +100,7 @@ func (m *model) adopt(t *rapid.T) {
 			k.mounts = k.mounts || r.Key == info.SessionID && len(r.Spec.ExtraMounts) > 0
 		}
 		for pid, p := range info.Processes {
-			k.running[pid] = p.Status == langbot.ProcessRunning
+			k.running[pid] = p.Status == sessions.ProcessRunning
 		}
 		maps.DeleteFunc(k.running, func(_ string, runs bool) bool { return !runs })
 		sb, err := m.d.manager.Get(context.Background(), ws, info.BackendSessionID)

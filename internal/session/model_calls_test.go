@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
@@ -20,7 +21,7 @@ func (m *model) Exec(t *rapid.T) {
 	spec := m.drawSpec(t, rapid.SampledFrom([]string{"echo x", "touch", "look", "look", "exit 3", "sleep 50", "die", "dieoom"}).Draw(t, "cmd"))
 	reset := rapid.Bool().Draw(t, "reset")
 	if spec.TimeoutSec = 5; reset {
-		spec.OnTimeout = langbot.OnTimeoutReset
+		spec.OnTimeout = sessions.OnTimeoutReset
 	}
 	class := m.acquire(spec)
 	k := m.is[spec.SessionID]
@@ -39,7 +40,7 @@ func (m *model) Exec(t *rapid.T) {
 			t.Fatalf("session %s has its file: %v, want %v", spec.SessionID, has, k.files)
 		}
 	case "sleep 50":
-		if res.Status != langbot.StatusTimedOut {
+		if res.Status != sessions.StatusTimedOut {
 			t.Fatalf("Exec = %+v", res)
 		}
 		if reset {
@@ -122,7 +123,7 @@ func (m *model) StartProcess(t *rapid.T) {
 			k.running[pid] = true
 		}
 	}
-	_, err := m.d.StartProcess(context.Background(), ws, key, langbot.ProcessSpec{ProcessID: pid, Command: "serve"})
+	_, err := m.d.StartProcess(context.Background(), ws, key, sessions.ProcessSpec{ProcessID: pid, Command: "serve"})
 	wants(t, "StartProcess", err, class)
 }
 

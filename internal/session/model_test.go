@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
@@ -88,17 +89,17 @@ func (m *model) processes() (n int) {
 }
 
 // spec is a request for a session.
-func (m *model) spec(key, cmd string, cpus float64, mounts bool) langbot.Spec {
+func (m *model) spec(key, cmd string, cpus float64, mounts bool) sessions.Spec {
 	s := asked(key, cmd)
 	s.CPUs = cpus
 	if mounts {
-		s.ExtraMounts = []langbot.Mount{{HostPath: m.root, MountPath: "/mnt/x", Mode: "ro"}}
+		s.ExtraMounts = []sessions.Mount{{HostPath: m.root, MountPath: "/mnt/x", Mode: "ro"}}
 	}
 	return s
 }
 
 // drawSpec is a request, mostly for what is there.
-func (m *model) drawSpec(t *rapid.T, cmd string) langbot.Spec {
+func (m *model) drawSpec(t *rapid.T, cmd string) sessions.Spec {
 	key := rapid.SampledFrom(modelKeys).Draw(t, "key")
 	cpus, mounts := 1.0, false
 	if k := m.is[key]; k != nil {
@@ -114,7 +115,7 @@ func (m *model) drawSpec(t *rapid.T, cmd string) langbot.Spec {
 }
 
 // acquire is what becomes of a session by a call that asks for it.
-func (m *model) acquire(spec langbot.Spec) (class string) {
+func (m *model) acquire(spec sessions.Spec) (class string) {
 	k, mounts := m.is[spec.SessionID], len(spec.ExtraMounts) > 0
 	switch {
 	case k == nil || k.asleep:
@@ -176,7 +177,7 @@ func (m *model) Check(t *rapid.T) {
 	for _, info := range list {
 		var running []string
 		for pid, p := range info.Processes {
-			if p.Status == langbot.ProcessRunning {
+			if p.Status == sessions.ProcessRunning {
 				running = append(running, pid)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
@@ -72,10 +72,10 @@ type Projects interface {
 // Skills has the packages of skills of each owner. skill.Owners is it.
 type Skills interface {
 	// Named returns the mount that a request means by the name of a skill.
-	Named(ctx context.Context, owner, name string) (langbot.Mount, error)
+	Named(ctx context.Context, owner, name string) (sessions.Mount, error)
 	// Place says which package a mount means; ok is false for one whose
 	// directory is not in the store, and which is no skill.
-	Place(owner string, m langbot.Mount) (p skill.Placed, ok bool, err error)
+	Place(owner string, m sessions.Mount) (p skill.Placed, ok bool, err error)
 	// Bring has packages below box.SkillsPath inside, unless they are there as
 	// they are now, and removes those that the store has no longer. b is the
 	// sandbox's. The notices say what was not brought, and why.
@@ -130,8 +130,8 @@ type Result struct {
 
 // Wire is r as it goes over a wire: with text in place of bytes, and beside it
 // the bytes of a stream that is not text.
-func (r *Result) Wire() langbot.Result {
-	out := langbot.Result{
+func (r *Result) Wire() sessions.Result {
+	out := sessions.Result{
 		SessionID: r.SessionID, BackendName: r.Backend, Status: r.Status, ExitCode: r.ExitCode,
 		DurationMS: r.Duration.Milliseconds(), QueuedMS: r.Queued.Milliseconds(),
 		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes, Limits: r.Limits, Notices: r.Notices,

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -49,9 +49,9 @@ func (v *owned) notice(hostPath, at string) string {
 func (v *owned) quota(bounded bool) string {
 	switch {
 	case v.unenforced == "":
-		return langbot.QuotaHard
+		return sessions.QuotaHard
 	case bounded:
-		return langbot.QuotaSoft
+		return sessions.QuotaSoft
 	}
 	return ""
 }
@@ -60,7 +60,7 @@ func (v *owned) quota(bounded bool) string {
 // root, or a volume where the owner's client has said that the path is one of
 // its own file system.
 func (r *Runtime) locate(ctx context.Context, c sandbox.Caller, hostPath, mode string, size, inodes int64) (sandbox.HostDir, *owned, error) {
-	dir, err := r.roots.Open(hostPath, profile.Access{Make: mode == langbot.MountWritable, UID: uidOf(c.Owner)})
+	dir, err := r.roots.Open(hostPath, profile.Access{Make: mode == sessions.MountWritable, UID: uidOf(c.Owner)})
 	if err == nil {
 		defer dir.Close()
 		return dir.HostDir, nil, nil

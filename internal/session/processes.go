@@ -7,7 +7,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/process"
@@ -26,13 +26,13 @@ type managed struct {
 
 // StartProcess starts a managed process in a session that is there, and wakes
 // it. One that runs under the same ID is ended first.
-func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string, spec langbot.ProcessSpec) (langbot.ProcessInfo, error) {
+func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string, spec sessions.ProcessSpec) (sessions.ProcessInfo, error) {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
-		return langbot.ProcessInfo{}, err
+		return sessions.ProcessInfo{}, err
 	}
 	defer done()
-	spec.ProcessID, spec.Cwd = cmp.Or(spec.ProcessID, langbot.DefaultProcess), cmp.Or(spec.Cwd, tools.WorkspacePath)
+	spec.ProcessID, spec.Cwd = cmp.Or(spec.ProcessID, sessions.DefaultProcess), cmp.Or(spec.Cwd, tools.WorkspacePath)
 	from := r.clock.Now()
 	info, sandboxID, err := r.startProcess(ctx, c, key, spec)
 	err = tidied(err, key, "start a process")
@@ -47,7 +47,7 @@ func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string
 // maxCommandText is more than is written down of a command, in bytes.
 const maxCommandText = 4096
 
-func commandText(spec langbot.ProcessSpec) string {
+func commandText(spec sessions.ProcessSpec) string {
 	text := spec.Command
 	for _, a := range spec.Args {
 		if text += " " + a; len(text) > maxCommandText {
@@ -57,34 +57,34 @@ func commandText(spec langbot.ProcessSpec) string {
 	return text
 }
 
-func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string, spec langbot.ProcessSpec) (langbot.ProcessInfo, string, error) {
+func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string, spec sessions.ProcessSpec) (sessions.ProcessInfo, string, error) {
 	if err := profile.ValidateProcess(spec); err != nil {
-		return langbot.ProcessInfo{}, "", err
+		return sessions.ProcessInfo{}, "", err
 	}
 	s, f, err := r.existing(ctx, c, key)
 	if err != nil {
-		return langbot.ProcessInfo{}, "", err
+		return sessions.ProcessInfo{}, "", err
 	}
 	defer r.release(s)
 	notices, err := r.bring(ctx, s, r.record(s).Spec)
 	if err != nil {
-		return langbot.ProcessInfo{}, r.sandboxID(s), err
+		return sessions.ProcessInfo{}, r.sandboxID(s), err
 	}
 	look, err := r.guard(ctx, r.record(s).Workspace, s.id.key) // what is full already gets no writer
 	if err != nil {
-		return langbot.ProcessInfo{}, r.sandboxID(s), err
+		return sessions.ProcessInfo{}, r.sandboxID(s), err
 	}
 	look.close()
 	if !s.procTurn.take(ctx, nil) {
-		return langbot.ProcessInfo{}, r.sandboxID(s), context.Cause(ctx)
+		return sessions.ProcessInfo{}, r.sandboxID(s), context.Cause(ctx)
 	}
 	defer s.procTurn.give()
 	if err := r.endProcess(ctx, s, spec.ProcessID); err != nil {
-		return langbot.ProcessInfo{}, r.sandboxID(s), err
+		return sessions.ProcessInfo{}, r.sandboxID(s), err
 	}
 	m, err := r.launch(ctx, s, spec)
 	if err != nil {
-		return langbot.ProcessInfo{}, r.sandboxID(s), err
+		return sessions.ProcessInfo{}, r.sandboxID(s), err
 	}
 	info := m.p.Info()
 	info.Notices = append(append(f.notices, notices...), info.Notices...)
@@ -119,7 +119,7 @@ func (r *Runtime) existing(ctx context.Context, c sandbox.Caller, key string) (*
 }
 
 // launch starts a process, and writes it down. procTurn must be held.
-func (r *Runtime) launch(ctx context.Context, s *session, spec langbot.ProcessSpec) (*managed, error) {
+func (r *Runtime) launch(ctx context.Context, s *session, spec sessions.ProcessSpec) (*managed, error) {
 	start, quit := context.WithCancelCause(ctx)
 	defer quit(nil)
 	m := &managed{quit: quit}
@@ -161,10 +161,10 @@ func (r *Runtime) launch(ctx context.Context, s *session, spec langbot.ProcessSp
 	return m, nil
 }
 
-func (r *Runtime) processOptions(s *session, m *managed, spec langbot.ProcessSpec) process.Options {
+func (r *Runtime) processOptions(s *session, m *managed, spec sessions.ProcessSpec) process.Options {
 	return process.Options{
 		SessionID: s.id.key, Spec: spec, Dial: r.dial(s), Dir: r.o.ProcessDir, Log: r.log,
-		OnExit: func(langbot.ProcessInfo) { r.processEnded(s, spec.ProcessID, m) },
+		OnExit: func(sessions.ProcessInfo) { r.processEnded(s, spec.ProcessID, m) },
 		OnUse: func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -249,7 +249,7 @@ func (r *Runtime) keepProcess(ctx context.Context, s *session, pid string, m *ma
 
 // named returns a process of a session that is there, with a lease on that.
 func (r *Runtime) named(c sandbox.Caller, key, pid string) (*session, *managed, error) {
-	pid = cmp.Or(pid, langbot.DefaultProcess)
+	pid = cmp.Or(pid, sessions.DefaultProcess)
 	s, err := r.find(c, key)
 	if err != nil {
 		return nil, nil, err
@@ -273,15 +273,15 @@ func (r *Runtime) named(c sandbox.Caller, key, pid string) (*session, *managed, 
 }
 
 // Process returns a managed process, which may have ended.
-func (r *Runtime) Process(ctx context.Context, c sandbox.Caller, key, pid string) (langbot.ProcessInfo, error) {
+func (r *Runtime) Process(ctx context.Context, c sandbox.Caller, key, pid string) (sessions.ProcessInfo, error) {
 	_, done, err := r.begin(ctx, c)
 	if err != nil {
-		return langbot.ProcessInfo{}, err
+		return sessions.ProcessInfo{}, err
 	}
 	defer done()
 	s, m, err := r.named(c, key, pid)
 	if err != nil {
-		return langbot.ProcessInfo{}, err
+		return sessions.ProcessInfo{}, err
 	}
 	defer r.leave(s)
 	return m.p.Info(), nil
@@ -294,7 +294,7 @@ func (r *Runtime) StopProcess(ctx context.Context, c sandbox.Caller, key, pid st
 		return err
 	}
 	defer done()
-	pid = cmp.Or(pid, langbot.DefaultProcess)
+	pid = cmp.Or(pid, sessions.DefaultProcess)
 	s, _, err := r.named(c, key, pid)
 	if err != nil {
 		return err
@@ -330,7 +330,7 @@ func (r *Runtime) attach(ctx context.Context, c sandbox.Caller, key, pid string,
 		return nil, err
 	}
 	defer done()
-	pid = cmp.Or(pid, langbot.DefaultProcess)
+	pid = cmp.Or(pid, sessions.DefaultProcess)
 	s, m, err := r.named(c, key, pid)
 	if err != nil {
 		return nil, err

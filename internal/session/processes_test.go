@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-func launch(t fataler, d *daemon, key, pid string) langbot.ProcessInfo {
+func launch(t fataler, d *daemon, key, pid string) sessions.ProcessInfo {
 	t.Helper()
-	info, err := d.StartProcess(context.Background(), ann, key, langbot.ProcessSpec{
+	info, err := d.StartProcess(context.Background(), ann, key, sessions.ProcessSpec{
 		ProcessID: pid, Command: "serve", Args: []string{"--port", "1"}, Env: map[string]string{"TOKEN": "s3cret", "A": "b"},
 	})
 	if err != nil {
@@ -31,12 +32,12 @@ func TestProcess(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 		run(t, d, asked("k", "echo x"))
 		info := launch(t, d, "k", "")
-		if info.ProcessID != langbot.DefaultProcess || info.Status != langbot.ProcessRunning || strings.Join(info.EnvKeys, " ") != "A TOKEN" || info.SessionID != "k" {
+		if info.ProcessID != sessions.DefaultProcess || info.Status != sessions.ProcessRunning || strings.Join(info.EnvKeys, " ") != "A TOKEN" || info.SessionID != "k" {
 			t.Errorf("StartProcess = %+v", info)
 		}
 		launch(t, d, "k", "other")
 		s, err := d.Get(t.Context(), ann, "k")
-		if err != nil || len(s.Processes) != 2 || s.Process == nil || s.Process.ProcessID != langbot.DefaultProcess {
+		if err != nil || len(s.Processes) != 2 || s.Process == nil || s.Process.ProcessID != sessions.DefaultProcess {
 			t.Errorf("Get = %+v, %v", s, err)
 		}
 		if st, _ := d.Status(t.Context(), ann); st.Processes != 2 {
@@ -77,7 +78,7 @@ func TestProcessCapacity(t *testing.T) {
 		run(t, d, asked("k", "echo x"))
 		launch(t, d, "k", "a")
 		launch(t, d, "k", "b")
-		_, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{ProcessID: "c", Command: "serve"})
+		_, err := d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{ProcessID: "c", Command: "serve"})
 		wantClass(t, "one too many", err, langbot.ClassCapacity)
 		launch(t, d, "k", "b") // in the place of another
 		if err := d.StopProcess(t.Context(), ann, "k", "a"); err != nil {
@@ -103,7 +104,7 @@ func TestCompletedProcess(t *testing.T) {
 			w.endProcesses()
 			pass(time.Second)
 			info, err := d.Process(t.Context(), ann, "k", "")
-			if err != nil || info.Status != langbot.ProcessExited || info.ExitCode == nil || *info.ExitCode != 7 || info.ExitedAt == nil {
+			if err != nil || info.Status != sessions.ProcessExited || info.ExitCode == nil || *info.ExitCode != 7 || info.ExitedAt == nil {
 				t.Errorf("Process = %+v, %v", info, err)
 			}
 			a, err := d.Attach(t.Context(), ann, "k", "") // what it wrote last can still be read
@@ -189,7 +190,7 @@ func (w *world) endProcesses() {
 func TestProcessesAreBounded(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 		run(t, d, asked("k", "echo x"))
-		long := langbot.ProcessSpec{Command: "server", Args: []string{strings.Repeat("x", profile.MaxProcessBytes-100)}}
+		long := sessions.ProcessSpec{Command: "server", Args: []string{strings.Repeat("x", profile.MaxProcessBytes-100)}}
 		for n := range 40 {
 			long.ProcessID = fmt.Sprint(n)
 			if _, err := d.StartProcess(t.Context(), ann, "k", long); err != nil {
@@ -223,7 +224,7 @@ func TestProcessesOutliveTheDaemon(t *testing.T) {
 
 		d = w.boot(t, config())
 		again, err := d.Process(t.Context(), ann, "k", "")
-		if err != nil || again.Status != langbot.ProcessRunning || !again.StartedAt.Equal(info.StartedAt) || strings.Join(again.EnvKeys, " ") != "A TOKEN" {
+		if err != nil || again.Status != sessions.ProcessRunning || !again.StartedAt.Equal(info.StartedAt) || strings.Join(again.EnvKeys, " ") != "A TOKEN" {
 			t.Errorf("Process = %+v, %v", again, err)
 		}
 		if got := w.guests.killedOnes(); len(got) != 1 || got[0] != "stray" {
@@ -242,7 +243,7 @@ func TestProcessesOutliveTheDaemon(t *testing.T) {
 		d.shutdown()
 		w.fake.Die(w.fake.Running()[0], sandbox.EndCrashed)
 		d = w.boot(t, config())
-		if p, err := d.Process(t.Context(), ann, "k", ""); err != nil || p.Status != langbot.ProcessExited || p.ExitCode != nil {
+		if p, err := d.Process(t.Context(), ann, "k", ""); err != nil || p.Status != sessions.ProcessExited || p.ExitCode != nil {
 			t.Errorf("Process = %+v, %v", p, err)
 		}
 		if res := run(t, d, asked("k", "echo x")); len(res.Notices) != 1 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -49,7 +50,7 @@ func TestIdleSessionIsRemoved(t *testing.T) {
 
 func TestTTLPassesDuringACommand(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
-		if res := run(t, d, within(asked("k", "sleep 1000"), 2000)); res.Status != langbot.StatusCompleted {
+		if res := run(t, d, within(asked("k", "sleep 1000"), 2000)); res.Status != sessions.StatusCompleted {
 			t.Errorf("Exec = %+v", res)
 		}
 		wantSession(t, d, "k", false)
@@ -87,7 +88,7 @@ func TestNotReaped(t *testing.T) {
 	t.Run("while-a-process-runs", func(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
 			run(t, d, asked("k", "echo x"))
-			if _, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "serve"}); err != nil {
+			if _, err := d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{Command: "serve"}); err != nil {
 				t.Fatal(err)
 			}
 			pass(3 * ttl)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/process"
@@ -192,9 +192,9 @@ func (r *Runtime) sandboxID(s *session) string {
 }
 
 // infoLocked describes s to its owner, but for its processes.
-func (r *Runtime) infoLocked(s *session) langbot.SessionInfo {
+func (r *Runtime) infoLocked(s *session) sessions.SessionInfo {
 	spec := s.rec.Spec
-	return langbot.SessionInfo{
+	return sessions.SessionInfo{
 		SessionID: s.id.key, BackendName: s.wall, BackendSessionID: s.box, Image: spec.Image, Network: spec.Network,
 		HostPath: spec.HostPath, HostPathMode: spec.HostPathMode, MountPath: spec.MountPath, Persistent: spec.Persistent,
 		CPUs: spec.CPUs, MemoryMB: spec.MemoryMB, PIDsLimit: spec.PIDsLimit, ReadOnlyRootFS: spec.ReadOnlyRootFS,
@@ -206,7 +206,7 @@ func (r *Runtime) infoLocked(s *session) langbot.SessionInfo {
 
 // described is a session and its processes, at one moment.
 type described struct {
-	info  langbot.SessionInfo
+	info  sessions.SessionInfo
 	procs map[string]*process.Process
 }
 
@@ -221,23 +221,23 @@ func (r *Runtime) describeLocked(s *session) described {
 }
 
 // whole is the description. The lock must not be held: a process has its own.
-func (d described) whole() langbot.SessionInfo {
+func (d described) whole() sessions.SessionInfo {
 	info := d.info
 	if len(d.procs) == 0 {
 		return info
 	}
-	info.Processes = make(map[string]langbot.ProcessInfo, len(d.procs))
+	info.Processes = make(map[string]sessions.ProcessInfo, len(d.procs))
 	for pid, p := range d.procs {
 		info.Processes[pid] = p.Info()
 	}
-	if p, ok := info.Processes[langbot.DefaultProcess]; ok {
+	if p, ok := info.Processes[sessions.DefaultProcess]; ok {
 		info.Process = &p
 	}
 	return info
 }
 
 // describe is both in one.
-func (r *Runtime) describe(s *session) langbot.SessionInfo {
+func (r *Runtime) describe(s *session) sessions.SessionInfo {
 	r.mu.Lock()
 	d := r.describeLocked(s)
 	r.mu.Unlock()
@@ -245,10 +245,10 @@ func (r *Runtime) describe(s *session) langbot.SessionInfo {
 }
 
 // Get returns a session, with its managed processes.
-func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (langbot.SessionInfo, error) {
+func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (sessions.SessionInfo, error) {
 	_, done, err := r.begin(ctx, c)
 	if err != nil {
-		return langbot.SessionInfo{}, err
+		return sessions.SessionInfo{}, err
 	}
 	defer done()
 	r.mu.Lock()
@@ -258,7 +258,7 @@ func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (langbo
 	}
 	if err != nil {
 		r.mu.Unlock()
-		return langbot.SessionInfo{}, err
+		return sessions.SessionInfo{}, err
 	}
 	d := r.describeLocked(s)
 	r.mu.Unlock()
@@ -267,7 +267,7 @@ func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (langbo
 
 // List returns the caller's sessions, and everyone's to an admin, oldest first,
 // those that sleep among them.
-func (r *Runtime) List(ctx context.Context, c sandbox.Caller) ([]langbot.SessionInfo, error) {
+func (r *Runtime) List(ctx context.Context, c sandbox.Caller) ([]sessions.SessionInfo, error) {
 	_, done, err := r.begin(ctx, c)
 	if err != nil {
 		return nil, err
@@ -281,11 +281,11 @@ func (r *Runtime) List(ctx context.Context, c sandbox.Caller) ([]langbot.Session
 		}
 	}
 	r.mu.Unlock()
-	list := make([]langbot.SessionInfo, 0, len(all))
+	list := make([]sessions.SessionInfo, 0, len(all))
 	for _, d := range all {
 		list = append(list, d.whole())
 	}
-	slices.SortFunc(list, func(a, b langbot.SessionInfo) int {
+	slices.SortFunc(list, func(a, b sessions.SessionInfo) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.SessionID, b.SessionID))
 	})
 	return list, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -20,7 +21,7 @@ func TestReuse(t *testing.T) {
 	t.Run("test_box_runtime_reuses_request_session", func(t *testing.T) {
 		inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 			first := run(t, d, asked("person_1", "echo one"))
-			if string(first.Stdout) != "one\n" || first.ExitCode == nil || *first.ExitCode != 0 || first.Status != langbot.StatusCompleted {
+			if string(first.Stdout) != "one\n" || first.ExitCode == nil || *first.ExitCode != 0 || first.Status != sessions.StatusCompleted {
 				t.Errorf("Exec = %+v", first)
 			}
 			run(t, d, asked("person_1", "echo two"))
@@ -328,7 +329,7 @@ func TestUnknown(t *testing.T) {
 			t.Errorf("Get: %q", err)
 		}
 		wantClass(t, "Delete", d.Delete(t.Context(), ann, "x"), langbot.ClassSessionNotFound)
-		_, err = d.StartProcess(t.Context(), ann, "x", langbot.ProcessSpec{Command: "cat"})
+		_, err = d.StartProcess(t.Context(), ann, "x", sessions.ProcessSpec{Command: "cat"})
 		wantClass(t, "StartProcess", err, langbot.ClassSessionNotFound)
 		run(t, d, asked("x", "echo"))
 		_, err = d.Process(t.Context(), ann, "x", "y")

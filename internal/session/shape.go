@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -36,7 +36,7 @@ func newID(rand io.Reader) (string, error) {
 }
 
 // shape turns what was asked of a session into what its sandbox is to be.
-func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec langbot.Spec, f *found) (sandbox.Spec, record.Session, error) {
+func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec sessions.Spec, f *found) (sandbox.Spec, record.Session, error) {
 	recID, err := r.random(newID)
 	if err != nil {
 		return sandbox.Spec{}, record.Session{}, err
@@ -52,7 +52,7 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec langbot.Spec
 			Explicit: map[string]bool{sandbox.LimitCPUs: true, sandbox.LimitMemory: true, sandbox.LimitPIDs: true},
 		},
 	}
-	if spec.Network == langbot.NetworkOn {
+	if spec.Network == sessions.NetworkOn {
 		want.Network = sandbox.NetworkOn
 	}
 	// Where none of the owner's may last for long, this one is stopped in time,
@@ -78,7 +78,7 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec langbot.Spec
 // KeepWarm has sandboxes that would do for sessions of spec be ready before
 // anyone asks for one. It fails with Unsupported where there can be none: with
 // a network, or anything of the host in it.
-func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec langbot.Spec) error {
+func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec sessions.Spec) error {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
 		return err
@@ -96,13 +96,13 @@ func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec langbot.S
 }
 
 // lasting is spec without what is a command's.
-func lasting(spec langbot.Spec) langbot.Spec {
+func lasting(spec sessions.Spec) sessions.Spec {
 	spec.Cmd, spec.Env, spec.Workdir, spec.TimeoutSec, spec.OnTimeout, spec.SkillName = "", nil, "", 0, "", ""
 	spec.ExtraMounts = slices.Clone(spec.ExtraMounts)
 	return spec
 }
 
-func (r *Runtime) wall(spec langbot.Spec) string {
+func (r *Runtime) wall(spec sessions.Spec) string {
 	if spec.Isolation != "" {
 		return spec.Isolation
 	}
@@ -122,7 +122,7 @@ func (r *Runtime) allows(wall string) error {
 // ImageName returns what a Spec's image means: the configured one where it names
 // none, or box.DefaultImage.
 func (r *Runtime) ImageName(name string) string {
-	if name == "" || name == langbot.DefaultImage {
+	if name == "" || name == sessions.DefaultImage {
 		return r.c.Image
 	}
 	return name
@@ -143,14 +143,14 @@ func (r *Runtime) image(ctx context.Context, c sandbox.Caller, name string) (str
 
 // place finds what is to be seen at the workspace's place, and at the other
 // mounts'.
-func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec langbot.Spec, want *sandbox.Spec, rec *record.Session, f *found) error {
+func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec sessions.Spec, want *sandbox.Spec, rec *record.Session, f *found) error {
 	w, err := r.workspace(ctx, c, spec, want, f)
 	if err != nil {
 		return err
 	}
 	rec.Workspace = w
 	for _, m := range r.realMounts(c.Owner, spec.ExtraMounts) {
-		at := sandbox.Mount{Target: m.MountPath, ReadOnly: m.Mode == langbot.MountReadOnly}
+		at := sandbox.Mount{Target: m.MountPath, ReadOnly: m.Mode == sessions.MountReadOnly}
 		dir, vol, err := r.locate(ctx, c, m.HostPath, m.Mode, 0, 0)
 		if err != nil {
 			return err
@@ -167,11 +167,11 @@ func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec langbot.Spec
 }
 
 // workspace decides what the workspace is, by the rules of Config.
-func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec langbot.Spec, want *sandbox.Spec, f *found) (record.Workspace, error) {
+func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec sessions.Spec, want *sandbox.Spec, f *found) (record.Workspace, error) {
 	limit, inodes := int64(spec.WorkspaceQuotaMB)<<20, spec.WorkspaceInodes
-	hard := spec.Quota == langbot.QuotaHard || r.c.Quota == langbot.QuotaHard
+	hard := spec.Quota == sessions.QuotaHard || r.c.Quota == sessions.QuotaHard
 	at := path.Clean(spec.MountPath)
-	if spec.HostPath == "" || spec.HostPathMode == langbot.MountNone {
+	if spec.HostPath == "" || spec.HostPathMode == sessions.MountNone {
 		if at != sandbox.WorkspacePath && !strings.HasPrefix(at, sandbox.WorkspacePath+"/") {
 			return record.Workspace{}, profile.Invalid("mount_path %q: a workspace of the session's own is at %s, or below", at, sandbox.WorkspacePath).
 				WithHint("leave mount_path out, or name a host_path to be seen there")
@@ -202,10 +202,10 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec langbot.
 			return record.Workspace{}, err
 		}
 	}
-	if hard && bounded && w.Quota != langbot.QuotaHard {
+	if hard && bounded && w.Quota != sessions.QuotaHard {
 		return record.Workspace{}, onlySoft(spec.HostPath, "its volume is not kept to its size")
 	}
-	show(want, w, vol, at, spec.HostPathMode == langbot.MountReadOnly)
+	show(want, w, vol, at, spec.HostPathMode == sessions.MountReadOnly)
 	return w, nil
 }
 
@@ -236,20 +236,20 @@ func private(limit, inodes int64, want *sandbox.Spec) record.Workspace {
 	want.Workspace.Mode = sandbox.WorkspacePrivate
 	if limit > 0 {
 		want.Limits.Disk, want.Limits.Explicit[sandbox.LimitDisk] = limit, true
-		w.Quota = langbot.QuotaHard
+		w.Quota = sessions.QuotaHard
 	}
 	if inodes > 0 {
 		want.Limits.Inodes, want.Limits.Explicit[sandbox.LimitInodes] = inodes, true
-		w.Quota = langbot.QuotaHard
+		w.Quota = sessions.QuotaHard
 	}
 	return w
 }
 
 // realMounts are those that are no skills, and that are mounted at all.
-func (r *Runtime) realMounts(owner string, mounts []langbot.Mount) []langbot.Mount {
-	var list []langbot.Mount
+func (r *Runtime) realMounts(owner string, mounts []sessions.Mount) []sessions.Mount {
+	var list []sessions.Mount
 	for _, m := range mounts {
-		if m.Mode == langbot.MountNone {
+		if m.Mode == sessions.MountNone {
 			continue
 		}
 		if _, ok, _ := r.skillOf(owner, m); !ok {
@@ -259,7 +259,7 @@ func (r *Runtime) realMounts(owner string, mounts []langbot.Mount) []langbot.Mou
 	return list
 }
 
-func (r *Runtime) skillOf(owner string, m langbot.Mount) (skill.Placed, bool, error) {
+func (r *Runtime) skillOf(owner string, m sessions.Mount) (skill.Placed, bool, error) {
 	if r.o.Skills == nil {
 		return skill.Placed{}, false, nil
 	}

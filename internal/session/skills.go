@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
@@ -31,7 +31,7 @@ func newSkills(kept json.RawMessage) skills {
 }
 
 // wanted are the skills of a request.
-func (r *Runtime) wanted(ctx context.Context, s *session, spec langbot.Spec) ([]skill.Placed, error) {
+func (r *Runtime) wanted(ctx context.Context, s *session, spec sessions.Spec) ([]skill.Placed, error) {
 	if r.o.Skills == nil {
 		if spec.SkillName != "" {
 			return nil, sandbox.Errorf(sandbox.Unsupported, "skill %s: there are no skills here", spec.SkillName)
@@ -48,7 +48,7 @@ func (r *Runtime) wanted(ctx context.Context, s *session, spec langbot.Spec) ([]
 	}
 	var want []skill.Placed
 	for _, m := range mounts {
-		if m.Mode == langbot.MountNone {
+		if m.Mode == sessions.MountNone {
 			continue
 		}
 		p, ok, err := r.skillOf(s.id.owner, m)
@@ -63,7 +63,7 @@ func (r *Runtime) wanted(ctx context.Context, s *session, spec langbot.Spec) ([]
 }
 
 // bring has the skills of a request in the session's sandbox.
-func (r *Runtime) bring(ctx context.Context, s *session, spec langbot.Spec) (notices []string, err error) {
+func (r *Runtime) bring(ctx context.Context, s *session, spec sessions.Spec) (notices []string, err error) {
 	want, err := r.wanted(ctx, s, spec)
 	if err != nil || r.o.Skills == nil || len(want) == 0 && !r.brought(s).Any() {
 		return nil, err
@@ -100,7 +100,7 @@ func (r *Runtime) keepSkills(ctx context.Context, s *session, before string) err
 
 // takeBack takes what a command may have changed of its skills into the store:
 // of those that its text or its directory names.
-func (r *Runtime) takeBack(ctx context.Context, s *session, spec langbot.Spec) (notices []string) {
+func (r *Runtime) takeBack(ctx context.Context, s *session, spec sessions.Spec) (notices []string) {
 	if r.o.Skills == nil {
 		return nil
 	}

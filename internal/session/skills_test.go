@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/skill"
@@ -25,23 +25,23 @@ func TestSkillsOnAWall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	register := func(name, mode string) langbot.Mount {
+	register := func(name, mode string) sessions.Mount {
 		t.Helper()
-		k, err := mine.Create(t.Context(), langbot.SkillInput{Name: name, Instructions: &name}, nil)
+		k, err := mine.Create(t.Context(), sessions.SkillInput{Name: name, Instructions: &name}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return langbot.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + name, Mode: mode}
+		return sessions.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + name, Mode: mode}
 	}
 	onWallWith(t, session.Options{Skills: owners}, func(t *testing.T, d *real, again func() *real) {
-		spec := func(cmd string, mounts ...langbot.Mount) langbot.Spec {
+		spec := func(cmd string, mounts ...sessions.Mount) sessions.Spec {
 			s := asked("k", cmd)
 			s.ExtraMounts = mounts
 			return s
 		}
 		first := register("first", "rw")
 		d.want(t, spec("ls .skills; tail -1 .skills/first/SKILL.md", first), 0, "first\nfirst")
-		if _, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "cat"}); err != nil {
+		if _, err := d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
 		}
 		second := register("second", "ro")
@@ -54,7 +54,7 @@ func TestSkillsOnAWall(t *testing.T) {
 			t.Errorf("a read-only skill was written: %+v", c)
 		}
 		d = again()
-		if p, err := d.Process(t.Context(), ann, "k", ""); err != nil || p.Status != langbot.ProcessRunning {
+		if p, err := d.Process(t.Context(), ann, "k", ""); err != nil || p.Status != sessions.ProcessRunning {
 			t.Errorf("Process = %+v, %v", p, err)
 		}
 		d.want(t, spec("cat .skills/first/note", first, second), 0, "taught\n")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -40,7 +41,7 @@ func TestSoftQuotaBetweenCommands(t *testing.T) {
 		spec.HostPath, spec.WorkspaceQuotaMB = root, 1
 		d.want(t, spec, 0, "")
 		toolsAtQuota(t, a, &told)
-		if info, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "sh", Args: []string{"-c", "read x; head -c 3000000 /dev/zero > big; sleep 1000"}}); err != nil || len(info.Notices) > 0 {
+		if info, err := d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{Command: "sh", Args: []string{"-c", "read x; head -c 3000000 /dev/zero > big; sleep 1000"}}); err != nil || len(info.Notices) > 0 {
 			t.Fatalf("StartProcess = %+v, %v", info, err)
 		}
 		d = again() // who watches is another now
@@ -57,10 +58,10 @@ func TestSoftQuotaBetweenCommands(t *testing.T) {
 		}
 		_ = at.Close()
 		info, err := d.Process(t.Context(), ann, "k", "")
-		if err != nil || info.Status != langbot.ProcessExited || !strings.Contains(strings.Join(info.Notices, "\n"), "workspace quota exceeded while managed processes ran: used=") {
+		if err != nil || info.Status != sessions.ProcessExited || !strings.Contains(strings.Join(info.Notices, "\n"), "workspace quota exceeded while managed processes ran: used=") {
 			t.Errorf("Process = %+v, %v", info, err)
 		}
-		_, err = d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "true"})
+		_, err = d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{Command: "true"})
 		if err == nil || !strings.HasPrefix(err.Error(), "workspace quota exceeded before execution: ") {
 			t.Errorf("a process in what is over its quota: %v", err)
 		}
@@ -69,7 +70,7 @@ func TestSoftQuotaBetweenCommands(t *testing.T) {
 		}
 	})
 	if !slices.ContainsFunc(told.all(), func(r session.AuditRecord) bool {
-		return r.Action == "quota_stop" && r.Process == langbot.DefaultProcess
+		return r.Action == "quota_stop" && r.Process == sessions.DefaultProcess
 	}) {
 		t.Errorf("the stop is in no record")
 	}

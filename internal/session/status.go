@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -57,13 +57,13 @@ func (r *Runtime) available(ctx context.Context) error {
 
 // Backend says which wall sessions are behind, and whether it can be had. The
 // answer is some seconds old at most. No other wall ever takes its place.
-func (r *Runtime) Backend(ctx context.Context) langbot.Backend {
+func (r *Runtime) Backend(ctx context.Context) sessions.Backend {
 	if walls := r.o.Manager.Offer().Walls; !slices.Contains(walls, r.c.Isolation) {
-		return langbot.Backend{Reason: reasonOf(noWall(r.c.Isolation, walls))}
+		return sessions.Backend{Reason: reasonOf(noWall(r.c.Isolation, walls))}
 	}
 	name := r.c.Isolation
 	err := r.available(ctx)
-	return langbot.Backend{Name: &name, Available: err == nil, Reason: reasonOf(err)}
+	return sessions.Backend{Name: &name, Available: err == nil, Reason: reasonOf(err)}
 }
 
 // noWall is the error for a wall that this machine does not have.
@@ -85,13 +85,13 @@ func reasonOf(err error) string {
 }
 
 // Status says what there is: of the caller's own, and of all for an admin.
-func (r *Runtime) Status(ctx context.Context, c sandbox.Caller) (langbot.RuntimeStatus, error) {
+func (r *Runtime) Status(ctx context.Context, c sandbox.Caller) (sessions.RuntimeStatus, error) {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
-		return langbot.RuntimeStatus{}, err
+		return sessions.RuntimeStatus{}, err
 	}
 	defer done()
-	st := langbot.RuntimeStatus{
+	st := sessions.RuntimeStatus{
 		Backend: r.Backend(ctx), SessionTTLSec: int(r.c.TTL() / time.Second), Limits: r.c.Limits,
 	}
 	r.mu.Lock()

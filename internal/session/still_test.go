@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
@@ -74,7 +74,7 @@ func TestStillAllowed(t *testing.T) {
 				d := w.boot(t, c)
 				spec := asked("k", "touch")
 				spec.Isolation = sandbox.WallProcess
-				spec.ExtraMounts = []langbot.Mount{{HostPath: dir, MountPath: "/mnt/m", Mode: langbot.MountWritable}}
+				spec.ExtraMounts = []sessions.Mount{{HostPath: dir, MountPath: "/mnt/m", Mode: sessions.MountWritable}}
 				if _, err := d.Exec(t.Context(), ws, spec); err != nil {
 					t.Fatal(err)
 				}
@@ -132,7 +132,7 @@ func wantAllowed(t *testing.T, d *daemon, want sandbox.Kind, text string) {
 	if err == nil {
 		u.Finish("ok", nil)
 	}
-	_, startErr := d.StartProcess(t.Context(), ws, "k", langbot.ProcessSpec{ProcessID: "p", Command: "serve"})
+	_, startErr := d.StartProcess(t.Context(), ws, "k", sessions.ProcessSpec{ProcessID: "p", Command: "serve"})
 	if startErr == nil {
 		startErr = d.StopProcess(t.Context(), ws, "k", "p")
 	}

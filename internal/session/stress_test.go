@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -65,7 +65,7 @@ func (w *world) disturb(d *daemon, r *rand.Rand, root string) {
 	spec := asked(fmt.Sprint("k", r.IntN(4)), []string{"echo x", "touch", "sleep 3", "sleep 50", "die", "dieoom", "exit 3"}[r.IntN(7)])
 	spec.TimeoutSec = 1 + r.IntN(60)
 	if r.IntN(4) == 0 {
-		spec.ExtraMounts = []langbot.Mount{{HostPath: root, MountPath: "/mnt/x", Mode: "ro"}}
+		spec.ExtraMounts = []sessions.Mount{{HostPath: root, MountPath: "/mnt/x", Mode: "ro"}}
 	}
 	if r.IntN(10) == 0 {
 		spec.CPUs = 2
@@ -76,7 +76,7 @@ func (w *world) disturb(d *daemon, r *rand.Rand, root string) {
 	case 0:
 		_ = d.Delete(ctx, c, spec.SessionID)
 	case 1:
-		_, _ = d.StartProcess(ctx, c, spec.SessionID, langbot.ProcessSpec{ProcessID: pid, Command: "serve"})
+		_, _ = d.StartProcess(ctx, c, spec.SessionID, sessions.ProcessSpec{ProcessID: pid, Command: "serve"})
 	case 2:
 		_ = d.StopProcess(ctx, c, spec.SessionID, pid)
 	case 3:

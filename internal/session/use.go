@@ -5,7 +5,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -14,10 +14,10 @@ import (
 // fields of spec that shape a session must be what it has, or the error has a
 // *ConflictError. Where only its extra mounts differ it is made anew, once its
 // commands have ended. Notices say what became of it.
-func (r *Runtime) Create(ctx context.Context, c sandbox.Caller, spec langbot.Spec) (langbot.SessionInfo, error) {
+func (r *Runtime) Create(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (sessions.SessionInfo, error) {
 	u, err := r.Use(ctx, c, spec)
 	if err != nil {
-		return langbot.SessionInfo{}, err
+		return sessions.SessionInfo{}, err
 	}
 	u.Release()
 	return u.Info(), nil
@@ -25,7 +25,7 @@ func (r *Runtime) Create(ctx context.Context, c sandbox.Caller, spec langbot.Spe
 
 // Use takes a session into use that Create would return. Until its Release the
 // session is not idle.
-func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec langbot.Spec) (*Use, error) {
+func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*Use, error) {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
 		return nil, err
@@ -49,21 +49,21 @@ func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec langbot.Spec) 
 	return &Use{info: info, dial: r.dial(s), release: sync.OnceFunc(func() {
 		back, cancel := detached(ctx)
 		defer cancel()
-		r.takeBack(back, s, langbot.Spec{SkillName: spec.SkillName, Workdir: spec.Workdir})
+		r.takeBack(back, s, sessions.Spec{SkillName: spec.SkillName, Workdir: spec.Workdir})
 		r.release(s)
 	})}, nil
 }
 
 // Use is a session in use by something else than a command.
 type Use struct {
-	info    langbot.SessionInfo
+	info    sessions.SessionInfo
 	dial    guestcall.Dial
 	release func()
 	tell    func(status string, err error) // nil: nobody is told
 }
 
 // Info returns the session as it was when the Use began.
-func (u *Use) Info() langbot.SessionInfo { return u.info }
+func (u *Use) Info() sessions.SessionInfo { return u.info }
 
 // Notices are what the user should know of what became of the session.
 func (u *Use) Notices() []string { return u.info.Notices }

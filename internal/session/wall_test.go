@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	wall "github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -107,7 +107,7 @@ func onWallWith(t *testing.T, o session.Options, test func(t *testing.T, d *real
 	})
 }
 
-func (d *real) run(t *testing.T, spec langbot.Spec) *session.Result {
+func (d *real) run(t *testing.T, spec sessions.Spec) *session.Result {
 	t.Helper()
 	res, err := d.Exec(t.Context(), ann, spec)
 	if err != nil {
@@ -116,7 +116,7 @@ func (d *real) run(t *testing.T, spec langbot.Spec) *session.Result {
 	return res
 }
 
-func (d *real) want(t *testing.T, spec langbot.Spec, code int, stdout string) {
+func (d *real) want(t *testing.T, spec sessions.Spec, code int, stdout string) {
 	t.Helper()
 	res := d.run(t, spec)
 	if res.ExitCode == nil || *res.ExitCode != code || string(res.Stdout) != stdout {
@@ -157,16 +157,16 @@ func TestOnAWall(t *testing.T) {
 func TestTimeoutEndsTheTree(t *testing.T) {
 	onWall(t, func(t *testing.T, d *real, _ func() *real) {
 		d.want(t, asked("k", "(setsid sleep 4321 &) ; echo"), 0, "\n")
-		if _, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "cat"}); err != nil {
+		if _, err := d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
 		}
 		res := d.run(t, within(asked("k", "setsid sleep 1234 & (sleep 1234 &) ; nohup sh -c 'sleep 1234; :' & echo started; sleep 1234"), 1))
-		if res.Status != langbot.StatusTimedOut || string(res.Stdout) != "started\n" || res.ExitCode != nil {
+		if res.Status != sessions.StatusTimedOut || string(res.Stdout) != "started\n" || res.ExitCode != nil {
 			t.Errorf("Exec = %+v", res)
 		}
 		d.want(t, asked("k", "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -c '^sleep 1234'"), 1, "0\n")
 		p, err := d.Process(t.Context(), ann, "k", "")
-		if err != nil || p.Status != langbot.ProcessRunning {
+		if err != nil || p.Status != sessions.ProcessRunning {
 			t.Errorf("Process = %+v, %v", p, err)
 		}
 	})
@@ -175,16 +175,16 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 // The quota of a workspace that is the session's own is held by its disk.
 func TestHardQuota(t *testing.T) {
 	onWall(t, func(t *testing.T, d *real, _ func() *real) {
-		spec := func(cmd string) langbot.Spec {
+		spec := func(cmd string) sessions.Spec {
 			s := asked("k", cmd)
-			s.WorkspaceQuotaMB, s.Quota = 16, langbot.QuotaHard
+			s.WorkspaceQuotaMB, s.Quota = 16, sessions.QuotaHard
 			return s
 		}
 		info, err := d.Create(t.Context(), ann, spec(""))
 		if sandbox.KindOf(err) == sandbox.Unsupported {
 			t.Skipf("needs loop devices, for a hard quota: %v", err)
 		}
-		if err != nil || info.Quota != langbot.QuotaHard {
+		if err != nil || info.Quota != sessions.QuotaHard {
 			t.Fatalf("Create = %+v, %v", info, err)
 		}
 		d.want(t, spec("echo kept > f"), 0, "")
@@ -200,7 +200,7 @@ func TestHardQuota(t *testing.T) {
 func TestAnotherDaemonOnAWall(t *testing.T) {
 	onWall(t, func(t *testing.T, d *real, again func() *real) {
 		d.want(t, asked("k", "echo kept > f"), 0, "")
-		if _, err := d.StartProcess(t.Context(), ann, "k", langbot.ProcessSpec{Command: "cat"}); err != nil {
+		if _, err := d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
 		}
 		a, err := d.Attach(t.Context(), ann, "k", "")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -91,7 +92,7 @@ func TestShape(t *testing.T) {
 		if len(sb.Spec.Mounts) != 1 || !sb.Spec.Mounts[0].Own || sb.Spec.Mounts[0].Target != tools.SkillsPath {
 			t.Errorf("mounts %+v", sb.Spec.Mounts)
 		}
-		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != langbot.QuotaHard || info.Image != langbot.DefaultImage {
+		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != sessions.QuotaHard || info.Image != sessions.DefaultImage {
 			t.Errorf("info %+v", info)
 		}
 		spec.Image = "host" // which is what the default image means here
@@ -115,7 +116,7 @@ func TestHostDirectories(t *testing.T) {
 	inBubble(t, c, func(t *testing.T, _ *world, d *daemon) {
 		spec := asked("k", "echo x")
 		spec.HostPath = filepath.Join(root, "new", "deep")
-		spec.ExtraMounts = []langbot.Mount{{HostPath: root, MountPath: "/mnt/all", Mode: "ro"}, {HostPath: outside, MountPath: "/mnt/no", Mode: "none"}}
+		spec.ExtraMounts = []sessions.Mount{{HostPath: root, MountPath: "/mnt/all", Mode: "ro"}, {HostPath: outside, MountPath: "/mnt/no", Mode: "none"}}
 		if _, err := d.Exec(t.Context(), ws, spec); err != nil {
 			t.Fatal(err)
 		}
@@ -134,16 +135,16 @@ func TestHostDirectories(t *testing.T) {
 		if m := d.sandboxOf(t, "at-another-place").Spec.Mounts; len(m) != 2 || m[0].Target != "/data" || !m[0].ReadOnly || m[0].Source.Path != root {
 			t.Errorf("mounts %+v", m)
 		}
-		for name, change := range map[string]func(*langbot.Spec){
-			"workspace-outside": func(s *langbot.Spec) { s.HostPath = outside },
-			"mount-outside": func(s *langbot.Spec) {
-				s.ExtraMounts = []langbot.Mount{{HostPath: outside, MountPath: "/x", Mode: "ro"}}
+		for name, change := range map[string]func(*sessions.Spec){
+			"workspace-outside": func(s *sessions.Spec) { s.HostPath = outside },
+			"mount-outside": func(s *sessions.Spec) {
+				s.ExtraMounts = []sessions.Mount{{HostPath: outside, MountPath: "/x", Mode: "ro"}}
 			},
-			"mount-etc": func(s *langbot.Spec) {
-				s.ExtraMounts = []langbot.Mount{{HostPath: "/etc", MountPath: "/x", Mode: "ro"}}
+			"mount-etc": func(s *sessions.Spec) {
+				s.ExtraMounts = []sessions.Mount{{HostPath: "/etc", MountPath: "/x", Mode: "ro"}}
 			},
-			"by-dots":         func(s *langbot.Spec) { s.HostPath = root + "/../" + filepath.Base(outside) },
-			"link-for-skills": func(s *langbot.Spec) { s.HostPath = linked },
+			"by-dots":         func(s *sessions.Spec) { s.HostPath = root + "/../" + filepath.Base(outside) },
+			"link-for-skills": func(s *sessions.Spec) { s.HostPath = linked },
 		} {
 			spec := asked(name, "echo x")
 			change(&spec)
@@ -166,7 +167,7 @@ func TestExtraMountsRecreate(t *testing.T) {
 		first := d.sandboxOf(t, "k").ID
 		busy := start(t.Context(), d, ws, one)
 		two := asked("k", "echo x")
-		two.ExtraMounts = []langbot.Mount{{HostPath: root, MountPath: "/mnt/x", Mode: "rw"}}
+		two.ExtraMounts = []sessions.Mount{{HostPath: root, MountPath: "/mnt/x", Mode: "rw"}}
 		created := make(chan error, 1)
 		go func() { _, err := d.Create(context.Background(), ws, two); created <- err }()
 		if a := <-busy; a.err != nil { // it was not cut off
@@ -178,7 +179,7 @@ func TestExtraMountsRecreate(t *testing.T) {
 		if d.sandboxOf(t, "k").ID == first {
 			t.Error("the sandbox has not the new mounts")
 		}
-		two.ExtraMounts = append(two.ExtraMounts, langbot.Mount{HostPath: "/nowhere", MountPath: "/y", Mode: "none"})
+		two.ExtraMounts = append(two.ExtraMounts, sessions.Mount{HostPath: "/nowhere", MountPath: "/y", Mode: "none"})
 		second := d.sandboxOf(t, "k").ID
 		if _, err := d.Exec(t.Context(), ws, two); err != nil || d.sandboxOf(t, "k").ID != second {
 			t.Errorf("Exec = %v, and the sandbox was made anew for a mount that is none", err)
@@ -193,7 +194,7 @@ func TestSoftQuota(t *testing.T) {
 	root := t.TempDir()
 	c := config()
 	c.AllowedMountRoots = []string{root}
-	soft := func(key, cmd string) langbot.Spec {
+	soft := func(key, cmd string) sessions.Spec {
 		spec := asked(key, cmd)
 		spec.HostPath, spec.WorkspaceQuotaMB = root, 1
 		return spec
@@ -226,7 +227,7 @@ func TestSoftQuota(t *testing.T) {
 		_ = os.Remove(full)
 		inBubble(t, c, func(t *testing.T, w *world, d *daemon) {
 			one := start(t.Context(), d, ws, within(soft("k", "sleep 1000"), 2000))
-			if info, err := d.Get(t.Context(), ws, "k"); err != nil || info.Quota != langbot.QuotaSoft {
+			if info, err := d.Get(t.Context(), ws, "k"); err != nil || info.Quota != sessions.QuotaSoft {
 				t.Errorf("Get = %+v, %v", info, err)
 			}
 			_ = os.WriteFile(full, make([]byte, 2<<20), 0o600)
@@ -245,7 +246,7 @@ func TestSoftQuota(t *testing.T) {
 		_ = os.Remove(full)
 		inBubble(t, c, func(t *testing.T, _ *world, d *daemon) {
 			spec := soft("k", "echo x")
-			spec.Quota = langbot.QuotaHard
+			spec.Quota = sessions.QuotaHard
 			_, err := d.Exec(t.Context(), ws, spec)
 			wantClass(t, "Exec", err, langbot.ClassValidation)
 		})
@@ -283,7 +284,7 @@ func TestOwnedWorkspace(t *testing.T) {
 		if other := d.sandboxOf(t, "other"); other.Spec.Workspace.Volume != sb.Spec.Workspace.Volume {
 			t.Error("sessions that name one path have two workspaces")
 		}
-		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != langbot.QuotaHard || len(info.Notices) != 1 {
+		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != sessions.QuotaHard || len(info.Notices) != 1 {
 			t.Errorf("info %+v", info)
 		}
 		if _, err := d.Exec(t.Context(), sandbox.Caller{Owner: "box:ws-2"}, spec); session.Class(err) != langbot.ClassValidation {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -162,14 +162,14 @@ func (w *world) check(t fataler) {
 }
 
 // asked is a request of which nothing is out of the way.
-func asked(key, cmd string) langbot.Spec {
-	return langbot.Spec{
-		SessionID: key, Cmd: cmd, Workdir: "/workspace", TimeoutSec: 30, Network: "off", Image: langbot.DefaultImage,
+func asked(key, cmd string) sessions.Spec {
+	return sessions.Spec{
+		SessionID: key, Cmd: cmd, Workdir: "/workspace", TimeoutSec: 30, Network: "off", Image: sessions.DefaultImage,
 		HostPathMode: "rw", MountPath: "/workspace", CPUs: 1, MemoryMB: 512, PIDsLimit: 128, ReadOnlyRootFS: true,
 	}
 }
 
-func run(t fataler, d *daemon, spec langbot.Spec) *session.Result {
+func run(t fataler, d *daemon, spec sessions.Spec) *session.Result {
 	t.Helper()
 	res, err := d.Exec(context.Background(), ann, spec)
 	if err != nil {

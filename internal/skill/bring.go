@@ -13,14 +13,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 const (
-	writable = langbot.MountWritable
+	writable = sessions.MountWritable
 
 	userOwner = "user" // of a writable copy; a sandbox's commands are this user's
 	rootOwner = "root" // of one that is to be read alone
@@ -34,7 +34,7 @@ const (
 // Place says which package a mount means. A mount whose directory is outside
 // the store is not ok, and no skill; one that is inside and can't be a skill's
 // is an error.
-func (s *Store) Place(m langbot.Mount) (p Placed, ok bool, err error) {
+func (s *Store) Place(m sessions.Mount) (p Placed, ok bool, err error) {
 	rel, ok := s.within(m.HostPath)
 	if !ok {
 		return Placed{}, false, nil
@@ -49,7 +49,7 @@ func (s *Store) Place(m langbot.Mount) (p Placed, ok bool, err error) {
 			WithHint("mount it at %s/NAME", tools.SkillsPath)
 	}
 	mode := cmp.Or(m.Mode, writable)
-	if mode != writable && mode != langbot.MountReadOnly {
+	if mode != writable && mode != sessions.MountReadOnly {
 		return Placed{}, true, invalid("skill %s: mode %.16q: use ro or rw", name, mode)
 	}
 	return Placed{Name: name, Dir: rel, Mode: mode}, true, nil

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/guest/archive"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
@@ -104,9 +104,9 @@ func bring(t *testing.T, s *skill.Store, g *guest, b *skill.Brought, calls int64
 	return notices
 }
 
-func placed(t *testing.T, s *skill.Store, k langbot.Skill, mode string) skill.Placed {
+func placed(t *testing.T, s *skill.Store, k sessions.Skill, mode string) skill.Placed {
 	t.Helper()
-	p, ok, err := s.Place(langbot.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: mode})
+	p, ok, err := s.Place(sessions.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: mode})
 	if err != nil || !ok {
 		t.Fatalf("place %s: %v, %v", k.Name, ok, err)
 	}
@@ -131,26 +131,26 @@ func TestPlace(t *testing.T) {
 	at := tools.SkillsPath + "/x"
 	for name, tt := range map[string]struct {
 		s    *skill.Store
-		m    langbot.Mount
+		m    sessions.Mount
 		want skill.Placed
 		ok   bool
 		part string
 	}{
-		"writable":          {s, langbot.Mount{HostPath: s.Root() + "/a/b", MountPath: at}, skill.Placed{Name: "x", Dir: "a/b", Mode: "rw"}, true, ""},
-		"read-only":         {s, langbot.Mount{HostPath: s.Root() + "/a/", MountPath: at + "/", Mode: "ro"}, skill.Placed{Name: "x", Dir: "a", Mode: "ro"}, true, ""},
-		"of-a-namespace":    {own, langbot.Mount{HostPath: own.Root() + "/a", MountPath: at}, skill.Placed{Name: "x", Dir: "a", Mode: "rw"}, true, ""},
-		"outside":           {s, langbot.Mount{HostPath: "/etc", MountPath: at}, skill.Placed{}, false, ""},
-		"beside":            {s, langbot.Mount{HostPath: s.Root() + "2/x", MountPath: at}, skill.Placed{}, false, ""},
-		"above":             {own, langbot.Mount{HostPath: s.Root() + "/a", MountPath: at}, skill.Placed{}, false, ""},
-		"another-namespace": {own, langbot.Mount{HostPath: s.Root() + "/tenants/ws-2/a", MountPath: at}, skill.Placed{}, false, ""},
-		"up":                {own, langbot.Mount{HostPath: own.Root() + "/../ws-2/a", MountPath: at}, skill.Placed{}, false, ""},
-		"all-namespaces":    {s, langbot.Mount{HostPath: s.Root() + "/tenants/ws-2/a", MountPath: at}, skill.Placed{}, true, "no skill's package"},
-		"the-root":          {s, langbot.Mount{HostPath: s.Root(), MountPath: at}, skill.Placed{}, true, "no skill's package"},
-		"ours":              {s, langbot.Mount{HostPath: s.Root() + "/.carboy/stage", MountPath: at}, skill.Placed{}, true, "no skill's package"},
-		"elsewhere":         {s, langbot.Mount{HostPath: s.Root() + "/a", MountPath: "/workspace/x"}, skill.Placed{}, true, "can't be mounted"},
-		"deeper":            {s, langbot.Mount{HostPath: s.Root() + "/a", MountPath: at + "/y"}, skill.Placed{}, true, "can't be mounted"},
-		"no-name":           {s, langbot.Mount{HostPath: s.Root() + "/a", MountPath: tools.SkillsPath + "/x.conflict"}, skill.Placed{}, true, "can't be mounted"},
-		"another-mode":      {s, langbot.Mount{HostPath: s.Root() + "/a", MountPath: at, Mode: "none"}, skill.Placed{}, true, "mode"},
+		"writable":          {s, sessions.Mount{HostPath: s.Root() + "/a/b", MountPath: at}, skill.Placed{Name: "x", Dir: "a/b", Mode: "rw"}, true, ""},
+		"read-only":         {s, sessions.Mount{HostPath: s.Root() + "/a/", MountPath: at + "/", Mode: "ro"}, skill.Placed{Name: "x", Dir: "a", Mode: "ro"}, true, ""},
+		"of-a-namespace":    {own, sessions.Mount{HostPath: own.Root() + "/a", MountPath: at}, skill.Placed{Name: "x", Dir: "a", Mode: "rw"}, true, ""},
+		"outside":           {s, sessions.Mount{HostPath: "/etc", MountPath: at}, skill.Placed{}, false, ""},
+		"beside":            {s, sessions.Mount{HostPath: s.Root() + "2/x", MountPath: at}, skill.Placed{}, false, ""},
+		"above":             {own, sessions.Mount{HostPath: s.Root() + "/a", MountPath: at}, skill.Placed{}, false, ""},
+		"another-namespace": {own, sessions.Mount{HostPath: s.Root() + "/tenants/ws-2/a", MountPath: at}, skill.Placed{}, false, ""},
+		"up":                {own, sessions.Mount{HostPath: own.Root() + "/../ws-2/a", MountPath: at}, skill.Placed{}, false, ""},
+		"all-namespaces":    {s, sessions.Mount{HostPath: s.Root() + "/tenants/ws-2/a", MountPath: at}, skill.Placed{}, true, "no skill's package"},
+		"the-root":          {s, sessions.Mount{HostPath: s.Root(), MountPath: at}, skill.Placed{}, true, "no skill's package"},
+		"ours":              {s, sessions.Mount{HostPath: s.Root() + "/.carboy/stage", MountPath: at}, skill.Placed{}, true, "no skill's package"},
+		"elsewhere":         {s, sessions.Mount{HostPath: s.Root() + "/a", MountPath: "/workspace/x"}, skill.Placed{}, true, "can't be mounted"},
+		"deeper":            {s, sessions.Mount{HostPath: s.Root() + "/a", MountPath: at + "/y"}, skill.Placed{}, true, "can't be mounted"},
+		"no-name":           {s, sessions.Mount{HostPath: s.Root() + "/a", MountPath: tools.SkillsPath + "/x.conflict"}, skill.Placed{}, true, "can't be mounted"},
+		"another-mode":      {s, sessions.Mount{HostPath: s.Root() + "/a", MountPath: at, Mode: "none"}, skill.Placed{}, true, "mode"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, ok, err := tt.s.Place(tt.m)
@@ -189,7 +189,7 @@ func TestBring(t *testing.T) {
 		k := create(t, s, "k", "old")
 		p := placed(t, s, k, "ro")
 		bring(t, s, g, b, 1, p)
-		if _, err := s.Update(t.Context(), "k", langbot.SkillInput{Instructions: ptr("new")}); err != nil {
+		if _, err := s.Update(t.Context(), "k", sessions.SkillInput{Instructions: ptr("new")}); err != nil {
 			t.Fatal(err)
 		}
 		bring(t, s, g, b, 1, p)
@@ -349,7 +349,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	k, err := s.Create(b.Context(), langbot.SkillInput{Name: "k"}, nil)
+	k, err := s.Create(b.Context(), sessions.SkillInput{Name: "k"}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func BenchmarkUnchanged(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	p, _, err := s.Place(langbot.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/k"})
+	p, _, err := s.Place(sessions.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/k"})
 	if err != nil {
 		b.Fatal(err)
 	}

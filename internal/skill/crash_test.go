@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 
@@ -110,9 +110,9 @@ func TestChild(t *testing.T) {
 	case "install":
 		_, err = s.InstallZip(t.Context(), nestedZip(t), with("alpha", "beta"))
 	case "update":
-		_, err = s.Update(t.Context(), "old", langbot.SkillInput{Instructions: ptr("changed")})
+		_, err = s.Update(t.Context(), "old", sessions.SkillInput{Instructions: ptr("changed")})
 	case "create":
-		_, err = s.Create(t.Context(), langbot.SkillInput{Name: "new"}, nil)
+		_, err = s.Create(t.Context(), sessions.SkillInput{Name: "new"}, nil)
 	case "delete":
 		_, err = s.Delete(t.Context(), "second")
 	case "take":
@@ -134,7 +134,7 @@ func TestAtOnce(t *testing.T) {
 	for i := range made {
 		s := stores[i%2]
 		all.Go(func() {
-			_, err := s.Create(ctx, langbot.SkillInput{Name: fmt.Sprintf("k%d", i/4)}, nil) // four want the same
+			_, err := s.Create(ctx, sessions.SkillInput{Name: fmt.Sprintf("k%d", i/4)}, nil) // four want the same
 			made[i] = err == nil
 		})
 		all.Go(func() {

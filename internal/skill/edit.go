@@ -8,22 +8,22 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // Create makes a package, or takes one in: a directory below the store
 // becomes one where it is, one outside, which out must allow, is copied. What
 // in leaves blank is as the package that is taken in has it.
-func (s *Store) Create(ctx context.Context, in langbot.SkillInput, out Outside) (langbot.Skill, error) {
+func (s *Store) Create(ctx context.Context, in sessions.SkillInput, out Outside) (sessions.Skill, error) {
 	name, err := CheckName(in.Name)
 	if err != nil {
-		return langbot.Skill{}, err
+		return sessions.Skill{}, err
 	}
 	if s.reserved(name) {
-		return langbot.Skill{}, invalid("Skill name %q is reserved", name)
+		return sessions.Skill{}, invalid("Skill name %q is reserved", name)
 	}
-	var k langbot.Skill
+	var k sessions.Skill
 	err = s.change(ctx, func(dir *os.Root) error {
 		_, _, err := s.lookup(ctx, dir, name)
 		if err == nil {
@@ -40,22 +40,22 @@ func (s *Store) Create(ctx context.Context, in langbot.SkillInput, out Outside) 
 		return err
 	})
 	if err != nil {
-		return langbot.Skill{}, s.fault("create skill "+name, err)
+		return sessions.Skill{}, s.fault("create skill "+name, err)
 	}
 	return k, nil
 }
 
 // at loads the package of a directory.
-func (s *Store) at(dir *os.Root, rel string) (langbot.Skill, error) {
+func (s *Store) at(dir *os.Root, rel string) (sessions.Skill, error) {
 	entry := entryOf(dir, rel)
 	if entry == "" {
-		return langbot.Skill{}, invalid("No SKILL.md found in %s", describe(s.shown(rel)))
+		return sessions.Skill{}, invalid("No SKILL.md found in %s", describe(s.shown(rel)))
 	}
 	return load(dir, found{rel, entry}, s.shown(rel))
 }
 
 // make does what Create is asked for, and returns where the package is.
-func (s *Store) make(ctx context.Context, dir *os.Root, name string, in langbot.SkillInput, out Outside) (string, error) {
+func (s *Store) make(ctx context.Context, dir *os.Root, name string, in sessions.SkillInput, out Outside) (string, error) {
 	root := strings.TrimSpace(in.PackageRoot)
 	if root != "" {
 		if rel, ok := s.within(root); ok {
@@ -64,11 +64,11 @@ func (s *Store) make(ctx context.Context, dir *os.Root, name string, in langbot.
 	}
 	if root == "" {
 		if st, err := dir.Lstat(name); err == nil && st.IsDir() && entryOf(dir, name) == "" {
-			return name, s.rewrite(dir, found{name, entryNames[0]}, langbot.Skill{Name: name}, in)
+			return name, s.rewrite(dir, found{name, entryNames[0]}, sessions.Skill{Name: name}, in)
 		}
 	}
 	return name, staged(dir, func(stage string) error {
-		base := langbot.Skill{Name: name}
+		base := sessions.Skill{Name: name}
 		at := found{path.Join(stage, "pkg"), entryNames[0]}
 		if err := dir.Mkdir(at.dir, 0o755); err != nil {
 			return err
@@ -91,25 +91,25 @@ func (s *Store) make(ctx context.Context, dir *os.Root, name string, in langbot.
 }
 
 // copyIn copies a package from outside, and returns what it says of itself.
-func (s *Store) copyIn(ctx context.Context, dir, from *os.Root, to, shown string) (string, langbot.Skill, error) {
+func (s *Store) copyIn(ctx context.Context, dir, from *os.Root, to, shown string) (string, sessions.Skill, error) {
 	entry := entryOf(from, ".")
 	if entry == "" {
-		return "", langbot.Skill{}, invalid("No SKILL.md found in %s", describe(shown))
+		return "", sessions.Skill{}, invalid("No SKILL.md found in %s", describe(shown))
 	}
 	base, err := load(from, found{".", entry}, shown)
 	if err != nil {
-		return "", langbot.Skill{}, err
+		return "", sessions.Skill{}, err
 	}
 	in, err := openBelow(dir, to)
 	if err != nil {
-		return "", langbot.Skill{}, err
+		return "", sessions.Skill{}, err
 	}
 	defer in.Close()
 	return entry, base, copyTree(ctx, from, in)
 }
 
 // adopt makes a directory of the store a package where it is.
-func (s *Store) adopt(dir *os.Root, rel, name string, in langbot.SkillInput) error {
+func (s *Store) adopt(dir *os.Root, rel, name string, in sessions.SkillInput) error {
 	top, _, _ := strings.Cut(rel, "/")
 	if st, err := dir.Stat(rel); err != nil || !st.IsDir() {
 		return noDirectory(s.shown(rel))
@@ -135,7 +135,7 @@ func (s *Store) adopt(dir *os.Root, rel, name string, in langbot.SkillInput) err
 }
 
 // rewrite writes a package's SKILL.md: what is given, else what base has.
-func (s *Store) rewrite(dir *os.Root, at found, base langbot.Skill, in langbot.SkillInput) error {
+func (s *Store) rewrite(dir *os.Root, at found, base sessions.Skill, in sessions.SkillInput) error {
 	m := Meta{Name: base.Name, DisplayName: given(in.DisplayName, base.DisplayName), Description: given(in.Description, base.Description)}
 	return s.entry(dir, at, m, given(in.Instructions, base.Instructions))
 }
@@ -166,8 +166,8 @@ func (s *Store) entry(dir *os.Root, at found, m Meta, instructions string) error
 
 // Update changes what a package says of itself, and its instructions; what
 // is nil stays. Its name and its directory can't be changed.
-func (s *Store) Update(ctx context.Context, name string, in langbot.SkillInput) (langbot.Skill, error) {
-	var k langbot.Skill
+func (s *Store) Update(ctx context.Context, name string, in sessions.SkillInput) (sessions.Skill, error) {
+	var k sessions.Skill
 	err := s.change(ctx, func(dir *os.Root) error {
 		f, old, err := s.lookup(ctx, dir, name)
 		if err != nil {
@@ -194,14 +194,14 @@ func (s *Store) Update(ctx context.Context, name string, in langbot.SkillInput) 
 		return err
 	})
 	if err != nil {
-		return langbot.Skill{}, s.fault("update skill "+printable(name), err)
+		return sessions.Skill{}, s.fault("update skill "+printable(name), err)
 	}
 	return k, nil
 }
 
 // Delete removes a package, and the directory at the store's top that it is
 // in, unless that has other packages too.
-func (s *Store) Delete(ctx context.Context, name string) (langbot.SkillDeleted, error) {
+func (s *Store) Delete(ctx context.Context, name string) (sessions.SkillDeleted, error) {
 	err := s.change(ctx, func(dir *os.Root) error {
 		f, _, err := s.lookup(ctx, dir, name)
 		if err != nil {
@@ -233,7 +233,7 @@ func (s *Store) Delete(ctx context.Context, name string) (langbot.SkillDeleted, 
 		return nil
 	})
 	if err != nil {
-		return langbot.SkillDeleted{}, s.fault("delete skill "+printable(name), err)
+		return sessions.SkillDeleted{}, s.fault("delete skill "+printable(name), err)
 	}
-	return langbot.SkillDeleted{Deleted: name}, nil
+	return sessions.SkillDeleted{Deleted: name}, nil
 }

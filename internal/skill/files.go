@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -56,19 +56,19 @@ func (s *Store) inside(err error, what, rel string) error {
 }
 
 // Files lists a directory of a package, sorted by name.
-func (s *Store) Files(ctx context.Context, name string, q FileQuery) (langbot.SkillFiles, error) {
+func (s *Store) Files(ctx context.Context, name string, q FileQuery) (sessions.SkillFiles, error) {
 	rel, err := local(q.Path)
 	if err != nil {
-		return langbot.SkillFiles{}, err
+		return sessions.SkillFiles{}, err
 	}
 	if q.Max < 0 {
-		return langbot.SkillFiles{}, invalid("max_entries must be a positive integer: %d is none", q.Max)
+		return sessions.SkillFiles{}, invalid("max_entries must be a positive integer: %d is none", q.Max)
 	}
 	if q.Max == 0 {
 		q.Max = listFiles
 	}
-	out := langbot.SkillFiles{Skill: langbot.SkillRef{Name: name}, BasePath: rel, Entries: []langbot.SkillFile{}}
-	err = s.with(ctx, name, func(dir *os.Root, f found, _ langbot.Skill) error {
+	out := sessions.SkillFiles{Skill: sessions.SkillRef{Name: name}, BasePath: rel, Entries: []sessions.SkillFile{}}
+	err = s.with(ctx, name, func(dir *os.Root, f found, _ sessions.Skill) error {
 		pkg, err := openBelow(dir, f.dir)
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func (s *Store) Files(ctx context.Context, name string, q FileQuery) (langbot.Sk
 		return nil
 	})
 	if err != nil {
-		return langbot.SkillFiles{}, s.inside(err, "Skill directory", rel)
+		return sessions.SkillFiles{}, s.inside(err, "Skill directory", rel)
 	}
 	return out, nil
 }
@@ -99,8 +99,8 @@ func (s *Store) Files(ctx context.Context, name string, q FileQuery) (langbot.Sk
 // fileOf describes an entry; a link is what it leads to in the package, and
 // one that leads nowhere or out is a file of no size. One that vanished
 // meanwhile is none.
-func fileOf(pkg *os.Root, rel string) (langbot.SkillFile, bool) {
-	e := langbot.SkillFile{Name: path.Base(rel), Path: strings.ToValidUTF8(rel, "\ufffd")}
+func fileOf(pkg *os.Root, rel string) (sessions.SkillFile, bool) {
+	e := sessions.SkillFile{Name: path.Base(rel), Path: strings.ToValidUTF8(rel, "\ufffd")}
 	e.Name = strings.ToValidUTF8(e.Name, "\ufffd")
 	st, err := pkg.Stat(rel)
 	if err != nil {
@@ -136,13 +136,13 @@ func readDir(pkg *os.Root, rel string) ([]fs.DirEntry, error) {
 }
 
 // Read returns a text file of a package.
-func (s *Store) Read(ctx context.Context, name, file string) (langbot.SkillContent, error) {
+func (s *Store) Read(ctx context.Context, name, file string) (sessions.SkillContent, error) {
 	rel, err := local(file)
 	if err != nil {
-		return langbot.SkillContent{}, err
+		return sessions.SkillContent{}, err
 	}
-	out := langbot.SkillContent{Skill: langbot.SkillRef{Name: name}, Path: rel}
-	err = s.with(ctx, name, func(dir *os.Root, f found, _ langbot.Skill) error {
+	out := sessions.SkillContent{Skill: sessions.SkillRef{Name: name}, Path: rel}
+	err = s.with(ctx, name, func(dir *os.Root, f found, _ sessions.Skill) error {
 		pkg, err := openBelow(dir, f.dir)
 		if err != nil {
 			return err
@@ -155,24 +155,24 @@ func (s *Store) Read(ctx context.Context, name, file string) (langbot.SkillConte
 		return s.inside(err, "Skill file", rel)
 	})
 	if err != nil {
-		return langbot.SkillContent{}, s.inside(err, "Skill file", rel)
+		return sessions.SkillContent{}, s.inside(err, "Skill file", rel)
 	}
 	return out, nil
 }
 
 // Write makes or replaces a text file of a package, and the directories
 // above it. A reader sees the old one or the new one, whole.
-func (s *Store) Write(ctx context.Context, name, file, content string) (langbot.SkillWritten, error) {
+func (s *Store) Write(ctx context.Context, name, file, content string) (sessions.SkillWritten, error) {
 	rel, err := local(file)
 	switch {
 	case err != nil:
-		return langbot.SkillWritten{}, err
+		return sessions.SkillWritten{}, err
 	case rel == ".":
-		return langbot.SkillWritten{}, invalid("path must name a file below the skill package root")
+		return sessions.SkillWritten{}, invalid("path must name a file below the skill package root")
 	case len(content) > maxText:
-		return langbot.SkillWritten{}, invalid("Skill file %s exceeds the %d-byte limit", describe(rel), maxText)
+		return sessions.SkillWritten{}, invalid("Skill file %s exceeds the %d-byte limit", describe(rel), maxText)
 	case !utf8.ValidString(content):
-		return langbot.SkillWritten{}, invalid("Skill file %s is not valid UTF-8 text", describe(rel))
+		return sessions.SkillWritten{}, invalid("Skill file %s is not valid UTF-8 text", describe(rel))
 	}
 	err = s.change(ctx, func(dir *os.Root) error {
 		f, _, err := s.lookup(ctx, dir, name)
@@ -187,9 +187,9 @@ func (s *Store) Write(ctx context.Context, name, file, content string) (langbot.
 		return s.write(dir, pkg, rel, content)
 	})
 	if err != nil {
-		return langbot.SkillWritten{}, s.inside(err, "Skill file", rel)
+		return sessions.SkillWritten{}, s.inside(err, "Skill file", rel)
 	}
-	return langbot.SkillWritten{Skill: langbot.SkillRef{Name: name}, Path: rel, BytesWritten: int64(len(content))}, nil
+	return sessions.SkillWritten{Skill: sessions.SkillRef{Name: name}, Path: rel, BytesWritten: int64(len(content))}, nil
 }
 
 func (s *Store) write(dir, pkg *os.Root, rel, content string) error {

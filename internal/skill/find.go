@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -114,29 +114,29 @@ func entryOf(dir *os.Root, rel string) string {
 }
 
 // load reads a package; shown is its directory as callers know it.
-func load(dir *os.Root, f found, shown string) (langbot.Skill, error) {
+func load(dir *os.Root, f found, shown string) (sessions.Skill, error) {
 	pkg, err := openBelow(dir, f.dir)
 	if err != nil {
-		return langbot.Skill{}, err
+		return sessions.Skill{}, err
 	}
 	defer pkg.Close()
 	text, st, err := readText(pkg, f.entry, "Skill entry file "+f.entry)
 	if err != nil {
-		return langbot.Skill{}, err
+		return sessions.Skill{}, err
 	}
 	meta, instructions, err := ParseFrontMatter(text)
 	if err != nil {
-		return langbot.Skill{}, err
+		return sessions.Skill{}, err
 	}
 	name, err := CheckName(cmp.Or(meta.Name, path.Base(shown)))
 	if err != nil {
-		return langbot.Skill{}, err
+		return sessions.Skill{}, err
 	}
 	created := st.ModTime()
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
 		created = time.Unix(sys.Ctim.Unix())
 	}
-	return langbot.Skill{
+	return sessions.Skill{
 		Name:          name,
 		DisplayName:   strings.TrimSpace(cmp.Or(meta.DisplayName, name)),
 		Description:   strings.TrimSpace(meta.Description),

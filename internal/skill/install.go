@@ -10,15 +10,15 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // PreviewZip returns the packages of an archive as InstallZip would name
 // them, each with its SourcePath.
-func (s *Store) PreviewZip(ctx context.Context, zip []byte, q ZipQuery) ([]langbot.Skill, error) {
-	var out []langbot.Skill
-	err := s.unzipped(ctx, zip, q, func(_ *os.Root, _ string, all []langbot.Skill) error {
+func (s *Store) PreviewZip(ctx context.Context, zip []byte, q ZipQuery) ([]sessions.Skill, error) {
+	var out []sessions.Skill
+	err := s.unzipped(ctx, zip, q, func(_ *os.Root, _ string, all []sessions.Skill) error {
 		out = all
 		return nil
 	})
@@ -29,9 +29,9 @@ func (s *Store) PreviewZip(ctx context.Context, zip []byte, q ZipQuery) ([]langb
 }
 
 // InstallZip takes in packages of an archive, all that are chosen or none.
-func (s *Store) InstallZip(ctx context.Context, zip []byte, q ZipQuery) ([]langbot.Skill, error) {
-	var out []langbot.Skill
-	err := s.unzipped(ctx, zip, q, func(dir *os.Root, root string, all []langbot.Skill) error {
+func (s *Store) InstallZip(ctx context.Context, zip []byte, q ZipQuery) ([]sessions.Skill, error) {
+	var out []sessions.Skill
+	err := s.unzipped(ctx, zip, q, func(dir *os.Root, root string, all []sessions.Skill) error {
 		chosen, err := choose(all, q.Paths)
 		if err != nil {
 			return err
@@ -69,7 +69,7 @@ func (s *Store) InstallZip(ctx context.Context, zip []byte, q ZipQuery) ([]langb
 
 // unzipped unpacks an archive beside the packages, and calls fn with where
 // those are that it has.
-func (s *Store) unzipped(ctx context.Context, data []byte, q ZipQuery, fn func(dir *os.Root, root string, all []langbot.Skill) error) error {
+func (s *Store) unzipped(ctx context.Context, data []byte, q ZipQuery, fn func(dir *os.Root, root string, all []sessions.Skill) error) error {
 	items, err := readZip(data, zipLimits)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func subdir(items []item, want string) (string, error) {
 
 // previews describes the packages that were unpacked, as they would be once
 // they are installed.
-func (s *Store) previews(dir *os.Root, root string, q ZipQuery) ([]langbot.Skill, error) {
+func (s *Store) previews(dir *os.Root, root string, q ZipQuery) ([]sessions.Skill, error) {
 	in, err := openBelow(dir, root)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (s *Store) previews(dir *os.Root, root string, q ZipQuery) ([]langbot.Skill
 	if len(all) == 0 {
 		return nil, invalid("No SKILL.md found in the archive or its subdirectories (max depth: %d)", scanDepth)
 	}
-	var out []langbot.Skill
+	var out []sessions.Skill
 	for _, f := range all {
 		source := f.dir
 		if source == "." {
@@ -165,12 +165,12 @@ func (s *Store) previews(dir *os.Root, root string, q ZipQuery) ([]langbot.Skill
 		k.SourcePath = &source
 		out = append(out, k)
 	}
-	slices.SortFunc(out, func(a, b langbot.Skill) int { return strings.Compare(*a.SourcePath, *b.SourcePath) })
+	slices.SortFunc(out, func(a, b sessions.Skill) int { return strings.Compare(*a.SourcePath, *b.SourcePath) })
 	return out, nil
 }
 
 // choose returns the packages that are asked for; of one alone, that one.
-func choose(all []langbot.Skill, paths []string) ([]langbot.Skill, error) {
+func choose(all []sessions.Skill, paths []string) ([]sessions.Skill, error) {
 	var want []string
 	for _, p := range paths {
 		p = strings.Trim(strings.ReplaceAll(strings.TrimSpace(p), `\`, "/"), "/")
@@ -179,7 +179,7 @@ func choose(all []langbot.Skill, paths []string) ([]langbot.Skill, error) {
 		}
 	}
 	list := func() string {
-		return candidates(all, func(k langbot.Skill) string { return cmp.Or(*k.SourcePath, ".") })
+		return candidates(all, func(k sessions.Skill) string { return cmp.Or(*k.SourcePath, ".") })
 	}
 	if len(want) == 0 {
 		if len(all) == 1 {
@@ -187,9 +187,9 @@ func choose(all []langbot.Skill, paths []string) ([]langbot.Skill, error) {
 		}
 		return nil, invalid("Multiple skills found. Please choose one or more source_paths: %s", list())
 	}
-	var out []langbot.Skill
+	var out []sessions.Skill
 	for _, p := range want {
-		i := slices.IndexFunc(all, func(k langbot.Skill) bool { return *k.SourcePath == p })
+		i := slices.IndexFunc(all, func(k sessions.Skill) bool { return *k.SourcePath == p })
 		if i < 0 {
 			return nil, invalid("Invalid source_path \"%s\". Available: %s", describe(p), list())
 		}

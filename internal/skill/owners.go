@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
@@ -36,20 +36,20 @@ func (o Owners) Of(owner string) (*Store, error) {
 
 // Named returns the mount that a request means by the name of a skill: a
 // read-only one.
-func (o Owners) Named(ctx context.Context, owner, name string) (langbot.Mount, error) {
+func (o Owners) Named(ctx context.Context, owner, name string) (sessions.Mount, error) {
 	s, err := o.Of(owner)
 	if err != nil {
-		return langbot.Mount{}, err
+		return sessions.Mount{}, err
 	}
 	k, err := s.Get(ctx, name)
 	if err != nil {
-		return langbot.Mount{}, err
+		return sessions.Mount{}, err
 	}
-	return langbot.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: langbot.MountReadOnly}, nil
+	return sessions.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: sessions.MountReadOnly}, nil
 }
 
 // Place is Store.Place for an owner.
-func (o Owners) Place(owner string, m langbot.Mount) (p Placed, ok bool, err error) {
+func (o Owners) Place(owner string, m sessions.Mount) (p Placed, ok bool, err error) {
 	s, err := o.Of(owner)
 	if err != nil {
 		return Placed{}, false, err

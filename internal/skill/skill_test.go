@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 )
@@ -106,7 +106,7 @@ func nestedZip(t *testing.T) []byte {
 
 func ptr(s string) *string { return &s }
 
-func names(ks []langbot.Skill) string {
+func names(ks []sessions.Skill) string {
 	var out []string
 	for _, k := range ks {
 		out = append(out, k.Name)
@@ -134,8 +134,8 @@ func must[T any](t *testing.T, v T, err error) T {
 	return v
 }
 
-func create(t *testing.T, s *skill.Store, name, instructions string) langbot.Skill {
+func create(t *testing.T, s *skill.Store, name, instructions string) sessions.Skill {
 	t.Helper()
-	k, err := s.Create(t.Context(), langbot.SkillInput{Name: name, Instructions: &instructions}, nil)
+	k, err := s.Create(t.Context(), sessions.SkillInput{Name: name, Instructions: &instructions}, nil)
 	return must(t, k, err)
 }

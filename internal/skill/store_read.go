@@ -7,15 +7,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // List returns the packages, the newest first. Broken ones are left out.
-func (s *Store) List(ctx context.Context) ([]langbot.Skill, error) {
-	out := []langbot.Skill{}
+func (s *Store) List(ctx context.Context) ([]sessions.Skill, error) {
+	out := []sessions.Skill{}
 	text := 0
-	err := s.each(ctx, func(_ *os.Root, _ found, k langbot.Skill) error {
+	err := s.each(ctx, func(_ *os.Root, _ found, k sessions.Skill) error {
 		text += len(k.Name) + len(k.DisplayName) + len(k.Description) + len(k.Instructions) + len(k.PackageRoot)
 		if text > maxListText {
 			return sandbox.Errorf(sandbox.Exhausted, "Skill listing exceeds the text limit: all together have more than %d bytes", maxListText).
@@ -31,12 +31,12 @@ func (s *Store) List(ctx context.Context) ([]langbot.Skill, error) {
 	return out, nil
 }
 
-func newest(a, b langbot.Skill) int { return strings.Compare(b.UpdatedAt, a.UpdatedAt) }
+func newest(a, b sessions.Skill) int { return strings.Compare(b.UpdatedAt, a.UpdatedAt) }
 
 // Get returns one package, the newest where several have the name.
-func (s *Store) Get(ctx context.Context, name string) (langbot.Skill, error) {
-	var k langbot.Skill
-	err := s.with(ctx, name, func(_ *os.Root, _ found, got langbot.Skill) error {
+func (s *Store) Get(ctx context.Context, name string) (sessions.Skill, error) {
+	var k sessions.Skill
+	err := s.with(ctx, name, func(_ *os.Root, _ found, got sessions.Skill) error {
 		k = got
 		return nil
 	})
@@ -44,7 +44,7 @@ func (s *Store) Get(ctx context.Context, name string) (langbot.Skill, error) {
 }
 
 // each calls fn with each package that is whole.
-func (s *Store) each(ctx context.Context, fn func(dir *os.Root, f found, k langbot.Skill) error) error {
+func (s *Store) each(ctx context.Context, fn func(dir *os.Root, f found, k sessions.Skill) error) error {
 	dir, err := s.open()
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (s *Store) each(ctx context.Context, fn func(dir *os.Root, f found, k langb
 	return s.eachIn(ctx, dir, fn)
 }
 
-func (s *Store) eachIn(ctx context.Context, dir *os.Root, fn func(dir *os.Root, f found, k langbot.Skill) error) error {
+func (s *Store) eachIn(ctx context.Context, dir *os.Root, fn func(dir *os.Root, f found, k sessions.Skill) error) error {
 	all, err := find(dir, search{depth: listDepth, skills: maxSkills, entries: maxSeen, skip: s.reserved})
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *Store) eachIn(ctx context.Context, dir *os.Root, fn func(dir *os.Root, 
 func (s *Store) shown(rel string) string { return filepath.Join(s.Root(), filepath.FromSlash(rel)) }
 
 // with calls fn with the package of that name.
-func (s *Store) with(ctx context.Context, name string, fn func(dir *os.Root, f found, k langbot.Skill) error) error {
+func (s *Store) with(ctx context.Context, name string, fn func(dir *os.Root, f found, k sessions.Skill) error) error {
 	dir, err := s.open()
 	if err != nil {
 		return err
@@ -92,28 +92,28 @@ func (s *Store) with(ctx context.Context, name string, fn func(dir *os.Root, f f
 }
 
 // lookup finds the package of that name; none is NotFound.
-func (s *Store) lookup(ctx context.Context, dir *os.Root, name string) (found, langbot.Skill, error) {
+func (s *Store) lookup(ctx context.Context, dir *os.Root, name string) (found, sessions.Skill, error) {
 	var at found
-	var best *langbot.Skill
-	err := s.eachIn(ctx, dir, func(_ *os.Root, f found, k langbot.Skill) error {
+	var best *sessions.Skill
+	err := s.eachIn(ctx, dir, func(_ *os.Root, f found, k sessions.Skill) error {
 		if k.Name == name && (best == nil || newest(k, *best) < 0) {
 			at, best = f, &k
 		}
 		return nil
 	})
 	if err != nil {
-		return found{}, langbot.Skill{}, err
+		return found{}, sessions.Skill{}, err
 	}
 	if best == nil {
-		return found{}, langbot.Skill{}, notFound(name)
+		return found{}, sessions.Skill{}, notFound(name)
 	}
 	return at, *best, nil
 }
 
 // Scan returns the one package in or below a directory of the host, which
 // is in the store, or outside where the caller may use what is there.
-func (s *Store) Scan(ctx context.Context, path string, out Outside) (langbot.Skill, error) {
-	var k langbot.Skill
+func (s *Store) Scan(ctx context.Context, path string, out Outside) (sessions.Skill, error) {
+	var k sessions.Skill
 	err := s.source(path, out, "scan path", func(dir *os.Root, shown string) error {
 		f, err := one(dir, shown)
 		if err != nil {
@@ -126,7 +126,7 @@ func (s *Store) Scan(ctx context.Context, path string, out Outside) (langbot.Ski
 		return err
 	})
 	if err != nil {
-		return langbot.Skill{}, s.fault("scan "+describe(path), err)
+		return sessions.Skill{}, s.fault("scan "+describe(path), err)
 	}
 	return k, ctx.Err()
 }

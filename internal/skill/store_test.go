@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 )
@@ -45,7 +45,7 @@ func TestScoped(t *testing.T) {
 		for _, from := range []*skill.Store{a, s} {
 			_, err := from.Scan(t.Context(), stolen.PackageRoot, nil)
 			fails(t, err, sandbox.Denied, "Workspace skill root")
-			_, err = from.Create(t.Context(), langbot.SkillInput{Name: "stolen", PackageRoot: stolen.PackageRoot}, nil)
+			_, err = from.Create(t.Context(), sessions.SkillInput{Name: "stolen", PackageRoot: stolen.PackageRoot}, nil)
 			if err == nil || exists(from.Root(), "stolen") {
 				t.Errorf("import: got %v, want a refusal", err)
 			}
@@ -252,7 +252,7 @@ func TestGet(t *testing.T) {
 func TestCreate(t *testing.T) {
 	t.Run("test_create_skill_minimal_managed", func(t *testing.T) {
 		s := open(t)
-		k, err := s.Create(t.Context(), langbot.SkillInput{Name: "fresh", DisplayName: ptr("Fresh Skill"), Description: ptr("desc"), Instructions: ptr("do stuff")}, nil)
+		k, err := s.Create(t.Context(), sessions.SkillInput{Name: "fresh", DisplayName: ptr("Fresh Skill"), Description: ptr("desc"), Instructions: ptr("do stuff")}, nil)
 		if err != nil || k.Name != "fresh" || k.DisplayName != "Fresh Skill" || k.Description != "desc" || k.Instructions != "do stuff" {
 			t.Errorf("got %+v, %v", k, err)
 		}
@@ -263,7 +263,7 @@ func TestCreate(t *testing.T) {
 	t.Run("test_create_skill_rejects_duplicate", func(t *testing.T) {
 		s := open(t)
 		create(t, s, "dup", "x")
-		_, err := s.Create(t.Context(), langbot.SkillInput{Name: "dup", Instructions: ptr("y")}, nil)
+		_, err := s.Create(t.Context(), sessions.SkillInput{Name: "dup", Instructions: ptr("y")}, nil)
 		fails(t, err, sandbox.Conflict, "already exists")
 		if k := must2(s.Get(t.Context(), "dup")); k.Instructions != "x" {
 			t.Errorf("got %q, want what was there", k.Instructions)
@@ -274,7 +274,7 @@ func TestCreate(t *testing.T) {
 			"": "required", "   ": "required", "bad name!": "letters, numbers", "--": "letters, numbers", "../x": "letters, numbers",
 			"a/b": "letters, numbers", "\xff": "letters, numbers", strings.Repeat("a", 65): "exceed 64", "tenants": "reserved",
 		} {
-			_, err := open(t).Create(t.Context(), langbot.SkillInput{Name: name}, nil)
+			_, err := open(t).Create(t.Context(), sessions.SkillInput{Name: name}, nil)
 			fails(t, err, sandbox.Invalid, part)
 		}
 		for _, name := range []string{" trimmed ", strings.Repeat("a", 64), "天气", "a-b_9"} {
@@ -288,7 +288,7 @@ func TestCreate(t *testing.T) {
 		if err := os.Chmod(filepath.Join(src, "bin/run"), 0o4777); err != nil {
 			t.Fatal(err)
 		}
-		in := langbot.SkillInput{Name: "copied", PackageRoot: src, Description: ptr(" ")}
+		in := sessions.SkillInput{Name: "copied", PackageRoot: src, Description: ptr(" ")}
 		_, err := s.Create(t.Context(), in, nil)
 		fails(t, err, sandbox.Denied, "Workspace skill root")
 		_, err = s.Create(t.Context(), in, skill.Below(t.TempDir()))
@@ -311,7 +311,7 @@ func TestCreate(t *testing.T) {
 		if err := os.Symlink("/etc/passwd", filepath.Join(src, "x")); err != nil {
 			t.Fatal(err)
 		}
-		_, err := s.Create(t.Context(), langbot.SkillInput{Name: "linked", PackageRoot: src}, skill.Below(outside))
+		_, err := s.Create(t.Context(), sessions.SkillInput{Name: "linked", PackageRoot: src}, skill.Below(outside))
 		fails(t, err, sandbox.Invalid, "links")
 		if exists(s.Root(), "linked") || exists(s.Root(), ".carboy", "stage") {
 			t.Error("something of it stayed")
@@ -319,7 +319,7 @@ func TestCreate(t *testing.T) {
 		if err := os.Remove(filepath.Join(src, "x")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Create(t.Context(), langbot.SkillInput{Name: "linked", PackageRoot: src}, skill.Below(outside)); err != nil {
+		if _, err := s.Create(t.Context(), sessions.SkillInput{Name: "linked", PackageRoot: src}, skill.Below(outside)); err != nil {
 			t.Errorf("without it: %v", err)
 		}
 	})
@@ -329,7 +329,7 @@ func TestCreateWithin(t *testing.T) {
 	t.Run("test_create_skill_imports_in_place_when_package_under_root", func(t *testing.T) {
 		s := open(t)
 		dir := write(t, filepath.Join(s.Root(), "pkgdir"), file{"SKILL.md", "---\nname: placeholder\ndescription: imported desc\n---\n\nImported body\n"}, file{"asset.txt", "payload"})
-		k, err := s.Create(t.Context(), langbot.SkillInput{Name: "native", PackageRoot: dir, DisplayName: ptr("Overridden")}, nil)
+		k, err := s.Create(t.Context(), sessions.SkillInput{Name: "native", PackageRoot: dir, DisplayName: ptr("Overridden")}, nil)
 		if err != nil || k.Name != "native" || k.DisplayName != "Overridden" || k.Description != "imported desc" || k.PackageRoot != dir || read(t, dir, "asset.txt") != "payload" {
 			t.Errorf("got %+v, %v", k, err)
 		}
@@ -338,22 +338,22 @@ func TestCreateWithin(t *testing.T) {
 		s := open(t)
 		pkg(t, s.Root(), "outer")
 		for _, dir := range []string{pkg(t, filepath.Join(s.Root(), "outer"), "inner"), pkg(t, filepath.Join(s.Root(), "1/2/3/4/5/6"), "deep"), s.Root(), filepath.Join(s.Root(), ".carboy")} {
-			if _, err := s.Create(t.Context(), langbot.SkillInput{Name: "native", PackageRoot: dir}, nil); err == nil {
+			if _, err := s.Create(t.Context(), sessions.SkillInput{Name: "native", PackageRoot: dir}, nil); err == nil {
 				t.Errorf("%s: got no error", dir)
 			}
 		}
 	})
 	t.Run("test_create_skill_missing_external_dir_raises", func(t *testing.T) {
 		dir := t.TempDir()
-		_, err := open(t).Create(t.Context(), langbot.SkillInput{Name: "ghost", PackageRoot: filepath.Join(dir, "nope")}, skill.Below(dir))
+		_, err := open(t).Create(t.Context(), sessions.SkillInput{Name: "ghost", PackageRoot: filepath.Join(dir, "nope")}, skill.Below(dir))
 		fails(t, err, sandbox.NotFound, "Directory does not exist")
 	})
 	t.Run("test_create_skill_external_target_collision_raises", func(t *testing.T) {
 		s, outside := open(t), t.TempDir()
 		write(t, s.Root(), file{"clash/SKILL.md", md("other")})
-		_, err := s.Create(t.Context(), langbot.SkillInput{Name: "clash", PackageRoot: pkg(t, outside, "clash")}, skill.Below(outside))
+		_, err := s.Create(t.Context(), sessions.SkillInput{Name: "clash", PackageRoot: pkg(t, outside, "clash")}, skill.Below(outside))
 		fails(t, err, sandbox.Conflict, "already exists")
-		_, err = s.Create(t.Context(), langbot.SkillInput{Name: "clash"}, nil)
+		_, err = s.Create(t.Context(), sessions.SkillInput{Name: "clash"}, nil)
 		fails(t, err, sandbox.Conflict, "already exists")
 	})
 }
@@ -362,11 +362,11 @@ func TestUpdate(t *testing.T) {
 	t.Run("test_update_skill_changes_metadata_and_instructions", func(t *testing.T) {
 		s := open(t)
 		create(t, s, "edit", "old")
-		k, err := s.Update(t.Context(), "edit", langbot.SkillInput{DisplayName: ptr("Edited"), Description: ptr("new desc"), Instructions: ptr("new body")})
+		k, err := s.Update(t.Context(), "edit", sessions.SkillInput{DisplayName: ptr("Edited"), Description: ptr("new desc"), Instructions: ptr("new body")})
 		if err != nil || k.DisplayName != "Edited" || k.Description != "new desc" || k.Instructions != "new body" {
 			t.Errorf("got %+v, %v", k, err)
 		}
-		k, err = s.Update(t.Context(), "edit", langbot.SkillInput{Description: ptr("")})
+		k, err = s.Update(t.Context(), "edit", sessions.SkillInput{Description: ptr("")})
 		if err != nil || k.DisplayName != "Edited" || k.Description != "" || k.Instructions != "new body" {
 			t.Errorf("what is not given stays: got %+v, %v", k, err)
 		}
@@ -376,13 +376,13 @@ func TestUpdate(t *testing.T) {
 	k := create(t, s, "samep", "x")
 	for name, tt := range map[string]struct {
 		skill string
-		in    langbot.SkillInput
+		in    sessions.SkillInput
 		kind  sandbox.Kind
 		part  string
 	}{
-		"test_update_skill_missing_raises":                 {"ghost", langbot.SkillInput{Instructions: ptr("x")}, sandbox.NotFound, "not found"},
-		"test_update_skill_rename_rejected":                {"keep", langbot.SkillInput{Name: "renamed"}, sandbox.Invalid, "Renaming"},
-		"test_update_skill_changing_package_root_rejected": {"keep", langbot.SkillInput{PackageRoot: "/tmp/somewhere-else"}, sandbox.Invalid, "Updating package_root is not supported"},
+		"test_update_skill_missing_raises":                 {"ghost", sessions.SkillInput{Instructions: ptr("x")}, sandbox.NotFound, "not found"},
+		"test_update_skill_rename_rejected":                {"keep", sessions.SkillInput{Name: "renamed"}, sandbox.Invalid, "Renaming"},
+		"test_update_skill_changing_package_root_rejected": {"keep", sessions.SkillInput{PackageRoot: "/tmp/somewhere-else"}, sandbox.Invalid, "Updating package_root is not supported"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := s.Update(t.Context(), tt.skill, tt.in)
@@ -390,7 +390,7 @@ func TestUpdate(t *testing.T) {
 		})
 	}
 	t.Run("test_update_skill_same_package_root_allowed", func(t *testing.T) {
-		got, err := s.Update(t.Context(), "samep", langbot.SkillInput{PackageRoot: k.PackageRoot, Instructions: ptr("changed")})
+		got, err := s.Update(t.Context(), "samep", sessions.SkillInput{PackageRoot: k.PackageRoot, Instructions: ptr("changed")})
 		if err != nil || got.Instructions != "changed" {
 			t.Errorf("got %+v, %v", got, err)
 		}
@@ -438,7 +438,7 @@ func TestDelete(t *testing.T) {
 	t.Run("test_delete_skill_imported_external_is_managed", func(t *testing.T) {
 		s, outside := open(t), t.TempDir()
 		src := pkg(t, outside, "external")
-		if _, err := s.Create(t.Context(), langbot.SkillInput{Name: "external", PackageRoot: src}, skill.Below(outside)); err != nil {
+		if _, err := s.Create(t.Context(), sessions.SkillInput{Name: "external", PackageRoot: src}, skill.Below(outside)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Delete(t.Context(), "external"); err != nil || !exists(src) {

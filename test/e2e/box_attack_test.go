@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -46,8 +47,8 @@ func TestBoxSkillStoreIsClosed(t *testing.T) {
 				root:                                  false,
 			} {
 				asWorkspace, asMount := boxservice.NewSpec("s", "grep -r secret /workspace"), boxservice.NewSpec("s", "grep -r secret /mnt/x")
-				asWorkspace.HostPath, asWorkspace.HostPathMode = dir, api.MountReadOnly
-				asMount.ExtraMounts = []api.Mount{{HostPath: dir, MountPath: "/mnt/x", Mode: api.MountReadOnly}}
+				asWorkspace.HostPath, asWorkspace.HostPathMode = dir, sessions.MountReadOnly
+				asMount.ExtraMounts = []sessions.Mount{{HostPath: dir, MountPath: "/mnt/x", Mode: sessions.MountReadOnly}}
 				for _, spec := range []boxservice.Spec{asWorkspace, asMount} {
 					r, err := c.Exec(t.Context(), spec)
 					switch {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -31,7 +32,7 @@ func (w *boxWorld) testTimesUp(t *testing.T) {
 		s := boxservice.NewSpec("a", "(setsid sleep 7777 &) ; sleep 7777 & echo begun; sleep 7777")
 		s.TimeoutSec = 1
 		r, err := w.client.Exec(t.Context(), s)
-		if err != nil || r.Status != api.StatusTimedOut || r.ExitCode != nil || r.Stdout != "begun\n" || r.Stderr != "Command timed out after 1 seconds." {
+		if err != nil || r.Status != sessions.StatusTimedOut || r.ExitCode != nil || r.Stdout != "begun\n" || r.Stderr != "Command timed out after 1 seconds." {
 			t.Fatalf("got %+v, %v", r, err)
 		}
 		if left := w.exec(t, "a", "cat /tmp/kept; grep -alz 7777 /proc/[0-9]*/cmdline | grep -v self | xargs -r -n1 cat | tr '\\0' ' ' | grep -c '^sleep 7777' || true"); left != "kept\n0\n" {
@@ -42,8 +43,8 @@ func (w *boxWorld) testTimesUp(t *testing.T) {
 		w.exec(t, "a", "true")
 		before := w.sessions(t)["a"].BackendSessionID
 		s := boxservice.NewSpec("a", "sleep 100")
-		s.TimeoutSec, s.OnTimeout = 1, api.OnTimeoutReset
-		if r, err := w.client.Exec(t.Context(), s); err != nil || r.Status != api.StatusTimedOut {
+		s.TimeoutSec, s.OnTimeout = 1, sessions.OnTimeoutReset
+		if r, err := w.client.Exec(t.Context(), s); err != nil || r.Status != sessions.StatusTimedOut {
 			t.Fatalf("got %+v, %v", r, err)
 		}
 		w.exec(t, "a", "true")
@@ -61,7 +62,7 @@ func (w *boxWorld) testTimesUp(t *testing.T) {
 		s.TimeoutSec = 1
 		began := time.Now()
 		r, err := w.client.Exec(t.Context(), s)
-		if err != nil || r.Status != api.StatusTimedOut || r.Stdout != "" || r.QueuedMS < 900 {
+		if err != nil || r.Status != sessions.StatusTimedOut || r.Stdout != "" || r.QueuedMS < 900 {
 			t.Errorf("got %+v, %v", r, err)
 		}
 		if d := time.Since(began); d > 3*time.Second {
@@ -166,7 +167,7 @@ func (w *boxWorld) testAnswers(t *testing.T) {
 func (w *boxWorld) testBetterSandboxes(t *testing.T) {
 	w.subtest(t, "hard-quota", func(t *testing.T) {
 		s := boxservice.NewSpec("a", "head -c 100000000 /dev/zero > big; code=$?; echo $code; stat -c %s big; exit $code")
-		s.WorkspaceQuotaMB, s.Quota = 16, api.QuotaHard
+		s.WorkspaceQuotaMB, s.Quota = 16, sessions.QuotaHard
 		r, err := w.client.Exec(t.Context(), s)
 		var code, size int
 		// What the file system needs for itself is not taken from the quota, so that
@@ -181,11 +182,11 @@ func (w *boxWorld) testBetterSandboxes(t *testing.T) {
 		if r, err := w.client.Exec(t.Context(), s); err != nil || r.Stdout != "small\n" {
 			t.Errorf("with room again: %+v, %v", r, err)
 		}
-		if got := w.sessions(t)["a"]; got.Quota != api.QuotaHard {
+		if got := w.sessions(t)["a"]; got.Quota != sessions.QuotaHard {
 			t.Errorf("the quota is %q", got.Quota)
 		}
 		soft := boxservice.NewSpec("b", "true")
-		soft.HostPath, soft.WorkspaceQuotaMB, soft.Quota = w.dirs(t, "soft")[0], 16, api.QuotaHard
+		soft.HostPath, soft.WorkspaceQuotaMB, soft.Quota = w.dirs(t, "soft")[0], 16, sessions.QuotaHard
 		if _, err := w.client.Exec(t.Context(), soft); boxservice.Class(err) != api.ClassValidation {
 			t.Errorf("where it can't be hard: %v", err)
 		}

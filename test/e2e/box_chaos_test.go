@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -114,7 +115,7 @@ func TestBoxTwoRuntimes(t *testing.T) {
 			if got := sh(t, c2, spec, "cat f"); got != "second\n" {
 				t.Errorf("after the first %s, the second has %q", after, got)
 			}
-			if p, err := c2.Process(t.Context(), "same", ""); err != nil || p.Status != langbot.ProcessRunning {
+			if p, err := c2.Process(t.Context(), "same", ""); err != nil || p.Status != sessions.ProcessRunning {
 				t.Errorf("after the first %s, the second's process is %+v, %v", after, p, err)
 			}
 		}
@@ -219,7 +220,7 @@ func TestBoxSoftQuota(t *testing.T) {
 	spec.HostPath, spec.WorkspaceQuotaMB = filepath.Join(root, "default"), 8
 	sh(t, c, spec, "echo x > small")
 	info, err := c.Get(t.Context(), "soft")
-	if err != nil || info.Quota != langbot.QuotaSoft {
+	if err != nil || info.Quota != sessions.QuotaSoft {
 		t.Errorf("its quota is %q, %v", info.Quota, err)
 	}
 	begun := time.Now()
@@ -239,7 +240,7 @@ func TestBoxSoftQuota(t *testing.T) {
 	if _, err := c.Exec(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "workspace quota exceeded before execution") {
 		t.Errorf("a command in what is over it already: %v", err)
 	}
-	spec.Quota = langbot.QuotaHard
+	spec.Quota = sessions.QuotaHard
 	if _, err := c.Exec(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "hard") {
 		t.Errorf("a hard quota of the host's directory: %v", err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -159,7 +159,7 @@ func TestBoxUploadsVanish(t *testing.T) {
 		return err == nil && len(left) == 1 // the lock
 	})
 	t.Logf("the daemon has %d KiB more", (rss(pid)-before)>>10)
-	if _, err := c.CreateSkill(t.Context(), langbot.SkillInput{Name: "after"}); err != nil {
+	if _, err := c.CreateSkill(t.Context(), sessions.SkillInput{Name: "after"}); err != nil {
 		t.Error(err)
 	}
 }

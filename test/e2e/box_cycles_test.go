@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -123,7 +123,7 @@ func TestBoxSandboxKilled(t *testing.T) {
 			t.Errorf("its next command: %+v, %v", r, err)
 		}
 		t.Logf("notices: %q", r.Notices)
-		if p, err := w.client.Process(t.Context(), "hit", ""); err == nil && p.Status != langbot.ProcessExited {
+		if p, err := w.client.Process(t.Context(), "hit", ""); err == nil && p.Status != sessions.ProcessExited {
 			t.Errorf("its process: %+v", p)
 		}
 		if got := w.exec(t, "other", "cat f"); got != "other\n" {
@@ -247,7 +247,7 @@ func TestBoxMeasure(t *testing.T) {
 	}
 	t.Logf("it has its sessions after %v", time.Since(begun))
 	each(func(id string) {
-		if p, err := c.Process(t.Context(), id, ""); err != nil || p.Status != langbot.ProcessRunning {
+		if p, err := c.Process(t.Context(), id, ""); err != nil || p.Status != sessions.ProcessRunning {
 			t.Errorf("its process: %+v, %v", p, err)
 		}
 	})

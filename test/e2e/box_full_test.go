@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
@@ -125,7 +125,7 @@ func (w *fullWorld) refused(t *testing.T, few bool) {
 			_, err := w.c.StartProcess(ctx, "early", boxservice.ProcessSpec{ProcessID: "late", Command: "cat"})
 			return err
 		}},
-		{"make a skill", func() error { _, err := w.c.CreateSkill(ctx, langbot.SkillInput{Name: "fresh"}); return err }},
+		{"make a skill", func() error { _, err := w.c.CreateSkill(ctx, sessions.SkillInput{Name: "fresh"}); return err }},
 		{"write a skill", func() error {
 			_, err := w.c.WriteSkill(ctx, "demo", "SKILL.md", "---\nname: demo\n---\nchanged\n")
 			return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -95,7 +96,7 @@ func (w *boxWorld) testObserved(t *testing.T) {
 func (w *boxWorld) testRPC(t *testing.T) {
 	w.subtest(t, "test_rpc_client_execute", func(t *testing.T) {
 		r, err := w.client.Exec(t.Context(), boxservice.NewSpec("r-1", "echo remote"))
-		if err != nil || r.SessionID != "r-1" || r.Status != api.StatusCompleted || r.ExitCode == nil || *r.ExitCode != 0 || r.Stdout != "remote\n" {
+		if err != nil || r.SessionID != "r-1" || r.Status != sessions.StatusCompleted || r.ExitCode == nil || *r.ExitCode != 0 || r.Stdout != "remote\n" {
 			t.Errorf("got %+v, %v", r, err)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -67,7 +67,7 @@ func changes(pack boxservice.Zip, mount boxservice.Mount) []change {
 			_, _ = c.WriteSkill(ctx, "big", "new/text", strings.Repeat("whole ", 100_000))
 		}},
 		{"update", true, func(ctx context.Context, c *boxservice.Client) {
-			_, _ = c.UpdateSkill(ctx, "big", langbot.SkillInput{Instructions: &instructions})
+			_, _ = c.UpdateSkill(ctx, "big", sessions.SkillInput{Instructions: &instructions})
 		}},
 		{"delete", true, func(ctx context.Context, c *boxservice.Client) { _ = c.DeleteSkill(ctx, "big") }},
 		{"bring", true, func(ctx context.Context, c *boxservice.Client) { _, _ = c.Exec(ctx, skilled("true")) }},

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -133,7 +133,7 @@ func tlsClient(t *testing.T, addr, token string, pool *x509.CertPool) {
 	if _, err := c.Client().Create(t.Context(), boxservice.NewSpec("s", "")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Client().StartProcess(t.Context(), "s", api.ProcessSpec{ProcessID: "p", Command: "cat"}); err != nil {
+	if _, err := c.Client().StartProcess(t.Context(), "s", sessions.ProcessSpec{ProcessID: "p", Command: "cat"}); err != nil {
 		t.Fatal(err)
 	}
 	a, err := c.Client().Attach(t.Context(), "s", "p")

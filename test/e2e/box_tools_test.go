@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
@@ -157,7 +157,7 @@ func TestBoxHardQuota(t *testing.T) {
 				growsWhenFree(t, h, c, spec)
 				continue
 			}
-			if info, err := c.Get(t.Context(), spec.SessionID); err != nil || info.Quota != langbot.QuotaHard {
+			if info, err := c.Get(t.Context(), spec.SessionID); err != nil || info.Quota != sessions.QuotaHard {
 				t.Errorf("%q: %+v, %v", path, info, err)
 			}
 		}
@@ -168,7 +168,7 @@ func TestBoxHardQuota(t *testing.T) {
 func growsWhenFree(t *testing.T, h *home, c *boxservice.Client, spec boxservice.Spec) {
 	t.Helper()
 	info, err := c.Get(t.Context(), spec.SessionID)
-	if err != nil || info.Quota != langbot.QuotaHard || !strings.Contains(fmt.Sprint(info.Notices), "shows the volume box-default-") {
+	if err != nil || info.Quota != sessions.QuotaHard || !strings.Contains(fmt.Sprint(info.Notices), "shows the volume box-default-") {
 		t.Errorf("%+v, %v", info, err)
 	}
 	more := spec
@@ -230,7 +230,7 @@ func TestBoxNotices(t *testing.T) {
 	if err != nil || fmt.Sprint(mine.Notices) != fmt.Sprint(info.Notices) || mine.Process == nil || fmt.Sprint(mine.Process.Notices) != fmt.Sprint(info.Process.Notices) {
 		t.Errorf("by the API: %+v, %v", mine, err)
 	}
-	got, err := h.api().CreateSession(t.Context(), langbot.CreateRequest{SessionID: "small", Payload: map[string]any{"timeout_sec": 1000}})
+	got, err := h.api().CreateSession(t.Context(), sessions.CreateRequest{SessionID: "small", Payload: map[string]any{"timeout_sec": 1000}})
 	if err != nil || len(got.Adjusted) == 0 {
 		t.Errorf("what a profile changes: %+v, %v", got, err)
 	}

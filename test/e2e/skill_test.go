@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
@@ -18,7 +18,7 @@ func TestSkillsComeLater(t *testing.T) {
 	behindEach(t, func(t *testing.T, wall string) {
 		w := newBoxWorld(t, wall, nil)
 		c := w.client
-		says := func(mounts []api.Mount, command, want string) boxservice.Result {
+		says := func(mounts []sessions.Mount, command, want string) boxservice.Result {
 			t.Helper()
 			spec := boxservice.NewSpec("later", command)
 			spec.ExtraMounts = mounts
@@ -42,9 +42,9 @@ func TestSkillsComeLater(t *testing.T) {
 		if err != nil || len(skills) != 2 {
 			t.Fatal(skills, err)
 		}
-		var mounts []api.Mount
+		var mounts []sessions.Mount
 		for _, k := range skills {
-			mounts = append(mounts, api.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: map[string]string{"demo": "rw", "fixed": "ro"}[k.Name]})
+			mounts = append(mounts, sessions.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: map[string]string{"demo": "rw", "fixed": "ro"}[k.Name]})
 		}
 		says(mounts, "kill -0 $(cat /tmp/pid) && cd /workspace/.skills && ls && cat */SKILL.md | grep ^use && stat -c '%a %U %n' . demo fixed/SKILL.md",
 			"demo\nfixed\nuse demo\nuse fixed\n755 root .\n755 user demo\n644 root fixed/SKILL.md\n")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -89,7 +90,7 @@ func (d *daemon) exec(t *testing.T, key, dir string, mb int, command string) box
 	s := boxservice.NewSpec(key, command)
 	s.HostPath, s.WorkspaceQuotaMB, s.TimeoutSec = dir, mb, 60
 	if mb > 0 {
-		s.Quota = api.QuotaHard
+		s.Quota = sessions.QuotaHard
 	}
 	r, err := d.client.Exec(t.Context(), s)
 	if err != nil {
@@ -120,13 +121,13 @@ func TestBoxOnProject(t *testing.T) {
 	}
 	t.Run("plain", func(t *testing.T) {
 		s := boxservice.NewSpec("plain", "true")
-		s.HostPath, s.WorkspaceQuotaMB, s.Quota = "/srv/plain", 16, api.QuotaHard
+		s.HostPath, s.WorkspaceQuotaMB, s.Quota = "/srv/plain", 16, sessions.QuotaHard
 		if _, err := d.client.Exec(t.Context(), s); boxservice.Class(err) != api.ClassValidation || !strings.Contains(fmt.Sprint(err), "soft") {
 			t.Errorf("where it can't be hard: %v", err)
 		}
 		s.Quota = ""
 		r, err := d.client.Exec(t.Context(), s)
-		if err != nil || strings.Contains(strings.Join(r.Notices, "\n"), "quota") || d.quota(t, "plain") != api.QuotaSoft {
+		if err != nil || strings.Contains(strings.Join(r.Notices, "\n"), "quota") || d.quota(t, "plain") != sessions.QuotaSoft {
 			t.Errorf("got %+v, %v, quota %q", r, err, d.quota(t, "plain"))
 		}
 	})
@@ -141,7 +142,7 @@ func (d *daemon) behindGVisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := boxservice.NewSpec("gvisor", fillUp)
-	s.HostPath, s.WorkspaceQuotaMB, s.Quota, s.Isolation, s.TimeoutSec = dir, 4, api.QuotaHard, "gvisor", 100
+	s.HostPath, s.WorkspaceQuotaMB, s.Quota, s.Isolation, s.TimeoutSec = dir, 4, sessions.QuotaHard, "gvisor", 100
 	from := time.Now()
 	r, err := d.client.Exec(t.Context(), s)
 	size := sizeOf(t, dir+"/big")
@@ -184,7 +185,7 @@ func (d *daemon) fills(t *testing.T, system string) {
 	if !strings.Contains(r.Stderr, "No space left on device") && !strings.Contains(r.Stderr, "quota exceeded") {
 		t.Errorf("it was told %q", r.Stderr)
 	}
-	if got := d.quota(t, key); got != api.QuotaHard {
+	if got := d.quota(t, key); got != sessions.QuotaHard {
 		t.Errorf("the quota is %q", got)
 	}
 	// The neighbour is unaffected, and the next command answers.
@@ -240,7 +241,7 @@ func (d *daemon) loosened(t *testing.T, key, dir string) {
 		t.Fatal(err)
 	}
 	s := boxservice.NewSpec(key, "true")
-	s.HostPath, s.WorkspaceQuotaMB, s.Quota = dir, 16, api.QuotaHard
+	s.HostPath, s.WorkspaceQuotaMB, s.Quota = dir, 16, sessions.QuotaHard
 	if _, err := d.client.Exec(t.Context(), s); err == nil || !strings.Contains(err.Error(), "not held to its hard quota any more") {
 		t.Errorf("without quotas: %v", err)
 	}

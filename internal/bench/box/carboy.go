@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 )
 
@@ -72,7 +72,7 @@ func startServer(ctx context.Context, carboy, dir, wall string, pool int) (*subj
 			spec := boxservice.NewSpec(id, text)
 			spec.TimeoutSec = 300
 			res, err := c.Exec(ctx, spec)
-			if err == nil && (res.Stdout != want || res.Status != langbot.StatusCompleted) {
+			if err == nil && (res.Stdout != want || res.Status != sessions.StatusCompleted) {
 				err = fmt.Errorf("%s: %s %q %q, want %q", text, res.Status, res.Stdout, res.Stderr, want)
 			}
 			return err

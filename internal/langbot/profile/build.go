@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
 // Defaults are what a service's configuration gives a request that does not
@@ -23,7 +23,7 @@ type Defaults struct {
 // maximum clamps a timeout. Each value that was asked for and is not what holds
 // is among the adjustments; so is each field that is not known. The payload is
 // left as it is. An error is of kind Invalid and names the first fault.
-func Build(payload map[string]any, p langbot.Profile, d Defaults) (langbot.Spec, []langbot.Adjustment, error) {
+func Build(payload map[string]any, p sessions.Profile, d Defaults) (sessions.Spec, []sessions.Adjustment, error) {
 	m := maps.Clone(payload)
 	if m == nil {
 		m = map[string]any{}
@@ -47,7 +47,7 @@ func Build(payload map[string]any, p langbot.Profile, d Defaults) (langbot.Spec,
 	}
 	spec, ignored, err := Parse(m)
 	if err != nil {
-		return langbot.Spec{}, nil, err
+		return sessions.Spec{}, nil, err
 	}
 	for _, f := range ignored {
 		adjusted = append(adjusted, Ignored(f, m[f], "no such field: ignored"))
@@ -60,7 +60,7 @@ func empty(v any) bool { return v == nil || v == "" }
 
 // apply fills in what m does not have, and overwrites what is locked. Null is a
 // value: it is not filled in.
-func apply(m map[string]any, p langbot.Profile) (adjusted []langbot.Adjustment) {
+func apply(m map[string]any, p sessions.Profile) (adjusted []sessions.Adjustment) {
 	values := valuesOf(p)
 	for _, f := range fields {
 		asked, given := m[f]
@@ -70,7 +70,7 @@ func apply(m map[string]any, p langbot.Profile) (adjusted []langbot.Adjustment) 
 		}
 		m[f] = values[f]
 		if given && !same(f, asked, values[f]) {
-			adjusted = append(adjusted, langbot.Adjustment{
+			adjusted = append(adjusted, sessions.Adjustment{
 				Field: f, Asked: asked, Got: values[f], Reason: "locked by profile " + p.Name,
 			})
 		}
@@ -80,7 +80,7 @@ func apply(m map[string]any, p langbot.Profile) (adjusted []langbot.Adjustment) 
 
 // same reports whether two values of a field come to the same.
 func same(f string, a, b any) bool {
-	var x, y langbot.Spec
+	var x, y sessions.Spec
 	if specFields[f](&x, a) != nil || specFields[f](&y, b) != nil {
 		return false
 	}
@@ -90,12 +90,12 @@ func same(f string, a, b any) bool {
 // Clamp returns what a timeout comes to under a profile: v itself, or the
 // profile's maximum with an Adjustment that says so. What is no whole number,
 // however written, is left for the check of the field to refuse.
-func Clamp(v any, p langbot.Profile) (any, *langbot.Adjustment) {
+func Clamp(v any, p sessions.Profile) (any, *sessions.Adjustment) {
 	n, err := toInt(v)
 	if err != nil || n <= p.MaxTimeoutSec {
 		return v, nil
 	}
-	return p.MaxTimeoutSec, &langbot.Adjustment{
+	return p.MaxTimeoutSec, &sessions.Adjustment{
 		Field: "timeout_sec", Asked: v, Got: p.MaxTimeoutSec,
 		Reason: fmt.Sprintf("at most %d by profile %s", p.MaxTimeoutSec, p.Name),
 	}
@@ -103,7 +103,7 @@ func Clamp(v any, p langbot.Profile) (any, *langbot.Adjustment) {
 
 // Ignored is the Adjustment of a field that nothing came of. A value that is
 // not short and plain is left out of it.
-func Ignored(f string, asked any, reason string) langbot.Adjustment {
+func Ignored(f string, asked any, reason string) sessions.Adjustment {
 	switch v := asked.(type) {
 	case string:
 		asked = cut(v)
@@ -111,5 +111,5 @@ func Ignored(f string, asked any, reason string) langbot.Adjustment {
 	default:
 		asked = nil
 	}
-	return langbot.Adjustment{Field: cut(f), Asked: asked, Reason: reason}
+	return sessions.Adjustment{Field: cut(f), Asked: asked, Reason: reason}
 }

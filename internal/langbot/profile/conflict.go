@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
 // Conflicts returns all that a request wants otherwise than its session is, of
@@ -14,7 +14,7 @@ import (
 // read_only_rootfs, workspace_quota_mb. What a command alone has (its directory,
 // environment, time) is not among them, nor are further mounts: see SameMounts.
 // Both sides are compared as they are: whoever calls has resolved aliases.
-func Conflicts(is langbot.SessionInfo, asked langbot.Spec) (differ []langbot.Difference) {
+func Conflicts(is sessions.SessionInfo, asked sessions.Spec) (differ []sessions.Difference) {
 	for _, f := range []struct {
 		name      string
 		is, asked any
@@ -32,7 +32,7 @@ func Conflicts(is langbot.SessionInfo, asked langbot.Spec) (differ []langbot.Dif
 		{"workspace_quota_mb", is.WorkspaceQuotaMB, asked.WorkspaceQuotaMB},
 	} {
 		if f.is != f.asked {
-			differ = append(differ, langbot.Difference{Field: f.name, Is: f.is, Asked: f.asked})
+			differ = append(differ, sessions.Difference{Field: f.name, Is: f.is, Asked: f.asked})
 		}
 	}
 	return differ
@@ -40,18 +40,18 @@ func Conflicts(is langbot.SessionInfo, asked langbot.Spec) (differ []langbot.Dif
 
 // SameMounts reports whether two lists of further mounts come to the same,
 // whatever their order. Those of mode none are no mounts.
-func SameMounts(a, b []langbot.Mount) bool {
+func SameMounts(a, b []sessions.Mount) bool {
 	return slices.Equal(mountSet(a), mountSet(b))
 }
 
-func mountSet(list []langbot.Mount) []langbot.Mount {
-	set := map[langbot.Mount]bool{}
+func mountSet(list []sessions.Mount) []sessions.Mount {
+	set := map[sessions.Mount]bool{}
 	for _, m := range list {
-		if m.Mode != langbot.MountNone {
+		if m.Mode != sessions.MountNone {
 			set[m] = true
 		}
 	}
-	return slices.SortedFunc(maps.Keys(set), func(a, b langbot.Mount) int {
+	return slices.SortedFunc(maps.Keys(set), func(a, b sessions.Mount) int {
 		return cmp.Or(cmp.Compare(a.HostPath, b.HostPath), cmp.Compare(a.MountPath, b.MountPath), cmp.Compare(a.Mode, b.Mode))
 	})
 }

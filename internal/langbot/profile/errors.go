@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -28,7 +29,7 @@ type ConflictError struct {
 	Session string
 	// Fields are all that differ, in the order of Conflicts. Empty where only a
 	// message came over a wire.
-	Fields []langbot.Difference
+	Fields []sessions.Difference
 }
 
 // Error names each field with both of its values.
@@ -61,7 +62,7 @@ func ProcessConflict(id, process, what string) *sandbox.Error {
 }
 
 // Conflict is what is said of a request that does not fit its session.
-func Conflict(id string, fields []langbot.Difference) *sandbox.Error {
+func Conflict(id string, fields []sessions.Difference) *sandbox.Error {
 	c := &ConflictError{Session: id, Fields: fields}
 	return because(sandbox.Conflict, c, "%s", c.Error()).
 		WithHint("ask for what the session has, or delete it first: carboy box rm")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -59,7 +60,7 @@ func TestClass(t *testing.T) {
 }
 
 func TestMessages(t *testing.T) {
-	fields := []langbot.Difference{{Field: "network", Is: "off", Asked: "on"}, {Field: "cpus", Is: 1.0, Asked: 2.0}, {Field: "host_path", Is: "", Asked: "/a b"}}
+	fields := []sessions.Difference{{Field: "network", Is: "off", Asked: "on"}, {Field: "cpus", Is: 1.0, Asked: 2.0}, {Field: "host_path", Is: "", Asked: "/a b"}}
 	for _, tt := range []struct {
 		err  *sandbox.Error
 		want string

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -20,16 +20,16 @@ const (
 )
 
 // ParseProcess reads a managed process from JSON, as ParseSpec does a request.
-func ParseProcess(b []byte) (spec langbot.ProcessSpec, ignored []string, err error) {
+func ParseProcess(b []byte) (spec sessions.ProcessSpec, ignored []string, err error) {
 	m, err := object(b)
 	if err != nil {
-		return langbot.ProcessSpec{}, nil, err
+		return sessions.ProcessSpec{}, nil, err
 	}
-	spec = langbot.ProcessSpec{
-		ProcessID: langbot.DefaultProcess, Args: []string{}, Env: map[string]string{}, Cwd: tools.WorkspacePath,
+	spec = sessions.ProcessSpec{
+		ProcessID: sessions.DefaultProcess, Args: []string{}, Env: map[string]string{}, Cwd: tools.WorkspacePath,
 	}
 	if _, given := m["command"]; !given {
-		return langbot.ProcessSpec{}, nil, Invalid("command is missing")
+		return sessions.ProcessSpec{}, nil, Invalid("command is missing")
 	}
 	for _, f := range slices.Sorted(maps.Keys(m)) {
 		var err error
@@ -50,11 +50,11 @@ func ParseProcess(b []byte) (spec langbot.ProcessSpec, ignored []string, err err
 			ignored = append(ignored, f)
 		}
 		if err != nil {
-			return langbot.ProcessSpec{}, nil, Invalid("%s: %v", f, err)
+			return sessions.ProcessSpec{}, nil, Invalid("%s: %v", f, err)
 		}
 	}
 	if err := ValidateProcess(spec); err != nil {
-		return langbot.ProcessSpec{}, nil, err
+		return sessions.ProcessSpec{}, nil, err
 	}
 	return spec, ignored, nil
 }
@@ -77,7 +77,7 @@ func arguments(v any) ([]string, error) {
 
 // ValidateProcess reports the first thing about a managed process that could
 // not be honoured.
-func ValidateProcess(s langbot.ProcessSpec) error {
+func ValidateProcess(s sessions.ProcessSpec) error {
 	for _, err := range []*sandbox.Error{
 		checkProcessID(s.ProcessID),
 		checkCommand(s.Command, s.Args),
@@ -104,7 +104,7 @@ func checkProcessID(id string) *sandbox.Error {
 func noText(r rune) bool { return unicode.IsControl(r) || r == unicode.ReplacementChar }
 
 // ProcessBytes is how long what a managed process is started with is.
-func ProcessBytes(s langbot.ProcessSpec) int {
+func ProcessBytes(s sessions.ProcessSpec) int {
 	n := len(s.Command) + len(s.Cwd)
 	for _, a := range s.Args {
 		n += len(a) + 1
@@ -115,7 +115,7 @@ func ProcessBytes(s langbot.ProcessSpec) int {
 	return n
 }
 
-func checkSize(s langbot.ProcessSpec) *sandbox.Error {
+func checkSize(s sessions.ProcessSpec) *sandbox.Error {
 	if n := ProcessBytes(s); n > MaxProcessBytes {
 		return Invalid("command, args and env are %d bytes together, at most %d", n, MaxProcessBytes).WithHint("put the large ones into files")
 	}
@@ -135,7 +135,7 @@ func checkCommand(command string, args []string) *sandbox.Error {
 }
 
 // CheckCmd wants a Spec to have a command to run.
-func CheckCmd(s langbot.Spec) error {
+func CheckCmd(s sessions.Spec) error {
 	switch {
 	case trim(s.Cmd) == "":
 		return Invalid("cmd must not be empty")

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
@@ -26,32 +26,32 @@ var fields = []string{
 }
 
 // plain is a profile of which nothing was said.
-func plain(name string) langbot.Profile {
-	return langbot.Profile{
-		Name: name, Image: langbot.DefaultImage, Network: langbot.NetworkOff,
-		TimeoutSec: langbot.DefaultTimeoutSec, MaxTimeoutSec: 120,
-		HostPathMode: langbot.MountWritable,
-		CPUs:         langbot.DefaultCPUs, MemoryMB: langbot.DefaultMemoryMB, PIDsLimit: langbot.DefaultPIDs,
+func plain(name string) sessions.Profile {
+	return sessions.Profile{
+		Name: name, Image: sessions.DefaultImage, Network: sessions.NetworkOff,
+		TimeoutSec: sessions.DefaultTimeoutSec, MaxTimeoutSec: 120,
+		HostPathMode: sessions.MountWritable,
+		CPUs:         sessions.DefaultCPUs, MemoryMB: sessions.DefaultMemoryMB, PIDsLimit: sessions.DefaultPIDs,
 		ReadOnlyRootFS: true,
 	}
 }
 
 // Builtin returns the built-in profiles by name. The map is the caller's.
-func Builtin() map[string]langbot.Profile {
+func Builtin() map[string]sessions.Profile {
 	offline := plain(OfflineReadonly)
-	offline.HostPathMode, offline.MaxTimeoutSec = langbot.MountReadOnly, 60
+	offline.HostPathMode, offline.MaxTimeoutSec = sessions.MountReadOnly, 60
 	offline.CPUs, offline.MemoryMB, offline.PIDsLimit = 0.5, 256, 64
 	offline.Locked = []string{"host_path_mode", "network", "read_only_rootfs"}
 
 	basic := plain(NetworkBasic)
-	basic.Network = langbot.NetworkOn
+	basic.Network = sessions.NetworkOn
 
 	extended := plain(NetworkExtended)
-	extended.Network, extended.MaxTimeoutSec = langbot.NetworkOn, 300
+	extended.Network, extended.MaxTimeoutSec = sessions.NetworkOn, 300
 	extended.CPUs, extended.MemoryMB, extended.PIDsLimit = 2, 1024, 256
 	extended.ReadOnlyRootFS = false
 
-	return map[string]langbot.Profile{
+	return map[string]sessions.Profile{
 		Default: plain(Default), OfflineReadonly: offline, NetworkBasic: basic, NetworkExtended: extended,
 	}
 }
@@ -60,7 +60,7 @@ func Builtin() map[string]langbot.Profile {
 // JSON: an object of objects with the fields of box.Profile but for its name.
 // What one does not say is as in the profile "default". An unknown field, a
 // value that a Spec could not have and a name that is taken are errors.
-type Custom map[string]langbot.Profile
+type Custom map[string]sessions.Profile
 
 // UnmarshalJSON reads and checks the profiles.
 func (c *Custom) UnmarshalJSON(b []byte) error {
@@ -80,7 +80,7 @@ func (c *Custom) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-func parseProfile(name string, b []byte) (langbot.Profile, error) {
+func parseProfile(name string, b []byte) (sessions.Profile, error) {
 	p := plain(name)
 	if err := strict.Unmarshal(b, &p); err != nil {
 		return p, Invalid("profile %s: %v", show(name), err)
@@ -106,7 +106,7 @@ func (c Custom) Check() error {
 }
 
 // CheckProfile reports what is wrong with a profile that is not built in.
-func CheckProfile(p langbot.Profile) error {
+func CheckProfile(p sessions.Profile) error {
 	if !goodName(p.Name) {
 		return Invalid("profile %s: not a name", show(p.Name)).WithHint("1 to 64 letters, digits, - and _")
 	}
@@ -140,7 +140,7 @@ func CheckProfile(p langbot.Profile) error {
 
 // Find returns the profile of a name, "" being "default". One that is not there
 // is an error with the names that are.
-func Find(name string, custom Custom) (langbot.Profile, error) {
+func Find(name string, custom Custom) (sessions.Profile, error) {
 	name = strings.TrimSpace(name)
 	if name == "" {
 		name = Default
@@ -155,12 +155,12 @@ func Find(name string, custom Custom) (langbot.Profile, error) {
 		p.Locked = slices.Clone(p.Locked)
 		return p, nil
 	}
-	return langbot.Profile{}, Invalid("unknown box profile '%s', available profiles: %s",
+	return sessions.Profile{}, Invalid("unknown box profile '%s', available profiles: %s",
 		cut(name), strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 }
 
 // valuesOf returns what a profile gives the fields of a Spec.
-func valuesOf(p langbot.Profile) map[string]any {
+func valuesOf(p sessions.Profile) map[string]any {
 	return map[string]any{
 		"image": p.Image, "network": p.Network, "timeout_sec": p.TimeoutSec,
 		"host_path_mode": p.HostPathMode, "cpus": p.CPUs, "memory_mb": p.MemoryMB,

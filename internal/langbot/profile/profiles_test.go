@@ -9,24 +9,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
 
 func TestBuiltin(t *testing.T) {
 	t.Run("test_builtin_profiles_are_consistent", func(t *testing.T) {
-		base := langbot.Profile{
-			Image: langbot.DefaultImage, Network: "off", TimeoutSec: 30, HostPathMode: "rw", MaxTimeoutSec: 120,
+		base := sessions.Profile{
+			Image: sessions.DefaultImage, Network: "off", TimeoutSec: 30, HostPathMode: "rw", MaxTimeoutSec: 120,
 			CPUs: 1, MemoryMB: 512, PIDsLimit: 128, ReadOnlyRootFS: true,
 		}
-		want := map[string]langbot.Profile{}
-		for name, change := range map[string]func(*langbot.Profile){
-			"default": func(*langbot.Profile) {},
-			"offline_readonly": func(p *langbot.Profile) {
+		want := map[string]sessions.Profile{}
+		for name, change := range map[string]func(*sessions.Profile){
+			"default": func(*sessions.Profile) {},
+			"offline_readonly": func(p *sessions.Profile) {
 				p.HostPathMode, p.CPUs, p.MemoryMB, p.PIDsLimit, p.MaxTimeoutSec = "ro", 0.5, 256, 64, 60
 				p.Locked = []string{"host_path_mode", "network", "read_only_rootfs"}
 			},
-			"network_basic": func(p *langbot.Profile) { p.Network = "on" },
-			"network_extended": func(p *langbot.Profile) {
+			"network_basic": func(p *sessions.Profile) { p.Network = "on" },
+			"network_extended": func(p *sessions.Profile) {
 				p.Network, p.CPUs, p.MemoryMB, p.PIDsLimit, p.ReadOnlyRootFS, p.MaxTimeoutSec = "on", 2, 1024, 256, false, 300
 			},
 		} {
@@ -112,20 +113,20 @@ func TestBuild(t *testing.T) {
 	for _, tt := range []struct {
 		name, profile, payload string
 		defaults               profile.Defaults
-		want                   func(langbot.Spec) bool
-		adjusted               []langbot.Adjustment
+		want                   func(sessions.Spec) bool
+		adjusted               []sessions.Adjustment
 		fails                  string
 	}{
-		{name: "fills-in", profile: "network_extended", want: func(s langbot.Spec) bool {
+		{name: "fills-in", profile: "network_extended", want: func(s sessions.Spec) bool {
 			return s.Network == "on" && s.CPUs == 2 && s.MemoryMB == 1024 && s.PIDsLimit == 256 && !s.ReadOnlyRootFS && s.TimeoutSec == 30
 		}},
-		{name: "unlocked-is-kept", profile: "default", payload: `,"timeout_sec":60,"network":"on"`, want: func(s langbot.Spec) bool {
+		{name: "unlocked-is-kept", profile: "default", payload: `,"timeout_sec":60,"network":"on"`, want: func(s sessions.Spec) bool {
 			return s.TimeoutSec == 60 && s.Network == "on"
 		}},
 		{
 			name: "locked-is-overwritten", profile: "offline_readonly", payload: `,"network":"on","host_path_mode":"rw","read_only_rootfs":false`,
-			want: func(s langbot.Spec) bool { return s.Network == "off" && s.HostPathMode == "ro" && s.ReadOnlyRootFS },
-			adjusted: []langbot.Adjustment{
+			want: func(s sessions.Spec) bool { return s.Network == "off" && s.HostPathMode == "ro" && s.ReadOnlyRootFS },
+			adjusted: []sessions.Adjustment{
 				{Field: "network", Asked: "on", Got: "off", Reason: "locked by profile offline_readonly"},
 				{Field: "host_path_mode", Asked: "rw", Got: "ro", Reason: "locked by profile offline_readonly"},
 				{Field: "read_only_rootfs", Asked: false, Got: true, Reason: "locked by profile offline_readonly"},
@@ -134,48 +135,48 @@ func TestBuild(t *testing.T) {
 		{name: "locked-and-asked-for-alike", profile: "offline_readonly", payload: `,"network":"off","read_only_rootfs":"yes"`},
 		{
 			name: "locked-null", profile: "offline_readonly", payload: `,"network":null`,
-			adjusted: []langbot.Adjustment{{Field: "network", Asked: nil, Got: "off", Reason: "locked by profile offline_readonly"}},
+			adjusted: []sessions.Adjustment{{Field: "network", Asked: nil, Got: "off", Reason: "locked by profile offline_readonly"}},
 		},
 		{
 			name: "resources-are-not-locked", profile: "offline_readonly", payload: `,"cpus":4,"memory_mb":4096`,
-			want: func(s langbot.Spec) bool { return s.CPUs == 4 && s.MemoryMB == 4096 },
+			want: func(s sessions.Spec) bool { return s.CPUs == 4 && s.MemoryMB == 4096 },
 		},
 		{name: "null-is-not-filled-in", profile: "default", payload: `,"network":null`, fails: "network: off or on is wanted, not null"},
 		{name: "null-quota-without-a-default", profile: "default", payload: `,"workspace_quota_mb":null`, fails: "workspace_quota_mb"},
 		{
 			name: "null-quota-with-a-default", profile: "default", payload: `,"workspace_quota_mb":null`, defaults: profile.Defaults{WorkspaceQuotaMB: &quota},
-			want: func(s langbot.Spec) bool { return s.WorkspaceQuotaMB == 32 },
+			want: func(s sessions.Spec) bool { return s.WorkspaceQuotaMB == 32 },
 		},
 		{
 			name: "quota-of-the-request", profile: "default", payload: `,"workspace_quota_mb":0`, defaults: profile.Defaults{WorkspaceQuotaMB: &quota},
-			want: func(s langbot.Spec) bool { return s.WorkspaceQuotaMB == 0 },
+			want: func(s sessions.Spec) bool { return s.WorkspaceQuotaMB == 0 },
 		},
 		{
 			name: "default-workspace", profile: "default", payload: `,"host_path":""`, defaults: profile.Defaults{HostPath: "/data/default"},
-			want: func(s langbot.Spec) bool { return s.HostPath == "/data/default" },
+			want: func(s sessions.Spec) bool { return s.HostPath == "/data/default" },
 		},
 		{
 			name: "workspace-of-the-request", profile: "default", payload: `,"host_path":"/x"`, defaults: profile.Defaults{HostPath: "/data/default"},
-			want: func(s langbot.Spec) bool { return s.HostPath == "/x" },
+			want: func(s sessions.Spec) bool { return s.HostPath == "/x" },
 		},
-		{name: "custom-image", profile: "default", defaults: profile.Defaults{Image: "mine"}, want: func(s langbot.Spec) bool { return s.Image == "mine" }},
+		{name: "custom-image", profile: "default", defaults: profile.Defaults{Image: "mine"}, want: func(s sessions.Spec) bool { return s.Image == "mine" }},
 		{
 			name: "custom-image-and-another", profile: "default", payload: `,"image":"theirs"`, defaults: profile.Defaults{Image: "mine"},
-			want: func(s langbot.Spec) bool { return s.Image == "theirs" },
+			want: func(s sessions.Spec) bool { return s.Image == "theirs" },
 		},
 		{
-			name: "clamped", profile: "default", payload: `,"timeout_sec":999`, want: func(s langbot.Spec) bool { return s.TimeoutSec == 120 },
-			adjusted: []langbot.Adjustment{{Field: "timeout_sec", Asked: 999.0, Got: 120, Reason: "at most 120 by profile default"}},
+			name: "clamped", profile: "default", payload: `,"timeout_sec":999`, want: func(s sessions.Spec) bool { return s.TimeoutSec == 120 },
+			adjusted: []sessions.Adjustment{{Field: "timeout_sec", Asked: 999.0, Got: 120, Reason: "at most 120 by profile default"}},
 		},
 		{
-			name: "clamped-text", profile: "offline_readonly", payload: `,"timeout_sec":"999"`, want: func(s langbot.Spec) bool { return s.TimeoutSec == 60 },
-			adjusted: []langbot.Adjustment{{Field: "timeout_sec", Asked: "999", Got: 60, Reason: "at most 60 by profile offline_readonly"}},
+			name: "clamped-text", profile: "offline_readonly", payload: `,"timeout_sec":"999"`, want: func(s sessions.Spec) bool { return s.TimeoutSec == 60 },
+			adjusted: []sessions.Adjustment{{Field: "timeout_sec", Asked: "999", Got: 60, Reason: "at most 60 by profile offline_readonly"}},
 		},
-		{name: "at-the-maximum", profile: "default", payload: `,"timeout_sec":120`, want: func(s langbot.Spec) bool { return s.TimeoutSec == 120 }},
+		{name: "at-the-maximum", profile: "default", payload: `,"timeout_sec":120`, want: func(s sessions.Spec) bool { return s.TimeoutSec == 120 }},
 		{name: "clamp-takes-no-nonsense", profile: "default", payload: `,"timeout_sec":"soon"`, fails: `timeout_sec: a whole number is wanted, not "soon"`},
 		{
 			name: "unknown-fields-are-told", profile: "default", payload: `,"bogus":"x","list":[1]`,
-			adjusted: []langbot.Adjustment{
+			adjusted: []sessions.Adjustment{
 				{Field: "bogus", Asked: "x", Reason: "no such field: ignored"}, {Field: "list", Reason: "no such field: ignored"},
 			},
 		},
@@ -208,7 +209,7 @@ func TestConflicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	is := langbot.SessionInfo{
+	is := sessions.SessionInfo{
 		SessionID: "s", Network: spec.Network, Image: spec.Image, HostPath: spec.HostPath, HostPathMode: spec.HostPathMode,
 		MountPath: spec.MountPath, CPUs: spec.CPUs, MemoryMB: spec.MemoryMB, PIDsLimit: spec.PIDsLimit, ReadOnlyRootFS: true,
 	}
@@ -219,12 +220,12 @@ func TestConflicts(t *testing.T) {
 	}
 	other.Network, other.Image, other.HostPath, other.HostPathMode, other.MountPath = "on", "i", "/b", "ro", "/m"
 	other.Persistent, other.CPUs, other.MemoryMB, other.PIDsLimit, other.ReadOnlyRootFS, other.WorkspaceQuotaMB = true, 2, 64, 1, false, 9
-	differ := func(field string, is, asked any) langbot.Difference {
-		return langbot.Difference{Field: field, Is: is, Asked: asked}
+	differ := func(field string, is, asked any) sessions.Difference {
+		return sessions.Difference{Field: field, Is: is, Asked: asked}
 	}
-	want := []langbot.Difference{
+	want := []sessions.Difference{
 		differ("network", "off", "on"),
-		differ("image", langbot.DefaultImage, "i"),
+		differ("image", sessions.DefaultImage, "i"),
 		differ("host_path", "/a", "/b"),
 		differ("host_path_mode", "rw", "ro"),
 		differ("mount_path", "/workspace", "/m"),
@@ -241,18 +242,18 @@ func TestConflicts(t *testing.T) {
 }
 
 func TestSameMounts(t *testing.T) {
-	a, b := langbot.Mount{HostPath: "/a", MountPath: "/x", Mode: "rw"}, langbot.Mount{HostPath: "/b", MountPath: "/y", Mode: "ro"}
-	none := langbot.Mount{HostPath: "/c", MountPath: "/z", Mode: "none"}
+	a, b := sessions.Mount{HostPath: "/a", MountPath: "/x", Mode: "rw"}, sessions.Mount{HostPath: "/b", MountPath: "/y", Mode: "ro"}
+	none := sessions.Mount{HostPath: "/c", MountPath: "/z", Mode: "none"}
 	ro := a
 	ro.Mode = "ro"
 	for _, tt := range []struct {
-		x, y []langbot.Mount
+		x, y []sessions.Mount
 		want bool
 	}{
-		{nil, []langbot.Mount{none}, true},
-		{[]langbot.Mount{a, b}, []langbot.Mount{b, none, a, a}, true},
-		{[]langbot.Mount{a}, []langbot.Mount{ro}, false},
-		{[]langbot.Mount{a}, nil, false},
+		{nil, []sessions.Mount{none}, true},
+		{[]sessions.Mount{a, b}, []sessions.Mount{b, none, a, a}, true},
+		{[]sessions.Mount{a}, []sessions.Mount{ro}, false},
+		{[]sessions.Mount{a}, nil, false},
 	} {
 		if got := profile.SameMounts(tt.x, tt.y); got != tt.want {
 			t.Errorf("SameMounts(%v, %v) = %v", tt.x, tt.y, got)

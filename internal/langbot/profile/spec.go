@@ -10,17 +10,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // newSpec is a Spec of which nothing was said.
-func newSpec() langbot.Spec {
-	return langbot.Spec{
-		Workdir: tools.WorkspacePath, TimeoutSec: langbot.DefaultTimeoutSec, Network: langbot.NetworkOff,
-		Env: map[string]string{}, Image: langbot.DefaultImage,
-		HostPathMode: langbot.MountWritable, MountPath: tools.WorkspacePath, ExtraMounts: []langbot.Mount{},
-		CPUs: langbot.DefaultCPUs, MemoryMB: langbot.DefaultMemoryMB, PIDsLimit: langbot.DefaultPIDs, ReadOnlyRootFS: true,
+func newSpec() sessions.Spec {
+	return sessions.Spec{
+		Workdir: tools.WorkspacePath, TimeoutSec: sessions.DefaultTimeoutSec, Network: sessions.NetworkOff,
+		Env: map[string]string{}, Image: sessions.DefaultImage,
+		HostPathMode: sessions.MountWritable, MountPath: tools.WorkspacePath, ExtraMounts: []sessions.Mount{},
+		CPUs: sessions.DefaultCPUs, MemoryMB: sessions.DefaultMemoryMB, PIDsLimit: sessions.DefaultPIDs, ReadOnlyRootFS: true,
 	}
 }
 
@@ -34,34 +34,38 @@ var specOrder = []string{
 }
 
 // specFields read one field each.
-var specFields = map[string]func(*langbot.Spec, any) error{
-	"cmd":        func(s *langbot.Spec, v any) error { return text(&s.Cmd, v) },
-	"workdir":    func(s *langbot.Spec, v any) error { return text(&s.Workdir, v) },
-	"network":    func(s *langbot.Spec, v any) error { return oneOf(&s.Network, v, langbot.NetworkOff, langbot.NetworkOn) },
-	"session_id": func(s *langbot.Spec, v any) error { return text(&s.SessionID, v) },
-	"env":        func(s *langbot.Spec, v any) error { return environment(&s.Env, v) },
-	"image":      func(s *langbot.Spec, v any) (err error) { s.Image, err = toText(v); return err },
-	"host_path":  func(s *langbot.Spec, v any) error { return hostPath(s, v) },
-	"host_path_mode": func(s *langbot.Spec, v any) error {
-		return oneOf(&s.HostPathMode, v, langbot.MountNone, langbot.MountReadOnly, langbot.MountWritable)
+var specFields = map[string]func(*sessions.Spec, any) error{
+	"cmd":     func(s *sessions.Spec, v any) error { return text(&s.Cmd, v) },
+	"workdir": func(s *sessions.Spec, v any) error { return text(&s.Workdir, v) },
+	"network": func(s *sessions.Spec, v any) error {
+		return oneOf(&s.Network, v, sessions.NetworkOff, sessions.NetworkOn)
 	},
-	"mount_path":         func(s *langbot.Spec, v any) error { return text(&s.MountPath, v) },
-	"extra_mounts":       func(s *langbot.Spec, v any) error { return mounts(&s.ExtraMounts, v) },
-	"skill_name":         func(s *langbot.Spec, v any) error { return optional(&s.SkillName, v) },
-	"persistent":         func(s *langbot.Spec, v any) (err error) { s.Persistent, err = toBool(v); return err },
-	"cpus":               func(s *langbot.Spec, v any) (err error) { s.CPUs, err = toFloat(v); return err },
-	"timeout_sec":        func(s *langbot.Spec, v any) (err error) { s.TimeoutSec, err = toInt(v); return err },
-	"memory_mb":          func(s *langbot.Spec, v any) (err error) { s.MemoryMB, err = toInt(v); return err },
-	"pids_limit":         func(s *langbot.Spec, v any) (err error) { s.PIDsLimit, err = toInt(v); return err },
-	"read_only_rootfs":   func(s *langbot.Spec, v any) (err error) { s.ReadOnlyRootFS, err = toBool(v); return err },
-	"workspace_quota_mb": func(s *langbot.Spec, v any) (err error) { s.WorkspaceQuotaMB, err = toInt(v); return err },
+	"session_id": func(s *sessions.Spec, v any) error { return text(&s.SessionID, v) },
+	"env":        func(s *sessions.Spec, v any) error { return environment(&s.Env, v) },
+	"image":      func(s *sessions.Spec, v any) (err error) { s.Image, err = toText(v); return err },
+	"host_path":  func(s *sessions.Spec, v any) error { return hostPath(s, v) },
+	"host_path_mode": func(s *sessions.Spec, v any) error {
+		return oneOf(&s.HostPathMode, v, sessions.MountNone, sessions.MountReadOnly, sessions.MountWritable)
+	},
+	"mount_path":         func(s *sessions.Spec, v any) error { return text(&s.MountPath, v) },
+	"extra_mounts":       func(s *sessions.Spec, v any) error { return mounts(&s.ExtraMounts, v) },
+	"skill_name":         func(s *sessions.Spec, v any) error { return optional(&s.SkillName, v) },
+	"persistent":         func(s *sessions.Spec, v any) (err error) { s.Persistent, err = toBool(v); return err },
+	"cpus":               func(s *sessions.Spec, v any) (err error) { s.CPUs, err = toFloat(v); return err },
+	"timeout_sec":        func(s *sessions.Spec, v any) (err error) { s.TimeoutSec, err = toInt(v); return err },
+	"memory_mb":          func(s *sessions.Spec, v any) (err error) { s.MemoryMB, err = toInt(v); return err },
+	"pids_limit":         func(s *sessions.Spec, v any) (err error) { s.PIDsLimit, err = toInt(v); return err },
+	"read_only_rootfs":   func(s *sessions.Spec, v any) (err error) { s.ReadOnlyRootFS, err = toBool(v); return err },
+	"workspace_quota_mb": func(s *sessions.Spec, v any) (err error) { s.WorkspaceQuotaMB, err = toInt(v); return err },
 
 	// Ours. Null is as good as absent for those, too.
-	"on_timeout": func(s *langbot.Spec, v any) error {
-		return choice(&s.OnTimeout, v, langbot.OnTimeoutKeep, langbot.OnTimeoutReset)
+	"on_timeout": func(s *sessions.Spec, v any) error {
+		return choice(&s.OnTimeout, v, sessions.OnTimeoutKeep, sessions.OnTimeoutReset)
 	},
-	"quota": func(s *langbot.Spec, v any) error { return choice(&s.Quota, v, langbot.QuotaHard, langbot.QuotaSoft) },
-	"workspace_inodes": func(s *langbot.Spec, v any) error {
+	"quota": func(s *sessions.Spec, v any) error {
+		return choice(&s.Quota, v, sessions.QuotaHard, sessions.QuotaSoft)
+	},
+	"workspace_inodes": func(s *sessions.Spec, v any) error {
 		if v == nil {
 			return nil
 		}
@@ -69,23 +73,23 @@ var specFields = map[string]func(*langbot.Spec, any) error{
 		s.WorkspaceInodes = int64(n)
 		return err
 	},
-	"isolation": func(s *langbot.Spec, v any) error { return optional(&s.Isolation, v) },
+	"isolation": func(s *sessions.Spec, v any) error { return optional(&s.Isolation, v) },
 }
 
 // ParseSpec reads a request from JSON. ignored are the fields that it does not
 // know, sorted: the original overlooks them, and so does this. What is not said
 // has the original's default; the first fault is an error of kind Invalid.
-func ParseSpec(b []byte) (spec langbot.Spec, ignored []string, err error) {
+func ParseSpec(b []byte) (spec sessions.Spec, ignored []string, err error) {
 	m, err := object(b)
 	if err != nil {
-		return langbot.Spec{}, nil, err
+		return sessions.Spec{}, nil, err
 	}
 	return Parse(m)
 }
 
 // Parse is ParseSpec for a request that was read already, or that was never
 // JSON: it takes Go's own numbers, lists and maps of text too.
-func Parse(m map[string]any) (spec langbot.Spec, ignored []string, err error) {
+func Parse(m map[string]any) (spec sessions.Spec, ignored []string, err error) {
 	spec = newSpec()
 	m = withWorkdir(m)
 	for _, f := range specOrder {
@@ -94,7 +98,7 @@ func Parse(m map[string]any) (spec langbot.Spec, ignored []string, err error) {
 			continue
 		}
 		if err := specFields[f](&spec, v); err != nil {
-			return langbot.Spec{}, nil, Invalid("%s: %v", f, err)
+			return sessions.Spec{}, nil, Invalid("%s: %v", f, err)
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(m)) {
@@ -103,7 +107,7 @@ func Parse(m map[string]any) (spec langbot.Spec, ignored []string, err error) {
 		}
 	}
 	if err := Validate(spec); err != nil {
-		return langbot.Spec{}, nil, err
+		return sessions.Spec{}, nil, err
 	}
 	return spec, ignored, nil
 }
@@ -171,7 +175,7 @@ func choice(to *string, v any, values ...string) error {
 	return oneOf(to, v, values...)
 }
 
-func hostPath(s *langbot.Spec, v any) error {
+func hostPath(s *sessions.Spec, v any) error {
 	if v == nil {
 		return nil
 	}
@@ -213,10 +217,10 @@ func widen[V any](m map[string]V) map[string]any {
 	return wide
 }
 
-func mounts(to *[]langbot.Mount, v any) error {
+func mounts(to *[]sessions.Mount, v any) error {
 	var list []any
 	switch v := v.(type) {
-	case []langbot.Mount:
+	case []sessions.Mount:
 		for _, m := range v {
 			list = append(list, map[string]any{"host_path": m.HostPath, "mount_path": m.MountPath, "mode": m.Mode})
 		}
@@ -229,7 +233,7 @@ func mounts(to *[]langbot.Mount, v any) error {
 	default:
 		return wanted("a list", v)
 	}
-	*to = make([]langbot.Mount, 0, len(list))
+	*to = make([]sessions.Mount, 0, len(list))
 	for i, entry := range list {
 		m, err := mount(entry)
 		if err != nil {
@@ -240,8 +244,8 @@ func mounts(to *[]langbot.Mount, v any) error {
 	return nil
 }
 
-func mount(v any) (langbot.Mount, error) {
-	m := langbot.Mount{Mode: langbot.MountWritable}
+func mount(v any) (sessions.Mount, error) {
+	m := sessions.Mount{Mode: sessions.MountWritable}
 	entry, ok := v.(map[string]any)
 	if !ok {
 		return m, wanted("an object", v)
@@ -259,7 +263,7 @@ func mount(v any) (langbot.Mount, error) {
 		}
 	}
 	if mode, given := entry["mode"]; given {
-		if err := oneOf(&m.Mode, mode, langbot.MountNone, langbot.MountReadOnly, langbot.MountWritable); err != nil {
+		if err := oneOf(&m.Mode, mode, sessions.MountNone, sessions.MountReadOnly, sessions.MountWritable); err != nil {
 			return m, fmt.Errorf("mode: %w", err)
 		}
 	}

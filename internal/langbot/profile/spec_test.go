@@ -8,12 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // parse reads a request of session "s" with these further fields.
-func parse(t *testing.T, fields string) (langbot.Spec, error) {
+func parse(t *testing.T, fields string) (sessions.Spec, error) {
 	t.Helper()
 	doc := `{"session_id":"s"}`
 	if fields != "" {
@@ -31,10 +32,10 @@ func TestParseSpecDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := langbot.Spec{
+	want := sessions.Spec{
 		SessionID: "s", Workdir: "/workspace", TimeoutSec: 30, Network: "off", Env: map[string]string{},
 		Image: "rockchin/langbot-sandbox:latest", HostPathMode: "rw", MountPath: "/workspace",
-		ExtraMounts: []langbot.Mount{}, CPUs: 1, MemoryMB: 512, PIDsLimit: 128, ReadOnlyRootFS: true,
+		ExtraMounts: []sessions.Mount{}, CPUs: 1, MemoryMB: 512, PIDsLimit: 128, ReadOnlyRootFS: true,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("ParseSpec (-want +got):\n%s", d)
@@ -88,29 +89,29 @@ func TestParseSpecFields(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		want string // of the error; "": none
-		has  func(langbot.Spec) bool
+		has  func(sessions.Spec) bool
 	}{
-		{`"session_id":" s "`, "", func(s langbot.Spec) bool { return s.SessionID == "s" }},
+		{`"session_id":" s "`, "", func(s sessions.Spec) bool { return s.SessionID == "s" }},
 		{`"session_id":" "`, "session_id must not be empty", nil},
 		{`"session_id":1`, "session_id: text is wanted, not 1", nil},
 		{`"session_id":"a\nb"`, "control characters", nil},
 		{`"session_id":"` + strings.Repeat("x", 1025) + `"`, "1024", nil},
-		{`"cmd":" \n x\t　"`, "", func(s langbot.Spec) bool { return s.Cmd == "x" }},
+		{`"cmd":" \n x\t　"`, "", func(s sessions.Spec) bool { return s.Cmd == "x" }},
 		{`"cmd":null`, "cmd: text is wanted, not null", nil},
 		{`"workdir":""`, "must be an absolute path inside the sandbox", nil},
 		{`"workdir":null`, "workdir: text is wanted", nil},
-		{`"workdir":" /a "`, "", func(s langbot.Spec) bool { return s.Workdir == "/a" }},
+		{`"workdir":" /a "`, "", func(s sessions.Spec) bool { return s.Workdir == "/a" }},
 		{`"workdir":"/a\u0000"`, "not a usable path", nil},
-		{`"mount_path":" /a "`, "", func(s langbot.Spec) bool { return s.Workdir == "/a" && s.MountPath == "/a" }},
-		{`"workdir":null,"mount_path":"/a"`, "", func(s langbot.Spec) bool { return s.Workdir == "/a" }},
-		{`"workdir":"","mount_path":" /x "`, "", func(s langbot.Spec) bool { return s.Workdir == "/x" }},
-		{`"workdir":"/b","mount_path":"/a"`, "", func(s langbot.Spec) bool { return s.Workdir == "/b" }},
+		{`"mount_path":" /a "`, "", func(s sessions.Spec) bool { return s.Workdir == "/a" && s.MountPath == "/a" }},
+		{`"workdir":null,"mount_path":"/a"`, "", func(s sessions.Spec) bool { return s.Workdir == "/a" }},
+		{`"workdir":"","mount_path":" /x "`, "", func(s sessions.Spec) bool { return s.Workdir == "/x" }},
+		{`"workdir":"/b","mount_path":"/a"`, "", func(s sessions.Spec) bool { return s.Workdir == "/b" }},
 		{`"workdir":" ","mount_path":"/a"`, "workdir must be", nil},
 		{`"mount_path":" "`, "mount_path must be", nil},
-		{`"network":"on"`, "", func(s langbot.Spec) bool { return s.Network == "on" }},
+		{`"network":"on"`, "", func(s sessions.Spec) bool { return s.Network == "on" }},
 		{`"network":"ON"`, `network: off or on is wanted, not "ON"`, nil},
 		{`"network":null`, "network: off or on is wanted, not null", nil},
-		{`"env":{"A":"x","N":1,"F":1.50,"T":true}`, "", func(s langbot.Spec) bool {
+		{`"env":{"A":"x","N":1,"F":1.50,"T":true}`, "", func(s sessions.Spec) bool {
 			return cmp.Equal(s.Env, map[string]string{"A": "x", "N": "1", "F": "1.50", "T": "True"})
 		}},
 		{`"env":null`, "env: an object is wanted", nil},
@@ -118,13 +119,13 @@ func TestParseSpecFields(t *testing.T) {
 		{`"env":{"A=B":"x"}`, "not the name of a variable", nil},
 		{`"env":{"":"x"}`, "not the name of a variable", nil},
 		{`"env":{"A":"hunter2\u0000"}`, "the value of A has a NUL", nil},
-		{`"image":" x "`, "", func(s langbot.Spec) bool { return s.Image == " x " }},
+		{`"image":" x "`, "", func(s sessions.Spec) bool { return s.Image == " x " }},
 		{`"image":null`, "image: text is wanted", nil},
-		{`"host_path":null`, "", func(s langbot.Spec) bool { return s.HostPath == "" }},
+		{`"host_path":null`, "", func(s sessions.Spec) bool { return s.HostPath == "" }},
 		{`"host_path":""`, "host_path must be an absolute host path", nil},
 		{`"host_path":"a"`, "host_path must be an absolute host path", nil},
-		{`"host_path":" /a "`, "", func(s langbot.Spec) bool { return s.HostPath == "/a" }},
-		{`"host_path":"C:\\a"`, "", func(s langbot.Spec) bool { return s.HostPath == `C:\a` }},
+		{`"host_path":" /a "`, "", func(s sessions.Spec) bool { return s.HostPath == "/a" }},
+		{`"host_path":"C:\\a"`, "", func(s sessions.Spec) bool { return s.HostPath == `C:\a` }},
 		{`"host_path":"c:/a"`, "", nil},
 		{`"host_path":"\\\\srv\\x"`, "", nil},
 		{`"host_path":"é:\\x"`, "", nil},
@@ -134,8 +135,8 @@ func TestParseSpecFields(t *testing.T) {
 		{`"host_path_mode":"rwx"`, "host_path_mode: none, ro or rw is wanted", nil},
 		{
 			`"extra_mounts":[{"host_path":" /a ","mount_path":" /b ","mode":"none","x":1},{"host_path":"/c","mount_path":"/d"}]`, "",
-			func(s langbot.Spec) bool {
-				return cmp.Equal(s.ExtraMounts, []langbot.Mount{
+			func(s sessions.Spec) bool {
+				return cmp.Equal(s.ExtraMounts, []sessions.Mount{
 					{HostPath: "/a", MountPath: "/b", Mode: "none"}, {HostPath: "/c", MountPath: "/d", Mode: "rw"},
 				})
 			},
@@ -145,15 +146,15 @@ func TestParseSpecFields(t *testing.T) {
 		{`"extra_mounts":[{"host_path":"/a","mount_path":"/b","mode":"x"}]`, "entry 0: mode", nil},
 		{`"extra_mounts":[{"host_path":"a","mount_path":"/b"}]`, "absolute host path", nil},
 		{`"extra_mounts":[1]`, "entry 0: an object is wanted, not 1", nil},
-		{`"skill_name":" "`, "", func(s langbot.Spec) bool { return s.SkillName == "" }},
-		{`"skill_name":"é-1_"`, "", func(s langbot.Spec) bool { return s.SkillName == "é-1_" }},
+		{`"skill_name":" "`, "", func(s sessions.Spec) bool { return s.SkillName == "" }},
+		{`"skill_name":"é-1_"`, "", func(s sessions.Spec) bool { return s.SkillName == "é-1_" }},
 		{`"skill_name":"---"`, "skill_name can only contain", nil},
 		{`"skill_name":"a b"`, "skill_name can only contain", nil},
 		{`"skill_name":"` + strings.Repeat("x", 65) + `"`, "skill_name can only contain", nil},
 		{`"memory_mb":"31"`, "memory_mb must be at least 32", nil},
 		{`"memory_mb":1e12`, "memory_mb must be at most", nil},
-		{`"read_only_rootfs":"no"`, "", func(s langbot.Spec) bool { return !s.ReadOnlyRootFS }},
-		{`"on_timeout":"reset","quota":"hard","workspace_inodes":"10","isolation":"process"`, "", func(s langbot.Spec) bool {
+		{`"read_only_rootfs":"no"`, "", func(s sessions.Spec) bool { return !s.ReadOnlyRootFS }},
+		{`"on_timeout":"reset","quota":"hard","workspace_inodes":"10","isolation":"process"`, "", func(s sessions.Spec) bool {
 			return s.OnTimeout == "reset" && s.Quota == "hard" && s.WorkspaceInodes == 10 && s.Isolation == "process"
 		}},
 		{`"on_timeout":null,"quota":null,"workspace_inodes":null,"isolation":null`, "", nil},
@@ -192,7 +193,7 @@ func TestParseTakesGoValues(t *testing.T) {
 	type word string
 	got, ignored, err := profile.Parse(map[string]any{
 		"session_id": word("s"), "timeout_sec": uint8(7), "cpus": float32(2), "memory_mb": int64(64), "persistent": true,
-		"env": map[string]string{"A": "b"}, "extra_mounts": []langbot.Mount{{HostPath: "/a", MountPath: "/b", Mode: "ro"}},
+		"env": map[string]string{"A": "b"}, "extra_mounts": []sessions.Mount{{HostPath: "/a", MountPath: "/b", Mode: "ro"}},
 	})
 	if err != nil || ignored != nil {
 		t.Fatalf("Parse = %v, %v", ignored, err)
@@ -221,7 +222,7 @@ func TestSpecLimits(t *testing.T) {
 }
 
 func TestBoxHostMountModeNone(t *testing.T) {
-	spec := func(t *testing.T, mode, mount, workdir string) (langbot.Spec, error) {
+	spec := func(t *testing.T, mode, mount, workdir string) (sessions.Spec, error) {
 		t.Helper()
 		b, err := json.Marshal(map[string]string{
 			"session_id": "test", "cmd": "echo hi", "host_path": "/home/user/data", "host_path_mode": mode,
@@ -242,7 +243,7 @@ func TestBoxHostMountModeNone(t *testing.T) {
 		}
 	}
 	t.Run("test_none_mode_is_valid_enum", func(t *testing.T) {
-		if s, err := spec(t, "none", "/workspace", "/workspace"); err != nil || s.HostPathMode != langbot.MountNone {
+		if s, err := spec(t, "none", "/workspace", "/workspace"); err != nil || s.HostPathMode != sessions.MountNone {
 			t.Errorf("ParseSpec = %q, %v", s.HostPathMode, err)
 		}
 	})
@@ -265,7 +266,7 @@ func TestBoxHostMountModeNone(t *testing.T) {
 
 func TestParseProcess(t *testing.T) {
 	got, ignored, err := profile.ParseProcess([]byte(`{"command":" npx ","args":["a",1,true],"env":{"P":1},"cwd":"/x","memory_mb":"64","zeal":1}`))
-	want := langbot.ProcessSpec{
+	want := sessions.ProcessSpec{
 		ProcessID: "default", Command: "npx", Args: []string{"a", "1", "True"}, Env: map[string]string{"P": "1"}, Cwd: "/x", MemoryMB: 64,
 	}
 	if d := cmp.Diff(want, got); err != nil || d != "" || !cmp.Equal(ignored, []string{"zeal"}) {
@@ -283,7 +284,7 @@ func TestParseProcess(t *testing.T) {
 
 func TestCheckCmd(t *testing.T) {
 	for cmd, ok := range map[string]bool{"pwd": true, "": false, " \n": false, "a\x00b": false} {
-		if err := profile.CheckCmd(langbot.Spec{Cmd: cmd}); (err == nil) != ok {
+		if err := profile.CheckCmd(sessions.Spec{Cmd: cmd}); (err == nil) != ok {
 			t.Errorf("CheckCmd(%q) = %v, want ok %v", cmd, err, ok)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -28,7 +28,7 @@ const (
 // Validate reports the first thing about a Spec that could not be honoured. An
 // empty Cmd passes: a session is made without one. Whether a directory of the
 // host may be named is decided by Roots.
-func Validate(s langbot.Spec) error {
+func Validate(s sessions.Spec) error {
 	for _, err := range []*sandbox.Error{
 		inside("workdir", s.Workdir),
 		within("timeout_sec", "must be greater than 0", s.TimeoutSec, 1, maxTimeout),
@@ -40,7 +40,7 @@ func Validate(s langbot.Spec) error {
 		checkMounts(s.ExtraMounts),
 		checkSkillName(s.SkillName),
 		checkCPUs(s.CPUs),
-		within("memory_mb", "must be at least 32", s.MemoryMB, langbot.MinMemoryMB, maxMemoryMB),
+		within("memory_mb", "must be at least 32", s.MemoryMB, sessions.MinMemoryMB, maxMemoryMB),
 		within("pids_limit", "must be at least 1", s.PIDsLimit, 1, maxPIDs),
 		within("workspace_quota_mb", "must be greater than or equal to 0", s.WorkspaceQuotaMB, 0, MaxQuotaMB),
 		within("workspace_inodes", "must be greater than or equal to 0", s.WorkspaceInodes, 0, maxInodes),
@@ -151,7 +151,7 @@ func absoluteOnHost(p string) bool {
 	return false
 }
 
-func checkMounts(mounts []langbot.Mount) *sandbox.Error {
+func checkMounts(mounts []sessions.Mount) *sandbox.Error {
 	if len(mounts) > maxMounts {
 		return Invalid("extra_mounts: at most %d", maxMounts)
 	}
@@ -163,7 +163,7 @@ func checkMounts(mounts []langbot.Mount) *sandbox.Error {
 			return err
 		}
 		switch m.Mode {
-		case langbot.MountNone, langbot.MountReadOnly, langbot.MountWritable:
+		case sessions.MountNone, sessions.MountReadOnly, sessions.MountWritable:
 		default:
 			return Invalid("extra_mounts: mode %s: none, ro or rw is wanted", show(m.Mode))
 		}
@@ -195,15 +195,15 @@ func ValidSkillName(name string) bool {
 }
 
 // checkWords checks the fields that have a few words to choose from.
-func checkWords(s langbot.Spec) *sandbox.Error {
+func checkWords(s sessions.Spec) *sandbox.Error {
 	for _, f := range []struct {
 		name, value string
 		values      []string
 	}{
-		{"network", s.Network, []string{langbot.NetworkOff, langbot.NetworkOn}},
-		{"host_path_mode", s.HostPathMode, []string{langbot.MountNone, langbot.MountReadOnly, langbot.MountWritable}},
-		{"on_timeout", s.OnTimeout, []string{"", langbot.OnTimeoutKeep, langbot.OnTimeoutReset}},
-		{"quota", s.Quota, []string{langbot.QuotaAny, langbot.QuotaHard, langbot.QuotaSoft}},
+		{"network", s.Network, []string{sessions.NetworkOff, sessions.NetworkOn}},
+		{"host_path_mode", s.HostPathMode, []string{sessions.MountNone, sessions.MountReadOnly, sessions.MountWritable}},
+		{"on_timeout", s.OnTimeout, []string{"", sessions.OnTimeoutKeep, sessions.OnTimeoutReset}},
+		{"quota", s.Quota, []string{sessions.QuotaAny, sessions.QuotaHard, sessions.QuotaSoft}},
 	} {
 		var got string
 		if err := oneOf(&got, f.value, f.values...); err != nil {
@@ -219,8 +219,8 @@ func checkWords(s langbot.Spec) *sandbox.Error {
 // checkWorkdir wants the command to begin in a directory of the host that it is
 // given. It is about what was written, as in the original: where the path leads
 // is decided inside.
-func checkWorkdir(s langbot.Spec) *sandbox.Error {
-	if s.HostPath == "" || s.HostPathMode == langbot.MountNone {
+func checkWorkdir(s sessions.Spec) *sandbox.Error {
+	if s.HostPath == "" || s.HostPathMode == sessions.MountNone {
 		return nil
 	}
 	if s.Workdir == s.MountPath || strings.HasPrefix(s.Workdir, s.MountPath+"/") {

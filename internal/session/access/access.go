@@ -11,7 +11,7 @@ import (
 	"log/slog"
 	"maps"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -72,7 +72,7 @@ func (a *Access) of(c Caller) *service.Service {
 		v.Roots = a.o.Roots
 	}
 	if a.o.Skills != nil {
-		v.Skills = func(ctx context.Context, _ service.Query) []langbot.Skill {
+		v.Skills = func(ctx context.Context, _ service.Query) []sessions.Skill {
 			c := c
 			c.HostPaths = true // it mounts them
 			list, err := a.Skills(ctx, c)
@@ -107,30 +107,30 @@ func (c Caller) payload(id, cmd string, given map[string]any) (map[string]any, e
 }
 
 // Exec runs a command in a session, which is made where there is none.
-func (a *Access) Exec(ctx context.Context, c Caller, id string, req langbot.ExecRequest) (langbot.ToolResult, error) {
+func (a *Access) Exec(ctx context.Context, c Caller, id string, req sessions.ExecRequest) (sessions.ToolResult, error) {
 	p, err := c.payload(id, req.Command, req.Payload)
 	if err != nil {
-		return langbot.ToolResult{}, err
+		return sessions.ToolResult{}, err
 	}
 	return a.of(c).Execute(ctx, service.Request{Payload: p, Profile: req.Profile, OutputLimit: req.OutputLimit, Skills: true})
 }
 
 // Create makes a session, or takes the one that is there.
-func (a *Access) Create(ctx context.Context, c Caller, req langbot.CreateRequest) (langbot.CreateResponse, error) {
+func (a *Access) Create(ctx context.Context, c Caller, req sessions.CreateRequest) (sessions.CreateResponse, error) {
 	p, err := c.payload(req.SessionID, "", req.Payload)
 	if err != nil {
-		return langbot.CreateResponse{}, err
+		return sessions.CreateResponse{}, err
 	}
 	return a.of(c).Create(ctx, service.Request{Payload: p, Profile: req.Profile, Skills: true})
 }
 
 // Get returns a session.
-func (a *Access) Get(ctx context.Context, c Caller, id string) (langbot.SessionInfo, error) {
+func (a *Access) Get(ctx context.Context, c Caller, id string) (sessions.SessionInfo, error) {
 	return a.of(c).Get(ctx, id)
 }
 
 // List returns the caller's sessions, and everyone's to an admin.
-func (a *Access) List(ctx context.Context, c Caller) ([]langbot.SessionInfo, error) {
+func (a *Access) List(ctx context.Context, c Caller) ([]sessions.SessionInfo, error) {
 	return a.o.Runtime.List(ctx, c.Caller)
 }
 
@@ -140,19 +140,19 @@ func (a *Access) Delete(ctx context.Context, c Caller, id string) error {
 }
 
 // StartProcess starts a managed process in a session that is there.
-func (a *Access) StartProcess(ctx context.Context, c Caller, id string, spec langbot.ProcessSpec) (langbot.ProcessInfo, error) {
+func (a *Access) StartProcess(ctx context.Context, c Caller, id string, spec sessions.ProcessSpec) (sessions.ProcessInfo, error) {
 	return a.of(c).StartProcess(ctx, id, withDefaults(spec))
 }
 
 // withDefaults fills in what a process's request may leave out.
-func withDefaults(p langbot.ProcessSpec) langbot.ProcessSpec {
-	p.ProcessID = cmp.Or(p.ProcessID, langbot.DefaultProcess)
+func withDefaults(p sessions.ProcessSpec) sessions.ProcessSpec {
+	p.ProcessID = cmp.Or(p.ProcessID, sessions.DefaultProcess)
 	p.Cwd = cmp.Or(p.Cwd, tools.WorkspacePath)
 	return p
 }
 
 // Process returns a managed process.
-func (a *Access) Process(ctx context.Context, c Caller, id, process string) (langbot.ProcessInfo, error) {
+func (a *Access) Process(ctx context.Context, c Caller, id, process string) (sessions.ProcessInfo, error) {
 	return a.of(c).Process(ctx, id, process)
 }
 
@@ -162,7 +162,7 @@ func (a *Access) StopProcess(ctx context.Context, c Caller, id, process string) 
 }
 
 // Status says whether sessions can be had.
-func (a *Access) Status(ctx context.Context, c Caller) langbot.Status { return a.of(c).Status(ctx) }
+func (a *Access) Status(ctx context.Context, c Caller) sessions.Status { return a.of(c).Status(ctx) }
 
 // Errors returns the newest errors of the caller's sessions, oldest first.
-func (a *Access) Errors(c Caller) []langbot.ErrorRecord { return a.of(c).Errors() }
+func (a *Access) Errors(c Caller) []sessions.ErrorRecord { return a.of(c).Errors() }

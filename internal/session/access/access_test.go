@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -20,20 +21,20 @@ import (
 type fakeRuntime struct {
 	access.Runtime
 	callers []string
-	specs   []langbot.Spec
+	specs   []sessions.Spec
 }
 
 func (*fakeRuntime) ImageName(name string) string {
-	if name == langbot.DefaultImage {
+	if name == sessions.DefaultImage {
 		return sandbox.DefaultImage
 	}
 	return name
 }
 
-func (f *fakeRuntime) Exec(_ context.Context, c sandbox.Caller, spec langbot.Spec) (*session.Result, error) {
+func (f *fakeRuntime) Exec(_ context.Context, c sandbox.Caller, spec sessions.Spec) (*session.Result, error) {
 	f.callers, f.specs = append(f.callers, c.Owner), append(f.specs, spec)
 	zero := 0
-	return &session.Result{SessionID: spec.SessionID, Status: langbot.StatusCompleted, ExitCode: &zero, Stdout: []byte("\xff\xff"), StdoutBytes: 2}, nil
+	return &session.Result{SessionID: spec.SessionID, Status: sessions.StatusCompleted, ExitCode: &zero, Stdout: []byte("\xff\xff"), StdoutBytes: 2}, nil
 }
 
 func TestExec(t *testing.T) {
@@ -71,7 +72,7 @@ func TestExec(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := a.Exec(t.Context(), tt.caller, "s", langbot.ExecRequest{Command: "pwd", Payload: tt.spec})
+			got, err := a.Exec(t.Context(), tt.caller, "s", sessions.ExecRequest{Command: "pwd", Payload: tt.spec})
 			if sandbox.KindOf(err) != tt.want {
 				t.Fatalf("Exec = %v, want kind %q", err, tt.want)
 			}
@@ -99,7 +100,7 @@ func TestErrorsAreEachOwners(t *testing.T) {
 	}
 	one := access.Caller{Caller: sandbox.Caller{Owner: "one"}, HostImage: true}
 	two := access.Caller{Caller: sandbox.Caller{Owner: "two"}, HostImage: true}
-	_, err = a.Exec(t.Context(), one, "s", langbot.ExecRequest{Command: " "})
+	_, err = a.Exec(t.Context(), one, "s", sessions.ExecRequest{Command: " "})
 	if got := a.Errors(one); profile.Class(err) != langbot.ClassValidation || len(got) != 1 || got[0].Type != langbot.ClassValidation {
 		t.Errorf("Errors = %+v after %v", got, err)
 	}

@@ -3,7 +3,7 @@ package access
 import (
 	"context"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 )
@@ -23,7 +23,7 @@ func (a *Access) skills(c Caller) (*skill.Store, error) {
 }
 
 // Skills lists the caller's skills, newest first.
-func (a *Access) Skills(ctx context.Context, c Caller) ([]langbot.Skill, error) {
+func (a *Access) Skills(ctx context.Context, c Caller) ([]sessions.Skill, error) {
 	s, err := a.skills(c)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (a *Access) Skills(ctx context.Context, c Caller) ([]langbot.Skill, error) 
 
 // told takes out of skills what only who may name directories of the host is
 // told: where they lie.
-func (c Caller) told(list []langbot.Skill) []langbot.Skill {
+func (c Caller) told(list []sessions.Skill) []sessions.Skill {
 	for i := range list {
 		if !c.HostPaths {
 			list[i].PackageRoot = ""
@@ -44,13 +44,13 @@ func (c Caller) told(list []langbot.Skill) []langbot.Skill {
 }
 
 // Skill returns one skill.
-func (a *Access) Skill(ctx context.Context, c Caller, name string) (langbot.Skill, error) {
+func (a *Access) Skill(ctx context.Context, c Caller, name string) (sessions.Skill, error) {
 	s, err := a.skills(c)
 	if err != nil {
-		return langbot.Skill{}, err
+		return sessions.Skill{}, err
 	}
 	one, err := s.Get(ctx, name)
-	return c.told([]langbot.Skill{one})[0], err
+	return c.told([]sessions.Skill{one})[0], err
 }
 
 // RemoveSkill deletes a skill.
@@ -63,7 +63,7 @@ func (a *Access) RemoveSkill(ctx context.Context, c Caller, name string) error {
 }
 
 // InstallSkills installs the skills of an archive, all or none.
-func (a *Access) InstallSkills(ctx context.Context, c Caller, up Upload) ([]langbot.Skill, error) {
+func (a *Access) InstallSkills(ctx context.Context, c Caller, up Upload) ([]sessions.Skill, error) {
 	s, err := a.skills(c)
 	if err != nil {
 		return nil, err

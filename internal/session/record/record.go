@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -32,12 +32,12 @@ const (
 
 // Session is one session.
 type Session struct {
-	ID      string       `json:"id"` // ours: "bx_" and 20 characters
-	Owner   string       `json:"owner"`
-	Key     string       `json:"key"` // as its owner calls it
-	State   State        `json:"state"`
-	Sandbox string       `json:"sandbox"` // its name, chosen before it is made
-	Spec    langbot.Spec `json:"spec"`    // what was asked for, without what is a command's
+	ID      string        `json:"id"` // ours: "bx_" and 20 characters
+	Owner   string        `json:"owner"`
+	Key     string        `json:"key"` // as its owner calls it
+	State   State         `json:"state"`
+	Sandbox string        `json:"sandbox"` // its name, chosen before it is made
+	Spec    sessions.Spec `json:"spec"`    // what was asked for, without what is a command's
 	// Image is what Spec's image was when the sandbox was made, pinned.
 	Image     string    `json:"image"`
 	Workspace Workspace `json:"workspace"`

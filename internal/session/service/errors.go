@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
 
@@ -18,15 +18,15 @@ const (
 // errors are the newest.
 type ring struct {
 	mu     sync.Mutex
-	owners map[string][]langbot.ErrorRecord
+	owners map[string][]sessions.ErrorRecord
 	recent []string // of owners, the one with the newest error last
 }
 
-func (r *ring) add(owner string, e langbot.ErrorRecord) {
+func (r *ring) add(owner string, e sessions.ErrorRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.owners == nil {
-		r.owners = map[string][]langbot.ErrorRecord{}
+		r.owners = map[string][]sessions.ErrorRecord{}
 	}
 	list := append(r.owners[owner], e)
 	r.owners[owner] = slices.Clone(list[max(0, len(list)-maxErrors):])
@@ -37,10 +37,10 @@ func (r *ring) add(owner string, e langbot.ErrorRecord) {
 	}
 }
 
-func (r *ring) list(owner string) []langbot.ErrorRecord {
+func (r *ring) list(owner string) []sessions.ErrorRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]langbot.ErrorRecord{}, r.owners[owner]...)
+	return append([]sessions.ErrorRecord{}, r.owners[owner]...)
 }
 
 // Note keeps an error that came of something else than the service's own calls
@@ -53,7 +53,7 @@ func (s *Service) note(q Query, session string, err error) error {
 	if len(message) > maxText {
 		message = message[:maxText]
 	}
-	s.shared.errors.add(s.owner, langbot.ErrorRecord{
+	s.shared.errors.add(s.owner, sessions.ErrorRecord{
 		Timestamp: s.o.Now().UTC(), Type: profile.Class(err), Message: profile.Repair([]byte(message)),
 		QueryID: q.ID, SessionID: session,
 	})

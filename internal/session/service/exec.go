@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
@@ -46,10 +47,10 @@ func fieldsOf(t reflect.Type) (names []string) {
 // "workdir", "timeout_sec" and "env". Which session it runs in, and what that
 // may do, is not the agent's to say: whatever else is there is reported in the
 // result as ignored.
-func (s *Service) ExecuteTool(ctx context.Context, q Query, parameters map[string]any) (langbot.ToolResult, error) {
+func (s *Service) ExecuteTool(ctx context.Context, q Query, parameters map[string]any) (sessions.ToolResult, error) {
 	payload, err := s.toolPayload(q, parameters)
 	if err != nil {
-		return langbot.ToolResult{}, s.note(q, "", err)
+		return sessions.ToolResult{}, s.note(q, "", err)
 	}
 	result, err := s.Execute(ctx, Request{Query: q, Payload: payload, Skills: true})
 	if err != nil {
@@ -85,27 +86,27 @@ func (s *Service) toolPayload(q Query, parameters map[string]any) (map[string]an
 }
 
 // ExecutePayload is Execute with nothing but a payload.
-func (s *Service) ExecutePayload(ctx context.Context, q Query, payload map[string]any) (langbot.ToolResult, error) {
+func (s *Service) ExecutePayload(ctx context.Context, q Query, payload map[string]any) (sessions.ToolResult, error) {
 	return s.Execute(ctx, Request{Query: q, Payload: payload})
 }
 
 // Execute runs the command of a payload in the session that it names. What its
 // profile changed is in the result. Every error is among Errors.
-func (s *Service) Execute(ctx context.Context, r Request) (langbot.ToolResult, error) {
+func (s *Service) Execute(ctx context.Context, r Request) (sessions.ToolResult, error) {
 	if err := s.ready(); err != nil {
-		return langbot.ToolResult{}, s.note(r.Query, "", err)
+		return sessions.ToolResult{}, s.note(r.Query, "", err)
 	}
 	spec, adjusted, err := s.BuildSpec(ctx, r)
 	if err == nil {
 		err = profile.CheckCmd(spec)
 	}
 	if err != nil {
-		return langbot.ToolResult{}, s.note(r.Query, spec.SessionID, err)
+		return sessions.ToolResult{}, s.note(r.Query, spec.SessionID, err)
 	}
 	s.log(ctx, "box request", r.Query, summary(spec))
 	got, err := s.o.Runtime.Exec(ctx, spec)
 	if err != nil {
-		return langbot.ToolResult{}, s.note(r.Query, spec.SessionID, err)
+		return sessions.ToolResult{}, s.note(r.Query, spec.SessionID, err)
 	}
 	got.Adjusted = append(adjusted, got.Adjusted...)
 	s.log(ctx, "box result", r.Query, outcome(got))
@@ -113,33 +114,33 @@ func (s *Service) Execute(ctx context.Context, r Request) (langbot.ToolResult, e
 }
 
 // Create makes the session of a payload, or takes the one that is there.
-func (s *Service) Create(ctx context.Context, r Request) (langbot.CreateResponse, error) {
+func (s *Service) Create(ctx context.Context, r Request) (sessions.CreateResponse, error) {
 	if err := s.ready(); err != nil {
-		return langbot.CreateResponse{}, s.note(r.Query, "", err)
+		return sessions.CreateResponse{}, s.note(r.Query, "", err)
 	}
 	spec, adjusted, err := s.BuildSpec(ctx, r)
 	if err != nil {
-		return langbot.CreateResponse{}, s.note(r.Query, "", err)
+		return sessions.CreateResponse{}, s.note(r.Query, "", err)
 	}
 	info, err := s.o.Runtime.Create(ctx, spec)
 	if err != nil {
-		return langbot.CreateResponse{}, s.note(r.Query, spec.SessionID, err)
+		return sessions.CreateResponse{}, s.note(r.Query, spec.SessionID, err)
 	}
-	return langbot.CreateResponse{SessionInfo: info, Adjusted: adjusted}, nil
+	return sessions.CreateResponse{SessionInfo: info, Adjusted: adjusted}, nil
 }
 
 // BuildSpec makes the Spec of a request: the defaults of the configuration,
 // then the profile's, then the checks. The payload stays as it is.
-func (s *Service) BuildSpec(ctx context.Context, r Request) (langbot.Spec, []langbot.Adjustment, error) {
+func (s *Service) BuildSpec(ctx context.Context, r Request) (sessions.Spec, []sessions.Adjustment, error) {
 	p := s.profile
 	if r.Profile != "" {
 		var err error
 		if p, err = profile.Find(r.Profile, s.o.Profiles); err != nil {
-			return langbot.Spec{}, nil, err
+			return sessions.Spec{}, nil, err
 		}
 	}
 	payload := r.Payload
-	var skills []langbot.Mount
+	var skills []sessions.Mount
 	if _, named := payload["extra_mounts"]; r.Skills && !named {
 		skills = s.SkillMounts(ctx, r.Query)
 		payload = map[string]any{"extra_mounts": skills}
@@ -154,7 +155,7 @@ func (s *Service) BuildSpec(ctx context.Context, r Request) (langbot.Spec, []lan
 		err = s.checkMounts(ctx, r.Query, spec, skills)
 	}
 	if err != nil {
-		return langbot.Spec{}, nil, err
+		return sessions.Spec{}, nil, err
 	}
 	return spec, adjusted, nil
 }
@@ -162,9 +163,9 @@ func (s *Service) BuildSpec(ctx context.Context, r Request) (langbot.Spec, []lan
 // checkMounts wants all that is mounted to be allowed, or a skill; nil: they
 // were not listed yet. Where the directories are another machine's, only the
 // workspace's name can be looked at: the rest is its runtime's to check.
-func (s *Service) checkMounts(ctx context.Context, q Query, spec langbot.Spec, skills []langbot.Mount) error {
+func (s *Service) checkMounts(ctx context.Context, q Query, spec sessions.Spec, skills []sessions.Mount) error {
 	here := s.SharesFilesystem()
-	if spec.HostPath != "" && spec.HostPathMode != langbot.MountNone {
+	if spec.HostPath != "" && spec.HostPathMode != sessions.MountNone {
 		if err := s.checkHostPath(spec.HostPath, here); err != nil {
 			return err
 		}
@@ -173,7 +174,7 @@ func (s *Service) checkMounts(ctx context.Context, q Query, spec langbot.Spec, s
 		return nil
 	}
 	for _, m := range spec.ExtraMounts {
-		if m.Mode == langbot.MountNone {
+		if m.Mode == sessions.MountNone {
 			continue
 		}
 		if skills == nil && strings.HasPrefix(m.MountPath, tools.SkillsPath+"/") {
@@ -203,10 +204,10 @@ func (s *Service) checkHostPath(path string, here bool) error {
 
 // toolResult cuts what a command wrote to what its reader gets. What the
 // runtime did not keep counts as cut.
-func toolResult(r langbot.Result, limit int) langbot.ToolResult {
-	t := langbot.ToolResult{
+func toolResult(r sessions.Result, limit int) sessions.ToolResult {
+	t := sessions.ToolResult{
 		SessionID: r.SessionID, Backend: r.BackendName, Status: r.Status,
-		OK:       r.Status == langbot.StatusCompleted && r.ExitCode != nil && *r.ExitCode == 0,
+		OK:       r.Status == sessions.StatusCompleted && r.ExitCode != nil && *r.ExitCode == 0,
 		ExitCode: r.ExitCode, Stdout: r.Stdout, Stderr: r.Stderr,
 		DurationMS: r.DurationMS, QueuedMS: r.QueuedMS,
 		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
 )
@@ -40,7 +41,7 @@ func there(path string) bool {
 }
 
 // tool runs a command with these parameters, and returns the Spec it came to.
-func tool(t *testing.T, rt *fakeRuntime, s *service.Service, parameters map[string]any) (langbot.ToolResult, langbot.Spec) {
+func tool(t *testing.T, rt *fakeRuntime, s *service.Service, parameters map[string]any) (sessions.ToolResult, sessions.Spec) {
 	t.Helper()
 	parameters["command"] = "echo hi"
 	r, err := s.ExecuteTool(t.Context(), query("30"), parameters)
@@ -50,7 +51,7 @@ func tool(t *testing.T, rt *fakeRuntime, s *service.Service, parameters map[stri
 	return r, rt.started[0]
 }
 
-func payload(t *testing.T, rt *fakeRuntime, s *service.Service, fields map[string]any) (langbot.ToolResult, langbot.Spec) {
+func payload(t *testing.T, rt *fakeRuntime, s *service.Service, fields map[string]any) (sessions.ToolResult, sessions.Spec) {
 	t.Helper()
 	fields["cmd"], fields["session_id"] = "echo hi", "31"
 	r, err := s.ExecutePayload(t.Context(), query("31"), fields)
@@ -86,7 +87,7 @@ func TestProfiles(t *testing.T) {
 	t.Run("test_profile_locked_field_cannot_be_overridden", func(t *testing.T) {
 		rt, s := with(t, "offline_readonly")
 		r, spec := payload(t, rt, s, map[string]any{"network": "on", "host_path_mode": "rw"})
-		want := []langbot.Adjustment{
+		want := []sessions.Adjustment{
 			{Field: "network", Asked: "on", Got: "off", Reason: "locked by profile offline_readonly"},
 			{Field: "host_path_mode", Asked: "rw", Got: "ro", Reason: "locked by profile offline_readonly"},
 		}
@@ -115,7 +116,7 @@ func TestProfileNumbers(t *testing.T) {
 		return func(t *testing.T) {
 			rt, s := with(t, "")
 			r, spec := tool(t, rt, s, map[string]any{"timeout_sec": asked})
-			want := []langbot.Adjustment{{Field: "timeout_sec", Asked: asked, Got: 120, Reason: "at most 120 by profile default"}}
+			want := []sessions.Adjustment{{Field: "timeout_sec", Asked: asked, Got: 120, Reason: "at most 120 by profile default"}}
 			if d := cmp.Diff(want, r.Adjusted); d != "" || spec.TimeoutSec != 120 {
 				t.Errorf("timeout %d, adjusted (-want +got):\n%s", spec.TimeoutSec, d)
 			}
@@ -167,7 +168,7 @@ func TestProfileNumbers(t *testing.T) {
 }
 
 func TestTruncation(t *testing.T) {
-	run := func(t *testing.T, rt *fakeRuntime, limit int) langbot.ToolResult {
+	run := func(t *testing.T, rt *fakeRuntime, limit int) sessions.ToolResult {
 		t.Helper()
 		s := initialized(t, rt, func(o *service.Options) { o.OutputLimit = limit })
 		r, _ := tool(t, rt, s, map[string]any{})
@@ -236,10 +237,10 @@ func TestExecuteTool(t *testing.T) {
 		t.Errorf("spec %+v", spec)
 	}
 	three := 3
-	want := langbot.ToolResult{
+	want := sessions.ToolResult{
 		SessionID: "person_test_user", Backend: "fake", Status: "completed", ExitCode: &three, Stdout: "out", DurationMS: 12,
 		StdoutBytes: 3, Notices: []string{"a notice"}, Limits: []string{"memory"},
-		Adjusted: []langbot.Adjustment{
+		Adjusted: []sessions.Adjustment{
 			{Field: "host_path", Asked: "/etc", Reason: "not for a tool to say: ignored"},
 			{Field: "network", Asked: "on", Reason: "not for a tool to say: ignored"},
 			{Field: "session_id", Asked: "another", Reason: "not for a tool to say: ignored"},

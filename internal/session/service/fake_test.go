@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
@@ -22,12 +22,12 @@ type fakeRuntime struct {
 
 	mu      sync.Mutex
 	calls   int
-	started []langbot.Spec // of sessions that were not there
-	execs   []langbot.Spec
+	started []sessions.Spec // of sessions that were not there
+	execs   []sessions.Spec
 	deleted []string
 }
 
-func (f *fakeRuntime) use(spec langbot.Spec) error {
+func (f *fakeRuntime) use(spec sessions.Spec) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
@@ -53,37 +53,37 @@ func (f *fakeRuntime) called() error {
 	return f.err
 }
 
-func (f *fakeRuntime) Exec(_ context.Context, spec langbot.Spec) (langbot.Result, error) {
+func (f *fakeRuntime) Exec(_ context.Context, spec sessions.Spec) (sessions.Result, error) {
 	if err := f.use(spec); err != nil {
-		return langbot.Result{}, err
+		return sessions.Result{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.execs = append(f.execs, spec)
-	r := langbot.Result{
-		SessionID: spec.SessionID, BackendName: "fake", Status: langbot.StatusCompleted, ExitCode: &f.exitCode, DurationMS: 12,
+	r := sessions.Result{
+		SessionID: spec.SessionID, BackendName: "fake", Status: sessions.StatusCompleted, ExitCode: &f.exitCode, DurationMS: 12,
 		Stdout: f.stdout, Stderr: f.stderr, StdoutBytes: max(f.stdoutBytes, int64(len(f.stdout))), StderrBytes: int64(len(f.stderr)),
 		Notices: []string{"a notice"}, Limits: []string{"memory"},
 	}
 	if f.timedOut {
-		r.Status, r.ExitCode = langbot.StatusTimedOut, nil
+		r.Status, r.ExitCode = sessions.StatusTimedOut, nil
 	}
 	return r, nil
 }
 
-func (f *fakeRuntime) Create(_ context.Context, spec langbot.Spec) (langbot.SessionInfo, error) {
-	return langbot.SessionInfo{SessionID: spec.SessionID, BackendName: "fake"}, f.use(spec)
+func (f *fakeRuntime) Create(_ context.Context, spec sessions.Spec) (sessions.SessionInfo, error) {
+	return sessions.SessionInfo{SessionID: spec.SessionID, BackendName: "fake"}, f.use(spec)
 }
 
-func (f *fakeRuntime) Get(_ context.Context, id string) (langbot.SessionInfo, error) {
-	return langbot.SessionInfo{SessionID: id}, f.called()
+func (f *fakeRuntime) Get(_ context.Context, id string) (sessions.SessionInfo, error) {
+	return sessions.SessionInfo{SessionID: id}, f.called()
 }
 
-func (f *fakeRuntime) List(context.Context) ([]langbot.SessionInfo, error) {
+func (f *fakeRuntime) List(context.Context) ([]sessions.SessionInfo, error) {
 	if err := f.called(); err != nil {
 		return nil, err
 	}
-	return []langbot.SessionInfo{{SessionID: "test-session"}}, nil
+	return []sessions.SessionInfo{{SessionID: "test-session"}}, nil
 }
 
 func (f *fakeRuntime) Delete(_ context.Context, id string) error {
@@ -91,24 +91,24 @@ func (f *fakeRuntime) Delete(_ context.Context, id string) error {
 	return f.called()
 }
 
-func (f *fakeRuntime) StartProcess(_ context.Context, id string, p langbot.ProcessSpec) (langbot.ProcessInfo, error) {
-	return langbot.ProcessInfo{SessionID: id, ProcessID: p.ProcessID}, f.called()
+func (f *fakeRuntime) StartProcess(_ context.Context, id string, p sessions.ProcessSpec) (sessions.ProcessInfo, error) {
+	return sessions.ProcessInfo{SessionID: id, ProcessID: p.ProcessID}, f.called()
 }
 
-func (f *fakeRuntime) Process(_ context.Context, id, process string) (langbot.ProcessInfo, error) {
-	return langbot.ProcessInfo{SessionID: id, ProcessID: process}, f.called()
+func (f *fakeRuntime) Process(_ context.Context, id, process string) (sessions.ProcessInfo, error) {
+	return sessions.ProcessInfo{SessionID: id, ProcessID: process}, f.called()
 }
 
 func (f *fakeRuntime) StopProcess(context.Context, string, string) error { return f.called() }
 
-func (f *fakeRuntime) Status(ctx context.Context) (langbot.RuntimeStatus, error) {
+func (f *fakeRuntime) Status(ctx context.Context) (sessions.RuntimeStatus, error) {
 	b, err := f.Backend(ctx)
-	return langbot.RuntimeStatus{Backend: b, ActiveSessions: len(f.started)}, err
+	return sessions.RuntimeStatus{Backend: b, ActiveSessions: len(f.started)}, err
 }
 
-func (f *fakeRuntime) Backend(context.Context) (langbot.Backend, error) {
+func (f *fakeRuntime) Backend(context.Context) (sessions.Backend, error) {
 	name := "fake"
-	return langbot.Backend{Name: &name, Available: !f.noBackend}, f.called()
+	return sessions.Backend{Name: &name, Available: !f.noBackend}, f.called()
 }
 
 // fakeConnector connects to nothing.

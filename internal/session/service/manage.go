@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
@@ -14,8 +14,8 @@ import (
 // skill without a directory is none. Where the file system is shared, one whose
 // directory is missing is left out with a warning; elsewhere the runtime's word
 // is taken for it.
-func (s *Service) SkillMounts(ctx context.Context, q Query) []langbot.Mount {
-	list := []langbot.Mount{}
+func (s *Service) SkillMounts(ctx context.Context, q Query) []sessions.Mount {
+	list := []sessions.Mount{}
 	if s.o.Skills == nil {
 		return list
 	}
@@ -33,7 +33,7 @@ func (s *Service) SkillMounts(ctx context.Context, q Query) []langbot.Mount {
 				"skill", skill.Name, "package_root", root)
 			continue
 		}
-		list = append(list, langbot.Mount{HostPath: root, MountPath: tools.SkillsPath + "/" + skill.Name, Mode: langbot.MountWritable})
+		list = append(list, sessions.Mount{HostPath: root, MountPath: tools.SkillsPath + "/" + skill.Name, Mode: sessions.MountWritable})
 	}
 	return list
 }
@@ -44,9 +44,9 @@ func isDir(path string) bool {
 }
 
 // Get returns a session.
-func (s *Service) Get(ctx context.Context, id string) (langbot.SessionInfo, error) {
+func (s *Service) Get(ctx context.Context, id string) (sessions.SessionInfo, error) {
 	if err := s.ready(); err != nil {
-		return langbot.SessionInfo{}, err
+		return sessions.SessionInfo{}, err
 	}
 	return s.o.Runtime.Get(ctx, id)
 }
@@ -60,21 +60,21 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 }
 
 // StartProcess starts a managed process in a session that is there.
-func (s *Service) StartProcess(ctx context.Context, id string, p langbot.ProcessSpec) (langbot.ProcessInfo, error) {
+func (s *Service) StartProcess(ctx context.Context, id string, p sessions.ProcessSpec) (sessions.ProcessInfo, error) {
 	err := s.ready()
 	if err == nil {
 		err = profile.ValidateProcess(p)
 	}
 	if err != nil {
-		return langbot.ProcessInfo{}, err
+		return sessions.ProcessInfo{}, err
 	}
 	return s.o.Runtime.StartProcess(ctx, id, p)
 }
 
 // Process returns a managed process.
-func (s *Service) Process(ctx context.Context, id, process string) (langbot.ProcessInfo, error) {
+func (s *Service) Process(ctx context.Context, id, process string) (sessions.ProcessInfo, error) {
 	if err := s.ready(); err != nil {
-		return langbot.ProcessInfo{}, err
+		return sessions.ProcessInfo{}, err
 	}
 	return s.o.Runtime.Process(ctx, id, process)
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -17,16 +17,16 @@ const DefaultOutputLimit = 4000
 // Runtime is what keeps sessions, for one caller. Its errors are classed by
 // profile.Class.
 type Runtime interface {
-	Exec(ctx context.Context, spec langbot.Spec) (langbot.Result, error)
-	Create(ctx context.Context, spec langbot.Spec) (langbot.SessionInfo, error)
-	Get(ctx context.Context, id string) (langbot.SessionInfo, error)
-	List(ctx context.Context) ([]langbot.SessionInfo, error)
+	Exec(ctx context.Context, spec sessions.Spec) (sessions.Result, error)
+	Create(ctx context.Context, spec sessions.Spec) (sessions.SessionInfo, error)
+	Get(ctx context.Context, id string) (sessions.SessionInfo, error)
+	List(ctx context.Context) ([]sessions.SessionInfo, error)
 	Delete(ctx context.Context, id string) error
-	StartProcess(ctx context.Context, id string, p langbot.ProcessSpec) (langbot.ProcessInfo, error)
-	Process(ctx context.Context, id, process string) (langbot.ProcessInfo, error)
+	StartProcess(ctx context.Context, id string, p sessions.ProcessSpec) (sessions.ProcessInfo, error)
+	Process(ctx context.Context, id, process string) (sessions.ProcessInfo, error)
 	StopProcess(ctx context.Context, id, process string) error
-	Status(ctx context.Context) (langbot.RuntimeStatus, error)
-	Backend(ctx context.Context) (langbot.Backend, error)
+	Status(ctx context.Context) (sessions.RuntimeStatus, error)
+	Backend(ctx context.Context) (sessions.Backend, error)
 }
 
 // Connector keeps a Runtime reachable that is not in this process. Whoever made
@@ -42,7 +42,7 @@ type Connector interface {
 }
 
 // Skills says which packages a query's session has.
-type Skills func(ctx context.Context, q Query) []langbot.Skill
+type Skills func(ctx context.Context, q Query) []sessions.Skill
 
 // Options are what a Service works with. Runtime is required; the zero value of
 // everything else works.
@@ -83,7 +83,7 @@ type Options struct {
 // Service gives agents their sessions. It is safe for concurrent use.
 type Service struct {
 	o       Options
-	profile langbot.Profile
+	profile sessions.Profile
 	owner   string
 	shared  *shared
 }
@@ -163,7 +163,7 @@ func (s *Service) For(v View) *Service {
 }
 
 // Profile returns the profile of requests that name none.
-func (s *Service) Profile() langbot.Profile { return s.profile }
+func (s *Service) Profile() sessions.Profile { return s.profile }
 
 // SharesFilesystem reports whether the directories that the runtime speaks of
 // are this machine's.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
 // Status says how the service and its runtime are. It is available only where
 // the runtime answers and its wall works: a connection alone is not enough.
-func (s *Service) Status(ctx context.Context) langbot.Status {
-	status := langbot.Status{
+func (s *Service) Status(ctx context.Context) sessions.Status {
+	status := sessions.Status{
 		Enabled: s.Enabled(), Profile: s.profile.Name, RecentErrorCount: len(s.Errors()), ConnectorError: s.why(),
 	}
 	if status.ConnectorError != "" {
@@ -27,7 +27,7 @@ func (s *Service) Status(ctx context.Context) langbot.Status {
 }
 
 // backendError says what keeps a wall from being used; "": nothing.
-func backendError(b langbot.Backend) string {
+func backendError(b sessions.Backend) string {
 	why := ""
 	if b.Reason != "" {
 		why = ": " + b.Reason
@@ -52,16 +52,16 @@ func (s *Service) Usable(ctx context.Context) bool {
 }
 
 // Sessions lists the sessions; there are none where the runtime can't tell.
-func (s *Service) Sessions(ctx context.Context) []langbot.SessionInfo {
+func (s *Service) Sessions(ctx context.Context) []sessions.SessionInfo {
 	if !s.Available() {
-		return []langbot.SessionInfo{}
+		return []sessions.SessionInfo{}
 	}
 	list, err := s.o.Runtime.List(ctx)
 	if err != nil || list == nil {
-		return []langbot.SessionInfo{}
+		return []sessions.SessionInfo{}
 	}
 	return list
 }
 
 // Errors returns the newest 50 errors, oldest first.
-func (s *Service) Errors() []langbot.ErrorRecord { return s.shared.errors.list(s.owner) }
+func (s *Service) Errors() []sessions.ErrorRecord { return s.shared.errors.list(s.owner) }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/service"
 )
@@ -228,56 +229,56 @@ func TestStatus(t *testing.T) {
 // fakeNothing is a fakeRuntime without a wall.
 type fakeNothing struct{ *fakeRuntime }
 
-func (fakeNothing) Status(context.Context) (langbot.RuntimeStatus, error) {
-	return langbot.RuntimeStatus{}, nil
+func (fakeNothing) Status(context.Context) (sessions.RuntimeStatus, error) {
+	return sessions.RuntimeStatus{}, nil
 }
 
 func TestBuildSkillExtraMounts(t *testing.T) {
-	build := func(t *testing.T, shares bool, skills ...langbot.Skill) (mounts []langbot.Mount, log string) {
+	build := func(t *testing.T, shares bool, skills ...sessions.Skill) (mounts []sessions.Mount, log string) {
 		t.Helper()
 		var out bytes.Buffer
 		s := newService(t, service.Options{
 			Runtime: &fakeRuntime{}, SharesFilesystem: func() bool { return shares },
-			Skills: func(context.Context, service.Query) []langbot.Skill { return skills },
+			Skills: func(context.Context, service.Query) []sessions.Skill { return skills },
 			Log:    slog.New(slog.NewTextHandler(&out, nil)),
 		})
 		return s.SkillMounts(t.Context(), query("42")), out.String()
 	}
-	at := func(root, name string) langbot.Mount {
-		return langbot.Mount{HostPath: root, MountPath: "/workspace/.skills/" + name, Mode: "rw"}
+	at := func(root, name string) sessions.Mount {
+		return sessions.Mount{HostPath: root, MountPath: "/workspace/.skills/" + name, Mode: "rw"}
 	}
 	t.Run("test_skips_skill_with_missing_package_root", func(t *testing.T) {
 		live := mkdirs(t)
-		got, log := build(t, true, langbot.Skill{Name: "alive", PackageRoot: live}, langbot.Skill{Name: "ghost", PackageRoot: "/nonexistent/path/should/never/exist"})
-		if d := cmp.Diff([]langbot.Mount{at(live, "alive")}, got); d != "" || !strings.Contains(log, "package_root missing") || !strings.Contains(log, "ghost") {
+		got, log := build(t, true, sessions.Skill{Name: "alive", PackageRoot: live}, sessions.Skill{Name: "ghost", PackageRoot: "/nonexistent/path/should/never/exist"})
+		if d := cmp.Diff([]sessions.Mount{at(live, "alive")}, got); d != "" || !strings.Contains(log, "package_root missing") || !strings.Contains(log, "ghost") {
 			t.Errorf("log %q, mounts (-want +got):\n%s", log, d)
 		}
 	})
 	t.Run("test_trusts_box_paths_when_filesystem_not_shared", func(t *testing.T) {
-		got, log := build(t, false, langbot.Skill{Name: "a", PackageRoot: "/box/skills/a"}, langbot.Skill{Name: "b", PackageRoot: "/box/skills/b"})
-		if d := cmp.Diff([]langbot.Mount{at("/box/skills/a", "a"), at("/box/skills/b", "b")}, got); d != "" || log != "" {
+		got, log := build(t, false, sessions.Skill{Name: "a", PackageRoot: "/box/skills/a"}, sessions.Skill{Name: "b", PackageRoot: "/box/skills/b"})
+		if d := cmp.Diff([]sessions.Mount{at("/box/skills/a", "a"), at("/box/skills/b", "b")}, got); d != "" || log != "" {
 			t.Errorf("log %q, mounts (-want +got):\n%s", log, d)
 		}
 	})
-	empty := func(t *testing.T, got []langbot.Mount) {
+	empty := func(t *testing.T, got []sessions.Mount) {
 		t.Helper()
 		if got == nil || len(got) > 0 {
 			t.Errorf("mounts %#v, want []", got)
 		}
 	}
 	t.Run("test_skips_skill_with_empty_package_root", func(t *testing.T) {
-		got, _ := build(t, true, langbot.Skill{Name: "no_root"}, langbot.Skill{Name: "whitespace", PackageRoot: "   "})
+		got, _ := build(t, true, sessions.Skill{Name: "no_root"}, sessions.Skill{Name: "whitespace", PackageRoot: "   "})
 		empty(t, got)
 	})
 	t.Run("test_empty_package_root_skipped_even_when_not_shared", func(t *testing.T) {
-		got, _ := build(t, false, langbot.Skill{Name: "no_root"})
+		got, _ := build(t, false, sessions.Skill{Name: "no_root"})
 		empty(t, got)
 	})
 	t.Run("test_returns_empty_when_no_skill_manager", func(t *testing.T) {
 		empty(t, newService(t, service.Options{Runtime: &fakeRuntime{}}).SkillMounts(t.Context(), query("42")))
 	})
 	t.Run("a-name-that-leads-elsewhere", func(t *testing.T) {
-		got, log := build(t, false, langbot.Skill{Name: "../../etc", PackageRoot: "/box/skills/x"})
+		got, log := build(t, false, sessions.Skill{Name: "../../etc", PackageRoot: "/box/skills/x"})
 		empty(t, got)
 		if !strings.Contains(log, "not a name") {
 			t.Errorf("log %q", log)
@@ -286,18 +287,18 @@ func TestBuildSkillExtraMounts(t *testing.T) {
 	t.Run("are-in-the-session", func(t *testing.T) {
 		live, rt, listed := mkdirs(t), &fakeRuntime{}, 0
 		s := initialized(t, rt, func(o *service.Options) {
-			o.Skills = func(context.Context, service.Query) []langbot.Skill {
+			o.Skills = func(context.Context, service.Query) []sessions.Skill {
 				listed++
-				return []langbot.Skill{{Name: "a", PackageRoot: live}}
+				return []sessions.Skill{{Name: "a", PackageRoot: live}}
 			}
 		})
-		if _, spec := tool(t, rt, s, map[string]any{}); !cmp.Equal(spec.ExtraMounts, []langbot.Mount{at(live, "a")}) || listed != 1 {
+		if _, spec := tool(t, rt, s, map[string]any{}); !cmp.Equal(spec.ExtraMounts, []sessions.Mount{at(live, "a")}) || listed != 1 {
 			t.Errorf("mounts %v, listed %d times", spec.ExtraMounts, listed)
 		}
 		// A caller that names them itself is believed, as far as they are skills.
 		for path, ok := range map[string]bool{live: true, mkdirs(t): false} {
 			m := at(path, "a")
-			_, err := s.ExecutePayload(t.Context(), query("1"), map[string]any{"cmd": "x", "session_id": "s", "extra_mounts": []langbot.Mount{m}})
+			_, err := s.ExecutePayload(t.Context(), query("1"), map[string]any{"cmd": "x", "session_id": "s", "extra_mounts": []sessions.Mount{m}})
 			if (err == nil) != ok {
 				t.Errorf("%v: %v, want ok %v", m, err, ok)
 			}

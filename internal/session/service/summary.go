@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 )
 
@@ -16,7 +16,7 @@ func (s *Service) log(ctx context.Context, what string, q Query, about slog.Attr
 }
 
 // summary is what is logged of a request: of its environment the names alone.
-func summary(s langbot.Spec) slog.Attr {
+func summary(s sessions.Spec) slog.Attr {
 	return slog.Group("spec",
 		"session_id", s.SessionID, "workdir", s.Workdir, "mount_path", s.MountPath, "timeout_sec", s.TimeoutSec,
 		"network", s.Network, "image", s.Image, "host_path", s.HostPath, "host_path_mode", s.HostPathMode,
@@ -27,7 +27,7 @@ func summary(s langbot.Spec) slog.Attr {
 
 // outcome is what is logged of a result: how much was written, and nothing of
 // it, which may be a secret.
-func outcome(r langbot.Result) slog.Attr {
+func outcome(r sessions.Result) slog.Attr {
 	args := []any{"session_id", r.SessionID, "backend", r.BackendName, "status", r.Status}
 	if r.ExitCode != nil {
 		args = append(args, "exit_code", *r.ExitCode)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
@@ -237,7 +237,7 @@ func TestHostileText(t *testing.T) {
 
 func TestExec(t *testing.T) {
 	t.Run("test_exec_result_is_capped_and_exposes_preview_metadata", func(t *testing.T) {
-		r := tool.Exec(langbot.ToolResult{OK: true, Stdout: strings.Repeat("a", 60_000), Stderr: strings.Repeat("b", 60_000)})
+		r := tool.Exec(sessions.ToolResult{OK: true, Stdout: strings.Repeat("a", 60_000), Stderr: strings.Repeat("b", 60_000)})
 		if !r.OK || len(r.Stdout) != tools.MaxToolBytes || len(r.Stderr) != tools.MaxToolBytes || len(r.Preview) != tools.MaxToolBytes {
 			t.Errorf("%d, %d, %d bytes", len(r.Stdout), len(r.Stderr), len(r.Preview))
 		}
@@ -247,17 +247,17 @@ func TestExec(t *testing.T) {
 	})
 	for _, tt := range []struct {
 		name           string
-		r              langbot.ToolResult
+		r              sessions.ToolResult
 		preview        string
 		truncated, cut bool
 	}{
-		{"stdout", langbot.ToolResult{Stdout: "out\n"}, "out\n", false, false},
-		{"stderr", langbot.ToolResult{Stderr: "err"}, "err", false, false},
-		{"both", langbot.ToolResult{Stdout: "out", Stderr: "err"}, "stdout:\nout\n\nstderr:\nerr", false, false},
-		{"none", langbot.ToolResult{}, "", false, false},
-		{"cut-below", langbot.ToolResult{Stdout: "x", StdoutTruncated: true}, "x", true, false},
-		{"whole-characters", langbot.ToolResult{Stdout: strings.Repeat("é", 30_000)}, strings.Repeat("é", 25_600), true, false},
-		{"half-a-character", langbot.ToolResult{Stdout: "x" + strings.Repeat("é", 30_000)}, "x" + strings.Repeat("é", 25_599), true, false},
+		{"stdout", sessions.ToolResult{Stdout: "out\n"}, "out\n", false, false},
+		{"stderr", sessions.ToolResult{Stderr: "err"}, "err", false, false},
+		{"both", sessions.ToolResult{Stdout: "out", Stderr: "err"}, "stdout:\nout\n\nstderr:\nerr", false, false},
+		{"none", sessions.ToolResult{}, "", false, false},
+		{"cut-below", sessions.ToolResult{Stdout: "x", StdoutTruncated: true}, "x", true, false},
+		{"whole-characters", sessions.ToolResult{Stdout: strings.Repeat("é", 30_000)}, strings.Repeat("é", 25_600), true, false},
+		{"half-a-character", sessions.ToolResult{Stdout: "x" + strings.Repeat("é", 30_000)}, "x" + strings.Repeat("é", 25_599), true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := tool.Exec(tt.r)

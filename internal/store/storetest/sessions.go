@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
@@ -29,9 +29,9 @@ func Session(n int) record.Session {
 	return record.Session{
 		ID: fmt.Sprintf("bx_%020d", n), Owner: "box:ws-1", Key: fmt.Sprintf("group/../room\u2028%d", n), State: record.Asleep,
 		Sandbox: fmt.Sprintf("box-%d", n), Image: "debian:12@sha256:00",
-		Spec: langbot.Spec{
-			SessionID: "x", Network: "on", Image: langbot.DefaultImage, HostPath: "/srv/x", HostPathMode: "rw", MountPath: "/workspace",
-			ExtraMounts: []langbot.Mount{{HostPath: "/srv/y", MountPath: "/y", Mode: "ro"}}, Persistent: true, CPUs: 0.5, MemoryMB: 256,
+		Spec: sessions.Spec{
+			SessionID: "x", Network: "on", Image: sessions.DefaultImage, HostPath: "/srv/x", HostPathMode: "rw", MountPath: "/workspace",
+			ExtraMounts: []sessions.Mount{{HostPath: "/srv/y", MountPath: "/y", Mode: "ro"}}, Persistent: true, CPUs: 0.5, MemoryMB: 256,
 			PIDsLimit: 64, ReadOnlyRootFS: true, WorkspaceQuotaMB: 10, Quota: "hard", WorkspaceInodes: 100, Isolation: "process",
 		},
 		Workspace: record.Workspace{

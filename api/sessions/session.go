@@ -1,4 +1,4 @@
-package langbot
+package sessions
 
 import "time"
 

@@ -1,4 +1,4 @@
-package langbot
+package sessions
 
 // Defaults of a Spec.
 const (

@@ -1,4 +1,4 @@
-package langbot
+package sessions
 
 // The API of sessions, which is ours. Where a path has {id}, that is the key
 // of a session: as it is where it is made of letters, digits, "-", "_", "." and

@@ -1,4 +1,4 @@
-package langbot
+package sessions
 
 // Skill is a package of instructions and files that agents are taught from.
 type Skill struct {
