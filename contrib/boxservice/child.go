@@ -47,7 +47,7 @@ type child struct {
 func startChild(o Options) (rpc.Conn, error) {
 	argv := o.Command
 	if len(argv) == 0 {
-		argv = []string{"carboy", "box", "serve", "--stdio"}
+		argv = []string{"carboy", "langbot", "serve", "--stdio"}
 	}
 	if o.Listen != "" {
 		argv = append(slices.Clone(argv), "--listen", o.Listen)

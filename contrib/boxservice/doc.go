@@ -1,6 +1,6 @@
 // Package boxservice is the Go half of LangBot's Box for programs that embed it:
 // sessions of sandboxes by a key of the program's choosing, through a runtime
-// that `carboy box serve` is, or LangBot's own.
+// that `carboy langbot serve` is, or LangBot's own.
 //
 // There are three things, each of use without the next. A [Client] calls a
 // runtime's actions. A [Connector] keeps a Client connected: to an endpoint, or

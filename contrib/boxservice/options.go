@@ -7,7 +7,7 @@ import (
 )
 
 // Options say how a runtime is reached, and what it is told. The zero value is
-// a child of `carboy box serve --stdio`.
+// a child of `carboy langbot serve --stdio`.
 type Options struct {
 	// Disabled has the connector connect to nothing.
 	Disabled bool
@@ -19,7 +19,7 @@ type Options struct {
 	Standalone bool
 	Platform   string
 
-	// Command is the child's, {"carboy", "box", "serve", "--stdio"} by default.
+	// Command is the child's, {"carboy", "langbot", "serve", "--stdio"} by default.
 	// It speaks on its standard input and output, and ends with its input.
 	Command []string
 	// Env is the child's environment, "NAME=value"; nil: this process's own.

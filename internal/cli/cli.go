@@ -47,7 +47,7 @@ type ServeOptions struct {
 	Box        *BoxServeOptions
 }
 
-// BoxServeOptions are the flags of box serve; what is "" or nil is as configured.
+// BoxServeOptions are the flags of langbot serve; what is "" or nil is as configured.
 type BoxServeOptions struct {
 	Listen           string // TCP address of the dialect; "": "127.0.0.1:5410", unless Stdio
 	Stdio            bool   // speak over standard input and output as well, and leave with them

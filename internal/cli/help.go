@@ -57,7 +57,7 @@ func helpGroups() [][]string {
 		{"ls", "inspect", "logs", "stop", "pause", "start", "rm"},
 		{"net", "policy", "secret", "key"},
 		{"image", "snapshot", "template", "volume"},
-		{"box"},
+		{"session", "langbot"},
 		{"serve", "daemon", "doctor", "bench", "version", "completion", "help"},
 	}
 }

@@ -43,7 +43,7 @@ it, and carboy apply takes what you want.`,
 		a.lsCommand(), a.inspectCommand(), a.logsCommand(),
 		a.stopCommand(), a.pauseCommand(), a.startCommand(), a.rmCommand(),
 		a.diffCommand(), a.applyCommand(), a.imageCommand(), a.snapshotCommand(), a.templateCommand(),
-		a.netCommand(), a.policyCommand(), a.secretCommand(), a.keyCommand(), a.volumeCommand(), a.boxCommand(),
+		a.netCommand(), a.policyCommand(), a.secretCommand(), a.keyCommand(), a.volumeCommand(), a.sessionCommand(), a.langbotCommand(),
 		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	root.SetHelpCommand(helpCommand())

@@ -47,7 +47,7 @@ type Box struct {
 	// can't be read admits nobody.
 	Admission json.RawMessage `json:"admission"`
 
-	// What follows is of carboy box serve alone.
+	// What follows is of carboy langbot serve alone.
 
 	Token string   `json:"-"` // that LangBot gave by the environment
 	Host  []byte   `json:"-"` // a host's configuration, likewise

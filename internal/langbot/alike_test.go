@@ -35,7 +35,7 @@ func TestIDsThatAreCleanedAlike(t *testing.T) {
 	w.about("box_delete_session", `{"session_id":"person_张三"}`, in("w", 1)).fields(t)
 	w.about("box_get_session", `{"session_id":"person_李四"}`, in("w", 1)).fields(t)
 	gone := w.about("box_get_session", `{"session_id":"person_张三"}`, in("w", 1))
-	if gone.Message != "BoxSessionNotFoundError: session person_张三 not found (carboy box ls)" {
+	if gone.Message != "BoxSessionNotFoundError: session person_张三 not found (carboy session ls)" {
 		t.Errorf("a host is told of %q", gone.Message)
 	}
 	// A text that looks like a key is an ID like any other.

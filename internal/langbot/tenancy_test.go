@@ -54,7 +54,7 @@ func TestWorkspacesAreApart(t *testing.T) {
 		t.Errorf("%d workspaces have sessions, want 2", owners)
 	}
 	a := w.about("box_get_session", `{"session_id":"nope"}`, in("w", 1))
-	if a.Message != "BoxSessionNotFoundError: session nope not found (carboy box ls)" {
+	if a.Message != "BoxSessionNotFoundError: session nope not found (carboy session ls)" {
 		t.Errorf("a host is told of %q", a.Message)
 	}
 	w.about("box_get_session", `{"session_id":"::"}`, in("w", 1)).want(t, "BoxValidationError: ")

@@ -338,7 +338,7 @@ func (s *Service) Remove(ctx context.Context, c sandbox.Caller, ref string) erro
 		if users := s.users.VolumeUsers(v.ID); len(users) > 0 {
 			err := sandbox.Errorf(sandbox.Conflict, "volume %s: sandbox %s has it", v.Name, users[0])
 			if strings.HasPrefix(users[0], "box-") {
-				return err.WithHint("it is a session's, unless somebody called one so: carboy box ls, then carboy box rm SESSION; or carboy rm -f %s", users[0])
+				return err.WithHint("it is a session's, unless somebody called one so: carboy session ls, then carboy session rm SESSION; or carboy rm -f %s", users[0])
 			}
 			return err.WithHint("carboy rm %s", users[0])
 		}

@@ -281,8 +281,8 @@ func TestBoxServeEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, func() bool { return !alive(pid) })
-	if out := h.ok("box", "exec", "--session", "stays", "--isolation", "process", "--", "cat", "f"); out != "kept\n" {
+	if out := h.ok("session", "exec", "--session", "stays", "--isolation", "process", "--", "cat", "f"); out != "kept\n" {
 		t.Errorf("the session has %q", out)
 	}
-	h.ok("box", "rm", "stays")
+	h.ok("session", "rm", "stays")
 }

@@ -183,7 +183,7 @@ func TestBoxChild(t *testing.T) {
 		s, err := boxservice.NewService(boxservice.Config{
 			HostRoot: filepath.Join(h.dir, "host"),
 			Connect: boxservice.Options{
-				Command: []string{carboy, "box", "serve", "--stdio", "--isolation", "process", "--host-root", filepath.Join(h.dir, "host")},
+				Command: []string{carboy, "langbot", "serve", "--stdio", "--isolation", "process", "--host-root", filepath.Join(h.dir, "host")},
 				Env:     h.env, Listen: listen,
 			},
 		})

@@ -194,7 +194,7 @@ func (w *fullWorld) restarted(t *testing.T, kill bool) {
 	} else {
 		w.ok("daemon", "stop")
 	}
-	out := w.ok("box", "ls")
+	out := w.ok("session", "ls")
 	for _, id := range []string{"early", "idle"} {
 		if !strings.Contains(out, id) {
 			t.Errorf("killed %v: there is no %s among\n%s", kill, id, out)
@@ -222,7 +222,7 @@ func TestBoxFullDisk(t *testing.T) {
 		full()
 		full = w.fillMore()
 		w.restarted(t, true)
-		w.ok("box", "rm", "early")
+		w.ok("session", "rm", "early")
 		free()
 		full()
 		w.wellAfter(t, wall)
@@ -244,12 +244,12 @@ func (w *fullWorld) wellAfter(t *testing.T, wall string) {
 	t.Helper()
 	for _, id := range []string{"idle", "late"} {
 		want := map[string]string{"idle": "kept\n"}[id]
-		if out := w.ok("box", "exec", "--session", id, "--isolation", wall, "--", "cat f 2>/dev/null || true"); out != want {
+		if out := w.ok("session", "exec", "--session", id, "--isolation", wall, "--", "cat f 2>/dev/null || true"); out != want {
 			t.Errorf("%s has %q, want %q", id, out, want)
 		}
-		w.ok("box", "rm", id)
+		w.ok("session", "rm", id)
 	}
-	if out := w.ok("box", "ls", "--json"); strings.TrimSpace(out) != "[]" {
+	if out := w.ok("session", "ls", "--json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("there are these sessions: %s", out)
 	}
 	log, err := os.ReadFile(filepath.Join(w.dir, "state/carboy/audit/sessions.jsonl"))
@@ -291,7 +291,7 @@ func TestBoxNoFiles(t *testing.T) {
 	}
 	w.restarted(t, false)
 	w.restarted(t, true)
-	w.ok("box", "rm", "early")
+	w.ok("session", "rm", "early")
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}

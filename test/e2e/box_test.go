@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// boxServe runs `carboy box serve` over a wall and returns its address.
+// boxServe runs `carboy langbot serve` over a wall and returns its address.
 func (h *home) boxServe(wall string, settings map[string]any) string {
 	h.t.Helper()
 	all := map[string]any{"isolation": wall}
@@ -20,7 +20,7 @@ func (h *home) boxServe(wall string, settings map[string]any) string {
 		all[k] = v
 	}
 	h.configureBox(all)
-	return h.listen("box", "serve", "--listen", "127.0.0.1:0")
+	return h.listen("langbot", "serve", "--listen", "127.0.0.1:0")
 }
 
 // configureBox writes the section "box" of the configuration, and nothing else.
@@ -74,7 +74,7 @@ func TestBoxByItsDescription(t *testing.T) {
 		t.Run(tt.wall, func(t *testing.T) {
 			h := newHome(t)
 			scenarios(t, h.boxServe(tt.wall, nil), tt.names...)
-			h.ok("box", "status")
+			h.ok("session", "status")
 		})
 	}
 }

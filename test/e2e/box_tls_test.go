@@ -72,7 +72,7 @@ func TestBoxTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool := ownCertificate(t, files["cert"], files["key"], 1)
-	addr := h.listen("box", "serve", "--listen", "127.0.0.1:0", "--isolation", "process", "--control-token-file", files["token"],
+	addr := h.listen("langbot", "serve", "--listen", "127.0.0.1:0", "--isolation", "process", "--control-token-file", files["token"],
 		"--tls-cert", files["cert"], "--tls-key", files["key"])
 
 	t.Run("by-its-description", func(t *testing.T) {

@@ -30,7 +30,7 @@ func TestSessionTools(t *testing.T) {
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.boxServe(wall, nil)
-		h.ok("box", "exec", "--session", "ann", "--", "echo one > f")
+		h.ok("session", "exec", "--session", "ann", "--", "echo one > f")
 		c, ctx := h.api(), t.Context()
 		wrote, err := c.SessionWrite(ctx, "ann", tools.WriteRequest{Path: "src/a.py", Content: "import os\nneedle = 1\n"})
 		if err != nil || !wrote.OK || !wrote.Created {
@@ -60,7 +60,7 @@ func TestSessionTools(t *testing.T) {
 		}
 		passAttachments(t, h, c)
 		wantTold(t, h)
-		h.ok("box", "rm", "ann")
+		h.ok("session", "rm", "ann")
 	})
 }
 
@@ -73,7 +73,7 @@ func passAttachments(t *testing.T, h *home, c *client.Client) {
 	if err != nil || len(in.Attachments) != 2 || in.Attachments[0].Path != "/workspace/inbox/q-1/a_b.png" {
 		t.Fatalf("deliver: %+v, %v", in, err)
 	}
-	h.ok("box", "exec", "--session", "ann", "--", "mkdir -p outbox/q-1 && cp inbox/q-1/* outbox/q-1/")
+	h.ok("session", "exec", "--session", "ann", "--", "mkdir -p outbox/q-1 && cp inbox/q-1/* outbox/q-1/")
 	out, err := c.Collect(ctx, "ann", "q-1")
 	if err != nil || len(out.Attachments) != 2 || out.Attachments[0].Size != int64(len(big)) || out.Attachments[1].Base64 != "aGk=" {
 		t.Fatalf("collect: %d, %v", len(out.Attachments), err)
@@ -81,7 +81,7 @@ func passAttachments(t *testing.T, h *home, c *client.Client) {
 	if _, err := c.Deliver(ctx, "ann", tools.AttachmentsIn{QueryID: "q-2", Files: []tools.Attachment{{Name: "n.txt", Data: []byte("hi")}}}); err != nil {
 		t.Fatal(err)
 	}
-	h.ok("box", "exec", "--session", "ann", "--", "mkdir -p /workspace/outbox/q-2 && touch /workspace/outbox/q-2/left")
+	h.ok("session", "exec", "--session", "ann", "--", "mkdir -p /workspace/outbox/q-2 && touch /workspace/outbox/q-2/left")
 	if _, err := c.Purge(ctx, "ann"); err != nil {
 		t.Error(err)
 	}
@@ -178,7 +178,7 @@ func growsWhenFree(t *testing.T, h *home, c *boxservice.Client, spec boxservice.
 		t.Errorf("while another has it: %+v, %v", res, err)
 	}
 	volume := strings.Fields(h.ok("volume", "ls"))[5]
-	if r := h.run(nil, "volume", "rm", volume); r.code != 125 || !strings.Contains(r.stderr, "carboy box rm") {
+	if r := h.run(nil, "volume", "rm", volume); r.code != 125 || !strings.Contains(r.stderr, "carboy session rm") {
 		t.Errorf("volume rm: %+v", r)
 	}
 	for _, id := range []string{spec.SessionID, "more"} {

@@ -94,7 +94,7 @@ func freeAddr(t *testing.T) string {
 // serve starts the daemon, and waits until it answers.
 func (w *boxWorld) serve() {
 	w.t.Helper()
-	w.daemon = w.command(context.Background(), "box", "serve", "--listen", w.addr)
+	w.daemon = w.command(context.Background(), "langbot", "serve", "--listen", w.addr)
 	log, err := os.OpenFile(filepath.Join(w.dir, "serve.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		w.t.Fatal(err)
@@ -114,7 +114,7 @@ func (w *boxWorld) serve() {
 		select {
 		case <-ended:
 			text, _ := os.ReadFile(log.Name())
-			w.t.Fatalf("carboy box serve ended:\n%s", tail(text, 4000))
+			w.t.Fatalf("carboy langbot serve ended:\n%s", tail(text, 4000))
 		default:
 		}
 		resp, err := http.Get("http://" + w.addr + "/healthz")

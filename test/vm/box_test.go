@@ -42,7 +42,7 @@ func (d *daemon) env() []string {
 // serve starts it, and waits until it answers.
 func (d *daemon) serve(t *testing.T) {
 	t.Helper()
-	d.cmd = exec.Command(os.Getenv("CARBOY_BIN"), "box", "serve", "--listen", addr)
+	d.cmd = exec.Command(os.Getenv("CARBOY_BIN"), "langbot", "serve", "--listen", addr)
 	d.cmd.Env, d.cmd.Stdout, d.cmd.Stderr = d.env(), t.Output(), t.Output()
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)

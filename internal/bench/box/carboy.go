@@ -18,7 +18,7 @@ import (
 
 const startTime = 30 * time.Second
 
-// startServer runs carboy box serve with a home of its own below dir.
+// startServer runs carboy langbot serve with a home of its own below dir.
 func startServer(ctx context.Context, carboy, dir, wall string, pool int) (*subject, error) {
 	addr, err := freeAddr()
 	if err != nil {
@@ -39,7 +39,7 @@ func startServer(ctx context.Context, carboy, dir, wall string, pool int) (*subj
 	if err := os.WriteFile(filepath.Join(dir, "CONFIG_HOME", "carboy", "config.json"), config, 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(carboy, "box", "serve", "--listen", addr)
+	cmd := exec.Command(carboy, "langbot", "serve", "--listen", addr)
 	cmd.Env = env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	if err := cmd.Start(); err != nil {

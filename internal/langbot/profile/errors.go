@@ -47,7 +47,7 @@ func (e *ConflictError) Error() string {
 // SessionNotFound is what is said of a session that is not there, or not the
 // caller's.
 func SessionNotFound(id string) *sandbox.Error {
-	return because(sandbox.NotFound, ErrNotFound, "session %s not found", id).WithHint("carboy box ls")
+	return because(sandbox.NotFound, ErrNotFound, "session %s not found", id).WithHint("carboy session ls")
 }
 
 // ProcessNotFound is what is said of a managed process that is not there.
@@ -65,7 +65,7 @@ func ProcessConflict(id, process, what string) *sandbox.Error {
 func Conflict(id string, fields []sessions.Difference) *sandbox.Error {
 	c := &ConflictError{Session: id, Fields: fields}
 	return because(sandbox.Conflict, c, "%s", c.Error()).
-		WithHint("ask for what the session has, or delete it first: carboy box rm")
+		WithHint("ask for what the session has, or delete it first: carboy session rm")
 }
 
 // SessionCapacity is what is said where no further session has room.

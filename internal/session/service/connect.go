@@ -158,6 +158,6 @@ func (s *Service) ready() error {
 	}
 	return &sandbox.Error{
 		Kind: sandbox.Unavailable, Msg: "Box runtime is not available: " + why, Err: profile.ErrRuntime,
-		Hint: "see its status: carboy box status",
+		Hint: "see its status: carboy session status",
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
-type boxExecOptions struct {
+type sessionExecOptions struct {
 	session, profile, cwd, image, network, wall, onTimeout string
 
 	timeout    time.Duration
@@ -24,14 +24,14 @@ type boxExecOptions struct {
 	env        envFlags
 }
 
-func (a *app) boxExecCommand() *cobra.Command {
-	var o boxExecOptions
+func (a *app) sessionExecCommand() *cobra.Command {
+	var o sessionExecOptions
 	cmd := &cobra.Command{
 		Use:   "exec [flags] --session KEY [--] COMMAND [ARG...]",
 		Short: "Run a command in the session of that key, which is made where there is none",
 		Args:  someArgs(1, "COMMAND"),
 		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return a.boxExec(ctx, o, commandArgs(args))
+			return a.sessionExec(ctx, o, commandArgs(args))
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -49,14 +49,14 @@ wait. What the flags don't say is the profile's; a session that is there already
 not changed by them: what would differ is an error that names all of it.
 Of each stream the first MiB is kept.`,
 		examples: []string{
-			"carboy box exec --session person_alice -- pwd",
-			"carboy box exec --session room_7 --network on --timeout 90s -- 'pip install rich && python3 app.py'",
+			"carboy session exec --session person_alice -- pwd",
+			"carboy session exec --session room_7 --network on --timeout 90s -- 'pip install rich && python3 app.py'",
 		},
 		exits: exitDocsCommand[:],
 	})
 }
 
-func (o *boxExecOptions) add(fs *pflag.FlagSet) {
+func (o *sessionExecOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.session, "session", "", "the session's key, such as person_alice; needed")
 	fs.StringVar(&o.profile, "profile", "", "what the session gets (default the daemon's): default, offline_readonly, network_basic, network_extended")
 	fs.Var(durationValue{&o.timeout}, "timeout", "end it and all that it started after that long, such as 90s; at most what the profile allows")
@@ -72,7 +72,7 @@ func (o *boxExecOptions) add(fs *pflag.FlagSet) {
 }
 
 // payload has what was said of the session and of the command.
-func (o *boxExecOptions) payload(lookup func(string) (string, bool)) (map[string]any, error) {
+func (o *sessionExecOptions) payload(lookup func(string) (string, bool)) (map[string]any, error) {
 	p := map[string]any{}
 	set := func(name, v string) {
 		if v != "" {
@@ -109,12 +109,12 @@ func (o *boxExecOptions) payload(lookup func(string) (string, bool)) (map[string
 	return p, err
 }
 
-func (a *app) boxExec(ctx context.Context, o boxExecOptions, argv []string) error {
+func (a *app) sessionExec(ctx context.Context, o sessionExecOptions, argv []string) error {
 	switch {
 	case o.session == "":
-		return usagef("box exec: --session is missing").WithHint("carboy box exec --session person_alice -- pwd")
+		return usagef("session exec: --session is missing").WithHint("carboy session exec --session person_alice -- pwd")
 	case len(argv) == 0:
-		return usagef("box exec: COMMAND is missing").WithHint("carboy box exec --session %s -- pwd", quoteArg(o.session))
+		return usagef("session exec: COMMAND is missing").WithHint("carboy session exec --session %s -- pwd", quoteArg(o.session))
 	}
 	for _, arg := range argv {
 		if !utf8.ValidString(arg) {

@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) boxToolsCommand() *cobra.Command {
+func (a *app) sessionToolsCommand() *cobra.Command {
 	var query string
 	cmd := &cobra.Command{
 		Use:               "tools [flags]",
 		Short:             "Show the tools of a session, as a model is told of them",
 		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.boxTools(ctx, query) }),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.sessionTools(ctx, query) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	fs := cmd.Flags()
@@ -23,11 +23,11 @@ func (a *app) boxToolsCommand() *cobra.Command {
 	return setHelp(cmd, docs{
 		long:     "With --json each tool has a JSON Schema of its parameters.",
 		exits:    exitDocsPlain[:],
-		examples: []string{"carboy box tools", "carboy box tools --json"},
+		examples: []string{"carboy session tools", "carboy session tools --json"},
 	})
 }
 
-func (a *app) boxTools(ctx context.Context, query string) error {
+func (a *app) sessionTools(ctx context.Context, query string) error {
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err

@@ -7,14 +7,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (a *app) boxServeCommand() *cobra.Command {
+func (a *app) langbotCommand() *cobra.Command {
+	cmd := a.nounCommand("langbot", "Be the Box runtime of LangBot, a platform for chat bots", "carboy langbot serve")
+	cmd.AddCommand(a.langbotServeCommand())
+	return setHelp(cmd, docs{
+		examples: []string{"carboy langbot serve"},
+		exits:    exitDocsPlain[:],
+	})
+}
+
+func (a *app) langbotServeCommand() *cobra.Command {
 	var o BoxServeOptions
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Run the daemon in the foreground, as LangBot's Box runtime",
 		Args:  exactArgs(),
 		RunE: interruptible(func(ctx context.Context, _ []string) error {
-			return a.boxServe(ctx, o)
+			return a.langbotServe(ctx, o)
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -32,21 +41,21 @@ func (a *app) boxServeCommand() *cobra.Command {
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `LangBot connects to it by box.runtime.endpoint, ws://HOST:5410, or wss://HOST:5410
-where it has a certificate. It is the one daemon of this home: carboy box ls shows
+where it has a certificate. It is the one daemon of this home: carboy session ls shows
 LangBot's sessions, and they outlive it. Flags stand above the section "box" of
 config.json. Of LangBot's environment
 LANGBOT_BOX_CONTROL_TOKEN, LANGBOT_BOX_TRUSTED_INSTANCE_UUID and LANGBOT_BOX_CONFIG
 are taken.`,
 		examples: []string{
-			"carboy box serve",
-			"carboy box serve --listen 0.0.0.0:5410 --control-token-file token",
-			"carboy box serve --listen 0.0.0.0:5410 --control-token-file token --tls-cert cert.pem --tls-key key.pem",
+			"carboy langbot serve",
+			"carboy langbot serve --listen 0.0.0.0:5410 --control-token-file token",
+			"carboy langbot serve --listen 0.0.0.0:5410 --control-token-file token --tls-cert cert.pem --tls-key key.pem",
 		},
 		exits: exitDocsPlain[:],
 	})
 }
 
-func (a *app) boxServe(ctx context.Context, o BoxServeOptions) error {
+func (a *app) langbotServe(ctx context.Context, o BoxServeOptions) error {
 	for _, p := range append([]*string{&o.HostRoot, &o.ControlTokenFile, &o.TLSCert, &o.TLSKey}, pointers(o.MountRoots)...) {
 		if *p == "" {
 			continue

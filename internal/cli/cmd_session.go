@@ -11,27 +11,27 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 )
 
-func (a *app) boxCommand() *cobra.Command {
-	cmd := a.nounCommand("box", "Keep sandboxes for the people and rooms of a chat", "carboy box exec --session person_alice -- pwd")
+func (a *app) sessionCommand() *cobra.Command {
+	cmd := a.nounCommand("session", "Keep sandboxes for the people and rooms of a chat", "carboy session exec --session person_alice -- pwd")
 	cmd.AddCommand(
-		a.boxExecCommand(), boxListing().command(a), a.boxRmCommand(),
-		a.boxStatusCommand(), a.boxErrorsCommand(), a.boxToolsCommand(), a.boxSkillCommand(), a.boxServeCommand(),
+		a.sessionExecCommand(), sessionListing().command(a), a.sessionRmCommand(),
+		a.sessionStatusCommand(), a.sessionErrorsCommand(), a.sessionToolsCommand(), a.sessionSkillCommand(),
 	)
 	return setHelp(cmd, docs{
 		long: `A session is a sandbox that goes by a key of your choosing. exec makes it where
 there is none; one that nobody used for a while is put to sleep with its files, and
 woken by its next command.`,
 		examples: []string{
-			"carboy box exec --session person_alice -- python3 --version",
-			"carboy box ls",
+			"carboy session exec --session person_alice -- python3 --version",
+			"carboy session ls",
 		},
 		exits: exitDocsPlain[:],
 	})
 }
 
-func boxListing() *listing[sessions.SessionInfo] {
+func sessionListing() *listing[sessions.SessionInfo] {
 	return &listing[sessions.SessionInfo]{
-		noun:  "box",
+		noun:  "session",
 		short: "List sessions",
 		long: `SANDBOX is the sandbox that each is kept in, as carboy inspect takes it. QUOTA says
 how that of its workspace holds: hard, by the file system, or soft, by looking.`,
@@ -77,9 +77,9 @@ func runningText(s *sessions.SessionInfo) string {
 	return strconv.Itoa(n)
 }
 
-func (a *app) boxRmCommand() *cobra.Command {
+func (a *app) sessionRmCommand() *cobra.Command {
 	return removal{
-		noun:     "box",
+		noun:     "session",
 		arg:      "SESSION",
 		example:  "person_alice",
 		short:    "End sessions, and delete what they hold",
@@ -94,19 +94,19 @@ func (a *app) completeSession() completer {
 	return completing(a, Service.Sessions, func(s *sessions.SessionInfo) string { return s.SessionID })
 }
 
-func (a *app) boxStatusCommand() *cobra.Command {
+func (a *app) sessionStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "status [flags]",
 		Short:             "Show whether sessions can be had, and how many there are",
 		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.boxStatus(ctx) }),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.sessionStatus(ctx) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	a.addJSON(cmd.Flags())
-	return setHelp(cmd, docs{exits: exitDocsPlain[:], examples: []string{"carboy box status", "carboy box status --json"}})
+	return setHelp(cmd, docs{exits: exitDocsPlain[:], examples: []string{"carboy session status", "carboy session status --json"}})
 }
 
-func (a *app) boxStatus(ctx context.Context) error {
+func (a *app) sessionStatus(ctx context.Context) error {
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err
@@ -141,22 +141,22 @@ func (a *app) boxStatus(ctx context.Context) error {
 	return t.write(a.env.Stdout)
 }
 
-func (a *app) boxErrorsCommand() *cobra.Command {
+func (a *app) sessionErrorsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "errors [flags]",
 		Short:             "Show the newest errors of sessions, oldest first",
 		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.boxErrors(ctx) }),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.sessionErrors(ctx) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
 		long:  "The last 50 are kept, until the daemon ends.",
-		exits: exitDocsPlain[:], examples: []string{"carboy box errors"},
+		exits: exitDocsPlain[:], examples: []string{"carboy session errors"},
 	})
 }
 
-func (a *app) boxErrors(ctx context.Context) error {
+func (a *app) sessionErrors(ctx context.Context) error {
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err

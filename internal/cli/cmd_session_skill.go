@@ -15,13 +15,13 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
-func (a *app) boxSkillCommand() *cobra.Command {
-	cmd := a.nounCommand("skill", "Look after what agents are taught from", "carboy box skill ls")
+func (a *app) sessionSkillCommand() *cobra.Command {
+	cmd := a.nounCommand("skill", "Look after what agents are taught from", "carboy session skill ls")
 	cmd.AddCommand(a.skillInstallCommand(), skillListing().command(a), a.skillRmCommand())
 	return setHelp(cmd, docs{
 		long: `A skill is a directory with instructions, SKILL.md, and whatever they need. A
 session finds those that it is given below /workspace/.skills.`,
-		examples: []string{"carboy box skill install pdf-tools.zip"},
+		examples: []string{"carboy session skill install pdf-tools.zip"},
 		exits:    exitDocsPlain[:],
 	})
 }
@@ -41,7 +41,7 @@ func (a *app) skillInstallCommand() *cobra.Command {
 	f.StringArrayVar(&up.SourcePaths, "path", nil, "the path in the archive of one to install, where there are several; more than once")
 	a.addJSON(f)
 	return setHelp(cmd, docs{
-		examples: []string{"carboy box skill install --preview pdf-tools.zip", "carboy box skill install pdf-tools.zip"},
+		examples: []string{"carboy session skill install --preview pdf-tools.zip", "carboy session skill install pdf-tools.zip"},
 		exits:    exitDocsPlain[:],
 	})
 }
@@ -69,7 +69,7 @@ func (a *app) skillInstall(ctx context.Context, name string, up client.SkillUplo
 
 func skillListing() *listing[sessions.Skill] {
 	return &listing[sessions.Skill]{
-		noun:    "box skill",
+		noun:    "session skill",
 		short:   "List skills",
 		get:     Service.Skills,
 		columns: []string{"NAME", "DESCRIPTION"},
@@ -79,7 +79,7 @@ func skillListing() *listing[sessions.Skill] {
 
 func (a *app) skillRmCommand() *cobra.Command {
 	return removal{
-		noun:     "box skill",
+		noun:     "session skill",
 		arg:      "NAME",
 		example:  "pdf-tools",
 		short:    "Delete skills",
