@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
 	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
@@ -180,6 +181,9 @@ func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, dirRoot), 0o700); err != nil {
 		return nil, fmt.Errorf("make the gate's directory: %w", err)
+	}
+	if err := durable.Sweep(dir); err != nil {
+		return nil, fmt.Errorf("tidy the gate's directory: %w", err)
 	}
 	if err := g.keepValues(ctx, sb); err != nil {
 		return nil, err

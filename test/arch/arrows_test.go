@@ -13,6 +13,7 @@ import (
 var layers = [][]string{
 	{"api", "internal/strict", "internal/weak", "internal/yamlscan"},
 	{"internal/beneath"}, // names in directories, and nothing of what is there
+	{"internal/durable"}, // records in them
 	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/langbot/rpc", "internal/stall"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/session/record"},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/guestbin"
 	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/image"
@@ -181,11 +182,14 @@ func (h *Host) note(p *Plan, r record) error {
 	if err := markSince(p.Dir); err != nil {
 		return err
 	}
-	tmp := filepath.Join(p.Dir, fileBox+".new")
-	if err := WriteJSON(tmp, r); err != nil {
+	if err := durable.Sweep(p.Dir); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(p.Dir, fileBox))
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return durable.Write(filepath.Join(p.Dir, fileBox), raw, durable.Options{})
 }
 
 // NetNS implements sandbox.Linked: a box's network namespace is that of the
@@ -269,13 +273,7 @@ func installAgent(cache string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make cache directory: %w", err)
 	}
-	tmp, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return "", fmt.Errorf("install guest agent: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(bin)
-	if err := errors.Join(err, tmp.Chmod(0o555), tmp.Close(), os.Rename(tmp.Name(), path)); err != nil {
+	if err := durable.Write(path, bin, durable.Options{Mode: 0o555}); err != nil {
 		return "", fmt.Errorf("install guest agent: %w", err)
 	}
 	return path, nil
