@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -29,7 +28,6 @@ import (
 type Options struct {
 	State   string  // gates live in State/gates
 	Secrets Secrets // required
-	Exe     string  // the binary to execute again; default: this one
 	// Resolvers are asked for names; default: those of this machine, as they
 	// are when a gate starts.
 	Resolvers []netip.AddrPort
@@ -75,7 +73,6 @@ func New(opts Options) (*Gates, error) {
 	if opts.Secrets == nil || opts.State == "" {
 		return nil, errors.New("new gates: a state directory and secrets are required")
 	}
-	opts.Exe = cmp.Or(opts.Exe, "/proc/self/exe")
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}

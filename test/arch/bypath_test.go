@@ -9,7 +9,7 @@ var byPath = []struct{ dir, functions, why string }{
 		dir: "internal/backend/box",
 		functions: `Host.Boxes Host.Claim Host.Forget Host.Prepare Host.Resume Host.Suspend Host.discard Host.end
 			Host.makeDisk Host.note Host.sweep Open WriteJSON changesMain exists forgetParts markSince readRecord
-			removeMain Compose saveMain mkdir`,
+			Compose saveMain mkdir`,
 		why: "a state directory: the box's own, of which a guest sees what is mounted below it, and empty mount points in it",
 	},
 	{
@@ -44,7 +44,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/box",
-		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.NetNS Host.killStrays Host.stray diskUsage userNamespace",
+		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.NetNS Host.killStrays Host.stray diskUsage",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{

@@ -22,6 +22,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -33,11 +34,9 @@ type Images interface {
 
 // Options place a Host. All paths are absolute.
 type Options struct {
-	Wall  string // the wall's name in a Spec
-	State string // boxes live in State/boxes/WALL
-	Cache string // the guest agent, the host image's skeleton and disk templates
-	// Exe is the binary to execute again; default: this one.
-	Exe    string
+	Wall   string       // the wall's name in a Spec
+	State  string       // boxes live in State/boxes/WALL
+	Cache  string       // the guest agent, the host image's skeleton and disk templates
 	Log    *slog.Logger // default: discard
 	Images Images
 	// Snapshots has what boxes may lie over besides; nil: there are none.
@@ -59,13 +58,13 @@ type Options struct {
 // Host makes the boxes of one wall. Its methods may be called from several
 // goroutines; those that a sandbox.Backend has are documented there.
 type Host struct {
-	opts     Options
-	boxes    string
-	trash    string // what is being deleted
-	agent    string // the guest agent's binary on this host
-	cgroups  *cgroup.Host
-	diskErr  error     // why boxes get no disk image, or nil
-	rootless *rootless // nil for root
+	opts    Options
+	boxes   string
+	trash   string // what is being deleted
+	agent   string // the guest agent's binary on this host
+	cgroups *cgroup.Host
+	diskErr error // why boxes get no disk image, or nil
+	roles   *role.Runner
 
 	images *disk.Images
 
@@ -76,9 +75,6 @@ type Host struct {
 // Open looks at what this machine can do and puts the guest agent in place.
 // From then on this process reaps the boxes whose launchers have left.
 func Open(opts Options) (*Host, error) {
-	if opts.Exe == "" {
-		opts.Exe = "/proc/self/exe"
-	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -101,10 +97,8 @@ func Open(opts Options) (*Host, error) {
 	if h.cgroups, err = cgroup.Find("/", cgroupNamespace(h.boxes)); err != nil {
 		return nil, fmt.Errorf("look at cgroups: %w", err)
 	}
-	if os.Geteuid() != 0 {
-		if h.rootless, err = findRootless(); err != nil {
-			return nil, errors.Join(err, h.cgroups.Close())
-		}
+	if h.roles, err = role.NewRunner(opts.State); err != nil {
+		return nil, errors.Join(err, h.cgroups.Close())
 	}
 	h.diskErr = disk.Available()
 	return h, h.sweep()
@@ -120,8 +114,11 @@ func (h *Host) Close() error {
 // Name implements sandbox.Backend.
 func (h *Host) Name() string { return h.opts.Wall }
 
+// Roles starts what a wall needs processes of its own for.
+func (h *Host) Roles() *role.Runner { return h.roles }
+
 // Rootless reports whether boxes are made without root.
-func (h *Host) Rootless() bool { return h.rootless != nil }
+func (h *Host) Rootless() bool { return h.roles.Rootless() }
 
 var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]{1,64}$`) })
 
