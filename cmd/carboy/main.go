@@ -11,10 +11,7 @@ import (
 )
 
 func main() {
-	if role := roleOf(os.Args[0]); role != nil {
-		role()
-		return
-	}
+	become()
 	weak.Announce()
 	os.Exit(cli.Main(context.Background(), os.Args[1:], environment()))
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // openVolumes opens the volumes of this home. What works on their content is
-// started as a wall's own roles are.
+// started as a box's own roles are.
 func (w *walls) openVolumes(cfg daemon.Config, dirs home.Dirs, log *slog.Logger) (*volume.Service, error) {
 	return volume.Open(volume.Options{
-		State: dirs.State, Cache: dirs.Cache, Launch: w.gvisor.Launch, Delete: w.gvisor.Delete,
+		State: dirs.State, Cache: dirs.Cache, Launch: w.roles.Start, Delete: w.delete,
 		Size: int64(cfg.VolumeSize), MaxSize: int64(cfg.VolumeMaxSize), PerOwner: cfg.VolumesPerOwner, Log: log,
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/snapshot"
 )
@@ -26,7 +27,7 @@ type walls struct {
 	images *image.Store
 	saved  *snapshot.Store
 	all    []sandbox.Backend
-	gvisor *gvisor.Backend
+	roles  *role.Runner
 	closes []func() error
 }
 
@@ -38,15 +39,17 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 			w.close()
 		}
 	}()
-	later := &unpacker{}
-	w.images, err = image.Open(filepath.Join(dirs.State, "images"), image.Options{
-		Log: log, UserXattr: os.Geteuid() != 0, Unpack: later.unpack(), Remove: later.remove(),
-	})
+	if w.roles, err = role.NewRunner(dirs.State); err != nil {
+		return nil, fmt.Errorf("open the walls: %w", err)
+	}
+	layers := image.Options{Log: log}
+	layers.Use(w.roles)
+	w.images, err = image.Open(filepath.Join(dirs.State, "images"), layers)
 	if err != nil {
 		return nil, fmt.Errorf("open the image store: %w", err)
 	}
 	w.closes = append(w.closes, w.images.Close)
-	w.saved, err = snapshot.New(filepath.Join(dirs.State, "snapshots"), snapshot.Options{Log: log, Remove: later.removeSaved()})
+	w.saved, err = snapshot.New(filepath.Join(dirs.State, "snapshots"), snapshot.Options{Log: log, Remove: w.delete})
 	if err != nil {
 		return nil, fmt.Errorf("open the snapshots: %w", err)
 	}
@@ -57,7 +60,6 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 	if err != nil {
 		return nil, fmt.Errorf("open the gvisor wall: %w", err)
 	}
-	later.wall, w.gvisor = strong, strong
 	w.add(strong, strong.Close)
 	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved})
 	if err != nil {
@@ -66,6 +68,9 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 	w.add(light, light.Close)
 	return w, nil
 }
+
+// delete deletes a directory, whoever of the boxes' ids has what is in it.
+func (w *walls) delete(dir string) error { return w.roles.Delete(context.Background(), dir) }
 
 func (w *walls) add(b sandbox.Backend, closeIt func() error) {
 	w.all = append(w.all, b)

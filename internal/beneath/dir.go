@@ -42,6 +42,9 @@ func (d *Dir) Close() error { return d.f.Close() }
 // Fd returns the directory's descriptor, which stays the Dir's.
 func (d *Dir) Fd() int { return int(d.f.Fd()) }
 
+// Name is what the directory was opened by, to be shown.
+func (d *Dir) Name() string { return d.f.Name() }
+
 // Path names an open file for calls that take a path, for as long as it is
 // open: one of our own kernel's links, which leads to the file itself.
 func Path(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }

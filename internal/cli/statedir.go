@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 )
 
 // stateTTL is after how long what is remembered of a sandbox is of no use.
@@ -82,19 +83,13 @@ func (d *stateDir) read(name string, limit int64) ([]byte, error) {
 
 // write puts a file that only the caller can read in place in one step.
 func (d *stateDir) write(name string, b []byte) error {
-	temp := ".new-" + strconv.FormatUint(rand.Uint64(), 36)
-	f, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	at, err := d.root.Open(".")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = d.root.Rename(temp, name)
-	}
-	if err != nil {
-		_ = d.root.Remove(temp) // best effort: the first error is the one to tell
-	}
-	return err
+	dir := beneath.In(at)
+	defer func() { _ = dir.Close() }() // a directory
+	return durable.WriteIn(dir, name, b, durable.Options{})
 }
 
 // each calls f for every name and the time it was last written. What can't be

@@ -251,7 +251,8 @@ func (u *unpacker) finishDirs() error {
 	return nil
 }
 
-// file writes a file whole beside its place, and then puts it there.
+// file writes a file whole beside its place, and then puts it there. It is one of
+// a user's, and of many: as with cp, no disk is waited for.
 func (u *unpacker) file(to string, mode fs.FileMode) (err error) {
 	if err := u.free(to); err != nil {
 		return err

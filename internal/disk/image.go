@@ -18,7 +18,8 @@ import (
 // 0600. Its directory is made, mode 0700, if it is not there, and must not be
 // writable by others. Make fails with Invalid for an impossible size and with
 // Conflict where path exists; after an error there is nothing at path. Two
-// calls for the same path must not run at once.
+// calls for the same path must not run at once. No disk is waited for: who needs
+// the image there syncs it.
 func (m *Images) Make(ctx context.Context, path string, s Size) error {
 	if err := s.Validate(); err != nil {
 		return err

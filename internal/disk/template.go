@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 )
 
 // maxTemplates bounds the cache: one template takes some hundred KiB.
@@ -94,23 +97,24 @@ func (m *Images) makeTemplate(ctx context.Context, s Size, name string) error {
 	if err := os.MkdirAll(m.cache, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(m.cache, ".template-*")
+	dir, err := beneath.OpenDir(m.cache)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	defer os.Remove(f.Name())
-	if err := m.fit(ctx, f, s); err != nil {
+	defer dir.Close()
+	f, err := durable.Create(dir, durable.Options{})
+	if err != nil {
 		return err
 	}
-	if err := f.Sync(); err != nil {
+	defer f.Discard()
+	if err := m.fit(ctx, f.File, s); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), name); err != nil {
+	if err := f.Commit(dir, filepath.Base(name)); err != nil {
 		return err
 	}
 	m.prune(name)
-	return syncDir(m.cache)
+	return nil
 }
 
 // prune removes the templates that were not used for longest, where there are
@@ -128,7 +132,7 @@ func (m *Images) prune(keep string) {
 		case err != nil || filepath.Join(m.cache, e.Name()) == keep:
 		case strings.HasPrefix(e.Name(), "ext4-"):
 			infos = append(infos, fi)
-		case strings.HasPrefix(e.Name(), ".template-") && time.Since(fi.ModTime()) > time.Hour:
+		case strings.HasPrefix(e.Name(), durable.Prefix) && time.Since(fi.ModTime()) > time.Hour:
 			_ = os.Remove(filepath.Join(m.cache, e.Name()))
 		}
 	}
@@ -136,13 +140,4 @@ func (m *Images) prune(keep string) {
 	for i := maxTemplates - 1; i < len(infos); i++ {
 		_ = os.Remove(filepath.Join(m.cache, infos[i].Name()))
 	}
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/seccomp"
 )
 
@@ -173,19 +174,16 @@ func probeNoNewPrivs(io.Reader, []string) error {
 
 // probePtrace starts a child that stops for its tracer.
 func probePtrace(io.Reader, []string) error {
-	p, err := os.StartProcess("/proc/self/exe", []string{roleProbe, "wait"}, &os.ProcAttr{
-		Sys: &syscall.SysProcAttr{Ptrace: true, Pdeathsig: syscall.SIGKILL},
-	})
+	p, end, err := role.Stopped(roleProbe, []string{"wait"}, syscall.SysProcAttr{})
 	if err != nil {
 		return step("trace a child", err)
 	}
+	defer end()
 	var ws syscall.WaitStatus
 	_, err = syscall.Wait4(p.Pid, &ws, 0, nil)
 	if err == nil && !ws.Stopped() {
 		err = fmt.Errorf("it did not stop, but ended (%#x)", uint32(ws))
 	}
-	_ = p.Kill() // where it ended, there is nothing to kill
-	_, _ = p.Wait()
 	return step("trace a child", err)
 }
 

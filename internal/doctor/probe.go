@@ -15,19 +15,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/role"
 )
 
-// roleProbe is the name by which this binary is executed again for a probe. A
-// role is recognised by argv[0] alone: no argument of a user's can select it.
+// roleProbe is the name by which this binary is executed again for a probe.
 const roleProbe = "carboy-doctor-probe"
 
-// Role returns what to run where argv0 names a role of this package, and nil
-// where it does not. The function that it returns ends the process.
-func Role(argv0 string) func() {
-	if argv0 != roleProbe {
-		return nil
-	}
-	return func() { os.Exit(probeMain(os.Args[1:], os.Stdin, os.Stdout)) }
+// Roles are those of this package.
+func Roles() role.Table {
+	return role.Table{roleProbe: func() error { return probeMain(os.Args[1:], os.Stdin, os.Stdout) }}
 }
 
 // probes are what children try. Each runs on one thread of a process that
@@ -86,14 +83,14 @@ type verdict struct {
 	Failure *failure `json:"failure,omitempty"`
 }
 
-func probeMain(args []string, in io.Reader, out io.Writer) int {
+func probeMain(args []string, in io.Reader, out io.Writer) error {
 	runtime.LockOSThread()
 	var probe func(io.Reader, []string) error
 	if len(args) > 0 {
 		probe = probes[args[0]]
 	}
 	if probe == nil {
-		return 2
+		return role.Code(2)
 	}
 	v := verdict{Done: true}
 	if err := probe(in, args[1:]); err != nil {
@@ -104,9 +101,9 @@ func probeMain(args []string, in io.Reader, out io.Writer) int {
 		v.Failure = f
 	}
 	if json.NewEncoder(out).Encode(v) != nil {
-		return 1
+		return role.Code(1)
 	}
-	return 0
+	return nil
 }
 
 // child is a probe that runs.
@@ -154,9 +151,8 @@ func (m *machine) beginUnmapped(ctx context.Context, args ...string) (*child, er
 }
 
 func (m *machine) beginWith(ctx context.Context, attr *syscall.SysProcAttr, args ...string) (*child, error) {
-	c := &child{name: args[0], cmd: exec.CommandContext(ctx, m.exe)}
-	c.cmd.Args = append([]string{roleProbe}, args...)
-	c.cmd.Env = []string{"PATH=" + toolPath(), "GORACE=atexit_sleep_ms=0"}
+	c := &child{name: args[0], cmd: role.Command(ctx, roleProbe, args)}
+	c.cmd.Env = append(c.cmd.Env, "PATH="+toolPath(), "GORACE=atexit_sleep_ms=0")
 	c.cmd.Dir = "/"
 	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.err
 	c.cmd.WaitDelay = grace / 2

@@ -41,7 +41,6 @@ type machine struct {
 	opts    Options
 	uid     int
 	root    bool
-	exe     string // what is executed again as a probe
 	scratch *scratch
 	// scratchErr says why scratch is not where the state directory is, or nil.
 	scratchErr error
@@ -87,7 +86,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 }
 
 func newMachine(o Options) *machine {
-	return &machine{opts: o, uid: os.Geteuid(), root: os.Geteuid() == 0, exe: "/proc/self/exe"}
+	return &machine{opts: o, uid: os.Geteuid(), root: os.Geteuid() == 0}
 }
 
 // lines runs the checks, some at once, and returns their lines in order.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/role"
 )
 
 // ordinary is a user of the machine that has nothing.
@@ -49,9 +50,7 @@ type asked struct {
 const askedEnv = "DOCTOR_TEST_ASKED"
 
 func TestMain(m *testing.M) {
-	if role := doctor.Role(os.Args[0]); role != nil {
-		role()
-	}
+	role.Become(doctor.Roles())
 	if name := filepath.Base(os.Args[0]); name == "newuidmap" || name == "newgidmap" {
 		os.Exit(mapIDs(name, os.Args[1:]))
 	}

@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
 	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
@@ -28,7 +28,6 @@ import (
 type Options struct {
 	State   string  // gates live in State/gates
 	Secrets Secrets // required
-	Exe     string  // the binary to execute again; default: this one
 	// Resolvers are asked for names; default: those of this machine, as they
 	// are when a gate starts.
 	Resolvers []netip.AddrPort
@@ -74,7 +73,6 @@ func New(opts Options) (*Gates, error) {
 	if opts.Secrets == nil || opts.State == "" {
 		return nil, errors.New("new gates: a state directory and secrets are required")
 	}
-	opts.Exe = cmp.Or(opts.Exe, "/proc/self/exe")
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -180,6 +178,9 @@ func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, dirRoot), 0o700); err != nil {
 		return nil, fmt.Errorf("make the gate's directory: %w", err)
+	}
+	if err := durable.Sweep(dir); err != nil {
+		return nil, fmt.Errorf("tidy the gate's directory: %w", err)
 	}
 	if err := g.keepValues(ctx, sb); err != nil {
 		return nil, err

@@ -64,12 +64,8 @@ const (
 	fdLogB
 )
 
-// roleGate is the name by which this binary is executed again. A role is
-// recognised by argv[0] alone: no argument of a user's command can select one.
+// roleGate is the name by which this binary is executed again.
 const roleGate = "carboy-gate"
-
-// readyLine is what a gate writes to its standard output once it serves.
-const readyLine = "ready\n"
 
 // Paths of a gate's control socket.
 const (

@@ -15,23 +15,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// Role returns what to run where argv0 names a role of this package, and nil
-// where it does not. The function that it returns ends the process.
-func Role(argv0 string) func() {
-	if argv0 != roleGate {
-		return nil
-	}
-	return func() {
+// Roles are those of this package. A gate that can't serve says why on standard
+// output: its standard error is for what it ends by later.
+func Roles() role.Table {
+	return role.Table{roleGate: func() error {
 		if err := gateMain(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stdout, err)
-			os.Exit(1)
+			fmt.Println(err)
+			return role.Code(1)
 		}
-		os.Exit(0)
-	}
+		return nil
+	}}
 }
 
 const (
@@ -86,7 +84,7 @@ func gateMain(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(out, readyLine); err != nil {
+	if err := role.Ready(out); err != nil {
 		return err
 	}
 	for _, fd := range []int{0, 1} { // not closed: the next socket would get the number

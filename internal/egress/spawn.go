@@ -13,20 +13,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
 
 	"github.com/carboy-sandbox/carboy/internal/procid"
-	"github.com/carboy-sandbox/carboy/internal/weak"
+	"github.com/carboy-sandbox/carboy/internal/role"
 )
 
 const (
 	readyLimit = 15 * time.Second // how long a gate may take to serve
-	maxWords   = 4096             // of what a gate says when it can't
 )
 
 // start starts the process of a gate whose other state is written, and its
@@ -101,11 +98,8 @@ func (g *Gates) spawn(dir string, tap *os.File) (cmd *exec.Cmd, in io.WriteClose
 		defer f.Close()
 		files = append(files, f)
 	}
-	cmd = exec.Command(g.opts.Exe) //nolint:noctx // it outlives this process
-	cmd.Args = []string{roleGate, dir}
-	cmd.Env = append(environment(), weak.Environ()...)
-	cmd.ExtraFiles = files
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd = role.Command(context.Background(), roleGate, []string{dir}, files...) // it outlives this process
+	cmd.Env = append(cmd.Env, environment()...)
 	if rootless() {
 		ownNamespace(cmd.SysProcAttr)
 	}
@@ -131,11 +125,7 @@ func (g *Gates) spawn(dir string, tap *os.File) (cmd *exec.Cmd, in io.WriteClose
 // environment is a gate's. It holds the variables by which this daemon was
 // told whom to trust: its gates trust the same.
 func environment() []string {
-	env := []string{
-		"PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-		// Or Go's runtime holds the host's cgroup files open from its first moment.
-		"GODEBUG=containermaxprocs=0,updatemaxprocs=0",
-	}
+	env := []string{role.FewDescriptors}
 	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
@@ -209,14 +199,14 @@ func (one *gate) rebirth() *birth {
 // awaitReady reads what a gate says first. Anything but that it serves is why
 // it does not.
 func awaitReady(out io.Reader) error {
-	said, err := io.ReadAll(io.LimitReader(out, maxWords))
-	if string(said) == readyLine {
-		return nil
+	err := role.AwaitReady(out)
+	if errors.Is(err, role.ErrNotReady) {
+		return fmt.Errorf("the gate %w", err)
 	}
-	if msg := strings.TrimSpace(string(said)); msg != "" {
-		return fmt.Errorf("the gate: %s", msg)
+	if err != nil {
+		return fmt.Errorf("the gate: %w", err)
 	}
-	return errors.Join(errors.New("the gate ended before it served"), err)
+	return nil
 }
 
 // enter moves a process into a box's control groups.

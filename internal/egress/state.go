@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"sync"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -77,11 +78,10 @@ func (s state) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(dir, fileState+".new")
-	if err := os.WriteFile(tmp, raw, privateMode); err != nil {
+	if err := durable.Write(filepath.Join(dir, fileState), raw, durable.Options{}); err != nil {
 		return fmt.Errorf("write %s: %w", fileState, err)
 	}
-	return os.Rename(tmp, filepath.Join(dir, fileState))
+	return nil
 }
 
 // Gates' ids are above those of boxes (see package process) and within what

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
 	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -52,7 +53,7 @@ func lastWords(dir string) string {
 		return ""
 	}
 	defer f.Close()
-	b, _ := io.ReadAll(io.LimitReader(f, maxWords))
+	b, _ := io.ReadAll(io.LimitReader(f, role.MaxWords))
 	return string(b)
 }
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/role"
 )
 
 // inWorld marks the test's process that has a network of its own.
@@ -32,13 +33,13 @@ const fileTry = "try"
 // network namespace of its own, with public addresses that lead nowhere else,
 // and a mount namespace, so that the gates that tests start are there too.
 func TestMain(m *testing.M) {
-	if role := Role(os.Args[0]); role != nil {
+	if Roles()[os.Args[0]] != nil {
 		if len(os.Args) > 1 {
 			if _, err := os.Stat(filepath.Join(os.Args[1], fileTry)); err == nil {
 				go tryOut(tryOpen())
 			}
 		}
-		role()
+		role.Become(Roles())
 	}
 	if os.Getuid() != 0 {
 		os.Exit(m.Run())

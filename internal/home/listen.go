@@ -116,7 +116,7 @@ func (l *Listener) socket() (ino uint64, err error) {
 
 // bind binds a socket to a short name, narrows it and moves it to its place:
 // so it appears at once as it is to be, over a stale one if need be, and its
-// own name may be as long as any.
+// own name may be as long as any. It ends with the machine: no disk is waited for.
 func (l *Listener) bind() (err error) {
 	// The lock is held, so nobody else uses this name.
 	hash := fnv.New64a()

@@ -207,7 +207,7 @@ func load(dir, key string) (Root, error) {
 }
 
 // build makes the image under a name of its own and renames it when it is
-// whole. Where another process was faster, its image stays.
+// whole. No disk is waited for: the next boot makes its own. Where another process was faster, its image stays.
 func build(ctx context.Context, cacheDir, boot, dir string, h *host, p *plan) (err error) {
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/durable"
 )
 
 // maxPartialAge is how long a blob that is not whole waits for its pull to be
@@ -45,7 +47,7 @@ func (s *Store) Remove(_ context.Context, owner, ref string) error {
 			return fmt.Errorf("remove image name: %w", err)
 		}
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // GC removes the images that nobody has a name for and no digest of inUse
@@ -92,7 +94,7 @@ func (s *Store) bury(inUse []string) (dead, removed []string, bytes int64, err e
 		removed = append(removed, digest)
 	}
 	// Layers may only go when the records that name them are gone for good.
-	if err := syncDir(filepath.Join(s.dir, "manifests")); err != nil {
+	if err := durable.SyncDir(filepath.Join(s.dir, "manifests")); err != nil {
 		return dead, removed, bytes, fmt.Errorf("collect images: %w", err)
 	}
 	layers, err := os.ReadDir(filepath.Join(s.dir, "layers"))

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -206,11 +207,14 @@ func (s *Store) keepLayer(work, diffID string) error {
 	if err := s.opts.Step("layer-rename"); err != nil {
 		return err
 	}
-	err := os.Rename(work, s.layerDir(diffID))
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	err := durable.Rename(work, s.layerDir(diffID), unix.RENAME_NOREPLACE)
+	if errors.Is(err, fs.ErrExist) { // whose name may not be on the disk yet
+		err = durable.SyncDir(filepath.Join(s.dir, "layers"))
+	}
+	if err != nil {
 		return fmt.Errorf("keep layer: %w", err)
 	}
-	return syncDir(filepath.Join(s.dir, "layers"))
+	return nil
 }
 
 // syncFS writes out the file system of dir: a layer has too many files to sync

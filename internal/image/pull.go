@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -131,7 +132,7 @@ func (j *job) finish(ctx context.Context, m *manifest, c *configFile, srcs []sou
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Image{}, fmt.Errorf("keep image name: %w", err)
 	}
-	if err := syncDir(filepath.Dir(dir)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(dir)); err != nil {
 		return Image{}, fmt.Errorf("keep image name: %w", err)
 	}
 	for _, n := range names {

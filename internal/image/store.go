@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/image/layer"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -229,21 +230,16 @@ func (s *Store) writeRecord(step, path string, v any) error {
 	if err := s.opts.Step(step); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(s.tmp, "record-")
+	err = durable.Write(path, b, durable.Options{Temp: s.tmp, Step: func(done string) error {
+		if done == durable.Written {
+			return s.opts.Step(step + "-rename")
+		}
+		return nil
+	}})
 	if err != nil {
 		return fmt.Errorf("write image record: %w", err)
 	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = s.opts.Step(step + "-rename")
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write image record: %w", errors.Join(err, os.Remove(f.Name())))
-	}
-	return syncDir(filepath.Dir(path))
+	return nil
 }
 
 // readRecord reads what writeRecord wrote. Where nothing is, the error is
@@ -257,14 +253,6 @@ func readRecord(path string, v any) error {
 		return fmt.Errorf("image record %s: %w", path, err)
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // hash names files for text that anybody may choose.

@@ -13,8 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -51,10 +51,7 @@ func (noLedger) save(mark) error { return nil }
 // opened.
 type ledger struct{ dir string }
 
-const (
-	maxMark   = 16 << 10 // bytes of one in a file of its own
-	newPrefix = ".new-"  // of a file that is not whole yet
-)
+const maxMark = 16 << 10 // bytes of one in a file of its own
 
 // openLedger reads a ledger, and makes one where there is none. A line of the
 // file may be torn at its end, by a machine that went down in the middle of it;
@@ -90,7 +87,7 @@ func openLedger(path string) (*ledger, []mark, error) {
 			err = nil
 		}
 	} else {
-		err = syncDir(filepath.Dir(path)) // of which l.dir is new, perhaps
+		err = durable.SyncDir(filepath.Dir(path)) // of which l.dir is new, perhaps
 	}
 	if err != nil {
 		return fail(err)
@@ -124,18 +121,15 @@ func damaged(format string, args ...any) error {
 // take puts the directory's marks in the place of older ones, and returns its
 // files' names. What never became whole is removed.
 func (l *ledger) take(marks map[workspace]mark) (names []string, err error) {
+	if err := durable.Sweep(l.dir); err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
 		path := filepath.Join(l.dir, e.Name())
-		if strings.HasPrefix(e.Name(), newPrefix) {
-			if err := os.Remove(path); err != nil {
-				return nil, err
-			}
-			continue
-		}
 		m, err := readMark(path)
 		if err != nil {
 			return nil, err
@@ -175,7 +169,7 @@ func (l *ledger) fold(path string, all []mark, names []string) error {
 			return err
 		}
 	}
-	if err := l.replace(path, b.Bytes()); err != nil {
+	if err := l.write(path, b.Bytes()); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -195,7 +189,7 @@ func fileOf(m mark) string {
 func (l *ledger) save(m mark) error {
 	line, err := json.Marshal(m)
 	if err == nil {
-		err = l.replace(filepath.Join(l.dir, fileOf(m)), append(line, '\n'))
+		err = l.write(filepath.Join(l.dir, fileOf(m)), append(line, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("write the ledger of box generations: %w", l.blame(err))
@@ -203,35 +197,11 @@ func (l *ledger) save(m mark) error {
 	return nil
 }
 
+// write puts a file in the place of another. Where it is cut off, what there is
+// of it is in the directory.
+func (l *ledger) write(path string, content []byte) error {
+	return durable.Write(path, content, durable.Options{Temp: l.dir})
+}
+
 // blame names the disk where it is to blame.
 func (l *ledger) blame(err error) error { return sandbox.DiskError(err, "the disk of "+l.dir) }
-
-// replace puts a file in the place of another, or of none, and returns when that
-// is on the disk. Where it is cut off, what there is of it is in the directory.
-func (l *ledger) replace(path string, content []byte) error {
-	f, err := os.CreateTemp(l.dir, newPrefix+"*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}

@@ -59,7 +59,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, fresh := range []bool{true, false} {
-		for _, step := range []string{"key-written", "key-linked", "created", "written", "renamed", "checked", "removed"} {
+		for _, step := range []string{"key-written", "key-named", "created", "written", "named", "checked", "removed"} {
 			name := step
 			if fresh {
 				name += "-fresh"

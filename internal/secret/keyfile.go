@@ -2,7 +2,6 @@ package secret
 
 import (
 	"bytes"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -63,66 +63,18 @@ func makeKey(path string, fault func(string)) (*age.X25519Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, sandbox.DiskError(fmt.Errorf("make the directory of the secrets' key: %w", err), "the disk of "+dir)
 	}
-	temp := path + ".new-" + rand.Text()
-	defer os.Remove(temp)
 	text := "# The key of carboy's secrets. Without it they can't be read; keep a copy.\n" + id.String() + "\n"
-	if err := writeSynced(temp, text); err != nil {
+	err = durable.Write(path, []byte(text), durable.Options{
+		Keep: true, // what somebody else has put there meanwhile
+		Step: func(step string) error {
+			fault("key-" + step)
+			return nil
+		},
+	})
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, sandbox.DiskError(fmt.Errorf("write the secrets' key file: %w", err), "the disk of "+path)
 	}
-	fault("key-written")
-	// A link never replaces a key that somebody else has put there meanwhile.
-	if err := os.Link(temp, path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("put the secrets' key file in place: %w", err)
-	}
-	fault("key-linked")
-	if err := syncDir(dir); err != nil {
-		return nil, err
-	}
 	return readKey(path)
-}
-
-func writeSynced(path, text string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// removeLeft removes what a crash left of makeKey.
-func removeLeft(path string) {
-	left, err := filepath.Glob(globQuoted(path) + ".new-*")
-	if err != nil {
-		return
-	}
-	for _, l := range left {
-		_ = os.Remove(l)
-	}
-}
-
-// globQuoted has path match itself alone.
-func globQuoted(path string) string {
-	var b []byte
-	for _, c := range []byte(path) {
-		if c == '*' || c == '?' || c == '[' || c == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, c)
-	}
-	return string(b)
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	return nil
 }
 
 // private refuses what is not of the kind, is another user's, or is open to

@@ -2,7 +2,6 @@ package secret
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,8 @@ import (
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -126,30 +127,23 @@ func (s *Store) save(r *record) (err error) {
 			return err
 		}
 	}
-	temp := path.Join(r.Place, tempPrefix+rand.Text())
-	if err := s.writeTemp(temp, sealed.Bytes()); err != nil {
+	if err := s.writeBelow(r.Place, r.Name+suffix, sealed.Bytes()); err != nil {
 		return sandbox.DiskError(fmt.Errorf("write secret %s: %w", r.Name, err), "the disk of "+s.dir)
 	}
-	s.fault("written")
-	if err := s.root.Rename(temp, path.Join(r.Place, r.Name+suffix)); err != nil {
-		_ = s.root.Remove(temp)
-		return fmt.Errorf("put secret %s in place: %w", r.Name, err)
-	}
-	s.fault("renamed")
-	return s.syncBelow(r.Place)
+	return nil
 }
 
-func (s *Store) writeTemp(temp string, sealed []byte) error {
-	f, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (s *Store) writeBelow(place, name string, sealed []byte) error {
+	d, err := s.root.Open(place)
 	if err != nil {
 		return err
 	}
-	s.fault("created")
-	_, err = f.Write(sealed)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		_ = s.root.Remove(temp)
-	}
-	return err
+	dir := beneath.In(d)
+	defer dir.Close()
+	return durable.WriteIn(dir, name, sealed, durable.Options{Step: func(step string) error {
+		s.fault(step)
+		return nil
+	}})
 }
 
 func (s *Store) syncBelow(place string) error {
@@ -157,8 +151,9 @@ func (s *Store) syncBelow(place string) error {
 	if err != nil {
 		return fmt.Errorf("open the directory of secrets: %w", err)
 	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
+	dir := beneath.In(d)
+	defer dir.Close()
+	if err := durable.Sync(dir); err != nil {
 		return sandbox.DiskError(fmt.Errorf("sync the directory of secrets: %w", err), "the disk of "+s.dir)
 	}
 	return nil
@@ -172,7 +167,7 @@ func (s *Store) names(place string, sweep bool) (names []string, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if sweep && strings.HasPrefix(e.Name(), tempPrefix) {
+		if sweep && strings.HasPrefix(e.Name(), durable.Prefix) {
 			_ = s.root.Remove(path.Join(place, e.Name()))
 		}
 		if name, ok := strings.CutSuffix(e.Name(), suffix); ok && CheckName(name) == nil {

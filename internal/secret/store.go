@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -94,7 +96,7 @@ func open(o Options, step func(string)) (_ *Store, err error) {
 	if err := s.lockDir(); err != nil {
 		return nil, err
 	}
-	removeLeft(o.KeyFile)
+	_ = durable.Sweep(filepath.Dir(o.KeyFile)) // what is left of keys does no harm
 	if s.key, err = readKey(o.KeyFile); err != nil && !errors.Is(err, errNoKey) {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	wall "github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/store"
@@ -21,12 +22,7 @@ import (
 
 // TestMain is also the processes that a wall makes of its binary.
 func TestMain(m *testing.M) {
-	for _, role := range []func(string) func(){process.Role, wall.Role} {
-		if run := role(os.Args[0]); run != nil {
-			run()
-			return
-		}
-	}
+	role.Become(process.Roles(nil), wall.Roles())
 	os.Exit(m.Run())
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -189,42 +191,37 @@ func putFile(dir, pkg *os.Root, rel string, text []byte, mode fs.FileMode) error
 	if err := dir.MkdirAll(stageDir, 0o700); err != nil {
 		return err
 	}
-	tmp := path.Join(stageDir, rand.Text())
-	defer dir.Remove(tmp) //nolint:errcheck // it has moved away, or the next change finds it
-	if err := writeFile(dir, tmp, text, mode); err != nil {
-		return err
-	}
-	step("wrote " + path.Base(rel))
-	from, err := dir.Open(stageDir)
+	from, err := openRoot(dir, stageDir)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	to, err := pkg.Open(path.Dir(rel))
+	to, err := openRoot(pkg, path.Dir(rel))
 	if err != nil {
 		return err
 	}
 	defer to.Close()
-	return unix.Renameat(int(from.Fd()), path.Base(tmp), int(to.Fd()), path.Base(rel))
-}
-
-func writeFile(dir *os.Root, rel string, text []byte, mode fs.FileMode) error {
-	f, err := dir.OpenFile(rel, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
+	f, err := durable.Create(from, durable.Options{Mode: mode, Step: func(done string) error {
+		if done == durable.Written {
+			step("wrote " + path.Base(rel))
+		}
+		return nil
+	}})
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Chmod(mode) // whatever the umask
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	defer f.Discard()
+	if _, err := f.Write(text); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	return nil
+	return f.Commit(to, path.Base(rel))
+}
+
+// openRoot opens a directory of an os.Root.
+func openRoot(r *os.Root, name string) (*beneath.Dir, error) {
+	f, err := r.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return beneath.In(f), nil
 }

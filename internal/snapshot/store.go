@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/snapshot/tree"
 )
@@ -92,6 +93,9 @@ func (s *Store) Open(context.Context) ([]sandbox.Snapshot, error) {
 			continue
 		}
 		rec, err := s.read(name)
+		if err == nil {
+			err = durable.Sweep(filepath.Join(s.dir, name))
+		}
 		if err != nil {
 			s.opts.Log.Error("read a snapshot", "id", name, "err", err)
 			continue
@@ -128,14 +132,14 @@ func (s *Store) Keep(
 		f    func() error
 	}{
 		{"record", func() error { return writeRecord(tmp, rec) }},
-		{"sync", func() error { return syncDir(tmp) }},
-		{"name", func() error { return rename(tmp, filepath.Join(s.dir, rec.ID)) }},
+		{"sync", func() error { return durable.SyncDir(tmp) }},
+		{"name", func() error { return durable.Rename(tmp, filepath.Join(s.dir, rec.ID), unix.RENAME_NOREPLACE) }},
 	} {
 		if err := s.step(do.name, do.f); err != nil {
 			return sandbox.Snapshot{}, err
 		}
 	}
-	if err := s.step("sync-name", func() error { return syncDir(s.dir) }); err != nil {
+	if err := s.step("sync-name", func() error { return durable.SyncDir(s.dir) }); err != nil {
 		return sandbox.Snapshot{}, errors.Join(err, s.discard(rec.ID))
 	}
 	return rec, nil
@@ -166,7 +170,7 @@ func (s *Store) Delete(_ context.Context, id string) error {
 	if err := s.step("delete", func() error { return s.discard(id) }); err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", id, err)
 	}
-	return syncDir(s.dir)
+	return durable.SyncDir(s.dir)
 }
 
 func (s *Store) discard(id string) error {

@@ -2,12 +2,9 @@ package snapshot
 
 import (
 	"encoding/json"
-	"errors"
-	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -18,30 +15,5 @@ func writeRecord(dir string, rec sandbox.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(dir, "."+fileRecord)
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(tmp, filepath.Join(dir, fileRecord))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return syncDir(dir)
-}
-
-// rename gives a directory a name that nothing has.
-func rename(from, to string) error {
-	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return durable.Write(filepath.Join(dir, fileRecord), raw, durable.Options{})
 }

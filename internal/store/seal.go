@@ -84,7 +84,7 @@ func openKey(path string, create bool) (_ *os.File, _ sealer, err error) {
 }
 
 // readKey reads the key, or writes a new one into an empty file if create is
-// set. A key that a crash cut short has sealed nothing and is written anew.
+// set: in place, for the file is locked, and another in its place would not be. A key that a crash cut short has sealed nothing and is written anew.
 func readKey(f *os.File, create bool) ([]byte, error) {
 	key := make([]byte, keySize+1)
 	n, err := io.ReadFull(f, key)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -89,8 +90,8 @@ func Open(ctx context.Context, path string) (_ *SQLite, err error) {
 	if err := s.spare.keep(); err != nil {
 		return nil, err
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return nil, err
+	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("sync state directory: %w", err)
 	}
 	return s, nil
 }
@@ -157,19 +158,6 @@ func connect(path, synchronous string) (*sql.DB, error) {
 	}
 	db.SetMaxOpenConns(1)
 	return db, nil
-}
-
-// syncDir makes the names of new files durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("open state directory: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("sync state directory: %w", err)
-	}
-	return nil
 }
 
 // Close closes the database and lets others open it.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -139,7 +140,7 @@ func (s *Service) removeBoxes(ctx context.Context) error {
 
 // removeParts removes archives that did not come whole.
 func (s *Service) removeParts() error {
-	parts, err := filepath.Glob(filepath.Join(s.o.Dir, filesDir, "*", partPrefix+"*"))
+	parts, err := filepath.Glob(filepath.Join(s.o.Dir, filesDir, "*", durable.Prefix+"*"))
 	for _, p := range parts {
 		err = errors.Join(err, os.Remove(p))
 	}

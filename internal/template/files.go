@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -24,7 +26,6 @@ const (
 	maxUploads = 200       // links of one owner at the same time
 	filesDir   = "files"
 	logsDir    = "logs"
-	partPrefix = ".part-"
 )
 
 // upload is a link by which one archive may be sent, once.
@@ -110,13 +111,18 @@ func (s *Service) AddFile(ctx context.Context, owner, hash string, r io.Reader) 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return diskError(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, partPrefix+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	at, err := beneath.OpenDir(dir)
 	if err != nil {
 		return diskError(err)
 	}
-	defer os.Remove(f.Name()) // gone once it was renamed
+	defer at.Close()
+	f, err := durable.Create(at, durable.Options{})
+	if err != nil {
+		return diskError(err)
+	}
+	defer f.Discard()
 	n, err := io.Copy(f, io.LimitReader(reader{ctx, r}, s.o.Upload+1))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err != nil {
 		return diskError(err)
 	}
 	if n > s.o.Upload {
@@ -126,7 +132,7 @@ func (s *Service) AddFile(ctx context.Context, owner, hash string, r io.Reader) 
 		return err
 	}
 	now := s.now()
-	return diskError(errors.Join(os.Chtimes(f.Name(), now, now), os.Rename(f.Name(), s.filePath(owner, hash))))
+	return diskError(errors.Join(os.Chtimes(f.Name(), now, now), f.Commit(at, hash)))
 }
 
 // mayCome waits until another archive of owner's may be received: what has not

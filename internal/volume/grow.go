@@ -3,13 +3,13 @@ package volume
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 )
@@ -62,13 +62,10 @@ func (s *Service) grow(ctx context.Context, v Volume, bytes int64) (_ Volume, er
 	v.Size, v.Inodes = is.Bytes, is.Inodes
 	b, err := json.Marshal(v)
 	if err == nil {
-		err = errors.Join(writeSynced(filepath.Join(dir, recordName), b), syncTree(dir))
+		err = writeWhole(dir, b)
 	}
 	if err == nil {
-		err = unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, filepath.Join(s.root, v.ID), unix.RENAME_EXCHANGE)
-	}
-	if err == nil {
-		err = syncDir(s.root)
+		err = durable.Rename(dir, filepath.Join(s.root, v.ID), unix.RENAME_EXCHANGE)
 	}
 	if err != nil {
 		return v, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 )
@@ -24,7 +25,7 @@ import (
 // deleted: whoever opens the directory deletes it.
 const (
 	recordName = "volume.json"
-	newPrefix  = ".new-"
+	newPrefix  = durable.Prefix
 	oldPrefix  = ".old-"
 
 	maxRecord = 64 << 10
@@ -49,20 +50,15 @@ func (s *Service) make(ctx context.Context, v Volume, images *disk.Images, size 
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(filepath.Join(dir, recordName), b); err != nil {
+	if err := writeWhole(dir, b); err != nil {
 		return err
 	}
-	if err := syncTree(dir); err != nil {
-		return err
-	}
-	if err := os.Rename(dir, filepath.Join(s.root, v.ID)); err != nil {
-		return err
-	}
-	return syncDir(s.root)
+	return durable.Rename(dir, filepath.Join(s.root, v.ID), 0)
 }
 
-// syncTree has what was just made on the disk: the image, too, is a file.
-func syncTree(dir string) error {
+// writeWhole writes the record of what was just made in dir, and has all of it on
+// the disk: the image, too, is a file.
+func writeWhole(dir string, record []byte) error {
 	if t, err := tree.At(dir, "new"); err != nil {
 		return err
 	} else if t.Image != "" {
@@ -74,17 +70,14 @@ func syncTree(dir string) error {
 			return err
 		}
 	}
-	return syncDir(dir)
+	return durable.Write(filepath.Join(dir, recordName), record, durable.Options{})
 }
 
 // discard makes a volume's directory none any more, and deletes it in the
 // background: the host's file system takes its time over a disk's blocks.
 func (s *Service) discard(id string) error {
 	at := filepath.Join(s.root, oldPrefix+id)
-	if err := os.Rename(filepath.Join(s.root, id), at); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := syncDir(s.root); err != nil {
+	if err := durable.Rename(filepath.Join(s.root, id), at, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	s.deletions.Go(func() { s.empty(at) })
@@ -160,27 +153,6 @@ func parseRecord(b []byte, id string) (Volume, error) {
 		return Volume{}, err
 	}
 	return v, nil
-}
-
-func writeSynced(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	return nil
 }
 
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -38,15 +39,10 @@ func openKey(path string) ([]byte, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		b = make([]byte, keySize)
 		rand.Read(b)
-		// Under another name first: half a key would be one for good.
-		fresh := path + ".new"
-		if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := durable.Write(path, b, durable.Options{}); err != nil { // half a key would be one for good
 			return nil, fmt.Errorf("make key of volumes: %w", err)
 		}
-		if err := writeSynced(fresh, b); err != nil {
-			return nil, fmt.Errorf("make key of volumes: %w", err)
-		}
-		err = os.Rename(fresh, path)
+		err = nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read key of volumes: %w", err)

@@ -13,6 +13,7 @@ import (
 var layers = [][]string{
 	{"api", "internal/strict", "internal/weak", "internal/yamlscan"},
 	{"internal/beneath"}, // names in directories, and nothing of what is there
+	{"internal/durable"}, // records in them
 	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/langbot/rpc", "internal/stall"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/session/record"},
@@ -21,6 +22,7 @@ var layers = [][]string{
 	{"internal/session/service"},  // the policy of whoever asks
 	{"internal/guest", "internal/guestcall", "internal/interpreter", "internal/mcpgateway"}, // what runs inside
 	{"internal/disk"}, // where it is kept
+	{"internal/role"}, // this binary, executed again
 	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/template"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/meter", "internal/node", "internal/startup"},

@@ -9,7 +9,7 @@ var byPath = []struct{ dir, functions, why string }{
 		dir: "internal/backend/box",
 		functions: `Host.Boxes Host.Claim Host.Forget Host.Prepare Host.Resume Host.Suspend Host.discard Host.end
 			Host.makeDisk Host.note Host.sweep Open WriteJSON changesMain exists forgetParts markSince readRecord
-			removeMain syncDir Compose saveMain mkdir`,
+			Compose saveMain mkdir`,
 		why: "a state directory: the box's own, of which a guest sees what is mounted below it, and empty mount points in it",
 	},
 	{
@@ -44,7 +44,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/box",
-		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.NetNS Host.killStrays Host.stray diskUsage userNamespace",
+		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.NetNS Host.killStrays Host.stray diskUsage",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{
@@ -68,15 +68,20 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "a descriptor's own name; the directory that all begins with, whose last part is no link",
 	},
 	{
+		dir:       "internal/durable",
+		functions: "Rename Sweep openDir",
+		why:       "their callers', each of whom has a reason of its own here",
+	},
+	{
 		dir:       "internal/langbot",
-		functions: "ledger.fold ledger.replace ledger.take openLedger readMark syncDir",
+		functions: "ledger.fold ledger.take ledger.write openLedger readMark",
 		why:       "a state directory: what hosts were granted",
 	},
 	{
 		dir: "internal/image",
 		functions: `Open Store.Remove Store.bury Store.buryLayer Store.claim Store.keepLayer Store.names Store.sweepPartial
 			Store.writeRecord exists job.finish job.pull job.spool job.unpack lockDir openBlob readRecord
-			registry.download syncDir syncFS`,
+			registry.download syncFS`,
 		why: "the image store, which is ours: what is in a layer is unpacked and deleted from an open directory",
 	},
 	{
@@ -131,7 +136,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/snapshot",
-		functions: "New Store.Keep Store.Open Store.discard Store.read rename syncDir writeRecord",
+		functions: "New Store.Delete Store.Keep Store.Open Store.discard Store.read writeRecord",
 		why:       "a state directory: what was copied lies below names of ours, and is deleted from an open directory",
 	},
 	{
@@ -147,10 +152,9 @@ var byPath = []struct{ dir, functions, why string }{
 		why: "a state directory: archives under their digests, which are unpacked inside, and logs",
 	},
 	{
-		dir: "internal/volume",
-		functions: `Open Service.discard Service.grow Service.load Service.make openKey readRecord syncDir syncTree
-			writeSynced`,
-		why: "a state directory: of a volume's a guest sees what is in its image, or below plain",
+		dir:       "internal/volume",
+		functions: `Open Service.discard Service.grow Service.load Service.make openKey readRecord writeWhole`,
+		why:       "a state directory: of a volume's a guest sees what is in its image, or below plain",
 	},
 	{
 		dir:       "internal/volume/content",

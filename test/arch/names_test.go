@@ -14,7 +14,7 @@ import (
 // change: disks, volumes, snapshots, workspaces, packages of skills, layers.
 var bendable = []string{
 	"internal/backend/box", "internal/backend/gvisor", "internal/backend/process", "internal/volume", "internal/snapshot",
-	"internal/session", "internal/process", "internal/skill", "internal/template", "internal/image", "internal/langbot", "internal/beneath",
+	"internal/session", "internal/process", "internal/skill", "internal/template", "internal/image", "internal/langbot", "internal/beneath", "internal/durable",
 }
 
 // pathCalls are functions that take a path, and follow what links are in it,
@@ -27,6 +27,8 @@ var pathCalls = map[string]string{
 	"io/ioutil":     "ReadDir ReadFile TempDir TempFile WriteFile",
 	"syscall":       systemPathCalls,
 	system:          systemPathCalls,
+
+	own("internal/durable"): "Rename Sweep SyncDir Write",
 }
 
 const (
@@ -149,6 +151,8 @@ func TestNamesGuardRefuses(t *testing.T) {
 		{"another-name", "package p\nimport sys \"golang.org/x/sys/unix\"\nfunc (t *t) f() { sys.Chmod(\"x\", 0) }", 1},
 		{"at-the-working-directory", "package p\nimport \"golang.org/x/sys/unix\"\nfunc f() { unix.Unlinkat(unix.AT_FDCWD, \"x\", 0) }", 1},
 		{"walk", "package p\nimport \"path/filepath\"\nfunc f() { filepath.WalkDir(\"x\", nil) }", 1},
+		{"a-record", "package p\nimport \"github.com/carboy-sandbox/carboy/internal/durable\"\nfunc f() { durable.Write(\"x\", nil, durable.Options{}) }", 1},
+		{"a-record-in-a-directory", "package p\nimport \"github.com/carboy-sandbox/carboy/internal/durable\"\nfunc f() { durable.WriteIn(d, \"x\", nil, durable.Options{}) }", 0},
 		{"from-a-descriptor", "package p\nimport \"golang.org/x/sys/unix\"\nfunc f() { unix.Unlinkat(3, \"x\", 0) }", 0},
 		{"a-mount", "package p\nimport \"golang.org/x/sys/unix\"\nfunc f() { unix.MoveMount(3, \"\", unix.AT_FDCWD, \"x\", 0) }", 0},
 		{"no-path", "package p\nimport (\"os\"; \"path/filepath\")\nfunc f() { os.Getpid(); filepath.Join() }", 0},

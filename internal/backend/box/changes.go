@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -37,7 +38,7 @@ func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptio
 	if err != nil {
 		return err
 	}
-	p := changesPlan{Dir: dir, Rootless: h.rootless != nil, Options: opts}
+	p := changesPlan{Dir: dir, Rootless: h.Rootless(), Options: opts}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		p.Disk = image
 	}
@@ -50,7 +51,7 @@ func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptio
 	if err != nil {
 		return err
 	}
-	if err := h.Run(ctx, roleChanges, bytes.NewReader(raw), w); err != nil {
+	if err := h.roles.Run(ctx, roleChanges, bytes.NewReader(raw), w); err != nil {
 		return fmt.Errorf("read the changes of the workspace: %w", err)
 	}
 	return nil
@@ -64,7 +65,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	if p.Rootless {
-		if err := BecomeRoot(); err != nil {
+		if err := role.BecomeRoot(); err != nil {
 			return err
 		}
 	}

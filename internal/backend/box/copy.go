@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -55,19 +56,24 @@ func populate(d Dir, disk *beneath.Dir) error {
 		return err
 	}
 	defer dst.Close()
-	manifest := layerWorkspace + "/" + copyManifest
-	f, err := disk.Create(manifest+".new", 0o600)
+	at, err := disk.OpenDir(layerWorkspace)
 	if err != nil {
 		return err
 	}
+	defer at.Close()
+	f, err := durable.Create(at, durable.Options{})
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
 	w := bufio.NewWriterSize(f, 1<<16)
 	opts := workspace.PopulateOptions{UID: guestUID, GID: guestGID, Manifest: w}
 	if d.UID != 0 {
 		opts.ReadAs = &workspace.Identity{UID: d.UID, GID: d.GID}
 	}
 	_, err = workspace.Populate(context.Background(), src, dst, opts)
-	if err := errors.Join(err, w.Flush(), f.Sync(), f.Close(), dst.Chown(guestUID, guestGID)); err != nil {
+	if err := errors.Join(err, w.Flush(), dst.Chown(guestUID, guestGID)); err != nil {
 		return err
 	}
-	return disk.Rename(manifest+".new", manifest, 0)
+	return f.Commit(at, copyManifest)
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/snapshot/tree"
 )
 
 // syncLimit bounds how long a stop waits for the guest to write back.
@@ -62,7 +60,7 @@ func (h *Host) end(ctx context.Context, id string) error {
 	if err := os.Remove(filepath.Join(dir, fileBox)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return errors.Join(h.removeAll(ctx, filepath.Join(dir, DirState)), h.removeAll(ctx, filepath.Join(dir, dirOlder)))
+	return errors.Join(h.roles.Delete(ctx, filepath.Join(dir, DirState)), h.roles.Delete(ctx, filepath.Join(dir, dirOlder)))
 }
 
 // endGroup kills whatever is left in the box's cgroup and removes it.
@@ -175,43 +173,7 @@ func (h *Host) sweep() error {
 }
 
 func (h *Host) empty(dir string) {
-	if err := h.removeAll(context.Background(), dir); err != nil {
+	if err := h.roles.Delete(context.Background(), dir); err != nil {
 		h.opts.Log.Error("delete what is left of a box", "dir", dir, "err", err)
 	}
-}
-
-// removeAll deletes a directory of ours. Nothing is mounted below it in this
-// namespace, and tree.Remove follows no link. Without root, what boxes made
-// belongs to subordinate ids: a role that is root over them deletes it.
-func (h *Host) removeAll(ctx context.Context, dir string) error {
-	if !exists(dir) {
-		return nil
-	}
-	var err error
-	if h.rootless != nil {
-		err = h.Run(ctx, roleRemove, strings.NewReader(dir), io.Discard)
-	}
-	if err = errors.Join(err, tree.Remove(dir)); err != nil {
-		return fmt.Errorf("delete %s: %w", filepath.Base(dir), err)
-	}
-	return nil
-}
-
-// removeMain deletes what is in the directory whose path it reads.
-func removeMain(in io.Reader) error {
-	dir, err := io.ReadAll(io.LimitReader(in, 1<<16))
-	if err != nil {
-		return err
-	}
-	if err := BecomeRoot(); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(string(dir))
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		err = errors.Join(err, tree.Remove(filepath.Join(string(dir), e.Name())))
-	}
-	return err
 }

@@ -17,10 +17,12 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/guestbin"
 	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -32,11 +34,9 @@ type Images interface {
 
 // Options place a Host. All paths are absolute.
 type Options struct {
-	Wall  string // the wall's name in a Spec
-	State string // boxes live in State/boxes/WALL
-	Cache string // the guest agent, the host image's skeleton and disk templates
-	// Exe is the binary to execute again; default: this one.
-	Exe    string
+	Wall   string       // the wall's name in a Spec
+	State  string       // boxes live in State/boxes/WALL
+	Cache  string       // the guest agent, the host image's skeleton and disk templates
 	Log    *slog.Logger // default: discard
 	Images Images
 	// Snapshots has what boxes may lie over besides; nil: there are none.
@@ -58,13 +58,13 @@ type Options struct {
 // Host makes the boxes of one wall. Its methods may be called from several
 // goroutines; those that a sandbox.Backend has are documented there.
 type Host struct {
-	opts     Options
-	boxes    string
-	trash    string // what is being deleted
-	agent    string // the guest agent's binary on this host
-	cgroups  *cgroup.Host
-	diskErr  error     // why boxes get no disk image, or nil
-	rootless *rootless // nil for root
+	opts    Options
+	boxes   string
+	trash   string // what is being deleted
+	agent   string // the guest agent's binary on this host
+	cgroups *cgroup.Host
+	diskErr error // why boxes get no disk image, or nil
+	roles   *role.Runner
 
 	images *disk.Images
 
@@ -75,9 +75,6 @@ type Host struct {
 // Open looks at what this machine can do and puts the guest agent in place.
 // From then on this process reaps the boxes whose launchers have left.
 func Open(opts Options) (*Host, error) {
-	if opts.Exe == "" {
-		opts.Exe = "/proc/self/exe"
-	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -100,10 +97,8 @@ func Open(opts Options) (*Host, error) {
 	if h.cgroups, err = cgroup.Find("/", cgroupNamespace(h.boxes)); err != nil {
 		return nil, fmt.Errorf("look at cgroups: %w", err)
 	}
-	if os.Geteuid() != 0 {
-		if h.rootless, err = findRootless(); err != nil {
-			return nil, errors.Join(err, h.cgroups.Close())
-		}
+	if h.roles, err = role.NewRunner(opts.State); err != nil {
+		return nil, errors.Join(err, h.cgroups.Close())
 	}
 	h.diskErr = disk.Available()
 	return h, h.sweep()
@@ -119,8 +114,11 @@ func (h *Host) Close() error {
 // Name implements sandbox.Backend.
 func (h *Host) Name() string { return h.opts.Wall }
 
+// Roles starts what a wall needs processes of its own for.
+func (h *Host) Roles() *role.Runner { return h.roles }
+
 // Rootless reports whether boxes are made without root.
-func (h *Host) Rootless() bool { return h.rootless != nil }
+func (h *Host) Rootless() bool { return h.roles.Rootless() }
 
 var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]{1,64}$`) })
 
@@ -181,11 +179,14 @@ func (h *Host) note(p *Plan, r record) error {
 	if err := markSince(p.Dir); err != nil {
 		return err
 	}
-	tmp := filepath.Join(p.Dir, fileBox+".new")
-	if err := WriteJSON(tmp, r); err != nil {
+	if err := durable.Sweep(p.Dir); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(p.Dir, fileBox))
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return durable.Write(filepath.Join(p.Dir, fileBox), raw, durable.Options{})
 }
 
 // NetNS implements sandbox.Linked: a box's network namespace is that of the
@@ -269,13 +270,7 @@ func installAgent(cache string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make cache directory: %w", err)
 	}
-	tmp, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return "", fmt.Errorf("install guest agent: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(bin)
-	if err := errors.Join(err, tmp.Chmod(0o555), tmp.Close(), os.Rename(tmp.Name(), path)); err != nil {
+	if err := durable.Write(path, bin, durable.Options{Mode: 0o555}); err != nil {
 		return "", fmt.Errorf("install guest agent: %w", err)
 	}
 	return path, nil

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -87,7 +87,7 @@ func (c *composer) namespace(uid, gid uint32) (*os.File, error) {
 	if f := c.maps[key]; f != nil {
 		return f, nil
 	}
-	f, err := userNamespace(idMap(c.plan.Base, uid, guestUID), idMap(c.plan.Base, gid, guestGID))
+	f, err := role.UserNamespace(idMap(c.plan.Base, uid, guestUID), idMap(c.plan.Base, gid, guestGID))
 	if err == nil {
 		c.maps[key] = f
 	}
@@ -121,35 +121,6 @@ func openAccepted(d Dir) (*os.File, error) {
 		return nil, fmt.Errorf("%s is not the directory that was named at create", d.Source)
 	}
 	return f, nil
-}
-
-// userNamespace returns a user namespace with these maps.
-func userNamespace(uids, gids []syscall.SysProcIDMap) (*os.File, error) {
-	runtime.LockOSThread() // the tracer is a thread
-	defer runtime.UnlockOSThread()
-	pidfd := -1
-	p, err := os.StartProcess("/proc/self/exe", []string{roleUserNS}, &os.ProcAttr{
-		Sys: &syscall.SysProcAttr{
-			Cloneflags:                 syscall.CLONE_NEWUSER,
-			UidMappings:                uids,
-			GidMappings:                gids,
-			GidMappingsEnableSetgroups: true,
-			Ptrace:                     true, // stops at exec: it never runs
-			PidFD:                      &pidfd,
-			Pdeathsig:                  syscall.SIGKILL,
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		_ = p.Kill()
-		_, _ = p.Wait()
-		if pidfd >= 0 {
-			unix.Close(pidfd)
-		}
-	}()
-	return os.Open(fmt.Sprintf("/proc/%d/ns/user", p.Pid))
 }
 
 // swapped maps a to b, b to a, and every other id to itself. Exchanged, not

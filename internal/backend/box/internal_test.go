@@ -27,15 +27,3 @@ func TestSwapped(t *testing.T) {
 		}
 	}
 }
-
-func TestTailBuffer(t *testing.T) {
-	b := &tailBuffer{limit: 4}
-	for _, s := range []string{"ab", "cd", "e", "", "fghijk"} {
-		if n, err := b.Write([]byte(s)); n != len(s) || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	if got := b.String(); got != "hijk" {
-		t.Errorf("kept %q", got)
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -35,18 +34,22 @@ func Handed() *Handover {
 // linkMessage comes with a TAP.
 const linkMessage = "tap"
 
-// RunLauncher is Run for a launcher, whose agent inherits what is handed over,
-// and whose box has that link, or none where it is nil. Root made the link.
+// Launch has a launcher read a plan and answer. Its agent inherits what is handed over,
+// and its box has that link, or none where it is nil. Root made the link.
 // Without root the launcher makes it, with MakeLink, and its TAP is handed to
 // link.Made while the box is being started.
-func (h *Host) RunLauncher(ctx context.Context, name string, in io.Reader, out io.Writer, agent *Handover, link *sandbox.Link) error {
+func (h *Host) Launch(ctx context.Context, name string, plan, answer any, agent *Handover, link *sandbox.Link) error {
 	run := func(linked *os.File) error {
-		return h.Run(ctx, name, in, out, append([]*os.File{linked}, agent.Files()...)...)
+		err := h.roles.Ask(ctx, name, plan, answer, nil, append([]*os.File{linked}, agent.Files()...)...)
+		if err != nil {
+			return fmt.Errorf("launch box: %w", err)
+		}
+		return nil
 	}
 	switch {
 	case link == nil:
 		return run(nil)
-	case h.rootless == nil:
+	case !h.Rootless():
 		return run(link.NetNS)
 	}
 	ours, theirs, err := socketPair()

@@ -35,7 +35,7 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 			return nil, nil, fmt.Errorf("make box directory: %w", err)
 		}
 	}
-	p := &Plan{ID: sb.ID, Dir: dir, Rootless: h.rootless != nil, Linked: sb.Link != nil}
+	p := &Plan{ID: sb.ID, Dir: dir, Rootless: h.Rootless(), Linked: sb.Link != nil}
 	cfg := agentConfig(sb)
 	if err := h.addImage(ctx, p, &cfg, sb.Spec, sb.Owner); err != nil {
 		return nil, nil, err

@@ -1,10 +1,7 @@
 package box
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -46,7 +43,7 @@ func (h *Host) Save(ctx context.Context, sb *sandbox.Sandbox, to string) (sandbo
 	if !exists(filepath.Join(dir, fileSince)) {
 		return sandbox.Saved{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s: there is nothing of it yet", sb.ID)
 	}
-	o := saveOrder{Dir: dir, Rootless: h.rootless != nil, To: to}
+	o := saveOrder{Dir: dir, Rootless: h.Rootless(), To: to}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		o.Disk = image
 	}
@@ -72,17 +69,9 @@ func (h *Host) Save(ctx context.Context, sb *sandbox.Sandbox, to string) (sandbo
 
 // save has the layers copied.
 func (h *Host) save(ctx context.Context, o saveOrder) (sandbox.Saved, error) {
-	raw, err := json.Marshal(o)
-	if err != nil {
-		return sandbox.Saved{}, err
-	}
-	var out bytes.Buffer
-	if err := h.Run(ctx, roleSave, bytes.NewReader(raw), &out); err != nil {
-		return sandbox.Saved{}, fmt.Errorf("copy what the box wrote: %w", err)
-	}
 	var answer savedLayers
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
-		return sandbox.Saved{}, errors.Join(errors.New("copy what the box wrote: no answer"), err)
+	if err := h.roles.Ask(ctx, roleSave, o, &answer, nil); err != nil {
+		return sandbox.Saved{}, fmt.Errorf("copy what the box wrote: %w", err)
 	}
 	switch {
 	case answer.Full:

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/snapshot/tree"
 )
 
@@ -37,7 +38,7 @@ func saveMain(in io.Reader, out *os.File) error {
 		return fmt.Errorf("read order: %w", err)
 	}
 	if o.Rootless {
-		if err := BecomeRoot(); err != nil {
+		if err := role.BecomeRoot(); err != nil {
 			return err
 		}
 	}

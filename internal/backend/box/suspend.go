@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -115,18 +116,8 @@ func (h *Host) quiesce(ctx context.Context, id string) error {
 // at DirMemoryUsed from then on.
 func (h *Host) Resume(p *Plan) error {
 	p.Resume = true
-	if err := os.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed)); err != nil {
-		return err
-	}
-	return syncDir(p.Dir) // or a crash of the host brings it back, beside a disk that has moved on
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	// On the disk, or a crash of the host brings it back, beside a disk that has moved on.
+	return durable.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed), 0)
 }
 
 // NotResumed is the error of a box that could not go on from its memory.

@@ -1,11 +1,8 @@
 package gvisor
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -20,10 +17,8 @@ const Name = "gvisor"
 
 // Options place a Backend. All paths are absolute.
 type Options struct {
-	State string // boxes live in State/boxes/gvisor
-	Cache string // the guest agent, the host image's skeleton and disk templates
-	// Exe is the binary to execute again; default: this one.
-	Exe    string
+	State  string       // boxes live in State/boxes/gvisor
+	Cache  string       // the guest agent, the host image's skeleton and disk templates
 	Log    *slog.Logger // default: discard
 	Images box.Images   // default: the host image alone
 	// Snapshots has what boxes may lie over besides; nil: there are none.
@@ -67,7 +62,7 @@ func limits(l sandbox.Limits) cgroup.Limits {
 // From then on this process reaps the boxes whose launchers have left.
 func Open(_ context.Context, opts Options) (*Backend, error) {
 	host, err := box.Open(box.Options{
-		Wall: Name, State: opts.State, Cache: opts.Cache, Exe: opts.Exe, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
+		Wall: Name, State: opts.State, Cache: opts.Cache, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
 		Limits: limits, OOMEndsBox: true, Stray: stray,
 	})
 	if err != nil {
@@ -152,27 +147,10 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 		return nil, err
 	}
 	defer agent.Close()
-	pids, err := b.launch(ctx, p, agent, sb.Link)
-	if err != nil {
+	var pids launched
+	if err := b.Launch(ctx, roleLauncher, p, &pids, agent, sb.Link); err != nil {
 		return nil, err
 	}
 	p.Instead = pids.Instead
 	return &p.Plan, b.Join(ctx, &p.Plan, kills, pids.Sentry, pids.Gofer)
-}
-
-// launch runs a launcher over the plan and returns the pids that it answers.
-func (b *Backend) launch(ctx context.Context, p *plan, agent *box.Handover, link *sandbox.Link) (*launched, error) {
-	raw, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	if err := b.RunLauncher(ctx, roleLauncher, bytes.NewReader(raw), &out, agent, link); err != nil {
-		return nil, fmt.Errorf("launch box: %w", err)
-	}
-	var answer launched
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
-		return nil, fmt.Errorf("launch box: read answer: %w", err)
-	}
-	return &answer, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 
@@ -29,12 +30,7 @@ import (
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
-	for _, role := range []func(string) func(){box.Role, gvisor.Role} {
-		if run := role(os.Args[0]); run != nil {
-			run()
-			return
-		}
-	}
+	role.Become(box.Roles(), gvisor.Roles(nil))
 	os.Exit(m.Run())
 }
 

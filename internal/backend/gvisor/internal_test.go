@@ -12,13 +12,13 @@ import (
 
 func TestRole(t *testing.T) {
 	for _, argv0 := range []string{"carboy", "/usr/bin/carboy", "boot", "gofer", "runsc", "umount", ""} {
-		if Role(argv0) != nil {
-			t.Errorf("Role(%q) is a role", argv0)
+		if Roles(nil)[argv0] != nil {
+			t.Errorf("Roles()[%q] is a role", argv0)
 		}
 	}
 	for _, argv0 := range []string{roleSentry, rolePrewarmer, roleGofer, roleLauncher, roleSelf} {
-		if Role(argv0) == nil {
-			t.Errorf("Role(%q) is none", argv0)
+		if Roles(nil)[argv0] == nil {
+			t.Errorf("Roles()[%q] is none", argv0)
 		}
 	}
 }

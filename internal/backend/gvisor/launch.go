@@ -19,6 +19,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -33,7 +34,7 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	if p.Rootless {
-		if err := box.BecomeRoot(); err != nil {
+		if err := role.BecomeRoot(); err != nil {
 			return err
 		}
 		if err := box.MakeLink(&p.Plan, maker); err != nil {

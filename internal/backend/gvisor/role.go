@@ -20,10 +20,10 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/filters"
 	_ "github.com/carboy-sandbox/carboy/internal/backend/gvisor/umounter" // does its work when it is initialized
+	"github.com/carboy-sandbox/carboy/internal/role"
 )
 
-// The names by which this binary is executed again. A role is recognised by
-// argv[0] alone: no argument of a user's command can select one.
+// The names by which this binary is executed again.
 const (
 	roleSentry   = "runsc-sandbox" // gVisor's own name for it
 	roleGofer    = "runsc-gofer"   // likewise
@@ -34,31 +34,23 @@ const (
 	roleExec     = "runsc-exec"   // what that one executes itself as for a detached exec
 )
 
-// Role returns what to run where argv0 names a role of this package, and nil
-// where it does not. The function that it returns ends the process.
-func Role(argv0 string) func() { return RoleWith(nil)(argv0) }
-
-// RoleWith is a Role whose launchers can make links.
-func RoleWith(maker box.LinkMaker) func(argv0 string) func() {
-	return func(argv0 string) func() { return role(argv0, maker) }
-}
-
-func role(argv0 string, maker box.LinkMaker) func() {
-	switch argv0 {
-	case roleSentry, rolePrewarmer:
-		return runSentry
-	case roleGofer, roleSelf, roleRunsc, roleExec:
-		return runRunsc
-	case roleLauncher:
-		return func() { box.Exit(launcherMain(os.Stdin, os.Stdout, maker)) }
-	case roleSuspend:
-		return func() { box.Exit(suspendMain(os.Stdin)) }
+// Roles are those of this package. Launchers make links by maker; nil: none.
+func Roles(maker box.LinkMaker) role.Table {
+	t := role.Table{
+		roleLauncher: func() error { return launcherMain(os.Stdin, os.Stdout, maker) },
+		roleSuspend:  func() error { return suspendMain(os.Stdin) },
 	}
-	return nil
+	for _, name := range []string{roleSentry, rolePrewarmer} {
+		t[name] = runSentry
+	}
+	for _, name := range []string{roleGofer, roleSelf, roleRunsc, roleExec} {
+		t[name] = runRunsc
+	}
+	return t
 }
 
 // runRunsc hands over to gVisor's own command line.
-func runRunsc() {
+func runRunsc() error {
 	filters.Register()
 	const internal = "internal use only"
 	commands := map[util.SubCommand]string{
@@ -73,15 +65,15 @@ func runRunsc() {
 		}
 	}
 	cli.Run(nil, commands, nil)
-	os.Exit(0)
+	return nil
 }
 
 // runSentry boots the sentry with the memory and the processors of the box
 // rather than the host's: gVisor reads them from cgroups that it made itself,
 // and ours are our own. The spec carries them.
-func runSentry() {
+func runSentry() error {
 	os.Args = withLimits(withStableFDs(asRootMade(afterPrewarmer(os.Args), ownIDs())))
-	runRunsc()
+	return runRunsc()
 }
 
 // firstStableFD is where what the agent inherits is in every sentry: below the

@@ -1,7 +1,6 @@
 package gvisor
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,20 +18,18 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/guestbin"
+	"github.com/carboy-sandbox/carboy/internal/role"
 )
 
 // Suspend implements sandbox.Suspender: the sentry writes its whole kernel,
 // and what the guest has in memory, and ends.
 func (b *Backend) Suspend(ctx context.Context, id string) error {
 	return b.Host.Suspend(ctx, id, func(dir string) error {
-		raw, err := json.Marshal(&plan{Plan: box.Plan{ID: id, Dir: filepath.Dir(dir), Rootless: b.Rootless()}})
-		if err != nil {
-			return err
-		}
+		p := plan{Plan: box.Plan{ID: id, Dir: filepath.Dir(dir), Rootless: b.Rootless()}}
 		if err := writeProgram(dir); err != nil {
 			return err
 		}
-		if err := b.Run(ctx, roleSuspend, bytes.NewReader(raw), io.Discard); err != nil {
+		if err := b.Roles().Ask(ctx, roleSuspend, &p, nil, nil); err != nil {
 			return fmt.Errorf("write the memory of the box: %w", err)
 		}
 		return nil
@@ -47,7 +44,7 @@ func suspendMain(in io.Reader) error {
 		return fmt.Errorf("read plan: %w", err)
 	}
 	if p.Rootless {
-		if err := box.BecomeRoot(); err != nil {
+		if err := role.BecomeRoot(); err != nil {
 			return err
 		}
 	}

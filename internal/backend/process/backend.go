@@ -18,10 +18,8 @@ const Name = "process"
 
 // Options place a Backend. All paths are absolute.
 type Options struct {
-	State string // boxes live in State/boxes/process
-	Cache string // the guest agent, the host image's skeleton and disk templates
-	// Exe is the binary to execute again; default: this one.
-	Exe    string
+	State  string       // boxes live in State/boxes/process
+	Cache  string       // the guest agent, the host image's skeleton and disk templates
 	Log    *slog.Logger // default: discard
 	Images box.Images   // default: the host image alone
 	// Snapshots has what boxes may lie over besides; nil: there are none.
@@ -58,7 +56,7 @@ func limits(l sandbox.Limits) cgroup.Limits {
 // Open looks at what this machine can do and puts the guest agent in place.
 func Open(_ context.Context, opts Options) (*Backend, error) {
 	host, err := box.Open(box.Options{
-		Wall: Name, State: opts.State, Cache: opts.Cache, Exe: opts.Exe, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
+		Wall: Name, State: opts.State, Cache: opts.Cache, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
 		Limits: limits, Stray: stray, OwnCommands: true,
 	})
 	if err != nil {

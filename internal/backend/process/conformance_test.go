@@ -7,16 +7,12 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/backendtest"
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 func TestMain(m *testing.M) {
-	for _, role := range []func(string) func(){process.Role, box.Role} {
-		if run := role(os.Args[0]); run != nil {
-			run()
-			return
-		}
-	}
+	role.Become(process.Roles(nil), box.Roles())
 	os.Exit(m.Run())
 }
 

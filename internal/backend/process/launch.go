@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -26,18 +26,9 @@ import (
 // box without root.
 const roleLauncher = "carboy-process-launcher"
 
-// Role returns what to run where argv0 names a role of this package, and nil
-// where it does not. The function that it returns ends the process.
-func Role(argv0 string) func() { return RoleWith(nil)(argv0) }
-
-// RoleWith is a Role whose launchers can make links.
-func RoleWith(maker box.LinkMaker) func(argv0 string) func() {
-	return func(argv0 string) func() {
-		if argv0 != roleLauncher {
-			return nil
-		}
-		return func() { box.Exit(launcherMain(os.Stdin, os.Stdout, maker)) }
-	}
+// Roles are those of this package. Launchers make links by maker; nil: none.
+func Roles(maker box.LinkMaker) role.Table {
+	return role.Table{roleLauncher: func() error { return launcherMain(os.Stdin, os.Stdout, maker) }}
 }
 
 // init keeps the main thread for the main goroutine: unlike others it would
@@ -94,17 +85,9 @@ func join(netns int) error {
 }
 
 func (b *Backend) launchRootless(ctx context.Context, p *box.Plan, agent *box.Handover, link *sandbox.Link) (int, error) {
-	raw, err := json.Marshal(p)
-	if err != nil {
-		return 0, err
-	}
-	var out bytes.Buffer
-	if err := b.RunLauncher(ctx, roleLauncher, bytes.NewReader(raw), &out, agent, link); err != nil {
-		return 0, fmt.Errorf("launch box: %w", err)
-	}
 	var answer launched
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
-		return 0, fmt.Errorf("launch box: read answer: %w", err)
+	if err := b.Launch(ctx, roleLauncher, p, &answer, agent, link); err != nil {
+		return 0, err
 	}
 	p.Instead = answer.Instead
 	return answer.PID, nil
@@ -117,7 +100,7 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
-	if err := box.BecomeRoot(); err != nil {
+	if err := role.BecomeRoot(); err != nil {
 		return err
 	}
 	if p.Linked {

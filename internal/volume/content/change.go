@@ -164,7 +164,8 @@ func (r root) write(rel string, from io.Reader, a attributes, force bool, limit 
 }
 
 // upload is a file in the making. It has no name, where the file system can do
-// without: so nothing is left of it when this process is killed.
+// without: so nothing is left of it when this process is killed. What is already
+// there is exchanged by the rules of volumes, under a filter: it is no record.
 type upload struct {
 	dir  int
 	file *os.File

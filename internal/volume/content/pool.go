@@ -17,8 +17,6 @@ import (
 
 // Options are what a Pool works with. Launch is required.
 type Options struct {
-	// Exe is the binary to execute again; default: this one.
-	Exe string
 	// Launch starts a command that waits for its input. Where this process is not
 	// root, it starts it in a user namespace with the ids of a box.
 	Launch   func(*exec.Cmd) error
@@ -59,7 +57,6 @@ type Pool struct {
 
 // New returns a Pool. It starts nothing before it is asked.
 func New(o Options) *Pool {
-	o.Exe = cmp.Or(o.Exe, "/proc/self/exe")
 	o.Idle = cmp.Or(o.Idle, defaultIdle)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Pool{o: o, ps: map[string]*process{}, doomed: map[string]bool{}}

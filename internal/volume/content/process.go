@@ -1,8 +1,6 @@
 package content
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,22 +11,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-const (
-	readyLimit = 15 * time.Second // how long one may take to serve
-	maxWords   = 4096             // of what one says when it can't
-)
+const readyLimit = 15 * time.Second // how long one may take to serve
 
 // process is that of one volume.
 type process struct {
@@ -62,18 +55,12 @@ func (p *process) begin(o Options, t Target) error {
 		return err
 	}
 	p.conn, p.transport = conn, transportOver(&watched{conn, &p.broken})
-	p.cmd = exec.Command(o.Exe)                                    //nolint:noctx // it serves more than one request
-	p.cmd.Args = []string{roleContent, filepath.Dir(t.Tree.Point)} // the second only tells whose it is
-	p.cmd.Env = append([]string{
-		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GODEBUG=containermaxprocs=0,updatemaxprocs=0",
-	}, weak.Environ()...)
-	p.cmd.ExtraFiles = []*os.File{theirs}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
-		Setsid:     true,
-	}
-	words := &words{}
-	p.cmd.Stderr = words
+	// It serves more than one request; the directory only tells whose it is.
+	p.cmd = role.Command(context.Background(), roleContent, []string{filepath.Dir(t.Tree.Point)}, theirs)
+	p.cmd.Env = append(p.cmd.Env, role.FewDescriptors)
+	p.cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID
+	said := &role.Words{}
+	p.cmd.Stderr = said
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return errors.Join(err, conn.Close())
@@ -85,15 +72,15 @@ func (p *process) begin(o Options, t Target) error {
 	if err := o.Launch(p.cmd); err != nil {
 		return errors.Join(fmt.Errorf("start a process for it: %w", err), conn.Close())
 	}
-	return p.await(in, out, order{Tree: t.Tree, Limit: t.Limit, Rootless: o.Rootless}, words)
+	return p.await(in, out, order{Tree: t.Tree, Limit: t.Limit, Rootless: o.Rootless}, said)
 }
 
 // await gives it its order and waits until it serves, or reaps it.
-func (p *process) await(in io.WriteCloser, out io.Reader, o order, said *words) error {
+func (p *process) await(in io.WriteCloser, out io.Reader, o order, said *role.Words) error {
 	late := time.AfterFunc(readyLimit, func() { _ = p.cmd.Process.Kill() })
 	err := errors.Join(json.NewEncoder(in).Encode(o), in.Close())
-	line, rerr := bufio.NewReader(io.LimitReader(out, maxWords)).ReadString('\n')
-	if late.Stop() && err == nil && line == readyLine {
+	err = errors.Join(err, role.AwaitReady(out))
+	if late.Stop() && err == nil {
 		go func() {
 			_ = p.cmd.Wait()
 			p.conn.Close()
@@ -102,12 +89,9 @@ func (p *process) await(in io.WriteCloser, out io.Reader, o order, said *words) 
 		return nil
 	}
 	_ = p.cmd.Process.Kill()
-	err = errors.Join(err, rerr, p.cmd.Wait())
+	err = errors.Join(err, p.cmd.Wait())
 	p.conn.Close()
-	if text := strings.TrimSpace(said.String()); text != "" {
-		err = errors.New(text)
-	}
-	return err
+	return said.Error(context.Background(), err)
 }
 
 // end ends it, and waits until it has: then nothing of the volume is mounted by
@@ -163,23 +147,4 @@ func (w *watched) Read(b []byte) (int, error) {
 		w.broken.Store(true)
 	}
 	return n, err
-}
-
-// words keeps the first of what a process says.
-type words struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (w *words) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.buf.Write(p[:min(len(p), maxWords-w.buf.Len())])
-	return len(p), nil
-}
-
-func (w *words) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.buf.String()
 }

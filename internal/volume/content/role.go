@@ -13,11 +13,11 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -26,19 +26,9 @@ import (
 // roleContent is the name by which this binary is executed again.
 const roleContent = "carboy-volume-content"
 
-// Role returns what to run where argv0 names the role of this package, and nil
-// where it does not. The function that it returns ends the process.
-func Role(argv0 string) func() {
-	if argv0 != roleContent {
-		return nil
-	}
-	return func() {
-		if err := roleMain(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+// Roles are those of this package.
+func Roles() role.Table {
+	return role.Table{roleContent: func() error { return roleMain(os.Stdin, os.Stdout) }}
 }
 
 // order is what the process is told.
@@ -50,8 +40,7 @@ type order struct {
 }
 
 const (
-	fdSocket  = 3
-	readyLine = "ready\n"
+	fdSocket = 3
 
 	maxFiles      = 1024
 	processMemory = 64 << 20 // what the collector keeps to, if it can
@@ -81,7 +70,7 @@ func roleMain(in io.Reader, out io.Writer) error {
 	if err := confine(); err != nil {
 		return fmt.Errorf("give up rights: %w", err)
 	}
-	if _, err := io.WriteString(out, readyLine); err != nil {
+	if err := role.Ready(out); err != nil {
 		return err
 	}
 	return serve(conn, handler{root: root{dir}, limit: o.Limit})
@@ -91,8 +80,8 @@ func roleMain(in io.Reader, out io.Writer) error {
 // open.
 func enter(o order) (int, error) {
 	if o.Rootless {
-		if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(0, 0, 0), syscall.Setresuid(0, 0, 0)); err != nil {
-			return -1, fmt.Errorf("become root of the user namespace: %w", err)
+		if err := role.BecomeRoot(); err != nil {
+			return -1, err
 		}
 	}
 	unix.Umask(0)

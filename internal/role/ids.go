@@ -1,4 +1,4 @@
-package box
+package role
 
 import (
 	"fmt"
@@ -15,24 +15,27 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/subid"
 )
 
+// userID is the guest's user, in every box.
+const userID = 1000
+
 // subIDs is how many ids of /etc/subuid a rootless box wants: the guest's
 // 0 to 65535, of which 1000 is the caller's own.
 const subIDs = 1 << 16
 
-// rootless is how a caller who is not root makes boxes: in a user namespace
-// where its own id is the guest's user and its subordinate ids are the rest.
-type rootless struct {
+// ids are how a caller who is not root makes boxes: in a user namespace where its
+// own id is the guest's user and its subordinate ids are the rest.
+type ids struct {
 	uids, gids           subid.Range
 	newuidmap, newgidmap string
 }
 
-// findRootless looks for what a rootless box needs, and says what is missing.
-func findRootless() (*rootless, error) {
+// findIDs looks for what a rootless box needs, and says what is missing.
+func findIDs() (*ids, error) {
 	missing := func(format string, args ...any) error {
 		return sandbox.Errorf(sandbox.Unsupported, format, args...).
 			WithHint("as root: apt-get install uidmap && usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", strconv.Itoa(os.Geteuid()))
 	}
-	var r rootless
+	var r ids
 	var err error
 	if r.newuidmap, err = exec.LookPath("newuidmap"); err != nil {
 		return nil, missing("without root, boxes need the program newuidmap, which is not installed")
@@ -58,7 +61,7 @@ func findRootless() (*rootless, error) {
 
 // attributes start a role in a user namespace that nothing is mapped into
 // yet, with all of its capabilities kept over the exec.
-func (r *rootless) attributes(a *syscall.SysProcAttr) {
+func (r *ids) attributes(a *syscall.SysProcAttr) {
 	a.Cloneflags |= syscall.CLONE_NEWUSER
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		a.AmbientCaps = append(a.AmbientCaps, c)
@@ -66,10 +69,10 @@ func (r *rootless) attributes(a *syscall.SysProcAttr) {
 }
 
 // mapIDs gives the namespace of pid its ids.
-func (r *rootless) mapIDs(pid int) error {
+func (r *ids) mapIDs(pid int) error {
 	run := func(tool string, s subid.Range, own int) error {
 		args := []string{strconv.Itoa(pid)}
-		for _, m := range [][3]int{{0, s.First, guestUID}, {guestUID, own, 1}, {guestUID + 1, s.First + guestUID + 1, subIDs - guestUID - 1}} {
+		for _, m := range [][3]int{{0, s.First, userID}, {userID, own, 1}, {userID + 1, s.First + userID + 1, subIDs - userID - 1}} {
 			args = append(args, strconv.Itoa(m[0]), strconv.Itoa(m[1]), strconv.Itoa(m[2]))
 		}
 		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {

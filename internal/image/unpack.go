@@ -1,8 +1,7 @@
-package box
+package image
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,33 +11,37 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/image/layer"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Unpack makes the tree of an image's layer in dir as package layer does, by
-// a process that owns the ids of a rootless box.
-func (h *Host) Unpack(ctx context.Context, r io.Reader, dir string) (layer.Result, error) {
-	head, err := json.Marshal(unpackOrder{Dir: dir})
-	if err != nil {
-		return layer.Result{}, err
-	}
-	var out bytes.Buffer
-	in := io.MultiReader(bytes.NewReader(append(head, '\n')), r)
-	if err := h.Run(ctx, roleUnpack, in, &out); err != nil {
-		return layer.Result{}, fmt.Errorf("unpack a layer: %w", err)
-	}
-	var answer unpacked
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
-		return layer.Result{}, fmt.Errorf("unpack a layer: read answer: %w", err)
-	}
-	if answer.Refused != "" {
-		return layer.Result{}, sandbox.Errorf(sandbox.Invalid, "%s", answer.Refused).WithHint("%s", answer.Hint)
-	}
-	return answer.Result, nil
+// roleUnpack is the name by which this binary is executed again to unpack.
+const roleUnpack = "carboy-box-unpack"
+
+// Roles are those of this package.
+func Roles() role.Table {
+	return role.Table{roleUnpack: func() error { return unpackMain(os.Stdin, os.Stdout) }}
 }
 
-// Delete removes a directory whose files may belong to ids of rootless boxes.
-func (h *Host) Delete(dir string) error { return h.removeAll(context.Background(), dir) }
+// Use has a store unpack and remove layers by roles that own the ids of a
+// rootless box, where this process is not root: the files are theirs then.
+func (o *Options) Use(roles *role.Runner) {
+	if !roles.Rootless() {
+		return
+	}
+	o.UserXattr = true
+	o.Remove = func(dir string) error { return roles.Delete(context.Background(), dir) }
+	o.Unpack = func(ctx context.Context, r io.Reader, dir string) (layer.Result, error) {
+		var answer unpacked
+		if err := roles.Ask(ctx, roleUnpack, unpackOrder{Dir: dir}, &answer, r); err != nil {
+			return layer.Result{}, fmt.Errorf("unpack a layer: %w", err)
+		}
+		if answer.Refused != "" {
+			return layer.Result{}, sandbox.Errorf(sandbox.Invalid, "%s", answer.Refused).WithHint("%s", answer.Hint)
+		}
+		return answer.Result, nil
+	}
+}
 
 type unpackOrder struct {
 	Dir string `json:"dir"`
@@ -63,7 +66,7 @@ func unpackMain(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read order: %w", err)
 	}
 	if os.Geteuid() != 0 {
-		if err := BecomeRoot(); err != nil {
+		if err := role.BecomeRoot(); err != nil {
 			return err
 		}
 	}

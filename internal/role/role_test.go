@@ -1,0 +1,306 @@
+package role_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/role"
+)
+
+// about is what a role says of itself.
+type about struct {
+	Args    []string `json:"args"`
+	Env     []string `json:"env"`
+	Files   []string `json:"files"`
+	Session bool     `json:"session"` // it leads one
+	Mounts  string   `json:"mounts"`  // its namespace of them
+	Read    string   `json:"read"`
+}
+
+const (
+	roleAbout = "carboy-test-about"
+	roleFail  = "carboy-test-fail"
+	roleCode  = "carboy-test-code"
+	roleDeaf  = "carboy-test-deaf"
+	roleFlood = "carboy-test-flood"
+
+	codeNone = 9 // where no role has the name
+)
+
+func TestMain(m *testing.M) {
+	role.Become(role.Table{
+		roleAbout: describe,
+		roleFail:  func() error { return errors.New("it can't\nbe done") },
+		roleCode:  func() error { return fmt.Errorf("hidden: %w", role.Code(7)) },
+		roleDeaf:  func() error { return nil },
+		roleFlood: func() error {
+			_, err := io.Copy(os.Stdout, strings.NewReader(strings.Repeat("x", 1<<20)))
+			return err
+		},
+	})
+	if strings.Contains(filepath.Base(os.Args[0]), "carboy") { // it was to be a role: tests would start it for ever
+		os.Exit(codeNone)
+	}
+	os.Exit(m.Run())
+}
+
+func describe() error {
+	read, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	sid, err := unix.Getsid(0)
+	if err != nil {
+		return err
+	}
+	a := about{Args: os.Args, Env: os.Environ(), Session: sid == os.Getpid(), Read: string(read)}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && filepath.IsAbs(to) && !strings.HasPrefix(to, "/proc") && !strings.HasPrefix(to, "/sys") {
+			a.Files = append(a.Files, e.Name()+" "+to)
+		}
+	}
+	if a.Mounts, err = os.Readlink("/proc/self/ns/mnt"); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(a)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func runner(t *testing.T) *role.Runner {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("without root it needs ids of the user's")
+	}
+	r, err := role.NewRunner(t.TempDir())
+	must(t, err)
+	return r
+}
+
+// TestCommand: a role has the arguments and files that it was given, and nothing else
+// of its parent's.
+func TestCommand(t *testing.T) {
+	t.Setenv("CARBOY_TEST_SECRET", "canary")
+	must(t, unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)) // as a daemon does with what it inherits
+	open, err := os.Open(t.TempDir())                                     // the parent's own
+	must(t, err)
+	defer open.Close()
+	given, err := os.Open(t.TempDir())
+	must(t, err)
+	defer given.Close()
+	out, err := role.Command(t.Context(), roleAbout, []string{"one", "two"}, given).Output()
+	must(t, err)
+	var a about
+	must(t, json.Unmarshal(out, &a))
+	if want := []string{roleAbout, "one", "two"}; !slices.Equal(a.Args, want) {
+		t.Errorf("arguments %q, want %q", a.Args, want)
+	}
+	if len(a.Env) != 1 || !strings.HasPrefix(a.Env[0], "PATH=/usr/sbin") {
+		t.Errorf("environment %q, want a path alone", a.Env)
+	}
+	if want := []string{"0 /dev/null", "3 " + given.Name()}; !slices.Equal(a.Files, want) {
+		t.Errorf("open: %q, want %q", a.Files, want)
+	}
+	if !a.Session {
+		t.Error("it is in its parent's session")
+	}
+}
+
+// TestNames: argv[0] as a whole is a role's name, and no argument is.
+func TestNames(t *testing.T) {
+	for _, args := range [][]string{{"/" + roleCode}, {"x" + roleCode}, {roleCode + "x"}, {"carboy", roleCode}} {
+		cmd := role.Command(t.Context(), args[0], args[1:])
+		if _ = cmd.Run(); cmd.ProcessState.ExitCode() != codeNone {
+			t.Errorf("%q ends with %d, want %d", args, cmd.ProcessState.ExitCode(), codeNone)
+		}
+	}
+	cmd := role.Command(t.Context(), roleCode, nil)
+	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
+		t.Errorf("the role itself ends with %d, want 7", cmd.ProcessState.ExitCode())
+	}
+}
+
+func TestExit(t *testing.T) {
+	for name, tt := range map[string]struct {
+		role, said string
+		code       int
+	}{
+		"well":  {roleDeaf, "", 0},
+		"error": {roleFail, "it can't\nbe done\n", 1},
+		"code":  {roleCode, "", 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said bytes.Buffer
+			cmd := role.Command(t.Context(), tt.role, nil)
+			cmd.Stderr = &said
+			if _ = cmd.Run(); cmd.ProcessState.ExitCode() != tt.code || said.String() != tt.said {
+				t.Errorf("code %d and %q, want %d and %q", cmd.ProcessState.ExitCode(), said.String(), tt.code, tt.said)
+			}
+		})
+	}
+}
+
+func TestRun(t *testing.T) {
+	r := runner(t)
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	must(t, err)
+	var a about
+	must(t, r.Ask(t.Context(), roleAbout, map[string]int{"a": 1}, &a, strings.NewReader("more")))
+	if a.Read != "{\"a\":1}\nmore" {
+		t.Errorf("it read %q", a.Read)
+	}
+	if a.Mounts == own || a.Mounts == "" {
+		t.Errorf("its mounts are in %q, ours in %q", a.Mounts, own)
+	}
+	if err := r.Run(t.Context(), roleFail, strings.NewReader(""), io.Discard); err == nil || err.Error() != "it can't\nbe done" {
+		t.Errorf("Run = %v, want what it said", err)
+	}
+	if err := r.Run(t.Context(), roleDeaf, strings.NewReader(strings.Repeat("x", 1<<20)), io.Discard); err != nil {
+		t.Errorf("one that wants no input: %v", err)
+	}
+	if err := r.Ask(t.Context(), roleDeaf, nil, &a, nil); err == nil || !strings.Contains(err.Error(), "read answer") {
+		t.Errorf("one that does not answer: %v", err)
+	}
+	if err := r.Run(t.Context(), roleFlood, strings.NewReader(""), broken{}); !errors.Is(err, errBroken) {
+		t.Errorf("Run = %v, want why nothing could be written", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	in, w := io.Pipe()
+	go func() {
+		_, _ = w.Write([]byte("x")) // it runs
+		cancel(errBroken)
+		w.Close()
+	}()
+	if err := r.Run(ctx, roleAbout, in, io.Discard); !errors.Is(err, errBroken) {
+		t.Errorf("Run = %v, want why its context ended", err)
+	}
+}
+
+var errBroken = errors.New("broken")
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errBroken }
+
+// TestStopped: the process stands still until it is ended, and has no environment.
+func TestStopped(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p, end, err := role.Stopped(roleCode, []string{"x"}, syscall.SysProcAttr{})
+	must(t, err)
+	var ws syscall.WaitStatus
+	_, err = syscall.Wait4(p.Pid, &ws, 0, nil)
+	must(t, err)
+	if !ws.Stopped() {
+		t.Errorf("it did not stop: %#x", uint32(ws))
+	}
+	if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.Pid)); err != nil || len(env) > 0 {
+		t.Errorf("its environment is %q (%v)", env, err)
+	}
+	end()
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", p.Pid)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is there after its end (%v)", err)
+	}
+}
+
+func TestUserNamespace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it maps another's id")
+	}
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 54321, Size: 1}}
+	ns, err := role.UserNamespace(ids, ids)
+	must(t, err)
+	defer ns.Close()
+	own, err := os.Stat("/proc/self/ns/user")
+	must(t, err)
+	if got, err := ns.Stat(); err != nil || os.SameFile(own, got) {
+		t.Errorf("it is our own namespace (%v)", err)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	r := runner(t)
+	top := t.TempDir()
+	dir, canary := filepath.Join(top, "dir"), filepath.Join(top, "canary")
+	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o700))
+	must(t, os.WriteFile(canary, nil, 0o600))
+	must(t, os.Symlink(top, filepath.Join(dir, "a/way")))
+	for range 2 { // what is not there is no error
+		must(t, r.Delete(t.Context(), dir))
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is there still (%v)", err)
+	}
+	if _, err := os.Lstat(canary); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAwaitReady(t *testing.T) {
+	for name, tt := range map[string]struct{ said, want string }{
+		"ready":         {"ready\n", ""},
+		"and-goes-on":   {"ready\nmore", ""},
+		"words":         {"it can't\nbe done\n", "it can't\nbe done"},
+		"no-whole-line": {"ready", "ready"},
+		"nothing":       {"", role.ErrNotReady.Error()},
+		"a-blank-line":  {"\n", role.ErrNotReady.Error()},
+		"too-much":      {strings.Repeat("x", 2*role.MaxWords), strings.Repeat("x", role.MaxWords)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if err := role.AwaitReady(strings.NewReader(tt.said)); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	var out bytes.Buffer
+	must(t, role.Ready(&out))
+	must(t, role.AwaitReady(&out))
+}
+
+// TestWords: the last that is said is kept.
+func TestWords(t *testing.T) {
+	var w role.Words
+	for _, s := range []string{"ab", strings.Repeat("c", role.MaxWords-3), "de", "", "fg"} {
+		if n, err := w.Write([]byte(s)); n != len(s) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if got, want := w.Error(t.Context(), nil).Error(), strings.Repeat("c", role.MaxWords-4)+"defg"; got != want {
+		t.Errorf("kept %d bytes, %.10q to %q", len(got), got, got[len(got)-5:])
+	}
+	_, _ = w.Write([]byte(strings.Repeat("x", role.MaxWords) + "y"))
+	if got := w.Error(t.Context(), nil).Error(); got != strings.Repeat("x", role.MaxWords-1)+"y" {
+		t.Errorf("kept %.10q", got)
+	}
+	exit := errors.New("exit")
+	if got := new(role.Words).Error(t.Context(), exit); !errors.Is(got, exit) {
+		t.Errorf("without words: %v", got)
+	}
+}

@@ -1,0 +1,97 @@
+package arch
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// oneWay are things that the host's packages do in one place, and the files that do
+// them all the same.
+var oneWay = []struct {
+	name    string
+	pattern *regexp.Regexp
+	place   string
+	others  map[string]string // why
+}{
+	{
+		name:    "write a durable record",
+		pattern: regexp.MustCompile(`\.Sync\(\)|unix\.F(data)?sync\(|unix\.Syncfs\(`),
+		place:   "internal/durable",
+		others: map[string]string{
+			"internal/backend/box/saverole.go":  "a file system of layers",
+			"internal/image/layers.go":          "a file system of layers",
+			"internal/guest/host.go":            "a guest's, before it is stopped",
+			"internal/disk/grow.go":             "an image, in place",
+			"internal/volume/record.go":         "an image, in a directory that is yet to get its name",
+			"internal/volume/content/change.go": "a user's files in a volume, under a filter",
+			"internal/workspace/stage.go":       "a user's files, all at once",
+			"internal/workspace/commit.go":      "a user's directories",
+			"internal/store/seal.go":            "a file that is locked in place",
+		},
+	},
+	{
+		name:    "execute this binary again",
+		pattern: regexp.MustCompile(`"/proc/self/exe"`),
+		place:   "internal/role",
+		others: map[string]string{
+			"internal/backend/gvisor/sidecars.go":          "by that name gVisor executes itself",
+			"internal/backend/gvisor/umounter/umounter.go": "by that name gVisor executes itself",
+			"internal/mcpgateway/main.go":                  "another program, inside",
+		},
+	},
+}
+
+// TestOneWay: what is done in one place is done in no other without a reason.
+func TestOneWay(t *testing.T) {
+	files := handWritten(t)
+	for _, w := range oneWay {
+		used := map[string]bool{}
+		for _, f := range files {
+			if elsewhere(f.path, f.text, w.pattern, w.place) {
+				used[f.path] = true
+			}
+		}
+		for _, p := range slices.Sorted(maps.Keys(used)) {
+			if w.others[p] == "" {
+				t.Errorf("%s: to %s is for %s; or say here why not", p, w.name, w.place)
+			}
+		}
+		for p := range w.others {
+			if !used[p] {
+				t.Errorf("%s does not %s (any more): take it off the list", p, w.name)
+			}
+		}
+	}
+}
+
+func elsewhere(path string, text []byte, pattern *regexp.Regexp, place string) bool {
+	ours := within(path, "internal") || within(path, "cmd")
+	return ours && !strings.HasSuffix(path, "_test.go") && !within(path, place) && pattern.Match(text)
+}
+
+func TestOneWayRefuses(t *testing.T) {
+	for i, tt := range []struct {
+		path, text string
+		way        int
+		want       bool
+	}{
+		{"internal/x/x.go", "err = f.Sync()", 0, true},
+		{"internal/x/x.go", "unix.Fsync(fd)", 0, true},
+		{"internal/x/x.go", "d.Synced()", 0, false},
+		{"internal/durable/durable.go", "err = f.Sync()", 0, false},
+		{"internal/x/x_test.go", "err = f.Sync()", 0, false},
+		{"internal/x/x.go", `exec.Command("/proc/self/exe")`, 1, true},
+		{"cmd/x/x.go", `exec.Command("/proc/self/exe")`, 1, true},
+		{"internal/role/start.go", `exec.Command("/proc/self/exe")`, 1, false},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			if got := elsewhere(tt.path, []byte(tt.text), oneWay[tt.way].pattern, oneWay[tt.way].place); got != tt.want {
+				t.Errorf("%s with %q: %v, want %v", tt.path, tt.text, got, tt.want)
+			}
+		})
+	}
+}
