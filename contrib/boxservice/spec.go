@@ -1,6 +1,10 @@
 package boxservice
 
-import "github.com/carboy-sandbox/carboy/api/langbot"
+import (
+	"cmp"
+
+	"github.com/carboy-sandbox/carboy/api/langbot"
+)
 
 // specBody is what goes out for a Spec: with the defaults of what has no zero
 // that means anything, as a runtime would refuse an image without a name, or a
@@ -8,15 +12,15 @@ import "github.com/carboy-sandbox/carboy/api/langbot"
 // not: false stays false, and NewSpec has true.
 func specBody(s Spec) Spec {
 	def := NewSpec(s.SessionID, s.Cmd)
-	orElse(&s.MountPath, def.MountPath)
-	orElse(&s.Workdir, s.MountPath)
-	orElse(&s.TimeoutSec, def.TimeoutSec)
-	orElse(&s.Network, def.Network)
-	orElse(&s.Image, def.Image)
-	orElse(&s.HostPathMode, def.HostPathMode)
-	orElse(&s.CPUs, def.CPUs)
-	orElse(&s.MemoryMB, def.MemoryMB)
-	orElse(&s.PIDsLimit, def.PIDsLimit)
+	s.MountPath = cmp.Or(s.MountPath, def.MountPath)
+	s.Workdir = cmp.Or(s.Workdir, s.MountPath)
+	s.TimeoutSec = cmp.Or(s.TimeoutSec, def.TimeoutSec)
+	s.Network = cmp.Or(s.Network, def.Network)
+	s.Image = cmp.Or(s.Image, def.Image)
+	s.HostPathMode = cmp.Or(s.HostPathMode, def.HostPathMode)
+	s.CPUs = cmp.Or(s.CPUs, def.CPUs)
+	s.MemoryMB = cmp.Or(s.MemoryMB, def.MemoryMB)
+	s.PIDsLimit = cmp.Or(s.PIDsLimit, def.PIDsLimit)
 	if s.Env == nil {
 		s.Env = def.Env
 	}
@@ -24,13 +28,6 @@ func specBody(s Spec) Spec {
 		s.ExtraMounts = def.ExtraMounts
 	}
 	return s
-}
-
-func orElse[T comparable](field *T, def T) {
-	var zero T
-	if *field == zero {
-		*field = def
-	}
 }
 
 // NewSpec returns a Spec with its defaults: no network, a workspace of the
@@ -50,8 +47,8 @@ func NewSpec(session, cmd string) Spec {
 
 // processBody is a ProcessSpec with its defaults.
 func processBody(s ProcessSpec) ProcessSpec {
-	orElse(&s.ProcessID, langbot.DefaultProcess)
-	orElse(&s.Cwd, langbot.DefaultMountPath)
+	s.ProcessID = cmp.Or(s.ProcessID, langbot.DefaultProcess)
+	s.Cwd = cmp.Or(s.Cwd, langbot.DefaultMountPath)
 	if s.Args == nil {
 		s.Args = []string{}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 type boxExecOptions struct {
@@ -143,11 +143,7 @@ func shellText(argv []string) string {
 	if len(argv) == 1 {
 		return argv[0]
 	}
-	quoted := make([]string, len(argv))
-	for i, arg := range argv {
-		quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-	}
-	return strings.Join(quoted, " ")
+	return shell.Quote(argv...)
 }
 
 // showResult prints what a command wrote, and what is to be said of it, and
