@@ -57,7 +57,7 @@ func (a *app) applyCommand() *cobra.Command {
 	fs.BoolVarP(&o.ask, "interactive", "i", false, "ask about each change, on the terminal")
 	fs.BoolVar(&o.force, "force", false, "also overwrite what changed in the directory since; needs PATH, and . is all")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "change nothing, and say what would be done")
-	fs.Var(&o.digest, "digest", "take the changes only if carboy diff printed this of them")
+	fs.Var(&o.digest, "digest", "`VALUE` take the changes only if carboy diff printed this of them")
 	a.addJSON(fs)
 	return setHelp(cmd, docs{
 		long: `All changes are taken, or those at and below each PATH, which is relative to the

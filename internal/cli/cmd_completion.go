@@ -162,3 +162,11 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, c) // fails for a flag that is not there
 	})
 }
+
+// plainUsages leaves what flags do in their usages, which shells show.
+func plainUsages(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { _, f.Usage = valueOf(f) })
+	for _, c := range cmd.Commands() {
+		plainUsages(c)
+	}
+}

@@ -165,7 +165,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 		ValidArgsFunction: a.completeName(1),
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().StringVar(&addr, "address", "", "take the name to lead there (default a public address)")
+	cmd.Flags().StringVar(&addr, "address", "", "`ADDRESS` take the name to lead there (default a public address)")
 	a.addJSON(cmd.Flags())
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{

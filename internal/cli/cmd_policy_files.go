@@ -24,8 +24,8 @@ type policySource struct {
 
 func (f *policySource) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	fs.StringVar(&f.policy, "policy", "", "the policy in FILE")
-	fs.StringArrayVar(&f.allow, "allow", nil, "a preset, host, address or range, added to it")
+	fs.StringVar(&f.policy, "policy", "", "`FILE` the policy in FILE")
+	fs.StringArrayVar(&f.allow, "allow", nil, "`WHAT` a preset, host, address or range, added to it")
 }
 
 func (a *app) policyPresetsCommand() *cobra.Command {

@@ -112,7 +112,9 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	return nearest(name, names)
 }
 
-// nearest returns the one of names that a typing error away is, or "".
+// nearest returns the one of names that a typing error away is, or "". cobra's
+// suggestions are for commands alone, in no order of nearness, and take as long
+// as the words are.
 func nearest(name string, names []string) string {
 	best, dist := "", 3
 	for _, n := range names {

@@ -35,10 +35,10 @@ type givenSecret struct {
 }
 
 func (f *netFlags) add(fs *pflag.FlagSet) {
-	fs.Var(choiceValue{&f.network, []string{netspec.Off, netspec.On}}, "network", "off, or on: the public internet"+isDefault("off, or what --allow and --policy say"))
-	fs.StringArrayVar(&f.allow, "allow", nil, "let it reach that: a preset, host, address or range; see carboy policy presets")
-	fs.StringVar(&f.policy, "policy", "", "let it reach what the policy in FILE says")
-	fs.StringArrayVar(&f.secrets, "secret", nil, "let it use a secret where a rule says; the value stays outside")
+	fs.Var(choiceValue{&f.network, []string{netspec.Off, netspec.On}}, "network", "`NETWORK` off, or on: the public internet"+isDefault("off, or what --allow and --policy say"))
+	fs.StringArrayVar(&f.allow, "allow", nil, "`WHAT` let it reach that: a preset, host, address or range; see carboy policy presets")
+	fs.StringVar(&f.policy, "policy", "", "`FILE` let it reach what the policy in FILE says")
+	fs.StringArrayVar(&f.secrets, "secret", nil, "`NAME[=FROM]` let it use a secret where a rule says; the value stays outside")
 }
 
 // request fills in what the flags say, and checks it as the daemon will: a

@@ -42,10 +42,10 @@ type secretSource struct {
 
 func (f *secretSource) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	fs.StringVar(&f.env, "from-env", "", "take the value of a variable here")
-	fs.StringVar(&f.file, "from-file", "", "have the daemon read FILE, as you")
-	fs.StringVar(&f.command, "command", "", "have the daemon run COMMAND, as you and without a shell; what it prints is the value")
-	fs.Var(durationValue{&f.ttl}, "ttl", "use what the command printed for that long (default once)")
+	fs.StringVar(&f.env, "from-env", "", "`VAR` take the value of a variable here")
+	fs.StringVar(&f.file, "from-file", "", "`FILE` have the daemon read FILE, as you")
+	fs.StringVar(&f.command, "command", "", "`COMMAND` have the daemon run COMMAND, as you and without a shell; what it prints is the value")
+	fs.Var(durationValue{&f.ttl}, "ttl", "`DURATION` use what the command printed for that long (default once)")
 }
 
 // none reports whether nothing says where the value is.
