@@ -63,11 +63,7 @@ func (a *app) policyPresets(names []string) error {
 		if len(names) > 0 && !slices.Contains(names, p.Name) {
 			continue
 		}
-		v, err := netspec.View(p)
-		if err != nil {
-			return err
-		}
-		shown = append(shown, v)
+		shown = append(shown, netspec.View(p))
 	}
 	if a.json {
 		return writeJSON(a.env.Stdout, shown)

@@ -76,10 +76,8 @@ func (f *netFlags) request(req *api.CreateRequest, note func(string)) error {
 		req.Network = f.network
 		return nil
 	}
-	req.Network = network
-	out, err := netspec.Convert[api.Policy](p)
-	req.Policy = &out
-	return err
+	req.Network, req.Policy = network, p
+	return nil
 }
 
 // loadPolicy reads --policy and adds what --allow says; nil where there is
@@ -107,7 +105,7 @@ func loadPolicy(file string, allow []string, note func(string)) (*policy.Policy,
 		if err != nil {
 			return nil, netspec.Error("", err) // it says which
 		}
-		p = p.With(rules...)
+		p = policy.With(p, rules...)
 	}
 	return &p, nil
 }

@@ -33,12 +33,7 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 			a.note("what was refused can't be read: " + err.Error())
 			break
 		}
-		r, err := netspec.Convert[netlog.Record](rec)
-		if err != nil {
-			a.note("what was refused can't be read: " + err.Error())
-			break
-		}
-		if records = append(records, r); len(records) == maxRefused {
+		if records = append(records, rec); len(records) == maxRefused {
 			break
 		}
 	}
@@ -58,15 +53,11 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 // policyOf returns the policy under which a sandbox ran; nil where that is not
 // known, and nothing is proposed then.
 func (a *app) policyOf(ctx context.Context, svc Service, sb *api.Sandbox) *policy.Set {
-	view, err := svc.Policy(ctx, sb.ID)
+	p, err := svc.Policy(ctx, sb.ID)
 	if err != nil {
 		return nil
 	}
-	p, err := netspec.Convert[policy.Policy](view)
-	if err != nil {
-		return nil
-	}
-	set, err := policy.Compile(p, sb.Secrets)
+	set, err := policy.Compile(*p, sb.Secrets)
 	if err != nil {
 		return nil
 	}

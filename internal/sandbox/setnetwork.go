@@ -66,7 +66,7 @@ func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch 
 	old := sb.Spec.Secrets
 	sb = sb.Clone()
 	var err error
-	if sb.Spec.Network, sb.Spec.Policy, err = ResolveNetwork("", ch.Policy.Clone()); err != nil {
+	if sb.Spec.Network, sb.Spec.Policy, err = ResolveNetwork("", policy.Clone(&ch.Policy)); err != nil {
 		return nil, err
 	}
 	if ch.Secrets != nil {

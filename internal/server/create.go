@@ -15,16 +15,10 @@ import (
 // maxSecrets bounds how many secrets one sandbox is given.
 const maxSecrets = 64
 
-// createRequest is what a create asks for. Its policy is read by the package
-// that knows what one is, as in every other place that takes one.
-type createRequest struct {
-	api.CreateRequest
-	policy *policy.Policy
-}
-
-// decodeCreate reads the body of a create.
-func decodeCreate(r *http.Request) (createRequest, error) {
-	var req createRequest
+// decodeCreate reads the body of a create. Its policy is read by the package
+// that knows what one is, as in every other place that takes one. Both in one
+// go, by a type around the request, would have errors name that type.
+func decodeCreate(r *http.Request) (req api.CreateRequest, err error) {
 	var fields map[string]json.RawMessage
 	if err := wire.Decode(r, &fields, false); err != nil {
 		return req, err
@@ -34,19 +28,19 @@ func decodeCreate(r *http.Request) (createRequest, error) {
 		if err != nil {
 			return req, netspec.Error("policy", err)
 		}
-		req.policy = &p
+		req.Policy = &p
 	}
 	delete(fields, "policy")
 	rest, err := json.Marshal(fields)
 	if err != nil {
 		return req, err
 	}
-	return req, wire.DecodeBytes(rest, &req.CreateRequest)
+	return req, wire.DecodeBytes(rest, &req)
 }
 
-// network fills in what spec says of the network.
-func (req *createRequest) network(spec *sandbox.Spec) (err error) {
-	if spec.Network, spec.Policy, err = netspec.Resolve(req.Network, req.policy); err != nil {
+// setNetwork fills in what spec says of the network.
+func setNetwork(req *api.CreateRequest, spec *sandbox.Spec) (err error) {
+	if spec.Network, spec.Policy, err = netspec.Resolve(req.Network, req.Policy); err != nil {
 		return err
 	}
 	if len(req.Secrets) > maxSecrets {
