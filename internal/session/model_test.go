@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
@@ -148,7 +149,7 @@ func (m *model) existing(key string) (class string) {
 }
 
 func wants(t *rapid.T, what string, err error, class string) bool {
-	if got := session.Class(err); got != class {
+	if got := profile.Class(err); got != class {
 		t.Fatalf("%s = %v (class %q), want class %q", what, err, got, class)
 	}
 	return err == nil
