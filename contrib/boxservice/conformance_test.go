@@ -142,7 +142,7 @@ type testName struct{ pkg, fn, sub string }
 
 func (n testName) String() string { return n.pkg + "." + n.fn + "/" + n.sub }
 
-var testPattern = regexp.MustCompile("`((?:internal|client|cmd|test|api)[a-z0-9/-]*)\\.((?:Test|Fuzz)[A-Za-z0-9_]+)(?:/([^`]+))?`")
+var testPattern = regexp.MustCompile("`((?:internal|client|contrib|cmd|test|api)[a-z0-9/-]*)\\.((?:Test|Fuzz)[A-Za-z0-9_]+)(?:/([^`]+))?`")
 
 func testNames(text string) (names []testName) {
 	for _, m := range testPattern.FindAllStringSubmatch(text, -1) {

@@ -37,7 +37,7 @@ func deadLinks(dir, text string) (problems []string) {
 
 // named is a test as documents name it: `internal/key.TestFile`, with a
 // subtest after a slash where one is meant.
-var named = regexp.MustCompile("`((?:internal|client|cmd|test|api)[a-z0-9/-]*)\\.((?:Test|Fuzz)[A-Za-z0-9_]+)((?:/[^`]+)?)`")
+var named = regexp.MustCompile("`((?:internal|client|contrib|cmd|test|api)[a-z0-9/-]*)\\.((?:Test|Fuzz)[A-Za-z0-9_]+)((?:/[^`]+)?)`")
 
 func TestNamedTestsExist(t *testing.T) {
 	count := 0
