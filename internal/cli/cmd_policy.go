@@ -10,6 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 func (a *app) policyCommand() *cobra.Command {
@@ -113,7 +114,7 @@ func (a *app) policySet(ctx context.Context, name string, f *policySource, add b
 		}
 	}
 	if _, err := policy.Compile(*p, secretsOf(p)); err != nil {
-		return netspec.Error("policy set", err)
+		return sandbox.PolicyError("policy set", err)
 	}
 	sb, err := svc.SetPolicy(ctx, name, *p)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // policySource are the flags that say rules.
@@ -145,7 +146,7 @@ func (a *app) policyImport(file string) error {
 		_, err = policy.Compile(p, secretsOf(&p))
 	}
 	if err != nil {
-		return netspec.Error("policy import "+quoteArg(file), err)
+		return sandbox.PolicyError("policy import "+quoteArg(file), err)
 	}
 	for _, n := range notes {
 		a.note(n.String())

@@ -8,8 +8,8 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/netlog"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // tellRefused says at the end of a run what it was not allowed to reach, and
 // which flags would allow that.
 func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
-	if sb.Network == netspec.Off || sb.Network == "" {
+	if sb.Network == sandbox.NetworkOff || sb.Network == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusedWait)

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -25,7 +24,7 @@ const maxSecret = 64 << 10
 // checkSecretName refuses what is no secret's name. It does not repeat it: it
 // may be the value, put in the wrong place.
 func checkSecretName(name string) error {
-	if netspec.ValidSecret(name) {
+	if sandbox.ValidSecret(name) {
 		return nil
 	}
 	return usagef("that is no name of a secret").

@@ -29,7 +29,7 @@ func View(p policy.Preset) api.PolicyPreset {
 func Test(p policy.Policy, secrets []string, req api.PolicyTestRequest) (*api.PolicyVerdict, error) {
 	set, err := policy.Compile(p, secrets)
 	if err != nil {
-		return nil, Error("policy", err)
+		return nil, sandbox.PolicyError("policy", err)
 	}
 	var addr netip.Addr
 	if req.Address != "" {
@@ -39,7 +39,7 @@ func Test(p policy.Policy, secrets []string, req api.PolicyTestRequest) (*api.Po
 	}
 	steps, err := set.Test(req.Request, addr)
 	if err != nil {
-		return nil, Error("request", err)
+		return nil, sandbox.PolicyError("request", err)
 	}
 	out := &api.PolicyVerdict{Request: req.Request}
 	for _, s := range steps {

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
@@ -26,7 +25,7 @@ func decodeCreate(r *http.Request) (req api.CreateRequest, err error) {
 	if raw, ok := fields["policy"]; ok && string(raw) != "null" {
 		p, err := policy.Parse(raw)
 		if err != nil {
-			return req, netspec.Error("policy", err)
+			return req, sandbox.PolicyError("policy", err)
 		}
 		req.Policy = &p
 	}
@@ -40,14 +39,14 @@ func decodeCreate(r *http.Request) (req api.CreateRequest, err error) {
 
 // setNetwork fills in what spec says of the network.
 func setNetwork(req *api.CreateRequest, spec *sandbox.Spec) (err error) {
-	if spec.Network, spec.Policy, err = netspec.Resolve(req.Network, req.Policy); err != nil {
+	if spec.Network, spec.Policy, err = sandbox.ResolveNetwork(req.Network, req.Policy); err != nil {
 		return err
 	}
 	if len(req.Secrets) > maxSecrets {
 		return sandbox.Errorf(sandbox.Invalid, "secrets: more than %d", maxSecrets)
 	}
 	for _, sec := range req.Secrets {
-		if !netspec.ValidSecret(sec.Name) {
+		if !sandbox.ValidSecret(sec.Name) {
 			return sandbox.Errorf(sandbox.Invalid, "secrets: one has no name, or none that can be").
 				WithHint("a letter or _, then up to 127 letters, digits and _")
 		}
@@ -69,5 +68,5 @@ func setNetwork(req *api.CreateRequest, spec *sandbox.Spec) (err error) {
 	if spec.Policy == nil && len(spec.Secrets) == 0 {
 		return nil
 	}
-	return netspec.Check(spec.Policy, spec.Secrets)
+	return sandbox.CheckPolicy(spec.Policy, spec.Secrets)
 }
