@@ -14,23 +14,23 @@ import "time"
 type NetRecord struct {
 	Seq     uint64    `json:"seq"` // from 1 on, in order
 	Time    time.Time `json:"time"`
-	Sandbox string    `json:"sandbox"` // its ID
-	Verdict string    `json:"verdict"` // "allow" or "deny"
-	Code    string    `json:"code,omitempty"`
+	Sandbox string    `json:"sandbox"`        // its ID
+	Verdict string    `json:"verdict"`        // "allow" or "deny"
+	Code    string    `json:"code,omitempty"` // why it was refused, or cut
 	Rule    string    `json:"rule,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 
-	Protocol string `json:"protocol"` // dns, tcp, udp, tls, http, https, icmp or frame
-	Host     string `json:"host,omitempty"`
+	Protocol string `json:"protocol"`          // dns, tcp, udp, tls, http, https, icmp or frame
+	Host     string `json:"host,omitempty"`    // as the sandbox named it, bounded
 	Address  string `json:"address,omitempty"` // "192.0.2.1:443"
 	Method   string `json:"method,omitempty"`  // of a request; of a DNS question, its type
-	Path     string `json:"path,omitempty"`    // without the query
-	Status   int    `json:"status,omitempty"`
-	Result   string `json:"result,omitempty"` // how it ended, where that says more
+	Path     string `json:"path,omitempty"`    // without the query, bounded
+	Status   int    `json:"status,omitempty"`  // of the response; a DNS answer's rcode is in Result
+	Result   string `json:"result,omitempty"`  // for DNS: "NOERROR 192.0.2.1 192.0.2.2"; else how it ended, where not well
 
-	Sent     int64         `json:"sent,omitempty"`     // bytes
-	Received int64         `json:"received,omitempty"` // bytes
+	Sent     int64         `json:"sent,omitempty"` // bytes of bodies, or of the connection
+	Received int64         `json:"received,omitempty"`
 	Duration time.Duration `json:"duration_ns,omitempty"`
 	Secrets  []string      `json:"secrets,omitempty"` // names of those that were put in
-	Count    int           `json:"count,omitempty"`   // how often, where it is more than once
+	Count    int           `json:"count,omitempty"`   // how often, where like ones were counted into this one
 }

@@ -1,37 +1,71 @@
 package api
 
-// Policy says what one sandbox may reach: see docs/policy.md. The daemon reads
-// YAML as well as JSON, and refuses a field that it does not know.
+// Policy says what one sandbox may reach: see docs/policy.md. The zero value
+// refuses everything. The daemon reads YAML as well as JSON, and refuses a field
+// that it does not know.
 type Policy struct {
-	Version int          `json:"version,omitempty"` // 1, also where it is left out
-	Default string       `json:"default,omitempty"` // what no rule is about: "deny" (default) or "public"
-	Presets []string     `json:"presets,omitempty"` // names of presets, whose rules stand behind Rules
+	Version int    `json:"version,omitempty"` // 1, also where it is left out
+	Default string `json:"default,omitempty"` // what no rule is about: "deny" (default) or "public"
+	// Presets are names of presets, whose rules stand behind Rules.
+	Presets []string     `json:"presets,omitempty"`
 	Rules   []PolicyRule `json:"rules,omitempty"`
 	DNS     PolicyDNS    `json:"dns,omitzero"`
 }
 
-// PolicyRule is about destinations. It needs one of Hosts and Addresses.
+// PolicyRule is about destinations: Hosts and Addresses, of which it needs one.
 type PolicyRule struct {
-	ID           string         `json:"id,omitempty"`        // default: "rule-N", N its place from 1 on
-	Action       string         `json:"action,omitempty"`    // "allow" (default) or "deny"
-	Hosts        []string       `json:"hosts,omitempty"`     // names, or "*." and a name
-	Addresses    []string       `json:"addresses,omitempty"` // addresses and CIDR ranges
-	Ports        []string       `json:"ports,omitempty"`     // "443", "8000-8099"; default 443 and 80
-	Protocol     string         `json:"protocol,omitempty"`  // "http" (default), "tls", "tcp" or "udp"
-	Matches      []PolicyMatch  `json:"matches,omitempty"`   // one of them must match; none: every request does
-	Secrets      []PolicySecret `json:"secrets,omitempty"`
-	Auth         string         `json:"auth,omitempty"`         // "guest": credentials of the guest's own pass beside Secrets
-	Placeholders string         `json:"placeholders,omitempty"` // "pass": secrets' placeholders go on in bodies and messages, as they are
-	Roots        string         `json:"roots,omitempty"`        // PEM certificates to trust in place of the machine's
-	Limits       PolicyLimits   `json:"limits,omitzero"`
+	ID     string `json:"id,omitempty"`     // unique, [a-z0-9][a-z0-9._:/-]{0,63}; "" is rule-N, N its place from 1 on
+	Action string `json:"action,omitempty"` // "allow" (default) or "deny"
+	// Hosts are names: exact, or with "*" for one whole first label or more
+	// ("*.example.com" matches a.example.com and a.b.example.com, and not
+	// example.com). Lower case, IDNA's ASCII form once compiled.
+	Hosts []string `json:"hosts,omitempty"`
+	// Addresses are IP addresses and CIDR ranges. Only they open what is not
+	// public, and a range only what it lies within: 10.1.0.0/16 opens private
+	// addresses, 0.0.0.0/0 none. They are destinations of their own, dialled by
+	// number, unless the rule puts a secret in: then they are where its hosts
+	// may be.
+	Addresses []string `json:"addresses,omitempty"`
+	// Ports are numbers and ranges, "8000-8099". Empty: 443 and 80 for HTTP,
+	// 443 for "tls", every one for "deny", and an error for others.
+	// DNS's 53 and 853, and with UDP 443 and 80, are open only where a rule for
+	// "tcp" or "udp" has the very number.
+	Ports []string `json:"ports,omitempty"`
+	// Protocol is "http", "tls", "tcp" or "udp". Where it is "" it is "http", but
+	// for "deny" without Matches: there it is every one.
+	Protocol string `json:"protocol,omitempty"`
+
+	// What follows is for "http" alone.
+
+	// Matches select requests: one of them must match whole. None: every
+	// request does. For "deny" doubt is enough: a path that could be read
+	// in two ways is refused.
+	Matches []PolicyMatch `json:"matches,omitempty"`
+	// Secrets are put into requests over TLS alone; a request in the clear does
+	// not match a rule that has one.
+	Secrets []PolicySecret `json:"secrets,omitempty"`
+	// Auth says what becomes of credentials of the guest's own, where the rule
+	// has Secrets: "" refuses them, "guest" lets them through.
+	Auth string `json:"auth,omitempty"`
+	// Placeholders says what becomes of placeholders, of any secret, in the
+	// bodies and messages that the guest sends and that are no Secret's place:
+	// "" refuses them, "pass" sends them on as they are.
+	Placeholders string `json:"placeholders,omitempty"`
+	// Roots are the PEM certificates that an upstream may be signed by, instead
+	// of the machine's.
+	Roots string `json:"roots,omitempty"`
+
+	Limits PolicyLimits `json:"limits,omitzero"`
 }
 
-// PolicyMatch is one alternative: of all that it names, each must hold.
+// PolicyMatch is one alternative, in the words of Kubernetes' HTTPRoute: of all
+// that it names, each must hold. Fields in which a request names another method
+// or path for itself, such as X-HTTP-Method-Override, count as what they name.
 type PolicyMatch struct {
-	Methods []string      `json:"methods,omitempty"` // any of them
-	Paths   []PolicyValue `json:"paths,omitempty"`   // any of them
-	Headers []PolicyField `json:"headers,omitempty"`
-	Query   []PolicyField `json:"query,omitempty"`
+	Methods []string      `json:"methods,omitempty"` // any of them; upper case once compiled
+	Paths   []PolicyValue `json:"paths,omitempty"`   // any of them; the path alone, decoded once and cleaned
+	Headers []PolicyField `json:"headers,omitempty"` // each of them
+	Query   []PolicyField `json:"query,omitempty"`   // each of them
 }
 
 // PolicyValue is a text to compare with.
@@ -40,38 +74,47 @@ type PolicyValue struct {
 	Value string `json:"value"`
 }
 
-// PolicyField is a header or a query parameter and the value that it must have.
+// PolicyField is a header or a query parameter, and the value that it must have.
 type PolicyField struct {
 	Name  string `json:"name"`
 	Type  string `json:"type,omitempty"` // "exact" (default), "prefix" or "regex"
 	Value string `json:"value"`
 }
 
-// PolicySecret is the exact place where a secret goes: one of Header, Query
-// and Body.
+// PolicySecret is where on a route a secret goes: exactly one of Header, Query and
+// Body. The guest holds its placeholder, or nothing.
 type PolicySecret struct {
-	Name     string `json:"name"` // of the secret
+	Name string `json:"name"` // of the store
+	// Header is the field's name. With Authorization, Scheme is "Bearer",
+	// "Basic" or "token", and "Bearer" where there is none; any other field has
+	// the value alone unless there is a Scheme.
 	Header   string `json:"header,omitempty"`
-	Scheme   string `json:"scheme,omitempty"`   // with "Authorization": "Bearer" (default), "Basic" or "token"
-	Username string `json:"username,omitempty"` // with "Basic"
-	Query    string `json:"query,omitempty"`
-	Body     string `json:"body,omitempty"`     // a JSON pointer, or a form field's name
-	Optional bool   `json:"optional,omitempty"` // the rule stands without it
+	Scheme   string `json:"scheme,omitempty"`
+	Username string `json:"username,omitempty"` // for Basic; "x-access-token" where there is none
+	Query    string `json:"query,omitempty"`    // a parameter, whose value must be the placeholder
+	Body     string `json:"body,omitempty"`     // a JSON pointer or a form field's name, whose value must be the placeholder
+	// Optional: the rule stands without it when the sandbox was not given the
+	// secret. Presets are so.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // PolicyLimits bound what goes through one rule; 0 is no bound.
 type PolicyLimits struct {
-	RequestBytes      int64 `json:"request_bytes,omitempty"`
-	ResponseBytes     int64 `json:"response_bytes,omitempty"`
-	RequestsPerMinute int   `json:"requests_per_minute,omitempty"`
-	Bytes             int64 `json:"bytes,omitempty"` // of all, both ways
+	RequestBytes      int64 `json:"request_bytes,omitempty"`       // of one request's body, or sent on one connection
+	ResponseBytes     int64 `json:"response_bytes,omitempty"`      // of one response's body, or received on one connection
+	RequestsPerMinute int   `json:"requests_per_minute,omitempty"` // requests, or connections, begun
+	Bytes             int64 `json:"bytes,omitempty"`               // of all, both ways, in the life of the gate
 }
 
-// PolicyDNS is what the sandbox's resolver does beyond addresses.
+// PolicyDNS is what the gate's resolver does beyond addresses.
 type PolicyDNS struct {
-	Types            []string `json:"types,omitempty"`     // asked for upstream beside A and AAAA
-	Upstreams        []string `json:"upstreams,omitempty"` // "ADDRESS" or "ADDRESS:PORT"; default: the machine's
-	QueriesPerMinute int      `json:"queries_per_minute,omitempty"`
+	// Types are asked for upstream beside A and AAAA: CNAME, TXT, MX, SRV, NS,
+	// PTR, SOA, CAA, NAPTR.
+	Types []string `json:"types,omitempty"`
+	// Upstreams are "ADDRESS" or "ADDRESS:PORT"; none: the machine's own.
+	Upstreams []string `json:"upstreams,omitempty"`
+	// QueriesPerMinute bounds what is asked; 0: 600.
+	QueriesPerMinute int `json:"queries_per_minute,omitempty"`
 }
 
 // PolicyTestRequest is the body of POST /v1/sandboxes/{id}/policy/test.

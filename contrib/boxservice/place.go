@@ -1,6 +1,7 @@
 package boxservice
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/netip"
@@ -56,9 +57,7 @@ func placeOf(o Options) (place, error) {
 	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return place{}, sandbox.Errorf(sandbox.Invalid, "endpoint must be ws://HOST[:PORT] or wss://HOST[:PORT], without a path or a user")
 	}
-	host, port := u.Hostname(), u.Port()
-	orElse(&host, localHost)
-	orElse(&port, DefaultPort)
+	host, port := cmp.Or(u.Hostname(), localHost), cmp.Or(u.Port(), DefaultPort)
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || !validHost(host) {
 		return place{}, sandbox.Errorf(sandbox.Invalid, "endpoint: HOST must be a name or an address, and PORT one of 1 to 65535")
 	}

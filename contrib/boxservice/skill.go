@@ -1,6 +1,7 @@
 package boxservice
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -72,8 +73,8 @@ type SkillFilesOptions struct {
 
 // SkillFiles lists a directory of a package.
 func (c *Client) SkillFiles(ctx context.Context, name string, o SkillFilesOptions) (SkillFiles, error) {
-	orElse(&o.Path, ".")
-	orElse(&o.MaxEntries, 200)
+	o.Path = cmp.Or(o.Path, ".")
+	o.MaxEntries = cmp.Or(o.MaxEntries, 200)
 	in := struct {
 		Name       string `json:"name"`
 		Path       string `json:"path"`
@@ -164,6 +165,6 @@ func (c *Client) upload(ctx context.Context, z Zip) (*Client, zipBody, error) {
 	}
 	same := *c
 	same.link = func() (*link, error) { return l, nil }
-	orElse(&z.TargetSuffix, "upload")
+	z.TargetSuffix = cmp.Or(z.TargetSuffix, "upload")
 	return &same, zipBody{FileKey: key, Filename: z.Filename, SourceSubdir: z.SourceSubdir, TargetSuffix: z.TargetSuffix}, nil
 }

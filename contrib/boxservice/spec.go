@@ -1,6 +1,8 @@
 package boxservice
 
 import (
+	"cmp"
+
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 )
@@ -11,15 +13,15 @@ import (
 // not: false stays false, and NewSpec has true.
 func specBody(s Spec) Spec {
 	def := NewSpec(s.SessionID, s.Cmd)
-	orElse(&s.MountPath, def.MountPath)
-	orElse(&s.Workdir, s.MountPath)
-	orElse(&s.TimeoutSec, def.TimeoutSec)
-	orElse(&s.Network, def.Network)
-	orElse(&s.Image, def.Image)
-	orElse(&s.HostPathMode, def.HostPathMode)
-	orElse(&s.CPUs, def.CPUs)
-	orElse(&s.MemoryMB, def.MemoryMB)
-	orElse(&s.PIDsLimit, def.PIDsLimit)
+	s.MountPath = cmp.Or(s.MountPath, def.MountPath)
+	s.Workdir = cmp.Or(s.Workdir, s.MountPath)
+	s.TimeoutSec = cmp.Or(s.TimeoutSec, def.TimeoutSec)
+	s.Network = cmp.Or(s.Network, def.Network)
+	s.Image = cmp.Or(s.Image, def.Image)
+	s.HostPathMode = cmp.Or(s.HostPathMode, def.HostPathMode)
+	s.CPUs = cmp.Or(s.CPUs, def.CPUs)
+	s.MemoryMB = cmp.Or(s.MemoryMB, def.MemoryMB)
+	s.PIDsLimit = cmp.Or(s.PIDsLimit, def.PIDsLimit)
 	if s.Env == nil {
 		s.Env = def.Env
 	}
@@ -27,13 +29,6 @@ func specBody(s Spec) Spec {
 		s.ExtraMounts = def.ExtraMounts
 	}
 	return s
-}
-
-func orElse[T comparable](field *T, def T) {
-	var zero T
-	if *field == zero {
-		*field = def
-	}
 }
 
 // NewSpec returns a Spec with its defaults: no network, a workspace of the
@@ -53,8 +48,8 @@ func NewSpec(session, cmd string) Spec {
 
 // processBody is a ProcessSpec with its defaults.
 func processBody(s ProcessSpec) ProcessSpec {
-	orElse(&s.ProcessID, sessions.DefaultProcess)
-	orElse(&s.Cwd, tools.WorkspacePath)
+	s.ProcessID = cmp.Or(s.ProcessID, sessions.DefaultProcess)
+	s.Cwd = cmp.Or(s.Cwd, tools.WorkspacePath)
 	if s.Args == nil {
 		s.Args = []string{}
 	}

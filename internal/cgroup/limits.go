@@ -19,10 +19,10 @@ type Limits struct {
 
 // The bounds of what Create accepts.
 const (
-	MinMemory = 1 << 20 // bytes
-	MinCPUs   = 0.01    // the kernel's shortest quota
-	MaxCPUs   = 65536
-	MaxPIDs   = 4 << 20 // the kernel's highest process number
+	minMemory = 1 << 20 // bytes
+	minCPUs   = 0.01    // the kernel's shortest quota
+	maxCPUs   = 65536
+	maxPIDs   = 4 << 20 // the kernel's highest process number
 )
 
 // period is the scheduler's accounting period, the kernel's own default.
@@ -31,12 +31,12 @@ const period = 100_000 // microseconds
 // Validate says what of l can never be set, as an Invalid error.
 func (l Limits) Validate() error {
 	switch {
-	case l.Memory < 0 || l.Memory > 0 && l.Memory < MinMemory:
-		return sandbox.Errorf(sandbox.Invalid, "memory limit of %d bytes is below the least, %d", l.Memory, int64(MinMemory))
-	case math.IsNaN(l.CPUs) || l.CPUs < 0 || l.CPUs > 0 && l.CPUs < MinCPUs || l.CPUs > MaxCPUs:
-		return sandbox.Errorf(sandbox.Invalid, "limit of %g cpus is not between %g and %d", l.CPUs, MinCPUs, MaxCPUs)
-	case l.PIDs < 0 || l.PIDs > MaxPIDs:
-		return sandbox.Errorf(sandbox.Invalid, "limit of %d processes is not between 1 and %d", l.PIDs, MaxPIDs)
+	case l.Memory < 0 || l.Memory > 0 && l.Memory < minMemory:
+		return sandbox.Errorf(sandbox.Invalid, "memory limit of %d bytes is below the least, %d", l.Memory, int64(minMemory))
+	case math.IsNaN(l.CPUs) || l.CPUs < 0 || l.CPUs > 0 && l.CPUs < minCPUs || l.CPUs > maxCPUs:
+		return sandbox.Errorf(sandbox.Invalid, "limit of %g cpus is not between %g and %d", l.CPUs, minCPUs, maxCPUs)
+	case l.PIDs < 0 || l.PIDs > maxPIDs:
+		return sandbox.Errorf(sandbox.Invalid, "limit of %d processes is not between 1 and %d", l.PIDs, maxPIDs)
 	}
 	return nil
 }

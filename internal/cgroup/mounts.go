@@ -5,8 +5,11 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/mountinfo"
 )
 
 // mount is one mounted cgroup tree.
@@ -27,70 +30,17 @@ func parseMounts(info []byte) ([]mount, error) {
 	sc := bufio.NewScanner(bytes.NewReader(info))
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
-		m, ok, err := parseMount(sc.Text())
-		if err != nil {
-			return nil, err
+		line, ok := mountinfo.Parse(sc.Text())
+		if !ok {
+			return nil, fmt.Errorf("mountinfo: malformed line of %d fields", len(strings.Fields(sc.Text())))
 		}
-		if ok {
-			out = append(out, m)
+		version := map[string]int{"cgroup": 1, "cgroup2": 2}[line.Type]
+		if version > 0 && path.IsAbs(line.Point) {
+			ro := slices.Contains(line.Options, "ro") || slices.Contains(line.Super, "ro")
+			out = append(out, mount{version: version, root: line.Root, point: line.Point, options: line.Super, ro: ro})
 		}
 	}
 	return out, sc.Err()
-}
-
-// parseMount reads one line: fixed fields, any number of optional ones, a
-// lone dash, then the file system's type, source and options.
-func parseMount(line string) (mount, bool, error) {
-	f := strings.Fields(line)
-	dash := -1
-	for i := 6; i < len(f); i++ {
-		if f[i] == "-" {
-			dash = i
-			break
-		}
-	}
-	if dash < 0 || len(f) < dash+4 {
-		return mount{}, false, fmt.Errorf("mountinfo: malformed line of %d fields", len(f))
-	}
-	m := mount{root: unescape(f[3]), point: unescape(f[4]), options: strings.Split(f[dash+3], ",")}
-	switch f[dash+1] {
-	case "cgroup":
-		m.version = 1
-	case "cgroup2":
-		m.version = 2
-	default:
-		return mount{}, false, nil
-	}
-	m.ro = hasWord(f[5], "ro") || hasWord(f[dash+3], "ro")
-	return m, path.IsAbs(m.point), nil
-}
-
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
-}
-
-// unescape undoes the octal escapes of mountinfo: \040 is a space.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // parseOwn returns the caller's group in the version 2 tree from a

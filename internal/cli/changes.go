@@ -44,13 +44,27 @@ func checkDiffable(sb *api.Sandbox) error {
 		WithHint("carboy cp %s:/workspace .", name)
 }
 
+// diffable finds a sandbox whose changes at and below paths can be shown or
+// taken.
+func (a *app) diffable(ctx context.Context, name string, paths []string) (Service, *api.Sandbox, error) {
+	if err := workspace.CheckPaths(paths); err != nil {
+		return nil, nil, err
+	}
+	svc, err := a.service(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	sb, err := svc.Get(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return svc, sb, checkDiffable(sb)
+}
+
 // loadChanges reads the changes of sb at and below paths, with those contents
 // that a patch needs where content is set. Those wait in a file without a name in the directory
 // for temporary files.
 func loadChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []string, content bool) (*changeSet, error) {
-	if err := checkDiffable(sb); err != nil {
-		return nil, err
-	}
 	base, err := workspace.OpenBase(sb.Workspace.Source)
 	if err != nil {
 		return nil, err

@@ -66,6 +66,9 @@ func Main(ctx context.Context, args []string, env Env) int {
 	a := newApp(env)
 	root := a.rootCommand()
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
+		plainUsages(root)
+	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK

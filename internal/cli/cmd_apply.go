@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +55,7 @@ func (a *app) applyCommand() *cobra.Command {
 	fs.BoolVarP(&o.ask, "interactive", "i", false, "ask about each change, on the terminal")
 	fs.BoolVar(&o.force, "force", false, "also overwrite what changed in the directory since; needs PATH, and . is all")
 	fs.BoolVar(&o.dryRun, "dry-run", false, "change nothing, and say what would be done")
-	fs.Var(&o.digest, "digest", "take the changes only if carboy diff printed this of them")
+	fs.Var(&o.digest, "digest", "`VALUE` take the changes only if carboy diff printed this of them")
 	a.addJSON(fs)
 	return setHelp(cmd, docs{
 		long: `All changes are taken, or those at and below each PATH, which is relative to the
@@ -89,18 +87,8 @@ func (a *app) apply(ctx context.Context, o applyOptions, name string, paths []st
 	case o.force && len(paths) == 0:
 		return usagef("--force needs the paths that it is for").WithHint("carboy apply --force %s PATH", quoteArg(name))
 	}
-	if err := workspace.CheckPaths(paths); err != nil {
-		return err
-	}
-	svc, err := a.service(ctx)
+	svc, sb, err := a.diffable(ctx, name, paths)
 	if err != nil {
-		return err
-	}
-	sb, err := svc.Get(ctx, name)
-	if err != nil {
-		return err
-	}
-	if err := checkDiffable(sb); err != nil {
 		return err
 	}
 	res, sum, err := a.applyChanges(ctx, svc, sb, o, paths)
@@ -180,10 +168,10 @@ func withApplyHint(err error, name string, res *workspace.Result) error {
 		return err
 	}
 	var paths []string
-	for _, c := range res.Conflicts[:min(len(res.Conflicts), 3)] {
-		paths = append(paths, quoteArg(c.Item.Path))
+	for _, c := range res.Conflicts[:min(len(res.Conflicts), maxHintPaths)] {
+		paths = append(paths, c.Item.Path)
 	}
-	return e.WithHint("apply other paths, or overwrite: carboy apply --force %s %s", quoteArg(name), strings.Join(paths, " "))
+	return e.WithHint("apply other paths, or overwrite: %s", withPaths("carboy apply --force "+quoteArg(name), paths))
 }
 
 // applyJSON is the answer of apply --json.
@@ -245,7 +233,7 @@ func (a *app) showHeld(name string, held []workspace.Item) error {
 	for i := range held {
 		t.row("  "+held[i].Class.Letter(), held[i].Path, held[i].Held)
 		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(held[i].Path) <= maxInline {
-			paths = append(paths, quoteArg(held[i].Path))
+			paths = append(paths, held[i].Path)
 		}
 	}
 	if err := t.write(a.env.Stderr); err != nil {
@@ -254,6 +242,5 @@ func (a *app) showHeld(name string, held []workspace.Item) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	_, err := io.WriteString(a.env.Stderr, escape("hint: to take one, name it: carboy apply "+quoteArg(name)+" "+strings.Join(paths, " "))+"\n")
-	return err
+	return a.hint("to take one, name it: " + withPaths("carboy apply "+quoteArg(name), paths))
 }

@@ -25,9 +25,9 @@ func (a *app) benchCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.VarP(countValue{&rounds}, "rounds", "n", fmt.Sprintf("how often each case is measured (default %d)", bench.DefaultRounds))
+	fs.VarP(countValue{&rounds}, "rounds", "n", fmt.Sprintf("`N` how often each case is measured (default %d)", bench.DefaultRounds))
 	fs.BoolVar(&o.Quick, "quick", false, "few rounds and small amounts, for a look")
-	fs.StringSliceVar(&o.Only, "only", nil, "measure only these groups, cases, or GROUP/CASE")
+	fs.StringSliceVar(&o.Only, "only", nil, "`NAME[,NAME...]` measure only these groups, cases, or GROUP/CASE")
 	a.addJSON(fs)
 	_ = cmd.RegisterFlagCompletionFunc("only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return bench.Groups(), cobra.ShellCompDirectiveNoFileComp

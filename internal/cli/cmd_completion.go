@@ -11,7 +11,6 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -153,7 +152,7 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		case "pull":
 			c = fixed(pullMissing, pullAlways, pullNever)
 		case "network":
-			c = fixed(netspec.Off, netspec.On)
+			c = fixed(sandbox.NetworkOff, sandbox.NetworkOn)
 		case "allow":
 			c = completePreset
 		case "secret":
@@ -161,4 +160,12 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		}
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, c) // fails for a flag that is not there
 	})
+}
+
+// plainUsages leaves what flags do in their usages, which shells show.
+func plainUsages(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { _, f.Usage = valueOf(f) })
+	for _, c := range cmd.Commands() {
+		plainUsages(c)
+	}
 }

@@ -27,7 +27,7 @@ func (a *app) cpCommand() *cobra.Command {
 		}),
 		ValidArgsFunction: a.completeCopy,
 	}
-	cmd.Flags().StringVar(&user, "user", "", "use that user's rights inside (default the sandbox's)")
+	cmd.Flags().StringVar(&user, "user", "", "`USER` use that user's rights inside (default the sandbox's)")
 	a.addJSON(cmd.Flags())
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{

@@ -32,8 +32,8 @@ func (a *app) serveCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.Listen, "listen", "", "serve the API on that TCP address, too")
-	fs.StringVar(&o.APIKeyFile, "api-key-file", "", "accept the keys in FILE there; it holds hashes and scopes")
+	fs.StringVar(&o.Listen, "listen", "", "`HOST:PORT` serve the API on that TCP address, too")
+	fs.StringVar(&o.APIKeyFile, "api-key-file", "", "`FILE` accept the keys in FILE there; it holds hashes and scopes")
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `Other commands start a daemon by themselves, which leaves when it is idle; one

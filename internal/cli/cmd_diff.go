@@ -55,14 +55,7 @@ func (a *app) diff(ctx context.Context, o diffOptions, name string, paths []stri
 	if err := onlyOne(map[string]bool{"--names": o.names, "--stat": o.stat, "--raw": o.raw, "--json": a.json}); err != nil {
 		return err
 	}
-	if err := workspace.CheckPaths(paths); err != nil {
-		return err
-	}
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
-	sb, err := svc.Get(ctx, name)
+	svc, sb, err := a.diffable(ctx, name, paths)
 	if err != nil {
 		return err
 	}
@@ -102,8 +95,11 @@ func (a *app) tellDigest(sb *api.Sandbox, d *workspace.Diff, paths []string) err
 	}
 	sum := d.Sum()
 	if !a.json {
-		command := withPaths("carboy apply --digest "+sum.Digest.String()+" "+quoteArg(sb.Name), paths)
-		if _, err := io.WriteString(a.env.Stderr, escape("digest "+sum.Digest.String())+"\n"+escape("hint: to take just this: "+command)+"\n"); err != nil {
+		digest := sum.Digest.String()
+		if _, err := io.WriteString(a.env.Stderr, escape("digest "+digest)+"\n"); err != nil {
+			return err
+		}
+		if err := a.hint("to take just this: " + withPaths("carboy apply --digest "+digest+" "+quoteArg(sb.Name), paths)); err != nil {
 			return err
 		}
 	}

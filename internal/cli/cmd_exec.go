@@ -28,8 +28,8 @@ func (a *app) execCommand() *cobra.Command {
 	fs.SetInterspersed(false)
 	fs.SortFlags = false
 	o.command.add(fs)
-	fs.StringVar(&o.user, "user", "", "run as that user (default the sandbox's)")
-	fs.StringVar(&o.cwd, "cwd", "", "run in that directory (default /workspace where there is one, else home)")
+	fs.StringVar(&o.user, "user", "", "`USER` run as that user (default the sandbox's)")
+	fs.StringVar(&o.cwd, "cwd", "", "`DIR` run in that directory (default /workspace where there is one, else home)")
 	o.env.add(fs)
 	a.addJSON(fs)
 	a.completeFlags(cmd)

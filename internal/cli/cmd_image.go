@@ -70,7 +70,7 @@ func (a *app) imageImportCommand() *cobra.Command {
 		}),
 		ValidArgsFunction: completeCommand,
 	}
-	cmd.Flags().StringVar(&name, "name", "", "call it that; else, as the archive does")
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` call it that; else, as the archive does")
 	a.addImageWork(cmd.Flags(), &quiet)
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{

@@ -26,9 +26,9 @@ change with the file.`,
 }
 
 func addKeyFlags(f *pflag.FlagSet, req *api.KeyRequest) {
-	f.StringVar(&req.Team, "team", "", "the team that it is of; needed")
-	f.StringSliceVar(&req.Scopes, "scope", nil, "what it allows: read, manage, exec, keys or admin; more than once (default the first three)")
-	f.StringArrayVar(&req.Paths, "path", nil, "a directory of this machine that it may name as workspace or mount; more than once")
+	f.StringVar(&req.Team, "team", "", "`TEAM` the team that it is of; needed")
+	f.StringSliceVar(&req.Scopes, "scope", nil, "`SCOPE` what it allows: read, manage, exec, keys or admin; more than once (default the first three)")
+	f.StringArrayVar(&req.Paths, "path", nil, "`DIR` a directory of this machine that it may name as workspace or mount; more than once")
 	f.BoolVar(&req.HostImage, "host-image", false, "allow sandboxes that see this machine's programs")
 	f.BoolVar(&req.PrivateNetwork, "private-network", false, "allow policies that open what is not public")
 }

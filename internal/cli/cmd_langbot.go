@@ -29,15 +29,15 @@ func (a *app) langbotServeCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&o.Listen, "listen", "", "serve on that TCP address (default 127.0.0.1:5410)")
+	fs.StringVar(&o.Listen, "listen", "", "`HOST:PORT` serve on that TCP address (default 127.0.0.1:5410)")
 	fs.BoolVar(&o.Stdio, "stdio", false, "speak over standard input and output as well, and leave when they end")
-	fs.StringVar(&o.ControlTokenFile, "control-token-file", "", "ask for the token in FILE; without one only this machine may connect")
-	fs.StringVar(&o.TLSCert, "tls-cert", "", "speak TLS, with the certificate in FILE: wss:// instead of ws://")
-	fs.StringVar(&o.TLSKey, "tls-key", "", "the certificate's key, in FILE")
-	fs.StringVar(&o.Profile, "profile", "", "what sessions get")
-	fs.StringVar(&o.Isolation, "isolation", "", "the wall of sessions: gvisor or process")
-	fs.StringVar(&o.HostRoot, "host-root", "", "keep workspaces in DIR of this machine")
-	fs.StringArrayVar(&o.MountRoots, "mount-root", nil, "allow directories below DIR to be named (may be repeated)")
+	fs.StringVar(&o.ControlTokenFile, "control-token-file", "", "`FILE` ask for the token in FILE; without one only this machine may connect")
+	fs.StringVar(&o.TLSCert, "tls-cert", "", "`FILE` speak TLS, with the certificate in FILE: wss:// instead of ws://")
+	fs.StringVar(&o.TLSKey, "tls-key", "", "`FILE` the certificate's key, in FILE")
+	fs.StringVar(&o.Profile, "profile", "", "`NAME` what sessions get")
+	fs.StringVar(&o.Isolation, "isolation", "", "`WALL[,WALL...]` the wall of sessions: gvisor or process")
+	fs.StringVar(&o.HostRoot, "host-root", "", "`DIR` keep workspaces in DIR of this machine")
+	fs.StringArrayVar(&o.MountRoots, "mount-root", nil, "`DIR` allow directories below DIR to be named (may be repeated)")
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `LangBot connects to it by box.runtime.endpoint, ws://HOST:5410, or wss://HOST:5410

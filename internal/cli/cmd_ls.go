@@ -20,7 +20,7 @@ func (a *app) lsCommand() *cobra.Command {
 		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.ls(ctx, labels) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().StringArrayVar(&labels, "label", nil, "only those with that label")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "`KEY=VALUE` only those with that label")
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
 		long:     "All of yours are listed, oldest first, with the state that each is in.",

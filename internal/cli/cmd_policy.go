@@ -10,6 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 func (a *app) policyCommand() *cobra.Command {
@@ -51,10 +52,7 @@ func (a *app) policyShow(ctx context.Context, name string) error {
 	if a.json {
 		return writeJSON(a.env.Stdout, p)
 	}
-	mine, err := netspec.Convert[policy.Policy](p)
-	if err != nil {
-		return err
-	}
+	mine := *p
 	if set, err := policy.Compile(mine, secretsOf(&mine)); err == nil {
 		mine = set.Policy() // with presets as rules, and with the IDs that records have
 	}
@@ -62,7 +60,7 @@ func (a *app) policyShow(ctx context.Context, name string) error {
 	t.row("RULE", "SAYS")
 	for i := range mine.Rules {
 		r := &mine.Rules[i]
-		t.row(r.ID, r.String())
+		t.row(r.ID, policy.Describe(r))
 	}
 	rest := "deny what no rule is about"
 	if mine.Default == policy.DefaultPublic {
@@ -116,13 +114,9 @@ func (a *app) policySet(ctx context.Context, name string, f *policySource, add b
 		}
 	}
 	if _, err := policy.Compile(*p, secretsOf(p)); err != nil {
-		return netspec.Error("policy set", err)
+		return sandbox.PolicyError("policy set", err)
 	}
-	out, err := netspec.Convert[api.Policy](p)
-	if err != nil {
-		return err
-	}
-	sb, err := svc.SetPolicy(ctx, name, out)
+	sb, err := svc.SetPolicy(ctx, name, *p)
 	if err != nil {
 		return err
 	}
@@ -135,15 +129,11 @@ func (a *app) policySet(ctx context.Context, name string, f *policySource, add b
 // addPolicy adds the rules of more to those that a sandbox has. What is not a
 // rule stays as it is there: more may not say otherwise.
 func addPolicy(old *api.Policy, more *policy.Policy) (*policy.Policy, error) {
-	p, err := netspec.Convert[policy.Policy](old)
-	if err != nil {
-		return nil, err
-	}
-	if more.Default != "" && more.Default != p.Default || !isZero(more.DNS) {
+	if more.Default != "" && more.Default != old.Default || !isZero(more.DNS) {
 		return nil, usagef("policy set: --add takes rules alone, and the file has a default or dns").
 			WithHint("leave out --add to replace all")
 	}
-	p = p.With(more.Rules...)
+	p := policy.With(*old, more.Rules...)
 	for _, name := range more.Presets {
 		if !slices.Contains(p.Presets, name) {
 			p.Presets = append(p.Presets, name)
@@ -165,7 +155,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 		ValidArgsFunction: a.completeName(1),
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().StringVar(&addr, "address", "", "take the name to lead there (default a public address)")
+	cmd.Flags().StringVar(&addr, "address", "", "`ADDRESS` take the name to lead there (default a public address)")
 	a.addJSON(cmd.Flags())
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{

@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // policySource are the flags that say rules.
@@ -24,8 +25,8 @@ type policySource struct {
 
 func (f *policySource) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	fs.StringVar(&f.policy, "policy", "", "the policy in FILE")
-	fs.StringArrayVar(&f.allow, "allow", nil, "a preset, host, address or range, added to it")
+	fs.StringVar(&f.policy, "policy", "", "`FILE` the policy in FILE")
+	fs.StringArrayVar(&f.allow, "allow", nil, "`WHAT` a preset, host, address or range, added to it")
 }
 
 func (a *app) policyPresetsCommand() *cobra.Command {
@@ -63,11 +64,7 @@ func (a *app) policyPresets(names []string) error {
 		if len(names) > 0 && !slices.Contains(names, p.Name) {
 			continue
 		}
-		v, err := netspec.View(p)
-		if err != nil {
-			return err
-		}
-		shown = append(shown, v)
+		shown = append(shown, netspec.View(p))
 	}
 	if a.json {
 		return writeJSON(a.env.Stdout, shown)
@@ -149,7 +146,7 @@ func (a *app) policyImport(file string) error {
 		_, err = policy.Compile(p, secretsOf(&p))
 	}
 	if err != nil {
-		return netspec.Error("policy import "+quoteArg(file), err)
+		return sandbox.PolicyError("policy import "+quoteArg(file), err)
 	}
 	for _, n := range notes {
 		a.note(n.String())

@@ -42,7 +42,7 @@ func (a *app) runCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
 	o.spec.add(fs)
-	fs.Var(entrypointValue{&o.entrypoint}, "entrypoint", "run that in place of the image's entry point; '' for none")
+	fs.Var(entrypointValue{&o.entrypoint}, "entrypoint", "`PROGRAM` run that in place of the image's entry point; '' for none")
 	o.command.add(fs)
 	a.addJSON(fs)
 	a.completeFlags(cmd)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 type sessionExecOptions struct {
@@ -57,18 +57,18 @@ Of each stream the first MiB is kept.`,
 }
 
 func (o *sessionExecOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&o.session, "session", "", "the session's key, such as person_alice; needed")
-	fs.StringVar(&o.profile, "profile", "", "what the session gets (default the daemon's): default, offline_readonly, network_basic, network_extended")
-	fs.Var(durationValue{&o.timeout}, "timeout", "end it and all that it started after that long, such as 90s; at most what the profile allows")
-	fs.StringVar(&o.cwd, "cwd", "", "run in that directory (default /workspace)")
+	fs.StringVar(&o.session, "session", "", "`KEY` the session's key, such as person_alice; needed")
+	fs.StringVar(&o.profile, "profile", "", "`NAME` what the session gets (default the daemon's): default, offline_readonly, network_basic, network_extended")
+	fs.Var(durationValue{&o.timeout}, "timeout", "`DURATION` end it and all that it started after that long, such as 90s; at most what the profile allows")
+	fs.StringVar(&o.cwd, "cwd", "", "`DIR` run in that directory (default /workspace)")
 	o.env.add(fs)
-	fs.StringVar(&o.network, "network", "", "off, or on: the public internet")
-	fs.StringVar(&o.image, "image", "", "what the sandbox is made of")
-	fs.StringVar(&o.wall, "isolation", "", "gvisor or process (default the daemon's)")
-	fs.Var(sizeValue{&o.quota}, "quota", "how much the workspace may hold, such as 100m; whole MiB")
+	fs.StringVar(&o.network, "network", "", "`NETWORK` off, or on: the public internet")
+	fs.StringVar(&o.image, "image", "", "`IMAGE` what the sandbox is made of")
+	fs.StringVar(&o.wall, "isolation", "", "`WALL[,WALL...]` gvisor or process (default the daemon's)")
+	fs.Var(sizeValue{&o.quota}, "quota", "`SIZE` how much the workspace may hold, such as 100m; whole MiB")
 	fs.BoolVar(&o.hard, "hard-quota", false, "refuse where nothing but looking would hold the quota")
 	fs.BoolVar(&o.persistent, "persistent", false, "never end the session for being idle")
-	fs.StringVar(&o.onTimeout, "on-timeout", "", "keep the session, or reset it (default keep)")
+	fs.StringVar(&o.onTimeout, "on-timeout", "", "`keep|reset` keep the session, or reset it (default keep)")
 }
 
 // payload has what was said of the session and of the command.
@@ -143,11 +143,7 @@ func shellText(argv []string) string {
 	if len(argv) == 1 {
 		return argv[0]
 	}
-	quoted := make([]string, len(argv))
-	for i, arg := range argv {
-		quoted[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-	}
-	return strings.Join(quoted, " ")
+	return shell.Quote(argv...)
 }
 
 // showResult prints what a command wrote, and what is to be said of it, and

@@ -37,8 +37,8 @@ func (a *app) skillInstallCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&up.Preview, "preview", false, "show what is in it, and install nothing")
-	f.StringVar(&up.SourceSubdir, "subdir", "", "look in that directory of the archive")
-	f.StringArrayVar(&up.SourcePaths, "path", nil, "the path in the archive of one to install, where there are several; more than once")
+	f.StringVar(&up.SourceSubdir, "subdir", "", "`DIR` look in that directory of the archive")
+	f.StringArrayVar(&up.SourcePaths, "path", nil, "`DIR` the path in the archive of one to install, where there are several; more than once")
 	a.addJSON(f)
 	return setHelp(cmd, docs{
 		examples: []string{"carboy session skill install --preview pdf-tools.zip", "carboy session skill install pdf-tools.zip"},

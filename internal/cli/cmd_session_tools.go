@@ -18,7 +18,7 @@ func (a *app) sessionToolsCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&query, "query", "", "say where files for the user of that query go, too")
+	fs.StringVar(&query, "query", "", "`VALUE` say where files for the user of that query go, too")
 	a.addJSON(fs)
 	return setHelp(cmd, docs{
 		long:     "With --json each tool has a JSON Schema of its parameters.",

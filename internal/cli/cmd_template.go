@@ -50,14 +50,14 @@ func (a *app) templateBuildCommand() *cobra.Command {
 		ValidArgsFunction: completeDirs,
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&f.file, "file", "f", "", "the Dockerfile, instead of the one in DIR")
-	fs.StringVar(&f.name, "name", "", "name of the template, or NAME:TAG; needed")
-	fs.StringArrayVar(&f.tags, "tag", nil, "a further tag for the build; may be repeated")
-	fs.StringArrayVar(&f.args, "build-arg", nil, "NAME=VALUE for an ARG; may be repeated")
-	fs.StringVar(&f.start, "start", "", "the start command, instead of ENTRYPOINT and CMD")
-	fs.StringVar(&f.ready, "ready", "", "command that succeeds once the start command is ready")
-	fs.IntVar(&f.cpus, "cpus", 0, "CPUs of its sandboxes, a whole number")
-	fs.IntVar(&f.memory, "memory-mib", 0, "memory of its sandboxes, in MiB")
+	fs.StringVarP(&f.file, "file", "f", "", "`FILE` the Dockerfile, instead of the one in DIR")
+	fs.StringVar(&f.name, "name", "", "`NAME` name of the template, or NAME:TAG; needed")
+	fs.StringArrayVar(&f.tags, "tag", nil, "`TAG` a further tag for the build; may be repeated")
+	fs.StringArrayVar(&f.args, "build-arg", nil, "`NAME=VALUE` NAME=VALUE for an ARG; may be repeated")
+	fs.StringVar(&f.start, "start", "", "`COMMAND` the start command, instead of ENTRYPOINT and CMD")
+	fs.StringVar(&f.ready, "ready", "", "`COMMAND` command that succeeds once the start command is ready")
+	fs.IntVar(&f.cpus, "cpus", 0, "`N` CPUs of its sandboxes, a whole number")
+	fs.IntVar(&f.memory, "memory-mib", 0, "`N` memory of its sandboxes, in MiB")
 	fs.BoolVar(&f.noCache, "no-cache", false, "take no step from an earlier build")
 	a.addJSON(fs)
 	return setHelp(cmd, docs{

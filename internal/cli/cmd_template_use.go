@@ -19,7 +19,7 @@ func (a *app) templateLogsCommand() *cobra.Command {
 		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.templateLogs(ctx, args[0], build) }),
 		ValidArgsFunction: a.completeTemplate(1),
 	}
-	cmd.Flags().StringVar(&build, "build", "", "the build of that ID, instead of the newest")
+	cmd.Flags().StringVar(&build, "build", "", "`ID` the build of that ID, instead of the newest")
 	a.addJSON(cmd.Flags())
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{

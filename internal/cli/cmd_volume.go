@@ -33,8 +33,8 @@ func (a *app) volumeCreateCommand() *cobra.Command {
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().Var(sizeValue{&size}, "size", "how much it can hold, such as 512m or 20g (default the daemon's)")
-	cmd.Flags().Var(countValue{&inodes}, "inodes", "how many files (default one for each 16k)")
+	cmd.Flags().Var(sizeValue{&size}, "size", "`SIZE` how much it can hold, such as 512m or 20g (default the daemon's)")
+	cmd.Flags().Var(countValue{&inodes}, "inodes", "`N` how many files (default one for each 16k)")
 	a.addJSON(cmd.Flags())
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{

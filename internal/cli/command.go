@@ -37,7 +37,7 @@ type commandFlags struct {
 func (f *commandFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on")
 	fs.BoolVarP(&f.tty, "tty", "t", false, "give it a terminal, whose output is passed on as it is")
-	fs.Var(durationValue{&f.timeout}, "timeout", "kill it and all that it started after that long, such as 90s or 2h")
+	fs.Var(durationValue{&f.timeout}, "timeout", "`DURATION` kill it and all that it started after that long, such as 90s or 2h")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "leave it running")
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // usagef returns an error about how carboy was called.
@@ -111,7 +112,9 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	return nearest(name, names)
 }
 
-// nearest returns the one of names that a typing error away is, or "".
+// nearest returns the one of names that a typing error away is, or "". cobra's
+// suggestions are for commands alone, in no order of nearness, and take as long
+// as the words are.
 func nearest(name string, names []string) string {
 	best, dist := "", 3
 	for _, n := range names {
@@ -165,5 +168,5 @@ func quoteArg(s string) string {
 	if plain {
 		return s
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return shell.Quote(s)
 }

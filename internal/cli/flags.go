@@ -36,32 +36,32 @@ type specFlags struct {
 
 func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	fs.StringVar(&f.name, "name", "", "name it; one is made up otherwise")
-	fs.StringVar(&f.isolation, "isolation", "", "wall to build; more of them: the stronger ones will do as well"+isDefault(sandbox.DefaultIsolation))
-	fs.StringVar(&f.image, "image", "", "root file system: a reference, a path, or host, this machine's own programs"+isDefault(sandbox.DefaultImage))
-	fs.StringVar(&f.template, "template", "", "start from that template: NAME, NAME:TAG or OWNER/NAME")
-	fs.StringVar(&f.snapshot, "snapshot", "", "start from the snapshot of that ID, over its image")
-	fs.Var(choiceValue{&f.pull, []string{pullMissing, pullAlways, pullNever}}, "pull", "fetch the image if it is missing, always or never"+isDefault(pullMissing))
-	fs.StringVar(&f.workspace, "workspace", "", "show a copy-on-write view of DIR at /workspace; :rw the tree itself")
-	fs.StringArrayVar(&f.mounts, "mount", nil, "show the directory HOST at GUEST, too")
-	fs.StringArrayVar(&f.volumes, "volume", nil, "show the volume NAME at PATH; at /workspace it is the workspace")
+	fs.StringVar(&f.name, "name", "", "`NAME` name it; one is made up otherwise")
+	fs.StringVar(&f.isolation, "isolation", "", "`WALL[,WALL...]` wall to build; more of them: the stronger ones will do as well"+isDefault(sandbox.DefaultIsolation))
+	fs.StringVar(&f.image, "image", "", "`IMAGE` root file system: a reference, a path, or host, this machine's own programs"+isDefault(sandbox.DefaultImage))
+	fs.StringVar(&f.template, "template", "", "`NAME` start from that template: NAME, NAME:TAG or OWNER/NAME")
+	fs.StringVar(&f.snapshot, "snapshot", "", "`ID` start from the snapshot of that ID, over its image")
+	fs.Var(choiceValue{&f.pull, []string{pullMissing, pullAlways, pullNever}}, "pull", "`WHEN` fetch the image if it is missing, always or never"+isDefault(pullMissing))
+	fs.StringVar(&f.workspace, "workspace", "", "`DIR[:rw|:ro]` show a copy-on-write view of DIR at /workspace; :rw the tree itself")
+	fs.StringArrayVar(&f.mounts, "mount", nil, "`HOST:GUEST[:ro]` show the directory HOST at GUEST, too")
+	fs.StringArrayVar(&f.volumes, "volume", nil, "`NAME:PATH[:ro]` show the volume NAME at PATH; at /workspace it is the workspace")
 	fs.BoolVar(&f.readOnly, "read-only", false, "let nobody inside write but to /workspace, mounts, /tmp and the home")
-	fs.StringVar(&f.user, "user", "", "run commands as user or root"+isDefault(sandbox.DefaultUser))
-	fs.Var(cpusValue{&f.cpus}, "cpus", "how many processors it may use, such as 0.5"+isDefault(strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)))
-	fs.Var(sizeValue{&f.memory}, "memory", "how much memory, such as 512m or 1g"+isDefault(formatSize(sandbox.DefaultMemory)))
-	fs.Var(countValue{&f.pids}, "pids", "how many processes and threads"+isDefault(strconv.Itoa(sandbox.DefaultPIDs)))
-	fs.Var(sizeValue{&f.disk}, "disk", "how much it may write"+isDefault(formatSize(sandbox.DefaultDisk)))
+	fs.StringVar(&f.user, "user", "", "`USER` run commands as user or root"+isDefault(sandbox.DefaultUser))
+	fs.Var(cpusValue{&f.cpus}, "cpus", "`N` how many processors it may use, such as 0.5"+isDefault(strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)))
+	fs.Var(sizeValue{&f.memory}, "memory", "`SIZE` how much memory, such as 512m or 1g"+isDefault(formatSize(sandbox.DefaultMemory)))
+	fs.Var(countValue{&f.pids}, "pids", "`N` how many processes and threads"+isDefault(strconv.Itoa(sandbox.DefaultPIDs)))
+	fs.Var(sizeValue{&f.disk}, "disk", "`SIZE` how much it may write"+isDefault(formatSize(sandbox.DefaultDisk)))
 	f.net.add(fs)
 	f.env.add(fs)
-	fs.StringArrayVar(&f.labels, "label", nil, "attach a label")
-	fs.Var(durationValue{&f.ttl}, "ttl", "stop it after that long, such as 90s, 30m or 2h (default never)")
+	fs.StringArrayVar(&f.labels, "label", nil, "`KEY=VALUE` attach a label")
+	fs.Var(durationValue{&f.ttl}, "ttl", "`DURATION` stop it after that long, such as 90s, 30m or 2h (default never)")
 }
 
 func isDefault(s string) string { return " (default " + s + ")" }
 
 func (f *envFlags) add(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.vars, "env", nil, "set a variable; without VALUE, to what it is here")
-	fs.StringArrayVar(&f.files, "env-file", nil, "set the variables in FILE, one KEY=VALUE a line")
+	fs.StringArrayVar(&f.vars, "env", nil, "`KEY[=VALUE]` set a variable; without VALUE, to what it is here")
+	fs.StringArrayVar(&f.files, "env-file", nil, "`FILE` set the variables in FILE, one KEY=VALUE a line")
 }
 
 // request checks the flags and turns them into a request, but for the secrets:

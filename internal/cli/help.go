@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -88,109 +89,29 @@ func helpCommands(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// metavar is what stands for a flag's value in help.
-func metavar(flag string) string {
-	switch flag {
-	case "name", "template":
-		return "NAME"
-	case "isolation":
-		return "WALL[,WALL...]"
-	case "only":
-		return "NAME[,NAME...]"
-	case "pull":
-		return "WHEN"
-	case "entrypoint":
-		return "PROGRAM"
-	case "image":
-		return "IMAGE"
-	case "snapshot", "build":
-		return "ID"
-	case "workspace":
-		return "DIR[:rw|:ro]"
-	case "mount":
-		return "HOST:GUEST[:ro]"
-	case "volume":
-		return "NAME:PATH[:ro]"
-	case "size":
-		return "SIZE"
-	case "inodes":
-		return "N"
-	case "user":
-		return "USER"
-	case "cpus", "pids", "rounds", "memory-mib":
-		return "N"
-	case "memory", "disk":
-		return "SIZE"
-	case "network":
-		return "NETWORK"
-	case "allow":
-		return "WHAT"
-	case "secret":
-		return "NAME[=FROM]"
-	case "team":
-		return "TEAM"
-	case "scope":
-		return "SCOPE"
-	case "path":
-		return "DIR"
-	case "address":
-		return "ADDRESS"
-	case "from-env":
-		return "VAR"
-	case "command", "start", "ready":
-		return "COMMAND"
-	case "env":
-		return "KEY[=VALUE]"
-	case "env-file", "api-key-file", "control-token-file", "tls-cert", "tls-key", "policy", "from-file", "file":
-		return "FILE"
-	case "label":
-		return "KEY=VALUE"
-	case "tag":
-		return "TAG"
-	case "build-arg":
-		return "NAME=VALUE"
-	case "ttl", "timeout":
-		return "DURATION"
-	case "cwd", "host-root", "mount-root", "subdir":
-		return "DIR"
-	case "session":
-		return "KEY"
-	case "profile":
-		return "NAME"
-	case "quota":
-		return "SIZE"
-	case "on-timeout":
-		return "keep|reset"
-	case "listen":
-		return "HOST:PORT"
-	}
-	return "VALUE"
+// valueOf splits a flag's usage: what stands for its value, which comes first
+// and in backquotes, and what it does.
+func valueOf(f *pflag.Flag) (name, does string) {
+	name, does = pflag.UnquoteUsage(f)
+	return name, strings.TrimPrefix(does, name+" ")
 }
 
 func helpFlags(b *strings.Builder, cmd *cobra.Command) {
-	type line struct{ left, right string }
-	var lines []line
-	width := 0
+	if cmd.Flags().HasAvailableFlags() {
+		b.WriteString("\nflags:\n")
+	}
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {
 			return
 		}
-		left := "    "
+		short := "    "
 		if f.Shorthand != "" {
-			left = "-" + f.Shorthand + ", "
+			short = "-" + f.Shorthand + ", "
 		}
-		left += "--" + f.Name
-		if f.Value.Type() != "bool" {
-			left += " " + metavar(f.Name)
-		}
-		lines = append(lines, line{left, f.Usage})
-		width = max(width, len(left))
+		value, does := valueOf(f)
+		left := strings.TrimRight(short+"--"+f.Name+" "+value, " ")
+		fmt.Fprintf(w, "  %s\t%s\n", left, does)
 	})
-	if len(lines) == 0 {
-		return
-	}
-	b.WriteString("\nflags:\n")
-	for _, l := range lines {
-		fmt.Fprintf(b, "  %-*s  %s\n", width, l.left, l.right)
-	}
+	_ = w.Flush() // a Builder takes all
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -35,17 +34,17 @@ type givenSecret struct {
 }
 
 func (f *netFlags) add(fs *pflag.FlagSet) {
-	fs.Var(choiceValue{&f.network, []string{netspec.Off, netspec.On}}, "network", "off, or on: the public internet"+isDefault("off, or what --allow and --policy say"))
-	fs.StringArrayVar(&f.allow, "allow", nil, "let it reach that: a preset, host, address or range; see carboy policy presets")
-	fs.StringVar(&f.policy, "policy", "", "let it reach what the policy in FILE says")
-	fs.StringArrayVar(&f.secrets, "secret", nil, "let it use a secret where a rule says; the value stays outside")
+	fs.Var(choiceValue{&f.network, []string{sandbox.NetworkOff, sandbox.NetworkOn}}, "network", "`NETWORK` off, or on: the public internet"+isDefault("off, or what --allow and --policy say"))
+	fs.StringArrayVar(&f.allow, "allow", nil, "`WHAT` let it reach that: a preset, host, address or range; see carboy policy presets")
+	fs.StringVar(&f.policy, "policy", "", "`FILE` let it reach what the policy in FILE says")
+	fs.StringArrayVar(&f.secrets, "secret", nil, "`NAME[=FROM]` let it use a secret where a rule says; the value stays outside")
 }
 
 // request fills in what the flags say, and checks it as the daemon will: a
 // mistake is told before anything is started. note tells what was not taken
 // over from a file in another form.
 func (f *netFlags) request(req *api.CreateRequest, note func(string)) error {
-	if f.network == netspec.Off && (len(f.allow) > 0 || f.policy != "" || len(f.secrets) > 0) {
+	if f.network == sandbox.NetworkOff && (len(f.allow) > 0 || f.policy != "" || len(f.secrets) > 0) {
 		return usagef("--network off can't go with --allow, --policy or --secret").WithHint("leave out --network")
 	}
 	p, err := loadPolicy(f.policy, f.allow, note)
@@ -65,21 +64,19 @@ func (f *netFlags) request(req *api.CreateRequest, note func(string)) error {
 		names = append(names, g.name)
 		f.given = append(f.given, g)
 	}
-	network, p, err := netspec.Resolve(f.network, p)
+	network, p, err := sandbox.ResolveNetwork(f.network, p)
 	if err != nil {
 		return err
 	}
-	if err := netspec.Check(p, names); err != nil {
+	if err := sandbox.CheckPolicy(p, names); err != nil {
 		return err
 	}
 	if p == nil {
 		req.Network = f.network
 		return nil
 	}
-	req.Network = network
-	out, err := netspec.Convert[api.Policy](p)
-	req.Policy = &out
-	return err
+	req.Network, req.Policy = network, p
+	return nil
 }
 
 // loadPolicy reads --policy and adds what --allow says; nil where there is
@@ -96,7 +93,7 @@ func loadPolicy(file string, allow []string, note func(string)) (*policy.Policy,
 		}
 		var notes []policy.Note
 		if p, notes, err = parsePolicy(b); err != nil {
-			return nil, netspec.Error("--policy "+quoteArg(file), err)
+			return nil, sandbox.PolicyError("--policy "+quoteArg(file), err)
 		}
 		for _, n := range notes {
 			note("--policy " + quoteArg(file) + ": " + n.String())
@@ -105,9 +102,9 @@ func loadPolicy(file string, allow []string, note func(string)) (*policy.Policy,
 	for _, arg := range allow {
 		rules, err := policy.ParseAllow(arg)
 		if err != nil {
-			return nil, netspec.Error("", err) // it says which
+			return nil, sandbox.PolicyError("", err) // it says which
 		}
-		p = p.With(rules...)
+		p = policy.With(p, rules...)
 	}
 	return &p, nil
 }
@@ -145,7 +142,7 @@ func parsePolicy(b []byte) (policy.Policy, []policy.Note, error) {
 // no such thing is repeated: it may be the value.
 func parseSecret(s string) (givenSecret, error) {
 	name, from, given := strings.Cut(s, "=")
-	if !netspec.ValidSecret(name) {
+	if !sandbox.ValidSecret(name) {
 		return givenSecret{}, usagef("--secret: that is no name of a secret").
 			WithHint("a letter or _, then letters, digits and _: --secret GITHUB_TOKEN")
 	}

@@ -81,6 +81,12 @@ func (a *app) printLine(s string) error {
 	return err
 }
 
+// hint writes what may be done next on a line of stderr.
+func (a *app) hint(s string) error {
+	_, err := io.WriteString(a.env.Stderr, escape("hint: "+s)+"\n")
+	return err
+}
+
 // addJSON adds --json.
 func (a *app) addJSON(fs *pflag.FlagSet) {
 	fs.BoolVar(&a.json, "json", false, "write JSON, also of errors and notes")

@@ -8,8 +8,8 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/netlog"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 // tellRefused says at the end of a run what it was not allowed to reach, and
 // which flags would allow that.
 func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
-	if sb.Network == netspec.Off || sb.Network == "" {
+	if sb.Network == sandbox.NetworkOff || sb.Network == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusedWait)
@@ -33,12 +33,7 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 			a.note("what was refused can't be read: " + err.Error())
 			break
 		}
-		r, err := netspec.Convert[netlog.Record](rec)
-		if err != nil {
-			a.note("what was refused can't be read: " + err.Error())
-			break
-		}
-		if records = append(records, r); len(records) == maxRefused {
+		if records = append(records, rec); len(records) == maxRefused {
 			break
 		}
 	}
@@ -58,15 +53,11 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 // policyOf returns the policy under which a sandbox ran; nil where that is not
 // known, and nothing is proposed then.
 func (a *app) policyOf(ctx context.Context, svc Service, sb *api.Sandbox) *policy.Set {
-	view, err := svc.Policy(ctx, sb.ID)
+	p, err := svc.Policy(ctx, sb.ID)
 	if err != nil {
 		return nil
 	}
-	p, err := netspec.Convert[policy.Policy](view)
-	if err != nil {
-		return nil
-	}
-	set, err := policy.Compile(p, sb.Secrets)
+	set, err := policy.Compile(*p, sb.Secrets)
 	if err != nil {
 		return nil
 	}

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -25,7 +24,7 @@ const maxSecret = 64 << 10
 // checkSecretName refuses what is no secret's name. It does not repeat it: it
 // may be the value, put in the wrong place.
 func checkSecretName(name string) error {
-	if netspec.ValidSecret(name) {
+	if sandbox.ValidSecret(name) {
 		return nil
 	}
 	return usagef("that is no name of a secret").
@@ -42,10 +41,10 @@ type secretSource struct {
 
 func (f *secretSource) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	fs.StringVar(&f.env, "from-env", "", "take the value of a variable here")
-	fs.StringVar(&f.file, "from-file", "", "have the daemon read FILE, as you")
-	fs.StringVar(&f.command, "command", "", "have the daemon run COMMAND, as you and without a shell; what it prints is the value")
-	fs.Var(durationValue{&f.ttl}, "ttl", "use what the command printed for that long (default once)")
+	fs.StringVar(&f.env, "from-env", "", "`VAR` take the value of a variable here")
+	fs.StringVar(&f.file, "from-file", "", "`FILE` have the daemon read FILE, as you")
+	fs.StringVar(&f.command, "command", "", "`COMMAND` have the daemon run COMMAND, as you and without a shell; what it prints is the value")
+	fs.Var(durationValue{&f.ttl}, "ttl", "`DURATION` use what the command printed for that long (default once)")
 }
 
 // none reports whether nothing says where the value is.

@@ -26,7 +26,8 @@ func elide(s string, n int) string {
 	return string(r[:head]) + "…" + string(r[len(r)-(n-1-head):])
 }
 
-// table writes aligned columns. Every cell is escaped.
+// table writes aligned columns. Every cell is escaped. A text/tabwriter would
+// have one long cell widen all rows.
 type table struct {
 	rows [][]string
 }

@@ -170,8 +170,8 @@ func DefaultConfig(dirs home.Dirs) Config {
 // Socket returns the path of the unix socket of a home's daemon.
 func Socket(dirs home.Dirs) string { return filepath.Join(dirs.Run, socketName) }
 
-// LogPath returns the path of the log of a home's daemon.
-func LogPath(dirs home.Dirs) string { return filepath.Join(dirs.State, logName) }
+// logPath returns the path of the log of a home's daemon.
+func logPath(dirs home.Dirs) string { return filepath.Join(dirs.State, logName) }
 
 // ReadConfig returns the default configuration with what config.json says.
 // It need not be there.

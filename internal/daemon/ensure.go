@@ -73,7 +73,7 @@ func (s Starter) Ensure(ctx context.Context) error {
 
 func (s Starter) shake(ctx context.Context, c *client.Client) (*api.Version, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, shakeTimeout,
-		sandbox.Errorf(sandbox.Internal, "the daemon at %s does not answer", Socket(s.Dirs)).WithHint("%s says why", LogPath(s.Dirs)))
+		sandbox.Errorf(sandbox.Internal, "the daemon at %s does not answer", Socket(s.Dirs)).WithHint("%s says why", logPath(s.Dirs)))
 	defer cancel()
 	return c.Version(ctx)
 }
@@ -99,7 +99,7 @@ func (s Starter) start(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout,
-		sandbox.Errorf(sandbox.Unavailable, "the daemon that was started does not answer").WithHint("%s says why", LogPath(s.Dirs)))
+		sandbox.Errorf(sandbox.Unavailable, "the daemon that was started does not answer").WithHint("%s says why", logPath(s.Dirs)))
 	defer cancel()
 	end := time.Now().Add(leavePatience)
 	for pause := leaveStep; ; pause = min(2*pause, maxLeaveStep) {
@@ -141,7 +141,7 @@ func (s Starter) await(ctx context.Context, limit time.Duration) (answers bool, 
 
 // launch runs the daemon and reads what it says of itself.
 func (s Starter) launch(ctx context.Context) (pid int, err error) {
-	log, err := OpenLog(LogPath(s.Dirs))
+	log, err := OpenLog(logPath(s.Dirs))
 	if err != nil {
 		return 0, err
 	}
@@ -205,7 +205,7 @@ func (s Starter) heed(ctx context.Context, r *os.File) error {
 	}
 	var e api.Error
 	if err != nil || json.Unmarshal(b, &e) != nil {
-		e := sandbox.Errorf(sandbox.Unavailable, "the daemon ended before it answered").WithHint("%s says why", LogPath(s.Dirs))
+		e := sandbox.Errorf(sandbox.Unavailable, "the daemon ended before it answered").WithHint("%s says why", logPath(s.Dirs))
 		e.Err = err
 		return e
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/image"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
@@ -61,15 +60,15 @@ func (c Config) buildNetwork() (string, *policy.Policy, error) {
 	if len(c.BuildPolicy) > 0 && string(c.BuildPolicy) != "null" {
 		read, err := policy.Parse(c.BuildPolicy)
 		if err != nil {
-			return "", nil, netspec.Error("build_policy", err)
+			return "", nil, sandbox.PolicyError("build_policy", err)
 		}
 		p = &read
 	}
-	network, p, err := netspec.Resolve(c.BuildNetwork, p)
+	network, p, err := sandbox.ResolveNetwork(c.BuildNetwork, p)
 	if err != nil {
 		return "", nil, bad(err)
 	}
-	if err := netspec.Check(p, nil); err != nil {
+	if err := sandbox.CheckPolicy(p, nil); err != nil {
 		return "", nil, bad(err)
 	}
 	return network, p, nil

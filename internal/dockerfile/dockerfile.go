@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 const (
@@ -276,7 +278,7 @@ func (p *parser) run(rest string) error {
 	}
 	if argv, ok, err := p.list(rest); ok || err != nil {
 		if err == nil {
-			p.add("RUN", quote(argv))
+			p.add("RUN", shell.Quote(argv...))
 		}
 		return err
 	}
@@ -331,7 +333,7 @@ func (p *parser) start() string {
 		if w.shell != "" {
 			return w.shell
 		}
-		return quote(w.exec)
+		return shell.Quote(w.exec...)
 	}
 	switch {
 	case p.entry == nil:
@@ -339,18 +341,9 @@ func (p *parser) start() string {
 	case p.entry.shell != "" || p.cmd == nil:
 		return text(p.entry)
 	case p.cmd.shell != "":
-		return quote(append(slices.Clone(p.entry.exec), "/bin/sh", "-c", p.cmd.shell))
+		return shell.Quote(append(slices.Clone(p.entry.exec), "/bin/sh", "-c", p.cmd.shell)...)
 	}
-	return quote(append(slices.Clone(p.entry.exec), p.cmd.exec...))
-}
-
-// quote writes words for a shell.
-func quote(argv []string) string {
-	out := make([]string, 0, len(argv))
-	for _, a := range argv {
-		out = append(out, "'"+strings.ReplaceAll(a, "'", `'\''`)+"'")
-	}
-	return strings.Join(out, " ")
+	return shell.Quote(append(slices.Clone(p.entry.exec), p.cmd.exec...)...)
 }
 
 func (p *parser) copy(rest string) error {

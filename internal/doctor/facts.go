@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/mountinfo"
 )
 
 // told are the settings that explain most of what can be wrong.
@@ -106,15 +108,9 @@ func parseMounts(b []byte) (out []mounted) {
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
-		left, right, ok := strings.Cut(sc.Text(), " - ")
-		l, r := strings.Fields(left), strings.Fields(right)
-		if !ok || len(l) < 6 || len(r) < 3 {
-			continue
+		if m, ok := mountinfo.Parse(sc.Text()); ok {
+			out = append(out, mounted{point: m.Point, kind: m.Type, options: append(m.Options, m.Super...)})
 		}
-		out = append(out, mounted{
-			point: l[4], kind: r[0],
-			options: append(strings.Split(l[5], ","), strings.Split(r[2], ",")...),
-		})
 	}
 	return out
 }

@@ -64,15 +64,15 @@ func (e egress) decide(internet, always bool) (out outcome, err error) {
 	}
 	p, more, err := policy.FromE2B(in)
 	if err != nil {
-		return out, netspec.Error("network", err)
+		return out, sandbox.PolicyError("network", err)
 	}
 	out.notes = append(out.notes, more...)
 	values := in.Secrets()
 	set, err := policy.Compile(p, slices.Collect(maps.Keys(values)))
 	if err != nil {
-		return out, netspec.Error("network", err)
+		return out, sandbox.PolicyError("network", err)
 	}
-	if out.network, out.policy, err = netspec.Resolve("", &p); err != nil {
+	if out.network, out.policy, err = sandbox.ResolveNetwork("", &p); err != nil {
 		return out, err
 	}
 	// A header for a name that is not let through has no place: a note says so.

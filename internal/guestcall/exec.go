@@ -6,12 +6,12 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
@@ -173,7 +173,7 @@ const maxScript = 64 << 10
 // precedes text is on its first line, so that lines are numbered as in text. A
 // long text goes by the input, and is then the command's alone to read.
 func Script(text, dir string, env map[string]string) (cmd *guestv1.Command, input []byte) {
-	at := quoted(dir)
+	at := shell.Quote(dir)
 	line := "[ -d " + at + " ] || mkdir -p -- " + at + " || exit; cd -- " + at + " || exit; "
 	cmd = &guestv1.Command{Env: env, Cwd: "/"}
 	if p, ok := env["PATH"]; ok { // which a login shell sets anew
@@ -192,9 +192,6 @@ func Script(text, dir string, env map[string]string) (cmd *guestv1.Command, inpu
 // keptPath has a command's PATH for it while a login shell sets its own: no
 // value of a variable is in an argument, which others may read.
 const keptPath = "_CARBOY_PATH"
-
-// quoted is s as one word of a shell.
-func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // Tagged lists the IDs of the commands with a tag that have not ended.
 func (g *Guest) Tagged(ctx context.Context, tag string) ([]string, error) {

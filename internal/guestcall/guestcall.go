@@ -199,15 +199,6 @@ func Status(exit *guestv1.Exit) string {
 	return fmt.Sprintf("status %d", exit.GetCode())
 }
 
-// WithPath has a login shell's command run with the PATH of env, if that has
-// one: such a shell sets it anew.
-func WithPath(text string, env map[string]string) string {
-	if p, ok := env["PATH"]; ok {
-		return "export PATH=" + quoted(p) + "\n" + text
-	}
-	return text
-}
-
 // Refusal is the guest's own reason, escaped and bounded.
 type Refusal struct {
 	Text     string

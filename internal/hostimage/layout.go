@@ -9,11 +9,10 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/mountinfo"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -83,30 +82,12 @@ func mountPoints(info []byte) []string {
 	sc := bufio.NewScanner(bytes.NewReader(info))
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
-		if f := strings.Fields(sc.Text()); len(f) > 4 {
-			if p := unescape(f[4]); path.IsAbs(p) && path.Clean(p) == p {
-				out = append(out, p)
-			}
+		if m, ok := mountinfo.Parse(sc.Text()); ok && path.IsAbs(m.Point) && path.Clean(m.Point) == m.Point {
+			out = append(out, m.Point)
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// unescape undoes the octal escapes of mountinfo.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // takeLinks reads the links among the sources. It leaves out those whose

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	sh "github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 const maxVariables = 1024
@@ -57,7 +59,7 @@ func setting(language string, set map[string]string, unset []string) (code strin
 			literal(set), literal(unset)), true
 	case "bash":
 		return each(
-			func(k, v string) string { return "export " + k + "='" + strings.ReplaceAll(v, "'", `'\''`) + "'" },
+			func(k, v string) string { return "export " + k + "=" + sh.Quote(v) },
 			func(k string) string { return "unset " + k }, unset, set), true
 	case "r":
 		return each(

@@ -68,7 +68,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // it is that one whose text E2B's clients show.
 func writeError(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
-	var missing *MissingError
+	var missing *missingError
 	var with *statusError
 	var cwd *cwdError
 	switch {

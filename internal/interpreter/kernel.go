@@ -58,7 +58,7 @@ func (s *Server) start(ctx context.Context, l launch, cwd string) (*kernel, erro
 		}
 		lacks = fmt.Sprintf("%s: %s", python, err)
 	}
-	return nil, &MissingError{Language: python, Lacks: lacks}
+	return nil, &missingError{Language: python, Lacks: lacks}
 }
 
 func (s *Server) startOne(ctx context.Context, spec jupyter.Spec, python, cwd string) (*kernel, error) {

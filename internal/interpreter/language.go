@@ -35,9 +35,9 @@ func kernelName(language string) string {
 	return language
 }
 
-// MissingError says that nothing in the sandbox runs a language, and what
+// missingError says that nothing in the sandbox runs a language, and what
 // would.
-type MissingError struct {
+type missingError struct {
 	Language string
 	Lacks    string   // what is not there
 	Has      []string // the languages that do run
@@ -53,7 +53,7 @@ var needs = map[string]string{
 }
 
 // Error says what to install.
-func (e *MissingError) Error() string {
+func (e *missingError) Error() string {
 	need, ok := needs[kernelName(e.Language)]
 	if !ok {
 		need = "a Jupyter kernel for it, with its kernel.json below /usr/local/share/jupyter/kernels"
@@ -84,7 +84,7 @@ func (s *Server) launchOf(language string) (launch, error) {
 			has = append(has, l)
 		}
 	}
-	return launch{}, &MissingError{Language: language, Lacks: "there is no Jupyter kernel for it", Has: has}
+	return launch{}, &missingError{Language: language, Lacks: "there is no Jupyter kernel for it", Has: has}
 }
 
 // pythons lists the interpreters that may have ipykernel, the likely first.

@@ -20,7 +20,7 @@ const (
 	exitOK      = 0
 	exitFailed  = 1
 	exitUsage   = 2
-	ExitMissing = 78 // the image has not what it takes: trying again is of no use
+	exitMissing = 78 // the image has not what it takes: trying again is of no use
 )
 
 const (
@@ -49,9 +49,9 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(stderr, "carboy-code-interpreter:", err)
-		var missing *MissingError
+		var missing *missingError
 		if errors.As(err, &missing) {
-			return ExitMissing
+			return exitMissing
 		}
 		return exitFailed
 	}

@@ -71,7 +71,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Start starts the default context's kernel. The error is a *MissingError
+// Start starts the default context's kernel. The error is a *missingError
 // where the image has nothing to run one with.
 func (s *Server) Start(ctx context.Context) error {
 	c, err := s.defaultScope(python)

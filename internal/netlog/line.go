@@ -27,7 +27,7 @@ const (
 )
 
 // bound keeps every field short and valid UTF-8: what a guest says is in them.
-func (r *Record) bound() {
+func bound(r *Record) {
 	for _, f := range []struct {
 		s   *string
 		max int
@@ -117,7 +117,7 @@ func decode(line []byte) (r Record, ok bool) {
 	if len(line) > MaxLine || json.Unmarshal(line, &r) != nil || r.Seq == 0 || r.Seq > maxNumber {
 		return Record{}, false
 	}
-	r.bound()
+	bound(&r)
 	return r, true
 }
 

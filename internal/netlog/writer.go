@@ -78,7 +78,7 @@ func NewWriter(a, b File, limit int64, sandbox string, now func() time.Time) (*W
 // wait for that. It sets Seq and Sandbox, and Time where there is none. What
 // can't be written is counted, and the count is written when that works again.
 func (w *Writer) Add(r Record) {
-	r.bound()
+	bound(&r)
 	now := w.now()
 	if r.Time.IsZero() {
 		r.Time = now

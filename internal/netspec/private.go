@@ -17,7 +17,7 @@ func Private(p *policy.Policy, secrets []string) error {
 	}
 	set, err := policy.Compile(*p, secrets)
 	if err != nil {
-		return Error("policy", err)
+		return sandbox.PolicyError("policy", err)
 	}
 	own, err := ownAddresses()
 	if err != nil {

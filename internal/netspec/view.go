@@ -1,9 +1,6 @@
 package netspec
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,21 +11,17 @@ import (
 )
 
 // View is a preset as users see it.
-func View(p policy.Preset) (api.PolicyPreset, error) {
-	out := api.PolicyPreset{Name: p.Name, Summary: p.Summary, Opens: make([]string, 0, len(p.Rules))}
-	var err error
-	if out.Rules, err = Convert[[]api.PolicyRule](p.Rules); err != nil {
-		return out, err
-	}
+func View(p policy.Preset) api.PolicyPreset {
+	out := api.PolicyPreset{Name: p.Name, Summary: p.Summary, Rules: p.Rules, Opens: make([]string, 0, len(p.Rules))}
 	for i := range p.Rules {
-		out.Opens = append(out.Opens, p.Rules[i].String())
+		out.Opens = append(out.Opens, policy.Describe(&p.Rules[i]))
 		for _, s := range p.Rules[i].Secrets {
 			if !slices.Contains(out.Secrets, s.Name) {
 				out.Secrets = append(out.Secrets, s.Name)
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // Test says what would become of a request under a policy, for a sandbox that
@@ -36,7 +29,7 @@ func View(p policy.Preset) (api.PolicyPreset, error) {
 func Test(p policy.Policy, secrets []string, req api.PolicyTestRequest) (*api.PolicyVerdict, error) {
 	set, err := policy.Compile(p, secrets)
 	if err != nil {
-		return nil, Error("policy", err)
+		return nil, sandbox.PolicyError("policy", err)
 	}
 	var addr netip.Addr
 	if req.Address != "" {
@@ -46,7 +39,7 @@ func Test(p policy.Policy, secrets []string, req api.PolicyTestRequest) (*api.Po
 	}
 	steps, err := set.Test(req.Request, addr)
 	if err != nil {
-		return nil, Error("request", err)
+		return nil, sandbox.PolicyError("request", err)
 	}
 	out := &api.PolicyVerdict{Request: req.Request}
 	for _, s := range steps {
@@ -62,21 +55,6 @@ func Test(p policy.Policy, secrets []string, req api.PolicyTestRequest) (*api.Po
 				out.Secrets = append(out.Secrets, sec.Name)
 			}
 		}
-	}
-	return out, nil
-}
-
-// Convert carries a value over to the type that the wire has for it, or back.
-// A field that only one of them has is an error: it would be lost.
-func Convert[T any](v any) (out T, err error) {
-	b, err := json.Marshal(v)
-	if err == nil {
-		dec := json.NewDecoder(bytes.NewReader(b))
-		dec.DisallowUnknownFields()
-		err = dec.Decode(&out)
-	}
-	if err != nil {
-		return out, fmt.Errorf("convert: %w", err)
 	}
 	return out, nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/mountinfo"
 )
 
 // meterEvery is the shortest stretch of time that use is measured over.
@@ -119,31 +121,10 @@ func disk(proc, dir string) Disk {
 	defer f.Close()
 	number := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
 	for sc := bufio.NewScanner(f); sc.Scan(); {
-		mount, source, ok := strings.Cut(sc.Text(), " - ")
-		left, right := strings.Fields(mount), strings.Fields(source)
-		if !ok || len(left) < 5 || len(right) < 2 || left[2] != number {
-			continue
-		}
-		point := unescape(left[4])
-		if dir == point || point == "/" || strings.HasPrefix(dir, point+"/") {
-			d.MountPoint, d.Type, d.Device = point, right[0], unescape(right[1])
+		m, ok := mountinfo.Parse(sc.Text())
+		if ok && m.Device == number && (dir == m.Point || m.Point == "/" || strings.HasPrefix(dir, m.Point+"/")) {
+			d.MountPoint, d.Type, d.Device = m.Point, m.Type, m.Source
 		}
 	}
 	return d
-}
-
-// unescape undoes what the kernel does to spaces in names: "\040".
-func unescape(s string) string {
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return out.String()
 }

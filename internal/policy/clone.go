@@ -3,7 +3,7 @@ package policy
 import "slices"
 
 // Clone returns a copy that shares nothing with p; nil for nil.
-func (p *Policy) Clone() *Policy {
+func Clone(p *Policy) *Policy {
 	if p == nil {
 		return nil
 	}

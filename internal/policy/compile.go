@@ -42,7 +42,7 @@ const defaultRule = "default"
 // kept, nor changed.
 func Compile(p Policy, secrets []string) (*Set, error) {
 	var errs problems
-	p = *p.Clone()
+	p = *Clone(&p)
 	expand(&p, &errs)
 	switch p.Version {
 	case 0:
@@ -56,7 +56,7 @@ func Compile(p Policy, secrets []string) (*Set, error) {
 		p.Default = DefaultDeny
 	case DefaultDeny, DefaultPublic:
 	default:
-		errs.addf("default", "deny or public", "%s is no default", quoted(string(p.Default)))
+		errs.addf("default", "deny or public", "%s is no default", quoted(p.Default))
 	}
 	compileDNS(&p.DNS, &errs)
 	s := &Set{policy: p, public: p.Default == DefaultPublic, exact: map[string][]*rule{}, wild: map[string][]*rule{}}
@@ -106,7 +106,7 @@ func compileRule(i int, r *Rule, given []string, p *problems) *rule {
 	case ActionDeny:
 		c.deny = true
 	default:
-		p.addf(where+".action", "allow or deny", "%s is no action", quoted(string(r.Action)))
+		p.addf(where+".action", "allow or deny", "%s is no action", quoted(r.Action))
 	}
 	compileHosts(where, r, p)
 	c.prefixes = compileAddresses(where, r, p)
@@ -195,7 +195,7 @@ func compileProtocol(where string, c *rule, p *problems) {
 	r := c.Rule
 	where += ".protocol"
 	if _, known := defaultPorts[r.Protocol]; !known && r.Protocol != "" {
-		p.addf(where, "http, tls, tcp or udp", "%s is no protocol", quoted(string(r.Protocol)))
+		p.addf(where, "http, tls, tcp or udp", "%s is no protocol", quoted(r.Protocol))
 		return
 	}
 	switch {

@@ -163,7 +163,7 @@ func TestCompileTellsAll(t *testing.T) {
 
 func TestCompileKeepsItsInput(t *testing.T) {
 	p := rules(policy.Rule{Hosts: []string{"A.Example"}, Matches: []policy.Match{{Methods: []string{"get"}}}})
-	want := *p.Clone()
+	want := *policy.Clone(&p)
 	s := compile(t, p)
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Errorf("the input was changed: %s", diff)
@@ -229,7 +229,7 @@ func TestRuleString(t *testing.T) {
 			` under certificates of its own at most 2 requests a minute, 10 bytes in all`},
 	}
 	for _, tt := range tests {
-		if got := tt.rule.String(); got != tt.want {
+		if got := policy.Describe(&tt.rule); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
 		}
 	}

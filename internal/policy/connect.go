@@ -130,7 +130,7 @@ func (s *Set) connectTo(name string, d *dest) Verdict {
 		return allowedByDefault(ModeSniff, what)
 	case best == nil:
 		return allowedByDefault(ModeRelay, what)
-	case !best.Protocol.unread():
+	case !unread(best.Protocol):
 		return allowedBy(best, ModeSniff, what)
 	case reader != nil:
 		return unreadable(reader, what)
@@ -139,7 +139,7 @@ func (s *Set) connectTo(name string, d *dest) Verdict {
 }
 
 // unread reports whether a protocol's bytes are passed on as they are.
-func (p Protocol) unread() bool { return p == ProtocolTCP || p == ProtocolUDP }
+func unread(p Protocol) bool { return p == ProtocolTCP || p == ProtocolUDP }
 
 func unreadable(reader *rule, what string) Verdict {
 	v := refuse(CodeDenied, "rule %s denies some requests to %s, so what can't be read is not let through", reader.ID, what)
@@ -155,7 +155,7 @@ func (s *Set) carrier(name string, d *dest, want func(*rule) bool) (*rule, Verdi
 	shut := false // a rule would allow it, were the address open
 	special := dnsOrQUIC(d)
 	s.about(name, d, func(r *rule, closeness int) {
-		if r.deny || !r.applies(d) || !want(r) || special != "" && !(r.Protocol.unread() && r.namesPort(d.port)) {
+		if r.deny || !r.applies(d) || !want(r) || special != "" && !(unread(r.Protocol) && r.namesPort(d.port)) {
 			return
 		}
 		if !s.opened(d, r, nil) {

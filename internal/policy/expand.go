@@ -11,7 +11,7 @@ func expand(p *Policy, errs *problems) {
 			errs.addf(at("presets", i), presetNames(), "%s is no preset", quoted(name))
 		case slices.Contains(p.Presets[:i], name):
 		default:
-			*p = p.With(preset.Rules...)
+			*p = With(*p, preset.Rules...)
 		}
 	}
 	p.Presets = nil
@@ -19,8 +19,8 @@ func expand(p *Policy, errs *problems) {
 
 // With is the policy with rules behind its own. Those that it has already,
 // word for word, it does not get again: a preset may be asked for twice.
-func (p Policy) With(rules ...Rule) Policy {
-	p = *p.Clone()
+func With(p Policy, rules ...Rule) Policy {
+	p = *Clone(&p)
 	for _, r := range cloneRules(rules) {
 		if !slices.ContainsFunc(p.Rules, func(o Rule) bool { return sameRule(o, r) }) {
 			p.Rules = append(p.Rules, r)

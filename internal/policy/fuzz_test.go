@@ -176,7 +176,7 @@ func FuzzDecide(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	p = p.With(policy.Rule{ID: "no", Action: "deny", Hosts: []string{"no.example"}}, policy.Rule{Action: "deny", Hosts: []string{"api.example.com"}, Matches: []policy.Match{path("prefix", "/admin")}})
+	p = policy.With(p, policy.Rule{ID: "no", Action: "deny", Hosts: []string{"no.example"}}, policy.Rule{Action: "deny", Hosts: []string{"api.example.com"}, Matches: []policy.Match{path("prefix", "/admin")}})
 	s, err := policy.Compile(p, []string{"TOKEN"})
 	if err != nil {
 		f.Fatal(err)

@@ -130,17 +130,17 @@ func (m *match) bestPath(a *asked, r *rank) bool {
 	}
 	for i := range m.paths {
 		t := &m.paths[i]
-		if t.kind.rank() < r.path || !t.matches(path) {
+		if kindRank(t.kind) < r.path || !t.matches(path) {
 			continue
 		}
-		if c := (rank{path: t.kind.rank(), length: len(t.value)}); (rank{path: r.path, length: r.length}).compare(c) < 0 {
+		if c := (rank{path: kindRank(t.kind), length: len(t.value)}); (rank{path: r.path, length: r.length}).compare(c) < 0 {
 			r.path, r.length = c.path, c.length
 		}
 	}
 	return r.path > 0
 }
 
-func (t MatchType) rank() int {
+func kindRank(t MatchType) int {
 	switch t {
 	case MatchExact:
 		return 3

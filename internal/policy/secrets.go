@@ -35,11 +35,11 @@ func compileSecrets(where string, r *Rule, given []string, route *Route, p *prob
 	for i := range r.Secrets {
 		s, where := &r.Secrets[i], at(where+".secrets", i)
 		compilePlace(where, s, p)
-		place := s.place()
-		if places[s.placeKey()] {
-			p.addf(where, "one secret to a place", "two secrets for %s", place)
+		name := place(s)
+		if places[placeKey(s)] {
+			p.addf(where, "one secret to a place", "two secrets for %s", name)
 		}
-		places[s.placeKey()] = true
+		places[placeKey(s)] = true
 		switch {
 		case !secretForm().MatchString(s.Name):
 			p.addf(where+".name", "letters, digits and _, such as GITHUB_TOKEN", "%s is no name of a secret", quoted(s.Name))
@@ -52,7 +52,7 @@ func compileSecrets(where string, r *Rule, given []string, route *Route, p *prob
 }
 
 // place names where a secret goes, for people.
-func (s *Secret) place() string {
+func place(s *Secret) string {
 	switch {
 	case s.Header != "":
 		return "header " + s.Header
@@ -63,14 +63,14 @@ func (s *Secret) place() string {
 }
 
 // placeKey is the same for places that are one to some server.
-func (s *Secret) placeKey() string {
+func placeKey(s *Secret) string {
 	switch {
 	case s.Header != "":
 		return "header " + field.Fold(s.Header)
 	case s.Query != "":
 		return "query " + field.Readings(url.QueryEscape(s.Query))[0]
 	}
-	return s.place()
+	return place(s)
 }
 
 func compilePlace(where string, s *Secret, p *problems) {

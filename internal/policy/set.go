@@ -55,7 +55,7 @@ func (s *Set) add(r *rule) {
 // Policy is what was compiled: names and types in the form in which they are
 // compared, IDs and defaults filled in but for ports, and presets as the rules
 // that they are. The caller may change it.
-func (s *Set) Policy() Policy { return *s.policy.Clone() }
+func (s *Set) Policy() Policy { return *Clone(&s.policy) }
 
 // Secrets names the secrets that rules put in, each once and in order.
 func (s *Set) Secrets() []string {
@@ -93,12 +93,12 @@ func (c claim) compare(o claim) int {
 		cmp.Compare(c.closeness, o.closeness),
 		compareBool(c.named, o.named),
 		c.rank.compare(o.rank),
-		cmp.Compare(o.Protocol.carriage(), c.Protocol.carriage()),
+		cmp.Compare(carriage(o.Protocol), carriage(c.Protocol)),
 		cmp.Compare(o.place, c.place))
 }
 
 // carriage orders protocols by how much of them is read, most first.
-func (p Protocol) carriage() int {
+func carriage(p Protocol) int {
 	return slices.Index([]Protocol{ProtocolHTTP, ProtocolTLS, ProtocolTCP, ProtocolUDP}, p)
 }
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// String is the rule in one line, for people: what it does, with whom, and
+// Describe is the rule in one line, for people: what it does, with whom, and
 // what it asks for. It holds no secret, nor any certificate.
-func (r Rule) String() string {
+func Describe(r *Rule) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	action := r.Action
@@ -16,18 +16,18 @@ func (r Rule) String() string {
 		action = ActionAllow
 	}
 	add("%s %s", action, listed(append(slices.Clone(r.Hosts), r.Addresses...), 12))
-	if carried := r.carried(); carried != "" {
-		add("%s", carried)
+	if how := carried(r); how != "" {
+		add("%s", how)
 	}
 	if len(r.Matches) > 0 {
 		var matches []string
 		for i := range r.Matches {
-			matches = append(matches, r.Matches[i].String())
+			matches = append(matches, describeMatch(&r.Matches[i]))
 		}
 		add("for %s", strings.Join(matches, ", or "))
 	}
 	for i := range r.Secrets {
-		add("with %s", r.Secrets[i].String())
+		add("with %s", describeSecret(&r.Secrets[i]))
 	}
 	if r.Auth == AuthGuest {
 		add("and the guest's own credentials")
@@ -38,48 +38,48 @@ func (r Rule) String() string {
 	if r.Roots != "" {
 		add("under certificates of its own")
 	}
-	if l := r.Limits.String(); l != "" {
+	if l := describeLimits(&r.Limits); l != "" {
 		add("at most %s", l)
 	}
 	return strings.Join(parts, " ")
 }
 
 // carried is "over https", "over tcp, port 5432".
-func (r *Rule) carried() string {
+func carried(r *Rule) string {
 	ports := strings.Join(r.Ports, ", ")
 	if ports == "" && r.Action != ActionDeny {
 		set := make([]string, 0, 2)
-		for _, p := range defaultPorts[r.protocol()] {
+		for _, p := range defaultPorts[protocol(r)] {
 			set = append(set, p.String())
 		}
 		ports = strings.Join(set, ", ")
 	}
-	switch protocol := r.protocol(); {
-	case protocol == "" && ports == "":
+	switch proto := protocol(r); {
+	case proto == "" && ports == "":
 		return ""
-	case protocol == "":
+	case proto == "":
 		return "on port " + ports
 	case ports == "":
-		return fmt.Sprintf("over %s", protocol)
-	case protocol == ProtocolHTTP && ports == "443":
+		return fmt.Sprintf("over %s", proto)
+	case proto == ProtocolHTTP && ports == "443":
 		return "over https"
-	case protocol == ProtocolTLS:
+	case proto == ProtocolTLS:
 		return "over tls, unread, port " + ports
 	default:
-		return fmt.Sprintf("over %s, port %s", protocol, ports)
+		return fmt.Sprintf("over %s, port %s", proto, ports)
 	}
 }
 
 // protocol is what Compile makes of Protocol.
-func (r *Rule) protocol() Protocol {
+func protocol(r *Rule) Protocol {
 	if r.Protocol == "" && (r.Action != ActionDeny || len(r.Matches) > 0) {
 		return ProtocolHTTP
 	}
 	return r.Protocol
 }
 
-// String is the match in a few words: "GET HEAD /simple/...".
-func (m Match) String() string {
+// describeMatch is the match in a few words: "GET HEAD /simple/...".
+func describeMatch(m *Match) string {
 	var parts []string
 	if len(m.Methods) > 0 {
 		parts = append(parts, strings.Join(m.Methods, " "))
@@ -99,10 +99,10 @@ func (m Match) String() string {
 		parts = append(parts, listed(paths, 12))
 	}
 	for _, f := range m.Headers {
-		parts = append(parts, fmt.Sprintf("header %s %s", printable(f.Name), f.compared()))
+		parts = append(parts, fmt.Sprintf("header %s %s", printable(f.Name), compared(&f)))
 	}
 	for _, f := range m.Query {
-		parts = append(parts, fmt.Sprintf("query %s %s", printable(f.Name), f.compared()))
+		parts = append(parts, fmt.Sprintf("query %s %s", printable(f.Name), compared(&f)))
 	}
 	if len(parts) == 0 {
 		return "any request"
@@ -110,16 +110,16 @@ func (m Match) String() string {
 	return strings.Join(parts, " ")
 }
 
-func (f *Field) compared() string {
+func compared(f *Field) string {
 	if f.Type == MatchRegex || f.Type == "RegularExpression" {
 		return "~ " + printable(f.Value)
 	}
 	return "= " + printable(f.Value)
 }
 
-// String says which secret goes where, and never its value, which it has not.
-func (s Secret) String() string {
-	text := s.Name + " in " + s.place()
+// describeSecret says which secret goes where, and never its value, which it has not.
+func describeSecret(s *Secret) string {
+	text := s.Name + " in " + place(s)
 	if s.Scheme != "" {
 		text += " (" + s.Scheme + ")"
 	}
@@ -129,8 +129,8 @@ func (s Secret) String() string {
 	return text
 }
 
-// String lists the bounds that there are; "" for none.
-func (l Limits) String() string {
+// describeLimits lists the bounds that there are; "" for none.
+func describeLimits(l *Limits) string {
 	var parts []string
 	for _, b := range []struct {
 		n    int64

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -221,7 +222,7 @@ func (m *Manager) settle(ctx context.Context, e *entry) error {
 		if sb.Starts == 0 {
 			return m.remove(ctx, e)
 		}
-		return m.stop(ctx, e, orElse(sb.Ended, EndCrashed))
+		return m.stop(ctx, e, cmp.Or(sb.Ended, EndCrashed))
 	case StateStopping:
 		ctx, cancel := detached(ctx)
 		defer cancel()
@@ -230,13 +231,6 @@ func (m *Manager) settle(ctx context.Context, e *entry) error {
 		return m.remove(ctx, e)
 	}
 	return nil
-}
-
-func orElse[T ~string](r, other T) T {
-	if r == "" {
-		return other
-	}
-	return r
 }
 
 // retryLater has Run settle e after a while.

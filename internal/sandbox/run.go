@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -127,7 +128,7 @@ func (m *Manager) ended(ctx context.Context, e *entry, starts int, reason EndRea
 	if sb == nil || sb.State != StateRunning || sb.Starts != starts {
 		return nil
 	}
-	return m.stop(ctx, e, orElse(reason, EndCrashed))
+	return m.stop(ctx, e, cmp.Or(reason, EndCrashed))
 }
 
 // reapDue begins what is due and returns how long it is until more is, if

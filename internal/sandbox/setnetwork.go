@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -45,7 +46,7 @@ func (m *Manager) SetNetwork(ctx context.Context, c Caller, ref string, ch Netwo
 		if err := m.save(ctx, e, sb); err != nil {
 			return err
 		}
-		m.note(ctx, sb, EventPolicy, "its policy was changed: %d rules, default %s", len(ch.Policy.Rules), orElse(ch.Policy.Default, policy.DefaultDeny))
+		m.note(ctx, sb, EventPolicy, "its policy was changed: %d rules, default %s", len(ch.Policy.Rules), cmp.Or(ch.Policy.Default, policy.DefaultDeny))
 		if sb.State != StateRunning {
 			return nil
 		}
@@ -65,7 +66,7 @@ func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch 
 	old := sb.Spec.Secrets
 	sb = sb.Clone()
 	var err error
-	if sb.Spec.Network, sb.Spec.Policy, err = ResolveNetwork("", ch.Policy.Clone()); err != nil {
+	if sb.Spec.Network, sb.Spec.Policy, err = ResolveNetwork("", policy.Clone(&ch.Policy)); err != nil {
 		return nil, err
 	}
 	if ch.Secrets != nil {

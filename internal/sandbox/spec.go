@@ -246,7 +246,7 @@ func (s Spec) Clone() Spec {
 	s.Stronger = slices.Clone(s.Stronger)
 	s.Mounts = slices.Clone(s.Mounts)
 	s.Limits.Explicit = maps.Clone(s.Limits.Explicit)
-	s.Policy = s.Policy.Clone()
+	s.Policy = policy.Clone(s.Policy)
 	s.Secrets = slices.Clone(s.Secrets)
 	s.SecretValues = maps.Clone(s.SecretValues)
 	s.Env = maps.Clone(s.Env)

@@ -164,7 +164,7 @@ func (s *Store) room(place string) error {
 	if err != nil {
 		return err
 	}
-	limit := MaxSecrets
+	limit := maxSecrets
 	if strings.HasPrefix(place, "sandboxes/") {
 		limit = MaxSandboxSecrets
 	}

@@ -12,9 +12,9 @@ import (
 
 // Bounds of values and sources.
 const (
-	MinValue = 8        // bytes: what is shorter turns up in answers by chance
+	minValue = 8        // bytes: what is shorter turns up in answers by chance
 	MaxValue = 64 << 10 // bytes
-	MaxTTL   = 30 * 24 * time.Hour
+	maxTTL   = 30 * 24 * time.Hour
 
 	maxPath = 4096
 	maxArgs = 256
@@ -70,8 +70,8 @@ func (s *Source) check(o owner) error {
 		return sandbox.Errorf(sandbox.Invalid, "the secret has no value").WithHint("give a value, a file or a command")
 	case n > 1:
 		return sandbox.Errorf(sandbox.Invalid, "the secret has more than one source").WithHint("give one of a value, a file and a command")
-	case s.TTL < 0 || s.TTL > MaxTTL || s.TTL > 0 && s.kind() != KindCommand:
-		return sandbox.Errorf(sandbox.Invalid, "a time to live of %s", s.TTL).WithHint("for commands only, and at most %s", MaxTTL)
+	case s.TTL < 0 || s.TTL > maxTTL || s.TTL > 0 && s.kind() != KindCommand:
+		return sandbox.Errorf(sandbox.Invalid, "a time to live of %s", s.TTL).WithHint("for commands only, and at most %s", maxTTL)
 	case s.kind() != KindValue && o.uid < 0:
 		return sandbox.Errorf(sandbox.Denied, "secrets from files and commands are for users of this machine").
 			WithHint("give the value")
@@ -114,8 +114,8 @@ func checkArgv(argv []string) error {
 // looked for. It tells nothing of it.
 func checkValue(v []byte) error {
 	switch i := bytes.IndexFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }); {
-	case len(v) < MinValue:
-		return sandbox.Errorf(sandbox.Invalid, "the secret's value is shorter than %d bytes", MinValue).
+	case len(v) < minValue:
+		return sandbox.Errorf(sandbox.Invalid, "the secret's value is shorter than %d bytes", minValue).
 			WithHint("answers are searched for it, and something so short turns up by chance")
 	case len(v) > MaxValue:
 		return sandbox.Errorf(sandbox.Invalid, "the secret's value is longer than %d bytes", MaxValue)

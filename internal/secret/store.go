@@ -19,7 +19,7 @@ import (
 
 // Bounds of what is kept.
 const (
-	MaxSecrets        = 256 // of one owner
+	maxSecrets        = 256 // of one owner
 	MaxSandboxSecrets = 64  // of one sandbox
 )
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
@@ -15,16 +14,10 @@ import (
 // maxSecrets bounds how many secrets one sandbox is given.
 const maxSecrets = 64
 
-// createRequest is what a create asks for. Its policy is read by the package
-// that knows what one is, as in every other place that takes one.
-type createRequest struct {
-	api.CreateRequest
-	policy *policy.Policy
-}
-
-// decodeCreate reads the body of a create.
-func decodeCreate(r *http.Request) (createRequest, error) {
-	var req createRequest
+// decodeCreate reads the body of a create. Its policy is read by the package
+// that knows what one is, as in every other place that takes one. Both in one
+// go, by a type around the request, would have errors name that type.
+func decodeCreate(r *http.Request) (req api.CreateRequest, err error) {
 	var fields map[string]json.RawMessage
 	if err := wire.Decode(r, &fields, false); err != nil {
 		return req, err
@@ -32,28 +25,28 @@ func decodeCreate(r *http.Request) (createRequest, error) {
 	if raw, ok := fields["policy"]; ok && string(raw) != "null" {
 		p, err := policy.Parse(raw)
 		if err != nil {
-			return req, netspec.Error("policy", err)
+			return req, sandbox.PolicyError("policy", err)
 		}
-		req.policy = &p
+		req.Policy = &p
 	}
 	delete(fields, "policy")
 	rest, err := json.Marshal(fields)
 	if err != nil {
 		return req, err
 	}
-	return req, wire.DecodeBytes(rest, &req.CreateRequest)
+	return req, wire.DecodeBytes(rest, &req)
 }
 
-// network fills in what spec says of the network.
-func (req *createRequest) network(spec *sandbox.Spec) (err error) {
-	if spec.Network, spec.Policy, err = netspec.Resolve(req.Network, req.policy); err != nil {
+// setNetwork fills in what spec says of the network.
+func setNetwork(req *api.CreateRequest, spec *sandbox.Spec) (err error) {
+	if spec.Network, spec.Policy, err = sandbox.ResolveNetwork(req.Network, req.Policy); err != nil {
 		return err
 	}
 	if len(req.Secrets) > maxSecrets {
 		return sandbox.Errorf(sandbox.Invalid, "secrets: more than %d", maxSecrets)
 	}
 	for _, sec := range req.Secrets {
-		if !netspec.ValidSecret(sec.Name) {
+		if !sandbox.ValidSecret(sec.Name) {
 			return sandbox.Errorf(sandbox.Invalid, "secrets: one has no name, or none that can be").
 				WithHint("a letter or _, then up to 127 letters, digits and _")
 		}
@@ -75,5 +68,5 @@ func (req *createRequest) network(spec *sandbox.Spec) (err error) {
 	if spec.Policy == nil && len(spec.Secrets) == 0 {
 		return nil
 	}
-	return netspec.Check(spec.Policy, spec.Secrets)
+	return sandbox.CheckPolicy(spec.Policy, spec.Secrets)
 }

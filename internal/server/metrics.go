@@ -83,7 +83,7 @@ func (c *collector) gate(ch chan<- prometheus.Metric, sb *sandbox.Sandbox) {
 	}
 	ch <- prometheus.MustNewConstMetric(metricOpen, prometheus.GaugeValue, float64(use.Connections), sb.ID)
 	for _, n := range use.Counters {
-		labels := []string{sb.ID, n.Protocol, string(n.Verdict), n.Code}
+		labels := []string{sb.ID, n.Protocol, n.Verdict, n.Code}
 		ch <- prometheus.MustNewConstMetric(metricTried, prometheus.CounterValue, float64(n.Count), labels...)
 		ch <- prometheus.MustNewConstMetric(metricBytes, prometheus.CounterValue, float64(n.Sent), append(labels, "sent")...)
 		ch <- prometheus.MustNewConstMetric(metricBytes, prometheus.CounterValue, float64(n.Received), append(labels, "received")...)

@@ -41,7 +41,7 @@ func (s *Server) setPolicy(r *http.Request) (*sandbox.Sandbox, error) {
 	}
 	p, err := policy.Parse(b)
 	if err != nil {
-		return nil, netspec.Error("policy", err)
+		return nil, sandbox.PolicyError("policy", err)
 	}
 	caller, ref := principalOf(r).caller, r.PathValue("id")
 	sb, err := s.m.Get(r.Context(), caller, ref)
@@ -49,7 +49,7 @@ func (s *Server) setPolicy(r *http.Request) (*sandbox.Sandbox, error) {
 		return nil, err
 	}
 	if _, err := policy.Compile(p, sb.Spec.Secrets); err != nil {
-		return nil, netspec.Error("policy", err)
+		return nil, sandbox.PolicyError("policy", err)
 	}
 	if !principalOf(r).privateNetwork() {
 		if err := netspec.Private(&p, sb.Spec.Secrets); err != nil {
@@ -57,7 +57,7 @@ func (s *Server) setPolicy(r *http.Request) (*sandbox.Sandbox, error) {
 		}
 	}
 	sb, err = s.m.SetPolicy(r.Context(), caller, sb.ID, p)
-	return sb, netspec.Error("policy", err)
+	return sb, sandbox.PolicyError("policy", err)
 }
 
 // postPolicyTest says what would become of a request, and does none.
@@ -88,16 +88,10 @@ func (s *Server) testPolicy(r *http.Request) (api.PolicyVerdict, error) {
 }
 
 // getPresets lists what --allow knows by name.
-func (s *Server) getPresets(w http.ResponseWriter, r *http.Request) {
+func (s *Server) getPresets(w http.ResponseWriter, _ *http.Request) {
 	out := []api.PolicyPreset{}
 	for _, p := range policy.Presets() {
-		v, err := netspec.View(p)
-		if err != nil {
-			s.log.Warn("show preset", "preset", p.Name, "error", err)
-			wire.Error(w, err)
-			return
-		}
-		out = append(out, v)
+		out = append(out, netspec.View(p))
 	}
 	wire.JSON(w, http.StatusOK, out)
 }

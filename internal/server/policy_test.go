@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -432,35 +431,4 @@ func (w *world) open(t *testing.T, path string) *http.Response {
 	}
 	t.Cleanup(func() { _ = resp.Body.Close(); tr.CloseIdleConnections() })
 	return resp
-}
-
-// TestWireIsTheDomain holds that what the wire says has every field of what it
-// stands for, under the same name.
-func TestWireIsTheDomain(t *testing.T) {
-	for _, pair := range [][2]any{{policy.Policy{}, api.Policy{}}, {netlog.Record{}, api.NetRecord{}}} {
-		if diff := cmp.Diff(shape(reflect.TypeOf(pair[0])), shape(reflect.TypeOf(pair[1]))); diff != "" {
-			t.Errorf("%T (-%T +%T):\n%s", pair[0], pair[0], pair[1], diff)
-		}
-	}
-}
-
-// shape lists the fields of a type as JSON has them.
-func shape(t reflect.Type) (lines []string) {
-	switch {
-	case t == reflect.TypeFor[time.Time]():
-		return []string{"time"}
-	case t.Kind() == reflect.Slice:
-		for _, l := range shape(t.Elem()) {
-			lines = append(lines, "[]"+l)
-		}
-		return lines
-	case t.Kind() != reflect.Struct:
-		return []string{t.Kind().String()}
-	}
-	for f := range t.Fields() {
-		for _, l := range shape(f.Type) {
-			lines = append(lines, f.Tag.Get("json")+"."+l)
-		}
-	}
-	return lines
 }

@@ -22,7 +22,7 @@ const maxMounts = 64
 
 // spec turns a request into a Spec. Paths of the host become the directories
 // that they lead to for this caller.
-func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (sandbox.Spec, error) {
+func (s *Server) spec(ctx context.Context, p *principal, req api.CreateRequest) (sandbox.Spec, error) {
 	ttl, err := millis("ttl_ms", req.TTLMillis)
 	if err != nil {
 		return sandbox.Spec{}, err
@@ -44,7 +44,7 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 				WithHint("%s or %s", sandbox.WallGVisor, sandbox.WallProcess)
 		}
 	}
-	if err := req.network(&spec); err != nil {
+	if err := setNetwork(&req, &spec); err != nil {
 		return sandbox.Spec{}, err
 	}
 	if !p.privateNetwork() {
@@ -68,7 +68,7 @@ func (s *Server) spec(ctx context.Context, p *principal, req createRequest) (san
 }
 
 // fromTemplate fills in what the template has that req names.
-func (s *Server) fromTemplate(ctx context.Context, p *principal, req createRequest, spec *sandbox.Spec) error {
+func (s *Server) fromTemplate(ctx context.Context, p *principal, req api.CreateRequest, spec *sandbox.Spec) error {
 	if req.Image != "" || req.Snapshot != "" {
 		return sandbox.Errorf(sandbox.Invalid, "template: it has an image of its own").WithHint("leave image and snapshot out")
 	}

@@ -18,7 +18,7 @@ func (x *execution) audit(res *Result, err error) {
 	a := AuditRecord{
 		Time: x.from.UTC(), Owner: x.c.Owner, Session: x.spec.SessionID, Sandbox: x.box, Action: "exec",
 		Command: profile.Written(x.spec.Cmd), EnvKeys: profile.EnvNames(x.spec.Env),
-		Error: Class(err), Duration: x.took(), Queued: x.w.queued, SessionIs: x.f.how,
+		Error: profile.Class(err), Duration: x.took(), Queued: x.w.queued, SessionIs: x.f.how,
 	}
 	if res != nil {
 		a.Status, a.ExitCode, a.Limits = res.Status, res.ExitCode, res.Limits

@@ -38,12 +38,12 @@ func (r *Runtime) Borrow(ctx context.Context, c sandbox.Caller, key string, job 
 	tell := sync.OnceFunc(func() { r.tellJob(a) })
 	u, err := r.borrow(ctx, c, key, job, &a)
 	if err != nil {
-		a.Error = Class(err)
+		a.Error = profile.Class(err)
 		tell()
 		return nil, err
 	}
 	u.tell = func(status string, err error) {
-		a.Status, a.Error = status, Class(err)
+		a.Status, a.Error = status, profile.Class(err)
 		tell()
 	}
 	return u, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
@@ -49,7 +50,7 @@ func TestConfig(t *testing.T) {
 				}
 				return
 			}
-			if session.Class(err) != langbot.ClassValidation || !strings.Contains(err.Error(), tt.setting+":") {
+			if profile.Class(err) != langbot.ClassValidation || !strings.Contains(err.Error(), tt.setting+":") {
 				t.Errorf("Validate = %v, want the setting %s", err, tt.setting)
 			}
 		})

@@ -51,7 +51,7 @@ func (r *Runtime) delete(ctx context.Context, s *session, recID string) error {
 func (r *Runtime) reset(ctx context.Context, s *session, recID string) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	if err := r.delete(ctx, s, recID); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := r.delete(ctx, s, recID); err != nil && !errors.Is(err, profile.ErrNotFound) {
 		r.log.Error("end a session", "owner", s.id.owner, "session", shown(s.id.key), "error", err)
 	}
 }
@@ -90,7 +90,7 @@ func (r *Runtime) DropAll(ctx context.Context, owner string, match func(key stri
 		wg.Go(func() {
 			defer func() { <-slots }()
 			defer r.release(s)
-			if err := r.delete(ctx, s, ""); !errors.Is(err, ErrNotFound) {
+			if err := r.delete(ctx, s, ""); !errors.Is(err, profile.ErrNotFound) {
 				errs[n] = tidied(err, s.id.key, "delete it")
 			}
 		})

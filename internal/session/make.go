@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
@@ -132,7 +133,7 @@ func (r *Runtime) later(s *session) {
 
 // deletedMeanwhile is why a call ends whose session does.
 func deletedMeanwhile(s *session) error {
-	return fail(ErrNotFound, sandbox.NotFound, "session %s was deleted meanwhile", shown(s.id.key))
+	return fail(profile.ErrNotFound, sandbox.NotFound, "session %s was deleted meanwhile", shown(s.id.key))
 }
 
 // endedMeanwhile is why a call ends whose sandbox does.

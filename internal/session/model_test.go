@@ -14,6 +14,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
@@ -149,7 +150,7 @@ func (m *model) existing(key string) (class string) {
 }
 
 func wants(t *rapid.T, what string, err error, class string) bool {
-	if got := session.Class(err); got != class {
+	if got := profile.Class(err); got != class {
 		t.Fatalf("%s = %v (class %q), want class %q", what, err, got, class)
 	}
 	return err == nil

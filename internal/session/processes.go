@@ -39,7 +39,7 @@ func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string
 	r.tell(AuditRecord{
 		Time: from.UTC(), Owner: c.Owner, Session: key, Sandbox: sandboxID, Action: "start_process", Process: spec.ProcessID,
 		Command: profile.Written(commandText(spec)), EnvKeys: profile.EnvNames(spec.Env),
-		Status: info.Status, ExitCode: info.ExitCode, Error: Class(err), Duration: r.clock.Now().Sub(from),
+		Status: info.Status, ExitCode: info.ExitCode, Error: profile.Class(err), Duration: r.clock.Now().Sub(from),
 	})
 	return info, err
 }
@@ -179,7 +179,7 @@ func (r *Runtime) countProcess(s *session, pid string, m *managed) error {
 	defer r.mu.Unlock()
 	if most := r.c.Limits.MaxProcesses; r.running >= most {
 		r.metrics.capacity.Add(1)
-		return fail(ErrCapacity, sandbox.Exhausted, "Box managed process capacity reached (%d)", most).
+		return fail(profile.ErrCapacity, sandbox.Exhausted, "Box managed process capacity reached (%d)", most).
 			WithHint("stop one, or raise box.limits.max_managed_processes")
 	}
 	r.running++

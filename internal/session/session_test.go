@@ -12,9 +12,9 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
-	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
 func TestReuse(t *testing.T) {
@@ -114,7 +114,7 @@ func TestConflict(t *testing.T) {
 func wantFields(t fataler, err error, fields ...string) {
 	t.Helper()
 	wantClass(t, "the call", err, langbot.ClassSessionConflict)
-	var c *session.ConflictError
+	var c *profile.ConflictError
 	if !errors.As(err, &c) {
 		t.Fatalf("%v has no ConflictError", err)
 	}
@@ -351,8 +351,8 @@ func TestHostileKeys(t *testing.T) {
 			"nul": "a\x00b", "newline": "a\nb", "long": strings.Repeat("k", 10<<10), "empty": "", "bell": "\a", "not-utf8": "a\xffb",
 		} {
 			_, err := d.Create(t.Context(), ann, asked(key, ""))
-			if session.Class(err) != langbot.ClassValidation || len(err.Error()) > 500 {
-				t.Errorf("%s: %v (class %q), want a validation error", name, err, session.Class(err))
+			if profile.Class(err) != langbot.ClassValidation || len(err.Error()) > 500 {
+				t.Errorf("%s: %v (class %q), want a validation error", name, err, profile.Class(err))
 			}
 		}
 		for _, key := range []string{"../../etc/passwd", "/", "..", "a/b", "-rf", "$(id)", "漢字", `"`, "%s%n", "a b"} {

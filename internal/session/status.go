@@ -68,7 +68,7 @@ func (r *Runtime) Backend(ctx context.Context) sessions.Backend {
 
 // noWall is the error for a wall that this machine does not have.
 func noWall(wall string, walls []string) *sandbox.Error {
-	return fail(ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", wall).
+	return fail(profile.ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", wall).
 		WithHint("available: %s; carboy doctor says why", cmp.Or(strings.Join(walls, ", "), "none"))
 }
 
@@ -129,5 +129,5 @@ func (r *Runtime) explain(err error) error {
 	if why == nil || sandbox.KindOf(why) == "" || ctx.Err() != nil {
 		return err
 	}
-	return fail(ErrBackend, sandbox.Unavailable, "%s backend error: %.300s", r.c.Isolation, userText(why)).WithHint("carboy doctor")
+	return fail(profile.ErrBackend, sandbox.Unavailable, "%s backend error: %.300s", r.c.Isolation, userText(why)).WithHint("carboy doctor")
 }

@@ -12,8 +12,8 @@ import (
 
 // Create makes a session, or takes the one that is there into use: then the
 // fields of spec that shape a session must be what it has, or the error has a
-// *ConflictError. Where only its extra mounts differ it is made anew, once its
-// commands have ended. Notices say what became of it.
+// *profile.ConflictError. Where only its extra mounts differ it is made anew, once
+// its commands have ended. Notices say what became of it.
 func (r *Runtime) Create(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (sessions.SessionInfo, error) {
 	u, err := r.Use(ctx, c, spec)
 	if err != nil {

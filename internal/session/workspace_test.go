@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 )
@@ -287,7 +288,7 @@ func TestOwnedWorkspace(t *testing.T) {
 		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != sessions.QuotaHard || len(info.Notices) != 1 {
 			t.Errorf("info %+v", info)
 		}
-		if _, err := d.Exec(t.Context(), sandbox.Caller{Owner: "box:ws-2"}, spec); session.Class(err) != langbot.ClassValidation {
+		if _, err := d.Exec(t.Context(), sandbox.Caller{Owner: "box:ws-2"}, spec); profile.Class(err) != langbot.ClassValidation {
 			t.Errorf("another's declaration: %v", err)
 		}
 		for _, p := range []string{"/app/data/boxes", "/app/data/box/../../etc", "/app/data"} {

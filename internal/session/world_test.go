@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/session"
@@ -180,7 +181,7 @@ func run(t fataler, d *daemon, spec sessions.Spec) *session.Result {
 
 func wantClass(t fataler, what string, err error, want string) {
 	t.Helper()
-	if got := session.Class(err); got != want {
+	if got := profile.Class(err); got != want {
 		t.Errorf("%s = %v (class %q), want class %q", what, err, got, want)
 	}
 }

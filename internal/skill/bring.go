@@ -43,7 +43,7 @@ func (s *Store) Place(m sessions.Mount) (p Placed, ok bool, err error) {
 		return Placed{}, true, invalid("host_path %s is no skill's package", describe(m.HostPath))
 	}
 	at := path.Clean(m.MountPath)
-	name, err := CheckName(path.Base(at))
+	name, err := checkName(path.Base(at))
 	if err != nil || path.Dir(at) != tools.SkillsPath || name != path.Base(at) {
 		return Placed{}, true, invalid("skill %s can't be mounted at %s", describe(rel), describe(m.MountPath)).
 			WithHint("mount it at %s/NAME", tools.SkillsPath)

@@ -16,7 +16,7 @@ import (
 // becomes one where it is, one outside, which out must allow, is copied. What
 // in leaves blank is as the package that is taken in has it.
 func (s *Store) Create(ctx context.Context, in sessions.SkillInput, out Outside) (sessions.Skill, error) {
-	name, err := CheckName(in.Name)
+	name, err := checkName(in.Name)
 	if err != nil {
 		return sessions.Skill{}, err
 	}

@@ -128,7 +128,7 @@ func load(dir *os.Root, f found, shown string) (sessions.Skill, error) {
 	if err != nil {
 		return sessions.Skill{}, err
 	}
-	name, err := CheckName(cmp.Or(meta.Name, path.Base(shown)))
+	name, err := checkName(cmp.Or(meta.Name, path.Base(shown)))
 	if err != nil {
 		return sessions.Skill{}, err
 	}

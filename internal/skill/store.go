@@ -272,9 +272,9 @@ func notFound(name string) error {
 	return sandbox.Errorf(sandbox.NotFound, "Skill \"%.64s\" not found", printable(name))
 }
 
-// CheckName returns a skill's name without the space around it, or why it is
+// checkName returns a skill's name without the space around it, or why it is
 // none.
-func CheckName(name string) (string, error) {
+func checkName(name string) (string, error) {
 	name = strings.TrimSpace(name)
 	switch n := utf8.RuneCountInString(name); {
 	case name == "":

@@ -8,6 +8,7 @@
 package startup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // Command is the ID by which a sandbox's start command is found among its
@@ -53,7 +55,7 @@ func Run(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (n
 // command has text run with the sandbox's own PATH, if it has one: a login shell
 // sets another.
 func command(sb *sandbox.Sandbox, text string) string {
-	return guestcall.WithPath(text, sb.Spec.Env)
+	return shell.WithPath(text, sb.Spec.Env)
 }
 
 // failed is a start that will not succeed.
@@ -131,7 +133,7 @@ func await(ctx context.Context, g *guestcall.Guest, sb *sandbox.Sandbox, s *sand
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return &failed{what: "the ready command never succeeded", tail: orElse(output(ctx, g, s), last.String())}
+			return &failed{what: "the ready command never succeeded", tail: cmp.Or(output(ctx, g, s), last.String())}
 		}
 	}
 }
@@ -145,13 +147,6 @@ func output(ctx context.Context, g *guestcall.Guest, s *sandbox.Startup) string 
 	var t tail
 	g.Output(ctx, Command, lookBack, t.add)
 	return t.String()
-}
-
-func orElse(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // alive fails where the start command has ended with an error. One that ended

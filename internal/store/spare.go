@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// SpareSuffix is added to the path of a database for that of its spare
+	// spareSuffix is added to the path of a database for that of its spare
 	// file.
-	SpareSuffix = ".spare"
+	spareSuffix = ".spare"
 	spareSize   = 1 << 20
 	leastSpare  = 64 << 10
 )

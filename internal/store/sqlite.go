@@ -58,7 +58,7 @@ func Open(ctx context.Context, path string) (_ *SQLite, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SQLite{path: path, spare: spare{path: path + SpareSuffix}}
+	s := &SQLite{path: path, spare: spare{path: path + spareSuffix}}
 	defer func() {
 		if err != nil {
 			s.Close()

@@ -19,8 +19,8 @@ const maxFile = 1 << 20
 // Range is Count ids from First on.
 type Range struct{ First, Count int }
 
-// ErrNone says that no range is the user's, or none is large enough.
-var ErrNone = errors.New("no range is the caller's")
+// errNone says that no range is the user's, or none is large enough.
+var errNone = errors.New("no range is the caller's")
 
 // Find reads the file at path; see Parse.
 func Find(path, name string, uid, count int) (Range, error) {
@@ -48,5 +48,5 @@ func Parse(r io.Reader, name string, uid, count int) (Range, error) {
 			return Range{a, c}, nil
 		}
 	}
-	return Range{}, errors.Join(lines.Err(), ErrNone)
+	return Range{}, errors.Join(lines.Err(), errNone)
 }

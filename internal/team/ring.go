@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// MaxKeys is how many keys of one owner are made.
-	MaxKeys = 1000
-	// MaxKeyName is how long the name of one is, in bytes.
-	MaxKeyName = 256
+	// maxKeys is how many keys of one owner are made.
+	maxKeys = 1000
+	// maxKeyName is how long the name of one is, in bytes.
+	maxKeyName = 256
 	// usedEvery is how exactly the last use of a key is kept.
 	usedEvery = time.Minute
 )
@@ -218,7 +218,7 @@ func (r *Ring) Make(ctx context.Context, owner, name, madeBy string, grant Grant
 	}
 	r.making.Lock()
 	defer r.making.Unlock()
-	if n := len(r.List(owner)); n >= MaxKeys {
+	if n := len(r.List(owner)); n >= maxKeys {
 		return Key{}, "", sandbox.Errorf(sandbox.Exhausted, "there are %d keys of this team, and no more are made", n).WithHint("delete one")
 	}
 	secret, hash, err := key.New(r.rand)
@@ -243,8 +243,8 @@ func (r *Ring) Make(ctx context.Context, owner, name, madeBy string, grant Grant
 }
 
 func checkKeyName(name string) error {
-	if strings.TrimSpace(name) == "" || len(name) > MaxKeyName || strings.ContainsFunc(name, unicode.IsControl) {
-		return sandbox.Errorf(sandbox.Invalid, "name: 1 to %d bytes, without control characters", MaxKeyName)
+	if strings.TrimSpace(name) == "" || len(name) > maxKeyName || strings.ContainsFunc(name, unicode.IsControl) {
+		return sandbox.Errorf(sandbox.Invalid, "name: 1 to %d bytes, without control characters", maxKeyName)
 	}
 	return nil
 }

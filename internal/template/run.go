@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -360,7 +361,7 @@ func (r *run) open(ctx context.Context) error {
 
 func (r *run) spec() sandbox.Spec {
 	return sandbox.Spec{
-		Image: r.at.Image, Snapshot: r.at.Snapshot, Sudo: r.s.o.Sudo, Network: r.s.o.Network, Policy: r.s.o.Policy.Clone(),
+		Image: r.at.Image, Snapshot: r.at.Snapshot, Sudo: r.s.o.Sudo, Network: r.s.o.Network, Policy: policy.Clone(r.s.o.Policy),
 		Limits:   sandbox.Limits{CPUs: r.rec.CPUs, Memory: r.rec.Memory, Disk: r.rec.Disk},
 		TTL:      r.s.o.Time + boxSlack,
 		OnExpiry: sandbox.OnExpiryRemove,

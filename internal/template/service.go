@@ -22,9 +22,9 @@ const (
 	DefaultTime     = time.Hour
 	DefaultPerOwner = 2       // builds of one owner at the same time
 	DefaultAtOnce   = 4       // builds of all
-	DefaultUpload   = 2 << 30 // bytes of one archive
-	DefaultFiles    = 16 << 30
-	DefaultContents = 8 << 30 // bytes that one archive may hold
+	defaultUpload   = 2 << 30 // bytes of one archive
+	defaultFiles    = 16 << 30
+	defaultContents = 8 << 30 // bytes that one archive may hold
 	// DefaultCacheSize is of what the steps of one owner led to, in bytes.
 	DefaultCacheSize = 64 << 30
 
@@ -116,9 +116,9 @@ func New(o Options) (*Service, error) {
 	o.Time = cmp.Or(o.Time, DefaultTime)
 	o.PerOwner = cmp.Or(o.PerOwner, DefaultPerOwner)
 	o.AtOnce = cmp.Or(o.AtOnce, DefaultAtOnce)
-	o.Upload = cmp.Or(o.Upload, DefaultUpload)
-	o.Contents = cmp.Or(o.Contents, DefaultContents)
-	o.Files = cmp.Or(o.Files, DefaultFiles)
+	o.Upload = cmp.Or(o.Upload, defaultUpload)
+	o.Contents = cmp.Or(o.Contents, defaultContents)
+	o.Files = cmp.Or(o.Files, defaultFiles)
 	o.CacheSize = cmp.Or(o.CacheSize, DefaultCacheSize)
 	s := &Service{
 		o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), now: o.Now,

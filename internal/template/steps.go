@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // Statuses by which our own scripts answer; others are errors.
@@ -88,15 +89,7 @@ func (r *run) output(b []byte) {
 // command is one of the build's, in its context. A login shell sets the PATH
 // anew, so one that was set is set again.
 func (r *run) command(text string) Command {
-	return Command{Shell: withPath(text, r.at.Env), User: r.at.User, Cwd: r.at.Cwd, Env: r.at.Env}
-}
-
-// withPath has a command run with the PATH of env, if that has one.
-func withPath(text string, env map[string]string) string {
-	if p, ok := env["PATH"]; ok {
-		return "export PATH='" + strings.ReplaceAll(p, "'", `'\''`) + "'\n" + text
-	}
-	return text
+	return Command{Shell: shell.WithPath(text, r.at.Env), User: r.at.User, Cwd: r.at.Cwd, Env: r.at.Env}
 }
 
 func (r *run) exec(ctx context.Context, cmd Command, out func([]byte)) (Exit, error) {

@@ -37,11 +37,11 @@ func OpenBase(dir string) (*Base, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	return NewBase(f), nil
+	return newBase(f), nil
 }
 
-// NewBase makes a base of an open directory, which it then owns.
-func NewBase(dir *os.File) *Base { return &Base{dir: dir, name: dir.Name()} }
+// newBase makes a base of an open directory, which it then owns.
+func newBase(dir *os.File) *Base { return &Base{dir: dir, name: dir.Name()} }
 
 // Close closes the directory.
 func (b *Base) Close() error {

@@ -23,11 +23,11 @@ const (
 // Bounds of a stream. What lies beyond is an error for the reader and a
 // Special change for the writer.
 const (
-	MaxPath    = 4095    // bytes of a path, and of a link's target
-	MaxName    = 255     // bytes of one component
+	maxPath    = 4095    // bytes of a path, and of a link's target
+	maxName    = 255     // bytes of one component
 	MaxDepth   = 512     // components
-	MaxEntries = 4 << 20 // changes in a stream
-	MaxExtents = 4096    // pieces of data in a sparse file
+	maxEntries = 4 << 20 // changes in a stream
+	maxExtents = 4096    // pieces of data in a sparse file
 
 	maxFileSize = 1 << 60
 )
@@ -107,8 +107,8 @@ func checkPath(p string) error {
 	switch {
 	case p == "":
 		return fmt.Errorf("empty path")
-	case len(p) > MaxPath:
-		return fmt.Errorf("path of %d bytes, at most %d", len(p), MaxPath)
+	case len(p) > maxPath:
+		return fmt.Errorf("path of %d bytes, at most %d", len(p), maxPath)
 	case strings.IndexByte(p, 0) >= 0:
 		return fmt.Errorf("path with a NUL byte")
 	}
@@ -120,8 +120,8 @@ func checkPath(p string) error {
 			return fmt.Errorf("path with an empty component")
 		case name == "." || name == "..":
 			return fmt.Errorf("path with a %q component", name)
-		case len(name) > MaxName:
-			return fmt.Errorf("name of %d bytes, at most %d", len(name), MaxName)
+		case len(name) > maxName:
+			return fmt.Errorf("name of %d bytes, at most %d", len(name), maxName)
 		case depth > MaxDepth:
 			return fmt.Errorf("path of more than %d components", MaxDepth)
 		}

@@ -123,7 +123,7 @@ func (d *digester) digestFile(ctx context.Context, f io.ReaderAt, size int64, ex
 // Limits of what fileExtents makes of a sparse file.
 const (
 	mergeGap = blockSize // a hole of at most this many bytes is read as data
-	denseMax = 4 << 30   // a file of more than MaxExtents pieces is read whole up to this size
+	denseMax = 4 << 30   // a file of more than maxExtents pieces is read whole up to this size
 )
 
 // errFragmented says that a file has too much of both holes and data to be
@@ -157,7 +157,7 @@ func fileExtents(f *os.File, size, blocks int64) ([]Extent, error) {
 			ext[n-1].Length = end - ext[n-1].Offset
 			continue
 		}
-		if len(ext) < MaxExtents {
+		if len(ext) < maxExtents {
 			ext = append(ext, Extent{start, end - start})
 			continue
 		}

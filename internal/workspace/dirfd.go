@@ -73,7 +73,7 @@ func openFileAt(dir *os.File, name string) (*os.File, unix.Stat_t, error) {
 }
 
 func readlinkAt(dir *os.File, name string) (string, error) {
-	buf := make([]byte, MaxPath+1)
+	buf := make([]byte, maxPath+1)
 	var n int
 	err := retry(func() (err error) {
 		n, err = unix.Readlinkat(int(dir.Fd()), name, buf)

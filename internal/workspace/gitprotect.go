@@ -43,7 +43,7 @@ const maxScan = 4 << 20
 // cover its target and leave the link: that is an Unsupported error. New
 // repositories that the agent makes elsewhere in the tree are not prevented.
 func ProtectedGitPaths(root *os.File) ([]Protect, error) {
-	g := &gitScan{base: NewBase(root), seen: map[string]bool{}}
+	g := &gitScan{base: newBase(root), seen: map[string]bool{}}
 	defer g.base.forget() // root stays the caller's
 	err := g.scan(".", 0)
 	if err == nil && g.isRepository(".") {

@@ -203,7 +203,7 @@ func (m *manifestReader) record(typ byte) error {
 	if err != nil || shared > uint64(len(m.cur.path)) {
 		return errManifest
 	}
-	rest, err := m.text(MaxPath)
+	rest, err := m.text(maxPath)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (m *manifestReader) record(typ byte) error {
 		return err
 	}
 	if e.kind == Symlink {
-		if e.target, err = m.text(MaxPath); err != nil {
+		if e.target, err = m.text(maxPath); err != nil {
 			return err
 		}
 	}

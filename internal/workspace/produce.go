@@ -81,7 +81,7 @@ func (p *producer) wants(rel string) bool { return p.sel.has(rel) || p.sel.leads
 // tooDeep reports whether what is in directory rel may have paths that are
 // longer than a stream allows.
 func tooDeep(rel string, depth int) bool {
-	return depth >= MaxDepth || len(rel) > MaxPath-MaxName-1
+	return depth >= MaxDepth || len(rel) > maxPath-maxName-1
 }
 
 // entry writes what is not a directory. What is gone is left out.

@@ -75,8 +75,8 @@ func (s *Reader) next() (Change, error) {
 	if h.PAXRecords[recordKind] == kindEnd {
 		return Change{}, s.end(h)
 	}
-	if s.entries++; s.entries > MaxEntries {
-		return Change{}, sandbox.Errorf(sandbox.Exhausted, "change stream: more than %d changes", MaxEntries)
+	if s.entries++; s.entries > maxEntries {
+		return Change{}, sandbox.Errorf(sandbox.Exhausted, "change stream: more than %d changes", maxEntries)
 	}
 	c, err := s.change(h)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Reader) next() (Change, error) {
 }
 
 func (s *Reader) end(h *tar.Header) error {
-	n, err := parseNumber(h.PAXRecords[recordEntries], MaxEntries)
+	n, err := parseNumber(h.PAXRecords[recordEntries], maxEntries)
 	if err != nil || n != s.entries || h.Name != endName || h.Size != 0 {
 		return badStream("its end record does not fit")
 	}
@@ -118,7 +118,7 @@ func (s *Reader) change(h *tar.Header) (Change, error) {
 	case Symlink:
 		typ = tar.TypeSymlink
 		c.Target = h.Linkname
-		if c.Target == "" || len(c.Target) > MaxPath || strings.IndexByte(c.Target, 0) >= 0 {
+		if c.Target == "" || len(c.Target) > maxPath || strings.IndexByte(c.Target, 0) >= 0 {
 			return c, badStream("link target of %d bytes", len(c.Target))
 		}
 		err = onlyRecords(h, recordCopied)

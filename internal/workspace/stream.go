@@ -75,8 +75,8 @@ func record(name string, typ byte, rec map[string]string) *tar.Header {
 // has at c's extents. Where body turns out shorter, zeros stand in for what is
 // missing: the digest then tells the reader that the file changed meanwhile.
 func (s *streamWriter) write(ctx context.Context, c *Change, body io.ReaderAt) error {
-	if s.entries++; s.entries > MaxEntries {
-		return fmt.Errorf("more than %d changes", MaxEntries)
+	if s.entries++; s.entries > maxEntries {
+		return fmt.Errorf("more than %d changes", maxEntries)
 	}
 	h := record(c.Path, tar.TypeReg, map[string]string{recordKind: string(c.Kind)})
 	h.Mode, h.ModTime = int64(c.Mode&0o7777), c.ModTime
@@ -159,8 +159,8 @@ func formatExtents(ext []Extent) string {
 // between them, within size bytes.
 func parseExtents(s string, size int64) ([]Extent, error) {
 	n := strings.Count(s, ",") + 1
-	if n > MaxExtents {
-		return nil, fmt.Errorf("%d extents, at most %d", n, MaxExtents)
+	if n > maxExtents {
+		return nil, fmt.Errorf("%d extents, at most %d", n, maxExtents)
 	}
 	ext := make([]Extent, 0, n)
 	end := int64(0)

@@ -11,7 +11,7 @@ import (
 // belongs to the longest line that leads to it; one that no line leads to has
 // yet to be given its place.
 var layers = [][]string{
-	{"api", "internal/strict", "internal/weak", "internal/yamlscan"},
+	{"api", "internal/strict", "internal/weak", "internal/yamlscan", "internal/shell", "internal/mountinfo"},
 	{"internal/beneath"}, // names in directories, and nothing of what is there
 	{"internal/durable"}, // records in them
 	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/langbot/rpc", "internal/stall"}, // know nothing of sandboxes

@@ -19,8 +19,8 @@ var (
 
 // The lengths of the prefixes that the guest's addresses are given with.
 const (
-	Bits4 = 29
-	Bits6 = 64
+	bits4 = 29
+	bits6 = 64
 )
 
 // The gate's ports, and its name.

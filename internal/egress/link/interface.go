@@ -124,11 +124,11 @@ func configure(ipv6 bool) error {
 		return err
 	}
 	if ipv6 { // first: the kernel takes its time
-		if err := giveAddress(h, eth, Guest6, Bits6, Gate6); err != nil {
+		if err := giveAddress(h, eth, Guest6, bits6, Gate6); err != nil {
 			return fmt.Errorf("set up IPv6: %w", err)
 		}
 	}
-	if err := giveAddress(h, eth, Guest4, Bits4, Gate4); err != nil {
+	if err := giveAddress(h, eth, Guest4, bits4, Gate4); err != nil {
 		return fmt.Errorf("set up IPv4: %w", err)
 	}
 	if ipv6 {

@@ -44,17 +44,17 @@ func (x *exchange) pages() {
 func (p *Proxy) about() about {
 	pol := p.o.Policy().Policy()
 	a := about{
-		Gate: netHost, Default: string(pol.Default), Rules: []string{}, Secrets: []string{},
+		Gate: netHost, Default: pol.Default, Rules: []string{}, Secrets: []string{},
 		Hint: "what is not allowed has to be asked for on the host: carboy run --allow HOST, or carboy policy set",
 	}
 	if a.Default == "" {
-		a.Default = string(policy.DefaultDeny)
+		a.Default = policy.DefaultDeny
 	}
 	for _, rule := range pol.Rules {
 		for _, s := range rule.Secrets {
 			a.Secrets = append(a.Secrets, s.Name)
 		}
-		a.Rules = append(a.Rules, rule.String())
+		a.Rules = append(a.Rules, policy.Describe(&rule))
 	}
 	slices.Sort(a.Secrets)
 	a.Secrets = slices.Compact(a.Secrets)

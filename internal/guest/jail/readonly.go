@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/mountinfo"
 )
 
 // mountPoint is a line of /proc/PID/mountinfo.
@@ -42,12 +44,12 @@ func parseMounts(text []byte) ([]mountPoint, error) {
 	at := map[string]int{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if len(f) < 6 || !strings.HasPrefix(f[4], "/") {
+		line, ok := mountinfo.Parse(lines.Text())
+		if !ok || !strings.HasPrefix(line.Point, "/") {
 			return nil, fmt.Errorf("look at the mounts: %.80q", lines.Text())
 		}
-		m := mountPoint{path: unescape(f[4])}
-		for opt := range strings.SplitSeq(f[5], ",") {
+		m := mountPoint{path: line.Point}
+		for _, opt := range line.Options {
 			m.readOnly = m.readOnly || opt == "ro"
 			m.flags |= mountFlags[opt]
 		}
@@ -59,25 +61,6 @@ func parseMounts(text []byte) ([]mountPoint, error) {
 		list = append(list, m)
 	}
 	return list, lines.Err()
-}
-
-// unescape turns the kernel's \040 into a space, and its like.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }
 
 // exempt reports whether commands may write to what is mounted at a place, as

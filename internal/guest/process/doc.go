@@ -3,7 +3,7 @@
 // they started, and remembers how they ended.
 //
 // One Engine serves two protocols, envd's Process service and our own
-// ExecService. The engine adds no shell and no program of its own to a
+// execService. The engine adds no shell and no program of its own to a
 // command. It refuses root where the sandbox does, and a second start of an
 // id that it knows is a second look at the same command.
 package process

@@ -108,7 +108,7 @@ func (e *Engine) Close() {
 // A command that can't be started for a fault of its own is a Command that
 // has ended; an error means that there is none.
 func (e *Engine) Start(id string, spec Spec) (*Command, error) {
-	if !ValidID(id) {
+	if !validID(id) {
 		return nil, fmt.Errorf("%w: the id must be 1 to 64 of A-Z a-z 0-9 . _ -", ErrInvalid)
 	}
 	if err := spec.validate(); err != nil {

@@ -26,20 +26,20 @@ const (
 	envdBy     = "api" // who kills, as far as envd's protocol tells
 )
 
-// EnvdService is the engine as E2B's SDKs expect envd's Process service. It
+// envdService is the engine as E2B's SDKs expect envd's Process service. It
 // does as envd does, but for two things: SIGKILL ends all that a command
 // started, and a command's end is told when its main process ends, not when
 // its outputs are closed.
-type EnvdService struct{ engine *Engine }
+type envdService struct{ engine *Engine }
 
-var _ processconnect.ProcessHandler = (*EnvdService)(nil)
+var _ processconnect.ProcessHandler = (*envdService)(nil)
 
-// NewEnvdService returns a service for commands of e.
-func NewEnvdService(e *Engine) *EnvdService { return &EnvdService{e} }
+// newEnvdService returns a service for commands of e.
+func newEnvdService(e *Engine) *envdService { return &envdService{e} }
 
 // List tells which commands run, and of those that this service started the
 // environment that was asked for too. That of others may be secret.
-func (s *EnvdService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+func (s *envdService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
 	res := &process.ListResponse{}
 	for _, c := range s.engine.List() {
 		if _, ended := c.Exit(); ended {
@@ -66,7 +66,7 @@ func (s *EnvdService) List(context.Context, *connect.Request[process.ListRequest
 // Start runs a command and streams it. The command goes on when the stream
 // breaks; it ends when the time has passed that the request's own timeout
 // header names.
-func (s *EnvdService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+func (s *envdService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
 	spec, err := envdSpec(req)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func timeout(h http.Header) (time.Duration, error) {
 }
 
 // Connect follows a command from now on.
-func (s *EnvdService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+func (s *envdService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
 	c, err := s.find(req.Msg.GetProcess(), envdMemory)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *EnvdService) Connect(ctx context.Context, req *connect.Request[process.
 	return s.stream(ctx, f, req.Header(), to)
 }
 
-func (s *EnvdService) stream(ctx context.Context, f *Follower, h http.Header, to envdSink) error {
+func (s *envdService) stream(ctx context.Context, f *Follower, h http.Header, to envdSink) error {
 	c := to.c
 	if exit, ended := c.Exit(); ended && exit.Reason == NotStarted {
 		if exit.dir || exit.Code != jail.CodeNotFound && exit.Code != jail.CodeNotExecutable {
@@ -201,7 +201,7 @@ func (s envdSink) exit(e Exit) error {
 
 // find returns the command that a selector means: a running one, or one that
 // ended at most memory ago.
-func (s *EnvdService) find(sel *process.ProcessSelector, memory time.Duration) (*Command, error) {
+func (s *envdService) find(sel *process.ProcessSelector, memory time.Duration) (*Command, error) {
 	var match func(*Command) bool
 	var what string
 	switch by := sel.GetSelector().(type) {
@@ -234,7 +234,7 @@ func (s *EnvdService) find(sel *process.ProcessSelector, memory time.Duration) (
 }
 
 // SendInput writes to a command's standard input or terminal.
-func (s *EnvdService) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+func (s *envdService) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
 	c, err := s.find(req.Msg.GetProcess(), 0)
 	if err == nil {
 		err = c.envdInput(ctx, req.Msg.GetInput())
@@ -246,7 +246,7 @@ func (s *EnvdService) SendInput(ctx context.Context, req *connect.Request[proces
 }
 
 // StreamInput writes a stream of messages to one command.
-func (s *EnvdService) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+func (s *envdService) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
 	var c *Command
 	for stream.Receive() {
 		var err error
@@ -294,7 +294,7 @@ func (c *Command) envdInput(ctx context.Context, in *process.ProcessInput) error
 }
 
 // CloseStdin ends a command's standard input.
-func (s *EnvdService) CloseStdin(ctx context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+func (s *envdService) CloseStdin(ctx context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
 	c, err := s.find(req.Msg.GetProcess(), 0)
 	if err != nil {
 		return nil, err
@@ -310,7 +310,7 @@ func (s *EnvdService) CloseStdin(ctx context.Context, req *connect.Request[proce
 
 // SendSignal ends a command: SIGTERM asks its process group, SIGKILL takes
 // everything that it started.
-func (s *EnvdService) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+func (s *envdService) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	c, err := s.find(req.Msg.GetProcess(), 0)
 	if err != nil {
 		return nil, err
@@ -330,7 +330,7 @@ func (s *EnvdService) SendSignal(_ context.Context, req *connect.Request[process
 }
 
 // Update changes the size of a command's terminal.
-func (s *EnvdService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+func (s *envdService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
 	c, err := s.find(req.Msg.GetProcess(), 0)
 	if err != nil {
 		return nil, err

@@ -19,17 +19,17 @@ import (
 // keepaliveEvery is how long a stream of ours may be silent.
 const keepaliveEvery = 20 * time.Second
 
-// ExecService is the engine as carboy.guest.v1 has it.
-type ExecService struct{ engine *Engine }
+// execService is the engine as carboy.guest.v1 has it.
+type execService struct{ engine *Engine }
 
-var _ guestv1connect.ExecServiceHandler = (*ExecService)(nil)
+var _ guestv1connect.ExecServiceHandler = (*execService)(nil)
 
-// NewExecService returns a service for commands of e.
-func NewExecService(e *Engine) *ExecService { return &ExecService{e} }
+// newExecService returns a service for commands of e.
+func newExecService(e *Engine) *execService { return &execService{e} }
 
 // Start starts a command, or finds it again, and streams it from the
 // beginning.
-func (s *ExecService) Start(ctx context.Context, req *connect.Request[guestv1.StartRequest], stream *connect.ServerStream[guestv1.Event]) error {
+func (s *execService) Start(ctx context.Context, req *connect.Request[guestv1.StartRequest], stream *connect.ServerStream[guestv1.Event]) error {
 	spec, err := specOf(req.Msg.GetCommand())
 	if err != nil {
 		return coded(err)
@@ -45,7 +45,7 @@ func (s *ExecService) Start(ctx context.Context, req *connect.Request[guestv1.St
 }
 
 // Follow streams a command from the given offsets on.
-func (s *ExecService) Follow(ctx context.Context, req *connect.Request[guestv1.FollowRequest], stream *connect.ServerStream[guestv1.Event]) error {
+func (s *execService) Follow(ctx context.Context, req *connect.Request[guestv1.FollowRequest], stream *connect.ServerStream[guestv1.Event]) error {
 	c, err := s.engine.Get(req.Msg.GetId())
 	if err != nil {
 		return coded(err)
@@ -57,7 +57,7 @@ func (s *ExecService) Follow(ctx context.Context, req *connect.Request[guestv1.F
 	return s.follow(ctx, c, from, stream)
 }
 
-func (s *ExecService) follow(ctx context.Context, c *Command, from [2]int64, stream *connect.ServerStream[guestv1.Event]) error {
+func (s *execService) follow(ctx context.Context, c *Command, from [2]int64, stream *connect.ServerStream[guestv1.Event]) error {
 	f := c.Follow(from)
 	defer f.Close()
 	if c.proc != nil {
@@ -71,7 +71,7 @@ func (s *ExecService) follow(ctx context.Context, c *Command, from [2]int64, str
 	return coded(c.stream(ctx, f, keepaliveEvery, execSink{stream}))
 }
 
-// execSink sends events as ExecService has them.
+// execSink sends events as execService has them.
 type execSink struct {
 	*connect.ServerStream[guestv1.Event]
 }
@@ -100,7 +100,7 @@ func (s execSink) exit(e Exit) error {
 }
 
 // WriteInput appends to a command's input.
-func (s *ExecService) WriteInput(ctx context.Context, req *connect.Request[guestv1.WriteInputRequest]) (*connect.Response[guestv1.WriteInputResponse], error) {
+func (s *execService) WriteInput(ctx context.Context, req *connect.Request[guestv1.WriteInputRequest]) (*connect.Response[guestv1.WriteInputResponse], error) {
 	c, err := s.engine.Get(req.Msg.GetId())
 	if err != nil {
 		return nil, coded(err)
@@ -113,7 +113,7 @@ func (s *ExecService) WriteInput(ctx context.Context, req *connect.Request[guest
 }
 
 // Resize changes a terminal's size.
-func (s *ExecService) Resize(_ context.Context, req *connect.Request[guestv1.ResizeRequest]) (*connect.Response[guestv1.ResizeResponse], error) {
+func (s *execService) Resize(_ context.Context, req *connect.Request[guestv1.ResizeRequest]) (*connect.Response[guestv1.ResizeResponse], error) {
 	c, err := s.engine.Get(req.Msg.GetId())
 	if err != nil {
 		return nil, coded(err)
@@ -129,7 +129,7 @@ func (s *ExecService) Resize(_ context.Context, req *connect.Request[guestv1.Res
 }
 
 // Signal sends a signal to a command, or to it and all that it started.
-func (s *ExecService) Signal(_ context.Context, req *connect.Request[guestv1.SignalRequest]) (*connect.Response[guestv1.SignalResponse], error) {
+func (s *execService) Signal(_ context.Context, req *connect.Request[guestv1.SignalRequest]) (*connect.Response[guestv1.SignalResponse], error) {
 	c, err := s.engine.Get(req.Msg.GetId())
 	if err == nil {
 		err = c.Signal(syscall.Signal(req.Msg.GetSignal()), req.Msg.GetAll(), req.Msg.GetBy())
@@ -141,7 +141,7 @@ func (s *ExecService) Signal(_ context.Context, req *connect.Request[guestv1.Sig
 }
 
 // Get tells how a command is.
-func (s *ExecService) Get(_ context.Context, req *connect.Request[guestv1.GetRequest]) (*connect.Response[guestv1.GetResponse], error) {
+func (s *execService) Get(_ context.Context, req *connect.Request[guestv1.GetRequest]) (*connect.Response[guestv1.GetResponse], error) {
 	c, err := s.engine.Get(req.Msg.GetId())
 	if err != nil {
 		return nil, coded(err)
@@ -150,7 +150,7 @@ func (s *ExecService) Get(_ context.Context, req *connect.Request[guestv1.GetReq
 }
 
 // List tells how all commands are that are remembered.
-func (s *ExecService) List(context.Context, *connect.Request[guestv1.ListRequest]) (*connect.Response[guestv1.ListResponse], error) {
+func (s *execService) List(context.Context, *connect.Request[guestv1.ListRequest]) (*connect.Response[guestv1.ListResponse], error) {
 	res := &guestv1.ListResponse{}
 	for _, c := range s.engine.List() {
 		res.Processes = append(res.Processes, c.message())

@@ -29,7 +29,7 @@ func begun(c *Command, stream *connect.ServerStream[guestv1.Event]) error {
 }
 
 // Read returns what one stream has from an offset on.
-func (s *ExecService) Read(ctx context.Context, req *connect.Request[guestv1.ReadRequest]) (*connect.Response[guestv1.ReadResponse], error) {
+func (s *execService) Read(ctx context.Context, req *connect.Request[guestv1.ReadRequest]) (*connect.Response[guestv1.ReadResponse], error) {
 	c, err := s.engine.Get(req.Msg.GetId())
 	if err != nil {
 		return nil, coded(err)

@@ -21,6 +21,6 @@ func (e *Engine) Register(mux *http.ServeMux) {
 		// than it saves. Requests may still be compressed.
 		connect.WithCompressMinBytes(math.MaxInt),
 	}
-	mux.Handle(processconnect.NewProcessHandler(NewEnvdService(e), opts...))
-	mux.Handle(guestv1connect.NewExecServiceHandler(NewExecService(e), opts...))
+	mux.Handle(processconnect.NewProcessHandler(newEnvdService(e), opts...))
+	mux.Handle(guestv1connect.NewExecServiceHandler(newExecService(e), opts...))
 }

@@ -62,8 +62,8 @@ const (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// ValidID reports whether an id is 1 to 64 of [A-Za-z0-9._-].
-func ValidID(id string) bool {
+// validID reports whether an id is 1 to 64 of [A-Za-z0-9._-].
+func validID(id string) bool {
 	if id == "" || len(id) > 64 {
 		return false
 	}

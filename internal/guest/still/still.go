@@ -37,8 +37,8 @@ const (
 	lastPause  = 10 * time.Millisecond
 )
 
-// ErrRestless says that not everything came to a stop.
-var ErrRestless = errors.New("not every process came to a stop")
+// errRestless says that not everything came to a stop.
+var errRestless = errors.New("not every process came to a stop")
 
 // Held are processes that are held.
 type Held struct {
@@ -57,14 +57,14 @@ func Hold(ctx context.Context, skip ...int) (*Held, error) {
 			return h, nil
 		}
 		h.Release()
-		if !errors.Is(err, ErrRestless) {
+		if !errors.Is(err, errRestless) {
 			return nil, err
 		}
 		if err := pause(ctx, letGo); err != nil {
 			return nil, err
 		}
 	}
-	return nil, ErrRestless
+	return nil, errRestless
 }
 
 // try stops what runs, until two looks in a row find nothing that does.
@@ -82,7 +82,7 @@ func (h *Held) try(ctx context.Context) error {
 		case quiet == 2:
 			return nil
 		case running > 0 && look >= minLooks && time.Since(begun) > tryFor:
-			return ErrRestless
+			return errRestless
 		}
 		wait = min(2*wait, lastPause)
 		if err := pause(ctx, wait); err != nil {

@@ -14,7 +14,8 @@ type pattern struct{ re *regexp.Regexp }
 func (p *pattern) match(rel string) bool { return p.re.MatchString(rel) }
 
 // newPattern reads a pattern of GlobRequest. It becomes an expression of RE2,
-// so that none takes long to match.
+// so that none takes long to match: doublestar goes through all combinations of
+// alternatives, has ** for whole names alone, and refuses a [ without its end.
 func newPattern(text string) (*pattern, error) {
 	switch {
 	case text == "":

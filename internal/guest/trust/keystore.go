@@ -10,6 +10,10 @@ import (
 	"unicode/utf16"
 )
 
+// A store is an image's, and hostile. keystore-go allocates whatever length an
+// entry claims, up to 4 GiB, before it reads on or knows the digest, and keeps
+// entries in a map: without their order, and one for each alias.
+//
 // Java's own format of a store, JKS: a magic number, a version, the number of
 // entries and the entries, then a digest that is keyed by the password.
 // Strings have their length in two bytes before them.

@@ -7,7 +7,9 @@ import (
 )
 
 // Newer JDKs come with a PKCS #12 store that has no password. What is
-// encrypted is not read.
+// encrypted is not read. go-pkcs12 hashes as often as a store says, to check its
+// digest, and refuses one that has a certificate which Go can't parse or which
+// lacks Java's mark.
 var (
 	oidData     = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 1}
 	oidCertBag  = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 12, 10, 1, 3}

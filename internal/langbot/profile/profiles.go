@@ -89,7 +89,7 @@ func parseProfile(name string, b []byte) (sessions.Profile, error) {
 		return p, Invalid("profile %s: it can't be called %s too", show(name), show(p.Name)).WithHint("leave the name out")
 	}
 	slices.Sort(p.Locked)
-	return p, CheckProfile(p)
+	return p, checkProfile(p)
 }
 
 // Check reports the first profile that can't be used.
@@ -98,15 +98,15 @@ func (c Custom) Check() error {
 		if c[name].Name != name {
 			return Invalid("profile %s: it is called %s", show(name), show(c[name].Name))
 		}
-		if err := CheckProfile(c[name]); err != nil {
+		if err := checkProfile(c[name]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// CheckProfile reports what is wrong with a profile that is not built in.
-func CheckProfile(p sessions.Profile) error {
+// checkProfile reports what is wrong with a profile that is not built in.
+func checkProfile(p sessions.Profile) error {
 	if !goodName(p.Name) {
 		return Invalid("profile %s: not a name", show(p.Name)).WithHint("1 to 64 letters, digits, - and _")
 	}

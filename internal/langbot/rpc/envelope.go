@@ -159,8 +159,8 @@ func Encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// CutError cuts an error's text at MaxErrorText characters, and says so.
-func CutError(text string) string {
+// cutError cuts an error's text at MaxErrorText characters, and says so.
+func cutError(text string) string {
 	n := 0
 	for i := range text {
 		if n == MaxErrorText {

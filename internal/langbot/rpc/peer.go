@@ -277,7 +277,7 @@ func (p *Peer) answer(seq int64, data any, err error) error {
 	}
 	if err != nil {
 		message, err = Encode(langbot.Response{
-			SeqID: seq, Code: 1, Message: CutError(p.errorText(err)), Data: json.RawMessage("{}"), ChunkStatus: "continue",
+			SeqID: seq, Code: 1, Message: cutError(p.errorText(err)), Data: json.RawMessage("{}"), ChunkStatus: "continue",
 		})
 		if err != nil {
 			return err

@@ -116,7 +116,7 @@ func (g *Gate) Policy(id string) *policy.Policy {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if x := g.gates[id]; x != nil {
-		return x.policy.Clone()
+		return policy.Clone(x.policy)
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox) (*sandbox.Link, er
 		g.faults = append(g.faults, fmt.Sprintf("open of the gate of %s, which is open", sb.ID))
 	}
 	g.links = append(g.links, netns)
-	x.open, x.watched, x.policy = true, true, sb.Spec.Policy.Clone()
+	x.open, x.watched, x.policy = true, true, policy.Clone(sb.Spec.Policy)
 	if sb.Spec.SecretValues != nil { // a later start brings none, and has what the first one brought
 		x.values = maps.Clone(sb.Spec.SecretValues)
 	}
@@ -239,7 +239,7 @@ func (g *Gate) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) e
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x.open, x.watched, x.policy = true, true, sb.Spec.Policy.Clone()
+	x.open, x.watched, x.policy = true, true, policy.Clone(sb.Spec.Policy)
 	return nil
 }
 
@@ -279,7 +279,7 @@ func (g *Gate) Set(ctx context.Context, sb *sandbox.Sandbox) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x.policy = sb.Spec.Policy.Clone()
+	x.policy = policy.Clone(sb.Spec.Policy)
 	return nil
 }
 

@@ -19,9 +19,6 @@ type Suspender struct{ *Fake }
 
 var _ sandbox.Suspender = Suspender{}
 
-// NewSuspender is New for a Suspender.
-func NewSuspender(name string) Suspender { return Suspender{New(name)} }
-
 // Suspendable implements sandbox.Suspender.
 func (f Suspender) Suspendable(ctx context.Context, id string) error {
 	_, done := f.enter(Suspendable, id, false)

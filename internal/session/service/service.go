@@ -11,8 +11,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// DefaultOutputLimit is how many characters of each stream a result has.
-const DefaultOutputLimit = 4000
+// defaultOutputLimit is how many characters of each stream a result has.
+const defaultOutputLimit = 4000
 
 // Runtime is what keeps sessions, for one caller. Its errors are classed by
 // profile.Class.
@@ -124,7 +124,7 @@ func New(o Options) (*Service, error) {
 		o.Roots = &profile.Roots{}
 	}
 	if o.OutputLimit == 0 {
-		o.OutputLimit = DefaultOutputLimit
+		o.OutputLimit = defaultOutputLimit
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

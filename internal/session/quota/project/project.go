@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/mountinfo"
 )
 
 const (
@@ -335,20 +337,13 @@ func newID(random io.Reader) (uint32, error) {
 }
 
 // device returns the block device of a file system, out of a mountinfo.
-func device(mountinfo, dev string) string {
-	for line := range strings.Lines(mountinfo) {
-		head, tail, ok := strings.Cut(line, " - ")
-		fields, after := strings.Fields(head), strings.Fields(tail)
-		if ok && len(fields) > 2 && fields[2] == dev && len(after) > 1 && strings.HasPrefix(after[1], "/") {
-			return unescape(after[1])
+func device(mounts, dev string) string {
+	for line := range strings.Lines(mounts) {
+		if m, ok := mountinfo.Parse(line); ok && m.Device == dev && strings.HasPrefix(m.Source, "/") {
+			return m.Source
 		}
 	}
 	return ""
-}
-
-// unescape reads a path as mountinfo writes it.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
 // blocks is how many of 512 bytes hold so many.
