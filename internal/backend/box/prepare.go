@@ -117,8 +117,10 @@ func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec san
 			}
 		}
 		p.Tools = toolsOf(owner)
-		var path string
-		path, cfg.NotShown = root.SearchPath(os.Getenv("PATH"), p.Tools)
+		path, hidden := root.SearchPath(os.Getenv("PATH"), p.Tools)
+		if strings.HasPrefix(owner, "uid:") { // a key's owner is not told of this machine's directories
+			cfg.NotShown = hidden
+		}
 		cfg.defaultEnv("PATH", path)
 		for _, t := range p.Tools {
 			for name, value := range t.Env {
