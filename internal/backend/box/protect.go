@@ -11,6 +11,26 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
+// protectAll protects paths below a shared tree, parents first. What is
+// read-only for itself alone comes last: a mount has the flags of the one from
+// which it is made.
+func (c *composer) protectAll(root *beneath.Dir, list []workspace.Protect) error {
+	for _, pr := range list {
+		if err := c.protect(root, pr); err != nil {
+			return err
+		}
+	}
+	for _, pr := range list {
+		if !pr.Shallow {
+			continue
+		}
+		if err := seal(root, pr.Path, 0); err != nil {
+			return fmt.Errorf("protect %s: %w", pr.Path, err)
+		}
+	}
+	return nil
+}
+
 // protect makes a path below a shared tree a mount of its own, so that it
 // can't be renamed away, and read-only where asked. What git would obey if it
 // were there is made first: what is not there can't be held.
@@ -35,17 +55,25 @@ func pin(root *beneath.Dir, pr workspace.Protect) error {
 	if err := bind(beneath.Path(f), beneath.Path(f)); err != nil {
 		return err
 	}
-	if !pr.ReadOnly || weak.On(weak.GitUnprotected) {
+	if !pr.ReadOnly || pr.Shallow {
 		return nil
 	}
-	// The descriptor still names what lies below the new mount: open it anew.
-	top, err := root.Open(pr.Path, unix.O_PATH)
+	return seal(root, pr.Path, unix.AT_RECURSIVE)
+}
+
+// seal makes the mount at a path below root read-only: one that was made since
+// a descriptor of the path was opened is not what that names.
+func seal(root *beneath.Dir, rel string, flags uint) error {
+	if weak.On(weak.GitUnprotected) {
+		return nil
+	}
+	top, err := root.Open(rel, unix.O_PATH)
 	if err != nil {
 		return err
 	}
 	defer top.Close()
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	return unix.MountSetattr(int(top.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr)
+	return unix.MountSetattr(int(top.Fd()), "", unix.AT_EMPTY_PATH|flags, &attr)
 }
 
 // makeBeneath makes an empty directory, or a file with its content, as the
