@@ -100,8 +100,14 @@ func (g *gitScan) worktreeOf(dir string) string {
 	return dir
 }
 
-// configured protects what a config file names inside the tree.
-func (g *gitScan) configured(worktree, dir, file string) error {
+// configured protects what a config file names inside the tree, and what the
+// files do that it includes.
+func (g *gitScan) configured(worktree, file string) error {
+	if g.read[[2]string{worktree, file}] {
+		return nil
+	}
+	g.read[[2]string{worktree, file}] = true
+	dir, _ := splitPath(file)
 	for _, v := range g.config(file) {
 		from := dir
 		switch {
@@ -115,7 +121,14 @@ func (g *gitScan) configured(worktree, dir, file string) error {
 		if !ok {
 			continue
 		}
-		if err := g.within(p, v.key == "core.hookspath"); err != nil {
+		hooks := v.key == "core.hookspath"
+		if err := g.within(p, hooks); err != nil {
+			return err
+		}
+		if hooks {
+			continue
+		}
+		if err := g.configured(worktree, p); err != nil {
 			return err
 		}
 	}

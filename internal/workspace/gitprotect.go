@@ -46,7 +46,7 @@ const maxScan = 4 << 20
 // cover its target and leave the link: that is an Unsupported error. New
 // repositories that the agent makes elsewhere in the tree are not prevented.
 func ProtectedGitPaths(root *os.File) ([]Protect, error) {
-	g := &gitScan{base: NewBase(root), seen: map[string]int{}, done: map[string]bool{}}
+	g := &gitScan{base: NewBase(root), seen: map[string]int{}, done: map[string]bool{}, read: map[[2]string]bool{}}
 	defer g.base.forget() // root stays the caller's
 	var err error
 	if g.top, err = os.Readlink(fdPath(root)); err != nil {
@@ -70,8 +70,9 @@ type gitScan struct {
 	base    *Base
 	top     string // the root's own path, for what git names by its whole path
 	out     []Protect
-	seen    map[string]int  // path → its place in out
-	done    map[string]bool // repositories
+	seen    map[string]int     // path → its place in out
+	done    map[string]bool    // repositories
+	read    map[[2]string]bool // configuration files, each with its worktree
 	scanned int
 }
 
@@ -169,7 +170,7 @@ func (g *gitScan) isRepository(dir string) bool {
 // repository protects one git directory and those of its submodules.
 func (g *gitScan) repository(worktree, dir string) error {
 	for _, name := range []string{"config", "config.worktree"} {
-		if err := g.configured(worktree, dir, joinPath(dir, name)); err != nil {
+		if err := g.configured(worktree, joinPath(dir, name)); err != nil {
 			return err
 		}
 	}

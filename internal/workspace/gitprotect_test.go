@@ -136,6 +136,14 @@ func TestProtectedPlaces(t *testing.T) {
 			git(t, root, "init", "-q")
 			git(t, root, "config", "core.hooksPath", root+"/tools/hooks")
 		}, want: []string{"pin +tools", "ro +tools/hooks"}},
+		{name: "hooks-of-an-included-file", make: func(t *testing.T, root string) {
+			git(t, root, "init", "-q")
+			git(t, root, "config", "include.path", "../etc/one")
+			tree{
+				"etc/one": "[include]\n\tpath = two\n\tpath = one\n\tpath = ../etc/one\n",
+				"etc/two": "[core]\n\thooksPath = hooks\n[include]\n\tpath = one\n",
+			}.write(t, root)
+		}, want: []string{"pin etc", "ro etc/one", "ro etc/two", "ro +hooks"}},
 		{name: "hooks-around-a-repository", make: func(t *testing.T, root string) {
 			git(t, root, "init", "-q", "a/own")
 			git(t, root, "init", "-q")

@@ -129,6 +129,16 @@ func testGit(t *testing.T, s *suite) {
 			t.Errorf("the host's repository has changed:\n%s\nbefore:\n%s", after, before)
 		}
 	})
+	// What is to be made lies in what is to be read-only.
+	t.Run("hooks-around-a-repository", func(t *testing.T) {
+		dir := repository(t)
+		native(t, "git", "-c", "safe.directory=*", "-C", dir, "config", "core.hooksPath", "way")
+		b := w.begin(t, over(t, sandbox.WorkspaceWritable, dir))
+		if e := b.run(t, shell("touch way/own/.git/x || touch way/pre-commit")); e.exit.GetCode() == 0 {
+			t.Errorf("it says that it went through: %+v", e)
+		}
+		b.sh(t, "", "echo y >> f && git commit -qam two")
+	})
 	t.Run("links-are-refused", func(t *testing.T) {
 		dir := repository(t)
 		must(t, os.RemoveAll(filepath.Join(dir, ".git/hooks")))

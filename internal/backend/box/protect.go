@@ -11,39 +11,41 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
-// protectAll protects paths below a shared tree, parents first. What is
-// read-only for itself alone comes last: a mount has the flags of the one from
-// which it is made.
-func (c *composer) protectAll(root *beneath.Dir, list []workspace.Protect) error {
-	for _, pr := range list {
-		if err := c.protect(root, pr); err != nil {
-			return err
-		}
-	}
-	for _, pr := range list {
-		if !pr.Shallow {
-			continue
-		}
-		if err := seal(root, pr.Path, 0); err != nil {
-			return fmt.Errorf("protect %s: %w", pr.Path, err)
+// protect makes paths below a shared tree, parents first, mounts of their own,
+// so that none can be renamed away, and read-only where asked. What git would
+// obey if it were there is made before: what is not there can't be held, and
+// nothing is made in what is read-only. What is so for itself alone comes last:
+// a mount has the flags of the one from which it is made.
+func (c *composer) protect(root *beneath.Dir, list []workspace.Protect) error {
+	for _, step := range []func(workspace.Protect) error{
+		func(pr workspace.Protect) error { return c.makeMissing(root, pr) },
+		func(pr workspace.Protect) error { return pin(root, pr) },
+		func(pr workspace.Protect) error { return sealShallow(root, pr) },
+	} {
+		for _, pr := range list {
+			if err := step(pr); err != nil {
+				return fmt.Errorf("protect %s: %w", pr.Path, err)
+			}
 		}
 	}
 	return nil
 }
 
-// protect makes a path below a shared tree a mount of its own, so that it
-// can't be renamed away, and read-only where asked. What git would obey if it
-// were there is made first: what is not there can't be held.
-func (c *composer) protect(root *beneath.Dir, pr workspace.Protect) error {
-	if pr.Missing {
-		if err := c.makeBeneath(root, pr); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("protect %s: %w", pr.Path, err)
-		}
+func (c *composer) makeMissing(root *beneath.Dir, pr workspace.Protect) error {
+	if !pr.Missing {
+		return nil
 	}
-	if err := pin(root, pr); err != nil {
-		return fmt.Errorf("protect %s: %w", pr.Path, err)
+	if err := c.makeBeneath(root, pr); !errors.Is(err, unix.EEXIST) {
+		return err
 	}
 	return nil
+}
+
+func sealShallow(root *beneath.Dir, pr workspace.Protect) error {
+	if !pr.Shallow {
+		return nil
+	}
+	return seal(root, pr.Path, 0)
 }
 
 func pin(root *beneath.Dir, pr workspace.Protect) error {

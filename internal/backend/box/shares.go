@@ -37,7 +37,7 @@ func (c *composer) share(d Dir) error {
 		return err
 	}
 	defer root.Close()
-	return c.protectAll(root, d.Protect)
+	return c.protect(root, d.Protect)
 }
 
 // volume shows a volume at a mount point. Its own file system is mounted once
