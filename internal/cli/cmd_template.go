@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -106,7 +105,7 @@ func (f buildFlags) read(dir string) (dockerfile.File, error) {
 }
 
 func readPath(path string) ([]byte, error) {
-	f, err := beneath.OpenPath(path, os.O_RDONLY)
+	f, err := beneath.OpenInput(path)
 	if err != nil {
 		return nil, err
 	}
