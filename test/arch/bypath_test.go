@@ -96,7 +96,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/session/profile",
-		functions: "Roots.MakeDefault realPath",
+		functions: "NewRoots Roots.MakeDefault realPath",
 		why:       "the operator's settings, before there is a session: what is below the roots is opened part by part",
 	},
 	{
