@@ -162,7 +162,7 @@ func (p *jsonParser) container(n *node, open json.Delim, depth int) error {
 // decode puts a node into a Go value of the same shape, by the json tags.
 func decode(n *node, to reflect.Value, where string, p *problems) {
 	wrong := func(want string) {
-		p.addf(n.where(where), want, "%s where something else is wanted", n.described())
+		p.addf(n.where(where), want, "%s where something else is wanted", n.described(where))
 	}
 	switch to.Kind() { //nolint:exhaustive // the schema has no others, and a test decodes all of it
 	case reflect.Struct:
@@ -219,7 +219,8 @@ func decodeStruct(n *node, to reflect.Value, where string, p *problems) {
 		field, ok := fieldByTag(to, pair.key)
 		switch {
 		case !ok:
-			p.addf(fmt.Sprintf("line %d", pair.line), "", "%s%s is not of the schema: it has %s", quoted(pair.key), inWhere(where), fieldNames(to.Type()))
+			// its name stays unsaid: the text may be no policy, but somebody's secrets
+			p.addf(fmt.Sprintf("line %d", pair.line), "", "a field%s that is not of the schema: it has %s", inWhere(where), fieldNames(to.Type()))
 		case seen[pair.key]:
 			p.addf(fmt.Sprintf("line %d", pair.line), "say it once", "%s is there twice", inner)
 		default:
@@ -265,15 +266,15 @@ func (n *node) where(path string) string {
 	return fmt.Sprintf("line %d: %s", n.line, path)
 }
 
-// described is the node for an error: what kind of thing it is, and its text
-// where that is what is wrong.
-func (n *node) described() string {
-	switch n.kind {
-	case aNumber, aBool, aText:
-		return quoted(n.text)
-	case aMap, aList, aNull:
+// described is the node at a path of the schema for an error: its text, or what
+// kind of thing it is. The text of what is no policy at all is not told, as it
+// may be anybody's.
+func (n *node) described(path string) string {
+	switch {
+	case n.kind != aNumber && n.kind != aBool && n.kind != aText, path == "":
+		return string(n.kind)
 	}
-	return string(n.kind)
+	return quoted(n.text)
 }
 
 // decimal reports whether a number is written as people write whole ones.

@@ -52,6 +52,9 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 	if p.Mounts, err = h.mounts(sb.Spec.Mounts); err != nil {
 		return nil, nil, err
 	}
+	if err := checkAccepted(append([]Dir{p.Workspace}, p.Mounts...)...); err != nil {
+		return nil, nil, err
+	}
 	p.Tools = slices.DeleteFunc(p.Tools, func(t hostimage.Tool) bool { return p.mountsIn(t.Path) })
 	return p, &cfg, nil
 }
