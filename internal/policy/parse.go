@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -167,7 +168,7 @@ func decode(n *node, to reflect.Value, where string, p *problems) {
 	switch to.Kind() { //nolint:exhaustive // the schema has no others, and a test decodes all of it
 	case reflect.Struct:
 		if n.kind != aMap {
-			wrong("a mapping of " + fieldNames(to.Type()))
+			wrong("a mapping of " + strings.Join(fieldNames(to.Type()), ", "))
 			return
 		}
 		decodeStruct(n, to, where, p)
@@ -219,8 +220,7 @@ func decodeStruct(n *node, to reflect.Value, where string, p *problems) {
 		field, ok := fieldByTag(to, pair.key)
 		switch {
 		case !ok:
-			// its name stays unsaid: the text may be no policy, but somebody's secrets
-			p.addf(fmt.Sprintf("line %d", pair.line), "", "a field%s that is not of the schema: it has %s", inWhere(where), fieldNames(to.Type()))
+			p.addf(fmt.Sprintf("line %d", pair.line), "", "%s%s is not of the schema: it has %s", n.stray("a field", pair.key, fieldNames(to.Type())), inWhere(where), strings.Join(fieldNames(to.Type()), ", "))
 		case seen[pair.key]:
 			p.addf(fmt.Sprintf("line %d", pair.line), "say it once", "%s is there twice", inner)
 		default:
@@ -251,12 +251,30 @@ func tag(f reflect.StructField) string {
 	return name
 }
 
-func fieldNames(t reflect.Type) string {
+func fieldNames(t reflect.Type) []string {
 	names := make([]string, t.NumField())
 	for i := range names {
 		names[i] = tag(t.Field(i))
 	}
-	return strings.Join(names, ", ")
+	return names
+}
+
+// stray is a key for an error that is none of known: by its name where the
+// mapping has one of them, or this one looks like one. Else the text may be no
+// policy at all but somebody's secrets, and the key is the kind of thing.
+func (n *node) stray(kind, key string, known []string) string {
+	for _, name := range known {
+		if alike(key, name) || slices.ContainsFunc(n.pairs, func(p pair) bool { return p.key == name }) {
+			return quoted(key)
+		}
+	}
+	return kind
+}
+
+// alike reports whether key may be name, typed wrongly: it begins as that does,
+// and is as long but for a letter.
+func alike(key, name string) bool {
+	return key != "" && strings.EqualFold(key[:1], name[:1]) && max(len(key), len(name))-min(len(key), len(name)) <= 1
 }
 
 func (n *node) where(path string) string {

@@ -120,9 +120,9 @@ func TestParseRefuses(t *testing.T) {
 		{"syntax", "rules: [\n", []string{"neither YAML nor JSON"}},
 		{"text", "hello", []string{"line 1: a text where something else is wanted"}},
 		{"list", "- a\n", []string{"line 1: a list where"}},
-		{"unknown", "rules:\n- hosts: [a.example]\n  port: [443]\n", []string{"line 3: a field in rules[0] that is not of the schema"}},
-		{"case", "Rules: []\n", []string{"line 1: a field that is not of the schema"}},
-		{"several", "verion: 1\nrules:\n- host: a.example\n  hosts: a.example\n", []string{"line 1: a field that", "line 3: a field in rules[0]", "line 4: rules[0].hosts"}},
+		{"unknown", "rules:\n- hosts: [a.example]\n  port: [443]\n", []string{`line 3: "port" in rules[0] is not of the schema`}},
+		{"case", "Rules: []\n", []string{`line 1: "Rules" is not of the schema`}},
+		{"several", "verion: 1\nrules:\n- host: a.example\n  hosts: a.example\n", []string{`"verion" is not`, `"host" in rules[0]`, "line 4: rules[0].hosts"}},
 		{"duplicate", "rules: []\nrules: []\n", []string{"line 2: rules is there twice"}},
 		{"duplicate-json", `{"rules": [], "rules": []}`, []string{"line 1: rules is there twice"}},
 		{"duplicate-inner", "{\"rules\": [\n{\"hosts\": [\"a.example\"],\n\"hosts\": [\"b.example\"]}]}", []string{"line 3: rules[0].hosts is there twice"}},
@@ -147,7 +147,7 @@ func TestParseRefuses(t *testing.T) {
 		{"keys-flow-lines", "{" + strings.Repeat("a\n,", 300) + "}", []string{"line 258: more keys"}},
 		{"items", "rules:\n" + strings.Repeat("- a\n", 20001), []string{"line 20002: more keys or items"}},
 		{"deep-block", deepBlock(200), []string{"nested deeper"}},
-		{"escape", "\"\\e[31m\": 1\n", []string{"a field that is not of the schema"}},
+		{"escape", "\"\\e[31m\": 1\n", []string{"a field is not of the schema"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -120,7 +120,7 @@ func (im *runtimeImport) fields(n *node, prefix string, own ...string) map[strin
 		case elsewhere[where] != "" && !p.value.off():
 			im.notes = append(im.notes, Note{where, elsewhere[where]})
 		case elsewhere[where] == "":
-			im.errs.addf(line, "", "a setting%s that is not known", inWhere(strings.TrimSuffix(prefix, ".")))
+			im.errs.addf(line, "", "%s%s is not known", n.stray("a setting", p.key, own), inWhere(strings.TrimSuffix(prefix, ".")))
 		}
 		if found[p.key] == nil {
 			found[p.key] = p.value
@@ -186,7 +186,7 @@ func (im *runtimeImport) terminate(n *node) (excluded []string) {
 		case "extraCaCertPaths":
 			im.errs.add(p.value.where(where+".extraCaCertPaths"), "files are not read by an import", "put the certificates into roots of a rule, or into the image")
 		default:
-			im.errs.addf(fmt.Sprintf("line %d", p.line), "", "a setting in %s that is not known", where)
+			im.errs.addf(fmt.Sprintf("line %d", p.line), "", "%s in %s is not known", n.stray("a setting", p.key, nil), where)
 		}
 	}
 	return excluded
