@@ -29,7 +29,7 @@ func openNetwork(cfg daemon.Config, dirs home.Dirs, log *slog.Logger) (daemon.Ne
 	var store secrets
 	dir := filepath.Join(dirs.State, "secrets")
 	opened, err := secret.Open(secret.Options{
-		Dir: dir, KeyFile: filepath.Join(dirs.Config, "secrets.key"),
+		Dir: dir, KeyFile: filepath.Join(dirs.Config, "secrets.key"), MakeDir: home.Make,
 		Changed: func(c secret.Change) { gates.Changed(context.Background(), c) },
 		InUse:   func(owner, name string) []string { return gates.Users(owner, name) },
 	})

@@ -62,6 +62,11 @@ func OpenPath(path string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	defer at.Close()
+	return reopen(at, path, flags)
+}
+
+// reopen opens what is open with O_PATH.
+func reopen(at *os.File, path string, flags int) (*os.File, error) {
 	for {
 		fd, err := unix.Open(Path(at), flags|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 		if errors.Is(err, unix.EINTR) {
@@ -74,6 +79,28 @@ func OpenPath(path string, flags int) (*os.File, error) {
 	}
 }
 
+// OpenInput opens a file that a user names for reading, by the rules of Parent,
+// and waits for nobody: what is no regular file is ErrNotRegular, for a sandbox
+// may have put a pipe there. A file that is open already goes by any kind, as
+// /dev/stdin does, and so does a device of the machine's own directories.
+func OpenInput(path string) (*os.File, error) {
+	w, err := walkTo(filepath.Clean(path))
+	if err != nil {
+		return nil, err
+	}
+	defer w.at.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(w.at.Fd()), &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	kind := st.Mode & unix.S_IFMT
+	device := kind == unix.S_IFCHR && machines(filepath.Dir(w.real))
+	if kind != unix.S_IFREG && (!w.jumped || kind == unix.S_IFDIR) && !device && !weak.On(weak.LinksFollowed) {
+		return nil, &os.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	return reopen(w.at, path, unix.O_RDONLY)
+}
+
 func isDir(f *os.File) bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
@@ -81,6 +108,15 @@ func isDir(f *os.File) bool {
 
 // walk opens what a clean path names, with O_PATH.
 func walk(path string) (*os.File, error) {
+	w, err := walkTo(path)
+	if err != nil {
+		return nil, err
+	}
+	return w.at, nil
+}
+
+// walkTo goes along a clean path to its end.
+func walkTo(path string) (*walker, error) {
 	w := &walker{shown: "."}
 	if filepath.IsAbs(path) {
 		w.shown = "/"
@@ -96,7 +132,7 @@ func walk(path string) (*os.File, error) {
 		w.at.Close()
 		return nil, err
 	}
-	return w.at, nil
+	return w, nil
 }
 
 // walker is on its way along a path.
@@ -105,6 +141,8 @@ type walker struct {
 	real  string // where it is, by a path without links
 	shown string // and as the user would call it
 	links int
+	// jumped says that at was reached by a link of the kernel's alone.
+	jumped bool
 }
 
 func (w *walker) steps(path string) error {
@@ -135,7 +173,7 @@ func (w *walker) step(name string) error {
 		return w.follow(f, name)
 	}
 	w.at.Close()
-	w.at, w.real, w.shown = f, filepath.Join(w.real, name), shown
+	w.at, w.real, w.shown, w.jumped = f, filepath.Join(w.real, name), shown, false
 	return nil
 }
 
@@ -174,7 +212,7 @@ func (w *walker) jump(link *os.File, name string) error {
 		return &os.PathError{Op: "open", Path: link.Name(), Err: err}
 	}
 	w.at.Close()
-	w.at, w.real, w.shown = os.NewFile(uintptr(fd), link.Name()), "", link.Name()
+	w.at, w.real, w.shown, w.jumped = os.NewFile(uintptr(fd), link.Name()), "", link.Name(), true
 	return nil
 }
 

@@ -148,3 +148,42 @@ func FuzzParent(f *testing.F) {
 		}
 	})
 }
+
+// TestOpenInput: what a user names for reading is opened without a wait, and
+// through no link that a sandbox could have made.
+func TestOpenInput(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must(t, errors.Join(os.WriteFile(at("file"), []byte("x"), 0o600), unix.Mkfifo(at("fifo"), 0o600),
+		os.Symlink("file", at("link")), os.Symlink("fifo", at("to-fifo"))))
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer r.Close()
+	_, err = w.WriteString("x")
+	must(t, errors.Join(err, w.Close()))
+	for name, want := range map[string]struct {
+		path string
+		err  error
+	}{
+		"file":         {at("file"), nil},
+		"own-pipe":     {strings.Replace(beneath.Path(r), "/proc/self/fd", "/dev/fd", 1), nil},
+		"device":       {"/dev/null", nil},
+		"fifo":         {at("fifo"), beneath.ErrNotRegular},
+		"directory":    {dir, beneath.ErrNotRegular},
+		"link":         {at("link"), unix.ELOOP},
+		"to-fifo":      {at("to-fifo"), unix.ELOOP},
+		"nothing":      {at("none"), unix.ENOENT},
+		"below-a-pipe": {at("fifo/x"), unix.ENOTDIR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := beneath.OpenInput(want.path)
+			if !errors.Is(err, want.err) {
+				t.Fatalf("OpenInput = %v, want %v", err, want.err)
+			}
+			if err == nil {
+				_, err = io.ReadAll(f)
+				must(t, errors.Join(err, f.Close()))
+			}
+		})
+	}
+}

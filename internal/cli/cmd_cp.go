@@ -92,7 +92,7 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 	defer c.progress.stop()
 	if dst.name != "" {
 		if src.path == "-" {
-			return c.connect(ctx, func() error { return c.upload(ctx, dst, c.progress.reader(a.env.Stdin)) })
+			return c.connect(ctx, func() error { return c.inside(ctx, dst, c.upload(ctx, dst, c.progress.reader(a.env.Stdin))) })
 		}
 		local, err := openLocal(src.path)
 		if err != nil {
@@ -152,8 +152,9 @@ func (c *copier) copyIn(ctx context.Context, src place, local *local, dst place)
 		w.CloseWithError(err)
 		packed <- err
 	}()
+	whole := dst
 	dst.path = in
-	err = c.upload(ctx, dst, c.progress.reader(r))
+	err = c.inside(ctx, whole, c.upload(ctx, dst, c.progress.reader(r)))
 	r.CloseWithError(errStopped)
 	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) {
 		return perr // what was wrong here is why the upload failed
@@ -216,6 +217,18 @@ func (c *copier) stat(ctx context.Context, p place) (kind, error) {
 	return file, nil
 }
 
+// inside has an error of a sandbox's side name the place, which the guest's own
+// words do in part. That there is no such sandbox says enough.
+func (c *copier) inside(ctx context.Context, p place, err error) error {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok || e.Kind == sandbox.Unavailable || !c.known(ctx, p.name) {
+		return err
+	}
+	said := sandbox.Errorf(e.Kind, "cp: %s in the sandbox: %s", quoteArg(p.name+":"+p.path), e.Msg).WithHint("%s", e.Hint)
+	said.Err = err
+	return said
+}
+
 // known reports whether the sandbox itself is there, so that a path which is
 // not can be told from it.
 func (c *copier) known(ctx context.Context, name string) bool {
@@ -243,7 +256,7 @@ func (c *copier) header(ctx context.Context, name, path string) (*tar.Header, er
 func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 	r, err := c.svc.Download(ctx, src.name, path.Clean(src.path), c.user)
 	if err != nil {
-		return err
+		return c.inside(ctx, src, err)
 	}
 	defer func() { _ = r.Close() }() // it is read to its end, or failed
 	in := c.progress.reader(r)
@@ -275,8 +288,8 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 	if err != nil {
 		return err
 	}
-	if there.kind != directory {
-		name = there.name
+	if u.base = dst.path; there.kind != directory {
+		u.base, name = filepath.Dir(filepath.Clean(dst.path)), there.name
 	}
 	if err := u.unpack(ctx, there.dir, name); err != nil {
 		return err

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -162,6 +163,9 @@ func (a *app) imageRm(ctx context.Context, refs []string) error {
 	}
 	return each(a, refs, func(ref string) (*api.Image, error) {
 		img, err := svc.Image(ctx, ref)
+		if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind == sandbox.NotFound {
+			return nil, e.WithHint("carboy image ls") // to pull it would not help
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -51,10 +51,16 @@ func (a *app) checkImportPath(path string) error {
 	switch {
 	case err != nil:
 		return importError(path, err)
-	case !fi.IsDir() && !fi.Mode().IsRegular() && fi.Mode()&os.ModeNamedPipe == 0:
+	case fi.IsDir():
+		return nil
+	case fi.Mode()&os.ModeDevice != 0:
 		return usagef("import: %s is neither a file nor a directory", quoteArg(path))
 	}
-	return nil
+	f, err := beneath.OpenInput(path) // regular, or given to us open
+	if err != nil {
+		return importError(path, err)
+	}
+	return f.Close()
 }
 
 // statPath looks at what a user's path leads to.
@@ -83,7 +89,10 @@ func (w *imageWork) importPath(ctx context.Context, svc Service, path, name stri
 	if path == "-" {
 		return w.send(ctx, svc, name, w.a.env.Stdin, 0)
 	}
-	f, err := beneath.OpenPath(path, os.O_RDONLY)
+	f, err := beneath.OpenInput(path)
+	if errors.Is(err, beneath.ErrNotRegular) {
+		f, err = beneath.OpenPath(path, os.O_RDONLY|unix.O_DIRECTORY)
+	}
 	if err != nil {
 		return nil, importError(path, err)
 	}

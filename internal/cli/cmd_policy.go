@@ -198,6 +198,10 @@ func (a *app) policyTest(ctx context.Context, f *policySource, addr string, args
 }
 
 func (a *app) policyTestNamed(ctx context.Context, addr string, args []string) (*api.PolicyVerdict, error) {
+	if isRequest := strings.Contains(args[0], ":") || args[0] == strings.ToUpper(args[0]) && len(args) == 2; isRequest {
+		return nil, usagef("policy test: it is not said whose policy: NAME, --policy or --allow is missing").
+			WithHint("carboy policy test NAME %s", strings.Join(args, " "))
+	}
 	if len(args) < 2 {
 		return nil, usagef("policy test: REQUEST is missing").WithHint("carboy policy test NAME GET https://example.com/")
 	}

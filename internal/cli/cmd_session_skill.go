@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -47,7 +46,7 @@ func (a *app) skillInstallCommand() *cobra.Command {
 }
 
 func (a *app) skillInstall(ctx context.Context, name string, up client.SkillUpload) error {
-	file, err := beneath.OpenPath(name, os.O_RDONLY)
+	file, err := beneath.OpenInput(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return usagef("%s: no such file", quoteArg(name))
 	}

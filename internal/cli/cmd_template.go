@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -106,7 +105,7 @@ func (f buildFlags) read(dir string) (dockerfile.File, error) {
 }
 
 func readPath(path string) ([]byte, error) {
-	f, err := beneath.OpenPath(path, os.O_RDONLY)
+	f, err := beneath.OpenInput(path)
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +131,10 @@ func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error
 		return buildError(err)
 	}
 	defer files.Close()
+	sent, err := readCopies(files, file.Steps)
+	if err != nil {
+		return err // before there is a build that would wait for it
+	}
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err
@@ -141,17 +144,14 @@ func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error
 		return err
 	}
 	plan := api.BuildPlan{FromImage: file.From, Force: f.noCache, StartCmd: file.Start, ReadyCmd: f.ready}
-	for _, st := range file.Steps {
-		step := api.BuildStep{Type: st.Type, Args: st.Args}
-		if st.Type == "COPY" {
-			if step, err = a.sendFiles(ctx, svc, ref.TemplateID, files, st); err != nil {
-				return err
-			}
+	for _, c := range sent {
+		if err := c.send(ctx, svc, ref.TemplateID, files); err != nil {
+			return notBegun(ctx, svc, *ref, err)
 		}
-		plan.Steps = append(plan.Steps, step)
+		plan.Steps = append(plan.Steps, c.step)
 	}
 	if err := svc.StartBuild(ctx, *ref, plan); err != nil {
-		return err
+		return notBegun(ctx, svc, *ref, err)
 	}
 	if err := a.watchBuild(ctx, svc, *ref); err != nil {
 		return err
@@ -162,25 +162,53 @@ func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error
 	return a.printLine(ref.TemplateID)
 }
 
-// sendFiles sends what a COPY names, unless it is there, and returns its step.
-func (a *app) sendFiles(ctx context.Context, svc Service, id string, files *dockerfile.Context, st dockerfile.Step) (api.BuildStep, error) {
-	step := api.BuildStep{Type: st.Type, Args: []string{st.Src, st.Dest, st.Owner, st.Mode}}
-	names, err := files.Files(st.Src)
-	if err != nil {
-		return step, sandbox.Errorf(sandbox.Invalid, "line %d: COPY: %v", st.Line, err)
+// readStep is a step, with the names that a COPY has in the context.
+type readStep struct {
+	step  api.BuildStep
+	names []string
+}
+
+// readCopies makes steps of a file's, and reads what each COPY names.
+func readCopies(files *dockerfile.Context, steps []dockerfile.Step) ([]readStep, error) {
+	var all []readStep
+	for _, st := range steps {
+		c := readStep{step: api.BuildStep{Type: st.Type, Args: st.Args}}
+		if st.Type == "COPY" {
+			c.step.Args = []string{st.Src, st.Dest, st.Owner, st.Mode}
+			var err error
+			if c.names, err = files.Files(st.Src); err == nil {
+				c.step.FilesHash, err = files.Hash(st, c.names)
+			}
+			if err != nil {
+				return nil, sandbox.Errorf(sandbox.Invalid, "line %d: COPY: %v", st.Line, err)
+			}
+		}
+		all = append(all, c)
 	}
-	if step.FilesHash, err = files.Hash(st, names); err != nil {
-		return step, err
+	return all, nil
+}
+
+// send sends the files of a COPY, unless they are there.
+func (c readStep) send(ctx context.Context, svc Service, id string, files *dockerfile.Context) error {
+	if c.step.FilesHash == "" {
+		return nil
 	}
-	link, err := svc.FileLink(ctx, id, step.FilesHash)
+	link, err := svc.FileLink(ctx, id, c.step.FilesHash)
 	if err != nil || link.Present {
-		return step, err
+		return err
 	}
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(files.Write(w, names)) }() // ends with r
+	go func() { w.CloseWithError(files.Write(w, c.names)) }() // ends with r
 	err = svc.SendFiles(ctx, link, r)
 	r.CloseWithError(io.ErrClosedPipe)
-	return step, err
+	return err
+}
+
+// notBegun ends a build that was entered and would wait for good.
+func notBegun(ctx context.Context, svc Service, ref api.BuildRef, err error) error {
+	cancel, done := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)
+	defer done()
+	return errors.Join(err, svc.CancelBuild(cancel, ref))
 }
 
 const (

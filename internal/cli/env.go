@@ -142,7 +142,11 @@ func (f *envFlags) collect(lookup func(string) (string, bool)) (map[string]strin
 	}
 	env := map[string]string{}
 	for _, name := range f.files {
-		if err := readEnvFile(name, env); err != nil {
+		err := readEnvFile(name, env)
+		if link := linkError("--env-file "+quoteArg(name), err); link != nil {
+			return nil, link
+		}
+		if err != nil {
 			return nil, usagef("--env-file %s: %v", quoteArg(name), pathless(err))
 		}
 	}
@@ -157,7 +161,7 @@ func (f *envFlags) collect(lookup func(string) (string, bool)) (map[string]strin
 }
 
 func readEnvFile(name string, env map[string]string) error {
-	f, err := beneath.OpenPath(name, os.O_RDONLY)
+	f, err := beneath.OpenInput(name)
 	if err != nil {
 		return err
 	}

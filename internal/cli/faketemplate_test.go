@@ -10,11 +10,23 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// templateRoutes are the fake's templates: web, with one build, is all there is.
+// templateRoutes are the fake's templates: web, with one build, and those that
+// are asked for, which get no further.
 func (d *fakeDaemon) templateRoutes() map[string]func(http.ResponseWriter, *http.Request) error {
+	all := []api.Template{{TemplateID: "tmpl1", BuildID: "b1", BuildStatus: "ready", Aliases: []string{"web"}, CreatedAt: created}}
 	return map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /templates": func(w http.ResponseWriter, _ *http.Request) error {
-			return answer(w, []api.Template{{TemplateID: "tmpl1", BuildID: "b1", BuildStatus: "ready", Aliases: []string{"web"}, CreatedAt: created}})
+		"GET /templates": func(w http.ResponseWriter, _ *http.Request) error { return answer(w, all) },
+		"POST /v3/templates": func(w http.ResponseWriter, _ *http.Request) error {
+			all = append(all, api.Template{TemplateID: "tmpl2", BuildID: "b2", BuildStatus: "waiting", Aliases: []string{"x"}, CreatedAt: created})
+			return answer(w, api.BuildRef{TemplateID: "tmpl2", BuildID: "b2"})
+		},
+		"GET /templates/{id}/files/{hash}": func(http.ResponseWriter, *http.Request) error {
+			return sandbox.Errorf(sandbox.Exhausted, "no room for files")
+		},
+		"DELETE /templates/{id}/builds/{build}": func(w http.ResponseWriter, _ *http.Request) error {
+			all[len(all)-1].BuildStatus = "error"
+			w.WriteHeader(http.StatusNoContent)
+			return nil
 		},
 		"GET /templates/{id}": func(w http.ResponseWriter, r *http.Request) error {
 			if err := known(r.PathValue("id")); err != nil {

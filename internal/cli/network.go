@@ -3,13 +3,13 @@ package cli
 import (
 	"context"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -110,7 +110,10 @@ func loadPolicy(file string, allow []string, note func(string)) (*policy.Policy,
 }
 
 func readPolicyFile(what, name string) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := beneath.OpenInput(name)
+	if link := linkError(what, err); link != nil {
+		return nil, link
+	}
 	if err != nil {
 		return nil, usagef("%s: %v", what, pathless(err))
 	}

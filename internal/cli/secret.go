@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -126,7 +127,10 @@ func envSecret(flag, name string, lookup func(string) (string, bool)) (*api.Secr
 
 // fileSecret takes a secret from a file of the caller's.
 func fileSecret(flag, name string) (*api.SecretValue, error) {
-	f, err := os.Open(name)
+	f, err := beneath.OpenInput(name)
+	if link := linkError(flag, err); link != nil {
+		return nil, link
+	}
 	if err != nil {
 		return nil, usagef("%s: %s: %v", flag, quoteArg(name), pathless(err))
 	}

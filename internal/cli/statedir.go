@@ -12,6 +12,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/durable"
+	"github.com/carboy-sandbox/carboy/internal/home"
 )
 
 // stateTTL is after how long what is remembered of a sandbox is of no use.
@@ -28,25 +29,25 @@ func (a *app) openState(sub string, create bool) (*stateDir, error) {
 		return nil, fs.ErrNotExist
 	}
 	if create {
-		if err := os.MkdirAll(a.env.StateDir, 0o700); err != nil {
+		if err := home.Make(a.env.StateDir, 0o700); err != nil {
 			return nil, err
 		}
 	}
-	home, err := os.OpenRoot(a.env.StateDir)
+	own, err := os.OpenRoot(a.env.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = home.Close() }() // a directory
+	defer func() { _ = own.Close() }() // a directory
 	if create {
-		if err := home.Mkdir(sub, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := own.Mkdir(sub, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 	}
-	want, err := home.Lstat(sub)
+	want, err := own.Lstat(sub)
 	if err != nil {
 		return nil, err
 	}
-	root, err := home.OpenRoot(sub)
+	root, err := own.OpenRoot(sub)
 	if err != nil {
 		return nil, err
 	}

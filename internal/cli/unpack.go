@@ -30,6 +30,7 @@ type unpacker struct {
 	head *tar.Header // the next entry, read already
 	root string      // the name of the first entry; all others lie below it
 	to   *beneath.Dir
+	base string // what to is called on this machine
 	name string // what root is called in to, "." for to itself
 	safe string // a directory in to that is reached by no link
 	dirs []dirMode
@@ -72,7 +73,7 @@ func (u *unpacker) unpack(ctx context.Context, to *beneath.Dir, name string) (er
 			return err
 		}
 		defer func() { _ = u.to.Close() }() // a directory
-		name = "."
+		u.base, name = filepath.Join(u.base, name), "."
 	}
 	u.name = name
 	for n := 1; ; n++ {
@@ -96,11 +97,11 @@ func (u *unpacker) unpack(ctx context.Context, to *beneath.Dir, name string) (er
 // descend makes the directory name of to, if it is not there, and opens it.
 func (u *unpacker) descend(name string) (*beneath.Dir, error) {
 	if err := u.to.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make directory %s: %w", quoteArg(name), pathless(err))
+		return nil, fmt.Errorf("make directory %s on this machine: %w", u.show(name), pathless(err))
 	}
 	sub, err := u.to.OpenDir(name)
 	if err != nil {
-		return nil, fmt.Errorf("open directory %s: %w", quoteArg(name), pathless(err))
+		return nil, fmt.Errorf("open directory %s on this machine: %w", u.show(name), pathless(err))
 	}
 	return sub, nil
 }
@@ -160,7 +161,7 @@ func (u *unpacker) entry(h *tar.Header) error {
 		return u.byName(to, h)
 	}
 	if err := u.parents(to); err != nil {
-		return fmt.Errorf("write %s: %w", quoteArg(to), pathless(err))
+		return fmt.Errorf("write %s on this machine: %w", u.show(to), pathless(err))
 	}
 	mode := fs.FileMode(h.Mode) & 0o777
 	switch h.Typeflag {
@@ -176,10 +177,13 @@ func (u *unpacker) entry(h *tar.Header) error {
 		u.skipped(h.Name, "it is neither a file, a directory nor a link")
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", quoteArg(to), pathless(err))
+		return fmt.Errorf("write %s on this machine: %w", u.show(to), pathless(err))
 	}
 	return nil
 }
+
+// show is a place of the copy as its user would call it, for errors.
+func (u *unpacker) show(name string) string { return quoteArg(filepath.Join(u.base, name)) }
 
 // byName writes where a name leads, links and all: what the rest of an
 // unpacker is there to prevent.
@@ -209,7 +213,7 @@ func (u *unpacker) parents(to string) error {
 			return err
 		}
 		if !fi.IsDir() {
-			return fmt.Errorf("%s is not a directory", quoteArg(dir))
+			return fmt.Errorf("%s is not a directory", u.show(dir))
 		}
 	}
 	u.safe = parent
@@ -245,7 +249,7 @@ func (u *unpacker) finishDirs() error {
 		}
 		// Only what the umask would leave: 0755 has been cut by it.
 		if err := u.to.Chmod(d.name, uint32(d.mode&(fi.Mode().Perm()|0o700))); err != nil {
-			return fmt.Errorf("set mode of %s: %w", quoteArg(d.name), pathless(err))
+			return fmt.Errorf("set mode of %s on this machine: %w", u.show(d.name), pathless(err))
 		}
 	}
 	return nil

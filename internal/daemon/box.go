@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -124,6 +126,27 @@ func (b Box) skillsRoot(state string) string {
 		return filepath.Join(b.HostRoot, root)
 	}
 	return filepath.Join(state, "box", root)
+}
+
+// makeDirs makes the directories of the host that are named and written to. Who
+// could lead another way to one would have the daemon write there.
+func (b Box) makeDirs() error {
+	for _, d := range []struct{ setting, path string }{
+		{"box.host_root", b.HostRoot},
+		{"box.skills_root", b.skillsRoot("")},
+	} {
+		if !filepath.IsAbs(d.path) {
+			continue // none is named, or it is below the state
+		}
+		err := home.Make(d.path, 0o755)
+		if cause, ok := errors.AsType[*sandbox.Error](err); ok {
+			return sandbox.Errorf(cause.Kind, "%s: %s", d.setting, cause.Msg).WithHint("%s", cause.Hint)
+		}
+		if err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "%s: %w", d.setting, err).WithHint("name a directory that can be written")
+		}
+	}
+	return nil
 }
 
 // ApplyBoxEnvironment takes what LangBot says to a runtime that it starts by

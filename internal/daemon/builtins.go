@@ -28,8 +28,10 @@ const (
 
 	builtinOwner = "carboy" // of what they are made with: nobody who could ask
 
-	serviceName   = "carboy-service"
-	interpreter   = "/usr/local/bin/carboy-code-interpreter"
+	serviceName = "carboy-service"
+	// A directory of our own may be written to on every wall, by everybody's
+	// daemon.
+	interpreter   = "/usr/carboy/carboy-code-interpreter"
 	exitMissing   = 78 // of the interpreter: the image lacks what it needs
 	startupWithin = time.Minute
 
@@ -64,7 +66,7 @@ func (d *daemon) addBuiltins() {
 }
 
 func interpreterPlan() (map[string]member, []template.Step, *sandbox.Startup, error) {
-	files, err := services("carboy-code-interpreter")
+	files, err := services(interpreter)
 	return files, []template.Step{{Type: "RUN", Args: []string{drawn}}}, &sandbox.Startup{
 		// It is started again when it is killed, but not where it can't run.
 		Command: fmt.Sprintf("until %s; do [ $? = %d ] && exit %d; sleep 0.2; done", interpreter, exitMissing, exitMissing),
@@ -74,7 +76,7 @@ func interpreterPlan() (map[string]member, []template.Step, *sandbox.Startup, er
 }
 
 func (d *daemon) gatewayPlan() (map[string]member, []template.Step, *sandbox.Startup, error) {
-	files, err := services("mcp-gateway")
+	files, err := services("/usr/local/bin/mcp-gateway")
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -102,15 +104,16 @@ func (c Config) checkMCPServers() error {
 	return nil
 }
 
-// services has the program, by the name that says what it does.
-func services(name string) (map[string]member, error) {
+// services has the program, by the path that says what it does.
+func services(at string) (map[string]member, error) {
 	program, err := servicebin.Binary()
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "%s: %w", name, err)
+		return nil, sandbox.Errorf(sandbox.Unsupported, "%s: %w", path.Base(at), err)
 	}
+	rel := at[1:]
 	return map[string]member{
-		"usr/local/bin/" + serviceName: {data: program, mode: 0o755},
-		"usr/local/bin/" + name:        {link: serviceName},
+		path.Join(path.Dir(rel), serviceName): {data: program, mode: 0o755},
+		rel:                                   {link: serviceName},
 	}, nil
 }
 

@@ -1,6 +1,9 @@
 package daemon_test
 
 import (
+	"context"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
 
 // readConfig reads a config.json with that text.
@@ -109,5 +113,58 @@ func TestFilesOfOthers(t *testing.T) {
 	cfg.Listen, cfg.APIKeyFile = "127.0.0.1:0", fifo
 	if err := daemon.Run(t.Context(), cfg, daemon.Deps{}); err == nil || !strings.Contains(err.Error(), "regular") {
 		t.Errorf("a pipe for keys: %v, want that it is no regular file", err)
+	}
+}
+
+// A directory that the configuration names is written to only where nobody else
+// can lead root elsewhere.
+func TestDirectoriesOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make what is another user's")
+	}
+	const stranger = 4242
+	for _, setting := range []string{"host_root", "skills_root"} {
+		for _, tt := range []struct {
+			name  string
+			spoil func(dir string) error // dir is what leads to the setting's
+			want  sandbox.Kind
+		}{
+			{"own", func(dir string) error { return os.Mkdir(dir, 0o755) }, ""},
+			{"missing", func(string) error { return nil }, ""},
+			{"own-link", func(dir string) error { return errors.Join(os.Mkdir(dir+"-real", 0o755), os.Symlink(dir+"-real", dir)) }, ""},
+			{"users-directory", func(dir string) error { return errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, stranger, stranger)) }, sandbox.Denied},
+			{"users-link", func(dir string) error {
+				return errors.Join(os.Mkdir(dir+"-real", 0o755), os.Symlink(dir+"-real", dir), os.Lchown(dir, stranger, stranger))
+			}, sandbox.Denied},
+			{"open-to-others", func(dir string) error { return errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o777)) }, sandbox.Denied},
+		} {
+			t.Run(setting+"/"+tt.name, func(t *testing.T) {
+				cfg := daemon.DefaultConfig(newHome(t))
+				dir := filepath.Join(t.TempDir(), "way")
+				if err := tt.spoil(dir); err != nil {
+					t.Fatal(err)
+				}
+				if setting == "host_root" {
+					cfg.Box.HostRoot = dir + "/data"
+				} else {
+					cfg.Box.SkillsRoot = dir + "/data"
+				}
+				if tt.want == "" {
+					run(t, cfg, deps(sandboxtest.New("gvisor")))
+					return
+				}
+				ctx, serves := context.WithCancel(t.Context())
+				defer serves()
+				with := deps(sandboxtest.New("gvisor"))
+				with.Ready = func([]net.Addr) { serves() }
+				err := daemon.Run(ctx, cfg, with)
+				if sandbox.KindOf(err) != tt.want || !strings.Contains(err.Error(), "box."+setting) || !strings.Contains(err.Error(), dir) {
+					t.Errorf("Run = %v, want it denied by the setting's name", err)
+				}
+				if _, err := os.Stat(dir + "/data"); err == nil {
+					t.Error("something was made there all the same")
+				}
+			})
+		}
 	}
 }

@@ -56,6 +56,9 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	if err := os.MkdirAll(processes, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of sessions: %w", sandbox.DiskError(err, "the disk of "+dir))
 	}
+	if err := b.makeDirs(); err != nil {
+		return nil, err
+	}
 	s := &sessionRuntime{log: d.log}
 	defer func() {
 		if err != nil {

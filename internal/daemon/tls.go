@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -30,6 +29,7 @@ type certificate struct {
 	mu     sync.Mutex
 	cert   *tls.Certificate
 	stamps [2]stamp // of the files as they were when they were read
+	said   string   // of a read that failed; "": the last did not
 }
 
 // stamp tells one state of a file from another.
@@ -117,7 +117,7 @@ func stampOf(st fs.FileInfo) stamp { return stamp{st.ModTime(), st.Size()} }
 // changed reports whether a file is not as it was.
 func (c *certificate) changed() bool {
 	for i, path := range []string{c.certFile, c.keyFile} {
-		if st, err := os.Stat(path); err == nil && stampOf(st) != c.stamps[i] {
+		if st, err := home.Stat(path); err == nil && stampOf(st) != c.stamps[i] {
 			return true
 		}
 	}
@@ -130,7 +130,10 @@ func (c *certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changed() {
-		if err := c.read(); err != nil {
+		if err := c.read(); err == nil {
+			c.said = ""
+		} else if c.said != err.Error() { // not for each connection
+			c.said = err.Error()
 			c.log.Error("read the certificate anew", "error", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net/http"
 	"os"
@@ -88,7 +89,7 @@ func TestTLS(t *testing.T) {
 		tr := &http.Transport{
 			TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "localhost"}, ForceAttemptHTTP2: h2, DisableKeepAlives: true,
 		}
-		resp, err := (&http.Client{Transport: tr}).Get("https://" + addr + "/health")
+		resp, err := (&http.Client{Transport: tr, Timeout: time.Minute}).Get("https://" + addr + "/health")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,6 +121,16 @@ func TestTLS(t *testing.T) {
 	}
 	if got := seen(second, true).TLS.PeerCertificates[0].SerialNumber.Int64(); got != 2 {
 		t.Errorf("while its file is broken: certificate %d, want 2", got)
+	}
+	third := writeCertificate(t, cfg.TLSCert, cfg.TLSKey, 3)
+	if got := seen(third, true).TLS.PeerCertificates[0].SerialNumber.Int64(); got != 3 {
+		t.Errorf("once it is whole: certificate %d, want 3", got)
+	}
+	if err := errors.Join(os.Remove(cfg.TLSKey), unix.Mkfifo(cfg.TLSKey, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen(third, true).TLS.PeerCertificates[0].SerialNumber.Int64(); got != 3 {
+		t.Errorf("while a pipe has the key's name: certificate %d, want 3", got)
 	}
 	if _, err := dial(t, cfg.Dirs).Status(t.Context()); err != nil {
 		t.Errorf("the unix socket: %v", err)

@@ -78,13 +78,10 @@ func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logg
 			log.Warn("furnish the image", "err", err)
 		}
 	}
-	if cfg.NamePython {
-		if err := namePython("/", cfg.Env["PATH"]); err != nil {
-			log.Warn("name the image's Python", "err", err)
+	if cfg.Programs {
+		if err := a.addPrograms("/"); err != nil {
+			log.Warn("add programs to the image", "err", err)
 		}
-	}
-	if err := a.installSudo("/"); err != nil {
-		log.Warn("install sudo", "err", err)
 	}
 	a.connection.prepare(cfg.Network)
 	writable, err := cfg.writable("/")

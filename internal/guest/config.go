@@ -33,8 +33,9 @@ type Config struct {
 	DiskPaths    []string `json:"disk_paths"` // where to look for a full disk after a command failed
 	// Furnish adds what commands expect to an image that was not made for them.
 	Furnish bool `json:"furnish"`
-	// NamePython gives an image that has python3 alone a link named python.
-	NamePython bool `json:"name_python"`
+	// Programs gives an image what it lacks of programs that agents call: python
+	// where it has python3 alone, and sudo.
+	Programs bool `json:"programs"`
 	// Sudo lets commands of User be another's from inside: see package sudo. It
 	// counts with AllowRoot alone.
 	Sudo bool `json:"sudo"`

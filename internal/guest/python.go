@@ -16,16 +16,14 @@ const commandPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // namePython has an image that knows Python as python3 alone know it as python
 // too, which is what programs for sandboxes call it: by a link beside the
-// first that searched, a PATH, finds. What has that name already is kept.
-func namePython(root, searched string) error {
+// first that searched, a PATH, finds, or in the directory into. What has that
+// name already is kept.
+func namePython(root, searched, into string) error {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open root: %w", err)
 	}
 	defer unix.Close(dir)
-	if searched == "" {
-		searched = commandPath
-	}
 	home := ""
 	for _, d := range filepath.SplitList(searched) {
 		switch {
@@ -39,12 +37,16 @@ func namePython(root, searched string) error {
 	if home == "" {
 		return nil
 	}
+	to := "python3"
+	if into != "" {
+		home, to = into, path.Join(home, to)
+	}
 	at, err := beneath.OpenInRoot(dir, home, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", home, err)
 	}
 	defer unix.Close(at)
-	if err := unix.Symlinkat("python3", at, "python"); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := unix.Symlinkat(to, at, "python"); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("link %s/python: %w", home, err)
 	}
 	return nil

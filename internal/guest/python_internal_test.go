@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"testing"
@@ -41,7 +42,7 @@ func TestNamePython(t *testing.T) {
 				}
 			}
 			for range 2 { // the second start changes nothing
-				if err := namePython(root, tt.path); err != nil {
+				if err := namePython(root, cmp.Or(tt.path, commandPath), ""); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -67,7 +68,7 @@ func TestNamePythonStaysInside(t *testing.T) {
 	if err := os.Symlink("../outside/bin", filepath.Join(root, "out")); err != nil {
 		t.Fatal(err)
 	}
-	if err := namePython(root, "/out"); err != nil {
+	if err := namePython(root, "/out", ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(filepath.Join(outside, "bin/python")); err == nil {

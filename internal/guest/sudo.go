@@ -4,13 +4,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/sudo"
 )
 
-// installSudo has commands find a program named sudo below root: one that
-// works where the sandbox has it, else one that says what to do.
-func (a *agent) installSudo(root string) error {
-	searched := a.cfg.Env["PATH"]
-	if searched == "" {
-		searched = commandPath
-	}
+// installSudo has commands that search a PATH find a program named sudo below
+// root: one that works where the sandbox has it, else one that says what to do.
+func (a *agent) installSudo(root, searched string) error {
 	advice := "not in this sandbox: have the whole command run as root, as carboy exec --user root does"
 	if !a.cfg.AllowRoot {
 		advice = "no command of this sandbox can be root: that takes the wall gvisor, and no directory of another user or that is written to"

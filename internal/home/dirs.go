@@ -3,7 +3,6 @@ package home
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -101,80 +100,51 @@ func runDir(base string, uid int, cache string) string {
 
 // Create makes State, Run and Cache, with mode 0700, and what is missing above
 // them. It refuses a directory that is there and is another user's, or that
-// others can write to.
+// others can write to, and a way to one that others could change.
 func (d Dirs) Create() error {
 	for _, dir := range []string{d.State, d.Run, d.Cache} {
-		if err := checkWay(dir); err != nil {
-			return err
-		}
-		if err := mkdirAll(dir); err != nil {
+		h, err := walk(dir, 0o700)
+		if err != nil {
 			return fmt.Errorf("create %s: %w", dir, err)
 		}
-		h, err := openPrivate(dir)
+		err = private(h)
+		h.Close()
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// openPrivate opens a directory in which nobody else, root apart, can put or
+// replace anything, and to which nobody else can lead another way.
+func openPrivate(path string) (*os.File, error) {
+	h, err := walk(path, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := private(h); err != nil {
 		h.Close()
+		return nil, err
 	}
-	return nil
+	return h, nil
 }
 
-// mkdirAll is os.MkdirAll for paths of any length.
-func mkdirAll(dir string) error {
-	h, err := openDir(dir)
-	if err == nil {
-		return h.Close()
+func private(h *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(h.Fd()), &st); err != nil {
+		return &os.PathError{Op: "stat", Path: h.Name(), Err: err}
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	parent, name := filepath.Split(filepath.Clean(dir))
-	if parent = filepath.Clean(parent); parent == filepath.Clean(dir) {
-		return err
-	}
-	if err := mkdirAll(parent); err != nil {
-		return err
-	}
-	if h, err = openDir(parent); err != nil {
-		return err
-	}
-	defer h.Close()
-	if err := unix.Mkdirat(int(h.Fd()), name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
-		return &os.PathError{Op: "mkdir", Path: dir, Err: err}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return &os.PathError{Op: "open", Path: h.Name(), Err: unix.ENOTDIR}
+	case !ours(st.Uid):
+		return sandbox.Errorf(sandbox.Denied, "%s belongs to another user", h.Name()).WithHint(ownDirectory)
+	case st.Mode&0o022 != 0:
+		return sandbox.Errorf(sandbox.Denied, "%s can be written by other users", h.Name()).
+			WithHint("chmod go-w %s", h.Name())
 	}
 	return nil
-}
-
-// longest is how much of a path is given to the kernel at once.
-const longest = unix.PathMax - 1
-
-// openDir opens the directory path, of any length, as a handle: for it to be
-// named, not read.
-func openDir(path string) (*os.File, error) {
-	at, rest := unix.AT_FDCWD, filepath.Clean(path)
-	for {
-		part, more := rest, ""
-		if len(rest) > longest {
-			i := strings.LastIndexByte(rest[:longest], '/')
-			if i <= 0 {
-				return nil, &os.PathError{Op: "open", Path: path, Err: unix.ENAMETOOLONG}
-			}
-			part, more = rest[:i], rest[i+1:]
-		}
-		fd, err := ignoringEINTR(func() (int, error) {
-			return unix.Openat(at, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		})
-		if at != unix.AT_FDCWD {
-			unix.Close(at)
-		}
-		if err != nil {
-			return nil, &os.PathError{Op: "open", Path: path, Err: err}
-		}
-		if more == "" {
-			return os.NewFile(uintptr(fd), path), nil
-		}
-		at, rest = fd, more
-	}
 }
 
 func ignoringEINTR(call func() (int, error)) (int, error) {
@@ -184,29 +154,4 @@ func ignoringEINTR(call func() (int, error)) (int, error) {
 			return n, err
 		}
 	}
-}
-
-// openPrivate opens a directory in which nobody else, root apart, can put or
-// replace anything.
-func openPrivate(path string) (*os.File, error) {
-	h, err := openDir(path)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(h.Fd()), &st); err != nil {
-		h.Close()
-		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		h.Close()
-		return nil, sandbox.Errorf(sandbox.Denied, "%s belongs to another user", path).
-			WithHint("use a directory of your own: set the XDG variables")
-	}
-	if st.Mode&0o022 != 0 {
-		h.Close()
-		return nil, sandbox.Errorf(sandbox.Denied, "%s can be written by other users", path).
-			WithHint("chmod go-w %s", path)
-	}
-	return h, nil
 }

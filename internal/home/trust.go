@@ -1,72 +1,14 @@
 package home
 
 import (
-	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/weak"
 )
-
-// maxLinks bounds the links on one path.
-const maxLinks = 40
-
-// checkWay refuses a path on which somebody else, root apart, could put another
-// directory or a link: by a directory of theirs, one that others may write to,
-// or a link that they made. It looks from the top down, so what it has found
-// good nobody changes behind it. What is not there yet is good.
-func checkWay(path string) error {
-	if weak.On(weak.WaysOfOthers) {
-		return nil
-	}
-	at, rest := "/", strings.Split(filepath.Clean(path), "/")
-	for links := 0; ; {
-		var st unix.Stat_t
-		if err := unix.Lstat(at, &st); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		} else if err != nil {
-			return &os.PathError{Op: "stat", Path: at, Err: err}
-		}
-		if !ours(st.Uid) && !unmapped(st.Uid) {
-			return sandbox.Errorf(sandbox.Denied, "%s: %s, which is on its way, belongs to another user", path, at).
-				WithHint("use a directory of your own: set the XDG variables")
-		}
-		switch {
-		case st.Mode&unix.S_IFMT == unix.S_IFLNK:
-			to, err := os.Readlink(at)
-			if err != nil {
-				return err
-			}
-			if links++; links > maxLinks {
-				return &os.PathError{Op: "open", Path: path, Err: unix.ELOOP}
-			}
-			if !filepath.IsAbs(to) {
-				to = filepath.Join(filepath.Dir(at), to)
-			}
-			at, rest = "/", append(strings.Split(filepath.Clean(to), "/"), rest...)
-			continue
-		case openToOthers(&st) && st.Mode&unix.S_ISVTX == 0:
-			return sandbox.Errorf(sandbox.Denied, "%s: %s, which is on its way, can be written by other users", path, at).
-				WithHint("chmod go-w %s", at)
-		}
-		for len(rest) > 0 && rest[0] == "" {
-			rest = rest[1:]
-		}
-		if len(rest) == 0 {
-			return nil
-		}
-		at, rest = filepath.Join(at, rest[0]), rest[1:]
-		if len(at) > longest {
-			return nil // which no call takes; it is made beneath what was looked at
-		}
-	}
-}
 
 // ours reports whether uid is trusted: root, and this process's own user.
 func ours(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
@@ -92,23 +34,29 @@ func unmapped(uid uint32) bool {
 // allMapped is the map of a machine's own user namespace.
 const allMapped = "0 0 4294967295"
 
-// OpenTrusted opens a file that the user, or root, wrote: a regular one of
-// theirs to which nobody else may write, nor to what leads there. It waits for nobody at a pipe's end.
-func OpenTrusted(path string) (*os.File, error) {
-	if err := checkWay(filepath.Dir(path)); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+// Stat looks at what a way that nobody else can change leads to, and opens nothing.
+func Stat(path string) (os.FileInfo, error) {
+	at, err := walk(path, 0)
 	if err != nil {
 		return nil, err
 	}
+	defer at.Close()
+	return at.Stat()
+}
+
+// OpenTrusted opens a file that the user, or root, wrote: a regular one of
+// theirs to which nobody else may write, nor to what leads there. It waits for nobody at a pipe's end.
+func OpenTrusted(path string) (*os.File, error) {
+	at, err := walk(path, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		f.Close()
+	if err := unix.Fstat(int(at.Fd()), &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	bad := func(what, hint string) (*os.File, error) {
-		f.Close()
 		return nil, sandbox.Errorf(sandbox.Denied, "%s: %s", path, what).WithHint("%s", hint)
 	}
 	switch {
@@ -119,9 +67,11 @@ func OpenTrusted(path string) (*os.File, error) {
 	case openToOthers(&st):
 		return bad("others may write to it", "chmod go-w "+path)
 	}
-	if err := checkWay(path); err != nil { // where it is a link
-		f.Close()
-		return nil, err
+	fd, err := ignoringEINTR(func() (int, error) {
+		return unix.Open(fdPath(at), unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC, 0) // the kernel's link to that file itself
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return f, nil
+	return os.NewFile(uintptr(fd), path), nil
 }

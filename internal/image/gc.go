@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/durable"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // maxPartialAge is how long a blob that is not whole waits for its pull to be
@@ -25,6 +26,9 @@ func (s *Store) Remove(_ context.Context, owner, ref string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, err := s.find(owner, ref)
+	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind == sandbox.NotFound {
+		return e.WithHint("carboy image ls") // to pull it would not help
+	}
 	if err != nil {
 		return err
 	}

@@ -259,6 +259,9 @@ func TestGC(t *testing.T) {
 		return removed
 	}
 	must(w.Remove(t.Context(), me, w.ref("app:1")))
+	if e, ok := errors.AsType[*sandbox.Error](w.Remove(t.Context(), me, w.ref("app:1"))); !ok || e.Kind != sandbox.NotFound || e.Hint != "carboy image ls" {
+		t.Errorf("Remove of what is gone = %+v, want it not found, and where to look", e)
+	}
 	if got := gc(); len(got) > 0 {
 		t.Errorf("GC removed %q, which another owner names", got)
 	}

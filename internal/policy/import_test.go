@@ -264,8 +264,8 @@ func TestFromSandboxRuntimeRefuses(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"no-network", `{"filesystem": {}}`, "network: is not there"},
 		{"list", `[]`, "settings are a mapping"},
-		{"unknown", `{"network": {"allowedDomains": [], "deniedDomains": [], "allowedDomain": []}}`, `"network.allowedDomain" is no setting`},
-		{"unknown-top", `{"network": {"allowedDomains": []}, "netwrk": {}}`, `"netwrk" is no setting`},
+		{"unknown", `{"network": {"allowedDomains": [], "deniedDomains": [], "allowedDomain": []}}`, `"allowedDomain" in network is not known`},
+		{"unknown-top", `{"network": {"allowedDomains": []}, "netwrk": {}}`, `"netwrk" is not known`},
 		{"twice", `{"network": {"allowedDomains": [], "allowedDomains": ["a.example"]}}`, "there twice"},
 		{"proxy", `{"network": {"allowedDomains": [], "httpProxyPort": 8080}}`, "the gate is the proxy"},
 		{"parent", `{"network": {"allowedDomains": [], "parentProxy": {"http": "http://p.example"}}}`, "no proxy"},

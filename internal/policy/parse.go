@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -162,12 +163,12 @@ func (p *jsonParser) container(n *node, open json.Delim, depth int) error {
 // decode puts a node into a Go value of the same shape, by the json tags.
 func decode(n *node, to reflect.Value, where string, p *problems) {
 	wrong := func(want string) {
-		p.addf(n.where(where), want, "%s where something else is wanted", n.described())
+		p.addf(n.where(where), want, "%s where something else is wanted", n.described(where))
 	}
 	switch to.Kind() { //nolint:exhaustive // the schema has no others, and a test decodes all of it
 	case reflect.Struct:
 		if n.kind != aMap {
-			wrong("a mapping of " + fieldNames(to.Type()))
+			wrong("a mapping of " + strings.Join(fieldNames(to.Type()), ", "))
 			return
 		}
 		decodeStruct(n, to, where, p)
@@ -219,7 +220,7 @@ func decodeStruct(n *node, to reflect.Value, where string, p *problems) {
 		field, ok := fieldByTag(to, pair.key)
 		switch {
 		case !ok:
-			p.addf(fmt.Sprintf("line %d", pair.line), "", "%s%s is not of the schema: it has %s", quoted(pair.key), inWhere(where), fieldNames(to.Type()))
+			p.addf(fmt.Sprintf("line %d", pair.line), "", "%s%s is not of the schema: it has %s", n.stray("a field", pair.key, fieldNames(to.Type())), inWhere(where), strings.Join(fieldNames(to.Type()), ", "))
 		case seen[pair.key]:
 			p.addf(fmt.Sprintf("line %d", pair.line), "say it once", "%s is there twice", inner)
 		default:
@@ -250,12 +251,30 @@ func tag(f reflect.StructField) string {
 	return name
 }
 
-func fieldNames(t reflect.Type) string {
+func fieldNames(t reflect.Type) []string {
 	names := make([]string, t.NumField())
 	for i := range names {
 		names[i] = tag(t.Field(i))
 	}
-	return strings.Join(names, ", ")
+	return names
+}
+
+// stray is a key for an error that is none of known: by its name where the
+// mapping has one of them, or this one looks like one. Else the text may be no
+// policy at all but somebody's secrets, and the key is the kind of thing.
+func (n *node) stray(kind, key string, known []string) string {
+	for _, name := range known {
+		if alike(key, name) || slices.ContainsFunc(n.pairs, func(p pair) bool { return p.key == name }) {
+			return quoted(key)
+		}
+	}
+	return kind
+}
+
+// alike reports whether key may be name, typed wrongly: it begins as that does,
+// and is as long but for a letter.
+func alike(key, name string) bool {
+	return key != "" && strings.EqualFold(key[:1], name[:1]) && max(len(key), len(name))-min(len(key), len(name)) <= 1
 }
 
 func (n *node) where(path string) string {
@@ -265,15 +284,15 @@ func (n *node) where(path string) string {
 	return fmt.Sprintf("line %d: %s", n.line, path)
 }
 
-// described is the node for an error: what kind of thing it is, and its text
-// where that is what is wrong.
-func (n *node) described() string {
-	switch n.kind {
-	case aNumber, aBool, aText:
-		return quoted(n.text)
-	case aMap, aList, aNull:
+// described is the node at a path of the schema for an error: its text, or what
+// kind of thing it is. The text of what is no policy at all is not told, as it
+// may be anybody's.
+func (n *node) described(path string) string {
+	switch {
+	case n.kind != aNumber && n.kind != aBool && n.kind != aText, path == "":
+		return string(n.kind)
 	}
-	return string(n.kind)
+	return quoted(n.text)
 }
 
 // decimal reports whether a number is written as people write whole ones.

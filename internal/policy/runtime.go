@@ -113,14 +113,14 @@ func (im *runtimeImport) fields(n *node, prefix string, own ...string) map[strin
 		line := fmt.Sprintf("line %d", p.line)
 		switch {
 		case found[p.key] != nil:
-			im.errs.addf(line, "say it once", "%s is there twice", printable(where))
+			im.errs.addf(line, "say it once", "a setting%s is there twice", inWhere(strings.TrimSuffix(prefix, ".")))
 		case slices.Contains(own, p.key):
 		case lost[where] != "":
 			im.errs.add(p.value.where(where), lost[where], "leave it out")
 		case elsewhere[where] != "" && !p.value.off():
 			im.notes = append(im.notes, Note{where, elsewhere[where]})
 		case elsewhere[where] == "":
-			im.errs.addf(line, "", "%s is no setting that is known", quoted(where))
+			im.errs.addf(line, "", "%s%s is not known", n.stray("a setting", p.key, own), inWhere(strings.TrimSuffix(prefix, ".")))
 		}
 		if found[p.key] == nil {
 			found[p.key] = p.value
@@ -147,7 +147,7 @@ func (n *node) off() bool {
 
 func (im *runtimeImport) isTrue(n *node, where string) bool {
 	if n.kind != aBool {
-		im.errs.addf(n.where(where), "true or false", "%s where something else is wanted", n.described())
+		im.errs.addf(n.where(where), "true or false", "%s where something else is wanted", n.described(where))
 	}
 	return n.text == "true"
 }
@@ -157,12 +157,12 @@ func (im *runtimeImport) list(n *node, where string) (out []string) {
 		return nil
 	}
 	if n.kind != aList || len(n.items) > maxHosts {
-		im.errs.addf(n.where(where), fmt.Sprintf("a list of at most %d", maxHosts), "%s where something else is wanted", n.described())
+		im.errs.addf(n.where(where), fmt.Sprintf("a list of at most %d", maxHosts), "%s where something else is wanted", n.described(where))
 		return nil
 	}
 	for i, item := range n.items {
 		if item.kind != aText {
-			im.errs.addf(item.where(at(where, i)), "a text", "%s where something else is wanted", item.described())
+			im.errs.addf(item.where(at(where, i)), "a text", "%s where something else is wanted", item.described(where))
 			continue
 		}
 		out = append(out, item.text)
@@ -186,7 +186,7 @@ func (im *runtimeImport) terminate(n *node) (excluded []string) {
 		case "extraCaCertPaths":
 			im.errs.add(p.value.where(where+".extraCaCertPaths"), "files are not read by an import", "put the certificates into roots of a rule, or into the image")
 		default:
-			im.errs.addf(fmt.Sprintf("line %d", p.line), "", "%s is no setting that is known", quoted(where+"."+p.key))
+			im.errs.addf(fmt.Sprintf("line %d", p.line), "", "%s in %s is not known", n.stray("a setting", p.key, nil), where)
 		}
 	}
 	return excluded

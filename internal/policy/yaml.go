@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -47,17 +46,10 @@ func syntaxError(err error) error {
 	if errors.As(err, &syntax) && syntax.Token != nil {
 		return &Error{
 			Where:   fmt.Sprintf("line %d", syntax.Token.Position.Line),
-			Problem: "neither YAML nor JSON: " + oneLine(syntax.Message),
+			Problem: "neither YAML nor JSON", // the parser's own words may repeat the text
 		}
 	}
 	return &Error{Problem: "the policy is neither YAML nor JSON"}
-}
-
-// oneLine is a library's message made fit to be one of ours.
-func oneLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	quotedLine := quoted(line)
-	return quotedLine[1 : len(quotedLine)-1]
 }
 
 func lineOf(n ast.Node) string {

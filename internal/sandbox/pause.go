@@ -13,8 +13,12 @@ import (
 func (m *Manager) Pause(ctx context.Context, c Caller, ref string, memory bool) (sb *Sandbox, kept bool, err error) {
 	sb, err = m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
 		sb := m.record(e)
-		if sb.State != StateRunning {
+		switch {
+		case sb.State != StateRunning && sb.Ended == EndPaused:
 			return Errorf(Conflict, "sandbox %s: it is paused already", sb.Spec.Name)
+		case sb.State != StateRunning:
+			return Errorf(Conflict, "sandbox %s: it is %s, and nothing in it runs that could be paused", sb.Spec.Name, sb.State).
+				WithHint("carboy start %s", sb.Spec.Name)
 		}
 		if sb.Spec.Ephemeral {
 			return Errorf(Conflict, "sandbox %s: it belongs to one command, and ends with it", sb.Spec.Name)

@@ -1,6 +1,8 @@
 package sandbox_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +34,12 @@ func TestPause(t *testing.T) {
 		pass(2 * time.Minute)
 		wantState(t, d, "web-stop", sandbox.StateStopped, sandbox.EndExpired)
 		wantGone(t, d, "web-remove")
-		_, _, err := d.Pause(t.Context(), bob, "web-stop", true)
+		_, _, err := d.Pause(t.Context(), ann, "web-stop", true)
+		wantKind(t, "Pause of a stopped one", err, sandbox.Conflict)
+		if e, ok := errors.AsType[*sandbox.Error](err); !ok || !strings.Contains(e.Msg, "it is stopped") || e.Hint != "carboy start web-stop" {
+			t.Errorf("Pause of a stopped one = %+v, want that it is stopped, and how to start it", e)
+		}
+		_, _, err = d.Pause(t.Context(), bob, "web-stop", true)
 		wantKind(t, "Pause of another's", err, sandbox.NotFound)
 	})
 }

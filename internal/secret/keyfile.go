@@ -52,15 +52,16 @@ func readKey(path string) (*age.X25519Identity, error) {
 	return nil, sandbox.Errorf(sandbox.Internal, "the secrets' key file %s is damaged", path).WithHint("restore it from a backup")
 }
 
-// makeKey writes a new key to path, which is complete once it is there, and
+// makeKey writes a new key to o.KeyFile, which is complete once it is there, and
 // returns the key that is there in the end.
-func makeKey(path string, fault func(string)) (*age.X25519Identity, error) {
+func makeKey(o Options, fault func(string)) (*age.X25519Identity, error) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		return nil, fmt.Errorf("make a key for secrets: %w", err)
 	}
+	path := o.KeyFile
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := o.MakeDir(dir, 0o700); err != nil {
 		return nil, sandbox.DiskError(fmt.Errorf("make the directory of the secrets' key: %w", err), "the disk of "+dir)
 	}
 	text := "# The key of carboy's secrets. Without it they can't be read; keep a copy.\n" + id.String() + "\n"

@@ -245,7 +245,7 @@ func (s *Store) remove(place, name string) error {
 	defer s.mu.Unlock()
 	err := s.root.Remove(path.Join(place, name+suffix))
 	if errors.Is(err, fs.ErrNotExist) {
-		return missing(name)
+		return missing(name).WithHint("carboy secret ls") // to add it would not help
 	}
 	if err != nil {
 		return fmt.Errorf("remove secret %s: %w", name, err)
@@ -290,7 +290,7 @@ func (s *Store) Sandboxes() (ids []string, err error) {
 	return ids, err
 }
 
-func missing(names ...string) error {
+func missing(names ...string) *sandbox.Error {
 	what := "secret " + names[0] + " is"
 	if len(names) > 1 {
 		what = "secrets " + strings.Join(names, ", ") + " are"

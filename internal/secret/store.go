@@ -31,6 +31,8 @@ type Options struct {
 	// writes one. It is made when the first secret is put; Dir without it is
 	// of no use to anybody.
 	KeyFile string
+	// MakeDir makes the directory of KeyFile; default: os.MkdirAll.
+	MakeDir func(dir string, mode uint32) error
 	Now     func() time.Time // default: time.Now
 	// Run runs a command that mints a value; default: Exec.
 	Run func(ctx context.Context, c Command) ([]byte, error)
@@ -72,6 +74,9 @@ type Store struct {
 func Open(o Options) (*Store, error) { return open(o, func(string) {}) }
 
 func open(o Options, step func(string)) (_ *Store, err error) {
+	if o.MakeDir == nil {
+		o.MakeDir = func(dir string, mode uint32) error { return os.MkdirAll(dir, os.FileMode(mode)) }
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -177,7 +182,7 @@ func (s *Store) sweep() (count int, err error) {
 // needKey makes the key where there is none.
 func (s *Store) needKey() (err error) {
 	if s.key == nil {
-		if s.key, err = makeKey(s.o.KeyFile, s.fault); err != nil {
+		if s.key, err = makeKey(s.o, s.fault); err != nil {
 			s.key = nil
 			return err
 		}

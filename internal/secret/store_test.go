@@ -219,7 +219,10 @@ func TestListRotateRemove(t *testing.T) {
 	wantKind(t, s.Remove(t.Context(), me, "B", true), "")
 	used = false
 	wantKind(t, s.Remove(t.Context(), me, "A", false), "")
-	wantKind(t, s.Remove(t.Context(), me, "A", false), sandbox.NotFound)
+	err = s.Remove(t.Context(), me, "A", false)
+	if e := (*sandbox.Error)(nil); !errors.As(err, &e) || e.Kind != sandbox.NotFound || e.Hint != "carboy secret ls" {
+		t.Errorf("Remove of what is gone = %+v, want it not found, and where to look", err)
+	}
 	_, err = s.Value(t.Context(), me, "", "B")
 	wantKind(t, err, sandbox.NotFound)
 	want := []secret.Change{{Owner: me, Name: "B"}, {Owner: me, Name: "A"}, {Owner: me, Name: "B"}, {Owner: me, Name: "B", Removed: true}, {Owner: me, Name: "A", Removed: true}}

@@ -49,8 +49,7 @@ func (s *Server) fromTCP(next http.Handler) http.Handler {
 		p, alive, ok := s.keyHolder(r)
 		if !ok {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(w, r, http.StatusUnauthorized, sandbox.Errorf(sandbox.Denied, "an API key is needed").
-				WithHint("send it as X-API-KEY"))
+			refuse(w, r, http.StatusUnauthorized, noKey(r))
 			return
 		}
 		if err := s.actFor(r, p); err != nil {
@@ -71,18 +70,33 @@ func (s *Server) fromTCP(next http.Handler) http.Handler {
 	})
 }
 
-// keyHolder returns who r's key belongs to, and a context that ends with the
-// key. Two different keys are none; a key in an administrator's header must be
-// an administrator's.
-func (s *Server) keyHolder(r *http.Request) (*principal, context.Context, bool) {
-	admin := r.Header.Values(headerAdmin)
-	presented := slices.Concat(r.Header.Values(headerKey), admin)
+// noKey says that a request has no key, or one that opens nothing: not why.
+func noKey(r *http.Request) *sandbox.Error {
+	if len(presentedKeys(r)) > 0 {
+		return sandbox.Errorf(sandbox.Denied, "the API key is not known").
+			WithHint("see that it is whole, of this server, and not revoked")
+	}
+	return sandbox.Errorf(sandbox.Denied, "an API key is needed").WithHint("send it as X-API-KEY")
+}
+
+// presentedKeys are the keys in r's headers, without one that repeats the last.
+func presentedKeys(r *http.Request) []string {
+	presented := slices.Concat(r.Header.Values(headerKey), r.Header.Values(headerAdmin))
 	for _, v := range r.Header.Values("Authorization") {
 		if scheme, secret, ok := strings.Cut(v, " "); ok && strings.EqualFold(scheme, "Bearer") {
 			presented = append(presented, strings.TrimSpace(secret))
 		}
 	}
-	if presented = slices.Compact(presented); len(presented) != 1 {
+	return slices.Compact(presented)
+}
+
+// keyHolder returns who r's key belongs to, and a context that ends with the
+// key. Two different keys are none; a key in an administrator's header must be
+// an administrator's.
+func (s *Server) keyHolder(r *http.Request) (*principal, context.Context, bool) {
+	admin := r.Header.Values(headerAdmin)
+	presented := presentedKeys(r)
+	if len(presented) != 1 {
 		return nil, nil, false
 	}
 	k, alive, ok := s.findKey(r.Context(), presented[0])

@@ -413,8 +413,12 @@ func (w *estate) refuses(t *testing.T, p string, a access) {
 		"a false admin":      {"X-API-KEY", "-", "X-Admin-Token", w.keys["ours"]},
 		"two keys":           {"Authorization", "Bearer " + w.keys["theirs"]},
 	} {
-		if got, body := w.asks(t, p, a, "ours", header...); got != http.StatusUnauthorized {
-			t.Errorf("%s by %s = %d %s, want 401", p, who, got, body)
+		why := "the API key is not known"
+		if who == "nobody" {
+			why = "an API key is needed"
+		}
+		if got, body := w.asks(t, p, a, "ours", header...); got != http.StatusUnauthorized || !strings.Contains(body, why) {
+			t.Errorf("%s by %s = %d %s, want 401, and that %s", p, who, got, body, why)
 		}
 	}
 	for _, sc := range []key.Scope{key.Read, key.Manage, key.Exec, key.Keys} {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
@@ -185,6 +186,6 @@ func (c Config) Validate() error {
 // roots is what of c is about directories of the host.
 func (c Config) roots(private []string) profile.RootsConfig {
 	return profile.RootsConfig{
-		HostRoot: c.HostRoot, DefaultWorkspace: c.DefaultWorkspace, AllowedMountRoots: c.AllowedMountRoots, Private: private,
+		HostRoot: c.HostRoot, DefaultWorkspace: c.DefaultWorkspace, AllowedMountRoots: c.AllowedMountRoots, Private: private, Make: home.Make,
 	}
 }

@@ -6,9 +6,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/term"
@@ -20,6 +17,9 @@ type Protect struct {
 	Path     string // relative to the root; no component is a symlink
 	ReadOnly bool   // else the mount only pins the path
 	Dir      bool
+	// Shallow says that ReadOnly is the directory's own: what is protected
+	// below it and not ReadOnly stays writable.
+	Shallow bool
 	// Missing says that nothing is there yet, and that git would obey what
 	// the agent puts there. The wall makes it on the host before it mounts: a
 	// directory, or a file that holds Content. All of these leave the
@@ -34,18 +34,25 @@ const maxScan = 4 << 20
 // ProtectedGitPaths returns what of the repositories at and below root git on
 // the host would execute or obey, in the order in which to mount it: parents
 // first. That is, of each repository (a .git directory, a bare root, a
-// submodule's directory in .git/modules): config, config.worktree, hooks,
-// info, commondir, of each linked worktree its commondir, gitdir and
-// config.worktree, any .git file, and what config names inside the tree by
-// core.hooksPath and include.path. A .git directory itself is pinned.
+// submodule's directory in .git/modules, what a .git file names in the tree):
+// config, config.worktree, hooks, info, commondir, objects/info/alternates, of
+// each linked worktree its commondir, gitdir and config.worktree, any .git
+// file, and what config names inside the tree by core.hooksPath and
+// include.path. In modules and worktrees no repository can be added, nor where
+// .gitmodules has a submodule that is not there. A .git directory itself is
+// pinned, and so is each directory that leads to any of these.
 //
 // Where one of these is a symlink it can't be protected, since a mount would
 // cover its target and leave the link: that is an Unsupported error. New
 // repositories that the agent makes elsewhere in the tree are not prevented.
 func ProtectedGitPaths(root *os.File) ([]Protect, error) {
-	g := &gitScan{base: newBase(root), seen: map[string]bool{}}
+	g := &gitScan{base: newBase(root), seen: map[string]int{}, done: map[string]bool{}, read: map[[2]string]bool{}}
 	defer g.base.forget() // root stays the caller's
-	err := g.scan(".", 0)
+	var err error
+	if g.top, err = os.Readlink(fdPath(root)); err != nil {
+		return nil, err
+	}
+	err = g.scan(".", 0)
 	if err == nil && g.isRepository(".") {
 		err = g.repository(".", ".")
 	}
@@ -61,8 +68,11 @@ func ProtectedGitPaths(root *os.File) ([]Protect, error) {
 
 type gitScan struct {
 	base    *Base
+	top     string // the root's own path, for what git names by its whole path
 	out     []Protect
-	seen    map[string]bool
+	seen    map[string]int     // path → its place in out
+	done    map[string]bool    // repositories
+	read    map[[2]string]bool // configuration files, each with its worktree
 	scanned int
 }
 
@@ -110,14 +120,17 @@ func (g *gitScan) dotGit(worktree, p string) error {
 	switch kind, _ := kindOf(st); kind {
 	case Dir:
 		g.add(Protect{Path: p, Dir: true})
-		return g.repository(worktree, p)
+		err = g.repository(worktree, p)
 	case File:
-		// It says where the repository is; there may be one inside the tree,
-		// which is found in its own place.
 		g.add(Protect{Path: p, ReadOnly: true})
-		return nil
+		err = g.named(worktree, p)
+	default:
+		return unprotectable(p)
 	}
-	return unprotectable(p)
+	if err != nil {
+		return err
+	}
+	return g.absent(worktree)
 }
 
 func unprotectable(p string) error {
@@ -125,10 +138,21 @@ func unprotectable(p string) error {
 		WithHint("use a copy-on-write view: leave out :rw")
 }
 
+// add protects p, and pins what leads to it. Of two ways to protect a path the
+// stronger one counts.
 func (g *gitScan) add(p Protect) {
-	if !g.seen[p.Path] {
-		g.seen[p.Path] = true
-		g.out = append(g.out, p)
+	if i, ok := g.seen[p.Path]; ok {
+		was := &g.out[i]
+		was.Missing = was.Missing || p.Missing
+		if p.ReadOnly {
+			was.ReadOnly, was.Shallow = true, p.Shallow && (was.Shallow || !was.ReadOnly)
+		}
+		return
+	}
+	g.seen[p.Path] = len(g.out)
+	g.out = append(g.out, p)
+	if up, _ := splitPath(p.Path); up != "." {
+		g.add(Protect{Path: up, Dir: true})
 	}
 }
 
@@ -145,6 +169,15 @@ func (g *gitScan) isRepository(dir string) bool {
 
 // repository protects one git directory and those of its submodules.
 func (g *gitScan) repository(worktree, dir string) error {
+	for _, name := range []string{"config", "config.worktree"} {
+		if err := g.configured(worktree, joinPath(dir, name)); err != nil {
+			return err
+		}
+	}
+	if g.done[dir] {
+		return nil
+	}
+	g.done[dir] = true
 	for _, p := range []Protect{
 		{Path: "config"},
 		{Path: "config.worktree"},
@@ -159,10 +192,8 @@ func (g *gitScan) repository(worktree, dir string) error {
 			return err
 		}
 	}
-	for _, name := range []string{"config", "config.worktree"} {
-		if err := g.configured(worktree, dir, joinPath(dir, name)); err != nil {
-			return err
-		}
+	if err := g.within(joinPath(dir, "objects/info/alternates"), false); err != nil {
+		return err
 	}
 	if err := g.worktrees(joinPath(dir, "worktrees")); err != nil {
 		return err
@@ -225,9 +256,22 @@ func (g *gitScan) children(dir string) ([]string, error) {
 	return names, err
 }
 
+// closed protects a directory in which nothing is to be added.
+func (g *gitScan) closed(dir string) error {
+	return g.protect(Protect{Path: dir, Dir: true, ReadOnly: true, Shallow: true})
+}
+
+// worktrees protects what a repository has of its linked worktrees, and of
+// their submodules.
 func (g *gitScan) worktrees(dir string) error {
+	if err := g.closed(dir); err != nil {
+		return err
+	}
 	names, err := g.children(dir)
 	for _, name := range names {
+		if err := g.modules(path.Join(dir, name, "modules"), 0); err != nil {
+			return err
+		}
 		for _, file := range []string{"commondir", "gitdir", "config.worktree"} {
 			if err := g.protect(Protect{Path: path.Join(dir, name, file), ReadOnly: true}); err != nil {
 				return err
@@ -242,6 +286,9 @@ func (g *gitScan) worktrees(dir string) error {
 func (g *gitScan) modules(dir string, depth int) error {
 	if depth > MaxDepth {
 		return nil
+	}
+	if err := g.closed(dir); err != nil {
+		return err
 	}
 	names, err := g.children(dir)
 	for _, name := range names {
@@ -258,69 +305,4 @@ func (g *gitScan) modules(dir string, depth int) error {
 		}
 	}
 	return err
-}
-
-// worktreeOf returns the directory that a submodule's hooks path is relative
-// to: its core.worktree.
-func (g *gitScan) worktreeOf(dir string) string {
-	for _, v := range g.config(joinPath(dir, "config")) {
-		if v.key == "core.worktree" && !path.IsAbs(v.value) {
-			return path.Join(dir, v.value)
-		}
-	}
-	return dir
-}
-
-// configured protects what a config file names inside the tree.
-func (g *gitScan) configured(worktree, dir, file string) error {
-	for _, v := range g.config(file) {
-		p := v.value
-		switch {
-		case p == "" || path.IsAbs(p) || strings.HasPrefix(p, "~"):
-			continue
-		case v.key == "core.hookspath":
-			p = path.Join(worktree, p)
-		case v.key == "include.path" || strings.HasPrefix(v.key, "includeif.") && strings.HasSuffix(v.key, ".path"):
-			p = path.Join(dir, p)
-		default:
-			continue
-		}
-		if p == "." || p == ".." || strings.HasPrefix(p, "../") || checkPath(p) != nil {
-			continue
-		}
-		if err := g.named(p, v.key == "core.hookspath"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// named protects a path of the tree itself. Each directory above it is pinned,
-// so that it can't be moved away with what it holds.
-func (g *gitScan) named(p string, dir bool) error {
-	for up, _ := splitPath(p); up != "."; up, _ = splitPath(up) {
-		st, err := g.base.stat(up)
-		if err != nil {
-			return err
-		}
-		if st != nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
-			return unprotectable(up)
-		}
-		g.add(Protect{Path: up, Dir: true, Missing: st == nil})
-	}
-	return g.protect(Protect{Path: p, ReadOnly: true, Dir: dir})
-}
-
-func (g *gitScan) config(file string) []gitVariable {
-	f, _, err := g.base.open(file)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	text := make([]byte, maxGitConfig)
-	n, err := readUpTo(f, text)
-	if err != nil {
-		return nil
-	}
-	return parseGitConfig(string(text[:n]))
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,8 +31,8 @@ func git(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// protected lists what is protected as "ro path", "pin path", with + for what
-// is to be made.
+// protected lists what is protected as "ro path", "pin path", "closed path"
+// where it is for the directory alone, with + for what is to be made.
 func protected(t *testing.T, root string) []string {
 	t.Helper()
 	ps, err := workspace.ProtectedGitPaths(openDir(t, root))
@@ -41,6 +42,9 @@ func protected(t *testing.T, root string) []string {
 		how, made := "pin", ""
 		if p.ReadOnly {
 			how = "ro"
+		}
+		if p.Shallow {
+			how = "closed"
 		}
 		if p.Missing {
 			made = "+"
@@ -56,6 +60,7 @@ func TestProtectedGitPaths(t *testing.T) {
 	git(t, root, "commit", "-q", "--allow-empty", "-m", "x")
 	diff(t, "a plain repository", protected(t, root), []string{
 		"pin .git", "ro +.git/commondir", "ro .git/config", "ro +.git/config.worktree", "ro .git/hooks", "ro .git/info",
+		"closed +.git/modules", "pin .git/objects", "pin .git/objects/info", "ro +.git/objects/info/alternates", "closed +.git/worktrees",
 	})
 
 	git(t, root, "config", "core.hooksPath", "tools/hooks")
@@ -63,6 +68,7 @@ func TestProtectedGitPaths(t *testing.T) {
 	tree{"tools/hooks/pre-commit": "x! true", "shared.gitconfig": "[core]\n\tpager = less\n"}.write(t, root)
 	diff(t, "with paths of the tree", protected(t, root), []string{
 		"pin .git", "ro +.git/commondir", "ro .git/config", "ro +.git/config.worktree", "ro .git/hooks", "ro .git/info",
+		"closed +.git/modules", "pin .git/objects", "pin .git/objects/info", "ro +.git/objects/info/alternates", "closed +.git/worktrees",
 		"ro shared.gitconfig", "pin tools", "ro tools/hooks",
 	})
 }
@@ -81,7 +87,9 @@ func TestProtectedWorktreesAndSubmodules(t *testing.T) {
 	for _, want := range []string{
 		"ro deps/lib/.git", "pin .git/modules/deps/lib", "ro .git/modules/deps/lib/config", "ro .git/modules/deps/lib/hooks",
 		"ro +.git/modules/deps/lib/commondir", "ro wt/.git", "ro .git/worktrees/wt/commondir", "ro .git/worktrees/wt/gitdir",
-		"ro +.git/worktrees/wt/config.worktree",
+		"ro +.git/worktrees/wt/config.worktree", "pin deps", "pin deps/lib", "closed .git/modules", "closed .git/modules/deps",
+		"closed +.git/modules/deps/lib/modules", "pin wt", "closed .git/worktrees", "pin .git/worktrees/wt", "closed +.git/worktrees/wt/modules",
+		"ro +.git/modules/deps/lib/objects/info/alternates",
 	} {
 		if !strings.Contains("\n"+got+"\n", "\n"+want+"\n") {
 			t.Errorf("not protected: %s\n%s", want, got)
@@ -91,11 +99,95 @@ func TestProtectedWorktreesAndSubmodules(t *testing.T) {
 	diff(t, "a linked worktree alone", protected(t, root+"/wt"), []string{"ro .git"})
 }
 
+// What a tree has besides a repository of its own at the root.
+func TestProtectedPlaces(t *testing.T) {
+	tests := []struct {
+		name string
+		make func(t *testing.T, root string)
+		want []string
+		not  []string
+	}{
+		{name: "nested", make: func(t *testing.T, root string) {
+			git(t, root, "init", "-q", "a/b/own")
+		}, want: []string{"pin a", "pin a/b", "pin a/b/own", "pin a/b/own/.git", "ro a/b/own/.git/config"}},
+		{name: "submodules-that-are-not-there", make: func(t *testing.T, root string) {
+			git(t, root, "init", "-q")
+			tree{
+				".gitmodules": submodules("gone/sub", "empty", "full", "../out", ".git/hooks", "file/sub", "/etc"),
+				"full/file":   "x", "file": "x",
+			}.write(t, root)
+			must(t, os.Mkdir(root+"/empty", 0o755))
+		}, want: []string{"pin +gone", "ro +gone/sub", "ro empty"}, not: []string{"full", "file", "file/sub", "etc"}},
+		{name: "bare-beside", make: func(t *testing.T, root string) {
+			of := t.TempDir()
+			git(t, of, "init", "-q")
+			git(t, of, "commit", "-q", "--allow-empty", "-m", "x")
+			git(t, root, "clone", "-q", "--bare", of, "x/.bare")
+			tree{"x/.git": "gitdir: ./.bare\n"}.write(t, root)
+			git(t, root+"/x", "worktree", "add", "-q", "-b", "other", "main")
+		}, want: []string{"ro x/.git", "pin x/.bare", "ro x/.bare/config", "ro x/.bare/hooks", "pin x/main", "ro x/main/.git"}},
+		{name: "hooks-of-each-worktree", make: func(t *testing.T, root string) {
+			git(t, root, "init", "-q")
+			git(t, root, "commit", "-q", "--allow-empty", "-m", "x")
+			git(t, root, "config", "core.hooksPath", "tools")
+			git(t, root, "worktree", "add", "-q", root+"/wt")
+		}, want: []string{"ro +tools", "ro +wt/tools"}},
+		{name: "hooks-by-whole-path", make: func(t *testing.T, root string) {
+			git(t, root, "init", "-q")
+			git(t, root, "config", "core.hooksPath", root+"/tools/hooks")
+		}, want: []string{"pin +tools", "ro +tools/hooks"}},
+		{name: "hooks-of-an-included-file", make: func(t *testing.T, root string) {
+			git(t, root, "init", "-q")
+			git(t, root, "config", "include.path", "../etc/one")
+			tree{
+				"etc/one": "[include]\n\tpath = two\n\tpath = one\n\tpath = ../etc/one\n",
+				"etc/two": "[core]\n\thooksPath = hooks\n[include]\n\tpath = one\n",
+			}.write(t, root)
+		}, want: []string{"pin etc", "ro etc/one", "ro etc/two", "ro +hooks"}},
+		{name: "hooks-around-a-repository", make: func(t *testing.T, root string) {
+			git(t, root, "init", "-q", "a/own")
+			git(t, root, "init", "-q")
+			git(t, root, "config", "core.hooksPath", "a")
+		}, want: []string{"ro a", "pin a/own"}},
+		{name: "nowhere", make: func(t *testing.T, root string) {
+			tree{"a/.git": "gitdir: ../b/c\n"}.write(t, root)
+		}, want: []string{"ro a/.git", "pin +b", "ro +b/c"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			tt.make(t, root)
+			got := protected(t, root)
+			for _, want := range tt.want {
+				if !slices.Contains(got, want) {
+					t.Errorf("not protected: %s\n%s", want, strings.Join(got, "\n"))
+				}
+			}
+			for _, p := range got {
+				_, name, _ := strings.Cut(p, " ")
+				if slices.Contains(tt.not, strings.TrimPrefix(name, "+")) {
+					t.Errorf("protected: %s", p)
+				}
+			}
+		})
+	}
+}
+
+// submodules is a .gitmodules that has submodules at paths.
+func submodules(paths ...string) string {
+	var b strings.Builder
+	for i, p := range paths {
+		fmt.Fprintf(&b, "[submodule \"m%d\"]\n\tpath = %s\n\turl = https://example.com\n", i, p)
+	}
+	return b.String()
+}
+
 func TestProtectedBareRoot(t *testing.T) {
 	root := t.TempDir()
 	git(t, root, "init", "-q", "--bare")
 	diff(t, "a bare repository", protected(t, root), []string{
 		"ro +commondir", "ro config", "ro +config.worktree", "ro hooks", "ro info",
+		"closed +modules", "pin objects", "pin objects/info", "ro +objects/info/alternates", "closed +worktrees",
 	})
 	diff(t, "no repository", protected(t, t.TempDir()), []string{})
 }

@@ -28,7 +28,7 @@ func TestHeldByName(t *testing.T) {
 		".git", "sub/.git", ".git/config", "a/.git/hooks/x", ".GIT", ".Git/hooks", "git~1", "GIT~1/config", "GIT~12",
 		".git.", ".git ", ".git. .", ".git::$INDEX_ALLOCATION", ".g\u200cit", "\u200d.git", ".\ufeffGIT", ".gi\u00adt",
 		".git\u200f", `sub\.git\config`, ".gitmodules", ".GITMODULES", "GITMOD~1", "gi7eba~1",
-		".husky/pre-commit", ".githooks/x", ".pre-commit-config.yaml", "lefthook.yml", "lefthook.yaml",
+		".husky/pre-commit", ".githooks/x", ".pre-commit-config.yaml", "lefthook.yml", "lefthook.yaml", "lefthook-local.jsonc", ".lefthook.toml", "hk.local.pkl", "grumphp.yml",
 		".vscode/tasks.json", ".VSCode/settings.json", ".v\u017fcode/x", ".idea/x.xml", "x.code-workspace", ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".dir-locals.el",
 		".github/workflows/x.yml", ".gitlab-ci.yml", ".circleci/config.yml", "Jenkinsfile", "Jenkins\ufb01le", ".travis.yml", "azure-pipelines.yml",
 		".woodpecker.yml", ".woodpecker/x", ".drone.yml", ".buildkite/x",

@@ -18,10 +18,13 @@ var holdProjects = []holdGroup{
 		".arcconfig", ".arcrc", ".arclint", ".reviewboardrc", ".tigrc",
 	}},
 
-	{reasonHooks, "githooks(5) core.hooksPath; husky, pre-commit, lefthook, overcommit, lint-staged, simple-git-hooks, CaptainHook, hk", []string{
+	{reasonHooks, "githooks(5) core.hooksPath; husky, pre-commit, lefthook, overcommit, lint-staged, simple-git-hooks, CaptainHook, hk, GrumPHP", []string{
 		".husky", ".huskyrc*", ".githooks", ".git-hooks", ".pre-commit-*.y*ml", "prek.toml",
-		"lefthook.y*ml", ".lefthook.y*ml", "lefthook-local.y*ml", ".lefthook-local.y*ml", ".lefthook", "lefthook.toml", "lefthook.json",
-		".lefthookrc", ".overcommit.yml", ".overcommit", ".lintstagedrc*", ".simple-git-hooks.*", "simple-git-hooks.*", "captainhook.json", "hk.pkl",
+		"lefthook.y*ml", ".lefthook.y*ml", "lefthook-local.y*ml", ".lefthook-local.y*ml", ".lefthook",
+		"lefthook.toml", ".lefthook.toml", "lefthook-local.toml", ".lefthook-local.toml",
+		"lefthook.json*", ".lefthook.json*", "lefthook-local.json*", ".lefthook-local.json*",
+		".lefthookrc", ".overcommit.yml", ".overcommit", ".lintstagedrc*", ".simple-git-hooks.*", "simple-git-hooks.*", "captainhook.json",
+		"hk.pkl", "hk.local.pkl", "grumphp.y*ml", "grumphp.y*ml.dist",
 	}},
 
 	{reasonEditor, "VS Code: tasks, launch and workspace settings; Theia: .theia/tasks.json, preferences", []string{

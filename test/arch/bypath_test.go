@@ -64,7 +64,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/beneath",
-		functions: "Dir.Chmod Dir.Link Dir.OpenRegular OpenDir OpenPath",
+		functions: "Dir.Chmod Dir.Link Dir.OpenRegular OpenDir reopen",
 		why:       "a descriptor's own name; the directory that all begins with, whose last part is no link",
 	},
 	{
@@ -101,7 +101,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/langbot/profile",
-		functions: "Roots.MakeDefault realPath",
+		functions: "NewRoots Roots.MakeDefault realPath",
 		why:       "the operator's settings, before there is a session: what is below the roots is opened part by part",
 	},
 	{

@@ -68,6 +68,32 @@ if (wall === 'process') {
     assert.equal(await run('for i in $(seq 100); do pgrep -f "sleep 1000.2[5]" >/dev/null || break; sleep 0.1; done; pgrep -cf "sleep 1000.2[5]" || true'), '0\n')
   })
 
+  test('no command outlives the end of its caller by the connection that another keeps', async () => {
+    // It is parked in a pair of sockets that are in each other alone.
+    await sandbox.files.write('/tmp/park.py', `
+import socket, array, os, time
+words = ["sh", "-c", "echo $$ >>/tmp/parked; exec sleep 1000.5"]
+body = b"\\0".join([b"/tmp", str(len(words)).encode()] + [w.encode() for w in words])
+null = os.open("/dev/null", os.O_RDWR)
+def ask():
+    s = socket.socket(socket.AF_UNIX); s.connect("\\0carboy/sudo")
+    s.sendmsg([str(len(body)).encode() + b"\\n" + body], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null] * 3))])
+    return s
+s = ask()
+while not os.path.exists("/tmp/parked"): time.sleep(0.05)
+a, b = socket.socketpair()
+for x in (a, b): socket.send_fds(x, [b"x"], [s.fileno(), a.fileno(), b.fileno()])
+time.sleep(1000)`)
+    const command = await sandbox.commands.run('python3 /tmp/park.py', { background: true })
+    await run('until [ -s /tmp/parked ]; do sleep 0.05; done')
+    await command.kill()
+    assert.equal(await run('for i in $(seq 100); do pgrep -f "sleep 1000.[5]" >/dev/null || break; sleep 0.1; done; pgrep -cf "sleep 1000.[5]" || true'), '0\n')
+    // What ends by itself leaves what it started.
+    assert.equal(await run('(sleep 0.3; sudo id -u >/tmp/later 2>&1) >/dev/null 2>&1 & sleep 0.05'), '')
+    assert.equal(await run('until [ -s /tmp/later ]; do sleep 0.05; done; cat /tmp/later'), '0\n')
+    await fails('sudo PATH=/tmp no-such-program', 1, /^sudo: no-such-program: command not found; looked in \/tmp$/m)
+  })
+
   test('a terminal', async () => {
     let text = ''
     const decoder = new TextDecoder()

@@ -236,7 +236,7 @@ func TestNativeToolsByTheDaemon(t *testing.T) {
 	}{
 		{"write", `{"path":"f","content":"hello"}`, `"created":true`, 200},
 		{"read", `{"path":"f"}`, `"content":"hello"`, 200},
-		{"read", `{"path":"f","offsets":1}`, `unknown field`, 400},
+		{"read", `{"path":"f","offsets":1}`, `there is no field`, 400},
 		{"clear", `{"path":"f"}`, ``, 404},
 		{"collect", `{"path":"f"}`, ``, 404},
 	} {

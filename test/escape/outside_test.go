@@ -44,6 +44,7 @@ var outside = []look{
 	{"apply-follows-links", nil, applyFollowsLinks},
 	{"read-only-root", nil, readOnlyRoot},
 	{"mount-points", nil, mountPoints},
+	{"git-replaced", nil, gitReplaced},
 	{"replaced-directory", nil, replacedDirectory},
 }
 
@@ -122,7 +123,7 @@ func sharedGit(w *world) (found []string) {
 	if fi, err := os.Lstat(git); err != nil || !fi.IsDir() {
 		return []string{fmt.Sprintf(".git is no directory any more: %v", err)}
 	}
-	placeholders := []string{"commondir", "config.worktree"}
+	placeholders := []string{"commondir", "config.worktree", "modules", "worktrees", "objects/info/alternates"}
 	for _, name := range placeholders {
 		if b, _ := os.ReadFile(git + "/" + name); strings.Contains(string(b), "#!") {
 			found = append(found, name+" is the guest's")

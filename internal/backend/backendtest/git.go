@@ -26,7 +26,25 @@ var gitAttempts = []struct{ name, script string }{
 	{"linked", "rm -rf .git; ln -s /tmp .git && test -L .git"},
 	{"submodule-hook", "touch .git/modules/sub/hooks/post-checkout"},
 	{"submodule-config", "echo >> .git/modules/sub/config"},
+	{"submodule-replaced", "mv libs/sub libs/old && mkdir libs/sub && git init -q libs/sub"},
+	{"submodule-way-replaced", "mv libs old && mkdir -p libs/sub && git init -q libs/sub"},
+	{"submodule-made", "mkdir -p .git/modules/later && cp .git/config .git/modules/later/"},
+	{"submodule-not-there", "git init -q later"},
+	{"submodule-of-submodule", "mkdir -p .git/modules/sub/modules/x && touch .git/modules/sub/modules/x/config"},
+	{"worktree-made", "mkdir -p .git/worktrees/x && touch .git/worktrees/x/commondir"},
+	{"nested-replaced", "mv own old2 && git init -q own"},
+	{"nested-way-replaced", "mv way old3 && mkdir way && git init -q way/own"},
+	{"alternates", "echo /tmp > .git/objects/info/alternates"},
+	{"alternates-replaced", "mv .git/objects/info .git/objects/old && mkdir .git/objects/info && echo /tmp > .git/objects/info/alternates"},
 }
+
+const gitModules = `[submodule "sub"]
+	path = libs/sub
+	url = ./sub
+[submodule "later"]
+	path = later
+	url = ./later
+`
 
 // repository makes a work tree with a commit, and a submodule's directory.
 func repository(t *testing.T) string {
@@ -40,7 +58,20 @@ func repository(t *testing.T) string {
 	git("config", "user.email", "a@example.com")
 	git("add", "f")
 	git("commit", "-qm", "one")
-	native(t, "git", "init", "-q", "--bare", filepath.Join(dir, ".git/modules/sub"))
+	for _, own := range []string{"libs/sub", "own", "way/own"} {
+		native(t, "git", "init", "-q", "-b", "main", filepath.Join(dir, own))
+	}
+	for _, empty := range []string{"later", ".git/modules"} {
+		must(t, os.Mkdir(filepath.Join(dir, empty), 0o755))
+	}
+	sub := filepath.Join(dir, "libs/sub")
+	native(t, "git", "-C", sub, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", "one")
+	git("-c", "advice.addEmbeddedRepo=false", "add", "libs/sub")
+	must(t, os.WriteFile(filepath.Join(dir, ".gitmodules"), []byte(gitModules), 0o644))
+	native(t, "git", "-C", sub, "init", "-q", "--separate-git-dir", filepath.Join(dir, ".git/modules/sub"))
+	must(t, os.WriteFile(filepath.Join(sub, ".git"), []byte("gitdir: ../../.git/modules/sub\n"), 0o644))
+	git("add", ".gitmodules")
+	git("commit", "-qm", "submodule")
 	give(t, dir)
 	return dir
 }
@@ -48,7 +79,7 @@ func repository(t *testing.T) string {
 // state is what git on the host would obey in a tree.
 func gitState(t *testing.T, dir string) string {
 	t.Helper()
-	script := `cd "$1" && ls -ld .git .git/hooks | cut -c1 && find .git .git/modules/sub -maxdepth 2 \( -path '*/hooks/*' -o -name 'config*' -o -name commondir -o -path '*/info/*' \) -type f | sort | xargs cksum`
+	script := `cd "$1" && ls -ld .git .git/hooks | cut -c1 && find .git .git/modules/sub libs own way later -maxdepth 4 \( -path '*/hooks/*' -o -name 'config*' -o -name commondir -o -path '*/info/*' -o -name .git \) -type f | sort | xargs cksum`
 	return native(t, "sh", "-c", script, "sh", dir)
 }
 
@@ -76,8 +107,9 @@ func testGit(t *testing.T, s *suite) {
 	t.Run("work", func(t *testing.T) {
 		dir := repository(t)
 		b := w.begin(t, over(t, sandbox.WorkspaceWritable, dir))
-		b.sh(t, "", "echo y >> f && git commit -qam two && git switch -qc topic && git stash list && git gc -q && git status")
-		if got := native(t, "git", "-c", "safe.directory=*", "-C", dir, "log", "--format=%s", "topic"); got != "two\none\n" {
+		b.sh(t, "", "echo y >> f && git commit -qam two && git switch -qc topic && echo z >> f && git stash -q && git stash pop -q && git checkout -q f && git gc -q && git status")
+		b.sh(t, "", "cd libs/sub && echo y > f && git add f && git -c user.name=a -c user.email=a@example.com commit -qm two && git switch -qc topic && git fetch -q ../.. main && git gc -q && git status")
+		if got := native(t, "git", "-c", "safe.directory=*", "-C", dir, "log", "--format=%s", "topic"); got != "two\nsubmodule\none\n" {
 			t.Errorf("the host's log: %q", got)
 		}
 		native(t, "git", "-c", "safe.directory=*", "-C", dir, "fsck", "--strict")
@@ -96,6 +128,16 @@ func testGit(t *testing.T, s *suite) {
 		if after := gitState(t, dir); after != before {
 			t.Errorf("the host's repository has changed:\n%s\nbefore:\n%s", after, before)
 		}
+	})
+	// What is to be made lies in what is to be read-only.
+	t.Run("hooks-around-a-repository", func(t *testing.T) {
+		dir := repository(t)
+		native(t, "git", "-c", "safe.directory=*", "-C", dir, "config", "core.hooksPath", "way")
+		b := w.begin(t, over(t, sandbox.WorkspaceWritable, dir))
+		if e := b.run(t, shell("touch way/own/.git/x || touch way/pre-commit")); e.exit.GetCode() == 0 {
+			t.Errorf("it says that it went through: %+v", e)
+		}
+		b.sh(t, "", "echo y >> f && git commit -qam two")
 	})
 	t.Run("links-are-refused", func(t *testing.T) {
 		dir := repository(t)

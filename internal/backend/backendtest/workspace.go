@@ -195,6 +195,8 @@ func replaced(t *testing.T, w *world) {
 					if _, err := w.Start(t.Context(), sb); err == nil {
 						t.Errorf("%s start: no error", what)
 						w.mustStop(t, sb.ID)
+					} else if sandbox.KindOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "is not the directory that was named at create") {
+						t.Errorf("%s start: %v, want a conflict that says why", what, err)
 					} else if left := processes(sb.ID); len(left) > 0 {
 						t.Errorf("%s start: failed, and left processes %v", what, left)
 					}

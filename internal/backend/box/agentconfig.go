@@ -28,7 +28,7 @@ type AgentConfig struct {
 	PIDNamespace bool              `json:"pid_namespace"`
 	DiskPaths    []string          `json:"disk_paths"`
 	Furnish      bool              `json:"furnish,omitempty"`
-	NamePython   bool              `json:"name_python,omitempty"`
+	Programs     bool              `json:"programs,omitempty"`
 	Sudo         bool              `json:"sudo,omitempty"`
 	ReadOnlyRoot bool              `json:"read_only_root,omitempty"`
 	Writable     []string          `json:"writable,omitempty"`
@@ -49,7 +49,7 @@ func agentConfig(sb *sandbox.Sandbox) AgentConfig {
 	c := AgentConfig{
 		ID: sb.ID, User: sb.Spec.User, Env: map[string]string{}, PIDs: sb.Spec.Limits.PIDs,
 		AllowRoot: RootAllowed(sb.Spec, sb.Owner), PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
-		NamePython: true, Sudo: sb.Spec.Sudo,
+		Programs: true, Sudo: sb.Spec.Sudo,
 	}
 	if weak.On(weak.SudoGiven) {
 		c.Sudo, c.AllowRoot = true, true

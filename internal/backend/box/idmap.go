@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/role"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -105,9 +106,13 @@ func idMap(base, owner, guest uint32) []syscall.SysProcIDMap {
 // errNoIDMap says that a file system can't show its owners as others.
 var errNoIDMap = errors.New("its file system can't map owners")
 
-// openAccepted opens d's directory, if it is still the one that was accepted.
+// openAccepted opens d's directory, if it is still the one that was accepted;
+// where it is not, the error is a Conflict.
 func openAccepted(d Dir) (*os.File, error) {
 	f, err := os.OpenFile(d.Source, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil, notAccepted(d)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -118,9 +123,30 @@ func openAccepted(d Dir) (*os.File, error) {
 	}
 	if (st.Dev != d.Dev || st.Ino != d.Ino) && !weak.On(weak.ReplacedAccepted) {
 		f.Close()
-		return nil, fmt.Errorf("%s is not the directory that was named at create", d.Source)
+		return nil, notAccepted(d)
 	}
 	return f, nil
+}
+
+func notAccepted(d Dir) error {
+	return sandbox.Errorf(sandbox.Conflict, "%s is not the directory that was named at create", d.Source).
+		WithHint("put that one back, or make another sandbox")
+}
+
+// checkAccepted looks at each directory of the host in the daemon, whose errors
+// users read; the launcher looks again as it mounts them.
+func checkAccepted(dirs ...Dir) error {
+	for _, d := range dirs {
+		if d.Source == "" || d.Volume != nil {
+			continue
+		}
+		f, err := openAccepted(d)
+		if err != nil {
+			return err
+		}
+		f.Close()
+	}
+	return nil
 }
 
 // swapped maps a to b, b to a, and every other id to itself. Exchanged, not

@@ -52,6 +52,9 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 	if p.Mounts, err = h.mounts(sb.Spec.Mounts); err != nil {
 		return nil, nil, err
 	}
+	if err := checkAccepted(append([]Dir{p.Workspace}, p.Mounts...)...); err != nil {
+		return nil, nil, err
+	}
 	p.Tools = slices.DeleteFunc(p.Tools, func(t hostimage.Tool) bool { return p.mountsIn(t.Path) })
 	return p, &cfg, nil
 }
@@ -117,8 +120,10 @@ func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec san
 			}
 		}
 		p.Tools = toolsOf(owner)
-		var path string
-		path, cfg.NotShown = root.SearchPath(os.Getenv("PATH"), p.Tools)
+		path, hidden := root.SearchPath(os.Getenv("PATH"), p.Tools)
+		if strings.HasPrefix(owner, "uid:") { // a key's owner is not told of this machine's directories
+			cfg.NotShown = hidden
+		}
 		cfg.defaultEnv("PATH", path)
 		for _, t := range p.Tools {
 			for name, value := range t.Env {

@@ -37,12 +37,7 @@ func (c *composer) share(d Dir) error {
 		return err
 	}
 	defer root.Close()
-	for _, pr := range d.Protect {
-		if err := c.protect(root, pr); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.protect(root, d.Protect)
 }
 
 // volume shows a volume at a mount point. Its own file system is mounted once

@@ -175,9 +175,13 @@ func (e *Engine) start(c *Command) error {
 		e.end(c, notStarted(jail.CodeNotExecutable, "%s", msg))
 		return nil
 	}
+	hidden := e.opts.NotShown
+	if c.spec.Files != nil { // what is said goes to somebody inside
+		hidden = nil
+	}
 	err = e.spawn(c, jc)
 	if se, ok := errors.AsType[*jail.StartError](err); ok {
-		exit := notStarted(se.Code, "%s%s", se.Msg, searched(jc, se, e.opts.NotShown))
+		exit := notStarted(se.Code, "%s%s", se.Msg, searched(jc, se, hidden))
 		exit.dir = se.Dir
 		if c.refused && errors.Is(se.Err, unix.EAGAIN) {
 			exit.Limits = []string{"pids"}
@@ -321,6 +325,20 @@ func (e *Engine) List() []*Command {
 		}
 	}
 	return started
+}
+
+// Holding returns the command, ended or not, in whose group a process is. There
+// is none of a process that is gone, nor without Options.Cgroups.
+func (e *Engine) Holding(pid int) (*Command, bool) {
+	for _, c := range e.List() {
+		if c.group == nil {
+			continue
+		}
+		if pids, err := c.group.Members(); err == nil && slices.Contains(pids, pid) {
+			return c, true
+		}
+	}
+	return nil, false
 }
 
 // Running returns the command whose main process has a pid inside.

@@ -23,7 +23,8 @@ type Spec struct {
 	Terminal *jail.Size        // nil: pipes
 	Stdin    bool              // false: /dev/null; a terminal always has input
 	// Files are its standard files; nil: such as Terminal and Stdin say. What it
-	// writes is then not the engine's to tell. Start keeps none of them open.
+	// writes is then not the engine's to tell, nor what is said of a command that
+	// is not found. Start keeps none of them open.
 	Files   *[3]*os.File
 	Timeout time.Duration     // 0: none
 	Tag     string            // a name that need not be unique

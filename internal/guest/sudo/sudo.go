@@ -122,7 +122,7 @@ func (s *Server) answer(c *net.UnixConn) wire.End {
 		return refusal("%v", err)
 	}
 	_ = c.SetReadDeadline(time.Time{})
-	caller, err := s.caller(c)
+	caller, holder, err := s.caller(c)
 	if err != nil {
 		return refusal("%v", err)
 	}
@@ -142,11 +142,18 @@ func (s *Server) answer(c *net.UnixConn) wire.End {
 	case validate:
 		return wire.End{}
 	}
-	return s.run(c, asked, req, caller, [standardFDs]*os.File(files))
+	return s.run(peer{c, caller, holder}, asked, req, [standardFDs]*os.File(files))
+}
+
+// peer is who asks.
+type peer struct {
+	*net.UnixConn
+	account account.Account
+	holder  *process.Command // which asks, or one of whose processes does
 }
 
 // run starts the command and attends to it.
-func (s *Server) run(c *net.UnixConn, asked call, req wire.Request, caller account.Account, files [standardFDs]*os.File) wire.End {
+func (s *Server) run(c peer, asked call, req wire.Request, files [standardFDs]*os.File) wire.End {
 	target, err := s.o.Lookup(asked.user)
 	if err != nil {
 		return refusal("%v", err)
@@ -158,7 +165,7 @@ func (s *Server) run(c *net.UnixConn, asked call, req wire.Request, caller accou
 		}
 	}
 	spec := process.Spec{Argv: asked.words(target, callers), User: asked.user, Cwd: req.Dir, Files: &files}
-	spec.Env = asked.environment(callers, caller, spec.Argv)
+	spec.Env = asked.environment(callers, c.account, spec.Argv)
 	if asked.login {
 		spec.Cwd = target.Home
 	}
@@ -172,14 +179,12 @@ func (s *Server) run(c *net.UnixConn, asked call, req wire.Request, caller accou
 	for _, f := range files {
 		_ = f.Close() // the command has its own
 	}
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		s.attend(c, cmd)
-	}()
+	var tasks sync.WaitGroup
+	tasks.Go(func() { pass(c.UnixConn, cmd) })
+	tasks.Go(func() { follow(c.holder, cmd) })
 	<-cmd.Done()
 	_ = c.CloseRead()
-	<-gone
+	tasks.Wait()
 	exit, _ := cmd.Exit()
 	if exit.Reason == process.NotStarted {
 		return refusal("%s", exit.Error)
@@ -191,9 +196,9 @@ func (s *Server) run(c *net.UnixConn, asked call, req wire.Request, caller accou
 	return end
 }
 
-// attend passes signals on until the command has ended. Where its caller has
-// gone, killed with all that it belonged to, the command goes as well.
-func (s *Server) attend(c *net.UnixConn, cmd *process.Command) {
+// pass has the command get its caller's signals until it has ended. Where the
+// caller has gone, the command goes as well.
+func pass(c *net.UnixConn, cmd *process.Command) {
 	var sig [1]byte
 	for {
 		n, err := c.Read(sig[:])
@@ -210,26 +215,44 @@ func (s *Server) attend(c *net.UnixConn, cmd *process.Command) {
 	}
 }
 
-// caller returns who asks, where that one may.
-func (s *Server) caller(c *net.UnixConn) (account.Account, error) {
+// follow ends the command with its holder where that is killed, whoever keeps
+// the connection by then. What a holder leaves running that ends by itself goes
+// on.
+func follow(holder, cmd *process.Command) {
+	select {
+	case <-cmd.Done():
+		return
+	case <-holder.Done():
+	}
+	if exit, _ := holder.Exit(); exit.Reason == process.Killed || exit.Reason == process.TimedOut {
+		_ = cmd.Signal(syscall.SIGKILL, true, "sudo")
+	}
+}
+
+// caller returns who asks, where that one may, and by which command.
+func (s *Server) caller(c *net.UnixConn) (who account.Account, holder *process.Command, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return account.Account{}, err
+		return who, nil, err
 	}
 	var cred *unix.Ucred
 	var cerr error
 	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return account.Account{}, err
+		return who, nil, err
 	}
 	if cerr != nil {
-		return account.Account{}, fmt.Errorf("tell who asks: %w", cerr)
+		return who, nil, fmt.Errorf("tell who asks: %w", cerr)
+	}
+	holder, ok := s.o.Engine.Holding(int(cred.Pid))
+	if !ok {
+		return who, nil, errors.New("the process that asks is gone, or is of no command")
 	}
 	for _, name := range []string{account.Root, s.o.User(), account.User} {
 		if a, err := s.o.Lookup(name); err == nil && a.UID == cred.Uid {
-			return a, nil
+			return a, holder, nil
 		}
 	}
-	return account.Account{}, fmt.Errorf("uid %d is not the sandbox's user, who alone may do this", cred.Uid)
+	return who, nil, fmt.Errorf("uid %d is not the sandbox's user, who alone may do this", cred.Uid)
 }
 
 // receive reads a request and the files that came with its first byte.

@@ -26,6 +26,9 @@ type RootsConfig struct {
 	// Private are directories of whoever asks: nothing in them is mounted unless
 	// an allowed root lies in there too.
 	Private []string
+	// Make makes a directory of the settings, with those above it that are
+	// missing; nil: os.MkdirAll.
+	Make func(path string, mode uint32) error
 }
 
 // Roots says which directories of the host a session may be given.
@@ -40,12 +43,17 @@ type Roots struct {
 	hostRoot, defaultWorkspace string
 
 	allowed, private []string
+
+	make func(path string, mode uint32) error
 }
 
 // NewRoots returns the Roots of a configuration. It only looks where links in
 // the settings lead; nothing has to be there.
 func NewRoots(c RootsConfig) (*Roots, error) {
-	r := &Roots{}
+	r := &Roots{make: c.Make}
+	if r.make == nil {
+		r.make = func(path string, mode uint32) error { return os.MkdirAll(path, os.FileMode(mode)) }
+	}
 	var err error
 	set := func(name, value string) string {
 		value = strings.TrimSpace(value)
@@ -204,7 +212,7 @@ func (r *Roots) MakeDefault() error {
 		return sandbox.Errorf(sandbox.Denied, "default_workspace is outside allowed_mount_roots: %s", strings.Join(r.allowed, ", ")).
 			WithHint("add %s to box.allowed_mount_roots", r.defaultWorkspace)
 	}
-	if err := os.MkdirAll(r.allowed[i], 0o755); err != nil {
+	if err := r.make(r.allowed[i], 0o755); err != nil {
 		return sandbox.Errorf(sandbox.Invalid, "default_workspace %s: %w", show(r.defaultWorkspace), err)
 	}
 	d, err := r.Open(r.defaultWorkspace, Access{Make: true})

@@ -63,7 +63,7 @@ func gitHooks(t *trial) {
 		t.note("no repository: %v", err)
 		return
 	}
-	for _, name := range []string{"hooks/pre-commit", "hooks/post-checkout", "commondir", "info/attributes", "config.worktree", "HEAD.lock/../config"} {
+	for _, name := range []string{"hooks/pre-commit", "hooks/post-checkout", "commondir", "info/attributes", "config.worktree", "HEAD.lock/../config", "modules/config", "worktrees/config", "objects/info/alternates"} {
 		if err := os.WriteFile(filepath.Join(git, name), []byte("#!/bin/sh\n"), 0o755); err == nil {
 			t.find(".git/%s was written", name)
 		}
