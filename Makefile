@@ -7,9 +7,9 @@
 
 GO = go
 BIN = bin
-GUEST = internal/guestbin/bin/carboy-guest
+GUEST = internal/guest/guestbin/bin/carboy-guest
 SUDO = internal/guest/sudo/bin/carboy-sudo
-SERVICE = internal/servicebin/bin/carboy-service
+SERVICE = internal/guest/servicebin/bin/carboy-service
 FUZZTIME = 30s
 CYCLES = 1000
 BENCH = .

@@ -23,7 +23,7 @@ version=$(scripts/version.sh)
 
 if [ -z "${CARBOY_BIN:-}" ]; then
 	echo "building" >&2
-	build -ldflags "-s -w" -o internal/guestbin/bin/carboy-guest ./cmd/carboy-guest
+	build -ldflags "-s -w" -o internal/guest/guestbin/bin/carboy-guest ./cmd/carboy-guest
 	build -ldflags "-s -w -X main.version=$version" -o "$tmp/carboy" ./cmd/carboy
 	CARBOY_BIN=$tmp/carboy
 fi

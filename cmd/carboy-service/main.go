@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/carboy-sandbox/carboy/internal/interpreter"
-	"github.com/carboy-sandbox/carboy/internal/mcpgateway"
+	"github.com/carboy-sandbox/carboy/internal/guest/interpreter"
+	"github.com/carboy-sandbox/carboy/internal/guest/mcpgateway"
 )
 
 func main() {

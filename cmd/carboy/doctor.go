@@ -12,9 +12,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 	"github.com/carboy-sandbox/carboy/internal/egress"
+	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/secret"
 )
 
 // diagnose tries what this machine can enforce, with the walls themselves.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/egress"
+	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/home"
-	"github.com/carboy-sandbox/carboy/internal/secret"
 	"github.com/carboy-sandbox/carboy/internal/server"
 )
 

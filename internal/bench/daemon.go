@@ -18,7 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
-	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 )
 
 // tick is what /proc counts processor time in. The kernel shows it to

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
-	"github.com/carboy-sandbox/carboy/internal/dockerfile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/template/dockerfile"
 )
 
 func (a *app) templateCommand() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )

@@ -14,9 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/mcpgateway/catalogue"
+	"github.com/carboy-sandbox/carboy/internal/guest/mcpgateway/catalogue"
+	"github.com/carboy-sandbox/carboy/internal/guest/servicebin"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/servicebin"
 	"github.com/carboy-sandbox/carboy/internal/template"
 )
 

@@ -16,13 +16,13 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
-	"github.com/carboy-sandbox/carboy/internal/key"
-	"github.com/carboy-sandbox/carboy/internal/meter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
-	"github.com/carboy-sandbox/carboy/internal/startup"
 	"github.com/carboy-sandbox/carboy/internal/store"
 	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/template/startup"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
+	"github.com/carboy-sandbox/carboy/internal/tenant/meter"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 

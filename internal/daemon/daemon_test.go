@@ -18,10 +18,10 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/server/servertest"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
 func newHome(t *testing.T) home.Dirs {

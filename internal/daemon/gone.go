@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/home"
-	"github.com/carboy-sandbox/carboy/internal/procid"
 )
 
 // Gone returns once the process of the home's daemon has ended, or the cause of

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/team"
 	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // defaultLimits is the name under which Config.Limits has those of teams that

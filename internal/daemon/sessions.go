@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"

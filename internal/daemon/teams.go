@@ -10,7 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/node"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/store"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // openTeams reads what the daemon remembers of keys and of the machine, and

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/e2b"
-	"github.com/carboy-sandbox/carboy/internal/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/daemon"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
 // writeCertificate writes a new certificate of "localhost" with a serial

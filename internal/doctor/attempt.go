@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/role"
-	"github.com/carboy-sandbox/carboy/internal/seccomp"
 )
 
 // errNotRefused says that what had to be refused was not.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/internal/subid"
+	"github.com/carboy-sandbox/carboy/internal/backend/subid"
 )
 
 // subIDs is how many ids a box has, of which guestID is the caller's own.

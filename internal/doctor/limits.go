@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 )
 
 // controlGroups makes a group with limits, puts a child into it, and removes

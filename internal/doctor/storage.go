@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/disk"
-	"github.com/carboy-sandbox/carboy/internal/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
-	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"

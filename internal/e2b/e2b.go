@@ -21,7 +21,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 const (

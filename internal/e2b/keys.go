@@ -6,7 +6,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // mask is what may be shown of a key.

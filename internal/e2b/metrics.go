@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/meter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/tenant/meter"
 )
 
 // maxMetered is how many sandboxes one question for metrics may name.

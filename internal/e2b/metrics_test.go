@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/carboy-sandbox/carboy/internal/meter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/tenant/meter"
 )
 
 // samples are those of each sandbox.

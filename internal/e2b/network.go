@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/node"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // cluster is the only cluster there is: E2B's own name for the local one.

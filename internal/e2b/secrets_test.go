@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/internal/e2b"
+	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/secret"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // vault has two names of secrets, and no values.

@@ -13,9 +13,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/secret"
 )
 
 const (

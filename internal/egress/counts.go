@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 

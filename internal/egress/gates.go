@@ -14,14 +14,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
+	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
 	"github.com/carboy-sandbox/carboy/internal/policy"
-	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/secret"
 )
 
 // Options place Gates.

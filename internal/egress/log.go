@@ -4,7 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/role"
-	"github.com/carboy-sandbox/carboy/internal/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 )
 
 // A gate that is started after its box has groups is started there: nobody is

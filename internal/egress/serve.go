@@ -15,10 +15,10 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/dns"
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 

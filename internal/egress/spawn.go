@@ -18,7 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/role"
 )
 

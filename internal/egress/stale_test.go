@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
+	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/secret"
 )
 
 // slowSecrets has one secret, and lists as slowly as it is told to.

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/policy"
-	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

@@ -17,9 +17,9 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
 	"github.com/carboy-sandbox/carboy/internal/policy"
-	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
-	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )

@@ -22,11 +22,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	guestprobe "github.com/carboy-sandbox/carboy/internal/guest/probe"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/secret"
 )
 
 // fakeSecrets are those of every owner.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // Status says whether a machine takes new sandboxes.

@@ -10,7 +10,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/process"
 )
 
@@ -25,20 +25,20 @@ func slow(late time.Duration) *liar {
 			close(ended)
 		}
 	}
-	l.stderr = func(r guestcall.Read) (guestcall.Output, error) {
+	l.stderr = func(r agent.Read) (agent.Output, error) {
 		if r.Wait > 0 {
 			<-ended
-			return guestcall.Output{Offset: r.Offset, Ended: true, Exit: &guestv1.Exit{Code: 7}}, nil
+			return agent.Output{Offset: r.Offset, Ended: true, Exit: &guestv1.Exit{Code: 7}}, nil
 		}
-		return guestcall.Output{Offset: r.Offset}, nil
+		return agent.Output{Offset: r.Offset}, nil
 	}
-	l.stdout = func(r guestcall.Read) (guestcall.Output, error) {
+	l.stdout = func(r agent.Read) (agent.Output, error) {
 		if r.Wait > 0 {
 			<-ended
 			time.Sleep(late)
-			return guestcall.Output{Offset: r.Offset, Data: []byte("bye\n"), Ended: true}, nil
+			return agent.Output{Offset: r.Offset, Data: []byte("bye\n"), Ended: true}, nil
 		}
-		return guestcall.Output{Offset: r.Offset}, nil
+		return agent.Output{Offset: r.Offset}, nil
 	}
 	return l
 }

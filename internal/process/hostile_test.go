@@ -10,15 +10,15 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/process"
 )
 
 // liar is an agent that answers reads as it likes, and at once.
 type liar struct {
 	calls  atomic.Int64
-	stdout func(r guestcall.Read) (guestcall.Output, error)
-	stderr func(r guestcall.Read) (guestcall.Output, error)
+	stdout func(r agent.Read) (agent.Output, error)
+	stderr func(r agent.Read) (agent.Output, error)
 	signal func() // is told of one
 }
 
@@ -30,7 +30,7 @@ func (l *liar) Launch(context.Context, string, *guestv1.Command) (*guestv1.Exit,
 	return nil, nil
 }
 
-func (l *liar) Read(ctx context.Context, _ string, r guestcall.Read) (guestcall.Output, error) {
+func (l *liar) Read(ctx context.Context, _ string, r agent.Read) (agent.Output, error) {
 	l.calls.Add(1)
 	answer := l.stdout
 	if r.Stderr {
@@ -40,7 +40,7 @@ func (l *liar) Read(ctx context.Context, _ string, r guestcall.Read) (guestcall.
 		return answer(r)
 	}
 	<-ctx.Done()
-	return guestcall.Output{}, context.Cause(ctx)
+	return agent.Output{}, context.Cause(ctx)
 }
 
 func (l *liar) Input(context.Context, string, int64, []byte, bool) (int64, error) {
@@ -62,20 +62,20 @@ func (l *liar) Close() {}
 
 // An agent that answers at once with nothing, or byte by byte, costs little.
 func TestHostileAgentIsNotAskedWithoutEnd(t *testing.T) {
-	for name, answer := range map[string]func(guestcall.Read) (guestcall.Output, error){
-		"nothing": func(r guestcall.Read) (guestcall.Output, error) { return guestcall.Output{Offset: r.Offset}, nil },
-		"an-end-that-is-none": func(r guestcall.Read) (guestcall.Output, error) {
-			return guestcall.Output{Offset: r.Offset, Ended: true}, nil
+	for name, answer := range map[string]func(agent.Read) (agent.Output, error){
+		"nothing": func(r agent.Read) (agent.Output, error) { return agent.Output{Offset: r.Offset}, nil },
+		"an-end-that-is-none": func(r agent.Read) (agent.Output, error) {
+			return agent.Output{Offset: r.Offset, Ended: true}, nil
 		},
-		"byte-by-byte": func(r guestcall.Read) (guestcall.Output, error) {
-			return guestcall.Output{Offset: r.Offset, Data: []byte("x")}, nil
+		"byte-by-byte": func(r agent.Read) (agent.Output, error) {
+			return agent.Output{Offset: r.Offset, Data: []byte("x")}, nil
 		},
-		"broken": func(guestcall.Read) (guestcall.Output, error) { return guestcall.Output{}, guestcall.ErrBroken },
+		"broken": func(agent.Read) (agent.Output, error) { return agent.Output{}, agent.ErrBroken },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := &liar{}
-				once := func(r guestcall.Read) (guestcall.Output, error) { return guestcall.Output{Offset: r.Offset}, nil }
+				once := func(r agent.Read) (agent.Output, error) { return agent.Output{Offset: r.Offset}, nil }
 				l.stdout, l.stderr = once, once
 				p, err := process.Start(t.Context(), process.Options{Spec: sessions.ProcessSpec{Command: "x"}, Guest: l})
 				if err != nil {
@@ -99,16 +99,16 @@ func TestHostileAgentIsNotAskedWithoutEnd(t *testing.T) {
 
 func TestGapIsSaid(t *testing.T) {
 	l := &liar{}
-	l.stdout = func(r guestcall.Read) (guestcall.Output, error) {
+	l.stdout = func(r agent.Read) (agent.Output, error) {
 		switch r.Offset {
 		case 0:
-			return guestcall.Output{Data: []byte("one\nhal")}, nil
+			return agent.Output{Data: []byte("one\nhal")}, nil
 		case 7:
-			return guestcall.Output{Offset: 1000, Data: []byte("f of another\nwhole\n")}, nil
+			return agent.Output{Offset: 1000, Data: []byte("f of another\nwhole\n")}, nil
 		}
-		return guestcall.Output{Offset: r.Offset, Data: []byte("next\n")}, nil
+		return agent.Output{Offset: r.Offset, Data: []byte("next\n")}, nil
 	}
-	l.stderr = func(r guestcall.Read) (guestcall.Output, error) { return guestcall.Output{Offset: r.Offset}, nil }
+	l.stderr = func(r agent.Read) (agent.Output, error) { return agent.Output{Offset: r.Offset}, nil }
 	p, err := process.Reattach(process.Options{Guest: l, Dir: t.TempDir()}, process.Record{Command: "c"})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestGapIsSaid(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if err := a.WriteLine(t.Context(), []byte("x")); !errors.Is(err, guestcall.ErrBroken) {
+	if err := a.WriteLine(t.Context(), []byte("x")); !errors.Is(err, agent.ErrBroken) {
 		t.Errorf("an agent that has more than it was given: %v", err)
 	}
 }

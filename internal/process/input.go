@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -96,19 +96,19 @@ func (p *Process) give(data []byte) (n int, err error) {
 		ctx, cancel := context.WithTimeout(outer, inputTry)
 		defer cancel()
 		acked, err = p.guest.Input(ctx, p.command, p.in.acked, data, false)
-		if errors.Is(err, guestcall.ErrBroken) && ctx.Err() == nil {
+		if errors.Is(err, agent.ErrBroken) && ctx.Err() == nil {
 			data = data[:min(len(data), max(len(data)/4, least))]
 		}
 		return err
 	})
 	n = int(acked - p.in.acked)
 	switch {
-	case errors.Is(err, guestcall.ErrEnded), errors.Is(err, guestcall.ErrUnknown):
+	case errors.Is(err, agent.ErrEnded), errors.Is(err, agent.ErrUnknown):
 		return 0, ErrEnded
 	case err != nil:
 		return 0, err
 	case n < len(data) || n > most: // of a piece, more may have been written before it was made smaller
-		return 0, fmt.Errorf("%w: it was not given what it has", guestcall.ErrBroken)
+		return 0, fmt.Errorf("%w: it was not given what it has", agent.ErrBroken)
 	}
 	p.in.acked = acked
 	return n, nil
@@ -129,7 +129,7 @@ func (p *Process) recall() error {
 		return err
 	})
 	switch {
-	case errors.Is(err, guestcall.ErrEnded), errors.Is(err, guestcall.ErrUnknown):
+	case errors.Is(err, agent.ErrEnded), errors.Is(err, agent.ErrUnknown):
 		return ErrEnded
 	case err != nil:
 		return err

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -164,7 +164,7 @@ func (p *Process) unread() bool {
 func (p *Process) receive(ctx context.Context) error {
 	o := &p.out
 	want := o.framer.end()
-	got, err := p.read(ctx, guestcall.Read{Offset: want, Release: p.release(), Max: MaxRead, Wait: longPoll})
+	got, err := p.read(ctx, agent.Read{Offset: want, Release: p.release(), Max: MaxRead, Wait: longPoll})
 	if err != nil {
 		if over(err) && ctx.Err() == nil {
 			return p.atEnd(ctx)

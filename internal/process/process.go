@@ -15,7 +15,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -42,7 +42,7 @@ const DefaultGrace = 5 * time.Second
 type Guest interface {
 	Run(ctx context.Context, cmd *guestv1.Command, out func(stderr bool, b []byte)) (*guestv1.Exit, error)
 	Launch(ctx context.Context, id string, cmd *guestv1.Command) (*guestv1.Exit, error)
-	Read(ctx context.Context, id string, r guestcall.Read) (guestcall.Output, error)
+	Read(ctx context.Context, id string, r agent.Read) (agent.Output, error)
 	Input(ctx context.Context, id string, offset int64, data []byte, eof bool) (acked int64, err error)
 	Signal(ctx context.Context, id string, sig int, all bool, by string) error
 	Look(ctx context.Context, id string) (*guestv1.Process, error)
@@ -56,7 +56,7 @@ type Options struct {
 	User      string // inside; "": the sandbox's default
 	// Dial connects to the sandbox's agent. Connections are made anew when they
 	// break, for as long as the process is not given up.
-	Dial guestcall.Dial
+	Dial agent.Dial
 	// Guest is used in place of Dial. Close closes it.
 	Guest Guest
 	// Dir is a directory of the daemon's, for a small file for each process;
@@ -150,7 +150,7 @@ func newProcess(o Options, command string) *Process {
 	p.in.turn = make(chan struct{}, 1)
 	p.in.quit, p.in.stop = context.WithCancelCause(p.ctx)
 	if p.guest == nil {
-		p.guest = guestcall.New(o.Dial)
+		p.guest = agent.New(o.Dial)
 	}
 	return p
 }

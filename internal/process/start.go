@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -94,7 +94,7 @@ func (p *Process) launch(ctx context.Context, env map[string]string) (*guestv1.E
 	// An agent that can't be read is of no use; one that can keeps all from now.
 	for _, stderr := range []bool{false, true} {
 		if err == nil && exit == nil {
-			_, err = p.read(ctx, guestcall.Read{Stderr: stderr, Max: 1})
+			_, err = p.read(ctx, agent.Read{Stderr: stderr, Max: 1})
 		}
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *Process) unlaunch(ctx context.Context) {
 	defer cancel()
 	for range 3 {
 		err := p.guest.Signal(ctx, p.command, int(unix.SIGKILL), true, by)
-		if !errors.Is(err, guestcall.ErrUnknown) || !pause(ctx, idle) {
+		if !errors.Is(err, agent.ErrUnknown) || !pause(ctx, idle) {
 			return
 		}
 	}
@@ -119,11 +119,11 @@ func (p *Process) unlaunch(ctx context.Context) {
 
 // refused says in our words why there is no process.
 func refused(err error) error {
-	if r, ok := errors.AsType[*guestcall.Refusal](err); ok {
+	if r, ok := errors.AsType[*agent.Refusal](err); ok {
 		return sandbox.Errorf(sandbox.Invalid, "the process can't be started: %s", r.Text)
 	}
-	if errors.Is(err, guestcall.ErrOld) {
-		return sandbox.Errorf(sandbox.Unsupported, "managed processes: %w", guestcall.ErrOld).
+	if errors.Is(err, agent.ErrOld) {
+		return sandbox.Errorf(sandbox.Unsupported, "managed processes: %w", agent.ErrOld).
 			WithHint("delete the session; its next call makes a new one")
 	}
 	return &sandbox.Error{Kind: sandbox.Unavailable, Msg: "the sandbox did not start the process", Hint: "try again", Err: err}
@@ -183,7 +183,7 @@ func (p *Process) unstopped(err error) error {
 
 // over reports whether there is nothing left to signal.
 func over(err error) bool {
-	return errors.Is(err, guestcall.ErrEnded) || errors.Is(err, guestcall.ErrUnknown) || errors.Is(err, ErrGone)
+	return errors.Is(err, agent.ErrEnded) || errors.Is(err, agent.ErrUnknown) || errors.Is(err, ErrGone)
 }
 
 func (p *Process) signal(ctx context.Context, sig unix.Signal) error {

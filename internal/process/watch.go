@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 )
 
 const (
@@ -36,7 +36,7 @@ func (p *Process) retry(ctx context.Context, call func(context.Context) error) e
 		if ctx.Err() != nil && err != nil {
 			return context.Cause(ctx)
 		}
-		if err == nil || !errors.Is(err, guestcall.ErrBroken) {
+		if err == nil || !errors.Is(err, agent.ErrBroken) {
 			return err
 		}
 		if !pause(ctx, delay) {
@@ -60,10 +60,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 const least = 4 << 10
 
 // read asks for output; for less of it when a connection breaks.
-func (p *Process) read(ctx context.Context, r guestcall.Read) (o guestcall.Output, err error) {
+func (p *Process) read(ctx context.Context, r agent.Read) (o agent.Output, err error) {
 	err = p.retry(ctx, func(ctx context.Context) error {
 		o, err = p.guest.Read(ctx, p.command, r)
-		if errors.Is(err, guestcall.ErrBroken) {
+		if errors.Is(err, agent.ErrBroken) {
 			r.Max = min(r.Max, max(r.Max/4, least))
 		}
 		return err
@@ -75,8 +75,8 @@ func (p *Process) read(ctx context.Context, r guestcall.Read) (o guestcall.Outpu
 func (p *Process) watch() {
 	offset, err := p.errorsFrom()
 	for err == nil {
-		var o guestcall.Output
-		o, err = p.read(p.ctx, guestcall.Read{Stderr: true, Offset: offset, Release: offset, Max: errChunk, Wait: longPoll})
+		var o agent.Output
+		o, err = p.read(p.ctx, agent.Read{Stderr: true, Offset: offset, Release: offset, Max: errChunk, Wait: longPoll})
 		if err != nil {
 			break
 		}

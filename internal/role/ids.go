@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/subid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/subid"
 )
 
 // userID is the guest's user, in every box.

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 

@@ -5,7 +5,7 @@ import (
 	"net"
 	"os"
 
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 )
 
 // Networks that a Spec may ask for.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/e2b"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // The headers that say who asks.

@@ -17,12 +17,12 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/internal/e2b"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/store"
-	"github.com/carboy-sandbox/carboy/internal/team"
 	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 

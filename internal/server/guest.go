@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 

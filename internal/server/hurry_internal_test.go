@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
 // Who sends a body byte by byte, or never, is answered and left.

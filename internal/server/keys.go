@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // ring returns what keeps keys, or says that nothing does.

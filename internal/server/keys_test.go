@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // A key grants nothing that its maker has not got, and only administrators

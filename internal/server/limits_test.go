@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // The limit of a team holds however many ask at once and by which API, and

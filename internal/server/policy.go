@@ -5,9 +5,9 @@ import (
 	"net/http"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
 // A key opens nothing that is not public, unless its line says so; whoever

@@ -12,7 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/server/servertest"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 func TestAutoResume(t *testing.T) {

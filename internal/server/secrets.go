@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/secret"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 

@@ -20,11 +20,11 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/e2b"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 const (

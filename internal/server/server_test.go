@@ -18,10 +18,10 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/server/servertest"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
 const domain = "boxes.example"

@@ -9,10 +9,10 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/session/access"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
 // Sessions keeps sandboxes for callers who name them by keys of their own.

@@ -10,11 +10,11 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	by "github.com/carboy-sandbox/carboy/internal/session/access"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
 // fakeSessions is a server.Sessions without sandboxes: it remembers keys by

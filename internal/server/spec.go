@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/netspec"
+	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
 	"github.com/carboy-sandbox/carboy/internal/template"

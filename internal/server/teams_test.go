@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/internal/key"
+	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/node"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/secret"
 	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/server/servertest"
 	"github.com/carboy-sandbox/carboy/internal/store"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 // teams is a daemon that several teams share.

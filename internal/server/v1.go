@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -106,7 +106,7 @@ func (x *execution) exec(ctx context.Context) (*Result, error) {
 		res, err := x.inTurn(ctx, s)
 		s.turn.give()
 		x.r.release(s)
-		if !errors.Is(err, guestcall.ErrUnreached) || n == attempts || ctx.Err() != nil {
+		if !errors.Is(err, agent.ErrUnreached) || n == attempts || ctx.Err() != nil {
 			return res, err
 		}
 	}
@@ -181,9 +181,9 @@ func (x *execution) inTurn(ctx context.Context, s *session) (*Result, error) {
 }
 
 // run has the guest run the command for the time that is left.
-func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel context.CancelCauseFunc) (guestcall.Outcome, error) {
+func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel context.CancelCauseFunc) (agent.Outcome, error) {
 	left := max(x.time-x.w.queued, time.Millisecond)
-	cmd, input := guestcall.Script(x.spec.Cmd, x.spec.Workdir, x.spec.Env)
+	cmd, input := agent.Script(x.spec.Cmd, x.spec.Workdir, x.spec.Env)
 	cmd.TimeoutMs, cmd.OrphanGraceMs = uint64(left.Milliseconds()), uint64(orphanGrace.Milliseconds())
 	ctx, stop := context.WithTimeoutCause(ctx, left+silence, errSilent)
 	defer stop()
@@ -203,7 +203,7 @@ func (r *Runtime) stop(ctx context.Context, s *session, name string) {
 }
 
 // result says how a command ended.
-func (x *execution) result(ctx context.Context, s *session, out guestcall.Outcome) *Result {
+func (x *execution) result(ctx context.Context, s *session, out agent.Outcome) *Result {
 	code := int(out.Exit.GetCode())
 	res := x.output(out)
 	res.Status, res.ExitCode = sessions.StatusCompleted, &code
@@ -233,7 +233,7 @@ func (x *execution) result(ctx context.Context, s *session, out guestcall.Outcom
 
 var knownLimits = []string{limitMemory, sandbox.LimitPIDs, sandbox.LimitDisk, sandbox.LimitInodes}
 
-func (x *execution) output(out guestcall.Outcome) *Result {
+func (x *execution) output(out agent.Outcome) *Result {
 	x.r.metrics.stdoutBytes.Add(out.Stdout.Bytes)
 	x.r.metrics.stderrBytes.Add(out.Stderr.Bytes)
 	return &Result{
@@ -243,14 +243,14 @@ func (x *execution) output(out guestcall.Outcome) *Result {
 }
 
 // broken says what became of a command that did not end as it should.
-func (x *execution) broken(ctx context.Context, s *session, sandboxName string, out guestcall.Outcome, err error) (*Result, error) {
-	if refusal, ok := errors.AsType[*guestcall.Refusal](err); ok {
+func (x *execution) broken(ctx context.Context, s *session, sandboxName string, out agent.Outcome, err error) (*Result, error) {
+	if refusal, ok := errors.AsType[*agent.Refusal](err); ok {
 		return nil, profile.Invalid("the command can't be started: %s", refusal.Text)
 	}
 	if ctx.Err() == nil && errors.Is(err, errSilent) {
 		x.r.stop(ctx, s, sandboxName)
 	}
-	if ctx.Err() != nil || !errors.Is(err, guestcall.ErrBroken) || !out.Begun {
+	if ctx.Err() != nil || !errors.Is(err, agent.ErrBroken) || !out.Begun {
 		return nil, err
 	}
 	// The sandbox may have ended. Dialling tells, and has that written down.

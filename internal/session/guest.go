@@ -4,18 +4,18 @@ import (
 	"context"
 	"net"
 
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // guest is the agent of a session's sandbox, over connections that are kept for
 // the next command: to make one costs both ends more than a short command's
 // messages do.
-func (r *Runtime) guest(s *session) *guestcall.Guest {
+func (r *Runtime) guest(s *session) *agent.Guest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.guest == nil {
-		s.guest = guestcall.New(r.dialLocked(s))
+		s.guest = agent.New(r.dialLocked(s))
 	}
 	return s.guest
 }
@@ -30,7 +30,7 @@ func (s *session) leaveGuestLocked() {
 }
 
 // dial connects to the agent of a session's sandbox.
-func (r *Runtime) dial(s *session) guestcall.Dial {
+func (r *Runtime) dial(s *session) agent.Dial {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dialLocked(s)
@@ -38,7 +38,7 @@ func (r *Runtime) dial(s *session) guestcall.Dial {
 
 // dialLocked is dial. Where the sandbox turns out to have ended, the processes
 // that were in it have, too.
-func (r *Runtime) dialLocked(s *session) guestcall.Dial {
+func (r *Runtime) dialLocked(s *session) agent.Dial {
 	name, over := s.rec.Sandbox, s.over
 	c := sandbox.Caller{Owner: s.id.owner}
 	return func(ctx context.Context) (net.Conn, error) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -51,7 +51,7 @@ type session struct {
 	unwatch context.CancelFunc
 
 	skills skills
-	guest  *guestcall.Guest // of the sandbox, which all commands go through
+	guest  *agent.Guest // of the sandbox, which all commands go through
 }
 
 func newSession(i id) *session {

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -57,7 +57,7 @@ func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec sessions.Spec)
 // Use is a session in use by something else than a command.
 type Use struct {
 	info    sessions.SessionInfo
-	dial    guestcall.Dial
+	dial    agent.Dial
 	release func()
 	tell    func(status string, err error) // nil: nobody is told
 }

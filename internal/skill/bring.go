@@ -15,7 +15,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -110,7 +110,7 @@ func (b *Brought) check(ctx context.Context, g Guest) error {
 		return nil
 	}
 	names, err := g.Names(ctx)
-	if err != nil && !errors.Is(err, guestcall.ErrNotThere) {
+	if err != nil && !errors.Is(err, agent.ErrNotThere) {
 		return err
 	}
 	for _, name := range names {
@@ -131,15 +131,15 @@ func (b *Brought) check(ctx context.Context, g Guest) error {
 
 // guestFault makes an error of the sandbox one that a caller may see.
 func (s *Store) guestFault(err error) error {
-	refusal, refused := errors.AsType[*guestcall.Refusal](err)
+	refusal, refused := errors.AsType[*agent.Refusal](err)
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case errors.Is(err, guestcall.ErrNotThere):
+	case errors.Is(err, agent.ErrNotThere):
 		return sandbox.Errorf(sandbox.Unavailable, "bring skills: the sandbox has no %s", tools.SkillsPath)
 	case refused:
 		return sandbox.Errorf(sandbox.Unavailable, "bring skills: the sandbox refuses: %s", refusal.Text)
-	case errors.Is(err, guestcall.ErrBroken):
+	case errors.Is(err, agent.ErrBroken):
 		return &sandbox.Error{Kind: sandbox.Unavailable, Msg: "bring skills: the sandbox did not answer", Err: err}
 	}
 	return s.fault("bring skills", err)
@@ -209,7 +209,7 @@ func (s *Store) peek(ctx context.Context, g Guest, name string, stored []node) (
 		}
 		return err
 	})
-	if errors.Is(err, guestcall.ErrNotThere) {
+	if errors.Is(err, agent.ErrNotThere) {
 		return "", nil
 	}
 	return content, err

@@ -14,8 +14,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/guest/archive"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 )
@@ -51,7 +51,7 @@ func (g *guest) Replace(ctx context.Context, name, owner, keep string, tar io.Re
 	}
 	_, err := archive.Replace(ctx, tar, g.at(name), keep, archive.ExtractOptions{})
 	if errors.Is(err, os.ErrNotExist) {
-		return guestcall.ErrNotThere
+		return agent.ErrNotThere
 	}
 	return err
 }
@@ -64,7 +64,7 @@ func (g *guest) Fetch(ctx context.Context, name string, except []string, take fu
 	var b bytes.Buffer
 	_, err := archive.Create(ctx, &b, g.at(name), archive.CreateOptions{Except: except})
 	if errors.Is(err, os.ErrNotExist) {
-		return guestcall.ErrNotThere
+		return agent.ErrNotThere
 	}
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (g *guest) Names(context.Context) ([]string, error) {
 	g.calls.Add(1)
 	entries, err := os.ReadDir(g.at("."))
 	if err != nil {
-		return nil, guestcall.ErrNotThere
+		return nil, agent.ErrNotThere
 	}
 	var out []string
 	for _, e := range entries {
@@ -254,7 +254,7 @@ func TestBringAgain(t *testing.T) {
 	t.Run("a-guest-that-breaks-off", func(t *testing.T) {
 		s, g, b := open(t), newGuest(t), &skill.Brought{}
 		p := placed(t, s, create(t, s, "k", "x"), "rw")
-		g.broken = guestcall.ErrBroken
+		g.broken = agent.ErrBroken
 		_, err := s.Bring(t.Context(), g, b, []skill.Placed{p})
 		fails(t, err, sandbox.Unavailable, "did not answer")
 		g.broken = nil

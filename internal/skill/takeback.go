@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -52,7 +52,7 @@ func (s *Store) TakeBack(ctx context.Context, g Guest, b *Brought, p Placed) (Ta
 		return err
 	})
 	switch {
-	case errors.Is(err, guestcall.ErrNotThere):
+	case errors.Is(err, agent.ErrNotThere):
 		b.set(p.Name, nil)
 		return Taken{Notices: []string{fmt.Sprintf("skill %s is no longer in the sandbox", p.Name)}}, nil
 	case err != nil:

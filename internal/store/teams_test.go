@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/carboy-sandbox/carboy/internal/key"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/team"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)

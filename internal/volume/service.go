@@ -25,7 +25,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/content"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"

@@ -11,21 +11,21 @@ import (
 // belongs to the longest line that leads to it; one that no line leads to has
 // yet to be given its place.
 var layers = [][]string{
-	{"api", "internal/strict", "internal/weak", "internal/yamlscan", "internal/shell", "internal/mountinfo"},
+	{"api", "internal/strict", "internal/weak", "internal/policy/yamlscan", "internal/shell", "internal/mountinfo"},
 	{"internal/beneath"}, // names in directories, and nothing of what is there
 	{"internal/durable"}, // records in them
-	{"internal/term", "internal/seccomp", "internal/procid", "internal/key", "internal/guestbin", "internal/servicebin", "internal/subid", "internal/policy", "internal/netlog", "internal/dockerfile", "internal/langbot/rpc", "internal/stall"}, // know nothing of sandboxes
+	{"internal/term", "internal/backend/seccomp", "internal/backend/procid", "internal/tenant/key", "internal/guest/guestbin", "internal/guest/servicebin", "internal/backend/subid", "internal/policy", "internal/egress/netlog", "internal/template/dockerfile", "internal/langbot/rpc", "internal/stall"}, // know nothing of sandboxes
 	{"internal/sandbox"}, // the domain
 	{"internal/session/record"},
 	{"internal/langbot/profile"},  // what a session is asked for
 	{"internal/session/toolspec"}, // what a model is told of it
 	{"internal/session/service"},  // the policy of whoever asks
-	{"internal/guest", "internal/guestcall", "internal/interpreter", "internal/mcpgateway"}, // what runs inside
-	{"internal/disk"}, // where it is kept
-	{"internal/role"}, // this binary, executed again
-	{"internal/cgroup", "internal/team", "internal/home", "internal/hostimage", "internal/image", "internal/snapshot", "internal/secret", "internal/workspace", "internal/template"}, // what walls are made of
+	{"internal/guest", "internal/agent", "internal/guest/interpreter", "internal/guest/mcpgateway"}, // what runs inside
+	{"internal/backend/disk"}, // where it is kept
+	{"internal/role"},         // this binary, executed again
+	{"internal/backend/cgroup", "internal/tenant/team", "internal/home", "internal/backend/hostimage", "internal/image", "internal/snapshot", "internal/egress/secret", "internal/workspace", "internal/template"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
-	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/netspec", "internal/meter", "internal/node", "internal/startup"},
+	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/policy/netspec", "internal/tenant/meter", "internal/node", "internal/template/startup"},
 	{"internal/process", "internal/skill"}, // what sessions look after
 	{"internal/session"},                   // sandboxes by a key
 	{"internal/e2b", "internal/langbot"},   // dialects
@@ -58,12 +58,12 @@ var forbidden = []struct {
 	},
 	{
 		from: "client",
-		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend"), own("internal/daemon")}},
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}},
 		why:  "a program that asks for a sandbox builds none",
 	},
 	{
 		from: "internal/cli",
-		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend"), own("internal/daemon")}},
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}},
 		why:  "the command line has no private door: all that it does, the client can",
 	},
 	{
@@ -83,7 +83,7 @@ var forbidden = []struct {
 	},
 	{
 		from: "internal/session/service",
-		to:   [][]string{wall, storage, network, {"os/exec", own("internal/server"), own("internal/guestcall")}},
+		to:   [][]string{wall, storage, network, {"os/exec", own("internal/server"), own("internal/agent")}},
 		why:  "the policy of sessions stands in a platform's program as it does in the daemon",
 	},
 	{
@@ -93,7 +93,7 @@ var forbidden = []struct {
 	},
 	{
 		from: "internal/server",
-		to:   [][]string{wall, storage, {own("internal/backend"), own("internal/cli"), own("internal/daemon")}},
+		to:   [][]string{wall, storage, {own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/cli"), own("internal/daemon")}},
 		why:  "the server speaks to the domain; the daemon hands it walls and stores",
 	},
 	{
@@ -103,12 +103,12 @@ var forbidden = []struct {
 	},
 	{
 		from: "internal/langbot",
-		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend"), own("internal/daemon"), own("client")}},
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon"), own("client")}},
 		why:  "a dialect speaks to the domain; the daemon hands it sessions and skills",
 	},
 	{
 		from: "internal/store",
-		to:   [][]string{wall, network, {own("internal/server"), own("internal/backend")}},
+		to:   [][]string{wall, network, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process")}},
 		why:  "a store keeps records",
 	},
 	{
@@ -118,17 +118,17 @@ var forbidden = []struct {
 	},
 	{
 		from: "internal/volume",
-		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend"), own("internal/daemon")}},
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}},
 		why:  "a volume is a disk; who shows it to a sandbox is a wall's business",
 	},
 	{
 		from: "internal/guest",
-		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend")}},
+		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process")}},
 		why:  "what runs inside is small, and knows nothing of the host",
 	},
 	{
 		from: "cmd/carboy-service",
-		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend")}},
+		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process")}},
 		why:  "what runs inside is small, and knows nothing of the host",
 	},
 	{

@@ -25,7 +25,7 @@ var oneWay = []struct {
 			"internal/backend/box/saverole.go":  "a file system of layers",
 			"internal/image/layers.go":          "a file system of layers",
 			"internal/guest/host.go":            "a guest's, before it is stopped",
-			"internal/disk/grow.go":             "an image, in place",
+			"internal/backend/disk/grow.go":     "an image, in place",
 			"internal/volume/record.go":         "an image, in a directory that is yet to get its name",
 			"internal/volume/content/change.go": "a user's files in a volume, under a filter",
 			"internal/workspace/stage.go":       "a user's files, all at once",
@@ -40,7 +40,7 @@ var oneWay = []struct {
 		others: map[string]string{
 			"internal/backend/gvisor/sidecars.go":          "by that name gVisor executes itself",
 			"internal/backend/gvisor/umounter/umounter.go": "by that name gVisor executes itself",
-			"internal/mcpgateway/main.go":                  "another program, inside",
+			"internal/guest/mcpgateway/main.go":            "another program, inside",
 		},
 	},
 }

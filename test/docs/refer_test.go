@@ -35,7 +35,7 @@ func deadLinks(dir, text string) (problems []string) {
 	return problems
 }
 
-// named is a test as documents name it: `internal/key.TestFile`, with a
+// named is a test as documents name it: `internal/tenant/key.TestFile`, with a
 // subtest after a slash where one is meant.
 var named = regexp.MustCompile("`((?:internal|client|contrib|cmd|test|api)[a-z0-9/-]*)\\.((?:Test|Fuzz)[A-Za-z0-9_]+)((?:/[^`]+)?)`")
 

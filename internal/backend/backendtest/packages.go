@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -33,7 +33,7 @@ func testPackages(t *testing.T, s *suite) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := w.begin(t, tt.workspace(t), own)
-			g := guestcall.New(func(ctx context.Context) (net.Conn, error) { return w.Dial(ctx, b.id, sandbox.GuestPort) })
+			g := agent.New(func(ctx context.Context) (net.Conn, error) { return w.Dial(ctx, b.id, sandbox.GuestPort) })
 			t.Cleanup(g.Close)
 			b.says(t, "sleep 1000 >/dev/null 2>&1 & echo $! >/tmp/pid", "")
 			put := func(name, owner, keep, text string) {
@@ -70,20 +70,20 @@ func testPackages(t *testing.T, s *suite) {
 				"leads-out":      g.Replace(t.Context(), "demo", "root", "", packageTar(t, map[string]string{"../x": ""})),
 				"remove-outside": g.Remove(t.Context(), ".."),
 			} {
-				if _, ok := errors.AsType[*guestcall.Refusal](err); !ok {
+				if _, ok := errors.AsType[*agent.Refusal](err); !ok {
 					t.Errorf("%s: got %v, want a refusal", name, err)
 				}
 			}
-			if err := g.Fetch(t.Context(), "gone", nil, nil); !errors.Is(err, guestcall.ErrNotThere) {
+			if err := g.Fetch(t.Context(), "gone", nil, nil); !errors.Is(err, agent.ErrNotThere) {
 				t.Errorf("one that is not there: got %v", err)
 			}
 		})
 	}
 	t.Run("no-place", func(t *testing.T) {
 		b := w.begin(t)
-		g := guestcall.New(func(ctx context.Context) (net.Conn, error) { return w.Dial(ctx, b.id, sandbox.GuestPort) })
+		g := agent.New(func(ctx context.Context) (net.Conn, error) { return w.Dial(ctx, b.id, sandbox.GuestPort) })
 		t.Cleanup(g.Close)
-		if err := g.Replace(t.Context(), "demo", "user", "", packageTar(t, nil)); !errors.Is(err, guestcall.ErrNotThere) {
+		if err := g.Replace(t.Context(), "demo", "user", "", packageTar(t, nil)); !errors.Is(err, agent.ErrNotThere) {
 			t.Errorf("without a directory: got %v", err)
 		}
 		for _, script := range []string{"mkdir /workspace/.skills", "rmdir /workspace/.skills; ln -s /etc /workspace/.skills"} {
@@ -120,7 +120,7 @@ func packageTar(t *testing.T, files map[string]string) io.Reader {
 }
 
 // fetched lists the entries of a package as the host gets it.
-func fetched(t *testing.T, g *guestcall.Guest, name string) string {
+func fetched(t *testing.T, g *agent.Guest, name string) string {
 	t.Helper()
 	var got []string
 	err := g.Fetch(t.Context(), name, []string{".venv", ".git"}, func(r io.Reader) error {

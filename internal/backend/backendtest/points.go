@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	volumes "github.com/carboy-sandbox/carboy/internal/volume/tree"
 )

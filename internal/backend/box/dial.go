@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
-	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/term"
 )

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

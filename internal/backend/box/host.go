@@ -15,13 +15,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/cgroup"
-	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/durable"
-	"github.com/carboy-sandbox/carboy/internal/guestbin"
-	"github.com/carboy-sandbox/carboy/internal/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/guest/guestbin"
 	"github.com/carboy-sandbox/carboy/internal/image"
-	"github.com/carboy-sandbox/carboy/internal/procid"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

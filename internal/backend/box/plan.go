@@ -1,8 +1,8 @@
 package box
 
 import (
-	"github.com/carboy-sandbox/carboy/internal/cgroup"
-	"github.com/carboy-sandbox/carboy/internal/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/cgroup"
-	"github.com/carboy-sandbox/carboy/internal/disk"
-	"github.com/carboy-sandbox/carboy/internal/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 	"github.com/carboy-sandbox/carboy/internal/weak"

@@ -1,7 +1,7 @@
 package box
 
 import (
-	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 
-	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
-	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

@@ -18,9 +18,9 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/role"
-	"github.com/carboy-sandbox/carboy/internal/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 

@@ -17,7 +17,7 @@ import (
 	runsc "gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
-	"github.com/carboy-sandbox/carboy/internal/guestbin"
+	"github.com/carboy-sandbox/carboy/internal/guest/guestbin"
 	"github.com/carboy-sandbox/carboy/internal/role"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/procid"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 )
 
 // status is a line of the state of a box's sentry.

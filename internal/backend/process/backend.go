@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/box"
-	"github.com/carboy-sandbox/carboy/internal/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"

@@ -7,7 +7,7 @@ import (
 	wire "github.com/miekg/dns"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/dns"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 )
 
 func benchWorld(b *testing.B, z *zone) *world {

@@ -14,7 +14,7 @@ import (
 	wire "github.com/miekg/dns"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/dns"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	wire "github.com/miekg/dns"
 
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 

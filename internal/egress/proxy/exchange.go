@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/netip"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 

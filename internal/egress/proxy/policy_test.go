@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 

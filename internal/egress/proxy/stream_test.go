@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 

@@ -28,10 +28,10 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
-	"github.com/carboy-sandbox/carboy/internal/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 

@@ -3,7 +3,7 @@ package sandboxtest
 import (
 	"context"
 
-	"github.com/carboy-sandbox/carboy/internal/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

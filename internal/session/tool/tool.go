@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/tools"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -32,7 +32,7 @@ const (
 // Options say whose tools they are.
 type Options struct {
 	// Dial connects to the agent inside.
-	Dial guestcall.Dial
+	Dial agent.Dial
 	// Root is the directory that the tools see; "": /workspace.
 	Root string
 	// User is whose rights they have; "": the sandbox's own user's.
@@ -129,7 +129,7 @@ func (t *Tools) Grep(ctx context.Context, q tools.GrepRequest) (tools.GrepResult
 // broken is the error for an answer that is none.
 func broken(format string, args ...any) error {
 	e := sandbox.Errorf(sandbox.Unavailable, "the sandbox's agent does not answer as it should")
-	e.Err = fmt.Errorf("%w: %w", guestcall.ErrBroken, fmt.Errorf(format, args...))
+	e.Err = fmt.Errorf("%w: %w", agent.ErrBroken, fmt.Errorf(format, args...))
 	return e.WithHint("try again; if it stays so, delete the session")
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 )
 
 // node copies what is no directory to a new name.

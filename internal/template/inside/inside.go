@@ -9,23 +9,23 @@ import (
 	"net"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/internal/guestcall"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/template"
 )
 
 // guest is a sandbox of a build.
-type guest struct{ *guestcall.Guest }
+type guest struct{ *agent.Guest }
 
 // New is what template.Options.Guest wants.
 func New(dial func(context.Context) (net.Conn, error)) template.Guest {
-	return guest{guestcall.New(dial)}
+	return guest{agent.New(dial)}
 }
 
 // Run implements template.Guest.
 func (g guest) Run(ctx context.Context, cmd template.Command, out func([]byte)) (template.Exit, error) {
 	c := &guestv1.Command{Argv: cmd.Argv, User: cmd.User, Cwd: cmd.Cwd, Env: cmd.Env}
 	if cmd.Shell != "" {
-		c = guestcall.Shell(cmd.Shell, cmd.User, cmd.Cwd, cmd.Env)
+		c = agent.Shell(cmd.Shell, cmd.User, cmd.Cwd, cmd.Env)
 	}
 	exit, err := g.Guest.Run(ctx, c, func(_ bool, b []byte) {
 		if out != nil {
@@ -39,7 +39,7 @@ func (g guest) Run(ctx context.Context, cmd template.Command, out func([]byte)) 
 	if code == 0 && exit.GetReason() != guestv1.Reason_REASON_EXITED {
 		code = 1
 	}
-	return template.Exit{Code: code, Text: guestcall.Status(exit)}, nil
+	return template.Exit{Code: code, Text: agent.Status(exit)}, nil
 }
 
 // Extract implements template.Guest.
@@ -48,7 +48,7 @@ func (g guest) Extract(ctx context.Context, dir, owner string, tar io.Reader) er
 }
 
 func refused(err error) error {
-	if r, ok := errors.AsType[*guestcall.Refusal](err); ok {
+	if r, ok := errors.AsType[*agent.Refusal](err); ok {
 		return &template.Refusal{Text: r.Text}
 	}
 	return err

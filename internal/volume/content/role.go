@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/role"
-	"github.com/carboy-sandbox/carboy/internal/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )

@@ -20,8 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
-	"github.com/carboy-sandbox/carboy/internal/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 

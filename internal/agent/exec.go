@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"maps"
+	"time"
+
+	"connectrpc.com/connect"
+
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/stall"
+)
+
+// ErrUnreached is the cause of an error for a guest that no connection could
+// be made to: nothing was begun there by this call.
+var ErrUnreached = errors.New("the guest could not be reached")
+
+// maxOutput is more than a command can write. A guest that says so is wrong.
+const maxOutput = 1 << 50
+
+// inputPiece is how much of a command's input is sent at once.
+const inputPiece = 64 << 10
+
+// Kept is one output of a command: its beginning, and how much there was.
+type Kept struct {
+	Data  []byte
+	Bytes int64
+}
+
+// Outcome is how a command ended.
+type Outcome struct {
+	Exit           *guestv1.Exit
+	Stdout, Stderr Kept
+	// Begun: it ran, or may have. It is said along with an error.
+	Begun bool
+}
+
+// Exec runs a command to its end and keeps the first limit bytes of each of
+// its outputs; of the rest only the number is known, and no more of it than
+// one message is held at a time. Where cmd has its input open it is given
+// input, and the end of it.
+//
+// Where ctx ends first, the command and all that it started are killed, and
+// the Outcome has what was written until then.
+func (g *Guest) Exec(ctx context.Context, cmd *guestv1.Command, input []byte, limit int) (Outcome, error) {
+	id := "x" + rand.Text()
+	var o Outcome
+	err := g.exec(ctx, id, cmd, input, limit, &o)
+	if err == nil {
+		return o, nil
+	}
+	if o.Begun {
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+		defer cancel()
+		_, _ = g.rpc.Signal(kill, connect.NewRequest(&guestv1.SignalRequest{Id: id, Signal: killSignal, All: true}))
+	}
+	if ctx.Err() != nil {
+		return o, context.Cause(ctx)
+	}
+	return o, err
+}
+
+func (g *Guest) exec(ctx context.Context, id string, cmd *guestv1.Command, input []byte, limit int, o *Outcome) error {
+	ctx, cancel := context.WithCancel(ctx)
+	fed := make(chan struct{})
+	close(fed)
+	defer func() { cancel(); <-fed }()
+	stream, err := g.rpc.Start(ctx, connect.NewRequest(&guestv1.StartRequest{Id: id, Command: cmd}))
+	if err != nil {
+		err = refused(err)
+		_, refusal := errors.AsType[*Refusal](err)
+		o.Begun = !refusal && !errors.Is(err, ErrUnreached)
+		return err
+	}
+	defer stream.Close()
+	var w stall.Watch
+	for stream.Receive() {
+		if err := watch(&w, stream.Msg()); err != nil {
+			o.Begun = true
+			return err
+		}
+		if !o.Begun && cmd.GetStdin() {
+			fed = make(chan struct{})
+			go func() { defer close(fed); g.feed(ctx, id, input) }()
+		}
+		o.Begun = true
+		switch ev := stream.Msg().GetEvent().(type) {
+		case *guestv1.Event_Output_:
+			o.of(ev.Output.GetStream()).add(ev.Output.GetOffset(), ev.Output.GetData(), limit)
+		case *guestv1.Event_Dropped_:
+			o.of(ev.Dropped.GetStream()).count(ev.Dropped.GetTo())
+		case *guestv1.Event_Exit:
+			o.Exit = ev.Exit
+			finish(stream, cancel)
+			return nil
+		}
+	}
+	err = refused(errors.Join(stream.Err(), io.ErrUnexpectedEOF))
+	if _, refusal := errors.AsType[*Refusal](err); !refusal && !errors.Is(err, ErrUnreached) {
+		o.Begun = true
+	}
+	return err
+}
+
+// finishTimeout is how long a guest may take to end what it has nothing to add
+// to.
+const finishTimeout = time.Second
+
+// finish reads a stream's end, after which its connection can be used again. A
+// guest that has more to say loses it.
+func finish(stream *connect.ServerStreamForClient[guestv1.Event], cancel func()) {
+	defer time.AfterFunc(finishTimeout, cancel).Stop()
+	conn, err := stream.Conn()
+	if err != nil {
+		return
+	}
+	for range 2 { // the message that says so, and the end itself
+		if conn.Receive(new(guestv1.Event)) == nil {
+			return
+		}
+	}
+}
+
+func (o *Outcome) of(s guestv1.Stream) *Kept {
+	if s == guestv1.Stream_STREAM_STDERR {
+		return &o.Stderr
+	}
+	return &o.Stdout
+}
+
+// add takes what was written at an offset. A guest that says less than it said
+// before is not believed.
+func (k *Kept) add(offset uint64, b []byte, limit int) {
+	if room := limit - len(k.Data); room > 0 && offset == uint64(len(k.Data)) {
+		k.Data = append(k.Data, b[:min(len(b), room)]...)
+	}
+	k.count(offset + uint64(len(b)))
+}
+
+func (k *Kept) count(to uint64) {
+	if to <= maxOutput {
+		k.Bytes = max(k.Bytes, int64(to))
+	}
+}
+
+// feed writes a command's input and ends it. A command that reads no more, or
+// is gone, gets no more.
+func (g *Guest) feed(ctx context.Context, id string, input []byte) {
+	for at := 0; ; {
+		end := min(at+inputPiece, len(input))
+		last := end == len(input)
+		_, err := g.rpc.WriteInput(ctx, connect.NewRequest(&guestv1.WriteInputRequest{
+			Id: id, Offset: uint64(at), Data: input[at:end], Eof: last,
+		}))
+		if err != nil || last {
+			return
+		}
+		at = end
+	}
+}
+
+// maxScript is the longest command that becomes an argument: the kernel takes
+// 128 KiB of one.
+const maxScript = 64 << 10
+
+// Script returns a command that a login shell runs in the directory dir, which
+// is made, as its user, where it is missing; input is what Exec is to give
+// it. It is one shell: to start another costs more than all else here. What
+// precedes text is on its first line, so that lines are numbered as in text. A
+// long text goes by the input, and is then the command's alone to read.
+func Script(text, dir string, env map[string]string) (cmd *guestv1.Command, input []byte) {
+	at := shell.Quote(dir)
+	line := "[ -d " + at + " ] || mkdir -p -- " + at + " || exit; cd -- " + at + " || exit; "
+	cmd = &guestv1.Command{Env: env, Cwd: "/"}
+	if p, ok := env["PATH"]; ok { // which a login shell sets anew
+		cmd.Env = maps.Clone(env)
+		cmd.Env[keptPath] = p
+		line += "PATH=$" + keptPath + "; unset " + keptPath + "; "
+	}
+	if len(text) > maxScript {
+		cmd.Stdin, input = true, []byte(text)
+		text = `eval "$(cat)"`
+	}
+	cmd.Argv = []string{"/bin/sh", "-l", "-c", line + text}
+	return cmd, input
+}
+
+// keptPath has a command's PATH for it while a login shell sets its own: no
+// value of a variable is in an argument, which others may read.
+const keptPath = "_CARBOY_PATH"
+
+// Tagged lists the IDs of the commands with a tag that have not ended.
+func (g *Guest) Tagged(ctx context.Context, tag string) ([]string, error) {
+	res, err := g.rpc.List(ctx, connect.NewRequest(&guestv1.ListRequest{}))
+	if err != nil {
+		return nil, refused(err)
+	}
+	var ids []string
+	for _, p := range res.Msg.GetProcesses() {
+		if p.GetCommand().GetTag() == tag && p.GetExit() == nil {
+			ids = append(ids, p.GetId())
+		}
+	}
+	return ids, nil
+}
