@@ -58,7 +58,7 @@ var forbidden = []struct {
 	},
 	{
 		from: "client",
-		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}},
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}, {own("internal/session"), own("internal/langbot"), own("contrib")}},
 		why:  "a program that asks for a sandbox builds none",
 	},
 	{
@@ -156,6 +156,34 @@ func TestForbiddenImports(t *testing.T) {
 	for _, problem := range reaches(ps) {
 		t.Error(problem)
 	}
+}
+
+// dialects are the wire types that nobody imports but those who speak them.
+var dialects = map[string][]string{
+	"api/langbot": {"internal/langbot", "internal/daemon", "contrib"},
+}
+
+func TestDialectsStayOut(t *testing.T) {
+	for _, problem := range spoken(packages(t)) {
+		t.Error(problem)
+	}
+	stray := pkg{ImportPath: own("internal/session"), Imports: []string{own("api/langbot")}}
+	if got := spoken([]pkg{stray}); len(got) != 1 {
+		t.Errorf("a package outside that imports a dialect: %q, want one problem", got)
+	}
+}
+
+// spoken lists the imports of a dialect by others.
+func spoken(ps []pkg) (problems []string) {
+	for _, p := range ps {
+		for dialect, speakers := range dialects {
+			speaks := slices.ContainsFunc(speakers, func(s string) bool { return within(p.name(), s) })
+			if !speaks && slices.Contains(p.Imports, own(dialect)) {
+				problems = append(problems, fmt.Sprintf("%s imports %s, which is a dialect's alone", p.name(), dialect))
+			}
+		}
+	}
+	return problems
 }
 
 // place returns the layer of a package, and the line that led to it; -1 for

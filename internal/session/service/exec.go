@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
@@ -32,7 +31,7 @@ type Request struct {
 
 // toolFields are what an agent may say of its command; description is for whom
 // it may concern.
-var toolFields = fieldsOf(reflect.TypeFor[langbot.ExecToolRequest]())
+var toolFields = fieldsOf(reflect.TypeFor[sessions.ExecToolRequest]())
 
 // fieldsOf are the JSON names of a structure's fields.
 func fieldsOf(t reflect.Type) (names []string) {

@@ -3,15 +3,14 @@ package tool
 import (
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
 // Exec returns what a model is shown of how a command ended: no stream longer
 // than 50 KiB, and both together in a preview no longer than that.
-func Exec(r sessions.ToolResult) langbot.ExecToolResult {
-	out := langbot.ExecToolResult{ToolResult: r}
+func Exec(r sessions.ToolResult) sessions.ExecToolResult {
+	out := sessions.ExecToolResult{ToolResult: r}
 	var capped bool
 	out.Stdout, capped = first(r.Stdout, tools.MaxToolBytes)
 	out.StdoutTruncated = r.StdoutTruncated || capped

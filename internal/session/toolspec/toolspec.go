@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
@@ -35,7 +35,7 @@ var specs = sync.OnceValues(func() ([]tools.ToolSpec, error) {
 		schema            func(name, description string, choices []choice) (tools.ToolSpec, error)
 		choices           []choice
 	}{
-		{tools.ToolExec, "Runs a shell command in the sandbox, and answers its exit code and what it wrote.", spec[langbot.ExecToolRequest], nil},
+		{tools.ToolExec, "Runs a shell command in the sandbox, and answers its exit code and what it wrote.", spec[sessions.ExecToolRequest], nil},
 		{tools.ToolRead, "Reads a file, by lines or by bytes, or lists a directory. What is left out is said, with where to go on.", spec[tools.ReadRequest], []choice{encodings}},
 		{tools.ToolWrite, "Writes a file, in place of what it has or after it, and makes the directories above it.", spec[tools.WriteRequest], []choice{encodings, modes}},
 		{tools.ToolEdit, "Replaces a text that is in a file exactly once.", spec[tools.EditRequest], nil},

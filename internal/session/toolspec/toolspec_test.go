@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
@@ -35,7 +35,7 @@ func schemas(t *testing.T) map[string]*jsonschema.Schema {
 
 // requests are what each tool is decoded into.
 var requests = map[string]any{
-	tools.ToolExec: &langbot.ExecToolRequest{}, tools.ToolRead: &tools.ReadRequest{}, tools.ToolWrite: &tools.WriteRequest{},
+	tools.ToolExec: &sessions.ExecToolRequest{}, tools.ToolRead: &tools.ReadRequest{}, tools.ToolWrite: &tools.WriteRequest{},
 	tools.ToolEdit: &tools.EditRequest{}, tools.ToolGlob: &tools.GlobRequest{}, tools.ToolGrep: &tools.GrepRequest{},
 }
 

@@ -1,7 +1,6 @@
-package langbot
+package sessions
 
 import (
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 )
 
@@ -18,7 +17,7 @@ type ExecToolRequest struct {
 // ExecToolResult is how a command of the exec tool ended: each stream within
 // tools.MaxToolBytes, and a preview of both.
 type ExecToolResult struct {
-	sessions.ToolResult
+	ToolResult
 	Preview     string      `json:"preview"`
 	Truncated   bool        `json:"truncated"` // of Stdout, Stderr or Preview
 	TruncatedBy tools.Cause `json:"truncated_by,omitempty"`
