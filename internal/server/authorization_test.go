@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -459,7 +460,10 @@ func TestUploadLinks(t *testing.T) {
 		o.Domain, o.E2BPublicTraffic = domain, true
 		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
-	w.Guest.Ports = http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusTeapot) })
+	w.Guest.Ports = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or else its answer may come behind a write that fails
+		rw.WriteHeader(http.StatusTeapot)
+	})
 	box := decode[struct{ SandboxID string }](t, w.want(t, 201, "ours", "POST", "/sandboxes", `{"templateID":"base"}`)).SandboxID
 	link := decode[struct{ URL string }](t, w.want(t, 201, "ours", "GET", w.names.Replace("/templates/TPL/files/HASH"), "")).URL
 	_, token, _ := strings.Cut(link, e2b.UploadPath)

@@ -124,7 +124,8 @@ func TestProvidedIsWithdrawn(t *testing.T) {
 		t.Errorf("status %d for a body that broke off", resp.StatusCode)
 	}
 	g.srv.CloseClientConnections()
-	must(t, g.svc.Close()) // it waits for the work
+	g.srv.Close() // it waits for the request
+	must(t, g.svc.Close())
 	if left, err := os.ReadDir(g.path("roots")); err != nil || len(left) > 0 {
 		t.Errorf("it left %v (%v)", left, err)
 	}

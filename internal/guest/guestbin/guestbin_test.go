@@ -21,7 +21,7 @@ func TestBinary(t *testing.T) {
 	if !bytes.HasPrefix(data, []byte("\x7fELF")) {
 		t.Error("the agent is no executable")
 	}
-	if limit := 12 << 20; len(data) > limit {
+	if limit := 13 << 20; len(data) > limit { // of that 1.5 MiB are sudo
 		t.Errorf("the agent has %d bytes, more than %d", len(data), limit)
 	}
 	if len(digest) != 64 || derr != nil {
