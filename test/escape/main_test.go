@@ -31,6 +31,10 @@ func walls() []string {
 	return []string{facts.GVisor, facts.Process}
 }
 
+// init keeps the first thread for the main goroutine: what that starts dies
+// with its thread, and others' end with tests that are locked to them.
+func init() { runtime.LockOSThread() }
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 // session is set in a process that has a session keyring of its own.
