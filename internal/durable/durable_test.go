@@ -225,7 +225,7 @@ func TestKilled(t *testing.T) {
 // TestFullDisk writes more than there is room for.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("it mounts a small file system")
+		t.Skip("needs root, to mount a small file system")
 	}
 	dir := t.TempDir()
 	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"))

@@ -93,7 +93,7 @@ func must(t *testing.T, err error) {
 func runner(t *testing.T) *role.Runner {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("without root it needs ids of the user's")
+		t.Skip("needs root, or ids of the user's")
 	}
 	r, err := role.NewRunner(t.TempDir())
 	must(t, err)
@@ -228,7 +228,7 @@ func TestStopped(t *testing.T) {
 
 func TestUserNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("it maps another's id")
+		t.Skip("needs root, to map another's id")
 	}
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 54321, Size: 1}}
 	ns, err := role.UserNamespace(ids, ids)
