@@ -2,7 +2,6 @@ package home
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,20 +19,11 @@ const (
 	ownDirectory = "use a directory of your own or of root's: set the XDG variables, or the path in config.json"
 )
 
-// Check refuses a directory to write to that is another user's, that others may
-// write to, or to which somebody else, root apart, could lead another way: by a
-// directory of theirs, one that they may write to, or a link that they made. What
-// is not there yet is good; Make looks again.
-func Check(path string) error {
-	if err := end(walk(path, 0)); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// Make makes a directory and what is missing above it, each in the open
-// directory that was looked at, and refuses what Check does. The process's umask
-// leaves of the mode what it does.
+// Make makes a directory to write to and what is missing above it, each in the
+// open directory that was looked at. It refuses one that is another user's, that
+// others may write to, or to which somebody else, root apart, could lead another
+// way: by a directory of theirs, one that they may write to, or a link that they
+// made. The process's umask leaves of the mode what it does.
 func Make(path string, mode uint32) error { return end(walk(path, mode)) }
 
 // end judges the end of a way as what is on it, and closes it.
