@@ -35,7 +35,7 @@ type Status struct {
 	Sandboxes int       `json:"sandboxes"` // how many there are, of every owner
 	Running   int       `json:"running"`
 	Backends  []string  `json:"backends"`   // the walls it can build
-	PoolReady int       `json:"pool_ready"` // boxes that are warm and nobody's
+	PoolReady int       `json:"pool_ready"` // instances that are warm and nobody's
 	PoolSize  int       `json:"pool_size"`  // how many there are to be
 }
 

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 	"github.com/carboy-sandbox/carboy/internal/egress"
@@ -14,7 +14,7 @@ import (
 // become ends in the role that argv[0] names, if it names one.
 func become() {
 	role.Become(
-		box.Roles(), gvisor.Roles(egress.MakeLink), process.Roles(egress.MakeLink),
+		instance.Roles(), gvisor.Roles(egress.MakeLink), process.Roles(egress.MakeLink),
 		egress.Roles(), content.Roles(), image.Roles(), doctor.Roles(),
 	)
 }

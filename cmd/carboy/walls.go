@@ -17,9 +17,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/snapshot"
 )
 
-// perBox is what one more idle box takes behind each wall, in bytes, as
+// perInstance is what one more idle box takes behind each wall, in bytes, as
 // docs/performance.md measured it, with some to spare.
-var perBox = map[string]int64{gvisor.Name: 64 << 20, process.Name: 24 << 20}
+var perInstance = map[string]int64{gvisor.Name: 64 << 20, process.Name: 24 << 20}
 
 // walls are what sandboxes are made of here.
 type walls struct {

@@ -118,7 +118,7 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 	defer walls.close()
 	debug.SetGCPercent(50) // a daemon is mostly idle, and there may be many
 	return daemon.Run(ctx, cfg, daemon.Deps{
-		Backends: walls.all, Images: walls.images, Snapshots: walls.saved, PerBox: perBox,
+		Backends: walls.all, Images: walls.images, Snapshots: walls.saved, PerInstance: perInstance,
 		Network: func() (daemon.Network, error) { return openNetwork(cfg, dirs, log) },
 		Volumes: func() (*volume.Service, error) { return walls.openVolumes(cfg, dirs, log) },
 		Version: version, Log: log, Memory: memory(),

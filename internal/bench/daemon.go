@@ -29,8 +29,8 @@ const (
 
 	// boxTTL and idleExit see to it that even a run which was killed leaves
 	// nothing that runs for ever.
-	boxTTL   = 3 * time.Hour
-	idleExit = "5m"
+	instanceTTL = 3 * time.Hour
+	idleExit    = "5m"
 )
 
 // daemon is one of carboy's own, in a home of its own.
@@ -83,7 +83,7 @@ func (w *world) startDaemon(ctx context.Context, name string, pool int) (_ *daem
 }
 
 // configure writes the daemon's configuration. With a pool, it listens on TCP
-// for a holder of a key: boxes that show a user the toolchains in their home
+// for a holder of a key: instances that show a user the toolchains in their home
 // are never kept warm, and a key has no home.
 func (d *daemon) configure(pool int) (secret string, err error) {
 	config := map[string]any{"mount_dirs": []string{d.w.dir}, "idle_exit": idleExit, "pool": pool}
@@ -222,7 +222,7 @@ func (d *daemon) empty(ctx context.Context) error {
 
 // create makes a sandbox.
 func (d *daemon) create(ctx context.Context, req api.CreateRequest) (string, error) {
-	req.TTLMillis = boxTTL.Milliseconds()
+	req.TTLMillis = instanceTTL.Milliseconds()
 	req.OnExpiry = "remove"
 	sb, err := d.by.Create(ctx, req)
 	if err != nil {
@@ -246,7 +246,7 @@ func (d *daemon) exec(ctx context.Context, id string, env map[string]string, arg
 	return string(out.b), nil
 }
 
-// filled waits until as many boxes are warm as are to be.
+// filled waits until as many instances are warm as are to be.
 func (d *daemon) filled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, poolWait, errors.New("the pool does not fill"))
 	defer cancel()

@@ -43,7 +43,7 @@ var walls = []wall{
 	},
 }
 
-// poolSize is how many boxes of a kind the warm daemon keeps.
+// poolSize is how many instances of a kind the warm daemon keeps.
 const poolSize = 2
 
 // ours are the cases of our own sandboxes.
@@ -143,7 +143,7 @@ func (c *clock) Write(p []byte) (int, error) {
 
 // warm is created for a daemon with a pool, which is full each time.
 func (d *daemon) warm(ctx context.Context, wall string) (measure, error) {
-	// A kind of box that was never asked for is not kept.
+	// A kind of instance that was never asked for is not kept.
 	if _, err := d.created(wall, nil)(ctx); err != nil {
 		return nil, err
 	}
@@ -177,8 +177,8 @@ func (d *daemon) forGroup(ctx context.Context, req api.CreateRequest) (id string
 	return id, err
 }
 
-// box makes a sandbox for the group.
-func (w *world) box(ctx context.Context, wall string) (d *daemon, id string, err error) {
+// instance makes a sandbox for the group.
+func (w *world) instance(ctx context.Context, wall string) (d *daemon, id string, err error) {
 	if d, err = w.cold(ctx); err != nil {
 		return nil, "", err
 	}
@@ -188,7 +188,7 @@ func (w *world) box(ctx context.Context, wall string) (d *daemon, id string, err
 
 func (w *world) throughClient(wall string) func(context.Context) (measure, error) {
 	return func(ctx context.Context) (measure, error) {
-		d, id, err := w.box(ctx, wall)
+		d, id, err := w.instance(ctx, wall)
 		return func(ctx context.Context) (values, error) {
 			start := time.Now()
 			_, err := d.exec(ctx, id, nil, truth...)
@@ -199,7 +199,7 @@ func (w *world) throughClient(wall string) func(context.Context) (measure, error
 
 func (w *world) throughCLI(wall string) func(context.Context) (measure, error) {
 	return func(ctx context.Context) (measure, error) {
-		d, id, err := w.box(ctx, wall)
+		d, id, err := w.instance(ctx, wall)
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +213,7 @@ func (w *world) inside(wall string) func(context.Context) (measure, error) {
 	const times = 20
 	script := timed("loop", fmt.Sprintf("i=0; while [ $i -lt %d ]; do %s; i=$((i+1)); done", times, strings.Join(truth, " ")))
 	return func(ctx context.Context) (measure, error) {
-		d, id, err := w.box(ctx, wall)
+		d, id, err := w.instance(ctx, wall)
 		return func(ctx context.Context) (values, error) {
 			out, err := d.exec(ctx, id, nil, "/bin/sh", "-c", script)
 			if err != nil {

@@ -74,7 +74,7 @@ func create(dir int, name string, mode uint32, shown string) (*os.File, error) {
 
 // WriteFile makes a new file with that mode and gives it the name when all is
 // in it, in place of what had the name. A directory is not replaced. It is for
-// what a box is started with and ends with the machine, and waits for no disk:
+// what an instance is started with and ends with the machine, and waits for no disk:
 // records are package durable's.
 func (d *Dir) WriteFile(rel string, data []byte, mode uint32) error {
 	return d.parent("write", rel, func(dir int, name string) error {

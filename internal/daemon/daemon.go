@@ -54,8 +54,8 @@ type Deps struct {
 	// CPUs and Memory are the machine's, as sandbox.Options has them.
 	CPUs   float64
 	Memory int64
-	// PerBox is what an idle box takes behind each wall, as sandbox.Pool has it.
-	PerBox map[string]int64
+	// PerInstance is what an idle box takes behind each wall, as sandbox.Pool has it.
+	PerInstance map[string]int64
 	// HasChanges reads a stream of Backend.Changes, as sandbox.Options has it.
 	HasChanges func(io.Reader) (bool, error)
 	// Ready is called once, when the daemon answers: with the addresses on
@@ -153,7 +153,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 		Store: db, Quotas: quotas{book}, Events: db, Backends: deps.Backends, Log: d.log,
 		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
 		Gate: network.Gate, Snapshots: deps.Snapshots, Startup: startup.Run,
-		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerBox: deps.PerBox},
+		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerInstance: deps.PerInstance},
 	}
 	var kept *images
 	if deps.Images != nil {

@@ -55,7 +55,7 @@ func probeMount(_ io.Reader, args []string) error {
 	return step("look around in the new root", err)
 }
 
-// overlayOptions are those of boxes.
+// overlayOptions are those of instances.
 const overlayOptions = "redirect_dir=nofollow,metacopy=off,index=off"
 
 // probeOverlay changes a file and removes one over a read-only layer. Its

@@ -4,12 +4,12 @@
 // a namespace of its own, and says what came of it, what its lack would cost,
 // and the command that mends it. A version number or a setting alone proves
 // nothing: settings are read only to explain an attempt that failed. What a
-// wall is worth here is read off a real box, with a command run in it, and so is the
-// network: a box with a link and a gate, whose agent tries from inside what must
+// wall is worth here is read off a real instance, with a command run in it, and so is the
+// network: an instance with a link and a gate, whose agent tries from inside what must
 // not work.
 //
 // A check that hangs, panics or loses its child costs its own line and no
-// other. Nothing stays behind: boxes and files are in a directory of this
+// other. Nothing stays behind: instances and files are in a directory of this
 // run's own, in the file system where sandboxes would be, and a run that was
 // killed is cleaned up after by the next.
 //

@@ -83,7 +83,7 @@ func ipv6Route(ctx context.Context, _ *machine) Line {
 	return outcome(OK, "there is a way to the world")
 }
 
-// networkChecks start a box with a network behind each wall. They need the
+// networkChecks start an instance with a network behind each wall. They need the
 // verdicts on the walls.
 func (m *machine) networkChecks(verdicts map[string]Verdict) (list []check) {
 	if m.opts.Gate == nil {
@@ -91,7 +91,7 @@ func (m *machine) networkChecks(verdicts map[string]Verdict) (list []check) {
 	}
 	for _, w := range m.opts.Walls {
 		list = append(list, check{
-			id: "network-" + w.Name, area: "network", title: "a network behind " + w.Name, limit: boxLimit,
+			id: "network-" + w.Name, area: "network", title: "a network behind " + w.Name, limit: instanceLimit,
 			run: one(func(ctx context.Context, m *machine) Line {
 				how, err := m.tryNetwork(ctx, w, verdicts[w.Name].Works())
 				if errors.Is(err, errNoWall) {
@@ -122,7 +122,7 @@ func (m *machine) withoutNetwork(err error) Line {
 
 var errNoWall = errors.New("not tried: no sandbox can be started behind it")
 
-// tryNetwork starts a box with a link and a gate, has its agent try from inside
+// tryNetwork starts an instance with a link and a gate, has its agent try from inside
 // what must work and what must not, and removes all of it. It returns how the
 // promise is kept.
 func (m *machine) tryNetwork(ctx context.Context, w Wall, works bool) (how string, err error) {
@@ -151,7 +151,7 @@ func (m *machine) tryNetwork(ctx context.Context, w Wall, works bool) (how strin
 		return "", err
 	}
 	defer func() {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), boxLimit)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), instanceLimit)
 		defer cancel()
 		gerr := g.Close(clean, sb.ID)
 		_, serr := b.Stop(clean, sb.ID)
@@ -168,7 +168,7 @@ func (m *machine) tryNetwork(ctx context.Context, w Wall, works bool) (how strin
 	return strings.TrimPrefix(kept.Mechanism, sb.Spec.Network+": "), err
 }
 
-// gatesOf is where the gates of a wall's boxes are kept: in a directory of
+// gatesOf is where the gates of a wall's instances are kept: in a directory of
 // their own, for walls are tried at once.
 func gatesOf(scratch string, w Wall) string { return filepath.Join(scratch, "gates-"+w.Name) }
 

@@ -54,7 +54,7 @@ func (f *fakeGate) Open(_ context.Context, sb *sandbox.Sandbox) (*sandbox.Link, 
 func (f *fakeGate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error) {
 	f.note("verify")
 	if sb.Link == nil {
-		return sandbox.Enforcement{}, errors.New("the box has no link")
+		return sandbox.Enforcement{}, errors.New("the instance has no link")
 	}
 	c, err := dial(ctx)
 	if err != nil {
@@ -125,8 +125,8 @@ func TestNetworks(t *testing.T) {
 			if asked := strings.Join(tt.gate.asked, " "); asked != tt.asked {
 				t.Errorf("asked the gate to %q, want %q", asked, tt.asked)
 			}
-			if len(tt.wall.boxes)+len(tt.gate.gates) > 0 {
-				t.Errorf("left: boxes %q, gates %q", tt.wall.boxes, tt.gate.gates)
+			if len(tt.wall.instances)+len(tt.gate.gates) > 0 {
+				t.Errorf("left: instances %q, gates %q", tt.wall.instances, tt.gate.gates)
 			}
 		})
 	}

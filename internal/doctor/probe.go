@@ -209,7 +209,7 @@ func (m *machine) probe(ctx context.Context, flags uintptr, args ...string) erro
 	return c.end(ctx)
 }
 
-// kinds are the namespaces of a box, in the order in which they are named.
+// kinds are the namespaces of an instance, in the order in which they are named.
 var kinds = []struct {
 	flag         uintptr
 	name, sysctl string

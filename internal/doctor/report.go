@@ -36,13 +36,13 @@ type Weakness struct {
 type Verdict struct {
 	State  State                 `json:"state"` // OK, Weaker or Missing
 	Weaker []Weakness            `json:"weaker,omitempty"`
-	Keeps  []sandbox.Enforcement `json:"keeps,omitempty"` // all that the wall says of a box
+	Keeps  []sandbox.Enforcement `json:"keeps,omitempty"` // all that the wall says of an instance
 	Error  string                `json:"error,omitempty"` // why it can't be used
 	Hint   string                `json:"hint,omitempty"`
-	Millis int64                 `json:"millis,omitempty"` // from the box's start to its command's end
+	Millis int64                 `json:"millis,omitempty"` // from the instance's start to its command's end
 }
 
-// Works reports whether boxes can be made.
+// Works reports whether instances can be made.
 func (v Verdict) Works() bool { return v.State == OK || v.State == Weaker }
 
 // Fact is a setting of the machine that explains others.

@@ -27,7 +27,7 @@ type scratch struct {
 var errNoScratch = errors.New("there is no directory to try it in")
 
 // openScratch makes a scratch directory, and removes what runs have left that
-// were killed: their boxes too.
+// were killed: their instances too.
 func openScratch(ctx context.Context, o Options) (*scratch, error) {
 	if o.DirsErr != nil {
 		return nil, o.DirsErr
@@ -119,7 +119,7 @@ func sweep(ctx context.Context, base string, o Options) {
 			continue // a run that lives
 		}
 		for _, w := range o.Walls {
-			sweepGates(ctx, o, path, w) // first: their boxes' end is none of theirs
+			sweepGates(ctx, o, path, w) // first: their instances' end is none of theirs
 			sweepWall(ctx, w, path)
 		}
 		sweepGroups(ctx, scratchName(path))
@@ -128,7 +128,7 @@ func sweep(ctx context.Context, base string, o Options) {
 	}
 }
 
-// sweepWall removes the boxes that a killed run left behind a wall.
+// sweepWall removes the instances that a killed run left behind a wall.
 func sweepWall(ctx context.Context, w Wall, path string) {
 	if _, err := os.Lstat(filepath.Join(path, "boxes")); err != nil {
 		return // it did not come that far
@@ -138,7 +138,7 @@ func sweepWall(ctx context.Context, w Wall, path string) {
 		return
 	}
 	defer b.Close()
-	ids, err := b.Boxes(ctx)
+	ids, err := b.Instances(ctx)
 	if err != nil {
 		return
 	}

@@ -65,7 +65,7 @@ func cacheDir(_ context.Context, m *machine) Line {
 	return outcome(OK, fmt.Sprintf("%s on %s, %s free", m.opts.Dirs.Cache, fs, size(free)))
 }
 
-// overlays lays one where boxes' layers are, by the means of a box: root
+// overlays lays one where instances' layers are, by the means of an instance: root
 // mounts it as itself, others as root of a user namespace.
 func overlays(ctx context.Context, m *machine) Line {
 	flags, options := uintptr(syscall.CLONE_NEWNS), ""
@@ -79,7 +79,7 @@ func overlays(ctx context.Context, m *machine) Line {
 	if err == nil {
 		return outcome(OK, "laid one over a directory, and changed and removed files in it")
 	}
-	l := outcome(Missing, err.Error()).because("both walls show a box its files, copy-on-write, by them")
+	l := outcome(Missing, err.Error()).because("both walls show an instance its files, copy-on-write, by them")
 	fs := ""
 	if m.scratch != nil {
 		fs, _, _ = space(m.scratch.path)

@@ -23,23 +23,23 @@ type Wall struct {
 	Name string
 	// Open opens it over a state directory, which walls may share. It fails where this
 	// machine or this caller can't use the wall at all.
-	Open func(ctx context.Context, state string) (Boxes, error)
+	Open func(ctx context.Context, state string) (Instances, error)
 }
 
-// Boxes is what is asked of a wall. sandbox.Backend has the contracts.
-type Boxes interface {
+// Instances is what is asked of a wall. sandbox.Backend has the contracts.
+type Instances interface {
 	Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error)
 	Stop(ctx context.Context, id string) (lost []string, err error)
 	Remove(ctx context.Context, id string) error
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	Boxes(ctx context.Context) ([]string, error)
+	Instances(ctx context.Context) ([]string, error)
 	Close() error
 }
 
-// program is the command that is run in a box.
+// program is the command that is run in an instance.
 const program = "true"
 
-// try starts a box behind a wall, runs a command in it and removes it. A
+// try starts an instance behind a wall, runs a command in it and removes it. A
 // panic, or a wall that does not answer, is a verdict too.
 func (m *machine) try(ctx context.Context, w Wall) Verdict {
 	done := make(chan Verdict, 1)
@@ -49,23 +49,23 @@ func (m *machine) try(ctx context.Context, w Wall) Verdict {
 				done <- Verdict{State: Missing, Error: fmt.Sprintf("the wall broke: %v", p)}
 			}
 		}()
-		done <- m.tryBox(ctx, w)
+		done <- m.tryInstance(ctx, w)
 	}()
-	late := time.NewTimer(2*boxLimit + grace) // a start, and its undoing
+	late := time.NewTimer(2*instanceLimit + grace) // a start, and its undoing
 	defer late.Stop()
 	select {
 	case v := <-done:
 		return v
 	case <-late.C:
-		return Verdict{State: Missing, Error: fmt.Sprintf("no box within %v", 2*boxLimit)}
+		return Verdict{State: Missing, Error: fmt.Sprintf("no instance within %v", 2*instanceLimit)}
 	}
 }
 
-func (m *machine) tryBox(ctx context.Context, w Wall) (v Verdict) {
+func (m *machine) tryInstance(ctx context.Context, w Wall) (v Verdict) {
 	if m.scratchErr != nil {
 		return unusable(m.scratchErr)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, boxLimit, fmt.Errorf("no command has run in a box within %v", boxLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, instanceLimit, fmt.Errorf("no command has run in an instance within %v", instanceLimit))
 	defer cancel()
 	b, err := w.Open(ctx, m.scratch.path)
 	if err != nil {
@@ -76,12 +76,12 @@ func (m *machine) tryBox(ctx context.Context, w Wall) (v Verdict) {
 		Spec: sandbox.Spec{Isolation: w.Name}.Normalize(sandbox.Offer{}),
 	}
 	defer func() {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), boxLimit)
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), instanceLimit)
 		defer cancel()
 		_, serr := b.Stop(clean, sb.ID)
 		err := errors.Join(serr, b.Remove(clean, sb.ID), b.Close())
 		if err != nil && v.Error == "" {
-			v = unusable(fmt.Errorf("the box could not be removed: %w", err))
+			v = unusable(fmt.Errorf("the instance could not be removed: %w", err))
 		}
 	}()
 	began := time.Now()
@@ -104,7 +104,7 @@ func unusable(err error) Verdict {
 	return v
 }
 
-// judge reads off a box's own promises what the wall is worth.
+// judge reads off an instance's own promises what the wall is worth.
 func judge(enforced []sandbox.Enforcement, took time.Duration) Verdict {
 	v := Verdict{State: OK, Keeps: enforced, Millis: max(1, took.Milliseconds())}
 	for _, e := range enforced {
@@ -131,8 +131,8 @@ func weakenedBy(v Verdict, lines []Line, wall string) Verdict {
 	return v
 }
 
-// runIn runs a command in a box to its end.
-func runIn(ctx context.Context, b Boxes, id string) error {
+// runIn runs a command in an instance to its end.
+func runIn(ctx context.Context, b Instances, id string) error {
 	var h2 http.Protocols
 	h2.SetUnencryptedHTTP2(true)
 	c := &http.Client{Transport: &http.Transport{
@@ -143,27 +143,27 @@ func runIn(ctx context.Context, b Boxes, id string) error {
 	}}
 	defer c.CloseIdleConnections()
 	stream, err := guestv1connect.NewExecServiceClient(c, "http://guest").Start(ctx, connect.NewRequest(&guestv1.StartRequest{
-		Id: "doctor", Command: &guestv1.Command{Argv: []string{program}, TimeoutMs: uint64(boxLimit.Milliseconds())},
+		Id: "doctor", Command: &guestv1.Command{Argv: []string{program}, TimeoutMs: uint64(instanceLimit.Milliseconds())},
 	}))
 	if err != nil {
-		return fmt.Errorf("run a command in a box: %w", err)
+		return fmt.Errorf("run a command in an instance: %w", err)
 	}
 	defer func() { _ = stream.Close() }() // nothing more is wanted of it
 	var exit *guestv1.Exit
 	var w stall.Watch
 	for exit == nil && stream.Receive() {
 		if err := w.None(); err != nil {
-			return fmt.Errorf("run a command in a box: %w", err)
+			return fmt.Errorf("run a command in an instance: %w", err)
 		}
 		exit = stream.Msg().GetExit()
 	}
 	switch {
 	case exit == nil && stream.Err() != nil:
-		return fmt.Errorf("run a command in a box: %w", stream.Err())
+		return fmt.Errorf("run a command in an instance: %w", stream.Err())
 	case exit == nil:
-		return errors.New("run a command in a box: the box said nothing of its end")
+		return errors.New("run a command in an instance: the instance said nothing of its end")
 	case exit.GetReason() != guestv1.Reason_REASON_EXITED || exit.GetCode() != 0:
-		return fmt.Errorf("run a command in a box: %s ended with %d (%s) %s", program, exit.GetCode(), exit.GetReason(), exit.GetError())
+		return fmt.Errorf("run a command in an instance: %s ended with %d (%s) %s", program, exit.GetCode(), exit.GetReason(), exit.GetError())
 	}
 	return nil
 }

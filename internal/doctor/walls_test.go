@@ -34,16 +34,16 @@ type fakeWall struct {
 	panics   bool
 	code     int32
 
-	mu      sync.Mutex
-	socket  net.Listener
-	boxes   []string
-	removed []string
+	mu        sync.Mutex
+	socket    net.Listener
+	instances []string
+	removed   []string
 }
 
-var _ doctor.Boxes = (*fakeWall)(nil)
+var _ doctor.Instances = (*fakeWall)(nil)
 
 func (f *fakeWall) wall() doctor.Wall {
-	return doctor.Wall{Name: f.name, Open: func(_ context.Context, state string) (doctor.Boxes, error) {
+	return doctor.Wall{Name: f.name, Open: func(_ context.Context, state string) (doctor.Instances, error) {
 		if f.openErr != nil {
 			return nil, f.openErr
 		}
@@ -65,7 +65,7 @@ func (f *fakeWall) Start(_ context.Context, sb *sandbox.Sandbox) ([]sandbox.Enfo
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.socket = ln
-	f.boxes = append(f.boxes, sb.ID)
+	f.instances = append(f.instances, sb.ID)
 	path, handler := guestv1connect.NewExecServiceHandler(fakeGuest{wall: f})
 	mux := http.NewServeMux()
 	mux.Handle(path, handler)
@@ -100,7 +100,7 @@ func (f *fakeWall) Stop(context.Context, string) ([]string, error) {
 func (f *fakeWall) Remove(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.boxes = slices.DeleteFunc(f.boxes, func(b string) bool { return b == id })
+	f.instances = slices.DeleteFunc(f.instances, func(b string) bool { return b == id })
 	f.removed = append(f.removed, id)
 	return nil
 }
@@ -109,8 +109,10 @@ func (f *fakeWall) Dial(ctx context.Context, id string, _ int) (net.Conn, error)
 	return (&net.Dialer{}).DialContext(ctx, "unix", "@"+id)
 }
 
-func (f *fakeWall) Boxes(context.Context) ([]string, error) { return slices.Clone(f.boxes), nil }
-func (f *fakeWall) Close() error                            { return nil }
+func (f *fakeWall) Instances(context.Context) ([]string, error) {
+	return slices.Clone(f.instances), nil
+}
+func (f *fakeWall) Close() error { return nil }
 
 // anywhere is a place for whoever runs the tests.
 func anywhere(t *testing.T) doctor.Options {
@@ -159,8 +161,8 @@ func TestVerdicts(t *testing.T) {
 			if (got.Millis > 0) != got.Works() {
 				t.Errorf("it took %d ms", got.Millis)
 			}
-			if len(tt.wall.boxes) > 0 {
-				t.Errorf("boxes left: %q", tt.wall.boxes)
+			if len(tt.wall.instances) > 0 {
+				t.Errorf("boxes left: %q", tt.wall.instances)
 			}
 			if entries, _ := os.ReadDir(filepath.Dir(filepath.Dir(o.Dirs.State))); len(entries) != 1 || entries[0].Name() != "c" {
 				t.Errorf("left beside the cache: %v", entries)
@@ -184,8 +186,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	if _, err := doctor.Run(ctx, o); !errors.Is(err, stopped) {
 		t.Errorf("Run = %v, want %v", err, stopped)
 	}
-	if len(f.boxes) > 0 {
-		t.Errorf("boxes left: %q", f.boxes)
+	if len(f.instances) > 0 {
+		t.Errorf("boxes left: %q", f.instances)
 	}
 }
 
@@ -222,13 +224,13 @@ func TestGuarded(t *testing.T) {
 }
 
 // TestSweep leaves alone what a living run has, and removes the rest with the
-// boxes in it.
+// instances in it.
 func TestSweep(t *testing.T) {
 	o := anywhere(t)
 	if err := os.MkdirAll(o.Dirs.State, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f := fakeWall{name: "strong", boxes: []string{"doctor_old"}}
+	f := fakeWall{name: "strong", instances: []string{"doctor_old"}}
 	living, remove, err := doctor.Scratch(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func TestCreate(t *testing.T) {
 	r.json(t, "POST", "/v2/sandboxes",
 		`{"templateID":"base","metadata":{"app":"x"},"envVars":{"K":"V"},"allow_internet_access":false}`, 201, &got)
 	want := map[string]any{
-		"templateID": "base", "sandboxID": r.boxes[0].ID, "alias": "box-0", "clientID": "carboy",
+		"templateID": "base", "sandboxID": r.instances[0].ID, "alias": "box-0", "clientID": "carboy",
 		"envdVersion": e2b.EnvdVersion, "envdAccessToken": "token", "domain": "boxes.example",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -135,7 +135,7 @@ func TestCreateRefuses(t *testing.T) {
 func TestScopes(t *testing.T) {
 	r := newRig(t)
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 201, nil)
-	id := r.boxes[0].ID
+	id := r.instances[0].ID
 	r.caller.Manage, r.caller.Exec, r.caller.HostImage = false, false, false
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 403, nil)
 	r.json(t, "DELETE", "/sandboxes/"+id, "", 403, nil)
@@ -193,8 +193,8 @@ func TestLists(t *testing.T) {
 	for i := range 5 {
 		r.json(t, "POST", "/sandboxes", fmt.Sprintf(`{"templateID":"base","metadata":{"a b":"x&%d"}}`, i%2), 201, nil)
 	}
-	r.boxes[1].State = sandbox.StateStopped
-	r.boxes[2].State = sandbox.StateRemoving
+	r.instances[1].State = sandbox.StateStopped
+	r.instances[2].State = sandbox.StateRemoving
 	tests := []struct{ name, path, want string }{
 		{"v1-running", "/sandboxes", "430"},
 		{"v2-both", "/v2/sandboxes", "4310"},
@@ -249,9 +249,9 @@ func TestDetail(t *testing.T) {
 	r := newRig(t)
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base","timeout":60}`, 201, nil)
 	var got map[string]any
-	r.json(t, "GET", "/sandboxes/"+r.boxes[0].ID, "", 200, &got)
+	r.json(t, "GET", "/sandboxes/"+r.instances[0].ID, "", 200, &got)
 	want := map[string]any{
-		"templateID": "base", "sandboxID": r.boxes[0].ID, "alias": "box-0", "clientID": "carboy",
+		"templateID": "base", "sandboxID": r.instances[0].ID, "alias": "box-0", "clientID": "carboy",
 		"startedAt": "2026-01-02T03:04:05Z", "endAt": "2026-01-02T03:05:05Z",
 		"cpuCount": 2.0, "memoryMB": 2048.0, "diskSizeMB": 8192.0, "metadata": map[string]any{},
 		"state": "running", "envdVersion": e2b.EnvdVersion, "envdAccessToken": "token", "volumeMounts": []any{},

@@ -13,33 +13,33 @@ import (
 
 // fake is a domain of one owner, without walls.
 type fake struct {
-	mu      sync.Mutex
-	now     time.Time
-	boxes   []*sandbox.Sandbox
-	events  []sandbox.Event
-	specs   []sandbox.Spec
-	changes []sandbox.NetworkChange
-	saved   []sandbox.Snapshot
-	full    int // how many sandboxes there may be; 0: any number
-	removed []string
+	mu        sync.Mutex
+	now       time.Time
+	instances []*sandbox.Sandbox
+	events    []sandbox.Event
+	specs     []sandbox.Spec
+	changes   []sandbox.NetworkChange
+	saved     []sandbox.Snapshot
+	full      int // how many sandboxes there may be; 0: any number
+	removed   []string
 }
 
 func (f *fake) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.full > 0 && len(f.boxes) >= f.full {
+	if f.full > 0 && len(f.instances) >= f.full {
 		return nil, sandbox.Errorf(sandbox.Exhausted, "there are too many")
 	}
 	f.specs = append(f.specs, spec)
 	sb := &sandbox.Sandbox{
-		ID: fmt.Sprintf("sb_%020d", 2+len(f.boxes)), Owner: c.Owner, State: sandbox.StateRunning,
+		ID: fmt.Sprintf("sb_%020d", 2+len(f.instances)), Owner: c.Owner, State: sandbox.StateRunning,
 		Token: "token", CreatedAt: f.now, StartedAt: f.now, ExpiresAt: f.now.Add(spec.TTL), Starts: 1,
 	}
 	sb.ID = strings.NewReplacer("0", "a", "1", "b", "8", "i", "9", "j").Replace(sb.ID)
 	sb.Spec = spec
-	sb.Spec.Name, sb.Spec.Image = fmt.Sprintf("box-%d", len(f.boxes)), sandbox.DefaultImage
+	sb.Spec.Name, sb.Spec.Image = fmt.Sprintf("box-%d", len(f.instances)), sandbox.DefaultImage
 	sb.Spec.Limits = sandbox.Limits{CPUs: 1.5, Memory: 2 << 30, Disk: 8 << 30}
-	f.boxes = append(f.boxes, sb)
+	f.instances = append(f.instances, sb)
 	f.now = f.now.Add(time.Second)
 	return sb.Clone(), nil
 }
@@ -55,7 +55,7 @@ func (f *fake) Get(_ context.Context, c sandbox.Caller, ref string) (*sandbox.Sa
 func (f *fake) find(c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, sb := range f.boxes {
+	for _, sb := range f.instances {
 		if sb.Owner == c.Owner && sb.ID == ref {
 			return sb, nil
 		}
@@ -65,7 +65,7 @@ func (f *fake) find(c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
 
 func (f *fake) List(_ context.Context, c sandbox.Caller, fl sandbox.Filter) ([]*sandbox.Sandbox, error) {
 	var out []*sandbox.Sandbox
-	for _, sb := range f.boxes {
+	for _, sb := range f.instances {
 		ok := sb.Owner == c.Owner
 		for k, v := range fl.Labels {
 			ok = ok && sb.Spec.Labels[k] == v

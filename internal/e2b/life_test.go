@@ -13,7 +13,7 @@ import (
 func TestLife(t *testing.T) {
 	r := newRig(t)
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base","timeout":60}`, 201, nil)
-	sb := r.boxes[0]
+	sb := r.instances[0]
 	path := "/sandboxes/" + sb.ID
 	ends := func(want time.Duration) {
 		t.Helper()
@@ -43,7 +43,7 @@ func TestPause(t *testing.T) {
 	if n := rec.Header().Get("Carboy-Notice"); !strings.Contains(n, "autoPause") {
 		t.Errorf("the answer to autoPause says %q", n)
 	}
-	sb := r.boxes[0]
+	sb := r.instances[0]
 	path := "/sandboxes/" + sb.ID
 	detail := func() (got struct {
 		State, EndAt string
@@ -96,7 +96,7 @@ func TestLogs(t *testing.T) {
 	for i, typ := range []string{"created", "started", "error"} {
 		r.events = append(r.events, sandbox.Event{Time: epoch.Add(time.Duration(i) * time.Second), Type: typ, Message: "it was " + typ})
 	}
-	path := "/v2/sandboxes/" + r.boxes[0].ID + "/logs?"
+	path := "/v2/sandboxes/" + r.instances[0].ID + "/logs?"
 	tests := []struct{ name, query, want string }{
 		{"all", "", "created started error"},
 		{"limit", "limit=1", "created"},
@@ -128,7 +128,7 @@ func TestLogs(t *testing.T) {
 		Logs       []struct{ Line string }
 		LogEntries []struct{ Level string }
 	}
-	r.json(t, "GET", "/sandboxes/"+r.boxes[0].ID+"/logs", "", 200, &v1)
+	r.json(t, "GET", "/sandboxes/"+r.instances[0].ID+"/logs", "", 200, &v1)
 	if len(v1.Logs) != 3 || len(v1.LogEntries) != 3 || !json.Valid([]byte(v1.Logs[0].Line)) || !strings.Contains(v1.Logs[0].Line, `"level":"info"`) || !strings.Contains(v1.Logs[0].Line, `"it was created"`) {
 		t.Errorf("logs of the first form = %+v", v1)
 	}

@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 	for range 2 {
 		r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 201, nil)
 	}
-	id, idle := r.boxes[0].ID, r.boxes[1].ID
+	id, idle := r.instances[0].ID, r.instances[1].ID
 	for i := range 3 {
 		r.samples[id] = append(r.samples[id], meter.Sample{
 			Time: epoch.Add(time.Duration(5*i) * time.Second), CPUs: 1.5, CPU: 12.5,

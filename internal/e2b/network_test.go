@@ -92,7 +92,7 @@ func TestCreateNetwork(t *testing.T) {
 				t.Errorf("notice %q, body %s", notice, rec.Body)
 			}
 			var detail struct{ AllowInternetAccess bool }
-			r.json(t, "GET", "/sandboxes/"+r.boxes[0].ID, "", 200, &detail)
+			r.json(t, "GET", "/sandboxes/"+r.instances[0].ID, "", 200, &detail)
 			if detail.AllowInternetAccess != tt.public {
 				t.Errorf("allowInternetAccess = %t, want %t", detail.AllowInternetAccess, tt.public)
 			}
@@ -108,7 +108,7 @@ func TestCreateTraffic(t *testing.T) {
 	if diff := cmp.Diff(want, r.specs[0].Traffic); diff != "" {
 		t.Errorf("traffic (-want +got):\n%s", diff)
 	}
-	sb := r.boxes[0]
+	sb := r.instances[0]
 	sb.TrafficToken = "traffic"
 	var got struct {
 		TrafficAccessToken string
@@ -136,11 +136,11 @@ func TestSetNetwork(t *testing.T) {
 	r.internet(false)
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 201, nil)
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base","network":{"denyOut":["0.0.0.0/0"]}}`, 201, nil)
-	r.boxes[1].Spec.Secrets = []string{"MINE", "E2B_OLD_EXAMPLE_X_KEY"}
-	if rec := r.json(t, "PUT", "/sandboxes/"+r.boxes[0].ID+"/network", `{}`, 409, nil); !strings.Contains(rec.Body.String(), "denyOut") {
+	r.instances[1].Spec.Secrets = []string{"MINE", "E2B_OLD_EXAMPLE_X_KEY"}
+	if rec := r.json(t, "PUT", "/sandboxes/"+r.instances[0].ID+"/network", `{}`, 409, nil); !strings.Contains(rec.Body.String(), "denyOut") {
 		t.Errorf("without a network: %s", rec.Body)
 	}
-	path := "/sandboxes/" + r.boxes[1].ID
+	path := "/sandboxes/" + r.instances[1].ID
 	tests := []struct {
 		name, body, notice string
 		internet           bool
@@ -190,7 +190,7 @@ func TestSetNetwork(t *testing.T) {
 			if diff := cmp.Diff(tt.shown, got.Network); diff != "" {
 				t.Errorf("shown (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff([]any{tt.network, tt.secrets}, []any{r.boxes[1].Spec.Network, r.boxes[1].Spec.Secrets}); diff != "" {
+			if diff := cmp.Diff([]any{tt.network, tt.secrets}, []any{r.instances[1].Spec.Network, r.instances[1].Spec.Secrets}); diff != "" {
 				t.Errorf("spec (-want +got):\n%s", diff)
 			}
 		})

@@ -41,7 +41,7 @@ func TestSnapshots(t *testing.T) {
 	for range 2 {
 		r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 201, nil)
 	}
-	a, b := "/sandboxes/"+r.boxes[0].ID, "/sandboxes/"+r.boxes[1].ID
+	a, b := "/sandboxes/"+r.instances[0].ID, "/sandboxes/"+r.instances[1].ID
 	type snapshot struct {
 		SnapshotID string
 		Names      []string
@@ -68,7 +68,7 @@ func TestSnapshots(t *testing.T) {
 	}
 	p, n, v := plain.SnapshotID, named.SnapshotID, tagged.SnapshotID
 	for query, want := range map[string][]string{
-		"": {v, n, p}, "sandboxID=" + r.boxes[0].ID: {n, p}, "name=web": {v, n}, "name=web:v1": {v}, "name=" + p: {p}, "name=none": nil,
+		"": {v, n, p}, "sandboxID=" + r.instances[0].ID: {n, p}, "name=web": {v, n}, "name=web:v1": {v}, "name=" + p: {p}, "name=none": nil,
 	} {
 		if got, next := list(query); !slices.Equal(got, want) || next != "" {
 			t.Errorf("%q: %v, want %v", query, got, want)
@@ -97,15 +97,15 @@ func TestSnapshots(t *testing.T) {
 func TestSnapshotsWithoutNames(t *testing.T) {
 	r := newRig(t)
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base"}`, 201, nil)
-	r.json(t, "POST", "/sandboxes/"+r.boxes[0].ID+"/snapshots", `{"name":"web"}`, 501, nil)
-	r.json(t, "POST", "/sandboxes/"+r.boxes[0].ID+"/snapshots", `{}`, 201, nil)
+	r.json(t, "POST", "/sandboxes/"+r.instances[0].ID+"/snapshots", `{"name":"web"}`, 501, nil)
+	r.json(t, "POST", "/sandboxes/"+r.instances[0].ID+"/snapshots", `{}`, 201, nil)
 	r.json(t, "GET", "/snapshots", "", 200, nil)
 }
 
 func TestFork(t *testing.T) {
 	r := newRig(t)
 	r.json(t, "POST", "/sandboxes", `{"templateID":"base","timeout":60,"metadata":{"a":"b"},"envVars":{"K":"V"}}`, 201, nil)
-	path := "/sandboxes/" + r.boxes[0].ID
+	path := "/sandboxes/" + r.instances[0].ID
 	r.full = 3
 	var got []struct {
 		Sandbox *struct{ SandboxID string }
@@ -141,7 +141,7 @@ func TestFork(t *testing.T) {
 	for _, bad := range []string{`{"count":0}`, `{"count":101}`, `{"timeout":-1}`, `{"n":1}`} {
 		r.json(t, "POST", path+"/fork", bad, 400, nil)
 	}
-	r.boxes[0].State = sandbox.StateStopped
+	r.instances[0].State = sandbox.StateStopped
 	r.json(t, "POST", path+"/fork", "", 409, nil)
 	r.caller.Manage = false
 	r.json(t, "POST", path+"/fork", "", 403, nil)

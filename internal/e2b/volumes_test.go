@@ -122,7 +122,7 @@ func TestVolumeMounts(t *testing.T) {
 	}
 	shown := []any{map[string]any{"name": "data", "path": "/mnt/d"}}
 	var detail map[string]any
-	r.json(t, "GET", "/sandboxes/"+r.boxes[0].ID, "", 200, &detail)
+	r.json(t, "GET", "/sandboxes/"+r.instances[0].ID, "", 200, &detail)
 	var list []map[string]any
 	r.json(t, "GET", "/v2/sandboxes", "", 200, &list)
 	for what, got := range map[string]any{"detail": detail["volumeMounts"], "list": list[0]["volumeMounts"]} {

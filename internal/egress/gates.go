@@ -65,7 +65,7 @@ type gate struct {
 	born   *birth     // of the process that there is
 	deaths int        // how often in a row it ended young
 	probed bool       // nothing is recorded yet: Verify is not done
-	joined chan error // has one once the gate counts as the box's
+	joined chan error // has one once the gate counts as the instance's
 }
 
 // New returns Gates. It touches nothing.

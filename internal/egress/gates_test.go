@@ -301,8 +301,8 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := w.g.Verify(t.Context(), w.sb, func(context.Context) (net.Conn, error) { return nil, errors.New("no box") }); err == nil {
-		t.Error("without a box the promise is said to hold")
+	if _, err := w.g.Verify(t.Context(), w.sb, func(context.Context) (net.Conn, error) { return nil, errors.New("no instance") }); err == nil {
+		t.Error("without an instance the promise is said to hold")
 	}
 }
 

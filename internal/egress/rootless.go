@@ -15,7 +15,7 @@ import (
 )
 
 // Without root the daemon has no right over the namespace of a link. Who makes
-// the link is the process that starts the box, root of the box's user
+// the link is the process that starts the instance, root of the instance's user
 // namespace; the daemon is handed the TAP, and keeps a descriptor of it for
 // the gates to come, for it can't attach to the interface again. A gate is the
 // daemon's own user, in a user namespace where that is all there is: that
@@ -25,7 +25,7 @@ import (
 func rootless() bool { return os.Geteuid() != 0 }
 
 // weaker is what a network without root is worth less than root's.
-const weaker = "; without root: the gate has the daemon's own user, the box's user namespace has the link, " +
+const weaker = "; without root: the gate has the daemon's own user, the instance's user namespace has the link, " +
 	"and a gate that ends while the daemon is away has no successor"
 
 // MakeLink makes a link for a launcher without root (see box.LinkMaker).
@@ -38,7 +38,7 @@ func MakeLink(ctx context.Context) (netns, tap *os.File, err error) {
 }
 
 // checkTUN fails where a link can't be made of /dev/net/tun. Without root it is
-// made by a user of the box's own, who is nobody special to the host.
+// made by a user of the instance's own, who is nobody special to the host.
 func checkTUN(network string) error {
 	const path = "/dev/net/tun"
 	if rootless() {
@@ -56,7 +56,7 @@ func checkTUN(network string) error {
 	return f.Close()
 }
 
-// made returns what starts a gate with the TAP of the link that a box's
+// made returns what starts a gate with the TAP of the link that an instance's
 // launcher made.
 func (g *Gates) made(ctx context.Context, one *gate) func(*os.File) error {
 	return func(tap *os.File) error {

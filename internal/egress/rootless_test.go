@@ -11,7 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 )
 
-// A gate that is started after its box has groups is started there: nobody is
+// A gate that is started after its instance has groups is started there: nobody is
 // moved before, least of all whoever has the number 0, which is the daemon.
 func TestJoinBeforeStart(t *testing.T) {
 	dir := t.TempDir()

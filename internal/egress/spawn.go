@@ -209,19 +209,19 @@ func awaitReady(out io.Reader) error {
 	return nil
 }
 
-// enter moves a process into a box's control groups.
+// enter moves a process into an instance's control groups.
 func enter(procs []string, pid int) error {
 	for _, f := range procs {
 		if err := os.WriteFile(f, []byte(strconv.Itoa(pid)), 0); err != nil {
-			return fmt.Errorf("enter the box's cgroup: %w", err)
+			return fmt.Errorf("enter the instance's cgroup: %w", err)
 		}
 	}
 	return nil
 }
 
-// join has the gate count as its box's, now and when it is started again. It
+// join has the gate count as its instance's, now and when it is started again. It
 // does not wait: moving a process between groups of version 1 may take 20 ms,
-// in which the box can be started. Verify wants to know how it went.
+// in which the instance can be started. Verify wants to know how it went.
 func (g *Gates) join(one *gate, procs []string) error {
 	st, err := one.update(func(s *state) { s.Groups = procs })
 	if err != nil {

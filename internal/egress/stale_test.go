@@ -49,7 +49,7 @@ func gatesWith(t *testing.T, s Secrets) *Gates {
 	return g
 }
 
-func boxOf(p policy.Policy) *sandbox.Sandbox {
+func instanceOf(p policy.Policy) *sandbox.Sandbox {
 	return &sandbox.Sandbox{ID: "sb", Owner: "uid:0", Spec: sandbox.Spec{Name: "web", Secrets: []string{"GIVEN"}, Policy: &p}}
 }
 
@@ -60,7 +60,7 @@ func allowing(r policy.Rule) policy.Policy { return policy.Policy{Rules: []polic
 func TestGateGetsWhatItWasGiven(t *testing.T) {
 	s := &slowSecrets{}
 	g := gatesWith(t, s)
-	one := &gate{id: "sb", sb: boxOf(policy.Policy{})}
+	one := &gate{id: "sb", sb: instanceOf(policy.Policy{})}
 	if a := g.answer(t.Context(), one, "GIVEN"); a.Error != "" || a.Value.Text != "value-of-GIVEN" {
 		t.Errorf("what it was given: %q", a.Error)
 	}
@@ -77,7 +77,7 @@ func TestGateGetsWhatItWasGiven(t *testing.T) {
 func TestChangeIsToldAgain(t *testing.T) {
 	g := gatesWith(t, &slowSecrets{list: func() {}})
 	dir := t.TempDir()
-	one := &gate{id: "sb", dir: dir, sb: boxOf(allowing(policy.Rule{Hosts: []string{"a.example"}})), born: newBirth()}
+	one := &gate{id: "sb", dir: dir, sb: instanceOf(allowing(policy.Rule{Hosts: []string{"a.example"}})), born: newBirth()}
 	one.born.end(nil)
 	g.gates["sb"] = one
 	g.Changed(t.Context(), secret.Change{Owner: "uid:0", Name: "GIVEN", Removed: true}) // nobody listens yet

@@ -34,7 +34,7 @@ type state struct {
 	Cert         string            `json:"cert"`
 	Key          string            `json:"key"`
 	Process      procid.ID         `json:"process,omitzero"` // of the gate that runs
-	Groups       []string          `json:"groups,omitempty"` // files of the box's control groups
+	Groups       []string          `json:"groups,omitempty"` // files of the instance's control groups
 }
 
 var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]{1,64}$`) })
@@ -84,7 +84,7 @@ func (s state) save(dir string) error {
 	return nil
 }
 
-// Gates' ids are above those of boxes (see package process) and within what
+// Gates' ids are above those of instances (see package process) and within what
 // systemd keeps for containers (up to 1,879,048,191).
 const (
 	firstUID = 1_862_000_000

@@ -131,7 +131,7 @@ func (one *gate) awaitNext(ctx context.Context, than procid.ID) error {
 	return nil
 }
 
-// awaitJoin waits until the gate counts as its box's, where there are groups
+// awaitJoin waits until the gate counts as its instance's, where there are groups
 // for that.
 func (one *gate) awaitJoin(ctx context.Context) error {
 	one.mu.Lock()

@@ -79,7 +79,7 @@ func waitEnd(ctx context.Context, id procid.ID, ended <-chan struct{}) bool {
 	return ctx.Err() == nil && (err == nil || !h.Alive())
 }
 
-// restart starts a gate once more, as often as it takes, until its box has
+// restart starts a gate once more, as often as it takes, until its instance has
 // ended or this daemon has. A process that was started has a watcher of its
 // own.
 func (g *Gates) restart(one *gate, delay time.Duration) {
@@ -238,7 +238,7 @@ func (g *Gates) Close(ctx context.Context, id string) error {
 	}
 	g.forget(id)
 	st, err := load(dir)
-	if err != nil { // the box, as a part of which it ends too, must not be kept from ending
+	if err != nil { // the instance, as a part of which it ends too, must not be kept from ending
 		g.opts.Log.Error("look for the process of a gate", "id", id, "err", err)
 		return nil
 	}

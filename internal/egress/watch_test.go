@@ -151,7 +151,7 @@ func TestAdoptGate(t *testing.T) {
 	w.echo(worldA + ":7000")
 }
 
-// netns is the sandbox's, as a box that runs has it.
+// netns is the sandbox's, as an instance that runs has it.
 func (w *watched) netns() *os.File {
 	w.t.Helper()
 	f, err := dup(w.link.NetNS)

@@ -49,14 +49,14 @@ type Config struct {
 	// are to fail at once.
 	Network *api.Network `json:"network"`
 
-	// What follows is for boxes on the host's own kernel.
+	// What follows is for instances on the host's own kernel.
 
 	Strict     bool     `json:"strict"`      // commands get the jail that such a kernel needs
 	Tasks      []string `json:"tasks"`       // cgroup v1 files that put a thread among the commands
 	OOMScore   int      `json:"oom_score"`   // commands' oom_score_adj, 0 to 1000
 	Files      uint64   `json:"files"`       // descriptors of each process of a command; 0: as many as the agent's
-	FilesShare uint64   `json:"files_share"` // what the box may hold of the host's open files when those run short; 0: not looked after
-	CgroupRoot string   `json:"cgroup_root"` // where the box's own cgroup v2 directory is mounted; empty: nowhere
+	FilesShare uint64   `json:"files_share"` // what the instance may hold of the host's open files when those run short; 0: not looked after
+	CgroupRoot string   `json:"cgroup_root"` // where the instance's own cgroup v2 directory is mounted; empty: nowhere
 	OOMFile    string   `json:"oom_file"`    // commands' memory.oom_control; empty: v2 tells
 	PIDsFile   string   `json:"pids_file"`   // commands' pids.events; empty: v2 tells
 }

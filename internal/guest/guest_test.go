@@ -62,8 +62,8 @@ func beAgent() error {
 	return guest.Run(ctx, cfg, socket, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
-// box is an agent that is pid 1, as in a sandbox.
-type box struct {
+// instance is an agent that is pid 1, as in a sandbox.
+type instance struct {
 	t    *testing.T
 	dir  string // hidden, with the name of the agent's socket in it
 	http *http.Client
@@ -76,7 +76,7 @@ const socketName = "agent.sock"
 
 // start runs an agent whose configuration is changed by set, in another root
 // where one is named.
-func start(t *testing.T, set func(*guest.Config), root string) *box {
+func start(t *testing.T, set func(*guest.Config), root string) *instance {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -116,7 +116,7 @@ func start(t *testing.T, set func(*guest.Config), root string) *box {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { handle.Close() })
-	b := &box{t: t, dir: dir}
+	b := &instance{t: t, dir: dir}
 	b.spawn(config, handle, root)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return control.Dial(ctx, handle, socketName, key)
@@ -134,7 +134,7 @@ func start(t *testing.T, set func(*guest.Config), root string) *box {
 
 // spawn starts the agent in a pid and mount namespace, and ends it with the
 // test: it must go by itself when it is asked to.
-func (b *box) spawn(config string, handle *beneath.Dir, root string) {
+func (b *instance) spawn(config string, handle *beneath.Dir, root string) {
 	program, err := os.Open("/dev/null") // it was executed by its path
 	if err != nil {
 		b.t.Fatal(err)
@@ -198,7 +198,7 @@ func (b *box) spawn(config string, handle *beneath.Dir, root string) {
 	})
 }
 
-func (b *box) await() {
+func (b *instance) await() {
 	b.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
 		res, err := b.http.Get("http://agent/health")
@@ -215,7 +215,7 @@ func (b *box) await() {
 	}
 }
 
-func (b *box) get(path string, into any) {
+func (b *instance) get(path string, into any) {
 	b.t.Helper()
 	res, err := b.http.Get("http://agent" + path)
 	if err != nil {
@@ -231,7 +231,7 @@ func (b *box) get(path string, into any) {
 	}
 }
 
-func (b *box) post(path, body string) int {
+func (b *instance) post(path, body string) int {
 	b.t.Helper()
 	res, err := b.http.Post("http://agent"+path, "application/json", strings.NewReader(body))
 	if err != nil {
@@ -242,7 +242,7 @@ func (b *box) post(path, body string) int {
 }
 
 // sh runs a script and returns its standard output and exit.
-func (b *box) sh(user, script string) (string, *guestv1.Exit) {
+func (b *instance) sh(user, script string) (string, *guestv1.Exit) {
 	b.t.Helper()
 	b.n++
 	stream, err := b.exec.Start(b.t.Context(), connect.NewRequest(&guestv1.StartRequest{

@@ -10,7 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/hostfiles"
 )
 
-// watchFiles has commands keep to the box's part of the host's open files, until
+// watchFiles has commands keep to the instance's part of the host's open files, until
 // stop is called. It does nothing where the host says no part.
 func (a *agent) watchFiles(ctx context.Context, cgroups *cgroup.Tree) (w *hostfiles.Watch, stop func(), err error) {
 	if a.cfg.FilesShare == 0 {
@@ -39,7 +39,7 @@ func (a *agent) watchFiles(ctx context.Context, cgroups *cgroup.Tree) (w *hostfi
 	return w, func() { cancel(); <-done; _ = closeFreezer() }, nil
 }
 
-// commandProcesses lists all processes in the box but the agent and its inner
+// commandProcesses lists all processes in the instance but the agent and its inner
 // init.
 func (a *agent) commandProcesses() ([]int, error) {
 	entries, err := os.ReadDir("/proc")

@@ -42,7 +42,7 @@ func authority(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// copied has the agent of a box in a copy-on-write root of this machine's.
+// copied has the agent of an instance in a copy-on-write root of this machine's.
 func copied(t *testing.T) (root string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -73,7 +73,7 @@ func copied(t *testing.T) (root string) {
 }
 
 // probe asks for one attempt after another, by name.
-func (b *box) probe(p api.Probe) map[string]api.ProbeResult {
+func (b *instance) probe(p api.Probe) map[string]api.ProbeResult {
 	b.t.Helper()
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -103,7 +103,7 @@ const look = `cat /etc/resolv.conf | grep ^nameserver; getent hosts gate.test; r
 	for v in $SSL_CERT_FILE $PIP_CERT $NODE_EXTRA_CA_CERTS; do openssl crl2pkcs7 -nocrl -certfile $v | openssl pkcs7 -print_certs -noout | grep -c 'subject=CN = Sandbox'; done
 	echo $GIT_SSL_CAINFO; grep -rl 'PRIVATE KEY' /etc/ssl/certs /usr/local/share/ca-certificates`
 
-// A box is connected before its first command, or when it is claimed.
+// An instance is connected before its first command, or when it is claimed.
 func TestNetwork(t *testing.T) {
 	n := &api.Network{Nameservers: []string{"192.0.0.1"}, Gate: "gate.test", Trust: authority(t)}
 	env := map[string]string{"GIT_SSL_CAINFO": "/mine"}

@@ -118,11 +118,11 @@ func (a *agent) apply(req initRequest) error {
 	return nil
 }
 
-// claimRequest is what the host says once somebody has taken a box that was
+// claimRequest is what the host says once somebody has taken an instance that was
 // started before anyone asked for it.
 type claimRequest struct {
 	Env map[string]string `json:"env"` // on top of the configuration's
-	// Network connects a box that had none; nil: it stays as it is.
+	// Network connects an instance that had none; nil: it stays as it is.
 	Network *api.Network `json:"network"`
 }
 

@@ -24,7 +24,7 @@ func Roles() role.Table {
 }
 
 // Use has a store unpack and remove layers by roles that own the ids of a
-// rootless box, where this process is not root: the files are theirs then.
+// rootless instance, where this process is not root: the files are theirs then.
 func (o *Options) Use(roles *role.Runner) {
 	if !roles.Rootless() {
 		return

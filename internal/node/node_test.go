@@ -13,13 +13,13 @@ import (
 
 // domain is a Manager, and remembers settings too.
 type domain struct {
-	drain    bool
-	boxes    []*sandbox.Sandbox
-	settings map[string]string
+	drain     bool
+	instances []*sandbox.Sandbox
+	settings  map[string]string
 }
 
 func (d *domain) List(context.Context, sandbox.Caller, sandbox.Filter) ([]*sandbox.Sandbox, error) {
-	return d.boxes, nil
+	return d.instances, nil
 }
 
 func (d *domain) Counts() sandbox.Counts { return sandbox.Counts{Creates: 3, Failures: 1, Starting: 2} }
@@ -49,7 +49,7 @@ func TestInfo(t *testing.T) {
 	write("meminfo", "MemTotal: 1000 kB\nMemAvailable: 400 kB\nHugePages_Total: 8\nHugePages_Free: 6\nHugePages_Rsvd: 1\nHugepagesize: 2048 kB\n")
 	write("cpuinfo", "cpu family\t: 6\nmodel\t\t: 85\nmodel name\t: Fine CPU\n\ncpu family\t: 7\n")
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	d := &domain{settings: map[string]string{}, boxes: []*sandbox.Sandbox{
+	d := &domain{settings: map[string]string{}, instances: []*sandbox.Sandbox{
 		{Spec: sandbox.Spec{Limits: sandbox.Limits{CPUs: 1.5, Memory: 100}}}, {Spec: sandbox.Spec{Limits: sandbox.Limits{CPUs: 1, Memory: 10}}},
 	}}
 	o := node.Options{Manager: d, Settings: d, Dir: t.TempDir(), Version: "v", Now: func() time.Time { return now }, Proc: proc}

@@ -15,21 +15,21 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// userID is the guest's user, in every box.
+// userID is the guest's user, in every instance.
 const userID = 1000
 
-// subIDs is how many ids of /etc/subuid a rootless box wants: the guest's
+// subIDs is how many ids of /etc/subuid a rootless instance wants: the guest's
 // 0 to 65535, of which 1000 is the caller's own.
 const subIDs = 1 << 16
 
-// ids are how a caller who is not root makes boxes: in a user namespace where its
+// ids are how a caller who is not root makes instances: in a user namespace where its
 // own id is the guest's user and its subordinate ids are the rest.
 type ids struct {
 	uids, gids           subid.Range
 	newuidmap, newgidmap string
 }
 
-// findIDs looks for what a rootless box needs, and says what is missing.
+// findIDs looks for what a rootless instance needs, and says what is missing.
 func findIDs() (*ids, error) {
 	missing := func(format string, args ...any) error {
 		return sandbox.Errorf(sandbox.Unsupported, format, args...).
@@ -38,10 +38,10 @@ func findIDs() (*ids, error) {
 	var r ids
 	var err error
 	if r.newuidmap, err = exec.LookPath("newuidmap"); err != nil {
-		return nil, missing("without root, boxes need the program newuidmap, which is not installed")
+		return nil, missing("without root, instances need the program newuidmap, which is not installed")
 	}
 	if r.newgidmap, err = exec.LookPath("newgidmap"); err != nil {
-		return nil, missing("without root, boxes need the program newgidmap, which is not installed")
+		return nil, missing("without root, instances need the program newgidmap, which is not installed")
 	}
 	name := ""
 	if u, err := user.Current(); err == nil {
@@ -53,7 +53,7 @@ func findIDs() (*ids, error) {
 	}{{"/etc/subuid", &r.uids}, {"/etc/subgid", &r.gids}} {
 		*f.to, err = subid.Find(f.path, name, os.Geteuid(), subIDs)
 		if err != nil {
-			return nil, missing("without root, boxes need %d ids in %s: %v", subIDs, f.path, err)
+			return nil, missing("without root, instances need %d ids in %s: %v", subIDs, f.path, err)
 		}
 	}
 	return &r, nil

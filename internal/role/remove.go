@@ -13,11 +13,11 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
-// roleRemove is root of a user namespace over what boxes made.
+// roleRemove is root of a user namespace over what instances made.
 const roleRemove = "carboy-box-remove"
 
 // Delete deletes a directory of ours, if it is there. Nothing is mounted below it in
-// this namespace, and no link is followed. Without root, what boxes made
+// this namespace, and no link is followed. Without root, what instances made
 // belongs to subordinate ids: a role that is root over them deletes it.
 func (r *Runner) Delete(ctx context.Context, dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {

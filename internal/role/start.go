@@ -52,7 +52,7 @@ func Stopped(name string, args []string, attr syscall.SysProcAttr) (p *os.Proces
 	}, nil
 }
 
-// Runner starts roles that own what boxes own. Its methods may be called from
+// Runner starts roles that own what instances own. Its methods may be called from
 // several goroutines.
 type Runner struct {
 	ids   *ids // nil for root
@@ -77,7 +77,7 @@ func NewRunner(state string) (*Runner, error) {
 func (r *Runner) Rootless() bool { return r.ids != nil }
 
 // Start starts a command that waits for its input. Without root, that is in a user
-// namespace whose ids are those of a box, and in which it has all capabilities.
+// namespace whose ids are those of an instance, and in which it has all capabilities.
 // After an error it does not run.
 func (r *Runner) Start(cmd *exec.Cmd) error {
 	if r.ids == nil {

@@ -11,7 +11,7 @@ import (
 const (
 	// adoptAtOnce bounds how many sandboxes are looked at side by side.
 	adoptAtOnce = 8
-	// endedTimeout is how long a box that does not answer may take to be
+	// endedTimeout is how long an instance that does not answer may take to be
 	// known as ended, before it counts as crashed.
 	endedTimeout = 10 * time.Second
 )
@@ -19,11 +19,11 @@ const (
 // Adopt takes over what the store and the backends hold, once and before
 // anything else: what was left between two states is brought to its end,
 // what runs goes on, what ended meanwhile is stopped with its reason, and
-// boxes without a record are removed, those that another daemon kept warm
+// instances without a record are removed, those that another daemon kept warm
 // among them. Other calls are served as soon as the
 // records are read; they wait only for the sandbox that they name.
 //
-// It fails where the records or a backend's boxes can't be listed. What can't
+// It fails where the records or a backend's instances can't be listed. What can't
 // be settled or removed is logged, and tried again by Run.
 func (m *Manager) Adopt(ctx context.Context) error {
 	entries, err := m.load(ctx)
@@ -89,7 +89,7 @@ func (m *Manager) load(ctx context.Context) ([]*entry, error) {
 	return entries, nil
 }
 
-// adopt brings one record and its box into agreement.
+// adopt brings one record and its instance into agreement.
 func (m *Manager) adopt(ctx context.Context, e *entry) {
 	sb := m.record(e)
 	b, err := m.backend(sb)
@@ -106,7 +106,7 @@ func (m *Manager) adopt(ctx context.Context, e *entry) {
 		m.log.Error("adopt sandbox", "id", sb.ID, "state", sb.State, "error", err)
 		m.retryLater(e)
 	}
-	// A box that has ended, and whose record could not be written, ends again
+	// An instance that has ended, and whose record could not be written, ends again
 	// for its watcher.
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,19 +139,19 @@ func (m *Manager) adoptRunning(ctx context.Context, e *entry, b Backend) error {
 	return nil
 }
 
-// sweep removes b's boxes that have no record.
+// sweep removes b's instances that have no record.
 func (m *Manager) sweep(ctx context.Context, b Backend) error {
-	ids, err := b.Boxes(ctx)
+	ids, err := b.Instances(ctx)
 	if err != nil {
-		return fmt.Errorf("list the boxes of %s: %w", b.Name(), err)
+		return fmt.Errorf("list the instances of %s: %w", b.Name(), err)
 	}
 	for _, id := range ids {
 		if m.owns(b, id) {
 			continue
 		}
-		m.log.Warn("removing a box without a record", "id", id, "backend", b.Name())
+		m.log.Warn("removing an instance without a record", "id", id, "backend", b.Name())
 		if err := dispose(ctx, b, id); err != nil {
-			m.log.Error("remove a box without a record", "id", id, "backend", b.Name(), "error", err)
+			m.log.Error("remove an instance without a record", "id", id, "backend", b.Name(), "error", err)
 			m.mu.Lock()
 			m.pool.stray(b.Name(), id, m.now())
 			m.mu.Unlock()
@@ -160,8 +160,8 @@ func (m *Manager) sweep(ctx context.Context, b Backend) error {
 	return nil
 }
 
-// owns reports whether a box of b belongs to a sandbox. A Create enters its
-// sandbox before it builds the box.
+// owns reports whether an instance of b belongs to a sandbox. A Create enters its
+// sandbox before it builds the instance.
 func (m *Manager) owns(b Backend, id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

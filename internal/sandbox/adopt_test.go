@@ -51,7 +51,7 @@ func TestAdopt(t *testing.T) {
 		if got := w.fake.Starts(ids["lives"]); got != 1 {
 			t.Errorf("what lives was started %d times, want 1", got)
 		}
-		w.check(t) // the planted box is gone
+		w.check(t) // the planted instance is gone
 		w.fake.Die(ids["lives"], sandbox.EndCrashed)
 		synctest.Wait()
 		wantState(t, d, "lives", sandbox.StateStopped, sandbox.EndCrashed)

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// claimTimeout is how long a warm box may take to become somebody's, before
+// claimTimeout is how long a warm instance may take to become somebody's, before
 // a new one is started instead.
 const claimTimeout = 5 * time.Second
 
-// errClaim is why a box has to be started after all.
-var errClaim = errors.New("claim a warm box")
+// errClaim is why an instance has to be started after all.
+var errClaim = errors.New("claim a warm instance")
 
-// start starts the box of sb, from its memory where it has any, or claims the
+// start starts the instance of sb, from its memory where it has any, or claims the
 // one that was kept warm for it. It says what was lost by that. After errClaim
 // the warm one must be given up, by renew.
 func (m *Manager) start(ctx context.Context, e *entry, b Backend, sb *Sandbox) (_ []Enforcement, lost []string, err error) {
@@ -43,8 +43,8 @@ func (m *Manager) claim(ctx context.Context, e *entry, sb *Sandbox) ([]Enforceme
 }
 
 // renew gives a sandbox that is being created another ID and other tokens:
-// what it had are those of a warm box that can't be claimed, and that may know
-// them. The box loses its record and goes back to the pool, to be ended. It
+// what it had are those of a warm instance that can't be claimed, and that may know
+// them. The instance loses its record and goes back to the pool, to be ended. It
 // returns the new entry, and its turn with it; whoever waits for that of e, or
 // holds e, goes on with the new one. After an error e is as it was.
 func (m *Manager) renew(ctx context.Context, e *entry) (*entry, *Sandbox, error) {
@@ -81,7 +81,7 @@ func (m *Manager) moveOn(e *entry, sb *Sandbox) (*entry, error) {
 	m.names[nameKey{sb.Owner, sb.Spec.Name}] = next.id
 	delete(m.entries, e.id)
 	e.sb, e.moved = nil, next
-	m.pool.boxes = append(m.pool.boxes, e.warm)
+	m.pool.instances = append(m.pool.instances, e.warm)
 	m.pool.useless(e.warm)
 	return next, nil
 }

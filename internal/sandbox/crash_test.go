@@ -203,7 +203,7 @@ var killedWhileAsked = []killedCase{
 					t.Errorf("a removed sandbox is %s", sb.State)
 				}
 				if w.fake.Starts(sb.ID) != 1 {
-					t.Error("a half-removed sandbox was kept without its box")
+					t.Error("a half-removed sandbox was kept without its instance")
 				}
 			}
 		},

@@ -131,7 +131,7 @@ func behindText(sb *Sandbox) string {
 }
 
 // reserve takes an ID and a name, and with them the turn of a new entry. Where
-// there is a warm box that will do, it takes that, and its ID.
+// there is a warm instance that will do, it takes that, and its ID.
 func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sandbox, error) {
 	id, err := m.random(NewID)
 	if err != nil {
@@ -168,7 +168,7 @@ func (m *Manager) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sa
 }
 
 // enrol enters e under its ID and key, or reports that either is taken. The ID
-// becomes that of a warm box, if there is one: nobody else can take it then.
+// becomes that of a warm instance, if there is one: nobody else can take it then.
 // From then on its snapshot is in use. It fails where that has gone, or the
 // owner may have no more.
 func (m *Manager) enrol(e *entry, c Caller, key nameKey, backend string, spec Spec) (bool, error) {
@@ -203,14 +203,14 @@ func (m *Manager) random(read func(io.Reader) (string, error)) (string, error) {
 	return s, nil
 }
 
-// boot starts the box of a sandbox in state created and takes it to running.
-// After an error the box may be there still: the caller ends it.
+// boot starts the instance of a sandbox in state created and takes it to running.
+// After an error the instance may be there still: the caller ends it.
 func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 	sb := m.record(e).Clone()
 	wasWarm := e.warm != nil
 	begun := sb.Clone()
 	begun.Spec.SecretValues, e.values = e.values, nil
-	begun.TrafficToken = "" // no box needs it
+	begun.TrafficToken = "" // no instance needs it
 	resuming, asked := sb.Suspended, ctx
 	if resuming { // its memory is used up by that: it goes on although nobody waits
 		var cancel context.CancelFunc
@@ -219,7 +219,7 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 	}
 	enforced, lost, err := m.start(ctx, e, b, begun)
 	if errors.Is(err, errClaim) {
-		m.log.Warn("claim a warm box", "id", sb.ID, "error", err)
+		m.log.Warn("claim a warm instance", "id", sb.ID, "error", err)
 		return err
 	}
 	if err == nil && (!resuming || lost != nil) {
@@ -231,7 +231,7 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		m.log.Warn("start box", "id", sb.ID, "error", err)
+		m.log.Warn("start instance", "id", sb.ID, "error", err)
 		return failure(err, sb.Spec.Name, "start")
 	}
 	sb.State, sb.Enforced = StateRunning, enforced
@@ -253,7 +253,7 @@ func (m *Manager) boot(ctx context.Context, e *entry, b Backend) error {
 func (m *Manager) noteStart(ctx context.Context, sb *Sandbox, wasWarm, resuming bool) {
 	switch {
 	case wasWarm:
-		m.note(ctx, sb, EventStarted, "started, in a box that was kept warm")
+		m.note(ctx, sb, EventStarted, "started, in an instance that was kept warm")
 	case sb.Starts == 1:
 		m.note(ctx, sb, EventStarted, "started")
 	case resuming && sb.Lost == nil:

@@ -128,7 +128,7 @@ func (s patientStore) Put(ctx context.Context, sb *sandbox.Sandbox) error {
 	return s.Store.Put(context.WithoutCancel(ctx), sb)
 }
 
-// TestCreateTooLateForItsCaller: nobody was told of the box, so it goes.
+// TestCreateTooLateForItsCaller: nobody was told of the instance, so it goes.
 func TestCreateTooLateForItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -191,7 +191,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 		wantKind(t, "Stop after Close", err, sandbox.Unavailable)
 		w.check(t) // web runs on, and of new there is nothing
 		if got := len(w.fake.Running()); got != 1 {
-			t.Errorf("%d boxes run, want 1", got)
+			t.Errorf("%d instances run, want 1", got)
 		}
 	})
 }

@@ -101,7 +101,7 @@ func (m *Manager) whyKeep(ctx context.Context, sb *Sandbox) (string, error) {
 
 var errEnough = errors.New("enough was read")
 
-// hasChanges reports whether the workspace of a box differs from its source.
+// hasChanges reports whether the workspace of an instance differs from its source.
 func (m *Manager) hasChanges(ctx context.Context, b Backend, id string) (bool, error) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)

@@ -71,7 +71,7 @@ func (s *secondPutFails) Put(ctx context.Context, sb *sandbox.Sandbox) error {
 	return s.Store.Put(ctx, sb)
 }
 
-// TestCreateThatCannotBeWrittenDown: the box is up and its record can't say
+// TestCreateThatCannotBeWrittenDown: the instance is up and its record can't say
 // so, nor that it is to be removed. It goes all the same.
 func TestCreateThatCannotBeWrittenDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

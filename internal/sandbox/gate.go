@@ -28,14 +28,14 @@ type Gate interface {
 	Entitled(ctx context.Context, owner string, spec Spec) error
 	// Open makes sb's link and starts its gate, which lets through what
 	// sb.Spec.Policy does; where only a Backend can make the link, its Made
-	// starts the gate. The caller closes the link once the box has it.
+	// starts the gate. The caller closes the link once the instance has it.
 	Open(ctx context.Context, sb *Sandbox) (*Link, error)
-	// Verify waits for the gate and tries from inside the box, whose agent dial
+	// Verify waits for the gate and tries from inside the instance, whose agent dial
 	// connects to, what must work and what must not. It fails where a promise
 	// does not hold.
 	Verify(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) (Enforcement, error)
-	// Adopt takes over the gate of a box that an earlier daemon started, and
-	// starts one where it has died. The box's network namespace becomes its.
+	// Adopt takes over the gate of an instance that an earlier daemon started, and
+	// starts one where it has died. The instance's network namespace becomes its.
 	// After an error it is called again.
 	Adopt(ctx context.Context, sb *Sandbox, netns *os.File) error
 	// Keep takes the values of secrets that sb.Spec.SecretValues brings, for a
@@ -84,16 +84,16 @@ type NetLogOptions struct {
 	Follow bool   // and those to come
 }
 
-// Link is a box's way to its gate.
+// Link is an instance's way to its gate.
 type Link struct {
-	// NetNS is the network namespace that the box is to be in. It holds an
+	// NetNS is the network namespace that the instance is to be in. It holds an
 	// interface that is up, with addresses and routes. Nil where only the Backend
 	// can make one: then Start makes it, and calls Made before it returns.
 	NetNS *os.File
 	// Made is given the other end of the interface that a Backend made, and
 	// starts the gate with it; nil where NetNS is there. It closes tap.
 	Made func(tap *os.File) error
-	// Join has the gate count as the box's: files of its control groups to
+	// Join has the gate count as the instance's: files of its control groups to
 	// write a process's ID into.
 	Join func(procs []string) error
 	// Env is for all commands, where the Spec does not say otherwise: the
@@ -106,7 +106,7 @@ type Link struct {
 	Hostname    string
 }
 
-// Close gives up the namespace, which lives on with the box.
+// Close gives up the namespace, which lives on with the instance.
 func (l *Link) Close() error {
 	if l == nil || l.NetNS == nil {
 		return nil
@@ -114,10 +114,10 @@ func (l *Link) Close() error {
 	return l.NetNS.Close()
 }
 
-// Linked is a Backend whose boxes can have a network. Where a Sandbox has a
-// Link, its Start puts the box into that namespace.
+// Linked is a Backend whose instances can have a network. Where a Sandbox has a
+// Link, its Start puts the instance into that namespace.
 type Linked interface {
 	Backend
-	// NetNS opens the network namespace of a running box.
+	// NetNS opens the network namespace of a running instance.
 	NetNS(id string) (*os.File, error)
 }

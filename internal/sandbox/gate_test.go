@@ -17,7 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
 
-// calls has f's operations on boxes and gates, without their ID.
+// calls has f's operations on instances and gates, without their ID.
 func (w *gateWorld) calls(f func()) []string {
 	before := len(w.gate.Calls())
 	f()
@@ -36,7 +36,7 @@ func wantCalls(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// TestGateOrder: a gate is there before its box is, and is closed before it,
+// TestGateOrder: a gate is there before its instance is, and is closed before it,
 // for while it is watched over it would be started again.
 func TestGateOrder(t *testing.T) {
 	inGateBubble(t, func(t *testing.T, w *gateWorld, d *daemon) {
@@ -124,7 +124,7 @@ func TestGateFailures(t *testing.T) {
 	}
 }
 
-// TestGateThatCannotBeEnded: its box ends all the same, and it is tried again.
+// TestGateThatCannotBeEnded: its instance ends all the same, and it is tried again.
 func TestGateThatCannotBeEnded(t *testing.T) {
 	for _, op := range []sandboxtest.Op{sandboxtest.GateClose, sandboxtest.GateRemove} {
 		t.Run(string(op), func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestGateThatCannotBeEnded(t *testing.T) {
 				wantKind(t, "Remove", d.Remove(t.Context(), ann, "doomed", true), sandbox.Internal)
 				wantState(t, d, "doomed", sandbox.StateRemoving, "")
 				if running := w.fake.Running(); len(running) != 0 {
-					t.Errorf("%d boxes run on", len(running))
+					t.Errorf("%d instances run on", len(running))
 				}
 				w.gate.SetHook(nil)
 				pass(time.Minute)

@@ -143,7 +143,7 @@ func TestNetLog(t *testing.T) {
 	})
 }
 
-// warmWall is a Warmer whose boxes can have a network.
+// warmWall is a Warmer whose instances can have a network.
 type warmWall struct {
 	sandboxtest.Warmer
 	linked sandboxtest.Linked
@@ -155,7 +155,7 @@ func (w warmWall) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 
 func (w warmWall) NetNS(id string) (*os.File, error) { return w.linked.NetNS(id) }
 
-// TestPoolIgnoresNetworks: a box with a network is never one that was kept
+// TestPoolIgnoresNetworks: an instance with a network is never one that was kept
 // warm, and none is kept warm for it.
 func TestPoolIgnoresNetworks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

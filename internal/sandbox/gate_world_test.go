@@ -14,7 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
 
-// gateWorld is a world whose boxes can have a network. Everyone's secrets are
+// gateWorld is a world whose instances can have a network. Everyone's secrets are
 // STORED and OTHER.
 type gateWorld struct {
 	*world

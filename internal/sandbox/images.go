@@ -63,7 +63,7 @@ func (s Spec) checkImage(o Offer) *Error {
 }
 
 // ImagesInUse returns the digests of the images of all sandboxes, stopped and
-// kept ones among them, of snapshots, of boxes kept warm, and of creates under
+// kept ones among them, of snapshots, of instances kept warm, and of creates under
 // way, sorted.
 // It changes at any time: whoever deletes by it does so within WithImages.
 func (m *Manager) ImagesInUse() []string {
@@ -82,7 +82,7 @@ func (m *Manager) imagesInUseLocked() []string {
 	for _, e := range m.entries {
 		add(e.image)
 	}
-	for _, w := range m.pool.boxes {
+	for _, w := range m.pool.instances {
 		add(w.key.image)
 	}
 	for _, s := range m.saved {

@@ -7,7 +7,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// sessionLike has what boxes of a read-only root and a directory of their own
+// sessionLike has what instances of a read-only root and a directory of their own
 // have.
 func sessionLike() sandbox.Spec {
 	return sandbox.Spec{
@@ -38,7 +38,7 @@ func TestKeepWarm(t *testing.T) {
 				t.Fatal(err)
 			}
 			if warmed := w.wall.WarmedWith(sb.ID); warmed.Isolation != "" {
-				t.Errorf("%s: it got a box that was warmed with %+v", name, warmed)
+				t.Errorf("%s: it got an instance that was warmed with %+v", name, warmed)
 			}
 		}
 		same := sessionLike()
@@ -48,7 +48,7 @@ func TestKeepWarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		if warmed := w.wall.WarmedWith(sb.ID); !warmed.ReadOnlyRoot || len(warmed.Mounts) != 2 {
-			t.Errorf("its box was warmed with %+v", warmed)
+			t.Errorf("its instance was warmed with %+v", warmed)
 		}
 	})
 }

@@ -123,9 +123,9 @@ func (m *Manager) finishStop(ctx context.Context, e *entry) error {
 		return err
 	}
 	m.unwatch(e)
-	lost, err := m.endBox(ctx, b, sb)
+	lost, err := m.endInstance(ctx, b, sb)
 	if err != nil {
-		m.log.Error("stop box", "id", sb.ID, "error", err)
+		m.log.Error("stop instance", "id", sb.ID, "error", err)
 		m.retryLater(e)
 		return failure(err, sb.Spec.Name, "stop")
 	}
@@ -191,10 +191,10 @@ func (m *Manager) forget(e *entry, sb *Sandbox) {
 	delete(m.names, nameKey{sb.Owner, sb.Spec.Name})
 }
 
-// erase deletes what there is of sb: its box first and its record last, so
-// that a box always has a record that leads to it.
+// erase deletes what there is of sb: its instance first and its record last, so
+// that an instance always has a record that leads to it.
 func (m *Manager) erase(ctx context.Context, b Backend, sb *Sandbox) error {
-	if _, err := m.endBox(ctx, b, sb); err != nil {
+	if _, err := m.endInstance(ctx, b, sb); err != nil {
 		return err
 	}
 	if err := m.removeGate(ctx, sb); err != nil {

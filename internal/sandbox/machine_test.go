@@ -14,7 +14,7 @@ import (
 )
 
 // machine drives managers over one world with random calls, failures, deaths
-// of boxes and deaths of the daemon.
+// of instances and deaths of the daemon.
 type machine struct {
 	w *gateWorld
 	d *daemon
@@ -173,7 +173,7 @@ func (x *machine) Release(t *rapid.T) {
 	x.revive(t)
 }
 
-func (x *machine) BoxDies(t *rapid.T) {
+func (x *machine) InstanceDies(t *rapid.T) {
 	running := x.w.fake.Running()
 	if len(running) == 0 {
 		t.Skip("nothing runs")
@@ -278,7 +278,7 @@ func TestMachine(t *testing.T) {
 				"": x.Check, "create": x.Create, "create-too": x.Create, "stop": x.Stop, "start": x.Start,
 				"ensure-running": x.EnsureRunning, "remove": x.Remove, "finish": x.Finish, "set-ttl": x.SetTTL,
 				"set-policy": x.SetPolicy,
-				"hold":       x.Hold, "release": x.Release, "box-dies": x.BoxDies, "break": x.Break, "race": x.Race,
+				"hold":       x.Hold, "release": x.Release, "box-dies": x.InstanceDies, "break": x.Break, "race": x.Race,
 				"daemon-will-die": x.DaemonWillDie, "daemon-restarts": x.DaemonRestarts,
 				"time-passes": x.TimePasses, "settled": x.Settled,
 			})

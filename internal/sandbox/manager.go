@@ -130,9 +130,9 @@ type entry struct {
 	snapshot string
 	// volumes are the IDs of those that the Spec mounts, in use for as long.
 	volumes []string
-	// warm is the box that was kept warm for nobody, and that is about to
+	// warm is the instance that was kept warm for nobody, and that is about to
 	// become this sandbox's. Only the holder of the turn looks at it.
-	warm *warmBox
+	warm *warmInstance
 	// values are those of secrets that came with the Spec, until the gate has
 	// them. Only the holder of the turn looks at them.
 	values map[string]string
@@ -232,7 +232,7 @@ func (m *Manager) Offer() Offer { return m.offer }
 
 // Close refuses further calls, interrupts those under way and waits for them:
 // a Create is undone, a Stop or a Remove is brought to its end. Then it ends
-// the boxes that are kept warm. Sandboxes go on. It does not end Run.
+// the instances that are kept warm. Sandboxes go on. It does not end Run.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.closed = true

@@ -10,7 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/policy"
 )
 
-// Networked reports whether a box of s has a link.
+// Networked reports whether an instance of s has a link.
 func (s Spec) Networked() bool { return s.Network != NetworkOff && s.Network != "" }
 
 // checkGate fails where the network of spec can't be had by that caller.
@@ -27,7 +27,7 @@ func (m *Manager) checkGate(ctx context.Context, c Caller, spec Spec) error {
 	return nil
 }
 
-// canLink fails where boxes of b can't have the network of spec.
+// canLink fails where instances of b can't have the network of spec.
 func (m *Manager) canLink(b Backend, spec Spec) error {
 	if !spec.Networked() {
 		return nil
@@ -47,7 +47,7 @@ func (m *Manager) link(ctx context.Context, b Backend, sb *Sandbox) (*Link, erro
 	return m.gate.Open(ctx, sb)
 }
 
-// startLinked starts the box of sb, its gate beside it, and sees that both are
+// startLinked starts the instance of sb, its gate beside it, and sees that both are
 // what was promised. After an error the caller ends both.
 func (m *Manager) startLinked(ctx context.Context, b Backend, sb *Sandbox) ([]Enforcement, error) {
 	link, err := m.link(ctx, b, sb)
@@ -69,7 +69,7 @@ func (m *Manager) startLinked(ctx context.Context, b Backend, sb *Sandbox) ([]En
 	return append(enforced, how), nil
 }
 
-// gateDebt is what the gate of a running box is still to be told.
+// gateDebt is what the gate of a running instance is still to be told.
 type gateDebt int
 
 const (
@@ -87,7 +87,7 @@ func (m *Manager) setDebt(e *entry, d gateDebt) {
 	}
 }
 
-// tellGate has the gate of a running box go by its record. What fails is for
+// tellGate has the gate of a running instance go by its record. What fails is for
 // Run to try again. The turn must be held.
 func (m *Manager) tellGate(ctx context.Context, e *entry, d gateDebt) error {
 	sb := m.record(e).Clone()
@@ -111,7 +111,7 @@ func (m *Manager) tellGate(ctx context.Context, e *entry, d gateDebt) error {
 	return err
 }
 
-// payGate tells the gate of e's box what it could not be told before.
+// payGate tells the gate of e's instance what it could not be told before.
 func (m *Manager) payGate(ctx context.Context, e *entry) error {
 	m.mu.Lock()
 	d := e.debt
@@ -127,7 +127,7 @@ func (m *Manager) payGate(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// adoptGate rejoins the gate of a box that went on.
+// adoptGate rejoins the gate of an instance that went on.
 func (m *Manager) adoptGate(ctx context.Context, b Backend, sb *Sandbox) error {
 	if err := m.canLink(b, sb.Spec); err != nil || !sb.Spec.Networked() {
 		return err
@@ -139,10 +139,10 @@ func (m *Manager) adoptGate(ctx context.Context, b Backend, sb *Sandbox) error {
 	return m.gate.Adopt(ctx, sb, netns)
 }
 
-// endBox ends a box and its gate: the gate first, for as long as it is watched
+// endBox ends an instance and its gate: the gate first, for as long as it is watched
 // over it would be started again. A gate that can't be ended does not keep the
-// box running.
-func (m *Manager) endBox(ctx context.Context, b Backend, sb *Sandbox) (lost []string, err error) {
+// instance running.
+func (m *Manager) endInstance(ctx context.Context, b Backend, sb *Sandbox) (lost []string, err error) {
 	if m.gate != nil && sb.Spec.Networked() {
 		err = m.gate.Close(ctx, sb.ID)
 	}

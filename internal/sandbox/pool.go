@@ -11,12 +11,12 @@ import (
 
 // Defaults of a Pool.
 const (
-	DefaultPoolMemory = 1 << 30
-	DefaultPerBox     = 64 << 20
+	DefaultPoolMemory  = 1 << 30
+	DefaultPerInstance = 64 << 20
 )
 
 const (
-	// maxKinds bounds how many kinds of boxes are kept warm. The default one is
+	// maxKinds bounds how many kinds of instances are kept warm. The default one is
 	// always among them.
 	maxKinds = 4
 	// poolRest is how long nothing is warmed after a start for somebody, whose
@@ -24,25 +24,25 @@ const (
 	poolRest = 100 * time.Millisecond
 )
 
-// Pool says what is kept warm: boxes that were started before anyone asked
+// Pool says what is kept warm: instances that were started before anyone asked
 // for them. The zero value keeps none.
 type Pool struct {
-	// Size is how many boxes of each kind there are to be.
+	// Size is how many instances of each kind there are to be.
 	Size int
 	// Memory bounds what all of them take together, by the estimates of
-	// PerBox, in bytes; 0 is DefaultPoolMemory.
+	// PerInstance, in bytes; 0 is DefaultPoolMemory.
 	Memory int64
-	// PerBox is what one idle box takes behind each wall, in bytes, its guest
-	// agent included; DefaultPerBox for a wall without an entry. Limits say
-	// what a box may use, and nothing of what it does.
-	PerBox map[string]int64
+	// PerInstance is what one idle instance takes behind each wall, in bytes, its guest
+	// agent included; DefaultPerInstance for a wall without an entry. Limits say
+	// what an instance may use, and nothing of what it does.
+	PerInstance map[string]int64
 }
 
-// kindKey is all of a box that Claim can't change. Boxes of one key are alike.
+// kindKey is all of an instance that Claim can't change. Instances of one key are alike.
 type kindKey struct {
 	wall, image, snapshot string
 	user, cwd, network    string
-	owner                 string // whose boxes alone they are; "": anybody's
+	owner                 string // whose instances alone they are; "": anybody's
 	readOnlyRoot, sudo    bool
 	own                   string // where it has directories of its own mounted
 
@@ -51,7 +51,7 @@ type kindKey struct {
 	explicit                   string
 }
 
-// kindOf returns the key of the boxes that would do for spec behind wall, and
+// kindOf returns the key of the instances that would do for spec behind wall, and
 // whether there can be any: nothing of the host may be in them, nor of a volume.
 func kindOf(wall string, spec Spec) (kindKey, bool) {
 	l := spec.Limits
@@ -84,7 +84,7 @@ func ownMounts(mounts []Mount) (targets string, rest int) {
 	return strings.Join(own, "\x00"), rest
 }
 
-// kindFor is kindOf for an owner, who may be entitled to boxes that are not
+// kindFor is kindOf for an owner, who may be entitled to instances that are not
 // like anybody's: those are kinds of their own.
 func (p *warmPool) kindFor(wall string, spec Spec, owner string) (kindKey, bool) {
 	key, ok := kindOf(wall, spec)
@@ -94,12 +94,12 @@ func (p *warmPool) kindFor(wall string, spec Spec, owner string) (kindKey, bool)
 	return key, ok
 }
 
-// kind is a kind of box that is kept warm.
+// kind is a kind of instance that is kept warm.
 type kind struct {
 	key   kindKey
 	spec  Spec // what Warm is told
 	fixed bool // it is never forgotten
-	fails int  // since a box of it was last claimed
+	fails int  // since an instance of it was last claimed
 	retry time.Time
 }
 
@@ -111,7 +111,7 @@ func newKind(key kindKey, spec Spec) *kind {
 	}}
 }
 
-// warmState is where a box is between its making and its end, or its claim:
+// warmState is where an instance is between its making and its end, or its claim:
 // by that it leaves the pool, for ever.
 type warmState int
 
@@ -121,9 +121,9 @@ const (
 	warmEnding // it is of no use
 )
 
-// warmBox is a box that nobody asked for yet, or one that is no one's and is
+// warmBox is an instance that nobody asked for yet, or one that is no one's and is
 // to be ended.
-type warmBox struct {
+type warmInstance struct {
 	id      string
 	key     kindKey
 	state   warmState
@@ -131,23 +131,23 @@ type warmBox struct {
 	unwatch context.CancelFunc
 }
 
-// warmPool is what a Manager knows of its warm boxes. All but the first lines
+// warmPool is what a Manager knows of its warm instances. All but the first lines
 // is guarded by Manager.mu.
 type warmPool struct {
 	Pool
 	warmers map[string]Warmer
 	wake    chan struct{}
 
-	open   bool       // Adopt has removed what earlier daemons kept warm
-	kinds  []*kind    // the one used last first
-	boxes  []*warmBox // the oldest first
-	starts int        // those for somebody that are under way
-	rest   time.Time  // nothing is warmed before
+	open      bool            // Adopt has removed what earlier daemons kept warm
+	kinds     []*kind         // the one used last first
+	instances []*warmInstance // the oldest first
+	starts    int             // those for somebody that are under way
+	rest      time.Time       // nothing is warmed before
 }
 
 func newPool(o Options) warmPool {
 	p := warmPool{Pool: o.Pool, warmers: make(map[string]Warmer), wake: make(chan struct{}, 1)}
-	p.PerBox = maps.Clone(o.Pool.PerBox)
+	p.PerInstance = maps.Clone(o.Pool.PerInstance)
 	p.Memory = cmp.Or(p.Memory, DefaultPoolMemory)
 	for _, b := range o.Backends {
 		if w, ok := b.(Warmer); ok {
@@ -166,13 +166,13 @@ func (p *warmPool) keepDefault(key kindKey, spec Spec) {
 }
 
 func (p *warmPool) cost(wall string) int64 {
-	if n := p.PerBox[wall]; n > 0 {
+	if n := p.PerInstance[wall]; n > 0 {
 		return n
 	}
-	return DefaultPerBox
+	return DefaultPerInstance
 }
 
-// wanted returns how many boxes of each kind there are to be: all of the one
+// wanted returns how many instances of each kind there are to be: all of the one
 // that was used last, then of the one before, as far as the memory goes.
 func (p *warmPool) wanted() map[kindKey]int {
 	want := make(map[kindKey]int)
@@ -186,9 +186,9 @@ func (p *warmPool) wanted() map[kindKey]int {
 	return want
 }
 
-// used is what the boxes take, those that are being ended too.
+// used is what the instances take, those that are being ended too.
 func (p *warmPool) used() (bytes int64) {
-	for _, w := range p.boxes {
+	for _, w := range p.instances {
 		bytes += p.cost(w.key.wall)
 	}
 	return bytes
@@ -203,27 +203,27 @@ func (p *warmPool) kind(key kindKey) *kind {
 	return nil
 }
 
-// take removes a ready box of that kind from the pool, if there is one.
-func (p *warmPool) take(key kindKey) *warmBox {
-	i := slices.IndexFunc(p.boxes, func(w *warmBox) bool { return w.key == key && w.state == warmReady })
+// take removes a ready instance of that kind from the pool, if there is one.
+func (p *warmPool) take(key kindKey) *warmInstance {
+	i := slices.IndexFunc(p.instances, func(w *warmInstance) bool { return w.key == key && w.state == warmReady })
 	if i < 0 {
 		return nil
 	}
-	w := p.boxes[i]
-	p.boxes = slices.Delete(p.boxes, i, i+1)
+	w := p.instances[i]
+	p.instances = slices.Delete(p.instances, i, i+1)
 	w.unwatch()
 	p.nudge()
 	return w
 }
 
-// stray has a box ended that has no record and could not be removed at once.
+// stray has an instance ended that has no record and could not be removed at once.
 func (p *warmPool) stray(wall, id string, now time.Time) {
-	w := &warmBox{id: id, key: kindKey{wall: wall}, state: warmEnding, retry: now.Add(retryDelay)}
-	p.boxes = append(p.boxes, w)
+	w := &warmInstance{id: id, key: kindKey{wall: wall}, state: warmEnding, retry: now.Add(retryDelay)}
+	p.instances = append(p.instances, w)
 }
 
-// useless has a box ended.
-func (p *warmPool) useless(w *warmBox) {
+// useless has an instance ended.
+func (p *warmPool) useless(w *warmInstance) {
 	w.state = warmEnding
 	if w.unwatch != nil {
 		w.unwatch()
@@ -231,8 +231,8 @@ func (p *warmPool) useless(w *warmBox) {
 	p.nudge()
 }
 
-func (p *warmPool) drop(w *warmBox) {
-	p.boxes = slices.DeleteFunc(p.boxes, func(other *warmBox) bool { return other == w })
+func (p *warmPool) drop(w *warmInstance) {
+	p.instances = slices.DeleteFunc(p.instances, func(other *warmInstance) bool { return other == w })
 }
 
 // saw notes that a sandbox of that kind came to run.
@@ -254,22 +254,22 @@ func (p *warmPool) saw(key kindKey, spec Spec) {
 	p.nudge()
 }
 
-// forget drops a kind of which no more boxes can be made.
+// forget drops a kind of which no more instances can be made.
 func (p *warmPool) forget(key kindKey) {
 	p.kinds = slices.DeleteFunc(p.kinds, func(k *kind) bool { return k.key == key && !k.fixed })
 }
 
-// forgetSnapshot drops the kinds that lie over a snapshot, and their boxes.
+// forgetSnapshot drops the kinds that lie over a snapshot, and their instances.
 func (p *warmPool) forgetSnapshot(id string) {
 	p.kinds = slices.DeleteFunc(p.kinds, func(k *kind) bool { return k.key.snapshot == id })
-	for _, w := range p.boxes {
+	for _, w := range p.instances {
 		if w.key.snapshot == id && w.state == warmReady {
 			p.useless(w)
 		}
 	}
 }
 
-// failed has the next box of a kind wait, the longer the more often.
+// failed has the next instance of a kind wait, the longer the more often.
 func (p *warmPool) failed(key kindKey, now time.Time) {
 	if k := p.kind(key); k != nil {
 		k.fails++
@@ -315,11 +315,11 @@ func left(at, now time.Time, most time.Duration) time.Duration {
 	return 0
 }
 
-// Pool returns how many boxes are warm, and how many there are to be.
+// Pool returns how many instances are warm, and how many there are to be.
 func (m *Manager) Pool() (ready, size int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, w := range m.pool.boxes {
+	for _, w := range m.pool.instances {
 		if w.state == warmReady {
 			ready++
 		}
@@ -330,7 +330,7 @@ func (m *Manager) Pool() (ready, size int) {
 	return ready, size
 }
 
-// starting holds the pool back while a box is started for somebody.
+// starting holds the pool back while an instance is started for somebody.
 func (m *Manager) starting() (done func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
 
-// warmWorld is a world whose wall keeps boxes warm.
+// warmWorld is a world whose wall keeps instances warm.
 type warmWorld struct {
 	*world
 	wall sandboxtest.Warmer
@@ -78,7 +78,7 @@ func withPool(t *testing.T, pool sandbox.Pool, test func(t *testing.T, w *warmWo
 func wantPool(t *testing.T, w *warmWorld, d *daemon, ready, size int) {
 	t.Helper()
 	if r, s := d.Pool(); r != ready || s != size || len(w.wall.Warmed()) != ready {
-		t.Errorf("Pool = %d, %d, with %d warm boxes; want %d, %d", r, s, len(w.wall.Warmed()), ready, size)
+		t.Errorf("Pool = %d, %d, with %d warm instances; want %d, %d", r, s, len(w.wall.Warmed()), ready, size)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestPool(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 2}, func(t *testing.T, w *warmWorld, d *daemon) {
 		wantPool(t, w, d, 2, 2)
 		if n, holds := d.Idle(); n != 0 || holds != 0 {
-			t.Errorf("Idle = %d, %d; want 0, 0: warm boxes are nobody's", n, holds)
+			t.Errorf("Idle = %d, %d; want 0, 0: warm instances are nobody's", n, holds)
 		}
 		if all, err := d.List(t.Context(), admin, sandbox.Filter{}); err != nil || len(all) != 0 {
 			t.Errorf("List = %v, %v; want none", all, err)
@@ -163,7 +163,7 @@ func TestPool(t *testing.T) {
 			t.Errorf("stored (-returned +stored):\n%s (%v)", cmp.Diff(sb, stored), err)
 		}
 		evs, err := d.Events(t.Context(), ann, "web")
-		if err != nil || len(evs) != 2 || evs[1].Message != "started, in a box that was kept warm" {
+		if err != nil || len(evs) != 2 || evs[1].Message != "started, in an instance that was kept warm" {
 			t.Errorf("Events = %v, %v", evs, err)
 		}
 		pass(time.Second)
@@ -205,13 +205,13 @@ func TestNoPool(t *testing.T) {
 	}
 }
 
-// TestKinds: what of a spec a warm box must have been made with, and what it
+// TestKinds: what of a spec a warm instance must have been made with, and what it
 // can become.
 func TestKinds(t *testing.T) {
 	tests := []struct {
 		name string
 		spec sandbox.Spec
-		warm bool // a default box will do
+		warm bool // a default instance will do
 		kept bool // the kind is warmed from then on
 	}{
 		{name: "default", warm: true},
@@ -244,7 +244,7 @@ func TestKinds(t *testing.T) {
 				warm := w.wall.Warmed()
 				sb := create(t, d, tc.spec)
 				if got := slices.Contains(warm, sb.ID); got != tc.warm {
-					t.Errorf("claimed a default box: %v, want %v", got, tc.warm)
+					t.Errorf("claimed a default instance: %v, want %v", got, tc.warm)
 				}
 				pass(time.Minute)
 				size := 1
@@ -269,7 +269,7 @@ func memoryOf(gib int) sandbox.Spec {
 	return sandbox.Spec{Limits: sandbox.Limits{Memory: int64(gib) << 30}}
 }
 
-// kinds counts the warm boxes by the memory that they were made with, in GiB.
+// kinds counts the warm instances by the memory that they were made with, in GiB.
 func (w *warmWorld) kinds() map[int]int {
 	n := map[int]int{}
 	for _, id := range w.wall.Warmed() {
@@ -279,18 +279,18 @@ func (w *warmWorld) kinds() map[int]int {
 }
 
 // TestBudget: the memory of the pool is never exceeded, and goes to the kinds
-// that were used last. A default box takes 2 GiB by its limit, which does not
+// that were used last. A default instance takes 2 GiB by its limit, which does not
 // matter.
 func TestBudget(t *testing.T) {
-	const box = 100 << 20
-	pool := sandbox.Pool{Size: 2, Memory: 3*box + box/2, PerBox: map[string]int64{"gvisor": box}}
+	const instance = 100 << 20
+	pool := sandbox.Pool{Size: 2, Memory: 3*instance + instance/2, PerInstance: map[string]int64{"gvisor": instance}}
 	withPool(t, pool, func(t *testing.T, w *warmWorld, d *daemon) {
 		most := 0
 		w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
 			if op == sandboxtest.Warm {
-				boxes, _ := w.fake.Boxes(context.Background())
+				instances, _ := w.fake.Instances(context.Background())
 				all, _ := d.List(context.Background(), admin, sandbox.Filter{})
-				most = max(most, len(boxes)-len(all)) // with the one that is being made
+				most = max(most, len(instances)-len(all)) // with the one that is being made
 			}
 			return nil
 		})
@@ -311,7 +311,7 @@ func TestBudget(t *testing.T) {
 		create(t, d, sandbox.Spec{})
 		wantKinds(map[int]int{2: 2, 1: 1})
 		if most != 3 {
-			t.Errorf("%d boxes at once, want 3", most)
+			t.Errorf("%d instances at once, want 3", most)
 		}
 		// What can't be ended takes its part still.
 		w.fake.SetHook(failing(sandboxtest.Stop))
@@ -321,10 +321,10 @@ func TestBudget(t *testing.T) {
 		pass(time.Minute)
 		wantKinds(map[int]int{4: 2, 2: 1})
 	})
-	withPool(t, sandbox.Pool{Size: 2, Memory: box, PerBox: map[string]int64{"gvisor": box + 1}},
+	withPool(t, sandbox.Pool{Size: 2, Memory: instance, PerInstance: map[string]int64{"gvisor": instance + 1}},
 		func(t *testing.T, w *warmWorld, d *daemon) { wantPool(t, w, d, 0, 0) })
 	withPool(t, sandbox.Pool{Size: 1000}, func(t *testing.T, w *warmWorld, d *daemon) {
-		wantPool(t, w, d, sandbox.DefaultPoolMemory/sandbox.DefaultPerBox, sandbox.DefaultPoolMemory/sandbox.DefaultPerBox)
+		wantPool(t, w, d, sandbox.DefaultPoolMemory/sandbox.DefaultPerInstance, sandbox.DefaultPoolMemory/sandbox.DefaultPerInstance)
 	})
 }
 
@@ -342,9 +342,9 @@ func TestBoundedKinds(t *testing.T) {
 	})
 }
 
-// TestRaceForOneBox: of many who ask at once, one gets it; the others are
+// TestRaceForOneInstance: of many who ask at once, one gets it; the others are
 // served as ever.
-func TestRaceForOneBox(t *testing.T) {
+func TestRaceForOneInstance(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 1}, func(t *testing.T, w *warmWorld, d *daemon) {
 		ops := count(w.fake)
 		ops.set(sandboxtest.Start, time.Second, nil)
@@ -370,7 +370,7 @@ func TestRaceForOneBox(t *testing.T) {
 				}
 			}
 			if won != 1 || ops.count(sandboxtest.Claim) != before+1 {
-				t.Fatalf("round %d: %d have the warm box, after %d claims; want one", round, won, ops.count(sandboxtest.Claim)-before)
+				t.Fatalf("round %d: %d have the warm instance, after %d claims; want one", round, won, ops.count(sandboxtest.Claim)-before)
 			}
 			pass(time.Minute)
 		}
@@ -378,7 +378,7 @@ func TestRaceForOneBox(t *testing.T) {
 }
 
 // TestNothingReturnsToThePool: what was somebody's is removed, and whoever
-// comes next gets a box that never was.
+// comes next gets an instance that never was.
 func TestNothingReturnsToThePool(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 2}, func(t *testing.T, w *warmWorld, d *daemon) {
 		seen := map[string]bool{}
@@ -416,7 +416,7 @@ func mustGet(t *testing.T, d *daemon, c sandbox.Caller, ref string) *sandbox.San
 	return sb
 }
 
-// TestPoolIsPatient: boxes are made one at a time, and none while, or just
+// TestPoolIsPatient: instances are made one at a time, and none while, or just
 // after, one is started for somebody.
 func TestPoolIsPatient(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 3}, func(t *testing.T, w *warmWorld, d *daemon) {
@@ -431,12 +431,12 @@ func TestPoolIsPatient(t *testing.T) {
 		}
 		pass(time.Hour - time.Second)
 		if n := ops.count(sandboxtest.Warm); n != 0 {
-			t.Errorf("%d boxes were begun while somebody waited for one", n)
+			t.Errorf("%d instances were begun while somebody waited for one", n)
 		}
 		wg.Wait()
 		pass(50 * time.Millisecond)
 		if n := ops.count(sandboxtest.Warm); n != 0 {
-			t.Errorf("%d boxes were begun at once", n)
+			t.Errorf("%d instances were begun at once", n)
 		}
 		pass(10 * time.Second)
 		wantPool(t, w, d, 6, 6)
@@ -453,7 +453,7 @@ func TestPoolIsPatient(t *testing.T) {
 	})
 }
 
-// TestWarmImages: an image with warm boxes is in use; one that has gone is
+// TestWarmImages: an image with warm instances is in use; one that has gone is
 // warmed no more.
 func TestWarmImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -469,7 +469,7 @@ func TestWarmImages(t *testing.T) {
 		// Another owner may know the image by another name, which is told nobody.
 		sb, err := d.Create(t.Context(), bob, sandbox.Spec{Name: "web", Image: "b@" + digest})
 		if err != nil || w.wall.WarmedWith(sb.ID).Image != "" {
-			t.Errorf("Create = %+v, %v; want no box that was warmed by another name", sb, err)
+			t.Errorf("Create = %+v, %v; want no instance that was warmed by another name", sb, err)
 		}
 		d.Remove(t.Context(), bob, "web", true)
 		s.keep(nil)

@@ -60,8 +60,8 @@ func (w *warmWorld) bootMortalPool(t fataler, m *mortality, claimFails bool) *da
 }
 
 // TestKilledWithAPool kills a daemon at each of its steps while it warms a
-// box, claims it for somebody, fills the pool again and lets the sandbox go.
-// The next daemon must have what was answered, and no box beside.
+// instance, claims it for somebody, fills the pool again and lets the sandbox go.
+// The next daemon must have what was answered, and no instance beside.
 func TestKilledWithAPool(t *testing.T) {
 	for _, claimFails := range []bool{false, true} {
 		t.Run(fmt.Sprintf("claim-fails-%v", claimFails), func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestKilledWithAPool(t *testing.T) {
 					pass(2 * time.Minute)
 					w.check(t)
 					if len(w.wall.Warmed()) != 0 {
-						t.Errorf("warm boxes are left: %v", w.wall.Warmed())
+						t.Errorf("warm instances are left: %v", w.wall.Warmed())
 					}
 					if web != nil {
 						wantState(t, d, web.ID, sandbox.StateRunning, "")
@@ -151,7 +151,7 @@ func TestKilledWhileItDrains(t *testing.T) {
 }
 
 // TestOneIDAlways: a machine whose randomness repeats itself gives no two
-// boxes one ID.
+// instances one ID.
 func TestOneIDAlways(t *testing.T) {
 	for every := 2; every < 12; every++ {
 		synctest.Test(t, func(t *testing.T) {

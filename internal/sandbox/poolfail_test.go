@@ -12,9 +12,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
 
-// TestWarmBoxDies: it is replaced, and a kind whose boxes keep dying is made
+// TestWarmInstanceDies: it is replaced, and a kind whose instances keep dying is made
 // ever less often.
-func TestWarmBoxDies(t *testing.T) {
+func TestWarmInstanceDies(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 1}, func(t *testing.T, w *warmWorld, d *daemon) {
 		first := w.wall.Warmed()
 		w.fake.Die(first[0], sandbox.EndOutOfMemory)
@@ -22,8 +22,8 @@ func TestWarmBoxDies(t *testing.T) {
 		wantPool(t, w, d, 0, 1)
 		pass(10 * time.Second)
 		wantPool(t, w, d, 1, 1)
-		if boxes, _ := w.fake.Boxes(t.Context()); slices.Contains(boxes, first[0]) {
-			t.Error("the dead box is there still")
+		if instances, _ := w.fake.Instances(t.Context()); slices.Contains(instances, first[0]) {
+			t.Error("the dead instance is there still")
 		}
 		ops := count(w.fake)
 		for range 3600 {
@@ -33,7 +33,7 @@ func TestWarmBoxDies(t *testing.T) {
 			pass(time.Second)
 		}
 		if n := ops.count(sandboxtest.Warm); n < 5 || n > 25 {
-			t.Errorf("%d boxes in an hour, want few and some", n)
+			t.Errorf("%d instances in an hour, want few and some", n)
 		}
 		pass(5 * time.Minute)
 		create(t, d, sandbox.Spec{}) // claimed: all is well again
@@ -89,8 +89,8 @@ func TestWarmingThatHangs(t *testing.T) {
 	})
 }
 
-// TestClaimThatFails: whatever is wrong with the warm box, the caller gets a
-// sandbox; of the box, and of what it was told, nothing is left in use.
+// TestClaimThatFails: whatever is wrong with the warm instance, the caller gets a
+// sandbox; of the instance, and of what it was told, nothing is left in use.
 func TestClaimThatFails(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -120,7 +120,7 @@ func TestClaimThatFails(t *testing.T) {
 			withPool(t, sandbox.Pool{Size: 1}, func(t *testing.T, w *warmWorld, d *daemon) {
 				warm := w.wall.Warmed()[0]
 				tc.spoil(w, warm)
-				var told sandbox.Sandbox // what the box may know
+				var told sandbox.Sandbox // what the instance may know
 				w.tap.set(func(sb *sandbox.Sandbox) {
 					if sb.ID == warm {
 						told = *sb
@@ -137,15 +137,15 @@ func TestClaimThatFails(t *testing.T) {
 				wantState(t, d, "web", sandbox.StateRunning, "")
 				wantGone(t, d, warm)
 				if _, err := w.store.Get(t.Context(), warm); sandbox.KindOf(err) != sandbox.NotFound {
-					t.Errorf("the record of the warm box: %v, want none", err)
+					t.Errorf("the record of the warm instance: %v, want none", err)
 				}
 				if evs, err := d.Events(t.Context(), ann, "web"); err != nil || len(evs) != 2 {
 					t.Errorf("Events = %v, %v; want two", evs, err)
 				}
 				w.fake.SetHook(nil)
 				pass(time.Minute)
-				if boxes, _ := w.fake.Boxes(t.Context()); slices.Contains(boxes, warm) {
-					t.Error("the warm box is there still")
+				if instances, _ := w.fake.Instances(t.Context()); slices.Contains(instances, warm) {
+					t.Error("the warm instance is there still")
 				}
 				wantPool(t, w, d, 1, 1)
 				pass(time.Hour)
@@ -166,7 +166,7 @@ func TestClaimsThatKeepFailing(t *testing.T) {
 			pass(time.Second)
 		}
 		if n := ops.count(sandboxtest.Claim); n > 12 {
-			t.Errorf("%d of 600 creates met a warm box that can't be claimed", n)
+			t.Errorf("%d of 600 creates met a warm instance that can't be claimed", n)
 		}
 	})
 }
@@ -183,7 +183,7 @@ func TestClaimAndStartThatFail(t *testing.T) {
 	})
 }
 
-// TestCallerLeavesDuringClaim: the box is not started anew for nobody.
+// TestCallerLeavesDuringClaim: the instance is not started anew for nobody.
 func TestCallerLeavesDuringClaim(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 1}, func(t *testing.T, w *warmWorld, d *daemon) {
 		ops := count(w.fake)
@@ -194,8 +194,8 @@ func TestCallerLeavesDuringClaim(t *testing.T) {
 		_, err := d.Create(ctx, ann, sandbox.Spec{Name: "web"})
 		wantKind(t, "Create", err, sandbox.Unavailable)
 		wantGone(t, d, "web")
-		if boxes, _ := w.fake.Boxes(t.Context()); slices.Contains(boxes, warm) || ops.count(sandboxtest.Start) != 0 {
-			t.Errorf("boxes %v after %d starts, want %s gone and none", boxes, ops.count(sandboxtest.Start), warm)
+		if instances, _ := w.fake.Instances(t.Context()); slices.Contains(instances, warm) || ops.count(sandboxtest.Start) != 0 {
+			t.Errorf("boxes %v after %d starts, want %s gone and none", instances, ops.count(sandboxtest.Start), warm)
 		}
 		pass(200 * time.Millisecond) // it says nothing of the kind
 		wantPool(t, w, d, 1, 1)
@@ -247,8 +247,8 @@ func TestOthersDuringAFailingClaim(t *testing.T) {
 	})
 }
 
-// TestEndOfAWarmBoxThatFails is tried again, also by the next daemon.
-func TestEndOfAWarmBoxThatFails(t *testing.T) {
+// TestEndOfAWarmInstanceThatFails is tried again, also by the next daemon.
+func TestEndOfAWarmInstanceThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWarmWorld(sandbox.Pool{Size: 2})
 		d := w.bootWith(t, w.opts)
@@ -256,12 +256,12 @@ func TestEndOfAWarmBoxThatFails(t *testing.T) {
 		w.fake.SetHook(failing(sandboxtest.Stop))
 		w.fake.Die(warm[0], sandbox.EndCrashed)
 		pass(time.Minute)
-		boxes, _ := w.fake.Boxes(t.Context())
-		if !slices.Contains(boxes, warm[0]) {
-			t.Fatal("the box went: the test proves nothing")
+		instances, _ := w.fake.Instances(t.Context())
+		if !slices.Contains(instances, warm[0]) {
+			t.Fatal("the instance went: the test proves nothing")
 		}
 		d.shutdown()
-		if left, _ := w.fake.Boxes(t.Context()); len(left) != len(boxes) {
+		if left, _ := w.fake.Instances(t.Context()); len(left) != len(instances) {
 			t.Fatal("boxes went: the test proves nothing")
 		}
 		w.fake.SetHook(nil)
@@ -272,7 +272,7 @@ func TestEndOfAWarmBoxThatFails(t *testing.T) {
 	})
 }
 
-// TestStrayThatStays: a box without a record that can't be removed at first
+// TestStrayThatStays: an instance without a record that can't be removed at first
 // is no less removed for that, also where there is no pool.
 func TestStrayThatStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestStrayThatStays(t *testing.T) {
 		d := w.boot(t)
 		pass(time.Minute)
 		if len(w.fake.Running()) != 1 {
-			t.Fatal("the box went: the test proves nothing")
+			t.Fatal("the instance went: the test proves nothing")
 		}
 		w.fake.SetHook(nil)
 		pass(time.Minute)
@@ -291,7 +291,7 @@ func TestStrayThatStays(t *testing.T) {
 	})
 }
 
-// TestPoolOfADeadDaemon: its warm boxes are no one's, and the next daemon
+// TestPoolOfADeadDaemon: its warm instances are no one's, and the next daemon
 // warms its own once they have gone.
 func TestPoolOfADeadDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -345,8 +345,8 @@ func TestCloseDuringAClaim(t *testing.T) {
 		wg.Wait()
 		closes.Wait()
 		wantKind(t, "Create", err, sandbox.Unavailable)
-		if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
-			t.Errorf("boxes left by Close: %v", boxes)
+		if instances, _ := w.fake.Instances(t.Context()); len(instances) != 0 {
+			t.Errorf("boxes left by Close: %v", instances)
 		}
 	})
 }

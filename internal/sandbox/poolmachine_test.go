@@ -13,7 +13,7 @@ import (
 )
 
 // poolMachine drives managers with a pool by random calls of two owners,
-// failures, deaths of boxes and deaths of the daemon.
+// failures, deaths of instances and deaths of the daemon.
 type poolMachine struct {
 	w      *warmWorld
 	d      *daemon
@@ -94,16 +94,16 @@ func (x *poolMachine) Restart(t *rapid.T) {
 	})
 }
 
-func (x *poolMachine) BoxDies(t *rapid.T) {
+func (x *poolMachine) InstanceDies(t *rapid.T) {
 	running := x.w.fake.Running()
 	if len(running) == 0 {
 		t.Skip("nothing runs")
 	}
-	box := rapid.SampledFrom(running).Draw(t, "box")
+	instance := rapid.SampledFrom(running).Draw(t, "box")
 	if rapid.Bool().Draw(t, "hangs") {
-		x.w.fake.Hang(box)
+		x.w.fake.Hang(instance)
 	} else {
-		x.w.fake.Die(box, sandbox.EndCrashed)
+		x.w.fake.Die(instance, sandbox.EndCrashed)
 	}
 	x.revive(t)
 }
@@ -147,7 +147,7 @@ func (x *poolMachine) Settled(t *rapid.T) {
 	pass(6 * time.Minute) // the longest that a kind waits, and more
 	x.revive(t)
 	if ready, size := x.d.Pool(); ready != size || len(x.w.wall.Warmed()) != size {
-		t.Errorf("Pool = %d, %d at rest, and %d warm boxes", ready, size, len(x.w.wall.Warmed()))
+		t.Errorf("Pool = %d, %d at rest, and %d warm instances", ready, size, len(x.w.wall.Warmed()))
 	}
 	x.d.shutdown()
 	x.w.check(t)
@@ -157,7 +157,7 @@ func (x *poolMachine) Settled(t *rapid.T) {
 func TestPoolMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			pool := sandbox.Pool{Size: 2, Memory: 3 * sandbox.DefaultPerBox}
+			pool := sandbox.Pool{Size: 2, Memory: 3 * sandbox.DefaultPerInstance}
 			x := &poolMachine{w: newWarmWorld(pool), owners: map[string]string{}}
 			x.start(t)
 			defer func() {
@@ -166,7 +166,7 @@ func TestPoolMachine(t *testing.T) {
 			}()
 			t.Repeat(map[string]func(*rapid.T){
 				"": x.Check, "create": x.Create, "create-too": x.Create, "remove": x.Remove, "restart": x.Restart,
-				"box-dies": x.BoxDies, "break": x.Break, "daemon-will-die": x.DaemonWillDie,
+				"box-dies": x.InstanceDies, "break": x.Break, "daemon-will-die": x.DaemonWillDie,
 				"daemon-restarts": x.DaemonRestarts, "time-passes": x.TimePasses, "settled": x.Settled,
 			})
 			x.Settled(t)

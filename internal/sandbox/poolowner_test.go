@@ -8,9 +8,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
 
-// Whose box has something that anybody's lacks gets warm ones of their own,
+// Whose instance has something that anybody's lacks gets warm ones of their own,
 // and nobody else does.
-func TestPersonalBoxes(t *testing.T) {
+func TestPersonalInstances(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 2}, func(t *testing.T, w *warmWorld, d *daemon) {
 		ops := count(w.fake)
 		them := sandbox.Caller{Owner: sandboxtest.PersonalOwner}
@@ -25,11 +25,11 @@ func TestPersonalBoxes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ops.count(sandboxtest.Claim) != 1 {
-			t.Error("no box was kept warm for its owner")
+			t.Error("no instance was kept warm for its owner")
 		}
 		create(t, d, sandbox.Spec{Name: "other"})
 		if ops.count(sandboxtest.Claim) != 2 {
-			t.Error("another owner got no warm box")
+			t.Error("another owner got no warm instance")
 		}
 	})
 }

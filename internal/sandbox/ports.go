@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Backend is a wall. It builds boxes whose first process is the guest agent,
+// Backend is a wall. It builds instances whose first process is the guest agent,
 // hands out connections to it, and ends them. It knows nothing of names,
 // owners or expiry. Every implementation passes backendtest.
 //
-// A box is known by the sandbox's ID. All methods may be called at any time
+// An instance is known by the sandbox's ID. All methods may be called at any time
 // from several goroutines, but never two of Start, Stop and Remove at once
 // for the same ID.
 type Backend interface {
@@ -20,48 +20,48 @@ type Backend interface {
 	// Check says how each promise of spec would be kept, without building
 	// anything. It fails with Unsupported where an explicit limit can't be.
 	Check(ctx context.Context, spec Spec) ([]Enforcement, error)
-	// Start builds the box, or one anew over what an earlier Stop kept, and
+	// Start builds the instance, or one anew over what an earlier Stop kept, and
 	// returns once its guest answers. After an error nothing is left running.
 	Start(ctx context.Context, sb *Sandbox) ([]Enforcement, error)
-	// Stop ends the box and everything in it. What is kept is kept on disk;
+	// Stop ends the instance and everything in it. What is kept is kept on disk;
 	// lost names what is not. Stopping one that is gone is no error.
 	Stop(ctx context.Context, id string) (lost []string, err error)
-	// Remove deletes all that Start and Stop left. The box must not be
+	// Remove deletes all that Start and Stop left. The instance must not be
 	// running. Removing one that is gone is no error.
 	Remove(ctx context.Context, id string) error
 	// Dial connects to a port inside: GuestPort is the agent's. The context
 	// bounds the dialling, not the connection.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	// Wait blocks until the box has ended and says why, or until ctx ends.
-	// It works for boxes that an earlier process started; for one that is
+	// Wait blocks until the instance has ended and says why, or until ctx ends.
+	// It works for instances that an earlier process started; for one that is
 	// not there it returns at once.
 	Wait(ctx context.Context, id string) (EndReason, error)
-	// Alive reports whether the box runs and its guest answers.
+	// Alive reports whether the instance runs and its guest answers.
 	Alive(ctx context.Context, id string) bool
-	// Boxes lists the IDs of which this backend holds anything at all.
-	Boxes(ctx context.Context) ([]string, error)
+	// Instances lists the IDs of which this backend holds anything at all.
+	Instances(ctx context.Context) ([]string, error)
 	// Changes writes the changes of /workspace as a stream that package
-	// workspace reads. It works on running and on stopped boxes, and ends
+	// workspace reads. It works on running and on stopped instances, and ends
 	// early, with w's error, once w refuses more.
 	Changes(ctx context.Context, id string, opts ChangesOptions, w io.Writer) error
 }
 
-// Warmer is a Backend that can start boxes before anyone asks for them.
+// Warmer is a Backend that can start instances before anyone asks for them.
 type Warmer interface {
 	Backend
-	// Warm starts a box as Start would for a sandbox with that ID and spec,
+	// Warm starts an instance as Start would for a sandbox with that ID and spec,
 	// which has no name, environment or labels, no mounts and a private
 	// workspace. It belongs to nobody, and is for anybody or, where owner is
-	// given, for that one alone. Stop, Remove, Wait and Boxes know it as
+	// given, for that one alone. Stop, Remove, Wait and Instances know it as
 	// they do any other. After an error nothing is left running.
 	Warm(ctx context.Context, id string, spec Spec, owner string) error
-	// Claim makes the warm box sb.ID sb's: its identity, token, environment and
+	// Claim makes the warm instance sb.ID sb's: its identity, token, environment and
 	// labels. Wall, image, user, network and limits are those that it was warmed
-	// with. It returns once the box's guest answers as sb's. After an error the
-	// caller ends the box. A box is claimed once at most.
+	// with. It returns once the instance's guest answers as sb's. After an error the
+	// caller ends the instance. An instance is claimed once at most.
 	Claim(ctx context.Context, sb *Sandbox) ([]Enforcement, error)
-	// Personal reports whether owner's box of that spec has something in it that
-	// a box for anybody lacks.
+	// Personal reports whether owner's instance of that spec has something in it that
+	// an instance for anybody lacks.
 	Personal(owner string, spec Spec) bool
 }
 

@@ -15,8 +15,8 @@ const (
 	longestWait = time.Minute
 )
 
-// Run watches the boxes, ends what expires or is orphaned, settles what
-// failed and keeps the pool of warm boxes filled, until ctx ends; then it waits for all that it began. It runs once at
+// Run watches the instances, ends what expires or is orphaned, settles what
+// failed and keeps the pool of warm instances filled, until ctx ends; then it waits for all that it began. It runs once at
 // a time.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -51,7 +51,7 @@ func (m *Manager) enterRun(ctx context.Context) error {
 	for _, e := range m.entries {
 		m.watchLocked(e)
 	}
-	for _, w := range m.pool.boxes {
+	for _, w := range m.pool.instances {
 		if w.state == warmReady {
 			m.watchWarmLocked(w)
 		}
@@ -70,7 +70,7 @@ func (m *Manager) leaveRun() {
 	}
 }
 
-// watchLocked has Run wait for the end of e's box, if it has one.
+// watchLocked has Run wait for the end of e's instance, if it has one.
 func (m *Manager) watchLocked(e *entry) {
 	if m.runCtx == nil || e.unwatch != nil || e.sb == nil || e.sb.State != StateRunning {
 		return
@@ -88,7 +88,7 @@ func (m *Manager) watchLocked(e *entry) {
 	})
 }
 
-// unwatch ends e's watcher, whose box is about to be ended on purpose.
+// unwatch ends e's watcher, whose instance is about to be ended on purpose.
 func (m *Manager) unwatch(e *entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,7 +98,7 @@ func (m *Manager) unwatch(e *entry) {
 	}
 }
 
-// watch waits until the box ends by itself and writes that down.
+// watch waits until the instance ends by itself and writes that down.
 func (m *Manager) watch(ctx context.Context, e *entry, b Backend, starts int) {
 	for {
 		reason, err := b.Wait(ctx, e.id)
@@ -108,7 +108,7 @@ func (m *Manager) watch(ctx context.Context, e *entry, b Backend, starts int) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		m.log.Error("watch box", "id", e.id, "error", err)
+		m.log.Error("watch instance", "id", e.id, "error", err)
 		select {
 		case <-ctx.Done():
 			return
@@ -117,7 +117,7 @@ func (m *Manager) watch(ctx context.Context, e *entry, b Backend, starts int) {
 	}
 }
 
-// ended stops a sandbox whose box ended by itself, unless it has been stopped
+// ended stops a sandbox whose instance ended by itself, unless it has been stopped
 // or started again since.
 func (m *Manager) ended(ctx context.Context, e *entry, starts int, reason EndReason) error {
 	if err := m.take(ctx, e); err != nil {

@@ -39,12 +39,12 @@ type Saved struct {
 	Notes []string // what was left out, in words
 }
 
-// Snapshotter is a Backend whose boxes can be saved.
+// Snapshotter is a Backend whose instances can be saved.
 type Snapshotter interface {
 	Backend
-	// Save copies what sb's box wrote, over its image and its snapshot, to the
-	// empty directory dir, as boxes that start from it will want it. It is all
-	// of one moment: a running box is held still meanwhile, and goes on after
+	// Save copies what sb's instance wrote, over its image and its snapshot, to the
+	// empty directory dir, as instances that start from it will want it. It is all
+	// of one moment: a running instance is held still meanwhile, and goes on after
 	// that, whoever is killed. It fails with Exhausted where the disk is full;
 	// after an error what is in dir is for the caller to delete.
 	Save(ctx context.Context, sb *Sandbox, dir string) (Saved, error)

@@ -18,7 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
 
-// saving is a world with snapshots, in which boxes may be kept warm.
+// saving is a world with snapshots, in which instances may be kept warm.
 type saving struct {
 	*world
 	kept *sandboxtest.Snapshots
@@ -329,7 +329,7 @@ func TestSnapshotIsInterrupted(t *testing.T) {
 	})
 }
 
-// TestWarmSnapshot: boxes over a snapshot are kept warm by demand, are of a
+// TestWarmSnapshot: instances over a snapshot are kept warm by demand, are of a
 // kind of their own, and go with it.
 func TestWarmSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -349,13 +349,13 @@ func TestWarmSnapshot(t *testing.T) {
 			}
 		}
 		if len(ids) != 1 {
-			t.Fatalf("%d boxes are warm over the snapshot, want 1", len(ids))
+			t.Fatalf("%d instances are warm over the snapshot, want 1", len(ids))
 		}
 		if plain := create(t, d, sandbox.Spec{Name: "plain"}); plain.ID == ids[0] {
-			t.Error("a box over a snapshot became a plain one")
+			t.Error("an instance over a snapshot became a plain one")
 		}
 		if again := create(t, d, sandbox.Spec{Name: "again", Snapshot: s.ID}); again.ID != ids[0] {
-			t.Error("the warm box was not claimed")
+			t.Error("the warm instance was not claimed")
 		}
 		pass(time.Minute)
 		d.Remove(t.Context(), ann, "over", true)

@@ -60,14 +60,14 @@ func (m *Manager) loadSnapshots(ctx context.Context) error {
 	return nil
 }
 
-// snapshotsInUseLocked are those that a sandbox, a warm box or another
+// snapshotsInUseLocked are those that a sandbox, a warm instance or another
 // snapshot lies over.
 func (m *Manager) snapshotsInUseLocked() map[string]bool {
 	used := make(map[string]bool)
 	for _, e := range m.entries {
 		used[e.snapshot] = true
 	}
-	for _, w := range m.pool.boxes {
+	for _, w := range m.pool.instances {
 		used[w.key.snapshot] = true
 	}
 	for _, s := range m.saved {

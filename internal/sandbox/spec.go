@@ -221,7 +221,7 @@ type Sandbox struct {
 	EndedAt      time.Time `json:"ended_at,omitzero"`
 	ExpiresAt    time.Time `json:"expires_at,omitzero"`
 	Starts       int       `json:"starts"` // how often it came to run
-	// Link is what its network hangs on while its box is started; nil for one
+	// Link is what its network hangs on while its instance is started; nil for one
 	// without.
 	Link *Link `json:"-"`
 	// Kept marks what remains of an ephemeral sandbox whose workspace had

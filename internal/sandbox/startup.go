@@ -51,7 +51,7 @@ func (s *Startup) Clone() *Startup {
 	return &c
 }
 
-// StartFunc runs sb.Spec.Startup in a box that answers, by way of its guest
+// StartFunc runs sb.Spec.Startup in an instance that answers, by way of its guest
 // agent, which dial connects to. It returns once it is ready, or an Error with
 // the last of its output.
 type StartFunc func(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) error
@@ -62,7 +62,7 @@ func IsRoot(user string) bool {
 	return user == "root" || user != "" && strings.Trim(user, "0") == ""
 }
 
-// runStartup runs what is to be run at a start, in a box that was just
+// runStartup runs what is to be run at a start, in an instance that was just
 // started.
 func (m *Manager) runStartup(ctx context.Context, b Backend, sb *Sandbox) error {
 	s := sb.Spec.Startup

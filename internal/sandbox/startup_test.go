@@ -18,7 +18,7 @@ func (w *world) bootStarting(t fataler, run sandbox.StartFunc) *daemon {
 	return w.bootWith(t, sandbox.Options{Store: &w.store, Backends: []sandbox.Backend{w.fake}, Startup: run})
 }
 
-// A startup is run at each start, before that is done, and in a box that runs.
+// A startup is run at each start, before that is done, and in an instance that runs.
 func TestStartup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, runs := newWorld(), 0

@@ -45,7 +45,7 @@ func TestPauseWithMemory(t *testing.T) {
 		resuming  func(w *world)   // before it is started
 		suspended bool
 		lost      []string // once it runs again
-		starts    int      // of the box, without memory
+		starts    int      // of the instance, without memory
 	}{
 		{name: "goes on", suspended: true, starts: 1},
 		{name: "files only", filesOnly: true, starts: 2},
@@ -83,7 +83,7 @@ func TestPauseWithMemory(t *testing.T) {
 					t.Fatalf("Start = %+v, %v; want lost %v", got, err, tt.lost)
 				}
 				if n := w.fake.Starts(sb.ID); n != tt.starts {
-					t.Errorf("the box was started %d times without memory, want %d", n, tt.starts)
+					t.Errorf("the instance was started %d times without memory, want %d", n, tt.starts)
 				}
 			})
 		})

@@ -80,7 +80,7 @@ func FuzzMaskHost(f *testing.F) {
 }
 
 // TestTrafficToken: a restricted sandbox has one of its own for as long as it
-// is there, and the fake box, which finds fault where it is
+// is there, and the fake instance, which finds fault where it is
 // told, is not.
 func TestTrafficToken(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 1}, func(t *testing.T, w *warmWorld, d *daemon) {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Usage is what a running box uses.
+// Usage is what a running instance uses.
 type Usage struct {
 	// CPU is the processor time of all its processes since it was started;
-	// negative where it is not counted. Load tells then what share of the box's
+	// negative where it is not counted. Load tells then what share of the instance's
 	// processors was busy of late, from 0 to 1.
 	CPU  time.Duration
 	Load float64
@@ -19,7 +19,7 @@ type Usage struct {
 	Disk, DiskTotal int64
 }
 
-// Measurer is a Backend that knows what a running box uses: by the host's own
+// Measurer is a Backend that knows what a running instance uses: by the host's own
 // figures where there are any.
 type Measurer interface {
 	Backend
@@ -53,7 +53,7 @@ func (m *Manager) Metered() []Metered {
 	return out
 }
 
-// Measure returns what the box of a running sandbox uses. It fails with
+// Measure returns what the instance of a running sandbox uses. It fails with
 // Unsupported where its wall can't tell.
 func (m *Manager) Measure(ctx context.Context, id string) (Usage, error) {
 	m.mu.Lock()

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// deathTimeout is how long a box whose guest does not answer may take to be
+// deathTimeout is how long an instance whose guest does not answer may take to be
 // known as ended.
 const deathTimeout = 2 * time.Second
 
 // Dial connects to a port of a running sandbox; ctx bounds the dialling
-// alone. Where the box turns out to have ended the sandbox is stopped before
+// alone. Where the instance turns out to have ended the sandbox is stopped before
 // Dial returns, and EnsureRunning may start it again.
 func (m *Manager) Dial(ctx context.Context, c Caller, ref string, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {

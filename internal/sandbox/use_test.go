@@ -44,7 +44,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-func TestDeathOfABox(t *testing.T) {
+func TestDeathOfAnInstance(t *testing.T) {
 	for _, reason := range []sandbox.EndReason{sandbox.EndOutOfMemory, sandbox.EndCrashed, sandbox.EndRebooted} {
 		t.Run(string(reason), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world, d *daemon) {
@@ -126,13 +126,13 @@ func TestDial(t *testing.T) {
 
 		w.fake.Hang(sb.ID)
 		_, err = d.Dial(t.Context(), ann, "web", sandbox.GuestPort)
-		wantKind(t, "Dial of a hung box", err, sandbox.Unavailable)
+		wantKind(t, "Dial of a hung instance", err, sandbox.Unavailable)
 		wantState(t, d, "web", sandbox.StateRunning, "")
 	})
 }
 
 // TestDialNoticesADeath: without Run there is no watcher, so Dial itself finds
-// that the box has ended.
+// that the instance has ended.
 func TestDialNoticesADeath(t *testing.T) {
 	w := newWorld()
 	m, err := sandbox.NewManager(sandbox.Options{Store: &w.store, Backends: []sandbox.Backend{w.fake}})

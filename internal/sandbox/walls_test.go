@@ -100,7 +100,7 @@ func TestChoiceOfAWall(t *testing.T) {
 				wantKind(t, "Create", err, tc.kind)
 				for name, f := range fakes {
 					if n := len(f.Running()); (n == 1) != (name == tc.want) {
-						t.Errorf("%d boxes behind %s, want one behind %q alone", n, name, tc.want)
+						t.Errorf("%d instances behind %s, want one behind %q alone", n, name, tc.want)
 					}
 				}
 				if err != nil {

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// warmTimeout bounds the making of one warm box.
+	// warmTimeout bounds the making of one warm instance.
 	warmTimeout = 2 * time.Minute
-	// drainTimeout bounds the end of all warm boxes when the daemon leaves.
+	// drainTimeout bounds the end of all warm instances when the daemon leaves.
 	// What is left then the next one removes, since it has no record.
 	drainTimeout = 20 * time.Second
 )
 
-// KeepWarm has boxes that would do for c's sandboxes of spec be warm before
+// KeepWarm has instances that would do for c's sandboxes of spec be warm before
 // anyone asks for one, for good, as the default one's are. It fails as Create
 // does where spec can't be kept, and with Unsupported where nothing of the kind
 // can be warm: with a network, with anything of the host's or of a volume in
@@ -42,7 +42,7 @@ func (m *Manager) KeepWarm(ctx context.Context, c Caller, spec Spec) error {
 }
 
 // tendPool keeps the pool as it is to be, and ends what is no one's, until ctx
-// ends. It makes one box at
+// ends. It makes one instance at
 // a time, and none while one is started for somebody.
 func (m *Manager) tendPool(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -81,7 +81,7 @@ func (m *Manager) poolStep() (do func(context.Context) error, wait time.Duration
 	}
 	want := p.wanted()
 	have := make(map[kindKey]int)
-	for _, w := range p.boxes {
+	for _, w := range p.instances {
 		if w.state == warmReady && have[w.key] == want[w.key] {
 			p.useless(w)
 		}
@@ -112,7 +112,7 @@ func (m *Manager) poolStep() (do func(context.Context) error, wait time.Duration
 	return nil, wait
 }
 
-// warm makes one box. It fails where the Manager is closing; any other
+// warm makes one instance. It fails where the Manager is closing; any other
 // failure is logged, and has the kind wait.
 func (m *Manager) warm(ctx context.Context, key kindKey, spec Spec) error {
 	ctx, done, err := m.begin(ctx, Caller{Admin: true})
@@ -122,7 +122,7 @@ func (m *Manager) warm(ctx context.Context, key kindKey, spec Spec) error {
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
 	defer cancel()
-	w := &warmBox{key: key}
+	w := &warmInstance{key: key}
 	w.id, err = m.random(NewID)
 	gone := false
 	if err == nil {
@@ -133,7 +133,7 @@ func (m *Manager) warm(ctx context.Context, key kindKey, spec Spec) error {
 		err = m.pool.warmers[key.wall].Warm(ctx, w.id, spec, key.owner)
 	}
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-		m.log.Warn("warm a box", "backend", key.wall, "image", key.image, "error", err)
+		m.log.Warn("warm an instance", "backend", key.wall, "image", key.image, "error", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,8 +153,8 @@ func (m *Manager) warm(ctx context.Context, key kindKey, spec Spec) error {
 
 var errRepeats = Errorf(Internal, "the machine's randomness repeats itself").WithHint("try again")
 
-// enterWarm makes a box that is about to be made known.
-func (m *Manager) enterWarm(w *warmBox) error {
+// enterWarm makes an instance that is about to be made known.
+func (m *Manager) enterWarm(w *warmInstance) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.takenLocked(w.id) {
@@ -163,18 +163,18 @@ func (m *Manager) enterWarm(w *warmBox) error {
 	if err := m.usableLocked(Caller{Admin: true}, w.key.snapshot); err != nil {
 		return err
 	}
-	m.pool.boxes = append(m.pool.boxes, w)
+	m.pool.instances = append(m.pool.instances, w)
 	return nil
 }
 
 // takenLocked reports whether an ID is in use.
 func (m *Manager) takenLocked(id string) bool {
 	return m.entries[id] != nil ||
-		slices.ContainsFunc(m.pool.boxes, func(w *warmBox) bool { return w.id == id })
+		slices.ContainsFunc(m.pool.instances, func(w *warmInstance) bool { return w.id == id })
 }
 
-// watchWarmLocked has Run notice the end of a box that is ready.
-func (m *Manager) watchWarmLocked(w *warmBox) {
+// watchWarmLocked has Run notice the end of an instance that is ready.
+func (m *Manager) watchWarmLocked(w *warmInstance) {
 	w.unwatch = func() {}
 	if m.runCtx == nil {
 		return
@@ -190,14 +190,14 @@ func (m *Manager) watchWarmLocked(w *warmBox) {
 		if ctx.Err() != nil || w.state != warmReady {
 			return
 		}
-		m.log.Warn("a warm box ended", "id", w.id, "backend", w.key.wall, "reason", reason, "error", err)
+		m.log.Warn("a warm instance ended", "id", w.id, "backend", w.key.wall, "reason", reason, "error", err)
 		m.pool.failed(w.key, m.now())
 		m.pool.useless(w)
 	})
 }
 
-// endWarm ends a box that is of no use. Like warm it fails only at the end.
-func (m *Manager) endWarm(ctx context.Context, w *warmBox) error {
+// endWarm ends an instance that is of no use. Like warm it fails only at the end.
+func (m *Manager) endWarm(ctx context.Context, w *warmInstance) error {
 	ctx, done, err := m.begin(ctx, Caller{Admin: true})
 	if err != nil {
 		return err
@@ -209,24 +209,24 @@ func (m *Manager) endWarm(ctx context.Context, w *warmBox) error {
 	return nil
 }
 
-// dropWarm forgets a box that was ended, or has that tried again.
-func (m *Manager) dropWarm(w *warmBox, err error) {
+// dropWarm forgets an instance that was ended, or has that tried again.
+func (m *Manager) dropWarm(w *warmInstance, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.log.Error("end a box that is no one's", "id", w.id, "backend", w.key.wall, "error", err)
+		m.log.Error("end an instance that is no one's", "id", w.id, "backend", w.key.wall, "error", err)
 		w.retry = m.now().Add(retryDelay)
 		return
 	}
 	m.pool.drop(w)
 }
 
-// drain ends all boxes of the pool. No operation may be under way, nor begin.
+// drain ends all instances of the pool. No operation may be under way, nor begin.
 func (m *Manager) drain() {
 	m.mu.Lock()
-	boxes := m.pool.boxes
-	m.pool.boxes = nil
-	for _, w := range boxes {
+	instances := m.pool.instances
+	m.pool.instances = nil
+	for _, w := range instances {
 		m.pool.useless(w)
 	}
 	m.mu.Unlock()
@@ -234,7 +234,7 @@ func (m *Manager) drain() {
 	defer cancel()
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, adoptAtOnce)
-	for _, w := range boxes {
+	for _, w := range instances {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
@@ -244,7 +244,7 @@ func (m *Manager) drain() {
 				err = b.Remove(ctx, w.id)
 			}
 			if err != nil {
-				m.log.Error("end a box that is no one's", "id", w.id, "backend", w.key.wall, "error", err)
+				m.log.Error("end an instance that is no one's", "id", w.id, "backend", w.key.wall, "error", err)
 			}
 		})
 	}

@@ -33,7 +33,7 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// world is what outlives a daemon: the store and the boxes.
+// world is what outlives a daemon: the store and the instances.
 type world struct {
 	store store.Memory
 	fake  *sandboxtest.Fake
@@ -110,7 +110,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world, d *daemon)) {
 	})
 }
 
-// check wants the store and the boxes to agree, and nothing between states.
+// check wants the store and the instances to agree, and nothing between states.
 func (w *world) check(t fataler) {
 	t.Helper()
 	records, err := w.store.List(context.Background())
@@ -135,8 +135,8 @@ func (w *world) check(t fataler) {
 	if d := cmp.Diff(running, w.fake.Running(), cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("running, by the records and in truth (-records +truth):\n%s", d)
 	}
-	boxes, _ := w.fake.Boxes(context.Background())
-	if d := cmp.Diff(ids, boxes, cmpopts.EquateEmpty()); d != "" {
+	instances, _ := w.fake.Instances(context.Background())
+	if d := cmp.Diff(ids, instances, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("all, by the records and in truth (-records +truth):\n%s", d)
 	}
 	if faults := w.fake.Faults(); len(faults) > 0 {

@@ -289,10 +289,10 @@ func (w *estate) fill(t *testing.T) {
 	made := func(name string) string {
 		return id("id", w.want(t, 201, "ours", "POST", "/v1/sandboxes", `{"name":"`+name+`"}`))
 	}
-	box, nap, spare1 := made("box"), made("nap"), made("spare")
+	instance, nap, spare1 := made("box"), made("nap"), made("spare")
 	made("spare2")
 	made("spare3")
-	snap := id("snapshotID", w.want(t, 201, "ours", "POST", "/sandboxes/"+box+"/snapshots", `{"name":"web"}`))
+	snap := id("snapshotID", w.want(t, 201, "ours", "POST", "/sandboxes/"+instance+"/snapshots", `{"name":"web"}`))
 	asked := w.want(t, 202, "ours", "POST", "/v3/templates", `{"name":"web"}`)
 	vol := id("volumeID", w.want(t, 201, "ours", "POST", "/volumes", `{"name":"disk"}`))
 	sec := id("secretID", w.want(t, 201, "ours", "POST", "/secrets", `{"name":"token","value":"0123456789abcdef"}`))
@@ -306,7 +306,7 @@ func (w *estate) fill(t *testing.T) {
 		}
 	}
 	w.keys["spare"] = spare
-	w.names = strings.NewReplacer("BOX", box, "NAP", nap, "SPARE", spare1, "SNAP", snap, "TPL", id("templateID", asked),
+	w.names = strings.NewReplacer("BOX", instance, "NAP", nap, "SPARE", spare1, "SNAP", snap, "TPL", id("templateID", asked),
 		"BUILD", id("buildID", asked), "VOL", vol, "SEC", sec, "KEYID", keyID, "TEAM", team.ID(acme),
 		"UUID", "00000000-0000-4000-8000-000000000000", "HASH", strings.Repeat("0a", 32))
 }
@@ -464,14 +464,14 @@ func TestUploadLinks(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body) // or else its answer may come behind a write that fails
 		rw.WriteHeader(http.StatusTeapot)
 	})
-	box := decode[struct{ SandboxID string }](t, w.want(t, 201, "ours", "POST", "/sandboxes", `{"templateID":"base"}`)).SandboxID
+	instance := decode[struct{ SandboxID string }](t, w.want(t, 201, "ours", "POST", "/sandboxes", `{"templateID":"base"}`)).SandboxID
 	link := decode[struct{ URL string }](t, w.want(t, 201, "ours", "GET", w.names.Replace("/templates/TPL/files/HASH"), "")).URL
 	_, token, _ := strings.Cut(link, e2b.UploadPath)
 	put := func(path, host string) int {
 		resp, _ := w.do(t, request{tcp: true, method: "PUT", path: path, body: "x", host: host})
 		return resp.StatusCode
 	}
-	if got := put(e2b.UploadPath+token, "8000-"+box+"."+domain); got != http.StatusTeapot {
+	if got := put(e2b.UploadPath+token, "8000-"+instance+"."+domain); got != http.StatusTeapot {
 		t.Errorf("PUT to a sandbox = %d, want its own answer", got)
 	}
 	for _, tt := range []struct {

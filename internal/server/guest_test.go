@@ -305,7 +305,7 @@ func TestProxyStreams(t *testing.T) {
 	}
 }
 
-// A stopped box's port must not be reached through a connection of its first
+// A stopped instance's port must not be reached through a connection of its first
 // life.
 func TestProxyAfterRestart(t *testing.T) {
 	w := newWorld(t)

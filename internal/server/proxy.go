@@ -38,7 +38,7 @@ const (
 )
 
 // guestProxy carries requests to guests. Connections to guest agents are
-// pooled by sandbox and how often it was started, so that none leads to a box
+// pooled by sandbox and how often it was started, so that none leads to an instance
 // that is gone; what a guest closes, or leaves unused, leaves the pool. Those
 // to ports are never used twice: what listens there comes and goes, and
 // nothing that it says may become another request's answer.
@@ -155,7 +155,7 @@ var secretHeaders = []string{headerToken, headerSandbox, headerPort, headerTraff
 // forward carries one request to a guest and its answer back, both as they
 // come, byte for byte.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, to hop) {
-	// A connection of the pool could still lead to a box that is on its way out.
+	// A connection of the pool could still lead to an instance that is on its way out.
 	if sb.State != sandbox.StateRunning {
 		to.fail(w, notRunning(sb))
 		return

@@ -218,7 +218,7 @@ func killedOnce(t *testing.T, n int, setup func(fataler, *daemon), do func(*sess
 		t.Error(err)
 	}
 	pass(time.Minute)
-	if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
+	if boxes, _ := w.fake.Instances(t.Context()); len(boxes) != 0 {
 		t.Errorf("boxes %q are left", boxes)
 	}
 	d.shutdown()

@@ -212,7 +212,7 @@ func (m *model) end(t *rapid.T) {
 	if n := m.d.Metrics(); cmp.Or(n.Sessions, n.Asleep, n.Processes) != 0 {
 		t.Fatalf("metrics %+v", n)
 	}
-	if boxes, _ := m.w.fake.Boxes(context.Background()); len(boxes) != 0 {
+	if boxes, _ := m.w.fake.Instances(context.Background()); len(boxes) != 0 {
 		t.Fatalf("boxes %q are left", boxes)
 	}
 }

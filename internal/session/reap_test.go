@@ -42,7 +42,7 @@ func TestIdleSessionIsRemoved(t *testing.T) {
 		wantSession(t, d, "k", false)
 		pass(time.Minute)
 		wantGone(t, d, "k")
-		if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
+		if boxes, _ := w.fake.Instances(t.Context()); len(boxes) != 0 {
 			t.Errorf("boxes %q are left", boxes)
 		}
 	})
@@ -230,7 +230,7 @@ func TestRemovalThatFailsIsTriedAgain(t *testing.T) {
 		wantGone(t, d, "k")
 		w.fake.SetHook(nil)
 		pass(2 * time.Minute)
-		if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
+		if boxes, _ := w.fake.Instances(t.Context()); len(boxes) != 0 {
 			t.Errorf("boxes %q are left", boxes)
 		}
 		if rs, _ := w.store.Sessions(t.Context()); len(rs) != 0 {
@@ -297,7 +297,7 @@ func TestStatus(t *testing.T) {
 			}
 			_, err := d.Exec(t.Context(), ann, asked("k", "echo x"))
 			wantClass(t, "Exec", err, langbot.ClassBackendUnavailable)
-			if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
+			if boxes, _ := w.fake.Instances(t.Context()); len(boxes) != 0 {
 				t.Errorf("boxes %q behind another wall", boxes)
 			}
 		})

@@ -293,7 +293,7 @@ func TestDeleteWaitsForCreation(t *testing.T) {
 		if err := <-deleted; err != nil {
 			t.Error(err)
 		}
-		if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
+		if boxes, _ := w.fake.Instances(t.Context()); len(boxes) != 0 {
 			t.Errorf("boxes %q are left", boxes)
 		}
 	})
@@ -390,7 +390,7 @@ func TestSixtyFourAtOnce(t *testing.T) {
 		if err := d.DropAll(t.Context(), "", nil); err != nil {
 			t.Error(err)
 		}
-		if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
+		if boxes, _ := w.fake.Instances(t.Context()); len(boxes) != 0 {
 			t.Errorf("%d boxes are left", len(boxes))
 		}
 	})

@@ -46,7 +46,7 @@ func TestManyCallersAtOnce(t *testing.T) {
 			if m := d.Metrics(); m.Sessions != 0 || m.Asleep != 0 || m.Processes != 0 {
 				t.Errorf("metrics %+v", m)
 			}
-			if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
+			if boxes, _ := w.fake.Instances(t.Context()); len(boxes) != 0 {
 				t.Errorf("boxes %q are left", boxes)
 			}
 			d.shutdown()

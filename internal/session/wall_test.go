@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	wall "github.com/carboy-sandbox/carboy/internal/backend/box"
+	wall "github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"

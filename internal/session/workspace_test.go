@@ -219,7 +219,7 @@ func TestSoftQuota(t *testing.T) {
 			if err == nil || !strings.HasPrefix(err.Error(), "workspace quota exceeded before execution: ") {
 				t.Errorf("Exec = %v", err)
 			}
-			if boxes, _ := w.fake.Boxes(t.Context()); len(boxes) != 0 {
+			if boxes, _ := w.fake.Instances(t.Context()); len(boxes) != 0 {
 				t.Errorf("boxes %q", boxes)
 			}
 		})

@@ -192,7 +192,7 @@ func (s *Store) empty(dir string) {
 }
 
 // Layers returns the directories of a snapshot's layers and of those below it,
-// the lowest first. In each there is a directory for each overlay of a box that
+// the lowest first. In each there is a directory for each overlay of an instance that
 // was written to. It fails with NotFound where one of them is not there.
 func (s *Store) Layers(ctx context.Context, id string) ([]string, error) {
 	var dirs []string

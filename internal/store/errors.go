@@ -26,7 +26,7 @@ func nameTaken(sb *sandbox.Sandbox) error {
 func byID(a, b *sandbox.Sandbox) int { return cmp.Compare(a.ID, b.ID) }
 
 // restoreHint is said of every file that can't be read. Starting afresh is
-// not free: boxes that no record leads to are removed.
+// not free: instances that no record leads to are removed.
 const restoreHint = "restore %[1]s from a backup; or move it away and start anew: " +
 	"then the sandboxes that it knew are removed, with their workspaces"
 

@@ -13,7 +13,7 @@ import (
 )
 
 // cached returns what a step led to, if its snapshot is there still.
-func (s *Service) cached(ctx context.Context, key string, boxes sandbox.Caller) (Cached, bool) {
+func (s *Service) cached(ctx context.Context, key string, instances sandbox.Caller) (Cached, bool) {
 	s.mu.Lock()
 	c, ok := s.cache[key]
 	s.mu.Unlock()
@@ -21,7 +21,7 @@ func (s *Service) cached(ctx context.Context, key string, boxes sandbox.Caller) 
 		return Cached{}, false
 	}
 	if c.Snapshot != "" {
-		if _, err := s.m.GetSnapshot(ctx, boxes, c.Snapshot); err != nil {
+		if _, err := s.m.GetSnapshot(ctx, instances, c.Snapshot); err != nil {
 			return Cached{}, false
 		}
 	}
@@ -60,7 +60,7 @@ func (s *Service) Open(ctx context.Context) error {
 	}
 	err := s.leadCutLocked(ctx)
 	s.mu.Unlock()
-	err = errors.Join(err, s.removeBoxes(ctx), s.removeParts())
+	err = errors.Join(err, s.removeInstances(ctx), s.removeParts())
 	s.mu.Lock()
 	s.opened = true
 	s.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *Service) load(ctx context.Context) error {
 	return nil
 }
 
-// removeBoxes removes the sandboxes of builds that are no more.
-func (s *Service) removeBoxes(ctx context.Context) error {
+// removeInstances removes the sandboxes of builds that are no more.
+func (s *Service) removeInstances(ctx context.Context) error {
 	admin := sandbox.Caller{Owner: ownerPrefix, Admin: true}
 	all, err := s.m.List(ctx, admin, sandbox.Filter{})
 	if err != nil {

@@ -26,7 +26,7 @@ type world struct {
 	now  time.Time
 	host string
 
-	boxes     map[string]*sandbox.Sandbox
+	instances map[string]*sandbox.Sandbox
 	snapshots map[string]sandbox.Snapshot
 	n         int
 	most      int // sandboxes at the same time
@@ -47,7 +47,7 @@ func newWorld(t *testing.T, change ...func(*Options)) *world {
 	t.Helper()
 	w := &world{
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), host: "v1",
-		boxes: map[string]*sandbox.Sandbox{}, snapshots: map[string]sandbox.Snapshot{},
+		instances: map[string]*sandbox.Sandbox{}, snapshots: map[string]sandbox.Snapshot{},
 		db: memory{map[string]Template{}, map[string]Record{}, map[[2]string]Tag{}, map[string]Cached{}},
 	}
 	w.o = Options{
@@ -196,21 +196,21 @@ func (w *world) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (
 	}
 	w.n++
 	sb := &sandbox.Sandbox{ID: fmt.Sprintf("sb_%d", w.n), Owner: c.Owner, Spec: spec, State: sandbox.StateRunning}
-	w.boxes[sb.ID] = sb
-	w.most = max(w.most, len(w.boxes))
+	w.instances[sb.ID] = sb
+	w.most = max(w.most, len(w.instances))
 	return sb, nil
 }
 
 func (w *world) List(context.Context, sandbox.Caller, sandbox.Filter) ([]*sandbox.Sandbox, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Collect(maps.Values(w.boxes)), nil
+	return slices.Collect(maps.Values(w.instances)), nil
 }
 
 func (w *world) Remove(_ context.Context, _ sandbox.Caller, id string, _ bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.boxes, id)
+	delete(w.instances, id)
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (w *world) Snapshot(_ context.Context, c sandbox.Caller, id string) (sandbo
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.n++
-	snap := sandbox.Snapshot{ID: fmt.Sprintf("sn_%020d", w.n), Owner: c.Owner, Image: w.boxes[id].Spec.Image, Size: 1000}
+	snap := sandbox.Snapshot{ID: fmt.Sprintf("sn_%020d", w.n), Owner: c.Owner, Image: w.instances[id].Spec.Image, Size: 1000}
 	w.snapshots[snap.ID] = snap
 	return snap, nil
 }

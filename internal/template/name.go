@@ -114,7 +114,7 @@ func isBase(name string) bool {
 
 // boxOwner owns the sandboxes and the snapshots of owner's builds: nobody's
 // own, so that nobody sees them, counts them or removes what others build on.
-func boxOwner(owner string) string { return ownerPrefix + owner }
+func instanceOwner(owner string) string { return ownerPrefix + owner }
 
 // BuiltBy returns whose builds a sandbox is for whose owner that is, and false
 // for one that is no build's.

@@ -24,7 +24,7 @@ const (
 	stepFinalize = "finalize"
 
 	removeTimeout = 2 * time.Minute
-	boxSlack      = 10 * time.Minute // that a sandbox of a build may outlive it, at most
+	instanceSlack = 10 * time.Minute // that a sandbox of a build may outlive it, at most
 )
 
 // point is how far a build has come.
@@ -36,31 +36,31 @@ type point struct {
 
 // run is one build at work. Only its goroutine touches it.
 type run struct {
-	s        *Service
-	j        *journal // nil: nothing is logged
-	owner    string
-	boxes    sandbox.Caller // who owns its sandboxes
-	rec      Record
-	plan     Plan
-	step     string
-	at       point
-	startup  *sandbox.Startup
-	forced   bool
-	unproved bool // the start command is not tried
+	s         *Service
+	j         *journal // nil: nothing is logged
+	owner     string
+	instances sandbox.Caller // who owns its sandboxes
+	rec       Record
+	plan      Plan
+	step      string
+	at        point
+	startup   *sandbox.Startup
+	forced    bool
+	unproved  bool // the start command is not tried
 
 	depth int  // of the snapshots below the point at
 	past  int  // steps before this one are in the point at
 	dirty bool // the sandbox has more than the point at: that is saved later
 
-	box   *sandbox.Sandbox // at the point at; nil: none is started
-	guest Guest
+	instance *sandbox.Sandbox // at the point at; nil: none is started
+	guest    Guest
 }
 
 func (s *Service) newRun(owner string, p Plan, j *journal, rec Record) *run {
 	return &run{
 		s: s, j: j, owner: owner, plan: p, rec: rec, forced: p.Force,
 		// What others build on may be another owner's.
-		boxes: sandbox.Caller{Owner: boxOwner(owner), Admin: true},
+		instances: sandbox.Caller{Owner: instanceOwner(owner), Admin: true},
 	}
 }
 
@@ -302,7 +302,7 @@ func (r *run) cached(ctx context.Context, key string) (Cached, bool) {
 	if r.forced {
 		return Cached{}, false
 	}
-	return r.s.cached(ctx, key, r.boxes)
+	return r.s.cached(ctx, key, r.instances)
 }
 
 // maxTitle bounds what of a step a log's line shows, in bytes.
@@ -326,7 +326,7 @@ func titleOf(st Step) string {
 
 // save keeps what the step wrote, and has the next one start from that.
 func (r *run) save(ctx context.Context) error {
-	snap, err := r.s.m.Snapshot(ctx, r.boxes, r.box.ID)
+	snap, err := r.s.m.Snapshot(ctx, r.instances, r.instance.ID)
 	if err != nil {
 		return err
 	}
@@ -345,16 +345,16 @@ const maxDepth = sandbox.MaxSnapshotChain / 2
 
 // open starts a sandbox at the point where the build is.
 func (r *run) open(ctx context.Context) error {
-	if r.box != nil {
+	if r.instance != nil {
 		return nil
 	}
-	box, err := r.s.m.Create(ctx, r.boxes, r.spec())
+	instance, err := r.s.m.Create(ctx, r.instances, r.spec())
 	if err != nil {
 		return err
 	}
-	r.box = box
+	r.instance = instance
 	r.guest = r.s.o.Guest(func(ctx context.Context) (net.Conn, error) {
-		return r.s.m.Dial(ctx, r.boxes, box.ID, sandbox.GuestPort)
+		return r.s.m.Dial(ctx, r.instances, instance.ID, sandbox.GuestPort)
 	})
 	return nil
 }
@@ -363,7 +363,7 @@ func (r *run) spec() sandbox.Spec {
 	return sandbox.Spec{
 		Image: r.at.Image, Snapshot: r.at.Snapshot, Sudo: r.s.o.Sudo, Network: r.s.o.Network, Policy: policy.Clone(r.s.o.Policy),
 		Limits:   sandbox.Limits{CPUs: r.rec.CPUs, Memory: r.rec.Memory, Disk: r.rec.Disk},
-		TTL:      r.s.o.Time + boxSlack,
+		TTL:      r.s.o.Time + instanceSlack,
 		OnExpiry: sandbox.OnExpiryRemove,
 		Labels:   map[string]string{"carboy.build": r.rec.ID},
 		Template: &sandbox.TemplateRef{ID: r.rec.Template, Build: r.rec.ID},
@@ -372,19 +372,19 @@ func (r *run) spec() sandbox.Spec {
 
 // drop removes the sandbox of the build, if there is one.
 func (r *run) drop(ctx context.Context) error {
-	if r.box == nil {
+	if r.instance == nil {
 		return nil
 	}
-	box := r.box
+	instance := r.instance
 	r.guest.Close()
-	r.box, r.guest = nil, nil
-	return r.remove(ctx, box.ID)
+	r.instance, r.guest = nil, nil
+	return r.remove(ctx, instance.ID)
 }
 
 func (r *run) remove(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	err := r.s.m.Remove(ctx, r.boxes, id, true)
+	err := r.s.m.Remove(ctx, r.instances, id, true)
 	if sandbox.KindOf(err) == sandbox.NotFound {
 		return nil
 	}
@@ -401,9 +401,9 @@ func (r *run) prove(ctx context.Context) error {
 	if r.startup != nil {
 		r.say(LevelInfo, "[finalize] Starting it, and waiting until it is ready")
 	}
-	box, err := r.s.m.Create(ctx, r.boxes, spec)
+	instance, err := r.s.m.Create(ctx, r.instances, spec)
 	if err != nil {
 		return err
 	}
-	return r.remove(ctx, box.ID)
+	return r.remove(ctx, instance.ID)
 }

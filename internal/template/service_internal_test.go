@@ -66,8 +66,8 @@ func TestCacheKeys(t *testing.T) {
 			if diff := cmp.Diff(tt.want, w.commands()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if len(w.boxes) != 0 {
-				t.Errorf("%d sandboxes are left", len(w.boxes))
+			if len(w.instances) != 0 {
+				t.Errorf("%d sandboxes are left", len(w.instances))
 			}
 		})
 	}
@@ -142,8 +142,8 @@ func TestCancelAtEachStep(t *testing.T) {
 					t.Errorf("%+v %+v", got, got.Reason)
 				}
 				synctest.Wait()
-				if len(w.boxes) != 0 {
-					t.Errorf("%d sandboxes are left", len(w.boxes))
+				if len(w.instances) != 0 {
+					t.Errorf("%d sandboxes are left", len(w.instances))
 				}
 				w.run, w.create = nil, nil
 				w.commands()
@@ -250,8 +250,8 @@ func TestBounds(t *testing.T) {
 		w.run = func(context.Context, string) (Exit, error) { <-hold; return Exit{}, nil }
 		a, b := w.begin(bob, "a", Plan{Steps: runs("x")}), w.begin(bob, "b", Plan{Steps: runs("y")})
 		synctest.Wait()
-		if len(w.boxes) != 1 {
-			t.Errorf("%d builds work of an owner that may have one", len(w.boxes))
+		if len(w.instances) != 1 {
+			t.Errorf("%d builds work of an owner that may have one", len(w.instances))
 		}
 		if _, _, err := w.Request(t.Context(), bob, Request{Name: "c"}); sandbox.KindOf(err) != sandbox.Exhausted {
 			t.Errorf("a third template: %v", err)
@@ -318,7 +318,7 @@ func TestInterrupted(t *testing.T) {
 		}
 		synctest.Wait()
 		killed := w.Service
-		w.boxes["sb_mine"] = &sandbox.Sandbox{ID: "sb_mine", Owner: ann.Owner}
+		w.instances["sb_mine"] = &sandbox.Sandbox{ID: "sb_mine", Owner: ann.Owner}
 		w.reopen() // while the records say that it is at work
 		if got := w.ended(r); got.Status != Failed || !strings.Contains(got.Reason.Message, "interrupted") {
 			t.Errorf("%+v", got.Reason)
@@ -326,8 +326,8 @@ func TestInterrupted(t *testing.T) {
 		if got := w.ended(waiting); got.Status != Waiting {
 			t.Errorf("one that waits: %+v", got)
 		}
-		if len(w.boxes) != 1 || w.boxes["sb_mine"] == nil {
-			t.Errorf("sandboxes: %v", w.boxes)
+		if len(w.instances) != 1 || w.instances["sb_mine"] == nil {
+			t.Errorf("sandboxes: %v", w.instances)
 		}
 		killed.Close()
 	})
@@ -475,8 +475,8 @@ func TestDeleteMeanwhile(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if len(w.builds)+len(w.templates)+len(w.tags)+len(w.boxes) != 0 {
-			t.Errorf("left: %d builds, %d templates, %d sandboxes", len(w.builds), len(w.templates), len(w.boxes))
+		if len(w.builds)+len(w.templates)+len(w.tags)+len(w.instances) != 0 {
+			t.Errorf("left: %d builds, %d templates, %d sandboxes", len(w.builds), len(w.templates), len(w.instances))
 		}
 	})
 }

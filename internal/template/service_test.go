@@ -29,14 +29,14 @@ type world struct {
 	t    *testing.T
 	opts template.Options
 
-	mu     sync.Mutex
-	now    time.Time
-	boxes  map[string]sandbox.Spec
-	snaps  map[string]sandbox.Snapshot
-	ran    []string                 // what was run
-	blocks map[string]chan struct{} // commands that end when it is closed, whatever their context says
-	begun  chan string              // those that have begun
-	cut    chan string              // those whose context ended
+	mu        sync.Mutex
+	now       time.Time
+	instances map[string]sandbox.Spec
+	snaps     map[string]sandbox.Snapshot
+	ran       []string                 // what was run
+	blocks    map[string]chan struct{} // commands that end when it is closed, whatever their context says
+	begun     chan string              // those that have begun
+	cut       chan string              // those whose context ended
 }
 
 func newWorld(t *testing.T, edit func(*template.Options)) *world {
@@ -47,7 +47,7 @@ func newWorld(t *testing.T, edit func(*template.Options)) *world {
 	}
 	t.Cleanup(func() { db.Close() })
 	w := &world{
-		t: t, now: time.Unix(1e9, 0), boxes: map[string]sandbox.Spec{}, snaps: map[string]sandbox.Snapshot{},
+		t: t, now: time.Unix(1e9, 0), instances: map[string]sandbox.Spec{}, snaps: map[string]sandbox.Snapshot{},
 		blocks: map[string]chan struct{}{}, begun: make(chan string, 10), cut: make(chan string, 10),
 	}
 	w.opts = template.Options{Store: db.Templates(), Manager: w, Guest: w.guest, Dir: t.TempDir(), Now: w.clock}
@@ -92,7 +92,7 @@ func (w *world) Create(_ context.Context, _ sandbox.Caller, spec sandbox.Spec) (
 		}
 	}
 	id, err := sandbox.NewID(rand.Reader)
-	w.boxes[id] = spec
+	w.instances[id] = spec
 	return &sandbox.Sandbox{ID: id, Spec: spec}, err
 }
 
@@ -103,7 +103,7 @@ func (w *world) List(context.Context, sandbox.Caller, sandbox.Filter) ([]*sandbo
 func (w *world) Remove(_ context.Context, _ sandbox.Caller, ref string, _ bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.boxes, ref)
+	delete(w.instances, ref)
 	return nil
 }
 
@@ -114,11 +114,11 @@ func (w *world) Dial(context.Context, sandbox.Caller, string, int) (net.Conn, er
 func (w *world) Snapshot(_ context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.depthLocked(w.boxes[ref].Snapshot) >= sandbox.MaxSnapshotChain {
+	if w.depthLocked(w.instances[ref].Snapshot) >= sandbox.MaxSnapshotChain {
 		return sandbox.Snapshot{}, sandbox.Errorf(sandbox.Exhausted, "it lies over too many")
 	}
 	id, err := sandbox.NewSnapshotID(rand.Reader)
-	snap := sandbox.Snapshot{ID: id, Owner: c.Owner, Image: "host", Parent: w.boxes[ref].Snapshot, Size: snapshotSize}
+	snap := sandbox.Snapshot{ID: id, Owner: c.Owner, Image: "host", Parent: w.instances[ref].Snapshot, Size: snapshotSize}
 	w.snaps[id] = snap
 	return snap, err
 }

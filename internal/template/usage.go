@@ -56,7 +56,7 @@ func (s *Service) Usage(ctx context.Context, c sandbox.Caller) (u Usage, err err
 		return Usage{}, err
 	}
 	for _, snap := range all {
-		if snap.Owner == boxOwner(c.Owner) {
+		if snap.Owner == instanceOwner(c.Owner) {
 			u.Snapshots++
 			u.Size += snap.Size
 		}

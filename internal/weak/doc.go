@@ -46,12 +46,12 @@ const (
 
 // Of the process wall.
 const (
-	UserShared       Weakness = "user-shared"       // the box's root is the host's root
-	NetworkShared    Weakness = "network-shared"    // the box is in the host's network namespace
-	HostnameShared   Weakness = "hostname-shared"   // the box is in the host's uts namespace
-	HostIPCShared    Weakness = "host-ipc-shared"   // the box is in the host's ipc namespace
-	HostPIDsShared   Weakness = "host-pids-shared"  // the box is in the host's pid namespace
-	CgroupsShared    Weakness = "cgroups-shared"    // the box is in the host's cgroup namespace, its trees mounted
+	UserShared       Weakness = "user-shared"       // the instance's root is the host's root
+	NetworkShared    Weakness = "network-shared"    // the instance is in the host's network namespace
+	HostnameShared   Weakness = "hostname-shared"   // the instance is in the host's uts namespace
+	HostIPCShared    Weakness = "host-ipc-shared"   // the instance is in the host's ipc namespace
+	HostPIDsShared   Weakness = "host-pids-shared"  // the instance is in the host's pid namespace
+	CgroupsShared    Weakness = "cgroups-shared"    // the instance is in the host's cgroup namespace, its trees mounted
 	OldRootKept      Weakness = "old-root-kept"     // the host's root stays mounted, at /run/host
 	HostDevices      Weakness = "host-devices"      // /dev is the host's, and devices work
 	HostSys          Weakness = "host-sys"          // /sys is the host's, writable
@@ -61,10 +61,10 @@ const (
 	DescriptorLeaked Weakness = "descriptor-leaked" // a descriptor of the host's / is left open
 	EnvironmentKept  Weakness = "environment-kept"  // the daemon's environment reaches commands
 	FilesUnbounded   Weakness = "files-unbounded"   // each process may open as many files as the host lets it
-	CountsUnbounded  Weakness = "counts-unbounded"  // a box may have all the inotify instances, watches and terminals of the host
+	CountsUnbounded  Weakness = "counts-unbounded"  // an instance may have all the inotify instances, watches and terminals of the host
 )
 
-// Of the box's file system, behind every wall.
+// Of the instance's file system, behind every wall.
 const (
 	HostRootShown    Weakness = "host-root-shown"     // the host's / is mounted at /mnt
 	RunShown         Weakness = "run-shown"           // the host's /run, with its sockets, is mounted at /mnt
@@ -91,7 +91,7 @@ const (
 
 // Of the way between the host and the guest agent.
 const (
-	ControlShared Weakness = "control-shared" // the agent's socket, and a copy of its configuration, lie in the box's root
+	ControlShared Weakness = "control-shared" // the agent's socket, and a copy of its configuration, lie in the instance's root
 )
 
 // Of what comes back to the host.

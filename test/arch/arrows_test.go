@@ -58,12 +58,12 @@ var forbidden = []struct {
 	},
 	{
 		from: "client",
-		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}, {own("internal/session"), own("internal/langbot"), own("contrib")}},
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}, {own("internal/session"), own("internal/langbot"), own("contrib")}},
 		why:  "a program that asks for a sandbox builds none",
 	},
 	{
 		from: "internal/cli",
-		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}},
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}},
 		why:  "the command line has no private door: all that it does, the client can",
 	},
 	{
@@ -93,7 +93,7 @@ var forbidden = []struct {
 	},
 	{
 		from: "internal/server",
-		to:   [][]string{wall, storage, {own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/cli"), own("internal/daemon")}},
+		to:   [][]string{wall, storage, {own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/cli"), own("internal/daemon")}},
 		why:  "the server speaks to the domain; the daemon hands it walls and stores",
 	},
 	{
@@ -103,12 +103,12 @@ var forbidden = []struct {
 	},
 	{
 		from: "internal/langbot",
-		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon"), own("client")}},
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon"), own("client")}},
 		why:  "a dialect speaks to the domain; the daemon hands it sessions and skills",
 	},
 	{
 		from: "internal/store",
-		to:   [][]string{wall, network, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process")}},
+		to:   [][]string{wall, network, {own("internal/server"), own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process")}},
 		why:  "a store keeps records",
 	},
 	{
@@ -118,17 +118,17 @@ var forbidden = []struct {
 	},
 	{
 		from: "internal/volume",
-		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}},
+		to:   [][]string{wall, storage, {own("internal/server"), own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/daemon")}},
 		why:  "a volume is a disk; who shows it to a sandbox is a wall's business",
 	},
 	{
 		from: "internal/guest",
-		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process")}},
+		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process")}},
 		why:  "what runs inside is small, and knows nothing of the host",
 	},
 	{
 		from: "cmd/carboy-service",
-		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend/box"), own("internal/backend/gvisor"), own("internal/backend/process")}},
+		to:   [][]string{wall, storage, {own("client"), own("internal/sandbox"), own("internal/server"), own("internal/backend/instance"), own("internal/backend/gvisor"), own("internal/backend/process")}},
 		why:  "what runs inside is small, and knows nothing of the host",
 	},
 	{

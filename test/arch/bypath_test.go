@@ -6,49 +6,49 @@ package arch
 // sandbox (server/hostdir); state directories have mode 0700.
 var byPath = []struct{ dir, functions, why string }{
 	{
-		dir: "internal/backend/box",
-		functions: `Host.Boxes Host.Claim Host.Forget Host.Prepare Host.Resume Host.Suspend Host.discard Host.end
+		dir: "internal/backend/instance",
+		functions: `Host.Instances Host.Claim Host.Forget Host.Prepare Host.Resume Host.Suspend Host.discard Host.end
 			Host.makeDisk Host.note Host.sweep Open WriteJSON changesMain exists forgetParts markSince readRecord
 			Compose saveMain mkdir`,
 		why: "a state directory: the box's own, of which a guest sees what is mounted below it, and empty mount points in it",
 	},
 	{
-		dir:       "internal/backend/box",
+		dir:       "internal/backend/instance",
 		functions: "older syncOlder",
 		why:       "the directory of the agent's socket of older versions: its last part is no link, and nothing there is believed",
 	},
 	{
-		dir:       "internal/backend/box",
+		dir:       "internal/backend/instance",
 		functions: "Host.addSnapshot composer.saved isEmpty",
 		why:       "a snapshot's directory, with a name for each layer, which the copying process made",
 	},
 	{
-		dir:       "internal/backend/box",
+		dir:       "internal/backend/instance",
 		functions: "Shown.show",
 		why:       "control groups, and a file system that no guest has written to yet",
 	},
 	{
-		dir:       "internal/backend/box",
+		dir:       "internal/backend/instance",
 		functions: "composer.bindMapped",
 		why:       "layers of images and of snapshots, and mount points: directories of ours, and the last part is no link",
 	},
 	{
-		dir:       "internal/backend/box",
+		dir:       "internal/backend/instance",
 		functions: "composer.volume",
 		why:       "the root of a volume's file system, of which a guest sees one directory; it is no link",
 	},
 	{
-		dir:       "internal/backend/box",
+		dir:       "internal/backend/instance",
 		functions: "openAccepted",
 		why:       "a directory of the user's: it must be the inode that was accepted, wherever its path leads",
 	},
 	{
-		dir:       "internal/backend/box",
+		dir:       "internal/backend/instance",
 		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.NetNS Host.killStrays Host.stray diskUsage",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{
-		dir:       "internal/backend/box",
+		dir:       "internal/backend/instance",
 		functions: "Host.HandOver installAgent",
 		why:       "the cache, which is ours",
 	},

@@ -13,7 +13,7 @@ import (
 // bendable are the packages that use names in directories which a guest can
 // change: disks, volumes, snapshots, workspaces, packages of skills, layers.
 var bendable = []string{
-	"internal/backend/box", "internal/backend/gvisor", "internal/backend/process", "internal/volume", "internal/snapshot",
+	"internal/backend/instance", "internal/backend/gvisor", "internal/backend/process", "internal/volume", "internal/snapshot",
 	"internal/session", "internal/process", "internal/skill", "internal/template", "internal/image", "internal/langbot", "internal/beneath", "internal/durable",
 }
 

@@ -44,7 +44,7 @@ func mayRows() (rows []mayRow) {
 				r := mayRow{title: m.title, ways: m.ways, wall: wall, user: user, by: "the commands' filter on the guest's kernel"}
 				switch {
 				case wall == process:
-					r.by = "the list of allowed calls; no user namespaces in the box's"
+					r.by = "the list of allowed calls; no user namespaces in the instance's"
 				case m.title == facts.InUser:
 					r.may, r.by = true, "the guest's kernel, for browsers and builds"
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Boxes outlive the daemon that started them: another wall over the same
+// Instances outlive the daemon that started them: another wall over the same
 // state finds them, speaks to them, sees their end and ends them.
 func testAdoption(t *testing.T, s *suite) {
 	first := s.open(t)
@@ -18,25 +18,25 @@ func testAdoption(t *testing.T, s *suite) {
 	b.sh(t, "", "echo kept > /workspace/f; sleep 7072 >/dev/null 2>&1 & "+executed("sleep 7072"))
 
 	second := s.openAt(t, first.state)
-	wantBoxes(t, second, b.id)
+	wantInstances(t, second, b.id)
 	wantAlive(t, second, b.id, true)
-	again := newBox(t, second, b.sb, nil)
+	again := newInstance(t, second, b.sb, nil)
 	again.says(t, "cat /workspace/f; pgrep -c -f '^sleep 7072'", "kept\n1\n")
 
 	waits := waiting(t, second, b.id)
 	third := s.openAt(t, first.state)
 	third.mustStop(t, b.id)
 	if err := (<-waits).err; err != nil {
-		t.Errorf("Wait of a box that an earlier process started: %v", err)
+		t.Errorf("Wait of an instance that an earlier process started: %v", err)
 	}
 	for _, w := range []*world{first, second, third} {
 		wantAlive(t, w, b.id, false)
-		wantBoxes(t, w, b.id)
+		wantInstances(t, w, b.id)
 	}
 	second.restart(t, b.sb).says(t, "cat /workspace/f", "kept\n")
 
 	// Another home has none of it.
-	wantBoxes(t, s.open(t))
+	wantInstances(t, s.open(t))
 }
 
 // waited is what Wait returned.
@@ -45,7 +45,7 @@ type waited struct {
 	err    error
 }
 
-// waiting begins to wait for a box's end.
+// waiting begins to wait for an instance's end.
 func waiting(t *testing.T, w *world, id string) <-chan waited {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -96,7 +96,7 @@ func testEndReasons(t *testing.T, s *suite) {
 		}
 		wantAlive(t, w, b.id, true)
 	})
-	// Nothing that runs inside ends the box.
+	// Nothing that runs inside ends the instance.
 	t.Run("killed-from-inside", func(t *testing.T) {
 		w := s.open(t)
 		b := w.begin(t)

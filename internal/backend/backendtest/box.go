@@ -18,8 +18,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// box is a running one, and the clients of its agent.
-type box struct {
+// instance is a running one, and the clients of its agent.
+type instance struct {
 	w        *world
 	sb       *sandbox.Sandbox
 	id       string
@@ -30,7 +30,7 @@ type box struct {
 	files    filesystemconnect.FilesystemClient
 }
 
-func newBox(t *testing.T, w *world, sb *sandbox.Sandbox, enforced []sandbox.Enforcement) *box {
+func newInstance(t *testing.T, w *world, sb *sandbox.Sandbox, enforced []sandbox.Enforcement) *instance {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return w.Dial(ctx, sb.ID, sandbox.GuestPort)
@@ -42,7 +42,7 @@ func newBox(t *testing.T, w *world, sb *sandbox.Sandbox, enforced []sandbox.Enfo
 	t.Cleanup(one.CloseIdleConnections)
 	t.Cleanup(two.CloseIdleConnections)
 	const base = "http://guest"
-	return &box{
+	return &instance{
 		w: w, sb: sb, id: sb.ID, enforced: enforced, http: one,
 		exec:  guestv1connect.NewExecServiceClient(two, base),
 		envd:  processconnect.NewProcessClient(two, base),
@@ -61,7 +61,7 @@ func command(user, script string) *guestv1.Command {
 // running is a command that somebody follows.
 type running struct {
 	t      *testing.T
-	b      *box
+	b      *instance
 	id     string
 	stream *connect.ServerStreamForClient[guestv1.Event]
 	out    bytes.Buffer
@@ -74,16 +74,16 @@ type running struct {
 // ended is how a command went.
 type ended struct {
 	stdout, stderr string
-	exit           *guestv1.Exit // nil: the box ended first
+	exit           *guestv1.Exit // nil: the instance ended first
 }
 
 // launch starts a command under an id of its own, and follows it.
-func (b *box) launch(t *testing.T, cmd *guestv1.Command) (*running, error) {
+func (b *instance) launch(t *testing.T, cmd *guestv1.Command) (*running, error) {
 	t.Helper()
 	return b.launchAs(t, "c-"+strings.ToLower(rand.Text()[:20]), cmd)
 }
 
-func (b *box) launchAs(t *testing.T, id string, cmd *guestv1.Command) (*running, error) {
+func (b *instance) launchAs(t *testing.T, id string, cmd *guestv1.Command) (*running, error) {
 	t.Helper()
 	if cmd.TimeoutMs == 0 {
 		cmd.TimeoutMs = commandLimit
@@ -101,7 +101,7 @@ func (b *box) launchAs(t *testing.T, id string, cmd *guestv1.Command) (*running,
 }
 
 // begin is launch for a command that is known to be accepted.
-func (b *box) begin(t *testing.T, cmd *guestv1.Command) *running {
+func (b *instance) begin(t *testing.T, cmd *guestv1.Command) *running {
 	t.Helper()
 	r, err := b.launch(t, cmd)
 	if err != nil {
@@ -171,7 +171,7 @@ func (r *running) end() ended {
 }
 
 // run runs a command to its end.
-func (b *box) run(t *testing.T, cmd *guestv1.Command) ended {
+func (b *instance) run(t *testing.T, cmd *guestv1.Command) ended {
 	t.Helper()
 	return b.begin(t, cmd).end()
 }
@@ -183,7 +183,7 @@ func executed(line string) string {
 }
 
 // sh runs a script that must succeed, and returns its output.
-func (b *box) sh(t *testing.T, user, script string) string {
+func (b *instance) sh(t *testing.T, user, script string) string {
 	t.Helper()
 	e := b.run(t, command(user, script))
 	if e.exit.GetCode() != 0 || e.exit == nil {
@@ -193,7 +193,7 @@ func (b *box) sh(t *testing.T, user, script string) string {
 }
 
 // says runs a script and wants its whole output.
-func (b *box) says(t *testing.T, script, want string) {
+func (b *instance) says(t *testing.T, script, want string) {
 	t.Helper()
 	if got := b.sh(t, "", script); got != want {
 		t.Errorf("%s: printed %q, want %q", script, got, want)

@@ -15,7 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
-// changesOf reads a box's changes: the kind of each path, with a file's
+// changesOf reads an instance's changes: the kind of each path, with a file's
 // content or a link's target after it.
 func (w *world) changesOf(t *testing.T, id string, opts sandbox.ChangesOptions) map[string]string {
 	t.Helper()
@@ -115,11 +115,11 @@ func changesOfCopy(t *testing.T, w *world) {
 		}
 	}
 	full := sandbox.ChangesOptions{Content: true}
-	wanted("of a running box", full, want)
+	wanted("of a running instance", full, want)
 	wanted("some of them", sandbox.ChangesOptions{Content: true, Paths: []string{"sub", "edited"}},
 		map[string]string{"edited": want["edited"], "sub/deep/new": want["sub/deep/new"]})
 	w.mustStop(t, b.id)
-	wanted("of a stopped box", full, want)
+	wanted("of a stopped instance", full, want)
 	b = w.restart(t, b.sb)
 	wanted("of one that was started again", full, want)
 	// What was told without content has none.

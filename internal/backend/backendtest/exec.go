@@ -119,7 +119,7 @@ func testExec(t *testing.T, s *suite) {
 	})
 }
 
-func (tt execCase) check(t *testing.T, b *box) {
+func (tt execCase) check(t *testing.T, b *instance) {
 	t.Helper()
 	r, err := b.launch(t, tt.cmd)
 	if tt.denied != 0 {

@@ -21,7 +21,7 @@ func testFiles(t *testing.T, s *suite) {
 	b := s.open(t).begin(t)
 	for _, tt := range []struct {
 		name string
-		test func(*testing.T, *box)
+		test func(*testing.T, *instance)
 	}{
 		{"write-and-read", writeAndRead},
 		{"hostile-names", hostileNames},
@@ -35,7 +35,7 @@ func testFiles(t *testing.T, s *suite) {
 	t.Run("as-root", func(t *testing.T) { filesAsRoot(t, s, b) })
 }
 
-func (b *box) request(t *testing.T, method, user, path string, body io.Reader) (int, string) {
+func (b *instance) request(t *testing.T, method, user, path string, body io.Reader) (int, string) {
 	t.Helper()
 	q := url.Values{"path": {path}}
 	if user != "" {
@@ -58,14 +58,14 @@ func (b *box) request(t *testing.T, method, user, path string, body io.Reader) (
 	return res.StatusCode, string(text)
 }
 
-func (b *box) put(t *testing.T, path, text string) {
+func (b *instance) put(t *testing.T, path, text string) {
 	t.Helper()
 	if status, body := b.request(t, http.MethodPost, "", path, strings.NewReader(text)); status != http.StatusOK {
 		t.Fatalf("write %q: status %d: %s", path, status, body)
 	}
 }
 
-func (b *box) get(t *testing.T, path string) string {
+func (b *instance) get(t *testing.T, path string) string {
 	t.Helper()
 	status, body := b.request(t, http.MethodGet, "", path, nil)
 	if status != http.StatusOK {
@@ -75,7 +75,7 @@ func (b *box) get(t *testing.T, path string) string {
 }
 
 // What the file service writes, commands see as their own, and the other way.
-func writeAndRead(t *testing.T, b *box) {
+func writeAndRead(t *testing.T, b *instance) {
 	b.put(t, "/workspace/new/dir/f", "from outside\n")
 	b.says(t, "cd /workspace/new; cat dir/f; stat -c '%u %g %a' . dir dir/f", "from outside\n1000 1000 755\n1000 1000 755\n1000 1000 644\n")
 	b.sh(t, "", "printf inside > ~/g; chmod 600 ~/g")
@@ -90,7 +90,7 @@ func writeAndRead(t *testing.T, b *box) {
 	b.says(t, "stat -c %s /tmp/empty", "0\n")
 }
 
-func hostileNames(t *testing.T, b *box) {
+func hostileNames(t *testing.T, b *instance) {
 	names := []string{
 		"-rf", "a b", "new\nline", "tab\t", "\x1b[31mred", "ünï", "bad\xff\xfe", "'\"`$(id)", "*", "..x", "...",
 		strings.Repeat("n", 255), "%2e%2e", "con:aux|?",
@@ -132,7 +132,7 @@ func total(names []string) int {
 }
 
 // The service goes nowhere that its user could not.
-func outOfReach(t *testing.T, b *box) {
+func outOfReach(t *testing.T, b *instance) {
 	b.sh(t, "", `cd /workspace && ln -s /etc/shadow link && ln -s /root dir && ln -s /proc/1/environ env && ln -s /run/carboy run
 ln -s loop loop && mkfifo fifo && mkdir -p closed && echo x > closed/f && chmod 0 closed`)
 	for _, path := range []string{
@@ -161,7 +161,7 @@ ln -s loop loop && mkfifo fifo && mkdir -p closed && echo x > closed/f && chmod 
 	}
 }
 
-func largeFile(t *testing.T, b *box) {
+func largeFile(t *testing.T, b *instance) {
 	const size = 64 << 20
 	sum := sha256.New()
 	data := io.TeeReader(io.LimitReader(rand.New(rand.NewSource(1)), size), sum) //nolint:gosec // no secret: bytes to compare
@@ -185,7 +185,7 @@ func as[T any](user string, msg *T) *connect.Request[T] {
 	return req
 }
 
-func fileServices(t *testing.T, b *box) {
+func fileServices(t *testing.T, b *instance) {
 	ctx := t.Context()
 	dir, err := b.files.MakeDir(ctx, as("user", &filesystem.MakeDirRequest{Path: "/workspace/svc/a/b"}))
 	must(t, err)
@@ -227,7 +227,7 @@ func fileServices(t *testing.T, b *box) {
 	b.says(t, "ls -A /workspace/svc", "")
 }
 
-func fileErrors(t *testing.T, b *box) {
+func fileErrors(t *testing.T, b *instance) {
 	ctx := t.Context()
 	_, err := b.files.Stat(ctx, as("", &filesystem.StatRequest{Path: "/no/such"}))
 	wantCode(t, "Stat of nothing", err, connect.CodeNotFound)
@@ -250,7 +250,7 @@ func fileErrors(t *testing.T, b *box) {
 	wantCode(t, "an unknown user", err, connect.CodeUnauthenticated)
 }
 
-func filesAsRoot(t *testing.T, s *suite, b *box) {
+func filesAsRoot(t *testing.T, s *suite, b *instance) {
 	status, body := b.request(t, http.MethodPost, "root", "/etc/carboy-conformance", strings.NewReader("root's"))
 	_, err := b.files.Stat(t.Context(), as("root", &filesystem.StatRequest{Path: "/root"}))
 	if !s.Root {

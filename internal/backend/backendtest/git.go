@@ -10,7 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// gitAttempts would have git on the host run or obey what the box wrote.
+// gitAttempts would have git on the host run or obey what the instance wrote.
 var gitAttempts = []struct{ name, script string }{
 	{"hook", "printf '#!/bin/sh\\n' > .git/hooks/post-checkout && chmod 755 .git/hooks/post-checkout"},
 	{"hooks-renamed", "mv .git/hooks .git/old && mkdir .git/hooks"},

@@ -20,7 +20,7 @@ import (
 // ownOwner is the owner of what this process's user makes.
 func ownOwner() string { return fmt.Sprintf("uid:%d", os.Geteuid()) }
 
-// processes lists the host's processes that belong to a box: its id is in
+// processes lists the host's processes that belong to an instance: its id is in
 // their cgroup, their command line, their root, or what is mounted for them.
 func processes(id string) []int {
 	var pids []int
@@ -62,7 +62,7 @@ func zombie(proc string) bool {
 	return bytes.HasPrefix(bytes.TrimSpace(rest), []byte("Z"))
 }
 
-// traces names what the host still has of a box.
+// traces names what the host still has of an instance.
 func traces(id string) []string {
 	var found []string
 	for _, pid := range processes(id) {
@@ -85,7 +85,7 @@ func traces(id string) []string {
 }
 
 // strayThreads names this process's threads that stay in a mount namespace
-// where a box was made: it keeps the box's disk.
+// where an instance was made: it keeps the instance's disk.
 func strayThreads() []string {
 	own, err := os.Readlink("/proc/thread-self/ns/mnt")
 	if err != nil {
@@ -101,7 +101,7 @@ func strayThreads() []string {
 	return found
 }
 
-// groups lists the cgroups of a box.
+// groups lists the cgroups of an instance.
 func groups(id string) []string {
 	var found []string
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d os.DirEntry, err error) error {
@@ -113,7 +113,7 @@ func groups(id string) []string {
 	return found
 }
 
-// cpuTime is the processor time that a box's processes have taken so far.
+// cpuTime is the processor time that an instance's processes have taken so far.
 func cpuTime(id string) time.Duration {
 	const tick = 100 // per second, on every Linux
 	var sum time.Duration
@@ -131,12 +131,12 @@ func cpuTime(id string) time.Duration {
 	return sum
 }
 
-// killAll kills the box's processes from outside.
+// killAll kills the instance's processes from outside.
 func killAll(t *testing.T, id string) {
 	t.Helper()
 	pids := processes(id)
 	if len(pids) == 0 {
-		t.Fatal("the box has no processes on the host")
+		t.Fatal("the instance has no processes on the host")
 	}
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -24,9 +24,9 @@ func (s *suite) oneLife(t *testing.T) {
 	}
 	b := w.begin(t)
 	if len(processes(b.id)) == 0 || len(traces(b.id)) == 0 {
-		t.Error("a running box leaves no trace on the host: no test here would find what is left of one")
+		t.Error("a running instance leaves no trace on the host: no test here would find what is left of one")
 	}
-	wantBoxes(t, w, b.id)
+	wantInstances(t, w, b.id)
 	wantAlive(t, w, b.id, true)
 	b.says(t, "echo one", "one\n")
 
@@ -36,11 +36,11 @@ func (s *suite) oneLife(t *testing.T) {
 		}
 		wantAlive(t, w, b.id, false)
 		if left := processes(b.id); len(left) > 0 {
-			t.Errorf("processes of a stopped box: %v", left)
+			t.Errorf("processes of a stopped instance: %v", left)
 		}
-		wantBoxes(t, w, b.id)
+		wantInstances(t, w, b.id)
 		if _, err := w.Dial(t.Context(), b.id, sandbox.GuestPort); err == nil {
-			t.Error("a stopped box was dialled")
+			t.Error("a stopped instance was dialled")
 		}
 	}
 	w.restart(t, b.sb).says(t, "echo two", "two\n")
@@ -49,7 +49,7 @@ func (s *suite) oneLife(t *testing.T) {
 		if err := w.Remove(t.Context(), b.id); err != nil {
 			t.Errorf("Remove: %v", err)
 		}
-		wantBoxes(t, w)
+		wantInstances(t, w)
 	}
 }
 
@@ -58,7 +58,7 @@ func (s *suite) nothingThere(t *testing.T) {
 	w := s.open(t)
 	const id = "sb_nobody"
 	wantAlive(t, w, id, false)
-	wantBoxes(t, w)
+	wantInstances(t, w)
 	if _, err := w.Stop(t.Context(), id); err != nil {
 		t.Errorf("Stop: %v", err)
 	}
@@ -74,7 +74,7 @@ func (s *suite) nothingThere(t *testing.T) {
 	if err := w.Changes(t.Context(), id, sandbox.ChangesOptions{}, discard{}); err == nil {
 		t.Error("Changes: no error")
 	}
-	wantBoxes(t, w)
+	wantInstances(t, w)
 }
 
 func (s *suite) twoAtOnce(t *testing.T) {
@@ -93,8 +93,8 @@ func (s *suite) twoAtOnce(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	one, two := newBox(t, w, records[0], nil), newBox(t, w, records[1], nil)
-	wantBoxes(t, w, one.id, two.id)
+	one, two := newInstance(t, w, records[0], nil), newInstance(t, w, records[1], nil)
+	wantInstances(t, w, one.id, two.id)
 	one.sh(t, "", "echo one > /workspace/f; echo one > /tmp/f; sleep 7071 >/dev/null 2>&1 & "+executed("sleep 7071"))
 	two.says(t, "ls -A /workspace; cat /tmp/f 2>&1 | grep -c one; pgrep -f '^sleep 7071' || echo none", "0\nnone\n")
 	one.says(t, "cat /workspace/f /tmp/f; pgrep -c -f '^sleep 7071'", "one\none\n1\n")
@@ -129,8 +129,8 @@ func testCancelledStart(t *testing.T, s *suite) {
 	if finished == moments {
 		t.Error("no start was called off")
 	}
-	if ids, err := w.Boxes(t.Context()); err != nil || len(ids) != 1 {
-		t.Errorf("Boxes = %q, %v; want the first one alone", ids, err)
+	if ids, err := w.Instances(t.Context()); err != nil || len(ids) != 1 {
+		t.Errorf("Instances = %q, %v; want the first one alone", ids, err)
 	}
 	// One that was called off can be started after all.
 	sb := w.record()
@@ -167,7 +167,7 @@ func testIDs(t *testing.T, s *suite) {
 			wantAlive(t, w, id, false)
 		})
 	}
-	wantBoxes(t, w, victim.id)
+	wantInstances(t, w, victim.id)
 	wantAlive(t, w, victim.id, true)
 }
 
@@ -176,16 +176,16 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-func wantBoxes(t *testing.T, w *world, want ...string) {
+func wantInstances(t *testing.T, w *world, want ...string) {
 	t.Helper()
-	got, err := w.Boxes(t.Context())
+	got, err := w.Instances(t.Context())
 	if err != nil {
-		t.Errorf("Boxes: %v", err)
+		t.Errorf("Instances: %v", err)
 	}
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("Boxes = %q, want %q", got, want)
+		t.Errorf("Instances = %q, want %q", got, want)
 	}
 }
 

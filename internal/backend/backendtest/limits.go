@@ -16,7 +16,7 @@ import (
 )
 
 // testLimits runs into each limit that the wall says it keeps: what did so is
-// told why, and the box goes on unless Options say otherwise.
+// told why, and the instance goes on unless Options say otherwise.
 func testLimits(t *testing.T, s *suite) {
 	w := s.open(t)
 	for _, tt := range []struct {
@@ -78,7 +78,7 @@ func limitMemory(t *testing.T, w *world) {
 	if e.exit != nil && (e.exit.GetCode() != 137 || e.stdout != "") {
 		t.Errorf("a hog ended by %v with %q", e.exit, e.stdout)
 	}
-	if !w.s.MemoryEndsBox {
+	if !w.s.MemoryEndsInstance {
 		if got := e.exit.GetReason(); got != guestv1.Reason_REASON_OUT_OF_MEMORY {
 			t.Errorf("a hog ended by %v", e.exit)
 		}
@@ -94,7 +94,7 @@ func limitMemory(t *testing.T, w *world) {
 	w.restart(t, b.sb).says(t, "cat /workspace/f", "kept\n")
 }
 
-// memoryOfCommand holds one command to less than the box has: it ends with all
+// memoryOfCommand holds one command to less than the instance has: it ends with all
 // that it started, and nothing else does.
 func memoryOfCommand(t *testing.T, w *world) {
 	b := w.begin(t)
@@ -116,7 +116,7 @@ while True:
 	b.says(t, "pgrep -x sleep | wc -l", "1\n")
 }
 
-// orGone is end for a command whose box may go with it.
+// orGone is end for a command whose instance may go with it.
 func (r *running) orGone() ended {
 	for r.next() {
 	}
@@ -147,9 +147,9 @@ func limitPIDs(t *testing.T, w *world) {
 	// Threads count as well.
 	e = b.run(t, argv("python3", "-c", "import threading,time\nfor i in range(500): threading.Thread(target=time.sleep, args=(7,), daemon=True).start()\nprint('all')"))
 	if e.stdout == "all\n" {
-		t.Error("500 threads were started in a box of 64")
+		t.Error("500 threads were started in an instance of 64")
 	}
-	until(t, "the box goes on", func() bool {
+	until(t, "the instance goes on", func() bool {
 		r, err := b.launch(t, shell("echo on"))
 		return err == nil && r.end().stdout == "on\n"
 	})
@@ -158,7 +158,7 @@ func limitPIDs(t *testing.T, w *world) {
 // burn keeps two processors busy.
 const burn = "(while :; do :; done) & while :; do :; done"
 
-// limitCPUs counts the processor time that a busy box takes.
+// limitCPUs counts the processor time that a busy instance takes.
 func limitCPUs(t *testing.T, w *world) {
 	const (
 		share = 0.25
@@ -173,7 +173,7 @@ func limitCPUs(t *testing.T, w *world) {
 	slow := w.begin(t, func(sb *sandbox.Sandbox) { sb.Spec.Limits.CPUs = share })
 	slow.begin(t, shell(burn))
 	if got := taken(slow.id); got > most || got == 0 {
-		t.Errorf("a box with %v processors took %.2f", share, got)
+		t.Errorf("an instance with %v processors took %.2f", share, got)
 	}
 	held := throttled(slow.id)
 	w.mustStop(t, slow.id)
@@ -187,11 +187,11 @@ func limitCPUs(t *testing.T, w *world) {
 	// A machine that has too much to do gives it no more: its limit must then
 	// not be why.
 	if n := throttled(fast.id); held == 0 || n > 0 {
-		t.Errorf("a box with more processors takes no more; it was held back %d times, the other %d times", n, held)
+		t.Errorf("an instance with more processors takes no more; it was held back %d times, the other %d times", n, held)
 	}
 }
 
-// throttled is how often the kernel has held a box back for it to keep to its
+// throttled is how often the kernel has held an instance back for it to keep to its
 // processors.
 func throttled(id string) (times int) {
 	for _, dir := range groups(id) {

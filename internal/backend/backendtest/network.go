@@ -30,7 +30,7 @@ except OSError as e:
     print("refused")
 `
 
-// hostListener is something of the host's that a box must not reach.
+// hostListener is something of the host's that an instance must not reach.
 type hostListener struct{ kind, addr string }
 
 // listeners listens on the host in every way there is.

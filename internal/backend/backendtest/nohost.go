@@ -87,7 +87,7 @@ func testNoHost(t *testing.T, s *suite) {
 
 // hostProcesses looks inside for a process of the host's, by name and by
 // number.
-func hostProcesses(t *testing.T, s *suite, b *box) {
+func hostProcesses(t *testing.T, s *suite, b *instance) {
 	marker := exec.CommandContext(t.Context(), "sleep", "7078")
 	must(t, marker.Start())
 	t.Cleanup(func() { _ = marker.Wait() }) // the context has ended by then, and it with it
@@ -98,7 +98,7 @@ func hostProcesses(t *testing.T, s *suite, b *box) {
 			t.Errorf("as %s: the host's process is seen", user)
 		}
 		if !strings.Contains(got, "sleep 7079") {
-			t.Errorf("as %s: the box's own is not: %q", user, got)
+			t.Errorf("as %s: the instance's own is not: %q", user, got)
 		}
 		b.run(t, command(user, fmt.Sprintf("kill -9 %d %d", marker.Process.Pid, os.Getpid())))
 		if zombie(fmt.Sprintf("/proc/%d", marker.Process.Pid)) {
@@ -110,7 +110,7 @@ func hostProcesses(t *testing.T, s *suite, b *box) {
 }
 
 // hostKernel tries to change what the whole host would see.
-func hostKernel(t *testing.T, s *suite, b *box) {
+func hostKernel(t *testing.T, s *suite, b *instance) {
 	name, err := os.Hostname()
 	must(t, err)
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")

@@ -193,7 +193,7 @@ try: os.rmdir("other")
 except OSError: pass`
 
 // pinned has commands try to get rid of the mounts below the workspace.
-func pinned(t *testing.T, b *box, users ...string) {
+func pinned(t *testing.T, b *instance, users ...string) {
 	t.Helper()
 	for _, user := range users {
 		cmd := argv("python3", "-c", unpin)
@@ -232,7 +232,7 @@ func readOnlyFollows(t *testing.T, w *world, mounts func(*sandbox.Sandbox)) {
 }
 
 // inTheWay: a mount point that is a link, or no directory, is refused, and
-// nothing is left of the box.
+// nothing is left of the instance.
 func inTheWay(t *testing.T, w *world, mounts func(*sandbox.Sandbox)) {
 	for _, mode := range []sandbox.WorkspaceMode{sandbox.WorkspaceCOW, sandbox.WorkspaceReadOnly, sandbox.WorkspaceWritable} {
 		for _, what := range []string{"link", "file"} {

@@ -88,7 +88,7 @@ func testPorts(t *testing.T, s *suite) {
 		w.mustStop(t, b.id)
 		must(t, c.SetReadDeadline(time.Now().Add(30*time.Second)))
 		if n, err := c.Read(make([]byte, 1)); err == nil || n > 0 {
-			t.Errorf("Read = %d, %v after the box's end", n, err)
+			t.Errorf("Read = %d, %v after the instance's end", n, err)
 		}
 	})
 }
@@ -106,7 +106,7 @@ func manyConnections(t *testing.T, w *world, id string) {
 	all.Wait()
 }
 
-func pageOverDial(t *testing.T, w *world, b *box) {
+func pageOverDial(t *testing.T, w *world, b *instance) {
 	web := b.begin(t, argv("sh", "-c", "mkdir /tmp/web; cd /tmp/web; echo page > index.html; python3 -um http.server --bind 127.0.0.1 8124 2>&1"))
 	web.awaits("Serving")
 	c := &http.Client{Transport: &http.Transport{

@@ -83,7 +83,7 @@ func readOnlyFiles(t *testing.T, s *suite, w *world) {
 	}
 }
 
-// What a box with a read-only root wrote is in its snapshot, and a box from
+// What an instance with a read-only root wrote is in its snapshot, and an instance from
 // that has the root that its own Spec says.
 func readOnlySnapshot(t *testing.T, w *world) {
 	b := w.begin(t, readOnly)

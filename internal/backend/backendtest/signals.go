@@ -79,7 +79,7 @@ func testSignals(t *testing.T, s *suite) {
 
 // wholeTree kills a command with everything that it started: children,
 // double forks, sessions of their own, and what ignores signals.
-func wholeTree(t *testing.T, b *box) {
+func wholeTree(t *testing.T, b *instance) {
 	const script = `
 sleep 7074 &
 (setsid sleep 7074 &)

@@ -26,7 +26,7 @@ func Snapshots(t *testing.T, state string) *snapshot.Store {
 	return s
 }
 
-// trySave makes a snapshot of a box, as a manager would.
+// trySave makes a snapshot of an instance, as a manager would.
 func (w *world) trySave(t *testing.T, sb *sandbox.Sandbox) (sandbox.Snapshot, error) {
 	t.Helper()
 	saver, ok := w.Backend.(sandbox.Snapshotter)
@@ -54,13 +54,13 @@ func (w *world) save(t *testing.T, sb *sandbox.Sandbox) sandbox.Snapshot {
 	return s
 }
 
-// from starts a box from a snapshot.
-func (w *world) from(t *testing.T, s sandbox.Snapshot) *box {
+// from starts an instance from a snapshot.
+func (w *world) from(t *testing.T, s sandbox.Snapshot) *instance {
 	t.Helper()
 	return w.begin(t, func(sb *sandbox.Sandbox) { sb.Spec.Snapshot = s.ID })
 }
 
-// userFiles are what a command without rights can make. A kernel of the box's
+// userFiles are what a command without rights can make. A kernel of the instance's
 // own may keep pipes to itself: they are not compared.
 const userFiles = `
 cd /workspace
@@ -121,7 +121,7 @@ func testSnapshots(t *testing.T, s *suite) {
 	}
 }
 
-// What a box wrote is seen by one that starts from its snapshot, made while it
+// What an instance wrote is seen by one that starts from its snapshot, made while it
 // ran and while it did not, and in no other.
 func testSnapshotWhole(t *testing.T, s *suite) {
 	w := s.open(t)
@@ -181,7 +181,7 @@ func testSnapshotChain(t *testing.T, s *suite) {
 	}
 }
 
-// Two boxes of one snapshot don't see each other, and don't change it.
+// Two instances of one snapshot don't see each other, and don't change it.
 func testSnapshotShared(t *testing.T, s *suite) {
 	w := s.open(t)
 	b := w.begin(t)
@@ -201,7 +201,7 @@ func testSnapshotShared(t *testing.T, s *suite) {
 const writer = `cd /workspace; echo 0 > a; echo 0 > b; echo ready; i=0
 while :; do i=$((i+1)); echo $i > a.new; mv a.new a; echo $i > b.new; mv b.new b; done`
 
-// A snapshot is of one moment, although the box writes all the time.
+// A snapshot is of one moment, although the instance writes all the time.
 func testSnapshotMoment(t *testing.T, s *suite) {
 	w := s.open(t)
 	b := w.begin(t)
@@ -256,7 +256,7 @@ for p in user trusted; do setfattr -n $p.overlay.opaque -v y d; setfattr -n $p.o
 	w.from(t, first).says(t, "cd /workspace; cat d/f d/g", want)
 }
 
-// A box over a snapshot that looks at a directory of the host has that in the
+// An instance over a snapshot that looks at a directory of the host has that in the
 // place of the workspace which was saved, and the rest of it.
 func testSnapshotBelowView(t *testing.T, s *suite) {
 	w := s.open(t)
@@ -275,7 +275,7 @@ func testSnapshotRefused(t *testing.T, s *suite) {
 	_, err := w.Start(t.Context(), sb)
 	wantKind(t, "Start from a snapshot that is not there", err, sandbox.NotFound)
 	_, err = w.trySave(t, w.record())
-	wantKind(t, "Save of a box that is not there", err, sandbox.Conflict)
+	wantKind(t, "Save of an instance that is not there", err, sandbox.Conflict)
 
 	b := w.begin(t)
 	ctx, cancel := context.WithCancel(t.Context())

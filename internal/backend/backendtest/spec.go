@@ -53,7 +53,7 @@ func testSpec(t *testing.T, s *suite) {
 		w.holdsNothingOf(t, sb)
 	})
 	t.Run("privileges", func(t *testing.T) { privileges(t, w) })
-	wantBoxes(t, w)
+	wantInstances(t, w)
 }
 
 // privileges wants commands to have none that they could gain or use.
@@ -81,9 +81,9 @@ func (w *world) refuses(t *testing.T, sb *sandbox.Sandbox) {
 
 func (w *world) holdsNothingOf(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
-	ids, err := w.Boxes(t.Context())
+	ids, err := w.Instances(t.Context())
 	if err != nil || slices.Contains(ids, sb.ID) {
-		t.Errorf("Boxes = %q, %v; want nothing of what was refused", ids, err)
+		t.Errorf("Instances = %q, %v; want nothing of what was refused", ids, err)
 	}
 }
 
@@ -92,7 +92,7 @@ var promises = []string{"isolation", "filesystem", "network", "privileges", "mem
 
 // testCheck holds the wall to what it says that it does: each promise is
 // kept by something, or not kept for a reason; a limit that is not kept is
-// refused to whoever asks for it by name; and a box says the same.
+// refused to whoever asks for it by name; and an instance says the same.
 func testCheck(t *testing.T, s *suite) {
 	w := s.open(t)
 	sb := w.record()
@@ -114,7 +114,7 @@ func testCheck(t *testing.T, s *suite) {
 	if got, want := slices.Sorted(maps.Keys(said)), slices.Sorted(slices.Values(promises)); !slices.Equal(got, want) {
 		t.Errorf("answers for %q, want %q", got, want)
 	}
-	wantBoxes(t, w)
+	wantInstances(t, w)
 	b := w.begin(t)
 	for _, e := range b.enforced {
 		if e.Enforced != said[e.Promise].Enforced {

@@ -20,7 +20,7 @@ func testStreams(t *testing.T, s *suite) {
 	b := s.open(t).begin(t)
 	for _, tt := range []struct {
 		name string
-		test func(*testing.T, *box)
+		test func(*testing.T, *instance)
 	}{
 		{"binary-through-cat", binaryThroughCat},
 		{"much-output", muchOutput},
@@ -39,7 +39,7 @@ func fed(script string) *guestv1.Command {
 	return with(shell(script), func(c *guestv1.Command) { c.Stdin = true })
 }
 
-func binaryThroughCat(t *testing.T, b *box) {
+func binaryThroughCat(t *testing.T, b *instance) {
 	var all [256]byte
 	for i := range all {
 		all[i] = byte(i)
@@ -55,7 +55,7 @@ func binaryThroughCat(t *testing.T, b *box) {
 	}
 }
 
-func muchOutput(t *testing.T, b *box) {
+func muchOutput(t *testing.T, b *instance) {
 	const size = 48 << 20
 	cmd := shell(fmt.Sprintf("head -c %d /dev/urandom > /workspace/big; sha256sum < /workspace/big >&2; cat /workspace/big; rm /workspace/big", size))
 	cmd.OrphanGraceMs = 60_000 // nothing is dropped
@@ -66,7 +66,7 @@ func muchOutput(t *testing.T, b *box) {
 	}
 }
 
-func inputInPieces(t *testing.T, b *box) {
+func inputInPieces(t *testing.T, b *instance) {
 	r := b.begin(t, fed("while read -r l; do echo \"got $l\"; done; echo end"))
 	r.write("one\n", false)
 	r.awaits("got one\n")
@@ -81,7 +81,7 @@ func inputInPieces(t *testing.T, b *box) {
 
 // What was lost on the way to the agent's answer is sent again, and is not
 // written twice; what is missing is not made up.
-func inputAtOffsets(t *testing.T, b *box) {
+func inputAtOffsets(t *testing.T, b *instance) {
 	r := b.begin(t, fed("cat"))
 	send := func(offset uint64, text string, eof bool) error {
 		_, err := b.exec.WriteInput(t.Context(), connect.NewRequest(&guestv1.WriteInputRequest{Id: r.id, Offset: offset, Data: []byte(text), Eof: eof}))
@@ -98,7 +98,7 @@ func inputAtOffsets(t *testing.T, b *box) {
 	}
 }
 
-func followFromOffset(t *testing.T, b *box) {
+func followFromOffset(t *testing.T, b *instance) {
 	r := b.begin(t, shell("printf 0123456789; printf abcdefghij >&2"))
 	r.end()
 	stream, err := b.exec.Follow(t.Context(), connect.NewRequest(&guestv1.FollowRequest{Id: r.id, StdoutOffset: 4, StderrOffset: 10}))
@@ -120,7 +120,7 @@ func followFromOffset(t *testing.T, b *box) {
 }
 
 // A start that is sent again finds what the first one started.
-func startTwice(t *testing.T, b *box) {
+func startTwice(t *testing.T, b *instance) {
 	const id = "once"
 	for range 2 {
 		r, err := b.launchAs(t, id, shell("echo x >> /workspace/once; cat /workspace/once"))
@@ -139,7 +139,7 @@ func startTwice(t *testing.T, b *box) {
 
 // One stream that nobody reads fills up; the other is read to its end, and then
 // the one from its beginning.
-func readApart(t *testing.T, b *box) {
+func readApart(t *testing.T, b *instance) {
 	const id = "apart"
 	cmd := shell("head -c 3000000 /dev/zero | tr '\\0' x & echo one >&2; sleep 0.2; echo two >&2; wait; echo end >&2")
 	cmd.OrphanGraceMs = commandLimit
@@ -182,7 +182,7 @@ func readApart(t *testing.T, b *box) {
 }
 
 // The same through the protocol that E2B's clients speak.
-func asEnvd(t *testing.T, b *box) {
+func asEnvd(t *testing.T, b *instance) {
 	stream, err := b.envd.Start(t.Context(), connect.NewRequest(&envd.StartRequest{
 		Process: &envd.ProcessConfig{Cmd: "sh", Args: []string{"-c", "printf out; printf err >&2; exit 3"}, Envs: map[string]string{"A": "1"}},
 	}))

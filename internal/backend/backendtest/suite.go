@@ -21,9 +21,9 @@ type Options struct {
 	Open func(t *testing.T, state, cache string) sandbox.Backend
 	// Root says that commands may be root in the guest.
 	Root bool
-	// MemoryEndsBox says that a command that takes more memory than the box
-	// has ends the whole box; else it alone is killed.
-	MemoryEndsBox bool
+	// MemoryEndsBox says that a command that takes more memory than the instance
+	// has ends the whole instance; else it alone is killed.
+	MemoryEndsInstance bool
 }
 
 // suite is one run of it.
@@ -80,7 +80,7 @@ func Run(t *testing.T, o Options) {
 }
 
 // tempDir makes a directory that others than root can look into, and that is
-// not below the test's name: names of boxes are, and both are in paths.
+// not below the test's name: names of instances are, and both are in paths.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "carboy-wall-")
@@ -137,8 +137,8 @@ func (w *world) record(change ...func(*sandbox.Sandbox)) *sandbox.Sandbox {
 
 func newID() string { return "sb_" + strings.ToLower(rand.Text()[:16]) }
 
-// begin starts a box that goes with the test.
-func (w *world) begin(t *testing.T, change ...func(*sandbox.Sandbox)) *box {
+// begin starts an instance that goes with the test.
+func (w *world) begin(t *testing.T, change ...func(*sandbox.Sandbox)) *instance {
 	t.Helper()
 	sb := w.record(change...)
 	t.Cleanup(func() { w.mustRemove(t, sb.ID) })
@@ -146,7 +146,7 @@ func (w *world) begin(t *testing.T, change ...func(*sandbox.Sandbox)) *box {
 }
 
 // restart starts sb, whose removal is somebody else's.
-func (w *world) restart(t *testing.T, sb *sandbox.Sandbox) *box {
+func (w *world) restart(t *testing.T, sb *sandbox.Sandbox) *instance {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -154,7 +154,7 @@ func (w *world) restart(t *testing.T, sb *sandbox.Sandbox) *box {
 	if err != nil {
 		t.Fatalf("Start: %v", err)
 	}
-	return newBox(t, w, sb, enforced)
+	return newInstance(t, w, sb, enforced)
 }
 
 func (w *world) mustStop(t *testing.T, id string) []string {
@@ -181,7 +181,7 @@ func (w *world) mustRemove(t *testing.T, id string) {
 		left = traces(id)
 	}
 	for _, l := range left {
-		t.Errorf("left of a removed box: %s", l)
+		t.Errorf("left of a removed instance: %s", l)
 	}
 }
 

@@ -14,7 +14,7 @@ func testTerminals(t *testing.T, s *suite) {
 	b := s.open(t).begin(t)
 	for _, tt := range []struct {
 		name string
-		test func(*testing.T, *box)
+		test func(*testing.T, *instance)
 	}{
 		{"is-one", isTerminal},
 		{"sizes", terminalSizes},
@@ -35,7 +35,7 @@ func onTerminal(script string) *guestv1.Command {
 // lines is a terminal's output without its carriage returns.
 func lines(out string) string { return strings.ReplaceAll(out, "\r\n", "\n") }
 
-func isTerminal(t *testing.T, b *box) {
+func isTerminal(t *testing.T, b *instance) {
 	e := b.run(t, onTerminal("test -t 0 && test -t 1 && test -t 2 && echo terminal; echo $TERM; echo to-tty > /dev/tty; stat -c %u $(tty); echo err >&2"))
 	if got, want := lines(e.stdout), "terminal\nxterm-256color\nto-tty\n1000\nerr\n"; got != want || e.stderr != "" {
 		t.Errorf("stdout %q, stderr %q, want %q and nothing", got, e.stderr, want)
@@ -50,7 +50,7 @@ func (r *running) resize(cols, rows uint32) error {
 
 // A command, what it has started and what it starts later see the size, and
 // are told of a new one.
-func terminalSizes(t *testing.T, b *box) {
+func terminalSizes(t *testing.T, b *instance) {
 	r := b.begin(t, onTerminal(`stty size; sh -c 'stty size'
 sh -c "trap 'echo child-told; exit' WINCH; echo child-ready; while :; do sleep 0.05; done" &
 trap 'echo shell-told' WINCH
@@ -72,7 +72,7 @@ while :; do read -r x && { stty size; sh -c 'stty size'; }; done`))
 }
 
 // Ctrl-C ends what is in the foreground, not the shell.
-func interrupt(t *testing.T, b *box) {
+func interrupt(t *testing.T, b *instance) {
 	r := b.begin(t, with(argv("bash", "--norc", "-i"), func(c *guestv1.Command) {
 		c.Terminal = &guestv1.Terminal{Cols: 80, Rows: 24}
 		c.Env = map[string]string{"PS1": "prompt> "}
@@ -102,7 +102,7 @@ func interrupt(t *testing.T, b *box) {
 // inFront waits until its process group is the terminal's foreground.
 const inFront = "import os,time\nwhile os.tcgetpgrp(0) != os.getpgrp(): time.sleep(0.02)\nprint('in front')\ntime.sleep(1000)"
 
-func jobControl(t *testing.T, b *box) {
+func jobControl(t *testing.T, b *instance) {
 	r := b.begin(t, with(argv("bash", "--norc", "-i"), func(c *guestv1.Command) {
 		c.Terminal = &guestv1.Terminal{Cols: 80, Rows: 24}
 		c.Env = map[string]string{"PS1": "prompt> "}
@@ -125,7 +125,7 @@ func jobControl(t *testing.T, b *box) {
 	b.says(t, "pgrep -c -f '^sleep 7076'; true", "0\n")
 }
 
-func endOfInput(t *testing.T, b *box) {
+func endOfInput(t *testing.T, b *instance) {
 	// Typed by a person,
 	r := b.begin(t, onTerminal("stty -echo; echo ready; cat; echo end"))
 	r.awaits("ready")
@@ -143,7 +143,7 @@ func endOfInput(t *testing.T, b *box) {
 }
 
 // A follower that leaves does not hang up on the command: another may come.
-func hangUp(t *testing.T, b *box) {
+func hangUp(t *testing.T, b *instance) {
 	r := b.begin(t, onTerminal("echo ready; read -r x; echo got $x"))
 	r.awaits("ready")
 	ctx, leave := context.WithCancel(t.Context())
@@ -162,7 +162,7 @@ func hangUp(t *testing.T, b *box) {
 	}
 }
 
-func refusedSizes(t *testing.T, b *box) {
+func refusedSizes(t *testing.T, b *instance) {
 	_, err := b.launch(t, with(onTerminal("true"), func(c *guestv1.Command) { c.Terminal.Cols = 1 << 16 }))
 	wantCode(t, "a terminal that is too wide", err, connect.CodeInvalidArgument)
 	r := b.begin(t, shell("sleep 1000"))

@@ -44,7 +44,7 @@ var steps = []struct {
 	{"rm moved", "moved", filesystem.EventType_EVENT_TYPE_REMOVE},
 }
 
-func watchStream(t *testing.T, b *box) {
+func watchStream(t *testing.T, b *instance) {
 	b.sh(t, "", "mkdir -p /workspace/watched")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -67,7 +67,7 @@ func watchStream(t *testing.T, b *box) {
 	}
 }
 
-func watchPoll(t *testing.T, b *box) {
+func watchPoll(t *testing.T, b *instance) {
 	b.sh(t, "", "mkdir -p /workspace/polled")
 	w, err := b.files.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "/workspace/polled", Recursive: true}))
 	must(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// over is a box whose workspace is dir.
+// over is an instance whose workspace is dir.
 func over(t *testing.T, mode sandbox.WorkspaceMode, dir string) func(*sandbox.Sandbox) {
 	t.Helper()
 	source := hostDir(t, dir)
@@ -27,7 +27,7 @@ func testWorkspace(t *testing.T, s *suite) {
 	})
 	for _, tt := range []struct {
 		mode sandbox.WorkspaceMode
-		// what the box sees after it has tried to change everything
+		// what the instance sees after it has tried to change everything
 		file, added string
 		// whether that is what the host has
 		reaches bool
@@ -64,7 +64,7 @@ func testWorkspace(t *testing.T, s *suite) {
 	t.Run("replaced", func(t *testing.T) { replaced(t, w) })
 }
 
-// onHost wants dir to be as it was, or with the box's changes as its owner's.
+// onHost wants dir to be as it was, or with the instance's changes as its owner's.
 func onHost(t *testing.T, dir string, changed bool) {
 	t.Helper()
 	base, err := os.ReadFile(filepath.Join(dir, "base"))
@@ -95,7 +95,7 @@ func onHost(t *testing.T, dir string, changed bool) {
 	}
 }
 
-// What the host does to a shared tree while the box runs is seen inside.
+// What the host does to a shared tree while the instance runs is seen inside.
 func hostChanges(t *testing.T, w *world) {
 	for _, mode := range []sandbox.WorkspaceMode{sandbox.WorkspaceReadOnly, sandbox.WorkspaceWritable} {
 		dir := tree(t, map[string]string{"f": "one\n"})
@@ -171,7 +171,7 @@ func noSetID(t *testing.T, w *world) {
 	}
 }
 
-// Another directory in the accepted one's place is refused, when the box is
+// Another directory in the accepted one's place is refused, when the instance is
 // first started and later.
 func replaced(t *testing.T, w *world) {
 	for _, mode := range []sandbox.WorkspaceMode{sandbox.WorkspaceCOW, sandbox.WorkspaceReadOnly, sandbox.WorkspaceWritable} {

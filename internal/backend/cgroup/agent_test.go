@@ -28,10 +28,10 @@ func init() {
 	}
 }
 
-// agentUID is root of a box's user namespace, as the host knows it.
+// agentUID is root of an instance's user namespace, as the host knows it.
 const agentUID = 524288
 
-// agentProcess is a box's agent as far as groups are concerned.
+// agentProcess is an instance's agent as far as groups are concerned.
 type agentProcess struct {
 	t   testing.TB
 	cmd *exec.Cmd
@@ -261,7 +261,7 @@ func (a *agentRole) bomb(script string) error {
 	return err
 }
 
-// guest uses the version 2 tree as a box's agent does.
+// guest uses the version 2 tree as an instance's agent does.
 func (a *agentRole) guest() error {
 	tree, err := guestgroups.Open(guestgroups.Options{Root: a.plan.Root, PIDs: 40, OOMFile: a.plan.OOMFile, PIDsFile: a.plan.PIDsFile})
 	if err != nil {

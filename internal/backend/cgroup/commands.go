@@ -15,23 +15,23 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// The groups inside a box's group.
+// The groups inside an instance's group.
 const (
-	commandsGroup = "commands" // what the box runs for its user
-	agentGroup    = "agent"    // version 2: all else that the box is
+	commandsGroup = "commands" // what the instance runs for its user
+	agentGroup    = "agent"    // version 2: all else that the instance is
 )
 
 // forkers are the threads that stay in the commands' group to fork them,
 // where a group has threads: in version 1. The limit is that much higher.
 const forkers = 1
 
-// deepest is how many levels of groups a box may have below its own: the
+// deepest is how many levels of groups an instance may have below its own: the
 // commands' group, and one for each command.
 const deepest = 2
 
-// Commands is the part of a Group that a box's commands are in, with limits
+// Commands is the part of a Group that an instance's commands are in, with limits
 // of their own, so that reaching one is the end of a command and not of what
-// serves it. A process of the box, its agent, puts commands there; the limits
+// serves it. A process of the instance, its agent, puts commands there; the limits
 // are in files that the agent can't write.
 //
 // It is plain data, so that it can be handed to another process.
@@ -77,7 +77,7 @@ type Setting struct {
 // Remove.
 //
 // In version 2 a group with limited parts can't have processes itself, while
-// the box's cgroup namespace has to begin at the group. So some of the work is
+// the instance's cgroup namespace has to begin at the group. So some of the work is
 // left to Finish.
 func (g *Group) Commands(l Limits, uid, gid int) (*Commands, error) {
 	if l.CPUs != 0 || l.OOMTogether {
@@ -88,17 +88,17 @@ func (g *Group) Commands(l Limits, uid, gid int) (*Commands, error) {
 	}
 	c := &Commands{}
 	for _, t := range g.host.trees {
-		box, err := g.open(t)
+		instance, err := g.open(t)
 		if err != nil {
 			return nil, fmt.Errorf("open group %s: %w", g.name, err)
 		}
-		p := part{group: g, tree: t, box: box, limits: l, uid: uid, gid: gid}
+		p := part{group: g, tree: t, instance: instance, limits: l, uid: uid, gid: gid}
 		if t.version == 2 {
 			err = p.makeV2(c)
 		} else {
 			err = p.makeV1(c)
 		}
-		box.Close()
+		instance.Close()
 		if errors.Is(err, unix.EEXIST) {
 			return nil, sandbox.Errorf(sandbox.Conflict, "cgroup %s has a part for commands", g.name)
 		}
@@ -113,7 +113,7 @@ func (g *Group) Commands(l Limits, uid, gid int) (*Commands, error) {
 type part struct {
 	group    *Group
 	tree     *hierarchy
-	box      *os.File
+	instance *os.File
 	limits   Limits
 	uid, gid int
 }
@@ -123,20 +123,20 @@ func (p *part) makeV1(c *Commands) error {
 	if !memory && !pids {
 		return nil
 	}
-	if memory { // before Linux 5.11 the commands' would not be part of the box's
-		err := writeFile(p.box, "memory.use_hierarchy", "1")
+	if memory { // before Linux 5.11 the commands' would not be part of the instance's
+		err := writeFile(p.instance, "memory.use_hierarchy", "1")
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("count the commands' memory as the box's: %w", err)
+			return fmt.Errorf("count the commands' memory as the instance's: %w", err)
 		}
 	}
-	if err := p.group.host.tree.mkdir(p.box, commandsGroup); err != nil {
+	if err := p.group.host.tree.mkdir(p.instance, commandsGroup); err != nil {
 		return err
 	}
 	l := p.limits
 	if l.PIDs > 0 {
 		l.PIDs += forkers
 	}
-	if err := p.tree.set(p.box, commandsGroup, l); err != nil {
+	if err := p.tree.set(p.instance, commandsGroup, l); err != nil {
 		return err
 	}
 	// Not cgroup.procs: that would take the agent whole.
@@ -156,12 +156,12 @@ func (p *part) makeV1(c *Commands) error {
 
 func (p *part) makeV2(c *Commands) error {
 	for _, name := range []string{agentGroup, commandsGroup} {
-		if err := p.group.host.tree.mkdir(p.box, name); err != nil {
+		if err := p.group.host.tree.mkdir(p.instance, name); err != nil {
 			return err
 		}
 	}
 	// A tree without end would be work without end for whoever removes it.
-	err := writeFile(p.box, "cgroup.max.depth", strconv.Itoa(deepest))
+	err := writeFile(p.instance, "cgroup.max.depth", strconv.Itoa(deepest))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("bound the groups inside: %w", err)
 	}
@@ -204,12 +204,12 @@ func (p *part) plan(c *Commands) {
 
 func (p *part) path() string { return path.Join(p.tree.path(p.group.host.ns), p.group.name) }
 
-// give makes files of a group inside the box's the agent's own.
+// give makes files of a group inside the instance's the agent's own.
 func (p *part) give(dir string, files ...string) error {
 	if p.uid == os.Geteuid() {
 		return nil
 	}
-	d, err := openDir(p.box, dir)
+	d, err := openDir(p.instance, dir)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (p *part) give(dir string, files ...string) error {
 
 // Finish sets what Commands left: it moves the processes that have entered the
 // group since to a part of their own, and then sets the commands' limits. It
-// is called once, with the rights of Commands's caller, when the box's first
+// is called once, with the rights of Commands's caller, when the instance's first
 // process has made its cgroup namespace and before any command starts; that
 // process may call it itself, if it sees the pids of all that is in the group.
 // Without version 2 controllers it has nothing to do.
@@ -276,7 +276,7 @@ func (m Move) run() error {
 	return fmt.Errorf("processes keep coming into %s", m.From)
 }
 
-// maxMoves is how often Finish looks: a box at its start has few processes.
+// maxMoves is how often Finish looks: an instance at its start has few processes.
 const maxMoves = 1000
 
 // isOptional reports whether some kernels lack a file of version 2.

@@ -157,9 +157,9 @@ func TestCommandsRefuses(t *testing.T) {
 }
 
 // commands makes a group with a part for commands.
-func commands(t *testing.T, suffix string, box, inner cgroup.Limits) (*cgroup.Group, *cgroup.Commands) {
+func commands(t *testing.T, suffix string, instance, inner cgroup.Limits) (*cgroup.Group, *cgroup.Commands) {
 	t.Helper()
-	g := group(t, host(t, suffix), "box", box)
+	g := group(t, host(t, suffix), "box", instance)
 	c, err := g.Commands(inner, agentUID, agentUID)
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestKillTakesCommands(t *testing.T) {
 				t.Errorf("left: %v, %v", pids, err)
 			}
 			if names, err := h.List(); err != nil || len(names) != 1 {
-				t.Errorf("List = %q, %v; want the box alone", names, err)
+				t.Errorf("List = %q, %v; want the instance alone", names, err)
 			}
 			if err := g.Remove(t.Context()); err != nil {
 				t.Error(err)
@@ -289,15 +289,15 @@ func TestLimitsAreOutOfReach(t *testing.T) {
 	a := startAgent(t, g, c)
 	for _, file := range c.Tasks {
 		a.must("open " + file)
-		box := filepath.Dir(filepath.Dir(file))
-		out, err := exec.Command("find", box, filepath.Dir(box), "-maxdepth", "2", "-user", fmt.Sprint(agentUID)).Output()
+		instance := filepath.Dir(filepath.Dir(file))
+		out, err := exec.Command("find", instance, filepath.Dir(instance), "-maxdepth", "2", "-user", fmt.Sprint(agentUID)).Output()
 		if err != nil || string(out) != file+"\n" {
-			t.Errorf("the agent's below %s: %q, %v", filepath.Dir(box), out, err)
+			t.Errorf("the agent's below %s: %q, %v", filepath.Dir(instance), out, err)
 		}
 		for _, other := range []string{
-			box + "/tasks", box + "/cgroup.procs", filepath.Dir(box) + "/tasks", filepath.Dir(file) + "/cgroup.procs",
-			box + "/memory.limit_in_bytes", filepath.Dir(file) + "/memory.limit_in_bytes",
-			box + "/pids.max", filepath.Dir(file) + "/pids.max", filepath.Dir(file) + "/memory.oom_control",
+			instance + "/tasks", instance + "/cgroup.procs", filepath.Dir(instance) + "/tasks", filepath.Dir(file) + "/cgroup.procs",
+			instance + "/memory.limit_in_bytes", filepath.Dir(file) + "/memory.limit_in_bytes",
+			instance + "/pids.max", filepath.Dir(file) + "/pids.max", filepath.Dir(file) + "/memory.oom_control",
 		} {
 			if got := a.do("open " + other); got == "ok" {
 				t.Errorf("the agent may write %s", other)

@@ -15,7 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Group is the control group of one box: a directory in each tree of use. It
+// Group is the control group of one instance: a directory in each tree of use. It
 // holds nothing open. Its methods may be called from several goroutines.
 type Group struct {
 	host     *Host

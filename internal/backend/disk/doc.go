@@ -1,5 +1,5 @@
-// Package disk keeps the writable layers of a box in an ext4 image of its
-// own, so that the file system itself holds the box to its bytes and inodes.
+// Package disk keeps the writable layers of an instance in an ext4 image of its
+// own, so that the file system itself holds the instance to its bytes and inodes.
 //
 // Images are sparse files. The first of each size is made with mke2fs and
 // kept as a template; the others are copies of the few blocks that are not
@@ -14,7 +14,7 @@
 //
 // What is on the platter when: templates are synced before they get their
 // name. A new image is not synced by Make; the file system's own barriers
-// reach the image file through the loop device, so what a box has synced, and
+// reach the image file through the loop device, so what an instance has synced, and
 // all that it wrote before an Unmount that returned, is there once the image
 // file's directory entry is. A caller who records that an image exists syncs
 // its directory first. After a crash the kernel replays the journal at the

@@ -130,7 +130,7 @@ func lockAttached(img *os.File) (*os.File, error) {
 }
 
 // mountDevice mounts ext4. The kernel's thread that zeroes unused inode
-// tables would write out hundreds of MB per box, so it stays off: in a sparse
+// tables would write out hundreds of MB per instance, so it stays off: in a sparse
 // file they read as zero anyway.
 func mountDevice(dev, target string, o Options) error {
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME)

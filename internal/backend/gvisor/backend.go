@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -17,19 +17,19 @@ const Name = "gvisor"
 
 // Options place a Backend. All paths are absolute.
 type Options struct {
-	State  string       // boxes live in State/boxes/gvisor
-	Cache  string       // the guest agent, the host image's skeleton and disk templates
-	Log    *slog.Logger // default: discard
-	Images box.Images   // default: the host image alone
-	// Snapshots has what boxes may lie over besides; nil: there are none.
-	Snapshots box.Snapshots
+	State  string          // instances live in State/boxes/gvisor
+	Cache  string          // the guest agent, the host image's skeleton and disk templates
+	Log    *slog.Logger    // default: discard
+	Images instance.Images // default: the host image alone
+	// Snapshots has what instances may lie over besides; nil: there are none.
+	Snapshots instance.Snapshots
 	// DebugDir receives gVisor's debug logs where it is set.
 	DebugDir string
 }
 
 // Backend is the gVisor wall. Open makes one.
 type Backend struct {
-	*box.Host
+	*instance.Host
 	debugDir string
 }
 
@@ -43,7 +43,7 @@ var (
 	_ sandbox.Suspender = (*Backend)(nil)
 )
 
-// The wall's own needs, on top of what a box was promised.
+// The wall's own needs, on top of what an instance was promised.
 const (
 	// wallMemory is what sentry, gofer and the guest kernel's tables take
 	// beside the guest's own memory: measured at 40 to 90 MiB under load.
@@ -53,17 +53,17 @@ const (
 	wallPIDs = 512
 )
 
-// limits are what the host enforces for a box.
+// limits are what the host enforces for an instance.
 func limits(l sandbox.Limits) cgroup.Limits {
 	return cgroup.Limits{Memory: l.Memory + wallMemory, CPUs: l.CPUs, PIDs: 2*l.PIDs + wallPIDs, OOMTogether: true}
 }
 
 // Open looks at what this machine can do and puts the guest agent in place.
-// From then on this process reaps the boxes whose launchers have left.
+// From then on this process reaps the instances whose launchers have left.
 func Open(_ context.Context, opts Options) (*Backend, error) {
-	host, err := box.Open(box.Options{
+	host, err := instance.Open(instance.Options{
 		Wall: Name, State: opts.State, Cache: opts.Cache, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
-		Limits: limits, OOMEndsBox: true, Stray: stray,
+		Limits: limits, OOMEndsInstance: true, Stray: stray,
 	})
 	if err != nil {
 		return nil, err
@@ -71,17 +71,17 @@ func Open(_ context.Context, opts Options) (*Backend, error) {
 	return &Backend{Host: host, debugDir: opts.DebugDir}, nil
 }
 
-// stray knows a wall process by gVisor's own flag that holds the box's
+// stray knows a wall process by gVisor's own flag that holds the instance's
 // directory.
 func stray(args []string, dir string) bool {
 	args = afterPrewarmer(args)
 	return (args[0] == roleSentry || args[0] == roleGofer) &&
-		slices.Contains(args[1:], "--root="+filepath.Join(dir, box.DirState))
+		slices.Contains(args[1:], "--root="+filepath.Join(dir, instance.DirState))
 }
 
 // plan is what the daemon hands to a launcher.
 type plan struct {
-	box.Plan
+	instance.Plan
 	Memory int64   `json:"memory"` // bytes that the guest sees
 	CPUs   float64 `json:"cpus"`
 	// LogDir receives gVisor's debug logs where it is set.
@@ -92,20 +92,20 @@ type plan struct {
 type launched struct {
 	Sentry  int    `json:"sentry"` // pids on the host
 	Gofer   int    `json:"gofer"`
-	Instead string `json:"instead"` // see box.Plan
+	Instead string `json:"instead"` // see instance.Plan
 }
 
 // Start implements sandbox.Backend.
 func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
 	enforced, err := b.report(sb.Spec, sb.Owner)
-	if err = errors.Join(err, box.CheckLink(sb)); err != nil {
+	if err = errors.Join(err, instance.CheckLink(sb)); err != nil {
 		return nil, err
 	}
 	resume := b.Suspended(sb.ID)
 	p, err := b.start(ctx, sb, resume)
 	enforced, err = b.Started(ctx, sb.ID, p, enforced, err)
 	if resume && err != nil && ctx.Err() == nil {
-		return nil, box.NotResumed(err)
+		return nil, instance.NotResumed(err)
 	}
 	if resume && err == nil {
 		err = b.Forget(ctx, sb.ID) // it holds what is outdated from now on
@@ -127,7 +127,7 @@ func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return b.report(sb.Spec, sb.Owner)
 }
 
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (*box.Plan, error) {
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (*instance.Plan, error) {
 	prepared, cfg, err := b.Prepare(ctx, sb)
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
@@ -30,7 +30,7 @@ import (
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
-	role.Become(box.Roles(), gvisor.Roles(nil))
+	role.Become(instance.Roles(), gvisor.Roles(nil))
 	os.Exit(m.Run())
 }
 
@@ -78,7 +78,7 @@ func start(t *testing.T, b *gvisor.Backend, sb *sandbox.Sandbox) {
 	})
 }
 
-// sh runs a script in a box and returns its output and how it ended.
+// sh runs a script in an instance and returns its output and how it ended.
 func sh(t *testing.T, b *gvisor.Backend, id, script string) (string, *guestv1.Exit) {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -102,7 +102,7 @@ func sh(t *testing.T, b *gvisor.Backend, id, script string) (string, *guestv1.Ex
 			return out.String(), e
 		}
 	}
-	return out.String(), nil // the box ended first
+	return out.String(), nil // the instance ended first
 }
 
 func hostDir(t *testing.T, path string) sandbox.HostDir {
@@ -132,13 +132,13 @@ func TestWorkspaceOverLives(t *testing.T) {
 	}
 	want := []string{"base", "new"}
 	if got := changed(t, b, sb.ID); !equal(got, want) {
-		t.Errorf("changes of a running box: %q, want %q", got, want)
+		t.Errorf("changes of a running instance: %q, want %q", got, want)
 	}
 	if _, err := b.Stop(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := changed(t, b, sb.ID); !equal(got, want) {
-		t.Errorf("changes of a stopped box: %q, want %q", got, want)
+		t.Errorf("changes of a stopped instance: %q, want %q", got, want)
 	}
 	if _, err := b.Start(t.Context(), sb); err != nil {
 		t.Fatal(err)
@@ -169,24 +169,24 @@ func changed(t *testing.T, b *gvisor.Backend, id string) []string {
 
 func equal(a, b []string) bool { return strings.Join(a, "\n") == strings.Join(b, "\n") }
 
-// Another process's backend over the same state knows the box again.
+// Another process's backend over the same state knows the instance again.
 func TestAdoption(t *testing.T) {
 	state := stateDir(t)
 	first := open(t, state)
 	sb := sandboxOf("sb_adopted")
 	start(t, first, sb)
 	second := open(t, state)
-	if ids, err := second.Boxes(t.Context()); err != nil || !equal(ids, []string{sb.ID}) {
+	if ids, err := second.Instances(t.Context()); err != nil || !equal(ids, []string{sb.ID}) {
 		t.Errorf("boxes: %q, %v", ids, err)
 	}
 	if !second.Alive(t.Context(), sb.ID) {
-		t.Error("the box is not alive for another backend")
+		t.Error("the instance is not alive for another backend")
 	}
 	if out, _ := sh(t, second, sb.ID, "id -u"); out != "1000\n" {
 		t.Errorf("id -u: %q", out)
 	}
 	other := open(t, stateDir(t))
-	if ids, err := other.Boxes(t.Context()); err != nil || len(ids) != 0 {
+	if ids, err := other.Instances(t.Context()); err != nil || len(ids) != 0 {
 		t.Errorf("boxes of another home: %q, %v", ids, err)
 	}
 }
@@ -232,8 +232,8 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	if ids, _ := b.Boxes(t.Context()); len(ids) != 0 {
-		t.Errorf("refused boxes left %q", ids)
+	if ids, _ := b.Instances(t.Context()); len(ids) != 0 {
+		t.Errorf("refused instances left %q", ids)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // The suite that every wall passes.
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Options{
-		Root: true, MemoryEndsBox: true,
+		Root: true, MemoryEndsInstance: true,
 		Open: func(t *testing.T, state, cache string) sandbox.Backend {
 			t.Helper()
 			b, err := gvisor.Open(t.Context(), gvisor.Options{State: state, Cache: cache, Snapshots: backendtest.Snapshots(t, state)})

@@ -1,10 +1,10 @@
-// Package gvisor is the default wall: each box is a gVisor sandbox that this
+// Package gvisor is the default wall: each instance is a gVisor sandbox that this
 // very binary runs, re-executed as launcher, sentry and gofer.
 //
-// A launcher process, one per start, enters the box's cgroups, builds the
-// box's file system in a mount namespace of its own, and boots gVisor over
-// it; then it leaves, and the namespace lives as long as the box's gofer. So
-// no mount of a box is ever seen on the host, and none can be left behind.
+// A launcher process, one per start, enters the instance's cgroups, builds the
+// instance's file system in a mount namespace of its own, and boots gVisor over
+// it; then it leaves, and the namespace lives as long as the instance's gofer. So
+// no mount of an instance is ever seen on the host, and none can be left behind.
 //
 // The sentry holds no privilege of the host: it runs as a user of its own,
 // without root as one of the caller's, in a user namespace, behind gVisor's

@@ -52,7 +52,7 @@ func TestAfterPrewarmer(t *testing.T) {
 		}
 	}
 	if !stray(whole, "/b") || stray(whole, "/c") {
-		t.Error("a sentry that is about to be is not known as its box's")
+		t.Error("a sentry that is about to be is not known as its instance's")
 	}
 }
 

@@ -17,16 +17,16 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/flag"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/backend/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// launcherMain reads a plan, boots its box and answers with the pids. It runs
-// in a mount namespace of its own, which dies with it and the box's gofer.
-func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
+// launcherMain reads a plan, boots its instance and answers with the pids. It runs
+// in a mount namespace of its own, which dies with it and the instance's gofer.
+func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 	// gVisor restores namespaces from the thread group's leader: keep to it.
 	runtime.LockOSThread()
 	var p plan
@@ -37,7 +37,7 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 		if err := role.BecomeRoot(); err != nil {
 			return err
 		}
-		if err := box.MakeLink(&p.Plan, maker); err != nil {
+		if err := instance.MakeLink(&p.Plan, maker); err != nil {
 			return err
 		}
 	} else if err := syscall.Setgroups(nil); err != nil { // the sentry keeps those that we have
@@ -47,11 +47,11 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 		return err
 	}
 	unix.Umask(0o022)
-	if err := box.Compose(&p.Plan); err != nil {
+	if err := instance.Compose(&p.Plan); err != nil {
 		return err
 	}
 	spec := ociSpec(&p)
-	if err := box.WriteJSON(filepath.Join(box.DirBundle, "config.json"), spec); err != nil {
+	if err := instance.WriteJSON(filepath.Join(instance.DirBundle, "config.json"), spec); err != nil {
 		return err
 	}
 	if !weak.On(weak.HostSetIDAllowed) {
@@ -85,12 +85,12 @@ func boot(p *plan, spec *specs.Spec) (*launched, error) {
 		return nil, err
 	}
 	defer entry.Close()
-	agent := box.Handed()
+	agent := instance.Handed()
 	defer agent.Close()
 	var c *container.Container
 	err = asSentry(p, func() (err error) {
 		c, err = container.New(conf, container.Args{
-			ID: p.ID, Spec: spec, BundleDir: filepath.Join(p.Dir, box.DirBundle),
+			ID: p.ID, Spec: spec, BundleDir: filepath.Join(p.Dir, instance.DirBundle),
 			ExecFile: entry,
 			PassFiles: map[int]*os.File{
 				control.ProgramFD: agent.Program, control.SocketFD: agent.Socket, control.ConfigFD: agent.Config,
@@ -102,7 +102,7 @@ func boot(p *plan, spec *specs.Spec) (*launched, error) {
 		return nil, fmt.Errorf("create gvisor sandbox: %w", err)
 	}
 	if p.Resume {
-		err = c.Restore(conf, filepath.Join(p.Dir, box.DirMemoryUsed), false, false, nil)
+		err = c.Restore(conf, filepath.Join(p.Dir, instance.DirMemoryUsed), false, false, nil)
 	} else {
 		err = c.Start(conf)
 	}
@@ -113,7 +113,7 @@ func boot(p *plan, spec *specs.Spec) (*launched, error) {
 	return &launched{Sentry: c.SandboxPid(), Gofer: c.GoferPid.Load()}, nil
 }
 
-// nullStdio gives the box /dev/null for its standard streams: gVisor hands
+// nullStdio gives the instance /dev/null for its standard streams: gVisor hands
 // down os.Stdin and its like, and ours lead to the daemon.
 func nullStdio() error {
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
@@ -156,7 +156,7 @@ func devices() string {
 // runscConfig holds every flag that differs from gVisor's own default.
 func runscConfig(p *plan) (*config.Config, error) {
 	args := []string{
-		"--root=" + filepath.Join(p.Dir, box.DirState),
+		"--root=" + filepath.Join(p.Dir, instance.DirState),
 		"--platform=systrap",
 		"--network=" + network(p.Linked),
 		"--ignore-cgroups",        // ours are entered already, and cover the launcher too
@@ -164,7 +164,7 @@ func runscConfig(p *plan) (*config.Config, error) {
 		"--host-uds=" + sockets(), // those that programs bind to paths
 		"--character-device-policy=" + devices(),
 		"--overlay2=none",         // layers are the host kernel's overlays
-		"--file-access=exclusive", // nothing but the box writes its root
+		"--file-access=exclusive", // nothing but the instance writes its root
 		"--file-access-mounts=shared",
 		"--in-sandbox-cgroup=v2",
 		"--host-settings=ignore",

@@ -17,9 +17,9 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/filters"
 	_ "github.com/carboy-sandbox/carboy/internal/backend/gvisor/umounter" // does its work when it is initialized
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/role"
 )
 
@@ -35,7 +35,7 @@ const (
 )
 
 // Roles are those of this package. Launchers make links by maker; nil: none.
-func Roles(maker box.LinkMaker) role.Table {
+func Roles(maker instance.LinkMaker) role.Table {
 	t := role.Table{
 		roleLauncher: func() error { return launcherMain(os.Stdin, os.Stdout, maker) },
 		roleSuspend:  func() error { return suspendMain(os.Stdin) },
@@ -68,7 +68,7 @@ func runRunsc() error {
 	return nil
 }
 
-// runSentry boots the sentry with the memory and the processors of the box
+// runSentry boots the sentry with the memory and the processors of the instance
 // rather than the host's: gVisor reads them from cgroups that it made itself,
 // and ours are our own. The spec carries them.
 func runSentry() error {
@@ -100,7 +100,7 @@ func withStableFDs(args []string) []string {
 	return args
 }
 
-// withLimits returns args with the box's memory size and processor count in
+// withLimits returns args with the instance's memory size and processor count in
 // place of the host's. Where the spec says neither, args stay as they are.
 func withLimits(args []string) []string {
 	spec, err := donatedSpec(args)

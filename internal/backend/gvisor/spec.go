@@ -6,7 +6,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -21,7 +21,7 @@ var agentCapabilities = []string{
 	"CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_AUDIT_WRITE", "CAP_MKNOD",
 }
 
-// ociSpec describes the box to gVisor. Its root is composed already; only
+// ociSpec describes the instance to gVisor. Its root is composed already; only
 // what the guest must treat apart is a mount of its own.
 func ociSpec(p *plan) *specs.Spec {
 	quota := int64(p.CPUs * cpuPeriod)
@@ -32,7 +32,7 @@ func ociSpec(p *plan) *specs.Spec {
 			options = append(options, "nodev")
 		}
 		return specs.Mount{
-			Type: "bind", Source: filepath.Join(p.Dir, box.DirMounts, source), Destination: target, Options: options,
+			Type: "bind", Source: filepath.Join(p.Dir, instance.DirMounts, source), Destination: target, Options: options,
 		}
 	}
 	mounts := []specs.Mount{
@@ -42,9 +42,9 @@ func ociSpec(p *plan) *specs.Spec {
 		mount("/tmp", "root/tmp"),
 	}
 	if weak.On(weak.ControlShared) {
-		mounts = append(mounts, mount(box.GuestControl, box.DirShared, "rbind"))
+		mounts = append(mounts, mount(instance.GuestControl, instance.DirShared, "rbind"))
 	}
-	for _, d := range append([]box.Dir{p.Workspace}, p.Mounts...) {
+	for _, d := range append([]instance.Dir{p.Workspace}, p.Mounts...) {
 		if d.Apart() {
 			opt := "rw"
 			if d.Mode == "ro" && !weak.On(weak.ReadOnlyWritable) {
@@ -56,7 +56,7 @@ func ociSpec(p *plan) *specs.Spec {
 	return &specs.Spec{
 		Version: specs.Version,
 		Process: &specs.Process{
-			Args: []string{box.FileAgent}, // its program is handed over
+			Args: []string{instance.FileAgent}, // its program is handed over
 			Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 				weak.Environ()...),
 			Cwd: "/",
@@ -65,7 +65,7 @@ func ociSpec(p *plan) *specs.Spec {
 			},
 			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1 << 16, Hard: 1 << 16}},
 		},
-		Root:     &specs.Root{Path: filepath.Join(p.Dir, box.DirMounts, box.MountRoot)},
+		Root:     &specs.Root{Path: filepath.Join(p.Dir, instance.DirMounts, instance.MountRoot)},
 		Hostname: "carboy",
 		Mounts:   mounts,
 		Linux: &specs.Linux{
@@ -79,7 +79,7 @@ func ociSpec(p *plan) *specs.Spec {
 }
 
 // netNSPath is the namespace that a launcher was given, or made.
-var netNSPath = fmt.Sprintf("/proc/self/fd/%d", box.LinkFD)
+var netNSPath = fmt.Sprintf("/proc/self/fd/%d", instance.LinkFD)
 
 func namespaces(linked bool) []specs.LinuxNamespace {
 	list := []specs.LinuxNamespace{

@@ -16,7 +16,7 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 	runsc "gvisor.dev/gvisor/runsc/sandbox"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/guest/guestbin"
 	"github.com/carboy-sandbox/carboy/internal/role"
 )
@@ -25,18 +25,18 @@ import (
 // and what the guest has in memory, and ends.
 func (b *Backend) Suspend(ctx context.Context, id string) error {
 	return b.Host.Suspend(ctx, id, func(dir string) error {
-		p := plan{Plan: box.Plan{ID: id, Dir: filepath.Dir(dir), Rootless: b.Rootless()}}
+		p := plan{Plan: instance.Plan{ID: id, Dir: filepath.Dir(dir), Rootless: b.Rootless()}}
 		if err := writeProgram(dir); err != nil {
 			return err
 		}
 		if err := b.Roles().Ask(ctx, roleSuspend, &p, nil, nil); err != nil {
-			return fmt.Errorf("write the memory of the box: %w", err)
+			return fmt.Errorf("write the memory of the instance: %w", err)
 		}
 		return nil
 	})
 }
 
-// suspendMain reads a plan and has its box written down.
+// suspendMain reads a plan and has its instance written down.
 func suspendMain(in io.Reader) error {
 	runtime.LockOSThread()
 	var p plan
@@ -57,7 +57,7 @@ func suspendMain(in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return c.Checkpoint(conf, filepath.Join(p.Dir, box.DirMemoryNew), runsc.CheckpointOpts{
+	return c.Checkpoint(conf, filepath.Join(p.Dir, instance.DirMemoryNew), runsc.CheckpointOpts{
 		Compression: statefile.CompressionLevelNone, ExcludeCommittedZeroPages: true,
 	})
 }
@@ -74,14 +74,14 @@ func writeProgram(dir string) error {
 	return os.WriteFile(filepath.Join(dir, fileProgram), []byte(id), 0o600)
 }
 
-// sameProgram wants the memory of the box at dir to be of this program's
+// sameProgram wants the memory of the instance at dir to be of this program's
 // making.
 func sameProgram(dir string) error {
 	id, err := program()
 	if err != nil {
 		return err
 	}
-	wrote, err := os.ReadFile(filepath.Join(dir, box.DirMemoryUsed, fileProgram))
+	wrote, err := os.ReadFile(filepath.Join(dir, instance.DirMemoryUsed, fileProgram))
 	if err == nil && string(wrote) != id {
 		err = errors.New("another version of carboy wrote it")
 	}

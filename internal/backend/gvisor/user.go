@@ -12,7 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// Sentries' ids are above those of boxes (see package process), below those of
+// Sentries' ids are above those of instances (see package process), below those of
 // gates (see package egress), and within what systemd keeps for containers.
 const (
 	firstSentry = 1_860_200_000
@@ -22,7 +22,7 @@ const (
 // nobody is what gVisor would run every sentry as, and many a service too.
 const nobody = 65534
 
-// sentryUser is whom the sentry of a box runs as where root made it: somebody
+// sentryUser is whom the sentry of an instance runs as where root made it: somebody
 // whom nothing else belongs to, so that no process of another user's signals
 // or traces it. Two may share one: each is in a pid namespace of its own too.
 func sentryUser(id string) int {
@@ -39,7 +39,7 @@ func sentryUser(id string) int {
 // nobody, whom gVisor gives the streams to: the host's /dev/null.
 const flagRootless = "--rootless"
 
-// asSentry runs f with the real user that the box's sentry is to have. That is
+// asSentry runs f with the real user that the instance's sentry is to have. That is
 // the calling thread's alone, and its rights stay root's: what f starts from
 // other threads, the gofer among it, is root's as before.
 func asSentry(p *plan, f func() error) error {

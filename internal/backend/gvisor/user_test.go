@@ -15,20 +15,20 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 )
 
-// status is a line of the state of a box's sentry.
+// status is a line of the state of an instance's sentry.
 func status(t *testing.T, state, id, line string) string {
 	t.Helper()
-	var box struct {
+	var instance struct {
 		Processes []procid.ID `json:"processes"`
 	}
 	raw, err := os.ReadFile(filepath.Join(state, "boxes/gvisor", id, "box.json"))
 	if err == nil {
-		err = json.Unmarshal(raw, &box)
+		err = json.Unmarshal(raw, &instance)
 	}
-	if err != nil || len(box.Processes) != 2 {
-		t.Fatalf("%d processes, %v", len(box.Processes), err)
+	if err != nil || len(instance.Processes) != 2 {
+		t.Fatalf("%d processes, %v", len(instance.Processes), err)
 	}
-	raw, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", box.Processes[0].PID))
+	raw, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", instance.Processes[0].PID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestSentryHasNothingOfOthers(t *testing.T) {
 		}
 	}
 	if len(users) != 2 {
-		t.Errorf("the sentries of two boxes run as %v", users)
+		t.Errorf("the sentries of two instances run as %v", users)
 	}
 	var st syscall.Stat_t
 	if err := syscall.Stat(os.DevNull, &st); err != nil || st.Uid != 0 || st.Gid != 0 {

@@ -12,9 +12,9 @@ import (
 )
 
 // Audit walks the whole image, parts included, and notes what its owner may
-// not expect a box to see or to lack: links into people's homes, sockets,
+// not expect an instance to see or to lack: links into people's homes, sockets,
 // files named as keys and passwords are, and what not every user of the host
-// may read but root inside a box may. It changes nothing, and takes as long
+// may read but root inside an instance may. It changes nothing, and takes as long
 // as find does.
 func (r Root) Audit(ctx context.Context) ([]Note, error) {
 	var out []Note

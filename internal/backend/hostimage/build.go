@@ -88,7 +88,7 @@ func (h *host) copy(ctx context.Context, w writer, sources []source) error {
 				h.note(s.path, "left out: %v", err)
 				continue
 			}
-			// Whatever the host grants, a box's users only read; set-id bits
+			// Whatever the host grants, an instance's users only read; set-id bits
 			// never come along.
 			if err := w.file(s.path, b, 0o644|s.stat.Mode&0o111); err != nil {
 				return err

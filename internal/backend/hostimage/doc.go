@@ -15,10 +15,10 @@
 // A skeleton is found again by what it was made from: the names, sizes and
 // times of its sources, so that finding it costs a few hundred stats and no
 // read. It lives as long as the boot that it was made in. That makes it safe
-// to delete those of earlier boots, which no running box can be using, and
+// to delete those of earlier boots, which no running instance can be using, and
 // not to sync one to disk: nothing of it is trusted after a crash.
 //
 // /usr is taken as it is. What an administrator put there for all users of
-// the machine to read, every box can read; Audit lists what looks as if it
+// the machine to read, every instance can read; Audit lists what looks as if it
 // was not meant for them.
 package hostimage

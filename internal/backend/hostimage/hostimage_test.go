@@ -207,7 +207,7 @@ func TestSkeletonIsKeptUntilItsSourcesChange(t *testing.T) {
 		t.Error("a changed machine gave the old skeleton")
 	}
 	if _, err := os.Stat(a.Dir); err != nil {
-		t.Error("a skeleton of this boot was deleted; a box may run on it")
+		t.Error("a skeleton of this boot was deleted; an instance may run on it")
 	}
 	if d := skeleton(t, cache, hostimage.Options{HostRoot: root, BootID: "two"}); d.Dir == c.Dir {
 		t.Error("a skeleton of another boot was trusted")

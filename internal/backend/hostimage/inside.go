@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inside looks at paths as a box will see them: the parts over the skeleton.
+// inside looks at paths as an instance will see them: the parts over the skeleton.
 type inside struct {
 	skeleton string
 	host     string
@@ -34,8 +34,8 @@ func (in *inside) where(p string) string {
 // maxLinks is how many links the kernel follows in one path.
 const maxLinks = 40
 
-// resolve follows links as the kernel would inside a box, and returns the
-// path of the image that it ends at. It fails where a box would find nothing.
+// resolve follows links as the kernel would inside an instance, and returns the
+// path of the image that it ends at. It fails where an instance would find nothing.
 func (in *inside) resolve(p string) (string, error) {
 	done, todo, hops := "/", strings.Split(path.Clean(p), "/"), 0
 	for len(todo) > 0 {

@@ -217,7 +217,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestThisMachinesPartsHoldNoKnownSecret walks all that a box would see.
+// TestThisMachinesPartsHoldNoKnownSecret walks all that an instance would see.
 func TestThisMachinesPartsHoldNoKnownSecret(t *testing.T) {
 	if testing.Short() {
 		t.Skip("walks all of /usr")

@@ -24,12 +24,12 @@ import (
 // Options say what an image is made of. The zero value is this machine.
 type Options struct {
 	HostRoot string // default: "/"
-	Hostname string // the name that boxes have; default: "carboy"
+	Hostname string // the name that instances have; default: "carboy"
 	BootID   string // default: the running kernel's
 }
 
-// Root is a finished image. It is shared by all boxes and must not be
-// written: the wall gives each box its own copy-on-write layer over it.
+// Root is a finished image. It is shared by all instances and must not be
+// written: the wall gives each instance its own copy-on-write layer over it.
 type Root struct {
 	Dir   string `json:"dir"`   // the skeleton
 	Key   string `json:"key"`   // names what it was made from
@@ -262,7 +262,7 @@ func removeAll(dir string) error {
 }
 
 // prune deletes the images of earlier boots, and what a build left that was
-// interrupted. Nothing of this boot's images is touched: boxes may run on
+// interrupted. Nothing of this boot's images is touched: instances may run on
 // one that is no longer the newest.
 func prune(cacheDir, boot string) {
 	ents, err := os.ReadDir(cacheDir)

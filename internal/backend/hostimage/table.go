@@ -3,7 +3,7 @@ package hostimage
 // allowed is one thing that a skeleton has of the host.
 type allowed struct {
 	path string // relative to the root; a * stands for part of one name
-	why  string // why boxes need it, and why it holds no secret
+	why  string // why instances need it, and why it holds no secret
 }
 
 // table is the whole list of what is copied from the host.

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"path/filepath"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -18,17 +18,17 @@ const Name = "process"
 
 // Options place a Backend. All paths are absolute.
 type Options struct {
-	State  string       // boxes live in State/boxes/process
-	Cache  string       // the guest agent, the host image's skeleton and disk templates
-	Log    *slog.Logger // default: discard
-	Images box.Images   // default: the host image alone
-	// Snapshots has what boxes may lie over besides; nil: there are none.
-	Snapshots box.Snapshots
+	State  string          // instances live in State/boxes/process
+	Cache  string          // the guest agent, the host image's skeleton and disk templates
+	Log    *slog.Logger    // default: discard
+	Images instance.Images // default: the host image alone
+	// Snapshots has what instances may lie over besides; nil: there are none.
+	Snapshots instance.Snapshots
 }
 
 // Backend is the process wall. Open makes one.
 type Backend struct {
-	*box.Host
+	*instance.Host
 	spans *spans
 }
 
@@ -39,7 +39,7 @@ var (
 	_ sandbox.Measurer    = (*Backend)(nil)
 )
 
-// The wall's own needs, on top of what a box was promised.
+// The wall's own needs, on top of what an instance was promised.
 const (
 	// wallMemory is the guest agent's and its buffers'.
 	wallMemory = 64 << 20
@@ -47,7 +47,7 @@ const (
 	wallPIDs = 128
 )
 
-// limits are what the host enforces for a whole box; commands have a group of
+// limits are what the host enforces for a whole instance; commands have a group of
 // their own within it.
 func limits(l sandbox.Limits) cgroup.Limits {
 	return cgroup.Limits{Memory: l.Memory + wallMemory, CPUs: l.CPUs, PIDs: l.PIDs + wallPIDs}
@@ -55,7 +55,7 @@ func limits(l sandbox.Limits) cgroup.Limits {
 
 // Open looks at what this machine can do and puts the guest agent in place.
 func Open(_ context.Context, opts Options) (*Backend, error) {
-	host, err := box.Open(box.Options{
+	host, err := instance.Open(instance.Options{
 		Wall: Name, State: opts.State, Cache: opts.Cache, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
 		Limits: limits, Stray: stray, OwnCommands: true,
 	})
@@ -67,7 +67,7 @@ func Open(_ context.Context, opts Options) (*Backend, error) {
 	return b, nil
 }
 
-// stray knows a box's first process by the directory that it was told.
+// stray knows an instance's first process by the directory that it was told.
 func stray(args []string, dir string) bool {
 	return len(args) == 2 && args[0] == enter.Name && args[1] == filepath.Clean(dir)
 }
@@ -75,7 +75,7 @@ func stray(args []string, dir string) bool {
 // Start implements sandbox.Backend.
 func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
 	enforced, err := b.report(sb.Spec)
-	if err = errors.Join(err, box.CheckLink(sb)); err != nil {
+	if err = errors.Join(err, instance.CheckLink(sb)); err != nil {
 		return nil, err
 	}
 	p, err := b.start(ctx, sb)
@@ -96,7 +96,7 @@ func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return b.report(sb.Spec)
 }
 
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*box.Plan, error) {
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*instance.Plan, error) {
 	p, cfg, err := b.Prepare(ctx, sb)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 }
 
 // strict is how commands are held where the kernel is the host's.
-func strict(c *box.AgentConfig) {
+func strict(c *instance.AgentConfig) {
 	c.AllowRoot = false
 	c.Strict = true
 	c.OOMScore = commandScore

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -20,16 +20,16 @@ func (b *Backend) report(spec sandbox.Spec) ([]sandbox.Enforcement, error) {
 	}
 	list := []sandbox.Enforcement{
 		{Promise: "isolation", Enforced: true, Mechanism: "process: namespaces of the host's kernel, a list of allowed system calls" + landlockMechanism()},
-		{Promise: "filesystem", Enforced: true, Mechanism: "private root over the image, in a mount namespace of its own; " + box.WorkspaceMechanism(spec.Workspace)},
+		{Promise: "filesystem", Enforced: true, Mechanism: "private root over the image, in a mount namespace of its own; " + instance.WorkspaceMechanism(spec.Workspace)},
 		{Promise: "privileges", Enforced: true, Mechanism: "uid 1000 of a user namespace without capabilities; no_new_privs, no set-id files, own pid and mount namespaces"},
 	}
 	list = append(list, b.CommandReport(spec.Limits)...)
 	list = append(list, b.DiskReport()...)
-	list = append(list, box.RootReport(spec)...)
+	list = append(list, instance.RootReport(spec)...)
 	if !spec.Networked() { // or else the gate reports
 		list = append(list, sandbox.Enforcement{Promise: "network", Enforced: true, Mechanism: "off: a network namespace with a loopback alone"})
 	}
-	return list, box.ExplicitEnforced(spec.Limits, list)
+	return list, instance.ExplicitEnforced(spec.Limits, list)
 }
 
 // landlockMechanism says which Landlock the kernel has, if any.

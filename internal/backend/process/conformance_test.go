@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/backendtest"
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 func TestMain(m *testing.M) {
-	role.Become(process.Roles(nil), box.Roles())
+	role.Become(process.Roles(nil), instance.Roles())
 	os.Exit(m.Run())
 }
 

@@ -1,7 +1,7 @@
 package process
 
 import (
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -14,26 +14,26 @@ const (
 	minTerminals = 64
 )
 
-// minShare is what a box at work holds when it is none too large.
+// minShare is what an instance at work holds when it is none too large.
 const minShare = 8192
 
 // boundFiles tells the agent how many descriptors each process of a command may
-// have, and how many files the box may hold when the host's run short.
-func boundFiles(c *box.AgentConfig, l sandbox.Limits) error {
-	// Without ids of its own a box is not to be told from the host's root, whose
+// have, and how many files the instance may hold when the host's run short.
+func boundFiles(c *instance.AgentConfig, l sandbox.Limits) error {
+	// Without ids of its own an instance is not to be told from the host's root, whose
 	// limits need a right that not every root has.
 	if weak.On(weak.FilesUnbounded) || weak.On(weak.UserShared) {
 		return nil
 	}
-	most, err := box.HostCount("fs/file-max")
+	most, err := instance.HostCount("fs/file-max")
 	if err != nil {
 		return err
 	}
-	c.Files, c.FilesShare = box.FilesOf(most, l.PIDs), box.Share(most, minShare)
+	c.Files, c.FilesShare = instance.FilesOf(most, l.PIDs), instance.Share(most, minShare)
 	return nil
 }
 
-// counts is a box's part of what is counted outside for whoever made its user
+// counts is an instance's part of what is counted outside for whoever made its user
 // namespace, and for the whole machine.
 func counts() (enter.Counts, error) {
 	var c enter.Counts
@@ -49,11 +49,11 @@ func counts() (enter.Counts, error) {
 		{"fs/inotify/max_user_watches", minWatches, &c.Watches},
 		{"kernel/pty/max", minTerminals, &c.Terminals},
 	} {
-		most, err := box.HostCount(n.name)
+		most, err := instance.HostCount(n.name)
 		if err != nil {
 			return c, err
 		}
-		*n.to = box.Share(most, n.least)
+		*n.to = instance.Share(most, n.least)
 	}
 	return c, nil
 }

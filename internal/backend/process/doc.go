@@ -1,4 +1,4 @@
-// Package process is the light wall: each box is a set of namespaces on the
+// Package process is the light wall: each instance is a set of namespaces on the
 // host's own kernel, with a user namespace among them whose root is nobody
 // outside, and its commands are held by a list of allowed system calls, by
 // Landlock and by control groups.

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/role"
@@ -23,29 +23,29 @@ import (
 )
 
 // roleLauncher is the name by which this binary is executed again to launch a
-// box without root.
+// instance without root.
 const roleLauncher = "carboy-process-launcher"
 
 // Roles are those of this package. Launchers make links by maker; nil: none.
-func Roles(maker box.LinkMaker) role.Table {
+func Roles(maker instance.LinkMaker) role.Table {
 	return role.Table{roleLauncher: func() error { return launcherMain(os.Stdin, os.Stdout, maker) }}
 }
 
 // init keeps the main thread for the main goroutine: unlike others it would
 // not end with a goroutine that is locked to it, and the mount namespace that
-// launch makes would stay, and with it the box's disk.
+// launch makes would stay, and with it the instance's disk.
 func init() { runtime.LockOSThread() }
 
 // launched is what a launcher answers.
 type launched struct {
 	PID     int    `json:"pid"`     // on the host
-	Instead string `json:"instead"` // see box.Plan
+	Instead string `json:"instead"` // see instance.Plan
 }
 
-// launch starts a box's first process and returns its pid. Root does that on
+// launch starts an instance's first process and returns its pid. Root does that on
 // a thread of this process, whose mount namespace is its own and ends with
 // it; others need a process, whose user namespace is.
-func (b *Backend) launch(ctx context.Context, p *box.Plan, agent *box.Handover, link *sandbox.Link) (int, error) {
+func (b *Backend) launch(ctx context.Context, p *instance.Plan, agent *instance.Handover, link *sandbox.Link) (int, error) {
 	if b.Rootless() {
 		return b.launchRootless(ctx, p, agent, link)
 	}
@@ -68,7 +68,7 @@ func (b *Backend) launch(ctx context.Context, p *box.Plan, agent *box.Handover, 
 	}()
 	r := <-done
 	if r.err != nil {
-		return 0, fmt.Errorf("launch box: %w", r.err)
+		return 0, fmt.Errorf("launch instance: %w", r.err)
 	}
 	return r.pid, nil
 }
@@ -84,7 +84,7 @@ func join(netns int) error {
 	return nil
 }
 
-func (b *Backend) launchRootless(ctx context.Context, p *box.Plan, agent *box.Handover, link *sandbox.Link) (int, error) {
+func (b *Backend) launchRootless(ctx context.Context, p *instance.Plan, agent *instance.Handover, link *sandbox.Link) (int, error) {
 	var answer launched
 	if err := b.Launch(ctx, roleLauncher, p, &answer, agent, link); err != nil {
 		return 0, err
@@ -93,10 +93,10 @@ func (b *Backend) launchRootless(ctx context.Context, p *box.Plan, agent *box.Ha
 	return answer.PID, nil
 }
 
-// launcherMain reads a plan, starts its box and answers with the pid.
-func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
+// launcherMain reads a plan, starts its instance and answers with the pid.
+func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 	runtime.LockOSThread()
-	var p box.Plan
+	var p instance.Plan
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
@@ -104,15 +104,15 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 		return err
 	}
 	if p.Linked {
-		if err := box.MakeLink(&p, maker); err != nil {
+		if err := instance.MakeLink(&p, maker); err != nil {
 			return err
 		}
-		if err := join(box.LinkFD); err != nil {
+		if err := join(instance.LinkFD); err != nil {
 			return err
 		}
 	}
 	unix.Umask(0o022)
-	agent := box.Handed()
+	agent := instance.Handed()
 	defer agent.Close()
 	pid, err := launchHere(&p, agent)
 	if err != nil {
@@ -121,13 +121,13 @@ func launcherMain(in io.Reader, out io.Writer, maker box.LinkMaker) error {
 	return json.NewEncoder(out).Encode(launched{PID: pid, Instead: p.Instead})
 }
 
-// launchHere composes the box in this thread's mount namespace and starts its
+// launchHere composes the instance in this thread's mount namespace and starts its
 // first process in it.
-func launchHere(p *box.Plan, agent *box.Handover) (int, error) {
-	if err := box.Compose(p); err != nil {
+func launchHere(p *instance.Plan, agent *instance.Handover) (int, error) {
+	if err := instance.Compose(p); err != nil {
 		return 0, err
 	}
-	if err := os.Chdir(filepath.Join(box.DirMounts, box.MountRoot)); err != nil {
+	if err := os.Chdir(filepath.Join(instance.DirMounts, instance.MountRoot)); err != nil {
 		return 0, err
 	}
 	group, err := p.Groups.Unified()
@@ -143,8 +143,8 @@ func launchHere(p *box.Plan, agent *box.Handover) (int, error) {
 // shmBytes bounds /dev/shm, as container engines do.
 const shmBytes = 64 << 20
 
-// fork starts the box's first process and waits until it has entered.
-func fork(p *box.Plan, agent *box.Handover, group *os.File) (int, error) {
+// fork starts the instance's first process and waits until it has entered.
+func fork(p *instance.Plan, agent *instance.Handover, group *os.File) (int, error) {
 	share, err := counts()
 	if err != nil {
 		return 0, err
@@ -185,7 +185,7 @@ func fork(p *box.Plan, agent *box.Handover, group *os.File) (int, error) {
 		Sys:   attributes(p, group),
 	})
 	if err != nil {
-		return 0, fmt.Errorf("start the box's first process: %w", err)
+		return 0, fmt.Errorf("start the instance's first process: %w", err)
 	}
 	errW.Close()
 	if err = p.Groups.Add(pid); err == nil { // it waits for its orders
@@ -200,7 +200,7 @@ func fork(p *box.Plan, agent *box.Handover, group *os.File) (int, error) {
 	if err = errors.Join(err, rerr); err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		_, _ = syscall.Wait4(pid, nil, 0, nil)
-		return 0, fmt.Errorf("enter the box: %w", err)
+		return 0, fmt.Errorf("enter the instance: %w", err)
 	}
 	return pid, nil
 }
@@ -218,8 +218,8 @@ func environment() []string {
 	return env
 }
 
-// attributes are the namespaces of a box.
-func attributes(p *box.Plan, group *os.File) *syscall.SysProcAttr {
+// attributes are the namespaces of an instance.
+func attributes(p *instance.Plan, group *os.File) *syscall.SysProcAttr {
 	flags := uintptr(unix.CLONE_NEWNS)
 	for w, f := range map[weak.Weakness]uintptr{
 		weak.HostPIDsShared: unix.CLONE_NEWPID, weak.HostIPCShared: unix.CLONE_NEWIPC,
@@ -242,7 +242,7 @@ func attributes(p *box.Plan, group *os.File) *syscall.SysProcAttr {
 	}
 	if p.Base != 0 {
 		flags |= unix.CLONE_NEWUSER
-		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: box.Span}}
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(p.Base), Size: instance.Span}}
 		a.UidMappings, a.GidMappings, a.GidMappingsEnableSetgroups = ids, ids, true
 		a.Credential = &syscall.Credential{NoSetGroups: false}
 	}

@@ -4,10 +4,10 @@ import (
 	"hash/fnv"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/internal/backend/box"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 )
 
-// A box's ids on the host are a span of their own, above those that shadow's
+// An instance's ids on the host are a span of their own, above those that shadow's
 // tools hand out (up to 600,100,000) and within what systemd keeps for
 // containers (up to 1,879,048,191).
 const (
@@ -15,8 +15,8 @@ const (
 	spanCount = 12_000
 )
 
-// spans gives boxes their ids. Boxes of an earlier daemon are not known to
-// it: two boxes may share a span then, which weakens neither's walls, only
+// spans gives instances their ids. Instances of an earlier daemon are not known to
+// it: two instances may share a span then, which weakens neither's walls, only
 // that their processes count as one user's.
 type spans struct {
 	mu   sync.Mutex
@@ -26,7 +26,7 @@ type spans struct {
 
 func newSpans() *spans { return &spans{byID: map[string]uint32{}, used: map[uint32]string{}} }
 
-// base returns the first id of a box's span, the same one while this daemon
+// base returns the first id of an instance's span, the same one while this daemon
 // lives.
 func (s *spans) base(id string) uint32 {
 	s.mu.Lock()
@@ -38,17 +38,17 @@ func (s *spans) base(id string) uint32 {
 	_, _ = h.Write([]byte(id))
 	n := h.Sum32() % spanCount
 	for range spanCount {
-		b := firstSpan + n*box.Span
+		b := firstSpan + n*instance.Span
 		if _, taken := s.used[b]; !taken {
 			s.used[b], s.byID[id] = id, b
 			return b
 		}
 		n = (n + 1) % spanCount
 	}
-	return firstSpan + n*box.Span
+	return firstSpan + n*instance.Span
 }
 
-// release forgets a box that was removed.
+// release forgets an instance that was removed.
 func (s *spans) release(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

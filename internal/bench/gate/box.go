@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	answerWait = 60 * time.Second
-	boxTTL     = 3 * time.Hour // even a run that was killed leaves nothing for ever
-	shown      = "/bench"      // where boxes see the client, and whom to trust
+	answerWait  = 60 * time.Second
+	instanceTTL = 3 * time.Hour // even a run that was killed leaves nothing for ever
+	shown       = "/bench"      // where instances see the client, and whom to trust
 )
 
 // daemon is carboy's, in a home of its own within the world.
 type daemon struct {
 	c   *client.Client
-	dir string // shown to boxes
+	dir string // shown to instances
 	w   *world
 }
 
@@ -74,7 +74,7 @@ func (w *world) startDaemon(ctx context.Context, carboy string) (_ *daemon, err 
 	return d, until(ctx, func() bool { _, err := d.c.Version(ctx); return err == nil })
 }
 
-// show puts into the directory that boxes see what they need.
+// show puts into the directory that instances see what they need.
 func (d *daemon) show() error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -109,7 +109,7 @@ func until(ctx context.Context, fact func() bool) error {
 	return nil
 }
 
-// stop removes every box, and ends the daemon.
+// stop removes every instance, and ends the daemon.
 func (d *daemon) stop(cmd *exec.Cmd) error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerWait)
 	defer cancel()
@@ -124,7 +124,7 @@ func (d *daemon) stop(cmd *exec.Cmd) error {
 	return errors.Join(errs...)
 }
 
-// rules are what boxes with a network may do: one host is read, one is not.
+// rules are what instances with a network may do: one host is read, one is not.
 func rules() *api.Policy {
 	return &api.Policy{Rules: []api.PolicyRule{
 		{ID: "read", Hosts: []string{nameServer}},
@@ -132,10 +132,10 @@ func rules() *api.Policy {
 	}}
 }
 
-// create makes a box, with a network or without.
+// create makes an instance, with a network or without.
 func (d *daemon) create(ctx context.Context, wall string, network bool) (string, error) {
 	req := api.CreateRequest{
-		Isolation: wall, TTLMillis: boxTTL.Milliseconds(), OnExpiry: "remove",
+		Isolation: wall, TTLMillis: instanceTTL.Milliseconds(), OnExpiry: "remove",
 		Mounts: []api.Mount{{Source: d.dir, Target: shown, ReadOnly: true}},
 	}
 	if network {
@@ -148,7 +148,7 @@ func (d *daemon) create(ctx context.Context, wall string, network bool) (string,
 	return sb.ID, nil
 }
 
-// exec runs the client in a box.
+// exec runs the client in an instance.
 func (d *daemon) exec(ctx context.Context, id string, in io.Reader, out io.Writer, args ...string) error {
 	var errs bytes.Buffer
 	exit, err := d.c.Exec(ctx, id, client.ExecOptions{

@@ -45,7 +45,7 @@ func (b *bencher) memory(ctx context.Context) (*bench.GroupResult, error) {
 	return g, nil
 }
 
-// hold makes a box, has the client keep n connections open, and looks.
+// hold makes an instance, has the client keep n connections open, and looks.
 func (b *bencher) hold(ctx context.Context, do, host string, n int) (_ []bench.MetricResult, err error) {
 	id, err := b.d.create(ctx, "process", true)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *signalling) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// gateOf finds the process of a box's gate.
+// gateOf finds the process of an instance's gate.
 func gateOf(id string) (int, error) {
 	all, err := os.ReadDir("/proc")
 	if err != nil {

@@ -3,7 +3,7 @@
 // however they fork, and to learn which limit they ran into.
 //
 // The hierarchy is mounted where no command can see it and reached through
-// one open directory. Whoever made the box may have mounted it, with the
+// one open directory. Whoever made the instance may have mounted it, with the
 // limits set already, where the kernel is the host's. The package does without
 // the controllers that the kernel lacks, and says so; counters that the host
 // keeps in version 1 stand in for theirs. Without cgroup v2 at all, Open
@@ -58,7 +58,7 @@ type Options struct {
 	// below the caller's own cgroup; default: a new one.
 	Name string
 	PIDs int64 // how many processes and threads all commands together may have; 0: no limit
-	// Root is where the box's own directory of the host's hierarchy is
+	// Root is where the instance's own directory of the host's hierarchy is
 	// mounted: all of it is ours, and its limits are the host's. Default: cgroup
 	// v2 is mounted here, and Name made in it.
 	Root string

@@ -28,7 +28,7 @@ func mount() (root, pin *os.File, err error) {
 }
 
 func mountHere() (root, pin *os.File, err error) {
-	const over = "/proc" // a directory that every box has
+	const over = "/proc" // a directory that every instance has
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return nil, nil, fmt.Errorf("leave the mount namespace: %w", err)
 	}

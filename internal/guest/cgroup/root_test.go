@@ -11,7 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
 )
 
-// rooted makes what a host makes for a box: its group, with parts for the
+// rooted makes what a host makes for an instance: its group, with parts for the
 // agent and for the commands, and n commands' groups that the kernel has
 // filled.
 func rooted(t *testing.T, n int, controllers ...string) (base *os.File, commands string) {

@@ -10,8 +10,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// Counts are a box's part of what the host's kernel counts beyond the box: for
-// its users, among whom is whoever made the box's user namespace, or for all.
+// Counts are an instance's part of what the host's kernel counts beyond the instance: for
+// its users, among whom is whoever made the instance's user namespace, or for all.
 // 0 leaves a count as it is.
 type Counts struct {
 	Watchers  uint64 `json:"watchers"` // inotify instances of each user
@@ -35,7 +35,7 @@ func (c Counts) bound() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("limit what the box can watch: %w", err)
+			return fmt.Errorf("limit what the instance can watch: %w", err)
 		}
 	}
 	return nil

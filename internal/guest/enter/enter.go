@@ -15,7 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// Name is the argv[0] by which the agent's program is asked to enter a box.
+// Name is the argv[0] by which the agent's program is asked to enter an instance.
 const Name = "carboy-box"
 
 // Order is what the host says on standard input.
@@ -146,7 +146,7 @@ func pivot() error {
 	return os.Chdir("/")
 }
 
-// seeded mounts what no box is to see, where a test asks for that.
+// seeded mounts what no instance is to see, where a test asks for that.
 func seeded() error {
 	var errs []error
 	for w, paths := range map[weak.Weakness][2]string{

@@ -152,7 +152,7 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-// Of a box that holds more than its part those go that hold the most, and
+// Of an instance that holds more than its part those go that hold the most, and
 // only while the host's files are short.
 func TestWatch(t *testing.T) {
 	tests := []struct {

@@ -21,8 +21,8 @@ import (
 const (
 	calmPeriod = 250 * time.Millisecond
 	nearPeriod = 25 * time.Millisecond
-	// rest is how many times as long as a count a box is left alone after it:
-	// the host's files may be short through no fault of the box.
+	// rest is how many times as long as a count an instance is left alone after it:
+	// the host's files may be short through no fault of the instance.
 	rest = 4
 )
 
@@ -31,7 +31,7 @@ const Counter = "/proc/sys/fs/file-nr"
 
 // Options say what to keep to.
 type Options struct {
-	Share   uint64 // files that the box may hold while the host's are short
+	Share   uint64 // files that the instance may hold while the host's are short
 	Counter string // default: Counter
 	// Processes lists those that may be ended.
 	Processes func() ([]int, error)
@@ -40,7 +40,7 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Watch looks after a box's files. Open makes one.
+// Watch looks after an instance's files. Open makes one.
 type Watch struct {
 	opts    Options
 	counter *os.File
@@ -154,12 +154,12 @@ func (w *Watch) keep() (err error) {
 }
 
 func (w *Watch) end(h holder, total uint64) error {
-	// It is one of the box's, whichever has the number by now.
+	// It is one of the instance's, whichever has the number by now.
 	if err := unix.Kill(h.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("end process %d: %w", h.pid, err)
 	}
 	w.note(h.pid)
-	w.opts.Log.Warn("ended a process: the host's open files run short, and the box holds more than its part",
+	w.opts.Log.Warn("ended a process: the host's open files run short, and the instance holds more than its part",
 		"pid", h.pid, "files", h.files, "box", total, "part", w.opts.Share)
 	return nil
 }

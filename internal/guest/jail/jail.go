@@ -42,7 +42,7 @@ type Config struct {
 	// first instruction and for ever; 0: the agent's own limit.
 	Files uint64
 	// CgroupNS says that the cgroup namespace of the process's first thread is
-	// the box's own: a strict jail's commands are in it. Otherwise they get
+	// the instance's own: a strict jail's commands are in it. Otherwise they get
 	// another.
 	CgroupNS bool
 	// Marked gives each command a mark that its descendants can't shed, for

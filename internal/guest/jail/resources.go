@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the host counts for a user, and so for all boxes of one daemon
-// together, of which a box gets a part.
+// What the host counts for a user, and so for all instances of one daemon
+// together, of which an instance gets a part.
 const (
 	userParts  = 16
 	minSignals = 1024      // queued ones, and timers: each keeps one ready

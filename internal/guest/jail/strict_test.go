@@ -256,7 +256,7 @@ func firstLine(t testing.TB, r *os.File) string {
 	return line
 }
 
-// What a user has of signals, timers and message queues is what all boxes of
+// What a user has of signals, timers and message queues is what all instances of
 // one daemon share: commands have a part.
 func TestStrictLimits(t *testing.T) {
 	j := start(t, jail.Config{Strict: true, Hide: []string{hidden(t)}})

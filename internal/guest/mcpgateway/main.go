@@ -245,7 +245,7 @@ func surroundings() (home string, cred *syscall.Credential, env []string, err er
 }
 
 // keepToken writes the token where E2B's clients read it. Only root can, and
-// without root they can't either. It ends with the box: no disk is waited for.
+// without root they can't either. It ends with the instance: no disk is waited for.
 func keepToken(token string) error {
 	if os.Geteuid() != 0 {
 		return nil

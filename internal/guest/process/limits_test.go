@@ -16,7 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// limited makes groups of version 1 with limits, as a host does for a box's
+// limited makes groups of version 1 with limits, as a host does for an instance's
 // commands. It returns how to count in them, and the words with which root's
 // shell enters them.
 func limited(t *testing.T) (counts cgroup.Options, enter string) {

@@ -27,7 +27,7 @@
 // below. An entry that brings overlayfs's forms of either itself is a forgery,
 // and refused.
 //
-// Owners are numbers from 0 to 65535, what a box has. They are set by root
+// Owners are numbers from 0 to 65535, what an instance has. They are set by root
 // only, as are no others' files made. Of modes, set-id bits are dropped, and
 // the sticky bit is kept on directories. Of extended attributes user.* are
 // kept. Of times, modification times are kept. Fifos are made; devices and

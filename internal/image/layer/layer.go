@@ -31,7 +31,7 @@ const (
 	maxComponent = 255     // bytes, the kernel's
 	maxTarget    = 4095    // bytes of a link's text, the kernel's
 	maxDepth     = 512     // components, as in workspaces
-	maxID        = 65535   // what a box maps
+	maxID        = 65535   // what an instance maps
 	maxPAX       = 1 << 18 // bytes of the PAX records of one entry
 	maxDirNames  = 1 << 26 // bytes of the names of all directories: they wait in memory
 )

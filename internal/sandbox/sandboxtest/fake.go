@@ -1,5 +1,5 @@
 // Package sandboxtest has a wall without bricks: Fake, a sandbox.Backend in
-// memory whose boxes fail, hang, die and take their time as a test says. It
+// memory whose instances fail, hang, die and take their time as a test says. It
 // refuses, and remembers, what the contract of Backend forbids.
 package sandboxtest
 
@@ -18,7 +18,7 @@ import (
 // Op is a method of Backend, as a Hook sees it.
 type Op string
 
-// The operations. Wait, Alive and Boxes are not hooked.
+// The operations. Wait, Alive and Instances are not hooked.
 const (
 	Check   Op = "check"
 	Start   Op = "start"
@@ -38,20 +38,20 @@ type Hook func(ctx context.Context, op Op, id string) error
 type Server func(id string, port int, c net.Conn)
 
 // Fake is a sandbox.Backend. What it holds outlives any Manager, as real
-// boxes do. Everything about it may be changed at any time.
+// instances do. Everything about it may be changed at any time.
 type Fake struct {
 	name   string
 	served sync.WaitGroup
 
-	mu     sync.Mutex
-	hooked Hook
-	server Server
-	lost   []string
-	boxes  map[string]*box
-	faults []string
+	mu        sync.Mutex
+	hooked    Hook
+	server    Server
+	lost      []string
+	instances map[string]*instance
+	faults    []string
 }
 
-type box struct {
+type instance struct {
 	busy    Op // the Start, Stop or Remove that is under way
 	running bool
 	hung    bool
@@ -60,7 +60,7 @@ type box struct {
 	reason  sandbox.EndReason
 	changes []byte
 	saves   int           // how often it was saved
-	warmFor string        // whose alone a warm box is; "": anybody's
+	warmFor string        // whose alone a warm instance is; "": anybody's
 	warmed  *sandbox.Spec // what a Warmer was told, if it was one that began it
 	owner   string        // the first whose it was
 
@@ -69,10 +69,10 @@ type box struct {
 
 var _ sandbox.Backend = (*Fake)(nil)
 
-// New returns a wall of that name without boxes. It refuses connections, and
-// each Stop of a box loses its processes.
+// New returns a wall of that name without instances. It refuses connections, and
+// each Stop of an instance loses its processes.
 func New(name string) *Fake {
-	return &Fake{name: name, lost: []string{"processes"}, boxes: make(map[string]*box)}
+	return &Fake{name: name, lost: []string{"processes"}, instances: make(map[string]*instance)}
 }
 
 // SetHook sets what is called within the operations to come; nil is nothing.
@@ -96,46 +96,46 @@ func (f *Fake) SetLost(lost ...string) {
 	f.lost = slices.Clone(lost)
 }
 
-// Die ends a running box as if by itself.
+// Die ends a running instance as if by itself.
 func (f *Fake) Die(id string, reason sandbox.EndReason) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if b := f.boxes[id]; b != nil && b.running {
+	if b := f.instances[id]; b != nil && b.running {
 		b.end(reason)
 	}
 }
 
-// Hang makes the guest of a running box silent; the box goes on.
+// Hang makes the guest of a running instance silent; the instance goes on.
 func (f *Fake) Hang(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if b := f.boxes[id]; b != nil {
+	if b := f.instances[id]; b != nil {
 		b.hung = true
 	}
 }
 
-// SetChanges sets what Changes writes for a box.
+// SetChanges sets what Changes writes for an instance.
 func (f *Fake) SetChanges(id string, stream []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if b := f.boxes[id]; b != nil {
+	if b := f.instances[id]; b != nil {
 		b.changes = slices.Clone(stream)
 	}
 }
 
-// Plant makes a running box of which nobody has a record.
+// Plant makes a running instance of which nobody has a record.
 func (f *Fake) Plant(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.boxes[id] = &box{running: true, starts: 1, ended: make(chan struct{})}
+	f.instances[id] = &instance{running: true, starts: 1, ended: make(chan struct{})}
 }
 
-// Running lists the IDs of the running boxes, in order.
+// Running lists the IDs of the running instances, in order.
 func (f *Fake) Running() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var ids []string
-	for id, b := range f.boxes {
+	for id, b := range f.instances {
 		if b.running {
 			ids = append(ids, id)
 		}
@@ -144,11 +144,11 @@ func (f *Fake) Running() []string {
 	return ids
 }
 
-// Starts returns how often the box was started.
+// Starts returns how often the instance was started.
 func (f *Fake) Starts(id string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if b := f.boxes[id]; b != nil {
+	if b := f.instances[id]; b != nil {
 		return b.starts
 	}
 	return 0
@@ -208,8 +208,8 @@ func (f *Fake) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforc
 	return f.enforced(), nil
 }
 
-// own enters the first owner of a box, and refuses any other.
-func (f *Fake) own(b *box, sb *sandbox.Sandbox) error {
+// own enters the first owner of an instance, and refuses any other.
+func (f *Fake) own(b *instance, sb *sandbox.Sandbox) error {
 	if sb.TrafficToken != "" {
 		return f.fault("box %s was told the token of its ports", sb.ID)
 	}
@@ -255,7 +255,7 @@ func (f *Fake) Remove(ctx context.Context, id string) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.boxes, id)
+	delete(f.instances, id)
 	return nil
 }
 
@@ -266,9 +266,9 @@ func (f *Fake) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := f.boxes[id]
+	b := f.instances[id]
 	if b == nil || !b.running || b.hung || f.server == nil {
-		return nil, fmt.Errorf("dial port %d of box %s: refused", port, id)
+		return nil, fmt.Errorf("dial port %d of instance %s: refused", port, id)
 	}
 	outer, inner := net.Pipe()
 	serve := f.server
@@ -279,7 +279,7 @@ func (f *Fake) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 // Wait implements sandbox.Backend.
 func (f *Fake) Wait(ctx context.Context, id string) (sandbox.EndReason, error) {
 	f.mu.Lock()
-	b := f.boxes[id]
+	b := f.instances[id]
 	if b == nil {
 		f.mu.Unlock()
 		return sandbox.EndCrashed, nil
@@ -300,15 +300,15 @@ func (f *Fake) Wait(ctx context.Context, id string) (sandbox.EndReason, error) {
 func (f *Fake) Alive(_ context.Context, id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := f.boxes[id]
+	b := f.instances[id]
 	return b != nil && b.running && !b.hung
 }
 
-// Boxes implements sandbox.Backend.
-func (f *Fake) Boxes(context.Context) ([]string, error) {
+// Instances implements sandbox.Backend.
+func (f *Fake) Instances(context.Context) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Sorted(maps.Keys(f.boxes)), nil
+	return slices.Sorted(maps.Keys(f.instances)), nil
 }
 
 // Changes implements sandbox.Backend.
@@ -317,10 +317,10 @@ func (f *Fake) Changes(ctx context.Context, id string, _ sandbox.ChangesOptions,
 		return err
 	}
 	f.mu.Lock()
-	b := f.boxes[id]
+	b := f.instances[id]
 	if b == nil {
 		f.mu.Unlock()
-		return fmt.Errorf("changes of box %s: there is none", id)
+		return fmt.Errorf("changes of instance %s: there is none", id)
 	}
 	stream := b.changes
 	f.mu.Unlock()
@@ -341,18 +341,18 @@ func (f *Fake) hook(ctx context.Context, op Op, id string) error {
 	return h(ctx, op, id)
 }
 
-// enter marks op as under way on a box, which it makes if create is set.
-func (f *Fake) enter(op Op, id string, create bool) (*box, func()) {
+// enter marks op as under way on an instance, which it makes if create is set.
+func (f *Fake) enter(op Op, id string, create bool) (*instance, func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := f.boxes[id]
+	b := f.instances[id]
 	if b == nil {
 		if !create {
 			return nil, func() {}
 		}
-		b = &box{ended: make(chan struct{}), reason: sandbox.EndCrashed}
+		b = &instance{ended: make(chan struct{}), reason: sandbox.EndCrashed}
 		close(b.ended)
-		f.boxes[id] = b
+		f.instances[id] = b
 	}
 	if b.busy != "" {
 		f.faults = append(f.faults, fmt.Sprintf("%s of %s during its %s", op, id, b.busy))
@@ -366,7 +366,7 @@ func (f *Fake) enter(op Op, id string, create bool) (*box, func()) {
 	}
 }
 
-func (f *Fake) isRunning(b *box) bool {
+func (f *Fake) isRunning(b *instance) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return b != nil && b.running
@@ -379,7 +379,7 @@ func (f *Fake) fault(format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-func (b *box) end(reason sandbox.EndReason) {
+func (b *instance) end(reason sandbox.EndReason) {
 	b.running, b.reason = false, reason
 	close(b.ended)
 }

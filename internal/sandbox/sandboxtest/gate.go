@@ -210,7 +210,7 @@ func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox) (*sandbox.Link, er
 	return &sandbox.Link{NetNS: netns, Join: func([]string) error { return nil }, Hostname: "gate.example"}, nil
 }
 
-// Verify implements sandbox.Gate: it connects to the box.
+// Verify implements sandbox.Gate: it connects to the instance.
 func (g *Gate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error) {
 	x, done := g.enter(GateVerify, sb.ID, false)
 	defer done()
@@ -393,7 +393,7 @@ func (g *Gate) called(op Op, id string) {
 	g.calls = append(g.calls, string(op)+" "+id)
 }
 
-// Linked is a Fake whose boxes can have a network. It wants a link for those
+// Linked is a Fake whose instances can have a network. It wants a link for those
 // that are to have one, and for no others.
 type Linked struct {
 	*Fake
@@ -434,7 +434,7 @@ func (l Linked) Remove(ctx context.Context, id string) error {
 // NetNS implements sandbox.Linked.
 func (l Linked) NetNS(id string) (*os.File, error) {
 	if !slices.Contains(l.Running(), id) {
-		return nil, errors.New("no box " + id + " runs")
+		return nil, errors.New("no instance " + id + " runs")
 	}
 	return os.Open(os.DevNull)
 }

@@ -46,11 +46,11 @@ func (f *Fake) Save(ctx context.Context, sb *sandbox.Sandbox, dir string) (sandb
 	return sandbox.Saved{Size: SavedSize}, nil
 }
 
-// Saves returns how often the box was saved.
+// Saves returns how often the instance was saved.
 func (f *Fake) Saves(id string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if b := f.boxes[id]; b != nil {
+	if b := f.instances[id]; b != nil {
 		return b.saves
 	}
 	return 0

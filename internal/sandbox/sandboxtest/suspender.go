@@ -13,7 +13,7 @@ const (
 	Suspendable Op = "suspendable"
 )
 
-// Suspender is a Fake whose boxes can be stopped with their memory. What a box
+// Suspender is a Fake whose instances can be stopped with their memory. What an instance
 // has in memory is how often it was started without any.
 type Suspender struct{ *Fake }
 
@@ -47,7 +47,7 @@ func (f Suspender) Suspend(ctx context.Context, id string) error {
 func (f Suspender) Suspended(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b := f.boxes[id]
+	b := f.instances[id]
 	return b != nil && b.suspended
 }
 
@@ -55,13 +55,13 @@ func (f Suspender) Suspended(id string) bool {
 func (f Suspender) Forget(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if b := f.boxes[id]; b != nil {
+	if b := f.instances[id]; b != nil {
 		b.suspended = false
 	}
 	return nil
 }
 
-// Start implements sandbox.Backend: a box with memory that does not start has
+// Start implements sandbox.Backend: an instance with memory that does not start has
 // lost it.
 func (f Suspender) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
 	resumed := f.Suspended(sb.ID)
@@ -77,6 +77,6 @@ func (f Suspender) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.En
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.boxes[sb.ID].starts-- // it is still the same one
+	f.instances[sb.ID].starts-- // it is still the same one
 	return enforced, nil
 }

@@ -16,8 +16,8 @@ const (
 	Claim Op = "claim"
 )
 
-// Warmer is a Fake that starts boxes before anyone asks for them. It
-// remembers as faults what the contract of sandbox.Warmer forbids: a box that
+// Warmer is a Fake that starts instances before anyone asks for them. It
+// remembers as faults what the contract of sandbox.Warmer forbids: an instance that
 // is warmed with something of somebody's, claimed twice, or as what it is not.
 type Warmer struct{ *Fake }
 
@@ -48,7 +48,7 @@ func (f Warmer) Warm(ctx context.Context, id string, spec sandbox.Spec, owner st
 	return nil
 }
 
-// Claim implements sandbox.Warmer. The box of a Claim that fails is spoilt:
+// Claim implements sandbox.Warmer. The instance of a Claim that fails is spoilt:
 // it can only be ended.
 func (f Warmer) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
 	if !f.has(sb.ID) {
@@ -70,7 +70,7 @@ func (f Warmer) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enfor
 	return f.enforced(), nil
 }
 
-// foreign reports whether a mount shows what is not the box's own.
+// foreign reports whether a mount shows what is not the instance's own.
 func foreign(m sandbox.Mount) bool { return !m.Own }
 
 func targets(s sandbox.Spec) []string {
@@ -83,7 +83,7 @@ func targets(s sandbox.Spec) []string {
 }
 
 // claimable reports whether b may become sb's, and enters it as its owner.
-func (f Warmer) claimable(b *box, sb *sandbox.Sandbox) error {
+func (f Warmer) claimable(b *instance, sb *sandbox.Sandbox) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	wrong := ""
@@ -113,12 +113,12 @@ func (f Warmer) claimable(b *box, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// Warmed lists the IDs of the running boxes that nobody has claimed, in order.
+// Warmed lists the IDs of the running instances that nobody has claimed, in order.
 func (f Warmer) Warmed() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var ids []string
-	for id, b := range f.boxes {
+	for id, b := range f.instances {
 		if b.running && b.warmed != nil && b.owner == "" {
 			ids = append(ids, id)
 		}
@@ -127,11 +127,11 @@ func (f Warmer) Warmed() []string {
 	return ids
 }
 
-// WarmedWith returns what a box was warmed with, or the zero Spec.
+// WarmedWith returns what an instance was warmed with, or the zero Spec.
 func (f Warmer) WarmedWith(id string) sandbox.Spec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if b := f.boxes[id]; b != nil && b.warmed != nil {
+	if b := f.instances[id]; b != nil && b.warmed != nil {
 		return b.warmed.Clone()
 	}
 	return sandbox.Spec{}
@@ -140,10 +140,10 @@ func (f Warmer) WarmedWith(id string) sandbox.Spec {
 func (f Warmer) has(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.boxes[id] != nil
+	return f.instances[id] != nil
 }
 
-// PersonalOwner is whom a Warmer gives boxes of their own.
+// PersonalOwner is whom a Warmer gives instances of their own.
 const PersonalOwner = "uid:4711"
 
 // Personal implements sandbox.Warmer.

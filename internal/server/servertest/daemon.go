@@ -126,7 +126,7 @@ func serve(srv *http.Server, l net.Listener) (end func()) {
 	}
 }
 
-// Kill breaks every connection at once and ends the daemon. Boxes go on.
+// Kill breaks every connection at once and ends the daemon. Instances go on.
 func (d *Daemon) Kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -119,7 +119,7 @@ func (g *Guest) Serve(_ string, port int, c net.Conn) {
 }
 
 // Die ends every command and connection, and forgets them all: what the end
-// of a box does.
+// of an instance does.
 func (g *Guest) Die() {
 	g.mu.Lock()
 	close(g.died)

@@ -147,7 +147,7 @@ func (m *Meter) measure(ctx context.Context, x sandbox.Metered) {
 	s.take(x, u, now)
 }
 
-// take adds a point. Of a box that is new there is first the processor time to
+// take adds a point. Of an instance that is new there is first the processor time to
 // count from, and the point a beat later.
 func (s *series) take(x sandbox.Metered, u sandbox.Usage, now time.Time) {
 	used, known := u.Load, u.CPU < 0

@@ -18,19 +18,19 @@ const mib = 1 << 20
 
 // machine has sandboxes that use half of their processors.
 type machine struct {
-	mu     sync.Mutex
-	boxes  map[string]sandbox.Metered
-	began  map[string]time.Time
-	fails  map[string]bool
-	hangs  map[string]bool
-	asked  map[string]int
-	load   float64 // of those whose time is not counted
-	uncalc bool
+	mu        sync.Mutex
+	instances map[string]sandbox.Metered
+	began     map[string]time.Time
+	fails     map[string]bool
+	hangs     map[string]bool
+	asked     map[string]int
+	load      float64 // of those whose time is not counted
+	uncalc    bool
 }
 
 func newMachine(ids ...string) *machine {
 	m := &machine{
-		boxes: map[string]sandbox.Metered{}, began: map[string]time.Time{}, fails: map[string]bool{}, hangs: map[string]bool{}, asked: map[string]int{},
+		instances: map[string]sandbox.Metered{}, began: map[string]time.Time{}, fails: map[string]bool{}, hangs: map[string]bool{}, asked: map[string]int{},
 	}
 	for _, id := range ids {
 		m.start(id)
@@ -41,29 +41,29 @@ func newMachine(ids ...string) *machine {
 func (m *machine) start(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	x := m.boxes[id]
-	m.boxes[id] = sandbox.Metered{ID: id, Running: true, Starts: x.Starts + 1, CPUs: 2, Memory: 512 * mib}
+	x := m.instances[id]
+	m.instances[id] = sandbox.Metered{ID: id, Running: true, Starts: x.Starts + 1, CPUs: 2, Memory: 512 * mib}
 	m.began[id] = time.Now()
 }
 
 func (m *machine) stop(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	x := m.boxes[id]
+	x := m.instances[id]
 	x.Running = false
-	m.boxes[id] = x
+	m.instances[id] = x
 }
 
 func (m *machine) remove(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.boxes, id)
+	delete(m.instances, id)
 }
 
 func (m *machine) Metered() (out []sandbox.Metered) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, x := range m.boxes {
+	for _, x := range m.instances {
 		out = append(out, x)
 	}
 	return out
@@ -148,7 +148,7 @@ func TestStopStartRemove(t *testing.T) {
 			if _, ok := mt.Last("b"); ok {
 				t.Error("a removed one has points")
 			}
-			m.start("a") // what its box has used begins anew
+			m.start("a") // what its instance has used begins anew
 			pass(2500 * time.Millisecond)
 			all := mt.Samples("a", time.Time{}, time.Time{})
 			if len(all) != 3 || all[2].CPU != 50 {

@@ -18,7 +18,7 @@ import (
 // Options are what a Pool works with. Launch is required.
 type Options struct {
 	// Launch starts a command that waits for its input. Where this process is not
-	// root, it starts it in a user namespace with the ids of a box.
+	// root, it starts it in a user namespace with the ids of an instance.
 	Launch   func(*exec.Cmd) error
 	Rootless bool
 	Idle     time.Duration // how long a process is kept that nobody asks; default: 30 s

@@ -1,6 +1,6 @@
 // Package filters has the system call filters of gVisor's sentry and gofer,
 // for the options of our wall, built beforehand: to build them from gVisor's
-// rules takes each start of a box longer than anything else does.
+// rules takes each start of an instance longer than anything else does.
 //
 // gVisor has a place for programs like these, which only its own build fills.
 // A program is looked up by all options that change it, has the values that a

@@ -2,7 +2,7 @@
 // their /proc: this binary, executed again, which waits for a word and takes
 // /proc off.
 //
-// Each start of a box has two of them, and most of what one costs is the
+// Each start of an instance has two of them, and most of what one costs is the
 // initialization of packages that it has no use for. So it does its work, and
 // ends the process, in its own initialization, which comes early: packages are
 // initialized in the order of their paths, as far as what they import has been,

@@ -1,0 +1,143 @@
+package instance
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/weak"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// AgentConfig is the guest agent's configuration; package guest says what its
+// fields mean.
+type AgentConfig struct {
+	ID           string            `json:"id"`
+	Key          []byte            `json:"key"`
+	Hide         []string          `json:"hide"`
+	User         string            `json:"user"`
+	Cwd          string            `json:"cwd"`
+	Env          map[string]string `json:"env"`
+	PIDs         int64             `json:"pids"`
+	AllowRoot    bool              `json:"allow_root"`
+	PIDNamespace bool              `json:"pid_namespace"`
+	DiskPaths    []string          `json:"disk_paths"`
+	Furnish      bool              `json:"furnish,omitempty"`
+	Programs     bool              `json:"programs,omitempty"`
+	Sudo         bool              `json:"sudo,omitempty"`
+	ReadOnlyRoot bool              `json:"read_only_root,omitempty"`
+	Writable     []string          `json:"writable,omitempty"`
+	Strict       bool              `json:"strict,omitempty"`
+	Tasks        []string          `json:"tasks,omitempty"`
+	OOMScore     int               `json:"oom_score,omitempty"`
+	Files        uint64            `json:"files,omitempty"`
+	FilesShare   uint64            `json:"files_share,omitempty"`
+	CgroupRoot   string            `json:"cgroup_root,omitempty"`
+	OOMFile      string            `json:"oom_file,omitempty"`
+	PIDsFile     string            `json:"pids_file,omitempty"`
+	NotShown     []string          `json:"not_shown,omitempty"`
+	Network      *guest.Network    `json:"network,omitempty"`
+}
+
+// agentConfig is what the agent of sb is told, its image apart.
+func agentConfig(sb *sandbox.Sandbox) AgentConfig {
+	c := AgentConfig{
+		ID: sb.ID, User: sb.Spec.User, Env: map[string]string{}, PIDs: sb.Spec.Limits.PIDs,
+		AllowRoot: RootAllowed(sb.Spec, sb.Owner), PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
+		Programs: true, Sudo: sb.Spec.Sudo,
+	}
+	if weak.On(weak.SudoGiven) {
+		c.Sudo, c.AllowRoot = true, true
+	}
+	if weak.On(weak.ControlShared) {
+		c.Hide = []string{GuestControl}
+	}
+	if l := sb.Link; l != nil {
+		c.Network = &guest.Network{Nameservers: l.Nameservers, Trust: l.Trust, Gate: l.Hostname}
+		maps.Copy(c.Env, l.Env)
+	}
+	maps.Copy(c.Env, sb.Spec.Env)
+	switch {
+	case sb.Spec.Cwd != "":
+		c.Cwd = sb.Spec.Cwd
+	case sb.Spec.Workspace.Source.Path != "" || sb.Spec.Workspace.Volume != "":
+		c.Cwd = sandbox.WorkspacePath
+	}
+	if sb.Spec.ReadOnlyRoot && !weak.On(weak.RootWritable) {
+		c.ReadOnlyRoot, c.Writable = true, []string{sandbox.WorkspacePath}
+		for _, m := range sb.Spec.Mounts {
+			c.Writable = append(c.Writable, m.Target)
+		}
+	}
+	return c
+}
+
+// defaultEnv sets a variable that the caller did not name.
+func (c *AgentConfig) defaultEnv(name, value string) {
+	if _, ok := c.Env[name]; !ok {
+		c.Env[name] = value
+	}
+}
+
+// useImage takes over what an image says of its commands. A user that it
+// names stands for the sandbox's own, unless a template has had its say; root
+// has to be asked for by the caller.
+func (c *AgentConfig) useImage(img image.Config, spec sandbox.Spec) {
+	c.Furnish = true
+	for _, e := range img.Env {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			c.defaultEnv(name, value)
+		}
+	}
+	if c.Cwd == "" && img.WorkingDir != "" {
+		c.Cwd = path.Join("/", img.WorkingDir)
+	}
+	user, _, _ := strings.Cut(img.User, ":")
+	if spec.User == sandbox.DefaultUser && spec.Template == nil && user != "" && user != "root" && strings.Trim(user, "0") != "" {
+		c.User = user
+	}
+}
+
+// RootAllowed reports whether commands may be root in the guest. Over a tree
+// of the host's that it can write, guest root would be more than the tree's
+// owner is; and of a tree that somebody else named, it would read what that
+// one can't.
+func RootAllowed(spec sandbox.Spec, owner string) bool {
+	dirs := append([]sandbox.Mount{{
+		Source: spec.Workspace.Source, ReadOnly: spec.Workspace.Mode != sandbox.WorkspaceWritable,
+	}}, spec.Mounts...)
+	ours := owner == OurOwner()
+	for _, m := range dirs {
+		if m.Source.Path != "" && !(m.ReadOnly && ours) {
+			return false
+		}
+	}
+	return true
+}
+
+// OurOwner is the owner of what this process's own user makes.
+func OurOwner() string { return fmt.Sprintf("uid:%d", os.Geteuid()) }
+
+// protectGit finds what git on the host would obey in a tree that the instance can
+// write to.
+func (d *Dir) protectGit() error {
+	if d.Mode != modeRW {
+		return nil
+	}
+	root, err := openAccepted(*d)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	d.Protect, err = workspace.ProtectedGitPaths(root)
+	return err
+}
+
+func hostDir(h sandbox.HostDir, mode, target string) Dir {
+	return Dir{Mode: mode, Source: h.Path, Dev: h.Dev, Ino: h.Ino, UID: h.UID, GID: h.GID, Target: target}
+}

@@ -1,0 +1,123 @@
+package instance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/role"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// changesPlan is what the daemon hands to the process that reads an instance's
+// layers.
+type changesPlan struct {
+	Dir      string                 `json:"dir"`
+	Disk     string                 `json:"disk"`
+	Rootless bool                   `json:"rootless"`
+	Options  sandbox.ChangesOptions `json:"options"`
+}
+
+// Changes implements sandbox.Backend. The layers are read by a process with a
+// mount namespace of its own: a running instance's disk is mounted there a second
+// time, from the same device.
+func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptions, w io.Writer) error {
+	dir, err := h.dir(id)
+	if err != nil {
+		return err
+	}
+	p := changesPlan{Dir: dir, Rootless: h.Rootless(), Options: opts}
+	if image := filepath.Join(dir, fileDisk); exists(image) {
+		p.Disk = image
+	}
+	if bx, err := readRecord(dir); err == nil && bx.alive() && !h.opts.OwnCommands {
+		if err := h.ask(ctx, id, http.MethodPost, "/carboy/sync"); err != nil {
+			h.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
+		}
+	}
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := h.roles.Run(ctx, roleChanges, bytes.NewReader(raw), w); err != nil {
+		return fmt.Errorf("read the changes of the workspace: %w", err)
+	}
+	return nil
+}
+
+// changesMain reads a changesPlan and writes the changes.
+func changesMain(in io.Reader, out io.Writer) error {
+	runtime.LockOSThread()
+	var p changesPlan
+	if err := json.NewDecoder(in).Decode(&p); err != nil {
+		return fmt.Errorf("read plan: %w", err)
+	}
+	if p.Rootless {
+		if err := role.BecomeRoot(); err != nil {
+			return err
+		}
+	}
+	if err := os.Chdir(p.Dir); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	layers, err := mountRaw(p.Disk, false)
+	if err != nil {
+		return err
+	}
+	defer layers.Close()
+	opts := workspace.Options{ChangesOptions: p.Options}
+	if st, err := os.Stat(fileSince); err == nil {
+		opts.Since = st.ModTime()
+	}
+	if isCopy(layers) {
+		opts.Since = time.Time{} // a copy knows when it was begun
+		return copyChanges(layers, out, opts)
+	}
+	upper, err := layers.Open(layerWorkspace+"/upper", unix.O_RDONLY|unix.O_DIRECTORY)
+	if errors.Is(err, os.ErrNotExist) {
+		return errors.New("the workspace is not a copy-on-write view")
+	}
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper), opts)
+}
+
+func copyChanges(layers *beneath.Dir, out io.Writer, opts workspace.Options) error {
+	tree, err := layers.Open(layerWorkspace+"/"+copyTree, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	manifest, err := layers.OpenRegular(layerWorkspace + "/" + copyManifest)
+	if err != nil {
+		return err
+	}
+	defer manifest.Close()
+	src, err := workspace.Copy(tree, manifest)
+	if err != nil {
+		return err
+	}
+	return workspace.WriteChanges(context.Background(), out, src, opts)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

@@ -1,0 +1,179 @@
+package instance
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// syncLimit bounds how long a stop waits for the guest to write back.
+const syncLimit = 10 * time.Second
+
+// Stop implements sandbox.Backend. A guest with a kernel of its own is asked
+// to write back first; one that does not answer is ended all the same.
+func (h *Host) Stop(ctx context.Context, id string) ([]string, error) {
+	dir, err := h.dir(id)
+	if err != nil {
+		return nil, err
+	}
+	if r, err := readRecord(dir); err == nil && r.alive() && !h.opts.OwnCommands {
+		soon, cancel := context.WithTimeout(ctx, syncLimit)
+		err := h.ask(soon, id, http.MethodPost, "/carboy/sync")
+		if errors.Is(err, errOlder) {
+			err = syncOlder(soon, dir)
+		}
+		if err != nil {
+			h.opts.Log.Warn("guest did not write back before its stop", "id", id, "err", err)
+		}
+		cancel()
+	}
+	return []string{"processes"}, errors.Join(h.end(ctx, id), forgetParts(dir))
+}
+
+// end kills all processes of an instance and forgets them. It works on an instance whose
+// start was cut off at any point.
+func (h *Host) end(ctx context.Context, id string) error {
+	dir, err := h.dir(id)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if r, err := readRecord(dir); err == nil {
+		for _, p := range r.Processes {
+			errs = append(errs, kill(ctx, p))
+		}
+	}
+	errs = append(errs, h.endGroup(ctx, id), h.killStrays(ctx, dir))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("end instance: %w", err)
+	}
+	if err := os.Remove(filepath.Join(dir, fileInstance)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return errors.Join(h.roles.Delete(ctx, filepath.Join(dir, DirState)), h.roles.Delete(ctx, filepath.Join(dir, dirOlder)))
+}
+
+// endGroup kills whatever is left in the instance's cgroup and removes it.
+func (h *Host) endGroup(ctx context.Context, id string) error {
+	g, err := h.cgroups.Open(id)
+	if err != nil {
+		if k := sandbox.KindOf(err); k == sandbox.NotFound || k == sandbox.Unsupported {
+			return nil
+		}
+		return err
+	}
+	if err := g.Kill(ctx); err != nil {
+		return err
+	}
+	return g.Remove(ctx)
+}
+
+// kill ends one process and waits for its end.
+func kill(ctx context.Context, id procid.ID) error {
+	if id.IsZero() {
+		return nil
+	}
+	h, err := procid.Open(id)
+	if errors.Is(err, procid.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := h.Kill(); err != nil {
+		return err
+	}
+	_, err = h.Wait(ctx)
+	return err
+}
+
+// killStrays ends processes of the instance at dir that no record names: a daemon
+// died between their start and its note of it. They are known by arguments
+// that hold the instance's directory.
+func (h *Host) killStrays(ctx context.Context, dir string) error {
+	if h.opts.Stray == nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if !h.stray(pid, dir) {
+			continue
+		}
+		id, err := procid.Of(pid)
+		if err == nil && h.stray(pid, dir) { // again: the number may have become another's
+			errs = append(errs, kill(ctx, id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// stray reports whether a process is one of the instance at dir.
+func (h *Host) stray(pid int, dir string) bool {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	return err == nil && h.opts.Stray(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), dir)
+}
+
+// Remove implements sandbox.Backend.
+func (h *Host) Remove(ctx context.Context, id string) error {
+	dir, err := h.dir(id)
+	if err != nil {
+		return err
+	}
+	if err := h.end(ctx, id); err != nil {
+		return err
+	}
+	return h.discard(dir)
+}
+
+// discard makes an instance's directory no instance any more, at once, and deletes it in
+// the background: the host's file system takes its time over a disk's blocks.
+// What a daemon does not live to delete, the next one does.
+func (h *Host) discard(dir string) error {
+	at := filepath.Join(h.trash, filepath.Base(dir)+"-"+rand.Text())
+	err := os.Rename(dir, at)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", filepath.Base(dir), err)
+	}
+	h.deletions.Go(func() { h.empty(at) })
+	return nil
+}
+
+// sweep deletes what earlier daemons threw away.
+func (h *Host) sweep() error {
+	entries, err := os.ReadDir(h.trash)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		h.deletions.Go(func() { h.empty(filepath.Join(h.trash, e.Name())) })
+	}
+	return nil
+}
+
+func (h *Host) empty(dir string) {
+	if err := h.roles.Delete(context.Background(), dir); err != nil {
+		h.opts.Log.Error("delete what is left of an instance", "dir", dir, "err", err)
+	}
+}

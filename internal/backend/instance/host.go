@@ -1,0 +1,286 @@
+package instance
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
+	"github.com/carboy-sandbox/carboy/internal/durable"
+	"github.com/carboy-sandbox/carboy/internal/guest/guestbin"
+	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/role"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Images has the unpacked layers of images. A Host without one has the host
+// image alone.
+type Images interface {
+	ByDigest(ctx context.Context, digest string) (image.Image, error)
+}
+
+// Options place a Host. All paths are absolute.
+type Options struct {
+	Wall   string       // the wall's name in a Spec
+	State  string       // instances live in State/boxes/WALL
+	Cache  string       // the guest agent, the host image's skeleton and disk templates
+	Log    *slog.Logger // default: discard
+	Images Images
+	// Snapshots has what instances may lie over besides; nil: there are none.
+	Snapshots Snapshots
+
+	// Limits are what the host enforces for an instance of these limits.
+	Limits func(sandbox.Limits) cgroup.Limits
+	// OOMEndsBox: the instance does not get over the loss of one of its processes
+	// for want of memory.
+	OOMEndsInstance bool
+	// OwnCommands: commands are on the host's kernel, and have a control group of
+	// their own within the instance's, which keeps the Spec's limits by itself.
+	OwnCommands bool
+	// Stray reports whether a process of these arguments belongs to the instance
+	// at dir, for those that a daemon started and did not live to note.
+	Stray func(args []string, dir string) bool
+}
+
+// Host makes the instances of one wall. Its methods may be called from several
+// goroutines; those that a sandbox.Backend has are documented there.
+type Host struct {
+	opts      Options
+	instances string
+	trash     string // what is being deleted
+	agent     string // the guest agent's binary on this host
+	cgroups   *cgroup.Host
+	diskErr   error // why instances get no disk image, or nil
+	roles     *role.Runner
+
+	images *disk.Images
+
+	imageMu   sync.Mutex
+	deletions sync.WaitGroup
+}
+
+// Open looks at what this machine can do and puts the guest agent in place.
+// From then on this process reaps the instances whose launchers have left.
+func Open(opts Options) (*Host, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &Host{
+		opts: opts, instances: filepath.Join(opts.State, "boxes", opts.Wall), trash: filepath.Join(opts.State, "trash", opts.Wall),
+		images: disk.New(filepath.Join(opts.Cache, "disk")),
+	}
+	for _, dir := range []string{h.instances, h.trash} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make state directory: %w", err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become a subreaper: %w", err)
+	}
+	var err error
+	if h.agent, err = installAgent(opts.Cache); err != nil {
+		return nil, err
+	}
+	if h.cgroups, err = cgroup.Find("/", cgroupNamespace(h.instances)); err != nil {
+		return nil, fmt.Errorf("look at cgroups: %w", err)
+	}
+	if h.roles, err = role.NewRunner(opts.State); err != nil {
+		return nil, errors.Join(err, h.cgroups.Close())
+	}
+	h.diskErr = disk.Available()
+	return h, h.sweep()
+}
+
+// Close gives up what the Host holds, once removed instances are deleted; instances go
+// on. Where there are none, the home's place among the cgroups goes too.
+func (h *Host) Close() error {
+	h.deletions.Wait()
+	return errors.Join(h.cgroups.Prune(), h.cgroups.Close())
+}
+
+// Name implements sandbox.Backend.
+func (h *Host) Name() string { return h.opts.Wall }
+
+// Roles starts what a wall needs processes of its own for.
+func (h *Host) Roles() *role.Runner { return h.roles }
+
+// Rootless reports whether instances are made without root.
+func (h *Host) Rootless() bool { return h.roles.Rootless() }
+
+var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]{1,64}$`) })
+
+// dir returns an instance's directory. IDs are ours, but they come back from a
+// database and over the wire: nothing else becomes a path.
+func (h *Host) dir(id string) (string, error) {
+	if !validID().MatchString(id) {
+		return "", sandbox.Errorf(sandbox.Invalid, "sandbox id %q: not one of ours", id)
+	}
+	return filepath.Join(h.instances, id), nil
+}
+
+// record is what is remembered of a running instance: it has ended when one of
+// its processes has.
+type record struct {
+	Processes []procid.ID `json:"processes"`
+	OOMKills  uint64      `json:"oom_kills"` // the cgroup's count when the instance started
+}
+
+// identify finds an instance's processes by their pids, so that they are
+// known again after this process.
+func identify(pids []int) ([]procid.ID, error) {
+	var out []procid.ID
+	for _, pid := range pids {
+		id, err := procid.Of(pid)
+		if err != nil {
+			return nil, fmt.Errorf("find process %d of the instance: %w", pid, err)
+		}
+		out = append(out, id)
+	}
+	return out, nil
+}
+
+func (r *record) alive() bool {
+	for _, p := range r.Processes {
+		if !procid.Alive(p) {
+			return false
+		}
+	}
+	return len(r.Processes) > 0
+}
+
+func readRecord(dir string) (*record, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, fileInstance))
+	if err != nil {
+		return nil, err
+	}
+	var r record
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", fileInstance, err)
+	}
+	return &r, nil
+}
+
+// note remembers the processes of the planned instance, which has just been
+// composed.
+func (h *Host) note(p *Plan, r record) error {
+	if err := markSince(p.Dir); err != nil {
+		return err
+	}
+	if err := durable.Sweep(p.Dir); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return durable.Write(filepath.Join(p.Dir, fileInstance), raw, durable.Options{})
+}
+
+// NetNS implements sandbox.Linked: an instance's network namespace is that of the
+// process that it lives by.
+func (h *Host) NetNS(id string) (*os.File, error) {
+	dir, err := h.dir(id)
+	if err != nil {
+		return nil, err
+	}
+	r, err := readRecord(dir)
+	if err != nil || len(r.Processes) == 0 {
+		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is not running", id)
+	}
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", r.Processes[0].PID))
+	if err != nil {
+		return nil, err
+	}
+	if !procid.Alive(r.Processes[0]) { // the number may be another's by now
+		ns.Close()
+		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is not running", id)
+	}
+	return ns, nil
+}
+
+// Instances implements sandbox.Backend: a directory or a cgroup is enough.
+func (h *Host) Instances(context.Context) ([]string, error) {
+	entries, err := os.ReadDir(h.instances)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := h.cgroups.List()
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool)
+	for _, e := range entries {
+		seen[e.Name()] = true
+	}
+	for _, g := range groups {
+		seen[g] = true
+	}
+	ids := make([]string, 0, len(seen))
+	for id := range seen {
+		if validID().MatchString(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// hostImage returns the host image's skeleton, made on first use and again
+// when what it was made from has changed.
+func (h *Host) hostImage(ctx context.Context) (hostimage.Root, error) {
+	h.imageMu.Lock()
+	defer h.imageMu.Unlock()
+	return hostimage.Skeleton(ctx, filepath.Join(h.opts.Cache, "hostimage"), hostimage.Options{})
+}
+
+// cgroupNamespace keeps the groups of two homes, and of two walls, apart.
+func cgroupNamespace(instances string) string {
+	sum := sha256.Sum256([]byte(instances))
+	return hex.EncodeToString(sum[:8])
+}
+
+// installAgent puts the embedded guest agent where instances can show it, under a
+// name that tells its content.
+func installAgent(cache string) (string, error) {
+	bin, err := guestbin.Binary()
+	if err != nil {
+		return "", err
+	}
+	digest, err := guestbin.Digest()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "guest")
+	path := filepath.Join(dir, FileAgent+"-"+digest[:16])
+	if st, err := os.Stat(path); err == nil && st.Size() == int64(len(bin)) {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make cache directory: %w", err)
+	}
+	if err := durable.Write(path, bin, durable.Options{Mode: 0o555}); err != nil {
+		return "", fmt.Errorf("install guest agent: %w", err)
+	}
+	return path, nil
+}
+
+// WriteJSON writes v to a private file.
+func WriteJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}

@@ -1,0 +1,89 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Snapshots has the layers of snapshots. A Host without one has none.
+type Snapshots interface {
+	// Layers returns the directories of a snapshot's layers and of those below
+	// it, the lowest first.
+	Layers(ctx context.Context, id string) ([]string, error)
+}
+
+// saveOrder is what the daemon hands to the process that copies an instance's layers.
+type saveOrder struct {
+	Dir      string `json:"dir"`
+	Disk     string `json:"disk"`
+	Rootless bool   `json:"rootless"`
+	To       string `json:"to"`
+}
+
+// savedLayers is what that process answers.
+type savedLayers struct {
+	Size    int64 `json:"size"`
+	Devices int64 `json:"devices"`
+	Full    bool  `json:"full"`    // the disk was
+	Changed bool  `json:"changed"` // something wrote meanwhile
+}
+
+// Save implements sandbox.Snapshotter. The layers are copied by a process with
+// a mount namespace of its own, where a running instance's disk is mounted a second
+// time. A guest with a kernel of its own writes back first what that holds.
+func (h *Host) Save(ctx context.Context, sb *sandbox.Sandbox, to string) (sandbox.Saved, error) {
+	dir, err := h.dir(sb.ID)
+	if err != nil {
+		return sandbox.Saved{}, err
+	}
+	if !exists(filepath.Join(dir, fileSince)) {
+		return sandbox.Saved{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s: there is nothing of it yet", sb.ID)
+	}
+	o := saveOrder{Dir: dir, Rootless: h.Rootless(), To: to}
+	if image := filepath.Join(dir, fileDisk); exists(image) {
+		o.Disk = image
+	}
+	if bx, err := readRecord(dir); err != nil || !bx.alive() {
+		return h.save(ctx, o)
+	}
+	b, err := h.hold(ctx, sb.ID)
+	if err != nil {
+		return sandbox.Saved{}, err
+	}
+	defer b.release()
+	if !h.opts.OwnCommands {
+		if err := h.ask(ctx, sb.ID, http.MethodPost, "/carboy/sync"); err != nil {
+			return sandbox.Saved{}, fmt.Errorf("have the guest write back: %w", err)
+		}
+	}
+	saved, err := h.save(ctx, o)
+	if err != nil {
+		return sandbox.Saved{}, err
+	}
+	return saved, h.still(ctx, sb.ID)
+}
+
+// save has the layers copied.
+func (h *Host) save(ctx context.Context, o saveOrder) (sandbox.Saved, error) {
+	var answer savedLayers
+	if err := h.roles.Ask(ctx, roleSave, o, &answer, nil); err != nil {
+		return sandbox.Saved{}, fmt.Errorf("copy what the instance wrote: %w", err)
+	}
+	switch {
+	case answer.Full:
+		return sandbox.Saved{}, sandbox.Errorf(sandbox.Exhausted, "the disk of carboy's state is full: nothing was kept").
+			WithHint("free some space there, then try again")
+	case answer.Changed:
+		return sandbox.Saved{}, sandbox.Errorf(sandbox.Unavailable, "something wrote to the sandbox's files while they were copied").
+			WithHint("try again, or stop the sandbox first")
+	}
+	saved := sandbox.Saved{Size: answer.Size}
+	if answer.Devices > 0 {
+		saved.Notes = append(saved.Notes, fmt.Sprintf("device files were left out: %d", answer.Devices))
+	}
+	return saved, nil
+}

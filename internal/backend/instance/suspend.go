@@ -1,0 +1,124 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/durable"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Where a suspended instance's kernel is, below the instance's directory: its processes,
+// and what they have in memory. It counts under the second name alone, and is
+// taken from there before it is used: a disk that has moved on and an older
+// memory of it must never meet.
+const (
+	DirMemoryNew  = "memory.new"
+	dirMemory     = "memory"
+	DirMemoryUsed = "memory.used"
+)
+
+// quiesceLimit bounds how long an agent may take to let go of the host.
+const quiesceLimit = 10 * time.Second
+
+// Suspend has the guest agent give up its connections, has save write the instance's
+// kernel into a directory, which must end the instance or leave it of no use, and
+// ends what is left. After an error the instance is as good as lost: only Stop is
+// of use, and no memory is kept.
+func (h *Host) Suspend(ctx context.Context, id string, save func(dir string) error) error {
+	dir, err := h.dir(id)
+	if err != nil {
+		return err
+	}
+	fresh := filepath.Join(dir, DirMemoryNew)
+	if err := errors.Join(h.Forget(ctx, id), os.Mkdir(fresh, 0o700)); err != nil {
+		return err
+	}
+	err = h.quiesce(ctx, id)
+	if err == nil {
+		err = save(fresh)
+	}
+	if err == nil {
+		err = h.end(ctx, id)
+	}
+	if err == nil {
+		err = os.Rename(fresh, filepath.Join(dir, dirMemory))
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(fresh))
+	}
+	return nil
+}
+
+// Suspendable refuses an instance whose agent can't be asked: what runs in it would
+// be lost.
+func (h *Host) Suspendable(_ context.Context, id string) error {
+	dir, err := h.dir(id)
+	if err != nil {
+		return err
+	}
+	if exists(filepath.Join(dir, fileKey)) || !older(dir) {
+		return nil
+	}
+	return olderError(id)
+}
+
+// Suspended reports whether an instance has memory to go on with.
+func (h *Host) Suspended(id string) bool {
+	dir, err := h.dir(id)
+	return err == nil && exists(filepath.Join(dir, dirMemory))
+}
+
+// Forget deletes what Suspend kept.
+func (h *Host) Forget(_ context.Context, id string) error {
+	dir, err := h.dir(id)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(filepath.Join(dir, dirMemory)), forgetParts(dir))
+}
+
+// forgetParts deletes memory that is not whole, or was used.
+func forgetParts(dir string) error {
+	return errors.Join(os.RemoveAll(filepath.Join(dir, DirMemoryNew)), os.RemoveAll(filepath.Join(dir, DirMemoryUsed)))
+}
+
+// quiesce waits until the agent has let go: its last connection is the one over
+// which it was asked.
+func (h *Host) quiesce(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, quiesceLimit, errors.New("no answer in time"))
+	defer cancel()
+	err := h.converse(ctx, id, http.MethodPost, "/carboy/suspend", nil, func(c io.Reader) error {
+		switch n, err := io.CopyN(io.Discard, c, 1); {
+		case n > 0:
+			return errors.New("something follows the guest agent's answer")
+		case !errors.Is(err, io.EOF):
+			return err
+		}
+		return nil
+	})
+	if bound, ok := errors.AsType[*conflict](err); ok {
+		return sandbox.Errorf(sandbox.Unsupported, "a program has a unix socket at %s, which can't be written down", bound.text)
+	}
+	if err != nil {
+		return fmt.Errorf("suspend the guest agent: %w", errors.Join(context.Cause(ctx), err))
+	}
+	return nil
+}
+
+// Resume prepares a plan whose instance is to go on from what Suspend kept, which is
+// at DirMemoryUsed from then on.
+func (h *Host) Resume(p *Plan) error {
+	p.Resume = true
+	// On the disk, or a crash of the host brings it back, beside a disk that has moved on.
+	return durable.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed), 0)
+}
+
+// NotResumed is the error of an instance that could not go on from its memory.
+func NotResumed(cause error) error { return fmt.Errorf("%w: %w", sandbox.ErrMemoryLost, cause) }

@@ -1,0 +1,159 @@
+package instance
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	askLimit   = 2 * time.Second
+	maxFigures = 64 << 10 // bytes of a guest's answer
+)
+
+// Measure implements sandbox.Measurer: by the instance's control group, and by the
+// file system on its disk image. The guest is asked for what the machine does
+// not count, and what it says is bounded by what can be.
+func (h *Host) Measure(ctx context.Context, id string) (sandbox.Usage, error) {
+	dir, err := h.dir(id)
+	if err != nil {
+		return sandbox.Usage{}, err
+	}
+	u, gerr := h.groupUsage(id)
+	derr := diskUsage(dir, &u)
+	if gerr == nil && derr == nil {
+		return u, nil
+	}
+	told, err := h.askUsage(ctx, id)
+	if err != nil {
+		return sandbox.Usage{}, errors.Join(err, gerr, derr)
+	}
+	if gerr != nil {
+		u.CPU, u.Load, u.Memory, u.Cache = -1, told.Load, told.Memory, told.Cache
+	}
+	if derr != nil {
+		u.Disk, u.DiskTotal = told.Disk, told.DiskTotal
+	}
+	return u, nil
+}
+
+func (h *Host) groupUsage(id string) (u sandbox.Usage, err error) {
+	g, err := h.cgroups.Open(id)
+	if err != nil {
+		return u, err
+	}
+	if u.CPU, err = g.CPUUsage(); err != nil {
+		return u, err
+	}
+	if u.Memory, err = g.MemoryCurrent(); err != nil {
+		return u, err
+	}
+	if u.Cache, err = g.FileCache(); err != nil {
+		return u, err
+	}
+	u.Memory -= min(u.Memory, u.Cache) // the one was read after the other
+	return u, nil
+}
+
+var errNoDisk = errors.New("the instance has no disk of its own")
+
+// diskUsage fills in what the host's kernel says of the file system that the
+// instance's root lies on: every instance has a process that sees it, its last.
+func diskUsage(dir string, u *sandbox.Usage) error {
+	if !exists(filepath.Join(dir, fileDisk)) {
+		return errNoDisk
+	}
+	r, err := readRecord(dir)
+	if err != nil {
+		return err
+	}
+	if len(r.Processes) == 0 {
+		return errNoDisk
+	}
+	p := r.Processes[len(r.Processes)-1]
+	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", p.PID), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if !procid.Alive(p) { // the number may be another's by now
+		return errNoDisk
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil {
+		return fmt.Errorf("measure disk: %w", err)
+	}
+	if st.Type != unix.OVERLAYFS_SUPER_MAGIC {
+		return errNoDisk
+	}
+	u.DiskTotal = int64(st.Blocks) * st.Bsize
+	u.Disk = int64(st.Blocks-min(st.Blocks, st.Bfree)) * st.Bsize
+	return nil
+}
+
+// figures are what a guest agent says.
+type figures struct {
+	Used      float64 `json:"cpu_used_pct"`
+	MemTotal  uint64  `json:"mem_total"`
+	MemUsed   uint64  `json:"mem_used"`
+	MemCache  uint64  `json:"mem_cache"`
+	DiskUsed  uint64  `json:"disk_used"`
+	DiskTotal uint64  `json:"disk_total"`
+}
+
+func (h *Host) askUsage(ctx context.Context, id string) (sandbox.Usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	c, err := h.Dial(ctx, id, sandbox.GuestPort)
+	if err != nil {
+		return sandbox.Usage{}, err
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n\r\n"); err != nil {
+		return sandbox.Usage{}, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReaderSize(io.LimitReader(c, maxFigures), 4096), nil)
+	if err != nil {
+		return sandbox.Usage{}, fmt.Errorf("ask for metrics: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return sandbox.Usage{}, fmt.Errorf("ask for metrics: status %d", resp.StatusCode)
+	}
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return sandbox.Usage{}, fmt.Errorf("ask for metrics: %w", err)
+	}
+	return parseFigures(raw)
+}
+
+// parseFigures reads a guest's figures, none of which is larger than can be.
+func parseFigures(raw []byte) (u sandbox.Usage, err error) {
+	var f figures
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return u, errors.New("read metrics: not such as an agent gives")
+	}
+	const most = math.MaxInt64 >> 10
+	mem, disk := min(f.MemTotal, most), min(f.DiskTotal, most)
+	u = sandbox.Usage{
+		CPU: -1, Load: min(max(f.Used/100, 0), 1),
+		Cache: int64(min(f.MemCache, mem)), DiskTotal: int64(disk), Disk: int64(min(f.DiskUsed, disk)),
+	}
+	u.Memory = int64(min(f.MemUsed, mem))
+	return u, nil
+}
