@@ -46,8 +46,8 @@ func (a *app) create(ctx context.Context, spec *specFlags) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, sb)
+	if a.JSON {
+		return a.WriteJSON(sb)
 	}
-	return a.printLine(sb.Name)
+	return a.PrintLine(sb.Name)
 }

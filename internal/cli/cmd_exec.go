@@ -5,6 +5,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 type execOptions struct {
@@ -53,10 +56,10 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 	argv := commandArgs(rest)
 	switch {
 	case len(argv) == 0:
-		return usagef("exec: COMMAND is missing").WithHint("carboy exec %s -- sh", quoteArg(name))
+		return usage.Errorf("exec: COMMAND is missing").WithHint("carboy exec %s -- sh", shell.Word(name))
 	case rest[0] != "--" && strings.HasPrefix(rest[0], "-"):
-		return usagef("exec: the flag %s stands after NAME", quoteArg(rest[0])).
-			WithHint("put flags before %s", quoteArg(name))
+		return usage.Errorf("exec: the flag %s stands after NAME", shell.Word(rest[0])).
+			WithHint("put flags before %s", shell.Word(name))
 	}
 	if err := o.command.check(a, o.command.stdin); err != nil {
 		return err
@@ -66,7 +69,7 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 		return err
 	}
 	cmd.User, cmd.Cwd = o.user, o.cwd
-	if cmd.Env, err = o.env.collect(a.env.LookupEnv); err != nil {
+	if cmd.Env, err = o.env.collect(a.LookupEnv); err != nil {
 		return err
 	}
 	svc, err := a.service(ctx)
@@ -80,10 +83,10 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 		if err != nil {
 			return err
 		}
-		if a.json {
-			return writeJSON(a.env.Stdout, map[string]string{"command": command})
+		if a.JSON {
+			return a.WriteJSON(map[string]string{"command": command})
 		}
-		return a.printLine(command)
+		return a.PrintLine(command)
 	}
 	exit, err := a.attach(r, svc, name, cmd, o.command)
 	if err != nil {

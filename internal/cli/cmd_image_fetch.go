@@ -15,6 +15,9 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // imageWork fetches one image and tells how far it is.
@@ -42,23 +45,23 @@ func (w *imageWork) pull(ctx context.Context, svc Service, ref string) (*api.Ima
 // checkImportPath refuses what can't be imported before a daemon is started.
 func (a *app) checkImportPath(path string) error {
 	if path == "-" {
-		if a.env.Stdin == nil || isTerminal(a.env.Stdin) {
-			return usagef("import: - reads an archive from stdin, which is a terminal")
+		if a.Stdin == nil || console.IsTerminal(a.Stdin) {
+			return usage.Errorf("import: - reads an archive from stdin, which is a terminal")
 		}
 		return nil
 	}
 	fi, err := statPath(path)
 	switch {
 	case err != nil:
-		return importError(path, err)
+		return usage.Path("import", path, err)
 	case fi.IsDir():
 		return nil
 	case fi.Mode()&os.ModeDevice != 0:
-		return usagef("import: %s is neither a file nor a directory", quoteArg(path))
+		return usage.Errorf("import: %s is neither a file nor a directory", shell.Word(path))
 	}
 	f, err := beneath.OpenInput(path) // regular, or given to us open
 	if err != nil {
-		return importError(path, err)
+		return usage.Path("import", path, err)
 	}
 	return f.Close()
 }
@@ -73,28 +76,20 @@ func statPath(path string) (fs.FileInfo, error) {
 	return f.Stat()
 }
 
-// importError is what import says of a path of this machine.
-func importError(path string, err error) error {
-	if link := linkError("import", err); link != nil {
-		return link
-	}
-	return usagef("import: %s: %w", quoteArg(path), pathless(err))
-}
-
 // importPath sends what is at path, "-" for stdin.
 func (w *imageWork) importPath(ctx context.Context, svc Service, path, name string) (*api.Image, error) {
 	if err := w.a.checkImportPath(path); err != nil {
 		return nil, err
 	}
 	if path == "-" {
-		return w.send(ctx, svc, name, w.a.env.Stdin, 0)
+		return w.send(ctx, svc, name, w.a.Stdin, 0)
 	}
 	f, err := beneath.OpenInput(path)
 	if errors.Is(err, beneath.ErrNotRegular) {
 		f, err = beneath.OpenPath(path, os.O_RDONLY|unix.O_DIRECTORY)
 	}
 	if err != nil {
-		return nil, importError(path, err)
+		return nil, usage.Path("import", path, err)
 	}
 	defer func() { _ = f.Close() }() // it is only read
 	fi, err := f.Stat()
@@ -106,12 +101,12 @@ func (w *imageWork) importPath(ctx context.Context, svc Service, path, name stri
 	}
 	p, err := newImagePacker(f)
 	if err != nil {
-		return nil, importError(path, err)
+		return nil, usage.Path("import", path, err)
 	}
 	defer p.close()
 	if !p.layout && name == "" {
-		return nil, usagef("import: %s is a root file system, which has no name", quoteArg(path)).
-			WithHint("carboy image import --name NAME %s", quoteArg(path))
+		return nil, usage.Errorf("import: %s is a root file system, which has no name", shell.Word(path)).
+			WithHint("carboy image import --name NAME %s", shell.Word(path))
 	}
 	return w.sendPacked(ctx, svc, name, p)
 }
@@ -131,7 +126,7 @@ func (w *imageWork) sendPacked(ctx context.Context, svc Service, name string, p 
 		return nil, perr // what was wrong here is why the import failed
 	}
 	for _, text := range p.leftOut() {
-		w.a.noteReason("left_out", "left out: "+text)
+		w.a.NoteReason("left_out", "left out: "+text)
 	}
 	return img, err
 }

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // What --pull takes.
@@ -64,7 +66,7 @@ func checkPull(image, pull string) error {
 	if pull != pullAlways || image != "" && image != sandbox.DefaultImage && !isImagePath(image) {
 		return nil
 	}
-	return usagef("--pull always: --image does not name a registry's").WithHint("leave out --pull")
+	return usage.Errorf("--pull always: --image does not name a registry's").WithHint("leave out --pull")
 }
 
 // obtain makes a sandbox, and says what its owner should know before anything
@@ -75,7 +77,7 @@ func (a *app) obtain(ctx context.Context, svc Service, req *api.CreateRequest, s
 		return nil, err
 	}
 	for _, w := range sb.Warnings {
-		a.noteReason("home", w)
+		a.NoteReason("home", w)
 	}
 	return sb, nil
 }
@@ -88,7 +90,7 @@ func (a *app) makeOf(ctx context.Context, svc Service, req *api.CreateRequest, s
 		return nil, err
 	}
 	pull := spec.pull
-	w := &imageWork{a: a, json: a.env.Stderr}
+	w := &imageWork{a: a, json: a.Stderr}
 	switch {
 	case isImagePath(req.Image):
 		img, err := w.importPath(ctx, svc, req.Image, pathName(req.Image))
@@ -121,7 +123,7 @@ func (a *app) createOf(ctx context.Context, svc Service, req *api.CreateRequest,
 		return nil, err
 	}
 	for _, n := range img.Notes {
-		a.noteReason("left_out", n)
+		a.NoteReason("left_out", n)
 	}
 	of := *req
 	of.Image = imageName(img)
@@ -164,8 +166,8 @@ func argvIn(sb *api.Sandbox, entrypoint *string, given []string) ([]string, erro
 	}
 	argv := argvOf(sb.ImageConfig, entrypoint, given)
 	if len(argv) == 0 {
-		return nil, usagef("run: COMMAND is missing, and image %s has none", quoteArg(sb.Image)).
-			WithHint("carboy run --image %s -- sh", quoteArg(sb.Image))
+		return nil, usage.Errorf("run: COMMAND is missing, and image %s has none", shell.Word(sb.Image)).
+			WithHint("carboy run --image %s -- sh", shell.Word(sb.Image))
 	}
 	return argv, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -76,7 +77,7 @@ With --detach the name is printed, and the sandbox stays until carboy rm.`,
 }
 
 func (a *app) run(ctx context.Context, o runOptions, args []string) error {
-	if a.env.Stdin != nil && !o.command.detach && !isTerminal(a.env.Stdin) {
+	if a.Stdin != nil && !o.command.detach && !console.IsTerminal(a.Stdin) {
 		o.command.stdin = true
 	}
 	if err := o.command.check(a, o.command.stdin); err != nil {
@@ -119,7 +120,7 @@ func (a *app) runAttached(ctx context.Context, svc Service, req *api.CreateReque
 		if err == nil {
 			err = ferr
 		} else if ferr != nil {
-			printError(a.env.Stderr, ferr, a.json)
+			a.PrintError(ferr)
 		}
 	}()
 	if cmd.Argv, err = argvIn(sb, o.entrypoint, cmd.GetArgv()); err != nil {
@@ -171,9 +172,9 @@ func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
 	}
 	what := "changes"
 	if n, err := countChanges(ctx, svc, kept); err == nil {
-		what = count(n, "changed file")
+		what = console.Count(n, "changed file")
 	}
-	a.noteReason("changes", fmt.Sprintf("%s: %s; carboy diff %s shows, carboy apply %s takes", kept.Name, what, kept.Name, kept.Name))
+	a.NoteReason("changes", fmt.Sprintf("%s: %s; carboy diff %s shows, carboy apply %s takes", kept.Name, what, kept.Name, kept.Name))
 	return nil
 }
 
@@ -194,10 +195,10 @@ func (a *app) runDetached(ctx context.Context, svc Service, req *api.CreateReque
 		defer cancel()
 		return errors.Join(err, svc.Remove(undo, sb.ID, true))
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, detachedJSON{Name: sb.Name, ID: sb.ID, Command: command})
+	if a.JSON {
+		return a.WriteJSON(detachedJSON{Name: sb.Name, ID: sb.ID, Command: command})
 	}
-	return a.printLine(sb.Name)
+	return a.PrintLine(sb.Name)
 }
 
 // detachedJSON names a command that was left running.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // Bounds of an env file.
@@ -90,12 +92,12 @@ func parseEnvFile(r io.Reader, env map[string]string) error {
 	}
 	if err := sc.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			return fmt.Errorf("line %d: longer than %s", n+1, formatSize(maxEnvLine))
+			return fmt.Errorf("line %d: longer than %s", n+1, term.FormatSize(maxEnvLine))
 		}
 		return err
 	}
 	if size > maxEnvFile+1 {
-		return fmt.Errorf("larger than %s", formatSize(maxEnvFile))
+		return fmt.Errorf("larger than %s", term.FormatSize(maxEnvFile))
 	}
 	return nil
 }
@@ -142,18 +144,14 @@ func (f *envFlags) collect(lookup func(string) (string, bool)) (map[string]strin
 	}
 	env := map[string]string{}
 	for _, name := range f.files {
-		err := readEnvFile(name, env)
-		if link := linkError("--env-file "+quoteArg(name), err); link != nil {
-			return nil, link
-		}
-		if err != nil {
-			return nil, usagef("--env-file %s: %v", quoteArg(name), pathless(err))
+		if err := readEnvFile(name, env); err != nil {
+			return nil, usage.Path("--env-file "+shell.Word(name), "", err)
 		}
 	}
 	for _, v := range f.vars {
 		name, value, err := parseEnvArg(v, lookup)
 		if err != nil {
-			return nil, usagef("--env: %v", err)
+			return nil, usage.Errorf("--env: %v", err)
 		}
 		env[name] = value
 	}
@@ -167,14 +165,6 @@ func readEnvFile(name string, env map[string]string) error {
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	return parseEnvFile(f, env)
-}
-
-// pathless drops the path from err where the message has it already.
-func pathless(err error) error {
-	if pe, ok := errors.AsType[*os.PathError](err); ok {
-		return pe.Err
-	}
-	return err
 }
 
 // parseLabel reads K=V.

@@ -10,7 +10,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // specFlags are the flags that say what a sandbox is like. What is left at
@@ -48,9 +51,9 @@ func (f *specFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.readOnly, "read-only", false, "let nobody inside write but to /workspace, mounts, /tmp and the home")
 	fs.StringVar(&f.user, "user", "", "`USER` run commands as user or root"+isDefault(sandbox.DefaultUser))
 	fs.Var(cpusValue{&f.cpus}, "cpus", "`N` how many processors it may use, such as 0.5"+isDefault(strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)))
-	fs.Var(sizeValue{&f.memory}, "memory", "`SIZE` how much memory, such as 512m or 1g"+isDefault(formatSize(sandbox.DefaultMemory)))
+	fs.Var(sizeValue{&f.memory}, "memory", "`SIZE` how much memory, such as 512m or 1g"+isDefault(term.FormatSize(sandbox.DefaultMemory)))
 	fs.Var(countValue{&f.pids}, "pids", "`N` how many processes and threads"+isDefault(strconv.Itoa(sandbox.DefaultPIDs)))
-	fs.Var(sizeValue{&f.disk}, "disk", "`SIZE` how much it may write"+isDefault(formatSize(sandbox.DefaultDisk)))
+	fs.Var(sizeValue{&f.disk}, "disk", "`SIZE` how much it may write"+isDefault(term.FormatSize(sandbox.DefaultDisk)))
 	f.net.add(fs)
 	f.env.add(fs)
 	fs.StringArrayVar(&f.labels, "label", nil, "`KEY=VALUE` attach a label")
@@ -68,7 +71,7 @@ func (f *envFlags) add(fs *pflag.FlagSet) {
 // see obtain.
 func (f *specFlags) request(a *app) (*api.CreateRequest, error) {
 	if f.name != "" && !sandbox.ValidName(f.name) {
-		return nil, usagef("--name: %q is not a name", f.name).
+		return nil, usage.Errorf("--name: %q is not a name", f.name).
 			WithHint("use 1 to %d of a-z, 0-9 and -, a letter first", sandbox.MaxName)
 	}
 	if err := checkPull(f.image, f.pull); err != nil {
@@ -89,13 +92,13 @@ func (f *specFlags) request(a *app) (*api.CreateRequest, error) {
 		Limits:    api.Limits{CPUs: f.cpus, Memory: f.memory, PIDs: f.pids, Disk: f.disk},
 		TTLMillis: f.ttl.Milliseconds(),
 	}
-	if req.Env, err = f.env.collect(a.env.LookupEnv); err != nil {
+	if req.Env, err = f.env.collect(a.LookupEnv); err != nil {
 		return nil, err
 	}
 	if req.Labels, err = parseLabels(f.labels); err != nil {
 		return nil, err
 	}
-	if err := f.net.request(req, a.note); err != nil {
+	if err := f.net.request(req, a.Note); err != nil {
 		return nil, err
 	}
 	if f.workspace != "" {
@@ -119,7 +122,7 @@ func (f *specFlags) volumeAsWorkspace(req *api.CreateRequest) error {
 	}
 	m := req.Mounts[i]
 	if req.Workspace != nil {
-		return usagef("--volume: %s is to be the workspace, and --workspace names another", quoteArg(m.Volume)).
+		return usage.Errorf("--volume: %s is to be the workspace, and --workspace names another", shell.Word(m.Volume)).
 			WithHint("leave one of them out")
 	}
 	req.Workspace = &api.Workspace{Mode: string(sandbox.WorkspaceVolume), Volume: m.Volume, ReadOnly: m.ReadOnly}
@@ -133,7 +136,7 @@ func (f *specFlags) mounted() ([]api.Mount, error) {
 	for _, m := range f.mounts {
 		arg, err := parseMount(m)
 		if err != nil {
-			return nil, usagef("--mount: %v", err)
+			return nil, usage.Errorf("--mount: %v", err)
 		}
 		host, err := hostDir("--mount", arg.Host)
 		if err != nil {
@@ -144,7 +147,7 @@ func (f *specFlags) mounted() ([]api.Mount, error) {
 	for _, v := range f.volumes {
 		arg, err := parseVolume(v)
 		if err != nil {
-			return nil, usagef("--volume: %v", err)
+			return nil, usage.Errorf("--volume: %v", err)
 		}
 		mounts = append(mounts, arg)
 	}
@@ -157,9 +160,9 @@ func parseIsolation(s string) ([]string, error) {
 	for i, w := range walls {
 		switch {
 		case w == "" && len(walls) > 1:
-			return nil, usagef("--isolation: %s names an empty wall", quoteArg(s)).WithHint("--isolation process,gvisor")
+			return nil, usage.Errorf("--isolation: %s names an empty wall", shell.Word(s)).WithHint("--isolation process,gvisor")
 		case slices.Contains(walls[:i], w):
-			return nil, usagef("--isolation: %s is there twice", quoteArg(w))
+			return nil, usage.Errorf("--isolation: %s is there twice", shell.Word(w))
 		}
 	}
 	return walls, nil
@@ -168,7 +171,7 @@ func parseIsolation(s string) ([]string, error) {
 func workspaceOf(s string) (*api.Workspace, error) {
 	arg, err := parseWorkspace(s)
 	if err != nil {
-		return nil, usagef("--workspace: %v", err)
+		return nil, usage.Errorf("--workspace: %v", err)
 	}
 	dir, err := hostDir("--workspace", arg.Dir)
 	if err != nil {
@@ -185,10 +188,10 @@ func parseLabels(list []string) (map[string]string, error) {
 	for _, l := range list {
 		k, v, err := parseLabel(l)
 		if err != nil {
-			return nil, usagef("--label: %v", err)
+			return nil, usage.Errorf("--label: %v", err)
 		}
 		if _, ok := labels[k]; ok {
-			return nil, usagef("--label: %s was given twice", quoteArg(k))
+			return nil, usage.Errorf("--label: %s was given twice", shell.Word(k))
 		}
 		labels[k] = v
 	}
@@ -231,7 +234,7 @@ func (v durationValue) Type() string   { return "duration" }
 func (v durationValue) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	switch {
-	case digits(s):
+	case s != "" && strings.Trim(s, "0123456789") == "":
 		return fmt.Errorf("%q has no unit: use %ss, %sm or %sh", s, s, s, s)
 	case err != nil:
 		return fmt.Errorf("%q is not a duration: use one such as 90s, 30m or 2h", s)
@@ -240,4 +243,27 @@ func (v durationValue) Set(s string) error {
 	}
 	*v.d = d
 	return nil
+}
+
+// sizeValue is a flag that holds a size in bytes.
+type sizeValue struct{ n *int64 }
+
+func (v sizeValue) String() string {
+	if v.n == nil || *v.n == 0 {
+		return ""
+	}
+	return term.FormatSize(*v.n)
+}
+func (v sizeValue) Type() string { return "size" }
+func (v sizeValue) Set(s string) (err error) {
+	n, err := term.ParseSize(s)
+	if err == nil {
+		*v.n = n
+	}
+	return err
+}
+
+// addJSON adds --json.
+func (a *app) addJSON(fs *pflag.FlagSet) {
+	fs.BoolVar(&a.JSON, "json", false, "write JSON, also of errors and notes")
 }

@@ -10,8 +10,11 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // maxPolicy bounds a file with a policy, in bytes.
@@ -45,7 +48,7 @@ func (f *netFlags) add(fs *pflag.FlagSet) {
 // over from a file in another form.
 func (f *netFlags) request(req *api.CreateRequest, note func(string)) error {
 	if f.network == sandbox.NetworkOff && (len(f.allow) > 0 || f.policy != "" || len(f.secrets) > 0) {
-		return usagef("--network off can't go with --allow, --policy or --secret").WithHint("leave out --network")
+		return usage.Errorf("--network off can't go with --allow, --policy or --secret").WithHint("leave out --network")
 	}
 	p, err := loadPolicy(f.policy, f.allow, note)
 	if err != nil {
@@ -59,7 +62,7 @@ func (f *netFlags) request(req *api.CreateRequest, note func(string)) error {
 			return err
 		}
 		if slices.Contains(names, g.name) {
-			return usagef("--secret: %s was given twice", g.name)
+			return usage.Errorf("--secret: %s was given twice", g.name)
 		}
 		names = append(names, g.name)
 		f.given = append(f.given, g)
@@ -87,16 +90,16 @@ func loadPolicy(file string, allow []string, note func(string)) (*policy.Policy,
 	}
 	p := policy.Policy{}
 	if file != "" {
-		b, err := readPolicyFile("--policy "+quoteArg(file), file)
+		b, err := readPolicyFile("--policy "+shell.Word(file), file)
 		if err != nil {
 			return nil, err
 		}
 		var notes []policy.Note
 		if p, notes, err = parsePolicy(b); err != nil {
-			return nil, sandbox.PolicyError("--policy "+quoteArg(file), err)
+			return nil, sandbox.PolicyError("--policy "+shell.Word(file), err)
 		}
 		for _, n := range notes {
-			note("--policy " + quoteArg(file) + ": " + n.String())
+			note("--policy " + shell.Word(file) + ": " + n.String())
 		}
 	}
 	for _, arg := range allow {
@@ -111,11 +114,8 @@ func loadPolicy(file string, allow []string, note func(string)) (*policy.Policy,
 
 func readPolicyFile(what, name string) ([]byte, error) {
 	f, err := beneath.OpenInput(name)
-	if link := linkError(what, err); link != nil {
-		return nil, link
-	}
 	if err != nil {
-		return nil, usagef("%s: %v", what, pathless(err))
+		return nil, usage.Path(what, "", err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	return readPolicy(what, f)
@@ -124,10 +124,10 @@ func readPolicyFile(what, name string) ([]byte, error) {
 func readPolicy(what string, r io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxPolicy+1))
 	if err != nil {
-		return nil, usagef("%s: %v", what, pathless(err))
+		return nil, usage.Errorf("%s: %v", what, usage.Pathless(err))
 	}
 	if len(b) > maxPolicy {
-		return nil, usagef("%s: larger than %s", what, formatSize(maxPolicy))
+		return nil, usage.Errorf("%s: larger than %s", what, term.FormatSize(maxPolicy))
 	}
 	return b, nil
 }
@@ -146,7 +146,7 @@ func parsePolicy(b []byte) (policy.Policy, []policy.Note, error) {
 func parseSecret(s string) (givenSecret, error) {
 	name, from, given := strings.Cut(s, "=")
 	if !sandbox.ValidSecret(name) {
-		return givenSecret{}, usagef("--secret: that is no name of a secret").
+		return givenSecret{}, usage.Errorf("--secret: that is no name of a secret").
 			WithHint("a letter or _, then letters, digits and _: --secret GITHUB_TOKEN")
 	}
 	if !given {
@@ -158,7 +158,7 @@ func parseSecret(s string) (givenSecret, error) {
 	if v, ok := strings.CutPrefix(from, "file:"); ok && v != "" {
 		return givenSecret{name: name, file: v}, nil
 	}
-	return givenSecret{}, usagef("--secret %s: no value can stand there: others could see it", name).
+	return givenSecret{}, usage.Errorf("--secret %s: no value can stand there: others could see it", name).
 		WithHint("--secret %s=env:VARIABLE, --secret %s=file:PATH, or carboy secret add %s", name, name, name)
 }
 
@@ -179,14 +179,14 @@ func (f *netFlags) resolve(ctx context.Context, a *app, svc Service, req *api.Cr
 		var err error
 		switch {
 		case g.env != "":
-			s.Value, err = envSecret(flag, g.env, a.env.LookupEnv)
+			s.Value, err = envSecret(flag, g.env, a.LookupEnv)
 		case g.file != "":
 			s.Value, err = fileSecret(flag, g.file)
 		case slices.ContainsFunc(kept, func(k api.Secret) bool { return k.Name == g.name }):
-		case a.getenv(g.name) != "":
-			s.Value, err = envSecret(flag, g.name, a.env.LookupEnv)
+		case a.Getenv(g.name) != "":
+			s.Value, err = envSecret(flag, g.name, a.LookupEnv)
 		default:
-			err = usagef("%s: no such secret is kept, and no variable of that name is set here", flag).
+			err = usage.Errorf("%s: no such secret is kept, and no variable of that name is set here", flag).
 				WithHint("carboy secret add %s, or --secret %s=env:VARIABLE", g.name, g.name)
 		}
 		if err != nil {

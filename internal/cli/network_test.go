@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 func TestSplitWords(t *testing.T) {
@@ -52,7 +53,7 @@ func FuzzSplitWords(f *testing.F) {
 	f.Add("a", "b c")
 	f.Add("it's", "$x|\n")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		got, err := cli.SplitWords(cli.QuoteArg(a) + " " + cli.QuoteArg(b))
+		got, err := cli.SplitWords(shell.Word(a) + " " + shell.Word(b))
 		if err != nil || !cmp.Equal(got, []string{a, b}) {
 			t.Errorf("of %q and %q became %q, %v", a, b, got, err)
 		}
