@@ -11,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/shell"
@@ -152,7 +153,7 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		case "snapshot":
 			c = a.completeSnapshotFlag
 		case "pull":
-			c = fixed(pullMissing, pullAlways, pullNever)
+			c = fixed(launch.PullMissing, launch.PullAlways, launch.PullNever)
 		case "network":
 			c = fixed(sandbox.NetworkOff, sandbox.NetworkOn)
 		case "allow":

@@ -6,13 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 type execOptions struct {
 	command   commandFlags
-	env       envFlags
+	env       launch.Env
 	user, cwd string
 }
 
@@ -33,7 +34,7 @@ func (a *app) execCommand() *cobra.Command {
 	o.command.add(fs)
 	fs.StringVar(&o.user, "user", "", "`USER` run as that user (default the sandbox's)")
 	fs.StringVar(&o.cwd, "cwd", "", "`DIR` run in that directory (default /workspace where there is one, else home)")
-	o.env.add(fs)
+	addEnv(fs, &o.env)
 	a.addJSON(fs)
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
@@ -69,7 +70,7 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 		return err
 	}
 	cmd.User, cmd.Cwd = o.user, o.cwd
-	if cmd.Env, err = o.env.collect(a.LookupEnv); err != nil {
+	if cmd.Env, err = o.env.Collect(a.LookupEnv); err != nil {
 		return err
 	}
 	svc, err := a.service(ctx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/term"
 )
@@ -39,8 +40,8 @@ func (a *app) imagePullCommand() *cobra.Command {
 		Short: "Fetch an image from a registry",
 		Args:  exactArgs("REF"),
 		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return a.imageWork(ctx, quiet, func(svc Service, w *imageWork) (*api.Image, error) {
-				return w.pull(ctx, svc, args[0])
+			return a.imageWork(ctx, quiet, func(w *imageWork) (*api.Image, error) {
+				return w.Pull(ctx, args[0])
 			})
 		}),
 		ValidArgsFunction: a.completeImage(1),
@@ -67,8 +68,8 @@ func (a *app) imageImportCommand() *cobra.Command {
 			if err := a.checkImportPath(args[0]); err != nil {
 				return err
 			}
-			return a.imageWork(ctx, quiet, func(svc Service, w *imageWork) (*api.Image, error) {
-				return w.importPath(ctx, svc, args[0], name)
+			return a.imageWork(ctx, quiet, func(w *imageWork) (*api.Image, error) {
+				return w.Import(ctx, args[0], name)
 			})
 		}),
 		ValidArgsFunction: completeCommand,
@@ -91,13 +92,13 @@ yours becomes root's.`,
 }
 
 // imageWork is what pull and import have in common.
-func (a *app) imageWork(ctx context.Context, quiet bool, f func(Service, *imageWork) (*api.Image, error)) error {
+func (a *app) imageWork(ctx context.Context, quiet bool, f func(*imageWork) (*api.Image, error)) error {
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err
 	}
-	w := &imageWork{a: a, quiet: quiet, json: a.Stdout}
-	img, err := f(svc, w)
+	w := &imageWork{a: a, svc: svc, quiet: quiet, json: a.Stdout}
+	img, err := f(w)
 	if err != nil {
 		return err
 	}
@@ -107,17 +108,7 @@ func (a *app) imageWork(ctx context.Context, quiet bool, f func(Service, *imageW
 	if a.JSON {
 		return console.WriteJSONLine(a.Stdout, api.ImageEvent{Image: img})
 	}
-	return a.PrintLine(imageName(img))
-}
-
-// imageName is how an image is called where it must not be mistaken: by its
-// name and digest.
-func imageName(img *api.Image) string {
-	name, _, _ := strings.Cut(img.Name, "@")
-	if name == "" {
-		return img.Digest
-	}
-	return name + "@" + img.Digest
+	return a.PrintLine(launch.ImageName(img))
 }
 
 func imageListing() *listing[api.Image] {

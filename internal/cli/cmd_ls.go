@@ -9,6 +9,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -31,7 +32,7 @@ func (a *app) lsCommand() *cobra.Command {
 }
 
 func (a *app) ls(ctx context.Context, labels []string) error {
-	want, err := parseLabels(labels)
+	want, err := launch.ParseLabels(labels)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
@@ -96,7 +97,7 @@ that the new ones do not allow are cut. A mistake changes nothing.`,
 }
 
 func (a *app) policySet(ctx context.Context, name string, f *policySource, add bool) error {
-	p, err := loadPolicy(f.policy, f.allow, a.Note)
+	p, err := launch.LoadPolicy(f.policy, f.allow, a.Note)
 	if err != nil {
 		return err
 	}
@@ -176,7 +177,7 @@ leads is checked when a connection is made.`,
 }
 
 func (a *app) policyTest(ctx context.Context, f *policySource, addr string, args []string) error {
-	p, err := loadPolicy(f.policy, f.allow, a.Note)
+	p, err := launch.LoadPolicy(f.policy, f.allow, a.Note)
 	if err != nil {
 		return err
 	}

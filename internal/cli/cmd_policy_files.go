@@ -13,6 +13,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
@@ -137,14 +138,14 @@ func (a *app) policyImport(file string) error {
 		if a.Stdin == nil {
 			return usage.Errorf("policy import: there is no stdin")
 		}
-		b, err = readPolicy("policy import: stdin", a.Stdin)
+		b, err = launch.ReadPolicy("policy import: stdin", a.Stdin)
 	} else {
-		b, err = readPolicyFile("policy import "+shell.Word(file), file)
+		b, err = launch.ReadPolicyFile("policy import "+shell.Word(file), file)
 	}
 	if err != nil {
 		return err
 	}
-	p, notes, err := parsePolicy(b)
+	p, notes, err := launch.ParsePolicy(b)
 	if err == nil {
 		_, err = policy.Compile(p, secretsOf(&p))
 	}

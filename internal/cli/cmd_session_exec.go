@@ -12,6 +12,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
 )
@@ -23,7 +24,7 @@ type sessionExecOptions struct {
 	quota      int64
 	hard       bool
 	persistent bool
-	env        envFlags
+	env        launch.Env
 }
 
 func (a *app) sessionExecCommand() *cobra.Command {
@@ -63,7 +64,7 @@ func (o *sessionExecOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.profile, "profile", "", "`NAME` what the session gets (default the daemon's): default, offline_readonly, network_basic, network_extended")
 	fs.Var(durationValue{&o.timeout}, "timeout", "`DURATION` end it and all that it started after that long, such as 90s; at most what the profile allows")
 	fs.StringVar(&o.cwd, "cwd", "", "`DIR` run in that directory (default /workspace)")
-	o.env.add(fs)
+	addEnv(fs, &o.env)
 	fs.StringVar(&o.network, "network", "", "`NETWORK` off, or on: the public internet")
 	fs.StringVar(&o.image, "image", "", "`IMAGE` what the sandbox is made of")
 	fs.StringVar(&o.wall, "isolation", "", "`WALL[,WALL...]` gvisor or process (default the daemon's)")
@@ -104,7 +105,7 @@ func (o *sessionExecOptions) payload(lookup func(string) (string, bool)) (map[st
 	if o.persistent {
 		p["persistent"] = true
 	}
-	env, err := o.env.collect(lookup)
+	env, err := o.env.Collect(lookup)
 	if len(env) > 0 {
 		p["env"] = env
 	}

@@ -13,19 +13,10 @@ import (
 
 // What the tests outside this package look at from inside.
 var (
-	ParseWorkspace = parseWorkspace
-	ParseMount     = parseMount
-	ParseEnvArg    = parseEnvArg
-	ParseEnvFile   = parseEnvFile
-	ParseLabel     = parseLabel
 	EditDistance   = editDistance
 	Nearest        = nearest
 	ExitOf         = exitOf
 	ExitCode       = exitCode
-	IsImagePath    = isImagePath
-	PathName       = pathName
-	ArgvOf         = argvOf
-	ParseIsolation = parseIsolation
 	CredentialsErr = credentialsError
 	SplitWords     = splitWords
 	RefusedText    = refusedText
@@ -33,21 +24,13 @@ var (
 )
 
 type (
-	WorkspaceArg = workspaceArg
-	MountArg     = mountArg
-	LineCounter  = lineCounter
+	LineCounter = lineCounter
 )
 
 // Place is what parsePlace makes of an argument.
 func Place(s string) (name, path string, tree, dir bool) {
 	p := parsePlace(s)
 	return p.name, p.path, p.tree, p.dir
-}
-
-// ParseSecret is what --secret makes of an argument.
-func ParseSecret(s string) (name, env, file string, err error) {
-	g, err := parseSecret(s)
-	return g.name, g.env, g.file, err
 }
 
 // Counts are what a LineCounter counted.

@@ -61,50 +61,6 @@ func FuzzSplitWords(f *testing.F) {
 	})
 }
 
-func TestParseSecret(t *testing.T) {
-	tests := []struct {
-		in, name, env, file string
-		fails               bool
-	}{
-		{in: "A", name: "A"},
-		{in: "_a1=env:B", name: "_a1", env: "B"},
-		{in: "A=file:/x=y", name: "A", file: "/x=y"},
-		{in: "A=env:", fails: true},
-		{in: "A=file:", fails: true},
-		{in: "A=", fails: true},
-		{in: "A=value", fails: true},
-		{in: "=env:B", fails: true},
-		{in: "1A", fails: true},
-		{in: "", fails: true},
-		{in: strings.Repeat("A", 129), fails: true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.in, func(t *testing.T) {
-			name, env, file, err := cli.ParseSecret(tt.in)
-			if (err != nil) != tt.fails {
-				t.Fatalf("error %v, want one: %t", err, tt.fails)
-			}
-			if name != tt.name || env != tt.env || file != tt.file {
-				t.Errorf("got %q, %q, %q; want %q, %q, %q", name, env, file, tt.name, tt.env, tt.file)
-			}
-		})
-	}
-}
-
-// FuzzParseSecret holds that an error repeats nothing that may be a value.
-func FuzzParseSecret(f *testing.F) {
-	f.Add("TOKEN", "hunter2-hunter2")
-	f.Add("not a name", "env=hunter2-hunter2")
-	f.Fuzz(func(t *testing.T, name, value string) {
-		if len(value) < 12 || strings.Contains(name, value) || strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:") {
-			return
-		}
-		if _, _, _, err := cli.ParseSecret(name + "=" + value); err != nil && strings.Contains(err.Error(), value) {
-			t.Errorf("%q: %v", value, err)
-		}
-	})
-}
-
 // TestSecretPrompt holds that what is typed is not shown, and that Ctrl-C
 // gives the terminal back as it was.
 func TestSecretPrompt(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,17 +12,12 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/carboy-sandbox/carboy/internal/term"
-
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/shell"
 )
-
-// maxSecret bounds a secret's value, in bytes.
-const maxSecret = 64 << 10
 
 // checkSecretName refuses what is no secret's name. It does not repeat it: it
 // may be the value, put in the wrong place.
@@ -100,10 +94,10 @@ func (a *app) readSecret(ctx context.Context, what, name string, f *secretSource
 		}
 		return &api.SecretRequest{Command: argv, TTLMillis: f.ttl.Milliseconds()}, nil
 	case f.env != "":
-		v, err := envSecret("--from-env", f.env, a.LookupEnv)
+		v, err := launch.EnvSecret("--from-env", f.env, a.LookupEnv)
 		return &api.SecretRequest{Value: v}, err
 	case f.stdin:
-		v, err := readSecretFrom(a.Stdin)
+		v, err := launch.ReadSecret(a.Stdin)
 		if err != nil {
 			return nil, usage.Errorf("%s: stdin: %v", what, err)
 		}
@@ -111,55 +105,6 @@ func (a *app) readSecret(ctx context.Context, what, name string, f *secretSource
 	}
 	v, err := a.PromptSecret(ctx, what, name)
 	return &api.SecretRequest{Value: v}, err
-}
-
-// envSecret takes a secret from a variable.
-func envSecret(flag, name string, lookup func(string) (string, bool)) (*api.SecretValue, error) {
-	v, ok := lookup(name)
-	if !ok || v == "" {
-		if checkEnvName(name) != nil || strings.ContainsAny(name, " \t") {
-			return nil, usage.Errorf("%s: that is no name of a variable", flag)
-		}
-		return nil, usage.Errorf("%s: %s is not set here, or empty", flag, shell.Word(name))
-	}
-	if len(v) > maxSecret {
-		return nil, usage.Errorf("%s: %s is larger than %s", flag, shell.Word(name), term.FormatSize(maxSecret))
-	}
-	return (*api.SecretValue)(&v), nil
-}
-
-// fileSecret takes a secret from a file of the caller's.
-func fileSecret(flag, name string) (*api.SecretValue, error) {
-	f, err := beneath.OpenInput(name)
-	if err != nil {
-		return nil, usage.Path(flag, name, err)
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	v, err := readSecretFrom(f)
-	if err != nil {
-		return nil, usage.Path(flag, name, err)
-	}
-	return v, nil
-}
-
-// readSecretFrom reads a value to the end of r, and drops one newline there:
-// most programs that write files and pipes put one.
-func readSecretFrom(r io.Reader) (*api.SecretValue, error) {
-	if r == nil {
-		return nil, errors.New("there is none")
-	}
-	b, err := io.ReadAll(io.LimitReader(r, maxSecret+2))
-	if err != nil {
-		return nil, err
-	}
-	v := strings.TrimSuffix(string(b), "\n")
-	switch {
-	case v == "":
-		return nil, errors.New("it is empty")
-	case len(v) > maxSecret:
-		return nil, fmt.Errorf("it is larger than %s", term.FormatSize(maxSecret))
-	}
-	return (*api.SecretValue)(&v), nil
 }
 
 // secretCommandArgs splits a command into words as a shell would, and finds

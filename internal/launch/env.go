@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"bufio"
@@ -131,24 +131,24 @@ func parseEnvLine(line string) (name, value string, err error) {
 	return name, value, checkEnvValue(name, value)
 }
 
-// envFlags are --env and --env-file.
-type envFlags struct {
-	vars  []string
-	files []string
+// Env is what a user said of a command's variables.
+type Env struct {
+	Vars  []string // KEY[=VALUE]
+	Files []string // names of files with lines of KEY=VALUE
 }
 
-// collect returns the variables: files in their order, then --env in its.
-func (f *envFlags) collect(lookup func(string) (string, bool)) (map[string]string, error) {
-	if len(f.vars)+len(f.files) == 0 {
+// Collect returns the variables: files in their order, then --env in its.
+func (e *Env) Collect(lookup func(string) (string, bool)) (map[string]string, error) {
+	if len(e.Vars)+len(e.Files) == 0 {
 		return nil, nil
 	}
 	env := map[string]string{}
-	for _, name := range f.files {
+	for _, name := range e.Files {
 		if err := readEnvFile(name, env); err != nil {
 			return nil, usage.Path("--env-file "+shell.Word(name), "", err)
 		}
 	}
-	for _, v := range f.vars {
+	for _, v := range e.Vars {
 		name, value, err := parseEnvArg(v, lookup)
 		if err != nil {
 			return nil, usage.Errorf("--env: %v", err)
