@@ -76,7 +76,7 @@ func TestPolicyOutlivesTheGate(t *testing.T) {
 func TestGateIsKilledWhileItIsVerified(t *testing.T) {
 	w := newWatched(t, &policy.Policy{}).open()
 	died := false
-	how, err := w.g.Verify(t.Context(), w.sb, agent(func(f func()) error {
+	how, err := w.g.Verify(t.Context(), w.sb, fakeAgent(func(f func()) error {
 		if !died {
 			died = true
 			_ = syscall.Kill(w.pid(), syscall.SIGKILL)

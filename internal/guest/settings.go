@@ -118,18 +118,10 @@ func (a *agent) apply(req initRequest) error {
 	return nil
 }
 
-// claimRequest is what the host says once somebody has taken an instance that was
-// started before anyone asked for it.
-type claimRequest struct {
-	Env map[string]string `json:"env"` // on top of the configuration's
-	// Network connects an instance that had none; nil: it stays as it is.
-	Network *api.Network `json:"network"`
-}
-
 // claim makes env part of the configuration, below what /init sets, which is
 // forgotten.
 func (a *agent) claim(w http.ResponseWriter, r *http.Request) {
-	var req claimRequest
+	var req api.Claim
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxConfig))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(&req)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -43,7 +42,7 @@ func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptio
 		p.Disk = image
 	}
 	if bx, err := readRecord(dir); err == nil && bx.alive() && !h.opts.OwnCommands {
-		if err := h.ask(ctx, id, http.MethodPost, "/carboy/sync"); err != nil {
+		if err := h.agent(id).Sync(ctx); err != nil {
 			h.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,7 +27,7 @@ func (h *Host) Stop(ctx context.Context, id string) ([]string, error) {
 	}
 	if r, err := readRecord(dir); err == nil && r.alive() && !h.opts.OwnCommands {
 		soon, cancel := context.WithTimeout(ctx, syncLimit)
-		err := h.ask(soon, id, http.MethodPost, "/carboy/sync")
+		err := h.agent(id).Sync(soon)
 		if errors.Is(err, errOlder) {
 			err = syncOlder(soon, dir)
 		}

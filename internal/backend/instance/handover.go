@@ -55,7 +55,7 @@ func (h *Host) HandOver(ctx context.Context, p *Plan, cfg *AgentConfig) (_ *Hand
 		return nil, err
 	}
 	cfg.Key = key[:]
-	if out.Program, err = os.Open(h.agent); err != nil {
+	if out.Program, err = os.Open(h.program); err != nil {
 		return nil, fmt.Errorf("open the guest agent: %w", err)
 	}
 	if out.Config, err = configFile(cfg); err != nil {

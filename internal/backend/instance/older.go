@@ -1,17 +1,15 @@
 package instance
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"io"
-	"net/http"
+	"net"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -46,19 +44,9 @@ func syncOlder(ctx context.Context, path string) error {
 		return err
 	}
 	defer dir.Close()
-	c, err := home.DialAt(ctx, dir, fileSocket)
-	if err != nil {
-		return err
+	err = agent.New(func(ctx context.Context) (net.Conn, error) { return home.DialAt(ctx, dir, fileSocket) }).Sync(ctx)
+	if _, answered := errors.AsType[*agent.StatusError](err); answered {
+		return nil
 	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if _, err := io.WriteString(c, "POST /carboy/sync HTTP/1.1\r\nHost: guest\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"); err != nil {
-		return err
-	}
-	resp, err := http.ReadResponse(bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096), nil)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
+	return err
 }

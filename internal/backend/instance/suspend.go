@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -94,17 +94,9 @@ func forgetParts(dir string) error {
 func (h *Host) quiesce(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, quiesceLimit, errors.New("no answer in time"))
 	defer cancel()
-	err := h.converse(ctx, id, http.MethodPost, "/carboy/suspend", nil, func(c io.Reader) error {
-		switch n, err := io.CopyN(io.Discard, c, 1); {
-		case n > 0:
-			return errors.New("something follows the guest agent's answer")
-		case !errors.Is(err, io.EOF):
-			return err
-		}
-		return nil
-	})
-	if bound, ok := errors.AsType[*conflict](err); ok {
-		return sandbox.Errorf(sandbox.Unsupported, "a program has a unix socket at %s, which can't be written down", bound.text)
+	err := h.agent(id).Suspend(ctx)
+	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusConflict {
+		return sandbox.Errorf(sandbox.Unsupported, "a program has a unix socket at %s, which can't be written down", e.Text)
 	}
 	if err != nil {
 		return fmt.Errorf("suspend the guest agent: %w", errors.Join(context.Cause(ctx), err))

@@ -1,4 +1,4 @@
-package cli
+package console
 
 import (
 	"io"
@@ -13,11 +13,11 @@ import (
 // its own row aside, and no other.
 const maxPad = 80
 
-// maxInline is how much of a name is shown in a sentence.
-const maxInline = 256
+// MaxInline is how much of a name is shown in a sentence.
+const MaxInline = 256
 
-// elide shortens s to at most n characters by taking out its middle.
-func elide(s string, n int) string {
+// Elide shortens s to at most n characters by taking out its middle.
+func Elide(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {
 		return s
@@ -26,24 +26,25 @@ func elide(s string, n int) string {
 	return string(r[:head]) + "…" + string(r[len(r)-(n-1-head):])
 }
 
-// table writes aligned columns. Every cell is escaped. A text/tabwriter would
+// Table writes aligned columns. Every cell is escaped. A text/tabwriter would
 // have one long cell widen all rows.
-type table struct {
+type Table struct {
 	rows [][]string
 }
 
-func (t *table) row(cells ...string) {
+// Row adds a row; an empty cell is a dash.
+func (t *Table) Row(cells ...string) {
 	for i, c := range cells {
 		if c == "" {
 			c = "-"
 		}
-		cells[i] = escape(c)
+		cells[i] = Escape(c)
 	}
 	t.rows = append(t.rows, cells)
 }
 
-// write writes the rows, two spaces between columns, nothing after the last.
-func (t *table) write(w io.Writer) error {
+// Write writes the rows, two spaces between columns, nothing after the last.
+func (t *Table) Write(w io.Writer) error {
 	var widths []int
 	for _, r := range t.rows {
 		for i, c := range r {
@@ -69,8 +70,8 @@ func (t *table) write(w io.Writer) error {
 	return err
 }
 
-// words writes a duration as people say it, in its largest whole unit.
-func words(d time.Duration) string {
+// Words writes a duration as people say it, in its largest whole unit.
+func Words(d time.Duration) string {
 	for _, u := range [...]struct {
 		size time.Duration
 		name string
@@ -85,26 +86,27 @@ func words(d time.Duration) string {
 	return "less than a second"
 }
 
-// ago and in say when t was or will be, seen from now; "" for a zero t.
-func ago(t, now time.Time) string {
+// Ago says when t was, seen from now; "" for a zero t.
+func Ago(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return words(max(0, now.Sub(t))) + " ago"
+	return Words(max(0, now.Sub(t))) + " ago"
 }
 
-func in(t, now time.Time) string {
+// In says when t will be, seen from now; "" for a zero t.
+func In(t, now time.Time) string {
 	switch {
 	case t.IsZero():
 		return ""
 	case !t.After(now):
 		return "now"
 	}
-	return "in " + words(t.Sub(now))
+	return "in " + Words(t.Sub(now))
 }
 
-// count writes n with its noun: "1 file", "2 files".
-func count(n int, noun string) string {
+// Count writes n with its noun: "1 file", "2 files".
+func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -1,4 +1,4 @@
-package client
+package agent
 
 import (
 	"context"
@@ -9,14 +9,15 @@ import (
 	"connectrpc.com/connect"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 const inputChunk = 64 << 10
 
 // waitKnown blocks until the guest knows the command, or ctx ends.
-func (x *execution) waitKnown(ctx context.Context) bool {
+func (f *follower) waitKnown(ctx context.Context) bool {
 	select {
-	case <-x.known:
+	case <-f.known:
 		return true
 	case <-ctx.Done():
 		return false
@@ -25,15 +26,15 @@ func (x *execution) waitKnown(ctx context.Context) bool {
 
 // insist repeats call until it works, the guest refuses it, or there is no
 // one left to call. It reports whether it worked.
-func (x *execution) insist(ctx context.Context, call func() error) bool {
-	var b backoff
+func (f *follower) insist(ctx context.Context, call func() error) bool {
+	var b Backoff
 	for {
 		err := call()
 		if err == nil {
 			return true
 		}
 		// The follower looks for the daemon; this only waits for it.
-		if _, lost := x.c.rpcError(err); !lost || !b.wait(ctx) {
+		if _, lost := f.way.Lost(err); !lost || !b.Wait(ctx) {
 			return false
 		}
 	}
@@ -41,15 +42,15 @@ func (x *execution) insist(ctx context.Context, call func() error) bool {
 
 // sendInput copies Stdin to the command. Where the command no longer takes
 // it, the rest is left unread.
-func (x *execution) sendInput(ctx context.Context) {
-	if !x.o.Command.GetStdin() || !x.waitKnown(ctx) {
+func (f *follower) sendInput(ctx context.Context) {
+	if !f.o.Command.GetStdin() || !f.waitKnown(ctx) {
 		return
 	}
-	if x.o.Stdin == nil {
-		x.writeInput(ctx, 0, nil, true)
+	if f.o.Stdin == nil {
+		f.writeInput(ctx, 0, nil, true)
 		return
 	}
-	chunks, stop := readChunks(x.o.Stdin)
+	chunks, stop := readChunks(f.o.Stdin)
 	defer stop()
 	var offset uint64
 	for {
@@ -57,7 +58,7 @@ func (x *execution) sendInput(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case data, more := <-chunks:
-			if !x.writeInput(ctx, offset, data, !more) || !more {
+			if !f.writeInput(ctx, offset, data, !more) || !more {
 				return
 			}
 			offset += uint64(len(data))
@@ -67,13 +68,13 @@ func (x *execution) sendInput(ctx context.Context) {
 
 // writeInput delivers data, which starts at offset, and then the end of input
 // where eof is set.
-func (x *execution) writeInput(ctx context.Context, offset uint64, data []byte, eof bool) bool {
-	var b backoff
+func (f *follower) writeInput(ctx context.Context, offset uint64, data []byte, eof bool) bool {
+	var b Backoff
 	for {
 		var acked uint64
-		ok := x.insist(ctx, func() error {
-			resp, err := x.rpc.WriteInput(ctx, connect.NewRequest(&guestv1.WriteInputRequest{
-				Id: x.o.ID, Offset: offset, Data: data, Eof: eof,
+		ok := f.insist(ctx, func() error {
+			resp, err := f.rpc.WriteInput(ctx, connect.NewRequest(&guestv1.WriteInputRequest{
+				Id: f.o.ID, Offset: offset, Data: data, Eof: eof,
 			}))
 			if err == nil {
 				acked = resp.Msg.GetAcked()
@@ -89,8 +90,8 @@ func (x *execution) writeInput(ctx context.Context, offset uint64, data []byte, 
 		}
 		offset, data = acked, data[taken:]
 		if taken > 0 {
-			b.reset()
-		} else if !b.wait(ctx) {
+			b.Reset()
+		} else if !b.Wait(ctx) {
 			return false
 		}
 	}
@@ -130,20 +131,20 @@ func readChunks(r io.Reader) (chunks <-chan []byte, stop func()) {
 }
 
 // sendSizes forwards the terminal's size; of several the newest counts.
-func (x *execution) sendSizes(ctx context.Context) {
-	if x.o.Resize == nil || !x.waitKnown(ctx) {
+func (f *follower) sendSizes(ctx context.Context) {
+	if f.o.Resize == nil || !f.waitKnown(ctx) {
 		return
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case size, ok := <-x.o.Resize:
+		case size, ok := <-f.o.Resize:
 			if !ok {
 				return
 			}
-			x.insist(ctx, func() error {
-				_, err := x.rpc.Resize(ctx, connect.NewRequest(&guestv1.ResizeRequest{Id: x.o.ID, Size: size}))
+			f.insist(ctx, func() error {
+				_, err := f.rpc.Resize(ctx, connect.NewRequest(&guestv1.ResizeRequest{Id: f.o.ID, Size: size}))
 				return err
 			})
 		}
@@ -155,21 +156,21 @@ const signalPatience = 10 * time.Second
 
 // sendSignals forwards signals, in order. Who sends one wants an end: where the
 // guest does not take it, and the command does not end either, giveUp is called.
-func (x *execution) sendSignals(ctx context.Context, giveUp func(error)) {
-	if x.o.Signals == nil {
+func (f *follower) sendSignals(ctx context.Context, giveUp func(error)) {
+	if f.o.Signals == nil {
 		return
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case sig, ok := <-x.o.Signals:
+		case sig, ok := <-f.o.Signals:
 			if !ok {
 				return
 			}
-			if !x.sendSignal(ctx, sig) && ctx.Err() == nil {
-				giveUp(&Error{
-					Kind: Unavailable, Msg: fmt.Sprintf("the sandbox did not take signal %d within %s", sig, signalPatience),
+			if !f.sendSignal(ctx, sig) && ctx.Err() == nil {
+				giveUp(&sandbox.Error{
+					Kind: sandbox.Unavailable, Msg: fmt.Sprintf("the sandbox did not take signal %d within %s", sig, signalPatience),
 					Hint: "the command may still run: carboy stop",
 				})
 				return
@@ -181,11 +182,11 @@ func (x *execution) sendSignals(ctx context.Context, giveUp func(error)) {
 // sendSignal reports whether the guest took a signal. It returns false only
 // when its time is over, or ctx has ended: a guest that refuses the signal of a
 // command that has ended may be about to say so.
-func (x *execution) sendSignal(ctx context.Context, sig int32) bool {
+func (f *follower) sendSignal(ctx context.Context, sig int32) bool {
 	ctx, cancel := context.WithTimeout(ctx, signalPatience)
 	defer cancel()
-	if x.waitKnown(ctx) && x.insist(ctx, func() error {
-		_, err := x.rpc.Signal(ctx, connect.NewRequest(&guestv1.SignalRequest{Id: x.o.ID, Signal: sig, By: "client"}))
+	if f.waitKnown(ctx) && f.insist(ctx, func() error {
+		_, err := f.rpc.Signal(ctx, connect.NewRequest(&guestv1.SignalRequest{Id: f.o.ID, Signal: sig, By: "client"}))
 		return err
 	}) {
 		return true

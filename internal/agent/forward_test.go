@@ -1,4 +1,4 @@
-package instance
+package agent_test
 
 import (
 	"bufio"
@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/agent"
 )
 
 // An agent whose answer has no end is not listened to for long. What follows a
 // good answer is a stream, of any length.
-func TestForwardedBoundsTheAnswer(t *testing.T) {
+func TestForwardBoundsTheAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name, answer, piece string
 		ok                  bool
@@ -37,7 +39,7 @@ func TestForwardedBoundsTheAnswer(t *testing.T) {
 				theirs.Close()
 				wrote <- n
 			}()
-			c, err := forwarded(t.Context(), ours, 80)
+			c, err := agent.Forward(t.Context(), ours, 80)
 			if err == nil {
 				_, err = io.Copy(io.Discard, c)
 			}

@@ -1,43 +1,51 @@
-package cli
+package console
 
 import (
 	"encoding/json"
 	"io"
 	"unicode/utf8"
 
-	"github.com/spf13/pflag"
-
 	"github.com/carboy-sandbox/carboy/internal/term"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// escape makes text of unknown origin fit for one line of a terminal.
-func escape(s string) string {
+// Escape makes text of unknown origin fit for one line of a terminal.
+func Escape(s string) string {
 	if weak.On(weak.EscapesRaw) {
 		return s
 	}
 	return term.Escape(s)
 }
 
-// writeJSON writes v, indented, as the answer of a command.
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+// WriteJSON writes v, indented, as the answer of a command.
+func (c *Console) WriteJSON(v any) error {
+	enc := json.NewEncoder(c.Stdout)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
-// output is where a command's bytes go that has no terminal: as they are into
+// WriteJSONLine writes v on one line. json escapes control characters.
+func WriteJSONLine(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// Output is where a command's bytes go that has no terminal: as they are into
 // files and pipes, and escaped onto a terminal, which must not obey them.
-func output(w io.Writer) io.Writer {
-	if isTerminal(w) {
-		return &escapeWriter{w: w}
+func Output(w io.Writer) io.Writer {
+	if IsTerminal(w) {
+		return Escaped(w)
 	}
 	return w
 }
 
-// flush writes what output held back of the last character.
-func flush(w io.Writer) {
+// Escaped is a writer to w that escapes wherever that leads.
+func Escaped(w io.Writer) io.Writer { return &escapeWriter{w: w} }
+
+// Flush writes what output held back of the last character.
+func Flush(w io.Writer) {
 	if e, ok := w.(*escapeWriter); ok && len(e.tail) > 0 {
 		_, _ = e.w.Write(term.EscapeText(e.tail)) // a failed write has been told by Write already
 		e.tail = nil
@@ -73,21 +81,4 @@ func partial(p []byte) int {
 		}
 	}
 	return 0
-}
-
-// printLine writes s on a line of stdout.
-func (a *app) printLine(s string) error {
-	_, err := io.WriteString(a.env.Stdout, escape(s)+"\n")
-	return err
-}
-
-// hint writes what may be done next on a line of stderr.
-func (a *app) hint(s string) error {
-	_, err := io.WriteString(a.env.Stderr, escape("hint: "+s)+"\n")
-	return err
-}
-
-// addJSON adds --json.
-func (a *app) addJSON(fs *pflag.FlagSet) {
-	fs.BoolVar(&a.json, "json", false, "write JSON, also of errors and notes")
 }

@@ -1,10 +1,11 @@
-package cli_test
+package console_test
 
 import (
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
 // TestTablePadding holds that one long cell of a guest's does not make every
@@ -24,7 +25,7 @@ func TestTablePadding(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := cli.Table(tt.rows); got != tt.want {
+			if got := table(tt.rows); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -34,7 +35,7 @@ func TestTablePadding(t *testing.T) {
 		rows = append(rows, []string{"A", "name", "held"})
 	}
 	rows[7][1] = long
-	if got, most := len(cli.Table(rows)), 3000*20+len(long); got > most {
+	if got, most := len(table(rows)), 3000*20+len(long); got > most {
 		t.Errorf("%d bytes, want %d at most", got, most)
 	}
 }
@@ -49,9 +50,31 @@ func TestElide(t *testing.T) {
 		{"not-ascii", "äöüäöü", "ä…öü", 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := cli.Elide(tt.in, tt.n); got != tt.want {
+			if got := console.Elide(tt.in, tt.n); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// table is what a table of these rows looks like.
+func table(rows [][]string) string {
+	var t console.Table
+	for _, r := range rows {
+		t.Row(append([]string{}, r...)...)
+	}
+	var b strings.Builder
+	_ = t.Write(&b) // it never fails
+	return b.String()
+}
+
+func TestWords(t *testing.T) {
+	for in, want := range map[time.Duration]string{
+		0: "less than a second", time.Second: "1 second", 119 * time.Second: "1 minute", 2 * time.Minute: "2 minutes",
+		90 * time.Minute: "1 hour", 47 * time.Hour: "1 day", 48 * time.Hour: "2 days",
+	} {
+		if got := console.Words(in); got != want {
+			t.Errorf("Words(%v) = %q, want %q", in, got, want)
+		}
 	}
 }

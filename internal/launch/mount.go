@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // workspaceArg is what --workspace says.
@@ -96,11 +98,11 @@ func hostDir(flag, dir string) (string, error) {
 	fi, err := os.Stat(abs)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", usagef("%s: there is no directory %s", flag, quoteArg(dir))
+		return "", usage.Errorf("%s: there is no directory %s", flag, shell.Word(dir))
 	case err != nil:
-		return "", usagef("%s: %v", flag, err)
+		return "", usage.Errorf("%s: %v", flag, err)
 	case !fi.IsDir():
-		return "", usagef("%s: %s is not a directory", flag, quoteArg(dir))
+		return "", usage.Errorf("%s: %s is not a directory", flag, shell.Word(dir))
 	}
 	return abs, nil
 }

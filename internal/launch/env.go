@@ -1,16 +1,18 @@
-package cli
+package launch
 
 import (
 	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // Bounds of an env file.
@@ -90,12 +92,12 @@ func parseEnvFile(r io.Reader, env map[string]string) error {
 	}
 	if err := sc.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			return fmt.Errorf("line %d: longer than %s", n+1, formatSize(maxEnvLine))
+			return fmt.Errorf("line %d: longer than %s", n+1, term.FormatSize(maxEnvLine))
 		}
 		return err
 	}
 	if size > maxEnvFile+1 {
-		return fmt.Errorf("larger than %s", formatSize(maxEnvFile))
+		return fmt.Errorf("larger than %s", term.FormatSize(maxEnvFile))
 	}
 	return nil
 }
@@ -129,31 +131,27 @@ func parseEnvLine(line string) (name, value string, err error) {
 	return name, value, checkEnvValue(name, value)
 }
 
-// envFlags are --env and --env-file.
-type envFlags struct {
-	vars  []string
-	files []string
+// Env is what a user said of a command's variables.
+type Env struct {
+	Vars  []string // KEY[=VALUE]
+	Files []string // names of files with lines of KEY=VALUE
 }
 
-// collect returns the variables: files in their order, then --env in its.
-func (f *envFlags) collect(lookup func(string) (string, bool)) (map[string]string, error) {
-	if len(f.vars)+len(f.files) == 0 {
+// Collect returns the variables: files in their order, then --env in its.
+func (e *Env) Collect(lookup func(string) (string, bool)) (map[string]string, error) {
+	if len(e.Vars)+len(e.Files) == 0 {
 		return nil, nil
 	}
 	env := map[string]string{}
-	for _, name := range f.files {
-		err := readEnvFile(name, env)
-		if link := linkError("--env-file "+quoteArg(name), err); link != nil {
-			return nil, link
-		}
-		if err != nil {
-			return nil, usagef("--env-file %s: %v", quoteArg(name), pathless(err))
+	for _, name := range e.Files {
+		if err := readEnvFile(name, env); err != nil {
+			return nil, usage.Path("--env-file "+shell.Word(name), "", err)
 		}
 	}
-	for _, v := range f.vars {
+	for _, v := range e.Vars {
 		name, value, err := parseEnvArg(v, lookup)
 		if err != nil {
-			return nil, usagef("--env: %v", err)
+			return nil, usage.Errorf("--env: %v", err)
 		}
 		env[name] = value
 	}
@@ -167,14 +165,6 @@ func readEnvFile(name string, env map[string]string) error {
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	return parseEnvFile(f, env)
-}
-
-// pathless drops the path from err where the message has it already.
-func pathless(err error) error {
-	if pe, ok := errors.AsType[*os.PathError](err); ok {
-		return pe.Err
-	}
-	return err
 }
 
 // parseLabel reads K=V.

@@ -1,4 +1,4 @@
-package cli
+package term
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ var sizeUnits = [...]struct {
 	shift  uint
 }{{'b', 0}, {'k', 10}, {'m', 20}, {'g', 30}, {'t', 40}}
 
-// parseSize reads a positive number of bytes: "512m", "1.5g", "1GiB",
+// ParseSize reads a positive number of bytes: "512m", "1.5g", "1GiB",
 // "1073741824". Units are powers of 1024, whatever they are called.
-func parseSize(s string) (int64, error) {
+func ParseSize(s string) (int64, error) {
 	bad := func() (int64, error) {
 		return 0, fmt.Errorf("%q is not a size: use a number and one of k, m, g, t, such as 512m or 1.5g", s)
 	}
@@ -89,8 +89,8 @@ func digits(s string) bool {
 	return s != ""
 }
 
-// formatSize writes n bytes for a person: "1.5 GiB".
-func formatSize(n int64) string {
+// FormatSize writes n bytes for a person: "1.5 GiB".
+func FormatSize(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
 		return strconv.FormatInt(n, 10) + " B"
@@ -102,22 +102,4 @@ func formatSize(n int64) string {
 	}
 	num := strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 	return num + " " + units[i:i+1] + "iB"
-}
-
-// sizeValue is a flag that holds a size in bytes.
-type sizeValue struct{ n *int64 }
-
-func (v sizeValue) String() string {
-	if v.n == nil || *v.n == 0 {
-		return ""
-	}
-	return formatSize(*v.n)
-}
-func (v sizeValue) Type() string { return "size" }
-func (v sizeValue) Set(s string) (err error) {
-	n, err := parseSize(s)
-	if err == nil {
-		*v.n = n
-	}
-	return err
 }

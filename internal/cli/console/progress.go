@@ -1,10 +1,12 @@
-package cli
+package console
 
 import (
 	"io"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 const (
@@ -12,9 +14,9 @@ const (
 	progressEvery = 200 * time.Millisecond
 )
 
-// progress shows on a terminal how much was copied, if that takes its time,
+// Progress shows on a terminal how much was copied, if that takes its time,
 // and leaves no trace of it.
-type progress struct {
+type Progress struct {
 	n     atomic.Int64
 	w     io.Writer
 	mu    sync.Mutex
@@ -23,16 +25,16 @@ type progress struct {
 	done  sync.WaitGroup
 }
 
-// newProgress starts to watch; stop must be called.
-func newProgress(a *app) *progress {
-	p := &progress{w: a.env.Stderr, quit: make(chan struct{})}
-	if isTerminal(p.w) && !a.json {
+// NewProgress starts to watch; stop must be called.
+func (c *Console) NewProgress() *Progress {
+	p := &Progress{w: c.Stderr, quit: make(chan struct{})}
+	if IsTerminal(p.w) && !c.JSON {
 		p.done.Go(p.watch)
 	}
 	return p
 }
 
-func (p *progress) watch() {
+func (p *Progress) watch() {
 	wait := time.NewTimer(progressAfter)
 	defer wait.Stop()
 	for {
@@ -42,15 +44,15 @@ func (p *progress) watch() {
 		case <-wait.C:
 			wait.Reset(progressEvery)
 			p.mu.Lock()
-			_, _ = io.WriteString(p.w, "\r\x1b[K"+formatSize(p.n.Load())+" copied") // no harm where it fails
+			_, _ = io.WriteString(p.w, "\r\x1b[K"+term.FormatSize(p.n.Load())+" copied") // no harm where it fails
 			p.shown = true
 			p.mu.Unlock()
 		}
 	}
 }
 
-// clear removes what is shown, to make way for something else.
-func (p *progress) clear() {
+// Clear removes what is shown, to make way for something else.
+func (p *Progress) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.shown {
@@ -59,15 +61,15 @@ func (p *progress) clear() {
 	}
 }
 
-// stop ends it and clears what is shown.
-func (p *progress) stop() {
+// Stop ends it and clears what is shown.
+func (p *Progress) Stop() {
 	close(p.quit)
 	p.done.Wait()
-	p.clear()
+	p.Clear()
 }
 
-// reader counts what is read of r.
-func (p *progress) reader(r io.Reader) io.Reader { return &countingReader{r, &p.n} }
+// Reader counts what is read of r.
+func (p *Progress) Reader(r io.Reader) io.Reader { return &countingReader{r, &p.n} }
 
 type countingReader struct {
 	r io.Reader
