@@ -2,6 +2,22 @@ package sandbox
 
 import "time"
 
+// Clock is time as the Manager sees it.
+type Clock interface {
+	Now() time.Time
+	// After is time.After.
+	After(d time.Duration) <-chan time.Time
+}
+
+// SystemClock is the machine's.
+type SystemClock struct{}
+
+// Now implements Clock.
+func (SystemClock) Now() time.Time { return time.Now() }
+
+// After implements Clock.
+func (SystemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
+
 // Elapser is a Clock that tells the time that passes apart from what it is set
 // to. A time.Time of the machine's clock has both.
 type Elapser interface {
