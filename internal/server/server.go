@@ -57,7 +57,7 @@ type Manager interface {
 }
 
 type lifecycle interface {
-	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error)
+	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec, values sandbox.SecretValues) (*sandbox.Sandbox, error)
 	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
@@ -79,7 +79,7 @@ type snapshots interface {
 	Snapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error)
 	GetSnapshot(ctx context.Context, c sandbox.Caller, id string) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, c sandbox.Caller) ([]sandbox.Snapshot, error)
-	Like(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Spec, error)
+	Like(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Spec, sandbox.SecretValues, error)
 	RemoveSnapshot(ctx context.Context, c sandbox.Caller, id string) error
 }
 

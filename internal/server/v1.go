@@ -142,7 +142,7 @@ func (s *Server) postSandbox(w http.ResponseWriter, r *http.Request) {
 	if req.Template != "" {
 		caller = template.Build{Snapshot: spec.Snapshot}.Caller(caller)
 	}
-	sb, err := s.m.Create(r.Context(), caller, spec)
+	sb, err := s.m.Create(r.Context(), caller, spec, secretValues(&req))
 	if err != nil {
 		wire.Error(w, err)
 		return
