@@ -2,10 +2,10 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"io"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -23,7 +23,7 @@ func (q *asker) ask(ctx context.Context, it *workspace.Item) (bool, error) {
 		return true, nil
 	}
 	for {
-		answer, err := q.prompt(ctx, escape(itemText(it))+"\ntake it? [y,n,a,d,q,?] ")
+		answer, err := q.a.Prompt(ctx, console.Escape(itemText(it))+"\ntake it? [y,n,a,d,q,?] ")
 		if err != nil {
 			return false, err
 		}
@@ -42,7 +42,7 @@ func (q *asker) ask(ctx context.Context, it *workspace.Item) (bool, error) {
 				return false, err
 			}
 		default:
-			_, err := io.WriteString(q.a.env.Stderr, `y  take it         n  leave it
+			_, err := io.WriteString(q.a.Stderr, `y  take it         n  leave it
 a  take it, and all that follow
 d  show the change
 q  leave all, also those that were answered y
@@ -57,32 +57,9 @@ q  leave all, also those that were answered y
 // show writes the patch of one change to the terminal, of the very bytes that
 // would be written: the sandbox may have others by now.
 func (q *asker) show(ctx context.Context, it *workspace.Item) error {
-	w, done := q.a.patchWriter(q.a.env.Stderr, false)
+	w, done := q.a.patchWriter(q.a.Stderr, false)
 	if err := it.WritePatch(ctx, w, workspace.PatchOptions{}); err != nil {
 		return err
 	}
 	return done()
-}
-
-// prompt asks one question. A read of a terminal can't be called off: where
-// ctx ends first, it is left behind for the process to end.
-func (q *asker) prompt(ctx context.Context, question string) (string, error) {
-	type reply struct {
-		line string
-		err  error
-	}
-	got := make(chan reply, 1)
-	go func() {
-		line, err := promptLine(q.a.env.Stdin, q.a.env.Stderr, question)
-		got <- reply{line, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	case r := <-got:
-		if errors.Is(r.err, io.EOF) {
-			return "", sandbox.Errorf(sandbox.Denied, "no answer: left without a change")
-		}
-		return r.line, r.err
-	}
 }

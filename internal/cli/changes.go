@@ -9,6 +9,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -28,14 +29,14 @@ func (c *changeSet) close() {
 
 // checkDiffable refuses a sandbox whose workspace has nothing to compare.
 func checkDiffable(sb *api.Sandbox) error {
-	name := quoteArg(sb.Name)
+	name := shell.Word(sb.Name)
 	switch sandbox.WorkspaceMode(sb.Workspace.Mode) {
 	case sandbox.WorkspaceCOW:
 		return nil
 	case sandbox.WorkspaceWritable:
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is %s itself, so its changes are there already", name, quoteArg(sb.Workspace.Source))
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is %s itself, so its changes are there already", name, shell.Word(sb.Workspace.Source))
 	case sandbox.WorkspaceVolume:
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is the volume %s, so its changes are there already", name, quoteArg(sb.Workspace.Volume)).
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is the volume %s, so its changes are there already", name, shell.Word(sb.Workspace.Volume)).
 			WithHint("carboy cp %s:/workspace .", name)
 	case sandbox.WorkspaceReadOnly:
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is read-only, so there are no changes", name)

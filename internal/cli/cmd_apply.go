@@ -8,7 +8,10 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -82,10 +85,10 @@ What -i shows is what is written.`,
 
 func (a *app) apply(ctx context.Context, o applyOptions, name string, paths []string) error {
 	switch {
-	case o.ask && (!isTerminal(a.env.Stdin) || !isTerminal(a.env.Stderr)):
-		return usagef("-i asks on a terminal, and there is none").WithHint("name the paths to take")
+	case o.ask && (!console.IsTerminal(a.Stdin) || !console.IsTerminal(a.Stderr)):
+		return usage.Errorf("-i asks on a terminal, and there is none").WithHint("name the paths to take")
 	case o.force && len(paths) == 0:
-		return usagef("--force needs the paths that it is for").WithHint("carboy apply --force %s PATH", quoteArg(name))
+		return usage.Errorf("--force needs the paths that it is for").WithHint("carboy apply --force %s PATH", shell.Word(name))
 	}
 	svc, sb, err := a.diffable(ctx, name, paths)
 	if err != nil {
@@ -119,7 +122,7 @@ func (a *app) applyChanges(ctx context.Context, svc Service, sb *api.Sandbox, o 
 	opts.Check = func(d *workspace.Diff) error {
 		diff, sum = d, d.Sum().Digest
 		if o.digest.IsZero() {
-			return a.checkShown(ctx, q, o, sb.Name, sb.ID, d)
+			return a.checkShown(ctx, o, sb.Name, sb.ID, d)
 		}
 		return checkDigest(o.digest.Digest, sum, sb.Name, paths)
 	}
@@ -150,13 +153,13 @@ func checkDigest(want, got workspace.Digest, name string, paths []string) error 
 		return nil
 	}
 	return sandbox.Errorf(sandbox.Conflict, "apply: the changes are not those of digest %s: something changed, in the sandbox or here, or other paths are named; nothing was changed", want).
-		WithHint("look again: %s", withPaths("carboy diff "+quoteArg(name), paths))
+		WithHint("look again: %s", withPaths("carboy diff "+shell.Word(name), paths))
 }
 
 // withPaths adds paths to a command, each fit for a shell.
 func withPaths(command string, paths []string) string {
 	for _, p := range paths {
-		command += " " + quoteArg(p)
+		command += " " + shell.Word(p)
 	}
 	return command
 }
@@ -171,7 +174,7 @@ func withApplyHint(err error, name string, res *workspace.Result) error {
 	for _, c := range res.Conflicts[:min(len(res.Conflicts), maxHintPaths)] {
 		paths = append(paths, c.Item.Path)
 	}
-	return e.WithHint("apply other paths, or overwrite: %s", withPaths("carboy apply --force "+quoteArg(name), paths))
+	return e.WithHint("apply other paths, or overwrite: %s", withPaths("carboy apply --force "+shell.Word(name), paths))
 }
 
 // applyJSON is the answer of apply --json.
@@ -187,24 +190,24 @@ type applyJSON struct {
 
 // showApplied writes what was done to stdout, and what was not to stderr.
 func (a *app) showApplied(sb *api.Sandbox, res *workspace.Result, sum workspace.Digest, o applyOptions, applyErr error) error {
-	if a.json {
-		return writeJSON(a.env.Stdout, applyJSON{
+	if a.JSON {
+		return a.WriteJSON(applyJSON{
 			Name: sb.Name, DryRun: o.dryRun, Digest: sum, Applied: nonNil(res.Applied), Held: nonNil(res.Held),
 			Declined: nonNil(res.Declined), Conflicts: nonNil(res.Conflicts),
 		})
 	}
 	for i := range res.Applied {
 		res.Applied[i].Held = "" // it was named, and so not held
-		if err := a.printLine(itemText(&res.Applied[i])); err != nil {
+		if err := a.PrintLine(itemText(&res.Applied[i])); err != nil {
 			return err
 		}
 	}
 	if len(res.Conflicts) > 1 {
-		var t table
+		var t console.Table
 		for _, c := range res.Conflicts {
-			t.row("conflict:", c.Item.Path, c.Reason)
+			t.Row("conflict:", c.Item.Path, c.Reason)
 		}
-		if err := t.write(a.env.Stderr); err != nil {
+		if err := t.Write(a.Stderr); err != nil {
 			return err
 		}
 	}
@@ -216,9 +219,9 @@ func (a *app) showApplied(sb *api.Sandbox, res *workspace.Result, sum workspace.
 	switch {
 	case applyErr != nil:
 	case o.dryRun:
-		a.note("dry run: nothing was changed")
+		a.Note("dry run: nothing was changed")
 	case len(res.Applied) == 0 && len(res.Held) == 0 && len(res.Declined) == 0:
-		a.note(sb.Name + ": no changes")
+		a.Note(sb.Name + ": no changes")
 	}
 	return nil
 }
@@ -227,20 +230,20 @@ func (a *app) showApplied(sb *api.Sandbox, res *workspace.Result, sum workspace.
 const maxHintPaths = 3
 
 func (a *app) showHeld(name string, held []workspace.Item) error {
-	a.note(count(len(held), "change") + " held back:")
-	var t table
+	a.Note(console.Count(len(held), "change") + " held back:")
+	var t console.Table
 	var paths []string
 	for i := range held {
-		t.row("  "+held[i].Class.Letter(), held[i].Path, held[i].Held)
-		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(held[i].Path) <= maxInline {
+		t.Row("  "+held[i].Class.Letter(), held[i].Path, held[i].Held)
+		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(held[i].Path) <= console.MaxInline {
 			paths = append(paths, held[i].Path)
 		}
 	}
-	if err := t.write(a.env.Stderr); err != nil {
+	if err := t.Write(a.Stderr); err != nil {
 		return err
 	}
 	if len(paths) == 0 {
 		return nil
 	}
-	return a.hint("to take one, name it: " + withPaths("carboy apply "+quoteArg(name), paths))
+	return a.Hint("to take one, name it: " + withPaths("carboy apply "+shell.Word(name), paths))
 }

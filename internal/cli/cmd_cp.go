@@ -13,7 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 func (a *app) cpCommand() *cobra.Command {
@@ -79,20 +82,20 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 	src, dst := parsePlace(from), parsePlace(to)
 	switch {
 	case src.path == "" || dst.path == "":
-		return usagef("cp: a path is empty")
+		return usage.Errorf("cp: a path is empty")
 	case (src.name == "") == (dst.name == ""):
-		return usagef("cp: one of SRC and DST must be in a sandbox, as NAME:PATH").
+		return usage.Errorf("cp: one of SRC and DST must be in a sandbox, as NAME:PATH").
 			WithHint("carboy cp ./src NAME:/workspace/src")
-	case src.name == "" && src.path == "-" && isTerminal(a.env.Stdin):
-		return usagef("cp: - reads an archive from stdin, which is a terminal")
-	case dst.name == "" && dst.path == "-" && isTerminal(a.env.Stdout):
-		return usagef("cp: - writes an archive to stdout, which is a terminal")
+	case src.name == "" && src.path == "-" && console.IsTerminal(a.Stdin):
+		return usage.Errorf("cp: - reads an archive from stdin, which is a terminal")
+	case dst.name == "" && dst.path == "-" && console.IsTerminal(a.Stdout):
+		return usage.Errorf("cp: - writes an archive to stdout, which is a terminal")
 	}
-	c := &copier{a: a, user: user, progress: newProgress(a)}
-	defer c.progress.stop()
+	c := &copier{a: a, user: user, progress: a.NewProgress()}
+	defer c.progress.Stop()
 	if dst.name != "" {
 		if src.path == "-" {
-			return c.connect(ctx, func() error { return c.inside(ctx, dst, c.upload(ctx, dst, c.progress.reader(a.env.Stdin))) })
+			return c.connect(ctx, func() error { return c.inside(ctx, dst, c.upload(ctx, dst, c.progress.Reader(a.Stdin))) })
 		}
 		local, err := openLocal(src.path)
 		if err != nil {
@@ -109,7 +112,7 @@ type copier struct {
 	a        *app
 	svc      Service
 	user     string
-	progress *progress
+	progress *console.Progress
 }
 
 func (c *copier) connect(ctx context.Context, f func() error) (err error) {
@@ -154,7 +157,7 @@ func (c *copier) copyIn(ctx context.Context, src place, local *local, dst place)
 	}()
 	whole := dst
 	dst.path = in
-	err = c.inside(ctx, whole, c.upload(ctx, dst, c.progress.reader(r)))
+	err = c.inside(ctx, whole, c.upload(ctx, dst, c.progress.Reader(r)))
 	r.CloseWithError(errStopped)
 	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) {
 		return perr // what was wrong here is why the upload failed
@@ -165,8 +168,8 @@ func (c *copier) copyIn(ctx context.Context, src place, local *local, dst place)
 var errStopped = errors.New("the reader has stopped")
 
 func (c *copier) skipped(name, why string) {
-	c.progress.clear()
-	c.a.noteReason("left_out", "left out: "+name+": "+why)
+	c.progress.Clear()
+	c.a.NoteReason("left_out", "left out: "+name+": "+why)
 }
 
 // kind of what is at a place.
@@ -184,13 +187,13 @@ func landing(src place, base string, srcDir bool, dst place, there kind) (dir, n
 	clean := path.Clean(dst.path)
 	switch {
 	case srcDir && there == file:
-		return "", "", usagef("cp: %s is a file, and SRC a directory", quoteArg(dst.path))
+		return "", "", usage.Errorf("cp: %s is a file, and SRC a directory", shell.Word(dst.path))
 	case !srcDir && src.dir:
-		return "", "", usagef("cp: %s is not a directory", quoteArg(src.path))
+		return "", "", usage.Errorf("cp: %s is not a directory", shell.Word(src.path))
 	case !srcDir && there == file && dst.dir:
-		return "", "", usagef("cp: %s is not a directory", quoteArg(dst.path))
+		return "", "", usage.Errorf("cp: %s is not a directory", shell.Word(dst.path))
 	case !srcDir && there == nothing && dst.dir:
-		return "", "", usagef("cp: there is no directory %s", quoteArg(dst.path))
+		return "", "", usage.Errorf("cp: there is no directory %s", shell.Word(dst.path))
 	case srcDir && src.tree && there == directory:
 		return clean, ".", nil
 	case there == directory:
@@ -224,7 +227,7 @@ func (c *copier) inside(ctx context.Context, p place, err error) error {
 	if !ok || e.Kind == sandbox.Unavailable || !c.known(ctx, p.name) {
 		return err
 	}
-	said := sandbox.Errorf(e.Kind, "cp: %s in the sandbox: %s", quoteArg(p.name+":"+p.path), e.Msg).WithHint("%s", e.Hint)
+	said := sandbox.Errorf(e.Kind, "cp: %s in the sandbox: %s", shell.Word(p.name+":"+p.path), e.Msg).WithHint("%s", e.Hint)
 	said.Err = err
 	return said
 }
@@ -247,7 +250,7 @@ func (c *copier) header(ctx context.Context, name, path string) (*tar.Header, er
 	defer func() { _ = r.Close() }() // it is left early
 	h, err := tar.NewReader(r).Next()
 	if err != nil {
-		return nil, fmt.Errorf("read the archive of %s: %w", quoteArg(path), err)
+		return nil, fmt.Errorf("read the archive of %s: %w", shell.Word(path), err)
 	}
 	return h, nil
 }
@@ -259,9 +262,9 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 		return c.inside(ctx, src, err)
 	}
 	defer func() { _ = r.Close() }() // it is read to its end, or failed
-	in := c.progress.reader(r)
+	in := c.progress.Reader(r)
 	if dst.path == "-" {
-		if _, err := io.Copy(c.a.env.Stdout, in); err != nil {
+		if _, err := io.Copy(c.a.Stdout, in); err != nil {
 			return err
 		}
 		c.leftThere(r)
@@ -269,7 +272,7 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 	}
 	u := &unpacker{r: tar.NewReader(in), skipped: c.skipped}
 	if err := u.first(); err != nil {
-		return fmt.Errorf("read the archive of %s: %w", quoteArg(src.path), err)
+		return fmt.Errorf("read the archive of %s: %w", shell.Word(src.path), err)
 	}
 	there, err := openTarget(dst.path)
 	if err != nil {
@@ -295,7 +298,7 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, io.LimitReader(in, maxTail)); err != nil {
-		return fmt.Errorf("read the archive of %s: %w", quoteArg(src.path), err)
+		return fmt.Errorf("read the archive of %s: %w", shell.Word(src.path), err)
 	}
 	c.leftThere(r)
 	return nil

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -49,7 +51,7 @@ has a key: carboy key add makes one, and FILE has more.`,
 
 func (a *app) serve(ctx context.Context, o ServeOptions) error {
 	if o.Listen == "" && o.APIKeyFile != "" {
-		return usagef("--api-key-file needs --listen: the unix socket asks for no key")
+		return usage.Errorf("--api-key-file needs --listen: the unix socket asks for no key")
 	}
 	return a.env.Serve(ctx, o)
 }
@@ -61,7 +63,7 @@ func (a *app) daemonCommand() *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("daemon: COMMAND is missing").WithHint("carboy daemon status")
+				return usage.Errorf("daemon: COMMAND is missing").WithHint("carboy daemon status")
 			}
 			return unknownCommand(cmd, args[0])
 		},
@@ -87,7 +89,7 @@ func (a *app) daemonStatusCommand() *cobra.Command {
 }
 
 func (a *app) daemonStatus(ctx context.Context, _ []string) error {
-	svc, err := a.env.Connect(ctx, false, a.note)
+	svc, err := a.env.Connect(ctx, false, a.Note)
 	if err != nil {
 		return noDaemon(err)
 	}
@@ -95,26 +97,26 @@ func (a *app) daemonStatus(ctx context.Context, _ []string) error {
 	if err != nil {
 		return noDaemon(err)
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, st)
+	if a.JSON {
+		return a.WriteJSON(st)
 	}
-	var t table
-	t.row("version", st.Version)
-	t.row("pid", strconv.Itoa(st.PID))
-	t.row("home", st.Home)
-	t.row("socket", st.Socket)
+	var t console.Table
+	t.Row("version", st.Version)
+	t.Row("pid", strconv.Itoa(st.PID))
+	t.Row("home", st.Home)
+	t.Row("socket", st.Socket)
 	if len(st.Listen) > 0 {
-		t.row("listens", strings.Join(st.Listen, ", "))
+		t.Row("listens", strings.Join(st.Listen, ", "))
 	}
-	t.row("started", when(st.StartedAt, a.env.Now()))
+	t.Row("started", when(st.StartedAt, a.Now()))
 	if st.Auto {
-		t.row("leaves", "when it is idle")
+		t.Row("leaves", "when it is idle")
 	} else {
-		t.row("leaves", "when it is told to")
+		t.Row("leaves", "when it is told to")
 	}
-	t.row("walls", strings.Join(st.Backends, ", "))
-	t.row("sandboxes", fmt.Sprintf("%d, of which %d run", st.Sandboxes, st.Running))
-	return t.write(a.env.Stdout)
+	t.Row("walls", strings.Join(st.Backends, ", "))
+	t.Row("sandboxes", fmt.Sprintf("%d, of which %d run", st.Sandboxes, st.Running))
+	return t.Write(a.Stdout)
 }
 
 // noDaemon says of an error that nobody answered what that means.
@@ -172,7 +174,7 @@ func (a *app) daemonStop(ctx context.Context, _ []string) error {
 // askToLeave tells the daemon to leave and waits for that; it fails with
 // Unavailable where none answers.
 func (a *app) askToLeave(ctx context.Context) error {
-	svc, err := a.env.Connect(ctx, false, a.note)
+	svc, err := a.env.Connect(ctx, false, a.Note)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -52,14 +55,14 @@ nothing that came after.`,
 }
 
 func (a *app) diff(ctx context.Context, o diffOptions, name string, paths []string) error {
-	if err := onlyOne(map[string]bool{"--names": o.names, "--stat": o.stat, "--raw": o.raw, "--json": a.json}); err != nil {
+	if err := onlyOne(map[string]bool{"--names": o.names, "--stat": o.stat, "--raw": o.raw, "--json": a.JSON}); err != nil {
 		return err
 	}
 	svc, sb, err := a.diffable(ctx, name, paths)
 	if err != nil {
 		return err
 	}
-	patch := !o.names && !a.json
+	patch := !o.names && !a.JSON
 	c, err := loadChanges(ctx, svc, sb, paths, patch)
 	if err != nil {
 		return err
@@ -73,14 +76,14 @@ func (a *app) diff(ctx context.Context, o diffOptions, name string, paths []stri
 
 func (a *app) showDiff(ctx context.Context, o diffOptions, name string, d *workspace.Diff) error {
 	switch {
-	case a.json:
-		return writeJSON(a.env.Stdout, newDiffJSON(name, d))
+	case a.JSON:
+		return a.WriteJSON(newDiffJSON(name, d))
 	case o.names:
 		return a.diffNames(d)
 	case o.stat:
 		return a.diffStat(ctx, d)
 	}
-	w, done := a.patchWriter(a.env.Stdout, o.raw)
+	w, done := a.patchWriter(a.Stdout, o.raw)
 	if err := d.WritePatch(ctx, w, workspace.PatchOptions{Raw: o.raw}); err != nil {
 		return err
 	}
@@ -94,12 +97,12 @@ func (a *app) tellDigest(sb *api.Sandbox, d *workspace.Diff, paths []string) err
 		return nil
 	}
 	sum := d.Sum()
-	if !a.json {
+	if !a.JSON {
 		digest := sum.Digest.String()
-		if _, err := io.WriteString(a.env.Stderr, escape("digest "+digest)+"\n"); err != nil {
+		if _, err := io.WriteString(a.Stderr, console.Escape("digest "+digest)+"\n"); err != nil {
 			return err
 		}
-		if err := a.hint("to take just this: " + withPaths("carboy apply --digest "+digest+" "+quoteArg(sb.Name), paths)); err != nil {
+		if err := a.Hint("to take just this: " + withPaths("carboy apply --digest "+digest+" "+shell.Word(sb.Name), paths)); err != nil {
 			return err
 		}
 	}
@@ -115,7 +118,7 @@ func onlyOne(flags map[string]bool) error {
 		}
 	}
 	if len(given) > 1 {
-		return usagef("%s can't go together", strings.Join(given, " and "))
+		return usage.Errorf("%s can't go together", strings.Join(given, " and "))
 	}
 	return nil
 }
@@ -143,7 +146,7 @@ func nonNil[T any](list []T) []T {
 
 func (a *app) diffNames(d *workspace.Diff) error {
 	for i := range d.Items {
-		if err := a.printLine(itemText(&d.Items[i])); err != nil {
+		if err := a.PrintLine(itemText(&d.Items[i])); err != nil {
 			return err
 		}
 	}
@@ -173,7 +176,7 @@ func itemText(it *workspace.Item) string {
 func (a *app) diffStat(ctx context.Context, d *workspace.Diff) error {
 	files := *d
 	files.Items = slices.DeleteFunc(slices.Clone(d.Items), func(it workspace.Item) bool { return it.Kind == workspace.Dir })
-	var t table
+	var t console.Table
 	for i := range files.Items {
 		one := files
 		one.Items = files.Items[i : i+1]
@@ -181,12 +184,12 @@ func (a *app) diffStat(ctx context.Context, d *workspace.Diff) error {
 		if err := one.WritePatch(ctx, &c, workspace.PatchOptions{Raw: true}); err != nil {
 			return err
 		}
-		t.row(one.Items[0].Class.Letter(), one.Items[0].Path, c.String())
+		t.Row(one.Items[0].Class.Letter(), one.Items[0].Path, c.String())
 	}
-	if err := t.write(a.env.Stdout); err != nil {
+	if err := t.Write(a.Stdout); err != nil {
 		return err
 	}
-	return a.printLine(summaryText(files.Summary()))
+	return a.PrintLine(summaryText(files.Summary()))
 }
 
 func summaryText(s workspace.Summary) string {

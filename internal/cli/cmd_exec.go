@@ -5,11 +5,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 type execOptions struct {
 	command   commandFlags
-	env       envFlags
+	env       launch.Env
 	user, cwd string
 }
 
@@ -30,7 +34,7 @@ func (a *app) execCommand() *cobra.Command {
 	o.command.add(fs)
 	fs.StringVar(&o.user, "user", "", "`USER` run as that user (default the sandbox's)")
 	fs.StringVar(&o.cwd, "cwd", "", "`DIR` run in that directory (default /workspace where there is one, else home)")
-	o.env.add(fs)
+	addEnv(fs, &o.env)
 	a.addJSON(fs)
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
@@ -53,10 +57,10 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 	argv := commandArgs(rest)
 	switch {
 	case len(argv) == 0:
-		return usagef("exec: COMMAND is missing").WithHint("carboy exec %s -- sh", quoteArg(name))
+		return usage.Errorf("exec: COMMAND is missing").WithHint("carboy exec %s -- sh", shell.Word(name))
 	case rest[0] != "--" && strings.HasPrefix(rest[0], "-"):
-		return usagef("exec: the flag %s stands after NAME", quoteArg(rest[0])).
-			WithHint("put flags before %s", quoteArg(name))
+		return usage.Errorf("exec: the flag %s stands after NAME", shell.Word(rest[0])).
+			WithHint("put flags before %s", shell.Word(name))
 	}
 	if err := o.command.check(a, o.command.stdin); err != nil {
 		return err
@@ -66,7 +70,7 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 		return err
 	}
 	cmd.User, cmd.Cwd = o.user, o.cwd
-	if cmd.Env, err = o.env.collect(a.env.LookupEnv); err != nil {
+	if cmd.Env, err = o.env.Collect(a.LookupEnv); err != nil {
 		return err
 	}
 	svc, err := a.service(ctx)
@@ -80,10 +84,10 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 		if err != nil {
 			return err
 		}
-		if a.json {
-			return writeJSON(a.env.Stdout, map[string]string{"command": command})
+		if a.JSON {
+			return a.WriteJSON(map[string]string{"command": command})
 		}
-		return a.printLine(command)
+		return a.PrintLine(command)
 	}
 	exit, err := a.attach(r, svc, name, cmd, o.command)
 	if err != nil {

@@ -38,7 +38,7 @@ func (a *app) credentials(ctx context.Context, ref string) (*api.RegistryAuth, e
 		return nil, context.Cause(ctx)
 	case got := <-found:
 		if got.err != nil {
-			a.noteReason("credentials", r.Context().RegistryStr()+": "+credentialsError(got.err)+"; going on without credentials")
+			a.NoteReason("credentials", r.Context().RegistryStr()+": "+credentialsError(got.err)+"; going on without credentials")
 			return nil, nil
 		}
 		return registryAuth(got.conf), nil

@@ -2,24 +2,24 @@ package cli
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // imageWork fetches one image and tells how far it is.
 type imageWork struct {
 	a     *app
+	svc   Service
 	quiet bool
 	json  io.Writer // where news goes with --json
 }
@@ -27,38 +27,38 @@ type imageWork struct {
 // phaseSend is what the command line itself tells of an import.
 const phaseSend = "send"
 
-// pull fetches ref with what the caller's own configuration has for its
+// Pull fetches ref with what the caller's own configuration has for its
 // registry.
-func (w *imageWork) pull(ctx context.Context, svc Service, ref string) (*api.Image, error) {
+func (w *imageWork) Pull(ctx context.Context, ref string) (*api.Image, error) {
 	auth, err := w.a.credentials(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	news := w.begin()
 	defer news.end()
-	return svc.PullImage(ctx, api.PullRequest{Ref: ref, Auth: auth}, news.report)
+	return w.svc.PullImage(ctx, api.PullRequest{Ref: ref, Auth: auth}, news.report)
 }
 
 // checkImportPath refuses what can't be imported before a daemon is started.
 func (a *app) checkImportPath(path string) error {
 	if path == "-" {
-		if a.env.Stdin == nil || isTerminal(a.env.Stdin) {
-			return usagef("import: - reads an archive from stdin, which is a terminal")
+		if a.Stdin == nil || console.IsTerminal(a.Stdin) {
+			return usage.Errorf("import: - reads an archive from stdin, which is a terminal")
 		}
 		return nil
 	}
 	fi, err := statPath(path)
 	switch {
 	case err != nil:
-		return importError(path, err)
+		return usage.Path("import", path, err)
 	case fi.IsDir():
 		return nil
 	case fi.Mode()&os.ModeDevice != 0:
-		return usagef("import: %s is neither a file nor a directory", quoteArg(path))
+		return usage.Errorf("import: %s is neither a file nor a directory", shell.Word(path))
 	}
 	f, err := beneath.OpenInput(path) // regular, or given to us open
 	if err != nil {
-		return importError(path, err)
+		return usage.Path("import", path, err)
 	}
 	return f.Close()
 }
@@ -73,28 +73,20 @@ func statPath(path string) (fs.FileInfo, error) {
 	return f.Stat()
 }
 
-// importError is what import says of a path of this machine.
-func importError(path string, err error) error {
-	if link := linkError("import", err); link != nil {
-		return link
-	}
-	return usagef("import: %s: %w", quoteArg(path), pathless(err))
-}
-
-// importPath sends what is at path, "-" for stdin.
-func (w *imageWork) importPath(ctx context.Context, svc Service, path, name string) (*api.Image, error) {
+// Import sends what is at path, "-" for stdin.
+func (w *imageWork) Import(ctx context.Context, path, name string) (*api.Image, error) {
 	if err := w.a.checkImportPath(path); err != nil {
 		return nil, err
 	}
 	if path == "-" {
-		return w.send(ctx, svc, name, w.a.env.Stdin, 0)
+		return w.send(ctx, name, w.a.Stdin, 0)
 	}
 	f, err := beneath.OpenInput(path)
 	if errors.Is(err, beneath.ErrNotRegular) {
 		f, err = beneath.OpenPath(path, os.O_RDONLY|unix.O_DIRECTORY)
 	}
 	if err != nil {
-		return nil, importError(path, err)
+		return nil, usage.Path("import", path, err)
 	}
 	defer func() { _ = f.Close() }() // it is only read
 	fi, err := f.Stat()
@@ -102,22 +94,22 @@ func (w *imageWork) importPath(ctx context.Context, svc Service, path, name stri
 		return nil, err
 	}
 	if !fi.IsDir() {
-		return w.send(ctx, svc, name, f, fi.Size())
+		return w.send(ctx, name, f, fi.Size())
 	}
 	p, err := newImagePacker(f)
 	if err != nil {
-		return nil, importError(path, err)
+		return nil, usage.Path("import", path, err)
 	}
 	defer p.close()
 	if !p.layout && name == "" {
-		return nil, usagef("import: %s is a root file system, which has no name", quoteArg(path)).
-			WithHint("carboy image import --name NAME %s", quoteArg(path))
+		return nil, usage.Errorf("import: %s is a root file system, which has no name", shell.Word(path)).
+			WithHint("carboy image import --name NAME %s", shell.Word(path))
 	}
-	return w.sendPacked(ctx, svc, name, p)
+	return w.sendPacked(ctx, name, p)
 }
 
 // sendPacked sends a directory as the archive that p makes of it.
-func (w *imageWork) sendPacked(ctx context.Context, svc Service, name string, p *imagePacker) (*api.Image, error) {
+func (w *imageWork) sendPacked(ctx context.Context, name string, p *imagePacker) (*api.Image, error) {
 	r, pw := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
@@ -125,24 +117,24 @@ func (w *imageWork) sendPacked(ctx context.Context, svc Service, name string, p 
 		pw.CloseWithError(err)
 		packed <- err
 	}()
-	img, err := w.send(ctx, svc, name, r, 0)
+	img, err := w.send(ctx, name, r, 0)
 	r.CloseWithError(errStopped)
 	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) && ctx.Err() == nil {
 		return nil, perr // what was wrong here is why the import failed
 	}
 	for _, text := range p.leftOut() {
-		w.a.noteReason("left_out", "left out: "+text)
+		w.a.NoteReason("left_out", "left out: "+text)
 	}
 	return img, err
 }
 
-func (w *imageWork) send(ctx context.Context, svc Service, name string, r io.Reader, size int64) (*api.Image, error) {
+func (w *imageWork) send(ctx context.Context, name string, r io.Reader, size int64) (*api.Image, error) {
 	news := w.begin()
 	defer news.end()
 	sent := &tellingReader{r: r, tell: func(n int64) {
 		news.report(api.ImageProgress{Phase: phaseSend, Done: n, Total: size})
 	}}
-	return svc.ImportImage(ctx, name, sent, func(p api.ImageProgress) {
+	return w.svc.ImportImage(ctx, name, sent, func(p api.ImageProgress) {
 		if p.Layer == "" && p.Phase == "download" {
 			return // the other end of what is sent
 		}
@@ -163,33 +155,4 @@ func (t *tellingReader) Read(b []byte) (int, error) {
 	t.n += int64(n)
 	t.tell(t.n)
 	return n, err
-}
-
-// pathName is the name under which --image keeps what is at a path, so that
-// the next import of the same path takes this one's place.
-func pathName(path string) string {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		abs = path
-	}
-	base := strings.ToLower(filepath.Base(abs))
-	for _, end := range []string{".tar", ".tar.gz", ".tgz"} {
-		base = strings.TrimSuffix(base, end)
-	}
-	var b strings.Builder
-	for _, c := range []byte(base) {
-		switch {
-		case 'a' <= c && c <= 'z' || '0' <= c && c <= '9':
-			b.WriteByte(c)
-		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
-			b.WriteByte('-')
-		}
-	}
-	const most = 100
-	base = strings.Trim(b.String()[:min(b.Len(), most)], "-")
-	if base == "" {
-		base = "image"
-	}
-	sum := sha256.Sum256([]byte(abs))
-	return "localhost/" + base + ":path-" + hex.EncodeToString(sum[:4])
 }

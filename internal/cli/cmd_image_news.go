@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // newsEvery is how often a terminal is drawn anew.
@@ -24,19 +26,19 @@ type imageNews struct {
 	drawn  int                // lines that are on the terminal
 	last   time.Time          // when they were drawn
 	timer  *time.Timer        // until they are drawn next; nil: nothing is new
-	size   func() size
+	size   func() console.Size
 }
 
 // begin starts to tell; end must be called.
 func (w *imageWork) begin() *imageNews {
-	n := &imageNews{w: w.a.env.Stderr, told: map[[2]string]bool{}}
+	n := &imageNews{w: w.a.Stderr, told: map[[2]string]bool{}}
 	switch {
 	case w.quiet:
-	case w.a.json:
+	case w.a.JSON:
 		n.w, n.show = w.json, (*imageNews).line
-	case isTerminal(n.w):
+	case console.IsTerminal(n.w):
 		n.show = (*imageNews).bars
-		n.size = func() size { return sizeOf(n.w) }
+		n.size = func() console.Size { return console.SizeOf(n.w) }
 	default:
 		n.show = (*imageNews).phase
 	}
@@ -73,7 +75,7 @@ func (n *imageNews) line(p api.ImageProgress) {
 		n.told[key] = true
 		p.Done = 0
 	}
-	_ = writeJSONLine(n.w, api.ImageEvent{Progress: &p}) // whoever reads it may have gone; the work goes on
+	_ = console.WriteJSONLine(n.w, api.ImageEvent{Progress: &p}) // whoever reads it may have gone; the work goes on
 }
 
 // phase writes one line for each phase of each layer.
@@ -83,7 +85,7 @@ func (n *imageNews) phase(p api.ImageProgress) {
 		return
 	}
 	n.told[key] = true
-	_, _ = fmt.Fprintf(n.w, "carboy: %s\n", escape(phaseText(p))) // as above
+	_, _ = fmt.Fprintf(n.w, "carboy: %s\n", console.Escape(phaseText(p))) // as above
 }
 
 // phaseText says what happens to a layer, or to the whole image.
@@ -99,7 +101,7 @@ func phaseText(p api.ImageProgress) string {
 	}
 	text = "layer " + p.Layer + ": " + text
 	if p.Phase == "download" && p.Total > 0 {
-		text += " " + formatSize(p.Total)
+		text += " " + term.FormatSize(p.Total)
 	}
 	return text
 }
@@ -158,9 +160,9 @@ func (l *layerList) put(p api.ImageProgress) {
 
 // frame is what a terminal of size s shows: a line for each layer that is at
 // work, as far as there is room, and one for those that are done.
-func (l *layerList) frame(s size) (lines []string) {
+func (l *layerList) frame(s console.Size) (lines []string) {
 	done, hidden := 0, 0
-	room := max(1, int(s.rows)-3)
+	room := max(1, int(s.Rows)-3)
 	for _, p := range l.all {
 		switch {
 		case p.Phase == "done" && p.Layer == "":
@@ -169,15 +171,15 @@ func (l *layerList) frame(s size) (lines []string) {
 		case len(lines) >= room:
 			hidden++
 		default:
-			lines = append(lines, barLine(p, int(s.cols)-1))
+			lines = append(lines, barLine(p, int(s.Cols)-1))
 		}
 	}
 	if done+hidden > 0 {
-		text := count(done, "layer") + " done"
+		text := console.Count(done, "layer") + " done"
 		if hidden > 0 {
 			text += fmt.Sprintf(", %d more at work", hidden)
 		}
-		lines = append(lines, cutText(text, int(s.cols)-1))
+		lines = append(lines, cutText(text, int(s.Cols)-1))
 	}
 	return lines
 }
@@ -193,13 +195,13 @@ func barLine(p api.ImageProgress, width int) string {
 	if phase == "" {
 		phase = p.Phase
 	}
-	text := fmt.Sprintf("%-12s  %-10s", escape(what), escape(phase))
+	text := fmt.Sprintf("%-12s  %-10s", console.Escape(what), console.Escape(phase))
 	switch {
 	case p.Total > 0:
 		full := int(bar * float64(min(max(p.Done, 0), p.Total)) / float64(p.Total))
-		text += "  [" + strings.Repeat("=", full) + strings.Repeat(" ", bar-full) + "]  " + formatSize(p.Done) + " of " + formatSize(p.Total)
+		text += "  [" + strings.Repeat("=", full) + strings.Repeat(" ", bar-full) + "]  " + term.FormatSize(p.Done) + " of " + term.FormatSize(p.Total)
 	case p.Done > 0:
-		text += "  " + formatSize(p.Done)
+		text += "  " + term.FormatSize(p.Done)
 	}
 	return cutText(text, width)
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 )
 
 // maxLeftOut is how many of the files that an image does not have are named.
@@ -95,7 +96,7 @@ func (p *imagePacker) tree(ctx context.Context, w *tar.Writer, top string) error
 		if err == nil || err == fs.SkipDir { // as fs.WalkDirFunc has it
 			return err
 		}
-		return fmt.Errorf("read %s: %w", filepath.Join(p.dir, rel), pathless(err))
+		return fmt.Errorf("read %s: %w", filepath.Join(p.dir, rel), usage.Pathless(err))
 	})
 }
 

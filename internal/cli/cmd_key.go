@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -72,11 +73,11 @@ func (a *app) keyAdd(ctx context.Context, name string, req api.KeyRequest) error
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, k)
+	if a.JSON {
+		return a.WriteJSON(k)
 	}
-	a.note("key " + k.ID + " of team " + k.Team + ": this is the only time that it is shown")
-	return a.printLine(k.Secret)
+	a.Note("key " + k.ID + " of team " + k.Team + ": this is the only time that it is shown")
+	return a.PrintLine(k.Secret)
 }
 
 func keyListing() *listing[api.Key] {
@@ -87,7 +88,7 @@ func keyListing() *listing[api.Key] {
 		get:     Service.Keys,
 		columns: []string{"ID", "TEAM", "NAME", "KEY", "SCOPES", "CREATED", "USED"},
 		row: func(k *api.Key, now time.Time) []string {
-			return []string{k.ID, k.Team, k.Name, k.Mask, strings.Join(k.Scopes, ","), ago(k.CreatedAt, now), ago(k.LastUsedAt, now)}
+			return []string{k.ID, k.Team, k.Name, k.Mask, strings.Join(k.Scopes, ","), console.Ago(k.CreatedAt, now), console.Ago(k.LastUsedAt, now)}
 		},
 	}
 }

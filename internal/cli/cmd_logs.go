@@ -12,6 +12,8 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
@@ -52,19 +54,19 @@ func (a *app) logs(ctx context.Context, name string, follow bool) error {
 			return err
 		}
 		switch {
-		case a.json && follow:
-			err = writeJSONLine(a.env.Stdout, ev)
-		case a.json:
+		case a.JSON && follow:
+			err = console.WriteJSONLine(a.Stdout, ev)
+		case a.JSON:
 			all = append(all, ev)
 		default:
-			err = a.printLine(ev.Time.Local().Format(time.DateTime) + "  " + padded(ev.Type) + ev.Message)
+			err = a.PrintLine(ev.Time.Local().Format(time.DateTime) + "  " + padded(ev.Type) + ev.Message)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if a.json && !follow {
-		return writeJSON(a.env.Stdout, all)
+	if a.JSON && !follow {
+		return a.WriteJSON(all)
 	}
 	return nil
 }
@@ -81,8 +83,8 @@ func padded(s string) string {
 // commandLogs prints what the guest has kept of a command's output, and with
 // follow goes on until the command ends.
 func (a *app) commandLogs(ctx context.Context, name, id string, follow bool) error {
-	if a.json {
-		return usagef("logs: --json can't go with ID: output is bytes")
+	if a.JSON {
+		return usage.Errorf("logs: --json can't go with ID: output is bytes")
 	}
 	svc, err := a.service(ctx)
 	if err != nil {
@@ -94,10 +96,10 @@ func (a *app) commandLogs(ctx context.Context, name, id string, follow bool) err
 	}
 	p := resp.Msg.GetProcess()
 	// A log is for reading: it is escaped wherever it goes.
-	out, errs := io.Writer(&escapeWriter{w: a.env.Stdout}), io.Writer(&escapeWriter{w: a.env.Stderr})
-	defer flush(out)
-	defer flush(errs)
-	o := client.ExecOptions{Stdout: out, Stderr: errs, Notice: a.note}
+	out, errs := console.Escaped(a.Stdout), console.Escaped(a.Stderr)
+	defer console.Flush(out)
+	defer console.Flush(errs)
+	o := client.ExecOptions{Stdout: out, Stderr: errs, Notice: a.Note}
 	if follow || p.GetExit() != nil {
 		_, err = svc.Follow(ctx, name, id, o)
 		return err

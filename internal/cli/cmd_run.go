@@ -10,6 +10,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -18,7 +20,7 @@ import (
 const finishWait = 11 * time.Minute
 
 type runOptions struct {
-	spec       specFlags
+	spec       launch.Spec
 	command    commandFlags
 	entrypoint *string // nil: the image's; "": none
 }
@@ -30,7 +32,7 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a command in a sandbox of its own",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if needsCommand(o.spec.image, o.entrypoint) {
+			if launch.NeedsCommand(o.spec.Image, o.entrypoint) {
 				if err := someArgs(1, "COMMAND")(cmd, args); err != nil {
 					return err
 				}
@@ -41,7 +43,7 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
-	o.spec.add(fs)
+	addSpec(fs, &o.spec)
 	fs.Var(entrypointValue{&o.entrypoint}, "entrypoint", "`PROGRAM` run that in place of the image's entry point; '' for none")
 	o.command.add(fs)
 	a.addJSON(fs)
@@ -76,7 +78,7 @@ With --detach the name is printed, and the sandbox stays until carboy rm.`,
 }
 
 func (a *app) run(ctx context.Context, o runOptions, args []string) error {
-	if a.env.Stdin != nil && !o.command.detach && !isTerminal(a.env.Stdin) {
+	if a.Stdin != nil && !o.command.detach && !console.IsTerminal(a.Stdin) {
 		o.command.stdin = true
 	}
 	if err := o.command.check(a, o.command.stdin); err != nil {
@@ -86,7 +88,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	req, err := o.spec.request(a)
+	req, err := o.spec.Request(a.LookupEnv, a.Note)
 	if err != nil {
 		return err
 	}
@@ -102,10 +104,10 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 }
 
 // runAttached runs cmd in a sandbox made by req and ends both.
-func (a *app) runAttached(ctx context.Context, svc Service, req *api.CreateRequest, cmd *guestv1.Command, o runOptions) (err error) {
+func (a *app) runAttached(ctx context.Context, svc Service, req *launch.Request, cmd *guestv1.Command, o runOptions) (err error) {
 	r := newRelay(ctx)
 	defer r.stop()
-	sb, err := a.obtain(r.ctx, svc, req, &o.spec)
+	sb, err := a.launcher(svc).Create(r.ctx, req)
 	if err != nil {
 		if context.Cause(r.ctx) == errInterrupted {
 			return errInterrupted
@@ -119,10 +121,10 @@ func (a *app) runAttached(ctx context.Context, svc Service, req *api.CreateReque
 		if err == nil {
 			err = ferr
 		} else if ferr != nil {
-			printError(a.env.Stderr, ferr, a.json)
+			a.PrintError(ferr)
 		}
 	}()
-	if cmd.Argv, err = argvIn(sb, o.entrypoint, cmd.GetArgv()); err != nil {
+	if cmd.Argv, err = launch.Argv(sb, o.entrypoint, cmd.GetArgv()); err != nil {
 		return err
 	}
 	exit, err := a.attach(r, svc, sb.ID, cmd, o.command)
@@ -171,22 +173,22 @@ func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
 	}
 	what := "changes"
 	if n, err := countChanges(ctx, svc, kept); err == nil {
-		what = count(n, "changed file")
+		what = console.Count(n, "changed file")
 	}
-	a.noteReason("changes", fmt.Sprintf("%s: %s; carboy diff %s shows, carboy apply %s takes", kept.Name, what, kept.Name, kept.Name))
+	a.NoteReason("changes", fmt.Sprintf("%s: %s; carboy diff %s shows, carboy apply %s takes", kept.Name, what, kept.Name, kept.Name))
 	return nil
 }
 
 // runDetached starts cmd in a sandbox made by req and leaves both.
-func (a *app) runDetached(ctx context.Context, svc Service, req *api.CreateRequest, cmd *guestv1.Command, o runOptions) error {
+func (a *app) runDetached(ctx context.Context, svc Service, req *launch.Request, cmd *guestv1.Command, o runOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	sb, err := a.obtain(ctx, svc, req, &o.spec)
+	sb, err := a.launcher(svc).Create(ctx, req)
 	if err != nil {
 		return err
 	}
 	var command string
-	if cmd.Argv, err = argvIn(sb, o.entrypoint, cmd.GetArgv()); err == nil {
+	if cmd.Argv, err = launch.Argv(sb, o.entrypoint, cmd.GetArgv()); err == nil {
 		command, err = a.detach(ctx, svc, sb.ID, cmd)
 	}
 	if err != nil {
@@ -194,10 +196,10 @@ func (a *app) runDetached(ctx context.Context, svc Service, req *api.CreateReque
 		defer cancel()
 		return errors.Join(err, svc.Remove(undo, sb.ID, true))
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, detachedJSON{Name: sb.Name, ID: sb.ID, Command: command})
+	if a.JSON {
+		return a.WriteJSON(detachedJSON{Name: sb.Name, ID: sb.ID, Command: command})
 	}
-	return a.printLine(sb.Name)
+	return a.PrintLine(sb.Name)
 }
 
 // detachedJSON names a command that was left running.

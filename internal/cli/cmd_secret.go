@@ -8,7 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // sourceValue is where a secret's value is kept by the daemon itself.
@@ -77,7 +79,7 @@ func (a *app) secretAdd(ctx context.Context, name string, rest []string, from *s
 		return err
 	}
 	if !s.RotatedAt.IsZero() {
-		a.note("secret " + s.Name + ": it was there already, and has the new value now")
+		a.Note("secret " + s.Name + ": it was there already, and has the new value now")
 	}
 	return a.tellSecret(s)
 }
@@ -85,12 +87,12 @@ func (a *app) secretAdd(ctx context.Context, name string, rest []string, from *s
 // tellSecret prints the name of a secret, or with --json all that is known.
 func (a *app) tellSecret(s *api.Secret) error {
 	for _, n := range s.Notes {
-		a.note("secret " + s.Name + ": " + n)
+		a.Note("secret " + s.Name + ": " + n)
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, s)
+	if a.JSON {
+		return a.WriteJSON(s)
 	}
-	return a.printLine(s.Name)
+	return a.PrintLine(s.Name)
 }
 
 func (a *app) secretRotateCommand() *cobra.Command {
@@ -171,7 +173,7 @@ func secretListing() *listing[api.Secret] {
 		get:     Service.Secrets,
 		columns: []string{"NAME", "SOURCE", "CREATED", "ROTATED", "USED"},
 		row: func(s *api.Secret, now time.Time) []string {
-			return []string{s.Name, sourceText(s), ago(s.CreatedAt, now), ago(s.RotatedAt, now), ago(s.LastUsedAt, now)}
+			return []string{s.Name, sourceText(s), console.Ago(s.CreatedAt, now), console.Ago(s.RotatedAt, now), console.Ago(s.LastUsedAt, now)}
 		},
 	}
 }
@@ -183,11 +185,11 @@ func sourceText(s *api.Secret) string {
 	case s.Damaged:
 		return "(damaged: carboy secret add " + s.Name + ")"
 	case s.File != "":
-		text += " " + quoteArg(s.File)
+		text += " " + shell.Word(s.File)
 	case len(s.Command) > 0:
 		words := make([]string, len(s.Command))
 		for i, w := range s.Command {
-			words[i] = quoteArg(w)
+			words[i] = shell.Word(w)
 		}
 		text += " " + strings.Join(words, " ")
 	}

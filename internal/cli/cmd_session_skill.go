@@ -12,6 +12,8 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 func (a *app) sessionSkillCommand() *cobra.Command {
@@ -48,10 +50,10 @@ func (a *app) skillInstallCommand() *cobra.Command {
 func (a *app) skillInstall(ctx context.Context, name string, up client.SkillUpload) error {
 	file, err := beneath.OpenInput(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return usagef("%s: no such file", quoteArg(name))
+		return usage.Errorf("%s: no such file", shell.Word(name))
 	}
 	if err != nil {
-		return usagef("%s: %v", quoteArg(name), pathless(err))
+		return usage.Errorf("%s: %v", shell.Word(name), usage.Pathless(err))
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	svc, err := a.service(ctx)

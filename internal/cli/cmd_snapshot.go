@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 func (a *app) snapshotCommand() *cobra.Command {
@@ -49,12 +51,12 @@ func (a *app) snapshotCreate(ctx context.Context, name string) error {
 		return err
 	}
 	for _, n := range s.Notes {
-		a.noteReason("left_out", n)
+		a.NoteReason("left_out", n)
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, s)
+	if a.JSON {
+		return a.WriteJSON(s)
 	}
-	return a.printLine(s.ID)
+	return a.PrintLine(s.ID)
 }
 
 func snapshotListing() *listing[api.Snapshot] {
@@ -65,7 +67,7 @@ func snapshotListing() *listing[api.Snapshot] {
 		get:     Service.Snapshots,
 		columns: []string{"ID", "IMAGE", "PARENT", "SIZE", "CREATED"},
 		row: func(s *api.Snapshot, now time.Time) []string {
-			return []string{s.ID, s.Image, s.Parent, formatSize(s.Size), ago(s.CreatedAt, now)}
+			return []string{s.ID, s.Image, s.Parent, term.FormatSize(s.Size), console.Ago(s.CreatedAt, now)}
 		},
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/template/dockerfile"
 )
@@ -76,7 +78,7 @@ func completeDirs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDi
 // read turns the flags and a Dockerfile into a plan, but for the files.
 func (f buildFlags) read(dir string) (dockerfile.File, error) {
 	if f.name == "" {
-		return dockerfile.File{}, usagef("--name: it is missing").WithHint("carboy template build --name NAME DIR")
+		return dockerfile.File{}, usage.Errorf("--name: it is missing").WithHint("carboy template build --name NAME DIR")
 	}
 	path := f.file
 	if path == "" {
@@ -90,7 +92,7 @@ func (f buildFlags) read(dir string) (dockerfile.File, error) {
 	for _, arg := range f.args {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
-			return dockerfile.File{}, usagef("--build-arg: %q is no NAME=VALUE", arg)
+			return dockerfile.File{}, usage.Errorf("--build-arg: %q is no NAME=VALUE", arg)
 		}
 		args[name] = value
 	}
@@ -115,7 +117,7 @@ func readPath(path string) ([]byte, error) {
 
 // buildError is what build says of what it reads on this machine.
 func buildError(err error) error {
-	if link := linkError("build", err); link != nil {
+	if link := usage.Link("build", err); link != nil {
 		return link
 	}
 	return sandbox.Errorf(sandbox.Invalid, "%w", err)
@@ -156,10 +158,10 @@ func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error
 	if err := a.watchBuild(ctx, svc, *ref); err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, ref)
+	if a.JSON {
+		return a.WriteJSON(ref)
 	}
-	return a.printLine(ref.TemplateID)
+	return a.PrintLine(ref.TemplateID)
 }
 
 // readStep is a step, with the names that a COPY has in the context.
@@ -226,7 +228,7 @@ func (a *app) watchBuild(ctx context.Context, svc Service, ref api.BuildRef) err
 		if err == nil {
 			offset += len(st.LogEntries)
 			for _, e := range st.LogEntries {
-				a.noteReason("build", e.Message)
+				a.NoteReason("build", e.Message)
 			}
 			if len(st.LogEntries) == 0 && st.Status == "ready" {
 				return nil
@@ -262,7 +264,7 @@ func templateListing() *listing[api.Template] {
 		get:     Service.Templates,
 		columns: []string{"NAME", "ID", "STATUS", "CREATED"},
 		row: func(t *api.Template, now time.Time) []string {
-			return []string{strings.Join(t.Aliases, ","), t.TemplateID, t.BuildStatus, ago(t.CreatedAt, now)}
+			return []string{strings.Join(t.Aliases, ","), t.TemplateID, t.BuildStatus, console.Ago(t.CreatedAt, now)}
 		},
 	}
 }

@@ -16,6 +16,8 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/stall"
 )
@@ -46,9 +48,9 @@ func (f *commandFlags) add(fs *pflag.FlagSet) {
 func (f *commandFlags) check(a *app, stdin bool) error {
 	switch {
 	case f.detach && (f.stdin || f.tty):
-		return usagef("--detach can't go with -i or -t: nobody would be there")
-	case f.tty && stdin && !isTerminal(a.env.Stdin):
-		return usagef("-t needs a terminal, and stdin is none").WithHint("leave out -t")
+		return usage.Errorf("--detach can't go with -i or -t: nobody would be there")
+	case f.tty && stdin && !console.IsTerminal(a.Stdin):
+		return usage.Errorf("-t needs a terminal, and stdin is none").WithHint("leave out -t")
 	}
 	return nil
 }
@@ -57,7 +59,7 @@ func (f *commandFlags) check(a *app, stdin bool) error {
 func newCommand(argv []string, f *commandFlags) (*guestv1.Command, error) {
 	for _, arg := range argv {
 		if !utf8.ValidString(arg) {
-			return nil, usagef("the argument %q is not valid UTF-8", arg)
+			return nil, usage.Errorf("the argument %q is not valid UTF-8", arg)
 		}
 	}
 	cmd := &guestv1.Command{Argv: argv, TimeoutMs: uint64(f.timeout.Milliseconds())}
@@ -88,16 +90,16 @@ func (a *app) attach(r *relay, svc Service, id string, cmd *guestv1.Command, f c
 	o := client.ExecOptions{
 		ID:      newCommandID(),
 		Command: cmd,
-		Stdout:  output(a.env.Stdout),
-		Stderr:  output(a.env.Stderr),
+		Stdout:  console.Output(a.Stdout),
+		Stderr:  console.Output(a.Stderr),
 		Signals: r.signals,
-		Notice:  a.note,
+		Notice:  a.Note,
 	}
 	if f.stdin {
-		o.Stdin = a.env.Stdin
+		o.Stdin = a.Stdin
 	}
 	if f.tty {
-		o.Stdout, o.Stderr = a.env.Stdout, a.env.Stderr
+		o.Stdout, o.Stderr = a.Stdout, a.Stderr
 		restore, err := a.openTerminal(r, cmd, f.stdin)
 		if err != nil {
 			return nil, err
@@ -108,8 +110,8 @@ func (a *app) attach(r *relay, svc Service, id string, cmd *guestv1.Command, f c
 	r.running.Store(true)
 	exit, err := svc.Exec(r.ctx, id, o)
 	r.running.Store(false)
-	flush(o.Stdout)
-	flush(o.Stderr)
+	console.Flush(o.Stdout)
+	console.Flush(o.Stderr)
 	if _, answered := errors.AsType[*sandbox.Error](err); err != nil && !answered {
 		a.abandon(r, svc, id, o.ID) // it may run on: it was left by us
 	}
@@ -119,26 +121,26 @@ func (a *app) attach(r *relay, svc Service, id string, cmd *guestv1.Command, f c
 // openTerminal gives cmd a terminal like carboy's own, and puts that into raw
 // mode where its input is passed on. restore must be called.
 func (a *app) openTerminal(r *relay, cmd *guestv1.Command, raw bool) (restore func(), err error) {
-	measure := func() size { return sizeOf(a.env.Stdin, a.env.Stdout, a.env.Stderr) }
+	measure := func() console.Size { return console.SizeOf(a.Stdin, a.Stdout, a.Stderr) }
 	s := measure()
-	cmd.Terminal = &guestv1.Terminal{Cols: s.cols, Rows: s.rows}
-	if name := a.getenv("TERM"); name != "" && cmd.GetEnv()["TERM"] == "" && utf8.ValidString(name) {
+	cmd.Terminal = &guestv1.Terminal{Cols: s.Cols, Rows: s.Rows}
+	if name := a.Getenv("TERM"); name != "" && cmd.GetEnv()["TERM"] == "" && utf8.ValidString(name) {
 		if cmd.Env == nil {
 			cmd.Env = map[string]string{}
 		}
 		cmd.Env["TERM"] = name
 	}
 	var t *rawTerminal
-	if f, ok := a.env.Stdin.(*os.File); ok && raw {
+	if f, ok := a.Stdin.(*os.File); ok && raw {
 		if t, err = makeRaw(f); err != nil {
 			return nil, err
 		}
-		a.raw.Store(true)
+		a.Raw.Store(true)
 	}
 	r.withTerminal(measure, t.again)
 	return func() {
 		t.restore()
-		a.raw.Store(false)
+		a.Raw.Store(false)
 	}, nil
 }
 
@@ -219,7 +221,7 @@ func (a *app) interrupted(r *relay, err error) error {
 	case errors.Is(err, syscall.EPIPE):
 		return &exitError{128 + int(syscall.SIGPIPE)}
 	case context.Cause(r.ctx) == errInterrupted:
-		a.note("interrupted: the command was killed")
+		a.Note("interrupted: the command was killed")
 		return &exitError{exitKilled}
 	}
 	return err
@@ -229,27 +231,27 @@ func (a *app) interrupted(r *relay, err error) error {
 // returns the error that carries carboy's own exit code. sb may be nil.
 func (a *app) reportEnd(e *guestv1.Exit, cmd *guestv1.Command, limits *limitText) error {
 	for _, l := range e.GetLimits() {
-		a.noteReason(l, limits.of(l))
+		a.NoteReason(l, limits.of(l))
 	}
 	switch e.GetReason() {
 	case guestv1.Reason_REASON_EXITED, guestv1.Reason_REASON_SIGNALLED:
 		if text := e.GetError(); text != "" {
-			a.note(text)
+			a.Note(text)
 		}
 	case guestv1.Reason_REASON_TIMED_OUT:
 		after := time.Duration(cmd.GetTimeoutMs()) * time.Millisecond
-		a.noteReason("timed_out", "timed out after "+after.String()+": the command was killed")
+		a.NoteReason("timed_out", "timed out after "+after.String()+": the command was killed")
 	case guestv1.Reason_REASON_OUT_OF_MEMORY:
-		a.noteReason("out_of_memory", orText(e.GetError(), "the command ran out of memory")+limits.memory())
+		a.NoteReason("out_of_memory", orText(e.GetError(), "the command ran out of memory")+limits.memory())
 	case guestv1.Reason_REASON_KILLED:
-		a.noteReason("killed", killedText(e))
+		a.NoteReason("killed", killedText(e))
 	case guestv1.Reason_REASON_NOT_STARTED:
 		kind := sandbox.Invalid
 		if e.GetCode() == exitNoCommand {
 			kind = sandbox.NotFound
 		}
 		text := orText(e.GetError(), "the command could not be started")
-		printError(a.env.Stderr, sandbox.Errorf(kind, "%s", text), a.json)
+		a.PrintError(sandbox.Errorf(kind, "%s", text))
 	}
 	if code := exitOf(e); code != exitOK {
 		return &exitError{code}

@@ -5,31 +5,18 @@ import (
 	"context"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
 // What the tests outside this package look at from inside.
 var (
-	ParseSize      = parseSize
-	FormatSize     = formatSize
-	ParseWorkspace = parseWorkspace
-	ParseMount     = parseMount
-	ParseEnvArg    = parseEnvArg
-	ParseEnvFile   = parseEnvFile
-	ParseLabel     = parseLabel
-	QuoteArg       = quoteArg
 	EditDistance   = editDistance
 	Nearest        = nearest
-	Words          = words
 	ExitOf         = exitOf
 	ExitCode       = exitCode
-	IsImagePath    = isImagePath
-	PathName       = pathName
-	ArgvOf         = argvOf
-	ParseIsolation = parseIsolation
 	CredentialsErr = credentialsError
 	SplitWords     = splitWords
 	RefusedText    = refusedText
@@ -37,9 +24,7 @@ var (
 )
 
 type (
-	WorkspaceArg = workspaceArg
-	MountArg     = mountArg
-	LineCounter  = lineCounter
+	LineCounter = lineCounter
 )
 
 // Place is what parsePlace makes of an argument.
@@ -48,20 +33,8 @@ func Place(s string) (name, path string, tree, dir bool) {
 	return p.name, p.path, p.tree, p.dir
 }
 
-// ParseSecret is what --secret makes of an argument.
-func ParseSecret(s string) (name, env, file string, err error) {
-	g, err := parseSecret(s)
-	return g.name, g.env, g.file, err
-}
-
 // Counts are what a LineCounter counted.
 func (c *LineCounter) Counts() (added, removed int) { return c.added, c.removed }
-
-// NewEscapeWriter is what a command's output to a terminal goes through.
-func NewEscapeWriter(w io.Writer) (_ io.Writer, end func()) {
-	e := &escapeWriter{w: w}
-	return e, func() { flush(e) }
-}
 
 // Unpack unpacks an archive as copying out of a sandbox does, and returns what
 // was left out.
@@ -126,19 +99,5 @@ func Frame(cols, rows uint32, news ...api.ImageProgress) []string {
 	for _, p := range news {
 		l.put(p)
 	}
-	return l.frame(size{cols, rows})
+	return l.frame(console.Size{Cols: cols, Rows: rows})
 }
-
-// Table is what a table of these rows looks like.
-func Table(rows [][]string) string {
-	var t table
-	for _, r := range rows {
-		t.row(append([]string{}, r...)...)
-	}
-	var b strings.Builder
-	_ = t.write(&b) // it never fails
-	return b.String()
-}
-
-// Elide is elide.
-func Elide(s string, n int) string { return elide(s, n) }

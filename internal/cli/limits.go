@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // limitText tells of the limits of a sandbox. A nil one knows no figures.
@@ -21,7 +22,7 @@ func (t *limitText) of(name string) string {
 	case "memory":
 		return "a process of the command was killed because memory ran out" + t.memory()
 	case "disk":
-		return "the command ran into the limit of disk space" + t.figure("disk", func(l api.Limits) string { return formatSize(l.Disk) })
+		return "the command ran into the limit of disk space" + t.figure("disk", func(l api.Limits) string { return term.FormatSize(l.Disk) })
 	case "inodes":
 		return "the command ran into the limit of files" + t.figure("", func(l api.Limits) string { return strconv.FormatInt(l.Inodes, 10) })
 	}
@@ -30,7 +31,7 @@ func (t *limitText) of(name string) string {
 
 // memory is what follows a message that memory ran out.
 func (t *limitText) memory() string {
-	return t.figure("memory", func(l api.Limits) string { return formatSize(l.Memory) })
+	return t.figure("memory", func(l api.Limits) string { return term.FormatSize(l.Memory) })
 }
 
 func (t *limitText) figure(flag string, of func(api.Limits) string) string {

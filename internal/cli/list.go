@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
 // listing is a command that lists all things of one kind.
@@ -47,19 +49,19 @@ func (l *listing[T]) run(ctx context.Context, a *app) error {
 
 // show writes a list as JSON or as a table.
 func (l *listing[T]) show(a *app, list []T) error {
-	if a.json {
+	if a.JSON {
 		if list == nil {
 			list = []T{}
 		}
-		return writeJSON(a.env.Stdout, list)
+		return a.WriteJSON(list)
 	}
-	now := a.env.Now()
-	var t table
-	t.row(append([]string{}, l.columns...)...)
+	now := a.Now()
+	var t console.Table
+	t.Row(append([]string{}, l.columns...)...)
 	for i := range list {
-		t.row(l.row(&list[i], now)...)
+		t.Row(l.row(&list[i], now)...)
 	}
-	return t.write(a.env.Stdout)
+	return t.Write(a.Stdout)
 }
 
 // removal is a command that removes things of one kind by what they are called.

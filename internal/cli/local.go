@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // local is a path on this machine, in an open directory: what it leads to was
@@ -24,14 +26,14 @@ func (l *local) close() { _ = l.dir.Close() } // a directory
 func openLocal(path string) (*local, error) {
 	dir, name, err := beneath.Parent(path)
 	if err != nil {
-		return nil, localError(path, err)
+		return nil, usage.Path("cp", path, err)
 	}
 	l := &local{dir: dir, name: name}
 	fi, err := dir.Lstat(name)
 	switch {
 	case err != nil:
 		l.close()
-		return nil, localError(path, err)
+		return nil, usage.Path("cp", path, err)
 	case fi.IsDir():
 		l.kind = directory
 	default:
@@ -49,7 +51,7 @@ func openTarget(path string) (*local, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		dir, name, err := beneath.Parent(clean)
 		if err != nil {
-			return nil, localError(path, err)
+			return nil, usage.Path("cp", path, err)
 		}
 		return &local{dir: dir, name: name}, nil
 	}
@@ -63,31 +65,14 @@ func openTarget(path string) (*local, error) {
 	switch {
 	case l.kind == file && !l.mode.IsRegular():
 		l.close()
-		return nil, usagef("cp: %s is neither a file nor a directory", quoteArg(path))
+		return nil, usage.Errorf("cp: %s is neither a file nor a directory", shell.Word(path))
 	case l.kind == file:
 		return l, nil
 	}
 	defer l.close()
 	dir, err := l.dir.OpenDir(l.name)
 	if err != nil {
-		return nil, localError(path, err)
+		return nil, usage.Path("cp", path, err)
 	}
 	return &local{dir: dir, name: ".", kind: directory}, nil
-}
-
-// localError is what cp says of a path of this machine.
-func localError(path string, err error) error {
-	if link := linkError("cp", err); link != nil {
-		return link
-	}
-	return usagef("cp: %s: %w", quoteArg(path), pathless(err))
-}
-
-// linkError is the error for a path that leads through a link, nil for others.
-func linkError(what string, err error) error {
-	link, ok := errors.AsType[*beneath.LinkError](err)
-	if !ok {
-		return nil
-	}
-	return usagef("%s: %w", what, link).WithHint("if it is yours, name what it leads to: readlink -f %s", quoteArg(link.Path))
 }

@@ -60,7 +60,7 @@ func (a *app) writeState(sub, name string, b []byte) error {
 	if err == nil {
 		defer dir.close()
 		if err = dir.write(name, b); err == nil {
-			dir.prune(a.env.Now())
+			dir.prune(a.Now())
 			return nil
 		}
 	}

@@ -97,17 +97,11 @@ func (c *lineCounter) String() string {
 // patchWriter returns where a patch for w is to be written, in colours where w
 // is a terminal that wants them. done must be called after.
 func (a *app) patchWriter(w io.Writer, raw bool) (_ io.Writer, done func() error) {
-	if raw || !a.colours(w) {
+	if raw || !a.Colours(w) {
 		return w, func() error { return nil }
 	}
 	p := &painter{w: bufio.NewWriter(w)}
 	return p, p.end
-}
-
-// colours reports whether text on w may be coloured. No meaning is ever in a
-// colour alone.
-func (a *app) colours(w io.Writer) bool {
-	return isTerminal(w) && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
 }
 
 // painter colours the lines of a patch by their first character. It gets text

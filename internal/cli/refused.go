@@ -7,6 +7,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -30,7 +31,7 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 	var records []netlog.Record
 	for rec, err := range svc.NetLog(ctx, sb.ID, client.NetLogOptions{Denied: true}) {
 		if err != nil {
-			a.note("what was refused can't be read: " + err.Error())
+			a.Note("what was refused can't be read: " + err.Error())
 			break
 		}
 		if records = append(records, rec); len(records) == maxRefused {
@@ -46,7 +47,7 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 		refused[i].Flag = proposable(refused[i], set)
 	}
 	if text := refusedText(refused, others); text != "" {
-		a.noteReason("refused", text)
+		a.NoteReason("refused", text)
 	}
 }
 
@@ -97,7 +98,7 @@ func refusedText(refused []netlog.Refused, others int) string {
 		flags = append(flags, nonEmpty(r.Flag)...)
 	}
 	if others > 0 {
-		hosts = append(hosts, count(others, "other"))
+		hosts = append(hosts, console.Count(others, "other"))
 	}
 	text := "refused: " + strings.Join(hosts, ", ")
 	if len(flags) > 0 {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
 // relay hands the signals that carboy gets to the command that it runs. The
@@ -42,7 +43,7 @@ func newRelay(parent context.Context) *relay {
 
 // withTerminal makes the relay follow the size of a terminal, too, and calls
 // resumed when the process was stopped and continued.
-func (r *relay) withTerminal(measure func() size, resumed func()) {
+func (r *relay) withTerminal(measure func() console.Size, resumed func()) {
 	r.resize = make(chan *guestv1.Terminal, 1)
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH, syscall.SIGCONT)
@@ -63,12 +64,12 @@ func (r *relay) withTerminal(measure func() size, resumed func()) {
 }
 
 // offer puts a size into resize, in the place of one that nobody took.
-func (r *relay) offer(s size) {
+func (r *relay) offer(s console.Size) {
 	select {
 	case <-r.resize:
 	default:
 	}
-	r.resize <- &guestv1.Terminal{Cols: s.cols, Rows: s.rows}
+	r.resize <- &guestv1.Terminal{Cols: s.Cols, Rows: s.Rows}
 }
 
 func (r *relay) loop() {

@@ -4,6 +4,9 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // rootCommand makes the tree of commands. It only allocates: nothing is read
@@ -34,9 +37,9 @@ it, and carboy apply takes what you want.`,
 		exits: exitDocsCommand[:],
 	})
 	root.SetFlagErrorFunc(flagError)
-	root.SetIn(a.env.Stdin)
-	root.SetOut(a.env.Stdout)
-	root.SetErr(a.env.Stderr)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(),
@@ -83,7 +86,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 			names = append(names, c.Name())
 		}
 	}
-	err := usagef("%sunknown command %s", where(parent), quoteArg(name))
+	err := usage.Errorf("%sunknown command %s", where(parent), shell.Word(name))
 	if near := nearest(name, names); near != "" {
 		return err.WithHint("did you mean %s %s?", parent.CommandPath(), near)
 	}
@@ -114,10 +117,10 @@ func rangeArgs(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return usagef("%s%s is missing", where(cmd), names[len(args)]).
+			return usage.Errorf("%s%s is missing", where(cmd), names[len(args)]).
 				WithHint("usage: %s", cmd.UseLine())
 		case len(args) > len(names):
-			return usagef("%sunexpected argument %s", where(cmd), quoteArg(args[len(names)])).
+			return usage.Errorf("%sunexpected argument %s", where(cmd), shell.Word(args[len(names)])).
 				WithHint("usage: %s", cmd.UseLine())
 		}
 		return nil

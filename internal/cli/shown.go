@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -54,7 +56,7 @@ func (a *app) rememberShown(id string, sum workspace.Sum) error {
 	if len(sum.Items) > maxShownItems || len(sum.Paths) > maxShownPaths {
 		sum.Items = nil
 	}
-	return a.saveShown(id, shown{Time: a.env.Now().UTC(), Paths: sum.Paths, Items: sum.Items})
+	return a.saveShown(id, shown{Time: a.Now().UTC(), Paths: sum.Paths, Items: sum.Items})
 }
 
 func (a *app) saveShown(id string, s shown) error {
@@ -133,7 +135,7 @@ func (a *app) taken(id string, d *workspace.Diff, applied []workspace.Item) erro
 
 // checkShown says where what is to be applied is not what the last diff on
 // this terminal showed. Who can be asked is asked whether to go on.
-func (a *app) checkShown(ctx context.Context, q *asker, o applyOptions, name, id string, d *workspace.Diff) error {
+func (a *app) checkShown(ctx context.Context, o applyOptions, name, id string, d *workspace.Diff) error {
 	s, err := a.lastShown(id)
 	if err != nil || s == nil {
 		return err
@@ -144,21 +146,21 @@ func (a *app) checkShown(ctx context.Context, q *asker, o applyOptions, name, id
 	}
 	listed := make([]string, 0, maxHintPaths+1)
 	for _, p := range paths[:min(len(paths), maxHintPaths)] {
-		listed = append(listed, elide(escape(p), maxInline))
+		listed = append(listed, console.Elide(console.Escape(p), console.MaxInline))
 	}
 	if len(paths) > maxHintPaths {
 		listed = append(listed, "…")
 	}
-	a.noteReason("changed", fmt.Sprintf("%s: changed since carboy diff showed it %s: %s", name, ago(s.Time, a.env.Now()), strings.Join(listed, ", ")))
-	if o.ask || o.dryRun || a.json || !isTerminal(a.env.Stdin) || !isTerminal(a.env.Stderr) {
+	a.NoteReason("changed", fmt.Sprintf("%s: changed since carboy diff showed it %s: %s", name, console.Ago(s.Time, a.Now()), strings.Join(listed, ", ")))
+	if o.ask || o.dryRun || a.JSON || !console.IsTerminal(a.Stdin) || !console.IsTerminal(a.Stderr) {
 		return nil
 	}
-	answer, err := q.prompt(ctx, "take it all the same? [y,N] ")
+	answer, err := a.Prompt(ctx, "take it all the same? [y,N] ")
 	if err != nil {
 		return err
 	}
 	if s := strings.ToLower(strings.TrimSpace(answer)); s != "y" && s != "yes" {
-		return sandbox.Errorf(sandbox.Denied, "left without a change").WithHint("carboy diff %s", quoteArg(name))
+		return sandbox.Errorf(sandbox.Denied, "left without a change").WithHint("carboy diff %s", shell.Word(name))
 	}
 	return nil
 }

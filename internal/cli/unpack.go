@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -97,11 +99,11 @@ func (u *unpacker) unpack(ctx context.Context, to *beneath.Dir, name string) (er
 // descend makes the directory name of to, if it is not there, and opens it.
 func (u *unpacker) descend(name string) (*beneath.Dir, error) {
 	if err := u.to.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make directory %s on this machine: %w", u.show(name), pathless(err))
+		return nil, fmt.Errorf("make directory %s on this machine: %w", u.show(name), usage.Pathless(err))
 	}
 	sub, err := u.to.OpenDir(name)
 	if err != nil {
-		return nil, fmt.Errorf("open directory %s on this machine: %w", u.show(name), pathless(err))
+		return nil, fmt.Errorf("open directory %s on this machine: %w", u.show(name), usage.Pathless(err))
 	}
 	return sub, nil
 }
@@ -161,7 +163,7 @@ func (u *unpacker) entry(h *tar.Header) error {
 		return u.byName(to, h)
 	}
 	if err := u.parents(to); err != nil {
-		return fmt.Errorf("write %s on this machine: %w", u.show(to), pathless(err))
+		return fmt.Errorf("write %s on this machine: %w", u.show(to), usage.Pathless(err))
 	}
 	mode := fs.FileMode(h.Mode) & 0o777
 	switch h.Typeflag {
@@ -177,13 +179,13 @@ func (u *unpacker) entry(h *tar.Header) error {
 		u.skipped(h.Name, "it is neither a file, a directory nor a link")
 	}
 	if err != nil {
-		return fmt.Errorf("write %s on this machine: %w", u.show(to), pathless(err))
+		return fmt.Errorf("write %s on this machine: %w", u.show(to), usage.Pathless(err))
 	}
 	return nil
 }
 
 // show is a place of the copy as its user would call it, for errors.
-func (u *unpacker) show(name string) string { return quoteArg(filepath.Join(u.base, name)) }
+func (u *unpacker) show(name string) string { return shell.Word(filepath.Join(u.base, name)) }
 
 // byName writes where a name leads, links and all: what the rest of an
 // unpacker is there to prevent.
@@ -249,7 +251,7 @@ func (u *unpacker) finishDirs() error {
 		}
 		// Only what the umask would leave: 0755 has been cut by it.
 		if err := u.to.Chmod(d.name, uint32(d.mode&(fi.Mode().Perm()|0o700))); err != nil {
-			return fmt.Errorf("set mode of %s on this machine: %w", u.show(d.name), pathless(err))
+			return fmt.Errorf("set mode of %s on this machine: %w", u.show(d.name), usage.Pathless(err))
 		}
 	}
 	return nil
