@@ -218,8 +218,8 @@ func (h *handler) roomForSecret(ctx context.Context, owner, name string) error {
 	if slices.ContainsFunc(all, func(s team.Secret) bool { return s.Name == name }) {
 		return sandbox.Errorf(sandbox.Conflict, "secret: there is one of that name").WithHint("give it another value, or choose another name")
 	}
-	if h.o.Teams.Limits != nil {
-		if most := h.o.Teams.Limits(owner).Secrets; most > 0 && len(all) >= most {
+	if h.o.Teams.Book != nil {
+		if most := h.o.Teams.Book.Limits(owner).Secrets; most > 0 && len(all) >= most {
 			return sandbox.Errorf(sandbox.Conflict, "there are %d secrets of this team, and no more are kept", len(all)).WithHint("delete one")
 		}
 	}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -15,6 +16,7 @@ type Images interface {
 
 const (
 	maxImageName = 255 // bytes, without the digest
+	shortDigest  = 12  // digits that tell images apart
 	digestPrefix = "sha256:"
 	digestLen    = len(digestPrefix) + 64
 )
@@ -27,6 +29,17 @@ func ImageDigest(image string) string {
 		return ""
 	}
 	return digest
+}
+
+// PinnedImage is what a record keeps of an image, by one of its names and its
+// digest. One without a name, or with one that no record can hold, goes by the
+// start of its digest: it is found by that as well.
+func PinnedImage(name, digest string) string {
+	name, _, _ = strings.Cut(name, "@")
+	if p := name + "@" + digest; ImageDigest(p) != "" {
+		return p
+	}
+	return fmt.Sprintf("%.*s@%s", shortDigest, strings.TrimPrefix(digest, digestPrefix), digest)
 }
 
 func validImageName(s string) bool {

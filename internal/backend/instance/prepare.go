@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -22,7 +23,7 @@ import (
 
 // Prepare makes the directory and the disk of an instance and returns its plan, and
 // what its guest agent is to be told, for HandOver.
-func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentConfig, error) {
+func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *control.Config, error) {
 	dir, err := h.dir(sb.ID)
 	if err != nil {
 		return nil, nil, err
@@ -107,7 +108,7 @@ func (h *Host) workspaceDir(w sandbox.Workspace) (d Dir, err error) {
 
 // addImage resolves the image that spec names into layers, and tells the
 // agent what the image wants.
-func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec sandbox.Spec, owner string) error {
+func (h *Host) addImage(ctx context.Context, p *Plan, cfg *control.Config, spec sandbox.Spec, owner string) error {
 	if spec.Image == sandbox.DefaultImage {
 		root, err := h.hostImage(ctx)
 		if err != nil {
@@ -124,10 +125,10 @@ func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec san
 		if strings.HasPrefix(owner, "uid:") { // a key's owner is not told of this machine's directories
 			cfg.NotShown = hidden
 		}
-		cfg.defaultEnv("PATH", path)
+		defaultEnv(cfg, "PATH", path)
 		for _, t := range p.Tools {
 			for name, value := range t.Env {
-				cfg.defaultEnv(name, value)
+				defaultEnv(cfg, name, value)
 			}
 		}
 		return nil
@@ -142,7 +143,7 @@ func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec san
 		return err
 	}
 	p.Lowers = img.Layers
-	cfg.useImage(img.Config, spec)
+	useImage(cfg, img.Config, spec)
 	return nil
 }
 
@@ -213,7 +214,7 @@ const (
 // machine without usable cgroups was reported, and nothing was promised of
 // them. The count of out-of-memory kills so far is 0 where it can't be read:
 // then no end is called out of memory.
-func (h *Host) Enterable(sb *sandbox.Sandbox, p *Plan, cfg *AgentConfig) (oomKills uint64, err error) {
+func (h *Host) Enterable(sb *sandbox.Sandbox, p *Plan, cfg *control.Config) (oomKills uint64, err error) {
 	limits := h.opts.Limits(sb.Spec.Limits)
 	if sb.Link != nil {
 		limits.Memory += gateMemory
@@ -241,7 +242,7 @@ func (h *Host) Enterable(sb *sandbox.Sandbox, p *Plan, cfg *AgentConfig) (oomKil
 
 // commandGroup makes the part of group that commands are in, and tells the
 // agent where it will see it.
-func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Plan, cfg *AgentConfig) error {
+func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Plan, cfg *control.Config) error {
 	uid, gid := int(p.Base), int(p.Base)
 	if p.Base == 0 {
 		uid, gid = os.Geteuid(), os.Getegid()

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -34,7 +35,7 @@ func socketDir(dir *beneath.Dir) (at *beneath.Dir, done func(), err error) {
 
 // shareConfig writes the copy, without the key: that the agent has it from its
 // descriptor alone is another part of the defence.
-func shareConfig(dir *beneath.Dir, cfg *AgentConfig) error {
+func shareConfig(dir *beneath.Dir, cfg *control.Config) error {
 	if !weak.On(weak.ControlShared) {
 		return nil
 	}

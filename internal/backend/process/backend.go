@@ -8,6 +8,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -135,7 +136,7 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 }
 
 // strict is how commands are held where the kernel is the host's.
-func strict(c *instance.AgentConfig) {
+func strict(c *control.Config) {
 	c.AllowRoot = false
 	c.Strict = true
 	c.OOMScore = commandScore

@@ -1,10 +1,11 @@
-package server
+package ingress
 
 import (
 	"net/http"
 	"sync"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 )
 
 // maxFlows is how many requests may be under way to one sandbox by its name or
@@ -38,31 +39,31 @@ func (f *flows) enter(id string) (leave func(), ok bool) {
 }
 
 // servePort passes a request on to what listens on a port of a sandbox.
-func (s *Server) servePort(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, t target) {
+func (in *Ingress) servePort(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, t target) {
 	fail := failTo(r, t)
-	if principalOf(r).peer == nil {
+	if auth.Of(r).Peer == nil {
 		if sb.TrafficToken != "" && isPreflight(r) && asksFor(r, headerTraffic) {
-			answerPreflight(w, r) // the request itself will have the token
+			AnswerPreflight(w, r) // the request itself will have the token
 			return
 		}
-		if err := s.admitTraffic(r, sb); err != nil {
+		if err := in.admitTraffic(r, sb); err != nil {
 			fail(w, err)
 			return
 		}
 	}
-	if sb = s.wake(w, r, sb, fail); sb == nil {
+	if sb = in.wake(w, r, sb, fail); sb == nil {
 		return
 	}
-	s.forward(w, r, sb, hop{port: t.port, fail: fail, host: sb.Spec.Traffic.HostFor(t.port), secret: func(v string) bool {
-		_, _, isKey := s.findKey(r.Context(), v)
+	in.forward(w, r, sb, hop{port: t.port, fail: fail, host: sb.Spec.Traffic.HostFor(t.port), secret: func(v string) bool {
+		_, _, isKey := in.o.Tenants.Find(r.Context(), v)
 		return isKey || sb.Token != "" && same(v, sb.Token) || sb.TrafficToken != "" && same(v, sb.TrafficToken)
 	}})
 }
 
 // admitTraffic says why r may not reach sb's ports, if it may not.
-func (s *Server) admitTraffic(r *http.Request, sb *sandbox.Sandbox) error {
+func (in *Ingress) admitTraffic(r *http.Request, sb *sandbox.Sandbox) error {
 	if sb.TrafficToken == "" {
-		if s.o.E2BPublicTraffic {
+		if in.o.PublicTraffic {
 			return nil
 		}
 		return sandbox.Errorf(sandbox.Denied, "this server opens no port of a sandbox to everybody, and the sandbox has no traffic token").
@@ -81,11 +82,11 @@ func (s *Server) admitTraffic(r *http.Request, sb *sandbox.Sandbox) error {
 
 // wake starts sb where it asked for that and does not run. It returns nil once
 // it has answered the request itself.
-func (s *Server) wake(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, fail failer) *sandbox.Sandbox {
+func (in *Ingress) wake(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, fail failer) *sandbox.Sandbox {
 	if sb.State == sandbox.StateRunning || !sb.Spec.Traffic.AutoResume {
 		return sb
 	}
-	woken, err := s.resumes.start(r.Context(), sb.ID)
+	woken, err := in.resumes.start(r.Context(), sb.ID)
 	if err != nil {
 		fail(w, err)
 		return nil

@@ -1,4 +1,4 @@
-package server
+package ingress
 
 import (
 	"net/http"
@@ -30,9 +30,18 @@ var exposed = strings.Join([]string{
 	api.HeaderError, api.HeaderNotice, api.HeaderStarts,
 }, ", ")
 
-// fromPage reports whether a page in a browser made it send r.
-func fromPage(h http.Header) bool {
+// FromPage reports whether a page in a browser made it send r.
+func FromPage(h http.Header) bool {
 	return h.Values("Origin") != nil || h.Values("Referer") != nil || fromAnotherSite(h)
+}
+
+func fromAnotherSite(h http.Header) bool {
+	for _, v := range h.Values("Sec-Fetch-Site") {
+		if v != "none" {
+			return true
+		}
+	}
+	return false
 }
 
 // isPreflight reports whether r asks for a page what it may send.
@@ -53,13 +62,13 @@ func asksFor(r *http.Request, name string) bool {
 	return false
 }
 
-// isTargetPreflight reports whether r asks for a request that names its
+// IsTargetPreflight reports whether r asks for a request that names its
 // sandbox by headers, which a preflight does not have itself. Such a request
 // is for the sandbox, and the API never sees it.
-func isTargetPreflight(r *http.Request) bool { return isPreflight(r) && asksFor(r, headerSandbox) }
+func IsTargetPreflight(r *http.Request) bool { return isPreflight(r) && asksFor(r, headerSandbox) }
 
-// answerPreflight answers in a guest's place.
-func answerPreflight(w http.ResponseWriter, r *http.Request) {
+// AnswerPreflight answers in a guest's place.
+func AnswerPreflight(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Add("Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers")
 	method := r.Header.Get("Access-Control-Request-Method")
@@ -111,4 +120,14 @@ func hostOnlyCookies(h http.Header, domain string) {
 		})
 		all[i] = strings.Join(append(parts[:1], kept...), ";")
 	}
+}
+
+// LetPages is what a server without a guard would do, and be read from pages.
+func LetPages(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if isPreflight(r) {
+		AnswerPreflight(w, r)
+		return
+	}
+	letPagesRead(w.Header(), r.Header)
+	next.ServeHTTP(w, r)
 }

@@ -1,4 +1,4 @@
-package server
+package ingress
 
 import (
 	"crypto/sha256"
@@ -9,14 +9,10 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
-	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
-
-// anyone is with whose rights a guest is looked up once the request proved
-// otherwise that it may reach it.
-var anyone = sandbox.Caller{Admin: true}
 
 // guestPath says what a path of the guest agent takes.
 type guestPath struct {
@@ -71,17 +67,10 @@ func lookGuestPath(u *url.URL) (guestPath, bool) {
 	return g, ok
 }
 
-// route splits what is for a guest from what is for the API.
-func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	if t, ok := s.target(r); ok {
-		s.serveTarget(w, r, t)
-		return
-	}
-	s.api.ServeHTTP(w, r)
-}
-
-// serveTarget passes a request on that named its sandbox as E2B does.
-func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
+// ServeHTTP passes a request on that names its sandbox as E2B does: one that
+// Takes takes.
+func (in *Ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t, _ := in.target(r)
 	fail := failTo(r, t)
 	if r.ProtoMajor == 1 {
 		// An answer does not wait for the end of a body that nobody reads; HTTP/2
@@ -93,11 +82,11 @@ func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
 			WithHint("PORT-ID.DOMAIN, or the headers %s and %s", headerSandbox, headerPort))
 		return
 	}
-	p := principalOf(r)
-	caller := p.caller
-	if p.peer == nil {
+	p := auth.Of(r)
+	caller := p.Caller
+	if p.Peer == nil {
 		caller = anyone // until the token is checked
-		leave, ok := s.flows.enter(t.id)
+		leave, ok := in.flows.enter(t.id)
 		if !ok {
 			fail(w, sandbox.Errorf(sandbox.Exhausted, "more than %d requests to this sandbox are under way", maxFlows))
 			return
@@ -105,10 +94,10 @@ func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
 		defer leave()
 	}
 	if t.port == sandbox.GuestPort && isPreflight(r) {
-		answerPreflight(w, r) // it can't have the token
+		AnswerPreflight(w, r) // it can't have the token
 		return
 	}
-	sb, err := s.m.Get(r.Context(), caller, t.id)
+	sb, err := in.m.Get(r.Context(), caller, t.id)
 	if err != nil {
 		if sandbox.KindOf(err) == sandbox.NotFound {
 			err, t.port = errNoSandbox, 0
@@ -118,24 +107,24 @@ func (s *Server) serveTarget(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	if t.port != sandbox.GuestPort {
-		s.servePort(w, r, sb, t)
+		in.servePort(w, r, sb, t)
 		return
 	}
-	s.serveEnvd(w, r, sb, t)
+	in.serveEnvd(w, r, sb, t)
 }
 
 // serveEnvd passes a request on to a guest agent, which E2B's clients know as
 // envd.
-func (s *Server) serveEnvd(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, t target) {
-	fail, p := failTo(r, t), principalOf(r)
-	if p.peer == nil && !weak.On(weak.ServerTokenIgnored) {
+func (in *Ingress) serveEnvd(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, t target) {
+	fail, p := failTo(r, t), auth.Of(r)
+	if p.Peer == nil && !weak.On(weak.ServerTokenIgnored) {
 		if err := admit(r, t, sb.Token, time.Now()); err != nil {
 			refuseGuest(w, r, err)
 			return
 		}
 	}
 	g, ok := lookGuestPath(r.URL)
-	if !ok || g.owner && p.peer == nil {
+	if !ok || g.owner && p.Peer == nil {
 		message := "the sandbox offers no such path"
 		if controlPaths[r.URL.Path] {
 			message = r.URL.Path + ": it is for the daemon alone to ask that of a sandbox"
@@ -144,16 +133,16 @@ func (s *Server) serveEnvd(w http.ResponseWriter, r *http.Request, sb *sandbox.S
 		return
 	}
 	if r.URL.Path != "/health" { // which anybody may ask, and who asks wants to know
-		if sb = s.wake(w, r, sb, fail); sb == nil {
+		if sb = in.wake(w, r, sb, fail); sb == nil {
 			return
 		}
 	}
-	s.serveAgent(w, r, sb, g, hop{fail: fail, pages: true})
+	in.serveAgent(w, r, sb, g, hop{fail: fail, pages: true})
 }
 
-// serveOwner passes a request on that came below /v1/sandboxes/{id}/guest.
-func (s *Server) serveOwner(w http.ResponseWriter, r *http.Request) {
-	sb, err := s.m.Get(r.Context(), principalOf(r).caller, r.PathValue("id"))
+// ServeOwner passes a request on that came below /v1/sandboxes/{id}/guest.
+func (in *Ingress) ServeOwner(w http.ResponseWriter, r *http.Request) {
+	sb, err := in.m.Get(r.Context(), auth.Of(r).Caller, r.PathValue("id"))
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -168,21 +157,21 @@ func (s *Server) serveOwner(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, sandbox.Errorf(sandbox.NotFound, "the guest offers no such path"))
 		return
 	}
-	s.serveAgent(w, out, sb, g, hop{fail: wire.Error})
+	in.serveAgent(w, out, sb, g, hop{fail: wire.Error})
 }
 
 // serveAgent passes a request on to the guest agent, and starts the sandbox
 // before where that is worth it.
-func (s *Server) serveAgent(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, g guestPath, to hop) {
+func (in *Ingress) serveAgent(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, g guestPath, to hop) {
 	to.port = sandbox.GuestPort
 	if g.starts && sb.State != sandbox.StateRunning {
 		var err error
-		if sb, to.notice, err = s.m.EnsureRunning(r.Context(), anyone, sb.ID); err != nil {
+		if sb, to.notice, err = in.m.EnsureRunning(r.Context(), anyone, sb.ID); err != nil {
 			to.fail(w, err)
 			return
 		}
 	}
-	s.forward(w, r, sb, to)
+	in.forward(w, r, sb, to)
 }
 
 // notRunning says why a sandbox can't be reached.
@@ -224,15 +213,4 @@ func admit(r *http.Request, t target, token string, now time.Time) error {
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
-}
-
-// needs lets h serve only callers whose key has a scope.
-func needs(scope key.Scope, h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !principalOf(r).allows(scope) {
-			wire.Error(w, sandbox.Errorf(sandbox.Denied, "this key has not the scope %s", scope))
-			return
-		}
-		h(w, r)
-	}
 }

@@ -1,4 +1,4 @@
-package server
+package ingress
 
 import (
 	"net/http"
@@ -35,8 +35,8 @@ type target struct {
 // target returns what a request is for where that is a guest, not the API. A
 // target that can't be, or that its name and its headers do not agree on, is
 // one with port 0.
-func (s *Server) target(r *http.Request) (target, bool) {
-	byName, named := parseHost(r.Host, s.o.Domain)
+func (in *Ingress) target(r *http.Request) (target, bool) {
+	byName, named := parseHost(r.Host, in.o.Domain)
 	ids, ports := r.Header.Values(headerSandbox), r.Header.Values(headerPort)
 	if len(ids) == 0 && len(ports) == 0 {
 		return byName, named
@@ -70,7 +70,7 @@ func parseHost(hostport, domain string) (target, bool) {
 	if domain == "" {
 		return target{}, false
 	}
-	host := hostName(hostport)
+	host := HostName(hostport)
 	name, ok := strings.CutSuffix(host, "."+domain)
 	if !ok {
 		return target{}, false
@@ -106,4 +106,13 @@ func parsePort(s string) int {
 		return 0
 	}
 	return int(n)
+}
+
+// HostName returns a Host header's name, lower case, without its port.
+func HostName(hostport string) string {
+	host := strings.ToLower(hostport)
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	return strings.TrimSuffix(host, ".")
 }

@@ -1,4 +1,4 @@
-package server
+package ingress
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -49,7 +50,7 @@ type guestProxy struct {
 	pool, portPool bufferPool
 }
 
-func newGuestProxy(m guests, log *slog.Logger) *guestProxy {
+func newGuestProxy(m Manager, log *slog.Logger) *guestProxy {
 	dial := func(ctx context.Context, _, addr string) (net.Conn, error) {
 		id, port, err := splitGuestAddr(addr)
 		if err != nil {
@@ -154,7 +155,7 @@ var secretHeaders = []string{headerToken, headerSandbox, headerPort, headerTraff
 
 // forward carries one request to a guest and its answer back, both as they
 // come, byte for byte.
-func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, to hop) {
+func (in *Ingress) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, to hop) {
 	// A connection of the pool could still lead to an instance that is on its way out.
 	if sb.State != sandbox.StateRunning {
 		to.fail(w, notRunning(sb))
@@ -165,18 +166,18 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.San
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 needs it not
 	}
 	left := watchBody(r)
-	transport, pool := s.proxy.speaking(r, to)
+	transport, pool := in.proxy.speaking(r, to)
 	rp := httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1,
 		BufferPool:    pool,
-		ErrorLog:      slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ErrorLog:      slog.NewLogLogger(in.log.Handler(), slog.LevelDebug),
 		Rewrite:       func(pr *httputil.ProxyRequest) { rewrite(pr, to) },
 		ModifyResponse: func(resp *http.Response) error {
 			if err := narrow(resp); err != nil {
 				return err
 			}
-			s.clean(resp.Header)
+			in.clean(resp.Header)
 			sign(resp.Header, r.Header, to)
 			cleanTrailer(resp, to.port)
 			endAfter(resp, left)
@@ -184,12 +185,12 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.San
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() == nil {
-				s.log.Debug("reach guest", "guest", to.addr, "error", err)
+				in.log.Debug("reach guest", "guest", to.addr, "error", err)
 			}
 			to.fail(w, unreachable(err, to.port))
 		},
 	}
-	rp.ServeHTTP(quiet{w, s.clean}, r.WithContext(boundInterim(r.Context())))
+	rp.ServeHTTP(quiet{w, in.clean}, r.WithContext(boundInterim(r.Context())))
 }
 
 func rewrite(pr *httputil.ProxyRequest, to hop) {
@@ -202,8 +203,8 @@ func rewrite(pr *httputil.ProxyRequest, to hop) {
 		rewriteAgent(pr)
 		return
 	}
-	keepOwn(out.Header, headerKey, to.secret)
-	keepOwn(out.Header, headerAdmin, to.secret)
+	keepOwn(out.Header, auth.HeaderKey, to.secret)
+	keepOwn(out.Header, auth.HeaderAdmin, to.secret)
 	keepOwn(out.Header, "Authorization", to.secret)
 	// In clear, by HTTP/2, a connection would go on past everything here.
 	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") {
@@ -229,8 +230,8 @@ func rewriteAgent(pr *httputil.ProxyRequest) {
 	out := pr.Out
 	out.Host = "guest"
 	dropUpgrade(out.Header)
-	out.Header.Del(headerKey)
-	out.Header.Del(headerAdmin)
+	out.Header.Del(auth.HeaderKey)
+	out.Header.Del(auth.HeaderAdmin)
 	out.Header.Del("Cookie")
 	out.Header.Del("Origin")
 	if scheme := strings.Fields(out.Header.Get("Authorization")); len(scheme) > 0 && strings.EqualFold(scheme[0], "Bearer") {
@@ -295,8 +296,8 @@ const ownHeaders = "Carboy-"
 
 // clean takes out of a guest's answer, of any status, what only the daemon may
 // say, and what would reach other sandboxes' names.
-func (s *Server) clean(h http.Header) {
-	hostOnlyCookies(h, s.o.Domain)
+func (in *Ingress) clean(h http.Header) {
+	hostOnlyCookies(h, in.o.Domain)
 	for name := range h {
 		if strings.HasPrefix(name, ownHeaders) {
 			h.Del(name)

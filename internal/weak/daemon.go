@@ -10,3 +10,24 @@ const (
 	ServerAnswersRaw   Weakness = "server-answers-raw"   // a guest's interim answers and trailers are passed on as they are
 	HostPathsTold      Weakness = "host-paths-told"      // a key learns what is at paths that it may not name
 )
+
+// Of sessions.
+const (
+	SessionWallOpen   Weakness = "session-wall-open"   // a request may name a wall that is weaker than the configured one
+	SessionMarkForged Weakness = "session-mark-forged" // a sandbox of anybody's may say that it is a session's
+)
+
+// Of volumes.
+const (
+	VolumeLinksFollowed Weakness = "volume-links-followed" // the content API follows links out of a volume, and sees the host's files
+)
+
+// Of the way between the host and the guest agent.
+const (
+	PeerUnproved Weakness = "peer-unproved" // who answers at the agent's socket is the agent
+)
+
+// Of directories that a guest can change.
+const (
+	NamesFollowed Weakness = "names-followed" // the host follows links there, as calls by path do
+)

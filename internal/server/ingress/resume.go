@@ -1,4 +1,4 @@
-package server
+package ingress
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 
 // resumes starts sandboxes for requests: each once, however many ask.
 type resumes struct {
-	m    lifecycle
+	m    Manager
 	ctx  context.Context // ends when the server does
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -41,7 +41,7 @@ type resume struct {
 	until time.Time // the failure counts
 }
 
-func newResumes(m lifecycle) *resumes {
+func newResumes(m Manager) *resumes {
 	r := &resumes{m: m, under: make(map[string]*resume)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	return r
