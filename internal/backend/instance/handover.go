@@ -35,10 +35,10 @@ func (h *Handover) Close() {
 	}
 }
 
-// HandOver makes what the agent of a planned instance inherits. One that goes on
+// HandOver makes what the agent of an instance inherits. One that goes on
 // from memory keeps the key that it has there, and is woken; any other gets a
 // new one.
-func (h *Host) HandOver(ctx context.Context, p *Plan, cfg *control.Config) (_ *Handover, err error) {
+func (h *Host) HandOver(ctx context.Context, p *Layout, cfg *control.Config) (_ *Handover, err error) {
 	dir, err := beneath.OpenDir(p.Dir)
 	if err != nil {
 		return nil, err

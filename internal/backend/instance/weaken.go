@@ -62,10 +62,10 @@ func (c *composer) shareControl() error {
 		return err
 	}
 	rel := GuestControl[1:]
-	if len(c.plan.Shown) > 0 { // the place is taken
+	if len(c.layout.Shown) > 0 { // the place is taken
 		rel = filepath.Join(rel, DirShared)
 	}
-	if err := c.asGuest(func() error { return c.mkdirInRoot(rel) }); err != nil || !c.plan.Native {
+	if err := c.asGuest(func() error { return c.mkdirInRoot(rel) }); err != nil || !c.layout.Native {
 		return err
 	}
 	return c.bindInRoot(at, rel)

@@ -97,7 +97,7 @@ func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return b.report(sb.Spec)
 }
 
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*instance.Plan, error) {
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*instance.Layout, error) {
 	p, cfg, err := b.Prepare(ctx, sb)
 	if err != nil {
 		return nil, err

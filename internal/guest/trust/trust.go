@@ -74,7 +74,7 @@ type Options struct {
 
 // installer is one Install.
 type installer struct {
-	*tree
+	*rootFS
 	o    Options
 	cert *x509.Certificate
 	pem  []byte // the certificate
@@ -93,12 +93,12 @@ func Install(o Options) (map[string]string, error) {
 	if o.Root == "" {
 		o.Root = "/"
 	}
-	t, err := openTree(o.Root)
+	t, err := openRootFS(o.Root)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
-	in := &installer{tree: t, o: o, done: map[string]bool{}}
+	in := &installer{rootFS: t, o: o, done: map[string]bool{}}
 	in.try("/etc/resolv.conf", in.resolver())
 	in.try("/etc/hosts", in.hosts())
 	if len(o.Authority) == 0 {
