@@ -90,8 +90,8 @@ func (l *lives) keptMemory(sb *Sandbox) bool {
 
 // resume starts an instance, from its memory where it has any. One that turns out not
 // to be able to starts without, and lost says so.
-func (l *lives) resume(ctx context.Context, b Backend, sb *Sandbox) (enforced []Enforcement, lost []string, err error) {
-	enforced, err = l.gates.start(ctx, b, sb)
+func (l *lives) resume(ctx context.Context, b Backend, sb *Sandbox, values SecretValues) (enforced []Enforcement, lost []string, err error) {
+	enforced, err = l.gates.start(ctx, b, sb, values)
 	s, ok := b.(Suspender)
 	if !ok || !errors.Is(err, ErrMemoryLost) {
 		return enforced, nil, err
@@ -101,6 +101,6 @@ func (l *lives) resume(ctx context.Context, b Backend, sb *Sandbox) (enforced []
 	if err = errors.Join(err, s.Forget(ctx, sb.ID)); err != nil {
 		return nil, nil, err
 	}
-	enforced, err = l.gates.start(ctx, b, sb)
+	enforced, err = l.gates.start(ctx, b, sb, values)
 	return enforced, []string{"processes"}, err
 }

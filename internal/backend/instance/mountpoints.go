@@ -21,11 +21,11 @@ func (d Dir) belowWorkspace() (rel string, ok bool) {
 	return strings.CutPrefix(d.Target, sandbox.WorkspacePath+"/")
 }
 
-// points lists the directories of the workspace on which mounts lie and those
+// mountPoints lists the directories of the workspace on which mounts lie and those
 // that lead to them, relative to it, parents first.
-func (p *Plan) points() []string {
+func (lay *Layout) mountPoints() []string {
 	var list []string
-	for _, d := range p.Mounts {
+	for _, d := range lay.Mounts {
 		rel, ok := d.belowWorkspace()
 		for ; ok && rel != "."; rel = path.Dir(rel) {
 			list = append(list, rel)
@@ -35,18 +35,18 @@ func (p *Plan) points() []string {
 	return slices.Compact(list)
 }
 
-// holdPoints makes the points below root, the workspace, and makes a mount of
+// holdMountPoints makes the mount points below root, the workspace, and makes a mount of
 // each: then no command can rename one away, or put another thing in its place.
-func (c *composer) holdPoints(root *beneath.Dir) error {
-	for _, rel := range c.plan.points() {
-		if err := c.holdPoint(root, workspace.Protect{Path: rel, Dir: true}); err != nil {
+func (c *composer) holdMountPoints(root *beneath.Dir) error {
+	for _, rel := range c.layout.mountPoints() {
+		if err := c.holdMountPoint(root, workspace.Protect{Path: rel, Dir: true}); err != nil {
 			return fmt.Errorf("mount point %s: %w", path.Join(sandbox.WorkspacePath, rel), err)
 		}
 	}
 	return nil
 }
 
-func (c *composer) holdPoint(root *beneath.Dir, pr workspace.Protect) error {
+func (c *composer) holdMountPoint(root *beneath.Dir, pr workspace.Protect) error {
 	if err := c.makeBeneath(root, pr); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
@@ -81,7 +81,7 @@ func (c *composer) scaffoldOf(at string) (string, error) {
 // them, which look as they do there: to be laid over root where that is not to
 // be written to. It is "" where root lacks none.
 func (c *composer) scaffold(root *beneath.Dir) (string, error) {
-	points := c.plan.points()
+	points := c.layout.mountPoints()
 	if !slices.ContainsFunc(points, func(rel string) bool {
 		_, err := statBeneath(root, rel)
 		return errors.Is(err, unix.ENOENT)
@@ -114,7 +114,7 @@ func (c *composer) scaffoldDir(root, tree *beneath.Dir, rel string) error {
 	st, err := statBeneath(root, rel)
 	if errors.Is(err, unix.ENOENT) {
 		err = nil
-		st.Mode, st.Uid, st.Gid = 0o755, c.plan.Base+guestUID, c.plan.Base+guestGID
+		st.Mode, st.Uid, st.Gid = 0o755, c.layout.Base+guestUID, c.layout.Base+guestGID
 	}
 	if err != nil {
 		return err
@@ -125,23 +125,23 @@ func (c *composer) scaffoldDir(root, tree *beneath.Dir, rel string) error {
 	return errors.Join(tree.Chown(rel, int(st.Uid), int(st.Gid)), tree.Chmod(rel, st.Mode&0o1777))
 }
 
-// pointsOver lays the points that a read-only workspace lacks over it, where
+// overlayMountPoints lays the mount points that a read-only workspace lacks over it, where
 // it is mounted: nothing is written to the tree itself.
-func (c *composer) pointsOver(at string) error {
+func (c *composer) overlayMountPoints(at string) error {
 	scaffold, err := c.scaffoldOf(at)
 	if scaffold == "" || err != nil {
 		return err
 	}
 	opts := fmt.Sprintf("lowerdir=%s:%s,%s", scaffold, at, overlayOptions)
-	if c.plan.Rootless {
+	if c.layout.Rootless {
 		opts += ",userxattr"
 	}
 	flags := uintptr(unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME)
 	if err := unix.Mount("overlay", at, "overlay", flags, opts); err != nil {
 		return fmt.Errorf("it is read-only, lacks %s, and nothing can be laid over it (%w): make that directory, or choose cow",
-			strings.Join(c.plan.points(), ", "), err)
+			strings.Join(c.layout.mountPoints(), ", "), err)
 	}
-	c.plan.Instead = "/workspace is the tree, read-only, under an overlay that has the mount points which the tree lacks: " +
+	c.layout.Instead = "/workspace is the tree, read-only, under an overlay that has the mount points which the tree lacks: " +
 		"what is added to the tree later is seen unless it was looked for before"
 	return nil
 }

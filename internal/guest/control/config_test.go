@@ -1,4 +1,4 @@
-package guest_test
+package control_test
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
-	"github.com/carboy-sandbox/carboy/internal/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -16,18 +16,18 @@ func TestParseConfig(t *testing.T) {
 		"not_shown":["/opt/bin"],"strict":true,"tasks":["/run/carboy/m","/run/carboy/p"],"oom_score":500,"files":2048,"files_share":8192,
 		"cgroup_root":"/run/carboy/cgroup","oom_file":"/run/carboy/oom","pids_file":"/run/carboy/pids",
 		"network":{"nameservers":["192.0.0.1","fd63::1"],"gate":"gate.carboy.internal","roots":"/run/carboy/roots.pem"}}`
-	want := guest.Config{
+	want := control.Config{
 		ID: "sb_1", Key: make([]byte, 32), Hide: []string{"/run/carboy"}, User: "root", Cwd: "/workspace",
 		Env: map[string]string{"K": "V"}, PIDs: 1024, AllowRoot: true, PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
 		NotShown: []string{"/opt/bin"}, Strict: true, Tasks: []string{"/run/carboy/m", "/run/carboy/p"}, OOMScore: 500, Files: 2048, FilesShare: 8192,
 		CgroupRoot: "/run/carboy/cgroup", OOMFile: "/run/carboy/oom", PIDsFile: "/run/carboy/pids",
 		Network: &api.Network{Nameservers: []string{"192.0.0.1", "fd63::1"}, Gate: "gate.carboy.internal", Roots: "/run/carboy/roots.pem"},
 	}
-	got, err := guest.ParseConfig(strings.NewReader(text))
+	got, err := control.ParseConfig(strings.NewReader(text))
 	if err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%v\n%s", err, cmp.Diff(want, got))
 	}
-	if got, err = guest.ParseConfig(strings.NewReader(`{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`)); err != nil || got.User != "user" {
+	if got, err = control.ParseConfig(strings.NewReader(`{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`)); err != nil || got.User != "user" {
 		t.Errorf("the least: %+v, %v", got, err)
 	}
 }
@@ -72,7 +72,7 @@ func TestParseConfigRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, err := guest.ParseConfig(strings.NewReader(tt.text)); err == nil {
+			if got, err := control.ParseConfig(strings.NewReader(tt.text)); err == nil {
 				t.Errorf("got %+v, want an error", got)
 			}
 		})
@@ -83,7 +83,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add(`{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","env":{"A":"b"},"pids":3}`)
 	f.Add(`{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","network":{"nameservers":["192.0.0.1"],"gate":"g","trust":"","roots":"/r"}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := guest.ParseConfig(strings.NewReader(text))
+		c, err := control.ParseConfig(strings.NewReader(text))
 		if err == nil && (len(c.Key) != 32 || c.User == "" || c.PIDs < 0 || c.OOMScore < 0) {
 			t.Errorf("%q gave %+v", text, c)
 		}

@@ -7,9 +7,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
-// A Plan is all that is needed to build an instance's file system, resolved and
+// A Layout is all that is needed to build an instance's file system, resolved and
 // decided. Paths are absolute on the host.
-type Plan struct {
+type Layout struct {
 	ID     string   `json:"id"`
 	Dir    string   `json:"dir"`    // the instance's own directory
 	Lowers []string `json:"lowers"` // the image, the lowest layer first
@@ -83,7 +83,7 @@ const (
 	modeOwn     = "own" // of a mount: a directory of the instance's own disk
 )
 
-// Span is how many ids an instance has, from Plan.Base on.
+// Span is how many ids an instance has, from Layout.Base on.
 const Span = 1 << 16
 
 // Names below an instance's directory.

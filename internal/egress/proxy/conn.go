@@ -32,11 +32,11 @@ const (
 	info                    // to the gate's own pages
 )
 
-// guestKey is where a request's context has its *guest.
-type guestKey struct{}
+// connKey is where a request's context has its *conn.
+type connKey struct{}
 
-// guest is one connection of the sandbox.
-type guest struct {
+// conn is one connection of the sandbox.
+type conn struct {
 	p       *Proxy
 	kind    kind
 	carrier *carrier
@@ -70,48 +70,48 @@ type guest struct {
 // policy wants to know more before it decides (policy.ModeSniff). It returns
 // when the connection has ended; ctx ends it.
 func (p *Proxy) ServeTCP(ctx context.Context, conn net.Conn, dst netip.AddrPort) {
-	g, ok := p.admit(ctx, transparent, conn, dst)
+	cn, ok := p.admit(ctx, transparent, conn, dst)
 	if !ok {
 		return
 	}
-	defer g.leave()
-	g.names = p.o.Names(g.dst.Addr())
-	if g.list() {
-		g.sniff(g.carrier)
+	defer cn.leave()
+	cn.names = p.o.Names(cn.dst.Addr())
+	if cn.list() {
+		cn.sniff(cn.carrier)
 	}
 }
 
 // ServeSink serves a connection to an address that DNS gives for names that
 // are refused: whatever is asked for is refused, in words.
 func (p *Proxy) ServeSink(ctx context.Context, conn net.Conn, dst netip.AddrPort) {
-	g, ok := p.admit(ctx, sink, conn, dst)
+	cn, ok := p.admit(ctx, sink, conn, dst)
 	if !ok {
 		return
 	}
-	defer g.leave()
-	g.sniff(g.carrier)
+	defer cn.leave()
+	cn.sniff(cn.carrier)
 }
 
 // ServeInfo serves the gate's own pages: what is allowed, and whether the gate
 // is well.
 func (p *Proxy) ServeInfo(ctx context.Context, conn net.Conn) {
-	g, ok := p.admit(ctx, info, conn, local(conn))
+	cn, ok := p.admit(ctx, info, conn, local(conn))
 	if !ok {
 		return
 	}
-	defer g.leave()
-	g.serveHTTP1(g.carrier)
+	defer cn.leave()
+	cn.serveHTTP1(cn.carrier)
 }
 
 // ServeProxy serves a connection to the gate's HTTP proxy: CONNECT, and http
 // URLs.
 func (p *Proxy) ServeProxy(ctx context.Context, conn net.Conn) {
-	g, ok := p.admit(ctx, explicit, conn, local(conn))
+	cn, ok := p.admit(ctx, explicit, conn, local(conn))
 	if !ok {
 		return
 	}
-	defer g.leave()
-	g.serveHTTP1(g.carrier)
+	defer cn.leave()
+	cn.serveHTTP1(cn.carrier)
 }
 
 // local is where a connection was made to.
@@ -123,19 +123,19 @@ func local(c net.Conn) netip.AddrPort {
 }
 
 // list puts the connection on the list of flows, or refuses it.
-func (g *guest) list() bool {
-	if g.p.o.Flows == nil {
+func (cn *conn) list() bool {
+	if cn.p.o.Flows == nil {
 		return true
 	}
-	flow, err := g.p.o.Flows.Open(g.ctx, relay.Info{Stream: policy.Stream{Conn: g.conn()}})
+	flow, err := cn.p.o.Flows.Open(cn.ctx, relay.Info{Stream: policy.Stream{Conn: cn.policyConn()}})
 	if err != nil {
-		g.reset(refuse(http.StatusServiceUnavailable, CodeTooMany, err.Error()))
+		cn.reset(refuse(http.StatusServiceUnavailable, CodeTooMany, err.Error()))
 		return false
 	}
-	g.flow = flow
-	unhook := context.AfterFunc(flow.Context(), func() { g.end(cutBy(flow.Context())) })
-	old := g.unhook
-	g.unhook = func() bool { unhook(); flow.Close(); return old() }
+	cn.flow = flow
+	unhook := context.AfterFunc(flow.Context(), func() { cn.end(cutBy(flow.Context())) })
+	old := cn.unhook
+	cn.unhook = func() bool { unhook(); flow.Close(); return old() }
 	return true
 }
 
@@ -148,29 +148,29 @@ func cutBy(ctx context.Context) error {
 	return cause
 }
 
-func (g *guest) conn() policy.Conn {
-	return policy.Conn{Addr: g.dst, Names: g.names}
+func (cn *conn) policyConn() policy.Conn {
+	return policy.Conn{Addr: cn.dst, Names: cn.names}
 }
 
 // sniff reads the connection's first bytes, and goes on as they say. c has them
 // yet to be read.
-func (g *guest) sniff(c net.Conn) {
-	if d := g.p.o.Timeouts.Sniff; d > 0 {
+func (cn *conn) sniff(c net.Conn) {
+	if d := cn.p.o.Timeouts.Sniff; d > 0 {
 		_ = c.SetReadDeadline(time.Now().Add(d))
 	}
 	what, head, err := firstBytes(c)
 	switch what {
 	case tlswire.TLS:
-		g.sniffTLS(c, head)
+		cn.sniffTLS(c, head)
 	case tlswire.HTTP1:
 		_ = c.SetReadDeadline(time.Time{})
-		g.serveHTTP1(tlswire.Replay(c, head))
+		cn.serveHTTP1(tlswire.Replay(c, head))
 	case tlswire.HTTP2:
 		_ = c.SetReadDeadline(time.Time{})
-		g.http2 = true
-		g.serve(g.p.q2, g.rebase(tlswire.Replay(c, head)))
+		cn.http2 = true
+		cn.serve(cn.p.q2, cn.rebase(tlswire.Replay(c, head)))
 	default:
-		g.unknown(c, head, err)
+		cn.unknown(c, head, err)
 	}
 }
 
@@ -192,223 +192,223 @@ func firstBytes(c net.Conn) (tlswire.Kind, []byte, error) {
 
 // unknown goes on with what is neither TLS nor HTTP, or says nothing: such a
 // connection names no host, so that the address alone can allow it.
-func (g *guest) unknown(c net.Conn, head []byte, err error) {
+func (cn *conn) unknown(c net.Conn, head []byte, err error) {
 	if errors.Is(err, io.EOF) && len(head) == 0 {
 		return // opened and closed: a probe of the port
 	}
-	if g.kind != sink {
-		v := g.stream()
+	if cn.kind != sink {
+		v := cn.stream()
 		if v.Mode == policy.ModeRelay {
-			g.relay(c, head, v, nil)
+			cn.relay(c, head, v, nil)
 			return
 		}
 		if !v.Allowed() {
-			g.reset(ofVerdict(v, g.shownHost(), g.dst.Port(), false))
+			cn.reset(ofVerdict(v, cn.shownHost(), cn.dst.Port(), false))
 			return
 		}
 	}
 	r := refuse(http.StatusForbidden, string(policy.CodeProtocol), "the connection is neither TLS nor HTTP")
-	r.Host = g.shownHost()
-	g.reset(r)
+	r.Host = cn.shownHost()
+	cn.reset(r)
 }
 
 // shownHost is whom the connection is for, as far as known.
-func (g *guest) shownHost() string {
+func (cn *conn) shownHost() string {
 	switch {
-	case g.name != "":
-		return g.name
-	case g.host != "":
-		return g.host
+	case cn.name != "":
+		return cn.name
+	case cn.host != "":
+		return cn.host
 	}
-	return g.dst.Addr().String()
+	return cn.dst.Addr().String()
 }
 
 // rebase puts the carrier below a connection that has bytes of it replayed.
-func (g *guest) rebase(c net.Conn) *carrier {
-	if c == net.Conn(g.carrier) {
-		return g.carrier
+func (cn *conn) rebase(c net.Conn) *carrier {
+	if c == net.Conn(cn.carrier) {
+		return cn.carrier
 	}
-	return &carrier{Conn: c, guest: g, done: make(chan struct{})}
+	return &carrier{Conn: c, of: cn, done: make(chan struct{})}
 }
 
 // certificateName is what a handshake is answered for.
-func (g *guest) certificateName() string {
+func (cn *conn) certificateName() string {
 	switch {
-	case g.name != "":
-		return g.name
-	case g.host != "":
-		return g.host
+	case cn.name != "":
+		return cn.name
+	case cn.host != "":
+		return cn.host
 	}
-	return g.dst.Addr().String()
+	return cn.dst.Addr().String()
 }
 
 // sniffTLS reads the hello, and asks the policy what becomes of the stream.
-func (g *guest) sniffTLS(c net.Conn, head []byte) {
-	g.tls = true
+func (cn *conn) sniffTLS(c net.Conn, head []byte) {
+	cn.tls = true
 	hello, raw, err := tlswire.ReadHello(tlswire.Replay(c, head))
 	if err != nil {
 		if bad, ok := errors.AsType[*tlswire.HelloError](err); ok {
-			g.reset(badRequest(bad.Error()))
+			cn.reset(badRequest(bad.Error()))
 		} else {
-			g.reset(refuse(http.StatusBadRequest, codeHandshake, "the connection ended in the middle of a TLS hello"))
+			cn.reset(refuse(http.StatusBadRequest, codeHandshake, "the connection ended in the middle of a TLS hello"))
 		}
 		return
 	}
 	_ = c.SetReadDeadline(time.Time{})
 	c = tlswire.Replay(c, raw)
-	g.name = hello.SNI
-	if g.kind == sink {
-		g.serveTLS(c, hello)
+	cn.name = hello.SNI
+	if cn.kind == sink {
+		cn.serveTLS(c, hello)
 		return
 	}
-	if g.refusal = g.bind(); g.refusal != nil {
-		g.serveTLS(c, hello)
+	if cn.refusal = cn.bind(); cn.refusal != nil {
+		cn.serveTLS(c, hello)
 		return
 	}
-	v := g.stream()
+	v := cn.stream()
 	switch v.Mode {
 	case policy.ModePassthrough, policy.ModeRelay:
-		g.passThrough(c, raw, hello, v)
+		cn.passThrough(c, raw, hello, v)
 	case policy.ModeInspect:
-		g.serveTLS(c, hello)
+		cn.serveTLS(c, hello)
 	default:
-		g.unsettle()
-		g.refusal = g.refused(v, g.name)
-		g.serveTLS(c, hello)
+		cn.unsettle()
+		cn.refusal = cn.refused(v, cn.name)
+		cn.serveTLS(c, hello)
 	}
 }
 
 // bind checks that the name of a hello is the one of CONNECT. That it is one
 // that the gate has resolved to the address is for the policy to see.
-func (g *guest) bind() *Refusal {
-	named, _, _ := policy.CleanHost(g.host)
-	if g.host == "" || named == "" {
+func (cn *conn) bind() *Refusal {
+	named, _, _ := policy.CleanHost(cn.host)
+	if cn.host == "" || named == "" {
 		return nil
 	}
-	if g.name == "" {
-		g.name = named
+	if cn.name == "" {
+		cn.name = named
 	}
-	if g.name != named && !weak.On(weak.NetTunnelUnbound) {
-		r := mismatch("CONNECT was for " + shown(named) + ", and the TLS hello in it asks for " + shown(g.name))
-		r.Host = g.name
+	if cn.name != named && !weak.On(weak.NetTunnelUnbound) {
+		r := mismatch("CONNECT was for " + shown(named) + ", and the TLS hello in it asks for " + shown(cn.name))
+		r.Host = cn.name
 		return r
 	}
 	return nil
 }
 
 // stream asks the policy about the connection as a whole.
-func (g *guest) stream() policy.Verdict {
-	s := policy.Stream{Conn: g.conn(), Name: g.name, TLS: g.tls}
-	g.settle(s)
-	if g.flow != nil {
-		g.flow.Update(func(i *relay.Info) { i.Name, i.TLS, i.Sniffed = s.Name, s.TLS, true })
+func (cn *conn) stream() policy.Verdict {
+	s := policy.Stream{Conn: cn.policyConn(), Name: cn.name, TLS: cn.tls}
+	cn.settle(s)
+	if cn.flow != nil {
+		cn.flow.Update(func(i *relay.Info) { i.Name, i.TLS, i.Sniffed = s.Name, s.TLS, true })
 	}
-	pol := g.p.o.Policy()
+	pol := cn.p.o.Policy()
 	v := pol.Stream(s)
-	g.addrs = agreed(g.addrs, v, func(a netip.AddrPort) policy.Verdict {
-		s.Conn = policy.Conn{Addr: a, Names: g.p.namesOf(a.Addr(), g.name)}
+	cn.addrs = agreed(cn.addrs, v, func(a netip.AddrPort) policy.Verdict {
+		s.Conn = policy.Conn{Addr: a, Names: cn.p.namesOf(a.Addr(), cn.name)}
 		return pol.Stream(s)
 	})
-	if g.flow != nil && v.Rule != "" {
-		g.flow.Update(func(i *relay.Info) { i.Rule = v.Rule })
+	if cn.flow != nil && v.Rule != "" {
+		cn.flow.Update(func(i *relay.Info) { i.Rule = v.Rule })
 	}
 	return v
 }
 
 // settle notes what the policy is about to be asked, so that a change of it
 // meets either this question or Recheck's.
-func (g *guest) settle(s policy.Stream) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.settled, g.isSettled = s, true
+func (cn *conn) settle(s policy.Stream) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	cn.settled, cn.isSettled = s, true
 }
 
 // unsettle forgets it: the connection is refused, in words, whatever changes.
-func (g *guest) unsettle() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.isSettled = false
+func (cn *conn) unsettle() {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	cn.isSettled = false
 }
 
 // refused is a policy's refusal of a stream under a name. A name that the gate
 // has not resolved to the address is a disagreement.
-func (g *guest) refused(v policy.Verdict, name string) *Refusal {
+func (cn *conn) refused(v policy.Verdict, name string) *Refusal {
 	host := name
 	if host == "" {
-		host = g.shownHost()
+		host = cn.shownHost()
 	}
-	r := ofVerdict(v, host, g.dst.Port(), g.tls)
-	if v.Code == policy.CodeNotResolved && name != "" && !slices.Contains(g.names, name) {
+	r := ofVerdict(v, host, cn.dst.Port(), cn.tls)
+	if v.Code == policy.CodeNotResolved && name != "" && !slices.Contains(cn.names, name) {
 		r.Status, r.Code = http.StatusMisdirectedRequest, CodeNameMismatch
 	}
 	return r
 }
 
 // serveTLS answers the handshake, and serves what comes in it.
-func (g *guest) serveTLS(c net.Conn, hello tlswire.Hello) {
-	base := g.rebase(c)
-	tc := tls.Server(base, g.p.tls)
-	ctx, cancel := g.ctx, context.CancelFunc(func() {})
-	if d := g.p.o.Timeouts.Handshake; d > 0 {
+func (cn *conn) serveTLS(c net.Conn, hello tlswire.Hello) {
+	base := cn.rebase(c)
+	tc := tls.Server(base, cn.p.tls)
+	ctx, cancel := cn.ctx, context.CancelFunc(func() {})
+	if d := cn.p.o.Timeouts.Handshake; d > 0 {
 		ctx, cancel = context.WithTimeout(ctx, d)
 	}
 	err := tc.HandshakeContext(ctx)
 	cancel()
 	if err != nil {
-		g.record(refuse(0, codeHandshake, "the TLS handshake with the gate failed: the client may not trust the sandbox's certificate authority"))
+		cn.record(refuse(0, codeHandshake, "the TLS handshake with the gate failed: the client may not trust the sandbox's certificate authority"))
 		_ = base.Close()
 		return
 	}
 	state := tc.ConnectionState()
 	if !strings.EqualFold(state.ServerName, hello.SNI) { // ours is in lower case
-		g.reset(mismatch("the TLS hello was read in two ways"))
+		cn.reset(mismatch("the TLS hello was read in two ways"))
 		return
 	}
 	if state.NegotiatedProtocol == "h2" {
-		g.http2 = true
-		g.serve(g.p.q2, tc)
+		cn.http2 = true
+		cn.serve(cn.p.q2, tc)
 		return
 	}
-	g.serveHTTP1(tc)
+	cn.serveHTTP1(tc)
 }
 
 // serveHTTP1 serves a connection of HTTP/1.
-func (g *guest) serveHTTP1(c net.Conn) {
+func (cn *conn) serveHTTP1(c net.Conn) {
 	if _, ok := c.(*tls.Conn); !ok {
-		c = g.rebase(c)
+		c = cn.rebase(c)
 	}
-	g.strict = &strict{
-		Conn: c, headTime: g.p.o.Timeouts.Head, bodyTime: g.p.o.Timeouts.Body,
-		report: func(r *Refusal) { g.record(r) },
+	cn.strict = &strict{
+		Conn: c, headTime: cn.p.o.Timeouts.Head, bodyTime: cn.p.o.Timeouts.Body,
+		report: func(r *Refusal) { cn.record(r) },
 	}
-	g.serve(g.p.q1, g.strict)
+	cn.serve(cn.p.q1, cn.strict)
 }
 
 // serve hands the connection to a server, and waits for its end.
-func (g *guest) serve(q *queue, c net.Conn) {
+func (cn *conn) serve(q *queue, c net.Conn) {
 	select {
 	case q.conns <- c:
 		<-carrierOf(c).done
-	case <-g.ctx.Done():
+	case <-cn.ctx.Done():
 	case <-q.done:
 	}
 }
 
 // reset records why the connection is refused, and resets it.
-func (g *guest) reset(r *Refusal) {
-	g.record(r)
-	abort(g.carrier)
+func (cn *conn) reset(r *Refusal) {
+	cn.record(r)
+	abort(cn.carrier)
 }
 
 // record records that the connection was refused.
-func (g *guest) record(r *Refusal) {
+func (cn *conn) record(r *Refusal) {
 	protocol := "tcp"
-	if g.tls {
+	if cn.tls {
 		protocol = "tls"
 	}
-	g.p.o.Record(netlog.Record{
-		Time: g.p.o.Now(), Verdict: netlog.Deny, Code: r.Code, Rule: r.Rule, Reason: r.Reason,
-		Protocol: protocol, Host: g.name, Address: g.dst.String(), Status: r.Status,
-		Duration: g.p.o.Now().Sub(g.began),
+	cn.p.o.Record(netlog.Record{
+		Time: cn.p.o.Now(), Verdict: netlog.Deny, Code: r.Code, Rule: r.Rule, Reason: r.Reason,
+		Protocol: protocol, Host: cn.name, Address: cn.dst.String(), Status: r.Status,
+		Duration: cn.p.o.Now().Sub(cn.began),
 	})
 }

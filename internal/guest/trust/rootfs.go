@@ -26,22 +26,22 @@ const scratch = ".carboy-new"
 
 var errKind = errors.New("it is no ordinary file")
 
-// tree is the sandbox's own file system. Links are followed inside it to find
+// rootFS is the sandbox's own file system. Links are followed inside it to find
 // what they stand for, and never written through: a file is replaced in the
 // directory where it really is, and that must be on the root's own mount or on
 // that of /usr, which nobody but the wall mounts. What a user shares with the
 // host, and what the kernel shows as files, are out of reach.
-type tree struct {
+type rootFS struct {
 	root   int
 	prefix string // of the root in the agent's own names; empty for "/"
 }
 
-func openTree(root string) (*tree, error) {
+func openRootFS(root string) (*rootFS, error) {
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the root: %w", err)
 	}
-	t := &tree{root: fd}
+	t := &rootFS{root: fd}
 	if t.prefix, err = nameOf(fd); err != nil {
 		t.close()
 		return nil, fmt.Errorf("name the root: %w", err)
@@ -50,7 +50,7 @@ func openTree(root string) (*tree, error) {
 	return t, nil
 }
 
-func (t *tree) close() { unix.Close(t.root) }
+func (t *rootFS) close() { unix.Close(t.root) }
 
 // nameOf is where the kernel says that an open file is.
 func nameOf(fd int) (string, error) {
@@ -63,7 +63,7 @@ func nameOf(fd int) (string, error) {
 }
 
 // final is the name, without links, of what p leads to.
-func (t *tree) final(p string) (string, error) {
+func (t *rootFS) final(p string) (string, error) {
 	fd, err := beneath.OpenInRoot(t.root, p, unix.O_PATH)
 	if err != nil {
 		return "", err
@@ -82,7 +82,7 @@ func (t *tree) final(p string) (string, error) {
 
 // dir opens a directory by a name without links. What is missing of it is made
 // where create is set.
-func (t *tree) dir(name string, create bool) (int, error) {
+func (t *rootFS) dir(name string, create bool) (int, error) {
 	rel := strings.TrimPrefix(name, "/")
 	at, err := t.base(&rel)
 	if err != nil || rel == "" {
@@ -109,7 +109,7 @@ func (t *tree) dir(name string, create bool) (int, error) {
 
 // base opens the directory from which no other mount is entered: the root, or
 // /usr, whose name it takes off rel.
-func (t *tree) base(rel *string) (int, error) {
+func (t *rootFS) base(rel *string) (int, error) {
 	rest, ok := strings.CutPrefix(*rel, "usr")
 	if ok && (rest == "" || rest[0] == '/') {
 		fd, err := beneath.OpenNoLinks(t.root, "usr", unix.O_PATH|unix.O_DIRECTORY)
@@ -149,7 +149,7 @@ type file struct {
 func ordinary(data []byte) file { return file{data: data, mode: 0o644} }
 
 // read reads a regular file of at most maxFile bytes by a name without links.
-func (t *tree) read(name string) (file, error) {
+func (t *rootFS) read(name string) (file, error) {
 	dir, err := t.dir(path.Dir(name), false)
 	if err != nil {
 		return file{}, err
@@ -181,7 +181,7 @@ func (t *tree) read(name string) (file, error) {
 
 // write puts a file, by a name without links, in the place of whatever has
 // that name, all at once. A directory is an error.
-func (t *tree) write(name string, f file) error {
+func (t *rootFS) write(name string, f file) error {
 	return t.put(name, func(dir int) error {
 		fd, err := unix.Openat(dir, scratch, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err != nil {
@@ -203,7 +203,7 @@ func (t *tree) write(name string, f file) error {
 
 // link puts a symbolic link in the place of whatever has that name, unless it
 // is that link.
-func (t *tree) link(name, target string) error {
+func (t *rootFS) link(name, target string) error {
 	if t.readLink(name) == target {
 		return nil
 	}
@@ -211,7 +211,7 @@ func (t *tree) link(name, target string) error {
 }
 
 // put has something made under another name and then renamed.
-func (t *tree) put(name string, scratched func(dir int) error) error {
+func (t *rootFS) put(name string, scratched func(dir int) error) error {
 	dir, err := t.dir(path.Dir(name), true)
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (t *tree) put(name string, scratched func(dir int) error) error {
 }
 
 // readLink is where a link leads; empty for anything else.
-func (t *tree) readLink(name string) string {
+func (t *rootFS) readLink(name string) string {
 	dir, err := t.dir(path.Dir(name), false)
 	if err != nil {
 		return ""
@@ -245,7 +245,7 @@ func (t *tree) readLink(name string) string {
 }
 
 // remove removes a link.
-func (t *tree) remove(name string) error {
+func (t *rootFS) remove(name string) error {
 	dir, err := t.dir(path.Dir(name), false)
 	if err != nil {
 		return err
@@ -255,13 +255,13 @@ func (t *tree) remove(name string) error {
 }
 
 // exists reports whether p leads to something.
-func (t *tree) exists(p string) bool {
+func (t *rootFS) exists(p string) bool {
 	_, err := t.final(p)
 	return err == nil
 }
 
 // names lists a directory, at most limit of it.
-func (t *tree) names(p string, limit int) []string {
+func (t *rootFS) names(p string, limit int) []string {
 	name, err := t.final(p)
 	if err != nil {
 		return nil

@@ -18,10 +18,10 @@ const (
 	impliedDir = 0o755 // of one that the archive does not list
 )
 
-// tree makes files below a directory, which no link leads out of; the last
+// destination makes files below a directory, which no link leads out of; the last
 // part of a name is never followed. The directory of the last name stays
 // open, since the next is likely in it.
-type tree struct {
+type destination struct {
 	root int
 	rel  string // where dir is
 	dir  int    // -1: none is open
@@ -29,7 +29,7 @@ type tree struct {
 }
 
 // give makes a name that was just made its owner's.
-func (t *tree) give(dir int, name string) error {
+func (t *destination) give(dir int, name string) error {
 	if t.own == nil {
 		return nil
 	}
@@ -39,21 +39,21 @@ func (t *tree) give(dir int, name string) error {
 	return nil
 }
 
-func openTree(dir string) (*tree, error) {
+func openDestination(dir string) (*destination, error) {
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &tree{root: root, dir: -1}, nil
+	return &destination{root: root, dir: -1}, nil
 }
 
-func (t *tree) close() {
+func (t *destination) close() {
 	t.forget()
 	unix.Close(t.root)
 }
 
 // forget closes the directory of the last name.
-func (t *tree) forget() {
+func (t *destination) forget() {
 	if t.dir >= 0 {
 		unix.Close(t.dir)
 	}
@@ -62,7 +62,7 @@ func (t *tree) forget() {
 
 // parent returns the open directory of rel and rel's last part. With mk,
 // directories that are missing are made.
-func (t *tree) parent(rel string, mk bool) (int, string, error) {
+func (t *destination) parent(rel string, mk bool) (int, string, error) {
 	dir, base := path.Dir(rel), path.Base(rel)
 	if t.dir >= 0 && t.rel == dir {
 		return t.dir, base, nil
@@ -77,7 +77,7 @@ func (t *tree) parent(rel string, mk bool) (int, string, error) {
 }
 
 // open opens a directory as a place for names.
-func (t *tree) open(dir string, mk bool) (int, error) {
+func (t *destination) open(dir string, mk bool) (int, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY
 	fd, err := beneath.Open(t.root, dir, flags)
 	if mk && errors.Is(err, unix.ENOENT) && dir != "." {
@@ -97,7 +97,7 @@ func (t *tree) open(dir string, mk bool) (int, error) {
 }
 
 // imply makes a directory that the archive does not list, and those above.
-func (t *tree) imply(dir string) error {
+func (t *destination) imply(dir string) error {
 	above, err := t.open(path.Dir(dir), true)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ type newFile struct {
 	own    *Owner
 }
 
-func (t *tree) create(rel string) (*newFile, error) {
+func (t *destination) create(rel string) (*newFile, error) {
 	dir, name, err := t.parent(rel, true)
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func setTime(dir int, name string, mod time.Time) error {
 
 // mkdir makes a directory, or leaves the one that is there, and says which. A
 // link to one, if it stays in the tree, will do.
-func (t *tree) mkdir(rel string) (made bool, err error) {
+func (t *destination) mkdir(rel string) (made bool, err error) {
 	dir, name, err := t.parent(rel, true)
 	if err != nil {
 		return false, err
@@ -224,7 +224,7 @@ func (t *tree) mkdir(rel string) (made bool, err error) {
 }
 
 // setDir gives a directory its mode and time.
-func (t *tree) setDir(d deferred) error {
+func (t *destination) setDir(d deferred) error {
 	dir, name, err := t.parent(d.rel, false)
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (t *tree) setDir(d deferred) error {
 }
 
 // place calls mk with a free name and moves what it made to rel.
-func (t *tree) place(rel string, mk func(dir int, name string) error) error {
+func (t *destination) place(rel string, mk func(dir int, name string) error) error {
 	dir, name, err := t.parent(rel, true)
 	if err != nil {
 		return err
@@ -264,7 +264,7 @@ func (t *tree) place(rel string, mk func(dir int, name string) error) error {
 	return err
 }
 
-func (t *tree) symlink(target, rel string, mod time.Time) error {
+func (t *destination) symlink(target, rel string, mod time.Time) error {
 	return t.place(rel, func(dir int, name string) error {
 		if err := unix.Symlinkat(target, dir, name); err != nil {
 			return &os.LinkError{Op: "symlink", Old: target, New: rel, Err: err}
@@ -278,7 +278,7 @@ func (t *tree) symlink(target, rel string, mod time.Time) error {
 
 // link makes rel a name of the file old, which must be below the tree too; a
 // link there is not followed.
-func (t *tree) link(old, rel string) error {
+func (t *destination) link(old, rel string) error {
 	from, err := t.open(path.Dir(old), false)
 	if err != nil {
 		return err

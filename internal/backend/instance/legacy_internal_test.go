@@ -19,13 +19,13 @@ import (
 
 const olderID = "sb_aaaaaaaaaaaaaaaaaaaa"
 
-// olderBox is an instance as a version before package control left it running, with
+// olderInstance is an instance as a version before package control left it running, with
 // a process that does nothing.
 func olderInstance(t *testing.T) (h *Host, dir string, main procid.ID) {
 	t.Helper()
 	h = &Host{instances: t.TempDir()}
 	dir = filepath.Join(h.instances, olderID)
-	must(t, os.MkdirAll(filepath.Join(dir, dirOlder), 0o700))
+	must(t, os.MkdirAll(filepath.Join(dir, dirLegacy), 0o700))
 	cmd := exec.Command("sleep", "600")
 	must(t, cmd.Start())
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
@@ -73,7 +73,7 @@ func hangs(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
 // what answers there is not asked for anything.
 func TestOlderIsRefused(t *testing.T) {
 	h, dir, _ := olderInstance(t)
-	asked := listenAt(t, filepath.Join(dir, dirOlder, fileSocket), says("HTTP/1.1 200 OK\r\n\r\n"))
+	asked := listenAt(t, filepath.Join(dir, dirLegacy, fileSocket), says("HTTP/1.1 200 OK\r\n\r\n"))
 	_, err := h.Dial(t.Context(), olderID, sandbox.GuestPort)
 	for what, err := range map[string]error{"dial": err, "suspend": h.Suspendable(t.Context(), olderID)} {
 		e, ok := errors.AsType[*sandbox.Error](err)
@@ -95,7 +95,7 @@ func TestOlderIsRefused(t *testing.T) {
 
 func TestOlderIsDead(t *testing.T) {
 	h, dir, main := olderInstance(t)
-	listenAt(t, filepath.Join(dir, dirOlder, fileSocket), hangs)
+	listenAt(t, filepath.Join(dir, dirLegacy, fileSocket), hangs)
 	must(t, kill(t.Context(), main))
 	if h.Alive(t.Context(), olderID) {
 		t.Error("it is alive without its process")
@@ -123,15 +123,15 @@ func TestSyncOlder(t *testing.T) {
 				}
 			}
 		}, "", false},
-		{"linked-directory", says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), dirOlder, false},
+		{"linked-directory", says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), dirLegacy, false},
 		{"linked-socket", says("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), fileSocket, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			base := t.TempDir()
-			at, host := filepath.Join(base, dirOlder), filepath.Join(base, "host")
+			at, host := filepath.Join(base, dirLegacy), filepath.Join(base, "host")
 			must(t, os.Mkdir(host, 0o700))
 			switch tt.link {
-			case dirOlder:
+			case dirLegacy:
 				must(t, os.Symlink(host, at))
 			case fileSocket:
 				must(t, errors.Join(os.Mkdir(at, 0o700), os.Symlink(filepath.Join(host, fileSocket), filepath.Join(at, fileSocket))))
@@ -143,7 +143,7 @@ func TestSyncOlder(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			start := time.Now()
-			err := syncOlder(ctx, base)
+			err := syncLegacy(ctx, base)
 			if (err == nil) != tt.ok {
 				t.Errorf("got %v", err)
 			}

@@ -17,9 +17,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// plan is what is to be done to a request. It is made whole before anything of
+// rewrite is what is to be done to a request. It is made whole before anything of
 // the request's head is changed.
-type plan struct {
+type rewrite struct {
 	ctx     context.Context
 	x       *Exchange
 	r       *http.Request
@@ -33,45 +33,45 @@ type plan struct {
 }
 
 // make checks the request, and finds out what to do to it.
-func (p *plan) make() *Refusal {
-	p.values = map[string]string{}
-	if len(p.secrets) > 0 && !weak.On(weak.NetPartsPass) {
-		if why := refuseMethod(p.r); why != nil {
+func (rw *rewrite) make() *Refusal {
+	rw.values = map[string]string{}
+	if len(rw.secrets) > 0 && !weak.On(weak.NetPartsPass) {
+		if why := refuseMethod(rw.r); why != nil {
 			return why
 		}
 	}
-	if len(p.secrets) > 0 && !searchable(p.r.Header) {
+	if len(rw.secrets) > 0 && !searchable(rw.r.Header) {
 		return unreadable(http.StatusForbidden, "what the connection is to become")
 	}
 	var puts []put
-	headers, why := p.headerPuts()
+	headers, why := rw.headerPuts()
 	if why != nil {
 		return why
 	}
 	puts = append(puts, headers...)
-	query, rest, why := p.queryPuts()
+	query, rest, why := rw.queryPuts()
 	if why != nil {
 		return why
 	}
 	puts = append(puts, query...)
-	if why := p.foreign(); why != nil {
+	if why := rw.foreign(); why != nil {
 		return why
 	}
-	if why := p.search(puts, rest); why != nil {
+	if why := rw.search(puts, rest); why != nil {
 		return why
 	}
-	b, inBody, why := p.readBody()
+	b, inBody, why := rw.readBody()
 	if why != nil {
 		return why
 	}
-	p.body = b
+	rw.body = b
 	puts = append(puts, inBody...)
 	for _, u := range puts {
-		if why := p.fetch(u.secret); why != nil {
+		if why := rw.fetch(u.secret); why != nil {
 			return why
 		}
 	}
-	return p.fill(puts)
+	return rw.fill(puts)
 }
 
 // put is one secret at its place: a header, a place in the query, or one in
@@ -84,29 +84,29 @@ type put struct {
 }
 
 // headerPuts finds the secrets that go into header fields.
-func (p *plan) headerPuts() (puts []put, why *Refusal) {
+func (rw *rewrite) headerPuts() (puts []put, why *Refusal) {
 	byField := map[string][]policy.Secret{}
-	for _, s := range p.secrets {
+	for _, s := range rw.secrets {
 		if s.Header != "" {
 			name := http.CanonicalHeaderKey(s.Header)
 			byField[name] = append(byField[name], s)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(byField)) {
-		values := p.r.Header.Values(name)
+		values := rw.r.Header.Values(name)
 		if !hasValue(values) {
 			puts = append(puts, put{secret: byField[name][0], header: name})
 			continue
 		}
 		i := slices.IndexFunc(byField[name], func(s policy.Secret) bool {
-			return len(values) == 1 && p.holds(values[0], s)
+			return len(values) == 1 && rw.holds(values[0], s)
 		})
 		switch {
 		case i >= 0:
 			puts = append(puts, put{secret: byField[name][i], header: name})
-		case p.hasPlaceholder(values...):
+		case rw.hasPlaceholder(values...):
 			return nil, misplaced("the field " + name + ", not in the form that the rule asks for")
-		case !p.guest:
+		case !rw.guest:
 			return nil, foreign("the field " + name)
 		}
 	}
@@ -116,8 +116,8 @@ func (p *plan) headerPuts() (puts []put, why *Refusal) {
 // holds reports whether a field's value is the placeholder of s and nothing
 // else. In Authorization it may be in any of the schemes: what is sent on is
 // in the rule's own.
-func (p *plan) holds(value string, s policy.Secret) bool {
-	want := p.x.state.placeholders[s.Name]
+func (rw *rewrite) holds(value string, s policy.Secret) bool {
+	want := rw.x.state.placeholders[s.Name]
 	if want == "" {
 		return false
 	}
@@ -139,23 +139,23 @@ func (p *plan) holds(value string, s policy.Secret) bool {
 }
 
 // foreign refuses credentials that the gate did not supply.
-func (p *plan) foreign() *Refusal {
-	if len(p.secrets) == 0 || p.guest {
+func (rw *rewrite) foreign() *Refusal {
+	if len(rw.secrets) == 0 || rw.guest {
 		return nil
 	}
-	if p.r.URL.User != nil {
+	if rw.r.URL.User != nil {
 		return foreign("the URL")
 	}
 	place := map[string]bool{}
-	for _, s := range p.secrets {
+	for _, s := range rw.secrets {
 		place[http.CanonicalHeaderKey(s.Header)] = true
 	}
-	for _, h := range []http.Header{p.r.Header, p.r.Trailer} {
+	for _, h := range []http.Header{rw.r.Header, rw.r.Trailer} {
 		for _, name := range slices.Sorted(maps.Keys(h)) {
-			if place[name] || !p.credentialField(name) || !hasValue(h[name]) {
+			if place[name] || !rw.credentialField(name) || !hasValue(h[name]) {
 				continue
 			}
-			if p.hasPlaceholder(h[name]...) {
+			if rw.hasPlaceholder(h[name]...) {
 				return misplaced("the field " + name)
 			}
 			return foreign("the field " + name)
@@ -165,36 +165,36 @@ func (p *plan) foreign() *Refusal {
 }
 
 // search refuses placeholders in what is not replaced: rest is of the query.
-func (p *plan) search(puts []put, rest string) *Refusal {
-	if p.x.state.search == nil {
+func (rw *rewrite) search(puts []put, rest string) *Refusal {
+	if rw.x.state.search == nil {
 		return nil
 	}
-	u := p.r.URL
+	u := rw.r.URL
 	user := ""
 	if u.User != nil {
 		user = u.User.String()
 	}
-	if p.hasPlaceholder(u.EscapedPath(), u.Path, u.Opaque, u.Host, u.Fragment, user, p.r.Host, p.r.Method) {
+	if rw.hasPlaceholder(u.EscapedPath(), u.Path, u.Opaque, u.Host, u.Fragment, user, rw.r.Host, rw.r.Method) {
 		return misplaced("the URL")
 	}
-	if p.hasPlaceholder(rest) {
+	if rw.hasPlaceholder(rest) {
 		return misplaced("the query")
 	}
 	taken := map[string]bool{}
 	for _, u := range puts {
 		taken[u.header] = true
 	}
-	for name, values := range p.r.Header {
-		if !taken[name] && p.hasPlaceholder(values...) || p.hasPlaceholder(asPlaceholder(name)) {
+	for name, values := range rw.r.Header {
+		if !taken[name] && rw.hasPlaceholder(values...) || rw.hasPlaceholder(asPlaceholder(name)) {
 			return misplaced("a header field")
 		}
 	}
-	return p.searchTrailer()
+	return rw.searchTrailer()
 }
 
-func (p *plan) searchTrailer() *Refusal {
-	for name, values := range p.r.Trailer {
-		if p.hasPlaceholder(values...) || p.hasPlaceholder(asPlaceholder(name)) {
+func (rw *rewrite) searchTrailer() *Refusal {
+	for name, values := range rw.r.Trailer {
+		if rw.hasPlaceholder(values...) || rw.hasPlaceholder(asPlaceholder(name)) {
 			return misplaced("a trailer")
 		}
 	}
@@ -206,8 +206,8 @@ func (p *plan) searchTrailer() *Refusal {
 func asPlaceholder(name string) string { return strings.ReplaceAll(field.Fold(name), "-", "_") }
 
 // hasPlaceholder reports whether one of texts holds a placeholder.
-func (p *plan) hasPlaceholder(texts ...string) bool {
-	return p.x.state.search.in(texts...)
+func (rw *rewrite) hasPlaceholder(texts ...string) bool {
+	return rw.x.state.search.in(texts...)
 }
 
 // in reports whether one of texts holds what m searches for; m may be nil.
@@ -242,11 +242,11 @@ func searchWhole(s scanner, b []byte) outcome {
 }
 
 // fetch gets the value of s.
-func (p *plan) fetch(s policy.Secret) *Refusal {
-	if _, ok := p.values[s.Name]; ok {
+func (rw *rewrite) fetch(s policy.Secret) *Refusal {
+	if _, ok := rw.values[s.Name]; ok {
 		return nil
 	}
-	v, err := p.x.guard.value(p.ctx, s.Name)
+	v, err := rw.x.guard.value(rw.ctx, s.Name)
 	switch {
 	case err != nil:
 		return unavailable(s.Name, "could not be had")
@@ -255,31 +255,31 @@ func (p *plan) fetch(s policy.Secret) *Refusal {
 	case s.Header != "" && !httpguts.ValidHeaderFieldValue(v):
 		return unavailable(s.Name, "holds characters that no header field may have")
 	}
-	p.values[s.Name] = v
+	rw.values[s.Name] = v
 	return nil
 }
 
 // fill works out the fields, the query and the body with the values in them.
-func (p *plan) fill(puts []put) *Refusal {
-	query := p.r.URL.RawQuery
+func (rw *rewrite) fill(puts []put) *Refusal {
+	query := rw.r.URL.RawQuery
 	// From the end on, so that the places before stay where they are.
 	slices.SortFunc(puts, func(a, b put) int { return cmp.Compare(b.start, a.start) })
 	for _, u := range puts {
-		v := p.values[u.secret.Name]
+		v := rw.values[u.secret.Name]
 		switch {
 		case u.header != "":
-			p.header[u.header] = headerValue(u.secret, v)
+			rw.header[u.header] = headerValue(u.secret, v)
 		case u.inQuery:
 			query = query[:u.start] + escapeQuery(v) + query[u.end:]
-			p.query = &query
+			rw.query = &query
 		default:
-			p.body.replace(u, v)
+			rw.body.replace(u, v)
 		}
 	}
-	p.x.used = slices.Sorted(maps.Keys(p.values))
-	if len(p.secrets) > 0 {
-		p.x.known = p.x.guard.remember(p.values, p.secrets)
-		p.x.values = p.x.guard.searchFor(p.x.known)
+	rw.x.used = slices.Sorted(maps.Keys(rw.values))
+	if len(rw.secrets) > 0 {
+		rw.x.known = rw.x.guard.remember(rw.values, rw.secrets)
+		rw.x.values = rw.x.guard.searchFor(rw.x.known)
 	}
 	return nil
 }
@@ -302,24 +302,24 @@ func headerValue(s policy.Secret, v string) string {
 }
 
 // apply changes the request.
-func (p *plan) apply() {
-	for name, v := range p.header {
-		p.r.Header[name] = []string{v}
+func (rw *rewrite) apply() {
+	for name, v := range rw.header {
+		rw.r.Header[name] = []string{v}
 	}
-	if p.query != nil {
-		p.r.URL.RawQuery = *p.query
+	if rw.query != nil {
+		rw.r.URL.RawQuery = *rw.query
 	}
-	if len(p.secrets) > 0 && !p.guest {
-		drop(p.r.Header, "cookie")
+	if len(rw.secrets) > 0 && !rw.guest {
+		drop(rw.r.Header, "cookie")
 	}
-	if websocket(p.r.Header) {
+	if websocket(rw.r.Header) {
 		// Compressed messages could not be searched.
-		drop(p.r.Header, "sec-websocket-extensions")
+		drop(rw.r.Header, "sec-websocket-extensions")
 	}
-	if p.x.values != nil {
-		acceptReadable(p.r.Header)
+	if rw.x.values != nil {
+		acceptReadable(rw.r.Header)
 	}
-	p.body.apply(p.r)
+	rw.body.apply(rw.r)
 }
 
 // websocket reports whether h asks for a WebSocket and nothing else, or grants
