@@ -11,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/cli/archive"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
@@ -96,12 +97,12 @@ func (w *imageWork) Import(ctx context.Context, path, name string) (*api.Image, 
 	if !fi.IsDir() {
 		return w.send(ctx, name, f, fi.Size())
 	}
-	p, err := newImagePacker(f)
+	p, err := archive.NewImagePacker(f)
 	if err != nil {
 		return nil, usage.Path("import", path, err)
 	}
-	defer p.close()
-	if !p.layout && name == "" {
+	defer p.Close()
+	if !p.Layout && name == "" {
 		return nil, usage.Errorf("import: %s is a root file system, which has no name", shell.Word(path)).
 			WithHint("carboy image import --name NAME %s", shell.Word(path))
 	}
@@ -109,23 +110,19 @@ func (w *imageWork) Import(ctx context.Context, path, name string) (*api.Image, 
 }
 
 // sendPacked sends a directory as the archive that p makes of it.
-func (w *imageWork) sendPacked(ctx context.Context, name string, p *imagePacker) (*api.Image, error) {
-	r, pw := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := p.pack(ctx, pw)
-		pw.CloseWithError(err)
-		packed <- err
-	}()
-	img, err := w.send(ctx, name, r, 0)
-	r.CloseWithError(errStopped)
-	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) && ctx.Err() == nil {
-		return nil, perr // what was wrong here is why the import failed
+func (w *imageWork) sendPacked(ctx context.Context, name string, p *archive.ImagePacker) (*api.Image, error) {
+	var img *api.Image
+	err := archive.Send(func(to io.Writer) error { return p.Pack(ctx, to) }, func(from io.Reader) (err error) {
+		img, err = w.send(ctx, name, from, 0)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	for _, text := range p.leftOut() {
+	for _, text := range p.LeftOut() {
 		w.a.NoteReason("left_out", "left out: "+text)
 	}
-	return img, err
+	return img, nil
 }
 
 func (w *imageWork) send(ctx context.Context, name string, r io.Reader, size int64) (*api.Image, error) {
