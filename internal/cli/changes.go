@@ -47,7 +47,7 @@ func checkDiffable(sb *api.Sandbox) error {
 
 // diffable finds a sandbox whose changes at and below paths can be shown or
 // taken.
-func (a *app) diffable(ctx context.Context, name string, paths []string) (Service, *api.Sandbox, error) {
+func (a *app) diffable(ctx context.Context, name string, paths []string) (*client.Client, *api.Sandbox, error) {
 	if err := workspace.CheckPaths(paths); err != nil {
 		return nil, nil, err
 	}
@@ -65,7 +65,7 @@ func (a *app) diffable(ctx context.Context, name string, paths []string) (Servic
 // loadChanges reads the changes of sb at and below paths, with those contents
 // that a patch needs where content is set. Those wait in a file without a name in the directory
 // for temporary files.
-func loadChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []string, content bool) (*changeSet, error) {
+func loadChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, paths []string, content bool) (*changeSet, error) {
 	base, err := workspace.OpenBase(sb.Workspace.Source)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func loadChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []stri
 	return c, nil
 }
 
-func readChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []string, content bool) (*workspace.Set, error) {
+func readChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, paths []string, content bool) (*workspace.Set, error) {
 	var opts workspace.LoadOptions
 	if content {
 		dir, err := os.Open(os.TempDir())
@@ -102,7 +102,7 @@ func readChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []stri
 }
 
 // countChanges returns how many changes sb has.
-func countChanges(ctx context.Context, svc Service, sb *api.Sandbox) (int, error) {
+func countChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox) (int, error) {
 	c, err := loadChanges(ctx, svc, sb, nil, false)
 	if err != nil {
 		return 0, err

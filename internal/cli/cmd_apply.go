@@ -106,7 +106,7 @@ func (a *app) apply(ctx context.Context, o applyOptions, name string, paths []st
 // applyChanges applies what sb changed, and remembers what it wrote: a later
 // apply does not take that for a change of the user's. It returns the digest of
 // what there was to apply, zero where that was not read.
-func (a *app) applyChanges(ctx context.Context, svc Service, sb *api.Sandbox, o applyOptions, paths []string) (_ *workspace.Result, sum workspace.Digest, _ error) {
+func (a *app) applyChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, o applyOptions, paths []string) (_ *workspace.Result, sum workspace.Digest, _ error) {
 	base, err := workspace.OpenBase(sb.Workspace.Source)
 	if err != nil {
 		return nil, sum, err

@@ -111,7 +111,7 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 // copier is one run of cp.
 type copier struct {
 	a        *app
-	svc      Service
+	svc      *client.Client
 	user     string
 	progress *console.Progress
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
@@ -97,7 +98,7 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 }
 
 // limitsOf returns the limits of a sandbox where the exit is about one.
-func (a *app) limitsOf(ctx context.Context, svc Service, name string, exit interface{ GetLimits() []string }) *limitText {
+func (a *app) limitsOf(ctx context.Context, svc *client.Client, name string, exit interface{ GetLimits() []string }) *limitText {
 	if len(exit.GetLimits()) == 0 {
 		return nil
 	}

@@ -108,7 +108,7 @@ func (a *app) commandLogs(ctx context.Context, name, id string, follow bool) err
 }
 
 // outputSoFar prints a running command's output up to where p says it is.
-func (a *app) outputSoFar(ctx context.Context, svc Service, name string, o client.ExecOptions, p *guestv1.Process) error {
+func (a *app) outputSoFar(ctx context.Context, svc *client.Client, name string, o client.ExecOptions, p *guestv1.Process) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream, which would go on
 	stream, err := svc.Commands(name).Follow(ctx, connect.NewRequest(&guestv1.FollowRequest{Id: p.GetId()}))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -104,7 +105,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 }
 
 // runAttached runs cmd in a sandbox made by req and ends both.
-func (a *app) runAttached(ctx context.Context, svc Service, req *launch.Request, cmd *guestv1.Command, o runOptions) (err error) {
+func (a *app) runAttached(ctx context.Context, svc *client.Client, req *launch.Request, cmd *guestv1.Command, o runOptions) (err error) {
 	r := newRelay(ctx)
 	defer r.stop()
 	sb, err := a.launcher(svc).Create(r.ctx, req)
@@ -137,7 +138,7 @@ func (a *app) runAttached(ctx context.Context, svc Service, req *launch.Request,
 
 // hold keeps an ephemeral sandbox until release is called. What ends it before
 // is told by the command that ran in it.
-func hold(ctx context.Context, svc Service, id string) (release func()) {
+func hold(ctx context.Context, svc *client.Client, id string) (release func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
@@ -151,7 +152,7 @@ func hold(ctx context.Context, svc Service, id string) (release func()) {
 }
 
 // finish ends the sandbox of a run, and tells of changes that it keeps.
-func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
+func (a *app) finish(ctx context.Context, svc *client.Client, sb *api.Sandbox) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWait)
 	defer cancel()
 	err := svc.Finish(ctx, sb.ID)
@@ -180,7 +181,7 @@ func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
 }
 
 // runDetached starts cmd in a sandbox made by req and leaves both.
-func (a *app) runDetached(ctx context.Context, svc Service, req *launch.Request, cmd *guestv1.Command, o runOptions) error {
+func (a *app) runDetached(ctx context.Context, svc *client.Client, req *launch.Request, cmd *guestv1.Command, o runOptions) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	sb, err := a.launcher(svc).Create(ctx, req)

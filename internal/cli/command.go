@@ -86,7 +86,7 @@ func newCommandID() string {
 }
 
 // attach runs cmd in the sandbox id, joined to carboy's own streams.
-func (a *app) attach(r *relay, svc Service, id string, cmd *guestv1.Command, f commandFlags) (*guestv1.Exit, error) {
+func (a *app) attach(r *relay, svc *client.Client, id string, cmd *guestv1.Command, f commandFlags) (*guestv1.Exit, error) {
 	o := client.ExecOptions{
 		ID:      newCommandID(),
 		Command: cmd,
@@ -146,7 +146,7 @@ func (a *app) openTerminal(r *relay, cmd *guestv1.Command, raw bool) (restore fu
 
 // abandon kills a command that nobody waits for any more. It would die by
 // itself when its grace is over.
-func (a *app) abandon(r *relay, svc Service, id, command string) {
+func (a *app) abandon(r *relay, svc *client.Client, id, command string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), abandonWait)
 	defer cancel()
 	_, _ = svc.Commands(id).Signal(ctx, connect.NewRequest(&guestv1.SignalRequest{
@@ -155,7 +155,7 @@ func (a *app) abandon(r *relay, svc Service, id, command string) {
 }
 
 // detach starts cmd and leaves it running. It returns the command's ID.
-func (a *app) detach(ctx context.Context, svc Service, id string, cmd *guestv1.Command) (string, error) {
+func (a *app) detach(ctx context.Context, svc *client.Client, id string, cmd *guestv1.Command) (string, error) {
 	command := newCommandID()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream alone
