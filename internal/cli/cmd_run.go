@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/changes"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -173,7 +174,7 @@ func (a *app) finish(ctx context.Context, svc *client.Client, sb *api.Sandbox) e
 		return fmt.Errorf("look for changes of sandbox %s: %w", sb.Name, err)
 	}
 	what := "changes"
-	if n, err := countChanges(ctx, svc, kept); err == nil {
+	if n, err := changes.Count(ctx, svc, kept); err == nil {
 		what = console.Count(n, "changed file")
 	}
 	a.NoteReason("changes", fmt.Sprintf("%s: %s; carboy diff %s shows, carboy apply %s takes", kept.Name, what, kept.Name, kept.Name))

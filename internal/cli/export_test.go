@@ -11,15 +11,8 @@ var (
 	Proposable   = proposable
 )
 
-type (
-	LineCounter = lineCounter
-)
-
 // Place is what parsePlace makes of an argument.
 func Place(s string) (name, path string, tree, dir bool) {
 	p := parsePlace(s)
 	return p.name, p.path, p.tree, p.dir
 }
-
-// Counts are what a LineCounter counted.
-func (c *LineCounter) Counts() (added, removed int) { return c.added, c.removed }
