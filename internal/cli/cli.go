@@ -11,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 )
 
@@ -72,13 +73,13 @@ func Main(ctx context.Context, args []string, env Env) int {
 	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitOK
+		return exit.OK
 	}
-	if _, quiet := errors.AsType[*exitError](err); !quiet {
+	if _, quiet := errors.AsType[*exit.Error](err); !quiet {
 		a.JSON = a.JSON || a.jsonAnyway(root, args)
 		a.PrintError(err)
 	}
-	return exitCode(err)
+	return exit.Code(err)
 }
 
 // app is one run of the command line.

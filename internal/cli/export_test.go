@@ -1,11 +1,13 @@
 package cli
 
+import "github.com/carboy-sandbox/carboy/internal/cli/exit"
+
 // What the tests outside this package look at from inside.
 var (
 	EditDistance = editDistance
 	Nearest      = nearest
-	ExitOf       = exitOf
-	ExitCode     = exitCode
+	ExitOf       = exit.Of
+	ExitCode     = exit.Code
 	SplitWords   = splitWords
 	RefusedText  = refusedText
 	Proposable   = proposable
