@@ -39,7 +39,7 @@ type outcome struct {
 	policy  *policy.Policy // nil: no network
 	network string
 	secrets []string
-	values  map[string]string
+	values  sandbox.SecretValues
 	notes   []policy.Note // in what it is not quite what E2B would make of it
 }
 
@@ -78,7 +78,7 @@ func (e egress) decide(internet, always bool) (out outcome, err error) {
 	// A header for a name that is not let through has no place: a note says so.
 	for _, name := range set.Secrets() {
 		if out.values == nil {
-			out.values = map[string]string{}
+			out.values = sandbox.SecretValues{}
 		}
 		out.secrets = append(out.secrets, name)
 		out.values[name] = values[name]
@@ -94,21 +94,22 @@ func (o outcome) mayOpen(c Caller) error {
 	return netspec.Private(o.policy, o.secrets)
 }
 
-// networkOf fills in what spec says of the network, and returns in what it is
-// not quite what E2B would make of it.
-func (h *handler) networkOf(req *newSandbox, spec *sandbox.Spec, c Caller) ([]policy.Note, error) {
+// networkOf fills in what spec says of the network. It returns the values of the
+// secrets that headers of its rules are, and in what it is not quite what E2B
+// would make of it.
+func (h *handler) networkOf(req *newSandbox, spec *sandbox.Spec, c Caller) (sandbox.SecretValues, []policy.Note, error) {
 	n := req.Network
 	if n == nil {
 		n = &network{}
 	}
 	out, err := egress{req.AllowInternet, n.AllowOut, n.DenyOut, n.Rules, n.EgressProxy}.decide(h.o.Internet, false)
+	if err == nil {
+		err = out.mayOpen(c)
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := out.mayOpen(c); err != nil {
-		return nil, err
-	}
-	spec.Network, spec.Policy, spec.SecretValues = out.network, out.policy, out.values
+	spec.Network, spec.Policy = out.network, out.policy
 	spec.Secrets = append(spec.Secrets, out.secrets...)
 	spec.Traffic = sandbox.Traffic{
 		Restricted: !h.o.PublicTraffic || n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic,
@@ -118,7 +119,7 @@ func (h *handler) networkOf(req *newSandbox, spec *sandbox.Spec, c Caller) ([]po
 	if spec.Traffic.Restricted && n.AllowPublicTraffic != nil && *n.AllowPublicTraffic {
 		out.notes = append(out.notes, policy.Note{Where: "network.allowPublicTraffic", Text: "not given: e2b_public_traffic of the server's configuration is false"})
 	}
-	return out.notes, nil
+	return out.values, out.notes, nil
 }
 
 // setNetwork replaces what a sandbox may reach. What comes in is not changed.
@@ -148,11 +149,11 @@ func (h *handler) setNetwork(w http.ResponseWriter, r *http.Request, c Caller) e
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it was made without a network, and has no link to give one to", sb.ID).
 			WithHint(`make it with one that is closed for now: "network": {"denyOut": ["0.0.0.0/0"]}`)
 	}
-	spec := sandbox.Spec{Policy: out.policy, Secrets: out.secrets, SecretValues: out.values}
-	if err := h.fillSecrets(r.Context(), c.Owner, &spec); err != nil {
+	spec := sandbox.Spec{Policy: out.policy, Secrets: out.secrets}
+	if err := h.fillSecrets(r.Context(), c.Owner, &spec, out.values); err != nil {
 		return err
 	}
-	change := sandbox.NetworkChange{Policy: *spec.Policy, Secrets: append(ownSecrets(sb), spec.Secrets...), Values: spec.SecretValues}
+	change := sandbox.NetworkChange{Policy: *spec.Policy, Secrets: append(ownSecrets(sb), spec.Secrets...), Values: out.values}
 	if _, err := h.m.SetNetwork(r.Context(), c.Caller, sb.ID, change); err != nil {
 		return err
 	}

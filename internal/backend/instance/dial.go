@@ -26,8 +26,8 @@ func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 		return nil, err
 	}
 	c, err := dialAgent(ctx, dir)
-	if errors.Is(err, errOlder) {
-		return nil, olderError(id)
+	if errors.Is(err, errLegacy) {
+		return nil, legacyError(id)
 	}
 	if err != nil {
 		return nil, &sandbox.Error{
@@ -61,8 +61,8 @@ func dialAgent(ctx context.Context, path string) (net.Conn, error) {
 	}
 	defer dir.Close()
 	key, err := readKey(dir)
-	if errors.Is(err, os.ErrNotExist) && older(path) {
-		return nil, errOlder
+	if errors.Is(err, os.ErrNotExist) && legacy(path) {
+		return nil, errLegacy
 	}
 	if err != nil {
 		return nil, err

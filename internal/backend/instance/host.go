@@ -173,9 +173,9 @@ func readRecord(dir string) (*record, error) {
 	return &r, nil
 }
 
-// note remembers the processes of the planned instance, which has just been
+// note remembers the processes of the instance of a layout, which has just been
 // composed.
-func (h *Host) note(p *Plan, r record) error {
+func (h *Host) note(p *Layout, r record) error {
 	if err := markSince(p.Dir); err != nil {
 		return err
 	}

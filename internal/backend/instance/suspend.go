@@ -63,10 +63,10 @@ func (h *Host) Suspendable(_ context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if exists(filepath.Join(dir, fileKey)) || !older(dir) {
+	if exists(filepath.Join(dir, fileKey)) || !legacy(dir) {
 		return nil
 	}
-	return olderError(id)
+	return legacyError(id)
 }
 
 // Suspended reports whether an instance has memory to go on with.
@@ -104,9 +104,9 @@ func (h *Host) quiesce(ctx context.Context, id string) error {
 	return nil
 }
 
-// Resume prepares a plan whose instance is to go on from what Suspend kept, which is
+// Resume prepares a layout whose instance is to go on from what Suspend kept, which is
 // at DirMemoryUsed from then on.
-func (h *Host) Resume(p *Plan) error {
+func (h *Host) Resume(p *Layout) error {
 	p.Resume = true
 	// On the disk, or a crash of the host brings it back, beside a disk that has moved on.
 	return durable.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed), 0)
