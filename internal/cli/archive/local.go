@@ -1,4 +1,4 @@
-package cli
+package archive
 
 import (
 	"errors"
@@ -10,69 +10,80 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
-// local is a path on this machine, in an open directory: what it leads to was
+// Local is a path on this machine, in an open directory: what it leads to was
 // found without following a link that a sandbox could have made.
-type local struct {
+type Local struct {
 	dir  *beneath.Dir
-	name string // in dir
-	kind kind   // what is there now
+	Name string // in dir
+	Kind Kind   // what is there now
 	mode fs.FileMode
 }
 
-func (l *local) close() { _ = l.dir.Close() } // a directory
+// Close gives the directory back.
+func (l *Local) Close() { _ = l.dir.Close() } // a directory
 
-// openLocal opens the directory that path is in, and looks at path itself: a
+// OpenLocal opens the directory that path is in, and looks at path itself: a
 // link, unless a slash at its end asks for more.
-func openLocal(path string) (*local, error) {
+func OpenLocal(path string) (*Local, error) {
 	dir, name, err := beneath.Parent(path)
 	if err != nil {
 		return nil, usage.Path("cp", path, err)
 	}
-	l := &local{dir: dir, name: name}
+	l := &Local{dir: dir, Name: name}
 	fi, err := dir.Lstat(name)
 	switch {
 	case err != nil:
-		l.close()
+		l.Close()
 		return nil, usage.Path("cp", path, err)
 	case fi.IsDir():
-		l.kind = directory
+		l.Kind = Directory
 	default:
-		l.kind = file
+		l.Kind = File
 	}
 	l.mode = fi.Mode()
 	return l, nil
 }
 
-// openTarget opens where a copy is to be made: the directory path, or the one
+// OpenTarget opens where a copy is to be made: the directory path, or the one
 // that a file of that name is in, or may be made in.
-func openTarget(path string) (*local, error) {
+func OpenTarget(path string) (*Local, error) {
 	clean := filepath.Clean(path)
-	l, err := openLocal(clean)
+	l, err := OpenLocal(clean)
 	if errors.Is(err, fs.ErrNotExist) {
 		dir, name, err := beneath.Parent(clean)
 		if err != nil {
 			return nil, usage.Path("cp", path, err)
 		}
-		return &local{dir: dir, name: name}, nil
+		return &Local{dir: dir, Name: name}, nil
 	}
 	if err == nil && l.mode&fs.ModeSymlink != 0 {
-		l.close()
-		l, err = openLocal(clean + "/") // it says which link it is, or leads to a directory
+		l.Close()
+		l, err = OpenLocal(clean + "/") // it says which link it is, or leads to a directory
 	}
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case l.kind == file && !l.mode.IsRegular():
-		l.close()
+	case l.Kind == File && !l.mode.IsRegular():
+		l.Close()
 		return nil, usage.Errorf("cp: %s is neither a file nor a directory", shell.Word(path))
-	case l.kind == file:
+	case l.Kind == File:
 		return l, nil
 	}
-	defer l.close()
-	dir, err := l.dir.OpenDir(l.name)
+	defer l.Close()
+	dir, err := l.dir.OpenDir(l.Name)
 	if err != nil {
 		return nil, usage.Path("cp", path, err)
 	}
-	return &local{dir: dir, name: ".", kind: directory}, nil
+	return &Local{dir: dir, Name: ".", Kind: Directory}, nil
 }
+
+// Kind of what is at a place.
+type Kind int
+
+// What may be at a place. A File may be anything but a directory.
+const (
+	Nothing Kind = iota
+	File
+	Directory
+)

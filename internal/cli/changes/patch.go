@@ -1,4 +1,4 @@
-package cli
+package changes
 
 import (
 	"bufio"
@@ -96,8 +96,8 @@ func (c *lineCounter) String() string {
 
 // patchWriter returns where a patch for w is to be written, in colours where w
 // is a terminal that wants them. done must be called after.
-func (a *app) patchWriter(w io.Writer, raw bool) (_ io.Writer, done func() error) {
-	if raw || !a.Colours(w) {
+func (r *Reviewer) patchWriter(w io.Writer, raw bool) (_ io.Writer, done func() error) {
+	if raw || !r.Colours(w) {
 		return w, func() error { return nil }
 	}
 	p := &painter{w: bufio.NewWriter(w)}

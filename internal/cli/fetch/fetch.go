@@ -1,4 +1,8 @@
-package cli
+// Package fetch brings images to the daemon as the user of a command line: pulled, with
+// what the user's own Docker configuration has for a registry, or sent from a path. It
+// tells how far that is. It refuses what is at a path that can be no image, and
+// shows nothing that a credential helper printed.
+package fetch
 
 import (
 	"context"
@@ -10,18 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/cli/archive"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
-// imageWork fetches one image and tells how far it is.
-type imageWork struct {
-	a     *app
-	svc   Service
-	quiet bool
-	json  io.Writer // where news goes with --json
+// Fetcher fetches images and tells how far it is.
+type Fetcher struct {
+	Console *console.Console
+	Client  *client.Client
+	Quiet   bool      // tell no progress
+	News    io.Writer // where it is told with --json
 }
 
 // phaseSend is what the command line itself tells of an import.
@@ -29,20 +35,20 @@ const phaseSend = "send"
 
 // Pull fetches ref with what the caller's own configuration has for its
 // registry.
-func (w *imageWork) Pull(ctx context.Context, ref string) (*api.Image, error) {
-	auth, err := w.a.credentials(ctx, ref)
+func (f *Fetcher) Pull(ctx context.Context, ref string) (*api.Image, error) {
+	auth, err := f.credentials(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	news := w.begin()
+	news := f.begin()
 	defer news.end()
-	return w.svc.PullImage(ctx, api.PullRequest{Ref: ref, Auth: auth}, news.report)
+	return f.Client.PullImage(ctx, api.PullRequest{Ref: ref, Auth: auth}, news.report)
 }
 
-// checkImportPath refuses what can't be imported before a daemon is started.
-func (a *app) checkImportPath(path string) error {
+// CheckPath refuses what can't be imported before a daemon is started.
+func CheckPath(c *console.Console, path string) error {
 	if path == "-" {
-		if a.Stdin == nil || console.IsTerminal(a.Stdin) {
+		if c.Stdin == nil || console.IsTerminal(c.Stdin) {
 			return usage.Errorf("import: - reads an archive from stdin, which is a terminal")
 		}
 		return nil
@@ -74,67 +80,63 @@ func statPath(path string) (fs.FileInfo, error) {
 }
 
 // Import sends what is at path, "-" for stdin.
-func (w *imageWork) Import(ctx context.Context, path, name string) (*api.Image, error) {
-	if err := w.a.checkImportPath(path); err != nil {
+func (f *Fetcher) Import(ctx context.Context, path, name string) (*api.Image, error) {
+	if err := CheckPath(f.Console, path); err != nil {
 		return nil, err
 	}
 	if path == "-" {
-		return w.send(ctx, name, w.a.Stdin, 0)
+		return f.send(ctx, name, f.Console.Stdin, 0)
 	}
-	f, err := beneath.OpenInput(path)
+	file, err := beneath.OpenInput(path)
 	if errors.Is(err, beneath.ErrNotRegular) {
-		f, err = beneath.OpenPath(path, os.O_RDONLY|unix.O_DIRECTORY)
+		file, err = beneath.OpenPath(path, os.O_RDONLY|unix.O_DIRECTORY)
 	}
 	if err != nil {
 		return nil, usage.Path("import", path, err)
 	}
-	defer func() { _ = f.Close() }() // it is only read
-	fi, err := f.Stat()
+	defer func() { _ = file.Close() }() // it is only read
+	fi, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !fi.IsDir() {
-		return w.send(ctx, name, f, fi.Size())
+		return f.send(ctx, name, file, fi.Size())
 	}
-	p, err := newImagePacker(f)
+	p, err := archive.NewImagePacker(file)
 	if err != nil {
 		return nil, usage.Path("import", path, err)
 	}
-	defer p.close()
-	if !p.layout && name == "" {
+	defer p.Close()
+	if !p.Layout && name == "" {
 		return nil, usage.Errorf("import: %s is a root file system, which has no name", shell.Word(path)).
 			WithHint("carboy image import --name NAME %s", shell.Word(path))
 	}
-	return w.sendPacked(ctx, name, p)
+	return f.sendPacked(ctx, name, p)
 }
 
 // sendPacked sends a directory as the archive that p makes of it.
-func (w *imageWork) sendPacked(ctx context.Context, name string, p *imagePacker) (*api.Image, error) {
-	r, pw := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := p.pack(ctx, pw)
-		pw.CloseWithError(err)
-		packed <- err
-	}()
-	img, err := w.send(ctx, name, r, 0)
-	r.CloseWithError(errStopped)
-	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) && ctx.Err() == nil {
-		return nil, perr // what was wrong here is why the import failed
+func (f *Fetcher) sendPacked(ctx context.Context, name string, p *archive.ImagePacker) (*api.Image, error) {
+	var img *api.Image
+	err := archive.Send(func(to io.Writer) error { return p.Pack(ctx, to) }, func(from io.Reader) (err error) {
+		img, err = f.send(ctx, name, from, 0)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	for _, text := range p.leftOut() {
-		w.a.NoteReason("left_out", "left out: "+text)
+	for _, text := range p.LeftOut() {
+		f.Console.NoteReason("left_out", "left out: "+text)
 	}
-	return img, err
+	return img, nil
 }
 
-func (w *imageWork) send(ctx context.Context, name string, r io.Reader, size int64) (*api.Image, error) {
-	news := w.begin()
+func (f *Fetcher) send(ctx context.Context, name string, r io.Reader, size int64) (*api.Image, error) {
+	news := f.begin()
 	defer news.end()
 	sent := &tellingReader{r: r, tell: func(n int64) {
 		news.report(api.ImageProgress{Phase: phaseSend, Done: n, Total: size})
 	}}
-	return w.svc.ImportImage(ctx, name, sent, func(p api.ImageProgress) {
+	return f.Client.ImportImage(ctx, name, sent, func(p api.ImageProgress) {
 		if p.Layer == "" && p.Phase == "download" {
 			return // the other end of what is sent
 		}

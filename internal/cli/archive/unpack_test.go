@@ -1,4 +1,4 @@
-package cli_test
+package archive_test
 
 import (
 	"archive/tar"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/cli/archive"
 )
 
 // entry makes a header; a body is what stands after a file's name.
@@ -161,7 +161,7 @@ func TestUnpackHostile(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(victim, "secret"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			skipped, err := cli.Unpack(t.Context(), bytes.NewReader(archiveOf(t, tt.entries...)), to, "copy")
+			skipped, err := archive.UnpackIn(t.Context(), bytes.NewReader(archiveOf(t, tt.entries...)), to, "copy")
 			if (err != nil) != tt.fails {
 				t.Errorf("error %v, want one: %t", err, tt.fails)
 			}
@@ -196,7 +196,7 @@ func TestUnpackModes(t *testing.T) {
 	h := entry(tar.TypeDir, "d/sub/", "")
 	h.Mode = 0o7500
 	b := archiveOf(t, entry(tar.TypeDir, "d/", ""), h, entry(tar.TypeReg, "d/sub/f", ""))
-	if _, err := cli.Unpack(t.Context(), bytes.NewReader(b), dir, "copy"); err != nil {
+	if _, err := archive.UnpackIn(t.Context(), bytes.NewReader(b), dir, "copy"); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]fs.FileMode{"copy/sub": fs.ModeDir | 0o500, "copy/sub/f": 0o750} {
@@ -221,7 +221,7 @@ func TestUnpackKeepsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := archiveOf(t, entry(tar.TypeReg, "name-of-some-length", ""))
-	if _, err := cli.Unpack(t.Context(), bytes.NewReader(b[:520]), dir, "f"); err == nil {
+	if _, err := archive.UnpackIn(t.Context(), bytes.NewReader(b[:520]), dir, "f"); err == nil {
 		t.Error("a cut archive was taken for a whole one")
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "f"))
@@ -246,7 +246,7 @@ func TestUnpackSparse(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cli.Unpack(t.Context(), &b, dir, "f"); err != nil {
+	if _, err := archive.UnpackIn(t.Context(), &b, dir, "f"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "f"))
@@ -288,7 +288,7 @@ func TestUnpackClaims(t *testing.T) {
 		t.Fatalf("the archive is not what it should be: %v, %v", h, err)
 	}
 	dir := t.TempDir()
-	if _, err := cli.Unpack(t.Context(), bytes.NewReader(sparse), dir, "g"); err == nil {
+	if _, err := archive.UnpackIn(t.Context(), bytes.NewReader(sparse), dir, "g"); err == nil {
 		t.Error("it was taken")
 	}
 	if got := list(t, dir); len(got) > 0 {
@@ -317,10 +317,10 @@ func TestPackUnpack(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := cli.Pack(t.Context(), &b, filepath.Join(from, "d"), "d"); err != nil {
+	if err := archive.PackPath(t.Context(), &b, filepath.Join(from, "d"), "d"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cli.Unpack(t.Context(), &b, to, "copy"); err != nil {
+	if _, err := archive.UnpackIn(t.Context(), &b, to, "copy"); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"copy", "copy/-", "copy/empty", "copy/f", "copy/l", "copy/new\nline"}
@@ -339,7 +339,7 @@ func FuzzUnpack(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		_, _ = cli.Unpack(t.Context(), bytes.NewReader(b), filepath.Join(top, "to"), "copy")
+		_, _ = archive.UnpackIn(t.Context(), bytes.NewReader(b), filepath.Join(top, "to"), "copy")
 		err := filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
 			rel, _ := filepath.Rel(top, p)
 			if rel != "." && rel != "to" && rel != "victim" && !strings.HasPrefix(rel, "to/copy") {

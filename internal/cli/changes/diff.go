@@ -1,4 +1,4 @@
-package cli
+package changes
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
@@ -17,74 +15,46 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
-type diffOptions struct {
-	names, stat, raw bool
+// DiffOptions say in which form changes are shown; none: as a patch.
+type DiffOptions struct {
+	Names bool // one line for each file
+	Stat  bool // how many lines changed in each
+	Raw   bool // a patch without escapes, for programs
 }
 
-func (a *app) diffCommand() *cobra.Command {
-	var o diffOptions
-	cmd := &cobra.Command{
-		Use:   "diff [flags] NAME [PATH...]",
-		Short: "Show what a sandbox changed in its workspace",
-		Args:  someArgs(1, "NAME"),
-		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return a.diff(ctx, o, args[0], workspacePaths(args[1:]))
-		}),
-		ValidArgsFunction: a.completeName(1),
-	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.BoolVar(&o.names, "names", false, "one line for each file: A added, M modified, D deleted, X mode, T type")
-	fs.BoolVar(&o.stat, "stat", false, "how many lines changed in each file")
-	fs.BoolVar(&o.raw, "raw", false, "a patch for programs: control characters are not escaped")
-	a.addJSON(fs)
-	return setHelp(cmd, docs{
-		long: `The changes are compared with the directory as it is now; what is the same on
-both sides is left out. Without flags they are shown as a unified patch. Each
-PATH is relative to the workspace, and stands for what is below it, too.
-
-A digest of all that was shown goes to stderr: carboy apply --digest takes that, and
-nothing that came after.`,
-		examples: []string{
-			"carboy diff brave-otter-4f2a",
-			"carboy diff --names brave-otter-4f2a src",
-			"carboy diff --raw brave-otter-4f2a | git apply --check",
-		},
-		exits: exitDocsPlain[:],
-	})
-}
-
-func (a *app) diff(ctx context.Context, o diffOptions, name string, paths []string) error {
-	if err := onlyOne(map[string]bool{"--names": o.names, "--stat": o.stat, "--raw": o.raw, "--json": a.JSON}); err != nil {
+// Diff shows what the sandbox name changed at and below paths, and remembers
+// that. Names, Stat, Raw and JSON exclude one another.
+func (r *Reviewer) Diff(ctx context.Context, o DiffOptions, name string, paths []string) error {
+	if err := onlyOne(map[string]bool{"--names": o.Names, "--stat": o.Stat, "--raw": o.Raw, "--json": r.JSON}); err != nil {
 		return err
 	}
-	svc, sb, err := a.diffable(ctx, name, paths)
+	svc, sb, err := r.diffable(ctx, name, paths)
 	if err != nil {
 		return err
 	}
-	patch := !o.names && !a.JSON
+	patch := !o.Names && !r.JSON
 	c, err := loadChanges(ctx, svc, sb, paths, patch)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	if err := a.showDiff(ctx, o, sb.Name, c.Diff); err != nil {
+	if err := r.showDiff(ctx, o, sb.Name, c.Diff); err != nil {
 		return err
 	}
-	return a.tellDigest(sb, c.Diff, paths)
+	return r.tellDigest(sb, c.Diff, paths)
 }
 
-func (a *app) showDiff(ctx context.Context, o diffOptions, name string, d *workspace.Diff) error {
+func (r *Reviewer) showDiff(ctx context.Context, o DiffOptions, name string, d *workspace.Diff) error {
 	switch {
-	case a.JSON:
-		return a.WriteJSON(newDiffJSON(name, d))
-	case o.names:
-		return a.diffNames(d)
-	case o.stat:
-		return a.diffStat(ctx, d)
+	case r.JSON:
+		return r.WriteJSON(newDiffJSON(name, d))
+	case o.Names:
+		return r.diffNames(d)
+	case o.Stat:
+		return r.diffStat(ctx, d)
 	}
-	w, done := a.patchWriter(a.Stdout, o.raw)
-	if err := d.WritePatch(ctx, w, workspace.PatchOptions{Raw: o.raw}); err != nil {
+	w, done := r.patchWriter(r.Stdout, o.Raw)
+	if err := d.WritePatch(ctx, w, workspace.PatchOptions{Raw: o.Raw}); err != nil {
 		return err
 	}
 	return done()
@@ -92,21 +62,21 @@ func (a *app) showDiff(ctx context.Context, o diffOptions, name string, d *works
 
 // tellDigest says how to take just what was shown, and remembers it for an
 // apply on the same terminal. stdout is left to the patch.
-func (a *app) tellDigest(sb *api.Sandbox, d *workspace.Diff, paths []string) error {
+func (r *Reviewer) tellDigest(sb *api.Sandbox, d *workspace.Diff, paths []string) error {
 	if len(d.Items) == 0 {
 		return nil
 	}
 	sum := d.Sum()
-	if !a.JSON {
+	if !r.JSON {
 		digest := sum.Digest.String()
-		if _, err := io.WriteString(a.Stderr, console.Escape("digest "+digest)+"\n"); err != nil {
+		if _, err := io.WriteString(r.Stderr, console.Escape("digest "+digest)+"\n"); err != nil {
 			return err
 		}
-		if err := a.Hint("to take just this: " + withPaths("carboy apply --digest "+digest+" "+shell.Word(sb.Name), paths)); err != nil {
+		if err := r.Hint("to take just this: " + withPaths("carboy apply --digest "+digest+" "+shell.Word(sb.Name), paths)); err != nil {
 			return err
 		}
 	}
-	return a.rememberShown(sb.ID, sum)
+	return r.rememberShown(sb.ID, sum)
 }
 
 // onlyOne refuses flags that exclude one another.
@@ -144,9 +114,9 @@ func nonNil[T any](list []T) []T {
 	return list
 }
 
-func (a *app) diffNames(d *workspace.Diff) error {
+func (r *Reviewer) diffNames(d *workspace.Diff) error {
 	for i := range d.Items {
-		if err := a.PrintLine(itemText(&d.Items[i])); err != nil {
+		if err := r.PrintLine(itemText(&d.Items[i])); err != nil {
 			return err
 		}
 	}
@@ -173,7 +143,7 @@ func itemText(it *workspace.Item) string {
 
 // diffStat shows how many lines each change adds and takes. Directories have
 // none.
-func (a *app) diffStat(ctx context.Context, d *workspace.Diff) error {
+func (r *Reviewer) diffStat(ctx context.Context, d *workspace.Diff) error {
 	files := *d
 	files.Items = slices.DeleteFunc(slices.Clone(d.Items), func(it workspace.Item) bool { return it.Kind == workspace.Dir })
 	var t console.Table
@@ -186,10 +156,10 @@ func (a *app) diffStat(ctx context.Context, d *workspace.Diff) error {
 		}
 		t.Row(one.Items[0].Class.Letter(), one.Items[0].Path, c.String())
 	}
-	if err := t.Write(a.Stdout); err != nil {
+	if err := t.Write(r.Stdout); err != nil {
 		return err
 	}
-	return a.PrintLine(summaryText(files.Summary()))
+	return r.PrintLine(summaryText(files.Summary()))
 }
 
 func summaryText(s workspace.Summary) string {

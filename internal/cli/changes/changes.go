@@ -1,4 +1,11 @@
-package cli
+// Package changes shows what a sandbox changed in its view of a directory, and takes
+// it into that directory.
+//
+// What the sandbox says is compared with the directory as it is now, and shown
+// escaped. It refuses to take what was not the same when it was shown, where it can
+// be told; what is held back is decided by package workspace. It remembers per
+// sandbox and terminal, in files that no link leads elsewhere.
+package changes
 
 import (
 	"context"
@@ -8,10 +15,21 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/shell"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
+
+// Reviewer shows what sandboxes changed, and takes it, as one user.
+type Reviewer struct {
+	*console.Console
+	// Connect returns the client, and starts a daemon where none runs.
+	Connect func(ctx context.Context) (*client.Client, error)
+	// StateDir is where it is remembered what was shown and what was written; "" for
+	// nowhere. It is the caller's own directory, and made when it is needed.
+	StateDir string
+}
 
 // changeSet is what a sandbox changed in the view of a directory, compared
 // with that directory as it is now.
@@ -47,11 +65,11 @@ func checkDiffable(sb *api.Sandbox) error {
 
 // diffable finds a sandbox whose changes at and below paths can be shown or
 // taken.
-func (a *app) diffable(ctx context.Context, name string, paths []string) (Service, *api.Sandbox, error) {
+func (r *Reviewer) diffable(ctx context.Context, name string, paths []string) (*client.Client, *api.Sandbox, error) {
 	if err := workspace.CheckPaths(paths); err != nil {
 		return nil, nil, err
 	}
-	svc, err := a.service(ctx)
+	svc, err := r.Connect(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,7 +83,7 @@ func (a *app) diffable(ctx context.Context, name string, paths []string) (Servic
 // loadChanges reads the changes of sb at and below paths, with those contents
 // that a patch needs where content is set. Those wait in a file without a name in the directory
 // for temporary files.
-func loadChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []string, content bool) (*changeSet, error) {
+func loadChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, paths []string, content bool) (*changeSet, error) {
 	base, err := workspace.OpenBase(sb.Workspace.Source)
 	if err != nil {
 		return nil, err
@@ -83,7 +101,7 @@ func loadChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []stri
 	return c, nil
 }
 
-func readChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []string, content bool) (*workspace.Set, error) {
+func readChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, paths []string, content bool) (*workspace.Set, error) {
 	var opts workspace.LoadOptions
 	if content {
 		dir, err := os.Open(os.TempDir())
@@ -101,8 +119,8 @@ func readChanges(ctx context.Context, svc Service, sb *api.Sandbox, paths []stri
 	return workspace.Load(ctx, stream, opts)
 }
 
-// countChanges returns how many changes sb has.
-func countChanges(ctx context.Context, svc Service, sb *api.Sandbox) (int, error) {
+// Count returns how many changes sb has.
+func Count(ctx context.Context, svc *client.Client, sb *api.Sandbox) (int, error) {
 	c, err := loadChanges(ctx, svc, sb, nil, false)
 	if err != nil {
 		return 0, err
@@ -117,9 +135,9 @@ func countChanges(ctx context.Context, svc Service, sb *api.Sandbox) (int, error
 	return n, nil
 }
 
-// workspacePaths turns what a user typed into paths below the workspace: the
+// Paths turns what a user typed into paths below the workspace: the
 // sandbox's own name for one is understood, too.
-func workspacePaths(args []string) []string {
+func Paths(args []string) []string {
 	paths := make([]string, len(args))
 	for i, arg := range args {
 		paths[i] = arg

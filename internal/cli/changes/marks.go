@@ -1,10 +1,8 @@
-package cli
+package changes
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"time"
 
@@ -19,11 +17,11 @@ const (
 )
 
 // loadMarks returns what earlier applies of a sandbox's changes wrote.
-func (a *app) loadMarks(id string) ([]workspace.Mark, error) {
+func (r *Reviewer) loadMarks(id string) ([]workspace.Mark, error) {
 	if !sandbox.ValidID(id) {
 		return nil, nil
 	}
-	b, err := a.readState(marksDir, id+".json", maxMarks)
+	b, err := r.readState(marksDir, id+".json", maxMarks)
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -34,42 +32,9 @@ func (a *app) loadMarks(id string) ([]workspace.Mark, error) {
 	return marks, nil
 }
 
-// readState returns a file of a directory of state, nil where there is none.
-func (a *app) readState(sub, name string, limit int64) ([]byte, error) {
-	dir, err := a.openState(sub, false)
-	if err == nil {
-		defer dir.close()
-		var b []byte
-		if b, err = dir.read(name, limit); err == nil {
-			return b, nil
-		}
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return nil, fmt.Errorf("read what was %s before: %w", sub, err)
-}
-
-// writeState puts a file into a directory of state, and removes what is too
-// old to be of use.
-func (a *app) writeState(sub, name string, b []byte) error {
-	if a.env.StateDir == "" {
-		return nil
-	}
-	dir, err := a.openState(sub, true)
-	if err == nil {
-		defer dir.close()
-		if err = dir.write(name, b); err == nil {
-			dir.prune(a.Now())
-			return nil
-		}
-	}
-	return fmt.Errorf("remember what was %s: %w", sub, err)
-}
-
 // saveMarks writes marks in the place of those of before; of several for a
 // path the last counts.
-func (a *app) saveMarks(id string, marks []workspace.Mark) error {
+func (r *Reviewer) saveMarks(id string, marks []workspace.Mark) error {
 	if !sandbox.ValidID(id) {
 		return nil
 	}
@@ -87,18 +52,18 @@ func (a *app) saveMarks(id string, marks []workspace.Mark) error {
 	if err != nil {
 		return err
 	}
-	return a.writeState(marksDir, id+".json", b)
+	return r.writeState(marksDir, id+".json", b)
 }
 
-// forgetSandbox removes what is remembered of a sandbox that was removed.
+// Forget removes what is remembered of a sandbox that was removed.
 // Where there is nothing, or it can't be removed, that is fine too: its name is
 // nobody else's.
-func (a *app) forgetSandbox(id string) {
+func (r *Reviewer) Forget(id string) {
 	if !sandbox.ValidID(id) {
 		return
 	}
 	for _, sub := range [...]string{marksDir, shownDir} {
-		dir, err := a.openState(sub, false)
+		dir, err := r.openState(sub, false)
 		if err != nil {
 			continue
 		}

@@ -1,4 +1,4 @@
-package cli
+package fetch
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // They run in this process's place and with its rights: the daemon never reads
 // a user's files. Where they fail, the pull goes on as anybody's, and a note
 // says so: most images are for everybody.
-func (a *app) credentials(ctx context.Context, ref string) (*api.RegistryAuth, error) {
+func (f *Fetcher) credentials(ctx context.Context, ref string) (*api.RegistryAuth, error) {
 	r, err := name.ParseReference(ref)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the daemon says what is wrong with it, in its own words
@@ -38,7 +38,7 @@ func (a *app) credentials(ctx context.Context, ref string) (*api.RegistryAuth, e
 		return nil, context.Cause(ctx)
 	case got := <-found:
 		if got.err != nil {
-			a.NoteReason("credentials", r.Context().RegistryStr()+": "+credentialsError(got.err)+"; going on without credentials")
+			f.Console.NoteReason("credentials", r.Context().RegistryStr()+": "+credentialsError(got.err)+"; going on without credentials")
 			return nil, nil
 		}
 		return registryAuth(got.conf), nil

@@ -1,4 +1,4 @@
-package cli
+package changes
 
 import (
 	"context"
@@ -35,8 +35,8 @@ type shown struct {
 // shownFile names the file for a sandbox and the caller's terminal, which is
 // known by its session's first process. Those whose sessions began outside of a
 // container's processes, and have the number 0 within, share one.
-func (a *app) shownFile(id string) string {
-	if a.env.StateDir == "" || !sandbox.ValidID(id) {
+func (r *Reviewer) shownFile(id string) string {
+	if r.StateDir == "" || !sandbox.ValidID(id) {
 		return ""
 	}
 	sid, err := unix.Getsid(0)
@@ -52,15 +52,15 @@ func (a *app) shownFile(id string) string {
 
 // rememberShown notes what a diff showed. One of more than can be noted is
 // forgotten, with the one before.
-func (a *app) rememberShown(id string, sum workspace.Sum) error {
+func (r *Reviewer) rememberShown(id string, sum workspace.Sum) error {
 	if len(sum.Items) > maxShownItems || len(sum.Paths) > maxShownPaths {
 		sum.Items = nil
 	}
-	return a.saveShown(id, shown{Time: a.Now().UTC(), Paths: sum.Paths, Items: sum.Items})
+	return r.saveShown(id, shown{Time: r.Now().UTC(), Paths: sum.Paths, Items: sum.Items})
 }
 
-func (a *app) saveShown(id string, s shown) error {
-	name := a.shownFile(id)
+func (r *Reviewer) saveShown(id string, s shown) error {
+	name := r.shownFile(id)
 	if name == "" {
 		return nil
 	}
@@ -68,16 +68,16 @@ func (a *app) saveShown(id string, s shown) error {
 	if err != nil {
 		return err
 	}
-	return a.writeState(shownDir, name, b)
+	return r.writeState(shownDir, name, b)
 }
 
 // lastShown returns what the last diff on this terminal showed, nil for none.
-func (a *app) lastShown(id string) (*shown, error) {
-	name := a.shownFile(id)
+func (r *Reviewer) lastShown(id string) (*shown, error) {
+	name := r.shownFile(id)
 	if name == "" {
 		return nil, nil
 	}
-	b, err := a.readState(shownDir, name, maxShown)
+	b, err := r.readState(shownDir, name, maxShown)
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func (s *shown) covers(p string) bool {
 }
 
 // taken notes that items were applied: they are no change any more.
-func (a *app) taken(id string, d *workspace.Diff, applied []workspace.Item) error {
-	s, err := a.lastShown(id)
+func (r *Reviewer) taken(id string, d *workspace.Diff, applied []workspace.Item) error {
+	s, err := r.lastShown(id)
 	if err != nil || s == nil || d == nil || len(applied) == 0 {
 		return err
 	}
@@ -130,13 +130,13 @@ func (a *app) taken(id string, d *workspace.Diff, applied []workspace.Item) erro
 		}
 	}
 	s.Items = slices.DeleteFunc(s.Items, func(i workspace.Digest) bool { return gone[i] })
-	return a.saveShown(id, *s)
+	return r.saveShown(id, *s)
 }
 
 // checkShown says where what is to be applied is not what the last diff on
 // this terminal showed. Who can be asked is asked whether to go on.
-func (a *app) checkShown(ctx context.Context, o applyOptions, name, id string, d *workspace.Diff) error {
-	s, err := a.lastShown(id)
+func (r *Reviewer) checkShown(ctx context.Context, o ApplyOptions, name, id string, d *workspace.Diff) error {
+	s, err := r.lastShown(id)
 	if err != nil || s == nil {
 		return err
 	}
@@ -151,11 +151,11 @@ func (a *app) checkShown(ctx context.Context, o applyOptions, name, id string, d
 	if len(paths) > maxHintPaths {
 		listed = append(listed, "…")
 	}
-	a.NoteReason("changed", fmt.Sprintf("%s: changed since carboy diff showed it %s: %s", name, console.Ago(s.Time, a.Now()), strings.Join(listed, ", ")))
-	if o.ask || o.dryRun || a.JSON || !console.IsTerminal(a.Stdin) || !console.IsTerminal(a.Stderr) {
+	r.NoteReason("changed", fmt.Sprintf("%s: changed since carboy diff showed it %s: %s", name, console.Ago(s.Time, r.Now()), strings.Join(listed, ", ")))
+	if o.Ask || o.DryRun || r.JSON || !console.IsTerminal(r.Stdin) || !console.IsTerminal(r.Stderr) {
 		return nil
 	}
-	answer, err := a.Prompt(ctx, "take it all the same? [y,N] ")
+	answer, err := r.Prompt(ctx, "take it all the same? [y,N] ")
 	if err != nil {
 		return err
 	}

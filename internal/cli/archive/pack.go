@@ -1,4 +1,10 @@
-package cli
+// Package archive makes and unpacks the tar streams that go into sandboxes, come
+// out of them, and become images.
+//
+// What comes out of a sandbox is hostile: nothing is made outside of the directory
+// that it is unpacked in, and links that lead out, devices and set-id bits are
+// refused. On this machine no link is followed on the way to what is packed.
+package archive
 
 import (
 	"archive/tar"
@@ -7,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"unicode/utf8"
 
@@ -20,17 +27,19 @@ type packer struct {
 	skipped func(name, why string)
 }
 
-// pack writes what d has at rel under the name of name, "." for a directory's
-// contents alone, and ends the archive. It follows no link.
-func (p *packer) pack(ctx context.Context, d *beneath.Dir, rel, name string) error {
-	fi, err := d.Lstat(rel)
+// Pack writes what is at l under the name of name, "." for a directory's contents
+// alone, and ends the archive. It follows no link. skipped is told what is left
+// out, and why.
+func Pack(ctx context.Context, w io.Writer, l *Local, name string, skipped func(name, why string)) error {
+	p := &packer{w: tar.NewWriter(w), skipped: skipped}
+	fi, err := l.dir.Lstat(l.Name)
 	if err != nil {
 		return err
 	}
 	if fi.IsDir() {
-		err = p.tree(ctx, d, rel, name)
+		err = p.tree(ctx, l.dir, l.Name, name)
 	} else {
-		err = p.entry(ctx, d, rel, name)
+		err = p.entry(ctx, l.dir, l.Name, name)
 	}
 	if err != nil {
 		return err
@@ -83,8 +92,7 @@ func (p *packer) entry(ctx context.Context, d *beneath.Dir, rel, name string) er
 	return nil
 }
 
-// file writes a regular file. One that shrinks meanwhile is an error, for the
-// archive has its size already; what it grows by is left out.
+// file writes a regular file.
 func (p *packer) file(d *beneath.Dir, rel string, h *tar.Header) error {
 	f, err := d.OpenRegular(rel)
 	if errors.Is(err, beneath.ErrNotRegular) {
@@ -95,17 +103,46 @@ func (p *packer) file(d *beneath.Dir, rel string, h *tar.Header) error {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
+	if err := writeFile(p.w, h, f); err != nil {
+		return fmt.Errorf("read %s: %w", rel, err)
+	}
+	return nil
+}
+
+// writeFile writes a regular file. One that shrinks meanwhile is an error, for the
+// archive has its size already; what it grows by is left out.
+func writeFile(w *tar.Writer, h *tar.Header, f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	h.Typeflag, h.Size = tar.TypeReg, fi.Size()
-	if err := p.w.WriteHeader(h); err != nil {
+	if err := w.WriteHeader(h); err != nil {
 		return err
 	}
-	n, err := io.CopyN(p.w, f, h.Size)
+	n, err := io.CopyN(w, f, h.Size)
 	if err == io.EOF {
-		return fmt.Errorf("read %s: it became shorter, at byte %d of %d", rel, n, h.Size)
+		return fmt.Errorf("it became shorter, at byte %d of %d", n, h.Size)
+	}
+	return err
+}
+
+var errStopped = errors.New("the reader has stopped")
+
+// Send hands what pack writes to to. Where packing fails, that is why to did, and
+// is the error.
+func Send(pack func(io.Writer) error, to func(io.Reader) error) error {
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := pack(w)
+		w.CloseWithError(err)
+		packed <- err
+	}()
+	err := to(r)
+	r.CloseWithError(errStopped)
+	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) {
+		return perr
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package cli
+package changes
 
 import (
 	"errors"
@@ -24,16 +24,16 @@ type stateDir struct{ root *os.Root }
 
 // openState opens the directory sub, and with create makes what is missing. It
 // returns fs.ErrNotExist where there is none, or where nothing is kept.
-func (a *app) openState(sub string, create bool) (*stateDir, error) {
-	if a.env.StateDir == "" {
+func (r *Reviewer) openState(sub string, create bool) (*stateDir, error) {
+	if r.StateDir == "" {
 		return nil, fs.ErrNotExist
 	}
 	if create {
-		if err := home.Make(a.env.StateDir, 0o700); err != nil {
+		if err := home.Make(r.StateDir, 0o700); err != nil {
 			return nil, err
 		}
 	}
-	own, err := os.OpenRoot(a.env.StateDir)
+	own, err := os.OpenRoot(r.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (a *app) openState(sub string, create bool) (*stateDir, error) {
 	}
 	got, err := root.Stat(".")
 	if err == nil && (!want.IsDir() || !os.SameFile(want, got)) {
-		err = fmt.Errorf("%s in %s is a link, not a directory", sub, a.env.StateDir)
+		err = fmt.Errorf("%s in %s is a link, not a directory", sub, r.StateDir)
 	}
 	if err != nil {
 		_ = root.Close() // a directory
@@ -120,4 +120,37 @@ func (d *stateDir) prune(now time.Time) {
 			_ = d.root.Remove(name)
 		}
 	})
+}
+
+// readState returns a file of a directory of state, nil where there is none.
+func (r *Reviewer) readState(sub, name string, limit int64) ([]byte, error) {
+	dir, err := r.openState(sub, false)
+	if err == nil {
+		defer dir.close()
+		var b []byte
+		if b, err = dir.read(name, limit); err == nil {
+			return b, nil
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("read what was %s before: %w", sub, err)
+}
+
+// writeState puts a file into a directory of state, and removes what is too
+// old to be of use.
+func (r *Reviewer) writeState(sub, name string, b []byte) error {
+	if r.StateDir == "" {
+		return nil
+	}
+	dir, err := r.openState(sub, true)
+	if err == nil {
+		defer dir.close()
+		if err = dir.write(name, b); err == nil {
+			dir.prune(r.Now())
+			return nil
+		}
+	}
+	return fmt.Errorf("remember what was %s: %w", sub, err)
 }

@@ -1,4 +1,4 @@
-package cli
+package changes
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // asker asks about changes on the terminal.
 type asker struct {
-	a   *app
+	r   *Reviewer
 	all bool // everything from here on is wanted
 }
 
@@ -23,7 +23,7 @@ func (q *asker) ask(ctx context.Context, it *workspace.Item) (bool, error) {
 		return true, nil
 	}
 	for {
-		answer, err := q.a.Prompt(ctx, console.Escape(itemText(it))+"\ntake it? [y,n,a,d,q,?] ")
+		answer, err := q.r.Prompt(ctx, console.Escape(itemText(it))+"\ntake it? [y,n,a,d,q,?] ")
 		if err != nil {
 			return false, err
 		}
@@ -42,7 +42,7 @@ func (q *asker) ask(ctx context.Context, it *workspace.Item) (bool, error) {
 				return false, err
 			}
 		default:
-			_, err := io.WriteString(q.a.Stderr, `y  take it         n  leave it
+			_, err := io.WriteString(q.r.Stderr, `y  take it         n  leave it
 a  take it, and all that follow
 d  show the change
 q  leave all, also those that were answered y
@@ -57,7 +57,7 @@ q  leave all, also those that were answered y
 // show writes the patch of one change to the terminal, of the very bytes that
 // would be written: the sandbox may have others by now.
 func (q *asker) show(ctx context.Context, it *workspace.Item) error {
-	w, done := q.a.patchWriter(q.a.Stderr, false)
+	w, done := q.r.patchWriter(q.r.Stderr, false)
 	if err := it.WritePatch(ctx, w, workspace.PatchOptions{}); err != nil {
 		return err
 	}

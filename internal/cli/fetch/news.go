@@ -1,4 +1,4 @@
-package cli
+package fetch
 
 import (
 	"fmt"
@@ -30,12 +30,12 @@ type imageNews struct {
 }
 
 // begin starts to tell; end must be called.
-func (w *imageWork) begin() *imageNews {
-	n := &imageNews{w: w.a.Stderr, told: map[[2]string]bool{}}
+func (f *Fetcher) begin() *imageNews {
+	n := &imageNews{w: f.Console.Stderr, told: map[[2]string]bool{}}
 	switch {
-	case w.quiet:
-	case w.a.JSON:
-		n.w, n.show = w.json, (*imageNews).line
+	case f.Quiet:
+	case f.Console.JSON:
+		n.w, n.show = f.News, (*imageNews).line
 	case console.IsTerminal(n.w):
 		n.show = (*imageNews).bars
 		n.size = func() console.Size { return console.SizeOf(n.w) }

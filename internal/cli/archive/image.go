@@ -1,4 +1,4 @@
-package cli
+package archive
 
 import (
 	"archive/tar"
@@ -21,13 +21,13 @@ import (
 // maxLeftOut is how many of the files that an image does not have are named.
 const maxLeftOut = 20
 
-// imagePacker writes a directory as an archive to import: an OCI layout, or a
+// ImagePacker writes a directory as an archive to import: an OCI layout, or a
 // root file system with owners, sticky bits and hard links. It does not leave
 // the directory by a link, nor its file system.
-type imagePacker struct {
+type ImagePacker struct {
 	root   *beneath.Dir
 	dir    string
-	layout bool // an OCI layout
+	Layout bool // an OCI layout
 
 	dev   uint64
 	uid   int              // whose files become root's; -1: nobody's
@@ -39,27 +39,28 @@ type imagePacker struct {
 // inode is which file it is, by whatever name.
 type inode struct{ dev, ino uint64 }
 
-// newImagePacker packs an open directory, which it takes over; close must be
+// NewImagePacker packs an open directory, which it takes over; close must be
 // called.
-func newImagePacker(dir *os.File) (*imagePacker, error) {
+func NewImagePacker(dir *os.File) (*ImagePacker, error) {
 	root := beneath.In(dir)
-	p := &imagePacker{root: root, dir: dir.Name(), uid: -1, links: map[inode]string{}}
+	p := &ImagePacker{root: root, dir: dir.Name(), uid: -1, links: map[inode]string{}}
 	if euid := os.Geteuid(); euid != 0 {
 		p.uid = euid
 	}
 	fi, err := root.Lstat(".")
 	if err != nil {
-		p.close()
+		p.Close()
 		return nil, err
 	}
 	p.dev = statOf(fi).Dev
 	if fi, err := root.Lstat("oci-layout"); err == nil && fi.Mode().IsRegular() {
-		p.layout = true
+		p.Layout = true
 	}
 	return p, nil
 }
 
-func (p *imagePacker) close() { _ = p.root.Close() } // it was only read
+// Close gives the directory back.
+func (p *ImagePacker) Close() { _ = p.root.Close() } // it was only read
 
 // statOf is what the kernel says of a file.
 func statOf(fi fs.FileInfo) *syscall.Stat_t {
@@ -70,11 +71,11 @@ func statOf(fi fs.FileInfo) *syscall.Stat_t {
 	return st
 }
 
-// pack writes the archive.
-func (p *imagePacker) pack(ctx context.Context, out io.Writer) error {
+// Pack writes the archive.
+func (p *ImagePacker) Pack(ctx context.Context, out io.Writer) error {
 	w := tar.NewWriter(out)
 	tops := []string{"."}
-	if p.layout {
+	if p.Layout {
 		tops = []string{"oci-layout", "index.json", "blobs"}
 	}
 	for _, top := range tops {
@@ -85,7 +86,7 @@ func (p *imagePacker) pack(ctx context.Context, out io.Writer) error {
 	return w.Close()
 }
 
-func (p *imagePacker) tree(ctx context.Context, w *tar.Writer, top string) error {
+func (p *ImagePacker) tree(ctx context.Context, w *tar.Writer, top string) error {
 	return fs.WalkDir(p.root.FS(), top, func(rel string, _ fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -100,7 +101,7 @@ func (p *imagePacker) tree(ctx context.Context, w *tar.Writer, top string) error
 	})
 }
 
-func (p *imagePacker) entry(w *tar.Writer, rel string) error {
+func (p *ImagePacker) entry(w *tar.Writer, rel string) error {
 	fi, err := p.root.Lstat(rel)
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func (p *imagePacker) entry(w *tar.Writer, rel string) error {
 	return nil
 }
 
-func (p *imagePacker) directory(w *tar.Writer, h *tar.Header, fi fs.FileInfo) error {
+func (p *ImagePacker) directory(w *tar.Writer, h *tar.Header, fi fs.FileInfo) error {
 	h.Typeflag, h.Name = tar.TypeDir, h.Name+"/"
 	if fi.Mode()&fs.ModeSticky != 0 {
 		h.Mode |= 0o1000
@@ -150,10 +151,8 @@ func (p *imagePacker) directory(w *tar.Writer, h *tar.Header, fi fs.FileInfo) er
 	return nil
 }
 
-// file writes a regular file, or a link to where it was written before. One
-// that shrinks meanwhile is an error, for the archive has its size already;
-// what it grows by is left out.
-func (p *imagePacker) file(w *tar.Writer, h *tar.Header, rel string, fi fs.FileInfo) error {
+// file writes a regular file, or a link to where it was written before.
+func (p *ImagePacker) file(w *tar.Writer, h *tar.Header, rel string, fi fs.FileInfo) error {
 	st := statOf(fi)
 	id := inode{st.Dev, st.Ino}
 	if first, ok := p.links[id]; ok {
@@ -175,19 +174,11 @@ func (p *imagePacker) file(w *tar.Writer, h *tar.Header, rel string, fi fs.FileI
 	if st.Nlink > 1 {
 		p.links[id] = rel
 	}
-	h.Typeflag, h.Size = tar.TypeReg, now.Size()
-	if err := w.WriteHeader(h); err != nil {
-		return err
-	}
-	n, err := io.CopyN(w, f, h.Size)
-	if err == io.EOF {
-		return fmt.Errorf("it became shorter, at byte %d of %d", n, h.Size)
-	}
-	return err
+	return writeFile(w, h, f)
 }
 
 // leaveOut notes what is not in the archive.
-func (p *imagePacker) leaveOut(name, why string) {
+func (p *ImagePacker) leaveOut(name, why string) {
 	if len(p.left) == maxLeftOut {
 		p.more++
 		return
@@ -195,8 +186,8 @@ func (p *imagePacker) leaveOut(name, why string) {
 	p.left = append(p.left, name+": "+why)
 }
 
-// leftOut returns what is not in the archive, a line for each.
-func (p *imagePacker) leftOut() []string {
+// LeftOut returns what is not in the archive, a line for each.
+func (p *ImagePacker) LeftOut() []string {
 	if p.more > 0 {
 		return append(p.left, fmt.Sprintf("%d more", p.more))
 	}

@@ -1,7 +1,13 @@
-package cli
+// Package relay runs a command in a sandbox for somebody at a console: its streams,
+// its signals, the size and mode of a terminal, and what is told of its end.
+//
+// Output goes onto a terminal escaped, unless the command was given a terminal of
+// its own. It refuses to wait for a guest that says nothing and does not end.
+package relay
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"sync"
@@ -12,11 +18,12 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
-// relay hands the signals that carboy gets to the command that it runs. The
+// Relay hands the signals that carboy gets to the command that it runs. The
 // first one is the command's; the next ends ctx, and one more the process.
 // Before the command runs, the first ends ctx already.
-type relay struct {
-	ctx     context.Context
+type Relay struct {
+	*console.Console
+	Ctx     context.Context
 	cancel  context.CancelCauseFunc
 	running atomic.Bool
 	signals chan int32             // for the command
@@ -31,10 +38,10 @@ func relayed() []os.Signal {
 	return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 }
 
-// newRelay starts to catch signals. stop must be called.
-func newRelay(parent context.Context) *relay {
-	r := &relay{signals: make(chan int32, 4), got: make(chan os.Signal, 8)}
-	r.ctx, r.cancel = context.WithCancelCause(parent)
+// New starts to catch signals. Stop must be called.
+func New(parent context.Context, c *console.Console) *Relay {
+	r := &Relay{Console: c, signals: make(chan int32, 4), got: make(chan os.Signal, 8)}
+	r.Ctx, r.cancel = context.WithCancelCause(parent)
 	// With SIGPIPE caught, a closed stdout is an error to clean up after.
 	signal.Notify(r.got, append(relayed(), syscall.SIGPIPE)...)
 	r.done.Go(r.loop)
@@ -43,7 +50,7 @@ func newRelay(parent context.Context) *relay {
 
 // withTerminal makes the relay follow the size of a terminal, too, and calls
 // resumed when the process was stopped and continued.
-func (r *relay) withTerminal(measure func() console.Size, resumed func()) {
+func (r *Relay) withTerminal(measure func() console.Size, resumed func()) {
 	r.resize = make(chan *guestv1.Terminal, 1)
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH, syscall.SIGCONT)
@@ -51,7 +58,7 @@ func (r *relay) withTerminal(measure func() console.Size, resumed func()) {
 		defer signal.Stop(changed)
 		for {
 			select {
-			case <-r.ctx.Done():
+			case <-r.Ctx.Done():
 				return
 			case s := <-changed:
 				if s == syscall.SIGCONT {
@@ -64,7 +71,7 @@ func (r *relay) withTerminal(measure func() console.Size, resumed func()) {
 }
 
 // offer puts a size into resize, in the place of one that nobody took.
-func (r *relay) offer(s console.Size) {
+func (r *Relay) offer(s console.Size) {
 	select {
 	case <-r.resize:
 	default:
@@ -72,11 +79,11 @@ func (r *relay) offer(s console.Size) {
 	r.resize <- &guestv1.Terminal{Cols: s.Cols, Rows: s.Rows}
 }
 
-func (r *relay) loop() {
+func (r *Relay) loop() {
 	forwarded := false
 	for {
 		select {
-		case <-r.ctx.Done():
+		case <-r.Ctx.Done():
 			return
 		case s := <-r.got:
 			sig, ok := s.(syscall.Signal)
@@ -86,7 +93,7 @@ func (r *relay) loop() {
 				forwarded = true
 				r.signals <- int32(sig)
 			default:
-				r.cancel(errInterrupted)
+				r.cancel(ErrInterrupted)
 				signal.Stop(r.got)
 				signal.Reset(relayed()...)
 				return
@@ -95,9 +102,35 @@ func (r *relay) loop() {
 	}
 }
 
-// stop gives the signals back and waits for the relay's goroutines.
-func (r *relay) stop() {
+// Stop gives the signals back and waits for the relay's goroutines.
+func (r *Relay) Stop() {
 	signal.Stop(r.got)
 	r.cancel(nil)
 	r.done.Wait()
+}
+
+// ErrInterrupted is the cause of a context that a signal ended.
+var ErrInterrupted = errors.New("interrupted")
+
+// UntilSignal returns a context that the first SIGINT, SIGTERM or SIGHUP
+// ends. stop gives the signals back; the next one then ends the process.
+func UntilSignal(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	got := make(chan os.Signal, 1)
+	signal.Notify(got, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-got:
+			cancel(ErrInterrupted)
+			signal.Stop(got)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(got)
+		cancel(nil)
+		<-done
+	}
 }

@@ -1,4 +1,4 @@
-package cli_test
+package archive_test
 
 import (
 	"archive/tar"
@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/cli/archive"
 )
 
 const (
@@ -66,7 +66,7 @@ func TestPackWhileLinksArePlanted(t *testing.T) {
 	for range rounds {
 		for _, from := range []string{tree, filepath.Join(tree, "out/f"), filepath.Join(tree, "out")} {
 			var b bytes.Buffer
-			if cli.Pack(t.Context(), &b, from, "copy") == nil {
+			if archive.PackPath(t.Context(), &b, from, "copy") == nil {
 				whole++
 			}
 			if bytes.Contains(b.Bytes(), []byte(canary)) {
@@ -94,7 +94,7 @@ func TestUnpackWhileLinksArePlanted(t *testing.T) {
 			b    []byte
 			path string
 		}{{file, "out/new"}, {inner, "out"}, {outer, "."}} {
-			if cli.UnpackTo(t.Context(), bytes.NewReader(to.b), filepath.Join(tree, to.path)) == nil {
+			if archive.UnpackTo(t.Context(), bytes.NewReader(to.b), filepath.Join(tree, to.path)) == nil {
 				whole++
 			}
 		}
@@ -116,4 +116,11 @@ func TestUnpackWhileLinksArePlanted(t *testing.T) {
 		}
 	}
 	t.Error("the control does not get there")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
