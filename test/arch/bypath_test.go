@@ -146,9 +146,8 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir: "internal/template",
-		functions: `Service.AddFile Service.FileLink Service.Usage Service.deleteIdle Service.makeRoom Service.newJournal
-			Service.openFile Service.pruneLocked Service.readLog Service.removeArchives Service.removeFiles
-			Service.removeParts`,
+		functions: `archives.add archives.count archives.link archives.makeRoom archives.open archives.removeFound
+			archives.removeOld archives.removeParts logs.open logs.read logs.remove`,
 		why: "a state directory: archives under their digests, which are unpacked inside, and logs",
 	},
 	{
