@@ -181,3 +181,11 @@ func (c *Client) sendError(ctx context.Context, err error) error {
 		Err:  err,
 	}
 }
+
+// dialAgain lets the caller start a daemon anew. A failure is only one more
+// lost attempt.
+func (c *Client) dialAgain(ctx context.Context) {
+	if c.redial != nil {
+		_ = c.redial(ctx) // the attempt that follows fails and tells why
+	}
+}

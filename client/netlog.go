@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 )
 
 // NetLogOptions select what NetLog yields. The zero value selects all that
@@ -28,13 +29,13 @@ type NetLogOptions struct {
 func (c *Client) NetLog(ctx context.Context, id string, o NetLogOptions) iter.Seq2[api.NetRecord, error] {
 	return func(yield func(api.NetRecord, error) bool) {
 		o := o // each use of the sequence begins anew
-		var b backoff
+		var b agent.Backoff
 		for again := false; ; again = true {
 			done, err := c.netLogOnce(ctx, id, &o, &b, yield)
 			if done || again && KindOf(err) == NotFound {
 				return
 			}
-			if o.Follow && KindOf(err) == Unavailable && b.wait(ctx) {
+			if o.Follow && KindOf(err) == Unavailable && b.Wait(ctx) {
 				c.dialAgain(ctx)
 				continue
 			}
@@ -49,7 +50,7 @@ func (c *Client) NetLog(ctx context.Context, id string, o NetLogOptions) iter.Se
 
 // netLogOnce yields until the stream ends or breaks. It keeps in o how far it
 // came, and reports whether that was all.
-func (c *Client) netLogOnce(ctx context.Context, id string, o *NetLogOptions, b *backoff, yield func(api.NetRecord, error) bool) (done bool, err error) {
+func (c *Client) netLogOnce(ctx context.Context, id string, o *NetLogOptions, b *agent.Backoff, yield func(api.NetRecord, error) bool) (done bool, err error) {
 	resp, err := c.send(ctx, c.http, http.MethodGet, path(id, "/netlog")+o.query(), nil, "")
 	if err != nil {
 		return false, err
@@ -58,7 +59,7 @@ func (c *Client) netLogOnce(ctx context.Context, id string, o *NetLogOptions, b 
 	sc := bufio.NewScanner(resp.Body)
 	sc.Buffer(nil, maxEventLine)
 	for sc.Scan() {
-		b.reset()
+		b.Reset()
 		if len(sc.Bytes()) == 0 {
 			continue // a sign of life
 		}

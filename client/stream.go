@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 )
 
 const maxEventLine = 64 << 10
@@ -25,17 +27,17 @@ func (c *Client) Finish(ctx context.Context, id string) error {
 // cause then. Where the daemon goes away it looks for it for up to 60 seconds.
 // Any other return is an error: the sandbox is gone, or nobody answers.
 func (c *Client) Hold(ctx context.Context, id string) error {
-	var b backoff
+	var b agent.Backoff
 	for {
-		err := c.holdOnce(ctx, id, b.reset)
+		err := c.holdOnce(ctx, id, b.Reset)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if KindOf(err) != Unavailable {
 			return err
 		}
-		if !b.wait(ctx) {
-			return ctxOr(ctx, nil, err)
+		if !b.Wait(ctx) {
+			return cmp.Or(context.Cause(ctx), err)
 		}
 		c.dialAgain(ctx)
 	}

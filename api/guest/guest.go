@@ -84,3 +84,26 @@ type ProbeResult struct {
 	Outcome string `json:"outcome"`
 	Micros  int64  `json:"micros"` // from the attempt's beginning to its outcome
 }
+
+// Claim is the body of POST /carboy/claim: what the host says once a sandbox
+// that was started before anyone asked for it has an owner.
+type Claim struct {
+	Env map[string]string `json:"env"` // on top of the configuration's
+	// Network connects a sandbox that had none; nil: it stays as it is.
+	Network *Network `json:"network,omitempty"`
+}
+
+// Metrics are the answer to GET /metrics, as envd gives it. Sizes are bytes but for
+// those named otherwise.
+type Metrics struct {
+	TS          int64   `json:"ts"` // Unix seconds
+	CPUCount    int     `json:"cpu_count"`
+	CPUUsedPct  float64 `json:"cpu_used_pct"` // of all, since the last call
+	MemTotalMiB uint64  `json:"mem_total_mib"`
+	MemUsedMiB  uint64  `json:"mem_used_mib"`
+	MemTotal    uint64  `json:"mem_total"`
+	MemUsed     uint64  `json:"mem_used"`
+	MemCache    uint64  `json:"mem_cache"`
+	DiskUsed    uint64  `json:"disk_used"`
+	DiskTotal   uint64  `json:"disk_total"`
+}

@@ -53,7 +53,7 @@ func run() error {
 		return fmt.Errorf("close the program: %w", err)
 	}
 	f := os.NewFile(control.ConfigFD, "configuration")
-	cfg, err := guest.ParseConfig(f)
+	cfg, err := control.ParseConfig(f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}

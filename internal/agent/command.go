@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
 // Causes of errors about one command.
@@ -112,6 +113,70 @@ func (g *Guest) Look(ctx context.Context, id string) (*guestv1.Process, error) {
 		return nil, about(err)
 	}
 	return res.Msg.GetProcess(), nil
+}
+
+// Begin starts a command, and returns once it runs; the command goes on by
+// itself under that ID. One that could not be started, or that ended at once,
+// is no error: Ended says so.
+func (g *Guest) Begin(ctx context.Context, id string, cmd *guestv1.Command) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream alone
+	stream, err := g.rpc.Start(ctx, connect.NewRequest(&guestv1.StartRequest{Id: id, Command: cmd}))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	defer stream.Close()
+	if !stream.Receive() {
+		return fmt.Errorf("%w: %w", ErrBroken, errors.Join(stream.Err(), io.ErrUnexpectedEOF))
+	}
+	return nil
+}
+
+// Ended returns how a command ended, and nil for one that runs.
+func (g *Guest) Ended(ctx context.Context, id string) (*guestv1.Exit, error) {
+	res, err := g.rpc.Get(ctx, connect.NewRequest(&guestv1.GetRequest{Id: id}))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return res.Msg.GetProcess().GetExit(), nil
+}
+
+// Output hands what the guest still has of a command's output to out, for at
+// most limit.
+func (g *Guest) Output(ctx context.Context, id string, limit time.Duration, out func(stderr bool, b []byte)) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	stream, err := g.rpc.Follow(ctx, connect.NewRequest(&guestv1.FollowRequest{Id: id}))
+	if err != nil {
+		return
+	}
+	defer stream.Close()
+	_, _ = receive(stream, new(stall.Watch), func(ev *guestv1.Event) (bool, error) {
+		handOn(ev, out)
+		return len(ev.GetOutput().GetData()) > 0, nil
+	})
+}
+
+// Shell returns a command that a login shell runs: bash where the image has
+// it, else sh.
+func Shell(text, user, cwd string, env map[string]string) *guestv1.Command {
+	const pick = `[ -x /bin/bash ] && exec /bin/bash -l -c "$1"; exec /bin/sh -l -c "$1"`
+	return &guestv1.Command{Argv: []string{"/bin/sh", "-c", pick, "sh", text}, User: user, Cwd: cwd, Env: env}
+}
+
+// Status says in words how a command ended.
+func Status(exit *guestv1.Exit) string {
+	switch exit.GetReason() {
+	case guestv1.Reason_REASON_OUT_OF_MEMORY:
+		return "its memory used up"
+	case guestv1.Reason_REASON_SIGNALLED, guestv1.Reason_REASON_KILLED:
+		return fmt.Sprintf("signal %d", exit.GetSignal())
+	case guestv1.Reason_REASON_TIMED_OUT:
+		return "its time used up"
+	case guestv1.Reason_REASON_NOT_STARTED:
+		return fmt.Sprintf("status %d: it could not be started", exit.GetCode())
+	}
+	return fmt.Sprintf("status %d", exit.GetCode())
 }
 
 // about tells what is wrong with a command from a guest that broke off.

@@ -1,10 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"maps"
 	"time"
 
@@ -46,65 +46,109 @@ type Outcome struct {
 //
 // Where ctx ends first, the command and all that it started are killed, and
 // the Outcome has what was written until then.
-func (g *Guest) Exec(ctx context.Context, cmd *guestv1.Command, input []byte, limit int) (Outcome, error) {
-	id := "x" + rand.Text()
+func (g *Guest) Exec(ctx context.Context, cmd *guestv1.Command, input []byte, limit int) (o Outcome, err error) {
+	err = g.exec(ctx, cmd, input, &o, func(ev *guestv1.Event) {
+		switch ev := ev.GetEvent().(type) {
+		case *guestv1.Event_Output_:
+			o.of(ev.Output.GetStream()).add(ev.Output.GetOffset(), ev.Output.GetData(), limit)
+		case *guestv1.Event_Dropped_:
+			o.of(ev.Dropped.GetStream()).count(ev.Dropped.GetTo())
+		}
+	})
+	return o, err
+}
+
+// Run is Exec for a command without input whose output is handed to out as it
+// comes, if out is not nil.
+func (g *Guest) Run(ctx context.Context, cmd *guestv1.Command, out func(stderr bool, b []byte)) (*guestv1.Exit, error) {
 	var o Outcome
-	err := g.exec(ctx, id, cmd, input, limit, &o)
+	err := g.exec(ctx, cmd, nil, &o, func(ev *guestv1.Event) { handOn(ev, out) })
+	return o.Exit, err
+}
+
+// handOn hands an event's output to out.
+func handOn(ev *guestv1.Event, out func(stderr bool, b []byte)) {
+	if o := ev.GetOutput(); o != nil && out != nil {
+		out(o.GetStream() == guestv1.Stream_STREAM_STDERR, o.GetData())
+	}
+}
+
+const (
+	killTimeout = 5 * time.Second
+	killSignal  = 9
+)
+
+// exec hands the events of a new command to each, up to its end, which it notes
+// in o. A command that can't be followed to its end is killed.
+func (g *Guest) exec(ctx context.Context, cmd *guestv1.Command, input []byte, o *Outcome, each func(*guestv1.Event)) error {
+	id := "x" + rand.Text()
+	err := g.follow(ctx, id, cmd, input, o, each)
 	if err == nil {
-		return o, nil
+		return nil
 	}
 	if o.Begun {
 		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 		defer cancel()
-		_, _ = g.rpc.Signal(kill, connect.NewRequest(&guestv1.SignalRequest{Id: id, Signal: killSignal, All: true}))
+		_ = g.Signal(kill, id, killSignal, true, "")
 	}
 	if ctx.Err() != nil {
-		return o, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return o, err
+	return err
 }
 
-func (g *Guest) exec(ctx context.Context, id string, cmd *guestv1.Command, input []byte, limit int, o *Outcome) error {
+func (g *Guest) follow(ctx context.Context, id string, cmd *guestv1.Command, input []byte, o *Outcome, each func(*guestv1.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	fed := make(chan struct{})
 	close(fed)
 	defer func() { cancel(); <-fed }()
 	stream, err := g.rpc.Start(ctx, connect.NewRequest(&guestv1.StartRequest{Id: id, Command: cmd}))
-	if err != nil {
-		err = refused(err)
-		_, refusal := errors.AsType[*Refusal](err)
-		o.Begun = !refusal && !errors.Is(err, ErrUnreached)
-		return err
-	}
-	defer stream.Close()
-	var w stall.Watch
-	for stream.Receive() {
-		if err := watch(&w, stream.Msg()); err != nil {
+	if err == nil {
+		defer stream.Close()
+		o.Exit, err = receive(stream, new(stall.Watch), func(ev *guestv1.Event) (bool, error) {
+			if !o.Begun && cmd.GetStdin() {
+				fed = make(chan struct{})
+				go func() { defer close(fed); g.feed(ctx, id, input) }()
+			}
 			o.Begun = true
-			return err
-		}
-		if !o.Begun && cmd.GetStdin() {
-			fed = make(chan struct{})
-			go func() { defer close(fed); g.feed(ctx, id, input) }()
-		}
-		o.Begun = true
-		switch ev := stream.Msg().GetEvent().(type) {
-		case *guestv1.Event_Output_:
-			o.of(ev.Output.GetStream()).add(ev.Output.GetOffset(), ev.Output.GetData(), limit)
-		case *guestv1.Event_Dropped_:
-			o.of(ev.Dropped.GetStream()).count(ev.Dropped.GetTo())
-		case *guestv1.Event_Exit:
-			o.Exit = ev.Exit
-			finish(stream, cancel)
-			return nil
-		}
+			each(ev)
+			return len(ev.GetOutput().GetData()) > 0, nil
+		})
 	}
-	err = refused(errors.Join(stream.Err(), io.ErrUnexpectedEOF))
+	if err == nil {
+		finish(stream, cancel)
+		return nil
+	}
+	err = refused(err)
 	if _, refusal := errors.AsType[*Refusal](err); !refusal && !errors.Is(err, ErrUnreached) {
 		o.Begun = true
 	}
 	return err
 }
+
+// receive hands the events of a command to each, which reports whether there was
+// anything new in one, up to the exit, which it returns. A stream that ends
+// before, or that goes on without saying anything, is an error.
+func receive(
+	stream *connect.ServerStreamForClient[guestv1.Event], w *stall.Watch, each func(*guestv1.Event) (news bool, err error),
+) (*guestv1.Exit, error) {
+	for stream.Receive() {
+		news, err := each(stream.Msg())
+		if err != nil {
+			return nil, err
+		}
+		if exit := stream.Msg().GetExit(); exit != nil {
+			return exit, nil
+		}
+		if err := w.Saw(news); err != nil {
+			return nil, err
+		}
+	}
+	return nil, cmp.Or(stream.Err(), errCutShort)
+}
+
+// errCutShort is the error of a stream that ends as if it were whole.
+var errCutShort = errors.New("the stream ended before the command did")
 
 // finishTimeout is how long a guest may take to end what it has nothing to add
 // to.

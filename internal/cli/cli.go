@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 )
 
@@ -29,7 +31,7 @@ type Env struct {
 	Version string
 	// Connect returns a client of the daemon. With start it starts one where
 	// none runs, and says so by notice; without, it fails with Unavailable.
-	Connect func(ctx context.Context, start bool, notice func(string)) (Service, error)
+	Connect func(ctx context.Context, start bool, notice func(string)) (*client.Client, error)
 	// Gone returns once the process of the daemon has ended, which may have stopped
 	// to answer before, or the cause of ctx. Nil: it can't be seen.
 	Gone func(ctx context.Context) error
@@ -71,20 +73,20 @@ func Main(ctx context.Context, args []string, env Env) int {
 	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitOK
+		return exit.OK
 	}
-	if _, quiet := errors.AsType[*exitError](err); !quiet {
-		printError(env.Stderr, err, a.json || a.jsonAnyway(root, args))
+	if _, quiet := errors.AsType[*exit.Error](err); !quiet {
+		a.JSON = a.JSON || a.jsonAnyway(root, args)
+		a.PrintError(err)
 	}
-	return exitCode(err)
+	return exit.Code(err)
 }
 
 // app is one run of the command line.
 type app struct {
-	env  Env
-	json bool        // --json was given
-	raw  atomic.Bool // carboy's terminal is in raw mode
-	svc  Service
+	*console.Console
+	env Env
+	svc *client.Client
 }
 
 func newApp(env Env) *app {
@@ -94,7 +96,9 @@ func newApp(env Env) *app {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
-	return &app{env: env}
+	return &app{env: env, Console: &console.Console{
+		Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr, LookupEnv: env.LookupEnv, Now: env.Now,
+	}}
 }
 
 // jsonAnyway reports whether --json stands on a command line that could not
@@ -111,42 +115,14 @@ func (a *app) jsonAnyway(root *cobra.Command, args []string) bool {
 }
 
 // service returns the client, connected; it starts a daemon where none runs.
-func (a *app) service(ctx context.Context) (Service, error) {
+func (a *app) service(ctx context.Context) (*client.Client, error) {
 	if a.svc != nil {
 		return a.svc, nil
 	}
-	svc, err := a.env.Connect(ctx, true, a.note)
+	svc, err := a.env.Connect(ctx, true, a.Note)
 	if err != nil {
 		return nil, err
 	}
 	a.svc = svc
 	return svc, nil
-}
-
-// note writes one line on stderr that is not an error.
-func (a *app) note(text string) { a.noteReason("", text) }
-
-// noteReason is note with a word that programs can act on.
-func (a *app) noteReason(reason, text string) {
-	if a.json {
-		_ = writeJSONLine(a.env.Stderr, noteJSON{Note: text, Reason: reason}) // nothing is left to tell it to
-		return
-	}
-	end := "\n"
-	if a.raw.Load() {
-		end = "\r\n"
-	}
-	_, _ = io.WriteString(a.env.Stderr, "carboy: "+escape(text)+end)
-}
-
-// noteJSON is a note as --json shows it.
-type noteJSON struct {
-	Note   string `json:"note"`
-	Reason string `json:"reason,omitempty"` // "timed_out", "out_of_memory", "killed", "memory", "pids", "disk", "inodes", "changes", "changed", "home", "refused" or none
-}
-
-// getenv is the value of name, "" where it is unset.
-func (a *app) getenv(name string) string {
-	v, _ := a.env.LookupEnv(name)
-	return v
 }

@@ -48,15 +48,15 @@ func (a *app) bench(ctx context.Context, o bench.Options) error {
 		return err
 	}
 	o.Carboy, o.Version = exe, a.env.Version
-	o.Progress = func(format string, args ...any) { a.note(fmt.Sprintf(format, args...)) }
+	o.Progress = func(format string, args ...any) { a.Note(fmt.Sprintf(format, args...)) }
 	report, err := bench.Run(ctx, o)
 	if report == nil || len(report.Groups) == 0 {
 		return err
 	}
 	// What was measured until an interrupt is shown as well.
-	write := func() error { return report.WriteTable(a.env.Stdout) }
-	if a.json {
-		write = func() error { return writeJSON(a.env.Stdout, report) }
+	write := func() error { return report.WriteTable(a.Stdout) }
+	if a.JSON {
+		write = func() error { return a.WriteJSON(report) }
 	}
 	if werr := write(); err == nil {
 		err = werr

@@ -11,7 +11,10 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // completeWait bounds how long a shell waits for names.
@@ -24,7 +27,7 @@ func (a *app) completionCommand() *cobra.Command {
 		Args:      exactArgs("SHELL"),
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root, w := cmd.Root(), a.env.Stdout
+			root, w := cmd.Root(), a.Stdout
 			switch args[0] {
 			case "bash":
 				return root.GenBashCompletionV2(w, true)
@@ -33,7 +36,7 @@ func (a *app) completionCommand() *cobra.Command {
 			case "fish":
 				return root.GenFishCompletion(w, true)
 			}
-			return usagef("completion: %s is no shell that is known here", quoteArg(args[0])).
+			return usage.Errorf("completion: %s is no shell that is known here", shell.Word(args[0])).
 				WithHint("carboy completion bash, zsh or fish")
 		},
 	}
@@ -52,7 +55,7 @@ type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCo
 
 // listed returns what list does, and nothing where no daemon runs or it takes
 // too long.
-func listed[T any](ctx context.Context, a *app, list func(Service, context.Context) ([]T, error)) []T {
+func listed[T any](ctx context.Context, a *app, list func(*client.Client, context.Context) ([]T, error)) []T {
 	if a.env.Connect == nil {
 		return nil
 	}
@@ -71,7 +74,7 @@ func listed[T any](ctx context.Context, a *app, list func(Service, context.Conte
 
 // names returns the names of the caller's sandboxes.
 func (a *app) names(ctx context.Context) (names []string) {
-	for _, sb := range listed(ctx, a, func(svc Service, ctx context.Context) ([]api.Sandbox, error) {
+	for _, sb := range listed(ctx, a, func(svc *client.Client, ctx context.Context) ([]api.Sandbox, error) {
 		return svc.List(ctx, client.ListOptions{})
 	}) {
 		names = append(names, sb.Name)
@@ -150,7 +153,7 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		case "snapshot":
 			c = a.completeSnapshotFlag
 		case "pull":
-			c = fixed(pullMissing, pullAlways, pullNever)
+			c = fixed(launch.PullMissing, launch.PullAlways, launch.PullNever)
 		case "network":
 			c = fixed(sandbox.NetworkOff, sandbox.NetworkOn)
 		case "allow":

@@ -13,7 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/archive"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 func (a *app) cpCommand() *cobra.Command {
@@ -79,26 +83,26 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 	src, dst := parsePlace(from), parsePlace(to)
 	switch {
 	case src.path == "" || dst.path == "":
-		return usagef("cp: a path is empty")
+		return usage.Errorf("cp: a path is empty")
 	case (src.name == "") == (dst.name == ""):
-		return usagef("cp: one of SRC and DST must be in a sandbox, as NAME:PATH").
+		return usage.Errorf("cp: one of SRC and DST must be in a sandbox, as NAME:PATH").
 			WithHint("carboy cp ./src NAME:/workspace/src")
-	case src.name == "" && src.path == "-" && isTerminal(a.env.Stdin):
-		return usagef("cp: - reads an archive from stdin, which is a terminal")
-	case dst.name == "" && dst.path == "-" && isTerminal(a.env.Stdout):
-		return usagef("cp: - writes an archive to stdout, which is a terminal")
+	case src.name == "" && src.path == "-" && console.IsTerminal(a.Stdin):
+		return usage.Errorf("cp: - reads an archive from stdin, which is a terminal")
+	case dst.name == "" && dst.path == "-" && console.IsTerminal(a.Stdout):
+		return usage.Errorf("cp: - writes an archive to stdout, which is a terminal")
 	}
-	c := &copier{a: a, user: user, progress: newProgress(a)}
-	defer c.progress.stop()
+	c := &copier{a: a, user: user, progress: a.NewProgress()}
+	defer c.progress.Stop()
 	if dst.name != "" {
 		if src.path == "-" {
-			return c.connect(ctx, func() error { return c.inside(ctx, dst, c.upload(ctx, dst, c.progress.reader(a.env.Stdin))) })
+			return c.connect(ctx, func() error { return c.inside(ctx, dst, c.upload(ctx, dst, c.progress.Reader(a.Stdin))) })
 		}
-		local, err := openLocal(src.path)
+		local, err := archive.OpenLocal(src.path)
 		if err != nil {
 			return err
 		}
-		defer local.close()
+		defer local.Close()
 		return c.connect(ctx, func() error { return c.copyIn(ctx, src, local, dst) })
 	}
 	return c.connect(ctx, func() error { return c.copyOut(ctx, src, dst) })
@@ -107,9 +111,9 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 // copier is one run of cp.
 type copier struct {
 	a        *app
-	svc      Service
+	svc      *client.Client
 	user     string
-	progress *progress
+	progress *console.Progress
 }
 
 func (c *copier) connect(ctx context.Context, f func() error) (err error) {
@@ -128,7 +132,7 @@ func (c *copier) upload(ctx context.Context, dst place, r io.Reader) error {
 }
 
 // copyIn copies a file or directory of this machine into a sandbox.
-func (c *copier) copyIn(ctx context.Context, src place, local *local, dst place) error {
+func (c *copier) copyIn(ctx context.Context, src place, local *archive.Local, dst place) error {
 	base := filepath.Base(filepath.Clean(src.path))
 	if base == "." || base == ".." || base == "/" {
 		abs, err := filepath.Abs(src.path)
@@ -141,59 +145,39 @@ func (c *copier) copyIn(ctx context.Context, src place, local *local, dst place)
 	if err != nil {
 		return err
 	}
-	in, name, err := landing(src, base, local.kind == directory, dst, there)
+	in, name, err := landing(src, base, local.Kind == archive.Directory, dst, there)
 	if err != nil {
 		return err
 	}
-	r, w := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := (&packer{w: tar.NewWriter(w), skipped: c.skipped}).pack(ctx, local.dir, local.name, name)
-		w.CloseWithError(err)
-		packed <- err
-	}()
 	whole := dst
 	dst.path = in
-	err = c.inside(ctx, whole, c.upload(ctx, dst, c.progress.reader(r)))
-	r.CloseWithError(errStopped)
-	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) {
-		return perr // what was wrong here is why the upload failed
-	}
-	return err
+	return archive.Send(
+		func(w io.Writer) error { return archive.Pack(ctx, w, local, name, c.skipped) },
+		func(r io.Reader) error { return c.inside(ctx, whole, c.upload(ctx, dst, c.progress.Reader(r))) },
+	)
 }
-
-var errStopped = errors.New("the reader has stopped")
 
 func (c *copier) skipped(name, why string) {
-	c.progress.clear()
-	c.a.noteReason("left_out", "left out: "+name+": "+why)
+	c.progress.Clear()
+	c.a.NoteReason("left_out", "left out: "+name+": "+why)
 }
-
-// kind of what is at a place.
-type kind int
-
-const (
-	nothing kind = iota
-	file
-	directory
-)
 
 // landing says where a copy goes: the directory that it is unpacked in, and
 // the name that it gets there, "." for the directory itself.
-func landing(src place, base string, srcDir bool, dst place, there kind) (dir, name string, err error) {
+func landing(src place, base string, srcDir bool, dst place, there archive.Kind) (dir, name string, err error) {
 	clean := path.Clean(dst.path)
 	switch {
-	case srcDir && there == file:
-		return "", "", usagef("cp: %s is a file, and SRC a directory", quoteArg(dst.path))
+	case srcDir && there == archive.File:
+		return "", "", usage.Errorf("cp: %s is a file, and SRC a directory", shell.Word(dst.path))
 	case !srcDir && src.dir:
-		return "", "", usagef("cp: %s is not a directory", quoteArg(src.path))
-	case !srcDir && there == file && dst.dir:
-		return "", "", usagef("cp: %s is not a directory", quoteArg(dst.path))
-	case !srcDir && there == nothing && dst.dir:
-		return "", "", usagef("cp: there is no directory %s", quoteArg(dst.path))
-	case srcDir && src.tree && there == directory:
+		return "", "", usage.Errorf("cp: %s is not a directory", shell.Word(src.path))
+	case !srcDir && there == archive.File && dst.dir:
+		return "", "", usage.Errorf("cp: %s is not a directory", shell.Word(dst.path))
+	case !srcDir && there == archive.Nothing && dst.dir:
+		return "", "", usage.Errorf("cp: there is no directory %s", shell.Word(dst.path))
+	case srcDir && src.tree && there == archive.Directory:
 		return clean, ".", nil
-	case there == directory:
+	case there == archive.Directory:
 		return clean, base, nil
 	}
 	return path.Dir(clean), path.Base(clean), nil
@@ -204,17 +188,17 @@ func landing(src place, base string, srcDir bool, dst place, there kind) (dir, n
 // other way round, so that the upload then says what is wrong. A link is taken
 // for a directory: the upload fails if it leads to none, and would replace the
 // link if it were taken for a file.
-func (c *copier) stat(ctx context.Context, p place) (kind, error) {
+func (c *copier) stat(ctx context.Context, p place) (archive.Kind, error) {
 	h, err := c.header(ctx, p.name, path.Clean(p.path))
 	switch {
 	case err != nil && (ctx.Err() != nil || sandbox.KindOf(err) == sandbox.Unavailable || !c.known(ctx, p.name)):
-		return nothing, err
+		return archive.Nothing, err
 	case err != nil:
-		return nothing, nil
+		return archive.Nothing, nil
 	case h.Typeflag == tar.TypeDir || h.Typeflag == tar.TypeSymlink:
-		return directory, nil
+		return archive.Directory, nil
 	}
-	return file, nil
+	return archive.File, nil
 }
 
 // inside has an error of a sandbox's side name the place, which the guest's own
@@ -224,7 +208,7 @@ func (c *copier) inside(ctx context.Context, p place, err error) error {
 	if !ok || e.Kind == sandbox.Unavailable || !c.known(ctx, p.name) {
 		return err
 	}
-	said := sandbox.Errorf(e.Kind, "cp: %s in the sandbox: %s", quoteArg(p.name+":"+p.path), e.Msg).WithHint("%s", e.Hint)
+	said := sandbox.Errorf(e.Kind, "cp: %s in the sandbox: %s", shell.Word(p.name+":"+p.path), e.Msg).WithHint("%s", e.Hint)
 	said.Err = err
 	return said
 }
@@ -247,7 +231,7 @@ func (c *copier) header(ctx context.Context, name, path string) (*tar.Header, er
 	defer func() { _ = r.Close() }() // it is left early
 	h, err := tar.NewReader(r).Next()
 	if err != nil {
-		return nil, fmt.Errorf("read the archive of %s: %w", quoteArg(path), err)
+		return nil, fmt.Errorf("read the archive of %s: %w", shell.Word(path), err)
 	}
 	return h, nil
 }
@@ -259,43 +243,44 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 		return c.inside(ctx, src, err)
 	}
 	defer func() { _ = r.Close() }() // it is read to its end, or failed
-	in := c.progress.reader(r)
+	in := c.progress.Reader(r)
 	if dst.path == "-" {
-		if _, err := io.Copy(c.a.env.Stdout, in); err != nil {
+		if _, err := io.Copy(c.a.Stdout, in); err != nil {
 			return err
 		}
 		c.leftThere(r)
 		return nil
 	}
-	u := &unpacker{r: tar.NewReader(in), skipped: c.skipped}
-	if err := u.first(); err != nil {
-		return fmt.Errorf("read the archive of %s: %w", quoteArg(src.path), err)
+	u, err := archive.NewUnpacker(in, c.skipped)
+	if err != nil {
+		return fmt.Errorf("read the archive of %s: %w", shell.Word(src.path), err)
 	}
-	there, err := openTarget(dst.path)
+	there, err := archive.OpenTarget(dst.path)
 	if err != nil {
 		return err
 	}
-	defer there.close()
+	defer there.Close()
 	base := path.Base(path.Clean(src.path))
 	if base == "." || base == ".." || base == "/" {
-		base = path.Base(u.root)
+		base = path.Base(u.Root())
 	}
-	srcDir := u.head.Typeflag == tar.TypeDir
+	srcDir := u.IsDir()
 	if base == "." || base == ".." || base == "/" {
 		src.tree = true // the directory has no name; there is only what is in it
 	}
-	_, name, err := landing(src, base, srcDir, dst, there.kind)
+	_, name, err := landing(src, base, srcDir, dst, there.Kind)
 	if err != nil {
 		return err
 	}
-	if u.base = dst.path; there.kind != directory {
-		u.base, name = filepath.Dir(filepath.Clean(dst.path)), there.name
+	shown := dst.path
+	if there.Kind != archive.Directory {
+		shown, name = filepath.Dir(filepath.Clean(dst.path)), there.Name
 	}
-	if err := u.unpack(ctx, there.dir, name); err != nil {
+	if err := u.Unpack(ctx, there, shown, name); err != nil {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, io.LimitReader(in, maxTail)); err != nil {
-		return fmt.Errorf("read the archive of %s: %w", quoteArg(src.path), err)
+		return fmt.Errorf("read the archive of %s: %w", shell.Word(src.path), err)
 	}
 	c.leftThere(r)
 	return nil

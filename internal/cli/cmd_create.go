@@ -4,10 +4,14 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/fetch"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 )
 
 func (a *app) createCommand() *cobra.Command {
-	var spec specFlags
+	var spec launch.Spec
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Make a sandbox that stays, and print its name",
@@ -17,7 +21,7 @@ func (a *app) createCommand() *cobra.Command {
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	spec.add(cmd.Flags())
+	addSpec(cmd.Flags(), &spec)
 	a.addJSON(cmd.Flags())
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
@@ -33,8 +37,8 @@ means each one holds.`,
 	})
 }
 
-func (a *app) create(ctx context.Context, spec *specFlags) error {
-	req, err := spec.request(a)
+func (a *app) create(ctx context.Context, spec *launch.Spec) error {
+	req, err := spec.Request(a.LookupEnv, a.Note)
 	if err != nil {
 		return err
 	}
@@ -42,12 +46,19 @@ func (a *app) create(ctx context.Context, spec *specFlags) error {
 	if err != nil {
 		return err
 	}
-	sb, err := a.obtain(ctx, svc, req, spec)
+	sb, err := a.launcher(svc).Create(ctx, req)
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, sb)
+	if a.JSON {
+		return a.WriteJSON(sb)
 	}
-	return a.printLine(sb.Name)
+	return a.PrintLine(sb.Name)
+}
+
+// launcher makes sandboxes as the user of this command line.
+func (a *app) launcher(svc *client.Client) *launch.Launcher {
+	return &launch.Launcher{
+		Service: svc, Images: &fetch.Fetcher{Console: a.Console, Client: svc, News: a.Stderr}, LookupEnv: a.LookupEnv, Note: a.NoteReason,
+	}
 }

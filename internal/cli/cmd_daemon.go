@@ -9,7 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -49,7 +52,7 @@ has a key: carboy key add makes one, and FILE has more.`,
 
 func (a *app) serve(ctx context.Context, o ServeOptions) error {
 	if o.Listen == "" && o.APIKeyFile != "" {
-		return usagef("--api-key-file needs --listen: the unix socket asks for no key")
+		return usage.Errorf("--api-key-file needs --listen: the unix socket asks for no key")
 	}
 	return a.env.Serve(ctx, o)
 }
@@ -61,7 +64,7 @@ func (a *app) daemonCommand() *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("daemon: COMMAND is missing").WithHint("carboy daemon status")
+				return usage.Errorf("daemon: COMMAND is missing").WithHint("carboy daemon status")
 			}
 			return unknownCommand(cmd, args[0])
 		},
@@ -87,7 +90,7 @@ func (a *app) daemonStatusCommand() *cobra.Command {
 }
 
 func (a *app) daemonStatus(ctx context.Context, _ []string) error {
-	svc, err := a.env.Connect(ctx, false, a.note)
+	svc, err := a.env.Connect(ctx, false, a.Note)
 	if err != nil {
 		return noDaemon(err)
 	}
@@ -95,26 +98,26 @@ func (a *app) daemonStatus(ctx context.Context, _ []string) error {
 	if err != nil {
 		return noDaemon(err)
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, st)
+	if a.JSON {
+		return a.WriteJSON(st)
 	}
-	var t table
-	t.row("version", st.Version)
-	t.row("pid", strconv.Itoa(st.PID))
-	t.row("home", st.Home)
-	t.row("socket", st.Socket)
+	var t console.Table
+	t.Row("version", st.Version)
+	t.Row("pid", strconv.Itoa(st.PID))
+	t.Row("home", st.Home)
+	t.Row("socket", st.Socket)
 	if len(st.Listen) > 0 {
-		t.row("listens", strings.Join(st.Listen, ", "))
+		t.Row("listens", strings.Join(st.Listen, ", "))
 	}
-	t.row("started", when(st.StartedAt, a.env.Now()))
+	t.Row("started", when(st.StartedAt, a.Now()))
 	if st.Auto {
-		t.row("leaves", "when it is idle")
+		t.Row("leaves", "when it is idle")
 	} else {
-		t.row("leaves", "when it is told to")
+		t.Row("leaves", "when it is told to")
 	}
-	t.row("walls", strings.Join(st.Backends, ", "))
-	t.row("sandboxes", fmt.Sprintf("%d, of which %d run", st.Sandboxes, st.Running))
-	return t.write(a.env.Stdout)
+	t.Row("walls", strings.Join(st.Backends, ", "))
+	t.Row("sandboxes", fmt.Sprintf("%d, of which %d run", st.Sandboxes, st.Running))
+	return t.Write(a.Stdout)
 }
 
 // noDaemon says of an error that nobody answered what that means.
@@ -172,7 +175,7 @@ func (a *app) daemonStop(ctx context.Context, _ []string) error {
 // askToLeave tells the daemon to leave and waits for that; it fails with
 // Unavailable where none answers.
 func (a *app) askToLeave(ctx context.Context) error {
-	svc, err := a.env.Connect(ctx, false, a.note)
+	svc, err := a.env.Connect(ctx, false, a.Note)
 	if err != nil {
 		return err
 	}
@@ -187,7 +190,7 @@ func (a *app) askToLeave(ctx context.Context) error {
 }
 
 // left waits until nobody answers and the daemon's process has ended.
-func left(ctx context.Context, svc Service, daemon procid.ID) error {
+func left(ctx context.Context, svc *client.Client, daemon procid.ID) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
 	for {
@@ -205,7 +208,7 @@ func left(ctx context.Context, svc Service, daemon procid.ID) error {
 
 // daemonProcess finds the daemon's process, or none where it is not to be seen
 // from here.
-func daemonProcess(ctx context.Context, svc Service) (procid.ID, error) {
+func daemonProcess(ctx context.Context, svc *client.Client) (procid.ID, error) {
 	st, err := svc.Status(ctx)
 	if err != nil {
 		return procid.ID{}, err

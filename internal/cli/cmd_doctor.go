@@ -8,7 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -47,8 +50,8 @@ const exitUnfit = 1
 
 func (a *app) doctor(ctx context.Context, f doctorFlags) error {
 	switch {
-	case f.report && a.json:
-		return usagef("doctor: --report is a text: it can't go with --json")
+	case f.report && a.JSON:
+		return usage.Errorf("doctor: --report is a text: it can't go with --json")
 	case a.env.Doctor == nil:
 		return sandbox.Errorf(sandbox.Unsupported, "doctor: this program has no walls to try")
 	}
@@ -57,15 +60,15 @@ func (a *app) doctor(ctx context.Context, f doctorFlags) error {
 		return err
 	}
 	switch {
-	case a.json:
-		err = writeJSON(a.env.Stdout, doctorJSON{Works: r.Works(), Report: r})
+	case a.JSON:
+		err = a.WriteJSON(doctorJSON{Works: r.Works(), Report: r})
 	case f.report:
-		_, err = output(a.env.Stdout).Write([]byte(r.BugReport()))
+		_, err = console.Output(a.Stdout).Write([]byte(r.BugReport()))
 	default:
 		err = a.writeDiagnosis(r)
 	}
 	if err == nil && !r.Works() {
-		err = &exitError{exitUnfit}
+		err = &exit.Error{Code: exitUnfit}
 	}
 	return err
 }
@@ -80,7 +83,7 @@ type doctorJSON struct {
 // under a heading for each area.
 func (a *app) writeDiagnosis(r doctor.Report) error {
 	var b strings.Builder
-	d := diagnosis{b: &b, colour: isTerminal(a.env.Stdout) && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"}
+	d := diagnosis{b: &b, colour: console.IsTerminal(a.Stdout) && a.Getenv("NO_COLOR") == "" && a.Getenv("TERM") != "dumb"}
 	who := fmt.Sprintf("uid %d", r.UID)
 	if r.Root {
 		who = "root"
@@ -103,7 +106,7 @@ func (a *app) writeDiagnosis(r doctor.Report) error {
 			d.under("mend", l.Mend)
 		}
 	}
-	_, err := io.WriteString(a.env.Stdout, b.String())
+	_, err := io.WriteString(a.Stdout, b.String())
 	return err
 }
 
@@ -114,7 +117,7 @@ type diagnosis struct {
 }
 
 func (d *diagnosis) line(format string, args ...any) {
-	d.b.WriteString(escape(fmt.Sprintf(format, args...)) + "\n")
+	d.b.WriteString(console.Escape(fmt.Sprintf(format, args...)) + "\n")
 }
 
 func (d *diagnosis) heading(text string) {
@@ -132,12 +135,12 @@ func (d *diagnosis) mark(s doctor.State, title, text string) {
 	if d.colour {
 		word = map[doctor.State]string{doctor.OK: "\x1b[32m", doctor.Weaker: "\x1b[33m", doctor.Missing: "\x1b[31m"}[s] + word + "\x1b[0m"
 	}
-	fmt.Fprintf(d.b, "  %s %-*s %s\n", word, doctorTitle, escape(title), escape(text))
+	fmt.Fprintf(d.b, "  %s %-*s %s\n", word, doctorTitle, console.Escape(title), console.Escape(text))
 }
 
 func (d *diagnosis) under(name, text string) {
 	if text != "" {
-		fmt.Fprintf(d.b, "%11s%s: %s\n", "", name, escape(text))
+		fmt.Fprintf(d.b, "%11s%s: %s\n", "", name, console.Escape(text))
 	}
 }
 
@@ -150,7 +153,7 @@ func (d *diagnosis) details(list []string) {
 			fmt.Fprintf(d.b, "%11s... and %d more\n", "", len(list)-i)
 			return
 		}
-		fmt.Fprintf(d.b, "%11s%s\n", "", escape(t))
+		fmt.Fprintf(d.b, "%11s%s\n", "", console.Escape(t))
 	}
 }
 

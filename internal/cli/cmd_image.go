@@ -10,7 +10,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/fetch"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 func (a *app) imageCommand() *cobra.Command {
@@ -27,7 +32,7 @@ once, unpacked; names are yours alone.`,
 // addImageWork adds the flags of commands that take their time.
 func (a *app) addImageWork(fs *pflag.FlagSet, quiet *bool) {
 	fs.BoolVarP(quiet, "quiet", "q", false, "tell no progress")
-	fs.BoolVar(&a.json, "json", false, "write JSON: a line for each piece of news, and the image on the last")
+	fs.BoolVar(&a.JSON, "json", false, "write JSON: a line for each piece of news, and the image on the last")
 }
 
 func (a *app) imagePullCommand() *cobra.Command {
@@ -37,8 +42,8 @@ func (a *app) imagePullCommand() *cobra.Command {
 		Short: "Fetch an image from a registry",
 		Args:  exactArgs("REF"),
 		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return a.imageWork(ctx, quiet, func(svc Service, w *imageWork) (*api.Image, error) {
-				return w.pull(ctx, svc, args[0])
+			return a.fetchImage(ctx, quiet, func(f *fetch.Fetcher) (*api.Image, error) {
+				return f.Pull(ctx, args[0])
 			})
 		}),
 		ValidArgsFunction: a.completeImage(1),
@@ -62,11 +67,11 @@ func (a *app) imageImportCommand() *cobra.Command {
 		Short: "Make an image of an archive or a directory",
 		Args:  exactArgs("PATH"),
 		RunE: interruptible(func(ctx context.Context, args []string) error {
-			if err := a.checkImportPath(args[0]); err != nil {
+			if err := fetch.CheckPath(a.Console, args[0]); err != nil {
 				return err
 			}
-			return a.imageWork(ctx, quiet, func(svc Service, w *imageWork) (*api.Image, error) {
-				return w.importPath(ctx, svc, args[0], name)
+			return a.fetchImage(ctx, quiet, func(f *fetch.Fetcher) (*api.Image, error) {
+				return f.Import(ctx, args[0], name)
 			})
 		}),
 		ValidArgsFunction: completeCommand,
@@ -88,34 +93,24 @@ yours becomes root's.`,
 	})
 }
 
-// imageWork is what pull and import have in common.
-func (a *app) imageWork(ctx context.Context, quiet bool, f func(Service, *imageWork) (*api.Image, error)) error {
+// fetchImage is what pull and import have in common.
+func (a *app) fetchImage(ctx context.Context, quiet bool, f func(*fetch.Fetcher) (*api.Image, error)) error {
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err
 	}
-	w := &imageWork{a: a, quiet: quiet, json: a.env.Stdout}
-	img, err := f(svc, w)
+	w := &fetch.Fetcher{Console: a.Console, Client: svc, Quiet: quiet, News: a.Stdout}
+	img, err := f(w)
 	if err != nil {
 		return err
 	}
 	for _, n := range img.Notes {
-		a.noteReason("left_out", n)
+		a.NoteReason("left_out", n)
 	}
-	if a.json {
-		return writeJSONLine(a.env.Stdout, api.ImageEvent{Image: img})
+	if a.JSON {
+		return console.WriteJSONLine(a.Stdout, api.ImageEvent{Image: img})
 	}
-	return a.printLine(imageName(img))
-}
-
-// imageName is how an image is called where it must not be mistaken: by its
-// name and digest.
-func imageName(img *api.Image) string {
-	name, _, _ := strings.Cut(img.Name, "@")
-	if name == "" {
-		return img.Digest
-	}
-	return name + "@" + img.Digest
+	return a.PrintLine(launch.ImageName(img))
 }
 
 func imageListing() *listing[api.Image] {
@@ -123,11 +118,11 @@ func imageListing() *listing[api.Image] {
 		noun:    "image",
 		short:   "List images",
 		long:    "All of yours are listed. Layers that images share are counted in the size of each.",
-		get:     Service.Images,
+		get:     (*client.Client).Images,
 		columns: []string{"NAME", "DIGEST", "SIZE", "CREATED"},
 		row: func(img *api.Image, now time.Time) []string {
 			name, _, _ := strings.Cut(img.Name, "@")
-			return []string{name, shortDigest(img.Digest), formatSize(img.Size), ago(img.CreatedAt, now)}
+			return []string{name, shortDigest(img.Digest), term.FormatSize(img.Size), console.Ago(img.CreatedAt, now)}
 		},
 	}
 }
@@ -199,10 +194,10 @@ func (a *app) imageGC(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, gone)
+	if a.JSON {
+		return a.WriteJSON(gone)
 	}
-	return a.printLine("deleted " + count(len(gone.Removed), "image") + ", " + formatSize(gone.Bytes))
+	return a.PrintLine("deleted " + console.Count(len(gone.Removed), "image") + ", " + term.FormatSize(gone.Bytes))
 }
 
 // completeImage completes an image's name as each of the first n arguments, and
@@ -226,7 +221,7 @@ func (a *app) completeImageFlag(cmd *cobra.Command, _ []string, word string) ([]
 
 // imageNames returns the names of the caller's images.
 func (a *app) imageNames(ctx context.Context) (names []string) {
-	for _, one := range listed(ctx, a, Service.Images) {
+	for _, one := range listed(ctx, a, (*client.Client).Images) {
 		if one.Name != "" {
 			names = append(names, one.Name)
 		}

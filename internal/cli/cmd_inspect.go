@@ -12,7 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -49,20 +52,20 @@ func each[T any](a *app, names []string, f func(string) (T, error), show func(T)
 		one, err := f(name)
 		if err != nil {
 			if failed != nil {
-				printError(a.env.Stderr, failed, a.json)
+				a.PrintError(failed)
 			}
 			failed = err // Main prints the last one
 			continue
 		}
 		done = append(done, one)
-		if !a.json && show != nil {
+		if !a.JSON && show != nil {
 			if err := show(one); err != nil {
 				return err
 			}
 		}
 	}
-	if a.json {
-		if err := writeJSON(a.env.Stdout, done); err != nil {
+	if a.JSON {
+		if err := a.WriteJSON(done); err != nil {
 			return err
 		}
 	}
@@ -70,47 +73,47 @@ func each[T any](a *app, names []string, f func(string) (T, error), show func(T)
 }
 
 func (a *app) inspectText(sb *api.Sandbox) error {
-	now := a.env.Now()
-	var t table
-	t.row("name", sb.Name)
-	t.row("id", sb.ID)
-	t.row("owner", sb.Owner)
-	t.row("state", stateText(sb))
+	now := a.Now()
+	var t console.Table
+	t.Row("name", sb.Name)
+	t.Row("id", sb.ID)
+	t.Row("owner", sb.Owner)
+	t.Row("state", stateText(sb))
 	if len(sb.Lost) > 0 {
-		t.row("lost", strings.Join(sb.Lost, ", "))
+		t.Row("lost", strings.Join(sb.Lost, ", "))
 	}
-	t.row("isolation", isolationText(sb))
+	t.Row("isolation", isolationText(sb))
 	imageRows(&t, sb)
-	t.row("user", sb.User)
-	t.row("network", sb.Network)
+	t.Row("user", sb.User)
+	t.Row("network", sb.Network)
 	if len(sb.Secrets) > 0 {
-		t.row("secrets", strings.Join(sb.Secrets, ", "))
+		t.Row("secrets", strings.Join(sb.Secrets, ", "))
 	}
 	if sb.ReadOnlyRoot {
-		t.row("root", "read-only")
+		t.Row("root", "read-only")
 	}
-	t.row("workspace", workspaceLong(sb.Workspace))
+	t.Row("workspace", workspaceLong(sb.Workspace))
 	for _, m := range sb.Mounts {
-		t.row(mountKind(m), mountText(m))
+		t.Row(mountKind(m), mountText(m))
 	}
-	t.row("limits", limitsLong(sb.Limits))
+	t.Row("limits", limitsLong(sb.Limits))
 	if len(sb.Env) > 0 {
-		t.row("env", strings.Join(sb.Env, ", "))
+		t.Row("env", strings.Join(sb.Env, ", "))
 	}
 	for _, k := range slices.Sorted(maps.Keys(sb.Labels)) {
-		t.row("label", k+"="+sb.Labels[k])
+		t.Row("label", k+"="+sb.Labels[k])
 	}
-	t.row("created", when(sb.CreatedAt, now))
+	t.Row("created", when(sb.CreatedAt, now))
 	if !sb.StartedAt.IsZero() {
-		t.row("started", fmt.Sprintf("%s, %s", when(sb.StartedAt, now), count(sb.Starts, "start")))
+		t.Row("started", fmt.Sprintf("%s, %s", when(sb.StartedAt, now), console.Count(sb.Starts, "start")))
 	}
 	if !sb.EndedAt.IsZero() && sb.State != string(sandbox.StateRunning) {
-		t.row("ended", when(sb.EndedAt, now))
+		t.Row("ended", when(sb.EndedAt, now))
 	}
 	if !sb.ExpiresAt.IsZero() {
-		t.row("expires", in(sb.ExpiresAt, now))
+		t.Row("expires", console.In(sb.ExpiresAt, now))
 	}
-	if err := t.write(a.env.Stdout); err != nil {
+	if err := t.Write(a.Stdout); err != nil {
 		return err
 	}
 	return a.enforcedTable(sb)
@@ -127,13 +130,13 @@ func isolationText(sb *api.Sandbox) string {
 }
 
 // imageRows tell what a sandbox was made of, and what that says of commands.
-func imageRows(t *table, sb *api.Sandbox) {
-	t.row("image", sb.Image)
+func imageRows(t *console.Table, sb *api.Sandbox) {
+	t.Row("image", sb.Image)
 	if sb.ImageDigest != "" {
-		t.row("digest", sb.ImageDigest)
+		t.Row("digest", sb.ImageDigest)
 	}
 	if sb.Snapshot != "" {
-		t.row("snapshot", sb.Snapshot)
+		t.Row("snapshot", sb.Snapshot)
 	}
 	conf := sb.ImageConfig
 	if conf == nil {
@@ -146,43 +149,43 @@ func imageRows(t *table, sb *api.Sandbox) {
 		if len(r.words) > 0 {
 			words := slices.Clone(r.words)
 			for i, w := range words {
-				words[i] = quoteArg(w)
+				words[i] = shell.Word(w)
 			}
-			t.row(r.name, strings.Join(words, " "))
+			t.Row(r.name, strings.Join(words, " "))
 		}
 	}
 	if len(conf.Env) > 0 {
-		t.row("image env", strings.Join(conf.Env, ", "))
+		t.Row("image env", strings.Join(conf.Env, ", "))
 	}
 	if conf.User != "" {
-		t.row("image user", conf.User)
+		t.Row("image user", conf.User)
 	}
 	if conf.WorkingDir != "" {
-		t.row("image directory", conf.WorkingDir)
+		t.Row("image directory", conf.WorkingDir)
 	}
 }
 
 func (a *app) enforcedTable(sb *api.Sandbox) error {
-	var t table
-	t.row("PROMISE", "ENFORCED", "BY")
+	var t console.Table
+	t.Row("PROMISE", "ENFORCED", "BY")
 	for _, e := range sb.Enforced {
 		if e.Enforced {
-			t.row(e.Promise, "yes", e.Mechanism)
+			t.Row(e.Promise, "yes", e.Mechanism)
 		} else {
-			t.row(e.Promise, "no", e.Reason)
+			t.Row(e.Promise, "no", e.Reason)
 		}
 	}
-	if err := a.printLine(""); err != nil {
+	if err := a.PrintLine(""); err != nil {
 		return err
 	}
-	return t.write(a.env.Stdout)
+	return t.Write(a.Stdout)
 }
 
 func when(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s)", ago(t, now), t.Local().Format(time.DateTime))
+	return fmt.Sprintf("%s (%s)", console.Ago(t, now), t.Local().Format(time.DateTime))
 }
 
 func workspaceLong(w api.Workspace) string {
@@ -224,5 +227,5 @@ func mountText(m api.Mount) string {
 
 func limitsLong(l api.Limits) string {
 	return fmt.Sprintf("%s cpus, %s memory, %d processes, %s disk, %d files",
-		strconv.FormatFloat(l.CPUs, 'g', -1, 64), formatSize(l.Memory), l.PIDs, formatSize(l.Disk), l.Inodes)
+		strconv.FormatFloat(l.CPUs, 'g', -1, 64), term.FormatSize(l.Memory), l.PIDs, term.FormatSize(l.Disk), l.Inodes)
 }

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 func (a *app) langbotCommand() *cobra.Command {
@@ -62,7 +65,7 @@ func (a *app) langbotServe(ctx context.Context, o BoxServeOptions) error {
 		}
 		abs, err := filepath.Abs(*p)
 		if err != nil {
-			return usagef("%s: %v", quoteArg(*p), err)
+			return usage.Errorf("%s: %v", shell.Word(*p), err)
 		}
 		*p = abs
 	}

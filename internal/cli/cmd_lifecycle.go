@@ -40,7 +40,7 @@ func (a *app) stop(ctx context.Context, names []string) error {
 		// That processes end is what stop is for.
 		lost := slices.DeleteFunc(slices.Clone(sb.Lost), func(s string) bool { return s == "processes" })
 		if len(lost) > 0 {
-			a.noteReason("lost", sb.Name+": not kept: "+strings.Join(lost, ", "))
+			a.NoteReason("lost", sb.Name+": not kept: "+strings.Join(lost, ", "))
 		}
 		return sb, nil
 	}, nil)
@@ -76,7 +76,7 @@ func (a *app) pause(ctx context.Context, names []string, req api.PauseRequest) e
 	return each(a, names, func(name string) (*api.Sandbox, error) {
 		sb, err := svc.Pause(ctx, name, req)
 		if err == nil && !sb.Suspended && !req.FilesOnly {
-			a.noteReason("lost", sb.Name+": its files are kept, its processes are not")
+			a.NoteReason("lost", sb.Name+": its files are kept, its processes are not")
 		}
 		return sb, err
 	}, nil)
@@ -139,7 +139,7 @@ func (a *app) rm(ctx context.Context, names []string, force bool) error {
 		if err := svc.Remove(ctx, sb.ID, force); err != nil {
 			return nil, err
 		}
-		a.forgetSandbox(sb.ID)
+		a.reviewer().Forget(sb.ID)
 		return sb, nil
 	}, nil)
 }

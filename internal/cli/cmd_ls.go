@@ -8,6 +8,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -30,7 +32,7 @@ func (a *app) lsCommand() *cobra.Command {
 }
 
 func (a *app) ls(ctx context.Context, labels []string) error {
-	want, err := parseLabels(labels)
+	want, err := launch.ParseLabels(labels)
 	if err != nil {
 		return err
 	}
@@ -42,21 +44,21 @@ func (a *app) ls(ctx context.Context, labels []string) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
+	if a.JSON {
 		if list == nil {
 			list = []api.Sandbox{}
 		}
-		return writeJSON(a.env.Stdout, list)
+		return a.WriteJSON(list)
 	}
-	now := a.env.Now()
-	var t table
-	t.row("NAME", "STATE", "ISOLATION", "IMAGE", "WORKSPACE", "CREATED", "EXPIRES")
+	now := a.Now()
+	var t console.Table
+	t.Row("NAME", "STATE", "ISOLATION", "IMAGE", "WORKSPACE", "CREATED", "EXPIRES")
 	for i := range list {
 		sb := &list[i]
-		t.row(sb.Name, stateText(sb), sb.Isolation, sb.Image, workspaceText(sb.Workspace),
-			ago(sb.CreatedAt, now), in(sb.ExpiresAt, now))
+		t.Row(sb.Name, stateText(sb), sb.Isolation, sb.Image, workspaceText(sb.Workspace),
+			console.Ago(sb.CreatedAt, now), console.In(sb.ExpiresAt, now))
 	}
-	return t.write(a.env.Stdout)
+	return t.Write(a.Stdout)
 }
 
 // stateText is a state and, where it says more, how it came about.

@@ -12,6 +12,9 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 func (a *app) netCommand() *cobra.Command {
@@ -33,7 +36,7 @@ func (a *app) nounCommand(name, short, example string) *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("%s: COMMAND is missing", name).WithHint("%s", example)
+				return usage.Errorf("%s: COMMAND is missing", name).WithHint("%s", example)
 			}
 			return unknownCommand(cmd, args[0])
 		},
@@ -74,19 +77,19 @@ func (a *app) netLog(ctx context.Context, name string, o client.NetLogOptions) e
 			return err
 		}
 		switch {
-		case a.json && o.Follow:
-			err = writeJSONLine(a.env.Stdout, rec)
-		case a.json:
+		case a.JSON && o.Follow:
+			err = console.WriteJSONLine(a.Stdout, rec)
+		case a.JSON:
 			all = append(all, rec)
 		default:
-			err = a.printLine(netLine(&rec))
+			err = a.PrintLine(netLine(&rec))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if a.json && !o.Follow {
-		return writeJSON(a.env.Stdout, all)
+	if a.JSON && !o.Follow {
+		return a.WriteJSON(all)
 	}
 	return nil
 }
@@ -99,7 +102,7 @@ func netLine(rec *api.NetRecord) string {
 	if why == "" {
 		return line
 	}
-	return line + strings.Repeat(" ", max(0, whatWidth-utf8.RuneCountInString(escape(what)))) + "  " + why
+	return line + strings.Repeat(" ", max(0, whatWidth-utf8.RuneCountInString(console.Escape(what)))) + "  " + why
 }
 
 // netWhat is what a sandbox tried, in its own words.
@@ -143,10 +146,10 @@ func netWhy(rec *api.NetRecord) string {
 	}
 	parts = append(parts, nonEmpty(rec.Result)...)
 	if rec.Sent > 0 {
-		parts = append(parts, formatSize(rec.Sent)+" sent")
+		parts = append(parts, term.FormatSize(rec.Sent)+" sent")
 	}
 	if rec.Received > 0 {
-		parts = append(parts, formatSize(rec.Received)+" received")
+		parts = append(parts, term.FormatSize(rec.Received)+" received")
 	}
 	if len(rec.Secrets) > 0 {
 		parts = append(parts, "with "+strings.Join(rec.Secrets, " "))

@@ -8,9 +8,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
+	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 func (a *app) policyCommand() *cobra.Command {
@@ -49,25 +54,25 @@ func (a *app) policyShow(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, p)
+	if a.JSON {
+		return a.WriteJSON(p)
 	}
 	mine := *p
 	if set, err := policy.Compile(mine, secretsOf(&mine)); err == nil {
 		mine = set.Policy() // with presets as rules, and with the IDs that records have
 	}
-	var t table
-	t.row("RULE", "SAYS")
+	var t console.Table
+	t.Row("RULE", "SAYS")
 	for i := range mine.Rules {
 		r := &mine.Rules[i]
-		t.row(r.ID, policy.Describe(r))
+		t.Row(r.ID, policy.Describe(r))
 	}
 	rest := "deny what no rule is about"
 	if mine.Default == policy.DefaultPublic {
 		rest = "allow public addresses, but for hosts that a rule is about"
 	}
-	t.row("default", rest)
-	return t.write(a.env.Stdout)
+	t.Row("default", rest)
+	return t.Write(a.Stdout)
 }
 
 func (a *app) policySetCommand() *cobra.Command {
@@ -93,12 +98,12 @@ that the new ones do not allow are cut. A mistake changes nothing.`,
 }
 
 func (a *app) policySet(ctx context.Context, name string, f *policySource, add bool) error {
-	p, err := loadPolicy(f.policy, f.allow, a.note)
+	p, err := launch.LoadPolicy(f.policy, f.allow, a.Note)
 	if err != nil {
 		return err
 	}
 	if p == nil {
-		return usagef("policy set: --policy or --allow is missing").WithHint("carboy policy set %s --policy FILE", quoteArg(name))
+		return usage.Errorf("policy set: --policy or --allow is missing").WithHint("carboy policy set %s --policy FILE", shell.Word(name))
 	}
 	svc, err := a.service(ctx)
 	if err != nil {
@@ -120,17 +125,17 @@ func (a *app) policySet(ctx context.Context, name string, f *policySource, add b
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, sb)
+	if a.JSON {
+		return a.WriteJSON(sb)
 	}
-	return a.printLine(sb.Name)
+	return a.PrintLine(sb.Name)
 }
 
 // addPolicy adds the rules of more to those that a sandbox has. What is not a
 // rule stays as it is there: more may not say otherwise.
 func addPolicy(old *api.Policy, more *policy.Policy) (*policy.Policy, error) {
 	if more.Default != "" && more.Default != old.Default || !isZero(more.DNS) {
-		return nil, usagef("policy set: --add takes rules alone, and the file has a default or dns").
+		return nil, usage.Errorf("policy set: --add takes rules alone, and the file has a default or dns").
 			WithHint("leave out --add to replace all")
 	}
 	p := policy.With(*old, more.Rules...)
@@ -173,7 +178,7 @@ leads is checked when a connection is made.`,
 }
 
 func (a *app) policyTest(ctx context.Context, f *policySource, addr string, args []string) error {
-	p, err := loadPolicy(f.policy, f.allow, a.note)
+	p, err := launch.LoadPolicy(f.policy, f.allow, a.Note)
 	if err != nil {
 		return err
 	}
@@ -186,24 +191,24 @@ func (a *app) policyTest(ctx context.Context, f *policySource, addr string, args
 	if err != nil {
 		return err
 	}
-	if a.json {
-		err = writeJSON(a.env.Stdout, v)
+	if a.JSON {
+		err = a.WriteJSON(v)
 	} else {
 		err = a.verdictText(v)
 	}
 	if err == nil && !v.Allowed {
-		err = &exitError{1}
+		err = &exit.Error{Code: 1}
 	}
 	return err
 }
 
 func (a *app) policyTestNamed(ctx context.Context, addr string, args []string) (*api.PolicyVerdict, error) {
 	if isRequest := strings.Contains(args[0], ":") || args[0] == strings.ToUpper(args[0]) && len(args) == 2; isRequest {
-		return nil, usagef("policy test: it is not said whose policy: NAME, --policy or --allow is missing").
+		return nil, usage.Errorf("policy test: it is not said whose policy: NAME, --policy or --allow is missing").
 			WithHint("carboy policy test NAME %s", strings.Join(args, " "))
 	}
 	if len(args) < 2 {
-		return nil, usagef("policy test: REQUEST is missing").WithHint("carboy policy test NAME GET https://example.com/")
+		return nil, usage.Errorf("policy test: REQUEST is missing").WithHint("carboy policy test NAME GET https://example.com/")
 	}
 	svc, err := a.service(ctx)
 	if err != nil {
@@ -231,16 +236,16 @@ func (a *app) verdictText(v *api.PolicyVerdict) error {
 	if v.Hint != "" {
 		line += " (" + v.Hint + ")"
 	}
-	if err := a.printLine(line); err != nil || len(v.Steps) < 2 {
+	if err := a.PrintLine(line); err != nil || len(v.Steps) < 2 {
 		return err
 	}
-	var t table
-	t.row("STEP", "VERDICT", "RULE", "REASON")
+	var t console.Table
+	t.Row("STEP", "VERDICT", "RULE", "REASON")
 	for _, s := range v.Steps {
-		t.row(s.Question, s.Mode, s.Rule, strings.Join(nonEmpty(s.Code, s.Reason), ": "))
+		t.Row(s.Question, s.Mode, s.Rule, strings.Join(nonEmpty(s.Code, s.Reason), ": "))
 	}
-	if err := a.printLine(""); err != nil {
+	if err := a.PrintLine(""); err != nil {
 		return err
 	}
-	return t.write(a.env.Stdout)
+	return t.Write(a.Stdout)
 }

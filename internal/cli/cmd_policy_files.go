@@ -12,9 +12,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // policySource are the flags that say rules.
@@ -52,7 +56,7 @@ func (a *app) policyPresets(names []string) error {
 	known := presetNames()
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			e := usagef("policy presets: there is no preset %s", quoteArg(name))
+			e := usage.Errorf("policy presets: there is no preset %s", shell.Word(name))
 			if near := nearest(name, known); near != "" {
 				return e.WithHint("did you mean %s?", near)
 			}
@@ -66,12 +70,12 @@ func (a *app) policyPresets(names []string) error {
 		}
 		shown = append(shown, netspec.View(p))
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, shown)
+	if a.JSON {
+		return a.WriteJSON(shown)
 	}
 	for i, p := range shown {
 		if i > 0 {
-			if err := a.printLine(""); err != nil {
+			if err := a.PrintLine(""); err != nil {
 				return err
 			}
 		}
@@ -83,16 +87,16 @@ func (a *app) policyPresets(names []string) error {
 }
 
 func (a *app) presetText(p *api.PolicyPreset) error {
-	if err := a.printLine(p.Name + ": " + p.Summary); err != nil {
+	if err := a.PrintLine(p.Name + ": " + p.Summary); err != nil {
 		return err
 	}
 	for _, line := range p.Opens {
-		if err := a.printLine("  " + line); err != nil {
+		if err := a.PrintLine("  " + line); err != nil {
 			return err
 		}
 	}
 	if len(p.Secrets) > 0 {
-		return a.printLine("  takes --secret " + strings.Join(p.Secrets, ", --secret "))
+		return a.PrintLine("  takes --secret " + strings.Join(p.Secrets, ", --secret "))
 	}
 	return nil
 }
@@ -131,28 +135,28 @@ func (a *app) policyImport(file string) error {
 	var b []byte
 	var err error
 	if file == "-" {
-		if a.env.Stdin == nil {
-			return usagef("policy import: there is no stdin")
+		if a.Stdin == nil {
+			return usage.Errorf("policy import: there is no stdin")
 		}
-		b, err = readPolicy("policy import: stdin", a.env.Stdin)
+		b, err = launch.ReadPolicy("policy import: stdin", a.Stdin)
 	} else {
-		b, err = readPolicyFile("policy import "+quoteArg(file), file)
+		b, err = launch.ReadPolicyFile("policy import "+shell.Word(file), file)
 	}
 	if err != nil {
 		return err
 	}
-	p, notes, err := parsePolicy(b)
+	p, notes, err := launch.ParsePolicy(b)
 	if err == nil {
 		_, err = policy.Compile(p, secretsOf(&p))
 	}
 	if err != nil {
-		return sandbox.PolicyError("policy import "+quoteArg(file), err)
+		return sandbox.PolicyError("policy import "+shell.Word(file), err)
 	}
 	for _, n := range notes {
-		a.note(n.String())
+		a.Note(n.String())
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, p)
+	if a.JSON {
+		return a.WriteJSON(p)
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -161,9 +165,9 @@ func (a *app) policyImport(file string) error {
 	if text, err = yaml.JSONToYAML(text); err != nil {
 		return err
 	}
-	out := output(a.env.Stdout)
+	out := console.Output(a.Stdout)
 	_, err = out.Write(text)
-	flush(out)
+	console.Flush(out)
 	return err
 }
 

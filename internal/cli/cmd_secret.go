@@ -8,7 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // sourceValue is where a secret's value is kept by the daemon itself.
@@ -77,7 +80,7 @@ func (a *app) secretAdd(ctx context.Context, name string, rest []string, from *s
 		return err
 	}
 	if !s.RotatedAt.IsZero() {
-		a.note("secret " + s.Name + ": it was there already, and has the new value now")
+		a.Note("secret " + s.Name + ": it was there already, and has the new value now")
 	}
 	return a.tellSecret(s)
 }
@@ -85,12 +88,12 @@ func (a *app) secretAdd(ctx context.Context, name string, rest []string, from *s
 // tellSecret prints the name of a secret, or with --json all that is known.
 func (a *app) tellSecret(s *api.Secret) error {
 	for _, n := range s.Notes {
-		a.note("secret " + s.Name + ": " + n)
+		a.Note("secret " + s.Name + ": " + n)
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, s)
+	if a.JSON {
+		return a.WriteJSON(s)
 	}
-	return a.printLine(s.Name)
+	return a.PrintLine(s.Name)
 }
 
 func (a *app) secretRotateCommand() *cobra.Command {
@@ -150,7 +153,7 @@ func (a *app) secretRotate(ctx context.Context, name string, rest []string, from
 	return a.tellSecret(s)
 }
 
-func findSecret(ctx context.Context, svc Service, name string) (*api.Secret, error) {
+func findSecret(ctx context.Context, svc *client.Client, name string) (*api.Secret, error) {
 	list, err := svc.Secrets(ctx)
 	if err != nil {
 		return nil, err
@@ -168,10 +171,10 @@ func secretListing() *listing[api.Secret] {
 		noun:    "secret",
 		short:   "List secrets, without their values",
 		long:    "All of yours are listed, with where the values come from.",
-		get:     Service.Secrets,
+		get:     (*client.Client).Secrets,
 		columns: []string{"NAME", "SOURCE", "CREATED", "ROTATED", "USED"},
 		row: func(s *api.Secret, now time.Time) []string {
-			return []string{s.Name, sourceText(s), ago(s.CreatedAt, now), ago(s.RotatedAt, now), ago(s.LastUsedAt, now)}
+			return []string{s.Name, sourceText(s), console.Ago(s.CreatedAt, now), console.Ago(s.RotatedAt, now), console.Ago(s.LastUsedAt, now)}
 		},
 	}
 }
@@ -183,11 +186,11 @@ func sourceText(s *api.Secret) string {
 	case s.Damaged:
 		return "(damaged: carboy secret add " + s.Name + ")"
 	case s.File != "":
-		text += " " + quoteArg(s.File)
+		text += " " + shell.Word(s.File)
 	case len(s.Command) > 0:
 		words := make([]string, len(s.Command))
 		for i, w := range s.Command {
-			words[i] = quoteArg(w)
+			words[i] = shell.Word(w)
 		}
 		text += " " + strings.Join(words, " ")
 	}
@@ -242,7 +245,7 @@ func (a *app) completeSecret(n int) completer {
 
 // secretNames returns the names of the caller's secrets.
 func (a *app) secretNames(ctx context.Context) (names []string) {
-	for _, one := range listed(ctx, a, Service.Secrets) {
+	for _, one := range listed(ctx, a, (*client.Client).Secrets) {
 		names = append(names, one.Name)
 	}
 	return names

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
 func (a *app) sessionCommand() *cobra.Command {
@@ -35,12 +37,12 @@ func sessionListing() *listing[sessions.SessionInfo] {
 		short: "List sessions",
 		long: `SANDBOX is the sandbox that each is kept in, as carboy inspect takes it. QUOTA says
 how that of its workspace holds: hard, by the file system, or soft, by looking.`,
-		get:     Service.Sessions,
+		get:     (*client.Client).Sessions,
 		columns: []string{"SESSION", "STATE", "WALL", "NETWORK", "QUOTA", "PROCESSES", "USED", "SANDBOX"},
 		row: func(s *sessions.SessionInfo, now time.Time) []string {
 			return []string{
 				s.SessionID, sessionState(s), s.BackendName, s.Network, quotaText(s),
-				runningText(s), ago(s.LastUsedAt, now), s.BackendSessionID,
+				runningText(s), console.Ago(s.LastUsedAt, now), s.BackendSessionID,
 			}
 		},
 	}
@@ -84,14 +86,14 @@ func (a *app) sessionRmCommand() *cobra.Command {
 		example:  "person_alice",
 		short:    "End sessions, and delete what they hold",
 		long:     "A workspace that is a directory of this machine, or shared by sessions, stays.",
-		remove:   Service.RemoveSession,
+		remove:   (*client.Client).RemoveSession,
 		complete: a.completeSession(),
 	}.command(a)
 }
 
 // completeSession completes the key of a session.
 func (a *app) completeSession() completer {
-	return completing(a, Service.Sessions, func(s *sessions.SessionInfo) string { return s.SessionID })
+	return completing(a, (*client.Client).Sessions, func(s *sessions.SessionInfo) string { return s.SessionID })
 }
 
 func (a *app) sessionStatusCommand() *cobra.Command {
@@ -115,30 +117,30 @@ func (a *app) sessionStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, st)
+	if a.JSON {
+		return a.WriteJSON(st)
 	}
-	var t table
+	var t console.Table
 	available := "yes"
 	if !st.Available {
 		available = "no: " + st.ConnectorError
 	}
-	t.row("available", available)
+	t.Row("available", available)
 	wall := "none"
 	if st.Backend.Name != nil {
 		wall = *st.Backend.Name
 	}
-	t.row("wall", wall)
-	t.row("profile", st.Profile)
-	t.row("sessions", strconv.Itoa(st.ActiveSessions)+" of "+strconv.Itoa(st.Limits.MaxSessions))
-	t.row("processes", strconv.Itoa(st.Processes)+" of "+strconv.Itoa(st.Limits.MaxProcesses))
+	t.Row("wall", wall)
+	t.Row("profile", st.Profile)
+	t.Row("sessions", strconv.Itoa(st.ActiveSessions)+" of "+strconv.Itoa(st.Limits.MaxSessions))
+	t.Row("processes", strconv.Itoa(st.Processes)+" of "+strconv.Itoa(st.Limits.MaxProcesses))
 	idle := "never"
 	if st.SessionTTLSec > 0 {
 		idle = "after " + (time.Duration(st.SessionTTLSec) * time.Second).String()
 	}
-	t.row("idle ones end", idle)
-	t.row("errors", strconv.Itoa(st.RecentErrorCount))
-	return t.write(a.env.Stdout)
+	t.Row("idle ones end", idle)
+	t.Row("errors", strconv.Itoa(st.RecentErrorCount))
+	return t.Write(a.Stdout)
 }
 
 func (a *app) sessionErrorsCommand() *cobra.Command {
@@ -165,17 +167,17 @@ func (a *app) sessionErrors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
+	if a.JSON {
 		if list == nil {
 			list = []sessions.ErrorRecord{}
 		}
-		return writeJSON(a.env.Stdout, list)
+		return a.WriteJSON(list)
 	}
-	now := a.env.Now()
-	var t table
-	t.row("WHEN", "SESSION", "CLASS", "MESSAGE")
+	now := a.Now()
+	var t console.Table
+	t.Row("WHEN", "SESSION", "CLASS", "MESSAGE")
 	for _, e := range list {
-		t.row(ago(e.Timestamp, now), e.SessionID, e.Type, e.Message)
+		t.Row(console.Ago(e.Timestamp, now), e.SessionID, e.Type, e.Message)
 	}
-	return t.write(a.env.Stdout)
+	return t.Write(a.Stdout)
 }

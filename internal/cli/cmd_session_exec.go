@@ -11,6 +11,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
+	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
@@ -21,7 +26,7 @@ type sessionExecOptions struct {
 	quota      int64
 	hard       bool
 	persistent bool
-	env        envFlags
+	env        launch.Env
 }
 
 func (a *app) sessionExecCommand() *cobra.Command {
@@ -31,7 +36,7 @@ func (a *app) sessionExecCommand() *cobra.Command {
 		Short: "Run a command in the session of that key, which is made where there is none",
 		Args:  someArgs(1, "COMMAND"),
 		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return a.sessionExec(ctx, o, commandArgs(args))
+			return a.sessionExec(ctx, o, relay.Argv(args))
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -61,7 +66,7 @@ func (o *sessionExecOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.profile, "profile", "", "`NAME` what the session gets (default the daemon's): default, offline_readonly, network_basic, network_extended")
 	fs.Var(durationValue{&o.timeout}, "timeout", "`DURATION` end it and all that it started after that long, such as 90s; at most what the profile allows")
 	fs.StringVar(&o.cwd, "cwd", "", "`DIR` run in that directory (default /workspace)")
-	o.env.add(fs)
+	addEnv(fs, &o.env)
 	fs.StringVar(&o.network, "network", "", "`NETWORK` off, or on: the public internet")
 	fs.StringVar(&o.image, "image", "", "`IMAGE` what the sandbox is made of")
 	fs.StringVar(&o.wall, "isolation", "", "`WALL[,WALL...]` gvisor or process (default the daemon's)")
@@ -86,13 +91,13 @@ func (o *sessionExecOptions) payload(lookup func(string) (string, bool)) (map[st
 	set("on_timeout", o.onTimeout)
 	if o.timeout > 0 {
 		if o.timeout%time.Second != 0 {
-			return nil, usagef("--timeout %s: not whole seconds", o.timeout)
+			return nil, usage.Errorf("--timeout %s: not whole seconds", o.timeout)
 		}
 		p["timeout_sec"] = int64(o.timeout / time.Second)
 	}
 	if o.quota > 0 {
 		if o.quota%(1<<20) != 0 {
-			return nil, usagef("--quota: not whole MiB").WithHint("100m")
+			return nil, usage.Errorf("--quota: not whole MiB").WithHint("100m")
 		}
 		p["workspace_quota_mb"] = o.quota >> 20
 	}
@@ -102,7 +107,7 @@ func (o *sessionExecOptions) payload(lookup func(string) (string, bool)) (map[st
 	if o.persistent {
 		p["persistent"] = true
 	}
-	env, err := o.env.collect(lookup)
+	env, err := o.env.Collect(lookup)
 	if len(env) > 0 {
 		p["env"] = env
 	}
@@ -112,16 +117,16 @@ func (o *sessionExecOptions) payload(lookup func(string) (string, bool)) (map[st
 func (a *app) sessionExec(ctx context.Context, o sessionExecOptions, argv []string) error {
 	switch {
 	case o.session == "":
-		return usagef("session exec: --session is missing").WithHint("carboy session exec --session person_alice -- pwd")
+		return usage.Errorf("session exec: --session is missing").WithHint("carboy session exec --session person_alice -- pwd")
 	case len(argv) == 0:
-		return usagef("session exec: COMMAND is missing").WithHint("carboy session exec --session %s -- pwd", quoteArg(o.session))
+		return usage.Errorf("session exec: COMMAND is missing").WithHint("carboy session exec --session %s -- pwd", shell.Word(o.session))
 	}
 	for _, arg := range argv {
 		if !utf8.ValidString(arg) {
-			return usagef("the argument %q is not valid UTF-8", arg)
+			return usage.Errorf("the argument %q is not valid UTF-8", arg)
 		}
 	}
-	payload, err := o.payload(a.env.LookupEnv)
+	payload, err := o.payload(a.LookupEnv)
 	if err != nil {
 		return err
 	}
@@ -149,21 +154,21 @@ func shellText(argv []string) string {
 // showResult prints what a command wrote, and what is to be said of it, and
 // returns the error that carries its exit code.
 func (a *app) showResult(res *sessions.ToolResult) error {
-	code := exitTimedOut
+	code := exit.TimedOut
 	if res.Status != sessions.StatusTimedOut {
-		if code = exitFailed; res.ExitCode != nil {
+		if code = exit.Failed; res.ExitCode != nil {
 			code = *res.ExitCode & 0xff
 		}
 	}
-	if a.json {
-		if err := writeJSON(a.env.Stdout, res); err != nil {
+	if a.JSON {
+		if err := a.WriteJSON(res); err != nil {
 			return err
 		}
 	} else if err := a.printResult(res); err != nil {
 		return err
 	}
-	if code != exitOK {
-		return &exitError{code}
+	if code != exit.OK {
+		return &exit.Error{Code: code}
 	}
 	return nil
 }
@@ -176,8 +181,8 @@ func (a *app) printResult(res *sessions.ToolResult) error {
 		to   io.Writer
 		text string
 		raw  []byte
-	}{{a.env.Stdout, res.Stdout, res.StdoutRaw}, {a.env.Stderr, res.Stderr, res.StderrRaw}} {
-		out := output(s.to)
+	}{{a.Stdout, res.Stdout, res.StdoutRaw}, {a.Stderr, res.Stderr, res.StderrRaw}} {
+		out := console.Output(s.to)
 		b := s.raw
 		if b == nil {
 			b = []byte(s.text)
@@ -185,22 +190,22 @@ func (a *app) printResult(res *sessions.ToolResult) error {
 		if _, err := out.Write(b); err != nil {
 			return err
 		}
-		flush(out)
+		console.Flush(out)
 	}
 	for _, n := range res.Notices {
-		a.note(n)
+		a.Note(n)
 	}
 	for _, d := range res.Adjusted {
-		a.note(fmt.Sprintf("%s is %v and not %v: %s", d.Field, d.Got, d.Asked, d.Reason))
+		a.Note(fmt.Sprintf("%s is %v and not %v: %s", d.Field, d.Got, d.Asked, d.Reason))
 	}
 	for _, l := range res.Limits {
-		a.noteReason(l, limitNote(l))
+		a.NoteReason(l, limitNote(l))
 	}
 	if res.StdoutTruncated || res.StderrTruncated {
-		a.note(fmt.Sprintf("of %d bytes of output and %d of errors, the first MiB of each was kept", res.StdoutBytes, res.StderrBytes))
+		a.Note(fmt.Sprintf("of %d bytes of output and %d of errors, the first MiB of each was kept", res.StdoutBytes, res.StderrBytes))
 	}
 	if res.Status == sessions.StatusTimedOut {
-		a.noteReason("timed_out", fmt.Sprintf("timed out after %.1fs, of which %.1fs waiting: the command was killed",
+		a.NoteReason("timed_out", fmt.Sprintf("timed out after %.1fs, of which %.1fs waiting: the command was killed",
 			float64(res.DurationMS)/1000, float64(res.QueuedMS)/1000))
 	}
 	return nil

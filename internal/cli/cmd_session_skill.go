@@ -12,6 +12,8 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 func (a *app) sessionSkillCommand() *cobra.Command {
@@ -48,10 +50,10 @@ func (a *app) skillInstallCommand() *cobra.Command {
 func (a *app) skillInstall(ctx context.Context, name string, up client.SkillUpload) error {
 	file, err := beneath.OpenInput(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return usagef("%s: no such file", quoteArg(name))
+		return usage.Errorf("%s: no such file", shell.Word(name))
 	}
 	if err != nil {
-		return usagef("%s: %v", quoteArg(name), pathless(err))
+		return usage.Errorf("%s: %v", shell.Word(name), usage.Pathless(err))
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	svc, err := a.service(ctx)
@@ -70,7 +72,7 @@ func skillListing() *listing[sessions.Skill] {
 	return &listing[sessions.Skill]{
 		noun:    "session skill",
 		short:   "List skills",
-		get:     Service.Skills,
+		get:     (*client.Client).Skills,
 		columns: []string{"NAME", "DESCRIPTION"},
 		row:     func(s *sessions.Skill, _ time.Time) []string { return []string{s.Name, s.Description} },
 	}
@@ -83,7 +85,7 @@ func (a *app) skillRmCommand() *cobra.Command {
 		example:  "pdf-tools",
 		short:    "Delete skills",
 		long:     "Sessions that have one lose it with their next command.",
-		remove:   Service.RemoveSkill,
-		complete: completing(a, Service.Skills, func(s *sessions.Skill) string { return s.Name }),
+		remove:   (*client.Client).RemoveSkill,
+		complete: completing(a, (*client.Client).Skills, func(s *sessions.Skill) string { return s.Name }),
 	}.command(a)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
 func (a *app) sessionToolsCommand() *cobra.Command {
@@ -36,16 +38,16 @@ func (a *app) sessionTools(ctx context.Context, query string) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, list)
+	if a.JSON {
+		return a.WriteJSON(list)
 	}
-	var t table
+	var t console.Table
 	for _, tool := range list.Tools {
-		t.row(tool.Name, tool.Description)
+		t.Row(tool.Name, tool.Description)
 	}
-	if err := t.write(a.env.Stdout); err != nil {
+	if err := t.Write(a.Stdout); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.env.Stdout, "\n%s\n", list.Guidance)
+	_, err = fmt.Fprintf(a.Stdout, "\n%s\n", list.Guidance)
 	return err
 }

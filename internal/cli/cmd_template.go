@@ -11,7 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/template/dockerfile"
 )
@@ -76,7 +79,7 @@ func completeDirs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDi
 // read turns the flags and a Dockerfile into a plan, but for the files.
 func (f buildFlags) read(dir string) (dockerfile.File, error) {
 	if f.name == "" {
-		return dockerfile.File{}, usagef("--name: it is missing").WithHint("carboy template build --name NAME DIR")
+		return dockerfile.File{}, usage.Errorf("--name: it is missing").WithHint("carboy template build --name NAME DIR")
 	}
 	path := f.file
 	if path == "" {
@@ -90,7 +93,7 @@ func (f buildFlags) read(dir string) (dockerfile.File, error) {
 	for _, arg := range f.args {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
-			return dockerfile.File{}, usagef("--build-arg: %q is no NAME=VALUE", arg)
+			return dockerfile.File{}, usage.Errorf("--build-arg: %q is no NAME=VALUE", arg)
 		}
 		args[name] = value
 	}
@@ -115,7 +118,7 @@ func readPath(path string) ([]byte, error) {
 
 // buildError is what build says of what it reads on this machine.
 func buildError(err error) error {
-	if link := linkError("build", err); link != nil {
+	if link := usage.Link("build", err); link != nil {
 		return link
 	}
 	return sandbox.Errorf(sandbox.Invalid, "%w", err)
@@ -156,10 +159,10 @@ func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error
 	if err := a.watchBuild(ctx, svc, *ref); err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, ref)
+	if a.JSON {
+		return a.WriteJSON(ref)
 	}
-	return a.printLine(ref.TemplateID)
+	return a.PrintLine(ref.TemplateID)
 }
 
 // readStep is a step, with the names that a COPY has in the context.
@@ -189,7 +192,7 @@ func readCopies(files *dockerfile.Context, steps []dockerfile.Step) ([]readStep,
 }
 
 // send sends the files of a COPY, unless they are there.
-func (c readStep) send(ctx context.Context, svc Service, id string, files *dockerfile.Context) error {
+func (c readStep) send(ctx context.Context, svc *client.Client, id string, files *dockerfile.Context) error {
 	if c.step.FilesHash == "" {
 		return nil
 	}
@@ -205,7 +208,7 @@ func (c readStep) send(ctx context.Context, svc Service, id string, files *docke
 }
 
 // notBegun ends a build that was entered and would wait for good.
-func notBegun(ctx context.Context, svc Service, ref api.BuildRef, err error) error {
+func notBegun(ctx context.Context, svc *client.Client, ref api.BuildRef, err error) error {
 	cancel, done := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)
 	defer done()
 	return errors.Join(err, svc.CancelBuild(cancel, ref))
@@ -218,7 +221,7 @@ const (
 
 // watchBuild tells what a build says until it has ended, and cancels it where
 // ctx ends first.
-func (a *app) watchBuild(ctx context.Context, svc Service, ref api.BuildRef) error {
+func (a *app) watchBuild(ctx context.Context, svc *client.Client, ref api.BuildRef) error {
 	tick := time.NewTicker(buildPoll)
 	defer tick.Stop()
 	for offset := 0; ; {
@@ -226,7 +229,7 @@ func (a *app) watchBuild(ctx context.Context, svc Service, ref api.BuildRef) err
 		if err == nil {
 			offset += len(st.LogEntries)
 			for _, e := range st.LogEntries {
-				a.noteReason("build", e.Message)
+				a.NoteReason("build", e.Message)
 			}
 			if len(st.LogEntries) == 0 && st.Status == "ready" {
 				return nil
@@ -259,10 +262,10 @@ func templateListing() *listing[api.Template] {
 		noun:    "template",
 		short:   "List templates",
 		long:    "All of yours are listed, the newest first.",
-		get:     Service.Templates,
+		get:     (*client.Client).Templates,
 		columns: []string{"NAME", "ID", "STATUS", "CREATED"},
 		row: func(t *api.Template, now time.Time) []string {
-			return []string{strings.Join(t.Aliases, ","), t.TemplateID, t.BuildStatus, ago(t.CreatedAt, now)}
+			return []string{strings.Join(t.Aliases, ","), t.TemplateID, t.BuildStatus, console.Ago(t.CreatedAt, now)}
 		},
 	}
 }
@@ -274,7 +277,7 @@ func (a *app) templateRmCommand() *cobra.Command {
 		example:  "web",
 		short:    "Remove templates",
 		long:     "Builds under way are ended. Sandboxes that were made from it go on.",
-		remove:   Service.RemoveTemplate,
+		remove:   (*client.Client).RemoveTemplate,
 		complete: a.completeTemplate(-1),
 	}.command(a)
 }

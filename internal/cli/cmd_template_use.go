@@ -7,7 +7,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 func (a *app) templateLogsCommand() *cobra.Command {
@@ -40,7 +44,7 @@ func (a *app) templateLogs(ctx context.Context, name, build string) error {
 			return err
 		}
 		if len(t.Builds) == 0 {
-			return sandbox.Errorf(sandbox.NotFound, "template %s: it has no build", name).WithHint("carboy template build --name %s DIR", quoteArg(name))
+			return sandbox.Errorf(sandbox.NotFound, "template %s: it has no build", name).WithHint("carboy template build --name %s DIR", shell.Word(name))
 		}
 		build = t.Builds[0].BuildID
 	}
@@ -55,11 +59,11 @@ func (a *app) templateLogs(ctx context.Context, name, build string) error {
 		}
 		all = append(all, st.LogEntries...)
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, all)
+	if a.JSON {
+		return a.WriteJSON(all)
 	}
 	for _, e := range all {
-		if err := a.printLine(e.Message); err != nil {
+		if err := a.PrintLine(e.Message); err != nil {
 			return err
 		}
 	}
@@ -93,16 +97,16 @@ func (a *app) templateTag(ctx context.Context, name string, tags []string, remov
 		return err
 	}
 	if remove {
-		if err := svc.UntagTemplate(ctx, name, tags); err != nil || !a.json {
+		if err := svc.UntagTemplate(ctx, name, tags); err != nil || !a.JSON {
 			return err
 		}
-		return writeJSON(a.env.Stdout, tags)
+		return a.WriteJSON(tags)
 	}
 	got, err := svc.TagTemplate(ctx, name, tags)
-	if err != nil || !a.json {
+	if err != nil || !a.JSON {
 		return err
 	}
-	return writeJSON(a.env.Stdout, got)
+	return a.WriteJSON(got)
 }
 
 func (a *app) templatePublishCommand(public bool) *cobra.Command {
@@ -141,13 +145,13 @@ func (a *app) templatePublish(ctx context.Context, names []string, public bool) 
 		}
 		all = append(all, known...)
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, all)
+	if a.JSON {
+		return a.WriteJSON(all)
 	}
 	if !public {
 		return nil
 	}
-	return a.printLine(strings.Join(all, "\n"))
+	return a.PrintLine(strings.Join(all, "\n"))
 }
 
 func (a *app) templateGCCommand() *cobra.Command {
@@ -183,11 +187,11 @@ func (a *app) templateGC(ctx context.Context, dry bool) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, u)
+	if a.JSON {
+		return a.WriteJSON(u)
 	}
-	return a.printLine(verb + count(u.Steps, "step") + ", " + count(u.Snapshots, "snapshot") + " of " + formatSize(u.Size) +
-		", " + count(u.Files, "archive") + " of " + formatSize(u.FileSize))
+	return a.PrintLine(verb + console.Count(u.Steps, "step") + ", " + console.Count(u.Snapshots, "snapshot") + " of " + term.FormatSize(u.Size) +
+		", " + console.Count(u.Files, "archive") + " of " + term.FormatSize(u.FileSize))
 }
 
 // completeTemplate completes a template's name as each of the first n
@@ -203,7 +207,7 @@ func (a *app) completeTemplate(n int) completer {
 
 // templateNames returns the names of the caller's templates.
 func (a *app) templateNames(ctx context.Context) (names []string) {
-	for _, one := range listed(ctx, a, Service.Templates) {
+	for _, one := range listed(ctx, a, (*client.Client).Templates) {
 		names = append(names, one.Aliases...)
 	}
 	return names

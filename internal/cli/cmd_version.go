@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
 // versionJSON is the answer of version --json.
@@ -31,16 +32,16 @@ func (a *app) versionCommand() *cobra.Command {
 
 func (a *app) version(ctx context.Context, _ []string) error {
 	v := versionJSON{Version: a.env.Version, API: api.Current, Go: runtime.Version()}
-	if svc, err := a.env.Connect(ctx, false, a.note); err == nil {
+	if svc, err := a.env.Connect(ctx, false, a.Note); err == nil {
 		v.Daemon, _ = svc.Version(ctx) // one that does not answer is as good as none here
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, v)
+	if a.JSON {
+		return a.WriteJSON(v)
 	}
-	var t table
-	t.row("carboy", v.Version)
+	var t console.Table
+	t.Row("carboy", v.Version)
 	if v.Daemon != nil {
-		t.row("daemon", v.Daemon.Version)
+		t.Row("daemon", v.Daemon.Version)
 	}
-	return t.write(a.env.Stdout)
+	return t.Write(a.Stdout)
 }

@@ -8,6 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 func (a *app) volumeCommand() *cobra.Command {
@@ -54,12 +57,12 @@ func (a *app) volumeCreate(ctx context.Context, req api.VolumeRequest) error {
 		return err
 	}
 	if !v.Enforced {
-		a.note("volume " + v.Name + ": its size is not kept to: " + v.Reason)
+		a.Note("volume " + v.Name + ": its size is not kept to: " + v.Reason)
 	}
-	if a.json {
-		return writeJSON(a.env.Stdout, v)
+	if a.JSON {
+		return a.WriteJSON(v)
 	}
-	return a.printLine(v.Name)
+	return a.PrintLine(v.Name)
 }
 
 func volumeListing() *listing[api.Volume] {
@@ -68,14 +71,14 @@ func volumeListing() *listing[api.Volume] {
 		short: "List volumes",
 		long: `SIZE is how much it can hold, USED what it takes on the host's disk, and SANDBOXES
 are those, running or stopped, that have it.`,
-		get:     Service.Volumes,
+		get:     (*client.Client).Volumes,
 		columns: []string{"NAME", "SIZE", "USED", "CREATED", "SANDBOXES"},
 		row: func(v *api.Volume, now time.Time) []string {
-			size := formatSize(v.Size)
+			size := term.FormatSize(v.Size)
 			if !v.Enforced {
 				size = "(not kept to)"
 			}
-			return []string{v.Name, size, roundSize(v.Used), ago(v.CreatedAt, now), strings.Join(v.Sandboxes, " ")}
+			return []string{v.Name, size, roundSize(v.Used), console.Ago(v.CreatedAt, now), strings.Join(v.Sandboxes, " ")}
 		},
 	}
 }
@@ -83,7 +86,7 @@ are those, running or stopped, that have it.`,
 // roundSize is a size in whole MiB, which formatSize has a word for.
 func roundSize(n int64) string {
 	const mib = 1 << 20
-	return formatSize((n + mib - 1) / mib * mib)
+	return term.FormatSize((n + mib - 1) / mib * mib)
 }
 
 func (a *app) volumeRmCommand() *cobra.Command {
@@ -93,12 +96,12 @@ func (a *app) volumeRmCommand() *cobra.Command {
 		example:  "data",
 		short:    "Delete volumes and what they hold",
 		long:     "One that a sandbox has, running or stopped, stays: remove the sandbox first.",
-		remove:   Service.RemoveVolume,
+		remove:   (*client.Client).RemoveVolume,
 		complete: a.completeVolume(),
 	}.command(a)
 }
 
 // completeVolume completes the name of a volume.
 func (a *app) completeVolume() completer {
-	return completing(a, Service.Volumes, func(v *api.Volume) string { return v.Name })
+	return completing(a, (*client.Client).Volumes, func(v *api.Volume) string { return v.Name })
 }

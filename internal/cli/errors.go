@@ -1,53 +1,15 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 )
-
-// usagef returns an error about how carboy was called.
-func usagef(format string, args ...any) *sandbox.Error {
-	return sandbox.Errorf(sandbox.Invalid, format, args...)
-}
-
-// errorJSON is an error as --json shows it.
-type errorJSON struct {
-	Error string       `json:"error"`
-	Kind  sandbox.Kind `json:"kind"`
-	Hint  string       `json:"hint,omitempty"`
-}
-
-// printError writes err and its hint for a person, or as one JSON object.
-func printError(w io.Writer, err error, asJSON bool) {
-	e := errorJSON{Error: err.Error(), Kind: sandbox.KindOf(err)}
-	if se, ok := errors.AsType[*sandbox.Error](err); ok {
-		e.Hint = se.Hint
-	}
-	if asJSON {
-		_ = writeJSONLine(w, e) // nothing is left to tell it to
-		return
-	}
-	_, _ = fmt.Fprintf(w, "carboy: %s\n", escape(e.Error))
-	if e.Hint != "" {
-		_, _ = fmt.Fprintf(w, "hint: %s\n", escape(e.Hint))
-	}
-}
-
-// writeJSONLine writes v on one line. json escapes control characters.
-func writeJSONLine(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
 
 // flagError turns what pflag says of cmd's flags into an error that names the
 // flag, and one that exists and looks like it.
@@ -56,9 +18,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		name := e.GetSpecifiedName()
 		if s := e.GetSpecifiedShortnames(); s != "" {
-			return usagef("%sunknown flag -%s", where(cmd), name).WithHint("%s", help)
+			return usage.Errorf("%sunknown flag -%s", where(cmd), name).WithHint("%s", help)
 		}
-		u := usagef("%sunknown flag --%s", where(cmd), name)
+		u := usage.Errorf("%sunknown flag --%s", where(cmd), name)
 		if near := nearestFlag(cmd, name); near != "" {
 			return u.WithHint("did you mean --%s?", near)
 		}
@@ -68,7 +30,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return u.WithHint("%s", help)
 	}
 	if e, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return usagef("%s--%s needs a value", where(cmd), e.GetFlag().Name).WithHint("%s", help)
+		return usage.Errorf("%s--%s needs a value", where(cmd), e.GetFlag().Name).WithHint("%s", help)
 	}
 	if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		cause := errors.Unwrap(e)
@@ -76,9 +38,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		if cause != nil {
 			text = fmt.Sprintf("--%s: %s", e.GetFlag().Name, valueError(e.GetFlag(), e.GetValue(), cause))
 		}
-		return usagef("%s%s", where(cmd), text)
+		return usage.Errorf("%s%s", where(cmd), text)
 	}
-	return usagef("%s%v", where(cmd), err).WithHint("%s", help)
+	return usage.Errorf("%s%v", where(cmd), err).WithHint("%s", help)
 }
 
 // valueError says what is wrong with a flag's value: the flag's own words
@@ -153,20 +115,4 @@ func editDistance(a, b string) int {
 		before, last = last, row
 	}
 	return last[len(b)]
-}
-
-// quoteArg writes s so that a shell reads it as one word.
-func quoteArg(s string) string {
-	plain := s != ""
-	for i := range len(s) {
-		c := s[i]
-		if !digit(c) && !('a' <= c && c <= 'z') && !('A' <= c && c <= 'Z') && !strings.ContainsRune("-_./:@%+=,", rune(c)) {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return s
-	}
-	return shell.Quote(s)
 }

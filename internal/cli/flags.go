@@ -9,190 +9,45 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
-// specFlags are the flags that say what a sandbox is like. What is left at
-// its zero takes the daemon's default.
-type specFlags struct {
-	name, isolation, image, snapshot, template, pull, user string
-
-	net netFlags
-
-	workspace string
-	mounts    []string
-	volumes   []string
-	labels    []string
-	env       envFlags
-
-	readOnly bool
-
-	cpus         float64
-	pids         int64
-	memory, disk int64
-	ttl          time.Duration
-}
-
-func (f *specFlags) add(fs *pflag.FlagSet) {
+// addSpec adds the flags that say what a sandbox is like.
+func addSpec(fs *pflag.FlagSet, s *launch.Spec) {
 	fs.SortFlags = false
-	fs.StringVar(&f.name, "name", "", "`NAME` name it; one is made up otherwise")
-	fs.StringVar(&f.isolation, "isolation", "", "`WALL[,WALL...]` wall to build; more of them: the stronger ones will do as well"+isDefault(sandbox.DefaultIsolation))
-	fs.StringVar(&f.image, "image", "", "`IMAGE` root file system: a reference, a path, or host, this machine's own programs"+isDefault(sandbox.DefaultImage))
-	fs.StringVar(&f.template, "template", "", "`NAME` start from that template: NAME, NAME:TAG or OWNER/NAME")
-	fs.StringVar(&f.snapshot, "snapshot", "", "`ID` start from the snapshot of that ID, over its image")
-	fs.Var(choiceValue{&f.pull, []string{pullMissing, pullAlways, pullNever}}, "pull", "`WHEN` fetch the image if it is missing, always or never"+isDefault(pullMissing))
-	fs.StringVar(&f.workspace, "workspace", "", "`DIR[:rw|:ro]` show a copy-on-write view of DIR at /workspace; :rw the tree itself")
-	fs.StringArrayVar(&f.mounts, "mount", nil, "`HOST:GUEST[:ro]` show the directory HOST at GUEST, too")
-	fs.StringArrayVar(&f.volumes, "volume", nil, "`NAME:PATH[:ro]` show the volume NAME at PATH; at /workspace it is the workspace")
-	fs.BoolVar(&f.readOnly, "read-only", false, "let nobody inside write but to /workspace, mounts, /tmp and the home")
-	fs.StringVar(&f.user, "user", "", "`USER` run commands as user or root"+isDefault(sandbox.DefaultUser))
-	fs.Var(cpusValue{&f.cpus}, "cpus", "`N` how many processors it may use, such as 0.5"+isDefault(strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)))
-	fs.Var(sizeValue{&f.memory}, "memory", "`SIZE` how much memory, such as 512m or 1g"+isDefault(formatSize(sandbox.DefaultMemory)))
-	fs.Var(countValue{&f.pids}, "pids", "`N` how many processes and threads"+isDefault(strconv.Itoa(sandbox.DefaultPIDs)))
-	fs.Var(sizeValue{&f.disk}, "disk", "`SIZE` how much it may write"+isDefault(formatSize(sandbox.DefaultDisk)))
-	f.net.add(fs)
-	f.env.add(fs)
-	fs.StringArrayVar(&f.labels, "label", nil, "`KEY=VALUE` attach a label")
-	fs.Var(durationValue{&f.ttl}, "ttl", "`DURATION` stop it after that long, such as 90s, 30m or 2h (default never)")
+	fs.StringVar(&s.Name, "name", "", "`NAME` name it; one is made up otherwise")
+	fs.StringVar(&s.Isolation, "isolation", "", "`WALL[,WALL...]` wall to build; more of them: the stronger ones will do as well"+isDefault(sandbox.DefaultIsolation))
+	fs.StringVar(&s.Image, "image", "", "`IMAGE` root file system: a reference, a path, or host, this machine's own programs"+isDefault(sandbox.DefaultImage))
+	fs.StringVar(&s.Template, "template", "", "`NAME` start from that template: NAME, NAME:TAG or OWNER/NAME")
+	fs.StringVar(&s.Snapshot, "snapshot", "", "`ID` start from the snapshot of that ID, over its image")
+	fs.Var(choiceValue{&s.Pull, []string{launch.PullMissing, launch.PullAlways, launch.PullNever}}, "pull", "`WHEN` fetch the image if it is missing, always or never"+isDefault(launch.PullMissing))
+	fs.StringVar(&s.Workspace, "workspace", "", "`DIR[:rw|:ro]` show a copy-on-write view of DIR at /workspace; :rw the tree itself")
+	fs.StringArrayVar(&s.Mounts, "mount", nil, "`HOST:GUEST[:ro]` show the directory HOST at GUEST, too")
+	fs.StringArrayVar(&s.Volumes, "volume", nil, "`NAME:PATH[:ro]` show the volume NAME at PATH; at /workspace it is the workspace")
+	fs.BoolVar(&s.ReadOnly, "read-only", false, "let nobody inside write but to /workspace, mounts, /tmp and the home")
+	fs.StringVar(&s.User, "user", "", "`USER` run commands as user or root"+isDefault(sandbox.DefaultUser))
+	fs.Var(cpusValue{&s.CPUs}, "cpus", "`N` how many processors it may use, such as 0.5"+isDefault(strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)))
+	fs.Var(sizeValue{&s.Memory}, "memory", "`SIZE` how much memory, such as 512m or 1g"+isDefault(term.FormatSize(sandbox.DefaultMemory)))
+	fs.Var(countValue{&s.PIDs}, "pids", "`N` how many processes and threads"+isDefault(strconv.Itoa(sandbox.DefaultPIDs)))
+	fs.Var(sizeValue{&s.Disk}, "disk", "`SIZE` how much it may write"+isDefault(term.FormatSize(sandbox.DefaultDisk)))
+	fs.Var(choiceValue{&s.Network, []string{sandbox.NetworkOff, sandbox.NetworkOn}}, "network", "`NETWORK` off, or on: the public internet"+isDefault("off, or what --allow and --policy say"))
+	fs.StringArrayVar(&s.Allow, "allow", nil, "`WHAT` let it reach that: a preset, host, address or range; see carboy policy presets")
+	fs.StringVar(&s.Policy, "policy", "", "`FILE` let it reach what the policy in FILE says")
+	fs.StringArrayVar(&s.Secrets, "secret", nil, "`NAME[=FROM]` let it use a secret where a rule says; the value stays outside")
+	addEnv(fs, &s.Env)
+	fs.StringArrayVar(&s.Labels, "label", nil, "`KEY=VALUE` attach a label")
+	fs.Var(durationValue{&s.TTL}, "ttl", "`DURATION` stop it after that long, such as 90s, 30m or 2h (default never)")
 }
 
 func isDefault(s string) string { return " (default " + s + ")" }
 
-func (f *envFlags) add(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.vars, "env", nil, "`KEY[=VALUE]` set a variable; without VALUE, to what it is here")
-	fs.StringArrayVar(&f.files, "env-file", nil, "`FILE` set the variables in FILE, one KEY=VALUE a line")
-}
-
-// request checks the flags and turns them into a request, but for the secrets:
-// see obtain.
-func (f *specFlags) request(a *app) (*api.CreateRequest, error) {
-	if f.name != "" && !sandbox.ValidName(f.name) {
-		return nil, usagef("--name: %q is not a name", f.name).
-			WithHint("use 1 to %d of a-z, 0-9 and -, a letter first", sandbox.MaxName)
-	}
-	if err := checkPull(f.image, f.pull); err != nil {
-		return nil, err
-	}
-	walls, err := parseIsolation(f.isolation)
-	if err != nil {
-		return nil, err
-	}
-	req := &api.CreateRequest{
-		Name:      f.name,
-		Isolation: walls[0],
-		Stronger:  walls[1:],
-		Image:     f.image,
-		Snapshot:  f.snapshot,
-		Template:  f.template,
-		User:      f.user,
-		Limits:    api.Limits{CPUs: f.cpus, Memory: f.memory, PIDs: f.pids, Disk: f.disk},
-		TTLMillis: f.ttl.Milliseconds(),
-	}
-	if req.Env, err = f.env.collect(a.env.LookupEnv); err != nil {
-		return nil, err
-	}
-	if req.Labels, err = parseLabels(f.labels); err != nil {
-		return nil, err
-	}
-	if err := f.net.request(req, a.note); err != nil {
-		return nil, err
-	}
-	if f.workspace != "" {
-		if req.Workspace, err = workspaceOf(f.workspace); err != nil {
-			return nil, err
-		}
-	}
-	req.ReadOnlyRoot = f.readOnly
-	if req.Mounts, err = f.mounted(); err != nil {
-		return nil, err
-	}
-	return req, f.volumeAsWorkspace(req)
-}
-
-// volumeAsWorkspace takes the volume that is to be at /workspace from the
-// mounts.
-func (f *specFlags) volumeAsWorkspace(req *api.CreateRequest) error {
-	i := slices.IndexFunc(req.Mounts, func(m api.Mount) bool { return m.Volume != "" && m.Target == sandbox.WorkspacePath })
-	if i < 0 {
-		return nil
-	}
-	m := req.Mounts[i]
-	if req.Workspace != nil {
-		return usagef("--volume: %s is to be the workspace, and --workspace names another", quoteArg(m.Volume)).
-			WithHint("leave one of them out")
-	}
-	req.Workspace = &api.Workspace{Mode: string(sandbox.WorkspaceVolume), Volume: m.Volume, ReadOnly: m.ReadOnly}
-	req.Mounts = slices.Delete(req.Mounts, i, i+1)
-	return nil
-}
-
-// mounted is what is to be seen besides the workspace.
-func (f *specFlags) mounted() ([]api.Mount, error) {
-	var mounts []api.Mount
-	for _, m := range f.mounts {
-		arg, err := parseMount(m)
-		if err != nil {
-			return nil, usagef("--mount: %v", err)
-		}
-		host, err := hostDir("--mount", arg.Host)
-		if err != nil {
-			return nil, err
-		}
-		mounts = append(mounts, api.Mount{Source: host, Target: arg.Guest, ReadOnly: arg.ReadOnly})
-	}
-	for _, v := range f.volumes {
-		arg, err := parseVolume(v)
-		if err != nil {
-			return nil, usagef("--volume: %v", err)
-		}
-		mounts = append(mounts, arg)
-	}
-	return mounts, nil
-}
-
-// parseIsolation reads walls, the one asked for first. None is the default.
-func parseIsolation(s string) ([]string, error) {
-	walls := strings.Split(s, ",")
-	for i, w := range walls {
-		switch {
-		case w == "" && len(walls) > 1:
-			return nil, usagef("--isolation: %s names an empty wall", quoteArg(s)).WithHint("--isolation process,gvisor")
-		case slices.Contains(walls[:i], w):
-			return nil, usagef("--isolation: %s is there twice", quoteArg(w))
-		}
-	}
-	return walls, nil
-}
-
-func workspaceOf(s string) (*api.Workspace, error) {
-	arg, err := parseWorkspace(s)
-	if err != nil {
-		return nil, usagef("--workspace: %v", err)
-	}
-	dir, err := hostDir("--workspace", arg.Dir)
-	if err != nil {
-		return nil, err
-	}
-	return &api.Workspace{Mode: arg.Mode, Source: dir}, nil
-}
-
-func parseLabels(list []string) (map[string]string, error) {
-	if len(list) == 0 {
-		return nil, nil
-	}
-	labels := make(map[string]string, len(list))
-	for _, l := range list {
-		k, v, err := parseLabel(l)
-		if err != nil {
-			return nil, usagef("--label: %v", err)
-		}
-		if _, ok := labels[k]; ok {
-			return nil, usagef("--label: %s was given twice", quoteArg(k))
-		}
-		labels[k] = v
-	}
-	return labels, nil
+// addEnv adds the flags that say a command's variables.
+func addEnv(fs *pflag.FlagSet, e *launch.Env) {
+	fs.StringArrayVar(&e.Vars, "env", nil, "`KEY[=VALUE]` set a variable; without VALUE, to what it is here")
+	fs.StringArrayVar(&e.Files, "env-file", nil, "`FILE` set the variables in FILE, one KEY=VALUE a line")
 }
 
 // cpusValue is a flag that holds a positive number of processors.
@@ -231,7 +86,7 @@ func (v durationValue) Type() string   { return "duration" }
 func (v durationValue) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	switch {
-	case digits(s):
+	case s != "" && strings.Trim(s, "0123456789") == "":
 		return fmt.Errorf("%q has no unit: use %ss, %sm or %sh", s, s, s, s)
 	case err != nil:
 		return fmt.Errorf("%q is not a duration: use one such as 90s, 30m or 2h", s)
@@ -240,4 +95,66 @@ func (v durationValue) Set(s string) error {
 	}
 	*v.d = d
 	return nil
+}
+
+// sizeValue is a flag that holds a size in bytes.
+type sizeValue struct{ n *int64 }
+
+func (v sizeValue) String() string {
+	if v.n == nil || *v.n == 0 {
+		return ""
+	}
+	return term.FormatSize(*v.n)
+}
+func (v sizeValue) Type() string { return "size" }
+func (v sizeValue) Set(s string) (err error) {
+	n, err := term.ParseSize(s)
+	if err == nil {
+		*v.n = n
+	}
+	return err
+}
+
+// addJSON adds --json.
+func (a *app) addJSON(fs *pflag.FlagSet) {
+	fs.BoolVar(&a.JSON, "json", false, "write JSON, also of errors and notes")
+}
+
+// choiceValue is a flag that holds one of several words.
+type choiceValue struct {
+	s     *string
+	words []string
+}
+
+func (v choiceValue) String() string { return "" }
+
+func (v choiceValue) Type() string { return "word" }
+
+func (v choiceValue) Set(s string) error {
+	if !slices.Contains(v.words, s) {
+		last := len(v.words) - 1
+		return fmt.Errorf("%q is not known here: use %s or %s", s, strings.Join(v.words[:last], ", "), v.words[last])
+	}
+	*v.s = s
+	return nil
+}
+
+// entrypointValue is --entrypoint, of which "" is a value, too.
+type entrypointValue struct{ s **string }
+
+func (v entrypointValue) String() string { return "" }
+
+func (v entrypointValue) Type() string { return "string" }
+
+func (v entrypointValue) Set(s string) error {
+	*v.s = &s
+	return nil
+}
+
+// addCommand adds the flags that say how a command runs.
+func addCommand(fs *pflag.FlagSet, f *relay.Options) {
+	fs.BoolVarP(&f.Stdin, "interactive", "i", false, "pass stdin on")
+	fs.BoolVarP(&f.TTY, "tty", "t", false, "give it a terminal, whose output is passed on as it is")
+	fs.Var(durationValue{&f.Timeout}, "timeout", "`DURATION` kill it and all that it started after that long, such as 90s or 2h")
+	fs.BoolVarP(&f.Detach, "detach", "d", false, "leave it running")
 }

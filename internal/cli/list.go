@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
 // listing is a command that lists all things of one kind.
@@ -12,7 +15,7 @@ type listing[T any] struct {
 	noun    string // its words: carboy NOUN ls
 	short   string
 	long    string
-	get     func(Service, context.Context) ([]T, error)
+	get     func(*client.Client, context.Context) ([]T, error)
 	columns []string
 	row     func(one *T, now time.Time) []string
 }
@@ -47,19 +50,19 @@ func (l *listing[T]) run(ctx context.Context, a *app) error {
 
 // show writes a list as JSON or as a table.
 func (l *listing[T]) show(a *app, list []T) error {
-	if a.json {
+	if a.JSON {
 		if list == nil {
 			list = []T{}
 		}
-		return writeJSON(a.env.Stdout, list)
+		return a.WriteJSON(list)
 	}
-	now := a.env.Now()
-	var t table
-	t.row(append([]string{}, l.columns...)...)
+	now := a.Now()
+	var t console.Table
+	t.Row(append([]string{}, l.columns...)...)
 	for i := range list {
-		t.row(l.row(&list[i], now)...)
+		t.Row(l.row(&list[i], now)...)
 	}
-	return t.write(a.env.Stdout)
+	return t.Write(a.Stdout)
 }
 
 // removal is a command that removes things of one kind by what they are called.
@@ -69,7 +72,7 @@ type removal struct {
 	example  string // of arg
 	short    string
 	long     string
-	remove   func(svc Service, ctx context.Context, name string) error
+	remove   func(svc *client.Client, ctx context.Context, name string) error
 	complete completer
 }
 
@@ -97,7 +100,7 @@ func (r removal) command(a *app) *cobra.Command {
 
 // completing completes what things of one kind are called, once each; nothing
 // where no daemon runs or it takes too long.
-func completing[T any](a *app, get func(Service, context.Context) ([]T, error), name func(*T) string) completer {
+func completing[T any](a *app, get func(*client.Client, context.Context) ([]T, error), name func(*T) string) completer {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		list := listed(cmd.Context(), a, get)
 		names := make([]string, len(list))

@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 func TestSplitWords(t *testing.T) {
@@ -52,55 +53,11 @@ func FuzzSplitWords(f *testing.F) {
 	f.Add("a", "b c")
 	f.Add("it's", "$x|\n")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		got, err := cli.SplitWords(cli.QuoteArg(a) + " " + cli.QuoteArg(b))
+		got, err := cli.SplitWords(shell.Word(a) + " " + shell.Word(b))
 		if err != nil || !cmp.Equal(got, []string{a, b}) {
 			t.Errorf("of %q and %q became %q, %v", a, b, got, err)
 		}
 		_, _ = cli.SplitWords(a) // returns, whatever it is
-	})
-}
-
-func TestParseSecret(t *testing.T) {
-	tests := []struct {
-		in, name, env, file string
-		fails               bool
-	}{
-		{in: "A", name: "A"},
-		{in: "_a1=env:B", name: "_a1", env: "B"},
-		{in: "A=file:/x=y", name: "A", file: "/x=y"},
-		{in: "A=env:", fails: true},
-		{in: "A=file:", fails: true},
-		{in: "A=", fails: true},
-		{in: "A=value", fails: true},
-		{in: "=env:B", fails: true},
-		{in: "1A", fails: true},
-		{in: "", fails: true},
-		{in: strings.Repeat("A", 129), fails: true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.in, func(t *testing.T) {
-			name, env, file, err := cli.ParseSecret(tt.in)
-			if (err != nil) != tt.fails {
-				t.Fatalf("error %v, want one: %t", err, tt.fails)
-			}
-			if name != tt.name || env != tt.env || file != tt.file {
-				t.Errorf("got %q, %q, %q; want %q, %q, %q", name, env, file, tt.name, tt.env, tt.file)
-			}
-		})
-	}
-}
-
-// FuzzParseSecret holds that an error repeats nothing that may be a value.
-func FuzzParseSecret(f *testing.F) {
-	f.Add("TOKEN", "hunter2-hunter2")
-	f.Add("not a name", "env=hunter2-hunter2")
-	f.Fuzz(func(t *testing.T, name, value string) {
-		if len(value) < 12 || strings.Contains(name, value) || strings.HasPrefix(value, "env:") || strings.HasPrefix(value, "file:") {
-			return
-		}
-		if _, _, _, err := cli.ParseSecret(name + "=" + value); err != nil && strings.Contains(err.Error(), value) {
-			t.Errorf("%q: %v", value, err)
-		}
 	})
 }
 

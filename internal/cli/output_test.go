@@ -1,85 +1,13 @@
 package cli_test
 
 import (
-	"bytes"
 	"io"
-	"strings"
 	"testing"
-	"testing/iotest"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/term"
 )
-
-func TestEscapeWriter(t *testing.T) {
-	for _, in := range []string{
-		"plain\n", "\x1b]0;t\x07\n", "grüße 世界 👍🏽\n", "\xff\xfe", "end in the middle: \xe4\xb8", "\xe4\xb8\x1b", "\xf0\x9f\x91", "\xf0\xff\x80", "", "\u202eevil",
-	} {
-		want := string(term.EscapeText([]byte(in)))
-		for name, r := range map[string]io.Reader{
-			"whole": strings.NewReader(in), "bytes": iotest.OneByteReader(strings.NewReader(in)), "halves": iotest.HalfReader(strings.NewReader(in)),
-		} {
-			var got bytes.Buffer
-			w, end := cli.NewEscapeWriter(&got)
-			buf := make([]byte, 4)
-			if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, buf); err != nil {
-				t.Fatal(err)
-			}
-			end()
-			if got.String() != want {
-				t.Errorf("%q in %s: got %q, want %q", in, name, got.String(), want)
-			}
-		}
-	}
-}
-
-func FuzzEscapeWriter(f *testing.F) {
-	f.Add([]byte("a\xe4\xb8\x96\x1b[0m"), 1)
-	f.Fuzz(func(t *testing.T, in []byte, at int) {
-		at = min(max(at, 0), len(in))
-		var got bytes.Buffer
-		w, end := cli.NewEscapeWriter(&got)
-		for _, p := range [][]byte{in[:at], in[at:]} {
-			if n, err := w.Write(p); n != len(p) || err != nil {
-				t.Fatalf("Write = %d, %v", n, err)
-			}
-		}
-		end()
-		if want := term.EscapeText(in); !bytes.Equal(got.Bytes(), want) {
-			t.Errorf("got %q, want %q", got.Bytes(), want)
-		}
-	})
-}
-
-func TestLineCounter(t *testing.T) {
-	tests := []struct {
-		name, patch    string
-		added, removed int
-	}{
-		{"empty", "", 0, 0},
-		{"change", "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n-b\n+c\n d\n", 1, 1},
-		{"short-header", "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-b\n+c\n\\ No newline at end of file\n", 1, 1},
-		{"lines-like-headers", "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n---- x\n-- y\n+++++ z\n+@@ -1 +1 @@\n", 2, 2},
-		{"two-hunks", "@@ -1 +1,2 @@ func\n a\n+b\n@@ -9,2 +10 @@\n-x\n y\n", 1, 1},
-		{"new", "--- /dev/null\n+++ b/f\n@@ -0,0 +1,2 @@\n+a\n+b\n", 2, 0},
-		{"binary", "Binary files a/f and b/f differ\n", 0, 0},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			for _, r := range []io.Reader{strings.NewReader(tt.patch), iotest.OneByteReader(strings.NewReader(tt.patch))} {
-				var c cli.LineCounter
-				if _, err := io.Copy(&c, r); err != nil {
-					t.Fatal(err)
-				}
-				if added, removed := c.Counts(); added != tt.added || removed != tt.removed {
-					t.Errorf("got +%d -%d, want +%d -%d", added, removed, tt.added, tt.removed)
-				}
-			}
-		})
-	}
-}
 
 func TestExitOf(t *testing.T) {
 	tests := []struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -21,7 +22,7 @@ const (
 
 // tellRefused says at the end of a run what it was not allowed to reach, and
 // which flags would allow that.
-func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
+func (a *app) tellRefused(ctx context.Context, svc *client.Client, sb *api.Sandbox) {
 	if sb.Network == sandbox.NetworkOff || sb.Network == "" {
 		return
 	}
@@ -30,7 +31,7 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 	var records []netlog.Record
 	for rec, err := range svc.NetLog(ctx, sb.ID, client.NetLogOptions{Denied: true}) {
 		if err != nil {
-			a.note("what was refused can't be read: " + err.Error())
+			a.Note("what was refused can't be read: " + err.Error())
 			break
 		}
 		if records = append(records, rec); len(records) == maxRefused {
@@ -46,13 +47,13 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 		refused[i].Flag = proposable(refused[i], set)
 	}
 	if text := refusedText(refused, others); text != "" {
-		a.noteReason("refused", text)
+		a.NoteReason("refused", text)
 	}
 }
 
 // policyOf returns the policy under which a sandbox ran; nil where that is not
 // known, and nothing is proposed then.
-func (a *app) policyOf(ctx context.Context, svc Service, sb *api.Sandbox) *policy.Set {
+func (a *app) policyOf(ctx context.Context, svc *client.Client, sb *api.Sandbox) *policy.Set {
 	p, err := svc.Policy(ctx, sb.ID)
 	if err != nil {
 		return nil
@@ -97,7 +98,7 @@ func refusedText(refused []netlog.Refused, others int) string {
 		flags = append(flags, nonEmpty(r.Flag)...)
 	}
 	if others > 0 {
-		hosts = append(hosts, count(others, "other"))
+		hosts = append(hosts, console.Count(others, "other"))
 	}
 	text := "refused: " + strings.Join(hosts, ", ")
 	if len(flags) > 0 {

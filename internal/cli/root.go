@@ -4,6 +4,10 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 // rootCommand makes the tree of commands. It only allocates: nothing is read
@@ -34,9 +38,9 @@ it, and carboy apply takes what you want.`,
 		exits: exitDocsCommand[:],
 	})
 	root.SetFlagErrorFunc(flagError)
-	root.SetIn(a.env.Stdin)
-	root.SetOut(a.env.Stdout)
-	root.SetErr(a.env.Stderr)
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(),
@@ -83,7 +87,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 			names = append(names, c.Name())
 		}
 	}
-	err := usagef("%sunknown command %s", where(parent), quoteArg(name))
+	err := usage.Errorf("%sunknown command %s", where(parent), shell.Word(name))
 	if near := nearest(name, names); near != "" {
 		return err.WithHint("did you mean %s %s?", parent.CommandPath(), near)
 	}
@@ -96,11 +100,11 @@ type action func(ctx context.Context, args []string) error
 // interruptible runs f under a context that the first signal ends.
 func interruptible(f action) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		ctx, stop := untilSignal(cmd.Context())
+		ctx, stop := relay.UntilSignal(cmd.Context())
 		defer stop()
 		err := f(ctx, args)
-		if err != nil && context.Cause(ctx) == errInterrupted {
-			return errInterrupted
+		if err != nil && context.Cause(ctx) == relay.ErrInterrupted {
+			return relay.ErrInterrupted
 		}
 		return err
 	}
@@ -114,10 +118,10 @@ func rangeArgs(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return usagef("%s%s is missing", where(cmd), names[len(args)]).
+			return usage.Errorf("%s%s is missing", where(cmd), names[len(args)]).
 				WithHint("usage: %s", cmd.UseLine())
 		case len(args) > len(names):
-			return usagef("%sunexpected argument %s", where(cmd), quoteArg(args[len(names)])).
+			return usage.Errorf("%sunexpected argument %s", where(cmd), shell.Word(args[len(names)])).
 				WithHint("usage: %s", cmd.UseLine())
 		}
 		return nil

@@ -56,12 +56,12 @@ type member struct {
 }
 
 // addBuiltins has the names stand for them.
-func (d *daemon) addBuiltins() {
+func (d *daemon) addBuiltins(t *template.Service) {
 	for name, b := range map[string]*builtin{
 		codeInterpreter: {d: d, plan: interpreterPlan},
 		mcpGateway:      {d: d, plan: d.gatewayPlan},
 	} {
-		d.templates.Builtin(name, b.prepare)
+		t.Builtin(name, b.prepare)
 	}
 }
 

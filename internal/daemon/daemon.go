@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -23,6 +24,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/template/startup"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/tenant/meter"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
@@ -167,22 +169,8 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	d.meter = meter.New(d.manager, d.log)
 	ctx, d.stop = context.WithCancelCause(ctx)
 	defer d.stop(nil)
-	serve := server.Options{
-		Manager: d.manager, Meter: d.meter, Keys: keys, Domain: cfg.Domain, Hosts: cfg.Hosts, MountDirs: cfg.MountDirs,
-		E2BInternet: cfg.E2BInternet, E2BPublicTraffic: cfg.E2BPublicTraffic, E2BIsolation: cfg.E2BIsolation, E2BSudo: cfg.E2BSudo,
-		Private: d.private(),
-		Secrets: network.Secrets,
-		Status:  d.status, Version: deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,
-	}
-	if kept != nil {
-		kept.manager = d.manager
-		serve.Images = kept
-	}
-	if err := d.openTeams(ctx, db, book, &serve); err != nil {
-		return err
-	}
-	vols.serve(&serve, d.manager, book)
-	if err := d.newTemplates(db, kept, &serve); err != nil {
+	serve, err := d.doors(ctx, parts{keys, db, network, book, kept, vols})
+	if err != nil {
 		return err
 	}
 	if d.sessions, err = d.openSessions(db, kept, vols); err != nil {
@@ -195,6 +183,49 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	d.server = server.New(serve)
 	defer d.server.Close()
 	return d.run(ctx)
+}
+
+// parts are what a daemon opened, for its doors.
+type parts struct {
+	keys    *key.Set
+	db      *store.SQLite
+	network Network
+	book    *team.Book
+	kept    *images
+	vols    volumes
+}
+
+// doors is what the server works with: sessions, which need more, apart.
+func (d *daemon) doors(ctx context.Context, p parts) (_ server.Options, err error) {
+	serve := server.Options{
+		Manager: d.manager, Domain: d.cfg.Domain, Hosts: d.cfg.Hosts, MountDirs: d.cfg.MountDirs,
+		PublicTraffic: d.cfg.E2BPublicTraffic, Private: d.private(), Secrets: p.network.Secrets,
+		Status: d.status, Version: d.deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,
+	}
+	dialect := e2b.Options{
+		Manager: d.manager, Meter: d.meter, Domain: d.cfg.Domain, Internet: d.cfg.E2BInternet, PublicTraffic: d.cfg.E2BPublicTraffic,
+		Isolation: d.cfg.E2BIsolation, Sudo: d.cfg.E2BSudo, Log: d.log,
+	}
+	if p.kept != nil {
+		p.kept.manager = d.manager
+		serve.Images = p.kept
+	}
+	if serve.Tenants, err = d.openTenants(ctx, p.keys, p.book, p.db); err != nil {
+		return serve, err
+	}
+	if dialect.Teams, err = d.openTeams(ctx, serve, p.db); err != nil {
+		return serve, err
+	}
+	if p.vols.service != nil {
+		p.vols.bind(d.manager, p.book)
+		serve.Volumes, dialect.Volumes = p.vols.service, p.vols.service
+	}
+	if d.templates, err = d.newTemplates(p.db.Templates(), p.kept, p.book); err != nil {
+		return serve, err
+	}
+	serve.Templates, serve.TemplateCache, dialect.Templates = d.templates, d.templates, d.templates
+	serve.Dialect = e2b.New(dialect)
+	return serve, nil
 }
 
 func (d *daemon) keys() (*key.Set, error) {

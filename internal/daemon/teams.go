@@ -7,27 +7,42 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/node"
 	"github.com/carboy-sandbox/carboy/internal/server"
-	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
-// openTeams reads what the daemon remembers of keys and of the machine, and
-// puts it where requests find it.
-func (d *daemon) openTeams(ctx context.Context, db *store.SQLite, book *team.Book, o *server.Options) error {
-	ring, err := team.OpenRing(ctx, team.RingOptions{File: o.Keys, Keys: db, Rand: rand.Reader, Log: d.log})
+// openTenants reads the keys that were made, beside those of the file.
+func (d *daemon) openTenants(ctx context.Context, file *key.Set, book *team.Book, db team.Keys) (auth.Tenants, error) {
+	ring, err := team.OpenRing(ctx, team.RingOptions{File: file, Keys: db, Rand: rand.Reader, Log: d.log})
 	if err != nil {
-		return fmt.Errorf("read keys: %w", err)
+		return auth.Tenants{}, fmt.Errorf("read keys: %w", err)
 	}
+	return auth.Tenants{Keys: file, Ring: ring, Book: book}, nil
+}
+
+// records are what the daemon remembers of teams and of the machine.
+type records interface {
+	team.Secrets
+	team.Settings
+}
+
+// openTeams is what E2B's clients ask of teams and of the machine.
+func (d *daemon) openTeams(ctx context.Context, serve server.Options, db records) (e2b.Teams, error) {
 	machine, err := node.Open(ctx, node.Options{
 		Manager: d.manager, Settings: db, Dir: d.cfg.Dirs.State, Version: d.deps.Version, Commit: commitOf(d.deps.Version),
 	})
 	if err != nil {
-		return err
+		return e2b.Teams{}, err
 	}
-	o.Ring, o.Book, o.Named, o.Node = ring, book, db, machine
-	return nil
+	t := e2b.Teams{Tenants: serve.Tenants, Secrets: db, Node: machine}
+	if serve.Secrets != nil {
+		t.Values = serve.Secrets
+	}
+	return t, nil
 }
 
 // commitOf returns the commit in a version as git describes it, "" where there

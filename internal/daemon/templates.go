@@ -2,9 +2,7 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
@@ -12,20 +10,18 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/server"
-	"github.com/carboy-sandbox/carboy/internal/store"
 	"github.com/carboy-sandbox/carboy/internal/template"
 	"github.com/carboy-sandbox/carboy/internal/template/inside"
+	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
 const templatesDir = "templates"
 
-// newTemplates makes the service of templates, and puts it where requests find
-// it. It is opened once sandboxes were adopted.
-func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options) (err error) {
-	book := o.Book
+// newTemplates makes the service of templates. It is opened once sandboxes were
+// adopted.
+func (d *daemon) newTemplates(db template.Store, kept *images, book *team.Book) (_ *template.Service, err error) {
 	opts := template.Options{
-		Store: db.Templates(), Manager: d.manager, Guest: inside.New, Dir: filepath.Join(d.cfg.Dirs.State, templatesDir),
+		Store: db, Manager: d.manager, Guest: inside.New, Dir: filepath.Join(d.cfg.Dirs.State, templatesDir),
 		Log: d.log, Time: time.Duration(d.cfg.BuildTime), CacheSize: int64(d.cfg.BuildCache),
 		EnvdVersion: e2b.EnvdVersion, Sudo: d.cfg.E2BSudo,
 		Host: func(context.Context) (string, error) { return hostimage.Identity("/") },
@@ -35,20 +31,20 @@ func (d *daemon) newTemplates(db *store.SQLite, kept *images, o *server.Options)
 		},
 	}
 	if opts.Network, opts.Policy, err = d.cfg.buildNetwork(); err != nil {
-		return err
+		return nil, err
 	}
 	if kept != nil {
 		opts.Images = buildImages{kept}
 	}
-	if d.templates, err = template.New(opts); err != nil {
-		return err
+	t, err := template.New(opts)
+	if err != nil {
+		return nil, err
 	}
 	if kept != nil {
-		kept.built = d.templates.ImagesInUse
+		kept.built = t.ImagesInUse
 	}
-	d.addBuiltins()
-	o.Templates, o.TemplateCache, o.Builds = d.templates, d.templates, builds{d.templates}
-	return nil
+	d.addBuiltins(t)
+	return t, nil
 }
 
 // buildNetwork reads what builds may reach.
@@ -74,16 +70,6 @@ func (c Config) buildNetwork() (string, *policy.Policy, error) {
 	return network, p, nil
 }
 
-// builds are those under way, as the administration of teams ends them.
-type builds struct{ s *template.Service }
-
-var _ e2b.Builds = builds{}
-
-// CancelBuilds implements e2b.Builds.
-func (b builds) CancelBuilds(ctx context.Context, owner string) (cancelled, failed int, err error) {
-	return b.s.CancelAll(ctx, owner), 0, nil
-}
-
 // buildImages finds images for builds.
 type buildImages struct{ kept *images }
 
@@ -105,7 +91,7 @@ func (b buildImages) Image(ctx context.Context, q template.ImageQuery, progress 
 	if err != nil {
 		return template.Image{}, err
 	}
-	return template.Image{Pinned: pinnedImage(img)}, nil
+	return template.Image{Pinned: sandbox.PinnedImage(img.Name, img.Digest)}, nil
 }
 
 func (b buildImages) pull(ctx context.Context, q template.ImageQuery) (image.Image, error) {
@@ -118,18 +104,4 @@ func (b buildImages) pull(ctx context.Context, q template.ImageQuery) (image.Ima
 		a = &image.Auth{Username: q.Auth.Username, Password: q.Auth.Password}
 	}
 	return pull(ctx, q.Owner, q.Name, a, nil)
-}
-
-// shortDigest is how many digits of a digest tell images apart.
-const shortDigest = 12
-
-// pinnedImage is an image as a Spec has it. One without a name that a record
-// can hold goes by the start of its digest.
-func pinnedImage(img image.Image) string {
-	name, _, _ := strings.Cut(img.Name, "@")
-	if p := name + "@" + img.Digest; sandbox.ImageDigest(p) != "" {
-		return p
-	}
-	digits := strings.TrimPrefix(img.Digest, "sha256:")
-	return fmt.Sprintf("%.*s@%s", shortDigest, digits, img.Digest)
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/server"
 	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
@@ -36,13 +35,11 @@ func (v volumes) offer(o *sandbox.Options) {
 	}
 }
 
-// serve lets clients have them.
-func (v volumes) serve(o *server.Options, m *sandbox.Manager, book *team.Book) {
-	if v.service != nil {
-		v.service.Bound(func(owner string) int { return book.Limits(owner).Volumes })
-		v.service.Bind(m)
-		o.Volumes = v.service
-	}
+// bind has the service know which sandboxes use them, and how many one owner may
+// have.
+func (v volumes) bind(m *sandbox.Manager, book *team.Book) {
+	v.service.Bound(func(owner string) int { return book.Limits(owner).Volumes })
+	v.service.Bind(m)
 }
 
 func (c Config) checkVolumes() error {

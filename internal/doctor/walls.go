@@ -6,16 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
 // Wall is one kind of wall that sandboxes can have.
@@ -133,35 +129,12 @@ func weakenedBy(v Verdict, lines []Line, wall string) Verdict {
 
 // runIn runs a command in an instance to its end.
 func runIn(ctx context.Context, b Instances, id string) error {
-	var h2 http.Protocols
-	h2.SetUnencryptedHTTP2(true)
-	c := &http.Client{Transport: &http.Transport{
-		Protocols: &h2,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return b.Dial(ctx, id, sandbox.GuestPort)
-		},
-	}}
-	defer c.CloseIdleConnections()
-	stream, err := guestv1connect.NewExecServiceClient(c, "http://guest").Start(ctx, connect.NewRequest(&guestv1.StartRequest{
-		Id: "doctor", Command: &guestv1.Command{Argv: []string{program}, TimeoutMs: uint64(instanceLimit.Milliseconds())},
-	}))
-	if err != nil {
-		return fmt.Errorf("run a command in an instance: %w", err)
-	}
-	defer func() { _ = stream.Close() }() // nothing more is wanted of it
-	var exit *guestv1.Exit
-	var w stall.Watch
-	for exit == nil && stream.Receive() {
-		if err := w.None(); err != nil {
-			return fmt.Errorf("run a command in an instance: %w", err)
-		}
-		exit = stream.Msg().GetExit()
-	}
+	g := agent.New(func(ctx context.Context) (net.Conn, error) { return b.Dial(ctx, id, sandbox.GuestPort) })
+	defer g.Close()
+	exit, err := g.Run(ctx, &guestv1.Command{Argv: []string{program}, TimeoutMs: uint64(instanceLimit.Milliseconds())}, nil)
 	switch {
-	case exit == nil && stream.Err() != nil:
-		return fmt.Errorf("run a command in an instance: %w", stream.Err())
-	case exit == nil:
-		return errors.New("run a command in an instance: the instance said nothing of its end")
+	case err != nil:
+		return fmt.Errorf("run a command in an instance: %w", err)
 	case exit.GetReason() != guestv1.Reason_REASON_EXITED || exit.GetCode() != 0:
 		return fmt.Errorf("run a command in an instance: %s ended with %d (%s) %s", program, exit.GetCode(), exit.GetReason(), exit.GetError())
 	}

@@ -69,9 +69,7 @@ func (f *fakeWall) Start(_ context.Context, sb *sandbox.Sandbox) ([]sandbox.Enfo
 	path, handler := guestv1connect.NewExecServiceHandler(fakeGuest{wall: f})
 	mux := http.NewServeMux()
 	mux.Handle(path, handler)
-	var h2 http.Protocols
-	h2.SetUnencryptedHTTP2(true)
-	go func() { _ = (&http.Server{Handler: mux, Protocols: &h2}).Serve(ln) }() // until its listener is closed
+	go func() { _ = (&http.Server{Handler: mux}).Serve(ln) }() // until its listener is closed
 	return f.enforced, nil
 }
 

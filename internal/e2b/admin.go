@@ -37,7 +37,7 @@ func (h *handler) adminRoutes() []route {
 		routes[i].may = func(Caller) bool { return true }
 		routes[i].do = func(w http.ResponseWriter, r *http.Request, c Caller) error {
 			if !c.Admin {
-				WriteError(w, http.StatusUnauthorized, sandbox.Errorf(sandbox.Denied, "only administrators may").
+				writeErrorAs(w, http.StatusUnauthorized, sandbox.Errorf(sandbox.Denied, "only administrators may").
 					WithHint("send a key that has the scope admin, as X-Admin-Token"))
 				return nil
 			}
@@ -56,10 +56,7 @@ func (h *handler) ofTeam(
 		if err != nil {
 			return err
 		}
-		if h.o.Teams.Owner == nil {
-			return lacks("teams")
-		}
-		owner, err := h.o.Teams.Owner(r.Context(), id)
+		owner, err := h.o.Teams.Owner(r.Context(), id, h.m)
 		if err != nil {
 			return err
 		}
@@ -124,11 +121,8 @@ func (h *handler) cancelBuilds(w http.ResponseWriter, r *http.Request, _ Caller,
 		Cancelled int `json:"cancelledCount"`
 		Failed    int `json:"failedCount"`
 	}
-	if b := h.o.Teams.Builds; b != nil {
-		var err error
-		if res.Cancelled, res.Failed, err = b.CancelBuilds(r.Context(), owner); err != nil {
-			return err
-		}
+	if t, ok := h.o.Templates.(TemplateService); ok {
+		res.Cancelled = t.CancelAll(r.Context(), owner)
 	}
 	wire.JSON(w, http.StatusOK, res)
 	return nil

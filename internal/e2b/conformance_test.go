@@ -1,7 +1,6 @@
 package e2b_test
 
 import (
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -80,10 +79,7 @@ func TestConformanceIsComplete(t *testing.T) {
 			told[m[1]] = r
 		}
 	}
-	mux, ok := e2b.New(e2b.Options{Manager: &fake{}, Templates: nil}).(*http.ServeMux)
-	if !ok {
-		t.Fatal("the dialect is no mux any more: find its routes in another way")
-	}
+	mux := e2b.New(e2b.Options{Manager: &fake{}, Templates: nil}).ServeMux
 	for op := range strings.Lines(string(b)) {
 		if op = strings.TrimSpace(op); op == "" || strings.HasPrefix(op, "#") {
 			continue

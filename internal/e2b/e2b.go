@@ -20,7 +20,9 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
+	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
@@ -37,7 +39,7 @@ const (
 
 // Manager is what this dialect asks of the domain.
 type Manager interface {
-	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error)
+	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec, values sandbox.SecretValues) (*sandbox.Sandbox, error)
 	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
@@ -46,7 +48,7 @@ type Manager interface {
 	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
 	SetOnExpiry(ctx context.Context, c sandbox.Caller, ref string, on sandbox.OnExpiry) (*sandbox.Sandbox, error)
 	SetNetwork(ctx context.Context, c sandbox.Caller, ref string, ch sandbox.NetworkChange) (*sandbox.Sandbox, error)
-	Like(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Spec, error)
+	Like(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Spec, sandbox.SecretValues, error)
 	Snapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, c sandbox.Caller) ([]sandbox.Snapshot, error)
 	RemoveSnapshot(ctx context.Context, c sandbox.Caller, id string) error
@@ -69,10 +71,21 @@ type Caller struct {
 	Grant      team.Grant // what keys may have that the caller makes
 }
 
-// Options are what the dialect works with. Manager and Caller are required.
+// callerOf is who sent r.
+func callerOf(r *http.Request) Caller {
+	p := auth.Of(r)
+	return Caller{
+		Caller: p.Caller, Read: p.Allows(key.Read), Manage: p.Allows(key.Manage),
+		Exec: p.Allows(key.Exec), HostImage: p.HostImage(), PrivateNetwork: p.PrivateNetwork(),
+		Keys: p.Allows(key.Keys), Admin: p.Allows(key.Admin),
+		Credential: p.Credential(), Presented: p.Presented, Grant: p.Grant(),
+	}
+}
+
+// Options are what the dialect works with. Manager is required.
 type Options struct {
 	Manager Manager
-	Caller  func(*http.Request) Caller
+	Caller  func(*http.Request) Caller // nil: as package auth says
 	// Templates has what sandboxes are made from; nil: there is only the base.
 	Templates Templates
 	// Teams is what teams, keys, secrets and the machine are asked of.
@@ -116,12 +129,21 @@ type route struct {
 	do      func(http.ResponseWriter, *http.Request, Caller) error
 }
 
-// New returns the dialect. It answers every path, with 404 those that E2B
-// does not have either.
-func New(o Options) http.Handler {
+// Dialect answers requests of E2B's clients: every path, with 404 those that
+// E2B does not have either.
+type Dialect struct {
+	*http.ServeMux
+	templates TemplateService // nil: there are none
+}
+
+// New returns the dialect.
+func New(o Options) *Dialect {
 	h := &handler{o: o, m: o.Manager, now: o.Now}
 	if h.now == nil {
 		h.now = time.Now
+	}
+	if h.o.Caller == nil {
+		h.o.Caller = callerOf
 	}
 	h.o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	mux := http.NewServeMux()
@@ -157,7 +179,7 @@ func New(o Options) http.Handler {
 	for _, r := range slices.Concat(routes, h.teamRoutes(), h.adminRoutes(), h.templateRoutes()) {
 		pattern, has := strings.CutSuffix(r.pattern, "?")
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
-			c := o.Caller(req)
+			c := h.o.Caller(req)
 			if !r.may(c) {
 				writeError(w, sandbox.Errorf(sandbox.Denied, "this key has not the scope for that"))
 				return
@@ -174,19 +196,47 @@ func New(o Options) http.Handler {
 			}
 		})
 	}
-	var missing []string
-	if len(h.templateRoutes()) == 0 {
-		missing = unbuiltTemplates
-	}
-	for _, p := range missing {
-		mux.HandleFunc(p, func(w http.ResponseWriter, _ *http.Request) {
-			writeError(w, sandbox.Errorf(sandbox.Unsupported, "%s: not available in this version", p))
-		})
+	templates, built := o.Templates.(TemplateService)
+	if !built {
+		for _, p := range unbuiltTemplates {
+			mux.HandleFunc(p, func(w http.ResponseWriter, _ *http.Request) {
+				writeError(w, sandbox.Errorf(sandbox.Unsupported, "%s: not available in this version", p))
+			})
+		}
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, sandbox.Errorf(sandbox.NotFound, "%s %.200q: no such path and method", r.Method, r.URL.Path))
 	})
-	return mux
+	return &Dialect{mux, templates}
+}
+
+// ServeLink takes an archive for a build: clients send it without a key, to a
+// link that they were given, which is good once and for that alone. It reports
+// whether r was for one.
+func (d *Dialect) ServeLink(w http.ResponseWriter, r *http.Request) bool {
+	token, ok := strings.CutPrefix(r.URL.Path, UploadPath)
+	if !ok || d.templates == nil || r.Method != http.MethodPut {
+		return false
+	}
+	if err := d.templates.Upload(r.Context(), token, r.ContentLength, r.Body); err != nil {
+		writeError(w, err)
+	} else {
+		w.WriteHeader(http.StatusOK)
+	}
+	return true
+}
+
+// Loggable is a path as a log may have it: one may end in what lets in.
+func (d *Dialect) Loggable(path string) string {
+	if strings.HasPrefix(path, UploadPath) {
+		return UploadPath + "…"
+	}
+	return path
+}
+
+// WriteError answers with err as E2B would.
+func (d *Dialect) WriteError(w http.ResponseWriter, status int, err error) {
+	writeErrorAs(w, status, err)
 }
 
 // unbuiltTemplates are those that are answered where there are templates.
@@ -205,7 +255,7 @@ type errorBody struct {
 }
 
 func writeError(w http.ResponseWriter, err error) {
-	WriteError(w, wire.Status(sandbox.KindOf(err)), err)
+	writeErrorAs(w, wire.Status(sandbox.KindOf(err)), err)
 }
 
 // describe is an error within an answer.
@@ -217,8 +267,7 @@ func describe(err error) errorBody {
 	return errorBody{wire.Status(sandbox.KindOf(err)), e.Message}
 }
 
-// WriteError answers with err as E2B would.
-func WriteError(w http.ResponseWriter, status int, err error) {
+func writeErrorAs(w http.ResponseWriter, status int, err error) {
 	wire.Failed(w, err)
 	w.Header().Set(api.HeaderError, wire.Describe(err).Code)
 	wire.RetryAfter(w, err)

@@ -50,11 +50,11 @@ func viewKey(k team.Key, secret string) apiKey {
 }
 
 // keys returns what keeps keys.
-func (h *handler) keys() (Keys, error) {
-	if h.o.Teams.Keys == nil {
+func (h *handler) keys() (*team.Ring, error) {
+	if h.o.Teams.Ring == nil {
 		return nil, lacks("keys")
 	}
-	return h.o.Teams.Keys, nil
+	return h.o.Teams.Ring, nil
 }
 
 func (h *handler) listKeys(w http.ResponseWriter, r *http.Request, c Caller) error {
@@ -159,7 +159,7 @@ func uuidOf(r *http.Request, param string) (string, error) {
 // makeToken refuses: access tokens went out of use, and E2B makes none any
 // more. What bears one may bear a key.
 func (h *handler) makeToken(w http.ResponseWriter, _ *http.Request, _ Caller) error {
-	WriteError(w, http.StatusGone, sandbox.Errorf(sandbox.Unsupported, "access tokens are not made any more").
+	writeErrorAs(w, http.StatusGone, sandbox.Errorf(sandbox.Unsupported, "access tokens are not made any more").
 		WithHint("use a key: E2B_API_KEY"))
 	return nil
 }

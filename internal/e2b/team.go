@@ -8,6 +8,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/node"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
@@ -22,31 +23,10 @@ const (
 // Teams is what the paths of teams, keys, secrets and the machine work with.
 // What is nil answers 501.
 type Teams struct {
-	Keys    Keys
-	Metrics Metrics
+	auth.Tenants
 	Secrets team.Secrets // what clients know of secrets
 	Values  SecretValues // their values
-	Node    Node
-	Builds  Builds // nil: there are none
-	// Limits returns what an owner may have; nil: anything.
-	Limits func(owner string) team.Limits
-	// Owner returns whose team an ID is, or NotFound.
-	Owner func(ctx context.Context, teamID string) (string, error)
-}
-
-// Keys makes and lists keys. *team.Ring is one, and documents each method.
-type Keys interface {
-	Make(ctx context.Context, owner, name, madeBy string, grant team.Grant) (team.Key, string, error)
-	List(owner string) []team.Key
-	Rename(ctx context.Context, owner, id, name string) (team.Key, error)
-	Delete(ctx context.Context, owner, id string) error
-}
-
-// Metrics tells how much a team had. *team.Book is one.
-type Metrics interface {
-	Metrics(owner string, from, to time.Time) []team.Point
-	MostConcurrent(owner string, from, to time.Time) (float64, time.Time)
-	MostStarts(owner string, from, to time.Time) (float64, time.Time)
+	Node    *node.Node   // the machine
 }
 
 // SecretValues keeps the values of secrets. *secret.Store is one.
@@ -54,20 +34,6 @@ type SecretValues interface {
 	Put(ctx context.Context, owner, name string, src secret.Source) (secret.Info, error)
 	Rotate(ctx context.Context, owner, name string, src *secret.Source) (secret.Info, error)
 	Remove(ctx context.Context, owner, name string, force bool) error
-}
-
-// Node is the machine. *node.Node is one.
-type Node interface {
-	ID() string
-	Info(ctx context.Context) (node.Info, error)
-	SetStatus(ctx context.Context, status node.Status) error
-}
-
-// Builds are builds of templates that are under way.
-type Builds interface {
-	// CancelBuilds ends those of an owner, and returns how many ended and how
-	// many could not be.
-	CancelBuilds(ctx context.Context, owner string) (cancelled, failed int, err error)
 }
 
 func (h *handler) teamRoutes() []route {
@@ -134,7 +100,7 @@ type teamMetric struct {
 // stretch reads of when a request wants to know, and refuses what is not of
 // the caller's team.
 func (h *handler) stretch(r *http.Request, c Caller, more ...string) (q params, from, to time.Time, err error) {
-	if h.o.Teams.Metrics == nil {
+	if h.o.Teams.Book == nil {
 		return nil, from, to, lacks("metrics")
 	}
 	if q, err = parse(r, append(more, "start", "end")...); err != nil {
@@ -161,7 +127,7 @@ func (h *handler) teamMetrics(w http.ResponseWriter, r *http.Request, c Caller) 
 		return err
 	}
 	out := []teamMetric{}
-	for _, p := range h.o.Teams.Metrics.Metrics(c.Owner, from, to) {
+	for _, p := range h.o.Teams.Book.Metrics(c.Owner, from, to) {
 		out = append(out, teamMetric{p.At, p.At.Unix(), p.Concurrent, p.StartRate})
 	}
 	wire.JSON(w, http.StatusOK, out)
@@ -173,11 +139,11 @@ func (h *handler) teamMetricsMax(w http.ResponseWriter, r *http.Request, c Calle
 	if err != nil {
 		return err
 	}
-	most := h.o.Teams.Metrics.MostConcurrent
+	most := h.o.Teams.Book.MostConcurrent
 	switch q.get("metric") {
 	case "concurrent_sandboxes":
 	case "sandbox_start_rate":
-		most = h.o.Teams.Metrics.MostStarts
+		most = h.o.Teams.Book.MostStarts
 	default:
 		return sandbox.Errorf(sandbox.Invalid, "metric: concurrent_sandboxes or sandbox_start_rate")
 	}

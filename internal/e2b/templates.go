@@ -22,6 +22,7 @@ type TemplateService interface {
 	Build(ctx context.Context, c sandbox.Caller, ref, build string) (template.Record, error)
 	Logs(ctx context.Context, c sandbox.Caller, ref, build string, q template.LogQuery) ([]template.Entry, error)
 	Cancel(ctx context.Context, c sandbox.Caller, ref, build string) error
+	CancelAll(ctx context.Context, owner string) (n int)
 	FileLink(ctx context.Context, c sandbox.Caller, ref, hash string) (present bool, token string, err error)
 	Upload(ctx context.Context, token string, size int64, r io.Reader) error
 	List(ctx context.Context, c sandbox.Caller) ([]template.Info, error)
@@ -381,14 +382,4 @@ func (x templates) files(w http.ResponseWriter, r *http.Request, c Caller) error
 		URL     string `json:"url"`
 	}{present, scheme + "://" + cmp.Or(r.Host, "localhost") + UploadPath + token})
 	return nil
-}
-
-// Upload takes an archive by the token at the end of the request's path.
-func Upload(w http.ResponseWriter, r *http.Request, s TemplateService) {
-	token := strings.TrimPrefix(r.URL.Path, UploadPath)
-	if err := s.Upload(r.Context(), token, r.ContentLength, r.Body); err != nil {
-		writeError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusOK)
 }

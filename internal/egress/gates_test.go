@@ -280,7 +280,7 @@ func TestOrders(t *testing.T) {
 // TestVerify: a promise that holds is seen to, and one that does not fails.
 func TestVerify(t *testing.T) {
 	w := newWatched(t, &policy.Policy{}).open()
-	how, err := w.g.Verify(t.Context(), w.sb, agent(func(f func()) error {
+	how, err := w.g.Verify(t.Context(), w.sb, fakeAgent(func(f func()) error {
 		return w.inside(func() error { f(); return nil })
 	}))
 	if err != nil || !how.Enforced || !strings.Contains(how.Mechanism, "attempts ended as promised") {
@@ -295,7 +295,7 @@ func TestVerify(t *testing.T) {
 		"with-root": func(f func()) error { return onThread(int(w.link.NetNS.Fd()), f) },         // raw sockets
 		"no-agent":  func(func()) error { return errors.New("the agent has no such privilege") }, // it can't try
 	} {
-		if _, err := w.g.Verify(t.Context(), w.sb, agent(act)); err == nil {
+		if _, err := w.g.Verify(t.Context(), w.sb, fakeAgent(act)); err == nil {
 			t.Errorf("%s: the promise is said to hold", name)
 		} else if name != "no-agent" && sandbox.KindOf(err) != sandbox.Unsupported {
 			t.Errorf("%s: %v", name, err)
@@ -311,7 +311,7 @@ func TestVerify(t *testing.T) {
 func TestProbeIsNotRecorded(t *testing.T) {
 	w := newWatched(t, &policy.Policy{}).open()
 	_, _ = w.dial("tcp", worldA+":7001")
-	if _, err := w.g.Verify(t.Context(), w.sb, agent(func(f func()) error {
+	if _, err := w.g.Verify(t.Context(), w.sb, fakeAgent(func(f func()) error {
 		return w.inside(func() error { f(); return nil })
 	})); err != nil {
 		t.Fatal(err)

@@ -1,14 +1,10 @@
 package egress
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -17,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
 	"github.com/carboy-sandbox/carboy/internal/policy"
@@ -76,7 +73,7 @@ func (one *gate) verify(
 	if err := one.await(ctx); err != nil {
 		return fmt.Errorf("wait for the gate: %w", err)
 	}
-	results, err := probe(ctx, dial, guest.Probe{Attempts: attempts, TimeoutMS: probeMS})
+	results, err := probe(ctx, dial, attempts)
 	if err != nil {
 		return fmt.Errorf("probe from inside: %w", err)
 	}
@@ -150,35 +147,10 @@ func (one *gate) awaitJoin(ctx context.Context) error {
 }
 
 // probe has the guest agent try.
-func probe(ctx context.Context, dial func(context.Context) (net.Conn, error), p guest.Probe) ([]guest.ProbeResult, error) {
-	raw, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
+func probe(ctx context.Context, dial agent.Dial, attempts []guest.Attempt) ([]guest.ProbeResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeMS*time.Millisecond)
 	defer cancel()
-	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest/carboy/probe", bytes.NewReader(raw))
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", resp.StatusCode)
-	}
-	var answer guest.ProbeAnswer
-	return answer.Results, json.Unmarshal(body, &answer)
+	return agent.New(dial).Probe(ctx, guest.Probe{Attempts: attempts, TimeoutMS: probeMS})
 }
 
 // attempts are what must work, and what must not unless the policy opens it.

@@ -76,7 +76,7 @@ func TestPolicyOutlivesTheGate(t *testing.T) {
 func TestGateIsKilledWhileItIsVerified(t *testing.T) {
 	w := newWatched(t, &policy.Policy{}).open()
 	died := false
-	how, err := w.g.Verify(t.Context(), w.sb, agent(func(f func()) error {
+	how, err := w.g.Verify(t.Context(), w.sb, fakeAgent(func(f func()) error {
 		if !died {
 			died = true
 			_ = syscall.Kill(w.pid(), syscall.SIGKILL)
@@ -303,7 +303,7 @@ func TestClose(t *testing.T) {
 	for name, do := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := newWatched(t, tcpTo(worldA, 7000))
-			l, err := w.g.Open(t.Context(), w.sb)
+			l, err := w.g.Open(t.Context(), w.sb, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -320,7 +320,7 @@ func TestClose(t *testing.T) {
 func TestCloseWhileItIsStartedAgain(t *testing.T) {
 	w := newWatched(t, tcpTo(worldA, 7000))
 	for range 20 {
-		l, err := w.g.Open(t.Context(), w.sb)
+		l, err := w.g.Open(t.Context(), w.sb, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -140,7 +140,7 @@ func (w *watched) daemon() *Gates {
 // open starts the gate.
 func (w *watched) open() *watched {
 	w.t.Helper()
-	l, err := w.g.Open(w.t.Context(), w.sb)
+	l, err := w.g.Open(w.t.Context(), w.sb, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -294,9 +294,9 @@ func echoes(c net.Conn) error {
 	return nil
 }
 
-// agent connects to what a guest's agent would be, of which it has the probe
+// fakeAgent connects to what a guest's agent would be, of which it has the probe
 // alone. act is where that makes its attempts.
-func agent(act guestprobe.Act) func(context.Context) (net.Conn, error) {
+func fakeAgent(act guestprobe.Act) func(context.Context) (net.Conn, error) {
 	return func(context.Context) (net.Conn, error) {
 		outer, inner := net.Pipe()
 		server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -28,7 +28,7 @@ const (
 
 // agent is what serves the host.
 type agent struct {
-	cfg      Config
+	cfg      control.Config
 	log      *slog.Logger
 	settings *settings
 	metrics  *meter
@@ -50,7 +50,7 @@ type agent struct {
 // Run is the agent, reached over socket. It returns when ctx ends, with
 // everything that it started ended too, or when it can't go on. The caller's
 // main goroutine should be locked to the first thread.
-func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logger) (err error) {
+func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *slog.Logger) (err error) {
 	a := &agent{cfg: cfg, log: log, settings: newSettings(cfg), metrics: newMeter(), suspended: make(chan net.Conn, 1)}
 	a.status = status{ID: cfg.ID, PIDs: true, Cgroups: true}
 
@@ -84,7 +84,7 @@ func Run(ctx context.Context, cfg Config, socket *control.Socket, log *slog.Logg
 		}
 	}
 	a.connection.prepare(cfg.Network)
-	writable, err := cfg.writable("/")
+	writable, err := writable(cfg, "/")
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func beAgent() error {
 	defer stop()
 	f := os.NewFile(control.ConfigFD, "configuration")
 	defer f.Close()
-	cfg, err := guest.ParseConfig(f)
+	cfg, err := control.ParseConfig(f)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ const socketName = "agent.sock"
 
 // start runs an agent whose configuration is changed by set, in another root
 // where one is named.
-func start(t *testing.T, set func(*guest.Config), root string) *instance {
+func start(t *testing.T, set func(*control.Config), root string) *instance {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -95,7 +95,7 @@ func start(t *testing.T, set func(*guest.Config), root string) *instance {
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 
 	key := control.NewKey()
-	cfg := guest.Config{
+	cfg := control.Config{
 		ID: "sb_test", Key: key[:], Hide: []string{dir},
 		Cwd: "/tmp", Env: map[string]string{"FROM": "config"}, PIDs: 100, AllowRoot: true, PIDNamespace: true,
 		DiskPaths: []string{"/"},
@@ -396,14 +396,14 @@ func TestEnvdOverHTTP1(t *testing.T) {
 
 // What is hidden is there without being hidden: the test above tests it.
 func TestNotHidden(t *testing.T) {
-	b := start(t, func(c *guest.Config) { c.Hide = nil }, "")
+	b := start(t, func(c *control.Config) { c.Hide = nil }, "")
 	if out, _ := b.sh("root", "ls "+b.dir); !strings.Contains(out, "agent.sock") {
 		t.Errorf("got %q", out)
 	}
 }
 
 func TestRootRefused(t *testing.T) {
-	b := start(t, func(c *guest.Config) { c.AllowRoot = false }, "")
+	b := start(t, func(c *control.Config) { c.AllowRoot = false }, "")
 	stream, err := b.exec.Start(t.Context(), connect.NewRequest(&guestv1.StartRequest{
 		Id: "r", Command: &guestv1.Command{Argv: []string{"true"}, User: "root"},
 	}))
@@ -427,7 +427,7 @@ func TestRootRefused(t *testing.T) {
 
 // Commands run without a pid namespace where the wall has none.
 func TestWithoutPIDNamespace(t *testing.T) {
-	b := start(t, func(c *guest.Config) { c.PIDNamespace = false }, "")
+	b := start(t, func(c *control.Config) { c.PIDNamespace = false }, "")
 	if out, end := b.sh("", "(sleep 0.1 &) ; echo up; exit 2"); out != "up\n" || end.GetCode() != 2 {
 		t.Errorf("got %q, %v", out, end)
 	}

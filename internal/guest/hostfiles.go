@@ -12,7 +12,7 @@ import (
 
 // watchFiles has commands keep to the instance's part of the host's open files, until
 // stop is called. It does nothing where the host says no part.
-func (a *agent) watchFiles(ctx context.Context, cgroups *cgroup.Tree) (w *hostfiles.Watch, stop func(), err error) {
+func (a *agent) watchFiles(ctx context.Context, cgroups *cgroup.Hierarchy) (w *hostfiles.Watch, stop func(), err error) {
 	if a.cfg.FilesShare == 0 {
 		return nil, func() {}, nil
 	}

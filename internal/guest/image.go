@@ -12,6 +12,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
 
 // maxPasswd bounds an account file that is added to, in bytes.
@@ -21,7 +22,7 @@ const maxPasswd = 1 << 20
 // an entry for their user, its home, and the directory where they start. What
 // the image has is kept. No link of the image is followed; where one stands in
 // the way, that thing is left as it is.
-func furnish(root string, cfg Config) error {
+func furnish(root string, cfg control.Config) error {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open root: %w", err)

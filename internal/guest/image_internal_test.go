@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
 
 func TestFurnish(t *testing.T) {
@@ -38,7 +40,7 @@ func TestFurnish(t *testing.T) {
 				}
 			}
 			for range 2 { // the second start adds nothing
-				if err := furnish(root, Config{Cwd: "/srv/app"}); err != nil {
+				if err := furnish(root, control.Config{Cwd: "/srv/app"}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -72,7 +74,7 @@ func TestFurnishFollowsNoLink(t *testing.T) {
 			if err := os.Symlink(target, at); err != nil {
 				t.Fatal(err)
 			}
-			if err := furnish(root, Config{}); err == nil {
+			if err := furnish(root, control.Config{}); err == nil {
 				t.Error("no error")
 			}
 			entries, _ := os.ReadDir(outside)

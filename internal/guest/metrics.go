@@ -13,21 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// metrics are envd's. Sizes are bytes but for those named otherwise.
-type metrics struct {
-	TS          int64   `json:"ts"` // Unix seconds
-	CPUCount    int     `json:"cpu_count"`
-	CPUUsedPct  float64 `json:"cpu_used_pct"` // of all, since the last call
-	MemTotalMiB uint64  `json:"mem_total_mib"`
-	MemUsedMiB  uint64  `json:"mem_used_mib"`
-	MemTotal    uint64  `json:"mem_total"`
-	MemUsed     uint64  `json:"mem_used"`
-	MemCache    uint64  `json:"mem_cache"`
-	DiskUsed    uint64  `json:"disk_used"`
-	DiskTotal   uint64  `json:"disk_total"`
-}
+	api "github.com/carboy-sandbox/carboy/api/guest"
+)
 
 // meter measures, and remembers the processors' time between calls.
 type meter struct {
@@ -52,8 +40,8 @@ func (a *agent) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	answer(w, m)
 }
 
-func (m *meter) read() (metrics, error) {
-	r := metrics{TS: time.Now().Unix(), CPUCount: runtime.NumCPU()}
+func (m *meter) read() (api.Metrics, error) {
+	r := api.Metrics{TS: time.Now().Unix(), CPUCount: runtime.NumCPU()}
 	text, err := readProc("/proc/meminfo")
 	if err != nil {
 		return r, err

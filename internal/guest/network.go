@@ -2,12 +2,10 @@ package guest
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
 	"os"
-	"path"
 	"strings"
 	"sync"
 
@@ -21,57 +19,9 @@ import (
 )
 
 const (
-	maxNameservers = 3       // the C library reads no more
-	maxHostname    = 253     // bytes
-	maxRoots       = 8 << 20 // bytes
-	probeUser      = 1000    // whose rights a probe has: those of any command that is not root's
+	maxRoots  = 8 << 20 // bytes
+	probeUser = 1000    // whose rights a probe has: those of any command that is not root's
 )
-
-// checkNetwork refuses what can't be a way out. nil is none.
-func checkNetwork(n *api.Network) error {
-	if n == nil {
-		return nil
-	}
-	if len(n.Nameservers) == 0 || len(n.Nameservers) > maxNameservers {
-		return fmt.Errorf("nameservers: %d of them; from 1 to %d are possible", len(n.Nameservers), maxNameservers)
-	}
-	for _, s := range n.Nameservers {
-		if a, err := netip.ParseAddr(s); err != nil || a.Zone() != "" || a.Is4In6() {
-			return fmt.Errorf("nameservers: %.64q is no address", s)
-		}
-	}
-	if n.Gate != "" && !hostname(n.Gate) {
-		return fmt.Errorf("gate: %.64q is no host name", n.Gate)
-	}
-	if n.Roots != "" && (!path.IsAbs(n.Roots) || path.Clean(n.Roots) != n.Roots) {
-		return fmt.Errorf("roots: %.64q is not a clean absolute path", n.Roots)
-	}
-	if n.Trust == "" {
-		return nil
-	}
-	if _, err := trust.CheckAuthority([]byte(n.Trust)); err != nil {
-		return fmt.Errorf("trust: %w", err)
-	}
-	return nil
-}
-
-// hostname reports whether s is letters, digits and hyphens between dots.
-func hostname(s string) bool {
-	if len(s) > maxHostname {
-		return false
-	}
-	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		for _, c := range []byte(label) {
-			if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-') {
-				return false
-			}
-		}
-	}
-	return true
-}
 
 // connection is the work of connecting the guest, which goes on while the
 // agent starts. Commands wait for it.

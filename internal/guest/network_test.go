@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
-	"github.com/carboy-sandbox/carboy/internal/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
 
 func authority(t *testing.T) string {
@@ -113,7 +113,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, claimed := range []bool{false, true} {
-		b := start(t, func(c *guest.Config) {
+		b := start(t, func(c *control.Config) {
 			c.Env = env
 			if !claimed {
 				c.Network = n
@@ -153,7 +153,7 @@ func TestNoNetwork(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "etc/resolv.conf"), []byte("nameserver 192.0.2.1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b := start(t, func(c *guest.Config) { c.Furnish = true }, root)
+	b := start(t, func(c *control.Config) { c.Furnish = true }, root)
 	out, _ := b.sh("", "grep -c ^nameserver /etc/resolv.conf; env | grep -c CERT")
 	if out != "0\n0\n" {
 		t.Errorf("got %q", out)
@@ -172,7 +172,7 @@ func TestProbe(t *testing.T) {
 	}
 	closed.Close()
 	defer ln.Close()
-	b := start(t, func(c *guest.Config) { c.Strict = true }, "")
+	b := start(t, func(c *control.Config) { c.Strict = true }, "")
 	got := b.probe(api.Probe{TimeoutMS: 200, Attempts: []api.Attempt{
 		{Name: "open", Network: "tcp", Address: ln.Addr().String(), Want: "open"},
 		{Name: "should-not", Network: "tcp", Address: ln.Addr().String(), Want: "refused"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 )
 
 // systemPlaces never stay writable under a read-only root, nor does what holds
@@ -23,7 +24,7 @@ var systemPlaces = []string{
 // stay writable where the root does not. What the host names must be there.
 // /var/tmp and the home are made where they are missing, and left out where a
 // link of the image stands for them.
-func (c Config) writable(root string) ([]string, error) {
+func writable(c control.Config, root string) ([]string, error) {
 	if !c.ReadOnlyRoot {
 		return nil, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -14,25 +15,25 @@ func TestWritable(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		cfg    Config
+		cfg    control.Config
 		passwd string
 		links  map[string]string
 		dirs   []string
 		want   []string // nil: an error
 	}{
-		{name: "plain", cfg: Config{Writable: []string{"/workspace"}}, want: []string{"/workspace", "/tmp", "/dev/shm", "/var/tmp", "/home/user"}},
-		{name: "mounts-in-the-workspace", cfg: Config{Writable: []string{"/workspace", "/workspace/x", "/mnt/y"}}, dirs: []string{"workspace/x", "mnt/y"}, want: []string{"/workspace", "/mnt/y", "/tmp", "/dev/shm", "/var/tmp", "/home/user"}},
-		{name: "missing", cfg: Config{Writable: []string{"/mnt/none"}}},
-		{name: "tmp-is-a-link", cfg: Config{}, links: map[string]string{"tmp": "/usr"}},
-		{name: "workspace-is-a-link", cfg: Config{Writable: []string{"/workspace"}}, links: map[string]string{"workspace": "/etc"}},
-		{name: "var-tmp-is-a-link", cfg: Config{}, links: map[string]string{"var/tmp": "/etc"}, want: []string{"/tmp", "/dev/shm", "/home/user"}},
-		{name: "home-is-a-link", cfg: Config{}, links: map[string]string{"home/user": "/etc"}, want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
-		{name: "home-is-the-root", cfg: Config{}, passwd: "user:x:1000:1000::/:/bin/sh\n", want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
-		{name: "home-is-the-systems", cfg: Config{User: "daemon"}, passwd: "daemon:x:1:1::/usr/sbin:/bin/sh\n", want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
-		{name: "home-elsewhere", cfg: Config{User: "app"}, passwd: "app:x:7:7::/srv/app:/bin/sh\n", dirs: []string{"srv/app"}, want: []string{"/tmp", "/dev/shm", "/var/tmp", "/srv/app"}},
-		{name: "home-missing", cfg: Config{User: "app"}, passwd: "app:x:7:7::/srv/app:/bin/sh\n", want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
-		{name: "home-in-tmp", cfg: Config{User: "app"}, passwd: "app:x:7:7::/tmp/app:/bin/sh\n", dirs: []string{"tmp/app"}, want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
-		{name: "nobody-of-the-sort", cfg: Config{User: "ghost"}, want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
+		{name: "plain", cfg: control.Config{Writable: []string{"/workspace"}}, want: []string{"/workspace", "/tmp", "/dev/shm", "/var/tmp", "/home/user"}},
+		{name: "mounts-in-the-workspace", cfg: control.Config{Writable: []string{"/workspace", "/workspace/x", "/mnt/y"}}, dirs: []string{"workspace/x", "mnt/y"}, want: []string{"/workspace", "/mnt/y", "/tmp", "/dev/shm", "/var/tmp", "/home/user"}},
+		{name: "missing", cfg: control.Config{Writable: []string{"/mnt/none"}}},
+		{name: "tmp-is-a-link", cfg: control.Config{}, links: map[string]string{"tmp": "/usr"}},
+		{name: "workspace-is-a-link", cfg: control.Config{Writable: []string{"/workspace"}}, links: map[string]string{"workspace": "/etc"}},
+		{name: "var-tmp-is-a-link", cfg: control.Config{}, links: map[string]string{"var/tmp": "/etc"}, want: []string{"/tmp", "/dev/shm", "/home/user"}},
+		{name: "home-is-a-link", cfg: control.Config{}, links: map[string]string{"home/user": "/etc"}, want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
+		{name: "home-is-the-root", cfg: control.Config{}, passwd: "user:x:1000:1000::/:/bin/sh\n", want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
+		{name: "home-is-the-systems", cfg: control.Config{User: "daemon"}, passwd: "daemon:x:1:1::/usr/sbin:/bin/sh\n", want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
+		{name: "home-elsewhere", cfg: control.Config{User: "app"}, passwd: "app:x:7:7::/srv/app:/bin/sh\n", dirs: []string{"srv/app"}, want: []string{"/tmp", "/dev/shm", "/var/tmp", "/srv/app"}},
+		{name: "home-missing", cfg: control.Config{User: "app"}, passwd: "app:x:7:7::/srv/app:/bin/sh\n", want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
+		{name: "home-in-tmp", cfg: control.Config{User: "app"}, passwd: "app:x:7:7::/tmp/app:/bin/sh\n", dirs: []string{"tmp/app"}, want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
+		{name: "nobody-of-the-sort", cfg: control.Config{User: "ghost"}, want: []string{"/tmp", "/dev/shm", "/var/tmp"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -58,14 +59,14 @@ func TestWritable(t *testing.T) {
 				tt.cfg.User = "user"
 			}
 			for range 2 { // and once more, with what the first start made
-				got, err := tt.cfg.writable(root)
+				got, err := writable(tt.cfg, root)
 				if d := cmp.Diff(tt.want, got); d != "" || (err != nil) != (tt.want == nil) {
 					t.Errorf("%v (-want +got):\n%s", err, d)
 				}
 			}
 		})
 	}
-	if got, err := (Config{Writable: []string{"/x"}}).writable("/"); got != nil || err != nil {
+	if got, err := writable(control.Config{Writable: []string{"/x"}}, "/"); got != nil || err != nil {
 		t.Errorf("where the root is writable: %q, %v", got, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
 	"github.com/carboy-sandbox/carboy/internal/strict"
 )
@@ -26,7 +27,7 @@ type settings struct {
 	now  process.Defaults  // its map is replaced, never written to
 }
 
-func newSettings(cfg Config) *settings {
+func newSettings(cfg control.Config) *settings {
 	s := &settings{cfg: cfg.Env}
 	s.now = process.Defaults{User: cfg.User, Cwd: cfg.Cwd}
 	s.refreshLocked()
@@ -96,7 +97,7 @@ func (a *agent) init(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *agent) apply(req initRequest) error {
-	if err := checkEnv(req.EnvVars); err != nil {
+	if err := control.CheckEnv(req.EnvVars); err != nil {
 		return err
 	}
 	if req.DefaultWorkdir != "" && !path.IsAbs(req.DefaultWorkdir) {
@@ -118,23 +119,15 @@ func (a *agent) apply(req initRequest) error {
 	return nil
 }
 
-// claimRequest is what the host says once somebody has taken an instance that was
-// started before anyone asked for it.
-type claimRequest struct {
-	Env map[string]string `json:"env"` // on top of the configuration's
-	// Network connects an instance that had none; nil: it stays as it is.
-	Network *api.Network `json:"network"`
-}
-
 // claim makes env part of the configuration, below what /init sets, which is
 // forgotten.
 func (a *agent) claim(w http.ResponseWriter, r *http.Request) {
-	var req claimRequest
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxConfig))
+	var req api.Claim
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, control.MaxConfig))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(&req)
 	if err == nil {
-		err = errors.Join(checkEnv(req.Env), checkNetwork(req.Network))
+		err = errors.Join(control.CheckEnv(req.Env), control.CheckNetwork(req.Network))
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -38,7 +38,7 @@ var (
 // DefaultGrace is for how long a process that is stopped may take.
 const DefaultGrace = 5 * time.Second
 
-// Guest is the agent of a sandbox, as *guestcall.Guest is.
+// Guest is the agent of a sandbox, as *agent.Guest is.
 type Guest interface {
 	Run(ctx context.Context, cmd *guestv1.Command, out func(stderr bool, b []byte)) (*guestv1.Exit, error)
 	Launch(ctx context.Context, id string, cmd *guestv1.Command) (*guestv1.Exit, error)

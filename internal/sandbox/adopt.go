@@ -36,85 +36,65 @@ func (m *Manager) Adopt(ctx context.Context) error {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			defer m.give(e)
-			m.adopt(ctx, e)
+			defer m.registry.give(e)
+			m.lives.adopt(ctx, e)
 		})
 	}
 	wg.Wait()
 	var errs []error
-	for _, b := range m.backends {
-		errs = append(errs, m.sweep(ctx, b))
+	for _, b := range m.lives.backends {
+		errs = append(errs, m.lives.sweep(ctx, b))
 	}
-	errs = append(errs, m.sweepGates(ctx))
-	m.collect(ctx)
+	errs = append(errs, m.gates.sweep(ctx, func(id string) bool { return m.registry.has(id, "") }))
+	m.snapshots.collect(ctx, m.registry.uses)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pool.open = true
-	m.pool.nudge()
+	m.pool.open()
 	return nil
 }
 
-// load reads every record. The entries' turns are taken: the caller gives
-// them back.
+// load reads every record. The caller has the entries' turns.
 func (m *Manager) load(ctx context.Context) ([]*entry, error) {
-	if err := m.loadSnapshots(ctx); err != nil {
+	if m.ops.opened() {
+		return nil, errors.New("adopt sandboxes: done before")
+	}
+	if err := m.snapshots.load(ctx); err != nil {
 		return nil, fmt.Errorf("adopt snapshots: %w", err)
 	}
-	records, err := m.store.List(ctx)
+	records, err := m.lives.store.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("adopt sandboxes: %w", err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.loaded {
-		return nil, errors.New("adopt sandboxes: done before")
-	}
-	entries := make([]*entry, 0, len(records))
-	for _, sb := range records {
-		e := &entry{id: sb.ID, turn: make(chan struct{}, 1), image: sb.Spec.Image, snapshot: sb.Spec.Snapshot, volumes: sb.Spec.volumes(), sb: sb}
-		m.armLocked(e)
-		m.entries[e.id] = e
-		m.names[nameKey{sb.Owner, sb.Spec.Name}] = e.id
-		entries = append(entries, e)
-	}
-	for _, e := range entries {
-		if e.runs() {
-			m.quotas.Changed(e.sb.Owner, m.countLocked(e.sb.Owner, (*entry).runs), false, m.now())
-		}
-	}
-	m.loaded = true
+	entries := m.registry.fill(records)
+	m.ops.open()
 	return entries, nil
 }
 
 // adopt brings one record and its instance into agreement.
-func (m *Manager) adopt(ctx context.Context, e *entry) {
-	sb := m.record(e)
-	b, err := m.backend(sb)
+func (l *lives) adopt(ctx context.Context, e *entry) {
+	sb := l.registry.record(e)
+	b, err := l.backends.of(sb)
 	if err != nil {
-		m.log.Warn("adopt sandbox", "id", sb.ID, "error", err)
+		l.log.Warn("adopt sandbox", "id", sb.ID, "error", err)
 		return
 	}
 	if sb.State == StateRunning {
-		err = m.adoptRunning(ctx, e, b)
+		err = l.adoptRunning(ctx, e, b)
 	} else {
-		err = m.settle(ctx, e)
+		err = l.settle(ctx, e)
 	}
 	if err != nil {
-		m.log.Error("adopt sandbox", "id", sb.ID, "state", sb.State, "error", err)
-		m.retryLater(e)
+		l.log.Error("adopt sandbox", "id", sb.ID, "state", sb.State, "error", err)
+		l.registry.retryLater(e)
 	}
 	// An instance that has ended, and whose record could not be written, ends again
 	// for its watcher.
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.watchLocked(e)
+	l.watch(e)
 }
 
-func (m *Manager) adoptRunning(ctx context.Context, e *entry, b Backend) error {
-	sb := m.record(e)
+func (l *lives) adoptRunning(ctx context.Context, e *entry, b Backend) error {
+	sb := l.registry.record(e)
 	if !b.Alive(ctx, sb.ID) {
 		wait, cancel := context.WithTimeout(ctx, endedTimeout)
 		defer cancel()
@@ -124,49 +104,38 @@ func (m *Manager) adoptRunning(ctx context.Context, e *entry, b Backend) error {
 				// It is there and does not answer: of no use to anyone.
 				reason = EndCrashed
 			}
-			return m.stop(ctx, e, reason)
+			return l.stop(ctx, e, reason)
 		}
 	}
-	if err := m.tellGate(ctx, e, gateAdopted); err != nil {
-		m.log.Error("adopt the gate of a sandbox", "id", sb.ID, "error", err)
+	if err := l.tellGate(ctx, e, gateAdopted); err != nil {
+		l.log.Error("adopt the gate of a sandbox", "id", sb.ID, "error", err)
 		if KindOf(err) == Unsupported { // which time does not mend
-			m.note(ctx, sb, EventError, "%v", err)
+			l.note(ctx, sb, EventError, "%v", err)
 		} else {
-			m.note(ctx, sb, EventError, "its gate could not be rejoined, which is tried again: nothing passes, or what passed before")
+			l.note(ctx, sb, EventError, "its gate could not be rejoined, which is tried again: nothing passes, or what passed before")
 		}
 	}
-	m.note(ctx, sb, EventAdopted, "went on while the daemon was away")
+	l.note(ctx, sb, EventAdopted, "went on while the daemon was away")
 	return nil
 }
 
 // sweep removes b's instances that have no record.
-func (m *Manager) sweep(ctx context.Context, b Backend) error {
+func (l *lives) sweep(ctx context.Context, b Backend) error {
 	ids, err := b.Instances(ctx)
 	if err != nil {
 		return fmt.Errorf("list the instances of %s: %w", b.Name(), err)
 	}
 	for _, id := range ids {
-		if m.owns(b, id) {
+		if l.registry.has(id, b.Name()) {
 			continue
 		}
-		m.log.Warn("removing an instance without a record", "id", id, "backend", b.Name())
+		l.log.Warn("removing an instance without a record", "id", id, "backend", b.Name())
 		if err := dispose(ctx, b, id); err != nil {
-			m.log.Error("remove an instance without a record", "id", id, "backend", b.Name(), "error", err)
-			m.mu.Lock()
-			m.pool.stray(b.Name(), id, m.now())
-			m.mu.Unlock()
+			l.log.Error("remove an instance without a record", "id", id, "backend", b.Name(), "error", err)
+			l.pool.stray(b.Name(), id)
 		}
 	}
 	return nil
-}
-
-// owns reports whether an instance of b belongs to a sandbox. A Create enters its
-// sandbox before it builds the instance.
-func (m *Manager) owns(b Backend, id string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e := m.entries[id]
-	return e != nil && (e.sb == nil || e.sb.Backend == b.Name())
 }
 
 func dispose(ctx context.Context, b Backend, id string) error {

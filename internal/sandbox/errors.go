@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 )
 
@@ -64,4 +66,54 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, args...)
 	return &c
+}
+
+// DiskError makes an error of a disk that is full, or that can't be written at
+// all, one that a user may read, and which says which: what, such as "the disk of
+// /var/lib/x". Any other error, and nil, it returns as it is.
+func DiskError(err error, what string) error {
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	switch {
+	case IsDiskFull(err):
+		return &Error{Kind: Exhausted, Msg: what + " is full", Hint: "free some space there, then try again", Err: err}
+	case errors.Is(err, syscall.EROFS):
+		return &Error{Kind: Unavailable, Msg: what + " is read-only", Hint: "the kernel's log may say why; mount it anew so that it can be written", Err: err}
+	}
+	return err
+}
+
+// IsDiskFull reports whether err is of a disk that is full.
+func IsDiskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// failure makes err one that a user may read: what is an Error stays one, an
+// interruption says so, and the text of anything else is for the log.
+func failure(err error, ref, doing string) error {
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	what := "new sandbox"
+	if ref != "" {
+		what = "sandbox " + refText(ref)
+	}
+	e := Errorf(Internal, "%s: could not %s", what, doing).WithHint("the daemon's log says why")
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		e = Errorf(Unavailable, "%s: interrupted while trying to %s", what, doing).WithHint("try again")
+	}
+	if d, ok := errors.AsType[*Error](DiskError(err, fmt.Sprintf("%s: could not %s: the disk of carboy's state", what, doing))); ok {
+		return d
+	}
+	e.Err = err
+	return e
+}
+
+// userText is what of err may be shown.
+func userText(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Msg
+	}
+	return "internal error"
 }

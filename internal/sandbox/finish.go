@@ -22,7 +22,7 @@ type Result struct {
 func (m *Manager) Finish(ctx context.Context, c Caller, ref string) (Result, error) {
 	var res Result
 	_, err := m.change(ctx, c, ref, func(ctx context.Context, e *entry) (err error) {
-		sb := m.record(e)
+		sb := m.registry.record(e)
 		if sb.Kept {
 			res.Kept = true
 			return nil
@@ -31,67 +31,61 @@ func (m *Manager) Finish(ctx context.Context, c Caller, ref string) (Result, err
 			return Errorf(Conflict, "sandbox %s: it is not ephemeral", sb.Spec.Name).
 				WithHint("carboy rm %s", sb.Spec.Name)
 		}
-		m.setEnding(e, true)
-		res, err = m.finish(ctx, e, EndStopped)
+		m.registry.setEnding(e, true)
+		res, err = m.lives.finish(ctx, e, EndStopped)
 		return err
 	})
 	return res, err
 }
 
-func (m *Manager) setEnding(e *entry, ending bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e.ending = ending
-}
-
 // finish ends an ephemeral sandbox that is running or stopped. The turn must
 // be held and ending be set. Until its end is written the record stays
-// ephemeral, so that whoever comes next can begin anew.
-func (m *Manager) finish(ctx context.Context, e *entry, reason EndReason) (Result, error) {
-	defer m.setEnding(e, false)
-	if m.record(e).State == StateRunning {
-		if err := m.stop(ctx, e, reason); err != nil {
+// ephemeral, so that the next to finish it can begin anew.
+func (l *lives) finish(ctx context.Context, e *entry, reason EndReason) (Result, error) {
+	defer l.registry.setEnding(e, false)
+	if l.registry.record(e).State == StateRunning {
+		if err := l.stop(ctx, e, reason); err != nil {
 			return Result{}, err
 		}
 	}
-	sb := m.record(e).Clone()
-	why, err := m.whyKeep(ctx, sb)
+	sb := l.registry.record(e).Clone()
+	why, err := l.whyKeep(ctx, sb)
 	if err != nil {
 		return Result{}, err
 	}
 	if why == "" {
-		return Result{}, m.remove(ctx, e)
+		return Result{}, l.remove(ctx, e)
 	}
 	sb.Spec.Ephemeral, sb.Kept = false, true
 	sb.Spec.TTL, sb.Spec.OnExpiry = KeptTTL, OnExpiryRemove
-	sb.ExpiresAt = expiry(m.now(), KeptTTL)
+	sb.ExpiresAt = expiry(l.now(), KeptTTL)
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	if err := m.save(ctx, e, sb); err != nil {
+	if err := l.save(ctx, e, sb); err != nil {
 		return Result{}, err
 	}
-	m.note(ctx, sb, EventKept, "kept for %v: %s", KeptTTL, why)
+	l.note(ctx, sb, EventKept, "kept for %v: %s", KeptTTL, why)
 	return Result{Kept: true}, nil
 }
 
 // whyKeep says why a stopped ephemeral sandbox is not to be removed, or "". It
 // fails only where ctx ended before that was known.
-func (m *Manager) whyKeep(ctx context.Context, sb *Sandbox) (string, error) {
+func (l *lives) whyKeep(ctx context.Context, sb *Sandbox) (string, error) {
 	if sb.Spec.Workspace.Mode != WorkspaceCOW {
 		return "", nil
 	}
-	b, err := m.backend(sb)
+	b, err := l.backends.of(sb)
 	if err != nil {
 		return "", err
 	}
 	limited, cancel := context.WithTimeout(ctx, changesTimeout)
 	defer cancel()
-	changed, err := m.hasChanges(limited, b, sb.ID)
+	changed, err := l.hasChanges(limited, b, sb.ID)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return "", failure(context.Cause(ctx), sb.Spec.Name, "look for changes")
 	case err != nil:
-		m.log.Error("look for changes", "id", sb.ID, "error", err)
+		l.log.Error("look for changes", "id", sb.ID, "error", err)
 		return "its changes could not be read", nil
 	case changed:
 		return "its workspace has changes", nil
@@ -102,7 +96,7 @@ func (m *Manager) whyKeep(ctx context.Context, sb *Sandbox) (string, error) {
 var errEnough = errors.New("enough was read")
 
 // hasChanges reports whether the workspace of an instance differs from its source.
-func (m *Manager) hasChanges(ctx context.Context, b Backend, id string) (bool, error) {
+func (l *lives) hasChanges(ctx context.Context, b Backend, id string) (bool, error) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
@@ -110,7 +104,7 @@ func (m *Manager) hasChanges(ctx context.Context, b Backend, id string) (bool, e
 		w.CloseWithError(err) // nil: the end of the stream
 		done <- err
 	}()
-	changed, err := m.changed(r)
+	changed, err := l.changed(r)
 	r.CloseWithError(errEnough)
 	werr := <-done
 	if changed || errors.Is(werr, errEnough) {

@@ -23,13 +23,13 @@ type Gate interface {
 	// Check says how the network of spec would be kept, or fails with
 	// Unsupported where it can't be.
 	Check(ctx context.Context, spec Spec) (Enforcement, error)
-	// Entitled fails where owner has no secret of one of those names, and spec
-	// brings no value for it.
-	Entitled(ctx context.Context, owner string, spec Spec) error
+	// Entitled fails where owner has no secret of one of those names.
+	Entitled(ctx context.Context, owner string, names []string) error
 	// Open makes sb's link and starts its gate, which lets through what
 	// sb.Spec.Policy does; where only a Backend can make the link, its Made
-	// starts the gate. The caller closes the link once the instance has it.
-	Open(ctx context.Context, sb *Sandbox) (*Link, error)
+	// starts the gate. It keeps values as Keep does: a later start brings none.
+	// The caller closes the link once the instance has it.
+	Open(ctx context.Context, sb *Sandbox, values SecretValues) (*Link, error)
 	// Verify waits for the gate and tries from inside the instance, whose agent dial
 	// connects to, what must work and what must not. It fails where a promise
 	// does not hold.
@@ -38,12 +38,11 @@ type Gate interface {
 	// starts one where it has died. The instance's network namespace becomes its.
 	// After an error it is called again.
 	Adopt(ctx context.Context, sb *Sandbox, netns *os.File) error
-	// Keep takes the values of secrets that sb.Spec.SecretValues brings, for a
-	// sandbox that has a gate, running or not: Set, or the next Open, has it use
-	// those of sb.Spec.Secrets.
-	Keep(ctx context.Context, sb *Sandbox) error
+	// Keep takes values of secrets for a sandbox that has a gate, running or not:
+	// Set, or the next Open, makes it use those of sb.Spec.Secrets.
+	Keep(ctx context.Context, sb *Sandbox, values SecretValues) error
 	// Values are those of sb's secrets that belong to it alone.
-	Values(ctx context.Context, sb *Sandbox) (map[string]string, error)
+	Values(ctx context.Context, sb *Sandbox) (SecretValues, error)
 	// Set has a running gate let through what sb.Spec.Policy does, and ends
 	// what is open and no longer may be.
 	Set(ctx context.Context, sb *Sandbox) error

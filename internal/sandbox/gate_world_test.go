@@ -83,9 +83,9 @@ type mortalGate struct {
 	*mortality
 }
 
-func (g mortalGate) Open(ctx context.Context, sb *sandbox.Sandbox) (*sandbox.Link, error) {
+func (g mortalGate) Open(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) (*sandbox.Link, error) {
 	g.step()
-	l, err := g.Gate.Open(ctx, sb)
+	l, err := g.Gate.Open(ctx, sb, values)
 	if g.dead.Load() || g.left.Load() == 1 {
 		_ = l.Close() // as the end of a process does
 	}

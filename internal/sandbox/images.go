@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -15,6 +16,7 @@ type Images interface {
 
 const (
 	maxImageName = 255 // bytes, without the digest
+	shortDigest  = 12  // digits that tell images apart
 	digestPrefix = "sha256:"
 	digestLen    = len(digestPrefix) + 64
 )
@@ -27,6 +29,17 @@ func ImageDigest(image string) string {
 		return ""
 	}
 	return digest
+}
+
+// PinnedImage is what a record keeps of an image, by one of its names and its
+// digest. One without a name, or with one that no record can hold, goes by the
+// start of its digest: it is found by that as well.
+func PinnedImage(name, digest string) string {
+	name, _, _ = strings.Cut(name, "@")
+	if p := name + "@" + digest; ImageDigest(p) != "" {
+		return p
+	}
+	return fmt.Sprintf("%.*s@%s", shortDigest, strings.TrimPrefix(digest, digestPrefix), digest)
 }
 
 func validImageName(s string) bool {
@@ -67,26 +80,17 @@ func (s Spec) checkImage(o Offer) *Error {
 // way, sorted.
 // It changes at any time: whoever deletes by it does so within WithImages.
 func (m *Manager) ImagesInUse() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.imagesInUseLocked()
-}
-
-func (m *Manager) imagesInUseLocked() []string {
 	var out []string
 	add := func(image string) {
 		if d := ImageDigest(image); d != "" {
 			out = append(out, d)
 		}
 	}
-	for _, e := range m.entries {
-		add(e.image)
+	for _, u := range m.registry.uses() {
+		add(u.image)
 	}
-	for _, w := range m.pool.instances {
-		add(w.key.image)
-	}
-	for _, s := range m.saved {
-		add(s.Image)
+	for _, image := range m.snapshots.images() { // last: a sandbox is saved before it can go
+		add(image)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -98,43 +102,37 @@ func (m *Manager) imagesInUseLocked() []string {
 // Before the records are read it fails with Unavailable, without f: what is
 // in use is not known.
 func (m *Manager) WithImages(ctx context.Context, f func(ctx context.Context, inUse []string) error) error {
-	ctx, done, err := m.begin(ctx, Caller{Admin: true})
+	ctx, done, err := m.ops.begin(ctx, Caller{Admin: true})
 	if err != nil {
 		return err
 	}
 	defer done()
-	release, err := m.holdImages(ctx)
-	if err != nil {
+	if err := m.images.turn.take(ctx); err != nil {
 		return failure(err, "", "wait for another look at the images")
 	}
-	defer release()
+	defer m.images.turn.give()
 	return f(ctx, m.ImagesInUse())
 }
 
-// holdImages waits until the set of images is the caller's alone: to take one
-// into use, or to delete what is not in use.
-func (m *Manager) holdImages(ctx context.Context) (release func(), err error) {
-	select {
-	case m.images <- struct{}{}:
-		return func() { <-m.images }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+// images lets an image come into use, or be deleted where it is not: one of the
+// two at a time. What is in use is known by the registry.
+type images struct {
+	store Images
+	turn  turn // taken before that of the volumes, and before registry.mu
 }
 
-// pinImage sees that image is there and enters it as in use, by enter, before
-// it can be deleted.
-func (m *Manager) pinImage(ctx context.Context, image string, enter func() error) error {
+// pin sees that image is there and enters it as in use, by enter, before it can
+// be deleted.
+func (i *images) pin(ctx context.Context, image string, enter func() error) error {
 	digest := ImageDigest(image)
 	if digest == "" {
 		return enter()
 	}
-	release, err := m.holdImages(ctx)
-	if err != nil {
+	if err := i.turn.take(ctx); err != nil {
 		return err
 	}
-	defer release()
-	if err := m.imageStore.Has(ctx, digest); err != nil {
+	defer i.turn.give()
+	if err := i.store.Has(ctx, digest); err != nil {
 		return err
 	}
 	return enter()

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -12,7 +13,7 @@ import (
 // ctx ends.
 func (m *Manager) Pause(ctx context.Context, c Caller, ref string, memory bool) (sb *Sandbox, kept bool, err error) {
 	sb, err = m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
-		sb := m.record(e)
+		sb := m.registry.record(e)
 		switch {
 		case sb.State != StateRunning && sb.Ended == EndPaused:
 			return Errorf(Conflict, "sandbox %s: it is paused already", sb.Spec.Name)
@@ -23,12 +24,12 @@ func (m *Manager) Pause(ctx context.Context, c Caller, ref string, memory bool) 
 		if sb.Spec.Ephemeral {
 			return Errorf(Conflict, "sandbox %s: it belongs to one command, and ends with it", sb.Spec.Name)
 		}
-		if s, ok := m.backends[sb.Backend].(Suspender); ok && memory {
+		if s, ok := m.lives.backends[sb.Backend].(Suspender); ok && memory {
 			if err := s.Suspendable(ctx, sb.ID); err != nil {
 				return err
 			}
 		}
-		return m.pause(ctx, e, EndPaused, memory)
+		return m.lives.pause(ctx, e, EndPaused, memory)
 	})
 	return sb, err == nil && sb.Suspended, err
 }
@@ -39,12 +40,12 @@ func (m *Manager) SetOnExpiry(ctx context.Context, c Caller, ref string, on OnEx
 		return nil, err
 	}
 	return m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
-		sb := m.record(e).Clone()
+		sb := m.registry.record(e).Clone()
 		sb.Spec.OnExpiry = on
 		if !sb.mayExpire() {
 			sb.ExpiresAt = time.Time{}
 		}
-		return m.save(ctx, e, sb)
+		return m.lives.save(ctx, e, sb)
 	})
 }
 
@@ -52,4 +53,54 @@ func (m *Manager) SetOnExpiry(ctx context.Context, c Caller, ref string, on OnEx
 // that is stopped and would be stopped, and for a paused one.
 func (sb *Sandbox) mayExpire() bool {
 	return sb.State == StateRunning || sb.Spec.OnExpiry == OnExpiryRemove && sb.Ended != EndPaused
+}
+
+// pause takes a running sandbox to stopped. The turn must be held. That its
+// memory is to be kept is written before; whether it was, finishStop sees.
+func (l *lives) pause(ctx context.Context, e *entry, reason EndReason, memory bool) error {
+	sb := l.registry.record(e)
+	s, ok := l.backends[sb.Backend].(Suspender)
+	if !memory || !ok {
+		return l.stop(ctx, e, reason)
+	}
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	sb = sb.Clone()
+	sb.State, sb.Ended, sb.Suspended = StateStopping, reason, true
+	if err := l.save(ctx, e, sb); err != nil {
+		return err
+	}
+	l.registry.unwatch(e)
+	if err := l.gates.close(ctx, sb); err != nil { // before the other end of its link is gone
+		l.log.Warn("close gate", "id", sb.ID, "error", err)
+	}
+	if err := s.Suspend(ctx, sb.ID); err != nil {
+		l.log.Error("suspend instance", "id", sb.ID, "error", err)
+		l.note(ctx, sb, EventError, "its processes could not be kept: %s", userText(err))
+	}
+	return l.finishStop(ctx, e)
+}
+
+// keptMemory says whether an instance that has been ended can go on, which only one
+// that was to be suspended can.
+func (l *lives) keptMemory(sb *Sandbox) bool {
+	s, ok := l.backends[sb.Backend].(Suspender)
+	return ok && sb.Suspended && s.Suspended(sb.ID)
+}
+
+// resume starts an instance, from its memory where it has any. One that turns out not
+// to be able to starts without, and lost says so.
+func (l *lives) resume(ctx context.Context, b Backend, sb *Sandbox, values SecretValues) (enforced []Enforcement, lost []string, err error) {
+	enforced, err = l.gates.start(ctx, b, sb, values)
+	s, ok := b.(Suspender)
+	if !ok || !errors.Is(err, ErrMemoryLost) {
+		return enforced, nil, err
+	}
+	l.log.Error("resume instance", "id", sb.ID, "error", err)
+	_, err = l.gates.end(ctx, b, sb)
+	if err = errors.Join(err, s.Forget(ctx, sb.ID)); err != nil {
+		return nil, nil, err
+	}
+	enforced, err = l.gates.start(ctx, b, sb, values)
+	return enforced, []string{"processes"}, err
 }

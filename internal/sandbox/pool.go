@@ -5,111 +5,9 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
+	"sync"
 	"time"
 )
-
-// Defaults of a Pool.
-const (
-	DefaultPoolMemory  = 1 << 30
-	DefaultPerInstance = 64 << 20
-)
-
-const (
-	// maxKinds bounds how many kinds of instances are kept warm. The default one is
-	// always among them.
-	maxKinds = 4
-	// poolRest is how long nothing is warmed after a start for somebody, whose
-	// first command is about to run.
-	poolRest = 100 * time.Millisecond
-)
-
-// Pool says what is kept warm: instances that were started before anyone asked
-// for them. The zero value keeps none.
-type Pool struct {
-	// Size is how many instances of each kind there are to be.
-	Size int
-	// Memory bounds what all of them take together, by the estimates of
-	// PerInstance, in bytes; 0 is DefaultPoolMemory.
-	Memory int64
-	// PerInstance is what one idle instance takes behind each wall, in bytes, its guest
-	// agent included; DefaultPerInstance for a wall without an entry. Limits say
-	// what an instance may use, and nothing of what it does.
-	PerInstance map[string]int64
-}
-
-// kindKey is all of an instance that Claim can't change. Instances of one key are alike.
-type kindKey struct {
-	wall, image, snapshot string
-	user, cwd, network    string
-	owner                 string // whose instances alone they are; "": anybody's
-	readOnlyRoot, sudo    bool
-	own                   string // where it has directories of its own mounted
-
-	cpus                       float64
-	memory, pids, disk, inodes int64
-	explicit                   string
-}
-
-// kindOf returns the key of the instances that would do for spec behind wall, and
-// whether there can be any: nothing of the host may be in them, nor of a volume.
-func kindOf(wall string, spec Spec) (kindKey, bool) {
-	l := spec.Limits
-	own, rest := ownMounts(spec.Mounts)
-	var explicit []string
-	for _, name := range slices.Sorted(maps.Keys(l.Explicit)) {
-		if l.Explicit[name] {
-			explicit = append(explicit, name)
-		}
-	}
-	return kindKey{
-		wall: wall, image: spec.Image, snapshot: spec.Snapshot, user: spec.User, cwd: spec.Cwd, network: spec.Network,
-		cpus: l.CPUs, memory: l.Memory, pids: l.PIDs, disk: l.Disk, inodes: l.Inodes,
-		explicit: strings.Join(explicit, " "), readOnlyRoot: spec.ReadOnlyRoot, sudo: spec.Sudo, own: own,
-	}, !spec.Networked() && rest == 0 && spec.Workspace.Mode == WorkspacePrivate
-}
-
-// ownMounts returns where directories of the sandbox's own are mounted, as one
-// word whatever their order, and how many other mounts there are.
-func ownMounts(mounts []Mount) (targets string, rest int) {
-	var own []string
-	for _, m := range mounts {
-		if !m.Own {
-			rest++
-			continue
-		}
-		own = append(own, m.Target)
-	}
-	slices.Sort(own)
-	return strings.Join(own, "\x00"), rest
-}
-
-// kindFor is kindOf for an owner, who may be entitled to instances that are not
-// like anybody's: those are kinds of their own.
-func (p *warmPool) kindFor(wall string, spec Spec, owner string) (kindKey, bool) {
-	key, ok := kindOf(wall, spec)
-	if w := p.warmers[wall]; ok && w != nil && w.Personal(owner, spec) {
-		key.owner = owner
-	}
-	return key, ok
-}
-
-// kind is a kind of instance that is kept warm.
-type kind struct {
-	key   kindKey
-	spec  Spec // what Warm is told
-	fixed bool // it is never forgotten
-	fails int  // since an instance of it was last claimed
-	retry time.Time
-}
-
-func newKind(key kindKey, spec Spec) *kind {
-	return &kind{key: key, spec: Spec{
-		Isolation: key.wall, Image: spec.Image, Snapshot: spec.Snapshot, User: spec.User, Cwd: spec.Cwd, Network: spec.Network,
-		Workspace: Workspace{Mode: WorkspacePrivate}, Limits: spec.Clone().Limits, OnExpiry: OnExpiryStop,
-		ReadOnlyRoot: spec.ReadOnlyRoot, Sudo: spec.Sudo, Mounts: spec.Clone().Mounts,
-	}}
-}
 
 // warmState is where an instance is between its making and its end, or its claim:
 // by that it leaves the pool, for ever.
@@ -118,11 +16,12 @@ type warmState int
 const (
 	warming warmState = iota
 	warmReady
-	warmEnding // it is of no use
+	warmEnding
 )
 
-// warmBox is an instance that nobody asked for yet, or one that is no one's and is
-// to be ended.
+// warmInstance is an instance without a sandbox: one that is kept for the next
+// create, or one that is to be ended. Its ID and its key never change; the rest
+// is guarded by pool.mu.
 type warmInstance struct {
 	id      string
 	key     kindKey
@@ -131,22 +30,31 @@ type warmInstance struct {
 	unwatch context.CancelFunc
 }
 
-// warmPool is what a Manager knows of its warm instances. All but the first lines
-// is guarded by Manager.mu.
-type warmPool struct {
+// pool knows the warm instances and the kinds to keep; a tender makes and ends
+// them. An instance is in it from before Warm until it has ended or was taken:
+// so its ID, its image and its snapshot count as in use. Nothing of it is
+// written down: after a crash Adopt removes the instances, which have no
+// record, and open lets new ones be made.
+//
+// mu is taken after registry.mu, and only runner.mu is taken under it.
+type pool struct {
 	Pool
+	*common
 	warmers map[string]Warmer
-	wake    chan struct{}
+	run     *runner
+	wake    chan struct{}                              // tells the tender that a step may be due
+	watch   func(ctx context.Context, w *warmInstance) // waits for the end of a ready one, and tells lost
 
-	open      bool            // Adopt has removed what earlier daemons kept warm
-	kinds     []*kind         // the one used last first
+	mu        sync.Mutex
+	opened    bool            // Adopt has removed what earlier daemons kept warm
+	kinds     []*warmKind     // the one used last first
 	instances []*warmInstance // the oldest first
 	starts    int             // those for somebody that are under way
 	rest      time.Time       // nothing is warmed before
 }
 
-func newPool(o Options) warmPool {
-	p := warmPool{Pool: o.Pool, warmers: make(map[string]Warmer), wake: make(chan struct{}, 1)}
+func newPool(o Options, c *common, run *runner) *pool {
+	p := &pool{Pool: o.Pool, common: c, warmers: make(map[string]Warmer), run: run, wake: make(chan struct{}, 1)}
 	p.PerInstance = maps.Clone(o.Pool.PerInstance)
 	p.Memory = cmp.Or(p.Memory, DefaultPoolMemory)
 	for _, b := range o.Backends {
@@ -157,24 +65,82 @@ func newPool(o Options) warmPool {
 	return p
 }
 
-// keepDefault has a kind kept warm though nobody asked for it yet.
-func (p *warmPool) keepDefault(key kindKey, spec Spec) {
-	p.saw(key, spec)
-	if k := p.kind(key); k != nil {
+// kindFor is kindOf for an owner, who may be entitled to instances that are not
+// like anybody's: those are kinds of their own.
+func (p *pool) kindFor(wall string, spec Spec, owner string) (kindKey, bool) {
+	key, ok := kindOf(wall, spec)
+	if w := p.warmers[wall]; ok && w != nil && w.Personal(owner, spec) {
+		key.owner = owner
+	}
+	return key, ok
+}
+
+// open lets instances be made: none of an earlier daemon is left that Adopt knows of.
+func (p *pool) open() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opened = true
+	nudge(p.wake)
+}
+
+// keep has a kind kept warm for good, though nobody asked for it yet.
+func (p *pool) keep(key kindKey, spec Spec) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sawLocked(key, spec)
+	if k := p.kindLocked(key); k != nil {
 		k.fixed = true
 	}
 }
 
-func (p *warmPool) cost(wall string) int64 {
+// saw notes that a sandbox of owner's came to run behind a wall.
+func (p *pool) saw(wall string, spec Spec, owner string) {
+	key, ok := p.kindFor(wall, spec, owner)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sawLocked(key, spec)
+}
+
+func (p *pool) sawLocked(key kindKey, spec Spec) {
+	if p.Size == 0 || p.warmers[key.wall] == nil {
+		return
+	}
+	k := p.kindLocked(key)
+	if k == nil {
+		k = newWarmKind(key, spec)
+	}
+	p.kinds = slices.DeleteFunc(p.kinds, func(other *warmKind) bool { return other == k })
+	p.kinds = slices.Insert(p.kinds, 0, k)
+	for i := len(p.kinds) - 1; len(p.kinds) > maxKinds; i-- {
+		if !p.kinds[i].fixed {
+			p.kinds = slices.Delete(p.kinds, i, i+1)
+		}
+	}
+	nudge(p.wake)
+}
+
+func (p *pool) kindLocked(key kindKey) *warmKind {
+	for _, k := range p.kinds {
+		if k.key == key {
+			return k
+		}
+	}
+	return nil
+}
+
+func (p *pool) cost(wall string) int64 {
 	if n := p.PerInstance[wall]; n > 0 {
 		return n
 	}
 	return DefaultPerInstance
 }
 
-// wanted returns how many instances of each kind there are to be: all of the one
+// wantedLocked returns how many instances to keep of each kind: all of the one
 // that was used last, then of the one before, as far as the memory goes.
-func (p *warmPool) wanted() map[kindKey]int {
+func (p *pool) wantedLocked() map[kindKey]int {
 	want := make(map[kindKey]int)
 	left := p.Memory
 	for _, k := range p.kinds {
@@ -186,25 +152,58 @@ func (p *warmPool) wanted() map[kindKey]int {
 	return want
 }
 
-// used is what the instances take, those that are being ended too.
-func (p *warmPool) used() (bytes int64) {
+// usedLocked is what the instances take, those that are being ended too.
+func (p *pool) usedLocked() (bytes int64) {
 	for _, w := range p.instances {
 		bytes += p.cost(w.key.wall)
 	}
 	return bytes
 }
 
-func (p *warmPool) kind(key kindKey) *kind {
-	for _, k := range p.kinds {
-		if k.key == key {
-			return k
+// count returns how many instances are warm, and how many are to be.
+func (p *pool) count() (ready, size int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.instances {
+		if w.state == warmReady {
+			ready++
 		}
 	}
-	return nil
+	for _, n := range p.wantedLocked() {
+		size += n
+	}
+	return ready, size
 }
 
-// take removes a ready instance of that kind from the pool, if there is one.
-func (p *warmPool) take(key kindKey) *warmInstance {
+// has reports whether an instance with that ID is in the pool.
+func (p *pool) has(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.instances, func(w *warmInstance) bool { return w.id == id })
+}
+
+// uses lists what the instances lie over.
+func (p *pool) uses() []use {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]use, len(p.instances))
+	for i, w := range p.instances {
+		out[i] = use{image: w.key.image, snapshot: w.key.snapshot}
+	}
+	return out
+}
+
+// add puts in an instance that is about to be made.
+func (p *pool) add(w *warmInstance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.instances = append(p.instances, w)
+}
+
+// take removes a ready instance of that kind from the pool, if it has one.
+func (p *pool) take(key kindKey) *warmInstance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	i := slices.IndexFunc(p.instances, func(w *warmInstance) bool { return w.key == key && w.state == warmReady })
 	if i < 0 {
 		return nil
@@ -212,76 +211,213 @@ func (p *warmPool) take(key kindKey) *warmInstance {
 	w := p.instances[i]
 	p.instances = slices.Delete(p.instances, i, i+1)
 	w.unwatch()
-	p.nudge()
+	nudge(p.wake)
 	return w
 }
 
-// stray has an instance ended that has no record and could not be removed at once.
-func (p *warmPool) stray(wall, id string, now time.Time) {
-	w := &warmInstance{id: id, key: kindKey{wall: wall}, state: warmEnding, retry: now.Add(retryDelay)}
+// giveBack puts in an instance that was taken and can't be claimed, to be ended.
+func (p *pool) giveBack(w *warmInstance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.instances = append(p.instances, w)
+	p.endLocked(w)
 }
 
-// useless has an instance ended.
-func (p *warmPool) useless(w *warmInstance) {
+// stray puts in an instance that has no record and could not be removed at once.
+func (p *pool) stray(wall, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.instances = append(p.instances, &warmInstance{
+		id: id, key: kindKey{wall: wall}, state: warmEnding, retry: p.now().Add(retryDelay),
+	})
+}
+
+// endLocked marks an instance for the tender to end.
+func (p *pool) endLocked(w *warmInstance) {
 	w.state = warmEnding
 	if w.unwatch != nil {
 		w.unwatch()
 	}
-	p.nudge()
+	nudge(p.wake)
 }
 
-func (p *warmPool) drop(w *warmInstance) {
+// made enters what came of warming w; gone says that its kind can't be made
+// any more.
+func (p *pool) made(w *warmInstance, err error, gone bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		w.state = warmReady
+		p.watchLocked(w)
+		return
+	case gone:
+		p.kinds = slices.DeleteFunc(p.kinds, func(k *warmKind) bool { return k.key == w.key && !k.fixed })
+	default:
+		p.failedLocked(w.key)
+	}
+	p.endLocked(w)
+}
+
+// watchReady has Run, which just began, notice the ends of the ready instances.
+func (p *pool) watchReady() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.instances {
+		if w.state == warmReady {
+			p.watchLocked(w)
+		}
+	}
+}
+
+func (p *pool) watchLocked(w *warmInstance) {
+	w.unwatch = p.run.begin(func(ctx context.Context) { p.watch(ctx, w) })
+	if w.unwatch == nil {
+		w.unwatch = func() {}
+	}
+}
+
+// lost marks a ready instance that ended by itself, unless it was taken or ctx,
+// its watcher's, has ended since.
+func (p *pool) lost(ctx context.Context, w *warmInstance) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil || w.state != warmReady {
+		return false
+	}
+	p.failedLocked(w.key)
+	p.endLocked(w)
+	return true
+}
+
+// ended forgets an instance that was ended, or puts off another try.
+func (p *pool) ended(w *warmInstance, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		w.retry = p.now().Add(retryDelay)
+		return
+	}
 	p.instances = slices.DeleteFunc(p.instances, func(other *warmInstance) bool { return other == w })
 }
 
-// saw notes that a sandbox of that kind came to run.
-func (p *warmPool) saw(key kindKey, spec Spec) {
-	if p.Size == 0 || p.warmers[key.wall] == nil {
-		return
+// empty takes all instances out, to be ended.
+func (p *pool) empty() []*warmInstance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.instances
+	p.instances = nil
+	for _, w := range all {
+		p.endLocked(w)
 	}
-	k := p.kind(key)
-	if k == nil {
-		k = newKind(key, spec)
-	}
-	p.kinds = slices.DeleteFunc(p.kinds, func(other *kind) bool { return other == k })
-	p.kinds = slices.Insert(p.kinds, 0, k)
-	for i := len(p.kinds) - 1; len(p.kinds) > maxKinds; i-- {
-		if !p.kinds[i].fixed {
-			p.kinds = slices.Delete(p.kinds, i, i+1)
-		}
-	}
-	p.nudge()
-}
-
-// forget drops a kind of which no more instances can be made.
-func (p *warmPool) forget(key kindKey) {
-	p.kinds = slices.DeleteFunc(p.kinds, func(k *kind) bool { return k.key == key && !k.fixed })
+	return all
 }
 
 // forgetSnapshot drops the kinds that lie over a snapshot, and their instances.
-func (p *warmPool) forgetSnapshot(id string) {
-	p.kinds = slices.DeleteFunc(p.kinds, func(k *kind) bool { return k.key.snapshot == id })
+func (p *pool) forgetSnapshot(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kinds = slices.DeleteFunc(p.kinds, func(k *warmKind) bool { return k.key.snapshot == id })
 	for _, w := range p.instances {
 		if w.key.snapshot == id && w.state == warmReady {
-			p.useless(w)
+			p.endLocked(w)
 		}
 	}
 }
 
-// failed has the next instance of a kind wait, the longer the more often.
-func (p *warmPool) failed(key kindKey, now time.Time) {
-	if k := p.kind(key); k != nil {
-		k.fails++
-		k.retry = now.Add(backoff(k.fails))
+// claimed tells whether an instance of a kind could be claimed. A kind that
+// fails waits for its next instance, the longer the more often.
+func (p *pool) claimed(key kindKey, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !ok {
+		p.failedLocked(key)
+		return
+	}
+	if k := p.kindLocked(key); k != nil {
+		k.fails, k.retry = 0, time.Time{}
 	}
 }
 
-// claimed ends the waiting of a kind that failed before.
-func (p *warmPool) claimed(key kindKey) {
-	if k := p.kind(key); k != nil {
-		k.fails, k.retry = 0, time.Time{}
+func (p *pool) failedLocked(key kindKey) {
+	if k := p.kindLocked(key); k != nil {
+		k.fails++
+		k.retry = p.now().Add(backoff(k.fails))
 	}
+}
+
+// starting holds the pool back while an instance is started for somebody.
+func (p *pool) starting() (done func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starts++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.starts--
+		p.rest = p.now().Add(poolRest)
+		nudge(p.wake)
+	}
+}
+
+func (p *pool) underWay() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.starts
+}
+
+// step is what the tender does next: end an instance, make one of a kind, or
+// wait; 0: until the pool is woken.
+type step struct {
+	end  *warmInstance
+	make *warmKind
+	wait time.Duration
+}
+
+// next returns the next step. Instances beyond what is wanted are ended first,
+// and none is made while one is started for somebody.
+func (p *pool) next() (s step) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.opened {
+		return step{}
+	}
+	soonest := func(d time.Duration) {
+		if s.wait == 0 || d < s.wait {
+			s.wait = d
+		}
+	}
+	now, want := p.now(), p.wantedLocked()
+	have := make(map[kindKey]int)
+	for _, w := range p.instances {
+		if w.state == warmReady && have[w.key] == want[w.key] {
+			p.endLocked(w)
+		}
+		if w.state != warmEnding {
+			have[w.key]++
+			continue
+		}
+		if d := left(w.retry, now, retryDelay); d > 0 {
+			soonest(d)
+			continue
+		}
+		return step{end: w}
+	}
+	if p.starts > 0 {
+		return s
+	}
+	resting := left(p.rest, now, poolRest)
+	for _, k := range p.kinds {
+		if have[k.key] >= want[k.key] || p.usedLocked()+p.cost(k.key.wall) > p.Memory {
+			continue
+		}
+		if d := max(left(k.retry, now, lastBackoff), resting); d > 0 {
+			soonest(d)
+			continue
+		}
+		return step{make: k}
+	}
+	return s
 }
 
 // backoffs double from the first to the last.
@@ -298,14 +434,6 @@ func backoff(fails int) time.Duration {
 	return min(d, lastBackoff)
 }
 
-// nudge makes Run look again at what is to be warmed or ended.
-func (p *warmPool) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
 // left is how long it is until at, which was set to be most away at most: a
 // clock that was set back since must not make that a year.
 func left(at, now time.Time, most time.Duration) time.Duration {
@@ -313,33 +441,4 @@ func left(at, now time.Time, most time.Duration) time.Duration {
 		return d
 	}
 	return 0
-}
-
-// Pool returns how many instances are warm, and how many there are to be.
-func (m *Manager) Pool() (ready, size int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, w := range m.pool.instances {
-		if w.state == warmReady {
-			ready++
-		}
-	}
-	for _, n := range m.pool.wanted() {
-		size += n
-	}
-	return ready, size
-}
-
-// starting holds the pool back while an instance is started for somebody.
-func (m *Manager) starting() (done func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pool.starts++
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.pool.starts--
-		m.pool.rest = m.now().Add(poolRest)
-		m.pool.nudge()
-	}
 }

@@ -78,9 +78,9 @@ func TestKilledWithAPool(t *testing.T) {
 					var web, gone *sandbox.Sandbox
 					var removed bool
 					go func() {
-						web, _ = d.Create(context.Background(), ann, sandbox.Spec{Name: "web"})
+						web, _ = d.Create(context.Background(), ann, sandbox.Spec{Name: "web"}, nil)
 						time.Sleep(10 * time.Second)
-						gone, _ = d.Create(context.Background(), bob, sandbox.Spec{Name: "gone"})
+						gone, _ = d.Create(context.Background(), bob, sandbox.Spec{Name: "gone"}, nil)
 						removed = d.Remove(context.Background(), bob, "gone", true) == nil && gone != nil
 					}()
 					pass(time.Minute)
@@ -160,7 +160,7 @@ func TestOneIDAlways(t *testing.T) {
 			d := w.bootWith(t, w.opts)
 			var ids []string
 			for i := range 30 {
-				if sb, err := d.Create(t.Context(), ann, sandbox.Spec{Name: fmt.Sprintf("web-%d", i)}); err == nil {
+				if sb, err := d.Create(t.Context(), ann, sandbox.Spec{Name: fmt.Sprintf("web-%d", i)}, nil); err == nil {
 					ids = append(ids, sb.ID)
 				}
 				if i%3 == 0 {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"time"
@@ -65,6 +66,48 @@ type Warmer interface {
 	Personal(owner string, spec Spec) bool
 }
 
+// Suspender is a Backend whose instances can be stopped with their processes and
+// what those have in memory, and go on from there at the next Start.
+type Suspender interface {
+	Backend
+	// Suspendable says why the memory of a running instance can't be kept, where
+	// that is known before anything is done: the instance runs on.
+	Suspendable(ctx context.Context, id string) error
+	// Suspend writes a running instance's memory down and ends the instance. After an
+	// error there is no memory, and the instance is of no more use.
+	Suspend(ctx context.Context, id string) error
+	// Suspended reports whether an instance that has ended has memory to go on with.
+	// Start uses that up, whatever comes of it: ErrMemoryLost says that the instance
+	// did not start for that, and would without.
+	Suspended(id string) bool
+	// Forget deletes the memory of an instance that has ended, if it has any.
+	Forget(ctx context.Context, id string) error
+}
+
+// ErrMemoryLost is a Suspender's: an instance could not go on from its memory.
+var ErrMemoryLost = errors.New("the memory of the sandbox could not be used")
+
+// Usage is what a running instance uses.
+type Usage struct {
+	// CPU is the processor time of all its processes since it was started;
+	// negative where it is not counted. Load tells then what share of the instance's
+	// processors was busy of late, from 0 to 1.
+	CPU  time.Duration
+	Load float64
+	// Memory is in bytes, those of Cache apart: the file cache, which the kernel
+	// takes back when it needs to.
+	Memory, Cache int64
+	// Disk is what is filled of DiskTotal, in bytes.
+	Disk, DiskTotal int64
+}
+
+// Measurer is a Backend that knows what a running instance uses: by the host's own
+// figures where there are any.
+type Measurer interface {
+	Backend
+	Measure(ctx context.Context, id string) (Usage, error)
+}
+
 // ChangesOptions select what Changes writes.
 type ChangesOptions struct {
 	Content bool     // file contents too, not just digests
@@ -87,19 +130,3 @@ type Store interface {
 	// Delete of an unknown ID is no error.
 	Delete(ctx context.Context, id string) error
 }
-
-// Clock is time as the Manager sees it.
-type Clock interface {
-	Now() time.Time
-	// After is time.After.
-	After(d time.Duration) <-chan time.Time
-}
-
-// SystemClock is the machine's.
-type SystemClock struct{}
-
-// Now implements Clock.
-func (SystemClock) Now() time.Time { return time.Now() }
-
-// After implements Clock.
-func (SystemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }

@@ -19,7 +19,7 @@ type Quota struct {
 }
 
 // Quotas says what owners may have, and is told what they do have. Its methods
-// are called with the Manager's lock held: they must be quick, and not call it.
+// are called with locks of the Manager held: they must be quick, and not call it.
 type Quotas interface {
 	// Quota returns what bounds an owner.
 	Quota(owner string) Quota
@@ -49,20 +49,12 @@ type Counts struct {
 
 // Counts returns them.
 func (m *Manager) Counts() Counts {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.counts
-	c.Starting = m.pool.starts
-	return c
+	return Counts{Creates: m.creates.Load(), Failures: m.failures.Load(), Starting: m.pool.underWay()}
 }
 
-// Drain makes the Manager refuse whatever would start a sandbox, or ends that.
-// What runs goes on.
-func (m *Manager) Drain(drain bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.draining = drain
-}
+// Drain makes the Manager refuse every create and start, or ends that. What
+// runs goes on.
+func (m *Manager) Drain(drain bool) { m.registry.drain(drain) }
 
 // clamp lowers to what each sandbox may have what nobody asked for.
 func (q Quota) clamp(l Limits) Limits {
@@ -106,22 +98,29 @@ func (q Quota) allowsTTL(ttl time.Duration) error {
 	return nil
 }
 
+// drain makes the registry admit nobody, or ends that.
+func (r *registry) drain(drain bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.draining = drain
+}
+
 // admitLocked refuses one more running sandbox, and for a new one takes it out
-// of what the owner may create. Whoever calls it enters the sandbox, or marks
+// of what the owner may create. The caller enters the sandbox, or marks
 // it as waking, before it gives up mu: so no two pass for one.
-func (m *Manager) admitLocked(owner string, fresh bool) error {
-	if m.draining {
+func (r *registry) admitLocked(owner string, fresh bool) error {
+	if r.draining {
 		return Errorf(Unavailable, "this machine is being drained: it starts no sandbox").
 			WithHint("try another machine, or again once it is ready")
 	}
-	if most := m.quotas.Quota(owner).Sandboxes; most > 0 && m.countLocked(owner, (*entry).occupies) >= most {
+	if most := r.quotas.Quota(owner).Sandboxes; most > 0 && r.countLocked(owner, (*entry).occupies) >= most {
 		e := Errorf(Exhausted, "there are %d sandboxes of this owner, and no more may run at the same time", most).
 			WithHint("remove or stop one")
 		e.Retry = quotaRetry
 		return e
 	}
 	if fresh {
-		return m.quotas.Admit(owner, m.now())
+		return r.quotas.Admit(owner, r.now())
 	}
 	return nil
 }
@@ -134,13 +133,13 @@ func (e *entry) occupies() bool {
 func (e *entry) runs() bool { return e.sb != nil && e.sb.State == StateRunning }
 
 // countLocked counts an owner's entries by what they are.
-func (m *Manager) countLocked(owner string, is func(*entry) bool) int {
+func (r *registry) countLocked(owner string, is func(*entry) bool) int {
 	n := 0
-	for key, id := range m.names {
+	for key, id := range r.names {
 		if key.owner != owner {
 			continue
 		}
-		if e, ok := m.entries[id]; ok && is(e) {
+		if e, ok := r.entries[id]; ok && is(e) {
 			n++
 		}
 	}
@@ -149,23 +148,23 @@ func (m *Manager) countLocked(owner string, is func(*entry) bool) int {
 
 // rouse takes a place for a stopped sandbox that is about to be started; done
 // gives it up, by when its record says that it has one.
-func (m *Manager) rouse(e *entry) (done func(), err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.admitLocked(e.sb.Owner, false); err != nil {
+func (r *registry) rouse(e *entry) (done func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.admitLocked(e.sb.Owner, false); err != nil {
 		return nil, err
 	}
 	e.waking = true
 	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		e.waking = false
 	}, nil
 }
 
 // changedLocked tells the quotas of a change of state.
-func (m *Manager) changedLocked(owner string, before, after State) {
+func (r *registry) changedLocked(owner string, before, after State) {
 	if before != after && (before == StateRunning || after == StateRunning) {
-		m.quotas.Changed(owner, m.countLocked(owner, (*entry).runs), after == StateRunning, m.now())
+		r.quotas.Changed(owner, r.countLocked(owner, (*entry).runs), after == StateRunning, r.now())
 	}
 }

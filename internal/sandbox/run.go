@@ -3,7 +3,6 @@ package sandbox
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 )
 
@@ -16,129 +15,100 @@ const (
 )
 
 // Run watches the instances, ends what expires or is orphaned, settles what
-// failed and keeps the pool of warm instances filled, until ctx ends; then it waits for all that it began. It runs once at
-// a time.
+// failed and keeps the pool of warm instances filled, until ctx ends; then it
+// waits for all that it began. It runs once at a time.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := m.enterRun(ctx); err != nil {
+	if err := m.run.enter(ctx); err != nil {
 		return err
 	}
-	defer m.tasks.Wait()
-	defer m.leaveRun()
+	defer m.run.tasks.Wait()
+	defer m.registry.unwatchAll()
+	defer m.run.leave()
 	defer cancel()
+	for _, e := range m.registry.all() {
+		m.lives.watch(e)
+	}
+	m.pool.watchReady()
+	m.run.begin(m.tender.tend)
 	for {
 		var timer <-chan time.Time
-		if wait, ok := m.reapDue(ctx); ok {
+		if wait, ok := m.lives.reapDue(); ok {
 			timer = m.clock.After(min(wait, longestWait))
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-m.wake:
+		case <-m.run.wake:
 		case <-timer:
 		}
 	}
 }
 
-func (m *Manager) enterRun(ctx context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.runCtx != nil {
-		return errors.New("run manager: it runs already")
-	}
-	m.runCtx = ctx
-	for _, e := range m.entries {
-		m.watchLocked(e)
-	}
-	for _, w := range m.pool.instances {
-		if w.state == warmReady {
-			m.watchWarmLocked(w)
-		}
-	}
-	m.tasks.Go(func() { m.tendPool(ctx) })
-	return nil
-}
-
-// leaveRun sees to it that no further task is begun.
-func (m *Manager) leaveRun() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.runCtx = nil
-	for _, e := range m.entries {
-		e.unwatch = nil
-	}
-}
-
-// watchLocked has Run wait for the end of e's instance, if it has one.
-func (m *Manager) watchLocked(e *entry) {
-	if m.runCtx == nil || e.unwatch != nil || e.sb == nil || e.sb.State != StateRunning {
+// watch has Run wait for the end of e's instance, if it has one.
+func (l *lives) watch(e *entry) {
+	sb := l.registry.record(e)
+	if sb == nil || l.backends[sb.Backend] == nil {
 		return
 	}
-	b := m.backends[e.sb.Backend]
-	if b == nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(m.runCtx)
-	e.unwatch = cancel
-	starts := e.sb.Starts
-	m.tasks.Go(func() {
-		defer cancel()
-		m.watch(ctx, e, b, starts)
-	})
+	l.registry.watch(e, func(ctx context.Context, starts int) { l.await(ctx, e, l.backends[sb.Backend], starts) })
 }
 
-// unwatch ends e's watcher, whose instance is about to be ended on purpose.
-func (m *Manager) unwatch(e *entry) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if e.unwatch != nil {
-		e.unwatch()
-		e.unwatch = nil
-	}
-}
-
-// watch waits until the instance ends by itself and writes that down.
-func (m *Manager) watch(ctx context.Context, e *entry, b Backend, starts int) {
+// await waits until the instance ends by itself and writes that down.
+func (l *lives) await(ctx context.Context, e *entry, b Backend, starts int) {
 	for {
 		reason, err := b.Wait(ctx, e.id)
 		if err == nil {
-			err = m.ended(ctx, e, starts, reason)
+			err = l.ended(ctx, e, starts, reason)
 		}
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		m.log.Error("watch instance", "id", e.id, "error", err)
+		l.log.Error("watch instance", "id", e.id, "error", err)
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.clock.After(watchDelay):
+		case <-l.clock.After(watchDelay):
 		}
 	}
 }
 
 // ended stops a sandbox whose instance ended by itself, unless it has been stopped
 // or started again since.
-func (m *Manager) ended(ctx context.Context, e *entry, starts int, reason EndReason) error {
-	if err := m.take(ctx, e); err != nil {
+func (l *lives) ended(ctx context.Context, e *entry, starts int, reason EndReason) error {
+	if err := e.turn.take(ctx); err != nil {
 		return failure(err, e.id, "wait for it")
 	}
-	defer m.give(e)
-	sb := m.record(e)
+	defer l.registry.give(e)
+	sb := l.registry.record(e)
 	if sb == nil || sb.State != StateRunning || sb.Starts != starts {
 		return nil
 	}
-	return m.stop(ctx, e, cmp.Or(reason, EndCrashed))
+	return l.stop(ctx, e, cmp.Or(reason, EndCrashed))
 }
 
 // reapDue begins what is due and returns how long it is until more is, if
 // anything ever is.
-func (m *Manager) reapDue(ctx context.Context) (wait time.Duration, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := m.now()
-	for _, e := range m.entries {
-		at := m.dueLocked(e, now)
+func (l *lives) reapDue() (wait time.Duration, ok bool) {
+	due, wait, ok := l.registry.due(l.backends)
+	for _, e := range due {
+		l.run.begin(func(ctx context.Context) { l.reap(ctx, e) })
+	}
+	return wait, ok
+}
+
+// due returns the entries that Run has something to do with now, and marks them:
+// reaped must be called for each. It says how long it is until there are more.
+func (r *registry) due(walls backends) (due []*entry, wait time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	for _, e := range r.entries {
+		if e.sb == nil || walls[e.sb.Backend] == nil {
+			continue
+		}
+		at := e.dueAt(now)
 		if at.IsZero() {
 			continue
 		}
@@ -149,19 +119,27 @@ func (m *Manager) reapDue(ctx context.Context) (wait time.Duration, ok bool) {
 			continue
 		}
 		e.reaping = true
-		m.tasks.Go(func() { m.reap(ctx, e) })
+		due = append(due, e)
 	}
-	return wait, ok
+	return due, wait, ok
 }
 
-// dueLocked returns when Run has something to do with e, or zero.
-func (m *Manager) dueLocked(e *entry, now time.Time) time.Time {
+func (r *registry) reaped(e *entry) {
+	r.mu.Lock()
+	e.reaping = false
+	r.mu.Unlock()
+	r.run.nudge()
+}
+
+// dueAt returns when Run has something to do with e, or zero. registry.mu must
+// be held.
+func (e *entry) dueAt(now time.Time) time.Time {
 	sb := e.sb
-	if sb == nil || e.reaping || m.backends[sb.Backend] == nil {
+	if e.reaping {
 		return time.Time{}
 	}
 	e.retry, e.orphan = notAfter(e.retry, now, retryDelay), notAfter(e.orphan, now, OrphanGrace)
-	if sb.State != StateRunning && sb.State != StateStopped {
+	if !sb.settled() {
 		return e.retry // zero while the operation is under way
 	}
 	at := e.orphan
@@ -201,59 +179,63 @@ func expires(sb *Sandbox) bool {
 }
 
 // reap does with e what is due.
-func (m *Manager) reap(ctx context.Context, e *entry) {
-	defer func() {
-		m.mu.Lock()
-		e.reaping = false
-		m.mu.Unlock()
-		m.nudge()
-	}()
-	if m.take(ctx, e) != nil {
+func (l *lives) reap(ctx context.Context, e *entry) {
+	defer l.registry.reaped(e)
+	if e.turn.take(ctx) != nil {
 		return
 	}
-	defer m.give(e)
-	if err := m.reapOne(ctx, e); err != nil && ctx.Err() == nil {
-		m.log.Error("end sandbox", "id", e.id, "error", err)
-		m.retryLater(e)
+	defer l.registry.give(e)
+	if err := l.reapOne(ctx, e); err != nil && ctx.Err() == nil {
+		l.log.Error("end sandbox", "id", e.id, "error", err)
+		l.registry.retryLater(e)
 	}
 }
 
-func (m *Manager) reapOne(ctx context.Context, e *entry) error {
-	m.mu.Lock()
-	sb, now := e.sb, m.now()
-	orphaned := sb != nil && !e.orphan.IsZero() && !now.Before(e.orphan)
-	stable := sb != nil && (sb.State == StateRunning || sb.State == StateStopped)
-	if orphaned && stable {
-		e.ending = true
-	}
-	m.mu.Unlock()
+func (l *lives) reapOne(ctx context.Context, e *entry) error {
+	now := l.now()
+	sb, orphaned := l.registry.endOrphan(e, now)
 	switch {
 	case sb == nil:
 		return nil
-	case !stable:
-		return m.settle(ctx, e)
+	case !sb.settled():
+		return l.settle(ctx, e)
 	case orphaned:
-		_, err := m.finish(ctx, e, EndOrphaned)
+		_, err := l.finish(ctx, e, EndOrphaned)
 		return err
 	case tooLate(sb, now):
-		return m.expireSooner(ctx, e)
+		return l.expireSooner(ctx, e)
 	case !expires(sb) || now.Before(sb.ExpiresAt):
-		return m.payGate(ctx, e)
+		return l.payGate(ctx, e)
 	case sb.Spec.OnExpiry == OnExpiryRemove:
-		return m.remove(ctx, e)
+		return l.remove(ctx, e)
 	default:
-		return m.pause(ctx, e, EndExpired, sb.Spec.OnExpiry == OnExpiryPause)
+		return l.pause(ctx, e, EndExpired, sb.Spec.OnExpiry == OnExpiryPause)
 	}
 }
 
-// expireSooner has a sandbox expire its TTL from now, since by a clock that was
+// endOrphan returns e's record, and whether its grace is over: then it is marked
+// as ending, if it is settled.
+func (r *registry) endOrphan(e *entry, now time.Time) (sb *Sandbox, orphaned bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	orphaned = e.sb != nil && !e.orphan.IsZero() && !now.Before(e.orphan)
+	if orphaned && e.sb.settled() {
+		e.ending = true
+	}
+	return e.sb, orphaned
+}
+
+// settled reports whether no operation is half done.
+func (sb *Sandbox) settled() bool { return sb.State == StateRunning || sb.State == StateStopped }
+
+// expireSooner makes a sandbox expire its TTL from now, since by a clock that was
 // set back it would later.
-func (m *Manager) expireSooner(ctx context.Context, e *entry) error {
-	sb := m.record(e).Clone()
-	sb.ExpiresAt = expiry(m.now(), sb.Spec.TTL)
-	if err := m.save(ctx, e, sb); err != nil {
+func (l *lives) expireSooner(ctx context.Context, e *entry) error {
+	sb := l.registry.record(e).Clone()
+	sb.ExpiresAt = expiry(l.now(), sb.Spec.TTL)
+	if err := l.save(ctx, e, sb); err != nil {
 		return err
 	}
-	m.note(ctx, sb, EventTTL, "the clock was set back: expires %v from now", sb.Spec.TTL)
+	l.note(ctx, sb, EventTTL, "the clock was set back: expires %v from now", sb.Spec.TTL)
 	return nil
 }

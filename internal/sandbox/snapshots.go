@@ -1,221 +1,92 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
-	"io"
 	"slices"
-	"strings"
-	"time"
+	"sync"
 )
-
-// MaxSnapshotChain is how many snapshots may lie over one another: one that is
-// made of a sandbox which started from a snapshot lies over that.
-const MaxSnapshotChain = 128
-
-const snapshotPrefix = "sn_"
-
-// Snapshot is what a sandbox wrote, kept for others to start from.
-type Snapshot struct {
-	ID     string `json:"id"`               // "sn_…"
-	Owner  string `json:"owner"`            // whose sandboxes alone may start from it, unless it is Shared
-	Image  string `json:"image"`            // what it lies over, as a Spec has it
-	Parent string `json:"parent,omitempty"` // the snapshot below, between it and the image; "": none
-	Source string `json:"source"`           // the ID of the sandbox that it was made of
-	Size   int64  `json:"size"`             // bytes on disk, those below not counted
-	// Shared: everyone's sandboxes may start from it. It remains its owner's to
-	// see and to remove.
-	Shared    bool      `json:"shared,omitempty"`
-	Notes     []string  `json:"notes,omitempty"` // what was left out
-	CreatedAt time.Time `json:"created_at"`
-	// Removed: no more sandboxes start from it, and it is no one's to see. Its
-	// files wait for the last sandbox and the last snapshot over it to go.
-	Removed bool `json:"removed,omitempty"`
-}
-
-// Saved is what a Snapshotter wrote.
-type Saved struct {
-	Size  int64    // bytes on disk
-	Notes []string // what was left out, in words
-}
-
-// Snapshotter is a Backend whose instances can be saved.
-type Snapshotter interface {
-	Backend
-	// Save copies what sb's instance wrote, over its image and its snapshot, to the
-	// empty directory dir, as instances that start from it will want it. It is all
-	// of one moment: a running instance is held still meanwhile, and goes on after
-	// that, whoever is killed. It fails with Exhausted where the disk is full;
-	// after an error what is in dir is for the caller to delete.
-	Save(ctx context.Context, sb *Sandbox, dir string) (Saved, error)
-}
-
-// Snapshots keeps snapshots. What a method did is durable when it returns, and
-// after an error nothing of it is there.
-type Snapshots interface {
-	// Open returns all that are kept, and deletes what an earlier daemon left
-	// half made or half deleted. It comes before all else, once.
-	Open(ctx context.Context) ([]Snapshot, error)
-	// Keep has fill write the files of s to an empty directory, and keeps them
-	// as s, with the size and the notes that fill returned.
-	Keep(ctx context.Context, s Snapshot, fill func(ctx context.Context, dir string) (Saved, error)) (Snapshot, error)
-	// Put changes what is known of one that is kept: Shared and Removed.
-	Put(ctx context.Context, s Snapshot) error
-	// Delete deletes one. One that is gone is no error.
-	Delete(ctx context.Context, id string) error
-}
-
-// NewSnapshotID returns "sn_" and 20 characters of base32 read from rand.
-func NewSnapshotID(rand io.Reader) (string, error) {
-	id, err := NewID(rand)
-	return snapshotPrefix + strings.TrimPrefix(id, idPrefix), err
-}
-
-// ValidSnapshotID reports whether id could have come from NewSnapshotID. Such
-// a string is safe as a file name.
-func ValidSnapshotID(id string) bool {
-	s, ok := strings.CutPrefix(id, snapshotPrefix)
-	return ok && ValidID(idPrefix+s)
-}
-
-// Snapshot saves what a sandbox wrote and keeps it, as the sandbox's owner's.
-// A running one is held still while its files are copied. A sandbox whose
-// workspace is a directory of the host is Unsupported: that is not its own to
-// keep. What is mounted from the host elsewhere is no part of a snapshot.
-func (m *Manager) Snapshot(ctx context.Context, c Caller, ref string) (Snapshot, error) {
-	var out Snapshot
-	_, err := m.change(ctx, c, ref, func(ctx context.Context, e *entry) (err error) {
-		out, err = m.snapshot(ctx, e)
-		return err
-	})
-	return out, err
-}
-
-func (m *Manager) snapshot(ctx context.Context, e *entry) (Snapshot, error) {
-	sb := m.record(e)
-	b, err := m.canSave(sb)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	done, err := m.admitSnapshot(sb.Owner)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	defer done()
-	s := Snapshot{Owner: sb.Owner, Image: sb.Spec.Image, Parent: sb.Spec.Snapshot, Source: sb.ID, CreatedAt: m.now()}
-	if s.ID, err = m.random(NewSnapshotID); err != nil {
-		return Snapshot{}, err
-	}
-	s, err = m.snapshots.Keep(ctx, s, func(ctx context.Context, dir string) (Saved, error) {
-		return b.Save(ctx, sb, dir)
-	})
-	if err != nil {
-		return Snapshot{}, failure(err, sb.Spec.Name, "save what it wrote")
-	}
-	m.mu.Lock()
-	m.saved[s.ID] = s
-	m.mu.Unlock()
-	m.note(ctx, sb, EventSnapshot, "saved as %s", s.ID)
-	return s, nil
-}
-
-// admitSnapshot refuses one more snapshot than an owner may have.
-func (m *Manager) admitSnapshot(owner string) (done func(), err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if most := m.quotas.Quota(owner).Snapshots; most > 0 {
-		n := m.saving[owner]
-		for _, s := range m.saved {
-			if s.Owner == owner && !s.Removed {
-				n++
-			}
-		}
-		if n >= most {
-			return nil, Errorf(Exhausted, "there are %d snapshots of this owner, and no more may be kept", n).
-				WithHint("carboy snapshot rm ID")
-		}
-	}
-	m.saving[owner]++
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.saving[owner]--; m.saving[owner] == 0 {
-			delete(m.saving, owner)
-		}
-	}, nil
-}
-
-// canSave says why what sb wrote can't be saved.
-func (m *Manager) canSave(sb *Sandbox) (Snapshotter, error) {
-	if m.snapshots == nil {
-		return nil, errNoSnapshots
-	}
-	name := sb.Spec.Name
-	if sb.State != StateStopped {
-		if err := mustRun(sb); err != nil {
-			return nil, err
-		}
-	}
-	b, err := m.backend(sb)
-	if err != nil {
-		return nil, err
-	}
-	s, ok := b.(Snapshotter)
-	if !ok {
-		return nil, Errorf(Unsupported, "sandbox %s: its wall %s can't save what it wrote", name, sb.Backend)
-	}
-	if sb.Spec.Workspace.Mode == WorkspaceVolume {
-		return nil, Errorf(Unsupported, "sandbox %s: its /workspace is a volume, which is not the sandbox's to keep", name).
-			WithHint("create it without --workspace: it has one of its own then")
-	}
-	if sb.Spec.Workspace.Mode != WorkspacePrivate {
-		return nil, Errorf(Unsupported, "sandbox %s: its /workspace is a directory of the host, which is not the sandbox's to keep", name).
-			WithHint("create it without --workspace: it has one of its own then")
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n := m.chainLocked(sb.Spec.Snapshot) + 1; n > MaxSnapshotChain {
-		return nil, Errorf(Exhausted, "sandbox %s: it lies over %d snapshots already, and no more can lie over one another", name, n-1).
-			WithHint("start anew from an earlier snapshot, or from the image")
-	}
-	return s, nil
-}
 
 var errNoSnapshots = Errorf(Unsupported, "there are no snapshots here")
 
-// SnapshotDepth counts a snapshot and those below it, removed ones too. It is 0
-// for "".
-func (m *Manager) SnapshotDepth(id string) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.chainLocked(id)
+// snapshots knows every snapshot, removed ones too, until its files are deleted.
+// Each change is written to the store before it is heeded. After a crash load
+// reads what the store has, and the next collect deletes what was removed and
+// nothing lies over any more.
+//
+// turn is taken before every lock, and after a sandbox's turn. mu is taken after
+// registry.mu, and nothing is called with it held.
+type snapshots struct {
+	*common
+	store  Snapshots // nil: nothing is kept
+	quotas Quotas
+	turn   turn // to change records, and to delete
+
+	mu     sync.Mutex
+	all    map[string]Snapshot
+	saving map[string]int // being made, by owner
 }
 
-// chainLocked counts a snapshot and those below it.
-func (m *Manager) chainLocked(id string) (n int) {
-	for ; id != "" && n <= MaxSnapshotChain; id = m.saved[id].Parent {
-		n++
+func newSnapshots(c *common, store Snapshots, q Quotas) *snapshots {
+	return &snapshots{
+		common: c, store: store, quotas: q, turn: newTurn(),
+		all: make(map[string]Snapshot), saving: make(map[string]int),
 	}
-	return n
 }
 
-// GetSnapshot returns one of the caller's snapshots.
-func (m *Manager) GetSnapshot(_ context.Context, c Caller, id string) (Snapshot, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.readyLocked(c); err != nil {
-		return Snapshot{}, err
+// load reads what is kept, before anything else is done.
+func (s *snapshots) load(ctx context.Context) error {
+	if s.store == nil {
+		return nil
 	}
-	return m.snapshotLocked(c, id)
+	kept, err := s.store.Open(ctx)
+	if err != nil {
+		return err
+	}
+	for _, x := range kept {
+		s.put(x)
+	}
+	return nil
 }
 
-func (m *Manager) snapshotLocked(c Caller, id string) (Snapshot, error) {
-	s, ok := m.saved[id]
-	if !ok || s.Removed || !c.Admin && s.Owner != c.Owner {
+func (s *snapshots) put(x Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[x.ID] = x
+}
+
+func (s *snapshots) drop(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, id)
+}
+
+// get returns one that c may see.
+func (s *snapshots) get(c Caller, id string) (Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, ok := s.all[id]
+	if !ok || !x.shownTo(c) {
 		return Snapshot{}, unknownSnapshot(id)
 	}
-	s.Notes = slices.Clone(s.Notes)
-	return s, nil
+	x.Notes = slices.Clone(x.Notes)
+	return x, nil
+}
+
+func (s Snapshot) shownTo(c Caller) bool { return !s.Removed && (c.Admin || s.Owner == c.Owner) }
+
+// list returns those that c may see, oldest first.
+func (s *snapshots) list(c Caller) []Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Snapshot
+	for _, x := range s.all {
+		if x.shownTo(c) {
+			x.Notes = slices.Clone(x.Notes)
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, func(a, b Snapshot) int { return byAge(a.CreatedAt, b.CreatedAt, a.ID, b.ID) })
+	return out
 }
 
 func unknownSnapshot(id string) error {
@@ -225,90 +96,224 @@ func unknownSnapshot(id string) error {
 	return Errorf(NotFound, "snapshot %s: not found", id).WithHint("carboy snapshot ls")
 }
 
-// Snapshots returns the caller's snapshots, and everyone's for an admin,
-// oldest first.
-func (m *Manager) Snapshots(_ context.Context, c Caller) ([]Snapshot, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.readyLocked(c); err != nil {
-		return nil, err
+// usable says why c can't start a sandbox from a snapshot; "" is none.
+func (s *snapshots) usable(c Caller, id string) error {
+	if id == "" {
+		return nil
 	}
-	var out []Snapshot
-	for id := range m.saved {
-		if s, err := m.snapshotLocked(c, id); err == nil {
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, func(a, b Snapshot) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
-	})
-	return out, nil
+	_, err := s.below(c, id)
+	return err
 }
 
-// ShareSnapshot lets everyone's sandboxes start from a snapshot, or no longer.
-// Those that did go on.
-func (m *Manager) ShareSnapshot(ctx context.Context, c Caller, id string, shared bool) (Snapshot, error) {
-	return m.changeSnapshot(ctx, c, id, func(s *Snapshot) { s.Shared = shared })
-}
-
-// RemoveSnapshot removes a snapshot: no sandbox starts from it any more. Its
-// files go with the last sandbox and the last snapshot that lie over it.
-func (m *Manager) RemoveSnapshot(ctx context.Context, c Caller, id string) error {
-	if _, err := m.changeSnapshot(ctx, c, id, func(s *Snapshot) { s.Removed = true }); err != nil {
-		return err
+// below returns a snapshot that c may start from.
+func (s *snapshots) below(c Caller, id string) (Snapshot, error) {
+	if s.store == nil {
+		return Snapshot{}, errNoSnapshots
 	}
-	m.mu.Lock()
-	m.pool.forgetSnapshot(id)
-	m.mu.Unlock()
-	m.collect(ctx)
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x, ok := s.all[id]
+	if !ok || x.Removed || !c.Admin && !x.Shared && x.Owner != c.Owner {
+		return Snapshot{}, unknownSnapshot(id)
+	}
+	return x, nil
 }
 
-// changeSnapshot writes down a change of one snapshot, and only then heeds it.
-func (m *Manager) changeSnapshot(ctx context.Context, c Caller, id string, edit func(*Snapshot)) (Snapshot, error) {
-	ctx, done, err := m.begin(ctx, c)
+// imageFor gives spec the image that its snapshot lies over, if it names one
+// that the caller may start from. Whether that is still there is known only once
+// it is in use: see registry.enrol.
+func (s *snapshots) imageFor(c Caller, spec Spec) (Spec, error) {
+	if spec.Snapshot == "" {
+		return spec, nil
+	}
+	x, err := s.below(c, spec.Snapshot)
+	if err != nil {
+		return Spec{}, err
+	}
+	digest := ImageDigest(spec.Image)
+	if spec.Image == "" || digest != "" && digest == ImageDigest(x.Image) { // under whatever name
+		spec.Image = x.Image
+	}
+	if spec.Image != x.Image {
+		return Spec{}, Errorf(Invalid, "snapshot %s: it lies over the image %s, not over %s", x.ID, x.Image, refText(spec.Image)).
+			WithHint("leave the image out")
+	}
+	return spec, nil
+}
+
+// images lists the images that snapshots lie over.
+func (s *snapshots) images() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]string, 0, len(s.all))
+	for _, x := range s.all {
+		out = append(out, x.Image)
+	}
+	return out
+}
+
+// depth counts a snapshot and those below it.
+func (s *snapshots) depth(id string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; id != "" && n <= MaxSnapshotChain; id = s.all[id].Parent {
+		n++
+	}
+	return n
+}
+
+// save keeps what sb wrote. The turn of sb must be held.
+func (s *snapshots) save(ctx context.Context, b Backend, sb *Sandbox) (Snapshot, error) {
+	saver, err := s.saver(b, sb)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	done, err := s.admit(sb.Owner)
 	if err != nil {
 		return Snapshot{}, err
 	}
 	defer done()
-	release, err := m.holdSnapshots(ctx)
+	x := Snapshot{Owner: sb.Owner, Image: sb.Spec.Image, Parent: sb.Spec.Snapshot, Source: sb.ID, CreatedAt: s.now()}
+	if x.ID, err = s.random(NewSnapshotID); err != nil {
+		return Snapshot{}, err
+	}
+	x, err = s.store.Keep(ctx, x, func(ctx context.Context, dir string) (Saved, error) {
+		return saver.Save(ctx, sb, dir)
+	})
 	if err != nil {
+		return Snapshot{}, failure(err, sb.Spec.Name, "save what it wrote")
+	}
+	s.put(x)
+	return x, nil
+}
+
+// saver says why what sb wrote can't be saved.
+func (s *snapshots) saver(b Backend, sb *Sandbox) (Snapshotter, error) {
+	name := sb.Spec.Name
+	saver, ok := b.(Snapshotter)
+	if !ok {
+		return nil, Errorf(Unsupported, "sandbox %s: its wall %s can't save what it wrote", name, sb.Backend)
+	}
+	if sb.Spec.Workspace.Mode != WorkspacePrivate {
+		what := "a directory of the host"
+		if sb.Spec.Workspace.Mode == WorkspaceVolume {
+			what = "a volume"
+		}
+		return nil, Errorf(Unsupported, "sandbox %s: its /workspace is %s, which is not the sandbox's to keep", name, what).
+			WithHint("create it without --workspace: it has one of its own then")
+	}
+	if n := s.depth(sb.Spec.Snapshot) + 1; n > MaxSnapshotChain {
+		return nil, Errorf(Exhausted, "sandbox %s: it lies over %d snapshots already, and no more can lie over one another", name, n-1).
+			WithHint("start anew from an earlier snapshot, or from the image")
+	}
+	return saver, nil
+}
+
+// admit refuses one more snapshot than an owner may have.
+func (s *snapshots) admit(owner string) (done func(), err error) {
+	most := s.quotas.Quota(owner).Snapshots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if most > 0 {
+		n := s.saving[owner]
+		for _, x := range s.all {
+			if x.Owner == owner && !x.Removed {
+				n++
+			}
+		}
+		if n >= most {
+			return nil, Errorf(Exhausted, "there are %d snapshots of this owner, and no more may be kept", n).
+				WithHint("carboy snapshot rm ID")
+		}
+	}
+	s.saving[owner]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.saving[owner]--; s.saving[owner] == 0 {
+			delete(s.saving, owner)
+		}
+	}, nil
+}
+
+// change writes down a change of one snapshot, and only then heeds it.
+func (s *snapshots) change(ctx context.Context, c Caller, id string, edit func(*Snapshot)) (Snapshot, error) {
+	if err := s.turn.take(ctx); err != nil {
 		return Snapshot{}, failure(err, "", "wait for its snapshot")
 	}
-	defer release()
-	m.mu.Lock()
-	s, err := m.snapshotLocked(c, id)
-	m.mu.Unlock()
+	defer s.turn.give()
+	x, err := s.get(c, id)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	edit(&s)
-	if err := m.snapshots.Put(ctx, s); err != nil {
-		return Snapshot{}, snapshotFailure(err, id, "write its record")
+	edit(&x)
+	if err := s.store.Put(ctx, x); err != nil {
+		if KindOf(err) != Internal {
+			return Snapshot{}, err
+		}
+		e := Errorf(Internal, "snapshot %s: could not write its record", id).WithHint("the daemon's log says why")
+		e.Err = err
+		return Snapshot{}, e
 	}
-	m.mu.Lock()
-	m.saved[id] = s
-	m.mu.Unlock()
-	return s, nil
+	s.put(x)
+	return x, nil
 }
 
-// snapshotFailure is failure for a snapshot.
-func snapshotFailure(err error, id, doing string) error {
-	e := Errorf(Internal, "snapshot %s: could not %s", id, doing).WithHint("the daemon's log says why")
-	if KindOf(err) != Internal {
-		return err
+// collect deletes the files of removed snapshots that nothing lies over any
+// more: neither what uses lists, nor a snapshot. What can't be deleted is tried
+// again when the next one goes.
+func (s *snapshots) collect(ctx context.Context, uses func() []use) {
+	if len(s.unused(uses)) == 0 {
+		return
 	}
-	e.Err = err
-	return e
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	if s.turn.take(ctx) != nil {
+		return
+	}
+	defer s.turn.give()
+	for again := true; again; {
+		again = false
+		for _, id := range s.unused(uses) {
+			if err := s.store.Delete(ctx, id); err != nil {
+				s.log.Error("delete a removed snapshot", "id", id, "error", err)
+				continue
+			}
+			s.drop(id)
+			s.log.Info("snapshot deleted", "id", id)
+			again = true // what was below it may be free now
+		}
+	}
 }
 
-// holdSnapshots waits until the records of snapshots are the caller's alone to
-// change.
-func (m *Manager) holdSnapshots(ctx context.Context) (release func(), err error) {
-	select {
-	case m.snapshotTurn <- struct{}{}:
-		return func() { <-m.snapshotTurn }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+// unused lists the removed snapshots that nothing lies over. Nothing will any
+// more: a removed one is used for nothing new but by what lies over it. So uses
+// is asked after it is known which are removed, and the snapshots over them are
+// looked at last: a sandbox is saved before it can go.
+func (s *snapshots) unused(uses func() []use) []string {
+	removed := s.removed()
+	if len(removed) == 0 {
+		return nil
 	}
+	used := make(map[string]bool)
+	for _, u := range uses() {
+		used[u.snapshot] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.all {
+		used[x.Parent] = true
+	}
+	return slices.DeleteFunc(removed, func(id string) bool { return used[id] })
+}
+
+func (s *snapshots) removed() (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, x := range s.all {
+		if x.Removed {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }

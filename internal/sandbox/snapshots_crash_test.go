@@ -103,7 +103,7 @@ var killedInSnapshots = []struct {
 	{
 		name: "create",
 		do: func(d *daemon, a string) error {
-			_, err := d.Create(context.Background(), ann, sandbox.Spec{Name: "new", Snapshot: a})
+			_, err := d.Create(context.Background(), ann, sandbox.Spec{Name: "new", Snapshot: a}, nil)
 			return err
 		},
 		want: func(t *testing.T, w *saving, d *daemon, a string, done bool) {

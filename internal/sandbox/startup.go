@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"net"
 	"path"
 	"strings"
@@ -60,28 +59,6 @@ type StartFunc func(ctx context.Context, sb *Sandbox, dial func(context.Context)
 // says.
 func IsRoot(user string) bool {
 	return user == "root" || user != "" && strings.Trim(user, "0") == ""
-}
-
-// runStartup runs what is to be run at a start, in an instance that was just
-// started.
-func (m *Manager) runStartup(ctx context.Context, b Backend, sb *Sandbox) error {
-	s := sb.Spec.Startup
-	if s == nil || s.Command == "" && s.Ready == "" {
-		return nil
-	}
-	limit := s.Timeout
-	if limit == 0 {
-		limit = DefaultStartupTimeout
-	}
-	late := Errorf(Unavailable, "sandbox %s: its start command was not ready within %v", refText(sb.Spec.Name), limit).
-		WithHint("give it more time, or mend its ready command")
-	limited, cancel := context.WithTimeoutCause(ctx, limit, late)
-	defer cancel()
-	err := m.startup(limited, sb, func(ctx context.Context) (net.Conn, error) { return b.Dial(ctx, sb.ID, GuestPort) })
-	if _, ok := errors.AsType[*Error](err); !ok && err != nil && ctx.Err() == nil && limited.Err() != nil {
-		return late
-	}
-	return err
 }
 
 func (s Spec) checkStart() *Error {

@@ -60,15 +60,3 @@ func validHostPort(s string) bool {
 	}
 	return len(host) <= maxHost && hostName().MatchString(host)
 }
-
-// makeTokens gives sb the tokens that let requests in.
-func (m *Manager) makeTokens(sb *Sandbox) (err error) {
-	if sb.Token, err = m.random(newToken); err != nil {
-		return err
-	}
-	sb.TrafficToken = ""
-	if sb.Spec.Traffic.Restricted {
-		sb.TrafficToken, err = m.random(newToken)
-	}
-	return err
-}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -20,19 +19,19 @@ func (m *Manager) Dial(ctx context.Context, c Caller, ref string, port int) (net
 	if port < 1 || port > 65535 {
 		return nil, Errorf(Invalid, "port %d: there is no such port", port).WithHint("from 1 to 65535")
 	}
-	ctx, done, err := m.begin(ctx, c)
+	ctx, done, err := m.ops.begin(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	e, sb, err := m.find(c, ref)
+	e, sb, err := m.registry.find(c, ref)
 	if err != nil {
 		return nil, err
 	}
 	if err := mustRun(sb); err != nil {
 		return nil, err
 	}
-	b, err := m.backend(sb)
+	b, err := m.lives.backends.of(sb)
 	if err != nil {
 		return nil, err
 	}
@@ -44,17 +43,6 @@ func (m *Manager) Dial(ctx context.Context, c Caller, ref string, port int) (net
 		return nil, failure(context.Cause(ctx), ref, "reach it")
 	}
 	return nil, m.unreachable(ctx, e, sb, b, port, err)
-}
-
-// find is findLocked for who does not hold mu.
-func (m *Manager) find(c Caller, ref string) (*entry, *Sandbox, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e, err := m.findLocked(c, ref)
-	if err != nil {
-		return nil, nil, err
-	}
-	return e, e.sb, nil
 }
 
 // mustRun says why sb can't be used as it is.
@@ -93,7 +81,7 @@ func (m *Manager) unreachable(
 		hung.Err = cause
 		return hung
 	}
-	if err := m.ended(ctx, e, sb.Starts, reason); err != nil {
+	if err := m.lives.ended(ctx, e, sb.Starts, reason); err != nil {
 		return err
 	}
 	return Errorf(Unavailable, "sandbox %s: it ended: %s", name, reason).WithHint("try again: that starts it again")
@@ -107,7 +95,7 @@ func (m *Manager) EnsureRunning(ctx context.Context, c Caller, ref string) (sb *
 		return sb, "", err
 	}
 	sb, err = m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
-		sb := m.record(e)
+		sb := m.registry.record(e)
 		if sb.State == StateRunning {
 			return nil
 		}
@@ -115,7 +103,7 @@ func (m *Manager) EnsureRunning(ctx context.Context, c Caller, ref string) (sb *
 		if !ok {
 			return mustRun(sb)
 		}
-		if err := m.restart(ctx, e); err != nil {
+		if err := m.lives.restart(ctx, e); err != nil {
 			return err
 		}
 		notice = "sandbox " + sb.Spec.Name + " " + text + " and was started again" + lossText(sb.Lost)
@@ -145,12 +133,12 @@ func lossText(lost []string) string {
 // Changes writes the changes of a sandbox's workspace to w, as
 // Backend.Changes does. It works on running and on stopped ones.
 func (m *Manager) Changes(ctx context.Context, c Caller, ref string, opts ChangesOptions, w io.Writer) error {
-	ctx, done, err := m.begin(ctx, c)
+	ctx, done, err := m.ops.begin(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer done()
-	_, sb, err := m.find(c, ref)
+	_, sb, err := m.registry.find(c, ref)
 	if err != nil {
 		return err
 	}
@@ -162,7 +150,7 @@ func (m *Manager) Changes(ctx context.Context, c Caller, ref string, opts Change
 			return err
 		}
 	}
-	b, err := m.backend(sb)
+	b, err := m.lives.backends.of(sb)
 	if err != nil {
 		return err
 	}
@@ -176,43 +164,21 @@ func (m *Manager) Changes(ctx context.Context, c Caller, ref string, opts Change
 // finished, unless by Finish; OrphanGrace after the last it is. For other
 // sandboxes it only counts in Idle. Calling release again does nothing.
 func (m *Manager) Hold(_ context.Context, c Caller, ref string) (release func(), err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.readyLocked(c); err != nil {
+	if err := m.ops.ready(c); err != nil {
 		return nil, err
 	}
-	e, err := m.findLocked(c, ref)
-	if err != nil {
-		return nil, err
-	}
-	if e.ending || e.sb.State == StateRemoving {
-		return nil, Errorf(Conflict, "sandbox %s: it is being ended", e.sb.Spec.Name)
-	}
-	e.holds++
-	m.armLocked(e)
-	return sync.OnceFunc(func() {
-		m.mu.Lock()
-		for e.moved != nil {
-			e = e.moved
-		}
-		e.holds--
-		if e.sb != nil {
-			m.armLocked(e)
-		}
-		m.mu.Unlock()
-		m.nudge()
-	}), nil
+	return m.registry.hold(c, ref)
 }
 
 // Record adds an event to a sandbox's log. A zero time means now; what
 // exceeds the log's bounds is cut.
 func (m *Manager) Record(ctx context.Context, c Caller, ref string, ev Event) error {
-	ctx, done, err := m.begin(ctx, c)
+	ctx, done, err := m.ops.begin(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer done()
-	_, sb, err := m.find(c, ref)
+	_, sb, err := m.registry.find(c, ref)
 	if err != nil {
 		return err
 	}
@@ -227,12 +193,12 @@ func (m *Manager) Record(ctx context.Context, c Caller, ref string, ev Event) er
 
 // Events returns the newest MaxEvents events of a sandbox, oldest first.
 func (m *Manager) Events(ctx context.Context, c Caller, ref string) ([]Event, error) {
-	ctx, done, err := m.begin(ctx, c)
+	ctx, done, err := m.ops.begin(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	_, sb, err := m.find(c, ref)
+	_, sb, err := m.registry.find(c, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -241,4 +207,45 @@ func (m *Manager) Events(ctx context.Context, c Caller, ref string) ([]Event, er
 		return nil, failure(err, sb.Spec.Name, "read its log")
 	}
 	return evs, nil
+}
+
+// Metered is what is measured of a sandbox.
+type Metered struct {
+	ID      string
+	Running bool
+	Starts  int // how often it came to run: what is counted begins anew with each
+	CPUs    float64
+	Memory  int64 // bytes that it may use
+}
+
+// Metered lists everyone's sandboxes, to be measured; nil before the records are
+// read.
+func (m *Manager) Metered() []Metered {
+	if !m.ops.opened() {
+		return nil
+	}
+	records := m.registry.records()
+	out := make([]Metered, 0, len(records))
+	for _, sb := range records {
+		l := sb.Spec.Limits
+		out = append(out, Metered{sb.ID, sb.State == StateRunning, sb.Starts, l.CPUs, l.Memory})
+	}
+	return out
+}
+
+// Measure returns what the instance of a running sandbox uses. It fails with
+// Unsupported where its wall can't tell.
+func (m *Manager) Measure(ctx context.Context, id string) (Usage, error) {
+	_, sb, err := m.registry.find(Caller{Admin: true}, id)
+	if err != nil {
+		return Usage{}, err
+	}
+	if err := mustRun(sb); err != nil {
+		return Usage{}, err
+	}
+	b, ok := m.lives.backends[sb.Backend].(Measurer)
+	if !ok {
+		return Usage{}, Errorf(Unsupported, "sandbox %s: its wall does not tell what it uses", sb.Spec.Name)
+	}
+	return b.Measure(ctx, id)
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Bounds of a Spec.
@@ -293,6 +295,21 @@ func checkLabels(labels map[string]string) *Error {
 	if total > MaxLabelsTotal {
 		return Errorf(Invalid, "labels: %d bytes in all are too many", total).
 			WithHint("at most %d", MaxLabelsTotal)
+	}
+	return nil
+}
+
+// ReservedLabels begins the labels that Carboy itself gives.
+const ReservedLabels = "carboy."
+
+// CheckCallersLabels refuses the labels of a caller that are Carboy's to give:
+// by them it knows its own.
+func CheckCallersLabels(labels map[string]string) error {
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		if strings.HasPrefix(k, ReservedLabels) && !weak.On(weak.SessionMarkForged) {
+			return Errorf(Invalid, "label %s: names that begin with %s are Carboy's own", refText(k), ReservedLabels).
+				WithHint("give it another name")
+		}
 	}
 	return nil
 }

@@ -32,12 +32,6 @@ func ValidVolumeID(id string) bool {
 	return ok && ValidID(idPrefix+s)
 }
 
-// volumePins keep volumes that are in use from being deleted.
-type volumePins struct {
-	store Volumes
-	turn  chan struct{} // holds a token of whoever takes one into use, or deletes one
-}
-
 // volumes returns the IDs of those that s shows, each once.
 func (s Spec) volumes() []string {
 	var ids []string
@@ -56,23 +50,7 @@ func (s Spec) volumes() []string {
 // VolumeUsers returns the names of the sandboxes, running or not, that have
 // the volume with that ID, sorted. It changes at any time: whoever deletes by
 // it does so within WithVolumes.
-func (m *Manager) VolumeUsers(id string) []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	names := []string{}
-	for _, e := range m.entries {
-		if !slices.Contains(e.volumes, id) {
-			continue
-		}
-		if e.sb == nil {
-			names = append(names, e.id) // it is being created
-			continue
-		}
-		names = append(names, e.sb.Spec.Name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (m *Manager) VolumeUsers(id string) []string { return m.registry.volumeUsers(id) }
 
 // WithVolumes calls f while no volume can come into use: a create of a sandbox
 // with one waits, at the point where it looks whether that is there, until f
@@ -80,42 +58,37 @@ func (m *Manager) VolumeUsers(id string) []string {
 // Before the records are read it fails with Unavailable, without f: what is in
 // use is not known.
 func (m *Manager) WithVolumes(ctx context.Context, f func(ctx context.Context) error) error {
-	ctx, done, err := m.begin(ctx, Caller{Admin: true})
+	ctx, done, err := m.ops.begin(ctx, Caller{Admin: true})
 	if err != nil {
 		return err
 	}
 	defer done()
-	release, err := m.holdVolumes(ctx)
-	if err != nil {
+	if err := m.volumes.turn.take(ctx); err != nil {
 		return failure(err, "", "wait for another look at the volumes")
 	}
-	defer release()
+	defer m.volumes.turn.give()
 	return f(ctx)
 }
 
-func (m *Manager) holdVolumes(ctx context.Context) (release func(), err error) {
-	select {
-	case m.volumes.turn <- struct{}{}:
-		return func() { <-m.volumes.turn }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+// volumes are for volumes what images is for images.
+type volumes struct {
+	store Volumes
+	turn  turn // taken before registry.mu
 }
 
-// pinVolumes sees that owner has all that spec mounts, and enters them as in
-// use, by enter, before they can be deleted.
-func (m *Manager) pinVolumes(ctx context.Context, owner string, spec Spec, enter func() error) error {
+// pin sees that owner has all that spec mounts, and enters them as in use, by
+// enter, before they can be deleted.
+func (v *volumes) pin(ctx context.Context, owner string, spec Spec, enter func() error) error {
 	ids := spec.volumes()
 	if len(ids) == 0 {
 		return enter()
 	}
-	release, err := m.holdVolumes(ctx)
-	if err != nil {
+	if err := v.turn.take(ctx); err != nil {
 		return err
 	}
-	defer release()
+	defer v.turn.give()
 	for _, id := range ids {
-		if err := m.volumes.store.Has(ctx, owner, id); err != nil {
+		if err := v.store.Has(ctx, owner, id); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ type refusal struct {
 func (m *Manager) choose(ctx context.Context, spec Spec) (b Backend, why string, err error) {
 	var refused []refusal
 	for _, wall := range spec.walls() {
-		b, ok := m.backends[wall]
+		b, ok := m.lives.backends[wall]
 		if !ok {
 			refused = append(refused, refusal{wall, Errorf(Unsupported, "this machine does not have it")})
 			continue
@@ -101,7 +101,7 @@ func (m *Manager) choose(ctx context.Context, spec Spec) (b Backend, why string,
 			return nil, "", failure(context.Cause(ctx), spec.Name, "check what it needs")
 		}
 		if err == nil {
-			err = m.canLink(b, spec)
+			err = m.gates.canLink(b, spec)
 		}
 		if err == nil {
 			return b, whyText(refused, wall), nil

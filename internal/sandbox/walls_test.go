@@ -96,7 +96,7 @@ func TestChoiceOfAWall(t *testing.T) {
 				}
 				d := w.bootWith(t, opts)
 				defer d.shutdown()
-				sb, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "web", Isolation: tc.asked, Stronger: tc.stronger})
+				sb, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "web", Isolation: tc.asked, Stronger: tc.stronger}, nil)
 				wantKind(t, "Create", err, tc.kind)
 				for name, f := range fakes {
 					if n := len(f.Running()); (n == 1) != (name == tc.want) {
@@ -168,7 +168,7 @@ func TestCheckOfACallerWhoLeft(t *testing.T) {
 			cancel()
 			return ctx.Err()
 		})
-		_, err := d.Create(ctx, ann, sandbox.Spec{Stronger: []string{"microvm"}})
+		_, err := d.Create(ctx, ann, sandbox.Spec{Stronger: []string{"microvm"}}, nil)
 		wantKind(t, "Create", err, sandbox.Unavailable)
 		w.fake.SetHook(nil)
 	})

@@ -225,16 +225,16 @@ func newEstate(t *testing.T, opts func(*server.Options)) *estate {
 	opts(&w.Options)
 	setup := w.Setup
 	dir := t.TempDir()
-	w.Setup = func(m *sandbox.Manager, o *server.Options) {
-		setup(m, o)
-		w.furnish(t, dir, m, o)
+	w.Setup = func(m *sandbox.Manager, o *server.Options, d *e2b.Options) {
+		setup(m, o, d)
+		w.furnish(t, dir, m, o, d)
 	}
 	w.Start()
 	w.fill(t)
 	return w
 }
 
-func (w *estate) furnish(t *testing.T, dir string, m *sandbox.Manager, o *server.Options) {
+func (w *estate) furnish(t *testing.T, dir string, m *sandbox.Manager, o *server.Options, d *e2b.Options) {
 	db, err := store.Open(t.Context(), filepath.Join(dir, "templates.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -261,6 +261,7 @@ func (w *estate) furnish(t *testing.T, dir string, m *sandbox.Manager, o *server
 	v.Bind(m)
 	t.Cleanup(v.Close)
 	o.Templates, o.TemplateCache, o.Volumes = s, s, v
+	d.Templates, d.Volumes = s, v
 	o.Sessions = &fakeSessions{keys: map[string]bool{acme + " alice": true, acme + " bob": true, acme + " carol": true}}
 }
 
@@ -457,7 +458,7 @@ func (w *estate) refuses(t *testing.T, p string, a access) {
 func TestUploadLinks(t *testing.T) {
 	var log strings.Builder
 	w := newEstate(t, func(o *server.Options) {
-		o.Domain, o.E2BPublicTraffic = domain, true
+		o.Domain, o.PublicTraffic = domain, true
 		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	w.Guest.Ports = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

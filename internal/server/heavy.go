@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
@@ -89,7 +90,7 @@ func (s *Server) heavily(largeAnswer bool, next http.HandlerFunc) http.HandlerFu
 func (s *Server) enterHeavy(w http.ResponseWriter, r *http.Request) (leave func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), heavyWait, errHeavy)
 	defer cancel()
-	turn, err := s.heavy.enter(ctx, principalOf(r).caller.Owner)
+	turn, err := s.heavy.enter(ctx, auth.Of(r).Caller.Owner)
 	if err != nil {
 		return nil, err
 	}

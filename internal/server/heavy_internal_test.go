@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
@@ -23,15 +24,16 @@ func TestHeavyRequests(t *testing.T) {
 		under := map[string]int{}
 		goOn := make(chan struct{})
 		h := s.heavily(false, func(_ http.ResponseWriter, r *http.Request) {
-			owner := principalOf(r).caller.Owner
+			owner := auth.Of(r).Caller.Owner
 			s.heavy.mu.Lock()
 			under[owner]++
 			s.heavy.mu.Unlock()
 			<-goOn
 		})
 		ask := func(ctx context.Context, owner string, size int) {
-			p := &principal{caller: sandbox.Caller{Owner: owner}}
-			r := httptest.NewRequestWithContext(context.WithValue(ctx, principalKey{}, p), "POST", "/", strings.NewReader(strings.Repeat("x", size)))
+			p := &auth.Principal{Caller: sandbox.Caller{Owner: owner}}
+			r := httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader(strings.Repeat("x", size)))
+			r = auth.With(r, p)
 			go h(httptest.NewRecorder(), r)
 		}
 		count := func() (n int) {

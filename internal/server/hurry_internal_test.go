@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/e2b"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
@@ -27,7 +29,7 @@ func TestSlowBodies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Options{Keys: keys, Domain: "b.example"})
+	s := New(Options{Tenants: auth.Tenants{Keys: keys}, Dialect: e2b.New(e2b.Options{}), Domain: "b.example"})
 	t.Cleanup(s.Close)
 	s.bodyTime, s.bodyRest = 50*time.Millisecond, 50*time.Millisecond
 	srv := httptest.NewUnstartedServer(nil)

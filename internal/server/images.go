@@ -3,20 +3,19 @@ package server
 import (
 	"context"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
 // maxImageRef bounds a name that goes to the store, in bytes.
 const maxImageRef = 512
-
-// shortDigest is how many digits of a digest tell images apart.
-const shortDigest = 12
 
 // Images keeps images for their owners. A name is its owner's alone: others'
 // names are NotFound. Every error is an *sandbox.Error where its text is fit
@@ -47,18 +46,25 @@ type Pull struct {
 	Remote bool
 }
 
-// images returns the store, or says that there is none.
-func (s *Server) images() (Images, error) {
-	if s.o.Images == nil {
+// imageAPI is what /v1/ has about images.
+type imageAPI struct {
+	store Images // nil: there is none
+	slots imageSlots
+	log   *slog.Logger
+}
+
+// kept returns the store, or says that there is none.
+func (a *imageAPI) kept() (Images, error) {
+	if a.store == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "images: this daemon keeps none").
 			WithHint("use image %q", sandbox.DefaultImage)
 	}
-	return s.o.Images, nil
+	return a.store, nil
 }
 
-// listImages lists the caller's images, or with ?ref= the one of that name.
-func (s *Server) listImages(w http.ResponseWriter, r *http.Request) {
-	images, err := s.images()
+// list lists the caller's images, or with ?ref= the one of that name.
+func (a *imageAPI) list(w http.ResponseWriter, r *http.Request) {
+	images, err := a.kept()
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -68,7 +74,7 @@ func (s *Server) listImages(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	owner := principalOf(r).caller.Owner
+	owner := auth.Of(r).Caller.Owner
 	if given {
 		img, err := images.Find(r.Context(), owner, ref)
 		answer(w, http.StatusOK, []api.Image{img}, err)
@@ -81,8 +87,8 @@ func (s *Server) listImages(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, list, err)
 }
 
-func (s *Server) deleteImage(w http.ResponseWriter, r *http.Request) {
-	images, err := s.images()
+func (a *imageAPI) remove(w http.ResponseWriter, r *http.Request) {
+	images, err := a.kept()
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -92,7 +98,7 @@ func (s *Server) deleteImage(w http.ResponseWriter, r *http.Request) {
 		err = sandbox.Errorf(sandbox.Invalid, "parameter ref: it is missing")
 	}
 	if err == nil {
-		err = images.Remove(r.Context(), principalOf(r).caller.Owner, ref)
+		err = images.Remove(r.Context(), auth.Of(r).Caller.Owner, ref)
 	}
 	if err != nil {
 		wire.Error(w, err)
@@ -101,12 +107,12 @@ func (s *Server) deleteImage(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (s *Server) postImageGC(w http.ResponseWriter, r *http.Request) {
-	if err := s.mustAdmin(r); err != nil {
+func (a *imageAPI) collect(w http.ResponseWriter, r *http.Request) {
+	if err := mustAdmin(r); err != nil {
 		wire.Error(w, err)
 		return
 	}
-	images, err := s.images()
+	images, err := a.kept()
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -118,8 +124,8 @@ func (s *Server) postImageGC(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, gone, err)
 }
 
-func (s *Server) postImagePull(w http.ResponseWriter, r *http.Request) {
-	images, err := s.images()
+func (a *imageAPI) pull(w http.ResponseWriter, r *http.Request) {
+	images, err := a.kept()
 	var req api.PullRequest
 	if err == nil {
 		err = wire.Decode(r, &req, false)
@@ -131,17 +137,17 @@ func (s *Server) postImagePull(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	p := principalOf(r)
-	s.imageWork(w, r, func(progress func(api.ImageProgress)) (api.Image, error) {
+	p := auth.Of(r)
+	a.work(w, r, func(progress func(api.ImageProgress)) (api.Image, error) {
 		return images.Pull(r.Context(), Pull{
-			Owner: p.caller.Owner, Ref: req.Ref, Auth: req.Auth, Remote: p.peer == nil,
+			Owner: p.Caller.Owner, Ref: req.Ref, Auth: req.Auth, Remote: p.Peer == nil,
 		}, progress)
 	})
 }
 
-// postImageImport reads a tar stream while it answers.
-func (s *Server) postImageImport(w http.ResponseWriter, r *http.Request) {
-	images, err := s.images()
+// importTar reads a tar stream while it answers.
+func (a *imageAPI) importTar(w http.ResponseWriter, r *http.Request) {
+	images, err := a.kept()
 	var name string
 	if err == nil {
 		name, _, err = imageRef(r, "name")
@@ -156,8 +162,8 @@ func (s *Server) postImageImport(w http.ResponseWriter, r *http.Request) {
 	// Without it the first line of progress would wait for the body's end. HTTP/2
 	// needs no asking, and says that it does not know what is asked.
 	_ = http.NewResponseController(w).EnableFullDuplex()
-	owner := principalOf(r).caller.Owner
-	s.imageWork(w, r, func(progress func(api.ImageProgress)) (api.Image, error) {
+	owner := auth.Of(r).Caller.Owner
+	a.work(w, r, func(progress func(api.ImageProgress)) (api.Image, error) {
 		return images.Import(r.Context(), owner, name, r.Body, progress)
 	})
 }
@@ -183,24 +189,24 @@ func checkImageRef(what, ref string) error {
 	return nil
 }
 
-// image resolves what a create names to what its record keeps: "host", or a
+// resolve turns what a create names into what its record keeps: "host", or a
 // name and the digest that it stands for now.
-func (s *Server) image(ctx context.Context, p *principal, ref string) (string, error) {
+func (a *imageAPI) resolve(ctx context.Context, p *auth.Principal, ref string) (string, error) {
 	if ref == "" || ref == sandbox.DefaultImage {
-		if !p.hostImage() {
+		if !p.HostImage() {
 			return "", sandbox.Errorf(sandbox.Denied, "image %s: this key may not use it", sandbox.DefaultImage).
 				WithHint(`set "host_image": true in the key file, or name another image`)
 		}
 		return ref, nil
 	}
-	images, err := s.images()
+	images, err := a.kept()
 	if err != nil {
 		return "", err
 	}
 	if err := checkImageRef("image", ref); err != nil {
 		return "", err
 	}
-	img, err := images.Find(ctx, p.caller.Owner, ref)
+	img, err := images.Find(ctx, p.Caller.Owner, ref)
 	if err != nil {
 		return "", err
 	}
@@ -208,19 +214,7 @@ func (s *Server) image(ctx context.Context, p *principal, ref string) (string, e
 	if base, digest, ok := strings.Cut(ref, "@"); ok && digest == img.Digest {
 		img.Name = base
 	}
-	return pinned(img), nil
-}
-
-// pinned is what a record keeps of an image. One without a name, or with one
-// that no record can hold, goes by the start of its digest: it is found by that
-// as well.
-func pinned(img api.Image) string {
-	name, _, _ := strings.Cut(img.Name, "@")
-	if p := name + "@" + img.Digest; sandbox.ImageDigest(p) != "" {
-		return p
-	}
-	digits := strings.TrimPrefix(img.Digest, "sha256:")
-	return digits[:min(shortDigest, len(digits))] + "@" + img.Digest
+	return sandbox.PinnedImage(img.Name, img.Digest), nil
 }
 
 // splitImage takes apart what a record keeps.
@@ -231,23 +225,23 @@ func splitImage(image string) (name, digest string) {
 
 // imageConfigs looks up what images say of their commands, each once.
 type imageConfigs struct {
-	s     *Server
-	known map[string]*api.ImageConfig
+	images *imageAPI
+	known  map[string]*api.ImageConfig
 }
 
 // of returns the configuration of an image, nil where it can't be had: a
 // sandbox is shown all the same.
 func (c *imageConfigs) of(ctx context.Context, digest string) *api.ImageConfig {
-	if digest == "" || c.s.o.Images == nil {
+	if digest == "" || c.images.store == nil {
 		return nil
 	}
 	if conf, ok := c.known[digest]; ok {
 		return conf
 	}
 	var conf *api.ImageConfig
-	img, err := c.s.o.Images.ByDigest(ctx, digest)
+	img, err := c.images.store.ByDigest(ctx, digest)
 	if err != nil {
-		c.s.log.Warn("look up the image of a sandbox", "digest", digest, "error", err)
+		c.images.log.Warn("look up the image of a sandbox", "digest", digest, "error", err)
 	} else {
 		conf = &img.Config
 	}

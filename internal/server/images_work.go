@@ -7,6 +7,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
@@ -46,10 +47,10 @@ func (l *imageSlots) take(owner string) (free func(), err error) {
 	}, nil
 }
 
-// imageWork answers with the progress of f and what came of it. What fails
+// work answers with the progress of f and what came of it. What fails
 // before there was any progress is an ordinary error.
-func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, f func(func(api.ImageProgress)) (api.Image, error)) {
-	free, err := s.imageSlots.take(principalOf(r).caller.Owner)
+func (a *imageAPI) work(w http.ResponseWriter, r *http.Request, f func(func(api.ImageProgress)) (api.Image, error)) {
+	free, err := a.slots.take(auth.Of(r).Caller.Owner)
 	if err != nil {
 		wire.Error(w, err)
 		return

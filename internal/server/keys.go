@@ -8,35 +8,39 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 	"github.com/carboy-sandbox/carboy/internal/tenant/team"
 )
 
-// ring returns what keeps keys, or says that nothing does.
-func (s *Server) ring() (*team.Ring, error) {
-	if s.o.Ring == nil {
+// keyAPI is what /v1/ has about keys.
+type keyAPI struct{ ring *team.Ring } // nil: none is kept
+
+// kept returns what keeps keys, or says that nothing does.
+func (a keyAPI) kept() (*team.Ring, error) {
+	if a.ring == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "keys: this daemon keeps none")
 	}
-	return s.o.Ring, nil
+	return a.ring, nil
 }
 
 // whoseKeys returns whose keys p looks after: "" for everybody's.
-func whoseKeys(p *principal) string {
-	if p.allows(key.Admin) && !p.acting {
+func whoseKeys(p *auth.Principal) string {
+	if p.Allows(key.Admin) && !p.Acting {
 		return ""
 	}
-	return p.caller.Owner
+	return p.Caller.Owner
 }
 
-func (s *Server) listKeys(w http.ResponseWriter, r *http.Request) {
-	ring, err := s.ring()
+func (a keyAPI) list(w http.ResponseWriter, r *http.Request) {
+	ring, err := a.kept()
 	if err != nil {
 		wire.Error(w, err)
 		return
 	}
 	out := []api.Key{}
-	for _, k := range ring.List(whoseKeys(principalOf(r))) {
+	for _, k := range ring.List(whoseKeys(auth.Of(r))) {
 		out = append(out, viewKey(k))
 	}
 	wire.JSON(w, http.StatusOK, out)
@@ -54,13 +58,13 @@ func viewKey(k team.Key) api.Key {
 	return v
 }
 
-func (s *Server) postKey(w http.ResponseWriter, r *http.Request) {
+func (a keyAPI) make(w http.ResponseWriter, r *http.Request) {
 	var req api.KeyRequest
-	ring, err := s.ring()
+	ring, err := a.kept()
 	if err == nil {
 		err = wire.Decode(r, &req, false)
 	}
-	p := principalOf(r)
+	p := auth.Of(r)
 	var owner string
 	if err == nil {
 		owner, err = teamFor(p, req.Team)
@@ -73,28 +77,28 @@ func (s *Server) postKey(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	k, secret, err := ring.Make(r.Context(), owner, req.Name, team.MakerID(p.credential()), grant)
+	k, secret, err := ring.Make(r.Context(), owner, req.Name, team.MakerID(p.Credential()), grant)
 	answer(w, http.StatusCreated, api.NewKey{Key: viewKey(k), Secret: secret}, err)
 }
 
 // teamFor returns whose a new key is to be.
-func teamFor(p *principal, name string) (string, error) {
-	owner := p.caller.Owner
+func teamFor(p *auth.Principal, name string) (string, error) {
+	owner := p.Caller.Owner
 	if name != "" {
 		if !key.ValidID(name) {
 			return "", sandbox.Errorf(sandbox.Invalid, "team %.80q: letters, digits, \".\", \"_\" and \"-\", at most 64", name)
 		}
 		owner = "key:" + name
 	}
-	if owner != p.caller.Owner && !p.allows(key.Admin) {
+	if owner != p.Caller.Owner && !p.Allows(key.Admin) {
 		return "", sandbox.Errorf(sandbox.Denied, "team %s: not the team of this key", name)
 	}
 	return owner, nil
 }
 
 // granted is what a request may grant: all that it names must be its maker's.
-func granted(p *principal, req api.KeyRequest) (team.Grant, error) {
-	mine := p.grant()
+func granted(p *auth.Principal, req api.KeyRequest) (team.Grant, error) {
+	mine := p.Grant()
 	asked := make([]key.Scope, len(req.Scopes))
 	for i, sc := range req.Scopes {
 		asked[i] = key.Scope(sc)
@@ -110,7 +114,7 @@ func granted(p *principal, req api.KeyRequest) (team.Grant, error) {
 		if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 			return g, sandbox.Errorf(sandbox.Invalid, "paths: each must be absolute, without \"..\", and not the root directory")
 		}
-		within := p.peer != nil && p.caller.Admin || slices.ContainsFunc(mine.Paths, func(have string) bool {
+		within := p.Peer != nil && p.Caller.Admin || slices.ContainsFunc(mine.Paths, func(have string) bool {
 			return path == have || strings.HasPrefix(path, have+"/")
 		})
 		if !within {
@@ -121,10 +125,10 @@ func granted(p *principal, req api.KeyRequest) (team.Grant, error) {
 	return g, nil
 }
 
-func (s *Server) deleteKey(w http.ResponseWriter, r *http.Request) {
-	ring, err := s.ring()
+func (a keyAPI) remove(w http.ResponseWriter, r *http.Request) {
+	ring, err := a.kept()
 	if err == nil {
-		err = ring.Delete(r.Context(), whoseKeys(principalOf(r)), r.PathValue("id"))
+		err = ring.Delete(r.Context(), whoseKeys(auth.Of(r)), r.PathValue("id"))
 	}
 	if err != nil {
 		wire.Error(w, err)

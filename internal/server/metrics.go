@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -9,18 +10,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
+	"github.com/carboy-sandbox/carboy/internal/session"
 )
 
 // metricsLimit bounds the gathering of all metrics: a gate that hangs is left
 // out.
 const metricsLimit = 5 * time.Second
 
-// metrics answers in Prometheus' text format, of the caller's own sandboxes.
-func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
+// metricsAPI is what is measured of a caller's own.
+type metricsAPI struct {
+	m interface {
+		List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
+		NetUse(ctx context.Context, c sandbox.Caller, ref string) (sandbox.NetUse, error)
+	}
+	sessions func() session.Metrics // nil: nothing was counted
+	log      *slog.Logger
+}
+
+// serve answers in Prometheus' text format, of the caller's own sandboxes.
+func (a metricsAPI) serve(w http.ResponseWriter, r *http.Request) {
 	reg := prometheus.NewRegistry()
 	ctx, cancel := context.WithTimeout(r.Context(), metricsLimit)
 	defer cancel()
-	if err := reg.Register(&collector{s: s, ctx: ctx, caller: principalOf(r).caller}); err != nil {
+	if err := reg.Register(&collector{metricsAPI: a, ctx: ctx, caller: auth.Of(r).Caller}); err != nil {
 		panic(err) // it describes itself wrongly
 	}
 	promhttp.HandlerFor(reg, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
@@ -28,7 +41,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 
 // collector gathers metrics for one caller.
 type collector struct {
-	s      *Server
+	metricsAPI
 	ctx    context.Context
 	caller sandbox.Caller
 }
@@ -56,8 +69,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	c.sessions(ch)
-	list, err := c.s.m.List(c.ctx, c.caller, sandbox.Filter{})
+	c.collectSessions(ch)
+	list, err := c.m.List(c.ctx, c.caller, sandbox.Filter{})
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(metricSandboxes, err)
 		return
@@ -76,9 +89,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // gate tells what one gate counted; nothing of one that does not answer.
 func (c *collector) gate(ch chan<- prometheus.Metric, sb *sandbox.Sandbox) {
-	use, err := c.s.m.NetUse(c.ctx, c.caller, sb.ID)
+	use, err := c.m.NetUse(c.ctx, c.caller, sb.ID)
 	if err != nil {
-		c.s.log.Warn("measure a gate", "id", sb.ID, "error", err)
+		c.log.Warn("measure a gate", "id", sb.ID, "error", err)
 		return
 	}
 	ch <- prometheus.MustNewConstMetric(metricOpen, prometheus.GaugeValue, float64(use.Connections), sb.ID)

@@ -11,11 +11,12 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
-// getNetLog streams what a sandbox tried to reach.
-func (s *Server) getNetLog(w http.ResponseWriter, r *http.Request) {
+// records streams what a sandbox tried to reach.
+func (a networkAPI) records(w http.ResponseWriter, r *http.Request) {
 	o, err := netLogOptions(r)
 	if err != nil {
 		wire.Error(w, err)
@@ -26,7 +27,7 @@ func (s *Server) getNetLog(w http.ResponseWriter, r *http.Request) {
 	if o.Follow {
 		stop = out.beat()
 	}
-	err = s.m.NetLog(r.Context(), principalOf(r).caller, r.PathValue("id"), o, out.record)
+	err = a.m.NetLog(r.Context(), auth.Of(r).Caller, r.PathValue("id"), o, out.record)
 	stop()
 	gone := errors.Is(err, errGone) || r.Context().Err() != nil
 	switch {
@@ -38,7 +39,7 @@ func (s *Server) getNetLog(w http.ResponseWriter, r *http.Request) {
 		// Half a stream must not be taken for a whole one, and a follower whom
 		// the daemon leaves comes back.
 		if !gone {
-			s.log.Warn("stream records", "error", err)
+			a.log.Warn("stream records", "error", err)
 		}
 		panic(http.ErrAbortHandler)
 	}

@@ -24,7 +24,7 @@ func openWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.Kill()
-	w.Options.E2BPublicTraffic = true
+	w.Options.PublicTraffic = true
 	w.Start()
 	return w
 }

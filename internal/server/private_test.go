@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 
@@ -57,8 +58,8 @@ func keyWorld(t *testing.T, more string) (w *world, secret string) {
 		t.Fatal(err)
 	}
 	m := &netManager{more: make(chan struct{})}
-	w = serveManager(t, m, server.Options{Keys: keys})
-	s := server.New(server.Options{Manager: m, Keys: keys})
+	w = serveManager(t, m, server.Options{Tenants: auth.Tenants{Keys: keys}})
+	s := server.New(server.Options{Manager: m, Tenants: auth.Tenants{Keys: keys}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -95,12 +95,12 @@ func TestAutoResumeFails(t *testing.T) {
 func TestAutoResumeWithinLimits(t *testing.T) {
 	w := newWorld(t)
 	w.Kill()
-	w.Options.E2BPublicTraffic = true
+	w.Options.PublicTraffic = true
 	w.Options.Book = team.NewBook(team.Limits{Quota: sandbox.Quota{TTL: time.Minute}}, nil)
 	w.Start()
 	sb, err := w.Manager.Create(t.Context(), sandbox.Caller{Owner: "key:full"}, sandbox.Spec{
 		TTL: time.Minute, OnExpiry: sandbox.OnExpiryStop, Traffic: sandbox.Traffic{AutoResume: true},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

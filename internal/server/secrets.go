@@ -7,6 +7,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
@@ -22,22 +23,25 @@ type Secrets interface {
 
 var _ Secrets = (*secret.Store)(nil)
 
-// secrets returns the store, or says that there is none.
-func (s *Server) secrets() (Secrets, error) {
-	if s.o.Secrets == nil {
+// secretAPI is what /v1/ has about secrets.
+type secretAPI struct{ store Secrets } // nil: there is none
+
+// kept returns the store, or says that there is none.
+func (a secretAPI) kept() (Secrets, error) {
+	if a.store == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "secrets: this daemon keeps none").
 			WithHint("give the value with the sandbox: --secret NAME=env:VARIABLE")
 	}
-	return s.o.Secrets, nil
+	return a.store, nil
 }
 
-func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) {
-	store, err := s.secrets()
+func (a secretAPI) list(w http.ResponseWriter, r *http.Request) {
+	store, err := a.kept()
 	if err != nil {
 		wire.Error(w, err)
 		return
 	}
-	list, err := store.List(r.Context(), principalOf(r).caller.Owner)
+	list, err := store.List(r.Context(), auth.Of(r).Caller.Owner)
 	out := make([]api.Secret, 0, len(list))
 	for _, info := range list {
 		out = append(out, viewSecret(info))
@@ -45,8 +49,8 @@ func (s *Server) listSecrets(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out, err)
 }
 
-func (s *Server) postSecret(w http.ResponseWriter, r *http.Request) {
-	store, req, err := s.secretRequest(r)
+func (a secretAPI) put(w http.ResponseWriter, r *http.Request) {
+	store, req, err := a.request(r)
 	if err == nil && req.Name == "" {
 		err = sandbox.Errorf(sandbox.Invalid, "name: it is missing")
 	}
@@ -61,12 +65,12 @@ func (s *Server) postSecret(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	info, err := store.Put(r.Context(), principalOf(r).caller.Owner, req.Name, *src)
+	info, err := store.Put(r.Context(), auth.Of(r).Caller.Owner, req.Name, *src)
 	answer(w, http.StatusCreated, viewSecret(info), err)
 }
 
-func (s *Server) postRotate(w http.ResponseWriter, r *http.Request) {
-	store, req, err := s.secretRequest(r)
+func (a secretAPI) rotate(w http.ResponseWriter, r *http.Request) {
+	store, req, err := a.request(r)
 	if err == nil && req.Name != "" {
 		err = sandbox.Errorf(sandbox.Invalid, "name: the path has it")
 	}
@@ -78,18 +82,18 @@ func (s *Server) postRotate(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	info, err := store.Rotate(r.Context(), principalOf(r).caller.Owner, r.PathValue("name"), src)
+	info, err := store.Rotate(r.Context(), auth.Of(r).Caller.Owner, r.PathValue("name"), src)
 	answer(w, http.StatusOK, viewSecret(info), err)
 }
 
-func (s *Server) deleteSecret(w http.ResponseWriter, r *http.Request) {
-	store, err := s.secrets()
+func (a secretAPI) remove(w http.ResponseWriter, r *http.Request) {
+	store, err := a.kept()
 	force := false
 	if err == nil {
 		force, err = flag(r, "force")
 	}
 	if err == nil {
-		err = store.Remove(r.Context(), principalOf(r).caller.Owner, r.PathValue("name"), force)
+		err = store.Remove(r.Context(), auth.Of(r).Caller.Owner, r.PathValue("name"), force)
 	}
 	if err != nil {
 		wire.Error(w, err)
@@ -98,15 +102,15 @@ func (s *Server) deleteSecret(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// secretRequest reads what a secret is to be. Errors of its decoding name
+// request reads what a secret is to be. Errors of its decoding name
 // fields, never what was in them.
-func (s *Server) secretRequest(r *http.Request) (Secrets, api.SecretRequest, error) {
+func (a secretAPI) request(r *http.Request) (Secrets, api.SecretRequest, error) {
 	var req api.SecretRequest
-	store, err := s.secrets()
+	store, err := a.kept()
 	if err == nil {
 		err = wire.Decode(r, &req, false)
 	}
-	if err == nil && principalOf(r).peer == nil && (req.File != "" || len(req.Command) > 0) {
+	if err == nil && auth.Of(r).Peer == nil && (req.File != "" || len(req.Command) > 0) {
 		err = sandbox.Errorf(sandbox.Denied, "secret: files and commands are for users of the daemon's host").WithHint("give the value")
 	}
 	return store, req, err

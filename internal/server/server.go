@@ -14,17 +14,17 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
+	"github.com/carboy-sandbox/carboy/internal/server/ingress"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/tenant/key"
-	"github.com/carboy-sandbox/carboy/internal/tenant/team"
+	"github.com/carboy-sandbox/carboy/internal/template"
 )
 
 const (
@@ -47,17 +47,15 @@ const (
 // Manager is what the server asks of the domain. A sandbox is named by its ID
 // or its name. *sandbox.Manager is one, and documents each method.
 type Manager interface {
-	lifecycle
-	guests
+	ingress.Manager
+	sandboxes
 	networks
-	snapshots
-	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
-	Record(ctx context.Context, c sandbox.Caller, ref string, ev sandbox.Event) error
-	Changes(ctx context.Context, c sandbox.Caller, ref string, opts sandbox.ChangesOptions, w io.Writer) error
 }
 
-type lifecycle interface {
-	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error)
+// sandboxes is what the server asks of the domain about sandboxes and what is
+// left of them.
+type sandboxes interface {
+	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec, values sandbox.SecretValues) (*sandbox.Sandbox, error)
 	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
@@ -65,25 +63,37 @@ type lifecycle interface {
 	Pause(ctx context.Context, c sandbox.Caller, ref string, memory bool) (sb *sandbox.Sandbox, kept bool, err error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
-	SetOnExpiry(ctx context.Context, c sandbox.Caller, ref string, on sandbox.OnExpiry) (*sandbox.Sandbox, error)
 	Hold(ctx context.Context, c sandbox.Caller, ref string) (release func(), err error)
 	Finish(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Result, error)
-}
-
-type guests interface {
-	EnsureRunning(ctx context.Context, c sandbox.Caller, ref string) (sb *sandbox.Sandbox, notice string, err error)
-	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)
-}
-
-type snapshots interface {
+	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
+	Record(ctx context.Context, c sandbox.Caller, ref string, ev sandbox.Event) error
+	Changes(ctx context.Context, c sandbox.Caller, ref string, opts sandbox.ChangesOptions, w io.Writer) error
 	Snapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error)
 	GetSnapshot(ctx context.Context, c sandbox.Caller, id string) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, c sandbox.Caller) ([]sandbox.Snapshot, error)
-	Like(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Spec, error)
 	RemoveSnapshot(ctx context.Context, c sandbox.Caller, id string) error
 }
 
 var _ Manager = (*sandbox.Manager)(nil)
+
+// Templates has what sandboxes are made from. *template.Service is one, and
+// documents the method.
+type Templates interface {
+	Resolve(ctx context.Context, c sandbox.Caller, ref string) (template.Build, error)
+}
+
+// Dialect is another API than our own: it answers every path that is neither
+// below /v1/ nor for a sandbox.
+type Dialect interface {
+	http.Handler
+	// ServeLink answers a request that needs no key, since its path is a secret
+	// that lets it in, and reports whether r was one.
+	ServeLink(w http.ResponseWriter, r *http.Request) bool
+	// Loggable is a path without such a secret.
+	Loggable(path string) string
+	// WriteError answers with err as the dialect has errors.
+	WriteError(w http.ResponseWriter, status int, err error)
+}
 
 // Options are what a Server works with. Manager is required.
 type Options struct {
@@ -97,31 +107,17 @@ type Options struct {
 	SessionsOff string
 	// SessionMetrics is what was counted of them; nil: nothing was.
 	SessionMetrics func() session.Metrics
-	Keys           *key.Set // who may ask over TCP; nil: nobody
-	// Ring has those keys and the ones that are made at run time; nil: none is.
-	Ring *team.Ring
-	Book *team.Book // what teams may have and do, and had; nil: anything
-	// Named has what clients of E2B's API know of secrets; nil: nothing.
-	Named team.Secrets
-	Node  e2b.Node // the machine; nil: nobody is told of it
-	// Builds are builds of templates under way; nil: there are none.
-	Builds e2b.Builds
+	// Tenants are who may ask over TCP; the zero value: nobody.
+	auth.Tenants
 	// Templates has what sandboxes are made from; nil: there is only the base.
-	Templates e2b.TemplateService
+	Templates Templates
 	// TemplateCache is what is kept for builds; nil: nothing is.
 	TemplateCache TemplateCache
+	Dialect       Dialect // beside /v1/; nil: none
 	// Domain is under which sandboxes are reached as PORT-ID.Domain; "": not.
 	Domain string
-	Meter  e2b.Meter // what sandboxes used; nil: nobody measures
-	// E2BInternet is e2b.Options.Internet.
-	E2BInternet bool
-	// E2BPublicTraffic is e2b.Options.PublicTraffic. Without it no port of any
-	// sandbox is served over TCP to who shows no token.
-	E2BPublicTraffic bool
-	// E2BIsolation is e2b.Options.Isolation.
-	E2BIsolation string
-	// E2BSudo is e2b.Options.Sudo.
-	E2BSudo bool
+	// PublicTraffic is ingress.Options.PublicTraffic.
+	PublicTraffic bool
 	// Hosts are further names by which the server is called over TCP.
 	Hosts []string
 	// MountDirs are the directories below which callers over the unix socket
@@ -141,61 +137,37 @@ type Options struct {
 // connections by way of Unix and TCP.
 type Server struct {
 	o       Options
-	m       Manager
 	log     *slog.Logger
-	proxy   *guestProxy
-	api     http.Handler // everything, for a request whose caller is known
+	ingress *ingress.Ingress
+	dialect Dialect
+	api     http.Handler // everything but ingress, for a request whose caller is known
 	uid     uint32       // this process's
 	active  atomic.Int64
 	touched atomic.Int64 // unix nanoseconds of the last request's end
-
-	imageSlots imageSlots
-	resumes    *resumes
-	flows      flows
-	heavy      heavy
+	heavy   heavy
 
 	bodyTime, bodyRest time.Duration
 }
 
 // New returns a Server.
 func New(o Options) *Server {
-	s := &Server{o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), uid: effectiveUID(), bodyTime: bodyTime, bodyRest: bodyRest}
+	s := &Server{o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), dialect: o.Dialect, uid: uint32(os.Geteuid()), bodyTime: bodyTime, bodyRest: bodyRest}
+	if s.dialect == nil {
+		s.dialect = noDialect{}
+	}
 	s.touched.Store(time.Now().UnixNano())
-	s.proxy = newGuestProxy(s.m, s.log)
-	s.resumes = newResumes(s.m)
+	s.ingress = ingress.New(ingress.Options{
+		Manager: o.Manager, Tenants: o.Tenants, Domain: o.Domain, PublicTraffic: o.PublicTraffic, Log: s.log,
+	})
 	mux := http.NewServeMux()
 	s.routes(mux)
-	if o.Volumes != nil {
-		mux.Handle("/volumecontent/", o.Volumes)
-	}
-	dialect := e2b.Options{
-		Volumes: s.e2bVolumes(),
-		Manager: o.Manager, Meter: o.Meter, Domain: o.Domain, Internet: o.E2BInternet, PublicTraffic: o.E2BPublicTraffic, Isolation: o.E2BIsolation, Sudo: o.E2BSudo, Log: s.log,
-		Teams: s.teams(),
-		Caller: func(r *http.Request) e2b.Caller {
-			p := principalOf(r)
-			return e2b.Caller{
-				Caller: p.caller, Read: p.allows(key.Read), Manage: p.allows(key.Manage),
-				Exec: p.allows(key.Exec), HostImage: p.hostImage(), PrivateNetwork: p.privateNetwork(),
-				Keys: p.allows(key.Keys), Admin: p.allows(key.Admin),
-				Credential: p.credential(), Presented: p.presented, Grant: p.grant(),
-			}
-		},
-	}
-	if o.Templates != nil {
-		dialect.Templates = o.Templates
-	}
-	mux.Handle("/", e2b.New(dialect))
 	s.api = mux
 	return s
 }
 
 // Close ends the connections to guests that are idle, and what the server does
 // of itself.
-func (s *Server) Close() {
-	s.resumes.close()
-	s.proxy.close()
-}
+func (s *Server) Close() { s.ingress.Close() }
 
 // Idle returns for how long no request has been under way, 0 while one is.
 func (s *Server) Idle(now time.Time) time.Duration {
@@ -208,12 +180,12 @@ func (s *Server) Idle(now time.Time) time.Duration {
 // Unix returns the server for connections of the daemon's unix socket.
 // Requests end when ctx does.
 func (s *Server) Unix(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(unixHost, noPages, s.uploads(s.fromUnix(http.HandlerFunc(s.route))))))
+	return s.httpServer(ctx, s.observe(s.guard(unixHost, noPages, s.links(s.fromUnix(http.HandlerFunc(s.route))))))
 }
 
 // TCP returns the server for connections over TCP.
 func (s *Server) TCP(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.tcpPages, s.uploads(s.fromTCP(http.HandlerFunc(s.route))))))
+	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.tcpPages, s.links(s.fromTCP(http.HandlerFunc(s.route))))))
 }
 
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
@@ -222,20 +194,20 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 	p.SetHTTP2(true) // over TLS
 	p.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           &wire.Watch{Next: h, Log: s.log, Path: logged, Panicked: panicked},
+		Handler:           &wire.Watch{Next: h, Log: s.log, Path: s.dialect.Loggable, Panicked: s.panicked},
 		Protocols:         &p,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       withPeer,
+		ConnContext:       auth.WithPeer,
 	}
 }
 
 // panicked answers for a handler that could not.
-func panicked(w http.ResponseWriter, r *http.Request) {
-	refuseKind(w, r, sandbox.Errorf(sandbox.Internal, "internal error").WithHint("the daemon's log says why"))
+func (s *Server) panicked(w http.ResponseWriter, r *http.Request) {
+	s.refuseKind(w, r, sandbox.Errorf(sandbox.Internal, "internal error").WithHint("the daemon's log says why"))
 }
 
 // observe counts requests and writes the access log: who, what and how long,
@@ -245,29 +217,19 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		s.active.Add(1)
 		start := time.Now()
 		rec := &recorder{ResponseWriter: w}
-		who := new(string)
+		r, owner := auth.WatchOwner(r)
 		defer func() {
 			if r.ContentLength != 0 { // the rest of it is read before the next request
 				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyRest))
 			}
 			s.touched.Store(time.Now().UnixNano())
 			s.active.Add(-1)
-			s.log.Debug("request", "method", r.Method, "path", logged(r.URL.Path), "caller", *who,
+			s.log.Debug("request", "method", r.Method, "path", s.dialect.Loggable(r.URL.Path), "caller", *owner,
 				"status", cmp.Or(rec.status, http.StatusOK), "took", time.Since(start))
 		}()
-		next.ServeHTTP(rec, r.WithContext(context.WithValue(r.Context(), whoKey{}, who)))
+		next.ServeHTTP(rec, r)
 	})
 }
-
-// logged is a path as the access log has it: one may end in what lets in.
-func logged(path string) string {
-	if strings.HasPrefix(path, e2b.UploadPath) {
-		return e2b.UploadPath + "…"
-	}
-	return path
-}
-
-type whoKey struct{}
 
 // recorder notes the status of an answer.
 type recorder struct {

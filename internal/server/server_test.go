@@ -20,6 +20,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/servertest"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
@@ -65,7 +66,7 @@ func newWorld(t *testing.T) *world {
 	})
 	g.Agent, g.Ports = echo, echo
 	g.Programs["true"] = func(context.Context, *servertest.Process) *guestv1.Exit { return &guestv1.Exit{} }
-	w.Daemon = servertest.New(t, g, server.Options{Keys: keys, Domain: domain, Hosts: []string{"carboy.example"}})
+	w.Daemon = servertest.New(t, g, server.Options{Tenants: auth.Tenants{Keys: keys}, Domain: domain, Hosts: []string{"carboy.example"}})
 	return w
 }
 
@@ -144,7 +145,7 @@ func (w *world) restricted(t *testing.T) *sandbox.Sandbox {
 
 func (w *world) make(t *testing.T, traffic sandbox.Traffic) *sandbox.Sandbox {
 	t.Helper()
-	sb, err := w.Manager.Create(t.Context(), sandbox.Caller{Owner: "key:full"}, sandbox.Spec{Traffic: traffic})
+	sb, err := w.Manager.Create(t.Context(), sandbox.Caller{Owner: "key:full"}, sandbox.Spec{Traffic: traffic}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,12 +56,12 @@ func seconds(name, help string, of func(session.Metrics) float64) sessionMetric 
 	return sessionMetric{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, of}
 }
 
-// sessions tells administrators what the runtime of sessions counted.
-func (c *collector) sessions(ch chan<- prometheus.Metric) {
-	if c.s.o.SessionMetrics == nil || !c.caller.Admin {
+// collectSessions tells administrators what the runtime of sessions counted.
+func (c *collector) collectSessions(ch chan<- prometheus.Metric) {
+	if c.sessions == nil || !c.caller.Admin {
 		return
 	}
-	m := c.s.o.SessionMetrics()
+	m := c.sessions()
 	for _, s := range sessionMetrics {
 		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.of(m))
 	}

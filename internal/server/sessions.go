@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/access"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
@@ -63,10 +64,10 @@ func (s *Server) sessionRoutes() []endpoint {
 
 // sessions returns what keeps sessions, and as whom r asks for them.
 func (s *Server) sessions(r *http.Request) (Sessions, access.Caller, error) {
-	p := principalOf(r)
+	p := auth.Of(r)
 	// Only the daemon's own user and root may name directories: the daemon opens
 	// them with rights of its own.
-	c := access.Caller{Caller: p.caller, HostPaths: p.peer != nil && p.caller.Admin, HostImage: p.hostImage()}
+	c := access.Caller{Caller: p.Caller, HostPaths: p.Peer != nil && p.Caller.Admin, HostImage: p.HostImage()}
 	switch {
 	case s.o.SessionsOff != "":
 		return nil, c, sandbox.Errorf(sandbox.Unsupported, "sessions: %s", s.o.SessionsOff).
@@ -166,7 +167,7 @@ func (s *Server) postSessionExec(w http.ResponseWriter, r *http.Request) {
 	leave := func() {}
 	defer func() { leave() }()
 	onSession(s, w, r, func(all Sessions, c access.Caller, id string) (sessions.ToolResult, error) {
-		if !principalOf(r).allows(key.Manage) { // it makes the session where there is none
+		if !auth.Of(r).Allows(key.Manage) { // it makes the session where there is none
 			return sessions.ToolResult{}, sandbox.Errorf(sandbox.Denied, "the key lacks the scope %s", key.Manage)
 		}
 		var req sessions.ExecRequest

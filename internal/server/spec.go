@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/hostdir"
 	"github.com/carboy-sandbox/carboy/internal/template"
 )
@@ -20,9 +21,22 @@ import (
 // maxMounts bounds how many directories are opened for one request.
 const maxMounts = 64
 
-// spec turns a request into a Spec. Paths of the host become the directories
+// specs reads what is to be created.
+type specs struct {
+	m interface {
+		GetSnapshot(ctx context.Context, c sandbox.Caller, id string) (sandbox.Snapshot, error)
+	}
+	images    *imageAPI
+	volumes   volumeAPI
+	templates Templates // nil: there is only the base
+	mountDirs []string  // as Options has them
+	private   []string
+	uid       uint32 // this process's
+}
+
+// read turns a request into a Spec. Paths of the host become the directories
 // that they lead to for this caller.
-func (s *Server) spec(ctx context.Context, p *principal, req api.CreateRequest) (sandbox.Spec, error) {
+func (s *specs) read(ctx context.Context, p *auth.Principal, req api.CreateRequest) (sandbox.Spec, error) {
 	ttl, err := millis("ttl_ms", req.TTLMillis)
 	if err != nil {
 		return sandbox.Spec{}, err
@@ -47,7 +61,7 @@ func (s *Server) spec(ctx context.Context, p *principal, req api.CreateRequest) 
 	if err := setNetwork(&req, &spec); err != nil {
 		return sandbox.Spec{}, err
 	}
-	if !p.privateNetwork() {
+	if !p.PrivateNetwork() {
 		if err := netspec.Private(spec.Policy, spec.Secrets); err != nil {
 			return sandbox.Spec{}, err
 		}
@@ -68,20 +82,20 @@ func (s *Server) spec(ctx context.Context, p *principal, req api.CreateRequest) 
 }
 
 // fromTemplate fills in what the template has that req names.
-func (s *Server) fromTemplate(ctx context.Context, p *principal, req api.CreateRequest, spec *sandbox.Spec) error {
+func (s *specs) fromTemplate(ctx context.Context, p *auth.Principal, req api.CreateRequest, spec *sandbox.Spec) error {
 	if req.Image != "" || req.Snapshot != "" {
 		return sandbox.Errorf(sandbox.Invalid, "template: it has an image of its own").WithHint("leave image and snapshot out")
 	}
 	b := template.BaseBuild()
-	if s.o.Templates != nil {
+	if s.templates != nil {
 		var err error
-		if b, err = s.o.Templates.Resolve(ctx, p.caller, req.Template); err != nil {
+		if b, err = s.templates.Resolve(ctx, p.Caller, req.Template); err != nil {
 			return err
 		}
 	} else if req.Template != template.Base {
 		return sandbox.Errorf(sandbox.NotFound, "template %.80q: there is no such template", req.Template)
 	}
-	if _, err := s.image(ctx, p, cmp.Or(b.Image, sandbox.DefaultImage)); b.Image == sandbox.DefaultImage && err != nil {
+	if _, err := s.images.resolve(ctx, p, cmp.Or(b.Image, sandbox.DefaultImage)); b.Image == sandbox.DefaultImage && err != nil {
 		return err
 	}
 	b.Apply(spec)
@@ -105,14 +119,14 @@ func limits(l api.Limits) sandbox.Limits {
 	return out
 }
 
-func (s *Server) workspace(ctx context.Context, p *principal, w *api.Workspace) (sandbox.Workspace, error) {
+func (s *specs) workspace(ctx context.Context, p *auth.Principal, w *api.Workspace) (sandbox.Workspace, error) {
 	if w == nil || *w == (api.Workspace{}) {
 		return sandbox.Workspace{}, nil
 	}
 	out := sandbox.Workspace{Mode: sandbox.WorkspaceMode(w.Mode), ReadOnly: w.ReadOnly}
 	var err error
 	if w.Volume != "" {
-		if out.Volume, out.VolumeName, err = s.volumeNamed(ctx, p, w.Volume); err != nil {
+		if out.Volume, out.VolumeName, err = s.volumes.named(ctx, p, w.Volume); err != nil {
 			return out, err
 		}
 	}
@@ -123,19 +137,19 @@ func (s *Server) workspace(ctx context.Context, p *principal, w *api.Workspace) 
 	return out, err
 }
 
-func (s *Server) mounts(ctx context.Context, p *principal, mounts []api.Mount) ([]sandbox.Mount, error) {
+func (s *specs) mounts(ctx context.Context, p *auth.Principal, mounts []api.Mount) ([]sandbox.Mount, error) {
 	if len(mounts) > maxMounts {
 		return nil, sandbox.Errorf(sandbox.Invalid, "mounts: more than %d", maxMounts)
 	}
 	var out []sandbox.Mount
-	rules := s.rules(p, s.o.MountDirs)
+	rules := s.rules(p, s.mountDirs)
 	for _, m := range mounts {
 		if m.Own && m.Source == "" {
 			out = append(out, sandbox.Mount{Own: true, Target: m.Target, ReadOnly: m.ReadOnly, VolumeName: m.Volume})
 			continue
 		}
 		if m.Volume != "" {
-			v, err := s.volumeMount(ctx, p, m)
+			v, err := s.volumes.mount(ctx, p, m)
 			if err != nil {
 				return nil, err
 			}
@@ -153,20 +167,20 @@ func (s *Server) mounts(ctx context.Context, p *principal, mounts []api.Mount) (
 
 // rules say what p may name: below a key's own paths; over the unix socket
 // below dirs, or anything of the caller's where dirs is nil.
-func (s *Server) rules(p *principal, dirs []string) hostdir.Rules {
-	r := hostdir.Rules{Deny: s.o.Private}
-	if p.peer == nil {
+func (s *specs) rules(p *auth.Principal, dirs []string) hostdir.Rules {
+	r := hostdir.Rules{Deny: s.private}
+	if p.Peer == nil {
 		r.Below, r.Blind = []string{}, true
-		if p.key != nil {
-			r.Below = append(r.Below, p.key.Paths...)
+		if p.Key != nil {
+			r.Below = append(r.Below, p.Key.Paths...)
 		}
 		return r
 	}
-	if p.peer.UID != s.uid {
-		r.As = p.peer
+	if p.Peer.UID != s.uid {
+		r.As = p.Peer
 	}
 	if dirs != nil {
-		r.Below = expandHome(dirs, p.peer.UID)
+		r.Below = expandHome(dirs, p.Peer.UID)
 	}
 	return r
 }
@@ -226,4 +240,21 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 		out.Enforced = append(out.Enforced, api.Enforcement{Promise: e.Promise, Enforced: e.Enforced, Mechanism: e.Mechanism, Reason: e.Reason})
 	}
 	return out
+}
+
+// base resolves what a create is to lie over: an image, or a snapshot and the
+// image below it, which need not be named then. Who may not use the host's own
+// programs may not by way of a snapshot either.
+func (s *specs) base(ctx context.Context, p *auth.Principal, image, snapshot string) (string, error) {
+	if snapshot == "" || image != "" {
+		return s.images.resolve(ctx, p, image)
+	}
+	if p.HostImage() {
+		return "", nil // the domain knows
+	}
+	snap, err := s.m.GetSnapshot(ctx, p.Caller, snapshot)
+	if err != nil || snap.Image != sandbox.DefaultImage {
+		return snap.Image, err
+	}
+	return s.images.resolve(ctx, p, sandbox.DefaultImage)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -16,11 +17,11 @@ import (
 // maxPaths bounds how many paths a request may select.
 const maxPaths = 10_000
 
-// getHold keeps a sandbox for as long as the connection lasts, with a byte
+// hold keeps a sandbox for as long as the connection lasts, with a byte
 // from time to time so that both ends learn when it broke.
-func (s *Server) getHold(w http.ResponseWriter, r *http.Request) {
-	caller, ref := principalOf(r).caller, r.PathValue("id")
-	release, err := s.m.Hold(r.Context(), caller, ref)
+func (a *sandboxAPI) hold(w http.ResponseWriter, r *http.Request) {
+	caller, ref := auth.Of(r).Caller, r.PathValue("id")
+	release, err := a.m.Hold(r.Context(), caller, ref)
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -35,21 +36,21 @@ func (s *Server) getHold(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-beat.C:
 		}
-		if _, err := s.m.Get(r.Context(), caller, ref); err != nil {
+		if _, err := a.m.Get(r.Context(), caller, ref); err != nil {
 			return // the next attempt tells why
 		}
 	}
 }
 
-// getEvents writes a sandbox's log, and with follow what is added to it.
-func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
+// events writes a sandbox's log, and with follow what is added to it.
+func (a *sandboxAPI) events(w http.ResponseWriter, r *http.Request) {
 	follow, err := flag(r, "follow")
 	if err != nil {
 		wire.Error(w, err)
 		return
 	}
-	caller, ref := principalOf(r).caller, r.PathValue("id")
-	events, err := s.m.Events(r.Context(), caller, ref)
+	caller, ref := auth.Of(r).Caller, r.PathValue("id")
+	events, err := a.m.Events(r.Context(), caller, ref)
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -58,14 +59,14 @@ func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
 	if !out.events(events) || !follow {
 		return
 	}
-	s.followEvents(r.Context(), out, events, func() ([]sandbox.Event, error) {
-		return s.m.Events(r.Context(), caller, ref)
+	followEvents(r.Context(), out, events, func() ([]sandbox.Event, error) {
+		return a.m.Events(r.Context(), caller, ref)
 	})
 }
 
 // followEvents writes what is new in the log until the caller or the sandbox
 // has gone.
-func (s *Server) followEvents(ctx context.Context, out *stream, old []sandbox.Event, read func() ([]sandbox.Event, error)) {
+func followEvents(ctx context.Context, out *stream, old []sandbox.Event, read func() ([]sandbox.Event, error)) {
 	poll := time.NewTicker(eventPoll)
 	defer poll.Stop()
 	quiet := 0
@@ -104,10 +105,10 @@ func newerThan(now, old []sandbox.Event) []sandbox.Event {
 	return now
 }
 
-// getChanges writes what was changed below /workspace. What fails after the
+// changes writes what was changed below /workspace. What fails after the
 // first byte breaks the connection, so that half a stream is not taken for a
 // whole one.
-func (s *Server) getChanges(w http.ResponseWriter, r *http.Request) {
+func (a *sandboxAPI) changes(w http.ResponseWriter, r *http.Request) {
 	q, err := query(r, "content", "path")
 	if err != nil {
 		wire.Error(w, err)
@@ -127,7 +128,7 @@ func (s *Server) getChanges(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := newStream(w, "application/octet-stream")
-	err = s.m.Changes(r.Context(), principalOf(r).caller, r.PathValue("id"),
+	err = a.m.Changes(r.Context(), auth.Of(r).Caller, r.PathValue("id"),
 		sandbox.ChangesOptions{Content: content, Paths: q["path"]}, out)
 	switch {
 	case err == nil:

@@ -49,11 +49,11 @@ func TestChangesCutShort(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := New(Options{Manager: tt.m})
+			s := &sandboxAPI{m: tt.m}
 			rec := httptest.NewRecorder()
 			aborted := func() (aborted bool) {
 				defer func() { aborted = recover() == http.ErrAbortHandler }() // a panic's value, not wrapped
-				s.getChanges(rec, httptest.NewRequest("GET", "/v1/sandboxes/x/changes"+tt.query, nil))
+				s.changes(rec, httptest.NewRequest("GET", "/v1/sandboxes/x/changes"+tt.query, nil))
 				return false
 			}()
 			if rec.Code != tt.status || aborted != tt.aborted {
@@ -71,7 +71,7 @@ func TestPanics(t *testing.T) {
 	for name, at := range map[string]string{"/v1/": "/v1/sandboxes/x", "e2b": "/sandboxes/sb_aaaaaaaaaaaaaaaaaaaa"} {
 		t.Run(name, func(t *testing.T) {
 			log.Reset()
-			h := s.httpServer(t.Context(), s.observe(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { s.getSandbox(nil, nil) }))).Handler
+			h := s.httpServer(t.Context(), s.observe(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { (&sandboxAPI{}).get(nil, nil) }))).Handler
 			rec := httptest.NewRecorder()
 			h.ServeHTTP(rec, httptest.NewRequest("GET", at, nil))
 			if rec.Code != http.StatusInternalServerError || !strings.Contains(rec.Body.String(), "internal error") {
@@ -81,5 +81,32 @@ func TestPanics(t *testing.T) {
 				t.Errorf("log = %s, want one error with a stack", got)
 			}
 		})
+	}
+}
+
+func TestNewerThan(t *testing.T) {
+	ev := func(s string) (out []sandbox.Event) {
+		for _, c := range s {
+			out = append(out, sandbox.Event{Type: string(c)})
+		}
+		return out
+	}
+	for _, tt := range []struct{ now, old, want string }{
+		{"abc", "", "abc"},
+		{"abc", "abc", ""},
+		{"abcd", "abc", "d"},
+		{"bcd", "abc", "d"},   // the oldest was dropped
+		{"xyz", "abc", "xyz"}, // all were
+		{"aaa", "aa", "a"},    // alike, and one more
+		{"abab", "ab", "ab"},  // a repeated pair
+		{"abcabcd", "abcabc", "d"},
+	} {
+		got := ""
+		for _, e := range newerThan(ev(tt.now), ev(tt.old)) {
+			got += e.Type
+		}
+		if got != tt.want {
+			t.Errorf("newerThan(%q, %q) = %q, want %q", tt.now, tt.old, got, tt.want)
+		}
 	}
 }

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/node"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/servertest"
 	"github.com/carboy-sandbox/carboy/internal/store"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
@@ -62,12 +64,13 @@ func newTeams(t *testing.T, book *team.Book) *teams {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { values.Close() })
-	w.Daemon = servertest.NewWith(t, servertest.NewGuest(), server.Options{Keys: set, Book: book, Named: w.db, Secrets: values},
-		func(m *sandbox.Manager, o *server.Options) {
+	w.Daemon = servertest.NewWith(t, servertest.NewGuest(), server.Options{Tenants: auth.Tenants{Keys: set, Book: book}, Secrets: values},
+		func(m *sandbox.Manager, o *server.Options, d *e2b.Options) {
+			d.Teams.Secrets = w.db
 			if o.Ring, err = team.OpenRing(t.Context(), team.RingOptions{File: set, Keys: w.db, Rand: rand.Reader}); err != nil {
 				t.Error(err)
 			}
-			if o.Node, err = node.Open(t.Context(), node.Options{Manager: m, Settings: w.db, Dir: dir, Version: "v1", Commit: "c"}); err != nil {
+			if d.Teams.Node, err = node.Open(t.Context(), node.Options{Manager: m, Settings: w.db, Dir: dir, Version: "v1", Commit: "c"}); err != nil {
 				t.Error(err)
 			}
 		})

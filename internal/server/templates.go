@@ -6,6 +6,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/template"
 )
@@ -19,23 +20,18 @@ type TemplateCache interface {
 
 var _ TemplateCache = (*template.Service)(nil)
 
-func (s *Server) getTemplateCache(w http.ResponseWriter, r *http.Request) {
-	s.templateCache(w, r, TemplateCache.Usage)
-}
+// templateAPI is what /v1/ has about what is kept for builds.
+type templateAPI struct{ cache TemplateCache } // nil: nothing is
 
-func (s *Server) postTemplateGC(w http.ResponseWriter, r *http.Request) {
-	s.templateCache(w, r, TemplateCache.Collect)
-}
-
-func (s *Server) templateCache(
-	w http.ResponseWriter, r *http.Request, f func(TemplateCache, context.Context, sandbox.Caller) (template.Usage, error),
-) {
-	if s.o.TemplateCache == nil {
-		wire.Error(w, sandbox.Errorf(sandbox.Unsupported, "templates: this daemon builds none"))
-		return
+func (a templateAPI) answer(f func(TemplateCache, context.Context, sandbox.Caller) (template.Usage, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if a.cache == nil {
+			wire.Error(w, sandbox.Errorf(sandbox.Unsupported, "templates: this daemon builds none"))
+			return
+		}
+		u, err := f(a.cache, r.Context(), auth.Of(r).Caller)
+		answer(w, http.StatusOK, api.TemplateCache{
+			Steps: u.Steps, Snapshots: u.Snapshots, Size: u.Size, Files: u.Files, FileSize: u.FileSize,
+		}, err)
 	}
-	u, err := f(s.o.TemplateCache, r.Context(), principalOf(r).caller)
-	answer(w, http.StatusOK, api.TemplateCache{
-		Steps: u.Steps, Snapshots: u.Snapshots, Size: u.Size, Files: u.Files, FileSize: u.FileSize,
-	}, err)
 }

@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
@@ -15,49 +15,42 @@ import (
 // which asks for a volume's token and for no key. *volume.Service is one, and
 // documents each method.
 type Volumes interface {
-	e2b.Volumes
 	http.Handler
+	Create(ctx context.Context, c sandbox.Caller, n volume.New) (volume.Volume, error)
+	List(ctx context.Context, c sandbox.Caller) []volume.Volume
+	Get(ctx context.Context, c sandbox.Caller, ref string) (volume.Volume, error)
+	Remove(ctx context.Context, c sandbox.Caller, ref string) error
 	Used(v volume.Volume) (bytes int64, sandboxes []string)
 }
 
 var _ Volumes = (*volume.Service)(nil)
 
-// e2bVolumes is what the dialect is given: nil where there are none.
-func (s *Server) e2bVolumes() e2b.Volumes {
-	if s.o.Volumes == nil {
-		return nil
-	}
-	return s.o.Volumes
-}
+// volumeAPI is what /v1/ has about volumes.
+type volumeAPI struct{ all Volumes } // nil: there are none
 
-// isContent reports whether a request is for the content of a volume.
-func (s *Server) isContent(r *http.Request) bool {
-	return s.o.Volumes != nil && volume.IsContent(r)
-}
-
-func (s *Server) volumes() (Volumes, error) {
-	if s.o.Volumes == nil {
+func (a volumeAPI) kept() (Volumes, error) {
+	if a.all == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "volumes: this daemon keeps none")
 	}
-	return s.o.Volumes, nil
+	return a.all, nil
 }
 
-func (s *Server) listVolumes(w http.ResponseWriter, r *http.Request) {
-	all, err := s.volumes()
+func (a volumeAPI) list(w http.ResponseWriter, r *http.Request) {
+	all, err := a.kept()
 	if err != nil {
 		wire.Error(w, err)
 		return
 	}
 	out := []api.Volume{}
-	for _, v := range all.List(r.Context(), principalOf(r).caller) {
+	for _, v := range all.List(r.Context(), auth.Of(r).Caller) {
 		out = append(out, viewVolume(all, v))
 	}
 	wire.JSON(w, http.StatusOK, out)
 }
 
-func (s *Server) postVolume(w http.ResponseWriter, r *http.Request) {
+func (a volumeAPI) create(w http.ResponseWriter, r *http.Request) {
 	var req api.VolumeRequest
-	all, err := s.volumes()
+	all, err := a.kept()
 	if err == nil {
 		err = wire.Decode(r, &req, false)
 	}
@@ -68,7 +61,7 @@ func (s *Server) postVolume(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	v, err := all.Create(r.Context(), principalOf(r).caller, volume.New{Name: req.Name, Size: req.Size, Inodes: req.Inodes})
+	v, err := all.Create(r.Context(), auth.Of(r).Caller, volume.New{Name: req.Name, Size: req.Size, Inodes: req.Inodes})
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -76,11 +69,11 @@ func (s *Server) postVolume(w http.ResponseWriter, r *http.Request) {
 	wire.JSON(w, http.StatusCreated, viewVolume(all, v))
 }
 
-func (s *Server) getVolume(w http.ResponseWriter, r *http.Request) {
-	all, err := s.volumes()
+func (a volumeAPI) get(w http.ResponseWriter, r *http.Request) {
+	all, err := a.kept()
 	var v volume.Volume
 	if err == nil {
-		v, err = all.Get(r.Context(), principalOf(r).caller, r.PathValue("ref"))
+		v, err = all.Get(r.Context(), auth.Of(r).Caller, r.PathValue("ref"))
 	}
 	if err != nil {
 		wire.Error(w, err)
@@ -89,10 +82,10 @@ func (s *Server) getVolume(w http.ResponseWriter, r *http.Request) {
 	wire.JSON(w, http.StatusOK, viewVolume(all, v))
 }
 
-func (s *Server) deleteVolume(w http.ResponseWriter, r *http.Request) {
-	all, err := s.volumes()
+func (a volumeAPI) remove(w http.ResponseWriter, r *http.Request) {
+	all, err := a.kept()
 	if err == nil {
-		err = all.Remove(r.Context(), principalOf(r).caller, r.PathValue("ref"))
+		err = all.Remove(r.Context(), auth.Of(r).Caller, r.PathValue("ref"))
 	}
 	if err != nil {
 		wire.Error(w, err)
@@ -111,22 +104,22 @@ func viewVolume(all Volumes, v volume.Volume) api.Volume {
 	return out
 }
 
-// volumeMount resolves a mount that names a volume, by its name or its ID.
-func (s *Server) volumeMount(ctx context.Context, p *principal, m api.Mount) (sandbox.Mount, error) {
+// mount resolves a mount that names a volume, by its name or its ID.
+func (a volumeAPI) mount(ctx context.Context, p *auth.Principal, m api.Mount) (sandbox.Mount, error) {
 	if m.Source != "" {
 		return sandbox.Mount{}, sandbox.Errorf(sandbox.Invalid, "mount %.80q: it is both a directory of the host and a volume", m.Target).
 			WithHint("name one of them")
 	}
-	id, name, err := s.volumeNamed(ctx, p, m.Volume)
+	id, name, err := a.named(ctx, p, m.Volume)
 	return sandbox.Mount{Volume: id, VolumeName: name, Target: m.Target, ReadOnly: m.ReadOnly}, err
 }
 
-// volumeNamed finds a volume of the caller's by its name or its ID.
-func (s *Server) volumeNamed(ctx context.Context, p *principal, ref string) (id, name string, err error) {
-	all, err := s.volumes()
+// named finds a volume of the caller's by its name or its ID.
+func (a volumeAPI) named(ctx context.Context, p *auth.Principal, ref string) (id, name string, err error) {
+	all, err := a.kept()
 	if err != nil {
 		return "", "", err
 	}
-	v, err := all.Get(ctx, p.caller, ref)
+	v, err := all.Get(ctx, p.Caller, ref)
 	return v.ID, v.Name, err
 }

@@ -95,7 +95,7 @@ func (o *once) Accept() (net.Conn, error) {
 func (o *once) Close() error   { return nil }
 func (o *once) Addr() net.Addr { return &net.UnixAddr{} }
 
-// scriptText is the text that guestcall.Script was given.
+// scriptText is the text that agent.Script was given.
 func scriptText(argv []string) (string, bool) {
 	if len(argv) != 4 || argv[1] != "-l" {
 		return "", false

@@ -13,6 +13,16 @@ func Quote(args ...string) string {
 	return strings.Join(words, " ")
 }
 
+// Word is Quote of one argument, which stays as it is where it means nothing to
+// a shell: fit to be shown, too.
+func Word(s string) string {
+	const harmless = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_./:@%+=,"
+	if s != "" && strings.Trim(s, harmless) == "" {
+		return s
+	}
+	return Quote(s)
+}
+
 // WithPath has a login shell's command run with the PATH of env, if that has
 // one: such a shell sets it anew.
 func WithPath(command string, env map[string]string) string {

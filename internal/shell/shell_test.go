@@ -48,3 +48,11 @@ func TestWithPath(t *testing.T) {
 		t.Errorf("with one: %q", got)
 	}
 }
+
+func TestWord(t *testing.T) {
+	for in, want := range map[string]string{"a/b.c": "a/b.c", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "~": "'~'"} {
+		if got := shell.Word(in); got != want {
+			t.Errorf("Word(%q) = %s, want %s", in, got, want)
+		}
+	}
+}

@@ -41,15 +41,15 @@ type Placed struct {
 }
 
 // Guest is what bringing packages needs of a sandbox's agent.
-// *guestcall.Guest has it.
+// *agent.Guest has it.
 type Guest interface {
 	// Replace puts a tar's entries into a new package, owner's, which takes the
 	// place of the one of that name in one step. What was there gets the name
 	// keep, or is removed where that is "". Where there is no place for
-	// packages, that is guestcall.ErrNotThere.
+	// packages, that is agent.ErrNotThere.
 	Replace(ctx context.Context, name, owner, keep string, tar io.Reader) error
 	// Fetch hands a tar of a package to take, without entries of the names of
-	// except. A package that is not there is guestcall.ErrNotThere.
+	// except. A package that is not there is agent.ErrNotThere.
 	Fetch(ctx context.Context, name string, except []string, take func(io.Reader) error) error
 	// Remove removes a package; one that is not there is no error.
 	Remove(ctx context.Context, name string) error

@@ -1,7 +1,7 @@
 // Package weak names the weaknesses that tests seed: each takes one part of a
 // wall or of a gate away, so that a test which should notice can be seen to.
 // Those in this file are of the walls, and have rows in test/escape; those in
-// the others have rows in test/e2e.
+// gate.go and daemon.go have rows in test/e2e.
 //
 // They exist in binaries built with the tag "weakened" alone. In every other
 // binary On is a constant false, the compiler drops what it guards, and no

@@ -28,10 +28,12 @@ var layers = [][]string{
 	{"internal/backend/cgroup", "internal/tenant/team", "internal/home", "internal/backend/hostimage", "internal/image", "internal/snapshot", "internal/egress/secret", "internal/workspace", "internal/template"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
 	{"internal/volume", "internal/backend", "internal/egress", "internal/doctor", "internal/store", "internal/server/wire", "internal/server/hostdir", "internal/policy/netspec", "internal/tenant/meter", "internal/node", "internal/template/startup"},
-	{"internal/process", "internal/skill"}, // what sessions look after
-	{"internal/session"},                   // sandboxes by a key
-	{"internal/e2b", "internal/langbot"},   // dialects
-	{"internal/server"},                    // the daemon's doors
+	{"internal/launch"},                                     // what a user says of a sandbox
+	{"internal/process", "internal/skill"},                  // what sessions look after
+	{"internal/session"},                                    // sandboxes by a key
+	{"internal/server/auth"},                                // who asks
+	{"internal/server", "internal/e2b", "internal/langbot"}, // the daemon's doors, side by side
+	{"internal/server/servertest"},
 	{"client"},
 	{"contrib"},
 	{"internal/bench"},

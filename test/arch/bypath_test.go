@@ -14,7 +14,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "older syncOlder",
+		functions: "legacy syncLegacy",
 		why:       "the directory of the agent's socket of older versions: its last part is no link, and nothing there is believed",
 	},
 	{

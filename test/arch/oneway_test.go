@@ -43,6 +43,16 @@ var oneWay = []struct {
 			"internal/guest/mcpgateway/main.go":            "another program, inside",
 		},
 	},
+	{
+		name:    "speak to the guest agent",
+		pattern: regexp.MustCompile(`"http://guest|guestv1connect\.New\w+Client\(|(GET|POST|DELETE) /carboy/\w+ HTTP/|"/carboy/(hold|sync|claim|suspend|probe|packages)`),
+		place:   "internal/agent",
+		others: map[string]string{
+			"internal/backend/backendtest/instance.go": "a test of walls, from the agent's services up",
+			"internal/backend/backendtest/files.go":    "a test of walls, from the agent's services up",
+			"internal/guest/hold.go":                   "the agent itself: what it answers while commands are held",
+		},
+	},
 }
 
 // TestOneWay: what is done in one place is done in no other without a reason.
@@ -69,7 +79,7 @@ func TestOneWay(t *testing.T) {
 }
 
 func elsewhere(path string, text []byte, pattern *regexp.Regexp, place string) bool {
-	ours := within(path, "internal") || within(path, "cmd")
+	ours := within(path, "internal") || within(path, "cmd") || within(path, "client")
 	return ours && !strings.HasSuffix(path, "_test.go") && !within(path, place) && pattern.Match(text)
 }
 
@@ -87,6 +97,12 @@ func TestOneWayRefuses(t *testing.T) {
 		{"internal/x/x.go", `exec.Command("/proc/self/exe")`, 1, true},
 		{"cmd/x/x.go", `exec.Command("/proc/self/exe")`, 1, true},
 		{"internal/role/start.go", `exec.Command("/proc/self/exe")`, 1, false},
+		{"internal/x/x.go", `http.NewRequest("GET", "http://guest/health", nil)`, 2, true},
+		{"client/x.go", `guestv1connect.NewExecServiceClient(c, url)`, 2, true},
+		{"internal/x/x.go", `"POST /carboy/hold HTTP/1.1\r\n"`, 2, true},
+		{"internal/x/x.go", `h.ask(ctx, "/carboy/sync")`, 2, true},
+		{"internal/x/x.go", `"/carboy/archive"`, 2, false}, // a path of the daemon's, too
+		{"internal/agent/control.go", `g.ask(ctx, "/carboy/sync")`, 2, false},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			if got := elsewhere(tt.path, []byte(tt.text), oneWay[tt.way].pattern, oneWay[tt.way].place); got != tt.want {

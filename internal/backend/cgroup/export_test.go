@@ -30,16 +30,16 @@ func (h *Host) Imitate(files map[string]string) { h.tree = imitation(files) }
 func (h *Host) PruneAt(name string, times int) { h.tree = &pruned{h.tree, name, times} }
 
 type pruned struct {
-	tree
+	groupFS
 	name  string
 	times int
 }
 
 func (p *pruned) mkdir(parent *os.File, name string) error {
-	err := p.tree.mkdir(parent, name)
+	err := p.groupFS.mkdir(parent, name)
 	if err == nil && name == p.name && p.times > 0 {
 		p.times--
-		err = p.tree.rmdir(parent, name)
+		err = p.groupFS.rmdir(parent, name)
 	}
 	return err
 }

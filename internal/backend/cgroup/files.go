@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree makes and removes groups. The kernel fills a new directory with the
+// groupFS makes and removes groups. The kernel fills a new directory with the
 // group's files, which an imitation for tests has to do itself.
-type tree interface {
+type groupFS interface {
 	mkdir(parent *os.File, name string) error
 	rmdir(parent *os.File, name string) error
 }
 
-// kernel is the real tree.
+// kernel is the real one.
 type kernel struct{}
 
 func (kernel) mkdir(parent *os.File, name string) error {

@@ -52,7 +52,7 @@ type Host struct {
 	trees []*hierarchy // those of use; version 2 last
 	ctls  map[string]Controller
 
-	tree       tree
+	tree       groupFS
 	removeWait time.Duration
 }
 

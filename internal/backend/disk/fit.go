@@ -21,8 +21,8 @@ const (
 	groupInodes = blockSize / inodeSize // inodes of a group come in so many
 )
 
-// plan is what mke2fs is to make.
-type plan struct {
+// geometry is what mke2fs is to make.
+type geometry struct {
 	blocks  int64
 	inodes  int64 // in all
 	fillers int64
@@ -36,7 +36,7 @@ func (m *Images) fit(ctx context.Context, f *os.File, s Size) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	p := plan{blocks: s.length() / blockSize, inodes: s.Inodes + reservedInodes}
+	p := geometry{blocks: s.length() / blockSize, inodes: s.Inodes + reservedInodes}
 	for range fitTries {
 		sb, err := m.format(ctx, f, s, p, dir)
 		if err != nil {
@@ -74,7 +74,7 @@ func tooFew(sb superblock) bool {
 }
 
 // better is p after what came of it.
-func (s Size) better(p plan, sb superblock) plan {
+func (s Size) better(p geometry, sb superblock) geometry {
 	p.blocks += s.Bytes/blockSize - usable(sb)
 	groups := groupsOf(sb)
 	spare := int64(sb.freeInodes) + p.fillers - s.Inodes
@@ -91,7 +91,7 @@ func (s Size) better(p plan, sb superblock) plan {
 }
 
 // format runs mke2fs on an empty f. dir is for its fillers.
-func (m *Images) format(ctx context.Context, f *os.File, s Size, p plan, dir string) (superblock, error) {
+func (m *Images) format(ctx context.Context, f *os.File, s Size, p geometry, dir string) (superblock, error) {
 	if err := f.Truncate(0); err != nil {
 		return superblock{}, err
 	}

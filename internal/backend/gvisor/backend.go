@@ -79,9 +79,9 @@ func stray(args []string, dir string) bool {
 		slices.Contains(args[1:], "--root="+filepath.Join(dir, instance.DirState))
 }
 
-// plan is what the daemon hands to a launcher.
-type plan struct {
-	instance.Plan
+// launchOrder is what the daemon hands to a launcher.
+type launchOrder struct {
+	instance.Layout
 	Memory int64   `json:"memory"` // bytes that the guest sees
 	CPUs   float64 `json:"cpus"`
 	// LogDir receives gVisor's debug logs where it is set.
@@ -92,7 +92,7 @@ type plan struct {
 type launched struct {
 	Sentry  int    `json:"sentry"` // pids on the host
 	Gofer   int    `json:"gofer"`
-	Instead string `json:"instead"` // see instance.Plan
+	Instead string `json:"instead"` // see instance.Layout
 }
 
 // Start implements sandbox.Backend.
@@ -127,22 +127,22 @@ func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return b.report(sb.Spec, sb.Owner)
 }
 
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (*instance.Plan, error) {
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (*instance.Layout, error) {
 	prepared, cfg, err := b.Prepare(ctx, sb)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{Plan: *prepared, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
+	p := &launchOrder{Layout: *prepared, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
 	if resume {
-		if err := errors.Join(b.Resume(&p.Plan), sameProgram(p.Dir)); err != nil {
+		if err := errors.Join(b.Resume(&p.Layout), sameProgram(p.Dir)); err != nil {
 			return nil, err
 		}
 	}
-	kills, err := b.Enterable(sb, &p.Plan, cfg)
+	kills, err := b.Enterable(sb, &p.Layout, cfg)
 	if err != nil {
 		return nil, err
 	}
-	agent, err := b.HandOver(ctx, &p.Plan, cfg)
+	agent, err := b.HandOver(ctx, &p.Layout, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -152,5 +152,5 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 		return nil, err
 	}
 	p.Instead = pids.Instead
-	return &p.Plan, b.Join(ctx, &p.Plan, kills, pids.Sentry, pids.Gofer)
+	return &p.Layout, b.Join(ctx, &p.Layout, kills, pids.Sentry, pids.Gofer)
 }

@@ -23,7 +23,7 @@ func TestFilesOfEach(t *testing.T) {
 	if err != nil || got == 0 || got > own.Max || got > max(most/instance.Parts/holders, minFiles) {
 		t.Errorf("got %d, %v: of %d here, and %d of the host's", got, err, own.Max, most)
 	}
-	conf, err := runscConfig(&plan{})
+	conf, err := runscConfig(&launchOrder{})
 	if err != nil || conf.FDLimit != int(got) {
 		t.Errorf("gVisor is told %v, %v; want %d", conf, err, got)
 	}

@@ -24,20 +24,20 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// launcherMain reads a plan, boots its instance and answers with the pids. It runs
+// launcherMain reads a launchOrder, boots its instance and answers with the pids. It runs
 // in a mount namespace of its own, which dies with it and the instance's gofer.
 func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 	// gVisor restores namespaces from the thread group's leader: keep to it.
 	runtime.LockOSThread()
-	var p plan
+	var p launchOrder
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
-		return fmt.Errorf("read plan: %w", err)
+		return fmt.Errorf("read order: %w", err)
 	}
 	if p.Rootless {
 		if err := role.BecomeRoot(); err != nil {
 			return err
 		}
-		if err := instance.MakeLink(&p.Plan, maker); err != nil {
+		if err := instance.MakeLink(&p.Layout, maker); err != nil {
 			return err
 		}
 	} else if err := syscall.Setgroups(nil); err != nil { // the sentry keeps those that we have
@@ -47,7 +47,7 @@ func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 		return err
 	}
 	unix.Umask(0o022)
-	if err := instance.Compose(&p.Plan); err != nil {
+	if err := instance.Compose(&p.Layout); err != nil {
 		return err
 	}
 	spec := ociSpec(&p)
@@ -68,7 +68,7 @@ func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 }
 
 // boot starts the sentry and the gofer, and in them the guest agent.
-func boot(p *plan, spec *specs.Spec) (*launched, error) {
+func boot(p *launchOrder, spec *specs.Spec) (*launched, error) {
 	conf, err := runscConfig(p)
 	if err != nil {
 		return nil, fmt.Errorf("configure gvisor: %w", err)
@@ -154,7 +154,7 @@ func devices() string {
 }
 
 // runscConfig holds every flag that differs from gVisor's own default.
-func runscConfig(p *plan) (*config.Config, error) {
+func runscConfig(p *launchOrder) (*config.Config, error) {
 	args := []string{
 		"--root=" + filepath.Join(p.Dir, instance.DirState),
 		"--platform=systrap",

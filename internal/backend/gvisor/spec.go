@@ -23,7 +23,7 @@ var agentCapabilities = []string{
 
 // ociSpec describes the instance to gVisor. Its root is composed already; only
 // what the guest must treat apart is a mount of its own.
-func ociSpec(p *plan) *specs.Spec {
+func ociSpec(p *launchOrder) *specs.Spec {
 	quota := int64(p.CPUs * cpuPeriod)
 	period := uint64(cpuPeriod)
 	mount := func(target, source string, options ...string) specs.Mount {

@@ -25,7 +25,7 @@ import (
 // and what the guest has in memory, and ends.
 func (b *Backend) Suspend(ctx context.Context, id string) error {
 	return b.Host.Suspend(ctx, id, func(dir string) error {
-		p := plan{Plan: instance.Plan{ID: id, Dir: filepath.Dir(dir), Rootless: b.Rootless()}}
+		p := launchOrder{Layout: instance.Layout{ID: id, Dir: filepath.Dir(dir), Rootless: b.Rootless()}}
 		if err := writeProgram(dir); err != nil {
 			return err
 		}
@@ -36,12 +36,12 @@ func (b *Backend) Suspend(ctx context.Context, id string) error {
 	})
 }
 
-// suspendMain reads a plan and has its instance written down.
+// suspendMain reads a launchOrder and has its instance written down.
 func suspendMain(in io.Reader) error {
 	runtime.LockOSThread()
-	var p plan
+	var p launchOrder
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
-		return fmt.Errorf("read plan: %w", err)
+		return fmt.Errorf("read order: %w", err)
 	}
 	if p.Rootless {
 		if err := role.BecomeRoot(); err != nil {

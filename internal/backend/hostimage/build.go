@@ -20,7 +20,7 @@ type writer struct {
 }
 
 // fill makes the skeleton in root.
-func (h *host) fill(ctx context.Context, root string, p *plan) error {
+func (h *host) fill(ctx context.Context, root string, p *blueprint) error {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (h *host) fill(ctx context.Context, root string, p *plan) error {
 	return nil
 }
 
-// copy copies what the plan lists. A file that changed into something else
+// copy copies what the blueprint lists. A file that changed into something else
 // since is left out.
 func (h *host) copy(ctx context.Context, w writer, sources []source) error {
 	for _, s := range sources {

@@ -17,7 +17,7 @@ import (
 )
 
 // layout finds the parts of the image and the links that lead into them.
-func (h *host) layout(p *plan) error {
+func (h *host) layout(p *blueprint) error {
 	if fi, err := os.Lstat(filepath.Join(h.path, "usr")); err != nil || !fi.IsDir() {
 		return sandbox.Errorf(sandbox.Unsupported, "the host image needs a /usr, and this machine has none")
 	}
@@ -55,13 +55,13 @@ func (h *host) layout(p *plan) error {
 	return nil
 }
 
-func (h *host) addPart(p *plan, at string) {
+func (h *host) addPart(p *blueprint, at string) {
 	p.parts = append(p.parts, Part{Path: at, Source: filepath.Join(h.path, at)})
 }
 
 // addNested adds the file systems that are mounted inside a part: an overlay
 // shows only the one that its lower directory is on.
-func (h *host) addNested(p *plan) {
+func (h *host) addNested(p *blueprint) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return
@@ -93,7 +93,7 @@ func mountPoints(info []byte) []string {
 // takeLinks reads the links among the sources. It leaves out those whose
 // target is not in the image, so that the names of what they lead to do not
 // show.
-func (h *host) takeLinks(p *plan) []source {
+func (h *host) takeLinks(p *blueprint) []source {
 	has := map[string]bool{}
 	for _, s := range p.sources {
 		has["/"+s.path] = true
@@ -118,7 +118,7 @@ func (h *host) takeLinks(p *plan) []source {
 
 // shows reports whether a path of the image is in a part, as /bin/sh is by
 // the link /bin.
-func (p *plan) shows(name string) bool {
+func (p *blueprint) shows(name string) bool {
 	for _, q := range p.parts {
 		if within(q.Path, name) {
 			return true

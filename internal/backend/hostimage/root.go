@@ -76,7 +76,7 @@ func Skeleton(ctx context.Context, cacheDir string, o Options) (Root, error) {
 	}
 	defer f.Close()
 	h := &host{root: f, path: o.HostRoot}
-	p, err := h.plan(ctx, o)
+	p, err := h.blueprint(ctx, o)
 	if err != nil {
 		return Root{}, err
 	}
@@ -113,8 +113,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// plan is all that decides what a skeleton is.
-type plan struct {
+// blueprint is all that decides what a skeleton is.
+type blueprint struct {
 	key     string
 	sources []source
 	files   map[string]string // written anew, by path
@@ -123,9 +123,9 @@ type plan struct {
 	masks   []Mask
 }
 
-// plan looks at the host and reads next to nothing.
-func (h *host) plan(ctx context.Context, o Options) (*plan, error) {
-	p := &plan{links: map[string]string{}}
+// blueprint looks at the host and reads next to nothing.
+func (h *host) blueprint(ctx context.Context, o Options) (*blueprint, error) {
+	p := &blueprint{links: map[string]string{}}
 	for name, target := range links {
 		p.links[name] = target
 	}
@@ -153,8 +153,8 @@ func (h *host) plan(ctx context.Context, o Options) (*plan, error) {
 	return p, nil
 }
 
-// keyOf digests everything in a plan, and when commands were last changed.
-func (h *host) keyOf(p *plan, o Options) string {
+// keyOf digests everything in a blueprint, and when commands were last changed.
+func (h *host) keyOf(p *blueprint, o Options) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, format, o.BootID, os.Geteuid(), p.parts, p.masks)
 	for _, m := range []map[string]string{p.files, p.links} {
@@ -208,7 +208,7 @@ func load(dir, key string) (Root, error) {
 
 // build makes the image under a name of its own and renames it when it is
 // whole. No disk is waited for: the next boot makes its own. Where another process was faster, its image stays.
-func build(ctx context.Context, cacheDir, boot, dir string, h *host, p *plan) (err error) {
+func build(ctx context.Context, cacheDir, boot, dir string, h *host, p *blueprint) (err error) {
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
 		return err
 	}

@@ -8,45 +8,16 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
-// AgentConfig is the guest agent's configuration; package guest says what its
-// fields mean.
-type AgentConfig struct {
-	ID           string            `json:"id"`
-	Key          []byte            `json:"key"`
-	Hide         []string          `json:"hide"`
-	User         string            `json:"user"`
-	Cwd          string            `json:"cwd"`
-	Env          map[string]string `json:"env"`
-	PIDs         int64             `json:"pids"`
-	AllowRoot    bool              `json:"allow_root"`
-	PIDNamespace bool              `json:"pid_namespace"`
-	DiskPaths    []string          `json:"disk_paths"`
-	Furnish      bool              `json:"furnish,omitempty"`
-	Programs     bool              `json:"programs,omitempty"`
-	Sudo         bool              `json:"sudo,omitempty"`
-	ReadOnlyRoot bool              `json:"read_only_root,omitempty"`
-	Writable     []string          `json:"writable,omitempty"`
-	Strict       bool              `json:"strict,omitempty"`
-	Tasks        []string          `json:"tasks,omitempty"`
-	OOMScore     int               `json:"oom_score,omitempty"`
-	Files        uint64            `json:"files,omitempty"`
-	FilesShare   uint64            `json:"files_share,omitempty"`
-	CgroupRoot   string            `json:"cgroup_root,omitempty"`
-	OOMFile      string            `json:"oom_file,omitempty"`
-	PIDsFile     string            `json:"pids_file,omitempty"`
-	NotShown     []string          `json:"not_shown,omitempty"`
-	Network      *guest.Network    `json:"network,omitempty"`
-}
-
 // agentConfig is what the agent of sb is told, its image apart.
-func agentConfig(sb *sandbox.Sandbox) AgentConfig {
-	c := AgentConfig{
+func agentConfig(sb *sandbox.Sandbox) control.Config {
+	c := control.Config{
 		ID: sb.ID, User: sb.Spec.User, Env: map[string]string{}, PIDs: sb.Spec.Limits.PIDs,
 		AllowRoot: RootAllowed(sb.Spec, sb.Owner), PIDNamespace: true, DiskPaths: []string{"/", "/workspace"},
 		Programs: true, Sudo: sb.Spec.Sudo,
@@ -78,7 +49,7 @@ func agentConfig(sb *sandbox.Sandbox) AgentConfig {
 }
 
 // defaultEnv sets a variable that the caller did not name.
-func (c *AgentConfig) defaultEnv(name, value string) {
+func defaultEnv(c *control.Config, name, value string) {
 	if _, ok := c.Env[name]; !ok {
 		c.Env[name] = value
 	}
@@ -87,11 +58,11 @@ func (c *AgentConfig) defaultEnv(name, value string) {
 // useImage takes over what an image says of its commands. A user that it
 // names stands for the sandbox's own, unless a template has had its say; root
 // has to be asked for by the caller.
-func (c *AgentConfig) useImage(img image.Config, spec sandbox.Spec) {
+func useImage(c *control.Config, img image.Config, spec sandbox.Spec) {
 	c.Furnish = true
 	for _, e := range img.Env {
 		if name, value, ok := strings.Cut(e, "="); ok {
-			c.defaultEnv(name, value)
+			defaultEnv(c, name, value)
 		}
 	}
 	if c.Cwd == "" && img.WorkingDir != "" {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,9 +20,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
-// changesPlan is what the daemon hands to the process that reads an instance's
+// changesOrder is what the daemon hands to the process that reads an instance's
 // layers.
-type changesPlan struct {
+type changesOrder struct {
 	Dir      string                 `json:"dir"`
 	Disk     string                 `json:"disk"`
 	Rootless bool                   `json:"rootless"`
@@ -38,12 +37,12 @@ func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptio
 	if err != nil {
 		return err
 	}
-	p := changesPlan{Dir: dir, Rootless: h.Rootless(), Options: opts}
+	p := changesOrder{Dir: dir, Rootless: h.Rootless(), Options: opts}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		p.Disk = image
 	}
 	if bx, err := readRecord(dir); err == nil && bx.alive() && !h.opts.OwnCommands {
-		if err := h.ask(ctx, id, http.MethodPost, "/carboy/sync"); err != nil {
+		if err := h.agent(id).Sync(ctx); err != nil {
 			h.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
 		}
 	}
@@ -57,12 +56,12 @@ func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptio
 	return nil
 }
 
-// changesMain reads a changesPlan and writes the changes.
+// changesMain reads a changesOrder and writes the changes.
 func changesMain(in io.Reader, out io.Writer) error {
 	runtime.LockOSThread()
-	var p changesPlan
+	var p changesOrder
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
-		return fmt.Errorf("read plan: %w", err)
+		return fmt.Errorf("read order: %w", err)
 	}
 	if p.Rootless {
 		if err := role.BecomeRoot(); err != nil {

@@ -38,14 +38,14 @@ func (d Dir) Share() string {
 
 // Compose builds the instance's file system below its mounts, in the mount
 // namespace of the calling thread, whose working directory becomes the instance's.
-func Compose(p *Plan) error {
+func Compose(p *Layout) error {
 	if err := os.Chdir(p.Dir); err != nil {
 		return err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	c := &composer{plan: p, maps: map[[2]uint32]*os.File{}}
+	c := &composer{layout: p, maps: map[[2]uint32]*os.File{}}
 	defer c.close()
 	if err := c.mountLayers(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func Compose(p *Plan) error {
 }
 
 type composer struct {
-	plan   *Plan
+	layout *Layout
 	raw    *beneath.Dir // upper layers, owners as they are on disk
 	layers *beneath.Dir // the same, owners as the instance's ids on the host
 	lowers int
@@ -91,21 +91,21 @@ func (c *composer) close() {
 
 // root lays the image's layers and its parts.
 func (c *composer) root() error {
-	if err := c.overlay(layerRoot, MountRoot, c.plan.Lowers, c.bindMapped); err != nil {
+	if err := c.overlay(layerRoot, MountRoot, c.layout.Lowers, c.bindMapped); err != nil {
 		return err
 	}
-	for _, part := range c.plan.Parts {
+	for _, part := range c.layout.Parts {
 		err := c.overlay(partName(part.Path), MountRoot+part.Path, []string{part.Source}, c.bindPart)
 		if err != nil {
 			return err
 		}
 	}
-	for _, path := range c.plan.Masks {
+	for _, path := range c.layout.Masks {
 		if err := mask(path); err != nil {
 			return fmt.Errorf("cover %s: %w", path, err)
 		}
 	}
-	for _, t := range c.plan.Tools {
+	for _, t := range c.layout.Tools {
 		if err := c.tool(t); err != nil {
 			return fmt.Errorf("show %s: %w", t.Path, err)
 		}
@@ -188,7 +188,7 @@ func (c *composer) workspace(d Dir) error {
 		return err
 	}
 	defer at.Close()
-	return c.holdPoints(at)
+	return c.holdMountPoints(at)
 }
 
 // private shows the instance's own workspace, over what was saved of one.
@@ -228,7 +228,7 @@ func (c *composer) view(d Dir) error {
 	if isCopy(c.raw) {
 		return c.copied(d) // as the first start found
 	}
-	if c.plan.Rootless {
+	if c.layout.Rootless {
 		// The overlay's own marks would be attributes that the guest can
 		// forge: see package workspace.
 		return c.copied(d)
@@ -262,7 +262,7 @@ func (c *composer) sharedWorkspace(d Dir) error {
 		return err
 	}
 	if d.Mode == modeRO {
-		if err := c.pointsOver(at); err != nil {
+		if err := c.overlayMountPoints(at); err != nil {
 			return err
 		}
 	}
@@ -271,7 +271,7 @@ func (c *composer) sharedWorkspace(d Dir) error {
 		return err
 	}
 	defer root.Close()
-	if err := c.holdPoints(root); err != nil || !c.plan.Native {
+	if err := c.holdMountPoints(root); err != nil || !c.layout.Native {
 		return err
 	}
 	return c.bindInRoot(at, "workspace")
@@ -281,10 +281,10 @@ func (c *composer) sharedWorkspace(d Dir) error {
 // root's rights all the same: a mapped mount takes nothing from ids that
 // it does not map, root's own among them.
 func (c *composer) asGuest(f func() error) error {
-	if c.plan.Base == 0 {
+	if c.layout.Base == 0 {
 		return f()
 	}
-	return asOwner(int(c.plan.Base), f)
+	return asOwner(int(c.layout.Base), f)
 }
 
 // asOwner runs f with an id of the host as the owner of files that it makes.

@@ -33,7 +33,7 @@ func (c *composer) copied(d Dir) error {
 			return errors.Join(fmt.Errorf("copy %s: %w", d.Source, err), c.raw.Remove(context.Background(), layerWorkspace))
 		}
 	}
-	c.plan.Instead = "/workspace is a copy: the file system of the host's tree can't map its owner"
+	c.layout.Instead = "/workspace is a copy: the file system of the host's tree can't map its owner"
 	return c.layerInRoot(layerWorkspace+"/"+copyTree, "workspace")
 }
 

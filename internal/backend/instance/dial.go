@@ -1,25 +1,21 @@
 package instance
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // Dial implements sandbox.Backend. The only port of this wall that is dialled
@@ -30,8 +26,8 @@ func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 		return nil, err
 	}
 	c, err := dialAgent(ctx, dir)
-	if errors.Is(err, errOlder) {
-		return nil, olderError(id)
+	if errors.Is(err, errLegacy) {
+		return nil, legacyError(id)
 	}
 	if err != nil {
 		return nil, &sandbox.Error{
@@ -41,7 +37,20 @@ func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 	if port == sandbox.GuestPort {
 		return c, nil
 	}
-	return forwarded(ctx, c, port)
+	if port < 1 || port > 65535 {
+		c.Close()
+		return nil, sandbox.Errorf(sandbox.Invalid, "port %d: not between 1 and 65535", port)
+	}
+	c, err = agent.Forward(ctx, c, port)
+	if _, refused := errors.AsType[*agent.StatusError](err); refused {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "port %d: nothing listens there", port)
+	}
+	return c, err
+}
+
+// agent is the client of an instance's agent.
+func (h *Host) agent(id string) *agent.Guest {
+	return agent.New(func(ctx context.Context) (net.Conn, error) { return h.Dial(ctx, id, sandbox.GuestPort) })
 }
 
 // dialAgent connects to the agent of the instance at path.
@@ -52,8 +61,8 @@ func dialAgent(ctx context.Context, path string) (net.Conn, error) {
 	}
 	defer dir.Close()
 	key, err := readKey(dir)
-	if errors.Is(err, os.ErrNotExist) && older(path) {
-		return nil, errOlder
+	if errors.Is(err, os.ErrNotExist) && legacy(path) {
+		return nil, errLegacy
 	}
 	if err != nil {
 		return nil, err
@@ -66,111 +75,11 @@ func dialAgent(ctx context.Context, path string) (net.Conn, error) {
 	return control.Dial(ctx, at, fileSocket, key)
 }
 
-// forwarded asks the agent to connect c to a port on the guest's loopback.
-func forwarded(ctx context.Context, c net.Conn, port int) (net.Conn, error) {
-	if port < 1 || port > 65535 {
-		c.Close()
-		return nil, sandbox.Errorf(sandbox.Invalid, "port %d: not between 1 and 65535", port)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	target := fmt.Sprintf("127.0.0.1:%d", port)
-	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("ask for port %d: %w", port, err)
-	}
-	head := &io.LimitedReader{R: c, N: maxHead}
-	r := bufio.NewReaderSize(head, 4096)
-	//nolint:bodyclose // it is the connection
-	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
-	head.N = math.MaxInt64 // what follows is a stream
-	if err != nil {
-		c.Close()
-		return nil, fmt.Errorf("ask for port %d: %w", port, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		c.Close()
-		return nil, sandbox.Errorf(sandbox.Unavailable, "port %d: nothing listens there", port)
-	}
-	return &bufferedConn{Conn: c, r: r}, nil
-}
-
-// bufferedConn returns what was read with the answer first.
-type bufferedConn struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
-
-// CloseWrite ends the direction to the guest, as *net.UnixConn does.
-func (c *bufferedConn) CloseWrite() error {
-	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	return half.CloseWrite()
-}
-
 // healthy asks the agent how it is.
 func (h *Host) healthy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return h.ask(ctx, id, http.MethodGet, "/health")
-}
-
-// maxHead bounds an agent's answer to what we ask of it, in bytes: net/http
-// reads a header of any length, and whoever is root inside may be the agent.
-const maxHead = 64 << 10
-
-// ask sends a request without a body and wants a 2xx.
-func (h *Host) ask(ctx context.Context, id, method, path string) error {
-	return h.askWith(ctx, id, method, path, nil)
-}
-
-// conflict is why an agent will not do something, in its own words.
-type conflict struct{ text string }
-
-func (c *conflict) Error() string { return "guest agent: " + c.text }
-
-const maxConflict = 256 // bytes
-
-func (h *Host) askWith(ctx context.Context, id, method, path string, body []byte) error {
-	return h.converse(ctx, id, method, path, body, nil)
-}
-
-// converse sends a request, wants a 2xx, and hands on what follows on the
-// connection where next is not nil.
-func (h *Host) converse(ctx context.Context, id, method, path string, body []byte, next func(io.Reader) error) error {
-	c, err := h.Dial(ctx, id, sandbox.GuestPort)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	const head = "%s %s HTTP/1.1\r\nHost: guest\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
-	if _, err := fmt.Fprintf(c, head, method, path, len(body), body); err != nil {
-		return err
-	}
-	r := bufio.NewReaderSize(io.LimitReader(c, maxHead), 4096)
-	resp, err := http.ReadResponse(r, nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	switch {
-	case resp.StatusCode == http.StatusConflict:
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxConflict)) // what is lost of it is not worth more
-		return &conflict{term.Escape(strings.TrimSpace(string(text)))}
-	case resp.StatusCode == http.StatusPreconditionFailed:
-		return errNoUser
-	case resp.StatusCode/100 != 2:
-		return fmt.Errorf("guest agent: %s %s: status %d", method, path, resp.StatusCode)
-	case next != nil:
-		return next(r)
-	}
-	return nil
+	return h.agent(id).Health(ctx)
 }
 
 // errNoUser is a guest agent's answer where commands can't be run as the user
@@ -209,11 +118,10 @@ func (h *Host) awaitGuest(ctx context.Context, id string, main procid.ID) error 
 			}
 		}
 	}()
-	err := h.ask(ctx, id, http.MethodGet, "/health")
-	if errors.Is(err, errNoUser) {
-		return err
-	}
-	if err != nil {
+	err := h.agent(id).Health(ctx)
+	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusPreconditionFailed {
+		err = errNoUser
+	} else if err != nil {
 		err = fmt.Errorf("wait for guest agent: %w", errors.Join(context.Cause(ctx), err))
 	}
 	cancel(nil)
@@ -228,11 +136,7 @@ func (h *Host) Claim(ctx context.Context, sb *sandbox.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(map[string]any{"env": sb.Spec.Env})
-	if err != nil {
-		return err
-	}
-	if err := h.askWith(ctx, sb.ID, http.MethodPost, "/carboy/claim", body); err != nil {
+	if err := h.agent(sb.ID).Claim(ctx, guest.Claim{Env: sb.Spec.Env}); err != nil {
 		return fmt.Errorf("claim a warm instance: %w", err)
 	}
 	now := time.Now()

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,9 +27,9 @@ func (h *Host) Stop(ctx context.Context, id string) ([]string, error) {
 	}
 	if r, err := readRecord(dir); err == nil && r.alive() && !h.opts.OwnCommands {
 		soon, cancel := context.WithTimeout(ctx, syncLimit)
-		err := h.ask(soon, id, http.MethodPost, "/carboy/sync")
-		if errors.Is(err, errOlder) {
-			err = syncOlder(soon, dir)
+		err := h.agent(id).Sync(soon)
+		if errors.Is(err, errLegacy) {
+			err = syncLegacy(soon, dir)
 		}
 		if err != nil {
 			h.opts.Log.Warn("guest did not write back before its stop", "id", id, "err", err)
@@ -60,7 +59,7 @@ func (h *Host) end(ctx context.Context, id string) error {
 	if err := os.Remove(filepath.Join(dir, fileInstance)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return errors.Join(h.roles.Delete(ctx, filepath.Join(dir, DirState)), h.roles.Delete(ctx, filepath.Join(dir, dirOlder)))
+	return errors.Join(h.roles.Delete(ctx, filepath.Join(dir, DirState)), h.roles.Delete(ctx, filepath.Join(dir, dirLegacy)))
 }
 
 // endGroup kills whatever is left in the instance's cgroup and removes it.

@@ -35,10 +35,10 @@ func (h *Handover) Close() {
 	}
 }
 
-// HandOver makes what the agent of a planned instance inherits. One that goes on
+// HandOver makes what the agent of an instance inherits. One that goes on
 // from memory keeps the key that it has there, and is woken; any other gets a
 // new one.
-func (h *Host) HandOver(ctx context.Context, p *Plan, cfg *AgentConfig) (_ *Handover, err error) {
+func (h *Host) HandOver(ctx context.Context, p *Layout, cfg *control.Config) (_ *Handover, err error) {
 	dir, err := beneath.OpenDir(p.Dir)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (h *Host) HandOver(ctx context.Context, p *Plan, cfg *AgentConfig) (_ *Hand
 		return nil, err
 	}
 	cfg.Key = key[:]
-	if out.Program, err = os.Open(h.agent); err != nil {
+	if out.Program, err = os.Open(h.program); err != nil {
 		return nil, fmt.Errorf("open the guest agent: %w", err)
 	}
 	if out.Config, err = configFile(cfg); err != nil {
@@ -79,7 +79,7 @@ func (h *Host) HandOver(ctx context.Context, p *Plan, cfg *AgentConfig) (_ *Hand
 }
 
 // configFile is a configuration that nobody can change any more, in memory.
-func configFile(cfg *AgentConfig) (*os.File, error) {
+func configFile(cfg *control.Config) (*os.File, error) {
 	raw, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ type Host struct {
 	opts      Options
 	instances string
 	trash     string // what is being deleted
-	agent     string // the guest agent's binary on this host
+	program   string // the guest agent's binary on this host
 	cgroups   *cgroup.Host
 	diskErr   error // why instances get no disk image, or nil
 	roles     *role.Runner
@@ -91,7 +91,7 @@ func Open(opts Options) (*Host, error) {
 		return nil, fmt.Errorf("become a subreaper: %w", err)
 	}
 	var err error
-	if h.agent, err = installAgent(opts.Cache); err != nil {
+	if h.program, err = installAgent(opts.Cache); err != nil {
 		return nil, err
 	}
 	if h.cgroups, err = cgroup.Find("/", cgroupNamespace(h.instances)); err != nil {
@@ -173,9 +173,9 @@ func readRecord(dir string) (*record, error) {
 	return &r, nil
 }
 
-// note remembers the processes of the planned instance, which has just been
+// note remembers the processes of the instance of a layout, which has just been
 // composed.
-func (h *Host) note(p *Plan, r record) error {
+func (h *Host) note(p *Layout, r record) error {
 	if err := markSince(p.Dir); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (c *composer) attach(d Dir, at string) error {
 
 // bindMapped shows a directory of ours, whose owners are ids of the guest.
 func (c *composer) bindMapped(source, at string) error {
-	if c.plan.Base == 0 {
+	if c.layout.Base == 0 {
 		return bind(source, at)
 	}
 	src, err := os.OpenFile(source, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -64,7 +64,7 @@ func (c *composer) bindAs(src *os.File, at string, uid, gid uint32, readOnly boo
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	// Without root the user namespace maps the owner already, and no mount can.
-	if !c.plan.Rootless && (c.plan.Base != 0 || uid != guestUID || gid != guestGID) {
+	if !c.layout.Rootless && (c.layout.Base != 0 || uid != guestUID || gid != guestGID) {
 		ns, err := c.namespace(uid, gid)
 		if err != nil {
 			return fmt.Errorf("make user namespace: %w", err)
@@ -88,7 +88,7 @@ func (c *composer) namespace(uid, gid uint32) (*os.File, error) {
 	if f := c.maps[key]; f != nil {
 		return f, nil
 	}
-	f, err := role.UserNamespace(idMap(c.plan.Base, uid, guestUID), idMap(c.plan.Base, gid, guestGID))
+	f, err := role.UserNamespace(idMap(c.layout.Base, uid, guestUID), idMap(c.layout.Base, gid, guestGID))
 	if err == nil {
 		c.maps[key] = f
 	}

@@ -18,11 +18,11 @@ import (
 // mountLayers makes what the instance writes available.
 func (c *composer) mountLayers() error {
 	var err error
-	if c.raw, err = mountRaw(c.plan.Disk, c.plan.NewDisk); err != nil {
+	if c.raw, err = mountRaw(c.layout.Disk, c.layout.NewDisk); err != nil {
 		return err
 	}
 	at := atDisk
-	if c.plan.Base != 0 {
+	if c.layout.Base != 0 {
 		at = filepath.Join(DirMounts, "layers")
 		if err := mkdir(at); err != nil {
 			return err
@@ -85,7 +85,7 @@ func (c *composer) overlay(name, target string, lowers []string, mountLower func
 	}
 	defer work.Close()
 	opts := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,%s", strings.Join(list, ":"), upper.Path(), work.Path(), overlayOptions)
-	if c.plan.Rootless {
+	if c.layout.Rootless {
 		opts += ",userxattr"
 	}
 	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME)
@@ -160,11 +160,11 @@ func (c *composer) layerDirs(name, lower string) error {
 
 // onDisk turns an id that a mapped mount shows into the one on disk.
 func (c *composer) onDisk(id uint32) int {
-	if c.plan.Base == 0 {
+	if c.layout.Base == 0 {
 		return int(id)
 	}
-	if id >= c.plan.Base && id < c.plan.Base+Span {
-		return int(id - c.plan.Base)
+	if id >= c.layout.Base && id < c.layout.Base+Span {
+		return int(id - c.layout.Base)
 	}
 	return 0
 }

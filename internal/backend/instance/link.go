@@ -34,13 +34,13 @@ func Handed() *Handover {
 // linkMessage comes with a TAP.
 const linkMessage = "tap"
 
-// Launch has a launcher read a plan and answer. Its agent inherits what is handed over,
+// Launch has a launcher read an order and answer. Its agent inherits what is handed over,
 // and its instance has that link, or none where it is nil. Root made the link.
 // Without root the launcher makes it, with MakeLink, and its TAP is handed to
 // link.Made while the instance is being started.
-func (h *Host) Launch(ctx context.Context, name string, plan, answer any, agent *Handover, link *sandbox.Link) error {
+func (h *Host) Launch(ctx context.Context, name string, order, answer any, agent *Handover, link *sandbox.Link) error {
 	run := func(linked *os.File) error {
-		err := h.roles.Ask(ctx, name, plan, answer, nil, append([]*os.File{linked}, agent.Files()...)...)
+		err := h.roles.Ask(ctx, name, order, answer, nil, append([]*os.File{linked}, agent.Files()...)...)
 		if err != nil {
 			return fmt.Errorf("launch instance: %w", err)
 		}
@@ -125,9 +125,9 @@ func descriptors(oob []byte) (fds []int, err error) {
 }
 
 // MakeLink has a launcher without root, which is root of its user namespace,
-// make the link of a planned instance that is to have one, and give away the TAP.
+// make the link of an instance that is to have one, and give away the TAP.
 // Afterwards LinkFD is the namespace, as it is for root's launchers.
-func MakeLink(p *Plan, maker LinkMaker) error {
+func MakeLink(p *Layout, maker LinkMaker) error {
 	if !p.Linked || !p.Rootless {
 		return nil
 	}

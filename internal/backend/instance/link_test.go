@@ -64,12 +64,12 @@ func openFiles(t *testing.T) int {
 // A launcher makes a link for the instance that is to have one, and only without
 // root, which has made it already.
 func TestMakeLinkForWhom(t *testing.T) {
-	for _, p := range []*Plan{{}, {Linked: true}, {Rootless: true}} {
+	for _, p := range []*Layout{{}, {Linked: true}, {Rootless: true}} {
 		if err := MakeLink(p, nil); err != nil {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
-	if err := MakeLink(&Plan{Linked: true, Rootless: true}, nil); err == nil {
+	if err := MakeLink(&Layout{Linked: true, Rootless: true}, nil); err == nil {
 		t.Error("a link was made by nothing")
 	}
 }

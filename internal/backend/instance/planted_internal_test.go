@@ -49,7 +49,7 @@ func newPlanted(t *testing.T, links map[string]string) planted {
 	must(t, err)
 	layers, err := beneath.OpenDir(atDisk)
 	must(t, err)
-	p := planted{c: &composer{plan: &Plan{}, raw: raw, layers: layers}, host: host}
+	p := planted{c: &composer{layout: &Layout{}, raw: raw, layers: layers}, host: host}
 	t.Cleanup(p.c.close)
 	return p
 }

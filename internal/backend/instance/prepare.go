@@ -15,14 +15,15 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// Prepare makes the directory and the disk of an instance and returns its plan, and
+// Prepare makes the directory and the disk of an instance and returns its layout, and
 // what its guest agent is to be told, for HandOver.
-func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentConfig, error) {
+func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Layout, *control.Config, error) {
 	dir, err := h.dir(sb.ID)
 	if err != nil {
 		return nil, nil, err
@@ -35,7 +36,7 @@ func (h *Host) Prepare(ctx context.Context, sb *sandbox.Sandbox) (*Plan, *AgentC
 			return nil, nil, fmt.Errorf("make instance directory: %w", err)
 		}
 	}
-	p := &Plan{ID: sb.ID, Dir: dir, Rootless: h.Rootless(), Linked: sb.Link != nil}
+	p := &Layout{ID: sb.ID, Dir: dir, Rootless: h.Rootless(), Linked: sb.Link != nil}
 	cfg := agentConfig(sb)
 	if err := h.addImage(ctx, p, &cfg, sb.Spec, sb.Owner); err != nil {
 		return nil, nil, err
@@ -107,7 +108,7 @@ func (h *Host) workspaceDir(w sandbox.Workspace) (d Dir, err error) {
 
 // addImage resolves the image that spec names into layers, and tells the
 // agent what the image wants.
-func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec sandbox.Spec, owner string) error {
+func (h *Host) addImage(ctx context.Context, p *Layout, cfg *control.Config, spec sandbox.Spec, owner string) error {
 	if spec.Image == sandbox.DefaultImage {
 		root, err := h.hostImage(ctx)
 		if err != nil {
@@ -124,10 +125,10 @@ func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec san
 		if strings.HasPrefix(owner, "uid:") { // a key's owner is not told of this machine's directories
 			cfg.NotShown = hidden
 		}
-		cfg.defaultEnv("PATH", path)
+		defaultEnv(cfg, "PATH", path)
 		for _, t := range p.Tools {
 			for name, value := range t.Env {
-				cfg.defaultEnv(name, value)
+				defaultEnv(cfg, name, value)
 			}
 		}
 		return nil
@@ -142,13 +143,13 @@ func (h *Host) addImage(ctx context.Context, p *Plan, cfg *AgentConfig, spec san
 		return err
 	}
 	p.Lowers = img.Layers
-	cfg.useImage(img.Config, spec)
+	useImage(cfg, img.Config, spec)
 	return nil
 }
 
 // mountsIn reports whether something is to be mounted at a path or below it.
-func (p *Plan) mountsIn(path string) bool {
-	return slices.ContainsFunc(p.Mounts, func(d Dir) bool {
+func (lay *Layout) mountsIn(path string) bool {
+	return slices.ContainsFunc(lay.Mounts, func(d Dir) bool {
 		return d.Target == path || strings.HasPrefix(d.Target, path+"/")
 	})
 }
@@ -209,11 +210,11 @@ const (
 	gatePIDs   = 64
 )
 
-// Enterable makes the instance's cgroup and puts into the plan how to enter it. A
+// Enterable makes the instance's cgroup and puts into the layout how to enter it. A
 // machine without usable cgroups was reported, and nothing was promised of
 // them. The count of out-of-memory kills so far is 0 where it can't be read:
 // then no end is called out of memory.
-func (h *Host) Enterable(sb *sandbox.Sandbox, p *Plan, cfg *AgentConfig) (oomKills uint64, err error) {
+func (h *Host) Enterable(sb *sandbox.Sandbox, p *Layout, cfg *control.Config) (oomKills uint64, err error) {
 	limits := h.opts.Limits(sb.Spec.Limits)
 	if sb.Link != nil {
 		limits.Memory += gateMemory
@@ -241,7 +242,7 @@ func (h *Host) Enterable(sb *sandbox.Sandbox, p *Plan, cfg *AgentConfig) (oomKil
 
 // commandGroup makes the part of group that commands are in, and tells the
 // agent where it will see it.
-func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Plan, cfg *AgentConfig) error {
+func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Layout, cfg *control.Config) error {
 	uid, gid := int(p.Base), int(p.Base)
 	if p.Base == 0 {
 		uid, gid = os.Geteuid(), os.Getegid()
@@ -269,8 +270,8 @@ func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Plan, cfg *AgentConf
 
 // show has a file or directory of the host's control groups shown to the agent
 // alone, and returns its path inside.
-func (p *Plan) show(source, name string) string {
-	p.Shown = append(p.Shown, Shown{Source: source, Name: name})
+func (lay *Layout) show(source, name string) string {
+	lay.Shown = append(lay.Shown, Shown{Source: source, Name: name})
 	return GuestControl + "/" + name
 }
 
@@ -337,7 +338,7 @@ const undoLimit = 30 * time.Second
 
 // Join remembers an instance that was launched, the process that it lives by first,
 // and waits for its guest.
-func (h *Host) Join(ctx context.Context, p *Plan, oomKills uint64, pids ...int) error {
+func (h *Host) Join(ctx context.Context, p *Layout, oomKills uint64, pids ...int) error {
 	ids, err := identify(pids)
 	if err != nil {
 		return err
@@ -350,7 +351,7 @@ func (h *Host) Join(ctx context.Context, p *Plan, oomKills uint64, pids ...int) 
 
 // Started is a start's last step: it undoes one that failed with err, and says
 // in the report of one that did not by what other means /workspace was made.
-func (h *Host) Started(ctx context.Context, id string, p *Plan, report []sandbox.Enforcement, err error) ([]sandbox.Enforcement, error) {
+func (h *Host) Started(ctx context.Context, id string, p *Layout, report []sandbox.Enforcement, err error) ([]sandbox.Enforcement, error) {
 	if err != nil {
 		return nil, h.undo(ctx, id, err)
 	}

@@ -81,7 +81,7 @@ func seal(root *beneath.Dir, rel string, flags uint) error {
 // makeBeneath makes an empty directory, or a file with its content, as the
 // guest's user: that one the tree's owner appears as here.
 func (c *composer) makeBeneath(root *beneath.Dir, pr workspace.Protect) error {
-	return asOwner(int(c.plan.Base+guestUID), func() error { return makeFile(root, pr) })
+	return asOwner(int(c.layout.Base+guestUID), func() error { return makeFile(root, pr) })
 }
 
 func makeFile(dir *beneath.Dir, pr workspace.Protect) error {

@@ -2,10 +2,12 @@ package instance
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
 	"path/filepath"
+	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -50,13 +52,29 @@ func (h *Host) Save(ctx context.Context, sb *sandbox.Sandbox, to string) (sandbo
 	if bx, err := readRecord(dir); err != nil || !bx.alive() {
 		return h.save(ctx, o)
 	}
-	b, err := h.hold(ctx, sb.ID)
-	if err != nil {
-		return sandbox.Saved{}, err
+	return h.saveHeld(ctx, sb.ID, o)
+}
+
+// holdLimit bounds how long an agent may take to keep its commands still.
+const holdLimit = time.Minute
+
+// saveHeld saves a running instance while its agent keeps the commands still.
+func (h *Host) saveHeld(ctx context.Context, id string, o saveOrder) (sandbox.Saved, error) {
+	g := h.agent(id)
+	release, err := g.Hold(ctx, holdLimit)
+	if _, refused := errors.AsType[*agent.StatusError](err); refused {
+		err = sandbox.Errorf(sandbox.Unavailable, "the sandbox's commands did not come to a stop, so that no moment of its files could be kept").
+			WithHint("try again, or stop the sandbox first")
 	}
-	defer b.release()
+	switch {
+	case ctx.Err() != nil:
+		return sandbox.Saved{}, err
+	case err != nil:
+		return sandbox.Saved{}, fmt.Errorf("hold the commands still: %w", err)
+	}
+	defer release()
 	if !h.opts.OwnCommands {
-		if err := h.ask(ctx, sb.ID, http.MethodPost, "/carboy/sync"); err != nil {
+		if err := g.Sync(ctx); err != nil {
 			return sandbox.Saved{}, fmt.Errorf("have the guest write back: %w", err)
 		}
 	}
@@ -64,7 +82,13 @@ func (h *Host) Save(ctx context.Context, sb *sandbox.Sandbox, to string) (sandbo
 	if err != nil {
 		return sandbox.Saved{}, err
 	}
-	return saved, h.still(ctx, sb.ID)
+	if err := g.Held(ctx); err != nil {
+		e := sandbox.Errorf(sandbox.Unavailable, "the sandbox's commands did not stay still while its files were copied").
+			WithHint("try again, or stop the sandbox first")
+		e.Err = err
+		return saved, e
+	}
+	return saved, nil
 }
 
 // save has the layers copied.

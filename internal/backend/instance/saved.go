@@ -15,7 +15,7 @@ import (
 // addSnapshot resolves the snapshot that spec names into layers. It refuses one
 // that has something over a directory of the host image that is no part of it
 // any more: that would be lost in silence.
-func (h *Host) addSnapshot(ctx context.Context, p *Plan, spec sandbox.Spec) error {
+func (h *Host) addSnapshot(ctx context.Context, p *Layout, spec sandbox.Spec) error {
 	if spec.Snapshot == "" {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (c *composer) saved(name string) ([]string, error) {
 		return nil, nil // a view of the host's tree
 	}
 	var list []string
-	for _, dir := range slices.Backward(c.plan.Saved) {
+	for _, dir := range slices.Backward(c.layout.Saved) {
 		l := filepath.Join(dir, name)
 		_, err := os.Lstat(l)
 		switch {

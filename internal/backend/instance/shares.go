@@ -67,10 +67,10 @@ func (c *composer) mountPoint(d Dir) error {
 	if err != nil {
 		return err
 	}
-	if _, below := d.belowWorkspace(); !below { // or else it is there: see holdPoints
+	if _, below := d.belowWorkspace(); !below { // or else it is there: see holdMountPoints
 		err = c.asGuest(func() error { return c.mkdirInRoot(rel) })
 	}
-	if err != nil || !c.plan.Native {
+	if err != nil || !c.layout.Native {
 		return err
 	}
 	return c.bindInRoot(filepath.Join(DirMounts, d.Share()), rel)
@@ -128,7 +128,7 @@ func pointInRoot(path string) (at string, done func(), err error) {
 // groups shows what the agent needs of control groups in the instance's root: in a
 // file system of its own, which nothing outlives, owned by the instance's root.
 func (c *composer) groups() error {
-	if len(c.plan.Shown) == 0 {
+	if len(c.layout.Shown) == 0 {
 		return nil
 	}
 	at := filepath.Join(DirMounts, "groups")
@@ -136,11 +136,11 @@ func (c *composer) groups() error {
 	if err = errors.Join(err, mkdir(at)); err != nil {
 		return err
 	}
-	opts := fmt.Sprintf("size=64k,nr_inodes=64,mode=0700,uid=%d,gid=%d", c.plan.Base, c.plan.Base)
+	opts := fmt.Sprintf("size=64k,nr_inodes=64,mode=0700,uid=%d,gid=%d", c.layout.Base, c.layout.Base)
 	if err := unix.Mount("none", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
 		return err
 	}
-	for _, sh := range c.plan.Shown {
+	for _, sh := range c.layout.Shown {
 		if err := sh.show(at); err != nil {
 			return fmt.Errorf("show %s: %w", sh.Source, err)
 		}

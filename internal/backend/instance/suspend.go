@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -63,10 +63,10 @@ func (h *Host) Suspendable(_ context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if exists(filepath.Join(dir, fileKey)) || !older(dir) {
+	if exists(filepath.Join(dir, fileKey)) || !legacy(dir) {
 		return nil
 	}
-	return olderError(id)
+	return legacyError(id)
 }
 
 // Suspended reports whether an instance has memory to go on with.
@@ -94,17 +94,9 @@ func forgetParts(dir string) error {
 func (h *Host) quiesce(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, quiesceLimit, errors.New("no answer in time"))
 	defer cancel()
-	err := h.converse(ctx, id, http.MethodPost, "/carboy/suspend", nil, func(c io.Reader) error {
-		switch n, err := io.CopyN(io.Discard, c, 1); {
-		case n > 0:
-			return errors.New("something follows the guest agent's answer")
-		case !errors.Is(err, io.EOF):
-			return err
-		}
-		return nil
-	})
-	if bound, ok := errors.AsType[*conflict](err); ok {
-		return sandbox.Errorf(sandbox.Unsupported, "a program has a unix socket at %s, which can't be written down", bound.text)
+	err := h.agent(id).Suspend(ctx)
+	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusConflict {
+		return sandbox.Errorf(sandbox.Unsupported, "a program has a unix socket at %s, which can't be written down", e.Text)
 	}
 	if err != nil {
 		return fmt.Errorf("suspend the guest agent: %w", errors.Join(context.Cause(ctx), err))
@@ -112,9 +104,9 @@ func (h *Host) quiesce(ctx context.Context, id string) error {
 	return nil
 }
 
-// Resume prepares a plan whose instance is to go on from what Suspend kept, which is
+// Resume prepares a layout whose instance is to go on from what Suspend kept, which is
 // at DirMemoryUsed from then on.
-func (h *Host) Resume(p *Plan) error {
+func (h *Host) Resume(p *Layout) error {
 	p.Resume = true
 	// On the disk, or a crash of the host brings it back, beside a disk that has moved on.
 	return durable.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed), 0)

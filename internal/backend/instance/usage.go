@@ -1,28 +1,23 @@
 package instance
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-const (
-	askLimit   = 2 * time.Second
-	maxFigures = 64 << 10 // bytes of a guest's answer
-)
+const askLimit = 2 * time.Second
 
 // Measure implements sandbox.Measurer: by the instance's control group, and by the
 // file system on its disk image. The guest is asked for what the machine does
@@ -104,38 +99,10 @@ func diskUsage(dir string, u *sandbox.Usage) error {
 	return nil
 }
 
-// figures are what a guest agent says.
-type figures struct {
-	Used      float64 `json:"cpu_used_pct"`
-	MemTotal  uint64  `json:"mem_total"`
-	MemUsed   uint64  `json:"mem_used"`
-	MemCache  uint64  `json:"mem_cache"`
-	DiskUsed  uint64  `json:"disk_used"`
-	DiskTotal uint64  `json:"disk_total"`
-}
-
 func (h *Host) askUsage(ctx context.Context, id string) (sandbox.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	c, err := h.Dial(ctx, id, sandbox.GuestPort)
-	if err != nil {
-		return sandbox.Usage{}, err
-	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n\r\n"); err != nil {
-		return sandbox.Usage{}, err
-	}
-	resp, err := http.ReadResponse(bufio.NewReaderSize(io.LimitReader(c, maxFigures), 4096), nil)
-	if err != nil {
-		return sandbox.Usage{}, fmt.Errorf("ask for metrics: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return sandbox.Usage{}, fmt.Errorf("ask for metrics: status %d", resp.StatusCode)
-	}
-	raw, err := io.ReadAll(resp.Body)
+	raw, err := h.agent(id).Metrics(ctx)
 	if err != nil {
 		return sandbox.Usage{}, fmt.Errorf("ask for metrics: %w", err)
 	}
@@ -144,14 +111,14 @@ func (h *Host) askUsage(ctx context.Context, id string) (sandbox.Usage, error) {
 
 // parseFigures reads a guest's figures, none of which is larger than can be.
 func parseFigures(raw []byte) (u sandbox.Usage, err error) {
-	var f figures
+	var f guest.Metrics
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return u, errors.New("read metrics: not such as an agent gives")
 	}
 	const most = math.MaxInt64 >> 10
 	mem, disk := min(f.MemTotal, most), min(f.DiskTotal, most)
 	u = sandbox.Usage{
-		CPU: -1, Load: min(max(f.Used/100, 0), 1),
+		CPU: -1, Load: min(max(f.CPUUsedPct/100, 0), 1),
 		Cache: int64(min(f.MemCache, mem)), DiskTotal: int64(disk), Disk: int64(min(f.DiskUsed, disk)),
 	}
 	u.Memory = int64(min(f.MemUsed, mem))

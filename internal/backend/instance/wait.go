@@ -21,7 +21,7 @@ func (h *Host) Alive(ctx context.Context, id string) bool {
 		return false
 	}
 	err = h.healthy(ctx, id)
-	return err == nil || errors.Is(err, errOlder)
+	return err == nil || errors.Is(err, errLegacy)
 }
 
 // Wait implements sandbox.Backend.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -34,7 +35,7 @@ func socketDir(dir *beneath.Dir) (at *beneath.Dir, done func(), err error) {
 
 // shareConfig writes the copy, without the key: that the agent has it from its
 // descriptor alone is another part of the defence.
-func shareConfig(dir *beneath.Dir, cfg *AgentConfig) error {
+func shareConfig(dir *beneath.Dir, cfg *control.Config) error {
 	if !weak.On(weak.ControlShared) {
 		return nil
 	}
@@ -61,10 +62,10 @@ func (c *composer) shareControl() error {
 		return err
 	}
 	rel := GuestControl[1:]
-	if len(c.plan.Shown) > 0 { // the place is taken
+	if len(c.layout.Shown) > 0 { // the place is taken
 		rel = filepath.Join(rel, DirShared)
 	}
-	if err := c.asGuest(func() error { return c.mkdirInRoot(rel) }); err != nil || !c.plan.Native {
+	if err := c.asGuest(func() error { return c.mkdirInRoot(rel) }); err != nil || !c.layout.Native {
 		return err
 	}
 	return c.bindInRoot(at, rel)

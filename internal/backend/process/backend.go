@@ -8,6 +8,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -96,7 +97,7 @@ func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return b.report(sb.Spec)
 }
 
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*instance.Plan, error) {
+func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*instance.Layout, error) {
 	p, cfg, err := b.Prepare(ctx, sb)
 	if err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 }
 
 // strict is how commands are held where the kernel is the host's.
-func strict(c *instance.AgentConfig) {
+func strict(c *control.Config) {
 	c.AllowRoot = false
 	c.Strict = true
 	c.OOMScore = commandScore

@@ -2,6 +2,7 @@ package process
 
 import (
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -19,7 +20,7 @@ const minShare = 8192
 
 // boundFiles tells the agent how many descriptors each process of a command may
 // have, and how many files the instance may hold when the host's run short.
-func boundFiles(c *instance.AgentConfig, l sandbox.Limits) error {
+func boundFiles(c *control.Config, l sandbox.Limits) error {
 	// Without ids of its own an instance is not to be told from the host's root, whose
 	// limits need a right that not every root has.
 	if weak.On(weak.FilesUnbounded) || weak.On(weak.UserShared) {

@@ -39,13 +39,13 @@ func init() { runtime.LockOSThread() }
 // launched is what a launcher answers.
 type launched struct {
 	PID     int    `json:"pid"`     // on the host
-	Instead string `json:"instead"` // see instance.Plan
+	Instead string `json:"instead"` // see instance.Layout
 }
 
 // launch starts an instance's first process and returns its pid. Root does that on
 // a thread of this process, whose mount namespace is its own and ends with
 // it; others need a process, whose user namespace is.
-func (b *Backend) launch(ctx context.Context, p *instance.Plan, agent *instance.Handover, link *sandbox.Link) (int, error) {
+func (b *Backend) launch(ctx context.Context, p *instance.Layout, agent *instance.Handover, link *sandbox.Link) (int, error) {
 	if b.Rootless() {
 		return b.launchRootless(ctx, p, agent, link)
 	}
@@ -84,7 +84,7 @@ func join(netns int) error {
 	return nil
 }
 
-func (b *Backend) launchRootless(ctx context.Context, p *instance.Plan, agent *instance.Handover, link *sandbox.Link) (int, error) {
+func (b *Backend) launchRootless(ctx context.Context, p *instance.Layout, agent *instance.Handover, link *sandbox.Link) (int, error) {
 	var answer launched
 	if err := b.Launch(ctx, roleLauncher, p, &answer, agent, link); err != nil {
 		return 0, err
@@ -93,12 +93,12 @@ func (b *Backend) launchRootless(ctx context.Context, p *instance.Plan, agent *i
 	return answer.PID, nil
 }
 
-// launcherMain reads a plan, starts its instance and answers with the pid.
+// launcherMain reads a layout, starts its instance and answers with the pid.
 func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 	runtime.LockOSThread()
-	var p instance.Plan
+	var p instance.Layout
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
-		return fmt.Errorf("read plan: %w", err)
+		return fmt.Errorf("read layout: %w", err)
 	}
 	if err := role.BecomeRoot(); err != nil {
 		return err
@@ -123,7 +123,7 @@ func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 
 // launchHere composes the instance in this thread's mount namespace and starts its
 // first process in it.
-func launchHere(p *instance.Plan, agent *instance.Handover) (int, error) {
+func launchHere(p *instance.Layout, agent *instance.Handover) (int, error) {
 	if err := instance.Compose(p); err != nil {
 		return 0, err
 	}
@@ -144,7 +144,7 @@ func launchHere(p *instance.Plan, agent *instance.Handover) (int, error) {
 const shmBytes = 64 << 20
 
 // fork starts the instance's first process and waits until it has entered.
-func fork(p *instance.Plan, agent *instance.Handover, group *os.File) (int, error) {
+func fork(p *instance.Layout, agent *instance.Handover, group *os.File) (int, error) {
 	share, err := counts()
 	if err != nil {
 		return 0, err
@@ -219,7 +219,7 @@ func environment() []string {
 }
 
 // attributes are the namespaces of an instance.
-func attributes(p *instance.Plan, group *os.File) *syscall.SysProcAttr {
+func attributes(p *instance.Layout, group *os.File) *syscall.SysProcAttr {
 	flags := uintptr(unix.CLONE_NEWNS)
 	for w, f := range map[weak.Weakness]uintptr{
 		weak.HostPIDsShared: unix.CLONE_NEWPID, weak.HostIPCShared: unix.CLONE_NEWIPC,

@@ -62,48 +62,48 @@ func (b *body) apply(r *http.Request) {
 // readBody reads what has to be read before the request goes on, searches it,
 // and finds the places of secrets in it. What is not read is searched as it
 // streams.
-func (p *plan) readBody() (*body, []put, *Refusal) {
-	r := p.r
+func (rw *rewrite) readBody() (*body, []put, *Refusal) {
+	r := rw.r
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil, nil
 	}
 	names := codings(r.Header.Values("Content-Encoding"))
-	if p.x.bodies != nil {
+	if rw.x.bodies != nil {
 		if why := refuseEncoding(r, names); why != nil {
 			return nil, nil, why
 		}
 	}
-	places := p.bodyPlaces(names)
+	places := rw.bodyPlaces(names)
 	switch {
 	case len(places) > 0:
-		return p.placeInBody(places)
-	case p.x.state.search == nil:
+		return rw.placeInBody(places)
+	case rw.x.state.search == nil:
 		return nil, nil, nil
-	case p.x.bodies == nil:
+	case rw.x.bodies == nil:
 	case len(names) > 0:
-		b, why := p.searchEncoded(names)
+		b, why := rw.searchEncoded(names)
 		return b, nil, why
 	case r.ContentLength > 0 && r.ContentLength <= maxAhead && r.Header.Get("Expect") == "":
-		b, why := p.searchAhead()
+		b, why := rw.searchAhead()
 		return b, nil, why
 	}
 	return &body{stream: &reader{
-		src: r.Body, scan: p.bodyScanner(),
-		refuse: func(outcome) *Refusal { return p.x.refused(inBody("the body")) },
+		src: r.Body, scan: rw.bodyScanner(),
+		refuse: func(outcome) *Refusal { return rw.x.refused(inBody("the body")) },
 		end: func() *Refusal {
-			if why := p.searchTrailer(); why != nil {
-				return p.x.refused(why)
+			if why := rw.searchTrailer(); why != nil {
+				return rw.x.refused(why)
 			}
-			return p.foreignTrailer()
+			return rw.foreignTrailer()
 		},
 	}}, nil, nil
 }
 
-func (p *plan) bodyScanner() scanner {
-	if p.x.bodies == nil {
+func (rw *rewrite) bodyScanner() scanner {
+	if rw.x.bodies == nil {
 		return unsearched{}
 	}
-	return newSearcher(p.x.bodies)
+	return newSearcher(rw.x.bodies)
 }
 
 // unsearched is the scanner of what may hold anything.
@@ -114,13 +114,13 @@ func (unsearched) held() int           { return 0 }
 func (unsearched) end() outcome        { return clean }
 
 // foreignTrailer refuses credentials among the trailers that came.
-func (p *plan) foreignTrailer() *Refusal {
-	if len(p.secrets) == 0 || p.guest {
+func (rw *rewrite) foreignTrailer() *Refusal {
+	if len(rw.secrets) == 0 || rw.guest {
 		return nil
 	}
-	for name, values := range p.r.Trailer {
-		if p.credentialField(name) && hasValue(values) {
-			return p.x.refused(foreign("the trailer " + name))
+	for name, values := range rw.r.Trailer {
+		if rw.credentialField(name) && hasValue(values) {
+			return rw.x.refused(foreign("the trailer " + name))
 		}
 	}
 	return nil
@@ -145,31 +145,31 @@ func refuseEncoding(r *http.Request, names []string) *Refusal {
 }
 
 // take reads the whole body, or refuses one that is too large.
-func (p *plan) take() (*body, *Refusal) {
-	whole, err := io.ReadAll(io.LimitReader(p.r.Body, maxBuffered+1))
+func (rw *rewrite) take() (*body, *Refusal) {
+	whole, err := io.ReadAll(io.LimitReader(rw.r.Body, maxBuffered+1))
 	if err != nil {
 		return nil, &Refusal{Code: "bad_request", Status: http.StatusBadRequest, Reason: "the body could not be read to its end"}
 	}
 	if len(whole) > maxBuffered {
 		return nil, tooLarge("the body")
 	}
-	if p.x.state.search != nil {
-		if why := p.searchTrailer(); why != nil {
+	if rw.x.state.search != nil {
+		if why := rw.searchTrailer(); why != nil {
 			return nil, why
 		}
 	}
-	if why := p.foreignTrailer(); why != nil {
+	if why := rw.foreignTrailer(); why != nil {
 		return nil, why
 	}
-	return &body{whole: whole, closer: p.r.Body}, nil
+	return &body{whole: whole, closer: rw.r.Body}, nil
 }
 
-func (p *plan) searchAhead() (*body, *Refusal) {
-	b, why := p.take()
+func (rw *rewrite) searchAhead() (*body, *Refusal) {
+	b, why := rw.take()
 	if why != nil {
 		return nil, why
 	}
-	if searchWhole(p.bodyScanner(), b.whole) == found {
+	if searchWhole(rw.bodyScanner(), b.whole) == found {
 		return nil, inBody("the body")
 	}
 	return b, nil
@@ -177,13 +177,13 @@ func (p *plan) searchAhead() (*body, *Refusal) {
 
 // searchEncoded reads an encoded body, and searches what it decodes to and
 // what it is.
-func (p *plan) searchEncoded(names []string) (*body, *Refusal) {
-	b, why := p.searchAhead()
+func (rw *rewrite) searchEncoded(names []string) (*body, *Refusal) {
+	b, why := rw.searchAhead()
 	if why != nil {
 		return nil, why
 	}
 	d := &decoder{src: bytes.NewReader(b.whole), names: names}
-	switch searchAll(d, p.bodyScanner()) {
+	switch searchAll(d, rw.bodyScanner()) {
 	case found:
 		return nil, inBody("the body")
 	case garbled:
@@ -217,16 +217,16 @@ func searchAll(r io.Reader, s scanner) outcome {
 }
 
 // bodyPlaces returns the secrets that may go into a body of this type.
-func (p *plan) bodyPlaces(names []string) (places []int) {
+func (rw *rewrite) bodyPlaces(names []string) (places []int) {
 	if len(names) > 0 {
 		return nil
 	}
-	kind, _, err := mime.ParseMediaType(p.r.Header.Get("Content-Type"))
+	kind, _, err := mime.ParseMediaType(rw.r.Header.Get("Content-Type"))
 	if err != nil {
 		return nil
 	}
 	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
-	for i, s := range p.secrets {
+	for i, s := range rw.secrets {
 		pointer := strings.HasPrefix(s.Body, "/")
 		if s.Body != "" && (pointer && isJSON || !pointer && kind == "application/x-www-form-urlencoded") {
 			places = append(places, i)

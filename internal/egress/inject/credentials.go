@@ -13,17 +13,17 @@ import (
 // taken to hold a credential, or for the place of a secret that is spelled
 // otherwise. Cookie is not among them: it is left out of requests on routes
 // with a secret, since clients return cookies unasked.
-func (p *plan) credentialField(name string) bool {
+func (rw *rewrite) credentialField(name string) bool {
 	folded := field.Fold(name)
 	return field.Of(folded)&field.Credential != 0 ||
-		slices.ContainsFunc(p.secrets, func(s policy.Secret) bool { return s.Header != "" && field.Fold(s.Header) == folded })
+		slices.ContainsFunc(rw.secrets, func(s policy.Secret) bool { return s.Header != "" && field.Fold(s.Header) == folded })
 }
 
 // credentialParameter does so for a query's parameter, whose name is as it
 // came.
-func (p *plan) credentialParameter(raw string) bool {
+func (rw *rewrite) credentialParameter(raw string) bool {
 	return field.Parameter(raw)&field.Credential != 0 ||
-		slices.ContainsFunc(p.secrets, func(s policy.Secret) bool { return s.Query != "" && field.Is(raw, folded(s.Query)) })
+		slices.ContainsFunc(rw.secrets, func(s policy.Secret) bool { return s.Query != "" && field.Is(raw, folded(s.Query)) })
 }
 
 // folded is a place's name as some server may read it.

@@ -72,7 +72,7 @@ func (g *Guard) Set(placeholders map[string]string) {
 func (g *Guard) Request(ctx context.Context, r *http.Request, route *policy.Route) (*Exchange, *Refusal) {
 	x := &Exchange{guard: g, state: g.state.Load()}
 	x.bodies = x.state.search
-	p := &plan{ctx: ctx, x: x, r: r, header: map[string]string{}}
+	p := &rewrite{ctx: ctx, x: x, r: r, header: map[string]string{}}
 	if route != nil {
 		if route.Placeholders == policy.PlaceholdersPass {
 			x.bodies = nil

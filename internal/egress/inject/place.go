@@ -15,14 +15,14 @@ import (
 
 // placeInBody reads the body, finds the secrets' places in it and searches
 // what is around them.
-func (p *plan) placeInBody(places []int) (*body, []put, *Refusal) {
-	b, why := p.take()
+func (rw *rewrite) placeInBody(places []int) (*body, []put, *Refusal) {
+	b, why := rw.take()
 	if why != nil {
 		return nil, nil, why
 	}
 	var puts []put
 	for _, i := range places {
-		s := p.secrets[i]
+		s := rw.secrets[i]
 		var spots []spot
 		if strings.HasPrefix(s.Body, "/") {
 			var err error
@@ -38,31 +38,31 @@ func (p *plan) placeInBody(places []int) (*body, []put, *Refusal) {
 		if len(spots) == 0 {
 			continue
 		}
-		want := p.x.state.placeholders[s.Name]
+		want := rw.x.state.placeholders[s.Name]
 		switch {
 		case len(spots) == 1 && want != "" && spots[0].value == want:
 			puts = append(puts, put{secret: s, start: spots[0].start, end: spots[0].end})
-		case slices.ContainsFunc(spots, func(f spot) bool { return p.hasPlaceholder(f.value) }):
+		case slices.ContainsFunc(spots, func(f spot) bool { return rw.hasPlaceholder(f.value) }):
 			return nil, nil, misplaced("the body's field " + s.Body + ", and not alone")
-		case !p.guest:
+		case !rw.guest:
 			return nil, nil, foreign("the body's field " + s.Body)
 		}
 	}
-	if why := p.searchAround(b.whole, puts); why != nil {
+	if why := rw.searchAround(b.whole, puts); why != nil {
 		return nil, nil, why
 	}
 	return b, puts, nil
 }
 
 // searchAround refuses placeholders in the body beside the places of puts.
-func (p *plan) searchAround(whole []byte, puts []put) *Refusal {
+func (rw *rewrite) searchAround(whole []byte, puts []put) *Refusal {
 	sorted := slices.SortedFunc(slices.Values(puts), func(a, b put) int { return a.start - b.start })
 	at := 0
 	for _, u := range append(sorted, put{start: len(whole), end: len(whole)}) {
 		if u.start < at { // two rules for one place
 			return misplaced("a field of the body that two rules name")
 		}
-		if searchWhole(p.bodyScanner(), whole[at:u.start]) == found {
+		if searchWhole(rw.bodyScanner(), whole[at:u.start]) == found {
 			return inBody("the body")
 		}
 		at = u.end

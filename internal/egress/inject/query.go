@@ -9,14 +9,14 @@ import (
 
 // queryPuts finds the secrets that go into the query, and refuses foreign
 // credentials there. rest is the query without what will be replaced.
-func (p *plan) queryPuts() (puts []put, rest string, why *Refusal) {
+func (rw *rewrite) queryPuts() (puts []put, rest string, why *Refusal) {
 	var keep strings.Builder
 	seen := map[string]bool{}
-	raw := p.r.URL.RawQuery
+	raw := rw.r.URL.RawQuery
 	for at := 0; at <= len(raw) && raw != ""; {
 		end := at + strings.IndexByte(raw[at:]+"&", '&')
 		parameter := raw[at:end]
-		u, why := p.parameter(parameter, seen)
+		u, why := rw.parameter(parameter, seen)
 		if why != nil {
 			return nil, "", why
 		}
@@ -34,31 +34,31 @@ func (p *plan) queryPuts() (puts []put, rest string, why *Refusal) {
 
 // parameter looks at one parameter. It returns where in it a secret goes, or
 // nil. Names that were seen before are in seen.
-func (p *plan) parameter(text string, seen map[string]bool) (*put, *Refusal) {
+func (rw *rewrite) parameter(text string, seen map[string]bool) (*put, *Refusal) {
 	rawName, rawValue, _ := strings.Cut(text, "=")
 	name, value := unescapeQuery(rawName), unescapeQuery(rawValue)
-	for _, s := range p.secrets {
+	for _, s := range rw.secrets {
 		if s.Query == "" || s.Query != name {
 			continue
 		}
 		twice := seen[name]
 		seen[name] = true
-		want := p.x.state.placeholders[s.Name]
+		want := rw.x.state.placeholders[s.Name]
 		switch {
 		case value == want && want != "" && !twice:
 			return &put{secret: s, inQuery: true, start: len(text) - len(rawValue), end: len(text)}, nil
-		case p.hasPlaceholder(rawValue):
+		case rw.hasPlaceholder(rawValue):
 			return nil, misplaced("the query's parameter " + s.Query + ", and not alone")
-		case !p.guest:
+		case !rw.guest:
 			return nil, foreign("the query's parameter " + s.Query)
 		}
 		return nil, nil
 	}
-	if len(p.secrets) == 0 || p.guest || p.hasPlaceholder(rawValue) {
+	if len(rw.secrets) == 0 || rw.guest || rw.hasPlaceholder(rawValue) {
 		return nil, nil // a placeholder is found by the search of the rest
 	}
 	for rawName, rawValue := range field.Parameters(text) {
-		if rawValue != "" && p.credentialParameter(rawName) {
+		if rawValue != "" && rw.credentialParameter(rawName) {
 			return nil, foreign("the query's parameter " + strings.Trim(strings.ReplaceAll(field.Readings(rawName)[0], "-", "_"), "_"))
 		}
 	}

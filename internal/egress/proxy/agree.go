@@ -58,12 +58,12 @@ func parseHost(s string) (a asked, ok bool) {
 // for, and returns the name that policy is asked about: "" for an address.
 //
 // It runs for every request, whatever was found of the ones before.
-func (g *guest) agree(r *http.Request) (string, *Refusal) {
-	if bad := g.sound(r); bad != nil {
+func (cn *conn) agree(r *http.Request) (string, *Refusal) {
+	if bad := cn.sound(r); bad != nil {
 		return "", bad
 	}
 	if r.Host == "" {
-		if g.tls && g.name != "" || r.ProtoMajor > 1 {
+		if cn.tls && cn.name != "" || r.ProtoMajor > 1 {
 			return "", badRequest("the request names no host")
 		}
 		return "", nil // HTTP/1.0: for the address
@@ -72,18 +72,18 @@ func (g *guest) agree(r *http.Request) (string, *Refusal) {
 	if !ok {
 		return "", badRequest("the request's host is none that can be")
 	}
-	if bad := g.matches(a); bad != nil {
+	if bad := cn.matches(a); bad != nil {
 		if weak.On(weak.NetNamesUnbound) {
-			return g.name, nil
+			return cn.name, nil
 		}
-		bad.Host = withPort(a.host(), a.port, g.tls)
+		bad.Host = withPort(a.host(), a.port, cn.tls)
 		return "", bad
 	}
 	return a.name, nil
 }
 
 // sound refuses requests whose form belongs elsewhere.
-func (g *guest) sound(r *http.Request) *Refusal {
+func (cn *conn) sound(r *http.Request) *Refusal {
 	switch {
 	case r.Method == http.MethodConnect && weak.On(weak.NetConnectPass):
 		return nil
@@ -91,7 +91,7 @@ func (g *guest) sound(r *http.Request) *Refusal {
 		return refuse(http.StatusForbidden, string(policy.CodeProtocol), "CONNECT is for the gate's proxy alone")
 	case r.ProtoMajor > 1:
 		return soundHTTP2(r)
-	case r.URL.Host != "" && (r.URL.Scheme == "https") != g.tls:
+	case r.URL.Host != "" && (r.URL.Scheme == "https") != cn.tls:
 		return badRequest("the target is a URL of another scheme than the connection")
 	}
 	return nil
@@ -133,24 +133,24 @@ func soundHTTP2(r *http.Request) *Refusal {
 }
 
 // matches compares a host with the connection.
-func (g *guest) matches(a asked) *Refusal {
-	if a.port != 0 && a.port != g.dst.Port() && g.kind != sink {
-		return mismatch("the request is for port " + strconv.Itoa(int(a.port)) + ", and the connection for " + strconv.Itoa(int(g.dst.Port())))
+func (cn *conn) matches(a asked) *Refusal {
+	if a.port != 0 && a.port != cn.dst.Port() && cn.kind != sink {
+		return mismatch("the request is for port " + strconv.Itoa(int(a.port)) + ", and the connection for " + strconv.Itoa(int(cn.dst.Port())))
 	}
-	if g.kind == sink {
-		if g.name != "" && a.host() != g.name {
-			return mismatch("the request is for " + shown(a.host()) + ", and TLS was for " + shown(g.name))
+	if cn.kind == sink {
+		if cn.name != "" && a.host() != cn.name {
+			return mismatch("the request is for " + shown(a.host()) + ", and TLS was for " + shown(cn.name))
 		}
 		return nil
 	}
-	if a.addr.IsValid() && g.name == "" && g.host == "" {
-		if a.addr != g.dst.Addr() {
-			return mismatch("the request is for " + a.addr.String() + ", and the connection for " + g.dst.Addr().String())
+	if a.addr.IsValid() && cn.name == "" && cn.host == "" {
+		if a.addr != cn.dst.Addr() {
+			return mismatch("the request is for " + a.addr.String() + ", and the connection for " + cn.dst.Addr().String())
 		}
 		return nil
 	}
-	if g.tls || g.host != "" && !weak.On(weak.NetTunnelUnbound) {
-		if want := g.shownHost(); a.host() != want {
+	if cn.tls || cn.host != "" && !weak.On(weak.NetTunnelUnbound) {
+		if want := cn.shownHost(); a.host() != want {
 			return mismatch("the request is for " + shown(a.host()) + ", and the connection for " + shown(want))
 		}
 		return nil
@@ -161,25 +161,25 @@ func (g *guest) matches(a asked) *Refusal {
 // approve asks the policy about the name of a request in the clear, once for a
 // connection and a policy: there is no name that the connection as a whole is
 // for.
-func (g *guest) approve(name string) (policy.Verdict, *Refusal) {
-	pol := g.p.o.Policy()
-	g.mu.Lock()
-	if g.approvedBy != pol {
-		g.approved, g.approvedBy = map[string]policy.Verdict{}, pol
+func (cn *conn) approve(name string) (policy.Verdict, *Refusal) {
+	pol := cn.p.o.Policy()
+	cn.mu.Lock()
+	if cn.approvedBy != pol {
+		cn.approved, cn.approvedBy = map[string]policy.Verdict{}, pol
 	}
-	v, known := g.approved[name]
-	g.mu.Unlock()
+	v, known := cn.approved[name]
+	cn.mu.Unlock()
 	if known {
 		return v, nil
 	}
-	v = pol.Stream(policy.Stream{Conn: g.conn(), Name: name})
+	v = pol.Stream(policy.Stream{Conn: cn.policyConn(), Name: name})
 	if !v.Allowed() {
-		return v, g.refused(v, name)
+		return v, cn.refused(v, name)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.approvedBy == pol && len(g.approved) < maxApproved {
-		g.approved[name] = v
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	if cn.approvedBy == pol && len(cn.approved) < maxApproved {
+		cn.approved[name] = v
 	}
 	return v, nil
 }

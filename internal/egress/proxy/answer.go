@@ -37,7 +37,7 @@ func rawAnswer(r *Refusal) []byte {
 func (x *exchange) refuse(why *Refusal) {
 	if why.Host == "" {
 		named := *why
-		named.Host = withPort(x.host(), x.dst.Port(), x.g.tls)
+		named.Host = withPort(x.host(), x.dst.Port(), x.cn.tls)
 		why = &named
 	}
 	x.note(why)
@@ -45,7 +45,7 @@ func (x *exchange) refuse(why *Refusal) {
 		panic(http.ErrAbortHandler)
 	}
 	x.status, x.begun = why.Status, true
-	if x.g.kind != info {
+	if x.cn.kind != info {
 		x.record() // before the guest hears of it
 	}
 	h := x.w.Header()

@@ -19,7 +19,7 @@ import (
 
 // exchange is one request and what becomes of it.
 type exchange struct {
-	g      *guest
+	cn     *conn
 	w      http.ResponseWriter
 	r      *http.Request
 	ctx    context.Context
@@ -52,24 +52,24 @@ type exchange struct {
 
 // handle serves one request of any connection.
 func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
-	g, ok := r.Context().Value(guestKey{}).(*guest)
+	cn, ok := r.Context().Value(connKey{}).(*conn)
 	if !ok {
 		panic(http.ErrAbortHandler)
 	}
-	if g.strict != nil {
-		g.strict.serving.Store(true)
-		defer g.strict.serving.Store(false)
+	if cn.strict != nil {
+		cn.strict.serving.Store(true)
+		defer cn.strict.serving.Store(false)
 	}
-	x := &exchange{g: g, w: w, r: r, began: p.o.Now(), dst: g.dst, addrs: g.addrs}
+	x := &exchange{cn: cn, w: w, r: r, began: p.o.Now(), dst: cn.dst, addrs: cn.addrs}
 	x.ctx, x.cancel = context.WithCancelCause(r.Context())
 	defer x.cancel(nil)
-	g.enter(x)
-	defer g.exit(x)
-	if g.kind == info {
+	cn.enter(x)
+	defer cn.exit(x)
+	if cn.kind == info {
 		x.pages()
 		return
 	}
-	if g.kind == explicit && r.Method == http.MethodConnect {
+	if cn.kind == explicit && r.Method == http.MethodConnect {
 		x.connect()
 		return
 	}
@@ -79,53 +79,53 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (g *guest) enter(x *exchange) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.live == nil {
-		g.live = map[*exchange]struct{}{}
+func (cn *conn) enter(x *exchange) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	if cn.live == nil {
+		cn.live = map[*exchange]struct{}{}
 	}
-	g.live[x] = struct{}{}
+	cn.live[x] = struct{}{}
 }
 
-func (g *guest) exit(x *exchange) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.live, x)
+func (cn *conn) exit(x *exchange) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	delete(cn.live, x)
 }
 
 // serve decides about the request, and forwards it.
 func (x *exchange) serve() *Refusal {
-	g := x.g
+	cn := x.cn
 	var why *Refusal
-	if g.kind == explicit {
+	if cn.kind == explicit {
 		why = x.locate()
 	} else {
-		x.name, why = g.agree(x.r)
+		x.name, why = cn.agree(x.r)
 	}
 	switch {
 	case why != nil:
 		return why
-	case g.refusal != nil:
-		return g.refusal
-	case g.kind == sink:
+	case cn.refusal != nil:
+		return cn.refusal
+	case cn.kind == sink:
 		return x.unresolved()
 	}
-	if !g.tls && g.kind != explicit {
-		if x.stream, why = g.approve(x.name); why != nil {
+	if !cn.tls && cn.kind != explicit {
+		if x.stream, why = cn.approve(x.name); why != nil {
 			return why
 		}
-		x.streamed = policy.Stream{Conn: g.conn(), Name: x.name}
+		x.streamed = policy.Stream{Conn: cn.policyConn(), Name: x.name}
 	}
 	if x.r.URL.Path == "" {
 		x.r.URL.Path = "/" // a URL without a path: as it will go upstream
 	}
 	x.ask(policy.Request{
-		Addr: x.dst, Name: x.name, TLS: g.tls,
+		Addr: x.dst, Name: x.name, TLS: cn.tls,
 		Method: x.r.Method, URL: x.r.URL, Header: sentOn(x.r.Header),
 	})
 	if !x.verdict.Allowed() {
-		return ofVerdict(x.verdict, x.host(), x.dst.Port(), g.tls)
+		return ofVerdict(x.verdict, x.host(), x.dst.Port(), cn.tls)
 	}
 	if why := x.bound(); why != nil {
 		return why
@@ -143,7 +143,7 @@ func (x *exchange) ask(q policy.Request) {
 	x.mu.Lock()
 	x.query = &noted
 	x.mu.Unlock()
-	pol := x.g.p.o.Policy()
+	pol := x.cn.p.o.Policy()
 	x.verdict = pol.Request(q)
 	x.addrs = agreed(x.addrs, x.verdict, func(a netip.AddrPort) policy.Verdict {
 		q.Addr = a
@@ -158,7 +158,7 @@ func (x *exchange) askStream() bool {
 	x.mu.Lock()
 	x.carried = &x.streamed
 	x.mu.Unlock()
-	pol := x.g.p.o.Policy()
+	pol := x.cn.p.o.Policy()
 	x.verdict = pol.Stream(q)
 	if x.verdict.Mode != policy.ModeRelay {
 		x.mu.Lock()
@@ -167,7 +167,7 @@ func (x *exchange) askStream() bool {
 		return false
 	}
 	x.addrs = agreed(x.addrs, x.verdict, func(a netip.AddrPort) policy.Verdict {
-		q.Conn = policy.Conn{Addr: a, Names: x.g.p.namesOf(a.Addr(), q.Name)}
+		q.Conn = policy.Conn{Addr: a, Names: x.cn.p.namesOf(a.Addr(), q.Name)}
 		return pol.Stream(q)
 	})
 	return true
@@ -178,8 +178,8 @@ func (x *exchange) host() string {
 	if x.name != "" {
 		return x.name
 	}
-	if x.g.name != "" {
-		return x.g.name
+	if x.cn.name != "" {
+		return x.cn.name
 	}
 	return x.dst.Addr().String()
 }
@@ -197,7 +197,7 @@ func (x *exchange) route() *policy.Route {
 func (x *exchange) bound() *Refusal {
 	route := x.route()
 	x.limits = route.Limits
-	x.account = x.g.p.o.Meter.Rule(route.Rule, route.Limits)
+	x.account = x.cn.p.o.Meter.Rule(route.Rule, route.Limits)
 	if wait, ok := x.account.Begin(); !ok {
 		return tooFast(route.Rule, wait)
 	}
@@ -232,7 +232,7 @@ func (x *exchange) failure() *Refusal {
 		return x.ofSecrets(why)
 	}
 	// The connection's end may have reached the request before its reason did.
-	for _, ctx := range []context.Context{x.ctx, x.g.ctx} {
+	for _, ctx := range []context.Context{x.ctx, x.cn.ctx} {
 		if why, ok := errors.AsType[*Refusal](context.Cause(ctx)); ok {
 			return why
 		}
@@ -273,21 +273,21 @@ func (x *exchange) note(why *Refusal) {
 
 // record writes what became of the exchange, once.
 func (x *exchange) record() {
-	g := x.g
+	cn := x.cn
 	if x.recorded {
 		return
 	}
 	x.recorded = true
 	protocol := "http"
-	if g.tls {
+	if cn.tls {
 		protocol = "https"
 	}
 	rec := netlog.Record{
-		Time: g.p.o.Now(), Verdict: netlog.Allow, Rule: x.verdict.Rule, Reason: x.verdict.Reason,
+		Time: cn.p.o.Now(), Verdict: netlog.Allow, Rule: x.verdict.Rule, Reason: x.verdict.Reason,
 		Protocol: protocol, Host: x.recordedHost(), Address: x.dst.String(),
 		Method: x.r.Method, Path: x.path(), Status: x.status, Result: x.result,
 		Sent: x.sent.Load(), Received: x.received.Load(),
-		Secrets: slices.Clone(x.secrets.Used()), Duration: g.p.o.Now().Sub(x.began),
+		Secrets: slices.Clone(x.secrets.Used()), Duration: cn.p.o.Now().Sub(x.began),
 	}
 	x.mu.Lock()
 	if f := x.failed; f != nil {
@@ -300,7 +300,7 @@ func (x *exchange) record() {
 		}
 	}
 	x.mu.Unlock()
-	g.p.o.Record(rec)
+	cn.p.o.Record(rec)
 }
 
 // path is the request's as it was written, in ASCII.

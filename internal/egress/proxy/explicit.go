@@ -106,13 +106,13 @@ func (x *exchange) locate() *Refusal {
 		a.port = defaultHTTP
 	}
 	x.wants(a)
-	f, why := x.g.p.find(x.ctx, a, a.port)
+	f, why := x.cn.p.find(x.ctx, a, a.port)
 	if why != nil {
 		return why
 	}
 	x.dst, x.addrs = f.addrs[0], f.addrs
 	x.streamed = policy.Stream{Conn: policy.Conn{Addr: x.dst, Names: f.names}, Name: a.name}
-	x.stream = x.g.p.o.Policy().Stream(x.streamed)
+	x.stream = x.cn.p.o.Policy().Stream(x.streamed)
 	if !x.stream.Allowed() {
 		return ofVerdict(x.stream, a.host(), a.port, false)
 	}
@@ -128,7 +128,7 @@ func (x *exchange) connect() {
 		return
 	}
 	x.wants(a)
-	f, why := x.g.p.find(x.ctx, a, a.port)
+	f, why := x.cn.p.find(x.ctx, a, a.port)
 	if why != nil {
 		x.deny(why)
 		return
@@ -140,7 +140,7 @@ func (x *exchange) connect() {
 		return
 	}
 	defer conn.Close()
-	x.g.strict.Raw()
+	x.cn.strict.Raw()
 	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
@@ -148,13 +148,13 @@ func (x *exchange) connect() {
 	if n := rw.Reader.Buffered(); n > 0 {
 		head, _ = rw.Reader.Peek(n)
 	}
-	x.g.p.serveTunnel(x.g.ctx, tlswire.Replay(conn, head), a, f)
+	x.cn.p.serveTunnel(x.cn.ctx, tlswire.Replay(conn, head), a, f)
 }
 
 // wants notes whom a request to the proxy is for, before it is known where that
 // is: a record has the port, and the gate's own address.
 func (x *exchange) wants(a asked) {
-	x.name, x.dst = a.name, netip.AddrPortFrom(x.g.dst.Addr(), a.port)
+	x.name, x.dst = a.name, netip.AddrPortFrom(x.cn.dst.Addr(), a.port)
 	if a.addr.IsValid() {
 		x.dst = netip.AddrPortFrom(a.addr, a.port)
 	}
@@ -168,23 +168,23 @@ func (x *exchange) deny(why *Refusal) {
 
 // serveTunnel serves what is in a CONNECT.
 func (p *Proxy) serveTunnel(ctx context.Context, conn net.Conn, a asked, f found) {
-	g, ok := p.admit(ctx, tunnel, conn, f.addrs[0])
+	cn, ok := p.admit(ctx, tunnel, conn, f.addrs[0])
 	if !ok {
 		return
 	}
-	defer g.leave()
-	g.addrs, g.names, g.host = f.addrs, f.names, a.host()
-	if !g.list() {
+	defer cn.leave()
+	cn.addrs, cn.names, cn.host = f.addrs, f.names, a.host()
+	if !cn.list() {
 		return
 	}
-	switch v := p.o.Policy().Connect(g.conn()); {
+	switch v := p.o.Policy().Connect(cn.policyConn()); {
 	case !v.Allowed(): // it has changed since
-		g.reset(ofVerdict(v, a.host(), a.port, false))
+		cn.reset(ofVerdict(v, a.host(), a.port, false))
 	case v.Mode == policy.ModeRelay:
-		g.name = a.name
-		g.relay(g.carrier, nil, v, nil)
+		cn.name = a.name
+		cn.relay(cn.carrier, nil, v, nil)
 	default:
-		g.sniff(g.carrier)
+		cn.sniff(cn.carrier)
 	}
 }
 
@@ -200,10 +200,10 @@ func (x *exchange) unresolved() *Refusal {
 		return r
 	}
 	port := x.dst.Port()
-	v := x.g.p.o.Policy().Name(a.name)
-	if v.Allowed() && x.g.p.o.Resolve != nil {
+	v := x.cn.p.o.Policy().Name(a.name)
+	if v.Allowed() && x.cn.p.o.Resolve != nil {
 		var err error
-		if _, v, err = x.g.p.o.Resolve(x.ctx, a.name); err != nil && v.Allowed() {
+		if _, v, err = x.cn.p.o.Resolve(x.ctx, a.name); err != nil && v.Allowed() {
 			if errors.Is(err, context.Canceled) {
 				panic(http.ErrAbortHandler)
 			}
@@ -213,7 +213,7 @@ func (x *exchange) unresolved() *Refusal {
 		}
 	}
 	if v.Mode == policy.ModeRefuse {
-		return ofVerdict(v, a.name, port, x.g.tls)
+		return ofVerdict(v, a.name, port, x.cn.tls)
 	}
 	r := refuse(http.StatusServiceUnavailable, string(policy.CodeNotResolved), shown(a.name)+" was refused when it was resolved, and is allowed now")
 	r.Host, r.Hint = a.name, "resolve it again, on a new connection"

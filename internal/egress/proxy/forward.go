@@ -27,15 +27,15 @@ func (x *exchange) forward() *Refusal {
 		return why
 	}
 	defer func() { _ = body.Close() }()
-	if g := x.g.p.o.Guard; g != nil {
-		secrets, refused := g.Request(x.ctx, out, x.verdict.Route)
+	if cn := x.cn.p.o.Guard; cn != nil {
+		secrets, refused := cn.Request(x.ctx, out, x.verdict.Route)
 		x.guarded(secrets)
 		if refused != nil {
 			return x.ofSecrets(refused)
 		}
 	}
 	out.GetBody = body.again(out.Body)
-	tr, err := x.g.p.upstreams.to(x.target(out, up))
+	tr, err := x.cn.p.upstreams.to(x.target(out, up))
 	if err != nil {
 		return refuse(http.StatusBadGateway, CodeUpstream, err.Error())
 	}
@@ -99,7 +99,7 @@ func (x *exchange) outgoing(up string) (*http.Request, *upload, *Refusal) {
 		Scheme: "http", Host: x.authority(), Path: r.URL.Path, RawPath: r.URL.RawPath,
 		RawQuery: r.URL.RawQuery, ForceQuery: r.URL.ForceQuery,
 	}
-	if x.g.tls {
+	if x.cn.tls {
 		u.Scheme = "https"
 	}
 	out := &http.Request{
@@ -138,20 +138,20 @@ func (x *exchange) authority() string {
 
 // target is where the request goes, and what may go there with it.
 func (x *exchange) target(out *http.Request, up string) target {
-	t := target{dial: x.addrs, destination: destination{addrs: addrsText(x.addrs), tls: x.g.tls}}
+	t := target{dial: x.addrs, destination: destination{addrs: addrsText(x.addrs), tls: x.cn.tls}}
 	t.protocol = http1
 	switch {
 	case up != "" || x.r.ProtoMajor == 1:
-	case !x.g.tls || isGRPC(out.Header):
+	case !x.cn.tls || isGRPC(out.Header):
 		t.protocol = http2
 	default:
 		t.protocol = http2or1
 	}
-	if x.g.tls {
+	if x.cn.tls {
 		t.name = x.host()
 	}
 	if route := x.verdict.Route; route != nil {
-		if route.Roots != "" && x.g.tls {
+		if route.Roots != "" && x.cn.tls {
 			t.roots = route.Roots
 			t.destination.roots = sha256.Sum256([]byte(route.Roots))
 		}
@@ -241,8 +241,8 @@ func (x *exchange) answer(resp *http.Response, up string, conn *net.Conn) *Refus
 
 // checkAnswer applies the guard and the rule's limits to an answer.
 func (x *exchange) checkAnswer(resp *http.Response) *Refusal {
-	if g := x.g.p.o.Guard; g != nil {
-		if why := g.Response(resp, x.secrets); why != nil {
+	if cn := x.cn.p.o.Guard; cn != nil {
+		if why := cn.Response(resp, x.secrets); why != nil {
 			return x.ofSecrets(why)
 		}
 	}
@@ -274,7 +274,7 @@ func (x *exchange) download(resp *http.Response, more *ahead) error {
 				x.fail(why)
 				return why
 			}
-			if err := x.g.together(n, func() error { _, err := x.w.Write(room[:n]); return err }); err != nil {
+			if err := x.cn.together(n, func() error { _, err := x.w.Write(room[:n]); return err }); err != nil {
 				return err
 			}
 			if total != resp.ContentLength && n < unbuffered {
@@ -304,7 +304,7 @@ func (x *exchange) broken(err error) {
 	}
 	_ = err // it may quote what the upstream sent
 	if !x.r.ProtoAtLeast(1, 1) {
-		x.g.cut.Store(true) // an answer there may have no end but the connection's
+		x.cn.cut.Store(true) // an answer there may have no end but the connection's
 	}
 	panic(http.ErrAbortHandler)
 }

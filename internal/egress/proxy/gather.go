@@ -139,9 +139,9 @@ func (a *ahead) more() bool {
 
 // together has what write writes, n bytes, go out in as few packets as it
 // takes. A connection of HTTP/2 has other streams, which are not to wait.
-func (g *guest) together(n int, write func() error) error {
-	c, ok := g.carrier.Conn.(interface{ Cork(on bool) })
-	if !ok || g.http2 || n <= recordSize {
+func (cn *conn) together(n int, write func() error) error {
+	c, ok := cn.carrier.Conn.(interface{ Cork(on bool) })
+	if !ok || cn.http2 || n <= recordSize {
 		return write()
 	}
 	c.Cork(true)

@@ -113,7 +113,7 @@ type watchdog struct {
 const patience = 4
 
 func (x *exchange) watch() (stop func()) {
-	d := x.g.p.o.Timeouts.Stall
+	d := x.cn.p.o.Timeouts.Stall
 	if d <= 0 {
 		return func() {}
 	}

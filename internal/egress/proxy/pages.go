@@ -32,7 +32,7 @@ func (x *exchange) pages() {
 	switch r.URL.Path {
 	case "/":
 		w.Header().Set("Content-Type", contentJSON)
-		_ = json.NewEncoder(w).Encode(x.g.p.about()) // to a guest that may have left
+		_ = json.NewEncoder(w).Encode(x.cn.p.about()) // to a guest that may have left
 	case "/healthz":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n"))

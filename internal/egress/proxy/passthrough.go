@@ -19,18 +19,18 @@ import (
 // can't tell that from the random bytes which browsers send in its place. Where
 // a rule wants the stream unread it is refused; where nothing but the default
 // let it through it is intercepted, which works for both.
-func (g *guest) passThrough(c net.Conn, raw []byte, hello tlswire.Hello, v policy.Verdict) {
+func (cn *conn) passThrough(c net.Conn, raw []byte, hello tlswire.Hello, v policy.Verdict) {
 	if hello.ECH {
 		if v.Rule == string(defaultRule) {
-			g.serveTLS(c, hello)
+			cn.serveTLS(c, hello)
 			return
 		}
 		r := refuse(http.StatusForbidden, CodeECH, "the TLS hello may hide a name (ECH), and the rule passes TLS through unread: turn ECH off in the client")
-		r.Rule, r.Host = v.Rule, g.name
-		g.reset(r)
+		r.Rule, r.Host = v.Rule, cn.name
+		cn.reset(r)
 		return
 	}
-	g.relay(g.carrier, raw, v, tlswire.NewRetry(hello, raw).Watch)
+	cn.relay(cn.carrier, raw, v, tlswire.NewRetry(hello, raw).Watch)
 }
 
 // defaultRule is the rule of a policy's default.
@@ -38,36 +38,36 @@ const defaultRule = "default"
 
 // relay carries the connection's bytes unread, head first. watch sees them, and
 // may end it; nil: nobody looks.
-func (g *guest) relay(c net.Conn, head []byte, v policy.Verdict, watch func(bool, []byte) error) {
-	g.mu.Lock()
-	g.relayed = v.Mode
-	g.mu.Unlock()
+func (cn *conn) relay(c net.Conn, head []byte, v policy.Verdict, watch func(bool, []byte) error) {
+	cn.mu.Lock()
+	cn.relayed = v.Mode
+	cn.mu.Unlock()
 	route := &policy.Route{Rule: v.Rule}
 	if v.Route != nil {
 		route = v.Route
 	}
-	account := g.p.o.Meter.Rule(route.Rule, route.Limits)
+	account := cn.p.o.Meter.Rule(route.Rule, route.Limits)
 	if wait, ok := account.Begin(); !ok {
-		g.reset(tooFast(route.Rule, wait))
+		cn.reset(tooFast(route.Rule, wait))
 		return
 	}
-	up, err := g.p.dial(g.ctx, g.addrs)
+	up, err := cn.p.dial(cn.ctx, cn.addrs)
 	if err != nil {
-		g.reset(dialFailed(err, g.shownHost()))
+		cn.reset(dialFailed(err, cn.shownHost()))
 		return
 	}
-	res := relay.TCP(g.ctx, c, up, relay.Options{
+	res := relay.TCP(cn.ctx, c, up, relay.Options{
 		Limits: route.Limits, Account: account, Head: head, Watch: watch,
 	})
 	rec := netlog.Record{
-		Time: g.p.o.Now(), Verdict: netlog.Allow, Rule: v.Rule, Reason: v.Reason, Protocol: "tcp",
-		Host: g.name, Address: g.dst.String(), Sent: res.Sent, Received: res.Received,
-		Duration: g.p.o.Now().Sub(g.began), Result: string(res.End),
+		Time: cn.p.o.Now(), Verdict: netlog.Allow, Rule: v.Rule, Reason: v.Reason, Protocol: "tcp",
+		Host: cn.name, Address: cn.dst.String(), Sent: res.Sent, Received: res.Received,
+		Duration: cn.p.o.Now().Sub(cn.began), Result: string(res.End),
 	}
-	if g.tls {
+	if cn.tls {
 		rec.Protocol = "tls"
 	}
-	why, cut := errors.AsType[*Refusal](cutBy(g.ctx)) // the connection may be closed before the relay sees why
+	why, cut := errors.AsType[*Refusal](cutBy(cn.ctx)) // the connection may be closed before the relay sees why
 	switch {
 	case cut:
 		rec.Verdict, rec.Code, rec.Reason, rec.Result = netlog.Deny, why.Code, why.Reason, string(relay.EndCut)
@@ -78,7 +78,7 @@ func (g *guest) relay(c net.Conn, head []byte, v policy.Verdict, watch func(bool
 	case res.End == relay.EndClosed:
 		rec.Result = ""
 	}
-	g.p.o.Record(rec)
+	cn.p.o.Record(rec)
 }
 
 // dial connects to the first of addresses that answers.

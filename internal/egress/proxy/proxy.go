@@ -115,7 +115,7 @@ type Proxy struct {
 	served    sync.WaitGroup // of the two servers
 
 	mu     sync.Mutex // guards what follows
-	guests map[*guest]struct{}
+	conns  map[*conn]struct{}
 	closed bool
 }
 
@@ -140,14 +140,14 @@ func New(o Options) *Proxy {
 	if o.MaxConns <= 0 {
 		o.MaxConns = DefaultMaxConns
 	}
-	p := &Proxy{o: o, guests: map[*guest]struct{}{}, q1: newQueue(), q2: newQueue()}
+	p := &Proxy{o: o, conns: map[*conn]struct{}{}, q1: newQueue(), q2: newQueue()}
 	p.upstreams = newUpstreams(p)
 	p.tls = &tls.Config{
 		MinVersion:                  tls.VersionTLS12,
 		NextProtos:                  []string{"h2", "http/1.1"},
 		DynamicRecordSizingDisabled: true,
 		GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return o.Certificate(h.Conn.(*carrier).guest.certificateName())
+			return o.Certificate(h.Conn.(*carrier).of.certificateName())
 		},
 	}
 	p.h1, p.h2 = p.server(), p.server()
@@ -176,8 +176,8 @@ func (p *Proxy) server() *http.Server {
 		MaxHeaderBytes:    maxHead,
 		ErrorLog:          slog.NewLogLogger(p.o.Log.Handler(), slog.LevelDebug),
 		ConnContext: func(_ context.Context, c net.Conn) context.Context {
-			g := carrierOf(c).guest
-			return context.WithValue(g.ctx, guestKey{}, g)
+			cn := carrierOf(c).of
+			return context.WithValue(cn.ctx, connKey{}, cn)
 		},
 		DisableGeneralOptionsHandler: true,
 	}
@@ -187,8 +187,8 @@ func (p *Proxy) server() *http.Server {
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
-	for g := range p.guests {
-		g.end(refuse(http.StatusServiceUnavailable, CodeCut, "the gate ends"))
+	for cn := range p.conns {
+		cn.end(refuse(http.StatusServiceUnavailable, CodeCut, "the gate ends"))
 	}
 	p.mu.Unlock()
 	_ = p.h1.Close()
@@ -201,49 +201,49 @@ func (p *Proxy) Close() {
 func (p *Proxy) Conns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.guests)
+	return len(p.conns)
 }
 
 // admit makes room for a connection, or resets it.
-func (p *Proxy) admit(ctx context.Context, k kind, conn net.Conn, dst netip.AddrPort) (*guest, bool) {
+func (p *Proxy) admit(ctx context.Context, k kind, c net.Conn, dst netip.AddrPort) (*conn, bool) {
 	dst = netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port())
-	g := &guest{p: p, kind: k, dst: dst, addrs: []netip.AddrPort{dst}, began: p.o.Now()}
-	g.carrier = &carrier{Conn: conn, guest: g, done: make(chan struct{})}
+	cn := &conn{p: p, kind: k, dst: dst, addrs: []netip.AddrPort{dst}, began: p.o.Now()}
+	cn.carrier = &carrier{Conn: c, of: cn, done: make(chan struct{})}
 	p.mu.Lock()
-	full := len(p.guests) >= p.o.MaxConns && !weak.On(weak.NetConnectionsUnbounded)
+	full := len(p.conns) >= p.o.MaxConns && !weak.On(weak.NetConnectionsUnbounded)
 	if !full && !p.closed {
-		g.ctx, g.cancel = context.WithCancelCause(ctx)
-		p.guests[g] = struct{}{}
+		cn.ctx, cn.cancel = context.WithCancelCause(ctx)
+		p.conns[cn] = struct{}{}
 		p.mu.Unlock()
-		g.unhook = context.AfterFunc(g.ctx, func() { _ = g.carrier.Close() })
-		return g, true
+		cn.unhook = context.AfterFunc(cn.ctx, func() { _ = cn.carrier.Close() })
+		return cn, true
 	}
 	p.mu.Unlock()
 	if full {
-		g.record(refuse(http.StatusServiceUnavailable, CodeTooMany, "the sandbox has more connections open than its gate takes"))
+		cn.record(refuse(http.StatusServiceUnavailable, CodeTooMany, "the sandbox has more connections open than its gate takes"))
 	}
-	abort(conn)
+	abort(c)
 	return nil, false
 }
 
 // end ends the connection. What ends with a refusal is cut: by then its guest
 // may have an answer in part, and some clients, such as curl's HTTP/2, take the
 // orderly end of a connection for the good end of what was on it.
-func (g *guest) end(why error) {
+func (cn *conn) end(why error) {
 	if _, refused := errors.AsType[*Refusal](why); refused {
-		g.cut.Store(true)
+		cn.cut.Store(true)
 	}
-	g.cancel(why)
+	cn.cancel(why)
 }
 
 // leave forgets a connection.
-func (g *guest) leave() {
-	_ = g.carrier.Close()
-	g.unhook()
-	g.cancel(nil)
-	g.p.mu.Lock()
-	defer g.p.mu.Unlock()
-	delete(g.p.guests, g)
+func (cn *conn) leave() {
+	_ = cn.carrier.Close()
+	cn.unhook()
+	cn.cancel(nil)
+	cn.p.mu.Lock()
+	defer cn.p.mu.Unlock()
+	delete(cn.p.conns, cn)
 }
 
 // abort resets a connection, and closes it.
@@ -282,10 +282,10 @@ func (q *queue) Close() error {
 // Addr is of no meaning.
 func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }
 
-// carrier is a guest's connection at its bottom.
+// carrier is the bottom of a conn.
 type carrier struct {
 	net.Conn
-	guest  *guest
+	of     *conn
 	closed atomic.Bool
 	done   chan struct{} // closed once the connection is
 }
@@ -293,7 +293,7 @@ type carrier struct {
 // Write writes, unless the connection was cut: TLS and HTTP/2 have words for an
 // end that comes in order, and would say them.
 func (c *carrier) Write(b []byte) (int, error) {
-	if c.guest.cut.Load() {
+	if c.of.cut.Load() {
 		return 0, net.ErrClosed
 	}
 	return c.Conn.Write(b)
@@ -304,7 +304,7 @@ func (c *carrier) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	if c.guest.cut.Load() {
+	if c.of.cut.Load() {
 		relay.Reset(c.Conn)
 	}
 	err := c.Conn.Close()

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 
@@ -18,36 +19,33 @@ func (p *Proxy) Recheck() (cut int) {
 		return 0
 	}
 	p.mu.Lock()
-	guests := make([]*guest, 0, len(p.guests))
-	for g := range p.guests {
-		guests = append(guests, g)
-	}
+	conns := slices.Collect(maps.Keys(p.conns))
 	p.mu.Unlock()
-	for _, g := range guests {
-		cut += g.recheck()
+	for _, cn := range conns {
+		cut += cn.recheck()
 	}
 	return cut
 }
 
 // recheck rechecks one connection.
-func (g *guest) recheck() (cut int) {
-	if g.kind == sink || g.kind == info {
+func (cn *conn) recheck() (cut int) {
+	if cn.kind == sink || cn.kind == info {
 		return 0
 	}
-	g.mu.Lock()
-	relayed, live := g.relayed, make([]*exchange, 0, len(g.live))
-	for x := range g.live {
+	cn.mu.Lock()
+	relayed, live := cn.relayed, make([]*exchange, 0, len(cn.live))
+	for x := range cn.live {
 		live = append(live, x)
 	}
-	stream, settled := g.settled, g.isSettled
-	g.mu.Unlock()
+	stream, settled := cn.settled, cn.isSettled
+	cn.mu.Unlock()
 	if settled || relayed != "" {
-		v := g.p.o.Policy().Stream(stream)
+		v := cn.p.o.Policy().Stream(stream)
 		if !settled { // nothing of it was read
-			v = g.p.o.Policy().Connect(g.conn())
+			v = cn.p.o.Policy().Connect(cn.policyConn())
 		}
 		if why := changed(v, relayed); why != "" {
-			g.end(g.cutFor(v, why))
+			cn.end(cn.cutFor(v, why))
 			return 1
 		}
 	}
@@ -71,9 +69,9 @@ func changed(v policy.Verdict, relayed policy.Mode) string {
 	return ""
 }
 
-func (g *guest) cutFor(v policy.Verdict, reason string) *Refusal {
+func (cn *conn) cutFor(v policy.Verdict, reason string) *Refusal {
 	r := refuse(http.StatusForbidden, CodeCut, reason)
-	r.Rule, r.Host = v.Rule, g.shownHost()
+	r.Rule, r.Host = v.Rule, cn.shownHost()
 	return r
 }
 
@@ -83,17 +81,17 @@ func (x *exchange) recheck() bool {
 	q, carried := x.query, x.carried
 	x.mu.Unlock()
 	if carried != nil {
-		v := x.g.p.o.Policy().Stream(*carried)
+		v := x.cn.p.o.Policy().Stream(*carried)
 		why := changed(v, policy.ModeRelay)
 		if why != "" {
-			x.fail(x.g.cutFor(v, why))
+			x.fail(x.cn.cutFor(v, why))
 		}
 		return why != ""
 	}
 	if q == nil {
 		return false
 	}
-	v := x.g.p.o.Policy().Request(*q)
+	v := x.cn.p.o.Policy().Request(*q)
 	reason := ""
 	switch {
 	case !v.Allowed():

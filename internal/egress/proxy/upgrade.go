@@ -27,7 +27,7 @@ func (x *exchange) upgrade(resp *http.Response, up string, below *net.Conn) *Ref
 	if err != nil {
 		return refuse(http.StatusBadGateway, CodeUpstream, "the connection can't be upgraded")
 	}
-	x.g.strict.Raw()
+	x.cn.strict.Raw()
 	x.status, x.begun = http.StatusSwitchingProtocols, true
 	guest := hijacked(conn, rw)
 	defer conn.Close()
@@ -38,8 +38,8 @@ func (x *exchange) upgrade(resp *http.Response, up string, below *net.Conn) *Ref
 	}
 	var to io.Writer = upstream
 	var from io.Reader = upstream
-	if g := x.g.p.o.Guard; g != nil {
-		to, from = g.Stream(x.secrets, header, upstream, upstream)
+	if cn := x.cn.p.o.Guard; cn != nil {
+		to, from = cn.Stream(x.secrets, header, upstream, upstream)
 	}
 	defer context.AfterFunc(x.ctx, func() { conn.Close(); upstream.Close() })()
 	x.carry(guest, conn, to, from, func(err error) {

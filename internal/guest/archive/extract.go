@@ -45,7 +45,7 @@ func Extract(ctx context.Context, r io.Reader, dir string, o ExtractOptions) (Re
 	if strings.ContainsAny(o.As, "/\x00") || o.As == "." || o.As == ".." {
 		return Result{}, fmt.Errorf("name %q: %w", o.As, ErrUnsafe)
 	}
-	t, err := openTree(dir)
+	t, err := openDestination(dir)
 	if err != nil {
 		return Result{}, err
 	}
@@ -54,7 +54,7 @@ func Extract(ctx context.Context, r io.Reader, dir string, o ExtractOptions) (Re
 	return extract(ctx, r, t, o)
 }
 
-func extract(ctx context.Context, r io.Reader, t *tree, o ExtractOptions) (Result, error) {
+func extract(ctx context.Context, r io.Reader, t *destination, o ExtractOptions) (Result, error) {
 	x := &extractor{ctx: ctx, o: o, tree: t, in: newStream(r), buf: make([]byte, bufferSize)}
 	err := x.run()
 	if ferr := x.finishDirs(); err == nil {
@@ -66,7 +66,7 @@ func extract(ctx context.Context, r io.Reader, t *tree, o ExtractOptions) (Resul
 type extractor struct {
 	ctx  context.Context // of the one call that this is for
 	o    ExtractOptions
-	tree *tree
+	tree *destination
 	in   *stream
 	buf  []byte
 	res  Result

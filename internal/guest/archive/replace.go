@@ -24,7 +24,7 @@ func Replace(ctx context.Context, r io.Reader, p, keep string, o ExtractOptions)
 	if base == "/" || base == "." {
 		return Result{}, fmt.Errorf("replace %.256q: %w", p, ErrUnsafe)
 	}
-	above, err := openTree(path.Dir(p))
+	above, err := openDestination(path.Dir(p))
 	if err != nil {
 		return Result{}, err
 	}
@@ -40,7 +40,7 @@ func ReplaceIn(ctx context.Context, r io.Reader, dir int, base, keep string, o E
 	if o.As != "" || !single(base) || keep != "" && !single(keep) || keep == base {
 		return Result{}, fmt.Errorf("replace %.256q, and keep the old one as %.256q: %w", base, keep, ErrUnsafe)
 	}
-	above := &tree{root: dir, dir: -1, own: o.Own}
+	above := &destination{root: dir, dir: -1, own: o.Own}
 	name := temporary()
 	if err := unix.Mkdirat(above.root, name, newDir); err != nil {
 		return Result{}, &os.PathError{Op: "make directory", Path: base, Err: err}
@@ -73,12 +73,12 @@ func single(name string) bool {
 }
 
 // fill extracts into the new directory name, and gives it its owner and mode.
-func (t *tree) fill(ctx context.Context, r io.Reader, name string, o ExtractOptions) (Result, error) {
+func (t *destination) fill(ctx context.Context, r io.Reader, name string, o ExtractOptions) (Result, error) {
 	root, err := beneath.OpenNoLinks(t.root, name, openDir)
 	if err != nil {
 		return Result{}, &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	in := &tree{root: root, dir: -1, own: o.Own}
+	in := &destination{root: root, dir: -1, own: o.Own}
 	defer in.close()
 	res, err := extract(ctx, r, in, o)
 	if err == nil {
@@ -92,7 +92,7 @@ func (t *tree) fill(ctx context.Context, r io.Reader, name string, o ExtractOpti
 
 // exchange gives the directory from the name to, and returns the name that
 // the directory of that name has got; "" where there was none.
-func (t *tree) exchange(from, to string) (string, error) {
+func (t *destination) exchange(from, to string) (string, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(t.root, to, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {

@@ -19,18 +19,18 @@ const (
 type shared struct{ pids, oom, claimed uint64 }
 
 // LimitsPIDs reports whether the number of processes is bounded.
-func (t *Tree) LimitsPIDs() bool { return t.bound }
+func (t *Hierarchy) LimitsPIDs() bool { return t.bound }
 
 // CountsOOM reports whether it is known when memory kills a command.
-func (t *Tree) CountsOOM() bool { return t.memory || t.oom != nil }
+func (t *Hierarchy) CountsOOM() bool { return t.memory || t.oom != nil }
 
 // PIDsRefused returns how often a process could not be started because of
 // the limit, in all commands together.
-func (t *Tree) PIDsRefused() uint64 { return value(t.pids, "max") }
+func (t *Hierarchy) PIDsRefused() uint64 { return value(t.pids, "max") }
 
 // enroll notes what has been counted when a command begins, and that those
 // which run are no longer alone.
-func (t *Tree) enroll(g *Group) {
+func (t *Hierarchy) enroll(g *Group) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g.before = shared{pids: t.PIDsRefused(), oom: value(t.oom, "oom_kill"), claimed: t.claimed}
@@ -93,7 +93,7 @@ func (g *Group) share(done bool) Blame {
 }
 
 // fullLocked reports whether one more process would be one too many.
-func (t *Tree) fullLocked() bool {
+func (t *Hierarchy) fullLocked() bool {
 	if t.now == nil {
 		return false
 	}

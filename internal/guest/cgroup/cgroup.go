@@ -26,9 +26,9 @@ import (
 // pooled is how many empty groups are kept for the next commands.
 const pooled = 8
 
-// Tree is the commands' part of the hierarchy. Its methods may be called from
+// Hierarchy is the commands' part of the hierarchy. Its methods may be called from
 // several goroutines.
-type Tree struct {
+type Hierarchy struct {
 	base   *os.File // the caller's cgroup of before
 	name   string   // the directory below it that is ours; "": base is
 	dir    *os.File // the parent of all commands' groups
@@ -52,7 +52,7 @@ type Tree struct {
 	claimed uint64              // of the kills that oom counts: those that a command answers for
 }
 
-// Options configure a Tree.
+// Options configure a Hierarchy.
 type Options struct {
 	// Name is the directory that holds the agent's group and the commands',
 	// below the caller's own cgroup; default: a new one.
@@ -72,7 +72,7 @@ type Options struct {
 // Open mounts cgroup v2, unless the host has, and prepares it. It moves the
 // calling process to a group beside those of its commands, so it comes before
 // all else that the process starts.
-func Open(opts Options) (*Tree, error) {
+func Open(opts Options) (*Hierarchy, error) {
 	if opts.Root != "" {
 		return openRoot(opts)
 	}
@@ -100,9 +100,9 @@ func Open(opts Options) (*Tree, error) {
 	return t, nil
 }
 
-// Close gives back what the Tree holds, and removes its cgroups as far as they
+// Close gives back what the Hierarchy holds, and removes its cgroups as far as they
 // are empty. Processes that live on stay in theirs.
-func (t *Tree) Close() {
+func (t *Hierarchy) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sweepLocked(len(t.held))
@@ -127,7 +127,7 @@ func (t *Tree) Close() {
 
 // leave moves the calling process back and removes the directories. Whoever
 // made its cgroup removes what is left.
-func (t *Tree) leave() {
+func (t *Hierarchy) leave() {
 	if write(t.base, "cgroup.procs", "0") != nil {
 		return
 	}
@@ -138,7 +138,7 @@ func (t *Tree) leave() {
 
 // removeDir removes a directory that nobody lives in. A thread that is ending
 // was not moved, and may take a while: it gives up its namespaces first.
-func (t *Tree) removeDir(name string) {
+func (t *Hierarchy) removeDir(name string) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { //nolint:forbidigo // for threads that are ending
 		ending := t.onlyEnding(name)
 		err := at(t.base, func(fd int) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) })
@@ -150,7 +150,7 @@ func (t *Tree) removeDir(name string) {
 
 // onlyEnding reports whether a directory that the calling process has left
 // has threads, and all of them are ending: no other process has any.
-func (t *Tree) onlyEnding(name string) bool {
+func (t *Hierarchy) onlyEnding(name string) bool {
 	own, others := ids(t.base, name+"/cgroup.procs")
 	if !own && !others { // no process is listed for a thread that ends
 		own, others = ids(t.base, name+"/cgroup.threads")
@@ -161,7 +161,7 @@ func (t *Tree) onlyEnding(name string) bool {
 
 // slot is one directory, used by one command after the other.
 type slot struct {
-	tree   *Tree
+	tree   *Hierarchy
 	name   string
 	dir    *os.File
 	events *os.File // cgroup.events
@@ -174,7 +174,7 @@ type slot struct {
 
 // Group is the cgroup of one command.
 type Group struct {
-	tree   *Tree
+	tree   *Hierarchy
 	slot   *slot  // nil once nobody lives in it; then guarded by tree.mu
 	before shared // the tree's counters when it was acquired
 	begins bool   // nobody has been put in yet; guarded by tree.mu
@@ -184,7 +184,7 @@ type Group struct {
 // Acquire returns an empty group for a command to be born in or put into.
 // Release gives it back. It fails with ErrFull where the limit of processes is
 // reached and the kernel would not say so.
-func (t *Tree) Acquire() (*Group, error) {
+func (t *Hierarchy) Acquire() (*Group, error) {
 	t.mu.Lock()
 	t.sweepLocked(2)
 	if t.fullLocked() {
@@ -214,7 +214,7 @@ func (t *Tree) Acquire() (*Group, error) {
 	return g, nil
 }
 
-func (t *Tree) newSlot(name string) (*slot, error) {
+func (t *Hierarchy) newSlot(name string) (*slot, error) {
 	dir, err := makeDir(t.dir, name)
 	if err != nil {
 		return nil, err
@@ -249,7 +249,7 @@ func (g *Group) Release() {
 }
 
 // putLocked makes a group's directory another command's.
-func (t *Tree) putLocked(g *Group) {
+func (t *Hierarchy) putLocked(g *Group) {
 	s := g.slot
 	g.slot = nil
 	delete(t.live, g)
@@ -263,7 +263,7 @@ func (t *Tree) putLocked(g *Group) {
 
 // sweepLocked looks at n of the held groups, the longest held first, so that
 // the cost of each command stays small however many there are.
-func (t *Tree) sweepLocked(n int) {
+func (t *Hierarchy) sweepLocked(n int) {
 	for range min(n, len(t.held)) {
 		g := t.held[0]
 		t.held = t.held[1:]

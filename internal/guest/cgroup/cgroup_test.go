@@ -202,7 +202,7 @@ func where(t *testing.T, g *cgroup.Group) string {
 }
 
 // realTree makes a tree in this machine's own hierarchy.
-func realTree(t testing.TB, opts cgroup.Options) *cgroup.Tree {
+func realTree(t testing.TB, opts cgroup.Options) *cgroup.Hierarchy {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -339,7 +339,7 @@ func TestClose(t *testing.T) {
 }
 
 // place is the directory that holds the tree's others.
-func place(t *testing.T, tree *cgroup.Tree) string {
+func place(t *testing.T, tree *cgroup.Hierarchy) string {
 	t.Helper()
 	g := acquire(t, tree)
 	defer g.Release()

@@ -14,7 +14,7 @@ type Freezer struct{ file *os.File }
 // Freezer opens the commands' freezer, for which there may be no descriptor
 // later on. It is nil where the kernel has none, or the host keeps it. The
 // caller closes it.
-func (t *Tree) Freezer() (*Freezer, error) {
+func (t *Hierarchy) Freezer() (*Freezer, error) {
 	f, err := open(t.dir, "cgroup.freeze", unix.O_WRONLY)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
 		return nil, nil

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Prepare makes a Tree below base, the open directory of the caller's own
+// Prepare makes a Hierarchy below base, the open directory of the caller's own
 // cgroup, or of Root.
-func Prepare(base *os.File, opts Options) (*Tree, error) {
+func Prepare(base *os.File, opts Options) (*Hierarchy, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
@@ -20,7 +20,7 @@ func Prepare(base *os.File, opts Options) (*Tree, error) {
 		// Another agent may live in the same cgroup.
 		opts.Name = "carboy-" + rand.Text()
 	}
-	t := &Tree{name: opts.Name, limit: opts.PIDs, log: opts.Log, live: map[*Group]struct{}{}}
+	t := &Hierarchy{name: opts.Name, limit: opts.PIDs, log: opts.Log, live: map[*Group]struct{}{}}
 	var err error
 	if t.base, err = openDir(base, "."); err != nil {
 		return nil, fmt.Errorf("open own cgroup: %w", err)
@@ -40,8 +40,8 @@ func Prepare(base *os.File, opts Options) (*Tree, error) {
 	return t, nil
 }
 
-// prepare makes what a Tree needs in a hierarchy that is ours to arrange.
-func (t *Tree) prepare(opts Options) error {
+// prepare makes what a Hierarchy needs in a hierarchy that is ours to arrange.
+func (t *Hierarchy) prepare(opts Options) error {
 	top, err := makeDir(t.base, t.name)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (t *Tree) prepare(opts Options) error {
 }
 
 // openRoot is Open where the host has mounted the hierarchy.
-func openRoot(opts Options) (*Tree, error) {
+func openRoot(opts Options) (*Hierarchy, error) {
 	base, err := os.OpenFile(opts.Root, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open own cgroup: %w", err)
@@ -104,7 +104,7 @@ func openRoot(opts Options) (*Tree, error) {
 // prepareRoot is prepare where the host has made the groups and set their
 // limits. It gives each command's group the controllers that the commands'
 // has, for their counters.
-func (t *Tree) prepareRoot(opts Options) error {
+func (t *Hierarchy) prepareRoot(opts Options) error {
 	agent, err := makeDir(t.base, "agent")
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (t *Tree) prepareRoot(opts Options) error {
 
 // watchPIDs looks whether the host has set a limit. The kernel keeps commands
 // from forking beyond it, but not the agent from putting one more among them.
-func (t *Tree) watchPIDs() error {
+func (t *Hierarchy) watchPIDs() error {
 	f, err := open(t.dir, "pids.max", unix.O_RDONLY)
 	if err != nil {
 		return fmt.Errorf("read the limit of processes: %w", err)
@@ -154,7 +154,7 @@ func (t *Tree) watchPIDs() error {
 }
 
 // count opens what counts for all commands together.
-func (t *Tree) count(opts Options) (err error) {
+func (t *Hierarchy) count(opts Options) (err error) {
 	switch {
 	case t.each:
 		t.pids, err = open(t.dir, "pids.events", unix.O_RDONLY)

@@ -67,7 +67,7 @@ func TestRootWithControllers(t *testing.T) {
 	}
 }
 
-func prepare(t *testing.T, base *os.File, opts cgroup.Options) *cgroup.Tree {
+func prepare(t *testing.T, base *os.File, opts cgroup.Options) *cgroup.Hierarchy {
 	t.Helper()
 	tree, err := cgroup.Prepare(base, opts)
 	if err != nil {
@@ -77,7 +77,7 @@ func prepare(t *testing.T, base *os.File, opts cgroup.Options) *cgroup.Tree {
 	return tree
 }
 
-func acquire(t *testing.T, tree *cgroup.Tree) *cgroup.Group {
+func acquire(t *testing.T, tree *cgroup.Hierarchy) *cgroup.Group {
 	t.Helper()
 	g, err := tree.Acquire()
 	if err != nil {

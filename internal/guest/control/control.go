@@ -10,6 +10,9 @@
 // start of the sandbox: the agent takes no connection from anybody else, and
 // the host speaks to nobody else. The package refuses what is not proved, and
 // says nothing about why.
+//
+// What an agent is told when it starts is a Config, which both ends share. One
+// that can't be obeyed is refused.
 package control
 
 import (

@@ -32,10 +32,10 @@ type change struct {
 	typ  filesystem.EventType
 }
 
-// tree watches a directory with inotify, and those below it if it is
+// watchTree watches a directory with inotify, and those below it if it is
 // recursive. What opens directories runs on a worker, so that only what the
 // user may read is watched.
-type tree struct {
+type watchTree struct {
 	notifier  *notifier
 	root      string
 	recursive bool
@@ -55,9 +55,9 @@ type tree struct {
 	cookie uint32
 }
 
-// newTree returns a tree that watches nothing yet. The caller must close it.
-func newTree(n *notifier, root string, recursive bool) (*tree, error) {
-	t := &tree{
+// newWatchTree returns a tree that watches nothing yet. The caller must close it.
+func newWatchTree(n *notifier, root string, recursive bool) (*watchTree, error) {
+	t := &watchTree{
 		notifier: n, root: root, recursive: recursive, ready: make(chan struct{}, 1),
 		paths: make(map[int32]string), wds: make(map[string]int32), found: make(map[string]bool),
 	}
@@ -65,7 +65,7 @@ func newTree(n *notifier, root string, recursive bool) (*tree, error) {
 }
 
 // open starts to watch.
-func (t *tree) open() error {
+func (t *watchTree) open() error {
 	err := t.add("")
 	if err == nil && t.recursive {
 		_, err = t.descend("", false)
@@ -73,10 +73,10 @@ func (t *tree) open() error {
 	return err
 }
 
-func (t *tree) close() { t.notifier.leave(t) }
+func (t *watchTree) close() { t.notifier.leave(t) }
 
 // wake says that there is something to take.
-func (t *tree) wake() {
+func (t *watchTree) wake() {
 	select {
 	case t.ready <- struct{}{}:
 	default:
@@ -84,7 +84,7 @@ func (t *tree) wake() {
 }
 
 // read waits for events and returns them raw.
-func (t *tree) read(ctx context.Context) ([]byte, error) {
+func (t *watchTree) read(ctx context.Context) ([]byte, error) {
 	for {
 		if raw, err := t.notifier.take(t); raw != nil || err != nil {
 			return raw, err
@@ -100,7 +100,7 @@ func (t *tree) read(ctx context.Context) ([]byte, error) {
 // add watches one directory, which the user must be able to read: gVisor
 // does not ask for that by itself. The kernel knows directories, not paths:
 // one that is watched already gets its new path.
-func (t *tree) add(rel string) error {
+func (t *watchTree) add(rel string) error {
 	if len(t.paths) >= maxWatches {
 		return t.tooMany()
 	}
@@ -128,14 +128,14 @@ func (t *tree) add(rel string) error {
 	return nil
 }
 
-func (t *tree) tooMany() error {
+func (t *watchTree) tooMany() error {
 	return faultf(connect.CodeResourceExhausted, "watch %s: more than %d directories", t.root, maxWatches)
 }
 
 // descend watches the directories below rel. With report, it returns what it
 // finds as created, and files that have content as written: that happened
 // before the watch was there.
-func (t *tree) descend(rel string, report bool) ([]change, error) {
+func (t *watchTree) descend(rel string, report bool) ([]change, error) {
 	entries, err := t.look(rel, report)
 	if err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (t *tree) descend(rel string, report bool) ([]change, error) {
 }
 
 // look returns what is in rel: all of it, or the directories.
-func (t *tree) look(rel string, all bool) ([]os.DirEntry, error) {
+func (t *watchTree) look(rel string, all bool) ([]os.DirEntry, error) {
 	d, err := os.OpenFile(path.Join(t.root, rel), readDir, 0)
 	if err != nil {
 		return nil, err
@@ -190,7 +190,7 @@ func (t *tree) look(rel string, all bool) ([]os.DirEntry, error) {
 
 // enter watches rel and what is below. A directory that the user may not
 // read, or that is gone again, is left out.
-func (t *tree) enter(rel string, report bool) ([]change, error) {
+func (t *watchTree) enter(rel string, report bool) ([]change, error) {
 	err := t.add(rel)
 	var out []change
 	if err == nil {
@@ -203,7 +203,7 @@ func (t *tree) enter(rel string, report bool) ([]change, error) {
 }
 
 // drop forgets the watches of rel and below.
-func (t *tree) drop(rel string) {
+func (t *watchTree) drop(rel string) {
 	for p, wd := range t.wds {
 		if p == rel || strings.HasPrefix(p, rel+"/") {
 			t.notifier.remove(wd, t)
@@ -215,7 +215,7 @@ func (t *tree) drop(rel string) {
 
 // handle turns raw events into changes and keeps the watches up to date. It
 // runs on a worker.
-func (t *tree) handle(raw []byte) ([]change, error) {
+func (t *watchTree) handle(raw []byte) ([]change, error) {
 	var out []change
 	for size := eventSize(raw); size > 0; size = eventSize(raw) {
 		wd := int32(binary.NativeEndian.Uint32(raw))
@@ -240,7 +240,7 @@ func (t *tree) handle(raw []byte) ([]change, error) {
 
 // settle ends the wait for where the directory that left went: to, or out of
 // the tree. The watches of one that is still in it move along.
-func (t *tree) settle(to string) {
+func (t *watchTree) settle(to string) {
 	from := t.left
 	t.left = ""
 	if to == "" {
@@ -258,7 +258,7 @@ func (t *tree) settle(to string) {
 }
 
 // event handles one event.
-func (t *tree) event(wd int32, mask, cookie uint32, name string) ([]change, error) {
+func (t *watchTree) event(wd int32, mask, cookie uint32, name string) ([]change, error) {
 	dir, ok := t.paths[wd]
 	if !ok {
 		return nil, nil // of a watch that was dropped

@@ -24,14 +24,14 @@ const (
 type notifier struct {
 	mu      sync.Mutex
 	f       *os.File // nil while there is no tree
-	trees   map[*tree]struct{}
-	watches map[int32][]*tree // the kernel has one for each directory
-	queued  int               // bytes of all trees
-	failed  error             // no more events come
+	trees   map[*watchTree]struct{}
+	watches map[int32][]*watchTree // the kernel has one for each directory
+	queued  int                    // bytes of all trees
+	failed  error                  // no more events come
 }
 
 // join starts to keep events for t.
-func (n *notifier) join(t *tree) error {
+func (n *notifier) join(t *watchTree) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.f == nil {
@@ -61,7 +61,7 @@ func (n *notifier) startLocked() error {
 		f.Close()
 		return fmt.Errorf("start inotify: %w", err)
 	}
-	n.f, n.trees, n.watches, n.failed = f, make(map[*tree]struct{}), make(map[int32][]*tree), nil
+	n.f, n.trees, n.watches, n.failed = f, make(map[*watchTree]struct{}), make(map[int32][]*watchTree), nil
 	go func() {
 		buf := make([]byte, inotifyBuffer)
 		more := true
@@ -77,14 +77,14 @@ func (n *notifier) startLocked() error {
 }
 
 // leave forgets t and its watches.
-func (n *notifier) leave(t *tree) {
+func (n *notifier) leave(t *watchTree) {
 	if f := n.forget(t); f != nil {
 		f.Close() // waits for drain, which waits for the lock
 	}
 }
 
 // forget returns the instance if nothing needs it any more.
-func (n *notifier) forget(t *tree) *os.File {
+func (n *notifier) forget(t *watchTree) *os.File {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, ok := n.trees[t]; !ok {
@@ -105,7 +105,7 @@ func (n *notifier) forget(t *tree) *os.File {
 }
 
 // add watches a path for t. It runs on t's user's worker.
-func (n *notifier) add(t *tree, p string, mask uint32) (int32, error) {
+func (n *notifier) add(t *watchTree, p string, mask uint32) (int32, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, ok := n.trees[t]; !ok {
@@ -127,13 +127,13 @@ func (n *notifier) add(t *tree, p string, mask uint32) (int32, error) {
 }
 
 // remove ends t's part of a watch, which may be gone.
-func (n *notifier) remove(wd int32, t *tree) {
+func (n *notifier) remove(wd int32, t *watchTree) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.removeLocked(wd, t)
 }
 
-func (n *notifier) removeLocked(wd int32, t *tree) {
+func (n *notifier) removeLocked(wd int32, t *watchTree) {
 	of := n.watches[wd]
 	i := slices.Index(of, t)
 	if i < 0 {
@@ -238,7 +238,7 @@ func (n *notifier) failLocked(err error) {
 }
 
 // take returns the events that wait for t, and otherwise why no more come.
-func (n *notifier) take(t *tree) ([]byte, error) {
+func (n *notifier) take(t *watchTree) ([]byte, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	raw := t.queue
@@ -251,7 +251,7 @@ func (n *notifier) take(t *tree) ([]byte, error) {
 }
 
 // quiet reports whether no event is on its way to t.
-func (n *notifier) quiet(t *tree) bool {
+func (n *notifier) quiet(t *watchTree) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(t.queue) > 0 || n.f == nil {

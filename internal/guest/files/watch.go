@@ -43,7 +43,7 @@ type watchRequest interface {
 type watch struct {
 	s       *Service
 	account account.Account
-	tree    *tree
+	tree    *watchTree
 	entries bool // add what is at the changed path
 }
 
@@ -142,7 +142,7 @@ func (s *Service) openWatch(ctx context.Context, h http.Header, req watchRequest
 	if err != nil {
 		return nil, err
 	}
-	t, err := newTree(&s.notifier, p, req.GetRecursive())
+	t, err := newWatchTree(&s.notifier, p, req.GetRecursive())
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ type Options struct {
 	// Defaults returns what commands that start now get.
 	Defaults func() Defaults
 	// Cgroups keeps commands apart. Without it the Spawner must mark them.
-	Cgroups   *cgroup.Tree
+	Cgroups   *cgroup.Hierarchy
 	AllowRoot bool     // commands may run as uid 0
 	DiskPaths []string // where to look for a full disk after a command failed
 	NotShown  []string // directories of the host's PATH that this sandbox lacks: said of a command that is not found

@@ -44,7 +44,7 @@ type setup struct {
 	disks   []string
 	hidden  []string // of the host's PATH
 	counts  cgroup.Options
-	tree    *cgroup.Tree // in place of one in this machine's hierarchy
+	tree    *cgroup.Hierarchy // in place of one in this machine's hierarchy
 	jail    jail.Config
 }
 
@@ -91,7 +91,7 @@ func open(t testing.TB, s setup) *world {
 }
 
 // cgroups makes a tree in this machine's hierarchy.
-func cgroups(t testing.TB, opts cgroup.Options) *cgroup.Tree {
+func cgroups(t testing.TB, opts cgroup.Options) *cgroup.Hierarchy {
 	t.Helper()
 	root := ""
 	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {

@@ -72,7 +72,7 @@ func (in *installer) newStore() []byte {
 }
 
 // there reports whether a name is taken, by a link that leads nowhere too.
-func (t *tree) there(name string) bool {
+func (t *rootFS) there(name string) bool {
 	dir, err := t.final(path.Dir(name))
 	if err != nil {
 		return false

@@ -31,7 +31,7 @@ const gateResolves = "# The sandbox's gate answers, and asks others for what is 
 // NoNameServer has every look-up of a name below root fail at once. A file
 // that was not written here is the image's affair, unless anyway is set.
 func NoNameServer(root string, anyway bool) error {
-	t, err := openTree(root)
+	t, err := openRootFS(root)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (in *installer) resolver() error {
 }
 
 // rewrite makes a file have those contents, unless it has them.
-func (t *tree) rewrite(name, text string) error {
+func (t *rootFS) rewrite(name, text string) error {
 	if f, err := t.read(name); err == nil && string(f.data) == text {
 		return nil
 	}

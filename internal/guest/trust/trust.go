@@ -24,11 +24,9 @@ import (
 	"net/netip"
 	"path"
 
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"golang.org/x/sys/unix"
 )
-
-// maxAuthority bounds the sandbox's certificate, in bytes of PEM.
-const maxAuthority = 16 << 10
 
 // alias is what the certificate is called in files and stores.
 const alias = "carboy"
@@ -65,7 +63,7 @@ type Options struct {
 	Root        string       // of the guest; empty: "/"
 	Nameservers []netip.Addr // the gate's resolver
 	Gate        string       // the gate's host name; empty: none
-	Authority   []byte       // see CheckAuthority; empty: none is installed
+	Authority   []byte       // see control.CheckAuthority; empty: none is installed
 	// Roots returns, in PEM, what an image without any authority is given
 	// besides. nil: nothing.
 	Roots func() ([]byte, error)
@@ -74,29 +72,9 @@ type Options struct {
 	Env map[string]string
 }
 
-// CheckAuthority returns the certificate in DER. It refuses whatever is not one
-// certificate of an authority, in PEM and alone.
-func CheckAuthority(text []byte) (*x509.Certificate, error) {
-	if len(text) > maxAuthority {
-		return nil, fmt.Errorf("an authority of %d bytes is too large: at most %d", len(text), maxAuthority)
-	}
-	block, rest := pem.Decode(text)
-	if block == nil || block.Type != "CERTIFICATE" || len(bytes.TrimSpace(rest)) > 0 || !bytes.HasPrefix(text, []byte("-----BEGIN ")) {
-		return nil, errors.New("an authority is one certificate in PEM, and nothing else")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("read the authority: %w", err)
-	}
-	if !cert.IsCA {
-		return nil, errors.New("the certificate is not an authority's")
-	}
-	return cert, nil
-}
-
 // installer is one Install.
 type installer struct {
-	*tree
+	*rootFS
 	o    Options
 	cert *x509.Certificate
 	pem  []byte // the certificate
@@ -115,18 +93,18 @@ func Install(o Options) (map[string]string, error) {
 	if o.Root == "" {
 		o.Root = "/"
 	}
-	t, err := openTree(o.Root)
+	t, err := openRootFS(o.Root)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
-	in := &installer{tree: t, o: o, done: map[string]bool{}}
+	in := &installer{rootFS: t, o: o, done: map[string]bool{}}
 	in.try("/etc/resolv.conf", in.resolver())
 	in.try("/etc/hosts", in.hosts())
 	if len(o.Authority) == 0 {
 		return nil, errors.Join(in.errs...)
 	}
-	if in.cert, err = CheckAuthority(o.Authority); err != nil {
+	if in.cert, err = control.CheckAuthority(o.Authority); err != nil {
 		return nil, errors.Join(append(in.errs, err)...)
 	}
 	in.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: in.cert.Raw})
@@ -161,7 +139,7 @@ func (in *installer) former() {
 	if err != nil || bytes.Equal(f.data, in.pem) {
 		return
 	}
-	if cert, err := CheckAuthority(f.data); err == nil {
+	if cert, err := control.CheckAuthority(f.data); err == nil {
 		in.old = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 	}
 }

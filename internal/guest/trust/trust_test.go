@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/trust"
 )
 
@@ -399,7 +400,7 @@ func TestCheckAuthority(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := trust.CheckAuthority([]byte(tt.text)); (err == nil) != tt.ok {
+			if _, err := control.CheckAuthority([]byte(tt.text)); (err == nil) != tt.ok {
 				t.Errorf("error %v, want ok %v", err, tt.ok)
 			}
 		})
@@ -409,7 +410,7 @@ func TestCheckAuthority(t *testing.T) {
 func FuzzCheckAuthority(f *testing.F) {
 	f.Add(newAuthority(f, "Sandbox").pem)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		cert, err := trust.CheckAuthority(text)
+		cert, err := control.CheckAuthority(text)
 		if err == nil && (!cert.IsCA || bytes.Count(text, []byte("-----BEGIN ")) != 1) {
 			t.Errorf("%q is taken for an authority", text)
 		}

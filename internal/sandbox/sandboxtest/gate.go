@@ -49,7 +49,7 @@ type gate struct {
 	open    bool
 	watched bool // by a daemon that lives
 	policy  *policy.Policy
-	values  map[string]string
+	values  sandbox.SecretValues
 	records []netlog.Record
 }
 
@@ -122,7 +122,7 @@ func (g *Gate) Policy(id string) *policy.Policy {
 }
 
 // Kept returns the secrets that a gate was given for its sandbox alone.
-func (g *Gate) Kept(id string) map[string]string {
+func (g *Gate) Kept(id string) sandbox.SecretValues {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if x := g.gates[id]; x != nil {
@@ -170,12 +170,12 @@ func gateEnforced() sandbox.Enforcement {
 }
 
 // Entitled implements sandbox.Gate.
-func (g *Gate) Entitled(ctx context.Context, owner string, spec sandbox.Spec) error {
+func (g *Gate) Entitled(ctx context.Context, owner string, names []string) error {
 	if err := g.hook(ctx, Entitled, ""); err != nil {
 		return err
 	}
-	for _, name := range spec.Secrets {
-		if _, ok := spec.SecretValues[name]; !ok && !g.stored[name] {
+	for _, name := range names {
+		if !g.stored[name] {
 			return sandbox.Errorf(sandbox.NotFound, "secret %s: %s has none of that name", name, owner)
 		}
 	}
@@ -184,7 +184,7 @@ func (g *Gate) Entitled(ctx context.Context, owner string, spec sandbox.Spec) er
 
 // Open implements sandbox.Gate. One that fails by a Hook leaves something, as
 // a real one may.
-func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox) (*sandbox.Link, error) {
+func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) (*sandbox.Link, error) {
 	x, done := g.enter(GateOpen, sb.ID, true)
 	defer done()
 	if sb.Spec.Policy == nil || sb.State != sandbox.StateCreated {
@@ -204,8 +204,8 @@ func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox) (*sandbox.Link, er
 	}
 	g.links = append(g.links, netns)
 	x.open, x.watched, x.policy = true, true, policy.Clone(sb.Spec.Policy)
-	if sb.Spec.SecretValues != nil { // a later start brings none, and has what the first one brought
-		x.values = maps.Clone(sb.Spec.SecretValues)
+	if values != nil { // a later start brings none, and has what the first one brought
+		x.values = maps.Clone(values)
 	}
 	return &sandbox.Link{NetNS: netns, Join: func([]string) error { return nil }, Hostname: "gate.example"}, nil
 }
@@ -244,7 +244,7 @@ func (g *Gate) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) e
 }
 
 // Keep implements sandbox.Gate.
-func (g *Gate) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
+func (g *Gate) Keep(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) error {
 	x, done := g.enter(GateKeep, sb.ID, false)
 	defer done()
 	if err := g.hook(ctx, GateKeep, sb.ID); err != nil {
@@ -256,14 +256,14 @@ func (g *Gate) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if x.values == nil {
-		x.values = map[string]string{}
+		x.values = sandbox.SecretValues{}
 	}
-	maps.Copy(x.values, sb.Spec.SecretValues)
+	maps.Copy(x.values, values)
 	return nil
 }
 
 // Values implements sandbox.Gate.
-func (g *Gate) Values(_ context.Context, sb *sandbox.Sandbox) (map[string]string, error) {
+func (g *Gate) Values(_ context.Context, sb *sandbox.Sandbox) (sandbox.SecretValues, error) {
 	return g.Kept(sb.ID), nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/server"
@@ -29,8 +30,9 @@ type Daemon struct {
 	Manager *sandbox.Manager
 	Store   *Records
 	Options server.Options // for the next start
+	E2B     e2b.Options    // likewise
 	// Setup fills in what needs the Manager; nil: there is nothing.
-	Setup func(m *sandbox.Manager, o *server.Options)
+	Setup func(m *sandbox.Manager, o *server.Options, d *e2b.Options)
 
 	Shutdowns chan struct{} // one for each POST /v1/shutdown
 
@@ -47,7 +49,7 @@ func New(t testing.TB, guest *Guest, o server.Options) *Daemon {
 }
 
 // NewWith is New, with a Setup.
-func NewWith(t testing.TB, guest *Guest, o server.Options, setup func(*sandbox.Manager, *server.Options)) *Daemon {
+func NewWith(t testing.TB, guest *Guest, o server.Options, setup func(*sandbox.Manager, *server.Options, *e2b.Options)) *Daemon {
 	t.Helper()
 	d := &Daemon{
 		Socket: filepath.Join(t.TempDir(), "carboy.sock"), Guest: guest,
@@ -87,9 +89,16 @@ func (d *Daemon) Start() {
 	o.Manager, o.Version = m, Version
 	o.Shutdown = func() { d.Shutdowns <- struct{}{} }
 	o.Status = func(context.Context) (api.Status, error) { return api.Status{Version: Version}, nil }
+	dialect := d.E2B
 	if d.Setup != nil {
-		d.Setup(m, &o)
+		d.Setup(m, &o, &dialect)
 	}
+	dialect.Manager, dialect.Domain, dialect.PublicTraffic, dialect.Log = m, o.Domain, o.PublicTraffic, o.Log
+	dialect.Teams.Tenants = o.Tenants
+	if o.Secrets != nil {
+		dialect.Teams.Values = o.Secrets
+	}
+	o.Dialect = e2b.New(dialect)
 	s := server.New(o)
 	ul, err := net.Listen("unix", d.Socket)
 	if err != nil {

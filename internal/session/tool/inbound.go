@@ -99,7 +99,7 @@ func (t *Tools) send(ctx context.Context, to []tools.Delivered, data [][]byte) e
 	if t.opts.User != "" {
 		q.Set("user", t.opts.User)
 	}
-	resp, err := t.do(ctx, "http://guest/carboy/archive?"+q.Encode(), "application/x-tar", r)
+	resp, err := t.do(ctx, "/carboy/archive?"+q.Encode(), "application/x-tar", r)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -26,7 +25,7 @@ const (
 	maxReason   = 600     // bytes of a text of the guest's
 	callTimeout = time.Minute
 
-	routes = "http://guest/carboy/tools/"
+	routes = "/carboy/tools/"
 )
 
 // Options say whose tools they are.
@@ -42,8 +41,8 @@ type Options struct {
 // Tools are those of one session. They may be used by several at once. Close
 // them after use.
 type Tools struct {
-	opts Options
-	http *http.Client
+	opts  Options
+	guest *agent.Guest
 }
 
 // New returns Tools that have called nobody yet.
@@ -51,19 +50,11 @@ func New(o Options) *Tools {
 	if o.Root == "" {
 		o.Root = tools.WorkspacePath
 	}
-	return &Tools{opts: o, http: &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
-			DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) },
-			DisableCompression:     true,
-			MaxIdleConns:           4,
-			MaxResponseHeaderBytes: 64 << 10,
-		},
-	}}
+	return &Tools{opts: o, guest: agent.New(o.Dial)}
 }
 
 // Close gives up idle connections.
-func (t *Tools) Close() { t.http.CloseIdleConnections() }
+func (t *Tools) Close() { t.guest.Close() }
 
 // Read reads a file or lists a directory.
 func (t *Tools) Read(ctx context.Context, q tools.ReadRequest) (tools.ReadResult, error) {
@@ -178,12 +169,7 @@ func (t *Tools) post(ctx context.Context, name, user string, q any) (*http.Respo
 }
 
 func (t *Tools) do(ctx context.Context, target, media string, in io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, in)
-	if err != nil {
-		return nil, broken("%w", err)
-	}
-	req.Header.Set("Content-Type", media)
-	resp, err := t.http.Do(req)
+	resp, err := t.guest.Do(ctx, http.MethodPost, target, media, in)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, late(ctx)

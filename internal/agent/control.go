@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/term"
+)
+
+// What follows is said by walls and gates alone. Each question has a
+// connection of its own, which ends with the answer.
+
+const (
+	// maxHead bounds an agent's answer, in bytes: net/http reads a header of any
+	// length, and root inside may be the agent.
+	maxHead = 64 << 10
+	// maxConflict bounds an agent's reason, in bytes: what is lost of it is not worth more.
+	maxConflict = 256
+
+	bufferSize = 4096
+)
+
+// StatusError is an agent's answer outside 2xx.
+type StatusError struct {
+	Code int
+	// Text is the agent's reason where Code is 409, escaped and bounded.
+	Text string
+	what string
+}
+
+// Error says what was asked, and none of the agent's words but Text.
+func (e *StatusError) Error() string {
+	if e.Text != "" {
+		return "guest agent: " + e.Text
+	}
+	return fmt.Sprintf("guest agent: %s: status %d", e.what, e.Code)
+}
+
+// Health fails where the agent does not answer, and with status 412 where
+// commands can't be run as the sandbox's user.
+func (g *Guest) Health(ctx context.Context) error { return g.ask(ctx, http.MethodGet, "/health") }
+
+// Sync returns once the guest's kernel has written back what it holds.
+func (g *Guest) Sync(ctx context.Context) error {
+	return g.ask(ctx, http.MethodPost, "/carboy/sync")
+}
+
+// Claim gives a warm sandbox its owner's environment.
+func (g *Guest) Claim(ctx context.Context, c guest.Claim) error {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return g.converse(ctx, http.MethodPost, "/carboy/claim", body, func(*http.Response, *bufio.Reader) error { return nil })
+}
+
+// Metrics returns what the agent measures. None of it is to be believed.
+func (g *Guest) Metrics(ctx context.Context) (raw []byte, err error) {
+	err = g.converse(ctx, http.MethodGet, "/metrics", nil, func(resp *http.Response, _ *bufio.Reader) error {
+		raw, err = io.ReadAll(resp.Body)
+		return err
+	})
+	return raw, err
+}
+
+// Probe makes attempts from inside, with the rights of a command.
+func (g *Guest) Probe(ctx context.Context, p guest.Probe) (results []guest.ProbeResult, err error) {
+	body, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	var answer guest.ProbeAnswer
+	err = g.converse(ctx, http.MethodPost, "/carboy/probe", body, func(resp *http.Response, _ *bufio.Reader) error {
+		return json.NewDecoder(resp.Body).Decode(&answer)
+	})
+	return answer.Results, err
+}
+
+// Suspend has the agent give up its connections, and returns once the last one
+// has ended, which is the one over which it was asked. A program's socket that
+// can't be written down is status 409, and its text the socket's path.
+func (g *Guest) Suspend(ctx context.Context) error {
+	return g.converse(ctx, http.MethodPost, "/carboy/suspend", nil, func(_ *http.Response, c *bufio.Reader) error {
+		switch n, err := io.CopyN(io.Discard, c, 1); {
+		case n > 0:
+			return errors.New("something follows the guest agent's answer")
+		case !errors.Is(err, io.EOF):
+			return err
+		}
+		return nil
+	})
+}
+
+// Hold stops all commands until release is called or ctx ends, and waits at
+// most limit until they have stopped.
+//
+// The connection is what they are held by: with its end they go on, whichever
+// side ends it. Nothing is frozen from outside: a frozen file system or control
+// group would stay so when this process is killed, and a kernel of its own could
+// not write back what it holds.
+func (g *Guest) Hold(ctx context.Context, limit time.Duration) (release func(), err error) {
+	c, stop, err := g.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	release = func() { stop(); c.Close() }
+	if err = c.SetReadDeadline(time.Now().Add(limit)); err == nil {
+		_, _, err = exchange(c, http.MethodPost, "/carboy/hold", "", nil) //nolint:bodyclose // it ends with the connection
+	}
+	if err != nil {
+		release()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return release, nil
+}
+
+// Held fails where commands were not held without a break.
+func (g *Guest) Held(ctx context.Context) error { return g.ask(ctx, http.MethodGet, "/carboy/hold") }
+
+// ask sends a request without a body and wants a 2xx.
+func (g *Guest) ask(ctx context.Context, method, path string) error {
+	return g.converse(ctx, method, path, nil, func(*http.Response, *bufio.Reader) error { return nil })
+}
+
+// converse sends a request, wants a 2xx, and hands on the answer and what
+// follows on the connection.
+func (g *Guest) converse(ctx context.Context, method, path string, body []byte, next func(*http.Response, *bufio.Reader) error) error {
+	c, stop, err := g.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer stop()
+	resp, r, err := exchange(c, method, path, "Connection: close\r\n", body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return next(resp, r)
+}
+
+// open makes a connection that ends with ctx, until stop is called.
+func (g *Guest) open(ctx context.Context) (c net.Conn, stop func() bool, err error) {
+	if c, err = g.dial(ctx); err != nil {
+		return nil, nil, err
+	}
+	return c, interrupt(ctx, c), nil
+}
+
+// interrupt has ctx end what is read from a connection or written to it.
+func interrupt(ctx context.Context, c net.Conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+}
+
+// exchange sends a request and reads the head of the answer, which is a 2xx.
+func exchange(c net.Conn, method, path, header string, body []byte) (*http.Response, *bufio.Reader, error) {
+	const head = "%s %s HTTP/1.1\r\nHost: guest\r\n%sContent-Length: %d\r\n\r\n%s"
+	if _, err := fmt.Fprintf(c, head, method, path, header, len(body), body); err != nil {
+		return nil, nil, err
+	}
+	r := bufio.NewReaderSize(io.LimitReader(c, maxHead), bufferSize)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, r, nil
+	}
+	defer resp.Body.Close()
+	e := &StatusError{Code: resp.StatusCode, what: method + " " + path}
+	if e.Code == http.StatusConflict {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxConflict))
+		e.Text = term.Escape(strings.TrimSpace(string(text)))
+	}
+	return nil, nil, e
+}
+
+// Forward asks the agent at the other end of c to connect it to a port of the
+// guest's loopback. It returns c, or closes it. Where nothing listens there,
+// that is a StatusError.
+func Forward(ctx context.Context, c net.Conn, port int) (net.Conn, error) {
+	defer interrupt(ctx, c)()
+	target := fmt.Sprintf("127.0.0.1:%d", port)
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("ask for port %d: %w", port, err)
+	}
+	head := &io.LimitedReader{R: c, N: maxHead}
+	r := bufio.NewReaderSize(head, bufferSize)
+	//nolint:bodyclose // it is the connection
+	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
+	head.N = math.MaxInt64 // what follows is a stream
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("ask for port %d: %w", port, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		c.Close()
+		return nil, &StatusError{Code: resp.StatusCode, what: http.MethodConnect + " " + target}
+	}
+	return &bufferedConn{Conn: c, r: r}, nil
+}
+
+// bufferedConn returns what was read with the answer first.
+type bufferedConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+// CloseWrite ends the direction to the guest, as *net.UnixConn does.
+func (c *bufferedConn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}

@@ -1,0 +1,109 @@
+package instance
+
+import (
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
+	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/volume/tree"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// A Layout is all that is needed to build an instance's file system, resolved and
+// decided. Paths are absolute on the host.
+type Layout struct {
+	ID     string   `json:"id"`
+	Dir    string   `json:"dir"`    // the instance's own directory
+	Lowers []string `json:"lowers"` // the image, the lowest layer first
+	// Saved are the layers of the snapshots that it lies over, the lowest first:
+	// in each there is a directory for each overlay that was written to.
+	Saved   []string         `json:"saved"`
+	Parts   []hostimage.Part `json:"parts"`    // host directories laid copy-on-write over it
+	Masks   []string         `json:"masks"`    // directories of the parts that are covered
+	Tools   []hostimage.Tool `json:"tools"`    // directories of the host seen at their own paths, read-only
+	Disk    string           `json:"disk"`     // the image that holds what the instance writes; empty: a plain directory
+	NewDisk bool             `json:"new_disk"` // Disk was made for this very start
+	Groups  Groups           `json:"groups"`   // of the instance
+
+	Workspace Dir   `json:"workspace"`
+	Mounts    []Dir `json:"mounts"`
+
+	// Base is the host's id for the instance's root, the first of Span; 0: ids
+	// inside are those outside.
+	Base uint32 `json:"base"`
+	// Native: the instance is on the host's kernel.
+	Native bool    `json:"native"`
+	Shown  []Shown `json:"shown"`
+	// Rootless: the composing process is root of a user namespace in which
+	// only the caller's ids are mapped.
+	Rootless bool `json:"rootless"`
+	// Linked: the instance is in a network namespace that was made for it, and that
+	// whoever launches it was given.
+	Linked bool `json:"linked"`
+	// Resume: the instance goes on from DirMemoryUsed.
+	Resume bool `json:"resume"`
+	// Instead is set by Compose where /workspace is made by other means than a
+	// report foresees: it says which.
+	Instead string `json:"instead"`
+}
+
+// Groups is how a process gets into an instance's control groups.
+type Groups struct {
+	Procs    []string         `json:"procs"`    // files to write one's pid into
+	Commands *cgroup.Commands `json:"commands"` // the commands' part; nil: they have none of their own
+}
+
+// Shown is a file or directory of the host's control groups that a native
+// instance's agent sees in GuestControl, and its commands don't.
+type Shown struct {
+	Source string `json:"source"`
+	Name   string `json:"name"`
+}
+
+// Dir is a directory to be seen inside: of the host, of a volume, or the instance's
+// own.
+type Dir struct {
+	Mode   string `json:"mode"` // one of the modes
+	Source string `json:"source"`
+	Dev    uint64 `json:"dev"`
+	Ino    uint64 `json:"ino"`
+	UID    uint32 `json:"uid"`
+	GID    uint32 `json:"gid"`
+	Target string `json:"target"`
+	// Volume is what is seen in place of Source; nil: a directory of the host.
+	Volume *tree.Tree `json:"volume,omitempty"`
+	// Protect lists paths below Source that stay read-only under rw.
+	Protect []workspace.Protect `json:"protect"`
+}
+
+// The modes of a Dir.
+const (
+	modePrivate = "private" // of the workspace: the instance's own
+	modeCOW     = "cow"     // of the workspace: a view of Source
+	modeRO      = "ro"
+	modeRW      = "rw"
+	modeOwn     = "own" // of a mount: a directory of the instance's own disk
+)
+
+// Span is how many ids an instance has, from Layout.Base on.
+const Span = 1 << 16
+
+// Names below an instance's directory.
+const (
+	DirMounts    = "m"      // mount points; empty but in the instance's own namespace
+	DirBundle    = "bundle" // a wall's own description of the instance
+	DirState     = "runsc"  // a wall's own state while the instance runs
+	dirOwn       = "own"    // on its disk: directories that are mounted
+	dirLayers    = "layers" // what the instance writes, where there is no disk image
+	fileDisk     = "disk.img"
+	fileInstance = "box.json"
+	fileSince    = "since" // its modification time is when the workspace was made
+
+	fileSocket = "agent.sock" // where the guest agent is reached: see package control
+	fileKey    = "agent.key"  // by which it is known
+
+	// FileAgent names the agent's binary.
+	FileAgent = "carboy-guest"
+	// MountRoot is the instance's root below DirMounts, once it is composed.
+	MountRoot = "root"
+	// GuestControl is where a native instance's agent sees its control groups.
+	GuestControl = "/run/carboy"
+)

@@ -1,0 +1,108 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+)
+
+// workspaceArg is what --workspace says.
+type workspaceArg struct {
+	Dir  string // as it was typed
+	Mode string // "cow", "ro" or "rw"
+}
+
+// parseWorkspace reads DIR[:rw|:ro]. Only those two endings are taken off: a
+// colon elsewhere belongs to the name.
+func parseWorkspace(s string) (workspaceArg, error) {
+	w := workspaceArg{Dir: s, Mode: "cow"}
+	for _, mode := range []string{"rw", "ro"} {
+		if dir, ok := strings.CutSuffix(s, ":"+mode); ok {
+			w = workspaceArg{Dir: dir, Mode: mode}
+			break
+		}
+	}
+	if w.Dir == "" || strings.ContainsRune(w.Dir, 0) {
+		return workspaceArg{}, fmt.Errorf("%q is not a workspace: use DIR, DIR:ro or DIR:rw", s)
+	}
+	return w, nil
+}
+
+// mountArg is what one --mount says.
+type mountArg struct {
+	Host     string // as it was typed
+	Guest    string // absolute and clean
+	ReadOnly bool
+}
+
+// parseMount reads HOST:GUEST[:ro]. GUEST starts at the last colon that a
+// slash follows, so that HOST may have colons of its own.
+func parseMount(s string) (mountArg, error) {
+	bad := func(why string) error {
+		return fmt.Errorf("%q is not a mount: %s; use HOST:GUEST or HOST:GUEST:ro", s, why)
+	}
+	rest, ro := strings.CutSuffix(s, ":ro")
+	i := strings.LastIndex(rest, ":/")
+	switch {
+	case strings.ContainsRune(s, 0):
+		return mountArg{}, bad("it holds a NUL byte")
+	case i < 0:
+		return mountArg{}, bad("GUEST must be an absolute path")
+	case i == 0:
+		return mountArg{}, bad("HOST is empty")
+	}
+	guest := rest[i+1:]
+	if strings.ContainsRune(guest, ':') {
+		return mountArg{}, bad("GUEST can't hold a colon")
+	}
+	if path.Clean(guest) == "/" {
+		return mountArg{}, bad("GUEST can't be the root directory")
+	}
+	for part := range strings.SplitSeq(guest, "/") {
+		if part == ".." {
+			return mountArg{}, bad(`GUEST can't hold ".."`)
+		}
+	}
+	return mountArg{Host: rest[:i], Guest: path.Clean(guest), ReadOnly: ro}, nil
+}
+
+// parseVolume reads NAME:PATH[:ro].
+func parseVolume(s string) (api.Mount, error) {
+	name, _, ok := strings.Cut(s, ":")
+	if !ok || name == "" || strings.ContainsRune(name, '/') {
+		return api.Mount{}, fmt.Errorf("%q is not a volume and its place: use NAME:PATH or NAME:PATH:ro", s)
+	}
+	arg, err := parseMount(s)
+	if err != nil || arg.Host != name {
+		return api.Mount{}, fmt.Errorf("%q is not a volume and its place: PATH is absolute; use NAME:PATH or NAME:PATH:ro", s)
+	}
+	return api.Mount{Volume: name, Target: arg.Guest, ReadOnly: arg.ReadOnly}, nil
+}
+
+// hostDir makes dir absolute and checks that it is a directory, so that a
+// mistyped name is refused before a daemon is started. What the name leads to
+// is decided by the daemon, with the caller's rights.
+func hostDir(flag, dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", flag, err)
+	}
+	fi, err := os.Stat(abs)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", usage.Errorf("%s: there is no directory %s", flag, shell.Word(dir))
+	case err != nil:
+		return "", usage.Errorf("%s: %v", flag, err)
+	case !fi.IsDir():
+		return "", usage.Errorf("%s: %s is not a directory", flag, shell.Word(dir))
+	}
+	return abs, nil
+}

@@ -1,0 +1,33 @@
+package weak
+
+// Of the server, on the way to sandboxes, and of where it keeps what it knows.
+const (
+	WaysOfOthers       Weakness = "ways-of-others"       // directories and links of other users lead to the state and the configuration
+	ServerPagesAllowed Weakness = "server-pages-allowed" // pages of browsers may ask the API, and read what it answers
+	ServerTokenIgnored Weakness = "server-token-ignored" // a guest agent is reached without its token
+	ServerGrantsMore   Weakness = "server-grants-more"   // an administrator's key makes keys of scopes that it has not
+	ServerEventsForged Weakness = "server-events-forged" // callers write lines of a sandbox's life
+	ServerAnswersRaw   Weakness = "server-answers-raw"   // a guest's interim answers and trailers are passed on as they are
+	HostPathsTold      Weakness = "host-paths-told"      // a key learns what is at paths that it may not name
+)
+
+// Of sessions.
+const (
+	SessionWallOpen   Weakness = "session-wall-open"   // a request may name a wall that is weaker than the configured one
+	SessionMarkForged Weakness = "session-mark-forged" // a sandbox of anybody's may say that it is a session's
+)
+
+// Of volumes.
+const (
+	VolumeLinksFollowed Weakness = "volume-links-followed" // the content API follows links out of a volume, and sees the host's files
+)
+
+// Of the way between the host and the guest agent.
+const (
+	PeerUnproved Weakness = "peer-unproved" // who answers at the agent's socket is the agent
+)
+
+// Of directories that a guest can change.
+const (
+	NamesFollowed Weakness = "names-followed" // the host follows links there, as calls by path do
+)
