@@ -44,7 +44,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.NetNS Host.killStrays Host.stray diskUsage",
+		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.LinkEnd Host.killStrays Host.stray diskUsage",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{
