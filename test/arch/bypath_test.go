@@ -44,7 +44,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.NetNS Host.killStrays Host.stray diskUsage",
+		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.LinkEnd Host.killStrays Host.stray diskUsage",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{
@@ -100,12 +100,12 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "a state directory: places in the output of processes",
 	},
 	{
-		dir:       "internal/langbot/profile",
-		functions: "NewRoots Roots.MakeDefault realPath",
+		dir:       "internal/session/hostroot",
+		functions: "New Roots.MakeDefault realPath",
 		why:       "the operator's settings, before there is a session: what is below the roots is opened part by part",
 	},
 	{
-		dir:       "internal/langbot/profile",
+		dir:       "internal/session/hostroot",
 		functions: "described",
 		why:       "a descriptor's own name, which must lead to the same inode",
 	},
@@ -115,7 +115,7 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "the host's /proc and /dev",
 	},
 	{
-		dir:       "internal/session/service",
+		dir:       "internal/langbot/profile",
 		functions: "isDir",
 		why:       "it decides whether a skill is mentioned; to be mounted it is opened from a root",
 	},

@@ -189,9 +189,9 @@ func (h *Host) note(p *Layout, r record) error {
 	return durable.Write(filepath.Join(p.Dir, fileInstance), raw, durable.Options{})
 }
 
-// NetNS implements sandbox.Linked: an instance's network namespace is that of the
-// process that it lives by.
-func (h *Host) NetNS(id string) (*os.File, error) {
+// LinkEnd opens the network namespace of a running instance: that of the process
+// that it lives by.
+func (h *Host) LinkEnd(id string) (*os.File, error) {
 	dir, err := h.dir(id)
 	if err != nil {
 		return nil, err
@@ -209,6 +209,15 @@ func (h *Host) NetNS(id string) (*os.File, error) {
 		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is not running", id)
 	}
 	return ns, nil
+}
+
+// Capabilities are those of every wall of this package's making. Whose instances
+// can be warm or suspended adds that.
+func (h *Host) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{
+		HostDirs: true, Images: true, Volumes: true,
+		Link: sandbox.LinkNetNS, LinkEnd: h.LinkEnd, Snapshots: h, Usage: h,
+	}
 }
 
 // Instances implements sandbox.Backend: a directory or a cgroup is enough.

@@ -33,12 +33,14 @@ type Backend struct {
 	spans *spans
 }
 
-var (
-	_ sandbox.Backend     = (*Backend)(nil)
-	_ sandbox.Warmer      = (*Backend)(nil)
-	_ sandbox.Snapshotter = (*Backend)(nil)
-	_ sandbox.Measurer    = (*Backend)(nil)
-)
+var _ sandbox.Backend = (*Backend)(nil)
+
+// Capabilities implements sandbox.Backend.
+func (b *Backend) Capabilities() sandbox.Capabilities {
+	c := b.Host.Capabilities()
+	c.Warm = b
+	return c
+}
 
 // The wall's own needs, on top of what an instance was promised.
 const (
