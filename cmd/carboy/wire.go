@@ -55,7 +55,7 @@ func gone(ctx context.Context) error {
 
 // connect returns a client of this home's daemon, and with start starts one
 // where none runs, now and whenever the client has lost it.
-func connect(ctx context.Context, start bool, notice func(string)) (cli.Service, error) {
+func connect(ctx context.Context, start bool, notice func(string)) (*client.Client, error) {
 	dirs, err := home.Find(os.Getenv, os.Getuid())
 	if err != nil {
 		return nil, err

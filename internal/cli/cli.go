@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 )
 
@@ -29,7 +31,7 @@ type Env struct {
 	Version string
 	// Connect returns a client of the daemon. With start it starts one where
 	// none runs, and says so by notice; without, it fails with Unavailable.
-	Connect func(ctx context.Context, start bool, notice func(string)) (Service, error)
+	Connect func(ctx context.Context, start bool, notice func(string)) (*client.Client, error)
 	// Gone returns once the process of the daemon has ended, which may have stopped
 	// to answer before, or the cause of ctx. Nil: it can't be seen.
 	Gone func(ctx context.Context) error
@@ -71,20 +73,20 @@ func Main(ctx context.Context, args []string, env Env) int {
 	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitOK
+		return exit.OK
 	}
-	if _, quiet := errors.AsType[*exitError](err); !quiet {
+	if _, quiet := errors.AsType[*exit.Error](err); !quiet {
 		a.JSON = a.JSON || a.jsonAnyway(root, args)
 		a.PrintError(err)
 	}
-	return exitCode(err)
+	return exit.Code(err)
 }
 
 // app is one run of the command line.
 type app struct {
 	*console.Console
 	env Env
-	svc Service
+	svc *client.Client
 }
 
 func newApp(env Env) *app {
@@ -113,7 +115,7 @@ func (a *app) jsonAnyway(root *cobra.Command, args []string) bool {
 }
 
 // service returns the client, connected; it starts a daemon where none runs.
-func (a *app) service(ctx context.Context) (Service, error) {
+func (a *app) service(ctx context.Context) (*client.Client, error) {
 	if a.svc != nil {
 		return a.svc, nil
 	}

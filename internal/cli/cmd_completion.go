@@ -55,7 +55,7 @@ type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCo
 
 // listed returns what list does, and nothing where no daemon runs or it takes
 // too long.
-func listed[T any](ctx context.Context, a *app, list func(Service, context.Context) ([]T, error)) []T {
+func listed[T any](ctx context.Context, a *app, list func(*client.Client, context.Context) ([]T, error)) []T {
 	if a.env.Connect == nil {
 		return nil
 	}
@@ -74,7 +74,7 @@ func listed[T any](ctx context.Context, a *app, list func(Service, context.Conte
 
 // names returns the names of the caller's sandboxes.
 func (a *app) names(ctx context.Context) (names []string) {
-	for _, sb := range listed(ctx, a, func(svc Service, ctx context.Context) ([]api.Sandbox, error) {
+	for _, sb := range listed(ctx, a, func(svc *client.Client, ctx context.Context) ([]api.Sandbox, error) {
 		return svc.List(ctx, client.ListOptions{})
 	}) {
 		names = append(names, sb.Name)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/archive"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -97,11 +98,11 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 		if src.path == "-" {
 			return c.connect(ctx, func() error { return c.inside(ctx, dst, c.upload(ctx, dst, c.progress.Reader(a.Stdin))) })
 		}
-		local, err := openLocal(src.path)
+		local, err := archive.OpenLocal(src.path)
 		if err != nil {
 			return err
 		}
-		defer local.close()
+		defer local.Close()
 		return c.connect(ctx, func() error { return c.copyIn(ctx, src, local, dst) })
 	}
 	return c.connect(ctx, func() error { return c.copyOut(ctx, src, dst) })
@@ -110,7 +111,7 @@ func (a *app) cp(ctx context.Context, from, to, user string) error {
 // copier is one run of cp.
 type copier struct {
 	a        *app
-	svc      Service
+	svc      *client.Client
 	user     string
 	progress *console.Progress
 }
@@ -131,7 +132,7 @@ func (c *copier) upload(ctx context.Context, dst place, r io.Reader) error {
 }
 
 // copyIn copies a file or directory of this machine into a sandbox.
-func (c *copier) copyIn(ctx context.Context, src place, local *local, dst place) error {
+func (c *copier) copyIn(ctx context.Context, src place, local *archive.Local, dst place) error {
 	base := filepath.Base(filepath.Clean(src.path))
 	if base == "." || base == ".." || base == "/" {
 		abs, err := filepath.Abs(src.path)
@@ -144,59 +145,39 @@ func (c *copier) copyIn(ctx context.Context, src place, local *local, dst place)
 	if err != nil {
 		return err
 	}
-	in, name, err := landing(src, base, local.kind == directory, dst, there)
+	in, name, err := landing(src, base, local.Kind == archive.Directory, dst, there)
 	if err != nil {
 		return err
 	}
-	r, w := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := (&packer{w: tar.NewWriter(w), skipped: c.skipped}).pack(ctx, local.dir, local.name, name)
-		w.CloseWithError(err)
-		packed <- err
-	}()
 	whole := dst
 	dst.path = in
-	err = c.inside(ctx, whole, c.upload(ctx, dst, c.progress.Reader(r)))
-	r.CloseWithError(errStopped)
-	if perr := <-packed; perr != nil && !errors.Is(perr, errStopped) {
-		return perr // what was wrong here is why the upload failed
-	}
-	return err
+	return archive.Send(
+		func(w io.Writer) error { return archive.Pack(ctx, w, local, name, c.skipped) },
+		func(r io.Reader) error { return c.inside(ctx, whole, c.upload(ctx, dst, c.progress.Reader(r))) },
+	)
 }
-
-var errStopped = errors.New("the reader has stopped")
 
 func (c *copier) skipped(name, why string) {
 	c.progress.Clear()
 	c.a.NoteReason("left_out", "left out: "+name+": "+why)
 }
 
-// kind of what is at a place.
-type kind int
-
-const (
-	nothing kind = iota
-	file
-	directory
-)
-
 // landing says where a copy goes: the directory that it is unpacked in, and
 // the name that it gets there, "." for the directory itself.
-func landing(src place, base string, srcDir bool, dst place, there kind) (dir, name string, err error) {
+func landing(src place, base string, srcDir bool, dst place, there archive.Kind) (dir, name string, err error) {
 	clean := path.Clean(dst.path)
 	switch {
-	case srcDir && there == file:
+	case srcDir && there == archive.File:
 		return "", "", usage.Errorf("cp: %s is a file, and SRC a directory", shell.Word(dst.path))
 	case !srcDir && src.dir:
 		return "", "", usage.Errorf("cp: %s is not a directory", shell.Word(src.path))
-	case !srcDir && there == file && dst.dir:
+	case !srcDir && there == archive.File && dst.dir:
 		return "", "", usage.Errorf("cp: %s is not a directory", shell.Word(dst.path))
-	case !srcDir && there == nothing && dst.dir:
+	case !srcDir && there == archive.Nothing && dst.dir:
 		return "", "", usage.Errorf("cp: there is no directory %s", shell.Word(dst.path))
-	case srcDir && src.tree && there == directory:
+	case srcDir && src.tree && there == archive.Directory:
 		return clean, ".", nil
-	case there == directory:
+	case there == archive.Directory:
 		return clean, base, nil
 	}
 	return path.Dir(clean), path.Base(clean), nil
@@ -207,17 +188,17 @@ func landing(src place, base string, srcDir bool, dst place, there kind) (dir, n
 // other way round, so that the upload then says what is wrong. A link is taken
 // for a directory: the upload fails if it leads to none, and would replace the
 // link if it were taken for a file.
-func (c *copier) stat(ctx context.Context, p place) (kind, error) {
+func (c *copier) stat(ctx context.Context, p place) (archive.Kind, error) {
 	h, err := c.header(ctx, p.name, path.Clean(p.path))
 	switch {
 	case err != nil && (ctx.Err() != nil || sandbox.KindOf(err) == sandbox.Unavailable || !c.known(ctx, p.name)):
-		return nothing, err
+		return archive.Nothing, err
 	case err != nil:
-		return nothing, nil
+		return archive.Nothing, nil
 	case h.Typeflag == tar.TypeDir || h.Typeflag == tar.TypeSymlink:
-		return directory, nil
+		return archive.Directory, nil
 	}
-	return file, nil
+	return archive.File, nil
 }
 
 // inside has an error of a sandbox's side name the place, which the guest's own
@@ -270,31 +251,32 @@ func (c *copier) copyOut(ctx context.Context, src, dst place) error {
 		c.leftThere(r)
 		return nil
 	}
-	u := &unpacker{r: tar.NewReader(in), skipped: c.skipped}
-	if err := u.first(); err != nil {
+	u, err := archive.NewUnpacker(in, c.skipped)
+	if err != nil {
 		return fmt.Errorf("read the archive of %s: %w", shell.Word(src.path), err)
 	}
-	there, err := openTarget(dst.path)
+	there, err := archive.OpenTarget(dst.path)
 	if err != nil {
 		return err
 	}
-	defer there.close()
+	defer there.Close()
 	base := path.Base(path.Clean(src.path))
 	if base == "." || base == ".." || base == "/" {
-		base = path.Base(u.root)
+		base = path.Base(u.Root())
 	}
-	srcDir := u.head.Typeflag == tar.TypeDir
+	srcDir := u.IsDir()
 	if base == "." || base == ".." || base == "/" {
 		src.tree = true // the directory has no name; there is only what is in it
 	}
-	_, name, err := landing(src, base, srcDir, dst, there.kind)
+	_, name, err := landing(src, base, srcDir, dst, there.Kind)
 	if err != nil {
 		return err
 	}
-	if u.base = dst.path; there.kind != directory {
-		u.base, name = filepath.Dir(filepath.Clean(dst.path)), there.name
+	shown := dst.path
+	if there.Kind != archive.Directory {
+		shown, name = filepath.Dir(filepath.Clean(dst.path)), there.Name
 	}
-	if err := u.unpack(ctx, there.dir, name); err != nil {
+	if err := u.Unpack(ctx, there, shown, name); err != nil {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, io.LimitReader(in, maxTail)); err != nil {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/fetch"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 )
 
@@ -55,8 +57,8 @@ func (a *app) create(ctx context.Context, spec *launch.Spec) error {
 }
 
 // launcher makes sandboxes as the user of this command line.
-func (a *app) launcher(svc Service) *launch.Launcher {
+func (a *app) launcher(svc *client.Client) *launch.Launcher {
 	return &launch.Launcher{
-		Service: svc, Images: &imageWork{a: a, svc: svc, json: a.Stderr}, LookupEnv: a.LookupEnv, Note: a.NoteReason,
+		Service: svc, Images: &fetch.Fetcher{Console: a.Console, Client: svc, News: a.Stderr}, LookupEnv: a.LookupEnv, Note: a.NoteReason,
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
@@ -189,7 +190,7 @@ func (a *app) askToLeave(ctx context.Context) error {
 }
 
 // left waits until nobody answers and the daemon's process has ended.
-func left(ctx context.Context, svc Service, daemon procid.ID) error {
+func left(ctx context.Context, svc *client.Client, daemon procid.ID) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
 	for {
@@ -207,7 +208,7 @@ func left(ctx context.Context, svc Service, daemon procid.ID) error {
 
 // daemonProcess finds the daemon's process, or none where it is not to be seen
 // from here.
-func daemonProcess(ctx context.Context, svc Service) (procid.ID, error) {
+func daemonProcess(ctx context.Context, svc *client.Client) (procid.ID, error) {
 	st, err := svc.Status(ctx)
 	if err != nil {
 		return procid.ID{}, err

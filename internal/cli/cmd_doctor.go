@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -67,7 +68,7 @@ func (a *app) doctor(ctx context.Context, f doctorFlags) error {
 		err = a.writeDiagnosis(r)
 	}
 	if err == nil && !r.Works() {
-		err = &exitError{exitUnfit}
+		err = &exit.Error{Code: exitUnfit}
 	}
 	return err
 }

@@ -6,13 +6,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
 type execOptions struct {
-	command   commandFlags
+	command   relay.Options
 	env       launch.Env
 	user, cwd string
 }
@@ -31,7 +34,7 @@ func (a *app) execCommand() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
 	fs.SortFlags = false
-	o.command.add(fs)
+	addCommand(fs, &o.command)
 	fs.StringVar(&o.user, "user", "", "`USER` run as that user (default the sandbox's)")
 	fs.StringVar(&o.cwd, "cwd", "", "`DIR` run in that directory (default /workspace where there is one, else home)")
 	addEnv(fs, &o.env)
@@ -54,7 +57,7 @@ With --detach the command's ID is printed; carboy logs NAME ID shows its output.
 }
 
 func (a *app) exec(ctx context.Context, o execOptions, name string, rest []string) error {
-	argv := commandArgs(rest)
+	argv := relay.Argv(rest)
 	switch {
 	case len(argv) == 0:
 		return usage.Errorf("exec: COMMAND is missing").WithHint("carboy exec %s -- sh", shell.Word(name))
@@ -62,10 +65,10 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 		return usage.Errorf("exec: the flag %s stands after NAME", shell.Word(rest[0])).
 			WithHint("put flags before %s", shell.Word(name))
 	}
-	if err := o.command.check(a, o.command.stdin); err != nil {
+	if err := o.command.Check(a.Console, o.command.Stdin); err != nil {
 		return err
 	}
-	cmd, err := newCommand(argv, &o.command)
+	cmd, err := relay.NewCommand(argv, &o.command)
 	if err != nil {
 		return err
 	}
@@ -77,10 +80,10 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 	if err != nil {
 		return err
 	}
-	r := newRelay(ctx)
-	defer r.stop()
-	if o.command.detach {
-		command, err := a.detach(r.ctx, svc, name, cmd)
+	r := relay.New(ctx, a.Console)
+	defer r.Stop()
+	if o.command.Detach {
+		command, err := relay.Detach(r.Ctx, a.Console, svc, name, cmd)
 		if err != nil {
 			return err
 		}
@@ -89,21 +92,21 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 		}
 		return a.PrintLine(command)
 	}
-	exit, err := a.attach(r, svc, name, cmd, o.command)
+	end, err := r.Attach(svc, name, cmd, o.command)
 	if err != nil {
-		return a.interrupted(r, err)
+		return r.Interrupted(err)
 	}
-	return a.reportEnd(exit, cmd, a.limitsOf(ctx, svc, name, exit))
+	return relay.Report(a.Console, end, cmd, a.limitsOf(ctx, svc, name, end))
 }
 
-// limitsOf returns the limits of a sandbox where the exit is about one.
-func (a *app) limitsOf(ctx context.Context, svc Service, name string, exit interface{ GetLimits() []string }) *limitText {
-	if len(exit.GetLimits()) == 0 {
+// limitsOf returns the limits of a sandbox where a command ran into one.
+func (a *app) limitsOf(ctx context.Context, svc *client.Client, name string, end *guestv1.Exit) *relay.Limits {
+	if len(end.GetLimits()) == 0 {
 		return nil
 	}
 	sb, err := svc.Get(ctx, name)
 	if err != nil {
 		return nil // it's gone; the message does without the figure
 	}
-	return &limitText{limits: sb.Limits}
+	return &relay.Limits{Figures: sb.Limits}
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/fetch"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/term"
@@ -40,8 +42,8 @@ func (a *app) imagePullCommand() *cobra.Command {
 		Short: "Fetch an image from a registry",
 		Args:  exactArgs("REF"),
 		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return a.imageWork(ctx, quiet, func(w *imageWork) (*api.Image, error) {
-				return w.Pull(ctx, args[0])
+			return a.fetchImage(ctx, quiet, func(f *fetch.Fetcher) (*api.Image, error) {
+				return f.Pull(ctx, args[0])
 			})
 		}),
 		ValidArgsFunction: a.completeImage(1),
@@ -65,11 +67,11 @@ func (a *app) imageImportCommand() *cobra.Command {
 		Short: "Make an image of an archive or a directory",
 		Args:  exactArgs("PATH"),
 		RunE: interruptible(func(ctx context.Context, args []string) error {
-			if err := a.checkImportPath(args[0]); err != nil {
+			if err := fetch.CheckPath(a.Console, args[0]); err != nil {
 				return err
 			}
-			return a.imageWork(ctx, quiet, func(w *imageWork) (*api.Image, error) {
-				return w.Import(ctx, args[0], name)
+			return a.fetchImage(ctx, quiet, func(f *fetch.Fetcher) (*api.Image, error) {
+				return f.Import(ctx, args[0], name)
 			})
 		}),
 		ValidArgsFunction: completeCommand,
@@ -91,13 +93,13 @@ yours becomes root's.`,
 	})
 }
 
-// imageWork is what pull and import have in common.
-func (a *app) imageWork(ctx context.Context, quiet bool, f func(*imageWork) (*api.Image, error)) error {
+// fetchImage is what pull and import have in common.
+func (a *app) fetchImage(ctx context.Context, quiet bool, f func(*fetch.Fetcher) (*api.Image, error)) error {
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err
 	}
-	w := &imageWork{a: a, svc: svc, quiet: quiet, json: a.Stdout}
+	w := &fetch.Fetcher{Console: a.Console, Client: svc, Quiet: quiet, News: a.Stdout}
 	img, err := f(w)
 	if err != nil {
 		return err
@@ -116,7 +118,7 @@ func imageListing() *listing[api.Image] {
 		noun:    "image",
 		short:   "List images",
 		long:    "All of yours are listed. Layers that images share are counted in the size of each.",
-		get:     Service.Images,
+		get:     (*client.Client).Images,
 		columns: []string{"NAME", "DIGEST", "SIZE", "CREATED"},
 		row: func(img *api.Image, now time.Time) []string {
 			name, _, _ := strings.Cut(img.Name, "@")
@@ -219,7 +221,7 @@ func (a *app) completeImageFlag(cmd *cobra.Command, _ []string, word string) ([]
 
 // imageNames returns the names of the caller's images.
 func (a *app) imageNames(ctx context.Context) (names []string) {
-	for _, one := range listed(ctx, a, Service.Images) {
+	for _, one := range listed(ctx, a, (*client.Client).Images) {
 		if one.Name != "" {
 			names = append(names, one.Name)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -85,7 +86,7 @@ func keyListing() *listing[api.Key] {
 		noun:    "key",
 		short:   "List keys that were made, without the keys themselves",
 		long:    "Those of every team are listed.",
-		get:     Service.Keys,
+		get:     (*client.Client).Keys,
 		columns: []string{"ID", "TEAM", "NAME", "KEY", "SCOPES", "CREATED", "USED"},
 		row: func(k *api.Key, now time.Time) []string {
 			return []string{k.ID, k.Team, k.Name, k.Mask, strings.Join(k.Scopes, ","), console.Ago(k.CreatedAt, now), console.Ago(k.LastUsedAt, now)}
@@ -100,7 +101,7 @@ func (a *app) keyRmCommand() *cobra.Command {
 		example:  "9f74918e-984e-4be8-933e-ab6de9bcaf53",
 		short:    "Delete keys",
 		long:     "They open nothing from then on, and what they hold open is ended.",
-		remove:   Service.DeleteKey,
+		remove:   (*client.Client).DeleteKey,
 		complete: cobra.NoFileCompletions,
 	}.command(a)
 }

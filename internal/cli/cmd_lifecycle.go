@@ -139,7 +139,7 @@ func (a *app) rm(ctx context.Context, names []string, force bool) error {
 		if err := svc.Remove(ctx, sb.ID, force); err != nil {
 			return nil, err
 		}
-		a.forgetSandbox(sb.ID)
+		a.reviewer().Forget(sb.ID)
 		return sb, nil
 	}, nil)
 }

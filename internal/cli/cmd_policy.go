@@ -9,6 +9,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/policy"
@@ -196,7 +197,7 @@ func (a *app) policyTest(ctx context.Context, f *policySource, addr string, args
 		err = a.verdictText(v)
 	}
 	if err == nil && !v.Allowed {
-		err = &exitError{1}
+		err = &exit.Error{Code: 1}
 	}
 	return err
 }

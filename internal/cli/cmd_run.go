@@ -10,7 +10,10 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/changes"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -19,9 +22,12 @@ import (
 // be looked through.
 const finishWait = 11 * time.Minute
 
+// undoWait bounds the removal of a sandbox whose command could not be started.
+const undoWait = 30 * time.Second
+
 type runOptions struct {
 	spec       launch.Spec
-	command    commandFlags
+	command    relay.Options
 	entrypoint *string // nil: the image's; "": none
 }
 
@@ -45,7 +51,7 @@ func (a *app) runCommand() *cobra.Command {
 	fs.SetInterspersed(false)
 	addSpec(fs, &o.spec)
 	fs.Var(entrypointValue{&o.entrypoint}, "entrypoint", "`PROGRAM` run that in place of the image's entry point; '' for none")
-	o.command.add(fs)
+	addCommand(fs, &o.command)
 	a.addJSON(fs)
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
@@ -78,13 +84,13 @@ With --detach the name is printed, and the sandbox stays until carboy rm.`,
 }
 
 func (a *app) run(ctx context.Context, o runOptions, args []string) error {
-	if a.Stdin != nil && !o.command.detach && !console.IsTerminal(a.Stdin) {
-		o.command.stdin = true
+	if a.Stdin != nil && !o.command.Detach && !console.IsTerminal(a.Stdin) {
+		o.command.Stdin = true
 	}
-	if err := o.command.check(a, o.command.stdin); err != nil {
+	if err := o.command.Check(a.Console, o.command.Stdin); err != nil {
 		return err
 	}
-	cmd, err := newCommand(args, &o.command)
+	cmd, err := relay.NewCommand(args, &o.command)
 	if err != nil {
 		return err
 	}
@@ -92,25 +98,25 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	req.Ephemeral = !o.command.detach
+	req.Ephemeral = !o.command.Detach
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err
 	}
-	if o.command.detach {
+	if o.command.Detach {
 		return a.runDetached(ctx, svc, req, cmd, o)
 	}
 	return a.runAttached(ctx, svc, req, cmd, o)
 }
 
 // runAttached runs cmd in a sandbox made by req and ends both.
-func (a *app) runAttached(ctx context.Context, svc Service, req *launch.Request, cmd *guestv1.Command, o runOptions) (err error) {
-	r := newRelay(ctx)
-	defer r.stop()
-	sb, err := a.launcher(svc).Create(r.ctx, req)
+func (a *app) runAttached(ctx context.Context, svc *client.Client, req *launch.Request, cmd *guestv1.Command, o runOptions) (err error) {
+	r := relay.New(ctx, a.Console)
+	defer r.Stop()
+	sb, err := a.launcher(svc).Create(r.Ctx, req)
 	if err != nil {
-		if context.Cause(r.ctx) == errInterrupted {
-			return errInterrupted
+		if context.Cause(r.Ctx) == relay.ErrInterrupted {
+			return relay.ErrInterrupted
 		}
 		return err
 	}
@@ -127,17 +133,17 @@ func (a *app) runAttached(ctx context.Context, svc Service, req *launch.Request,
 	if cmd.Argv, err = launch.Argv(sb, o.entrypoint, cmd.GetArgv()); err != nil {
 		return err
 	}
-	exit, err := a.attach(r, svc, sb.ID, cmd, o.command)
+	end, err := r.Attach(svc, sb.ID, cmd, o.command)
 	defer a.tellRefused(ctx, svc, sb) // before the sandbox ends, and its records with it
 	if err != nil {
-		return a.interrupted(r, err)
+		return r.Interrupted(err)
 	}
-	return a.reportEnd(exit, cmd, &limitText{limits: sb.Limits, flags: true})
+	return relay.Report(a.Console, end, cmd, &relay.Limits{Figures: sb.Limits, FromFlags: true})
 }
 
 // hold keeps an ephemeral sandbox until release is called. What ends it before
 // is told by the command that ran in it.
-func hold(ctx context.Context, svc Service, id string) (release func()) {
+func hold(ctx context.Context, svc *client.Client, id string) (release func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
@@ -151,7 +157,7 @@ func hold(ctx context.Context, svc Service, id string) (release func()) {
 }
 
 // finish ends the sandbox of a run, and tells of changes that it keeps.
-func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
+func (a *app) finish(ctx context.Context, svc *client.Client, sb *api.Sandbox) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWait)
 	defer cancel()
 	err := svc.Finish(ctx, sb.ID)
@@ -172,7 +178,7 @@ func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
 		return fmt.Errorf("look for changes of sandbox %s: %w", sb.Name, err)
 	}
 	what := "changes"
-	if n, err := countChanges(ctx, svc, kept); err == nil {
+	if n, err := changes.Count(ctx, svc, kept); err == nil {
 		what = console.Count(n, "changed file")
 	}
 	a.NoteReason("changes", fmt.Sprintf("%s: %s; carboy diff %s shows, carboy apply %s takes", kept.Name, what, kept.Name, kept.Name))
@@ -180,8 +186,8 @@ func (a *app) finish(ctx context.Context, svc Service, sb *api.Sandbox) error {
 }
 
 // runDetached starts cmd in a sandbox made by req and leaves both.
-func (a *app) runDetached(ctx context.Context, svc Service, req *launch.Request, cmd *guestv1.Command, o runOptions) error {
-	ctx, stop := untilSignal(ctx)
+func (a *app) runDetached(ctx context.Context, svc *client.Client, req *launch.Request, cmd *guestv1.Command, o runOptions) error {
+	ctx, stop := relay.UntilSignal(ctx)
 	defer stop()
 	sb, err := a.launcher(svc).Create(ctx, req)
 	if err != nil {
@@ -189,10 +195,10 @@ func (a *app) runDetached(ctx context.Context, svc Service, req *launch.Request,
 	}
 	var command string
 	if cmd.Argv, err = launch.Argv(sb, o.entrypoint, cmd.GetArgv()); err == nil {
-		command, err = a.detach(ctx, svc, sb.ID, cmd)
+		command, err = relay.Detach(ctx, a.Console, svc, sb.ID, cmd)
 	}
 	if err != nil {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), killWait)
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 		defer cancel()
 		return errors.Join(err, svc.Remove(undo, sb.ID, true))
 	}

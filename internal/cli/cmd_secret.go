@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/shell"
@@ -152,7 +153,7 @@ func (a *app) secretRotate(ctx context.Context, name string, rest []string, from
 	return a.tellSecret(s)
 }
 
-func findSecret(ctx context.Context, svc Service, name string) (*api.Secret, error) {
+func findSecret(ctx context.Context, svc *client.Client, name string) (*api.Secret, error) {
 	list, err := svc.Secrets(ctx)
 	if err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func secretListing() *listing[api.Secret] {
 		noun:    "secret",
 		short:   "List secrets, without their values",
 		long:    "All of yours are listed, with where the values come from.",
-		get:     Service.Secrets,
+		get:     (*client.Client).Secrets,
 		columns: []string{"NAME", "SOURCE", "CREATED", "ROTATED", "USED"},
 		row: func(s *api.Secret, now time.Time) []string {
 			return []string{s.Name, sourceText(s), console.Ago(s.CreatedAt, now), console.Ago(s.RotatedAt, now), console.Ago(s.LastUsedAt, now)}
@@ -244,7 +245,7 @@ func (a *app) completeSecret(n int) completer {
 
 // secretNames returns the names of the caller's secrets.
 func (a *app) secretNames(ctx context.Context) (names []string) {
-	for _, one := range listed(ctx, a, Service.Secrets) {
+	for _, one := range listed(ctx, a, (*client.Client).Secrets) {
 		names = append(names, one.Name)
 	}
 	return names

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
@@ -36,7 +37,7 @@ func sessionListing() *listing[sessions.SessionInfo] {
 		short: "List sessions",
 		long: `SANDBOX is the sandbox that each is kept in, as carboy inspect takes it. QUOTA says
 how that of its workspace holds: hard, by the file system, or soft, by looking.`,
-		get:     Service.Sessions,
+		get:     (*client.Client).Sessions,
 		columns: []string{"SESSION", "STATE", "WALL", "NETWORK", "QUOTA", "PROCESSES", "USED", "SANDBOX"},
 		row: func(s *sessions.SessionInfo, now time.Time) []string {
 			return []string{
@@ -85,14 +86,14 @@ func (a *app) sessionRmCommand() *cobra.Command {
 		example:  "person_alice",
 		short:    "End sessions, and delete what they hold",
 		long:     "A workspace that is a directory of this machine, or shared by sessions, stays.",
-		remove:   Service.RemoveSession,
+		remove:   (*client.Client).RemoveSession,
 		complete: a.completeSession(),
 	}.command(a)
 }
 
 // completeSession completes the key of a session.
 func (a *app) completeSession() completer {
-	return completing(a, Service.Sessions, func(s *sessions.SessionInfo) string { return s.SessionID })
+	return completing(a, (*client.Client).Sessions, func(s *sessions.SessionInfo) string { return s.SessionID })
 }
 
 func (a *app) sessionStatusCommand() *cobra.Command {

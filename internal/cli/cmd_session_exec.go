@@ -12,6 +12,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
@@ -34,7 +36,7 @@ func (a *app) sessionExecCommand() *cobra.Command {
 		Short: "Run a command in the session of that key, which is made where there is none",
 		Args:  someArgs(1, "COMMAND"),
 		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return a.sessionExec(ctx, o, commandArgs(args))
+			return a.sessionExec(ctx, o, relay.Argv(args))
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -152,9 +154,9 @@ func shellText(argv []string) string {
 // showResult prints what a command wrote, and what is to be said of it, and
 // returns the error that carries its exit code.
 func (a *app) showResult(res *sessions.ToolResult) error {
-	code := exitTimedOut
+	code := exit.TimedOut
 	if res.Status != sessions.StatusTimedOut {
-		if code = exitFailed; res.ExitCode != nil {
+		if code = exit.Failed; res.ExitCode != nil {
 			code = *res.ExitCode & 0xff
 		}
 	}
@@ -165,8 +167,8 @@ func (a *app) showResult(res *sessions.ToolResult) error {
 	} else if err := a.printResult(res); err != nil {
 		return err
 	}
-	if code != exitOK {
-		return &exitError{code}
+	if code != exit.OK {
+		return &exit.Error{Code: code}
 	}
 	return nil
 }

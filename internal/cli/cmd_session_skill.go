@@ -72,7 +72,7 @@ func skillListing() *listing[sessions.Skill] {
 	return &listing[sessions.Skill]{
 		noun:    "session skill",
 		short:   "List skills",
-		get:     Service.Skills,
+		get:     (*client.Client).Skills,
 		columns: []string{"NAME", "DESCRIPTION"},
 		row:     func(s *sessions.Skill, _ time.Time) []string { return []string{s.Name, s.Description} },
 	}
@@ -85,7 +85,7 @@ func (a *app) skillRmCommand() *cobra.Command {
 		example:  "pdf-tools",
 		short:    "Delete skills",
 		long:     "Sessions that have one lose it with their next command.",
-		remove:   Service.RemoveSkill,
-		complete: completing(a, Service.Skills, func(s *sessions.Skill) string { return s.Name }),
+		remove:   (*client.Client).RemoveSkill,
+		complete: completing(a, (*client.Client).Skills, func(s *sessions.Skill) string { return s.Name }),
 	}.command(a)
 }

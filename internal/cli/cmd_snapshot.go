@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/term"
 )
@@ -64,7 +65,7 @@ func snapshotListing() *listing[api.Snapshot] {
 		noun:    "snapshot",
 		short:   "List snapshots",
 		long:    "All of yours are listed. What lies below one is not counted in its size.",
-		get:     Service.Snapshots,
+		get:     (*client.Client).Snapshots,
 		columns: []string{"ID", "IMAGE", "PARENT", "SIZE", "CREATED"},
 		row: func(s *api.Snapshot, now time.Time) []string {
 			return []string{s.ID, s.Image, s.Parent, term.FormatSize(s.Size), console.Ago(s.CreatedAt, now)}
@@ -80,7 +81,7 @@ func (a *app) snapshotRmCommand() *cobra.Command {
 		short:   "Remove snapshots",
 		long: `No sandbox starts from it any more. Those that did go on, and its files go with
 the last of them.`,
-		remove:   Service.RemoveSnapshot,
+		remove:   (*client.Client).RemoveSnapshot,
 		complete: a.completeSnapshot,
 	}.command(a)
 }
@@ -89,7 +90,7 @@ the last of them.`,
 // or it takes too long.
 func (a *app) completeSnapshot(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	var names []string
-	for _, one := range listed(cmd.Context(), a, Service.Snapshots) {
+	for _, one := range listed(cmd.Context(), a, (*client.Client).Snapshots) {
 		if strings.HasPrefix(one.ID, word) {
 			names = append(names, one.ID)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
@@ -191,7 +192,7 @@ func readCopies(files *dockerfile.Context, steps []dockerfile.Step) ([]readStep,
 }
 
 // send sends the files of a COPY, unless they are there.
-func (c readStep) send(ctx context.Context, svc Service, id string, files *dockerfile.Context) error {
+func (c readStep) send(ctx context.Context, svc *client.Client, id string, files *dockerfile.Context) error {
 	if c.step.FilesHash == "" {
 		return nil
 	}
@@ -207,7 +208,7 @@ func (c readStep) send(ctx context.Context, svc Service, id string, files *docke
 }
 
 // notBegun ends a build that was entered and would wait for good.
-func notBegun(ctx context.Context, svc Service, ref api.BuildRef, err error) error {
+func notBegun(ctx context.Context, svc *client.Client, ref api.BuildRef, err error) error {
 	cancel, done := context.WithTimeout(context.WithoutCancel(ctx), cancelLimit)
 	defer done()
 	return errors.Join(err, svc.CancelBuild(cancel, ref))
@@ -220,7 +221,7 @@ const (
 
 // watchBuild tells what a build says until it has ended, and cancels it where
 // ctx ends first.
-func (a *app) watchBuild(ctx context.Context, svc Service, ref api.BuildRef) error {
+func (a *app) watchBuild(ctx context.Context, svc *client.Client, ref api.BuildRef) error {
 	tick := time.NewTicker(buildPoll)
 	defer tick.Stop()
 	for offset := 0; ; {
@@ -261,7 +262,7 @@ func templateListing() *listing[api.Template] {
 		noun:    "template",
 		short:   "List templates",
 		long:    "All of yours are listed, the newest first.",
-		get:     Service.Templates,
+		get:     (*client.Client).Templates,
 		columns: []string{"NAME", "ID", "STATUS", "CREATED"},
 		row: func(t *api.Template, now time.Time) []string {
 			return []string{strings.Join(t.Aliases, ","), t.TemplateID, t.BuildStatus, console.Ago(t.CreatedAt, now)}
@@ -276,7 +277,7 @@ func (a *app) templateRmCommand() *cobra.Command {
 		example:  "web",
 		short:    "Remove templates",
 		long:     "Builds under way are ended. Sandboxes that were made from it go on.",
-		remove:   Service.RemoveTemplate,
+		remove:   (*client.Client).RemoveTemplate,
 		complete: a.completeTemplate(-1),
 	}.command(a)
 }

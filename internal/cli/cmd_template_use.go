@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/shell"
@@ -206,7 +207,7 @@ func (a *app) completeTemplate(n int) completer {
 
 // templateNames returns the names of the caller's templates.
 func (a *app) templateNames(ctx context.Context) (names []string) {
-	for _, one := range listed(ctx, a, Service.Templates) {
+	for _, one := range listed(ctx, a, (*client.Client).Templates) {
 		names = append(names, one.Aliases...)
 	}
 	return names

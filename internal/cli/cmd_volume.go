@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/term"
 )
@@ -70,7 +71,7 @@ func volumeListing() *listing[api.Volume] {
 		short: "List volumes",
 		long: `SIZE is how much it can hold, USED what it takes on the host's disk, and SANDBOXES
 are those, running or stopped, that have it.`,
-		get:     Service.Volumes,
+		get:     (*client.Client).Volumes,
 		columns: []string{"NAME", "SIZE", "USED", "CREATED", "SANDBOXES"},
 		row: func(v *api.Volume, now time.Time) []string {
 			size := term.FormatSize(v.Size)
@@ -95,12 +96,12 @@ func (a *app) volumeRmCommand() *cobra.Command {
 		example:  "data",
 		short:    "Delete volumes and what they hold",
 		long:     "One that a sandbox has, running or stopped, stays: remove the sandbox first.",
-		remove:   Service.RemoveVolume,
+		remove:   (*client.Client).RemoveVolume,
 		complete: a.completeVolume(),
 	}.command(a)
 }
 
 // completeVolume completes the name of a volume.
 func (a *app) completeVolume() completer {
-	return completing(a, Service.Volumes, func(v *api.Volume) string { return v.Name })
+	return completing(a, (*client.Client).Volumes, func(v *api.Volume) string { return v.Name })
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/term"
@@ -148,4 +149,12 @@ func (v entrypointValue) Type() string { return "string" }
 func (v entrypointValue) Set(s string) error {
 	*v.s = &s
 	return nil
+}
+
+// addCommand adds the flags that say how a command runs.
+func addCommand(fs *pflag.FlagSet, f *relay.Options) {
+	fs.BoolVarP(&f.Stdin, "interactive", "i", false, "pass stdin on")
+	fs.BoolVarP(&f.TTY, "tty", "t", false, "give it a terminal, whose output is passed on as it is")
+	fs.Var(durationValue{&f.Timeout}, "timeout", "`DURATION` kill it and all that it started after that long, such as 90s or 2h")
+	fs.BoolVarP(&f.Detach, "detach", "d", false, "leave it running")
 }

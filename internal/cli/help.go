@@ -115,3 +115,22 @@ func helpFlags(b *strings.Builder, cmd *cobra.Command) {
 	})
 	_ = w.Flush() // a Builder takes all
 }
+
+// exitDoc is one line of a command's section on its exit status.
+type exitDoc struct{ code, text string }
+
+// exitDocsPlain is the section of commands that run nothing.
+var exitDocsPlain = [...]exitDoc{
+	{"0", "done"},
+	{"125", "carboy failed, or was used wrongly"},
+}
+
+// exitDocsCommand is the section of commands that run one.
+var exitDocsCommand = [...]exitDoc{
+	{"N", "the command's own; 128+S when signal S ended it"},
+	{"124", "it ran into --timeout"},
+	{"125", "carboy failed, or was used wrongly"},
+	{"126", "the command can't be executed"},
+	{"127", "there is no such command"},
+	{"137", "out of memory, or killed"},
+}

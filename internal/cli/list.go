@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
@@ -14,7 +15,7 @@ type listing[T any] struct {
 	noun    string // its words: carboy NOUN ls
 	short   string
 	long    string
-	get     func(Service, context.Context) ([]T, error)
+	get     func(*client.Client, context.Context) ([]T, error)
 	columns []string
 	row     func(one *T, now time.Time) []string
 }
@@ -71,7 +72,7 @@ type removal struct {
 	example  string // of arg
 	short    string
 	long     string
-	remove   func(svc Service, ctx context.Context, name string) error
+	remove   func(svc *client.Client, ctx context.Context, name string) error
 	complete completer
 }
 
@@ -99,7 +100,7 @@ func (r removal) command(a *app) *cobra.Command {
 
 // completing completes what things of one kind are called, once each; nothing
 // where no daemon runs or it takes too long.
-func completing[T any](a *app, get func(Service, context.Context) ([]T, error), name func(*T) string) completer {
+func completing[T any](a *app, get func(*client.Client, context.Context) ([]T, error), name func(*T) string) completer {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		list := listed(cmd.Context(), a, get)
 		names := make([]string, len(list))

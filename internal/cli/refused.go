@@ -22,7 +22,7 @@ const (
 
 // tellRefused says at the end of a run what it was not allowed to reach, and
 // which flags would allow that.
-func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
+func (a *app) tellRefused(ctx context.Context, svc *client.Client, sb *api.Sandbox) {
 	if sb.Network == sandbox.NetworkOff || sb.Network == "" {
 		return
 	}
@@ -53,7 +53,7 @@ func (a *app) tellRefused(ctx context.Context, svc Service, sb *api.Sandbox) {
 
 // policyOf returns the policy under which a sandbox ran; nil where that is not
 // known, and nothing is proposed then.
-func (a *app) policyOf(ctx context.Context, svc Service, sb *api.Sandbox) *policy.Set {
+func (a *app) policyOf(ctx context.Context, svc *client.Client, sb *api.Sandbox) *policy.Set {
 	p, err := svc.Policy(ctx, sb.ID)
 	if err != nil {
 		return nil

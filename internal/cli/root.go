@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
 )
@@ -99,11 +100,11 @@ type action func(ctx context.Context, args []string) error
 // interruptible runs f under a context that the first signal ends.
 func interruptible(f action) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		ctx, stop := untilSignal(cmd.Context())
+		ctx, stop := relay.UntilSignal(cmd.Context())
 		defer stop()
 		err := f(ctx, args)
-		if err != nil && context.Cause(ctx) == errInterrupted {
-			return errInterrupted
+		if err != nil && context.Cause(ctx) == relay.ErrInterrupted {
+			return relay.ErrInterrupted
 		}
 		return err
 	}

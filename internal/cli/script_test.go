@@ -38,7 +38,7 @@ func carboy() int {
 		Now:       func() time.Time { return created.Add(90 * time.Minute) },
 		StateDir:  os.Getenv("CARBOY_STATE"),
 		Version:   "v1.2.3",
-		Connect: func(_ context.Context, start bool, notice func(string)) (cli.Service, error) {
+		Connect: func(_ context.Context, start bool, notice func(string)) (*client.Client, error) {
 			if late := os.Getenv("CARBOY_LATE"); late != "" {
 				socket = late + ".not-there"
 				if start {

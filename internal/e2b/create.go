@@ -71,14 +71,14 @@ func (h *handler) create(defaultTimeout time.Duration) func(http.ResponseWriter,
 		if spec.Mounts, err = h.mountsOf(r.Context(), c, req.VolumeMounts); err != nil {
 			return err
 		}
-		more, err := h.networkOf(&req, &spec, c)
+		values, more, err := h.networkOf(&req, &spec, c)
 		if err == nil {
-			err = h.fillSecrets(r.Context(), c.Owner, &spec)
+			err = h.fillSecrets(r.Context(), c.Owner, &spec, values)
 		}
 		if err != nil {
 			return err
 		}
-		sb, err := h.m.Create(r.Context(), build.Caller(c.Caller), spec)
+		sb, err := h.m.Create(r.Context(), build.Caller(c.Caller), spec, values)
 		if err != nil {
 			return err
 		}

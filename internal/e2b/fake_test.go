@@ -18,19 +18,20 @@ type fake struct {
 	instances []*sandbox.Sandbox
 	events    []sandbox.Event
 	specs     []sandbox.Spec
+	values    []sandbox.SecretValues // of specs
 	changes   []sandbox.NetworkChange
 	saved     []sandbox.Snapshot
 	full      int // how many sandboxes there may be; 0: any number
 	removed   []string
 }
 
-func (f *fake) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+func (f *fake) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec, values sandbox.SecretValues) (*sandbox.Sandbox, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.full > 0 && len(f.instances) >= f.full {
 		return nil, sandbox.Errorf(sandbox.Exhausted, "there are too many")
 	}
-	f.specs = append(f.specs, spec)
+	f.specs, f.values = append(f.specs, spec), append(f.values, values)
 	sb := &sandbox.Sandbox{
 		ID: fmt.Sprintf("sb_%020d", 2+len(f.instances)), Owner: c.Owner, State: sandbox.StateRunning,
 		Token: "token", CreatedAt: f.now, StartedAt: f.now, ExpiresAt: f.now.Add(spec.TTL), Starts: 1,
@@ -135,14 +136,14 @@ func (f *fake) SetNetwork(_ context.Context, c sandbox.Caller, ref string, ch sa
 	return sb, err
 }
 
-func (f *fake) Like(_ context.Context, c sandbox.Caller, ref string) (sandbox.Spec, error) {
+func (f *fake) Like(_ context.Context, c sandbox.Caller, ref string) (sandbox.Spec, sandbox.SecretValues, error) {
 	sb, err := f.find(c, ref)
 	if err != nil {
-		return sandbox.Spec{}, err
+		return sandbox.Spec{}, nil, err
 	}
 	spec := sb.Spec.Clone()
 	spec.Name = ""
-	return spec, nil
+	return spec, nil, nil
 }
 
 func (f *fake) Snapshot(_ context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error) {

@@ -16,22 +16,13 @@ import (
 // network is what a create may say of the network beside
 // allow_internet_access.
 type network struct {
-	AllowOut    []string                    `json:"allowOut,omitempty"`
-	DenyOut     []string                    `json:"denyOut,omitempty"`
-	Rules       map[string][]policy.E2BRule `json:"rules,omitempty"`
-	EgressProxy *policy.E2BProxy            `json:"egressProxy,omitempty"`
+	AllowOut    []string                `json:"allowOut,omitempty"`
+	DenyOut     []string                `json:"denyOut,omitempty"`
+	Rules       map[string][]headerRule `json:"rules,omitempty"`
+	EgressProxy *socksProxy             `json:"egressProxy,omitempty"`
 	// AllowPublicTraffic opens the sandbox's ports to whoever knows their names.
 	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
 	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
-}
-
-// egress is what may leave a sandbox, as a create or a change says it.
-type egress struct {
-	internet *bool // allow_internet_access
-	allow    []string
-	deny     []string
-	rules    map[string][]policy.E2BRule
-	proxy    *policy.E2BProxy
 }
 
 // outcome is what an egress comes to.
@@ -39,7 +30,7 @@ type outcome struct {
 	policy  *policy.Policy // nil: no network
 	network string
 	secrets []string
-	values  map[string]string
+	values  sandbox.SecretValues
 	notes   []policy.Note // in what it is not quite what E2B would make of it
 }
 
@@ -47,27 +38,26 @@ type outcome struct {
 // alone, which E2B's clients do by themselves, has none unless internet is set;
 // always has it have one all the same.
 func (e egress) decide(internet, always bool) (out outcome, err error) {
-	if e.proxy != nil {
+	if e.EgressProxy != nil {
 		return out, sandbox.Errorf(sandbox.Unsupported, "network.egressProxy: no proxy can be put behind the gate, which is the only way out").
 			WithHint("leave it out")
 	}
-	in := policy.E2BNetwork{AllowInternetAccess: e.internet, AllowOut: e.allow, DenyOut: e.deny, Rules: e.rules}
-	closed := e.internet != nil && !*e.internet || e.internet == nil && !always
+	closed := e.AllowInternetAccess != nil && !*e.AllowInternetAccess || e.AllowInternetAccess == nil && !always
 	if !internet {
 		if !closed {
 			out.notes = append(out.notes, policy.Note{Where: "allow_internet_access", Text: "not given: e2b_internet of the server's configuration is false"})
 		}
-		closed, in.AllowInternetAccess = true, new(bool)
+		closed, e.AllowInternetAccess = true, new(bool)
 	}
-	if closed && !always && len(e.allow)+len(e.deny)+len(e.rules) == 0 {
+	if closed && !always && len(e.AllowOut)+len(e.DenyOut)+len(e.Rules) == 0 {
 		return out, nil
 	}
-	p, more, err := policy.FromE2B(in)
+	p, more, err := fromEgress(e)
 	if err != nil {
 		return out, sandbox.PolicyError("network", err)
 	}
 	out.notes = append(out.notes, more...)
-	values := in.Secrets()
+	values := e.secrets()
 	set, err := policy.Compile(p, slices.Collect(maps.Keys(values)))
 	if err != nil {
 		return out, sandbox.PolicyError("network", err)
@@ -78,7 +68,7 @@ func (e egress) decide(internet, always bool) (out outcome, err error) {
 	// A header for a name that is not let through has no place: a note says so.
 	for _, name := range set.Secrets() {
 		if out.values == nil {
-			out.values = map[string]string{}
+			out.values = sandbox.SecretValues{}
 		}
 		out.secrets = append(out.secrets, name)
 		out.values[name] = values[name]
@@ -94,21 +84,22 @@ func (o outcome) mayOpen(c Caller) error {
 	return netspec.Private(o.policy, o.secrets)
 }
 
-// networkOf fills in what spec says of the network, and returns in what it is
-// not quite what E2B would make of it.
-func (h *handler) networkOf(req *newSandbox, spec *sandbox.Spec, c Caller) ([]policy.Note, error) {
+// networkOf fills in what spec says of the network. It returns the values of the
+// secrets that headers of its rules are, and in what it is not quite what E2B
+// would make of it.
+func (h *handler) networkOf(req *newSandbox, spec *sandbox.Spec, c Caller) (sandbox.SecretValues, []policy.Note, error) {
 	n := req.Network
 	if n == nil {
 		n = &network{}
 	}
 	out, err := egress{req.AllowInternet, n.AllowOut, n.DenyOut, n.Rules, n.EgressProxy}.decide(h.o.Internet, false)
+	if err == nil {
+		err = out.mayOpen(c)
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := out.mayOpen(c); err != nil {
-		return nil, err
-	}
-	spec.Network, spec.Policy, spec.SecretValues = out.network, out.policy, out.values
+	spec.Network, spec.Policy = out.network, out.policy
 	spec.Secrets = append(spec.Secrets, out.secrets...)
 	spec.Traffic = sandbox.Traffic{
 		Restricted: !h.o.PublicTraffic || n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic,
@@ -118,22 +109,16 @@ func (h *handler) networkOf(req *newSandbox, spec *sandbox.Spec, c Caller) ([]po
 	if spec.Traffic.Restricted && n.AllowPublicTraffic != nil && *n.AllowPublicTraffic {
 		out.notes = append(out.notes, policy.Note{Where: "network.allowPublicTraffic", Text: "not given: e2b_public_traffic of the server's configuration is false"})
 	}
-	return out.notes, nil
+	return out.values, out.notes, nil
 }
 
 // setNetwork replaces what a sandbox may reach. What comes in is not changed.
 func (h *handler) setNetwork(w http.ResponseWriter, r *http.Request, c Caller) error {
-	var req struct {
-		AllowOut      []string                    `json:"allowOut"`
-		DenyOut       []string                    `json:"denyOut"`
-		Rules         map[string][]policy.E2BRule `json:"rules"`
-		EgressProxy   *policy.E2BProxy            `json:"egressProxy"`
-		AllowInternet *bool                       `json:"allow_internet_access"`
-	}
+	var req egress
 	if err := wire.Decode(r, &req, false); err != nil {
 		return err
 	}
-	out, err := egress{req.AllowInternet, req.AllowOut, req.DenyOut, req.Rules, req.EgressProxy}.decide(h.o.Internet, true)
+	out, err := req.decide(h.o.Internet, true)
 	if err != nil {
 		return err
 	}
@@ -148,11 +133,11 @@ func (h *handler) setNetwork(w http.ResponseWriter, r *http.Request, c Caller) e
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it was made without a network, and has no link to give one to", sb.ID).
 			WithHint(`make it with one that is closed for now: "network": {"denyOut": ["0.0.0.0/0"]}`)
 	}
-	spec := sandbox.Spec{Policy: out.policy, Secrets: out.secrets, SecretValues: out.values}
-	if err := h.fillSecrets(r.Context(), c.Owner, &spec); err != nil {
+	spec := sandbox.Spec{Policy: out.policy, Secrets: out.secrets}
+	if err := h.fillSecrets(r.Context(), c.Owner, &spec, out.values); err != nil {
 		return err
 	}
-	change := sandbox.NetworkChange{Policy: *spec.Policy, Secrets: append(ownSecrets(sb), spec.Secrets...), Values: spec.SecretValues}
+	change := sandbox.NetworkChange{Policy: *spec.Policy, Secrets: append(ownSecrets(sb), spec.Secrets...), Values: out.values}
 	if _, err := h.m.SetNetwork(r.Context(), c.Caller, sb.ID, change); err != nil {
 		return err
 	}
@@ -165,7 +150,7 @@ func (h *handler) setNetwork(w http.ResponseWriter, r *http.Request, c Caller) e
 func ownSecrets(sb *sandbox.Sandbox) []string {
 	names := []string{}
 	for _, name := range sb.Spec.Secrets {
-		if !policy.IsE2BSecret(name) {
+		if !isHeaderSecret(name) {
 			names = append(names, name)
 		}
 	}
@@ -182,7 +167,7 @@ func shownNetwork(sb *sandbox.Sandbox) *network {
 	public := !t.Restricted
 	n.AllowPublicTraffic = &public
 	if sb.Spec.Policy != nil {
-		out := policy.ToE2B(*sb.Spec.Policy)
+		out := toEgress(*sb.Spec.Policy)
 		n.AllowOut, n.DenyOut, n.Rules = out.AllowOut, out.DenyOut, out.Rules
 	}
 	return n

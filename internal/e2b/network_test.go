@@ -30,7 +30,7 @@ func TestCreateNetwork(t *testing.T) {
 		network    string
 		public     bool
 		rules      []string
-		values     map[string]string
+		values     sandbox.SecretValues
 		notice     string
 		off        bool // the server gives no internet for the asking
 	}{
@@ -65,7 +65,7 @@ func TestCreateNetwork(t *testing.T) {
 			body: `{"templateID":"base","network":{"allowOut":["a.example"],"denyOut":["0.0.0.0/0"],"rules":{
 				"a.example":[{"transform":{"headers":{"Authorization":"Bearer hunter2"}}}],
 				"other.example":[{"transform":{"headers":{"X-Key":"hunter3"}}}]}}}`,
-			network: "policy", rules: []string{"allow-out/names", ""}, values: map[string]string{"E2B_A_EXAMPLE_AUTHORIZATION": "hunter2"},
+			network: "policy", rules: []string{"allow-out/names", ""}, values: sandbox.SecretValues{"E2B_A_EXAMPLE_AUTHORIZATION": "hunter2"},
 			notice: "allowOut does not have it",
 		},
 	}
@@ -83,7 +83,7 @@ func TestCreateNetwork(t *testing.T) {
 					rules = append(rules, rule.ID)
 				}
 			}
-			got := []any{spec.Network, public, rules, spec.SecretValues, len(spec.Secrets)}
+			got := []any{spec.Network, public, rules, r.values[0], len(spec.Secrets)}
 			if diff := cmp.Diff([]any{tt.network, tt.public, tt.rules, tt.values, len(tt.values)}, got); diff != "" {
 				t.Errorf("spec (-want +got):\n%s", diff)
 			}

@@ -307,14 +307,14 @@ const (
 // fillSecrets makes spec use the owner's secrets where a header of its network
 // rules has nothing but the place of one: Bearer ${e2b.secrets.NAME}. A place
 // anywhere else is refused, for nothing would fill it in.
-func (h *handler) fillSecrets(ctx context.Context, owner string, spec *sandbox.Spec) error {
+func (h *handler) fillSecrets(ctx context.Context, owner string, spec *sandbox.Spec, values sandbox.SecretValues) error {
 	for name, value := range spec.Env {
 		if strings.Contains(value, placeOpen) {
 			return sandbox.Errorf(sandbox.Unsupported, "envVars.%.80s: a secret is put into requests alone", name).
 				WithHint("name it in a header of network.rules")
 		}
 	}
-	for name, value := range spec.SecretValues {
+	for name, value := range values {
 		rest, begins := strings.CutPrefix(value, placeOpen)
 		ref, ends := strings.CutSuffix(rest, placeClose)
 		if !strings.Contains(value, placeOpen) {
@@ -331,6 +331,7 @@ func (h *handler) fillSecrets(ctx context.Context, owner string, spec *sandbox.S
 		if err != nil {
 			return sandbox.Errorf(sandbox.Invalid, "network.rules: there is no secret %.80q", ref)
 		}
+		delete(values, name)
 		useSecret(spec, name, s.Kept)
 	}
 	return nil
@@ -338,7 +339,6 @@ func (h *handler) fillSecrets(ctx context.Context, owner string, spec *sandbox.S
 
 // useSecret puts the secret kept in the place of a sandbox's own.
 func useSecret(spec *sandbox.Spec, own, kept string) {
-	delete(spec.SecretValues, own)
 	spec.Secrets = slices.DeleteFunc(spec.Secrets, func(n string) bool { return n == own || n == kept })
 	spec.Secrets = append(spec.Secrets, kept)
 	for i := range spec.Policy.Rules {

@@ -93,7 +93,7 @@ func TestPlacesOfSecrets(t *testing.T) {
 			if named = slices.Compact(named); !slices.Equal(named, tt.secrets) {
 				t.Errorf("the policy names %q, want %q", named, tt.secrets)
 			}
-			for name, value := range spec.SecretValues {
+			for name, value := range f.values[0] {
 				if strings.Contains(value, "e2b.secrets") {
 					t.Errorf("%s is the place itself: %s", name, value)
 				}

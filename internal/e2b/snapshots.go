@@ -183,7 +183,7 @@ func (h *handler) fork(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if sb.Spec.Image == sandbox.DefaultImage && !c.HostImage {
 		return sandbox.Errorf(sandbox.Denied, "sandbox %s: this key may not use the machine's own programs, which it is made of", sb.ID)
 	}
-	spec, err := h.m.Like(r.Context(), c.Caller, sb.ID)
+	spec, values, err := h.m.Like(r.Context(), c.Caller, sb.ID)
 	if err != nil {
 		return err
 	}
@@ -193,13 +193,13 @@ func (h *handler) fork(w http.ResponseWriter, r *http.Request, c Caller) error {
 	}
 	defer h.dropSnapshot(r.Context(), c, snap.ID) // the forks keep what they need of it
 	spec.Snapshot, spec.TTL = snap.ID, ttl
-	results := h.makeForks(r.Context(), w, c, spec, count)
+	results := h.makeForks(r.Context(), w, c, spec, values, count)
 	w.Header().Set(api.HeaderNotice, filesAlone)
 	wire.JSON(w, http.StatusCreated, results)
 	return nil
 }
 
-func (h *handler) makeForks(ctx context.Context, w http.ResponseWriter, c Caller, spec sandbox.Spec, count int) []forked {
+func (h *handler) makeForks(ctx context.Context, w http.ResponseWriter, c Caller, spec sandbox.Spec, values sandbox.SecretValues, count int) []forked {
 	results := make([]forked, count)
 	slots := make(chan struct{}, forkAtOnce)
 	var wg sync.WaitGroup
@@ -207,7 +207,7 @@ func (h *handler) makeForks(ctx context.Context, w http.ResponseWriter, c Caller
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			sb, err := h.m.Create(ctx, c.Caller, spec.Clone())
+			sb, err := h.m.Create(ctx, c.Caller, spec.Clone(), values)
 			if err != nil {
 				wire.Failed(w, err)
 				body := describe(err)

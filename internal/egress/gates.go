@@ -115,13 +115,7 @@ func mechanism(spec sandbox.Spec) string {
 }
 
 // Entitled implements sandbox.Gate.
-func (g *Gates) Entitled(ctx context.Context, owner string, spec sandbox.Spec) error {
-	var names []string
-	for _, name := range spec.Secrets {
-		if _, ok := spec.SecretValues[name]; !ok {
-			names = append(names, name)
-		}
-	}
+func (g *Gates) Entitled(ctx context.Context, owner string, names []string) error {
 	if len(names) == 0 {
 		return nil // an owner that has no secrets at all, as of builds, wants none
 	}
@@ -129,8 +123,11 @@ func (g *Gates) Entitled(ctx context.Context, owner string, spec sandbox.Spec) e
 }
 
 // Open implements sandbox.Gate.
-func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox) (_ *sandbox.Link, err error) {
-	one, err := g.prepare(ctx, sb)
+func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox, takes sandbox.LinkForm, values sandbox.SecretValues) (_ *sandbox.Link, err error) {
+	if takes != sandbox.LinkNetNS {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "network %s: there is no gate to a link of the form %q", sb.Spec.Network, takes)
+	}
+	one, err := g.prepare(ctx, sb, values)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +141,7 @@ func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox) (_ *sandbox.Link,
 	}
 	if rootless() {
 		g.add(one)
-		l.Made = g.made(ctx, one)
+		l.Attach = g.startWith(ctx, one)
 		return l, nil
 	}
 	dev, err := link.Create(ctx)
@@ -171,7 +168,7 @@ func (g *Gates) add(one *gate) {
 
 // prepare makes the directory of sb's gate, its CA and its placeholders, or
 // finds those that it had.
-func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error) {
+func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) (*gate, error) {
 	dir, err := g.dir(sb.ID)
 	if err != nil {
 		return nil, err
@@ -182,7 +179,7 @@ func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error)
 	if err := durable.Sweep(dir); err != nil {
 		return nil, fmt.Errorf("tidy the gate's directory: %w", err)
 	}
-	if err := g.keepValues(ctx, sb); err != nil {
+	if err := g.keepValues(ctx, sb, values); err != nil {
 		return nil, err
 	}
 	st, err := load(dir)
@@ -201,8 +198,8 @@ func (g *Gates) prepare(ctx context.Context, sb *sandbox.Sandbox) (*gate, error)
 	return &gate{id: sb.ID, dir: dir, sb: sb.Clone(), state: st, born: newBirth(), probed: true, joined: make(chan error, 1)}, st.save(dir)
 }
 
-func (g *Gates) keepValues(ctx context.Context, sb *sandbox.Sandbox) error {
-	for name, text := range sb.Spec.SecretValues {
+func (g *Gates) keepValues(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) error {
+	for name, text := range values {
 		src := secret.Source{Value: secret.NewValue([]byte(text))}
 		if _, err := g.opts.Secrets.PutFor(ctx, sb.Owner, sb.ID, name, src); err != nil {
 			return err
@@ -213,12 +210,12 @@ func (g *Gates) keepValues(ctx context.Context, sb *sandbox.Sandbox) error {
 
 // Keep implements sandbox.Gate. What is inside has no use for the placeholder
 // of a secret that it was not started with, but the gate knows a secret by it.
-func (g *Gates) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
+func (g *Gates) Keep(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) error {
 	dir, err := g.dir(sb.ID)
 	if err != nil {
 		return err
 	}
-	if err := g.keepValues(ctx, sb); err != nil {
+	if err := g.keepValues(ctx, sb, values); err != nil {
 		return err
 	}
 	one, err := g.known(sb.ID)
@@ -241,8 +238,8 @@ func (g *Gates) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
 
 // Values implements sandbox.Gate. A secret that the owner does not have is the
 // sandbox's own.
-func (g *Gates) Values(ctx context.Context, sb *sandbox.Sandbox) (map[string]string, error) {
-	values := map[string]string{}
+func (g *Gates) Values(ctx context.Context, sb *sandbox.Sandbox) (sandbox.SecretValues, error) {
+	values := sandbox.SecretValues{}
 	for _, name := range sb.Spec.Secrets {
 		err := g.opts.Secrets.Check(ctx, sb.Owner, []string{name})
 		if err == nil {

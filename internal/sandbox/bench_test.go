@@ -30,7 +30,7 @@ func BenchmarkExecPath(b *testing.B) {
 			}
 			for i := range n {
 				spec := sandbox.Spec{Name: fmt.Sprintf("web-%d", i)}
-				if _, err := m.Create(ctx, ann, spec); err != nil {
+				if _, err := m.Create(ctx, ann, spec, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -148,7 +148,7 @@ var killedWhileAsked = []killedCase{
 	{
 		name: "create",
 		do: func(_ *world, d *daemon) (bool, error) {
-			_, err := d.Create(context.Background(), ann, sandbox.Spec{Name: "web"})
+			_, err := d.Create(context.Background(), ann, sandbox.Spec{Name: "web"}, nil)
 			return err == nil, err
 		},
 		want: func(t *testing.T, _ *world, d *daemon, done bool) {
@@ -340,7 +340,7 @@ func TestKilledWhileItAdopts(t *testing.T) {
 
 				d, m := w.bootMortal(t, first)
 				go d.Remove(context.Background(), ann, "goes", true)
-				go d.Create(context.Background(), ann, sandbox.Spec{Name: "new"})
+				go d.Create(context.Background(), ann, sandbox.Spec{Name: "new"}, nil)
 				pass(time.Second)
 				w.bury(d, m)
 

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 )
 
@@ -21,8 +22,9 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Create builds a sandbox and returns once its guest answers. A spec without
-// a name gets one. After an error, and where ctx ends first, nothing is left.
-func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, error) {
+// a name gets one; values may be nil. After an error, and where ctx ends first,
+// nothing is left.
+func (m *Manager) Create(ctx context.Context, c Caller, spec Spec, values SecretValues) (*Sandbox, error) {
 	ctx, done, err := m.ops.begin(ctx, c)
 	if err != nil {
 		return nil, err
@@ -31,7 +33,7 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 	if c.Owner == "" || len(c.Owner) > maxOwner {
 		return nil, Errorf(Denied, "create: a sandbox needs an owner")
 	}
-	spec, b, why, err := m.promise(ctx, c, spec)
+	spec, b, why, err := m.promise(ctx, c, spec, values)
 	if err != nil {
 		return nil, err
 	}
@@ -48,6 +50,7 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 		return nil, failure(err, spec.Name, "take its image and volumes")
 	}
 	defer m.registry.give(e)
+	e.values = maps.Clone(values)
 	if sb, err = m.lives.build(ctx, e, b, sb); err != nil {
 		m.failures.Add(1)
 		return nil, err
@@ -59,12 +62,15 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec) (*Sandbox, er
 
 // promise returns spec with nothing left open, the wall that keeps it and in
 // words why that one, or says why it can't be kept for c.
-func (m *Manager) promise(ctx context.Context, c Caller, spec Spec) (_ Spec, b Backend, why string, err error) {
+func (m *Manager) promise(ctx context.Context, c Caller, spec Spec, values SecretValues) (_ Spec, b Backend, why string, err error) {
 	if spec, err = m.snapshots.imageFor(c, spec); err != nil {
 		return Spec{}, nil, "", err
 	}
 	spec = spec.Normalize(m.offer)
 	if err := spec.Validate(m.offer); err != nil {
+		return Spec{}, nil, "", err
+	}
+	if err := values.check(spec.Secrets); err != nil {
 		return Spec{}, nil, "", err
 	}
 	quota := m.quotas.Quota(c.Owner)
@@ -73,7 +79,7 @@ func (m *Manager) promise(ctx context.Context, c Caller, spec Spec) (_ Spec, b B
 		return Spec{}, nil, "", err
 	}
 	if b, why, err = m.choose(ctx, spec); err == nil {
-		err = m.gates.check(ctx, c, spec)
+		err = m.gates.check(ctx, c, spec, values)
 	}
 	return spec, b, why, err
 }
@@ -115,7 +121,6 @@ func (l *lives) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) (*S
 
 // raise writes a reserved sandbox down and takes it to running.
 func (l *lives) raise(ctx context.Context, e *entry, b Backend, sb *Sandbox) error {
-	e.values, sb.Spec.SecretValues = sb.Spec.SecretValues, nil
 	if err := l.save(ctx, e, sb); err != nil {
 		l.registry.suppose(e, sb) // so that it is deleted there
 		return err

@@ -35,7 +35,7 @@ func TestFailedStart(t *testing.T) {
 		create(t, d, sandbox.Spec{Name: "old"})
 		d.Stop(t.Context(), ann, "old")
 		w.fake.SetHook(failing(sandboxtest.Start))
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "new"})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "new"}, nil)
 		wantKind(t, "Create", err, sandbox.Internal)
 		if !errors.Is(err, errBoom) || strings.Contains(err.Error(), "boom") {
 			t.Errorf("Create = %q: the cause is to be wrapped and not shown", err)
@@ -65,10 +65,10 @@ func failing(ops ...sandboxtest.Op) func(context.Context, sandboxtest.Op, string
 func TestUndoThatFailsIsRetried(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		w.fake.SetHook(failing(sandboxtest.Start, sandboxtest.Stop, sandboxtest.Remove))
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "new"})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "new"}, nil)
 		wantKind(t, "Create", err, sandbox.Internal)
 		pass(time.Minute)
-		_, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "new"})
+		_, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "new"}, nil)
 		wantKind(t, "Create of the name that is not free yet", err, sandbox.Conflict)
 		w.fake.SetHook(nil)
 		pass(time.Minute)
@@ -112,7 +112,7 @@ func TestCancelledCreateIsUndone(t *testing.T) {
 					return nil
 				})
 			}
-			_, err := d.Create(ctx, ann, sandbox.Spec{Name: "web"})
+			_, err := d.Create(ctx, ann, sandbox.Spec{Name: "web"}, nil)
 			wantKind(t, "Create", err, sandbox.Unavailable)
 			wantGone(t, d, "web")
 			w.check(t)
@@ -140,7 +140,7 @@ func TestCreateTooLateForItsCaller(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := d.Create(ctx, ann, sandbox.Spec{Name: "web"})
+		_, err := d.Create(ctx, ann, sandbox.Spec{Name: "web"}, nil)
 		wantKind(t, "Create", err, sandbox.Unavailable)
 		wantGone(t, d, "web")
 		d.shutdown()
@@ -180,7 +180,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 		w.fake.SetHook(slow(sandboxtest.Start, time.Hour))
 		var err error
 		var wg sync.WaitGroup
-		wg.Go(func() { _, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "new"}) })
+		wg.Go(func() { _, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "new"}, nil) })
 		synctest.Wait()
 		d.Close()
 		wg.Wait()
@@ -208,7 +208,7 @@ func TestNothingSecretIsLogged(t *testing.T) {
 		sb := create(t, d, sandbox.Spec{Name: "web", Env: map[string]string{"KEY": "hunter2"}})
 		w.fake.SetHook(failing(sandboxtest.Stop, sandboxtest.Start))
 		d.Stop(t.Context(), ann, "web")
-		d.Create(t.Context(), ann, sandbox.Spec{Name: "new", Env: map[string]string{"KEY": "hunter2"}})
+		d.Create(t.Context(), ann, sandbox.Spec{Name: "new", Env: map[string]string{"KEY": "hunter2"}}, nil)
 		w.fake.SetHook(nil)
 		pass(time.Minute)
 		d.shutdown()

@@ -35,7 +35,7 @@ func TestFullDisk(t *testing.T) {
 		d.Stop(t.Context(), ann, "old")
 		s.full.Store(true)
 		calls := map[string]error{"Remove": d.Remove(t.Context(), ann, "web", true)}
-		_, calls["Create"] = d.Create(t.Context(), ann, sandbox.Spec{Name: "new"})
+		_, calls["Create"] = d.Create(t.Context(), ann, sandbox.Spec{Name: "new"}, nil)
 		_, calls["Start"] = d.Start(t.Context(), ann, "old")
 		_, calls["Stop"] = d.Stop(t.Context(), ann, "web")
 		_, calls["SetTTL"] = d.SetTTL(t.Context(), ann, "web", time.Hour)
@@ -78,7 +78,7 @@ func TestCreateThatCannotBeWrittenDown(t *testing.T) {
 		w := newWorld()
 		s := &secondPutFails{Store: &w.store}
 		d := w.bootWith(t, sandbox.Options{Store: s, Backends: []sandbox.Backend{w.fake}})
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "web"})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "web"}, nil)
 		wantKind(t, "Create", err, sandbox.Internal)
 		wantGone(t, d, "web")
 		d.shutdown()

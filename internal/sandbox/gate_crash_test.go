@@ -21,7 +21,7 @@ var gateKilled = []struct {
 	{
 		name: "create",
 		do: func(_ *gateWorld, d *daemon) (bool, error) {
-			_, err := d.Create(context.Background(), ann, networked("web"))
+			_, err := d.Create(context.Background(), ann, networked("web"), nil)
 			return err == nil, err
 		},
 		want: func(t *testing.T, _ *gateWorld, d *daemon, done bool) {
@@ -169,7 +169,7 @@ func TestGateKilledWhileItAdopts(t *testing.T) {
 				m := newMortality(first)
 				d = w.bootMortally(t, m, new(faults))
 				go d.Remove(context.Background(), ann, "goes", true)
-				go d.Create(context.Background(), ann, networked("new"))
+				go d.Create(context.Background(), ann, networked("new"), nil)
 				pass(time.Second)
 				w.bury(d, m)
 

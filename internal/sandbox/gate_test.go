@@ -95,7 +95,7 @@ func TestGateFailures(t *testing.T) {
 					}
 					w.gate.SetHook(fails)
 					w.fake.SetHook(fails)
-					_, err := d.Create(t.Context(), ann, networked("new"))
+					_, err := d.Create(t.Context(), ann, networked("new"), nil)
 					if err == nil || errors.Is(err, errBoom) && strings.Contains(err.Error(), "boom") {
 						t.Errorf("Create = %v", err)
 					}
@@ -341,7 +341,7 @@ func TestGatelessDaemon(t *testing.T) {
 		wantState(t, d, "old", sandbox.StateStopped, sandbox.EndStopped)
 		_, err = d.SetPolicy(t.Context(), ann, "runs", policy.Policy{})
 		wantKind(t, "SetPolicy", err, sandbox.Unsupported)
-		_, err = d.Create(t.Context(), ann, networked("new"))
+		_, err = d.Create(t.Context(), ann, networked("new"), nil)
 		wantKind(t, "Create", err, sandbox.Unsupported)
 		wantKind(t, "Remove", d.Remove(t.Context(), ann, "old", true), "")
 		d.shutdown()
@@ -361,7 +361,7 @@ func TestWallWithoutLinks(t *testing.T) {
 		})
 		spec := networked("web")
 		spec.Isolation = "process"
-		_, err := d.Create(t.Context(), ann, spec)
+		_, err := d.Create(t.Context(), ann, spec, nil)
 		wantKind(t, "Create", err, sandbox.Unsupported)
 		spec.Stronger = []string{"gvisor"}
 		sb := create(t, d, spec)

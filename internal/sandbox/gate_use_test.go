@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -30,8 +29,12 @@ func TestSecretsAreInNoRecord(t *testing.T) {
 			Log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}
 		d := w.bootWith(t, opts)
-		spec := sandbox.Spec{Name: "web", Policy: keyed("KEY"), Secrets: []string{"KEY"}, SecretValues: map[string]string{"KEY": value}}
-		sb := create(t, d, spec)
+		spec := sandbox.Spec{Name: "web", Policy: keyed("KEY"), Secrets: []string{"KEY"}}
+		values := sandbox.SecretValues{"KEY": value}
+		sb, err := d.Create(t.Context(), ann, spec, values)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if got := w.gate.Kept(sb.ID); got["KEY"] != value {
 			t.Fatalf("the gate has %q: the search proves nothing", got)
 		}
@@ -59,11 +62,11 @@ func TestSecretsAreInNoRecord(t *testing.T) {
 		}
 		w.gate.SetHook(failing(sandboxtest.GateOpen))
 		spec.Name = "new"
-		_, err = d.Create(t.Context(), ann, spec)
+		_, err = d.Create(t.Context(), ann, spec, values)
 		look("error", fmt.Sprint(err))
 		w.gate.SetHook(nil)
 		spec.Policy = keyed("OTHER")
-		_, err = d.Create(t.Context(), ann, spec)
+		_, err = d.Create(t.Context(), ann, spec, values)
 		wantKind(t, "Create", err, sandbox.Invalid)
 		look("error", fmt.Sprint(err))
 		evs, _ := d.Events(t.Context(), ann, "web")
@@ -84,7 +87,7 @@ func TestSecretsAreInNoRecord(t *testing.T) {
 func TestSecretsOfTheOwner(t *testing.T) {
 	inGateBubble(t, func(t *testing.T, w *gateWorld, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "web", Policy: keyed("STORED"), Secrets: []string{"STORED"}})
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "new", Policy: keyed("MISSING"), Secrets: []string{"MISSING"}})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "new", Policy: keyed("MISSING"), Secrets: []string{"MISSING"}}, nil)
 		wantKind(t, "Create", err, sandbox.NotFound)
 		wantGone(t, d, "new")
 	})
@@ -143,6 +146,36 @@ func TestNetLog(t *testing.T) {
 	})
 }
 
+// TestSecretValuesNeedNames: a value without a name among the secrets is refused,
+// and shown nowhere.
+func TestSecretValuesNeedNames(t *testing.T) {
+	inGateBubble(t, func(t *testing.T, _ *gateWorld, d *daemon) {
+		named := sandbox.Spec{Policy: keyed("A"), Secrets: []string{"A"}}
+		for _, tt := range []struct {
+			name   string
+			spec   sandbox.Spec
+			values sandbox.SecretValues
+			want   sandbox.Kind
+			text   string
+		}{
+			{name: "off-with-value", values: sandbox.SecretValues{"A": "hunter2"}, want: sandbox.Invalid, text: `secret "A"`},
+			{name: "value-of-another", spec: named, values: sandbox.SecretValues{"B": "hunter2"}, want: sandbox.Invalid, text: `secret "B"`},
+			{name: "secret-with-value", spec: named, values: sandbox.SecretValues{"A": "hunter2"}},
+		} {
+			_, err := d.Create(t.Context(), ann, tt.spec, tt.values)
+			wantKind(t, tt.name, err, tt.want)
+			if err != nil && (!strings.Contains(err.Error(), tt.text) || strings.Contains(err.Error(), "hunter2")) {
+				t.Errorf("%s: error %q, want %q in it", tt.name, err, tt.text)
+			}
+			for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
+				if got := fmt.Sprintf(format, tt.values); got != "[1 secrets]" {
+					t.Errorf("%s prints %s", format, got)
+				}
+			}
+		}
+	})
+}
+
 // warmWall is a Warmer whose instances can have a network.
 type warmWall struct {
 	sandboxtest.Warmer
@@ -153,7 +186,11 @@ func (w warmWall) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return w.linked.Start(ctx, sb)
 }
 
-func (w warmWall) NetNS(id string) (*os.File, error) { return w.linked.NetNS(id) }
+func (w warmWall) Capabilities() sandbox.Capabilities {
+	c := w.linked.Capabilities()
+	c.Warm = w.Warmer
+	return c
+}
 
 // TestPoolIgnoresNetworks: an instance with a network is never one that was kept
 // warm, and none is kept warm for it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 )
 
 // gates are the gates of this Manager's sandboxes. It holds nothing of its own:
@@ -17,15 +18,25 @@ type gates struct {
 }
 
 // check fails where the network of spec can't be had by that caller.
-func (g *gates) check(ctx context.Context, c Caller, spec Spec) error {
+func (g *gates) check(ctx context.Context, c Caller, spec Spec, values SecretValues) error {
 	if !spec.Networked() {
 		return nil
 	}
 	if _, err := g.gate.Check(ctx, spec); err != nil {
 		return failure(err, spec.Name, "check its network")
 	}
-	if err := g.gate.Entitled(ctx, c.Owner, spec); err != nil {
-		return failure(err, spec.Name, "look up its secrets")
+	return g.entitled(ctx, c, spec.Name, spec.Secrets, values)
+}
+
+// entitled fails where the caller has no secret of one of those names, and
+// brings no value for it either.
+func (g *gates) entitled(ctx context.Context, c Caller, sandbox string, names []string, values SecretValues) error {
+	own := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		_, brought := values[name]
+		return brought
+	})
+	if err := g.gate.Entitled(ctx, c.Owner, own); err != nil {
+		return failure(err, sandbox, "look up its secrets")
 	}
 	return nil
 }
@@ -35,7 +46,7 @@ func (g *gates) canLink(b Backend, spec Spec) error {
 	if !spec.Networked() {
 		return nil
 	}
-	if _, ok := b.(Linked); !ok || g.gate == nil {
+	if g.gate == nil || b.Capabilities().Link == "" {
 		return Errorf(Unsupported, "network %s: %s can't have one on this machine", spec.Network, b.Name()).
 			WithHint("leave it off; carboy doctor says what is missing")
 	}
@@ -44,14 +55,14 @@ func (g *gates) canLink(b Backend, spec Spec) error {
 
 // start starts the instance of sb, its gate beside it, and sees that both are
 // what was promised. After an error the caller ends both.
-func (g *gates) start(ctx context.Context, b Backend, sb *Sandbox) ([]Enforcement, error) {
+func (g *gates) start(ctx context.Context, b Backend, sb *Sandbox, values SecretValues) ([]Enforcement, error) {
 	if !sb.Spec.Networked() {
 		return b.Start(ctx, sb)
 	}
 	if err := g.canLink(b, sb.Spec); err != nil {
 		return nil, err
 	}
-	link, err := g.gate.Open(ctx, sb)
+	link, err := g.gate.Open(ctx, sb, b.Capabilities().Link, values)
 	if err != nil {
 		return nil, err
 	}
@@ -75,11 +86,11 @@ func (g *gates) adopt(ctx context.Context, b Backend, sb *Sandbox) error {
 	if err := g.canLink(b, sb.Spec); err != nil || !sb.Spec.Networked() {
 		return err
 	}
-	netns, err := b.(Linked).NetNS(sb.ID)
+	end, err := b.Capabilities().LinkEnd(sb.ID)
 	if err != nil {
 		return err
 	}
-	return g.gate.Adopt(ctx, sb, netns)
+	return g.gate.Adopt(ctx, sb, end)
 }
 
 // close ends the gate of sb, if it has one.

@@ -74,7 +74,7 @@ func TestImages(t *testing.T) {
 		create(t, d, sandbox.Spec{Name: "one-too", Image: "eins@" + digestOf("1")})
 		create(t, d, sandbox.Spec{Name: "three", Image: "three@" + digestOf("3"), Ephemeral: true, Workspace: cow()})
 		w.fake.SetChanges(get(t, d, "three").ID, []byte("M a.txt"))
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "four", Image: "four@" + digestOf("4")})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "four", Image: "four@" + digestOf("4")}, nil)
 		wantKind(t, "Create with an image that is not there", err, sandbox.NotFound)
 		wantGone(t, d, "four")
 		d.Stop(t.Context(), ann, "two")
@@ -98,7 +98,7 @@ func TestImages(t *testing.T) {
 
 func TestNoImages(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *world, d *daemon) {
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Image: "debian@" + digest})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Image: "debian@" + digest}, nil)
 		wantKind(t, "Create", err, sandbox.Unsupported)
 	})
 }
@@ -142,11 +142,11 @@ func TestCollectionAndCreate(t *testing.T) {
 			var err error
 			var wg sync.WaitGroup
 			werr := d.WithImages(t.Context(), func(_ context.Context, inUse []string) error {
-				wg.Go(func() { _, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "web", Image: "a@" + digest}) })
+				wg.Go(func() { _, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "web", Image: "a@" + digest}, nil) })
 				wg.Go(func() { create(t, d, sandbox.Spec{Name: "host"}) }) // waits for nothing
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				_, err := d.Create(ctx, ann, sandbox.Spec{Image: "a@" + digest})
+				_, err := d.Create(ctx, ann, sandbox.Spec{Image: "a@" + digest}, nil)
 				wantKind(t, "Create by a caller who left", err, sandbox.Unavailable)
 				wantState(t, d, "host", sandbox.StateRunning, "")
 				s.keep(inUse)

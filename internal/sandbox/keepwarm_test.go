@@ -33,7 +33,7 @@ func TestKeepWarm(t *testing.T) {
 		writable := sessionLike()
 		writable.ReadOnlyRoot = false
 		for name, spec := range map[string]sandbox.Spec{"fewer-mounts": other, "writable": writable} {
-			sb, err := d.Create(t.Context(), ann, spec)
+			sb, err := d.Create(t.Context(), ann, spec, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +43,7 @@ func TestKeepWarm(t *testing.T) {
 		}
 		same := sessionLike()
 		same.Mounts[0], same.Mounts[1] = same.Mounts[1], same.Mounts[0] // their order is of no account
-		sb, err := d.Create(t.Context(), ann, same)
+		sb, err := d.Create(t.Context(), ann, same, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,6 +42,14 @@ func (b backends) of(sb *Sandbox) (Backend, error) {
 	return one, nil
 }
 
+// suspender returns what keeps the memory of sb's instance; nil: its wall can't.
+func (b backends) suspender(sb *Sandbox) Suspender {
+	if one := b[sb.Backend]; one != nil {
+		return one.Capabilities().Suspend
+	}
+	return nil
+}
+
 // save writes sb to the store and makes it e's record. The turn must be held.
 // After an error the record is what it was.
 func (l *lives) save(ctx context.Context, e *entry, sb *Sandbox) error {

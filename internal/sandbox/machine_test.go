@@ -82,7 +82,7 @@ func (x *machine) Create(t *rapid.T) {
 	}
 	changed := rapid.Bool().Draw(t, "changed")
 	x.call(t, func(ctx context.Context) {
-		sb, err := x.d.Create(ctx, ann, spec)
+		sb, err := x.d.Create(ctx, ann, spec, nil)
 		if err != nil {
 			return
 		}

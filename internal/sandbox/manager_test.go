@@ -110,7 +110,7 @@ func TestNameCollisionsAreRetried(t *testing.T) {
 			Store: &w.store, Backends: []sandbox.Backend{w.fake}, Rand: bytes.NewReader(nil),
 		})
 		defer d.shutdown()
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{}, nil)
 		wantKind(t, "Create without randomness", err, sandbox.Internal)
 		w.check(t)
 	})
@@ -120,7 +120,7 @@ func TestOwners(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *world, d *daemon) {
 		ctx := t.Context()
 		mine := create(t, d, sandbox.Spec{Name: "web"})
-		theirs, err := d.Create(ctx, bob, sandbox.Spec{Name: "web"})
+		theirs, err := d.Create(ctx, bob, sandbox.Spec{Name: "web"}, nil)
 		if err != nil {
 			t.Fatalf("Create of the same name by another: %v", err)
 		}
@@ -159,7 +159,7 @@ func TestOwners(t *testing.T) {
 		}
 		_, err = d.Get(ctx, sandbox.Caller{}, "web")
 		wantKind(t, "Get by nobody", err, sandbox.Denied)
-		_, err = d.Create(ctx, sandbox.Caller{Admin: true}, sandbox.Spec{})
+		_, err = d.Create(ctx, sandbox.Caller{Admin: true}, sandbox.Spec{}, nil)
 		wantKind(t, "Create for nobody", err, sandbox.Denied)
 	})
 }
@@ -175,7 +175,7 @@ func TestList(t *testing.T) {
 			pass(time.Second)
 		}
 		d.Stop(t.Context(), ann, "b")
-		if _, err := d.Create(t.Context(), bob, sandbox.Spec{Name: "theirs"}); err != nil {
+		if _, err := d.Create(t.Context(), bob, sandbox.Spec{Name: "theirs"}, nil); err != nil {
 			t.Fatal(err)
 		}
 		tests := []struct {
@@ -227,9 +227,9 @@ func TestCreateRefusesBeforeItBuilds(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Network: "on"})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Network: "on"}, nil)
 		wantKind(t, "Create", err, sandbox.Unsupported)
-		_, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "web"})
+		_, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "web"}, nil)
 		wantKind(t, "Create", err, sandbox.Unsupported)
 		if err == nil || err.Error() != "memory: no cgroup here" {
 			t.Errorf("Create = %v, want the wall's own words", err)
@@ -245,7 +245,7 @@ func TestConcurrentCreatesOfOneName(t *testing.T) {
 		var wg sync.WaitGroup
 		errs := make([]error, 8)
 		for i := range errs {
-			wg.Go(func() { _, errs[i] = d.Create(t.Context(), ann, sandbox.Spec{Name: "web"}) })
+			wg.Go(func() { _, errs[i] = d.Create(t.Context(), ann, sandbox.Spec{Name: "web"}, nil) })
 		}
 		wg.Wait()
 		won := 0
@@ -316,7 +316,7 @@ func TestBeforeAdopt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = m.Create(t.Context(), ann, sandbox.Spec{})
+	_, err = m.Create(t.Context(), ann, sandbox.Spec{}, nil)
 	wantKind(t, "Create before Adopt", err, sandbox.Unavailable)
 	if err := m.Adopt(t.Context()); err != nil {
 		t.Fatal(err)

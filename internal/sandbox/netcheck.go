@@ -156,15 +156,13 @@ func (s Spec) checkNetwork(o Offer) *Error {
 	if err := s.checkNetworkChoice(o); err != nil {
 		return err
 	}
-	if err := s.checkSecretValues(); err != nil {
-		return err
-	}
 	return userError(CheckPolicy(s.Policy, s.Secrets))
 }
 
-func (s Spec) checkSecretValues() *Error {
-	for _, name := range slices.Sorted(maps.Keys(s.SecretValues)) {
-		if !slices.Contains(s.Secrets, name) {
+// check refuses a value without a name among secrets.
+func (v SecretValues) check(secrets []string) error {
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		if !slices.Contains(secrets, name) {
 			return Errorf(Invalid, "secret %.80q: there is a value for it, and the sandbox was not given it", name).
 				WithHint("name it among the secrets, or leave out the value")
 		}

@@ -58,10 +58,9 @@ type NetworkChange struct {
 	// Secrets are the names of what its gate may put into requests, instead of
 	// those that it had; nil: those.
 	Secrets []string
-	// Values are those of Secrets that belong to this sandbox alone, as
-	// Spec.SecretValues has them. They are in use as soon as they are kept, just
-	// before Policy is.
-	Values map[string]string
+	// Values are those of Secrets that belong to this sandbox alone. They are in
+	// use as soon as they are kept, just before Policy is.
+	Values SecretValues
 }
 
 // SetPolicy is SetNetwork with the secrets that a sandbox has.
@@ -81,9 +80,7 @@ func (m *Manager) SetNetwork(ctx context.Context, c Caller, ref string, ch Netwo
 		ctx, cancel := detached(ctx)
 		defer cancel()
 		if ch.Secrets != nil {
-			brings := sb.Clone()
-			brings.Spec.SecretValues = ch.Values
-			if err := m.gates.gate.Keep(ctx, brings); err != nil {
+			if err := m.gates.gate.Keep(ctx, sb, ch.Values); err != nil {
 				return failure(err, sb.Spec.Name, "keep its secrets")
 			}
 		}
@@ -116,8 +113,7 @@ func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch 
 	if ch.Secrets != nil {
 		sb.Spec.Secrets = slices.Clone(ch.Secrets)
 	}
-	sb.Spec.SecretValues = ch.Values
-	if err := sb.Spec.checkSecretValues(); err != nil {
+	if err := ch.Values.check(sb.Spec.Secrets); err != nil {
 		return nil, err
 	}
 	if err := sb.Spec.checkNetworkChoice(m.offer); err != nil {
@@ -128,31 +124,29 @@ func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch 
 	if _, err := policy.Compile(*sb.Spec.Policy, sb.Spec.Secrets); err != nil {
 		return nil, PolicyError("policy", err)
 	}
-	added := sb.Spec
-	added.Secrets = slices.DeleteFunc(slices.Clone(sb.Spec.Secrets), func(name string) bool { return slices.Contains(old, name) })
-	if len(added.Secrets) > 0 {
-		if err := m.gates.gate.Entitled(ctx, c.Owner, added); err != nil {
-			return nil, failure(err, sb.Spec.Name, "look up its secrets")
-		}
+	added := slices.DeleteFunc(slices.Clone(sb.Spec.Secrets), func(name string) bool { return slices.Contains(old, name) })
+	if len(added) == 0 {
+		return sb, nil
 	}
-	sb.Spec.SecretValues = nil
-	return sb, nil
+	return sb, m.gates.entitled(ctx, c, sb.Spec.Name, added, ch.Values)
 }
 
 // Like returns a Spec by which another sandbox can be made as this one was: it
-// has no name, and the values of secrets that are this sandbox's alone, which
-// nobody else is to see. What the sandbox wrote is no part of it.
-func (m *Manager) Like(ctx context.Context, c Caller, ref string) (Spec, error) {
+// has no name. Beside it are the values of secrets that are this sandbox's alone,
+// which nobody else is to see. What the sandbox wrote is no part of it.
+func (m *Manager) Like(ctx context.Context, c Caller, ref string) (Spec, SecretValues, error) {
 	sb, err := m.Get(ctx, c, ref)
 	if err != nil {
-		return Spec{}, err
+		return Spec{}, nil, err
 	}
 	s := sb.Spec
 	s.Name, s.Ephemeral = "", false
-	if m.gates.gate != nil && s.Networked() && len(s.Secrets) > 0 {
-		if s.SecretValues, err = m.gates.gate.Values(ctx, sb); err != nil {
-			return Spec{}, failure(err, sb.Spec.Name, "look up its secrets")
-		}
+	if m.gates.gate == nil || !s.Networked() || len(s.Secrets) == 0 {
+		return s, nil, nil
 	}
-	return s, nil
+	values, err := m.gates.gate.Values(ctx, sb)
+	if err != nil {
+		return Spec{}, nil, failure(err, sb.Spec.Name, "look up its secrets")
+	}
+	return s, values, nil
 }

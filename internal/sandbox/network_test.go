@@ -36,7 +36,6 @@ func TestValidateNetwork(t *testing.T) {
 		{name: "off-with-policy", in: spec{Network: "off", Policy: allow("a.example")}, offer: gated, want: sandbox.Invalid, text: "policy", hint: "leave out"},
 		{name: "off-with-empty-policy", in: spec{Network: "off", Policy: &policy.Policy{}}, offer: gated, want: sandbox.Invalid},
 		{name: "off-with-secret", in: spec{Network: "off", Secrets: []string{"A"}}, offer: gated, want: sandbox.Invalid, text: "secret A"},
-		{name: "off-with-value", in: spec{SecretValues: map[string]string{"A": "v"}}, offer: gated, want: sandbox.Invalid, text: `secret "A"`},
 		{name: "policy", in: spec{Network: "policy", Policy: allow("a.example")}, offer: gated},
 		{name: "policy-by-itself", in: spec{Policy: allow("a.example")}, offer: gated},
 		{name: "policy-none", in: spec{Network: "policy"}, offer: gated, want: sandbox.Invalid, text: "no policy"},
@@ -54,14 +53,12 @@ func TestValidateNetwork(t *testing.T) {
 		{name: "on-ungated", in: spec{Network: "on"}, offer: none, want: sandbox.Unsupported, hint: "doctor"},
 		{name: "policy-ungated", in: spec{Policy: allow("a.example")}, offer: none, want: sandbox.Unsupported, hint: "doctor"},
 		{name: "secret", in: spec{Policy: keyed("A"), Secrets: []string{"A"}}, offer: gated},
-		{name: "secret-with-value", in: spec{Policy: keyed("A"), Secrets: []string{"A"}, SecretValues: map[string]string{"A": "v"}}, offer: gated},
 		{name: "secret-by-a-preset", in: spec{Policy: &policy.Policy{Presets: []string{"anthropic"}}, Secrets: []string{"ANTHROPIC_API_KEY"}}, offer: gated},
 		{name: "secret-without-a-rule", in: spec{Policy: keyed("A"), Secrets: []string{"A", "B"}}, offer: gated, want: sandbox.Invalid, text: "secret B", hint: "Authorization"},
 		{name: "secret-without-a-policy", in: spec{Network: "on", Secrets: []string{"B"}}, offer: gated, want: sandbox.Invalid, text: "secret B"},
 		{name: "secret-unknown", in: spec{Policy: keyed("A")}, offer: gated, want: sandbox.Invalid, text: "A"},
 		{name: "secret-twice", in: spec{Policy: keyed("A"), Secrets: []string{"A", "A"}}, offer: gated, want: sandbox.Invalid, text: "twice"},
 		{name: "secret-not-a-name", in: spec{Policy: keyed("A"), Secrets: []string{"A", "\x1b[2J"}}, offer: gated, want: sandbox.Invalid, text: `\x1b`},
-		{name: "value-of-another", in: spec{Policy: keyed("A"), Secrets: []string{"A"}, SecretValues: map[string]string{"B": "hunter2"}}, offer: gated, want: sandbox.Invalid, text: `secret "B"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -58,7 +58,7 @@ func newPool(o Options, c *common, run *runner) *pool {
 	p.PerInstance = maps.Clone(o.Pool.PerInstance)
 	p.Memory = cmp.Or(p.Memory, DefaultPoolMemory)
 	for _, b := range o.Backends {
-		if w, ok := b.(Warmer); ok {
+		if w := b.Capabilities().Warm; w != nil {
 			p.warmers[b.Name()] = w
 		}
 	}

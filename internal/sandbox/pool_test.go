@@ -355,7 +355,7 @@ func TestRaceForOneInstance(t *testing.T) {
 			for i := range got {
 				wg.Go(func() {
 					c := []sandbox.Caller{ann, bob}[i%2]
-					sb, err := d.Create(t.Context(), c, sandbox.Spec{Name: fmt.Sprintf("web-%d-%d", round, i)})
+					sb, err := d.Create(t.Context(), c, sandbox.Spec{Name: fmt.Sprintf("web-%d-%d", round, i)}, nil)
 					if err != nil || sb.Owner != c.Owner {
 						t.Errorf("Create = %+v, %v", sb, err)
 					}
@@ -384,7 +384,7 @@ func TestNothingReturnsToThePool(t *testing.T) {
 		seen := map[string]bool{}
 		for range 10 {
 			for _, c := range []sandbox.Caller{ann, bob} {
-				sb, err := d.Create(t.Context(), c, sandbox.Spec{Name: "web", Env: map[string]string{"OWNER": c.Owner}})
+				sb, err := d.Create(t.Context(), c, sandbox.Spec{Name: "web", Env: map[string]string{"OWNER": c.Owner}}, nil)
 				if err != nil || seen[sb.ID] || sb.Spec.Env["OWNER"] != c.Owner {
 					t.Fatalf("Create = %+v, %v; seen before: %v", sb, err, seen[sb.ID])
 				}
@@ -467,14 +467,14 @@ func TestWarmImages(t *testing.T) {
 		d.Remove(t.Context(), ann, "web", true)
 		wantImages(t, d, digest)
 		// Another owner may know the image by another name, which is told nobody.
-		sb, err := d.Create(t.Context(), bob, sandbox.Spec{Name: "web", Image: "b@" + digest})
+		sb, err := d.Create(t.Context(), bob, sandbox.Spec{Name: "web", Image: "b@" + digest}, nil)
 		if err != nil || w.wall.WarmedWith(sb.ID).Image != "" {
 			t.Errorf("Create = %+v, %v; want no instance that was warmed by another name", sb, err)
 		}
 		d.Remove(t.Context(), bob, "web", true)
 		s.keep(nil)
 		create(t, d, sandbox.Spec{Name: "host"})
-		if _, err := d.Create(t.Context(), ann, sandbox.Spec{Image: "a@" + digest}); err == nil {
+		if _, err := d.Create(t.Context(), ann, sandbox.Spec{Image: "a@" + digest}, nil); err == nil {
 			t.Error("Create with an image that is gone = nil")
 		}
 		for _, id := range w.wall.Warmed() {

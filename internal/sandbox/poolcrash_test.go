@@ -36,7 +36,11 @@ func (b mortalWarmer) Personal(owner string, spec sandbox.Spec) bool {
 	return b.w.Personal(owner, spec)
 }
 
-var _ sandbox.Warmer = mortalWarmer{}
+func (b mortalWarmer) Capabilities() sandbox.Capabilities {
+	c := b.Backend.Capabilities()
+	c.Warm = b
+	return c
+}
 
 // bootMortalPool boots a daemon with a pool that dies as m says.
 func (w *warmWorld) bootMortalPool(t fataler, m *mortality, claimFails bool) *daemon {
@@ -78,9 +82,9 @@ func TestKilledWithAPool(t *testing.T) {
 					var web, gone *sandbox.Sandbox
 					var removed bool
 					go func() {
-						web, _ = d.Create(context.Background(), ann, sandbox.Spec{Name: "web"})
+						web, _ = d.Create(context.Background(), ann, sandbox.Spec{Name: "web"}, nil)
 						time.Sleep(10 * time.Second)
-						gone, _ = d.Create(context.Background(), bob, sandbox.Spec{Name: "gone"})
+						gone, _ = d.Create(context.Background(), bob, sandbox.Spec{Name: "gone"}, nil)
 						removed = d.Remove(context.Background(), bob, "gone", true) == nil && gone != nil
 					}()
 					pass(time.Minute)
@@ -160,7 +164,7 @@ func TestOneIDAlways(t *testing.T) {
 			d := w.bootWith(t, w.opts)
 			var ids []string
 			for i := range 30 {
-				if sb, err := d.Create(t.Context(), ann, sandbox.Spec{Name: fmt.Sprintf("web-%d", i)}); err == nil {
+				if sb, err := d.Create(t.Context(), ann, sandbox.Spec{Name: fmt.Sprintf("web-%d", i)}, nil); err == nil {
 					ids = append(ids, sb.ID)
 				}
 				if i%3 == 0 {

@@ -175,7 +175,7 @@ func TestClaimsThatKeepFailing(t *testing.T) {
 func TestClaimAndStartThatFail(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 1}, func(t *testing.T, w *warmWorld, d *daemon) {
 		w.fake.SetHook(failing(sandboxtest.Claim, sandboxtest.Start))
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "web"})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "web"}, nil)
 		wantKind(t, "Create", err, sandbox.Internal)
 		wantGone(t, d, "web")
 		w.fake.SetHook(nil)
@@ -191,7 +191,7 @@ func TestCallerLeavesDuringClaim(t *testing.T) {
 		warm := w.wall.Warmed()[0]
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := d.Create(ctx, ann, sandbox.Spec{Name: "web"})
+		_, err := d.Create(ctx, ann, sandbox.Spec{Name: "web"}, nil)
 		wantKind(t, "Create", err, sandbox.Unavailable)
 		wantGone(t, d, "web")
 		if instances, _ := w.fake.Instances(t.Context()); slices.Contains(instances, warm) || ops.count(sandboxtest.Start) != 0 {
@@ -208,7 +208,7 @@ func TestRecordOfAClaimThatFailsStays(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 1}, func(t *testing.T, w *warmWorld, d *daemon) {
 		w.fake.SetHook(failing(sandboxtest.Claim))
 		w.tap.set(nil, true)
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "web"})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Name: "web"}, nil)
 		wantKind(t, "Create", err, sandbox.Internal)
 		w.tap.set(nil, false)
 		w.fake.SetHook(nil)
@@ -336,7 +336,7 @@ func TestCloseDuringAClaim(t *testing.T) {
 		w.fake.SetHook(slow(sandboxtest.Claim, time.Hour))
 		var err error
 		var wg sync.WaitGroup
-		wg.Go(func() { _, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "web"}) })
+		wg.Go(func() { _, err = d.Create(t.Context(), ann, sandbox.Spec{Name: "web"}, nil) })
 		synctest.Wait()
 		var closes sync.WaitGroup
 		for range 3 {

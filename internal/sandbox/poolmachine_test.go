@@ -72,7 +72,7 @@ func (x *poolMachine) Create(t *rapid.T) {
 	c, spec := x.caller(t), sandbox.Spec{Name: x.name(t)}
 	spec.Limits.Memory = rapid.SampledFrom([]int64{0, 0, 1 << 30, 3 << 30}).Draw(t, "memory")
 	x.call(t, func(ctx context.Context) {
-		if sb, err := x.d.Create(ctx, c, spec); err == nil {
+		if sb, err := x.d.Create(ctx, c, spec, nil); err == nil {
 			if was := x.owners[sb.ID]; was != "" {
 				t.Errorf("%s is %s's, and was %s's", sb.ID, c.Owner, was)
 			}

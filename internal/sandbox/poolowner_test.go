@@ -14,14 +14,14 @@ func TestPersonalInstances(t *testing.T) {
 	withPool(t, sandbox.Pool{Size: 2}, func(t *testing.T, w *warmWorld, d *daemon) {
 		ops := count(w.fake)
 		them := sandbox.Caller{Owner: sandboxtest.PersonalOwner}
-		if _, err := d.Create(t.Context(), them, sandbox.Spec{Name: "own"}); err != nil {
+		if _, err := d.Create(t.Context(), them, sandbox.Spec{Name: "own"}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if ops.count(sandboxtest.Claim) != 0 || ops.count(sandboxtest.Start) != 1 {
 			t.Errorf("claims %d, starts %d; want an ordinary start", ops.count(sandboxtest.Claim), ops.count(sandboxtest.Start))
 		}
 		pass(time.Second)
-		if _, err := d.Create(t.Context(), them, sandbox.Spec{Name: "again"}); err != nil {
+		if _, err := d.Create(t.Context(), them, sandbox.Spec{Name: "again"}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if ops.count(sandboxtest.Claim) != 1 {

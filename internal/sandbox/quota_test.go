@@ -84,7 +84,7 @@ func TestQuotaOfSandboxesHoldsUnderRaces(t *testing.T) {
 		got := 0
 		for range 12 {
 			wg.Go(func() {
-				_, err := m.Create(t.Context(), tt.caller, sandbox.Spec{})
+				_, err := m.Create(t.Context(), tt.caller, sandbox.Spec{}, nil)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -111,7 +111,7 @@ func TestQuotaOfStarts(t *testing.T) {
 	m := quotaManager(t, r)
 	var ids []string
 	for range 4 {
-		sb, err := m.Create(t.Context(), bound, sandbox.Spec{})
+		sb, err := m.Create(t.Context(), bound, sandbox.Spec{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestQuotaOfStarts(t *testing.T) {
 	if refused != 2 {
 		t.Errorf("%d starts were refused, want 2", refused)
 	}
-	if _, err := m.Create(t.Context(), bound, sandbox.Spec{}); sandbox.KindOf(err) != sandbox.Exhausted {
+	if _, err := m.Create(t.Context(), bound, sandbox.Spec{}, nil); sandbox.KindOf(err) != sandbox.Exhausted {
 		t.Errorf("Create beside two that run = %v, want exhausted", err)
 	}
 	r.mu.Lock()
@@ -160,14 +160,14 @@ func TestQuotaOfSizes(t *testing.T) {
 	} {
 		spec := small
 		change(&spec)
-		if _, err := m.Create(t.Context(), bound, spec); sandbox.KindOf(err) != sandbox.Invalid {
+		if _, err := m.Create(t.Context(), bound, spec, nil); sandbox.KindOf(err) != sandbox.Invalid {
 			t.Errorf("%s: Create = %v, want invalid", name, err)
 		}
-		if _, err := m.Create(t.Context(), free, spec); err != nil {
+		if _, err := m.Create(t.Context(), free, spec, nil); err != nil {
 			t.Errorf("%s: Create without a quota = %v", name, err)
 		}
 	}
-	sb, err := m.Create(t.Context(), bound, small)
+	sb, err := m.Create(t.Context(), bound, small, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,10 +183,10 @@ func TestQuotaOfSizes(t *testing.T) {
 
 func TestQuotaOfCreates(t *testing.T) {
 	m := quotaManager(t, &rules{creates: 1})
-	if _, err := m.Create(t.Context(), bound, sandbox.Spec{Name: "one"}); err != nil {
+	if _, err := m.Create(t.Context(), bound, sandbox.Spec{Name: "one"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Create(t.Context(), bound, sandbox.Spec{}); sandbox.KindOf(err) != sandbox.Exhausted {
+	if _, err := m.Create(t.Context(), bound, sandbox.Spec{}, nil); sandbox.KindOf(err) != sandbox.Exhausted {
 		t.Errorf("the second create = %v, want exhausted", err)
 	}
 	if _, err := m.Start(t.Context(), bound, "one"); err != nil {
@@ -196,12 +196,12 @@ func TestQuotaOfCreates(t *testing.T) {
 
 func TestDrain(t *testing.T) {
 	m := quotaManager(t, &rules{creates: -1})
-	sb, err := m.Create(t.Context(), free, sandbox.Spec{})
+	sb, err := m.Create(t.Context(), free, sandbox.Spec{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Drain(true)
-	if _, err := m.Create(t.Context(), free, sandbox.Spec{}); sandbox.KindOf(err) != sandbox.Unavailable {
+	if _, err := m.Create(t.Context(), free, sandbox.Spec{}, nil); sandbox.KindOf(err) != sandbox.Unavailable {
 		t.Errorf("Create while draining = %v, want unavailable", err)
 	}
 	if got, err := m.Get(t.Context(), free, sb.ID); err != nil || got.State != sandbox.StateRunning {
@@ -224,18 +224,18 @@ func TestDrain(t *testing.T) {
 func TestQuotaLowersDefaults(t *testing.T) {
 	quota := sandbox.Quota{CPUs: 1, Memory: 256 << 20, Disk: 512 << 20}
 	m := quotaManager(t, &rules{creates: -1, quota: quota})
-	sb, err := m.Create(t.Context(), bound, sandbox.Spec{})
+	sb, err := m.Create(t.Context(), bound, sandbox.Spec{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := sb.Spec.Limits; got.CPUs != quota.CPUs || got.Memory != quota.Memory || got.Disk != quota.Disk {
 		t.Errorf("limits = %+v, want those of %+v", got, quota)
 	}
-	if sb, err = m.Create(t.Context(), free, sandbox.Spec{}); err != nil || sb.Spec.Limits.CPUs != sandbox.DefaultCPUs {
+	if sb, err = m.Create(t.Context(), free, sandbox.Spec{}, nil); err != nil || sb.Spec.Limits.CPUs != sandbox.DefaultCPUs {
 		t.Errorf("without a quota: %+v, %v", sb, err)
 	}
 	asked := sandbox.Spec{Limits: sandbox.Limits{CPUs: sandbox.DefaultCPUs, Explicit: map[string]bool{sandbox.LimitCPUs: true}}}
-	if _, err := m.Create(t.Context(), bound, asked); sandbox.KindOf(err) != sandbox.Invalid {
+	if _, err := m.Create(t.Context(), bound, asked, nil); sandbox.KindOf(err) != sandbox.Invalid {
 		t.Errorf("what was asked for: %v, want invalid", err)
 	}
 }

@@ -22,7 +22,7 @@ type entry struct {
 	warm *warmInstance
 	// values are those of secrets that came with the create, until the gate has
 	// them. Only the holder of the turn looks at them.
-	values map[string]string
+	values SecretValues
 
 	// Guarded by registry.mu. The record is never changed, only replaced, and
 	// that by the holder of the turn.

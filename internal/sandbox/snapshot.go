@@ -37,9 +37,8 @@ type Saved struct {
 	Notes []string // what was left out, in words
 }
 
-// Snapshotter is a Backend whose instances can be saved.
+// Snapshotter saves instances of a backend.
 type Snapshotter interface {
-	Backend
 	// Save copies what sb's instance wrote, over its image and its snapshot, to the
 	// empty directory dir, as instances that start from it will want it. It is all
 	// of one moment: a running instance is held still meanwhile, and goes on after

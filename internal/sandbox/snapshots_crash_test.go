@@ -16,9 +16,15 @@ type mortalSaver struct{ mortalBackend }
 
 func (b mortalSaver) Save(ctx context.Context, sb *sandbox.Sandbox, dir string) (sandbox.Saved, error) {
 	b.step()
-	s, err := b.Backend.(sandbox.Snapshotter).Save(ctx, sb, dir)
+	s, err := b.Backend.Capabilities().Snapshots.Save(ctx, sb, dir)
 	b.step()
 	return s, err
+}
+
+func (b mortalSaver) Capabilities() sandbox.Capabilities {
+	c := b.Backend.Capabilities()
+	c.Snapshots = b
+	return c
 }
 
 // mortalSnapshots are snapshots as a mortal process sees them.
@@ -103,7 +109,7 @@ var killedInSnapshots = []struct {
 	{
 		name: "create",
 		do: func(d *daemon, a string) error {
-			_, err := d.Create(context.Background(), ann, sandbox.Spec{Name: "new", Snapshot: a})
+			_, err := d.Create(context.Background(), ann, sandbox.Spec{Name: "new", Snapshot: a}, nil)
 			return err
 		},
 		want: func(t *testing.T, w *saving, d *daemon, a string, done bool) {

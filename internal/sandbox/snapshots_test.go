@@ -119,7 +119,7 @@ func TestSnapshotIsRefused(t *testing.T) {
 			if name == "another-image" {
 				want = sandbox.Invalid
 			}
-			_, err := d.Create(t.Context(), ann, spec)
+			_, err := d.Create(t.Context(), ann, spec, nil)
 			wantKind(t, name, err, want)
 		}
 		bad := sandbox.Spec{Snapshot: "../../etc"}.Normalize(d.Offer())
@@ -147,14 +147,14 @@ func TestSnapshotOfAnother(t *testing.T) {
 			}
 		}
 		refused("at first")
-		_, err := d.Create(t.Context(), bob, sandbox.Spec{Snapshot: s.ID})
+		_, err := d.Create(t.Context(), bob, sandbox.Spec{Snapshot: s.ID}, nil)
 		wantKind(t, "Create", err, sandbox.NotFound)
 
 		if _, err := d.ShareSnapshot(t.Context(), ann, s.ID, true); err != nil {
 			t.Fatal(err)
 		}
 		refused("shared")
-		sb, err := d.Create(t.Context(), bob, sandbox.Spec{Name: "bobs", Snapshot: s.ID})
+		sb, err := d.Create(t.Context(), bob, sandbox.Spec{Name: "bobs", Snapshot: s.ID}, nil)
 		if err != nil {
 			t.Fatalf("Create from a shared one: %v", err)
 		}
@@ -165,7 +165,7 @@ func TestSnapshotOfAnother(t *testing.T) {
 		if _, err := d.Start(t.Context(), bob, sb.ID); err != nil {
 			t.Errorf("what started from it goes on: %v", err)
 		}
-		_, err = d.Create(t.Context(), bob, sandbox.Spec{Snapshot: s.ID})
+		_, err = d.Create(t.Context(), bob, sandbox.Spec{Snapshot: s.ID}, nil)
 		wantKind(t, "Create", err, sandbox.NotFound)
 		if list, err := d.Snapshots(t.Context(), admin); err != nil || len(list) != 1 {
 			t.Errorf("an admin sees %v, %v", list, err)
@@ -188,7 +188,7 @@ func TestRemoveSnapshot(t *testing.T) {
 			if err := d.RemoveSnapshot(t.Context(), ann, id); err != nil {
 				t.Fatal(err)
 			}
-			_, err := d.Create(t.Context(), ann, sandbox.Spec{Snapshot: id})
+			_, err := d.Create(t.Context(), ann, sandbox.Spec{Snapshot: id}, nil)
 			wantKind(t, "Create from a removed one", err, sandbox.NotFound)
 			wantKind(t, "RemoveSnapshot again", d.RemoveSnapshot(t.Context(), ann, id), sandbox.NotFound)
 		}
@@ -375,7 +375,7 @@ func TestNoSnapshots(t *testing.T) {
 		create(t, d, sandbox.Spec{Name: "web"})
 		_, err := d.Snapshot(t.Context(), ann, "web")
 		wantKind(t, "Snapshot", err, sandbox.Unsupported)
-		_, err = d.Create(t.Context(), ann, sandbox.Spec{Snapshot: "sn_" + strings.Repeat("a", 20)})
+		_, err = d.Create(t.Context(), ann, sandbox.Spec{Snapshot: "sn_" + strings.Repeat("a", 20)}, nil)
 		wantKind(t, "Create", err, sandbox.Unsupported)
 	})
 }

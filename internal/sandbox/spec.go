@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -63,13 +65,11 @@ type Spec struct {
 	// Policy is what its gate lets through; nil without a network.
 	Policy *policy.Policy `json:"policy,omitempty"`
 	// Secrets names what the gate may put into requests, where a rule of Policy
-	// says. SecretValues has those that belong to this sandbox alone: they are
-	// never a part of a record.
-	Secrets      []string          `json:"secrets,omitempty"`
-	SecretValues map[string]string `json:"-"`
-	Env          map[string]string `json:"env,omitempty"`
-	Labels       map[string]string `json:"labels,omitempty"`
-	TTL          time.Duration     `json:"ttl,omitempty"` // 0: none; counted from the last start or SetTTL
+	// says. No value of one is ever a part of a Spec: see SecretValues.
+	Secrets []string          `json:"secrets,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	TTL     time.Duration     `json:"ttl,omitempty"` // 0: none; counted from the last start or SetTTL
 	// Template says what it was made from; nil: from no template.
 	Template *TemplateRef `json:"template,omitempty"`
 	// OnExpiry is what happens when the TTL has run out: OnExpiryStop, which
@@ -81,6 +81,17 @@ type Spec struct {
 	// that client has been gone for OrphanGrace.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 }
+
+// SecretValues are the values, by name, of those Secrets of a Spec that belong to
+// one sandbox alone. They travel beside a Spec, from a create to the gate, which
+// keeps them. Printed or logged they show nothing.
+type SecretValues map[string]string
+
+// Format implements fmt.Formatter.
+func (v SecretValues) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "[%d secrets]", len(v)) }
+
+// LogValue implements slog.LogValuer.
+func (v SecretValues) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(v)) }
 
 // OnExpiry says what the end of a TTL does.
 type OnExpiry string
@@ -248,7 +259,6 @@ func (s Spec) Clone() Spec {
 	s.Limits.Explicit = maps.Clone(s.Limits.Explicit)
 	s.Policy = policy.Clone(s.Policy)
 	s.Secrets = slices.Clone(s.Secrets)
-	s.SecretValues = maps.Clone(s.SecretValues)
 	s.Env = maps.Clone(s.Env)
 	s.Labels = maps.Clone(s.Labels)
 	s.Startup = s.Startup.Clone()

@@ -38,7 +38,7 @@ func TestOverSQLite(t *testing.T) {
 		}
 	}
 	m, shutdown := boot()
-	if _, err := m.Create(t.Context(), ann, sandbox.Spec{Name: "stopped", Workspace: cow()}); err != nil {
+	if _, err := m.Create(t.Context(), ann, sandbox.Spec{Name: "stopped", Workspace: cow()}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Stop(t.Context(), ann, "stopped"); err != nil {
@@ -46,7 +46,7 @@ func TestOverSQLite(t *testing.T) {
 	}
 	want, err := m.Create(t.Context(), ann, sandbox.Spec{
 		Name: "web", Env: map[string]string{"A": "b"}, Limits: sandbox.Limits{CPUs: 0.5},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

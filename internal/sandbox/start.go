@@ -20,7 +20,7 @@ func (l *lives) boot(ctx context.Context, e *entry, b Backend) error {
 	sb := l.registry.record(e).Clone()
 	wasWarm := e.warm != nil
 	begun := sb.Clone()
-	begun.Spec.SecretValues, e.values = e.values, nil
+	defer func() { e.values = nil }()
 	begun.TrafficToken = "" // no instance needs it
 	resuming, asked := sb.Suspended, ctx
 	if resuming { // its memory is used up by that: it goes on although nobody waits
@@ -117,7 +117,7 @@ func (l *lives) restart(ctx context.Context, e *entry) error {
 // the warm one must be given up, by renew.
 func (l *lives) start(ctx context.Context, e *entry, b Backend, sb *Sandbox) (_ []Enforcement, lost []string, err error) {
 	if e.warm == nil {
-		return l.resume(ctx, b, sb)
+		return l.resume(ctx, b, sb, e.values)
 	}
 	enforced, err := l.claim(ctx, e, sb)
 	return enforced, nil, err

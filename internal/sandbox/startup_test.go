@@ -30,7 +30,7 @@ func TestStartup(t *testing.T) {
 			return nil
 		})
 		defer d.shutdown()
-		sb, err := d.Create(t.Context(), ann, sandbox.Spec{Startup: &sandbox.Startup{Command: "serve"}})
+		sb, err := d.Create(t.Context(), ann, sandbox.Spec{Startup: &sandbox.Startup{Command: "serve"}}, nil)
 		if err != nil || runs != 1 {
 			t.Fatalf("Create = %v after %d runs", err, runs)
 		}
@@ -40,7 +40,7 @@ func TestStartup(t *testing.T) {
 		if _, err := d.Start(t.Context(), ann, sb.ID); err != nil || runs != 2 {
 			t.Fatalf("Start = %v after %d runs", err, runs)
 		}
-		if _, err := d.Create(t.Context(), ann, sandbox.Spec{}); err != nil || runs != 2 {
+		if _, err := d.Create(t.Context(), ann, sandbox.Spec{}, nil); err != nil || runs != 2 {
 			t.Fatalf("a create without one = %v after %d runs", err, runs)
 		}
 	})
@@ -54,12 +54,12 @@ func TestStartupFails(t *testing.T) {
 		d := w.bootStarting(t, func(context.Context, *sandbox.Sandbox, func(context.Context) (net.Conn, error)) error { return fail })
 		defer d.shutdown()
 		spec := sandbox.Spec{Startup: &sandbox.Startup{Command: "serve"}}
-		sb, err := d.Create(t.Context(), ann, spec)
+		sb, err := d.Create(t.Context(), ann, spec, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fail = sandbox.Errorf(sandbox.Unavailable, "it ended: no such port")
-		if _, err := d.Create(t.Context(), ann, spec); err == nil || !strings.Contains(err.Error(), "no such port") {
+		if _, err := d.Create(t.Context(), ann, spec, nil); err == nil || !strings.Contains(err.Error(), "no such port") {
 			t.Errorf("Create = %v", err)
 		}
 		if all, _ := d.List(t.Context(), ann, sandbox.Filter{}); len(all) != 1 || len(w.fake.Running()) != 1 {
@@ -87,7 +87,7 @@ func TestStartupTimeout(t *testing.T) {
 		})
 		defer d.shutdown()
 		begun := time.Now()
-		_, err := d.Create(t.Context(), ann, sandbox.Spec{Startup: &sandbox.Startup{Command: "x", Timeout: 3 * time.Second}})
+		_, err := d.Create(t.Context(), ann, sandbox.Spec{Startup: &sandbox.Startup{Command: "x", Timeout: 3 * time.Second}}, nil)
 		if took := time.Since(begun); took != 3*time.Second || sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "within 3s") {
 			t.Errorf("Create = %v after %v", err, took)
 		}

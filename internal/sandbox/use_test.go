@@ -142,7 +142,7 @@ func TestDialNoticesADeath(t *testing.T) {
 	if err := m.Adopt(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	sb, err := m.Create(t.Context(), ann, sandbox.Spec{Name: "web"})
+	sb, err := m.Create(t.Context(), ann, sandbox.Spec{Name: "web"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,13 +63,13 @@ func TestVolumes(t *testing.T) {
 		users("one", "three", "two")
 		d.Remove(t.Context(), ann, "three", true)
 
-		_, err := d.Create(t.Context(), ann, workspaceOf("", volume2))
+		_, err := d.Create(t.Context(), ann, workspaceOf("", volume2), nil)
 		wantKind(t, "Create over a volume that is not there", err, sandbox.NotFound)
-		_, err = d.Create(t.Context(), sandbox.Caller{Owner: "uid:7"}, workspaceOf("", volume1))
+		_, err = d.Create(t.Context(), sandbox.Caller{Owner: "uid:7"}, workspaceOf("", volume1), nil)
 		wantKind(t, "Create over another's volume", err, sandbox.NotFound)
-		_, err = d.Create(t.Context(), ann, volumeOf(volume2))
+		_, err = d.Create(t.Context(), ann, volumeOf(volume2), nil)
 		wantKind(t, "Create with a volume that is not there", err, sandbox.NotFound)
-		_, err = d.Create(t.Context(), sandbox.Caller{Owner: "uid:7"}, volumeOf(volume1))
+		_, err = d.Create(t.Context(), sandbox.Caller{Owner: "uid:7"}, volumeOf(volume1), nil)
 		wantKind(t, "Create with another's volume", err, sandbox.NotFound)
 
 		d.Stop(t.Context(), ann, "two")
@@ -96,7 +96,7 @@ func TestVolumeInHand(t *testing.T) {
 		stop := errors.New("stop")
 		err := d.WithVolumes(t.Context(), func(context.Context) error {
 			go func() {
-				_, err := d.Create(t.Context(), ann, volumeOf(volume1))
+				_, err := d.Create(t.Context(), ann, volumeOf(volume1), nil)
 				created <- err
 			}()
 			synctest.Wait()
@@ -123,7 +123,7 @@ func TestVolumeInHand(t *testing.T) {
 
 func TestNoVolumes(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *world, d *daemon) {
-		_, err := d.Create(t.Context(), ann, volumeOf(volume1))
+		_, err := d.Create(t.Context(), ann, volumeOf(volume1), nil)
 		wantKind(t, "Create", err, sandbox.Unsupported)
 	})
 }

@@ -96,7 +96,10 @@ func (m *Manager) choose(ctx context.Context, spec Spec) (b Backend, why string,
 			refused = append(refused, refusal{wall, Errorf(Unsupported, "this machine does not have it")})
 			continue
 		}
-		_, err := b.Check(ctx, spec)
+		err := b.Capabilities().check(wall, spec)
+		if err == nil {
+			_, err = b.Check(ctx, spec)
+		}
 		if ctx.Err() != nil {
 			return nil, "", failure(context.Cause(ctx), spec.Name, "check what it needs")
 		}

@@ -146,7 +146,7 @@ func (w *world) check(t fataler) {
 
 func create(t fataler, d *daemon, spec sandbox.Spec) *sandbox.Sandbox {
 	t.Helper()
-	sb, err := d.Create(context.Background(), ann, spec)
+	sb, err := d.Create(context.Background(), ann, spec, nil)
 	if err != nil {
 		t.Fatalf("Create: %v", err)
 	}

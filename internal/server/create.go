@@ -54,19 +54,26 @@ func setNetwork(req *api.CreateRequest, spec *sandbox.Spec) (err error) {
 			return sandbox.Errorf(sandbox.Invalid, "secrets: %s is there twice", sec.Name)
 		}
 		spec.Secrets = append(spec.Secrets, sec.Name)
-		if sec.Value == nil {
-			continue
-		}
-		if *sec.Value == "" {
+		if sec.Value != nil && *sec.Value == "" {
 			return sandbox.Errorf(sandbox.Invalid, "secret %s: its value is empty", sec.Name)
 		}
-		if spec.SecretValues == nil {
-			spec.SecretValues = map[string]string{}
-		}
-		spec.SecretValues[sec.Name] = string(*sec.Value)
 	}
 	if spec.Policy == nil && len(spec.Secrets) == 0 {
 		return nil
 	}
 	return sandbox.CheckPolicy(spec.Policy, spec.Secrets)
+}
+
+// secretValues are those that req brings; nil: none.
+func secretValues(req *api.CreateRequest) (values sandbox.SecretValues) {
+	for _, sec := range req.Secrets {
+		if sec.Value == nil {
+			continue
+		}
+		if values == nil {
+			values = sandbox.SecretValues{}
+		}
+		values[sec.Name] = string(*sec.Value)
+	}
+	return values
 }

@@ -343,7 +343,7 @@ type specManager struct {
 	specs chan sandbox.Spec
 }
 
-func (m *specManager) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+func (m *specManager) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec, _ sandbox.SecretValues) (*sandbox.Sandbox, error) {
 	m.specs <- spec
 	return &sandbox.Sandbox{ID: "sb_x", Owner: c.Owner, Spec: spec, State: sandbox.StateRunning, Backend: "gvisor", Why: "process can't: no; gvisor is allowed and stronger"}, nil
 }

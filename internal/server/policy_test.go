@@ -31,6 +31,7 @@ type netManager struct {
 	mu      sync.Mutex
 	owner   string
 	spec    sandbox.Spec
+	values  sandbox.SecretValues
 	records []netlog.Record
 	asked   []sandbox.NetLogOptions
 	fail    error         // of NetLog, after the records
@@ -46,9 +47,9 @@ func (m *netManager) find(c sandbox.Caller, ref string) (*sandbox.Sandbox, error
 	return &sandbox.Sandbox{ID: "sb_web", Owner: c.Owner, Spec: m.spec.Clone(), State: sandbox.StateRunning}, nil
 }
 
-func (m *netManager) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+func (m *netManager) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec, values sandbox.SecretValues) (*sandbox.Sandbox, error) {
 	m.mu.Lock()
-	m.owner, m.spec = c.Owner, spec
+	m.owner, m.spec, m.values = c.Owner, spec, values
 	m.mu.Unlock()
 	return m.find(c, "web")
 }
@@ -149,7 +150,7 @@ func TestCreateWithNetwork(t *testing.T) {
 		network    string
 		want       *policy.Policy
 		secrets    []string
-		values     map[string]string
+		values     sandbox.SecretValues
 	}{
 		{name: "none", body: `{}`},
 		{name: "null", body: `{"policy":null}`},
@@ -167,7 +168,7 @@ func TestCreateWithNetwork(t *testing.T) {
 			want: &policy.Policy{Rules: []policy.Rule{{Hosts: []string{"a.example"}, Secrets: []policy.Secret{
 				{Name: "A", Header: "X-A"}, {Name: "B", Header: "X-B"},
 			}}}},
-			secrets: []string{"A", "B"}, values: map[string]string{"B": "hunter2"},
+			secrets: []string{"A", "B"}, values: sandbox.SecretValues{"B": "hunter2"},
 		},
 	}
 	for _, tt := range tests {
@@ -177,7 +178,7 @@ func TestCreateWithNetwork(t *testing.T) {
 			if resp.StatusCode != 201 {
 				t.Fatalf("create = %d %s", resp.StatusCode, body)
 			}
-			got := []any{m.spec.Network, m.spec.Policy, m.spec.Secrets, m.spec.SecretValues}
+			got := []any{m.spec.Network, m.spec.Policy, m.spec.Secrets, m.values}
 			if diff := cmp.Diff([]any{tt.network, tt.want, tt.secrets, tt.values}, got); diff != "" {
 				t.Errorf("spec (-want +got):\n%s", diff)
 			}

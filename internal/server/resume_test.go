@@ -100,7 +100,7 @@ func TestAutoResumeWithinLimits(t *testing.T) {
 	w.Start()
 	sb, err := w.Manager.Create(t.Context(), sandbox.Caller{Owner: "key:full"}, sandbox.Spec{
 		TTL: time.Minute, OnExpiry: sandbox.OnExpiryStop, Traffic: sandbox.Traffic{AutoResume: true},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

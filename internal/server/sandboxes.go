@@ -37,7 +37,7 @@ func (a *sandboxAPI) create(w http.ResponseWriter, r *http.Request) {
 	if req.Template != "" {
 		caller = template.Build{Snapshot: spec.Snapshot}.Caller(caller)
 	}
-	sb, err := a.m.Create(r.Context(), caller, spec)
+	sb, err := a.m.Create(r.Context(), caller, spec, secretValues(&req))
 	if err != nil {
 		wire.Error(w, err)
 		return

@@ -145,7 +145,7 @@ func (w *world) restricted(t *testing.T) *sandbox.Sandbox {
 
 func (w *world) make(t *testing.T, traffic sandbox.Traffic) *sandbox.Sandbox {
 	t.Helper()
-	sb, err := w.Manager.Create(t.Context(), sandbox.Caller{Owner: "key:full"}, sandbox.Spec{Traffic: traffic})
+	sb, err := w.Manager.Create(t.Context(), sandbox.Caller{Owner: "key:full"}, sandbox.Spec{Traffic: traffic}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,10 +63,10 @@ type mortalManager struct {
 	*mortality
 }
 
-func (m mortalManager) Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+func (m mortalManager) Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec, values sandbox.SecretValues) (*sandbox.Sandbox, error) {
 	m.step()
 	defer m.step()
-	return m.Manager.Create(ctx, c, spec)
+	return m.Manager.Create(ctx, c, spec, values)
 }
 
 func (m mortalManager) Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {

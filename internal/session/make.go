@@ -63,7 +63,7 @@ func (r *Runtime) build(ctx context.Context, s *session, spec sessions.Spec, f *
 			return r.explain(err)
 		}
 	}
-	sb, err := r.o.Manager.Create(ctx, c, want)
+	sb, err := r.o.Manager.Create(ctx, c, want, nil)
 	if err != nil {
 		return r.explain(err)
 	}

@@ -20,7 +20,7 @@ import (
 // Manager has the sandboxes. *sandbox.Manager is one, and documents each
 // method.
 type Manager interface {
-	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error)
+	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec, values sandbox.SecretValues) (*sandbox.Sandbox, error)
 	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	EnsureRunning(ctx context.Context, c sandbox.Caller, ref string) (sb *sandbox.Sandbox, notice string, err error)

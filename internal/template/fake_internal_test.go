@@ -183,7 +183,7 @@ func (w *world) Image(_ context.Context, q ImageQuery, progress func(string)) (I
 
 // The Manager.
 
-func (w *world) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+func (w *world) Create(_ context.Context, c sandbox.Caller, spec sandbox.Spec, _ sandbox.SecretValues) (*sandbox.Sandbox, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.create != nil {

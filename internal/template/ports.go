@@ -28,7 +28,7 @@ type Store interface {
 
 // Manager is what builds need of the domain.
 type Manager interface {
-	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error)
+	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec, values sandbox.SecretValues) (*sandbox.Sandbox, error)
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)

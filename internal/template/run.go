@@ -348,7 +348,7 @@ func (r *run) open(ctx context.Context) error {
 	if r.instance != nil {
 		return nil
 	}
-	instance, err := r.s.m.Create(ctx, r.instances, r.spec())
+	instance, err := r.s.m.Create(ctx, r.instances, r.spec(), nil)
 	if err != nil {
 		return err
 	}
@@ -401,7 +401,7 @@ func (r *run) prove(ctx context.Context) error {
 	if r.startup != nil {
 		r.say(LevelInfo, "[finalize] Starting it, and waiting until it is ready")
 	}
-	instance, err := r.s.m.Create(ctx, r.instances, spec)
+	instance, err := r.s.m.Create(ctx, r.instances, spec, nil)
 	if err != nil {
 		return err
 	}

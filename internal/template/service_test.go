@@ -83,7 +83,7 @@ func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-func (w *world) Create(_ context.Context, _ sandbox.Caller, spec sandbox.Spec) (*sandbox.Sandbox, error) {
+func (w *world) Create(_ context.Context, _ sandbox.Caller, spec sandbox.Spec, _ sandbox.SecretValues) (*sandbox.Sandbox, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if spec.Snapshot != "" {

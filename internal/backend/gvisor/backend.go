@@ -24,15 +24,14 @@ type Backend struct {
 	debugDir string
 }
 
-var (
-	_ sandbox.Backend     = (*Backend)(nil)
-	_ sandbox.Warmer      = (*Backend)(nil)
-	_ sandbox.Snapshotter = (*Backend)(nil)
-	_ sandbox.Linked      = (*Backend)(nil)
-	_ sandbox.Measurer    = (*Backend)(nil)
+var _ sandbox.Backend = (*Backend)(nil)
 
-	_ sandbox.Suspender = (*Backend)(nil)
-)
+// Capabilities implements sandbox.Backend.
+func (b *Backend) Capabilities() sandbox.Capabilities {
+	c := b.Backend.Capabilities()
+	c.Suspend = b
+	return c
+}
 
 // The wall's own needs, on top of what an instance was promised.
 const (

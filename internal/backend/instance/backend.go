@@ -209,9 +209,9 @@ func (b *Backend) note(p *Layout, r record) error {
 	return durable.Write(filepath.Join(p.Dir, fileInstance), raw, durable.Options{})
 }
 
-// NetNS implements sandbox.Linked: an instance's network namespace is that of the
-// process that it lives by.
-func (b *Backend) NetNS(id string) (*os.File, error) {
+// LinkEnd opens the network namespace of a running instance: that of the process
+// that it lives by.
+func (b *Backend) LinkEnd(id string) (*os.File, error) {
 	dir, err := b.dir(id)
 	if err != nil {
 		return nil, err
@@ -229,6 +229,15 @@ func (b *Backend) NetNS(id string) (*os.File, error) {
 		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is not running", id)
 	}
 	return ns, nil
+}
+
+// Capabilities are those of every wall of this package's making. One whose
+// instances can be suspended adds that.
+func (b *Backend) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{
+		HostDirs: true, Images: true, Volumes: true,
+		Link: sandbox.LinkNetNS, LinkEnd: b.LinkEnd, Snapshots: b, Usage: b, Warm: b,
+	}
 }
 
 // Instances implements sandbox.Backend: a directory or a cgroup is enough.

@@ -37,7 +37,7 @@ const linkMessage = "tap"
 // Launch has a launcher read an order and answer. Its agent inherits what is handed over,
 // and its instance has that link, or none where it is nil. Root made the link.
 // Without root the launcher makes it, with MakeLink, and its TAP is handed to
-// link.Made while the instance is being started.
+// link.Attach while the instance is being started.
 func (b *Backend) Launch(ctx context.Context, name string, order, answer any, agent *Handover, link *sandbox.Link) error {
 	run := func(linked *os.File) error {
 		err := b.roles.Ask(ctx, name, order, answer, nil, append([]*os.File{linked}, agent.Files()...)...)
@@ -61,7 +61,7 @@ func (b *Backend) Launch(ctx context.Context, name string, order, answer any, ag
 		defer ours.Close()
 		tap, err := receiveTAP(ours)
 		if err == nil {
-			err = link.Made(tap)
+			err = link.Attach(tap)
 		}
 		made <- err
 	}()

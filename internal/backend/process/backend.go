@@ -26,12 +26,7 @@ type Backend struct {
 	spans *spans
 }
 
-var (
-	_ sandbox.Backend     = (*Backend)(nil)
-	_ sandbox.Warmer      = (*Backend)(nil)
-	_ sandbox.Snapshotter = (*Backend)(nil)
-	_ sandbox.Measurer    = (*Backend)(nil)
-)
+var _ sandbox.Backend = (*Backend)(nil)
 
 // The wall's own needs, on top of what an instance was promised.
 const (

@@ -49,7 +49,7 @@ type gate struct {
 	open    bool
 	watched bool // by a daemon that lives
 	policy  *policy.Policy
-	values  map[string]string
+	values  sandbox.SecretValues
 	records []netlog.Record
 }
 
@@ -122,7 +122,7 @@ func (g *Gate) Policy(id string) *policy.Policy {
 }
 
 // Kept returns the secrets that a gate was given for its sandbox alone.
-func (g *Gate) Kept(id string) map[string]string {
+func (g *Gate) Kept(id string) sandbox.SecretValues {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if x := g.gates[id]; x != nil {
@@ -170,12 +170,12 @@ func gateEnforced() sandbox.Enforcement {
 }
 
 // Entitled implements sandbox.Gate.
-func (g *Gate) Entitled(ctx context.Context, owner string, spec sandbox.Spec) error {
+func (g *Gate) Entitled(ctx context.Context, owner string, names []string) error {
 	if err := g.hook(ctx, Entitled, ""); err != nil {
 		return err
 	}
-	for _, name := range spec.Secrets {
-		if _, ok := spec.SecretValues[name]; !ok && !g.stored[name] {
+	for _, name := range names {
+		if !g.stored[name] {
 			return sandbox.Errorf(sandbox.NotFound, "secret %s: %s has none of that name", name, owner)
 		}
 	}
@@ -184,10 +184,10 @@ func (g *Gate) Entitled(ctx context.Context, owner string, spec sandbox.Spec) er
 
 // Open implements sandbox.Gate. One that fails by a Hook leaves something, as
 // a real one may.
-func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox) (*sandbox.Link, error) {
+func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox, takes sandbox.LinkForm, values sandbox.SecretValues) (*sandbox.Link, error) {
 	x, done := g.enter(GateOpen, sb.ID, true)
 	defer done()
-	if sb.Spec.Policy == nil || sb.State != sandbox.StateCreated {
+	if sb.Spec.Policy == nil || sb.State != sandbox.StateCreated || takes != sandbox.LinkNetNS {
 		return nil, g.fault("open of a gate for %+v", sb)
 	}
 	if err := g.hook(ctx, GateOpen, sb.ID); err != nil {
@@ -204,8 +204,8 @@ func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox) (*sandbox.Link, er
 	}
 	g.links = append(g.links, netns)
 	x.open, x.watched, x.policy = true, true, policy.Clone(sb.Spec.Policy)
-	if sb.Spec.SecretValues != nil { // a later start brings none, and has what the first one brought
-		x.values = maps.Clone(sb.Spec.SecretValues)
+	if values != nil { // a later start brings none, and has what the first one brought
+		x.values = maps.Clone(values)
 	}
 	return &sandbox.Link{NetNS: netns, Join: func([]string) error { return nil }, Hostname: "gate.example"}, nil
 }
@@ -228,10 +228,10 @@ func (g *Gate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(contex
 }
 
 // Adopt implements sandbox.Gate.
-func (g *Gate) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) error {
+func (g *Gate) Adopt(ctx context.Context, sb *sandbox.Sandbox, end *os.File) error {
 	x, done := g.enter(GateAdopt, sb.ID, true)
 	defer done()
-	if netns == nil || netns.Close() != nil {
+	if end == nil || end.Close() != nil {
 		return g.fault("adoption of the gate of %s without a namespace", sb.ID)
 	}
 	if err := g.hook(ctx, GateAdopt, sb.ID); err != nil {
@@ -244,7 +244,7 @@ func (g *Gate) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) e
 }
 
 // Keep implements sandbox.Gate.
-func (g *Gate) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
+func (g *Gate) Keep(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) error {
 	x, done := g.enter(GateKeep, sb.ID, false)
 	defer done()
 	if err := g.hook(ctx, GateKeep, sb.ID); err != nil {
@@ -256,14 +256,14 @@ func (g *Gate) Keep(ctx context.Context, sb *sandbox.Sandbox) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if x.values == nil {
-		x.values = map[string]string{}
+		x.values = sandbox.SecretValues{}
 	}
-	maps.Copy(x.values, sb.Spec.SecretValues)
+	maps.Copy(x.values, values)
 	return nil
 }
 
 // Values implements sandbox.Gate.
-func (g *Gate) Values(_ context.Context, sb *sandbox.Sandbox) (map[string]string, error) {
+func (g *Gate) Values(_ context.Context, sb *sandbox.Sandbox) (sandbox.SecretValues, error) {
 	return g.Kept(sb.ID), nil
 }
 
@@ -400,7 +400,12 @@ type Linked struct {
 	Gate *Gate
 }
 
-var _ sandbox.Linked = Linked{}
+// Capabilities implements sandbox.Backend.
+func (l Linked) Capabilities() sandbox.Capabilities {
+	c := l.Fake.Capabilities()
+	c.Link, c.LinkEnd = sandbox.LinkNetNS, l.linkEnd
+	return c
+}
 
 // Start implements sandbox.Backend.
 func (l Linked) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
@@ -431,8 +436,7 @@ func (l Linked) Remove(ctx context.Context, id string) error {
 	return l.Fake.Remove(ctx, id)
 }
 
-// NetNS implements sandbox.Linked.
-func (l Linked) NetNS(id string) (*os.File, error) {
+func (l Linked) linkEnd(id string) (*os.File, error) {
 	if !slices.Contains(l.Running(), id) {
 		return nil, errors.New("no instance " + id + " runs")
 	}

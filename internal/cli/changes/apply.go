@@ -1,0 +1,189 @@
+package changes
+
+import (
+	"context"
+	"errors"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// ApplyOptions say how changes are taken.
+type ApplyOptions struct {
+	Ask    bool             // about each, on the terminal
+	Force  bool             // overwrite what changed in the directory since
+	DryRun bool             // change nothing
+	Digest workspace.Digest // of what may be taken; zero: whatever was changed
+}
+
+// Apply takes what the sandbox name changed at and below paths, and says what was
+// taken and what was not.
+func (r *Reviewer) Apply(ctx context.Context, o ApplyOptions, name string, paths []string) error {
+	switch {
+	case o.Ask && (!console.IsTerminal(r.Stdin) || !console.IsTerminal(r.Stderr)):
+		return usage.Errorf("-i asks on a terminal, and there is none").WithHint("name the paths to take")
+	case o.Force && len(paths) == 0:
+		return usage.Errorf("--force needs the paths that it is for").WithHint("carboy apply --force %s PATH", shell.Word(name))
+	}
+	svc, sb, err := r.diffable(ctx, name, paths)
+	if err != nil {
+		return err
+	}
+	res, sum, err := r.applyChanges(ctx, svc, sb, o, paths)
+	if res != nil {
+		if werr := r.showApplied(sb, res, sum, o, err); err == nil {
+			err = werr
+		}
+	}
+	return withApplyHint(err, sb.Name, res)
+}
+
+// applyChanges applies what sb changed, and remembers what it wrote: a later
+// apply does not take that for a change of the user's. It returns the digest of
+// what there was to apply, zero where that was not read.
+func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, o ApplyOptions, paths []string) (_ *workspace.Result, sum workspace.Digest, _ error) {
+	base, err := workspace.OpenBase(sb.Workspace.Source)
+	if err != nil {
+		return nil, sum, err
+	}
+	defer func() { _ = base.Close() }()
+	marks, err := r.loadMarks(sb.ID)
+	if err != nil {
+		return nil, sum, err
+	}
+	var diff *workspace.Diff
+	q := &asker{r: r}
+	opts := workspace.ApplyOptions{Paths: paths, Allow: paths, Force: o.Force, DryRun: o.DryRun, Applied: marks}
+	opts.Check = func(d *workspace.Diff) error {
+		diff, sum = d, d.Sum().Digest
+		if o.Digest.IsZero() {
+			return r.checkShown(ctx, o, sb.Name, sb.ID, d)
+		}
+		return checkDigest(o.Digest, sum, sb.Name, paths)
+	}
+	if o.Ask {
+		opts.Confirm = func(it workspace.Item) (bool, error) { return q.ask(ctx, &it) }
+	}
+	stream, err := svc.Changes(ctx, sb.ID, client.ChangesOptions{Content: !o.DryRun, Paths: paths})
+	if err != nil {
+		return nil, sum, err
+	}
+	defer func() { _ = stream.Close() }() // Apply has read it to its end, or failed
+	res, err := workspace.Apply(ctx, base, stream, opts)
+	if res != nil && len(res.Marks) > 0 {
+		merr := r.saveMarks(sb.ID, append(marks, res.Marks...))
+		if merr == nil {
+			merr = r.taken(sb.ID, diff, res.Applied)
+		}
+		if err == nil {
+			err = merr
+		}
+	}
+	return res, sum, err
+}
+
+// checkDigest refuses changes that are not those of the digest want.
+func checkDigest(want, got workspace.Digest, name string, paths []string) error {
+	if got == want {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Conflict, "apply: the changes are not those of digest %s: something changed, in the sandbox or here, or other paths are named; nothing was changed", want).
+		WithHint("look again: %s", withPaths("carboy diff "+shell.Word(name), paths))
+}
+
+// withPaths adds paths to a command, each fit for a shell.
+func withPaths(command string, paths []string) string {
+	for _, p := range paths {
+		command += " " + shell.Word(p)
+	}
+	return command
+}
+
+// withApplyHint completes the hint of a conflict with the whole command.
+func withApplyHint(err error, name string, res *workspace.Result) error {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok || res == nil || len(res.Conflicts) == 0 {
+		return err
+	}
+	var paths []string
+	for _, c := range res.Conflicts[:min(len(res.Conflicts), maxHintPaths)] {
+		paths = append(paths, c.Item.Path)
+	}
+	return e.WithHint("apply other paths, or overwrite: %s", withPaths("carboy apply --force "+shell.Word(name), paths))
+}
+
+// applyJSON is the answer of apply --json.
+type applyJSON struct {
+	Name      string              `json:"name"`
+	DryRun    bool                `json:"dry_run"`
+	Digest    workspace.Digest    `json:"digest,omitzero"` // of what there was to apply
+	Applied   []workspace.Item    `json:"applied"`         // or would be, in a dry run
+	Held      []workspace.Item    `json:"held"`
+	Declined  []workspace.Item    `json:"declined"`
+	Conflicts []workspace.Outcome `json:"conflicts"`
+}
+
+// showApplied writes what was done to stdout, and what was not to stderr.
+func (r *Reviewer) showApplied(sb *api.Sandbox, res *workspace.Result, sum workspace.Digest, o ApplyOptions, applyErr error) error {
+	if r.JSON {
+		return r.WriteJSON(applyJSON{
+			Name: sb.Name, DryRun: o.DryRun, Digest: sum, Applied: nonNil(res.Applied), Held: nonNil(res.Held),
+			Declined: nonNil(res.Declined), Conflicts: nonNil(res.Conflicts),
+		})
+	}
+	for i := range res.Applied {
+		res.Applied[i].Held = "" // it was named, and so not held
+		if err := r.PrintLine(itemText(&res.Applied[i])); err != nil {
+			return err
+		}
+	}
+	if len(res.Conflicts) > 1 {
+		var t console.Table
+		for _, c := range res.Conflicts {
+			t.Row("conflict:", c.Item.Path, c.Reason)
+		}
+		if err := t.Write(r.Stderr); err != nil {
+			return err
+		}
+	}
+	if len(res.Held) > 0 {
+		if err := r.showHeld(sb.Name, res.Held); err != nil {
+			return err
+		}
+	}
+	switch {
+	case applyErr != nil:
+	case o.DryRun:
+		r.Note("dry run: nothing was changed")
+	case len(res.Applied) == 0 && len(res.Held) == 0 && len(res.Declined) == 0:
+		r.Note(sb.Name + ": no changes")
+	}
+	return nil
+}
+
+// maxHintPaths is how many paths a hint names.
+const maxHintPaths = 3
+
+func (r *Reviewer) showHeld(name string, held []workspace.Item) error {
+	r.Note(console.Count(len(held), "change") + " held back:")
+	var t console.Table
+	var paths []string
+	for i := range held {
+		t.Row("  "+held[i].Class.Letter(), held[i].Path, held[i].Held)
+		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(held[i].Path) <= console.MaxInline {
+			paths = append(paths, held[i].Path)
+		}
+	}
+	if err := t.Write(r.Stderr); err != nil {
+		return err
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	return r.Hint("to take one, name it: " + withPaths("carboy apply "+shell.Word(name), paths))
+}

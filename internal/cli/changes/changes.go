@@ -1,0 +1,149 @@
+// Package changes shows what a sandbox changed in its view of a directory, and takes
+// it into that directory.
+//
+// What the sandbox says is compared with the directory as it is now, and shown
+// escaped. It refuses to take what was not the same when it was shown, where it can
+// be told; what is held back is decided by package workspace. It remembers per
+// sandbox and terminal, in files that no link leads elsewhere.
+package changes
+
+import (
+	"context"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/workspace"
+)
+
+// Reviewer shows what sandboxes changed, and takes it, as one user.
+type Reviewer struct {
+	*console.Console
+	// Connect returns the client, and starts a daemon where none runs.
+	Connect func(ctx context.Context) (*client.Client, error)
+	// StateDir is where it is remembered what was shown and what was written; "" for
+	// nowhere. It is the caller's own directory, and made when it is needed.
+	StateDir string
+}
+
+// changeSet is what a sandbox changed in the view of a directory, compared
+// with that directory as it is now.
+type changeSet struct {
+	*workspace.Diff
+	base *workspace.Base
+	set  *workspace.Set
+}
+
+// close gives back what the comparison held.
+func (c *changeSet) close() {
+	_ = c.set.Close()  // an unnamed file that was only read
+	_ = c.base.Close() // a directory
+}
+
+// checkDiffable refuses a sandbox whose workspace has nothing to compare.
+func checkDiffable(sb *api.Sandbox) error {
+	name := shell.Word(sb.Name)
+	switch sandbox.WorkspaceMode(sb.Workspace.Mode) {
+	case sandbox.WorkspaceCOW:
+		return nil
+	case sandbox.WorkspaceWritable:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is %s itself, so its changes are there already", name, shell.Word(sb.Workspace.Source))
+	case sandbox.WorkspaceVolume:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is the volume %s, so its changes are there already", name, shell.Word(sb.Workspace.Volume)).
+			WithHint("carboy cp %s:/workspace .", name)
+	case sandbox.WorkspaceReadOnly:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is read-only, so there are no changes", name)
+	}
+	return sandbox.Errorf(sandbox.Conflict, "sandbox %s: its workspace is its own, so there is nothing to compare it with", name).
+		WithHint("carboy cp %s:/workspace .", name)
+}
+
+// diffable finds a sandbox whose changes at and below paths can be shown or
+// taken.
+func (r *Reviewer) diffable(ctx context.Context, name string, paths []string) (*client.Client, *api.Sandbox, error) {
+	if err := workspace.CheckPaths(paths); err != nil {
+		return nil, nil, err
+	}
+	svc, err := r.Connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	sb, err := svc.Get(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return svc, sb, checkDiffable(sb)
+}
+
+// loadChanges reads the changes of sb at and below paths, with those contents
+// that a patch needs where content is set. Those wait in a file without a name in the directory
+// for temporary files.
+func loadChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, paths []string, content bool) (*changeSet, error) {
+	base, err := workspace.OpenBase(sb.Workspace.Source)
+	if err != nil {
+		return nil, err
+	}
+	set, err := readChanges(ctx, svc, sb, paths, content)
+	if err != nil {
+		_ = base.Close()
+		return nil, err
+	}
+	c := &changeSet{base: base, set: set}
+	if c.Diff, err = workspace.Compare(ctx, base, set, paths); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func readChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, paths []string, content bool) (*workspace.Set, error) {
+	var opts workspace.LoadOptions
+	if content {
+		dir, err := os.Open(os.TempDir())
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = dir.Close() }()
+		opts.SpoolDir, opts.Keep = dir, workspace.KeepForPatch
+	}
+	stream, err := svc.Changes(ctx, sb.ID, client.ChangesOptions{Content: content, Paths: paths})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stream.Close() }() // Load has read it to its end, or failed
+	return workspace.Load(ctx, stream, opts)
+}
+
+// Count returns how many changes sb has.
+func Count(ctx context.Context, svc *client.Client, sb *api.Sandbox) (int, error) {
+	c, err := loadChanges(ctx, svc, sb, nil, false)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	n := 0
+	for i := range c.Items {
+		if c.Items[i].Kind != workspace.Dir {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Paths turns what a user typed into paths below the workspace: the
+// sandbox's own name for one is understood, too.
+func Paths(args []string) []string {
+	paths := make([]string, len(args))
+	for i, arg := range args {
+		paths[i] = arg
+		if rest, ok := strings.CutPrefix(path.Clean(arg), "/workspace"); ok && (rest == "" || rest[0] == '/') {
+			paths[i] = path.Clean("." + rest)
+		}
+	}
+	return paths
+}

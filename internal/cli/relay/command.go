@@ -1,0 +1,303 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+
+	"github.com/carboy-sandbox/carboy/api"
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/stall"
+	"github.com/carboy-sandbox/carboy/internal/term"
+)
+
+// abandonWait bounds the last call for a command whose user has gone, to a guest
+// that may have caused it by not answering.
+const abandonWait = 5 * time.Second
+
+// Options are the flags that say how a command runs.
+type Options struct {
+	Stdin   bool          // pass it on
+	TTY     bool          // give it a terminal
+	Detach  bool          // leave it running
+	Timeout time.Duration // after which it is killed; 0: never
+}
+
+// Check refuses combinations that can't work. stdin says whether it would be
+// passed on.
+func (f *Options) Check(c *console.Console, stdin bool) error {
+	switch {
+	case f.Detach && (f.Stdin || f.TTY):
+		return usage.Errorf("--detach can't go with -i or -t: nobody would be there")
+	case f.TTY && stdin && !console.IsTerminal(c.Stdin):
+		return usage.Errorf("-t needs a terminal, and stdin is none").WithHint("leave out -t")
+	}
+	return nil
+}
+
+// NewCommand returns argv as the guest is to run it.
+func NewCommand(argv []string, f *Options) (*guestv1.Command, error) {
+	for _, arg := range argv {
+		if !utf8.ValidString(arg) {
+			return nil, usage.Errorf("the argument %q is not valid UTF-8", arg)
+		}
+	}
+	cmd := &guestv1.Command{Argv: argv, TimeoutMs: uint64(f.Timeout.Milliseconds())}
+	if !f.Detach {
+		cmd.OrphanGraceMs = uint64(sandbox.OrphanGrace.Milliseconds())
+	}
+	return cmd, nil
+}
+
+// Argv returns args without the "--" that may stand before a command
+// which follows other arguments.
+func Argv(args []string) []string {
+	if len(args) > 0 && args[0] == "--" {
+		return args[1:]
+	}
+	return args
+}
+
+// newCommandID returns a name for a command that no other one has.
+func newCommandID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Attach runs cmd in the sandbox id, joined to carboy's own streams.
+func (r *Relay) Attach(svc *client.Client, id string, cmd *guestv1.Command, f Options) (*guestv1.Exit, error) {
+	o := client.ExecOptions{
+		ID:      newCommandID(),
+		Command: cmd,
+		Stdout:  console.Output(r.Stdout),
+		Stderr:  console.Output(r.Stderr),
+		Signals: r.signals,
+		Notice:  r.Note,
+	}
+	if f.Stdin {
+		o.Stdin = r.Stdin
+	}
+	if f.TTY {
+		o.Stdout, o.Stderr = r.Stdout, r.Stderr
+		restore, err := r.openTerminal(cmd, f.Stdin)
+		if err != nil {
+			return nil, err
+		}
+		defer restore()
+		o.Resize = r.resize
+	}
+	r.running.Store(true)
+	end, err := svc.Exec(r.Ctx, id, o)
+	r.running.Store(false)
+	console.Flush(o.Stdout)
+	console.Flush(o.Stderr)
+	if _, answered := errors.AsType[*sandbox.Error](err); err != nil && !answered {
+		r.abandon(svc, id, o.ID) // it may run on: it was left by us
+	}
+	return end, err
+}
+
+// openTerminal gives cmd a terminal like carboy's own, and puts that into raw
+// mode where its input is passed on. restore must be called.
+func (r *Relay) openTerminal(cmd *guestv1.Command, raw bool) (restore func(), err error) {
+	measure := func() console.Size { return console.SizeOf(r.Stdin, r.Stdout, r.Stderr) }
+	s := measure()
+	cmd.Terminal = &guestv1.Terminal{Cols: s.Cols, Rows: s.Rows}
+	if name := r.Getenv("TERM"); name != "" && cmd.GetEnv()["TERM"] == "" && utf8.ValidString(name) {
+		if cmd.Env == nil {
+			cmd.Env = map[string]string{}
+		}
+		cmd.Env["TERM"] = name
+	}
+	var t *rawTerminal
+	if f, ok := r.Stdin.(*os.File); ok && raw {
+		if t, err = makeRaw(f); err != nil {
+			return nil, err
+		}
+		r.Raw.Store(true)
+	}
+	r.withTerminal(measure, t.again)
+	return func() {
+		t.restore()
+		r.Raw.Store(false)
+	}, nil
+}
+
+// abandon kills a command that nobody waits for any more. It would die by
+// itself when its grace is over.
+func (r *Relay) abandon(svc *client.Client, id, command string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), abandonWait)
+	defer cancel()
+	_, _ = svc.Commands(id).Signal(ctx, connect.NewRequest(&guestv1.SignalRequest{
+		Id: command, Signal: int32(syscall.SIGKILL), All: true, By: "client",
+	}))
+}
+
+// Detach starts cmd and leaves it running. It returns the command's ID.
+func Detach(ctx context.Context, c *console.Console, svc *client.Client, id string, cmd *guestv1.Command) (string, error) {
+	command := newCommandID()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream alone
+	stream, err := svc.Commands(id).Start(ctx, connect.NewRequest(&guestv1.StartRequest{Id: command, Command: cmd}))
+	if err != nil {
+		return "", rpcError(ctx, err)
+	}
+	defer func() { _ = stream.Close() }() // nothing more is wanted of it
+	var w stall.Watch
+	for stream.Receive() {
+		if err := w.None(); err != nil {
+			return "", stalled(err)
+		}
+		switch ev := stream.Msg(); {
+		case ev.GetStarted() != nil:
+			return command, nil
+		case ev.GetExit().GetReason() == guestv1.Reason_REASON_NOT_STARTED:
+			return "", Report(c, ev.GetExit(), cmd, nil)
+		case ev.GetExit() != nil:
+			return command, nil
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return "", rpcError(ctx, err)
+	}
+	return "", sandbox.Errorf(sandbox.Unavailable, "the guest did not say whether the command started")
+}
+
+// stalled is what a user is told of a guest that sends nothing, for ever.
+func stalled(err error) error {
+	return sandbox.Errorf(sandbox.Internal, "the sandbox's agent makes no sense: %w", err).
+		WithHint("it is not to be trusted any more: carboy rm -f")
+}
+
+// rpcError is what a user is told of an error of the guest's service.
+func rpcError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if e, ok := errors.AsType[*sandbox.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*connect.Error](err); ok {
+		kind := sandbox.Internal
+		switch e.Code() {
+		case connect.CodeInvalidArgument:
+			kind = sandbox.Invalid
+		case connect.CodeNotFound:
+			kind = sandbox.NotFound
+		case connect.CodeResourceExhausted:
+			kind = sandbox.Exhausted
+		case connect.CodeUnavailable:
+			kind = sandbox.Unavailable
+		}
+		return &sandbox.Error{Kind: kind, Msg: e.Message(), Err: err}
+	}
+	return err
+}
+
+// Interrupted turns the error of a command that was left into an exit code.
+func (r *Relay) Interrupted(err error) error {
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return &exit.Error{Code: 128 + int(syscall.SIGPIPE)}
+	case context.Cause(r.Ctx) == ErrInterrupted:
+		r.Note("interrupted: the command was killed")
+		return &exit.Error{Code: exit.Killed}
+	}
+	return err
+}
+
+// Report tells how a command ended where its exit code alone would not, and
+// returns the error that carries carboy's own exit code. limits may be nil.
+func Report(c *console.Console, e *guestv1.Exit, cmd *guestv1.Command, limits *Limits) error {
+	for _, l := range e.GetLimits() {
+		c.NoteReason(l, limits.of(l))
+	}
+	switch e.GetReason() {
+	case guestv1.Reason_REASON_EXITED, guestv1.Reason_REASON_SIGNALLED:
+		if text := e.GetError(); text != "" {
+			c.Note(text)
+		}
+	case guestv1.Reason_REASON_TIMED_OUT:
+		after := time.Duration(cmd.GetTimeoutMs()) * time.Millisecond
+		c.NoteReason("timed_out", "timed out after "+after.String()+": the command was killed")
+	case guestv1.Reason_REASON_OUT_OF_MEMORY:
+		c.NoteReason("out_of_memory", cmp.Or(strings.TrimSpace(e.GetError()), "the command ran out of memory")+limits.memory())
+	case guestv1.Reason_REASON_KILLED:
+		c.NoteReason("killed", killedText(e))
+	case guestv1.Reason_REASON_NOT_STARTED:
+		kind := sandbox.Invalid
+		if e.GetCode() == exit.NoCommand {
+			kind = sandbox.NotFound
+		}
+		text := cmp.Or(strings.TrimSpace(e.GetError()), "the command could not be started")
+		c.PrintError(sandbox.Errorf(kind, "%s", text))
+	}
+	if code := exit.Of(e); code != exit.OK {
+		return &exit.Error{Code: code}
+	}
+	return nil
+}
+
+func killedText(e *guestv1.Exit) string {
+	text := "the command was killed"
+	if by := e.GetKilledBy(); by != "" && e.GetError() == "" {
+		text += " by " + by
+	}
+	if e.GetError() != "" {
+		text += ": " + e.GetError()
+	}
+	return text
+}
+
+// Limits tells of the limits of a sandbox. A nil one knows no figures.
+type Limits struct {
+	Figures   api.Limits
+	FromFlags bool // the user set them with flags of this command line
+}
+
+// of says that the command ran into the limit name.
+func (t *Limits) of(name string) string {
+	switch name {
+	case "pids":
+		return "the command ran into the limit of processes" + t.figure("pids", func(l api.Limits) string { return strconv.FormatInt(l.PIDs, 10) })
+	case "memory":
+		return "a process of the command was killed because memory ran out" + t.memory()
+	case "disk":
+		return "the command ran into the limit of disk space" + t.figure("disk", func(l api.Limits) string { return term.FormatSize(l.Disk) })
+	case "inodes":
+		return "the command ran into the limit of files" + t.figure("", func(l api.Limits) string { return strconv.FormatInt(l.Inodes, 10) })
+	}
+	return "the command ran into a limit: " + name
+}
+
+// memory is what follows a message that memory ran out.
+func (t *Limits) memory() string {
+	return t.figure("memory", func(l api.Limits) string { return term.FormatSize(l.Memory) })
+}
+
+func (t *Limits) figure(flag string, of func(api.Limits) string) string {
+	switch {
+	case t == nil:
+		return ""
+	case t.FromFlags && flag != "":
+		return fmt.Sprintf(" (%s; --%s raises it)", of(t.Figures), flag)
+	}
+	return fmt.Sprintf(" (%s)", of(t.Figures))
+}
