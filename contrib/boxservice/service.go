@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
-	"github.com/carboy-sandbox/carboy/internal/session/service"
+	"github.com/carboy-sandbox/carboy/contrib/boxservice/service"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 )
 
 // What a Service is asked with.
@@ -69,7 +69,7 @@ type Config struct {
 // list of packages are looked after again.
 type Service struct {
 	core      *service.Service
-	roots     *profile.Roots
+	roots     *hostroot.Roots
 	client    *Client    // nil: the configuration has a Runtime
 	connector *Connector // likewise
 	log       *slog.Logger
@@ -87,7 +87,7 @@ func NewService(c Config) (*Service, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	roots, err := profile.NewRoots(profile.RootsConfig{
+	roots, err := hostroot.New(hostroot.Config{
 		HostRoot: c.HostRoot, DefaultWorkspace: c.DefaultWorkspace,
 		AllowedMountRoots: c.AllowedMountRoots,
 	})

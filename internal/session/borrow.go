@@ -8,10 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // Job is what a session is borrowed for.
@@ -34,16 +33,16 @@ type Job struct {
 // follow one another. The job is told of when the Use is finished, or here
 // where it came to nothing.
 func (r *Runtime) Borrow(ctx context.Context, c sandbox.Caller, key string, job Job) (*Use, error) {
-	a := AuditRecord{Time: r.clock.Now().UTC(), Owner: c.Owner, Session: key, Action: job.Action, Path: profile.Written(job.Path)}
+	a := AuditRecord{Time: r.clock.Now().UTC(), Owner: c.Owner, Session: key, Action: job.Action, Path: request.Written(job.Path)}
 	tell := sync.OnceFunc(func() { r.tellJob(a) })
 	u, err := r.borrow(ctx, c, key, job, &a)
 	if err != nil {
-		a.Error = profile.Class(err)
+		a.Error = r.class(err)
 		tell()
 		return nil, err
 	}
 	u.tell = func(status string, err error) {
-		a.Status, a.Error = status, profile.Class(err)
+		a.Status, a.Error = status, r.class(err)
 		tell()
 	}
 	return u, nil
@@ -78,7 +77,7 @@ func (r *Runtime) borrow(ctx context.Context, c sandbox.Caller, key string, job 
 		back, cancel := detached(ctx)
 		defer cancel()
 		if job.Skill != "" {
-			r.takeBack(back, s, sessions.Spec{SkillName: job.Skill})
+			r.takeBack(back, s, job.Skill, Command{})
 		}
 		r.release(s)
 	})}, nil
@@ -120,7 +119,7 @@ func (r *Runtime) makeRoom(ctx context.Context, s *session, job Job) (give func(
 	if err == nil {
 		defer g.close()
 		u := g.last
-		u.Bytes += max(job.Bytes-g.size(job.Replaces, r.record(s).Spec.MountPath), 0)
+		u.Bytes += max(job.Bytes-g.size(job.Replaces, r.record(s).Spec.Workspace.Target), 0)
 		u.Entries += job.Files
 		u.OverBytes = g.limits.Bytes > 0 && u.Bytes > g.limits.Bytes
 		u.OverEntries = u.Entries > g.limits.Most()

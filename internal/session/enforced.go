@@ -11,24 +11,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // enforced says how a directory of the host is held to its quota: hard, where its
 // file system has quotas of projects and it can be one, and else soft. hard
 // refuses the second.
-func (r *Runtime) enforced(ctx context.Context, w record.Workspace, spec sessions.Spec, hard bool, f *found) (record.Workspace, error) {
-	w.Quota = sessions.QuotaSoft
-	if !hard && spec.Quota == sessions.QuotaSoft {
+func (r *Runtime) enforced(ctx context.Context, w record.Workspace, spec Spec, hard bool, f *found) (record.Workspace, error) {
+	w.Quota = request.QuotaSoft
+	if !hard && spec.Workspace.Quota == request.QuotaSoft {
 		return w, nil
 	}
 	id, err := r.take(ctx, w, spec)
 	if err == nil {
-		w.Quota, w.Project = sessions.QuotaHard, id
+		w.Quota, w.Project = request.QuotaHard, id
 		return w, nil
 	}
 	if ctx.Err() != nil {
@@ -41,10 +41,10 @@ func (r *Runtime) enforced(ctx context.Context, w record.Workspace, spec session
 		why = "that failed, as the daemon's log has it"
 	}
 	if hard {
-		return record.Workspace{}, onlySoft(spec.HostPath, why)
+		return record.Workspace{}, onlySoft(spec.Workspace.HostPath, why)
 	}
 	if !ok || !unfit.None { // else nobody expects it
-		f.say("workspace %s: its quota is soft, although its file system has project quotas: %s", spec.HostPath, why)
+		f.say("workspace %s: its quota is soft, although its file system has project quotas: %s", spec.Workspace.HostPath, why)
 	}
 	return w, nil
 }
@@ -56,11 +56,11 @@ func onlySoft(hostPath, why string) error {
 }
 
 // take makes a directory a project.
-func (r *Runtime) take(ctx context.Context, w record.Workspace, spec sessions.Spec) (uint32, error) {
+func (r *Runtime) take(ctx context.Context, w record.Workspace, spec Spec) (uint32, error) {
 	switch {
 	case r.o.Projects == nil:
 		return 0, &project.UnfitError{Why: "there are no project quotas here", None: true}
-	case spec.HostPathMode == sessions.MountReadOnly:
+	case spec.Workspace.Mode == request.ReadOnly:
 		return 0, &project.UnfitError{Why: "it is shown for reading alone", None: true}
 	}
 	dir, err := open(w.Dir)

@@ -7,9 +7,9 @@ import (
 	"os"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // guard holds the workspace of one command to a soft quota: by looking before,
@@ -27,7 +27,7 @@ type guard struct {
 var errFull = errors.New("the workspace is over its quota")
 
 // soft reports whether a workspace is held to its quota by looking alone.
-func soft(w record.Workspace) bool { return w.Kind == record.HostDir && w.Quota == sessions.QuotaSoft }
+func soft(w record.Workspace) bool { return w.Kind == record.HostDir && w.Quota == request.QuotaSoft }
 
 // guard looks at a workspace before a command runs, and refuses one that is
 // over its quota already. Where the file system holds it, that is seen to.

@@ -4,14 +4,13 @@ import (
 	"context"
 	"slices"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
 // replace makes a session anew, in the place of what is there.
-func (r *Runtime) replace(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
+func (r *Runtime) replace(ctx context.Context, s *session, spec Spec, f *found) error {
 	if err := r.shut(ctx, s); err != nil {
 		return err
 	}
@@ -21,7 +20,7 @@ func (r *Runtime) replace(ctx context.Context, s *session, spec sessions.Spec, f
 }
 
 // make builds a session from nothing, or leaves nothing.
-func (r *Runtime) make(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
+func (r *Runtime) make(ctx context.Context, s *session, spec Spec, f *found) error {
 	err := r.become(ctx, s, step{to: creating})
 	if err == nil {
 		err = r.build(ctx, s, spec, f)
@@ -37,7 +36,7 @@ func (r *Runtime) make(ctx context.Context, s *session, spec sessions.Spec, f *f
 
 // build makes the sandbox of a session. What it is to be is written down first:
 // whatever happens then, it is found by its name.
-func (r *Runtime) build(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
+func (r *Runtime) build(ctx context.Context, s *session, spec Spec, f *found) error {
 	c := sandbox.Caller{Owner: s.id.owner}
 	said := len(f.notices)
 	want, rec, err := r.shape(ctx, c, spec, f)
@@ -133,10 +132,10 @@ func (r *Runtime) later(s *session) {
 
 // deletedMeanwhile is why a call ends whose session does.
 func deletedMeanwhile(s *session) error {
-	return fail(profile.ErrNotFound, sandbox.NotFound, "session %s was deleted meanwhile", shown(s.id.key))
+	return fault.Because(fault.ErrNotFound, sandbox.NotFound, "session %s was deleted meanwhile", shown(s.id.key))
 }
 
 // endedMeanwhile is why a call ends whose sandbox does.
 func endedMeanwhile(s *session) error {
-	return fail(nil, sandbox.Unavailable, "session %s: its sandbox ended meanwhile", shown(s.id.key)).WithHint("try again")
+	return fault.Because(nil, sandbox.Unavailable, "session %s: its sandbox ended meanwhile", shown(s.id.key)).WithHint("try again")
 }

@@ -11,10 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // owned is a workspace that is a volume of the owner's.
@@ -49,9 +50,9 @@ func (v *owned) notice(hostPath, at string) string {
 func (v *owned) quota(bounded bool) string {
 	switch {
 	case v.unenforced == "":
-		return sessions.QuotaHard
+		return request.QuotaHard
 	case bounded:
-		return sessions.QuotaSoft
+		return request.QuotaSoft
 	}
 	return ""
 }
@@ -60,7 +61,7 @@ func (v *owned) quota(bounded bool) string {
 // root, or a volume where the owner's client has said that the path is one of
 // its own file system.
 func (r *Runtime) locate(ctx context.Context, c sandbox.Caller, hostPath, mode string, size, inodes int64) (sandbox.HostDir, *owned, error) {
-	dir, err := r.roots.Open(hostPath, profile.Access{Make: mode == sessions.MountWritable, UID: uidOf(c.Owner)})
+	dir, err := r.roots.Open(hostPath, hostroot.Access{Make: mode == request.Writable, UID: uidOf(c.Owner)})
 	if err == nil {
 		defer dir.Close()
 		return dir.HostDir, nil, nil
@@ -180,6 +181,6 @@ func canHold(d sandbox.HostDir, hostPath string) error {
 	if err != nil || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return nil
 	}
-	return profile.Invalid("host_path %s: %s in it is no directory, and skills have to be there", hostPath, path.Base(tools.SkillsPath)).
+	return fault.Invalid("host_path %s: %s in it is no directory, and skills have to be there", hostPath, path.Base(tools.SkillsPath)).
 		WithHint("remove it")
 }

@@ -9,6 +9,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
@@ -225,7 +226,7 @@ func (r *Runtime) sleep(ctx context.Context, s *session) {
 	r.takeBackAll(ctx, s)
 	err := r.become(ctx, s, step{
 		to: sleeping, write: func(rec *record.Session) { rec.SleptAt = r.now() },
-		why: fail(nil, sandbox.Unavailable, "session %s was put to sleep", shown(s.id.key)).WithHint("try again"),
+		why: fault.Because(nil, sandbox.Unavailable, "session %s was put to sleep", shown(s.id.key)).WithHint("try again"),
 	})
 	if err != nil {
 		_ = r.again(s, err)

@@ -1,3 +1,12 @@
+// Package session keeps sandboxes that are asked for by a key of the caller's
+// choosing: it makes or reuses one, runs commands in it one after the other,
+// keeps its workspace, its quota and its processes, puts it to sleep when it
+// is idle, and finds all of it again after the daemon was killed.
+//
+// It refuses what a session can't be: another shape than it has, a directory
+// of the host that is not allowed, a hard quota where there can only be a soft
+// one, a wall that is not there. It never takes another wall instead, and
+// never runs anything outside one.
 package session
 
 import (
@@ -11,8 +20,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
+)
+
+// What is asked for.
+type (
+	Spec    = request.Session
+	Command = request.Command
 )
 
 // Runtime has the sessions of all owners. An owner's do not exist for another,
@@ -27,7 +44,7 @@ type Runtime struct {
 	c     Config
 	clock sandbox.Clock
 	log   *slog.Logger
-	roots *profile.Roots
+	roots *hostroot.Roots
 
 	randMu sync.Mutex
 	rand   io.Reader
@@ -78,10 +95,13 @@ func New(o Options) (*Runtime, error) {
 		wake: make(chan struct{}, 1), opened: make(chan struct{}), sessions: map[id]*session{}, declared: map[string][]string{},
 	}
 	var err error
-	if r.roots, err = profile.NewRoots(r.c.roots(o.Private)); err != nil {
+	if r.roots, err = hostroot.New(r.c.roots(o.Private)); err != nil {
 		return nil, err
 	}
 	r.closing, r.close = context.WithCancelCause(context.Background())
+	if r.o.Class == nil {
+		r.o.Class = func(err error) string { return string(sandbox.KindOf(err)) }
+	}
 	if r.clock == nil {
 		r.clock = sandbox.SystemClock{}
 	}
@@ -96,7 +116,7 @@ func New(o Options) (*Runtime, error) {
 func (r *Runtime) now() time.Time { return r.clock.Now().UTC().Round(0) }
 
 // Roots returns the directories of the host that sessions may be shown.
-func (r *Runtime) Roots() *profile.Roots { return r.roots }
+func (r *Runtime) Roots() *hostroot.Roots { return r.roots }
 
 // Config returns what holds, with its defaults.
 func (r *Runtime) Config() Config { return r.c }
@@ -118,7 +138,7 @@ func (r *Runtime) awaitOpen(ctx context.Context) error {
 	case <-r.closing.Done():
 		return errClosing
 	case <-ctx.Done():
-		return fail(context.Cause(ctx), sandbox.Unavailable, "%s", errUnread.Msg).WithHint("%s", errUnread.Hint)
+		return fault.Because(context.Cause(ctx), sandbox.Unavailable, "%s", errUnread.Msg).WithHint("%s", errUnread.Hint)
 	case <-r.clock.After(openPatience):
 		return errUnread
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,11 +11,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -36,24 +37,21 @@ func newID(rand io.Reader) (string, error) {
 }
 
 // shape turns what was asked of a session into what its sandbox is to be.
-func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec sessions.Spec, f *found) (sandbox.Spec, record.Session, error) {
+func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec Spec, f *found) (sandbox.Spec, record.Session, error) {
 	recID, err := r.random(newID)
 	if err != nil {
 		return sandbox.Spec{}, record.Session{}, err
 	}
 	rec := record.Session{
-		ID: recID, Owner: c.Owner, Key: spec.SessionID, Sandbox: namePrefix + strings.TrimPrefix(recID, idPrefix), Spec: lasting(spec),
+		ID: recID, Owner: c.Owner, Key: spec.Key, Sandbox: namePrefix + strings.TrimPrefix(recID, idPrefix), Spec: spec.Lasting(),
 	}
 	want := sandbox.Spec{
-		Name: rec.Sandbox, Isolation: r.wall(spec), User: sandbox.DefaultUser, Network: sandbox.NetworkOff,
-		ReadOnlyRoot: spec.ReadOnlyRootFS, Labels: map[string]string{Label: spec.SessionID},
+		Name: rec.Sandbox, Isolation: r.wall(spec), User: sandbox.DefaultUser, Network: spec.Network,
+		ReadOnlyRoot: spec.ReadOnlyRoot, Labels: map[string]string{Label: spec.Key},
 		Limits: sandbox.Limits{
-			CPUs: spec.CPUs, Memory: int64(spec.MemoryMB) << 20, PIDs: int64(spec.PIDsLimit),
+			CPUs: spec.CPUs, Memory: spec.Memory, PIDs: spec.PIDs,
 			Explicit: map[string]bool{sandbox.LimitCPUs: true, sandbox.LimitMemory: true, sandbox.LimitPIDs: true},
 		},
-	}
-	if spec.Network == sessions.NetworkOn {
-		want.Network = sandbox.NetworkOn
 	}
 	// Where none of the owner's may last for long, this one is stopped in time,
 	// and started by its next call.
@@ -78,35 +76,25 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec sessions.Spe
 // KeepWarm has sandboxes that would do for sessions of spec be ready before
 // anyone asks for one. It fails with Unsupported where there can be none: with
 // a network, or anything of the host in it.
-func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec sessions.Spec) error {
+func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec Spec) error {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := check(spec); err != nil {
+	if err := request.Check(spec); err != nil {
 		return err
 	}
 	want, _, err := r.shape(ctx, c, spec, new(found))
 	if err != nil {
-		return tidied(err, spec.SessionID, "keep one warm")
+		return tidied(err, spec.Key, "keep one warm")
 	}
 	want.Name, want.Labels = "", nil
 	return r.o.Manager.KeepWarm(ctx, c, want)
 }
 
-// lasting is spec without what is a command's.
-func lasting(spec sessions.Spec) sessions.Spec {
-	spec.Cmd, spec.Env, spec.Workdir, spec.TimeoutSec, spec.OnTimeout, spec.SkillName = "", nil, "", 0, "", ""
-	spec.ExtraMounts = slices.Clone(spec.ExtraMounts)
-	return spec
-}
-
-func (r *Runtime) wall(spec sessions.Spec) string {
-	if spec.Isolation != "" {
-		return spec.Isolation
-	}
-	return r.c.Isolation
+func (r *Runtime) wall(spec Spec) string {
+	return cmp.Or(spec.Isolation, r.c.Isolation)
 }
 
 // allows refuses a wall that is weaker than the operator's, unless that names it
@@ -115,18 +103,13 @@ func (r *Runtime) allows(wall string) error {
 	if !sandbox.WeakerWall(wall, r.c.Isolation) || slices.Contains(r.c.AllowedIsolation, wall) || weak.On(weak.SessionWallOpen) {
 		return nil
 	}
-	return profile.Invalid("isolation %s: it is weaker than %s, which sessions have here", wall, r.c.Isolation).
+	return fault.Invalid("isolation %s: it is weaker than %s, which sessions have here", wall, r.c.Isolation).
 		WithHint("leave it out, or have box.allowed_isolation name it")
 }
 
 // ImageName returns what a Spec's image means: the configured one where it names
-// none, or box.DefaultImage.
-func (r *Runtime) ImageName(name string) string {
-	if name == "" || name == sessions.DefaultImage {
-		return r.c.Image
-	}
-	return name
-}
+// none.
+func (r *Runtime) ImageName(name string) string { return cmp.Or(name, r.c.Image) }
 
 // image pins an image.
 func (r *Runtime) image(ctx context.Context, c sandbox.Caller, name string) (string, error) {
@@ -143,21 +126,21 @@ func (r *Runtime) image(ctx context.Context, c sandbox.Caller, name string) (str
 
 // place finds what is to be seen at the workspace's place, and at the other
 // mounts'.
-func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec sessions.Spec, want *sandbox.Spec, rec *record.Session, f *found) error {
+func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec Spec, want *sandbox.Spec, rec *record.Session, f *found) error {
 	w, err := r.workspace(ctx, c, spec, want, f)
 	if err != nil {
 		return err
 	}
 	rec.Workspace = w
-	for _, m := range r.realMounts(c.Owner, spec.ExtraMounts) {
-		at := sandbox.Mount{Target: m.MountPath, ReadOnly: m.Mode == sessions.MountReadOnly}
+	for _, m := range r.realMounts(c.Owner, spec.Mounts) {
+		at := sandbox.Mount{Target: m.Target, ReadOnly: m.Mode == request.ReadOnly}
 		dir, vol, err := r.locate(ctx, c, m.HostPath, m.Mode, 0, 0)
 		if err != nil {
 			return err
 		}
 		if vol != nil {
 			at.Volume, at.VolumeName = vol.id, vol.name
-			f.say("%s", vol.notice(m.HostPath, m.MountPath))
+			f.say("%s", vol.notice(m.HostPath, m.Target))
 		} else {
 			at.Source = dir
 		}
@@ -167,23 +150,23 @@ func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec sessions.Spe
 }
 
 // workspace decides what the workspace is, by the rules of Config.
-func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec sessions.Spec, want *sandbox.Spec, f *found) (record.Workspace, error) {
-	limit, inodes := int64(spec.WorkspaceQuotaMB)<<20, spec.WorkspaceInodes
-	hard := spec.Quota == sessions.QuotaHard || r.c.Quota == sessions.QuotaHard
-	at := path.Clean(spec.MountPath)
-	if spec.HostPath == "" || spec.HostPathMode == sessions.MountNone {
+func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec Spec, want *sandbox.Spec, f *found) (record.Workspace, error) {
+	limit, inodes := spec.Workspace.Size, spec.Workspace.Inodes
+	hard := spec.Workspace.Quota == request.QuotaHard || r.c.Quota == request.QuotaHard
+	at := path.Clean(spec.Workspace.Target)
+	if !spec.Workspace.OfHost() {
 		if at != sandbox.WorkspacePath && !strings.HasPrefix(at, sandbox.WorkspacePath+"/") {
-			return record.Workspace{}, profile.Invalid("mount_path %q: a workspace of the session's own is at %s, or below", at, sandbox.WorkspacePath).
+			return record.Workspace{}, fault.Invalid("mount_path %q: a workspace of the session's own is at %s, or below", at, sandbox.WorkspacePath).
 				WithHint("leave mount_path out, or name a host_path to be seen there")
 		}
 		return private(limit, inodes, want), nil
 	}
-	dir, vol, err := r.locate(ctx, c, spec.HostPath, spec.HostPathMode, limit, inodes)
+	dir, vol, err := r.locate(ctx, c, spec.Workspace.HostPath, spec.Workspace.Mode, limit, inodes)
 	if err != nil {
 		return record.Workspace{}, err
 	}
 	if vol == nil && at == sandbox.WorkspacePath {
-		if err := canHold(dir, spec.HostPath); err != nil {
+		if err := canHold(dir, spec.Workspace.HostPath); err != nil {
 			return record.Workspace{}, err
 		}
 	}
@@ -192,9 +175,9 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec sessions
 	switch {
 	case vol != nil:
 		w.Kind, w.Volume = record.Volume, vol.id
-		f.say("%s", vol.notice(spec.HostPath, at))
+		f.say("%s", vol.notice(spec.Workspace.HostPath, at))
 		w.Quota = vol.quota(bounded)
-		if text := vol.sized(spec.HostPath, limit, inodes); text != "" {
+		if text := vol.sized(spec.Workspace.HostPath, limit, inodes); text != "" {
 			f.say("%s", text)
 		}
 	case bounded:
@@ -202,10 +185,10 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec sessions
 			return record.Workspace{}, err
 		}
 	}
-	if hard && bounded && w.Quota != sessions.QuotaHard {
-		return record.Workspace{}, onlySoft(spec.HostPath, "its volume is not kept to its size")
+	if hard && bounded && w.Quota != request.QuotaHard {
+		return record.Workspace{}, onlySoft(spec.Workspace.HostPath, "its volume is not kept to its size")
 	}
-	show(want, w, vol, at, spec.HostPathMode == sessions.MountReadOnly)
+	show(want, w, vol, at, spec.Workspace.Mode == request.ReadOnly)
 	return w, nil
 }
 
@@ -236,20 +219,20 @@ func private(limit, inodes int64, want *sandbox.Spec) record.Workspace {
 	want.Workspace.Mode = sandbox.WorkspacePrivate
 	if limit > 0 {
 		want.Limits.Disk, want.Limits.Explicit[sandbox.LimitDisk] = limit, true
-		w.Quota = sessions.QuotaHard
+		w.Quota = request.QuotaHard
 	}
 	if inodes > 0 {
 		want.Limits.Inodes, want.Limits.Explicit[sandbox.LimitInodes] = inodes, true
-		w.Quota = sessions.QuotaHard
+		w.Quota = request.QuotaHard
 	}
 	return w
 }
 
 // realMounts are those that are no skills, and that are mounted at all.
-func (r *Runtime) realMounts(owner string, mounts []sessions.Mount) []sessions.Mount {
-	var list []sessions.Mount
+func (r *Runtime) realMounts(owner string, mounts []request.Mount) []request.Mount {
+	var list []request.Mount
 	for _, m := range mounts {
-		if m.Mode == sessions.MountNone {
+		if m.Mode == request.NotMounted {
 			continue
 		}
 		if _, ok, _ := r.skillOf(owner, m); !ok {
@@ -259,7 +242,7 @@ func (r *Runtime) realMounts(owner string, mounts []sessions.Mount) []sessions.M
 	return list
 }
 
-func (r *Runtime) skillOf(owner string, m sessions.Mount) (skill.Placed, bool, error) {
+func (r *Runtime) skillOf(owner string, m request.Mount) (skill.Placed, bool, error) {
 	if r.o.Skills == nil {
 		return skill.Placed{}, false, nil
 	}

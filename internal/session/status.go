@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // probeFor is how long an answer about the wall holds.
@@ -68,7 +69,7 @@ func (r *Runtime) Backend(ctx context.Context) sessions.Backend {
 
 // noWall is the error for a wall that this machine does not have.
 func noWall(wall string, walls []string) *sandbox.Error {
-	return fail(profile.ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", wall).
+	return fault.Because(fault.ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", wall).
 		WithHint("available: %s; carboy doctor says why", cmp.Or(strings.Join(walls, ", "), "none"))
 }
 
@@ -81,7 +82,7 @@ func reasonOf(err error) string {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Hint != "" {
 		text += " (" + e.Hint + ")"
 	}
-	return profile.Written(text)
+	return request.Written(text)
 }
 
 // Status says what there is: of the caller's own, and of all for an admin.
@@ -129,5 +130,5 @@ func (r *Runtime) explain(err error) error {
 	if why == nil || sandbox.KindOf(why) == "" || ctx.Err() != nil {
 		return err
 	}
-	return fail(profile.ErrBackend, sandbox.Unavailable, "%s backend error: %.300s", r.c.Isolation, userText(why)).WithHint("carboy doctor")
+	return fault.Because(fault.ErrBackend, sandbox.Unavailable, "%s backend error: %.300s", r.c.Isolation, userText(why)).WithHint("carboy doctor")
 }

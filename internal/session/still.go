@@ -3,8 +3,8 @@ package session
 import (
 	"context"
 
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 )
 
 // stillAllowed refuses to start a session's sandbox again that has more than one
@@ -42,7 +42,7 @@ func (r *Runtime) stillAllowed(ctx context.Context, s *session) error {
 // stillThere refuses a directory that is another by now, or that no session gets
 // any more.
 func (r *Runtime) stillThere(s *session, dir sandbox.HostDir) error {
-	is, err := r.roots.Open(dir.Path, profile.Access{UID: uidOf(s.id.owner)})
+	is, err := r.roots.Open(dir.Path, hostroot.Access{UID: uidOf(s.id.owner)})
 	if err != nil {
 		return err
 	}

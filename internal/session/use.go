@@ -8,13 +8,14 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // Create makes a session, or takes the one that is there into use: then the
 // fields of spec that shape a session must be what it has, or the error has a
-// *profile.ConflictError. Where only its extra mounts differ it is made anew, once
+// *fault.ConflictError. Where only its extra mounts differ it is made anew, once
 // its commands have ended. Notices say what became of it.
-func (r *Runtime) Create(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (sessions.SessionInfo, error) {
+func (r *Runtime) Create(ctx context.Context, c sandbox.Caller, spec Spec) (sessions.SessionInfo, error) {
 	u, err := r.Use(ctx, c, spec)
 	if err != nil {
 		return sessions.SessionInfo{}, err
@@ -25,23 +26,23 @@ func (r *Runtime) Create(ctx context.Context, c sandbox.Caller, spec sessions.Sp
 
 // Use takes a session into use that Create would return. Until its Release the
 // session is not idle.
-func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*Use, error) {
+func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec Spec) (*Use, error) {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if err := check(spec); err != nil {
+	if err := request.Check(spec); err != nil {
 		return nil, err
 	}
 	s, f, err := r.acquire(ctx, c, spec)
 	if err != nil {
-		return nil, tidied(err, spec.SessionID, "make it ready")
+		return nil, tidied(err, spec.Key, "make it ready")
 	}
 	notices, err := r.bring(ctx, s, spec)
 	if err != nil {
 		r.release(s)
-		return nil, tidied(err, spec.SessionID, "bring its skills")
+		return nil, tidied(err, spec.Key, "bring its skills")
 	}
 	info := r.describe(s)
 	info.Active-- // the Use itself
@@ -49,7 +50,7 @@ func (r *Runtime) Use(ctx context.Context, c sandbox.Caller, spec sessions.Spec)
 	return &Use{info: info, dial: r.dial(s), release: sync.OnceFunc(func() {
 		back, cancel := detached(ctx)
 		defer cancel()
-		r.takeBack(back, s, sessions.Spec{SkillName: spec.SkillName, Workdir: spec.Workdir})
+		r.takeBack(back, s, spec.Skill, Command{})
 		r.release(s)
 	})}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
 )
 
@@ -86,7 +85,7 @@ func (r *Runtime) stopWriters(ctx context.Context, s *session, why error) {
 			}
 			r.tell(AuditRecord{
 				Time: r.now(), Owner: s.id.owner, Session: s.id.key, Sandbox: r.sandboxID(s),
-				Action: "quota_stop", Process: pid, Error: profile.Class(err), Limits: []string{"quota"},
+				Action: "quota_stop", Process: pid, Error: r.class(err), Limits: []string{"quota"},
 			})
 		})
 	}

@@ -100,12 +100,12 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "a state directory: places in the output of processes",
 	},
 	{
-		dir:       "internal/langbot/profile",
-		functions: "NewRoots Roots.MakeDefault realPath",
+		dir:       "internal/session/hostroot",
+		functions: "New Roots.MakeDefault realPath",
 		why:       "the operator's settings, before there is a session: what is below the roots is opened part by part",
 	},
 	{
-		dir:       "internal/langbot/profile",
+		dir:       "internal/session/hostroot",
 		functions: "described",
 		why:       "a descriptor's own name, which must lead to the same inode",
 	},
@@ -115,7 +115,7 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "the host's /proc and /dev",
 	},
 	{
-		dir:       "internal/session/service",
+		dir:       "internal/langbot/profile",
 		functions: "isDir",
 		why:       "it decides whether a skill is mentioned; to be mounted it is opened from a root",
 	},
@@ -146,9 +146,8 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir: "internal/template",
-		functions: `Service.AddFile Service.FileLink Service.Usage Service.deleteIdle Service.makeRoom Service.newJournal
-			Service.openFile Service.pruneLocked Service.readLog Service.removeArchives Service.removeFiles
-			Service.removeParts`,
+		functions: `archives.add archives.count archives.link archives.makeRoom archives.open archives.removeFound
+			archives.removeOld archives.removeParts logs.open logs.read logs.remove`,
 		why: "a state directory: archives under their digests, which are unpacked inside, and logs",
 	},
 	{
