@@ -50,8 +50,8 @@ var (
 	ErrDetached error = &sandbox.Error{Kind: sandbox.Conflict, Msg: "the attachment was closed"}
 )
 
-// DefaultGrace is for how long a process that is stopped may take.
-const DefaultGrace = 5 * time.Second
+// defaultGrace is for how long a process that is stopped may take.
+const defaultGrace = 5 * time.Second
 
 // Guest is the agent of a sandbox, as *agent.Guest is.
 type Guest interface {
@@ -142,7 +142,7 @@ func newProcess(o Options, command string) *Process {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Grace <= 0 {
-		o.Grace = DefaultGrace
+		o.Grace = defaultGrace
 	}
 	if o.Spec.ProcessID == "" {
 		o.Spec.ProcessID = sessions.DefaultProcess

@@ -84,9 +84,6 @@ type Set struct {
 	keys []*Key
 }
 
-// Len returns how many keys there are.
-func (s *Set) Len() int { return len(s.keys) }
-
 // All returns the keys, for reading alone.
 func (s *Set) All() []*Key { return s.keys }
 
@@ -206,7 +203,7 @@ func ValidID(id string) bool {
 // The two spellings of a key: E2B's SDKs accept the first alone.
 const (
 	PrefixE2B    = "e2b_"
-	PrefixCarboy = "carboy_"
+	prefixCarboy = "carboy_"
 
 	digits = 40 // hexadecimal digits after the prefix: 160 bits
 )
@@ -234,7 +231,7 @@ func Hash(secret string) string {
 func Looks(s string) bool {
 	rest, ok := strings.CutPrefix(s, PrefixE2B)
 	if !ok {
-		rest, ok = strings.CutPrefix(s, PrefixCarboy)
+		rest, ok = strings.CutPrefix(s, prefixCarboy)
 	}
 	if !ok || len(rest) != digits {
 		return false
