@@ -64,7 +64,7 @@ func (l *lives) finish(ctx context.Context, e *entry, reason EndReason) (Result,
 	if err := l.save(ctx, e, sb); err != nil {
 		return Result{}, err
 	}
-	l.note(ctx, sb, EventKept, "kept for %v: %s", KeptTTL, why)
+	l.note(ctx, sb, eventKept, "kept for %v: %s", KeptTTL, why)
 	return Result{Kept: true}, nil
 }
 

@@ -125,7 +125,7 @@ func (l *lives) finishStop(ctx context.Context, e *entry) error {
 		return err
 	}
 	l.registry.setDebt(e, gateKnows)
-	l.note(ctx, sb, EventStopped, "stopped: %s%s", sb.Ended, lostText(lost))
+	l.note(ctx, sb, eventStopped, "stopped: %s%s", sb.Ended, lostText(lost))
 	return nil
 }
 

@@ -236,6 +236,6 @@ func (l *lives) expireSooner(ctx context.Context, e *entry) error {
 	if err := l.save(ctx, e, sb); err != nil {
 		return err
 	}
-	l.note(ctx, sb, EventTTL, "the clock was set back: expires %v from now", sb.Spec.TTL)
+	l.note(ctx, sb, eventTTL, "the clock was set back: expires %v from now", sb.Spec.TTL)
 	return nil
 }

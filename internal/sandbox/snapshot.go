@@ -103,7 +103,7 @@ func (m *Manager) snapshot(ctx context.Context, sb *Sandbox) (Snapshot, error) {
 	}
 	s, err := m.snapshots.save(ctx, b, sb)
 	if err == nil {
-		m.note(ctx, sb, EventSnapshot, "saved as %s", s.ID)
+		m.note(ctx, sb, eventSnapshot, "saved as %s", s.ID)
 	}
 	return s, err
 }

@@ -21,7 +21,7 @@ const (
 	DefaultMemory = 2 << 30
 	DefaultPIDs   = 1024
 	DefaultDisk   = 8 << 30
-	DefaultInodes = 1_000_000 // at most one for each bytesPerInode of the disk
+	defaultInodes = 1_000_000 // at most one for each bytesPerInode of the disk
 )
 
 // bytesPerInode is the least disk that a file takes.

@@ -62,15 +62,15 @@ func (l *lives) boot(ctx context.Context, e *entry, b Backend) error {
 func (l *lives) noteStart(ctx context.Context, sb *Sandbox, wasWarm, resuming bool) {
 	switch {
 	case wasWarm:
-		l.note(ctx, sb, EventStarted, "started, in an instance that was kept warm")
+		l.note(ctx, sb, eventStarted, "started, in an instance that was kept warm")
 	case sb.Starts == 1:
-		l.note(ctx, sb, EventStarted, "started")
+		l.note(ctx, sb, eventStarted, "started")
 	case resuming && sb.Lost == nil:
-		l.note(ctx, sb, EventStarted, "went on from its memory, started %d times in all", sb.Starts)
+		l.note(ctx, sb, eventStarted, "went on from its memory, started %d times in all", sb.Starts)
 	case resuming:
 		l.note(ctx, sb, EventError, "its memory could not be used%s; started again, %d times in all", lossText(sb.Lost), sb.Starts)
 	default:
-		l.note(ctx, sb, EventStarted, "started again, %d times in all", sb.Starts)
+		l.note(ctx, sb, eventStarted, "started again, %d times in all", sb.Starts)
 	}
 }
 
@@ -176,7 +176,7 @@ func (l *lives) runStartup(ctx context.Context, b Backend, sb *Sandbox) error {
 	}
 	limit := s.Timeout
 	if limit == 0 {
-		limit = DefaultStartupTimeout
+		limit = defaultStartupTimeout
 	}
 	late := Errorf(Unavailable, "sandbox %s: its start command was not ready within %v", refText(sb.Spec.Name), limit).
 		WithHint("give it more time, or mend its ready command")

@@ -12,15 +12,15 @@ import (
 const (
 	WallProcess = "process" // namespaces and filters on the host's own kernel
 	WallGVisor  = "gvisor"  // a kernel of its own, in user space
-	WallMicroVM = "microvm" // a machine of its own
+	wallMicroVM = "microvm" // a machine of its own
 )
 
 // byStrength has the walls in order, the weakest first.
-var byStrength = []string{WallProcess, WallGVisor, WallMicroVM}
+var byStrength = []string{WallProcess, WallGVisor, wallMicroVM}
 
 // ValidWall reports whether there is a wall of that name, here or elsewhere.
-// WallMicroVM is none: it has a place in the order, and nobody builds it.
-func ValidWall(name string) bool { return name != WallMicroVM && strength(name) >= 0 }
+// wallMicroVM is none: it has a place in the order, and nobody builds it.
+func ValidWall(name string) bool { return name != wallMicroVM && strength(name) >= 0 }
 
 // WeakerWall reports whether a wall is weaker than another. Names that are no
 // wall's are weaker than none.
