@@ -41,7 +41,7 @@ func NewStopwatch(c Clock) Stopwatch {
 	return w
 }
 
-// Passed is the time since it was started.
+// Passed is the time since its start.
 func (w Stopwatch) Passed() time.Duration {
 	if e, ok := w.c.(elapser); ok {
 		return e.Elapsed() - w.since

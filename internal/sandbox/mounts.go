@@ -20,8 +20,8 @@ const (
 // renamed nor replaced from inside, nor can those that lead to it.
 const WorkspacePath = "/workspace"
 
-// reserved are the places inside that no mount may cover, lie in or lie
-// under: the system's own, the agent's, and the links that lead to them.
+// reserved are the paths inside that no mount may cover, lie in or lie under:
+// the system's own, the agent's, and the links that lead to them.
 var reserved = []string{
 	"/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run/carboy",
 	"/sbin", "/sys", "/usr", "/var/run",
@@ -163,7 +163,7 @@ func checkTarget(p string) *Error {
 }
 
 // checkSource refuses the host's own directories. It sees only the name under
-// which the directory was accepted: whoever opened it saw to the rest.
+// which the directory was accepted: what opened it saw to the rest.
 func checkSource(what string, d HostDir) *Error {
 	if !goodPath(d.Path) || d.Ino == 0 {
 		return Errorf(Invalid, "%s: %s is not a resolved directory of the host", what, refText(d.Path)).

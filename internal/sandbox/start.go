@@ -142,8 +142,8 @@ func (l *lives) claim(ctx context.Context, e *entry, sb *Sandbox) ([]Enforcement
 // renew gives a sandbox that is being created another ID and other tokens:
 // what it had are those of a warm instance that can't be claimed, and that may know
 // them. The instance loses its record and goes back to the pool, to be ended. It
-// returns the new entry, and its turn with it; whoever waits for that of e, or
-// holds e, goes on with the new one. After an error e is as it was.
+// returns the new entry, and its turn with it; those who wait for the turn of e,
+// or hold e, go on with the new one. After an error e is as it was.
 func (l *lives) renew(ctx context.Context, e *entry) (*entry, *Sandbox, error) {
 	sb := l.registry.record(e).Clone()
 	old := sb.ID

@@ -50,9 +50,9 @@ func (s *Startup) Clone() *Startup {
 	return &c
 }
 
-// StartFunc runs sb.Spec.Startup in an instance that answers, by way of its guest
-// agent, which dial connects to. It returns once it is ready, or an Error with
-// the last of its output.
+// StartFunc runs sb.Spec.Startup in an instance that answers; dial connects to
+// its guest agent. It returns once that is ready, or an Error with the last of
+// its output.
 type StartFunc func(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) error
 
 // IsRoot reports whether user, as a Spec has it, is uid 0 whatever the image

@@ -50,21 +50,20 @@ const (
 
 var limitNames = []string{LimitCPUs, LimitMemory, LimitPIDs, LimitDisk, LimitInodes}
 
-// Offer is what a machine and its walls have to give. A Spec is checked
-// against one.
+// Offer is what a machine and its walls can give. A Spec is checked against one.
 type Offer struct {
-	Walls   []string // the walls that there are, sorted
+	Walls   []string // sorted
 	Gate    bool     // whether a network can be gated
 	Images  bool     // whether pinned images can be had, besides DefaultImage
 	Start   bool     // whether a Startup can be run
-	Volumes bool     // whether there can be volumes
+	Volumes bool     // whether volumes can be mounted
 	CPUs    float64  // of the machine; 0: unknown, and not checked
 	Memory  int64    // of the machine, in bytes; 0: unknown, and not checked
 }
 
 // Normalize returns s with a default for everything that was left open, and
 // cleaned paths. A limit that differs from its default counts as set by the
-// caller; whoever sets one to just its default names it in Explicit. The name
+// caller; a caller that sets one to just its default names it in Explicit. The name
 // stays empty where it is. What can't work is left for Validate to refuse.
 func (s Spec) Normalize(o Offer) Spec {
 	s = s.Clone()
