@@ -146,12 +146,20 @@ func (w *world) plan() *plan {
 	for _, j := range w.jobs() {
 		p.groups = append(p.groups, w.work(j, places))
 	}
+	for _, g := range w.sessionGroups(plain) {
+		for _, c := range g.cases {
+			p.owner[c.name] = ours.name
+		}
+		p.groups = append(p.groups, g)
+	}
+	p.owner["docker-sessions"] = plain.name
 	return p
 }
 
 // choose leaves of p only what is named.
 func (p *plan) choose(only []string) error {
 	if len(only) == 0 {
+		p.groups = slices.DeleteFunc(p.groups, func(g group) bool { return g.named })
 		return nil
 	}
 	used := make([]bool, len(only))
