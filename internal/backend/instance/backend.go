@@ -20,31 +20,49 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/durable"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/guestbin"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Images has the unpacked layers of images. A Host without one has the host
+// Images has the unpacked layers of images. A Backend without one has the host
 // image alone.
 type Images interface {
 	ByDigest(ctx context.Context, digest string) (image.Image, error)
 }
 
-// Options place a Host. All paths are absolute.
+// Options place a Backend. All paths are absolute.
 type Options struct {
-	Wall   string       // the wall's name in a Spec
 	State  string       // instances live in State/boxes/WALL
 	Cache  string       // the guest agent, the host image's skeleton and disk templates
 	Log    *slog.Logger // default: discard
-	Images Images
+	Images Images       // default: the host image alone
 	// Snapshots has what instances may lie over besides; nil: there are none.
 	Snapshots Snapshots
+	// DebugDir receives a wall's debug logs where it is set.
+	DebugDir string
+}
+
+// Wall is what one wall adds to a Backend: what it promises, and how its instances are
+// started.
+type Wall struct {
+	Name string // in a Spec
+
+	// Promises says how isolation and privileges are kept. It refuses a spec that the
+	// wall can't have.
+	Promises func(spec sandbox.Spec, owner string) (isolation, privileges string, err error)
+	// Arrange completes an instance's layout and what its agent is told. Of one that goes
+	// on from memory it makes sure that it can.
+	Arrange func(sb *sandbox.Sandbox, lay *Layout, cfg *control.Config) error
+	// Launch starts an instance's processes and returns their pids, that of the one which
+	// the instance lives by first.
+	Launch func(ctx context.Context, sb *sandbox.Sandbox, lay *Layout, agent *Handover) (pids []int, err error)
 
 	// Limits are what the host enforces for an instance of these limits.
 	Limits func(sandbox.Limits) cgroup.Limits
-	// OOMEndsBox: the instance does not get over the loss of one of its processes
+	// OOMEndsInstance: the instance does not get over the loss of one of its processes
 	// for want of memory.
 	OOMEndsInstance bool
 	// OwnCommands: commands are on the host's kernel, and have a control group of
@@ -55,9 +73,10 @@ type Options struct {
 	Stray func(args []string, dir string) bool
 }
 
-// Host makes the instances of one wall. Its methods may be called from several
+// Backend makes the instances of one wall. Its methods may be called from several
 // goroutines; those that a sandbox.Backend has are documented there.
-type Host struct {
+type Backend struct {
+	wall      Wall
 	opts      Options
 	instances string
 	trash     string // what is being deleted
@@ -74,12 +93,13 @@ type Host struct {
 
 // Open looks at what this machine can do and puts the guest agent in place.
 // From then on this process reaps the instances whose launchers have left.
-func Open(opts Options) (*Host, error) {
+func Open(wall Wall, opts Options) (*Backend, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	h := &Host{
-		opts: opts, instances: filepath.Join(opts.State, "boxes", opts.Wall), trash: filepath.Join(opts.State, "trash", opts.Wall),
+	h := &Backend{
+		wall: wall, opts: opts,
+		instances: filepath.Join(opts.State, "boxes", wall.Name), trash: filepath.Join(opts.State, "trash", wall.Name),
 		images: disk.New(filepath.Join(opts.Cache, "disk")),
 	}
 	for _, dir := range []string{h.instances, h.trash} {
@@ -104,31 +124,31 @@ func Open(opts Options) (*Host, error) {
 	return h, h.sweep()
 }
 
-// Close gives up what the Host holds, once removed instances are deleted; instances go
+// Close gives up what the Backend holds, once removed instances are deleted; instances go
 // on. Where there are none, the home's place among the cgroups goes too.
-func (h *Host) Close() error {
-	h.deletions.Wait()
-	return errors.Join(h.cgroups.Prune(), h.cgroups.Close())
+func (b *Backend) Close() error {
+	b.deletions.Wait()
+	return errors.Join(b.cgroups.Prune(), b.cgroups.Close())
 }
 
 // Name implements sandbox.Backend.
-func (h *Host) Name() string { return h.opts.Wall }
+func (b *Backend) Name() string { return b.wall.Name }
 
 // Roles starts what a wall needs processes of its own for.
-func (h *Host) Roles() *role.Runner { return h.roles }
+func (b *Backend) Roles() *role.Runner { return b.roles }
 
 // Rootless reports whether instances are made without root.
-func (h *Host) Rootless() bool { return h.roles.Rootless() }
+func (b *Backend) Rootless() bool { return b.roles.Rootless() }
 
 var validID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]{1,64}$`) })
 
 // dir returns an instance's directory. IDs are ours, but they come back from a
 // database and over the wire: nothing else becomes a path.
-func (h *Host) dir(id string) (string, error) {
+func (b *Backend) dir(id string) (string, error) {
 	if !validID().MatchString(id) {
 		return "", sandbox.Errorf(sandbox.Invalid, "sandbox id %q: not one of ours", id)
 	}
-	return filepath.Join(h.instances, id), nil
+	return filepath.Join(b.instances, id), nil
 }
 
 // record is what is remembered of a running instance: it has ended when one of
@@ -175,7 +195,7 @@ func readRecord(dir string) (*record, error) {
 
 // note remembers the processes of the instance of a layout, which has just been
 // composed.
-func (h *Host) note(p *Layout, r record) error {
+func (b *Backend) note(p *Layout, r record) error {
 	if err := markSince(p.Dir); err != nil {
 		return err
 	}
@@ -191,8 +211,8 @@ func (h *Host) note(p *Layout, r record) error {
 
 // LinkEnd opens the network namespace of a running instance: that of the process
 // that it lives by.
-func (h *Host) LinkEnd(id string) (*os.File, error) {
-	dir, err := h.dir(id)
+func (b *Backend) LinkEnd(id string) (*os.File, error) {
+	dir, err := b.dir(id)
 	if err != nil {
 		return nil, err
 	}
@@ -211,22 +231,22 @@ func (h *Host) LinkEnd(id string) (*os.File, error) {
 	return ns, nil
 }
 
-// Capabilities are those of every wall of this package's making. Whose instances
-// can be warm or suspended adds that.
-func (h *Host) Capabilities() sandbox.Capabilities {
+// Capabilities are those of every wall of this package's making. One whose
+// instances can be suspended adds that.
+func (b *Backend) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{
 		HostDirs: true, Images: true, Volumes: true,
-		Link: sandbox.LinkNetNS, LinkEnd: h.LinkEnd, Snapshots: h, Usage: h,
+		Link: sandbox.LinkNetNS, LinkEnd: b.LinkEnd, Snapshots: b, Usage: b, Warm: b,
 	}
 }
 
 // Instances implements sandbox.Backend: a directory or a cgroup is enough.
-func (h *Host) Instances(context.Context) ([]string, error) {
-	entries, err := os.ReadDir(h.instances)
+func (b *Backend) Instances(context.Context) ([]string, error) {
+	entries, err := os.ReadDir(b.instances)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := h.cgroups.List()
+	groups, err := b.cgroups.List()
 	if err != nil {
 		return nil, err
 	}
@@ -248,10 +268,10 @@ func (h *Host) Instances(context.Context) ([]string, error) {
 
 // hostImage returns the host image's skeleton, made on first use and again
 // when what it was made from has changed.
-func (h *Host) hostImage(ctx context.Context) (hostimage.Root, error) {
-	h.imageMu.Lock()
-	defer h.imageMu.Unlock()
-	return hostimage.Skeleton(ctx, filepath.Join(h.opts.Cache, "hostimage"), hostimage.Options{})
+func (b *Backend) hostImage(ctx context.Context) (hostimage.Root, error) {
+	b.imageMu.Lock()
+	defer b.imageMu.Unlock()
+	return hostimage.Skeleton(ctx, filepath.Join(b.opts.Cache, "hostimage"), hostimage.Options{})
 }
 
 // cgroupNamespace keeps the groups of two homes, and of two walls, apart.
