@@ -6,6 +6,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
 // Error is an error whose text is fit to show: errors.As finds it in every
@@ -15,17 +16,17 @@ type Error = sandbox.Error
 // ConflictError says in what a request differs from the session of its key.
 // errors.As finds it; Fields are empty where the runtime is a remote one, whose
 // message has them.
-type ConflictError = profile.ConflictError
+type ConflictError = fault.ConflictError
 
 // What went wrong, for errors.Is.
 var (
-	ErrNotFound        = profile.ErrNotFound        // no such session
-	ErrProcessNotFound = profile.ErrProcessNotFound // no such managed process
-	ErrProcessConflict = profile.ErrProcessConflict // the process does not run
-	ErrCapacity        = profile.ErrCapacity        // a limit of the runtime
-	ErrBackend         = profile.ErrBackend         // no wall is available
-	ErrAdmission       = profile.ErrAdmission       // no grant
-	ErrReadiness       = profile.ErrReadiness       // the isolation is not ready
+	ErrNotFound        = fault.ErrNotFound        // no such session
+	ErrProcessNotFound = fault.ErrProcessNotFound // no such managed process
+	ErrProcessConflict = fault.ErrProcessConflict // the process does not run
+	ErrCapacity        = fault.ErrCapacity        // a limit of the runtime
+	ErrBackend         = fault.ErrBackend         // no wall is available
+	ErrAdmission       = profile.ErrAdmission     // no grant
+	ErrReadiness       = profile.ErrReadiness     // the isolation is not ready
 	// ErrUnavailable is for where no runtime is connected, or where a connection
 	// broke: what was asked for may have been done then.
 	ErrUnavailable = profile.ErrRuntime

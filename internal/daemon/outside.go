@@ -9,16 +9,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
 // sources are the directories from which owners may take skills.
 type sources struct {
-	roots   *profile.Roots
+	roots   *hostroot.Roots
 	runtime *session.Runtime
 	volumes *volume.Service // nil: there are none
 	dir     string          // of copies, which last as long as they are read
@@ -62,7 +62,7 @@ func (s sources) shared(owner, path string) (*os.Root, error) {
 			return nil, notTheirs()
 		}
 	}
-	dir, err := s.roots.Open(base, profile.Access{})
+	dir, err := s.roots.Open(base, hostroot.Access{})
 	if err != nil {
 		return nil, err
 	}

@@ -20,12 +20,12 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
+	"github.com/carboy-sandbox/carboy/internal/server/access"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/session/audit"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
-	"github.com/carboy-sandbox/carboy/internal/session/service"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 	"github.com/carboy-sandbox/carboy/internal/store"
 	"github.com/carboy-sandbox/carboy/internal/volume"
@@ -36,7 +36,7 @@ import (
 type sessionRuntime struct {
 	runtime *session.Runtime
 	skills  *skill.Owners
-	roots   *profile.Roots
+	roots   *hostroot.Roots
 	audit   *audit.Log
 	profile sessions.Profile // of requests that name none
 	log     *slog.Logger
@@ -75,7 +75,7 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 	s.skills = &skill.Owners{Store: all, Own: ownUID()}
 	s.audit = audit.Open(filepath.Join(d.cfg.Dirs.State, "audit"), d.log)
 	o := session.Options{
-		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.Add, Config: b.Config, Log: d.log, ProcessDir: processes,
+		Manager: d.manager, Store: db, Skills: s.skills, Audit: s.audit.Add, Class: profile.Class, Config: b.Config, Log: d.log, ProcessDir: processes,
 		Room:     func() uint64 { return disk.Room(dir) },
 		Projects: new(project.Control),
 		// Skills are brought: who had their directory would have those of all.
@@ -106,10 +106,13 @@ func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *
 // ownUID is the daemon's own user, as an owner.
 func ownUID() string { return "uid:" + strconv.Itoa(os.Geteuid()) }
 
+// sessionsOff is why there are no sessions where the configuration says so.
+const sessionsOff = "Box runtime is disabled in config (box.enabled = false)"
+
 // serve has the API offer sessions.
 func (s *sessionRuntime) serve(o *server.Options, b Box) error {
 	if s == nil {
-		o.SessionsOff = service.WhyDisabled
+		o.SessionsOff = sessionsOff
 		return nil
 	}
 	quota := &b.WorkspaceQuotaMB
@@ -210,7 +213,8 @@ func (s *sessionRuntime) open(ctx context.Context) error {
 func (s *sessionRuntime) keepWarm(ctx context.Context) {
 	spec, _, err := profile.Build(map[string]any{"session_id": "warm"}, s.profile, profile.Defaults{HostPath: s.roots.DefaultWorkspace()})
 	if err == nil {
-		err = s.runtime.KeepWarm(ctx, sandbox.Caller{Owner: ownUID(), Admin: true}, spec)
+		want, _ := profile.Translate(spec)
+		err = s.runtime.KeepWarm(ctx, sandbox.Caller{Owner: ownUID(), Admin: true}, want)
 	}
 	if err != nil && sandbox.KindOf(err) != sandbox.Unsupported {
 		s.log.Warn("keep sandboxes for sessions warm", "error", err)

@@ -76,7 +76,7 @@ type buildImages struct{ kept *images }
 var _ template.Images = buildImages{}
 
 // Image implements template.Images.
-func (b buildImages) Image(ctx context.Context, q template.ImageQuery, progress func(string)) (template.Image, error) {
+func (b buildImages) Image(ctx context.Context, q template.ImageQuery, progress func(string)) (string, error) {
 	img, err := b.kept.store.Find(ctx, q.Owner, q.Name)
 	found := err == nil
 	if q.Fresh || sandbox.KindOf(err) == sandbox.NotFound {
@@ -89,9 +89,9 @@ func (b buildImages) Image(ctx context.Context, q template.ImageQuery, progress 
 		}
 	}
 	if err != nil {
-		return template.Image{}, err
+		return "", err
 	}
-	return template.Image{Pinned: sandbox.PinnedImage(img.Name, img.Digest)}, nil
+	return sandbox.PinnedImage(img.Name, img.Digest), nil
 }
 
 func (b buildImages) pull(ctx context.Context, q template.ImageQuery) (image.Image, error) {

@@ -21,7 +21,7 @@ import (
 // Gate is what is asked of what starts gates. sandbox.Gate has the contracts.
 type Gate interface {
 	Check(ctx context.Context, spec sandbox.Spec) (sandbox.Enforcement, error)
-	Open(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) (*sandbox.Link, error)
+	Open(ctx context.Context, sb *sandbox.Sandbox, takes sandbox.LinkForm, values sandbox.SecretValues) (*sandbox.Link, error)
 	Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error)
 	Close(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string) error
@@ -157,7 +157,7 @@ func (m *machine) tryNetwork(ctx context.Context, w Wall, works bool) (how strin
 		_, serr := b.Stop(clean, sb.ID)
 		err = errors.Join(err, gerr, serr, b.Remove(clean, sb.ID), g.Remove(clean, sb.ID), b.Close())
 	}()
-	if sb.Link, err = g.Open(ctx, sb, nil); err != nil {
+	if sb.Link, err = g.Open(ctx, sb, b.Capabilities().Link, nil); err != nil {
 		return "", err
 	}
 	_, err = b.Start(ctx, sb)

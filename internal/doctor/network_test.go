@@ -40,7 +40,7 @@ func (f *fakeGate) Check(_ context.Context, spec sandbox.Spec) (sandbox.Enforcem
 	return sandbox.Enforcement{}, f.checkErr
 }
 
-func (f *fakeGate) Open(_ context.Context, sb *sandbox.Sandbox, _ sandbox.SecretValues) (*sandbox.Link, error) {
+func (f *fakeGate) Open(_ context.Context, sb *sandbox.Sandbox, _ sandbox.LinkForm, _ sandbox.SecretValues) (*sandbox.Link, error) {
 	f.note("open")
 	f.mu.Lock()
 	f.gates = append(f.gates, sb.ID)

@@ -24,6 +24,7 @@ type Wall struct {
 
 // Instances is what is asked of a wall. sandbox.Backend has the contracts.
 type Instances interface {
+	Capabilities() sandbox.Capabilities
 	Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error)
 	Stop(ctx context.Context, id string) (lost []string, err error)
 	Remove(ctx context.Context, id string) error

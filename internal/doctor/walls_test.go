@@ -110,6 +110,11 @@ func (f *fakeWall) Dial(ctx context.Context, id string, _ int) (net.Conn, error)
 func (f *fakeWall) Instances(context.Context) ([]string, error) {
 	return slices.Clone(f.instances), nil
 }
+
+func (f *fakeWall) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{Link: sandbox.LinkNetNS}
+}
+
 func (f *fakeWall) Close() error { return nil }
 
 // anywhere is a place for whoever runs the tests.

@@ -16,22 +16,13 @@ import (
 // network is what a create may say of the network beside
 // allow_internet_access.
 type network struct {
-	AllowOut    []string                    `json:"allowOut,omitempty"`
-	DenyOut     []string                    `json:"denyOut,omitempty"`
-	Rules       map[string][]policy.E2BRule `json:"rules,omitempty"`
-	EgressProxy *policy.E2BProxy            `json:"egressProxy,omitempty"`
+	AllowOut    []string                `json:"allowOut,omitempty"`
+	DenyOut     []string                `json:"denyOut,omitempty"`
+	Rules       map[string][]headerRule `json:"rules,omitempty"`
+	EgressProxy *socksProxy             `json:"egressProxy,omitempty"`
 	// AllowPublicTraffic opens the sandbox's ports to whoever knows their names.
 	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
 	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
-}
-
-// egress is what may leave a sandbox, as a create or a change says it.
-type egress struct {
-	internet *bool // allow_internet_access
-	allow    []string
-	deny     []string
-	rules    map[string][]policy.E2BRule
-	proxy    *policy.E2BProxy
 }
 
 // outcome is what an egress comes to.
@@ -47,27 +38,26 @@ type outcome struct {
 // alone, which E2B's clients do by themselves, has none unless internet is set;
 // always has it have one all the same.
 func (e egress) decide(internet, always bool) (out outcome, err error) {
-	if e.proxy != nil {
+	if e.EgressProxy != nil {
 		return out, sandbox.Errorf(sandbox.Unsupported, "network.egressProxy: no proxy can be put behind the gate, which is the only way out").
 			WithHint("leave it out")
 	}
-	in := policy.E2BNetwork{AllowInternetAccess: e.internet, AllowOut: e.allow, DenyOut: e.deny, Rules: e.rules}
-	closed := e.internet != nil && !*e.internet || e.internet == nil && !always
+	closed := e.AllowInternetAccess != nil && !*e.AllowInternetAccess || e.AllowInternetAccess == nil && !always
 	if !internet {
 		if !closed {
 			out.notes = append(out.notes, policy.Note{Where: "allow_internet_access", Text: "not given: e2b_internet of the server's configuration is false"})
 		}
-		closed, in.AllowInternetAccess = true, new(bool)
+		closed, e.AllowInternetAccess = true, new(bool)
 	}
-	if closed && !always && len(e.allow)+len(e.deny)+len(e.rules) == 0 {
+	if closed && !always && len(e.AllowOut)+len(e.DenyOut)+len(e.Rules) == 0 {
 		return out, nil
 	}
-	p, more, err := policy.FromE2B(in)
+	p, more, err := fromEgress(e)
 	if err != nil {
 		return out, sandbox.PolicyError("network", err)
 	}
 	out.notes = append(out.notes, more...)
-	values := in.Secrets()
+	values := e.secrets()
 	set, err := policy.Compile(p, slices.Collect(maps.Keys(values)))
 	if err != nil {
 		return out, sandbox.PolicyError("network", err)
@@ -124,17 +114,11 @@ func (h *handler) networkOf(req *newSandbox, spec *sandbox.Spec, c Caller) (sand
 
 // setNetwork replaces what a sandbox may reach. What comes in is not changed.
 func (h *handler) setNetwork(w http.ResponseWriter, r *http.Request, c Caller) error {
-	var req struct {
-		AllowOut      []string                    `json:"allowOut"`
-		DenyOut       []string                    `json:"denyOut"`
-		Rules         map[string][]policy.E2BRule `json:"rules"`
-		EgressProxy   *policy.E2BProxy            `json:"egressProxy"`
-		AllowInternet *bool                       `json:"allow_internet_access"`
-	}
+	var req egress
 	if err := wire.Decode(r, &req, false); err != nil {
 		return err
 	}
-	out, err := egress{req.AllowInternet, req.AllowOut, req.DenyOut, req.Rules, req.EgressProxy}.decide(h.o.Internet, true)
+	out, err := req.decide(h.o.Internet, true)
 	if err != nil {
 		return err
 	}
@@ -166,7 +150,7 @@ func (h *handler) setNetwork(w http.ResponseWriter, r *http.Request, c Caller) e
 func ownSecrets(sb *sandbox.Sandbox) []string {
 	names := []string{}
 	for _, name := range sb.Spec.Secrets {
-		if !policy.IsE2BSecret(name) {
+		if !isHeaderSecret(name) {
 			names = append(names, name)
 		}
 	}
@@ -183,7 +167,7 @@ func shownNetwork(sb *sandbox.Sandbox) *network {
 	public := !t.Restricted
 	n.AllowPublicTraffic = &public
 	if sb.Spec.Policy != nil {
-		out := policy.ToE2B(*sb.Spec.Policy)
+		out := toEgress(*sb.Spec.Policy)
 		n.AllowOut, n.DenyOut, n.Rules = out.AllowOut, out.DenyOut, out.Rules
 	}
 	return n

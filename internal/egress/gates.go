@@ -123,7 +123,10 @@ func (g *Gates) Entitled(ctx context.Context, owner string, names []string) erro
 }
 
 // Open implements sandbox.Gate.
-func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) (_ *sandbox.Link, err error) {
+func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox, takes sandbox.LinkForm, values sandbox.SecretValues) (_ *sandbox.Link, err error) {
+	if takes != sandbox.LinkNetNS {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "network %s: there is no gate to a link of the form %q", sb.Spec.Network, takes)
+	}
 	one, err := g.prepare(ctx, sb, values)
 	if err != nil {
 		return nil, err
@@ -138,7 +141,7 @@ func (g *Gates) Open(ctx context.Context, sb *sandbox.Sandbox, values sandbox.Se
 	}
 	if rootless() {
 		g.add(one)
-		l.Made = g.made(ctx, one)
+		l.Attach = g.startWith(ctx, one)
 		return l, nil
 	}
 	dev, err := link.Create(ctx)

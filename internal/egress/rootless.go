@@ -56,9 +56,9 @@ func checkTUN(network string) error {
 	return f.Close()
 }
 
-// made returns what starts a gate with the TAP of the link that an instance's
+// startWith returns what starts a gate with the TAP of the link that an instance's
 // launcher made.
-func (g *Gates) made(ctx context.Context, one *gate) func(*os.File) error {
+func (g *Gates) startWith(ctx context.Context, one *gate) func(*os.File) error {
 	return func(tap *os.File) error {
 		defer tap.Close()
 		held, err := holdTAP(tap)

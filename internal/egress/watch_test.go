@@ -303,7 +303,7 @@ func TestClose(t *testing.T) {
 	for name, do := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := newWatched(t, tcpTo(worldA, 7000))
-			l, err := w.g.Open(t.Context(), w.sb, nil)
+			l, err := w.g.Open(t.Context(), w.sb, sandbox.LinkNetNS, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -320,7 +320,7 @@ func TestClose(t *testing.T) {
 func TestCloseWhileItIsStartedAgain(t *testing.T) {
 	w := newWatched(t, tcpTo(worldA, 7000))
 	for range 20 {
-		l, err := w.g.Open(t.Context(), w.sb, nil)
+		l, err := w.g.Open(t.Context(), w.sb, sandbox.LinkNetNS, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

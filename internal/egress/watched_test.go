@@ -140,7 +140,7 @@ func (w *watched) daemon() *Gates {
 // open starts the gate.
 func (w *watched) open() *watched {
 	w.t.Helper()
-	l, err := w.g.Open(w.t.Context(), w.sb, nil)
+	l, err := w.g.Open(w.t.Context(), w.sb, sandbox.LinkNetNS, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

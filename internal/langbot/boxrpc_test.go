@@ -281,7 +281,7 @@ func TestLargeRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if a := w.receive(); a.Seq != 5 || a.Code != 0 || s.sessions.last().Cmd != cmd {
+		if a := w.receive(); a.Seq != 5 || a.Code != 0 || s.sessions.cmd.Line != cmd {
 			t.Errorf("answer %+v", a)
 		}
 	})
@@ -299,7 +299,7 @@ func TestLargeRequests(t *testing.T) {
 		if err := to.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if a := w.receive(); a.Seq != 5 || a.Code != 0 || s.sessions.last().Cmd != cmd {
+		if a := w.receive(); a.Seq != 5 || a.Code != 0 || s.sessions.cmd.Line != cmd {
 			t.Errorf("answer %+v", a)
 		}
 	})

@@ -23,7 +23,7 @@ func TestGrantsWhileTheClockIsSet(t *testing.T) {
 	s, w, _ := admitting(t, func(o *langbot.Options) { o.Clock = c })
 	w.call(upsert, grantOf("w", 1, 1, 1, noon.Add(4*time.Minute))).fields(t)
 	w.about("box_create_session", `{"session_id":"x"}`, in("w", 1)).fields(t)
-	owner := "box:" + s.sessions.last().SessionID[:nsLen]
+	owner := "box:" + s.sessions.last().Key[:nsLen]
 	look := func(want int) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())

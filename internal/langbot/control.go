@@ -18,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
 func backendInfo(ctx context.Context, c call) (any, error) {
@@ -56,7 +57,7 @@ func initialize(_ context.Context, c call) (any, error) {
 func (h *Handler) Init(config json.RawMessage) (ignored []string, err error) {
 	var top map[string]json.RawMessage
 	if err := json.Unmarshal(config, &top); err != nil {
-		return nil, profile.Invalid("box configuration: it is no object")
+		return nil, fault.Invalid("box configuration: it is no object")
 	}
 	ignored = []string{}
 	var roots []string
@@ -65,7 +66,7 @@ func (h *Handler) Init(config json.RawMessage) (ignored []string, err error) {
 		case "local":
 			var local map[string]json.RawMessage
 			if err := json.Unmarshal(top[name], &local); err != nil {
-				return nil, profile.Invalid("box configuration: local is no object")
+				return nil, fault.Invalid("box configuration: local is no object")
 			}
 			more, left := localRoots(local)
 			roots, ignored = append(roots, more...), append(ignored, left...)

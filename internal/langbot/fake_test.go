@@ -17,16 +17,19 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // fakeSessions remembers what was asked for, and runs nothing.
 type fakeSessions struct {
 	mu       sync.Mutex
 	all      map[string]map[string]sessions.SessionInfo // by owner and key
-	specs    []sessions.Spec
+	specs    []session.Spec
+	cmd      session.Command         // of the last
+	made     map[string]session.Spec // by owner and key
 	declared map[string][]string
 	result   *session.Result
 	block    chan struct{} // Exec waits for it, or its context
@@ -37,7 +40,7 @@ type fakeSessions struct {
 }
 
 func newSessions() *fakeSessions {
-	return &fakeSessions{all: map[string]map[string]sessions.SessionInfo{}, declared: map[string][]string{}, begun: make(chan struct{}, 16)}
+	return &fakeSessions{all: map[string]map[string]sessions.SessionInfo{}, declared: map[string][]string{}, made: map[string]session.Spec{}, begun: make(chan struct{}, 16)}
 }
 
 var when = time.Date(2026, 6, 10, 12, 0, 0, 123456789, time.UTC)
@@ -48,13 +51,13 @@ func (s *fakeSessions) Declare(owner string, roots ...string) {
 	s.declared[owner] = roots
 }
 
-func (s *fakeSessions) Create(_ context.Context, c sandbox.Caller, spec sessions.Spec) (sessions.SessionInfo, error) {
+func (s *fakeSessions) Create(_ context.Context, c sandbox.Caller, spec session.Spec) (sessions.SessionInfo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.specs = append(s.specs, spec)
-	if is, ok := s.all[c.Owner][spec.SessionID]; ok {
-		if differ := profile.Conflicts(is, spec); len(differ) > 0 {
-			return is, profile.Conflict(spec.SessionID, differ)
+	if is, ok := s.all[c.Owner][spec.Key]; ok {
+		if differ := request.Differences(s.made[c.Owner+" "+spec.Key], spec); len(differ) > 0 {
+			return is, fault.Conflict(spec.Key, differ)
 		}
 		return is, nil
 	}
@@ -62,16 +65,19 @@ func (s *fakeSessions) Create(_ context.Context, c sandbox.Caller, spec sessions
 		s.all[c.Owner] = map[string]sessions.SessionInfo{}
 	}
 	is := sessions.SessionInfo{
-		SessionID: spec.SessionID, BackendName: "gvisor", BackendSessionID: "sb", Image: spec.Image, Network: spec.Network,
-		HostPath: spec.HostPath, HostPathMode: spec.HostPathMode, MountPath: spec.MountPath, Persistent: spec.Persistent, CPUs: spec.CPUs,
-		MemoryMB: spec.MemoryMB, PIDsLimit: spec.PIDsLimit, ReadOnlyRootFS: spec.ReadOnlyRootFS, WorkspaceQuotaMB: spec.WorkspaceQuotaMB,
+		SessionID: spec.Key, BackendName: "gvisor", BackendSessionID: "sb", Image: spec.Image, Network: spec.Network,
+		HostPath: spec.Workspace.HostPath, HostPathMode: spec.Workspace.Mode, MountPath: spec.Workspace.Target, Persistent: spec.Persistent, CPUs: spec.CPUs,
+		MemoryMB: int(spec.Memory >> 20), PIDsLimit: int(spec.PIDs), ReadOnlyRootFS: spec.ReadOnlyRoot, WorkspaceQuotaMB: int(spec.Workspace.Size >> 20),
 		CreatedAt: when, LastUsedAt: when,
 	}
-	s.all[c.Owner][spec.SessionID] = is
+	s.all[c.Owner][spec.Key], s.made[c.Owner+" "+spec.Key] = is, spec
 	return is, nil
 }
 
-func (s *fakeSessions) Exec(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*session.Result, error) {
+func (s *fakeSessions) Exec(ctx context.Context, c sandbox.Caller, spec session.Spec, cmd session.Command) (*session.Result, error) {
+	s.mu.Lock()
+	s.cmd = cmd
+	s.mu.Unlock()
 	is, err := s.Create(ctx, c, spec)
 	if err != nil {
 		return nil, err
@@ -98,7 +104,7 @@ func (s *fakeSessions) Get(_ context.Context, c sandbox.Caller, id string) (sess
 	defer s.mu.Unlock()
 	is, ok := s.all[c.Owner][id]
 	if !ok {
-		return is, profile.SessionNotFound(id)
+		return is, fault.NotFound(id)
 	}
 	return is, nil
 }
@@ -179,7 +185,7 @@ func (s *fakeSessions) Process(ctx context.Context, c sandbox.Caller, id, pid st
 	}
 	p, ok := is.Processes[pid]
 	if !ok {
-		return p, profile.ProcessNotFound(id, pid)
+		return p, fault.ProcessNotFound(id, pid)
 	}
 	return p, nil
 }
@@ -210,7 +216,7 @@ func (s *fakeSessions) keys(owner string) (out []string) {
 	return out
 }
 
-func (s *fakeSessions) last() sessions.Spec {
+func (s *fakeSessions) last() session.Spec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.specs[len(s.specs)-1]

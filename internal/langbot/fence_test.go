@@ -136,7 +136,7 @@ func TestASessionThatComesAfterItsGrant(t *testing.T) {
 	exec := w.send("box_exec", `{"session_id":"x","cmd":"id"}`, in("w", 1))
 	<-s.sessions.begun
 	w.call(withdraw, `{"instance_uuid":"i","workspace_uuid":"w","entitlement_revision":1}`).fields(t)
-	owner := "box:" + s.sessions.last().SessionID[:nsLen]
+	owner := "box:" + s.sessions.last().Key[:nsLen]
 	// It comes about only now.
 	if _, err := s.sessions.Create(t.Context(), sandbox.Caller{Owner: owner}, s.sessions.last()); err != nil {
 		t.Fatal(err)

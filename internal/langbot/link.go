@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
@@ -211,9 +212,9 @@ func shown(err error) string {
 	}
 	e, _ := errors.AsType[*sandbox.Error](err)
 	if e.Hint != "" {
-		return fmt.Sprintf("%s (%s)", e.Msg, e.Hint)
+		return fmt.Sprintf("%s (%s)", profile.Text(e), e.Hint)
 	}
-	return e.Msg
+	return profile.Text(e)
 }
 
 // hidden reports whether others are told nothing of an error but that it was.
@@ -229,7 +230,7 @@ func hidden(err error) bool {
 // which is lenient as the original is: what is not known is left out.
 func (c call) fields(to any) error {
 	if err := strict.Known(c.data, to); err != nil {
-		return profile.Invalid("data: a field has the wrong type")
+		return fault.Invalid("data: a field has the wrong type")
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ import (
 // method.
 type Sessions interface {
 	Declare(owner string, roots ...string)
-	Create(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (sessions.SessionInfo, error)
-	Exec(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*session.Result, error)
+	Create(ctx context.Context, c sandbox.Caller, spec session.Spec) (sessions.SessionInfo, error)
+	Exec(ctx context.Context, c sandbox.Caller, spec session.Spec, cmd session.Command) (*session.Result, error)
 	Get(ctx context.Context, c sandbox.Caller, id string) (sessions.SessionInfo, error)
 	List(ctx context.Context, c sandbox.Caller) ([]sessions.SessionInfo, error)
 	Delete(ctx context.Context, c sandbox.Caller, id string) error

@@ -9,7 +9,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
@@ -79,30 +79,30 @@ func parsePolicy(raw json.RawMessage) (policy, error) {
 // parseGrant reads a grant strictly, and when it ends.
 func parseGrant(raw json.RawMessage) (g langbot.Grant, expires time.Time, err error) {
 	if err := strictly(raw, &g, "instance_uuid", "workspace_uuid", "execution_generation", "entitlement_revision", "expires_at", "max_sessions", "max_managed_processes"); err != nil {
-		return g, expires, profile.Invalid("grant: %v", err)
+		return g, expires, fault.Invalid("grant: %v", err)
 	}
 	g.InstanceUUID, g.WorkspaceUUID = strings.TrimSpace(g.InstanceUUID), strings.TrimSpace(g.WorkspaceUUID)
 	expires, err = time.Parse(time.RFC3339, g.ExpiresAt)
 	switch {
 	case err != nil:
-		return g, expires, profile.Invalid("grant: expires_at %.64q is no time with a timezone, as 2026-01-02T15:04:05Z is", g.ExpiresAt)
+		return g, expires, fault.Invalid("grant: expires_at %.64q is no time with a timezone, as 2026-01-02T15:04:05Z is", g.ExpiresAt)
 	case g.InstanceUUID == "" || g.WorkspaceUUID == "" || len(g.WorkspaceUUID) > 256:
-		return g, expires, profile.Invalid("grant: instance_uuid and workspace_uuid must not be empty, nor over 256 bytes")
+		return g, expires, fault.Invalid("grant: instance_uuid and workspace_uuid must not be empty, nor over 256 bytes")
 	case g.ExecutionGeneration < 1 || g.EntitlementRevision < 1:
-		return g, expires, profile.Invalid("grant: execution_generation and entitlement_revision must be at least 1")
+		return g, expires, fault.Invalid("grant: execution_generation and entitlement_revision must be at least 1")
 	case g.MaxSessions < 0 || g.MaxProcesses < 0:
-		return g, expires, profile.Invalid("grant: max_sessions and max_managed_processes must be 0 or more")
+		return g, expires, fault.Invalid("grant: max_sessions and max_managed_processes must be 0 or more")
 	}
 	return g, expires.UTC(), nil
 }
 
 func parseRevocation(raw json.RawMessage) (r langbot.Revocation, err error) {
 	if err := strictly(raw, &r, "instance_uuid", "workspace_uuid", "entitlement_revision"); err != nil {
-		return r, profile.Invalid("revocation: %v", err)
+		return r, fault.Invalid("revocation: %v", err)
 	}
 	r.InstanceUUID, r.WorkspaceUUID = strings.TrimSpace(r.InstanceUUID), strings.TrimSpace(r.WorkspaceUUID)
 	if r.InstanceUUID == "" || r.WorkspaceUUID == "" || len(r.WorkspaceUUID) > 256 || r.EntitlementRevision < 1 {
-		return r, profile.Invalid("revocation: instance_uuid and workspace_uuid must not be empty, and entitlement_revision must be at least 1")
+		return r, fault.Invalid("revocation: instance_uuid and workspace_uuid must not be empty, and entitlement_revision must be at least 1")
 	}
 	return r, nil
 }

@@ -16,9 +16,10 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 const (
@@ -132,7 +133,7 @@ func (h *Handler) mayAttach(ctx context.Context, t tenant, id, process string) e
 	case h.o.Attach == nil:
 		return sandbox.Errorf(sandbox.Unsupported, "this runtime has no relays")
 	case p.Status != sessions.ProcessRunning:
-		return profile.ProcessConflict(id, process, "is not running")
+		return fault.ProcessConflict(id, process, "is not running")
 	}
 	return nil
 }
@@ -196,7 +197,7 @@ func fromProcess(ctx context.Context, a Attachment, c *websocket.Conn, pings *rp
 		}
 		text := line
 		if !utf8.Valid(line) {
-			text = []byte(profile.Repair(line))
+			text = []byte(term.Repair(line))
 		}
 		if err := send(ctx, c, pings, text); err != nil {
 			if a, ok := a.(interface{ Unread() bool }); ok {

@@ -10,6 +10,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
 // spec reads a request for a session, under the key of its tenant. notices say
@@ -93,7 +94,7 @@ func clipped(more int64) string {
 	if more <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("\n... [raw output clipped at %d bytes, %d bytes discarded]", profile.MaxOutput, more)
+	return fmt.Sprintf("\n... [raw output clipped at %d bytes, %d bytes discarded]", session.MaxOutput, more)
 }
 
 // sessionReply is a session with the fields that the original has for none.
@@ -108,7 +109,7 @@ type sessionReply struct {
 }
 
 func (c call) session(s sessions.SessionInfo, notices []string) sessionReply {
-	out := sessionReply{SessionInfo: s, CreatedAt: stamp(s.CreatedAt), LastUsedAt: stamp(s.LastUsedAt)}
+	out := sessionReply{SessionInfo: profile.Named(s), CreatedAt: stamp(s.CreatedAt), LastUsedAt: stamp(s.LastUsedAt)}
 	out.SessionID = c.id(s.SessionID)
 	if s.HostPath != "" {
 		out.HostPath = &s.HostPath
@@ -150,7 +151,8 @@ func execute(ctx context.Context, c call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.h.o.Sessions.Exec(ctx, c.caller, spec)
+	want, cmd := profile.Translate(spec)
+	r, err := c.h.o.Sessions.Exec(ctx, c.caller, want, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +176,8 @@ func create(ctx context.Context, c call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.h.o.Sessions.Create(ctx, c.caller, spec)
+	want, _ := profile.Translate(spec)
+	s, err := c.h.o.Sessions.Create(ctx, c.caller, want)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +198,7 @@ func (c call) ref() (key, process string, spec json.RawMessage, err error) {
 		return "", "", nil, err
 	}
 	if r.SessionID == nil {
-		return "", "", nil, profile.Invalid("session_id is missing")
+		return "", "", nil, fault.Invalid("session_id is missing")
 	}
 	id := *r.SessionID
 	if c.h.admit.required() && strings.TrimSpace(id) != admittedID {

@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 	"github.com/carboy-sandbox/carboy/internal/strict"
 )
@@ -47,7 +47,7 @@ func (c call) skills() (Skills, skillQuery, error) {
 // them, but for those that are nobody's fault.
 func invalid(err error) error {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind != sandbox.Internal && e.Kind != sandbox.Invalid {
-		return profile.Invalid("%s", e.Msg).WithHint("%s", e.Hint)
+		return fault.Invalid("%s", e.Msg).WithHint("%s", e.Hint)
 	}
 	return err
 }
@@ -102,10 +102,10 @@ func getSkill(ctx context.Context, c call) (any, error) {
 // back with it, are no fault.
 func (q skillQuery) input() (in sessions.SkillInput, err error) {
 	if len(q.Skill) == 0 {
-		return in, profile.Invalid("skill is missing")
+		return in, fault.Invalid("skill is missing")
 	}
 	if err := strict.Known(q.Skill, &in); err != nil {
-		return in, profile.Invalid("skill: a field has the wrong type")
+		return in, fault.Invalid("skill: a field has the wrong type")
 	}
 	return in, nil
 }
@@ -188,7 +188,7 @@ func writeSkill(ctx context.Context, c call) (any, error) {
 func (c call) zip(q skillQuery) ([]byte, skill.ZipQuery, error) {
 	zip, err := c.peer.TakeFile(q.FileKey)
 	if err != nil {
-		return nil, skill.ZipQuery{}, profile.Invalid("file_key: %v", err)
+		return nil, skill.ZipQuery{}, fault.Invalid("file_key: %v", err)
 	}
 	out := skill.ZipQuery{
 		Filename: orElse(q.Filename, "skill.zip"), Subdir: orElse(q.Subdir, ""),

@@ -5,9 +5,10 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // tenant is for whom an action is: a workspace in one generation, or, where
@@ -40,17 +41,17 @@ func prefix(about *langbot.Context) string {
 func (t tenant) key(id string) (string, error) {
 	id = strings.TrimSpace(id)
 	if id == "" {
-		return "", profile.Invalid("session_id: must not be empty")
+		return "", fault.Invalid("session_id: must not be empty")
 	}
 	if t.about == nil {
 		return id, nil
 	}
-	if err := profile.CheckSessionID(id); err != nil { // a key hides what is in it
+	if err := request.CheckKey(id); err != nil { // a key hides what is in it
 		return "", err
 	}
 	key := rpc.Key(id)
 	if key == "" {
-		return "", profile.Invalid("session_id %.80q: has no letter or digit", id)
+		return "", fault.Invalid("session_id %.80q: has no letter or digit", id)
 	}
 	return prefix(t.about) + key, nil
 }

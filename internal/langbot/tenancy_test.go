@@ -301,7 +301,7 @@ func TestAdmission(t *testing.T) {
 	}
 	out := exec(in("w", 1)).fields(t)
 	spec := s.sessions.last()
-	if out["session_id"] != "global" || !spec.Persistent || spec.MemoryMB != 256 || spec.TimeoutSec != 30 || spec.Quota != sessions.QuotaHard || spec.HostPath == "" {
+	if out["session_id"] != "global" || !spec.Persistent || spec.Memory != 256<<20 || s.sessions.cmd.Timeout != 30*time.Second || spec.Workspace.Quota != sessions.QuotaHard || spec.Workspace.HostPath == "" {
 		t.Errorf("the session is %v, of %+v", out["session_id"], spec)
 	}
 	for _, bad := range []string{
@@ -327,7 +327,7 @@ func TestAdmission(t *testing.T) {
 	}
 	w.call(upsert, grantOf("w", 1, 1, 0, soon)).want(t, "BoxAdmissionError: Sandbox admission limits changed")
 	w.call(upsert, grantOf("w", 2, 2, 1, soon)).fields(t)
-	if n := len(s.sessions.keys("box:" + spec.SessionID[:nsLen])); n != 0 {
+	if n := len(s.sessions.keys("box:" + spec.Key[:nsLen])); n != 0 {
 		t.Errorf("%d sessions of the older generation are left", n)
 	}
 	w.call(upsert, grantOf("w", 1, 2, 1, soon)).want(t, "BoxAdmissionError: Sandbox admission execution generation is stale")
@@ -349,7 +349,7 @@ func TestExpiredGrantEndsItsSession(t *testing.T) {
 	s, w, c := admitting(t, nil)
 	w.call(upsert, grantOf("w", 1, 1, 1, noon.Add(time.Minute))).fields(t)
 	w.about("box_create_session", `{"session_id":"x"}`, in("w", 1)).fields(t)
-	owner := "box:" + s.sessions.last().SessionID[:nsLen]
+	owner := "box:" + s.sessions.last().Key[:nsLen]
 	c.set(noon.Add(time.Minute))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // it looks once
@@ -369,7 +369,7 @@ func TestExpiredGrantsAreApart(t *testing.T) {
 	for _, name := range []string{"slow", "quick", "renewed"} {
 		w.call(upsert, grantOf(name, 1, 1, 1, noon.Add(time.Minute))).fields(t)
 		w.about("box_create_session", `{"session_id":"x"}`, in(name, 1)).fields(t)
-		owners[name] = "box:" + s.sessions.last().SessionID[:nsLen]
+		owners[name] = "box:" + s.sessions.last().Key[:nsLen]
 	}
 	s.sessions.hold(owners["slow"])
 	c.set(noon.Add(time.Minute))

@@ -19,7 +19,7 @@ func ParseAllow(arg string) ([]Rule, error) {
 	}
 	r, problem, hint := parseAllow(arg)
 	if problem != "" {
-		return nil, &Error{Where: "--allow " + quoted(arg), Problem: problem, Hint: hint}
+		return nil, &Error{Where: "--allow " + Quoted(arg), Problem: problem, Hint: hint}
 	}
 	// The argument is the best name for the rule that it made: records say it.
 	if id := strings.ToLower(arg); idForm().MatchString(id) && id != defaultRule {
@@ -28,7 +28,7 @@ func ParseAllow(arg string) ([]Rule, error) {
 	// What only Compile knows is told here, where the argument is at hand.
 	if _, err := Compile(Policy{Rules: []Rule{r}}, nil); err != nil {
 		first := Problems(err)[0]
-		return nil, &Error{Where: "--allow " + quoted(arg), Problem: first.Problem, Hint: first.Hint}
+		return nil, &Error{Where: "--allow " + Quoted(arg), Problem: first.Problem, Hint: first.Hint}
 	}
 	return []Rule{r}, nil
 }
@@ -48,7 +48,7 @@ func parseAllow(arg string) (r Rule, problem, hint string) {
 	if schemed {
 		var known bool
 		if r, known = schemes[strings.ToLower(scheme)]; !known {
-			return r, quoted(scheme) + " is no scheme", "http, https, tls, tcp or udp"
+			return r, Quoted(scheme) + " is no scheme", "http, https, tls, tcp or udp"
 		}
 		r.Ports = slices.Clone(r.Ports)
 		rest = strings.TrimSuffix(after, "/")
@@ -61,7 +61,7 @@ func parseAllow(arg string) (r Rule, problem, hint string) {
 		return r, problem, hint
 	}
 	if strings.Contains(host, "/") {
-		if prefix, problem, _ := parsePrefix(host); problem != "" && !prefix.IsValid() {
+		if prefix, problem, _ := ParsePrefix(host); problem != "" && !prefix.IsValid() {
 			return r, "a path is more than --allow can say", "a policy file has matches for paths: --policy FILE"
 		}
 	}
@@ -78,13 +78,13 @@ func parseAllow(arg string) (r Rule, problem, hint string) {
 	case host == "":
 		return r, "no host is named", "a host, an address or a preset: " + presetNames()
 	case isPreset:
-		return r, fmt.Sprintf("%s is a preset, which has hosts and ports of its own", quoted(strings.ToLower(host))), "--allow " + strings.ToLower(host)
+		return r, fmt.Sprintf("%s is a preset, which has hosts and ports of its own", Quoted(strings.ToLower(host))), "--allow " + strings.ToLower(host)
 	case err == nil || strings.Contains(host, "/"):
 		r.Addresses = []string{host}
 	default:
 		r.Hosts = []string{host}
 		if !strings.Contains(host, ".") && port == "" && !schemed {
-			return r, quoted(host) + " is no preset", "one of " + presetNames() + "; a host of one word is written with its port"
+			return r, Quoted(host) + " is no preset", "one of " + presetNames() + "; a host of one word is written with its port"
 		}
 	}
 	return r, "", ""
@@ -103,7 +103,7 @@ func splitAllow(s string) (host, port, problem, hint string) {
 		}
 		port, hasPort := strings.CutPrefix(rest, ":")
 		if !closed || !strings.Contains(inner, ":") || rest != "" && (!hasPort || port == "") {
-			return "", "", quoted(s) + " is no IPv6 address and port", "[2001:db8::1]:443"
+			return "", "", Quoted(s) + " is no IPv6 address and port", "[2001:db8::1]:443"
 		}
 		return inner, port, "", ""
 	}
@@ -116,7 +116,7 @@ func splitAllow(s string) (host, port, problem, hint string) {
 	}
 	if hasPort {
 		if _, ok := parsePort(port); !ok {
-			return "", "", quoted(port) + " is no port", "1 to 65535, or a range: 8000-8099"
+			return "", "", Quoted(port) + " is no port", "1 to 65535, or a range: 8000-8099"
 		}
 	}
 	return host, port, "", ""

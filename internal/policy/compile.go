@@ -14,8 +14,8 @@ import (
 // Bounds of a policy. They are far above what people write, and keep a
 // policy that a program made from costing more than a sandbox does.
 const (
-	maxRules   = 1000
-	maxHosts   = 1000    // of one rule; addresses too
+	MaxRules   = 1000
+	MaxHosts   = 1000    // of one rule; addresses too
 	maxEntries = 20_000  // hosts, addresses and values in all
 	maxMatches = 64      // of one rule, as in HTTPRoute
 	maxValues  = 64      // methods, and paths, of one match
@@ -41,7 +41,7 @@ const defaultRule = "default"
 // found, see Problems; nothing of a policy that has one is usable. p is not
 // kept, nor changed.
 func Compile(p Policy, secrets []string) (*Set, error) {
-	var errs problems
+	var errs Errors
 	p = *Clone(&p)
 	expand(&p, &errs)
 	switch p.Version {
@@ -49,30 +49,30 @@ func Compile(p Policy, secrets []string) (*Set, error) {
 		p.Version = Version
 	case Version:
 	default:
-		errs.addf("version", "", "%d is no version of this schema: it has %d", p.Version, Version)
+		errs.Addf("version", "", "%d is no version of this schema: it has %d", p.Version, Version)
 	}
 	switch p.Default {
 	case "":
 		p.Default = DefaultDeny
 	case DefaultDeny, DefaultPublic:
 	default:
-		errs.addf("default", "deny or public", "%s is no default", quoted(p.Default))
+		errs.Addf("default", "deny or public", "%s is no default", Quoted(p.Default))
 	}
 	compileDNS(&p.DNS, &errs)
 	s := &Set{policy: p, public: p.Default == DefaultPublic, exact: map[string][]*rule{}, wild: map[string][]*rule{}}
-	if tooMany("rules", len(p.Rules), maxRules, &errs) || tooLarge(p.Rules, &errs) {
-		return nil, errs.err()
+	if errs.TooMany("rules", len(p.Rules), MaxRules) || tooLarge(p.Rules, &errs) {
+		return nil, errs.Err()
 	}
 	ids := map[string]int{}
 	for i := range p.Rules {
 		r := compileRule(i, &p.Rules[i], secrets, &errs)
 		if first, taken := ids[r.ID]; taken {
-			errs.addf(at("rules", i)+".id", "every rule has an id of its own", "%s is the id of rules[%d] too", quoted(r.ID), first)
+			errs.Addf(at("rules", i)+".id", "every rule has an id of its own", "%s is the id of rules[%d] too", Quoted(r.ID), first)
 		}
 		ids[r.ID] = i
 		s.add(r)
 	}
-	if err := errs.err(); err != nil {
+	if err := errs.Err(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -91,12 +91,12 @@ type rule struct {
 	secret   bool           // a secret is put in: requests by number are none of its
 }
 
-func compileRule(i int, r *Rule, given []string, p *problems) *rule {
+func compileRule(i int, r *Rule, given []string, p *Errors) *rule {
 	where := at("rules", i)
 	if r.ID == "" {
 		r.ID = fmt.Sprintf("rule-%d", i+1)
 	} else if !idForm().MatchString(r.ID) || r.ID == defaultRule {
-		p.addf(where+".id", "a to z, 0 to 9 and . _ : / -, at most 64, and not \"default\"", "%s is no id", quoted(r.ID))
+		p.Addf(where+".id", "a to z, 0 to 9 and . _ : / -, at most 64, and not \"default\"", "%s is no id", Quoted(r.ID))
 	}
 	c := &rule{Rule: r, place: i}
 	switch r.Action {
@@ -106,16 +106,16 @@ func compileRule(i int, r *Rule, given []string, p *problems) *rule {
 	case ActionDeny:
 		c.deny = true
 	default:
-		p.addf(where+".action", "allow or deny", "%s is no action", quoted(r.Action))
+		p.Addf(where+".action", "allow or deny", "%s is no action", Quoted(r.Action))
 	}
 	compileHosts(where, r, p)
 	c.prefixes = compileAddresses(where, r, p)
 	if len(r.Hosts)+len(r.Addresses) == 0 {
-		p.add(where, "neither hosts nor addresses: it is about nothing", "hosts: [example.com]")
+		p.Add(where, "neither hosts nor addresses: it is about nothing", "hosts: [example.com]")
 	}
 	compileProtocol(where, c, p)
 	compilePorts(where, c, p)
-	tooMany(where+".matches", len(r.Matches), maxMatches, p)
+	p.TooMany(where+".matches", len(r.Matches), maxMatches)
 	for j := range r.Matches {
 		c.matches = append(c.matches, compileMatch(at(where+".matches", j), &r.Matches[j], c.deny, p))
 	}
@@ -123,12 +123,12 @@ func compileRule(i int, r *Rule, given []string, p *problems) *rule {
 	return c
 }
 
-func compileHosts(where string, r *Rule, p *problems) {
-	tooMany(where+".hosts", len(r.Hosts), maxHosts, p)
+func compileHosts(where string, r *Rule, p *Errors) {
+	p.TooMany(where+".hosts", len(r.Hosts), MaxHosts)
 	for i, h := range r.Hosts {
-		name, wild, problem, hint := cleanPattern(h)
+		name, wild, problem, hint := ParseHost(h)
 		if problem != "" {
-			p.add(at(where+".hosts", i), problem, hint)
+			p.Add(at(where+".hosts", i), problem, hint)
 			continue
 		}
 		if wild {
@@ -139,17 +139,17 @@ func compileHosts(where string, r *Rule, p *problems) {
 	r.Hosts = distinct(r.Hosts)
 }
 
-func compileAddresses(where string, r *Rule, p *problems) (prefixes []netip.Prefix) {
-	tooMany(where+".addresses", len(r.Addresses), maxHosts, p)
+func compileAddresses(where string, r *Rule, p *Errors) (prefixes []netip.Prefix) {
+	p.TooMany(where+".addresses", len(r.Addresses), MaxHosts)
 	for i, a := range r.Addresses {
-		prefix, problem, hint := parsePrefix(a)
+		prefix, problem, hint := ParsePrefix(a)
 		if problem == "" && r.Action != ActionDeny {
 			if b, closed := closedBlock(prefix.Addr()); closed && b.never && prefix.Bits() >= b.prefix.Bits() {
-				problem = fmt.Sprintf("%s is %s: no connection goes there", quoted(a), b.what)
+				problem = fmt.Sprintf("%s is %s: no connection goes there", Quoted(a), b.what)
 			}
 		}
 		if problem != "" {
-			p.add(at(where+".addresses", i), problem, hint)
+			p.Add(at(where+".addresses", i), problem, hint)
 			continue
 		}
 		r.Addresses[i] = prefix.String()
@@ -162,9 +162,9 @@ func compileAddresses(where string, r *Rule, p *problems) (prefixes []netip.Pref
 	return prefixes
 }
 
-// parsePrefix reads an address or a range, canonical. Bits beyond the range's
+// ParsePrefix reads an address or a range, canonical. Bits beyond the range's
 // length are an error: "10.0.0.5/8" may mean two things.
-func parsePrefix(s string) (prefix netip.Prefix, problem, hint string) {
+func ParsePrefix(s string) (prefix netip.Prefix, problem, hint string) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 		a = canonical(a)
 		return netip.PrefixFrom(a, a.BitLen()), "", ""
@@ -176,9 +176,9 @@ func parsePrefix(s string) (prefix netip.Prefix, problem, hint string) {
 		if _, err := cleanName(strings.TrimPrefix(s, "*.")); err == nil {
 			hint = "a name belongs in hosts"
 		}
-		return prefix, quoted(s) + " is no address", hint
+		return prefix, Quoted(s) + " is no address", hint
 	case prefix.Masked() != prefix:
-		return prefix, fmt.Sprintf("%s is an address within %s", quoted(s), prefix.Masked()), "write the one that is meant"
+		return prefix, fmt.Sprintf("%s is an address within %s", Quoted(s), prefix.Masked()), "write the one that is meant"
 	}
 	return canonicalPrefix(prefix), "", ""
 }
@@ -191,20 +191,20 @@ var defaultPorts = map[Protocol]ports{
 	ProtocolUDP:  nil,
 }
 
-func compileProtocol(where string, c *rule, p *problems) {
+func compileProtocol(where string, c *rule, p *Errors) {
 	r := c.Rule
 	where += ".protocol"
 	if _, known := defaultPorts[r.Protocol]; !known && r.Protocol != "" {
-		p.addf(where, "http, tls, tcp or udp", "%s is no protocol", quoted(r.Protocol))
+		p.Addf(where, "http, tls, tcp or udp", "%s is no protocol", Quoted(r.Protocol))
 		return
 	}
 	switch {
 	case !c.deny && r.Protocol == "", c.deny && r.Protocol == "" && len(r.Matches) > 0:
 		r.Protocol = ProtocolHTTP
 	case c.deny && len(r.Matches) > 0 && r.Protocol != ProtocolHTTP:
-		p.addf(where, "http", "matches are of requests, and %s has none", r.Protocol)
+		p.Addf(where, "http", "matches are of requests, and %s has none", r.Protocol)
 	case c.deny && len(r.Matches) == 0 && (r.Protocol == ProtocolHTTP || r.Protocol == ProtocolTLS):
-		p.add(where, "a rule that denies whole destinations does so before it is known what is spoken", "leave protocol out, or say tcp or udp")
+		p.Add(where, "a rule that denies whole destinations does so before it is known what is spoken", "leave protocol out, or say tcp or udp")
 	}
 	if r.Protocol == ProtocolHTTP || c.deny {
 		return
@@ -217,24 +217,24 @@ func compileProtocol(where string, c *rule, p *problems) {
 		{"matches", len(r.Matches) > 0}, {"secrets", len(r.Secrets) > 0}, {"auth", r.Auth != ""}, {"placeholders", r.Placeholders != ""}, {"roots", r.Roots != ""},
 	} {
 		if f.set {
-			p.addf(where, "protocol: http, or no "+f.name, "%s is passed through unread, so %s can't be kept", r.Protocol, f.name)
+			p.Addf(where, "protocol: http, or no "+f.name, "%s is passed through unread, so %s can't be kept", r.Protocol, f.name)
 		}
 	}
 }
 
-func compilePorts(where string, c *rule, p *problems) {
+func compilePorts(where string, c *rule, p *Errors) {
 	r := c.Rule
 	where += ".ports"
-	tooMany(where, len(r.Ports), maxValues, p)
+	p.TooMany(where, len(r.Ports), maxValues)
 	for i, s := range r.Ports {
 		one, ok := parsePort(s)
 		if !ok {
-			p.addf(at(where, i), "1 to 65535, or a range: 8000-8099", "%s is no port", quoted(s))
+			p.Addf(at(where, i), "1 to 65535, or a range: 8000-8099", "%s is no port", Quoted(s))
 			continue
 		}
 		c.ports = append(c.ports, one)
 		if one.low == one.high && !c.deny && (r.Protocol == ProtocolHTTP || r.Protocol == ProtocolTLS) && (one.low == 53 || one.low == 853) {
-			p.addf(at(where, i), "protocol: tcp", "port %d is DNS's, which the gate answers itself", one.low)
+			p.Addf(at(where, i), "protocol: tcp", "port %d is DNS's, which the gate answers itself", one.low)
 		}
 	}
 	if len(r.Ports) > 0 {
@@ -247,7 +247,7 @@ func compilePorts(where string, c *rule, p *problems) {
 	}
 	c.ports = defaultPorts[r.Protocol]
 	if _, known := defaultPorts[r.Protocol]; known && c.ports == nil {
-		p.addf(where, "ports: [\"5432\"]", "%s has no port of its own: one must be named", r.Protocol)
+		p.Addf(where, "ports: [\"5432\"]", "%s has no port of its own: one must be named", r.Protocol)
 	}
 }
 
@@ -257,11 +257,11 @@ func (r *rule) namesPort(n uint16) bool {
 	return slices.ContainsFunc(r.Ports, func(s string) bool { one, ok := parsePort(s); return ok && one == portRange{n, n} })
 }
 
-func compileRoute(where string, c *rule, given []string, p *problems) {
+func compileRoute(where string, c *rule, given []string, p *Errors) {
 	r := c.Rule
 	if c.deny {
 		if len(r.Secrets) > 0 || r.Auth != "" || r.Placeholders != "" || r.Roots != "" || r.Limits != (Limits{}) {
-			p.add(where, "a rule that denies lets nothing through that secrets, auth, placeholders, roots or limits could be about", "")
+			p.Add(where, "a rule that denies lets nothing through that secrets, auth, placeholders, roots or limits could be about", "")
 		}
 		return
 	}
@@ -270,12 +270,12 @@ func compileRoute(where string, c *rule, given []string, p *problems) {
 	c.secret = len(route.Secrets) > 0
 	switch {
 	case r.Auth != "" && r.Auth != AuthGuest:
-		p.addf(where+".auth", "guest, or leave it out", "%s is no stand towards credentials", quoted(string(r.Auth)))
+		p.Addf(where+".auth", "guest, or leave it out", "%s is no stand towards credentials", Quoted(string(r.Auth)))
 	case r.Auth != "" && len(r.Secrets) == 0:
-		p.add(where+".auth", "the rule has no secret, so the guest's own credentials pass anyway", "leave auth out")
+		p.Add(where+".auth", "the rule has no secret, so the guest's own credentials pass anyway", "leave auth out")
 	}
 	if r.Placeholders != "" && r.Placeholders != PlaceholdersPass {
-		p.addf(where+".placeholders", "pass, or leave it out", "%s is no stand towards placeholders", quoted(string(r.Placeholders)))
+		p.Addf(where+".placeholders", "pass, or leave it out", "%s is no stand towards placeholders", Quoted(string(r.Placeholders)))
 	}
 	checkRoots(where+".roots", r.Roots, p)
 	checkLimits(where+".limits", r.Limits, p)
@@ -284,26 +284,26 @@ func compileRoute(where string, c *rule, given []string, p *problems) {
 	}
 }
 
-func checkLimits(where string, l Limits, p *problems) {
+func checkLimits(where string, l Limits, p *Errors) {
 	for _, f := range []struct {
 		name string
 		n    int64
 	}{{"request_bytes", l.RequestBytes}, {"response_bytes", l.ResponseBytes}, {"bytes", l.Bytes}} {
 		if f.n < 0 || f.n > maxBytes {
-			p.addf(where+"."+f.name, "a number of bytes, or 0 for no bound", "%d is no limit", f.n)
+			p.Addf(where+"."+f.name, "a number of bytes, or 0 for no bound", "%d is no limit", f.n)
 		}
 	}
 	if n := l.RequestsPerMinute; n < 0 || n > maxRate {
-		p.addf(where+".requests_per_minute", fmt.Sprintf("1 to %d, or 0 for no bound", maxRate), "%d is no limit", n)
+		p.Addf(where+".requests_per_minute", fmt.Sprintf("1 to %d, or 0 for no bound", maxRate), "%d is no limit", n)
 	}
 }
 
-func checkRoots(where, roots string, p *problems) {
+func checkRoots(where, roots string, p *Errors) {
 	if roots == "" {
 		return
 	}
 	if len(roots) > maxRoots {
-		p.addf(where, "", "%d bytes of certificates: %d are the most", len(roots), maxRoots)
+		p.Addf(where, "", "%d bytes of certificates: %d are the most", len(roots), maxRoots)
 		return
 	}
 	rest, some := []byte(roots), false
@@ -313,33 +313,26 @@ func checkRoots(where, roots string, p *problems) {
 			break
 		}
 		if _, err := x509.ParseCertificate(b.Bytes); b.Type != "CERTIFICATE" || err != nil {
-			p.addf(where, "certificates alone", "a PEM block of type %s, which is no certificate", quoted(b.Type))
+			p.Addf(where, "certificates alone", "a PEM block of type %s, which is no certificate", Quoted(b.Type))
 			return
 		}
 		some = true
 	}
 	if !some || strings.TrimSpace(string(rest)) != "" {
-		p.add(where, "is not PEM certificates alone", "-----BEGIN CERTIFICATE-----")
+		p.Add(where, "is not PEM certificates alone", "-----BEGIN CERTIFICATE-----")
 	}
 }
 
 func at(where string, i int) string { return fmt.Sprintf("%s[%d]", where, i) }
 
-func tooMany(where string, n, most int, p *problems) bool {
-	if n > most {
-		p.addf(where, "", "%d of them: %d are the most", n, most)
-	}
-	return n > most
-}
-
-func tooLong(where, s string, p *problems) {
+func tooLong(where, s string, p *Errors) {
 	if len(s) > maxText {
-		p.addf(where, "", "%d bytes: %d are the most", len(s), maxText)
+		p.Addf(where, "", "%d bytes: %d are the most", len(s), maxText)
 	}
 }
 
 // tooLarge bounds the policy as a whole, before anything is built of it.
-func tooLarge(rules []Rule, p *problems) bool {
+func tooLarge(rules []Rule, p *Errors) bool {
 	n := 0
 	for i := range rules {
 		r := &rules[i]
@@ -349,7 +342,7 @@ func tooLarge(rules []Rule, p *problems) bool {
 			n += 1 + len(m.Methods) + len(m.Paths) + len(m.Headers) + len(m.Query)
 		}
 	}
-	return tooMany("rules: hosts, addresses, ports and values", n, maxEntries, p)
+	return p.TooMany("rules: hosts, addresses, ports and values", n, maxEntries)
 }
 
 func distinct(list []string) []string {

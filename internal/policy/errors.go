@@ -50,13 +50,14 @@ func Problems(err error) (all []*Error) {
 // no longer an error than somebody reads.
 const maxProblems = 50
 
-// problems collects what is wrong, and where.
-type problems struct {
+// Errors collects what is wrong, and where.
+type Errors struct {
 	errs []error
 	more int
 }
 
-func (p *problems) add(where, problem, hint string) {
+// Add notes an Error.
+func (p *Errors) Add(where, problem, hint string) {
 	if len(p.errs) == maxProblems {
 		p.more++
 		return
@@ -64,23 +65,42 @@ func (p *problems) add(where, problem, hint string) {
 	p.errs = append(p.errs, &Error{Where: where, Problem: problem, Hint: hint})
 }
 
-func (p *problems) addf(where, hint, format string, args ...any) {
-	p.add(where, fmt.Sprintf(format, args...), hint)
+// Addf is Add, with a problem to format.
+func (p *Errors) Addf(where, hint, format string, args ...any) {
+	p.Add(where, fmt.Sprintf(format, args...), hint)
 }
 
-func (p *problems) err() error {
+// TooMany adds where there are more than most, and reports whether there are.
+func (p *Errors) TooMany(where string, n, most int) bool {
+	if n > most {
+		p.Addf(where, "", "%d of them: %d are the most", n, most)
+	}
+	return n > most
+}
+
+// Err joins what was collected; nil where that is nothing.
+func (p *Errors) Err() error {
 	if p.more > 0 {
 		return errors.Join(append(p.errs, &Error{Problem: fmt.Sprintf("and %d more", p.more)})...)
 	}
 	return errors.Join(p.errs...)
 }
 
-// quoted makes a text from outside fit for an error: bounded, and without
+// Quoted makes a text from outside fit for an error: bounded, and without
 // anything that a terminal would act on.
-func quoted(s string) string {
+func Quoted(s string) string {
 	const most = 80
 	if len(s) > most {
 		return fmt.Sprintf("%+q...", s[:most])
 	}
 	return fmt.Sprintf("%+q", s)
 }
+
+// Note tells of something that an import could not carry over as it was.
+type Note struct {
+	Where string `json:"where"` // the field, "network.allowedDomains"
+	Text  string `json:"text"`  // lower case
+}
+
+// String returns both, for people.
+func (n Note) String() string { return n.Where + ": " + n.Text }

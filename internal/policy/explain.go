@@ -23,7 +23,7 @@ type Step struct {
 // read.
 func (s *Set) Test(what string, addr netip.Addr) ([]Step, error) {
 	if name, ok := strings.CutPrefix(what, "dns:"); ok {
-		return []Step{{"resolve " + printable(name), s.Name(name)}}, nil
+		return []Step{{"resolve " + Printable(name), s.Name(name)}}, nil
 	}
 	t, err := parseTarget(what)
 	if err != nil {
@@ -56,7 +56,7 @@ func (t *target) udp() bool { return t.scheme == "udp" }
 func parseTarget(what string) (target, error) {
 	const hint = "GET https://api.example.com/v1, tcp://db.example.com:5432 or dns:api.example.com"
 	bad := func(problem string) (target, error) {
-		return target{}, &Error{Where: quoted(what), Problem: problem, Hint: hint}
+		return target{}, &Error{Where: Quoted(what), Problem: problem, Hint: hint}
 	}
 	t := target{method: "GET"}
 	rest := strings.TrimSpace(what)

@@ -1,9 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/idna"
@@ -26,13 +29,13 @@ func CleanHost(s string) (name string, addr netip.Addr, err error) {
 	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
 		a, err := netip.ParseAddr(s[1 : len(s)-1])
 		if err != nil || !a.Is6() || a.Zone() != "" {
-			return "", netip.Addr{}, fmt.Errorf("%s is no IPv6 address", quoted(s))
+			return "", netip.Addr{}, fmt.Errorf("%s is no IPv6 address", Quoted(s))
 		}
 		return "", a.Unmap(), nil
 	}
 	if a, err := netip.ParseAddr(s); err == nil {
 		if a.Zone() != "" {
-			return "", netip.Addr{}, fmt.Errorf("%s has a zone, which says nothing outside of the machine that wrote it", quoted(s))
+			return "", netip.Addr{}, fmt.Errorf("%s has a zone, which says nothing outside of the machine that wrote it", Quoted(s))
 		}
 		return "", a.Unmap(), nil
 	}
@@ -51,7 +54,7 @@ func cleanName(s string) (string, error) {
 		// that look like these and mean them.
 		mapped, err := idna.Lookup.ToASCII(strings.TrimRight(name, "."))
 		if err != nil {
-			return "", fmt.Errorf("%s is no host name", quoted(s))
+			return "", fmt.Errorf("%s is no host name", Quoted(s))
 		}
 		name = mapped
 	}
@@ -65,12 +68,12 @@ func cleanName(s string) (string, error) {
 	last := ""
 	for label := range strings.SplitSeq(name, ".") {
 		if err := checkLabel(label); err != nil {
-			return "", fmt.Errorf("%s is no host name: %w", quoted(s), err)
+			return "", fmt.Errorf("%s is no host name: %w", Quoted(s), err)
 		}
 		last = label
 	}
 	if numeric(last) && !weak.On(weak.NetNumbersOpen) {
-		return "", fmt.Errorf("%s is no host name, and no address as four decimal numbers", quoted(s))
+		return "", fmt.Errorf("%s is no host name, and no address as four decimal numbers", Quoted(s))
 	}
 	return name, nil
 }
@@ -114,30 +117,90 @@ func numeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// cleanPattern is cleanName for a rule's host: wild tells that it began with
+// ParseHost is cleanName for a rule's host: wild tells that it began with
 // "*.", and name is what follows.
-func cleanPattern(s string) (name string, wild bool, problem, hint string) {
+func ParseHost(s string) (name string, wild bool, problem, hint string) {
 	rest, wild := strings.CutPrefix(s, "*.")
 	switch {
 	case s == "*":
 		return "", false, "\"*\" names every host", "default: public"
 	case strings.Contains(s, "://"):
-		return "", false, quoted(s) + " is a URL", "hosts are names; ports, protocol and matches say the rest"
+		return "", false, Quoted(s) + " is a URL", "hosts are names; ports, protocol and matches say the rest"
 	case strings.Contains(rest, "*"):
-		return "", false, quoted(s) + ": a wildcard is one \"*\" for the first labels", "*.example.com"
+		return "", false, Quoted(s) + ": a wildcard is one \"*\" for the first labels", "*.example.com"
 	case strings.Contains(rest, "/"):
-		return "", false, quoted(s) + " is no host name", "a range of addresses belongs in addresses, a path in matches"
+		return "", false, Quoted(s) + " is no host name", "a range of addresses belongs in addresses, a path in matches"
 	}
 	name, addr, err := CleanHost(rest)
 	switch {
 	case err != nil && strings.Count(rest, ":") == 1:
-		return "", false, quoted(s) + " is no host name", "a port belongs in ports"
+		return "", false, Quoted(s) + " is no host name", "a port belongs in ports"
 	case err != nil:
 		return "", false, err.Error(), ""
 	case addr.IsValid():
-		return "", false, quoted(s) + " is an address", "write it in addresses"
+		return "", false, Quoted(s) + " is an address", "write it in addresses"
 	case wild && !strings.Contains(name, "."):
-		return "", false, quoted(s) + " is a whole top-level domain", "two labels or more must follow the \"*.\""
+		return "", false, Quoted(s) + " is a whole top-level domain", "two labels or more must follow the \"*.\""
 	}
 	return name, wild, "", ""
+}
+
+// ports are ranges of ports, in order and apart.
+type ports []portRange
+
+type portRange struct{ low, high uint16 }
+
+func (p ports) has(n uint16) bool {
+	for _, r := range p {
+		if r.low <= n && n <= r.high {
+			return true
+		}
+	}
+	return false
+}
+
+// String is for people: "443, 8000-8099".
+func (p ports) String() string {
+	texts := make([]string, len(p))
+	for i, r := range p {
+		texts[i] = r.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (r portRange) String() string {
+	if r.low == r.high {
+		return strconv.Itoa(int(r.low))
+	}
+	return strconv.Itoa(int(r.low)) + "-" + strconv.Itoa(int(r.high))
+}
+
+// parsePort reads "443" or "8000-8099"; not "+443", "0443" or "443 ".
+func parsePort(s string) (portRange, bool) {
+	low, high, isRange := strings.Cut(s, "-")
+	if !isRange {
+		high = low
+	}
+	l, okLow := portNumber(low)
+	h, okHigh := portNumber(high)
+	return portRange{l, h}, okLow && okHigh && l <= h
+}
+
+func portNumber(s string) (uint16, bool) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err == nil && n != 0 && s[0] != '0' && s[0] != '+'
+}
+
+// merged puts ranges in order and joins those that meet.
+func merged(p ports) ports {
+	slices.SortFunc(p, func(a, b portRange) int { return cmp.Compare(a.low, b.low) })
+	var out ports
+	for _, r := range p {
+		if n := len(out); n > 0 && int(r.low) <= int(out[n-1].high)+1 {
+			out[n-1].high = max(out[n-1].high, r.high)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
 }

@@ -204,19 +204,19 @@ func (m *match) denies(a *asked) denial {
 }
 
 // compileMatch makes one ready, and tells what is wrong with it.
-func compileMatch(where string, m *Match, deny bool, p *problems) match {
+func compileMatch(where string, m *Match, deny bool, p *Errors) match {
 	var out match
 	if len(m.Methods)+len(m.Paths)+len(m.Headers)+len(m.Query) == 0 {
-		p.add(where, "an empty match", "it would match every request: leave matches out for that")
+		p.Add(where, "an empty match", "it would match every request: leave matches out for that")
 	}
-	tooMany(where+".methods", len(m.Methods), maxValues, p)
-	tooMany(where+".paths", len(m.Paths), maxValues, p)
-	tooMany(where+".headers", len(m.Headers), maxFields, p)
-	tooMany(where+".query", len(m.Query), maxFields, p)
+	p.TooMany(where+".methods", len(m.Methods), maxValues)
+	p.TooMany(where+".paths", len(m.Paths), maxValues)
+	p.TooMany(where+".headers", len(m.Headers), maxFields)
+	p.TooMany(where+".query", len(m.Query), maxFields)
 	for i, method := range m.Methods {
 		m.Methods[i] = strings.ToUpper(method)
 		if !token(method) || len(method) > 40 {
-			p.addf(at(where+".methods", i), "GET", "%s is no method", quoted(method))
+			p.Addf(at(where+".methods", i), "GET", "%s is no method", Quoted(method))
 		}
 	}
 	out.methods = m.Methods
@@ -233,28 +233,28 @@ func compileMatch(where string, m *Match, deny bool, p *problems) match {
 	for i := range m.Query {
 		f := &m.Query[i]
 		if f.Name == "" {
-			p.add(at(where+".query", i)+".name", "no parameter is named", "")
+			p.Add(at(where+".query", i)+".name", "no parameter is named", "")
 		}
 		out.query = append(out.query, compileField(at(where+".query", i), f, field.Readings(url.QueryEscape(f.Name))[0], p))
 	}
 	return out
 }
 
-func checkHeader(where, name string, p *problems) {
+func checkHeader(where, name string, p *Errors) {
 	switch {
 	case !token(name):
-		p.addf(where+".name", "", "%s is no header", quoted(name))
+		p.Addf(where+".name", "", "%s is no header", Quoted(name))
 	case field.Fold(name) == "host":
-		p.add(where+".name", "the host is in Host, and a rule's hosts are what it is compared with", "hosts: [example.com]")
+		p.Add(where+".name", "the host is in Host, and a rule's hosts are what it is compared with", "hosts: [example.com]")
 	case slices.Contains([]string{"authorization", "proxy-authorization", "cookie"}, field.Fold(name)):
-		p.addf(where+".name", "secrets say where one goes", "%s would put a credential into the policy", name)
+		p.Addf(where+".name", "secrets say where one goes", "%s would put a credential into the policy", name)
 	}
 }
 
-func compileField(where string, f *Field, folded string, p *problems) matchedField {
+func compileField(where string, f *Field, folded string, p *Errors) matchedField {
 	t := text{kind: kind(where+".type", &f.Type, MatchExact, p), value: f.Value}
 	if t.kind == MatchPrefix {
-		p.add(where+".type", "\"prefix\" is for paths", "a regex: \"text.*\"")
+		p.Add(where+".type", "\"prefix\" is for paths", "a regex: \"text.*\"")
 	}
 	if t.kind == MatchRegex {
 		t.re = compileRegex(where+".value", f.Value, false, p)
@@ -263,7 +263,7 @@ func compileField(where string, f *Field, folded string, p *problems) matchedFie
 	return matchedField{name: f.Name, folded: folded, text: t}
 }
 
-func compilePath(where string, v *Value, deny bool, p *problems) text {
+func compilePath(where string, v *Value, deny bool, p *Errors) text {
 	t := text{kind: kind(where+".type", &v.Type, MatchPrefix, p), value: v.Value, fold: deny}
 	tooLong(where+".value", v.Value, p)
 	if t.kind == MatchRegex {
@@ -271,7 +271,7 @@ func compilePath(where string, v *Value, deny bool, p *problems) text {
 		return t
 	}
 	if problem := pathProblem(v.Value); problem != "" {
-		p.addf(where+".value", "paths are written decoded, from / on, without . and .. and //", "%s %s", quoted(v.Value), problem)
+		p.Addf(where+".value", "paths are written decoded, from / on, without . and .. and //", "%s %s", Quoted(v.Value), problem)
 	}
 	if deny {
 		t.value = strings.ToLower(t.value)
@@ -280,7 +280,7 @@ func compilePath(where string, v *Value, deny bool, p *problems) text {
 }
 
 // kind reads a type by our name or by HTTPRoute's, and writes ours back.
-func kind(where string, t *MatchType, none MatchType, p *problems) MatchType {
+func kind(where string, t *MatchType, none MatchType, p *Errors) MatchType {
 	switch *t {
 	case "":
 		*t = none
@@ -292,16 +292,16 @@ func kind(where string, t *MatchType, none MatchType, p *problems) MatchType {
 	case "RegularExpression":
 		*t = MatchRegex
 	default:
-		p.addf(where, "exact, prefix or regex", "%s is no way to compare", quoted(string(*t)))
+		p.Addf(where, "exact, prefix or regex", "%s is no way to compare", Quoted(string(*t)))
 	}
 	return *t
 }
 
 // compileRegex compiles RE2 that must match the whole text.
-func compileRegex(where, s string, fold bool, p *problems) *regexp.Regexp {
+func compileRegex(where, s string, fold bool, p *Errors) *regexp.Regexp {
 	// By itself first: what is wrapped around it must not complete it.
 	if _, err := regexp.Compile(s); err != nil {
-		p.addf(where, "RE2, as Go has it", "%s is no regular expression", quoted(s))
+		p.Addf(where, "RE2, as Go has it", "%s is no regular expression", Quoted(s))
 		return nil
 	}
 	flags := "(?:"
@@ -310,7 +310,7 @@ func compileRegex(where, s string, fold bool, p *problems) *regexp.Regexp {
 	}
 	re, err := regexp.Compile(`\A` + flags + s + `)\z`)
 	if err != nil {
-		p.addf(where, "", "%s is too much of a regular expression", quoted(s))
+		p.Addf(where, "", "%s is too much of a regular expression", Quoted(s))
 	}
 	return re
 }

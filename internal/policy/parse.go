@@ -27,9 +27,9 @@ func Parse(text []byte) (Policy, error) {
 	if err != nil {
 		return Policy{}, err
 	}
-	var errs problems
+	var errs Errors
 	decode(root, reflect.ValueOf(&p).Elem(), "", &errs)
-	if err := errs.err(); err != nil {
+	if err := errs.Err(); err != nil {
 		return Policy{}, err
 	}
 	return p, nil
@@ -161,9 +161,9 @@ func (p *jsonParser) container(n *node, open json.Delim, depth int) error {
 }
 
 // decode puts a node into a Go value of the same shape, by the json tags.
-func decode(n *node, to reflect.Value, where string, p *problems) {
+func decode(n *node, to reflect.Value, where string, p *Errors) {
 	wrong := func(want string) {
-		p.addf(n.where(where), want, "%s where something else is wanted", n.described(where))
+		p.Addf(n.where(where), want, "%s where something else is wanted", n.described(where))
 	}
 	switch to.Kind() { //nolint:exhaustive // the schema has no others, and a test decodes all of it
 	case reflect.Struct:
@@ -178,7 +178,7 @@ func decode(n *node, to reflect.Value, where string, p *problems) {
 			return
 		}
 		if len(n.items) > maxEntries {
-			p.addf(n.where(where), "", "%d of them: %d are the most", len(n.items), maxEntries)
+			p.Addf(n.where(where), "", "%d of them: %d are the most", len(n.items), maxEntries)
 			return
 		}
 		if len(n.items) == 0 {
@@ -210,7 +210,7 @@ func decode(n *node, to reflect.Value, where string, p *problems) {
 	}
 }
 
-func decodeStruct(n *node, to reflect.Value, where string, p *problems) {
+func decodeStruct(n *node, to reflect.Value, where string, p *Errors) {
 	seen := map[string]bool{}
 	for _, pair := range n.pairs {
 		inner := pair.key
@@ -220,9 +220,9 @@ func decodeStruct(n *node, to reflect.Value, where string, p *problems) {
 		field, ok := fieldByTag(to, pair.key)
 		switch {
 		case !ok:
-			p.addf(fmt.Sprintf("line %d", pair.line), "", "%s%s is not of the schema: it has %s", n.stray("a field", pair.key, fieldNames(to.Type())), inWhere(where), strings.Join(fieldNames(to.Type()), ", "))
+			p.Addf(fmt.Sprintf("line %d", pair.line), "", "%s%s is not of the schema: it has %s", n.stray("a field", pair.key, fieldNames(to.Type())), inWhere(where), strings.Join(fieldNames(to.Type()), ", "))
 		case seen[pair.key]:
-			p.addf(fmt.Sprintf("line %d", pair.line), "say it once", "%s is there twice", inner)
+			p.Addf(fmt.Sprintf("line %d", pair.line), "say it once", "%s is there twice", inner)
 		default:
 			decode(pair.value, field, inner, p)
 		}
@@ -265,7 +265,7 @@ func fieldNames(t reflect.Type) []string {
 func (n *node) stray(kind, key string, known []string) string {
 	for _, name := range known {
 		if alike(key, name) || slices.ContainsFunc(n.pairs, func(p pair) bool { return p.key == name }) {
-			return quoted(key)
+			return Quoted(key)
 		}
 	}
 	return kind
@@ -292,7 +292,7 @@ func (n *node) described(path string) string {
 	case n.kind != aNumber && n.kind != aBool && n.kind != aText, path == "":
 		return string(n.kind)
 	}
-	return quoted(n.text)
+	return Quoted(n.text)
 }
 
 // decimal reports whether a number is written as people write whole ones.

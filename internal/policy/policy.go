@@ -1,6 +1,16 @@
+// Package policy decides what a sandbox may reach. It is pure: a policy and a
+// name, a connection or a request in, a verdict and its reason out. It does
+// no I/O and knows no clock; whoever asks enforces.
+//
+// It refuses everything that no rule is about, and a policy that says
+// anything it does not know.
 package policy
 
-import "github.com/carboy-sandbox/carboy/api"
+import (
+	"slices"
+
+	"github.com/carboy-sandbox/carboy/api"
+)
 
 // Version is the only version of the schema that there is.
 const Version = 1
@@ -76,3 +86,57 @@ const (
 
 // DefaultQueriesPerMinute bounds the questions of a sandbox.
 const DefaultQueriesPerMinute = 600
+
+// Clone returns a copy that shares nothing with p; nil for nil.
+func Clone(p *Policy) *Policy {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	c.Presets = slices.Clone(p.Presets)
+	c.Rules = cloneRules(p.Rules)
+	c.DNS.Types, c.DNS.Upstreams = slices.Clone(p.DNS.Types), slices.Clone(p.DNS.Upstreams)
+	return &c
+}
+
+func cloneRules(rules []Rule) []Rule {
+	rules = slices.Clone(rules)
+	for i, r := range rules {
+		r.Hosts, r.Addresses, r.Ports = slices.Clone(r.Hosts), slices.Clone(r.Addresses), slices.Clone(r.Ports)
+		r.Matches, r.Secrets = slices.Clone(r.Matches), slices.Clone(r.Secrets)
+		for j, m := range r.Matches {
+			m.Methods, m.Paths = slices.Clone(m.Methods), slices.Clone(m.Paths)
+			m.Headers, m.Query = slices.Clone(m.Headers), slices.Clone(m.Query)
+			r.Matches[j] = m
+		}
+		rules[i] = r
+	}
+	return rules
+}
+
+// expand puts the rules of a policy's presets behind its own.
+func expand(p *Policy, errs *Errors) {
+	for i, name := range p.Presets {
+		preset, ok := presetByName(name)
+		switch {
+		case !ok:
+			errs.Addf(at("presets", i), presetNames(), "%s is no preset", Quoted(name))
+		case slices.Contains(p.Presets[:i], name):
+		default:
+			*p = With(*p, preset.Rules...)
+		}
+	}
+	p.Presets = nil
+}
+
+// With is the policy with rules behind its own. Those that it has already,
+// word for word, it does not get again: a preset may be asked for twice.
+func With(p Policy, rules ...Rule) Policy {
+	p = *Clone(&p)
+	for _, r := range cloneRules(rules) {
+		if !slices.ContainsFunc(p.Rules, func(o Rule) bool { return sameRule(o, r) }) {
+			p.Rules = append(p.Rules, r)
+		}
+	}
+	return p
+}

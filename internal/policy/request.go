@@ -157,7 +157,7 @@ func (a *asked) text() string {
 	if slices.Contains(commonMethods, a.Method) {
 		return a.Method
 	}
-	return quoted(a.Method)
+	return Quoted(a.Method)
 }
 
 var commonMethods = []string{

@@ -20,7 +20,7 @@ func FromSandboxRuntime(text []byte) (Policy, []Note, error) {
 	}
 	im := runtimeImport{policy: Policy{Version: Version}}
 	im.settings(root)
-	if err := im.errs.err(); err != nil {
+	if err := im.errs.Err(); err != nil {
 		return Policy{}, nil, err
 	}
 	if _, err := Compile(im.policy, nil); err != nil {
@@ -32,7 +32,7 @@ func FromSandboxRuntime(text []byte) (Policy, []Note, error) {
 type runtimeImport struct {
 	policy Policy
 	notes  []Note
-	errs   problems
+	errs   Errors
 	ids    map[string]bool
 }
 
@@ -86,13 +86,13 @@ var lost = map[string]string{
 // dealt with by itself.
 func (im *runtimeImport) settings(root *node) {
 	if root.kind != aMap {
-		im.errs.add(root.where(""), "settings are a mapping", "{\"network\": {...}}")
+		im.errs.Add(root.where(""), "settings are a mapping", "{\"network\": {...}}")
 		return
 	}
 	network := im.fields(root, "", "network")
 	n := network["network"]
 	if n == nil || n.kind != aMap {
-		im.errs.add("network", "is not there", "{\"network\": {\"allowedDomains\": [], \"deniedDomains\": []}}")
+		im.errs.Add("network", "is not there", "{\"network\": {\"allowedDomains\": [], \"deniedDomains\": []}}")
 		return
 	}
 	f := im.fields(n, "network.", "allowedDomains", "deniedDomains", "allowAllDomains", "tlsTerminate")
@@ -113,14 +113,14 @@ func (im *runtimeImport) fields(n *node, prefix string, own ...string) map[strin
 		line := fmt.Sprintf("line %d", p.line)
 		switch {
 		case found[p.key] != nil:
-			im.errs.addf(line, "say it once", "a setting%s is there twice", inWhere(strings.TrimSuffix(prefix, ".")))
+			im.errs.Addf(line, "say it once", "a setting%s is there twice", inWhere(strings.TrimSuffix(prefix, ".")))
 		case slices.Contains(own, p.key):
 		case lost[where] != "":
-			im.errs.add(p.value.where(where), lost[where], "leave it out")
+			im.errs.Add(p.value.where(where), lost[where], "leave it out")
 		case elsewhere[where] != "" && !p.value.off():
 			im.notes = append(im.notes, Note{where, elsewhere[where]})
 		case elsewhere[where] == "":
-			im.errs.addf(line, "", "%s%s is not known", n.stray("a setting", p.key, own), inWhere(strings.TrimSuffix(prefix, ".")))
+			im.errs.Addf(line, "", "%s%s is not known", n.stray("a setting", p.key, own), inWhere(strings.TrimSuffix(prefix, ".")))
 		}
 		if found[p.key] == nil {
 			found[p.key] = p.value
@@ -147,7 +147,7 @@ func (n *node) off() bool {
 
 func (im *runtimeImport) isTrue(n *node, where string) bool {
 	if n.kind != aBool {
-		im.errs.addf(n.where(where), "true or false", "%s where something else is wanted", n.described(where))
+		im.errs.Addf(n.where(where), "true or false", "%s where something else is wanted", n.described(where))
 	}
 	return n.text == "true"
 }
@@ -156,13 +156,13 @@ func (im *runtimeImport) list(n *node, where string) (out []string) {
 	if n == nil {
 		return nil
 	}
-	if n.kind != aList || len(n.items) > maxHosts {
-		im.errs.addf(n.where(where), fmt.Sprintf("a list of at most %d", maxHosts), "%s where something else is wanted", n.described(where))
+	if n.kind != aList || len(n.items) > MaxHosts {
+		im.errs.Addf(n.where(where), fmt.Sprintf("a list of at most %d", MaxHosts), "%s where something else is wanted", n.described(where))
 		return nil
 	}
 	for i, item := range n.items {
 		if item.kind != aText {
-			im.errs.addf(item.where(at(where, i)), "a text", "%s where something else is wanted", item.described(where))
+			im.errs.Addf(item.where(at(where, i)), "a text", "%s where something else is wanted", item.described(where))
 			continue
 		}
 		out = append(out, item.text)
@@ -184,9 +184,9 @@ func (im *runtimeImport) terminate(n *node) (excluded []string) {
 		case "caCertPath", "caKeyPath":
 			im.note(where+"."+p.key, "not carried: each sandbox has an authority of its own, whose key is never on disk")
 		case "extraCaCertPaths":
-			im.errs.add(p.value.where(where+".extraCaCertPaths"), "files are not read by an import", "put the certificates into roots of a rule, or into the image")
+			im.errs.Add(p.value.where(where+".extraCaCertPaths"), "files are not read by an import", "put the certificates into roots of a rule, or into the image")
 		default:
-			im.errs.addf(fmt.Sprintf("line %d", p.line), "", "%s in %s is not known", n.stray("a setting", p.key, nil), where)
+			im.errs.Addf(fmt.Sprintf("line %d", p.line), "", "%s in %s is not known", n.stray("a setting", p.key, nil), where)
 		}
 	}
 	return excluded
@@ -198,7 +198,7 @@ func (im *runtimeImport) note(where, text string) { im.notes = append(im.notes, 
 func (im *runtimeImport) destination(where, s string) (r Rule, ok bool) {
 	host, port, problem, hint := splitAllow(s)
 	if problem != "" {
-		im.errs.add(where, problem, hint)
+		im.errs.Add(where, problem, hint)
 		return r, false
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
@@ -248,8 +248,8 @@ func covers(pattern string, hosts []string) bool {
 	if len(hosts) == 0 {
 		return false
 	}
-	have, wild, problem, _ := cleanPattern(pattern)
-	name, _, bad, _ := cleanPattern(hosts[0])
+	have, wild, problem, _ := ParseHost(pattern)
+	name, _, bad, _ := ParseHost(hosts[0])
 	if problem != "" || bad != "" {
 		return false
 	}

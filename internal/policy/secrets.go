@@ -26,10 +26,10 @@ func forbidden(name string) bool {
 }
 
 // compileSecrets fills route with the secrets that the sandbox was given.
-func compileSecrets(where string, r *Rule, given []string, route *Route, p *problems) {
-	tooMany(where+".secrets", len(r.Secrets), maxSecrets, p)
+func compileSecrets(where string, r *Rule, given []string, route *Route, p *Errors) {
+	p.TooMany(where+".secrets", len(r.Secrets), maxSecrets)
 	if len(r.Secrets) > 0 && len(r.Hosts) == 0 {
-		p.add(where+".hosts", "a secret goes to a host by name, so that its certificate shows who it is", "hosts: [api.example.com]; addresses beside them open theirs")
+		p.Add(where+".hosts", "a secret goes to a host by name, so that its certificate shows who it is", "hosts: [api.example.com]; addresses beside them open theirs")
 	}
 	places := map[string]bool{}
 	for i := range r.Secrets {
@@ -37,16 +37,16 @@ func compileSecrets(where string, r *Rule, given []string, route *Route, p *prob
 		compilePlace(where, s, p)
 		name := place(s)
 		if places[placeKey(s)] {
-			p.addf(where, "one secret to a place", "two secrets for %s", name)
+			p.Addf(where, "one secret to a place", "two secrets for %s", name)
 		}
 		places[placeKey(s)] = true
 		switch {
 		case !secretForm().MatchString(s.Name):
-			p.addf(where+".name", "letters, digits and _, such as GITHUB_TOKEN", "%s is no name of a secret", quoted(s.Name))
+			p.Addf(where+".name", "letters, digits and _, such as GITHUB_TOKEN", "%s is no name of a secret", Quoted(s.Name))
 		case slices.Contains(given, s.Name):
 			route.Secrets = append(route.Secrets, *s)
 		case !s.Optional:
-			p.addf(where+".name", "--secret "+s.Name, "the sandbox was not given the secret %s", s.Name)
+			p.Addf(where+".name", "--secret "+s.Name, "the sandbox was not given the secret %s", s.Name)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func placeKey(s *Secret) string {
 	return place(s)
 }
 
-func compilePlace(where string, s *Secret, p *problems) {
+func compilePlace(where string, s *Secret, p *Errors) {
 	n := 0
 	for _, place := range []string{s.Header, s.Query, s.Body} {
 		if place != "" {
@@ -82,26 +82,26 @@ func compilePlace(where string, s *Secret, p *problems) {
 		tooLong(where, place, p)
 	}
 	if n != 1 {
-		p.add(where, "a secret goes to exactly one of header, query and body", "header: Authorization")
+		p.Add(where, "a secret goes to exactly one of header, query and body", "header: Authorization")
 		return
 	}
 	if s.Header == "" {
 		if s.Scheme != "" || s.Username != "" {
-			p.add(where, "scheme and username are of headers", "")
+			p.Add(where, "scheme and username are of headers", "")
 		}
 		if strings.ContainsFunc(s.Query+s.Body, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			p.add(where, "a control character in the name of a field", "")
+			p.Add(where, "a control character in the name of a field", "")
 		}
 		return
 	}
 	s.Header = textproto.CanonicalMIMEHeaderKey(s.Header)
 	if !token(s.Header) || forbidden(s.Header) {
-		p.addf(where+".header", "Authorization, X-Api-Key", "%s is no header that a secret can go to", quoted(s.Header))
+		p.Addf(where+".header", "Authorization, X-Api-Key", "%s is no header that a secret can go to", Quoted(s.Header))
 	}
 	compileScheme(where, s, p)
 }
 
-func compileScheme(where string, s *Secret, p *problems) {
+func compileScheme(where string, s *Secret, p *Errors) {
 	if s.Header == "Authorization" && s.Scheme == "" {
 		s.Scheme = "Bearer"
 	}
@@ -117,12 +117,12 @@ func compileScheme(where string, s *Secret, p *problems) {
 	case "token":
 		s.Scheme = "token"
 	default:
-		p.addf(where+".scheme", "Bearer, Basic or token", "%s is no scheme", quoted(s.Scheme))
+		p.Addf(where+".scheme", "Bearer, Basic or token", "%s is no scheme", Quoted(s.Scheme))
 	}
 	switch {
 	case s.Username != "" && s.Scheme != "Basic":
-		p.add(where+".username", "only Basic has a username", "scheme: Basic")
+		p.Add(where+".username", "only Basic has a username", "scheme: Basic")
 	case strings.ContainsFunc(s.Username, func(r rune) bool { return r < ' ' || r == 0x7f || r == ':' }) || len(s.Username) > maxText:
-		p.addf(where+".username", "without colons", "%s is no username", quoted(s.Username))
+		p.Addf(where+".username", "without colons", "%s is no username", Quoted(s.Username))
 	}
 }

@@ -88,21 +88,21 @@ func describeMatch(m *Match) string {
 	for _, v := range m.Paths {
 		switch v.Type {
 		case MatchExact, "Exact":
-			paths = append(paths, printable(v.Value))
+			paths = append(paths, Printable(v.Value))
 		case MatchRegex, "RegularExpression":
-			paths = append(paths, "~"+printable(v.Value))
+			paths = append(paths, "~"+Printable(v.Value))
 		default:
-			paths = append(paths, printable(strings.TrimSuffix(v.Value, "/"))+"/...")
+			paths = append(paths, Printable(strings.TrimSuffix(v.Value, "/"))+"/...")
 		}
 	}
 	if len(paths) > 0 {
 		parts = append(parts, listed(paths, 12))
 	}
 	for _, f := range m.Headers {
-		parts = append(parts, fmt.Sprintf("header %s %s", printable(f.Name), compared(&f)))
+		parts = append(parts, fmt.Sprintf("header %s %s", Printable(f.Name), compared(&f)))
 	}
 	for _, f := range m.Query {
-		parts = append(parts, fmt.Sprintf("query %s %s", printable(f.Name), compared(&f)))
+		parts = append(parts, fmt.Sprintf("query %s %s", Printable(f.Name), compared(&f)))
 	}
 	if len(parts) == 0 {
 		return "any request"
@@ -112,9 +112,9 @@ func describeMatch(m *Match) string {
 
 func compared(f *Field) string {
 	if f.Type == MatchRegex || f.Type == "RegularExpression" {
-		return "~ " + printable(f.Value)
+		return "~ " + Printable(f.Value)
 	}
-	return "= " + printable(f.Value)
+	return "= " + Printable(f.Value)
 }
 
 // describeSecret says which secret goes where, and never its value, which it has not.
@@ -155,9 +155,9 @@ func listed(texts []string, most int) string {
 	return strings.Join(texts, " ")
 }
 
-// printable shows a text as it is where a terminal would, and quoted where it
+// Printable shows a text as it is where a terminal would, and quoted where it
 // would do something else.
-func printable(s string) string {
+func Printable(s string) string {
 	if q := fmt.Sprintf("%+q", s); q != `"`+s+`"` {
 		return q
 	}

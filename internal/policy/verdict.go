@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 )
 
@@ -68,4 +69,88 @@ func closedVerdict(name string, d *dest) Verdict {
 		return v
 	}
 	return v.hint(flag("", d))
+}
+
+// Mode is how a connection goes on.
+type Mode string
+
+// The modes.
+const (
+	ModeRefuse      Mode = "refuse"      // not at all
+	ModeRelay       Mode = "relay"       // bytes, unread
+	ModeSniff       Mode = "sniff"       // its first bytes decide: ask Stream
+	ModePassthrough Mode = "passthrough" // TLS, its hello read and passed on
+	ModeInspect     Mode = "inspect"     // HTTP is read: ask Request, for each
+	ModeAllow       Mode = "allow"       // a name may be resolved, a request may go
+)
+
+// Code says in one word why something was refused. Records and the answers of
+// the gate carry it.
+type Code string
+
+// What this package refuses for.
+const (
+	CodeNotAllowed     Code = "not_allowed"     // no rule is about it
+	CodeDenied         Code = "denied"          // a denying rule is
+	CodeRequest        Code = "request_refused" // rules are about the host, and none matches this request
+	CodeClosedAddress  Code = "closed_address"  // private, loopback, link-local, multicast, metadata or the like
+	CodeNotResolved    Code = "not_resolved"    // an address that the gate has resolved no name to
+	CodeProtocol       Code = "protocol_closed" // DNS elsewhere, DoT, QUIC, or not what the rule is about
+	CodeBadDestination Code = "bad_destination" // no name or address that can be
+)
+
+// Verdict is a decision with its reason.
+type Verdict struct {
+	Mode   Mode
+	Code   Code   // of a refusal; "" otherwise
+	Rule   string // the ID of the rule that decided; "" where none did, "default" for DefaultPublic
+	Reason string // for people: lower case; never a path, a query or a value of a header
+	Hint   string // what would allow it, "ask for: --allow evil.example"; "" where nothing short would
+	// Route is what the deciding rule asks of the traffic; nil where a rule
+	// asks for nothing or none decided. Not to be changed.
+	Route *Route
+}
+
+// Allowed reports whether it is no refusal.
+func (v Verdict) Allowed() bool { return v.Mode != ModeRefuse && v.Mode != "" }
+
+// Route is what a rule asks of the traffic that it lets through.
+type Route struct {
+	Rule    string
+	Secrets []Secret // those that the sandbox was given, with defaults filled in
+	Auth    Auth
+	// Placeholders is the rule's own.
+	Placeholders Placeholders
+	Roots        string
+	Limits       Limits
+}
+
+// Conn is a connection, or a flow of datagrams, of which no byte was read.
+type Conn struct {
+	UDP  bool
+	Addr netip.AddrPort // where it goes; an IPv4-mapped address counts as the IPv4 one
+	// Names are those that the gate has resolved to the address, for this
+	// sandbox. Empty: it was dialled by number.
+	Names []string
+}
+
+// Stream is a connection whose first bytes said whom it is for, or that said
+// nothing of the kind: TLS without SNI, another protocol, or one in which the
+// server speaks first. ModeInspect for what turns out not to be HTTP is for
+// whoever inspects to refuse.
+type Stream struct {
+	Conn
+	Name string // SNI, or the host of the first request; "": none was named, and the address is meant
+	TLS  bool
+}
+
+// Request is one HTTP request on an inspected stream. Its name and address
+// belong together: Stream has said so of them.
+type Request struct {
+	Addr   netip.AddrPort
+	Name   string // the host, without a port, that SNI, Host and the address agree on; "" or an address: by number
+	TLS    bool
+	Method string
+	URL    *url.URL            // Path, RawPath and RawQuery are read
+	Header map[string][]string // by canonical name, as net/http has them
 }

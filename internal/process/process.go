@@ -16,8 +16,8 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/agent"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // Errors of processes and of their attachments; each is a *sandbox.Error.
@@ -230,7 +230,7 @@ func (p *Process) Info() sessions.ProcessInfo {
 }
 
 // Size is how long what it was started with is, in bytes.
-func (p *Process) Size() int { return profile.ProcessBytes(p.o.Spec) }
+func (p *Process) Size() int { return request.ProcessBytes(p.o.Spec) }
 
 // Notice has Info say something more. At most maxNotices are kept.
 func (p *Process) Notice(text string) {

@@ -15,8 +15,8 @@ const (
 	NetworkOn     = "on"     // the public internet too: Spec.Policy's default is policy.DefaultPublic
 )
 
-// Gate has the gates of sandboxes: each stands between one of them and the
-// world. It knows nothing of names, owners' rights or expiry. All methods may
+// Gate makes the egress gates of sandboxes: each stands between one of them and
+// the world. It knows nothing of names, owners' rights or expiry. All methods may
 // be called at any time from several goroutines, but never two of Open, Close
 // and Remove at once for the same ID.
 type Gate interface {
@@ -25,33 +25,34 @@ type Gate interface {
 	Check(ctx context.Context, spec Spec) (Enforcement, error)
 	// Entitled fails where owner has no secret of one of those names.
 	Entitled(ctx context.Context, owner string, names []string) error
-	// Open makes sb's link and starts its gate, which lets through what
-	// sb.Spec.Policy does; where only a Backend can make the link, its Made
-	// starts the gate. It keeps values as Keep does: a later start brings none.
+	// Open makes sb's link, with the end that its Backend takes, and starts its
+	// gate, which lets through what sb.Spec.Policy does; where only the Backend can
+	// make the link, its Attach starts the gate. It fails with Unsupported for a
+	// form that it can't make. It keeps values as Keep does: a later start brings none.
 	// The caller closes the link once the instance has it.
-	Open(ctx context.Context, sb *Sandbox, values SecretValues) (*Link, error)
-	// Verify waits for the gate and tries from inside the instance, whose agent dial
-	// connects to, what must work and what must not. It fails where a promise
-	// does not hold.
+	Open(ctx context.Context, sb *Sandbox, takes LinkForm, values SecretValues) (*Link, error)
+	// Verify waits for the gate and tries from inside the instance what must work
+	// and what must not. dial connects to the instance's agent. It fails where a
+	// promise does not hold.
 	Verify(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) (Enforcement, error)
 	// Adopt takes over the gate of an instance that an earlier daemon started, and
-	// starts one where it has died. The instance's network namespace becomes its.
+	// starts one where it has died. It owns end, the instance's end of the link.
 	// After an error it is called again.
-	Adopt(ctx context.Context, sb *Sandbox, netns *os.File) error
+	Adopt(ctx context.Context, sb *Sandbox, end *os.File) error
 	// Keep takes values of secrets for a sandbox that has a gate, running or not:
 	// Set, or the next Open, makes it use those of sb.Spec.Secrets.
 	Keep(ctx context.Context, sb *Sandbox, values SecretValues) error
 	// Values are those of sb's secrets that belong to it alone.
 	Values(ctx context.Context, sb *Sandbox) (SecretValues, error)
-	// Set has a running gate let through what sb.Spec.Policy does, and ends
-	// what is open and no longer may be.
+	// Set gives a running gate the policy of sb.Spec, and ends what is open and no
+	// longer may be.
 	Set(ctx context.Context, sb *Sandbox) error
-	// Close ends a gate. Its record stays, and so does what Open needs to give
-	// a stopped sandbox the same once more.
+	// Close ends a gate. Its record stays, and so does what Open needs to open it
+	// again for a stopped sandbox.
 	Close(ctx context.Context, id string) error
-	// Remove deletes all that there is of one that was closed.
+	// Remove deletes all that is left of one that was closed.
 	Remove(ctx context.Context, id string) error
-	// Gates lists the IDs of which there is anything at all.
+	// Gates lists the IDs of which anything is left.
 	Gates(ctx context.Context) ([]string, error)
 	// Log hands the records of a sandbox to yield, oldest first, until yield
 	// fails or, without Follow, there are no more.
@@ -83,16 +84,26 @@ type NetLogOptions struct {
 	Follow bool   // and those to come
 }
 
-// Link is an instance's way to its gate.
+// LinkForm is what a backend takes as an instance's end of its link.
+type LinkForm string
+
+// LinkNetNS is a network namespace with the interface in it: Link.NetNS. A wall
+// that runs a kernel with a network device of its own will take a descriptor of
+// frames: a form of its own, and a field beside NetNS.
+const LinkNetNS LinkForm = "netns"
+
+// Link is an instance's way to its gate: one end, in the form that its Backend
+// takes, and what the instance is told.
 type Link struct {
 	// NetNS is the network namespace that the instance is to be in. It holds an
 	// interface that is up, with addresses and routes. Nil where only the Backend
-	// can make one: then Start makes it, and calls Made before it returns.
+	// can make one: then Start makes it, and calls Attach before it returns.
 	NetNS *os.File
-	// Made is given the other end of the interface that a Backend made, and
-	// starts the gate with it; nil where NetNS is there. It closes tap.
-	Made func(tap *os.File) error
-	// Join has the gate count as the instance's: files of its control groups to
+	// Attach starts the gate at the other end of an interface that a Backend made:
+	// frames is a descriptor to read and write its frames by, and closed by it. Nil
+	// where the gate made the link.
+	Attach func(frames *os.File) error
+	// Join makes the gate count as the instance's: files of its control groups to
 	// write a process's ID into.
 	Join func(procs []string) error
 	// Env is for all commands, where the Spec does not say otherwise: the
@@ -111,12 +122,4 @@ func (l *Link) Close() error {
 		return nil
 	}
 	return l.NetNS.Close()
-}
-
-// Linked is a Backend whose instances can have a network. Where a Sandbox has a
-// Link, its Start puts the instance into that namespace.
-type Linked interface {
-	Backend
-	// NetNS opens the network namespace of a running instance.
-	NetNS(id string) (*os.File, error)
 }

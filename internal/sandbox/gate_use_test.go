@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -187,7 +186,11 @@ func (w warmWall) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	return w.linked.Start(ctx, sb)
 }
 
-func (w warmWall) NetNS(id string) (*os.File, error) { return w.linked.NetNS(id) }
+func (w warmWall) Capabilities() sandbox.Capabilities {
+	c := w.linked.Capabilities()
+	c.Warm = w.Warmer
+	return c
+}
 
 // TestPoolIgnoresNetworks: an instance with a network is never one that was kept
 // warm, and none is kept warm for it.

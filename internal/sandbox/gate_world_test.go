@@ -83,9 +83,9 @@ type mortalGate struct {
 	*mortality
 }
 
-func (g mortalGate) Open(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) (*sandbox.Link, error) {
+func (g mortalGate) Open(ctx context.Context, sb *sandbox.Sandbox, takes sandbox.LinkForm, values sandbox.SecretValues) (*sandbox.Link, error) {
 	g.step()
-	l, err := g.Gate.Open(ctx, sb, values)
+	l, err := g.Gate.Open(ctx, sb, takes, values)
 	if g.dead.Load() || g.left.Load() == 1 {
 		_ = l.Close() // as the end of a process does
 	}
@@ -133,14 +133,6 @@ func (g mortalGate) Log(ctx context.Context, id string, o sandbox.NetLogOptions,
 	return g.Gate.Log(ctx, id, o, yield)
 }
 
-// mortalLinked is a wall as a mortal process sees it.
-type mortalLinked struct {
-	mortalBackend
-	wall sandboxtest.Linked
-}
-
-func (l mortalLinked) NetNS(id string) (*os.File, error) { return l.wall.NetNS(id) }
-
 // steps are the operations of walls and gates within which a process may die.
 var steps = []sandboxtest.Op{
 	sandboxtest.Start, sandboxtest.Stop, sandboxtest.Remove,
@@ -166,7 +158,7 @@ func (w *gateWorld) bootMortally(t fataler, m *mortality, broken *faults) *daemo
 	w.gate.SetHook(hook)
 	return w.bootIn(m.life, t, sandbox.Options{
 		Store:    mortalStore{&w.store, m},
-		Backends: []sandbox.Backend{mortalLinked{mortalBackend{w.wall, m}, w.wall}},
+		Backends: []sandbox.Backend{mortalBackend{w.wall, m}},
 		Gate:     mortalGate{w.gate, m},
 	})
 }

@@ -46,7 +46,7 @@ func (g *gates) canLink(b Backend, spec Spec) error {
 	if !spec.Networked() {
 		return nil
 	}
-	if _, ok := b.(Linked); !ok || g.gate == nil {
+	if g.gate == nil || b.Capabilities().Link == "" {
 		return Errorf(Unsupported, "network %s: %s can't have one on this machine", spec.Network, b.Name()).
 			WithHint("leave it off; carboy doctor says what is missing")
 	}
@@ -62,7 +62,7 @@ func (g *gates) start(ctx context.Context, b Backend, sb *Sandbox, values Secret
 	if err := g.canLink(b, sb.Spec); err != nil {
 		return nil, err
 	}
-	link, err := g.gate.Open(ctx, sb, values)
+	link, err := g.gate.Open(ctx, sb, b.Capabilities().Link, values)
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +86,11 @@ func (g *gates) adopt(ctx context.Context, b Backend, sb *Sandbox) error {
 	if err := g.canLink(b, sb.Spec); err != nil || !sb.Spec.Networked() {
 		return err
 	}
-	netns, err := b.(Linked).NetNS(sb.ID)
+	end, err := b.Capabilities().LinkEnd(sb.ID)
 	if err != nil {
 		return err
 	}
-	return g.gate.Adopt(ctx, sb, netns)
+	return g.gate.Adopt(ctx, sb, end)
 }
 
 // close ends the gate of sb, if it has one.

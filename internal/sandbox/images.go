@@ -77,8 +77,7 @@ func (s Spec) checkImage(o Offer) *Error {
 
 // ImagesInUse returns the digests of the images of all sandboxes, stopped and
 // kept ones among them, of snapshots, of instances kept warm, and of creates under
-// way, sorted.
-// It changes at any time: whoever deletes by it does so within WithImages.
+// way, sorted. It changes at any time: delete by it only within WithImages.
 func (m *Manager) ImagesInUse() []string {
 	var out []string
 	add := func(image string) {

@@ -24,7 +24,7 @@ func (m *Manager) Pause(ctx context.Context, c Caller, ref string, memory bool) 
 		if sb.Spec.Ephemeral {
 			return Errorf(Conflict, "sandbox %s: it belongs to one command, and ends with it", sb.Spec.Name)
 		}
-		if s, ok := m.lives.backends[sb.Backend].(Suspender); ok && memory {
+		if s := m.lives.backends.suspender(sb); s != nil && memory {
 			if err := s.Suspendable(ctx, sb.ID); err != nil {
 				return err
 			}
@@ -59,8 +59,8 @@ func (sb *Sandbox) mayExpire() bool {
 // memory is to be kept is written before; whether it was, finishStop sees.
 func (l *lives) pause(ctx context.Context, e *entry, reason EndReason, memory bool) error {
 	sb := l.registry.record(e)
-	s, ok := l.backends[sb.Backend].(Suspender)
-	if !memory || !ok {
+	s := l.backends.suspender(sb)
+	if !memory || s == nil {
 		return l.stop(ctx, e, reason)
 	}
 	ctx, cancel := detached(ctx)
@@ -84,16 +84,16 @@ func (l *lives) pause(ctx context.Context, e *entry, reason EndReason, memory bo
 // keptMemory says whether an instance that has been ended can go on, which only one
 // that was to be suspended can.
 func (l *lives) keptMemory(sb *Sandbox) bool {
-	s, ok := l.backends[sb.Backend].(Suspender)
-	return ok && sb.Suspended && s.Suspended(sb.ID)
+	s := l.backends.suspender(sb)
+	return s != nil && sb.Suspended && s.Suspended(sb.ID)
 }
 
 // resume starts an instance, from its memory where it has any. One that turns out not
 // to be able to starts without, and lost says so.
 func (l *lives) resume(ctx context.Context, b Backend, sb *Sandbox, values SecretValues) (enforced []Enforcement, lost []string, err error) {
 	enforced, err = l.gates.start(ctx, b, sb, values)
-	s, ok := b.(Suspender)
-	if !ok || !errors.Is(err, ErrMemoryLost) {
+	s := l.backends.suspender(sb)
+	if s == nil || !errors.Is(err, ErrMemoryLost) {
 		return enforced, nil, err
 	}
 	l.log.Error("resume instance", "id", sb.ID, "error", err)

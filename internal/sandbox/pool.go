@@ -58,7 +58,7 @@ func newPool(o Options, c *common, run *runner) *pool {
 	p.PerInstance = maps.Clone(o.Pool.PerInstance)
 	p.Memory = cmp.Or(p.Memory, DefaultPoolMemory)
 	for _, b := range o.Backends {
-		if w, ok := b.(Warmer); ok {
+		if w := b.Capabilities().Warm; w != nil {
 			p.warmers[b.Name()] = w
 		}
 	}
@@ -259,7 +259,8 @@ func (p *pool) made(w *warmInstance, err error, gone bool) {
 	p.endLocked(w)
 }
 
-// watchReady has Run, which just began, notice the ends of the ready instances.
+// watchReady watches for the ends of the ready instances. Run, which ends its
+// watchers with itself, calls it as it begins.
 func (p *pool) watchReady() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -36,7 +36,11 @@ func (b mortalWarmer) Personal(owner string, spec sandbox.Spec) bool {
 	return b.w.Personal(owner, spec)
 }
 
-var _ sandbox.Warmer = mortalWarmer{}
+func (b mortalWarmer) Capabilities() sandbox.Capabilities {
+	c := b.Backend.Capabilities()
+	c.Warm = b
+	return c
+}
 
 // bootMortalPool boots a daemon with a pool that dies as m says.
 func (w *warmWorld) bootMortalPool(t fataler, m *mortality, claimFails bool) *daemon {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"slices"
 	"time"
 )
 
@@ -18,6 +20,8 @@ import (
 type Backend interface {
 	// Name is the wall's name in a Spec.
 	Name() string
+	// Capabilities says what it can do beyond these methods. It is always the same.
+	Capabilities() Capabilities
 	// Check says how each promise of spec would be kept, without building
 	// anything. It fails with Unsupported where an explicit limit can't be.
 	Check(ctx context.Context, spec Spec) ([]Enforcement, error)
@@ -34,12 +38,12 @@ type Backend interface {
 	// bounds the dialling, not the connection.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
 	// Wait blocks until the instance has ended and says why, or until ctx ends.
-	// It works for instances that an earlier process started; for one that is
-	// not there it returns at once.
+	// It works for instances that an earlier process started; for one that does not
+	// exist it returns at once.
 	Wait(ctx context.Context, id string) (EndReason, error)
 	// Alive reports whether the instance runs and its guest answers.
 	Alive(ctx context.Context, id string) bool
-	// Instances lists the IDs of which this backend holds anything at all.
+	// Instances lists the IDs of which this backend has anything left.
 	Instances(ctx context.Context) ([]string, error)
 	// Changes writes the changes of /workspace as a stream that package
 	// workspace reads. It works on running and on stopped instances, and ends
@@ -47,9 +51,41 @@ type Backend interface {
 	Changes(ctx context.Context, id string, opts ChangesOptions, w io.Writer) error
 }
 
-// Warmer is a Backend that can start instances before anyone asks for them.
+// Capabilities are what a backend can do beyond what all do. What is left out it
+// can't: a Spec that needs it gets another wall that it names, or none.
+type Capabilities struct {
+	HostDirs bool // its instances can show directories of the host
+	Images   bool // they can start from Options.Images, not from DefaultImage alone
+	Volumes  bool // they can mount Options.Volumes
+
+	// Link is what Start takes as an instance's end of a link; "": its instances
+	// can have no network. LinkEnd opens that of a running one once more.
+	Link    LinkForm
+	LinkEnd func(id string) (*os.File, error)
+
+	Warm      Warmer      // nil: no instance is started before anyone asks
+	Suspend   Suspender   // nil: what stops has lost its memory
+	Snapshots Snapshotter // nil: what was written can't be saved
+	Usage     Measurer    // nil: what an instance uses is not known
+}
+
+// check says what spec needs that the wall of that name can't do.
+func (c Capabilities) check(wall string, spec Spec) error {
+	mounts := func(is func(Mount) bool) bool { return slices.ContainsFunc(spec.Mounts, is) }
+	fromHost := func(m Mount) bool { return m.Source != (HostDir{}) }
+	switch {
+	case !c.HostDirs && (spec.Workspace.Source != (HostDir{}) || mounts(fromHost)):
+		return Errorf(Unsupported, "%s can't show directories of the host", wall).WithHint("copy what is needed into the sandbox")
+	case !c.Images && spec.Image != DefaultImage:
+		return Errorf(Unsupported, "%s can't start from an image", wall).WithHint("leave the image out")
+	case !c.Volumes && len(spec.volumes()) > 0:
+		return Errorf(Unsupported, "%s can't mount volumes", wall).WithHint("leave them out")
+	}
+	return nil
+}
+
+// Warmer starts instances of a backend before anyone asks for them.
 type Warmer interface {
-	Backend
 	// Warm starts an instance as Start would for a sandbox with that ID and spec,
 	// which has no name, environment or labels, no mounts and a private
 	// workspace. It belongs to nobody, and is for anybody or, where owner is
@@ -66,10 +102,9 @@ type Warmer interface {
 	Personal(owner string, spec Spec) bool
 }
 
-// Suspender is a Backend whose instances can be stopped with their processes and
-// what those have in memory, and go on from there at the next Start.
+// Suspender stops instances of a backend with their processes and what those
+// have in memory, to go on from there at the next Start.
 type Suspender interface {
-	Backend
 	// Suspendable says why the memory of a running instance can't be kept, where
 	// that is known before anything is done: the instance runs on.
 	Suspendable(ctx context.Context, id string) error
@@ -101,10 +136,9 @@ type Usage struct {
 	Disk, DiskTotal int64
 }
 
-// Measurer is a Backend that knows what a running instance uses: by the host's own
-// figures where there are any.
+// Measurer knows what a running instance of a backend uses: by the host's own
+// figures where it has any.
 type Measurer interface {
-	Backend
 	Measure(ctx context.Context, id string) (Usage, error)
 }
 

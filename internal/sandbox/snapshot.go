@@ -37,13 +37,12 @@ type Saved struct {
 	Notes []string // what was left out, in words
 }
 
-// Snapshotter is a Backend whose instances can be saved.
+// Snapshotter saves instances of a backend.
 type Snapshotter interface {
-	Backend
 	// Save copies what sb's instance wrote, over its image and its snapshot, to the
 	// empty directory dir, as instances that start from it will want it. It is all
 	// of one moment: a running instance is held still meanwhile, and goes on after
-	// that, whoever is killed. It fails with Exhausted where the disk is full;
+	// that, though the daemon is killed. It fails with Exhausted where the disk is full;
 	// after an error what is in dir is for the caller to delete.
 	Save(ctx context.Context, sb *Sandbox, dir string) (Saved, error)
 }
@@ -54,8 +53,8 @@ type Snapshots interface {
 	// Open returns all that are kept, and deletes what an earlier daemon left
 	// half made or half deleted. It comes before all else, once.
 	Open(ctx context.Context) ([]Snapshot, error)
-	// Keep has fill write the files of s to an empty directory, and keeps them
-	// as s, with the size and the notes that fill returned.
+	// Keep makes an empty directory, into which fill writes the files of s, and keeps
+	// them as s, with the size and the notes that fill returned.
 	Keep(ctx context.Context, s Snapshot, fill func(ctx context.Context, dir string) (Saved, error)) (Snapshot, error)
 	// Put changes what is known of one that is kept: Shared and Removed.
 	Put(ctx context.Context, s Snapshot) error
@@ -104,7 +103,7 @@ func (m *Manager) snapshot(ctx context.Context, sb *Sandbox) (Snapshot, error) {
 	}
 	s, err := m.snapshots.save(ctx, b, sb)
 	if err == nil {
-		m.note(ctx, sb, EventSnapshot, "saved as %s", s.ID)
+		m.note(ctx, sb, eventSnapshot, "saved as %s", s.ID)
 	}
 	return s, err
 }

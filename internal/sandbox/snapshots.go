@@ -190,8 +190,8 @@ func (s *snapshots) save(ctx context.Context, b Backend, sb *Sandbox) (Snapshot,
 // saver says why what sb wrote can't be saved.
 func (s *snapshots) saver(b Backend, sb *Sandbox) (Snapshotter, error) {
 	name := sb.Spec.Name
-	saver, ok := b.(Snapshotter)
-	if !ok {
+	saver := b.Capabilities().Snapshots
+	if saver == nil {
 		return nil, Errorf(Unsupported, "sandbox %s: its wall %s can't save what it wrote", name, sb.Backend)
 	}
 	if sb.Spec.Workspace.Mode != WorkspacePrivate {

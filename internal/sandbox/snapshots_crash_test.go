@@ -16,9 +16,15 @@ type mortalSaver struct{ mortalBackend }
 
 func (b mortalSaver) Save(ctx context.Context, sb *sandbox.Sandbox, dir string) (sandbox.Saved, error) {
 	b.step()
-	s, err := b.Backend.(sandbox.Snapshotter).Save(ctx, sb, dir)
+	s, err := b.Backend.Capabilities().Snapshots.Save(ctx, sb, dir)
 	b.step()
 	return s, err
+}
+
+func (b mortalSaver) Capabilities() sandbox.Capabilities {
+	c := b.Backend.Capabilities()
+	c.Snapshots = b
+	return c
 }
 
 // mortalSnapshots are snapshots as a mortal process sees them.

@@ -209,7 +209,7 @@ func (m *Manager) Events(ctx context.Context, c Caller, ref string) ([]Event, er
 	return evs, nil
 }
 
-// Metered is what is measured of a sandbox.
+// Metered is a sandbox to be measured, and what it may use.
 type Metered struct {
 	ID      string
 	Running bool
@@ -243,9 +243,12 @@ func (m *Manager) Measure(ctx context.Context, id string) (Usage, error) {
 	if err := mustRun(sb); err != nil {
 		return Usage{}, err
 	}
-	b, ok := m.lives.backends[sb.Backend].(Measurer)
-	if !ok {
+	b, err := m.lives.backends.of(sb)
+	if err != nil {
+		return Usage{}, err
+	}
+	if b.Capabilities().Usage == nil {
 		return Usage{}, Errorf(Unsupported, "sandbox %s: its wall does not tell what it uses", sb.Spec.Name)
 	}
-	return b.Measure(ctx, id)
+	return b.Capabilities().Usage.Measure(ctx, id)
 }

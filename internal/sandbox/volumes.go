@@ -48,8 +48,8 @@ func (s Spec) volumes() []string {
 }
 
 // VolumeUsers returns the names of the sandboxes, running or not, that have
-// the volume with that ID, sorted. It changes at any time: whoever deletes by
-// it does so within WithVolumes.
+// the volume with that ID, sorted. It changes at any time: delete by it only
+// within WithVolumes.
 func (m *Manager) VolumeUsers(id string) []string { return m.registry.volumeUsers(id) }
 
 // WithVolumes calls f while no volume can come into use: a create of a sandbox

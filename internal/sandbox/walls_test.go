@@ -173,3 +173,39 @@ func TestCheckOfACallerWhoLeft(t *testing.T) {
 		w.fake.SetHook(nil)
 	})
 }
+
+// plainWall is a Fake that can do nothing beyond what every backend does.
+type plainWall struct{ *sandboxtest.Fake }
+
+func (plainWall) Capabilities() sandbox.Capabilities { return sandbox.Capabilities{} }
+
+// TestCapabilities: a wall gets no spec that needs what it does not state, and a
+// stronger one that states it does.
+func TestCapabilities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		opts := sandbox.Options{
+			Store: &w.store, Backends: []sandbox.Backend{plainWall{sandboxtest.New(sandbox.WallProcess)}, w.fake},
+			Volumes: cellar{volume1}, Images: &shelf{images: []string{"sha256:" + strings.Repeat("a", 64)}},
+		}
+		d := w.bootWith(t, opts)
+		for name, spec := range map[string]sandbox.Spec{
+			"workspace-of-the-host": {Workspace: cow()},
+			"mount-of-the-host":     {Mounts: []sandbox.Mount{{Source: cow().Source, Target: "/mnt/a"}}},
+			"volume":                {Mounts: []sandbox.Mount{{Volume: volume1, Target: "/mnt/a"}}},
+			"image":                 {Image: "debian@sha256:" + strings.Repeat("a", 64)},
+		} {
+			spec.Isolation = sandbox.WallProcess
+			_, err := d.Create(t.Context(), ann, spec, nil)
+			wantKind(t, name, err, sandbox.Unsupported)
+			spec.Stronger = []string{sandbox.WallGVisor}
+			if sb, err := d.Create(t.Context(), ann, spec, nil); err != nil || sb.Backend != sandbox.WallGVisor {
+				t.Errorf("%s, with a stronger wall: %+v, %v", name, sb, err)
+			}
+		}
+		if sb := create(t, d, sandbox.Spec{Name: "plain", Isolation: sandbox.WallProcess}); sb.Backend != sandbox.WallProcess {
+			t.Errorf("a plain one is behind %s", sb.Backend)
+		}
+		d.shutdown()
+	})
+}

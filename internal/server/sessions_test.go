@@ -12,8 +12,8 @@ import (
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
+	by "github.com/carboy-sandbox/carboy/internal/server/access"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	by "github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
 )
 

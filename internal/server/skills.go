@@ -9,7 +9,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/access"
+	"github.com/carboy-sandbox/carboy/internal/server/access"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 

@@ -5,8 +5,8 @@ import (
 	"net/url"
 
 	"github.com/carboy-sandbox/carboy/api/tools"
+	"github.com/carboy-sandbox/carboy/internal/server/access"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
-	"github.com/carboy-sandbox/carboy/internal/session/access"
 	"github.com/carboy-sandbox/carboy/internal/session/tool"
 	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // audit tells of a command that has ended, or that came to nothing.
@@ -16,9 +16,9 @@ func (x *execution) audit(res *Result, err error) {
 		m.execErrors.Add(1)
 	}
 	a := AuditRecord{
-		Time: x.from.UTC(), Owner: x.c.Owner, Session: x.spec.SessionID, Sandbox: x.box, Action: "exec",
-		Command: profile.Written(x.spec.Cmd), EnvKeys: profile.EnvNames(x.spec.Env),
-		Error: profile.Class(err), Duration: x.took(), Queued: x.w.queued, SessionIs: x.f.how,
+		Time: x.from.UTC(), Owner: x.c.Owner, Session: x.spec.Key, Sandbox: x.box, Action: "exec",
+		Command: request.Written(x.cmd.Line), EnvKeys: request.EnvNames(x.cmd.Env),
+		Error: x.r.class(err), Duration: x.took(), Queued: x.w.queued, SessionIs: x.f.how,
 	}
 	if res != nil {
 		a.Status, a.ExitCode, a.Limits = res.Status, res.ExitCode, res.Limits
@@ -29,13 +29,21 @@ func (x *execution) audit(res *Result, err error) {
 
 func (r *Runtime) tell(a AuditRecord) {
 	// What was refused is told too, and may be of any length.
-	a.Session, a.Process = profile.Written(a.Session), profile.Written(a.Process)
+	a.Session, a.Process = request.Written(a.Session), request.Written(a.Process)
 	r.log.Info("session "+a.Action, "owner", a.Owner, "session", shown(a.Session), "sandbox", a.Sandbox, "process", a.Process, "path", a.Path,
 		"command", a.Command, "env_keys", a.EnvKeys, "status", a.Status, "error", a.Error,
 		"duration", a.Duration.Round(time.Millisecond), "queued", a.Queued.Round(time.Millisecond), "stdout", a.Stdout, "stderr", a.Stderr)
 	if r.o.Audit != nil {
 		r.o.Audit(a)
 	}
+}
+
+// class is what an error is called in an AuditRecord; "" for none.
+func (r *Runtime) class(err error) string {
+	if err == nil {
+		return ""
+	}
+	return r.o.Class(err)
 }
 
 // counters are what Metrics counts.

@@ -7,9 +7,10 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/home"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // Defaults of a Config, and the most that may be configured.
@@ -39,7 +40,7 @@ const (
 // Config is what the operator set. The zero value works: sessions have
 // workspaces of their own and no directory of the host.
 type Config struct {
-	// Image is what sessions get that name none, or box.DefaultImage; "": the
+	// Image is what sessions get that name none, "": the
 	// machine's own.
 	Image string `json:"image,omitempty"`
 	// Isolation is the wall of sessions that name none; "": gvisor.
@@ -58,7 +59,7 @@ type Config struct {
 	AllowedMountRoots []string `json:"allowed_mount_roots,omitempty"`
 	// WorkspaceQuotaMB holds for sessions that name none; 0: none.
 	WorkspaceQuotaMB int `json:"workspace_quota_mb,omitempty"`
-	// Quota is box.QuotaHard where no session may have less.
+	// Quota is request.QuotaHard where no session may have less.
 	Quota string `json:"quota,omitempty"`
 	// SessionTTLSec is for how long an idle session is left as it is; nil: 300;
 	// 0 and less: for good.
@@ -137,8 +138,8 @@ func (c Config) Validate() error {
 			return bad("allowed_mount_roots", "%.200q is not an absolute path", p)
 		}
 	}
-	if c.WorkspaceQuotaMB < 0 || c.WorkspaceQuotaMB > profile.MaxQuotaMB {
-		return bad("workspace_quota_mb", "%d is out of bounds: 0 to %d", c.WorkspaceQuotaMB, profile.MaxQuotaMB)
+	if c.WorkspaceQuotaMB < 0 || c.WorkspaceQuotaMB > request.MaxQuota>>20 {
+		return bad("workspace_quota_mb", "%d is out of bounds: 0 to %d", c.WorkspaceQuotaMB, request.MaxQuota>>20)
 	}
 	for _, d := range []struct {
 		name string
@@ -148,7 +149,7 @@ func (c Config) Validate() error {
 			return bad(d.name, "%d is out of bounds: at most %d", *d.sec, math.MaxInt32)
 		}
 	}
-	if c.Quota != sessions.QuotaAny && c.Quota != sessions.QuotaHard && c.Quota != sessions.QuotaSoft {
+	if c.Quota != request.QuotaAny && c.Quota != request.QuotaHard && c.Quota != request.QuotaSoft {
 		return bad("quota", "%.40q is no choice: hard, soft, or none", c.Quota)
 	}
 	if c.Isolation != "" && !sandbox.ValidWall(c.Isolation) {
@@ -184,8 +185,8 @@ func (c Config) Validate() error {
 }
 
 // roots is what of c is about directories of the host.
-func (c Config) roots(private []string) profile.RootsConfig {
-	return profile.RootsConfig{
+func (c Config) roots(private []string) hostroot.Config {
+	return hostroot.Config{
 		HostRoot: c.HostRoot, DefaultWorkspace: c.DefaultWorkspace, AllowedMountRoots: c.AllowedMountRoots, Private: private, Make: home.Make,
 	}
 }

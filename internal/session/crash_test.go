@@ -123,7 +123,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		do    func(r *session.Runtime) error
 	}{
 		{"create", nil, func(r *session.Runtime) error {
-			_, err := r.Create(context.Background(), ann, asked("k", ""))
+			_, err := asking{r}.Create(context.Background(), ann, asked("k", ""))
 			return err
 		}},
 		{"delete", func(t fataler, d *daemon) { run(t, d, asked("k", "echo x")) }, func(r *session.Runtime) error {
@@ -134,7 +134,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			sb, _ := d.manager.List(context.Background(), ann, sandbox.Filter{})
 			_ = d.manager.Remove(context.Background(), ann, sb[0].ID, true)
 		}, func(r *session.Runtime) error {
-			_, err := r.Exec(context.Background(), ann, asked("k", "echo x"))
+			_, err := asking{r}.Exec(context.Background(), ann, asked("k", "echo x"))
 			return err
 		}},
 		{"wake", func(t fataler, d *daemon) {
@@ -142,7 +142,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			pass(ttl + time.Minute)
 			wantSession(t, d, "k", true)
 		}, func(r *session.Runtime) error {
-			_, err := r.Exec(context.Background(), ann, asked("k", "echo x"))
+			_, err := asking{r}.Exec(context.Background(), ann, asked("k", "echo x"))
 			return err
 		}},
 		{"fall-asleep", func(t fataler, d *daemon) { run(t, d, asked("k", "touch")) }, func(*session.Runtime) error {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
 // Delete ends a session, its processes and the commands in it, and deletes its
@@ -34,7 +34,7 @@ func (r *Runtime) delete(ctx context.Context, s *session, recID string) error {
 	}
 	defer s.life.give()
 	if is := r.stateOf(s); is == absent || is == gone || recID != "" && r.record(s).ID != recID {
-		return profile.SessionNotFound(shown(s.id.key))
+		return fault.NotFound(shown(s.id.key))
 	}
 	if err := r.erase(ctx, s); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (r *Runtime) delete(ctx context.Context, s *session, recID string) error {
 func (r *Runtime) reset(ctx context.Context, s *session, recID string) {
 	ctx, cancel := detached(ctx)
 	defer cancel()
-	if err := r.delete(ctx, s, recID); err != nil && !errors.Is(err, profile.ErrNotFound) {
+	if err := r.delete(ctx, s, recID); err != nil && !errors.Is(err, fault.ErrNotFound) {
 		r.log.Error("end a session", "owner", s.id.owner, "session", shown(s.id.key), "error", err)
 	}
 }
@@ -90,7 +90,7 @@ func (r *Runtime) DropAll(ctx context.Context, owner string, match func(key stri
 		wg.Go(func() {
 			defer func() { <-slots }()
 			defer r.release(s)
-			if err := r.delete(ctx, s, ""); !errors.Is(err, profile.ErrNotFound) {
+			if err := r.delete(ctx, s, ""); !errors.Is(err, fault.ErrNotFound) {
 				errs[n] = tidied(err, s.id.key, "delete it")
 			}
 		})

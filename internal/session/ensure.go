@@ -8,9 +8,10 @@ import (
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // What a call found, as AuditRecord.SessionIs has it.
@@ -36,14 +37,14 @@ func (f *found) say(format string, args ...any) {
 var errOutOfTurn = errors.New("only in turn")
 
 // acquire returns a session as spec wants it, with a lease on it.
-func (r *Runtime) acquire(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*session, found, error) {
+func (r *Runtime) acquire(ctx context.Context, c sandbox.Caller, spec Spec) (*session, found, error) {
 	return r.acquireIn(ctx, c, spec, new(waiting))
 }
 
 // acquireIn is acquire for one that waits as w says.
-func (r *Runtime) acquireIn(ctx context.Context, c sandbox.Caller, spec sessions.Spec, w *waiting) (*session, found, error) {
+func (r *Runtime) acquireIn(ctx context.Context, c sandbox.Caller, spec Spec, w *waiting) (*session, found, error) {
 	for {
-		s := r.enter(id{c.Owner, spec.SessionID})
+		s := r.enter(id{c.Owner, spec.Key})
 		f, err := r.settle(ctx, s, spec, w)
 		switch {
 		case err == nil:
@@ -64,7 +65,7 @@ func (r *Runtime) acquireIn(ctx context.Context, c sandbox.Caller, spec sessions
 var errGone = errors.New("deleted meanwhile")
 
 // settle waits for what w says, and makes the session ready.
-func (r *Runtime) settle(ctx context.Context, s *session, spec sessions.Spec, w *waiting) (f found, err error) {
+func (r *Runtime) settle(ctx context.Context, s *session, spec Spec, w *waiting) (f found, err error) {
 	if err := r.conflict(s, spec); err != nil { // which no waiting mends
 		return f, err
 	}
@@ -91,7 +92,7 @@ func (r *Runtime) settle(ctx context.Context, s *session, spec sessions.Spec, w 
 
 // conflict reports all fields in which spec wants a session that is there
 // otherwise.
-func (r *Runtime) conflict(s *session, spec sessions.Spec) error {
+func (r *Runtime) conflict(s *session, spec Spec) error {
 	r.mu.Lock()
 	is, d := s.state, r.differLocked(s, spec)
 	r.mu.Unlock()
@@ -100,32 +101,32 @@ func (r *Runtime) conflict(s *session, spec sessions.Spec) error {
 	}
 	if len(d) > 0 {
 		r.metrics.conflicts.Add(1)
-		return profile.Conflict(s.id.key, d)
+		return fault.Conflict(s.id.key, d)
 	}
 	return nil
 }
 
-// differLocked is profile.Conflicts with aliases resolved, and with what a
+// differLocked is request.Differences with aliases resolved, and with what a
 // request may ask for besides: where it says nothing of that, anything will do.
-func (r *Runtime) differLocked(s *session, spec sessions.Spec) []sessions.Difference {
-	is := r.infoLocked(s)
+func (r *Runtime) differLocked(s *session, spec Spec) []sessions.Difference {
+	is, w := s.rec.Spec, s.rec.Workspace
 	is.Image, spec.Image = r.ImageName(is.Image), r.ImageName(spec.Image)
-	d := profile.Conflicts(is, spec)
-	if wall := cmp.Or(s.wall, r.wall(s.rec.Spec)); spec.Isolation != "" && spec.Isolation != wall {
+	d := request.Differences(is, spec)
+	if wall := cmp.Or(s.wall, r.shaper.wall(s.rec.Spec)); spec.Isolation != "" && spec.Isolation != wall {
 		d = append(d, sessions.Difference{Field: "isolation", Is: wall, Asked: spec.Isolation})
 	}
-	if spec.Quota == sessions.QuotaHard && is.Quota == sessions.QuotaSoft {
-		d = append(d, sessions.Difference{Field: "quota", Is: is.Quota, Asked: spec.Quota})
+	if spec.Workspace.Quota == request.QuotaHard && w.Quota == request.QuotaSoft {
+		d = append(d, sessions.Difference{Field: "quota", Is: w.Quota, Asked: spec.Workspace.Quota})
 	}
-	if n := s.rec.Workspace.Inodes; spec.WorkspaceInodes != 0 && spec.WorkspaceInodes != n {
-		d = append(d, sessions.Difference{Field: "workspace_inodes", Is: n, Asked: spec.WorkspaceInodes})
+	if n := w.Inodes; spec.Workspace.Inodes != 0 && spec.Workspace.Inodes != n {
+		d = append(d, sessions.Difference{Field: "workspace_inodes", Is: n, Asked: spec.Workspace.Inodes})
 	}
 	return d
 }
 
 // ensure makes a session ready for spec. life must be held; ordered says that
 // the turn is too.
-func (r *Runtime) ensure(ctx context.Context, s *session, spec sessions.Spec, ordered bool, f *found) error {
+func (r *Runtime) ensure(ctx context.Context, s *session, spec Spec, ordered bool, f *found) error {
 	switch r.stateOf(s) {
 	case absent:
 		f.how = wasCreated
@@ -168,23 +169,23 @@ func (r *Runtime) ensure(ctx context.Context, s *session, spec sessions.Spec, or
 }
 
 // remember notes which skills a session is wanted with now, for its processes.
-func (r *Runtime) remember(ctx context.Context, s *session, spec sessions.Spec) error {
-	if profile.SameMounts(r.record(s).Spec.ExtraMounts, spec.ExtraMounts) {
+func (r *Runtime) remember(ctx context.Context, s *session, spec Spec) error {
+	if request.SameMounts(r.record(s).Spec.Mounts, spec.Mounts) {
 		return nil
 	}
-	err := r.amend(ctx, s, func(rec *record.Session) { rec.Spec.ExtraMounts = slices.Clone(spec.ExtraMounts) })
+	err := r.amend(ctx, s, func(rec *record.Session) { rec.Spec.Mounts = slices.Clone(spec.Mounts) })
 	return tidied(err, s.id.key, "write its record")
 }
 
 // sameMounts reports whether a session has the extra mounts of spec. Skills are
 // none: they are brought.
-func (r *Runtime) sameMounts(rec record.Session, spec sessions.Spec) bool {
-	return profile.SameMounts(r.realMounts(rec.Owner, rec.Spec.ExtraMounts), r.realMounts(rec.Owner, spec.ExtraMounts))
+func (r *Runtime) sameMounts(rec record.Session, spec Spec) bool {
+	return request.SameMounts(r.shaper.realMounts(rec.Owner, rec.Spec.Mounts), r.shaper.realMounts(rec.Owner, spec.Mounts))
 }
 
 // revive sees that the sandbox of a live session runs. One that has ended is
 // started again, or replaced where that can't be.
-func (r *Runtime) revive(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
+func (r *Runtime) revive(ctx context.Context, s *session, spec Spec, f *found) error {
 	f.how = wasReused
 	c := sandbox.Caller{Owner: s.id.owner}
 	rec := r.record(s)
@@ -219,7 +220,7 @@ func (r *Runtime) revive(ctx context.Context, s *session, spec sessions.Spec, f 
 }
 
 // rouse goes on with a session that is waking.
-func (r *Runtime) rouse(ctx context.Context, s *session, spec sessions.Spec, f *found) error {
+func (r *Runtime) rouse(ctx context.Context, s *session, spec Spec, f *found) error {
 	var sb *sandbox.Sandbox
 	err := r.stillAllowed(ctx, s)
 	if err == nil {

@@ -7,15 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
-
-// fail returns an Error of a kind that has cause in its chain: one of package
-// profile's, by which the dialects know it, or another.
-func fail(cause error, k sandbox.Kind, format string, args ...any) *sandbox.Error {
-	e := sandbox.Errorf(k, format, args...)
-	e.Err = cause
-	return e
-}
 
 // tidied is failure for what may have gone well.
 func tidied(err error, key, doing string) error {
@@ -32,9 +25,9 @@ func failure(err error, key, doing string) error {
 		return err
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fail(err, sandbox.Unavailable, "session %s: interrupted while trying to %s", shown(key), doing).WithHint("try again")
+		return fault.Because(err, sandbox.Unavailable, "session %s: interrupted while trying to %s", shown(key), doing).WithHint("try again")
 	}
-	return fail(err, sandbox.Internal, "session %s: could not %s", shown(key), doing).WithHint("the daemon's log says why")
+	return fault.Because(err, sandbox.Internal, "session %s: could not %s", shown(key), doing).WithHint("the daemon's log says why")
 }
 
 const maxShown = 100 // bytes of a key in a text

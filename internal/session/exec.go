@@ -6,18 +6,19 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/agent"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 const (
-	// MaxCmd is the longest command, in bytes.
-	MaxCmd = 8 << 20
+	// MaxOutput is how many bytes of each stream of a command are kept; the rest is
+	// counted.
+	MaxOutput = 1 << 20
 
 	// orphanGrace is how long a command outlives the daemon that asked for it.
 	orphanGrace = 10 * time.Second
@@ -53,17 +54,17 @@ func (w *waiting) turn(ctx context.Context, r *Runtime, s *session) error {
 	return errTimeUp
 }
 
-// Exec runs spec.Cmd in the session that Create would return. A command that
+// Exec runs a command in the session that Create would return. A command that
 // ended, by whatever, is a Result; so is one whose time was up.
-func (r *Runtime) Exec(ctx context.Context, c sandbox.Caller, spec sessions.Spec) (*Result, error) {
+func (r *Runtime) Exec(ctx context.Context, c sandbox.Caller, spec Spec, cmd Command) (*Result, error) {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	x := &execution{r: r, c: c, spec: spec, from: r.clock.Now(), time: time.Duration(spec.TimeoutSec) * time.Second}
+	x := &execution{r: r, c: c, spec: spec, cmd: cmd, from: r.clock.Now()}
 	res, err := x.exec(ctx)
-	err = tidied(err, spec.SessionID, "run a command")
+	err = tidied(err, spec.Key, "run a command")
 	x.audit(res, err)
 	return res, err
 }
@@ -72,9 +73,9 @@ func (r *Runtime) Exec(ctx context.Context, c sandbox.Caller, spec sessions.Spec
 type execution struct {
 	r    *Runtime
 	c    sandbox.Caller
-	spec sessions.Spec
+	spec Spec
+	cmd  Command
 	from time.Time
-	time time.Duration // that it may take
 	w    waiting
 	box  string // the sandbox's ID
 	wall string
@@ -83,16 +84,13 @@ type execution struct {
 }
 
 func (x *execution) exec(ctx context.Context) (*Result, error) {
-	if err := check(x.spec); err != nil {
+	if err := request.CheckIn(x.spec, x.cmd); err != nil {
 		return nil, err
 	}
-	if err := profile.CheckCmd(x.spec); err != nil {
+	if err := request.CheckLine(x.cmd.Line); err != nil {
 		return nil, err
 	}
-	if len(x.spec.Cmd) > MaxCmd {
-		return nil, profile.Invalid("cmd: %d bytes are too many", len(x.spec.Cmd)).WithHint("at most %d: put it into a file", MaxCmd)
-	}
-	x.w = waiting{ordered: true, limit: x.r.clock.After(x.time)}
+	x.w = waiting{ordered: true, limit: x.r.clock.After(x.cmd.Timeout)}
 	for n := 1; ; n++ {
 		s, f, err := x.r.acquireIn(ctx, x.c, x.spec, &x.w)
 		if errors.Is(err, errTimeUp) {
@@ -112,19 +110,11 @@ func (x *execution) exec(ctx context.Context) (*Result, error) {
 	}
 }
 
-// check refuses what no session can be made of.
-func check(spec sessions.Spec) error {
-	if !utf8.ValidString(spec.SessionID) {
-		return profile.Invalid("session_id must be text in UTF-8")
-	}
-	return profile.Validate(spec)
-}
-
 // neverRun is the result of a command whose time was up before its turn came.
 func (x *execution) neverRun() *Result {
 	x.r.metrics.queueTimeouts.Add(1)
-	x.f.say("the command was not run: the session's other commands took all of its %d seconds", x.spec.TimeoutSec)
-	return x.timedOut(&Result{SessionID: x.spec.SessionID, Backend: x.r.wall(x.spec), Duration: x.took(), Queued: x.w.queued})
+	x.f.say("the command was not run: the session's other commands took all of its %d seconds", x.cmd.Timeout/time.Second)
+	return x.timedOut(&Result{SessionID: x.spec.Key, Backend: x.r.shaper.wall(x.spec), Duration: x.took(), Queued: x.w.queued})
 }
 
 func (x *execution) took() time.Duration { return x.r.clock.Now().Sub(x.from) }
@@ -133,7 +123,7 @@ func (x *execution) timedOut(res *Result) *Result {
 	x.r.metrics.timeouts.Add(1)
 	res.Status, res.ExitCode = sessions.StatusTimedOut, nil
 	if len(res.Stderr) == 0 {
-		res.Stderr = fmt.Appendf(nil, "Command timed out after %d seconds.", x.spec.TimeoutSec)
+		res.Stderr = fmt.Appendf(nil, "Command timed out after %d seconds.", x.cmd.Timeout/time.Second)
 	}
 	res.Notices = x.f.notices
 	return res
@@ -150,7 +140,7 @@ func (x *execution) inTurn(ctx context.Context, s *session) (*Result, error) {
 	defer cancel(nil)
 	defer context.AfterFunc(over, func() { cancel(context.Cause(over)) })()
 
-	guard, err := r.guard(ctx, kept, s.id.key)
+	guard, err := r.quotas.guard(ctx, kept, s.id.key)
 	if err != nil {
 		return nil, err
 	}
@@ -175,20 +165,20 @@ func (x *execution) inTurn(ctx context.Context, s *session) (*Result, error) {
 		}
 		return res, nil
 	}
-	x.f.notices = append(x.f.notices, r.takeBack(ctx, s, x.spec)...)
+	x.f.notices = append(x.f.notices, r.takeBack(ctx, s, x.spec.Skill, x.cmd)...)
 	x.writeOut(ctx, s)
 	return x.result(ctx, s, out), nil
 }
 
 // run has the guest run the command for the time that is left.
 func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel context.CancelCauseFunc) (agent.Outcome, error) {
-	left := max(x.time-x.w.queued, time.Millisecond)
-	cmd, input := agent.Script(x.spec.Cmd, x.spec.Workdir, x.spec.Env)
+	left := max(x.cmd.Timeout-x.w.queued, time.Millisecond)
+	cmd, input := agent.Script(x.cmd.Line, x.cmd.Dir, x.cmd.Env)
 	cmd.TimeoutMs, cmd.OrphanGraceMs = uint64(left.Milliseconds()), uint64(orphanGrace.Milliseconds())
 	ctx, stop := context.WithTimeoutCause(ctx, left+silence, errSilent)
 	defer stop()
 	defer guard.watch(ctx, cancel, x.r.log)()
-	return x.r.guest(s).Exec(ctx, cmd, input, profile.MaxOutput)
+	return x.r.guest(s).Exec(ctx, cmd, input, MaxOutput)
 }
 
 var errSilent = sandbox.Errorf(sandbox.Unavailable, "the sandbox's guest did not answer, and was stopped").WithHint("try again")
@@ -215,9 +205,9 @@ func (x *execution) result(ctx context.Context, s *session, out agent.Outcome) *
 	switch out.Exit.GetReason() {
 	case guestv1.Reason_REASON_OUT_OF_MEMORY:
 		res.Limits = slices.Compact(append([]string{limitMemory}, res.Limits...))
-		x.f.say("the command used up the session's %d MiB of memory, and was ended", x.spec.MemoryMB)
+		x.f.say("the command used up the session's %d MiB of memory, and was ended", x.spec.Memory>>20)
 	case guestv1.Reason_REASON_TIMED_OUT:
-		if x.spec.OnTimeout == sessions.OnTimeoutReset {
+		if x.cmd.Reset {
 			x.r.reset(ctx, s, x.rec)
 			x.f.say("session %s was ended with the command, as on_timeout asks", shown(s.id.key))
 		}
@@ -237,7 +227,7 @@ func (x *execution) output(out agent.Outcome) *Result {
 	x.r.metrics.stdoutBytes.Add(out.Stdout.Bytes)
 	x.r.metrics.stderrBytes.Add(out.Stderr.Bytes)
 	return &Result{
-		SessionID: x.spec.SessionID, Backend: x.wall, Duration: x.took(), Queued: x.w.queued,
+		SessionID: x.spec.Key, Backend: x.wall, Duration: x.took(), Queued: x.w.queued,
 		Stdout: out.Stdout.Data, StdoutBytes: out.Stdout.Bytes, Stderr: out.Stderr.Data, StderrBytes: out.Stderr.Bytes,
 	}
 }
@@ -245,7 +235,7 @@ func (x *execution) output(out agent.Outcome) *Result {
 // broken says what became of a command that did not end as it should.
 func (x *execution) broken(ctx context.Context, s *session, sandboxName string, out agent.Outcome, err error) (*Result, error) {
 	if refusal, ok := errors.AsType[*agent.Refusal](err); ok {
-		return nil, profile.Invalid("the command can't be started: %s", refusal.Text)
+		return nil, fault.Invalid("the command can't be started: %s", refusal.Text)
 	}
 	if ctx.Err() == nil && errors.Is(err, errSilent) {
 		x.r.stop(ctx, s, sandboxName)
@@ -257,17 +247,17 @@ func (x *execution) broken(ctx context.Context, s *session, sandboxName string, 
 	c := sandbox.Caller{Owner: s.id.owner}
 	if conn, derr := x.r.o.Manager.Dial(ctx, c, sandboxName, sandbox.GuestPort); derr == nil {
 		_ = conn.Close()
-		return nil, fail(err, sandbox.Unavailable, "session %s: the sandbox broke off in the middle of the command", shown(s.id.key)).WithHint("try again")
+		return nil, fault.Because(err, sandbox.Unavailable, "session %s: the sandbox broke off in the middle of the command", shown(s.id.key)).WithHint("try again")
 	}
 	sb, gerr := x.r.o.Manager.Get(ctx, c, sandboxName)
 	if gerr == nil && sb.Ended == sandbox.EndOutOfMemory {
 		code := killedCode
 		res := x.output(out)
 		res.Status, res.ExitCode, res.Limits = sessions.StatusCompleted, &code, []string{limitMemory}
-		x.f.say("the command used up the session's %d MiB of memory, and ended the sandbox: its processes are gone", x.spec.MemoryMB)
+		x.f.say("the command used up the session's %d MiB of memory, and ended the sandbox: its processes are gone", x.spec.Memory>>20)
 		res.Notices = x.f.notices
 		return res, nil
 	}
-	return nil, fail(err, sandbox.Unavailable, "session %s: its sandbox ended in the middle of the command", shown(s.id.key)).
+	return nil, fault.Because(err, sandbox.Unavailable, "session %s: its sandbox ended in the middle of the command", shown(s.id.key)).
 		WithHint("try again: that starts it again")
 }

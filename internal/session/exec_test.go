@@ -12,9 +12,10 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 func within(spec sessions.Spec, sec int) sessions.Spec {
@@ -183,12 +184,12 @@ func TestDeleteEndsCommands(t *testing.T) {
 
 func TestOutput(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, _ *world, d *daemon) {
-		const n = profile.MaxOutput + 3*(64<<10)
+		const n = session.MaxOutput + 3*(64<<10)
 		res := run(t, d, asked("k", "flood 1245184"))
-		if len(res.Stdout) != profile.MaxOutput || res.StdoutBytes != n || *res.ExitCode != 0 {
-			t.Errorf("kept %d of %d bytes, want %d of %d", len(res.Stdout), res.StdoutBytes, profile.MaxOutput, n)
+		if len(res.Stdout) != session.MaxOutput || res.StdoutBytes != n || *res.ExitCode != 0 {
+			t.Errorf("kept %d of %d bytes, want %d of %d", len(res.Stdout), res.StdoutBytes, session.MaxOutput, n)
 		}
-		if res := run(t, d, asked("k", "flood 1048576")); len(res.Stdout) != profile.MaxOutput || res.StdoutBytes != profile.MaxOutput {
+		if res := run(t, d, asked("k", "flood 1048576")); len(res.Stdout) != session.MaxOutput || res.StdoutBytes != session.MaxOutput {
 			t.Errorf("kept %d of %d bytes", len(res.Stdout), res.StdoutBytes)
 		}
 		if res := run(t, d, asked("k", "echo  \t x ")); string(res.Stdout) != " \t x \n" {
@@ -219,7 +220,7 @@ func TestEnvironmentIsOnNoCommandLine(t *testing.T) {
 			}
 		}
 		rs, _ := w.store.Sessions(t.Context())
-		if rs[0].Spec.Env != nil || rs[0].Spec.Cmd != "" {
+		if b, err := record.Marshal(rs[0]); err != nil || strings.Contains(string(b), "s3cret") {
 			t.Errorf("the record has the command's: %+v", rs[0].Spec)
 		}
 	})
@@ -233,7 +234,7 @@ func TestLongCommandGoesByItsInput(t *testing.T) {
 				t.Errorf("argv of %d bytes", n)
 			}
 		}
-		_, err := d.Exec(t.Context(), ann, asked("k", strings.Repeat("x", session.MaxCmd+1)))
+		_, err := d.Exec(t.Context(), ann, asked("k", strings.Repeat("x", request.MaxLine+1)))
 		wantClass(t, "Exec of too much", err, langbot.ClassValidation)
 	})
 }

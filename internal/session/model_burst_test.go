@@ -97,7 +97,7 @@ func (m *model) adopt(t *rapid.T) {
 	for _, info := range list {
 		k := &holding{asleep: info.Asleep, cpus: info.CPUs, running: map[string]bool{}, files: m.w.guests.hasFile(info.BackendSessionID)}
 		for _, r := range records {
-			k.mounts = k.mounts || r.Key == info.SessionID && len(r.Spec.ExtraMounts) > 0
+			k.mounts = k.mounts || r.Key == info.SessionID && len(r.Spec.Mounts) > 0
 		}
 		for pid, p := range info.Processes {
 			k.running[pid] = p.Status == sessions.ProcessRunning

@@ -10,11 +10,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 	"github.com/carboy-sandbox/carboy/internal/skill"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // Manager has the sandboxes. *sandbox.Manager is one, and documents each
@@ -72,11 +73,11 @@ type Projects interface {
 // Skills has the packages of skills of each owner. skill.Owners is it.
 type Skills interface {
 	// Named returns the mount that a request means by the name of a skill.
-	Named(ctx context.Context, owner, name string) (sessions.Mount, error)
+	Named(ctx context.Context, owner, name string) (request.Mount, error)
 	// Place says which package a mount means; ok is false for one whose
 	// directory is not in the store, and which is no skill.
-	Place(owner string, m sessions.Mount) (p skill.Placed, ok bool, err error)
-	// Bring has packages below box.SkillsPath inside, unless they are there as
+	Place(owner string, m request.Mount) (p skill.Placed, ok bool, err error)
+	// Bring has packages below tools.SkillsPath inside, unless they are there as
 	// they are now, and removes those that the store has no longer. b is the
 	// sandbox's. The notices say what was not brought, and why.
 	Bring(ctx context.Context, owner string, g skill.Guest, b *skill.Brought, want []skill.Placed) (notices []string, err error)
@@ -90,13 +91,15 @@ type Options struct {
 	Manager Manager
 	Store   Store
 	// Images pins an image of a Spec, by its name; nil: there is only the
-	// machine's own. The name is never box.DefaultImage.
+	// machine's own.
 	Images  func(ctx context.Context, c sandbox.Caller, name string) (pinned string, err error)
 	Volumes Volumes // nil: none
 	// Projects give directories of the host a hard quota; nil: they have none.
 	Projects Projects
 	Skills   Skills            // nil: none
 	Audit    func(AuditRecord) // is told of each command; it must be quick
+	// Class is what an error is called in an AuditRecord; nil: by its kind.
+	Class func(error) string
 	// ProcessDir is a directory of the daemon's for small files about managed
 	// processes, which is there; "": after a kill lines may come again or be lost.
 	ProcessDir string
@@ -116,7 +119,7 @@ type Options struct {
 type Result struct {
 	SessionID string
 	Backend   string // the wall
-	Status    string // box.StatusCompleted or box.StatusTimedOut
+	Status    string // sessions.StatusCompleted or sessions.StatusTimedOut
 	ExitCode  *int   // nil where its time was up
 	// Stdout and Stderr are the first 1 MiB that it wrote of each, byte by byte.
 	// One whose time was up, and that wrote no error, has in Stderr that it was.
@@ -145,7 +148,7 @@ func text(b []byte) (s string, raw []byte) {
 	if utf8.Valid(b) {
 		return string(b), nil
 	}
-	return profile.Repair(b), b
+	return term.Repair(b), b
 }
 
 // AuditRecord is one command, process, tool or transfer that was asked for,

@@ -9,10 +9,11 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // managed is a managed process.
@@ -38,8 +39,8 @@ func (r *Runtime) StartProcess(ctx context.Context, c sandbox.Caller, key string
 	err = tidied(err, key, "start a process")
 	r.tell(AuditRecord{
 		Time: from.UTC(), Owner: c.Owner, Session: key, Sandbox: sandboxID, Action: "start_process", Process: spec.ProcessID,
-		Command: profile.Written(commandText(spec)), EnvKeys: profile.EnvNames(spec.Env),
-		Status: info.Status, ExitCode: info.ExitCode, Error: profile.Class(err), Duration: r.clock.Now().Sub(from),
+		Command: request.Written(commandText(spec)), EnvKeys: request.EnvNames(spec.Env),
+		Status: info.Status, ExitCode: info.ExitCode, Error: r.class(err), Duration: r.clock.Now().Sub(from),
 	})
 	return info, err
 }
@@ -58,7 +59,7 @@ func commandText(spec sessions.ProcessSpec) string {
 }
 
 func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string, spec sessions.ProcessSpec) (sessions.ProcessInfo, string, error) {
-	if err := profile.ValidateProcess(spec); err != nil {
+	if err := request.CheckProcess(spec); err != nil {
 		return sessions.ProcessInfo{}, "", err
 	}
 	s, f, err := r.existing(ctx, c, key)
@@ -70,7 +71,7 @@ func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string
 	if err != nil {
 		return sessions.ProcessInfo{}, r.sandboxID(s), err
 	}
-	look, err := r.guard(ctx, r.record(s).Workspace, s.id.key) // what is full already gets no writer
+	look, err := r.quotas.guard(ctx, r.record(s).Workspace, s.id.key) // what is full already gets no writer
 	if err != nil {
 		return sessions.ProcessInfo{}, r.sandboxID(s), err
 	}
@@ -107,7 +108,7 @@ func (r *Runtime) existing(ctx context.Context, c sandbox.Caller, key string) (*
 		there, spec := s.state.listed(), s.rec.Spec
 		r.mu.Unlock()
 		if !there {
-			return profile.SessionNotFound(shown(key))
+			return fault.NotFound(shown(key))
 		}
 		return r.ensure(ctx, s, spec, false, &f)
 	}()
@@ -179,8 +180,7 @@ func (r *Runtime) countProcess(s *session, pid string, m *managed) error {
 	defer r.mu.Unlock()
 	if most := r.c.Limits.MaxProcesses; r.running >= most {
 		r.metrics.capacity.Add(1)
-		return fail(profile.ErrCapacity, sandbox.Exhausted, "Box managed process capacity reached (%d)", most).
-			WithHint("stop one, or raise box.limits.max_managed_processes")
+		return fault.ProcessCapacity(most)
 	}
 	r.running++
 	s.procs[pid] = m
@@ -262,9 +262,9 @@ func (r *Runtime) named(c sandbox.Caller, key, pid string) (*session, *managed, 
 	r.mu.Unlock()
 	switch {
 	case !there:
-		err = profile.SessionNotFound(shown(key))
+		err = fault.NotFound(shown(key))
 	case m == nil:
-		err = profile.ProcessNotFound(shown(key), shown(pid))
+		err = fault.ProcessNotFound(shown(key), shown(pid))
 	default:
 		return s, m, nil
 	}
@@ -338,7 +338,7 @@ func (r *Runtime) attach(ctx context.Context, c sandbox.Caller, key, pid string,
 	defer r.release(s)
 	a, err := how(m.p, ctx)
 	if errors.Is(err, process.ErrEnded) || errors.Is(err, process.ErrGone) {
-		e := profile.ProcessConflict(shown(key), shown(pid), "is not running")
+		e := fault.ProcessConflict(shown(key), shown(pid), "is not running")
 		e.Err = errors.Join(e.Err, err) // which may be io.EOF
 		return nil, e
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 func launch(t fataler, d *daemon, key, pid string) sessions.ProcessInfo {
@@ -190,7 +190,7 @@ func (w *world) endProcesses() {
 func TestProcessesAreBounded(t *testing.T) {
 	inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
 		run(t, d, asked("k", "echo x"))
-		long := sessions.ProcessSpec{Command: "server", Args: []string{strings.Repeat("x", profile.MaxProcessBytes-100)}}
+		long := sessions.ProcessSpec{Command: "server", Args: []string{strings.Repeat("x", request.MaxProcessBytes-100)}}
 		for n := range 40 {
 			long.ProcessID = fmt.Sprint(n)
 			if _, err := d.StartProcess(t.Context(), ann, "k", long); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
@@ -38,7 +39,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 		r.forgetEnded(ctx)
 		select {
 		case <-r.opened:
-			r.saw(false)
+			r.seen.note(false)
 		default:
 		}
 		select {
@@ -179,7 +180,7 @@ func (r *Runtime) reap(ctx context.Context, s *session) {
 	case creating, closing:
 	}
 	if is == awake && r.worthKeeping(ctx, s) {
-		if !r.maySleep() { // it might lose what it wrote last
+		if !r.room.maySleep() { // it might lose what it wrote last
 			r.later(s)
 			return
 		}
@@ -225,7 +226,7 @@ func (r *Runtime) sleep(ctx context.Context, s *session) {
 	r.takeBackAll(ctx, s)
 	err := r.become(ctx, s, step{
 		to: sleeping, write: func(rec *record.Session) { rec.SleptAt = r.now() },
-		why: fail(nil, sandbox.Unavailable, "session %s was put to sleep", shown(s.id.key)).WithHint("try again"),
+		why: fault.Because(nil, sandbox.Unavailable, "session %s was put to sleep", shown(s.id.key)).WithHint("try again"),
 	})
 	if err != nil {
 		_ = r.again(s, err)

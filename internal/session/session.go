@@ -9,9 +9,9 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/agent"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/process"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
@@ -75,7 +75,7 @@ func (r *Runtime) findLocked(c sandbox.Caller, key string) (*session, error) {
 		return s, nil
 	}
 	if !c.Admin {
-		return nil, profile.SessionNotFound(shown(key))
+		return nil, fault.NotFound(shown(key))
 	}
 	var found *session
 	for i, s := range r.sessions {
@@ -89,7 +89,7 @@ func (r *Runtime) findLocked(c sandbox.Caller, key string) (*session, error) {
 		found = s
 	}
 	if found == nil {
-		return nil, profile.SessionNotFound(shown(key))
+		return nil, fault.NotFound(shown(key))
 	}
 	return found, nil
 }
@@ -196,9 +196,9 @@ func (r *Runtime) infoLocked(s *session) sessions.SessionInfo {
 	spec := s.rec.Spec
 	return sessions.SessionInfo{
 		SessionID: s.id.key, BackendName: s.wall, BackendSessionID: s.box, Image: spec.Image, Network: spec.Network,
-		HostPath: spec.HostPath, HostPathMode: spec.HostPathMode, MountPath: spec.MountPath, Persistent: spec.Persistent,
-		CPUs: spec.CPUs, MemoryMB: spec.MemoryMB, PIDsLimit: spec.PIDsLimit, ReadOnlyRootFS: spec.ReadOnlyRootFS,
-		WorkspaceQuotaMB: spec.WorkspaceQuotaMB, CreatedAt: s.rec.CreatedAt, LastUsedAt: s.used,
+		HostPath: spec.Workspace.HostPath, HostPathMode: spec.Workspace.Mode, MountPath: spec.Workspace.Target, Persistent: spec.Persistent,
+		CPUs: spec.CPUs, MemoryMB: int(spec.Memory >> 20), PIDsLimit: int(spec.PIDs), ReadOnlyRootFS: spec.ReadOnlyRoot,
+		WorkspaceQuotaMB: int(spec.Workspace.Size >> 20), CreatedAt: s.rec.CreatedAt, LastUsedAt: s.used,
 		Owner: s.id.owner, Quota: s.rec.Workspace.Quota, Isolation: spec.Isolation, Active: s.leases,
 		Asleep: s.state.sleeps(), Notices: slices.Clone(s.rec.Notices),
 	}
@@ -254,7 +254,7 @@ func (r *Runtime) Get(ctx context.Context, c sandbox.Caller, key string) (sessio
 	r.mu.Lock()
 	s, err := r.findLocked(c, key)
 	if err == nil && !s.state.listed() {
-		err = profile.SessionNotFound(shown(key))
+		err = fault.NotFound(shown(key))
 	}
 	if err != nil {
 		r.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
 func TestReuse(t *testing.T) {
@@ -114,7 +115,7 @@ func TestConflict(t *testing.T) {
 func wantFields(t fataler, err error, fields ...string) {
 	t.Helper()
 	wantClass(t, "the call", err, langbot.ClassSessionConflict)
-	var c *profile.ConflictError
+	var c *fault.ConflictError
 	if !errors.As(err, &c) {
 		t.Fatalf("%v has no ConflictError", err)
 	}
@@ -250,7 +251,7 @@ func TestCapacity(t *testing.T) {
 		synctest.Wait()
 		_, err := d.Create(t.Context(), ann, asked("third", ""))
 		wantClass(t, "Create while two are made", err, langbot.ClassCapacity)
-		if err == nil || err.Error() != "Box session capacity reached (2)" {
+		if err == nil || err.Error() != "session capacity reached (2)" {
 			t.Errorf("error %q", err)
 		}
 		close(hold)

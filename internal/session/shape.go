@@ -1,20 +1,23 @@
 package session
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"crypto/rand"
 	"io"
-	"os"
+	"log/slog"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -35,129 +38,124 @@ func newID(rand io.Reader) (string, error) {
 	return idPrefix + sb[len(sb)-20:], nil
 }
 
+// shaper decides what a session's sandbox is to be, by what was asked and by what
+// the operator allows. It makes nothing but volumes, and directories that are
+// asked for; it knows no session that is there. It is safe for concurrent use,
+// and its locks are held over nothing else's.
+type shaper struct {
+	c        Config
+	manager  Manager // is asked what there is
+	images   func(ctx context.Context, c sandbox.Caller, name string) (pinned string, err error)
+	volumes  Volumes
+	projects Projects
+	skills   Skills
+	roots    *hostroot.Roots
+	log      *slog.Logger
+
+	randMu sync.Mutex
+	rand   io.Reader
+
+	mu       sync.Mutex
+	declared map[string][]string // what clients call their own, by owner
+}
+
+func newShaper(o Options, c Config, roots *hostroot.Roots, log *slog.Logger) *shaper {
+	s := &shaper{
+		c: c, manager: o.Manager, images: o.Images, volumes: o.Volumes, projects: o.Projects, skills: o.Skills,
+		roots: roots, log: log, rand: o.Rand, declared: map[string][]string{},
+	}
+	if s.rand == nil {
+		s.rand = rand.Reader
+	}
+	return s
+}
+
 // shape turns what was asked of a session into what its sandbox is to be.
-func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec sessions.Spec, f *found) (sandbox.Spec, record.Session, error) {
-	recID, err := r.random(newID)
+func (p *shaper) shape(ctx context.Context, c sandbox.Caller, spec Spec, f *found) (sandbox.Spec, record.Session, error) {
+	p.randMu.Lock()
+	recID, err := newID(p.rand)
+	p.randMu.Unlock()
 	if err != nil {
 		return sandbox.Spec{}, record.Session{}, err
 	}
 	rec := record.Session{
-		ID: recID, Owner: c.Owner, Key: spec.SessionID, Sandbox: namePrefix + strings.TrimPrefix(recID, idPrefix), Spec: lasting(spec),
+		ID: recID, Owner: c.Owner, Key: spec.Key, Sandbox: namePrefix + strings.TrimPrefix(recID, idPrefix), Spec: spec.Lasting(),
 	}
 	want := sandbox.Spec{
-		Name: rec.Sandbox, Isolation: r.wall(spec), User: sandbox.DefaultUser, Network: sandbox.NetworkOff,
-		ReadOnlyRoot: spec.ReadOnlyRootFS, Labels: map[string]string{Label: spec.SessionID},
+		Name: rec.Sandbox, Isolation: p.wall(spec), User: sandbox.DefaultUser, Network: spec.Network,
+		ReadOnlyRoot: spec.ReadOnlyRoot, Labels: map[string]string{Label: spec.Key},
 		Limits: sandbox.Limits{
-			CPUs: spec.CPUs, Memory: int64(spec.MemoryMB) << 20, PIDs: int64(spec.PIDsLimit),
+			CPUs: spec.CPUs, Memory: spec.Memory, PIDs: spec.PIDs,
 			Explicit: map[string]bool{sandbox.LimitCPUs: true, sandbox.LimitMemory: true, sandbox.LimitPIDs: true},
 		},
 	}
-	if spec.Network == sessions.NetworkOn {
-		want.Network = sandbox.NetworkOn
-	}
 	// Where none of the owner's may last for long, this one is stopped in time,
 	// and started by its next call.
-	want.TTL = min(r.o.Manager.Quota(c.Owner).TTL, sandbox.MaxTTL)
-	if err := r.allows(want.Isolation); err != nil {
+	want.TTL = min(p.manager.Quota(c.Owner).TTL, sandbox.MaxTTL)
+	if err := p.allows(want.Isolation); err != nil {
 		return want, rec, err
 	}
-	if walls := r.o.Manager.Offer().Walls; !slices.Contains(walls, want.Isolation) {
+	if walls := p.manager.Offer().Walls; !slices.Contains(walls, want.Isolation) {
 		return want, rec, noWall(want.Isolation, walls)
 	}
-	if want.Image, err = r.image(ctx, c, spec.Image); err != nil {
+	if want.Image, err = p.image(ctx, c, spec.Image); err != nil {
 		return want, rec, err
 	}
 	rec.Image = want.Image
-	if err := r.place(ctx, c, spec, &want, &rec, f); err != nil {
+	if err := p.place(ctx, c, spec, &want, &rec, f); err != nil {
 		return want, rec, err
 	}
 	want.Mounts = append(want.Mounts, sandbox.Mount{Own: true, Target: tools.SkillsPath})
 	return want, rec, nil
 }
 
-// KeepWarm has sandboxes that would do for sessions of spec be ready before
-// anyone asks for one. It fails with Unsupported where there can be none: with
-// a network, or anything of the host in it.
-func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec sessions.Spec) error {
-	ctx, done, err := r.begin(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := check(spec); err != nil {
-		return err
-	}
-	want, _, err := r.shape(ctx, c, spec, new(found))
-	if err != nil {
-		return tidied(err, spec.SessionID, "keep one warm")
-	}
-	want.Name, want.Labels = "", nil
-	return r.o.Manager.KeepWarm(ctx, c, want)
-}
-
-// lasting is spec without what is a command's.
-func lasting(spec sessions.Spec) sessions.Spec {
-	spec.Cmd, spec.Env, spec.Workdir, spec.TimeoutSec, spec.OnTimeout, spec.SkillName = "", nil, "", 0, "", ""
-	spec.ExtraMounts = slices.Clone(spec.ExtraMounts)
-	return spec
-}
-
-func (r *Runtime) wall(spec sessions.Spec) string {
-	if spec.Isolation != "" {
-		return spec.Isolation
-	}
-	return r.c.Isolation
+func (p *shaper) wall(spec Spec) string {
+	return cmp.Or(spec.Isolation, p.c.Isolation)
 }
 
 // allows refuses a wall that is weaker than the operator's, unless that names it
 // too: who asks for a session does not decide what the host is worth.
-func (r *Runtime) allows(wall string) error {
-	if !sandbox.WeakerWall(wall, r.c.Isolation) || slices.Contains(r.c.AllowedIsolation, wall) || weak.On(weak.SessionWallOpen) {
+func (p *shaper) allows(wall string) error {
+	if !sandbox.WeakerWall(wall, p.c.Isolation) || slices.Contains(p.c.AllowedIsolation, wall) || weak.On(weak.SessionWallOpen) {
 		return nil
 	}
-	return profile.Invalid("isolation %s: it is weaker than %s, which sessions have here", wall, r.c.Isolation).
+	return fault.Invalid("isolation %s: it is weaker than %s, which sessions have here", wall, p.c.Isolation).
 		WithHint("leave it out, or have box.allowed_isolation name it")
 }
 
-// ImageName returns what a Spec's image means: the configured one where it names
-// none, or box.DefaultImage.
-func (r *Runtime) ImageName(name string) string {
-	if name == "" || name == sessions.DefaultImage {
-		return r.c.Image
-	}
-	return name
-}
+// imageName is the configured one where a Spec names none.
+func (p *shaper) imageName(name string) string { return cmp.Or(name, p.c.Image) }
 
 // image pins an image.
-func (r *Runtime) image(ctx context.Context, c sandbox.Caller, name string) (string, error) {
-	name = r.ImageName(name)
-	if r.o.Images == nil {
+func (p *shaper) image(ctx context.Context, c sandbox.Caller, name string) (string, error) {
+	name = p.imageName(name)
+	if p.images == nil {
 		if name == sandbox.DefaultImage {
 			return name, nil
 		}
 		return "", sandbox.Errorf(sandbox.Unsupported, "image %.200q: there is only the machine's own here", name).
 			WithHint("leave the image out")
 	}
-	return r.o.Images(ctx, c, name)
+	return p.images(ctx, c, name)
 }
 
 // place finds what is to be seen at the workspace's place, and at the other
 // mounts'.
-func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec sessions.Spec, want *sandbox.Spec, rec *record.Session, f *found) error {
-	w, err := r.workspace(ctx, c, spec, want, f)
+func (p *shaper) place(ctx context.Context, c sandbox.Caller, spec Spec, want *sandbox.Spec, rec *record.Session, f *found) error {
+	w, err := p.workspace(ctx, c, spec, want, f)
 	if err != nil {
 		return err
 	}
 	rec.Workspace = w
-	for _, m := range r.realMounts(c.Owner, spec.ExtraMounts) {
-		at := sandbox.Mount{Target: m.MountPath, ReadOnly: m.Mode == sessions.MountReadOnly}
-		dir, vol, err := r.locate(ctx, c, m.HostPath, m.Mode, 0, 0)
+	for _, m := range p.realMounts(c.Owner, spec.Mounts) {
+		at := sandbox.Mount{Target: m.Target, ReadOnly: m.Mode == request.ReadOnly}
+		dir, vol, err := p.locate(ctx, c, m.HostPath, m.Mode, 0, 0)
 		if err != nil {
 			return err
 		}
 		if vol != nil {
 			at.Volume, at.VolumeName = vol.id, vol.name
-			f.say("%s", vol.notice(m.HostPath, m.MountPath))
+			f.say("%s", vol.notice(m.HostPath, m.Target))
 		} else {
 			at.Source = dir
 		}
@@ -167,23 +165,23 @@ func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec sessions.Spe
 }
 
 // workspace decides what the workspace is, by the rules of Config.
-func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec sessions.Spec, want *sandbox.Spec, f *found) (record.Workspace, error) {
-	limit, inodes := int64(spec.WorkspaceQuotaMB)<<20, spec.WorkspaceInodes
-	hard := spec.Quota == sessions.QuotaHard || r.c.Quota == sessions.QuotaHard
-	at := path.Clean(spec.MountPath)
-	if spec.HostPath == "" || spec.HostPathMode == sessions.MountNone {
+func (p *shaper) workspace(ctx context.Context, c sandbox.Caller, spec Spec, want *sandbox.Spec, f *found) (record.Workspace, error) {
+	limit, inodes := spec.Workspace.Size, spec.Workspace.Inodes
+	hard := spec.Workspace.Quota == request.QuotaHard || p.c.Quota == request.QuotaHard
+	at := path.Clean(spec.Workspace.Target)
+	if !spec.Workspace.OfHost() {
 		if at != sandbox.WorkspacePath && !strings.HasPrefix(at, sandbox.WorkspacePath+"/") {
-			return record.Workspace{}, profile.Invalid("mount_path %q: a workspace of the session's own is at %s, or below", at, sandbox.WorkspacePath).
+			return record.Workspace{}, fault.Invalid("mount_path %q: a workspace of the session's own is at %s, or below", at, sandbox.WorkspacePath).
 				WithHint("leave mount_path out, or name a host_path to be seen there")
 		}
 		return private(limit, inodes, want), nil
 	}
-	dir, vol, err := r.locate(ctx, c, spec.HostPath, spec.HostPathMode, limit, inodes)
+	dir, vol, err := p.locate(ctx, c, spec.Workspace.HostPath, spec.Workspace.Mode, limit, inodes)
 	if err != nil {
 		return record.Workspace{}, err
 	}
 	if vol == nil && at == sandbox.WorkspacePath {
-		if err := canHold(dir, spec.HostPath); err != nil {
+		if err := canHold(dir, spec.Workspace.HostPath); err != nil {
 			return record.Workspace{}, err
 		}
 	}
@@ -192,20 +190,20 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec sessions
 	switch {
 	case vol != nil:
 		w.Kind, w.Volume = record.Volume, vol.id
-		f.say("%s", vol.notice(spec.HostPath, at))
+		f.say("%s", vol.notice(spec.Workspace.HostPath, at))
 		w.Quota = vol.quota(bounded)
-		if text := vol.sized(spec.HostPath, limit, inodes); text != "" {
+		if text := vol.sized(spec.Workspace.HostPath, limit, inodes); text != "" {
 			f.say("%s", text)
 		}
 	case bounded:
-		if w, err = r.enforced(ctx, w, spec, hard, f); err != nil {
+		if w, err = p.enforced(ctx, w, spec, hard, f); err != nil {
 			return record.Workspace{}, err
 		}
 	}
-	if hard && bounded && w.Quota != sessions.QuotaHard {
-		return record.Workspace{}, onlySoft(spec.HostPath, "its volume is not kept to its size")
+	if hard && bounded && w.Quota != request.QuotaHard {
+		return record.Workspace{}, onlySoft(spec.Workspace.HostPath, "its volume is not kept to its size")
 	}
-	show(want, w, vol, at, spec.HostPathMode == sessions.MountReadOnly)
+	show(want, w, vol, at, spec.Workspace.Mode == request.ReadOnly)
 	return w, nil
 }
 
@@ -236,34 +234,34 @@ func private(limit, inodes int64, want *sandbox.Spec) record.Workspace {
 	want.Workspace.Mode = sandbox.WorkspacePrivate
 	if limit > 0 {
 		want.Limits.Disk, want.Limits.Explicit[sandbox.LimitDisk] = limit, true
-		w.Quota = sessions.QuotaHard
+		w.Quota = request.QuotaHard
 	}
 	if inodes > 0 {
 		want.Limits.Inodes, want.Limits.Explicit[sandbox.LimitInodes] = inodes, true
-		w.Quota = sessions.QuotaHard
+		w.Quota = request.QuotaHard
 	}
 	return w
 }
 
 // realMounts are those that are no skills, and that are mounted at all.
-func (r *Runtime) realMounts(owner string, mounts []sessions.Mount) []sessions.Mount {
-	var list []sessions.Mount
+func (p *shaper) realMounts(owner string, mounts []request.Mount) []request.Mount {
+	var list []request.Mount
 	for _, m := range mounts {
-		if m.Mode == sessions.MountNone {
+		if m.Mode == request.NotMounted {
 			continue
 		}
-		if _, ok, _ := r.skillOf(owner, m); !ok {
+		if _, ok, _ := p.skillOf(owner, m); !ok {
 			list = append(list, m)
 		}
 	}
 	return list
 }
 
-func (r *Runtime) skillOf(owner string, m sessions.Mount) (skill.Placed, bool, error) {
-	if r.o.Skills == nil {
+func (p *shaper) skillOf(owner string, m request.Mount) (skill.Placed, bool, error) {
+	if p.skills == nil {
 		return skill.Placed{}, false, nil
 	}
-	return r.o.Skills.Place(owner, m)
+	return p.skills.Place(owner, m)
 }
 
 // uidOf returns whose directories an owner may be shown; nil: anyone's.
@@ -278,19 +276,4 @@ func uidOf(owner string) *uint32 {
 	}
 	u := uint32(uid)
 	return &u
-}
-
-// open opens a directory of the host that was accepted, to look at what is in
-// it. It fails where it is another by now, and never waits for what is there
-// instead, such as a fifo.
-func open(d sandbox.HostDir) (*os.File, error) {
-	f, err := openDir(d.Path)
-	if err != nil {
-		return nil, fmt.Errorf("open workspace: %w", err)
-	}
-	if !isDir(f, d) {
-		_ = f.Close()
-		return nil, otherDir(d)
-	}
-	return f, nil
 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 
@@ -31,16 +31,16 @@ func newSkills(kept json.RawMessage) skills {
 }
 
 // wanted are the skills of a request.
-func (r *Runtime) wanted(ctx context.Context, s *session, spec sessions.Spec) ([]skill.Placed, error) {
+func (r *Runtime) wanted(ctx context.Context, s *session, spec Spec) ([]skill.Placed, error) {
 	if r.o.Skills == nil {
-		if spec.SkillName != "" {
-			return nil, sandbox.Errorf(sandbox.Unsupported, "skill %s: there are no skills here", spec.SkillName)
+		if spec.Skill != "" {
+			return nil, sandbox.Errorf(sandbox.Unsupported, "skill %s: there are no skills here", spec.Skill)
 		}
 		return nil, nil
 	}
-	mounts := spec.ExtraMounts
-	if spec.SkillName != "" {
-		m, err := r.o.Skills.Named(ctx, s.id.owner, spec.SkillName)
+	mounts := spec.Mounts
+	if spec.Skill != "" {
+		m, err := r.o.Skills.Named(ctx, s.id.owner, spec.Skill)
 		if err != nil {
 			return nil, err
 		}
@@ -48,10 +48,10 @@ func (r *Runtime) wanted(ctx context.Context, s *session, spec sessions.Spec) ([
 	}
 	var want []skill.Placed
 	for _, m := range mounts {
-		if m.Mode == sessions.MountNone {
+		if m.Mode == request.NotMounted {
 			continue
 		}
-		p, ok, err := r.skillOf(s.id.owner, m)
+		p, ok, err := r.shaper.skillOf(s.id.owner, m)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +63,7 @@ func (r *Runtime) wanted(ctx context.Context, s *session, spec sessions.Spec) ([
 }
 
 // bring has the skills of a request in the session's sandbox.
-func (r *Runtime) bring(ctx context.Context, s *session, spec sessions.Spec) (notices []string, err error) {
+func (r *Runtime) bring(ctx context.Context, s *session, spec Spec) (notices []string, err error) {
 	want, err := r.wanted(ctx, s, spec)
 	if err != nil || r.o.Skills == nil || len(want) == 0 && !r.brought(s).Any() {
 		return nil, err
@@ -99,16 +99,16 @@ func (r *Runtime) keepSkills(ctx context.Context, s *session, before string) err
 }
 
 // takeBack takes what a command may have changed of its skills into the store:
-// of those that its text or its directory names.
-func (r *Runtime) takeBack(ctx context.Context, s *session, spec sessions.Spec) (notices []string) {
+// of the one that is named, and those that its text or its directory names.
+func (r *Runtime) takeBack(ctx context.Context, s *session, named string, cmd Command) (notices []string) {
 	if r.o.Skills == nil {
 		return nil
 	}
 	var touched []skill.Placed
-	dir := path.Clean(spec.Workdir) + "/"
+	dir := path.Clean(cmd.Dir) + "/"
 	for _, p := range r.brought(s).Writable() {
 		at := tools.SkillsPath + "/" + p.Name + "/"
-		if spec.SkillName == p.Name || strings.Contains(spec.Cmd, p.Name) || strings.HasPrefix(dir, at) || dir == tools.SkillsPath+"/" {
+		if named == p.Name || strings.Contains(cmd.Line, p.Name) || strings.HasPrefix(dir, at) || dir == tools.SkillsPath+"/" {
 			touched = append(touched, p)
 		}
 	}

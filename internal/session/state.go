@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
@@ -134,7 +134,7 @@ func (r *Runtime) mayLocked(s *session, to state) error {
 	}
 	if most := r.c.Limits.MaxSessions; r.taken >= most {
 		r.metrics.capacity.Add(1)
-		return profile.SessionCapacity(most)
+		return fault.Capacity(most)
 	}
 	r.countLocked(s)
 	return nil

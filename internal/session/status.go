@@ -10,29 +10,31 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // probeFor is how long an answer about the wall holds.
 const probeFor = 5 * time.Second
 
-// probe remembers whether the wall can be had.
-type probe struct {
-	turn turn // whoever asks the wall
+// prober remembers whether the configured wall can be had.
+type prober struct {
+	check func(ctx context.Context) error
+	clock sandbox.Clock
+	turn  turn // of whoever asks the wall
 
-	mu  sync.Mutex
+	mu  sync.Mutex // held over nothing that takes time
 	at  time.Time
 	err error
 }
 
-// available reports why no sandbox can be had of the configured wall, or nil.
-func (r *Runtime) available(ctx context.Context) error {
-	p := &r.probe
+// available reports why no sandbox can be had of the wall, or nil.
+func (p *prober) available(ctx context.Context) error {
 	recent := func() (error, bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		since := r.clock.Now().Sub(p.at)
+		since := p.clock.Now().Sub(p.at)
 		return p.err, !p.at.IsZero() && since >= 0 && since < probeFor
 	}
 	if err, ok := recent(); ok {
@@ -45,13 +47,13 @@ func (r *Runtime) available(ctx context.Context) error {
 	if err, ok := recent(); ok {
 		return err
 	}
-	err := r.o.Manager.Check(ctx, sandbox.Spec{Isolation: r.c.Isolation})
+	err := p.check(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at, p.err = r.clock.Now(), err
+	p.at, p.err = p.clock.Now(), err
 	return err
 }
 
@@ -62,13 +64,13 @@ func (r *Runtime) Backend(ctx context.Context) sessions.Backend {
 		return sessions.Backend{Reason: reasonOf(noWall(r.c.Isolation, walls))}
 	}
 	name := r.c.Isolation
-	err := r.available(ctx)
+	err := r.wall.available(ctx)
 	return sessions.Backend{Name: &name, Available: err == nil, Reason: reasonOf(err)}
 }
 
 // noWall is the error for a wall that this machine does not have.
 func noWall(wall string, walls []string) *sandbox.Error {
-	return fail(profile.ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", wall).
+	return fault.Because(fault.ErrBackend, sandbox.Unsupported, "isolation %.40q: this machine does not have it", wall).
 		WithHint("available: %s; carboy doctor says why", cmp.Or(strings.Join(walls, ", "), "none"))
 }
 
@@ -81,7 +83,7 @@ func reasonOf(err error) string {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Hint != "" {
 		text += " (" + e.Hint + ")"
 	}
-	return profile.Written(text)
+	return request.Written(text)
 }
 
 // Status says what there is: of the caller's own, and of all for an admin.
@@ -125,9 +127,9 @@ func (r *Runtime) explain(err error) error {
 	}
 	ctx, cancel := context.WithTimeout(r.closing, probeFor)
 	defer cancel()
-	why := r.available(ctx)
+	why := r.wall.available(ctx)
 	if why == nil || sandbox.KindOf(why) == "" || ctx.Err() != nil {
 		return err
 	}
-	return fail(profile.ErrBackend, sandbox.Unavailable, "%s backend error: %.300s", r.c.Isolation, userText(why)).WithHint("carboy doctor")
+	return fault.Because(fault.ErrBackend, sandbox.Unavailable, "%s backend error: %.300s", r.c.Isolation, userText(why)).WithHint("carboy doctor")
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/session/access"
+	"github.com/carboy-sandbox/carboy/internal/server/access"
 )
 
 // TestToolsOnAWall uses the native tools and attachments of a session, as the

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 // real is a runtime over the process wall.
 type real struct {
-	*session.Runtime
+	asking
 	manager *sandbox.Manager
 	leave   func()
 }
@@ -66,7 +66,7 @@ func bootReal(t testing.TB, state string, s *store.Memory, o session.Options) *r
 	var tasks sync.WaitGroup
 	tasks.Go(func() { _ = m.Run(ctx) })
 	tasks.Go(func() { _ = r.Run(ctx) })
-	return &real{r, m, sync.OnceFunc(func() {
+	return &real{asking{r}, m, sync.OnceFunc(func() {
 		r.Close()
 		m.Close()
 		cancel()

@@ -93,7 +93,7 @@ func TestShape(t *testing.T) {
 		if len(sb.Spec.Mounts) != 1 || !sb.Spec.Mounts[0].Own || sb.Spec.Mounts[0].Target != tools.SkillsPath {
 			t.Errorf("mounts %+v", sb.Spec.Mounts)
 		}
-		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != sessions.QuotaHard || info.Image != sessions.DefaultImage {
+		if info, _ := d.Get(t.Context(), ws, "k"); info.Quota != sessions.QuotaHard || info.Image != "" {
 			t.Errorf("info %+v", info)
 		}
 		spec.Image = "host" // which is what the default image means here

@@ -61,9 +61,27 @@ func newWorld() *world {
 	return w
 }
 
+// asking is a Runtime that is asked in the words of the API.
+type asking struct{ *session.Runtime }
+
+func (a asking) Exec(ctx context.Context, c sandbox.Caller, s sessions.Spec) (*session.Result, error) {
+	spec, cmd := profile.Translate(s)
+	return a.Runtime.Exec(ctx, c, spec, cmd)
+}
+
+func (a asking) Create(ctx context.Context, c sandbox.Caller, s sessions.Spec) (sessions.SessionInfo, error) {
+	spec, _ := profile.Translate(s)
+	return a.Runtime.Create(ctx, c, spec)
+}
+
+func (a asking) Use(ctx context.Context, c sandbox.Caller, s sessions.Spec) (*session.Use, error) {
+	spec, _ := profile.Translate(s)
+	return a.Runtime.Use(ctx, c, spec)
+}
+
 // daemon is one life of a manager and its sessions.
 type daemon struct {
-	*session.Runtime
+	asking
 	manager *sandbox.Manager
 	stop    context.CancelFunc
 	done    chan struct{}
@@ -89,13 +107,13 @@ func (w *world) bootIn(ctx context.Context, t fataler, mo sandbox.Options, so se
 	if err != nil {
 		t.Fatalf("NewManager: %v", err)
 	}
-	so.Manager, so.Audit = m, w.audit.add
+	so.Manager, so.Audit, so.Class = m, w.audit.add, profile.Class
 	r, err := session.New(so)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	d := &daemon{Runtime: r, manager: m, stop: cancel, done: make(chan struct{})}
+	d := &daemon{asking: asking{r}, manager: m, stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(d.done)
 		var tasks sync.WaitGroup

@@ -13,14 +13,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 const (
-	writable = sessions.MountWritable
+	writable = request.Writable
 
 	userOwner = "user" // of a writable copy; a sandbox's commands are this user's
 	rootOwner = "root" // of one that is to be read alone
@@ -34,7 +34,7 @@ const (
 // Place says which package a mount means. A mount whose directory is outside
 // the store is not ok, and no skill; one that is inside and can't be a skill's
 // is an error.
-func (s *Store) Place(m sessions.Mount) (p Placed, ok bool, err error) {
+func (s *Store) Place(m request.Mount) (p Placed, ok bool, err error) {
 	rel, ok := s.within(m.HostPath)
 	if !ok {
 		return Placed{}, false, nil
@@ -42,14 +42,14 @@ func (s *Store) Place(m sessions.Mount) (p Placed, ok bool, err error) {
 	if top, _, _ := strings.Cut(rel, "/"); rel == "." || s.reserved(top) {
 		return Placed{}, true, invalid("host_path %s is no skill's package", describe(m.HostPath))
 	}
-	at := path.Clean(m.MountPath)
+	at := path.Clean(m.Target)
 	name, err := checkName(path.Base(at))
 	if err != nil || path.Dir(at) != tools.SkillsPath || name != path.Base(at) {
-		return Placed{}, true, invalid("skill %s can't be mounted at %s", describe(rel), describe(m.MountPath)).
+		return Placed{}, true, invalid("skill %s can't be mounted at %s", describe(rel), describe(m.Target)).
 			WithHint("mount it at %s/NAME", tools.SkillsPath)
 	}
 	mode := cmp.Or(m.Mode, writable)
-	if mode != writable && mode != sessions.MountReadOnly {
+	if mode != writable && mode != request.ReadOnly {
 		return Placed{}, true, invalid("skill %s: mode %.16q: use ro or rw", name, mode)
 	}
 	return Placed{Name: name, Dir: rel, Mode: mode}, true, nil

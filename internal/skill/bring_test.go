@@ -17,6 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/guest/archive"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 	"github.com/carboy-sandbox/carboy/internal/skill"
 )
 
@@ -106,7 +107,7 @@ func bring(t *testing.T, s *skill.Store, g *guest, b *skill.Brought, calls int64
 
 func placed(t *testing.T, s *skill.Store, k sessions.Skill, mode string) skill.Placed {
 	t.Helper()
-	p, ok, err := s.Place(sessions.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: mode})
+	p, ok, err := s.Place(request.Mount{HostPath: k.PackageRoot, Target: tools.SkillsPath + "/" + k.Name, Mode: mode})
 	if err != nil || !ok {
 		t.Fatalf("place %s: %v, %v", k.Name, ok, err)
 	}
@@ -131,26 +132,26 @@ func TestPlace(t *testing.T) {
 	at := tools.SkillsPath + "/x"
 	for name, tt := range map[string]struct {
 		s    *skill.Store
-		m    sessions.Mount
+		m    request.Mount
 		want skill.Placed
 		ok   bool
 		part string
 	}{
-		"writable":          {s, sessions.Mount{HostPath: s.Root() + "/a/b", MountPath: at}, skill.Placed{Name: "x", Dir: "a/b", Mode: "rw"}, true, ""},
-		"read-only":         {s, sessions.Mount{HostPath: s.Root() + "/a/", MountPath: at + "/", Mode: "ro"}, skill.Placed{Name: "x", Dir: "a", Mode: "ro"}, true, ""},
-		"of-a-namespace":    {own, sessions.Mount{HostPath: own.Root() + "/a", MountPath: at}, skill.Placed{Name: "x", Dir: "a", Mode: "rw"}, true, ""},
-		"outside":           {s, sessions.Mount{HostPath: "/etc", MountPath: at}, skill.Placed{}, false, ""},
-		"beside":            {s, sessions.Mount{HostPath: s.Root() + "2/x", MountPath: at}, skill.Placed{}, false, ""},
-		"above":             {own, sessions.Mount{HostPath: s.Root() + "/a", MountPath: at}, skill.Placed{}, false, ""},
-		"another-namespace": {own, sessions.Mount{HostPath: s.Root() + "/tenants/ws-2/a", MountPath: at}, skill.Placed{}, false, ""},
-		"up":                {own, sessions.Mount{HostPath: own.Root() + "/../ws-2/a", MountPath: at}, skill.Placed{}, false, ""},
-		"all-namespaces":    {s, sessions.Mount{HostPath: s.Root() + "/tenants/ws-2/a", MountPath: at}, skill.Placed{}, true, "no skill's package"},
-		"the-root":          {s, sessions.Mount{HostPath: s.Root(), MountPath: at}, skill.Placed{}, true, "no skill's package"},
-		"ours":              {s, sessions.Mount{HostPath: s.Root() + "/.carboy/stage", MountPath: at}, skill.Placed{}, true, "no skill's package"},
-		"elsewhere":         {s, sessions.Mount{HostPath: s.Root() + "/a", MountPath: "/workspace/x"}, skill.Placed{}, true, "can't be mounted"},
-		"deeper":            {s, sessions.Mount{HostPath: s.Root() + "/a", MountPath: at + "/y"}, skill.Placed{}, true, "can't be mounted"},
-		"no-name":           {s, sessions.Mount{HostPath: s.Root() + "/a", MountPath: tools.SkillsPath + "/x.conflict"}, skill.Placed{}, true, "can't be mounted"},
-		"another-mode":      {s, sessions.Mount{HostPath: s.Root() + "/a", MountPath: at, Mode: "none"}, skill.Placed{}, true, "mode"},
+		"writable":          {s, request.Mount{HostPath: s.Root() + "/a/b", Target: at}, skill.Placed{Name: "x", Dir: "a/b", Mode: "rw"}, true, ""},
+		"read-only":         {s, request.Mount{HostPath: s.Root() + "/a/", Target: at + "/", Mode: "ro"}, skill.Placed{Name: "x", Dir: "a", Mode: "ro"}, true, ""},
+		"of-a-namespace":    {own, request.Mount{HostPath: own.Root() + "/a", Target: at}, skill.Placed{Name: "x", Dir: "a", Mode: "rw"}, true, ""},
+		"outside":           {s, request.Mount{HostPath: "/etc", Target: at}, skill.Placed{}, false, ""},
+		"beside":            {s, request.Mount{HostPath: s.Root() + "2/x", Target: at}, skill.Placed{}, false, ""},
+		"above":             {own, request.Mount{HostPath: s.Root() + "/a", Target: at}, skill.Placed{}, false, ""},
+		"another-namespace": {own, request.Mount{HostPath: s.Root() + "/tenants/ws-2/a", Target: at}, skill.Placed{}, false, ""},
+		"up":                {own, request.Mount{HostPath: own.Root() + "/../ws-2/a", Target: at}, skill.Placed{}, false, ""},
+		"all-namespaces":    {s, request.Mount{HostPath: s.Root() + "/tenants/ws-2/a", Target: at}, skill.Placed{}, true, "no skill's package"},
+		"the-root":          {s, request.Mount{HostPath: s.Root(), Target: at}, skill.Placed{}, true, "no skill's package"},
+		"ours":              {s, request.Mount{HostPath: s.Root() + "/.carboy/stage", Target: at}, skill.Placed{}, true, "no skill's package"},
+		"elsewhere":         {s, request.Mount{HostPath: s.Root() + "/a", Target: "/workspace/x"}, skill.Placed{}, true, "can't be mounted"},
+		"deeper":            {s, request.Mount{HostPath: s.Root() + "/a", Target: at + "/y"}, skill.Placed{}, true, "can't be mounted"},
+		"no-name":           {s, request.Mount{HostPath: s.Root() + "/a", Target: tools.SkillsPath + "/x.conflict"}, skill.Placed{}, true, "can't be mounted"},
+		"another-mode":      {s, request.Mount{HostPath: s.Root() + "/a", Target: at, Mode: "none"}, skill.Placed{}, true, "mode"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, ok, err := tt.s.Place(tt.m)
@@ -358,7 +359,7 @@ func BenchmarkUnchanged(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	p, _, err := s.Place(sessions.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/k"})
+	p, _, err := s.Place(request.Mount{HostPath: k.PackageRoot, Target: tools.SkillsPath + "/k"})
 	if err != nil {
 		b.Fatal(err)
 	}

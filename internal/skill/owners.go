@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // workspacePrefix begins the owners that are workspaces of a platform. What
@@ -36,20 +36,20 @@ func (o Owners) Of(owner string) (*Store, error) {
 
 // Named returns the mount that a request means by the name of a skill: a
 // read-only one.
-func (o Owners) Named(ctx context.Context, owner, name string) (sessions.Mount, error) {
+func (o Owners) Named(ctx context.Context, owner, name string) (request.Mount, error) {
 	s, err := o.Of(owner)
 	if err != nil {
-		return sessions.Mount{}, err
+		return request.Mount{}, err
 	}
 	k, err := s.Get(ctx, name)
 	if err != nil {
-		return sessions.Mount{}, err
+		return request.Mount{}, err
 	}
-	return sessions.Mount{HostPath: k.PackageRoot, MountPath: tools.SkillsPath + "/" + k.Name, Mode: sessions.MountReadOnly}, nil
+	return request.Mount{HostPath: k.PackageRoot, Target: tools.SkillsPath + "/" + k.Name, Mode: request.ReadOnly}, nil
 }
 
 // Place is Store.Place for an owner.
-func (o Owners) Place(owner string, m sessions.Mount) (p Placed, ok bool, err error) {
+func (o Owners) Place(owner string, m request.Mount) (p Placed, ok bool, err error) {
 	s, err := o.Of(owner)
 	if err != nil {
 		return Placed{}, false, err

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
-	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 const (
@@ -281,7 +281,7 @@ func checkName(name string) (string, error) {
 		return "", invalid("Skill name is required")
 	case n > maxName:
 		return "", invalid("Skill name cannot exceed %d characters: it has %d", maxName, n)
-	case !profile.ValidSkillName(name):
+	case !request.ValidSkillName(name):
 		return "", invalid("Skill name can only contain letters, numbers, hyphens and underscores: %.80q is none", name)
 	}
 	return name, nil

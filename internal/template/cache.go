@@ -3,12 +3,9 @@ package template
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -60,7 +57,7 @@ func (s *Service) Open(ctx context.Context) error {
 	}
 	err := s.leadCutLocked(ctx)
 	s.mu.Unlock()
-	err = errors.Join(err, s.removeInstances(ctx), s.removeParts())
+	err = errors.Join(err, s.removeInstances(ctx), s.archives.removeParts())
 	s.mu.Lock()
 	s.opened = true
 	s.mu.Unlock()
@@ -136,13 +133,4 @@ func (s *Service) removeInstances(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// removeParts removes archives that did not come whole.
-func (s *Service) removeParts() error {
-	parts, err := filepath.Glob(filepath.Join(s.o.Dir, filesDir, "*", durable.Prefix+"*"))
-	for _, p := range parts {
-		err = errors.Join(err, os.Remove(p))
-	}
-	return err
 }

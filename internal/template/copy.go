@@ -20,7 +20,7 @@ const (
 
 // copyStep puts the members of an archive below its target, as its owner's.
 func (r *run) copyStep(ctx context.Context, st Step) error {
-	f, err := r.s.openFile(r.owner, st.FilesHash)
+	f, err := r.s.archives.open(r.owner, st.FilesHash)
 	if err != nil {
 		return err
 	}

@@ -173,12 +173,12 @@ func (g guest) Extract(_ context.Context, _, _ string, tar io.Reader) error {
 func (g guest) Close() {}
 
 // Image implements Images.
-func (w *world) Image(_ context.Context, q ImageQuery, progress func(string)) (Image, error) {
+func (w *world) Image(_ context.Context, q ImageQuery, progress func(string)) (string, error) {
 	progress("pulling " + q.Name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pulled = append(w.pulled, q)
-	return Image{Pinned: q.Name + "@sha256:" + strings.Repeat("a", 64)}, nil
+	return q.Name + "@sha256:" + strings.Repeat("a", 64), nil
 }
 
 // The Manager.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,6 +35,19 @@ type upload struct {
 	until       time.Time
 }
 
+// archives are what clients send for COPY steps, each owner's apart, and the
+// links by which they may.
+type archives struct {
+	dir     string
+	now     func() time.Time
+	most    int64 // bytes of one
+	ofOwner int64 // bytes of one owner's
+
+	mu      sync.Mutex
+	uploads map[string]upload        // by token
+	coming  map[string]chan struct{} // slots, by owner
+}
+
 // FileLink says whether the archive with that hash is there, and returns a
 // token by which it may be sent, anew too: once, and for an hour.
 func (s *Service) FileLink(_ context.Context, c sandbox.Caller, ref, hash string) (present bool, token string, err error) {
@@ -41,17 +55,24 @@ func (s *Service) FileLink(_ context.Context, c sandbox.Caller, ref, hash string
 		return false, "", sandbox.Errorf(sandbox.Invalid, "files hash %.80q: not 64 hexadecimal digits", hash)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, _, err := s.findLocked(c, ref, false); err != nil {
+	_, _, err = s.findLocked(c, ref, false)
+	s.mu.Unlock()
+	if err != nil {
 		return false, "", err
 	}
-	_, err = os.Stat(s.filePath(c.Owner, hash))
+	return s.archives.link(c.Owner, hash)
+}
+
+func (a *archives) link(owner, hash string) (present bool, token string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, err = os.Stat(a.path(owner, hash))
 	present = err == nil
-	now, n := s.now(), 0
-	for token, u := range s.uploads {
+	now, n := a.now(), 0
+	for token, u := range a.uploads {
 		if now.After(u.until) {
-			delete(s.uploads, token)
-		} else if u.owner == c.Owner {
+			delete(a.uploads, token)
+		} else if u.owner == owner {
 			n++
 		}
 	}
@@ -59,7 +80,7 @@ func (s *Service) FileLink(_ context.Context, c sandbox.Caller, ref, hash string
 		return false, "", sandbox.Errorf(sandbox.Exhausted, "files: %d links wait for their archives", n).WithHint("use them, or wait for an hour")
 	}
 	token = rand.Text() + rand.Text()
-	s.uploads[token] = upload{owner: c.Owner, hash: hash, until: now.Add(uploadLife)}
+	a.uploads[token] = upload{owner: owner, hash: hash, until: now.Add(uploadLife)}
 	return present, token, nil
 }
 
@@ -68,31 +89,33 @@ func validHash(s string) bool {
 	return err == nil && len(b) == sha256.Size && hex.EncodeToString(b) == s
 }
 
-// filePath is where an owner's archive lies. Hashes are what clients say they
+// path is where an owner's archive lies. Hashes are what clients say they
 // are, so nobody reads another's.
-func (s *Service) filePath(owner, hash string) string {
-	return filepath.Join(s.ownerDir(owner), hash)
+func (a *archives) path(owner, hash string) string {
+	return filepath.Join(a.of(owner), hash)
 }
 
-func (s *Service) ownerDir(owner string) string {
+// of is the directory of an owner's archives.
+func (a *archives) of(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
-	return filepath.Join(s.o.Dir, filesDir, hex.EncodeToString(sum[:16]))
+	return filepath.Join(a.dir, hex.EncodeToString(sum[:16]))
 }
 
 // Upload takes the archive for which token was given, of size bytes, or of a
 // size that is not known where that is negative. The token is used up.
 func (s *Service) Upload(ctx context.Context, token string, size int64, r io.Reader) error {
-	s.mu.Lock()
-	u, ok := s.uploads[token]
-	delete(s.uploads, token)
-	s.mu.Unlock()
-	if !ok || s.now().After(u.until) {
+	a := s.archives
+	a.mu.Lock()
+	u, ok := a.uploads[token]
+	delete(a.uploads, token)
+	a.mu.Unlock()
+	if !ok || a.now().After(u.until) {
 		return sandbox.Errorf(sandbox.NotFound, "this link is not for an upload, or was used").WithHint("ask for another")
 	}
-	if size > s.o.Upload {
-		return tooLarge(s.o.Upload)
+	if size > a.most {
+		return tooLarge(a.most)
 	}
-	return s.AddFile(ctx, u.owner, u.hash, r)
+	return a.add(ctx, u.owner, u.hash, r)
 }
 
 func tooLarge(most int64) error {
@@ -102,12 +125,16 @@ func tooLarge(most int64) error {
 
 // AddFile keeps an archive for an owner's COPY steps.
 func (s *Service) AddFile(ctx context.Context, owner, hash string, r io.Reader) error {
-	arrived, err := s.mayCome(ctx, owner)
+	return s.archives.add(ctx, owner, hash, r)
+}
+
+func (a *archives) add(ctx context.Context, owner, hash string, r io.Reader) error {
+	arrived, err := a.mayCome(ctx, owner)
 	if err != nil {
 		return err
 	}
 	defer arrived()
-	dir := s.ownerDir(owner)
+	dir := a.of(owner)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return diskError(err)
 	}
@@ -121,30 +148,30 @@ func (s *Service) AddFile(ctx context.Context, owner, hash string, r io.Reader) 
 		return diskError(err)
 	}
 	defer f.Discard()
-	n, err := io.Copy(f, io.LimitReader(reader{ctx, r}, s.o.Upload+1))
+	n, err := io.Copy(f, io.LimitReader(reader{ctx, r}, a.most+1))
 	if err != nil {
 		return diskError(err)
 	}
-	if n > s.o.Upload {
-		return tooLarge(s.o.Upload)
+	if n > a.most {
+		return tooLarge(a.most)
 	}
-	if err := s.makeRoom(dir, n); err != nil {
+	if err := a.makeRoom(dir, n); err != nil {
 		return err
 	}
-	now := s.now()
+	now := a.now()
 	return diskError(errors.Join(os.Chtimes(f.Name(), now, now), f.Commit(at, hash)))
 }
 
 // mayCome waits until another archive of owner's may be received: what has not
 // come whole is not counted yet.
-func (s *Service) mayCome(ctx context.Context, owner string) (arrived func(), err error) {
-	s.mu.Lock()
-	slots := s.coming[owner]
+func (a *archives) mayCome(ctx context.Context, owner string) (arrived func(), err error) {
+	a.mu.Lock()
+	slots := a.coming[owner]
 	if slots == nil {
 		slots = make(chan struct{}, maxComing)
-		s.coming[owner] = slots
+		a.coming[owner] = slots
 	}
-	s.mu.Unlock()
+	a.mu.Unlock()
 	select {
 	case slots <- struct{}{}:
 		return func() { <-slots }, nil
@@ -169,7 +196,7 @@ func (r reader) Read(b []byte) (int, error) {
 
 // makeRoom deletes what was used longest ago of an owner's archives, until n
 // more bytes are within bounds.
-func (s *Service) makeRoom(dir string, n int64) error {
+func (a *archives) makeRoom(dir string, n int64) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return diskError(err)
@@ -183,7 +210,7 @@ func (s *Service) makeRoom(dir string, n int64) error {
 	}
 	slices.SortFunc(all, func(a, b fs.FileInfo) int { return cmp.Compare(a.ModTime().UnixNano(), b.ModTime().UnixNano()) })
 	for _, info := range all {
-		if n <= s.o.Files {
+		if n <= a.ofOwner {
 			break
 		}
 		if err := os.Remove(filepath.Join(dir, info.Name())); err != nil {
@@ -194,12 +221,12 @@ func (s *Service) makeRoom(dir string, n int64) error {
 	return nil
 }
 
-// openFile opens an archive that was sent, which counts as its use.
-func (s *Service) openFile(owner, hash string) (*os.File, error) {
+// open opens an archive that was sent, which counts as its use.
+func (a *archives) open(owner, hash string) (*os.File, error) {
 	if !validHash(hash) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "files hash %.80q: not 64 hexadecimal digits", hash)
 	}
-	path := s.filePath(owner, hash)
+	path := a.path(owner, hash)
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, sandbox.Errorf(sandbox.NotFound, "the files to be copied were not uploaded").WithHint("upload them again")
@@ -207,7 +234,7 @@ func (s *Service) openFile(owner, hash string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := s.now()
+	now := a.now()
 	_ = os.Chtimes(path, now, now)
 	return f, nil
 }
@@ -222,4 +249,51 @@ func diskError(err error) error {
 		return fmt.Errorf("keep an archive: %w", err)
 	}
 	return nil
+}
+
+// count returns how many archives an owner has, and their bytes.
+func (a *archives) count(owner string) (n int, size int64, err error) {
+	entries, err := os.ReadDir(a.of(owner))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, err
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && validHash(e.Name()) {
+			n++
+			size += info.Size()
+		}
+	}
+	return n, size, nil
+}
+
+// remove removes the archives that an owner sent.
+func (a *archives) remove(owner string) error {
+	return a.removeFound(filepath.Join(a.of(owner), "*"), func(string) bool { return true })
+}
+
+// removeOld removes those that were not used for long.
+func (a *archives) removeOld() error {
+	return a.removeFound(filepath.Join(a.dir, "*", "*"), func(path string) bool {
+		st, err := os.Lstat(path)
+		return err == nil && a.now().Sub(st.ModTime()) > maxUnused
+	})
+}
+
+func (a *archives) removeFound(pattern string, old func(path string) bool) error {
+	found, err := filepath.Glob(pattern)
+	for _, path := range found {
+		if validHash(filepath.Base(path)) && old(path) {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return err
+}
+
+// removeParts removes those that did not come whole.
+func (a *archives) removeParts() error {
+	parts, err := filepath.Glob(filepath.Join(a.dir, "*", durable.Prefix+"*"))
+	for _, p := range parts {
+		err = errors.Join(err, os.Remove(p))
+	}
+	return err
 }

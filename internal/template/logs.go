@@ -56,9 +56,16 @@ type LogQuery struct {
 	Backward bool      // the newest first
 }
 
-func (s *Service) logPath(build string) string {
-	return filepath.Join(s.o.Dir, logsDir, build+".jsonl")
+// logs are those of builds, a file for each.
+type logs struct {
+	dir string
+	now func() time.Time
 }
+
+func (l logs) path(build string) string { return filepath.Join(l.dir, build+".jsonl") }
+
+// remove removes the log of a build; there need be none.
+func (l logs) remove(build string) { _ = os.Remove(l.path(build)) }
 
 // journal is the log of a build under way.
 type journal struct {
@@ -72,15 +79,15 @@ type journal struct {
 	part []byte // of a line that is not whole
 }
 
-func (s *Service) newJournal(build string) (*journal, error) {
-	if err := os.MkdirAll(filepath.Join(s.o.Dir, logsDir), 0o700); err != nil {
+func (l logs) open(build string) (*journal, error) {
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(s.logPath(build), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(l.path(build), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, diskError(err)
 	}
-	return &journal{f: f, now: s.stamp}, nil
+	return &journal{f: f, now: l.now}, nil
 }
 
 func (j *journal) close() { _ = j.f.Close() }
@@ -160,15 +167,15 @@ func (s *Service) Logs(ctx context.Context, c sandbox.Caller, ref, build string,
 	if q.Level != "" && !slices.Contains(levels, q.Level) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "level %.20q: no such level", q.Level).WithHint("debug, info, warn or error")
 	}
-	all, err := s.readLog(r.ID)
+	all, err := s.logs.read(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	return q.of(all), nil
 }
 
-func (s *Service) readLog(build string) ([]Entry, error) {
-	f, err := os.Open(s.logPath(build))
+func (l logs) read(build string) ([]Entry, error) {
+	f, err := os.Open(l.path(build))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -13,10 +13,10 @@ func FuzzLog(f *testing.F) {
 	f.Add("one\ntwo", 2)
 	f.Add("\x1b[2Jcleared\r\n\xff\x00", 1)
 	f.Add(strings.Repeat("x", 3*maxLogLine), 1000)
-	s := &Service{o: Options{Dir: f.TempDir()}, now: time.Now}
+	l := logs{dir: f.TempDir(), now: time.Now}
 	f.Fuzz(func(t *testing.T, text string, piece int) {
 		id := newUUID()
-		j, err := s.newJournal(id)
+		j, err := l.open(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,7 +26,7 @@ func FuzzLog(f *testing.F) {
 		j.flush()
 		j.say(LevelInfo, "the end")
 		j.close()
-		all, err := s.readLog(id)
+		all, err := l.read(id)
 		if err != nil || len(all) == 0 || all[len(all)-1].Text != "the end" {
 			t.Fatalf("%d entries, %v", len(all), err)
 		}

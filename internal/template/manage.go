@@ -3,7 +3,6 @@ package template
 import (
 	"cmp"
 	"context"
-	"os"
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -246,7 +245,7 @@ func (s *Service) deleteIdle(ctx context.Context, c sandbox.Caller, ref string) 
 	for id, r := range s.builds {
 		if r.Template == t.ID {
 			delete(s.builds, id)
-			_ = os.Remove(s.logPath(id)) // there need be none
+			s.logs.remove(id)
 		}
 	}
 	for key := range s.tags {

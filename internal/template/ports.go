@@ -45,7 +45,7 @@ var _ Manager = (*sandbox.Manager)(nil)
 type Images interface {
 	// Image returns the image that q names, pinned as a Spec has it, and pulls
 	// it where that is not there. progress is told in words.
-	Image(ctx context.Context, q ImageQuery, progress func(string)) (Image, error)
+	Image(ctx context.Context, q ImageQuery, progress func(string)) (pinned string, err error)
 }
 
 // ImageQuery names an image.
@@ -54,11 +54,6 @@ type ImageQuery struct {
 	Auth        *Auth
 	Outside     bool // as in Plan
 	Fresh       bool // it is pulled, even where it is there
-}
-
-// Image is what is known of one.
-type Image struct {
-	Pinned string // NAME@sha256:…
 }
 
 // Guest is a sandbox in which a step runs. Its errors are not for users, but

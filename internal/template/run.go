@@ -218,15 +218,15 @@ func (r *run) baseImage(ctx context.Context, name string) error {
 	if r.s.o.Images == nil {
 		return sandbox.Errorf(sandbox.Unsupported, "image %.200s: this daemon keeps no images", name).WithHint("use %s", Base)
 	}
-	img, err := r.s.o.Images.Image(ctx, ImageQuery{
+	pinned, err := r.s.o.Images.Image(ctx, ImageQuery{
 		Owner: r.owner, Name: name, Auth: r.plan.Auth, Outside: r.plan.Outside, Fresh: r.plan.Force,
 	}, func(text string) { r.say(LevelInfo, "%s", text) })
 	if err != nil {
 		return err
 	}
-	r.say(LevelInfo, "FROM %s", img.Pinned)
-	r.at.Image = img.Pinned
-	r.at.Key = keyOf("", r.owner, img.Pinned)
+	r.say(LevelInfo, "FROM %s", pinned)
+	r.at.Image = pinned
+	r.at.Key = keyOf("", r.owner, pinned)
 	return nil
 }
 

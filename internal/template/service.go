@@ -1,3 +1,17 @@
+// Package template keeps what sandboxes are made from: images and snapshots
+// with a name, and how they were built. It builds them inside sandboxes, never
+// on the host: each step that writes anything runs in a sandbox of its own that
+// starts from the step before, and is kept as a snapshot for the next build.
+//
+// Sandboxes and snapshots of builds belong to an owner of their own, which no
+// caller is. Names, tags, files and everything else belong to whoever made
+// them; of others' templates a caller sees those that are public, and nothing
+// says whether there are more.
+//
+// Steps, files and output are hostile. Archives are bounded and read here only
+// to say where their members go; what a build prints is bounded and escaped;
+// commands run behind a wall and, where nothing else was set, without a
+// network. The package speaks no protocol: guests are reached by a port.
 package template
 
 import (
@@ -9,6 +23,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -79,24 +94,24 @@ type Service struct {
 	log *slog.Logger
 	now func() time.Time
 
+	archives *archives
+	logs     logs
+	slots    *slots
+
 	ctx     context.Context // of all builds
 	cancel  context.CancelCauseFunc
 	working sync.WaitGroup
-	slots   chan struct{} // one for each build at work
 
 	mu        sync.Mutex
 	templates map[string]*Template
 	builds    map[string]*Record
 	tags      map[[2]string]Tag // by template and name
 	cache     map[string]Cached
-	running   map[string]*running      // by build
-	making    int                      // calls of Make
-	perOwner  map[string]chan struct{} // slots
-	uploads   map[string]upload        // by token
-	builtins  map[string]builtin       // by name
-	coming    map[string]chan struct{} // slots of archives, by owner
-	unused    map[string]time.Time     // since when nothing leads to a snapshot
-	opened    bool                     // what was left was read
+	running   map[string]*running  // by build
+	making    int                  // calls of Make
+	builtins  map[string]builtin   // by name
+	unused    map[string]time.Time // since when nothing leads to a snapshot
+	opened    bool                 // what was left was read
 }
 
 // running is a build under way.
@@ -122,14 +137,21 @@ func New(o Options) (*Service, error) {
 	o.CacheSize = cmp.Or(o.CacheSize, DefaultCacheSize)
 	s := &Service{
 		o: o, m: o.Manager, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), now: o.Now,
-		slots:     make(chan struct{}, o.AtOnce),
 		templates: map[string]*Template{}, builds: map[string]*Record{}, tags: map[[2]string]Tag{},
-		cache: map[string]Cached{}, running: map[string]*running{}, perOwner: map[string]chan struct{}{},
-		uploads: map[string]upload{}, builtins: map[string]builtin{},
-		coming: map[string]chan struct{}{}, unused: map[string]time.Time{},
+		cache: map[string]Cached{}, running: map[string]*running{}, builtins: map[string]builtin{},
+		unused: map[string]time.Time{},
 	}
 	if s.now == nil {
 		s.now = time.Now
+	}
+	s.archives = &archives{
+		dir: filepath.Join(o.Dir, filesDir), now: s.now, most: o.Upload, ofOwner: o.Files,
+		uploads: map[string]upload{}, coming: map[string]chan struct{}{},
+	}
+	s.logs = logs{dir: filepath.Join(o.Dir, logsDir), now: s.stamp}
+	s.slots = &slots{
+		all: make(chan struct{}, o.AtOnce), of: map[string]chan struct{}{},
+		bound: func(owner string) int { _, builds := s.bound(owner); return builds },
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s, nil
@@ -168,11 +190,11 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// ready fails for nobody, and before Open.
+// readyLocked fails for unauthenticated callers, and before Open.
 func (s *Service) readyLocked(c sandbox.Caller) error {
 	switch {
 	case c.Owner == "":
-		return sandbox.Errorf(sandbox.Denied, "nobody is asking")
+		return sandbox.Errorf(sandbox.Denied, "unauthenticated")
 	case !s.opened:
 		return errOpening
 	}

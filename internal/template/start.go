@@ -129,14 +129,14 @@ func count(kind string, ok bool, want string) error {
 
 // work carries one build to its end.
 func (s *Service) work(ctx context.Context, id, owner string, p Plan) {
-	j, err := s.newJournal(id)
+	j, err := s.logs.open(id)
 	if err != nil {
 		s.log.Error("write the log of a build", "build", id, "error", err)
 		s.end(ctx, id, nil, &buildError{msg: "its log can't be written"})
 		return
 	}
 	defer j.close()
-	free, err := s.slot(ctx, owner, s.slots)
+	free, err := s.slots.take(ctx, owner, true)
 	if err != nil {
 		s.end(ctx, id, j, err)
 		return
@@ -190,42 +190,6 @@ func causeText(ctx context.Context) string {
 	return "the build was interrupted"
 }
 
-// slot waits until a build of owner may work, within all unless that is nil.
-func (s *Service) slot(ctx context.Context, owner string, all chan struct{}) (free func(), err error) {
-	s.mu.Lock()
-	own := s.perOwner[owner]
-	if own == nil {
-		_, builds := s.bound(owner)
-		own = make(chan struct{}, builds)
-		s.perOwner[owner] = own
-	}
-	s.mu.Unlock()
-	for _, slots := range []chan struct{}{own, all} {
-		if slots == nil {
-			continue
-		}
-		select {
-		case slots <- struct{}{}:
-			free = after(free, func() { <-slots })
-		case <-ctx.Done():
-			if free != nil {
-				free()
-			}
-			return nil, &buildError{msg: causeText(ctx)}
-		}
-	}
-	return free, nil
-}
-
-func after(first, then func()) func() {
-	return func() {
-		if first != nil {
-			first()
-		}
-		then()
-	}
-}
-
 // end writes down that a build failed with err.
 func (s *Service) end(ctx context.Context, id string, j *journal, err error) {
 	why := &Reason{Message: "the build failed; the daemon's log says why"}
@@ -268,7 +232,7 @@ func (s *Service) Make(ctx context.Context, owner string, p Plan) (Build, error)
 		return Build{}, err
 	}
 	// It waits for no build: one that starts from what this makes waits for it.
-	free, err := s.slot(ctx, owner, nil)
+	free, err := s.slots.take(ctx, owner, false)
 	if err != nil {
 		return Build{}, err
 	}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -54,19 +52,19 @@ func (s *Service) sweep(ctx context.Context, at string) error {
 	if err != nil {
 		return err
 	}
-	gone, err := s.useless(ctx, all, at)
+	gone, err := s.unneeded(ctx, all, at)
 	errs := []error{err}
 	for _, id := range gone {
 		if err := s.m.RemoveSnapshot(ctx, admin, id); sandbox.KindOf(err) != sandbox.NotFound {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, s.removeArchives())...)
+	return errors.Join(append(errs, s.archives.removeOld())...)
 }
 
-// useless forgets steps and builds, and returns those of all snapshots that
+// unneeded forgets steps and builds, and returns those of all snapshots that
 // nothing needs.
-func (s *Service) useless(ctx context.Context, all []sandbox.Snapshot, at string) (gone []string, err error) {
+func (s *Service) unneeded(ctx context.Context, all []sandbox.Snapshot, at string) (gone []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.pruneLocked(ctx, "", maxBuilds); err != nil {
@@ -110,9 +108,7 @@ func (s *Service) busyLocked() map[string]bool {
 	for id := range s.running {
 		busy[s.builds[id].Owner] = true
 	}
-	for owner, slots := range s.perOwner {
-		busy[owner] = busy[owner] || len(slots) > 0
-	}
+	s.slots.addBusy(busy)
 	return busy
 }
 
@@ -153,7 +149,7 @@ func (s *Service) pruneLocked(ctx context.Context, template string, most int) er
 				return err
 			}
 			delete(s.builds, r.ID)
-			_ = os.Remove(s.logPath(r.ID)) // there need be none
+			s.logs.remove(r.ID)
 		}
 	}
 	return nil
@@ -181,16 +177,4 @@ func (s *Service) staleLocked(size map[string]int64) (keys []string) {
 		}
 	}
 	return keys
-}
-
-// removeArchives removes what was sent for COPY steps and not used for long.
-func (s *Service) removeArchives() error {
-	found, err := filepath.Glob(filepath.Join(s.o.Dir, filesDir, "*", "*"))
-	for _, path := range found {
-		st, serr := os.Lstat(path)
-		if serr == nil && validHash(filepath.Base(path)) && s.now().Sub(st.ModTime()) > maxUnused {
-			err = errors.Join(err, os.Remove(path))
-		}
-	}
-	return err
 }

@@ -3,9 +3,6 @@ package template
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -61,17 +58,8 @@ func (s *Service) Usage(ctx context.Context, c sandbox.Caller) (u Usage, err err
 			u.Size += snap.Size
 		}
 	}
-	entries, err := os.ReadDir(s.ownerDir(c.Owner))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Usage{}, err
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && validHash(e.Name()) {
-			u.Files++
-			u.FileSize += info.Size()
-		}
-	}
-	return u, nil
+	u.Files, u.FileSize, err = s.archives.count(c.Owner)
+	return u, err
 }
 
 // Collect drops the cache of c's builds: steps that were kept, archives that
@@ -85,7 +73,7 @@ func (s *Service) Collect(ctx context.Context, c sandbox.Caller) (Usage, error) 
 	if err := s.dropCache(ctx, c.Owner); err != nil {
 		return Usage{}, err
 	}
-	if err := errors.Join(s.removeFiles(c.Owner), s.sweep(ctx, c.Owner)); err != nil {
+	if err := errors.Join(s.archives.remove(c.Owner), s.sweep(ctx, c.Owner)); err != nil {
 		return Usage{}, err
 	}
 	after, err := s.Usage(ctx, c)
@@ -111,15 +99,4 @@ func (s *Service) dropCache(ctx context.Context, owner string) error {
 		delete(s.cache, key)
 	}
 	return nil
-}
-
-// removeFiles removes the archives that an owner sent.
-func (s *Service) removeFiles(owner string) error {
-	paths, err := filepath.Glob(filepath.Join(s.ownerDir(owner), "*"))
-	for _, path := range paths {
-		if validHash(filepath.Base(path)) {
-			err = errors.Join(err, os.Remove(path))
-		}
-	}
-	return err
 }

@@ -15,11 +15,13 @@ var layers = [][]string{
 	{"internal/beneath"}, // names in directories, and nothing of what is there
 	{"internal/durable"}, // records in them
 	{"internal/term", "internal/backend/seccomp", "internal/backend/procid", "internal/tenant/key", "internal/guest/guestbin", "internal/guest/servicebin", "internal/backend/subid", "internal/policy", "internal/egress/netlog", "internal/template/dockerfile", "internal/langbot/rpc", "internal/stall"}, // know nothing of sandboxes
-	{"internal/sandbox"}, // the domain
-	{"internal/session/record"},
-	{"internal/langbot/profile"},  // what a session is asked for
+	{"internal/sandbox"},          // the domain
+	{"internal/session/fault"},    // what can go wrong with a session
+	{"internal/session/request"},  // what one is asked for by
+	{"internal/session/record"},   // what is remembered of it
 	{"internal/session/toolspec"}, // what a model is told of it
-	{"internal/session/service"},  // the policy of whoever asks
+	{"internal/session/hostroot"}, // directories of the host that it may have
+	{"internal/langbot/profile"},  // how LangBot's clients ask for it
 	{"internal/guest", "internal/agent", "internal/guest/interpreter", "internal/guest/mcpgateway"}, // what runs inside
 	{"internal/backend/disk"}, // where it is kept
 	{"internal/role"},         // this binary, executed again
@@ -84,9 +86,9 @@ var forbidden = []struct {
 		why:  "a client in another's program tells its model the same",
 	},
 	{
-		from: "internal/session/service",
+		from: "contrib/boxservice/service",
 		to:   [][]string{wall, storage, network, {"os/exec", own("internal/server"), own("internal/agent")}},
-		why:  "the policy of sessions stands in a platform's program as it does in the daemon",
+		why:  "the policy of a platform's sessions stands in the platform's program",
 	},
 	{
 		from: "internal/workspace",
@@ -160,18 +162,22 @@ func TestForbiddenImports(t *testing.T) {
 	}
 }
 
-// dialects are the wire types that nobody imports but those who speak them.
+// dialects are the packages, with those below them, that nobody imports but
+// those who speak them.
 var dialects = map[string][]string{
-	"api/langbot": {"internal/langbot", "internal/daemon", "contrib"},
+	"api/langbot":      {"internal/langbot", "internal/daemon", "contrib"},
+	"internal/langbot": {"internal/langbot", "internal/daemon", "internal/server/access", "contrib"},
 }
 
 func TestDialectsStayOut(t *testing.T) {
 	for _, problem := range spoken(packages(t)) {
 		t.Error(problem)
 	}
-	stray := pkg{ImportPath: own("internal/session"), Imports: []string{own("api/langbot")}}
-	if got := spoken([]pkg{stray}); len(got) != 1 {
-		t.Errorf("a package outside that imports a dialect: %q, want one problem", got)
+	for _, dialect := range []string{"api/langbot", "internal/langbot", "internal/langbot/profile"} {
+		stray := pkg{ImportPath: own("internal/session/record"), Imports: []string{own(dialect)}}
+		if got := spoken([]pkg{stray}); len(got) != 1 {
+			t.Errorf("a package of sessions that imports %s: %q, want one problem", dialect, got)
+		}
 	}
 }
 
@@ -180,8 +186,10 @@ func spoken(ps []pkg) (problems []string) {
 	for _, p := range ps {
 		for dialect, speakers := range dialects {
 			speaks := slices.ContainsFunc(speakers, func(s string) bool { return within(p.name(), s) })
-			if !speaks && slices.Contains(p.Imports, own(dialect)) {
-				problems = append(problems, fmt.Sprintf("%s imports %s, which is a dialect's alone", p.name(), dialect))
+			for _, imp := range p.Imports {
+				if !speaks && within(imp, own(dialect)) {
+					problems = append(problems, fmt.Sprintf("%s imports %s, which is a dialect's alone", p.name(), pkg{ImportPath: imp}.name()))
+				}
 			}
 		}
 	}

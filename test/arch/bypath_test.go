@@ -7,8 +7,8 @@ package arch
 var byPath = []struct{ dir, functions, why string }{
 	{
 		dir: "internal/backend/instance",
-		functions: `Host.Instances Host.Claim Host.Forget Host.Prepare Host.Resume Host.Suspend Host.discard Host.end
-			Host.makeDisk Host.note Host.sweep Open WriteJSON changesMain exists forgetParts markSince readRecord
+		functions: `Backend.Instances Backend.Claim Backend.Forget Backend.prepare Backend.resume Backend.Suspend Backend.discard Backend.end
+			Backend.makeDisk Backend.note Backend.sweep Open WriteJSON changesMain exists forgetParts markSince readRecord
 			Compose saveMain mkdir`,
 		why: "a state directory: the box's own, of which a guest sees what is mounted below it, and empty mount points in it",
 	},
@@ -19,7 +19,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "Host.addSnapshot composer.saved isEmpty",
+		functions: "Backend.addSnapshot composer.saved isEmpty",
 		why:       "a snapshot's directory, with a name for each layer, which the copying process made",
 	},
 	{
@@ -44,12 +44,12 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Host.NetNS Host.killStrays Host.stray diskUsage",
+		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Backend.LinkEnd Backend.killStrays Backend.stray diskUsage",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "Host.HandOver installAgent",
+		functions: "Backend.handOver installAgent",
 		why:       "the cache, which is ours",
 	},
 	{
@@ -91,7 +91,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/session",
-		functions: "Runtime.awayFor Runtime.saw",
+		functions: "seen.away seen.note",
 		why:       "a state directory: when the daemon ran last",
 	},
 	{
@@ -100,12 +100,12 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "a state directory: places in the output of processes",
 	},
 	{
-		dir:       "internal/langbot/profile",
-		functions: "NewRoots Roots.MakeDefault realPath",
+		dir:       "internal/session/hostroot",
+		functions: "New Roots.MakeDefault realPath",
 		why:       "the operator's settings, before there is a session: what is below the roots is opened part by part",
 	},
 	{
-		dir:       "internal/langbot/profile",
+		dir:       "internal/session/hostroot",
 		functions: "described",
 		why:       "a descriptor's own name, which must lead to the same inode",
 	},
@@ -115,7 +115,7 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "the host's /proc and /dev",
 	},
 	{
-		dir:       "internal/session/service",
+		dir:       "internal/langbot/profile",
 		functions: "isDir",
 		why:       "it decides whether a skill is mentioned; to be mounted it is opened from a root",
 	},
@@ -146,9 +146,8 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir: "internal/template",
-		functions: `Service.AddFile Service.FileLink Service.Usage Service.deleteIdle Service.makeRoom Service.newJournal
-			Service.openFile Service.pruneLocked Service.readLog Service.removeArchives Service.removeFiles
-			Service.removeParts`,
+		functions: `archives.add archives.count archives.link archives.makeRoom archives.open archives.removeFound
+			archives.removeOld archives.removeParts logs.open logs.read logs.remove`,
 		why: "a state directory: archives under their digests, which are unpacked inside, and logs",
 	},
 	{

@@ -29,8 +29,8 @@ func Snapshots(t *testing.T, state string) *snapshot.Store {
 // trySave makes a snapshot of an instance, as a manager would.
 func (w *world) trySave(t *testing.T, sb *sandbox.Sandbox) (sandbox.Snapshot, error) {
 	t.Helper()
-	saver, ok := w.Backend.(sandbox.Snapshotter)
-	if !ok {
+	saver := w.Capabilities().Snapshots
+	if saver == nil {
 		t.Skip("the wall saves nothing")
 	}
 	rec := sandbox.Snapshot{
@@ -280,7 +280,7 @@ func testSnapshotRefused(t *testing.T, s *suite) {
 	b := w.begin(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.Backend.(sandbox.Snapshotter).Save(ctx, b.sb, tempDir(t)); err == nil {
+	if _, err := w.Capabilities().Snapshots.Save(ctx, b.sb, tempDir(t)); err == nil {
 		t.Error("Save by a caller who left succeeded")
 	}
 	b.says(t, "echo on", "on\n")

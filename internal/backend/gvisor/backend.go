@@ -2,46 +2,36 @@ package gvisor
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
+	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // Name is the wall's name in a Spec.
 const Name = "gvisor"
 
-// Options place a Backend. All paths are absolute.
-type Options struct {
-	State  string          // instances live in State/boxes/gvisor
-	Cache  string          // the guest agent, the host image's skeleton and disk templates
-	Log    *slog.Logger    // default: discard
-	Images instance.Images // default: the host image alone
-	// Snapshots has what instances may lie over besides; nil: there are none.
-	Snapshots instance.Snapshots
-	// DebugDir receives gVisor's debug logs where it is set.
-	DebugDir string
-}
+// Options place a Backend.
+type Options = instance.Options
 
 // Backend is the gVisor wall. Open makes one.
 type Backend struct {
-	*instance.Host
+	*instance.Backend
 	debugDir string
 }
 
-var (
-	_ sandbox.Backend     = (*Backend)(nil)
-	_ sandbox.Warmer      = (*Backend)(nil)
-	_ sandbox.Snapshotter = (*Backend)(nil)
-	_ sandbox.Linked      = (*Backend)(nil)
-	_ sandbox.Measurer    = (*Backend)(nil)
+var _ sandbox.Backend = (*Backend)(nil)
 
-	_ sandbox.Suspender = (*Backend)(nil)
-)
+// Capabilities implements sandbox.Backend.
+func (b *Backend) Capabilities() sandbox.Capabilities {
+	c := b.Backend.Capabilities()
+	c.Suspend = b
+	return c
+}
 
 // The wall's own needs, on top of what an instance was promised.
 const (
@@ -61,14 +51,16 @@ func limits(l sandbox.Limits) cgroup.Limits {
 // Open looks at what this machine can do and puts the guest agent in place.
 // From then on this process reaps the instances whose launchers have left.
 func Open(_ context.Context, opts Options) (*Backend, error) {
-	host, err := instance.Open(instance.Options{
-		Wall: Name, State: opts.State, Cache: opts.Cache, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
+	b := &Backend{debugDir: opts.DebugDir}
+	host, err := instance.Open(instance.Wall{
+		Name: Name, Promises: promises, Arrange: arrange, Launch: b.launch,
 		Limits: limits, OOMEndsInstance: true, Stray: stray,
-	})
+	}, opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Host: host, debugDir: opts.DebugDir}, nil
+	b.Backend = host
+	return b, nil
 }
 
 // stray knows a wall process by gVisor's own flag that holds the instance's
@@ -95,62 +87,38 @@ type launched struct {
 	Instead string `json:"instead"` // see instance.Layout
 }
 
-// Start implements sandbox.Backend.
-func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
-	enforced, err := b.report(sb.Spec, sb.Owner)
-	if err = errors.Join(err, instance.CheckLink(sb)); err != nil {
-		return nil, err
+// arrange wants the memory of an instance that goes on to be of this program's making.
+func arrange(_ *sandbox.Sandbox, lay *instance.Layout, _ *control.Config) error {
+	if lay.Resume {
+		return sameProgram(lay.Dir)
 	}
-	resume := b.Suspended(sb.ID)
-	p, err := b.start(ctx, sb, resume)
-	enforced, err = b.Started(ctx, sb.ID, p, enforced, err)
-	if resume && err != nil && ctx.Err() == nil {
-		return nil, instance.NotResumed(err)
-	}
-	if resume && err == nil {
-		err = b.Forget(ctx, sb.ID) // it holds what is outdated from now on
-	}
-	return enforced, err
+	return nil
 }
 
-// Warm implements sandbox.Warmer.
-func (b *Backend) Warm(ctx context.Context, id string, spec sandbox.Spec, owner string) error {
-	_, err := b.Start(ctx, &sandbox.Sandbox{ID: id, Owner: owner, Spec: spec})
-	return err
+func (b *Backend) launch(ctx context.Context, sb *sandbox.Sandbox, lay *instance.Layout, agent *instance.Handover) ([]int, error) {
+	order := launchOrder{Layout: *lay, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
+	var answer launched
+	if err := b.Launch(ctx, roleLauncher, &order, &answer, agent, sb.Link); err != nil {
+		return nil, err
+	}
+	lay.Instead = answer.Instead
+	return []int{answer.Sentry, answer.Gofer}, nil
 }
 
-// Claim implements sandbox.Warmer.
-func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
-	if err := b.Host.Claim(ctx, sb); err != nil {
-		return nil, err
+// promises are what the wall keeps by itself.
+func promises(spec sandbox.Spec, owner string) (isolation, privileges string, err error) {
+	root := instance.RootAllowed(spec, owner)
+	if sandbox.IsRoot(spec.User) && !root {
+		return "", "", sandbox.Errorf(sandbox.Unsupported, "user root: not over a directory of the host that the sandbox can write, or that another user named").
+			WithHint("leave out :rw, or --user root")
 	}
-	return b.report(sb.Spec, sb.Owner)
+	return "gvisor: a kernel in user space (systrap), as a user without rights in a user namespace, behind seccomp", privilegeMechanism(root), nil
 }
 
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (*instance.Layout, error) {
-	prepared, cfg, err := b.Prepare(ctx, sb)
-	if err != nil {
-		return nil, err
+func privilegeMechanism(root bool) string {
+	users := []string{"uid 1000 without capabilities"}
+	if root {
+		users = append(users, "guest root with a container's capabilities where a command asks for it")
 	}
-	p := &launchOrder{Layout: *prepared, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
-	if resume {
-		if err := errors.Join(b.Resume(&p.Layout), sameProgram(p.Dir)); err != nil {
-			return nil, err
-		}
-	}
-	kills, err := b.Enterable(sb, &p.Layout, cfg)
-	if err != nil {
-		return nil, err
-	}
-	agent, err := b.HandOver(ctx, &p.Layout, cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer agent.Close()
-	var pids launched
-	if err := b.Launch(ctx, roleLauncher, p, &pids, agent, sb.Link); err != nil {
-		return nil, err
-	}
-	p.Instead = pids.Instead
-	return &p.Layout, b.Join(ctx, &p.Layout, kills, pids.Sentry, pids.Gofer)
+	return strings.Join(users, ", ") + "; no_new_privs, no set-id files, own pid and mount namespaces"
 }

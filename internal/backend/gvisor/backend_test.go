@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/api/guest/v1"
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"

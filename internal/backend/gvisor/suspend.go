@@ -24,7 +24,7 @@ import (
 // Suspend implements sandbox.Suspender: the sentry writes its whole kernel,
 // and what the guest has in memory, and ends.
 func (b *Backend) Suspend(ctx context.Context, id string) error {
-	return b.Host.Suspend(ctx, id, func(dir string) error {
+	return b.Backend.Suspend(ctx, id, func(dir string) error {
 		p := launchOrder{Layout: instance.Layout{ID: id, Dir: filepath.Dir(dir), Rootless: b.Rootless()}}
 		if err := writeProgram(dir); err != nil {
 			return err

@@ -32,25 +32,25 @@ type changesOrder struct {
 // Changes implements sandbox.Backend. The layers are read by a process with a
 // mount namespace of its own: a running instance's disk is mounted there a second
 // time, from the same device.
-func (h *Host) Changes(ctx context.Context, id string, opts sandbox.ChangesOptions, w io.Writer) error {
-	dir, err := h.dir(id)
+func (b *Backend) Changes(ctx context.Context, id string, opts sandbox.ChangesOptions, w io.Writer) error {
+	dir, err := b.dir(id)
 	if err != nil {
 		return err
 	}
-	p := changesOrder{Dir: dir, Rootless: h.Rootless(), Options: opts}
+	p := changesOrder{Dir: dir, Rootless: b.Rootless(), Options: opts}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		p.Disk = image
 	}
-	if bx, err := readRecord(dir); err == nil && bx.alive() && !h.opts.OwnCommands {
-		if err := h.agent(id).Sync(ctx); err != nil {
-			h.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
+	if bx, err := readRecord(dir); err == nil && bx.alive() && !b.wall.OwnCommands {
+		if err := b.agent(id).Sync(ctx); err != nil {
+			b.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
 		}
 	}
 	raw, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	if err := h.roles.Run(ctx, roleChanges, bytes.NewReader(raw), w); err != nil {
+	if err := b.roles.Run(ctx, roleChanges, bytes.NewReader(raw), w); err != nil {
 		return fmt.Errorf("read the changes of the workspace: %w", err)
 	}
 	return nil
@@ -119,4 +119,18 @@ func copyChanges(layers *beneath.Dir, out io.Writer, opts workspace.Options) err
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// The names by which this binary is executed again.
+const (
+	roleChanges = "carboy-box-changes"
+	roleSave    = "carboy-box-save"
+)
+
+// Roles are those that walls have in common.
+func Roles() role.Table {
+	return role.Table{
+		roleChanges: func() error { return changesMain(os.Stdin, os.Stdout) },
+		roleSave:    func() error { return saveMain(os.Stdin, os.Stdout) },
+	}
 }

@@ -7,10 +7,8 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
@@ -20,8 +18,8 @@ import (
 
 // Dial implements sandbox.Backend. The only port of this wall that is dialled
 // from outside is the agent's: the agent forwards to others.
-func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
-	dir, err := h.dir(id)
+func (b *Backend) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	dir, err := b.dir(id)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +47,8 @@ func (h *Host) Dial(ctx context.Context, id string, port int) (net.Conn, error) 
 }
 
 // agent is the client of an instance's agent.
-func (h *Host) agent(id string) *agent.Guest {
-	return agent.New(func(ctx context.Context) (net.Conn, error) { return h.Dial(ctx, id, sandbox.GuestPort) })
+func (b *Backend) agent(id string) *agent.Guest {
+	return agent.New(func(ctx context.Context) (net.Conn, error) { return b.Dial(ctx, id, sandbox.GuestPort) })
 }
 
 // dialAgent connects to the agent of the instance at path.
@@ -76,10 +74,10 @@ func dialAgent(ctx context.Context, path string) (net.Conn, error) {
 }
 
 // healthy asks the agent how it is.
-func (h *Host) healthy(ctx context.Context, id string) error {
+func (b *Backend) healthy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return h.agent(id).Health(ctx)
+	return b.agent(id).Health(ctx)
 }
 
 // errNoUser is a guest agent's answer where commands can't be run as the user
@@ -95,7 +93,7 @@ const (
 
 // awaitGuest waits until the agent answers or the instance's main process has
 // ended. What is said to the agent before it listens waits for it.
-func (h *Host) awaitGuest(ctx context.Context, id string, main procid.ID) error {
+func (b *Backend) awaitGuest(ctx context.Context, id string, main procid.ID) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watched := make(chan struct{})
@@ -118,7 +116,7 @@ func (h *Host) awaitGuest(ctx context.Context, id string, main procid.ID) error 
 			}
 		}
 	}()
-	err := h.agent(id).Health(ctx)
+	err := b.agent(id).Health(ctx)
 	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusPreconditionFailed {
 		err = errNoUser
 	} else if err != nil {
@@ -127,18 +125,4 @@ func (h *Host) awaitGuest(ctx context.Context, id string, main procid.ID) error 
 	cancel(nil)
 	<-watched
 	return err
-}
-
-// Claim makes an instance that was started for nobody sb's: it gets sb's
-// environment. Its identity and its limits are what it was started with.
-func (h *Host) Claim(ctx context.Context, sb *sandbox.Sandbox) error {
-	dir, err := h.dir(sb.ID)
-	if err != nil {
-		return err
-	}
-	if err := h.agent(sb.ID).Claim(ctx, guest.Claim{Env: sb.Spec.Env}); err != nil {
-		return fmt.Errorf("claim a warm instance: %w", err)
-	}
-	now := time.Now()
-	return os.Chtimes(filepath.Join(dir, fileSince), now, now)
 }

@@ -3,8 +3,8 @@
 // configuration of its guest agent, its control group, and how it is dialled,
 // watched, ended and removed.
 //
-// A wall embeds a Host, adds what it promises and how it starts an instance, and is
-// a sandbox.Backend. What is mounted is mounted in a mount namespace that
+// A wall says in a Wall what it promises and how it starts an instance; with that
+// a Backend is a sandbox.Backend. What is mounted is mounted in a mount namespace that
 // dies with the instance, so no mount of an instance is ever seen on the host.
 //
 // The package refuses directories that are not the ones that were accepted,

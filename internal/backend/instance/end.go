@@ -20,29 +20,29 @@ const syncLimit = 10 * time.Second
 
 // Stop implements sandbox.Backend. A guest with a kernel of its own is asked
 // to write back first; one that does not answer is ended all the same.
-func (h *Host) Stop(ctx context.Context, id string) ([]string, error) {
-	dir, err := h.dir(id)
+func (b *Backend) Stop(ctx context.Context, id string) ([]string, error) {
+	dir, err := b.dir(id)
 	if err != nil {
 		return nil, err
 	}
-	if r, err := readRecord(dir); err == nil && r.alive() && !h.opts.OwnCommands {
+	if r, err := readRecord(dir); err == nil && r.alive() && !b.wall.OwnCommands {
 		soon, cancel := context.WithTimeout(ctx, syncLimit)
-		err := h.agent(id).Sync(soon)
+		err := b.agent(id).Sync(soon)
 		if errors.Is(err, errLegacy) {
 			err = syncLegacy(soon, dir)
 		}
 		if err != nil {
-			h.opts.Log.Warn("guest did not write back before its stop", "id", id, "err", err)
+			b.opts.Log.Warn("guest did not write back before its stop", "id", id, "err", err)
 		}
 		cancel()
 	}
-	return []string{"processes"}, errors.Join(h.end(ctx, id), forgetParts(dir))
+	return []string{"processes"}, errors.Join(b.end(ctx, id), forgetParts(dir))
 }
 
 // end kills all processes of an instance and forgets them. It works on an instance whose
 // start was cut off at any point.
-func (h *Host) end(ctx context.Context, id string) error {
-	dir, err := h.dir(id)
+func (b *Backend) end(ctx context.Context, id string) error {
+	dir, err := b.dir(id)
 	if err != nil {
 		return err
 	}
@@ -52,19 +52,19 @@ func (h *Host) end(ctx context.Context, id string) error {
 			errs = append(errs, kill(ctx, p))
 		}
 	}
-	errs = append(errs, h.endGroup(ctx, id), h.killStrays(ctx, dir))
+	errs = append(errs, b.endGroup(ctx, id), b.killStrays(ctx, dir))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("end instance: %w", err)
 	}
 	if err := os.Remove(filepath.Join(dir, fileInstance)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return errors.Join(h.roles.Delete(ctx, filepath.Join(dir, DirState)), h.roles.Delete(ctx, filepath.Join(dir, dirLegacy)))
+	return errors.Join(b.roles.Delete(ctx, filepath.Join(dir, DirState)), b.roles.Delete(ctx, filepath.Join(dir, dirLegacy)))
 }
 
 // endGroup kills whatever is left in the instance's cgroup and removes it.
-func (h *Host) endGroup(ctx context.Context, id string) error {
-	g, err := h.cgroups.Open(id)
+func (b *Backend) endGroup(ctx context.Context, id string) error {
+	g, err := b.cgroups.Open(id)
 	if err != nil {
 		if k := sandbox.KindOf(err); k == sandbox.NotFound || k == sandbox.Unsupported {
 			return nil
@@ -100,8 +100,8 @@ func kill(ctx context.Context, id procid.ID) error {
 // killStrays ends processes of the instance at dir that no record names: a daemon
 // died between their start and its note of it. They are known by arguments
 // that hold the instance's directory.
-func (h *Host) killStrays(ctx context.Context, dir string) error {
-	if h.opts.Stray == nil {
+func (b *Backend) killStrays(ctx context.Context, dir string) error {
+	if b.wall.Stray == nil {
 		return nil
 	}
 	entries, err := os.ReadDir("/proc")
@@ -114,11 +114,11 @@ func (h *Host) killStrays(ctx context.Context, dir string) error {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if !h.stray(pid, dir) {
+		if !b.stray(pid, dir) {
 			continue
 		}
 		id, err := procid.Of(pid)
-		if err == nil && h.stray(pid, dir) { // again: the number may have become another's
+		if err == nil && b.stray(pid, dir) { // again: the number may have become another's
 			errs = append(errs, kill(ctx, id))
 		}
 	}
@@ -126,28 +126,28 @@ func (h *Host) killStrays(ctx context.Context, dir string) error {
 }
 
 // stray reports whether a process is one of the instance at dir.
-func (h *Host) stray(pid int, dir string) bool {
+func (b *Backend) stray(pid int, dir string) bool {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-	return err == nil && h.opts.Stray(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), dir)
+	return err == nil && b.wall.Stray(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), dir)
 }
 
 // Remove implements sandbox.Backend.
-func (h *Host) Remove(ctx context.Context, id string) error {
-	dir, err := h.dir(id)
+func (b *Backend) Remove(ctx context.Context, id string) error {
+	dir, err := b.dir(id)
 	if err != nil {
 		return err
 	}
-	if err := h.end(ctx, id); err != nil {
+	if err := b.end(ctx, id); err != nil {
 		return err
 	}
-	return h.discard(dir)
+	return b.discard(dir)
 }
 
 // discard makes an instance's directory no instance any more, at once, and deletes it in
 // the background: the host's file system takes its time over a disk's blocks.
 // What a daemon does not live to delete, the next one does.
-func (h *Host) discard(dir string) error {
-	at := filepath.Join(h.trash, filepath.Base(dir)+"-"+rand.Text())
+func (b *Backend) discard(dir string) error {
+	at := filepath.Join(b.trash, filepath.Base(dir)+"-"+rand.Text())
 	err := os.Rename(dir, at)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -155,24 +155,24 @@ func (h *Host) discard(dir string) error {
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", filepath.Base(dir), err)
 	}
-	h.deletions.Go(func() { h.empty(at) })
+	b.deletions.Go(func() { b.empty(at) })
 	return nil
 }
 
 // sweep deletes what earlier daemons threw away.
-func (h *Host) sweep() error {
-	entries, err := os.ReadDir(h.trash)
+func (b *Backend) sweep() error {
+	entries, err := os.ReadDir(b.trash)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		h.deletions.Go(func() { h.empty(filepath.Join(h.trash, e.Name())) })
+		b.deletions.Go(func() { b.empty(filepath.Join(b.trash, e.Name())) })
 	}
 	return nil
 }
 
-func (h *Host) empty(dir string) {
-	if err := h.roles.Delete(context.Background(), dir); err != nil {
-		h.opts.Log.Error("delete what is left of an instance", "dir", dir, "err", err)
+func (b *Backend) empty(dir string) {
+	if err := b.roles.Delete(context.Background(), dir); err != nil {
+		b.opts.Log.Error("delete what is left of an instance", "dir", dir, "err", err)
 	}
 }

@@ -35,10 +35,10 @@ func (h *Handover) Close() {
 	}
 }
 
-// HandOver makes what the agent of an instance inherits. One that goes on
+// handOver makes what the agent of an instance inherits. One that goes on
 // from memory keeps the key that it has there, and is woken; any other gets a
 // new one.
-func (h *Host) HandOver(ctx context.Context, p *Layout, cfg *control.Config) (_ *Handover, err error) {
+func (b *Backend) handOver(ctx context.Context, p *Layout, cfg *control.Config) (_ *Handover, err error) {
 	dir, err := beneath.OpenDir(p.Dir)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (h *Host) HandOver(ctx context.Context, p *Layout, cfg *control.Config) (_ 
 		return nil, err
 	}
 	cfg.Key = key[:]
-	if out.Program, err = os.Open(h.program); err != nil {
+	if out.Program, err = os.Open(b.program); err != nil {
 		return nil, fmt.Errorf("open the guest agent: %w", err)
 	}
 	if out.Config, err = configFile(cfg); err != nil {

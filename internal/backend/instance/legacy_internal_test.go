@@ -21,9 +21,9 @@ const olderID = "sb_aaaaaaaaaaaaaaaaaaaa"
 
 // olderInstance is an instance as a version before package control left it running, with
 // a process that does nothing.
-func olderInstance(t *testing.T) (h *Host, dir string, main procid.ID) {
+func olderInstance(t *testing.T) (h *Backend, dir string, main procid.ID) {
 	t.Helper()
-	h = &Host{instances: t.TempDir()}
+	h = &Backend{instances: t.TempDir()}
 	dir = filepath.Join(h.instances, olderID)
 	must(t, os.MkdirAll(filepath.Join(dir, dirLegacy), 0o700))
 	cmd := exec.Command("sleep", "600")

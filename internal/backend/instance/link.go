@@ -37,10 +37,10 @@ const linkMessage = "tap"
 // Launch has a launcher read an order and answer. Its agent inherits what is handed over,
 // and its instance has that link, or none where it is nil. Root made the link.
 // Without root the launcher makes it, with MakeLink, and its TAP is handed to
-// link.Made while the instance is being started.
-func (h *Host) Launch(ctx context.Context, name string, order, answer any, agent *Handover, link *sandbox.Link) error {
+// link.Attach while the instance is being started.
+func (b *Backend) Launch(ctx context.Context, name string, order, answer any, agent *Handover, link *sandbox.Link) error {
 	run := func(linked *os.File) error {
-		err := h.roles.Ask(ctx, name, order, answer, nil, append([]*os.File{linked}, agent.Files()...)...)
+		err := b.roles.Ask(ctx, name, order, answer, nil, append([]*os.File{linked}, agent.Files()...)...)
 		if err != nil {
 			return fmt.Errorf("launch instance: %w", err)
 		}
@@ -49,7 +49,7 @@ func (h *Host) Launch(ctx context.Context, name string, order, answer any, agent
 	switch {
 	case link == nil:
 		return run(nil)
-	case !h.Rootless():
+	case !b.Rootless():
 		return run(link.NetNS)
 	}
 	ours, theirs, err := socketPair()
@@ -61,7 +61,7 @@ func (h *Host) Launch(ctx context.Context, name string, order, answer any, agent
 		defer ours.Close()
 		tap, err := receiveTAP(ours)
 		if err == nil {
-			err = link.Made(tap)
+			err = link.Attach(tap)
 		}
 		made <- err
 	}()

@@ -1,12 +1,36 @@
 package instance
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// ExplicitEnforced fails where a limit that was asked for is not kept.
-func ExplicitEnforced(l sandbox.Limits, list []sandbox.Enforcement) error {
+// report says how each promise of a spec of that owner is kept.
+func (b *Backend) report(spec sandbox.Spec, owner string) ([]sandbox.Enforcement, error) {
+	isolation, privileges, err := b.wall.Promises(spec, owner)
+	if err != nil {
+		return nil, err
+	}
+	list := []sandbox.Enforcement{
+		{Promise: "isolation", Enforced: true, Mechanism: isolation},
+		{Promise: "filesystem", Enforced: true, Mechanism: privateRoot + workspaceMechanism(spec.Workspace)},
+		{Promise: "privileges", Enforced: true, Mechanism: privileges},
+	}
+	list = slices.Concat(list, b.limitReport(spec.Limits), b.diskReport(), rootReport(spec))
+	if !spec.Networked() { // or else the gate reports
+		list = append(list, sandbox.Enforcement{Promise: "network", Enforced: true, Mechanism: "off: a network namespace with a loopback alone"})
+	}
+	return list, explicitEnforced(spec.Limits, list)
+}
+
+// privateRoot is how files are kept apart.
+const privateRoot = "private root over the image, in a mount namespace of its own; "
+
+// explicitEnforced fails where a limit that was asked for is not kept.
+func explicitEnforced(l sandbox.Limits, list []sandbox.Enforcement) error {
 	for _, e := range list {
 		if !e.Enforced && l.Explicit[e.Promise] {
 			return sandbox.Errorf(sandbox.Unsupported, "%s: can't be limited here: %s", e.Promise, e.Reason).
@@ -16,9 +40,9 @@ func ExplicitEnforced(l sandbox.Limits, list []sandbox.Enforcement) error {
 	return nil
 }
 
-// CheckLink fails where an instance was promised a network and has no link for it,
+// checkLink fails where an instance was promised a network and has no link for it,
 // or has a link that it was not promised.
-func CheckLink(sb *sandbox.Sandbox) error {
+func checkLink(sb *sandbox.Sandbox) error {
 	if sb.Spec.Networked() == (sb.Link != nil) {
 		return nil
 	}
@@ -26,24 +50,24 @@ func CheckLink(sb *sandbox.Sandbox) error {
 		WithHint("leave the network off")
 }
 
-// DiskReport says how disk and inodes are limited.
-func (h *Host) DiskReport() []sandbox.Enforcement {
+// diskReport says how disk and inodes are limited.
+func (b *Backend) diskReport() []sandbox.Enforcement {
 	const how = "the instance's own ext4 image, for /workspace and the root's changes"
 	list := []sandbox.Enforcement{
 		{Promise: "disk", Enforced: true, Mechanism: how},
 		{Promise: "inodes", Enforced: true, Mechanism: how},
 	}
-	if h.diskErr == nil {
+	if b.diskErr == nil {
 		return list
 	}
 	for i := range list {
-		list[i] = sandbox.Enforcement{Promise: list[i].Promise, Reason: h.diskErr.Error()}
+		list[i] = sandbox.Enforcement{Promise: list[i].Promise, Reason: b.diskErr.Error()}
 	}
 	return list
 }
 
-// WorkspaceMechanism says in words what /workspace is.
-func WorkspaceMechanism(w sandbox.Workspace) string {
+// workspaceMechanism says in words what /workspace is.
+func workspaceMechanism(w sandbox.Workspace) string {
 	switch w.Mode {
 	case sandbox.WorkspaceCOW:
 		return "/workspace is an overlay: the host's tree is its read-only, id-mapped lower layer"
@@ -61,8 +85,8 @@ func WorkspaceMechanism(w sandbox.Workspace) string {
 	return "/workspace is private"
 }
 
-// RootReport says how a root that is to be read-only is held.
-func RootReport(spec sandbox.Spec) []sandbox.Enforcement {
+// rootReport says how a root that is to be read-only is held.
+func rootReport(spec sandbox.Spec) []sandbox.Enforcement {
 	if !spec.ReadOnlyRoot {
 		return nil
 	}
@@ -72,20 +96,23 @@ func RootReport(spec sandbox.Spec) []sandbox.Enforcement {
 	}}
 }
 
-// LimitReport says how the host's cgroups keep l.
-func (h *Host) LimitReport(l sandbox.Limits) []sandbox.Enforcement {
-	return h.cgroups.Report(h.opts.Limits(l))
+// limitReport says how limits are kept: of commands that have a group of their
+// own by that, else by the instance's.
+func (b *Backend) limitReport(l sandbox.Limits) []sandbox.Enforcement {
+	if b.wall.OwnCommands {
+		all := commandLimits(l)
+		all.CPUs = l.CPUs
+		return b.cgroups.Report(all)
+	}
+	list := slices.DeleteFunc(b.cgroups.Report(b.wall.Limits(l)), func(e sandbox.Enforcement) bool {
+		return e.Promise == "pids" // the host's is a backstop; the guest's counts
+	})
+	return append(list, sandbox.Enforcement{
+		Promise: "pids", Enforced: true, Mechanism: fmt.Sprintf("guest cgroup v2 pids.max %d", l.PIDs),
+	})
 }
 
 // commandLimits are those that hold for an instance's commands by themselves.
 func commandLimits(l sandbox.Limits) cgroup.Limits {
 	return cgroup.Limits{Memory: l.Memory, PIDs: l.PIDs}
-}
-
-// CommandReport says how limits are kept where commands have a group of their
-// own.
-func (h *Host) CommandReport(l sandbox.Limits) []sandbox.Enforcement {
-	all := commandLimits(l)
-	all.CPUs = l.CPUs
-	return h.cgroups.Report(all)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Snapshots has the layers of snapshots. A Host without one has none.
+// Snapshots has the layers of snapshots. A Backend without one has none.
 type Snapshots interface {
 	// Layers returns the directories of a snapshot's layers and of those below
 	// it, the lowest first.
@@ -37,30 +37,30 @@ type savedLayers struct {
 // Save implements sandbox.Snapshotter. The layers are copied by a process with
 // a mount namespace of its own, where a running instance's disk is mounted a second
 // time. A guest with a kernel of its own writes back first what that holds.
-func (h *Host) Save(ctx context.Context, sb *sandbox.Sandbox, to string) (sandbox.Saved, error) {
-	dir, err := h.dir(sb.ID)
+func (b *Backend) Save(ctx context.Context, sb *sandbox.Sandbox, to string) (sandbox.Saved, error) {
+	dir, err := b.dir(sb.ID)
 	if err != nil {
 		return sandbox.Saved{}, err
 	}
 	if !exists(filepath.Join(dir, fileSince)) {
 		return sandbox.Saved{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s: there is nothing of it yet", sb.ID)
 	}
-	o := saveOrder{Dir: dir, Rootless: h.Rootless(), To: to}
+	o := saveOrder{Dir: dir, Rootless: b.Rootless(), To: to}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		o.Disk = image
 	}
 	if bx, err := readRecord(dir); err != nil || !bx.alive() {
-		return h.save(ctx, o)
+		return b.save(ctx, o)
 	}
-	return h.saveHeld(ctx, sb.ID, o)
+	return b.saveHeld(ctx, sb.ID, o)
 }
 
 // holdLimit bounds how long an agent may take to keep its commands still.
 const holdLimit = time.Minute
 
 // saveHeld saves a running instance while its agent keeps the commands still.
-func (h *Host) saveHeld(ctx context.Context, id string, o saveOrder) (sandbox.Saved, error) {
-	g := h.agent(id)
+func (b *Backend) saveHeld(ctx context.Context, id string, o saveOrder) (sandbox.Saved, error) {
+	g := b.agent(id)
 	release, err := g.Hold(ctx, holdLimit)
 	if _, refused := errors.AsType[*agent.StatusError](err); refused {
 		err = sandbox.Errorf(sandbox.Unavailable, "the sandbox's commands did not come to a stop, so that no moment of its files could be kept").
@@ -73,12 +73,12 @@ func (h *Host) saveHeld(ctx context.Context, id string, o saveOrder) (sandbox.Sa
 		return sandbox.Saved{}, fmt.Errorf("hold the commands still: %w", err)
 	}
 	defer release()
-	if !h.opts.OwnCommands {
+	if !b.wall.OwnCommands {
 		if err := g.Sync(ctx); err != nil {
 			return sandbox.Saved{}, fmt.Errorf("have the guest write back: %w", err)
 		}
 	}
-	saved, err := h.save(ctx, o)
+	saved, err := b.save(ctx, o)
 	if err != nil {
 		return sandbox.Saved{}, err
 	}
@@ -92,9 +92,9 @@ func (h *Host) saveHeld(ctx context.Context, id string, o saveOrder) (sandbox.Sa
 }
 
 // save has the layers copied.
-func (h *Host) save(ctx context.Context, o saveOrder) (sandbox.Saved, error) {
+func (b *Backend) save(ctx context.Context, o saveOrder) (sandbox.Saved, error) {
 	var answer savedLayers
-	if err := h.roles.Ask(ctx, roleSave, o, &answer, nil); err != nil {
+	if err := b.roles.Ask(ctx, roleSave, o, &answer, nil); err != nil {
 		return sandbox.Saved{}, fmt.Errorf("copy what the instance wrote: %w", err)
 	}
 	switch {

@@ -15,15 +15,15 @@ import (
 // addSnapshot resolves the snapshot that spec names into layers. It refuses one
 // that has something over a directory of the host image that is no part of it
 // any more: that would be lost in silence.
-func (h *Host) addSnapshot(ctx context.Context, p *Layout, spec sandbox.Spec) error {
+func (b *Backend) addSnapshot(ctx context.Context, p *Layout, spec sandbox.Spec) error {
 	if spec.Snapshot == "" {
 		return nil
 	}
-	if h.opts.Snapshots == nil {
+	if b.opts.Snapshots == nil {
 		return sandbox.Errorf(sandbox.Unsupported, "snapshot %s: there are no snapshots here", spec.Snapshot)
 	}
 	var err error
-	if p.Saved, err = h.opts.Snapshots.Layers(ctx, spec.Snapshot); err != nil {
+	if p.Saved, err = b.opts.Snapshots.Layers(ctx, spec.Snapshot); err != nil {
 		return err
 	}
 	known := []string{layerRoot, layerWorkspace}

@@ -31,21 +31,21 @@ const quiesceLimit = 10 * time.Second
 // kernel into a directory, which must end the instance or leave it of no use, and
 // ends what is left. After an error the instance is as good as lost: only Stop is
 // of use, and no memory is kept.
-func (h *Host) Suspend(ctx context.Context, id string, save func(dir string) error) error {
-	dir, err := h.dir(id)
+func (b *Backend) Suspend(ctx context.Context, id string, save func(dir string) error) error {
+	dir, err := b.dir(id)
 	if err != nil {
 		return err
 	}
 	fresh := filepath.Join(dir, DirMemoryNew)
-	if err := errors.Join(h.Forget(ctx, id), os.Mkdir(fresh, 0o700)); err != nil {
+	if err := errors.Join(b.Forget(ctx, id), os.Mkdir(fresh, 0o700)); err != nil {
 		return err
 	}
-	err = h.quiesce(ctx, id)
+	err = b.quiesce(ctx, id)
 	if err == nil {
 		err = save(fresh)
 	}
 	if err == nil {
-		err = h.end(ctx, id)
+		err = b.end(ctx, id)
 	}
 	if err == nil {
 		err = os.Rename(fresh, filepath.Join(dir, dirMemory))
@@ -58,8 +58,8 @@ func (h *Host) Suspend(ctx context.Context, id string, save func(dir string) err
 
 // Suspendable refuses an instance whose agent can't be asked: what runs in it would
 // be lost.
-func (h *Host) Suspendable(_ context.Context, id string) error {
-	dir, err := h.dir(id)
+func (b *Backend) Suspendable(_ context.Context, id string) error {
+	dir, err := b.dir(id)
 	if err != nil {
 		return err
 	}
@@ -70,14 +70,14 @@ func (h *Host) Suspendable(_ context.Context, id string) error {
 }
 
 // Suspended reports whether an instance has memory to go on with.
-func (h *Host) Suspended(id string) bool {
-	dir, err := h.dir(id)
+func (b *Backend) Suspended(id string) bool {
+	dir, err := b.dir(id)
 	return err == nil && exists(filepath.Join(dir, dirMemory))
 }
 
 // Forget deletes what Suspend kept.
-func (h *Host) Forget(_ context.Context, id string) error {
-	dir, err := h.dir(id)
+func (b *Backend) Forget(_ context.Context, id string) error {
+	dir, err := b.dir(id)
 	if err != nil {
 		return err
 	}
@@ -91,10 +91,10 @@ func forgetParts(dir string) error {
 
 // quiesce waits until the agent has let go: its last connection is the one over
 // which it was asked.
-func (h *Host) quiesce(ctx context.Context, id string) error {
+func (b *Backend) quiesce(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, quiesceLimit, errors.New("no answer in time"))
 	defer cancel()
-	err := h.agent(id).Suspend(ctx)
+	err := b.agent(id).Suspend(ctx)
 	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusConflict {
 		return sandbox.Errorf(sandbox.Unsupported, "a program has a unix socket at %s, which can't be written down", e.Text)
 	}
@@ -104,13 +104,10 @@ func (h *Host) quiesce(ctx context.Context, id string) error {
 	return nil
 }
 
-// Resume prepares a layout whose instance is to go on from what Suspend kept, which is
-// at DirMemoryUsed from then on.
-func (h *Host) Resume(p *Layout) error {
-	p.Resume = true
+// resume prepares a layout whose instance is to go on from what Suspend kept,
+// which is at DirMemoryUsed from then on.
+func (b *Backend) resume(lay *Layout) error {
+	lay.Resume = true
 	// On the disk, or a crash of the host brings it back, beside a disk that has moved on.
-	return durable.Rename(filepath.Join(p.Dir, dirMemory), filepath.Join(p.Dir, DirMemoryUsed), 0)
+	return durable.Rename(filepath.Join(lay.Dir, dirMemory), filepath.Join(lay.Dir, DirMemoryUsed), 0)
 }
-
-// NotResumed is the error of an instance that could not go on from its memory.
-func NotResumed(cause error) error { return fmt.Errorf("%w: %w", sandbox.ErrMemoryLost, cause) }

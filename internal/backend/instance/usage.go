@@ -22,17 +22,17 @@ const askLimit = 2 * time.Second
 // Measure implements sandbox.Measurer: by the instance's control group, and by the
 // file system on its disk image. The guest is asked for what the machine does
 // not count, and what it says is bounded by what can be.
-func (h *Host) Measure(ctx context.Context, id string) (sandbox.Usage, error) {
-	dir, err := h.dir(id)
+func (b *Backend) Measure(ctx context.Context, id string) (sandbox.Usage, error) {
+	dir, err := b.dir(id)
 	if err != nil {
 		return sandbox.Usage{}, err
 	}
-	u, gerr := h.groupUsage(id)
+	u, gerr := b.groupUsage(id)
 	derr := diskUsage(dir, &u)
 	if gerr == nil && derr == nil {
 		return u, nil
 	}
-	told, err := h.askUsage(ctx, id)
+	told, err := b.askUsage(ctx, id)
 	if err != nil {
 		return sandbox.Usage{}, errors.Join(err, gerr, derr)
 	}
@@ -45,8 +45,8 @@ func (h *Host) Measure(ctx context.Context, id string) (sandbox.Usage, error) {
 	return u, nil
 }
 
-func (h *Host) groupUsage(id string) (u sandbox.Usage, err error) {
-	g, err := h.cgroups.Open(id)
+func (b *Backend) groupUsage(id string) (u sandbox.Usage, err error) {
+	g, err := b.cgroups.Open(id)
 	if err != nil {
 		return u, err
 	}
@@ -99,10 +99,10 @@ func diskUsage(dir string, u *sandbox.Usage) error {
 	return nil
 }
 
-func (h *Host) askUsage(ctx context.Context, id string) (sandbox.Usage, error) {
+func (b *Backend) askUsage(ctx context.Context, id string) (sandbox.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	raw, err := h.agent(id).Metrics(ctx)
+	raw, err := b.agent(id).Metrics(ctx)
 	if err != nil {
 		return sandbox.Usage{}, fmt.Errorf("ask for metrics: %w", err)
 	}

@@ -11,8 +11,8 @@ import (
 
 // Alive implements sandbox.Backend: a zombie is dead, and so is an instance whose
 // guest does not answer, unless that is not asked.
-func (h *Host) Alive(ctx context.Context, id string) bool {
-	dir, err := h.dir(id)
+func (b *Backend) Alive(ctx context.Context, id string) bool {
+	dir, err := b.dir(id)
 	if err != nil {
 		return false
 	}
@@ -20,13 +20,13 @@ func (h *Host) Alive(ctx context.Context, id string) bool {
 	if err != nil || !r.alive() {
 		return false
 	}
-	err = h.healthy(ctx, id)
+	err = b.healthy(ctx, id)
 	return err == nil || errors.Is(err, errLegacy)
 }
 
 // Wait implements sandbox.Backend.
-func (h *Host) Wait(ctx context.Context, id string) (sandbox.EndReason, error) {
-	dir, err := h.dir(id)
+func (b *Backend) Wait(ctx context.Context, id string) (sandbox.EndReason, error) {
+	dir, err := b.dir(id)
 	if err != nil {
 		return "", err
 	}
@@ -37,17 +37,17 @@ func (h *Host) Wait(ctx context.Context, id string) (sandbox.EndReason, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := h.waitEnd(ctx, id, r); err != nil {
+	if err := b.waitEnd(ctx, id, r); err != nil {
 		return "", err
 	}
-	return h.endReason(id, r), nil
+	return b.endReason(id, r), nil
 }
 
 // waitEnd blocks until the instance is of no more use: one of its processes has
 // ended, or was killed for memory where the instance does not get over it. The
 // latter may be one that only holds a guest process's memory, so the rest is
 // ended too.
-func (h *Host) waitEnd(ctx context.Context, id string, r *record) error {
+func (b *Backend) waitEnd(ctx context.Context, id string, r *record) error {
 	var handles []*procid.Handle
 	defer func() {
 		for _, p := range handles {
@@ -74,7 +74,7 @@ func (h *Host) waitEnd(ctx context.Context, id string, r *record) error {
 		}()
 	}
 	go func() {
-		if !h.opts.OOMEndsInstance || h.awaitOOM(either, id, r.OOMKills) != nil {
+		if !b.wall.OOMEndsInstance || b.awaitOOM(either, id, r.OOMKills) != nil {
 			<-either.Done() // not announced here: the others tell
 			done <- context.Cause(either)
 			return
@@ -89,16 +89,16 @@ func (h *Host) waitEnd(ctx context.Context, id string, r *record) error {
 	return first
 }
 
-func (h *Host) awaitOOM(ctx context.Context, id string, before uint64) error {
-	g, err := h.cgroups.Open(id)
+func (b *Backend) awaitOOM(ctx context.Context, id string, before uint64) error {
+	g, err := b.cgroups.Open(id)
 	if err != nil {
 		return err
 	}
 	return g.AwaitOOM(ctx, before)
 }
 
-func (h *Host) oomKills(id string) (uint64, error) {
-	g, err := h.cgroups.Open(id)
+func (b *Backend) oomKills(id string) (uint64, error) {
+	g, err := b.cgroups.Open(id)
 	if err != nil {
 		return 0, err
 	}
@@ -106,12 +106,12 @@ func (h *Host) oomKills(id string) (uint64, error) {
 }
 
 // endReason reads why an instance that is gone has ended.
-func (h *Host) endReason(id string, r *record) sandbox.EndReason {
+func (b *Backend) endReason(id string, r *record) sandbox.EndReason {
 	boot, err := procid.BootID()
 	if err == nil && len(r.Processes) > 0 && r.Processes[0].BootID != boot {
 		return sandbox.EndRebooted
 	}
-	if kills, err := h.oomKills(id); err == nil && kills > r.OOMKills {
+	if kills, err := b.oomKills(id); err == nil && kills > r.OOMKills {
 		return sandbox.EndOutOfMemory
 	}
 	return sandbox.EndCrashed

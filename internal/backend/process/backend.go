@@ -2,8 +2,7 @@ package process
 
 import (
 	"context"
-	"errors"
-	"log/slog"
+	"fmt"
 	"path/filepath"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
@@ -12,33 +11,22 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
+	"golang.org/x/sys/unix"
 )
 
 // Name is the wall's name in a Spec.
 const Name = "process"
 
-// Options place a Backend. All paths are absolute.
-type Options struct {
-	State  string          // instances live in State/boxes/process
-	Cache  string          // the guest agent, the host image's skeleton and disk templates
-	Log    *slog.Logger    // default: discard
-	Images instance.Images // default: the host image alone
-	// Snapshots has what instances may lie over besides; nil: there are none.
-	Snapshots instance.Snapshots
-}
+// Options place a Backend.
+type Options = instance.Options
 
 // Backend is the process wall. Open makes one.
 type Backend struct {
-	*instance.Host
+	*instance.Backend
 	spans *spans
 }
 
-var (
-	_ sandbox.Backend     = (*Backend)(nil)
-	_ sandbox.Warmer      = (*Backend)(nil)
-	_ sandbox.Snapshotter = (*Backend)(nil)
-	_ sandbox.Measurer    = (*Backend)(nil)
-)
+var _ sandbox.Backend = (*Backend)(nil)
 
 // The wall's own needs, on top of what an instance was promised.
 const (
@@ -56,15 +44,15 @@ func limits(l sandbox.Limits) cgroup.Limits {
 
 // Open looks at what this machine can do and puts the guest agent in place.
 func Open(_ context.Context, opts Options) (*Backend, error) {
-	host, err := instance.Open(instance.Options{
-		Wall: Name, State: opts.State, Cache: opts.Cache, Log: opts.Log, Images: opts.Images, Snapshots: opts.Snapshots,
-		Limits: limits, Stray: stray, OwnCommands: true,
-	})
+	b := &Backend{spans: newSpans()}
+	host, err := instance.Open(instance.Wall{
+		Name: Name, Promises: promises, Arrange: b.arrange, Launch: b.launch,
+		Limits: limits, OwnCommands: true, Stray: stray,
+	}, opts)
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Host: host}
-	b.spans = newSpans()
+	b.Backend = host
 	return b, nil
 }
 
@@ -73,74 +61,53 @@ func stray(args []string, dir string) bool {
 	return len(args) == 2 && args[0] == enter.Name && args[1] == filepath.Clean(dir)
 }
 
-// Start implements sandbox.Backend.
-func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
-	enforced, err := b.report(sb.Spec)
-	if err = errors.Join(err, instance.CheckLink(sb)); err != nil {
-		return nil, err
-	}
-	p, err := b.start(ctx, sb)
-	return b.Started(ctx, sb.ID, p, enforced, err)
-}
-
-// Warm implements sandbox.Warmer.
-func (b *Backend) Warm(ctx context.Context, id string, spec sandbox.Spec, owner string) error {
-	_, err := b.Start(ctx, &sandbox.Sandbox{ID: id, Owner: owner, Spec: spec})
-	return err
-}
-
-// Claim implements sandbox.Warmer.
-func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
-	if err := b.Host.Claim(ctx, sb); err != nil {
-		return nil, err
-	}
-	return b.report(sb.Spec)
-}
-
-func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox) (*instance.Layout, error) {
-	p, cfg, err := b.Prepare(ctx, sb)
-	if err != nil {
-		return nil, err
-	}
-	p.Native = true
-	if !b.Rootless() && !weak.On(weak.UserShared) {
-		p.Base = b.spans.base(sb.ID)
-	}
-	kills, err := b.Enterable(sb, p, cfg)
-	if err != nil {
-		return nil, err
-	}
-	strict(cfg)
-	if err := boundFiles(cfg, sb.Spec.Limits); err != nil {
-		return nil, err
-	}
-	agent, err := b.HandOver(ctx, p, cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer agent.Close()
-	pid, err := b.launch(ctx, p, agent, sb.Link)
-	if err != nil {
-		return nil, err
-	}
-	return p, b.Join(ctx, p, kills, pid)
-}
-
 // Remove implements sandbox.Backend.
 func (b *Backend) Remove(ctx context.Context, id string) error {
-	if err := b.Host.Remove(ctx, id); err != nil {
+	if err := b.Backend.Remove(ctx, id); err != nil {
 		return err
 	}
 	b.spans.release(id)
 	return nil
 }
 
-// strict is how commands are held where the kernel is the host's.
-func strict(c *control.Config) {
-	c.AllowRoot = false
-	c.Strict = true
-	c.OOMScore = commandScore
-}
-
 // commandScore makes the kernel choose a command before it chooses an agent.
 const commandScore = 500
+
+// arrange gives an instance ids of its own, and holds its commands as it must where
+// the kernel is the host's.
+func (b *Backend) arrange(sb *sandbox.Sandbox, lay *instance.Layout, cfg *control.Config) error {
+	lay.Native = true
+	if !b.Rootless() && !weak.On(weak.UserShared) {
+		lay.Base = b.spans.base(sb.ID)
+	}
+	cfg.AllowRoot, cfg.Strict, cfg.OOMScore = false, true, commandScore
+	return boundFiles(cfg, sb.Spec.Limits)
+}
+
+// promises are what the wall keeps by itself.
+func promises(spec sandbox.Spec, _ string) (isolation, privileges string, err error) {
+	if sandbox.IsRoot(spec.User) {
+		return "", "", sandbox.Errorf(sandbox.Unsupported, "user root: the process wall runs no command as root, for the host's kernel is its own").
+			WithHint("leave out --user root, or use --isolation gvisor")
+	}
+	return "process: namespaces of the host's kernel, a list of allowed system calls" + landlockMechanism(),
+		"uid 1000 of a user namespace without capabilities; no_new_privs, no set-id files, own pid and mount namespaces", nil
+}
+
+// landlockMechanism says which Landlock the kernel has, if any.
+func landlockMechanism() string {
+	if abi := landlockABI(); abi > 0 {
+		return fmt.Sprintf(", Landlock (ABI %d)", abi)
+	}
+	return "; no Landlock in this kernel"
+}
+
+// landlockABI asks the kernel for the version of Landlock that it has; 0:
+// none.
+func landlockABI() int {
+	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}

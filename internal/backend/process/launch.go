@@ -45,9 +45,13 @@ type launched struct {
 // launch starts an instance's first process and returns its pid. Root does that on
 // a thread of this process, whose mount namespace is its own and ends with
 // it; others need a process, whose user namespace is.
-func (b *Backend) launch(ctx context.Context, p *instance.Layout, agent *instance.Handover, link *sandbox.Link) (int, error) {
+func (b *Backend) launch(ctx context.Context, sb *sandbox.Sandbox, p *instance.Layout, agent *instance.Handover) ([]int, error) {
+	link := sb.Link
 	if b.Rootless() {
-		return b.launchRootless(ctx, p, agent, link)
+		var answer launched
+		err := b.Launch(ctx, roleLauncher, p, &answer, agent, link)
+		p.Instead = answer.Instead
+		return []int{answer.PID}, err
 	}
 	type result struct {
 		pid int
@@ -68,9 +72,9 @@ func (b *Backend) launch(ctx context.Context, p *instance.Layout, agent *instanc
 	}()
 	r := <-done
 	if r.err != nil {
-		return 0, fmt.Errorf("launch instance: %w", r.err)
+		return nil, fmt.Errorf("launch instance: %w", r.err)
 	}
-	return r.pid, nil
+	return []int{r.pid}, nil
 }
 
 // join puts this thread, and what it starts, into a link's network namespace.
@@ -82,15 +86,6 @@ func join(netns int) error {
 		return fmt.Errorf("join the link: %w", err)
 	}
 	return nil
-}
-
-func (b *Backend) launchRootless(ctx context.Context, p *instance.Layout, agent *instance.Handover, link *sandbox.Link) (int, error) {
-	var answer launched
-	if err := b.Launch(ctx, roleLauncher, p, &answer, agent, link); err != nil {
-		return 0, err
-	}
-	p.Instead = answer.Instead
-	return answer.PID, nil
 }
 
 // launcherMain reads a layout, starts its instance and answers with the pid.

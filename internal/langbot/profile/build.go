@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
 // Defaults are what a service's configuration gives a request that does not
@@ -106,10 +107,10 @@ func Clamp(v any, p sessions.Profile) (any, *sessions.Adjustment) {
 func Ignored(f string, asked any, reason string) sessions.Adjustment {
 	switch v := asked.(type) {
 	case string:
-		asked = cut(v)
+		asked = fault.Cut(v)
 	case bool, int, float64, json.Number:
 	default:
 		asked = nil
 	}
-	return sessions.Adjustment{Field: cut(f), Asked: asked, Reason: reason}
+	return sessions.Adjustment{Field: fault.Cut(f), Asked: asked, Reason: reason}
 }

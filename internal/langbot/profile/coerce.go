@@ -8,8 +8,9 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
 // The conversions are those that LangBot's models make of JSON: text of a
@@ -208,21 +209,15 @@ func toScalar(v any) (string, error) {
 	return toText(v)
 }
 
-// trim takes blanks from both ends, as the original does: the separators of
-// ASCII too.
-func trim(s string) string {
-	return strings.TrimFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f })
-}
-
 // wanted says what a field takes, and what it was given instead.
 func wanted(what string, v any) error {
 	switch v := v.(type) {
 	case nil:
 		return fmt.Errorf("%s is wanted, not null", what)
 	case string:
-		return fmt.Errorf("%s is wanted, not %q", what, cut(v))
+		return fmt.Errorf("%s is wanted, not %q", what, fault.Cut(v))
 	case bool, json.Number:
-		return fmt.Errorf("%s is wanted, not %s", what, cut(fmt.Sprint(v)))
+		return fmt.Errorf("%s is wanted, not %s", what, fault.Cut(fmt.Sprint(v)))
 	}
 	switch k := reflect.ValueOf(v).Kind(); k {
 	case reflect.Map, reflect.Struct:
@@ -230,6 +225,6 @@ func wanted(what string, v any) error {
 	case reflect.Slice, reflect.Array:
 		return fmt.Errorf("%s is wanted, not a list", what)
 	default:
-		return fmt.Errorf("%s is wanted, not %s", what, cut(fmt.Sprint(v)))
+		return fmt.Errorf("%s is wanted, not %s", what, fault.Cut(fmt.Sprint(v)))
 	}
 }

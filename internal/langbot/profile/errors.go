@@ -2,89 +2,19 @@ package profile
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
-// What went wrong, as the cause of a *sandbox.Error. Class tells a wire's code
-// from them; each has a function below that makes such an error.
+// What went wrong beside what package fault has, as the cause of a
+// *sandbox.Error. Class tells a wire's code from them.
 var (
-	ErrNotFound        = errors.New("no such session")
-	ErrProcessNotFound = errors.New("no such managed process")
-	ErrProcessConflict = errors.New("the managed process is in the wrong state")
-	ErrCapacity        = errors.New("a limit of the runtime was reached")
-	ErrBackend         = errors.New("no wall is available")
-	ErrRuntime         = errors.New("the runtime does not answer")
-	ErrAdmission       = errors.New("no valid grant")
-	ErrReadiness       = errors.New("the isolation that is asked for is not ready")
+	ErrRuntime   = errors.New("the runtime does not answer")
+	ErrAdmission = errors.New("no valid grant")
+	ErrReadiness = errors.New("the isolation that is asked for is not ready")
 )
-
-// ConflictError says in what a request differs from the session of its key. It
-// is the cause of a *sandbox.Error of kind Conflict.
-type ConflictError struct {
-	Session string
-	// Fields are all that differ, in the order of Conflicts. Empty where only a
-	// message came over a wire.
-	Fields []sessions.Difference
-}
-
-// Error names each field with both of its values.
-func (e *ConflictError) Error() string {
-	var parts []string
-	for _, d := range e.Fields {
-		parts = append(parts, fmt.Sprintf("%s=%s (asked for %s)", d.Field, show(d.Is), show(d.Asked)))
-	}
-	if len(parts) == 0 {
-		return fmt.Sprintf("Box session %s already exists with another shape", e.Session)
-	}
-	return fmt.Sprintf("Box session %s already exists with %s", e.Session, strings.Join(parts, ", "))
-}
-
-// SessionNotFound is what is said of a session that is not there, or not the
-// caller's.
-func SessionNotFound(id string) *sandbox.Error {
-	return because(sandbox.NotFound, ErrNotFound, "session %s not found", id).WithHint("carboy session ls")
-}
-
-// ProcessNotFound is what is said of a managed process that is not there.
-func ProcessNotFound(id, process string) *sandbox.Error {
-	return because(sandbox.NotFound, ErrProcessNotFound, "session %s has no managed process with process_id=%s", id, process)
-}
-
-// ProcessConflict is what is said of a managed process that can't do what is
-// asked; what says why: "is not running".
-func ProcessConflict(id, process, what string) *sandbox.Error {
-	return because(sandbox.Conflict, ErrProcessConflict, "managed process %s of session %s %s", process, id, what)
-}
-
-// Conflict is what is said of a request that does not fit its session.
-func Conflict(id string, fields []sessions.Difference) *sandbox.Error {
-	c := &ConflictError{Session: id, Fields: fields}
-	return because(sandbox.Conflict, c, "%s", c.Error()).
-		WithHint("ask for what the session has, or delete it first: carboy session rm")
-}
-
-// SessionCapacity is what is said where no further session has room.
-func SessionCapacity(limit int) *sandbox.Error {
-	return because(sandbox.Exhausted, ErrCapacity, "Box session capacity reached (%d)", limit).
-		WithHint("delete a session, or raise box.limits.max_sessions")
-}
-
-// Invalid is what is said of a request that can never work as written.
-func Invalid(format string, args ...any) *sandbox.Error {
-	return sandbox.Errorf(sandbox.Invalid, format, args...)
-}
-
-// because is Errorf with a cause that the message does not have.
-func because(k sandbox.Kind, cause error, format string, args ...any) *sandbox.Error {
-	e := sandbox.Errorf(k, format, args...)
-	e.Err = cause
-	return e
-}
 
 // causes are the sentinels with their classes, and the kinds that they come
 // back with over a wire. The first that an error has counts.
@@ -93,11 +23,11 @@ var causes = []struct {
 	class string
 	kind  sandbox.Kind
 }{
-	{ErrNotFound, langbot.ClassSessionNotFound, sandbox.NotFound},
-	{ErrProcessNotFound, langbot.ClassProcessNotFound, sandbox.NotFound},
-	{ErrProcessConflict, langbot.ClassProcessConflict, sandbox.Conflict},
-	{ErrCapacity, langbot.ClassCapacity, sandbox.Exhausted},
-	{ErrBackend, langbot.ClassBackendUnavailable, sandbox.Unavailable},
+	{fault.ErrNotFound, langbot.ClassSessionNotFound, sandbox.NotFound},
+	{fault.ErrProcessNotFound, langbot.ClassProcessNotFound, sandbox.NotFound},
+	{fault.ErrProcessConflict, langbot.ClassProcessConflict, sandbox.Conflict},
+	{fault.ErrCapacity, langbot.ClassCapacity, sandbox.Exhausted},
+	{fault.ErrBackend, langbot.ClassBackendUnavailable, sandbox.Unavailable},
 	{ErrRuntime, langbot.ClassRuntimeUnavailable, sandbox.Unavailable},
 	{ErrAdmission, langbot.ClassAdmission, sandbox.Denied},
 	{ErrReadiness, langbot.ClassReadiness, sandbox.Unavailable},
@@ -112,7 +42,7 @@ func Class(err error) string {
 	if err == nil {
 		return ""
 	}
-	if _, ok := errors.AsType[*ConflictError](err); ok {
+	if _, ok := errors.AsType[*fault.ConflictError](err); ok {
 		return langbot.ClassSessionConflict
 	}
 	for _, c := range causes {
@@ -139,7 +69,7 @@ func FromClass(class, message string) error {
 	case langbot.ClassValidation:
 		e.Kind = sandbox.Invalid
 	case langbot.ClassSessionConflict:
-		e.Kind, e.Err = sandbox.Conflict, &ConflictError{}
+		e.Kind, e.Err = sandbox.Conflict, &fault.ConflictError{}
 	}
 	for _, c := range causes {
 		if class == c.class {
@@ -149,27 +79,11 @@ func FromClass(class, message string) error {
 	return e
 }
 
-// show writes a value of a request into a message: bounded, and quoted where it
-// has anything that is not plain.
-func show(v any) string {
-	s, ok := v.(string)
-	if !ok {
-		return cut(fmt.Sprint(v))
+// Text is what an error of a session is in the original's words, for which each
+// session is a Box's.
+func Text(err *sandbox.Error) string {
+	if _, ok := errors.AsType[*fault.ConflictError](error(err)); ok || errors.Is(err, fault.ErrCapacity) {
+		return "Box " + err.Msg
 	}
-	if s == "" {
-		return "none"
-	}
-	if q := fmt.Sprintf("%q", cut(s)); q != `"`+s+`"` {
-		return q
-	}
-	return s
-}
-
-const maxShown = 200 // bytes of a value that a message has
-
-func cut(s string) string {
-	if len(s) <= maxShown {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxShown], "") + "..."
+	return err.Msg
 }

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
 func TestClass(t *testing.T) {
@@ -23,22 +22,22 @@ func TestClass(t *testing.T) {
 		{nil, ""},
 		{errors.New("x"), langbot.ClassError},
 		{context.DeadlineExceeded, langbot.ClassError},
-		{profile.Invalid("x"), langbot.ClassValidation},
+		{fault.Invalid("x"), langbot.ClassValidation},
 		{sandbox.Errorf(sandbox.Denied, "x"), langbot.ClassValidation},
 		{sandbox.Errorf(sandbox.Unsupported, "x"), langbot.ClassValidation},
 		{sandbox.Errorf(sandbox.Exhausted, "x"), langbot.ClassCapacity},
 		{sandbox.Errorf(sandbox.Unavailable, "x"), langbot.ClassError},
 		{sandbox.Errorf(sandbox.NotFound, "x"), langbot.ClassError},
-		{profile.SessionNotFound("a"), langbot.ClassSessionNotFound},
-		{profile.ProcessNotFound("a", "b"), langbot.ClassProcessNotFound},
-		{profile.ProcessConflict("a", "b", "is not running"), langbot.ClassProcessConflict},
-		{profile.SessionCapacity(64), langbot.ClassCapacity},
-		{profile.Conflict("a", nil), langbot.ClassSessionConflict},
-		{cause(sandbox.Unavailable, profile.ErrBackend), langbot.ClassBackendUnavailable},
+		{fault.NotFound("a"), langbot.ClassSessionNotFound},
+		{fault.ProcessNotFound("a", "b"), langbot.ClassProcessNotFound},
+		{fault.ProcessConflict("a", "b", "is not running"), langbot.ClassProcessConflict},
+		{fault.Capacity(64), langbot.ClassCapacity},
+		{fault.Conflict("a", nil), langbot.ClassSessionConflict},
+		{cause(sandbox.Unavailable, fault.ErrBackend), langbot.ClassBackendUnavailable},
 		{cause(sandbox.Unavailable, profile.ErrRuntime), langbot.ClassRuntimeUnavailable},
 		{cause(sandbox.Denied, profile.ErrAdmission), langbot.ClassAdmission},
 		{cause(sandbox.Unavailable, profile.ErrReadiness), langbot.ClassReadiness},
-		{fmt.Errorf("while: %w", profile.SessionNotFound("a")), langbot.ClassSessionNotFound},
+		{fmt.Errorf("while: %w", fault.NotFound("a")), langbot.ClassSessionNotFound},
 	} {
 		if got := profile.Class(tt.err); got != tt.want {
 			t.Errorf("Class(%v) = %q, want %q", tt.err, got, tt.want)
@@ -54,28 +53,23 @@ func TestClass(t *testing.T) {
 	if got := profile.Class(profile.FromClass("SomethingElse", "x")); got != langbot.ClassError {
 		t.Errorf("an unknown class became %q", got)
 	}
-	if !errors.Is(profile.FromClass(langbot.ClassSessionNotFound, "x"), profile.ErrNotFound) {
+	if !errors.Is(profile.FromClass(langbot.ClassSessionNotFound, "x"), fault.ErrNotFound) {
 		t.Error("a session that is not there lost its cause over the wire")
 	}
 }
 
-func TestMessages(t *testing.T) {
-	fields := []sessions.Difference{{Field: "network", Is: "off", Asked: "on"}, {Field: "cpus", Is: 1.0, Asked: 2.0}, {Field: "host_path", Is: "", Asked: "/a b"}}
+func TestText(t *testing.T) {
 	for _, tt := range []struct {
 		err  *sandbox.Error
 		want string
 	}{
-		{profile.SessionNotFound("a"), "session a not found"},
-		{profile.ProcessNotFound("a", "default"), "session a has no managed process with process_id=default"},
-		{profile.SessionCapacity(64), "Box session capacity reached (64)"},
-		{profile.Conflict("a", fields), `Box session a already exists with network=off (asked for on), cpus=1 (asked for 2), host_path=none (asked for /a b)`},
+		{fault.NotFound("a"), "session a not found"},
+		{fault.Capacity(64), "Box session capacity reached (64)"},
+		{fault.ProcessCapacity(2), "Box managed process capacity reached (2)"},
+		{fault.Conflict("a", []sessions.Difference{{Field: "cpus", Is: 1.0, Asked: 2.0}}), "Box session a already exists with cpus=1 (asked for 2)"},
 	} {
-		if tt.err.Msg != tt.want {
-			t.Errorf("got %q, want %q", tt.err.Msg, tt.want)
+		if got := profile.Text(tt.err); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
 		}
-	}
-	c, ok := errors.AsType[*profile.ConflictError](error(profile.Conflict("a", fields)))
-	if !ok || c.Session != "a" || !cmp.Equal(c.Fields, fields) {
-		t.Errorf("ConflictError = %+v", c)
 	}
 }

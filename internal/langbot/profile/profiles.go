@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/strict"
 )
 
@@ -66,7 +67,7 @@ type Custom map[string]sessions.Profile
 func (c *Custom) UnmarshalJSON(b []byte) error {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(b, &raw); err != nil {
-		return Invalid("profiles: an object of profiles by their names is wanted")
+		return fault.Invalid("profiles: an object of profiles by their names is wanted")
 	}
 	all := Custom{}
 	for _, name := range slices.Sorted(maps.Keys(raw)) {
@@ -83,10 +84,10 @@ func (c *Custom) UnmarshalJSON(b []byte) error {
 func parseProfile(name string, b []byte) (sessions.Profile, error) {
 	p := plain(name)
 	if err := strict.Unmarshal(b, &p); err != nil {
-		return p, Invalid("profile %s: %v", show(name), err)
+		return p, fault.Invalid("profile %s: %v", fault.Show(name), err)
 	}
 	if p.Name != name {
-		return p, Invalid("profile %s: it can't be called %s too", show(name), show(p.Name)).WithHint("leave the name out")
+		return p, fault.Invalid("profile %s: it can't be called %s too", fault.Show(name), fault.Show(p.Name)).WithHint("leave the name out")
 	}
 	slices.Sort(p.Locked)
 	return p, checkProfile(p)
@@ -96,7 +97,7 @@ func parseProfile(name string, b []byte) (sessions.Profile, error) {
 func (c Custom) Check() error {
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		if c[name].Name != name {
-			return Invalid("profile %s: it is called %s", show(name), show(c[name].Name))
+			return fault.Invalid("profile %s: it is called %s", fault.Show(name), fault.Show(c[name].Name))
 		}
 		if err := checkProfile(c[name]); err != nil {
 			return err
@@ -108,31 +109,31 @@ func (c Custom) Check() error {
 // checkProfile reports what is wrong with a profile that is not built in.
 func checkProfile(p sessions.Profile) error {
 	if !goodName(p.Name) {
-		return Invalid("profile %s: not a name", show(p.Name)).WithHint("1 to 64 letters, digits, - and _")
+		return fault.Invalid("profile %s: not a name", fault.Show(p.Name)).WithHint("1 to 64 letters, digits, - and _")
 	}
 	if _, taken := Builtin()[p.Name]; taken {
-		return Invalid("profile %s: that one is built in", p.Name).WithHint("choose another name")
+		return fault.Invalid("profile %s: that one is built in", p.Name).WithHint("choose another name")
 	}
 	spec := newSpec()
 	spec.SessionID = "profile"
 	values := valuesOf(p)
 	for _, f := range fields {
 		if err := specFields[f](&spec, values[f]); err != nil {
-			return Invalid("profile %s: %v", p.Name, err)
+			return fault.Invalid("profile %s: %v", p.Name, err)
 		}
 	}
 	if err := Validate(spec); err != nil {
-		return Invalid("profile %s: %v", p.Name, err)
+		return fault.Invalid("profile %s: %v", p.Name, err)
 	}
 	if p.MaxTimeoutSec < p.TimeoutSec {
-		return Invalid("profile %s: max_timeout_sec %d is less than timeout_sec %d", p.Name, p.MaxTimeoutSec, p.TimeoutSec)
+		return fault.Invalid("profile %s: max_timeout_sec %d is less than timeout_sec %d", p.Name, p.MaxTimeoutSec, p.TimeoutSec)
 	}
 	for i, f := range p.Locked {
 		if !slices.Contains(fields, f) {
-			return Invalid("profile %s: %s can't be locked", p.Name, show(f)).WithHint("%s", strings.Join(fields, ", "))
+			return fault.Invalid("profile %s: %s can't be locked", p.Name, fault.Show(f)).WithHint("%s", strings.Join(fields, ", "))
 		}
 		if slices.Contains(p.Locked[:i], f) {
-			return Invalid("profile %s: %s is locked twice", p.Name, f)
+			return fault.Invalid("profile %s: %s is locked twice", p.Name, f)
 		}
 	}
 	return nil
@@ -155,8 +156,8 @@ func Find(name string, custom Custom) (sessions.Profile, error) {
 		p.Locked = slices.Clone(p.Locked)
 		return p, nil
 	}
-	return sessions.Profile{}, Invalid("unknown box profile '%s', available profiles: %s",
-		cut(name), strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+	return sessions.Profile{}, fault.Invalid("unknown box profile '%s', available profiles: %s",
+		fault.Cut(name), strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 }
 
 // valuesOf returns what a profile gives the fields of a Spec.

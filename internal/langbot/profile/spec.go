@@ -12,6 +12,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // newSpec is a Spec of which nothing was said.
@@ -98,7 +100,7 @@ func Parse(m map[string]any) (spec sessions.Spec, ignored []string, err error) {
 			continue
 		}
 		if err := specFields[f](&spec, v); err != nil {
-			return sessions.Spec{}, nil, Invalid("%s: %v", f, err)
+			return sessions.Spec{}, nil, fault.Invalid("%s: %v", f, err)
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(m)) {
@@ -119,7 +121,7 @@ func withWorkdir(m map[string]any) map[string]any {
 		return m
 	}
 	mount, err := toText(m["mount_path"])
-	if err != nil || trim(mount) == "" {
+	if err != nil || request.Trim(mount) == "" {
 		return m
 	}
 	m = maps.Clone(m)
@@ -134,19 +136,19 @@ func object(b []byte) (map[string]any, error) {
 	var m map[string]any
 	if err := dec.Decode(&m); err != nil || m == nil {
 		if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-			return nil, Invalid("not JSON: %v", err)
+			return nil, fault.Invalid("not JSON: %v", err)
 		}
-		return nil, Invalid("an object is wanted")
+		return nil, fault.Invalid("an object is wanted")
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, Invalid("not JSON: something follows the object")
+		return nil, fault.Invalid("not JSON: something follows the object")
 	}
 	return m, nil
 }
 
 func text(to *string, v any) error {
 	s, err := toText(v)
-	*to = trim(s)
+	*to = request.Trim(s)
 	return err
 }
 
@@ -182,8 +184,8 @@ func hostPath(s *sessions.Spec, v any) error {
 	if err := text(&s.HostPath, v); err != nil {
 		return err
 	}
-	if !absoluteOnHost(s.HostPath) {
-		return fmt.Errorf("host_path must be an absolute host path, not %q", cut(s.HostPath))
+	if !request.AbsoluteOnHost(s.HostPath) {
+		return fmt.Errorf("host_path must be an absolute host path, not %q", fault.Cut(s.HostPath))
 	}
 	return nil
 }
@@ -201,7 +203,7 @@ func environment(to *map[string]string, v any) error {
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		s, err := toScalar(m[k])
 		if err != nil {
-			return fmt.Errorf("%s: text is wanted", show(k))
+			return fmt.Errorf("%s: text is wanted", fault.Show(k))
 		}
 		env[k] = s
 	}

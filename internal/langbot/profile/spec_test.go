@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // parse reads a request of session "s" with these further fields.
@@ -282,10 +284,36 @@ func TestParseProcess(t *testing.T) {
 	}
 }
 
-func TestCheckCmd(t *testing.T) {
-	for cmd, ok := range map[string]bool{"pwd": true, "": false, " \n": false, "a\x00b": false} {
-		if err := profile.CheckCmd(sessions.Spec{Cmd: cmd}); (err == nil) != ok {
-			t.Errorf("CheckCmd(%q) = %v, want ok %v", cmd, err, ok)
+// What a client asks for is the same in our own terms, and no product overflows.
+func TestTranslate(t *testing.T) {
+	s, err := parse(t, `"cmd":"x","host_path":"/a","workspace_quota_mb":9,"extra_mounts":[{"host_path":"/b","mount_path":"/c","mode":"ro"}],"on_timeout":"reset","skill_name":"k"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, cmd := profile.Translate(s)
+	want := request.Session{
+		Key: s.SessionID, Network: "off", CPUs: 1, Memory: 512 << 20, PIDs: 128, ReadOnlyRoot: true, Skill: "k",
+		Workspace: request.Workspace{HostPath: "/a", Mode: "rw", Target: "/workspace", Size: 9 << 20},
+		Mounts:    []request.Mount{{HostPath: "/b", Target: "/c", Mode: "ro"}},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("session (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(request.Command{Line: "x", Dir: "/workspace", Env: map[string]string{}, Timeout: 30 * time.Second, Reset: true}, cmd); d != "" {
+		t.Errorf("command (-want +got):\n%s", d)
+	}
+	for _, change := range []func(*sessions.Spec){
+		func(s *sessions.Spec) { s.MemoryMB = -1<<44 + 64 },
+		func(s *sessions.Spec) { s.MemoryMB = 1<<44 + 64 },
+		func(s *sessions.Spec) { s.WorkspaceQuotaMB = -1 << 44 },
+		func(s *sessions.Spec) { s.WorkspaceQuotaMB = 1 << 44 },
+		func(s *sessions.Spec) { s.TimeoutSec = 1 << 55 },
+		func(s *sessions.Spec) { s.TimeoutSec = -1<<55 + 30 },
+	} {
+		bad := s
+		change(&bad)
+		if profile.Validate(bad) == nil {
+			t.Errorf("accepted: %+v", bad)
 		}
 	}
 }

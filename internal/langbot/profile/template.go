@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/fault"
 )
 
 // DefaultTemplate gives each chat a session of its own.
@@ -41,7 +42,7 @@ func SessionID(template string, vars map[string]string) (string, error) {
 			return "", badTemplate(template, "a brace has no match")
 		}
 		if name == "" || strings.ContainsAny(name, "{!:.[]") {
-			return "", badTemplate(template, "{"+cut(name)+"} is not the name of a variable")
+			return "", badTemplate(template, "{"+fault.Cut(name)+"} is not the name of a variable")
 		}
 		value, ok := vars[name]
 		if !ok {
@@ -54,5 +55,5 @@ func SessionID(template string, vars map[string]string) (string, error) {
 }
 
 func badTemplate(template, why string) *sandbox.Error {
-	return Invalid("session id template %q: %s", cut(template), why).WithHint("such as %s", DefaultTemplate)
+	return fault.Invalid("session id template %q: %s", fault.Cut(template), why).WithHint("such as %s", DefaultTemplate)
 }

@@ -167,6 +167,12 @@ func (f *Fake) Close() { f.served.Wait() }
 // Name implements sandbox.Backend.
 func (f *Fake) Name() string { return f.name }
 
+// Capabilities implements sandbox.Backend. What a Fake alone can't do, those that
+// embed it add.
+func (f *Fake) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{HostDirs: true, Images: true, Volumes: true, Snapshots: f}
+}
+
 // Check implements sandbox.Backend: every promise would be kept.
 func (f *Fake) Check(ctx context.Context, _ sandbox.Spec) ([]sandbox.Enforcement, error) {
 	if err := f.hook(ctx, Check, ""); err != nil {

@@ -184,10 +184,10 @@ func (g *Gate) Entitled(ctx context.Context, owner string, names []string) error
 
 // Open implements sandbox.Gate. One that fails by a Hook leaves something, as
 // a real one may.
-func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox, values sandbox.SecretValues) (*sandbox.Link, error) {
+func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox, takes sandbox.LinkForm, values sandbox.SecretValues) (*sandbox.Link, error) {
 	x, done := g.enter(GateOpen, sb.ID, true)
 	defer done()
-	if sb.Spec.Policy == nil || sb.State != sandbox.StateCreated {
+	if sb.Spec.Policy == nil || sb.State != sandbox.StateCreated || takes != sandbox.LinkNetNS {
 		return nil, g.fault("open of a gate for %+v", sb)
 	}
 	if err := g.hook(ctx, GateOpen, sb.ID); err != nil {
@@ -228,10 +228,10 @@ func (g *Gate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(contex
 }
 
 // Adopt implements sandbox.Gate.
-func (g *Gate) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) error {
+func (g *Gate) Adopt(ctx context.Context, sb *sandbox.Sandbox, end *os.File) error {
 	x, done := g.enter(GateAdopt, sb.ID, true)
 	defer done()
-	if netns == nil || netns.Close() != nil {
+	if end == nil || end.Close() != nil {
 		return g.fault("adoption of the gate of %s without a namespace", sb.ID)
 	}
 	if err := g.hook(ctx, GateAdopt, sb.ID); err != nil {
@@ -400,7 +400,12 @@ type Linked struct {
 	Gate *Gate
 }
 
-var _ sandbox.Linked = Linked{}
+// Capabilities implements sandbox.Backend.
+func (l Linked) Capabilities() sandbox.Capabilities {
+	c := l.Fake.Capabilities()
+	c.Link, c.LinkEnd = sandbox.LinkNetNS, l.linkEnd
+	return c
+}
 
 // Start implements sandbox.Backend.
 func (l Linked) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
@@ -431,8 +436,7 @@ func (l Linked) Remove(ctx context.Context, id string) error {
 	return l.Fake.Remove(ctx, id)
 }
 
-// NetNS implements sandbox.Linked.
-func (l Linked) NetNS(id string) (*os.File, error) {
+func (l Linked) linkEnd(id string) (*os.File, error) {
 	if !slices.Contains(l.Running(), id) {
 		return nil, errors.New("no instance " + id + " runs")
 	}

@@ -22,10 +22,7 @@ const (
 // SavedSize is what a Save of a Fake says that it wrote.
 const SavedSize = 4096
 
-var (
-	_ sandbox.Snapshotter = (*Fake)(nil)
-	_ sandbox.Snapshots   = (*Snapshots)(nil)
-)
+var _ sandbox.Snapshots = (*Snapshots)(nil)
 
 // Save implements sandbox.Snapshotter. It writes nothing.
 func (f *Fake) Save(ctx context.Context, sb *sandbox.Sandbox, dir string) (sandbox.Saved, error) {

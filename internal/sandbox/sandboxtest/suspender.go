@@ -17,7 +17,12 @@ const (
 // has in memory is how often it was started without any.
 type Suspender struct{ *Fake }
 
-var _ sandbox.Suspender = Suspender{}
+// Capabilities implements sandbox.Backend.
+func (f Suspender) Capabilities() sandbox.Capabilities {
+	c := f.Fake.Capabilities()
+	c.Suspend = f
+	return c
+}
 
 // Suspendable implements sandbox.Suspender.
 func (f Suspender) Suspendable(ctx context.Context, id string) error {

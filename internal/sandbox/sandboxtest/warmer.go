@@ -21,7 +21,12 @@ const (
 // is warmed with something of somebody's, claimed twice, or as what it is not.
 type Warmer struct{ *Fake }
 
-var _ sandbox.Warmer = Warmer{}
+// Capabilities implements sandbox.Backend.
+func (f Warmer) Capabilities() sandbox.Capabilities {
+	c := f.Fake.Capabilities()
+	c.Warm = f
+	return c
+}
 
 // NewWarmer is New for a Warmer.
 func NewWarmer(name string) Warmer { return Warmer{New(name)} }

@@ -14,8 +14,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // State is where a session is in its life. It is written before it is acted
@@ -32,12 +32,12 @@ const (
 
 // Session is one session.
 type Session struct {
-	ID      string        `json:"id"` // ours: "bx_" and 20 characters
-	Owner   string        `json:"owner"`
-	Key     string        `json:"key"` // as its owner calls it
-	State   State         `json:"state"`
-	Sandbox string        `json:"sandbox"` // its name, chosen before it is made
-	Spec    sessions.Spec `json:"spec"`    // what was asked for, without what is a command's
+	ID      string          `json:"id"` // ours: "bx_" and 20 characters
+	Owner   string          `json:"owner"`
+	Key     string          `json:"key"` // as its owner calls it
+	State   State           `json:"state"`
+	Sandbox string          `json:"sandbox"` // its name, chosen before it is made
+	Spec    request.Session `json:"spec"`    // what was asked for, and lasts
 	// Image is what Spec's image was when the sandbox was made, pinned.
 	Image     string    `json:"image"`
 	Workspace Workspace `json:"workspace"`
@@ -61,12 +61,12 @@ const (
 	Volume  = "volume"  // a disk of the owner's, which outlives the session
 )
 
-// Workspace is what Spec.HostPath became.
+// Workspace is what Spec.Workspace became.
 type Workspace struct {
 	Kind   string          `json:"kind"`
 	Dir    sandbox.HostDir `json:"dir,omitzero"`
 	Volume string          `json:"volume,omitempty"` // its ID
-	Quota  string          `json:"quota,omitempty"`  // box.QuotaHard or box.QuotaSoft; "": there is none
+	Quota  string          `json:"quota,omitempty"`  // request.QuotaHard or request.QuotaSoft; "": there is none
 	// Limit is the quota in bytes, Inodes in files; 0: none.
 	Limit  int64 `json:"limit,omitempty"`
 	Inodes int64 `json:"inodes,omitempty"`
@@ -78,7 +78,7 @@ type Workspace struct {
 // Clone returns a copy that shares nothing that is changed in place.
 func (s Session) Clone() Session {
 	s.Notices = slices.Clone(s.Notices)
-	s.Spec.ExtraMounts = slices.Clone(s.Spec.ExtraMounts)
+	s.Spec.Mounts = slices.Clone(s.Spec.Mounts)
 	s.Skills = slices.Clone(s.Skills)
 	if s.Processes != nil {
 		ps := make(map[string]json.RawMessage, len(s.Processes))
@@ -93,18 +93,32 @@ func (s Session) Clone() Session {
 // Marshal writes s.
 func Marshal(s Session) ([]byte, error) { return json.Marshal(s) }
 
-// Parse reads what Marshal wrote, and nothing else: a field that this version
-// does not know may be a promise that it would not keep.
+// Parse reads what Marshal wrote, now or before records had a request.Session,
+// and nothing else: a field that this version does not know may be a promise that
+// it would not keep.
 func Parse(b []byte) (Session, error) {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	var s Session
-	if err := dec.Decode(&s); err != nil {
+	var on struct {
+		Session
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := decode(b, &on); err != nil {
 		return Session{}, fmt.Errorf("record of a session: %w", err)
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Session{}, errors.New("record of a session: more follows it")
+	s := on.Session
+	var err error
+	switch {
+	case len(on.Spec) == 0:
+	case isOlder(on.Spec):
+		var older olderSpec
+		err = decode(on.Spec, &older)
+		s.Spec = older.request()
+	default:
+		err = decode(on.Spec, &s.Spec)
 	}
+	if err != nil {
+		return Session{}, fmt.Errorf("record of a session: what was asked for: %w", err)
+	}
+	s.Spec.Key = s.Key
 	switch s.State {
 	case Creating, Live, Asleep, Closing:
 	default:
@@ -114,4 +128,16 @@ func Parse(b []byte) (Session, error) {
 		return Session{}, errors.New("record of a session: it lacks its ID, owner, key or sandbox")
 	}
 	return s, nil
+}
+
+func decode(b []byte, to any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(to); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more follows it")
+	}
+	return nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // Sessions is what RunSessions tests.
@@ -29,10 +29,11 @@ func Session(n int) record.Session {
 	return record.Session{
 		ID: fmt.Sprintf("bx_%020d", n), Owner: "box:ws-1", Key: fmt.Sprintf("group/../room\u2028%d", n), State: record.Asleep,
 		Sandbox: fmt.Sprintf("box-%d", n), Image: "debian:12@sha256:00",
-		Spec: sessions.Spec{
-			SessionID: "x", Network: "on", Image: sessions.DefaultImage, HostPath: "/srv/x", HostPathMode: "rw", MountPath: "/workspace",
-			ExtraMounts: []sessions.Mount{{HostPath: "/srv/y", MountPath: "/y", Mode: "ro"}}, Persistent: true, CPUs: 0.5, MemoryMB: 256,
-			PIDsLimit: 64, ReadOnlyRootFS: true, WorkspaceQuotaMB: 10, Quota: "hard", WorkspaceInodes: 100, Isolation: "process",
+		Spec: request.Session{
+			Key: fmt.Sprintf("group/../room\u2028%d", n), Network: "on", Image: "debian:12", Isolation: "process", ReadOnlyRoot: true,
+			CPUs: 0.5, Memory: 256 << 20, PIDs: 64, Persistent: true,
+			Workspace: request.Workspace{HostPath: "/srv/x", Mode: "rw", Target: "/workspace", Size: 10 << 20, Inodes: 100, Quota: "hard"},
+			Mounts:    []request.Mount{{HostPath: "/srv/y", Target: "/y", Mode: "ro"}},
 		},
 		Workspace: record.Workspace{
 			Kind: record.HostDir, Dir: sandbox.HostDir{Path: "/srv/x", Dev: 1, Ino: 1<<63 + 7, UID: 1, GID: 2}, Volume: "vol_x",

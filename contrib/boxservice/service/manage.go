@@ -1,0 +1,64 @@
+package service
+
+import (
+	"context"
+
+	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
+)
+
+// SkillMounts returns the mounts of a query's skills, below tools.SkillsPath. A
+// skill without a directory is none. Where the file system is shared, one whose
+// directory is missing is left out with a warning; elsewhere the runtime's word
+// is taken for it.
+func (s *Service) SkillMounts(ctx context.Context, q Query) []sessions.Mount {
+	if s.o.Skills == nil {
+		return []sessions.Mount{}
+	}
+	return profile.SkillMounts(s.o.Skills(ctx, q), s.SharesFilesystem(), s.o.Log)
+}
+
+// Get returns a session.
+func (s *Service) Get(ctx context.Context, id string) (sessions.SessionInfo, error) {
+	if err := s.ready(); err != nil {
+		return sessions.SessionInfo{}, err
+	}
+	return s.o.Runtime.Get(ctx, id)
+}
+
+// Delete ends a session.
+func (s *Service) Delete(ctx context.Context, id string) error {
+	if err := s.ready(); err != nil {
+		return err
+	}
+	return s.o.Runtime.Delete(ctx, id)
+}
+
+// StartProcess starts a managed process in a session that is there.
+func (s *Service) StartProcess(ctx context.Context, id string, p sessions.ProcessSpec) (sessions.ProcessInfo, error) {
+	err := s.ready()
+	if err == nil {
+		err = request.CheckProcess(p)
+	}
+	if err != nil {
+		return sessions.ProcessInfo{}, err
+	}
+	return s.o.Runtime.StartProcess(ctx, id, p)
+}
+
+// Process returns a managed process.
+func (s *Service) Process(ctx context.Context, id, process string) (sessions.ProcessInfo, error) {
+	if err := s.ready(); err != nil {
+		return sessions.ProcessInfo{}, err
+	}
+	return s.o.Runtime.Process(ctx, id, process)
+}
+
+// StopProcess ends a managed process.
+func (s *Service) StopProcess(ctx context.Context, id, process string) error {
+	if err := s.ready(); err != nil {
+		return err
+	}
+	return s.o.Runtime.StopProcess(ctx, id, process)
+}
