@@ -63,12 +63,14 @@ type Config struct {
 	Now func() time.Time // nil: time.Now
 }
 
+type core = service.Service
+
 // Service gives a platform's agents their sessions. It is safe for use by
 // several goroutines. Where the runtime goes away it is not available, and
 // nothing runs anywhere else; when it is back, the default workspace and the
 // list of packages are looked after again.
 type Service struct {
-	core      *service.Service
+	*core     // what is asked of a service: see package service
 	roots     *hostroot.Roots
 	client    *Client    // nil: the configuration has a Runtime
 	connector *Connector // likewise
@@ -259,4 +261,30 @@ func (s *Service) Skills() []Skill {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.skills)
+}
+
+// HostRoot is the configuration's directory of workspaces, as it holds: absolute,
+// and with links followed. So are the two below.
+func (s *Service) HostRoot() string { return s.roots.HostRoot() }
+
+// DefaultWorkspace is the workspace of sessions that name none; "": their own.
+func (s *Service) DefaultWorkspace() string { return s.roots.DefaultWorkspace() }
+
+// AllowedMountRoots are the directories of the host that may be mounted.
+func (s *Service) AllowedMountRoots() []string { return s.roots.Allowed() }
+
+// StartProcess starts a process that a session keeps. Client.Attach is for its
+// input and output.
+func (s *Service) StartProcess(ctx context.Context, session string, p ProcessSpec) (ProcessInfo, error) {
+	return s.core.StartProcess(ctx, session, processBody(p))
+}
+
+// Process returns a session's process; id "" is DefaultProcess.
+func (s *Service) Process(ctx context.Context, session, id string) (ProcessInfo, error) {
+	return s.core.Process(ctx, session, process(session, id).Process)
+}
+
+// StopProcess ends a session's process with all that it started.
+func (s *Service) StopProcess(ctx context.Context, session, id string) error {
+	return s.core.StopProcess(ctx, session, process(session, id).Process)
 }

@@ -115,7 +115,7 @@ func (l *lives) adoptRunning(ctx context.Context, e *entry, b Backend) error {
 			l.note(ctx, sb, EventError, "its gate could not be rejoined, which is tried again: nothing passes, or what passed before")
 		}
 	}
-	l.note(ctx, sb, EventAdopted, "went on while the daemon was away")
+	l.note(ctx, sb, eventAdopted, "went on while the daemon was away")
 	return nil
 }
 

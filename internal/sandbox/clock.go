@@ -18,9 +18,9 @@ func (SystemClock) Now() time.Time { return time.Now() }
 // After implements Clock.
 func (SystemClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// Elapser is a Clock that tells the time that passes apart from what it is set
+// elapser is a Clock that tells the time that passes apart from what it is set
 // to. A time.Time of the machine's clock has both.
-type Elapser interface {
+type elapser interface {
 	Clock
 	Elapsed() time.Duration
 }
@@ -35,15 +35,15 @@ type Stopwatch struct {
 // NewStopwatch starts one.
 func NewStopwatch(c Clock) Stopwatch {
 	w := Stopwatch{c: c, base: c.Now()}
-	if e, ok := c.(Elapser); ok {
+	if e, ok := c.(elapser); ok {
 		w.since = e.Elapsed()
 	}
 	return w
 }
 
-// Passed is the time since it was started.
+// Passed is the time since its start.
 func (w Stopwatch) Passed() time.Duration {
-	if e, ok := w.c.(Elapser); ok {
+	if e, ok := w.c.(elapser); ok {
 		return e.Elapsed() - w.since
 	}
 	return w.c.Now().Sub(w.base)

@@ -125,7 +125,7 @@ func (l *lives) raise(ctx context.Context, e *entry, b Backend, sb *Sandbox) err
 		l.registry.suppose(e, sb) // so that it is deleted there
 		return err
 	}
-	l.note(ctx, sb, EventCreated, "created behind %s", behindText(sb))
+	l.note(ctx, sb, eventCreated, "created behind %s", behindText(sb))
 	return l.boot(ctx, e, b)
 }
 

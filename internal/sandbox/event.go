@@ -25,14 +25,14 @@ type Event struct {
 
 // The types of the events that the Manager itself writes.
 const (
-	EventCreated  = "created"
-	EventStarted  = "started"
-	EventStopped  = "stopped"
-	EventSnapshot = "snapshot"
-	EventKept     = "kept"
-	EventAdopted  = "adopted"
+	eventCreated  = "created"
+	eventStarted  = "started"
+	eventStopped  = "stopped"
+	eventSnapshot = "snapshot"
+	eventKept     = "kept"
+	eventAdopted  = "adopted"
 	EventPolicy   = "policy"
-	EventTTL      = "ttl"
+	eventTTL      = "ttl"
 	EventError    = "error"
 )
 

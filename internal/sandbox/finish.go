@@ -16,7 +16,7 @@ type Result struct {
 	Kept bool // its workspace has changes: it is there, stopped, for KeptTTL
 }
 
-// Finish ends an ephemeral sandbox, whoever holds it: it is removed, unless
+// Finish ends an ephemeral sandbox, in spite of holds: it is removed, unless
 // its workspace is a copy-on-write one with changes, or with what could not
 // be told to be none. Finishing again what was kept says so again.
 func (m *Manager) Finish(ctx context.Context, c Caller, ref string) (Result, error) {
@@ -64,7 +64,7 @@ func (l *lives) finish(ctx context.Context, e *entry, reason EndReason) (Result,
 	if err := l.save(ctx, e, sb); err != nil {
 		return Result{}, err
 	}
-	l.note(ctx, sb, EventKept, "kept for %v: %s", KeptTTL, why)
+	l.note(ctx, sb, eventKept, "kept for %v: %s", KeptTTL, why)
 	return Result{Kept: true}, nil
 }
 

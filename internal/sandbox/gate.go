@@ -15,8 +15,8 @@ const (
 	NetworkOn     = "on"     // the public internet too: Spec.Policy's default is policy.DefaultPublic
 )
 
-// Gate has the gates of sandboxes: each stands between one of them and the
-// world. It knows nothing of names, owners' rights or expiry. All methods may
+// Gate makes the egress gates of sandboxes: each stands between one of them and
+// the world. It knows nothing of names, owners' rights or expiry. All methods may
 // be called at any time from several goroutines, but never two of Open, Close
 // and Remove at once for the same ID.
 type Gate interface {
@@ -31,9 +31,9 @@ type Gate interface {
 	// form that it can't make. It keeps values as Keep does: a later start brings none.
 	// The caller closes the link once the instance has it.
 	Open(ctx context.Context, sb *Sandbox, takes LinkForm, values SecretValues) (*Link, error)
-	// Verify waits for the gate and tries from inside the instance, whose agent dial
-	// connects to, what must work and what must not. It fails where a promise
-	// does not hold.
+	// Verify waits for the gate and tries from inside the instance what must work
+	// and what must not. dial connects to the instance's agent. It fails where a
+	// promise does not hold.
 	Verify(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) (Enforcement, error)
 	// Adopt takes over the gate of an instance that an earlier daemon started, and
 	// starts one where it has died. It owns end, the instance's end of the link.
@@ -44,15 +44,15 @@ type Gate interface {
 	Keep(ctx context.Context, sb *Sandbox, values SecretValues) error
 	// Values are those of sb's secrets that belong to it alone.
 	Values(ctx context.Context, sb *Sandbox) (SecretValues, error)
-	// Set has a running gate let through what sb.Spec.Policy does, and ends
-	// what is open and no longer may be.
+	// Set gives a running gate the policy of sb.Spec, and ends what is open and no
+	// longer may be.
 	Set(ctx context.Context, sb *Sandbox) error
-	// Close ends a gate. Its record stays, and so does what Open needs to give
-	// a stopped sandbox the same once more.
+	// Close ends a gate. Its record stays, and so does what Open needs to open it
+	// again for a stopped sandbox.
 	Close(ctx context.Context, id string) error
-	// Remove deletes all that there is of one that was closed.
+	// Remove deletes all that is left of one that was closed.
 	Remove(ctx context.Context, id string) error
-	// Gates lists the IDs of which there is anything at all.
+	// Gates lists the IDs of which anything is left.
 	Gates(ctx context.Context) ([]string, error)
 	// Log hands the records of a sandbox to yield, oldest first, until yield
 	// fails or, without Follow, there are no more.

@@ -63,9 +63,9 @@ func (m *Manager) SetTTL(ctx context.Context, c Caller, ref string, ttl time.Dur
 			return err
 		}
 		if ttl == 0 {
-			m.note(ctx, sb, EventTTL, "never expires")
+			m.note(ctx, sb, eventTTL, "never expires")
 		} else {
-			m.note(ctx, sb, EventTTL, "expires %v from now", ttl)
+			m.note(ctx, sb, eventTTL, "expires %v from now", ttl)
 		}
 		return nil
 	})

@@ -125,7 +125,7 @@ func (l *lives) finishStop(ctx context.Context, e *entry) error {
 		return err
 	}
 	l.registry.setDebt(e, gateKnows)
-	l.note(ctx, sb, EventStopped, "stopped: %s%s", sb.Ended, lostText(lost))
+	l.note(ctx, sb, eventStopped, "stopped: %s%s", sb.Ended, lostText(lost))
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (l *lives) remove(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// erase deletes what there is of sb: its instance first and its record last, so
+// erase deletes all of sb: its instance first and its record last, so
 // that an instance always has a record that leads to it.
 func (l *lives) erase(ctx context.Context, b Backend, sb *Sandbox) error {
 	if _, err := l.gates.end(ctx, b, sb); err != nil {

@@ -33,24 +33,23 @@ type Options struct {
 	CPUs   float64 // of the machine; default: as many as the process may use
 	Memory int64   // of the machine, in bytes; 0: limits are not checked against it
 
-	// Images has the images that a Spec may name; nil: there is only
-	// DefaultImage.
+	// Images has the images that a Spec may name; nil: DefaultImage alone.
 	Images Images
 
-	// Volumes has the volumes that a Spec may mount; nil: there are none.
+	// Volumes has the volumes that a Spec may mount; nil: none.
 	Volumes Volumes
 
 	// Snapshots keeps what sandboxes wrote, for others to start from; nil: nothing
 	// is kept.
 	Snapshots Snapshots
 
-	// Gate has the gates of sandboxes with a network; nil: there can be none.
+	// Gate makes the gates of sandboxes with a network; nil: no sandbox has one.
 	Gate Gate
 
-	// Startup runs what a Spec wants run at each start; nil: nothing can be.
+	// Startup runs a Spec's Startup at each start; nil: no Spec may have one.
 	Startup StartFunc
 
-	// Pool says what is kept warm, by those backends that are a Warmer.
+	// Pool says what is kept warm, behind the walls whose backends can.
 	Pool Pool
 
 	// Quotas says what each owner may have; nil: as much as the machine has.
@@ -70,7 +69,7 @@ type Caller struct {
 
 // Filter selects sandboxes. The zero value selects all.
 type Filter struct {
-	Labels map[string]string // each must be there with that value
+	Labels map[string]string // a sandbox has each of them, with that value
 	States []State           // any of them; none means all
 }
 

@@ -10,8 +10,8 @@ import (
 // Bounds of mounts.
 const (
 	MaxMounts = 32
-	// MaxMountDepth is how many names a mount's place in the workspace may have.
-	MaxMountDepth = 16
+	// maxMountDepth is how many names a mount's place in the workspace may have.
+	maxMountDepth = 16
 	maxPath       = 4095 // bytes
 )
 
@@ -20,8 +20,8 @@ const (
 // renamed nor replaced from inside, nor can those that lead to it.
 const WorkspacePath = "/workspace"
 
-// reserved are the places inside that no mount may cover, lie in or lie
-// under: the system's own, the agent's, and the links that lead to them.
+// reserved are the paths inside that no mount may cover, lie in or lie under:
+// the system's own, the agent's, and the links that lead to them.
 var reserved = []string{
 	"/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run/carboy",
 	"/sbin", "/sys", "/usr", "/var/run",
@@ -141,11 +141,6 @@ func checkVolume(what, id, name string, o Offer) *Error {
 	return nil
 }
 
-// BelowWorkspace reports whether a mount lies in the workspace.
-func (m Mount) BelowWorkspace() bool {
-	return m.Target != WorkspacePath && within(m.Target, WorkspacePath)
-}
-
 func checkTarget(p string) *Error {
 	if !goodPath(p) || !printable(p) {
 		return Errorf(Invalid, "mount %s: not a place inside", refText(p)).
@@ -157,8 +152,8 @@ func checkTarget(p string) *Error {
 				WithHint("choose a place such as /mnt/cache")
 		}
 	}
-	if rel, ok := strings.CutPrefix(p, WorkspacePath+"/"); ok && strings.Count(rel, "/") >= MaxMountDepth {
-		return Errorf(Invalid, "mount %s: too deep in the workspace", refText(p)).WithHint("at most %d names", MaxMountDepth)
+	if rel, ok := strings.CutPrefix(p, WorkspacePath+"/"); ok && strings.Count(rel, "/") >= maxMountDepth {
+		return Errorf(Invalid, "mount %s: too deep in the workspace", refText(p)).WithHint("at most %d names", maxMountDepth)
 	}
 	if within(WorkspacePath, p) {
 		return Errorf(Invalid, "mount %s: it would cover the workspace", p).
@@ -168,7 +163,7 @@ func checkTarget(p string) *Error {
 }
 
 // checkSource refuses the host's own directories. It sees only the name under
-// which the directory was accepted: whoever opened it saw to the rest.
+// which the directory was accepted: what opened it saw to the rest.
 func checkSource(what string, d HostDir) *Error {
 	if !goodPath(d.Path) || d.Ino == 0 {
 		return Errorf(Invalid, "%s: %s is not a resolved directory of the host", what, refText(d.Path)).

@@ -259,7 +259,8 @@ func (p *pool) made(w *warmInstance, err error, gone bool) {
 	p.endLocked(w)
 }
 
-// watchReady has Run, which just began, notice the ends of the ready instances.
+// watchReady watches for the ends of the ready instances. Run, which ends its
+// watchers with itself, calls it as it begins.
 func (p *pool) watchReady() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

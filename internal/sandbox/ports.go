@@ -38,12 +38,12 @@ type Backend interface {
 	// bounds the dialling, not the connection.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
 	// Wait blocks until the instance has ended and says why, or until ctx ends.
-	// It works for instances that an earlier process started; for one that is
-	// not there it returns at once.
+	// It works for instances that an earlier process started; for one that does not
+	// exist it returns at once.
 	Wait(ctx context.Context, id string) (EndReason, error)
 	// Alive reports whether the instance runs and its guest answers.
 	Alive(ctx context.Context, id string) bool
-	// Instances lists the IDs of which this backend holds anything at all.
+	// Instances lists the IDs of which this backend has anything left.
 	Instances(ctx context.Context) ([]string, error)
 	// Changes writes the changes of /workspace as a stream that package
 	// workspace reads. It works on running and on stopped instances, and ends

@@ -11,7 +11,7 @@ const quotaRetry = 5 * time.Second
 
 // Quota bounds what one owner may have. What is zero is not bounded.
 type Quota struct {
-	Sandboxes    int           // that are not stopped, at the same time
+	Sandboxes    int           // not stopped, at the same time
 	CPUs         float64       // of each sandbox
 	Memory, Disk int64         // of each sandbox, in bytes
 	TTL          time.Duration // of each sandbox: then none is without an end
@@ -125,7 +125,7 @@ func (r *registry) admitLocked(owner string, fresh bool) error {
 	return nil
 }
 
-// occupies reports whether e takes a place among its owner's sandboxes.
+// occupies reports whether e counts against its owner's quota.
 func (e *entry) occupies() bool {
 	return e.sb == nil || e.waking || e.sb.State != StateStopped
 }
@@ -146,8 +146,8 @@ func (r *registry) countLocked(owner string, is func(*entry) bool) int {
 	return n
 }
 
-// rouse takes a place for a stopped sandbox that is about to be started; done
-// gives it up, by when its record says that it has one.
+// rouse counts a stopped sandbox that is about to be started against its owner's
+// quota until done, by when its record does.
 func (r *registry) rouse(e *entry) (done func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // entry is one sandbox in memory.
 type entry struct {
 	id   string
-	turn turn // whoever has it may change the sandbox
+	turn turn // to change the sandbox
 	// image, snapshot and volumes are the Spec's, in use for as long as this is
 	// an entry.
 	image    string
@@ -142,8 +142,8 @@ func (r *registry) enterWarm(w *warmInstance) error {
 }
 
 // moveOn makes another entry, under sb's ID, of that of a sandbox that is being
-// created, and gives its warm instance back to the pool. Whoever waits for the
-// turn of e, or holds e, goes on with the new one, whose turn the caller has.
+// created, and gives its warm instance back to the pool. Those who wait for the
+// turn of e, or hold e, go on with the new one, whose turn the caller has.
 func (r *registry) moveOn(e *entry, sb *Sandbox) (*entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,7 +246,7 @@ func unknown(ref string) error {
 	return Errorf(NotFound, "sandbox %s: not found", refText(ref)).WithHint("carboy ls")
 }
 
-// records returns the record of every sandbox that has one, not to be changed.
+// records returns all records, which are not to be changed.
 func (r *registry) records() []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -397,7 +397,8 @@ func (r *registry) has(id, backend string) bool {
 	return e != nil && (backend == "" || e.sb == nil || e.sb.Backend == backend)
 }
 
-// watch has Run wait for the end of e's instance, by await, if that runs.
+// watch begins a task of Run that waits, by await, for the end of e's instance,
+// if that runs.
 func (r *registry) watch(e *entry, await func(ctx context.Context, starts int)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -437,7 +438,7 @@ func (r *registry) all() []*entry {
 	return out
 }
 
-// retryLater has Run settle e after a while.
+// retryLater makes Run settle e after a while.
 func (r *registry) retryLater(e *entry) {
 	r.mu.Lock()
 	e.retry = r.now().Add(retryDelay)

@@ -46,7 +46,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// watch has Run wait for the end of e's instance, if it has one.
+// watch begins a task of Run that waits for the end of e's instance, if it runs.
 func (l *lives) watch(e *entry) {
 	sb := l.registry.record(e)
 	if sb == nil || l.backends[sb.Backend] == nil {
@@ -98,8 +98,8 @@ func (l *lives) reapDue() (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// due returns the entries that Run has something to do with now, and marks them:
-// reaped must be called for each. It says how long it is until there are more.
+// due returns the entries that need Run now, and marks them: reaped must be
+// called for each. It says how long it is until more do.
 func (r *registry) due(walls backends) (due []*entry, wait time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,8 +131,7 @@ func (r *registry) reaped(e *entry) {
 	r.run.nudge()
 }
 
-// dueAt returns when Run has something to do with e, or zero. registry.mu must
-// be held.
+// dueAt returns when e needs Run, or zero. registry.mu must be held.
 func (e *entry) dueAt(now time.Time) time.Time {
 	sb := e.sb
 	if e.reaping {
@@ -236,6 +235,6 @@ func (l *lives) expireSooner(ctx context.Context, e *entry) error {
 	if err := l.save(ctx, e, sb); err != nil {
 		return err
 	}
-	l.note(ctx, sb, EventTTL, "the clock was set back: expires %v from now", sb.Spec.TTL)
+	l.note(ctx, sb, eventTTL, "the clock was set back: expires %v from now", sb.Spec.TTL)
 	return nil
 }

@@ -2,16 +2,12 @@ package sandbox
 
 import (
 	"context"
-	"io"
-	"strings"
 	"time"
 )
 
 // MaxSnapshotChain is how many snapshots may lie over one another: one that is
 // made of a sandbox which started from a snapshot lies over that.
 const MaxSnapshotChain = 128
-
-const snapshotPrefix = "sn_"
 
 // Snapshot is what a sandbox wrote, kept for others to start from.
 type Snapshot struct {
@@ -42,7 +38,7 @@ type Snapshotter interface {
 	// Save copies what sb's instance wrote, over its image and its snapshot, to the
 	// empty directory dir, as instances that start from it will want it. It is all
 	// of one moment: a running instance is held still meanwhile, and goes on after
-	// that, whoever is killed. It fails with Exhausted where the disk is full;
+	// that, though the daemon is killed. It fails with Exhausted where the disk is full;
 	// after an error what is in dir is for the caller to delete.
 	Save(ctx context.Context, sb *Sandbox, dir string) (Saved, error)
 }
@@ -53,26 +49,13 @@ type Snapshots interface {
 	// Open returns all that are kept, and deletes what an earlier daemon left
 	// half made or half deleted. It comes before all else, once.
 	Open(ctx context.Context) ([]Snapshot, error)
-	// Keep has fill write the files of s to an empty directory, and keeps them
-	// as s, with the size and the notes that fill returned.
+	// Keep makes an empty directory, into which fill writes the files of s, and keeps
+	// them as s, with the size and the notes that fill returned.
 	Keep(ctx context.Context, s Snapshot, fill func(ctx context.Context, dir string) (Saved, error)) (Snapshot, error)
 	// Put changes what is known of one that is kept: Shared and Removed.
 	Put(ctx context.Context, s Snapshot) error
 	// Delete deletes one. One that is gone is no error.
 	Delete(ctx context.Context, id string) error
-}
-
-// NewSnapshotID returns "sn_" and 20 characters of base32 read from rand.
-func NewSnapshotID(rand io.Reader) (string, error) {
-	id, err := NewID(rand)
-	return snapshotPrefix + strings.TrimPrefix(id, idPrefix), err
-}
-
-// ValidSnapshotID reports whether id could have come from NewSnapshotID. Such
-// a string is safe as a file name.
-func ValidSnapshotID(id string) bool {
-	s, ok := strings.CutPrefix(id, snapshotPrefix)
-	return ok && ValidID(idPrefix+s)
 }
 
 // Snapshot saves what a sandbox wrote and keeps it, as the sandbox's owner's.
@@ -103,7 +86,7 @@ func (m *Manager) snapshot(ctx context.Context, sb *Sandbox) (Snapshot, error) {
 	}
 	s, err := m.snapshots.save(ctx, b, sb)
 	if err == nil {
-		m.note(ctx, sb, EventSnapshot, "saved as %s", s.ID)
+		m.note(ctx, sb, eventSnapshot, "saved as %s", s.ID)
 	}
 	return s, err
 }

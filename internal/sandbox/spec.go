@@ -21,7 +21,7 @@ const (
 	DefaultMemory = 2 << 30
 	DefaultPIDs   = 1024
 	DefaultDisk   = 8 << 30
-	DefaultInodes = 1_000_000 // at most one for each bytesPerInode of the disk
+	defaultInodes = 1_000_000 // at most one for each bytesPerInode of the disk
 )
 
 // bytesPerInode is the least disk that a file takes.
@@ -41,19 +41,18 @@ type Spec struct {
 	// shared with all that do; "": none. Image is then its image, or is left out.
 	// A Workspace of the host takes the place of the one that was saved.
 	Snapshot string `json:"snapshot,omitempty"`
-	// User is whom commands run as unless they say: "user", "root", or any
-	// account that the image has, by its name or its number. One that it has
-	// not fails the start.
+	// User is the account of commands that name none: "user", "root", or any
+	// account of the image, by its name or its number. Any other fails the start.
 	User string `json:"user"`
 	// Sudo lets what User runs become root, or another, by sudo, and files be
 	// made for User where root alone could: as far as commands may be root at
 	// all. See docs/e2b.md.
 	Sudo bool `json:"sudo,omitempty"`
-	// ReadOnlyRoot lets nobody inside write anywhere, root neither, but in
+	// ReadOnlyRoot leaves nothing inside to write to, for root neither, but
 	// /workspace, the mounts, /tmp, /var/tmp, /dev/shm and the home of User.
 	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
-	// Cwd is where commands start that don't say: absolute; "": the workspace
-	// where it is a tree of the host's or a volume, else what the image says or
+	// Cwd is the working directory of commands that name none: absolute; "": the
+	// workspace where it is a tree of the host's or a volume, else the image's or
 	// their user's home.
 	Cwd string `json:"cwd,omitempty"`
 	// Startup is run at each start, before that is reported as done.

@@ -62,15 +62,15 @@ func (l *lives) boot(ctx context.Context, e *entry, b Backend) error {
 func (l *lives) noteStart(ctx context.Context, sb *Sandbox, wasWarm, resuming bool) {
 	switch {
 	case wasWarm:
-		l.note(ctx, sb, EventStarted, "started, in an instance that was kept warm")
+		l.note(ctx, sb, eventStarted, "started, in an instance that was kept warm")
 	case sb.Starts == 1:
-		l.note(ctx, sb, EventStarted, "started")
+		l.note(ctx, sb, eventStarted, "started")
 	case resuming && sb.Lost == nil:
-		l.note(ctx, sb, EventStarted, "went on from its memory, started %d times in all", sb.Starts)
+		l.note(ctx, sb, eventStarted, "went on from its memory, started %d times in all", sb.Starts)
 	case resuming:
 		l.note(ctx, sb, EventError, "its memory could not be used%s; started again, %d times in all", lossText(sb.Lost), sb.Starts)
 	default:
-		l.note(ctx, sb, EventStarted, "started again, %d times in all", sb.Starts)
+		l.note(ctx, sb, eventStarted, "started again, %d times in all", sb.Starts)
 	}
 }
 
@@ -142,8 +142,8 @@ func (l *lives) claim(ctx context.Context, e *entry, sb *Sandbox) ([]Enforcement
 // renew gives a sandbox that is being created another ID and other tokens:
 // what it had are those of a warm instance that can't be claimed, and that may know
 // them. The instance loses its record and goes back to the pool, to be ended. It
-// returns the new entry, and its turn with it; whoever waits for that of e, or
-// holds e, goes on with the new one. After an error e is as it was.
+// returns the new entry, and its turn with it; those who wait for the turn of e,
+// or hold e, go on with the new one. After an error e is as it was.
 func (l *lives) renew(ctx context.Context, e *entry) (*entry, *Sandbox, error) {
 	sb := l.registry.record(e).Clone()
 	old := sb.ID
@@ -176,7 +176,7 @@ func (l *lives) runStartup(ctx context.Context, b Backend, sb *Sandbox) error {
 	}
 	limit := s.Timeout
 	if limit == 0 {
-		limit = DefaultStartupTimeout
+		limit = defaultStartupTimeout
 	}
 	late := Errorf(Unavailable, "sandbox %s: its start command was not ready within %v", refText(sb.Spec.Name), limit).
 		WithHint("give it more time, or mend its ready command")

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// DefaultStartupTimeout is how long a Startup may take to be ready that
+	// defaultStartupTimeout is how long a Startup may take to be ready that
 	// does not say.
-	DefaultStartupTimeout = 5 * time.Minute
-	// MaxStartupTimeout is the longest that one may ask for.
-	MaxStartupTimeout = time.Hour
+	defaultStartupTimeout = 5 * time.Minute
+	// maxStartupTimeout is the longest that one may ask for.
+	maxStartupTimeout = time.Hour
 
 	maxStartupText = 32 << 10 // bytes of a command
 	maxAccount     = 256      // bytes of an account's name
@@ -29,7 +29,7 @@ type Startup struct {
 	// Ready is run likewise, again and again until it ends with status 0; "":
 	// the sandbox is ready once Command has been started.
 	Ready string `json:"ready,omitempty"`
-	// Timeout bounds both; 0: DefaultStartupTimeout.
+	// Timeout bounds both; 0: defaultStartupTimeout.
 	Timeout time.Duration `json:"timeout,omitempty"`
 }
 
@@ -50,9 +50,9 @@ func (s *Startup) Clone() *Startup {
 	return &c
 }
 
-// StartFunc runs sb.Spec.Startup in an instance that answers, by way of its guest
-// agent, which dial connects to. It returns once it is ready, or an Error with
-// the last of its output.
+// StartFunc runs sb.Spec.Startup in an instance that answers; dial connects to
+// its guest agent. It returns once that is ready, or an Error with the last of
+// its output.
 type StartFunc func(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) error
 
 // IsRoot reports whether user, as a Spec has it, is uid 0 whatever the image
@@ -77,8 +77,8 @@ func (s Spec) checkStart() *Error {
 			return Errorf(Invalid, "%s: not a shell's command", name).WithHint("at most %d bytes of UTF-8 without NUL", maxStartupText)
 		}
 	}
-	if t := s.Startup.Timeout; t < 0 || t > MaxStartupTimeout {
-		return Errorf(Invalid, "startup.timeout: %v is out of bounds", t).WithHint("up to %v", MaxStartupTimeout)
+	if t := s.Startup.Timeout; t < 0 || t > maxStartupTimeout {
+		return Errorf(Invalid, "startup.timeout: %v is out of bounds", t).WithHint("up to %v", maxStartupTimeout)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ type Traffic struct {
 	// Restricted lets in only who shows Sandbox.TrafficToken.
 	Restricted bool `json:"restricted,omitempty"`
 	// MaskHost is what servers inside read as the Host of a request instead of
-	// its own, with PortPlaceholder for the port; "": its own. A name or an
+	// its own, with portPlaceholder for the port; "": its own. A name or an
 	// address, with or without a port.
 	MaskHost string `json:"mask_host,omitempty"`
 	// AutoResume starts a sandbox that is stopped when a request for it comes
@@ -22,8 +22,8 @@ type Traffic struct {
 	AutoResume bool `json:"auto_resume,omitempty"`
 }
 
-// PortPlaceholder stands in Traffic.MaskHost for the port of a request.
-const PortPlaceholder = "${PORT}"
+// portPlaceholder stands in Traffic.MaskHost for the port of a request.
+const portPlaceholder = "${PORT}"
 
 const maxHost = 253 // characters, as in DNS
 
@@ -31,7 +31,7 @@ var hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 
 // HostFor returns MaskHost for a port, "" where there is none.
 func (t Traffic) HostFor(port int) string {
-	return strings.ReplaceAll(t.MaskHost, PortPlaceholder, strconv.Itoa(port))
+	return strings.ReplaceAll(t.MaskHost, portPlaceholder, strconv.Itoa(port))
 }
 
 func (t Traffic) check() *Error {
@@ -39,7 +39,7 @@ func (t Traffic) check() *Error {
 		return nil
 	}
 	return Errorf(Invalid, "mask_host %s: not a host's name", refText(t.MaskHost)).
-		WithHint("localhost, or localhost:%s", PortPlaceholder)
+		WithHint("localhost, or localhost:%s", portPlaceholder)
 }
 
 // validHostPort reports whether s is a name or an address as a Host header

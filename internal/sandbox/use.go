@@ -209,7 +209,7 @@ func (m *Manager) Events(ctx context.Context, c Caller, ref string) ([]Event, er
 	return evs, nil
 }
 
-// Metered is what is measured of a sandbox.
+// Metered is a sandbox to be measured, and what it may use.
 type Metered struct {
 	ID      string
 	Running bool

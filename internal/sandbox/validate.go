@@ -17,24 +17,24 @@ import (
 const (
 	MinCPUs   = 0.1
 	MinMemory = 16 << 20
-	MinPIDs   = 1       // which runs what a shell can without another process
-	MaxPIDs   = 1 << 22 // the kernel's own
-	MinDisk   = 1 << 20
-	MaxDisk   = 1 << 46
+	minPIDs   = 1       // which runs what a shell can without another process
+	maxPIDs   = 1 << 22 // the kernel's own
+	minDisk   = 1 << 20
+	maxDisk   = 1 << 46
 	MinInodes = 64
-	MaxInodes = 1 << 32
+	maxInodes = 1 << 32
 
 	MinTTL = time.Second
 	MaxTTL = 365 * 24 * time.Hour
 
 	MaxEnv      = 1000    // variables
-	MaxEnvVar   = 1 << 17 // bytes of one, with its key, "=" and NUL: the kernel's own bound
-	MaxEnvTotal = 1 << 18 // bytes of all
+	maxEnvVar   = 1 << 17 // bytes of one, with its key, "=" and NUL: the kernel's own bound
+	maxEnvTotal = 1 << 18 // bytes of all
 
-	MaxLabels      = 64
-	MaxLabelKey    = 128     // bytes
-	MaxLabelValue  = 4 << 10 // bytes
-	MaxLabelsTotal = 32 << 10
+	maxLabels      = 64
+	maxLabelKey    = 128     // bytes
+	maxLabelValue  = 4 << 10 // bytes
+	maxLabelsTotal = 32 << 10
 
 	maxEnvKey = 256 // bytes
 )
@@ -50,21 +50,20 @@ const (
 
 var limitNames = []string{LimitCPUs, LimitMemory, LimitPIDs, LimitDisk, LimitInodes}
 
-// Offer is what a machine and its walls have to give. A Spec is checked
-// against one.
+// Offer is what a machine and its walls can give. A Spec is checked against one.
 type Offer struct {
-	Walls   []string // the walls that there are, sorted
+	Walls   []string // sorted
 	Gate    bool     // whether a network can be gated
 	Images  bool     // whether pinned images can be had, besides DefaultImage
 	Start   bool     // whether a Startup can be run
-	Volumes bool     // whether there can be volumes
+	Volumes bool     // whether volumes can be mounted
 	CPUs    float64  // of the machine; 0: unknown, and not checked
 	Memory  int64    // of the machine, in bytes; 0: unknown, and not checked
 }
 
 // Normalize returns s with a default for everything that was left open, and
 // cleaned paths. A limit that differs from its default counts as set by the
-// caller; whoever sets one to just its default names it in Explicit. The name
+// caller; a caller that sets one to just its default names it in Explicit. The name
 // stays empty where it is. What can't work is left for Validate to refuse.
 func (s Spec) Normalize(o Offer) Spec {
 	s = s.Clone()
@@ -116,7 +115,7 @@ func (l Limits) normalize(o Offer) Limits {
 	fill(&l.PIDs, DefaultPIDs, LimitPIDs, l.Explicit[LimitPIDs], mark)
 	fill(&l.Disk, DefaultDisk, LimitDisk, l.Explicit[LimitDisk], mark)
 	// A small disk has no room for the tables of a million files.
-	fill(&l.Inodes, min(DefaultInodes, max(l.Disk/bytesPerInode, MinInodes)), LimitInodes, l.Explicit[LimitInodes], mark)
+	fill(&l.Inodes, min(defaultInodes, max(l.Disk/bytesPerInode, MinInodes)), LimitInodes, l.Explicit[LimitInodes], mark)
 	return l
 }
 
@@ -217,14 +216,14 @@ func (l Limits) check(o Offer) *Error {
 		return Errorf(Unsupported, "memory %s: more than this machine has", bytesText(l.Memory)).
 			WithHint("at most %s", bytesText(o.Memory))
 	}
-	if l.Disk < MinDisk || l.Disk > MaxDisk {
+	if l.Disk < minDisk || l.Disk > maxDisk {
 		return Errorf(Invalid, "disk %s: out of bounds", bytesText(l.Disk)).
-			WithHint("from %s to %s", bytesText(MinDisk), bytesText(MaxDisk))
+			WithHint("from %s to %s", bytesText(minDisk), bytesText(maxDisk))
 	}
-	if err := checkCount(LimitPIDs, l.PIDs, MinPIDs, MaxPIDs); err != nil {
+	if err := checkCount(LimitPIDs, l.PIDs, minPIDs, maxPIDs); err != nil {
 		return err
 	}
-	return checkCount(LimitInodes, l.Inodes, MinInodes, MaxInodes)
+	return checkCount(LimitInodes, l.Inodes, MinInodes, maxInodes)
 }
 
 func checkCount(name string, n, lo, hi int64) *Error {
@@ -259,15 +258,15 @@ func checkEnv(env map[string]string) *Error {
 				WithHint("no variable can hold one: put it into a file")
 		}
 		size := len(k) + len(v) + 2
-		if size > MaxEnvVar {
+		if size > maxEnvVar {
 			return Errorf(Invalid, "env %s: %d bytes are too many", envText(k), size).
-				WithHint("at most %d: put it into a file", MaxEnvVar)
+				WithHint("at most %d: put it into a file", maxEnvVar)
 		}
 		total += size
 	}
-	if total > MaxEnvTotal {
+	if total > maxEnvTotal {
 		return Errorf(Invalid, "env: %d bytes in all are too many", total).
-			WithHint("at most %d: put some of it into a file", MaxEnvTotal)
+			WithHint("at most %d: put some of it into a file", maxEnvTotal)
 	}
 	return nil
 }
@@ -276,25 +275,25 @@ func checkEnv(env map[string]string) *Error {
 func envText(key string) string { return cut(key, MaxName) }
 
 func checkLabels(labels map[string]string) *Error {
-	if len(labels) > MaxLabels {
-		return Errorf(Invalid, "labels: %d are too many", len(labels)).WithHint("at most %d", MaxLabels)
+	if len(labels) > maxLabels {
+		return Errorf(Invalid, "labels: %d are too many", len(labels)).WithHint("at most %d", maxLabels)
 	}
 	total := 0
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		v := labels[k]
-		if k == "" || len(k) > MaxLabelKey || strings.ContainsRune(k, '=') || !printable(k) {
+		if k == "" || len(k) > maxLabelKey || strings.ContainsRune(k, '=') || !printable(k) {
 			return Errorf(Invalid, "label %s: not a label's name", refText(k)).
-				WithHint("1 to %d printable bytes without =", MaxLabelKey)
+				WithHint("1 to %d printable bytes without =", maxLabelKey)
 		}
-		if len(v) > MaxLabelValue || strings.ContainsRune(v, 0) || !utf8.ValidString(v) {
+		if len(v) > maxLabelValue || strings.ContainsRune(v, 0) || !utf8.ValidString(v) {
 			return Errorf(Invalid, "label %s: not a label's value", refText(k)).
-				WithHint("at most %d bytes of UTF-8 without NUL", MaxLabelValue)
+				WithHint("at most %d bytes of UTF-8 without NUL", maxLabelValue)
 		}
 		total += len(k) + len(v)
 	}
-	if total > MaxLabelsTotal {
+	if total > maxLabelsTotal {
 		return Errorf(Invalid, "labels: %d bytes in all are too many", total).
-			WithHint("at most %d", MaxLabelsTotal)
+			WithHint("at most %d", maxLabelsTotal)
 	}
 	return nil
 }

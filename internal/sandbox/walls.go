@@ -7,29 +7,28 @@ import (
 	"strings"
 )
 
-// The walls that there are. Which of them a machine has is for its backends
-// to say.
+// The walls. Which of them a machine has is for its backends to say.
 const (
 	WallProcess = "process" // namespaces and filters on the host's own kernel
 	WallGVisor  = "gvisor"  // a kernel of its own, in user space
-	WallMicroVM = "microvm" // a machine of its own
+	wallMicroVM = "microvm" // a machine of its own
 )
 
 // byStrength has the walls in order, the weakest first.
-var byStrength = []string{WallProcess, WallGVisor, WallMicroVM}
+var byStrength = []string{WallProcess, WallGVisor, wallMicroVM}
 
-// ValidWall reports whether there is a wall of that name, here or elsewhere.
-// WallMicroVM is none: it has a place in the order, and nobody builds it.
-func ValidWall(name string) bool { return name != WallMicroVM && strength(name) >= 0 }
+// ValidWall reports whether name is a wall's, here or elsewhere. wallMicroVM is
+// not: it has a place in the order, and nobody builds it.
+func ValidWall(name string) bool { return name != wallMicroVM && strength(name) >= 0 }
 
-// WeakerWall reports whether a wall is weaker than another. Names that are no
-// wall's are weaker than none.
+// WeakerWall reports whether a wall is weaker than another. A name that is not a
+// wall's is never weaker.
 func WeakerWall(wall, than string) bool {
 	a, b := strength(wall), strength(than)
 	return a >= 0 && a < b
 }
 
-// strength is a wall's place among all, or -1 for a name that is none's.
+// strength is a wall's place in byStrength, or -1 for any other name.
 func strength(wall string) int { return slices.Index(byStrength, wall) }
 
 // walls are those that a normalised s allows, in the order in which they are
@@ -37,7 +36,7 @@ func strength(wall string) int { return slices.Index(byStrength, wall) }
 func (s Spec) walls() []string { return append([]string{s.Isolation}, s.Stronger...) }
 
 // orderWalls puts the stronger walls into the order of their strength, each
-// once. Names that are no wall's come last, for Validate to refuse.
+// once. Other names come last, for Validate to refuse.
 func orderWalls(walls []string) []string {
 	if len(walls) == 0 {
 		return nil
@@ -57,8 +56,8 @@ func orderWalls(walls []string) []string {
 	return slices.Compact(walls)
 }
 
-// checkWalls wants walls that there are, of which this machine has one, and
-// no weaker one among the stronger.
+// checkWalls wants names of walls, of which this machine has one, and no weaker
+// one among the stronger.
 func (s Spec) checkWalls(o Offer) *Error {
 	for i, w := range s.walls() {
 		if strength(w) < 0 {

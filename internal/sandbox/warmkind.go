@@ -25,7 +25,7 @@ const (
 // Pool says what is kept warm: instances that were started before anyone asked
 // for them. The zero value keeps none.
 type Pool struct {
-	// Size is how many instances of each kind there are to be.
+	// Size is how many instances of each kind to keep.
 	Size int
 	// Memory bounds what all of them take together, by the estimates of
 	// PerInstance, in bytes; 0 is DefaultPoolMemory.
@@ -40,7 +40,7 @@ type Pool struct {
 type kindKey struct {
 	wall, image, snapshot string
 	user, cwd, network    string
-	owner                 string // whose instances alone they are; "": anybody's
+	owner                 string // for whose sandboxes alone they are; "": for anybody's
 	readOnlyRoot, sudo    bool
 	own                   string // where it has directories of its own mounted
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -26,20 +28,25 @@ const (
 	seenLength = 32     // bytes of that, at most
 )
 
-// setting is how far the clock's time is from the one that passes.
-type setting struct {
+// seen writes down now and then that there is a daemon, for the next one to know
+// how long there was none.
+type seen struct {
+	dir   string // "": nothing is written down
+	clock sandbox.Clock
 	watch sandbox.Stopwatch
-	ahead time.Duration
-	seen  time.Duration // when seenFile was written last, in time that passes; 0: never
+	log   *slog.Logger
+
+	mu   sync.Mutex
+	last time.Duration // when it was written, in time that passes; 0: never
 }
 
 // followLocked moves what is remembered when the clock was set forward, and
 // returns who sleeps, which has to be written down. When it was set back, times
 // that have yet to come are taken for now where they are looked at.
 func (r *Runtime) followLocked() (asleep []*session) {
-	ahead := r.set.watch.Ahead()
-	jump := ahead - r.set.ahead
-	r.set.ahead = ahead
+	ahead := r.seen.watch.Ahead()
+	jump := ahead - r.ahead
+	r.ahead = ahead
 	if jump.Abs() < leastJump {
 		return nil
 	}
@@ -82,12 +89,12 @@ func (r *Runtime) follow(ctx context.Context) {
 	}
 }
 
-// awayFor is how long there was no daemon; unknown: since then.
-func (r *Runtime) awayFor(now time.Time) time.Duration {
-	if r.o.ProcessDir == "" {
+// away is how long there was no daemon; unknown: since then.
+func (s *seen) away(now time.Time) time.Duration {
+	if s.dir == "" {
 		return 0
 	}
-	text, err := os.ReadFile(filepath.Join(r.o.ProcessDir, seenFile))
+	text, err := os.ReadFile(filepath.Join(s.dir, seenFile))
 	if err == nil && len(text) <= seenLength {
 		var sec int64
 		if sec, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
@@ -95,7 +102,7 @@ func (r *Runtime) awayFor(now time.Time) time.Duration {
 		}
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		r.log.Warn("read when the daemon ran last", "error", err)
+		s.log.Warn("read when the daemon ran last", "error", err)
 	}
 	return unknown
 }
@@ -120,29 +127,29 @@ func (r *Runtime) rest(ctx context.Context, rec *record.Session, away time.Durat
 	}
 }
 
-// saw writes down, now and then, that there is a daemon. What can't be written
+// note writes down, now and then, that there is a daemon. What can't be written
 // has sessions sleep for longer.
-func (r *Runtime) saw(last bool) {
-	if r.o.ProcessDir == "" {
+func (s *seen) note(last bool) {
+	if s.dir == "" {
 		return
 	}
-	r.mu.Lock()
-	passed := r.set.watch.Passed()
-	due := last || r.set.seen == 0 || passed-r.set.seen >= seenEvery
+	s.mu.Lock()
+	passed := s.watch.Passed()
+	due := last || s.last == 0 || passed-s.last >= seenEvery
 	if due {
-		r.set.seen = max(passed, 1)
+		s.last = max(passed, 1)
 	}
-	r.mu.Unlock()
+	s.mu.Unlock()
 	if !due {
 		return
 	}
 	// In place: it is one block, and takes no more room once it is there.
-	f, err := os.OpenFile(filepath.Join(r.o.ProcessDir, seenFile), os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.dir, seenFile), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err == nil {
-		_, err = f.WriteAt([]byte(strconv.FormatInt(r.now().Unix(), 10)+"\n"), 0)
+		_, err = f.WriteAt([]byte(strconv.FormatInt(s.clock.Now().Unix(), 10)+"\n"), 0)
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		r.log.Warn("write down when the daemon ran last", "error", err)
+		s.log.Warn("write down when the daemon ran last", "error", err)
 	}
 }

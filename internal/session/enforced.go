@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/session/request"
@@ -21,12 +23,12 @@ import (
 // enforced says how a directory of the host is held to its quota: hard, where its
 // file system has quotas of projects and it can be one, and else soft. hard
 // refuses the second.
-func (r *Runtime) enforced(ctx context.Context, w record.Workspace, spec Spec, hard bool, f *found) (record.Workspace, error) {
+func (p *shaper) enforced(ctx context.Context, w record.Workspace, spec Spec, hard bool, f *found) (record.Workspace, error) {
 	w.Quota = request.QuotaSoft
 	if !hard && spec.Workspace.Quota == request.QuotaSoft {
 		return w, nil
 	}
-	id, err := r.take(ctx, w, spec)
+	id, err := p.take(ctx, w, spec)
 	if err == nil {
 		w.Quota, w.Project = request.QuotaHard, id
 		return w, nil
@@ -37,7 +39,7 @@ func (r *Runtime) enforced(ctx context.Context, w record.Workspace, spec Spec, h
 	why := err.Error()
 	unfit, ok := errors.AsType[*project.UnfitError](err)
 	if !ok {
-		r.log.Error("make a workspace a project of its file system", "path", w.Dir.Path, "error", err)
+		p.log.Error("make a workspace a project of its file system", "path", w.Dir.Path, "error", err)
 		why = "that failed, as the daemon's log has it"
 	}
 	if hard {
@@ -56,9 +58,9 @@ func onlySoft(hostPath, why string) error {
 }
 
 // take makes a directory a project.
-func (r *Runtime) take(ctx context.Context, w record.Workspace, spec Spec) (uint32, error) {
+func (p *shaper) take(ctx context.Context, w record.Workspace, spec Spec) (uint32, error) {
 	switch {
-	case r.o.Projects == nil:
+	case p.projects == nil:
 		return 0, &project.UnfitError{Why: "there are no project quotas here", None: true}
 	case spec.Workspace.Mode == request.ReadOnly:
 		return 0, &project.UnfitError{Why: "it is shown for reading alone", None: true}
@@ -68,14 +70,32 @@ func (r *Runtime) take(ctx context.Context, w record.Workspace, spec Spec) (uint
 		return 0, err
 	}
 	defer dir.Close()
-	return r.o.Projects.Take(ctx, dir, r.c.Limits.MaxEntries)
+	return p.projects.Take(ctx, dir, p.c.Limits.MaxEntries)
+}
+
+// quotas hold workspaces to their quotas: directories of the host that their file
+// systems hold as projects, and those that are only looked at. A volume and a
+// disk of a session's own hold themselves.
+type quotas struct {
+	projects Projects // nil: none
+	roots    *hostroot.Roots
+	entries  int // that a workspace may have which names no number
+	log      *slog.Logger
+	// promised is what all sessions of a directory may have in it; any is false
+	// where there is none.
+	promised func(w record.Workspace) (l project.Limits, any bool)
+
+	// locks has one for each file system, held while one of its directories is
+	// given the limits of its sessions: a slow one keeps no other's waiting.
+	// Within it the Runtime's is taken, by promised.
+	locks sync.Map // device number to *sync.Mutex
 }
 
 // hold sees that a directory has the limits of its sessions. It is done before
 // each command too, for an operator may have mounted the file system otherwise, or
 // changed them by hand: who was promised a hard quota never runs without.
-func (r *Runtime) hold(w record.Workspace) error {
-	if r.o.Projects == nil {
+func (q *quotas) hold(w record.Workspace) error {
+	if q.projects == nil {
 		return unheld(w, "there are no project quotas here")
 	}
 	dir, err := open(w.Dir)
@@ -83,9 +103,9 @@ func (r *Runtime) hold(w record.Workspace) error {
 		return err
 	}
 	defer dir.Close()
-	defer r.lockLimits(w)()
-	limits, _ := r.limits(w)
-	_, err = r.o.Projects.Hold(dir, w.Project, limits)
+	defer q.lockLimits(w)()
+	limits, _ := q.promised(w)
+	_, err = q.projects.Hold(dir, w.Project, limits)
 	if unfit, ok := errors.AsType[*project.UnfitError](err); ok {
 		return unheld(w, unfit.Why)
 	}
@@ -97,8 +117,8 @@ func (r *Runtime) hold(w record.Workspace) error {
 
 // lockLimits has the limits of a file system's directories changed by one at a
 // time.
-func (r *Runtime) lockLimits(w record.Workspace) (unlock func()) {
-	mu, _ := r.holding.LoadOrStore(w.Dir.Dev, &sync.Mutex{})
+func (q *quotas) lockLimits(w record.Workspace) (unlock func()) {
+	mu, _ := q.locks.LoadOrStore(w.Dir.Dev, &sync.Mutex{})
 	m := mu.(*sync.Mutex) // nothing else is stored
 	m.Lock()
 	return m.Unlock
@@ -109,9 +129,9 @@ func unheld(w record.Workspace, why string) error {
 		WithHint("delete the session")
 }
 
-// limits are what all sessions of a directory may have in it: the least of what
+// promised is what all sessions of a directory may have in it: the least of what
 // each was promised. None is left with any where there is none.
-func (r *Runtime) limits(of record.Workspace) (l project.Limits, any bool) {
+func (r *Runtime) promised(of record.Workspace) (l project.Limits, any bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	least := func(a, b int64) int64 {
@@ -135,41 +155,41 @@ func (r *Runtime) limits(of record.Workspace) (l project.Limits, any bool) {
 
 // letGo takes the limits from a directory whose session has ended, or leaves it
 // those of its other sessions. The directory is its user's.
-func (r *Runtime) letGo(w record.Workspace) {
-	if w.Project == 0 || r.o.Projects == nil {
+func (q *quotas) letGo(w record.Workspace) {
+	if w.Project == 0 || q.projects == nil {
 		return
 	}
-	defer r.lockLimits(w)()
-	dir, same := r.near(w)
+	defer q.lockLimits(w)()
+	dir, same := q.near(w)
 	if dir == nil {
-		r.log.Warn("lift a workspace's quota: its file system is not there", "path", w.Dir.Path, "project", w.Project)
+		q.log.Warn("lift a workspace's quota: its file system is not there", "path", w.Dir.Path, "project", w.Project)
 		return
 	}
 	defer dir.Close()
-	limits, others := r.limits(w)
+	limits, others := q.promised(w)
 	var err error
 	switch {
 	case !others:
-		err = r.o.Projects.Lift(dir, w.Project)
+		err = q.projects.Lift(dir, w.Project)
 	case same:
-		_, err = r.o.Projects.Hold(dir, w.Project, limits)
+		_, err = q.projects.Hold(dir, w.Project, limits)
 	}
 	if err != nil {
-		r.log.Warn("lift a workspace's quota", "path", w.Dir.Path, "project", w.Project, "error", err)
+		q.log.Warn("lift a workspace's quota", "path", w.Dir.Path, "project", w.Project, "error", err)
 	}
 }
 
 // near opens a directory, or where it has gone, another of its file system. same
 // says that it is itself.
-func (r *Runtime) near(w record.Workspace) (dir *os.File, same bool) {
+func (q *quotas) near(w record.Workspace) (dir *os.File, same bool) {
 	if f, err := openDir(w.Dir.Path); err == nil {
 		// The number of a device may be another after the machine was restarted.
-		if isDir(f, w.Dir) || r.o.Projects.Of(f) == w.Project {
+		if isDir(f, w.Dir) || q.projects.Of(f) == w.Project {
 			return f, true
 		}
 		_ = f.Close()
 	}
-	for _, p := range append(r.roots.Allowed(), filepath.Dir(w.Dir.Path)) {
+	for _, p := range append(q.roots.Allowed(), filepath.Dir(w.Dir.Path)) {
 		f, err := openDir(p)
 		if err != nil {
 			continue
@@ -192,4 +212,19 @@ func openDir(path string) (*os.File, error) {
 	}
 	defer root.Close()
 	return root.Open("."+path, unix.O_RDONLY|unix.O_DIRECTORY)
+}
+
+// open opens a directory of the host that was accepted, to look at what is in
+// it. It fails where it is another by now, and never waits for what is there
+// instead, such as a fifo.
+func open(d sandbox.HostDir) (*os.File, error) {
+	f, err := openDir(d.Path)
+	if err != nil {
+		return nil, fmt.Errorf("open workspace: %w", err)
+	}
+	if !isDir(f, d) {
+		_ = f.Close()
+		return nil, otherDir(d)
+	}
+	return f, nil
 }

@@ -112,7 +112,7 @@ func (r *Runtime) differLocked(s *session, spec Spec) []sessions.Difference {
 	is, w := s.rec.Spec, s.rec.Workspace
 	is.Image, spec.Image = r.ImageName(is.Image), r.ImageName(spec.Image)
 	d := request.Differences(is, spec)
-	if wall := cmp.Or(s.wall, r.wall(s.rec.Spec)); spec.Isolation != "" && spec.Isolation != wall {
+	if wall := cmp.Or(s.wall, r.shaper.wall(s.rec.Spec)); spec.Isolation != "" && spec.Isolation != wall {
 		d = append(d, sessions.Difference{Field: "isolation", Is: wall, Asked: spec.Isolation})
 	}
 	if spec.Workspace.Quota == request.QuotaHard && w.Quota == request.QuotaSoft {
@@ -180,7 +180,7 @@ func (r *Runtime) remember(ctx context.Context, s *session, spec Spec) error {
 // sameMounts reports whether a session has the extra mounts of spec. Skills are
 // none: they are brought.
 func (r *Runtime) sameMounts(rec record.Session, spec Spec) bool {
-	return request.SameMounts(r.realMounts(rec.Owner, rec.Spec.Mounts), r.realMounts(rec.Owner, spec.Mounts))
+	return request.SameMounts(r.shaper.realMounts(rec.Owner, rec.Spec.Mounts), r.shaper.realMounts(rec.Owner, spec.Mounts))
 }
 
 // revive sees that the sandbox of a live session runs. One that has ended is

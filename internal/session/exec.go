@@ -114,7 +114,7 @@ func (x *execution) exec(ctx context.Context) (*Result, error) {
 func (x *execution) neverRun() *Result {
 	x.r.metrics.queueTimeouts.Add(1)
 	x.f.say("the command was not run: the session's other commands took all of its %d seconds", x.cmd.Timeout/time.Second)
-	return x.timedOut(&Result{SessionID: x.spec.Key, Backend: x.r.wall(x.spec), Duration: x.took(), Queued: x.w.queued})
+	return x.timedOut(&Result{SessionID: x.spec.Key, Backend: x.r.shaper.wall(x.spec), Duration: x.took(), Queued: x.w.queued})
 }
 
 func (x *execution) took() time.Duration { return x.r.clock.Now().Sub(x.from) }
@@ -140,7 +140,7 @@ func (x *execution) inTurn(ctx context.Context, s *session) (*Result, error) {
 	defer cancel(nil)
 	defer context.AfterFunc(over, func() { cancel(context.Cause(over)) })()
 
-	guard, err := r.guard(ctx, kept, s.id.key)
+	guard, err := r.quotas.guard(ctx, kept, s.id.key)
 	if err != nil {
 		return nil, err
 	}

@@ -2,11 +2,14 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
+	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
 // replace makes a session anew, in the place of what is there.
@@ -39,12 +42,12 @@ func (r *Runtime) make(ctx context.Context, s *session, spec Spec, f *found) err
 func (r *Runtime) build(ctx context.Context, s *session, spec Spec, f *found) error {
 	c := sandbox.Caller{Owner: s.id.owner}
 	said := len(f.notices)
-	want, rec, err := r.shape(ctx, c, spec, f)
+	want, rec, err := r.shaper.shape(ctx, c, spec, f)
 	if err != nil {
 		return err
 	}
 	if rec.Workspace.Project == 0 {
-		look, err := r.guard(ctx, rec.Workspace, s.id.key) // before anything is begun
+		look, err := r.quotas.guard(ctx, rec.Workspace, s.id.key) // before anything is begun
 		if err != nil {
 			return err
 		}
@@ -58,7 +61,7 @@ func (r *Runtime) build(ctx context.Context, s *session, spec Spec, f *found) er
 		return failure(err, s.id.key, "write its record")
 	}
 	if rec.Workspace.Project != 0 { // written down by now, so that it is lifted whatever comes
-		if err := r.hold(rec.Workspace); err != nil {
+		if err := r.quotas.hold(rec.Workspace); err != nil {
 			return r.explain(err)
 		}
 	}
@@ -109,7 +112,7 @@ func (r *Runtime) shut(ctx context.Context, s *session) error {
 	if err != nil && sandbox.KindOf(err) != sandbox.NotFound {
 		return r.again(s, err)
 	}
-	r.letGo(rec.Workspace)
+	r.quotas.letGo(rec.Workspace)
 	if err := r.forget(ctx, s, rec.ID); err != nil {
 		return r.again(s, err)
 	}
@@ -138,4 +141,103 @@ func deletedMeanwhile(s *session) error {
 // endedMeanwhile is why a call ends whose sandbox does.
 func endedMeanwhile(s *session) error {
 	return fault.Because(nil, sandbox.Unavailable, "session %s: its sandbox ended meanwhile", shown(s.id.key)).WithHint("try again")
+}
+
+// KeepWarm has sandboxes that would do for sessions of spec be ready before
+// anyone asks for one. It fails with Unsupported where there can be none: with
+// a network, or anything of the host in it.
+func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec Spec) error {
+	ctx, done, err := r.begin(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := request.Check(spec); err != nil {
+		return err
+	}
+	want, _, err := r.shaper.shape(ctx, c, spec, new(found))
+	if err != nil {
+		return tidied(err, spec.Key, "keep one warm")
+	}
+	want.Name, want.Labels = "", nil
+	return r.o.Manager.KeepWarm(ctx, c, want)
+}
+
+// otherwise says in what a sandbox is not as was wanted: in a limit, or in
+// what is held of its promises.
+func otherwise(want sandbox.Spec, is *sandbox.Sandbox) (notices []string) {
+	w, l := want.Limits, is.Spec.Limits
+	if w.CPUs > 0 && w.CPUs != l.CPUs {
+		notices = append(notices, fmt.Sprintf("cpus is %v and not %v: the sandbox could not have more", l.CPUs, w.CPUs))
+	}
+	for _, of := range []struct {
+		name           string
+		want, is, unit int64
+	}{
+		{"memory_mb", w.Memory, l.Memory, 1 << 20},
+		{"pids_limit", w.PIDs, l.PIDs, 1},
+		{"workspace_quota_mb", w.Disk, l.Disk, 1 << 20},
+		{"workspace_inodes", w.Inodes, l.Inodes, 1},
+	} {
+		if of.want > 0 && of.want != of.is {
+			notices = append(notices, fmt.Sprintf("%s is %d and not %d: so the sandbox has it", of.name, of.is/of.unit, of.want/of.unit))
+		}
+	}
+	for _, e := range is.Enforced {
+		if !e.Enforced {
+			notices = append(notices, fmt.Sprintf("%.40s is not held to here: %.300s", e.Promise, e.Reason))
+		}
+	}
+	return notices
+}
+
+// stillAllowed refuses to start a session's sandbox again that has more than one
+// that is made now may have: the configuration is another than when it was made,
+// or somebody put another directory in the place of one of its own. It keeps its
+// files, and is for its owner to delete. One that runs keeps what it has.
+func (r *Runtime) stillAllowed(ctx context.Context, s *session) error {
+	sb, err := r.o.Manager.Get(ctx, sandbox.Caller{Owner: s.id.owner}, r.record(s).Sandbox)
+	if err != nil {
+		if sandbox.KindOf(err) == sandbox.NotFound { // which is told of where it is missed
+			return nil
+		}
+		return err
+	}
+	if r.shaper.allows(sb.Backend) != nil {
+		return sandbox.Errorf(sandbox.Denied, "session %s is behind %s, which is weaker than %s, which sessions have here by now",
+			shown(s.id.key), sb.Backend, r.c.Isolation).
+			WithHint("delete the session, or have box.allowed_isolation name its wall")
+	}
+	dirs := []sandbox.HostDir{sb.Spec.Workspace.Source}
+	for _, m := range sb.Spec.Mounts {
+		dirs = append(dirs, m.Source)
+	}
+	for _, dir := range dirs {
+		if dir == (sandbox.HostDir{}) {
+			continue
+		}
+		if err := r.stillThere(s, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stillThere refuses a directory that is another by now, or that no session gets
+// any more.
+func (r *Runtime) stillThere(s *session, dir sandbox.HostDir) error {
+	is, err := r.shaper.roots.Open(dir.Path, hostroot.Access{UID: uidOf(s.id.owner)})
+	if err != nil {
+		return err
+	}
+	defer is.Close()
+	if is.Dev != dir.Dev || is.Ino != dir.Ino {
+		return otherDir(dir)
+	}
+	return nil
+}
+
+func otherDir(d sandbox.HostDir) error {
+	return sandbox.Errorf(sandbox.Conflict, "host_path %s: it is another directory than when the session was made", d.Path).
+		WithHint("delete the session")
 }

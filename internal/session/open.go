@@ -24,7 +24,7 @@ const (
 // by the next call of that session. Sandboxes of sessions that no record leads
 // to are removed. It is called once; the Manager has adopted its own by then.
 func (r *Runtime) Open(ctx context.Context) error {
-	if err := r.roots.MakeDefault(); err != nil {
+	if err := r.shaper.roots.MakeDefault(); err != nil {
 		r.log.Warn("make the default workspace of sessions", "error", err)
 	}
 	records, err := r.o.Store.Sessions(ctx)
@@ -35,7 +35,7 @@ func (r *Runtime) Open(ctx context.Context) error {
 	slots := make(chan struct{}, openAtOnce)
 	errs := make([]error, len(records))
 	known := map[id]bool{}
-	away := r.awayFor(r.now())
+	away := r.seen.away(r.now())
 	for n, rec := range records {
 		known[id{rec.Owner, rec.Sandbox}] = true
 		slots <- struct{}{}
@@ -50,7 +50,7 @@ func (r *Runtime) Open(ctx context.Context) error {
 		return err
 	}
 	r.sweepLedgers()
-	r.saw(false)
+	r.seen.note(false)
 	close(r.opened)
 	r.nudge()
 	return nil

@@ -60,17 +60,17 @@ func (v *owned) quota(bounded bool) string {
 // locate finds what a path of the host means: a directory below an allowed
 // root, or a volume where the owner's client has said that the path is one of
 // its own file system.
-func (r *Runtime) locate(ctx context.Context, c sandbox.Caller, hostPath, mode string, size, inodes int64) (sandbox.HostDir, *owned, error) {
-	dir, err := r.roots.Open(hostPath, hostroot.Access{Make: mode == request.Writable, UID: uidOf(c.Owner)})
+func (p *shaper) locate(ctx context.Context, c sandbox.Caller, hostPath, mode string, size, inodes int64) (sandbox.HostDir, *owned, error) {
+	dir, err := p.roots.Open(hostPath, hostroot.Access{Make: mode == request.Writable, UID: uidOf(c.Owner)})
 	if err == nil {
 		defer dir.Close()
 		return dir.HostDir, nil, nil
 	}
-	name, ok := r.ownName(c.Owner, hostPath)
-	if !ok || r.o.Volumes == nil || sandbox.KindOf(err) == sandbox.Internal {
+	name, ok := p.ownName(c.Owner, hostPath)
+	if !ok || p.volumes == nil || sandbox.KindOf(err) == sandbox.Internal {
 		return sandbox.HostDir{}, nil, err
 	}
-	v, err := r.o.Volumes.Ensure(ctx, c.Owner, name, size, inodes)
+	v, err := p.volumes.Ensure(ctx, c.Owner, name, size, inodes)
 	if err != nil {
 		return sandbox.HostDir{}, nil, err
 	}
@@ -79,17 +79,17 @@ func (r *Runtime) locate(ctx context.Context, c sandbox.Caller, hostPath, mode s
 
 // ownName returns the name of the volume that stands for a path below what the
 // owner's client calls its own; ok is false for any other path.
-func (r *Runtime) ownName(owner, hostPath string) (name string, ok bool) {
-	r.mu.Lock()
-	roots := r.declared[owner]
-	r.mu.Unlock()
-	p := cleanRoot(hostPath)
+func (p *shaper) ownName(owner, hostPath string) (name string, ok bool) {
+	p.mu.Lock()
+	roots := p.declared[owner]
+	p.mu.Unlock()
+	at := cleanRoot(hostPath)
 	for _, root := range roots {
-		if p == root {
-			return volumeName(path.Base(p), p), true
+		if at == root {
+			return volumeName(path.Base(at), at), true
 		}
-		if rest, ok := strings.CutPrefix(p, strings.TrimSuffix(root, "/")+"/"); ok {
-			return volumeName(rest, p), true
+		if rest, ok := strings.CutPrefix(at, strings.TrimSuffix(root, "/")+"/"); ok {
+			return volumeName(rest, at), true
 		}
 	}
 	return "", false
@@ -101,6 +101,16 @@ type OwnedPlace struct {
 	Dir    string // below its root, with slashes; ".": all of it
 }
 
+// Declare says what an owner's client calls its own host_root and
+// default_workspace: paths of a file system that may be another than this
+// one. A session's path below one of them that is not allowed here becomes a
+// volume of the owner's.
+func (r *Runtime) Declare(owner string, roots ...string) {
+	r.shaper.mu.Lock()
+	defer r.shaper.mu.Unlock()
+	r.shaper.declared[owner] = cleanRoots(roots)
+}
+
 // OwnedPlaces returns where a path of what the owner's client calls its own may
 // be: in the volume that stands for the path, or for a directory above it, the
 // nearest first. Not all of these volumes have to be there.
@@ -108,7 +118,7 @@ func (r *Runtime) OwnedPlaces(owner, hostPath string) []OwnedPlace {
 	var list []OwnedPlace
 	p := cleanRoot(hostPath)
 	for at := p; len(list) < maxPlaces; at = path.Dir(at) {
-		name, ok := r.ownName(owner, at)
+		name, ok := r.shaper.ownName(owner, at)
 		if !ok {
 			return list
 		}

@@ -71,7 +71,7 @@ func (r *Runtime) startProcess(ctx context.Context, c sandbox.Caller, key string
 	if err != nil {
 		return sessions.ProcessInfo{}, r.sandboxID(s), err
 	}
-	look, err := r.guard(ctx, r.record(s).Workspace, s.id.key) // what is full already gets no writer
+	look, err := r.quotas.guard(ctx, r.record(s).Workspace, s.id.key) // what is full already gets no writer
 	if err != nil {
 		return sessions.ProcessInfo{}, r.sandboxID(s), err
 	}

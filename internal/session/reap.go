@@ -39,7 +39,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 		r.forgetEnded(ctx)
 		select {
 		case <-r.opened:
-			r.saw(false)
+			r.seen.note(false)
 		default:
 		}
 		select {
@@ -180,7 +180,7 @@ func (r *Runtime) reap(ctx context.Context, s *session) {
 	case creating, closing:
 	}
 	if is == awake && r.worthKeeping(ctx, s) {
-		if !r.maySleep() { // it might lose what it wrote last
+		if !r.room.maySleep() { // it might lose what it wrote last
 			r.later(s)
 			return
 		}

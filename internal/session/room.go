@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
@@ -17,21 +19,28 @@ const (
 	syncTimeout = 10 * time.Second
 )
 
-// room is how much may be written to the daemon's disk, in bytes.
-func (r *Runtime) room() uint64 {
-	if r.o.Room == nil {
+// diskRoom is how much may be written to the daemon's disk.
+type diskRoom struct {
+	free func() uint64 // nil: there is enough
+	log  *slog.Logger
+	full atomic.Bool // as maySleep found it
+}
+
+// left is in bytes.
+func (d *diskRoom) left() uint64 {
+	if d.free == nil {
 		return lowRoom
 	}
-	return r.o.Room()
+	return d.free()
 }
 
 // maySleep reports whether there is room to put sessions to sleep. It is asked for
 // each idle one every few seconds, and says in the log when that changes: what is
 // logged may be on the same disk.
-func (r *Runtime) maySleep() bool {
-	full := r.room() < noRoom
-	if r.full.Swap(full) != full {
-		r.log.Warn("sessions are put to sleep, unless their disk is full", "full", full)
+func (d *diskRoom) maySleep() bool {
+	full := d.left() < noRoom
+	if d.full.Swap(full) != full {
+		d.log.Warn("sessions are put to sleep, unless their disk is full", "full", full)
 	}
 	return !full
 }
@@ -39,7 +48,7 @@ func (r *Runtime) maySleep() bool {
 // writeOut sees that what a command wrote stays, where others may soon have used
 // up the disk, and says so where they have.
 func (x *execution) writeOut(ctx context.Context, s *session) {
-	room := x.r.room()
+	room := x.r.room.left()
 	if room >= lowRoom || x.r.record(s).Workspace.Kind != record.Private {
 		return
 	}

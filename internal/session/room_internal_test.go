@@ -11,7 +11,7 @@ import (
 func TestMaySleep(t *testing.T) {
 	var said bytes.Buffer
 	var room uint64
-	r := &Runtime{log: slog.New(slog.NewTextHandler(&said, nil)), o: Options{Room: func() uint64 { return room }}}
+	r := &diskRoom{log: slog.New(slog.NewTextHandler(&said, nil)), free: func() uint64 { return room }}
 	lines := 0
 	for _, tt := range []struct {
 		room uint64

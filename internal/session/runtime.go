@@ -12,12 +12,9 @@ package session
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
-	"io"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -44,10 +41,12 @@ type Runtime struct {
 	c     Config
 	clock sandbox.Clock
 	log   *slog.Logger
-	roots *hostroot.Roots
 
-	randMu sync.Mutex
-	rand   io.Reader
+	shaper *shaper  // what a session's sandbox is to be
+	quotas *quotas  // what holds workspaces to their quotas
+	wall   *prober  // whether the wall can be had
+	seen   *seen    // when there was a daemon last
+	room   diskRoom // on the disk of sandboxes
 
 	closing context.Context // ends calls under way, with errClosing
 	close   context.CancelCauseFunc
@@ -55,21 +54,14 @@ type Runtime struct {
 	wake    chan struct{} // tells Run that something became due earlier
 	opened  chan struct{} // closed by Open
 
-	// holding has a lock for each file system, held while one of its directories
-	// is given the limits of its sessions: a slow one keeps no other's waiting.
-	holding sync.Map // device number to *sync.Mutex
-
-	full    atomic.Bool // as maySleep found the disk
-	probe   probe
 	metrics counters
 
 	mu       sync.Mutex
 	closed   bool
-	set      setting
+	ahead    time.Duration // how far the clock was set forward, as far as it was followed
 	sessions map[id]*session
-	declared map[string][]string // what clients call their own, by owner
-	taken    int                 // places that sessions have, of Limits.MaxSessions
-	running  int                 // managed processes, those that are being started too
+	taken    int // places that sessions have, of Limits.MaxSessions
+	running  int // managed processes, those that are being started too
 }
 
 // id is what a session is known by.
@@ -91,24 +83,27 @@ func New(o Options) (*Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{
-		o: o, c: o.Config.WithDefaults(), clock: o.Clock, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), rand: o.Rand,
-		wake: make(chan struct{}, 1), opened: make(chan struct{}), sessions: map[id]*session{}, declared: map[string][]string{},
+		o: o, c: o.Config.WithDefaults(), clock: o.Clock, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
+		wake: make(chan struct{}, 1), opened: make(chan struct{}), sessions: map[id]*session{},
 	}
-	var err error
-	if r.roots, err = hostroot.New(r.c.roots(o.Private)); err != nil {
-		return nil, err
-	}
-	r.closing, r.close = context.WithCancelCause(context.Background())
 	if r.o.Class == nil {
 		r.o.Class = func(err error) string { return string(sandbox.KindOf(err)) }
 	}
 	if r.clock == nil {
 		r.clock = sandbox.SystemClock{}
 	}
-	r.set.watch = sandbox.NewStopwatch(r.clock)
-	if r.rand == nil {
-		r.rand = rand.Reader
+	roots, err := hostroot.New(r.c.roots(o.Private))
+	if err != nil {
+		return nil, err
 	}
+	r.closing, r.close = context.WithCancelCause(context.Background())
+	r.shaper = newShaper(o, r.c, roots, r.log)
+	r.quotas = &quotas{projects: o.Projects, roots: roots, entries: r.c.Limits.MaxEntries, promised: r.promised, log: r.log}
+	r.wall = &prober{check: func(ctx context.Context) error {
+		return o.Manager.Check(ctx, sandbox.Spec{Isolation: r.c.Isolation})
+	}, clock: r.clock}
+	r.seen = &seen{dir: o.ProcessDir, clock: r.clock, watch: sandbox.NewStopwatch(r.clock), log: r.log}
+	r.room.free, r.room.log = o.Room, r.log
 	return r, nil
 }
 
@@ -116,7 +111,11 @@ func New(o Options) (*Runtime, error) {
 func (r *Runtime) now() time.Time { return r.clock.Now().UTC().Round(0) }
 
 // Roots returns the directories of the host that sessions may be shown.
-func (r *Runtime) Roots() *hostroot.Roots { return r.roots }
+func (r *Runtime) Roots() *hostroot.Roots { return r.shaper.roots }
+
+// ImageName returns what a Spec's image means: the configured one where it names
+// none.
+func (r *Runtime) ImageName(name string) string { return r.shaper.imageName(name) }
 
 // Config returns what holds, with its defaults.
 func (r *Runtime) Config() Config { return r.c }
@@ -179,19 +178,9 @@ func (r *Runtime) Close() {
 	r.detachAll()
 	select {
 	case <-r.opened:
-		r.saw(true)
+		r.seen.note(true)
 	default: // what sleeps was not looked at
 	}
-}
-
-// Declare says what an owner's client calls its own host_root and
-// default_workspace: paths of a file system that may be another than this
-// one. A session's path below one of them that is not allowed here becomes a
-// volume of the owner's.
-func (r *Runtime) Declare(owner string, roots ...string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.declared[owner] = cleanRoots(roots)
 }
 
 // nudge makes Run look again.
@@ -200,13 +189,6 @@ func (r *Runtime) nudge() {
 	case r.wake <- struct{}{}:
 	default:
 	}
-}
-
-// random returns what make reads from the source of randomness.
-func (r *Runtime) random(read func(io.Reader) (string, error)) (string, error) {
-	r.randMu.Lock()
-	defer r.randMu.Unlock()
-	return read(r.rand)
 }
 
 const (

@@ -3,17 +3,19 @@ package session
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"crypto/rand"
 	"io"
-	"os"
+	"log/slog"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/session/request"
 	"github.com/carboy-sandbox/carboy/internal/skill"
@@ -36,9 +38,43 @@ func newID(rand io.Reader) (string, error) {
 	return idPrefix + sb[len(sb)-20:], nil
 }
 
+// shaper decides what a session's sandbox is to be, by what was asked and by what
+// the operator allows. It makes nothing but volumes, and directories that are
+// asked for; it knows no session that is there. It is safe for concurrent use,
+// and its locks are held over nothing else's.
+type shaper struct {
+	c        Config
+	manager  Manager // is asked what there is
+	images   func(ctx context.Context, c sandbox.Caller, name string) (pinned string, err error)
+	volumes  Volumes
+	projects Projects
+	skills   Skills
+	roots    *hostroot.Roots
+	log      *slog.Logger
+
+	randMu sync.Mutex
+	rand   io.Reader
+
+	mu       sync.Mutex
+	declared map[string][]string // what clients call their own, by owner
+}
+
+func newShaper(o Options, c Config, roots *hostroot.Roots, log *slog.Logger) *shaper {
+	s := &shaper{
+		c: c, manager: o.Manager, images: o.Images, volumes: o.Volumes, projects: o.Projects, skills: o.Skills,
+		roots: roots, log: log, rand: o.Rand, declared: map[string][]string{},
+	}
+	if s.rand == nil {
+		s.rand = rand.Reader
+	}
+	return s
+}
+
 // shape turns what was asked of a session into what its sandbox is to be.
-func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec Spec, f *found) (sandbox.Spec, record.Session, error) {
-	recID, err := r.random(newID)
+func (p *shaper) shape(ctx context.Context, c sandbox.Caller, spec Spec, f *found) (sandbox.Spec, record.Session, error) {
+	p.randMu.Lock()
+	recID, err := newID(p.rand)
+	p.randMu.Unlock()
 	if err != nil {
 		return sandbox.Spec{}, record.Session{}, err
 	}
@@ -46,7 +82,7 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec Spec, f *fou
 		ID: recID, Owner: c.Owner, Key: spec.Key, Sandbox: namePrefix + strings.TrimPrefix(recID, idPrefix), Spec: spec.Lasting(),
 	}
 	want := sandbox.Spec{
-		Name: rec.Sandbox, Isolation: r.wall(spec), User: sandbox.DefaultUser, Network: spec.Network,
+		Name: rec.Sandbox, Isolation: p.wall(spec), User: sandbox.DefaultUser, Network: spec.Network,
 		ReadOnlyRoot: spec.ReadOnlyRoot, Labels: map[string]string{Label: spec.Key},
 		Limits: sandbox.Limits{
 			CPUs: spec.CPUs, Memory: spec.Memory, PIDs: spec.PIDs,
@@ -55,86 +91,65 @@ func (r *Runtime) shape(ctx context.Context, c sandbox.Caller, spec Spec, f *fou
 	}
 	// Where none of the owner's may last for long, this one is stopped in time,
 	// and started by its next call.
-	want.TTL = min(r.o.Manager.Quota(c.Owner).TTL, sandbox.MaxTTL)
-	if err := r.allows(want.Isolation); err != nil {
+	want.TTL = min(p.manager.Quota(c.Owner).TTL, sandbox.MaxTTL)
+	if err := p.allows(want.Isolation); err != nil {
 		return want, rec, err
 	}
-	if walls := r.o.Manager.Offer().Walls; !slices.Contains(walls, want.Isolation) {
+	if walls := p.manager.Offer().Walls; !slices.Contains(walls, want.Isolation) {
 		return want, rec, noWall(want.Isolation, walls)
 	}
-	if want.Image, err = r.image(ctx, c, spec.Image); err != nil {
+	if want.Image, err = p.image(ctx, c, spec.Image); err != nil {
 		return want, rec, err
 	}
 	rec.Image = want.Image
-	if err := r.place(ctx, c, spec, &want, &rec, f); err != nil {
+	if err := p.place(ctx, c, spec, &want, &rec, f); err != nil {
 		return want, rec, err
 	}
 	want.Mounts = append(want.Mounts, sandbox.Mount{Own: true, Target: tools.SkillsPath})
 	return want, rec, nil
 }
 
-// KeepWarm has sandboxes that would do for sessions of spec be ready before
-// anyone asks for one. It fails with Unsupported where there can be none: with
-// a network, or anything of the host in it.
-func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec Spec) error {
-	ctx, done, err := r.begin(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := request.Check(spec); err != nil {
-		return err
-	}
-	want, _, err := r.shape(ctx, c, spec, new(found))
-	if err != nil {
-		return tidied(err, spec.Key, "keep one warm")
-	}
-	want.Name, want.Labels = "", nil
-	return r.o.Manager.KeepWarm(ctx, c, want)
-}
-
-func (r *Runtime) wall(spec Spec) string {
-	return cmp.Or(spec.Isolation, r.c.Isolation)
+func (p *shaper) wall(spec Spec) string {
+	return cmp.Or(spec.Isolation, p.c.Isolation)
 }
 
 // allows refuses a wall that is weaker than the operator's, unless that names it
 // too: who asks for a session does not decide what the host is worth.
-func (r *Runtime) allows(wall string) error {
-	if !sandbox.WeakerWall(wall, r.c.Isolation) || slices.Contains(r.c.AllowedIsolation, wall) || weak.On(weak.SessionWallOpen) {
+func (p *shaper) allows(wall string) error {
+	if !sandbox.WeakerWall(wall, p.c.Isolation) || slices.Contains(p.c.AllowedIsolation, wall) || weak.On(weak.SessionWallOpen) {
 		return nil
 	}
-	return fault.Invalid("isolation %s: it is weaker than %s, which sessions have here", wall, r.c.Isolation).
+	return fault.Invalid("isolation %s: it is weaker than %s, which sessions have here", wall, p.c.Isolation).
 		WithHint("leave it out, or have box.allowed_isolation name it")
 }
 
-// ImageName returns what a Spec's image means: the configured one where it names
-// none.
-func (r *Runtime) ImageName(name string) string { return cmp.Or(name, r.c.Image) }
+// imageName is the configured one where a Spec names none.
+func (p *shaper) imageName(name string) string { return cmp.Or(name, p.c.Image) }
 
 // image pins an image.
-func (r *Runtime) image(ctx context.Context, c sandbox.Caller, name string) (string, error) {
-	name = r.ImageName(name)
-	if r.o.Images == nil {
+func (p *shaper) image(ctx context.Context, c sandbox.Caller, name string) (string, error) {
+	name = p.imageName(name)
+	if p.images == nil {
 		if name == sandbox.DefaultImage {
 			return name, nil
 		}
 		return "", sandbox.Errorf(sandbox.Unsupported, "image %.200q: there is only the machine's own here", name).
 			WithHint("leave the image out")
 	}
-	return r.o.Images(ctx, c, name)
+	return p.images(ctx, c, name)
 }
 
 // place finds what is to be seen at the workspace's place, and at the other
 // mounts'.
-func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec Spec, want *sandbox.Spec, rec *record.Session, f *found) error {
-	w, err := r.workspace(ctx, c, spec, want, f)
+func (p *shaper) place(ctx context.Context, c sandbox.Caller, spec Spec, want *sandbox.Spec, rec *record.Session, f *found) error {
+	w, err := p.workspace(ctx, c, spec, want, f)
 	if err != nil {
 		return err
 	}
 	rec.Workspace = w
-	for _, m := range r.realMounts(c.Owner, spec.Mounts) {
+	for _, m := range p.realMounts(c.Owner, spec.Mounts) {
 		at := sandbox.Mount{Target: m.Target, ReadOnly: m.Mode == request.ReadOnly}
-		dir, vol, err := r.locate(ctx, c, m.HostPath, m.Mode, 0, 0)
+		dir, vol, err := p.locate(ctx, c, m.HostPath, m.Mode, 0, 0)
 		if err != nil {
 			return err
 		}
@@ -150,9 +165,9 @@ func (r *Runtime) place(ctx context.Context, c sandbox.Caller, spec Spec, want *
 }
 
 // workspace decides what the workspace is, by the rules of Config.
-func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec Spec, want *sandbox.Spec, f *found) (record.Workspace, error) {
+func (p *shaper) workspace(ctx context.Context, c sandbox.Caller, spec Spec, want *sandbox.Spec, f *found) (record.Workspace, error) {
 	limit, inodes := spec.Workspace.Size, spec.Workspace.Inodes
-	hard := spec.Workspace.Quota == request.QuotaHard || r.c.Quota == request.QuotaHard
+	hard := spec.Workspace.Quota == request.QuotaHard || p.c.Quota == request.QuotaHard
 	at := path.Clean(spec.Workspace.Target)
 	if !spec.Workspace.OfHost() {
 		if at != sandbox.WorkspacePath && !strings.HasPrefix(at, sandbox.WorkspacePath+"/") {
@@ -161,7 +176,7 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec Spec, wa
 		}
 		return private(limit, inodes, want), nil
 	}
-	dir, vol, err := r.locate(ctx, c, spec.Workspace.HostPath, spec.Workspace.Mode, limit, inodes)
+	dir, vol, err := p.locate(ctx, c, spec.Workspace.HostPath, spec.Workspace.Mode, limit, inodes)
 	if err != nil {
 		return record.Workspace{}, err
 	}
@@ -181,7 +196,7 @@ func (r *Runtime) workspace(ctx context.Context, c sandbox.Caller, spec Spec, wa
 			f.say("%s", text)
 		}
 	case bounded:
-		if w, err = r.enforced(ctx, w, spec, hard, f); err != nil {
+		if w, err = p.enforced(ctx, w, spec, hard, f); err != nil {
 			return record.Workspace{}, err
 		}
 	}
@@ -229,24 +244,24 @@ func private(limit, inodes int64, want *sandbox.Spec) record.Workspace {
 }
 
 // realMounts are those that are no skills, and that are mounted at all.
-func (r *Runtime) realMounts(owner string, mounts []request.Mount) []request.Mount {
+func (p *shaper) realMounts(owner string, mounts []request.Mount) []request.Mount {
 	var list []request.Mount
 	for _, m := range mounts {
 		if m.Mode == request.NotMounted {
 			continue
 		}
-		if _, ok, _ := r.skillOf(owner, m); !ok {
+		if _, ok, _ := p.skillOf(owner, m); !ok {
 			list = append(list, m)
 		}
 	}
 	return list
 }
 
-func (r *Runtime) skillOf(owner string, m request.Mount) (skill.Placed, bool, error) {
-	if r.o.Skills == nil {
+func (p *shaper) skillOf(owner string, m request.Mount) (skill.Placed, bool, error) {
+	if p.skills == nil {
 		return skill.Placed{}, false, nil
 	}
-	return r.o.Skills.Place(owner, m)
+	return p.skills.Place(owner, m)
 }
 
 // uidOf returns whose directories an owner may be shown; nil: anyone's.
@@ -261,19 +276,4 @@ func uidOf(owner string) *uint32 {
 	}
 	u := uint32(uid)
 	return &u
-}
-
-// open opens a directory of the host that was accepted, to look at what is in
-// it. It fails where it is another by now, and never waits for what is there
-// instead, such as a fifo.
-func open(d sandbox.HostDir) (*os.File, error) {
-	f, err := openDir(d.Path)
-	if err != nil {
-		return nil, fmt.Errorf("open workspace: %w", err)
-	}
-	if !isDir(f, d) {
-		_ = f.Close()
-		return nil, otherDir(d)
-	}
-	return f, nil
 }

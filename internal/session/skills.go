@@ -51,7 +51,7 @@ func (r *Runtime) wanted(ctx context.Context, s *session, spec Spec) ([]skill.Pl
 		if m.Mode == request.NotMounted {
 			continue
 		}
-		p, ok, err := r.skillOf(s.id.owner, m)
+		p, ok, err := r.shaper.skillOf(s.id.owner, m)
 		if err != nil {
 			return nil, err
 		}

@@ -18,22 +18,23 @@ import (
 // probeFor is how long an answer about the wall holds.
 const probeFor = 5 * time.Second
 
-// probe remembers whether the wall can be had.
-type probe struct {
-	turn turn // whoever asks the wall
+// prober remembers whether the configured wall can be had.
+type prober struct {
+	check func(ctx context.Context) error
+	clock sandbox.Clock
+	turn  turn // of whoever asks the wall
 
-	mu  sync.Mutex
+	mu  sync.Mutex // held over nothing that takes time
 	at  time.Time
 	err error
 }
 
-// available reports why no sandbox can be had of the configured wall, or nil.
-func (r *Runtime) available(ctx context.Context) error {
-	p := &r.probe
+// available reports why no sandbox can be had of the wall, or nil.
+func (p *prober) available(ctx context.Context) error {
 	recent := func() (error, bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		since := r.clock.Now().Sub(p.at)
+		since := p.clock.Now().Sub(p.at)
 		return p.err, !p.at.IsZero() && since >= 0 && since < probeFor
 	}
 	if err, ok := recent(); ok {
@@ -46,13 +47,13 @@ func (r *Runtime) available(ctx context.Context) error {
 	if err, ok := recent(); ok {
 		return err
 	}
-	err := r.o.Manager.Check(ctx, sandbox.Spec{Isolation: r.c.Isolation})
+	err := p.check(ctx)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at, p.err = r.clock.Now(), err
+	p.at, p.err = p.clock.Now(), err
 	return err
 }
 
@@ -63,7 +64,7 @@ func (r *Runtime) Backend(ctx context.Context) sessions.Backend {
 		return sessions.Backend{Reason: reasonOf(noWall(r.c.Isolation, walls))}
 	}
 	name := r.c.Isolation
-	err := r.available(ctx)
+	err := r.wall.available(ctx)
 	return sessions.Backend{Name: &name, Available: err == nil, Reason: reasonOf(err)}
 }
 
@@ -126,7 +127,7 @@ func (r *Runtime) explain(err error) error {
 	}
 	ctx, cancel := context.WithTimeout(r.closing, probeFor)
 	defer cancel()
-	why := r.available(ctx)
+	why := r.wall.available(ctx)
 	if why == nil || sandbox.KindOf(why) == "" || ctx.Err() != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/session",
-		functions: "Runtime.awayFor Runtime.saw",
+		functions: "seen.away seen.note",
 		why:       "a state directory: when the daemon ran last",
 	},
 	{

@@ -7,8 +7,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// WhyDisabled is why there are no sessions where the configuration says so.
-const WhyDisabled = "Box runtime is disabled in config (box.enabled = false)"
+// whyDisabled is why there are no sessions where the configuration says so.
+const whyDisabled = "Box runtime is disabled in config (box.enabled = false)"
 
 const (
 	whyDisconnected = "Disconnected from Box runtime"
@@ -21,7 +21,7 @@ const (
 // touches nothing.
 func (s *Service) Initialize(ctx context.Context) {
 	if s.o.Disabled {
-		s.set(false, WhyDisabled)
+		s.set(false, whyDisabled)
 		s.o.Log.Info("box runtime disabled by config: no command can be run, no skill be changed")
 		return
 	}

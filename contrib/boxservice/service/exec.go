@@ -85,11 +85,6 @@ func (s *Service) toolPayload(q Query, parameters map[string]any) (map[string]an
 	return payload, nil
 }
 
-// ExecutePayload is Execute with nothing but a payload.
-func (s *Service) ExecutePayload(ctx context.Context, q Query, payload map[string]any) (sessions.ToolResult, error) {
-	return s.Execute(ctx, Request{Query: q, Payload: payload})
-}
-
 // Execute runs the command of a payload in the session that it names. What its
 // profile changed is in the result. Every error is among Errors.
 func (s *Service) Execute(ctx context.Context, r Request) (sessions.ToolResult, error) {

@@ -55,9 +55,9 @@ func tool(t *testing.T, rt *fakeRuntime, s *service.Service, parameters map[stri
 func payload(t *testing.T, rt *fakeRuntime, s *service.Service, fields map[string]any) (sessions.ToolResult, sessions.Spec) {
 	t.Helper()
 	fields["cmd"], fields["session_id"] = "echo hi", "31"
-	r, err := s.ExecutePayload(t.Context(), query("31"), fields)
+	r, err := s.Execute(t.Context(), service.Request{Query: query("31"), Payload: fields})
 	if err != nil || !r.OK {
-		t.Fatalf("ExecutePayload = %+v, %v", r, err)
+		t.Fatalf("Execute = %+v, %v", r, err)
 	}
 	return r, rt.started[0]
 }

@@ -133,7 +133,7 @@ func New(o Options) (*Service, error) {
 	}
 	s := &Service{o: o, profile: p, why: whyNotYet}
 	if o.Disabled {
-		s.why = WhyDisabled
+		s.why = whyDisabled
 	}
 	return s, nil
 }

@@ -106,17 +106,17 @@ func TestHostMounts(t *testing.T) {
 	t.Run("test_box_service_allows_host_mount_under_configured_root", func(t *testing.T) {
 		root := mkdirs(t, "mounted-workspace")
 		s, rt := rooted(t, hostroot.Config{AllowedMountRoots: []string{root}})
-		r, err := s.ExecutePayload(t.Context(), query("11"), mounting("11", filepath.Join(root, "mounted-workspace")))
+		r, err := s.Execute(t.Context(), service.Request{Query: query("11"), Payload: mounting("11", filepath.Join(root, "mounted-workspace"))})
 		if err != nil || !r.OK || rt.started[0].SessionID != "11" {
-			t.Errorf("ExecutePayload = %+v, %v", r, err)
+			t.Errorf("Execute = %+v, %v", r, err)
 		}
 	})
 	t.Run("test_box_service_rejects_host_mount_outside_allowed_roots", func(t *testing.T) {
 		root := mkdirs(t, "allowed", "disallowed")
 		s, rt := rooted(t, hostroot.Config{AllowedMountRoots: []string{filepath.Join(root, "allowed")}})
-		_, err := s.ExecutePayload(t.Context(), query("12"), mounting("12", filepath.Join(root, "disallowed")))
+		_, err := s.Execute(t.Context(), service.Request{Query: query("12"), Payload: mounting("12", filepath.Join(root, "disallowed"))})
 		if profile.Class(err) != langbot.ClassValidation || len(rt.started) > 0 {
-			t.Errorf("ExecutePayload = %v, and %d sessions were started", err, len(rt.started))
+			t.Errorf("Execute = %v, and %d sessions were started", err, len(rt.started))
 		}
 	})
 	t.Run("test_box_service_uses_default_workspace_when_host_path_omitted", func(t *testing.T) {
@@ -163,10 +163,10 @@ func TestHostMountRules(t *testing.T) {
 		s, _ := rooted(t, hostroot.Config{AllowedMountRoots: []string{filepath.Join(root, "allowed")}})
 		for path, ok := range map[string]bool{"allowed/more": true, "other": false} {
 			for _, target := range []string{"/mnt/x", "/workspace/.skills/x"} {
-				_, err := s.ExecutePayload(t.Context(), query("1"), map[string]any{
+				_, err := s.Execute(t.Context(), service.Request{Query: query("1"), Payload: map[string]any{
 					"cmd": "pwd", "session_id": "s",
 					"extra_mounts": []any{map[string]any{"host_path": filepath.Join(root, path), "mount_path": target}},
-				})
+				}})
 				if (err == nil) != ok {
 					t.Errorf("%s at %s: %v, want ok %v", path, target, err, ok)
 				}
@@ -182,8 +182,8 @@ func TestHostMountRules(t *testing.T) {
 			t.Error("the workspace of another machine was looked for here")
 		}
 		ran(t, s, query("1"))
-		if _, err := s.ExecutePayload(t.Context(), query("1"), mounting("s", "/elsewhere")); profile.Class(err) != langbot.ClassValidation {
-			t.Errorf("ExecutePayload = %v", err)
+		if _, err := s.Execute(t.Context(), service.Request{Query: query("1"), Payload: mounting("s", "/elsewhere")}); profile.Class(err) != langbot.ClassValidation {
+			t.Errorf("Execute = %v", err)
 		}
 	})
 }

@@ -299,7 +299,7 @@ func TestBuildSkillExtraMounts(t *testing.T) {
 		// A caller that names them itself is believed, as far as they are skills.
 		for path, ok := range map[string]bool{live: true, mkdirs(t): false} {
 			m := at(path, "a")
-			_, err := s.ExecutePayload(t.Context(), query("1"), map[string]any{"cmd": "x", "session_id": "s", "extra_mounts": []sessions.Mount{m}})
+			_, err := s.Execute(t.Context(), service.Request{Query: query("1"), Payload: map[string]any{"cmd": "x", "session_id": "s", "extra_mounts": []sessions.Mount{m}}})
 			if (err == nil) != ok {
 				t.Errorf("%v: %v, want ok %v", m, err, ok)
 			}
