@@ -87,8 +87,7 @@ bench-e2b: build deps
 # Sessions by Box's RPC, beside Docker's command line as in bench-peers: make
 # bench-box ARGS='--rounds 10'
 bench-box: build
-	$(STATIC) $(GO) build -o $(BIN)/bench-box ./internal/bench/box
-	scripts/bench.sh --exec $(BIN)/bench-box --carboy $(BIN)/carboy $(ARGS)
+	scripts/bench.sh --only sessions,crowd $(ARGS)
 
 # Each target for FUZZTIME, one after the other.
 fuzz: guest

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures what the way through a gate costs, beside mitmproxy and squid with
-# ssl-bump. Arguments go to internal/bench/gate: scripts/bench-gate.sh --only
+# ssl-bump. Arguments go to carboy bench gate: scripts/bench-gate.sh --only
 # requests
 #
 # The two are Debian's packages. They are unpacked into a temporary directory
@@ -33,8 +33,6 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-(cd "$here" && CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" "${GO:-go}" build -o "$tmp/gate" ./internal/bench/gate)
-
 # unpack NAME PACKAGE puts a package, and what it needs and is not installed,
 # below $tmp/NAME.
 unpack() {
@@ -60,7 +58,7 @@ else
 fi
 
 # In a session of its own, so that a Ctrl-C reaches it once, from clean.
-setsid "$tmp/gate" -carboy "$CARBOY_BIN" -squid "$squid" -mitmproxy "$mitmproxy" "$@" &
+setsid "$CARBOY_BIN" bench gate --squid "$squid" --mitmproxy "$mitmproxy" "$@" &
 bench=$!
 rc=0
 wait "$bench" || rc=$?

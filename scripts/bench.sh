@@ -2,9 +2,6 @@
 # Measures carboy against all its peers, those included that this machine
 # lacks. Arguments go to carboy bench: scripts/bench.sh --only start
 #
-# scripts/bench.sh --exec PROGRAM [ARGUMENT...] runs that program instead, with
-# Docker's engine alone beside it.
-#
 # Missing peers are Debian's packages. They are unpacked into a temporary
 # directory and never installed: no service starts, and nothing stays. Docker's
 # engine is started there too, on a socket of its own, without a network, with
@@ -20,18 +17,6 @@ CARBOY_BIN=$(readlink -f "${CARBOY_BIN:-$here/bin/carboy}")
 if [ ! -x "$CARBOY_BIN" ]; then
 	echo "bench: there is no $CARBOY_BIN: make build, or set CARBOY_BIN" >&2
 	exit 1
-fi
-
-peers=1
-if [ "${1:-}" = --exec ]; then
-	shift
-	if [ $# -eq 0 ]; then
-		echo "bench: --exec needs a program" >&2
-		exit 2
-	fi
-	peers=
-else
-	set -- "$CARBOY_BIN" bench "$@"
 fi
 
 tmp=$(mktemp -d)
@@ -76,10 +61,8 @@ unpack() {
 }
 
 missing=
-if [ -n "$peers" ]; then
-	command -v bwrap >/dev/null || missing="$missing bubblewrap"
-	command -v runc >/dev/null || missing="$missing runc"
-fi
+command -v bwrap >/dev/null || missing="$missing bubblewrap"
+command -v runc >/dev/null || missing="$missing runc"
 own=
 if ! { command -v docker && docker version; } >/dev/null 2>&1; then
 	own=1
@@ -141,7 +124,7 @@ if [ -n "$own" ] && command -v dockerd >/dev/null; then
 fi
 
 # In a session of its own, so that a Ctrl-C reaches it once, from clean.
-setsid "$@" &
+setsid "$CARBOY_BIN" bench "$@" &
 bench=$!
 rc=0
 wait "$bench" || rc=$?

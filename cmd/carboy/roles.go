@@ -4,6 +4,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
+	"github.com/carboy-sandbox/carboy/internal/bench"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 	"github.com/carboy-sandbox/carboy/internal/egress"
 	"github.com/carboy-sandbox/carboy/internal/image"
@@ -15,6 +16,6 @@ import (
 func become() {
 	role.Become(
 		instance.Roles(), gvisor.Roles(egress.MakeLink), process.Roles(egress.MakeLink),
-		egress.Roles(), content.Roles(), image.Roles(), doctor.Roles(),
+		egress.Roles(), content.Roles(), image.Roles(), doctor.Roles(), bench.Roles(),
 	)
 }

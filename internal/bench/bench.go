@@ -33,6 +33,8 @@ type Options struct {
 	Quick    bool                             // small amounts, for a look
 	Only     []string                         // groups, cases, or GROUP/CASE; none: all
 	Progress func(format string, args ...any) // is told what is going on; may be nil
+
+	gate *GateOptions // not nil: the way through gates is measured, and nothing else
 }
 
 // Run measures, and takes away all that it made. Where ctx ends before, the
@@ -82,6 +84,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 // runAll fills rep.
 func (w *world) runAll(ctx context.Context, o Options, rep *Report) error {
 	p := w.plan()
+	if o.gate != nil {
+		p = o.gate.plan(w)
+	}
 	if err := p.choose(o.Only); err != nil {
 		return err
 	}
@@ -146,14 +151,23 @@ func (w *world) plan() *plan {
 	for _, j := range w.jobs() {
 		p.groups = append(p.groups, w.work(j, places))
 	}
+	for _, g := range w.sessionGroups(plain) {
+		for _, c := range g.cases {
+			p.owner[c.name] = ours.name
+		}
+		p.groups = append(p.groups, g)
+	}
+	p.owner["docker-sessions"] = plain.name
 	return p
 }
 
 // choose leaves of p only what is named.
 func (p *plan) choose(only []string) error {
 	if len(only) == 0 {
+		p.groups = slices.DeleteFunc(p.groups, func(g group) bool { return g.named })
 		return nil
 	}
+	names := p.names()
 	used := make([]bool, len(only))
 	p.keep(func(g group, c testCase) bool {
 		found := false
@@ -166,14 +180,17 @@ func (p *plan) choose(only []string) error {
 	})
 	if i := slices.Index(used, false); i >= 0 {
 		return sandbox.Errorf(sandbox.Invalid, "there is nothing named %.80q to measure", only[i]).
-			WithHint("%s", "groups: "+strings.Join(Groups(), ", ")+"; the first column of a table has the cases")
+			WithHint("%s", "groups: "+strings.Join(names, ", ")+"; the first column of a table has the cases")
 	}
 	return nil
 }
 
-// Groups are the names of all groups.
-func Groups() (names []string) {
-	for _, g := range (&world{}).plan().groups {
+// Groups are the names of all groups that Run measures.
+func Groups() []string { return (&world{}).plan().names() }
+
+// names are those of p's groups.
+func (p *plan) names() (names []string) {
+	for _, g := range p.groups {
 		names = append(names, g.name)
 	}
 	return names

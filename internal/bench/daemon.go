@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,7 +29,7 @@ const (
 	poolWait  = 60 * time.Second
 	poll      = 5 * time.Millisecond
 
-	// boxTTL and idleExit see to it that even a run which was killed leaves
+	// instanceTTL and idleExit see to it that even a run which was killed leaves
 	// nothing that runs for ever.
 	instanceTTL = 3 * time.Hour
 	idleExit    = "5m"
@@ -44,15 +46,23 @@ type daemon struct {
 	by  *client.Client // as whoever makes sandboxes
 }
 
+// daemonSetup is how a daemon differs from one that keeps nothing warm.
+type daemonSetup struct {
+	name   string         // also of its directory
+	args   []string       // nil: daemon run
+	env    []string       // on top of this process's own
+	config map[string]any // on top of what all have
+}
+
 // cold returns the daemon that keeps nothing warm.
 func (w *world) cold(ctx context.Context) (*daemon, error) {
-	return once(w, "daemon", func() (*daemon, error) { return w.startDaemon(ctx, "cold", 0) })
+	return once(w, "daemon", func() (*daemon, error) { return w.startDaemon(ctx, daemonSetup{name: "cold"}) })
 }
 
 // startDaemon starts a daemon and waits until it answers. It is taken away at
 // the end of what is going on.
-func (w *world) startDaemon(ctx context.Context, name string, pool int) (_ *daemon, err error) {
-	d := &daemon{w: w, dir: filepath.Join(w.dir, name), end: make(chan struct{})}
+func (w *world) startDaemon(ctx context.Context, s daemonSetup) (_ *daemon, err error) {
+	d := &daemon{w: w, dir: filepath.Join(w.dir, s.name), end: make(chan struct{}), env: slices.Clone(s.env)}
 	for _, dir := range []string{"state", "run", "cache", "config/carboy"} {
 		if err := os.MkdirAll(filepath.Join(d.dir, dir), 0o700); err != nil {
 			return nil, err
@@ -61,76 +71,71 @@ func (w *world) startDaemon(ctx context.Context, name string, pool int) (_ *daem
 	for _, v := range [][2]string{{"STATE_HOME", "state"}, {"RUNTIME_DIR", "run"}, {"CACHE_HOME", "cache"}, {"CONFIG_HOME", "config"}} {
 		d.env = append(d.env, "XDG_"+v[0]+"="+filepath.Join(d.dir, v[1]))
 	}
-	secret, err := d.configure(pool)
+	config := map[string]any{"mount_dirs": []string{w.dir}, "idle_exit": idleExit, "pool": 0}
+	maps.Copy(config, s.config)
+	text, err := json.Marshal(config)
 	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(d.dir, "config/carboy/config.json"), text, 0o600); err != nil {
 		return nil, err
 	}
 	if d.c, err = client.New(client.Options{Socket: filepath.Join(d.dir, "run/carboy/carboy.sock")}); err != nil {
 		return nil, err
 	}
-	if err := d.launch(); err != nil {
+	if s.args == nil {
+		s.args = []string{"daemon", "run"}
+	}
+	if err := d.launch(s.args); err != nil {
 		return nil, err
 	}
 	d.by = d.c
-	w.later("the "+name+" daemon", d.stop)
-	if err := d.await(ctx); err != nil {
+	w.later("the "+s.name+" daemon", d.stop)
+	return d, d.await(ctx)
+}
+
+// startWarm starts a daemon with a pool. Sandboxes of it are made over TCP by a
+// holder of a key: instances that show a user the toolchains in their home are
+// never kept warm, and a key has no home.
+func (w *world) startWarm(ctx context.Context) (*daemon, error) {
+	secret, hash, err := key.New(rand.Reader)
+	if err != nil {
 		return nil, err
 	}
-	if pool > 0 {
-		err = d.withKey(ctx, secret)
+	line, err := json.Marshal(key.Key{ID: "bench", Hash: hash, HostImage: true})
+	if err != nil {
+		return nil, err
 	}
+	keys := filepath.Join(w.dir, "keys")
+	if err := os.WriteFile(keys, append(line, '\n'), 0o600); err != nil {
+		return nil, err
+	}
+	d, err := w.startDaemon(ctx, daemonSetup{name: "warm", config: map[string]any{
+		"pool": poolSize, "listen": "127.0.0.1:0", "api_key_file": keys,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	st, err := d.c.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(st.Listen) != 1 {
+		return nil, fmt.Errorf("the daemon listens on %d TCP addresses", len(st.Listen))
+	}
+	d.by, err = client.New(client.Options{URL: "http://" + st.Listen[0], Key: secret})
 	return d, err
 }
 
-// configure writes the daemon's configuration. With a pool, it listens on TCP
-// for a holder of a key: instances that show a user the toolchains in their home
-// are never kept warm, and a key has no home.
-func (d *daemon) configure(pool int) (secret string, err error) {
-	config := map[string]any{"mount_dirs": []string{d.w.dir}, "idle_exit": idleExit, "pool": pool}
-	if pool > 0 {
-		var hash string
-		if secret, hash, err = key.New(rand.Reader); err != nil {
-			return "", err
-		}
-		line, err := json.Marshal(key.Key{ID: "bench", Hash: hash, HostImage: true})
-		if err != nil {
-			return "", err
-		}
-		keys := filepath.Join(d.dir, "keys")
-		if err := os.WriteFile(keys, append(line, '\n'), 0o600); err != nil {
-			return "", err
-		}
-		config["listen"], config["api_key_file"] = "127.0.0.1:0", keys
-	}
-	text, err := json.Marshal(config)
-	if err != nil {
-		return "", err
-	}
-	return secret, os.WriteFile(filepath.Join(d.dir, "config/carboy/config.json"), text, 0o600)
-}
-
-// withKey has sandboxes made over TCP.
-func (d *daemon) withKey(ctx context.Context, secret string) error {
-	st, err := d.c.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if len(st.Listen) != 1 {
-		return fmt.Errorf("the daemon listens on %d TCP addresses", len(st.Listen))
-	}
-	d.by, err = client.New(client.Options{URL: "http://" + st.Listen[0], Key: secret})
-	return err
-}
-
 // launch starts the process, in a session of its own, as every daemon is.
-func (d *daemon) launch() error {
+func (d *daemon) launch(args []string) error {
 	log, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	// The context of a group must not end it: see stop.
-	d.cmd = exec.Command(d.w.carboy, "daemon", "run")
+	d.cmd = exec.Command(d.w.carboy, args...)
 	d.cmd.Env = append(os.Environ(), d.env...)
 	d.cmd.Stderr = log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

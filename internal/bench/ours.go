@@ -82,7 +82,7 @@ func (w *world) ours(n, burst int) (p peer, bursts []testCase) {
 			p.places = append(p.places, w.workspace(wall, mode))
 		}
 	}
-	warm := sync.OnceValues(func() (*daemon, error) { return w.startDaemon(context.Background(), "warm", poolSize) })
+	warm := sync.OnceValues(func() (*daemon, error) { return w.startWarm(context.Background()) })
 	for _, wall := range walls {
 		p.start = append(p.start, testCase{name: "carboy-" + wall.name + "-warm", against: wall.warmAgainst, prepare: func(ctx context.Context) (measure, error) {
 			d, err := warm()

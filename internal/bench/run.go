@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,8 @@ type group struct {
 	name, title string
 	metrics     []metric
 	cases       []testCase
+	named       bool // it is measured only where it is named
+	rounds      int  // 0: as many as the others
 }
 
 // runner measures groups.
@@ -84,13 +87,14 @@ func (r *runner) measure(ctx context.Context, g group) (GroupResult, error) {
 	for i, c := range g.cases {
 		tracks[i] = &track{testCase: c, samples: map[string][]float64{}}
 	}
-	r.progress("%s: measuring, cases: %d, rounds: %d", g.name, len(tracks), r.rounds)
+	rounds := cmp.Or(g.rounds, r.rounds)
+	r.progress("%s: measuring, cases: %d, rounds: %d", g.name, len(tracks), rounds)
 	err := r.prepare(ctx, g, tracks)
 	last := r.now()
-	for round := 0; round <= r.rounds && err == nil; round++ {
+	for round := 0; round <= rounds && err == nil; round++ {
 		if r.now().Sub(last) >= progressEvery {
 			last = r.now()
-			r.progress("%s: round %d of %d", g.name, round, r.rounds)
+			r.progress("%s: round %d of %d", g.name, round, rounds)
 		}
 		err = r.round(ctx, g, tracks, round > 0)
 	}

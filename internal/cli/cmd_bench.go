@@ -33,6 +33,7 @@ func (a *app) benchCommand() *cobra.Command {
 		return bench.Groups(), cobra.ShellCompDirectiveNoFileComp
 	}) // the flag was made above
 	a.completeFlags(cmd)
+	cmd.AddCommand(a.benchGateCommand())
 	return setHelp(cmd, docs{
 		long: `Nothing is asserted: the table says what was seen, and what was not measured and
 why. The run has a daemon and directories of its own, and leaves nothing. It takes about
@@ -40,6 +41,38 @@ half an hour; with --quick, a few minutes. Other work on the machine shows.`,
 		examples: []string{"carboy bench --quick", "carboy bench --only start,exec --json >bench.json"},
 		exits:    exitDocsPlain[:],
 	})
+}
+
+// benchGateCommand measures the way through a gate. scripts/bench-gate.sh brings
+// the proxies that are measured beside it.
+func (a *app) benchGateCommand() *cobra.Command {
+	var o bench.GateOptions
+	var rounds int64
+	cmd := &cobra.Command{
+		Use:    "gate [flags]",
+		Short:  "Measure what the way through a sandbox's gate costs",
+		Hidden: true,
+		Args:   exactArgs(),
+		RunE: interruptible(func(ctx context.Context, _ []string) error {
+			exe, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			o.Carboy, o.Version, o.Rounds = exe, a.env.Version, int(rounds)
+			report, err := bench.RunGate(ctx, o, a.Stderr)
+			return a.showReport(report, err)
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.VarP(countValue{&rounds}, "rounds", "n", "`N` how often each transfer is measured (default 10)")
+	fs.BoolVar(&o.Quick, "quick", false, "few rounds and small amounts, for a look")
+	fs.StringSliceVar(&o.Only, "only", nil, "`NAME[,NAME...]` measure only these groups, cases, or GROUP/CASE")
+	fs.StringVar(&o.Squid, "squid", "", "`DIR` what squid is unpacked below")
+	fs.StringVar(&o.Mitmproxy, "mitmproxy", "", "`DIR` what mitmproxy is unpacked below")
+	a.addJSON(fs)
+	return setHelp(cmd, docs{exits: exitDocsPlain[:]})
 }
 
 func (a *app) bench(ctx context.Context, o bench.Options) error {
@@ -50,10 +83,14 @@ func (a *app) bench(ctx context.Context, o bench.Options) error {
 	o.Carboy, o.Version = exe, a.env.Version
 	o.Progress = func(format string, args ...any) { a.Note(fmt.Sprintf(format, args...)) }
 	report, err := bench.Run(ctx, o)
+	return a.showReport(report, err)
+}
+
+// showReport shows what was measured, also until an interrupt, and hands on err.
+func (a *app) showReport(report *bench.Report, err error) error {
 	if report == nil || len(report.Groups) == 0 {
 		return err
 	}
-	// What was measured until an interrupt is shown as well.
 	write := func() error { return report.WriteTable(a.Stdout) }
 	if a.JSON {
 		write = func() error { return a.WriteJSON(report) }

@@ -1,4 +1,4 @@
-package main
+package gate
 
 import (
 	"bufio"
@@ -19,13 +19,11 @@ import (
 	"time"
 )
 
-// loaded is what the client saw.
-type loaded struct {
+// Loaded is what the client saw.
+type Loaded struct {
 	Micros []float64 `json:"micros,omitempty"` // of each request, or between events
 	First  float64   `json:"first,omitempty"`  // microseconds until the first event
 	Millis float64   `json:"millis,omitempty"` // of a transfer
-
-	between time.Duration // processor time of what is between it and the server
 }
 
 // asker is the client: the one that is used in all places.
@@ -34,11 +32,11 @@ type asker struct {
 	url  string
 }
 
-// load is the client: it does one thing, once, and writes what it saw.
-func load(args []string, out io.Writer) error {
-	fs := flag.NewFlagSet(roleLoad, flag.ContinueOnError)
+// Load is the client: it does one thing, once, and writes what it saw.
+func Load(args []string, out io.Writer) error {
+	fs := flag.NewFlagSet("load", flag.ContinueOnError)
 	do := fs.String("do", "requests", "requests, down, up, events, hold or stream")
-	host := fs.String("host", nameServer, "whom to ask")
+	host := fs.String("host", NameRead, "whom to ask")
 	ca := fs.String("ca", "", "whom to trust; the system's where it is empty")
 	proxy := fs.String("proxy", "", "URL of a proxy")
 	n := fs.Int("n", 1, "how many, or how many MiB")
@@ -50,7 +48,7 @@ func load(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var l *loaded
+	var l *Loaded
 	switch *do {
 	case "requests":
 		l, err = c.requests(*n)
@@ -128,17 +126,17 @@ func (c *asker) ask() error {
 	return err
 }
 
-// warmup is how many requests go before those that count.
-const warmup = 100
+// Warmup is how many requests go before those that count.
+const Warmup = 100
 
 // requests asks one after the other, over one connection.
-func (c *asker) requests(n int) (*loaded, error) {
-	for range min(n, warmup) {
+func (c *asker) requests(n int) (*Loaded, error) {
+	for range min(n, Warmup) {
 		if err := c.ask(); err != nil {
 			return nil, err
 		}
 	}
-	l := &loaded{}
+	l := &Loaded{}
 	for range n {
 		begun := time.Now()
 		if err := c.ask(); err != nil {
@@ -149,7 +147,7 @@ func (c *asker) requests(n int) (*loaded, error) {
 	return l, nil
 }
 
-func (c *asker) down(n int64) (*loaded, error) {
+func (c *asker) down(n int64) (*Loaded, error) {
 	if err := c.ask(); err != nil {
 		return nil, err
 	}
@@ -163,7 +161,7 @@ func (c *asker) down(n int64) (*loaded, error) {
 	if err == nil && got != n {
 		err = fmt.Errorf("%d bytes came", got)
 	}
-	return &loaded{Millis: float64(time.Since(begun).Microseconds()) / 1e3}, err
+	return &Loaded{Millis: float64(time.Since(begun).Microseconds()) / 1e3}, err
 }
 
 // zeros reads as bytes of no meaning.
@@ -171,7 +169,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-func (c *asker) up(n int64) (*loaded, error) {
+func (c *asker) up(n int64) (*Loaded, error) {
 	if err := c.ask(); err != nil {
 		return nil, err
 	}
@@ -190,23 +188,23 @@ func (c *asker) up(n int64) (*loaded, error) {
 	if err == nil && string(got) != strconv.FormatInt(n, 10) {
 		err = fmt.Errorf("the server says %q", got)
 	}
-	return &loaded{Millis: float64(time.Since(begun).Microseconds()) / 1e3}, err
+	return &Loaded{Millis: float64(time.Since(begun).Microseconds()) / 1e3}, err
 }
 
-// gap is what lies between two events.
-const gap = 5 * time.Millisecond
+// Gap is what lies between two events.
+const Gap = 5 * time.Millisecond
 
-func (c *asker) events(n int) (*loaded, error) {
+func (c *asker) events(n int) (*Loaded, error) {
 	if err := c.ask(); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
-	resp, err := c.get(fmt.Sprintf("/events?n=%d&gap=%v", n, gap))
+	resp, err := c.get(fmt.Sprintf("/events?n=%d&gap=%v", n, Gap))
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	l, last, lines := &loaded{}, begun, bufio.NewScanner(resp.Body)
+	l, last, lines := &Loaded{}, begun, bufio.NewScanner(resp.Body)
 	for seen := 0; lines.Scan(); {
 		if !strings.HasPrefix(lines.Text(), "data: ") {
 			continue

@@ -1,4 +1,4 @@
-package main
+package gate
 
 import (
 	"crypto/tls"
@@ -13,13 +13,13 @@ import (
 )
 
 // serveHTTP serves both names with one certificate and the same answers.
-func (w *world) serveHTTP() error {
+func (n *Internet) serveHTTP() error {
 	ca, err := sign(nil, "the root of a world for measuring")
 	if err != nil {
 		return err
 	}
-	w.roots = filepath.Join(w.dir, "roots.pem")
-	if err := os.WriteFile(w.roots, ca.pem, 0o644); err != nil {
+	n.Roots = filepath.Join(n.Dir, "roots.pem")
+	if err := os.WriteFile(n.Roots, ca.pem, 0o644); err != nil {
 		return err
 	}
 	// Gates and proxies trust as many as they would elsewhere.
@@ -27,11 +27,11 @@ func (w *world) serveHTTP() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	w.trusted = filepath.Join(w.dir, "trusted.pem")
-	if err := os.WriteFile(w.trusted, append(machine, ca.pem...), 0o644); err != nil {
+	n.Trusted = filepath.Join(n.Dir, "trusted.pem")
+	if err := os.WriteFile(n.Trusted, append(machine, ca.pem...), 0o644); err != nil {
 		return err
 	}
-	leaf, err := sign(ca, nameServer, nameServer, nameUnread)
+	leaf, err := sign(ca, NameRead, NameRead, NameUnread)
 	if err != nil {
 		return err
 	}
@@ -45,14 +45,14 @@ func (w *world) serveHTTP() error {
 	mux.HandleFunc("POST /up", up)
 	mux.HandleFunc("GET /events", events)
 	server := &http.Server{Handler: mux, TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}}
-	for _, a := range []string{addrServer, addrUnread} {
+	for _, a := range []string{addrRead, addrUnread} {
 		l, err := net.Listen("tcp", a+":443")
 		if err != nil {
 			return err
 		}
 		go server.ServeTLS(l, "", "") //nolint:errcheck // it ends with Close
 	}
-	w.later(server.Close)
+	n.later(server.Close)
 	return nil
 }
 

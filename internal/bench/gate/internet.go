@@ -1,4 +1,10 @@
-package main
+// Package gate is what the way through a gate is measured with: an internet of its
+// own in a network namespace, with a resolver and servers; other proxies that
+// intercept TLS; and the client, which is the same in every place.
+//
+// Nothing leaves the machine. It refuses nothing by itself: a process that makes an
+// Internet is alone in new network and mount namespaces.
+package gate
 
 import (
 	"crypto/ecdsa"
@@ -22,40 +28,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The world's addresses, public ones as far as anyone in it can tell, and its
+// The internet's addresses, public ones as far as anything in it can tell, and its
 // two names: one whose connections gates read, and one whose they pass on.
 const (
-	addrDNS    = "93.184.216.53"
-	addrServer = "93.184.216.34"
+	AddrDNS    = "93.184.216.53"
+	addrRead   = "93.184.216.34"
 	addrUnread = "93.184.216.35"
-	nameServer = "read.example"
-	nameUnread = "unread.example"
+	NameRead   = "read.example"
+	NameUnread = "unread.example"
 )
 
-// world is this process's network, what serves in it, and what was made.
-type world struct {
-	dir     string
-	roots   string // a file: whom the servers are signed by
-	trusted string // a file: them, and whom this machine trusts
+// Internet is this process's network, what serves in it, and what was made.
+type Internet struct {
+	Dir     string
+	Roots   string // a file: whom the servers are signed by
+	Trusted string // a file: them, and whom this machine trusts
 	undo    []func() error
 }
 
-// newWorld makes the network that this process is alone in.
-func newWorld() (_ *world, err error) {
-	w := &world{}
-	if w.dir, err = os.MkdirTemp("", "carboy-gate-bench-"); err != nil {
-		return nil, err
-	}
-	w.later(func() error { return os.RemoveAll(w.dir) })
+// New makes the network that this process is alone in. What it needs lies in dir,
+// which proxies read that give up being root.
+func New(dir string) (_ *Internet, err error) {
+	n := &Internet{Dir: dir}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, w.close())
+			err = errors.Join(err, n.Close())
 		}
 	}()
-	if err := os.Chmod(w.dir, 0o755); err != nil {
+	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := w.names(); err != nil {
+	if err := n.names(); err != nil {
 		return nil, err
 	}
 	lo, err := netlink.LinkByName("lo")
@@ -65,7 +68,7 @@ func newWorld() (_ *world, err error) {
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return nil, err
 	}
-	for _, a := range []string{addrDNS, addrServer, addrUnread} {
+	for _, a := range []string{AddrDNS, addrRead, addrUnread} {
 		addr, err := netlink.ParseAddr(a + "/32")
 		if err != nil {
 			return nil, err
@@ -74,27 +77,28 @@ func newWorld() (_ *world, err error) {
 			return nil, err
 		}
 	}
-	if err := w.serveDNS(); err != nil {
+	if err := n.serveDNS(); err != nil {
 		return nil, err
 	}
-	return w, w.serveHTTP()
+	return n, n.serveHTTP()
 }
 
-func (w *world) later(f func() error) { w.undo = append(w.undo, f) }
+func (n *Internet) later(f func() error) { n.undo = append(n.undo, f) }
 
-func (w *world) close() error {
+// Close ends what serves.
+func (n *Internet) Close() error {
 	var errs []error
-	for len(w.undo) > 0 {
-		last := w.undo[len(w.undo)-1]
-		w.undo = w.undo[:len(w.undo)-1]
+	for len(n.undo) > 0 {
+		last := n.undo[len(n.undo)-1]
+		n.undo = n.undo[:len(n.undo)-1]
 		errs = append(errs, last())
 	}
 	return errors.Join(errs...)
 }
 
-// names has all in this world's mount namespace know its names, proxies too
-// that ask nobody but the system's library.
-func (w *world) names() error {
+// names tells this mount namespace the names, for proxies too that ask the system's
+// library alone.
+func (n *Internet) names() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts to ourselves: %w", err)
 	}
@@ -103,10 +107,10 @@ func (w *world) names() error {
 		return fmt.Errorf("mount /dev/shm: %w", err)
 	}
 	for file, text := range map[string]string{
-		"/etc/hosts":       fmt.Sprintf("127.0.0.1 localhost\n%s %s\n%s %s\n", addrServer, nameServer, addrUnread, nameUnread),
-		"/etc/resolv.conf": "nameserver " + addrDNS + "\n",
+		"/etc/hosts":       fmt.Sprintf("127.0.0.1 localhost\n%s %s\n%s %s\n", addrRead, NameRead, addrUnread, NameUnread),
+		"/etc/resolv.conf": "nameserver " + AddrDNS + "\n",
 	} {
-		ours := filepath.Join(w.dir, filepath.Base(file))
+		ours := filepath.Join(n.Dir, filepath.Base(file))
 		if err := os.WriteFile(ours, []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -117,12 +121,12 @@ func (w *world) names() error {
 	return nil
 }
 
-func (w *world) serveDNS() error {
-	pc, err := net.ListenPacket("udp", addrDNS+":53")
+func (n *Internet) serveDNS() error {
+	pc, err := net.ListenPacket("udp", AddrDNS+":53")
 	if err != nil {
 		return err
 	}
-	zone := map[string]string{dns.Fqdn(nameServer): addrServer, dns.Fqdn(nameUnread): addrUnread}
+	zone := map[string]string{dns.Fqdn(NameRead): addrRead, dns.Fqdn(NameUnread): addrUnread}
 	server := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(func(rw dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)
 		for _, one := range q.Question {
@@ -136,7 +140,7 @@ func (w *world) serveDNS() error {
 		_ = rw.WriteMsg(m)
 	})}
 	go server.ActivateAndServe() //nolint:errcheck // it ends with its socket
-	w.later(pc.Close)
+	n.later(pc.Close)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package main
+package gate
 
 import (
 	"context"
@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// proxy is somebody else's that intercepts TLS, running in the world.
-type proxy struct {
-	name, version string
-	url           string
-	pid           int
-	ca            string // a file: whom its clients have to trust
+// Proxy is somebody else's that intercepts TLS, running in the world.
+type Proxy struct {
+	URL string
+	PID int
+	CA  string // a file: whom its clients have to trust
 }
 
 // libraries is the environment in which programs find what was unpacked with
@@ -31,21 +30,21 @@ func libraries(dir string) []string {
 }
 
 // run starts a proxy, and waits until it listens.
-func (w *world) run(ctx context.Context, dir, address string, argv ...string) (pid int, err error) {
-	log, err := os.OpenFile(filepath.Join(w.dir, filepath.Base(argv[0])+".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+func (n *Internet) run(ctx context.Context, dir, address string, argv ...string) (pid int, err error) {
+	log, err := os.OpenFile(filepath.Join(n.Dir, filepath.Base(argv[0])+".log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return 0, err
 	}
 	defer log.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = libraries(dir), w.dir, log, log
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = libraries(dir), n.Dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }() // it is killed
-	w.later(func() error {
+	n.later(func() error {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with its helpers, or it has ended
 		<-ended
 		return nil
@@ -77,12 +76,12 @@ func (w *world) run(ctx context.Context, dir, address string, argv ...string) (p
 }
 
 // authority makes a CA for a proxy, in a file with its key.
-func (w *world) authority(name string) (cert, both string, err error) {
+func (n *Internet) authority(name string) (cert, both string, err error) {
 	ca, err := sign(nil, "the CA of "+name)
 	if err != nil {
 		return "", "", err
 	}
-	dir := filepath.Join(w.dir, name)
+	dir := filepath.Join(n.Dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", "", err
 	}
@@ -116,11 +115,11 @@ visible_hostname squid.example
 shutdown_lifetime 1 seconds
 `
 
-// squid starts squid with ssl-bump and nothing that would slow it down: it
+// Squid starts squid with ssl-bump and nothing that would slow it down: it
 // neither caches nor logs.
-func (w *world) squid(ctx context.Context, dir string) (*proxy, error) {
+func (n *Internet) Squid(ctx context.Context, dir string) (*Proxy, error) {
 	const address = "127.0.0.1:3129"
-	cert, both, err := w.authority("squid")
+	cert, both, err := n.authority("squid")
 	if err != nil {
 		return nil, err
 	}
@@ -134,16 +133,16 @@ func (w *world) squid(ctx context.Context, dir string) (*proxy, error) {
 		return nil, err
 	}
 	config := filepath.Join(own, "squid.conf")
-	text := fmt.Sprintf(squidConfig, address, both, dir, own, w.trusted)
+	text := fmt.Sprintf(squidConfig, address, both, dir, own, n.Trusted)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
 	binary := filepath.Join(dir, "usr/sbin/squid")
-	pid, err := w.run(ctx, dir, address, binary, "-N", "-d", "1", "-f", config)
+	pid, err := n.run(ctx, dir, address, binary, "-N", "-d", "1", "-f", config)
 	if err != nil {
 		return nil, err
 	}
-	return &proxy{name: "squid", pid: pid, version: version(dir, binary, "-v"), url: "http://" + address, ca: cert}, nil
+	return &Proxy{PID: pid, URL: "http://" + address, CA: cert}, nil
 }
 
 // open lets everybody write below dir: squid gives up being root.
@@ -163,10 +162,10 @@ def responseheaders(flow):
     flow.response.stream = True
 `
 
-// mitmproxy starts mitmproxy without a screen.
-func (w *world) mitmproxy(ctx context.Context, dir string) (*proxy, error) {
+// Mitmproxy starts mitmproxy without a screen.
+func (n *Internet) Mitmproxy(ctx context.Context, dir string) (*Proxy, error) {
 	const address = "127.0.0.1:8081"
-	cert, both, err := w.authority("mitmproxy")
+	cert, both, err := n.authority("mitmproxy")
 	if err != nil {
 		return nil, err
 	}
@@ -176,12 +175,22 @@ func (w *world) mitmproxy(ctx context.Context, dir string) (*proxy, error) {
 		return nil, err
 	}
 	python, program := "/usr/bin/python3", filepath.Join(dir, "usr/bin/mitmdump")
-	pid, err := w.run(ctx, dir, address, python, program, "--quiet", "--listen-host", "127.0.0.1", "--listen-port", "8081", "--scripts", script,
-		"--set", "confdir="+own, "--set", "ssl_verify_upstream_trusted_ca="+w.trusted, "--set", "flow_detail=0")
+	pid, err := n.run(ctx, dir, address, python, program, "--quiet", "--listen-host", "127.0.0.1", "--listen-port", "8081", "--scripts", script,
+		"--set", "confdir="+own, "--set", "ssl_verify_upstream_trusted_ca="+n.Trusted, "--set", "flow_detail=0")
 	if err != nil {
 		return nil, err
 	}
-	return &proxy{name: "mitmproxy", pid: pid, version: version(dir, python, program, "--version"), url: "http://" + address, ca: cert}, nil
+	return &Proxy{PID: pid, URL: "http://" + address, CA: cert}, nil
+}
+
+// SquidVersion says what lies unpacked below dir.
+func SquidVersion(dir string) string {
+	return version(dir, filepath.Join(dir, "usr/sbin/squid"), "-v")
+}
+
+// MitmproxyVersion says what lies unpacked below dir.
+func MitmproxyVersion(dir string) string {
+	return version(dir, "/usr/bin/python3", filepath.Join(dir, "usr/bin/mitmdump"), "--version")
 }
 
 // version is the first line of what a program says of itself.
@@ -194,4 +203,21 @@ func version(dir string, argv ...string) string {
 	}
 	line, _, _ := strings.Cut(string(out), "\n")
 	return line
+}
+
+// answerWait is how long a proxy may take until it listens.
+const answerWait = 60 * time.Second
+
+// until waits for a fact that nobody announces.
+func until(ctx context.Context, fact func() bool) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !fact() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+	return nil
 }
