@@ -194,10 +194,7 @@ func (a *app) imageGC(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		return a.WriteJSON(gone)
-	}
-	return a.PrintLine("deleted " + console.Count(len(gone.Removed), "image") + ", " + term.FormatSize(gone.Bytes))
+	return a.Answer(gone, "deleted "+console.Count(len(gone.Removed), "image")+", "+term.FormatSize(gone.Bytes))
 }
 
 // completeImage completes an image's name as each of the first n arguments, and

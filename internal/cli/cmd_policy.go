@@ -125,10 +125,7 @@ func (a *app) policySet(ctx context.Context, name string, f *policySource, add b
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		return a.WriteJSON(sb)
-	}
-	return a.PrintLine(sb.Name)
+	return a.Answer(sb, sb.Name)
 }
 
 // addPolicy adds the rules of more to those that a sandbox has. What is not a

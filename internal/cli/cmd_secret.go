@@ -90,10 +90,7 @@ func (a *app) tellSecret(s *api.Secret) error {
 	for _, n := range s.Notes {
 		a.Note("secret " + s.Name + ": " + n)
 	}
-	if a.JSON {
-		return a.WriteJSON(s)
-	}
-	return a.PrintLine(s.Name)
+	return a.Answer(s, s.Name)
 }
 
 func (a *app) secretRotateCommand() *cobra.Command {

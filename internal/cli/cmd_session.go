@@ -167,17 +167,10 @@ func (a *app) sessionErrors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		if list == nil {
-			list = []sessions.ErrorRecord{}
-		}
-		return a.WriteJSON(list)
-	}
-	now := a.Now()
-	var t console.Table
-	t.Row("WHEN", "SESSION", "CLASS", "MESSAGE")
-	for _, e := range list {
-		t.Row(console.Ago(e.Timestamp, now), e.SessionID, e.Type, e.Message)
-	}
-	return t.Write(a.Stdout)
+	return (&listing[sessions.ErrorRecord]{
+		columns: []string{"WHEN", "SESSION", "CLASS", "MESSAGE"},
+		row: func(e *sessions.ErrorRecord, now time.Time) []string {
+			return []string{console.Ago(e.Timestamp, now), e.SessionID, e.Type, e.Message}
+		},
+	}).show(a, list)
 }

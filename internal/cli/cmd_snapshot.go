@@ -54,10 +54,7 @@ func (a *app) snapshotCreate(ctx context.Context, name string) error {
 	for _, n := range s.Notes {
 		a.NoteReason("left_out", n)
 	}
-	if a.JSON {
-		return a.WriteJSON(s)
-	}
-	return a.PrintLine(s.ID)
+	return a.Answer(s, s.ID)
 }
 
 func snapshotListing() *listing[api.Snapshot] {

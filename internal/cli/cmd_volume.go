@@ -59,10 +59,7 @@ func (a *app) volumeCreate(ctx context.Context, req api.VolumeRequest) error {
 	if !v.Enforced {
 		a.Note("volume " + v.Name + ": its size is not kept to: " + v.Reason)
 	}
-	if a.JSON {
-		return a.WriteJSON(v)
-	}
-	return a.PrintLine(v.Name)
+	return a.Answer(v, v.Name)
 }
 
 func volumeListing() *listing[api.Volume] {
