@@ -200,10 +200,12 @@ func sourceText(s *api.Secret) string {
 func (a *app) secretRmCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use:               "rm [flags] NAME...",
-		Short:             "Forget secrets",
-		Args:              someArgs(1, "NAME"),
-		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.secretRm(ctx, args, force) }),
+		Use:   "rm [flags] NAME...",
+		Short: "Forget secrets",
+		Args:  someArgs(1, "NAME"),
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, args []string) error {
+			return a.secretRm(ctx, svc, args, force)
+		}),
 		ValidArgsFunction: a.completeSecret(-1),
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "those that sandboxes use, too")
@@ -216,11 +218,7 @@ need it, is refused from then on.`,
 	})
 }
 
-func (a *app) secretRm(ctx context.Context, names []string, force bool) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) secretRm(ctx context.Context, svc *client.Client, names []string, force bool) error {
 	return each(a, names, func(name string) (string, error) {
 		if err := checkSecretName(name); err != nil {
 			return "", err
