@@ -189,15 +189,9 @@ func (a *app) imageGC(ctx context.Context, svc *client.Client) error {
 	return a.Answer(gone, "deleted "+console.Count(len(gone.Removed), "image")+", "+term.FormatSize(gone.Bytes))
 }
 
-// completeImage completes an image's name as each of the first n arguments, and
-// of any number where n is negative.
+// completeImage completes an image's name.
 func (a *app) completeImage(n int) completer {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if n >= 0 && len(args) >= n {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return without(a.imageNames(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
-	}
+	return upTo(n, cobra.ShellCompDirectiveNoFileComp, a.imageNames)
 }
 
 // completeImageFlag completes --image: an image's name, or a file.

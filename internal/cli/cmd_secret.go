@@ -227,15 +227,9 @@ func (a *app) secretRm(ctx context.Context, svc *client.Client, names []string, 
 	}, nil)
 }
 
-// completeSecret completes a secret's name as each of the first n arguments,
-// and of any number where n is negative.
+// completeSecret completes a secret's name.
 func (a *app) completeSecret(n int) completer {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if n >= 0 && len(args) >= n {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return without(a.secretNames(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
-	}
+	return upTo(n, cobra.ShellCompDirectiveNoFileComp, a.secretNames)
 }
 
 // secretNames returns the names of the caller's secrets.

@@ -180,15 +180,9 @@ func (a *app) templateGC(ctx context.Context, svc *client.Client, dry bool) erro
 		", " + console.Count(u.Files, "archive") + " of " + term.FormatSize(u.FileSize))
 }
 
-// completeTemplate completes a template's name as each of the first n
-// arguments, and of any number where n is negative.
+// completeTemplate completes a template's name.
 func (a *app) completeTemplate(n int) completer {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if n >= 0 && len(args) >= n {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return without(a.templateNames(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
-	}
+	return upTo(n, cobra.ShellCompDirectiveNoFileComp, a.templateNames)
 }
 
 // templateNames returns the names of the caller's templates.
