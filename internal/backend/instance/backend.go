@@ -210,9 +210,9 @@ func (b *Backend) note(p *Layout, r record) error {
 	return durable.Write(filepath.Join(p.Dir, fileInstance), raw, durable.Options{})
 }
 
-// LinkEnd opens the network namespace of a running instance: that of the process
+// linkEnd opens the network namespace of a running instance: that of the process
 // that it lives by.
-func (b *Backend) LinkEnd(id string) (*os.File, error) {
+func (b *Backend) linkEnd(id string) (*os.File, error) {
 	dir, err := b.dir(id)
 	if err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func (b *Backend) LinkEnd(id string) (*os.File, error) {
 func (b *Backend) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{
 		Strength: b.wall.Strength, HostDirs: true, Images: true, Volumes: true,
-		Link: sandbox.LinkNetNS, LinkEnd: b.LinkEnd, Snapshots: b, Usage: b, Warm: b,
+		Link: sandbox.LinkNetNS, LinkEnd: b.linkEnd, Snapshots: b, Usage: b, Warm: b,
 	}
 }
 

@@ -84,13 +84,6 @@ func (c *cache) init() {
 	c.asking = map[key]*flight{}
 }
 
-func (c *cache) flush() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.entries = newLRU[key, entry](maxCached)
-	c.flushes++
-}
-
 // get returns what is known, with the time that is left to it.
 func (c *cache) get(k key, now time.Time) (answer, bool) {
 	c.mu.Lock()

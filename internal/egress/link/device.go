@@ -92,22 +92,6 @@ func Attach(netns *os.File) (tap *os.File, err error) {
 	return tap, nil
 }
 
-// Configure gives the interface of a namespace the guest's addresses, routes
-// and neighbours again: a wall that runs a network stack of its own takes them
-// away when it starts. It changes nothing where they are whole.
-func Configure(netns *os.File) error {
-	err := elsewhere(func() error {
-		if err := enter(netns); err != nil {
-			return err
-		}
-		return configure(hasIPv6())
-	})
-	if err != nil {
-		return fmt.Errorf("configure network link: %w", err)
-	}
-	return nil
-}
-
 func enter(netns *os.File) error {
 	conn, err := netns.SyscallConn()
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/mcpgateway/catalogue"
 )
 
-// Port is where E2B's clients look for the gateway.
-const Port = 50005
+// port is where E2B's clients look for the gateway.
+const port = 50005
 
 const (
 	sessionIdle = 30 * time.Minute
