@@ -4,9 +4,12 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/fault"
+	"github.com/carboy-sandbox/carboy/internal/session/toolspec"
 )
 
 // Error is an error whose text is fit to show: errors.As finds it in every
@@ -61,3 +64,43 @@ func fromMessage(m string) error {
 }
 
 func fromClass(class, text string) error { return profile.FromClass(class, text) }
+
+// Tools returns the native tools as a model is told of them: name, description,
+// and a JSON Schema of the parameters. What a model says for "exec" is what
+// Service.ExecuteTool takes; the others are the daemon's, by the API
+// (client.SessionRead and those beside it).
+func Tools() []ToolSpec { return toolspec.Tools() }
+
+// Guidance returns what to tell a model of its tools besides; with the ID of a
+// query also where files for the user go, which client.Collect takes from there.
+func Guidance(queryID string) (string, error) { return toolspec.Guidance("", queryID) }
+
+// What a runtime is asked for and answers with. The fields, their defaults and
+// what is refused of them stand where they are declared.
+type (
+	Spec          = sessions.Spec
+	Mount         = sessions.Mount
+	Profile       = sessions.Profile
+	Adjustment    = sessions.Adjustment
+	Result        = sessions.Result
+	ToolResult    = sessions.ToolResult
+	SessionInfo   = sessions.SessionInfo
+	Difference    = sessions.Difference
+	ProcessSpec   = sessions.ProcessSpec
+	ProcessInfo   = sessions.ProcessInfo
+	Backend       = sessions.Backend
+	RuntimeStatus = sessions.RuntimeStatus
+	Status        = sessions.Status
+	ErrorRecord   = sessions.ErrorRecord
+	ToolSpec      = tools.ToolSpec
+	Skill         = sessions.Skill
+	SkillInput    = sessions.SkillInput
+	SkillWritten  = sessions.SkillWritten
+	SkillFiles    = sessions.SkillFiles
+	SkillContent  = sessions.SkillContent
+	Grant         = langbot.Grant
+	Revocation    = langbot.Revocation
+	// Context says for whom a call is, where one client serves several
+	// workspaces.
+	Context = langbot.Context
+)

@@ -23,9 +23,6 @@ var (
 	ErrOld = errors.New("the sandbox's agent is too old for this")
 )
 
-// MaxRead is how many bytes one Read gets at most.
-const MaxRead = 1 << 20
-
 // slack is how much longer than a Read waits its answer may take.
 const slack = 10 * time.Second
 
@@ -34,7 +31,7 @@ type Read struct {
 	Stderr  bool
 	Offset  int64
 	Release int64 // nothing before is asked for again
-	Max     int   // bytes, at most MaxRead
+	Max     int   // bytes; the agent returns at most 1 MiB
 	Wait    time.Duration
 }
 

@@ -101,16 +101,21 @@ func (m *Manager) ImagesInUse() []string {
 // Before the records are read it fails with Unavailable, without f: what is
 // in use is not known.
 func (m *Manager) WithImages(ctx context.Context, f func(ctx context.Context, inUse []string) error) error {
+	return m.alone(ctx, m.images.turn, "images", func(ctx context.Context) error { return f(ctx, m.ImagesInUse()) })
+}
+
+// alone calls f with a turn, as an operation of its own.
+func (m *Manager) alone(ctx context.Context, t turn, of string, f func(ctx context.Context) error) error {
 	ctx, done, err := m.ops.begin(ctx, Caller{Admin: true})
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := m.images.turn.take(ctx); err != nil {
-		return failure(err, "", "wait for another look at the images")
+	if err := t.take(ctx); err != nil {
+		return failure(err, "", "wait for another look at the "+of)
 	}
-	defer m.images.turn.give()
-	return f(ctx, m.ImagesInUse())
+	defer t.give()
+	return f(ctx)
 }
 
 // images lets an image come into use, or be deleted where it is not: one of the

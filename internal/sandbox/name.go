@@ -9,8 +9,11 @@ import (
 )
 
 const (
-	idPrefix = "sb_"
-	idLen    = 20 // characters of base32 after the prefix: 100 bits
+	idPrefix       = "sb_"
+	snapshotPrefix = "sn_"
+	volumePrefix   = "vol_"
+	idLetters      = "abcdefghijklmnopqrstuvwxyz234567"
+	idLen          = 20 // of them after the prefix: 100 bits
 
 	// MaxName is the longest name of a sandbox, in characters.
 	MaxName = 63
@@ -32,30 +35,40 @@ var (
 		wombat yak zebra`)
 )
 
-var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+var idEncoding = base32.NewEncoding(idLetters).WithPadding(base32.NoPadding)
 
 // NewID returns "sb_" and 20 characters of base32 read from rand.
-func NewID(rand io.Reader) (string, error) {
+func NewID(rand io.Reader) (string, error) { return newID(idPrefix, rand) }
+
+// NewSnapshotID returns "sn_" and 20 characters of base32 read from rand.
+func NewSnapshotID(rand io.Reader) (string, error) { return newID(snapshotPrefix, rand) }
+
+// NewVolumeID returns "vol_" and 20 characters of base32 read from rand.
+func NewVolumeID(rand io.Reader) (string, error) { return newID(volumePrefix, rand) }
+
+func newID(prefix string, rand io.Reader) (string, error) {
 	var b [13]byte
 	if _, err := io.ReadFull(rand, b[:]); err != nil {
 		return "", fmt.Errorf("read randomness for an id: %w", err)
 	}
-	return idPrefix + idEncoding.EncodeToString(b[:])[:idLen], nil
+	return prefix + idEncoding.EncodeToString(b[:])[:idLen], nil
 }
 
 // ValidID reports whether id could have come from NewID. Such a string is
 // safe as a file name.
-func ValidID(id string) bool {
-	s, ok := strings.CutPrefix(id, idPrefix)
-	if !ok || len(s) != idLen {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && (c < '2' || c > '7') {
-			return false
-		}
-	}
-	return true
+func ValidID(id string) bool { return validID(idPrefix, id) }
+
+// ValidSnapshotID reports whether id could have come from NewSnapshotID. Such
+// a string is safe as a file name.
+func ValidSnapshotID(id string) bool { return validID(snapshotPrefix, id) }
+
+// ValidVolumeID reports whether id could have come from NewVolumeID. Such a
+// string is safe as a file name.
+func ValidVolumeID(id string) bool { return validID(volumePrefix, id) }
+
+func validID(prefix, id string) bool {
+	s, ok := strings.CutPrefix(id, prefix)
+	return ok && len(s) == idLen && strings.Trim(s, idLetters) == ""
 }
 
 // NewName returns a name such as "brave-otter-4f2a", chosen by rand.

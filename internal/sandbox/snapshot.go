@@ -2,16 +2,12 @@ package sandbox
 
 import (
 	"context"
-	"io"
-	"strings"
 	"time"
 )
 
 // MaxSnapshotChain is how many snapshots may lie over one another: one that is
 // made of a sandbox which started from a snapshot lies over that.
 const MaxSnapshotChain = 128
-
-const snapshotPrefix = "sn_"
 
 // Snapshot is what a sandbox wrote, kept for others to start from.
 type Snapshot struct {
@@ -60,19 +56,6 @@ type Snapshots interface {
 	Put(ctx context.Context, s Snapshot) error
 	// Delete deletes one. One that is gone is no error.
 	Delete(ctx context.Context, id string) error
-}
-
-// NewSnapshotID returns "sn_" and 20 characters of base32 read from rand.
-func NewSnapshotID(rand io.Reader) (string, error) {
-	id, err := NewID(rand)
-	return snapshotPrefix + strings.TrimPrefix(id, idPrefix), err
-}
-
-// ValidSnapshotID reports whether id could have come from NewSnapshotID. Such
-// a string is safe as a file name.
-func ValidSnapshotID(id string) bool {
-	s, ok := strings.CutPrefix(id, snapshotPrefix)
-	return ok && ValidID(idPrefix+s)
 }
 
 // Snapshot saves what a sandbox wrote and keeps it, as the sandbox's owner's.

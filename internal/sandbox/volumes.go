@@ -2,9 +2,7 @@ package sandbox
 
 import (
 	"context"
-	"io"
 	"slices"
-	"strings"
 )
 
 // Volumes are the disks that outlive sandboxes.
@@ -14,23 +12,7 @@ type Volumes interface {
 	Has(ctx context.Context, owner, id string) error
 }
 
-const (
-	volumePrefix  = "vol_"
-	maxVolumeName = 128 // bytes
-)
-
-// NewVolumeID returns "vol_" and 20 characters of base32 read from rand.
-func NewVolumeID(rand io.Reader) (string, error) {
-	id, err := NewID(rand)
-	return volumePrefix + strings.TrimPrefix(id, idPrefix), err
-}
-
-// ValidVolumeID reports whether id could have come from NewVolumeID. Such a
-// string is safe as a file name.
-func ValidVolumeID(id string) bool {
-	s, ok := strings.CutPrefix(id, volumePrefix)
-	return ok && ValidID(idPrefix+s)
-}
+const maxVolumeName = 128 // bytes
 
 // volumes returns the IDs of those that s shows, each once.
 func (s Spec) volumes() []string {
@@ -58,16 +40,7 @@ func (m *Manager) VolumeUsers(id string) []string { return m.registry.volumeUser
 // Before the records are read it fails with Unavailable, without f: what is in
 // use is not known.
 func (m *Manager) WithVolumes(ctx context.Context, f func(ctx context.Context) error) error {
-	ctx, done, err := m.ops.begin(ctx, Caller{Admin: true})
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := m.volumes.turn.take(ctx); err != nil {
-		return failure(err, "", "wait for another look at the volumes")
-	}
-	defer m.volumes.turn.give()
-	return f(ctx)
+	return m.alone(ctx, m.volumes.turn, "volumes", f)
 }
 
 // volumes are for volumes what images is for images.

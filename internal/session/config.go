@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"math"
 	"path/filepath"
 	"time"
@@ -13,29 +14,31 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/request"
 )
 
-// Defaults of a Config, and the most that may be configured.
 const (
-	DefaultTTL      = 300 * time.Second
-	DefaultKeepIdle = 7 * 24 * time.Hour
-
-	DefaultMaxSessions  = 64
-	DefaultMaxProcesses = 64
-	DefaultMaxCompleted = 256
-	DefaultCompletedFor = 300 * time.Second
-	DefaultMaxEntries   = quota.DefaultEntries
-	DefaultAdmissions   = 100_000
-	DefaultRPCFileBytes = 20 << 20
-	DefaultMaxSleeping  = 256
-
-	HardMaxSessions  = 5000
-	HardMaxProcesses = 1024
-	HardMaxCompleted = 10_000
-	HardCompletedFor = 24 * time.Hour
-	HardMaxEntries   = quota.MaxEntries
-	HardAdmissions   = 250_000
-	HardRPCFileBytes = 100 << 20
-	HardMaxSleeping  = 100_000
+	defaultTTL      = 300 * time.Second
+	defaultKeepIdle = 7 * 24 * time.Hour
+	maxRPCFile      = 100 << 20 // bytes that may be configured
 )
+
+// limits are the whole numbers of Config.Limits: by name, with their defaults and
+// the most that may be configured.
+func limits(l *sessions.Limits) []limit {
+	return []limit{
+		{"max_sessions", &l.MaxSessions, 64, 5000},
+		{"max_managed_processes", &l.MaxProcesses, 64, 1024},
+		{"max_completed_processes", &l.MaxCompleted, 256, 10_000},
+		{"completed_process_retention_sec", &l.CompletedSec, 300, 24 * 60 * 60},
+		{"max_workspace_entries", &l.MaxEntries, quota.DefaultEntries, quota.MaxEntries},
+		{"max_admission_records", &l.MaxAdmissions, 100_000, 250_000},
+		{"max_sleeping", &l.MaxSleeping, 256, 100_000},
+	}
+}
+
+type limit struct {
+	name      string
+	n         *int
+	def, most int
+}
 
 // Config is what the operator set. The zero value works: sessions have
 // workspaces of their own and no directory of the host.
@@ -74,7 +77,7 @@ type Config struct {
 // TTL returns for how long an idle session is left as it is; 0: for good.
 func (c Config) TTL() time.Duration {
 	if c.SessionTTLSec == nil {
-		return DefaultTTL
+		return defaultTTL
 	}
 	return time.Duration(max(*c.SessionTTLSec, 0)) * time.Second
 }
@@ -82,7 +85,7 @@ func (c Config) TTL() time.Duration {
 // KeepIdle returns for how long an idle session sleeps; 0: not at all.
 func (c Config) KeepIdle() time.Duration {
 	if c.KeepIdleSec == nil {
-		return DefaultKeepIdle
+		return defaultKeepIdle
 	}
 	return time.Duration(max(*c.KeepIdleSec, 0)) * time.Second
 }
@@ -90,32 +93,13 @@ func (c Config) KeepIdle() time.Duration {
 // WithDefaults returns c with its image, its wall and its limits filled in.
 func (c Config) WithDefaults() Config {
 	l := &c.Limits
-	for _, d := range []struct {
-		p   *int
-		def int
-	}{
-		{&l.MaxSessions, DefaultMaxSessions},
-		{&l.MaxProcesses, DefaultMaxProcesses},
-		{&l.MaxCompleted, DefaultMaxCompleted},
-		{&l.CompletedSec, int(DefaultCompletedFor / time.Second)},
-		{&l.MaxEntries, DefaultMaxEntries},
-		{&l.MaxAdmissions, DefaultAdmissions},
-		{&l.MaxSleeping, DefaultMaxSleeping},
-	} {
-		if *d.p == 0 {
-			*d.p = d.def
-		}
+	for _, of := range limits(l) {
+		*of.n = cmp.Or(*of.n, of.def)
 	}
-	if l.MaxRPCFileBytes == 0 {
-		l.MaxRPCFileBytes = DefaultRPCFileBytes
-	}
+	l.MaxRPCFileBytes = cmp.Or(l.MaxRPCFileBytes, 20<<20)
 	l.SleepingKeepsSec = int(c.KeepIdle() / time.Second)
-	if c.Image == "" {
-		c.Image = sandbox.DefaultImage
-	}
-	if c.Isolation == "" {
-		c.Isolation = sandbox.DefaultIsolation
-	}
+	c.Image = cmp.Or(c.Image, sandbox.DefaultImage)
+	c.Isolation = cmp.Or(c.Isolation, sandbox.DefaultIsolation)
 	return c
 }
 
@@ -164,22 +148,13 @@ func (c Config) Validate() error {
 	if l.SleepingKeepsSec != 0 {
 		return sandbox.Errorf(sandbox.Invalid, "box.limits.sleeping_keeps_sec: it is told, not set").WithHint("set box.keep_idle_sec")
 	}
-	for _, b := range []struct {
-		name    string
-		n, most int64
-	}{
-		{"max_sessions", int64(l.MaxSessions), HardMaxSessions},
-		{"max_managed_processes", int64(l.MaxProcesses), HardMaxProcesses},
-		{"max_completed_processes", int64(l.MaxCompleted), HardMaxCompleted},
-		{"completed_process_retention_sec", int64(l.CompletedSec), int64(HardCompletedFor / time.Second)},
-		{"max_workspace_entries", int64(l.MaxEntries), HardMaxEntries},
-		{"max_admission_records", int64(l.MaxAdmissions), HardAdmissions},
-		{"max_rpc_file_bytes", l.MaxRPCFileBytes, HardRPCFileBytes},
-		{"max_sleeping", int64(l.MaxSleeping), HardMaxSleeping},
-	} {
-		if b.n < 0 || b.n > b.most {
-			return bad("limits."+b.name, "%d is out of bounds: at most %d, and 0 is the default", b.n, b.most)
+	for _, of := range limits(&l) {
+		if *of.n < 0 || *of.n > of.most {
+			return bad("limits."+of.name, "%d is out of bounds: at most %d, and 0 is the default", *of.n, of.most)
 		}
+	}
+	if l.MaxRPCFileBytes < 0 || l.MaxRPCFileBytes > maxRPCFile {
+		return bad("limits.max_rpc_file_bytes", "%d is out of bounds: at most %d, and 0 is the default", l.MaxRPCFileBytes, maxRPCFile)
 	}
 	return nil
 }

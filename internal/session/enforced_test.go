@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/internal/session/quota"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
 )
 
@@ -123,7 +124,7 @@ func onProjects(t *testing.T, test func(t *testing.T, w *world, p *projects, roo
 
 const (
 	mib   = 1 << 20
-	files = session.DefaultMaxEntries + 1 // that a directory may have, where nothing is said
+	files = quota.DefaultEntries + 1 // that a directory may have, where nothing is said
 )
 
 // hard is a session of a directory that is to have a hard quota.

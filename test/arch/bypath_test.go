@@ -24,7 +24,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "Shown.show",
+		functions: "shownGroup.show",
 		why:       "control groups, and a file system that no guest has written to yet",
 	},
 	{
@@ -44,7 +44,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Backend.LinkEnd Backend.killStrays Backend.stray diskUsage",
+		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Backend.linkEnd Backend.killStrays Backend.stray diskUsage",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{
@@ -121,7 +121,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/skill",
-		functions: "Below Open Store.sweepAll",
+		functions: "Open Store.sweepAll",
 		why:       "the operator's directories, as they are configured: below them names are an os.Root's",
 	},
 	{

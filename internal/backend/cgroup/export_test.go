@@ -1,12 +1,14 @@
 package cgroup
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,4 +89,37 @@ func parentPath(f *os.File) string {
 func (h *Host) DropV2() bool {
 	h.trees = slices.DeleteFunc(h.trees, func(t *hierarchy) bool { return t.version == 2 })
 	return len(h.trees) > 0
+}
+
+// CgroupFD opens the group's directory in the version 2 tree, for
+// syscall.SysProcAttr.CgroupFD: the child is then born in it. It must enter
+// the version 1 trees, if there are any, by ProcsFiles all the same. It fails
+// with Unsupported where no version 2 tree is usable. The caller closes it.
+func (g *Group) CgroupFD() (*os.File, error) {
+	t := g.v2()
+	if t == nil {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "no usable cgroup v2 tree")
+	}
+	f, err := g.open(t)
+	if err != nil {
+		return nil, fmt.Errorf("open group %s: %w", g.name, err)
+	}
+	return f, nil
+}
+
+// MemoryPeak returns the most bytes that were ever charged to the group. It
+// fails with Unsupported under version 2 before Linux 5.19.
+func (g *Group) MemoryPeak() (int64, error) {
+	return g.number("memory", "memory.max_usage_in_bytes", "memory.peak")
+}
+
+// Enforced says for each limit that was asked for what keeps it, or why
+// nothing does.
+func (g *Group) Enforced() []sandbox.Enforcement { return slices.Clone(g.enforced) }
+
+// CommandsOOMKills returns how many processes of the commands' part were
+// killed because memory ran out. It fails with NotFound where the group has
+// no such part.
+func (g *Group) CommandsOOMKills() (uint64, error) {
+	return g.keyed("memory", commandsGroup+"/"+g.host.oomFile(), "oom_kill")
 }

@@ -140,13 +140,6 @@ func (h *Host) Open(name string) (*Group, error) {
 	return nil, sandbox.Errorf(sandbox.NotFound, "cgroup %s: not found", name)
 }
 
-// Name returns the name that the group was made with.
-func (g *Group) Name() string { return g.name }
-
-// Enforced says for each limit that was asked for what keeps it, or why
-// nothing does.
-func (g *Group) Enforced() []sandbox.Enforcement { return slices.Clone(g.enforced) }
-
 // ProcsFiles returns the absolute paths of the files into each of which a
 // process writes "0" to put itself into the group, or another's number.
 func (g *Group) ProcsFiles() []string {
@@ -177,22 +170,6 @@ func (g *Group) Enter(pid int) error {
 		}
 	}
 	return nil
-}
-
-// CgroupFD opens the group's directory in the version 2 tree, for
-// syscall.SysProcAttr.CgroupFD: the child is then born in it. It must enter
-// the version 1 trees, if there are any, by ProcsFiles all the same. It fails
-// with Unsupported where no version 2 tree is usable. The caller closes it.
-func (g *Group) CgroupFD() (*os.File, error) {
-	t := g.v2()
-	if t == nil {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "no usable cgroup v2 tree")
-	}
-	f, err := g.open(t)
-	if err != nil {
-		return nil, fmt.Errorf("open group %s: %w", g.name, err)
-	}
-	return f, nil
 }
 
 // open opens the group's directory in one tree.
@@ -231,12 +208,6 @@ func (g *Group) FileCache() (int64, error) {
 	}
 	shmem, _ := parseKeyed(b, shared) // memory that nothing is behind, though it is counted with files
 	return int64(cache - min(cache, shmem)), nil
-}
-
-// MemoryPeak returns the most bytes that were ever charged to the group. It
-// fails with Unsupported under version 2 before Linux 5.19.
-func (g *Group) MemoryPeak() (int64, error) {
-	return g.number("memory", "memory.max_usage_in_bytes", "memory.peak")
 }
 
 // CPUUsage returns the processor time that the group has used.

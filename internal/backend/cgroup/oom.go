@@ -35,13 +35,6 @@ func (h *Host) oomFile() string {
 	return "memory.oom_control"
 }
 
-// CommandsOOMKills returns how many processes of the commands' part were
-// killed because memory ran out. It fails with NotFound where the group has
-// no such part.
-func (g *Group) CommandsOOMKills() (uint64, error) {
-	return g.keyed("memory", commandsGroup+"/"+g.host.oomFile(), "oom_kill")
-}
-
 // AwaitOOM blocks until one of the group's processes has been killed because
 // the memory limit was reached, now or since before was the count of
 // OOMKills, or until ctx ends. Under version 2 the kernel ends the whole group

@@ -18,7 +18,7 @@
 // all that it wrote before an Unmount that returned, is there once the image
 // file's directory entry is. A caller who records that an image exists syncs
 // its directory first. After a crash the kernel replays the journal at the
-// next Mount. Discard throws away what was not written yet, on purpose.
+// next Mount.
 //
 // The package refuses image files that are links or are not ext4, sizes that
 // mke2fs would round to something else, and directories that others can write.

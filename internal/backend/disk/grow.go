@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// MaxGrow is how much an image may take on the host's disk that is grown,
+	// maxGrow is how much an image may take on the host's disk that is grown,
 	// since it is copied for that.
-	MaxGrow = 4 << 30
+	maxGrow = 4 << 30
 
 	growTries = 12
 )
@@ -26,7 +26,7 @@ const (
 // 128 MiB of an image have as many inodes as the first ones. src stays as it is,
 // and is not mounted meanwhile: it is refused with Conflict where it is attached,
 // or was not unmounted in good order, and with Unsupported where it holds more
-// than MaxGrow or resize2fs is not there. After an error there is nothing at dst.
+// than maxGrow or resize2fs is not there. After an error there is nothing at dst.
 func Grow(ctx context.Context, src, dst string, from Size, to int64) (is Size, err error) {
 	is = Size{Bytes: to, Inodes: from.Inodes}
 	if err := (Size{Bytes: to, Inodes: 1}).Validate(); err != nil {
@@ -83,8 +83,8 @@ func growable(ctx context.Context, img *os.File) error {
 	if err := unix.Fstat(int(img.Fd()), &st); err != nil {
 		return fmt.Errorf("read disk image %s: %w", img.Name(), err)
 	}
-	if held := st.Blocks * 512; held > MaxGrow {
-		return sandbox.Errorf(sandbox.Unsupported, "disk image %s holds %d bytes: more than %d are not copied to be grown", img.Name(), held, int64(MaxGrow))
+	if held := st.Blocks * 512; held > maxGrow {
+		return sandbox.Errorf(sandbox.Unsupported, "disk image %s holds %d bytes: more than %d are not copied to be grown", img.Name(), held, int64(maxGrow))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"golang.org/x/sys/unix"
 )
 
 // Make makes an image file with an empty file system of size s at path, mode
@@ -169,48 +169,48 @@ func readSuperblock(f *os.File) (superblock, error) {
 	return sb, err
 }
 
-// Usage tells how full a file system is.
-type Usage struct {
-	Bytes      int64 // in all, the journal and tables left out where the kernel told
-	FreeBytes  int64
-	Inodes     int64
-	FreeInodes int64
-	HostBytes  int64 // what the image file takes on the host; 0 for MountUsage
-	// NeedsRecovery says that the image is mounted, or was when the machine
-	// crashed: the other figures are then of an earlier time.
-	NeedsRecovery bool
+// superblock is what this package reads of an ext4 superblock.
+type superblock struct {
+	blockSize          int64
+	blocks, freeBlocks uint64
+	inodes, freeInodes uint32
+	recover            bool // the journal must be replayed
 }
 
-// ImageUsage reads the usage of an image that is not mounted.
-func ImageUsage(path string) (Usage, error) {
-	f, err := openImage(path)
-	if err != nil {
-		return Usage{}, err
-	}
-	defer f.Close()
-	sb, err := readSuperblock(f)
-	if err != nil {
-		return Usage{}, fmt.Errorf("read disk image %s: %w", path, err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return Usage{}, fmt.Errorf("read disk image %s: %w", path, err)
-	}
-	return Usage{
-		Bytes: int64(sb.blocks) * sb.blockSize, FreeBytes: int64(sb.freeBlocks) * sb.blockSize,
-		Inodes: int64(sb.inodes), FreeInodes: int64(sb.freeInodes),
-		HostBytes: st.Blocks * 512, NeedsRecovery: sb.recover,
-	}, nil
-}
+// Where the superblock is, and how long.
+const (
+	superblockOffset = 1024
+	superblockSize   = 1024
+)
 
-// MountUsage reads the usage of a mounted image.
-func MountUsage(target string) (Usage, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(target, &st); err != nil {
-		return Usage{}, fmt.Errorf("read usage of %s: %w", target, err)
+var errNotExt4 = errors.New("not an ext4 file system")
+
+// parseSuperblock reads the superblock of an ext2, ext3 or ext4 file system.
+func parseSuperblock(b []byte) (superblock, error) {
+	le := binary.LittleEndian
+	if len(b) < superblockSize || le.Uint16(b[0x38:]) != 0xEF53 {
+		return superblock{}, errNotExt4
 	}
-	return Usage{
-		Bytes: int64(st.Blocks) * st.Bsize, FreeBytes: int64(st.Bavail) * st.Bsize,
-		Inodes: int64(st.Files), FreeInodes: int64(st.Ffree),
-	}, nil
+	const incompatRecover, incompat64bit = 0x4, 0x80
+	incompat := le.Uint32(b[0x60:])
+	logBlock := le.Uint32(b[0x18:])
+	if logBlock > 6 {
+		return superblock{}, errNotExt4
+	}
+	s := superblock{
+		blockSize:  1024 << logBlock,
+		blocks:     uint64(le.Uint32(b[0x04:])),
+		freeBlocks: uint64(le.Uint32(b[0x0C:])),
+		inodes:     le.Uint32(b[0x00:]),
+		freeInodes: le.Uint32(b[0x10:]),
+		recover:    incompat&incompatRecover != 0,
+	}
+	if incompat&incompat64bit != 0 {
+		s.blocks |= uint64(le.Uint32(b[0x150:])) << 32
+		s.freeBlocks |= uint64(le.Uint32(b[0x158:])) << 32
+	}
+	if s.blocks > 1<<48 || s.freeBlocks > s.blocks || s.freeInodes > s.inodes {
+		return superblock{}, errNotExt4
+	}
+	return s, nil
 }

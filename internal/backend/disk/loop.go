@@ -21,8 +21,6 @@ const (
 	loopDirectIO  = 16 // the image's pages are not cached a second time
 )
 
-const loopMajor = 7
-
 // inode identifies an image file under all of its names.
 type inode struct{ dev, ino uint64 }
 
@@ -78,25 +76,6 @@ func configure(dev, img *os.File) error {
 	return unix.IoctlLoopConfigure(int(dev.Fd()), &c)
 }
 
-// Find returns the loop device that has the image, "" where none has.
-func Find(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return "", fmt.Errorf("find loop device: %w", err)
-	}
-	defer f.Close()
-	id, err := inodeOf(f)
-	if err != nil {
-		return "", fmt.Errorf("find loop device: %w", err)
-	}
-	dev, err := findLoop(id, "")
-	if err != nil || dev == nil {
-		return "", err
-	}
-	defer dev.Close()
-	return dev.Name(), nil
-}
-
 // sysBlock lists the machine's block devices.
 const sysBlock = "/sys/block"
 
@@ -138,27 +117,6 @@ func findLoop(id inode, base string) (*os.File, error) {
 		dev.Close()
 	}
 	return nil, nil
-}
-
-// openLoop opens the loop device of a number, if it has the file id.
-func openLoop(number uint64, id inode) (*os.File, error) {
-	at, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(number), unix.Minor(number)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	dev, err := os.OpenFile("/dev/"+filepath.Base(at), os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(dev.Fd()), &st); err != nil || st.Rdev != number || !has(dev, id) {
-		dev.Close()
-		return nil, err
-	}
-	return dev, nil
 }
 
 // has reports whether an open loop device has the file id.

@@ -22,9 +22,9 @@ type Options struct {
 	New bool
 }
 
-// DetachWait is how long Mount waits for a loop device that is on its way
+// detachWait is how long Mount waits for a loop device that is on its way
 // from one user of the image to the next, or to being freed.
-const DetachWait = 5 * time.Second
+const detachWait = 5 * time.Second
 
 // Mount mounts an image on the directory target and returns its loop device,
 // "/dev/loop0". An image that is attached, by whomever and in whichever mount
@@ -55,7 +55,7 @@ func Mount(ctx context.Context, path, target string, o Options) (string, error) 
 // a lock of another kind than the one that the loop device inherits, so the
 // two do not meet.
 func lockAttach(ctx context.Context, img *os.File) error {
-	ok, err := retry(ctx, DetachWait, func() (bool, error) {
+	ok, err := retry(ctx, detachWait, func() (bool, error) {
 		err := unix.FcntlFlock(img.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 			return false, nil
@@ -63,7 +63,7 @@ func lockAttach(ctx context.Context, img *os.File) error {
 		return err == nil, err
 	})
 	if err == nil && !ok {
-		err = sandbox.Errorf(sandbox.Unavailable, "another process is attaching it for more than %v", DetachWait)
+		err = sandbox.Errorf(sandbox.Unavailable, "another process is attaching it for more than %v", detachWait)
 	}
 	return err
 }
@@ -76,12 +76,12 @@ func device(ctx context.Context, img *os.File, isNew bool) (*os.File, error) {
 		return nil, err
 	}
 	var dev *os.File
-	ok, err := retry(ctx, DetachWait, func() (bool, error) {
+	ok, err := retry(ctx, detachWait, func() (bool, error) {
 		dev, err = deviceNow(ctx, img, id, isNew)
 		return dev != nil, err
 	})
 	if err == nil && !ok {
-		err = sandbox.Errorf(sandbox.Unavailable, "its loop device is not freed after %v", DetachWait)
+		err = sandbox.Errorf(sandbox.Unavailable, "its loop device is not freed after %v", detachWait)
 	}
 	return dev, err
 }
@@ -170,14 +170,14 @@ func Unmount(target string) error {
 
 // Detached waits until no loop device has the image any more: the kernel
 // frees one a moment after the last unmount. It fails with Conflict if that
-// takes longer than DetachWait, as it does while the image is mounted.
+// takes longer than detachWait, as it does while the image is mounted.
 func Detached(ctx context.Context, path string) error {
 	img, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("wait for disk image: %w", err)
 	}
 	defer img.Close()
-	ok, err := retry(ctx, DetachWait, func() (bool, error) {
+	ok, err := retry(ctx, detachWait, func() (bool, error) {
 		f, err := lockAttached(img)
 		if f != nil {
 			f.Close()

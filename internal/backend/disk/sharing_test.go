@@ -161,29 +161,3 @@ func TestUnmountOfABusyDisk(t *testing.T) {
 	}
 	f.Close()
 }
-
-func TestDiscardStopsOnlyItsOwn(t *testing.T) {
-	e := setup(t)
-	a, b := e.image(t, "a.img", small), e.image(t, "b.img", small)
-	ta, tb := e.mount(t, a), e.mount(t, b)
-	for _, target := range []string{tb, e.dir} {
-		if err := disk.Discard(a, target); sandbox.KindOf(err) != sandbox.Conflict {
-			t.Errorf("Discard of %s = %v, want conflict", target, err)
-		}
-		if err := os.WriteFile(filepath.Join(target, "alive"), nil, 0o644); err != nil {
-			t.Errorf("Discard stopped another file system: %v", err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(ta, "f"), make([]byte, 8<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := disk.Discard(a, ta); err != nil {
-		t.Fatal(err)
-	}
-	if err := disk.Detached(t.Context(), a); err != nil {
-		t.Fatal(err)
-	}
-	if u, err := disk.ImageUsage(a); err != nil || u.HostBytes > 6<<20 {
-		t.Errorf("what was discarded was written: %+v, %v", u, err)
-	}
-}

@@ -82,7 +82,7 @@ func RootAllowed(spec sandbox.Spec, owner string) bool {
 	dirs := append([]sandbox.Mount{{
 		Source: spec.Workspace.Source, ReadOnly: spec.Workspace.Mode != sandbox.WorkspaceWritable,
 	}}, spec.Mounts...)
-	ours := owner == OurOwner()
+	ours := owner == ourOwner()
 	for _, m := range dirs {
 		if m.Source.Path != "" && !(m.ReadOnly && ours) {
 			return false
@@ -91,8 +91,8 @@ func RootAllowed(spec sandbox.Spec, owner string) bool {
 	return true
 }
 
-// OurOwner is the owner of what this process's own user makes.
-func OurOwner() string { return fmt.Sprintf("uid:%d", os.Geteuid()) }
+// ourOwner is the owner of what this process's own user makes.
+func ourOwner() string { return fmt.Sprintf("uid:%d", os.Geteuid()) }
 
 // protectGit finds what git on the host would obey in a tree that the instance can
 // write to.

@@ -48,7 +48,8 @@ type Options struct {
 // Wall is what one wall adds to a Backend: what it promises, and how its instances are
 // started.
 type Wall struct {
-	Name string // in a Spec
+	Name     string // in a Spec
+	Strength sandbox.Strength
 
 	// Promises says how isolation and privileges are kept. It refuses a spec that the
 	// wall can't have.
@@ -209,9 +210,9 @@ func (b *Backend) note(p *Layout, r record) error {
 	return durable.Write(filepath.Join(p.Dir, fileInstance), raw, durable.Options{})
 }
 
-// LinkEnd opens the network namespace of a running instance: that of the process
+// linkEnd opens the network namespace of a running instance: that of the process
 // that it lives by.
-func (b *Backend) LinkEnd(id string) (*os.File, error) {
+func (b *Backend) linkEnd(id string) (*os.File, error) {
 	dir, err := b.dir(id)
 	if err != nil {
 		return nil, err
@@ -235,8 +236,8 @@ func (b *Backend) LinkEnd(id string) (*os.File, error) {
 // instances can be suspended adds that.
 func (b *Backend) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{
-		HostDirs: true, Images: true, Volumes: true,
-		Link: sandbox.LinkNetNS, LinkEnd: b.LinkEnd, Snapshots: b, Usage: b, Warm: b,
+		Strength: b.wall.Strength, HostDirs: true, Images: true, Volumes: true,
+		Link: sandbox.LinkNetNS, LinkEnd: b.linkEnd, Snapshots: b, Usage: b, Warm: b,
 	}
 }
 

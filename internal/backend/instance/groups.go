@@ -80,7 +80,7 @@ func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Layout, cfg *control
 // show has a file or directory of the host's control groups shown to the agent
 // alone, and returns its path inside.
 func (lay *Layout) show(source, name string) string {
-	lay.Shown = append(lay.Shown, Shown{Source: source, Name: name})
+	lay.Shown = append(lay.Shown, shownGroup{Source: source, Name: name})
 	return GuestControl + "/" + name
 }
 

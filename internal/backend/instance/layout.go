@@ -30,8 +30,8 @@ type Layout struct {
 	// inside are those outside.
 	Base uint32 `json:"base"`
 	// Native: the instance is on the host's kernel.
-	Native bool    `json:"native"`
-	Shown  []Shown `json:"shown"`
+	Native bool         `json:"native"`
+	Shown  []shownGroup `json:"shown"`
 	// Rootless: the composing process is root of a user namespace in which
 	// only the caller's ids are mapped.
 	Rootless bool `json:"rootless"`
@@ -51,9 +51,9 @@ type Groups struct {
 	Commands *cgroup.Commands `json:"commands"` // the commands' part; nil: they have none of their own
 }
 
-// Shown is a file or directory of the host's control groups that a native
+// shownGroup is a file or directory of the host's control groups that a native
 // instance's agent sees in GuestControl, and its commands don't.
-type Shown struct {
+type shownGroup struct {
 	Source string `json:"source"`
 	Name   string `json:"name"`
 }

@@ -21,13 +21,13 @@ const (
 	// there is none. Without root it is, until MakeLink, the socket that wants
 	// the TAP.
 	LinkFD = 3
-	// HandoverFD is the first of those that the instance's agent inherits.
-	HandoverFD = 4
+	// handoverFD is the first of those that the instance's agent inherits.
+	handoverFD = 4
 )
 
 // Handed is what a launcher's agent inherits.
 func Handed() *Handover {
-	file := func(n uintptr, name string) *os.File { return os.NewFile(HandoverFD+n, name) }
+	file := func(n uintptr, name string) *os.File { return os.NewFile(handoverFD+n, name) }
 	return &Handover{Program: file(0, "guest agent"), Socket: file(1, "agent's socket"), Config: file(2, "agent's configuration")}
 }
 

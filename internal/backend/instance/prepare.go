@@ -155,7 +155,7 @@ func (lay *Layout) mountsIn(path string) bool {
 // the daemon's own user's can be: others' homes are not its to open.
 func toolsOf(owner string) []hostimage.Tool {
 	uid, ok := strings.CutPrefix(owner, "uid:")
-	if !ok || os.Geteuid() != 0 && owner != OurOwner() {
+	if !ok || os.Geteuid() != 0 && owner != ourOwner() {
 		return hostimage.Tools("")
 	}
 	u, err := user.LookupId(uid)

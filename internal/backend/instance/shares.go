@@ -149,7 +149,7 @@ func (c *composer) groups() error {
 }
 
 // show binds a file or a directory of the host below at.
-func (sh Shown) show(at string) error {
+func (sh shownGroup) show(at string) error {
 	st, err := os.Stat(sh.Source)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // Check implements sandbox.Backend. It answers for a caller of this process's
 // own user.
 func (b *Backend) Check(_ context.Context, spec sandbox.Spec) ([]sandbox.Enforcement, error) {
-	return b.report(spec, OurOwner())
+	return b.report(spec, ourOwner())
 }
 
 // Start implements sandbox.Backend. An instance that was suspended goes on.

@@ -80,3 +80,15 @@ func GroupsForTest() []Group {
 		Modules, Clocks, Handles, Machine, Legacy, Terminals, Personalities, Devices,
 	}
 }
+
+// Refused lists, for tests and reports, the numbers of a group that are
+// refused whatever their arguments are.
+func Refused(g Group) []uint32 {
+	var nrs []uint32
+	for _, r := range slices.Concat(refusals, refusalsHere) {
+		if r.group == g {
+			nrs = append(nrs, r.nrs...)
+		}
+	}
+	return nrs
+}

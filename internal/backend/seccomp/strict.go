@@ -150,18 +150,6 @@ var refusals = []refusal{
 	{Legacy, refuse, []uint32{unix.SYS_NFSSERVCTL}},
 }
 
-// Refused lists, for tests and reports, the numbers of a group that are
-// refused whatever their arguments are.
-func Refused(g Group) []uint32 {
-	var nrs []uint32
-	for _, r := range slices.Concat(refusals, refusalsHere) {
-		if r.group == g {
-			nrs = append(nrs, r.nrs...)
-		}
-	}
-	return nrs
-}
-
 // table is what Confine enforces.
 func table(o Options) map[uint32]verdict {
 	open := func(g Group) bool { return slices.Contains(o.Open, g) }

@@ -48,3 +48,13 @@ const (
 	NewMissing   = newMissing
 	TypeNone     = wire.TypeNone
 )
+
+// Flush forgets every answer. Pins stay.
+func (s *Server) Flush() { s.cache.flush() }
+
+func (c *cache) flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries = newLRU[key, entry](maxCached)
+	c.flushes++
+}

@@ -129,9 +129,6 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Flush forgets every answer. Pins stay.
-func (s *Server) Flush() { s.cache.flush() }
-
 // Names returns the names, at most 16, that the resolver gave addr for and
 // that the policy still allows: the one last asked for comes first. An
 // IPv4-mapped address counts as the IPv4 one.

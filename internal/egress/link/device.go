@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,22 +93,6 @@ func Attach(netns *os.File) (tap *os.File, err error) {
 	return tap, nil
 }
 
-// Configure gives the interface of a namespace the guest's addresses, routes
-// and neighbours again: a wall that runs a network stack of its own takes them
-// away when it starts. It changes nothing where they are whole.
-func Configure(netns *os.File) error {
-	err := elsewhere(func() error {
-		if err := enter(netns); err != nil {
-			return err
-		}
-		return configure(hasIPv6())
-	})
-	if err != nil {
-		return fmt.Errorf("configure network link: %w", err)
-	}
-	return nil
-}
-
 func enter(netns *os.File) error {
 	conn, err := netns.SyscallConn()
 	if err != nil {
@@ -127,4 +112,26 @@ func closeOnError(f *os.File, err *error) {
 	if *err != nil {
 		f.Close()
 	}
+}
+
+// elsewhere calls f on a thread of its own, which ends with the call: what f
+// does to it (join a namespace) is seen by nobody else. It is never the
+// process's first thread, for that one would outlive the call.
+func elsewhere(f func() error) error {
+	done := make(chan error, 1)
+	go thrownAway(f, done)
+	return <-done
+}
+
+func thrownAway(f func() error, done chan<- error) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		// While this goroutine waits, locked, no other runs on its thread.
+		over := make(chan error, 1)
+		go thrownAway(f, over)
+		done <- <-over
+		runtime.UnlockOSThread()
+		return
+	}
+	done <- f() // never unlocked: the thread ends with the goroutine
 }

@@ -90,46 +90,6 @@ func TestAttachWithoutTAP(t *testing.T) {
 	mustFailWith(t, err, unix.ENODEV)
 }
 
-// Configure puts back what a wall with a network stack of its own took away,
-// and leaves alone what is there.
-func TestConfigure(t *testing.T) {
-	w := newWorld(t, echo())
-	before := w.mustDial("tcp", elsewhere4)
-	ping(t, before, "hello")
-	if err := link.Configure(w.dev.NetNS); err != nil {
-		t.Fatal(err)
-	}
-	ping(t, before, "still here")
-	err := w.inside(func() error {
-		eth, err := netlink.LinkByName(link.Interface)
-		if err != nil {
-			return err
-		}
-		addrs, err := netlink.AddrList(eth, netlink.FAMILY_ALL)
-		if err != nil {
-			return err
-		}
-		for _, a := range addrs {
-			if err := netlink.AddrDel(eth, &a); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.dial("tcp", elsewhere4); err == nil {
-		t.Fatal("connected without an address")
-	}
-	if err := link.Configure(w.dev.NetNS); err != nil {
-		t.Fatal(err)
-	}
-	for _, to := range []string{elsewhere4, elsewhere6} {
-		ping(t, w.mustDial("tcp", to), "again")
-	}
-}
-
 // What runsc reads of an interface, and what it needs of it.
 func TestInterface(t *testing.T) {
 	w := newWorld(t, echo())

@@ -20,7 +20,7 @@ func keep(f io.ReaderAt, limit int64) ([]byte, error) {
 	var (
 		out  []byte
 		seen = make(map[key]bool)
-		in   = bufio.NewReaderSize(io.NewSectionReader(f, 0, math.MaxInt64), MaxLine)
+		in   = bufio.NewReaderSize(io.NewSectionReader(f, 0, math.MaxInt64), maxLine)
 		skip bool // the rest of a line that is too long
 	)
 	for {

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/api"
 )
 
-// MaxLine bounds a line, its newline included: a record whose fields are at
+// maxLine bounds a line, its newline included: a record whose fields are at
 // their bounds, each byte of them escaped, is shorter.
-const MaxLine = 32 << 10
+const maxLine = 32 << 10
 
 // maxNumber is more than is ever counted to, and leaves room to count on.
 const maxNumber = 1 << 62
@@ -114,7 +116,7 @@ func appendEscaped(to []byte, c rune) []byte {
 
 // decode reads a line. ok is false for what is no record.
 func decode(line []byte) (r Record, ok bool) {
-	if len(line) > MaxLine || json.Unmarshal(line, &r) != nil || r.Seq == 0 || r.Seq > maxNumber {
+	if len(line) > maxLine || json.Unmarshal(line, &r) != nil || r.Seq == 0 || r.Seq > maxNumber {
 		return Record{}, false
 	}
 	bound(&r)
@@ -140,3 +142,17 @@ func parseHeader(head []byte) uint64 {
 	}
 	return h.Turn
 }
+
+// Verdict is what became of what a sandbox tried.
+type Verdict = string
+
+// The verdicts.
+const (
+	Allow Verdict = "allow"
+	Deny  Verdict = "deny"
+)
+
+// Record is one line of a sandbox's record: one DNS question, connection,
+// request, or run of refused packets. The Writer sets its number, without gaps,
+// and its sandbox.
+type Record = api.NetRecord

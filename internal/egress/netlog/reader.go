@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// DefaultPoll is how often Read looks for more.
-const DefaultPoll = 100 * time.Millisecond
+// defaultPoll is how often Read looks for more.
+const defaultPoll = 100 * time.Millisecond
 
 // Options say which records Read is after.
 type Options struct {
 	After  uint64        // those with a greater Seq
 	Denied bool          // refusals alone
 	Follow bool          // go on with what will be written, until the context ends
-	Poll   time.Duration // how often to look then; 0 is DefaultPoll
+	Poll   time.Duration // how often to look then; 0 is defaultPoll
 }
 
 // Read gives the records of two files to yield, in the order of their numbers,
@@ -29,7 +29,7 @@ type Options struct {
 // It returns yield's error, or the context's cause.
 func Read(ctx context.Context, a, b string, o Options, yield func(Record) error) error {
 	if o.Poll <= 0 {
-		o.Poll = DefaultPoll
+		o.Poll = defaultPoll
 	}
 	m := merge{files: [2]cursor{{path: a}, {path: b}}, last: o.After}
 	defer m.close()
@@ -126,7 +126,7 @@ type cursor struct {
 }
 
 // chunk is read at once.
-const chunk = 2 * MaxLine
+const chunk = 2 * maxLine
 
 // drop forgets records that were given already.
 func (c *cursor) drop(last uint64) {

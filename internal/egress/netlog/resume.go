@@ -8,7 +8,7 @@ import (
 )
 
 // tail is how much of a file's end is read to find its last record.
-const tail = 4 * MaxLine
+const tail = 4 * maxLine
 
 // resume finds the active file, its end and the last number.
 func (w *Writer) resume() error {

@@ -13,7 +13,7 @@ import (
 
 // Bounds of a Writer.
 const (
-	MinLimit   = 4 * MaxLine // of each file
+	MinLimit   = 4 * maxLine // of each file
 	maxPending = 1 << 20     // bytes that wait to be written
 )
 
@@ -108,7 +108,7 @@ func (w *Writer) countedLocked(now time.Time) {
 }
 
 func (w *Writer) appendLocked(r *Record) {
-	if len(w.pending) > maxPending-2*MaxLine {
+	if len(w.pending) > maxPending-2*maxLine {
 		w.lost++
 		return
 	}
@@ -116,7 +116,7 @@ func (w *Writer) appendLocked(r *Record) {
 	r.Sandbox = w.sandbox
 	r.Seq = w.seq + 1
 	line, err := encode(w.pending, r)
-	if err != nil || len(line)-len(w.pending) > MaxLine {
+	if err != nil || len(line)-len(w.pending) > maxLine {
 		w.lost++
 		return
 	}
@@ -223,7 +223,7 @@ func (w *Writer) write() (again bool) {
 	w.err = err
 	if err != nil {
 		w.lost += countLost(lines[n:])
-	} else if w.pending == nil && cap(lines) <= 2*MaxLine {
+	} else if w.pending == nil && cap(lines) <= 2*maxLine {
 		w.pending = lines[:0]
 	}
 	for _, c := range idle {

@@ -60,7 +60,7 @@ type Options struct {
 	Record      func(netlog.Record)   // nil: nothing is recorded
 	Now         func() time.Time      // nil: time.Now
 	Log         *slog.Logger          // of what goes wrong in the gate itself; nil: discarded
-	MaxConns    int                   // connections at once; 0: DefaultMaxConns
+	MaxConns    int                   // connections at once; 0: defaultMaxConns
 	Timeouts    Timeouts              // zero fields have defaults
 }
 
@@ -78,7 +78,7 @@ type Timeouts struct {
 
 // Bounds of a proxy.
 const (
-	DefaultMaxConns = 4096
+	defaultMaxConns = 4096
 	MaxStreams      = 100 // requests at once on one connection of HTTP/2
 	maxUpstreams    = 256 // destinations to which connections are kept
 )
@@ -138,7 +138,7 @@ func New(o Options) *Proxy {
 		o.Meter = relay.NewMeter(o.Now)
 	}
 	if o.MaxConns <= 0 {
-		o.MaxConns = DefaultMaxConns
+		o.MaxConns = defaultMaxConns
 	}
 	p := &Proxy{o: o, conns: map[*conn]struct{}{}, q1: newQueue(), q2: newQueue()}
 	p.upstreams = newUpstreams(p)

@@ -11,7 +11,7 @@ import (
 // How long nothing may pass, where Options say nothing else.
 const (
 	DefaultIdle    = time.Hour   // of a stream: a shell or a database session may be still for long
-	DefaultUDPIdle = time.Minute // of a flow of datagrams, which has no other end
+	defaultUDPIdle = time.Minute // of a flow of datagrams, which has no other end
 )
 
 // Options bound a relay. The zero value bounds its idle time alone.

@@ -21,7 +21,7 @@ func UDP(ctx context.Context, guest net.Conn, dial func(context.Context) (net.Co
 		guest.Close()
 		return Result{End: EndRefused, Err: err}
 	}
-	r := newRelay(guest, upstream, o, DefaultUDPIdle)
+	r := newRelay(guest, upstream, o, defaultUDPIdle)
 	if err := errors.Join(guest.SetDeadline(time.Time{}), upstream.SetDeadline(time.Time{})); err != nil {
 		r.end(EndBroken, err)
 		return r.result()

@@ -5,11 +5,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -139,13 +137,6 @@ func (a *Authority) KeyPEM() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// Fingerprint returns the SHA-256 of the certificate, in lower-case
-// hexadecimal.
-func (a *Authority) Fingerprint() string {
-	sum := sha256.Sum256(a.cert.Raw)
-	return hex.EncodeToString(sum[:])
-}
-
 // Certificate returns a certificate for a name: a DNS name in any case, or an
 // IP address. It is one of those made before while that is valid for days. Not
 // to be changed. A name that can't be one is an error.
@@ -159,27 +150,6 @@ func (a *Authority) Certificate(name string) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	return a.cache.get(name, a.now().Add(leafRenew), a.sign)
-}
-
-// ServerConfig returns the configuration of a handshake in which the gate is
-// name, with the protocols of ALPN that it may agree on. TLS 1.2 and 1.3.
-func (a *Authority) ServerConfig(name string, protocols ...string) (*tls.Config, error) {
-	cert, err := a.Certificate(name)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Config{
-		Certificates: []tls.Certificate{*cert},
-		NextProtos:   protocols,
-		MinVersion:   tls.VersionTLS12,
-		Time:         a.now,
-		// The link leaves no machine: a post-quantum exchange would protect
-		// nothing there, and costs more than all else of a handshake.
-		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384, tls.CurveP521},
-		// One signature is cheaper than keeping tickets right: they would have
-		// to be bound to a name and to a policy.
-		SessionTicketsDisabled: true,
-	}, nil
 }
 
 // sign makes the certificate of a name that Certificate has made canonical.

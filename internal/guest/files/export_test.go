@@ -35,3 +35,7 @@ func Accepted(header string, plain bool) (bool, error) { return accepted(header,
 
 // RemoveAll is what Remove does.
 func RemoveAll(ctx context.Context, p string) error { return removeAll(ctx, p) }
+
+// Workers returns the threads for short work, for others who must act as a
+// user: they share the service's limits.
+func (s *Service) Workers() *Workers { return s.workers }

@@ -93,10 +93,6 @@ func (s *Service) Register(mux *http.ServeMux) {
 	}
 }
 
-// Workers returns the threads for short work, for others who must act as a
-// user: they share the service's limits.
-func (s *Service) Workers() *Workers { return s.workers }
-
 // Turn waits until no upload writes to a file, which the caller may do until it
 // calls release.
 func (s *Service) Turn(ctx context.Context, dev, ino uint64) (release func(), err error) {

@@ -14,8 +14,8 @@ import (
 
 // Defaults of WorkerOptions.
 const (
-	DefaultPerUser = 4
-	DefaultIdle    = 30 * time.Second
+	defaultPerUser = 4
+	defaultIdle    = 30 * time.Second
 )
 
 // maxThreads bounds the threads of one Workers over all users.
@@ -27,8 +27,8 @@ var ErrClosed = errors.New("file workers are closed")
 // WorkerOptions tune Workers. The zero value works.
 type WorkerOptions struct {
 	MountNS *os.File      // the mount namespace to work in; nil: the current one
-	PerUser int           // threads, and so calls at once, per user; 0: DefaultPerUser
-	Idle    time.Duration // how long a thread without work lives; 0: DefaultIdle
+	PerUser int           // threads, and so calls at once, per user; 0: defaultPerUser
+	Idle    time.Duration // how long a thread without work lives; 0: defaultIdle
 }
 
 // Workers run functions with a user's rights: on threads of their own, which
@@ -71,10 +71,10 @@ type job struct {
 // NewWorkers returns Workers that have no thread yet.
 func NewWorkers(o WorkerOptions) *Workers {
 	if o.PerUser <= 0 {
-		o.PerUser = DefaultPerUser
+		o.PerUser = defaultPerUser
 	}
 	if o.Idle <= 0 {
-		o.Idle = DefaultIdle
+		o.Idle = defaultIdle
 	}
 	return &Workers{
 		opts: o, enter: enterThread,

@@ -35,7 +35,7 @@ const (
 func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	fs := flag.NewFlagSet("carboy-code-interpreter", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	listen := fs.String("listen", ":"+strconv.Itoa(Port), "serve on `address`")
+	listen := fs.String("listen", ":"+strconv.Itoa(port), "serve on `address`")
 	wait := fs.Duration("wait", 0, "serve nothing; wait up to `duration` for the server on this machine")
 	if err := fs.Parse(args); err != nil || fs.NArg() > 0 {
 		if errors.Is(err, flag.ErrHelp) {

@@ -14,8 +14,8 @@ import (
 	"sync"
 )
 
-// Port is where E2B's clients look for the server.
-const Port = 49999
+// port is where E2B's clients look for the server.
+const port = 49999
 
 const maxContexts = 32
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,13 +21,6 @@ const rootCapabilities = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.
 // weakCapabilities are kept by everyone where that is seeded.
 var weakCapabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_DAC_OVERRIDE}
 
-// Enforced lists what holds commands, in words for people: each item is there
-// because it was installed.
-func (j *Jail) Enforced() []string { return slices.Clone(j.enforced) }
-
-// Warnings lists what a strict jail would have and this kernel has not.
-func (j *Jail) Warnings() []string { return slices.Clone(j.warnings) }
-
 // prepare checks what the configuration asks for and finds what the kernel
 // has for it.
 func (j *Jail) prepare() error {
@@ -45,10 +37,6 @@ func (j *Jail) prepare() error {
 	if j.cfg.Files > 0 && !j.canHold {
 		return errors.New("commands' open files can't be limited: kernel.yama.ptrace_scope is 3, which forbids to hold them; 2 would do")
 	}
-	j.enforced = []string{"no_new_privs", "no set-id bits", "no mounts of their own"}
-	if j.cfg.ReadOnlyRoot {
-		j.enforced = append(j.enforced, "read-only root")
-	}
 	if !j.cfg.Strict {
 		return nil
 	}
@@ -62,9 +50,6 @@ func (j *Jail) prepare() error {
 		}
 		j.clone3 = bornInGroups()
 	}
-	if !weak.On(weak.FilterOff) {
-		j.enforced = append(j.enforced, "seccomp list of allowed calls")
-	}
 	abi, err := landlockABI()
 	switch {
 	case err != nil:
@@ -73,13 +58,11 @@ func (j *Jail) prepare() error {
 		j.warn(fmt.Sprintf("Landlock: this kernel has version %d, and 2 is the oldest of use", abi))
 	case !weak.On(weak.LandlockOff):
 		j.landlock = abi
-		j.enforced = append(j.enforced, fmt.Sprintf("Landlock, version %d", abi))
 	}
 	return nil
 }
 
 func (j *Jail) warn(text string) {
-	j.warnings = append(j.warnings, text)
 	j.cfg.Log.Warn("jail", "lacks", text)
 }
 

@@ -58,8 +58,6 @@ type Jail struct {
 	mountNS *os.File // of the first init; see MountNS
 
 	nursery  nursery
-	enforced []string
-	warnings []string
 	landlock int // the ABI in use; 0: none
 	canHold  bool
 	clone3   bool     // commands may call it, and are born in their groups

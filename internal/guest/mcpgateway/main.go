@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	fs := flag.NewFlagSet("mcp-gateway", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	config := fs.String("config", "", "the servers, as `JSON`")
-	listen := fs.String("listen", ":"+strconv.Itoa(Port), "serve on `address`")
+	listen := fs.String("listen", ":"+strconv.Itoa(port), "serve on `address`")
 	if err := fs.Parse(args); err != nil {
 		return &usageError{err.Error()}
 	}

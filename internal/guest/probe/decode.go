@@ -28,11 +28,11 @@ func Decode(r io.Reader) (api.Probe, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return api.Probe{}, errors.New("read the probe: something follows the object")
 	}
-	return p, Check(p)
+	return p, check(p)
 }
 
-// Check refuses a probe that can't be made.
-func Check(p api.Probe) error {
+// check refuses a probe that can't be made.
+func check(p api.Probe) error {
 	if n := len(p.Attempts); n == 0 || n > api.MaxAttempts {
 		return fmt.Errorf("attempts: %d of them; from 1 to %d are possible", n, api.MaxAttempts)
 	}

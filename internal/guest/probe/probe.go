@@ -28,7 +28,7 @@ type Act func(f func()) error
 // Run makes all attempts of a probe that Check accepts. Its error says that
 // they could not be made; what they found out is in the answer.
 func Run(p api.Probe, act Act) (api.ProbeAnswer, error) {
-	if err := Check(p); err != nil {
+	if err := check(p); err != nil {
 		return api.ProbeAnswer{}, err
 	}
 	all := make([]*attempt, len(p.Attempts))

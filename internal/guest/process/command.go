@@ -61,9 +61,6 @@ func newCommand(e *Engine, id string, spec Spec) *Command {
 	}
 }
 
-// ID returns the id.
-func (c *Command) ID() string { return c.id }
-
 // Spec returns what was asked for, with the user filled in.
 func (c *Command) Spec() Spec { return c.spec }
 

@@ -42,7 +42,7 @@ func Build(payload map[string]any, p sessions.Profile, d Defaults) (sessions.Spe
 		m["image"] = d.Image
 	}
 	adjusted := apply(m, p)
-	if v, a := Clamp(m["timeout_sec"], p); a != nil {
+	if v, a := clamp(m["timeout_sec"], p); a != nil {
 		m["timeout_sec"] = v
 		adjusted = append(adjusted, *a)
 	}
@@ -88,10 +88,10 @@ func same(f string, a, b any) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// Clamp returns what a timeout comes to under a profile: v itself, or the
+// clamp returns what a timeout comes to under a profile: v itself, or the
 // profile's maximum with an Adjustment that says so. What is no whole number,
 // however written, is left for the check of the field to refuse.
-func Clamp(v any, p sessions.Profile) (any, *sessions.Adjustment) {
+func clamp(v any, p sessions.Profile) (any, *sessions.Adjustment) {
 	n, err := toInt(v)
 	if err != nil || n <= p.MaxTimeoutSec {
 		return v, nil

@@ -14,9 +14,9 @@ import (
 // The names of the built-in profiles.
 const (
 	Default         = "default"
-	OfflineReadonly = "offline_readonly"
-	NetworkBasic    = "network_basic"
-	NetworkExtended = "network_extended"
+	offlineReadonly = "offline_readonly"
+	networkBasic    = "network_basic"
+	networkExtended = "network_extended"
 )
 
 // fields are what a profile has a value of, and may lock, in the order in
@@ -39,21 +39,21 @@ func plain(name string) sessions.Profile {
 
 // Builtin returns the built-in profiles by name. The map is the caller's.
 func Builtin() map[string]sessions.Profile {
-	offline := plain(OfflineReadonly)
+	offline := plain(offlineReadonly)
 	offline.HostPathMode, offline.MaxTimeoutSec = sessions.MountReadOnly, 60
 	offline.CPUs, offline.MemoryMB, offline.PIDsLimit = 0.5, 256, 64
 	offline.Locked = []string{"host_path_mode", "network", "read_only_rootfs"}
 
-	basic := plain(NetworkBasic)
+	basic := plain(networkBasic)
 	basic.Network = sessions.NetworkOn
 
-	extended := plain(NetworkExtended)
+	extended := plain(networkExtended)
 	extended.Network, extended.MaxTimeoutSec = sessions.NetworkOn, 300
 	extended.CPUs, extended.MemoryMB, extended.PIDsLimit = 2, 1024, 256
 	extended.ReadOnlyRootFS = false
 
 	return map[string]sessions.Profile{
-		Default: plain(Default), OfflineReadonly: offline, NetworkBasic: basic, NetworkExtended: extended,
+		Default: plain(Default), offlineReadonly: offline, networkBasic: basic, networkExtended: extended,
 	}
 }
 

@@ -1,9 +1,26 @@
+// Package rpc carries the messages of LangBot's Box between a host and a
+// runtime: the envelope, its framing over a WebSocket or over standard input
+// and output, files in chunks, and the names that both ends make alike. Both
+// ends use it: a Peer serves the other side's actions and calls its own over
+// one connection.
+//
+// The names and limits are those of Box, whose versions differ in how they send
+// a large message: those of mid-2026 and before cut it into several text
+// messages of a WebSocket, later ones into the fragments of one. What arrives
+// either way is read; see WebSocket for how the two are told apart, and for
+// what is sent.
+//
+// What the other side sends is untrusted: a message is at most MaxMessage bytes
+// in MaxFragments parts, at most MaxInFlight actions are under way, files are
+// bounded in bytes, number and age, and an error's text is cut at
+// MaxErrorText. The package knows nothing of sandboxes, and writes no file.
 package rpc
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -45,4 +62,39 @@ func errTooLarge(size int) error {
 // it seems.
 func errProtocol(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrClosed, fmt.Sprintf(format, args...))
+}
+
+// Budget bounds the bytes of actions that are under way. A nil one bounds
+// nothing.
+type Budget struct {
+	most int
+
+	mu   sync.Mutex
+	held int
+}
+
+// NewBudget returns one of so many bytes.
+func NewBudget(most int) *Budget { return &Budget{most: most} }
+
+// take reports whether there was room; one action has it, whatever its size.
+func (b *Budget) take(n int) bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held > 0 && b.held+n > b.most {
+		return false
+	}
+	b.held += n
+	return true
+}
+
+func (b *Budget) give(n int) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held -= n
 }

@@ -17,15 +17,15 @@ type Message struct {
 	Response *langbot.Response
 }
 
-// BadRequestError is a request that can't be served; it is answered all the
+// badRequestError is a request that can't be served; it is answered all the
 // same.
-type BadRequestError struct {
+type badRequestError struct {
 	SeqID int64 // -1: it has none
 	Text  string
 }
 
 // Error says what is wrong with it.
-func (e *BadRequestError) Error() string { return e.Text }
+func (e *badRequestError) Error() string { return e.Text }
 
 // Decode reads one message. One with a "code" is a response, whatever else it
 // has. Fields of the envelope that are not known are ignored; of an action's
@@ -80,7 +80,7 @@ func decodeRequest(fields map[string]json.RawMessage) (*langbot.Request, error) 
 	r := &langbot.Request{}
 	seq := int64(-1)
 	bad := func(err error) (*langbot.Request, error) {
-		return nil, &BadRequestError{SeqID: seq, Text: err.Error()}
+		return nil, &badRequestError{SeqID: seq, Text: err.Error()}
 	}
 	if err := json.Unmarshal(orNull(fields["seq_id"]), &seq); err != nil {
 		return bad(errors.New("seq_id is no integer"))

@@ -147,7 +147,7 @@ func (p *Peer) read(ctx context.Context) error {
 			return err
 		}
 		m, err := Decode(message)
-		bad, isRequest := errors.AsType[*BadRequestError](err)
+		bad, isRequest := errors.AsType[*badRequestError](err)
 		switch {
 		case isRequest:
 			err := p.answer(bad.SeqID, nil, &actionError{"ValueError: " + bad.Text})

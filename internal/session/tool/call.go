@@ -3,9 +3,12 @@ package tool
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"unicode/utf8"
 
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/strict"
@@ -84,4 +87,75 @@ func decode(b []byte, q any) error {
 		return errors.New("it is no JSON object")
 	}
 	return strict.Unmarshal(b, q)
+}
+
+// Plan is what a request is about, as far as that can be told without its
+// workspace.
+type Plan struct {
+	Path  string // the file or directory, as the request has it
+	Skill string // whose package it may change; "": none's
+	// Bytes and Files are how much there may be more after it; Replaces is the
+	// file whose size goes off that.
+	Bytes    int64
+	Files    int
+	Replaces string
+}
+
+// PlanOf reads a request for a plan. One that is no request has none: the tool
+// refuses it.
+func PlanOf(name, root string, request []byte) Plan {
+	var q struct {
+		tools.WriteRequest
+		OldString string `json:"old_string"`
+		NewString string `json:"new_string"`
+	}
+	if json.Unmarshal(request, &q) != nil {
+		return Plan{}
+	}
+	p := Plan{Path: q.Path}
+	switch name {
+	case tools.ToolWrite:
+		p.Skill, p.Files, p.Bytes = SkillOf(root, q.Path), 1, int64(len(q.Content))
+		if q.Encoding == tools.EncodingBase64 {
+			p.Bytes = int64(base64.StdEncoding.DecodedLen(len(q.Content)))
+		}
+		if q.Mode != tools.WriteAppend {
+			p.Replaces = q.Path
+		}
+	case tools.ToolEdit:
+		p.Skill, p.Bytes = SkillOf(root, q.Path), int64(len(q.NewString)-len(q.OldString))
+	}
+	return p
+}
+
+// Exec returns what a model is shown of how a command ended: no stream longer
+// than 50 KiB, and both together in a preview no longer than that.
+func Exec(r sessions.ToolResult) sessions.ExecToolResult {
+	out := sessions.ExecToolResult{ToolResult: r}
+	var capped bool
+	out.Stdout, capped = first(r.Stdout, tools.MaxToolBytes)
+	out.StdoutTruncated = r.StdoutTruncated || capped
+	out.Stderr, capped = first(r.Stderr, tools.MaxToolBytes)
+	out.StderrTruncated = r.StderrTruncated || capped
+	preview := out.Stdout + out.Stderr
+	if out.Stdout != "" && out.Stderr != "" {
+		preview = "stdout:\n" + out.Stdout + "\n\nstderr:\n" + out.Stderr
+	}
+	if out.Preview, capped = first(preview, tools.MaxToolBytes); capped {
+		out.TruncatedBy = tools.ByBytes
+	}
+	out.Truncated = out.StdoutTruncated || out.StderrTruncated || capped
+	return out
+}
+
+// first returns what of a text fits into limit bytes, whole characters only,
+// and whether that is less than all.
+func first(text string, limit int) (string, bool) {
+	if len(text) <= limit {
+		return text, false
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit], true
 }

@@ -63,7 +63,7 @@ func choose(dir string, files []tools.Attachment) (res tools.AttachmentsDelivere
 	for _, f := range files {
 		kind := f.Type
 		if kind == "" {
-			kind, _ = Classify(f.Name)
+			kind, _ = classify(f.Name)
 		}
 		name := CleanName(f.Name, fmt.Sprintf(fallbacks[kind], len(data)+1))
 		size := int64(len(f.Data))

@@ -13,7 +13,7 @@ import (
 
 const maxName = 180 // bytes of an attachment's name
 
-// media are the types that Classify knows, by the end of the name.
+// media are the types that classify knows, by the end of the name.
 var media = map[string]struct{ kind, media string }{
 	"png": {tools.KindImage, "image/png"}, "jpg": {tools.KindImage, "image/jpeg"}, "jpeg": {tools.KindImage, "image/jpeg"},
 	"gif": {tools.KindImage, "image/gif"}, "webp": {tools.KindImage, "image/webp"}, "bmp": {tools.KindImage, "image/bmp"},
@@ -27,9 +27,9 @@ var fallbacks = map[string]string{
 	tools.KindImage: "image_%d.png", tools.KindVoice: "voice_%d.wav", tools.KindFile: "file_%d.bin",
 }
 
-// Classify returns which kind of attachment a name is of, and the type that a
+// classify returns which kind of attachment a name is of, and the type that a
 // data URL of it has; "" for a file.
-func Classify(name string) (kind, mediaType string) {
+func classify(name string) (kind, mediaType string) {
 	dot := strings.LastIndexByte(name, '.')
 	if m, ok := media[strings.ToLower(name[dot+1:])]; ok && dot >= 0 {
 		return m.kind, m.media

@@ -115,7 +115,7 @@ func outbound(taken names, rel string, data []byte) tools.Outbound {
 	rel = strings.ToValidUTF8(rel, "\ufffd")
 	o := tools.Outbound{Name: taken.take(shownName(path.Base(rel))), Path: clean(rel), Size: int64(len(data))}
 	var mediaType string
-	o.Type, mediaType = Classify(o.Name)
+	o.Type, mediaType = classify(o.Name)
 	o.Base64 = base64.StdEncoding.EncodeToString(data)
 	if mediaType != "" {
 		o.Base64 = "data:" + mediaType + ";base64," + o.Base64

@@ -33,11 +33,11 @@ type Server struct {
 	Env     map[string]string // on top of the gateway's own
 }
 
-// Entry is a server of the catalogue. In Run and Env, {field} stands for what
+// entry is a server of the catalogue. In Run and Env, {field} stands for what
 // the client's configuration has by that name and must have, {field?} for what
 // it may have: without it, the argument or variable is left out. An argument
 // that is nothing but a field may be a list, and is then as many arguments.
-type Entry struct {
+type entry struct {
 	Description string            `json:"description,omitempty"`
 	Install     string            `json:"install,omitempty"` // a shell's command
 	Run         []string          `json:"run"`               // a program and its arguments
@@ -46,7 +46,7 @@ type Entry struct {
 
 // Catalogue has the servers that may be named.
 type Catalogue struct {
-	Servers map[string]Entry `json:"servers"`
+	Servers map[string]entry `json:"servers"`
 }
 
 // Parse reads a catalogue, and refuses what it does not know.
