@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -297,23 +298,22 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// A daemon begins another log where the last one is long.
 func TestLogIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	l, err := daemon.OpenLog(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	line := []byte(strings.Repeat("x", 1<<20-1) + "\n")
-	for range 3 * daemon.MaxLog >> 20 {
-		if _, err := l.Write(line); err != nil {
+	for _, size := range []int64{daemon.MaxLog, daemon.MaxLog + 1, 5} {
+		l, err := daemon.OpenLog(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(l.Truncate(size), l.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, p := range []string{path, path + ".old"} {
+	for p, want := range map[string]int64{path: 5, path + ".old": daemon.MaxLog + 1} {
 		fi, err := os.Stat(p)
-		if err != nil || fi.Size() > daemon.MaxLog || fi.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v, want at most %d bytes for its owner alone", p, fi, err, daemon.MaxLog)
+		if err != nil || fi.Size() != want || fi.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v, want %d bytes for its owner alone", p, fi, err, want)
 		}
 	}
 }

@@ -2,9 +2,13 @@ package daemon
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
 )
 
 // serving are the servers of one daemon.
@@ -34,4 +38,26 @@ func (s serving) close() {
 	for _, srv := range s {
 		_ = srv.Close()
 	}
+}
+
+const (
+	minCallers = 64
+	maxCallers = 1 << 16
+)
+
+// callers is how many connections over TCP there may be at once, of a process
+// that may have so many open files: a quarter of those. Each may need one more,
+// into a sandbox; the rest is for what the daemon does itself, so that strangers
+// who connect and say nothing stop no sandbox and not the unix socket.
+func callers(files uint64) int {
+	return int(min(max(files/4, minCallers), maxCallers))
+}
+
+// boundCallers has the connections that are too many wait until others end.
+func boundCallers(l net.Listener) net.Listener {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return netutil.LimitListener(l, minCallers)
+	}
+	return netutil.LimitListener(l, callers(r.Cur))
 }

@@ -18,9 +18,9 @@ const (
 	forkAtOnce = 4
 )
 
-// Namer gives snapshots names, by which they are templates. A TemplateService
+// namer gives snapshots names, by which they are templates. A TemplateService
 // may be one.
-type Namer interface {
+type namer interface {
 	// AddSnapshot gives a snapshot of c's a name, NAME or NAME:TAG.
 	AddSnapshot(ctx context.Context, c sandbox.Caller, snap sandbox.Snapshot, name string) (template.Build, error)
 	// SnapshotNames returns the names of c's snapshots that have any, by their
@@ -28,7 +28,7 @@ type Namer interface {
 	SnapshotNames(ctx context.Context, c sandbox.Caller) (map[string][]string, error)
 }
 
-var _ Namer = (*template.Service)(nil)
+var _ namer = (*template.Service)(nil)
 
 // snapshot is one as clients see it. Its ID is what sandboxes are made from.
 type snapshot struct {
@@ -37,8 +37,8 @@ type snapshot struct {
 }
 
 // namer returns what names snapshots, or why nothing does.
-func (h *handler) namer() (Namer, error) {
-	n, ok := h.o.Templates.(Namer)
+func (h *handler) namer() (namer, error) {
+	n, ok := h.o.Templates.(namer)
 	if !ok {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "name: snapshots have none on this server").WithHint("leave it out, and use the ID")
 	}
@@ -53,7 +53,7 @@ func (h *handler) createSnapshot(w http.ResponseWriter, r *http.Request, c Calle
 	if err := wire.Decode(r, &req, false); err != nil {
 		return err
 	}
-	var names Namer
+	var names namer
 	var err error
 	if req.Name != "" {
 		if names, err = h.namer(); err != nil {

@@ -101,8 +101,8 @@ func compileRule(i int, r *Rule, given []string, p *Errors) *rule {
 	c := &rule{Rule: r, place: i}
 	switch r.Action {
 	case "":
-		r.Action = ActionAllow
-	case ActionAllow:
+		r.Action = actionAllow
+	case actionAllow:
 	case ActionDeny:
 		c.deny = true
 	default:

@@ -35,13 +35,13 @@ type matchedField struct {
 }
 
 func (t *text) matches(s string) bool {
-	if t.kind == MatchRegex {
+	if t.kind == matchRegex {
 		return t.re.MatchString(s)
 	}
 	if t.fold {
 		s = strings.ToLower(s)
 	}
-	if t.kind == MatchPrefix {
+	if t.kind == matchPrefix {
 		return underPrefix(s, t.value)
 	}
 	return s == t.value || t.fold && strings.TrimSuffix(s, "/") == strings.TrimSuffix(t.value, "/")
@@ -144,7 +144,7 @@ func kindRank(t MatchType) int {
 	switch t {
 	case MatchExact:
 		return 3
-	case MatchPrefix:
+	case matchPrefix:
 		return 2
 	}
 	return 1
@@ -253,10 +253,10 @@ func checkHeader(where, name string, p *Errors) {
 
 func compileField(where string, f *Field, folded string, p *Errors) matchedField {
 	t := text{kind: kind(where+".type", &f.Type, MatchExact, p), value: f.Value}
-	if t.kind == MatchPrefix {
+	if t.kind == matchPrefix {
 		p.Add(where+".type", "\"prefix\" is for paths", "a regex: \"text.*\"")
 	}
-	if t.kind == MatchRegex {
+	if t.kind == matchRegex {
 		t.re = compileRegex(where+".value", f.Value, false, p)
 	}
 	tooLong(where+".value", f.Value, p)
@@ -264,9 +264,9 @@ func compileField(where string, f *Field, folded string, p *Errors) matchedField
 }
 
 func compilePath(where string, v *Value, deny bool, p *Errors) text {
-	t := text{kind: kind(where+".type", &v.Type, MatchPrefix, p), value: v.Value, fold: deny}
+	t := text{kind: kind(where+".type", &v.Type, matchPrefix, p), value: v.Value, fold: deny}
 	tooLong(where+".value", v.Value, p)
-	if t.kind == MatchRegex {
+	if t.kind == matchRegex {
 		t.re = compileRegex(where+".value", v.Value, deny, p)
 		return t
 	}
@@ -284,13 +284,13 @@ func kind(where string, t *MatchType, none MatchType, p *Errors) MatchType {
 	switch *t {
 	case "":
 		*t = none
-	case MatchExact, MatchPrefix, MatchRegex:
+	case MatchExact, matchPrefix, matchRegex:
 	case "Exact":
 		*t = MatchExact
 	case "PathPrefix":
-		*t = MatchPrefix
+		*t = matchPrefix
 	case "RegularExpression":
-		*t = MatchRegex
+		*t = matchRegex
 	default:
 		p.Addf(where, "exact, prefix or regex", "%s is no way to compare", Quoted(string(*t)))
 	}

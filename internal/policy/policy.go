@@ -41,13 +41,10 @@ const (
 	DefaultPublic Default = "public"
 )
 
-// Action is what a rule does with what it matches.
-type Action = string
-
-// The actions.
+// What a rule does with what it matches.
 const (
-	ActionAllow Action = "allow" // also where a rule says none
-	ActionDeny  Action = "deny"
+	actionAllow = "allow" // also where a rule says none
+	ActionDeny  = "deny"
 )
 
 // Protocol is how a rule's connections are carried.
@@ -61,18 +58,12 @@ const (
 	ProtocolUDP  Protocol = "udp"
 )
 
-// Auth is a rule's stand towards the guest's own credentials.
-type Auth = string
+// AuthGuest is a rule's Auth that lets the guest's own credentials through.
+const AuthGuest = "guest"
 
-// AuthGuest lets them through.
-const AuthGuest Auth = "guest"
-
-// Placeholders is a rule's stand towards placeholders in bodies.
-type Placeholders = string
-
-// PlaceholdersPass sends them on: for an API that an agent tells all that it
+// PlaceholdersPass is a rule's Placeholders that sends those in bodies on: for an API that an agent tells all that it
 // saw, its own environment included. A placeholder is no secret.
-const PlaceholdersPass Placeholders = "pass"
+const PlaceholdersPass = "pass"
 
 // MatchType is how a text is compared.
 type MatchType = string
@@ -80,8 +71,8 @@ type MatchType = string
 // The types. HTTPRoute's own words for them are read too.
 const (
 	MatchExact  MatchType = "exact"  // "Exact"; also where none is named, but for paths
-	MatchPrefix MatchType = "prefix" // "PathPrefix": whole segments; the default for paths
-	MatchRegex  MatchType = "regex"  // "RegularExpression": RE2, of the whole text
+	matchPrefix MatchType = "prefix" // "PathPrefix": whole segments; the default for paths
+	matchRegex  MatchType = "regex"  // "RegularExpression": RE2, of the whole text
 )
 
 // DefaultQueriesPerMinute bounds the questions of a sandbox.

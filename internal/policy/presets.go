@@ -135,11 +135,11 @@ var read = []string{"GET", "HEAD"}
 
 var https = []string{"443"}
 
-func like(regexes ...string) []Value { return values(MatchRegex, regexes) }
+func like(regexes ...string) []Value { return values(matchRegex, regexes) }
 
 func exactly(paths ...string) []Value { return values(MatchExact, paths) }
 
-func below(paths ...string) []Value { return values(MatchPrefix, paths) }
+func below(paths ...string) []Value { return values(matchPrefix, paths) }
 
 func values(t MatchType, texts []string) []Value {
 	out := make([]Value, len(texts))

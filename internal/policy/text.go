@@ -13,7 +13,7 @@ func Describe(r *Rule) string {
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	action := r.Action
 	if action == "" {
-		action = ActionAllow
+		action = actionAllow
 	}
 	add("%s %s", action, listed(append(slices.Clone(r.Hosts), r.Addresses...), 12))
 	if how := carried(r); how != "" {
@@ -89,7 +89,7 @@ func describeMatch(m *Match) string {
 		switch v.Type {
 		case MatchExact, "Exact":
 			paths = append(paths, Printable(v.Value))
-		case MatchRegex, "RegularExpression":
+		case matchRegex, "RegularExpression":
 			paths = append(paths, "~"+Printable(v.Value))
 		default:
 			paths = append(paths, Printable(strings.TrimSuffix(v.Value, "/"))+"/...")
@@ -111,7 +111,7 @@ func describeMatch(m *Match) string {
 }
 
 func compared(f *Field) string {
-	if f.Type == MatchRegex || f.Type == "RegularExpression" {
+	if f.Type == matchRegex || f.Type == "RegularExpression" {
 		return "~ " + Printable(f.Value)
 	}
 	return "= " + Printable(f.Value)

@@ -118,9 +118,9 @@ func (v Verdict) Allowed() bool { return v.Mode != ModeRefuse && v.Mode != "" }
 type Route struct {
 	Rule    string
 	Secrets []Secret // those that the sandbox was given, with defaults filled in
-	Auth    Auth
+	Auth    string
 	// Placeholders is the rule's own.
-	Placeholders Placeholders
+	Placeholders string
 	Roots        string
 	Limits       Limits
 }

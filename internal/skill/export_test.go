@@ -4,6 +4,10 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // OnStep has changes of packages call fn with each step, until the test ends.
@@ -53,4 +57,29 @@ func Content(ctx context.Context, pkg *os.Root) (string, error) {
 	s := &Store{keep: &shared{}}
 	c, _, _, err := s.content(ctx, pkg, "x")
 	return c, err
+}
+
+// Below returns an Outside that allows what is below directories of the
+// host, which are opened each time. Links are followed within one of them.
+func Below(roots ...string) Outside {
+	return func(path string) (*os.Root, error) {
+		for _, root := range roots {
+			rel, err := filepath.Rel(root, path)
+			if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+				continue
+			}
+			base, err := os.OpenRoot(root)
+			if err != nil {
+				continue
+			}
+			defer base.Close()
+			dir, err := base.OpenRoot(rel)
+			if err != nil {
+				return nil, noDirectory(path)
+			}
+			return dir, nil
+		}
+		return nil, sandbox.Errorf(sandbox.Denied, "host_path is outside allowed_mount_roots: %s", describe(path)).
+			WithHint("add a directory above it to box.allowed_mount_roots")
+	}
 }

@@ -201,28 +201,3 @@ func (s *Store) outside(what string) error {
 func noDirectory(path string) error {
 	return sandbox.Errorf(sandbox.NotFound, "Directory does not exist: %s", describe(path))
 }
-
-// Below returns an Outside that allows what is below directories of the
-// host, which are opened each time. Links are followed within one of them.
-func Below(roots ...string) Outside {
-	return func(path string) (*os.Root, error) {
-		for _, root := range roots {
-			rel, err := filepath.Rel(root, path)
-			if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
-				continue
-			}
-			base, err := os.OpenRoot(root)
-			if err != nil {
-				continue
-			}
-			defer base.Close()
-			dir, err := base.OpenRoot(rel)
-			if err != nil {
-				return nil, noDirectory(path)
-			}
-			return dir, nil
-		}
-		return nil, sandbox.Errorf(sandbox.Denied, "host_path is outside allowed_mount_roots: %s", describe(path)).
-			WithHint("add a directory above it to box.allowed_mount_roots")
-	}
-}

@@ -1,3 +1,11 @@
+// Package snapshot keeps what sandboxes wrote: for each snapshot a directory
+// with its record and the layers that others are laid over.
+//
+// A snapshot gets its name last, once all of it is on the platter, and loses it
+// first; what a daemon leaves half made or half deleted, the next one deletes.
+// Records are ours, and are read strictly all the same. The package refuses ids
+// that are not ours, and layers of a snapshot that it does not have. Who may
+// use what is for the domain to say.
 package snapshot
 
 import (
@@ -253,4 +261,14 @@ func parse(id string, raw []byte) (rec sandbox.Snapshot, err error) {
 		return sandbox.Snapshot{}, fmt.Errorf("read the record of snapshot %s: it is another's, or not whole", id)
 	}
 	return rec, nil
+}
+
+// writeRecord puts a record into a snapshot's directory in place of the one
+// that is there, durably.
+func writeRecord(dir string, rec sandbox.Snapshot) error {
+	raw, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	return durable.Write(filepath.Join(dir, fileRecord), raw, durable.Options{})
 }

@@ -29,7 +29,7 @@ func (r *run) copyStep(ctx context.Context, st Step) error {
 	if err != nil {
 		return err
 	}
-	src := SourceBase(st.Args[0])
+	src := sourceBase(st.Args[0])
 	p := &plot{src: src, mode: mode, most: r.s.o.Contents}
 	if err := p.look(reader{ctx, f}); err != nil {
 		return r.fail("%s", err.Error())
@@ -98,9 +98,9 @@ func (r *run) target(ctx context.Context, to string, p *plot) (string, error) {
 	return to, nil
 }
 
-// SourceBase returns the part of a source before its first pattern: what was chosen
+// sourceBase returns the part of a source before its first pattern: what was chosen
 // by the client lies there.
-func SourceBase(src string) string {
+func sourceBase(src string) string {
 	parts := strings.Split(path.Clean("/"+src), "/")[1:]
 	for i, part := range parts {
 		if strings.ContainsAny(part, `*?[{\`) {

@@ -94,7 +94,7 @@ func TestCopy(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := through(t, &plot{src: SourceBase(tt.src), mode: -1, most: 1 << 20}, packed(t, tt.members...))
+			got, err := through(t, &plot{src: sourceBase(tt.src), mode: -1, most: 1 << 20}, packed(t, tt.members...))
 			if tt.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.fails) {
 					t.Errorf("got %v, %v; want %q", got, err, tt.fails)
@@ -135,7 +135,7 @@ func FuzzCopy(f *testing.F) {
 	f.Add(".", packed(f, "a", "b=a"))
 	f.Add("a*", []byte("\x1f\x8b"))
 	f.Fuzz(func(t *testing.T, src string, data []byte) {
-		names, err := through(t, &plot{src: SourceBase(src), mode: 0o600, most: 1 << 16}, data)
+		names, err := through(t, &plot{src: sourceBase(src), mode: 0o600, most: 1 << 16}, data)
 		if err != nil {
 			return
 		}

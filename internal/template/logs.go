@@ -31,13 +31,13 @@ type Level string
 
 // The levels, in order.
 const (
-	LevelDebug Level = "debug"
-	LevelInfo  Level = "info"
-	LevelWarn  Level = "warn"
-	LevelError Level = "error"
+	levelDebug Level = "debug"
+	levelInfo  Level = "info"
+	levelWarn  Level = "warn"
+	levelError Level = "error"
 )
 
-var levels = []Level{LevelDebug, LevelInfo, LevelWarn, LevelError}
+var levels = []Level{levelDebug, levelInfo, levelWarn, levelError}
 
 // Entry is one line of a build's log. Its text is escaped.
 type Entry struct {
@@ -117,7 +117,7 @@ func (j *journal) sayLocked(level Level, text string) {
 	}
 	if j.size+len(b) > maxLogBytes {
 		j.full = true
-		e.Text, e.Level = "the log is full: what follows is not kept", LevelWarn
+		e.Text, e.Level = "the log is full: what follows is not kept", levelWarn
 		b, _ = json.Marshal(e)
 	}
 	b = append(b, '\n')
@@ -150,7 +150,7 @@ func (j *journal) flushLocked() {
 	for len(j.part) > 0 {
 		line := j.part[:min(len(j.part), maxLogLine)]
 		if text := strings.TrimRight(string(line), "\r "); text != "" {
-			j.sayLocked(LevelInfo, text)
+			j.sayLocked(levelInfo, text)
 		}
 		j.part = j.part[len(line):]
 	}

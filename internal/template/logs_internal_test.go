@@ -24,7 +24,7 @@ func FuzzLog(f *testing.F) {
 			j.output([]byte(text[:min(piece, len(text))]))
 		}
 		j.flush()
-		j.say(LevelInfo, "the end")
+		j.say(levelInfo, "the end")
 		j.close()
 		all, err := l.read(id)
 		if err != nil || len(all) == 0 || all[len(all)-1].Text != "the end" {

@@ -59,7 +59,7 @@ func (s *Service) requestLocked(ctx context.Context, c sandbox.Caller, q Request
 		return Template{}, Record{}, err
 	}
 	if len(tags) == 0 {
-		tags = []string{DefaultTag}
+		tags = []string{defaultTag}
 	}
 	t, _, err := s.findLocked(sandbox.Caller{Owner: c.Owner}, ref.Name, false)
 	if sandbox.KindOf(err) == sandbox.NotFound {
@@ -334,8 +334,8 @@ func (s *Service) Untag(ctx context.Context, c sandbox.Caller, name string, tags
 	if err != nil {
 		return err
 	}
-	if slices.Contains(tags, DefaultTag) {
-		return sandbox.Errorf(sandbox.Invalid, "tag %s: it can't be removed", DefaultTag).WithHint("delete the template, or assign the tag anew")
+	if slices.Contains(tags, defaultTag) {
+		return sandbox.Errorf(sandbox.Invalid, "tag %s: it can't be removed", defaultTag).WithHint("delete the template, or assign the tag anew")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,7 +343,7 @@ func (s *Service) Untag(ctx context.Context, c sandbox.Caller, name string, tags
 	if err != nil {
 		return err
 	}
-	if tag != DefaultTag {
+	if tag != defaultTag {
 		return sandbox.Errorf(sandbox.Invalid, "name %.80q: without a tag here", name)
 	}
 	for _, name := range tags {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// DefaultTag is the tag that stands where none is named.
-	DefaultTag = "default"
+	// defaultTag is the tag that stands where none is named.
+	defaultTag = "default"
 
 	maxName = 128
 	maxTags = 64 // of one request, and of one template
@@ -106,7 +106,7 @@ const (
 // isBase reports whether a name stands for the machine's own programs.
 func isBase(name string) bool {
 	switch name {
-	case "", Base, Base + ":" + DefaultTag, "e2bdev/" + Base, "e2bdev/" + Base + ":latest":
+	case "", Base, Base + ":" + defaultTag, "e2bdev/" + Base, "e2bdev/" + Base + ":latest":
 		return true
 	}
 	return false

@@ -120,7 +120,7 @@ func (s *Service) Builtin(name string, prepare func(ctx context.Context) (Build,
 
 func (s *Service) resolveBuiltin(ctx context.Context, ref string) (Build, bool, error) {
 	r, err := ParseRef(ref)
-	if err != nil || r.Namespace != "" || r.Tag != "" && r.Tag != DefaultTag {
+	if err != nil || r.Namespace != "" || r.Tag != "" && r.Tag != defaultTag {
 		return Build{}, false, nil
 	}
 	s.mu.Lock()

@@ -163,7 +163,7 @@ func (r *run) base(ctx context.Context) error {
 		return sandbox.Errorf(sandbox.Denied, "%s: this key may not use the machine's own programs", Base).
 			WithHint(`start from an image, or set "host_image": true in the key file`)
 	}
-	r.say(LevelInfo, "FROM %s: this machine's own programs", Base)
+	r.say(levelInfo, "FROM %s: this machine's own programs", Base)
 	r.at.Image = sandbox.DefaultImage
 	host, err := r.host(ctx)
 	r.at.Key = keyOf("", r.owner, r.at.Image, host)
@@ -193,7 +193,7 @@ func (r *run) baseTemplate(ctx context.Context, ref string) error {
 		return sandbox.Errorf(sandbox.Denied, "template %.80s: this key may not use the machine's own programs, which it is made of", ref).
 			WithHint(`set "host_image": true in the key file`)
 	}
-	r.say(LevelInfo, "FROM template %s, build %s", ref, b.BuildID)
+	r.say(levelInfo, "FROM template %s, build %s", ref, b.BuildID)
 	r.at = point{Image: b.Image, Snapshot: b.Snapshot, Context: Context{Env: b.Env, User: b.User, Cwd: b.Cwd}.clone()}
 	if r.at.User == "" {
 		r.at.User = defaultUser
@@ -220,11 +220,11 @@ func (r *run) baseImage(ctx context.Context, name string) error {
 	}
 	pinned, err := r.s.o.Images.Image(ctx, ImageQuery{
 		Owner: r.owner, Name: name, Auth: r.plan.Auth, Outside: r.plan.Outside, Fresh: r.plan.Force,
-	}, func(text string) { r.say(LevelInfo, "%s", text) })
+	}, func(text string) { r.say(levelInfo, "%s", text) })
 	if err != nil {
 		return err
 	}
-	r.say(LevelInfo, "FROM %s", pinned)
+	r.say(levelInfo, "FROM %s", pinned)
 	r.at.Image = pinned
 	r.at.Key = keyOf("", r.owner, pinned)
 	return nil
@@ -236,7 +236,7 @@ func (r *run) take(ctx context.Context, i int, st Step) error {
 	r.forced = r.forced || st.Force
 	key := keyOf(r.at.Key, st.parts()...)
 	if i < r.past {
-		r.say(LevelInfo, "CACHED %s", title)
+		r.say(levelInfo, "CACHED %s", title)
 		return nil
 	}
 	c, ok := r.cached(ctx, key)
@@ -244,7 +244,7 @@ func (r *run) take(ctx context.Context, i int, st Step) error {
 		c, ok = r.cachedAfter(ctx, i, key)
 	}
 	if ok {
-		r.say(LevelInfo, "CACHED %s", title)
+		r.say(levelInfo, "CACHED %s", title)
 		moved := c.Snapshot != r.at.Snapshot || r.dirty
 		r.at = point{Image: c.Image, Snapshot: c.Snapshot, Key: c.Key, Context: c.Context.clone()}
 		if !moved {
@@ -253,7 +253,7 @@ func (r *run) take(ctx context.Context, i int, st Step) error {
 		r.dirty, r.depth = false, r.s.m.SnapshotDepth(c.Snapshot)
 		return r.drop(ctx)
 	}
-	r.say(LevelInfo, "%s", title)
+	r.say(levelInfo, "%s", title)
 	wrote, err := r.apply(ctx, st)
 	if r.j != nil {
 		r.j.flush()
@@ -331,7 +331,7 @@ func (r *run) save(ctx context.Context) error {
 		return err
 	}
 	for _, n := range snap.Notes {
-		r.say(LevelWarn, "not kept: %s", n)
+		r.say(levelWarn, "not kept: %s", n)
 	}
 	r.at.Snapshot, r.dirty = snap.ID, false
 	r.depth++
@@ -399,7 +399,7 @@ func (r *run) prove(ctx context.Context) error {
 	spec := r.spec()
 	spec.User, spec.Cwd, spec.Env, spec.Startup = r.at.User, r.at.Cwd, r.at.Env, r.startup.Clone()
 	if r.startup != nil {
-		r.say(LevelInfo, "[finalize] Starting it, and waiting until it is ready")
+		r.say(levelInfo, "[finalize] Starting it, and waiting until it is ready")
 	}
 	instance, err := r.s.m.Create(ctx, r.instances, spec, nil)
 	if err != nil {

@@ -35,8 +35,8 @@ import (
 // Defaults of Options.
 const (
 	DefaultTime     = time.Hour
-	DefaultPerOwner = 2       // builds of one owner at the same time
-	DefaultAtOnce   = 4       // builds of all
+	defaultPerOwner = 2       // builds of one owner at the same time
+	defaultAtOnce   = 4       // builds of all
 	defaultUpload   = 2 << 30 // bytes of one archive
 	defaultFiles    = 16 << 30
 	defaultContents = 8 << 30 // bytes that one archive may hold
@@ -129,8 +129,8 @@ func New(o Options) (*Service, error) {
 		return nil, errors.New("templates: a store, a manager, a guest and a directory are required")
 	}
 	o.Time = cmp.Or(o.Time, DefaultTime)
-	o.PerOwner = cmp.Or(o.PerOwner, DefaultPerOwner)
-	o.AtOnce = cmp.Or(o.AtOnce, DefaultAtOnce)
+	o.PerOwner = cmp.Or(o.PerOwner, defaultPerOwner)
+	o.AtOnce = cmp.Or(o.AtOnce, defaultAtOnce)
 	o.Upload = cmp.Or(o.Upload, defaultUpload)
 	o.Contents = cmp.Or(o.Contents, defaultContents)
 	o.Files = cmp.Or(o.Files, defaultFiles)
@@ -216,7 +216,7 @@ func (s *Service) findLocked(c sandbox.Caller, ref string, public bool) (*Templa
 	if err != nil {
 		return nil, "", err
 	}
-	tag := cmp.Or(r.Tag, DefaultTag)
+	tag := cmp.Or(r.Tag, defaultTag)
 	may := func(t *Template) bool { return t.Owner == c.Owner || c.Admin && !public || public && t.Public }
 	if t := s.templates[r.Name]; t != nil && r.Namespace == "" && may(t) {
 		return t, tag, nil

@@ -229,7 +229,7 @@ func TestQueue(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if w.Busy() || w.most > DefaultAtOnce {
+		if w.Busy() || w.most > defaultAtOnce {
 			t.Errorf("busy %t, %d sandboxes at the same time", w.Busy(), w.most)
 		}
 	})
@@ -277,7 +277,7 @@ func TestQueueBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.run = func(ctx context.Context, _ string) (Exit, error) { <-ctx.Done(); return Exit{}, context.Cause(ctx) }
-		for range maxQueued + DefaultPerOwner {
+		for range maxQueued + defaultPerOwner {
 			w.begin(ann, "web", Plan{Steps: runs("x")})
 		}
 		_, r, err := w.Request(t.Context(), ann, Request{Name: "web"})
@@ -287,7 +287,7 @@ func TestQueueBound(t *testing.T) {
 		if sandbox.KindOf(err) != sandbox.Exhausted {
 			t.Errorf("one more: %v", err)
 		}
-		if n := w.CancelAll(t.Context(), ann.Owner); n != maxQueued+DefaultPerOwner {
+		if n := w.CancelAll(t.Context(), ann.Owner); n != maxQueued+defaultPerOwner {
 			t.Errorf("%d were cancelled", n)
 		}
 	})
@@ -434,7 +434,7 @@ func TestMakeWithinBuilds(t *testing.T) {
 			return *made, nil
 		})
 		var all []Record
-		for i := range DefaultAtOnce + 1 {
+		for i := range defaultAtOnce + 1 {
 			c := sandbox.Caller{Owner: fmt.Sprintf("uid:%d", i)}
 			all = append(all, w.begin(c, "web", Plan{FromTemplate: "code", Steps: runs("x")}))
 		}

@@ -176,7 +176,7 @@ func (s *Service) work(ctx context.Context, id, owner string, p Plan) {
 		s.end(ctx, id, j, err)
 		return
 	}
-	j.say(LevelInfo, "Build finished")
+	j.say(levelInfo, "Build finished")
 }
 
 // causeText says why a build was ended from outside.
@@ -201,7 +201,7 @@ func (s *Service) end(ctx context.Context, id string, j *journal, err error) {
 	s.log.Info("build failed", "build", id, "step", why.Step, "reason", why.Message, "error", err)
 	if j != nil {
 		j.flush()
-		j.say(LevelError, "Build failed: "+why.Message)
+		j.say(levelError, "Build failed: "+why.Message)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

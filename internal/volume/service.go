@@ -152,14 +152,14 @@ type New struct {
 	Inodes int64 // files; 0: one for each 16 KiB
 }
 
-// MaxName is the longest name, in bytes.
-const MaxName = 128
+// maxName is the longest name, in bytes.
+const maxName = 128
 
 // checkName wants what E2B takes for a name: letters, digits, "_" and "-".
 func checkName(name string) error {
-	if name == "" || len(name) > MaxName || strings.Trim(name, nameLetters) != "" {
+	if name == "" || len(name) > maxName || strings.Trim(name, nameLetters) != "" {
 		return sandbox.Errorf(sandbox.Invalid, "volume name %.160q: not a volume's name", name).
-			WithHint("1 to %d of a-z, A-Z, 0-9, _ and -", MaxName)
+			WithHint("1 to %d of a-z, A-Z, 0-9, _ and -", maxName)
 	}
 	if strings.HasPrefix(name, "-") {
 		return sandbox.Errorf(sandbox.Invalid, "volume name %q: it starts with -", name).WithHint("begin with a letter")

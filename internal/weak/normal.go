@@ -2,9 +2,6 @@
 
 package weak
 
-// Built reports whether this binary can be weakened.
-const Built = false
-
 // On reports whether w is seeded: never, in this binary.
 func On(Weakness) bool { return false }
 

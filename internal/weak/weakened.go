@@ -9,9 +9,6 @@ import (
 	"strings"
 )
 
-// Built reports whether this binary can be weakened.
-const Built = true
-
 // variable holds the weaknesses, with commas between.
 const variable = "CARBOY_WEAKEN"
 

@@ -121,7 +121,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/skill",
-		functions: "Below Open Store.sweepAll",
+		functions: "Open Store.sweepAll",
 		why:       "the operator's directories, as they are configured: below them names are an os.Root's",
 	},
 	{

@@ -91,7 +91,7 @@ var attackRows = []attackRow{
 	{hazard: "a key that makes one with more than it has", holds: "a grant is within its maker's", weak: weak.ServerGrantsMore, unit: "internal/server", test: "TestKeysGrantNoMore"},
 	{hazard: "a key that asks about paths of the host", holds: "unopened, or one answer", weak: weak.HostPathsTold, unit: "internal/server/hostdir", test: "TestBlind"},
 	{hazard: "a session that names a weaker wall", holds: "the operator's is the least", weak: weak.SessionWallOpen, unit: "internal/session", test: "TestWeakerWall"},
-	{hazard: "a sandbox that says it is a session's", holds: "its label is nobody's to give", weak: weak.SessionMarkForged, unit: "internal/sandbox", test: "TestCallersLabels"},
+	{hazard: "a sandbox that says it is a session's", holds: "no caller may give its label", weak: weak.SessionMarkForged, unit: "internal/sandbox", test: "TestCallersLabels"},
 
 	{hazard: "rebinding", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"rebinding"}},
 	{hazard: "an alias of a private name", holds: heldByClosed, weak: weak.NetAddressesOpen, attempts: []string{"cname-to-private"}},

@@ -1,3 +1,11 @@
+// Package tree copies trees of files as they are on disk, with owners, modes,
+// times, extended attributes, hard links, holes, and what an overlay marks in
+// its upper layer, so that the copy can be a lower layer; and it removes trees.
+//
+// What is in a tree is hostile: no link is followed, names are resolved against
+// open directories, no more than a few descriptors are open however deep a tree
+// is. It refuses a tree that changes while it is copied, and marks of overlays
+// that it does not know; devices are left out, and counted.
 package tree
 
 import (
@@ -7,6 +15,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 )
 
 // Options of a Copy.
@@ -230,3 +240,7 @@ func (c *copier) subdir(p at, name string, st *unix.Stat_t) (*at, error) {
 	}
 	return &below, nil
 }
+
+// Remove deletes path and what is below it, however deep that is. A path that
+// is not there is no error.
+func Remove(path string) error { return beneath.RemoveAll(context.Background(), path) }
