@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -136,4 +137,15 @@ func (one *gate) uses(c secret.Change) bool {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	return (one.sb.Owner == c.Owner || one.id == c.Sandbox && c.Sandbox != "") && slices.Contains(one.sb.Spec.Secrets, c.Name)
+}
+
+// Log implements sandbox.Gate. It reads what the gate writes, so it works
+// while there is none.
+func (g *Gates) Log(ctx context.Context, id string, o sandbox.NetLogOptions, yield func(netlog.Record) error) error {
+	dir, err := g.dir(id)
+	if err != nil {
+		return err
+	}
+	return netlog.Read(ctx, filepath.Join(dir, fileLogA), filepath.Join(dir, fileLogB),
+		netlog.Options{After: o.After, Denied: o.Denied, Follow: o.Follow}, yield)
 }

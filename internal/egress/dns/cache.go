@@ -1,15 +1,15 @@
 package dns
 
 import (
+	"container/list"
 	"context"
 	"net/netip"
 	"sync"
 	"time"
 
-	wire "github.com/miekg/dns"
-
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/weak"
+	wire "github.com/miekg/dns"
 )
 
 // maxCached is how many answers are kept.
@@ -193,4 +193,51 @@ func (s *Server) begin(st *settings, v policy.Verdict, k key, f *flight, charged
 	}
 	s.flights.Go(fly)
 	return policy.Verdict{Mode: policy.ModeAllow}
+}
+
+// lru is a map with a bound: what was used longest ago goes first. Whoever
+// holds it locks it.
+type lru[K comparable, V any] struct {
+	bound int
+	order list.List // of *pair[K, V], the last used in front
+	items map[K]*list.Element
+}
+
+type pair[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+func newLRU[K comparable, V any](bound int) lru[K, V] {
+	return lru[K, V]{bound: bound, items: map[K]*list.Element{}}
+}
+
+func (l *lru[K, V]) get(k K) (v V, ok bool) {
+	e, ok := l.items[k]
+	if !ok {
+		return v, false
+	}
+	l.order.MoveToFront(e)
+	return e.Value.(*pair[K, V]).value, true
+}
+
+func (l *lru[K, V]) put(k K, v V) {
+	if e, ok := l.items[k]; ok {
+		e.Value.(*pair[K, V]).value = v
+		l.order.MoveToFront(e)
+		return
+	}
+	if len(l.items) >= l.bound {
+		oldest := l.order.Back()
+		delete(l.items, oldest.Value.(*pair[K, V]).key)
+		l.order.Remove(oldest)
+	}
+	l.items[k] = l.order.PushFront(&pair[K, V]{k, v})
+}
+
+func (l *lru[K, V]) remove(k K) {
+	if e, ok := l.items[k]; ok {
+		delete(l.items, k)
+		l.order.Remove(e)
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/carboy-sandbox/carboy/api"
 )
 
 // maxLine bounds a line, its newline included: a record whose fields are at
@@ -140,3 +142,17 @@ func parseHeader(head []byte) uint64 {
 	}
 	return h.Turn
 }
+
+// Verdict is what became of what a sandbox tried.
+type Verdict = string
+
+// The verdicts.
+const (
+	Allow Verdict = "allow"
+	Deny  Verdict = "deny"
+)
+
+// Record is one line of a sandbox's record: one DNS question, connection,
+// request, or run of refused packets. The Writer sets its number, without gaps,
+// and its sandbox.
+type Record = api.NetRecord

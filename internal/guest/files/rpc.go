@@ -3,14 +3,16 @@ package files
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"syscall"
 
 	"connectrpc.com/connect"
-
 	"github.com/carboy-sandbox/carboy/api/envd/filesystem"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"golang.org/x/sys/unix"
 )
 
 const dirMode = 0o755 // of directories that a request makes along the way
@@ -116,4 +118,30 @@ func (s *Service) Remove(ctx context.Context, req *connect.Request[filesystem.Re
 		return nil, rpcError(err)
 	}
 	return connect.NewResponse(&filesystem.RemoveResponse{}), nil
+}
+
+const openDir = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK | unix.O_CLOEXEC
+
+// removeAll deletes what is at p, following no link. It runs on a worker, and
+// stops at the first thing that it can't delete.
+func removeAll(ctx context.Context, p string) error {
+	if p == "/" {
+		return faultf(connect.CodeInvalidArgument, "the root directory can't be removed")
+	}
+	parent, base := path.Split(p)
+	fd, err := unix.Open(parent, openDir, 0)
+	if errors.Is(err, unix.EACCES) {
+		fd, err = unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: parent, Err: err}
+	}
+	defer unix.Close(fd)
+	if err := beneath.Remove(ctx, fd, base); err != nil {
+		return fmt.Errorf("remove %s: %w", p, err)
+	}
+	return nil
 }

@@ -4,6 +4,8 @@ package mcpgateway
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -17,9 +19,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/carboy-sandbox/carboy/internal/guest/mcpgateway/catalogue"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // port is where E2B's clients look for the gateway.
@@ -205,4 +206,19 @@ func (b *backend) options() *mcp.ClientOptions {
 			}
 		},
 	}
+}
+
+// withToken lets in who shows the token, as a bearer's.
+func withToken(token string, next http.Handler) http.Handler {
+	want := sha256.Sum256([]byte(token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scheme, shown, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(strings.TrimSpace(shown)))
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "the gateway's token is needed", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
