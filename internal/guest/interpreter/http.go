@@ -103,7 +103,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 }
 
 // health succeeds once the first kernel runs. It holds the answer back for a
-// while, so that whoever waits for it need not ask often.
+// while, so that a client that waits for it need not ask often.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	select {
 	case <-s.up:
