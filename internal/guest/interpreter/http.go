@@ -49,8 +49,8 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// ServeHTTP answers as E2B's server does, browsers of any origin too: whoever
-// reaches the port has been let in.
+// ServeHTTP answers as E2B's server does, browsers of any origin too: a caller
+// that reaches the port has been let in.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Origin") != "" {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
