@@ -117,6 +117,9 @@ func NewManager(opts Options) (*Manager, error) {
 		if _, ok := walls[b.Name()]; ok {
 			return nil, fmt.Errorf("new manager: two backends are named %s", b.Name())
 		}
+		if got, want := b.Capabilities().Strength, StrengthOf(b.Name()); got != want {
+			return nil, fmt.Errorf("new manager: the backend %s is of strength %d, and its name promises %d", b.Name(), got, want)
+		}
 		walls[b.Name()] = b
 	}
 	opts.setDefaults()

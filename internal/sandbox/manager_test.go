@@ -328,6 +328,7 @@ func TestBeforeAdopt(t *testing.T) {
 		{},
 		{Store: &w.store},
 		{Store: &w.store, Backends: []sandbox.Backend{w.fake, w.fake}},
+		{Store: &w.store, Backends: []sandbox.Backend{plainWall{w.fake}}}, // weaker than its name promises
 	} {
 		if _, err := sandbox.NewManager(opts); err == nil {
 			t.Errorf("NewManager(%+v) = nil, want an error", opts)

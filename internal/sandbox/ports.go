@@ -54,6 +54,9 @@ type Backend interface {
 // Capabilities are what a backend can do beyond what all do. What is left out it
 // can't: a Spec that needs it gets another wall that it names, or none.
 type Capabilities struct {
+	// Strength is that which the backend's Name promises, or NewManager refuses it.
+	Strength Strength
+
 	HostDirs bool // its instances can show directories of the host
 	Images   bool // they can start from Options.Images, not from DefaultImage alone
 	Volumes  bool // they can mount Options.Volumes

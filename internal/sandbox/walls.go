@@ -9,27 +9,37 @@ import (
 
 // The walls. Which of them a machine has is for its backends to say.
 const (
-	WallProcess = "process" // namespaces and filters on the host's own kernel
-	WallGVisor  = "gvisor"  // a kernel of its own, in user space
-	wallMicroVM = "microvm" // a machine of its own
+	WallProcess = "process"
+	WallGVisor  = "gvisor"
+	wallMicroVM = "microvm"
 )
 
-// byStrength has the walls in order, the weakest first.
+// Strength orders walls: a stronger one may stand in for a weaker.
+type Strength int
+
+// The strengths. 0 is that of no wall.
+const (
+	HostKernel Strength = iota + 1 // namespaces and filters on the host's own kernel
+	OwnKernel                      // a kernel of its own, in user space; a machine of its own is stronger still
+)
+
+// byStrength has the walls from HostKernel on: a Spec that names one counts on its
+// strength, whatever backend has that name.
 var byStrength = []string{WallProcess, WallGVisor, wallMicroVM}
 
 // ValidWall reports whether name is a wall's, here or elsewhere. wallMicroVM is
 // not: it has a place in the order, and nobody builds it.
-func ValidWall(name string) bool { return name != wallMicroVM && strength(name) >= 0 }
+func ValidWall(name string) bool { return name != wallMicroVM && StrengthOf(name) > 0 }
 
 // WeakerWall reports whether a wall is weaker than another. A name that is not a
 // wall's is never weaker.
 func WeakerWall(wall, than string) bool {
-	a, b := strength(wall), strength(than)
-	return a >= 0 && a < b
+	a, b := StrengthOf(wall), StrengthOf(than)
+	return a > 0 && a < b
 }
 
-// strength is a wall's place in byStrength, or -1 for any other name.
-func strength(wall string) int { return slices.Index(byStrength, wall) }
+// StrengthOf is what a wall's name promises, or 0 for any other name.
+func StrengthOf(wall string) Strength { return Strength(slices.Index(byStrength, wall) + 1) }
 
 // walls are those that a normalised s allows, in the order in which they are
 // tried.
@@ -42,16 +52,16 @@ func orderWalls(walls []string) []string {
 		return nil
 	}
 	slices.SortFunc(walls, func(a, b string) int {
-		x, y := strength(a), strength(b)
+		x, y := StrengthOf(a), StrengthOf(b)
 		switch {
 		case x == y:
 			return strings.Compare(a, b)
-		case x < 0:
+		case x == 0:
 			return 1
-		case y < 0:
+		case y == 0:
 			return -1
 		}
-		return x - y
+		return int(x - y)
 	})
 	return slices.Compact(walls)
 }
@@ -60,11 +70,11 @@ func orderWalls(walls []string) []string {
 // one among the stronger.
 func (s Spec) checkWalls(o Offer) *Error {
 	for i, w := range s.walls() {
-		if strength(w) < 0 {
+		if StrengthOf(w) == 0 {
 			return Errorf(Invalid, "isolation %s: there is no such wall", refText(w)).
 				WithHint("from weak to strong: %s", list(byStrength))
 		}
-		if i > 0 && strength(w) <= strength(s.Isolation) {
+		if i > 0 && StrengthOf(w) <= StrengthOf(s.Isolation) {
 			return Errorf(Invalid, "isolation %s: %s is not stronger than it, and only stronger walls can stand in", s.Isolation, w).
 				WithHint("name the weakest wall that will do first: %s", list(byStrength))
 		}

@@ -177,7 +177,9 @@ func TestCheckOfACallerWhoLeft(t *testing.T) {
 // plainWall is a Fake that can do nothing beyond what every backend does.
 type plainWall struct{ *sandboxtest.Fake }
 
-func (plainWall) Capabilities() sandbox.Capabilities { return sandbox.Capabilities{} }
+func (plainWall) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{Strength: sandbox.HostKernel}
+}
 
 // TestCapabilities: a wall gets no spec that needs what it does not state, and a
 // stronger one that states it does.

@@ -53,7 +53,7 @@ func limits(l sandbox.Limits) cgroup.Limits {
 func Open(_ context.Context, opts Options) (*Backend, error) {
 	b := &Backend{debugDir: opts.DebugDir}
 	host, err := instance.Open(instance.Wall{
-		Name: Name, Promises: promises, Arrange: arrange, Launch: b.launch,
+		Name: Name, Strength: sandbox.OwnKernel, Promises: promises, Arrange: arrange, Launch: b.launch,
 		Limits: limits, OOMEndsInstance: true, Stray: stray,
 	}, opts)
 	if err != nil {

@@ -48,7 +48,8 @@ type Options struct {
 // Wall is what one wall adds to a Backend: what it promises, and how its instances are
 // started.
 type Wall struct {
-	Name string // in a Spec
+	Name     string // in a Spec
+	Strength sandbox.Strength
 
 	// Promises says how isolation and privileges are kept. It refuses a spec that the
 	// wall can't have.
@@ -235,7 +236,7 @@ func (b *Backend) linkEnd(id string) (*os.File, error) {
 // instances can be suspended adds that.
 func (b *Backend) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{
-		HostDirs: true, Images: true, Volumes: true,
+		Strength: b.wall.Strength, HostDirs: true, Images: true, Volumes: true,
 		Link: sandbox.LinkNetNS, LinkEnd: b.linkEnd, Snapshots: b, Usage: b, Warm: b,
 	}
 }

@@ -46,7 +46,7 @@ func limits(l sandbox.Limits) cgroup.Limits {
 func Open(_ context.Context, opts Options) (*Backend, error) {
 	b := &Backend{spans: newSpans()}
 	host, err := instance.Open(instance.Wall{
-		Name: Name, Promises: promises, Arrange: b.arrange, Launch: b.launch,
+		Name: Name, Strength: sandbox.HostKernel, Promises: promises, Arrange: b.arrange, Launch: b.launch,
 		Limits: limits, OwnCommands: true, Stray: stray,
 	}, opts)
 	if err != nil {

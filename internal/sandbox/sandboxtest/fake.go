@@ -170,7 +170,7 @@ func (f *Fake) Name() string { return f.name }
 // Capabilities implements sandbox.Backend. What a Fake alone can't do, those that
 // embed it add.
 func (f *Fake) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{HostDirs: true, Images: true, Volumes: true, Snapshots: f}
+	return sandbox.Capabilities{Strength: sandbox.StrengthOf(f.name), HostDirs: true, Images: true, Volumes: true, Snapshots: f}
 }
 
 // Check implements sandbox.Backend: every promise would be kept.
