@@ -65,7 +65,7 @@ func opened[B doctor.Instances](b B, err error) (doctor.Instances, error) {
 	return b, nil
 }
 
-// ownHome is the home in which boxes find toolchains: the system's idea of it,
+// ownHome is the home in which instances find toolchains: the system's idea of it,
 // not the environment's.
 func ownHome() string {
 	u, err := user.LookupId(strconv.Itoa(os.Geteuid()))

@@ -9,7 +9,7 @@ import (
 )
 
 // openVolumes opens the volumes of this home. What works on their content is
-// started as a box's own roles are.
+// started as an instance's own roles are.
 func (w *walls) openVolumes(cfg daemon.Config, dirs home.Dirs, log *slog.Logger) (*volume.Service, error) {
 	return volume.Open(volume.Options{
 		State: dirs.State, Cache: dirs.Cache, Launch: w.roles.Start, Delete: w.delete,

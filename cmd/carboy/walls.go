@@ -17,7 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/snapshot"
 )
 
-// perInstance is what one more idle box takes behind each wall, in bytes, as
+// perInstance is what one more idle instance takes behind each wall, in bytes, as
 // docs/performance.md measured it, with some to spare.
 var perInstance = map[string]int64{gvisor.Name: 64 << 20, process.Name: 24 << 20}
 
@@ -69,7 +69,7 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 	return w, nil
 }
 
-// delete deletes a directory, whoever of the boxes' ids has what is in it.
+// delete deletes a directory whose files any of the instances' ids may own.
 func (w *walls) delete(dir string) error { return w.roles.Delete(context.Background(), dir) }
 
 func (w *walls) add(b sandbox.Backend, closeIt func() error) {

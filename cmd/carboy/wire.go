@@ -80,7 +80,7 @@ func connect(ctx context.Context, start bool, notice func(string)) (*client.Clie
 
 // serve runs the daemon until ctx ends.
 func serve(ctx context.Context, o cli.ServeOptions) (err error) {
-	// What a careless parent left open is no box's business.
+	// What a careless parent left open is no instance's business.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors to oneself: %w", err)
 	}
@@ -102,8 +102,8 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 	if o.Listen != "" {
 		cfg.Listen, cfg.APIKeyFile = o.Listen, o.APIKeyFile
 	}
-	if o.Box != nil {
-		if err := asBox(&cfg, o.Box); err != nil {
+	if o.LangBot != nil {
+		if err := asLangBot(&cfg, o.LangBot); err != nil {
 			return err
 		}
 	}

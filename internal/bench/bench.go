@@ -44,7 +44,7 @@ type Options struct {
 // Signals are the caller's to make an end of ctx of. While Run runs they have
 // no other effect, so that what is taken away at the end is so to the last.
 //
-// This process becomes the parent of whatever its descendants leave behind,
+// This process becomes the parent of all that its descendants leave behind,
 // and ends that: Run is for a process that does nothing else.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {

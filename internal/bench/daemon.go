@@ -43,7 +43,7 @@ type daemon struct {
 	cmd *exec.Cmd
 	end chan struct{}  // closed once it has ended
 	c   *client.Client // as the daemon's own user
-	by  *client.Client // as whoever makes sandboxes
+	by  *client.Client // as the user who makes sandboxes
 }
 
 // daemonSetup is how a daemon differs from one that keeps nothing warm.

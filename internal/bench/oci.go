@@ -36,7 +36,7 @@ func (r *ociRuntime) command(detaches bool, args ...string) command {
 // of one: gVisor's command line takes that for the other.
 func (r *ociRuntime) id() string { return fmt.Sprintf("%s-%05d", r.w.tag, r.ids.Add(1)) }
 
-// open has all containers deleted at the end of the run.
+// open sees to it that all containers are deleted at the end of the run.
 func (r *ociRuntime) open(context.Context) error {
 	r.w.later(r.name, func(ctx context.Context) error {
 		entries, err := os.ReadDir(r.state())

@@ -32,7 +32,7 @@ type measure func(ctx context.Context) (values, error)
 type testCase struct {
 	name    string
 	against []string // cases of the group that it is compared with, where they were measured
-	// prepare makes whatever every run needs, and is not measured. What it
+	// prepare makes what every run needs, and is not measured. What it
 	// makes it leaves to the cleanups of the group.
 	prepare func(ctx context.Context) (measure, error)
 }

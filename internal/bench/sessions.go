@@ -51,6 +51,9 @@ func (w *world) sessionGroups(d *docker) []group {
 	}
 	add := func(name string, crowd bool, open func(context.Context) (sessionRuntime, error)) {
 		against := []string{"docker-sessions"}
+		if name == against[0] {
+			against = nil
+		}
 		one.cases = append(one.cases, testCase{name: name, against: against, prepare: func(ctx context.Context) (measure, error) {
 			r, err := open(ctx)
 			return r.single(), err

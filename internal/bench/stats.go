@@ -2,7 +2,7 @@ package bench
 
 import "slices"
 
-// Summary is what there is to say of some samples.
+// Summary sums up some samples.
 type Summary struct {
 	N      int     `json:"n"`
 	Median float64 `json:"median"`

@@ -51,7 +51,7 @@ type undo struct {
 }
 
 // newWorld makes one in a directory below parent, "" for the usual place. From
-// then on this process is the parent of whatever loses its own.
+// then on this process is the parent of every process that loses its own.
 func newWorld(parent, carboy string, quick bool) (*world, error) {
 	dir, err := os.MkdirTemp(parent, "carboy-bench-")
 	if err != nil {
@@ -68,7 +68,7 @@ func newWorld(parent, carboy string, quick bool) (*world, error) {
 	return &world{carboy: carboy, dir: dir, tag: "carboy-bench-" + hex.EncodeToString(b[:]), quick: quick, mine: map[int]bool{}}, nil
 }
 
-// later has f called at the end of what is going on now: of the group whose
+// later calls f at the end of what is going on now: of the group whose
 // cases are prepared, else of the run.
 func (w *world) later(what string, f func(ctx context.Context) error) {
 	w.mu.Lock()
@@ -115,7 +115,7 @@ func (w *world) close(ctx context.Context) []string {
 	return w.left
 }
 
-// endProcesses kills whatever is left of those that this process started or
+// endProcesses kills what is left of the processes that this process started or
 // was left as the parent of, and says that there were any.
 func (w *world) endProcesses(ctx context.Context) error {
 	var killed []string
@@ -237,7 +237,7 @@ func (w *world) runDetached(cmd *exec.Cmd) (o outcome, err error) {
 	return o, nil
 }
 
-// start is cmd.Start, for a process that reap leaves to whoever waits for it.
+// start is cmd.Start, for a process that reap leaves to its own waiter.
 func (w *world) start(cmd *exec.Cmd) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -275,7 +275,7 @@ func (w *world) reap() {
 // tail keeps the beginning of what is written to it.
 type tail struct{ b []byte }
 
-// Write keeps of p what there is room for.
+// Write keeps as much of p as fits.
 func (t *tail) Write(p []byte) (int, error) {
 	t.b = append(t.b, p[:min(len(p), maxStderr-len(t.b))]...)
 	return len(p), nil

@@ -46,11 +46,11 @@ type ServeOptions struct {
 	Listen     string // TCP address besides the unix socket; "": none
 	APIKeyFile string // keys that Listen accepts; "": none
 	Background bool   // started by another carboy: leave when idle
-	Box        *BoxServeOptions
+	LangBot    *LangBotOptions
 }
 
-// BoxServeOptions are the flags of langbot serve; what is "" or nil is as configured.
-type BoxServeOptions struct {
+// LangBotOptions are the flags of langbot serve; what is "" or nil is as configured.
+type LangBotOptions struct {
 	Listen           string // TCP address of the dialect; "": "127.0.0.1:5410", unless Stdio
 	Stdio            bool   // speak over standard input and output as well, and leave with them
 	HostRoot         string

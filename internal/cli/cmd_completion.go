@@ -82,16 +82,19 @@ func (a *app) names(ctx context.Context) (names []string) {
 	return names
 }
 
-// completeName completes a sandbox's name as each of the first n arguments,
-// and of any number where n is negative. Later ones are files.
-func (a *app) completeName(n int) completer {
+// upTo completes one of names as each of the first n arguments, and of any number
+// where n is negative. rest is how the shell completes later ones.
+func upTo(n int, rest cobra.ShellCompDirective, names func(context.Context) []string) completer {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if n >= 0 && len(args) >= n {
-			return nil, cobra.ShellCompDirectiveDefault
+			return nil, rest
 		}
-		return without(a.names(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
+		return without(names(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
 	}
 }
+
+// completeName completes a sandbox's name. Later arguments are files.
+func (a *app) completeName(n int) completer { return upTo(n, cobra.ShellCompDirectiveDefault, a.names) }
 
 // without returns the names that are not among args.
 func without(names, args []string) []string {

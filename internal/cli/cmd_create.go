@@ -50,10 +50,7 @@ func (a *app) create(ctx context.Context, spec *launch.Spec) error {
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		return a.WriteJSON(sb)
-	}
-	return a.PrintLine(sb.Name)
+	return a.Answer(sb, sb.Name)
 }
 
 // launcher makes sandboxes as the user of this command line.

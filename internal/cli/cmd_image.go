@@ -139,7 +139,7 @@ func (a *app) imageRmCommand() *cobra.Command {
 		Use:               "rm [flags] REF...",
 		Short:             "Take the name of an image away",
 		Args:              someArgs(1, "REF"),
-		RunE:              interruptible(a.imageRm),
+		RunE:              a.asking(a.imageRm),
 		ValidArgsFunction: a.completeImage(-1),
 	}
 	a.addJSON(cmd.Flags())
@@ -151,11 +151,7 @@ any more go with carboy image gc.`,
 	})
 }
 
-func (a *app) imageRm(ctx context.Context, refs []string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) imageRm(ctx context.Context, svc *client.Client, refs []string) error {
 	return each(a, refs, func(ref string) (*api.Image, error) {
 		img, err := svc.Image(ctx, ref)
 		if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind == sandbox.NotFound {
@@ -173,7 +169,7 @@ func (a *app) imageGCCommand() *cobra.Command {
 		Use:               "gc [flags]",
 		Short:             "Delete what no image and no sandbox needs",
 		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.imageGC(ctx) }),
+		RunE:              a.asking(func(ctx context.Context, svc *client.Client, _ []string) error { return a.imageGC(ctx, svc) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	a.addJSON(cmd.Flags())
@@ -185,30 +181,17 @@ what a sandbox uses, a stopped one too. Only the daemon's own user and root may.
 	})
 }
 
-func (a *app) imageGC(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) imageGC(ctx context.Context, svc *client.Client) error {
 	gone, err := svc.CollectImages(ctx)
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		return a.WriteJSON(gone)
-	}
-	return a.PrintLine("deleted " + console.Count(len(gone.Removed), "image") + ", " + term.FormatSize(gone.Bytes))
+	return a.Answer(gone, "deleted "+console.Count(len(gone.Removed), "image")+", "+term.FormatSize(gone.Bytes))
 }
 
-// completeImage completes an image's name as each of the first n arguments, and
-// of any number where n is negative.
+// completeImage completes an image's name.
 func (a *app) completeImage(n int) completer {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if n >= 0 && len(args) >= n {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return without(a.imageNames(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
-	}
+	return upTo(n, cobra.ShellCompDirectiveNoFileComp, a.imageNames)
 }
 
 // completeImageFlag completes --image: an image's name, or a file.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/shell"
@@ -23,7 +24,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		Use:               "inspect [flags] NAME...",
 		Short:             "Show a sandbox, and by what means each promise is kept",
 		Args:              someArgs(1, "NAME"),
-		RunE:              interruptible(a.inspect),
+		RunE:              a.asking(a.inspect),
 		ValidArgsFunction: a.completeName(-1),
 	}
 	a.addJSON(cmd.Flags())
@@ -35,11 +36,7 @@ enforced. The values of variables are never shown.`,
 	})
 }
 
-func (a *app) inspect(ctx context.Context, names []string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) inspect(ctx context.Context, svc *client.Client, names []string) error {
 	return each(a, names, func(name string) (*api.Sandbox, error) { return svc.Get(ctx, name) }, a.inspectText)
 }
 

@@ -20,7 +20,7 @@ func (a *app) langbotCommand() *cobra.Command {
 }
 
 func (a *app) langbotServeCommand() *cobra.Command {
-	var o BoxServeOptions
+	var o LangBotOptions
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Run the daemon in the foreground, as LangBot's Box runtime",
@@ -58,7 +58,7 @@ are taken.`,
 	})
 }
 
-func (a *app) langbotServe(ctx context.Context, o BoxServeOptions) error {
+func (a *app) langbotServe(ctx context.Context, o LangBotOptions) error {
 	for _, p := range append([]*string{&o.HostRoot, &o.ControlTokenFile, &o.TLSCert, &o.TLSKey}, pointers(o.MountRoots)...) {
 		if *p == "" {
 			continue
@@ -69,7 +69,7 @@ func (a *app) langbotServe(ctx context.Context, o BoxServeOptions) error {
 		}
 		*p = abs
 	}
-	return a.env.Serve(ctx, ServeOptions{Box: &o})
+	return a.env.Serve(ctx, ServeOptions{LangBot: &o})
 }
 
 func pointers(all []string) (out []*string) {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 )
 
 func (a *app) stopCommand() *cobra.Command {
@@ -15,7 +16,7 @@ func (a *app) stopCommand() *cobra.Command {
 		Use:               "stop [flags] NAME...",
 		Short:             "End a sandbox's processes and keep its files",
 		Args:              someArgs(1, "NAME"),
-		RunE:              interruptible(a.stop),
+		RunE:              a.asking(a.stop),
 		ValidArgsFunction: a.completeName(-1),
 	}
 	a.addJSON(cmd.Flags())
@@ -27,11 +28,7 @@ stderr says otherwise. Stopping a stopped one is no error.`,
 	})
 }
 
-func (a *app) stop(ctx context.Context, names []string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) stop(ctx context.Context, svc *client.Client, names []string) error {
 	return each(a, names, func(name string) (*api.Sandbox, error) {
 		sb, err := svc.Stop(ctx, name)
 		if err != nil {
@@ -52,8 +49,8 @@ func (a *app) pauseCommand() *cobra.Command {
 		Use:   "pause [flags] NAME...",
 		Short: "Stop a sandbox so that its processes can go on",
 		Args:  someArgs(1, "NAME"),
-		RunE: interruptible(func(ctx context.Context, names []string) error {
-			return a.pause(ctx, names, api.PauseRequest{FilesOnly: filesOnly})
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, names []string) error {
+			return a.pause(ctx, svc, names, api.PauseRequest{FilesOnly: filesOnly})
 		}),
 		ValidArgsFunction: a.completeName(-1),
 	}
@@ -68,11 +65,7 @@ Connections into the sandbox and out of it end.`,
 	})
 }
 
-func (a *app) pause(ctx context.Context, names []string, req api.PauseRequest) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) pause(ctx context.Context, svc *client.Client, names []string, req api.PauseRequest) error {
 	return each(a, names, func(name string) (*api.Sandbox, error) {
 		sb, err := svc.Pause(ctx, name, req)
 		if err == nil && !sb.Suspended && !req.FilesOnly {
@@ -87,7 +80,7 @@ func (a *app) startCommand() *cobra.Command {
 		Use:               "start [flags] NAME...",
 		Short:             "Start a stopped sandbox again",
 		Args:              someArgs(1, "NAME"),
-		RunE:              interruptible(a.start),
+		RunE:              a.asking(a.start),
 		ValidArgsFunction: a.completeName(-1),
 	}
 	a.addJSON(cmd.Flags())
@@ -98,11 +91,7 @@ func (a *app) startCommand() *cobra.Command {
 	})
 }
 
-func (a *app) start(ctx context.Context, names []string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) start(ctx context.Context, svc *client.Client, names []string) error {
 	return each(a, names, func(name string) (*api.Sandbox, error) { return svc.Start(ctx, name) }, nil)
 }
 
@@ -112,8 +101,8 @@ func (a *app) rmCommand() *cobra.Command {
 		Use:   "rm [flags] NAME...",
 		Short: "Delete a sandbox and all that it holds",
 		Args:  someArgs(1, "NAME"),
-		RunE: interruptible(func(ctx context.Context, names []string) error {
-			return a.rm(ctx, names, force)
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, names []string) error {
+			return a.rm(ctx, svc, names, force)
 		}),
 		ValidArgsFunction: a.completeName(-1),
 	}
@@ -126,11 +115,7 @@ func (a *app) rmCommand() *cobra.Command {
 	})
 }
 
-func (a *app) rm(ctx context.Context, names []string, force bool) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) rm(ctx context.Context, svc *client.Client, names []string, force bool) error {
 	return each(a, names, func(name string) (*api.Sandbox, error) {
 		sb, err := svc.Get(ctx, name)
 		if err != nil {

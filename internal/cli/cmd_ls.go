@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,21 +45,15 @@ func (a *app) ls(ctx context.Context, labels []string) error {
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		if list == nil {
-			list = []api.Sandbox{}
-		}
-		return a.WriteJSON(list)
-	}
-	now := a.Now()
-	var t console.Table
-	t.Row("NAME", "STATE", "ISOLATION", "IMAGE", "WORKSPACE", "CREATED", "EXPIRES")
-	for i := range list {
-		sb := &list[i]
-		t.Row(sb.Name, stateText(sb), sb.Isolation, sb.Image, workspaceText(sb.Workspace),
-			console.Ago(sb.CreatedAt, now), console.In(sb.ExpiresAt, now))
-	}
-	return t.Write(a.Stdout)
+	return (&listing[api.Sandbox]{
+		columns: []string{"NAME", "STATE", "ISOLATION", "IMAGE", "WORKSPACE", "CREATED", "EXPIRES"},
+		row: func(sb *api.Sandbox, now time.Time) []string {
+			return []string{
+				sb.Name, stateText(sb), sb.Isolation, sb.Image, workspaceText(sb.Workspace),
+				console.Ago(sb.CreatedAt, now), console.In(sb.ExpiresAt, now),
+			}
+		},
+	}).show(a, list)
 }
 
 // stateText is a state and, where it says more, how it came about.

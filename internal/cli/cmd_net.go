@@ -47,10 +47,12 @@ func (a *app) nounCommand(name, short, example string) *cobra.Command {
 func (a *app) netLogCommand() *cobra.Command {
 	var o client.NetLogOptions
 	cmd := &cobra.Command{
-		Use:               "log [flags] NAME",
-		Short:             "Show what a sandbox tried to reach, and what became of it",
-		Args:              exactArgs("NAME"),
-		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.netLog(ctx, args[0], o) }),
+		Use:   "log [flags] NAME",
+		Short: "Show what a sandbox tried to reach, and what became of it",
+		Args:  exactArgs("NAME"),
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, args []string) error {
+			return a.netLog(ctx, svc, args[0], o)
+		}),
 		ValidArgsFunction: a.completeName(1),
 	}
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on as more happens, until Ctrl-C or the end")
@@ -66,11 +68,7 @@ the oldest goes first. No query, header, body or secret is ever in it.
 	})
 }
 
-func (a *app) netLog(ctx context.Context, name string, o client.NetLogOptions) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) netLog(ctx context.Context, svc *client.Client, name string, o client.NetLogOptions) error {
 	all := []api.NetRecord{}
 	for rec, err := range svc.NetLog(ctx, name, o) {
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/launch"
@@ -31,10 +32,12 @@ on. --allow and --policy of run and create give a sandbox one.`,
 
 func (a *app) policyShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:               "show [flags] NAME",
-		Short:             "Show what a sandbox may reach",
-		Args:              exactArgs("NAME"),
-		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.policyShow(ctx, args[0]) }),
+		Use:   "show [flags] NAME",
+		Short: "Show what a sandbox may reach",
+		Args:  exactArgs("NAME"),
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, args []string) error {
+			return a.policyShow(ctx, svc, args[0])
+		}),
 		ValidArgsFunction: a.completeName(1),
 	}
 	a.addJSON(cmd.Flags())
@@ -45,11 +48,7 @@ func (a *app) policyShowCommand() *cobra.Command {
 	})
 }
 
-func (a *app) policyShow(ctx context.Context, name string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) policyShow(ctx context.Context, svc *client.Client, name string) error {
 	p, err := svc.Policy(ctx, name)
 	if err != nil {
 		return err
@@ -125,10 +124,7 @@ func (a *app) policySet(ctx context.Context, name string, f *policySource, add b
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		return a.WriteJSON(sb)
-	}
-	return a.PrintLine(sb.Name)
+	return a.Answer(sb, sb.Name)
 }
 
 // addPolicy adds the rules of more to those that a sandbox has. What is not a

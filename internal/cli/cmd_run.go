@@ -202,10 +202,7 @@ func (a *app) runDetached(ctx context.Context, svc *client.Client, req *launch.R
 		defer cancel()
 		return errors.Join(err, svc.Remove(undo, sb.ID, true))
 	}
-	if a.JSON {
-		return a.WriteJSON(detachedJSON{Name: sb.Name, ID: sb.ID, Command: command})
-	}
-	return a.PrintLine(sb.Name)
+	return a.Answer(detachedJSON{Name: sb.Name, ID: sb.ID, Command: command}, sb.Name)
 }
 
 // detachedJSON names a command that was left running.

@@ -90,10 +90,7 @@ func (a *app) tellSecret(s *api.Secret) error {
 	for _, n := range s.Notes {
 		a.Note("secret " + s.Name + ": " + n)
 	}
-	if a.JSON {
-		return a.WriteJSON(s)
-	}
-	return a.PrintLine(s.Name)
+	return a.Answer(s, s.Name)
 }
 
 func (a *app) secretRotateCommand() *cobra.Command {
@@ -203,10 +200,12 @@ func sourceText(s *api.Secret) string {
 func (a *app) secretRmCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use:               "rm [flags] NAME...",
-		Short:             "Forget secrets",
-		Args:              someArgs(1, "NAME"),
-		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.secretRm(ctx, args, force) }),
+		Use:   "rm [flags] NAME...",
+		Short: "Forget secrets",
+		Args:  someArgs(1, "NAME"),
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, args []string) error {
+			return a.secretRm(ctx, svc, args, force)
+		}),
 		ValidArgsFunction: a.completeSecret(-1),
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "those that sandboxes use, too")
@@ -219,11 +218,7 @@ need it, is refused from then on.`,
 	})
 }
 
-func (a *app) secretRm(ctx context.Context, names []string, force bool) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) secretRm(ctx context.Context, svc *client.Client, names []string, force bool) error {
 	return each(a, names, func(name string) (string, error) {
 		if err := checkSecretName(name); err != nil {
 			return "", err
@@ -232,15 +227,9 @@ func (a *app) secretRm(ctx context.Context, names []string, force bool) error {
 	}, nil)
 }
 
-// completeSecret completes a secret's name as each of the first n arguments,
-// and of any number where n is negative.
+// completeSecret completes a secret's name.
 func (a *app) completeSecret(n int) completer {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if n >= 0 && len(args) >= n {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return without(a.secretNames(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
-	}
+	return upTo(n, cobra.ShellCompDirectiveNoFileComp, a.secretNames)
 }
 
 // secretNames returns the names of the caller's secrets.

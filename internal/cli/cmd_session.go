@@ -101,18 +101,14 @@ func (a *app) sessionStatusCommand() *cobra.Command {
 		Use:               "status [flags]",
 		Short:             "Show whether sessions can be had, and how many there are",
 		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.sessionStatus(ctx) }),
+		RunE:              a.asking(func(ctx context.Context, svc *client.Client, _ []string) error { return a.sessionStatus(ctx, svc) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{exits: exitDocsPlain[:], examples: []string{"carboy session status", "carboy session status --json"}})
 }
 
-func (a *app) sessionStatus(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) sessionStatus(ctx context.Context, svc *client.Client) error {
 	st, err := svc.SessionStatus(ctx)
 	if err != nil {
 		return err
@@ -148,7 +144,7 @@ func (a *app) sessionErrorsCommand() *cobra.Command {
 		Use:               "errors [flags]",
 		Short:             "Show the newest errors of sessions, oldest first",
 		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.sessionErrors(ctx) }),
+		RunE:              a.asking(func(ctx context.Context, svc *client.Client, _ []string) error { return a.sessionErrors(ctx, svc) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	a.addJSON(cmd.Flags())
@@ -158,26 +154,15 @@ func (a *app) sessionErrorsCommand() *cobra.Command {
 	})
 }
 
-func (a *app) sessionErrors(ctx context.Context) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) sessionErrors(ctx context.Context, svc *client.Client) error {
 	list, err := svc.SessionErrors(ctx)
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		if list == nil {
-			list = []sessions.ErrorRecord{}
-		}
-		return a.WriteJSON(list)
-	}
-	now := a.Now()
-	var t console.Table
-	t.Row("WHEN", "SESSION", "CLASS", "MESSAGE")
-	for _, e := range list {
-		t.Row(console.Ago(e.Timestamp, now), e.SessionID, e.Type, e.Message)
-	}
-	return t.Write(a.Stdout)
+	return (&listing[sessions.ErrorRecord]{
+		columns: []string{"WHEN", "SESSION", "CLASS", "MESSAGE"},
+		row: func(e *sessions.ErrorRecord, now time.Time) []string {
+			return []string{console.Ago(e.Timestamp, now), e.SessionID, e.Type, e.Message}
+		},
+	}).show(a, list)
 }

@@ -6,16 +6,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 )
 
 func (a *app) sessionToolsCommand() *cobra.Command {
 	var query string
 	cmd := &cobra.Command{
-		Use:               "tools [flags]",
-		Short:             "Show the tools of a session, as a model is told of them",
-		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.sessionTools(ctx, query) }),
+		Use:   "tools [flags]",
+		Short: "Show the tools of a session, as a model is told of them",
+		Args:  exactArgs(),
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, _ []string) error {
+			return a.sessionTools(ctx, svc, query)
+		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	fs := cmd.Flags()
@@ -29,11 +32,7 @@ func (a *app) sessionToolsCommand() *cobra.Command {
 	})
 }
 
-func (a *app) sessionTools(ctx context.Context, query string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) sessionTools(ctx context.Context, svc *client.Client, query string) error {
 	list, err := svc.SessionTools(ctx, query)
 	if err != nil {
 		return err

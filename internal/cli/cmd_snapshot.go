@@ -26,10 +26,12 @@ and create names one. Sandboxes share it, and none changes it.`,
 
 func (a *app) snapshotCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:               "create [flags] SANDBOX",
-		Short:             "Make a snapshot of a sandbox, and print its ID",
-		Args:              exactArgs("SANDBOX"),
-		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.snapshotCreate(ctx, args[0]) }),
+		Use:   "create [flags] SANDBOX",
+		Short: "Make a snapshot of a sandbox, and print its ID",
+		Args:  exactArgs("SANDBOX"),
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, args []string) error {
+			return a.snapshotCreate(ctx, svc, args[0])
+		}),
 		ValidArgsFunction: a.completeName(1),
 	}
 	a.addJSON(cmd.Flags())
@@ -42,11 +44,7 @@ what --mount shows. A sandbox with --workspace can't be saved: that is not its o
 	})
 }
 
-func (a *app) snapshotCreate(ctx context.Context, name string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) snapshotCreate(ctx context.Context, svc *client.Client, name string) error {
 	s, err := svc.Snapshot(ctx, name)
 	if err != nil {
 		return err
@@ -54,10 +52,7 @@ func (a *app) snapshotCreate(ctx context.Context, name string) error {
 	for _, n := range s.Notes {
 		a.NoteReason("left_out", n)
 	}
-	if a.JSON {
-		return a.WriteJSON(s)
-	}
-	return a.PrintLine(s.ID)
+	return a.Answer(s, s.ID)
 }
 
 func snapshotListing() *listing[api.Snapshot] {

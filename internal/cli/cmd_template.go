@@ -159,10 +159,7 @@ func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error
 	if err := a.watchBuild(ctx, svc, *ref); err != nil {
 		return err
 	}
-	if a.JSON {
-		return a.WriteJSON(ref)
-	}
-	return a.PrintLine(ref.TemplateID)
+	return a.Answer(ref, ref.TemplateID)
 }
 
 // readStep is a step, with the names that a COPY has in the context.

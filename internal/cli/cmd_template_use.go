@@ -17,10 +17,12 @@ import (
 func (a *app) templateLogsCommand() *cobra.Command {
 	var build string
 	cmd := &cobra.Command{
-		Use:               "logs [flags] NAME",
-		Short:             "Show what a template's build said",
-		Args:              exactArgs("NAME"),
-		RunE:              interruptible(func(ctx context.Context, args []string) error { return a.templateLogs(ctx, args[0], build) }),
+		Use:   "logs [flags] NAME",
+		Short: "Show what a template's build said",
+		Args:  exactArgs("NAME"),
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, args []string) error {
+			return a.templateLogs(ctx, svc, args[0], build)
+		}),
 		ValidArgsFunction: a.completeTemplate(1),
 	}
 	cmd.Flags().StringVar(&build, "build", "", "`ID` the build of that ID, instead of the newest")
@@ -33,11 +35,7 @@ func (a *app) templateLogsCommand() *cobra.Command {
 	})
 }
 
-func (a *app) templateLogs(ctx context.Context, name, build string) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) templateLogs(ctx context.Context, svc *client.Client, name, build string) error {
 	if build == "" {
 		t, err := svc.Template(ctx, name)
 		if err != nil {
@@ -76,8 +74,8 @@ func (a *app) templateTagCommand() *cobra.Command {
 		Use:   "tag [flags] NAME[:TAG] TAG...",
 		Short: "Have tags lead to a build",
 		Args:  someArgs(2, "NAME", "TAG"),
-		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return a.templateTag(ctx, args[0], args[1:], remove)
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, args []string) error {
+			return a.templateTag(ctx, svc, args[0], args[1:], remove)
 		}),
 		ValidArgsFunction: a.completeTemplate(1),
 	}
@@ -91,11 +89,7 @@ whatever they led to before. The tag default can't be taken away.`,
 	})
 }
 
-func (a *app) templateTag(ctx context.Context, name string, tags []string, remove bool) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) templateTag(ctx context.Context, svc *client.Client, name string, tags []string, remove bool) error {
 	if remove {
 		if err := svc.UntagTemplate(ctx, name, tags); err != nil || !a.JSON {
 			return err
@@ -114,8 +108,8 @@ func (a *app) templatePublishCommand(public bool) *cobra.Command {
 		Use:   "publish [flags] NAME...",
 		Short: "Let other owners use templates",
 		Args:  someArgs(1, "NAME"),
-		RunE: interruptible(func(ctx context.Context, names []string) error {
-			return a.templatePublish(ctx, names, public)
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, names []string) error {
+			return a.templatePublish(ctx, svc, names, public)
 		}),
 		ValidArgsFunction: a.completeTemplate(-1),
 	}
@@ -132,11 +126,7 @@ func (a *app) templatePublishCommand(public bool) *cobra.Command {
 	return setHelp(cmd, text)
 }
 
-func (a *app) templatePublish(ctx context.Context, names []string, public bool) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) templatePublish(ctx context.Context, svc *client.Client, names []string, public bool) error {
 	all := []string{}
 	for _, name := range names {
 		known, err := svc.PublishTemplate(ctx, name, public)
@@ -160,7 +150,7 @@ func (a *app) templateGCCommand() *cobra.Command {
 		Use:               "gc [flags]",
 		Short:             "Drop what is kept for later builds",
 		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.templateGC(ctx, dry) }),
+		RunE:              a.asking(func(ctx context.Context, svc *client.Client, _ []string) error { return a.templateGC(ctx, svc, dry) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "drop nothing, and tell what is kept for all of your builds")
@@ -174,11 +164,7 @@ a build under way.`,
 	})
 }
 
-func (a *app) templateGC(ctx context.Context, dry bool) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) templateGC(ctx context.Context, svc *client.Client, dry bool) error {
 	verb, f := "dropped ", svc.CollectTemplates
 	if dry {
 		verb, f = "kept are ", svc.TemplateCache
@@ -194,15 +180,9 @@ func (a *app) templateGC(ctx context.Context, dry bool) error {
 		", " + console.Count(u.Files, "archive") + " of " + term.FormatSize(u.FileSize))
 }
 
-// completeTemplate completes a template's name as each of the first n
-// arguments, and of any number where n is negative.
+// completeTemplate completes a template's name.
 func (a *app) completeTemplate(n int) completer {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if n >= 0 && len(args) >= n {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return without(a.templateNames(cmd.Context()), args), cobra.ShellCompDirectiveNoFileComp
-	}
+	return upTo(n, cobra.ShellCompDirectiveNoFileComp, a.templateNames)
 }
 
 // templateNames returns the names of the caller's templates.

@@ -31,8 +31,8 @@ func (a *app) volumeCreateCommand() *cobra.Command {
 		Use:   "create [flags] NAME",
 		Short: "Make an empty volume",
 		Args:  exactArgs("NAME"),
-		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return a.volumeCreate(ctx, api.VolumeRequest{Name: args[0], Size: size, Inodes: inodes})
+		RunE: a.asking(func(ctx context.Context, svc *client.Client, args []string) error {
+			return a.volumeCreate(ctx, svc, api.VolumeRequest{Name: args[0], Size: size, Inodes: inodes})
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -47,11 +47,7 @@ func (a *app) volumeCreateCommand() *cobra.Command {
 	})
 }
 
-func (a *app) volumeCreate(ctx context.Context, req api.VolumeRequest) error {
-	svc, err := a.service(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) volumeCreate(ctx context.Context, svc *client.Client, req api.VolumeRequest) error {
 	v, err := svc.CreateVolume(ctx, req)
 	if err != nil {
 		return err
@@ -59,10 +55,7 @@ func (a *app) volumeCreate(ctx context.Context, req api.VolumeRequest) error {
 	if !v.Enforced {
 		a.Note("volume " + v.Name + ": its size is not kept to: " + v.Reason)
 	}
-	if a.JSON {
-		return a.WriteJSON(v)
-	}
-	return a.PrintLine(v.Name)
+	return a.Answer(v, v.Name)
 }
 
 func volumeListing() *listing[api.Volume] {

@@ -12,9 +12,3 @@ var (
 	RefusedText  = refusedText
 	Proposable   = proposable
 )
-
-// Place is what parsePlace makes of an argument.
-func Place(s string) (name, path string, tree, dir bool) {
-	p := parsePlace(s)
-	return p.name, p.path, p.tree, p.dir
-}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/shell"
@@ -108,6 +109,18 @@ func interruptible(f action) func(*cobra.Command, []string) error {
 		}
 		return err
 	}
+}
+
+// asking is interruptible for f that asks the daemon first of all; one is started
+// where none runs.
+func (a *app) asking(f func(ctx context.Context, svc *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return interruptible(func(ctx context.Context, args []string) error {
+		svc, err := a.service(ctx)
+		if err != nil {
+			return err
+		}
+		return f(ctx, svc, args)
+	})
 }
 
 // exactArgs refuses any other number of arguments than the names given.

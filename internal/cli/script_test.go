@@ -55,8 +55,8 @@ func carboy() int {
 			return nil
 		},
 		Serve: func(_ context.Context, o cli.ServeOptions) error {
-			if o.Box != nil {
-				return sandbox.Errorf(sandbox.Unsupported, "would serve Box: %+v", *o.Box)
+			if o.LangBot != nil {
+				return sandbox.Errorf(sandbox.Unsupported, "would serve Box: %+v", *o.LangBot)
 			}
 			return sandbox.Errorf(sandbox.Unsupported, "would serve: %+v", o)
 		},

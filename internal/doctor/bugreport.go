@@ -89,7 +89,7 @@ func (r Report) WallNames() []string {
 	return names
 }
 
-// homes are directories of users, whoever they are.
+// homes are directories of any users.
 var homes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/(?:home|Users|var/home|export/home)/[^/\s:,;'")]+`) })
 
 // systems are directories that every machine has.

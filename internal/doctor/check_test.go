@@ -122,7 +122,7 @@ var unfits = []unfit{
 	{
 		"little-space", "state", ordinary, mountNS, func(o doctor.Options) []string {
 			return []string{"private", mounted("tmpfs", o.Dirs.State, 0, "size=1m")}
-		}, doctor.Weaker, "1.0 MiB free", "XDG_STATE_HOME",
+		}, doctor.Weaker, "1 MiB free", "XDG_STATE_HOME",
 	},
 	{
 		"read-only-state", "state", 0, mountNS, func(o doctor.Options) []string {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/mountinfo"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // told are the settings that explain most of what can be wrong.
@@ -37,7 +38,7 @@ func (m *machine) facts() []Fact {
 	add("processors", fmt.Sprint(runtime.NumCPU()))
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
-		add("memory", size(int64(info.Totalram)*int64(info.Unit)))
+		add("memory", term.FormatSize(int64(info.Totalram)*int64(info.Unit)))
 	}
 	add("security modules", readLine("/sys/kernel/security/lsm"))
 	add("selinux enforces", readLine("/sys/fs/selinux/enforce"))
@@ -225,20 +226,6 @@ func statusField(name string) string {
 		}
 	}
 	return ""
-}
-
-// size writes a number of bytes in the largest unit of which there is one.
-func size(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	f, i := float64(n), 0
-	for f >= 1024 && i < len(units)-1 {
-		f /= 1024
-		i++
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", f, units[i])
 }
 
 // list joins words as people do.

@@ -58,7 +58,7 @@ func one(f func(context.Context, *machine) Line) func(context.Context, *machine)
 	return func(ctx context.Context, m *machine) []Line { return []Line{f(ctx, m)} }
 }
 
-// Run tries all that there is to try. It fails where ctx ends; whatever else
+// Run tries everything. It fails where ctx ends; whatever else
 // goes wrong is in the Report.
 func Run(ctx context.Context, o Options) (Report, error) {
 	m := newMachine(o)

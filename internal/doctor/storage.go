@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
 // lowSpace is where a state directory is short of it, in bytes.
@@ -31,7 +32,7 @@ func stateDir(_ context.Context, m *machine) Line {
 	if err != nil {
 		return outcome(Weaker, err.Error())
 	}
-	found := fmt.Sprintf("%s on %s, %s free", m.opts.Dirs.State, fs, size(free))
+	found := fmt.Sprintf("%s on %s, %s free", m.opts.Dirs.State, fs, term.FormatSize(free))
 	if free < lowSpace {
 		return outcome(Weaker, found).because("sandboxes write there").mendedBy("carboy rm what is not needed, or set XDG_STATE_HOME to a larger file system")
 	}
@@ -62,7 +63,7 @@ func cacheDir(_ context.Context, m *machine) Line {
 	if err != nil {
 		return outcome(Weaker, err.Error())
 	}
-	return outcome(OK, fmt.Sprintf("%s on %s, %s free", m.opts.Dirs.Cache, fs, size(free)))
+	return outcome(OK, fmt.Sprintf("%s on %s, %s free", m.opts.Dirs.Cache, fs, term.FormatSize(free)))
 }
 
 // overlays lays one where instances' layers are, by the means of an instance: root

@@ -305,7 +305,7 @@ func (a *applier) parentReason(it *Item, out map[string]string) (string, error) 
 	return "", nil
 }
 
-// impossible returns why an item can't be applied whatever the user says, or
+// impossible returns why an item can't be applied even if the user asks for it, or
 // "".
 func (a *applier) impossible(it *Item) string {
 	switch {

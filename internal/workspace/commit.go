@@ -245,7 +245,7 @@ func (a *applier) setID(it *Item) uint32 {
 }
 
 // mergeMode is the mode of a file that the host has: its own, executable if
-// the workspace's is, by whoever can read it.
+// the workspace's is, for each user who can read it.
 func mergeMode(host, change uint32) uint32 {
 	mode := host & 0o777
 	switch {

@@ -59,7 +59,7 @@ type Item struct {
 	tree    Digest // and, where that is a directory that goes, what was in it
 	entry   *entry
 	diff    *Diff
-	blocked string // why it can't be applied, whatever the user says
+	blocked string // why it can't be applied, even if the user asks for it
 
 	heldForText bool // Held is for what its content says
 }

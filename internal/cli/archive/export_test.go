@@ -64,3 +64,9 @@ func PackImage(ctx context.Context, w io.Writer, dir string, uid int) (left []st
 	err = p.Pack(ctx, w)
 	return p.LeftOut(), err
 }
+
+// Place is what parsePlace makes of an argument.
+func Place(s string) (name, path string, tree, dir bool) {
+	p := parsePlace(s)
+	return p.name, p.path, p.tree, p.dir
+}

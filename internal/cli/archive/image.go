@@ -30,16 +30,16 @@ type ImagePacker struct {
 	Layout bool // an OCI layout
 
 	dev   uint64
-	uid   int              // whose files become root's; -1: nobody's
+	uid   int              // the owner whose files become root's; -1: none
 	links map[inode]string // where a file of several names was written first
 	left  []string         // what is not in it, and why
 	more  int              // how many more that are
 }
 
-// inode is which file it is, by whatever name.
+// inode tells files apart that may have several names.
 type inode struct{ dev, ino uint64 }
 
-// NewImagePacker packs an open directory, which it takes over; close must be
+// NewImagePacker packs an open directory, which it takes over; Close must be
 // called.
 func NewImagePacker(dir *os.File) (*ImagePacker, error) {
 	root := beneath.In(dir)

@@ -78,6 +78,14 @@ func (c *Console) PrintError(err error) {
 	}
 }
 
+// Answer writes the answer of a command: v as JSON, or a line.
+func (c *Console) Answer(v any, line string) error {
+	if c.JSON {
+		return c.WriteJSON(v)
+	}
+	return c.PrintLine(line)
+}
+
 // PrintLine writes s on a line of stdout.
 func (c *Console) PrintLine(s string) error {
 	_, err := io.WriteString(c.Stdout, Escape(s)+"\n")

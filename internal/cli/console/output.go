@@ -70,7 +70,7 @@ func (e *escapeWriter) Write(p []byte) (int, error) {
 }
 
 // partial returns how many bytes at p's end begin a character without ending
-// it. Bytes that begin none are nobody's to wait for.
+// it. Bytes that begin no character are not waited for.
 func partial(p []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
 		if c := p[len(p)-n]; utf8.RuneStart(c) {

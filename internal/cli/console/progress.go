@@ -25,7 +25,7 @@ type Progress struct {
 	done  sync.WaitGroup
 }
 
-// NewProgress starts to watch; stop must be called.
+// NewProgress starts to watch; Stop must be called.
 func (c *Console) NewProgress() *Progress {
 	p := &Progress{w: c.Stderr, quit: make(chan struct{})}
 	if IsTerminal(p.w) && !c.JSON {

@@ -75,7 +75,7 @@ func (n *imageNews) line(p api.ImageProgress) {
 		n.told[key] = true
 		p.Done = 0
 	}
-	_ = console.WriteJSONLine(n.w, api.ImageEvent{Progress: &p}) // whoever reads it may have gone; the work goes on
+	_ = console.WriteJSONLine(n.w, api.ImageEvent{Progress: &p}) // its reader may have gone; the work goes on
 }
 
 // phase writes one line for each phase of each layer.

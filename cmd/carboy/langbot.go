@@ -13,9 +13,9 @@ import (
 // boxListen is where LangBot looks for its runtime.
 const boxListen = "127.0.0.1:5410"
 
-// asBox has a daemon serve LangBot as its Box runtime. What flags say stands
+// asLangBot has a daemon serve LangBot as its Box runtime. What flags say stands
 // above the configuration.
-func asBox(cfg *daemon.Config, o *cli.BoxServeOptions) error {
+func asLangBot(cfg *daemon.Config, o *cli.LangBotOptions) error {
 	b := &cfg.Box
 	on := true
 	b.Enabled = &on
