@@ -16,7 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
-// The clock of a machine may be set: by hand, or by whoever corrects it. What is
+// The clock of a machine may be set: by hand, or by a time service. What is
 // remembered of sessions are its times, which outlive the daemon; but nothing may
 // be ended for such a jump, least of all what sleeps and has files. So times are
 // moved along with the clock when it is set, and no time passes for sleepers

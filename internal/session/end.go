@@ -39,7 +39,7 @@ func (r *Runtime) delete(ctx context.Context, s *session, recID string) error {
 	if err := r.erase(ctx, s); err != nil {
 		return err
 	}
-	if err := r.become(ctx, s, step{to: gone}); err != nil { // whoever waits looks again
+	if err := r.become(ctx, s, step{to: gone}); err != nil { // a call that waits looks again
 		return err
 	}
 	r.metrics.deleted.Add(1)

@@ -32,8 +32,8 @@ func (f *found) say(format string, args ...any) {
 	f.notices = append(f.notices, fmt.Sprintf(format, args...))
 }
 
-// errOutOfTurn says that the session has to be made anew, which is the right of
-// whoever has its turn.
+// errOutOfTurn says that the session has to be made anew, which only the holder
+// of its turn may do.
 var errOutOfTurn = errors.New("only in turn")
 
 // acquire returns a session as spec wants it, with a lease on it.

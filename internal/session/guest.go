@@ -48,7 +48,7 @@ func (r *Runtime) dialLocked(s *session) agent.Dial {
 		}
 		sb, gerr := r.o.Manager.Get(ctx, c, name)
 		if gerr == nil && sb.State != sandbox.StateRunning || sandbox.KindOf(gerr) == sandbox.NotFound {
-			go r.abandonSince(over, s) // which waits for whoever dials
+			go r.abandonSince(over, s) // which waits for this very dial
 		}
 		return nil, err
 	}

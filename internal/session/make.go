@@ -90,7 +90,7 @@ func (r *Runtime) erase(ctx context.Context, s *session) error {
 	return r.become(ctx, s, step{to: absent})
 }
 
-// shut takes away what there is of a session: its sandbox first and its record
+// shut removes a session: its sandbox first and its record
 // last, so that a sandbox always has a record that leads to it. life must be
 // held.
 func (r *Runtime) shut(ctx context.Context, s *session) error {
@@ -143,8 +143,8 @@ func endedMeanwhile(s *session) error {
 	return fault.Because(nil, sandbox.Unavailable, "session %s: its sandbox ended meanwhile", shown(s.id.key)).WithHint("try again")
 }
 
-// KeepWarm has sandboxes that would do for sessions of spec be ready before
-// anyone asks for one. It fails with Unsupported where there can be none: with
+// KeepWarm keeps sandboxes ready that fit sessions of spec, before anyone asks
+// for one. It fails with Unsupported where there can be none: with
 // a network, or anything of the host in it.
 func (r *Runtime) KeepWarm(ctx context.Context, c sandbox.Caller, spec Spec) error {
 	ctx, done, err := r.begin(ctx, c)

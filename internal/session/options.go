@@ -106,7 +106,7 @@ type Options struct {
 	// Room says how many bytes can be written to the disk that sandboxes' files are
 	// on; nil: there is enough.
 	Room func() uint64
-	// Private are directories of the daemon's, and of whoever else: no session is
+	// Private are directories of the daemon's, or of others: no session is
 	// shown what is in one, unless an allowed root lies in there too.
 	Private []string
 	Config  Config

@@ -179,7 +179,7 @@ func isDir(f *os.File, d sandbox.HostDir) bool {
 
 // canHold says of a directory in which something is in the place of skills, which
 // a session that has it elsewhere may have put there, why none can be made of it.
-// That the place is a directory is looked at again by whoever mounts.
+// That the place is a directory is checked again where it is mounted.
 func canHold(d sandbox.HostDir, hostPath string) error {
 	dir, err := open(d)
 	if err != nil {

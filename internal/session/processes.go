@@ -209,7 +209,7 @@ func (r *Runtime) processEnded(s *session, pid string, m *managed) {
 	r.mu.Lock()
 	r.endedLocked(m)
 	s.used = r.now()
-	write := m.p != nil && !r.closed // else whoever starts it writes it down, or the next daemon
+	write := m.p != nil && !r.closed // else its start writes it down, or the next daemon
 	if write {
 		r.calls.Add(1)
 		defer r.calls.Done()

@@ -150,7 +150,7 @@ func (r *Runtime) forgetEnded(ctx context.Context) {
 			continue // whose output is not cut off for what others have ended
 		}
 		if !e.s.procTurn.try() {
-			continue // the guest may keep whoever has it waiting; the next look finds this one again
+			continue // its holder may wait for the guest; the next look finds this one again
 		}
 		if err := r.discard(ctx, e.s, e.pid, e.m); err != nil {
 			r.log.Warn("forget a process", "session", shown(e.s.id.key), "process", e.pid, "error", err)

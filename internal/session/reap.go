@@ -130,7 +130,7 @@ func (r *Runtime) idleLocked(s *session, now time.Time) bool {
 	return true
 }
 
-// surplusLocked are the sleeping sessions that are too many: of whoever has the
+// surplusLocked are the sleeping sessions that are too many: of the owner with the
 // most, those that sleep longest, so that nobody pushes out another's.
 func (r *Runtime) surplusLocked() []*session {
 	var idle []*session
@@ -146,7 +146,7 @@ func (r *Runtime) surplusLocked() []*session {
 	slices.SortFunc(idle, func(a, b *session) int {
 		return cmp.Or(b.rec.SleptAt.Compare(a.rec.SleptAt), cmp.Compare(b.rec.ID, a.rec.ID))
 	})
-	// Of each owner's the place in a line that begins with the newest: whoever has
+	// Of each owner's the place in a line that begins with the newest: the owner of
 	// more has the higher places.
 	place, of := make(map[*session]int, len(idle)), map[string]int{}
 	for _, s := range idle {

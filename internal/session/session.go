@@ -18,15 +18,15 @@ import (
 // session is one in memory.
 type session struct {
 	id id
-	// turn is of the commands: one runs at a time. Whoever makes the session
-	// anew has it too, so that no command is cut off by that.
+	// turn is of the commands: one runs at a time. A call that makes the session
+	// anew holds it too, so that no command is cut off by that.
 	turn turn
-	// life is held by whoever takes the session to another state. It is taken
+	// life is held while the session goes to another state. It is taken
 	// after turn, if that is.
 	life turn
-	// procTurn is held by whoever starts or ends a managed process.
+	// procTurn is held while a managed process is started or ended.
 	procTurn turn
-	// growing is held by whoever makes the workspace grow beside the commands,
+	// growing is held while the workspace grows by something else than commands,
 	// where only looking holds it to its quota.
 	growing turn
 	// writing is held while the record is written.

@@ -44,7 +44,7 @@ func newID(rand io.Reader) (string, error) {
 // and its locks are held over nothing else's.
 type shaper struct {
 	c        Config
-	manager  Manager // is asked what there is
+	manager  Manager // tells walls and the owner's limits
 	images   func(ctx context.Context, c sandbox.Caller, name string) (pinned string, err error)
 	volumes  Volumes
 	projects Projects

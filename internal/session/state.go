@@ -26,7 +26,7 @@ import (
 //	          nothing
 //	gone      nothing         nothing, not even the entry    nobody
 //
-// Whoever takes a session on holds its life, and has a lease on it. What the
+// A step is taken with the session's life held, and a lease on it. What the
 // disk has of the next state is written before that is entered; what could not
 // be written is not entered. So no sandbox is ever without a record that leads
 // to it. Where a call or a daemon leaves one of creating, sleeping, waking and
@@ -94,7 +94,7 @@ func (r *Runtime) become(ctx context.Context, s *session, n step) error {
 		r.abandonAll(s, n.to == closing)
 	}
 	if n.to == awake && from != creating {
-		r.brought(s).Restarted() // which waits for whoever has the guest bring something
+		r.brought(s).Restarted() // which waits for skills that are being brought
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ const probeFor = 5 * time.Second
 type prober struct {
 	check func(ctx context.Context) error
 	clock sandbox.Clock
-	turn  turn // of whoever asks the wall
+	turn  turn // held while the wall is asked
 
 	mu  sync.Mutex // held over nothing that takes time
 	at  time.Time
@@ -86,7 +86,7 @@ func reasonOf(err error) string {
 	return request.Written(text)
 }
 
-// Status says what there is: of the caller's own, and of all for an admin.
+// Status counts sessions and processes: of the caller's own, and of all for an admin.
 func (r *Runtime) Status(ctx context.Context, c sandbox.Caller) (sessions.RuntimeStatus, error) {
 	ctx, done, err := r.begin(ctx, c)
 	if err != nil {

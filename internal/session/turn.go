@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// turn is a lock that goes to whoever waited longest, and that can be waited
+// turn is a lock that goes to the longest waiter, and that can be waited
 // for with a context and a time limit. The zero value is free.
 type turn struct {
 	mu      sync.Mutex

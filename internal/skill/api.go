@@ -37,7 +37,7 @@ type ZipQuery struct {
 type Placed struct {
 	Name string // 1 to 64 letters, digits, - and _
 	Dir  string // where in the store: a relative path with slashes
-	Mode string // box.MountReadOnly or box.MountWritable
+	Mode string // request.ReadOnly or request.Writable
 }
 
 // Guest is what bringing packages needs of a sandbox's agent.

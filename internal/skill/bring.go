@@ -56,7 +56,7 @@ func (s *Store) Place(m request.Mount) (p Placed, ok bool, err error) {
 }
 
 // Bring sees to it that a sandbox has packages as the store has them, below
-// box.SkillsPath, which must be there and root's; what did not change costs
+// tools.SkillsPath, which must be there and root's; what did not change costs
 // no call. Packages that were brought and that the store has no longer are
 // removed; others that are not wanted this time stay. A copy that changed
 // inside and in the store gives way, and is kept under its name with

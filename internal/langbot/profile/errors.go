@@ -62,7 +62,7 @@ func Class(err error) string {
 
 // FromClass is the reverse of Class, for the end of a wire that reads: an error
 // with the kind and the cause that class stands for. A class that is not known
-// is box.ClassError. Nothing of message is interpreted.
+// is langbot.ClassError. Nothing of message is interpreted.
 func FromClass(class, message string) error {
 	e := &sandbox.Error{Kind: sandbox.Internal, Msg: message}
 	switch class {

@@ -58,7 +58,7 @@ func Builtin() map[string]sessions.Profile {
 }
 
 // Custom are the profiles of a configuration, by name. It reads itself from
-// JSON: an object of objects with the fields of box.Profile but for its name.
+// JSON: an object of objects with the fields of sessions.Profile but for its name.
 // What one does not say is as in the profile "default". An unknown field, a
 // value that a Spec could not have and a name that is taken are errors.
 type Custom map[string]sessions.Profile

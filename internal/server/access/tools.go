@@ -23,7 +23,7 @@ const (
 // Tool runs a native tool in a session that is there, with a request in JSON,
 // and returns its result. What one changes of a skill's package is taken into
 // the store as what a command changes is. A write that the workspace's quota
-// has no room for is a result that says so, whoever holds it to the quota.
+// has no room for is a result that says so, whether the file system refused it or we did.
 func (a *Access) Tool(ctx context.Context, c Caller, id, name string, request []byte) (any, error) {
 	p := tool.PlanOf(name, "", request)
 	action := actTool + name

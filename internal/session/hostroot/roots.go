@@ -28,7 +28,7 @@ type Config struct {
 	// AllowedMountRoots are what may be mounted, with all below them; empty:
 	// HostRoot.
 	AllowedMountRoots []string
-	// Private are directories of whoever asks: nothing in them is mounted unless
+	// Private are the asking program's own directories: nothing in them is mounted unless
 	// an allowed root lies in there too.
 	Private []string
 	// Make makes a directory of the settings, with those above it that are
@@ -55,7 +55,7 @@ type Roots struct {
 }
 
 // New returns the Roots of a configuration. It only looks where links in
-// the settings lead; nothing has to be there.
+// the settings lead; the directories need not exist.
 func New(c Config) (*Roots, error) {
 	r := &Roots{make: c.Make}
 	if r.make == nil {
@@ -230,7 +230,7 @@ func (r *Roots) MakeDefault() error {
 }
 
 // Named is what Check is where the directories are those of another machine:
-// it can only compare text, and whoever mounts must check for itself.
+// it can only compare text, and the machine that mounts must check for itself.
 func (r *Roots) Named(path string) error {
 	if len(r.allowed) == 0 {
 		return sandbox.Errorf(sandbox.Denied, "host_path mounting is disabled because no allowed_mount_roots are configured").

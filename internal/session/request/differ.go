@@ -12,7 +12,7 @@ import (
 // the eleven fields in which they must agree. This is the rule of conflicts: who
 // wants one of these otherwise is refused while the session is awake. What a
 // command alone has is not among them, nor are further mounts: see SameMounts.
-// Both sides are compared as they are: whoever calls has resolved aliases.
+// Both sides are compared as they are: the caller has resolved aliases.
 func Differences(is, asked Session) (differ []sessions.Difference) {
 	for _, f := range []struct {
 		name      string

@@ -18,7 +18,7 @@ import (
 const MaxRequest = 16 << 20
 
 // Call runs the tool that has a name, with a request in JSON, and returns its
-// result: one of package box. A request that is none, or that has a field
+// result: one of package tools. A request that is none, or that has a field
 // that the tool does not know, is an error of kind Invalid. The tool exec is
 // not among them: it is the runtime's.
 func (t *Tools) Call(ctx context.Context, name string, request []byte) (any, error) {
