@@ -299,7 +299,7 @@ func (g *Gates) Set(ctx context.Context, sb *sandbox.Sandbox) error {
 
 // tell has a gate take over the policy and the secrets that it is to have.
 func (g *Gates) tell(ctx context.Context, one *gate) error {
-	// First, for whoever starts it needs the lock.
+	// First, for its starter needs the lock.
 	if err := one.await(ctx); err != nil {
 		return err
 	}

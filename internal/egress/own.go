@@ -10,7 +10,7 @@ import (
 
 // machine knows which addresses are the machine's own. A gate dials from the
 // host's network: what listens there on a public address, behind a firewall
-// that looks at what comes from outside, would be open to whoever has a name
+// that looks at what comes from outside, would be open to everybody with a name
 // lead to it.
 //
 // Addresses of a loopback interface that are no loopback addresses are not

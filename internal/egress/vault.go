@@ -36,7 +36,7 @@ func (v *vault) set(values map[string]value) {
 			v.giveLocked(answered{Name: name, Value: val})
 		}
 	}
-	for name := range v.waiting { // whoever was asked may have died
+	for name := range v.waiting { // the process that was asked may have died
 		v.askLocked(name)
 	}
 }
@@ -100,7 +100,7 @@ func (v *vault) forget(name string, got chan answered) {
 	v.askLocked(name)
 }
 
-// give hands a value to whoever waits for it. One without a time in which it
+// give hands a value to those who wait for it. One without a time in which it
 // may be used again is not kept.
 func (v *vault) give(a answered) {
 	v.mu.Lock()

@@ -213,7 +213,7 @@ func (g *Gates) Adopt(ctx context.Context, sb *sandbox.Sandbox, netns *os.File) 
 	if err := g.tell(ctx, one); err != nil { // what changed while nobody could
 		return err
 	}
-	return one.put(ctx, pathRecord, nil) // whoever should have said so may have died
+	return one.put(ctx, pathRecord, nil) // the daemon that should have said so may have died
 }
 
 // release ends the watcher and gives up the namespace.

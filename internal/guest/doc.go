@@ -2,7 +2,7 @@
 // commands and serves the files that the host asks for, over HTTP on one unix
 // socket: envd's services, so that E2B's SDKs work, and what they lack.
 //
-// It trusts whoever reaches the socket, which is hidden from commands, and
+// It trusts every caller that reaches the socket, which is hidden from commands, and
 // knows no keys or tokens. It sets no clock and mounts no volume, and the one
 // certificate that it installs is that of the sandbox's gate, from its
 // configuration: envd's ways to ask for those are answered and ignored.

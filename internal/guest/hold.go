@@ -16,7 +16,7 @@ import (
 const holdLimit = 15 * time.Minute
 
 // holding is what keeps commands still while the host copies their files. It
-// lasts as long as the request that asked for it: whoever dies on the host,
+// lasts as long as the request that asked for it: whichever process dies on the host,
 // its connection ends, and everything goes on.
 type holding struct {
 	mu   sync.Mutex
@@ -122,7 +122,7 @@ func (h *holding) wait(ctx context.Context) bool {
 
 // suspend has the agent give up all connections: a kernel that is about to be
 // written to disk must hold nothing of the host's. The one over which that was
-// asked is answered, and ends when it is the last. Commands go on; whoever
+// asked is answered, and ends when it is the last. Commands go on; a client that
 // reads their output has to come again.
 //
 // A socket that a program has bound to a path is the host's, too, and nobody

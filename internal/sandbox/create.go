@@ -88,12 +88,18 @@ func (m *Manager) promise(ctx context.Context, c Caller, spec Spec, values Secre
 // can be told without building anything; nil where nothing is known to be in
 // the way. Quotas, and whether its name is free, are not looked at.
 func (m *Manager) Check(ctx context.Context, spec Spec) error {
+	_, _, err := m.fit(ctx, spec)
+	return err
+}
+
+// fit returns spec with nothing left open, and the wall that keeps it.
+func (m *Manager) fit(ctx context.Context, spec Spec) (Spec, Backend, error) {
 	spec = spec.Normalize(m.offer)
 	if err := spec.Validate(m.offer); err != nil {
-		return err
+		return Spec{}, nil, err
 	}
-	_, _, err := m.choose(ctx, spec)
-	return err
+	b, _, err := m.choose(ctx, spec)
+	return spec, b, err
 }
 
 // build takes a reserved sandbox to running, or back to nothing, and returns

@@ -25,7 +25,6 @@ type lives struct {
 	pool      *pool
 	snapshots *snapshots
 	gates     *gates
-	run       *runner
 	startup   StartFunc
 	changed   func(io.Reader) (bool, error)
 }

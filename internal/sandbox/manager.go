@@ -139,7 +139,7 @@ func NewManager(opts Options) (*Manager, error) {
 	m.pool.watch = m.tender.watch
 	m.lives = &lives{
 		common: c, store: opts.Store, backends: walls, registry: m.registry, pool: m.pool, snapshots: m.snapshots,
-		gates: m.gates, run: m.run, startup: opts.Startup, changed: opts.HasChanges,
+		gates: m.gates, startup: opts.Startup, changed: opts.HasChanges,
 	}
 	if key, ok := kindOf(DefaultIsolation, Spec{}.Normalize(m.offer)); ok {
 		m.pool.keep(key, Spec{}.Normalize(m.offer))

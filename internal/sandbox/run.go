@@ -93,7 +93,7 @@ func (l *lives) ended(ctx context.Context, e *entry, starts int, reason EndReaso
 func (l *lives) reapDue() (wait time.Duration, ok bool) {
 	due, wait, ok := l.registry.due(l.backends)
 	for _, e := range due {
-		l.run.begin(func(ctx context.Context) { l.reap(ctx, e) })
+		l.registry.run.begin(func(ctx context.Context) { l.reap(ctx, e) })
 	}
 	return wait, ok
 }

@@ -21,11 +21,7 @@ const (
 // can be warm: with a network, with anything of the host's or of a volume in
 // it, or behind a wall that warms none. Without a pool it does nothing.
 func (m *Manager) KeepWarm(ctx context.Context, c Caller, spec Spec) error {
-	spec = spec.Normalize(m.offer)
-	if err := spec.Validate(m.offer); err != nil {
-		return err
-	}
-	b, _, err := m.choose(ctx, spec)
+	spec, b, err := m.fit(ctx, spec)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Package stall notices a stream that goes on without anything new in it. What
 // comes out of a sandbox may be such a stream: each of its messages is small
-// and well formed, none of them says anything, and whoever reads on until the
-// end does so for ever.
+// and well formed, none of them says anything, and a reader that goes on until the
+// end never gets there.
 //
 // It bounds no stream that says something, and none that is merely slow.
 package stall

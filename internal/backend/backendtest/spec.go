@@ -45,7 +45,7 @@ func testSpec(t *testing.T, s *suite) {
 		}))
 	})
 	t.Run("network", func(t *testing.T) {
-		// A link is made by whoever has a gate for it: without one there is no
+		// A link is made with a gate: without one there is no
 		// way to keep the promise, and none is made up.
 		sb := w.record(func(sb *sandbox.Sandbox) { sb.Spec.Network = "on" })
 		_, err := w.Start(t.Context(), sb)
@@ -92,7 +92,7 @@ var promises = []string{"isolation", "filesystem", "network", "privileges", "mem
 
 // testCheck holds the wall to what it says that it does: each promise is
 // kept by something, or not kept for a reason; a limit that is not kept is
-// refused to whoever asks for it by name; and an instance says the same.
+// refused where it is asked for by name; and an instance says the same.
 func testCheck(t *testing.T, s *suite) {
 	w := s.open(t)
 	sb := w.record()

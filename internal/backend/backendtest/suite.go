@@ -32,7 +32,7 @@ type suite struct {
 	cache string
 }
 
-// secretEnv is set in the environment of whoever opens the wall.
+// secretEnv is set in the environment of the process that opens the wall.
 const (
 	secretEnv = "CARBOY_CONFORMANCE_SECRET"
 	secret    = "what-only-the-host-knows"

@@ -160,12 +160,12 @@ func (p *part) makeV2(c *Commands) error {
 			return err
 		}
 	}
-	// A tree without end would be work without end for whoever removes it.
+	// A tree without end would be work without end for its remover.
 	err := writeFile(p.instance, "cgroup.max.depth", strconv.Itoa(deepest))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("bound the groups inside: %w", err)
 	}
-	// A process is moved, or born elsewhere, by whoever may write to the
+	// A process is moved, or born elsewhere, by those who may write to the
 	// nearest group above both places.
 	give := []struct {
 		dir   string

@@ -10,7 +10,7 @@
 // device that has the image, if there is one, and mounts that again, which
 // gives the same file system in another place or mount namespace. Who
 // attaches first holds a lock on the open file that the device then keeps:
-// the lock lasts exactly as long as the device does, whoever dies meanwhile.
+// the lock lasts exactly as long as the device does, whichever process dies meanwhile.
 //
 // What is on the platter when: templates are synced before they get their
 // name. A new image is not synced by Make; the file system's own barriers

@@ -140,7 +140,7 @@ func (c *composer) tool(t hostimage.Tool) error {
 	}
 	defer src.Close()
 	err = c.bindAs(src, at, guestUID, guestGID, true)
-	if errors.Is(err, errNoIDMap) { // its files are nobody's inside, and read by whoever may
+	if errors.Is(err, errNoIDMap) { // its files are nobody's inside, and read by those who may
 		if err = bind(fmt.Sprintf("/proc/self/fd/%d", src.Fd()), at); err == nil {
 			err = remountReadOnly(at)
 		}

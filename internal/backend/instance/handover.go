@@ -25,7 +25,7 @@ type Handover struct {
 // Files are those of h in their order.
 func (h *Handover) Files() []*os.File { return []*os.File{h.Program, h.Socket, h.Config} }
 
-// Close closes them: whoever started the instance's first process has no more use
+// Close closes them: the launcher of the instance's first process has no more use
 // for them.
 func (h *Handover) Close() {
 	for _, f := range h.Files() {

@@ -104,7 +104,7 @@ func (c *composer) overlay(name, target string, lowers []string, mountLower func
 		defer done()
 		at = point
 	}
-	// The kernel writes to the upper layer as whoever mounts.
+	// The kernel writes to the upper layer as the mounting process.
 	err = c.asGuest(func() error {
 		return unix.Mount("overlay", at, "overlay", flags, opts)
 	})

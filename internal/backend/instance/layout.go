@@ -36,7 +36,7 @@ type Layout struct {
 	// only the caller's ids are mapped.
 	Rootless bool `json:"rootless"`
 	// Linked: the instance is in a network namespace that was made for it, and that
-	// whoever launches it was given.
+	// its launcher was given.
 	Linked bool `json:"linked"`
 	// Resume: the instance goes on from DirMemoryUsed.
 	Resume bool `json:"resume"`

@@ -22,7 +22,7 @@ const dirLegacy = "ctl"
 // be reached. Nothing that answers there is believed.
 var errLegacy = errors.New("an older version of carboy started this sandbox, and this one does not trust the way to it")
 
-// legacyError is errLegacy for whoever asked for the instance.
+// legacyError is errLegacy for a caller.
 func legacyError(id string) error {
 	return &sandbox.Error{
 		Kind: sandbox.Conflict, Msg: errLegacy.Error(), Err: errLegacy,

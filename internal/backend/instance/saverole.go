@@ -73,7 +73,7 @@ func saveMain(in io.Reader, out *os.File) error {
 	return json.NewEncoder(out).Encode(answer)
 }
 
-// endWith ends this process once nobody reads what it answers: whoever asked
+// endWith ends this process once nobody reads what it answers: the daemon that asked
 // for the copy is dead.
 func endWith(out *os.File) {
 	fds := []unix.PollFd{{Fd: int32(out.Fd())}} // an error is always told

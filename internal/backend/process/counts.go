@@ -34,7 +34,7 @@ func boundFiles(c *control.Config, l sandbox.Limits) error {
 	return nil
 }
 
-// counts is an instance's part of what is counted outside for whoever made its user
+// counts is an instance's part of what is counted outside for the maker of its user
 // namespace, and for the whole machine.
 func counts() (enter.Counts, error) {
 	var c enter.Counts

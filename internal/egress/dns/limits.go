@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Bounds on names that no rule spells out: whoever answers for the zone above
+// Bounds on names that no rule spells out: the server that answers for the zone above
 // them reads whatever a guest puts into them. Real ones are seldom longer.
 // Load balancers, buckets, previews and content addresses have one label of up
 // to 63 characters; programs that tunnel fill several.

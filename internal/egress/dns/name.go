@@ -53,7 +53,7 @@ func numeric(label string) bool {
 
 // special end names that have no place in the public DNS: asking for one
 // tells strangers what a private network or a hidden service is called, and
-// whoever answers has made the answer up.
+// the answering server has made the answer up.
 var special = map[string]string{
 	"local":                   "names below .local are a link's own",
 	"onion":                   "names below .onion are hidden services'",
@@ -67,7 +67,7 @@ var special = map[string]string{
 }
 
 // ofNetwork is why names of private networks are not asked for, unless a rule
-// is about them: whoever wrote it has a resolver that knows them.
+// is about them: its author has a resolver that knows them.
 const ofNetwork = "the name is a private network's own"
 
 // private says why name is not asked for outside, whatever a policy's default

@@ -4,7 +4,7 @@
 //
 // Create makes the namespace and the interface, a persistent TAP, with
 // addresses and routes that are the same in every sandbox: no sandbox sees
-// another. Whoever holds the TAP's descriptor runs NewStack on it. All that
+// another. The process that holds the TAP's descriptor runs NewStack on it. All that
 // the sandbox sends ends there, whatever its destination, and comes out as
 // requests: a TCPRequest for each connection, a UDPRequest for each flow. The
 // Handler accepts or refuses; the package itself decides nothing about

@@ -157,7 +157,7 @@ func (s *source) readRaw() ([]byte, error) {
 	return s.buffer()[:s.n], nil
 }
 
-// readNow reads what there is, and reports whether there was something.
+// readNow reads what has come, and reports whether there was something.
 func (s *source) readNow(fd uintptr) bool {
 	if s.large = s.pool.take(); s.large == nil && s.small == nil {
 		s.small = make([]byte, smallSize)

@@ -122,7 +122,7 @@ type mints struct {
 }
 
 type mint struct {
-	turn    sync.Mutex // held by whoever mints
+	turn    sync.Mutex // held while minting
 	value   Value
 	expires time.Time
 }

@@ -44,7 +44,7 @@ type Options struct {
 	InUse func(owner, name string) []string
 }
 
-// Change is what Options.Changed is told: whoever holds a value of this secret
+// Change is what Options.Changed is told: each holder of a value of this secret
 // must ask for it again.
 type Change struct {
 	Owner   string // "" for a sandbox's own

@@ -3,7 +3,7 @@
 // however they fork, and to learn which limit they ran into.
 //
 // The hierarchy is mounted where no command can see it and reached through
-// one open directory. Whoever made the instance may have mounted it, with the
+// one open directory. The host may have mounted it, with the
 // limits set already, where the kernel is the host's. The package does without
 // the controllers that the kernel lacks, and says so; counters that the host
 // keeps in version 1 stand in for theirs. Without cgroup v2 at all, Open
@@ -39,7 +39,7 @@ type Hierarchy struct {
 	each   bool     // each group counts what was refused to it
 	bound  bool     // pids are limited
 	limit  int64    // of processes; 0: none
-	now    *os.File // pids.current, where whoever is put into a group is not counted first; else nil
+	now    *os.File // pids.current, where a process that is put into a group is not counted first; else nil
 	most   uint64   // what it may come to
 	log    *slog.Logger
 
@@ -125,8 +125,8 @@ func (t *Hierarchy) Close() {
 	}
 }
 
-// leave moves the calling process back and removes the directories. Whoever
-// made its cgroup removes what is left.
+// leave moves the calling process back and removes the directories. The maker of
+// its cgroup removes what is left.
 func (t *Hierarchy) leave() {
 	if write(t.base, "cgroup.procs", "0") != nil {
 		return

@@ -13,7 +13,7 @@ import (
 )
 
 // proofLimit bounds how long a connection may take to hold an agent's proof:
-// it is new and empty, and whoever sent it waits.
+// it is new and empty, and its sender waits.
 const proofLimit = 10 * time.Second
 
 // Socket is an agent's end. Its methods may be called from several goroutines.

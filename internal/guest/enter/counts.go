@@ -11,7 +11,7 @@ import (
 )
 
 // Counts are an instance's part of what the host's kernel counts beyond the instance: for
-// its users, among whom is whoever made the instance's user namespace, or for all.
+// its users, among them the maker of the instance's user namespace, or for all.
 // 0 leaves a count as it is.
 type Counts struct {
 	Watchers  uint64 `json:"watchers"` // inotify instances of each user

@@ -1,7 +1,7 @@
 // Package enter makes the process that it runs in the first of an instance on the
 // host's own kernel: the guest agent, before it is one.
 //
-// Whoever started the process has made its namespaces, mapped its ids and
+// The starter of the process has made its namespaces, mapped its ids and
 // composed the instance's root in its working directory. Enter adds what only the
 // inside can: a /proc of the new pid namespace, devices, a terminal file
 // system, a loopback. Then it makes that directory the root of everything and

@@ -32,7 +32,7 @@ var errEncoding = errors.New("no acceptable encoding, supported: [identity, gzip
 
 // accepted picks gzip or not for an answer, within the rules of RFC 9110
 // 12.5.3: the one with the greater weight, gzip if they are the same and it was
-// named. Whoever names further encodings lists what their HTTP library can read
+// named. A client that names further encodings lists what their HTTP library can read
 // rather than what they want, and gets identity: compressing is slower than any
 // way out of a sandbox. plain says that only identity will do.
 func accepted(header string, plain bool) (useGzip bool, err error) {

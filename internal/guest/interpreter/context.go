@@ -32,7 +32,7 @@ type scope struct {
 	language, cwd string
 	launch        launch
 
-	turn    chan struct{} // held by whoever uses the kernel
+	turn    chan struct{} // held by the user of the kernel
 	waiting atomic.Int32
 
 	mu      sync.Mutex

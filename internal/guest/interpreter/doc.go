@@ -9,6 +9,6 @@
 //
 // It refuses a language that no kernel in the sandbox speaks, and says what
 // there is; fields and contexts that it does not know; and output without end.
-// It holds no secret and trusts nobody: whoever reaches its port may run code,
+// It holds no secret and trusts nobody: every caller that reaches its port may run code,
 // which is all that it does. The daemon decides who reaches the port.
 package interpreter

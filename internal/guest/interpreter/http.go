@@ -49,8 +49,8 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// ServeHTTP answers as E2B's server does, browsers of any origin too: whoever
-// reaches the port has been let in.
+// ServeHTTP answers as E2B's server does, browsers of any origin too: a caller
+// that reaches the port has been let in.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Origin") != "" {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
@@ -103,7 +103,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any) error {
 }
 
 // health succeeds once the first kernel runs. It holds the answer back for a
-// while, so that whoever waits for it need not ask often.
+// while, so that a client that waits for it need not ask often.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	select {
 	case <-s.up:

@@ -40,7 +40,7 @@ type Server struct {
 	cancel context.CancelFunc
 	up     chan struct{} // closed once the first kernel runs
 	upOnce sync.Once
-	work   sync.WaitGroup // whoever reads from kernels, and cells
+	work   sync.WaitGroup // readers of kernels, and cells
 
 	mu       sync.Mutex
 	scopes   []*scope          // in the order they were made

@@ -114,7 +114,7 @@ func (j *Jail) confine(c *cell, root bool) func() error {
 // joinCgroupNS puts the calling thread into the namespace of the process's
 // first thread or, where that has none of its own, into a new one: where the
 // instance is among the host's groups is no command's business. A command can be
-// born in a group only if the namespace of whoever forks it has that group.
+// born in a group only if the forking process's namespace has that group.
 func joinCgroupNS(first *os.File) error {
 	if first == nil {
 		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {

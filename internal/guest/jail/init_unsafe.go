@@ -240,7 +240,7 @@ func (n *infant) arrange() {
 
 // detach gives up the agent's session and descriptors, and reports whether it
 // could. Orphans that end are never its zombies: the kernel reaps the
-// children of whoever ignores SIGCHLD.
+// children of a process that ignores SIGCHLD.
 //
 //go:nosplit
 //go:norace

@@ -99,7 +99,7 @@ func Start(cfg Config) (*Jail, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("be undumpable: %w", err)
 	}
-	// Whoever started the agent may have left descriptors open: commands get
+	// The starter of the agent may have left descriptors open: commands get
 	// none of them.
 	if !weak.On(weak.DescriptorsKept) {
 		if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {

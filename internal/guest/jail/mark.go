@@ -16,7 +16,7 @@ import (
 // another namespace as soon as this one is gone, which it is not before Unmark.
 type Mark uint64
 
-// Unmark gives the command's mark up: whoever bears it now may be another. It is
+// Unmark gives the command's mark up: its bearer may be another command by now. It is
 // called once, unless the command has none.
 func (p *Process) Unmark() {
 	if p.marked != nil {

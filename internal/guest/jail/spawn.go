@@ -252,7 +252,7 @@ func as(u User, f func()) error {
 	return nil
 }
 
-// explain tells what a failed fork or exec means to whoever asked for it.
+// explain tells what a failed fork or exec means to a caller.
 func explain(c Command, file string, err error) error {
 	fail := func(code int, format string, args ...any) error {
 		return &StartError{Code: code, Msg: fmt.Sprintf(format, args...), Err: err}

@@ -4,7 +4,7 @@
 // Each stream of a command is a sequence of bytes with offsets from 0, of
 // which the last part is held in memory. While someone follows, or is waited
 // for, the writer is made to wait rather than lose what has not been read;
-// otherwise the oldest bytes go, and whoever asks for them is told which. The
+// otherwise the oldest bytes go, and a reader that asks for them is told which. The
 // package knows no processes and does no I/O.
 package journal
 

@@ -11,7 +11,7 @@ import (
 // whose Offset is more than was asked for says that what is between is gone.
 //
 // What is before release is not asked for again. Where the journal holds for
-// readers, all from there on is kept, whoever else follows: the writer waits.
+// readers, all from there on is kept, however many others follow: the writer waits.
 func (j *Journal) Read(ctx context.Context, s Stream, from, release int64, size int) (Event, State) {
 	for {
 		j.mu.Lock()

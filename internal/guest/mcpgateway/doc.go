@@ -4,7 +4,7 @@
 // tools, prompts and resources, notifications, progress and cancellation.
 //
 // Servers come from a repository on GitHub, with the commands that install and
-// run them, or are named in a catalogue that whoever runs the daemon has
+// run them, or are named in a catalogue that the operator has
 // written. What is in neither is refused, as are fields that nothing asks for.
 // A server is bounded in what it lists and how long its messages are; one that
 // crashes is started once more, and clients are told. Requests need the token.

@@ -12,7 +12,7 @@ import (
 
 const socketFlags = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 
-// begin opens the socket and sends what there is to send. It waits for
+// begin opens the socket and sends the attempt's bytes, if any. It waits for
 // nothing.
 func (a *attempt) begin() {
 	a.began = time.Now()

@@ -123,7 +123,7 @@ func (c *Command) ranOutOfPIDs(e Exit, pids cgroup.Blame) bool {
 	return pids == cgroup.Certain
 }
 
-// A disk with less than this is full to whoever writes to it.
+// A disk with less than this counts as full.
 const (
 	fullBytes  = 1 << 20
 	fullInodes = 16

@@ -213,7 +213,7 @@ func pass(c *net.UnixConn, cmd *process.Command) {
 	}
 }
 
-// follow ends the command with its holder where that is killed, whoever keeps
+// follow ends the command with its holder where that is killed, whatever process keeps
 // the connection by then. What a holder leaves running that ends by itself goes
 // on.
 func follow(holder, cmd *process.Command) {

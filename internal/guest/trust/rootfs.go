@@ -277,6 +277,6 @@ func (t *rootFS) names(p string, limit int) []string {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
-	names, _ := f.Readdirnames(limit) // what there is, is enough
+	names, _ := f.Readdirnames(limit) // as many as can be read will do
 	return names
 }

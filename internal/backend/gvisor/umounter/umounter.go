@@ -36,7 +36,7 @@ func init() {
 
 // run takes off what is mounted at target once a byte was read from fd, and
 // returns an exit status. A pipe that is closed without a byte is a failure:
-// whoever had its other end is gone.
+// the process at its other end is gone.
 func run(fd int, target string) int {
 	var word [1]byte
 	for {

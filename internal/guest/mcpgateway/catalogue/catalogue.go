@@ -1,5 +1,5 @@
 // Package catalogue says which MCP servers a gateway runs: it reads what a
-// client asks for, and what whoever runs the daemon has configured. It refuses
+// client asks for, and what the operator has configured. It refuses
 // names and fields that it does not know.
 package catalogue
 

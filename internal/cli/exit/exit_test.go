@@ -1,11 +1,11 @@
-package cli_test
+package exit_test
 
 import (
 	"io"
 	"testing"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -28,7 +28,7 @@ func TestExitOf(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := cli.ExitOf(tt.exit); got != tt.want {
+			if got := exit.Of(tt.exit); got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})
@@ -36,13 +36,13 @@ func TestExitOf(t *testing.T) {
 }
 
 func TestExitCode(t *testing.T) {
-	if got := cli.ExitCode(nil); got != 0 {
+	if got := exit.Code(nil); got != 0 {
 		t.Errorf("no error is %d", got)
 	}
 	for _, err := range []error{
 		io.ErrUnexpectedEOF, sandbox.Errorf(sandbox.NotFound, "x"), sandbox.Errorf("of a newer daemon", "x"),
 	} {
-		if got := cli.ExitCode(err); got != 125 {
+		if got := exit.Code(err); got != 125 {
 			t.Errorf("%v is %d", err, got)
 		}
 	}
