@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -289,6 +290,8 @@ func (c *composer) asGuest(f func() error) error {
 
 // asOwner runs f with an id of the host as the owner of files that it makes.
 func asOwner(as int, f func() error) error {
+	runtime.LockOSThread() // ids are a thread's
+	defer runtime.UnlockOSThread()
 	defer unix.Setfsuid(0)
 	defer unix.Setfsgid(0)
 	if err := errors.Join(unix.Setfsgid(as), unix.Setfsuid(as), allCapabilities()); err != nil {
