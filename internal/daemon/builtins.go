@@ -42,14 +42,14 @@ const (
 // builtin is one of them, made at its first use.
 type builtin struct {
 	d    *daemon
-	plan func() (files map[string]member, steps []template.Step, startup *sandbox.Startup, err error)
+	plan func() (files map[string]archiveMember, steps []template.Step, startup *sandbox.Startup, err error)
 
 	mu    sync.Mutex
 	build template.Build // zero before
 }
 
-// member is one file of an archive: contents with a mode, or a link.
-type member struct {
+// archiveMember is one file of an archive: contents with a mode, or a link.
+type archiveMember struct {
 	data []byte
 	mode int64
 	link string
@@ -65,7 +65,7 @@ func (d *daemon) addBuiltins(t *template.Service) {
 	}
 }
 
-func interpreterPlan() (map[string]member, []template.Step, *sandbox.Startup, error) {
+func interpreterPlan() (map[string]archiveMember, []template.Step, *sandbox.Startup, error) {
 	files, err := services(interpreter)
 	return files, []template.Step{{Type: "RUN", Args: []string{drawn}}}, &sandbox.Startup{
 		// It is started again when it is killed, but not where it can't run.
@@ -75,7 +75,7 @@ func interpreterPlan() (map[string]member, []template.Step, *sandbox.Startup, er
 	}, err
 }
 
-func (d *daemon) gatewayPlan() (map[string]member, []template.Step, *sandbox.Startup, error) {
+func (d *daemon) gatewayPlan() (map[string]archiveMember, []template.Step, *sandbox.Startup, error) {
 	files, err := services("/usr/local/bin/mcp-gateway")
 	if err != nil {
 		return nil, nil, nil, err
@@ -85,7 +85,7 @@ func (d *daemon) gatewayPlan() (map[string]member, []template.Step, *sandbox.Sta
 		list = json.RawMessage(`{}`)
 	}
 	data, err := json.Marshal(map[string]json.RawMessage{"servers": list})
-	files["etc/mcp-gateway/catalogue.json"] = member{data: data, mode: 0o644}
+	files["etc/mcp-gateway/catalogue.json"] = archiveMember{data: data, mode: 0o644}
 	return files, nil, nil, err
 }
 
@@ -105,13 +105,13 @@ func (c Config) checkMCPServers() error {
 }
 
 // services has the program, by the path that says what it does.
-func services(at string) (map[string]member, error) {
+func services(at string) (map[string]archiveMember, error) {
 	program, err := servicebin.Binary()
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "%s: %w", path.Base(at), err)
 	}
 	rel := at[1:]
-	return map[string]member{
+	return map[string]archiveMember{
 		path.Join(path.Dir(rel), serviceName): {data: program, mode: 0o755},
 		rel:                                   {link: serviceName},
 	}, nil
@@ -146,7 +146,7 @@ func (b *builtin) prepare(ctx context.Context) (template.Build, error) {
 
 // copies keeps an archive of files, and returns the steps that put them where
 // they belong.
-func (b *builtin) copies(ctx context.Context, files map[string]member) (steps []template.Step, err error) {
+func (b *builtin) copies(ctx context.Context, files map[string]archiveMember) (steps []template.Step, err error) {
 	dirs := map[string]bool{}
 	for name := range files {
 		dirs[path.Dir(name)] = true
@@ -167,7 +167,7 @@ func (b *builtin) copies(ctx context.Context, files map[string]member) (steps []
 }
 
 // archived makes a tar, the same of the same files.
-func archived(files map[string]member) ([]byte, error) {
+func archived(files map[string]archiveMember) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, name := range slices.Sorted(maps.Keys(files)) {

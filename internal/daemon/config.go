@@ -60,7 +60,7 @@ type Config struct {
 	// E2B's API, whose clients ask for it unless they are told otherwise.
 	E2BInternet bool `json:"e2b_internet"`
 	// E2BPublicTraffic opens the ports of sandboxes that are made by way of E2B's
-	// API to whoever reaches the TCP address and knows a sandbox's ID, as E2B
+	// API to everybody who reaches the TCP address and knows a sandbox's ID, as E2B
 	// does. Without it each has a traffic token, and asks for it.
 	E2BPublicTraffic bool `json:"e2b_public_traffic"`
 	// E2BIsolation is the wall of sandboxes that are made by way of E2B's API,

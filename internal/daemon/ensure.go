@@ -152,7 +152,7 @@ func (s Starter) launch(ctx context.Context) (pid int, err error) {
 	}
 	defer r.Close()
 	cmd := s.command(log, w)
-	// What this process was left open by whoever started it must not stay
+	// What this process's parent left open must not stay
 	// open for as long as a daemon lives.
 	if err := unix.CloseRange(readyFD, uint(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
 		w.Close()

@@ -27,7 +27,6 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/session/quota/project"
 	"github.com/carboy-sandbox/carboy/internal/skill"
-	"github.com/carboy-sandbox/carboy/internal/store"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 
@@ -46,7 +45,7 @@ type sessionRuntime struct {
 
 // openSessions makes the runtime of sessions, and what serves the dialect. It
 // reads no session: see open.
-func (d *daemon) openSessions(db *store.SQLite, kept *images, vols volumes) (_ *sessionRuntime, err error) {
+func (d *daemon) openSessions(db session.Store, kept *images, vols volumes) (_ *sessionRuntime, err error) {
 	b := d.cfg.Box
 	if !b.enabled() {
 		return nil, nil

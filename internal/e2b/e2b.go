@@ -94,10 +94,10 @@ type Options struct {
 	Volumes Volumes
 	// Meter has what sandboxes used; nil: nothing does.
 	Meter Meter
-	// Internet gives the public internet to whoever asks for it as E2B's clients
+	// Internet gives the public internet to callers who ask for it as E2B's clients
 	// do: unless they are told otherwise.
 	Internet bool
-	// PublicTraffic opens the ports of sandboxes that are made here to whoever
+	// PublicTraffic opens the ports of sandboxes that are made here to everybody who
 	// reaches the server, as E2B does, unless their maker restricts them.
 	// Without it every one of them has a traffic token.
 	PublicTraffic bool

@@ -20,7 +20,7 @@ type network struct {
 	DenyOut     []string                `json:"denyOut,omitempty"`
 	Rules       map[string][]headerRule `json:"rules,omitempty"`
 	EgressProxy *socksProxy             `json:"egressProxy,omitempty"`
-	// AllowPublicTraffic opens the sandbox's ports to whoever knows their names.
+	// AllowPublicTraffic opens the sandbox's ports to everybody who knows their names.
 	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
 	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
 }

@@ -180,8 +180,8 @@ func (x templates) dockerfile(_ http.ResponseWriter, r *http.Request, _ Caller) 
 		WithHint("use POST /v3/templates, as newer clients do, or carboy template build")
 }
 
-// plan is the body of a build's start.
-type plan struct {
+// buildPlan is the body of a build's start.
+type buildPlan struct {
 	FromImage         string        `json:"fromImage"`
 	FromTemplate      string        `json:"fromTemplate"`
 	FromImageRegistry *registryAuth `json:"fromImageRegistry"`
@@ -229,7 +229,7 @@ func (a *registryAuth) auth() (*template.Auth, error) {
 }
 
 func (x templates) start(w http.ResponseWriter, r *http.Request, c Caller) error {
-	var body plan
+	var body buildPlan
 	if err := wire.Decode(r, &body, false); err != nil {
 		return err
 	}

@@ -110,8 +110,8 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(br), nil
 }
 
-// member is a file of an archive of images, or a link to one.
-type member struct {
+// archiveMember is a file of an archive of images, or a link to one.
+type archiveMember struct {
 	kind      byte
 	link      string
 	off, size int64
@@ -120,14 +120,14 @@ type member struct {
 // archive is what lies where in a spooled tar.
 type archive struct {
 	f       io.ReaderAt
-	members map[string]member
+	members map[string]archiveMember
 	total   int
 	bad     error // what an archive of images must not have; a root file system may
 }
 
 // scan reads the headers of a tar of size bytes.
 func scan(f io.ReaderAt, size int64) (*archive, error) {
-	a := &archive{f: f, members: map[string]member{}}
+	a := &archive{f: f, members: map[string]archiveMember{}}
 	sec := io.NewSectionReader(f, 0, size)
 	for tr := tar.NewReader(sec); ; {
 		h, err := tr.Next()
@@ -170,7 +170,7 @@ func (a *archive) add(h *tar.Header, off int64) error {
 	case sparse(h):
 		return invalid("archive: %s is a sparse file", term.Escape(short(name)))
 	}
-	a.members[name] = member{h.Typeflag, h.Linkname, off, h.Size}
+	a.members[name] = archiveMember{h.Typeflag, h.Linkname, off, h.Size}
 	return nil
 }
 

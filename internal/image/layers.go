@@ -82,7 +82,7 @@ func (j *job) layers(ctx context.Context, srcs []source) error {
 	return g.Wait()
 }
 
-// layer makes one layer, or waits for whoever is at work on the same for the
+// layer makes one layer, or waits for another pull that makes the same for the
 // same owner. Owners do not wait for each other: each has to show the content.
 func (j *job) layer(ctx context.Context, src source) error {
 	s, key := j.s, src.key(j.owner)

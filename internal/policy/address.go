@@ -15,7 +15,7 @@ type block struct {
 
 // blocks are the special-purpose registries of IANA, as far as what is in
 // them is not part of the public internet, and the addresses at which clouds
-// hand credentials to whoever asks from within.
+// hand credentials to every process within.
 var blocks = []block{
 	{pfx("0.0.0.0/8"), "this host", true},
 	{pfx("10.0.0.0/8"), "private", false},

@@ -8,7 +8,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// resolvers serve DNS over HTTPS or TLS to whoever asks, past the gate. The
+// resolvers serve DNS over HTTPS or TLS to everybody, past the gate. The
 // default lets nobody to them, at their names or their addresses. A list is
 // never whole, and need not be: what keeps a sandbox to what it may reach is
 // that it only reaches what the gate has resolved. A rule about one of them

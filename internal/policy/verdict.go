@@ -137,7 +137,7 @@ type Conn struct {
 // Stream is a connection whose first bytes said whom it is for, or that said
 // nothing of the kind: TLS without SNI, another protocol, or one in which the
 // server speaks first. ModeInspect for what turns out not to be HTTP is for
-// whoever inspects to refuse.
+// the inspecting proxy to refuse.
 type Stream struct {
 	Conn
 	Name string // SNI, or the host of the first request; "": none was named, and the address is meant

@@ -77,7 +77,7 @@ func FuzzLedger(f *testing.F) {
 			t.Fatal(known, err)
 		}
 		defer l.close()
-		want := place{out: out, spooled: spooled, inStart: start, inEnd: end, skip: skip}
+		want := position{out: out, spooled: spooled, inStart: start, inEnd: end, skip: skip}
 		if err := l.write(want); err != nil {
 			t.Fatal(err)
 		}

@@ -74,7 +74,7 @@ func (p *Process) push(data []byte) error {
 		return err
 	}
 	from := p.in.acked
-	p.note(func(at *place) { at.inStart, at.inEnd = from, from+int64(len(data)) })
+	p.note(func(at *position) { at.inStart, at.inEnd = from, from+int64(len(data)) })
 	for len(data) > 0 {
 		n, err := p.give(data)
 		if err != nil {

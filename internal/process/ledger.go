@@ -13,8 +13,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// place is how far a process's lines have come.
-type place struct {
+// position is how far a process's lines have come.
+type position struct {
 	out     int64 // offset of the first byte that was not delivered
 	skip    bool  // it is in a line that is left out
 	spooled int64 // up to here the line that begins at out is in the spool; 0: it is not
@@ -36,31 +36,31 @@ const (
 
 // openLedger opens the ledger at a path, and says what is in it, if anything
 // is.
-func openLedger(path string) (*ledger, place, bool, error) {
+func openLedger(path string) (*ledger, position, bool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, place{}, false, fmt.Errorf("open the ledger of a process: %w", sandbox.DiskError(err, "the disk of "+filepath.Dir(path)))
+		return nil, position{}, false, fmt.Errorf("open the ledger of a process: %w", sandbox.DiskError(err, "the disk of "+filepath.Dir(path)))
 	}
 	l := &ledger{f}
 	p, ok := l.read()
 	return l, p, ok, nil
 }
 
-func (l *ledger) read() (place, bool) {
+func (l *ledger) read() (position, bool) {
 	var b [placeSize]byte
 	if _, err := l.f.ReadAt(b[:], 0); err != nil || binary.LittleEndian.Uint32(b[:]) != ledgerMagic {
-		return place{}, false
+		return position{}, false
 	}
 	at := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[i:])) }
-	p := place{skip: b[4] != 0, out: at(8), spooled: at(16), inStart: at(24), inEnd: at(32)}
+	p := position{skip: b[4] != 0, out: at(8), spooled: at(16), inStart: at(24), inEnd: at(32)}
 	if p.out < 0 || p.inStart < 0 || p.inEnd < p.inStart || (p.spooled != 0 && (p.spooled < p.out || p.spooled-p.out > MaxLine+MaxRead)) {
-		return place{}, false
+		return position{}, false
 	}
 	return p, true
 }
 
 // write keeps a place, at one stroke.
-func (l *ledger) write(p place) error {
+func (l *ledger) write(p position) error {
 	if l == nil {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (l *ledger) spool(offset int64, data []byte) error {
 }
 
 // spooled returns what is in the spool.
-func (l *ledger) spooled(p place) ([]byte, error) {
+func (l *ledger) spooled(p position) ([]byte, error) {
 	if l == nil || p.spooled == 0 {
 		return nil, nil
 	}

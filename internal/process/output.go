@@ -42,12 +42,12 @@ func leftOut(cause error) error {
 type output struct {
 	turn    chan struct{}
 	framer  framer
-	spooled int    // of framer.buf
-	back    []byte // the line that was put back; nil: none
-	last    []byte // the line that was delivered last; nil: it can't be put back
-	before  place  // where it began
-	final   bool   // all was received
-	clear   bool   // the spool has a line that was delivered
+	spooled int      // of framer.buf
+	back    []byte   // the line that was put back; nil: none
+	last    []byte   // the line that was delivered last; nil: it can't be put back
+	before  position // where it began
+	final   bool     // all was received
+	clear   bool     // the spool has a line that was delivered
 
 	finished chan struct{} // closed when all was delivered
 	once     sync.Once
@@ -143,7 +143,7 @@ func (p *Process) deliver(line []byte) {
 func (p *Process) passed() {
 	o := &p.out
 	o.spooled = 0
-	p.note(func(at *place) { at.out, at.skip, at.spooled = o.framer.off, o.framer.skip, 0 })
+	p.note(func(at *position) { at.out, at.skip, at.spooled = o.framer.off, o.framer.skip, 0 })
 }
 
 // unread puts the line that was delivered last back.
@@ -155,7 +155,7 @@ func (p *Process) unread() bool {
 		return false
 	}
 	o.back, o.last, o.clear = o.last, nil, false
-	p.note(func(at *place) { at.out, at.skip, at.spooled = o.before.out, o.before.skip, o.before.spooled })
+	p.note(func(at *position) { at.out, at.skip, at.spooled = o.before.out, o.before.skip, o.before.spooled })
 	return true
 }
 
@@ -200,7 +200,7 @@ func (p *Process) release() int64 {
 		if err := p.book.spool(int64(o.spooled), o.framer.buf[o.spooled:]); err != nil {
 			p.log.Warn("spool a line", "err", err) // it goes on in memory
 		} else {
-			p.note(func(at *place) { at.spooled = o.framer.end() })
+			p.note(func(at *position) { at.spooled = o.framer.end() })
 		}
 	}
 	o.spooled = len(o.framer.buf)

@@ -127,7 +127,7 @@ type Process struct {
 	mu    sync.Mutex    // of what follows
 	exit  *ending
 	said  []string // by Notice
-	last  place    // what the ledger has
+	last  position // what the ledger has
 	book  *ledger
 }
 
@@ -176,7 +176,7 @@ func Reattach(o Options, r Record) (*Process, error) {
 	o.Spec = r.Spec
 	p := newProcess(o, r.Command)
 	p.envKeys, p.started, p.said = r.EnvKeys, r.StartedAt, r.Notices
-	p.last = place{out: r.Stdout}
+	p.last = position{out: r.Stdout}
 	if err := p.open(); err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (p *Process) open() error {
 func (p *Process) ledgerPath() string { return filepath.Join(p.o.Dir, p.command) }
 
 // note keeps how far the lines have come.
-func (p *Process) note(change func(*place)) {
+func (p *Process) note(change func(*position)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(&p.last)

@@ -72,7 +72,7 @@ func (a *imageAPI) work(w http.ResponseWriter, r *http.Request, f func(func(api.
 	out.line(last)
 }
 
-// imageStream writes progress to whoever asked for it, at the pace at which
+// imageStream writes progress to the caller, at the pace at which
 // they read: of what is not written yet, the newest of each layer's phase is
 // kept. So a slow reader holds nobody up who waits for the same layer.
 type imageStream struct {

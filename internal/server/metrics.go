@@ -46,7 +46,7 @@ type collector struct {
 	caller sandbox.Caller
 }
 
-// What there is to measure. A sandbox goes by its ID: names are chosen anew.
+// The metrics. A sandbox goes by its ID: names are chosen anew.
 var (
 	metricSandboxes = prometheus.NewDesc("carboy_sandboxes", "Sandboxes, by state.", []string{"state"}, nil)
 	metricOpen      = prometheus.NewDesc("carboy_gate_connections", "Connections that are open through a sandbox's gate.",

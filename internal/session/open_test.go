@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,4 +69,47 @@ func TestCallsWhileItStarts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A session that an older daemon wrote down, in the words of LangBot's Box, is
+// the same to one of now.
+func TestAdoptsOlderRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		d := w.boot(t, config())
+		run(t, d, asked("k", "touch"))
+		before, err := d.Get(t.Context(), ann, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.shutdown()
+		all, err := w.store.Sessions(t.Context())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("Sessions = %v, %v", all, err)
+		}
+		b, err := record.Marshal(all[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		older := regexp.MustCompile(`"spec":\{.*?\},"image"`).ReplaceAllLiteralString(string(b),
+			`"spec":{"session_id":"k","cmd":"","workdir":"","timeout_sec":0,"network":"off","env":null,"image":"rockchin/langbot-sandbox:latest","host_path_mode":"rw","mount_path":"/workspace","extra_mounts":null,"persistent":false,"cpus":1,"memory_mb":512,"pids_limit":128,"read_only_rootfs":true,"workspace_quota_mb":0},"image"`)
+		rec, err := record.Parse([]byte(older))
+		if err != nil {
+			t.Fatalf("%v: %s", err, older)
+		}
+		if err := w.store.SaveSession(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		d = w.boot(t, config())
+		defer w.check(t)
+		defer d.shutdown()
+		run(t, d, asked("k", "echo x"))
+		if is, err := d.Get(t.Context(), ann, "k"); err != nil || is.BackendSessionID != before.BackendSessionID {
+			t.Errorf("its sandbox is %s, want %s: %v", is.BackendSessionID, before.BackendSessionID, err)
+		}
+		other := asked("k", "echo x")
+		other.CPUs, other.Network = 2, "on"
+		_, err = d.Exec(t.Context(), ann, other)
+		wantFields(t, err, "network", "cpus")
+	})
 }

@@ -39,7 +39,7 @@ func (s *Service) remember(ctx context.Context, c Cached) error {
 	return nil
 }
 
-// Open reads what there is, writes down that builds of an earlier daemon were
+// Open reads the records, writes down that builds of an earlier daemon were
 // interrupted, and removes what they left.
 func (s *Service) Open(ctx context.Context) error {
 	if err := s.load(ctx); err != nil {

@@ -4,7 +4,7 @@
 // starts from the step before, and is kept as a snapshot for the next build.
 //
 // Sandboxes and snapshots of builds belong to an owner of their own, which no
-// caller is. Names, tags, files and everything else belong to whoever made
+// caller is. Names, tags, files and everything else belong to the owner who made
 // them; of others' templates a caller sees those that are public, and nothing
 // says whether there are more.
 //
@@ -123,7 +123,7 @@ type running struct {
 var errOpening = sandbox.Errorf(sandbox.Unavailable, "templates: the daemon is starting").WithHint("try again")
 
 // New returns a Service. Call Open before anything else, once the Manager has
-// adopted what there is.
+// adopted its sandboxes.
 func New(o Options) (*Service, error) {
 	if o.Store == nil || o.Manager == nil || o.Guest == nil || o.Dir == "" {
 		return nil, errors.New("templates: a store, a manager, a guest and a directory are required")

@@ -16,7 +16,7 @@ const contentRoot = "/volumecontent/"
 // a volume's token instead of a key.
 func IsContent(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, contentRoot) }
 
-// ServeHTTP is the content API. Whoever has no token of the volume learns
+// ServeHTTP is the content API. A caller without a token of the volume learns
 // nothing of it.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, operation, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, contentRoot), "/")

@@ -37,7 +37,7 @@ const (
 // CopyOut copies what is in a directory of a volume of owner's, a path with
 // slashes below its root, into the empty directory to. The volume's process
 // reads it. What is neither a file nor a directory becomes a link that leads
-// nowhere: whoever reads the copy finds that it is there, and nothing behind it.
+// nowhere: a reader of the copy finds that it is there, and nothing behind it.
 // It fails with NotFound where there is no such directory, and with Exhausted
 // where there is more than b has.
 func (s *Service) CopyOut(ctx context.Context, owner, id, dir string, to *os.Root, b Bounds) error {

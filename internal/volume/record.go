@@ -22,7 +22,7 @@ import (
 )
 
 // Names in the directory of volumes. One that begins with a dot is being made or
-// deleted: whoever opens the directory deletes it.
+// deleted: the next service that opens the directory deletes it.
 const (
 	recordName = "volume.json"
 	newPrefix  = durable.Prefix

@@ -125,8 +125,8 @@ func (t *Hierarchy) Close() {
 	}
 }
 
-// leave moves the calling process back and removes the directories. Its
-// maker removes what is left.
+// leave moves the calling process back and removes the directories. The maker of
+// its cgroup removes what is left.
 func (t *Hierarchy) leave() {
 	if write(t.base, "cgroup.procs", "0") != nil {
 		return

@@ -17,8 +17,8 @@ const (
 	openDirs = 64    // directories kept open
 )
 
-// tree is a directory and those below it that were used last, open.
-type tree struct {
+// layerTree is a directory and those below it that were used last, open.
+type layerTree struct {
 	root int
 	gid  uint32 // of the root: what new files get where directories hand it down
 	dirs map[string]*openDir
@@ -31,7 +31,7 @@ type openDir struct {
 }
 
 // openTree opens dir, which must be empty.
-func openTree(dir string) (*tree, error) {
+func openTree(dir string) (*layerTree, error) {
 	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the layer's directory: %w", err)
@@ -48,10 +48,10 @@ func openTree(dir string) (*tree, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &tree{root: fd, gid: st.Gid, dirs: map[string]*openDir{}}, nil
+	return &layerTree{root: fd, gid: st.Gid, dirs: map[string]*openDir{}}, nil
 }
 
-func (t *tree) close() {
+func (t *layerTree) close() {
 	for _, d := range t.dirs {
 		unix.Close(d.fd)
 	}
@@ -60,7 +60,7 @@ func (t *tree) close() {
 
 // open returns a descriptor of the directory rel, good for a path only, until
 // openDirs others were asked for.
-func (t *tree) open(rel string) (int, error) {
+func (t *layerTree) open(rel string) (int, error) {
 	if rel == "." {
 		return t.root, nil
 	}
@@ -84,7 +84,7 @@ func (t *tree) open(rel string) (int, error) {
 }
 
 // evict closes the directory that was looked up the longest time ago.
-func (t *tree) evict() {
+func (t *layerTree) evict() {
 	oldest := ""
 	for rel, d := range t.dirs {
 		if oldest == "" || d.used < t.dirs[oldest].used {
@@ -95,7 +95,7 @@ func (t *tree) evict() {
 }
 
 // forget closes rel, which may have been removed.
-func (t *tree) forget(rel string) {
+func (t *layerTree) forget(rel string) {
 	if d := t.dirs[rel]; d != nil {
 		unix.Close(d.fd)
 		delete(t.dirs, rel)

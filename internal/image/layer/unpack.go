@@ -16,7 +16,7 @@ import (
 type unpacker struct {
 	ctx  context.Context // of the one call that this is for
 	o    Options
-	tree *tree
+	tree *layerTree
 	in   *stream
 	tar  *tar.Reader
 	open bool // an entry's contents may not be read yet
@@ -32,7 +32,7 @@ type unpacker struct {
 	dirNames int                // bytes
 }
 
-func newUnpacker(ctx context.Context, o Options, t *tree, in *stream) *unpacker {
+func newUnpacker(ctx context.Context, o Options, t *layerTree, in *stream) *unpacker {
 	u := &unpacker{
 		ctx: ctx, o: o, tree: t, in: in, tar: tar.NewReader(in), buf: make([]byte, chunkSize),
 		owners: os.Geteuid() == 0, uid: os.Geteuid(), gid: os.Getegid(),

@@ -1,5 +1,5 @@
 // Package netspec shows policies to users, and asks them what would become of a
-// request, for whoever speaks to users: the command line, the API and its
+// request, for what speaks to users: the command line, the API and its
 // dialects.
 //
 // It refuses what opens a private network to callers who may not give that

@@ -21,7 +21,7 @@ const (
 
 // Tenants are the teams that may ask over TCP.
 type Tenants struct {
-	Keys *key.Set // who may ask; nil: unauthenticated requests alone
+	Keys *key.Set // of the key file; nil: there is none
 	// Ring has those keys and the ones that are made at run time; nil: none is.
 	Ring *team.Ring
 	Book *team.Book // what teams may have and do, and had; nil: anything

@@ -200,7 +200,7 @@ func admit(r *http.Request, t target, token string, now time.Time) error {
 	}
 	if t.port == sandbox.GuestPort {
 		switch r.URL.Path {
-		case "/health": // as with E2B, whoever knows the ID may ask
+		case "/health": // as with E2B, a caller who knows the ID may ask
 			return nil
 		case "/files":
 			return checkSignature(r, token, now)

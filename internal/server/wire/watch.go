@@ -90,7 +90,7 @@ func Failed(w http.ResponseWriter, err error) {
 func (w *watched) failed(err error) {
 	level := slog.LevelError
 	if errors.Is(err, context.Canceled) {
-		level = slog.LevelDebug // whoever asked has gone
+		level = slog.LevelDebug // the caller has gone
 	}
 	args := []any{"error", err}
 	for e, ok := errors.AsType[*sandbox.Error](err); ok && e.Err != nil; e, ok = errors.AsType[*sandbox.Error](e.Err) {

@@ -30,7 +30,7 @@ const (
 	workers = 4
 )
 
-// Source is what there is to measure. *sandbox.Manager is one, and documents
+// Source has the sandboxes to measure. *sandbox.Manager is one, and documents
 // both methods.
 type Source interface {
 	Metered() []sandbox.Metered

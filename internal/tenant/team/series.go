@@ -67,7 +67,7 @@ func (b *Book) Changed(owner string, count int, started bool, now time.Time) {
 	}
 }
 
-// forgetOne gives up the past of whoever did nothing for the longest.
+// forgetOne gives up the past of the owner who did nothing for the longest.
 func (b *Book) forgetOne() {
 	oldest, at := "", int64(math.MaxInt64)
 	for owner, s := range b.series {

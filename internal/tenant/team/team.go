@@ -21,7 +21,7 @@ import (
 // ever: clients keep it.
 func ID(owner string) string { return named("team\x00" + owner) }
 
-// MakerID is the ID under which whoever made a key is shown: nobody's name,
+// MakerID is the ID under which the maker of a key is shown: nobody's name,
 // and the same for the same one.
 func MakerID(credential string) string { return named("maker\x00" + credential) }
 

@@ -30,7 +30,7 @@ const maxBody = 4 << 10
 // GET and POST /dir, GET and PUT /file.
 type handler struct {
 	root  root
-	limit int64 // bytes of a file; 0: what there is room for
+	limit int64 // bytes of a file; 0: as large as the disk allows
 }
 
 // operation is one of them. rel is the path that it is about.

@@ -41,7 +41,7 @@ type Target struct {
 	ID    string
 	Owner string
 	Tree  tree.Tree
-	Limit int64 // bytes of one file; 0: what there is room for
+	Limit int64 // bytes of one file; 0: as large as the disk allows
 }
 
 // Pool keeps a process for each volume that is being looked into. Its methods

@@ -36,7 +36,7 @@ type order struct {
 	Tree tree.Tree `json:"tree"`
 	// Rootless: the process is in a user namespace in which it is to be root.
 	Rootless bool  `json:"rootless"`
-	Limit    int64 `json:"limit"` // bytes of one file; 0: what there is room for
+	Limit    int64 `json:"limit"` // bytes of one file; 0: as large as the disk allows
 }
 
 const (
