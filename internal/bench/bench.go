@@ -67,7 +67,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, fmt.Errorf("make a directory to work in: %w", err)
 	}
 	rep := &Report{
-		Schema: Schema, Version: o.Version, Started: time.Now().UTC(), Rounds: o.Rounds, Quick: o.Quick, Machine: lookAround(w.dir),
+		Schema: schema, Version: o.Version, Started: time.Now().UTC(), Rounds: o.Rounds, Quick: o.Quick, Machine: lookAround(w.dir),
 	}
 	err = w.runAll(ctx, o, rep)
 	if err != nil && ctx.Err() != nil {

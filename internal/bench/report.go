@@ -13,9 +13,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/term"
 )
 
-// Schema is the version of the JSON that a Report becomes. Fields are only
+// schema is the version of the JSON that a Report becomes. Fields are only
 // added under the same number.
-const Schema = 1
+const schema = 1
 
 // Report is what one run saw.
 type Report struct {

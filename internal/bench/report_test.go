@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func example() *Report {
 	return &Report{
-		Schema: Schema, Version: "1.2.3", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 61.5, Rounds: 15, Quick: true,
+		Schema: schema, Version: "1.2.3", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 61.5, Rounds: 15, Quick: true,
 		Machine: Machine{CPUs: 2, Model: "Some CPU", Arch: "amd64", Memory: 24 << 30, Kernel: "6.1", System: "Debian", FileSystem: "ext4", Load: 0.25, Hypervisor: true},
 		Peers:   []Peer{{"native", true, "processes"}, {"bwrap", false, "there is no bwrap in PATH: it is in the package bubblewrap"}},
 		Groups: []GroupResult{{Name: "start", Title: "a title", Cases: []CaseResult{

@@ -168,7 +168,7 @@ func result(g group, tracks []*track) GroupResult {
 	for _, t := range tracks {
 		sums[t.name] = map[string]Summary{}
 		for _, m := range g.metrics {
-			sums[t.name][m.name] = Summarize(t.samples[m.name])
+			sums[t.name][m.name] = summarize(t.samples[m.name])
 		}
 	}
 	for _, t := range tracks {

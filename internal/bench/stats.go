@@ -10,10 +10,10 @@ type Summary struct {
 	Max    float64 `json:"max"`
 }
 
-// Summarize returns the summary of samples, all zero where there are none. It
+// summarize returns the summary of samples, all zero where there are none. It
 // leaves samples as they are. With an even number of them, the median is the
 // mean of the two in the middle.
-func Summarize(samples []float64) Summary {
+func summarize(samples []float64) Summary {
 	if len(samples) == 0 {
 		return Summary{}
 	}

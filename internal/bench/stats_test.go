@@ -21,7 +21,7 @@ func TestSummarize(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			before := append([]float64(nil), tt.samples...)
-			if diff := cmp.Diff(tt.want, Summarize(tt.samples)); diff != "" {
+			if diff := cmp.Diff(tt.want, summarize(tt.samples)); diff != "" {
 				t.Error(diff)
 			}
 			if diff := cmp.Diff(before, tt.samples); diff != "" {

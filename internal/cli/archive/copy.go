@@ -62,11 +62,11 @@ func (c *Copier) Copy(ctx context.Context, from, to string) error {
 		if src.path == "-" {
 			return c.connect(ctx, func() error { return c.inside(ctx, dst, c.upload(ctx, dst, c.progress.Reader(c.Stdin))) })
 		}
-		local, err := OpenLocal(src.path)
+		local, err := openLocal(src.path)
 		if err != nil {
 			return err
 		}
-		defer local.Close()
+		defer local.close()
 		return c.connect(ctx, func() error { return c.copyIn(ctx, src, local, dst) })
 	}
 	return c.connect(ctx, func() error { return c.copyOut(ctx, src, dst) })
@@ -99,7 +99,7 @@ func (c *Copier) upload(ctx context.Context, dst place, r io.Reader) error {
 }
 
 // copyIn copies a file or directory of this machine into a sandbox.
-func (c *Copier) copyIn(ctx context.Context, src place, local *Local, dst place) error {
+func (c *Copier) copyIn(ctx context.Context, src place, local *local, dst place) error {
 	base := filepath.Base(filepath.Clean(src.path))
 	if base == "." || base == ".." || base == "/" {
 		abs, err := filepath.Abs(src.path)
@@ -112,14 +112,14 @@ func (c *Copier) copyIn(ctx context.Context, src place, local *Local, dst place)
 	if err != nil {
 		return err
 	}
-	in, name, err := landing(src, base, local.Kind == Directory, dst, there)
+	in, name, err := landing(src, base, local.kind == directory, dst, there)
 	if err != nil {
 		return err
 	}
 	whole := dst
 	dst.path = in
 	return Send(
-		func(w io.Writer) error { return Pack(ctx, w, local, name, c.skipped) },
+		func(w io.Writer) error { return pack(ctx, w, local, name, c.skipped) },
 		func(r io.Reader) error { return c.inside(ctx, whole, c.upload(ctx, dst, c.progress.Reader(r))) },
 	)
 }
@@ -131,20 +131,20 @@ func (c *Copier) skipped(name, why string) {
 
 // landing says where a copy goes: the directory that it is unpacked in, and
 // the name that it gets there, "." for the directory itself.
-func landing(src place, base string, srcDir bool, dst place, there Kind) (dir, name string, err error) {
+func landing(src place, base string, srcDir bool, dst place, there kind) (dir, name string, err error) {
 	clean := path.Clean(dst.path)
 	switch {
-	case srcDir && there == File:
+	case srcDir && there == file:
 		return "", "", usage.Errorf("cp: %s is a file, and SRC a directory", shell.Word(dst.path))
 	case !srcDir && src.dir:
 		return "", "", usage.Errorf("cp: %s is not a directory", shell.Word(src.path))
-	case !srcDir && there == File && dst.dir:
+	case !srcDir && there == file && dst.dir:
 		return "", "", usage.Errorf("cp: %s is not a directory", shell.Word(dst.path))
-	case !srcDir && there == Nothing && dst.dir:
+	case !srcDir && there == nothing && dst.dir:
 		return "", "", usage.Errorf("cp: there is no directory %s", shell.Word(dst.path))
-	case srcDir && src.tree && there == Directory:
+	case srcDir && src.tree && there == directory:
 		return clean, ".", nil
-	case there == Directory:
+	case there == directory:
 		return clean, base, nil
 	}
 	return path.Dir(clean), path.Base(clean), nil
@@ -155,17 +155,17 @@ func landing(src place, base string, srcDir bool, dst place, there Kind) (dir, n
 // other way round, so that the upload then says what is wrong. A link is taken
 // for a directory: the upload fails if it leads to none, and would replace the
 // link if it were taken for a file.
-func (c *Copier) stat(ctx context.Context, p place) (Kind, error) {
+func (c *Copier) stat(ctx context.Context, p place) (kind, error) {
 	h, err := c.header(ctx, p.name, path.Clean(p.path))
 	switch {
 	case err != nil && (ctx.Err() != nil || sandbox.KindOf(err) == sandbox.Unavailable || !c.known(ctx, p.name)):
-		return Nothing, err
+		return nothing, err
 	case err != nil:
-		return Nothing, nil
+		return nothing, nil
 	case h.Typeflag == tar.TypeDir || h.Typeflag == tar.TypeSymlink:
-		return Directory, nil
+		return directory, nil
 	}
-	return File, nil
+	return file, nil
 }
 
 // inside has an error of a sandbox's side name the place, which the guest's own
@@ -218,32 +218,32 @@ func (c *Copier) copyOut(ctx context.Context, src, dst place) error {
 		c.leftThere(r)
 		return nil
 	}
-	u, err := NewUnpacker(in, c.skipped)
+	u, err := newUnpacker(in, c.skipped)
 	if err != nil {
 		return fmt.Errorf("read the archive of %s: %w", shell.Word(src.path), err)
 	}
-	there, err := OpenTarget(dst.path)
+	there, err := openTarget(dst.path)
 	if err != nil {
 		return err
 	}
-	defer there.Close()
+	defer there.close()
 	base := path.Base(path.Clean(src.path))
 	if base == "." || base == ".." || base == "/" {
-		base = path.Base(u.Root())
+		base = path.Base(u.root)
 	}
-	srcDir := u.IsDir()
+	srcDir := u.isDir()
 	if base == "." || base == ".." || base == "/" {
 		src.tree = true // the directory has no name; there is only what is in it
 	}
-	_, name, err := landing(src, base, srcDir, dst, there.Kind)
+	_, name, err := landing(src, base, srcDir, dst, there.kind)
 	if err != nil {
 		return err
 	}
 	shown := dst.path
-	if there.Kind != Directory {
-		shown, name = filepath.Dir(filepath.Clean(dst.path)), there.Name
+	if there.kind != directory {
+		shown, name = filepath.Dir(filepath.Clean(dst.path)), there.name
 	}
-	if err := u.Unpack(ctx, there, shown, name); err != nil {
+	if err := u.unpack(ctx, there, shown, name); err != nil {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, io.LimitReader(in, maxTail)); err != nil {

@@ -11,7 +11,7 @@ import (
 // UnpackIn unpacks an archive as copying out of a sandbox does, and returns what
 // was left out.
 func UnpackIn(ctx context.Context, r io.Reader, dir, name string) (skipped []string, err error) {
-	u, err := NewUnpacker(r, func(name, _ string) { skipped = append(skipped, name) })
+	u, err := newUnpacker(r, func(name, _ string) { skipped = append(skipped, name) })
 	if err != nil {
 		return nil, err
 	}
@@ -20,32 +20,32 @@ func UnpackIn(ctx context.Context, r io.Reader, dir, name string) (skipped []str
 		return nil, err
 	}
 	defer to.Close()
-	err = u.Unpack(ctx, &Local{dir: to}, "", name)
+	err = u.unpack(ctx, &local{dir: to}, "", name)
 	return skipped, err
 }
 
 // PackPath packs a file or directory as copying into a sandbox does.
 func PackPath(ctx context.Context, w io.Writer, local, name string) error {
-	l, err := OpenLocal(local)
+	l, err := openLocal(local)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	return Pack(ctx, w, l, name, func(string, string) {})
+	defer l.close()
+	return pack(ctx, w, l, name, func(string, string) {})
 }
 
 // UnpackTo unpacks an archive at a path, as copying to it does.
 func UnpackTo(ctx context.Context, r io.Reader, path string) error {
-	u, err := NewUnpacker(r, func(string, string) {})
+	u, err := newUnpacker(r, func(string, string) {})
 	if err != nil {
 		return err
 	}
-	to, err := OpenTarget(path)
+	to, err := openTarget(path)
 	if err != nil {
 		return err
 	}
-	defer to.Close()
-	return u.Unpack(ctx, to, "", to.Name)
+	defer to.close()
+	return u.unpack(ctx, to, "", to.name)
 }
 
 // PackImage packs a directory as importing an image does. uid is whose files

@@ -10,80 +10,80 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/shell"
 )
 
-// Local is a path on this machine, in an open directory: what it leads to was
+// local is a path on this machine, in an open directory: what it leads to was
 // found without following a link that a sandbox could have made.
-type Local struct {
+type local struct {
 	dir  *beneath.Dir
-	Name string // in dir
-	Kind Kind   // what is there now
+	name string // in dir
+	kind kind   // what is there now
 	mode fs.FileMode
 }
 
-// Close gives the directory back.
-func (l *Local) Close() { _ = l.dir.Close() } // a directory
+// close gives the directory back.
+func (l *local) close() { _ = l.dir.Close() } // a directory
 
-// OpenLocal opens the directory that path is in, and looks at path itself: a
+// openLocal opens the directory that path is in, and looks at path itself: a
 // link, unless a slash at its end asks for more.
-func OpenLocal(path string) (*Local, error) {
+func openLocal(path string) (*local, error) {
 	dir, name, err := beneath.Parent(path)
 	if err != nil {
 		return nil, usage.Path("cp", path, err)
 	}
-	l := &Local{dir: dir, Name: name}
+	l := &local{dir: dir, name: name}
 	fi, err := dir.Lstat(name)
 	switch {
 	case err != nil:
-		l.Close()
+		l.close()
 		return nil, usage.Path("cp", path, err)
 	case fi.IsDir():
-		l.Kind = Directory
+		l.kind = directory
 	default:
-		l.Kind = File
+		l.kind = file
 	}
 	l.mode = fi.Mode()
 	return l, nil
 }
 
-// OpenTarget opens where a copy is to be made: the directory path, or the one
+// openTarget opens where a copy is to be made: the directory path, or the one
 // that a file of that name is in, or may be made in.
-func OpenTarget(path string) (*Local, error) {
+func openTarget(path string) (*local, error) {
 	clean := filepath.Clean(path)
-	l, err := OpenLocal(clean)
+	l, err := openLocal(clean)
 	if errors.Is(err, fs.ErrNotExist) {
 		dir, name, err := beneath.Parent(clean)
 		if err != nil {
 			return nil, usage.Path("cp", path, err)
 		}
-		return &Local{dir: dir, Name: name}, nil
+		return &local{dir: dir, name: name}, nil
 	}
 	if err == nil && l.mode&fs.ModeSymlink != 0 {
-		l.Close()
-		l, err = OpenLocal(clean + "/") // it says which link it is, or leads to a directory
+		l.close()
+		l, err = openLocal(clean + "/") // it says which link it is, or leads to a directory
 	}
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case l.Kind == File && !l.mode.IsRegular():
-		l.Close()
+	case l.kind == file && !l.mode.IsRegular():
+		l.close()
 		return nil, usage.Errorf("cp: %s is neither a file nor a directory", shell.Word(path))
-	case l.Kind == File:
+	case l.kind == file:
 		return l, nil
 	}
-	defer l.Close()
-	dir, err := l.dir.OpenDir(l.Name)
+	defer l.close()
+	dir, err := l.dir.OpenDir(l.name)
 	if err != nil {
 		return nil, usage.Path("cp", path, err)
 	}
-	return &Local{dir: dir, Name: ".", Kind: Directory}, nil
+	return &local{dir: dir, name: ".", kind: directory}, nil
 }
 
-// Kind of what is at a place.
-type Kind int
+// kind of what is at a place.
+type kind int
 
 // What may be at a place. A File may be anything but a directory.
 const (
-	Nothing Kind = iota
-	File
-	Directory
+	nothing kind = iota
+	file
+	directory
 )

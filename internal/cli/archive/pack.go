@@ -27,19 +27,19 @@ type packer struct {
 	skipped func(name, why string)
 }
 
-// Pack writes what is at l under the name of name, "." for a directory's contents
+// pack writes what is at l under the name of name, "." for a directory's contents
 // alone, and ends the archive. It follows no link. skipped is told what is left
 // out, and why.
-func Pack(ctx context.Context, w io.Writer, l *Local, name string, skipped func(name, why string)) error {
+func pack(ctx context.Context, w io.Writer, l *local, name string, skipped func(name, why string)) error {
 	p := &packer{w: tar.NewWriter(w), skipped: skipped}
-	fi, err := l.dir.Lstat(l.Name)
+	fi, err := l.dir.Lstat(l.name)
 	if err != nil {
 		return err
 	}
 	if fi.IsDir() {
-		err = p.tree(ctx, l.dir, l.Name, name)
+		err = p.tree(ctx, l.dir, l.name, name)
 	} else {
-		err = p.entry(ctx, l.dir, l.Name, name)
+		err = p.entry(ctx, l.dir, l.name, name)
 	}
 	if err != nil {
 		return err

@@ -20,12 +20,12 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// Unpacker makes files of a tar stream that came out of a sandbox, so that
+// unpacker makes files of a tar stream that came out of a sandbox, so that
 // everything in it is hostile. Nothing is made outside of the directory that
 // is unpacked to: each step starts at its handle and follows no link. Set-id and
 // sticky bits, owners and times are not taken over; devices, fifos and links that
 // lead out are left out.
-type Unpacker struct {
+type unpacker struct {
 	r       *tar.Reader
 	skipped func(name, why string)
 
@@ -52,10 +52,10 @@ const maxDirModes = 1 << 20
 // same directory for ever makes nothing, and has no end.
 const maxUnpacked = 16 << 20
 
-// NewUnpacker reads the start of an archive. skipped is told what is left out,
+// newUnpacker reads the start of an archive. skipped is told what is left out,
 // and why.
-func NewUnpacker(r io.Reader, skipped func(name, why string)) (*Unpacker, error) {
-	u := &Unpacker{r: tar.NewReader(r), skipped: skipped}
+func newUnpacker(r io.Reader, skipped func(name, why string)) (*unpacker, error) {
+	u := &unpacker{r: tar.NewReader(r), skipped: skipped}
 	h, err := u.r.Next()
 	if err == io.EOF {
 		return nil, errors.New("it is empty")
@@ -67,15 +67,12 @@ func NewUnpacker(r io.Reader, skipped func(name, why string)) (*Unpacker, error)
 	return u, checkEntry(h)
 }
 
-// Root is the name that all is below in the archive.
-func (u *Unpacker) Root() string { return u.root }
+// isDir reports whether a directory is in the archive, and not a file alone.
+func (u *unpacker) isDir() bool { return u.head.Typeflag == tar.TypeDir }
 
-// IsDir reports whether a directory is in the archive, and not a file alone.
-func (u *Unpacker) IsDir() bool { return u.head.Typeflag == tar.TypeDir }
-
-// Unpack makes the copy in the directory to, under the name of name; "." is to
+// unpack makes the copy in the directory to, under the name of name; "." is to
 // itself. shown is what to is called in errors.
-func (u *Unpacker) Unpack(ctx context.Context, to *Local, shown, name string) (err error) {
+func (u *unpacker) unpack(ctx context.Context, to *local, shown, name string) (err error) {
 	u.to, u.base = to.dir, shown
 	if name != "." && u.head.Typeflag == tar.TypeDir {
 		// From here on nothing beside the copy can be reached.
@@ -105,7 +102,7 @@ func (u *Unpacker) Unpack(ctx context.Context, to *Local, shown, name string) (e
 }
 
 // descend makes the directory name of to, if it is not there, and opens it.
-func (u *Unpacker) descend(name string) (*beneath.Dir, error) {
+func (u *unpacker) descend(name string) (*beneath.Dir, error) {
 	if err := u.to.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make directory %s on this machine: %w", u.show(name), usage.Pathless(err))
 	}
@@ -142,7 +139,7 @@ func checkEntry(h *tar.Header) error {
 }
 
 // target turns the name of an entry into one in to.
-func (u *Unpacker) target(name string) (string, error) {
+func (u *unpacker) target(name string) (string, error) {
 	rel := path.Clean(name)
 	if rel != u.root && u.root != "." {
 		var ok bool
@@ -159,7 +156,7 @@ func (u *Unpacker) target(name string) (string, error) {
 	return to, nil
 }
 
-func (u *Unpacker) entry(h *tar.Header) error {
+func (u *unpacker) entry(h *tar.Header) error {
 	if err := checkEntry(h); err != nil {
 		return fmt.Errorf("read archive: %w", err)
 	}
@@ -193,11 +190,11 @@ func (u *Unpacker) entry(h *tar.Header) error {
 }
 
 // show is a place of the copy as its user would call it, for errors.
-func (u *Unpacker) show(name string) string { return shell.Word(filepath.Join(u.base, name)) }
+func (u *unpacker) show(name string) string { return shell.Word(filepath.Join(u.base, name)) }
 
 // byName writes where a name leads, links and all: what the rest of an
 // Unpacker is there to prevent.
-func (u *Unpacker) byName(to string, h *tar.Header) error {
+func (u *unpacker) byName(to string, h *tar.Header) error {
 	at := filepath.Join(u.to.Path(), to)
 	if h.Typeflag == tar.TypeDir {
 		return os.MkdirAll(at, 0o755)
@@ -213,7 +210,7 @@ func (u *Unpacker) byName(to string, h *tar.Header) error {
 // parents refuses a place whose parents are not all directories of the copy. No
 // link is followed to it either way, but where a link that is made there leads
 // could not be told from the text of its name.
-func (u *Unpacker) parents(to string) error {
+func (u *unpacker) parents(to string) error {
 	parent := path.Dir(to)
 	// What is above a safe directory is safe as well, and stays so: no
 	// directory is ever replaced.
@@ -230,7 +227,7 @@ func (u *Unpacker) parents(to string) error {
 	return nil
 }
 
-func (u *Unpacker) dir(to string, mode fs.FileMode) error {
+func (u *unpacker) dir(to string, mode fs.FileMode) error {
 	if to == "." {
 		return nil
 	}
@@ -250,7 +247,7 @@ func (u *Unpacker) dir(to string, mode fs.FileMode) error {
 
 // finishDirs sets the modes of directories, the innermost first, so that one
 // that may not be written to can be filled before.
-func (u *Unpacker) finishDirs() error {
+func (u *unpacker) finishDirs() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		d := u.dirs[i]
 		fi, err := u.to.Lstat(d.name)
@@ -267,7 +264,7 @@ func (u *Unpacker) finishDirs() error {
 
 // file writes a file whole beside its place, and then puts it there. It is one of
 // a user's, and of many: as with cp, no disk is waited for.
-func (u *Unpacker) file(to string, mode fs.FileMode) (err error) {
+func (u *unpacker) file(to string, mode fs.FileMode) (err error) {
 	if err := u.free(to); err != nil {
 		return err
 	}
@@ -295,7 +292,7 @@ func (u *Unpacker) file(to string, mode fs.FileMode) (err error) {
 }
 
 // free refuses a place where a directory is, which would be in the way.
-func (u *Unpacker) free(to string) error {
+func (u *unpacker) free(to string) error {
 	fi, err := u.to.Lstat(to)
 	if err == nil && fi.IsDir() {
 		return errors.New("a directory is there")
@@ -304,7 +301,7 @@ func (u *Unpacker) free(to string) error {
 }
 
 // symlink makes a link that stays in the copy.
-func (u *Unpacker) symlink(to string, h *tar.Header) error {
+func (u *unpacker) symlink(to string, h *tar.Header) error {
 	if !staysIn(to, h.Linkname) && !weak.On(weak.LinksOutMade) {
 		u.skipped(h.Name, "it is a link that leads out, to "+h.Linkname)
 		return nil
@@ -333,7 +330,7 @@ func staysIn(to, target string) bool {
 }
 
 // link makes a further name for a file of the copy.
-func (u *Unpacker) link(to string, h *tar.Header) error {
+func (u *unpacker) link(to string, h *tar.Header) error {
 	from, err := u.target(h.Linkname)
 	if err != nil {
 		return err
@@ -355,7 +352,7 @@ func (u *Unpacker) link(to string, h *tar.Header) error {
 }
 
 // vacate removes a file or link from the place to.
-func (u *Unpacker) vacate(to string) error {
+func (u *unpacker) vacate(to string) error {
 	if err := u.free(to); err != nil {
 		return err
 	}
