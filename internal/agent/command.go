@@ -10,7 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/internal/stall"
+	"github.com/carboy-sandbox/carboy/internal/agent/stall"
 )
 
 // Causes of errors about one command.

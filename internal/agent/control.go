@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // What follows is said by walls and gates alone. Each question has a

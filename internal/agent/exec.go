@@ -11,8 +11,8 @@ import (
 	"connectrpc.com/connect"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
-	"github.com/carboy-sandbox/carboy/internal/shell"
-	"github.com/carboy-sandbox/carboy/internal/stall"
+	"github.com/carboy-sandbox/carboy/internal/agent/stall"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 // ErrUnreached is the cause of an error for a guest that no connection could

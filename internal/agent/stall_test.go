@@ -13,7 +13,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/internal/agent"
-	"github.com/carboy-sandbox/carboy/internal/stall"
+	"github.com/carboy-sandbox/carboy/internal/agent/stall"
 )
 
 // fakeAgent sends events with nothing in them, and then, if it ends at all, an

@@ -15,7 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/fetch"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 func (a *app) imageCommand() *cobra.Command {

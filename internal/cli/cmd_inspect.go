@@ -15,8 +15,8 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/shell"
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 func (a *app) inspectCommand() *cobra.Command {

@@ -13,7 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
-	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 func (a *app) sessionSkillCommand() *cobra.Command {

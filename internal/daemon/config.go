@@ -23,8 +23,8 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/strict"
 	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/text/strict"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/fault"
-	"github.com/carboy-sandbox/carboy/internal/strict"
+	"github.com/carboy-sandbox/carboy/internal/text/strict"
 )
 
 // link is one host's connection.

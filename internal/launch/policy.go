@@ -8,8 +8,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/shell"
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // maxPolicy bounds a file with a policy, in bytes.

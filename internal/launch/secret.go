@@ -12,8 +12,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/shell"
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // namedSecret is what one --secret says.

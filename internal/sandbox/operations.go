@@ -114,7 +114,7 @@ func (o *operations) ready(c Caller) error {
 func (o *operations) readyLocked(c Caller) error {
 	switch {
 	case c.Owner == "" && !c.Admin:
-		return Errorf(Denied, "nobody is asking")
+		return Errorf(Denied, "unauthenticated")
 	case o.closed:
 		return errClosing
 	case !o.loaded:

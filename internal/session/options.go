@@ -15,7 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/session/request"
 	"github.com/carboy-sandbox/carboy/internal/skill"
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // Manager has the sandboxes. *sandbox.Manager is one, and documents each

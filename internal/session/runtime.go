@@ -147,7 +147,7 @@ func (r *Runtime) awaitOpen(ctx context.Context) error {
 // Close; done must be called.
 func (r *Runtime) begin(ctx context.Context, c sandbox.Caller) (_ context.Context, done func(), err error) {
 	if c.Owner == "" {
-		return nil, nil, sandbox.Errorf(sandbox.Denied, "nobody is asking")
+		return nil, nil, sandbox.Errorf(sandbox.Denied, "unauthenticated")
 	}
 	if err := r.awaitOpen(ctx); err != nil {
 		return nil, nil, err

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 // Statuses by which our own scripts answer; others are errors.

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // Protect is a path that a wall covers with a mount of its own when the agent

@@ -12,7 +12,7 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // Bounds of what a patch shows; what is larger is summarised in one line.

@@ -11,10 +11,10 @@ import (
 // belongs to the longest line that leads to it; one that no line leads to has
 // yet to be given its place.
 var layers = [][]string{
-	{"api", "internal/strict", "internal/weak", "internal/policy/yamlscan", "internal/shell", "internal/mountinfo"},
+	{"api", "internal/text/strict", "internal/weak", "internal/policy/yamlscan", "internal/text/shell", "internal/mountinfo"},
 	{"internal/beneath"}, // names in directories, and nothing of what is there
 	{"internal/durable"}, // records in them
-	{"internal/term", "internal/backend/seccomp", "internal/backend/procid", "internal/tenant/key", "internal/guest/guestbin", "internal/guest/servicebin", "internal/backend/subid", "internal/policy", "internal/egress/netlog", "internal/template/dockerfile", "internal/langbot/rpc", "internal/stall"}, // know nothing of sandboxes
+	{"internal/text/term", "internal/backend/seccomp", "internal/backend/procid", "internal/tenant/key", "internal/guest/guestbin", "internal/guest/servicebin", "internal/backend/subid", "internal/policy", "internal/egress/netlog", "internal/template/dockerfile", "internal/langbot/rpc", "internal/agent/stall"}, // know nothing of sandboxes
 	{"internal/sandbox"},          // the domain
 	{"internal/session/fault"},    // what can go wrong with a session
 	{"internal/session/request"},  // what one is asked for by

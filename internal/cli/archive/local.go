@@ -7,7 +7,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
-	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 // local is a path on this machine, in an open directory: what it leads to was

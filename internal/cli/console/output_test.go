@@ -8,7 +8,7 @@ import (
 	"testing/iotest"
 
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 func TestEscapeWriter(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/archive"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
-	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 // Fetcher fetches images and tells how far it is.

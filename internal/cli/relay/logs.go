@@ -10,8 +10,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/agent/stall"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
-	"github.com/carboy-sandbox/carboy/internal/stall"
 )
 
 // Logs prints what the guest has kept of a command's output, and with follow goes

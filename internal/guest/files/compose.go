@@ -13,7 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/strict"
+	"github.com/carboy-sandbox/carboy/internal/text/strict"
 )
 
 const (

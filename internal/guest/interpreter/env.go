@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	sh "github.com/carboy-sandbox/carboy/internal/shell"
+	sh "github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 const maxVariables = 1024

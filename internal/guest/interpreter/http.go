@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/strict"
+	"github.com/carboy-sandbox/carboy/internal/text/strict"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/session/request"
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // ToolResult cuts what a command wrote to limit characters of each stream, or,

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/internal/shell"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 const (

@@ -19,7 +19,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carboy-sandbox/carboy/internal/strict"
+	"github.com/carboy-sandbox/carboy/internal/text/strict"
 )
 
 // Bounds of a key file.

@@ -19,7 +19,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/strict"
+	"github.com/carboy-sandbox/carboy/internal/text/strict"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/carboy-sandbox/carboy/internal/strict"
+	"github.com/carboy-sandbox/carboy/internal/text/strict"
 )
 
 const (

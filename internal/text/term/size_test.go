@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/internal/term"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 func TestParseSize(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/internal/strict"
+	"github.com/carboy-sandbox/carboy/internal/text/strict"
 )
 
 type inner struct {

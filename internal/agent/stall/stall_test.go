@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/stall"
+	"github.com/carboy-sandbox/carboy/internal/agent/stall"
 )
 
 func TestWatch(t *testing.T) {
