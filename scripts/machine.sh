@@ -24,7 +24,7 @@ mounts() {
 	unshare --mount sh -euc "cd '$(mktemp -d "$tmp/XXXXXX")' && $1"
 }
 
-# A cgroup for a box is made and removed: in version 1's trees, or in version 2's
+# A cgroup for an instance is made and removed: in version 1's trees, or in version 2's
 # where its controllers are.
 cgroups() {
 	for dir in memory pids cpu freezer; do

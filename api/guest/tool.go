@@ -5,7 +5,7 @@ package guest
 // way or below. What is not there is no error.
 type ClearRequest struct {
 	Path string `json:"path"`
-	// Keep has a directory that was there be there again, empty.
+	// Keep makes a directory that was there again, empty.
 	Keep bool `json:"keep,omitempty"`
 }
 

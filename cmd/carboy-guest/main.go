@@ -1,5 +1,5 @@
 // Command carboy-guest is the first process of a sandbox: the agent. By the
-// name of carboy-box it enters a box on the host's kernel first.
+// name of carboy-box it enters an instance on the host's kernel first.
 package main
 
 import (
@@ -23,7 +23,7 @@ func init() { runtime.LockOSThread() }
 
 func main() {
 	if os.Args[0] == enter.Name {
-		if err := enterBox(); err != nil {
+		if err := enterInstance(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -34,9 +34,9 @@ func main() {
 	}
 }
 
-// enterBox takes its orders and lets go of the host: standard error still
+// enterInstance takes its orders and lets go of the host: standard error still
 // leads there where it fails.
-func enterBox() error {
+func enterInstance() error {
 	o, err := enter.ReadOrder(os.Stdin)
 	if err != nil {
 		return err

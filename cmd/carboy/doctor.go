@@ -23,10 +23,10 @@ func diagnose(ctx context.Context) (doctor.Report, error) {
 	return doctor.Run(ctx, doctor.Options{
 		Version: version, Dirs: dirs, DirsErr: err, Home: ownHome(), Default: sandbox.DefaultIsolation,
 		Walls: []doctor.Wall{
-			{Name: gvisor.Name, Open: func(ctx context.Context, state string) (doctor.Instances, error) {
+			{Name: gvisor.Name, Open: func(ctx context.Context, state string) (doctor.Backend, error) {
 				return opened(gvisor.Open(ctx, gvisor.Options{State: state, Cache: dirs.Cache}))
 			}},
-			{Name: process.Name, Open: func(ctx context.Context, state string) (doctor.Instances, error) {
+			{Name: process.Name, Open: func(ctx context.Context, state string) (doctor.Backend, error) {
 				return opened(process.Open(ctx, process.Options{State: state, Cache: dirs.Cache}))
 			}},
 		},
@@ -57,8 +57,8 @@ type trialGates struct {
 
 func (g trialGates) Shut() error { return errors.Join(g.shut(), g.secrets.Close()) }
 
-// opened keeps a nil wall from becoming an Instances that is not nil.
-func opened[B doctor.Instances](b B, err error) (doctor.Instances, error) {
+// opened keeps a nil wall from becoming a Backend that is not nil.
+func opened[B doctor.Backend](b B, err error) (doctor.Backend, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (g *Guest) Sync(ctx context.Context) error {
 	return g.ask(ctx, http.MethodPost, "/carboy/sync")
 }
 
-// Claim gives a warm sandbox its owner's environment.
+// Claim gives a warm instance its owner's environment.
 func (g *Guest) Claim(ctx context.Context, c guest.Claim) error {
 	body, err := json.Marshal(c)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // is not there.
 var ErrNotThere = errors.New("there is no such directory")
 
-// Packages are directories at one place in the guest, box.SkillsPath, which
+// Packages are directories at one place in the guest, tools.SkillsPath, which
 // is root's. What follows acts there and nowhere else, as root.
 
 // Replace puts a tar's entries into a new package, owner's, which takes the

@@ -29,10 +29,10 @@ const (
 	poolWait  = 60 * time.Second
 	poll      = 5 * time.Millisecond
 
-	// instanceTTL and idleExit see to it that even a run which was killed leaves
+	// sandboxTTL and idleExit see to it that even a run which was killed leaves
 	// nothing that runs for ever.
-	instanceTTL = 3 * time.Hour
-	idleExit    = "5m"
+	sandboxTTL = 3 * time.Hour
+	idleExit   = "5m"
 )
 
 // daemon is one of carboy's own, in a home of its own.
@@ -227,7 +227,7 @@ func (d *daemon) empty(ctx context.Context) error {
 
 // create makes a sandbox.
 func (d *daemon) create(ctx context.Context, req api.CreateRequest) (string, error) {
-	req.TTLMillis = instanceTTL.Milliseconds()
+	req.TTLMillis = sandboxTTL.Milliseconds()
 	req.OnExpiry = "remove"
 	sb, err := d.by.Create(ctx, req)
 	if err != nil {

@@ -106,7 +106,7 @@ func internetMain() error {
 	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(rep))
 }
 
-// shown is where instances see the client, and whom to trust.
+// shown is where sandboxes see the client, and whom to trust.
 const shown = "/bench"
 
 // way is a way from the client to the server, and what is between them.
@@ -199,7 +199,7 @@ func (g *gated) internet() (*gate.Internet, error) {
 	})
 }
 
-// openOurs starts the daemon, and makes instances whose requests are read and
+// openOurs starts the daemon, and makes sandboxes whose requests are read and
 // whose are not.
 func (g *gated) openOurs(ctx context.Context) (err error) {
 	if g.net, err = g.internet(); err != nil {
@@ -237,7 +237,7 @@ func (g *gated) openOurs(ctx context.Context) (err error) {
 	return nil
 }
 
-// dir is what instances see at shown.
+// dir is what sandboxes see at shown.
 func (g *gated) dir() string { return filepath.Join(g.w.dir, "shown") }
 
 // show puts into it what they need.
@@ -262,7 +262,7 @@ func unreadArgs() []string {
 	return []string{"-host", gate.NameUnread, "-ca", shown + "/roots.pem"}
 }
 
-// create makes an instance, with a network or without: of two hosts one is read.
+// create makes a sandbox, with a network or without: of two hosts one is read.
 func (g *gated) create(ctx context.Context, wall string, network bool) (string, error) {
 	req := api.CreateRequest{Isolation: wall, Mounts: []api.Mount{{Source: g.dir(), Target: shown, ReadOnly: true}}}
 	if network {
@@ -278,7 +278,7 @@ func (g *gated) create(ctx context.Context, wall string, network bool) (string, 
 	return id, nil
 }
 
-// inside runs the client in an instance.
+// inside runs the client in a sandbox.
 func (g *gated) inside(ctx context.Context, id string, in io.Reader, out io.Writer, args ...string) error {
 	var errs tail
 	exit, err := g.d.by.Exec(ctx, id, client.ExecOptions{
@@ -331,7 +331,7 @@ func (p *way) cpu() (time.Duration, error) {
 	return own.own, err
 }
 
-// gateOf finds the process of an instance's gate.
+// gateOf finds the process of a sandbox's gate.
 func gateOf(id string) (int, error) {
 	all, err := readProcesses()
 	if err != nil {
@@ -343,5 +343,5 @@ func gateOf(id string) (int, error) {
 			return p.pid, nil
 		}
 	}
-	return 0, fmt.Errorf("instance %s has no gate", id)
+	return 0, fmt.Errorf("sandbox %s has no gate", id)
 }

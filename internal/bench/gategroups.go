@@ -171,7 +171,7 @@ func (g *gated) memory() []testCase {
 	return cases
 }
 
-// hold makes an instance, has the client keep n connections open, and looks.
+// hold makes a sandbox in which the client keeps n connections open, and looks.
 func (g *gated) hold(n int, do string, args ...string) measure {
 	return func(ctx context.Context) (_ values, err error) {
 		id, err := g.create(ctx, "process", true)

@@ -177,8 +177,8 @@ func (d *daemon) forGroup(ctx context.Context, req api.CreateRequest) (id string
 	return id, err
 }
 
-// instance makes a sandbox for the group.
-func (w *world) instance(ctx context.Context, wall string) (d *daemon, id string, err error) {
+// sandboxFor makes a sandbox for the group.
+func (w *world) sandboxFor(ctx context.Context, wall string) (d *daemon, id string, err error) {
 	if d, err = w.cold(ctx); err != nil {
 		return nil, "", err
 	}
@@ -188,7 +188,7 @@ func (w *world) instance(ctx context.Context, wall string) (d *daemon, id string
 
 func (w *world) throughClient(wall string) func(context.Context) (measure, error) {
 	return func(ctx context.Context) (measure, error) {
-		d, id, err := w.instance(ctx, wall)
+		d, id, err := w.sandboxFor(ctx, wall)
 		return func(ctx context.Context) (values, error) {
 			start := time.Now()
 			_, err := d.exec(ctx, id, nil, truth...)
@@ -199,7 +199,7 @@ func (w *world) throughClient(wall string) func(context.Context) (measure, error
 
 func (w *world) throughCLI(wall string) func(context.Context) (measure, error) {
 	return func(ctx context.Context) (measure, error) {
-		d, id, err := w.instance(ctx, wall)
+		d, id, err := w.sandboxFor(ctx, wall)
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +213,7 @@ func (w *world) inside(wall string) func(context.Context) (measure, error) {
 	const times = 20
 	script := timed("loop", fmt.Sprintf("i=0; while [ $i -lt %d ]; do %s; i=$((i+1)); done", times, strings.Join(truth, " ")))
 	return func(ctx context.Context) (measure, error) {
-		d, id, err := w.instance(ctx, wall)
+		d, id, err := w.sandboxFor(ctx, wall)
 		return func(ctx context.Context) (values, error) {
 			out, err := d.exec(ctx, id, nil, "/bin/sh", "-c", script)
 			if err != nil {

@@ -68,7 +68,7 @@ func parseTimes(out string) (map[string]float64, error) {
 	return took, nil
 }
 
-// group returns the cases of j at all places.
+// work returns the cases of j at all places.
 func (w *world) work(j job, places []place) group {
 	g := group{name: j.name, title: j.title}
 	for _, s := range j.steps {

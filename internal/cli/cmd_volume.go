@@ -76,7 +76,7 @@ are those, running or stopped, that have it.`,
 	}
 }
 
-// roundSize is a size in whole MiB, which formatSize has a word for.
+// roundSize is a size in whole MiB, which term.FormatSize has a word for.
 func roundSize(n int64) string {
 	const mib = 1 << 20
 	return term.FormatSize((n + mib - 1) / mib * mib)

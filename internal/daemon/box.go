@@ -180,7 +180,7 @@ func (c *Config) ApplyBoxEnvironment(getenv func(string) string) error {
 	return nil
 }
 
-// hosts are the names by which the dialect's clients may call this machine
+// boxHosts are the names by which the dialect's clients may call this machine
 // where nothing but its name keeps pages of browsers out.
 func (c Config) boxHosts() []string {
 	hosts := slices.Clone(c.Hosts)

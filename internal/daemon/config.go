@@ -37,7 +37,7 @@ const (
 	storeName  = "carboy.db"
 
 	maxConfig = 1 << 20
-	maxPool   = 100 // boxes of a kind
+	maxPool   = 100 // instances of a kind
 )
 
 // Config is how a daemon runs. The fields with a JSON name are those of
@@ -85,7 +85,7 @@ type Config struct {
 	MountDirs  []string `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
 	Resolvers  []string `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
 	IdleExit   Duration `json:"idle_exit"`   // for how long a daemon with Auto waits
-	Pool       *int     `json:"pool"`        // boxes of each kind that are kept warm; nil: see PoolSize
+	Pool       *int     `json:"pool"`        // instances of each kind that are kept warm; nil: see PoolSize
 	PoolMemory Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
 	// Limits are what each owner may have: "key:ID" for a team, "uid:1000" for a
 	// user of the machine, "default" for teams that are not named.
@@ -101,7 +101,7 @@ type Config struct {
 // servedPool is the default pool of a daemon that is there to serve.
 const servedPool = 2
 
-// PoolSize returns how many boxes of each kind are to be kept warm: what Pool
+// PoolSize returns how many instances of each kind are to be kept warm: what Pool
 // says, else none by a daemon with Auto, which is to cost nothing while
 // nobody needs it, and 2 by one that was started to serve.
 func (c Config) PoolSize() int {

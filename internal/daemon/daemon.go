@@ -56,7 +56,7 @@ type Deps struct {
 	// CPUs and Memory are the machine's, as sandbox.Options has them.
 	CPUs   float64
 	Memory int64
-	// PerInstance is what an idle box takes behind each wall, as sandbox.Pool has it.
+	// PerInstance is what an idle instance takes behind each wall, as sandbox.Pool has it.
 	PerInstance map[string]int64
 	// HasChanges reads a stream of Backend.Changes, as sandbox.Options has it.
 	HasChanges func(io.Reader) (bool, error)

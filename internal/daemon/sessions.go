@@ -207,7 +207,7 @@ func (s *sessionRuntime) open(ctx context.Context) error {
 	return nil
 }
 
-// keepWarm has what a host's first sessions need be ready before they come: it
+// keepWarm makes what a host's first sessions need before they come: it
 // waits for nothing, and what can't be warm is made when it is asked for.
 func (s *sessionRuntime) keepWarm(ctx context.Context) {
 	spec, _, err := profile.Build(map[string]any{"session_id": "warm"}, s.profile, profile.Defaults{HostPath: s.roots.DefaultWorkspace()})

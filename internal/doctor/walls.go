@@ -19,11 +19,11 @@ type Wall struct {
 	Name string
 	// Open opens it over a state directory, which walls may share. It fails where this
 	// machine or this caller can't use the wall at all.
-	Open func(ctx context.Context, state string) (Instances, error)
+	Open func(ctx context.Context, state string) (Backend, error)
 }
 
-// Instances is what is asked of a wall. sandbox.Backend has the contracts.
-type Instances interface {
+// Backend is what is asked of a wall. sandbox.Backend has the contracts.
+type Backend interface {
 	Capabilities() sandbox.Capabilities
 	Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error)
 	Stop(ctx context.Context, id string) (lost []string, err error)
@@ -129,7 +129,7 @@ func weakenedBy(v Verdict, lines []Line, wall string) Verdict {
 }
 
 // runIn runs a command in an instance to its end.
-func runIn(ctx context.Context, b Instances, id string) error {
+func runIn(ctx context.Context, b Backend, id string) error {
 	g := agent.New(func(ctx context.Context) (net.Conn, error) { return b.Dial(ctx, id, sandbox.GuestPort) })
 	defer g.Close()
 	exit, err := g.Run(ctx, &guestv1.Command{Argv: []string{program}, TimeoutMs: uint64(instanceLimit.Milliseconds())}, nil)

@@ -40,10 +40,10 @@ type fakeWall struct {
 	removed   []string
 }
 
-var _ doctor.Instances = (*fakeWall)(nil)
+var _ doctor.Backend = (*fakeWall)(nil)
 
 func (f *fakeWall) wall() doctor.Wall {
-	return doctor.Wall{Name: f.name, Open: func(_ context.Context, state string) (doctor.Instances, error) {
+	return doctor.Wall{Name: f.name, Open: func(_ context.Context, state string) (doctor.Backend, error) {
 		if f.openErr != nil {
 			return nil, f.openErr
 		}

@@ -4,8 +4,8 @@
 //
 // An option that can't be honoured is refused, never ignored, and a path that
 // is not built answers 501 by name. The template "base" is the default image.
-// A sandbox that is paused is a stopped one: its files are kept, and a notice
-// says where its processes are not.
+// A sandbox that is paused is a stopped one: its files are kept, and its
+// memory where the wall can; a notice says where not.
 package e2b
 
 import (

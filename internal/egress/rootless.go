@@ -28,7 +28,7 @@ func rootless() bool { return os.Geteuid() != 0 }
 const weaker = "; without root: the gate has the daemon's own user, the instance's user namespace has the link, " +
 	"and a gate that ends while the daemon is away has no successor"
 
-// MakeLink makes a link for a launcher without root (see box.LinkMaker).
+// MakeLink makes a link for a launcher without root (see instance.LinkMaker).
 func MakeLink(ctx context.Context) (netns, tap *os.File, err error) {
 	d, err := link.Create(ctx)
 	if err != nil {

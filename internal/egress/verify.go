@@ -65,8 +65,7 @@ func (g *Gates) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(conte
 	}
 }
 
-// verify tries once, with the gate that there is, and has what comes be
-// recorded.
+// verify tries once, with the present gate, which records from then on.
 func (one *gate) verify(
 	ctx context.Context, spec sandbox.Spec, attempts []guest.Attempt, dial func(context.Context) (net.Conn, error),
 ) error {

@@ -44,8 +44,9 @@ func Stat(path string) (os.FileInfo, error) {
 	return at.Stat()
 }
 
-// OpenTrusted opens a file that the user, or root, wrote: a regular one of
-// theirs to which nobody else may write, nor to what leads there. It waits for nobody at a pipe's end.
+// OpenTrusted opens a file that the user, or root, wrote: a regular one of theirs to
+// which nobody else may write, nor to what leads there. It waits for nobody at a pipe's
+// end.
 func OpenTrusted(path string) (*os.File, error) {
 	at, err := walk(path, 0)
 	if err != nil {

@@ -255,7 +255,7 @@ func readRecord(path string, v any) error {
 	return nil
 }
 
-// hash names files for text that anybody may choose.
+// hashOf names files for text that anybody may choose.
 func hashOf(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:])

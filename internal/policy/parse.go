@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/carboy-sandbox/carboy/internal/policy/yamlscan"
+	"github.com/carboy-sandbox/carboy/internal/text/yamlscan"
 )
 
 // MaxSize is the most bytes of a policy's text.

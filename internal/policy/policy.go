@@ -61,8 +61,9 @@ const (
 // AuthGuest is a rule's Auth that lets the guest's own credentials through.
 const AuthGuest = "guest"
 
-// PlaceholdersPass is a rule's Placeholders that sends those in bodies on: for an API that an agent tells all that it
-// saw, its own environment included. A placeholder is no secret.
+// PlaceholdersPass is a rule's Placeholders that sends those in bodies on: for an API
+// that an agent tells all that it saw, its own environment included. A placeholder is no
+// secret.
 const PlaceholdersPass = "pass"
 
 // MatchType is how a text is compared.

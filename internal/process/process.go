@@ -77,7 +77,7 @@ type Options struct {
 	// Dir is a directory of the daemon's, for a small file for each process;
 	// "": none, and after the daemon was killed lines may come again or be lost.
 	Dir string
-	// Grace is between the request to end and the kill; 0: DefaultGrace.
+	// Grace is between the request to end and the kill; 0: 5 s.
 	Grace time.Duration
 	// OnExit is called once, from a goroutine of its own, after the process has
 	// ended.

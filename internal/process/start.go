@@ -22,7 +22,7 @@ const (
 	// drainTimeout is for how long who reads the output of what was stopped may
 	// leave it alone.
 	drainTimeout = time.Second
-	by           = "box" // who signals
+	by           = "session" // who signals
 )
 
 // Start starts a process. One that can't be started, for there is no such

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// gates are the gates of this Manager's sandboxes. It holds nothing of its own:
+// gates leads the gates of this Manager's sandboxes, and holds nothing of its own:
 // Gate has what must survive, and what a gate could not be told yet is the
 // entry's debt. Its methods want the turn of the sandbox that they are given.
 // After a crash Adopt rejoins the gates of what runs and sweeps the others.

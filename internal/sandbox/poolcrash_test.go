@@ -63,7 +63,7 @@ func (w *warmWorld) bootMortalPool(t fataler, m *mortality, claimFails bool) *da
 	return w.bootIn(m.life, t, opts)
 }
 
-// TestKilledWithAPool kills a daemon at each of its steps while it warms a
+// TestKilledWithAPool kills a daemon at each of its steps while it warms an
 // instance, claims it for somebody, fills the pool again and lets the sandbox go.
 // The next daemon must have what was answered, and no instance beside.
 func TestKilledWithAPool(t *testing.T) {

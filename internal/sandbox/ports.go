@@ -43,10 +43,10 @@ type Backend interface {
 	Wait(ctx context.Context, id string) (EndReason, error)
 	// Alive reports whether the instance runs and its guest answers.
 	Alive(ctx context.Context, id string) bool
-	// Instances lists the IDs of which this backend has anything left.
+	// Instances lists the IDs of sandboxes of which this backend has anything left.
 	Instances(ctx context.Context) ([]string, error)
 	// Changes writes the changes of /workspace as a stream that package
-	// workspace reads. It works on running and on stopped instances, and ends
+	// workspace reads. It works on running and on stopped sandboxes, and ends
 	// early, with w's error, once w refuses more.
 	Changes(ctx context.Context, id string, opts ChangesOptions, w io.Writer) error
 }

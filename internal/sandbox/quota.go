@@ -56,7 +56,7 @@ func (m *Manager) Counts() Counts {
 // runs goes on.
 func (m *Manager) Drain(drain bool) { m.registry.drain(drain) }
 
-// clamp lowers to what each sandbox may have what nobody asked for.
+// clamp lowers the limits that nobody asked for to what one sandbox may have.
 func (q Quota) clamp(l Limits) Limits {
 	if q.CPUs > 0 && !l.Explicit[LimitCPUs] {
 		l.CPUs = min(l.CPUs, q.CPUs)

@@ -27,6 +27,9 @@ const (
 // strength, whatever backend has that name.
 var byStrength = []string{WallProcess, WallGVisor, wallMicroVM}
 
+// offered are those that a caller may name, in the same order.
+var offered = slices.DeleteFunc(slices.Clone(byStrength), func(w string) bool { return !ValidWall(w) })
+
 // ValidWall reports whether name is a wall's, here or elsewhere. wallMicroVM is
 // not: it has a place in the order, and nobody builds it.
 func ValidWall(name string) bool { return name != wallMicroVM && StrengthOf(name) > 0 }
@@ -72,11 +75,11 @@ func (s Spec) checkWalls(o Offer) *Error {
 	for i, w := range s.walls() {
 		if StrengthOf(w) == 0 {
 			return Errorf(Invalid, "isolation %s: there is no such wall", refText(w)).
-				WithHint("from weak to strong: %s", list(byStrength))
+				WithHint("from weak to strong: %s", list(offered))
 		}
 		if i > 0 && StrengthOf(w) <= StrengthOf(s.Isolation) {
 			return Errorf(Invalid, "isolation %s: %s is not stronger than it, and only stronger walls can stand in", s.Isolation, w).
-				WithHint("name the weakest wall that will do first: %s", list(byStrength))
+				WithHint("name the weakest wall that will do first: %s", list(offered))
 		}
 	}
 	if slices.ContainsFunc(s.walls(), func(w string) bool { return slices.Contains(o.Walls, w) }) {
@@ -133,7 +136,7 @@ func whyText(refused []refusal, chosen string) string {
 	return reasons(refused) + "; " + chosen + " is allowed and stronger"
 }
 
-// reasons is "process can't: no user namespaces; gvisor can't: no KVM".
+// reasons is "process can't: no user namespaces; gvisor can't: newuidmap is not installed".
 func reasons(refused []refusal) string {
 	parts := make([]string, len(refused))
 	for i, r := range refused {

@@ -164,7 +164,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPagesKeepOut is the two attempts that matter most: they must not work,
+// TestPagesKeepOutOfAPI is the two attempts that matter most: they must not work,
 // and do where what holds them is taken away.
 func TestPagesKeepOutOfAPI(t *testing.T) {
 	w := newWorld(t)

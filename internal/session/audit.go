@@ -16,7 +16,7 @@ func (x *execution) audit(res *Result, err error) {
 		m.execErrors.Add(1)
 	}
 	a := AuditRecord{
-		Time: x.from.UTC(), Owner: x.c.Owner, Session: x.spec.Key, Sandbox: x.box, Action: "exec",
+		Time: x.from.UTC(), Owner: x.c.Owner, Session: x.spec.Key, Sandbox: x.sandbox, Action: "exec",
 		Command: request.Written(x.cmd.Line), EnvKeys: request.EnvNames(x.cmd.Env),
 		Error: x.r.class(err), Duration: x.took(), Queued: x.w.queued, SessionIs: x.f.how,
 	}

@@ -71,16 +71,16 @@ func (r *Runtime) Exec(ctx context.Context, c sandbox.Caller, spec Spec, cmd Com
 
 // execution is one command on its way.
 type execution struct {
-	r    *Runtime
-	c    sandbox.Caller
-	spec Spec
-	cmd  Command
-	from time.Time
-	w    waiting
-	box  string // the sandbox's ID
-	wall string
-	rec  string // the session's record
-	f    found
+	r       *Runtime
+	c       sandbox.Caller
+	spec    Spec
+	cmd     Command
+	from    time.Time
+	w       waiting
+	sandbox string // the sandbox's ID
+	wall    string
+	rec     string // the session's record
+	f       found
 }
 
 func (x *execution) exec(ctx context.Context) (*Result, error) {
@@ -134,7 +134,7 @@ func (x *execution) inTurn(ctx context.Context, s *session) (*Result, error) {
 	r := x.r
 	r.mu.Lock()
 	over, kept, sandboxName := s.over, s.rec.Workspace, s.rec.Sandbox
-	x.box, x.wall, x.rec = s.box, s.wall, s.rec.ID
+	x.sandbox, x.wall, x.rec = s.sandboxID, s.wall, s.rec.ID
 	r.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -67,7 +67,7 @@ func (r *Runtime) load(ctx context.Context, rec record.Session) error {
 	}
 	runs := sb != nil && sb.State == sandbox.StateRunning
 	if sb != nil {
-		s.wall, s.box = sb.Backend, sb.ID
+		s.wall, s.sandboxID = sb.Backend, sb.ID
 	}
 	switch rec.State {
 	case record.Creating:
@@ -167,7 +167,7 @@ func (r *Runtime) endStrays(ctx context.Context, s *session) {
 	for _, id := range ids {
 		if !known[id] {
 			r.log.Warn("end a process without a record", "session", shown(s.id.key), "command", id)
-			_ = g.Signal(ctx, id, 9, true, "box")
+			_ = g.Signal(ctx, id, 9, true, "session")
 		}
 	}
 }

@@ -34,13 +34,13 @@ type session struct {
 
 	// Guarded by Runtime.mu. What is of the state, become alone changes; the
 	// record is changed by what save wrote.
-	state   state
-	counted bool           // it has one of MaxSessions' places
-	rec     record.Session // its ID is "" where nothing is on the disk
-	leases  int            // calls under way or waiting
-	used    time.Time
-	wall    string // of its sandbox
-	box     string // its sandbox's ID
+	state     state
+	counted   bool           // it has one of MaxSessions' places
+	rec       record.Session // its ID is "" where nothing is on the disk
+	leases    int            // calls under way or waiting
+	used      time.Time
+	wall      string // of its sandbox
+	sandboxID string // its sandbox's ID
 	// over ends when the sandbox of now does, as far as is known, by end.
 	over  context.Context
 	end   context.CancelCauseFunc
@@ -188,14 +188,14 @@ func (r *Runtime) forget(ctx context.Context, s *session, recID string) error {
 func (r *Runtime) sandboxID(s *session) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return s.box
+	return s.sandboxID
 }
 
 // infoLocked describes s to its owner, but for its processes.
 func (r *Runtime) infoLocked(s *session) sessions.SessionInfo {
 	spec := s.rec.Spec
 	return sessions.SessionInfo{
-		SessionID: s.id.key, BackendName: s.wall, BackendSessionID: s.box, Image: spec.Image, Network: spec.Network,
+		SessionID: s.id.key, BackendName: s.wall, BackendSessionID: s.sandboxID, Image: spec.Image, Network: spec.Network,
 		HostPath: spec.Workspace.HostPath, HostPathMode: spec.Workspace.Mode, MountPath: spec.Workspace.Target, Persistent: spec.Persistent,
 		CPUs: spec.CPUs, MemoryMB: int(spec.Memory >> 20), PIDsLimit: int(spec.PIDs), ReadOnlyRootFS: spec.ReadOnlyRoot,
 		WorkspaceQuotaMB: int(spec.Workspace.Size >> 20), CreatedAt: s.rec.CreatedAt, LastUsedAt: s.used,

@@ -160,7 +160,7 @@ func (r *Runtime) enterLocked(s *session, n step) {
 	case awake:
 		s.over, s.end = context.WithCancelCause(context.Background())
 		if n.sandbox != nil {
-			s.wall, s.box = n.sandbox.Backend, n.sandbox.ID
+			s.wall, s.sandboxID = n.sandbox.Backend, n.sandbox.ID
 		}
 	case creating:
 		s.skills = newSkills(nil)

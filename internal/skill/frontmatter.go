@@ -9,7 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
-	"github.com/carboy-sandbox/carboy/internal/policy/yamlscan"
+	"github.com/carboy-sandbox/carboy/internal/text/yamlscan"
 )
 
 // maxMeta bounds the YAML of a SKILL.md, in bytes.

@@ -10,7 +10,7 @@
 // never get in. A change is whole or not there at all, also where the daemon
 // is killed in the middle of it.
 //
-// Errors are sandbox.Errors, whose texts LangBot's users know.
+// Errors are *sandbox.Errors, whose texts LangBot's users know.
 package skill
 
 import (

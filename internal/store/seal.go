@@ -83,8 +83,9 @@ func openKey(path string, create bool) (_ *os.File, _ sealer, err error) {
 	return f, s, err
 }
 
-// readKey reads the key, or writes a new one into an empty file if create is
-// set: in place, for the file is locked, and another in its place would not be. A key that a crash cut short has sealed nothing and is written anew.
+// readKey reads the key, or writes a new one into an empty file if create is set: in
+// place, for the file is locked, and another in its place would not be. A key that a
+// crash cut short has sealed nothing and is written anew.
 func readKey(f *os.File, create bool) ([]byte, error) {
 	key := make([]byte, keySize+1)
 	n, err := io.ReadFull(f, key)

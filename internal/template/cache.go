@@ -10,7 +10,7 @@ import (
 )
 
 // cached returns what a step led to, if its snapshot is there still.
-func (s *Service) cached(ctx context.Context, key string, instances sandbox.Caller) (Cached, bool) {
+func (s *Service) cached(ctx context.Context, key string, caller sandbox.Caller) (Cached, bool) {
 	s.mu.Lock()
 	c, ok := s.cache[key]
 	s.mu.Unlock()
@@ -18,7 +18,7 @@ func (s *Service) cached(ctx context.Context, key string, instances sandbox.Call
 		return Cached{}, false
 	}
 	if c.Snapshot != "" {
-		if _, err := s.m.GetSnapshot(ctx, instances, c.Snapshot); err != nil {
+		if _, err := s.m.GetSnapshot(ctx, caller, c.Snapshot); err != nil {
 			return Cached{}, false
 		}
 	}
@@ -57,7 +57,7 @@ func (s *Service) Open(ctx context.Context) error {
 	}
 	err := s.leadCutLocked(ctx)
 	s.mu.Unlock()
-	err = errors.Join(err, s.removeInstances(ctx), s.archives.removeParts())
+	err = errors.Join(err, s.removeSandboxes(ctx), s.archives.removeParts())
 	s.mu.Lock()
 	s.opened = true
 	s.mu.Unlock()
@@ -117,8 +117,8 @@ func (s *Service) load(ctx context.Context) error {
 	return nil
 }
 
-// removeInstances removes the sandboxes of builds that are no more.
-func (s *Service) removeInstances(ctx context.Context) error {
+// removeSandboxes removes the sandboxes of builds that are no more.
+func (s *Service) removeSandboxes(ctx context.Context) error {
 	admin := sandbox.Caller{Owner: ownerPrefix, Admin: true}
 	all, err := s.m.List(ctx, admin, sandbox.Filter{})
 	if err != nil {

@@ -112,9 +112,9 @@ func isBase(name string) bool {
 	return false
 }
 
-// boxOwner owns the sandboxes and the snapshots of owner's builds: nobody's
+// sandboxOwner owns the sandboxes and the snapshots of owner's builds: nobody's
 // own, so that nobody sees them, counts them or removes what others build on.
-func instanceOwner(owner string) string { return ownerPrefix + owner }
+func sandboxOwner(owner string) string { return ownerPrefix + owner }
 
 // BuiltBy returns whose builds a sandbox is for whose owner that is, and false
 // for one that is no build's.

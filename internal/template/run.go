@@ -24,7 +24,7 @@ const (
 	stepFinalize = "finalize"
 
 	removeTimeout = 2 * time.Minute
-	instanceSlack = 10 * time.Minute // that a sandbox of a build may outlive it, at most
+	sandboxSlack  = 10 * time.Minute // that a sandbox of a build may outlive it, at most
 )
 
 // point is how far a build has come.
@@ -36,31 +36,31 @@ type point struct {
 
 // run is one build at work. Only its goroutine touches it.
 type run struct {
-	s         *Service
-	j         *journal // nil: nothing is logged
-	owner     string
-	instances sandbox.Caller // who owns its sandboxes
-	rec       Record
-	plan      Plan
-	step      string
-	at        point
-	startup   *sandbox.Startup
-	forced    bool
-	unproved  bool // the start command is not tried
+	s        *Service
+	j        *journal // nil: nothing is logged
+	owner    string
+	caller   sandbox.Caller // who owns its sandboxes
+	rec      Record
+	plan     Plan
+	step     string
+	at       point
+	startup  *sandbox.Startup
+	forced   bool
+	unproved bool // the start command is not tried
 
 	depth int  // of the snapshots below the point at
 	past  int  // steps before this one are in the point at
 	dirty bool // the sandbox has more than the point at: that is saved later
 
-	instance *sandbox.Sandbox // at the point at; nil: none is started
-	guest    Guest
+	sb    *sandbox.Sandbox // at the point at; nil: none is started
+	guest Guest
 }
 
 func (s *Service) newRun(owner string, p Plan, j *journal, rec Record) *run {
 	return &run{
 		s: s, j: j, owner: owner, plan: p, rec: rec, forced: p.Force,
 		// What others build on may be another owner's.
-		instances: sandbox.Caller{Owner: instanceOwner(owner), Admin: true},
+		caller: sandbox.Caller{Owner: sandboxOwner(owner), Admin: true},
 	}
 }
 
@@ -302,7 +302,7 @@ func (r *run) cached(ctx context.Context, key string) (Cached, bool) {
 	if r.forced {
 		return Cached{}, false
 	}
-	return r.s.cached(ctx, key, r.instances)
+	return r.s.cached(ctx, key, r.caller)
 }
 
 // maxTitle bounds what of a step a log's line shows, in bytes.
@@ -326,7 +326,7 @@ func titleOf(st Step) string {
 
 // save keeps what the step wrote, and has the next one start from that.
 func (r *run) save(ctx context.Context) error {
-	snap, err := r.s.m.Snapshot(ctx, r.instances, r.instance.ID)
+	snap, err := r.s.m.Snapshot(ctx, r.caller, r.sb.ID)
 	if err != nil {
 		return err
 	}
@@ -345,16 +345,16 @@ const maxDepth = sandbox.MaxSnapshotChain / 2
 
 // open starts a sandbox at the point where the build is.
 func (r *run) open(ctx context.Context) error {
-	if r.instance != nil {
+	if r.sb != nil {
 		return nil
 	}
-	instance, err := r.s.m.Create(ctx, r.instances, r.spec(), nil)
+	sb, err := r.s.m.Create(ctx, r.caller, r.spec(), nil)
 	if err != nil {
 		return err
 	}
-	r.instance = instance
+	r.sb = sb
 	r.guest = r.s.o.Guest(func(ctx context.Context) (net.Conn, error) {
-		return r.s.m.Dial(ctx, r.instances, instance.ID, sandbox.GuestPort)
+		return r.s.m.Dial(ctx, r.caller, sb.ID, sandbox.GuestPort)
 	})
 	return nil
 }
@@ -363,7 +363,7 @@ func (r *run) spec() sandbox.Spec {
 	return sandbox.Spec{
 		Image: r.at.Image, Snapshot: r.at.Snapshot, Sudo: r.s.o.Sudo, Network: r.s.o.Network, Policy: policy.Clone(r.s.o.Policy),
 		Limits:   sandbox.Limits{CPUs: r.rec.CPUs, Memory: r.rec.Memory, Disk: r.rec.Disk},
-		TTL:      r.s.o.Time + instanceSlack,
+		TTL:      r.s.o.Time + sandboxSlack,
 		OnExpiry: sandbox.OnExpiryRemove,
 		Labels:   map[string]string{"carboy.build": r.rec.ID},
 		Template: &sandbox.TemplateRef{ID: r.rec.Template, Build: r.rec.ID},
@@ -372,19 +372,19 @@ func (r *run) spec() sandbox.Spec {
 
 // drop removes the sandbox of the build, if there is one.
 func (r *run) drop(ctx context.Context) error {
-	if r.instance == nil {
+	if r.sb == nil {
 		return nil
 	}
-	instance := r.instance
+	sb := r.sb
 	r.guest.Close()
-	r.instance, r.guest = nil, nil
-	return r.remove(ctx, instance.ID)
+	r.sb, r.guest = nil, nil
+	return r.remove(ctx, sb.ID)
 }
 
 func (r *run) remove(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	err := r.s.m.Remove(ctx, r.instances, id, true)
+	err := r.s.m.Remove(ctx, r.caller, id, true)
 	if sandbox.KindOf(err) == sandbox.NotFound {
 		return nil
 	}
@@ -401,9 +401,9 @@ func (r *run) prove(ctx context.Context) error {
 	if r.startup != nil {
 		r.say(levelInfo, "[finalize] Starting it, and waiting until it is ready")
 	}
-	instance, err := r.s.m.Create(ctx, r.instances, spec, nil)
+	sb, err := r.s.m.Create(ctx, r.caller, spec, nil)
 	if err != nil {
 		return err
 	}
-	return r.remove(ctx, instance.ID)
+	return r.remove(ctx, sb.ID)
 }

@@ -53,7 +53,7 @@ func (s *Service) Usage(ctx context.Context, c sandbox.Caller) (u Usage, err err
 		return Usage{}, err
 	}
 	for _, snap := range all {
-		if snap.Owner == instanceOwner(c.Owner) {
+		if snap.Owner == sandboxOwner(c.Owner) {
 			u.Snapshots++
 			u.Size += snap.Size
 		}

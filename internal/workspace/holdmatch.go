@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// holdTable is holdRules arranged for speed.
+// holdTable is HoldRules arranged for speed.
 type holdTable struct {
 	exact map[string]string     // folded name → reason
 	globs []HoldRule            // one name

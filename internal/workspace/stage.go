@@ -73,9 +73,9 @@ func (a *applier) copyBase(out, dir *os.File, name string, it *Item) error {
 	return err
 }
 
-// flush syncs the staged files and puts each in place, in one step. They are a
-// user's files and many: the disk works on all at once, and each is compared with what is there. After an
-// error it goes on with what can be placed and returns the first.
+// flush syncs the staged files and puts each in place, in one step. There may
+// be many, so all are written before any is waited for, and each is compared
+// with what is there. After an error it goes on with what can be placed and returns the first.
 func (a *applier) flush() error {
 	files := a.stage.files
 	a.stage = stage{files: files[:0]}

@@ -11,7 +11,7 @@ import (
 // belongs to the longest line that leads to it; one that no line leads to has
 // yet to be given its place.
 var layers = [][]string{
-	{"api", "internal/text/strict", "internal/weak", "internal/policy/yamlscan", "internal/text/shell", "internal/mountinfo"},
+	{"api", "internal/text/strict", "internal/weak", "internal/text/yamlscan", "internal/text/shell", "internal/mountinfo"},
 	{"internal/beneath"}, // names in directories, and nothing of what is there
 	{"internal/durable"}, // records in them
 	{"internal/text/term", "internal/backend/seccomp", "internal/backend/procid", "internal/tenant/key", "internal/guest/guestbin", "internal/guest/servicebin", "internal/backend/subid", "internal/policy", "internal/egress/netlog", "internal/template/dockerfile", "internal/langbot/rpc", "internal/agent/stall"}, // know nothing of sandboxes

@@ -26,9 +26,10 @@ import (
 // e2bWalls are those that E2B's clients are tried over.
 var e2bWalls = []string{"gvisor", "process"}
 
-// TestE2B runs every program of test/e2b, which drive what E2B publishes,
-// unmodified, over TCP with a key: over each wall, with one daemon for all of
-// them. The walls are tried side by side, for much of it is waiting. What is in sandbox.test.mjs is run by the SDK of the minor before, too.
+// TestE2B runs every program of test/e2b, which drive what E2B publishes, unmodified,
+// over TCP with a key: over each wall, with one daemon for all of them. The walls are
+// tried side by side, for much of it is waiting. What is in sandbox.test.mjs is run by
+// the SDK of the minor before, too.
 func TestE2B(t *testing.T) {
 	if _, err := os.Stat("../e2b/node_modules/e2b-next"); err != nil {
 		t.Fatal("the SDKs are not installed: make deps")

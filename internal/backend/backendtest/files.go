@@ -135,6 +135,7 @@ func total(names []string) int {
 func outOfReach(t *testing.T, b *instance) {
 	b.sh(t, "", `cd /workspace && ln -s /etc/shadow link && ln -s /root dir && ln -s /proc/1/environ env && ln -s /run/carboy run
 ln -s loop loop && mkfifo fifo && mkdir -p closed && echo x > closed/f && chmod 0 closed`)
+	// The agent's configuration lies there in weakened builds alone.
 	for _, path := range []string{
 		"/etc/shadow", "link", "/root/.profile", "dir/.profile", "env", "run/config.json", "/run/carboy/config.json",
 		"loop", "fifo", "closed/f", "/proc/1/mem", "/dev/zero", "/workspace",

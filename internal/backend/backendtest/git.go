@@ -76,7 +76,7 @@ func repository(t *testing.T) string {
 	return dir
 }
 
-// state is what git on the host would obey in a tree.
+// gitState is what git on the host would obey in a tree.
 func gitState(t *testing.T, dir string) string {
 	t.Helper()
 	script := `cd "$1" && ls -ld .git .git/hooks | cut -c1 && find .git .git/modules/sub libs own way later -maxdepth 4 \( -path '*/hooks/*' -o -name 'config*' -o -name commondir -o -path '*/info/*' -o -name .git \) -type f | sort | xargs cksum`

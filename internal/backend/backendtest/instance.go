@@ -18,7 +18,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// instance is a running one, and the clients of its agent.
+// instance is a started sandbox behind the wall under test, and the clients of
+// its agent.
 type instance struct {
 	w        *world
 	sb       *sandbox.Sandbox

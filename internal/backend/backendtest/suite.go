@@ -21,7 +21,7 @@ type Options struct {
 	Open func(t *testing.T, state, cache string) sandbox.Backend
 	// Root says that commands may be root in the guest.
 	Root bool
-	// MemoryEndsBox says that a command that takes more memory than the instance
+	// MemoryEndsInstance says that a command that takes more memory than the instance
 	// has ends the whole instance; else it alone is killed.
 	MemoryEndsInstance bool
 }

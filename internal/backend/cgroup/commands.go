@@ -88,17 +88,17 @@ func (g *Group) Commands(l Limits, uid, gid int) (*Commands, error) {
 	}
 	c := &Commands{}
 	for _, t := range g.host.trees {
-		instance, err := g.open(t)
+		dir, err := g.open(t)
 		if err != nil {
 			return nil, fmt.Errorf("open group %s: %w", g.name, err)
 		}
-		p := part{group: g, tree: t, instance: instance, limits: l, uid: uid, gid: gid}
+		p := part{group: g, tree: t, dir: dir, limits: l, uid: uid, gid: gid}
 		if t.version == 2 {
 			err = p.makeV2(c)
 		} else {
 			err = p.makeV1(c)
 		}
-		instance.Close()
+		dir.Close()
 		if errors.Is(err, unix.EEXIST) {
 			return nil, sandbox.Errorf(sandbox.Conflict, "cgroup %s has a part for commands", g.name)
 		}
@@ -113,7 +113,7 @@ func (g *Group) Commands(l Limits, uid, gid int) (*Commands, error) {
 type part struct {
 	group    *Group
 	tree     *hierarchy
-	instance *os.File
+	dir      *os.File
 	limits   Limits
 	uid, gid int
 }
@@ -124,19 +124,19 @@ func (p *part) makeV1(c *Commands) error {
 		return nil
 	}
 	if memory { // before Linux 5.11 the commands' would not be part of the instance's
-		err := writeFile(p.instance, "memory.use_hierarchy", "1")
+		err := writeFile(p.dir, "memory.use_hierarchy", "1")
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("count the commands' memory as the instance's: %w", err)
 		}
 	}
-	if err := p.group.host.tree.mkdir(p.instance, commandsGroup); err != nil {
+	if err := p.group.host.tree.mkdir(p.dir, commandsGroup); err != nil {
 		return err
 	}
 	l := p.limits
 	if l.PIDs > 0 {
 		l.PIDs += forkers
 	}
-	if err := p.tree.set(p.instance, commandsGroup, l); err != nil {
+	if err := p.tree.set(p.dir, commandsGroup, l); err != nil {
 		return err
 	}
 	// Not cgroup.procs: that would take the agent whole.
@@ -156,12 +156,12 @@ func (p *part) makeV1(c *Commands) error {
 
 func (p *part) makeV2(c *Commands) error {
 	for _, name := range []string{agentGroup, commandsGroup} {
-		if err := p.group.host.tree.mkdir(p.instance, name); err != nil {
+		if err := p.group.host.tree.mkdir(p.dir, name); err != nil {
 			return err
 		}
 	}
 	// A tree without end would be work without end for its remover.
-	err := writeFile(p.instance, "cgroup.max.depth", strconv.Itoa(deepest))
+	err := writeFile(p.dir, "cgroup.max.depth", strconv.Itoa(deepest))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("bound the groups inside: %w", err)
 	}
@@ -209,7 +209,7 @@ func (p *part) give(dir string, files ...string) error {
 	if p.uid == os.Geteuid() {
 		return nil
 	}
-	d, err := openDir(p.instance, dir)
+	d, err := openDir(p.dir, dir)
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (m *Images) format(ctx context.Context, f *os.File, s Size, p geometry, dir
 	return readSuperblock(f)
 }
 
-// fill has n empty files be in dir.
+// fill makes n empty files in dir.
 func fill(dir string, n int64) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err

@@ -21,8 +21,8 @@ const (
 	growTries = 12
 )
 
-// Grow makes an image at dst that holds what the one at src does, and has as
-// many bytes more as to has more than from. It returns what dst then is: each
+// Grow makes an image at dst that holds what the one at src does, and is
+// larger by as many bytes as to is larger than from. It returns what dst then is: each
 // 128 MiB of an image have as many inodes as the first ones. src stays as it is,
 // and is not mounted meanwhile: it is refused with Conflict where it is attached,
 // or was not unmounted in good order, and with Unsupported where it holds more
@@ -89,7 +89,7 @@ func growable(ctx context.Context, img *os.File) error {
 	return nil
 }
 
-// resize has an image have so many usable blocks more, and no more. What the
+// resize gives an image so many usable blocks more, and no more. What the
 // tables of new groups take is known only when they are made.
 func resize(ctx context.Context, tool, path string, more int64) (before, after superblock, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)

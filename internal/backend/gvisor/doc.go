@@ -9,6 +9,6 @@
 // The sentry holds no privilege of the host: it runs as a user of its own,
 // without root as one of the caller's, in a user namespace, behind gVisor's
 // system call filter and one of ours that refuses set-id mode bits. The package
-// refuses networks other than "off", and a limit that was asked for and can't
+// refuses a network without a link, and a limit that was asked for and can't
 // be enforced here.
 package gvisor

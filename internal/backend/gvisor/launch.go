@@ -144,8 +144,8 @@ func sockets() string {
 	return "create"
 }
 
-// devices has a device's file in a shared directory be one of gVisor's own, or
-// none. It is gVisor's default, and was not always.
+// devices says that a device's file in a shared directory is one of gVisor's own,
+// or none. It is gVisor's default, and was not always.
 func devices() string {
 	if weak.On(weak.GVisorDevicesOpen) {
 		return "passthrough"

@@ -206,8 +206,9 @@ func load(dir, key string) (Root, error) {
 	return r, nil
 }
 
-// build makes the image under a name of its own and renames it when it is
-// whole. No disk is waited for: the next boot makes its own. Where another process was faster, its image stays.
+// build makes the image under a name of its own and renames it when it is whole. No disk
+// is waited for: the next boot makes its own. Where another process was faster, its
+// image stays.
 func build(ctx context.Context, cacheDir, boot, dir string, h *host, p *blueprint) (err error) {
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Dial implements sandbox.Backend. The only port of this wall that is dialled
+// Dial implements sandbox.Backend. The only port of an instance that is dialled
 // from outside is the agent's: the agent forwards to others.
 func (b *Backend) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	dir, err := b.dir(id)

@@ -52,9 +52,9 @@ func mountRaw(image string, isNew bool) (*beneath.Dir, error) {
 	return beneath.OpenDir(atDisk)
 }
 
-// overlay lays a writable layer over what was saved of it and over lowers, the
-// lowest first, and shows the whole at target below the mounts. lowers may be any paths: the options see
-// only ours.
+// overlay lays a writable layer over what was saved of it and over lowers, the lowest
+// first, and shows the whole at target below the mounts. lowers may be any paths: the
+// options see only ours.
 func (c *composer) overlay(name, target string, lowers []string, mountLower func(source, at string) error) error {
 	saved, err := c.saved(name)
 	if err != nil {

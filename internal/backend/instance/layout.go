@@ -40,8 +40,8 @@ type Layout struct {
 	Linked bool `json:"linked"`
 	// Resume: the instance goes on from DirMemoryUsed.
 	Resume bool `json:"resume"`
-	// Instead is set by Compose where /workspace is made by other means than a
-	// report foresees: it says which.
+	// Instead says how /workspace was made where that is not as the report has
+	// it.
 	Instead string `json:"instead"`
 }
 

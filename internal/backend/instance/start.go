@@ -112,8 +112,8 @@ func (b *Backend) Warm(ctx context.Context, id string, spec sandbox.Spec, owner 
 	return err
 }
 
-// Claim implements sandbox.Warmer: it makes an instance that was started for nobody sb's: it gets sb's
-// environment. Its identity and its limits are what it was started with.
+// Claim implements sandbox.Warmer: the instance gets sb's environment. Its identity and
+// its limits are what it was started with.
 func (b *Backend) Claim(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
 	dir, err := b.dir(sb.ID)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // Alive implements sandbox.Backend: a zombie is dead, and so is an instance whose
-// guest does not answer, unless that is not asked.
+// guest does not answer, unless an older version started it.
 func (b *Backend) Alive(ctx context.Context, id string) bool {
 	dir, err := b.dir(id)
 	if err != nil {

@@ -7,6 +7,6 @@
 // kernel is all that stands between its commands and the host: that is why it
 // is chosen by name only and never stands in for another wall.
 //
-// The package refuses guest root, networks other than "off", and limits that
+// The package refuses guest root, a network without a link, and limits that
 // were asked for and can't be enforced here.
 package process

@@ -22,7 +22,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// roleLauncher is the name by which this binary is executed again to launch a
+// roleLauncher is the name by which this binary is executed again to launch an
 // instance without root.
 const roleLauncher = "carboy-process-launcher"
 

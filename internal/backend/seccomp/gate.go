@@ -26,12 +26,12 @@ var gateCalls = []uint32{
 	unix.SYS_WRITE, unix.SYS_WRITEV,
 }
 
-// ConfineGate sets no_new_privs and lets every thread of this process make
-// only the calls of gateCalls: it opens no file, executes nothing, starts no
-// process, signals and inspects none, makes no memory executable, and listens on
-// nothing but what it has: in the host's network namespace it could be taken
-// for a service of the host's. What is not among them gets EPERM, and a call in the manner of another architecture
-// ends the process.
+// ConfineGate sets no_new_privs and lets every thread of this process make only the
+// calls of gateCalls: it opens no file, executes nothing, starts no process, signals and
+// inspects none, makes no memory executable, and listens on nothing but what it has: in
+// the host's network namespace it could be taken for a service of the host's. What is
+// not among them gets EPERM, and a call in the manner of another architecture ends the
+// process.
 func ConfineGate() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

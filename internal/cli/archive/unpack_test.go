@@ -106,7 +106,8 @@ func hostiles() []hostile {
 			entry(sym, "d/e/f/top", "../.."), entry(reg, "d/l/top/x", ""),
 		}, fails: true, want: []string{"copy", "copy/e", "copy/e/f", "copy/e/f/top", "copy/l"}},
 		{name: "link-under-link", entries: []tar.Header{
-			// As text s/m/n is deep enough for ../victim to stay in; where it would be made, it is not.
+			// As text s/m/n is deep enough for ../victim to stay in; where it would be
+			// made, it is not.
 			entry(dir, "d/", ""), entry(dir, "d/s/", ""), entry(sym, "d/s/m", ".."), entry(sym, "d/s/m/n", "../victim"),
 			entry(reg, "d/n/x", ""),
 		}, fails: true, want: []string{"copy", "copy/s", "copy/s/m"}},

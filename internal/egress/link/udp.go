@@ -100,8 +100,8 @@ type UDPRequest struct {
 	done bool // guarded by mu
 }
 
-// take returns what waits for r, and has later datagrams be of another
-// request, or of the flow's own endpoint.
+// take returns what waits for r, after which datagrams belong to another
+// request, or to the flow's own endpoint.
 func (r *UDPRequest) take() []*stack.PacketBuffer {
 	r.door.mu.Lock()
 	defer r.door.mu.Unlock()

@@ -100,7 +100,7 @@ func (u *upstreams) forgetLocked() {
 	delete(u.by, oldest)
 }
 
-// idle closes what is not in use.
+// close ends what is not in use.
 func (u *upstreams) close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

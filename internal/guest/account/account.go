@@ -55,10 +55,10 @@ type Account struct {
 	Shell    string   // absolute; "/bin/sh" where the guest names none
 }
 
-// Lookup finds the user called name in the guest whose files are below root.
-// "user" and "root" always exist and always have the ids 1000 and 0: the
-// guest's files decide their home, shell and groups, never who they are. A
-// number is the user with that id, with or without an entry. For any other name that is not there the error wraps ErrUnknown.
+// Lookup finds the user called name in the guest whose files are below root. "user" and
+// "root" always exist and always have the ids 1000 and 0: the guest's files decide their
+// home, shell and groups, never who they are. A number is the user with that id, with or
+// without an entry. For any other name that is not there the error wraps ErrUnknown.
 func Lookup(root, name string) (Account, error) {
 	if err := checkName(name); err != nil {
 		return Account{}, err

@@ -34,10 +34,10 @@ type CreateOptions struct {
 	Started func()
 }
 
-// Create writes a PAX tar of what is at p to w: a single entry, or a directory
-// with all that is below it. Names start with p's last part; "/" itself is
-// "./", and what is below it has no such part. Links below are archived as links; a second name of a file that
-// is in the archive is a hard link to the first.
+// Create writes a PAX tar of what is at p to w: a single entry, or a directory with all
+// that is below it. Names start with p's last part; "/" itself is "./", and what is
+// below it has no such part. Links below are archived as links; a second name of a file
+// that is in the archive is a hard link to the first.
 //
 // A tree may change while it is read. What vanished, can't be read, or is
 // neither file, directory nor link is skipped and named in the Result; an

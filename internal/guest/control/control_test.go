@@ -182,7 +182,7 @@ func TestKeys(t *testing.T) {
 	refused(t, dir, control.NewKey())
 }
 
-// fakeAgent has the socket and not the key.
+// TestFakeAgent has the socket and not the key.
 func TestFakeAgent(t *testing.T) {
 	dir, err := beneath.OpenDir(t.TempDir())
 	if err != nil {

@@ -160,7 +160,7 @@ func (w *Watch) end(h holder, total uint64) error {
 	}
 	w.note(h.pid)
 	w.opts.Log.Warn("ended a process: the host's open files run short, and the instance holds more than its part",
-		"pid", h.pid, "files", h.files, "box", total, "part", w.opts.Share)
+		"pid", h.pid, "files", h.files, "all", total, "part", w.opts.Share)
 	return nil
 }
 

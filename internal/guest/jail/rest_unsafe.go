@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rest is a page with code of its own, in which an infant spends its life once
-// it has forgotten the program. The code unmaps the program's, closes the pipe
-// that init has answered over, and then waits for ever: no page of the program's file is left in that process, which a
-// kernel that is to be written to disk could not keep.
+// rest is a page with code of its own, in which an infant spends its life once it has
+// forgotten the program. The code unmaps the program's, closes the pipe that init has
+// answered over, and then waits for ever: no page of the program's file is left in that
+// process, which a kernel that is to be written to disk could not keep.
 type rest struct {
 	page []byte
 	// call enters it. It is in the page, too.

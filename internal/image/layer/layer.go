@@ -27,8 +27,8 @@
 // below. An entry that brings overlayfs's forms of either itself is a forgery,
 // and refused.
 //
-// Owners are numbers from 0 to 65535, what an instance has. They are set by root
-// only, as are no others' files made. Of modes, set-id bits are dropped, and
+// Owners are numbers from 0 to 65535, what an instance has. Only root sets
+// them; files that others unpack are their own. Of modes, set-id bits are dropped, and
 // the sticky bit is kept on directories. Of extended attributes user.* are
 // kept. Of times, modification times are kept. Fifos are made; devices and
 // sockets are not. Sparse files are read, and keep their holes.

@@ -217,7 +217,7 @@ func (f *Fake) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforc
 // own enters the first owner of an instance, and refuses any other.
 func (f *Fake) own(b *instance, sb *sandbox.Sandbox) error {
 	if sb.TrafficToken != "" {
-		return f.fault("box %s was told the token of its ports", sb.ID)
+		return f.fault("instance %s was told the token of its ports", sb.ID)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/internal/policy/yamlscan"
+	"github.com/carboy-sandbox/carboy/internal/text/yamlscan"
 )
 
 // Each of these took the parser seconds, or gigabytes, for 60,000 bytes.
