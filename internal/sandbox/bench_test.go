@@ -8,7 +8,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
-	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/store/storetest"
 )
 
 // BenchmarkExecPath is what the manager adds to each command in a running
@@ -19,7 +19,7 @@ func BenchmarkExecPath(b *testing.B) {
 			fake := sandboxtest.New(sandbox.DefaultIsolation)
 			fake.SetServer(func(_ string, _ int, c net.Conn) { c.Close() })
 			m, err := sandbox.NewManager(sandbox.Options{
-				Store: new(store.Memory), Backends: []sandbox.Backend{fake}, CPUs: 4,
+				Store: new(storetest.Memory), Backends: []sandbox.Backend{fake}, CPUs: 4,
 			})
 			if err != nil {
 				b.Fatal(err)

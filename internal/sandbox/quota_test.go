@@ -7,7 +7,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
-	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/store/storetest"
 )
 
 // rules are Quotas of one kind for every owner but "free".
@@ -51,7 +51,7 @@ func (r *rules) Changed(_ string, running int, started bool, _ time.Time) {
 func quotaManager(t *testing.T, r *rules) *sandbox.Manager {
 	t.Helper()
 	wall := sandboxtest.New("gvisor")
-	m, err := sandbox.NewManager(sandbox.Options{Store: &store.Memory{}, Backends: []sandbox.Backend{wall}, CPUs: 4, Quotas: r})
+	m, err := sandbox.NewManager(sandbox.Options{Store: &storetest.Memory{}, Backends: []sandbox.Backend{wall}, CPUs: 4, Quotas: r})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
-	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/store/storetest"
 )
 
 var (
@@ -35,7 +35,7 @@ type fataler interface {
 
 // world is what outlives a daemon: the store and the instances.
 type world struct {
-	store store.Memory
+	store storetest.Memory
 	fake  *sandboxtest.Fake
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/store/storetest"
 )
 
 // TestMain is also the processes that a wall makes of its binary.
@@ -33,7 +33,7 @@ type real struct {
 	leave   func()
 }
 
-func bootReal(t testing.TB, state string, s *store.Memory, o session.Options) *real {
+func bootReal(t testing.TB, state string, s *storetest.Memory, o session.Options) *real {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -85,7 +85,7 @@ func onWall(t *testing.T, test func(t *testing.T, d *real, again func() *real)) 
 
 func onWallWith(t *testing.T, o session.Options, test func(t *testing.T, d *real, again func() *real)) {
 	t.Helper()
-	state, s := t.TempDir(), new(store.Memory)
+	state, s := t.TempDir(), new(storetest.Memory)
 	if err := os.Chmod(state, 0o755); err != nil { // the boxes' ids pass through
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func BenchmarkExecOnAWall(b *testing.B) {
 	if err := os.Chmod(state, 0o755); err != nil {
 		b.Fatal(err)
 	}
-	d := bootReal(b, state, new(store.Memory), session.Options{})
+	d := bootReal(b, state, new(storetest.Memory), session.Options{})
 	defer d.leave()
 	defer func() { _ = d.DropAll(context.Background(), "", nil) }()
 	b.Run("create", func(b *testing.B) {

@@ -14,7 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 	"github.com/carboy-sandbox/carboy/internal/session"
-	"github.com/carboy-sandbox/carboy/internal/store"
+	"github.com/carboy-sandbox/carboy/internal/store/storetest"
 )
 
 var (
@@ -32,7 +32,7 @@ type fataler interface {
 
 // world is what outlives a daemon: the store, the boxes and their agents.
 type world struct {
-	store  store.Memory
+	store  storetest.Memory
 	fake   *sandboxtest.Fake
 	guests *guests
 	audit  audits

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -22,8 +21,6 @@ func nameTaken(sb *sandbox.Sandbox) error {
 	return sandbox.Errorf(sandbox.Conflict, "sandbox %s: the name is taken", sb.Spec.Name).
 		WithHint("choose another name")
 }
-
-func byID(a, b *sandbox.Sandbox) int { return cmp.Compare(a.ID, b.ID) }
 
 // restoreHint is said of every file that can't be read. Starting afresh is
 // not free: instances that no record leads to are removed.

@@ -1,9 +1,7 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -61,46 +59,4 @@ func (s *SQLite) Sessions(ctx context.Context) (_ []record.Session, err error) {
 		out = append(out, r)
 	}
 	return out, rows.Err()
-}
-
-// SaveSession is SQLite's.
-func (m *Memory) SaveSession(ctx context.Context, r record.Session) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id, other := range m.sessions {
-		if id != r.ID && other.Owner == r.Owner && other.Key == r.Key {
-			return keyTaken(r)
-		}
-	}
-	if m.sessions == nil {
-		m.sessions = make(map[string]record.Session)
-	}
-	m.sessions[r.ID] = r.Clone()
-	return nil
-}
-
-// DeleteSession is SQLite's.
-func (m *Memory) DeleteSession(ctx context.Context, id string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.sessions, id)
-	return nil
-}
-
-// Sessions is SQLite's.
-func (m *Memory) Sessions(context.Context) ([]record.Session, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := make([]record.Session, 0, len(m.sessions))
-	for _, r := range m.sessions {
-		out = append(out, r.Clone())
-	}
-	slices.SortFunc(out, func(a, b record.Session) int { return cmp.Compare(a.ID, b.ID) })
-	return out, nil
 }

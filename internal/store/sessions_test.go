@@ -12,7 +12,7 @@ import (
 
 func TestSessions(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
-		storetest.RunSessions(t, func(*testing.T) storetest.Sessions { return new(store.Memory) })
+		storetest.RunSessions(t, func(*testing.T) storetest.Sessions { return new(storetest.Memory) })
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		storetest.RunSessions(t, func(t *testing.T) storetest.Sessions { return mustOpen(t, dbPath(t)) })

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMemory(t *testing.T) {
-	storetest.Run(t, func(*testing.T) storetest.Store { return new(store.Memory) })
+	storetest.Run(t, func(*testing.T) storetest.Store { return new(storetest.Memory) })
 }
 
 func TestSQLite(t *testing.T) {

@@ -1,6 +1,7 @@
-package store
+package storetest
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -9,8 +10,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
-// Memory is a store that lasts as long as the process. The zero value is
-// empty and ready for use.
+// Memory is a store for tests, which lasts as long as the process. The zero value
+// is empty and ready for use. It is safe for concurrent use.
 type Memory struct {
 	mu      sync.Mutex
 	records map[string]*sandbox.Sandbox
@@ -33,7 +34,7 @@ func (m *Memory) Put(ctx context.Context, sb *sandbox.Sandbox) error {
 	defer m.mu.Unlock()
 	for id, other := range m.records {
 		if id != sb.ID && other.Owner == sb.Owner && other.Spec.Name == sb.Spec.Name {
-			return nameTaken(sb)
+			return sandbox.Errorf(sandbox.Conflict, "sandbox %s: the name is taken", sb.Spec.Name)
 		}
 	}
 	if m.records == nil {
@@ -49,7 +50,7 @@ func (m *Memory) Get(_ context.Context, id string) (*sandbox.Sandbox, error) {
 	defer m.mu.Unlock()
 	sb, ok := m.records[id]
 	if !ok {
-		return nil, notFound(id)
+		return nil, sandbox.Errorf(sandbox.NotFound, "sandbox %s: not found", id)
 	}
 	return sb.Clone(), nil
 }
@@ -110,3 +111,47 @@ func (m *Memory) Forget(_ context.Context, id string) error {
 	delete(m.events, id)
 	return nil
 }
+
+// SaveSession implements session.Store.
+func (m *Memory) SaveSession(ctx context.Context, r record.Session) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, other := range m.sessions {
+		if id != r.ID && other.Owner == r.Owner && other.Key == r.Key {
+			return sandbox.Errorf(sandbox.Conflict, "session %s: the key is taken", r.Key)
+		}
+	}
+	if m.sessions == nil {
+		m.sessions = make(map[string]record.Session)
+	}
+	m.sessions[r.ID] = r.Clone()
+	return nil
+}
+
+// DeleteSession implements session.Store.
+func (m *Memory) DeleteSession(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sessions, id)
+	return nil
+}
+
+// Sessions implements session.Store.
+func (m *Memory) Sessions(context.Context) ([]record.Session, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]record.Session, 0, len(m.sessions))
+	for _, r := range m.sessions {
+		out = append(out, r.Clone())
+	}
+	slices.SortFunc(out, func(a, b record.Session) int { return cmp.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+func byID(a, b *sandbox.Sandbox) int { return cmp.Compare(a.ID, b.ID) }
