@@ -56,7 +56,7 @@ func userNamespaces(ctx context.Context, m *machine) Line {
 	if err == nil {
 		return outcome(OK, "made one, and was root in it")
 	}
-	why := "both walls build their instances in one"
+	why := "both walls build their sandboxes in one"
 	for _, s := range []struct {
 		name, bad, mend string
 	}{
@@ -89,7 +89,7 @@ func otherNamespaces(ctx context.Context, m *machine) Line {
 	var names []string
 	for _, k := range kinds[1:] {
 		if err := m.probe(ctx, syscall.CLONE_NEWUSER|k.flag, "wait"); err != nil {
-			l := outcome(Missing, err.Error()).because("both walls keep an instance apart by it")
+			l := outcome(Missing, err.Error()).because("both walls keep a sandbox apart by it")
 			if sysctl(k.sysctl) == "0" {
 				l.Found += " (" + k.sysctl + " is 0)"
 				return l.mendedBy("as root: sysctl -w " + k.sysctl + "=15000")
@@ -107,7 +107,7 @@ func mounts(ctx context.Context, m *machine) Line {
 		err = m.probe(ctx, flagsMount, "mount", at)
 	}
 	if err != nil {
-		return outcome(Missing, err.Error()).because("both walls give an instance a root of its own").mendedBy(forbidden(err))
+		return outcome(Missing, err.Error()).because("both walls give a sandbox a root of its own").mendedBy(forbidden(err))
 	}
 	return outcome(OK, "took a new root, and left the old one")
 }
@@ -167,7 +167,7 @@ func hiddenPIDs(_ context.Context, m *machine) Line {
 			found += " (/proc is mounted with " + o + ")"
 		}
 	}
-	l := outcome(Weaker, found).because("what an instance's processes, which have other ids, are doing can't be followed: an ended sandbox may be taken for a running one").
+	l := outcome(Weaker, found).because("what a sandbox's processes, which have other ids, are doing can't be followed: an ended sandbox may be taken for a running one").
 		mendedBy("as root: mount -o remount,hidepid=0 /proc")
 	return l
 }
@@ -199,7 +199,7 @@ func seccompFilter(ctx context.Context, m *machine) Line {
 
 func noNewPrivs(ctx context.Context, m *machine) Line {
 	if err := m.probe(ctx, 0, "no-new"); err != nil {
-		return outcome(Missing, err.Error()).because("set-id programs would work in an instance").
+		return outcome(Missing, err.Error()).because("set-id programs would work in a sandbox").
 			mendedBy("a filter around this process forbids it: run carboy outside of that")
 	}
 	return outcome(OK, "set it; it can't be taken back")

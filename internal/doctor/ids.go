@@ -26,7 +26,7 @@ func subordinateIDs(ctx context.Context, m *machine) Line {
 		return outcome(Info, "not needed by root")
 	}
 	missing := func(format string, args ...any) Line {
-		return outcome(Missing, fmt.Sprintf(format, args...)).because("without root, an instance's users are such ids").
+		return outcome(Missing, fmt.Sprintf(format, args...)).because("without root, a sandbox's users are such ids").
 			mendedBy(fmt.Sprintf("as root: apt-get install uidmap && usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %d", m.uid))
 	}
 	name := ""

@@ -80,7 +80,7 @@ func overlays(ctx context.Context, m *machine) Line {
 	if err == nil {
 		return outcome(OK, "laid one over a directory, and changed and removed files in it")
 	}
-	l := outcome(Missing, err.Error()).because("both walls show an instance its files, copy-on-write, by them")
+	l := outcome(Missing, err.Error()).because("both walls show a sandbox its files, copy-on-write, by them")
 	fs := ""
 	if m.scratch != nil {
 		fs, _, _ = space(m.scratch.path)

@@ -54,7 +54,7 @@ func (m *machine) try(ctx context.Context, w Wall) Verdict {
 	case v := <-done:
 		return v
 	case <-late.C:
-		return Verdict{State: Missing, Error: fmt.Sprintf("no instance within %v", 2*instanceLimit)}
+		return Verdict{State: Missing, Error: fmt.Sprintf("no sandbox within %v", 2*instanceLimit)}
 	}
 }
 
@@ -62,7 +62,7 @@ func (m *machine) tryInstance(ctx context.Context, w Wall) (v Verdict) {
 	if m.scratchErr != nil {
 		return unusable(m.scratchErr)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, instanceLimit, fmt.Errorf("no command has run in an instance within %v", instanceLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, instanceLimit, fmt.Errorf("no command has run in a sandbox within %v", instanceLimit))
 	defer cancel()
 	b, err := w.Open(ctx, m.scratch.path)
 	if err != nil {
@@ -78,7 +78,7 @@ func (m *machine) tryInstance(ctx context.Context, w Wall) (v Verdict) {
 		_, serr := b.Stop(clean, sb.ID)
 		err := errors.Join(serr, b.Remove(clean, sb.ID), b.Close())
 		if err != nil && v.Error == "" {
-			v = unusable(fmt.Errorf("the instance could not be removed: %w", err))
+			v = unusable(fmt.Errorf("the sandbox could not be removed: %w", err))
 		}
 	}()
 	began := time.Now()
@@ -135,9 +135,9 @@ func runIn(ctx context.Context, b Backend, id string) error {
 	exit, err := g.Run(ctx, &guestv1.Command{Argv: []string{program}, TimeoutMs: uint64(instanceLimit.Milliseconds())}, nil)
 	switch {
 	case err != nil:
-		return fmt.Errorf("run a command in an instance: %w", err)
+		return fmt.Errorf("run a command in a sandbox: %w", err)
 	case exit.GetReason() != guestv1.Reason_REASON_EXITED || exit.GetCode() != 0:
-		return fmt.Errorf("run a command in an instance: %s ended with %d (%s) %s", program, exit.GetCode(), exit.GetReason(), exit.GetError())
+		return fmt.Errorf("run a command in a sandbox: %s ended with %d (%s) %s", program, exit.GetCode(), exit.GetReason(), exit.GetError())
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ import (
 func rootless() bool { return os.Geteuid() != 0 }
 
 // weaker is what a network without root is worth less than root's.
-const weaker = "; without root: the gate has the daemon's own user, the instance's user namespace has the link, " +
+const weaker = "; without root: the gate has the daemon's own user, the sandbox's user namespace has the link, " +
 	"and a gate that ends while the daemon is away has no successor"
 
 // MakeLink makes a link for a launcher without root (see instance.LinkMaker).

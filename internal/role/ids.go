@@ -38,10 +38,10 @@ func findIDs() (*ids, error) {
 	var r ids
 	var err error
 	if r.newuidmap, err = exec.LookPath("newuidmap"); err != nil {
-		return nil, missing("without root, instances need the program newuidmap, which is not installed")
+		return nil, missing("without root, sandboxes need the program newuidmap, which is not installed")
 	}
 	if r.newgidmap, err = exec.LookPath("newgidmap"); err != nil {
-		return nil, missing("without root, instances need the program newgidmap, which is not installed")
+		return nil, missing("without root, sandboxes need the program newgidmap, which is not installed")
 	}
 	name := ""
 	if u, err := user.Current(); err == nil {
@@ -53,7 +53,7 @@ func findIDs() (*ids, error) {
 	}{{"/etc/subuid", &r.uids}, {"/etc/subgid", &r.gids}} {
 		*f.to, err = subid.Find(f.path, name, os.Geteuid(), subIDs)
 		if err != nil {
-			return nil, missing("without root, instances need %d ids in %s: %v", subIDs, f.path, err)
+			return nil, missing("without root, sandboxes need %d ids in %s: %v", subIDs, f.path, err)
 		}
 	}
 	return &r, nil

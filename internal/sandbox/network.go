@@ -102,7 +102,7 @@ func (m *Manager) SetNetwork(ctx context.Context, c Caller, ref string, ch Netwo
 func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch NetworkChange) (*Sandbox, error) {
 	if !sb.Spec.Networked() {
 		return nil, Errorf(Conflict, "sandbox %s: it was made without a network", sb.Spec.Name).
-			WithHint("make it anew, with --network policy --allow HOST")
+			WithHint("make it anew, with --allow HOST")
 	}
 	old := sb.Spec.Secrets
 	sb = sb.Clone()

@@ -163,7 +163,7 @@ func TestPool(t *testing.T) {
 			t.Errorf("stored (-returned +stored):\n%s (%v)", cmp.Diff(sb, stored), err)
 		}
 		evs, err := d.Events(t.Context(), ann, "web")
-		if err != nil || len(evs) != 2 || evs[1].Message != "started, in an instance that was kept warm" {
+		if err != nil || len(evs) != 2 || evs[1].Message != "started, in a sandbox that was kept warm" {
 			t.Errorf("Events = %v, %v", evs, err)
 		}
 		pass(time.Second)

@@ -62,7 +62,7 @@ func (l *lives) boot(ctx context.Context, e *entry, b Backend) error {
 func (l *lives) noteStart(ctx context.Context, sb *Sandbox, wasWarm, resuming bool) {
 	switch {
 	case wasWarm:
-		l.note(ctx, sb, eventStarted, "started, in an instance that was kept warm")
+		l.note(ctx, sb, eventStarted, "started, in a sandbox that was kept warm")
 	case sb.Starts == 1:
 		l.note(ctx, sb, eventStarted, "started")
 	case resuming && sb.Lost == nil:

@@ -27,7 +27,7 @@ func (m *Manager) KeepWarm(ctx context.Context, c Caller, spec Spec) error {
 	}
 	key, ok := m.pool.kindFor(b.Name(), spec, c.Owner)
 	if !ok || m.pool.warmers[b.Name()] == nil {
-		return Errorf(Unsupported, "instances of this kind can't be kept warm").
+		return Errorf(Unsupported, "sandboxes of this kind can't be kept warm").
 			WithHint("without a network, and without directories of the host and volumes, behind %s", DefaultIsolation)
 	}
 	m.pool.keep(key, spec)

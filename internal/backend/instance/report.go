@@ -52,7 +52,7 @@ func checkLink(sb *sandbox.Sandbox) error {
 
 // diskReport says how disk and inodes are limited.
 func (b *Backend) diskReport() []sandbox.Enforcement {
-	const how = "the instance's own ext4 image, for /workspace and the root's changes"
+	const how = "the sandbox's own ext4 image, for /workspace and the root's changes"
 	list := []sandbox.Enforcement{
 		{Promise: "disk", Enforced: true, Mechanism: how},
 		{Promise: "inodes", Enforced: true, Mechanism: how},
