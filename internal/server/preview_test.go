@@ -242,6 +242,7 @@ func TestHostileAnswers(t *testing.T) {
 		{"interim-flood", strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 1000) + "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 502},
 		{"large-headers", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", 1<<20) + "\r\n\r\n", 502},
 		{"switched-unasked", "HTTP/1.1 101 Switching Protocols\r\n\r\nGET /", 502},
+		{"status-of-nothing", "HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\nhe", 502},
 		{"not-http", "SSH-2.0-OpenSSH_9.2\r\n", 502},
 		{"two-lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nokk", 502},
 		{"length-and-chunks", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 200},

@@ -279,6 +279,9 @@ func dropUpgrade(h http.Header) {
 // narrow refuses an answer that is more than the request asked for, and has a
 // connection that was upgraded wait with small buffers.
 func narrow(resp *http.Response) error {
+	if resp.StatusCode < 100 || resp.StatusCode > 999 { // net/http panics where it is to write one
+		return fmt.Errorf("status %d is none of HTTP", resp.StatusCode)
+	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return nil
 	}
