@@ -8,9 +8,9 @@ var byPath = []struct{ dir, functions, why string }{
 	{
 		dir: "internal/backend/instance",
 		functions: `Backend.Instances Backend.Claim Backend.Forget Backend.prepare Backend.resume Backend.Suspend Backend.discard Backend.end
-			Backend.makeDisk Backend.note Backend.sweep Open WriteJSON changesMain exists forgetParts markSince readRecord
+			Backend.makeDisk Backend.note Backend.sweep Open WriteJSON changesMain openLayers exists forgetParts markSince readRecord
 			Compose saveMain mkdir`,
-		why: "a state directory: the box's own, of which a guest sees what is mounted below it, and empty mount points in it",
+		why: "a state directory: the instance's own, of which a guest sees what is mounted below it, and empty mount points in it",
 	},
 	{
 		dir:       "internal/backend/instance",

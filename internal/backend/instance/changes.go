@@ -68,13 +68,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	if err := os.Chdir(p.Dir); err != nil {
-		return err
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	layers, err := mountRaw(p.Disk, false)
+	layers, err := openLayers(p.Dir, p.Disk)
 	if err != nil {
 		return err
 	}
@@ -133,4 +127,16 @@ func Roles() role.Table {
 		roleChanges: func() error { return changesMain(os.Stdin, os.Stdout) },
 		roleSave:    func() error { return saveMain(os.Stdin, os.Stdout) },
 	}
+}
+
+// openLayers goes to an instance's directory and mounts its layers there, in a
+// mount namespace of this process's own.
+func openLayers(dir, disk string) (*beneath.Dir, error) {
+	if err := os.Chdir(dir); err != nil {
+		return nil, err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return nil, fmt.Errorf("make mounts private: %w", err)
+	}
+	return mountRaw(disk, false)
 }

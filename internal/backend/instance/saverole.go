@@ -49,13 +49,7 @@ func saveMain(in io.Reader, out *os.File) error {
 		return err
 	}
 	defer to.Close()
-	if err := os.Chdir(o.Dir); err != nil {
-		return err
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	layers, err := mountRaw(o.Disk, false)
+	layers, err := openLayers(o.Dir, o.Disk)
 	if err != nil {
 		return err
 	}
