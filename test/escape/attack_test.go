@@ -98,6 +98,11 @@ func TestControlDirectoryIsOutOfReach(t *testing.T) {
 			}
 			w := newWorld(t, setting{bin: bin, wall: c.wall, user: c.user, weaken: c.weaken, alone: true, flags: []string{"--disk", "64m"}})
 			came := w.attacked()
+			for part, how := range came {
+				if !slices.Contains(c.comes, part) {
+					t.Errorf(finding+"%s: %s", part, how)
+				}
+			}
 			if got := slices.Sorted(maps.Keys(came)); !slices.Equal(got, slices.Sorted(slices.Values(c.comes))) {
 				t.Errorf("it came to %v; want %q", came, c.comes)
 			}

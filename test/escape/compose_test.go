@@ -58,7 +58,7 @@ func TestCompositions(t *testing.T) {
 				each := budget / time.Duration(len(users(wall))*len(seeds))
 				for _, seed := range seeds {
 					if bad := c.seed(seed, each); bad != nil {
-						t.Error(c.explain(bad))
+						t.Error(finding + c.explain(bad))
 						break
 					}
 				}

@@ -87,7 +87,7 @@ func TestAttemptsSeeTheOpenHost(t *testing.T) {
 	inside, _ := split(attemptNames(t))
 	// What would change the machine, or call at somebody else's, is not for here.
 	inside = slices.DeleteFunc(inside, func(n string) bool { return n == "machine" || n == "metadata" })
-	for _, r := range probeHost(t, inside, openUser) {
+	for _, r := range tried(t, probeHost(t, inside, openUser)) {
 		if where := control(r.Probe); r.Error == "" && !r.Found && where != onOpenHost {
 			t.Logf("%s finds nothing here, but %s: %s", r.Probe, where, r.Detail)
 			continue
@@ -156,7 +156,7 @@ func TestRootSeesAHostOfItsOwn(t *testing.T) {
 	defer l.Close()
 	const script = `mkfifo "$0/ready" && { sleep 600 | setpriv --reuid=65533 --regid=65533 --clear-groups "$0/carboy-guest" hold >"$0/ready" & } &&
 		read -r _ <"$0/ready" && exec setpriv --bounding-set=-sys_time,-sys_boot "$@"`
-	for _, r := range probeHost(t, mighty, func(t *testing.T, argv []string) *exec.Cmd {
+	for _, r := range tried(t, probeHost(t, mighty, func(t *testing.T, argv []string) *exec.Cmd {
 		dir := filepath.Dir(argv[2])
 		if err := copyFile(argv[0], filepath.Join(dir, "carboy-guest")); err != nil {
 			t.Fatal(err)
@@ -164,7 +164,7 @@ func TestRootSeesAHostOfItsOwn(t *testing.T) {
 		return exec.Command("unshare", append([]string{
 			"--mount", "--pid", "--fork", "--mount-proc", "--uts", "--ipc", "--kill-child", "sh", "-c", script, dir,
 		}, argv...)...)
-	}) {
+	})) {
 		wantFound(t, r)
 	}
 }

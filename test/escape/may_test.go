@@ -121,6 +121,8 @@ func (r mayRow) check(t *testing.T, tried facts.Tried, way string) {
 		t.Errorf("%s: not tried", way)
 	case r.may && got != "":
 		t.Errorf("%s: %s; may be done", way, got)
+	case !r.may && got == "":
+		t.Errorf(finding+"%s was done", way)
 	case !r.may && !strings.Contains(got, unix.EPERM.Error()):
 		t.Errorf("%s: %q; want %v", way, got, unix.EPERM)
 	}
