@@ -10,12 +10,16 @@ import (
 
 // guest is the agent of a session's sandbox, over connections that are kept for
 // the next command: to make one costs both ends more than a short command's
-// messages do.
+// messages do. Those to a sandbox that the session had before are not for the next
+// one: a look at a half-made sandbox may have made them.
 func (r *Runtime) guest(s *session) *agent.Guest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if s.guestOf != s.rec.Sandbox {
+		s.leaveGuestLocked()
+	}
 	if s.guest == nil {
-		s.guest = agent.New(r.dialLocked(s))
+		s.guest, s.guestOf = agent.New(r.dialLocked(s)), s.rec.Sandbox
 	}
 	return s.guest
 }

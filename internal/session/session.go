@@ -50,8 +50,9 @@ type session struct {
 	// there is none.
 	unwatch context.CancelFunc
 
-	skills skills
-	guest  *agent.Guest // of the sandbox, which all commands go through
+	skills  skills
+	guest   *agent.Guest // of the sandbox, which all commands go through
+	guestOf string       // that sandbox's name
 }
 
 func newSession(i id) *session {

@@ -28,6 +28,22 @@ func (g *silent) Names(ctx context.Context) ([]string, error) {
 	return nil, errors.New("gone")
 }
 
+// A session that is made anew has the agent of its new sandbox, though the old one's was
+// asked while that was still half made.
+func TestGuestIsOfTheSandbox(t *testing.T) {
+	r := &Runtime{log: slog.New(slog.DiscardHandler)}
+	s := newSession(id{"uid:0", "a"})
+	s.rec.Sandbox = "first"
+	first := r.guest(s)
+	if again := r.guest(s); again != first {
+		t.Error("its connections are not kept for the next command")
+	}
+	s.rec.Sandbox = "second"
+	if second := r.guest(s); second == first {
+		t.Error("it has the agent of a sandbox that is gone")
+	}
+}
+
 // A guest that keeps who brings it skills waiting keeps nobody else's session.
 func TestRestartedWhileSkillsAreBrought(t *testing.T) {
 	store, err := skill.Open(t.TempDir(), nil)
