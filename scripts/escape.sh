@@ -35,6 +35,7 @@ if [ -z "${CARBOY_WEAK_BIN:-}" ]; then
 	CARBOY_WEAK_GUEST=$tmp/carboy-guest-weak
 fi
 export CARBOY_BIN CARBOY_WEAK_BIN CARBOY_WEAK_GUEST="${CARBOY_WEAK_GUEST:-}"
+export CARBOY_LONG=1 # every row, not one of each kind
 export CARBOY_ESCAPE_TABLE="$tmp/table"
 
 rc=0

@@ -177,9 +177,6 @@ func TestChild(t *testing.T) {
 		t.Error("what the child said was not logged")
 	})
 	t.Run("stubborn", func(t *testing.T) {
-		if testing.Short() {
-			t.Skip("takes 6 seconds")
-		}
 		c, notes := newChild(t, "stubborn", boxservice.Options{})
 		list := pids(t, notes)
 		c.Close()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // Sessions that come, work and go leave nothing of any kind.
@@ -135,9 +136,7 @@ func TestBoxSandboxKilled(t *testing.T) {
 // A session whose sandbox stands still is given up in a while, in words, and no
 // other waits for it; nor does a runtime that is started meanwhile.
 func TestBoxSandboxStopped(t *testing.T) {
-	if testing.Short() || os.Getenv("CARBOY_CYCLES") == "" {
-		t.Skip("make chaos: it takes half a minute")
-	}
+	long.Only(t, "it takes half a minute")
 	behindEach(t, func(t *testing.T, wall string) {
 		w := newBoxWorld(t, wall, nil)
 		w.exec(t, "still", "true")
@@ -194,9 +193,7 @@ func TestBoxSandboxStopped(t *testing.T) {
 
 // What the daemon takes for many sessions, and how soon it has them again.
 func TestBoxMeasure(t *testing.T) {
-	if os.Getenv("CARBOY_CYCLES") == "" {
-		t.Skip("make chaos runs it: it makes hundreds of sessions")
-	}
+	long.Only(t, "it makes hundreds of sessions")
 	w := newBoxWorld(t, "process", nil)
 	rss := func(what string) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.daemon.Process.Pid))

@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // newDiskHome is a home whose state is on a disk of its own: ext4 of size MiB
@@ -52,7 +53,7 @@ func newDiskHome(t *testing.T, size, inodes int) *home {
 // quickest wall.
 func behindSome(t *testing.T, f func(t *testing.T, wall string)) {
 	t.Helper()
-	if os.Getenv("CARBOY_CYCLES") != "" {
+	if long.On() {
 		behindEach(t, f)
 		return
 	}
@@ -269,9 +270,7 @@ func (w *fullWorld) wellAfter(t *testing.T, wall string) {
 
 // A disk that can have no more files is one that is full.
 func TestBoxNoFiles(t *testing.T) {
-	if os.Getenv("CARBOY_CYCLES") == "" {
-		t.Skip("make chaos runs it")
-	}
+	long.Only(t, "a disk of many files")
 	w := newFullWorld(t, "process", 256, 1024)
 	dir := filepath.Join(w.dir, "state", "files")
 	if err := os.Mkdir(dir, 0o700); err != nil {

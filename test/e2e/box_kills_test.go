@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // step is something that a session does, in the middle of which the runtime is
@@ -65,13 +66,6 @@ func steps(skills []boxservice.Mount) []step {
 // it is started again: each sandbox is a session's, no file of one is lost, and
 // what was not finished can be done again.
 func TestBoxKilledInTheMiddle(t *testing.T) {
-	moments := []time.Duration{15 * time.Millisecond, 60 * time.Millisecond}
-	if os.Getenv("CARBOY_CYCLES") != "" {
-		moments = nil
-		for d := time.Duration(0); d <= 300*time.Millisecond; d += 20 * time.Millisecond {
-			moments = append(moments, d)
-		}
-	}
 	behindEach(t, func(t *testing.T, wall string) {
 		var w *boxWorld
 		t.Cleanup(func() { // once all else has ended
@@ -93,9 +87,12 @@ func TestBoxKilledInTheMiddle(t *testing.T) {
 		}
 		mounts := []boxservice.Mount{{HostPath: skills[0].PackageRoot, MountPath: "/workspace/.skills/demo", Mode: "rw"}}
 		entries := w.kept(t)
-		all := steps(mounts)
-		if len(moments) == 2 {
-			all = all[:7]
+		all, moments := steps(mounts), long.Moments(2, 16, 20*time.Millisecond)
+		if !long.On() {
+			all, moments = all[:7], []time.Duration{15 * time.Millisecond, 60 * time.Millisecond}
+			if wall != "process" { // whose start is the quicker one
+				moments = moments[1:]
+			}
 		}
 		for _, s := range all {
 			for _, at := range moments {

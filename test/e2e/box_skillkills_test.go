@@ -16,6 +16,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 const bigFiles, bigSize = 24, 256 << 10
@@ -81,7 +82,7 @@ func changes(pack boxservice.Zip, mount boxservice.Mount) []change {
 // has it as it was or as it was to be, and so have its sessions.
 func TestBoxKilledWithSkills(t *testing.T) {
 	moments := []time.Duration{30 * time.Millisecond}
-	if os.Getenv("CARBOY_CYCLES") != "" {
+	if long.On() {
 		moments = nil
 		for d := time.Duration(0); d <= 250*time.Millisecond; d += 25 * time.Millisecond {
 			moments = append(moments, d)

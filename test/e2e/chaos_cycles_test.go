@@ -10,14 +10,17 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
-// cycles is how often a sandbox is made and removed: CARBOY_CYCLES, or few.
+// cycles is how often a sandbox is made and removed: CARBOY_CYCLES, or few, or more in
+// make test-long.
 func cycles(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("CARBOY_CYCLES")
 	if text == "" {
-		return 20
+		return long.Rounds(8, 100)
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {

@@ -13,6 +13,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // slowWriter takes a KiB a second, until ctx ends.
@@ -41,9 +42,9 @@ func TestSlowReaders(t *testing.T) {
 		readers = 8
 		allowed = 48 << 20 // beside the output of a command each, caches and garbage
 	)
-	watched := 6 * time.Second
-	if testing.Short() {
-		watched = 2 * time.Second
+	watched := 2 * time.Second
+	if long.On() {
+		watched = 6 * time.Second
 	}
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)

@@ -12,6 +12,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // A daemon that is killed at any moment of a create, a stop or a remove leaves
@@ -21,17 +22,13 @@ func TestDaemonKilledAnywhere(t *testing.T) {
 	h.create("--name", "kept")
 	h.ok("exec", "kept", "--", "sh", "-c", "echo work > /workspace/f")
 	verbs := [][]string{{"create", "--name", "victim"}, {"stop", "kept"}, {"start", "kept"}, {"rm", "-f", "victim"}}
-	moments := 12
-	if testing.Short() {
-		moments = 4
-	}
-	for i := range moments {
+	for _, at := range long.Moments(3, 12, 20*time.Millisecond) {
 		for _, args := range verbs {
-			h.cutShort(time.Duration(i)*20*time.Millisecond, args...)
+			h.cutShort(at, args...)
 		}
 		for _, sb := range h.list() {
 			if sb.State != "running" && sb.State != "stopped" {
-				t.Errorf("moment %d: %s is %s", i, sb.Name, sb.State)
+				t.Errorf("at %v: %s is %s", at, sb.Name, sb.State)
 			}
 			if sb.State == "stopped" {
 				h.ok("start", sb.Name)
@@ -39,7 +36,7 @@ func TestDaemonKilledAnywhere(t *testing.T) {
 			h.ok("exec", sb.Name, "--", "true")
 		}
 		if got := h.ok("exec", "kept", "--", "cat", "/workspace/f"); got != "work\n" {
-			t.Fatalf("moment %d: the work is %q", i, got)
+			t.Fatalf("at %v: the work is %q", at, got)
 		}
 		h.run(nil, "rm", "-f", "victim")
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // isolations are the walls that these tests are run behind.
@@ -137,10 +139,7 @@ func TestSandboxKilledDuring(t *testing.T) {
 		{"copy-out", func(h *home, name string) []string { return []string{"cp", name + ":/usr/bin/git", h.dir + "/out"} }},
 		{"stop", func(_ *home, name string) []string { return []string{"stop", name} }},
 	}
-	moments := 4
-	if testing.Short() {
-		moments = 2
-	}
+	moments := long.Moments(2, 4, 60*time.Millisecond)
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		if err := os.WriteFile(h.dir+"/big", make([]byte, 64<<20), 0o644); err != nil {
@@ -151,17 +150,17 @@ func TestSandboxKilledDuring(t *testing.T) {
 		h.ok("exec", name, "--", "sh", "-c", "echo work > /workspace/f")
 		for _, step := range steps {
 			t.Run(step.name, func(t *testing.T) {
-				for i := range moments {
+				for _, at := range moments {
 					done := make(chan result, 1)
 					go func() { done <- h.run(nil, step.args(h, name)...) }()
-					<-time.After(time.Duration(i) * 60 * time.Millisecond)
+					<-time.After(at)
 					for _, pid := range inside(id) {
 						_ = syscall.Kill(pid, syscall.SIGKILL)
 					}
 					if r := <-done; r.code != 0 && strings.TrimSpace(r.stderr) == "" {
-						t.Errorf("moment %d: exit code %d, and nothing said", i, r.code)
+						t.Errorf("at %v: exit code %d, and nothing said", at, r.code)
 					}
-					h.worksOn(fmt.Sprintf("%s, moment %d", step.name, i), name)
+					h.worksOn(fmt.Sprintf("%s, at %v", step.name, at), name)
 				}
 			})
 		}
@@ -171,29 +170,26 @@ func TestSandboxKilledDuring(t *testing.T) {
 // The processes of a sandbox that is being made die: the create fails and
 // leaves nothing, or the sandbox is whole.
 func TestSandboxKilledDuringCreate(t *testing.T) {
-	moments := 8
-	if testing.Short() {
-		moments = 3
-	}
+	moments := long.Moments(2, 8, 10*time.Millisecond)
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		keep := h.id(h.create("--isolation", wall, "--name", "kept"))
 		failed := 0
-		for i := range moments {
+		for _, at := range moments {
 			done := make(chan result, 1)
 			go func() { done <- h.run(nil, "create", "--isolation", wall, "--name", "victim") }()
 			until(t, func() bool { return len(h.others(keep)) > 0 || len(done) > 0 })
-			<-time.After(time.Duration(i) * 10 * time.Millisecond)
+			<-time.After(at)
 			for _, pid := range h.others(keep) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 			if r := <-done; r.code != 0 {
 				failed++
 				if strings.TrimSpace(r.stderr) == "" {
-					t.Errorf("moment %d: exit code %d, and nothing said", i, r.code)
+					t.Errorf("at %v: exit code %d, and nothing said", at, r.code)
 				}
 				if list := h.list(); len(list) != 1 {
-					t.Errorf("moment %d: the create failed and left %+v", i, list)
+					t.Errorf("at %v: the create failed and left %+v", at, list)
 				}
 				continue
 			}
@@ -203,7 +199,7 @@ func TestSandboxKilledDuringCreate(t *testing.T) {
 			})
 			h.ok("rm", "-f", "victim")
 		}
-		t.Logf("%d of %d creates failed", failed, moments)
+		t.Logf("%d of %d creates failed", failed, len(moments))
 		h.ok("exec", "kept", "--", "true")
 	})
 }

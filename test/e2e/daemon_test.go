@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 func TestDaemonDiesDuringExec(t *testing.T) {
@@ -53,13 +54,10 @@ func TestDaemonDiesDuringExec(t *testing.T) {
 	}
 }
 
-// A gigabyte through a reader that is slower than the command, over two
+// Much output, a gigabyte in make test-long, through a reader that is slower than the command, over two
 // deaths of the daemon: every byte once, in order.
 func TestMuchOutput(t *testing.T) {
-	size := int64(1 << 30)
-	if testing.Short() {
-		size = 64 << 20
-	}
+	size := long.Rounds(int64(64<<20), 1<<30)
 	h := newHome(t)
 	name := h.create()
 	cmd := h.command(t.Context(), "exec", name, "--", "python3", "-c",
@@ -122,10 +120,7 @@ func TestStopKeepsWork(t *testing.T) {
 }
 
 func TestCyclesLeaveNothing(t *testing.T) {
-	n := 50
-	if testing.Short() {
-		n = 10
-	}
+	n := long.Rounds(8, 50)
 	h := newHome(t)
 	name := h.create()
 	cycles := func(n int) {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // gates are the processes that are gates of the home's.
@@ -213,24 +215,21 @@ func TestGateKilledInCreate(t *testing.T) {
 			w.https("ok.example", worldA, nil)
 			h := w.home()
 			h.list() // starts the daemon
-			made, failed, moments := 0, 0, 16
-			if testing.Short() {
-				moments = 4
-			}
-			for i := range moments {
+			made, failed := 0, 0
+			for _, at := range long.Moments(3, 16, 4*time.Millisecond) {
 				created := make(chan result)
 				go func() { created <- h.run(nil, "create", "--isolation", wall, "--name", "web", "--allow", "ok.example") }()
 				var gates []int
 				until(t, func() bool { gates = h.gates(); return len(gates) > 0 })
-				<-time.After(time.Duration(i) * 4 * time.Millisecond)
+				<-time.After(at)
 				_ = syscall.Kill(gates[0], syscall.SIGKILL)
 				if r := <-created; r.code != 0 {
 					failed++
 					if n := len(h.list()); n != 0 {
-						t.Errorf("moment %d: a create that failed left %d sandboxes", i, n)
+						t.Errorf("at %v: a create that failed left %d sandboxes", at, n)
 					}
 					if left := h.gateFiles(); len(left) > 0 {
-						t.Errorf("moment %d: a create that failed left %q", i, left)
+						t.Errorf("at %v: a create that failed left %q", at, left)
 					}
 					continue
 				}
@@ -239,7 +238,7 @@ func TestGateKilledInCreate(t *testing.T) {
 					return h.run(nil, "exec", "web", "--", "curl", "-sS", "-m", "2", "https://ok.example/").stdout == "hello from ok.example\n"
 				})
 				if r := h.run(nil, "exec", "web", "--", "curl", "-sS", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", "http://evil.example/"); r.stdout != "403" {
-					t.Errorf("moment %d: what is not allowed: %+v", i, r)
+					t.Errorf("at %v: what is not allowed: %+v", at, r)
 				}
 				h.ok("rm", "-f", "web")
 			}

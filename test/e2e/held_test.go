@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // held are the flags of a sandbox that has all that is laid over and mounted
@@ -33,10 +35,7 @@ func newHeld(t *testing.T) *home {
 // A daemon that is killed while it makes such a sandbox, or starts it, leaves
 // it whole or nothing of it, and nothing in the trees.
 func TestDaemonKilledLayingMounts(t *testing.T) {
-	moments := 6
-	if testing.Short() {
-		moments = 2
-	}
+	moments := long.Moments(2, 6, 25*time.Millisecond)
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHeld(t)
 		whole := func(name string) {
@@ -51,15 +50,15 @@ func TestDaemonKilledLayingMounts(t *testing.T) {
 		whole("victim")
 		h.ok("rm", "-f", "victim")
 		before := h.counts()
-		for i := range moments {
-			h.cutShort(time.Duration(i)*25*time.Millisecond, create...)
+		for _, at := range moments {
+			h.cutShort(at, create...)
 			for _, sb := range h.list() {
 				if sb.State == "stopped" {
 					h.ok("start", sb.Name)
 				}
 				whole(sb.Name)
 				h.ok("stop", sb.Name)
-				h.cutShort(time.Duration(i)*15*time.Millisecond, "start", sb.Name)
+				h.cutShort(at*3/5, "start", sb.Name)
 				h.run(nil, "start", sb.Name)
 				whole(sb.Name)
 			}
@@ -68,7 +67,7 @@ func TestDaemonKilledLayingMounts(t *testing.T) {
 		after := h.settled(before)
 		for _, what := range slices.Sorted(maps.Keys(before)) {
 			if after[what] > before[what] {
-				t.Errorf("%s: %d before, %d after %d kills", what, before[what], after[what], moments)
+				t.Errorf("%s: %d before, %d after %d kills", what, before[what], after[what], len(moments))
 			}
 		}
 		for _, dir := range []string{"ws", "shown"} {

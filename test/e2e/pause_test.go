@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // A process with what it can have: numbers, a deleted file, shared memory, a
@@ -119,21 +121,17 @@ func TestPauseKilledAnywhere(t *testing.T) {
 	h := newHome(t)
 	name := h.create()
 	h.ok("exec", name, "--", "sh", "-c", "echo work > /workspace/f")
-	moments := 12
-	if testing.Short() {
-		moments = 4
-	}
-	for i := range moments {
+	for _, at := range long.Moments(3, 12, 12*time.Millisecond) {
 		for _, verb := range []string{"pause", "start"} {
-			h.cutShort(time.Duration(i)*12*time.Millisecond, verb, name)
+			h.cutShort(at, verb, name)
 			l := h.list()
 			if len(l) != 1 || l[0].State != "running" && l[0].State != "stopped" {
-				t.Fatalf("moment %d of %s: %+v", i, verb, l)
+				t.Fatalf("%v after %s: %+v", at, verb, l)
 			}
 		}
 		h.ok("start", name)
 		if got := h.ok("exec", name, "--", "cat", "/workspace/f"); got != "work\n" {
-			t.Fatalf("moment %d: the work is %q", i, got)
+			t.Fatalf("at %v: the work is %q", at, got)
 		}
 	}
 	// Memory that was used, or not come to its end, is not kept.

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // streamServer sends a word to each stream, another to all at /go, and without
@@ -47,10 +48,7 @@ asyncio.run(main())
 // one that is not read costs nothing more, and all of them see the end of
 // their sandbox as an error.
 func TestPreviewStreams(t *testing.T) {
-	streams := 200
-	if os.Getenv("CARBOY_CYCLES") != "" {
-		streams = 1000
-	}
+	streams := long.Rounds(200, 1000)
 	const allowed = 128 << 10 // of the daemon's memory, for each
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)

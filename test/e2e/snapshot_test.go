@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // snapshot makes one and returns its ID.
@@ -76,13 +78,10 @@ while True:
     time.sleep(0.001)
 `)
 			until(t, func() bool { return h.run(nil, "exec", name, "--", "test", "-s", "/workspace/n").code == 0 })
-			moments := 6
-			if testing.Short() {
-				moments = 3
-			}
+			moments := long.Moments(2, 6, 25*time.Millisecond)
 			whole := 0
-			for i := range moments {
-				h.cutShort(time.Duration(i)*25*time.Millisecond, "snapshot", "create", name)
+			for _, at := range moments {
+				h.cutShort(at, "snapshot", "create", name)
 				count := func() string { return h.ok("exec", name, "--", "cat", "/workspace/n") }
 				before := count()
 				until(t, func() bool { return count() != before })
@@ -93,13 +92,13 @@ while True:
 					}
 					whole++
 					if got := h.ok("run", "--isolation", wall, "--snapshot", id, "--", "sh", "-c", "cat /workspace/d/* | wc -c; cat /workspace/end"); got != "20000000\nend\n" {
-						t.Errorf("moment %d: what was kept is %q", i, got)
+						t.Errorf("at %v: what was kept is %q", at, got)
 					}
 					h.ok("snapshot", "rm", id)
 				}
 				until(t, func() bool { return len(h.kept()) == 0 })
 			}
-			t.Logf("%d of %d were kept", whole, moments)
+			t.Logf("%d of %d were kept", whole, len(moments))
 		})
 	}
 }

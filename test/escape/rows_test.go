@@ -6,6 +6,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // row is a weakness behind one wall, and the attempts that notice it: each of
@@ -166,10 +167,20 @@ var rows = []row{
 	on(gvisor, weak.WayFollowed, "apply-follows-links"),
 }
 
-// mine are the rows of the walls that are tried.
+// mine are the rows of the walls that are tried: in make test a row for each attempt that
+// notices anything, and at least one for each weakness; in make test-long all of them.
 func mine() (list []row) {
+	seen := map[string]bool{} // attempts, and weaknesses
 	for _, r := range rows {
-		if slices.Contains(walls(), r.wall) {
+		if !slices.Contains(walls(), r.wall) {
+			continue
+		}
+		fresh := long.On() || full
+		for _, name := range append(slices.Clone(r.noticed), "weakness "+string(r.weak)) {
+			fresh = fresh || !seen[name]
+			seen[name] = true
+		}
+		if fresh {
 			list = append(list, r)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/guest/archive"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // TestArchiveOfMuchThatIsLeftOut holds that a client of the common kind, which
@@ -166,9 +167,7 @@ func TestArchiveBreaksOff(t *testing.T) {
 
 // TestHugeSparseFile reads 5 GiB through each way, with bounded memory.
 func TestHugeSparseFile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("moves 5 GiB of zeros")
-	}
+	long.Only(t, "it moves 5 GiB of zeros")
 	const size = 5<<30 + 7
 	g := newGuest(t)
 	dir, err := os.MkdirTemp("/tmp", "carboy-huge-")
@@ -233,9 +232,7 @@ func TestHugeSparseFile(t *testing.T) {
 
 // TestHugeUpload writes more than 32 bits count.
 func TestHugeUpload(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 4 GiB")
-	}
+	long.Only(t, "it writes 4 GiB")
 	const size = 4<<30 + 7
 	g := newGuest(t)
 	resp, body := g.do("POST", "/files", at("huge"), octets, io.LimitReader(zeros{}, size))

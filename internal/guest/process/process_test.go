@@ -18,6 +18,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -219,14 +220,11 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// A gibibyte through a reader who takes its time: all of it arrives, and
+// Many bytes, a gibibyte in make test-long, through a reader who takes its time: all of it arrives, and
 // neither side holds more than a little of it.
 func TestManyBytes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("moves a gibibyte")
-	}
 	w := open(t, setup{cgroups: true})
-	const want = 1 << 30
+	want := long.Rounds(128<<20, 1<<30)
 	stream, err := w.exec.Start(t.Context(), connect.NewRequest(&guestv1.StartRequest{
 		Id: "much", Command: &guestv1.Command{Argv: []string{"head", "-c", strconv.Itoa(want), "/dev/zero"}},
 	}))
