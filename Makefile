@@ -11,7 +11,7 @@ GUEST = internal/guest/guestbin/bin/carboy-guest
 SUDO = internal/guest/sudo/bin/carboy-sudo
 SERVICE = internal/guest/servicebin/bin/carboy-service
 FUZZTIME = 30s
-CYCLES = 1000
+CYCLES = 100
 BENCH = .
 PKG = ./...
 
@@ -19,7 +19,7 @@ PKG = ./...
 # a second time, which takes minutes.
 STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
-.PHONY: build guest weak test deps machine lint lint-all bench bench-peers bench-gate bench-e2b bench-box escape chaos fuzz generate generate-check tidy-check gvisor-latest third-party clean
+.PHONY: build guest weak test test-long deps machine lint lint-all bench bench-peers bench-gate bench-e2b bench-box escape fuzz generate generate-check tidy-check gvisor-latest third-party clean
 
 build: guest
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
@@ -34,10 +34,17 @@ weak: guest
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-guest-weak ./cmd/carboy-guest
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-weak ./cmd/carboy
 
-# Everything: the gates, then every test, those from outside included.
+# The gates, then the tests, those from outside included. Of what can be done any number
+# of times it does a little.
 test: deps machine build weak lint
 	bin="$$(cd $(BIN) && pwd)" && CARBOY_BIN="$$bin/carboy" \
-		CARBOY_WEAK_BIN="$$bin/carboy-weak" CARBOY_WEAK_GUEST="$$bin/carboy-guest-weak" scripts/test.sh
+		CARBOY_WEAK_BIN="$$bin/carboy-weak" CARBOY_WEAK_GUEST="$$bin/carboy-guest-weak" scripts/test.sh $(ARGS)
+
+# The same with all of it, before a release: kills at more moments, gigabytes, each client
+# over each wall, each weakness, and CYCLES sandboxes made and removed. It takes hours:
+# make test-long ARGS='-run TestBox'
+test-long:
+	CARBOY_LONG=1 CARBOY_CYCLES=$(CYCLES) $(MAKE) test
 
 # What tests need and this machine lacks.
 deps:
@@ -63,11 +70,6 @@ bench: guest
 # Tries to get out of every wall, and seeds each weakness that has a name.
 escape:
 	scripts/escape.sh
-
-# Kills, fills up and slows down, and then makes and removes CYCLES sandboxes.
-chaos: build
-	CARBOY_BIN="$$(cd $(BIN) && pwd)/carboy" CARBOY_CYCLES=$(CYCLES) $(STATIC) \
-		$(GO) test -count=1 -v -timeout 60m -run 'TestCreateAndDestroy|TestSandbox|TestWallProcesses|TestStateDisk|TestDaemon|TestSlowReaders|TestPreviewStreams|TestBoxKilled|TestBoxCycles|TestBoxSandbox|TestBoxMeasure|TestBoxTwoRuntimes|TestBoxFullDisk|TestBoxNoFiles|TestBoxCrowd|TestBoxUploads' ./test/e2e
 
 # carboy bench beside the sandboxes of others: installs them, and starts
 # Docker's engine for as long as it takes.

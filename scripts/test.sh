@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs every test. Arguments go to go test: scripts/test.sh -run Stop
+# Runs every test, in stages, and says what became of them. Arguments go to go test:
+# scripts/test.sh -run Stop
 #
 # With the race detector, except where a test binary links gVisor's sentry:
 # compiling that once more costs four minutes of processor time from cold, and
@@ -7,8 +8,9 @@
 # The packages that the wall is made of are under the detector by themselves.
 # Tests that drive the built binary are as well, but not that binary.
 #
-# scripts/machine.sh sees that the machine offers what tests need, so a test that
-# is skipped all the same is a failure, unless test/report says why it may be.
+# A test that failed is run again, alone (scripts/stage.sh); test/report says what that
+# is good for. It also holds skips to a list: scripts/machine.sh sees that the machine
+# offers what tests need. What it finds is kept in bin/test.json and bin/flaky.json.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -18,31 +20,58 @@ if [ -z "${CARBOY_TEST_SIGNALS:-}" ] && env --default-signal true 2>/dev/null; t
 	CARBOY_TEST_SIGNALS=default exec env --default-signal sh scripts/test.sh "$@"
 fi
 
-# A line for each test binary: its package, and how to run it.
+began=$(date +%s)
+out=$PWD/bin
+said=$out/tests
+rm -rf "$said"
+mkdir -p "$said"
+
+# What is built as the product is, with its flags.
+static='-trimpath -buildvcs=false'
+export CARBOY_GOTESTSUM="$out/gotestsum"
+CGO_ENABLED=0 GOFLAGS=$static go build -o "$CARBOY_GOTESTSUM" gotest.tools/gotestsum
+
+# A line for each test binary: its package, and the stage that runs it. go list names
+# external test packages, and packages as they are compiled for a test, as well; only
+# binaries end in .test.
 plan=$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk '
-	$1 ~ /\.test$/ { sub(/\.test$/, "", $1); print $1, / gvisor\.dev\/gvisor\/pkg\/sentry\// ? "plain" : "race" }')
+	$1 ~ /\.test$/ {
+		sub(/\.test$/, "", $1)
+		stage = "race"
+		if (/ gvisor\.dev\/gvisor\/pkg\/sentry\//) stage = "plain"
+		if ($1 ~ /\/test\/(e2e|escape)$/) stage = "alone"
+		print $1, stage
+	}')
 
-# go list names external test packages and packages as they are compiled for
-# a test as well; only binaries end in .test.
+# of STAGE: its packages, in one line.
 of() {
-	echo "$plan" | awk -v kind="$1" '$2 == kind { print $1 }'
+	echo "$plan" | awk -v stage="$1" '$2 == stage { printf "%s%s", sep, $1; sep = " " }'
 }
 
-tests() {
-	go test -json -shuffle=on -timeout 45m "$@" || echo '{"Action":"fail"}'
+# stage NAME PACKAGES FLAG...
+stage() {
+	name=$1 packages=$2
+	shift 2
+	[ -z "$packages" ] || scripts/stage.sh "$said/$name.json" "$packages" -shuffle=on "$@"
 }
 
-verbose=
-case " $* " in *" -v "*) verbose=-v ;; esac
-race=$(of race)
-plain=$(of plain)
-# These say of some tests that the detector leaves no room for them.
-again='./internal/egress/link ./internal/guest/jail'
-# shellcheck disable=SC2086 # one word for each package
-{
-	[ -z "$race" ] || (export CGO_ENABLED=1 && tests -race "$@" $race)
-	export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
-	[ -z "$plain" ] || tests "$@" $plain
+export CGO_ENABLED=1
+stage 1-units "$(of race)" -race -p 2 -timeout 20m "$@"
+(
+	export CGO_ENABLED=0 GOFLAGS="$static"
+	stage 2-sentry "$(of plain)" -p 2 -timeout 20m "$@"
+	# These say of some tests that the detector leaves no room for them.
 	[ $# -gt 0 ] || set -- -run '^(TestMemory|TestInitForgets)$'
-	tests "$@" $again
-} | CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" go run ./test/report $verbose
+	stage 3-again './internal/egress/link ./internal/guest/jail' "$@"
+)
+# What follows makes sandboxes and attacks them, and has the machine for itself.
+alone=$(of alone)
+for name in escape e2e; do
+	case " $alone " in *"/test/$name "*) ;; *) continue ;; esac
+	limit=60m
+	[ "$name" = e2e ] || limit=40m
+	[ -z "${CARBOY_LONG:-}" ] || limit=10h
+	stage "4-$name" "./test/$name" -race -p 1 -timeout "$limit" "$@"
+done
+
+CGO_ENABLED=0 GOFLAGS=$static go run ./test/report -out "$out" -began "$began" "$said"/*.json

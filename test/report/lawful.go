@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // module begins every package's name.
@@ -28,6 +30,7 @@ type lawful struct {
 
 var list = []lawful{
 	{"", "", `exec: "([^"]+)": executable file not found in \$PATH|this machine has no (\S+)`, "a program that users may lack is not installed here", lacksProgram, false},
+	{"", "", `make test-long runs it`, "make test-long runs it", isShort, false},
 	{"", "Fuzz*", ``, "a seed means nothing to its target", nil, false},
 	{"internal/egress/link", "TestMemory", `the race detector`, "run a second time, without the race detector", nil, true},
 	{"internal/guest/jail", "TestInitForgets", `linked with a C library`, "run a second time, without the race detector", nil, true},
@@ -44,11 +47,14 @@ var list = []lawful{
 	{"internal/session/quota/project", "TestNoProjects", `enforces projects`, "temporary files lie where projects have quotas", hasProjects, false},
 	{"internal/skill", "TestChild", `it is for TestKilled`, "another test starts it", nil, false},
 	{"test/e2e", "TestDoctorTriesNetworks", `/dev/net/tun is open`, "everybody may open /dev/net/tun here", tunIsOpen, false},
-	{"test/e2e", "TestBox*", `make chaos`, "make chaos runs it", nil, false},
+	{"test/escape", "", `not to be had here`, "the machine's kernel answers an attempt to nobody", nil, false},
 	{"test/e2e", "TestE2BLatency", `make bench-e2b`, "make bench-e2b runs it", nil, false},
 	{"test/vm", "TestGuest", `for amd64`, "another architecture", lacksAMD64, false},
 	{"test/vm", "TestBoxOnProject", `TestGuest has a machine for it`, "test/vm boots a machine for it", nil, false},
 }
+
+// skip is a test that was not run, and what it said.
+type skip struct{ pkg, test, said string }
 
 // excuse finds the reason why a test was skipped, where there is one.
 func excuse(s skip, m offers) (lawful, bool) {
@@ -92,6 +98,8 @@ func (machine) mode(file string) os.FileMode {
 	}
 	return st.Mode()
 }
+
+func isShort(offers, string) bool { return !long.On() }
 
 func lacksProgram(m offers, program string) bool { return !m.has(program) }
 
