@@ -166,12 +166,14 @@ func inImage(t *testing.T, h *home, wall, image string) {
 // there still.
 func TestHostileImages(t *testing.T) {
 	h := newHome(t)
-	var bomb bytes.Buffer
-	z := gzip.NewWriter(&bomb)
-	if _, err := io.CopyN(z, zeroes{}, 1<<30); err != nil {
+	const part = 16 << 20
+	var zeros bytes.Buffer
+	z := gzip.NewWriter(&zeros)
+	if _, err := z.Write(make([]byte, part)); err != nil {
 		t.Fatal(err)
 	}
 	z.Close()
+	bomb := bytes.Repeat(zeros.Bytes(), (1<<30)/part) // members follow one another in a stream
 	good := []entry{file("etc/os-release", "x")}
 	link := func(typ byte, name, target string) entry {
 		return entry{Header: tar.Header{Typeflag: typ, Name: name, Linkname: target}}
@@ -193,7 +195,7 @@ func TestHostileImages(t *testing.T) {
 		{"overlay-mark", tarOf(t, append(good, xattr)...)},
 		{"foreign-owner", tarOf(t, append(good, owned)...)},
 		{"long-name", tarOf(t, append(good, file(strings.Repeat("n", 300), "x"))...)},
-		{"bomb", bomb.Bytes()},
+		{"bomb", bomb},
 		{"cut", tarOf(t, append(good, file("big", strings.Repeat("x", 5000)))...)[:3000]},
 		{"no-archive", []byte("#!/bin/sh\necho hello\n")},
 	}
@@ -223,10 +225,6 @@ func TestHostileImages(t *testing.T) {
 		t.Errorf("%d layers are left, want 1: %q", len(left), left)
 	}
 }
-
-type zeroes struct{}
-
-func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // An image that is removed while a sandbox uses it goes with the sandbox, and
 // not before.
