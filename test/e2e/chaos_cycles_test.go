@@ -10,17 +10,15 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/carboy-sandbox/carboy/test/long"
 )
 
-// cycles is how often a sandbox is made and removed: CARBOY_CYCLES, or few, or more in
-// make test-long.
+// cycles is how often a sandbox is made and removed: CARBOY_CYCLES, which make test-long
+// sets, or few.
 func cycles(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("CARBOY_CYCLES")
 	if text == "" {
-		return long.Rounds(8, 100)
+		return 8
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {

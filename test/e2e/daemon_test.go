@@ -54,8 +54,8 @@ func TestDaemonDiesDuringExec(t *testing.T) {
 	}
 }
 
-// Much output, a gigabyte in make test-long, through a reader that is slower than the command, over two
-// deaths of the daemon: every byte once, in order.
+// Much output, a gigabyte in make test-long, through a reader that is slower than the
+// command, over two deaths of the daemon: every byte once, in order.
 func TestMuchOutput(t *testing.T) {
 	size := long.Rounds(int64(64<<20), 1<<30)
 	h := newHome(t)

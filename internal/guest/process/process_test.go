@@ -220,8 +220,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// Many bytes, a gibibyte in make test-long, through a reader who takes its time: all of it arrives, and
-// neither side holds more than a little of it.
+// Many bytes, a gibibyte in make test-long, through a reader who takes its time: all of
+// them arrive, and neither side holds more than a little of them.
 func TestManyBytes(t *testing.T) {
 	w := open(t, setup{cgroups: true})
 	want := long.Rounds(128<<20, 1<<30)
