@@ -1,0 +1,4 @@
+package repository
+
+// ForSandbox is for tests.
+var ForSandbox = forSandbox
