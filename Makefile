@@ -19,10 +19,39 @@ PKG = ./...
 # a second time, which takes minutes.
 STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
-.PHONY: build guest weak test test-long deps machine lint lint-all bench bench-peers bench-gate bench-e2b bench-box escape fuzz generate generate-check tidy-check gvisor-latest third-party clean
+.PHONY: build rules share install uninstall release release-check try-install guest weak test test-long test-agents deps machine lint lint-all bench bench-agents bench-peers bench-gate bench-e2b bench-box escape fuzz generate generate-check tidy-check gvisor-latest clean
 
-build: guest
+build: guest rules
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
+
+# What is installed beside the binary, made from its commands' own text and its modules.
+share: build
+	SOURCE_DATE_EPOCH="$$(scripts/epoch.sh)" $(STATIC) $(GO) run ./cmd/carboy-manual "$$(scripts/version.sh)" $(BIN)/share
+	$(STATIC) scripts/third-party.sh $(BIN)/carboy $(GUEST) $(SUDO) $(SERVICE) >$(BIN)/share/THIRD-PARTY-LICENSES
+
+# After make build share. As root, this runs no compiler.
+PREFIX = /usr/local
+DESTDIR =
+install:
+	CARBOY_BUILT=$(BIN) PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh install
+
+uninstall:
+	CARBOY_BUILT=$(BIN) PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh uninstall
+
+# Archives, packages, bills of materials and provenance, into bin/release: of the commit.
+release:
+	scripts/release.sh $(BIN)/release
+
+release-check:
+	scripts/release-check.sh
+
+# Everything that docs/install.md says, in a clean tree of Debian's.
+try-install:
+	scripts/try-install.sh
+
+# What secrets look like, of a published module: embedded in the git gate.
+rules:
+	scripts/rules.sh
 
 guest:
 	$(STATIC) $(GO) build -ldflags "-s -w" -o $(SUDO) ./cmd/carboy-sudo
@@ -30,7 +59,7 @@ guest:
 	$(STATIC) $(GO) build -ldflags "-s -w" -o $(SERVICE) ./cmd/carboy-service
 
 # The same two, with weaknesses to be seeded: for test/escape and test/e2e.
-weak: guest
+weak: guest rules
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-guest-weak ./cmd/carboy-guest
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-weak ./cmd/carboy
 
@@ -45,6 +74,18 @@ test: deps machine build weak lint
 # make test-long ARGS='-run TestBox'
 test-long:
 	CARBOY_LONG=1 CARBOY_CYCLES=$(CYCLES) $(MAKE) test
+
+# Real coding agents of npm, with a fake model, behind each wall: a gigabyte to install,
+# and as long as make test. make test-agents RUN=TestHeadless/claude
+RUN = .
+test-agents: build
+	agents="$$(scripts/agents.sh)" && CARBOY_BIN="$$(cd $(BIN) && pwd)/carboy" CARBOY_AGENTS="$$agents" $(STATIC) \
+		$(GO) test -count=1 -v -timeout 90m -run '$(RUN)' ./test/agents
+
+# From carboy claude to the agent's first byte, beside the agent alone.
+bench-agents: build
+	agents="$$(scripts/agents.sh)" && CARBOY_BIN="$$(cd $(BIN) && pwd)/carboy" CARBOY_AGENTS="$$agents" CARBOY_ROUNDS=$(ROUNDS) $(STATIC) \
+		$(GO) test -count=1 -v -timeout 60m -run TestFirstByte ./test/agents
 
 # What tests need and this machine lacks.
 deps:
@@ -108,9 +149,5 @@ tidy-check:
 gvisor-latest:
 	scripts/gvisor-latest.sh
 
-# The licences of what is linked into the binary, to hand on with it.
-third-party: build
-	scripts/third-party.sh $(BIN)/carboy $(GUEST) $(SERVICE) >$(BIN)/THIRD-PARTY-LICENSES
-
 clean:
-	rm -rf $(BIN) $(GUEST) $(SERVICE) test/e2b/node_modules
+	rm -rf $(BIN) $(GUEST) $(SERVICE) $(SUDO) test/e2b/node_modules

@@ -8,6 +8,9 @@ type Error struct {
 	Code    string `json:"code"`    // "invalid", "not_found", "conflict", "denied", "unsupported", "exhausted", "unavailable" or "internal"
 	Message string `json:"message"` // fit to show
 	Hint    string `json:"hint,omitempty"`
+	// Again says that nothing of the request was done, or that it was undone, as the
+	// daemon leaves: the next one may be asked the same.
+	Again bool `json:"again,omitempty"`
 }
 
 // Version is the answer of GET /v1/version.

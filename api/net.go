@@ -6,7 +6,7 @@ import "time"
 // connection, a request, or a run of refused packets. GET
 // /v1/sandboxes/{id}/netlog streams them as JSON lines, oldest first; an empty
 // line says that the stream is alive. ?after=SEQ leaves out what is known,
-// ?denied=1 what was allowed, and ?follow=1 goes on as more comes. A stream
+// ?since=TIME (RFC 3339) what was before, ?denied=1 what was allowed, and ?follow=1 goes on as more comes. A stream
 // without follow that is cut short ends with a broken connection.
 //
 // Host, Path and Result may be the sandbox's own words: escape them before
@@ -20,7 +20,7 @@ type NetRecord struct {
 	Rule    string    `json:"rule,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 
-	Protocol string `json:"protocol"`          // dns, tcp, udp, tls, http, https, icmp or frame
+	Protocol string `json:"protocol"`          // dns, tcp, udp, tls, http, https, service, icmp or frame
 	Host     string `json:"host,omitempty"`    // as the sandbox named it, bounded
 	Address  string `json:"address,omitempty"` // "192.0.2.1:443"
 	Method   string `json:"method,omitempty"`  // of a request; of a DNS question, its type
@@ -33,4 +33,16 @@ type NetRecord struct {
 	Duration time.Duration `json:"duration_ns,omitempty"`
 	Secrets  []string      `json:"secrets,omitempty"` // names of those that were put in
 	Count    int           `json:"count,omitempty"`   // how often, where like ones were counted into this one
+}
+
+// GateRefusal is what a gate answers a request with that it refuses, inside the sandbox, as one
+// line of JSON; Code is in the header X-Carboy-Refused as well. An offer whose program is not
+// there answers by it, too.
+type GateRefusal struct {
+	Code    string `json:"code"` // one word, for programs
+	Message string `json:"message"`
+	Rule    string `json:"rule"`           // that decided; "" where none did
+	Host    string `json:"host"`           // whom the request was for
+	Hint    string `json:"hint"`           // what would help; "" where nothing does
+	What    string `json:"what,omitempty"` // what a person was asked
 }

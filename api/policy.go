@@ -5,17 +5,21 @@ package api
 // that it does not know.
 type Policy struct {
 	Version int    `json:"version,omitempty"` // 1, also where it is left out
-	Default string `json:"default,omitempty"` // what no rule is about: "deny" (default) or "public"
+	Default string `json:"default,omitempty"` // what no rule is about: "deny" (default), "public", or "public-read": the same, and its TLS is read
 	// Presets are names of presets, whose rules stand behind Rules.
 	Presets []string     `json:"presets,omitempty"`
 	Rules   []PolicyRule `json:"rules,omitempty"`
-	DNS     PolicyDNS    `json:"dns,omitzero"`
+	// Services are names of programs outside that the sandbox may call, at
+	// http://gate.carboy.internal/NAME/: see docs/gate-services.md.
+	Services []string  `json:"services,omitempty"`
+	DNS      PolicyDNS `json:"dns,omitzero"`
+	Ask      PolicyAsk `json:"ask,omitzero"` // of what is asked
 }
 
 // PolicyRule is about destinations: Hosts and Addresses, of which it needs one.
 type PolicyRule struct {
 	ID     string `json:"id,omitempty"`     // unique, [a-z0-9][a-z0-9._:/-]{0,63}; "" is rule-N, N its place from 1 on
-	Action string `json:"action,omitempty"` // "allow" (default) or "deny"
+	Action string `json:"action,omitempty"` // "allow" (default), "ask" or "deny"
 	// Hosts are names: exact, or with "*" for one whole first label or more
 	// ("*.example.com" matches a.example.com and a.b.example.com, and not
 	// example.com). Lower case, IDNA's ASCII form once compiled.
@@ -96,6 +100,15 @@ type PolicySecret struct {
 	// Optional: the rule stands without it when the sandbox was not given the
 	// secret. Presets are so.
 	Optional bool `json:"optional,omitempty"`
+	// Ask: a person is asked before it is put into a request.
+	Ask bool `json:"ask,omitempty"`
+}
+
+// PolicyAsk is about what a person is asked: requests and connections of rules
+// whose Action is "ask", and secrets with Ask.
+type PolicyAsk struct {
+	// Timeout is how long an answer is waited for, "120s"; "": 300 s.
+	Timeout string `json:"timeout,omitempty"`
 }
 
 // PolicyLimits bound what goes through one rule; 0 is no bound.
@@ -131,10 +144,12 @@ type PolicyTestRequest struct {
 type PolicyVerdict struct {
 	Request string       `json:"request"`
 	Allowed bool         `json:"allowed"`
+	Ask     bool         `json:"ask,omitempty"`  // a person would be asked, and Allowed is false until one has answered
 	Code    string       `json:"code,omitempty"` // why it is refused
 	Rule    string       `json:"rule,omitempty"` // the rule that decides
 	Reason  string       `json:"reason,omitempty"`
 	Hint    string       `json:"hint,omitempty"`    // what would allow it
+	Note    string       `json:"note,omitempty"`    // where the answer does not hold
 	Secrets []string     `json:"secrets,omitempty"` // names of those that would be put in
 	Steps   []PolicyStep `json:"steps,omitempty"`   // each decision on the way, in order
 }
@@ -142,7 +157,7 @@ type PolicyVerdict struct {
 // PolicyStep is one decision on the way of a request.
 type PolicyStep struct {
 	Question string `json:"question"` // "connect to api.example.com:443"
-	Mode     string `json:"mode"`     // "refuse", "relay", "sniff", "passthrough", "inspect" or "allow"
+	Mode     string `json:"mode"`     // "refuse", "relay", "sniff", "passthrough", "inspect", "ask" or "allow"
 	Code     string `json:"code,omitempty"`
 	Rule     string `json:"rule,omitempty"`
 	Reason   string `json:"reason,omitempty"`

@@ -2,6 +2,25 @@ package api
 
 import "time"
 
+// CreateNews is what a POST /v1/sandboxes accepts that wants to know how far the copy
+// of its workspace is, where one has to be made. It is answered as any other, unless there is something
+// to tell: then with 200 and a CreateEvent on each line.
+const CreateNews = "application/jsonl"
+
+// CreateEvent is one line of such an answer. One field is set; the last line has a
+// sandbox or an error, and a stream that ends without one was cut short.
+type CreateEvent struct {
+	Copied  *Copied  `json:"copied,omitempty"`
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+	Error   *Error   `json:"error,omitempty"`
+}
+
+// Copied is how much of a workspace was copied so far.
+type Copied struct {
+	Files int64 `json:"files"` // regular files, symlinks and directories
+	Bytes int64 `json:"bytes"` // of data
+}
+
 // CreateRequest is the body of POST /v1/sandboxes. A field left out takes its
 // default; a field that is not listed here is an error.
 type CreateRequest struct {
@@ -28,16 +47,42 @@ type CreateRequest struct {
 	// /workspace, the mounts, /tmp, /var/tmp, /dev/shm and the home of User.
 	ReadOnlyRoot bool `json:"read_only_root,omitempty"`
 
-	Workspace *Workspace        `json:"workspace,omitempty"` // default: a private empty one
-	Mounts    []Mount           `json:"mounts,omitempty"`
+	Workspace *Workspace `json:"workspace,omitempty"` // default: a private empty one
+	Mounts    []Mount    `json:"mounts,omitempty"`
+	// Caches names the tools, such as "go" and "npm", whose caches are kept for the
+	// directory that is the workspace, and shown to each sandbox of the caller's that
+	// has it and asks.
+	Caches []string `json:"caches,omitempty"`
+	// Homes are directories of a home that are kept for the directory that is the
+	// workspace, as caches are: one sandbox at a time has them.
+	Homes     []Home            `json:"homes,omitempty"`
 	Limits    Limits            `json:"limits,omitzero"`
 	Env       map[string]string `json:"env,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	TTLMillis int64             `json:"ttl_ms,omitempty"`    // milliseconds from each start to the end; 0: none
 	OnExpiry  string            `json:"on_expiry,omitempty"` // what the end does: "stop" (default), "pause" or "remove"
+	// Publish are ports that are to be open on the loopback of the daemon's
+	// machine, for the caller alone: over the unix socket only.
+	Publish []Publish `json:"publish,omitempty"`
 	// Ephemeral sandboxes end when their client has been gone for 10 seconds:
 	// a client keeps one by GET /v1/sandboxes/{id}/hold.
-	Ephemeral bool `json:"ephemeral,omitempty"`
+	Ephemeral bool     `json:"ephemeral,omitempty"`
+	Project   *Project `json:"project,omitempty"`
+}
+
+// Project says which file of a project's own a create has taken something from. It is
+// shown, and changes nothing.
+type Project struct {
+	File   string   `json:"file"`   // its path
+	Digest string   `json:"digest"` // SHA-256 of its text, in hexadecimal
+	Keys   []string `json:"keys"`   // what was taken
+}
+
+// Home is what one program keeps in its home, such as its history and its log-in. Each
+// program has its own for each directory that is a workspace.
+type Home struct {
+	Program string   `json:"program"` // 1 to 32 of a-z, A-Z, 0-9, _ and -, such as "claude"
+	Paths   []string `json:"paths"`   // the directories inside, absolute; at most 8
 }
 
 // Workspace says what is seen at /workspace.
@@ -106,23 +151,157 @@ type Sandbox struct {
 
 	Workspace Workspace         `json:"workspace"`
 	Mounts    []Mount           `json:"mounts"`
-	Limits    Limits            `json:"limits"` // as they hold, defaults filled in
-	Env       []string          `json:"env"`    // the names alone, sorted: values may be secrets
+	Caches    []string          `json:"caches,omitempty"` // the tools whose caches one of the mounts keeps
+	Limits    Limits            `json:"limits"`           // as they hold, defaults filled in
+	Env       []string          `json:"env"`              // the names alone, sorted: values may be secrets
 	Labels    map[string]string `json:"labels"`
 	TTLMillis int64             `json:"ttl_ms,omitempty"`
 	OnExpiry  string            `json:"on_expiry"`
 	Ephemeral bool              `json:"ephemeral,omitempty"`
-	Kept      bool              `json:"kept,omitempty"` // what remains of an ephemeral one whose workspace had changes
-	Enforced  []Enforcement     `json:"enforced"`
-	CreatedAt time.Time         `json:"created_at"`
-	StartedAt time.Time         `json:"started_at,omitzero"`
-	EndedAt   time.Time         `json:"ended_at,omitzero"`
-	ExpiresAt time.Time         `json:"expires_at,omitzero"`
-	Starts    int               `json:"starts"` // how often it was started
+	Project   *Project          `json:"project,omitempty"`
+	Kept      bool              `json:"kept,omitempty"`      // what remains of an ephemeral one whose workspace had changes
+	Published []PublishedPort   `json:"published,omitempty"` // on the loopback of the daemon's machine
+	// Socket is the path of the unix socket by which ports inside are reached as through
+	// Firecracker's vsock device; absent where it does not run, and over TCP.
+	Socket    string        `json:"socket,omitempty"`
+	Enforced  []Enforcement `json:"enforced"`
+	CreatedAt time.Time     `json:"created_at"`
+	StartedAt time.Time     `json:"started_at,omitzero"`
+	EndedAt   time.Time     `json:"ended_at,omitzero"`
+	ExpiresAt time.Time     `json:"expires_at,omitzero"`
+	Starts    int           `json:"starts"` // how often it was started
+
+	// Held says that what it writes waits for room on the host's disk; absent: it does not.
+	Held *DiskHeld `json:"held,omitempty"`
+
+	// DiskBroken says why its disk can't be used before it is stopped and started; absent: it can.
+	DiskBroken string `json:"disk_broken,omitempty"`
+
+	// Next is what was set and holds from the next start on.
+	Next []Pending `json:"next,omitempty"`
 
 	// Warnings are in the answer to a create alone: what its owner should know
 	// before anything runs in it.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// DiskHeld is a sandbox whose writes wait. Nothing of them fails, and they go on when there is
+// room.
+type DiskHeld struct {
+	Since time.Time `json:"since"`
+	Need  int64     `json:"need"`           // bytes that must be freed on the disk
+	Path  string    `json:"path,omitempty"` // a directory of the disk; absent for a key's requests
+}
+
+// Publish is a port of the machine's loopback that leads to one of a sandbox.
+type Publish struct {
+	Port     int `json:"port"`                // inside
+	HostPort int `json:"host_port,omitempty"` // the machine's; 0: the same where it is free, else one that is
+}
+
+// PublishedPort is how a Publish stands.
+type PublishedPort struct {
+	Port     int    `json:"port"`
+	HostPort int    `json:"host_port"`
+	Open     bool   `json:"open"`             // false while the sandbox does not run
+	Reason   string `json:"reason,omitempty"` // why it is not open although the sandbox runs
+}
+
+// OpenedPort is the answer of POST /v1/sandboxes/{id}/ports/{port}/open.
+type OpenedPort struct {
+	// URL lets one browser in, once, until ExpiresAt: it is a secret.
+	URL       string    `json:"url"`
+	ExpiresAt time.Time `json:"expires_at"`
+	// SessionMillis is for how long that browser is let in then.
+	SessionMillis int64 `json:"session_ms"`
+}
+
+// ChangeRequest is the body of PATCH /v1/sandboxes/{id}. What is left out stays as
+// it is; a field that is not listed here is an error, and nothing is changed then.
+type ChangeRequest struct {
+	Limits ChangeLimits `json:"limits,omitzero"`
+	// Network and Policy are as in a CreateRequest, and take the place of what there
+	// is. "off" is a policy that lets nothing through, where there is a link.
+	Network   string             `json:"network,omitempty"`
+	Policy    *Policy            `json:"policy,omitempty"`
+	TTLMillis *int64             `json:"ttl_ms,omitempty"` // milliseconds from now, and from each later start; 0: no end
+	OnExpiry  string             `json:"on_expiry,omitempty"`
+	Labels    map[string]*string `json:"labels,omitempty"` // null: the label goes
+}
+
+// ChangeLimits are the limits that can be changed. Zero stays as it is.
+type ChangeLimits struct {
+	CPUs   float64 `json:"cpus,omitempty"`
+	Memory int64   `json:"memory,omitempty"` // bytes
+	PIDs   int64   `json:"pids,omitempty"`
+	Disk   int64   `json:"disk,omitempty"` // bytes; no less than there are
+}
+
+// ChangeResult is the answer to a ChangeRequest.
+type ChangeResult struct {
+	Sandbox Sandbox   `json:"sandbox"`
+	Changes []Setting `json:"changes"`
+}
+
+// Setting is one thing that was set of a sandbox.
+type Setting struct {
+	What string `json:"what"` // cpus, memory, pids, disk, network, ttl, on_expiry, or "label" and its key
+	From string `json:"from"`
+	To   string `json:"to"`
+	When string `json:"when"`           // "now" or "next start"
+	Note string `json:"note,omitempty"` // why not now, or what does not follow yet
+}
+
+// Process is one process inside a sandbox, as that says itself.
+type Process struct {
+	PID       int       `json:"pid"` // as those inside see it
+	Parent    int       `json:"parent"`
+	User      string    `json:"user"`
+	State     string    `json:"state"`
+	StartedAt time.Time `json:"started_at,omitzero"`
+	CPUMillis int64     `json:"cpu_ms"`  // processor time, in milliseconds
+	RSS       int64     `json:"rss"`     // bytes in memory
+	Threads   int       `json:"threads"` // it has
+	Command   string    `json:"command"` // and its arguments, the first 200 bytes
+}
+
+// Processes is the answer of GET /v1/sandboxes/{id}/processes.
+type Processes struct {
+	Processes []Process `json:"processes"` // by PID, 2,000 at most
+	Total     int       `json:"total"`
+}
+
+// Usage is the answer of GET /v1/sandboxes/{id}/usage: what a running sandbox uses.
+type Usage struct {
+	Name      string    `json:"name"`
+	ID        string    `json:"id"`
+	Time      time.Time `json:"time"`
+	CPUMillis int64     `json:"cpu_ms"`             // processor time since its start; -1: not counted
+	CPULoad   float64   `json:"cpu_load,omitempty"` // where it is not: the share of its processors that was busy, from 0 to 1; -1: not known
+	CPUs      float64   `json:"cpus"`               // it may use
+	Memory    int64     `json:"memory"`             // bytes, the file cache apart; -1: not known
+	MemoryMax int64     `json:"memory_max"`
+	PIDs      int       `json:"pids"` // processes and threads, as it says itself; -1: it did not
+	PIDsMax   int64     `json:"pids_max"`
+	Disk      int64     `json:"disk"` // bytes; of the machine's disk where the sandbox has none of its own
+	DiskMax   int64     `json:"disk_max"`
+	Sent      uint64    `json:"sent"` // bytes through its gate
+	Received  uint64    `json:"received"`
+	// Connections are those that are open through its gate. Where there are none, its
+	// record has all that there was.
+	Connections int `json:"connections,omitempty"`
+}
+
+// Held is the answer of GET /v1/sandboxes/{id}/held.
+type Held struct {
+	Bytes int64 `json:"bytes"` // of the host's disk that the sandbox takes, running or not
+}
+
+// Pending is one thing that was set and holds from the next start on.
+type Pending struct {
+	What string `json:"what"`
+	To   string `json:"to"`
+	Why  string `json:"why"` // it does not hold yet
 }
 
 // Enforcement says how one promise is kept, or why it is not.
@@ -157,4 +336,20 @@ type Event struct {
 	Time    time.Time `json:"time"`
 	Type    string    `json:"type"`
 	Message string    `json:"message"`
+}
+
+// ChangesRequest selects what is streamed of the changes below /workspace.
+type ChangesRequest struct {
+	Content bool     `json:"content,omitempty"` // file contents too, not just digests
+	Paths   []string `json:"paths,omitempty"`   // only these and what is below them; none: all
+	// Ignore are lines of a .gitignore, compared with paths to which Prefix is added:
+	// what they ignore is left out, but for Tracked, and for a path of Paths that is
+	// ignored itself. The stream's end says of how many files.
+	Ignore  []string `json:"ignore,omitempty"`
+	Prefix  string   `json:"prefix,omitempty"`
+	Tracked []string `json:"tracked,omitempty"`
+	// Exclude and Only are patterns like those: what an Exclude matches is left out, and
+	// what no Only matches, if there is one.
+	Exclude []string `json:"exclude,omitempty"`
+	Only    []string `json:"only,omitempty"`
 }

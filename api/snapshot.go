@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Snapshot is what a sandbox wrote, kept for others to start from: POST
 // /v1/sandboxes/{id}/snapshots makes one, GET /v1/snapshots lists the caller's,
@@ -17,3 +20,10 @@ type Snapshot struct {
 	Notes       []string  `json:"notes,omitempty"`        // what was left out
 	CreatedAt   time.Time `json:"created_at"`
 }
+
+// ofBuilds begins the owner of what template builds made.
+const ofBuilds = "template:"
+
+// OfBuild reports whether a template build made it: it goes with the template, or
+// with what is kept for later builds, and is not removed by itself.
+func (s Snapshot) OfBuild() bool { return strings.HasPrefix(s.Owner, ofBuilds) }

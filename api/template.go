@@ -47,6 +47,8 @@ type TemplateCache struct {
 	Size      int64 `json:"size"`      // bytes of those
 	Files     int   `json:"files"`     // archives that were sent
 	FileSize  int64 `json:"file_size"` // bytes of those
+	// Droppable is what of it POST /v1/templates/gc would drop now.
+	Droppable *TemplateCache `json:"droppable,omitempty"`
 }
 
 // BuildRequest is the body of POST /v3/templates.
@@ -77,6 +79,10 @@ type BuildPlan struct {
 	Steps        []BuildStep `json:"steps,omitempty"`
 	StartCmd     string      `json:"startCmd,omitempty"`
 	ReadyCmd     string      `json:"readyCmd,omitempty"`
+	// Network and Policy are what its steps may reach, as in a CreateRequest, instead
+	// of what the daemon's configuration says. E2B has neither.
+	Network string  `json:"network,omitempty"`
+	Policy  *Policy `json:"policy,omitempty"`
 }
 
 // BuildStep is one step of it.
@@ -92,7 +98,8 @@ type BuildStatus struct {
 	Status     string     `json:"status"` // waiting, building, ready or error
 	LogEntries []BuildLog `json:"logEntries"`
 	Reason     *struct {
-		Message string `json:"message"`
+		Message string `json:"message"` // ends with the hint in brackets
+		Hint    string `json:"hint"`
 		Step    string `json:"step"`
 	} `json:"reason,omitempty"`
 }

@@ -18,8 +18,14 @@ type Volume struct {
 	Size   int64  `json:"size"`   // bytes
 	Inodes int64  `json:"inodes"` // files
 	// Enforced says whether Size and Inodes are kept to; Reason says why not.
-	Enforced  bool      `json:"enforced"`
-	Reason    string    `json:"reason,omitempty"`
+	Enforced bool   `json:"enforced"`
+	Reason   string `json:"reason,omitempty"`
+	// CacheOf is the directory whose builds' caches it keeps, as it was seen last; ""
+	// for a volume that is no cache.
+	CacheOf string `json:"cache_of,omitempty"`
+	// HomeOf is the program whose home's directories it keeps for CacheOf, such as
+	// "claude"; "": it keeps no home's.
+	HomeOf    string    `json:"home_of,omitempty"`
 	Used      int64     `json:"used"`      // bytes on the host's disk; 0 where that is not known
 	Sandboxes []string  `json:"sandboxes"` // names of those, running or not, that have it
 	CreatedAt time.Time `json:"created_at"`

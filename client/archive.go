@@ -8,6 +8,11 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"connectrpc.com/connect"
+
+	"github.com/carboy-sandbox/carboy/api/envd/filesystem"
+	"github.com/carboy-sandbox/carboy/api/envd/filesystem/filesystemconnect"
 )
 
 // Skip is a member of an archive that was left out, and why. Both texts come
@@ -98,4 +103,18 @@ func (a *Archive) Skipped() []Skip {
 		skipped = append(skipped, more(left))
 	}
 	return skipped
+}
+
+// RemoveFile removes a file or a directory inside, with the rights of the sandbox's user.
+// One that is not there is no error.
+func (c *Client) RemoveFile(ctx context.Context, id, name string) error {
+	files := filesystemconnect.NewFilesystemClient(c.guest, c.base+path(id, "/guest"))
+	_, err := files.Remove(ctx, connect.NewRequest(&filesystem.RemoveRequest{Path: name}))
+	if err == nil {
+		return nil
+	}
+	if e, _ := c.rpcError(err); e.Kind != NotFound {
+		return e
+	}
+	return nil
 }

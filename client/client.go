@@ -2,7 +2,8 @@
 // them, through a daemon's unix socket or over HTTP with an API key.
 //
 // Exec and Hold outlive the daemon: where it dies they connect again and go
-// on at the byte at which they were. Nothing else is sent twice. The package
+// on at the byte at which they were. Nothing else is done twice: a request is sent
+// again, to the next daemon, where one that left has done nothing of it. The package
 // refuses a URL that is not http or https, and never puts a key into an error.
 package client
 
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -36,7 +38,8 @@ type Options struct {
 	URL    string // "http://host:port" or "https://host", with Key
 	Key    string // an API key; for a URL only
 	// Redial is called before each attempt to find a daemon that went away,
-	// and may start one. Its error ends the attempt, not the call.
+	// and may start one. Its error ends the attempt; and the call, unless that
+	// is an Exec, Hold or Follow.
 	Redial func(ctx context.Context) error
 }
 
@@ -65,7 +68,11 @@ func New(o Options) (*Client, error) {
 	case o.Socket != "":
 		c.base, c.where = "http://unix", o.Socket
 		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return home.Dial(ctx, o.Socket)
+			conn, err := home.Dial(ctx, o.Socket)
+			if err != nil {
+				return nil, &unreached{err}
+			}
+			return conn, nil
 		}
 	default:
 		u, err := url.Parse(o.URL)
@@ -77,22 +84,44 @@ func New(o Options) (*Client, error) {
 		t.Proxy = http.ProxyFromEnvironment
 	}
 	rt := &authTransport{base: t, key: o.Key}
+	if u, err := url.Parse(c.base); err == nil { // as it was above
+		rt.below = u.EscapedPath()
+	}
+	ours := rt
+	if o.Redial != nil {
+		// A daemon that leaves closes connections that are idle, and who has just
+		// sent a request there could not know that nobody read it.
+		fresh := t.Clone()
+		fresh.DisableKeepAlives = true
+		ours = &authTransport{base: fresh, key: rt.key, below: rt.below}
+	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	c.http = &http.Client{Transport: rt, CheckRedirect: stay}
+	c.http = &http.Client{Transport: ours, CheckRedirect: stay}
 	c.guest = &http.Client{Transport: &guestTransport{base: rt}, CheckRedirect: stay}
 	return c, nil
 }
 
 // Close closes connections that are idle.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.http.CloseIdleConnections()
+	c.guest.CloseIdleConnections()
+}
 
-// authTransport adds the key.
+// authTransport adds the key. All requests go through it, so that it refuses those
+// that would name nothing.
 type authTransport struct {
-	base *http.Transport
-	key  string
+	base  *http.Transport
+	key   string
+	below string // the path of the daemon's URL
 }
 
 func (t *authTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := checkNames(strings.TrimPrefix(r.URL.EscapedPath(), t.below)); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close() // a RoundTripper does, whatever it returns
+		}
+		return nil, err
+	}
 	if t.key != "" {
 		r = r.Clone(r.Context())
 		r.Header.Set("X-API-KEY", t.key)
@@ -145,13 +174,53 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 
 // send sends one request and returns an answer in 2xx, or an error.
 func (c *Client) send(ctx context.Context, hc *http.Client, method, path string, body io.Reader, contentType string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	return c.sendAccepting(ctx, hc, method, path, body, contentType, "")
+}
+
+// sendAccepting is send for an answer in a form that has to be asked for; "": it has not.
+// A request of which nothing was done, as the daemon leaves, is sent to the next one.
+func (c *Client) sendAccepting(ctx context.Context, hc *http.Client, method, path string, body io.Reader, contentType, accept string) (*http.Response, error) {
+	var b agent.Backoff
+	for {
+		req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+		if err != nil {
+			return nil, fmt.Errorf("make request: %w", err)
+		}
+		if body != nil {
+			req.Header.Set("Content-Type", contentType)
+		}
+		if accept != "" {
+			req.Header.Set("Accept", accept)
+		}
+		resp, err := c.do(ctx, hc, req)
+		if err == nil {
+			return resp, nil
+		}
+		if body != nil && req.GetBody == nil { // it was read, or some of it
+			return nil, err
+		}
+		if err := c.nextDaemon(ctx, err, &b); err != nil {
+			return nil, err
+		}
+		if body != nil {
+			if body, err = rewound(req); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// rewound is the body of a request that was sent, as http.NewRequest knows it.
+func rewound(req *http.Request) (io.Reader, error) {
+	again, err := req.GetBody()
 	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("send again: %w", err)
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", contentType)
-	}
+	b, err := io.ReadAll(again)
+	return bytes.NewReader(b), err
+}
+
+func (c *Client) do(ctx context.Context, hc *http.Client, req *http.Request) (*http.Response, error) {
 	resp, err := hc.Do(req)
 	if err != nil {
 		return nil, c.sendError(ctx, err)
@@ -162,6 +231,23 @@ func (c *Client) send(ctx context.Context, hc *http.Client, method, path string,
 	defer resp.Body.Close()
 	return nil, readError(resp)
 }
+
+// nextDaemon returns nil once a request that failed by err may be sent again: the
+// daemon that left has done nothing of it, and another answers. Otherwise it says why
+// not.
+func (c *Client) nextDaemon(ctx context.Context, err error, b *agent.Backoff) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || !e.Again || c.redial == nil || !b.Wait(ctx) {
+		return err
+	}
+	return c.redial(ctx)
+}
+
+// unreached is why no connection came about.
+type unreached struct{ err error }
+
+func (u *unreached) Error() string { return u.err.Error() }
+func (u *unreached) Unwrap() error { return u.err }
 
 // sendError tells apart an end of ctx, an answer of the daemon, and no answer.
 func (c *Client) sendError(ctx context.Context, err error) error {
@@ -174,12 +260,20 @@ func (c *Client) sendError(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err // the URL says nothing to a user
 	}
+	_, unsent := errors.AsType[*unreached](err)
 	return &Error{
-		Kind: Unavailable,
-		Msg:  fmt.Sprintf("daemon at %s: no answer", c.where),
-		Hint: "carboy daemon status",
-		Err:  err,
+		Kind:  Unavailable,
+		Msg:   fmt.Sprintf("daemon at %s: no answer", c.where),
+		Hint:  "carboy daemon status",
+		Err:   err,
+		Again: unsent,
 	}
+}
+
+// lost reports whether err is that of a daemon that did not answer, and can be looked for.
+func (c *Client) lost(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Kind == Unavailable && e.Err != nil && c.redial != nil
 }
 
 // dialAgain lets the caller start a daemon anew. A failure is only one more

@@ -55,7 +55,7 @@ func readError(resp *http.Response) *Error {
 			}
 		}
 		if kind := kindOfText(e.Code); kind != "" {
-			return &Error{Kind: kind, Msg: e.Message, Hint: e.Hint}
+			return &Error{Kind: kind, Msg: e.Message, Hint: e.Hint, Again: e.Again}
 		}
 	}
 	var g struct { // a guest's HTTP paths answer in envd's form

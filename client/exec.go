@@ -29,7 +29,7 @@ func (c *Client) Exec(ctx context.Context, id string, o ExecOptions) (*guestv1.E
 
 // Follow attaches to a command that was started before and returns how it
 // ended. It prints the output from its start, as far as the guest still has
-// it. Command and Stdin of o are not used.
+// it. Command of o is not used, and Stdin with Join alone.
 func (c *Client) Follow(ctx context.Context, id, command string, o ExecOptions) (*guestv1.Exit, error) {
 	o.ID, o.Command = command, nil
 	return agent.Follow(ctx, c.Commands(id), way{c, id}, o)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
@@ -250,6 +251,32 @@ func TestExecWhenTheSandboxEnds(t *testing.T) {
 			}
 			if exit.GetReason() != tt.want || exit.GetCode() != 137 || !strings.Contains(exit.GetError(), tt.text) {
 				t.Errorf("exit = %v, want %v with %q", exit, tt.want, tt.text)
+			}
+		})
+	}
+}
+
+// A command that is killed before its sandbox is known to have gone says why all the
+// same; one that is killed in a sandbox that goes on was killed.
+func TestExecKilledFirst(t *testing.T) {
+	for name, want := range map[string]guestv1.Reason{
+		"by-its-sandbox": guestv1.Reason_REASON_OUT_OF_MEMORY, "by-itself": guestv1.Reason_REASON_SIGNALLED,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d *servertest.Daemon
+			var c *client.Client
+			var id string
+			d, c, id = setup(t, map[string]servertest.Program{
+				"hog": func(context.Context, *servertest.Process) *guestv1.Exit {
+					if name == "by-its-sandbox" {
+						time.AfterFunc(100*time.Millisecond, func() { d.Wall.Die(id, sandbox.EndOutOfMemory) })
+					}
+					return &guestv1.Exit{Reason: guestv1.Reason_REASON_SIGNALLED, Code: 137, Signal: 9}
+				},
+			})
+			exit, err := c.Exec(t.Context(), id, client.ExecOptions{Command: command("hog")})
+			if err != nil || exit.GetReason() != want || exit.GetCode() != 137 {
+				t.Errorf("exit = %v, %v, want %v", exit, err, want)
 			}
 		})
 	}

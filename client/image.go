@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -110,11 +111,7 @@ func (c *Client) readImage(ctx context.Context, resp *http.Response, progress fu
 		}
 		switch {
 		case ev.Error != nil:
-			kind := kindOfText(ev.Error.Code)
-			if kind == "" {
-				kind = Internal
-			}
-			return nil, &Error{Kind: kind, Msg: ev.Error.Message, Hint: ev.Error.Hint}
+			return nil, eventError(ev.Error)
 		case ev.Image != nil:
 			return ev.Image, nil
 		case ev.Progress != nil && progress != nil:
@@ -129,6 +126,11 @@ func (c *Client) readImage(ctx context.Context, resp *http.Response, progress fu
 		return nil, fmt.Errorf("decode news of an image: %w", err)
 	}
 	return nil, c.sendError(ctx, err)
+}
+
+// eventError is an error that is the last line of a stream.
+func eventError(e *api.Error) error {
+	return &Error{Kind: cmp.Or(kindOfText(e.Code), Internal), Msg: e.Message, Hint: e.Hint, Again: e.Again}
 }
 
 // sentReader remembers why reading what is sent failed: the connection that

@@ -156,7 +156,7 @@ func TestNetworkCalls(t *testing.T) {
 	ctx := t.Context()
 	value := api.SecretValue("hunter2")
 	for i, call := range []func() error{
-		func() error { _, err := c.Policy(ctx, "a/b"); return err },
+		func() error { _, err := c.Policy(ctx, "a b"); return err },
 		func() error { _, err := c.SetPolicy(ctx, "web", api.Policy{Default: "public"}); return err },
 		func() error {
 			_, err := c.TestPolicy(ctx, "web", api.PolicyTestRequest{Request: "GET https://a.example/"})
@@ -179,7 +179,7 @@ func TestNetworkCalls(t *testing.T) {
 		}
 	}
 	want := []string{
-		"GET /v1/sandboxes/a%2Fb/policy ", `PUT /v1/sandboxes/web/policy {"default":"public"}`,
+		"GET /v1/sandboxes/a%20b/policy ", `PUT /v1/sandboxes/web/policy {"default":"public"}`,
 		`POST /v1/sandboxes/web/policy/test {"request":"GET https://a.example/"}`, "GET /v1/policy/presets ",
 		"GET /v1/secrets ", `POST /v1/secrets {"name":"A","value":"hunter2"}`, `POST /v1/secrets {"name":"A","command":["/x"],"ttl_ms":5}`,
 		`POST /v1/secrets/A/rotate {}`, `POST /v1/secrets/A/rotate {"file":"/f"}`,

@@ -1,12 +1,16 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 )
 
 // path returns the API's path of a sandbox, by ID or name.
@@ -27,6 +31,62 @@ func ask[T any](ctx context.Context, c *Client, method, path string, in any) (*T
 // Paths in req are those of the daemon's host.
 func (c *Client) Create(ctx context.Context, req api.CreateRequest) (*api.Sandbox, error) {
 	return ask[api.Sandbox](ctx, c, http.MethodPost, "/v1/sandboxes", req)
+}
+
+// CreateWatched is Create that tells how far the copy of a workspace is, where one has to be
+// made: copied is called a few times a second, from this goroutine.
+func (c *Client) CreateWatched(ctx context.Context, req api.CreateRequest, copied func(api.Copied)) (*api.Sandbox, error) {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	var again agent.Backoff
+	for {
+		sb, err := c.createWatched(ctx, b, copied)
+		if err == nil {
+			return sb, nil
+		}
+		if err := c.nextDaemon(ctx, err, &again); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// CheckCreate says why a sandbox could not be created, as far as that is known without
+// making anything.
+func (c *Client) CheckCreate(ctx context.Context, req api.CreateRequest) error {
+	return c.call(ctx, http.MethodPost, "/v1/sandboxes?check=1", req, nil)
+}
+
+// createWatched is one attempt, which may fail after news.
+func (c *Client) createWatched(ctx context.Context, b []byte, copied func(api.Copied)) (*api.Sandbox, error) {
+	resp, err := c.sendAccepting(ctx, c.http, http.MethodPost, "/v1/sandboxes", bytes.NewReader(b), "application/json", api.CreateNews)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	if resp.Header.Get("Content-Type") != api.CreateNews {
+		sb := new(api.Sandbox)
+		if err := dec.Decode(sb); err != nil {
+			return nil, fmt.Errorf("decode a sandbox: %w", err)
+		}
+		return sb, nil
+	}
+	for {
+		var ev api.CreateEvent
+		err := dec.Decode(&ev)
+		switch {
+		case err != nil:
+			return nil, c.sendError(ctx, err)
+		case ev.Error != nil:
+			return nil, eventError(ev.Error)
+		case ev.Sandbox != nil:
+			return ev.Sandbox, nil
+		case ev.Copied != nil:
+			copied(*ev.Copied)
+		}
+	}
 }
 
 // Get returns a sandbox by ID or name, or a NotFound error.
@@ -91,6 +151,28 @@ func (c *Client) Remove(ctx context.Context, id string, force bool) error {
 // SetTimeout makes a sandbox end ttl from now; 0 means that it does not.
 func (c *Client) SetTimeout(ctx context.Context, id string, ttl time.Duration) (*api.Sandbox, error) {
 	return ask[api.Sandbox](ctx, c, http.MethodPost, path(id, "/timeout"), api.TimeoutRequest{TTLMillis: ttl.Milliseconds()})
+}
+
+// Set changes a sandbox that is there. The answer says of each thing whether it
+// holds now or from the next start on. A request with a mistake is an error, and
+// changes nothing.
+func (c *Client) Set(ctx context.Context, id string, req api.ChangeRequest) (*api.ChangeResult, error) {
+	return ask[api.ChangeResult](ctx, c, http.MethodPatch, path(id, ""), req)
+}
+
+// Processes lists what runs in a running sandbox, as that says itself.
+func (c *Client) Processes(ctx context.Context, id string) (*api.Processes, error) {
+	return ask[api.Processes](ctx, c, http.MethodGet, path(id, "/processes"), nil)
+}
+
+// Usage says what a running sandbox uses.
+func (c *Client) Usage(ctx context.Context, id string) (*api.Usage, error) {
+	return ask[api.Usage](ctx, c, http.MethodGet, path(id, "/usage"), nil)
+}
+
+// Held says how much of the host's disk a sandbox takes, running or not.
+func (c *Client) Held(ctx context.Context, id string) (*api.Held, error) {
+	return ask[api.Held](ctx, c, http.MethodGet, path(id, "/held"), nil)
 }
 
 // Version says what the daemon is.

@@ -1,7 +1,7 @@
 package client
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,13 +9,10 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/agent"
 )
-
-const maxEventLine = 64 << 10
 
 // Finish tells that the client of an ephemeral sandbox is done with it: it
 // ends now, not when its client has been missed.
@@ -65,52 +62,24 @@ func (c *Client) holdOnce(ctx context.Context, id string, beat func()) error {
 // events happen, until ctx ends or the sandbox is gone. An error is yielded
 // last.
 func (c *Client) Events(ctx context.Context, id string, follow bool) iter.Seq2[api.Event, error] {
-	return func(yield func(api.Event, error) bool) {
-		p := path(id, "/events")
-		if follow {
-			p += "?follow=1"
-		}
-		resp, err := c.send(ctx, c.http, http.MethodGet, p, nil, "")
-		if err != nil {
-			yield(api.Event{}, err)
-			return
-		}
-		defer resp.Body.Close()
-		sc := bufio.NewScanner(resp.Body)
-		sc.Buffer(nil, maxEventLine)
-		for sc.Scan() {
-			if len(sc.Bytes()) == 0 {
-				continue // a sign of life
-			}
-			var ev api.Event
-			if err := json.Unmarshal(sc.Bytes(), &ev); err != nil {
-				yield(ev, fmt.Errorf("decode event: %w", err))
-				return
-			}
-			if !yield(ev, nil) {
-				return
-			}
-		}
-		if err := sc.Err(); err != nil {
-			yield(api.Event{}, c.sendError(ctx, err))
-		}
+	p := path(id, "/events")
+	if follow {
+		p += "?follow=1"
 	}
+	return lines[api.Event]{what: "event", path: func() string { return p }}.of(ctx, c)
 }
 
 // ChangesOptions select what Changes streams.
-type ChangesOptions struct {
-	Content bool     // file contents too, not just digests
-	Paths   []string // only these below /workspace, and what is below them; none: all
-}
+type ChangesOptions = api.ChangesRequest
 
 // Changes streams what was changed below /workspace. A stream that is cut
 // short ends with an error, never as if it were whole.
 func (c *Client) Changes(ctx context.Context, id string, o ChangesOptions) (io.ReadCloser, error) {
-	q := url.Values{"path": o.Paths}
-	if o.Content {
-		q.Set("content", "1")
+	body, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	resp, err := c.send(ctx, c.http, http.MethodGet, path(id, "/changes")+"?"+q.Encode(), nil, "")
+	resp, err := c.send(ctx, c.http, http.MethodPost, path(id, "/changes"), bytes.NewReader(body), "application/json")
 	if err != nil {
 		return nil, err
 	}

@@ -32,3 +32,9 @@ func (c *Client) Volume(ctx context.Context, ref string) (*api.Volume, error) {
 func (c *Client) RemoveVolume(ctx context.Context, ref string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/volumes/"+url.PathEscape(ref), nil, nil)
 }
+
+// DiscardVolume removes a volume that was made for one sandbox, of which nothing came: a
+// Conflict where anybody has asked for it besides, or may have.
+func (c *Client) DiscardVolume(ctx context.Context, ref string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/volumes/"+url.PathEscape(ref)+"?fresh=1", nil, nil)
+}

@@ -11,6 +11,7 @@ busybox busybox-static
 chromium chromium
 curl curl
 getent libc-bin
+git git
 ip iproute2
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
@@ -20,6 +21,7 @@ openssl openssl
 ps procps
 qemu-system-x86_64 qemu-system-x86
 python3 python3
+sshd openssh-server
 unshare util-linux
 '
 
@@ -52,6 +54,12 @@ if [ -n "$packages" ]; then
 	fi
 	echo "scripts/deps.sh: installing $*" >&2
 	export DEBIAN_FRONTEND=noninteractive
+	# What is a server is not to serve: tests start their own.
+	policy=/usr/sbin/policy-rc.d
+	if [ ! -e "$policy" ]; then
+		trap 'rm -f "$policy"' EXIT
+		printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"
+	fi
 	install="apt-get install -qq -y --no-install-recommends $*"
 	# The package lists may be missing or too old to install from.
 	$install >/dev/null 2>&1 || { apt-get update -qq && $install >/dev/null; }

@@ -15,14 +15,14 @@ fi
 go vet ./... || rc=1
 go tool staticcheck ./... || rc=1
 
-for f in .ci/run scripts/*.sh; do
+for f in .ci/run scripts/*.sh packaging/scripts/*.sh; do
 	case $(head -n 1 "$f") in
 	*bash) bash -n "$f" || rc=1 ;;
 	*) sh -n "$f" || rc=1 ;;
 	esac
 done
 if command -v shellcheck >/dev/null; then
-	shellcheck .ci/run scripts/*.sh || rc=1
+	shellcheck .ci/run scripts/*.sh packaging/scripts/*.sh || rc=1
 fi
 
 exit $rc

@@ -61,8 +61,8 @@ stage 1-units "$(of race)" -race -p 2 -timeout 20m "$@"
 	export CGO_ENABLED=0 GOFLAGS="$static"
 	stage 2-sentry "$(of plain)" -p 2 -timeout 20m "$@"
 	# These say of some tests that the detector leaves no room for them.
-	[ $# -gt 0 ] || set -- -run '^(TestMemory|TestInitForgets)$'
-	stage 3-again './internal/egress/link ./internal/guest/jail' "$@"
+	[ $# -gt 0 ] || set -- -run '^(TestMemory|TestOffersMemory|TestInitForgets)$'
+	stage 3-again './internal/egress ./internal/egress/link ./internal/guest/jail' "$@"
 )
 # What follows makes sandboxes and attacks them, and has the machine for itself.
 alone=$(of alone)

@@ -18,5 +18,7 @@ go version -m "$@" | awk '$1 == "dep" { print $2, $3 }' | sort -u | while read -
 		exit 1
 	fi
 done
-printf '==== Go standard library: LICENSE\n\n'
+printf '==== gitleaks, of which the rules are embedded: LICENSE\n\n'
+cat internal/gitgate/scan/rules/LICENSE
+printf '\n\n==== Go standard library: LICENSE\n\n'
 cat "$(go env GOROOT)/LICENSE"

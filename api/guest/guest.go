@@ -3,6 +3,8 @@
 // nothing here is for anybody outside.
 package guest
 
+import "time"
+
 // Network is what the agent is told of a sandbox's one way out: the gate.
 type Network struct {
 	// Nameservers are the addresses of the gate's resolver, at most three.
@@ -16,6 +18,28 @@ type Network struct {
 	// Roots is a file in PEM, as the agent sees it, with the authorities that
 	// an image without any is given. Empty: it is given Trust alone.
 	Roots string `json:"roots,omitempty"`
+}
+
+// ActionsTarget is what a CONNECT to the agent names for the action protocol: one
+// request and its reply follow. See package action.
+const ActionsTarget = "actions.carboy:5005"
+
+// LackNetwork begins what the agent says, in its status, of the gate's name and
+// certificates: it could not install them.
+const LackNetwork = "network: "
+
+// Asked is a name that was asked for in an instance without a network.
+type Asked struct {
+	Name  string    `json:"name"` // in lower case; what is no letter, digit, "-" or "_" is escaped
+	Type  string    `json:"type"` // "A"
+	Count int       `json:"count"`
+	Last  time.Time `json:"last"`
+}
+
+// AskedAnswer is what the agent tells of them.
+type AskedAnswer struct {
+	Names  []Asked `json:"names"`
+	Others int     `json:"others,omitempty"` // questions for names beyond those
 }
 
 // What an Attempt tries.
@@ -91,6 +115,34 @@ type Claim struct {
 	Env map[string]string `json:"env"` // on top of the configuration's
 	// Network connects a sandbox that had none; nil: it stays as it is.
 	Network *Network `json:"network,omitempty"`
+}
+
+// Limits is the body of POST /carboy/limits: what holds for the commands of a
+// running sandbox from now on.
+type Limits struct {
+	PIDs int64 `json:"pids"` // processes and threads of all commands together; above zero
+}
+
+// Processes are the answer to GET /carboy/processes.
+type Processes struct {
+	List    []Process `json:"list"`    // by PID; not all of them where there are very many
+	Total   int       `json:"total"`   // processes
+	Threads int       `json:"threads"` // of all of them, which is what a limit of processes counts
+}
+
+// Process is one process inside. What runs there can say what it likes of its
+// command.
+type Process struct {
+	PID       int    `json:"pid"` // as those inside see it
+	Parent    int    `json:"parent"`
+	UID       int    `json:"uid"`
+	User      string `json:"user"` // the name of the account, or its number
+	State     string `json:"state"`
+	Started   int64  `json:"started"` // Unix seconds; 0: not known
+	CPUMillis int64  `json:"cpu_ms"`
+	RSS       int64  `json:"rss"` // bytes in memory
+	Threads   int    `json:"threads"`
+	Command   string `json:"command"` // its arguments, bounded
 }
 
 // Metrics are the answer to GET /metrics, as envd gives it. Sizes are bytes but for

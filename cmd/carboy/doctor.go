@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
@@ -19,7 +21,13 @@ import (
 
 // diagnose tries what this machine can enforce, with the walls themselves.
 func diagnose(ctx context.Context) (doctor.Report, error) {
+	if err := built(); err != nil {
+		return doctor.Report{}, err
+	}
 	dirs, err := home.Find(os.Getenv, os.Getuid())
+	if os.Geteuid() != 0 && cgroup.Undelegated("/") { // as a daemon would; where it can't, the lines say what is missing
+		_ = enterScope(ctx, fmt.Sprintf("%sdoctor-%d", cgroup.ScopePrefix, os.Getpid()), "carboy doctor")
+	}
 	return doctor.Run(ctx, doctor.Options{
 		Version: version, Dirs: dirs, DirsErr: err, Home: ownHome(), Default: sandbox.DefaultIsolation,
 		Walls: []doctor.Wall{

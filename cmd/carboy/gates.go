@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/carboy-sandbox/carboy/internal/approval/desk"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/egress"
 	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server"
 )
 
@@ -20,7 +22,7 @@ type secrets interface {
 }
 
 // openNetwork opens the secrets of this home, and what starts gates over them.
-func openNetwork(cfg daemon.Config, dirs home.Dirs, log *slog.Logger) (daemon.Network, error) {
+func openNetwork(cfg daemon.Config, dirs home.Dirs, d *desk.Desk, log *slog.Logger) (daemon.Network, error) {
 	resolvers, err := cfg.ResolverAddrs()
 	if err != nil {
 		return daemon.Network{}, err
@@ -32,6 +34,7 @@ func openNetwork(cfg daemon.Config, dirs home.Dirs, log *slog.Logger) (daemon.Ne
 		Dir: dir, KeyFile: filepath.Join(dirs.Config, "secrets.key"), MakeDir: home.Make,
 		Changed: func(c secret.Change) { gates.Changed(context.Background(), c) },
 		InUse:   func(owner, name string) []string { return gates.Users(owner, name) },
+		Most:    cfg.MostSecrets(),
 	})
 	closeStore := func() error { return nil }
 	if err == nil {
@@ -40,12 +43,15 @@ func openNetwork(cfg daemon.Config, dirs home.Dirs, log *slog.Logger) (daemon.Ne
 		log.Error("open the secrets", "err", err)
 		store = secret.Closed{Dir: dir, Why: err}
 	}
-	gates, err = egress.New(egress.Options{State: dirs.State, Secrets: store, Resolvers: resolvers, Log: log})
+	gates, err = egress.New(egress.Options{
+		State: dirs.State, Secrets: store, Resolvers: resolvers, Log: log,
+		Session: d.Session(), Attend: func(sb *sandbox.Sandbox) egress.Line { return d.Line(sb) },
+	})
 	if err != nil {
 		return daemon.Network{}, errors.Join(err, closeStore())
 	}
 	return daemon.Network{
-		Gate: gates, Secrets: store,
+		Gate: gates, Secrets: store, Answer: gates.Answer,
 		Close: func() error { return errors.Join(gates.Shut(), closeStore()) },
 	}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/doctor"
 	"github.com/carboy-sandbox/carboy/internal/egress"
 	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/quarantine/jail"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/volume/content"
 )
@@ -16,6 +17,6 @@ import (
 func become() {
 	role.Become(
 		instance.Roles(), gvisor.Roles(egress.MakeLink), process.Roles(egress.MakeLink),
-		egress.Roles(), content.Roles(), image.Roles(), doctor.Roles(), bench.Roles(),
+		egress.Roles(), content.Roles(), image.Roles(), jail.Roles(), doctor.Roles(), bench.Roles(),
 	)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
@@ -27,6 +28,7 @@ type walls struct {
 	images *image.Store
 	saved  *snapshot.Store
 	all    []sandbox.Backend
+	disks  *instance.Disks
 	roles  *role.Runner
 	closes []func() error
 }
@@ -42,7 +44,11 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 	if w.roles, err = role.NewRunner(dirs.State); err != nil {
 		return nil, fmt.Errorf("open the walls: %w", err)
 	}
-	layers := image.Options{Log: log}
+	if w.disks, err = instance.OpenDisks(dirs.State, log); err != nil {
+		return nil, fmt.Errorf("open the disks: %w", err)
+	}
+	w.closes = append(w.closes, w.disks.Close)
+	layers := image.Options{Log: log, Room: w.room}
 	layers.Use(w.roles)
 	w.images, err = image.Open(filepath.Join(dirs.State, "images"), layers)
 	if err != nil {
@@ -55,13 +61,13 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 	}
 	w.closes = append(w.closes, w.saved.Close)
 	strong, err := gvisor.Open(ctx, gvisor.Options{
-		State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS"),
+		State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved, Disks: w.disks, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the gvisor wall: %w", err)
 	}
 	w.add(strong, strong.Close)
-	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved})
+	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved, Disks: w.disks})
 	if err != nil {
 		return nil, fmt.Errorf("open the process wall: %w", err)
 	}
@@ -71,6 +77,11 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 
 // delete deletes a directory whose files any of the instances' ids may own.
 func (w *walls) delete(dir string) error { return w.roles.Delete(context.Background(), dir) }
+
+// room refuses to begin something that needs room on the disk of the state where it has none.
+func (w *walls) room(owner, what string) error {
+	return sandbox.RoomFor(w.disks, owner, what, sandbox.BeginRoom)
+}
 
 func (w *walls) add(b sandbox.Backend, closeIt func() error) {
 	w.all = append(w.all, b)

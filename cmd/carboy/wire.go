@@ -8,11 +8,14 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/approval/desk"
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
@@ -28,19 +31,25 @@ func init() { version += weak.Suffix }
 
 // environment joins the command line to the daemon and the wall.
 func environment() cli.Env {
-	state := ""
+	state, config, agents := "", "", ""
 	if dirs, err := home.Find(os.Getenv, os.Getuid()); err == nil {
+		config, agents = dirs.Config, filepath.Join(dirs.Config, "agents")
 		state = dirs.State // where not, the first call to the daemon says why
 	}
 	return cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		LookupEnv: os.LookupEnv,
 		StateDir:  state,
+		ConfigDir: config,
+		AgentsDir: agents,
 		Version:   version,
 		Connect:   connect,
 		Gone:      gone,
 		Serve:     serve,
 		Doctor:    diagnose,
+		Why:       why,
+		Survey:    surveyHome,
+		Uninstall: uninstallHome,
 	}
 }
 
@@ -53,6 +62,15 @@ func gone(ctx context.Context) error {
 	return daemon.Gone(ctx, dirs)
 }
 
+// why looks in the log of this home's daemon.
+func why(message string, since time.Time) (path, cause string) {
+	dirs, err := home.Find(os.Getenv, os.Getuid())
+	if err != nil {
+		return "", ""
+	}
+	return daemon.Why(dirs, message, since)
+}
+
 // connect returns a client of this home's daemon, and with start starts one
 // where none runs, now and whenever the client has lost it.
 func connect(ctx context.Context, start bool, notice func(string)) (*client.Client, error) {
@@ -62,6 +80,9 @@ func connect(ctx context.Context, start bool, notice func(string)) (*client.Clie
 	}
 	opts := client.Options{Socket: daemon.Socket(dirs)}
 	if start {
+		if err := built(); err != nil {
+			return nil, err
+		}
 		exe, err := os.Executable()
 		if err != nil {
 			return nil, err
@@ -90,6 +111,9 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 			report.Failed(err)
 		}
 	}()
+	if err := built(); err != nil {
+		return err
+	}
 	dirs, err := home.Find(os.Getenv, os.Getuid())
 	if err != nil {
 		return err
@@ -111,6 +135,11 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if o.Background {
+		for _, line := range untold(dirs, settle(ctx, dirs, log)) {
+			report.Note(line)
+		}
+	}
 	walls, err := openWalls(ctx, dirs, log)
 	if err != nil {
 		return err
@@ -118,8 +147,8 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 	defer walls.close()
 	debug.SetGCPercent(50) // a daemon is mostly idle, and there may be many
 	return daemon.Run(ctx, cfg, daemon.Deps{
-		Backends: walls.all, Images: walls.images, Snapshots: walls.saved, PerInstance: perInstance,
-		Network: func() (daemon.Network, error) { return openNetwork(cfg, dirs, log) },
+		Backends: walls.all, Disk: walls.disks, Images: walls.images, Snapshots: walls.saved, PerInstance: perInstance,
+		Network: func(d *desk.Desk) (daemon.Network, error) { return openNetwork(cfg, dirs, d, log) },
 		Volumes: func() (*volume.Service, error) { return walls.openVolumes(cfg, dirs, log) },
 		Version: version, Log: log, Memory: memory(),
 		HasChanges: hasChanges, Ready: report.Ready,

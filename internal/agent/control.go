@@ -28,6 +28,10 @@ const (
 	maxConflict = 256
 
 	bufferSize = 4096
+
+	pathProcesses = "/carboy/processes"
+	// maxProcesses bounds a list of processes, in bytes.
+	maxProcesses = 2 << 20
 )
 
 // StatusError is an agent's answer outside 2xx.
@@ -64,6 +68,16 @@ func (g *Guest) Claim(ctx context.Context, c guest.Claim) error {
 	return g.converse(ctx, http.MethodPost, "/carboy/claim", body, func(*http.Response, *bufio.Reader) error { return nil })
 }
 
+// Limit changes what holds for all commands together. An agent of a version that
+// can't answers with status 404.
+func (g *Guest) Limit(ctx context.Context, l guest.Limits) error {
+	body, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return g.converse(ctx, http.MethodPost, "/carboy/limits", body, func(*http.Response, *bufio.Reader) error { return nil })
+}
+
 // Metrics returns what the agent measures. None of it is to be believed.
 func (g *Guest) Metrics(ctx context.Context) (raw []byte, err error) {
 	err = g.converse(ctx, http.MethodGet, "/metrics", nil, func(resp *http.Response, _ *bufio.Reader) error {
@@ -71,6 +85,54 @@ func (g *Guest) Metrics(ctx context.Context) (raw []byte, err error) {
 		return err
 	})
 	return raw, err
+}
+
+// maxLack bounds what an agent says that it could not do, in bytes, and maxLacks how
+// many such things are heard.
+const (
+	maxLack  = 400
+	maxLacks = 8
+	// maxAsked is how many names are heard.
+	maxAsked = 128
+)
+
+// Lacks returns what the agent could not do, of those things whose text begins with
+// about. It is the guest's word: escaped and bounded.
+func (g *Guest) Lacks(ctx context.Context, about string) (lacks []string, err error) {
+	var status struct {
+		Lacks []string `json:"lacks"`
+	}
+	err = g.converse(ctx, http.MethodGet, "/carboy/status", nil, func(resp *http.Response, _ *bufio.Reader) error {
+		return json.NewDecoder(resp.Body).Decode(&status)
+	})
+	for _, l := range status.Lacks {
+		if text, ok := strings.CutPrefix(l, about); ok && len(lacks) < maxLacks {
+			lacks = append(lacks, term.Escape(strings.TrimSpace(strings.ToValidUTF8(text[:min(len(text), maxLack)], "?"))))
+		}
+	}
+	return lacks, err
+}
+
+// Asked returns which names were asked for in vain in an instance without a network.
+// None of it is to be believed; a name holds nothing that a terminal obeys.
+func (g *Guest) Asked(ctx context.Context) (answer guest.AskedAnswer, err error) {
+	err = g.converse(ctx, http.MethodGet, "/carboy/asked", nil, func(resp *http.Response, _ *bufio.Reader) error {
+		return json.NewDecoder(resp.Body).Decode(&answer)
+	})
+	answer.Names = answer.Names[:min(len(answer.Names), maxAsked)]
+	for i := range answer.Names {
+		a := &answer.Names[i]
+		a.Name, a.Type = term.Escape(a.Name), term.Escape(a.Type)
+	}
+	return answer, err
+}
+
+// Processes lists what runs inside. None of it is to be believed, nor shown as it is.
+func (g *Guest) Processes(ctx context.Context) (p guest.Processes, err error) {
+	err = g.converse(ctx, http.MethodGet, pathProcesses, nil, func(resp *http.Response, _ *bufio.Reader) error {
+		return json.NewDecoder(resp.Body).Decode(&p)
+	})
+	return p, err
 }
 
 // Probe makes attempts from inside, with the rights of a command.
@@ -115,7 +177,7 @@ func (g *Guest) Hold(ctx context.Context, limit time.Duration) (release func(), 
 	}
 	release = func() { stop(); c.Close() }
 	if err = c.SetReadDeadline(time.Now().Add(limit)); err == nil {
-		_, _, err = exchange(c, http.MethodPost, "/carboy/hold", "", nil) //nolint:bodyclose // it ends with the connection
+		_, _, err = exchange(c, maxHead, http.MethodPost, "/carboy/hold", "", nil) //nolint:bodyclose // it ends with the connection
 	}
 	if err != nil {
 		release()
@@ -144,7 +206,7 @@ func (g *Guest) converse(ctx context.Context, method, path string, body []byte, 
 	}
 	defer c.Close()
 	defer stop()
-	resp, r, err := exchange(c, method, path, "Connection: close\r\n", body)
+	resp, r, err := exchange(c, limitOf(path), method, path, "Connection: close\r\n", body)
 	if err != nil {
 		return err
 	}
@@ -165,13 +227,21 @@ func interrupt(ctx context.Context, c net.Conn) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 }
 
-// exchange sends a request and reads the head of the answer, which is a 2xx.
-func exchange(c net.Conn, method, path, header string, body []byte) (*http.Response, *bufio.Reader, error) {
+// limitOf bounds an answer, in bytes.
+func limitOf(path string) int64 {
+	if path == pathProcesses {
+		return maxProcesses
+	}
+	return maxHead
+}
+
+// exchange, which reads limit bytes at most, sends a request and reads the head of the answer, which is a 2xx.
+func exchange(c net.Conn, limit int64, method, path, header string, body []byte) (*http.Response, *bufio.Reader, error) {
 	const head = "%s %s HTTP/1.1\r\nHost: guest\r\n%sContent-Length: %d\r\n\r\n%s"
 	if _, err := fmt.Fprintf(c, head, method, path, header, len(body), body); err != nil {
 		return nil, nil, err
 	}
-	r := bufio.NewReaderSize(io.LimitReader(c, maxHead), bufferSize)
+	r := bufio.NewReaderSize(io.LimitReader(c, limit), bufferSize)
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil {
 		return nil, nil, err
@@ -192,11 +262,26 @@ func exchange(c net.Conn, method, path, header string, body []byte) (*http.Respo
 // guest's loopback. It returns c, or closes it. Where nothing listens there,
 // that is a StatusError.
 func Forward(ctx context.Context, c net.Conn, port int) (net.Conn, error) {
+	return through(ctx, c, fmt.Sprintf("127.0.0.1:%d", port))
+}
+
+// Actions asks the agent at the other end of c to answer one request of the
+// action protocol on it; see package api/action. It returns c, or closes it. The
+// cause of its error is ErrOld for an agent that speaks no such protocol.
+func Actions(ctx context.Context, c net.Conn) (net.Conn, error) {
+	c, err := through(ctx, c, guest.ActionsTarget)
+	if e, ok := errors.AsType[*StatusError](err); ok && e.Code == http.StatusBadRequest {
+		return nil, fmt.Errorf("%w: %w", ErrOld, err)
+	}
+	return c, err
+}
+
+// through makes c a connection to what target is inside.
+func through(ctx context.Context, c net.Conn, target string) (net.Conn, error) {
 	defer interrupt(ctx, c)()
-	target := fmt.Sprintf("127.0.0.1:%d", port)
 	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
 		c.Close()
-		return nil, fmt.Errorf("ask for port %d: %w", port, err)
+		return nil, fmt.Errorf("ask for %s: %w", target, err)
 	}
 	head := &io.LimitedReader{R: c, N: maxHead}
 	r := bufio.NewReaderSize(head, bufferSize)
@@ -205,7 +290,7 @@ func Forward(ctx context.Context, c net.Conn, port int) (net.Conn, error) {
 	head.N = math.MaxInt64 // what follows is a stream
 	if err != nil {
 		c.Close()
-		return nil, fmt.Errorf("ask for port %d: %w", port, err)
+		return nil, fmt.Errorf("ask for %s: %w", target, err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		c.Close()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -57,7 +58,9 @@ func Follow(ctx context.Context, rpc guestv1connect.ExecServiceClient, way Way, 
 	}
 	f := &follower{rpc: rpc, way: way, known: make(chan struct{})}
 	if o.Command == nil {
-		o.Stdin = nil
+		if !o.Join {
+			o.Stdin = nil
+		}
 		f.markKnown("")
 	} else {
 		o.Command = proto.CloneOf(o.Command)
@@ -76,6 +79,9 @@ type FollowOptions struct {
 	ID string
 	// Command is started; nil: that of ID was started before.
 	Command *guestv1.Command
+	// Join: Command is nil, and Stdin goes to the terminal of that of ID behind what it was
+	// given before, and what others type. It is not ended with Stdin.
+	Join bool
 	// Stdin is read to its end; nil leaves the command without input. A Read
 	// that blocks when the command has ended is left behind, unless Stdin has
 	// a working SetReadDeadline.
@@ -89,6 +95,9 @@ type FollowOptions struct {
 	// ends Follow.
 	Resize  <-chan *guestv1.Terminal
 	Signals <-chan int32
+	// Dropped is called in the place of Notice for output that is gone, from the byte that
+	// was expected to the next that comes.
+	Dropped func(s guestv1.Stream, from, to uint64)
 	// Notice is called with what the user should be told: that the sandbox
 	// was started again, or that output was lost.
 	Notice func(string)
@@ -141,7 +150,7 @@ func (f *follower) run(ctx context.Context) (*guestv1.Exit, error) {
 	for {
 		exit, progress, err := f.attempt(ctx)
 		if exit != nil || ctx.Err() != nil {
-			return exit, ctxOr(ctx, exit, err)
+			return f.explained(ctx, exit), ctxOr(ctx, exit, err)
 		}
 		if progress {
 			b.Reset()
@@ -226,6 +235,31 @@ func (f *follower) ended(ctx context.Context) (*guestv1.Exit, error) {
 	return f.way.Ended(ctx, f.starts)
 }
 
+// An end by SIGKILL is looked behind so often, and after so long a time.
+const (
+	killedLooks = 6
+	killedLook  = 50 * time.Millisecond
+)
+
+// explained is how a command ended. One that was killed, and the agent does not know by whom,
+// may have been the first to go of a sandbox that went: that is known a moment later.
+func (f *follower) explained(ctx context.Context, exit *guestv1.Exit) *guestv1.Exit {
+	if exit.GetReason() != guestv1.Reason_REASON_SIGNALLED || exit.GetSignal() != killSignal || exit.GetError() != "" {
+		return exit
+	}
+	for range killedLooks {
+		if why, err := f.ended(ctx); why != nil && err == nil {
+			return why
+		}
+		select {
+		case <-time.After(killedLook):
+		case <-ctx.Done():
+			return exit
+		}
+	}
+	return exit
+}
+
 // stalled is the error of a guest that sends nothing, for ever.
 func stalled(err error) *sandbox.Error {
 	return &sandbox.Error{
@@ -241,7 +275,7 @@ func (f *follower) take(ev *guestv1.Event) (news bool, _ error) {
 	if d := ev.GetDropped(); d != nil {
 		offset, _, name := f.stream(d.GetStream())
 		if offset != nil && d.GetTo() > *offset {
-			f.lost(name, d.GetTo()-*offset)
+			f.lost(d.GetStream(), name, *offset, d.GetTo())
 			*offset = d.GetTo()
 		}
 		return false, nil // output comes after it, or it is said again and again
@@ -257,7 +291,7 @@ func (f *follower) take(ev *guestv1.Event) (news bool, _ error) {
 	data := out.GetData()
 	switch at := out.GetOffset(); {
 	case at > *offset:
-		f.lost(name, at-*offset)
+		f.lost(out.GetStream(), name, *offset, at)
 		*offset = at
 	case *offset-at >= uint64(len(data)):
 		return false, nil
@@ -283,6 +317,10 @@ func (f *follower) stream(s guestv1.Stream) (offset *uint64, w io.Writer, name s
 	}
 }
 
-func (f *follower) lost(name string, n uint64) {
-	f.o.Notice(fmt.Sprintf("%d bytes of %s were dropped before they could be read", n, name))
+func (f *follower) lost(s guestv1.Stream, name string, from, to uint64) {
+	if f.o.Dropped != nil {
+		f.o.Dropped(s, from, to)
+		return
+	}
+	f.o.Notice(fmt.Sprintf("%d bytes of %s were dropped before they could be read", to-from, name))
 }

@@ -43,6 +43,10 @@ func (f *follower) insist(ctx context.Context, call func() error) bool {
 // sendInput copies Stdin to the command. Where the command no longer takes
 // it, the rest is left unread.
 func (f *follower) sendInput(ctx context.Context) {
+	if f.o.Join {
+		f.typeInput(ctx)
+		return
+	}
 	if !f.o.Command.GetStdin() || !f.waitKnown(ctx) {
 		return
 	}

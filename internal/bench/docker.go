@@ -38,7 +38,7 @@ func (d *docker) available(ctx context.Context) (bool, string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if _, err := d.w.run(ctx, d.command("version", "--format", "{{.Server.Version}}")); err != nil {
-		return false, "no engine answers: " + err.Error() + ": scripts/bench.sh starts one"
+		return false, "no engine answers: " + err.Error() + ": start one, such as by dockerd"
 	}
 	o, err := d.w.run(ctx, d.command("info", "--format", "{{.ServerVersion}} {{json .Runtimes}}"))
 	if err != nil {

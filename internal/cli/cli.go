@@ -13,6 +13,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/uninstall"
 )
 
 // Env is what the process gives the command line. Streams that are *os.File
@@ -24,6 +26,10 @@ type Env struct {
 	LookupEnv func(string) (string, bool)
 	// Now is time.Now where nil.
 	Now func() time.Time
+	// ConfigDir is the user's configuration, with bottles and agents; "" for none.
+	ConfigDir string
+	// AgentsDir is the directory of a user's own agents; "" for none.
+	AgentsDir string
 	// StateDir is where apply remembers what it wrote; "" for nowhere. It is
 	// the caller's own directory, and made when it is needed.
 	StateDir string
@@ -37,8 +43,23 @@ type Env struct {
 	Gone func(ctx context.Context) error
 	// Serve runs the daemon in this process until ctx ends.
 	Serve func(ctx context.Context, o ServeOptions) error
+	// Why looks in the daemon's log for the last failure since a moment with that
+	// message: the log's path, "" where there is none, and the cause, "" where it
+	// does not say. Where nil, nothing is known.
+	Why func(message string, since time.Time) (path, cause string)
 	// Doctor tries what this machine can enforce; where nil, nobody can.
 	Doctor func(ctx context.Context) (doctor.Report, error)
+	// Survey says what the caller's home holds, and with config of which
+	// configuration; it changes nothing. Uninstall ends all sandboxes of a home whose
+	// daemon has left, and removes it. Where nil, nobody can.
+	Survey    func(ctx context.Context, config bool) (uninstall.Survey, error)
+	Uninstall func(ctx context.Context, o UninstallOptions) error
+}
+
+// UninstallOptions are how much Env.Uninstall does.
+type UninstallOptions struct {
+	Config   bool // remove the configuration, too
+	StopOnly bool // end sandboxes, and remove nothing
 }
 
 // ServeOptions are the flags of serve.
@@ -66,6 +87,7 @@ type LangBotOptions struct {
 // while it runs is its own to handle, so ctx should not end by one.
 func Main(ctx context.Context, args []string, env Env) int {
 	a := newApp(env)
+	a.typed = args
 	root := a.rootCommand()
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
@@ -77,16 +99,32 @@ func Main(ctx context.Context, args []string, env Env) int {
 	}
 	if _, quiet := errors.AsType[*exit.Error](err); !quiet {
 		a.JSON = a.JSON || a.jsonAnyway(root, args)
-		a.PrintError(err)
+		a.PrintError(a.because(err))
 	}
 	return exit.Code(err)
+}
+
+// because adds to an error of the daemon's own what its log says of it: the log is
+// the caller's, or else it can't be read. Other users of an API see no log.
+func (a *app) because(err error) error {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok || e.Kind != sandbox.Internal || e.Hint != sandbox.LogHint || a.env.Why == nil {
+		return err
+	}
+	path, cause := a.env.Why(e.Msg, a.started)
+	if path == "" || cause == "" {
+		return e.WithHint("%s: what carboy serve printed, or its service's journal", e.Hint)
+	}
+	return e.WithHint("%s (%s)", cause, path)
 }
 
 // app is one run of the command line.
 type app struct {
 	*console.Console
-	env Env
-	svc *client.Client
+	env     Env
+	svc     *client.Client
+	started time.Time
+	typed   []string // the command line, without the program's name
 }
 
 func newApp(env Env) *app {
@@ -96,7 +134,7 @@ func newApp(env Env) *app {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
-	return &app{env: env, Console: &console.Console{
+	return &app{env: env, started: env.Now(), Console: &console.Console{
 		Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr, LookupEnv: env.LookupEnv, Now: env.Now,
 	}}
 }

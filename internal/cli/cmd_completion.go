@@ -11,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cache"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -159,6 +160,8 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 			c = fixed(launch.PullMissing, launch.PullAlways, launch.PullNever)
 		case "network":
 			c = fixed(sandbox.NetworkOff, sandbox.NetworkOn)
+		case "cache":
+			c = fixed(cache.Names()...)
 		case "allow":
 			c = completePreset
 		case "secret":

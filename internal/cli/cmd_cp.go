@@ -15,7 +15,7 @@ func (a *app) cpCommand() *cobra.Command {
 		Short: "Copy files into or out of a sandbox",
 		Args:  exactArgs("SRC", "DST"),
 		RunE: interruptible(func(ctx context.Context, args []string) error {
-			return (&archive.Copier{Console: a.Console, Connect: a.service, User: user}).Copy(ctx, args[0], args[1])
+			return (&archive.Copier{Console: a.Console, Connect: a.service, User: user, Waits: a.tellHeld}).Copy(ctx, args[0], args[1])
 		}),
 		ValidArgsFunction: a.completeCopy,
 	}

@@ -5,18 +5,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/fetch"
 	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 func (a *app) createCommand() *cobra.Command {
 	var spec launch.Spec
-	cmd := &cobra.Command{
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Make a sandbox that stays, and print its name",
-		Args:  exactArgs(),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && !cmd.Flags().Changed("name") {
+				return usage.Errorf("create: unexpected argument %s", shell.Word(args[0])).WithHint("for a sandbox of that name: carboy create --name %s", shell.Word(args[0]))
+			}
+			return exactArgs()(cmd, args)
+		},
 		RunE: interruptible(func(ctx context.Context, _ []string) error {
+			if err := a.fromProject(ctx, cmd.Flags(), &spec); err != nil {
+				return err
+			}
 			return a.create(ctx, &spec)
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -31,6 +43,7 @@ means each one holds.`,
 		examples: []string{
 			"carboy create --name web --memory 1g --cpus 2",
 			"carboy create --workspace . --ttl 2h",
+			"carboy create --name web -p 3000",
 			"carboy create --image debian:12 --isolation process,gvisor",
 		},
 		exits: exitDocsPlain[:],
@@ -46,14 +59,22 @@ func (a *app) create(ctx context.Context, spec *launch.Spec) error {
 	if err != nil {
 		return err
 	}
-	sb, err := a.launcher(svc).Create(ctx, req)
+	sb, err := a.makeSandbox(ctx, svc, req)
 	if err != nil {
 		return err
 	}
 	return a.Answer(sb, sb.Name)
 }
 
-// launcher makes sandboxes as the user of this command line.
+// makeSandbox makes a sandbox as the user of this command line.
+func (a *app) makeSandbox(ctx context.Context, svc *client.Client, req *launch.Request) (*api.Sandbox, error) {
+	progress := a.NewFileProgress("the workspace is being copied")
+	defer progress.Stop()
+	l := a.launcher(svc)
+	l.Copied = func(c api.Copied) { progress.Set(c.Files, c.Bytes) }
+	return l.Create(ctx, req)
+}
+
 func (a *app) launcher(svc *client.Client) *launch.Launcher {
 	return &launch.Launcher{
 		Service: svc, Images: &fetch.Fetcher{Console: a.Console, Client: svc, News: a.Stderr}, LookupEnv: a.LookupEnv, Note: a.NoteReason,

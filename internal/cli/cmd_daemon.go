@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
@@ -144,16 +145,18 @@ func (a *app) daemonStopCommand() *cobra.Command {
 	})
 }
 
-// daemonStop returns once the daemon's process has ended: until then its home
-// is taken, and the next one would be refused. One that does not answer may be
-// about to leave, or about to begin.
+// daemonStop returns once the process of the daemon that was told to leave has ended:
+// until then its home is taken, and the next one would be refused. One that does not
+// answer may be about to leave, or about to begin. The next one, which another command
+// may have started meanwhile, is left alone.
 func (a *app) daemonStop(ctx context.Context, _ []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, stopWait,
-		sandbox.Errorf(sandbox.Unavailable, "the daemon was told to leave, and is still there after %v", stopWait))
+		sandbox.Errorf(sandbox.Unavailable, "the daemon was told to leave, and is still there after %v", stopWait).
+			WithHint("carboy daemon status says what it does; its log is daemon.log of the state directory"))
 	defer cancel()
 	for {
 		err := a.askToLeave(ctx)
-		if err != nil && sandbox.KindOf(err) != sandbox.Unavailable {
+		if err == nil || sandbox.KindOf(err) != sandbox.Unavailable {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -179,23 +182,19 @@ func (a *app) askToLeave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	daemon, err := daemonProcess(ctx, svc)
+	st, err := svc.Status(ctx)
 	if err != nil {
 		return err
 	}
+	process, err := procid.Of(st.PID)
+	seen := err == nil // not where it has another pid namespace, or is gone
 	if err := svc.Shutdown(ctx); err != nil {
 		return err
 	}
-	return left(ctx, svc, daemon)
-}
-
-// left waits until nobody answers and the daemon's process has ended.
-func left(ctx context.Context, svc *client.Client, daemon procid.ID) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
 	for {
-		_, err := svc.Version(ctx)
-		if sandbox.KindOf(err) == sandbox.Unavailable && ctx.Err() == nil && !procid.Alive(daemon) {
+		if seen && !procid.Alive(process) || !seen && replaced(ctx, svc, st) {
 			return nil
 		}
 		select {
@@ -206,18 +205,14 @@ func left(ctx context.Context, svc *client.Client, daemon procid.ID) error {
 	}
 }
 
-// daemonProcess finds the daemon's process, or none where it is not to be seen
-// from here.
-func daemonProcess(ctx context.Context, svc *client.Client) (procid.ID, error) {
-	st, err := svc.Status(ctx)
+// replaced reports whether the daemon of a status answers no more: nobody does, or
+// another.
+func replaced(ctx context.Context, svc *client.Client, st *api.Status) bool {
+	now, err := svc.Status(ctx)
 	if err != nil {
-		return procid.ID{}, err
+		return sandbox.KindOf(err) == sandbox.Unavailable && ctx.Err() == nil
 	}
-	id, err := procid.Of(st.PID)
-	if err != nil {
-		return procid.ID{}, nil
-	}
-	return id, nil
+	return now.PID != st.PID || !now.StartedAt.Equal(st.StartedAt)
 }
 
 // daemonRunCommand is what carboy starts itself as, in the background.

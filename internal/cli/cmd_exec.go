@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,8 +26,14 @@ func (a *app) execCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] NAME [--] COMMAND [ARG...]",
 		Short: "Run a command in a sandbox that is there",
-		Args:  someArgs(2, "NAME", "COMMAND"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return usage.Errorf("exec: COMMAND is missing").WithHint("carboy exec %s bash", shell.Word(args[0]))
+			}
+			return someArgs(2, "NAME", "COMMAND")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.command.Said = saidTerminal(cmd)
 			return a.exec(cmd.Context(), o, args[0], args[1:])
 		},
 		ValidArgsFunction: a.completeName(1),
@@ -36,7 +43,7 @@ func (a *app) execCommand() *cobra.Command {
 	fs.SortFlags = false
 	addCommand(fs, &o.command)
 	fs.StringVar(&o.user, "user", "", "`USER` run as that user (default the sandbox's)")
-	fs.StringVar(&o.cwd, "cwd", "", "`DIR` run in that directory (default /workspace where there is one, else home)")
+	addCwd(fs, &o.cwd)
 	addEnv(fs, &o.env)
 	a.addJSON(fs)
 	a.completeFlags(cmd)
@@ -46,10 +53,14 @@ that was stopped is not. Without -i the command's stdin is empty.
 Output goes into files and pipes as it is; onto a terminal it goes with control
 characters escaped, unless -t asks for a terminal. With -it, keys such as Ctrl-C
 go to the command; else the first Ctrl-C interrupts it, and the second kills it.
-With --detach the command's ID is printed; carboy logs NAME ID shows its output.`,
+A shell alone, such as bash, has a terminal on one, as with -it; -t=false keeps it
+without. With --detach the command's ID is printed; carboy logs NAME ID shows its output, and
+with -t too, carboy attach NAME ID joins its terminal.
+At the end, a line on stderr says which hosts were refused meanwhile, and what to
+type to allow them.`,
 		examples: []string{
 			"carboy exec web -- sh -c 'cd /workspace && ls'",
-			"carboy exec -it web -- bash",
+			"carboy exec web bash",
 			"carboy exec -i web -- tar x < src.tar",
 		},
 		exits: exitDocsCommand[:],
@@ -68,6 +79,7 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 	if err := o.command.Check(a.Console, o.command.Stdin); err != nil {
 		return err
 	}
+	o.command.TakeTerminal(a.Console, argv)
 	cmd, err := relay.NewCommand(argv, &o.command)
 	if err != nil {
 		return err
@@ -83,7 +95,7 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 	r := relay.New(ctx, a.Console)
 	defer r.Stop()
 	if o.command.Detach {
-		command, err := relay.Detach(r.Ctx, a.Console, svc, name, cmd)
+		command, err := relay.Detach(r.Ctx, a.Console, svc, name, cmd, o.command.TTY)
 		if err != nil {
 			return err
 		}
@@ -92,7 +104,11 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 		}
 		return a.PrintLine(command)
 	}
+	began := time.Now()
+	stop := a.watched(ctx, svc, name, o.command.TTY)
 	end, err := r.Attach(svc, name, cmd, o.command)
+	stop()
+	defer a.tellRefused(ctx, svc, name, began, true)
 	if err != nil {
 		return r.Interrupted(err)
 	}

@@ -76,6 +76,12 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 	t.Row("id", sb.ID)
 	t.Row("owner", sb.Owner)
 	t.Row("state", stateText(sb))
+	if sb.DiskBroken != "" {
+		t.Row("disk", fmt.Sprintf("broken: %s; carboy stop %[2]s && carboy start %[2]s", sb.DiskBroken, sb.Name))
+	}
+	if sb.Held != nil {
+		t.Row("held", heldText(sb.Held))
+	}
 	if len(sb.Lost) > 0 {
 		t.Row("lost", strings.Join(sb.Lost, ", "))
 	}
@@ -93,12 +99,25 @@ func (a *app) inspectText(sb *api.Sandbox) error {
 	for _, m := range sb.Mounts {
 		t.Row(mountKind(m), mountText(m))
 	}
+	for _, p := range sb.Published {
+		t.Row("port", portText(p))
+	}
+	if sb.Socket != "" {
+		t.Row("socket", sb.Socket)
+	}
+	if len(sb.Caches) > 0 {
+		t.Row("caches", strings.Join(sb.Caches, ", "))
+	}
 	t.Row("limits", limitsLong(sb.Limits))
+	nextRows(&t, sb)
 	if len(sb.Env) > 0 {
 		t.Row("env", strings.Join(sb.Env, ", "))
 	}
 	for _, k := range slices.Sorted(maps.Keys(sb.Labels)) {
 		t.Row("label", k+"="+sb.Labels[k])
+	}
+	if p := sb.Project; p != nil {
+		t.Row("project", fmt.Sprintf("%s of %.12s: %s", p.File, p.Digest, strings.Join(p.Keys, ", ")))
 	}
 	t.Row("created", when(sb.CreatedAt, now))
 	if !sb.StartedAt.IsZero() {
@@ -220,6 +239,18 @@ func mountText(m api.Mount) string {
 		text += ":ro"
 	}
 	return text
+}
+
+// portText is a port on this machine, and why it is not open.
+func portText(p api.PublishedPort) string {
+	text := fmt.Sprintf("%d at 127.0.0.1:%d", p.Port, p.HostPort)
+	switch {
+	case p.Open:
+		return text
+	case p.Reason != "":
+		return text + ": not open: " + p.Reason
+	}
+	return text + ": not open"
 }
 
 func limitsLong(l api.Limits) string {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 func (a *app) keyCommand() *cobra.Command {
@@ -29,7 +31,7 @@ change with the file.`,
 
 func addKeyFlags(f *pflag.FlagSet, req *api.KeyRequest) {
 	f.StringVar(&req.Team, "team", "", "`TEAM` the team that it is of; needed")
-	f.StringSliceVar(&req.Scopes, "scope", nil, "`SCOPE` what it allows: read, manage, exec, keys or admin; more than once (default the first three)")
+	f.StringSliceVar(&req.Scopes, "scope", nil, "`SCOPE` what it allows: read, manage, exec, approve, keys or admin; more than once (default the first three)")
 	f.StringArrayVar(&req.Paths, "path", nil, "`DIR` a directory of this machine that it may name as workspace or mount; more than once")
 	f.BoolVar(&req.HostImage, "host-image", false, "allow sandboxes that see this machine's programs")
 	f.BoolVar(&req.PrivateNetwork, "private-network", false, "allow policies that open what is not public")
@@ -62,6 +64,9 @@ func (a *app) keyAdd(ctx context.Context, name string, req api.KeyRequest) error
 		abs, err := filepath.Abs(p)
 		if err != nil {
 			return err
+		}
+		if fi, err := os.Stat(abs); err != nil || !fi.IsDir() {
+			return sandbox.Errorf(sandbox.Invalid, "--path: there is no directory %s", shell.Word(abs)).WithHint("make it first: mkdir -p %s", shell.Word(abs))
 		}
 		req.Paths[i] = abs
 	}

@@ -38,7 +38,7 @@ func (a *app) langbotServeCommand() *cobra.Command {
 	fs.StringVar(&o.TLSCert, "tls-cert", "", "`FILE` speak TLS, with the certificate in FILE: wss:// instead of ws://")
 	fs.StringVar(&o.TLSKey, "tls-key", "", "`FILE` the certificate's key, in FILE")
 	fs.StringVar(&o.Profile, "profile", "", "`NAME` what sessions get")
-	fs.StringVar(&o.Isolation, "isolation", "", "`WALL[,WALL...]` the wall of sessions: gvisor or process")
+	fs.StringVar(&o.Isolation, "isolation", "", "`WALL` the wall of sessions: gvisor or process (default gvisor)")
 	fs.StringVar(&o.HostRoot, "host-root", "", "`DIR` keep workspaces in DIR of this machine")
 	fs.StringArrayVar(&o.MountRoots, "mount-root", nil, "`DIR` allow directories below DIR to be named (may be repeated)")
 	a.completeFlags(cmd)

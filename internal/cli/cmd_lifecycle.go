@@ -9,6 +9,10 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/changes"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 func (a *app) stopCommand() *cobra.Command {
@@ -92,25 +96,44 @@ func (a *app) startCommand() *cobra.Command {
 }
 
 func (a *app) start(ctx context.Context, svc *client.Client, names []string) error {
-	return each(a, names, func(name string) (*api.Sandbox, error) { return svc.Start(ctx, name) }, nil)
+	return each(a, names, func(name string) (*api.Sandbox, error) {
+		sb, err := svc.Start(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range sb.Published {
+			if !p.Open {
+				a.NoteReason("published", sb.Name+": "+portText(p))
+			}
+		}
+		return sb, nil
+	}, nil)
 }
 
 func (a *app) rmCommand() *cobra.Command {
-	var force bool
+	var force, all bool
 	cmd := &cobra.Command{
 		Use:   "rm [flags] NAME...",
 		Short: "Delete a sandbox and all that it holds",
-		Args:  someArgs(1, "NAME"),
+		Args:  namesOrAll(&all),
 		RunE: a.asking(func(ctx context.Context, svc *client.Client, names []string) error {
+			if all {
+				var err error
+				if names, err = a.allToRemove(ctx, svc, force); err != nil || len(names) == 0 {
+					return err
+				}
+			}
 			return a.rm(ctx, svc, names, force)
 		}),
 		ValidArgsFunction: a.completeName(-1),
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "one that runs, too")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "one that runs, or has changes that were not taken, too; with --all: without asking")
+	cmd.Flags().BoolVar(&all, "all", false, "all of yours, after a list and a question")
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
-		long:     "Changes that were not applied are lost.",
-		examples: []string{"carboy rm web", "carboy rm -f web"},
+		long: `One that runs, or whose --workspace has changes that were not taken, is left as it is
+without -f. Changes of what .gitignore ignores are lost with it and no reason to ask.`,
+		examples: []string{"carboy rm web", "carboy rm -f web", "carboy rm --all"},
 		exits:    exitDocsPlain[:],
 	})
 }
@@ -121,10 +144,36 @@ func (a *app) rm(ctx context.Context, svc *client.Client, names []string, force 
 		if err != nil {
 			return nil, err
 		}
+		if !force {
+			if err := a.checkTaken(ctx, svc, sb); err != nil {
+				return nil, err
+			}
+		}
 		if err := svc.Remove(ctx, sb.ID, force); err != nil {
-			return nil, err
+			return nil, usage.Named(err, sb.ID, sb.Name)
 		}
 		a.reviewer().Forget(sb.ID)
 		return sb, nil
 	}, nil)
+}
+
+// checkTaken refuses to remove a sandbox with changes that were not taken.
+func (a *app) checkTaken(ctx context.Context, svc *client.Client, sb *api.Sandbox) error {
+	name := shell.Word(sb.Name)
+	untaken, err := a.reviewer().Untaken(ctx, svc, sb)
+	switch {
+	case err != nil:
+		return sandbox.Errorf(sandbox.KindOf(err), "sandbox %s: whether its changes were taken is not known: %w", name, err).
+			WithHint("to remove it all the same: carboy rm -f %s", name)
+	case untaken == changes.Commits:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it has commits that were not taken", name).
+			WithHint("carboy fetch %[1]s takes them; to remove it all the same: carboy rm -f %[1]s", name)
+	case untaken == changes.Submodules:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: whether the commits of its submodules were taken is not known", name).
+			WithHint("push them from inside, or carboy cp %[1]s:/workspace/.git/modules .; to remove it all the same: carboy rm -f %[1]s", name)
+	case untaken != changes.AllTaken:
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it has changes that were not taken", name).
+			WithHint("carboy diff %[1]s shows them, carboy apply %[1]s takes them; to remove it all the same: carboy rm -f %[1]s", name)
+	}
+	return nil
 }

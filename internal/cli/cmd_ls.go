@@ -11,28 +11,34 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 func (a *app) lsCommand() *cobra.Command {
 	var labels []string
+	var quiet bool
 	cmd := &cobra.Command{
 		Use:               "ls [flags]",
 		Short:             "List sandboxes, the stopped ones too",
 		Args:              exactArgs(),
-		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.ls(ctx, labels) }),
+		RunE:              interruptible(func(ctx context.Context, _ []string) error { return a.ls(ctx, labels, quiet) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().StringArrayVar(&labels, "label", nil, "`KEY=VALUE` only those with that label")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "names alone, one a line")
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
 		long:     "All of yours are listed, oldest first, with the state that each is in.",
-		examples: []string{"carboy ls", "carboy ls --json --label task=42"},
+		examples: []string{"carboy ls", "carboy stop $(carboy ls -q --label task=42)", "carboy ls --json --label task=42"},
 		exits:    exitDocsPlain[:],
 	})
 }
 
-func (a *app) ls(ctx context.Context, labels []string) error {
+func (a *app) ls(ctx context.Context, labels []string, quiet bool) error {
+	if quiet && a.JSON {
+		return usage.Errorf("ls: --quiet can't go with --json")
+	}
 	want, err := launch.ParseLabels(labels)
 	if err != nil {
 		return err
@@ -44,6 +50,14 @@ func (a *app) ls(ctx context.Context, labels []string) error {
 	list, err := svc.List(ctx, client.ListOptions{Labels: want})
 	if err != nil {
 		return err
+	}
+	if quiet {
+		for _, sb := range list {
+			if err := a.PrintLine(sb.Name); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return (&listing[api.Sandbox]{
 		columns: []string{"NAME", "STATE", "ISOLATION", "IMAGE", "WORKSPACE", "CREATED", "EXPIRES"},
@@ -60,6 +74,12 @@ func (a *app) ls(ctx context.Context, labels []string) error {
 func stateText(sb *api.Sandbox) string {
 	if sb.Suspended {
 		return "paused"
+	}
+	if sb.DiskBroken != "" {
+		return sb.State + " (disk broken)"
+	}
+	if sb.Held != nil {
+		return sb.State + " (held: disk full)"
 	}
 	if sb.Ended == "" || sb.Ended == string(sandbox.EndStopped) || sb.State == string(sandbox.StateRunning) {
 		return sb.State

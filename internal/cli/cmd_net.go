@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
@@ -117,6 +118,8 @@ func netWhat(rec *api.NetRecord) string {
 		where = strings.TrimSuffix(where, ".") + ":" + port
 	}
 	switch rec.Protocol {
+	case netlog.Service: // whatever way it took to the gate
+		return strings.Join(nonEmpty(rec.Protocol, rec.Method, rec.Host+rec.Path), " ")
 	case "dns":
 		return strings.Join(nonEmpty("dns", rec.Method, rec.Host), " ")
 	case "http", "https":

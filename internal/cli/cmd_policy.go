@@ -21,7 +21,7 @@ import (
 
 func (a *app) policyCommand() *cobra.Command {
 	cmd := a.nounCommand("policy", "Look at what sandboxes may reach, and change it", "carboy policy show NAME")
-	cmd.AddCommand(a.policyShowCommand(), a.policySetCommand(), a.policyTestCommand(), a.policyPresetsCommand(), a.policyImportCommand())
+	cmd.AddCommand(a.policyShowCommand(), a.policySetCommand(), a.policyTestCommand(), a.policyPresetsCommand(), a.policyImportCommand(), a.policyLearnCommand())
 	return setHelp(cmd, docs{
 		long: `A policy is a list of rules; what no rule is about is refused, unless the network is
 on. --allow and --policy of run and create give a sandbox one.`,
@@ -66,9 +66,15 @@ func (a *app) policyShow(ctx context.Context, svc *client.Client, name string) e
 		r := &mine.Rules[i]
 		t.Row(r.ID, policy.Describe(r))
 	}
+	for _, name := range mine.Services {
+		t.Row("service:"+name, policy.DescribeService(name))
+	}
 	rest := "deny what no rule is about"
-	if mine.Default == policy.DefaultPublic {
+	switch mine.Default {
+	case policy.DefaultPublic:
 		rest = "allow public addresses, but for hosts that a rule is about"
+	case policy.DefaultRead:
+		rest = "allow public addresses, their TLS read, but for hosts that a rule is about"
 	}
 	t.Row("default", rest)
 	return t.Write(a.Stdout)
@@ -90,7 +96,8 @@ func (a *app) policySetCommand() *cobra.Command {
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `The rules replace those that the sandbox has, unless --add keeps them. Connections
-that the new ones do not allow are cut. A mistake changes nothing.`,
+that the new ones do not allow are cut. A mistake changes nothing. carboy set does the
+same with --policy and --allow, and gives a network to a sandbox without one.`,
 		examples: []string{"carboy policy set web --policy policy.yaml", "carboy policy set web --add --allow api.example.com"},
 		exits:    exitDocsPlain[:],
 	})
@@ -109,11 +116,7 @@ func (a *app) policySet(ctx context.Context, name string, f *policySource, add b
 		return err
 	}
 	if add {
-		old, err := svc.Policy(ctx, name)
-		if err != nil {
-			return err
-		}
-		if p, err = addPolicy(old, p); err != nil {
+		if p, err = a.addedPolicy(ctx, svc, "policy set", name, p); err != nil {
 			return err
 		}
 	}
@@ -130,11 +133,11 @@ func (a *app) policySet(ctx context.Context, name string, f *policySource, add b
 // addPolicy adds the rules of more to those that a sandbox has. What is not a
 // rule stays as it is there: more may not say otherwise.
 func addPolicy(old *api.Policy, more *policy.Policy) (*policy.Policy, error) {
-	if more.Default != "" && more.Default != old.Default || !isZero(more.DNS) {
-		return nil, usage.Errorf("policy set: --add takes rules alone, and the file has a default or dns").
+	if more.Default != "" && more.Default != old.Default || !isZero(more.DNS) || !isZero(more.Ask) {
+		return nil, usage.Errorf("policy set: --add takes rules alone, and the file has a default, dns or ask").
 			WithHint("leave out --add to replace all")
 	}
-	p := policy.With(*old, more.Rules...)
+	p := policy.WithServices(policy.With(*old, more.Rules...), more.Services...)
 	for _, name := range more.Presets {
 		if !slices.Contains(p.Presets, name) {
 			p.Presets = append(p.Presets, name)
@@ -169,7 +172,7 @@ leads is checked when a connection is made.`,
 			"carboy policy test --allow npm PUT https://example.com/package",
 			"carboy policy test --policy policy.yaml dns:example.com",
 		},
-		exits: []exitDoc{{"0", "it would be allowed"}, {"1", "it would be refused"}, {"125", "carboy failed, or was used wrongly"}},
+		exits: []exitDoc{{"0", "it would be allowed"}, {"1", "it would be refused, or a person asked"}, {"125", "carboy failed, or was used wrongly"}},
 	})
 }
 
@@ -215,8 +218,11 @@ func (a *app) policyTestNamed(ctx context.Context, addr string, args []string) (
 
 func (a *app) verdictText(v *api.PolicyVerdict) error {
 	words := nonEmpty("refused", v.Code)
-	if v.Allowed {
+	switch {
+	case v.Allowed:
 		words = []string{"allowed"}
+	case v.Ask:
+		words = []string{"asks"}
 	}
 	parts := []string{strings.Join(words, ": ")}
 	if v.Rule != "" {
@@ -232,8 +238,14 @@ func (a *app) verdictText(v *api.PolicyVerdict) error {
 	if v.Hint != "" {
 		line += " (" + v.Hint + ")"
 	}
-	if err := a.PrintLine(line); err != nil || len(v.Steps) < 2 {
+	if err := a.PrintLine(line); err != nil {
 		return err
+	}
+	if v.Note != "" {
+		a.NoteReason("address", v.Note)
+	}
+	if len(v.Steps) < 2 {
+		return nil
 	}
 	var t console.Table
 	t.Row("STEP", "VERDICT", "RULE", "REASON")

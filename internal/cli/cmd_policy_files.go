@@ -18,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/policy/netspec"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/near"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
@@ -30,7 +31,7 @@ type policySource struct {
 func (f *policySource) add(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.StringVar(&f.policy, "policy", "", "`FILE` the policy in FILE")
-	fs.StringArrayVar(&f.allow, "allow", nil, "`WHAT` a preset, host, address or range, added to it")
+	fs.StringArrayVar(&f.allow, "allow", nil, "`WHAT` a preset, host, address, range or service:NAME, added to it")
 }
 
 func (a *app) policyPresetsCommand() *cobra.Command {
@@ -57,8 +58,8 @@ func (a *app) policyPresets(names []string) error {
 	for _, name := range names {
 		if !slices.Contains(known, name) {
 			e := usage.Errorf("policy presets: there is no preset %s", shell.Word(name))
-			if near := nearest(name, known); near != "" {
-				return e.WithHint("did you mean %s?", near)
+			if n := near.Of(name, known); n != "" {
+				return e.WithHint("did you mean %s?", n)
 			}
 			return e.WithHint("carboy policy presets")
 		}

@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
-	"github.com/carboy-sandbox/carboy/internal/cli/changes"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -29,6 +30,13 @@ type runOptions struct {
 	spec       launch.Spec
 	command    relay.Options
 	entrypoint *string // nil: the image's; "": none
+	cwd        string
+
+	// adjust, if any, changes what is asked for, once it was checked; made is told of the
+	// sandbox before anything runs in it, and ended when the command has ended.
+	adjust func(*launch.Request) error
+	made   func(*client.Client, *api.Sandbox)
+	ended  func()
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -38,20 +46,22 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a command in a sandbox of its own",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.fromProject(cmd.Context(), cmd.Flags(), &o.spec); err != nil {
+				return err
+			}
 			if launch.NeedsCommand(o.spec.Image, o.entrypoint) {
 				if err := someArgs(1, "COMMAND")(cmd, args); err != nil {
 					return err
 				}
 			}
+			o.command.Said = saidTerminal(cmd)
 			return a.run(cmd.Context(), o, args)
 		},
 		ValidArgsFunction: completeCommand,
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
-	addSpec(fs, &o.spec)
-	fs.Var(entrypointValue{&o.entrypoint}, "entrypoint", "`PROGRAM` run that in place of the image's entry point; '' for none")
-	addCommand(fs, &o.command)
+	o.add(fs, addCommand)
 	a.addJSON(fs)
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
@@ -64,23 +74,34 @@ image's own command is run. A reference that is not here is pulled first.
 
 Stdin is passed on when it is not a terminal, or with -i. Output goes into files
 and pipes as it is; onto a terminal it goes with control characters escaped,
-unless -t asks for a terminal.
+unless -t asks for a terminal. On a terminal, a shell alone, such as bash, has
+one as with -it; -t=false keeps it without.
 
 There is no network but what --allow, --policy or --network on give. At the end,
-a line on stderr says what was refused, and which flags would allow it.
+a line on stderr says what was refused or asked for in vain, and which flags would
+allow it. carboy net log NAME has the records for a day.
 
 The first Ctrl-C interrupts the command; the second kills it and cleans up.
-With --detach the name is printed, and the sandbox stays until carboy rm.`,
+With --detach the name is printed, and the sandbox stays until carboy rm; with -t too, the
+command has a terminal, which carboy attach NAME joins.`,
 		examples: []string{
 			"carboy run --workspace . -- make test",
 			"carboy run --workspace . --mount ~/go/pkg/mod:/home/user/go/pkg/mod:ro -- go test ./...",
-			"carboy run --user root -it -- bash",
+			"carboy run --user root bash",
 			"carboy run --image debian:12 -- cat /etc/os-release",
 			"carboy run --allow pypi -- pip download requests",
 			"carboy run --memory 512m --timeout 30s -- python3 script.py < input",
 		},
 		exits: exitDocsCommand[:],
 	})
+}
+
+// add adds the flags that say what is run, and in what; command adds the command's.
+func (o *runOptions) add(fs *pflag.FlagSet, command func(*pflag.FlagSet, *relay.Options)) {
+	addSpec(fs, &o.spec)
+	fs.Var(entrypointValue{&o.entrypoint}, "entrypoint", "`PROGRAM` run that in place of the image's entry point; '' for none")
+	command(fs, &o.command)
+	addCwd(fs, &o.cwd)
 }
 
 func (a *app) run(ctx context.Context, o runOptions, args []string) error {
@@ -94,11 +115,17 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	cmd.Cwd, cmd.Tag = o.cwd, mainCommand
 	req, err := o.spec.Request(a.LookupEnv, a.Note)
 	if err != nil {
 		return err
 	}
 	req.Ephemeral = !o.command.Detach
+	if o.adjust != nil {
+		if err := o.adjust(req); err != nil {
+			return err
+		}
+	}
 	svc, err := a.service(ctx)
 	if err != nil {
 		return err
@@ -113,12 +140,15 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 func (a *app) runAttached(ctx context.Context, svc *client.Client, req *launch.Request, cmd *guestv1.Command, o runOptions) (err error) {
 	r := relay.New(ctx, a.Console)
 	defer r.Stop()
-	sb, err := a.launcher(svc).Create(r.Ctx, req)
+	sb, err := a.makeSandbox(r.Ctx, svc, req)
 	if err != nil {
 		if context.Cause(r.Ctx) == relay.ErrInterrupted {
 			return relay.ErrInterrupted
 		}
 		return err
+	}
+	if o.made != nil {
+		o.made(svc, sb)
 	}
 	release := hold(ctx, svc, sb.ID)
 	defer func() {
@@ -133,10 +163,17 @@ func (a *app) runAttached(ctx context.Context, svc *client.Client, req *launch.R
 	if cmd.Argv, err = launch.Argv(sb, o.entrypoint, cmd.GetArgv()); err != nil {
 		return err
 	}
+	o.command.TakeTerminal(a.Console, cmd.GetArgv())
+	if o.ended != nil {
+		defer o.ended() // before the sandbox ends
+	}
+	stop := a.watched(ctx, svc, sb.ID, o.command.TTY)
 	end, err := r.Attach(svc, sb.ID, cmd, o.command)
-	defer a.tellRefused(ctx, svc, sb) // before the sandbox ends, and its records with it
+	stop()
+	// Before the sandbox ends; all that it did was for this command.
+	defer a.tellRefused(ctx, svc, sb.ID, time.Time{}, false)
 	if err != nil {
-		return r.Interrupted(err)
+		return r.Interrupted(usage.Named(err, sb.ID, sb.Name))
 	}
 	return relay.Report(a.Console, end, cmd, &relay.Limits{Figures: sb.Limits, FromFlags: true})
 }
@@ -178,8 +215,11 @@ func (a *app) finish(ctx context.Context, svc *client.Client, sb *api.Sandbox) e
 		return fmt.Errorf("look for changes of sandbox %s: %w", sb.Name, err)
 	}
 	what := "changes"
-	if n, err := changes.Count(ctx, svc, kept); err == nil {
+	if n, ignored, err := a.reviewer().Count(ctx, svc, kept); err == nil {
 		what = console.Count(n, "changed file")
+		if ignored > 0 {
+			what += ", " + console.Count(ignored, "ignored one")
+		}
 	}
 	a.NoteReason("changes", fmt.Sprintf("%s: %s; carboy diff %s shows, carboy apply %s takes", kept.Name, what, kept.Name, kept.Name))
 	return nil
@@ -189,18 +229,18 @@ func (a *app) finish(ctx context.Context, svc *client.Client, sb *api.Sandbox) e
 func (a *app) runDetached(ctx context.Context, svc *client.Client, req *launch.Request, cmd *guestv1.Command, o runOptions) error {
 	ctx, stop := relay.UntilSignal(ctx)
 	defer stop()
-	sb, err := a.launcher(svc).Create(ctx, req)
+	sb, err := a.makeSandbox(ctx, svc, req)
 	if err != nil {
 		return err
 	}
 	var command string
 	if cmd.Argv, err = launch.Argv(sb, o.entrypoint, cmd.GetArgv()); err == nil {
-		command, err = relay.Detach(ctx, a.Console, svc, sb.ID, cmd)
+		command, err = relay.Detach(ctx, a.Console, svc, sb.ID, cmd, o.command.TTY)
 	}
 	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 		defer cancel()
-		return errors.Join(err, svc.Remove(undo, sb.ID, true))
+		return errors.Join(usage.Named(err, sb.ID, sb.Name), usage.Named(svc.Remove(undo, sb.ID, true), sb.ID, sb.Name))
 	}
 	return a.Answer(detachedJSON{Name: sb.Name, ID: sb.ID, Command: command}, sb.Name)
 }

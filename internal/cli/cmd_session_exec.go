@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -11,11 +13,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
@@ -67,13 +71,13 @@ func (o *sessionExecOptions) add(fs *pflag.FlagSet) {
 	fs.Var(durationValue{&o.timeout}, "timeout", "`DURATION` end it and all that it started after that long, such as 90s; at most what the profile allows")
 	fs.StringVar(&o.cwd, "cwd", "", "`DIR` run in that directory (default /workspace)")
 	addEnv(fs, &o.env)
-	fs.StringVar(&o.network, "network", "", "`NETWORK` off, or on: the public internet")
+	fs.Var(choiceValue{&o.network, []string{sandbox.NetworkOff, sandbox.NetworkOn}}, "network", "`NETWORK` off, or on: the public internet")
 	fs.StringVar(&o.image, "image", "", "`IMAGE` what the sandbox is made of")
-	fs.StringVar(&o.wall, "isolation", "", "`WALL[,WALL...]` gvisor or process (default the daemon's)")
+	fs.StringVar(&o.wall, "isolation", "", "`WALL` gvisor, or process where box.allowed_isolation of config.json names it (default the daemon's)")
 	fs.Var(sizeValue{&o.quota}, "quota", "`SIZE` how much the workspace may hold, such as 100m; whole MiB")
 	fs.BoolVar(&o.hard, "hard-quota", false, "refuse where nothing but looking would hold the quota")
 	fs.BoolVar(&o.persistent, "persistent", false, "never end the session for being idle")
-	fs.StringVar(&o.onTimeout, "on-timeout", "", "`keep|reset` keep the session, or reset it (default keep)")
+	fs.Var(choiceValue{&o.onTimeout, []string{sessions.OnTimeoutKeep, sessions.OnTimeoutReset}}, "on-timeout", "`keep|reset` keep the session, or reset it (default keep)")
 }
 
 // payload has what was said of the session and of the command.
@@ -138,9 +142,27 @@ func (a *app) sessionExec(ctx context.Context, o sessionExecOptions, argv []stri
 		Command: shellText(argv), Payload: payload, Profile: o.profile, OutputLimit: -1,
 	})
 	if err != nil {
-		return err
+		return inFlags(err, o.session)
 	}
 	return a.showResult(res)
+}
+
+// flagWords has the flags for the names that the runtime's fields have.
+var flagWords = strings.NewReplacer(
+	"timeout_sec", "--timeout (seconds)", "on_timeout", "--on-timeout", "workspace_quota_mb", "--quota (MiB)",
+	"workdir", "--cwd", "unknown box profile", "--profile: unknown profile",
+)
+
+// inFlags tells an error of the runtime's in the words of session exec.
+func inFlags(err error, session string) error {
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		return err
+	}
+	told := *e
+	told.Msg, told.Hint = flagWords.Replace(e.Msg), flagWords.Replace(e.Hint)
+	told.Hint = strings.Replace(told.Hint, "carboy session rm", "carboy session rm "+shell.Word(session), 1)
+	return &told
 }
 
 // shellText is a command for a shell: one argument is one already.
@@ -196,7 +218,7 @@ func (a *app) printResult(res *sessions.ToolResult) error {
 		a.Note(n)
 	}
 	for _, d := range res.Adjusted {
-		a.Note(fmt.Sprintf("%s is %v and not %v: %s", d.Field, d.Got, d.Asked, d.Reason))
+		a.Note(flagWords.Replace(fmt.Sprintf("%s is %v and not %v: %s", d.Field, d.Got, d.Asked, d.Reason)))
 	}
 	for _, l := range res.Limits {
 		a.NoteReason(l, limitNote(l))

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,8 @@ func (a *app) snapshotCreateCommand() *cobra.Command {
 	return setHelp(cmd, docs{
 		long: `The sandbox may be running or stopped. A running one stands still while its files
 are copied, and goes on. Memory and processes are no part of a snapshot, nor is
-what --mount shows. A sandbox with --workspace can't be saved: that is not its own.`,
+what --mount and --workspace show: of a sandbox with --workspace all else is kept, and a
+line on stderr says so.`,
 		examples: []string{"carboy snapshot create web"},
 		exits:    exitDocsPlain[:],
 	})
@@ -57,15 +59,22 @@ func (a *app) snapshotCreate(ctx context.Context, svc *client.Client, name strin
 
 func snapshotListing() *listing[api.Snapshot] {
 	return &listing[api.Snapshot]{
-		noun:    "snapshot",
-		short:   "List snapshots",
-		long:    "All of yours are listed. What lies below one is not counted in its size.",
-		get:     (*client.Client).Snapshots,
+		noun:  "snapshot",
+		short: "List snapshots",
+		long: `All of yours are listed, but for steps of template builds: carboy template gc --dry-run
+counts those. What lies below one is not counted in its size.`,
+		get:     madeByHand,
 		columns: []string{"ID", "IMAGE", "PARENT", "SIZE", "CREATED"},
 		row: func(s *api.Snapshot, now time.Time) []string {
 			return []string{s.ID, s.Image, s.Parent, term.FormatSize(s.Size), console.Ago(s.CreatedAt, now)}
 		},
 	}
+}
+
+// madeByHand lists snapshots that no template build made.
+func madeByHand(svc *client.Client, ctx context.Context) ([]api.Snapshot, error) {
+	list, err := svc.Snapshots(ctx)
+	return slices.DeleteFunc(list, api.Snapshot.OfBuild), err
 }
 
 func (a *app) snapshotRmCommand() *cobra.Command {
@@ -85,7 +94,7 @@ the last of them.`,
 // or it takes too long.
 func (a *app) completeSnapshot(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	var names []string
-	for _, one := range listed(cmd.Context(), a, (*client.Client).Snapshots) {
+	for _, one := range listed(cmd.Context(), a, madeByHand) {
 		if strings.HasPrefix(one.ID, word) {
 			names = append(names, one.ID)
 		}

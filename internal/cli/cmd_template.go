@@ -14,7 +14,9 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/template/dockerfile"
 )
@@ -40,6 +42,8 @@ type buildFlags struct {
 	tags, args               []string
 	cpus, memory             int
 	noCache                  bool
+	network                  string
+	policy                   policySource
 }
 
 func (a *app) templateBuildCommand() *cobra.Command {
@@ -60,14 +64,18 @@ func (a *app) templateBuildCommand() *cobra.Command {
 	fs.StringVar(&f.ready, "ready", "", "`COMMAND` command that succeeds once the start command is ready")
 	fs.IntVar(&f.cpus, "cpus", 0, "`N` CPUs of its sandboxes, a whole number")
 	fs.IntVar(&f.memory, "memory-mib", 0, "`N` memory of its sandboxes, in MiB")
+	fs.Var(choiceValue{&f.network, []string{sandbox.NetworkOff, sandbox.NetworkOn}}, "network", "`NETWORK` off, or on: the public internet"+isDefault("what the daemon's setting says"))
+	f.policy.add(fs)
+
 	fs.BoolVar(&f.noCache, "no-cache", false, "take no step from an earlier build")
 	a.addJSON(fs)
 	return setHelp(cmd, docs{
-		long: `Each step runs in a sandbox, without a network unless the daemon's setting
-build_network gives it one. FROM base means this machine's own programs. Of a
+		long: `Each step runs in a sandbox. It has the network of --allow, --policy and --network;
+without them none, unless the daemon's setting build_network gives it one. There is no
+--secret: what steps write is kept, and others start from it. FROM base means this machine's own programs. Of a
 Dockerfile there may be FROM, RUN, COPY, ENV, ARG, WORKDIR, USER, and ENTRYPOINT
 and CMD, which are the start command; anything else is an error.`,
-		examples: []string{"carboy template build --name web .", "carboy template build --name web:v2 --ready 'curl -s localhost:80' ."},
+		examples: []string{"carboy template build --name web .", "carboy template build --name web --allow npm .", "carboy template build --name web:v2 --ready 'curl -s localhost:80' ."},
 		exits:    exitDocsPlain[:],
 	})
 }
@@ -107,6 +115,29 @@ func (f buildFlags) read(dir string) (dockerfile.File, error) {
 	return file, nil
 }
 
+// reach is what a build's steps may reach.
+type reach struct {
+	network string
+	policy  *policy.Policy
+}
+
+// reach reads the flags that say so, and checks them as the daemon will.
+func (f buildFlags) reach(note func(string)) (r reach, err error) {
+	if f.network == sandbox.NetworkOff && (len(f.policy.allow) > 0 || f.policy.policy != "") {
+		return r, usage.Errorf("--network off can't go with --allow or --policy").WithHint("leave out --network")
+	}
+	if r.policy, err = launch.LoadPolicy(f.policy.policy, f.policy.allow, note); err != nil {
+		return r, err
+	}
+	if r.network, r.policy, err = sandbox.ResolveNetwork(f.network, r.policy); err != nil {
+		return r, err
+	}
+	if r.policy == nil {
+		r.network = f.network
+	}
+	return r, sandbox.CheckPolicy(r.policy, nil)
+}
+
 func readPath(path string) ([]byte, error) {
 	f, err := beneath.OpenInput(path)
 	if err != nil {
@@ -129,6 +160,10 @@ func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error
 	if err != nil {
 		return err
 	}
+	reach, err := f.reach(a.Note)
+	if err != nil {
+		return err
+	}
 	files, err := dockerfile.OpenContext(dir)
 	if err != nil {
 		return buildError(err)
@@ -146,7 +181,7 @@ func (a *app) templateBuild(ctx context.Context, f buildFlags, dir string) error
 	if err != nil {
 		return err
 	}
-	plan := api.BuildPlan{FromImage: file.From, Force: f.noCache, StartCmd: file.Start, ReadyCmd: f.ready}
+	plan := api.BuildPlan{FromImage: file.From, Force: f.noCache, StartCmd: file.Start, ReadyCmd: f.ready, Network: reach.network, Policy: reach.policy}
 	for _, c := range sent {
 		if err := c.send(ctx, svc, ref.TemplateID, files); err != nil {
 			return notBegun(ctx, svc, *ref, err)
@@ -226,13 +261,15 @@ func (a *app) watchBuild(ctx context.Context, svc *client.Client, ref api.BuildR
 		if err == nil {
 			offset += len(st.LogEntries)
 			for _, e := range st.LogEntries {
-				a.NoteReason("build", e.Message)
+				if e.Level != levelOfFailure { // the error says that
+					a.NoteReason("build", e.Message)
+				}
 			}
 			if len(st.LogEntries) == 0 && st.Status == "ready" {
 				return nil
 			}
 			if len(st.LogEntries) == 0 && st.Status == "error" {
-				return sandbox.Errorf(sandbox.Invalid, "%s", buildFailure(st))
+				return buildFailure(st, a.typed)
 			}
 		} else if ctx.Err() == nil {
 			return err
@@ -247,11 +284,16 @@ func (a *app) watchBuild(ctx context.Context, svc *client.Client, ref api.BuildR
 	}
 }
 
-func buildFailure(st *api.BuildStatus) string {
+// levelOfFailure is the level of the one line of a build's log that says why it failed.
+const levelOfFailure = "error"
+
+func buildFailure(st *api.BuildStatus, typed []string) error {
 	if st.Reason == nil {
-		return "the build failed"
+		return sandbox.Errorf(sandbox.Invalid, "the build failed").WithHint("carboy template logs NAME")
 	}
-	return "build: " + st.Reason.Message
+	e := sandbox.Errorf(sandbox.Invalid, "build: %s", strings.TrimSuffix(st.Reason.Message, " ("+st.Reason.Hint+")"))
+	e.Hint = typedBuild(st.Reason.Hint, typed)
+	return e
 }
 
 func templateListing() *listing[api.Template] {

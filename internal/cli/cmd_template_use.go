@@ -153,7 +153,7 @@ func (a *app) templateGCCommand() *cobra.Command {
 		RunE:              a.asking(func(ctx context.Context, svc *client.Client, _ []string) error { return a.templateGC(ctx, svc, dry) }),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "drop nothing, and tell what is kept for all of your builds")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "drop nothing, and tell what would be")
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
 		long: `Steps of earlier builds and the files that were sent for them go: the next build
@@ -167,7 +167,7 @@ a build under way.`,
 func (a *app) templateGC(ctx context.Context, svc *client.Client, dry bool) error {
 	verb, f := "dropped ", svc.CollectTemplates
 	if dry {
-		verb, f = "kept are ", svc.TemplateCache
+		verb, f = "to be dropped: ", svc.TemplateCache
 	}
 	u, err := f(ctx)
 	if err != nil {
@@ -175,6 +175,9 @@ func (a *app) templateGC(ctx context.Context, svc *client.Client, dry bool) erro
 	}
 	if a.JSON {
 		return a.WriteJSON(u)
+	}
+	if dry && u.Droppable != nil { // what templates need is kept
+		u = u.Droppable
 	}
 	return a.PrintLine(verb + console.Count(u.Steps, "step") + ", " + console.Count(u.Snapshots, "snapshot") + " of " + term.FormatSize(u.Size) +
 		", " + console.Count(u.Files, "archive") + " of " + term.FormatSize(u.FileSize))

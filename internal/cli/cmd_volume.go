@@ -2,6 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
@@ -63,17 +66,42 @@ func volumeListing() *listing[api.Volume] {
 		noun:  "volume",
 		short: "List volumes",
 		long: `SIZE is how much it can hold, USED what it takes on the host's disk, and SANDBOXES
-are those, running or stopped, that have it.`,
+are those, running or stopped, that have it. KEEPS says of which directory it keeps the
+caches of builds, by --cache, or what a program has in its home, by --home and the commands
+of agents: all sandboxes of that directory share a home, one after the other. A directory
+that is gone leaves both: carboy prune --homes removes them.`,
 		get:     (*client.Client).Volumes,
-		columns: []string{"NAME", "SIZE", "USED", "CREATED", "SANDBOXES"},
+		columns: []string{"NAME", "SIZE", "USED", "CREATED", "KEEPS", "SANDBOXES"},
 		row: func(v *api.Volume, now time.Time) []string {
 			size := term.FormatSize(v.Size)
 			if !v.Enforced {
 				size = "(not kept to)"
 			}
-			return []string{v.Name, size, roundSize(v.Used), console.Ago(v.CreatedAt, now), strings.Join(v.Sandboxes, " ")}
+			return []string{v.Name, size, roundSize(v.Used), console.Ago(v.CreatedAt, now), keepsText(v), strings.Join(v.Sandboxes, " ")}
 		},
 	}
+}
+
+// keepsText says what a volume keeps, and of which directory.
+func keepsText(v *api.Volume) string {
+	if v.CacheOf == "" {
+		return ""
+	}
+	text := "caches of "
+	if v.HomeOf != "" {
+		text = "home of " + v.HomeOf + " for "
+	}
+	text += v.CacheOf
+	if isGone(v.CacheOf) {
+		text += " (gone)"
+	}
+	return text
+}
+
+// isGone reports whether there is nothing at a path of this machine's, for sure.
+func isGone(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // roundSize is a size in whole MiB, which term.FormatSize has a word for.

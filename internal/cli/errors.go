@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/text/near"
 )
 
 // flagError turns what pflag says of cmd's flags into an error that names the
@@ -18,14 +19,24 @@ func flagError(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		name := e.GetSpecifiedName()
 		if s := e.GetSpecifiedShortnames(); s != "" {
-			return usage.Errorf("%sunknown flag -%s", where(cmd), name).WithHint("%s", help)
+			u := usage.Errorf("%sunknown flag -%s", where(cmd), name)
+			if ours := flagWord(name); ours != "" && cmd.Flags().Lookup(ours) != nil {
+				return u.WithHint("that is --%s here", ours)
+			}
+			return u.WithHint("%s", help)
 		}
 		u := usage.Errorf("%sunknown flag --%s", where(cmd), name)
-		if near := nearestFlag(cmd, name); near != "" {
-			return u.WithHint("did you mean --%s?", near)
+		if name == "rm" && cmd.Name() == "run" {
+			return u.WithHint("leave it out: the sandbox of a run is removed with its command")
+		}
+		if n := nearestFlag(cmd, name); n != "" {
+			return u.WithHint("did you mean --%s?", n)
 		}
 		if sub, _, err := cmd.Find([]string{name}); err == nil && sub != cmd {
 			return u.WithHint("did you mean %s?", sub.CommandPath())
+		}
+		if cmd.Annotations[ofAgent] != "" {
+			return u.WithHint("the agent's own flags stand after --: %s -- --%s", cmd.CommandPath(), name)
 		}
 		return u.WithHint("%s", help)
 	}
@@ -64,6 +75,34 @@ func where(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + ": "
 }
 
+// flagWord is what a flag of one letter that programs like carboy have is called here;
+// "" where it has no counterpart.
+func flagWord(letter string) string {
+	switch letter {
+	case "v":
+		return "mount"
+	case "e":
+		return "env"
+	case "m":
+		return "memory"
+	}
+	return ""
+}
+
+// commandWord is what a command that programs like carboy have is called here; "" where
+// none is.
+func commandWord(name string) string {
+	switch name {
+	case "list":
+		return "ls"
+	case "delete", "remove":
+		return "rm"
+	case "kill":
+		return "stop"
+	}
+	return ""
+}
+
 func nearestFlag(cmd *cobra.Command, name string) string {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -71,48 +110,5 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 			names = append(names, f.Name)
 		}
 	})
-	return nearest(name, names)
-}
-
-// nearest returns the one of names that a typing error away is, or "". cobra's
-// suggestions are for commands alone, in no order of nearness, and take as long
-// as the words are.
-func nearest(name string, names []string) string {
-	best, dist := "", 3
-	for _, n := range names {
-		d := editDistance(name, n)
-		if strings.HasPrefix(n, name) && len(name) > 1 {
-			d = min(d, 1)
-		}
-		if d < dist && d < len(n) {
-			best, dist = n, d
-		}
-	}
-	return best
-}
-
-// editDistance counts insertions, deletions, replacements and swaps of
-// neighbours, on strings cut to a length at which it can't be slow.
-func editDistance(a, b string) int {
-	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
-	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
+	return near.Of(name, names)
 }

@@ -51,6 +51,9 @@ type fakeDaemon struct {
 	made    int
 	create  []api.CreateRequest // all that came
 	holding int
+	asked   int // how often for what is used
+
+	follows []api.Approval // what who follows questions is told
 
 	images    []api.Image
 	snapshots []api.Snapshot
@@ -60,6 +63,7 @@ type fakeDaemon struct {
 	keys    []api.Key
 	volumes []api.Volume
 	fakeSessions
+	fakeActions
 }
 
 // fakeBox is one sandbox.
@@ -88,16 +92,20 @@ func newFake(dir string) (*fakeDaemon, error) {
 		"GET /v1/sandboxes":                  d.list,
 		"GET /v1/sandboxes/{id}":             d.get,
 		"DELETE /v1/sandboxes/{id}":          d.remove,
+		"PATCH /v1/sandboxes/{id}":           d.set,
+		"GET /v1/sandboxes/{id}/processes":   d.processes,
+		"GET /v1/sandboxes/{id}/held":        d.held,
+		"GET /v1/sandboxes/{id}/usage":       d.usage,
 		"POST /v1/sandboxes/{id}/start":      d.start,
 		"POST /v1/sandboxes/{id}/stop":       d.stop,
 		"POST /v1/sandboxes/{id}/finish":     d.finish,
 		"GET /v1/sandboxes/{id}/hold":        d.hold,
 		"GET /v1/sandboxes/{id}/events":      d.events,
-		"GET /v1/sandboxes/{id}/changes":     d.changes,
+		"POST /v1/sandboxes/{id}/changes":    d.changes,
 		"/v1/sandboxes/{id}/guest/{rest...}": d.toGuest,
 	}
 	for _, more := range []map[string]func(http.ResponseWriter, *http.Request) error{
-		d.imageRoutes(), d.snapshotRoutes(), d.netRoutes(), d.keyRoutes(), d.volumeRoutes(), d.templateRoutes(), d.sessionRoutes(),
+		d.imageRoutes(), d.snapshotRoutes(), d.netRoutes(), d.keyRoutes(), d.approvalRoutes(), d.volumeRoutes(), d.diskRoutes(), d.templateRoutes(), d.sessionRoutes(), d.actionRoutes(),
 	} {
 		maps.Copy(routes, more)
 	}
@@ -120,6 +128,7 @@ func (d *fakeDaemon) Close() {
 		b.guest.killAll()
 	}
 	d.mu.Unlock()
+	d.endShells()
 	_ = d.srv.Close()
 	d.end.Wait()
 }
@@ -186,6 +195,9 @@ func (d *fakeDaemon) post(w http.ResponseWriter, r *http.Request) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if r.URL.Query().Has("check") {
+		return d.checkLocked(w, &req)
+	}
 	d.create = append(d.create, req)
 	if req.Name == "" {
 		req.Name = names[d.made%len(names)]
@@ -212,11 +224,11 @@ func (d *fakeDaemon) post(w http.ResponseWriter, r *http.Request) error {
 func (d *fakeDaemon) newBox(req api.CreateRequest) (*fakeBox, error) {
 	b := &fakeBox{dir: filepath.Join(d.dir, fmt.Sprintf("box%d", d.made))}
 	b.Sandbox = api.Sandbox{
-		ID: "sb_" + strings.Repeat("a", 19) + string(rune('a'+d.made)), Name: req.Name, Owner: "uid:1000", State: "running",
+		ID: "sb_" + strings.Repeat("a", 19) + string(rune('a'+d.made)), Name: req.Name, Owner: fmt.Sprintf("uid:%d", os.Geteuid()), State: "running",
 		Isolation: "gvisor", IsolationAsked: cmp.Or(req.Isolation, "gvisor"), Stronger: req.Stronger,
 		Image: "host", Snapshot: req.Snapshot, User: "user", Network: "off",
 		Limits: api.Limits{CPUs: 2, Memory: 2 << 30, PIDs: 1024, Disk: 8 << 30, Inodes: 1_000_000},
-		Mounts: req.Mounts, Labels: req.Labels, TTLMillis: req.TTLMillis, Ephemeral: req.Ephemeral, ReadOnlyRoot: req.ReadOnlyRoot,
+		Mounts: req.Mounts, Caches: req.Caches, Project: req.Project, Labels: req.Labels, TTLMillis: req.TTLMillis, Ephemeral: req.Ephemeral, ReadOnlyRoot: req.ReadOnlyRoot,
 		Enforced: []api.Enforcement{
 			{Promise: "memory", Enforced: true, Mechanism: "cgroup v2 memory.max"},
 			{Promise: "inodes", Reason: "this kernel can't \x1b[31mcount"},
@@ -371,6 +383,9 @@ func (d *fakeDaemon) remove(_ http.ResponseWriter, r *http.Request) error {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is running", b.Name).WithHint("carboy rm -f %s", b.Name)
 	}
 	d.dropLocked(b)
+	if b.Labels["vanishes"] != "" { // someone else was faster
+		return sandbox.Errorf(sandbox.NotFound, "sandbox %s: not found", r.PathValue("id")).WithHint("carboy ls")
+	}
 	return nil
 }
 

@@ -3,9 +3,11 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"os"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -15,11 +17,17 @@ func (d *fakeDaemon) changes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := r.URL.Query()
+	var req api.ChangesRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		return err
+	}
 	if d.beforeChanges != nil {
 		d.beforeChanges(b.dir)
 	}
-	return b.writeChanges(r.Context(), w, sandbox.ChangesOptions{Content: q.Get("content") != "", Paths: q["path"]})
+	return b.writeChanges(r.Context(), w, sandbox.ChangesOptions{
+		Content: req.Content, Paths: req.Paths,
+		Filter: sandbox.ChangesFilter{Ignore: req.Ignore, Prefix: req.Prefix, Tracked: req.Tracked, Exclude: req.Exclude, Only: req.Only},
+	})
 }
 
 func (b *fakeBox) writeChanges(ctx context.Context, w interface{ Write([]byte) (int, error) }, o sandbox.ChangesOptions) error {

@@ -137,7 +137,10 @@ func (g *fakeGuest) launch(p *fakeProc) {
 		return
 	}
 	cmd.Dir = filepath.Join(g.dir, p.command.GetCwd())
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "AS_USER=" + p.command.GetUser()}
+	if p.command.GetCwd() == "/workspace" {
+		_ = os.Mkdir(cmd.Dir, 0o755) // where it is missing, the command can't be started
+	}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + g.dir, "AS_USER=" + p.command.GetUser()}
 	for _, env := range []map[string]string{g.env, p.command.GetEnv()} {
 		for k, v := range env {
 			cmd.Env = append(cmd.Env, k+"="+v)

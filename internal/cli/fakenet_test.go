@@ -80,7 +80,7 @@ func (d *fakeDaemon) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if b.Network == "off" {
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it has no network", b.Name).WithHint("carboy create --network on")
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it has no network", b.Name).WithHint("carboy set %s --allow HOST", b.Name)
 	}
 	b.net.policy = p
 	return answer(w, b.Sandbox)

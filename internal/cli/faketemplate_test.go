@@ -44,7 +44,10 @@ func (d *fakeDaemon) templateRoutes() map[string]func(http.ResponseWriter, *http
 		"POST /templates/tags":   templateTags,
 		"DELETE /templates/tags": templateTags,
 		"GET /v1/templates/cache": func(w http.ResponseWriter, _ *http.Request) error {
-			return answer(w, api.TemplateCache{Steps: 3, Snapshots: 2, Size: 3 << 20, Files: 1, FileSize: 1 << 10})
+			return answer(w, api.TemplateCache{
+				Steps: 3, Snapshots: 2, Size: 3 << 20, Files: 1, FileSize: 1 << 10,
+				Droppable: &api.TemplateCache{Steps: 3, Snapshots: 1, Size: 2 << 20, Files: 1, FileSize: 1 << 10},
+			})
 		},
 		"POST /v1/templates/gc": func(w http.ResponseWriter, _ *http.Request) error {
 			return answer(w, api.TemplateCache{Steps: 3, Snapshots: 1, Size: 2 << 20})
@@ -54,7 +57,7 @@ func (d *fakeDaemon) templateRoutes() map[string]func(http.ResponseWriter, *http
 
 func known(ref string) error {
 	if name, _, _ := strings.Cut(ref, ":"); name != "web" {
-		return sandbox.Errorf(sandbox.NotFound, "template %q: there is no such template", ref).WithHint("carboy template ls")
+		return sandbox.Errorf(sandbox.NotFound, "template %q: not found", ref).WithHint("carboy template ls")
 	}
 	return nil
 }

@@ -2,8 +2,11 @@ package cli_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -17,6 +20,13 @@ func (d *fakeDaemon) volumeRoutes() map[string]func(http.ResponseWriter, *http.R
 		},
 		"POST /v1/volumes":         d.addVolume,
 		"DELETE /v1/volumes/{ref}": d.removeVolume,
+		"GET /v1/volumes/{ref}": func(w http.ResponseWriter, r *http.Request) error {
+			i := slices.IndexFunc(d.volumes, func(v api.Volume) bool { return v.Name == r.PathValue("ref") })
+			if i < 0 {
+				return sandbox.Errorf(sandbox.NotFound, "volume %s: not found", r.PathValue("ref")).WithHint("carboy volume ls")
+			}
+			return answer(w, d.volumes[i])
+		},
 	}
 }
 
@@ -26,8 +36,15 @@ func (d *fakeDaemon) addVolume(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v := api.Volume{
-		ID: "vol_aaaaaaaaaaaaaaaaaaaa", Name: req.Name, Size: req.Size, Inodes: req.Inodes, Used: 1 << 19,
+		ID: "vol_aaaaaaaaaaaaaaaaaaa" + string(rune('a'+len(d.volumes))), Name: req.Name, Size: req.Size, Inodes: req.Inodes, Used: 1 << 19,
 		Enforced: req.Name != "loose", Sandboxes: []string{}, CreatedAt: created,
+	}
+	v.Owner = fmt.Sprintf("uid:%d", os.Geteuid())
+	if strings.HasPrefix(v.Name, "home-claude-") {
+		v.HomeOf, v.CacheOf = "claude", "/"
+	}
+	if strings.HasSuffix(v.Name, "-lost") {
+		v.CacheOf = "/nothing/there"
 	}
 	if !v.Enforced {
 		v.Reason = "there are no loop devices"
@@ -44,7 +61,7 @@ func (d *fakeDaemon) addVolume(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (d *fakeDaemon) removeVolume(w http.ResponseWriter, r *http.Request) error {
-	i := slices.IndexFunc(d.volumes, func(v api.Volume) bool { return v.Name == r.PathValue("ref") })
+	i := slices.IndexFunc(d.volumes, func(v api.Volume) bool { return v.Name == r.PathValue("ref") || v.ID == r.PathValue("ref") })
 	switch {
 	case i < 0:
 		return sandbox.Errorf(sandbox.NotFound, "volume %s: not found", r.PathValue("ref")).WithHint("carboy volume ls")
@@ -52,6 +69,17 @@ func (d *fakeDaemon) removeVolume(w http.ResponseWriter, r *http.Request) error 
 		return sandbox.Errorf(sandbox.Conflict, "volume held: sandbox web has it").WithHint("carboy rm web")
 	}
 	d.volumes = slices.Delete(d.volumes, i, i+1)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// checkLocked says of a create that it would fail, by its volumes.
+func (d *fakeDaemon) checkLocked(w http.ResponseWriter, req *api.CreateRequest) error {
+	for _, m := range req.Mounts {
+		if m.Volume != "" && !slices.ContainsFunc(d.volumes, func(v api.Volume) bool { return v.Name == m.Volume }) {
+			return sandbox.Errorf(sandbox.NotFound, "volume %s: not found", m.Volume).WithHint("carboy volume ls")
+		}
+	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

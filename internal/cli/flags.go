@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/carboy-sandbox/carboy/internal/cache"
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -18,7 +21,7 @@ import (
 // addSpec adds the flags that say what a sandbox is like.
 func addSpec(fs *pflag.FlagSet, s *launch.Spec) {
 	fs.SortFlags = false
-	fs.StringVar(&s.Name, "name", "", "`NAME` name it; one is made up otherwise")
+	fs.Var(nameValue{&s.Name}, "name", "`NAME` name it; one is made up otherwise")
 	fs.StringVar(&s.Isolation, "isolation", "", "`WALL[,WALL...]` wall to build; more of them: the stronger ones will do as well"+isDefault(sandbox.DefaultIsolation))
 	fs.StringVar(&s.Image, "image", "", "`IMAGE` root file system: a reference, a path, or host, this machine's own programs"+isDefault(sandbox.DefaultImage))
 	fs.StringVar(&s.Template, "template", "", "`NAME` start from that template: NAME, NAME:TAG or OWNER/NAME")
@@ -27,6 +30,9 @@ func addSpec(fs *pflag.FlagSet, s *launch.Spec) {
 	fs.StringVar(&s.Workspace, "workspace", "", "`DIR[:rw|:ro]` show a copy-on-write view of DIR at /workspace; :rw the tree itself")
 	fs.StringArrayVar(&s.Mounts, "mount", nil, "`HOST:GUEST[:ro]` show the directory HOST at GUEST, too")
 	fs.StringArrayVar(&s.Volumes, "volume", nil, "`NAME:PATH[:ro]` show the volume NAME at PATH; at /workspace it is the workspace")
+	fs.Var(wordsValue{&s.Caches}, "cache", "`TOOL[,TOOL...]` keep its caches from run to run, for that workspace: "+strings.Join(cache.Names(), ", "))
+	fs.StringArrayVar(&s.Homes, "home", nil, "`PROGRAM=PATH[,PATH...]` keep those directories of its home from run to run, for that workspace")
+	fs.BoolVar(&s.NoProject, "no-project", false, "leave out the project's own file, .carboy.toml of the workspace")
 	fs.BoolVar(&s.ReadOnly, "read-only", false, "let nobody inside write but to /workspace, mounts, /tmp and the home")
 	fs.StringVar(&s.User, "user", "", "`USER` run commands as user or root"+isDefault(sandbox.DefaultUser))
 	fs.Var(cpusValue{&s.CPUs}, "cpus", "`N` how many processors it may use, such as 0.5"+isDefault(strconv.FormatFloat(sandbox.DefaultCPUs, 'g', -1, 64)))
@@ -34,9 +40,10 @@ func addSpec(fs *pflag.FlagSet, s *launch.Spec) {
 	fs.Var(countValue{&s.PIDs}, "pids", "`N` how many processes and threads"+isDefault(strconv.Itoa(sandbox.DefaultPIDs)))
 	fs.Var(sizeValue{&s.Disk}, "disk", "`SIZE` how much it may write"+isDefault(term.FormatSize(sandbox.DefaultDisk)))
 	fs.Var(choiceValue{&s.Network, []string{sandbox.NetworkOff, sandbox.NetworkOn}}, "network", "`NETWORK` off, or on: the public internet"+isDefault("off, or what --allow and --policy say"))
-	fs.StringArrayVar(&s.Allow, "allow", nil, "`WHAT` let it reach that: a preset, host, address or range; see carboy policy presets")
+	fs.StringArrayVar(&s.Allow, "allow", nil, "`WHAT` let it reach that: a preset, host, address, range or service:NAME; see carboy policy presets")
 	fs.StringVar(&s.Policy, "policy", "", "`FILE` let it reach what the policy in FILE says")
 	fs.StringArrayVar(&s.Secrets, "secret", nil, "`NAME[=FROM]` let it use a secret where a rule says; the value stays outside")
+	fs.StringArrayVarP(&s.Publish, "publish", "p", nil, "`[HOSTPORT:]PORT` open PORT of it on this machine's loopback, for you alone")
 	addEnv(fs, &s.Env)
 	fs.StringArrayVar(&s.Labels, "label", nil, "`KEY=VALUE` attach a label")
 	fs.Var(durationValue{&s.TTL}, "ttl", "`DURATION` stop it after that long, such as 90s, 30m or 2h (default never)")
@@ -48,6 +55,20 @@ func isDefault(s string) string { return " (default " + s + ")" }
 func addEnv(fs *pflag.FlagSet, e *launch.Env) {
 	fs.StringArrayVar(&e.Vars, "env", nil, "`KEY[=VALUE]` set a variable; without VALUE, to what it is here")
 	fs.StringArrayVar(&e.Files, "env-file", nil, "`FILE` set the variables in FILE, one KEY=VALUE a line")
+}
+
+// nameValue is a flag that holds a new sandbox's name. An empty one, such as of a variable
+// that is not set, is no wish for a name that is made up; the request checks any other.
+type nameValue struct{ name *string }
+
+func (v nameValue) String() string { return "" }
+func (v nameValue) Type() string   { return "name" }
+func (v nameValue) Set(s string) error {
+	if s == "" {
+		return fmt.Errorf(`"" is not a name: use 1 to %d of a-z, 0-9 and -, a letter first`, sandbox.MaxName)
+	}
+	*v.name = s
+	return nil
 }
 
 // cpusValue is a flag that holds a positive number of processors.
@@ -120,6 +141,23 @@ func (a *app) addJSON(fs *pflag.FlagSet) {
 	fs.BoolVar(&a.JSON, "json", false, "write JSON, also of errors and notes")
 }
 
+// wordsValue is a flag that holds words with commas between them, and adds those of
+// each time that it is given.
+type wordsValue struct{ words *[]string }
+
+func (v wordsValue) String() string { return "" }
+
+func (v wordsValue) Type() string { return "words" }
+
+func (v wordsValue) Set(s string) error {
+	words := strings.Split(s, ",")
+	if slices.Contains(words, "") {
+		return fmt.Errorf("%q has a word that is empty", s)
+	}
+	*v.words = append(*v.words, words...)
+	return nil
+}
+
 // choiceValue is a flag that holds one of several words.
 type choiceValue struct {
 	s     *string
@@ -139,6 +177,21 @@ func (v choiceValue) Set(s string) error {
 	return nil
 }
 
+// filledValue is a text of which "" is none: a variable of a script's that is not set.
+type filledValue struct{ s *string }
+
+func (v filledValue) String() string { return "" }
+
+func (v filledValue) Type() string { return "text" }
+
+func (v filledValue) Set(s string) error {
+	if s == "" {
+		return errors.New("it is empty")
+	}
+	*v.s = s
+	return nil
+}
+
 // entrypointValue is --entrypoint, of which "" is a value, too.
 type entrypointValue struct{ s **string }
 
@@ -151,10 +204,31 @@ func (v entrypointValue) Set(s string) error {
 	return nil
 }
 
+// addCwd adds --cwd, which docker calls --workdir.
+func addCwd(fs *pflag.FlagSet, cwd *string) {
+	fs.StringVarP(cwd, "cwd", "w", "", "`DIR` run in that directory (default /workspace where there is one, else home)")
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "workdir" {
+			name = "cwd"
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
 // addCommand adds the flags that say how a command runs.
 func addCommand(fs *pflag.FlagSet, f *relay.Options) {
+	addAttached(fs, f)
+	fs.BoolVarP(&f.Detach, "detach", "d", false, "leave it running")
+}
+
+// addAttached adds those of a command that is waited for.
+func addAttached(fs *pflag.FlagSet, f *relay.Options) {
 	fs.BoolVarP(&f.Stdin, "interactive", "i", false, "pass stdin on")
 	fs.BoolVarP(&f.TTY, "tty", "t", false, "give it a terminal, whose output is passed on as it is")
 	fs.Var(durationValue{&f.Timeout}, "timeout", "`DURATION` kill it and all that it started after that long, such as 90s or 2h")
-	fs.BoolVarP(&f.Detach, "detach", "d", false, "leave it running")
+}
+
+// saidTerminal reports whether cmd was given -i or -t, with whichever value.
+func saidTerminal(cmd *cobra.Command) bool {
+	return cmd.Flags().Changed("interactive") || cmd.Flags().Changed("tty")
 }

@@ -10,19 +10,24 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// docs is a command's help beyond its flags. A command keeps it in a closure,
-// so that nothing is made before someone asks.
+// docs is a command's help beyond its flags: what --help and the man page say.
 type docs struct {
 	long     string   // sentences, without a line break at the end
 	examples []string // what can be pasted
 	exits    []exitDoc
 }
 
-// setHelp gives cmd the help text d.
+// setHelp gives cmd the help text d. It only keeps what it is given: nothing is
+// made of it before someone asks.
 func setHelp(cmd *cobra.Command, d docs) *cobra.Command {
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		w := cmd.OutOrStdout()
+		if page, ok := w.(*manPage); ok {
+			page.docs = d
+			return
+		}
 		// Help is asked for; where stdout is closed nothing can be done.
-		_, _ = io.WriteString(cmd.OutOrStdout(), helpText(cmd, d))
+		_, _ = io.WriteString(w, helpText(cmd, d))
 	})
 	return cmd
 }
@@ -53,13 +58,16 @@ func helpText(cmd *cobra.Command, d docs) string {
 // helpGroups is the order in which carboy's own help shows its commands.
 func helpGroups() [][]string {
 	return [][]string{
+		{"claude", "codex", "gemini", "opencode", "aider", "agent"},
 		{"run", "create", "exec"},
-		{"cp", "diff", "apply"},
-		{"ls", "inspect", "logs", "stop", "pause", "start", "rm"},
-		{"net", "policy", "secret", "key"},
-		{"image", "snapshot", "template", "volume"},
+		{"cp", "diff", "apply", "fetch", "sync"},
+		{"forward", "open", "offer"},
+		{"shell", "service"},
+		{"ls", "inspect", "logs", "attach", "ps", "stats", "set", "stop", "pause", "start", "rm"},
+		{"net", "policy", "approve", "secret", "key", "project", "manifest"},
+		{"image", "snapshot", "template", "volume", "disk", "df", "prune"},
 		{"session", "langbot"},
-		{"serve", "daemon", "doctor", "bench", "version", "completion", "help"},
+		{"serve", "daemon", "doctor", "bench", "version", "completion", "uninstall", "help"},
 	}
 }
 

@@ -19,18 +19,24 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // helped are all commands, hidden ones too.
 var helped = []string{
-	"", "run", "create", "exec", "cp", "ls", "inspect", "logs", "stop", "pause", "start", "rm", "diff", "apply",
+	"", "claude", "codex", "gemini", "opencode", "aider", "agent", "agent ls", "agent show", "agent run",
+	"run", "create", "exec", "cp", "forward", "open", "offer",
+	"shell", "shell open", "shell ls", "shell read", "shell write", "shell signal", "shell attach", "shell close",
+	"service", "service start", "service ls", "service status", "service logs", "service stop", "ls", "inspect", "logs", "attach", "ps", "stats", "set", "stop", "pause", "start", "rm", "diff", "apply", "fetch",
 	"template", "template build", "template ls", "template logs", "template tag", "template publish", "template unpublish",
 	"template rm", "template gc",
-	"net", "net log", "policy", "policy show", "policy set", "policy test", "policy presets", "policy import",
+	"net", "net log", "policy", "policy show", "policy set", "policy test", "policy presets", "policy import", "policy learn",
 	"secret", "secret add", "secret ls", "secret rm", "secret rotate",
 	"key", "key add", "key ls", "key rm",
-	"volume", "volume create", "volume ls", "volume rm",
+	"approve", "approve ls", "approve show", "approve allow", "approve deny",
+	"project", "project show", "project allow", "project deny",
+	"manifest", "manifest ls", "manifest show", "manifest check", "manifest schema",
+	"volume", "volume create", "volume ls", "volume rm", "disk", "disk ls", "disk read", "disk export", "disk scrub", "df", "prune",
 	"session", "session exec", "session ls", "session rm", "session status", "session errors", "langbot", "langbot serve",
 	"session skill", "session skill install", "session skill ls", "session skill rm",
 	"image", "image pull", "image import", "image ls", "image rm", "image gc",
 	"snapshot", "snapshot create", "snapshot ls", "snapshot rm",
-	"serve", "daemon", "daemon status", "daemon stop", "daemon run", "doctor", "bench", "version", "completion",
+	"sync", "serve", "daemon", "daemon status", "daemon stop", "daemon run", "doctor", "bench", "version", "completion", "uninstall",
 }
 
 // mainWithout runs a command line without a daemon.

@@ -106,16 +106,27 @@ func TestRefusedText(t *testing.T) {
 		name    string
 		refused []netlog.Refused
 		others  int
+		none    bool
+		next    bool
+		in      string
 		want    string
 	}{
-		{"none", nil, 0, ""},
-		{"one", []netlog.Refused{a}, 0, "refused: a.example; to allow: --allow a.example"},
-		{"several", []netlog.Refused{a, b, bad}, 3, "refused: a.example, b.example, c\x1b[2J, 3 others; to allow: --allow a.example --allow b.example --allow b.example:22"},
-		{"no-flag", []netlog.Refused{bad}, 1, "refused: c\x1b[2J, 1 other"},
+		{"none", nil, 0, false, false, "", ""},
+		{"one", []netlog.Refused{a}, 0, false, false, "", "refused: a.example; to allow: --allow a.example"},
+		{"several", []netlog.Refused{a, b, bad}, 3, false, false, "", "refused: a.example, b.example, c\x1b[2J, 3 others; to allow: --allow a.example --allow b.example --allow b.example:22"},
+		{"no-flag", []netlog.Refused{bad}, 1, false, false, "", "refused: c\x1b[2J, 1 other"},
+		{"stays", []netlog.Refused{a}, 0, false, false, "web", "refused: a.example; to allow: carboy set web --add --allow a.example"},
+		{"no-network", []netlog.Refused{a}, 0, true, false, "", "a.example was asked for; to allow: --allow a.example"},
+		{"no-network-two", []netlog.Refused{a, a}, 0, true, false, "", "a.example, a.example were asked for; to allow: --allow a.example"},
+		{"no-network-stays", []netlog.Refused{a}, 0, true, false, "web", "a.example was asked for; to allow: carboy set web --allow a.example && carboy stop web && carboy start web"},
+		{"service", []netlog.Refused{{Host: "gate.carboy.internal", Flag: "--allow service:NAME"}}, 0, true, false, "web", "gate.carboy.internal was asked for; to allow: carboy set web --allow service:NAME && carboy stop web && carboy start web"},
+		{"next-start", []netlog.Refused{{Host: "a.example"}}, 0, true, true, "web", "a.example was asked for; allowed from its next start on: carboy stop web && carboy start web"},
+		{"next-start-and-more", []netlog.Refused{a, {Host: "b.example"}}, 0, true, true, "web", "a.example, b.example were asked for; to allow: carboy set web --allow a.example && carboy stop web && carboy start web"},
+		{"why", []netlog.Refused{{Host: "p.example", Count: 1, Why: "no such name"}}, 0, false, false, "web", "refused: p.example (no such name)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := cli.RefusedText(tt.refused, tt.others); got != tt.want {
+			if got := cli.RefusedText(tt.refused, tt.others, tt.none, tt.next, tt.in); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -144,6 +155,10 @@ func TestProposable(t *testing.T) {
 		{"address-of-a-name", "b.example", "--allow b.example --allow 10.0.0.5", "--allow b.example"},
 		{"has-rules", "known.example", "--allow known.example:22", ""},
 		{"nothing", "a.example", "", ""},
+		{"gate", "gate.carboy.internal", "", "--allow service:NAME"},
+		{"service", "gate.carboy.internal", "--allow service:docs", "--allow service:docs"},
+		{"preset", "api.openai.com", "--allow api.openai.com", "--allow openai"},
+		{"preset-port", "api.openai.com", "--allow api.openai.com:8443", "--allow api.openai.com:8443"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -151,6 +166,15 @@ func TestProposable(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+	serves, err := policy.Compile(policy.Policy{Services: []string{"docs"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []netlog.Refused{{Host: "gate.carboy.internal"}, {Host: "gate.carboy.internal", Why: "docs: no program serves it at the moment"}} {
+		if got := cli.Proposable(r, serves); got != "" {
+			t.Errorf("%+v, with a service: %q, want nothing", r, got)
+		}
 	}
 	if got := cli.Proposable(netlog.Refused{Host: "a.example", Flag: "--allow a.example"}, nil); got != "" {
 		t.Errorf("without a policy: %q, want nothing", got)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -193,6 +194,28 @@ func askSize(s *terminal) string {
 	return "asked\r\n"
 }
 
+// TestTerminalOfAShell holds that a shell alone needs no -it, and that nothing else
+// takes the terminal.
+func TestTerminalOfAShell(t *testing.T) {
+	d := startFake(t)
+	create(t, d, "web")
+	for _, args := range [][]string{{"exec", "web", "sh"}, {"exec", "web", "--", "/bin/sh", "-i"}, {"run", "--", "sh"}} {
+		s := onTerminal(t, d, nil, args...)
+		s.send("stty size; exit 3\n")
+		if code, out := s.wait(); code != 3 || !strings.Contains(out, "30 100") {
+			t.Errorf("%v: exit code %d, output %q; want 3 and a terminal", args, code, out)
+		}
+	}
+	const ask = "test -t 0 || test -t 1 || echo none"
+	for _, args := range [][]string{{"exec", "-t=false", "web", "sh"}, {"exec", "web", "sh", "-c", ask}, {"run", "sh", "-c", ask}} {
+		s := onTerminal(t, d, nil, args...)
+		code, out := s.wait()
+		if want := slices.Contains(args, ask); code != 0 || strings.Contains(out, "none") != want {
+			t.Errorf("%v: exit code %d, output %q; want no terminal", args, code, out)
+		}
+	}
+}
+
 func TestTerminalInterrupt(t *testing.T) {
 	d := startFake(t)
 	create(t, d, "web")
@@ -333,7 +356,7 @@ func TestApplyAsks(t *testing.T) {
 		{"help-diff", "?\nd\nn\ny\n", map[string]string{"a": "a\n", "b": "B\n"}, "+A", 0},
 		{"quit", "y\nq\n", map[string]string{"a": "a\n", "b": "b\n"}, "left without a change", 125},
 		{"end", "\x04", map[string]string{"a": "a\n", "b": "b\n"}, "no answer: left without a change", 125},
-		{"interrupt", "\x03", map[string]string{"a": "a\n", "b": "b\n"}, "carboy: interrupted", 125},
+		{"interrupt", "\x03", map[string]string{"a": "a\n", "b": "b\n"}, "", 130},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,44 +12,68 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 const (
-	// refusedWait bounds how long the end of a run waits for its records.
+	// refusedWait bounds how long the end of a command waits for its records.
 	refusedWait = 2 * time.Second
 	// maxRefused bounds how many of them are looked at.
 	maxRefused = 10_000
 )
 
-// tellRefused says at the end of a run what it was not allowed to reach, and
-// which flags would allow that.
-func (a *app) tellRefused(ctx context.Context, svc *client.Client, sb *api.Sandbox) {
-	if sb.Network == sandbox.NetworkOff || sb.Network == "" {
-		return
-	}
+// refusals are what a command was not allowed to reach, or could not.
+type refusals struct {
+	hosts  []netlog.Refused
+	others int
+	none   bool   // the sandbox has no network
+	next   bool   // but what was set of it, for its next start, allows one of hosts
+	in     string // the name of a sandbox that stays; "" for that of a run
+}
+
+// tellRefused says at the end of a command what it was not allowed to reach since it
+// began, and what to type to allow that. A sandbox that stays is changed; that of a
+// run is asked for anew.
+func (a *app) tellRefused(ctx context.Context, svc *client.Client, ref string, began time.Time, stays bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusedWait)
 	defer cancel()
 	var records []netlog.Record
-	for rec, err := range svc.NetLog(ctx, sb.ID, client.NetLogOptions{Denied: true}) {
+	for rec, err := range svc.NetLog(ctx, ref, client.NetLogOptions{Since: began}) {
 		if err != nil {
-			a.Note("what was refused can't be read: " + err.Error())
+			// It ended with its command; or there is none of that name, which was said.
+			if k := sandbox.KindOf(err); k != sandbox.NotFound && k != sandbox.Invalid && runs(ctx, svc, ref) {
+				a.Note("what was refused can't be read: " + err.Error())
+			}
 			break
 		}
 		if records = append(records, rec); len(records) == maxRefused {
 			break
 		}
 	}
-	if len(records) == 0 {
+	r := refusals{}
+	if r.hosts, r.others = netlog.Summary(records); len(r.hosts) == 0 {
 		return
 	}
-	refused, others := netlog.Summary(records)
+	sb, err := svc.Get(ctx, ref)
+	if err != nil {
+		return // it is gone, and so is what could be changed
+	}
+	r.none = sb.Network == sandbox.NetworkOff || sb.Network == ""
+	if stays {
+		r.in = sb.Name
+	}
 	set := a.policyOf(ctx, svc, sb)
-	for i := range refused {
-		refused[i].Flag = proposable(refused[i], set)
+	for i := range r.hosts {
+		r.next = r.next || r.none && set != nil && (set.Name(r.hosts[i].Host).Allowed() || isGate(r.hosts[i]) && len(set.Services()) > 0)
+		r.hosts[i].Flag = proposable(r.hosts[i], set)
 	}
-	if text := refusedText(refused, others); text != "" {
-		a.NoteReason("refused", text)
-	}
+	a.NoteReason("refused", r.text())
+}
+
+// runs reports whether a sandbox is known to run.
+func runs(ctx context.Context, svc *client.Client, ref string) bool {
+	sb, err := svc.Get(ctx, ref)
+	return err == nil && sb.State == string(sandbox.StateRunning)
 }
 
 // policyOf returns the policy under which a sandbox ran; nil where that is not
@@ -65,44 +90,87 @@ func (a *app) policyOf(ctx context.Context, svc *client.Client, sb *api.Sandbox)
 	return set
 }
 
+// anyService is the flag for a service of the gate whose name is not known: a sandbox
+// without a network did not come to call it.
+const anyService = "--allow service:NAME"
+
+func isGate(r netlog.Refused) bool { return r.Host == policy.GateHost }
+
 // proposable leaves of the flags that would allow r those that may be proposed:
-// none that opens what is closed, and none for a host that set is about already.
+// none that opens what is closed, and none for a host that set is about already. A
+// preset that is about the host stands for the host.
 func proposable(r netlog.Refused, set *policy.Set) string {
-	if set == nil || r.Flag == "" || set.Name(r.Host).Allowed() {
+	switch {
+	case set != nil && isGate(r) && r.Flag+r.Why == "" && len(set.Services()) == 0:
+		return anyService
+	case set == nil || r.Flag == "" || set.Name(r.Host).Allowed():
 		return ""
 	}
 	var left []string
 	for arg := range strings.SplitSeq(strings.TrimPrefix(r.Flag, "--allow "), " --allow ") {
-		rules, err := policy.ParseAllow(arg)
+		p, err := policy.Allow(policy.Policy{}, arg)
 		if err != nil {
 			continue
 		}
-		if opens, err := policy.Compile(policy.Policy{Rules: rules}, nil); err != nil || len(opens.Opened(nil)) > 0 {
+		if opens, err := policy.Compile(p, nil); err != nil || len(opens.Opened(nil)) > 0 {
 			continue
+		}
+		if preset := policy.PresetOf(arg); preset != "" {
+			arg = preset
 		}
 		left = append(left, "--allow "+arg)
 	}
 	return strings.Join(left, " ")
 }
 
-// refusedText says in one line which hosts a run did not reach, and what would
-// have let it; "" where there were none.
-func refusedText(refused []netlog.Refused, others int) string {
-	if len(refused) == 0 {
+// text says in one line which hosts were not reached, why where they were allowed,
+// and what to type to allow the others; "" where there were none.
+func (r refusals) text() string {
+	if len(r.hosts) == 0 {
 		return ""
 	}
-	hosts := make([]string, 0, len(refused)+1)
+	hosts := make([]string, 0, len(r.hosts)+1)
 	var flags []string
-	for _, r := range refused {
-		hosts = append(hosts, r.Host)
-		flags = append(flags, nonEmpty(r.Flag)...)
+	for _, h := range r.hosts {
+		name := h.Host
+		if h.Flag == "" && h.Why != "" {
+			name += " (" + h.Why + ")"
+		}
+		hosts = append(hosts, name)
+		if h.Flag != "" && !slices.Contains(flags, h.Flag) {
+			flags = append(flags, h.Flag)
+		}
 	}
-	if others > 0 {
-		hosts = append(hosts, console.Count(others, "other"))
+	if r.others > 0 {
+		hosts = append(hosts, console.Count(r.others, "other"))
 	}
 	text := "refused: " + strings.Join(hosts, ", ")
-	if len(flags) > 0 {
-		text += "; to allow: " + strings.Join(flags, " ")
+	if r.none {
+		verb := " was"
+		if len(hosts) > 1 || r.others > 1 {
+			verb = " were"
+		}
+		text = strings.Join(hosts, ", ") + verb + " asked for"
 	}
-	return text
+	return text + r.mend(flags)
+}
+
+// mend is what to type so that what was refused is allowed, flags among that; "" where
+// nothing helps.
+func (r refusals) mend(flags []string) string {
+	name := shell.Word(r.in)
+	again := "carboy stop " + name + " && carboy start " + name
+	allow := strings.Join(flags, " ")
+	switch {
+	case allow == "" && r.next && r.in != "":
+		return "; allowed from its next start on: " + again
+	case allow == "":
+		return ""
+	case r.in == "":
+	case r.none:
+		allow = "carboy set " + name + " " + allow + " && " + again
+	default:
+		allow = "carboy set " + name + " --add " + allow
+	}
+	return "; to allow: " + allow
 }

@@ -2,12 +2,15 @@ package cli
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/text/near"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
@@ -44,12 +47,16 @@ it, and carboy apply takes what you want.`,
 	root.SetErr(a.Stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
-		a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(),
+		a.agentRunCommand("claude"), a.agentRunCommand("codex"), a.agentRunCommand("gemini"), a.agentRunCommand("opencode"), a.agentRunCommand("aider"),
+		a.agentCommand(),
+		a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(), a.forwardCommand(), a.openCommand(), a.offerCommand(),
+		a.shellCommand(), a.serviceCommand(),
 		a.lsCommand(), a.inspectCommand(), a.logsCommand(),
-		a.stopCommand(), a.pauseCommand(), a.startCommand(), a.rmCommand(),
-		a.diffCommand(), a.applyCommand(), a.imageCommand(), a.snapshotCommand(), a.templateCommand(),
-		a.netCommand(), a.policyCommand(), a.secretCommand(), a.keyCommand(), a.volumeCommand(), a.sessionCommand(), a.langbotCommand(),
-		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(), a.completionCommand(),
+		a.attachCommand(), a.psCommand(), a.statsCommand(), a.setCommand(), a.stopCommand(), a.pauseCommand(), a.startCommand(), a.rmCommand(),
+		a.diffCommand(), a.applyCommand(), a.fetchCommand(), a.syncCommand(), a.imageCommand(), a.snapshotCommand(), a.templateCommand(),
+		a.projectCommand(), a.manifestCommand(),
+		a.netCommand(), a.policyCommand(), a.approveCommand(), a.secretCommand(), a.keyCommand(), a.volumeCommand(), a.diskCommand(), a.dfCommand(), a.pruneCommand(), a.sessionCommand(), a.langbotCommand(),
+		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(), a.completionCommand(), a.uninstallCommand(),
 	)
 	root.SetHelpCommand(helpCommand())
 	hideHelpFlags(root)
@@ -89,8 +96,12 @@ func unknownCommand(parent *cobra.Command, name string) error {
 		}
 	}
 	err := usage.Errorf("%sunknown command %s", where(parent), shell.Word(name))
-	if near := nearest(name, names); near != "" {
-		return err.WithHint("did you mean %s %s?", parent.CommandPath(), near)
+	n := commandWord(name)
+	if !slices.Contains(names, n) {
+		n = near.Of(name, names)
+	}
+	if n != "" {
+		return err.WithHint("did you mean %s %s?", parent.CommandPath(), n)
 	}
 	return err.WithHint("%s --help", parent.CommandPath())
 }
@@ -151,5 +162,19 @@ func someArgs(least int, names ...string) cobra.PositionalArgs {
 	}
 }
 
+// nameThenPaths wants a sandbox's name, and refuses a path in its place: for . people
+// leave out the name.
+func nameThenPaths(cmd *cobra.Command, args []string) error {
+	if err := someArgs(1, "NAME")(cmd, args); err != nil {
+		return err
+	}
+	if name := args[0]; name == "." || name == ".." || strings.Contains(name, "/") {
+		return usage.Errorf("sandbox %.64q: not a name", name).WithHint("%s NAME [PATH...]; carboy ls shows names", cmd.CommandPath())
+	}
+	return nil
+}
+
 // takesCommand reports whether cmd's arguments are a command to run.
-func takesCommand(cmd *cobra.Command) bool { return cmd.Name() == "run" || cmd.Name() == "exec" }
+func takesCommand(cmd *cobra.Command) bool {
+	return cmd.Name() == "run" || cmd.Name() == "exec" || isAgent(cmd.Name())
+}

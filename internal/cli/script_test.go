@@ -3,6 +3,7 @@ package cli_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,10 +19,14 @@ import (
 
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/quarantine/jail"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/uninstall"
 )
 
 func TestMain(m *testing.M) {
+	role.Become(jail.Roles()) // git, which a fetch reads with
 	testscript.Main(m, map[string]func(){
 		"carboy": func() { os.Exit(carboy()) },
 		"fake":   func() { os.Exit(askFake()) },
@@ -37,6 +42,8 @@ func carboy() int {
 		LookupEnv: os.LookupEnv,
 		Now:       func() time.Time { return created.Add(90 * time.Minute) },
 		StateDir:  os.Getenv("CARBOY_STATE"),
+		AgentsDir: os.Getenv("CARBOY_AGENTS"),
+		ConfigDir: os.Getenv("CARBOY_CONFIG"),
 		Version:   "v1.2.3",
 		Connect: func(_ context.Context, start bool, notice func(string)) (*client.Client, error) {
 			if late := os.Getenv("CARBOY_LATE"); late != "" {
@@ -54,6 +61,13 @@ func carboy() int {
 			}
 			return nil
 		},
+		Survey: func(_ context.Context, config bool) (uninstall.Survey, error) {
+			return fakeHome(config), nil
+		},
+		Uninstall: func(_ context.Context, o cli.UninstallOptions) error {
+			_, err := fmt.Fprintf(os.Stderr, "uninstalled: %+v\n", o)
+			return err
+		},
 		Serve: func(_ context.Context, o cli.ServeOptions) error {
 			if o.LangBot != nil {
 				return sandbox.Errorf(sandbox.Unsupported, "would serve Box: %+v", *o.LangBot)
@@ -61,6 +75,20 @@ func carboy() int {
 			return sandbox.Errorf(sandbox.Unsupported, "would serve: %+v", o)
 		},
 	})
+}
+
+// fakeHome is what the home of the scripts holds: nothing, where CARBOY_EMPTY says so.
+func fakeHome(config bool) uninstall.Survey {
+	s := uninstall.Survey{Places: []uninstall.Place{}, Left: []string{}}
+	if os.Getenv("CARBOY_EMPTY") != "" {
+		return s
+	}
+	s.Sandboxes, s.Volumes, s.Secrets = 2, 1, true
+	s.Places = append(s.Places, uninstall.Place{Path: "/home/me/.local/state/carboy", Bytes: 3 << 20, Unseen: true})
+	if !config {
+		s.Left = append(s.Left, "/home/me/.config/carboy/config.json")
+	}
+	return s
 }
 
 // askFake prints what the fake daemon at CARBOY_FAKE answers to its argument.
@@ -105,6 +133,7 @@ func TestScripts(t *testing.T) {
 			})
 			e.Setenv("CARBOY_FAKE", d.Socket)
 			e.Setenv("CARBOY_STATE", filepath.Join(e.WorkDir, ".state"))
+			e.Setenv("CARBOY_AGENTS", filepath.Join(e.WorkDir, "agents"))
 			e.Setenv("TMPDIR", dir)
 			e.Setenv("TZ", "UTC")
 			e.Setenv("GORACE", raceOptions)

@@ -96,6 +96,8 @@ type Config struct {
 	VolumesPerOwner int  `json:"volumes_per_owner"` // how many one user or key may have
 
 	Box Box `json:"box"` // sessions
+
+	Approvals Approvals `json:"approvals"` // who is told of what sandboxes ask
 }
 
 // servedPool is the default pool of a daemon that is there to serve.
@@ -145,8 +147,11 @@ type Duration time.Duration
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("%.40q is not a duration: use one such as 90s, 5m or 2h", b)
+	}
 	*d = Duration(v)
-	return err
+	return nil
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -202,6 +207,11 @@ func ReadConfig(dirs home.Dirs) (Config, error) {
 func (c *Config) parse(path string, b []byte) error {
 	if err := strict.Unmarshal(b, c); err != nil {
 		e := sandbox.Errorf(sandbox.Invalid, "%s: %v", path, err)
+		if line, name := faultyField(b); name != "" {
+			e = sandbox.Errorf(sandbox.Invalid, "%s: line %d: %s: %v", path, line, name, err)
+		} else if line > 0 {
+			e = sandbox.Errorf(sandbox.Invalid, "%s: line %d: %v", path, line, err)
+		}
 		if cause, ok := errors.AsType[*sandbox.Error](err); ok {
 			e.Hint = cause.Hint
 		}
@@ -219,8 +229,12 @@ func (c Config) Validate() error {
 		return bad("configuration: the home's directories are missing")
 	}
 	if c.Listen != "" {
-		if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		host, port, err := net.SplitHostPort(c.Listen)
+		if err != nil {
 			return sandbox.Errorf(sandbox.Invalid, "listen %.80q: not an address", c.Listen).WithHint("127.0.0.1:3000")
+		}
+		if _, err := net.LookupPort("tcp", port); err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "listen %.80q: %.40q is no port", c.Listen, port).WithHint("from 0 to 65535: %s", net.JoinHostPort(host, "3000"))
 		}
 	} else if c.APIKeyFile != "" {
 		return sandbox.Errorf(sandbox.Invalid, "api_key_file: it is for TCP, and no address is given").

@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/approval"
+	"github.com/carboy-sandbox/carboy/internal/approval/desk"
 	"github.com/carboy-sandbox/carboy/internal/e2b"
+	"github.com/carboy-sandbox/carboy/internal/egress/ended"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/image"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -49,10 +52,12 @@ type Deps struct {
 	Snapshots sandbox.Snapshots
 	// Network opens what sandboxes with a network need, once the home is this
 	// daemon's alone; nil: no sandbox has one.
-	Network func() (Network, error)
+	Network func(*desk.Desk) (Network, error)
 	// Volumes opens the volumes of the home, once it is this daemon's alone;
 	// nil: there are none.
 	Volumes func() (*volume.Service, error)
+	// Disk holds what sandboxes write while there is no room for it; nil: nothing does.
+	Disk sandbox.Disk
 	// CPUs and Memory are the machine's, as sandbox.Options has them.
 	CPUs   float64
 	Memory int64
@@ -69,7 +74,9 @@ type Deps struct {
 type Network struct {
 	Gate    sandbox.Gate
 	Secrets server.Secrets // what gates may put into requests
-	Close   func() error
+	// Answer tells a sandbox's gate what a person has decided.
+	Answer func(ctx context.Context, sandboxID string, a approval.Answer) error
+	Close  func() error
 }
 
 // daemon is one run.
@@ -83,6 +90,8 @@ type daemon struct {
 	server    *server.Server
 	templates *template.Service
 	sessions  *sessionRuntime // nil: there are none
+	doorways  doorways
+	browsers  *browsers
 	stop      context.CancelCauseFunc
 	addrs     []net.Addr
 	cert      *certificate // nil: TCP is in clear
@@ -139,11 +148,21 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var network Network
+	asked, err := d.openAsking(db)
+	if err != nil {
+		return err
+	}
+	defer asked.close()
 	if deps.Network != nil {
-		if network, err = deps.Network(); err != nil {
+		if network, err = deps.Network(asked.desk); err != nil {
 			return err
 		}
+		asked.tell = network.Answer
 		defer func() { err = errors.Join(err, network.Close()) }()
+	}
+	d.browsers = newBrowsers(cfg.Dirs.State, d.log)
+	if d.doorways, err = d.openDoorways(); err != nil {
+		return err
 	}
 	book := cfg.book()
 	vols, err := openVolumes(deps.Volumes)
@@ -153,8 +172,8 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	defer vols.close()
 	opts := sandbox.Options{
 		Store: db, Quotas: quotas{book}, Events: db, Backends: deps.Backends, Log: d.log,
-		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges,
-		Gate: network.Gate, Snapshots: deps.Snapshots, Startup: startup.Run,
+		CPUs: deps.CPUs, Memory: deps.Memory, HasChanges: deps.HasChanges, Disk: deps.Disk,
+		Gate: network.Gate, NetRecords: ended.New(filepath.Join(cfg.Dirs.State, "netlogs"), nil), Snapshots: deps.Snapshots, Startup: startup.Run, Ports: d.doorways,
 		Pool: sandbox.Pool{Size: cfg.PoolSize(), Memory: int64(cfg.PoolMemory), PerInstance: deps.PerInstance},
 	}
 	var kept *images
@@ -169,7 +188,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	d.meter = meter.New(d.manager, d.log)
 	ctx, d.stop = context.WithCancelCause(ctx)
 	defer d.stop(nil)
-	serve, err := d.doors(ctx, parts{keys, db, network, book, kept, vols})
+	serve, err := d.doors(ctx, parts{keys, db, network, asked, book, kept, vols})
 	if err != nil {
 		return err
 	}
@@ -190,6 +209,7 @@ type parts struct {
 	keys    *key.Set
 	db      *store.SQLite
 	network Network
+	asked   *asking
 	book    *team.Book
 	kept    *images
 	vols    volumes
@@ -199,12 +219,15 @@ type parts struct {
 func (d *daemon) doors(ctx context.Context, p parts) (_ server.Options, err error) {
 	serve := server.Options{
 		Manager: d.manager, Domain: d.cfg.Domain, Hosts: d.cfg.Hosts, MountDirs: d.cfg.MountDirs,
-		PublicTraffic: d.cfg.E2BPublicTraffic, Private: d.private(), Secrets: p.network.Secrets,
+		PublicTraffic: d.cfg.E2BPublicTraffic, Private: d.private(), Secrets: named(p.network.Secrets, p.db), Browsers: d.browsers.port, Sockets: d.doorways.sockets.Path,
 		Status: d.status, Version: d.deps.Version, Shutdown: func() { d.stop(errAsked) }, Log: d.log,
 	}
 	dialect := e2b.Options{
 		Manager: d.manager, Meter: d.meter, Domain: d.cfg.Domain, Internet: d.cfg.E2BInternet, PublicTraffic: d.cfg.E2BPublicTraffic,
 		Isolation: d.cfg.E2BIsolation, Sudo: d.cfg.E2BSudo, Log: d.log,
+	}
+	if p.network.Answer != nil {
+		serve.Approvals = p.asked.desk
 	}
 	if p.kept != nil {
 		p.kept.manager = d.manager
@@ -360,8 +383,8 @@ func (d *daemon) listen(ctx context.Context) ([]net.Listener, error) {
 
 // serve answers until ctx ends, and then lets answers that are under way end.
 func (d *daemon) serve(ctx context.Context, listeners []net.Listener) error {
-	requests, cutRequests := context.WithCancel(context.WithoutCancel(ctx))
-	defer cutRequests()
+	requests, cutRequests := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cutRequests(nil)
 	servers := serving{d.server.Unix(requests)}
 	if d.cfg.Listen != "" {
 		servers = append(servers, d.server.TCP(requests))
@@ -369,16 +392,23 @@ func (d *daemon) serve(ctx context.Context, listeners []net.Listener) error {
 	if d.cfg.Box.Listen != "" {
 		servers = append(servers, d.sessions.boxServer(requests))
 	}
+	browsers := d.server.Browsers(requests)
+	servers = append(servers, browsers)
+	d.browsers.begin(ctx, browsers)
+	defer d.doorways.CloseAll()
+	defer d.browsers.end()
 	var accepting sync.WaitGroup
 	for i, l := range listeners {
 		accepting.Go(func() {
 			cert := d.cert
-			if i > 0 && i == len(servers)-1 && d.cfg.Box.Listen != "" {
+			if i > 0 && i == len(listeners)-1 && d.cfg.Box.Listen != "" {
 				cert = d.boxCert
 			}
-			if err := cert.serve(servers[i], l); ctx.Err() == nil {
+			err := cert.serve(servers[i], l)
+			if ctx.Err() == nil {
 				d.fail("serve "+l.Addr().String(), err)
 			}
+			_ = l.Close() // which the server may have done
 		})
 	}
 	d.log.Info("serving", "addresses", d.addrs, "version", d.deps.Version, "pid", os.Getpid())
@@ -391,9 +421,13 @@ func (d *daemon) serve(ctx context.Context, listeners []net.Listener) error {
 	<-ctx.Done()
 	cause := context.Cause(ctx)
 	d.log.Info("leaving", "cause", cause)
+	d.server.Leave()
+	if err := retire(listeners); err != nil {
+		d.log.Warn("stop listening", "error", err)
+	}
 	accepting.Go(d.sessions.hangUp)
 	if !servers.shutdown(shortGrace) {
-		cutRequests()
+		cutRequests(sandbox.ErrClosing)
 		accepting.Go(d.manager.Close) // interrupts what requests wait for
 		if !servers.shutdown(longGrace) {
 			d.log.Warn("requests did not end in time")

@@ -261,7 +261,7 @@ func TestConfig(t *testing.T) {
 		{"keys-without-tcp", `{"api_key_file":"/k"}`, "no address"},
 		{"no-port", `{"listen":"127.0.0.1","api_key_file":"/k"}`, "not an address"},
 		{"no-idle", `{"idle_exit":"0s"}`, "idle_exit"},
-		{"bad-duration", `{"idle_exit":"soon"}`, "invalid duration"},
+		{"bad-duration", `{"idle_exit":"soon"}`, "idle_exit: \"soon\" is not a duration"},
 		{"bad-domain", `{"domain":"A b"}`, "domain"},
 		{"host-with-port", `{"hosts":["h:1"]}`, "hosts"},
 		{"mcp-servers", `{"mcp_servers":{"files":{"run":["files","{paths}"],"env":{"A":"{b?}"}}}}`, ""},

@@ -60,9 +60,13 @@ func (s Starter) Ensure(ctx context.Context) error {
 	}
 	defer c.Close()
 	v, err := s.shake(ctx, c)
-	if client.KindOf(err) == client.Unavailable {
-		if err = s.start(ctx); err == nil {
-			v, err = s.shake(ctx, c)
+	// One that was started may be told to leave at once, by another.
+	for end := time.Now().Add(leavePatience); client.KindOf(err) == client.Unavailable; {
+		if err = s.start(ctx); err != nil {
+			return err
+		}
+		if v, err = s.shake(ctx, c); time.Now().After(end) {
+			break
 		}
 	}
 	if err != nil {
@@ -103,9 +107,12 @@ func (s Starter) start(ctx context.Context) error {
 	defer cancel()
 	end := time.Now().Add(leavePatience)
 	for pause := leaveStep; ; pause = min(2*pause, maxLeaveStep) {
-		pid, err := s.launch(ctx)
+		pid, notes, err := s.launch(ctx)
 		if err == nil {
 			s.Notice(fmt.Sprintf("started a daemon (pid %d); it leaves when it has nothing to do", pid))
+			for _, n := range notes {
+				s.Notice(n)
+			}
 			return nil
 		}
 		if sandbox.KindOf(err) != sandbox.Conflict || time.Now().After(end) {
@@ -140,15 +147,15 @@ func (s Starter) await(ctx context.Context, limit time.Duration) (answers bool, 
 }
 
 // launch runs the daemon and reads what it says of itself.
-func (s Starter) launch(ctx context.Context) (pid int, err error) {
+func (s Starter) launch(ctx context.Context) (pid int, notes []string, err error) {
 	log, err := OpenLog(logPath(s.Dirs))
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer log.Close()
 	r, w, err := os.Pipe()
 	if err != nil {
-		return 0, fmt.Errorf("start a daemon: %w", err)
+		return 0, nil, fmt.Errorf("start a daemon: %w", err)
 	}
 	defer r.Close()
 	cmd := s.command(log, w)
@@ -156,17 +163,18 @@ func (s Starter) launch(ctx context.Context) (pid int, err error) {
 	// open for as long as a daemon lives.
 	if err := unix.CloseRange(readyFD, uint(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
 		w.Close()
-		return 0, fmt.Errorf("start a daemon: keep descriptors: %w", err)
+		return 0, nil, fmt.Errorf("start a daemon: keep descriptors: %w", err)
 	}
 	err = cmd.Start()
 	w.Close()
 	if err != nil {
 		e := sandbox.Errorf(sandbox.Unavailable, "the daemon could not be started").WithHint("carboy serve")
 		e.Err = err
-		return 0, e
+		return 0, nil, e
 	}
 	go func() { _ = cmd.Wait() }() // so that it is no zombie if it ends before this process
-	return cmd.Process.Pid, s.heed(ctx, r)
+	notes, err = s.heed(ctx, r)
+	return cmd.Process.Pid, notes, err
 }
 
 // command is the daemon's: an environment of what it needs, a session of its
@@ -194,30 +202,37 @@ func cleanEnv(env []string) []string {
 	return out
 }
 
-// heed reads what a started daemon says: nothing but an end of file if it
-// died.
-func (s Starter) heed(ctx context.Context, r *os.File) error {
+// heed reads what a started daemon says, and what its user is to know: nothing but
+// an end of file if it died.
+func (s Starter) heed(ctx context.Context, r *os.File) (notes []string, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	b, err := io.ReadAll(io.LimitReader(r, maxReady))
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	var e api.Error
 	if err != nil || json.Unmarshal(b, &e) != nil {
 		e := sandbox.Errorf(sandbox.Unavailable, "the daemon ended before it answered").WithHint("%s says why", logPath(s.Dirs))
 		e.Err = err
-		return e
+		return nil, e
 	}
 	if e.Code != "" {
-		return &sandbox.Error{Kind: sandbox.Kind(e.Code), Msg: e.Message, Hint: e.Hint}
+		return nil, &sandbox.Error{Kind: sandbox.Kind(e.Code), Msg: e.Message, Hint: e.Hint}
 	}
-	return nil
+	return nonEmptyLines(e.Message), nil
+}
+
+func nonEmptyLines(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
 }
 
 // Report is how a daemon that Ensure started tells its starter how it went.
 // The zero value tells nobody.
-type Report struct{ f *os.File }
+type Report struct {
+	f     *os.File
+	notes []string
+}
 
 // Reporter returns the Report that getenv names, and hides it from processes
 // that this one starts.
@@ -232,14 +247,23 @@ func Reporter(getenv func(string) string) *Report {
 	}
 	unix.CloseOnExec(fd)
 	_ = os.Unsetenv(readyVar)
-	return &Report{os.NewFile(uintptr(fd), "ready")}
+	return &Report{f: os.NewFile(uintptr(fd), "ready")}
 }
 
+// Note adds a line that the starter's user is told once the daemon answers.
+func (r *Report) Note(line string) { r.notes = append(r.notes, line) }
+
 // Ready says that the daemon answers. It has the form of Deps.Ready.
-func (r *Report) Ready([]net.Addr) { r.say(api.Error{}) }
+func (r *Report) Ready([]net.Addr) { r.say(api.Error{Message: strings.Join(r.notes, "\n")}) }
 
 // Failed says why it does not. After Ready it says nothing.
-func (r *Report) Failed(err error) { r.say(wire.Describe(err)) }
+func (r *Report) Failed(err error) {
+	told := wire.Describe(err)
+	if _, ok := errors.AsType[*sandbox.Error](err); !ok { // it is read by the daemon's own user, and there may be no log
+		told = api.Error{Code: string(sandbox.Internal), Message: fmt.Sprintf("the daemon can't start: %v", err)}
+	}
+	r.say(told)
+}
 
 func (r *Report) say(e api.Error) {
 	if r.f == nil {

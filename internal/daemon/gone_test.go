@@ -11,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/servertest"
 )
 
@@ -32,6 +33,12 @@ func TestGone(t *testing.T) {
 	cancel()
 	if err := daemon.Gone(now, s.Dirs); !errors.Is(err, context.Canceled) {
 		t.Errorf("of one that is there: %v", err)
+	}
+	other := s.Dirs
+	other.Run = filepath.Join(t.TempDir(), "carboy")
+	err := daemon.Gone(t.Context(), other)
+	if e, ok := errors.AsType[*sandbox.Error](err); !ok || !strings.Contains(e.Msg, "elsewhere") || e.Hint != "XDG_RUNTIME_DIR="+filepath.Dir(s.Dirs.Run)+" carboy daemon stop" {
+		t.Errorf("of another XDG_RUNTIME_DIR: %#v", err)
 	}
 	gone := make(chan error, 1)
 	go func() { gone <- daemon.Gone(t.Context(), s.Dirs) }()

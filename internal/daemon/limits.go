@@ -66,6 +66,13 @@ func (l Limits) team() team.Limits {
 	}
 }
 
+// MostSecrets returns how many secrets each owner may have; 0 for one without such
+// a limit.
+func (c Config) MostSecrets() func(owner string) int {
+	book := c.book()
+	return func(owner string) int { return book.Limits(owner).Secrets }
+}
+
 // book returns everyone's limits.
 func (c Config) book() *team.Book {
 	named := map[string]team.Limits{}

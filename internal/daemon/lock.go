@@ -19,6 +19,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 // A daemon that is killed has its lock and its addresses until the kernel has
@@ -53,24 +54,32 @@ func insist[T any](ctx context.Context, limit time.Duration, passing func(error)
 	}
 }
 
-// lock takes the home, or says who has it.
-func (d *daemon) lock(ctx context.Context) (*home.Lock, error) {
-	pidPath := filepath.Join(d.cfg.Dirs.State, pidName)
+// Lock takes a home, so that no daemon can, or says who has it. The home must be
+// there.
+func Lock(ctx context.Context, dirs home.Dirs) (*home.Lock, error) {
+	pidPath := filepath.Join(dirs.State, pidName)
 	ending := func(err error) bool {
 		pid, ok := readPID(pidPath)
 		return sandbox.KindOf(err) == sandbox.Conflict && ok && isEnding(pid)
 	}
 	lock, err := insist(ctx, lockPatience, ending, func() (*home.Lock, error) {
-		return home.TakeLock(filepath.Join(d.cfg.Dirs.State, lockName))
+		return home.TakeLock(filepath.Join(dirs.State, lockName))
 	})
 	if sandbox.KindOf(err) == sandbox.Conflict {
 		who := ""
 		if pid, ok := readPID(pidPath); ok {
 			who = fmt.Sprintf(", with pid %d", pid)
 		}
-		return nil, sandbox.Errorf(sandbox.Conflict, "a daemon for %s runs already%s", d.cfg.Dirs.State, who).
+		return nil, sandbox.Errorf(sandbox.Conflict, "a daemon for %s runs already%s", dirs.State, who).
 			WithHint("carboy daemon stop")
 	}
+	return lock, err
+}
+
+// lock takes the home, and writes down by whom.
+func (d *daemon) lock(ctx context.Context) (*home.Lock, error) {
+	pidPath := filepath.Join(d.cfg.Dirs.State, pidName)
+	lock, err := Lock(ctx, d.cfg.Dirs)
 	if err != nil {
 		return nil, err
 	}
@@ -148,12 +157,33 @@ func (d *daemon) listenUnix(ctx context.Context) (*home.Listener, error) {
 // listenTCP opens an address that the daemon before may have had.
 func listenTCP(ctx context.Context, addr string) (net.Listener, error) {
 	inUse := func(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
-	return insist(ctx, listenPatience, inUse, func() (net.Listener, error) { return net.Listen("tcp", addr) })
+	l, err := insist(ctx, listenPatience, inUse, func() (net.Listener, error) { return net.Listen("tcp", addr) })
+	return l, listenError(addr, err)
+}
+
+// listenError says what a user can do about an address that can't be listened on.
+func listenError(addr string, err error) error {
+	_, port, _ := net.SplitHostPort(addr)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return sandbox.Errorf(sandbox.Conflict, "listen %s: another program listens there", addr).WithHint("choose another port, or see which it is: ss -ltnp 'sport = :%s'", port)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return sandbox.Errorf(sandbox.Invalid, "listen %s: this machine has no such address", addr).WithHint("127.0.0.1:%s, or one that ip address shows", port)
+	case errors.Is(err, syscall.EACCES):
+		return sandbox.Errorf(sandbox.Denied, "listen %s: ports below 1024 are root's", addr).WithHint("a port from 1024 on")
+	}
+	if e, ok := errors.AsType[*net.DNSError](err); ok {
+		return sandbox.Errorf(sandbox.Invalid, "listen %s: %s is no address of this machine", addr, e.Name).WithHint("127.0.0.1:%s", port)
+	}
+	return err
 }
 
 // Gone returns once the process of the home's daemon has ended, or the cause of
 // ctx; at once where there is none. A daemon that leaves has its home for some
-// time after it has stopped to answer.
+// time after it has stopped to answer. One whose socket is elsewhere, as it was started
+// with another XDG_RUNTIME_DIR, is a Conflict at once: nobody here can ask it to leave.
 func Gone(ctx context.Context, dirs home.Dirs) error {
 	pid, ok := readPID(filepath.Join(dirs.State, pidName))
 	if !ok {
@@ -168,7 +198,37 @@ func Gone(ctx context.Context, dirs home.Dirs) error {
 	if !hasOpen(pid, filepath.Join(dirs.State, lockName)) {
 		return nil
 	}
+	if err := elsewhere(pid, dirs); err != nil {
+		return err
+	}
 	return h.Done(ctx)
+}
+
+// elsewhere says where the socket of a home's daemon is, if that is not where dirs has
+// it, as far as can be seen.
+func elsewhere(pid int, dirs home.Dirs) error {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	text, err := os.ReadFile(filepath.Join(proc, "environ"))
+	var st unix.Stat_t
+	if err != nil || unix.Stat(proc, &st) != nil {
+		return nil
+	}
+	vars := map[string]string{}
+	for kv := range strings.SplitSeq(string(text), "\x00") {
+		name, value, _ := strings.Cut(kv, "=")
+		vars[name] = value
+	}
+	theirs, err := home.Find(func(name string) string { return vars[name] }, int(st.Uid))
+	if err != nil || theirs.State != dirs.State || theirs.Run == dirs.Run {
+		return nil
+	}
+	dir := "XDG_RUNTIME_DIR=" + shell.Word(vars["XDG_RUNTIME_DIR"])
+	how := dir + " carboy daemon stop"
+	if vars["XDG_RUNTIME_DIR"] == "" {
+		dir, how = "no XDG_RUNTIME_DIR", "env -u XDG_RUNTIME_DIR carboy daemon stop"
+	}
+	return sandbox.Errorf(sandbox.Conflict, "the daemon of %s, with pid %d, has its socket elsewhere: it was started with %s", dirs.State, pid, dir).
+		WithHint("%s", how)
 }
 
 // hasOpen reports whether a process has a file open, as far as can be seen.

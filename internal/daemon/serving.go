@@ -2,13 +2,15 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/home"
 )
 
 // serving are the servers of one daemon.
@@ -31,6 +33,23 @@ func (s serving) shutdown(grace time.Duration) bool {
 		}
 	}
 	return true
+}
+
+// lastRequests is how long who has connected has to be read.
+const lastRequests = 100 * time.Millisecond
+
+// retire lets nobody else connect to the unix socket, and who has be told that the
+// daemon leaves: a server that shuts down drops what it has just read, and whose
+// connection breaks before an answer can't know that nothing was done.
+func retire(listeners []net.Listener) error {
+	var errs []error
+	for _, l := range listeners {
+		if u, ok := l.(*home.Listener); ok {
+			errs = append(errs, u.Retire())
+		}
+	}
+	<-time.After(lastRequests)
+	return errors.Join(errs...)
 }
 
 // close breaks every connection.
@@ -57,7 +76,7 @@ func callers(files uint64) int {
 func boundCallers(l net.Listener) net.Listener {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return netutil.LimitListener(l, minCallers)
+		return newBounded(l, minCallers)
 	}
-	return netutil.LimitListener(l, callers(r.Cur))
+	return newBounded(l, callers(r.Cur))
 }

@@ -375,5 +375,5 @@ func (v sessionVolumes) find(ctx context.Context, c sandbox.Caller, name string)
 			return is, nil
 		}
 	}
-	return volume.Volume{}, sandbox.Errorf(sandbox.NotFound, "volume %.80q: no such volume", name)
+	return volume.Volume{}, sandbox.Errorf(sandbox.NotFound, "volume %.80q: not found", name)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -43,6 +44,38 @@ func (d *daemon) openTeams(ctx context.Context, serve server.Options, db records
 		t.Values = serve.Secrets
 	}
 	return t, nil
+}
+
+// namedSecrets are the secrets of owners, of which a dialect's clients know some by
+// other names: what goes, goes under both.
+type namedSecrets struct {
+	server.Secrets
+	names team.Secrets
+}
+
+// named returns s, nil where it is nil.
+func named(s server.Secrets, names team.Secrets) server.Secrets {
+	if s == nil {
+		return nil
+	}
+	return namedSecrets{s, names}
+}
+
+// Remove implements server.Secrets.
+func (n namedSecrets) Remove(ctx context.Context, owner, name string, force bool) error {
+	if err := n.Secrets.Remove(ctx, owner, name, force); err != nil {
+		return err
+	}
+	all, err := n.names.NamedSecrets(ctx, owner)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.Kept == name {
+			err = errors.Join(err, n.names.DeleteNamedSecret(ctx, s.ID))
+		}
+	}
+	return err
 }
 
 // commitOf returns the commit in a version as git describes it, "" where there

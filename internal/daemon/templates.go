@@ -25,6 +25,9 @@ func (d *daemon) newTemplates(db template.Store, kept *images, book *team.Book) 
 		Log: d.log, Time: time.Duration(d.cfg.BuildTime), CacheSize: int64(d.cfg.BuildCache),
 		EnvdVersion: e2b.EnvdVersion, Sudo: d.cfg.E2BSudo,
 		Host: func(context.Context) (string, error) { return hostimage.Identity("/") },
+		Room: func(owner, what string) error {
+			return sandbox.RoomFor(d.deps.Disk, owner, what, sandbox.BeginRoom)
+		},
 		Bound: func(owner string) (templates, builds int) {
 			l := book.Limits(owner)
 			return l.Templates, l.Builds

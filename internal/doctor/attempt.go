@@ -27,7 +27,11 @@ func probeRoot(io.Reader, []string) error {
 
 // private keeps what is mounted here from being seen outside.
 func private() error {
-	return step("make mounts private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if errors.Is(err, unix.EINVAL) {
+		err = fmt.Errorf("the root directory is no mount point, as in a plain chroot: %w", err)
+	}
+	return step("make mounts private", err)
 }
 
 // probeMount takes a root of its own over the directory it is given.

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/landlock"
 )
 
 // checks are all that is tried, in the order in which it is shown.
@@ -24,7 +26,7 @@ func checks() []check {
 
 		{id: "seccomp", area: "protections", title: "system call filters", run: one(seccompFilter)},
 		{id: "no-new-privileges", area: "protections", title: "no_new_privs", run: one(noNewPrivs)},
-		{id: "landlock", area: "protections", title: "Landlock", run: one(landlock)},
+		{id: "landlock", area: "protections", title: "Landlock", run: one(checkLandlock)},
 		{id: "ptrace", area: "protections", title: "tracing of children", run: one(tracing)},
 
 		{id: "cgroups", area: "limits", title: "control groups", run: controlGroups},
@@ -233,20 +235,25 @@ var landlockLacks = []struct {
 	{6, "signals and abstract sockets"},
 }
 
-func landlock(ctx context.Context, m *machine) Line {
-	const why = "the process wall has one protection less; namespaces and filters hold without it"
-	abi, err := landlockABI()
-	if err == nil {
+func checkLandlock(ctx context.Context, m *machine) Line {
+	const (
+		why    = "the process wall has one protection less; namespaces and filters hold without it"
+		whyAll = why + "; carboy fetch refuses to take commits"
+	)
+	abi, err := landlock.ABI()
+	if err != nil {
+		err = step("ask for Landlock's version", err)
+	} else {
 		err = m.probe(ctx, 0, "landlock")
 	}
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return outcome(Weaker, "the kernel has it, switched off").because(why).
+		return outcome(Weaker, "the kernel has it, switched off").because(whyAll).
 			mendedBy("add landlock to lsm= on the kernel's command line, and boot again")
 	case errors.Is(err, unix.ENOSYS):
-		return outcome(Weaker, "the kernel has none").because(why).mendedBy("use Linux 5.19 or newer, built with CONFIG_SECURITY_LANDLOCK")
+		return outcome(Weaker, "the kernel has none").because(whyAll).mendedBy("use Linux 5.19 or newer, built with CONFIG_SECURITY_LANDLOCK")
 	case err != nil:
-		return outcome(Weaker, err.Error()).because(why).mendedBy("a filter around this process forbids it: run carboy outside of that")
+		return outcome(Weaker, err.Error()).because(whyAll).mendedBy("a filter around this process forbids it: run carboy outside of that")
 	}
 	var lacks []string
 	for _, l := range landlockLacks {

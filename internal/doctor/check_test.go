@@ -165,6 +165,9 @@ func TestUnfit(t *testing.T) {
 			if got.State != tt.state || !strings.Contains(got.Found, tt.found) || !strings.Contains(got.Mend, tt.mend) || got.Why == "" {
 				t.Errorf("got %+v\nwant %s, found %q, mended by %q, and a reason", got, tt.state, tt.found, tt.mend)
 			}
+			if tt.check == "landlock" && !strings.Contains(got.Why, "carboy fetch refuses") {
+				t.Errorf("why: %q, want what else needs it", got.Why)
+			}
 			controlled, flags := tt.uid, tt.flags
 			switch tt.check { // which everywhere only root of the machine itself has
 			case "disk", "idmap", "tap":

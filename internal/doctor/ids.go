@@ -27,7 +27,7 @@ func subordinateIDs(ctx context.Context, m *machine) Line {
 	}
 	missing := func(format string, args ...any) Line {
 		return outcome(Missing, fmt.Sprintf(format, args...)).because("without root, a sandbox's users are such ids").
-			mendedBy(fmt.Sprintf("as root: apt-get install uidmap && usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %d", m.uid))
+			mendedBy(subid.Hint(m.uid, subIDs))
 	}
 	name := ""
 	if u, err := user.LookupId(strconv.Itoa(m.uid)); err == nil {

@@ -22,7 +22,7 @@ import (
 type Gate interface {
 	Check(ctx context.Context, spec sandbox.Spec) (sandbox.Enforcement, error)
 	Open(ctx context.Context, sb *sandbox.Sandbox, takes sandbox.LinkForm, values sandbox.SecretValues) (*sandbox.Link, error)
-	Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error)
+	Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) ([]sandbox.Enforcement, error)
 	Close(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string) error
 	Gates(ctx context.Context) ([]string, error)
@@ -165,7 +165,11 @@ func (m *machine) tryNetwork(ctx context.Context, w Wall, works bool) (how strin
 		return "", err
 	}
 	kept, err := g.Verify(ctx, sb, func(ctx context.Context) (net.Conn, error) { return b.Dial(ctx, sb.ID, sandbox.GuestPort) })
-	return strings.TrimPrefix(kept.Mechanism, sb.Spec.Network+": "), err
+	var told []string
+	for _, e := range kept {
+		told = append(told, strings.TrimPrefix(e.Mechanism+e.Reason, sb.Spec.Network+": "))
+	}
+	return strings.Join(told, "; but "), err
 }
 
 // gatesOf is where the gates of a wall's instances are kept: in a directory of

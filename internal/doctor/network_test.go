@@ -51,19 +51,19 @@ func (f *fakeGate) Open(_ context.Context, sb *sandbox.Sandbox, _ sandbox.LinkFo
 	return &sandbox.Link{Hostname: "gate"}, nil
 }
 
-func (f *fakeGate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error) {
+func (f *fakeGate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) ([]sandbox.Enforcement, error) {
 	f.note("verify")
 	if sb.Link == nil {
-		return sandbox.Enforcement{}, errors.New("the instance has no link")
+		return nil, errors.New("the instance has no link")
 	}
 	c, err := dial(ctx)
 	if err != nil {
-		return sandbox.Enforcement{}, err
+		return nil, err
 	}
 	if err := errors.Join(c.Close(), f.verifyErr); err != nil {
-		return sandbox.Enforcement{}, err
+		return nil, err
 	}
-	return sandbox.Enforcement{Promise: "network", Enforced: true, Mechanism: "policy: a fake; 3 of 3"}, nil
+	return []sandbox.Enforcement{{Promise: "network", Enforced: true, Mechanism: "policy: a fake; 3 of 3"}}, nil
 }
 
 func (f *fakeGate) Close(context.Context, string) error {

@@ -332,7 +332,7 @@ const shownSecret = "[secret]"
 // the hosts and addresses that its rules name.
 func toEgress(p policy.Policy) egress {
 	var n egress
-	if p.Default != policy.DefaultPublic {
+	if !policy.Public(p.Default) {
 		n.DenyOut = append(n.DenyOut, "0.0.0.0/0")
 	}
 	for _, r := range p.Rules {
@@ -341,6 +341,7 @@ func toEgress(p policy.Policy) egress {
 			n.addHeaders(r)
 		case r.Action == policy.ActionDeny:
 			n.DenyOut = append(n.DenyOut, r.Addresses...)
+		case r.Action == policy.ActionAsk: // E2B has no word for it
 		case r.Protocol == policy.ProtocolUDP: // the rule for TCP says the same
 		default:
 			n.AllowOut = append(append(n.AllowOut, r.Hosts...), r.Addresses...)

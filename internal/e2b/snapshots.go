@@ -64,6 +64,9 @@ func (h *handler) createSnapshot(w http.ResponseWriter, r *http.Request, c Calle
 	if err != nil {
 		return err
 	}
+	if err := wholeOnly(sb); err != nil {
+		return err
+	}
 	snap, err := h.m.Snapshot(r.Context(), c.Caller, sb.ID)
 	if err != nil {
 		return err
@@ -187,6 +190,9 @@ func (h *handler) fork(w http.ResponseWriter, r *http.Request, c Caller) error {
 	if err != nil {
 		return err
 	}
+	if err := wholeOnly(sb); err != nil {
+		return err
+	}
 	snap, err := h.m.Snapshot(r.Context(), c.Caller, sb.ID)
 	if err != nil {
 		return err
@@ -220,4 +226,14 @@ func (h *handler) makeForks(ctx context.Context, w http.ResponseWriter, c Caller
 	}
 	wg.Wait()
 	return results
+}
+
+// wholeOnly refuses a sandbox of which a snapshot would leave the workspace out:
+// clients of this dialect are told of nothing that is missing.
+func wholeOnly(sb *sandbox.Sandbox) error {
+	if mode := sb.Spec.Workspace.Mode; mode != "" && mode != sandbox.WorkspacePrivate {
+		return sandbox.Errorf(sandbox.Unsupported, "sandbox %s: its /workspace is %s, which is not the sandbox's to keep", sb.ID, mode).
+			WithHint("carboy snapshot create keeps all but that")
+	}
+	return nil
 }

@@ -220,6 +220,7 @@ func (x templates) update(w http.ResponseWriter, r *http.Request, c Caller) erro
 // reasonAnswer is why a build failed.
 type reasonAnswer struct {
 	Message    string           `json:"message"`
+	Hint       string           `json:"hint,omitempty"` // of Message, for those who show it apart
 	Step       string           `json:"step,omitempty"`
 	LogEntries []template.Entry `json:"logEntries"`
 }
@@ -259,7 +260,7 @@ func (x templates) status(w http.ResponseWriter, r *http.Request, c Caller) erro
 		Reason     *reasonAnswer    `json:"reason,omitempty"`
 	}{b.Template, b.ID, string(b.Status), lines, entries, nil}
 	if b.Reason != nil {
-		answer.Reason = &reasonAnswer{b.Reason.Message, b.Reason.Step, []template.Entry{}}
+		answer.Reason = &reasonAnswer{b.Reason.Text(), b.Reason.Hint, b.Reason.Step, []template.Entry{}}
 	}
 	wire.JSON(w, http.StatusOK, answer)
 	return nil

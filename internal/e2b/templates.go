@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/wire"
 	"github.com/carboy-sandbox/carboy/internal/template"
@@ -189,6 +190,10 @@ type buildPlan struct {
 	Steps             []step        `json:"steps"`
 	StartCmd          *string       `json:"startCmd"`
 	ReadyCmd          *string       `json:"readyCmd"`
+
+	// What steps may reach: ours, and no field of E2B's.
+	Network string         `json:"network"`
+	Policy  *policy.Policy `json:"policy"`
 }
 
 // step is one of a plan. What is of no use to a server is known all the same:
@@ -240,6 +245,12 @@ func (x templates) start(w http.ResponseWriter, r *http.Request, c Caller) error
 	p := template.Plan{
 		FromImage: body.FromImage, FromTemplate: body.FromTemplate, Auth: auth, Force: body.Force,
 		StartCmd: value(body.StartCmd), ReadyCmd: value(body.ReadyCmd), HostImage: c.HostImage, Outside: !c.PrivateNetwork,
+	}
+	if p.Network, p.Policy, err = sandbox.ResolveNetwork(body.Network, body.Policy); err != nil {
+		return err
+	}
+	if err := (outcome{policy: p.Policy}).mayOpen(c); err != nil {
+		return err
 	}
 	for _, st := range body.Steps {
 		p.Steps = append(p.Steps, template.Step{Type: st.Type, Args: st.Args, FilesHash: value(st.FilesHash), Force: value(st.Force)})

@@ -21,7 +21,7 @@ import (
 
 const (
 	controlLimit = 10 * time.Second
-	maxAnswer    = 1 << 20
+	maxAnswer    = 4 << 20
 	wantsPause   = 200 * time.Millisecond
 )
 

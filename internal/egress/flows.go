@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Codes of what is refused here.
@@ -58,6 +59,10 @@ func (s *service) UDP(r *link.UDPRequest) {
 		return
 	}
 	defer f.Close()
+	if !s.askUDP(f) {
+		r.Refuse()
+		return
+	}
 	up, err := s.dialNetwork(f.Context(), "udp", r.To)
 	if err != nil {
 		s.unreached(f, err)
@@ -82,6 +87,10 @@ func (s *service) relayTCP(r *link.TCPRequest, conn policy.Conn) {
 		return
 	}
 	defer f.Close()
+	if f.verdict.Ask {
+		s.relayAsked(r, f)
+		return
+	}
 	up, err := s.dialNetwork(f.Context(), "tcp", r.To)
 	if err != nil {
 		s.unreached(f, err)
@@ -102,6 +111,7 @@ type flow struct {
 	protocol string
 	conn     policy.Conn
 	verdict  policy.Verdict
+	revision string // of the policy that it is of
 	account  *relay.Account
 }
 
@@ -114,7 +124,8 @@ func (s *service) open(protocol string, conn policy.Conn) *flow {
 		s.refused(protocol, conn, policy.Verdict{Code: codeTooMany, Reason: err.Error()})
 		return nil
 	}
-	f := &flow{Flow: listed, protocol: protocol, conn: conn, verdict: s.set.Load().Connect(conn)}
+	set := s.set.Load()
+	f := &flow{Flow: listed, protocol: protocol, conn: conn, verdict: set.Connect(conn), revision: set.Revision()}
 	if f.verdict.Mode != policy.ModeRelay {
 		if f.verdict.Allowed() {
 			f.verdict.Code, f.verdict.Reason = policy.CodeProtocol, "only HTTP is allowed there, and these are datagrams"
@@ -211,6 +222,9 @@ func (s *service) recheck() {
 		v := set.Connect(i.Conn)
 		if i.Sniffed {
 			v = set.Stream(i.Stream)
+		}
+		if v.Ask && !i.Waits && i.Consent != set.Revision() && !weak.On(weak.NetAskStale) {
+			return false, "a person is to be asked now"
 		}
 		if i.Unread && v.Allowed() && v.Mode != policy.ModeRelay {
 			return false, "what goes there is to be read now"

@@ -31,7 +31,11 @@ type Options struct {
 	// Resolvers are asked for names; default: those of this machine, as they
 	// are when a gate starts.
 	Resolvers []netip.AddrPort
-	Log       *slog.Logger // default: discard
+	// Attend has what a sandbox's gate asks people looked after; nil: nobody does, and
+	// what is asked waits in vain. Session is of this daemon: another one's is another.
+	Attend  func(sb *sandbox.Sandbox) Line
+	Session string
+	Log     *slog.Logger // default: discard
 }
 
 // Gates implements sandbox.Gate. Open makes one.
@@ -59,13 +63,14 @@ type gate struct {
 	mu     sync.Mutex
 	sb     *sandbox.Sandbox // its policy and the names of its secrets
 	state  state
-	netns  *os.File   // to attach to the link again
-	held   *heldTAP   // instead of that, without root
-	unlink func()     // ends the watcher
-	born   *birth     // of the process that there is
-	deaths int        // how often in a row it ended young
-	probed bool       // nothing is recorded yet: Verify is not done
-	joined chan error // has one once the gate counts as the instance's
+	netns  *os.File      // to attach to the link again
+	held   *heldTAP      // instead of that, without root
+	unlink func()        // ends the watcher
+	born   *birth        // of the process that there is
+	deaths int           // how often in a row it ended young
+	asking chan struct{} // has one when the policy has changed
+	probed bool          // nothing is recorded yet: Verify is not done
+	joined chan error    // has one once the gate counts as the instance's
 }
 
 // New returns Gates. It touches nothing.
@@ -293,6 +298,7 @@ func (g *Gates) Set(ctx context.Context, sb *sandbox.Sandbox) error {
 	}
 	one.mu.Lock()
 	one.sb = sb.Clone()
+	one.policyChanged()
 	one.mu.Unlock()
 	return g.tell(ctx, one)
 }
@@ -405,7 +411,7 @@ func (g *Gates) known(id string) (*gate, error) {
 	if one := g.gates[id]; one != nil {
 		return one, nil
 	}
-	return nil, sandbox.Errorf(sandbox.Unavailable, "the sandbox's gate is not there").WithHint("try again, or start the sandbox anew")
+	return nil, sandbox.Errorf(sandbox.Unavailable, "the sandbox's gate was not found").WithHint("try again, or start the sandbox anew")
 }
 
 // dup is f under a number of its own.

@@ -97,6 +97,10 @@ func TestGateIsConfined(t *testing.T) {
 	if entries, err := os.ReadDir(root + "/."); len(entries) > 0 || err != nil {
 		t.Errorf("its root holds %v, %v", entries, err)
 	}
+	until(t, "the end of its start", func() bool { // it says that it is ready by what it then lets go
+		to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/1", pid))
+		return err == nil && to == os.DevNull
+	})
 	wantDescriptors(t, w, pid)
 	said := ""
 	until(t, "what it tried", func() bool {
@@ -283,8 +287,11 @@ func TestVerify(t *testing.T) {
 	how, err := w.g.Verify(t.Context(), w.sb, fakeAgent(func(f func()) error {
 		return w.inside(func() error { f(); return nil })
 	}))
-	if err != nil || !how.Enforced || !strings.Contains(how.Mechanism, "attempts ended as promised") {
+	if err != nil || len(how) == 0 || !how[0].Enforced || !strings.Contains(how[0].Mechanism, "attempts ended as promised") {
 		t.Errorf("Verify: %+v, %v", how, err)
+	}
+	if len(how) != 2 || how[1].Enforced || how[1].Promise != sandbox.PromiseTrust || how[1].Reason != `programs inside may not trust the gate: /etc/\x1b: left alone` {
+		t.Errorf("what the agent could not install: %+v", how)
 	}
 	until(t, "the end of what was tried", func() bool {
 		st, err := w.status()

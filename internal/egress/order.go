@@ -62,6 +62,7 @@ const (
 	fdControl
 	fdLogA
 	fdLogB
+	fdOffers
 )
 
 // roleGate is the name by which this binary is executed again.
@@ -73,5 +74,7 @@ const (
 	pathConfig  = "/config"
 	pathWanted  = "/wanted" // answers with the name of a secret once one is wanted
 	pathSecrets = "/secrets"
+	pathAsked   = "/asked"  // answers with what waits for a person, once that is not what it was
+	pathAnswer  = "/answer" // takes a person's answer
 	pathRecord  = "/record" // from now on, what is tried is recorded
 )

@@ -65,7 +65,11 @@ func gateMain(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l, err := control()
+	l, err := inherited(fdControl, "control")
+	if err != nil {
+		return err
+	}
+	offers, err := inherited(fdOffers, "offers")
 	if err != nil {
 		return err
 	}
@@ -92,16 +96,17 @@ func gateMain(in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	return s.run(context.Background(), l)
+	return s.run(context.Background(), l, offers)
 }
 
-// control is the socket by which the daemon speaks to this gate.
-func control() (net.Listener, error) {
-	f := os.NewFile(fdControl, "control")
+// inherited is a socket that this gate was given to listen on: what the daemon
+// says comes by one, and who offers a service by the other.
+func inherited(fd uintptr, name string) (net.Listener, error) {
+	f := os.NewFile(fd, name)
 	defer f.Close()
 	l, err := net.FileListener(f)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return nil, fmt.Errorf("listen for %s: %w", name, err)
 	}
 	return l, nil
 }

@@ -12,19 +12,24 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/approval"
 	"github.com/carboy-sandbox/carboy/internal/egress/dns"
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/offer"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 const (
 	dialLimit = 10 * time.Second
-	maxFlows  = 4096 // connections and flows of a sandbox that are open at once
+	// portInside is where a gate that is weak takes from inside what the daemon says.
+	portInside = 81
+	maxFlows   = 4096 // connections and flows of a sandbox that are open at once
 )
 
 // What is cut is reset, and what the link has can be.
@@ -37,21 +42,28 @@ type service struct {
 	change  sync.Mutex // held while a configuration is taken over
 	set     atomic.Pointer[policy.Set]
 	vault   *vault
-	host    *machine
-	guard   *inject.Guard
-	log     *netlog.Writer
-	probed  atomic.Bool // nothing is recorded
-	counts  counts
-	names   *dns.Server
-	proxy   *proxy.Proxy
-	flows   *relay.Flows
-	meter   *relay.Meter
-	stack   *link.Stack
+	asks    *approval.Queue
+	// udpAsked counts the flows of datagrams that wait for a person.
+	udpAsked atomic.Int32
+	host     *machine
+	guard    *inject.Guard
+	log      *netlog.Writer
+	probed   atomic.Bool // nothing is recorded
+	counts   counts
+	names    *dns.Server
+	proxy    *proxy.Proxy
+	desk     *offer.Desk
+	flows    *relay.Flows
+	meter    *relay.Meter
+	stack    *link.Stack
 }
 
 // serve builds a gate over its link.
 func serve(o order, roots func() *x509.CertPool, host *machine, tap, logA, logB *os.File) (*service, error) {
-	s := &service{life: context.Background(), started: time.Now(), vault: newVault(), host: host}
+	s := &service{
+		life: context.Background(), started: time.Now(), vault: newVault(), host: host,
+		desk: offer.NewDesk(), asks: approval.NewQueue(),
+	}
 	s.probed.Store(o.Probed)
 	var err error
 	if s.log, err = netlog.NewWriter(logA, logB, logBytes, o.Sandbox, time.Now); err != nil {
@@ -75,6 +87,7 @@ func serve(o order, roots func() *x509.CertPool, host *machine, tap, logA, logB 
 	s.proxy = proxy.New(proxy.Options{
 		Policy: func() proxy.Policy { return s.set.Load() }, Names: s.names.Names, Resolve: s.names.Resolve, Dial: s.dial,
 		Certificate: authority.Certificate, Guard: s.guard, Roots: roots, Record: s.record, Flows: s.flows, Meter: s.meter,
+		Services: s.desk, Sandbox: o.Sandbox, Ask: s.asks.Ask,
 	})
 	if s.stack, err = link.NewStack(tap, link.Options{Handler: s}); err != nil {
 		return nil, fmt.Errorf("start the stack: %w", err)
@@ -108,6 +121,8 @@ func (s *service) apply(c config) error {
 	s.vault.set(c.Secrets)
 	s.guard.Set(c.Placeholders)
 	s.set.Store(set.Closing(s.host.has))
+	s.desk.Set(set.Services())
+	s.asks.Use(set.Revision(), set.AskTimeout())
 	if s.proxy != nil {
 		s.proxy.Recheck()
 		s.recheck()
@@ -116,7 +131,7 @@ func (s *service) apply(c config) error {
 }
 
 // run serves until the link is gone or a listener fails.
-func (s *service) run(ctx context.Context, control net.Listener) error {
+func (s *service) run(ctx context.Context, control, offers net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var tasks sync.WaitGroup
@@ -125,13 +140,20 @@ func (s *service) run(ctx context.Context, control net.Listener) error {
 		tasks.Go(func() { errs <- f() })
 	}
 	for port, handle := range map[uint16]func(context.Context, net.Conn){
-		link.PortInfo: s.proxy.ServeInfo, link.PortProxy: s.proxy.ServeProxy,
+		link.PortInfo: s.proxy.ServeInfo, link.PortTLS: s.proxy.ServeInfo, link.PortProxy: s.proxy.ServeProxy,
 	} {
 		l, err := s.stack.ListenTCP(port)
 		if err != nil {
 			return err
 		}
 		task(func() error { return accept(ctx, l, handle) })
+	}
+	if weak.On(weak.NetAskInside) {
+		l, err := s.stack.ListenTCP(portInside)
+		if err != nil {
+			return err
+		}
+		task(func() error { return s.serveControl(ctx, l) })
 	}
 	udp, err := s.stack.ListenUDP(link.PortDNS)
 	if err != nil {
@@ -143,6 +165,7 @@ func (s *service) run(ctx context.Context, control net.Listener) error {
 	}
 	task(func() error { return s.names.Serve(ctx, udp, tcp) })
 	task(func() error { return s.serveControl(ctx, control) })
+	task(func() error { return s.desk.Serve(ctx, offers) })
 	task(s.stack.Wait)
 	s.stack.Start()
 	return <-errs

@@ -84,11 +84,16 @@ func (g *Gates) command(one *gate, pid int, in io.WriteCloser, o order) error {
 
 // spawn executes this binary as a gate that waits for its order.
 func (g *Gates) spawn(dir string, tap *os.File) (cmd *exec.Cmd, in io.WriteCloser, out io.Reader, err error) {
-	control, err := listen(dir)
+	control, err := listen(dir, fileSocket)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	defer control.Close()
+	offers, err := listen(offersDir(dir), fileOffers)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer offers.Close()
 	files := []*os.File{tap, control}
 	for _, name := range []string{fileLogA, fileLogB} {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, privateMode)
@@ -98,6 +103,7 @@ func (g *Gates) spawn(dir string, tap *os.File) (cmd *exec.Cmd, in io.WriteClose
 		defer f.Close()
 		files = append(files, f)
 	}
+	files = append(files, offers)
 	cmd = role.Command(context.Background(), roleGate, []string{dir}, files...) // it outlives this process
 	cmd.Env = append(cmd.Env, environment()...)
 	if rootless() {
@@ -134,24 +140,25 @@ func environment() []string {
 	return env
 }
 
-// listen makes the socket by which a gate in dir is told things. Its path may
-// be too long for an address, so it is bound through the open directory.
-func listen(dir string) (*os.File, error) {
+// listen makes a socket of a gate in dir: what is said to it, or offered by it.
+// Its path may be too long for an address, so it is bound through the open
+// directory.
+func listen(dir, name string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	if err := os.Remove(filepath.Join(dir, fileSocket)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), fileSocket)})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)})
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
 	l.SetUnlinkOnClose(false)
-	if err := os.Chmod(filepath.Join(dir, fileSocket), privateMode); err != nil {
+	if err := os.Chmod(filepath.Join(dir, name), privateMode); err != nil {
 		return nil, err
 	}
 	return l.File()

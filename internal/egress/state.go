@@ -19,6 +19,7 @@ import (
 const (
 	fileState   = "gate.json"
 	fileSocket  = "control.sock"
+	fileOffers  = "offers.sock"
 	fileLogA    = "log-a.jsonl"
 	fileLogB    = "log-b.jsonl"
 	fileCrash   = "crash.log" // what a gate says that ends by a fault of its own

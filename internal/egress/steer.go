@@ -8,22 +8,31 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/approval"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 const (
 	wantedPoll    = 50 * time.Second // how long a question for what is wanted waits
 	headerLimit   = 10 * time.Second
+	flushLimit    = time.Second
 	maxConfigSize = 16 << 20
 )
 
 // serveControl does what the daemon says, on a socket that it alone can open.
 func (s *service) serveControl(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+pathStatus, func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, status{PID: os.Getpid(), Started: s.started, Use: sandbox.NetUse{Connections: s.proxy.Conns() + s.flows.Len(), Counters: s.counts.all()}})
+	mux.HandleFunc("GET "+pathStatus, func(w http.ResponseWriter, r *http.Request) {
+		st := status{PID: os.Getpid(), Started: s.started, Use: sandbox.NetUse{Connections: s.proxy.Conns() + s.flows.Len(), Counters: s.counts.all()}}
+		// What is counted is in the record by the time that it is told: whoever sees
+		// nothing open can read all that there was.
+		ctx, cancel := context.WithTimeout(r.Context(), flushLimit)
+		_ = s.log.Flush(ctx) // the record says itself what it lost
+		cancel()
+		reply(w, st)
 	})
 	mux.HandleFunc("PUT "+pathConfig, func(w http.ResponseWriter, r *http.Request) {
 		var c config
@@ -48,6 +57,8 @@ func (s *service) serveControl(ctx context.Context, l net.Listener) error {
 			s.vault.give(a)
 		}
 	})
+	mux.HandleFunc("GET "+pathAsked, s.tellAsked)
+	mux.HandleFunc("PUT "+pathAnswer, s.takeAnswer)
 	mux.HandleFunc("PUT "+pathRecord, func(http.ResponseWriter, *http.Request) { s.probed.Store(false) })
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerLimit, BaseContext: func(net.Listener) context.Context { return ctx }}
 	return server.Serve(l)
@@ -71,4 +82,30 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // a daemon that has gone asks again
+}
+
+// tellAsked says what waits for a person once that is not what the daemon knows, or
+// after a while. A daemon that was not here before finds nothing of what an earlier
+// one was asked.
+func (s *service) tellAsked(w http.ResponseWriter, r *http.Request) {
+	after, err := strconv.ParseUint(r.FormValue("after"), 10, 64)
+	if err != nil {
+		http.Error(w, "read: after is no number", http.StatusBadRequest)
+		return
+	}
+	s.asks.Attend(r.FormValue("session"))
+	ctx, cancel := context.WithTimeout(r.Context(), wantedPoll)
+	defer cancel()
+	reply(w, s.asks.Look(ctx, after))
+}
+
+// takeAnswer lets go, or refuses, what waits for an answer.
+func (s *service) takeAnswer(w http.ResponseWriter, r *http.Request) {
+	var a approval.Answer
+	if !read(w, r, &a) {
+		return
+	}
+	if err := s.asks.Answer(a); err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+	}
 }

@@ -28,19 +28,19 @@ const probeMS = 2000
 const verifyTries = 3
 
 // Verify implements sandbox.Gate.
-func (g *Gates) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error) {
+func (g *Gates) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) ([]sandbox.Enforcement, error) {
 	one, err := g.known(sb.ID)
 	if err != nil {
-		return sandbox.Enforcement{}, err
+		return nil, err
 	}
 	canary, err := newCanary()
 	if err != nil {
-		return sandbox.Enforcement{}, err
+		return nil, err
 	}
 	defer canary.Close()
 	attempts, err := attempts(sb.Spec, canary.addrs)
 	if err != nil {
-		return sandbox.Enforcement{}, err
+		return nil, err
 	}
 	for left := verifyTries; ; left-- {
 		tried := one.process()
@@ -49,20 +49,39 @@ func (g *Gates) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(conte
 			err = one.awaitJoin(ctx)
 		}
 		if err == nil {
-			return sandbox.Enforcement{
+			how := []sandbox.Enforcement{{
 				Promise: "network", Enforced: true,
 				Mechanism: fmt.Sprintf("%s; tried from inside: %d of %[2]d attempts ended as promised", mechanism(sb.Spec), len(attempts)),
-			}, nil
+			}}
+			return append(how, g.distrust(ctx, one.id, dial)...), nil
 		}
 		if left == 1 || ctx.Err() != nil || procid.Alive(tried) {
-			return sandbox.Enforcement{}, err
+			return nil, err
 		}
 		// What could not be had was the gate, which died meanwhile.
 		g.opts.Log.Warn("a gate ended while its sandbox was looked at", "id", one.id, "err", err)
 		if err := one.awaitNext(ctx, tried); err != nil {
-			return sandbox.Enforcement{}, err
+			return nil, err
 		}
 	}
+}
+
+// distrust says what of the gate's name and certificates the agent could not
+// install: nothing fails for that by itself, and nothing of it is silent.
+func (g *Gates) distrust(ctx context.Context, id string, dial agent.Dial) []sandbox.Enforcement {
+	ctx, cancel := context.WithTimeout(ctx, probeMS*time.Millisecond)
+	defer cancel()
+	lacks, err := agent.New(dial).Lacks(ctx, guest.LackNetwork)
+	if err != nil {
+		lacks = append(lacks, "the agent does not say what it could install")
+		g.opts.Log.Warn("ask an agent what it lacks", "id", id, "err", err)
+	}
+	if len(lacks) == 0 {
+		return nil
+	}
+	reason := "programs inside may not trust the gate: " + strings.Join(lacks, "; ")
+	g.opts.Log.Warn("a gate's certificates", "id", id, "reason", reason)
+	return []sandbox.Enforcement{{Promise: sandbox.PromiseTrust, Reason: reason}}
 }
 
 // verify tries once, with the present gate, which records from then on.

@@ -31,9 +31,13 @@ func (g *Gates) watch(one *gate, ended <-chan struct{}) {
 	ctx, cancel := context.WithCancel(g.closing)
 	one.mu.Lock()
 	one.unlink = cancel
+	if one.asking == nil {
+		one.asking = make(chan struct{}, 1)
+	}
 	id := one.state.Process
 	one.mu.Unlock()
 	g.tasks.Go(func() { g.answerWants(ctx, one) })
+	g.tasks.Go(func() { g.attend(ctx, one) })
 	g.tasks.Go(func() {
 		defer cancel()
 		began := time.Now()

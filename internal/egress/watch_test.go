@@ -83,7 +83,7 @@ func TestGateIsKilledWhileItIsVerified(t *testing.T) {
 		}
 		return w.inside(func() error { f(); return nil })
 	}))
-	if err != nil || !how.Enforced {
+	if err != nil || len(how) == 0 || !how[0].Enforced {
 		t.Errorf("Verify: %+v, %v", how, err)
 	}
 	_, _ = w.dial("tcp", worldA+":7002")

@@ -300,6 +300,10 @@ func fakeAgent(act guestprobe.Act) func(context.Context) (net.Conn, error) {
 	return func(context.Context) (net.Conn, error) {
 		outer, inner := net.Pipe()
 		server := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet { // what the agent lacks
+				_, _ = io.WriteString(rw, `{"lacks":["other: x","network: /etc/\u001b: left alone"]}`)
+				return
+			}
 			p, err := guestprobe.Decode(r.Body)
 			if err != nil {
 				http.Error(rw, err.Error(), http.StatusBadRequest)

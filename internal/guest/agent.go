@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
+	"github.com/carboy-sandbox/carboy/internal/guest/action"
 	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
@@ -33,9 +34,12 @@ type agent struct {
 	settings *settings
 	metrics  *meter
 	jail     *jail.Jail
+	cgroups  *cgroup.Hierarchy // nil: this kernel has none
 	engine   *process.Engine
 	files    *files.Service
 	tools    *tool.Service
+	actions  *action.Server
+	users    *accounts
 
 	connection connection
 	holding    holding
@@ -67,6 +71,7 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 		a.status.lack("pids: this kernel's cgroups have no pids controller")
 		a.status.PIDs = false
 	}
+	a.cgroups = cgroups
 	if cgroups != nil {
 		defer cgroups.Close()
 		if cfg.CgroupRoot != "" && !cgroups.CountsOOM() {
@@ -98,7 +103,7 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 	defer j.Close()
 	a.jail = j
 	a.begin(cfg.Network)
-	defer func() { <-a.connection.done }()
+	defer a.hangUp()
 
 	open, stopFiles, err := a.watchFiles(ctx, cgroups)
 	if err != nil {
@@ -107,6 +112,7 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 	defer stopFiles()
 
 	users := &accounts{}
+	a.users = users
 	if _, err := a.allowed(users)(cfg.User); err != nil {
 		log.Warn("look up the sandbox's user", "err", err)
 		a.noUser = true
@@ -136,6 +142,12 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 		DefaultUser: func() string { return a.settings.defaults().User },
 	})
 	defer func() { err = errors.Join(err, a.tools.Close()) }()
+	a.actions = action.New(action.Options{
+		Engine: a.engine, Files: a.files, Wait: a.holding.wait, Log: log,
+		User: func() (account.Account, error) { return a.allowed(users)(a.settings.defaults().User) },
+		Dir:  func() string { return a.settings.defaults().Cwd },
+	})
+	defer a.actions.Close()
 	return a.serve(ctx, socket)
 }
 
@@ -227,11 +239,14 @@ func (a *agent) routes() http.Handler {
 	mux.HandleFunc("POST /init", a.init)
 	mux.HandleFunc("GET /envs", a.envs)
 	mux.HandleFunc("GET /carboy/status", a.serveStatus)
+	mux.HandleFunc("GET /carboy/asked", a.serveAsked)
 	mux.HandleFunc("POST /carboy/sync", syncFiles)
 	mux.HandleFunc("POST /carboy/suspend", a.suspend)
 	mux.HandleFunc("POST /carboy/hold", a.hold)
 	mux.HandleFunc("GET /carboy/hold", a.serveHeld)
 	mux.HandleFunc("POST /carboy/claim", a.claim)
+	mux.HandleFunc("POST /carboy/limits", a.limit)
+	mux.HandleFunc("GET /carboy/processes", a.serveProcesses)
 	mux.HandleFunc("POST /carboy/probe", a.probe)
-	return a.holding.with(a.forwards.with(mux))
+	return a.holding.with(a.forwards.with(mux, a.actions.Serve))
 }

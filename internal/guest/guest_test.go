@@ -70,6 +70,7 @@ type instance struct {
 	h2   *http.Client
 	exec guestv1connect.ExecServiceClient
 	n    int
+	wake func() // ends a suspension
 }
 
 const socketName = "agent.sock"
@@ -117,6 +118,11 @@ func start(t *testing.T, set func(*control.Config), root string) *instance {
 	}
 	t.Cleanup(func() { handle.Close() })
 	b := &instance{t: t, dir: dir}
+	b.wake = func() {
+		if err := control.Wake(t.Context(), handle, socketName, key); err != nil {
+			t.Fatal(err)
+		}
+	}
 	b.spawn(config, handle, root)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return control.Dial(ctx, handle, socketName, key)
@@ -154,7 +160,16 @@ func (b *instance) spawn(config string, handle *beneath.Dir, root string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	args := []string{"--mount", "--pid", "--ipc", "--fork", "--mount-proc", self}
+	// What the agent writes below /etc is no file of this machine.
+	etc, err := os.MkdirTemp(filepath.Dir(config), "etc")
+	if err == nil {
+		err = errors.Join(os.Mkdir(etc+"/upper", 0o755), os.Mkdir(etc+"/work", 0o755))
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	const apart = `mount -t overlay -o "lowerdir=/etc,upperdir=$0/upper,workdir=$0/work" etc /etc && exec "$1"`
+	args := []string{"--mount", "--pid", "--ipc", "--fork", "--mount-proc", "sh", "-c", apart, etc, self}
 	if root != "" {
 		// The agent and its directory are where they are outside.
 		dir := filepath.Dir(config)
@@ -321,7 +336,8 @@ func TestInit(t *testing.T) {
 		t.Errorf("got %q", out)
 	}
 	var env map[string]string
-	if b.get("/envs", &env); len(env) != 1 || env["FROM"] != "init" {
+	b.get("/envs", &env)
+	if _, old := env["A"]; old || env["FROM"] != "init" {
 		t.Errorf("envs %v", env)
 	}
 	for _, bad := range []string{`{`, `{"envVars":{"A=B":"1"}}`, `{"defaultWorkdir":"rel"}`, `{"envVars":[]}`} {

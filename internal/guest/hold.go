@@ -90,7 +90,7 @@ func (h *holding) undisturbed() bool {
 // whileHeld are the paths that are served while commands are held: they
 // neither start one nor write a file.
 var whileHeld = map[string]bool{
-	"/health": true, "/metrics": true, "/carboy/status": true, "/carboy/sync": true, "/carboy/hold": true,
+	"/health": true, "/metrics": true, "/carboy/status": true, "/carboy/asked": true, "/carboy/sync": true, "/carboy/hold": true,
 }
 
 // with has requests that could change a file wait while commands are held.

@@ -1,14 +1,19 @@
 package guest
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	api "github.com/carboy-sandbox/carboy/api/guest"
 )
 
 // forwardTimeout bounds the dialling of a port inside.
@@ -22,15 +27,75 @@ type forwards struct {
 	done sync.WaitGroup
 }
 
-// with answers CONNECT and leaves the rest to next.
-func (f *forwards) with(next http.Handler) http.Handler {
+// with answers CONNECT, that of the action protocol by actions, and leaves the rest
+// to next.
+func (f *forwards) with(next http.Handler, actions func(context.Context, net.Conn, io.Reader)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodConnect {
+		switch {
+		case r.Method != http.MethodConnect:
+			next.ServeHTTP(w, r)
+		case r.Host == api.ActionsTarget:
+			f.act(w, actions)
+		default:
 			f.forward(w, r)
-			return
 		}
-		next.ServeHTTP(w, r)
 	})
+}
+
+// act has one request of the action protocol answered on the host's connection. It
+// ends when the connection is cut, whatever it waits for.
+func (f *forwards) act(w http.ResponseWriter, serve func(context.Context, net.Conn, io.Reader)) {
+	outside, buffered, err := f.hijack(w)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	c := &actionConn{Conn: outside, cut: cancel}
+	f.add(c)
+	defer f.end(c)
+	if accept(c) == nil {
+		serve(ctx, c, buffered)
+	}
+}
+
+// actionConn is a connection that is cut by the end of its context: there may be no
+// read or write for a deadline to end.
+type actionConn struct {
+	net.Conn
+	cut context.CancelFunc
+}
+
+// SyscallConn is for who waits for the host to leave.
+func (c *actionConn) SyscallConn() (syscall.RawConn, error) {
+	sc, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return sc.SyscallConn()
+}
+
+// CloseWrite ends the direction to the host.
+func (c *actionConn) CloseWrite() error {
+	closeWrite(c.Conn)
+	return nil
+}
+
+// hijack takes a connection over from the server, or refuses.
+func (*forwards) hijack(w http.ResponseWriter) (net.Conn, io.Reader, error) {
+	hijacker, ok := w.(http.Hijacker)
+	if !ok {
+		http.Error(w, "CONNECT needs HTTP/1.1", http.StatusHTTPVersionNotSupported)
+		return nil, nil, http.ErrNotSupported
+	}
+	c, buffered, err := hijacker.Hijack()
+	return c, buffered, err
+}
+
+// accept answers CONNECT.
+func accept(c net.Conn) error {
+	_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+	return err
 }
 
 func (f *forwards) add(c net.Conn) {
@@ -55,6 +120,9 @@ func (f *forwards) end(c net.Conn) {
 func (f *forwards) cut() {
 	f.mu.Lock()
 	for c := range f.open {
+		if a, ok := c.(*actionConn); ok {
+			a.cut()
+		}
 		_ = c.SetDeadline(time.Unix(1, 0))
 	}
 	f.mu.Unlock()
@@ -76,28 +144,34 @@ func (f *forwards) forward(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "only ports of 127.0.0.1 are forwarded to", http.StatusBadRequest)
 		return
 	}
-	dialer := net.Dialer{Timeout: forwardTimeout}
-	inside, err := dialer.DialContext(r.Context(), "tcp", r.Host)
+	inside, err := dialInside(r.Context(), port)
 	if err != nil {
 		http.Error(w, "nothing listens on port "+port, http.StatusBadGateway)
 		return
 	}
 	defer inside.Close()
-	hijacker, ok := w.(http.Hijacker)
-	if !ok {
-		http.Error(w, "CONNECT needs HTTP/1.1", http.StatusHTTPVersionNotSupported)
-		return
-	}
-	outside, buffered, err := hijacker.Hijack()
+	outside, buffered, err := f.hijack(w)
 	if err != nil {
 		return
 	}
 	f.add(outside)
 	defer f.end(outside)
-	if _, err := io.WriteString(outside, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
-		return
+	if accept(outside) == nil {
+		join(outside, buffered, inside)
 	}
-	join(outside, buffered, inside)
+}
+
+// dialInside connects to what listens on a port of the guest's loopback: of
+// either family, for a server that says localhost may mean ::1 alone.
+func dialInside(ctx context.Context, port string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: forwardTimeout}
+	c, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
+	if errors.Is(err, unix.ECONNREFUSED) {
+		if six, serr := dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", port)); serr == nil {
+			return six, nil
+		}
+	}
+	return c, err
 }
 
 // join copies both ways, passing on each side's end, until both have ended.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/guest/asked"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/guest/probe"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
@@ -26,8 +27,9 @@ const (
 // connection is the work of connecting the guest, which goes on while the
 // agent starts. Commands wait for it.
 type connection struct {
-	mu   sync.Mutex
-	done chan struct{}
+	mu       sync.Mutex
+	done     chan struct{}
+	resolver *asked.Resolver // nil: there is a gate, or it could not listen
 }
 
 // prepare makes what commands are only shown if it is there when their jail is
@@ -50,10 +52,60 @@ func (a *agent) begin(n *api.Network) {
 	}()
 }
 
+// hangUp ends what connecting began.
+func (a *agent) hangUp() {
+	<-a.connection.done
+	a.connection.mu.Lock()
+	defer a.connection.mu.Unlock()
+	if r := a.connection.resolver; r != nil {
+		_ = r.Close() // it only listened
+	}
+}
+
 // connected is settings.defaults once the guest is connected.
 func (a *agent) connected() process.Defaults {
 	<-a.connection.done
 	return a.settings.defaults()
+}
+
+// offline is what commands get where there is no network: clients that make a failed
+// request again would do so for a minute, though nothing can come of it. As all that
+// the agent sets by itself, it yields to what an image or a user says.
+var offline = map[string]string{
+	"npm_config_fetch_retries": "0", // npm, pnpm
+	"YARN_HTTP_RETRY":          "0",
+	"PIP_RETRIES":              "0",
+	"UV_HTTP_RETRIES":          "0",
+	"CARGO_NET_RETRY":          "0",
+}
+
+// disconnect has the guest know of no name, and remember those that it is asked for.
+func (a *agent) disconnect() {
+	if err := trust.NoNetwork("/"); err != nil {
+		a.lack("names: a look-up may take its time: " + err.Error())
+	}
+	a.settings.setBase(offline)
+	if a.connection.resolver != nil {
+		return
+	}
+	var err error
+	if a.connection.resolver, err = asked.Listen(); err != nil {
+		a.connection.resolver = nil
+		a.lack("names: what is asked for is not recorded: " + err.Error())
+	}
+}
+
+// serveAsked tells which names were asked for in vain.
+func (a *agent) serveAsked(w http.ResponseWriter, _ *http.Request) {
+	<-a.connection.done
+	a.connection.mu.Lock()
+	r := a.connection.resolver
+	a.connection.mu.Unlock()
+	if r == nil {
+		answer(w, api.AskedAnswer{})
+		return
+	}
+	answer(w, r.Names())
 }
 
 // connect makes the guest use its gate, or look for no name where it has none.
@@ -63,10 +115,12 @@ func (a *agent) connect(n *api.Network) {
 	a.connection.mu.Lock()
 	defer a.connection.mu.Unlock()
 	if n == nil {
-		if err := trust.NoNameServer("/", a.cfg.Furnish); err != nil {
-			a.lack("names: a look-up may take its time: " + err.Error())
-		}
+		a.disconnect()
 		return
+	}
+	if r := a.connection.resolver; r != nil {
+		_ = r.Close() // the gate answers now
+		a.connection.resolver = nil
 	}
 	o := trust.Options{Gate: n.Gate, Authority: []byte(n.Trust), Env: a.settings.defaults().Env}
 	for _, s := range n.Nameservers {
@@ -78,7 +132,7 @@ func (a *agent) connect(n *api.Network) {
 	env, err := trust.Install(o)
 	a.settings.setBase(env)
 	if err != nil {
-		a.lack("network: " + strings.ReplaceAll(err.Error(), "\n", "; "))
+		a.lack(api.LackNetwork + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 

@@ -99,15 +99,15 @@ func (b *instance) probe(p api.Probe) map[string]api.ProbeResult {
 	return by
 }
 
-const look = `cat /etc/resolv.conf | grep ^nameserver; getent hosts gate.test; readlink /etc/ssl/certs/carboy.pem
+const look = `cat /etc/resolv.conf | grep ^nameserver; getent hosts gate.test; readlink /etc/ssl/certs/carboy.pem; ls /usr/local/share/ca-certificates/carboy.crt
 	for v in $SSL_CERT_FILE $PIP_CERT $NODE_EXTRA_CA_CERTS; do openssl crl2pkcs7 -nocrl -certfile $v | openssl pkcs7 -print_certs -noout | grep -c 'subject=CN = Sandbox'; done
-	echo $GIT_SSL_CAINFO; grep -rl 'PRIVATE KEY' /etc/ssl/certs /usr/local/share/ca-certificates`
+	echo $GIT_SSL_CAINFO; grep -rl 'PRIVATE KEY' /etc/ssl/certs /usr/local/share/ca-certificates /etc/carboy`
 
 // An instance is connected before its first command, or when it is claimed.
 func TestNetwork(t *testing.T) {
 	n := &api.Network{Nameservers: []string{"192.0.0.1"}, Gate: "gate.test", Trust: authority(t)}
 	env := map[string]string{"GIT_SSL_CAINFO": "/mine"}
-	want := "nameserver 192.0.0.1\n192.0.0.1       gate.test\n/usr/local/share/ca-certificates/carboy.crt\n1\n1\n1\n/mine\n"
+	want := "nameserver 192.0.0.1\n192.0.0.1       gate.test\n/etc/carboy/ca.crt\n/usr/local/share/ca-certificates/carboy.crt\n1\n1\n1\n/mine\n"
 	claim, err := json.Marshal(map[string]any{"env": env, "network": n})
 	if err != nil {
 		t.Fatal(err)
@@ -154,8 +154,8 @@ func TestNoNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := start(t, func(c *control.Config) { c.Furnish = true }, root)
-	out, _ := b.sh("", "grep -c ^nameserver /etc/resolv.conf; env | grep -c CERT")
-	if out != "0\n0\n" {
+	out, _ := b.sh("", "grep ^nameserver /etc/resolv.conf; env | grep -c CERT; echo $PIP_RETRIES $npm_config_fetch_retries")
+	if out != "nameserver 127.0.0.1\n0\n0 0\n" {
 		t.Errorf("got %q", out)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,6 +58,9 @@ func lockAt(dir *os.File, name, path string) (*Lock, error) {
 	return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 }
 
+// retireTime bounds how long a listener that was retired accepts who waits.
+const retireTime = 20 * time.Millisecond
+
 // lockSuffix is added to the path of a socket for that of its lock.
 const lockSuffix = ".lock"
 
@@ -68,8 +73,9 @@ type Listener struct {
 	lock *Lock
 	ino  uint64 // of the socket
 
-	once sync.Once
-	err  error
+	woken atomic.Bool // the Accept that waited when it was retired
+	once  sync.Once
+	err   error
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -160,14 +166,58 @@ func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd
 // Addr returns the path that Listen was given.
 func (l *Listener) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: l.path} }
 
+// Retire removes the socket unless it was replaced, and lets nobody connect any
+// more. Who has connected is still accepted; then Accept fails. The lock stays until
+// Close, which must still be called.
+func (l *Listener) Retire() error {
+	c, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	err = l.unlink()
+	var shut error
+	// On a socket that listens it refuses further connections and keeps those that wait.
+	if cerr := c.Control(func(fd uintptr) { shut = unix.Shutdown(int(fd), unix.SHUT_RD) }); cerr != nil {
+		shut = cerr
+	}
+	if shut == nil {
+		shut = l.SetDeadline(time.Now()) // a shutdown need not wake an Accept
+	}
+	if shut != nil {
+		shut = errors.Join(&os.PathError{Op: "retire", Path: l.path, Err: shut}, l.UnixListener.Close())
+	}
+	return errors.Join(err, shut)
+}
+
+// Accept waits for the next connection. After Retire it returns those that wait, and
+// then an error.
+func (l *Listener) Accept() (net.Conn, error) {
+	conn, err := l.UnixListener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) && l.woken.CompareAndSwap(false, true) {
+		if err := l.SetDeadline(time.Now().Add(retireTime)); err != nil {
+			return nil, err
+		}
+		conn, err = l.UnixListener.Accept()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, net.ErrClosed // not an error that passes, which a server would wait for
+	}
+	return conn, err
+}
+
+// unlink removes the socket unless it was replaced.
+func (l *Listener) unlink() error {
+	if ino, err := l.socket(); err == nil && ino == l.ino {
+		return unlinkat(int(l.dir.Fd()), l.name)
+	}
+	return nil
+}
+
 // Close stops listening, removes the socket unless it was replaced, and gives
 // up the lock. Connections that were accepted go on.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
-		l.err = l.UnixListener.Close()
-		if ino, err := l.socket(); err == nil && ino == l.ino {
-			l.err = errors.Join(l.err, unlinkat(int(l.dir.Fd()), l.name))
-		}
+		l.err = errors.Join(l.UnixListener.Close(), l.unlink())
 		l.release()
 	})
 	return l.err

@@ -2,6 +2,7 @@ package image
 
 import (
 	"encoding/json"
+	"fmt"
 	"path"
 	"regexp"
 	"runtime"
@@ -46,6 +47,7 @@ type configFile struct {
 		Labels     map[string]string
 		StopSignal string
 	} `json:"config"`
+	notes []string
 }
 
 func invalid(format string, args ...any) *sandbox.Error {
@@ -59,6 +61,7 @@ func parseConfig(b []byte, layers int) (*configFile, error) {
 	if err := parseJSON("image configuration", b, f); err != nil {
 		return nil, err
 	}
+	f.assume()
 	if f.OS != "linux" || f.Arch != runtime.GOARCH {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "the image is for %s/%s, and this machine is linux/%s",
 			term.Escape(short(f.OS)), term.Escape(short(f.Arch)), runtime.GOARCH)
@@ -80,6 +83,22 @@ func parseConfig(b []byte, layers int) (*configFile, error) {
 		}
 	}
 	return f, f.config().check()
+}
+
+// assume takes what does not say its platform, as some builders write it, for one of
+// this machine, and notes so.
+func (f *configFile) assume() {
+	if f.OS != "" && f.Arch != "" {
+		return
+	}
+	if f.OS == "" {
+		f.OS = "linux"
+	}
+	if f.Arch == "" {
+		f.Arch = runtime.GOARCH
+	}
+	f.notes = append(f.notes, fmt.Sprintf("the image does not say for which platform it is: it is taken for %s/%s",
+		term.Escape(short(f.OS)), term.Escape(short(f.Arch))))
 }
 
 func tooManyLayers(n int) error {

@@ -40,6 +40,10 @@ type Options struct {
 	Transport http.RoundTripper // default: one with timeouts that heeds the proxy variables
 	Limits    Limits
 
+	// Room refuses to begin a pull or an import where the disk has too little room for any;
+	// what is a word for it. Default: there is always some.
+	Room func(owner, what string) error
+
 	Now func() time.Time // default: time.Now
 	// Wait returns after d, or when ctx ends with its cause. Default: a timer.
 	Wait func(ctx context.Context, d time.Duration) error

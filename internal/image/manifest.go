@@ -218,7 +218,7 @@ func choose(ds []descriptor) (descriptor, error) {
 	if len(there) == 0 {
 		there = []string{"none"}
 	}
-	return descriptor{}, sandbox.Errorf(sandbox.Unsupported, "the image is not there for linux/%s; there are: %s", runtime.GOARCH, strings.Join(there, ", "))
+	return descriptor{}, sandbox.Errorf(sandbox.Unsupported, "the image was not found for linux/%s; there are: %s", runtime.GOARCH, strings.Join(there, ", "))
 }
 
 func checkManifest(digest string, doc *document, limits Limits) (*manifest, error) {

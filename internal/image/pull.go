@@ -120,7 +120,7 @@ func (j *job) finish(ctx context.Context, m *manifest, c *configFile, srcs []sou
 	}
 	rec := &imageRecord{
 		Digest: m.digest, Layers: c.RootFS.DiffIDs, Config: c.config(),
-		Created: c.Created, OS: c.OS, Arch: c.Arch,
+		Created: c.Created, OS: c.OS, Arch: c.Arch, Notes: c.notes,
 	}
 	if err := j.s.fill(rec); err != nil {
 		return Image{}, err

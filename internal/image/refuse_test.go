@@ -130,6 +130,28 @@ type rawJSON []byte
 
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
+// What does not say its platform is taken for this machine's, and says so.
+func TestNoPlatform(t *testing.T) {
+	w := newWorld(t)
+	for _, lacks := range [][]string{{"os", "architecture"}, {"os"}, {"architecture"}} {
+		b := build(tree{"a": "1"})
+		for _, key := range lacks {
+			delete(b.conf, key)
+		}
+		tag := strings.Join(lacks, "-")
+		w.push("app", tag, b)
+		img := w.mustPull(me, "app:"+tag)
+		if img.OS != "linux" || img.Arch != runtime.GOARCH || len(img.Notes) != 1 || !strings.Contains(img.Notes[0], "taken for linux/"+runtime.GOARCH) {
+			t.Errorf("without %v: %s/%s, %q", lacks, img.OS, img.Arch, img.Notes)
+		}
+	}
+	b := build(tree{"a": "1"})
+	w.push("app", "whole", b)
+	if img := w.mustPull(me, "app:whole"); len(img.Notes) != 0 {
+		t.Errorf("with a platform: %q", img.Notes)
+	}
+}
+
 // All that the kernel and the format allow is accepted.
 func TestAcceptedConfigurations(t *testing.T) {
 	w := newWorld(t)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -140,8 +141,16 @@ func (r *registry) clean(err error) error {
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return sandbox.Errorf(sandbox.Denied, "registry %s: %s", r.host(), term.Escape(e.Error()))
 	}
+	if e, ok := errors.AsType[*net.DNSError](err); ok && e.IsNotFound {
+		return sandbox.Errorf(sandbox.Unavailable, "registry %s: no machine of that name is known", r.host()).
+			WithHint("check the name, and that this machine has a network; carboy image ls has what is here already")
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return sandbox.Errorf(sandbox.Unavailable, "registry %s: connection refused: nothing listens there", r.host()).
+			WithHint("check the name and the port")
+	}
 	if e, ok := errors.AsType[*net.OpError](err); ok {
-		return sandbox.Errorf(sandbox.Unavailable, "registry %s: %s", r.host(), term.Escape(e.Error()))
+		return sandbox.Errorf(sandbox.Unavailable, "registry %s: %s", r.host(), term.Escape(e.Err.Error())).WithHint("check that this machine has a network, then try again")
 	}
 	if again(err) {
 		return sandbox.Errorf(sandbox.Unavailable, "registry %s: the connection was cut, or nothing came over it", r.host()).WithHint("try again: what is there already is kept")
@@ -152,7 +161,7 @@ func (r *registry) clean(err error) error {
 func (r *registry) refusal(status int) error {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return sandbox.Errorf(sandbox.Denied, "registry %s: it refuses %s (status %d): the image is not there, or needs other credentials", r.host(), r.ref.repository(), status).
+		return sandbox.Errorf(sandbox.Denied, "registry %s: it refuses %s (status %d): the image was not found, or needs other credentials", r.host(), r.ref.repository(), status).
 			WithHint("docker login %s", r.host())
 	case http.StatusNotFound:
 		return sandbox.Errorf(sandbox.NotFound, "registry %s: it has no such image or blob", r.host())

@@ -100,6 +100,9 @@ func (o Options) withDefaults() Options {
 	if o.Wait == nil {
 		o.Wait = wait
 	}
+	if o.Room == nil {
+		o.Room = func(string, string) error { return nil }
+	}
 	if o.Step == nil {
 		o.Step = func(string) error { return nil }
 	}
@@ -182,6 +185,9 @@ type job struct {
 func (s *Store) begin(owner string, progress func(Progress)) (*job, error) {
 	if owner == "" {
 		return nil, sandbox.Errorf(sandbox.Invalid, "images: whose they are to be is not said")
+	}
+	if err := s.opts.Room(owner, "keep an image"); err != nil {
+		return nil, err
 	}
 	select {
 	case s.jobs <- struct{}{}:

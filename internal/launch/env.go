@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -133,16 +134,18 @@ func parseEnvLine(line string) (name, value string, err error) {
 
 // Env is what a user said of a command's variables.
 type Env struct {
-	Vars  []string // KEY[=VALUE]
-	Files []string // names of files with lines of KEY=VALUE
+	Base  map[string]string // below all else
+	Vars  []string          // KEY[=VALUE]
+	Files []string          // names of files with lines of KEY=VALUE
 }
 
-// Collect returns the variables: files in their order, then --env in its.
+// Collect returns the variables: Base, then files in their order, then --env in its.
 func (e *Env) Collect(lookup func(string) (string, bool)) (map[string]string, error) {
-	if len(e.Vars)+len(e.Files) == 0 {
+	if len(e.Vars)+len(e.Files)+len(e.Base) == 0 {
 		return nil, nil
 	}
 	env := map[string]string{}
+	maps.Copy(env, e.Base)
 	for _, name := range e.Files {
 		if err := readEnvFile(name, env); err != nil {
 			return nil, usage.Path("--env-file "+shell.Word(name), "", err)

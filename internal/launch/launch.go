@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -9,9 +10,11 @@ import (
 
 // Service is what a launch asks of the daemon. *client.Client is one.
 type Service interface {
-	Create(ctx context.Context, req api.CreateRequest) (*api.Sandbox, error)
+	CreateWatched(ctx context.Context, req api.CreateRequest, copied func(api.Copied)) (*api.Sandbox, error)
 	Image(ctx context.Context, ref string) (*api.Image, error)
 	Secrets(ctx context.Context) ([]api.Secret, error)
+	Get(ctx context.Context, ref string) (*api.Sandbox, error)
+	CheckCreate(ctx context.Context, req api.CreateRequest) error
 }
 
 // Images fetches images, with the caller's rights and credentials.
@@ -26,8 +29,10 @@ type Launcher struct {
 	Images    Images
 	LookupEnv func(string) (string, bool)
 	// Note tells what the owner should know, after a word that programs can act
-	// on: "home", "left_out".
+	// on: "home", "left_out", "published".
 	Note func(reason, text string)
+	// Copied is told how far the copy of a workspace is.
+	Copied func(api.Copied)
 }
 
 // Create makes a sandbox, and says what its owner should know before anything
@@ -35,8 +40,10 @@ type Launcher struct {
 // imported, and a reference that the daemon does not have is pulled, as the Spec
 // says.
 func (l *Launcher) Create(ctx context.Context, req *Request) (*api.Sandbox, error) {
-	if err := l.addSecrets(ctx, req); err != nil {
-		return nil, err
+	if !req.checked {
+		if err := l.addSecrets(ctx, req); err != nil {
+			return nil, err
+		}
 	}
 	sb, err := l.create(ctx, req)
 	if err != nil {
@@ -45,19 +52,28 @@ func (l *Launcher) Create(ctx context.Context, req *Request) (*api.Sandbox, erro
 	for _, w := range sb.Warnings {
 		l.Note("home", w)
 	}
+	for _, e := range sb.Enforced {
+		if e.Promise == sandbox.PromiseTrust && !e.Enforced {
+			l.Note("trust", e.Reason)
+		}
+	}
+	for _, p := range sb.Published {
+		l.Note("published", fmt.Sprintf("port %d is at 127.0.0.1:%d", p.Port, p.HostPort))
+	}
 	return sb, nil
 }
 
 func (l *Launcher) create(ctx context.Context, req *Request) (*api.Sandbox, error) {
-	switch {
-	case isImagePath(req.Image):
-		img, err := l.Images.Import(ctx, req.Image, pathName(req.Image))
-		return l.createOf(ctx, req, img, err)
-	case req.pull == PullAlways:
-		img, err := l.Images.Pull(ctx, req.Image)
-		return l.createOf(ctx, req, img, err)
+	pull := func() (*api.Sandbox, error) {
+		return l.createOf(ctx, req, func() (*api.Image, error) { return l.Images.Pull(ctx, req.Image) })
 	}
-	sb, err := l.Service.Create(ctx, req.CreateRequest)
+	switch {
+	case !req.named && isImagePath(req.Image):
+		return l.createOf(ctx, req, func() (*api.Image, error) { return l.Images.Import(ctx, req.Image, pathName(req.Image)) })
+	case req.pull == PullAlways:
+		return pull()
+	}
+	sb, err := l.Service.CreateWatched(ctx, req.CreateRequest, l.Copied)
 	if sandbox.KindOf(err) != sandbox.NotFound || req.pull == PullNever || !pullable(req.Image) {
 		return sb, err
 	}
@@ -65,12 +81,15 @@ func (l *Launcher) create(ctx context.Context, req *Request) (*api.Sandbox, erro
 	if _, ierr := l.Service.Image(ctx, req.Image); sandbox.KindOf(ierr) != sandbox.NotFound {
 		return nil, err
 	}
-	img, err := l.Images.Pull(ctx, req.Image)
-	return l.createOf(ctx, req, img, err)
+	return pull()
 }
 
-// createOf makes the sandbox of the very image that was fetched for it.
-func (l *Launcher) createOf(ctx context.Context, req *Request, img *api.Image, err error) (*api.Sandbox, error) {
+// createOf makes the sandbox of the very image that is fetched for it, which is slow.
+func (l *Launcher) createOf(ctx context.Context, req *Request, fetch func() (*api.Image, error)) (*api.Sandbox, error) {
+	if err := l.Check(ctx, req); err != nil {
+		return nil, err
+	}
+	img, err := fetch()
 	if err != nil {
 		return nil, err
 	}
@@ -79,5 +98,5 @@ func (l *Launcher) createOf(ctx context.Context, req *Request, img *api.Image, e
 	}
 	of := req.CreateRequest
 	of.Image = ImageName(img)
-	return l.Service.Create(ctx, of)
+	return l.Service.CreateWatched(ctx, of, l.Copied)
 }

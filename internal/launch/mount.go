@@ -36,6 +36,13 @@ func parseWorkspace(s string) (workspaceArg, error) {
 	return w, nil
 }
 
+// WorkspaceDir is the directory that --workspace names, as it was typed; false where
+// that is no workspace.
+func WorkspaceDir(s string) (dir string, ok bool) {
+	w, err := parseWorkspace(s)
+	return w.Dir, err == nil
+}
+
 // mountArg is what one --mount says.
 type mountArg struct {
 	Host     string // as it was typed
@@ -74,8 +81,8 @@ func parseMount(s string) (mountArg, error) {
 	return mountArg{Host: rest[:i], Guest: path.Clean(guest), ReadOnly: ro}, nil
 }
 
-// parseVolume reads NAME:PATH[:ro].
-func parseVolume(s string) (api.Mount, error) {
+// ParseVolume reads NAME:PATH[:ro].
+func ParseVolume(s string) (api.Mount, error) {
 	name, _, ok := strings.Cut(s, ":")
 	if !ok || name == "" || strings.ContainsRune(name, '/') {
 		return api.Mount{}, fmt.Errorf("%q is not a volume and its place: use NAME:PATH or NAME:PATH:ro", s)
@@ -92,6 +99,9 @@ func parseVolume(s string) (api.Mount, error) {
 // is decided by the daemon, with the caller's rights.
 func hostDir(flag, dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", usage.Errorf("%s: %s is meant from the current directory, which was deleted", flag, dir).WithHint("cd to one that is there, or give an absolute path")
+	}
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", flag, err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 )
 
@@ -225,4 +226,32 @@ func FuzzParseSecret(f *testing.F) {
 			t.Errorf("%q: %v", value, err)
 		}
 	})
+}
+
+func TestHomes(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		homes     []string
+		workspace string
+		want      []api.Home // nil: an error
+	}{
+		{[]string{"claude=/home/user/.claude"}, dir, []api.Home{{Program: "claude", Paths: []string{"/home/user/.claude"}}}},
+		{[]string{"a=/x,/y", "b=/z"}, dir, []api.Home{{Program: "a", Paths: []string{"/x", "/y"}}, {Program: "b", Paths: []string{"/z"}}}},
+		{[]string{"claude=/home/user/.claude"}, "", nil},
+		{[]string{"claude"}, dir, nil},
+		{[]string{"=/x"}, dir, nil},
+		{[]string{"claude="}, dir, nil},
+		{[]string{"claude=.claude"}, dir, nil},
+		{[]string{"claude=/x,"}, dir, nil},
+	} {
+		spec := launch.Spec{Workspace: tt.workspace, Homes: tt.homes}
+		req, err := spec.Request(func(string) (string, bool) { return "", false }, func(string) {})
+		if (err == nil) != (tt.want != nil) {
+			t.Errorf("%q: %v", tt.homes, err)
+		} else if err == nil {
+			if diff := cmp.Diff(tt.want, req.Homes); diff != "" {
+				t.Errorf("%q: %s", tt.homes, diff)
+			}
+		}
+	}
 }

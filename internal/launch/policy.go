@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"io"
 	"slices"
 
@@ -36,11 +37,10 @@ func LoadPolicy(file string, allow []string, note func(string)) (*policy.Policy,
 		}
 	}
 	for _, arg := range allow {
-		rules, err := policy.ParseAllow(arg)
-		if err != nil {
+		var err error
+		if p, err = policy.Allow(p, arg); err != nil {
 			return nil, sandbox.PolicyError("", err) // it says which
 		}
-		p = policy.With(p, rules...)
 	}
 	return &p, nil
 }
@@ -86,7 +86,8 @@ func (s *Spec) reach(req *Request, note func(string)) error {
 	if err != nil {
 		return err
 	}
-	names := make([]string, 0, len(s.Secrets))
+	p = besides(s.Base, p)
+	names := make([]string, 0, len(s.Secrets)+len(s.Given))
 	for _, arg := range s.Secrets {
 		one, err := parseSecret(arg)
 		if err != nil {
@@ -97,6 +98,10 @@ func (s *Spec) reach(req *Request, note func(string)) error {
 		}
 		names = append(names, one.name)
 		req.secrets = append(req.secrets, one)
+	}
+	for _, g := range s.Given {
+		names = append(names, g.Name)
+		req.secrets = append(req.secrets, namedSecret{name: g.Name, value: g.Value})
 	}
 	network, p, err := sandbox.ResolveNetwork(s.Network, p)
 	if err != nil {
@@ -111,4 +116,15 @@ func (s *Spec) reach(req *Request, note func(string)) error {
 	}
 	req.Network, req.Policy = network, p
 	return nil
+}
+
+// besides is a policy with the rules of base before its own.
+func besides(base, p *policy.Policy) *policy.Policy {
+	if base == nil || p == nil {
+		return cmp.Or(p, policy.Clone(base))
+	}
+	both := policy.Clone(p)
+	both.Presets = append(slices.Clone(base.Presets), both.Presets...)
+	both.Rules = policy.Clone(&policy.Policy{Rules: append(slices.Clone(base.Rules), both.Rules...)}).Rules
+	return both
 }

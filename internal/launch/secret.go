@@ -20,6 +20,7 @@ import (
 type namedSecret struct {
 	name      string
 	env, file string // where its value is; neither: the store, or the variable of that name
+	value     *api.SecretValue
 }
 
 // parseSecret reads NAME, NAME=env:VAR or NAME=file:PATH. Nothing of what is
@@ -99,18 +100,20 @@ func ReadSecret(r io.Reader) (*api.SecretValue, error) {
 // sandbox alone, and the names of those that the daemon keeps.
 func (l *Launcher) addSecrets(ctx context.Context, req *Request) error {
 	var kept []api.Secret
-	if slices.ContainsFunc(req.secrets, func(g namedSecret) bool { return g.env == "" && g.file == "" }) {
+	if slices.ContainsFunc(req.secrets, func(g namedSecret) bool { return g.env == "" && g.file == "" && g.value == nil }) {
 		var err error
 		if kept, err = l.Service.Secrets(ctx); err != nil && sandbox.KindOf(err) != sandbox.Unsupported {
 			return err
 		}
 	}
-	req.Secrets = nil
-	for _, g := range req.secrets {
+	var secrets []api.SandboxSecret
+	for i, g := range req.secrets {
 		flag := "--secret " + g.name
 		s := api.SandboxSecret{Name: g.name}
 		var err error
 		switch {
+		case g.value != nil: // here, or read before
+			s.Value = g.value
 		case g.env != "":
 			s.Value, err = EnvSecret(flag, g.env, l.LookupEnv)
 		case g.file != "":
@@ -125,8 +128,10 @@ func (l *Launcher) addSecrets(ctx context.Context, req *Request) error {
 		if err != nil {
 			return err
 		}
-		req.Secrets = append(req.Secrets, s)
+		req.secrets[i].value = s.Value // a pipe is read once
+		secrets = append(secrets, s)
 	}
+	req.Secrets = secrets
 	return nil
 }
 

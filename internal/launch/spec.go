@@ -8,12 +8,16 @@
 package launch
 
 import (
+	"errors"
+	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/cache"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
@@ -26,11 +30,14 @@ type Spec struct {
 	User      string
 
 	Image, Snapshot, Template string
+	ImageNamed                bool   // Image is a reference, whatever is at a path of that name
 	Pull                      string // PullMissing, PullAlways, PullNever
 
 	Workspace string   // DIR[:rw|:ro]
 	Mounts    []string // HOST:GUEST[:ro]
 	Volumes   []string // NAME:PATH[:ro]
+	Caches    []string // tools, as package cache has them
+	Homes     []string // PROGRAM=PATH[,PATH...]: what a program keeps in its home
 	ReadOnly  bool     // the root file system
 	Labels    []string // KEY=VALUE
 	Env       Env
@@ -39,11 +46,20 @@ type Spec struct {
 	Allow   []string // what --allow takes
 	Policy  string   // the name of a file
 	Secrets []string // NAME[=FROM]
+	// Base is what it may reach besides, whatever those say, and Given are secrets whose
+	// values are here already: of what makes sandboxes for one program.
+	Base  *policy.Policy
+	Given []api.SandboxSecret
+
+	Publish []string // [HOSTPORT:]PORT
 
 	CPUs         float64
 	PIDs         int64
 	Memory, Disk int64 // bytes
 	TTL          time.Duration
+
+	NoProject bool         // leave the project's own file out
+	Project   *api.Project // what was taken from it; nil: nothing
 }
 
 // Request is a request that was checked. Create adds what only the daemon's side
@@ -52,7 +68,9 @@ type Request struct {
 	api.CreateRequest
 
 	pull    string
+	named   bool // Image is a reference
 	secrets []namedSecret
+	checked bool // by Check: Secrets are complete
 }
 
 // Request checks s and turns it into a request. lookup knows variables; note
@@ -69,7 +87,7 @@ func (s *Spec) Request(lookup func(string) (string, bool), note func(string)) (*
 	if err != nil {
 		return nil, err
 	}
-	req := &Request{pull: s.Pull, CreateRequest: api.CreateRequest{
+	req := &Request{pull: s.Pull, named: s.ImageNamed, CreateRequest: api.CreateRequest{
 		Name:      s.Name,
 		Isolation: walls[0],
 		Stronger:  walls[1:],
@@ -79,6 +97,7 @@ func (s *Spec) Request(lookup func(string) (string, bool), note func(string)) (*
 		User:      s.User,
 		Limits:    api.Limits{CPUs: s.CPUs, Memory: s.Memory, PIDs: s.PIDs, Disk: s.Disk},
 		TTLMillis: s.TTL.Milliseconds(),
+		Project:   s.Project,
 	}}
 	if req.Env, err = s.Env.Collect(lookup); err != nil {
 		return nil, err
@@ -95,10 +114,53 @@ func (s *Spec) Request(lookup func(string) (string, bool), note func(string)) (*
 		}
 	}
 	req.ReadOnlyRoot = s.ReadOnly
+	if req.Publish, err = ParsePorts(s.Publish); err != nil {
+		return nil, usage.Errorf("--publish: %v", err)
+	}
+	if req.Caches, err = s.caches(); err != nil {
+		return nil, err
+	}
+	if req.Homes, err = s.homes(); err != nil {
+		return nil, err
+	}
 	if req.Mounts, err = s.mounted(); err != nil {
 		return nil, err
 	}
 	return req, volumeAsWorkspace(&req.CreateRequest)
+}
+
+// caches refuses caches that no directory could have, and tools that have none.
+func (s *Spec) caches() ([]string, error) {
+	if len(s.Caches) == 0 {
+		return nil, nil
+	}
+	if s.Workspace == "" {
+		return nil, usage.Errorf("--cache: it is kept for the directory that is the workspace, and there is none").
+			WithHint("--workspace DIR, or a volume of your own: --volume NAME:PATH")
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(s.Caches)))
+	if e, ok := errors.AsType[*cache.Error](cache.Check(names)); ok {
+		return nil, usage.Errorf("--%w", e).WithHint("%s", e.Hint())
+	}
+	return names, nil
+}
+
+// homes refuses homes that no directory could have, and what is none.
+func (s *Spec) homes() ([]api.Home, error) {
+	if len(s.Homes) > 0 && s.Workspace == "" {
+		return nil, usage.Errorf("--home: it is kept for the directory that is the workspace, and there is none").
+			WithHint("--workspace DIR, or a volume of your own: --volume NAME:PATH")
+	}
+	var homes []api.Home
+	for _, text := range s.Homes {
+		program, paths, ok := strings.Cut(text, "=")
+		h := api.Home{Program: program, Paths: strings.Split(paths, ",")}
+		if !ok || program == "" || slices.ContainsFunc(h.Paths, func(p string) bool { return !path.IsAbs(p) }) {
+			return nil, usage.Errorf("--home: %q is not a program and what it keeps: use PROGRAM=PATH[,PATH...], each path absolute", text)
+		}
+		homes = append(homes, h)
+	}
+	return homes, nil
 }
 
 // volumeAsWorkspace takes the volume that is to be at /workspace from the
@@ -133,7 +195,7 @@ func (s *Spec) mounted() ([]api.Mount, error) {
 		mounts = append(mounts, api.Mount{Source: host, Target: arg.Guest, ReadOnly: arg.ReadOnly})
 	}
 	for _, v := range s.Volumes {
-		arg, err := parseVolume(v)
+		arg, err := ParseVolume(v)
 		if err != nil {
 			return nil, usage.Errorf("--volume: %v", err)
 		}

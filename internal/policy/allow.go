@@ -84,7 +84,7 @@ func parseAllow(arg string) (r Rule, problem, hint string) {
 	default:
 		r.Hosts = []string{host}
 		if !strings.Contains(host, ".") && port == "" && !schemed {
-			return r, Quoted(host) + " is no preset", "one of " + presetNames() + "; a host of one word is written with its port"
+			return r, Quoted(host) + " is no preset", didYouMean(host) + "one of " + presetNames() + "; a host of one word is written with its port"
 		}
 	}
 	return r, "", ""

@@ -225,6 +225,7 @@ func TestPresetsOpen(t *testing.T) {
 		{"anthropic", "GET", "https://api.anthropic.com/v1/organizations/api_keys", policy.CodeRequest},
 		{"openai", "POST", "https://api.openai.com/v1/chat/completions", ""},
 		{"openai", "GET", "https://api.openai.com/v1/models/gpt-4.1", ""},
+		{"openai", "GET", "https://api.openai.com/v1/responses", policy.CodeRequest}, // a list; see TestOpenAISocket
 		{"openai", "POST", "https://api.openai.com/v1/files", policy.CodeRequest},
 		{"openai", "POST", "https://api.openai.com/v1/fine_tuning/jobs", policy.CodeRequest},
 		{"gemini", "POST", "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", ""},
@@ -239,6 +240,18 @@ func TestPresetsOpen(t *testing.T) {
 				t.Errorf("got %+v, want %q", v, tt.want)
 			}
 		})
+	}
+}
+
+// Codex upgrades a GET to a WebSocket, and no other upgrade is allowed.
+func TestOpenAISocket(t *testing.T) {
+	s := compile(t, policy.Policy{Presets: []string{"openai"}})
+	for to, want := range map[string]policy.Code{"websocket": "", "WebSocket": "", "h2c": policy.CodeRequest, "websocket, h2c": policy.CodeRequest} {
+		r := ask(t, "GET", "https://api.openai.com/v1/responses", server)
+		r.Header = map[string][]string{"Connection": {"Upgrade"}, "Upgrade": {to}}
+		if v := s.Request(r); v.Code != want || v.Allowed() != (want == "") {
+			t.Errorf("Upgrade: %s: got %+v, want %q", to, v, want)
+		}
 	}
 }
 

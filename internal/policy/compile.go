@@ -54,12 +54,14 @@ func Compile(p Policy, secrets []string) (*Set, error) {
 	switch p.Default {
 	case "":
 		p.Default = DefaultDeny
-	case DefaultDeny, DefaultPublic:
+	case DefaultDeny, DefaultPublic, DefaultRead:
 	default:
-		errs.Addf("default", "deny or public", "%s is no default", Quoted(p.Default))
+		errs.Addf("default", "deny, public or public-read", "%s is no default", Quoted(p.Default))
 	}
+	compileServices(&p, &errs)
 	compileDNS(&p.DNS, &errs)
-	s := &Set{policy: p, public: p.Default == DefaultPublic, exact: map[string][]*rule{}, wild: map[string][]*rule{}}
+	wait := compileAsking(&p.Ask, &errs)
+	s := &Set{askTimeout: wait, policy: p, public: Public(p.Default), reads: p.Default == DefaultRead, exact: map[string][]*rule{}, wild: map[string][]*rule{}}
 	if errs.TooMany("rules", len(p.Rules), MaxRules) || tooLarge(p.Rules, &errs) {
 		return nil, errs.Err()
 	}
@@ -75,6 +77,7 @@ func Compile(p Policy, secrets []string) (*Set, error) {
 	if err := errs.Err(); err != nil {
 		return nil, err
 	}
+	s.revision = revisionOf(&s.policy)
 	return s, nil
 }
 
@@ -83,6 +86,7 @@ type rule struct {
 	*Rule
 	place    int
 	deny     bool
+	ask      bool
 	ports    ports // nil: every one, which only a denying rule says
 	named    bool  // the ports are the rule's own, and not the default
 	matches  []match
@@ -103,10 +107,12 @@ func compileRule(i int, r *Rule, given []string, p *Errors) *rule {
 	case "":
 		r.Action = actionAllow
 	case actionAllow:
+	case ActionAsk:
+		c.ask = true
 	case ActionDeny:
 		c.deny = true
 	default:
-		p.Addf(where+".action", "allow or deny", "%s is no action", Quoted(r.Action))
+		p.Addf(where+".action", "allow, ask or deny", "%s is no action", Quoted(r.Action))
 	}
 	compileHosts(where, r, p)
 	c.prefixes = compileAddresses(where, r, p)

@@ -175,7 +175,9 @@ func TestCompileKeepsItsInput(t *testing.T) {
 	}
 }
 
-func TestCompileRoots(t *testing.T) {
+// certificate is one in PEM.
+func certificate(t *testing.T) string {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +187,11 @@ func TestCompileRoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func TestCompileRoots(t *testing.T) {
+	roots := certificate(t)
 	s := compile(t, rules(policy.Rule{Hosts: []string{"a.example"}, Roots: roots + roots}))
 	if v := s.Request(ask(t, "GET", "https://a.example/", server)); v.Route == nil || v.Route.Roots != roots+roots {
 		t.Errorf("got %+v", v)

@@ -126,7 +126,7 @@ func (s *Set) connectTo(name string, d *dest) Verdict {
 	switch {
 	case best == nil && v.Code != "":
 		return v
-	case best == nil && !d.udp && (reader != nil || d.port == 443 || d.port == 80):
+	case best == nil && !d.udp && (reader != nil || d.port == 443 || d.port == 80 || s.reads && (d.port == 8443 || d.port == 8080)):
 		return allowedByDefault(ModeSniff, what)
 	case best == nil:
 		return allowedByDefault(ModeRelay, what)
@@ -135,7 +135,7 @@ func (s *Set) connectTo(name string, d *dest) Verdict {
 	case reader != nil:
 		return unreadable(reader, what)
 	}
-	return allowedBy(best, ModeRelay, what)
+	return decidedBy(best, ModeRelay, name, what, d)
 }
 
 // unread reports whether a protocol's bytes are passed on as they are.
@@ -207,7 +207,7 @@ func together(outcomes []Verdict, d *dest) Verdict {
 		switch {
 		case v.Mode == ModeSniff && sniff == nil:
 			sniff = v
-		case v.Mode == ModeRelay && (relay == nil || relay.Rule == defaultRule):
+		case v.Mode == ModeRelay && (relay == nil || relay.Rule == defaultRule || relay.Ask && !v.Ask && v.Rule != defaultRule):
 			relay = v
 		case v.Mode == ModeRefuse && i < len(names) && (refused == nil || v.Code.weight() > refused.Code.weight()):
 			refused = v

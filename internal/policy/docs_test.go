@@ -72,7 +72,7 @@ func TestDocumentArguments(t *testing.T) {
 		cell, _, _ = strings.Cut("`"+cell, " | ")
 		for _, arg := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
 			n++
-			if _, err := policy.ParseAllow(arg[1]); err != nil {
+			if _, err := policy.Allow(policy.Policy{}, arg[1]); err != nil {
 				t.Error(err)
 			}
 		}

@@ -29,6 +29,9 @@ func (s *Set) Test(what string, addr netip.Addr) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.name == GateHost {
+		return []Step{{t.method + " " + GateHost, s.ownPage(&t)}}, nil
+	}
 	run := tester{set: s, target: t}
 	switch {
 	case t.addr.IsValid():
@@ -62,6 +65,10 @@ func parseTarget(what string) (target, error) {
 	rest := strings.TrimSpace(what)
 	if method, after, ok := strings.Cut(rest, " "); ok {
 		t.method, rest = method, strings.TrimSpace(after)
+	}
+	bare := !strings.ContainsAny(rest, ".:/[") // a word, and no host that anybody reaches
+	if bare && token(t.method) {
+		return target{}, &Error{Where: Quoted(what), Problem: "is neither a URL nor HOST:PORT nor a host name with a dot", Hint: presetHint(rest) + hint}
 	}
 	if !strings.Contains(rest, "://") {
 		rest = "https://" + rest

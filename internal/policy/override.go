@@ -23,6 +23,15 @@ func (a *asked) overrides() *overrides {
 	return a.overridden
 }
 
+// Overridden says what has some servers take the request for another one, by its
+// method or path: "its field X-Http-Method-Override …"; "" where nothing does.
+func (r *Request) Overridden() string {
+	if a := (&asked{Request: r}); a.overrides().by != "" {
+		return a.doubt()
+	}
+	return ""
+}
+
 func (a *asked) findOverrides() *overrides {
 	o := &overrides{}
 	for name, values := range a.Header {

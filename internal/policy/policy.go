@@ -27,6 +27,7 @@ type (
 	Secret = api.PolicySecret
 	Limits = api.PolicyLimits
 	DNS    = api.PolicyDNS
+	Asking = api.PolicyAsk
 )
 
 // Default is what becomes of what no rule is about.
@@ -39,12 +40,20 @@ const (
 	// that the gate has resolved. A host that an allowing rule is about is
 	// governed by the rules alone.
 	DefaultPublic Default = "public"
+	// DefaultRead is DefaultPublic, and TLS to the web's ports is read as if a rule
+	// for HTTP allowed it: for who wants to know what is asked for there.
+	DefaultRead Default = "public-read"
 )
+
+// Public reports whether a default lets through what goes to public addresses.
+func Public(d Default) bool { return d == DefaultPublic || d == DefaultRead }
 
 // What a rule does with what it matches.
 const (
 	actionAllow = "allow" // also where a rule says none
 	ActionDeny  = "deny"
+	// ActionAsk lets through what a person has said yes to.
+	ActionAsk = "ask"
 )
 
 // Protocol is how a rule's connections are carried.
@@ -87,6 +96,7 @@ func Clone(p *Policy) *Policy {
 	c := *p
 	c.Presets = slices.Clone(p.Presets)
 	c.Rules = cloneRules(p.Rules)
+	c.Services = slices.Clone(p.Services)
 	c.DNS.Types, c.DNS.Upstreams = slices.Clone(p.DNS.Types), slices.Clone(p.DNS.Upstreams)
 	return &c
 }

@@ -73,6 +73,9 @@ var models = []Preset{
 					"/v1/responses", "/v1/responses/input_tokens", "/v1/chat/completions", "/v1/completions", "/v1/embeddings",
 					"/v1/moderations", "/v1/images/generations", "/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations")},
 				{Methods: []string{"POST"}, Paths: like(`/v1/responses/[A-Za-z0-9_-]+/cancel`)},
+				// Codex speaks the same over a WebSocket. Nothing but the upgrade is let through:
+				// a plain GET would list.
+				{Methods: []string{"GET"}, Paths: exactly("/v1/responses"), Headers: []Field{{Name: "Upgrade", Type: "regex", Value: "(?i)websocket"}}},
 				{Methods: read, Paths: like(`/v1/models(/[A-Za-z0-9._:-]+)?`, `/v1/responses/[A-Za-z0-9_-]+(/input_items)?`)},
 			},
 			Secrets:      []Secret{{Name: "OPENAI_API_KEY", Header: "Authorization", Scheme: "Bearer", Optional: true}},
@@ -136,6 +139,19 @@ var read = []string{"GET", "HEAD"}
 var https = []string{"443"}
 
 func like(regexes ...string) []Value { return values(matchRegex, regexes) }
+
+// PresetOf returns the name of the preset that has a rule about that very host, "" for
+// none.
+func PresetOf(host string) string {
+	for _, p := range presets {
+		for _, r := range p.Rules {
+			if slices.Contains(r.Hosts, host) {
+				return p.Name
+			}
+		}
+	}
+	return ""
+}
 
 func exactly(paths ...string) []Value { return values(MatchExact, paths) }
 

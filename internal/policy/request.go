@@ -100,8 +100,12 @@ func (s *Set) requestTo(a *asked, name, what string, d *dest) Verdict {
 		}
 	})
 	switch {
+	case best.rule != nil && best.ask && a.overrides().by != "":
+		v := refuse(CodeRequest, "%s to %s can't be put before a person, as rule %s wants: %s", a.text(), what, best.ID, a.doubt())
+		v.Rule = best.ID
+		return v
 	case best.rule != nil:
-		return allowedBy(best.rule, ModeAllow, a.text()+" to "+what)
+		return decidedBy(best.rule, ModeAllow, name, a.text()+" to "+what, d)
 	case shut:
 		return closedVerdict(name, d)
 	case len(about) > 0:

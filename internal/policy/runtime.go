@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/internal/text/tree"
 )
 
 // FromSandboxRuntime makes a policy of the settings of Anthropic's
@@ -40,10 +42,10 @@ type runtimeImport struct {
 // sandbox-runtime, rather than like a policy.
 func IsSandboxRuntime(text []byte) bool {
 	root, err := parseTree(text)
-	if err != nil || root.kind != aMap {
+	if err != nil || root.Kind != tree.Map {
 		return false
 	}
-	return slices.ContainsFunc(root.pairs, func(p pair) bool { return p.key == "network" && p.value.kind == aMap })
+	return slices.ContainsFunc(root.Pairs, func(p pair) bool { return p.Key == "network" && p.Value.Kind == tree.Map })
 }
 
 // elsewhere are settings that say nothing of the network, or nothing that a
@@ -85,13 +87,13 @@ var lost = map[string]string{
 // settings reads the settings. Every name in them is of a list above, or is
 // dealt with by itself.
 func (im *runtimeImport) settings(root *node) {
-	if root.kind != aMap {
-		im.errs.Add(root.where(""), "settings are a mapping", "{\"network\": {...}}")
+	if root.Kind != tree.Map {
+		im.errs.Add(placed(root, ""), "settings are a mapping", "{\"network\": {...}}")
 		return
 	}
 	network := im.fields(root, "", "network")
 	n := network["network"]
-	if n == nil || n.kind != aMap {
+	if n == nil || n.Kind != tree.Map {
 		im.errs.Add("network", "is not there", "{\"network\": {\"allowedDomains\": [], \"deniedDomains\": []}}")
 		return
 	}
@@ -108,64 +110,64 @@ func (im *runtimeImport) settings(root *node) {
 // the rest.
 func (im *runtimeImport) fields(n *node, prefix string, own ...string) map[string]*node {
 	found := map[string]*node{}
-	for _, p := range n.pairs {
-		where := prefix + p.key
-		line := fmt.Sprintf("line %d", p.line)
+	for _, p := range n.Pairs {
+		where := prefix + p.Key
+		line := fmt.Sprintf("line %d", p.Line)
 		switch {
-		case found[p.key] != nil:
+		case found[p.Key] != nil:
 			im.errs.Addf(line, "say it once", "a setting%s is there twice", inWhere(strings.TrimSuffix(prefix, ".")))
-		case slices.Contains(own, p.key):
+		case slices.Contains(own, p.Key):
 		case lost[where] != "":
-			im.errs.Add(p.value.where(where), lost[where], "leave it out")
-		case elsewhere[where] != "" && !p.value.off():
+			im.errs.Add(placed(p.Value, where), lost[where], "leave it out")
+		case elsewhere[where] != "" && !off(p.Value):
 			im.notes = append(im.notes, Note{where, elsewhere[where]})
 		case elsewhere[where] == "":
-			im.errs.Addf(line, "", "%s%s is not known", n.stray("a setting", p.key, own), inWhere(strings.TrimSuffix(prefix, ".")))
+			im.errs.Addf(line, "", "%s%s is not known", stray(n, "a setting", p.Key, own), inWhere(strings.TrimSuffix(prefix, ".")))
 		}
-		if found[p.key] == nil {
-			found[p.key] = p.value
+		if found[p.Key] == nil {
+			found[p.Key] = p.Value
 		}
 	}
 	return found
 }
 
 // off reports whether a setting asks for nothing.
-func (n *node) off() bool {
-	switch n.kind {
-	case aNull:
+func off(n *node) bool {
+	switch n.Kind {
+	case tree.Null:
 		return true
-	case aBool:
-		return n.text == "false"
-	case aList:
-		return len(n.items) == 0
-	case aMap:
-		return !slices.ContainsFunc(n.pairs, func(p pair) bool { return !p.value.off() })
-	case aText, aNumber:
+	case tree.Bool:
+		return n.Text == "false"
+	case tree.List:
+		return len(n.Items) == 0
+	case tree.Map:
+		return !slices.ContainsFunc(n.Pairs, func(p pair) bool { return !off(p.Value) })
+	case tree.Text, tree.Number:
 	}
 	return false
 }
 
 func (im *runtimeImport) isTrue(n *node, where string) bool {
-	if n.kind != aBool {
-		im.errs.Addf(n.where(where), "true or false", "%s where something else is wanted", n.described(where))
+	if n.Kind != tree.Bool {
+		im.errs.Addf(placed(n, where), "true or false", "%s where something else is wanted", described(n, where))
 	}
-	return n.text == "true"
+	return n.Text == "true"
 }
 
 func (im *runtimeImport) list(n *node, where string) (out []string) {
 	if n == nil {
 		return nil
 	}
-	if n.kind != aList || len(n.items) > MaxHosts {
-		im.errs.Addf(n.where(where), fmt.Sprintf("a list of at most %d", MaxHosts), "%s where something else is wanted", n.described(where))
+	if n.Kind != tree.List || len(n.Items) > MaxHosts {
+		im.errs.Addf(placed(n, where), fmt.Sprintf("a list of at most %d", MaxHosts), "%s where something else is wanted", described(n, where))
 		return nil
 	}
-	for i, item := range n.items {
-		if item.kind != aText {
-			im.errs.Addf(item.where(at(where, i)), "a text", "%s where something else is wanted", item.described(where))
+	for i, item := range n.Items {
+		if item.Kind != tree.Text {
+			im.errs.Addf(placed(item, at(where, i)), "a text", "%s where something else is wanted", described(item, where))
 			continue
 		}
-		out = append(out, item.text)
+		out = append(out, item.Text)
 	}
 	return out
 }
@@ -173,20 +175,20 @@ func (im *runtimeImport) list(n *node, where string) (out []string) {
 // terminate reads tlsTerminate: what it excludes is passed through here too.
 func (im *runtimeImport) terminate(n *node) (excluded []string) {
 	const where = "network.tlsTerminate"
-	if n == nil || n.kind != aMap {
+	if n == nil || n.Kind != tree.Map {
 		im.note("network.allowedDomains", "TLS to them is intercepted, with a certificate that the sandbox trusts; protocol: tls in a rule passes it through")
 		return nil
 	}
-	for _, p := range n.pairs {
-		switch p.key {
+	for _, p := range n.Pairs {
+		switch p.Key {
 		case "excludeDomains":
-			excluded = im.list(p.value, where+".excludeDomains")
+			excluded = im.list(p.Value, where+".excludeDomains")
 		case "caCertPath", "caKeyPath":
-			im.note(where+"."+p.key, "not carried: each sandbox has an authority of its own, whose key is never on disk")
+			im.note(where+"."+p.Key, "not carried: each sandbox has an authority of its own, whose key is never on disk")
 		case "extraCaCertPaths":
-			im.errs.Add(p.value.where(where+".extraCaCertPaths"), "files are not read by an import", "put the certificates into roots of a rule, or into the image")
+			im.errs.Add(placed(p.Value, where+".extraCaCertPaths"), "files are not read by an import", "put the certificates into roots of a rule, or into the image")
 		default:
-			im.errs.Addf(fmt.Sprintf("line %d", p.line), "", "%s in %s is not known", n.stray("a setting", p.key, nil), where)
+			im.errs.Addf(fmt.Sprintf("line %d", p.Line), "", "%s in %s is not known", stray(n, "a setting", p.Key, nil), where)
 		}
 	}
 	return excluded

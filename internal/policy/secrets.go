@@ -40,6 +40,9 @@ func compileSecrets(where string, r *Rule, given []string, route *Route, p *Erro
 			p.Addf(where, "one secret to a place", "two secrets for %s", name)
 		}
 		places[placeKey(s)] = true
+		if s.Ask && r.Action == ActionAsk {
+			p.Add(where+".ask", "every request of the rule is asked for, and its secrets with it", "leave ask out here, or in action")
+		}
 		switch {
 		case !secretForm().MatchString(s.Name):
 			p.Addf(where+".name", "letters, digits and _, such as GITHUB_TOKEN", "%s is no name of a secret", Quoted(s.Name))

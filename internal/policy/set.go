@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -15,11 +16,15 @@ import (
 type Set struct {
 	policy Policy
 	public bool
+	reads  bool // what the default lets through is read, where it is the web's
 	rules  []*rule
 	exact  map[string][]*rule // by host
 	wild   map[string][]*rule // by what follows "*."
 	ranges []ranged           // by address
 	own    func(netip.Addr) bool
+
+	revision   string
+	askTimeout time.Duration
 }
 
 // Closing is s with the addresses closed that own reports, of the machine that
@@ -86,14 +91,17 @@ const (
 	closeRange = 1    // and the bits of the range
 )
 
-// compare orders claims of rules that allow. It is never 0 for two rules:
-// where nothing else tells them apart their places do.
+// compare orders claims of rules that allow, before those that ask: nobody is
+// asked about what is allowed. It is never 0 for two rules: where nothing else
+// tells them apart their places do.
 func (c claim) compare(o claim) int {
 	return cmp.Or(
+		compareBool(!c.ask, !o.ask),
 		cmp.Compare(c.closeness, o.closeness),
 		compareBool(c.named, o.named),
 		c.rank.compare(o.rank),
 		cmp.Compare(carriage(o.Protocol), carriage(c.Protocol)),
+		compareBool(!c.route.AsksForSecret(), !o.route.AsksForSecret()),
 		cmp.Compare(o.place, c.place))
 }
 
@@ -221,7 +229,7 @@ func (s *Set) opened(d *dest, by *rule, a *asked) bool {
 		if r.deny || !s.opensTo(r, d) || !r.applies(d) {
 			return false
 		}
-		return r.rule == by || !r.secret && r.covers(by, a)
+		return r.rule == by || !r.ask && !r.secret && r.covers(by, a) // what a rule asks about it opens to itself alone
 	})
 }
 
@@ -250,7 +258,7 @@ func (s *Set) opensTo(r ranged, d *dest) bool {
 		if !closed || e.As4()[0] == 0 { // the latter: a place of RFC 6052 that this address does not use
 			continue
 		}
-		if !slices.ContainsFunc(s.ranges, func(o ranged) bool { return !o.deny && opens(o.prefix, e, b) }) {
+		if !slices.ContainsFunc(s.ranges, func(o ranged) bool { return !o.deny && (!o.ask || o.rule == r.rule) && opens(o.prefix, e, b) }) {
 			return false
 		}
 	}

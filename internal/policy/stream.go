@@ -54,7 +54,7 @@ func (s *Set) streamTo(name string, pinned, tls bool, d *dest) Verdict {
 	case best == nil && !pinned && !weak.On(weak.NetNamesUnbound):
 		v, _ := s.byDefault("", d)
 		return v
-	case best == nil && (!tls || reader != nil):
+	case best == nil && (!tls || reader != nil || s.reads):
 		return allowedByDefault(ModeInspect, what)
 	case best == nil:
 		return allowedByDefault(ModePassthrough, what)
@@ -63,9 +63,9 @@ func (s *Set) streamTo(name string, pinned, tls bool, d *dest) Verdict {
 	case reader != nil:
 		return unreadable(reader, what)
 	case best.Protocol == ProtocolTLS:
-		return allowedBy(best, ModePassthrough, what)
+		return decidedBy(best, ModePassthrough, name, what, d)
 	}
-	return allowedBy(best, ModeRelay, what)
+	return decidedBy(best, ModeRelay, name, what, d)
 }
 
 // unpinned decides whether a name that was not resolved to the address may
@@ -107,7 +107,9 @@ func (s *Set) unnamed(c *Stream, d *dest) Verdict {
 				through = &v
 			}
 		case v.Mode == ModeRelay:
-			through = &v
+			if through == nil || through.Rule == defaultRule || !v.Ask {
+				through = &v
+			}
 		default: // a rule reads what goes to this name, and could not
 			public = false
 		}

@@ -123,6 +123,9 @@ func describeSecret(s *Secret) string {
 	if s.Scheme != "" {
 		text += " (" + s.Scheme + ")"
 	}
+	if s.Ask {
+		text += ", asked for"
+	}
 	if s.Optional {
 		text += ", if given"
 	}

@@ -5,7 +5,10 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
+
+	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 func refuse(code Code, format string, args ...any) Verdict {
@@ -28,6 +31,18 @@ func badDestination(err error) Verdict { return refuse(CodeBadDestination, "%s",
 // allowedBy is a verdict for a rule.
 func allowedBy(r *rule, mode Mode, what string) Verdict {
 	return Verdict{Mode: mode, Rule: r.ID, Reason: fmt.Sprintf("%s is allowed by rule %s", what, r.ID), Route: r.route}
+}
+
+// decidedBy is allowedBy for what goes out with no further question to the
+// policy: the rule may want a person to be asked first.
+func decidedBy(r *rule, mode Mode, name, what string, d *dest) Verdict {
+	v := allowedBy(r, mode, what)
+	v.ByAddress = slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return p.Contains(d.addr) })
+	if r.ask && !weak.On(weak.NetAskOff) {
+		v.Ask, v.Name = true, name
+		v.Reason = fmt.Sprintf("%s is for a person to allow, by rule %s", what, r.ID)
+	}
+	return v
 }
 
 func allowedByDefault(mode Mode, what string) Verdict {
@@ -105,7 +120,14 @@ type Verdict struct {
 	Code   Code   // of a refusal; "" otherwise
 	Rule   string // the ID of the rule that decided; "" where none did, "default" for DefaultPublic
 	Reason string // for people: lower case; never a path, a query or a value of a header
-	Hint   string // what would allow it, "ask for: --allow evil.example"; "" where nothing short would
+	// Ask: nothing may go out before a person has said so. Mode says how it goes
+	// on then. Name is whom it is for; "": an address.
+	Ask  bool
+	Name string
+	// ByAddress: the rule is about the address, so that a name that was said there
+	// binds nothing. Where it is false the gate has resolved the name.
+	ByAddress bool
+	Hint      string // what would allow it, "ask for: --allow evil.example"; "" where nothing short would
 	// Route is what the deciding rule asks of the traffic; nil where a rule
 	// asks for nothing or none decided. Not to be changed.
 	Route *Route

@@ -33,7 +33,7 @@ type ids struct {
 func findIDs() (*ids, error) {
 	missing := func(format string, args ...any) error {
 		return sandbox.Errorf(sandbox.Unsupported, format, args...).
-			WithHint("as root: apt-get install uidmap && usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", strconv.Itoa(os.Geteuid()))
+			WithHint("%s", subid.Hint(os.Geteuid(), subIDs))
 	}
 	var r ids
 	var err error

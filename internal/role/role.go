@@ -22,7 +22,7 @@ import (
 type Table map[string]func() error
 
 // own are the roles of this package.
-var own = Table{roleUserNS: func() error { return nil }, roleRemove: func() error { return removeMain(os.Stdin) }}
+var own = Table{roleUserNS: func() error { return nil }, roleRemove: func() error { return removeMain(os.Stdin) }, roleMeasure: func() error { return measureMain(os.Stdin, os.Stdout) }}
 
 // Become runs the role that argv[0] names, and ends the process. Where it names
 // none, it returns.
@@ -43,7 +43,8 @@ func (c Code) Error() string { return "exit code " + strconv.Itoa(int(c)) }
 // stderr is where a role reports: a launcher gives os.Stderr away.
 var stderr = os.Stderr
 
-// Exit ends the process: with its error on standard error, if it has one.
+// Exit ends the process: with its error on standard error, if it has one. One that a
+// user may read arrives at the process that ran the role as what it is.
 func Exit(err error) {
 	if err == nil {
 		os.Exit(0)
@@ -51,7 +52,7 @@ func Exit(err error) {
 	if code, ok := errors.AsType[Code](err); ok {
 		os.Exit(int(code))
 	}
-	fmt.Fprintln(stderr, err)
+	fmt.Fprintln(stderr, said(err))
 	os.Exit(1)
 }
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/role"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // about is what a role says of itself.
@@ -35,6 +36,7 @@ const (
 	roleAbout = "carboy-test-about"
 	roleFail  = "carboy-test-fail"
 	roleCode  = "carboy-test-code"
+	roleNo    = "carboy-test-refuse"
 	roleDeaf  = "carboy-test-deaf"
 	roleFlood = "carboy-test-flood"
 
@@ -45,8 +47,12 @@ func TestMain(m *testing.M) {
 	role.Become(role.Table{
 		roleAbout: describe,
 		roleFail:  func() error { return errors.New("it can't\nbe done") },
-		roleCode:  func() error { return fmt.Errorf("hidden: %w", role.Code(7)) },
-		roleDeaf:  func() error { return nil },
+		roleNo: func() error {
+			fmt.Fprintln(os.Stderr, "said before")
+			return fmt.Errorf("mount: %w", sandbox.Errorf(sandbox.Invalid, "place %q: it is a file", "/x").WithHint("choose another"))
+		},
+		roleCode: func() error { return fmt.Errorf("hidden: %w", role.Code(7)) },
+		roleDeaf: func() error { return nil },
 		roleFlood: func() error {
 			_, err := io.Copy(os.Stdout, strings.NewReader(strings.Repeat("x", 1<<20)))
 			return err
@@ -163,6 +169,19 @@ func TestExit(t *testing.T) {
 	}
 }
 
+// TestRefusal: an error that a user may read is one for the process that ran the role.
+func TestRefusal(t *testing.T) {
+	err := runner(t).Run(t.Context(), roleNo, strings.NewReader(""), io.Discard)
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok || e.Kind != sandbox.Invalid || e.Msg != `place "/x": it is a file` || e.Hint != "choose another" {
+		t.Errorf("the error is %#v", err)
+	}
+	err = runner(t).Run(t.Context(), roleFail, strings.NewReader(""), io.Discard)
+	if _, ok := errors.AsType[*sandbox.Error](err); ok || err == nil || err.Error() != "it can't\nbe done" {
+		t.Errorf("one of no kind is %#v", err)
+	}
+}
+
 func TestRun(t *testing.T) {
 	r := runner(t)
 	own, err := os.Readlink("/proc/self/ns/mnt")
@@ -256,6 +275,22 @@ func TestDelete(t *testing.T) {
 	}
 	if _, err := os.Lstat(canary); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	r := runner(t)
+	top := t.TempDir()
+	dir, outside := filepath.Join(top, "dir"), filepath.Join(top, "outside")
+	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, "a/b/f"), make([]byte, 100<<10), 0o600))
+	must(t, os.WriteFile(outside, make([]byte, 1<<20), 0o600))
+	must(t, os.Symlink(outside, filepath.Join(dir, "a/way")))
+	if n, err := r.Measure(t.Context(), dir); err != nil || n < 100<<10 || n > 200<<10 {
+		t.Errorf("got %d, %v, want some 100 KiB", n, err)
+	}
+	if _, err := r.Measure(t.Context(), filepath.Join(dir, "none")); err == nil {
+		t.Error("what is not there was counted")
 	}
 }
 

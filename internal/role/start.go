@@ -102,8 +102,8 @@ func (r *Runner) Run(ctx context.Context, name string, in io.Reader, out io.Writ
 	cmd := Command(ctx, name, nil, files...)
 	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
 	cmd.WaitDelay = time.Second
-	said, kept := &Words{}, &keptError{w: out}
-	cmd.Stdout, cmd.Stderr = kept, said
+	words, kept := &Words{}, &keptError{w: out}
+	cmd.Stdout, cmd.Stderr = kept, words
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (r *Runner) Run(ctx context.Context, name string, in io.Reader, out io.Writ
 		if kept.err != nil { // the role only felt its pipe break
 			return errors.Join(err, kept.err)
 		}
-		err = errors.Join(err, said.Error(ctx, werr))
+		err = errors.Join(err, words.Error(ctx, werr))
 		// A role has only words, and gVisor's don't say why it ended.
 		if ctx.Err() == nil && disk.Full(r.state) {
 			err = errors.Join(err, syscall.ENOSPC)
@@ -132,6 +132,11 @@ func (r *Runner) Run(ctx context.Context, name string, in io.Reader, out io.Writ
 // Ask is Run for a role that is told one value and answers with another. What more it
 // is to read follows the first line.
 func (r *Runner) Ask(ctx context.Context, name string, order, answer any, more io.Reader, files ...*os.File) error {
+	return r.AskNews(ctx, name, order, answer, more, nil, files...)
+}
+
+// AskNews is Ask for a role that tells news before it answers, by TellNews.
+func (r *Runner) AskNews(ctx context.Context, name string, order, answer any, more io.Reader, news func(json.RawMessage), files ...*os.File) error {
 	raw, err := json.Marshal(order)
 	if err != nil {
 		return err
@@ -140,14 +145,14 @@ func (r *Runner) Ask(ctx context.Context, name string, order, answer any, more i
 	if more != nil {
 		in = io.MultiReader(in, more)
 	}
-	var out bytes.Buffer
+	out := newsReader{news: news}
 	if err := r.Run(ctx, name, in, &out, files...); err != nil {
 		return err
 	}
 	if answer == nil {
 		return nil
 	}
-	if err := json.Unmarshal(out.Bytes(), answer); err != nil {
+	if err := json.Unmarshal(out.rest, answer); err != nil {
 		return fmt.Errorf("read answer: %w", err)
 	}
 	return nil
@@ -196,7 +201,7 @@ func (w *Words) Error(ctx context.Context, exit error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if text := strings.TrimSpace(w.buf.String()); text != "" {
-		return errors.New(text)
+		return heard(text)
 	}
 	return exit
 }

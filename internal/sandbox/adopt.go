@@ -115,7 +115,11 @@ func (l *lives) adoptRunning(ctx context.Context, e *entry, b Backend) error {
 			l.note(ctx, sb, EventError, "its gate could not be rejoined, which is tried again: nothing passes, or what passed before")
 		}
 	}
+	if _, err := l.applyNext(ctx, e); err != nil {
+		l.log.Error("change what was set of a sandbox", "id", sb.ID, "error", err)
+	}
 	l.note(ctx, sb, eventAdopted, "went on while the daemon was away")
+	l.openPorts(ctx, sb)
 	return nil
 }
 
@@ -130,7 +134,7 @@ func (l *lives) sweep(ctx context.Context, b Backend) error {
 			continue
 		}
 		l.log.Warn("removing an instance without a record", "id", id, "backend", b.Name())
-		if err := dispose(ctx, b, id); err != nil {
+		if err := l.dispose(ctx, b, id); err != nil {
 			l.log.Error("remove an instance without a record", "id", id, "backend", b.Name(), "error", err)
 			l.pool.stray(b.Name(), id)
 		}
@@ -138,9 +142,18 @@ func (l *lives) sweep(ctx context.Context, b Backend) error {
 	return nil
 }
 
-func dispose(ctx context.Context, b Backend, id string) error {
+// dispose ends an instance that is nobody's, also where ctx has ended.
+func (c *common) dispose(ctx context.Context, b Backend, id string) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
+	return c.disposeWithin(ctx, b, id)
+}
+
+// disposeWithin is dispose, and gives up with ctx. What the instance wrote waits for no room.
+func (c *common) disposeWithin(ctx context.Context, b Backend, id string) error {
+	if err := c.disk.Drop(ctx, id); err != nil {
+		c.log.Warn("give up a disk that is to be removed", "id", id, "error", err)
+	}
 	if _, err := b.Stop(ctx, id); err != nil {
 		return err
 	}

@@ -30,6 +30,9 @@ func (m *Manager) Stop(ctx context.Context, c Caller, ref string) (*Sandbox, err
 // Remove deletes a sandbox and all that it kept. One that runs is a Conflict,
 // unless force is set.
 func (m *Manager) Remove(ctx context.Context, c Caller, ref string, force bool) error {
+	if force {
+		m.dropHeld(ctx, c, ref)
+	}
 	_, err := m.change(ctx, c, ref, func(ctx context.Context, e *entry) error {
 		sb := m.registry.record(e)
 		if sb.State == StateRunning && !force {

@@ -34,9 +34,18 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec, values Secret
 		return nil, Errorf(Denied, "create: a sandbox needs an owner")
 	}
 	spec, b, why, err := m.promise(ctx, c, spec, values)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = m.room(c.Owner, "create a sandbox", createRoom)
 	}
+	if err != nil {
+		return nil, undone(ctx, err)
+	}
+	claim, err := m.lives.ports.Claim(ctx, c.Owner, spec.Publish)
+	if err != nil {
+		return nil, undone(ctx, failure(err, spec.Name, "open its ports"))
+	}
+	defer claim.Release()
+	spec.Publish = claim.Ports()
 	defer m.pool.starting()()
 	var e *entry
 	var sb *Sandbox
@@ -47,13 +56,17 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec, values Secret
 		})
 	})
 	if err != nil {
-		return nil, failure(err, spec.Name, "take its image and volumes")
+		return nil, undone(ctx, failure(err, spec.Name, "take its image and volumes"))
 	}
 	defer m.registry.give(e)
 	e.values = maps.Clone(values)
 	if sb, err = m.lives.build(ctx, e, b, sb); err != nil {
 		m.failures.Add(1)
 		return nil, err
+	}
+	claim.Serve(sb.ID)
+	for _, p := range sb.Spec.Publish {
+		m.note(ctx, sb, eventPorts, "port %d is open at 127.0.0.1:%d", p.Port, p.HostPort)
 	}
 	m.creates.Add(1)
 	m.pool.saw(sb.Backend, sb.Spec, sb.Owner)
@@ -121,12 +134,16 @@ func (l *lives) build(ctx context.Context, e *entry, b Backend, sb *Sandbox) (*S
 	if uerr := l.remove(undo, e); uerr != nil {
 		l.log.Error("undo a failed create", "id", e.id, "cause", err, "error", uerr)
 		l.registry.retryLater(e)
+		return nil, err
 	}
-	return nil, err
+	return nil, undone(ctx, err)
 }
 
 // raise writes a reserved sandbox down and takes it to running.
 func (l *lives) raise(ctx context.Context, e *entry, b Backend, sb *Sandbox) error {
+	if err := l.registry.assignSlots(e, &sb.Spec); err != nil {
+		return err
+	}
 	if err := l.save(ctx, e, sb); err != nil {
 		l.registry.suppose(e, sb) // so that it is deleted there
 		return err

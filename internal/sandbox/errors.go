@@ -34,6 +34,9 @@ type Error struct {
 	Err  error  // the cause, for the log; never shown
 	// Retry is after how long another try is worth it; 0: not known.
 	Retry time.Duration
+	// Again says that nothing was done, or that it was undone, as the daemon leaves:
+	// the next daemon may be asked the same.
+	Again bool
 }
 
 // Error returns the message alone: the hint is printed apart, the cause never.
@@ -89,6 +92,10 @@ func IsDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
+// LogHint is the hint of an error whose details are for the log: a command line that
+// may read the log shows them in its place.
+const LogHint = "the daemon's log says why"
+
 // failure makes err one that a user may read: what is an Error stays one, an
 // interruption says so, and the text of anything else is for the log.
 func failure(err error, ref, doing string) error {
@@ -99,7 +106,7 @@ func failure(err error, ref, doing string) error {
 	if ref != "" {
 		what = "sandbox " + refText(ref)
 	}
-	e := Errorf(Internal, "%s: could not %s", what, doing).WithHint("the daemon's log says why")
+	e := Errorf(Internal, "%s: could not %s", what, doing).WithHint(LogHint)
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		e = Errorf(Unavailable, "%s: interrupted while trying to %s", what, doing).WithHint("try again")
 	}

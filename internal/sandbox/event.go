@@ -31,8 +31,11 @@ const (
 	eventSnapshot = "snapshot"
 	eventKept     = "kept"
 	eventAdopted  = "adopted"
+	eventHeld     = "held"
+	eventReleased = "released"
 	EventPolicy   = "policy"
 	eventTTL      = "ttl"
+	eventSet      = "set"
 	EventError    = "error"
 )
 

@@ -43,6 +43,11 @@ func (m *Manager) Finish(ctx context.Context, c Caller, ref string) (Result, err
 // ephemeral, so that the next to finish it can begin anew.
 func (l *lives) finish(ctx context.Context, e *entry, reason EndReason) (Result, error) {
 	defer l.registry.setEnding(e, false)
+	if sb := l.registry.record(e); sb.Spec.Workspace.Mode != WorkspaceCOW { // nothing of it is kept
+		if err := l.disk.Drop(ctx, sb.ID); err != nil {
+			l.log.Warn("give up a disk that is to be removed", "id", sb.ID, "error", err)
+		}
+	}
 	if l.registry.record(e).State == StateRunning {
 		if err := l.stop(ctx, e, reason); err != nil {
 			return Result{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 )
@@ -12,7 +13,7 @@ import (
 const (
 	NetworkOff    = "off"    // none
 	NetworkPolicy = "policy" // what Spec.Policy lets through
-	NetworkOn     = "on"     // the public internet too: Spec.Policy's default is policy.DefaultPublic
+	NetworkOn     = "on"     // the public internet too: Spec.Policy's default is policy.DefaultPublic or DefaultRead
 )
 
 // Gate makes the egress gates of sandboxes: each stands between one of them and
@@ -33,8 +34,9 @@ type Gate interface {
 	Open(ctx context.Context, sb *Sandbox, takes LinkForm, values SecretValues) (*Link, error)
 	// Verify waits for the gate and tries from inside the instance what must work
 	// and what must not. dial connects to the instance's agent. It fails where a
-	// promise does not hold.
-	Verify(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) (Enforcement, error)
+	// promise does not hold. What programs inside were to trust, and were not told of, is
+	// a promise of its own that is not kept: PromiseTrust.
+	Verify(ctx context.Context, sb *Sandbox, dial func(context.Context) (net.Conn, error)) ([]Enforcement, error)
 	// Adopt takes over the gate of an instance that an earlier daemon started, and
 	// starts one where it has died. It owns end, the instance's end of the link.
 	// After an error it is called again.
@@ -57,9 +59,16 @@ type Gate interface {
 	// Log hands the records of a sandbox to yield, oldest first, until yield
 	// fails or, without Follow, there are no more.
 	Log(ctx context.Context, id string, o NetLogOptions, yield func(netlog.Record) error) error
+	// OfferService offers a service to a sandbox by its running gate. The connection is
+	// for offer.Serve. It fails with Conflict where somebody else offers it.
+	OfferService(ctx context.Context, id, service string) (net.Conn, error)
 	// Use counts what went through a running gate since it was started.
 	Use(ctx context.Context, id string) (NetUse, error)
 }
+
+// PromiseTrust is the promise that programs inside trust the gate's certificates. It
+// is told of where it is not kept.
+const PromiseTrust = "trust"
 
 // NetUse is what a gate has counted.
 type NetUse struct {
@@ -79,9 +88,10 @@ type NetCounter struct {
 
 // NetLogOptions select records.
 type NetLogOptions struct {
-	After  uint64 // those with a higher Seq
-	Denied bool   // those that were refused
-	Follow bool   // and those to come
+	After  uint64    // those with a higher Seq
+	Since  time.Time // those from then on; zero: all. Only NetLog looks at it
+	Denied bool      // those that were refused
+	Follow bool      // and those to come
 }
 
 // LinkForm is what a backend takes as an instance's end of its link.

@@ -93,7 +93,7 @@ func (g mortalGate) Open(ctx context.Context, sb *sandbox.Sandbox, takes sandbox
 	return l, err
 }
 
-func (g mortalGate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error) {
+func (g mortalGate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) ([]sandbox.Enforcement, error) {
 	g.step()
 	e, err := g.Gate.Verify(ctx, sb, dial)
 	g.step()
@@ -167,4 +167,5 @@ func (w *gateWorld) bootMortally(t fataler, m *mortality, broken *faults) *daemo
 func (w *gateWorld) bury(d *daemon, m *mortality) {
 	w.world.bury(d, m)
 	w.gate.SetHook(nil)
+	w.gate.CloseLinks()
 }

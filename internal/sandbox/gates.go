@@ -14,7 +14,8 @@ import (
 // After a crash Adopt rejoins the gates of what runs and sweeps the others.
 type gates struct {
 	*common
-	gate Gate // nil: no sandbox has a network
+	gate    Gate       // nil: no sandbox has a network
+	records NetRecords // nil: nothing is known of what has no gate
 }
 
 // check fails where the network of spec can't be had by that caller.
@@ -78,7 +79,7 @@ func (g *gates) start(ctx context.Context, b Backend, sb *Sandbox, values Secret
 	if err != nil {
 		return nil, err
 	}
-	return append(enforced, how), nil
+	return append(enforced, how...), nil
 }
 
 // adopt rejoins the gate of an instance that went on.

@@ -26,6 +26,7 @@ type lives struct {
 	snapshots *snapshots
 	gates     *gates
 	startup   StartFunc
+	ports     Ports
 	changed   func(io.Reader) (bool, error)
 }
 
@@ -106,7 +107,9 @@ func (l *lives) finishStop(ctx context.Context, e *entry) error {
 		return err
 	}
 	l.registry.unwatch(e)
-	lost, err := l.gates.end(ctx, b, sb)
+	l.gates.keepAsked(ctx, b, sb)
+	l.ports.Close(sb.ID)
+	lost, err := l.end(ctx, b, sb)
 	if err != nil {
 		l.log.Error("stop instance", "id", sb.ID, "error", err)
 		l.registry.retryLater(e)
@@ -154,6 +157,7 @@ func (l *lives) remove(ctx context.Context, e *entry) error {
 		}
 	}
 	l.registry.unwatch(e)
+	l.ports.Close(sb.ID)
 	if err := l.erase(ctx, b, sb); err != nil {
 		l.log.Error("remove sandbox", "id", sb.ID, "error", err)
 		l.registry.retryLater(e)
@@ -165,12 +169,61 @@ func (l *lives) remove(ctx context.Context, e *entry) error {
 	return nil
 }
 
+// heldLimit bounds the end of an instance whose writes wait for room: its processes may
+// not end before there is some.
+const heldLimit = 5 * time.Second
+
+// end ends the instance of a sandbox that is being stopped. What it has written already
+// may use some of what is kept free; where that is not enough, it ends later.
+func (l *lives) end(ctx context.Context, b Backend, sb *Sandbox) ([]string, error) {
+	short, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go l.limitHeld(short, cancel, sb.ID)
+	lost, err := l.gates.end(short, b, sb)
+	if err == nil || short.Err() == nil || ctx.Err() != nil {
+		return lost, err
+	}
+	_, at := l.disk.Room()
+	return nil, Errorf(Exhausted, "sandbox %s: %s is full, and it ends when what it wrote last has room there", sb.Spec.Name, diskAt(sb.Owner, at)).
+		WithHint("free some space there; carboy rm -f %s removes it as it is", sb.Spec.Name)
+}
+
+// limitHeld calls cancel once an instance has been held for heldLimit, unless ctx ends.
+func (l *lives) limitHeld(ctx context.Context, cancel func(), id string) {
+	var since time.Duration
+	for look := time.NewTicker(heldLook); ; {
+		if _, held := l.disk.Held(id); !held {
+			since = 0
+		} else {
+			if err := l.disk.Drain(ctx, id); since == 0 && err != nil {
+				l.log.Warn("give a disk what is kept free", "id", id, "error", err)
+			}
+			if since += heldLook; since > heldLimit {
+				cancel()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			look.Stop()
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// heldLook is the time between two looks whether an instance that is ended is held.
+const heldLook = 500 * time.Millisecond
+
 // erase deletes all of sb: its instance first and its record last, so
 // that an instance always has a record that leads to it.
 func (l *lives) erase(ctx context.Context, b Backend, sb *Sandbox) error {
+	if err := l.disk.Drop(ctx, sb.ID); err != nil {
+		l.log.Warn("give up a disk that is to be removed", "id", sb.ID, "error", err)
+	}
 	if _, err := l.gates.end(ctx, b, sb); err != nil {
 		return err
 	}
+	l.gates.keepLog(ctx, sb)
 	if err := l.gates.remove(ctx, sb); err != nil {
 		return err
 	}

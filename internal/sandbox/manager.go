@@ -46,6 +46,17 @@ type Options struct {
 	// Gate makes the gates of sandboxes with a network; nil: no sandbox has one.
 	Gate Gate
 
+	// NetRecords has what no gate tells: what sandboxes without a network asked for,
+	// and what those tried that ended; nil: nothing of it is known.
+	NetRecords NetRecords
+
+	// Disk is the host's disk, where it is watched; nil: nothing is held, and nothing
+	// refused.
+	Disk Disk
+
+	// Ports opens ports of sandboxes on the machine's loopback; nil: none are.
+	Ports Ports
+
 	// Startup runs a Spec's Startup at each start; nil: no Spec may have one.
 	Startup StartFunc
 
@@ -123,13 +134,13 @@ func NewManager(opts Options) (*Manager, error) {
 		walls[b.Name()] = b
 	}
 	opts.setDefaults()
-	c := &common{clock: opts.Clock, log: opts.Log, events: opts.Events, rand: opts.Rand}
+	c := &common{clock: opts.Clock, log: opts.Log, events: opts.Events, disk: opts.Disk, rand: opts.Rand}
 	m := &Manager{
 		common: c, offer: opts.offer(), quotas: opts.Quotas, ops: newOperations(), run: newRunner(),
 		snapshots: newSnapshots(c, opts.Snapshots, opts.Quotas),
 		images:    &images{store: opts.Images, turn: newTurn()},
 		volumes:   &volumes{store: opts.Volumes, turn: newTurn()},
-		gates:     &gates{common: c, gate: opts.Gate},
+		gates:     &gates{common: c, gate: opts.Gate, records: opts.NetRecords},
 	}
 	m.pool = newPool(opts, c, m.run)
 	m.registry = newRegistry(c, opts.Quotas, m.pool, m.snapshots, m.run)
@@ -139,7 +150,7 @@ func NewManager(opts Options) (*Manager, error) {
 	m.pool.watch = m.tender.watch
 	m.lives = &lives{
 		common: c, store: opts.Store, backends: walls, registry: m.registry, pool: m.pool, snapshots: m.snapshots,
-		gates: m.gates, startup: opts.Startup, changed: opts.HasChanges,
+		gates: m.gates, startup: opts.Startup, ports: opts.Ports, changed: opts.HasChanges,
 	}
 	if key, ok := kindOf(DefaultIsolation, Spec{}.Normalize(m.offer)); ok {
 		m.pool.keep(key, Spec{}.Normalize(m.offer))
@@ -160,6 +171,12 @@ func (o *Options) setDefaults() {
 	}
 	if o.HasChanges == nil {
 		o.HasChanges = anyByte
+	}
+	if o.Disk == nil {
+		o.Disk = unlimited{}
+	}
+	if o.Ports == nil {
+		o.Ports = noPorts{}
 	}
 	if o.Quotas == nil {
 		o.Quotas = unbounded{}
@@ -202,7 +219,7 @@ func (m *Manager) Get(_ context.Context, c Caller, ref string) (*Sandbox, error)
 	if err != nil {
 		return nil, err
 	}
-	return sb.Clone(), nil
+	return m.shown(c, sb), nil
 }
 
 // List returns the caller's sandboxes, and everyone's for an admin, oldest
@@ -214,7 +231,7 @@ func (m *Manager) List(_ context.Context, c Caller, f Filter) ([]*Sandbox, error
 	var out []*Sandbox
 	for _, sb := range m.registry.records() {
 		if (c.Admin || sb.Owner == c.Owner) && f.matches(sb) {
-			out = append(out, sb.Clone())
+			out = append(out, m.shown(c, sb))
 		}
 	}
 	slices.SortFunc(out, func(a, b *Sandbox) int { return byAge(a.CreatedAt, b.CreatedAt, a.ID, b.ID) })

@@ -13,6 +13,7 @@ const (
 	// maxMountDepth is how many names a mount's place in the workspace may have.
 	maxMountDepth = 16
 	maxPath       = 4095 // bytes
+	maxEntry      = 255  // bytes of one name
 )
 
 // WorkspacePath is where the workspace is inside. Mounts may lie below it: the
@@ -110,6 +111,10 @@ func (m Mount) checkOrigin(o Offer) *Error {
 	what := "mount " + m.Target
 	given := m.Source != HostDir{}
 	switch {
+	case m.Cache && m.Volume == "" || m.Slot < 0 || m.Slot > 0 && !m.Cache:
+		return Errorf(Invalid, "%s: only a volume that is a cache has slots", what).WithHint("leave them out")
+	case (m.Home != "" || m.Sub != "") && !(m.Cache && goodName(m.Home) && goodName(m.Sub)):
+		return Errorf(Invalid, "%s: not a directory of a home", what).WithHint("a cache's, and a name for both")
 	case m.Own && (given || m.Volume != "" || m.VolumeName != ""):
 		return Errorf(Invalid, "%s: a directory of the sandbox's own is neither of the host nor a volume", what).
 			WithHint("choose one of them")
@@ -127,6 +132,11 @@ func (m Mount) checkOrigin(o Offer) *Error {
 			WithHint("name one of them")
 	}
 	return checkVolume(what, m.Volume, m.VolumeName, o)
+}
+
+// goodName reports whether s can name a directory, and nothing above it.
+func goodName(s string) bool {
+	return s != "" && s != "." && s != ".." && len(s) <= maxEntry && !strings.Contains(s, "/") && printable(s)
 }
 
 func checkVolume(what, id, name string, o Offer) *Error {

@@ -21,7 +21,7 @@ const maxProblems = 5
 // with Invalid where the two contradict each other. What it returns it returns
 // again for itself.
 func ResolveNetwork(network string, p *policy.Policy) (string, *policy.Policy, error) {
-	public := p != nil && p.Default == policy.DefaultPublic
+	public := p != nil && policy.Public(p.Default)
 	switch network {
 	case "":
 		switch {
@@ -53,7 +53,9 @@ func ResolveNetwork(network string, p *policy.Policy) (string, *policy.Policy, e
 		if out.Default == policy.DefaultDeny {
 			return "", nil, Errorf(Invalid, "network on: the policy's default is deny").WithHint("leave out the default, or the network")
 		}
-		out.Default = policy.DefaultPublic
+		if !policy.Public(out.Default) {
+			out.Default = policy.DefaultPublic
+		}
 		return network, &out, nil
 	}
 	return "", nil, Errorf(Invalid, "network %.80q: there is no such choice", network).WithHint("off, on or policy")

@@ -12,14 +12,18 @@ import (
 // Networked reports whether an instance of s has a link.
 func (s Spec) Networked() bool { return s.Network != NetworkOff && s.Network != "" }
 
-// Policy returns what a sandbox may reach; the zero policy where it has no
-// network.
+// Policy returns what a sandbox may reach, or will from its next start on; the zero
+// policy where it has no network and none was set.
 func (m *Manager) Policy(ctx context.Context, c Caller, ref string) (policy.Policy, error) {
 	sb, err := m.Get(ctx, c, ref)
-	if err != nil || sb.Spec.Policy == nil {
-		return policy.Policy{}, err
+	switch {
+	case err != nil:
+	case sb.Spec.Policy != nil:
+		return *sb.Spec.Policy, nil
+	case sb.Next != nil && sb.Next.Policy != nil:
+		return *sb.Next.Policy, nil
 	}
-	return *sb.Spec.Policy, nil
+	return policy.Policy{}, err
 }
 
 // NetUse returns what the gate of a running sandbox has counted; nothing for
@@ -39,17 +43,18 @@ func (m *Manager) NetUse(ctx context.Context, c Caller, ref string) (NetUse, err
 	return use, nil
 }
 
-// NetLog hands the records of what a sandbox tried to reach to yield. One
-// that never had a network has none.
+// NetLog hands the records of what a sandbox tried to reach to yield: of one without a
+// network, the names that it asked for. Those of one that ran without being kept are
+// there for a while after its end, by its ID or its name.
 func (m *Manager) NetLog(ctx context.Context, c Caller, ref string, o NetLogOptions, yield func(netlog.Record) error) error {
 	sb, err := m.Get(ctx, c, ref)
+	if KindOf(err) == NotFound {
+		return m.logOfEnded(ctx, c, ref, o, yield)
+	}
 	if err != nil {
 		return err
 	}
-	if m.gates.gate == nil || !sb.Spec.Networked() {
-		return nil
-	}
-	return m.gates.gate.Log(ctx, sb.ID, o, yield)
+	return m.recordsOf(ctx, sb, o, yield)
 }
 
 // NetworkChange is what a sandbox may reach from now on.
@@ -61,6 +66,9 @@ type NetworkChange struct {
 	// Values are those of Secrets that belong to this sandbox alone. They are in
 	// use as soon as they are kept, just before Policy is.
 	Values SecretValues
+	// If is the revision of the policy that this was worked out from: where another
+	// is there by now, nothing is changed, and that is a Conflict. "": whichever is.
+	If string
 }
 
 // SetPolicy is SetNetwork with the secrets that a sandbox has.
@@ -101,8 +109,11 @@ func (m *Manager) SetNetwork(ctx context.Context, c Caller, ref string, ch Netwo
 // changedNetwork returns sb as it is after ch, if that can be.
 func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch NetworkChange) (*Sandbox, error) {
 	if !sb.Spec.Networked() {
-		return nil, Errorf(Conflict, "sandbox %s: it was made without a network", sb.Spec.Name).
-			WithHint("make it anew, with --allow HOST")
+		return nil, Errorf(Conflict, "sandbox %s: it was started without a network", sb.Spec.Name).
+			WithHint("carboy set %s --allow HOST", sb.Spec.Name)
+	}
+	if err := sb.Spec.hasRevision(ch.If); err != nil {
+		return nil, err
 	}
 	old := sb.Spec.Secrets
 	sb = sb.Clone()
@@ -129,6 +140,21 @@ func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch 
 		return sb, nil
 	}
 	return sb, m.gates.entitled(ctx, c, sb.Spec.Name, added, ch.Values)
+}
+
+// hasRevision fails where the policy is of another revision; "" is any.
+func (s Spec) hasRevision(revision string) error {
+	if revision == "" {
+		return nil
+	}
+	var p policy.Policy
+	if s.Policy != nil {
+		p = *s.Policy
+	}
+	if set, err := policy.Compile(p, s.Secrets); err == nil && set.Revision() == revision {
+		return nil
+	}
+	return Errorf(Conflict, "sandbox %s: its policy has changed meanwhile", s.Name).WithHint("carboy policy show %s", s.Name)
 }
 
 // Like returns a Spec by which another sandbox can be made as this one was: it

@@ -15,6 +15,7 @@ type common struct {
 	clock  Clock
 	log    *slog.Logger
 	events EventLog
+	disk   Disk
 
 	randMu sync.Mutex // held for one read alone
 	rand   io.Reader
@@ -61,13 +62,28 @@ func (t turn) take(ctx context.Context) error {
 
 func (t turn) give() { <-t }
 
-var errClosing = Errorf(Unavailable, "the daemon is shutting down").WithHint("try again")
+// ErrClosing is the cause by which calls under way end when the daemon leaves.
+// ErrLeaving is what their callers are told where nothing was done, or where it
+// was undone: the next daemon may be asked the same.
+var (
+	ErrClosing = Errorf(Unavailable, "the daemon is shutting down").WithHint("try again")
+	ErrLeaving = &Error{Kind: Unavailable, Msg: ErrClosing.Msg, Hint: ErrClosing.Hint, Err: ErrClosing, Again: true}
+)
+
+// undone returns what a caller is told of a call that failed by err and of which
+// nothing is left.
+func undone(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == error(ErrClosing) {
+		return ErrLeaving
+	}
+	return err
+}
 
 // operations are the calls under way. None begins before the records are read,
 // nor after Close, which waits for those that did. Its lock is never held
 // together with another.
 type operations struct {
-	closing context.Context // ends those under way, with errClosing
+	closing context.Context // ends those under way, with ErrClosing
 	cancel  context.CancelCauseFunc
 
 	mu     sync.Mutex
@@ -100,7 +116,7 @@ func (o *operations) close() {
 	o.mu.Lock()
 	o.closed = true
 	o.mu.Unlock()
-	o.cancel(errClosing)
+	o.cancel(ErrClosing)
 	o.active.Wait()
 }
 
@@ -116,7 +132,7 @@ func (o *operations) readyLocked(c Caller) error {
 	case c.Owner == "" && !c.Admin:
 		return Errorf(Denied, "unauthenticated")
 	case o.closed:
-		return errClosing
+		return ErrLeaving
 	case !o.loaded:
 		return Errorf(Unavailable, "the daemon is starting").WithHint("try again")
 	}
@@ -133,7 +149,7 @@ func (o *operations) begin(ctx context.Context, c Caller) (_ context.Context, do
 	}
 	o.active.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(o.closing, func() { cancel(errClosing) })
+	stop := context.AfterFunc(o.closing, func() { cancel(ErrClosing) })
 	return ctx, func() {
 		stop()
 		cancel(nil)

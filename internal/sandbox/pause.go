@@ -24,6 +24,11 @@ func (m *Manager) Pause(ctx context.Context, c Caller, ref string, memory bool) 
 		if sb.Spec.Ephemeral {
 			return Errorf(Conflict, "sandbox %s: it belongs to one command, and ends with it", sb.Spec.Name)
 		}
+		if _, held := m.heldBy(sb); held {
+			_, at := m.disk.Room()
+			return Errorf(Exhausted, "sandbox %s: it is held, for %s is full", sb.Spec.Name, diskAt(c.Owner, at)).
+				WithHint("free some space there, then try again")
+		}
 		if s := m.lives.backends.suspender(sb); s != nil && memory {
 			if err := s.Suspendable(ctx, sb.ID); err != nil {
 				return err

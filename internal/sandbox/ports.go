@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/api/guest"
 )
 
 // Backend is a wall. It builds instances whose first process is the guest agent,
@@ -69,7 +71,9 @@ type Capabilities struct {
 	Warm      Warmer      // nil: no instance is started before anyone asks
 	Suspend   Suspender   // nil: what stops has lost its memory
 	Snapshots Snapshotter // nil: what was written can't be saved
+	Disks     DiskFiles   // nil: disks of stopped ones can't be looked at
 	Usage     Measurer    // nil: what an instance uses is not known
+	Resize    Resizer     // nil: its instances keep the limits that they were started with
 }
 
 // check says what spec needs that the wall of that name can't do.
@@ -143,12 +147,55 @@ type Usage struct {
 // figures where it has any.
 type Measurer interface {
 	Measure(ctx context.Context, id string) (Usage, error)
+	// Processes lists what runs inside, as that says itself: it is not to be believed,
+	// nor shown as it is.
+	Processes(ctx context.Context, id string) (guest.Processes, error)
+	// Held returns how many bytes of the host's disk an instance takes, running or not.
+	Held(ctx context.Context, id string) (int64, error)
+}
+
+// Resized is what came of a Resize, by the names of limits.
+type Resized struct {
+	Later map[string]string // those that only a start can change, and why
+	Notes map[string]string // of those that were changed: what does not follow yet
+}
+
+// Resizer changes the limits of instances that are there.
+type Resizer interface {
+	// Resizable says why the instance of sb, which may run, can't have the limits to,
+	// as far as that is known before anything is done. It changes nothing.
+	Resizable(ctx context.Context, sb *Sandbox, to Limits) error
+	// Resize gives the running instance of sb, which has the limits of sb.Spec, those
+	// of to, but for its disk and inodes. What is named in Later stays as it was. It may
+	// be called again for the same.
+	Resize(ctx context.Context, sb *Sandbox, to Limits) Resized
+	// Grow gives the disk of an instance that has ended to.Disk bytes, where it had
+	// from's, and returns from with what it has then. It may be called again after a
+	// crash. After an error the disk is as it was.
+	Grow(ctx context.Context, id string, from, to Limits) (Limits, error)
 }
 
 // ChangesOptions select what Changes writes.
 type ChangesOptions struct {
 	Content bool     // file contents too, not just digests
 	Paths   []string // only these and what is below them; none means all
+	Filter  ChangesFilter
+}
+
+// ChangesFilter leaves changes out of a stream, whose end says of how many files. The zero
+// value leaves out none.
+type ChangesFilter struct {
+	// Ignore are lines of a .gitignore at the top of a repository, in which the
+	// workspace is the directory Prefix. What they ignore is left out, but for a path of Paths that is
+	// ignored itself, with all below it.
+	Ignore []string `json:"ignore,omitempty"`
+	Prefix string   `json:"prefix,omitempty"`
+	// Tracked are paths of the workspace that are not ignored, whatever Ignore says.
+	Tracked []string `json:"tracked,omitempty"`
+	// Exclude and Only are patterns like those: what an Exclude matches is left out, and
+	// what no Only matches, if there is one.
+	Exclude []string `json:"exclude,omitempty"`
+	Only    []string `json:"only,omitempty"`
 }
 
 // GuestPort is the port on which the guest agent speaks envd's protocol.

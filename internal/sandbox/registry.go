@@ -17,6 +17,9 @@ type entry struct {
 	image    string
 	snapshot string
 	volumes  []string
+	// slots are those of the caches that the sandbox has, by volume. Guarded by
+	// registry.mu.
+	slots map[string]int
 	// warm is the instance that was kept warm, and that is about to become this
 	// sandbox's. Only the holder of the turn looks at it.
 	warm *warmInstance
@@ -40,7 +43,7 @@ type entry struct {
 
 // newEntry returns an entry whose turn the caller has.
 func newEntry(id string, spec Spec) *entry {
-	e := &entry{id: id, turn: newTurn(), image: spec.Image, snapshot: spec.Snapshot, volumes: spec.volumes()}
+	e := &entry{id: id, turn: newTurn(), image: spec.Image, snapshot: spec.Snapshot, volumes: spec.volumes(), slots: spec.slots()}
 	e.turn <- struct{}{}
 	return e
 }
@@ -270,7 +273,7 @@ func (r *registry) take(ctx context.Context, c Caller, ref string) (*entry, erro
 	}
 	for {
 		if err := e.turn.take(ctx); err != nil {
-			return nil, failure(err, ref, "wait for it")
+			return nil, undone(ctx, failure(err, ref, "wait for it"))
 		}
 		next := r.movedTo(e)
 		if next == nil {

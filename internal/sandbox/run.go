@@ -32,6 +32,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.pool.watchReady()
 	m.run.begin(m.tender.tend)
+	m.run.begin(m.watchDisk)
 	for {
 		var timer <-chan time.Time
 		if wait, ok := m.lives.reapDue(); ok {

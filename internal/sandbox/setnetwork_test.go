@@ -26,6 +26,7 @@ func TestSetNetworkSecrets(t *testing.T) {
 			{"no-value", "web", sandbox.NetworkChange{Policy: *keyed("NEW"), Secrets: []string{"NEW"}}, sandbox.NotFound},
 			{"not-named", "web", sandbox.NetworkChange{Policy: *keyed("NEW"), Secrets: []string{}, Values: map[string]string{"NEW": "v"}}, sandbox.Invalid},
 			{"no-place", "web", sandbox.NetworkChange{Policy: *keyed("NEW"), Secrets: []string{}}, sandbox.Invalid},
+			{"changed-meanwhile", "web", sandbox.NetworkChange{Policy: *allow("a.example"), If: "another"}, sandbox.Conflict},
 			{"unnetworked", "off", sandbox.NetworkChange{Policy: *allow("a.example"), Secrets: []string{}}, sandbox.Conflict},
 		}
 		for _, tt := range bad {

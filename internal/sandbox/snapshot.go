@@ -59,9 +59,9 @@ type Snapshots interface {
 }
 
 // Snapshot saves what a sandbox wrote and keeps it, as the sandbox's owner's.
-// A running one is held still while its files are copied. A sandbox whose
-// workspace is a directory of the host is Unsupported: that is not its own to
-// keep. What is mounted from the host elsewhere is no part of a snapshot.
+// A running one is held still while its files are copied. A workspace
+// that is not the sandbox's own is left out, with what was changed in a view of it, and
+// the snapshot's notes say so. What is mounted elsewhere is no part of a snapshot.
 func (m *Manager) Snapshot(ctx context.Context, c Caller, ref string) (Snapshot, error) {
 	var out Snapshot
 	_, err := m.change(ctx, c, ref, func(ctx context.Context, e *entry) (err error) {

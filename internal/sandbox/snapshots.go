@@ -168,6 +168,9 @@ func (s *snapshots) save(ctx context.Context, b Backend, sb *Sandbox) (Snapshot,
 	if err != nil {
 		return Snapshot{}, err
 	}
+	if err := s.room(sb.Owner, "keep sandbox "+sb.Spec.Name, snapshotRoom); err != nil {
+		return Snapshot{}, err
+	}
 	done, err := s.admit(sb.Owner)
 	if err != nil {
 		return Snapshot{}, err
@@ -178,7 +181,11 @@ func (s *snapshots) save(ctx context.Context, b Backend, sb *Sandbox) (Snapshot,
 		return Snapshot{}, err
 	}
 	x, err = s.store.Keep(ctx, x, func(ctx context.Context, dir string) (Saved, error) {
-		return saver.Save(ctx, sb, dir)
+		saved, err := saver.Save(ctx, sb, dir)
+		if note := leftOut(sb.Spec.Workspace); note != "" {
+			saved.Notes = append([]string{note}, saved.Notes...)
+		}
+		return saved, err
 	})
 	if err != nil {
 		return Snapshot{}, failure(err, sb.Spec.Name, "save what it wrote")
@@ -187,20 +194,25 @@ func (s *snapshots) save(ctx context.Context, b Backend, sb *Sandbox) (Snapshot,
 	return x, nil
 }
 
+// leftOut says that a workspace is no part of a snapshot, and why; "": it is.
+func leftOut(w Workspace) string {
+	switch w.Mode {
+	case WorkspacePrivate:
+		return ""
+	case WorkspaceCOW:
+		return "/workspace was left out, and what was changed in it: it is a view of a directory of the host, not the sandbox's own"
+	case WorkspaceVolume:
+		return "/workspace was left out: it is a volume, not the sandbox's own"
+	}
+	return "/workspace was left out: it is a directory of the host, not the sandbox's own"
+}
+
 // saver says why what sb wrote can't be saved.
 func (s *snapshots) saver(b Backend, sb *Sandbox) (Snapshotter, error) {
 	name := sb.Spec.Name
 	saver := b.Capabilities().Snapshots
 	if saver == nil {
 		return nil, Errorf(Unsupported, "sandbox %s: its wall %s can't save what it wrote", name, sb.Backend)
-	}
-	if sb.Spec.Workspace.Mode != WorkspacePrivate {
-		what := "a directory of the host"
-		if sb.Spec.Workspace.Mode == WorkspaceVolume {
-			what = "a volume"
-		}
-		return nil, Errorf(Unsupported, "sandbox %s: its /workspace is %s, which is not the sandbox's to keep", name, what).
-			WithHint("create it without --workspace: it has one of its own then")
 	}
 	if n := s.depth(sb.Spec.Snapshot) + 1; n > MaxSnapshotChain {
 		return nil, Errorf(Exhausted, "sandbox %s: it lies over %d snapshots already, and no more can lie over one another", name, n-1).
@@ -251,7 +263,7 @@ func (s *snapshots) change(ctx context.Context, c Caller, id string, edit func(*
 		if KindOf(err) != Internal {
 			return Snapshot{}, err
 		}
-		e := Errorf(Internal, "snapshot %s: could not write its record", id).WithHint("the daemon's log says why")
+		e := Errorf(Internal, "snapshot %s: could not write its record", id).WithHint(LogHint)
 		e.Err = err
 		return Snapshot{}, e
 	}

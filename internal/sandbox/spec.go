@@ -67,8 +67,10 @@ type Spec struct {
 	// says. No value of one is ever a part of a Spec: see SecretValues.
 	Secrets []string          `json:"secrets,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	Labels  map[string]string `json:"labels,omitempty"`
-	TTL     time.Duration     `json:"ttl,omitempty"` // 0: none; counted from the last start or SetTTL
+	// Caches names the tools whose caches a Mount keeps; to be shown.
+	Caches []string          `json:"caches,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	TTL    time.Duration     `json:"ttl,omitempty"` // 0: none; counted from the last start or SetTTL
 	// Template says what it was made from; nil: from no template.
 	Template *TemplateRef `json:"template,omitempty"`
 	// OnExpiry is what happens when the TTL has run out: OnExpiryStop, which
@@ -76,9 +78,20 @@ type Spec struct {
 	OnExpiry OnExpiry `json:"on_expiry,omitempty"`
 	// Traffic is how its ports are reached from outside.
 	Traffic Traffic `json:"traffic,omitzero"`
+	// Publish are its ports on the machine's loopback.
+	Publish []Publish `json:"publish,omitempty"`
 	// Ephemeral sandboxes belong to one client: `carboy run`. They end when
 	// that client has been gone for OrphanGrace.
 	Ephemeral bool `json:"ephemeral,omitempty"`
+	// Project says which file of a project's own it was partly made from; nil: none.
+	Project *Project `json:"project,omitempty"`
+}
+
+// Project is a file of a project's own, as who made the sandbox says; to be shown.
+type Project struct {
+	File   string   `json:"file"`
+	Digest string   `json:"digest"` // SHA-256, in hexadecimal
+	Keys   []string `json:"keys"`   // what was taken from it
 }
 
 // SecretValues are the values, by name, of those Secrets of a Spec that belong to
@@ -140,9 +153,25 @@ type HostDir struct {
 	Path string `json:"path"` // absolute, symlinks resolved when it was accepted
 	Dev  uint64 `json:"dev"`  // which directory that was, so that a later start can tell it was replaced
 	Ino  uint64 `json:"ino"`
+	// Born is when that directory was made, in nanoseconds since 1970, where the file
+	// system tells; 0: not known. Numbers of inodes are used again, this is not.
+	Born int64 `json:"born,omitempty"`
 	// UID and GID own it; inside, they appear as uid and gid 1000.
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
+}
+
+// Same reports whether d and o are one directory, also where it was moved or the
+// machine has numbered its file systems anew since. Another one that stands at the
+// same path is not.
+func (d HostDir) Same(o HostDir) bool {
+	switch {
+	case d.Ino == 0 || d.Ino != o.Ino || d.Born != o.Born:
+		return false
+	case d.Born == 0:
+		return d.Dev == o.Dev && d.Path == o.Path
+	}
+	return d.Dev == o.Dev || d.Path == o.Path
 }
 
 // Mount is a further directory of the host, a volume, or a directory of the
@@ -154,6 +183,15 @@ type Mount struct {
 	Volume string `json:"volume,omitempty"`
 	// VolumeName is the volume's name, to be shown.
 	VolumeName string `json:"volume_name,omitempty"`
+	// Cache: of Volume one slot is shown, which no other sandbox has while this one
+	// runs or is suspended. Slot is its number, from 1, which each start gives.
+	Cache bool `json:"cache,omitempty"`
+	Slot  int  `json:"slot,omitempty"`
+	// Home is of a cache that keeps directories of a home: what for, such as "claude".
+	// Such a sandbox has the slot of its first start at each. Sub is which of the
+	// slot's directories is shown; "": the slot itself.
+	Home string `json:"home,omitempty"`
+	Sub  string `json:"sub,omitempty"`
 	// Own stands in for both: a directory of the sandbox's own disk, which
 	// belongs to root and is kept as long as the sandbox is. It counts against
 	// Limits.Disk, and is no part of the workspace's changes, nor of a snapshot.
@@ -205,7 +243,7 @@ const (
 
 // Enforcement records how one promise is kept.
 type Enforcement struct {
-	Promise   string `json:"promise"` // filesystem, root, network, privileges, memory, cpus, pids, disk, inodes, isolation
+	Promise   string `json:"promise"` // filesystem, root, network, trust, privileges, memory, cpus, pids, disk, inodes, isolation
 	Enforced  bool   `json:"enforced"`
 	Mechanism string `json:"mechanism,omitempty"` // by what means
 	Reason    string `json:"reason,omitempty"`    // why not
@@ -234,12 +272,20 @@ type Sandbox struct {
 	// Link is what its network hangs on while its instance is started; nil for one
 	// without.
 	Link *Link `json:"-"`
+	// Held says that what it writes waits for room on the host's disk; nil: it does not.
+	// It is told with a record, and no part of it.
+	Held *Held `json:"-"`
+	// DiskBroken says why its disk can't be used before its next start; "": it can. It is
+	// told as Held is.
+	DiskBroken string `json:"-"`
 	// Kept marks what remains of an ephemeral sandbox whose workspace had
 	// changes when it was finished.
 	Kept bool `json:"kept,omitempty"`
 	// Suspended: it is stopped, and goes on from what it had in memory when it
 	// is started.
 	Suspended bool `json:"suspended,omitempty"`
+	// Next is what was set and does not hold yet; nil: nothing.
+	Next *Next `json:"next,omitempty"`
 }
 
 // Clone returns a copy that shares nothing with sb.
@@ -248,6 +294,7 @@ func (sb *Sandbox) Clone() *Sandbox {
 	c.Spec = sb.Spec.Clone()
 	c.Lost = slices.Clone(sb.Lost)
 	c.Enforced = slices.Clone(sb.Enforced)
+	c.Next = sb.Next.clone()
 	return &c
 }
 
@@ -258,12 +305,19 @@ func (s Spec) Clone() Spec {
 	s.Limits.Explicit = maps.Clone(s.Limits.Explicit)
 	s.Policy = policy.Clone(s.Policy)
 	s.Secrets = slices.Clone(s.Secrets)
+	s.Caches = slices.Clone(s.Caches)
 	s.Env = maps.Clone(s.Env)
 	s.Labels = maps.Clone(s.Labels)
 	s.Startup = s.Startup.Clone()
+	s.Publish = slices.Clone(s.Publish)
 	if s.Template != nil {
 		t := *s.Template
 		s.Template = &t
+	}
+	if s.Project != nil {
+		p := *s.Project
+		p.Keys = slices.Clone(p.Keys)
+		s.Project = &p
 	}
 	return s
 }

@@ -54,6 +54,9 @@ func (l *lives) boot(ctx context.Context, e *entry, b Backend) error {
 		return err
 	}
 	l.noteStart(ctx, sb, wasWarm, resuming)
+	if sb.Starts > 1 { // at the first they are claimed before
+		l.openPorts(ctx, sb)
+	}
 	l.watch(e)
 	return nil
 }
@@ -88,19 +91,29 @@ func (l *lives) restart(ctx context.Context, e *entry) error {
 	if err != nil {
 		return err
 	}
+	if err := l.room(sb.Owner, "start sandbox "+sb.Spec.Name, startRoom); err != nil {
+		return err
+	}
 	awake, err := l.registry.rouse(e)
 	if err != nil {
 		return err
 	}
 	defer awake()
 	defer l.pool.starting()()
+	l.beginNext(ctx, b, sb)
+	if !sb.Suspended {
+		if err := l.registry.assignSlots(e, &sb.Spec); err != nil {
+			return err
+		}
+	}
 	sb.State = StateCreated
 	if err := l.save(ctx, e, sb); err != nil {
 		return err
 	}
 	err = l.boot(ctx, e, b)
 	if err == nil {
-		return nil
+		_, err = l.applyNext(ctx, e) // what goes on from its memory has the limits of before
+		return err
 	}
 	l.note(ctx, sb, EventError, "could not be started: %s", userText(err))
 	undo, cancel := detached(ctx)
@@ -108,8 +121,9 @@ func (l *lives) restart(ctx context.Context, e *entry) error {
 	if uerr := l.settle(undo, e); uerr != nil {
 		l.log.Error("undo a failed start", "id", e.id, "cause", err, "error", uerr)
 		l.registry.retryLater(e)
+		return err
 	}
-	return err
+	return undone(ctx, err)
 }
 
 // start starts the instance of sb, from its memory where it has any, or claims the

@@ -6,6 +6,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/api/guest"
 )
 
 // deathTimeout is how long an instance whose guest does not answer may take to be
@@ -52,7 +54,11 @@ func mustRun(sb *Sandbox) error {
 	case StateRunning:
 		return nil
 	case StateStopped:
-		return Errorf(Conflict, "sandbox %s: it is stopped", name).WithHint("carboy start %s", name)
+		state := "stopped"
+		if sb.Ended == EndPaused {
+			state = "paused"
+		}
+		return Errorf(Conflict, "sandbox %s: it is %s", name, state).WithHint("carboy start %s", name)
 	case StateCreated:
 		return Errorf(Unavailable, "sandbox %s: it is being started", name).WithHint("try again")
 	default:
@@ -83,6 +89,11 @@ func (m *Manager) unreachable(
 	}
 	if err := m.lives.ended(ctx, e, sb.Starts, reason); err != nil {
 		return err
+	}
+	if now := m.registry.record(e); now == nil {
+		return Errorf(NotFound, "sandbox %s: not found", name).WithHint("carboy ls")
+	} else if _, again := restartText[now.Ended]; now.State == StateStopped && !again {
+		return mustRun(now) // its owner stopped it meanwhile, or its time is over
 	}
 	return Errorf(Unavailable, "sandbox %s: it ended: %s", name, reason).WithHint("try again: that starts it again")
 }
@@ -236,19 +247,81 @@ func (m *Manager) Metered() []Metered {
 // Measure returns what the instance of a running sandbox uses. It fails with
 // Unsupported where its wall can't tell.
 func (m *Manager) Measure(ctx context.Context, id string) (Usage, error) {
-	_, sb, err := m.registry.find(Caller{Admin: true}, id)
+	sb, measurer, err := m.measurer(Caller{Admin: true}, id)
 	if err != nil {
 		return Usage{}, err
 	}
+	return measurer.Measure(ctx, sb.ID)
+}
+
+// measurer is what measures the instance of a running sandbox.
+func (m *Manager) measurer(c Caller, ref string) (*Sandbox, Measurer, error) {
+	_, sb, err := m.registry.find(c, ref)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := mustRun(sb); err != nil {
-		return Usage{}, err
+		return nil, nil, err
 	}
 	b, err := m.lives.backends.of(sb)
 	if err != nil {
-		return Usage{}, err
+		return nil, nil, err
 	}
 	if b.Capabilities().Usage == nil {
-		return Usage{}, Errorf(Unsupported, "sandbox %s: its wall does not tell what it uses", sb.Spec.Name)
+		return nil, nil, Errorf(Unsupported, "sandbox %s: its wall does not tell what it uses", sb.Spec.Name)
 	}
-	return b.Capabilities().Usage.Measure(ctx, id)
+	return sb, b.Capabilities().Usage, nil
+}
+
+// Processes lists what runs in a running sandbox, as that says itself.
+func (m *Manager) Processes(ctx context.Context, c Caller, ref string) (guest.Processes, error) {
+	ctx, done, err := m.ops.begin(ctx, c)
+	if err != nil {
+		return guest.Processes{}, err
+	}
+	defer done()
+	sb, measurer, err := m.measurer(c, ref)
+	if err != nil {
+		return guest.Processes{}, err
+	}
+	list, err := measurer.Processes(ctx, sb.ID)
+	if err != nil {
+		return list, failure(err, sb.Spec.Name, "list its processes")
+	}
+	return list, nil
+}
+
+// Usage returns what a running sandbox uses, with its record.
+func (m *Manager) Usage(ctx context.Context, c Caller, ref string) (*Sandbox, Usage, error) {
+	ctx, done, err := m.ops.begin(ctx, c)
+	if err != nil {
+		return nil, Usage{}, err
+	}
+	defer done()
+	sb, measurer, err := m.measurer(c, ref)
+	if err != nil {
+		return nil, Usage{}, err
+	}
+	u, err := measurer.Measure(ctx, sb.ID)
+	if err != nil {
+		return nil, u, failure(err, sb.Spec.Name, "measure it")
+	}
+	return sb.Clone(), u, nil
+}
+
+// Held returns how many bytes of the host's disk a sandbox takes, running or not.
+func (m *Manager) Held(ctx context.Context, c Caller, ref string) (int64, error) {
+	sb, err := m.Get(ctx, c, ref)
+	if err != nil {
+		return 0, err
+	}
+	b, err := m.lives.backends.of(sb)
+	if err != nil || b.Capabilities().Usage == nil {
+		return 0, err
+	}
+	n, err := b.Capabilities().Usage.Held(ctx, sb.ID)
+	if err != nil {
+		return 0, failure(err, sb.Spec.Name, "measure what it holds")
+	}
+	return n, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
 )
 
 func TestEvents(t *testing.T) {
@@ -76,6 +77,28 @@ func TestDeathOfAnInstance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A port that is asked for while its owner stops the sandbox is told that, and not of a
+// crash.
+func TestDialDuringAStop(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, d *daemon) {
+		create(t, d, sandbox.Spec{Name: "web"})
+		w.fake.SetHook(func(_ context.Context, op sandboxtest.Op, _ string) error {
+			if op != sandboxtest.Dial {
+				return nil
+			}
+			if _, err := d.Stop(t.Context(), ann, "web"); err != nil {
+				t.Error(err)
+			}
+			return errors.New("reset by its end")
+		})
+		_, err := d.Dial(t.Context(), ann, "web", 80)
+		wantKind(t, "Dial", err, sandbox.Conflict)
+		if err == nil || !strings.Contains(err.Error(), "it is stopped") {
+			t.Errorf("Dial = %v", err)
+		}
+	})
 }
 
 func TestEnsureRunningLeavesStoppedOnes(t *testing.T) {

@@ -142,16 +142,35 @@ func (s Spec) Validate(o Offer) error {
 		s.checkStart,
 		func() *Error { return s.checkNetwork(o) },
 		s.Traffic.check,
+		func() *Error { return CheckPublish(s.Publish) },
 		s.checkTTL,
 		func() *Error { return s.Workspace.check(o) },
 		func() *Error { return checkMounts(s.Mounts, o) },
 		func() *Error { return s.Limits.check(o) },
 		func() *Error { return checkEnv(s.Env) },
 		func() *Error { return checkLabels(s.Labels) },
+		s.Project.check,
 	} {
 		if err := check(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// maxKeys bounds what is said of a project's file, and each of its keys, in bytes.
+const maxKeys = 64
+
+func (p *Project) check() *Error {
+	if p == nil {
+		return nil
+	}
+	bad := !goodPath(p.File) || len(p.Digest) != 64 || strings.Trim(p.Digest, "0123456789abcdef") != "" || len(p.Keys) > maxKeys
+	for _, k := range p.Keys {
+		bad = bad || len(k) > maxKeys || !printable(k)
+	}
+	if bad {
+		return Errorf(Invalid, "project: not a file, its digest and some of its keys").WithHint("leave it out")
 	}
 	return nil
 }
@@ -209,16 +228,16 @@ func (l Limits) check(o Offer) *Error {
 			WithHint("%s", atLeast("%g", MinCPUs, o.CPUs))
 	}
 	if l.Memory < MinMemory {
-		return Errorf(Invalid, "memory %s: too little", bytesText(l.Memory)).
-			WithHint("at least %s", bytesText(MinMemory))
+		return Errorf(Invalid, "memory %s: too little", SizeText(l.Memory)).
+			WithHint("at least %s", SizeText(MinMemory))
 	}
 	if o.Memory > 0 && l.Memory > o.Memory {
-		return Errorf(Unsupported, "memory %s: more than this machine has", bytesText(l.Memory)).
-			WithHint("at most %s", bytesText(o.Memory))
+		return Errorf(Unsupported, "memory %s: more than this machine has", SizeText(l.Memory)).
+			WithHint("at most %s", SizeText(o.Memory))
 	}
 	if l.Disk < minDisk || l.Disk > maxDisk {
-		return Errorf(Invalid, "disk %s: out of bounds", bytesText(l.Disk)).
-			WithHint("from %s to %s", bytesText(minDisk), bytesText(maxDisk))
+		return Errorf(Invalid, "disk %s: out of bounds", SizeText(l.Disk)).
+			WithHint("from %s to %s", SizeText(minDisk), SizeText(maxDisk))
 	}
 	if err := checkCount(LimitPIDs, l.PIDs, minPIDs, maxPIDs); err != nil {
 		return err
@@ -334,8 +353,8 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// bytesText writes n as people give sizes: "2g", "512m", else plain bytes.
-func bytesText(n int64) string {
+// SizeText writes n bytes as people give sizes: "2g", "512m", else plain bytes.
+func SizeText(n int64) string {
 	for _, u := range []struct {
 		size   int64
 		suffix string

@@ -54,7 +54,7 @@ func (t *tender) tend(ctx context.Context) {
 	for ctx.Err() == nil {
 		next := t.pool.next()
 		if next.end != nil || next.make != nil {
-			if errors.Is(t.do(ctx, next), errClosing) {
+			if errors.Is(t.do(ctx, next), ErrClosing) {
 				return
 			}
 			continue
@@ -96,6 +96,9 @@ func (t *tender) warm(ctx context.Context, k *warmKind) {
 	w.id, err = t.random(NewID)
 	gone := false
 	if err == nil {
+		err = t.room("", "keep an instance warm", createRoom)
+	}
+	if err == nil {
 		err = t.images.pin(ctx, k.spec.Image, func() error { return t.registry.enterWarm(w) })
 		gone = KindOf(err) == NotFound
 	}
@@ -117,7 +120,7 @@ func (t *tender) watch(ctx context.Context, w *warmInstance) {
 }
 
 func (t *tender) end(ctx context.Context, w *warmInstance) {
-	err := dispose(ctx, t.backends[w.key.wall], w.id)
+	err := t.dispose(ctx, t.backends[w.key.wall], w.id)
 	if err != nil {
 		t.log.Error("end an instance without a sandbox", "id", w.id, "backend", w.key.wall, "error", err)
 	}
@@ -135,12 +138,7 @@ func (t *tender) drain() {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			b := t.backends[w.key.wall]
-			_, err := b.Stop(ctx, w.id)
-			if err == nil {
-				err = b.Remove(ctx, w.id)
-			}
-			if err != nil {
+			if err := t.disposeWithin(ctx, t.backends[w.key.wall], w.id); err != nil {
 				t.log.Error("end an instance without a sandbox", "id", w.id, "backend", w.key.wall, "error", err)
 			}
 		})

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -44,146 +42,164 @@ var routesOfTeams = map[string]access{
 	"GET /health": {key.Read, "", "", 204, 204},
 	"GET /teams":  {"", "", "", 200, 200},
 
-	"POST /sandboxes":                              {key.Manage, "", `{"templateID":"SNAP"}`, 201, 404},
-	"POST /v2/sandboxes":                           {key.Manage, "", `{"templateID":"base","volumeMounts":[{"name":"VOL","path":"/v"}]}`, 501, 400}, // the make-believe wall mounts none
-	"GET /sandboxes":                               {key.Read, "", "", 200, 200},
-	"GET /v2/sandboxes":                            {key.Read, "", "", 200, 200},
-	"GET /sandboxes/{id}":                          {key.Read, "/sandboxes/BOX", "", 200, 404},
-	"DELETE /sandboxes/{id}":                       {key.Manage, "/sandboxes/SPARE", "", 204, 404},
-	"POST /sandboxes/{id}/timeout":                 {key.Manage, "/sandboxes/BOX/timeout", `{"timeout":60}`, 204, 404},
-	"POST /sandboxes/{id}/refreshes":               {key.Manage, "/sandboxes/BOX/refreshes", `{}`, 204, 404},
-	"POST /sandboxes/{id}/connect":                 {key.Manage, "/sandboxes/BOX/connect", `{"timeout":60}`, 200, 404},
-	"POST /v2/sandboxes/{id}/connect":              {key.Manage, "/v2/sandboxes/BOX/connect", `{"timeout":60}`, 200, 404},
-	"POST /sandboxes/{id}/pause":                   {key.Manage, "/sandboxes/NAP/pause", `{}`, 204, 404},
-	"POST /sandboxes/{id}/resume":                  {key.Manage, "/sandboxes/NAP/resume", `{}`, 201, 404},
-	"POST /sandboxes/{id}/fork":                    {key.Manage, "/sandboxes/BOX/fork", `{}`, 201, 404},
-	"POST /sandboxes/{id}/snapshots":               {key.Manage, "/sandboxes/BOX/snapshots", `{"name":"again"}`, 201, 404},
-	"GET /snapshots":                               {key.Read, "", "", 200, 200},
-	"GET /sandboxes/metrics":                       {key.Read, "/sandboxes/metrics?sandbox_ids=BOX", "", 501, 501},
-	"GET /sandboxes/{id}/metrics":                  {key.Read, "/sandboxes/BOX/metrics", "", 501, 501},
-	"PUT /sandboxes/{id}/network":                  {key.Manage, "/sandboxes/BOX/network", `{}`, 409, 404},
-	"GET /sandboxes/{id}/logs":                     {key.Read, "/sandboxes/BOX/logs", "", 200, 404},
-	"GET /v2/sandboxes/{id}/logs":                  {key.Read, "/v2/sandboxes/BOX/logs", "", 200, 404},
-	"GET /volumes":                                 {key.Read, "", "", 200, 200},
-	"POST /volumes":                                {key.Manage, "", `{"name":"more"}`, 201, 201},
-	"GET /volumes/{id}":                            {key.Read, "/volumes/VOL", "", 200, 404},
-	"DELETE /volumes/{id}":                         {key.Manage, "/volumes/VOL", "", 204, 404},
-	"GET /teams/{id}/metrics":                      {key.Read, "/teams/TEAM/metrics", "", 200, 403},
-	"GET /teams/{id}/metrics/max":                  {key.Read, "/teams/TEAM/metrics/max?metric=concurrent_sandboxes", "", 200, 403},
-	"GET /api-keys":                                {key.Keys, "", "", 200, 200},
-	"POST /api-keys":                               {key.Keys, "", `{"name":"one more"}`, 201, 201},
-	"PATCH /api-keys/{id}":                         {key.Keys, "/api-keys/KEYID", `{"name":"renamed"}`, 202, 404},
-	"DELETE /api-keys/{id}":                        {key.Keys, "/api-keys/KEYID", "", 204, 404},
-	"POST /access-tokens":                          {"", "", `{"name":"x"}`, 410, 410},
-	"DELETE /access-tokens/{id}":                   {"", "/access-tokens/UUID", "", 404, 404},
-	"GET /secrets":                                 {key.Read, "", "", 200, 200},
-	"POST /secrets":                                {key.Manage, "", `{"name":"more","value":"0123456789"}`, 201, 201},
-	"GET /secrets/{id}":                            {key.Read, "/secrets/SEC", "", 200, 404},
-	"POST /secrets/{id}":                           {key.Manage, "/secrets/SEC", `{"value":"0123456789"}`, 200, 404},
-	"DELETE /secrets/{id}":                         {key.Manage, "/secrets/token", "", 204, 404},
-	"GET /nodes":                                   {adminOnly, "", "", 401, 401},
-	"GET /nodes/{id}":                              {adminOnly, "/nodes/UUID", "", 401, 401},
-	"POST /nodes/{id}":                             {adminOnly, "/nodes/UUID", `{"status":"draining"}`, 401, 401},
-	"GET /admin/sandboxes/running-counts":          {adminOnly, "", "", 401, 401},
-	"POST /admin/teams/{id}/sandboxes/kill":        {adminOnly, "/admin/teams/TEAM/sandboxes/kill", "", 401, 401},
-	"POST /admin/teams/{id}/builds/cancel":         {adminOnly, "/admin/teams/TEAM/builds/cancel", "", 401, 401},
-	"POST /admin/teams/{id}/api-keys":              {adminOnly, "/admin/teams/TEAM/api-keys", `{"name":"x"}`, 401, 401},
-	"DELETE /admin/teams/{id}/api-keys/{key}":      {adminOnly, "/admin/teams/TEAM/api-keys/KEYID", "", 401, 401},
-	"POST /v3/templates":                           {key.Manage, "", `{"name":"fresh"}`, 202, 202},
-	"POST /v2/templates":                           {key.Manage, "", `{"alias":"acme/fresh"}`, 202, 403},
-	"POST /templates":                              {key.Manage, "", `{}`, 501, 501},
-	"POST /templates/{id}":                         {key.Manage, "/templates/TPL", `{}`, 501, 501},
-	"POST /templates/{id}/builds/{build}":          {key.Manage, "/templates/TPL/builds/BUILD", `{}`, 501, 501},
-	"POST /v2/templates/{id}/builds/{build}":       {key.Manage, "/v2/templates/TPL/builds/BUILD", `{"fromTemplate":"base"}`, 202, 404},
-	"DELETE /templates/{id}/builds/{build}":        {key.Manage, "/templates/TPL/builds/BUILD", "", 204, 404},
-	"GET /templates":                               {key.Read, "", "", 200, 200},
-	"GET /v2/templates":                            {key.Read, "", "", 200, 200},
-	"GET /templates/{id}":                          {key.Read, "/templates/TPL", "", 200, 404},
-	"DELETE /templates/{id}":                       {key.Manage, "/templates/acme%2Fweb", "", 204, 404},
-	"PATCH /templates/{id}":                        {key.Manage, "/templates/TPL", `{"public":false}`, 200, 404},
-	"PATCH /v2/templates/{id}":                     {key.Manage, "/v2/templates/web", `{"public":false}`, 200, 404},
-	"GET /templates/{id}/{part}":                   {key.Read, "/templates/aliases/acme%2Fweb", "", 200, 404},
-	"GET /templates/{id}/{part}/{hash}":            {key.Manage, "/templates/TPL/files/HASH", "", 201, 404},
-	"GET /templates/{id}/builds/{build}/status":    {key.Read, "/templates/TPL/builds/BUILD/status", "", 200, 404},
-	"GET /templates/{id}/builds/{build}/logs":      {key.Read, "/templates/TPL/builds/BUILD/logs", "", 200, 404},
-	"POST /templates/tags":                         {key.Manage, "", `{"target":"acme/web","tags":["v2"]}`, 201, 404},
-	"DELETE /templates/tags":                       {key.Manage, "", `{"name":"acme/web","tags":["v2"]}`, 204, 404},
-	"GET /v1/version":                              {key.Read, "", "", 200, 200},
-	"GET /v1/status":                               {key.Read, "", "", 403, 403},
-	"POST /v1/shutdown":                            {key.Manage, "", "", 403, 403},
-	"POST /v1/sandboxes":                           {key.Manage, "", `{"snapshot":"SNAP"}`, 201, 404},
-	"GET /v1/sandboxes":                            {key.Read, "", "", 200, 200},
-	"GET /v1/sandboxes/{id}":                       {key.Read, "/v1/sandboxes/box", "", 200, 404},
-	"DELETE /v1/sandboxes/{id}":                    {key.Manage, "/v1/sandboxes/spare2?force=1", "", 204, 404},
-	"POST /v1/sandboxes/{id}/start":                {key.Manage, "/v1/sandboxes/NAP/start", "", 200, 404},
-	"POST /v1/sandboxes/{id}/stop":                 {key.Manage, "/v1/sandboxes/NAP/stop", "", 200, 404},
-	"POST /v1/sandboxes/{id}/pause":                {key.Manage, "/v1/sandboxes/NAP/pause", "", 409, 404},
-	"POST /v1/sandboxes/{id}/timeout":              {key.Manage, "/v1/sandboxes/BOX/timeout", `{"ttl_ms":60000}`, 200, 404},
-	"POST /v1/sandboxes/{id}/finish":               {key.Manage, "/v1/sandboxes/spare3/finish", "", 409, 404},
-	"GET /v1/sandboxes/{id}/hold":                  {key.Manage, "/v1/sandboxes/BOX/hold", "", 0, 404},
-	"GET /v1/sandboxes/{id}/events":                {key.Read, "/v1/sandboxes/BOX/events", "", 200, 404},
-	"POST /v1/sandboxes/{id}/events":               {key.Exec, "/v1/sandboxes/BOX/events", `{"type":"user.x","message":"y"}`, 204, 404},
-	"GET /v1/sandboxes/{id}/changes":               {key.Read, "/v1/sandboxes/BOX/changes", "", 409, 404},
-	"GET /v1/sandboxes/{id}/policy":                {key.Read, "/v1/sandboxes/BOX/policy", "", 200, 404},
-	"PUT /v1/sandboxes/{id}/policy":                {key.Manage, "/v1/sandboxes/BOX/policy", `{}`, 409, 404},
-	"POST /v1/sandboxes/{id}/policy/test":          {key.Read, "/v1/sandboxes/BOX/policy/test", `{"request":"GET https://a.example/"}`, 200, 404},
-	"GET /v1/sandboxes/{id}/netlog":                {key.Read, "/v1/sandboxes/BOX/netlog", "", 200, 404},
-	"POST /v1/sandboxes/{id}/snapshots":            {key.Manage, "/v1/sandboxes/BOX/snapshots", "", 201, 404},
-	"GET /v1/snapshots":                            {key.Read, "", "", 200, 200},
-	"GET /v1/snapshots/{id}":                       {key.Read, "/v1/snapshots/SNAP", "", 200, 404},
-	"DELETE /v1/snapshots/{id}":                    {key.Manage, "/v1/snapshots/SNAP", "", 204, 404},
-	"GET /v1/policy/presets":                       {key.Read, "", "", 200, 200},
-	"GET /v1/metrics":                              {key.Read, "", "", 200, 200},
-	"GET /v1/keys":                                 {key.Keys, "", "", 200, 200},
-	"POST /v1/keys":                                {key.Keys, "", `{"name":"more","team":"acme"}`, 201, 403},
-	"DELETE /v1/keys/{id}":                         {key.Keys, "/v1/keys/KEYID", "", 204, 404},
-	"GET /v1/secrets":                              {key.Read, "", "", 200, 200},
-	"POST /v1/secrets":                             {key.Manage, "", `{"name":"MORE","value":"0123456789"}`, 201, 201},
-	"DELETE /v1/secrets/{name}":                    {key.Manage, "/v1/secrets/MINE", "", 204, 404},
-	"POST /v1/secrets/{name}/rotate":               {key.Manage, "/v1/secrets/MINE/rotate", `{"value":"9876543210"}`, 200, 404},
-	"GET /v1/templates/cache":                      {key.Read, "", "", 200, 200},
-	"POST /v1/templates/gc":                        {key.Manage, "", "", 200, 200},
-	"GET /v1/volumes":                              {key.Read, "", "", 200, 200},
-	"POST /v1/volumes":                             {key.Manage, "", `{"name":"still-more"}`, 201, 201},
-	"GET /v1/volumes/{ref}":                        {key.Read, "/v1/volumes/disk", "", 200, 404},
-	"DELETE /v1/volumes/{ref}":                     {key.Manage, "/v1/volumes/VOL", "", 204, 404},
-	"/v1/sandboxes/{id}/guest/{path...}":           {key.Exec, "/v1/sandboxes/BOX/guest/health", "", 200, 404},
-	"POST /v1/sessions":                            {key.Manage, "", `{"session_id":"mine"}`, 200, 200},
-	"GET /v1/sessions":                             {key.Read, "", "", 200, 200},
-	"GET /v1/sessions/{id}":                        {key.Read, "/v1/sessions/alice", "", 200, 404},
-	"DELETE /v1/sessions/{id}":                     {key.Manage, "/v1/sessions/bob", "", 200, 404},
-	"POST /v1/sessions/{id}/exec":                  {key.Exec, "/v1/sessions/mine/exec", `{"command":"true"}`, 200, 200},
-	"POST /v1/sessions/{id}/tools/{tool}":          {key.Exec, "/v1/sessions/alice/tools/read", `{"path":"f"}`, 200, 404},
-	"POST /v1/sessions/{id}/attachments":           {key.Exec, "/v1/sessions/alice/attachments", `{"query_id":"1","files":[]}`, 200, 404},
-	"POST /v1/sessions/{id}/attachments/collect":   {key.Exec, "/v1/sessions/alice/attachments/collect", `{"query_id":"1"}`, 200, 404},
-	"DELETE /v1/sessions/{id}/attachments":         {key.Exec, "/v1/sessions/alice/attachments", "", 200, 404},
-	"POST /v1/sessions/{id}/processes":             {key.Exec, "/v1/sessions/alice/processes", `{"command":"true"}`, 200, 404},
-	"GET /v1/sessions/{id}/processes/{process}":    {key.Read, "/v1/sessions/alice/processes/p", "", 200, 404},
-	"DELETE /v1/sessions/{id}/processes/{process}": {key.Exec, "/v1/sessions/alice/processes/p", "", 200, 404},
-	"GET /v1/session-status":                       {key.Read, "", "", 200, 200},
-	"GET /v1/session-errors":                       {key.Read, "", "", 200, 200},
-	"GET /v1/session-tools":                        {key.Read, "", "", 200, 200},
-	"GET /v1/skills":                               {key.Read, "", "", 200, 200},
-	"POST /v1/skills":                              {key.Manage, "", "", 400, 400},
-	"GET /v1/skills/{name}":                        {key.Read, "/v1/skills/alice", "", 200, 404},
-	"DELETE /v1/skills/{name}":                     {key.Manage, "/v1/skills/carol", "", 200, 404},
-	"GET /v1/images":                               {key.Read, "", "", 501, 501},
-	"DELETE /v1/images":                            {key.Manage, "/v1/images?ref=x", "", 501, 501},
-	"POST /v1/images/pull":                         {key.Manage, "", `{"name":"x"}`, 501, 501},
-	"POST /v1/images/import":                       {key.Manage, "", "", 501, 501},
-	"POST /v1/images/gc":                           {key.Manage, "", "", 403, 403},
+	"POST /sandboxes":                                {key.Manage, "", `{"templateID":"SNAP"}`, 201, 404},
+	"POST /v2/sandboxes":                             {key.Manage, "", `{"templateID":"base","volumeMounts":[{"name":"VOL","path":"/v"}]}`, 501, 400}, // the make-believe wall mounts none
+	"GET /sandboxes":                                 {key.Read, "", "", 200, 200},
+	"GET /v2/sandboxes":                              {key.Read, "", "", 200, 200},
+	"GET /sandboxes/{id}":                            {key.Read, "/sandboxes/BOX", "", 200, 404},
+	"DELETE /sandboxes/{id}":                         {key.Manage, "/sandboxes/SPARE", "", 204, 404},
+	"POST /sandboxes/{id}/timeout":                   {key.Manage, "/sandboxes/BOX/timeout", `{"timeout":60}`, 204, 404},
+	"POST /sandboxes/{id}/refreshes":                 {key.Manage, "/sandboxes/BOX/refreshes", `{}`, 204, 404},
+	"POST /sandboxes/{id}/connect":                   {key.Manage, "/sandboxes/BOX/connect", `{"timeout":60}`, 200, 404},
+	"POST /v2/sandboxes/{id}/connect":                {key.Manage, "/v2/sandboxes/BOX/connect", `{"timeout":60}`, 200, 404},
+	"POST /sandboxes/{id}/pause":                     {key.Manage, "/sandboxes/NAP/pause", `{}`, 204, 404},
+	"POST /sandboxes/{id}/resume":                    {key.Manage, "/sandboxes/NAP/resume", `{}`, 201, 404},
+	"POST /sandboxes/{id}/fork":                      {key.Manage, "/sandboxes/BOX/fork", `{}`, 201, 404},
+	"POST /sandboxes/{id}/snapshots":                 {key.Manage, "/sandboxes/BOX/snapshots", `{"name":"again"}`, 201, 404},
+	"GET /snapshots":                                 {key.Read, "", "", 200, 200},
+	"GET /sandboxes/metrics":                         {key.Read, "/sandboxes/metrics?sandbox_ids=BOX", "", 501, 501},
+	"GET /sandboxes/{id}/metrics":                    {key.Read, "/sandboxes/BOX/metrics", "", 501, 501},
+	"PUT /sandboxes/{id}/network":                    {key.Manage, "/sandboxes/BOX/network", `{}`, 409, 404},
+	"GET /sandboxes/{id}/logs":                       {key.Read, "/sandboxes/BOX/logs", "", 200, 404},
+	"GET /v2/sandboxes/{id}/logs":                    {key.Read, "/v2/sandboxes/BOX/logs", "", 200, 404},
+	"GET /volumes":                                   {key.Read, "", "", 200, 200},
+	"POST /volumes":                                  {key.Manage, "", `{"name":"more"}`, 201, 201},
+	"GET /volumes/{id}":                              {key.Read, "/volumes/VOL", "", 200, 404},
+	"DELETE /volumes/{id}":                           {key.Manage, "/volumes/VOL", "", 204, 404},
+	"GET /teams/{id}/metrics":                        {key.Read, "/teams/TEAM/metrics", "", 200, 403},
+	"GET /teams/{id}/metrics/max":                    {key.Read, "/teams/TEAM/metrics/max?metric=concurrent_sandboxes", "", 200, 403},
+	"GET /api-keys":                                  {key.Keys, "", "", 200, 200},
+	"POST /api-keys":                                 {key.Keys, "", `{"name":"one more"}`, 201, 201},
+	"PATCH /api-keys/{id}":                           {key.Keys, "/api-keys/KEYID", `{"name":"renamed"}`, 202, 404},
+	"DELETE /api-keys/{id}":                          {key.Keys, "/api-keys/KEYID", "", 204, 404},
+	"POST /access-tokens":                            {"", "", `{"name":"x"}`, 410, 410},
+	"DELETE /access-tokens/{id}":                     {"", "/access-tokens/UUID", "", 404, 404},
+	"GET /secrets":                                   {key.Read, "", "", 200, 200},
+	"POST /secrets":                                  {key.Manage, "", `{"name":"more","value":"0123456789"}`, 201, 201},
+	"GET /secrets/{id}":                              {key.Read, "/secrets/SEC", "", 200, 404},
+	"POST /secrets/{id}":                             {key.Manage, "/secrets/SEC", `{"value":"0123456789"}`, 200, 404},
+	"DELETE /secrets/{id}":                           {key.Manage, "/secrets/token", "", 204, 404},
+	"GET /nodes":                                     {adminOnly, "", "", 401, 401},
+	"GET /nodes/{id}":                                {adminOnly, "/nodes/UUID", "", 401, 401},
+	"POST /nodes/{id}":                               {adminOnly, "/nodes/UUID", `{"status":"draining"}`, 401, 401},
+	"GET /admin/sandboxes/running-counts":            {adminOnly, "", "", 401, 401},
+	"POST /admin/teams/{id}/sandboxes/kill":          {adminOnly, "/admin/teams/TEAM/sandboxes/kill", "", 401, 401},
+	"POST /admin/teams/{id}/builds/cancel":           {adminOnly, "/admin/teams/TEAM/builds/cancel", "", 401, 401},
+	"POST /admin/teams/{id}/api-keys":                {adminOnly, "/admin/teams/TEAM/api-keys", `{"name":"x"}`, 401, 401},
+	"DELETE /admin/teams/{id}/api-keys/{key}":        {adminOnly, "/admin/teams/TEAM/api-keys/KEYID", "", 401, 401},
+	"POST /v3/templates":                             {key.Manage, "", `{"name":"fresh"}`, 202, 202},
+	"POST /v2/templates":                             {key.Manage, "", `{"alias":"acme/fresh"}`, 202, 403},
+	"POST /templates":                                {key.Manage, "", `{}`, 501, 501},
+	"POST /templates/{id}":                           {key.Manage, "/templates/TPL", `{}`, 501, 501},
+	"POST /templates/{id}/builds/{build}":            {key.Manage, "/templates/TPL/builds/BUILD", `{}`, 501, 501},
+	"POST /v2/templates/{id}/builds/{build}":         {key.Manage, "/v2/templates/TPL/builds/BUILD", `{"fromTemplate":"base"}`, 202, 404},
+	"DELETE /templates/{id}/builds/{build}":          {key.Manage, "/templates/TPL/builds/BUILD", "", 204, 404},
+	"GET /templates":                                 {key.Read, "", "", 200, 200},
+	"GET /v2/templates":                              {key.Read, "", "", 200, 200},
+	"GET /templates/{id}":                            {key.Read, "/templates/TPL", "", 200, 404},
+	"DELETE /templates/{id}":                         {key.Manage, "/templates/acme%2Fweb", "", 204, 404},
+	"PATCH /templates/{id}":                          {key.Manage, "/templates/TPL", `{"public":false}`, 200, 404},
+	"PATCH /v2/templates/{id}":                       {key.Manage, "/v2/templates/web", `{"public":false}`, 200, 404},
+	"GET /templates/{id}/{part}":                     {key.Read, "/templates/aliases/acme%2Fweb", "", 200, 404},
+	"GET /templates/{id}/{part}/{hash}":              {key.Manage, "/templates/TPL/files/HASH", "", 201, 404},
+	"GET /templates/{id}/builds/{build}/status":      {key.Read, "/templates/TPL/builds/BUILD/status", "", 200, 404},
+	"GET /templates/{id}/builds/{build}/logs":        {key.Read, "/templates/TPL/builds/BUILD/logs", "", 200, 404},
+	"POST /templates/tags":                           {key.Manage, "", `{"target":"acme/web","tags":["v2"]}`, 201, 404},
+	"DELETE /templates/tags":                         {key.Manage, "", `{"name":"acme/web","tags":["v2"]}`, 204, 404},
+	"GET /v1/version":                                {key.Read, "", "", 200, 200},
+	"GET /v1/status":                                 {key.Read, "", "", 403, 403},
+	"POST /v1/shutdown":                              {key.Manage, "", "", 403, 403},
+	"POST /v1/sandboxes":                             {key.Manage, "", `{"snapshot":"SNAP"}`, 201, 404},
+	"GET /v1/sandboxes":                              {key.Read, "", "", 200, 200},
+	"GET /v1/sandboxes/{id}":                         {key.Read, "/v1/sandboxes/box", "", 200, 404},
+	"DELETE /v1/sandboxes/{id}":                      {key.Manage, "/v1/sandboxes/spare2?force=1", "", 204, 404},
+	"POST /v1/sandboxes/{id}/start":                  {key.Manage, "/v1/sandboxes/NAP/start", "", 200, 404},
+	"POST /v1/sandboxes/{id}/stop":                   {key.Manage, "/v1/sandboxes/NAP/stop", "", 200, 404},
+	"POST /v1/sandboxes/{id}/pause":                  {key.Manage, "/v1/sandboxes/NAP/pause", "", 409, 404},
+	"PATCH /v1/sandboxes/{id}":                       {key.Manage, "/v1/sandboxes/BOX", `{"limits":{"memory":1073741824}}`, 200, 404},
+	"POST /v1/sandboxes/{id}/timeout":                {key.Manage, "/v1/sandboxes/BOX/timeout", `{"ttl_ms":60000}`, 200, 404},
+	"POST /v1/sandboxes/{id}/finish":                 {key.Manage, "/v1/sandboxes/spare3/finish", "", 409, 404},
+	"GET /v1/sandboxes/{id}/processes":               {key.Read, "/v1/sandboxes/BOX/processes", "", 501, 404},
+	"GET /v1/sandboxes/{id}/held":                    {key.Read, "/v1/sandboxes/BOX/held", "", 200, 404},
+	"GET /v1/sandboxes/{id}/usage":                   {key.Read, "/v1/sandboxes/BOX/usage", "", 501, 404},
+	"GET /v1/sandboxes/{id}/hold":                    {key.Manage, "/v1/sandboxes/BOX/hold", "", 0, 404},
+	"GET /v1/sandboxes/{id}/events":                  {key.Read, "/v1/sandboxes/BOX/events", "", 200, 404},
+	"POST /v1/sandboxes/{id}/events":                 {key.Exec, "/v1/sandboxes/BOX/events", `{"type":"user.x","message":"y"}`, 204, 404},
+	"GET /v1/sandboxes/{id}/changes":                 {key.Read, "/v1/sandboxes/BOX/changes", "", 409, 404},
+	"GET /v1/sandboxes/{id}/ports/{port}":            {key.Exec, "/v1/sandboxes/BOX/ports/3000", "", 400, 404},
+	"POST /v1/sandboxes/{id}/ports/{port}/open":      {key.Exec, "/v1/sandboxes/BOX/ports/3000/open", "", 403, 404},
+	"POST /v1/sandboxes/{id}/offers/{service}":       {key.Manage, "/v1/sandboxes/BOX/offers/docs", "", 400, 404},
+	"GET /v1/sandboxes/{id}/shells":                  {key.Read, "/v1/sandboxes/BOX/shells", "", 200, 404},
+	"POST /v1/sandboxes/{id}/shells":                 {key.Exec, "/v1/sandboxes/BOX/shells", `{"shell_id":"s"}`, 201, 404},
+	"GET /v1/sandboxes/{id}/shells/{shell}":          {key.Read, "/v1/sandboxes/BOX/shells/s", "", 200, 404},
+	"DELETE /v1/sandboxes/{id}/shells/{shell}":       {key.Exec, "/v1/sandboxes/BOX/shells/s", "", 200, 404},
+	"GET /v1/sandboxes/{id}/shells/{shell}/output":   {key.Exec, "/v1/sandboxes/BOX/shells/s/output?cursor=7", "", 200, 404},
+	"POST /v1/sandboxes/{id}/shells/{shell}/input":   {key.Exec, "/v1/sandboxes/BOX/shells/s/input", `{"input":"pwd"}`, 200, 404},
+	"POST /v1/sandboxes/{id}/shells/{shell}/signal":  {key.Exec, "/v1/sandboxes/BOX/shells/s/signal", `{"signal":"INT"}`, 200, 404},
+	"POST /v1/sandboxes/{id}/shells/{shell}/size":    {key.Exec, "/v1/sandboxes/BOX/shells/s/size", `{"cols":80,"rows":24}`, 200, 404},
+	"GET /v1/sandboxes/{id}/services":                {key.Read, "/v1/sandboxes/BOX/services", "", 200, 404},
+	"POST /v1/sandboxes/{id}/services":               {key.Exec, "/v1/sandboxes/BOX/services", `{"service_name":"w","command":"true"}`, 201, 404},
+	"GET /v1/sandboxes/{id}/services/{service}":      {key.Read, "/v1/sandboxes/BOX/services/w", "", 200, 404},
+	"DELETE /v1/sandboxes/{id}/services/{service}":   {key.Exec, "/v1/sandboxes/BOX/services/w", "", 200, 404},
+	"GET /v1/sandboxes/{id}/services/{service}/logs": {key.Exec, "/v1/sandboxes/BOX/services/w/logs?tail=1", "", 200, 404},
+	"POST /v1/sandboxes/{id}/changes":                {key.Read, "/v1/sandboxes/BOX/changes", `{}`, 409, 404},
+	"GET /v1/sandboxes/{id}/policy":                  {key.Read, "/v1/sandboxes/BOX/policy", "", 200, 404},
+	"PUT /v1/sandboxes/{id}/policy":                  {key.Manage, "/v1/sandboxes/BOX/policy", `{}`, 409, 404},
+	"POST /v1/sandboxes/{id}/policy/test":            {key.Read, "/v1/sandboxes/BOX/policy/test", `{"request":"GET https://a.example/"}`, 200, 404},
+	"GET /v1/sandboxes/{id}/netlog":                  {key.Read, "/v1/sandboxes/BOX/netlog", "", 200, 404},
+	"POST /v1/sandboxes/{id}/snapshots":              {key.Manage, "/v1/sandboxes/BOX/snapshots", "", 201, 404},
+	"GET /v1/snapshots":                              {key.Read, "", "", 200, 200},
+	"GET /v1/snapshots/{id}":                         {key.Read, "/v1/snapshots/SNAP", "", 200, 404},
+	"DELETE /v1/snapshots/{id}":                      {key.Manage, "/v1/snapshots/SNAP", "", 204, 404},
+	"GET /v1/policy/presets":                         {key.Read, "", "", 200, 200},
+	"GET /v1/approvals":                              {key.Read, "", "", 200, 200},
+	"GET /v1/approvals/{id}":                         {key.Read, "/v1/approvals/1", "", 200, 404},
+	"POST /v1/approvals/{id}/allow":                  {key.Approve, "/v1/approvals/1/allow", `{"reason":"ours"}`, 200, 404},
+	"POST /v1/approvals/{id}/deny":                   {key.Approve, "/v1/approvals/2/deny", `{}`, 200, 404},
+	"GET /v1/metrics":                                {key.Read, "", "", 200, 200},
+	"GET /v1/keys":                                   {key.Keys, "", "", 200, 200},
+	"POST /v1/keys":                                  {key.Keys, "", `{"name":"more","team":"acme"}`, 201, 403},
+	"DELETE /v1/keys/{id}":                           {key.Keys, "/v1/keys/KEYID", "", 204, 404},
+	"GET /v1/secrets":                                {key.Read, "", "", 200, 200},
+	"POST /v1/secrets":                               {key.Manage, "", `{"name":"MORE","value":"0123456789"}`, 201, 201},
+	"DELETE /v1/secrets/{name}":                      {key.Manage, "/v1/secrets/MINE", "", 204, 404},
+	"POST /v1/secrets/{name}/rotate":                 {key.Manage, "/v1/secrets/MINE/rotate", `{"value":"9876543210"}`, 200, 404},
+	"GET /v1/templates/cache":                        {key.Read, "", "", 200, 200},
+	"POST /v1/templates/gc":                          {key.Manage, "", "", 200, 200},
+	"GET /v1/volumes":                                {key.Read, "", "", 200, 200},
+	"POST /v1/volumes":                               {key.Manage, "", `{"name":"still-more"}`, 201, 201},
+	"GET /v1/volumes/{ref}":                          {key.Read, "/v1/volumes/disk", "", 200, 404},
+	"DELETE /v1/volumes/{ref}":                       {key.Manage, "/v1/volumes/VOL", "", 204, 404},
+	"/v1/sandboxes/{id}/guest/{path...}":             {key.Exec, "/v1/sandboxes/BOX/guest/health", "", 200, 404},
+	"POST /v1/sessions":                              {key.Manage, "", `{"session_id":"mine"}`, 200, 200},
+	"GET /v1/sessions":                               {key.Read, "", "", 200, 200},
+	"GET /v1/sessions/{id}":                          {key.Read, "/v1/sessions/alice", "", 200, 404},
+	"DELETE /v1/sessions/{id}":                       {key.Manage, "/v1/sessions/bob", "", 200, 404},
+	"POST /v1/sessions/{id}/exec":                    {key.Exec, "/v1/sessions/mine/exec", `{"command":"true"}`, 200, 200},
+	"POST /v1/sessions/{id}/tools/{tool}":            {key.Exec, "/v1/sessions/alice/tools/read", `{"path":"f"}`, 200, 404},
+	"POST /v1/sessions/{id}/attachments":             {key.Exec, "/v1/sessions/alice/attachments", `{"query_id":"1","files":[]}`, 200, 404},
+	"POST /v1/sessions/{id}/attachments/collect":     {key.Exec, "/v1/sessions/alice/attachments/collect", `{"query_id":"1"}`, 200, 404},
+	"DELETE /v1/sessions/{id}/attachments":           {key.Exec, "/v1/sessions/alice/attachments", "", 200, 404},
+	"POST /v1/sessions/{id}/processes":               {key.Exec, "/v1/sessions/alice/processes", `{"command":"true"}`, 200, 404},
+	"GET /v1/sessions/{id}/processes/{process}":      {key.Read, "/v1/sessions/alice/processes/p", "", 200, 404},
+	"DELETE /v1/sessions/{id}/processes/{process}":   {key.Exec, "/v1/sessions/alice/processes/p", "", 200, 404},
+	"GET /v1/session-status":                         {key.Read, "", "", 200, 200},
+	"GET /v1/session-errors":                         {key.Read, "", "", 200, 200},
+	"GET /v1/session-tools":                          {key.Read, "", "", 200, 200},
+	"GET /v1/skills":                                 {key.Read, "", "", 200, 200},
+	"POST /v1/skills":                                {key.Manage, "", "", 400, 400},
+	"GET /v1/skills/{name}":                          {key.Read, "/v1/skills/alice", "", 200, 404},
+	"DELETE /v1/skills/{name}":                       {key.Manage, "/v1/skills/carol", "", 200, 404},
+	"GET /v1/images":                                 {key.Read, "", "", 501, 501},
+	"DELETE /v1/images":                              {key.Manage, "/v1/images?ref=x", "", 501, 501},
+	"POST /v1/images/pull":                           {key.Manage, "", `{"name":"x"}`, 501, 501},
+	"POST /v1/images/import":                         {key.Manage, "", "", 501, 501},
+	"POST /v1/images/gc":                             {key.Manage, "", "", 403, 403},
+	"GET /v1/sandboxes/{id}/disk":                    {key.Read, "/v1/sandboxes/BOX/disk", "", 409, 404},
+	"GET /v1/sandboxes/{id}/disk/file":               {key.Exec, "/v1/sandboxes/BOX/disk/file?path=/f", "", 409, 404},
+	"GET /v1/sandboxes/{id}/disk/image":              {key.Exec, "/v1/sandboxes/BOX/disk/image", "", 409, 404},
+	"POST /v1/sandboxes/{id}/disk/scrub":             {key.Manage, "/v1/sandboxes/BOX/disk/scrub", "", 409, 404},
 }
-
-// lastOfAll are destructive: they come after the others, in this order.
-var lastOfAll = []string{
-	"POST /sandboxes/{id}/pause", "POST /v1/sandboxes/{id}/pause", "POST /sandboxes/{id}/resume",
-	"POST /v1/sandboxes/{id}/stop", "POST /v1/sandboxes/{id}/start",
-	"POST /templates/tags", "DELETE /templates/tags", "DELETE /templates/{id}/builds/{build}", "DELETE /templates/{id}",
-	"DELETE /v1/snapshots/{id}", "DELETE /api-keys/{id}", "DELETE /secrets/{id}", "DELETE /v1/secrets/{name}", "DELETE /volumes/{id}",
-}
-
-// gone are second ways to delete what the others of lastOfAll have deleted.
-var gone = []string{"DELETE /v1/volumes/{ref}", "DELETE /v1/keys/{id}"}
 
 var routePattern = regexp.MustCompile(`\{"((?:[A-Z]+ )?/[^"?]*)\??", `)
 
@@ -194,7 +210,7 @@ func routesOfCode(t *testing.T) (all []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range append(files, "v1.go", "sessions.go") {
+	for _, f := range append(files, "v1.go", "sessions.go", "actions.go") {
 		if strings.HasSuffix(f, "_test.go") {
 			continue
 		}
@@ -222,6 +238,7 @@ func newEstate(t *testing.T, opts func(*server.Options)) *estate {
 	w := &estate{teams: newTeams(t, team.NewBook(team.Limits{}, nil))}
 	w.Kill()
 	w.Guest.Agent = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	w.Guest.Actions = func([]byte) string { return `{"shell_id":"s","service_name":"w"}` }
 	opts(&w.Options)
 	setup := w.Setup
 	dir := t.TempDir()
@@ -260,7 +277,7 @@ func (w *estate) furnish(t *testing.T, dir string, m *sandbox.Manager, o *server
 	}
 	v.Bind(m)
 	t.Cleanup(v.Close)
-	o.Templates, o.TemplateCache, o.Volumes = s, s, v
+	o.Templates, o.TemplateCache, o.Volumes, o.Approvals = s, s, v, asked(db, acme, 2)
 	d.Templates, d.Volumes = s, v
 	o.Sessions = &fakeSessions{keys: map[string]bool{acme + " alice": true, acme + " bob": true, acme + " carol": true}}
 }
@@ -272,11 +289,11 @@ func (noGuest) Close() {}
 // fill makes one of everything for the first team.
 func (w *estate) fill(t *testing.T) {
 	t.Helper()
-	for _, sc := range []key.Scope{key.Read, key.Manage, key.Exec, key.Keys} {
+	for _, sc := range []key.Scope{key.Read, key.Manage, key.Exec, key.Approve, key.Keys} {
 		w.keys["only "+string(sc)] = w.mint(t, "acme", string(sc), sc)
 	}
-	w.keys["theirs"] = w.mint(t, "other", "all", key.Read, key.Manage, key.Exec, key.Keys)
-	w.keys["ours"] = w.mint(t, "acme", "all", key.Read, key.Manage, key.Exec, key.Keys)
+	w.keys["theirs"] = w.mint(t, "other", "all", key.Read, key.Manage, key.Exec, key.Approve, key.Keys)
+	w.keys["ours"] = w.mint(t, "acme", "all", key.Read, key.Manage, key.Exec, key.Approve, key.Keys)
 	spare := w.mint(t, "acme", "spare", key.Read)
 	id := func(field, body string) string {
 		t.Helper()
@@ -423,7 +440,7 @@ func (w *estate) refuses(t *testing.T, p string, a access) {
 			t.Errorf("%s by %s = %d %s, want 401, and that %s", p, who, got, body, why)
 		}
 	}
-	for _, sc := range []key.Scope{key.Read, key.Manage, key.Exec, key.Keys} {
+	for _, sc := range []key.Scope{key.Read, key.Manage, key.Exec, key.Approve, key.Keys} {
 		if a.scope == "" || sc == a.scope {
 			continue
 		}
@@ -451,40 +468,4 @@ func (w *estate) refuses(t *testing.T, p string, a access) {
 		return
 	}
 	t.Errorf("%s by another team: not JSON: %s", p, body)
-}
-
-// A path of a sandbox's own server is its own, and what lets an archive in is
-// good once, for nothing else, and in no log.
-func TestUploadLinks(t *testing.T) {
-	var log strings.Builder
-	w := newEstate(t, func(o *server.Options) {
-		o.Domain, o.PublicTraffic = domain, true
-		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	})
-	w.Guest.Ports = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // or else its answer may come behind a write that fails
-		rw.WriteHeader(http.StatusTeapot)
-	})
-	instance := decode[struct{ SandboxID string }](t, w.want(t, 201, "ours", "POST", "/sandboxes", `{"templateID":"base"}`)).SandboxID
-	link := decode[struct{ URL string }](t, w.want(t, 201, "ours", "GET", w.names.Replace("/templates/TPL/files/HASH"), "")).URL
-	_, token, _ := strings.Cut(link, e2b.UploadPath)
-	put := func(path, host string) int {
-		resp, _ := w.do(t, request{tcp: true, method: "PUT", path: path, body: "x", host: host})
-		return resp.StatusCode
-	}
-	if got := put(e2b.UploadPath+token, "8000-"+instance+"."+domain); got != http.StatusTeapot {
-		t.Errorf("PUT to a sandbox = %d, want its own answer", got)
-	}
-	for _, tt := range []struct {
-		token string
-		want  int
-	}{{token + "0", 404}, {"", 404}, {token, 200}, {token, 404}} {
-		if got := put(e2b.UploadPath+tt.token, ""); got != tt.want {
-			t.Errorf("PUT by %q = %d, want %d", tt.token, got, tt.want)
-		}
-	}
-	w.Kill()
-	if strings.Contains(log.String(), token) || !strings.Contains(log.String(), e2b.UploadPath) {
-		t.Errorf("the log has the token, or nothing: %s", log.String())
-	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -18,23 +19,31 @@ const maxSecrets = 64
 // that knows what one is, as in every other place that takes one. Both in one
 // go, by a type around the request, would have errors name that type.
 func decodeCreate(r *http.Request) (req api.CreateRequest, err error) {
+	p, err := decodeWithPolicy(r, &req)
+	req.Policy = p
+	return req, err
+}
+
+// decodeWithPolicy reads a request, and apart from it the policy in it, if there is
+// one.
+func decodeWithPolicy(r *http.Request, req any) (p *policy.Policy, err error) {
 	var fields map[string]json.RawMessage
 	if err := wire.Decode(r, &fields, false); err != nil {
-		return req, err
+		return nil, err
 	}
 	if raw, ok := fields["policy"]; ok && string(raw) != "null" {
-		p, err := policy.Parse(raw)
+		parsed, err := policy.Parse(raw)
 		if err != nil {
-			return req, sandbox.PolicyError("policy", err)
+			return nil, sandbox.PolicyError("policy", err)
 		}
-		req.Policy = &p
+		p = &parsed
 	}
 	delete(fields, "policy")
 	rest, err := json.Marshal(fields)
 	if err != nil {
-		return req, err
+		return nil, err
 	}
-	return req, wire.DecodeBytes(rest, &req)
+	return p, wire.DecodeBytes(rest, req)
 }
 
 // setNetwork fills in what spec says of the network.
@@ -62,6 +71,30 @@ func setNetwork(req *api.CreateRequest, spec *sandbox.Spec) (err error) {
 		return nil
 	}
 	return sandbox.CheckPolicy(spec.Policy, spec.Secrets)
+}
+
+// watchCreate answers with what f makes, after news of its workspace's copy where
+// the request accepts them.
+func watchCreate(w http.ResponseWriter, r *http.Request, f func(context.Context) (*api.Sandbox, error)) {
+	if r.Header.Get("Accept") != api.CreateNews {
+		sb, err := f(r.Context())
+		answer(w, http.StatusCreated, sb, err)
+		return
+	}
+	out := newNewsStream(w, func(_, _ sandbox.Copied) bool { return true }, func(c sandbox.Copied) any {
+		return api.CreateEvent{Copied: &api.Copied{Files: c.Files, Bytes: c.Bytes}}
+	})
+	sb, err := f(sandbox.WithCopied(r.Context(), out.report))
+	switch begun := out.stop(); {
+	case !begun:
+		answer(w, http.StatusCreated, sb, err)
+	case err != nil:
+		wire.Failed(w, err)
+		e := wire.Describe(err)
+		out.line(api.CreateEvent{Error: &e})
+	default:
+		out.line(api.CreateEvent{Sandbox: sb})
+	}
 }
 
 // secretValues are those that req brings; nil: none.

@@ -88,7 +88,7 @@ func TestPullFails(t *testing.T) {
 	}{
 		{"before-progress", `{"ref":"nowhere:1"}`, 404, api.Error{Code: "not_found", Message: "image nowhere:1: the registry has none"}},
 		{"after-progress", `{"ref":"broken:1"}`, 200, api.Error{Code: "invalid", Message: "layer aaaaaaaaaaaa: broken", Hint: "mend it"}},
-		{"internal", `{"ref":"odd:1"}`, 200, api.Error{Code: "internal", Message: "internal error", Hint: "the daemon's log says why"}},
+		{"internal", `{"ref":"odd:1"}`, 200, api.Error{Code: "internal", Message: "internal error", Hint: sandbox.LogHint}},
 		{"no-credentials", `{"ref":"private:1"}`, 403, api.Error{Code: "denied", Message: "image private:1: the registry wants to know who asks"}},
 		{"wrong-credentials", `{"ref":"private:1","auth":{"username":"somebody","password":"x"}}`, 403, api.Error{Code: "denied", Message: "image private:1: the registry wants to know who asks"}},
 		{"no-ref", `{}`, 400, api.Error{Code: "invalid", Message: "ref: from 1 to 512 bytes"}},
@@ -347,6 +347,8 @@ func (m *specManager) Create(_ context.Context, c sandbox.Caller, spec sandbox.S
 	m.specs <- spec
 	return &sandbox.Sandbox{ID: "sb_x", Owner: c.Owner, Spec: spec, State: sandbox.StateRunning, Backend: "gvisor", Why: "process can't: no; gvisor is allowed and stronger"}, nil
 }
+
+func (m *specManager) Published(string) []sandbox.PortState { return nil }
 
 func (m *specManager) List(context.Context, sandbox.Caller, sandbox.Filter) ([]*sandbox.Sandbox, error) {
 	sb := &sandbox.Sandbox{Spec: sandbox.Spec{Image: "gone:1@" + servertest.FakeDigest("gone"), Isolation: "gvisor"}}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"net/http"
 	"sync"
 
@@ -56,7 +55,7 @@ func (a *imageAPI) work(w http.ResponseWriter, r *http.Request, f func(func(api.
 		return
 	}
 	defer free()
-	out := newImageStream(w)
+	out := newNewsStream(w, sameWork, func(p api.ImageProgress) any { return api.ImageEvent{Progress: &p} })
 	img, err := f(out.report)
 	begun := out.stop()
 	last := api.ImageEvent{Image: &img}
@@ -72,84 +71,5 @@ func (a *imageAPI) work(w http.ResponseWriter, r *http.Request, f func(func(api.
 	out.line(last)
 }
 
-// imageStream writes progress to the caller, at the pace at which
-// they read: of what is not written yet, the newest of each layer's phase is
-// kept. So a slow reader holds nobody up who waits for the same layer.
-type imageStream struct {
-	out *stream
-
-	mu      sync.Mutex
-	pending []api.ImageProgress
-	kick    chan struct{} // has one element while there is something to write
-	end     chan struct{}
-	done    sync.WaitGroup
-}
-
-func newImageStream(w http.ResponseWriter) *imageStream {
-	s := &imageStream{
-		out:  newStream(w, "application/jsonl"),
-		kick: make(chan struct{}, 1),
-		end:  make(chan struct{}),
-	}
-	s.done.Go(s.write)
-	return s
-}
-
-// report notes p. It does not block.
-func (s *imageStream) report(p api.ImageProgress) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.pending {
-		if old := &s.pending[i]; old.Layer == p.Layer && old.Phase == p.Phase {
-			*old = p
-			return
-		}
-	}
-	s.pending = append(s.pending, p)
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
-}
-
-// write writes what is reported until stop.
-func (s *imageStream) write() {
-	for {
-		select {
-		case <-s.kick:
-		case <-s.end:
-			s.flush()
-			return
-		}
-		if !s.flush() {
-			return // nobody is there; what is at work learns it by its context
-		}
-	}
-}
-
-func (s *imageStream) flush() bool {
-	s.mu.Lock()
-	pending := s.pending
-	s.pending = nil
-	s.mu.Unlock()
-	for i := range pending {
-		if !s.line(api.ImageEvent{Progress: &pending[i]}) {
-			return false
-		}
-	}
-	return true
-}
-
-// stop writes what is left, and reports whether anything was written at all.
-// Only then may the caller write.
-func (s *imageStream) stop() bool {
-	close(s.end)
-	s.done.Wait()
-	return s.out.begun
-}
-
-// line writes ev, and reports whether there is anyone to read it.
-func (s *imageStream) line(ev api.ImageEvent) bool {
-	b, err := json.Marshal(ev)
-	return err == nil && s.out.write(append(b, '\n'))
-}
+// sameWork reports whether news of an image are of the same phase of the same layer.
+func sameWork(a, b api.ImageProgress) bool { return a.Layer == b.Layer && a.Phase == b.Phase }

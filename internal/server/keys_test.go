@@ -82,7 +82,7 @@ func TestMakingKeys(t *testing.T) {
 func TestKeysGrantNoMore(t *testing.T) {
 	w := newTeams(t, nil)
 	has := map[string][]string{
-		"bare": {"admin"}, "keeper": {"read", "manage", "keys"}, "admin": {"read", "manage", "exec", "keys", "admin"},
+		"bare": {"admin"}, "keeper": {"read", "manage", "keys"}, "admin": {"read", "manage", "exec", "approve", "keys", "admin"},
 		"ruler": {"keys", "admin"},
 	}
 	w.keys["ruler"] = decode[api.NewKey](t, w.want(t, 201, "admin", "POST", "/v1/keys", `{"name":"ruler","team":"acme","scopes":["keys","admin"]}`)).Secret

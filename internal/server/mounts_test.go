@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,6 +31,13 @@ func TestCreateReadOnly(t *testing.T) {
 		"own-over-workspace":    `{"mounts":[{"own":true,"target":"/workspace"}]}`,
 		"volume-without-one":    `{"workspace":{"mode":"volume"}}`,
 		"volume-where-none-are": `{"workspace":{"volume":"data"}}`,
+		"cache-without-dir":     `{"caches":["go"]}`,
+		"cache-of-a-volume":     `{"caches":["go"],"workspace":{"volume":"data"}}`,
+		"no-such-cache":         `{"caches":["make"]}`,
+		"cache-twice":           `{"caches":["go","go"]}`,
+		"project-without-file":  `{"project":{"digest":"x"}}`,
+		"project-of-controls":   `{"project":{"file":"/a\u001b","digest":"` + strings.Repeat("0", 64) + `"}}`,
+		"project-unknown-field": `{"project":{"text":"x"}}`,
 		"no-such-wall":          `{"isolation":"process","stronger":["microvm"]}`,
 		"no-such-wall-alone":    `{"isolation":"microvm"}`,
 		"private-read-only":     `{"workspace":{"mode":"private","read_only":true}}`,

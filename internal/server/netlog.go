@@ -45,9 +45,9 @@ func (a networkAPI) records(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// netLogOptions reads ?after=SEQ&denied=1&follow=1.
+// netLogOptions reads ?after=SEQ&since=TIME&denied=1&follow=1.
 func netLogOptions(r *http.Request) (o sandbox.NetLogOptions, err error) {
-	q, err := query(r, "after", "denied", "follow")
+	q, err := query(r, "after", "since", "denied", "follow")
 	if err != nil {
 		return o, err
 	}
@@ -57,6 +57,14 @@ func netLogOptions(r *http.Request) (o sandbox.NetLogOptions, err error) {
 	case len(v) == 1:
 		if o.After, err = strconv.ParseUint(v[0], 10, 64); err != nil {
 			return o, sandbox.Errorf(sandbox.Invalid, "parameter after: not the number of a record")
+		}
+	}
+	switch v := q["since"]; {
+	case len(v) > 1:
+		return o, sandbox.Errorf(sandbox.Invalid, "parameter since: it is there twice")
+	case len(v) == 1:
+		if o.Since, err = time.Parse(time.RFC3339Nano, v[0]); err != nil {
+			return o, sandbox.Errorf(sandbox.Invalid, "parameter since: no time").WithHint("as in RFC 3339: 2026-01-02T15:04:05Z")
 		}
 	}
 	if o.Denied, err = truth("denied", q["denied"]); err != nil {

@@ -19,6 +19,7 @@ type networks interface {
 	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	Policy(ctx context.Context, c sandbox.Caller, ref string) (policy.Policy, error)
 	SetPolicy(ctx context.Context, c sandbox.Caller, ref string, p policy.Policy) (*sandbox.Sandbox, error)
+	SetNetwork(ctx context.Context, c sandbox.Caller, ref string, ch sandbox.NetworkChange) (*sandbox.Sandbox, error)
 	NetUse(ctx context.Context, c sandbox.Caller, ref string) (sandbox.NetUse, error)
 	NetLog(ctx context.Context, c sandbox.Caller, ref string, o sandbox.NetLogOptions, yield func(netlog.Record) error) error
 }

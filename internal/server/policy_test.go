@@ -34,9 +34,12 @@ type netManager struct {
 	values  sandbox.SecretValues
 	records []netlog.Record
 	asked   []sandbox.NetLogOptions
+	before  func()        // SetNetwork looks at the policy
 	fail    error         // of NetLog, after the records
 	more    chan struct{} // a follower gets one more record for each
 }
+
+func (m *netManager) Published(string) []sandbox.PortState { return nil }
 
 func (m *netManager) find(c sandbox.Caller, ref string) (*sandbox.Sandbox, error) {
 	m.mu.Lock()
@@ -74,6 +77,25 @@ func (m *netManager) SetPolicy(_ context.Context, c sandbox.Caller, ref string, 
 	m.spec.Policy = &p
 	m.mu.Unlock()
 	return m.find(c, ref)
+}
+
+// SetNetwork is SetPolicy, where nobody else was first.
+func (m *netManager) SetNetwork(ctx context.Context, c sandbox.Caller, ref string, ch sandbox.NetworkChange) (*sandbox.Sandbox, error) {
+	m.mu.Lock()
+	before := m.before
+	m.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	p, err := m.Policy(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	set, err := policy.Compile(p, nil)
+	if err != nil || ch.If != "" && ch.If != set.Revision() {
+		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox web: its policy has changed meanwhile")
+	}
+	return m.SetPolicy(ctx, c, ref, ch.Policy)
 }
 
 func (m *netManager) NetUse(_ context.Context, c sandbox.Caller, ref string) (sandbox.NetUse, error) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,15 +20,26 @@ type sandboxAPI struct {
 	m      sandboxes
 	specs  *specs
 	images *imageAPI
+
+	templates templateAPI
+	sockets   func(id string) string // nil: there are none
 }
 
 func (a *sandboxAPI) create(w http.ResponseWriter, r *http.Request) {
-	req, err := decodeCreate(r)
+	check, err := flag(r, "check")
+	var req api.CreateRequest
+	if err == nil {
+		req, err = decodeCreate(r)
+	}
 	if err != nil {
 		wire.Error(w, err)
 		return
 	}
 	p := auth.Of(r)
+	if check {
+		a.check(w, r, p, req)
+		return
+	}
 	spec, err := a.specs.read(r.Context(), p, req)
 	if err != nil {
 		wire.Error(w, err)
@@ -37,14 +49,31 @@ func (a *sandboxAPI) create(w http.ResponseWriter, r *http.Request) {
 	if req.Template != "" {
 		caller = template.Build{Snapshot: spec.Snapshot}.Caller(caller)
 	}
-	sb, err := a.m.Create(r.Context(), caller, spec, secretValues(&req))
+	watchCreate(w, r, func(ctx context.Context) (*api.Sandbox, error) {
+		sb, err := a.m.Create(ctx, caller, spec, secretValues(&req))
+		if err != nil {
+			a.specs.volumes.discard(ctx, p, &spec)
+			return nil, err
+		}
+		out := a.view(r, sb, &imageConfigs{images: a.images})
+		out.Warnings = warnings(&spec, knownHomes())
+		return &out, nil
+	})
+}
+
+// check says why a sandbox could not be created, as far as that is known without making
+// anything, nor the caches and homes that it would have.
+func (a *sandboxAPI) check(w http.ResponseWriter, r *http.Request, p *auth.Principal, req api.CreateRequest) {
+	req.Caches, req.Homes = nil, nil
+	spec, err := a.specs.read(r.Context(), p, req)
+	if err == nil {
+		err = a.m.Check(r.Context(), spec)
+	}
 	if err != nil {
 		wire.Error(w, err)
 		return
 	}
-	out := view(r.Context(), sb, &imageConfigs{images: a.images})
-	out.Warnings = warnings(&spec, knownHomes())
-	wire.JSON(w, http.StatusCreated, out)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (a *sandboxAPI) list(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +86,7 @@ func (a *sandboxAPI) list(w http.ResponseWriter, r *http.Request) {
 	out := make([]api.Sandbox, 0, len(list))
 	configs := &imageConfigs{images: a.images}
 	for _, sb := range list {
-		out = append(out, view(r.Context(), sb, configs))
+		out = append(out, a.view(r, sb, configs))
 	}
 	answer(w, http.StatusOK, out, err)
 }
@@ -104,7 +133,16 @@ func (a *sandboxAPI) answer(w http.ResponseWriter, r *http.Request, sb *sandbox.
 		wire.Error(w, err)
 		return
 	}
-	wire.JSON(w, http.StatusOK, view(r.Context(), sb, &imageConfigs{images: a.images}))
+	wire.JSON(w, http.StatusOK, a.view(r, sb, &imageConfigs{images: a.images}))
+}
+
+// view is a sandbox as who sent r is shown it: its socket is for users of this machine.
+func (a *sandboxAPI) view(r *http.Request, sb *sandbox.Sandbox, configs *imageConfigs) api.Sandbox {
+	out := view(r.Context(), sb, a.m.Published(sb.ID), configs)
+	if a.sockets != nil && auth.Of(r).Peer != nil {
+		out.Socket = a.sockets(sb.ID)
+	}
+	return out
 }
 
 func (a *sandboxAPI) remove(w http.ResponseWriter, r *http.Request) {
@@ -214,7 +252,15 @@ func (a *sandboxAPI) getSnapshot(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *sandboxAPI) removeSnapshot(w http.ResponseWriter, r *http.Request) {
-	if err := a.m.RemoveSnapshot(r.Context(), auth.Of(r).Caller, r.PathValue("id")); err != nil {
+	c := auth.Of(r).Caller
+	snap, err := a.m.GetSnapshot(r.Context(), c, r.PathValue("id"))
+	if err == nil {
+		err = a.templates.ofBuild(snap)
+	}
+	if err == nil {
+		err = a.m.RemoveSnapshot(r.Context(), c, snap.ID)
+	}
+	if err != nil {
 		wire.Error(w, err)
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/api/guest"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/server/ingress"
@@ -56,18 +57,29 @@ type Manager interface {
 // left of them.
 type sandboxes interface {
 	Create(ctx context.Context, c sandbox.Caller, spec sandbox.Spec, values sandbox.SecretValues) (*sandbox.Sandbox, error)
+	Check(ctx context.Context, spec sandbox.Spec) error
 	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	Start(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	Stop(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	Pause(ctx context.Context, c sandbox.Caller, ref string, memory bool) (sb *sandbox.Sandbox, kept bool, err error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
+	Set(ctx context.Context, c sandbox.Caller, ref string, ch sandbox.Change) (*sandbox.Sandbox, []sandbox.Setting, error)
+	Processes(ctx context.Context, c sandbox.Caller, ref string) (guest.Processes, error)
+	Usage(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, sandbox.Usage, error)
+	Held(ctx context.Context, c sandbox.Caller, ref string) (int64, error)
+	NetUse(ctx context.Context, c sandbox.Caller, ref string) (sandbox.NetUse, error)
 	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
 	Hold(ctx context.Context, c sandbox.Caller, ref string) (release func(), err error)
 	Finish(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Result, error)
 	Events(ctx context.Context, c sandbox.Caller, ref string) ([]sandbox.Event, error)
 	Record(ctx context.Context, c sandbox.Caller, ref string, ev sandbox.Event) error
+	Published(id string) []sandbox.PortState
 	Changes(ctx context.Context, c sandbox.Caller, ref string, opts sandbox.ChangesOptions, w io.Writer) error
+	ListDisk(ctx context.Context, c sandbox.Caller, ref, path string, recursive bool, w io.Writer) error
+	ReadDisk(ctx context.Context, c sandbox.Caller, ref, path string, maxBytes int64, w io.Writer) error
+	ExportDisk(ctx context.Context, c sandbox.Caller, ref string, w io.Writer) error
+	ScrubDisk(ctx context.Context, c sandbox.Caller, ref string, progress func(sandbox.DiskStep)) error
 	Snapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error)
 	GetSnapshot(ctx context.Context, c sandbox.Caller, id string) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, c sandbox.Caller) ([]sandbox.Snapshot, error)
@@ -101,6 +113,8 @@ type Options struct {
 	Images  Images  // nil: only the machine's own programs
 	Secrets Secrets // nil: only those that come with a sandbox
 	Volumes Volumes // nil: none
+	// Approvals has what sandboxes ask people; nil: they ask nothing.
+	Approvals Approvals
 	// Sessions keeps sandboxes for who names them by keys of their own; nil: none.
 	Sessions Sessions
 	// SessionsOff says why there are none, where someone wants it so.
@@ -118,6 +132,11 @@ type Options struct {
 	Domain string
 	// PublicTraffic is ingress.Options.PublicTraffic.
 	PublicTraffic bool
+	// Browsers is ingress.Options.Browsers.
+	Browsers func(ctx context.Context) (port int, err error)
+	// Sockets is where the socket of a sandbox is, for who asks on this machine; "" where
+	// it has none; nil: no sandbox has one.
+	Sockets func(id string) string
 	// Hosts are further names by which the server is called over TCP.
 	Hosts []string
 	// MountDirs are the directories below which callers over the unix socket
@@ -144,6 +163,7 @@ type Server struct {
 	uid     uint32       // this process's
 	active  atomic.Int64
 	touched atomic.Int64 // unix nanoseconds of the last request's end
+	leaving atomic.Bool
 	heavy   heavy
 
 	bodyTime, bodyRest time.Duration
@@ -157,7 +177,7 @@ func New(o Options) *Server {
 	}
 	s.touched.Store(time.Now().UnixNano())
 	s.ingress = ingress.New(ingress.Options{
-		Manager: o.Manager, Tenants: o.Tenants, Domain: o.Domain, PublicTraffic: o.PublicTraffic, Log: s.log,
+		Manager: o.Manager, Tenants: o.Tenants, Domain: o.Domain, PublicTraffic: o.PublicTraffic, Browsers: o.Browsers, Log: s.log,
 	})
 	mux := http.NewServeMux()
 	s.routes(mux)
@@ -168,6 +188,22 @@ func New(o Options) *Server {
 // Close ends the connections to guests that are idle, and what the server does
 // of itself.
 func (s *Server) Close() { s.ingress.Close() }
+
+// Leave has further requests refused: nothing is begun of them, which their callers
+// are told. Those under way go on.
+func (s *Server) Leave() { s.leaving.Store(true) }
+
+// staying refuses requests once the daemon leaves.
+func (s *Server) staying(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.leaving.Load() {
+			w.Header().Set("Connection", "close")
+			s.refuseKind(w, r, sandbox.ErrLeaving)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // Idle returns for how long no request has been under way, 0 while one is.
 func (s *Server) Idle(now time.Time) time.Duration {
@@ -180,12 +216,20 @@ func (s *Server) Idle(now time.Time) time.Duration {
 // Unix returns the server for connections of the daemon's unix socket.
 // Requests end when ctx does.
 func (s *Server) Unix(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(unixHost, noPages, s.links(s.fromUnix(http.HandlerFunc(s.route))))))
+	return s.httpServer(ctx, s.observe(s.guard(unixHost, noPages, s.staying(s.links(s.fromUnix(http.HandlerFunc(s.route)))))))
 }
 
 // TCP returns the server for connections over TCP.
 func (s *Server) TCP(ctx context.Context) *http.Server {
-	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.tcpPages, s.links(s.fromTCP(http.HandlerFunc(s.route))))))
+	return s.httpServer(ctx, s.observe(s.guard(s.tcpHost, s.tcpPages, s.staying(s.links(s.fromTCP(http.HandlerFunc(s.route)))))))
+}
+
+// Browsers returns the server for connections of this machine's browsers, to the
+// listener that Options.Browsers opens.
+func (s *Server) Browsers(ctx context.Context) *http.Server {
+	srv := s.httpServer(ctx, s.observe(http.HandlerFunc(s.ingress.ServeBrowser)))
+	srv.ConnContext = ingress.WithBrowser
+	return srv
 }
 
 func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
@@ -207,7 +251,7 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler) *http.Server {
 
 // panicked answers for a handler that could not.
 func (s *Server) panicked(w http.ResponseWriter, r *http.Request) {
-	s.refuseKind(w, r, sandbox.Errorf(sandbox.Internal, "internal error").WithHint("the daemon's log says why"))
+	s.refuseKind(w, r, sandbox.Errorf(sandbox.Internal, "internal error").WithHint(sandbox.LogHint))
 }
 
 // observe counts requests and writes the access log: who, what and how long,

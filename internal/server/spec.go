@@ -45,7 +45,7 @@ func (s *specs) read(ctx context.Context, p *auth.Principal, req api.CreateReque
 		Name: req.Name, Isolation: req.Isolation, Stronger: req.Stronger, User: req.User, Snapshot: req.Snapshot,
 		Limits: limits(req.Limits), Env: req.Env, Labels: req.Labels,
 		ReadOnlyRoot: req.ReadOnlyRoot,
-		TTL:          ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral,
+		TTL:          ttl, OnExpiry: sandbox.OnExpiry(req.OnExpiry), Ephemeral: req.Ephemeral, Project: (*sandbox.Project)(req.Project),
 		// Nobody here has said that its ports are for everybody.
 		Traffic: sandbox.Traffic{Restricted: true},
 	}
@@ -77,8 +77,20 @@ func (s *specs) read(ctx context.Context, p *auth.Principal, req api.CreateReque
 	if spec.Workspace, err = s.workspace(ctx, p, req.Workspace); err != nil {
 		return sandbox.Spec{}, err
 	}
-	spec.Mounts, err = s.mounts(ctx, p, req.Mounts)
-	return spec, err
+	if spec.Publish, err = published(p, req.Publish); err != nil {
+		return sandbox.Spec{}, err
+	}
+	if spec.Mounts, err = s.mounts(ctx, p, req.Mounts); err != nil {
+		return sandbox.Spec{}, err
+	}
+	if err = s.volumes.homes(ctx, p, req.Homes, &spec); err == nil {
+		err = s.volumes.caches(ctx, p, req.Caches, req.Env, &spec)
+	}
+	if err != nil {
+		s.volumes.discard(ctx, p, &spec)
+		return sandbox.Spec{}, err
+	}
+	return spec, nil
 }
 
 // fromTemplate fills in what the template has that req names.
@@ -93,13 +105,26 @@ func (s *specs) fromTemplate(ctx context.Context, p *auth.Principal, req api.Cre
 			return err
 		}
 	} else if req.Template != template.Base {
-		return sandbox.Errorf(sandbox.NotFound, "template %.80q: there is no such template", req.Template)
+		return sandbox.Errorf(sandbox.NotFound, "template %.80q: not found", req.Template)
 	}
 	if _, err := s.images.resolve(ctx, p, cmp.Or(b.Image, sandbox.DefaultImage)); b.Image == sandbox.DefaultImage && err != nil {
 		return err
 	}
 	b.Apply(spec)
 	return nil
+}
+
+// published are the ports that p may have on this machine: a key is of somebody
+// who is no user of it.
+func published(p *auth.Principal, all []api.Publish) (out []sandbox.Publish, err error) {
+	if len(all) > 0 && p.Peer == nil {
+		return nil, sandbox.Errorf(sandbox.Denied, "publish: a key opens no port on the daemon's machine").
+			WithHint("leave publish out: carboy forward opens a port where you are")
+	}
+	for _, one := range all {
+		out = append(out, sandbox.Publish{Port: one.Port, HostPort: one.HostPort})
+	}
+	return out, nil
 }
 
 func limits(l api.Limits) sandbox.Limits {
@@ -205,7 +230,7 @@ func expandHome(dirs []string, uid uint32) []string {
 
 // view is a sandbox as its owner sees it: without the token, and without the
 // values of its environment.
-func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.Sandbox {
+func view(ctx context.Context, sb *sandbox.Sandbox, ports []sandbox.PortState, configs *imageConfigs) api.Sandbox {
 	sp := sb.Spec
 	image, digest := splitImage(sp.Image)
 	out := api.Sandbox{
@@ -213,7 +238,7 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 		State: string(sb.State), Ended: string(sb.Ended), Lost: sb.Lost, Suspended: sb.Suspended,
 		Isolation: cmp.Or(sb.Backend, sp.Isolation), IsolationAsked: sp.Isolation, Stronger: sp.Stronger, IsolationReason: sb.Why,
 		Image: image, ImageDigest: digest, ImageConfig: configs.of(ctx, digest),
-		Snapshot: sp.Snapshot, User: sp.User, Network: sp.Network, Secrets: sp.Secrets,
+		Snapshot: sp.Snapshot, User: sp.User, Network: sp.Network, Secrets: sp.Secrets, Caches: sp.Caches,
 		ReadOnlyRoot: sp.ReadOnlyRoot, Sudo: sp.Sudo,
 		Workspace: api.Workspace{
 			Mode: string(sp.Workspace.Mode), Source: sp.Workspace.Source.Path, Volume: sp.Workspace.VolumeName, ReadOnly: sp.Workspace.ReadOnly,
@@ -224,17 +249,30 @@ func view(ctx context.Context, sb *sandbox.Sandbox, configs *imageConfigs) api.S
 			Disk: sp.Limits.Disk, Inodes: sp.Limits.Inodes,
 		},
 		Env: slices.AppendSeq(make([]string, 0, len(sp.Env)), maps.Keys(sp.Env)), Labels: sp.Labels,
-		TTLMillis: sp.TTL.Milliseconds(), OnExpiry: string(sp.OnExpiry), Ephemeral: sp.Ephemeral, Kept: sb.Kept,
+		TTLMillis: sp.TTL.Milliseconds(), OnExpiry: string(sp.OnExpiry), Ephemeral: sp.Ephemeral, Project: (*api.Project)(sp.Project), Kept: sb.Kept,
 		Enforced:  make([]api.Enforcement, 0, len(sb.Enforced)),
 		CreatedAt: sb.CreatedAt, StartedAt: sb.StartedAt, EndedAt: sb.EndedAt, ExpiresAt: sb.ExpiresAt,
 		Starts: sb.Starts,
 	}
+	if h := sb.Held; h != nil {
+		out.Held = &api.DiskHeld{Since: h.Since, Need: h.Need, Path: h.Path}
+	}
+	out.DiskBroken = sb.DiskBroken
+	out.Next = pending(sb)
 	slices.Sort(out.Env)
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
 	for _, m := range sp.Mounts {
 		out.Mounts = append(out.Mounts, api.Mount{Source: m.Source.Path, Volume: m.VolumeName, Own: m.Own, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	for _, one := range ports {
+		out.Published = append(out.Published, api.PublishedPort{Port: one.Port, HostPort: one.HostPort, Open: one.Open, Reason: one.Reason})
+	}
+	if len(ports) == 0 { // it does not run
+		for _, one := range sp.Publish {
+			out.Published = append(out.Published, api.PublishedPort{Port: one.Port, HostPort: one.HostPort})
+		}
 	}
 	for _, e := range sb.Enforced {
 		out.Enforced = append(out.Enforced, api.Enforcement{Promise: e.Promise, Enforced: e.Enforced, Mechanism: e.Mechanism, Reason: e.Reason})

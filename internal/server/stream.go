@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -16,6 +17,9 @@ import (
 
 // maxPaths bounds how many paths a request may select.
 const maxPaths = 10_000
+
+// maxSelection bounds the body of a request that selects, in bytes.
+const maxSelection = 4 << 20
 
 // hold keeps a sandbox for as long as the connection lasts, with a byte
 // from time to time so that both ends learn when it broke.
@@ -109,7 +113,7 @@ func newerThan(now, old []sandbox.Event) []sandbox.Event {
 // first byte breaks the connection, so that half a stream is not taken for a
 // whole one.
 func (a *sandboxAPI) changes(w http.ResponseWriter, r *http.Request) {
-	q, err := query(r, "content", "path")
+	q, err := query(r, "content", "path", "exclude", "only")
 	if err != nil {
 		wire.Error(w, err)
 		return
@@ -119,17 +123,38 @@ func (a *sandboxAPI) changes(w http.ResponseWriter, r *http.Request) {
 		wire.Error(w, err)
 		return
 	}
-	if len(q["path"]) > maxPaths {
+	a.streamChanges(w, r, sandbox.ChangesOptions{
+		Content: content, Paths: q["path"], Filter: sandbox.ChangesFilter{Exclude: q["exclude"], Only: q["only"]},
+	})
+}
+
+// selectChanges is changes for a selection that no query has room for.
+func (a *sandboxAPI) selectChanges(w http.ResponseWriter, r *http.Request) {
+	body, err := wire.Large(r, maxSelection)
+	var req api.ChangesRequest
+	if err == nil {
+		err = wire.DecodeBytes(body, &req)
+	}
+	if err != nil {
+		wire.Error(w, err)
+		return
+	}
+	a.streamChanges(w, r, sandbox.ChangesOptions{Content: req.Content, Paths: req.Paths, Filter: sandbox.ChangesFilter{
+		Ignore: req.Ignore, Prefix: req.Prefix, Tracked: req.Tracked, Exclude: req.Exclude, Only: req.Only,
+	}})
+}
+
+func (a *sandboxAPI) streamChanges(w http.ResponseWriter, r *http.Request, o sandbox.ChangesOptions) {
+	if len(o.Paths) > maxPaths {
 		wire.Error(w, sandbox.Errorf(sandbox.Invalid, "path: more than %d", maxPaths))
 		return
 	}
-	if err := workspace.CheckPaths(q["path"]); err != nil {
+	if err := errors.Join(workspace.CheckPaths(o.Paths), workspace.CheckFilter(o.Filter)); err != nil {
 		wire.Error(w, err)
 		return
 	}
 	out := newStream(w, "application/octet-stream")
-	err = a.m.Changes(r.Context(), auth.Of(r).Caller, r.PathValue("id"),
-		sandbox.ChangesOptions{Content: content, Paths: q["path"]}, out)
+	err := a.m.Changes(r.Context(), auth.Of(r).Caller, r.PathValue("id"), o, out)
 	switch {
 	case err == nil:
 		out.begin()

@@ -40,7 +40,7 @@ func newTeams(t *testing.T, book *team.Book) *teams {
 		"reader": `,"owner":"key:acme","scopes":["read"]`,
 		"keeper": `,"owner":"key:acme","scopes":["read","manage","keys"],"host_image":true`,
 		"other":  `,"host_image":true,"owner":"key:other"`,
-		"admin":  `,"scopes":["read","manage","exec","keys","admin"],"host_image":true`,
+		"admin":  `,"scopes":["read","manage","exec","approve","keys","admin"],"host_image":true`,
 		"bare":   `,"scopes":["admin"]`,
 	} {
 		secret, hash, err := key.New(rand.Reader)

@@ -27,41 +27,59 @@ type endpoint struct {
 func (s *Server) routes(mux *http.ServeMux) {
 	images := &imageAPI{store: s.o.Images, log: s.log}
 	volumes := volumeAPI{s.o.Volumes}
-	sandboxes := &sandboxAPI{m: s.o.Manager, images: images, specs: &specs{
+	templates := templateAPI{s.o.TemplateCache}
+	sandboxes := &sandboxAPI{m: s.o.Manager, images: images, templates: templates, sockets: s.o.Sockets, specs: &specs{
 		m: s.o.Manager, images: images, volumes: volumes, templates: s.o.Templates,
 		mountDirs: s.o.MountDirs, private: s.o.Private, uid: s.uid,
 	}}
+	approvals := approvalAPI{desk: s.o.Approvals, m: s.o.Manager}
 	network := networkAPI{m: s.o.Manager, log: s.log, sandboxes: sandboxes}
 	metrics := metricsAPI{m: s.o.Manager, sessions: s.o.SessionMetrics, log: s.log}
-	keys, secrets, templates := keyAPI{s.o.Ring}, secretAPI{s.o.Secrets}, templateAPI{s.o.TemplateCache}
-	for _, r := range append(s.sessionRoutes(), []endpoint{
+	keys, secrets := keyAPI{s.o.Ring}, secretAPI{s.o.Secrets}
+	for _, r := range append(append(s.sessionRoutes(), s.actionRoutes()...), []endpoint{
 		{"GET /v1/version", key.Read, s.getVersion},
 		{"GET /v1/status", key.Read, s.getStatus},
 		{"POST /v1/shutdown", key.Manage, s.postShutdown},
-		{"POST /v1/sandboxes", key.Manage, sandboxes.create},
+		{"POST /v1/sandboxes?", key.Manage, sandboxes.create},
 		{"GET /v1/sandboxes?", key.Read, sandboxes.list},
 		{"GET /v1/sandboxes/{id}", key.Read, sandboxes.get},
+		{"PATCH /v1/sandboxes/{id}", key.Manage, sandboxes.set},
 		{"DELETE /v1/sandboxes/{id}?", key.Manage, sandboxes.remove},
 		{"POST /v1/sandboxes/{id}/start", key.Manage, sandboxes.start},
 		{"POST /v1/sandboxes/{id}/stop", key.Manage, sandboxes.stop},
 		{"POST /v1/sandboxes/{id}/pause", key.Manage, sandboxes.pause},
 		{"POST /v1/sandboxes/{id}/timeout", key.Manage, sandboxes.setTTL},
 		{"POST /v1/sandboxes/{id}/finish", key.Manage, sandboxes.finish},
+		{"GET /v1/sandboxes/{id}/processes", key.Read, sandboxes.processes},
+		{"GET /v1/sandboxes/{id}/held", key.Read, sandboxes.held},
+		{"GET /v1/sandboxes/{id}/usage", key.Read, sandboxes.usage},
 		{"GET /v1/sandboxes/{id}/hold", key.Manage, sandboxes.hold},
 		{"GET /v1/sandboxes/{id}/events?", key.Read, sandboxes.events},
 		{"POST /v1/sandboxes/{id}/events", key.Exec, sandboxes.addEvent},
 		{"GET /v1/sandboxes/{id}/changes?", key.Read, sandboxes.changes},
+		{"GET /v1/sandboxes/{id}/ports/{port}", key.Exec, s.ingress.ServeRaw},
+		{"POST /v1/sandboxes/{id}/ports/{port}/open", key.Exec, s.ingress.ServeOpen},
+		{"POST /v1/sandboxes/{id}/offers/{service}", key.Manage, s.ingress.ServeOffer},
+		{"POST /v1/sandboxes/{id}/changes", key.Read, sandboxes.selectChanges},
 		{"GET /v1/sandboxes/{id}/policy", key.Read, network.policy},
 		{"PUT /v1/sandboxes/{id}/policy", key.Manage, network.putPolicy},
 		{"POST /v1/sandboxes/{id}/policy/test", key.Read, network.postTest},
 		{"GET /v1/sandboxes/{id}/netlog?", key.Read, network.records},
+		{"GET /v1/sandboxes/{id}/disk?", key.Read, sandboxes.listDisk},
+		{"GET /v1/sandboxes/{id}/disk/file?", key.Exec, sandboxes.readDisk},
+		{"GET /v1/sandboxes/{id}/disk/image", key.Exec, sandboxes.exportDisk},
+		{"POST /v1/sandboxes/{id}/disk/scrub", key.Manage, sandboxes.scrubDisk},
 		{"POST /v1/sandboxes/{id}/snapshots", key.Manage, sandboxes.snapshot},
 		{"GET /v1/snapshots", key.Read, sandboxes.listSnapshots},
 		{"GET /v1/snapshots/{id}", key.Read, sandboxes.getSnapshot},
 		{"DELETE /v1/snapshots/{id}", key.Manage, sandboxes.removeSnapshot},
-		{"GET /v1/templates/cache", key.Read, templates.answer(TemplateCache.Usage)},
-		{"POST /v1/templates/gc", key.Manage, templates.answer(TemplateCache.Collect)},
+		{"GET /v1/templates/cache", key.Read, templates.usage},
+		{"POST /v1/templates/gc", key.Manage, templates.collect},
 		{"GET /v1/policy/presets", key.Read, network.presets},
+		{"GET /v1/approvals?", key.Read, approvals.list},
+		{"GET /v1/approvals/{id}", key.Read, approvals.get},
+		{"POST /v1/approvals/{id}/allow", key.Approve, approvals.allow},
+		{"POST /v1/approvals/{id}/deny", key.Approve, approvals.deny},
 		{"GET /v1/metrics", key.Read, metrics.serve},
 		{"GET /v1/keys", key.Keys, keys.list},
 		{"POST /v1/keys", key.Keys, keys.make},
@@ -73,7 +91,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"GET /v1/volumes", key.Read, volumes.list},
 		{"POST /v1/volumes", key.Manage, volumes.create},
 		{"GET /v1/volumes/{ref}", key.Read, volumes.get},
-		{"DELETE /v1/volumes/{ref}", key.Manage, volumes.remove},
+		{"DELETE /v1/volumes/{ref}?", key.Manage, volumes.remove},
 		{"/v1/sandboxes/{id}/guest/{path...}?", key.Exec, s.ingress.ServeOwner},
 		{"GET /v1/images?", key.Read, images.list},
 		{"DELETE /v1/images?", key.Manage, images.remove},

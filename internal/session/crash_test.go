@@ -226,6 +226,39 @@ func killedOnce(t *testing.T, n int, setup func(fataler, *daemon), do func(*sess
 	return died
 }
 
+// One that was killed while it deleted a session looked, as the next does, for processes in
+// the sandbox of then. The call that makes the session anew runs in the new one.
+func TestMadeAnewAfterAKill(t *testing.T) {
+	for _, left := range []record.State{record.Closing, record.Creating} {
+		t.Run(string(left), func(t *testing.T) {
+			inBubble(t, config(), func(t *testing.T, w *world, d *daemon) {
+				run(t, d, asked("k", "echo x"))
+				d.Close() // its manager goes on
+				records, err := w.store.Sessions(t.Context())
+				if err != nil || len(records) != 1 {
+					t.Fatal(records, err)
+				}
+				records[0].State = left
+				if err := w.store.SaveSession(t.Context(), records[0]); err != nil {
+					t.Fatal(err)
+				}
+				r, err := session.New(session.Options{Manager: d.manager, Store: &w.store, Config: config()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Open(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if res, err := (asking{r}).Exec(t.Context(), ann, asked("k", "echo works")); err != nil || string(res.Stdout) != "works\n" {
+					t.Errorf("Exec = %+v, %v", res, err)
+				}
+				r.Close()
+			})
+		})
+	}
+}
+
 // agree wants sessions and sandboxes to be of each other, and none between
 // states.
 func (w *world) agree(t fataler, d *daemon) {

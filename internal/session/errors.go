@@ -27,7 +27,7 @@ func failure(err error, key, doing string) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fault.Because(err, sandbox.Unavailable, "session %s: interrupted while trying to %s", shown(key), doing).WithHint("try again")
 	}
-	return fault.Because(err, sandbox.Internal, "session %s: could not %s", shown(key), doing).WithHint("the daemon's log says why")
+	return fault.Because(err, sandbox.Internal, "session %s: could not %s", shown(key), doing).WithHint(sandbox.LogHint)
 }
 
 const maxShown = 100 // bytes of a key in a text

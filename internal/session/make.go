@@ -2,8 +2,10 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/fault"
@@ -67,7 +69,7 @@ func (r *Runtime) build(ctx context.Context, s *session, spec Spec, f *found) er
 	}
 	sb, err := r.o.Manager.Create(ctx, c, want, nil)
 	if err != nil {
-		return r.explain(err)
+		return r.explain(limited(err))
 	}
 	f.notices = append(f.notices, otherwise(want, sb)...)
 	err = r.become(ctx, s, step{to: awake, sandbox: sb, write: func(to *record.Session) { to.Notices = slices.Clone(f.notices[said:]) }})
@@ -77,6 +79,16 @@ func (r *Runtime) build(ctx context.Context, s *session, spec Spec, f *found) er
 	r.metrics.created.Add(1)
 	r.log.Info("session created", "owner", s.id.owner, "session", shown(s.id.key), "sandbox", sb.ID, "backend", sb.Backend)
 	return nil
+}
+
+// limited is err, where a limit can't be kept with what mends that: a session has limits
+// whether or not they were asked for, and none can be left out.
+func limited(err error) error {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok || e.Kind != sandbox.Unsupported || !strings.Contains(e.Msg, "can't be limited here") {
+		return err
+	}
+	return e.WithHint("every session has limits: have root run the daemon, or mend what carboy doctor names")
 }
 
 // erase takes a session to nothing. life must be held.

@@ -135,7 +135,7 @@ func (r *Runtime) awaitOpen(ctx context.Context) error {
 	case <-r.opened:
 		return nil
 	case <-r.closing.Done():
-		return errClosing
+		return sandbox.ErrLeaving
 	case <-ctx.Done():
 		return fault.Because(context.Cause(ctx), sandbox.Unavailable, "%s", errUnread.Msg).WithHint("%s", errUnread.Hint)
 	case <-r.clock.After(openPatience):
@@ -155,7 +155,7 @@ func (r *Runtime) begin(ctx context.Context, c sandbox.Caller) (_ context.Contex
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return nil, nil, errClosing
+		return nil, nil, sandbox.ErrLeaving
 	}
 	r.calls.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)

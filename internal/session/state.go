@@ -160,6 +160,7 @@ func (r *Runtime) enterLocked(s *session, n step) {
 	case awake:
 		s.over, s.end = context.WithCancelCause(context.Background())
 		if n.sandbox != nil {
+			s.leaveGuestLocked() // who looked for processes after a restart reached the one before
 			s.wall, s.sandboxID = n.sandbox.Backend, n.sandbox.ID
 		}
 	case creating:

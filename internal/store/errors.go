@@ -89,11 +89,14 @@ func explained(code int, path string) *sandbox.Error {
 // that only where it writes: files that it could not make, or make longer, have
 // other ones, that say nothing of why.
 func isFull(err error, path string) bool {
+	return code(err) == sqlite3.SQLITE_FULL || mayBeFull(err) && disk.Full(filepath.Dir(path))
+}
+
+// mayBeFull is isFull where the disk may have got room since.
+func mayBeFull(err error) bool {
 	switch code(err) {
-	case sqlite3.SQLITE_FULL:
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
 		return true
-	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
-		return disk.Full(filepath.Dir(path))
 	}
 	return false
 }

@@ -94,7 +94,7 @@ func Open(ctx context.Context, path string) (_ *SQLite, err error) {
 		return nil, err
 	}
 	err = s.migrate(ctx)
-	if isFull(err, path) { // of what is there, a lot can be removed
+	if mayBeFull(err) { // of what is there, a lot can be removed
 		if serr := s.spare.spend(); serr != nil {
 			return nil, serr
 		}

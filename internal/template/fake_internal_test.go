@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // world is a Service with fakes around it.
 type world struct {
+	denied []netlog.Record // what every sandbox was refused
 	*Service
 	t    *testing.T
 	o    Options
@@ -216,6 +218,15 @@ func (w *world) Remove(_ context.Context, _ sandbox.Caller, id string, _ bool) e
 
 func (w *world) Dial(context.Context, sandbox.Caller, string, int) (net.Conn, error) {
 	return nil, errors.New("there is none to dial")
+}
+
+func (w *world) NetLog(_ context.Context, _ sandbox.Caller, _ string, _ sandbox.NetLogOptions, yield func(netlog.Record) error) error {
+	for _, r := range w.denied {
+		if err := yield(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *world) Snapshot(_ context.Context, c sandbox.Caller, id string) (sandbox.Snapshot, error) {

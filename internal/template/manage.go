@@ -41,6 +41,9 @@ func (i Info) Latest() Record {
 // Request enters a build of a template, which it makes where c has none of
 // that name.
 func (s *Service) Request(ctx context.Context, c sandbox.Caller, q Request) (Template, Record, error) {
+	if err := s.o.Room(c.Owner, "build a template"); err != nil {
+		return Template{}, Record{}, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requestLocked(ctx, c, q)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -32,6 +33,7 @@ type Manager interface {
 	List(ctx context.Context, c sandbox.Caller, f sandbox.Filter) ([]*sandbox.Sandbox, error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string, force bool) error
 	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)
+	NetLog(ctx context.Context, c sandbox.Caller, ref string, o sandbox.NetLogOptions, yield func(netlog.Record) error) error
 	Snapshot(ctx context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error)
 	GetSnapshot(ctx context.Context, c sandbox.Caller, id string) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, c sandbox.Caller) ([]sandbox.Snapshot, error)

@@ -57,6 +57,9 @@ type run struct {
 }
 
 func (s *Service) newRun(owner string, p Plan, j *journal, rec Record) *run {
+	if rec.Network == "" {
+		rec.Network, rec.Policy = s.o.Network, policy.Clone(s.o.Policy)
+	}
 	return &run{
 		s: s, j: j, owner: owner, plan: p, rec: rec, forced: p.Force,
 		// What others build on may be another owner's.
@@ -91,15 +94,13 @@ func (r *run) explain(doing string, err error) error {
 	if e, ok := errors.AsType[*buildError](err); ok {
 		return e
 	}
-	text := doing + ": the daemon's log says why"
+	b := &buildError{step: r.step, msg: doing + ": it failed", hint: sandbox.LogHint, err: err}
 	if e, ok := errors.AsType[*sandbox.Error](err); ok {
-		if text = doing + ": " + e.Msg; e.Hint != "" {
-			text += " (" + e.Hint + ")"
-		}
+		b.msg, b.hint = doing+": "+e.Msg, e.Hint
 	} else if e, ok := errors.AsType[*Refusal](err); ok {
-		text = doing + ": " + e.Text
+		b.msg, b.hint = doing+": "+e.Text, ""
 	}
-	return &buildError{step: r.step, msg: text, err: err}
+	return b
 }
 
 // do carries the build from its base to its proof.
@@ -113,6 +114,7 @@ func (r *run) do(ctx context.Context) (err error) {
 	if err := r.base(ctx); err != nil {
 		return r.explain("start from its base", err)
 	}
+	r.sayNetwork()
 	r.depth = r.s.m.SnapshotDepth(r.at.Snapshot)
 	for i, st := range r.plan.Steps {
 		if ctx.Err() != nil {
@@ -361,7 +363,7 @@ func (r *run) open(ctx context.Context) error {
 
 func (r *run) spec() sandbox.Spec {
 	return sandbox.Spec{
-		Image: r.at.Image, Snapshot: r.at.Snapshot, Sudo: r.s.o.Sudo, Network: r.s.o.Network, Policy: policy.Clone(r.s.o.Policy),
+		Image: r.at.Image, Snapshot: r.at.Snapshot, Sudo: r.s.o.Sudo, Network: r.rec.Network, Policy: policy.Clone(r.rec.Policy),
 		Limits:   sandbox.Limits{CPUs: r.rec.CPUs, Memory: r.rec.Memory, Disk: r.rec.Disk},
 		TTL:      r.s.o.Time + sandboxSlack,
 		OnExpiry: sandbox.OnExpiryRemove,

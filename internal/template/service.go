@@ -58,9 +58,12 @@ type Options struct {
 	Images  Images // nil: only the machine's own programs and other templates
 	// Guest reaches a sandbox's agent, by a connection that dial makes.
 	Guest func(dial func(context.Context) (net.Conn, error)) Guest
-	Dir   string // for files that clients send and for logs; is made
-	Log   *slog.Logger
-	Now   func() time.Time
+	// Room refuses to begin a build where the disk has too little room for any; what is a word
+	// for it. Default: there is always some.
+	Room func(owner, what string) error
+	Dir  string // for files that clients send and for logs; is made
+	Log  *slog.Logger
+	Now  func() time.Time
 
 	// Host identifies the machine's own programs, and changes where an upgrade
 	// changes those; nil: they are always the same.
@@ -127,6 +130,9 @@ var errOpening = sandbox.Errorf(sandbox.Unavailable, "templates: the daemon is s
 func New(o Options) (*Service, error) {
 	if o.Store == nil || o.Manager == nil || o.Guest == nil || o.Dir == "" {
 		return nil, errors.New("templates: a store, a manager, a guest and a directory are required")
+	}
+	if o.Room == nil {
+		o.Room = func(string, string) error { return nil }
 	}
 	o.Time = cmp.Or(o.Time, DefaultTime)
 	o.PerOwner = cmp.Or(o.PerOwner, defaultPerOwner)
@@ -202,7 +208,7 @@ func (s *Service) readyLocked(c sandbox.Caller) error {
 }
 
 func unknown(ref string) error {
-	return sandbox.Errorf(sandbox.NotFound, "template %.80q: there is no such template", ref).
+	return sandbox.Errorf(sandbox.NotFound, "template %.80q: not found", ref).
 		WithHint("carboy template ls, or use %s", Base)
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/store"
 	"github.com/carboy-sandbox/carboy/internal/template"
@@ -109,6 +110,10 @@ func (w *world) Remove(_ context.Context, _ sandbox.Caller, ref string, _ bool) 
 
 func (w *world) Dial(context.Context, sandbox.Caller, string, int) (net.Conn, error) {
 	return nil, errors.New("there is no network")
+}
+
+func (w *world) NetLog(context.Context, sandbox.Caller, string, sandbox.NetLogOptions, func(netlog.Record) error) error {
+	return nil
 }
 
 func (w *world) Snapshot(_ context.Context, c sandbox.Caller, ref string) (sandbox.Snapshot, error) {

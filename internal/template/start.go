@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -21,6 +22,9 @@ const (
 // Logs.
 func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref, build string, p Plan) error {
 	if err := p.check(); err != nil {
+		return err
+	}
+	if err := s.o.Room(c.Owner, "build a template"); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -43,6 +47,10 @@ func (s *Service) Start(ctx context.Context, c sandbox.Caller, ref, build string
 	}
 	next := r.clone()
 	next.Started, next.UpdatedAt = true, s.stamp()
+	next.Network, next.Policy = p.Network, policy.Clone(p.Policy)
+	if p.Network == "" {
+		next.Network, next.Policy = s.o.Network, policy.Clone(s.o.Policy)
+	}
 	if err := s.o.Store.PutBuild(ctx, next); err != nil {
 		return err
 	}
@@ -85,7 +93,13 @@ func (p Plan) check() error {
 			return sandbox.Errorf(sandbox.Invalid, "a command or a name is too long, or holds a NUL byte")
 		}
 	}
-	return nil
+	if p.Network == "" && p.Policy == nil {
+		return nil
+	}
+	if _, _, err := sandbox.ResolveNetwork(p.Network, p.Policy); err != nil {
+		return err
+	}
+	return sandbox.CheckPolicy(p.Policy, nil)
 }
 
 func (st Step) check() error {
@@ -192,16 +206,16 @@ func causeText(ctx context.Context) string {
 
 // end writes down that a build failed with err.
 func (s *Service) end(ctx context.Context, id string, j *journal, err error) {
-	why := &Reason{Message: "the build failed; the daemon's log says why"}
+	why := &Reason{Message: "the build failed", Hint: sandbox.LogHint}
 	if e, ok := errors.AsType[*buildError](err); ok {
-		why = &Reason{Message: e.msg, Step: e.step}
+		why = &Reason{Message: e.msg, Hint: e.hint, Step: e.step}
 	} else if e, ok := errors.AsType[*sandbox.Error](err); ok {
-		why.Message = e.Msg
+		why.Message, why.Hint = e.Msg, e.Hint
 	}
 	s.log.Info("build failed", "build", id, "step", why.Step, "reason", why.Message, "error", err)
 	if j != nil {
 		j.flush()
-		j.say(levelError, "Build failed: "+why.Message)
+		j.say(levelError, "Build failed: "+why.Text())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,8 +229,8 @@ func (s *Service) end(ctx context.Context, id string, j *journal, err error) {
 
 // buildError is why a build fails, in words for who asked for it.
 type buildError struct {
-	step, msg string
-	err       error
+	step, msg, hint string
+	err             error
 }
 
 // Error returns the words.

@@ -2,8 +2,10 @@ package template
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
@@ -70,12 +72,14 @@ func (r *run) runStep(ctx context.Context, st Step) error {
 	if len(st.Args) > 1 && st.Args[1] != "" {
 		cmd.User = st.Args[1]
 	}
+	began := time.Now()
 	exit, err := r.exec(ctx, cmd, r.output)
 	if err != nil {
 		return err
 	}
 	if exit.Code != exitDone {
-		return r.fail("failed to run command %.200q: %s", st.Args[0], exit.Text)
+		refused, hint := r.refused(ctx, began)
+		return &buildError{step: r.step, msg: fmt.Sprintf("failed to run command %.200q: %s%s", st.Args[0], exit.Text, refused), hint: hint}
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (s *Service) unneeded(ctx context.Context, all []sandbox.Snapshot, at strin
 		}
 		delete(s.cache, key)
 	}
-	used, busy := s.usedLocked(), s.busyLocked()
+	used, busy := s.usedLocked(""), s.busyLocked()
 	unused := map[string]time.Time{}
 	for _, snap := range all {
 		owner, ours := strings.CutPrefix(snap.Owner, ownerPrefix)
@@ -113,11 +113,14 @@ func (s *Service) busyLocked() map[string]bool {
 }
 
 // usedLocked are the snapshots that a tag or a cached step leads to. A build
-// that lost its tags to a later one is a record and no more.
-func (s *Service) usedLocked() map[string]bool {
+// that lost its tags to a later one is a record and no more. The steps of the owner
+// without do not count.
+func (s *Service) usedLocked(without string) map[string]bool {
 	used := map[string]bool{}
 	for _, c := range s.cache {
-		used[c.Snapshot] = true
+		if without == "" || c.Owner != without {
+			used[c.Snapshot] = true
+		}
 	}
 	for _, tag := range s.tags {
 		if r := s.builds[tag.Build]; r != nil {

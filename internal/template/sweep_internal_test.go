@@ -88,7 +88,14 @@ func TestCollect(t *testing.T) {
 		close(hold)
 		w.ended(r)
 		synctest.Wait()
+		dry, err := w.Droppable(t.Context(), ann)
+		if err != nil {
+			t.Fatal(err)
+		}
 		got, err := w.Collect(t.Context(), ann)
+		if dry != got {
+			t.Errorf("it was to drop %+v, and dropped %+v", dry, got)
+		}
 		// The snapshot that the tag leads to stays; those of the steps before it go.
 		if want := (Usage{Steps: 3, Snapshots: 2, Size: 2000, Files: 1, FileSize: 7}); err != nil || got != want {
 			t.Errorf("dropped %+v, %v", got, err)

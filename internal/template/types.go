@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -49,6 +50,9 @@ type Record struct {
 	Startup  *sandbox.Startup `json:"startup,omitempty"`
 	Context
 	EnvdVersion string `json:"envd_version,omitempty"`
+	// What its steps might reach.
+	Network string         `json:"network,omitempty"`
+	Policy  *policy.Policy `json:"policy,omitempty"`
 
 	CreatedAt  time.Time `json:"created_at"`
 	UpdatedAt  time.Time `json:"updated_at"`
@@ -73,13 +77,23 @@ func (c Context) clone() Context {
 // Reason is why a build failed.
 type Reason struct {
 	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"` // what to do next
 	Step    string `json:"step,omitempty"` // "base", "finalize", or a step's number from 1
+}
+
+// Text is the message with the hint, for those who get one text alone.
+func (r Reason) Text() string {
+	if r.Hint == "" {
+		return r.Message
+	}
+	return r.Message + " (" + r.Hint + ")"
 }
 
 func (r Record) clone() Record {
 	r.Tags = slices.Clone(r.Tags)
 	r.Context = r.Context.clone()
 	r.Startup = r.Startup.Clone()
+	r.Policy = policy.Clone(r.Policy)
 	if r.Reason != nil {
 		c := *r.Reason
 		r.Reason = &c
@@ -122,6 +136,10 @@ type Plan struct {
 	Steps        []Step
 	StartCmd     string
 	ReadyCmd     string
+	// Network and Policy are what its steps may reach, as a Spec has them; "" and nil:
+	// what Options say. There are no secrets: what a step leads to is kept and shared.
+	Network string
+	Policy  *policy.Policy
 	// HostImage says that the caller may use the machine's own programs.
 	HostImage bool
 	// Outside says that no registry of this host or its networks is to be asked.

@@ -3,6 +3,7 @@ package template
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -60,6 +61,43 @@ func (s *Service) Usage(ctx context.Context, c sandbox.Caller) (u Usage, err err
 	}
 	u.Files, u.FileSize, err = s.archives.count(c.Owner)
 	return u, err
+}
+
+// Droppable is what Collect would drop now.
+func (s *Service) Droppable(ctx context.Context, c sandbox.Caller) (Usage, error) {
+	u, err := s.Usage(ctx, c)
+	if err != nil || u.Snapshots == 0 {
+		return u, err
+	}
+	all, err := s.m.Snapshots(ctx, sandbox.Caller{Owner: ownerPrefix, Admin: true})
+	if err != nil {
+		return Usage{}, err
+	}
+	s.mu.Lock()
+	kept := s.usedLocked(c.Owner)
+	s.mu.Unlock()
+	for _, snap := range all {
+		if snap.Owner == sandboxOwner(c.Owner) && kept[snap.ID] {
+			u.Snapshots--
+			u.Size -= snap.Size
+		}
+	}
+	return u, nil
+}
+
+// NamesOf returns what a snapshot is for: the templates whose tags lead to it, sorted.
+// There are none for one that only the next build needs.
+func (s *Service) NamesOf(snapshot string) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, tag := range s.tags {
+		t, r := s.templates[tag.Template], s.builds[tag.Build]
+		if t != nil && r != nil && r.Snapshot == snapshot && !slices.Contains(names, t.Name) {
+			names = append(names, t.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Collect drops the cache of c's builds: steps that were kept, archives that

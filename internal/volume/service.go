@@ -55,6 +55,10 @@ type Options struct {
 	// is not; nil: there can be none.
 	Delete func(dir string) error
 
+	// Room refuses to make one where the disk has too little room for any; what is a word for
+	// it. Default: there is always some.
+	Room func(owner, what string) error
+
 	Size     int64 // bytes of one that asks for none
 	MaxSize  int64 // the most that one may ask for
 	PerOwner int   // how many one owner may have
@@ -73,6 +77,13 @@ type Volume struct {
 	Size      int64     `json:"size"`   // bytes
 	Inodes    int64     `json:"inodes"` // files
 	CreatedAt time.Time `json:"created_at"`
+
+	// Cache is the directory whose builds' caches it keeps; the zero value: it is no
+	// cache. Path is where that was seen last.
+	Cache sandbox.HostDir `json:"cache,omitzero"`
+	// Home says whose home's directories it keeps for Cache, such as "claude"; "": it
+	// keeps caches of builds.
+	Home string `json:"home,omitempty"`
 
 	// Unenforced says why Size and Inodes are not kept to; "": they are.
 	Unenforced string `json:"unenforced,omitempty"`
@@ -99,6 +110,7 @@ type Service struct {
 
 	most   func(owner string) int // guarded by making; see Bound
 	making sync.Mutex             // held while a volume is made: names and counts are looked at
+	asked  map[string]int         // how often a cache that was made by this service was asked for; guarded by making
 
 	mu      sync.Mutex
 	volumes map[string]Volume // by ID
@@ -111,7 +123,7 @@ type Service struct {
 func Open(o Options) (*Service, error) {
 	s := &Service{
 		o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), root: tree.Root(o.State),
-		images: disk.New(filepath.Join(o.Cache, "disk")), diskErr: disk.Available(), volumes: map[string]Volume{},
+		images: disk.New(filepath.Join(o.Cache, "disk")), diskErr: disk.Available(), volumes: map[string]Volume{}, asked: map[string]int{},
 	}
 	s.o.Size, s.o.MaxSize = cmp.Or(o.Size, DefaultSize), cmp.Or(o.MaxSize, DefaultMaxSize)
 	s.o.PerOwner = cmp.Or(o.PerOwner, DefaultPerOwner)
@@ -177,9 +189,9 @@ func (s *Service) size(c sandbox.Caller, n New) (disk.Size, error) {
 	size := disk.Size{Bytes: cmp.Or(n.Size, s.o.Size), Inodes: n.Inodes}
 	switch {
 	case size.Bytes < MinSize:
-		return size, sandbox.Errorf(sandbox.Invalid, "volume size of %d bytes: too small", size.Bytes).WithHint("at least %dm", MinSize>>20)
+		return size, sandbox.Errorf(sandbox.Invalid, "volume size %s: too small", sandbox.SizeText(size.Bytes)).WithHint("at least %dm", MinSize>>20)
 	case size.Bytes > s.o.MaxSize && !c.Admin:
-		return size, sandbox.Errorf(sandbox.Denied, "volume size of %d bytes: too large", size.Bytes).WithHint("at most %d bytes", s.o.MaxSize)
+		return size, sandbox.Errorf(sandbox.Denied, "volume size %s: too large", sandbox.SizeText(size.Bytes)).WithHint("at most %s", sandbox.SizeText(s.o.MaxSize))
 	}
 	if size.Inodes == 0 {
 		size.Inodes = size.Bytes / bytesPerInode
@@ -202,23 +214,31 @@ func (s *Service) Create(ctx context.Context, c sandbox.Caller, n New) (Volume, 
 	}
 	s.making.Lock()
 	defer s.making.Unlock()
-	if err := s.room(c, n.Name); err != nil {
+	return s.create(ctx, c, Volume{Name: n.Name}, size)
+}
+
+// create makes the volume of which v says what is asked. s.making must be held.
+func (s *Service) create(ctx context.Context, c sandbox.Caller, v Volume, size disk.Size) (Volume, error) {
+	if err := s.room(c, v.Name); err != nil {
 		return Volume{}, err
+	}
+	if s.o.Room != nil {
+		if err := s.o.Room(c.Owner, "make a volume"); err != nil {
+			return Volume{}, err
+		}
 	}
 	id, err := sandbox.NewVolumeID(s.o.Rand)
 	if err != nil {
 		return Volume{}, err
 	}
-	v := Volume{
-		ID: id, Owner: c.Owner, Name: n.Name, Size: size.Bytes, Inodes: size.Inodes,
-		CreatedAt: s.o.Now().UTC().Round(0),
-	}
+	v.ID, v.Owner, v.Size, v.Inodes = id, c.Owner, size.Bytes, size.Inodes
+	v.CreatedAt = s.o.Now().UTC().Round(0)
 	images := s.images
 	if s.diskErr != nil {
 		v.Unenforced, images = s.diskErr.Error(), nil
 	}
 	if err := s.make(ctx, v, images, size); err != nil {
-		return Volume{}, explain(err, n.Name, "make")
+		return Volume{}, explain(err, v.Name, "make")
 	}
 	s.mu.Lock()
 	s.volumes[id] = v
@@ -293,7 +313,7 @@ func (s *Service) Get(_ context.Context, c sandbox.Caller, ref string) (Volume, 
 			return v, nil
 		}
 	}
-	return Volume{}, sandbox.Errorf(sandbox.NotFound, "volume %.160q: not found", ref).WithHint("carboy volume ls")
+	return Volume{}, sandbox.Errorf(sandbox.NotFound, "volume %.160q: not found", ref).WithHint("carboy volume ls, or make it: carboy volume create NAME")
 }
 
 // Has implements sandbox.Volumes.
@@ -365,7 +385,7 @@ func explain(err error, name, doing string) error {
 		e.Err = err
 		return e
 	}
-	e := sandbox.Errorf(sandbox.Internal, "volume %s: could not %s it", name, doing).WithHint("the daemon's log says why")
+	e := sandbox.Errorf(sandbox.Internal, "volume %s: could not %s it", name, doing).WithHint(sandbox.LogHint)
 	e.Err = err
 	return e
 }

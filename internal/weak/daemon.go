@@ -11,6 +11,13 @@ const (
 	HostPathsTold      Weakness = "host-paths-told"      // a key learns what is at paths that it may not name
 )
 
+// Of ports of sandboxes on the machine's loopback.
+const (
+	LoopbackForAll   Weakness = "loopback-for-all"   // whose socket is at the other end is not asked
+	OpenPagesAllowed Weakness = "open-pages-allowed" // pages of other origins ask with the cookie of a sandbox that was opened
+	OpenLinkKept     Weakness = "open-link-kept"     // the link of carboy open can be used again
+)
+
 // Of sessions.
 const (
 	SessionWallOpen   Weakness = "session-wall-open"   // a request may name a wall that is weaker than the configured one
@@ -20,6 +27,31 @@ const (
 // Of volumes.
 const (
 	VolumeLinksFollowed Weakness = "volume-links-followed" // the content API follows links out of a volume, and sees the host's files
+)
+
+// Of commits that are taken.
+const (
+	ReaderFree       Weakness = "reader-free"       // the git that reads a sandbox's objects has all rights of the caller
+	ObjectsUnchecked Weakness = "objects-unchecked" // no object of a sandbox is looked at, and none is missed
+)
+
+// Of the git gate.
+const (
+	GitHostUnproved Weakness = "git-host-unproved" // whatever key an upstream's host has is taken
+	GitRedirected   Weakness = "git-redirected"    // an upstream may send requests to another host
+	GitUnscanned    Weakness = "git-unscanned"     // nothing of what is pushed is searched for secrets
+	GitAskOpen      Weakness = "git-ask-open"      // a question that nobody could answer is allowed
+)
+
+// Of bottles.
+const (
+	BottleWidened Weakness = "bottle-widened" // an agent's policy is taken to lie within its bottle's, whatever it says
+)
+
+// Of disks.
+const (
+	DiskNotHeld Weakness = "disk-not-held" // writes to a disk image fail where the host's disk is full
+	ScrubKept   Weakness = "scrub-kept"    // a scrub unlinks, and overwrites nothing
 )
 
 // Of the way between the host and the guest agent.

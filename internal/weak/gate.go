@@ -33,6 +33,15 @@ const (
 	NetSecretsInClear Weakness = "net-secrets-in-clear" // secrets are put into requests without TLS
 )
 
+// Of what a person is asked.
+const (
+	NetAskOff       Weakness = "net-ask-off"       // what a rule asks for goes on unasked
+	NetAskLoose     Weakness = "net-ask-loose"     // what is granted for one request is granted for every request of its rule
+	NetAskStale     Weakness = "net-ask-stale"     // what was granted outlives the policy under which it was
+	NetAskUnbounded Weakness = "net-ask-unbounded" // any number of questions is held
+	NetAskInside    Weakness = "net-ask-inside"    // the gate takes answers from inside, too
+)
+
 // Of the gate: what it reads of TLS, and the connections that it carries.
 const (
 	NetHelloLax       Weakness = "net-hello-lax"       // any bytes are a server name
@@ -54,6 +63,7 @@ const (
 	NetConnectPass          Weakness = "net-connect-pass"          // CONNECT is passed on to upstreams
 	NetFieldsLax            Weakness = "net-fields-lax"            // fields of HTTP/2 that mean another thing elsewhere are passed on
 	NetPoolShared           Weakness = "net-pool-shared"           // connections to upstreams are used for whatever comes next
+	NetCallerForged         Weakness = "net-caller-forged"         // a guest may say as whom it calls a service
 	NetRecordRaw            Weakness = "net-record-raw"            // paths are recorded as they mean, not as they are written
 )
 
@@ -70,6 +80,7 @@ const (
 // Of the gate's process.
 const (
 	NetGateAsRoot     Weakness = "net-gate-as-root"    // it keeps the daemon's user and root directory
+	NetOffersShared   Weakness = "net-offers-shared"   // what is offered goes to the gate that was started last
 	NetGateUnfiltered Weakness = "net-gate-unfiltered" // it may make any system call
 )
 

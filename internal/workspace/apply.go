@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
@@ -18,6 +19,11 @@ import (
 // held back nor in conflict, and nothing at all if there is a conflict.
 type ApplyOptions struct {
 	Paths []string // only these and what is below them; none means all
+	// Filter is the one with which the stream was asked for.
+	Filter sandbox.ChangesFilter
+	// Brought is what syncs put into the workspace: that is no change of the sandbox's, and
+	// what the base had then none of the host's.
+	Brought []Brought
 	// Allow names paths that are held back and wanted all the same. One that
 	// a rule of HoldRules catches stands for all below it; any other for
 	// itself alone. A set-id bit is applied only to a file named here.
@@ -92,7 +98,10 @@ func Apply(ctx context.Context, base *Base, r io.Reader, opts ApplyOptions) (*Re
 	if err != nil {
 		return &Result{}, err
 	}
-	load := LoadOptions{SpoolDir: base.dir, Keep: func(c *Change) bool { return a.sel.has(c.Path) }}
+	load := LoadOptions{
+		SpoolDir: base.dir, SpoolHint: "to let yourself write there: chmod u+w " + shell.Word(base.name),
+		Keep: func(c *Change) bool { return a.sel.has(c.Path) },
+	}
 	if opts.DryRun {
 		load.SpoolDir = nil
 	}
@@ -101,7 +110,7 @@ func Apply(ctx context.Context, base *Base, r io.Reader, opts ApplyOptions) (*Re
 		return &Result{}, err
 	}
 	defer set.Close()
-	diff, err := Compare(ctx, base, set, opts.Paths)
+	diff, err := Compare(ctx, base, set, CompareOptions{Paths: opts.Paths, Filter: opts.Filter, Brought: opts.Brought})
 	if err != nil {
 		return &Result{}, err
 	}
@@ -138,7 +147,7 @@ type applier struct {
 	opts   ApplyOptions
 	sel    selection
 	allow  []string
-	marks  map[string]Mark
+	marks  map[string][]Mark
 	set    *Set
 	limit  time.Time
 	plan   []*Item
@@ -150,7 +159,7 @@ type applier struct {
 }
 
 func newApplier(ctx context.Context, base *Base, opts ApplyOptions) (*applier, error) {
-	a := &applier{ctx: ctx, base: base, opts: opts, marks: map[string]Mark{}, touched: map[string]bool{}}
+	a := &applier{ctx: ctx, base: base, opts: opts, marks: map[string][]Mark{}, touched: map[string]bool{}}
 	a.result = Result{Applied: []Item{}, Held: []Item{}, Declined: []Item{}, Conflicts: []Outcome{}}
 	if opts.Force && len(opts.Paths) == 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "apply: force needs the paths it is for").
@@ -167,8 +176,11 @@ func newApplier(ctx context.Context, base *Base, opts ApplyOptions) (*applier, e
 		}
 		a.allow = append(a.allow, one...) // "." allows nothing: it names nothing
 	}
+	for _, b := range opts.Brought {
+		a.marks[b.Path] = append(a.marks[b.Path], b.Mark)
+	}
 	for _, m := range opts.Applied {
-		a.marks[m.Path] = m
+		a.marks[m.Path] = append(a.marks[m.Path], m)
 	}
 	return a, nil
 }
@@ -279,7 +291,7 @@ func (a *applier) allowed(it *Item) bool {
 		return false
 	}
 	return slices.ContainsFunc(a.allow, func(p string) bool {
-		return p == it.Path || below(it.Path, p) && heldByName(p) != ""
+		return p == it.Path || below(it.Path, p) && HeldByName(p) != ""
 	})
 }
 
@@ -348,8 +360,9 @@ func (a *applier) changed(rel string, s stamp) bool {
 	if s.ctime < a.limit.UnixNano() {
 		return false
 	}
-	m, ok := a.marks[rel]
-	return !ok || m.Dev != s.dev || m.Ino != s.ino || m.CTime != s.ctime
+	return !slices.ContainsFunc(a.marks[rel], func(m Mark) bool {
+		return m.Dev == s.dev && m.Ino == s.ino && m.CTime == s.ctime
+	})
 }
 
 // changedAround reports whether the directory that a path is in, or was in,

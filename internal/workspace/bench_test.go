@@ -80,7 +80,7 @@ func BenchmarkCompare50k(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		d, err := workspace.Compare(b.Context(), base, set, nil)
+		d, err := workspace.Compare(b.Context(), base, set, workspace.CompareOptions{})
 		if err != nil || len(d.Items) != 0 {
 			b.Fatal(len(d.Items), err)
 		}

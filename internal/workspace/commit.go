@@ -331,7 +331,10 @@ func (a *applier) removeDir(parent *os.File, name, rel string) error {
 func (a *applier) settle() error {
 	a.base.forget()
 	slices.SortFunc(a.result.Applied, func(a, b Item) int { return comparePaths(a.Path, b.Path) })
-	marks := a.marks
+	marks := map[string]Mark{}
+	for _, m := range a.opts.Applied {
+		marks[m.Path] = m
+	}
 	for _, it := range a.result.Applied {
 		a.mark(marks, it.Path)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"slices"
@@ -69,9 +70,23 @@ type Diff struct {
 	Since time.Time `json:"since"`
 	Items []Item    `json:"changes"` // in the stream's order
 
-	set  *Set
-	base *Base
-	sel  selection
+	// Left counts what is no item because the filter leaves it out.
+	Left Left `json:"left"`
+
+	set    *Set
+	base   *Base
+	sel    selection
+	filter sandbox.ChangesFilter
+}
+
+// CompareOptions say what of a set counts. The zero value is everything.
+type CompareOptions struct {
+	Paths []string // only these and what is below them; none means all
+	// Filter is the one with which the stream was asked for.
+	Filter sandbox.ChangesFilter
+	// Brought is what syncs put into the workspace: where that is still as it was
+	// brought, it is no change.
+	Brought []Brought
 }
 
 // Summary counts a diff's items.
@@ -110,31 +125,37 @@ func (d *Diff) Summary() Summary {
 // executable is the one bit of a mode that counts, as for git.
 func executable(mode uint32) bool { return mode&0o100 != 0 }
 
-// Compare returns the changes in set, at or below paths (none: all), that make
-// a difference to base. Gone are files that were copied up and not changed:
+// Compare returns the changes in set that make a difference to base. Gone are files that were copied up and not changed:
 // those of the same content and the same executable bit. Directories that the
 // base has keep their modes. Deletions that an opaque directory implies are
 // spelled out. Nothing is written.
 //
 // A path at which nothing is on either side is an error. The Diff uses base and
 // set; keep both open.
-func Compare(ctx context.Context, base *Base, set *Set, paths []string) (*Diff, error) {
-	sel, err := newSelection(paths)
+func Compare(ctx context.Context, base *Base, set *Set, o CompareOptions) (*Diff, error) {
+	sel, err := newSelection(o.Paths)
+	if err == nil {
+		err = CheckFilter(o.Filter)
+	}
 	if err != nil {
 		return nil, err
 	}
 	c := &comparer{
 		ctx: ctx, base: base, set: set, sel: sel, bare: newBareFinder(base, set),
 		dig: newDigester(), buf: make([]byte, 256<<10), items: []Item{},
+		filter: newFilter(o.Filter, sel), brought: broughtByPath(o.Brought), left: set.left,
 	}
 	if err := c.run(); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
-	if err := c.checkFound(paths); err != nil {
+	if err := c.checkFound(o.Paths); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(c.items, func(a, b Item) int { return comparePaths(a.Path, b.Path) })
-	d := &Diff{Since: set.header.Since, Items: c.items, set: set, base: base, sel: sel}
+	if !c.filter.only.Empty() {
+		c.dropEmptyDirs()
+	}
+	d := &Diff{Since: set.header.Since, Items: c.items, Left: c.left, set: set, base: base, sel: sel, filter: o.Filter}
 	for i := range d.Items {
 		d.Items[i].diff = d
 	}
@@ -150,6 +171,26 @@ type comparer struct {
 	dig   *digester
 	buf   []byte
 	items []Item
+
+	filter  *filter
+	brought broughtSet
+	left    Left
+}
+
+// dropEmptyDirs takes out new directories in which nothing is an item: those that only
+// led to what is left out.
+func (c *comparer) dropEmptyDirs() {
+	kept, last := len(c.items), ""
+	for i := len(c.items) - 1; i >= 0; i-- {
+		it := &c.items[i]
+		if it.Class == Added && it.Kind == Dir && (last == "" || !below(last, it.Path)) && !c.filter.only.Has(it.Path, true) {
+			continue
+		}
+		last = it.Path
+		kept--
+		c.items[kept] = *it
+	}
+	c.items = c.items[kept:]
 }
 
 func (c *comparer) run() error {
@@ -261,8 +302,23 @@ func (c *comparer) entry(e *entry) error {
 		it.Was, _ = kindOf(st)
 		it.WasMode = st.Mode & 0o7777
 	}
+	if c.brought.has(&e.Change) {
+		return nil
+	}
+	out, ignored := c.filter.leaves(e.Path, it.Kind == Dir || it.Was == Dir)
+	if out && it.Kind == Dir && it.Was == Dir { // it only leads somewhere
+		return nil
+	}
 	if err := c.classify(&it, st); err != nil || it.Class == "" {
 		return err
+	}
+	switch {
+	case out && ignored && (it.Kind != Dir || !c.filter.ignored.Leads(e.Path)):
+		c.left.Ignored++
+		return nil
+	case out && !ignored:
+		c.left.Excluded++
+		return nil
 	}
 	if err := c.hold(&it); err != nil {
 		return err
@@ -336,16 +392,16 @@ func (c *comparer) hold(it *Item) error {
 		it.Held = "a " + term.Escape(it.Detail) + " is never applied"
 	case hasTempName(it.Path):
 		it.Held = "the name is reserved for carboy's own files"
-	case heldByName(it.Path) != "":
-		it.Held = heldByName(it.Path)
+	case HeldByName(it.Path) != "":
+		it.Held = HeldByName(it.Path)
 	case c.bare.around(it.Path, it.Kind == Dir || it.Was == Dir):
-		it.Held = "git takes the directory for a repository: " + reasonGit
+		it.Held = reasonBare
 	case it.Kind == Symlink:
 		if it.Held = linkReason(it.Path, it.Target); it.Held == "" {
 			it.Held = c.throughLinks(it.Path, it.Target)
 		}
 	case it.entry.drivers:
-		it.Held, it.heldForText = "it names filters, diff or merge drivers that git runs on the host", true
+		it.Held, it.heldForText = reasonDrivers, true
 	}
 	if it.Was == Dir && it.Kind != Dir && it.blocked == "" {
 		return c.holdTree(it)
@@ -356,13 +412,17 @@ func (c *comparer) hold(it *Item) error {
 // holdTree looks through a directory of the base that would be removed.
 func (c *comparer) holdTree(it *Item) error {
 	sum := newTreeSum()
+	left := 0
 	err := c.base.walk(c.ctx, it.Path, func(rel string, st *unix.Stat_t) error {
 		it.Removes++
+		if out, _ := c.filter.leaves(rel, st.Mode&unix.S_IFMT == unix.S_IFDIR); out && !c.filter.names(it.Path) {
+			left++
+		}
 		sum.add(rel, newStamp(st))
 		if it.Held != "" {
 			return nil
 		}
-		if reason := heldByName(rel); reason == reasonGit || reason == reasonVCS {
+		if reason := HeldByName(rel); reason == reasonGit || reason == reasonVCS {
 			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reason)
 		} else if st.Mode&unix.S_IFMT == unix.S_IFDIR && c.bare.is(rel) {
 			it.Held = fmt.Sprintf("%s is in it, a git repository", term.Escape(rel))
@@ -374,6 +434,9 @@ func (c *comparer) holdTree(it *Item) error {
 			return cause
 		}
 		it.blocked = reasonFor(err)
+	}
+	if left > 0 && it.Held == "" {
+		it.Held = fmt.Sprintf("%d of the %d entries in it are ignored or excluded, and would go with it", left, it.Removes)
 	}
 	it.tree = sum.sum()
 	return nil
@@ -396,4 +459,42 @@ func (c *comparer) annotate(it *Item) {
 	if it.Removes > 0 {
 		it.Notes = append(it.Notes, fmt.Sprintf("removes %d entries", it.Removes))
 	}
+}
+
+// Differs reports whether Compare would find a change in the stream r that counts; a nil
+// function: each does. It reads no further than to the first.
+func Differs(ctx context.Context, base *Base, r io.Reader, o CompareOptions, counts func(path string) bool) (bool, error) {
+	found := func(items []Item) bool {
+		return slices.ContainsFunc(items, func(it Item) bool { return counts == nil || counts(it.Path) })
+	}
+	in, err := NewReader(r)
+	if err != nil {
+		return false, err
+	}
+	set := &Set{header: in.Header()}
+	c := &comparer{
+		ctx: ctx, base: base, set: set, bare: newBareFinder(base, set), dig: newDigester(), buf: make([]byte, 256<<10),
+		filter: newFilter(o.Filter, nil), brought: broughtByPath(o.Brought),
+	}
+	for {
+		change, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return false, err
+		}
+		e := entry{Change: change}
+		e.Body = nil
+		set.entries = append(set.entries, e)
+		if e.Kind == Dir { // it may hide much, or lead to nothing: that shows at the end
+			continue
+		}
+		if err := c.entry(&set.entries[len(set.entries)-1]); err != nil || found(c.items) {
+			return err == nil, err
+		}
+		c.items = c.items[:0]
+	}
+	d, err := Compare(ctx, base, set, o)
+	return err == nil && found(d.Items), err
 }

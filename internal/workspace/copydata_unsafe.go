@@ -16,14 +16,17 @@ const copyChunk = 64 << 20
 
 // copyExtents makes out, an empty file, a copy of in's extents, with holes
 // between them, of the given size. What in no longer has reads as zeros. It
-// returns how much data it copied.
-func copyExtents(ctx context.Context, out, in *os.File, ext []Extent, size int64) (int64, error) {
+// returns how much data it copied, and tells it as it goes.
+func copyExtents(ctx context.Context, out, in *os.File, ext []Extent, size int64, tell func(int64)) (int64, error) {
 	total := int64(0)
 	for _, e := range ext {
-		n, err := copyRange(ctx, out, in, e.Offset, e.Offset, e.Length)
-		total += n
-		if err != nil {
-			return total, err
+		for off, end := e.Offset, e.Offset+e.Length; off < end; off += copyChunk {
+			n, err := copyRange(ctx, out, in, off, off, min(copyChunk, end-off))
+			total += n
+			if err != nil {
+				return total, err
+			}
+			tell(total)
 		}
 	}
 	if err := out.Truncate(size); err != nil {

@@ -81,6 +81,7 @@ func (w *copyWalk) entry(dir *os.File, name, rel string, depth int) error {
 	if err != nil {
 		return err
 	}
+	defer w.enter(rel, st.Mode&unix.S_IFMT == unix.S_IFDIR)()
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return w.subdir(dir, name, rel, depth, &st, was)
 	}
@@ -105,6 +106,9 @@ func (w *copyWalk) subdir(dir *os.File, name, rel string, depth int, st *unix.St
 	if !w.wants(rel) {
 		return w.skipBelow(rel)
 	}
+	if w.left != nil {
+		return w.countDir(dir, name, rel, depth)
+	}
 	w.pending = append(w.pending, Change{
 		Path: rel, Kind: Dir, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim), Copied: was != nil,
 	})
@@ -121,6 +125,24 @@ func (w *copyWalk) subdir(dir *os.File, name, rel string, depth int, st *unix.St
 	if deep {
 		return w.skipBelow(rel)
 	}
+	err := w.below(dir, name, rel, depth)
+	if n := len(w.pending); n > 0 && w.pending[n-1].Path == rel {
+		w.pending = w.pending[:n-1]
+	}
+	return err
+}
+
+// countDir looks through a directory that is left out, for what was changed there.
+func (w *copyWalk) countDir(dir *os.File, name, rel string, depth int) error {
+	if tooDeep(rel, depth) {
+		*w.left++
+		return w.skipBelow(rel)
+	}
+	return w.below(dir, name, rel, depth)
+}
+
+// below looks through what a directory has, and had.
+func (w *copyWalk) below(dir *os.File, name, rel string, depth int) error {
 	d, err := openDirAt(dir, name)
 	if err == nil {
 		err = w.dir(d, rel, depth)
@@ -128,13 +150,10 @@ func (w *copyWalk) subdir(dir *os.File, name, rel string, depth int, st *unix.St
 	} else if gone(err) {
 		err = nil
 	}
-	if err == nil {
-		err = w.deletedBefore(rel, true)
+	if err != nil {
+		return err
 	}
-	if n := len(w.pending); n > 0 && w.pending[n-1].Path == rel {
-		w.pending = w.pending[:n-1]
-	}
-	return err
+	return w.deletedBefore(rel, true)
 }
 
 // take returns the manifest's entry for rel and moves on, or returns nil.
@@ -176,18 +195,28 @@ func (w *copyWalk) deletedBefore(rel string, within bool) error {
 		if !w.wants(p) {
 			continue
 		}
-		if err := w.flush(); err != nil {
-			return err
-		}
-		if err := w.out.write(w.ctx, &Change{Path: p, Kind: Deleted}, nil); err != nil {
+		if err := w.deleted(p, kind == Dir); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// flush writes the pending directories.
+// deleted writes a path as deleted.
+func (w *copyWalk) deleted(p string, dir bool) error {
+	defer w.enter(p, dir)()
+	if err := w.flush(); err != nil {
+		return err
+	}
+	return w.write(&Change{Path: p, Kind: Deleted}, nil)
+}
+
+// flush writes the pending directories, which nothing leaves out: before what is written
+// itself.
 func (w *copyWalk) flush() error {
+	if w.left != nil {
+		return nil
+	}
 	for i := range w.pending {
 		if err := w.out.write(w.ctx, &w.pending[i], nil); err != nil {
 			return err

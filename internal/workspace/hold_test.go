@@ -41,7 +41,7 @@ func TestHeldByName(t *testing.T) {
 		".ssh/authorized_keys", ".config/autostart/x.desktop", ".config/systemd/user/x.service", ".Rprofile", ".irbrc", ".pdbrc", ".tmux.conf", ".inputrc",
 		".emacs.d/init.el", ".netrc", ".gitconfig", ".local/bin/ls", ".local/share/applications/x", "GEMINI.md", ".clinerules/x", "opencode.json",
 		".venv/bin/python", "venv/bin/python", ".config/fish/config.fish", "home/u/.BASHRC", "bashrc~/.ba\u017fhrc", "a/dbus-1/services/x",
-		".carboy-tmp-1",
+		".carboy-tmp-1", ".carboy.toml", "sub/.Carboy.TOML",
 	}
 	for _, p := range held {
 		if heldReason(t, nil, tree{p: "x"}, p) == "" {

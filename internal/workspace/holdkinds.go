@@ -12,18 +12,17 @@ import (
 const maxLinkSteps = 512
 
 // linkWalk follows a link of the sandbox's over names that may be links
-// themselves. What the base has there and what the sandbox has are both
-// followed: which of them it will be depends on what else is applied.
+// themselves.
 type linkWalk struct {
-	c    *comparer
-	left int // names to look at
+	targets func(p string) (targets []string, reason string) // where p leads, if it is a link
+	left    int                                              // names to look at
 }
 
 // throughLinks returns why a symlink at p is held back for the links that its
 // target leads through, or "".
 func (c *comparer) throughLinks(p, target string) string {
 	dir, _ := splitPath(p)
-	w := &linkWalk{c, maxLinkSteps}
+	w := &linkWalk{c.targets, maxLinkSteps}
 	return w.along(dir, strings.Split(target, "/"))
 }
 
@@ -31,21 +30,21 @@ func (c *comparer) throughLinks(p, target string) string {
 func (w *linkWalk) along(dir string, names []string) string {
 	for i, name := range names {
 		if w.left--; w.left < 0 {
-			return "the link may lead out of the workspace"
+			return reasonLinkMay
 		}
 		switch name {
 		case "", ".":
 			continue
 		case "..":
 			if dir == "." {
-				return "the link leads out of the workspace"
+				return reasonLinkOut
 			}
 			dir, _ = splitPath(dir)
 			continue
 		}
 		dir = joinPath(dir, name)
-		if heldByName(dir) != "" {
-			return "the link leads to a path that is held back"
+		if HeldByName(dir) != "" {
+			return reasonLinkHeld
 		}
 		targets, reason := w.targets(dir)
 		if reason != "" {
@@ -53,7 +52,7 @@ func (w *linkWalk) along(dir string, names []string) string {
 		}
 		for _, target := range targets {
 			if strings.HasPrefix(target, "/") {
-				return "the link leads out of the workspace, by " + term.Escape(dir)
+				return reasonLinkOut + ", by " + term.Escape(dir)
 			}
 			up, _ := splitPath(dir)
 			rest := append(strings.Split(target, "/"), names[i+1:]...)
@@ -65,18 +64,19 @@ func (w *linkWalk) along(dir string, names []string) string {
 	return ""
 }
 
-// targets returns where p leads, if it is a link: here, and in the sandbox.
-func (w *linkWalk) targets(p string) (targets []string, reason string) {
-	st, err := w.c.base.stat(p)
+// targets returns where p leads, if it is a link: here, and in the sandbox. Both are
+// followed: which of them it will be depends on what else is applied.
+func (c *comparer) targets(p string) (targets []string, reason string) {
+	st, err := c.base.stat(p)
 	if err == nil && st != nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		var target string
-		target, err = w.c.base.readlink(p)
+		target, err = c.base.readlink(p)
 		targets = append(targets, target)
 	}
 	if err != nil {
-		return nil, "the link may lead out of the workspace: " + reasonFor(err)
+		return nil, reasonLinkMay + ": " + reasonFor(err)
 	}
-	if e := w.c.set.find(p); e != nil && e.Kind == Symlink {
+	if e := c.set.find(p); e != nil && e.Kind == Symlink {
 		targets = append(targets, e.Target)
 	}
 	return targets, ""

@@ -57,8 +57,8 @@ func newHoldTable(rules []HoldRule) *holdTable {
 	return t
 }
 
-// heldByName returns why a path is held back for the names in it, or "".
-func heldByName(p string) string {
+// HeldByName returns why a path is held back for the names in it, or "".
+func HeldByName(p string) string {
 	var above []string // the names before, folded
 	reason := ""
 	for name := range strings.SplitSeq(p, "/") {
@@ -203,14 +203,14 @@ func cutShort(name string) (string, bool) {
 // after a name that may itself be a link, ".." leads anywhere.
 func linkReason(p, target string) string {
 	if strings.HasPrefix(target, "/") {
-		return "the link leads out of the workspace"
+		return reasonLinkOut
 	}
 	dir, _ := splitPath(p)
 	names := strings.Split(target, "/")
 	for len(names) > 0 && (names[0] == ".." || names[0] == "." || names[0] == "") {
 		if names[0] == ".." {
 			if dir == "." {
-				return "the link leads out of the workspace"
+				return reasonLinkOut
 			}
 			dir, _ = splitPath(dir)
 		}
@@ -218,14 +218,14 @@ func linkReason(p, target string) string {
 	}
 	for _, n := range names {
 		if n == ".." {
-			return "the link may lead out of the workspace"
+			return reasonLinkMay
 		}
 		if n != "" && n != "." {
 			dir = joinPath(dir, n)
 		}
 	}
-	if reason := heldByName(dir); reason != "" {
-		return "the link leads to a path that is held back"
+	if reason := HeldByName(dir); reason != "" {
+		return reasonLinkHeld
 	}
 	return ""
 }

@@ -15,6 +15,7 @@ const (
 	reasonHooks     = "git hooks run it on the host"
 	reasonEditor    = "an editor runs or obeys it when the directory is opened"
 	reasonCI        = "CI runs it with its own secrets"
+	reasonProject   = "it says what carboy's own sandboxes may do"
 	reasonShell     = "a shell or version manager loads it on entering the directory"
 	reasonStartup   = "a shell runs it when it starts"
 	reasonEnv       = "tools load it as environment"
@@ -206,6 +207,7 @@ var holdProjects = []holdGroup{
 		"renovate.json*", ".renovaterc*", ".mergify.y*ml", ".onedev-buildspec.yml",
 	}},
 
+	{reasonProject, "docs/project-file.md", []string{".carboy.toml"}},
 	{reasonShell, "direnv(1); mise, asdf, rtx, RVM, autoenv, zsh-autoenv, devenv, devbox", []string{
 		".envrc", ".direnv", ".direnvrc", ".tool-versions", "mise.toml", "mise.*.toml", ".mise.toml", ".mise.*.toml", ".mise", "mise/config.toml", ".rtx.toml", ".rtx.*.toml",
 		".rvmrc", ".autoenv", ".autoenv.zsh", ".autoenv_leave.zsh", "devenv.nix", "devenv.yaml", ".devenv*", "devbox.json", ".devbox",

@@ -30,6 +30,7 @@ type Set struct {
 	entries []entry
 	spool   *os.File
 	spooled int64
+	left    Left // what the stream left out
 }
 
 // entry is a change and where its content lies.
@@ -46,6 +47,8 @@ type LoadOptions struct {
 	// SpoolDir is where contents wait: Load makes a file there that has no
 	// name. Nil means that no contents are kept.
 	SpoolDir *os.File
+	// SpoolHint says what to do where no file can be made there.
+	SpoolHint string
 	// Keep says whose contents are kept; nil means all.
 	Keep func(*Change) bool
 }
@@ -59,7 +62,7 @@ func Load(ctx context.Context, r io.Reader, opts LoadOptions) (*Set, error) {
 	}
 	s := &Set{header: in.Header()}
 	if opts.SpoolDir != nil && s.header.Content {
-		if s.spool, err = newSpool(opts.SpoolDir); err != nil {
+		if s.spool, err = newSpool(opts.SpoolDir, opts.SpoolHint); err != nil {
 			return nil, err
 		}
 	}
@@ -79,6 +82,7 @@ func (s *Set) load(ctx context.Context, in *Reader, keep func(*Change) bool) err
 		}
 		c, err := in.Next()
 		if errors.Is(err, io.EOF) {
+			s.left = in.Left()
 			return nil
 		}
 		if err != nil {
@@ -229,15 +233,16 @@ const tempPrefix = ".carboy-tmp-"
 
 func tempName() string { return tempPrefix + strconv.FormatUint(rand.Uint64(), 36) }
 
-// newSpool makes a file without a name in dir, readable by the caller alone.
-func newSpool(dir *os.File) (*os.File, error) {
+// newSpool makes a file without a name in dir, readable by the caller alone. hint is
+// that of its error.
+func newSpool(dir *os.File, hint string) (*os.File, error) {
 	f, err := openAt(dir, ".", unix.O_RDWR|unix.O_TMPFILE, 0o600)
 	if err == nil {
 		return f, nil
 	}
 	name := tempName() // a file system without O_TMPFILE, such as NFS
 	if f, err = openAt(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600); err != nil {
-		return nil, fmt.Errorf("make temporary file: %w", err)
+		return nil, sandbox.Errorf(sandbox.Denied, "directory %s: no file can be made there: %w", term.Escape(dir.Name()), err).WithHint("%s", hint)
 	}
 	if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil {
 		f.Close()

@@ -65,14 +65,15 @@ func (p *producer) overlayEntry(dir *os.File, name, rel string, depth int) error
 		}
 		return fmt.Errorf("stat %s: %w", term.Escape(rel), err)
 	}
+	defer p.enter(rel, st.Mode&unix.S_IFMT == unix.S_IFDIR)()
 	switch {
 	case st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0:
-		err = p.out.write(p.ctx, &Change{Path: rel, Kind: Deleted}, nil)
+		err = p.write(&Change{Path: rel, Kind: Deleted}, nil)
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		err = p.entry(dir, name, rel, &st, false)
 	case tooDeep(rel, depth):
 		c := Change{Path: rel, Kind: Special, Detail: "too deep", ModTime: statTime(st.Mtim)}
-		return p.out.write(p.ctx, &c, nil)
+		return p.write(&c, nil)
 	default:
 		return p.overlaySubdir(dir, name, rel, depth)
 	}
@@ -103,7 +104,7 @@ func (p *producer) overlaySubdir(dir *os.File, name, rel string, depth int) erro
 		Path: rel, Kind: Dir, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim),
 		Opaque: opaque, Copied: hasOrigin(d),
 	}
-	if err := p.out.write(p.ctx, &c, nil); err != nil {
+	if err := p.write(&c, nil); err != nil {
 		return fmt.Errorf("%s: %w", term.Escape(rel), err)
 	}
 	return p.overlayDir(d, rel, depth)

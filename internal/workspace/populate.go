@@ -26,7 +26,12 @@ type PopulateOptions struct {
 	Digests bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// Progress, where it is not nil, is told now and then how much was copied.
+	Progress func(sandbox.Copied)
 }
+
+// progressEvery is how often Progress is called at most.
+const progressEvery = 250 * time.Millisecond
 
 // Populated says what Populate did.
 type Populated struct {
@@ -53,7 +58,8 @@ func Populate(ctx context.Context, src, dst *os.File, opts PopulateOptions) (Pop
 	if now == nil {
 		now = time.Now
 	}
-	p := &populator{ctx: ctx, opts: opts, done: Populated{Since: now()}, dig: newDigester(), buf: make([]byte, 256<<10)}
+	p := &populator{ctx: ctx, opts: opts, now: now, done: Populated{Since: now()}, dig: newDigester(), buf: make([]byte, 256<<10)}
+	p.told = p.done.Since
 	p.manifest = newManifestWriter(opts.Manifest, p.done.Since)
 	st, err := statFile(src)
 	if err != nil {
@@ -84,10 +90,23 @@ type populator struct {
 	opts     PopulateOptions
 	as       *actor
 	dev      uint64
+	now      func() time.Time
 	done     Populated
+	told     time.Time // when Progress was called
 	manifest *manifestWriter
 	dig      *digester
 	buf      []byte
+}
+
+// progress tells how much was copied, beyond what is done, unless that was told just now.
+func (p *populator) progress(more int64) {
+	if p.opts.Progress == nil {
+		return
+	}
+	if now := p.now(); now.Sub(p.told) >= progressEvery {
+		p.told = now
+		p.opts.Progress(sandbox.Copied{Files: p.done.Files, Bytes: p.done.Bytes + more})
+	}
 }
 
 func (p *populator) skip(rel, why string) {
@@ -211,7 +230,7 @@ func (p *populator) file(src, dst *os.File, name, rel string) error {
 	if ext == nil && st.Size > 0 {
 		ext = []Extent{{0, st.Size}}
 	}
-	n, err := copyExtents(p.ctx, out, in, ext, st.Size)
+	n, err := copyExtents(p.ctx, out, in, ext, st.Size, p.progress)
 	if err != nil {
 		return err
 	}
@@ -279,4 +298,5 @@ func (p *populator) add(rel string, kind Kind, st *unix.Stat_t, target string, s
 	e := manifestEntry{path: rel, kind: kind, mode: st.Mode & 0o7777, size: st.Size, target: target, digest: sum}
 	e.mtime, e.ctime = st.Mtim.Nano(), st.Ctim.Nano()
 	p.manifest.add(&e)
+	p.progress(0)
 }

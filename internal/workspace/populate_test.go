@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -198,4 +199,29 @@ func FuzzManifest(f *testing.F) {
 			_ = workspace.WriteChanges(t.Context(), &bytes.Buffer{}, s, options(false, past))
 		}
 	})
+}
+
+// TestPopulateProgress: how much was copied is told as it goes, and not of every file.
+func TestPopulateProgress(t *testing.T) {
+	src := t.TempDir()
+	for i := range 100 {
+		must(t, os.WriteFile(fmt.Sprintf("%s/%02d", src, i), []byte("text"), 0o644))
+	}
+	now := past
+	var told []sandbox.Copied
+	_, _, done := populate(t, src, workspace.PopulateOptions{
+		UID: os.Getuid(), GID: os.Getgid(),
+		Now:      func() time.Time { now = now.Add(10 * time.Millisecond); return now },
+		Progress: func(c sandbox.Copied) { told = append(told, c) },
+	})
+	if n := len(told); n < 2 || n > 20 {
+		t.Fatalf("%d times told of %d files", n, done.Files)
+	}
+	last := sandbox.Copied{}
+	for _, c := range told {
+		if c.Files <= last.Files || c.Files > done.Files || c.Bytes < 4*(c.Files-1) || c.Bytes > done.Bytes {
+			t.Errorf("told %+v after %+v, of %d files and %d bytes in all", c, last, done.Files, done.Bytes)
+		}
+		last = c
+	}
 }

@@ -37,6 +37,9 @@ type Source interface {
 // for complete.
 func WriteChanges(ctx context.Context, w io.Writer, src Source, opts Options) error {
 	sel, err := newSelection(opts.Paths)
+	if err == nil {
+		err = CheckFilter(opts.Filter)
+	}
 	if err != nil {
 		return err
 	}
@@ -51,7 +54,7 @@ func WriteChanges(ctx context.Context, w io.Writer, src Source, opts Options) er
 	if err != nil {
 		return fmt.Errorf("write changes: %w", err)
 	}
-	p := &producer{ctx: ctx, out: out, sel: sel, dig: newDigester(), small: make([]byte, smallFile+1)}
+	p := &producer{ctx: ctx, out: out, sel: sel, filter: newFilter(opts.Filter, sel), dig: newDigester(), small: make([]byte, smallFile+1)}
 	if err := src.write(p); err != nil {
 		return fmt.Errorf("write changes: %w", err)
 	}
@@ -72,6 +75,40 @@ type producer struct {
 	sel   selection
 	dig   *digester
 	small []byte
+
+	filter *filter
+	in     verdict // about the directory that is walked
+	left   *int64  // what counts the files there, which are left out; nil: they are written
+}
+
+// enter decides about a path of the directory that is walked, and makes that the current
+// one. What it returns goes back to how it was.
+func (p *producer) enter(rel string, dir bool) (leave func()) {
+	if p.filter.all {
+		return func() {}
+	}
+	in, left := p.in, p.left
+	p.in = p.filter.enter(rel, dir, in)
+	switch hidden := p.in.out(dir, !p.filter.only.Empty()); {
+	case !hidden || dir && (p.sel.leads(rel) || p.in.ignored && p.filter.ignored.Leads(rel)):
+		p.left = nil
+	case p.in.ignored:
+		p.left = &p.out.left.Ignored
+	default:
+		p.left = &p.out.left.Excluded
+	}
+	return func() { p.in, p.left = in, left }
+}
+
+// write writes a change, or counts it where it is left out.
+func (p *producer) write(c *Change, body io.ReaderAt) error {
+	if p.left == nil {
+		return p.out.write(p.ctx, c, body)
+	}
+	if c.Kind != Dir {
+		*p.left++
+	}
+	return context.Cause(p.ctx)
 }
 
 // wants reports whether a path is to be written, as selected or as the parent
@@ -88,6 +125,9 @@ func tooDeep(rel string, depth int) bool {
 func (p *producer) entry(dir *os.File, name, rel string, st *unix.Stat_t, copied bool) error {
 	c := Change{Path: rel, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim), Copied: copied}
 	c.Kind, c.Detail = kindOf(st)
+	if p.left != nil {
+		return p.write(&c, nil)
+	}
 	switch c.Kind {
 	case File:
 		return p.file(dir, name, c)
@@ -101,7 +141,7 @@ func (p *producer) entry(dir *os.File, name, rel string, st *unix.Stat_t, copied
 		}
 		c.Target = target
 	}
-	return p.out.write(p.ctx, &c, nil)
+	return p.write(&c, nil)
 }
 
 func (p *producer) file(dir *os.File, name string, c Change) error {
@@ -122,7 +162,7 @@ func (p *producer) file(dir *os.File, name string, c Change) error {
 		}
 		if n <= smallFile {
 			c.Size, c.Digest = int64(n), p.dig.digestBytes(p.small[:n])
-			return p.out.write(p.ctx, &c, memory(p.small[:n]))
+			return p.write(&c, memory(p.small[:n]))
 		}
 		if st, err = statFile(f); err != nil { // it grew
 			return fmt.Errorf("stat file: %w", err)
@@ -132,7 +172,7 @@ func (p *producer) file(dir *os.File, name string, c Change) error {
 	c.Extents, err = fileExtents(f, st.Size, st.Blocks)
 	if errors.Is(err, errFragmented) || st.Size > maxFileSize {
 		c.Kind, c.Detail, c.Size = Special, "too fragmented", 0
-		return p.out.write(p.ctx, &c, nil)
+		return p.write(&c, nil)
 	}
 	if err != nil {
 		return err
@@ -140,7 +180,7 @@ func (p *producer) file(dir *os.File, name string, c Change) error {
 	if c.Digest, err = p.dig.digestFile(p.ctx, f, c.Size, c.extents(), p.out.buf); err != nil {
 		return fmt.Errorf("read file: %w", err)
 	}
-	return p.out.write(p.ctx, &c, f)
+	return p.write(&c, f)
 }
 
 // memory is a file's content as an io.ReaderAt.

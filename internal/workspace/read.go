@@ -21,6 +21,7 @@ type Reader struct {
 	header  Header
 	entries int64
 	last    string   // the path before
+	left    Left     // known at the end
 	dirs    []string // the directories that the next path may be in, outermost first
 	err     error
 }
@@ -52,6 +53,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 
 // Header returns what the stream says of itself.
 func (s *Reader) Header() Header { return s.header }
+
+// Left returns what the stream says that was left out, once Next has returned io.EOF.
+func (s *Reader) Left() Left { return s.left }
 
 // Next returns the next change, or io.EOF after the end record. A stream that
 // ends before it is an Unavailable error. The change's Body is valid until
@@ -90,8 +94,15 @@ func (s *Reader) end(h *tar.Header) error {
 	if err != nil || n != s.entries || h.Name != endName || h.Size != 0 {
 		return badStream("its end record does not fit")
 	}
-	if err := onlyRecords(h, recordEntries); err != nil {
+	if err := onlyRecords(h, recordEntries, recordIgnored, recordExcluded); err != nil {
 		return err
+	}
+	for name, to := range map[string]*int64{recordIgnored: &s.left.Ignored, recordExcluded: &s.left.Excluded} {
+		if text, ok := h.PAXRecords[name]; ok {
+			if *to, err = parseNumber(text, math.MaxInt64); err != nil {
+				return badStream("its end record does not fit")
+			}
+		}
 	}
 	if _, err := s.tr.Next(); !errors.Is(err, io.EOF) {
 		return badStream("it goes on after its end")

@@ -22,18 +22,20 @@ const (
 	kindHeader = "header"
 	kindEnd    = "end"
 
-	recordPrefix  = "CARBOY."
-	recordKind    = recordPrefix + "kind"
-	recordVersion = recordPrefix + "version" // of the header
-	recordSince   = recordPrefix + "since"   // of the header, ns since 1970
-	recordContent = recordPrefix + "content" // of the header: "1" where files carry their content
-	recordEntries = recordPrefix + "entries" // of the end: how many changes there were
-	recordSize    = recordPrefix + "size"    // of a file: its length, which is not that of the entry's data
-	recordDigest  = recordPrefix + "digest"
-	recordExtents = recordPrefix + "extents" // "offset+length,…"
-	recordOpaque  = recordPrefix + "opaque"
-	recordCopied  = recordPrefix + "copied"
-	recordDetail  = recordPrefix + "detail"
+	recordPrefix   = "CARBOY."
+	recordKind     = recordPrefix + "kind"
+	recordVersion  = recordPrefix + "version" // of the header
+	recordSince    = recordPrefix + "since"   // of the header, ns since 1970
+	recordContent  = recordPrefix + "content" // of the header: "1" where files carry their content
+	recordEntries  = recordPrefix + "entries" // of the end: how many changes there were
+	recordSize     = recordPrefix + "size"    // of a file: its length, which is not that of the entry's data
+	recordDigest   = recordPrefix + "digest"
+	recordExtents  = recordPrefix + "extents" // "offset+length,…"
+	recordOpaque   = recordPrefix + "opaque"
+	recordCopied   = recordPrefix + "copied"
+	recordDetail   = recordPrefix + "detail"
+	recordIgnored  = recordPrefix + "ignored"  // of the end: of how many files changes were left out: Left
+	recordExcluded = recordPrefix + "excluded" // the same
 )
 
 // Header opens a stream.
@@ -51,6 +53,7 @@ type streamWriter struct {
 	tw      *tar.Writer
 	content bool
 	entries int64
+	left    Left
 	buf     []byte // for copying contents
 }
 
@@ -136,6 +139,11 @@ func (s *streamWriter) writeBody(ctx context.Context, ext []Extent, body io.Read
 // close writes the end record. Without it a reader takes the stream for cut.
 func (s *streamWriter) close() error {
 	rec := map[string]string{recordKind: kindEnd, recordEntries: strconv.FormatInt(s.entries, 10)}
+	for name, n := range map[string]int64{recordIgnored: s.left.Ignored, recordExcluded: s.left.Excluded} {
+		if n > 0 {
+			rec[name] = strconv.FormatInt(n, 10)
+		}
+	}
 	if err := s.tw.WriteHeader(record(endName, tar.TypeReg, rec)); err != nil {
 		return err
 	}

@@ -19,14 +19,14 @@ import (
 // out of it, and what of the base it was compared with. Two Diffs of equal sums
 // are applied with the same result.
 type Sum struct {
-	Digest Digest   // of the whole, the selection included
+	Digest Digest   // of the whole, the selection and the filter included
 	Items  []Digest // of each item, in the Diff's order
 	Paths  []string // the selection, cleaned and sorted; none means all
 }
 
 // sumVersion begins all that is summed, so that another form never has the
 // digest of this one.
-const sumVersion = "carboy diff 1"
+const sumVersion = "carboy diff 2"
 
 // Sum returns d's sum. It reads nothing: the contents of changes count by their
 // digests, and what the base has by its identity, size and change time. Times
@@ -37,6 +37,12 @@ func (d *Diff) Sum() Sum {
 	all.number(uint64(len(s.Paths)))
 	for _, p := range s.Paths {
 		all.text(p)
+	}
+	for _, list := range [...][]string{d.filter.Ignore, {d.filter.Prefix}, d.filter.Tracked, d.filter.Exclude, d.filter.Only} {
+		all.number(uint64(len(list)))
+		for _, line := range list {
+			all.text(line)
+		}
 	}
 	all.number(uint64(len(d.Items)))
 	for i := range d.Items {

@@ -24,7 +24,7 @@ func sumOf(t *testing.T, base, upper string, content bool, paths ...string) work
 	set, err := workspace.Load(t.Context(), bytes.NewReader(stream(t, upper, o)), workspace.LoadOptions{})
 	must(t, err)
 	t.Cleanup(func() { set.Close() })
-	d, err := workspace.Compare(t.Context(), b, set, paths)
+	d, err := workspace.Compare(t.Context(), b, set, workspace.CompareOptions{Paths: paths})
 	must(t, err)
 	return d.Sum()
 }

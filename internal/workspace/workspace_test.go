@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -148,12 +149,29 @@ func stream(t *testing.T, upper string, opts workspace.Options) []byte {
 	return b.Bytes()
 }
 
+// Where no file can be made for contents, the error names the directory, and what to do.
+func TestNoSpool(t *testing.T) {
+	s := raw(t, header(), end("0"))
+	for _, dir := range []string{"/proc", t.TempDir()} {
+		set, err := workspace.Load(t.Context(), bytes.NewReader(s), workspace.LoadOptions{SpoolDir: openDir(t, dir), SpoolHint: "elsewhere"})
+		if dir != "/proc" {
+			must(t, err)
+			set.Close()
+			continue
+		}
+		e, ok := errors.AsType[*sandbox.Error](err)
+		if !ok || e.Kind != sandbox.Denied || !strings.HasPrefix(e.Msg, "directory /proc: no file can be made there: ") || e.Hint != "elsewhere" {
+			t.Errorf("%s: %#v", dir, err)
+		}
+	}
+}
+
 func compare(t *testing.T, base string, stream []byte, paths ...string) *workspace.Diff {
 	t.Helper()
 	set, err := workspace.Load(t.Context(), bytes.NewReader(stream), workspace.LoadOptions{SpoolDir: openDir(t, t.TempDir())})
 	must(t, err)
 	t.Cleanup(func() { set.Close() })
-	d, err := workspace.Compare(t.Context(), openBase(t, base), set, paths)
+	d, err := workspace.Compare(t.Context(), openBase(t, base), set, workspace.CompareOptions{Paths: paths})
 	must(t, err)
 	return d
 }

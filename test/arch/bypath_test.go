@@ -7,10 +7,20 @@ package arch
 var byPath = []struct{ dir, functions, why string }{
 	{
 		dir: "internal/backend/instance",
-		functions: `Backend.Instances Backend.Claim Backend.Forget Backend.prepare Backend.resume Backend.Suspend Backend.discard Backend.end
+		functions: `Backend.Instances Backend.Claim Backend.Grow Backend.Held Backend.replaceDisk readGrown Backend.Forget Backend.prepare Backend.resume Backend.Suspend Backend.discard Backend.end
 			Backend.makeDisk Backend.note Backend.sweep Open WriteJSON changesMain openLayers exists forgetParts markSince readRecord
-			Compose saveMain mkdir`,
+			Compose saveMain mkdir OpenDisks Disks.spawn`,
 		why: "a state directory: the instance's own, of which a guest sees what is mounted below it, and empty mount points in it",
+	},
+	{
+		dir:       "internal/backend/instance",
+		functions: "layerOpener.open diskLayer.openHost",
+		why:       "a state directory's disk image, and directories that are lower layers, by the names by which a start mounts them",
+	},
+	{
+		dir:       "internal/backend/instance",
+		functions: "checkRoot",
+		why:       "the kernel's list of this process's own mounts, in /proc",
 	},
 	{
 		dir:       "internal/backend/instance",
@@ -152,7 +162,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/volume",
-		functions: `Open Service.discard Service.grow Service.load Service.make openKey readRecord writeWhole`,
+		functions: `Open Service.discard Service.grow Service.load Service.make Service.moved openKey readRecord writeWhole`,
 		why:       "a state directory: of a volume's a guest sees what is in its image, or below plain",
 	},
 	{

@@ -24,8 +24,8 @@ const module = "github.com/carboy-sandbox/carboy"
 // root is the repository's, seen from this package.
 const root = "../.."
 
-// skipped are directories that hold nothing of ours.
-var skipped = []string{".git", ".tools", "bin", "node_modules"}
+// skipped are directories that hold nothing of ours, by name or by path.
+var skipped = []string{".git", ".tools", "bin", "node_modules", "internal/gitgate/scan/rules"}
 
 // source is one file of the repository.
 type source struct {
@@ -50,7 +50,7 @@ func walk(fsys fs.FS) (files []source, err error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains(skipped, d.Name()):
+		case d.IsDir() && (slices.Contains(skipped, d.Name()) || slices.Contains(skipped, p)):
 			return fs.SkipDir
 		case !d.Type().IsRegular():
 			return nil

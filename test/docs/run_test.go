@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/internet"
 )
 
 const root = "../.."
@@ -83,7 +85,7 @@ func carboy(t *testing.T) string {
 type world struct {
 	dir string
 	env []string
-	net *internet // nil without root: then documents are run in the machine's own network
+	net *internet.Internet // nil without root: then documents are run in the machine's own network
 }
 
 // newWorld makes one in which bin is carboy, both on the PATH and as
@@ -134,27 +136,12 @@ func mustAbs(t *testing.T, path string) string {
 	return abs
 }
 
-// connect gives the world a network of its own.
-func (w *world) connect(t *testing.T) {
-	t.Helper()
-	w.net = newInternet(t, w.dir)
-	w.env = append(w.env, "SSL_CERT_FILE="+w.net.roots, "SSL_CERT_DIR=/nonexistent")
-	config := filepath.Join(w.dir, "config", "carboy")
-	if err := os.Mkdir(config, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(config, "config.json"), []byte(w.net.settings()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // start starts a command in the world's network.
-func (w *world) start(cmd *exec.Cmd) (err error) {
+func (w *world) start(cmd *exec.Cmd) error {
 	if w.net == nil {
 		return cmd.Start()
 	}
-	w.net.in(func() { err = cmd.Start() })
-	return err
+	return w.net.Start(cmd)
 }
 
 // carboy runs one command line of the world's carboy.

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"slices"
@@ -129,7 +130,7 @@ func (a *arena) certificates() {
 		"nul.example":     a.certificate(nil, "nul.example\x00.evil.example"),
 	}
 	own := &x509.Certificate{
-		SerialNumber: a.cert.SerialNumber, DNSNames: []string{"unsigned.example"},
+		SerialNumber: big.NewInt(1), DNSNames: []string{"unsigned.example"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, own, own, &key.PublicKey, key)
@@ -336,7 +337,7 @@ func (a *arena) serveAlteredDNS() {
 			_ = rw.WriteMsg(m)
 			return
 		}
-		a.answer(rw, q)
+		a.net.ServeDNS(rw, q)
 	})}
 	go server.ActivateAndServe() // it ends with the test
 	a.t.Cleanup(func() { pc.Close() })

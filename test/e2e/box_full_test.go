@@ -138,6 +138,9 @@ func (w *fullWorld) refused(t *testing.T, few bool) {
 		steps = steps[2:]
 	}
 	for _, step := range steps {
+		if !few {
+			w.fillAgain()
+		}
 		if wrong := w.diskFull(step.do()); wrong != "" {
 			t.Errorf("%s on a full disk: %s", step.name, wrong)
 		}

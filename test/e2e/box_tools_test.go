@@ -177,7 +177,7 @@ func growsWhenFree(t *testing.T, h *home, c *boxservice.Client, spec boxservice.
 	if err != nil || !strings.Contains(fmt.Sprint(res.Notices), "keeps its 16 MiB, for it can't grow to 48: volume box-default-") {
 		t.Errorf("while another has it: %+v, %v", res, err)
 	}
-	volume := strings.Fields(h.ok("volume", "ls"))[5]
+	volume := strings.Fields(strings.Split(h.ok("volume", "ls"), "\n")[1])[0]
 	if r := h.run(nil, "volume", "rm", volume); r.code != 125 || !strings.Contains(r.stderr, "carboy session rm") {
 		t.Errorf("volume rm: %+v", r)
 	}

@@ -210,26 +210,7 @@ func nodeSite() http.Handler {
 		if other != "" {
 			manifest["dependencies"] = map[string]string{other: "^1.0.0"}
 		}
-		raw, _ := json.Marshal(manifest)
-		tarball := nodePackage(map[string]string{
-			"package.json": string(raw), "index.js": "module.exports = 'trusted'\n", "weight.bin": string(noise(1 << 20)),
-		})
-		sum := sha512.Sum512(tarball)
-		file := name + "-1.0.0.tgz"
-		manifest["dist"] = map[string]string{
-			"tarball":   "https://" + npmRegistry + "/" + name + "/-/" + file,
-			"integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:]),
-		}
-		doc, _ := json.Marshal(map[string]any{
-			"name": name, "dist-tags": map[string]string{"latest": "1.0.0"}, "versions": map[string]any{"1.0.0": manifest},
-		})
-		mux.HandleFunc("GET /"+name, func(rw http.ResponseWriter, r *http.Request) {
-			rw.Header().Set("Content-Type", "application/json")
-			packed(rw, r, doc)
-		})
-		mux.HandleFunc("GET /"+name+"/-/"+file, func(rw http.ResponseWriter, r *http.Request) {
-			http.ServeContent(rw, r, file, time.Time{}, bytes.NewReader(tarball))
-		})
+		nodePublished(mux, manifest, map[string]string{"index.js": "module.exports = 'trusted'\n", "weight.bin": string(noise(1 << 20))})
 	}
 	mux.HandleFunc("POST /-/npm/v1/security/advisories/bulk", func(rw http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(rw, "{}")
@@ -240,6 +221,30 @@ func nodeSite() http.Handler {
 		_, _ = io.WriteString(rw, `{"ok":true}`)
 	})
 	return mux
+}
+
+// nodePublished serves version 1.0.0 of a package as a registry does.
+func nodePublished(mux *http.ServeMux, manifest map[string]any, files map[string]string) {
+	raw, _ := json.Marshal(manifest)
+	files["package.json"] = string(raw)
+	tarball := nodePackage(files)
+	sum := sha512.Sum512(tarball)
+	name := manifest["name"].(string)
+	file := name + "-1.0.0.tgz"
+	manifest["dist"] = map[string]string{
+		"tarball":   "https://" + npmRegistry + "/" + name + "/-/" + file,
+		"integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:]),
+	}
+	doc, _ := json.Marshal(map[string]any{
+		"name": name, "dist-tags": map[string]string{"latest": "1.0.0"}, "versions": map[string]any{"1.0.0": manifest},
+	})
+	mux.HandleFunc("GET /"+name, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		packed(rw, r, doc)
+	})
+	mux.HandleFunc("GET /"+name+"/-/"+file, func(rw http.ResponseWriter, r *http.Request) {
+		http.ServeContent(rw, r, file, time.Time{}, bytes.NewReader(tarball))
+	})
 }
 
 func nodePackage(files map[string]string) []byte {

@@ -74,7 +74,7 @@ func clientWorld(t *testing.T) (w *world, sumKey string) {
 	w.sites(worldA, map[string]http.Handler{
 		pypiIndex: index, pypiFiles: files, npmRegistry: nodeSite(),
 		"github.com": forge, "codeload.github.com": archives,
-		goProxy: proxy, goSums: sums, debianArchive: debianSite(t), "api.anthropic.com": modelSite(modelKey),
+		goProxy: proxy, goSums: sums, debianArchive: debianSite(t), "api.anthropic.com": modelSite(modelKey), "api.openai.com": socketSite(modelKey),
 	})
 	w.sites(worldB, map[string]http.Handler{
 		"web.example": webSite(), "strange.example": webSite(), "grpc.example": grpcSite(),
@@ -151,6 +151,17 @@ func httpCases() []clientCase {
 			script:  "node /clients/stream.mjs https://api.anthropic.com/v1/messages https://api.anthropic.com/v1/models/next",
 			want:    []string{"event 0\nevent 1\nevent 2\nthe end"},
 			arrives: []string{"api.anthropic.com POST /v1/messages X-Api-Key"},
+		},
+		{
+			name: "websocket-model", needs: "node", // as Codex does
+			script:  "node --experimental-websocket /clients/codex.mjs wss://api.openai.com/v1/responses",
+			want:    []string{"response.completed for response.create"},
+			arrives: []string{"api.openai.com GET /v1/responses Authorization"},
+		},
+		{
+			name: "model-list", needs: "curl", fails: true, // the same without an upgrade
+			script: `curl -sS --fail-with-body -H "Authorization: Bearer $OPENAI_API_KEY" https://api.openai.com/v1/responses`,
+			want:   []string{`"code":"request_refused"`}, never: []string{"api.openai.com GET /v1/responses"},
 		},
 		{
 			name: "model-files", needs: "curl", fails: true, // the preset is for inference alone
@@ -252,33 +263,45 @@ func proxyCases() []clientCase {
 }
 
 // Stock clients do what they do elsewhere, as far as presets and rules allow,
-// without a flag or file that says whom to trust.
+// without a flag or file that says whom to trust: behind both walls, for root and for
+// an ordinary user; whatever is not about that, once behind each wall and once for each.
 func TestStockClients(t *testing.T) {
 	w, sumKey := clientWorld(t)
-	h := w.home("ANTHROPIC_API_KEY="+modelKey, "GITHUB_TOKEN="+realToken)
-	mount := h.clientPrograms() + ":/clients:ro"
+	env := []string{"ANTHROPIC_API_KEY=" + modelKey, "OPENAI_API_KEY=" + modelKey, "GITHUB_TOKEN=" + realToken}
+	trust := trustCases("web.example")
+	// A site that the gate does not vouch for: clients do look.
+	for _, c := range trustCases("strange.example") {
+		c.name, c.want, c.fails, c.never = c.name+"-distrusts", nil, true, []string{"strange.example GET /*"}
+		trust = append(trust, c)
+	}
+	all := slices.Concat(trust, httpCases(), packageCases(sumKey), proxyCases())
 	for _, wall := range wallNames {
-		t.Run(wall, func(t *testing.T) {
-			name := h.create("--isolation", wall, "--mount", mount, "--secret", "ANTHROPIC_API_KEY", "--secret", "GITHUB_TOKEN",
-				"--allow", "github", "--allow", "pypi", "--allow", "npm", "--allow", "go", "--allow", "anthropic", "--allow", "debian",
-				"--allow", "web.example", "--allow", "six.example", "--allow", "grpc.example", "--allow", "tls://strange.example")
-			cases := trustCases("web.example") // a certificate is installed otherwise behind each wall
-			if wall == "gvisor" || long.On() {
-				cases = slices.Concat(cases, httpCases(), packageCases(sumKey), proxyCases())
-			}
-			for _, c := range cases {
-				t.Run(c.name, func(t *testing.T) { c.in(t, w, h, name) })
-			}
-			// A site that the gate does not vouch for: clients do look.
-			for _, c := range trustCases("strange.example") {
-				c.want, c.fails, c.never = nil, true, []string{"strange.example GET /*"}
-				t.Run(c.name+"-distrusts", func(t *testing.T) { c.in(t, w, h, name) })
-			}
-			h.ok("rm", "-f", name)
-		})
+		for _, who := range []string{"root", "ordinary"} {
+			t.Run(wall+"/"+who, func(t *testing.T) {
+				h := w.home(env...)
+				if who == "ordinary" {
+					h = w.ordinaryHome(carboy, env...)
+				}
+				mount := h.clientPrograms() + ":/clients:ro"
+				name := h.create("--isolation", wall, "--mount", mount, "--secret", "ANTHROPIC_API_KEY", "--secret", "OPENAI_API_KEY", "--secret", "GITHUB_TOKEN",
+					"--allow", "github", "--allow", "pypi", "--allow", "npm", "--allow", "go", "--allow", "anthropic", "--allow", "openai", "--allow", "debian",
+					"--allow", "web.example", "--allow", "six.example", "--allow", "grpc.example", "--allow", "tls://strange.example")
+				cases := all
+				// Whom to trust is each one's own; protocols are the gate's.
+				if wall == "gvisor" && who == "root" || wall == "process" && (who == "ordinary" || !long.On()) {
+					cases = trust
+				}
+				for _, c := range cases {
+					t.Run(c.name, func(t *testing.T) { c.in(t, w, h, name) })
+				}
+				h.ok("rm", "-f", name)
+			})
+		}
 	}
 	// What presets refuse works where a rule allows the whole host.
 	t.Run("allowed", func(t *testing.T) {
+		h := w.home(env...)
+		mount := h.clientPrograms() + ":/clients:ro"
 		name := h.create("--isolation", "process", "--mount", mount, "--allow", "github.com", "--allow", npmRegistry)
 		for _, c := range []clientCase{
 			{name: "git-push", needs: "git", script: pushScript, want: []string{"main -> main"}, arrives: []string{"github.com POST /o/r/git-receive-pack"}},

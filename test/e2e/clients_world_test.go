@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
 	"github.com/vishvananda/netlink"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
@@ -210,6 +211,28 @@ func modelSite(key string) http.Handler {
 			return
 		}
 		mux.ServeHTTP(rw, r)
+	})
+}
+
+// socketSite is an API of language models over a WebSocket. It wants the key.
+func socketSite(key string) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/responses" || r.Header.Get("Authorization") != "Bearer "+key {
+			http.Error(rw, "no key", http.StatusUnauthorized)
+			return
+		}
+		c, err := websocket.Accept(rw, r, nil)
+		if err != nil {
+			return
+		}
+		defer c.CloseNow() // it may be closed already
+		for {
+			var event struct{ Type string }
+			if wsjson.Read(r.Context(), c, &event) != nil ||
+				wsjson.Write(r.Context(), c, map[string]string{"type": "response.completed for " + event.Type}) != nil {
+				return
+			}
+		}
 	})
 }
 

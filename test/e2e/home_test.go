@@ -275,6 +275,9 @@ func (h *home) leftovers() []string {
 	if boxes, _ := filepath.Glob(h.dir + "/state/carboy/boxes/*/*"); len(boxes) > 0 {
 		left = append(left, fmt.Sprintf("%d box directories", len(boxes)))
 	}
+	if sockets, _ := filepath.Glob(h.dir + "/run/carboy/vsock/*"); len(sockets) > 0 {
+		left = append(left, fmt.Sprintf("sockets of sandboxes %q", sockets))
+	}
 	for _, gate := range h.gateFiles() {
 		left = append(left, "gate "+gate)
 	}

@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"encoding/json"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -68,5 +71,31 @@ func TestOutOfMemory(t *testing.T) {
 	}
 	if !strings.Contains(r.stderr, "memory") || !strings.Contains(r.stderr, "lost") {
 		t.Errorf("the next command does not say what was lost: %q", r.stderr)
+	}
+}
+
+// TestSetMemoryInUse: what is in use, by the figure that is shown, can't be taken away,
+// and the error says sizes as people do.
+func TestSetMemoryInUse(t *testing.T) {
+	for _, wall := range []string{"gvisor", "process"} {
+		t.Run(wall, func(t *testing.T) {
+			h := newHome(t)
+			name := h.create("--isolation", wall, "--memory", "1g")
+			h.ok("exec", "-d", name, "--", "python3", "-c", "x = bytearray(b'x' * (200 << 20))\nopen('/workspace/up', 'w').close()\nimport time\ntime.sleep(3600)")
+			h.ok("exec", name, "--", "sh", "-c", "until [ -e /workspace/up ]; do sleep 0.1; done")
+			var u struct{ Memory int64 }
+			if err := json.Unmarshal([]byte(h.ok("stats", "--json", "--no-stream", name)), &u); err != nil || u.Memory < 200<<20 {
+				t.Fatalf("stats shows %+v, %v", u, err)
+			}
+			says := regexp.MustCompile(`^carboy: memory [0-9.]+ MiB: sandbox ` + name + ` uses [0-9.]+ MiB now\n`)
+			for _, to := range []int64{100 << 20, u.Memory - 20<<20} { // the second would fit with what the wall has on top
+				r := h.run(nil, "set", name, "--memory", strconv.FormatInt(to, 10))
+				if r.code != 125 || !says.MatchString(r.stderr) {
+					t.Errorf("set to %d of %d in use: code %d, %s%s", to, u.Memory, r.code, r.stdout, r.stderr)
+				}
+			}
+			h.ok("set", name, "--memory", strconv.FormatInt(u.Memory+100<<20, 10))
+			h.ok("exec", name, "--", "true")
+		})
 	}
 }

@@ -228,6 +228,35 @@ func TestNoTUNWithoutRoot(t *testing.T) {
 	}
 }
 
+// What reaches nothing needs no link: an ordinary user has it where only root may make links. With
+// one host to reach it is as any other.
+func TestNothingReachedWithoutTUN(t *testing.T) {
+	w := newWorld(t)
+	h := w.ordinaryHome(carboy)
+	h.env = append(h.env, "HOME="+h.dir)
+	h.edit(h.dir, map[string]string{"config/carboy/agents/hermit.toml": "[access]\nnone = true\n", "place/a.txt": "a\n"})
+	err := ownAll(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.in(func() { err = os.Chmod("/dev/net/tun", 0o600) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wall := range wallNames {
+		if r := h.run(nil, "run", "--isolation", wall, "--", "echo", "plain"); r.code != 0 || r.stdout != "plain\n" {
+			t.Errorf("%s: run: %d, %q", wall, r.code, r.stderr)
+		}
+		agent := []string{"agent", "run", "--isolation", wall, "--workspace", h.dir + "/place"}
+		if r := h.run(nil, append(agent, "hermit", "--", "sh", "-c", "tail -n +3 /proc/net/dev | cut -d: -f1; echo alone")...); r.code != 0 || strings.Join(strings.Fields(r.stdout), " ") != "lo alone" || !strings.Contains(r.stderr, "reaches nothing") {
+			t.Errorf("%s: agent: %d, %q, %q", wall, r.code, r.stdout, r.stderr)
+		}
+		if r := h.run(nil, append(agent, "--allow", "public.example", "hermit", "--", "true")...); r.code == 0 || !strings.Contains(r.stderr, "not open to all users") {
+			t.Errorf("%s: with a host: %d, %q", wall, r.code, r.stderr)
+		}
+	}
+}
+
 // gateRights says what an ordinary user's gate may, and is not to.
 func gateRights(t *testing.T, h *home) (problems []string) {
 	t.Helper()

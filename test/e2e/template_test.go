@@ -76,7 +76,7 @@ func TestTemplateBuild(t *testing.T) {
 	}
 	t.Logf("built in %v, and again in %v", first, time.Since(begun))
 	h.ok("template", "rm", "tools")
-	if r := h.run(nil, "run", "--template", "tools", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "no such template") {
+	if r := h.run(nil, "run", "--template", "tools", "--", "true"); r.code != 125 || !strings.Contains(r.stderr, "not found") {
 		t.Errorf("exit code %d\n%s", r.code, r.stderr)
 	}
 }

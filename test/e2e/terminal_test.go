@@ -28,6 +28,12 @@ func (s *screen) has(want string) bool {
 	return strings.Contains(s.text.String(), want)
 }
 
+func (s *screen) all() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
 func (s *screen) count(what string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,57 +2,39 @@ package e2e
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/miekg/dns"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/carboy-sandbox/carboy/test/internet"
 )
 
-// Addresses of a world: public ones, as far as anyone in it can tell.
+// Addresses of a world.
 const (
-	worldDNS   = "93.184.216.53"
-	worldA     = "93.184.216.34"
-	worldB     = "93.184.216.35"
-	worldC     = "93.184.216.36"
-	worldA6    = "2606:2800:220:1::34"
-	worldLocal = "10.77.0.1" // a private one
+	worldDNS   = internet.Resolver
+	worldA     = internet.A
+	worldB     = internet.B
+	worldC     = internet.C
+	worldA6    = internet.A6
+	worldLocal = internet.Private
 )
 
-// world is an internet of its own: a network namespace with public addresses,
-// a resolver with a zone, and servers that keep what they received. The
-// machine's own network can't be reached from it.
+// world is an internet of its own, with servers that keep what they received.
 type world struct {
-	t    testing.TB
-	do   chan func()
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	t   testing.TB
+	net *internet.Internet
 	// Roots is a file with the certificate that this world's servers are signed
 	// by.
 	roots string
 
-	mu        sync.Mutex
-	zone      map[string][]string // name, with a dot at its end, to addresses
-	questions []string
-	requests  []*received
+	mu       sync.Mutex
+	requests []*received
 }
 
 // received is a request as a server saw it.
@@ -73,63 +55,26 @@ func newWorld(t testing.TB) *world {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	w := &world{t: t, do: make(chan func()), zone: map[string][]string{}}
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		made <- makeWorld()
-		for f := range w.do {
-			f()
-		}
-	}()
-	if err := <-made; err != nil {
+	net, err := internet.New()
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { close(w.do) })
-	w.makeCA()
-	w.serveDNS()
+	t.Cleanup(net.Close)
+	w := &world{t: t, net: net, roots: filepath.Join(t.TempDir(), "roots.pem")}
+	if err := os.WriteFile(w.roots, net.Roots(), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	return w
 }
 
-func makeWorld() error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return err
-	}
-	for _, a := range []string{worldDNS + "/32", worldA + "/32", worldB + "/32", worldC + "/32", worldLocal + "/32", worldA6 + "/128"} {
-		addr, err := netlink.ParseAddr(a)
-		if err != nil {
-			return err
-		}
-		addr.Flags = unix.IFA_F_NODAD
-		if err := netlink.AddrAdd(lo, addr); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // in runs f in the world's network.
-func (w *world) in(f func()) {
-	done := make(chan struct{})
-	w.do <- func() { f(); close(done) }
-	<-done
-}
+func (w *world) in(f func()) { w.net.In(f) }
 
 // home makes a home whose daemon lives in the world.
 func (w *world) home(env ...string) *home {
 	w.t.Helper()
 	h := newHome(w.t, append([]string{"SSL_CERT_FILE=" + w.roots, "SSL_CERT_DIR=/nonexistent"}, env...)...)
-	h.start = func(c *exec.Cmd) (err error) {
-		w.in(func() { err = c.Start() })
-		return err
-	}
+	h.start = w.net.Start
 	dir := filepath.Join(h.dir, "config", "carboy")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		w.t.Fatal(err)
@@ -140,131 +85,41 @@ func (w *world) home(env ...string) *home {
 	return h
 }
 
-func (w *world) makeCA() {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a world's root"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if w.cert, err = x509.ParseCertificate(raw); err != nil {
-		w.t.Fatal(err)
-	}
-	w.key = key
-	w.roots = filepath.Join(w.t.TempDir(), "roots.pem")
-	if err := os.WriteFile(w.roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), 0o644); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // certificate is signed by the world's root, changed by alter if that is given.
 func (w *world) certificate(alter func(*x509.Certificate), names ...string) tls.Certificate {
 	w.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	c, err := w.net.Certificate(alter, names...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	if alter != nil {
-		alter(template)
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, w.cert, &key.PublicKey, w.key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
+	return c
 }
 
 // listen listens in the world until the test's end.
 func (w *world) listen(address string) net.Listener {
 	w.t.Helper()
-	var l net.Listener
-	var err error
-	w.in(func() { l, err = net.Listen("tcp", address) })
+	l, err := w.net.Listen(address)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { l.Close() })
 	return l
 }
 
 // resolve gives a name addresses, which replace those that it had.
-func (w *world) resolve(name string, addrs ...string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.zone[dns.Fqdn(name)] = addrs
-}
+func (w *world) resolve(name string, addrs ...string) { w.net.Resolve(name, addrs...) }
 
 // asked are the questions that the world's resolver received, as "TYPE name.".
-func (w *world) asked() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]string(nil), w.questions...)
-}
-
-func (w *world) serveDNS() {
-	var pc net.PacketConn
-	var err error
-	w.in(func() { pc, err = net.ListenPacket("udp", worldDNS+":53") })
-	if err != nil {
-		w.t.Fatal(err)
+func (w *world) asked() (list []string) {
+	for _, q := range w.net.Asked() {
+		list = append(list, q.Type+" "+q.Name)
 	}
-	server := &dns.Server{PacketConn: pc, Handler: dns.HandlerFunc(w.answer)}
-	go server.ActivateAndServe() // it ends with the test
-	w.t.Cleanup(func() { pc.Close() })
-}
-
-func (w *world) answer(rw dns.ResponseWriter, q *dns.Msg) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m := new(dns.Msg).SetReply(q)
-	for _, one := range q.Question {
-		name := strings.ToLower(one.Name)
-		w.questions = append(w.questions, dns.TypeToString[one.Qtype]+" "+name)
-		addrs, ok := w.zone[name]
-		if !ok {
-			m.Rcode = dns.RcodeNameError
-			continue
-		}
-		for _, a := range addrs {
-			head := dns.RR_Header{Name: one.Name, Class: dns.ClassINET, Ttl: 60}
-			ip := net.ParseIP(a)
-			switch {
-			case ip == nil:
-				head.Rrtype = dns.TypeCNAME
-				m.Answer = append(m.Answer, &dns.CNAME{Hdr: head, Target: dns.Fqdn(a)})
-			case ip.To4() != nil && one.Qtype == dns.TypeA:
-				head.Rrtype = dns.TypeA
-				m.Answer = append(m.Answer, &dns.A{Hdr: head, A: ip})
-			case ip.To4() == nil && one.Qtype == dns.TypeAAAA:
-				head.Rrtype = dns.TypeAAAA
-				m.Answer = append(m.Answer, &dns.AAAA{Hdr: head, AAAA: ip})
-			}
-		}
-	}
-	_ = rw.WriteMsg(m)
+	return list
 }
 
 // https serves a name at an address, on port 443 and in clear on 80. Without a
 // handler every request is kept and answered with "hello from NAME".
 func (w *world) https(name, address string, handler http.Handler) {
 	w.t.Helper()
-	w.resolve(name, address)
 	kept := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.mu.Lock()
@@ -280,12 +135,9 @@ func (w *world) https(name, address string, handler http.Handler) {
 		}
 		handler.ServeHTTP(rw, r)
 	})
-	clear := &http.Server{Handler: kept}
-	encrypted := &http.Server{Handler: kept, TLSConfig: &tls.Config{Certificates: []tls.Certificate{w.certificate(nil, name)}}}
-	l80, l443 := w.listen(net.JoinHostPort(address, "80")), w.listen(net.JoinHostPort(address, "443"))
-	go clear.Serve(l80)                 // it ends with the test
-	go encrypted.ServeTLS(l443, "", "") // likewise
-	w.t.Cleanup(func() { clear.Close(); encrypted.Close() })
+	if err := w.net.Serve(address, kept, name); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // received are the requests that servers of a name got.

@@ -39,6 +39,7 @@ var lawful = []struct {
 	{"cache/carboy/hostimage", "tree"},             // made anew when the host's own files change
 	{"state/carboy/images/tmp", "tree"},            // the daemon's own
 	{"state/carboy/box/processes/seen", "tree"},    // the daemon's own
+	{"state/carboy/disks/carboy-*", "content"},     // which connection shows a disk: another after a start
 	{"state/carboy/boxes/*/*/agent.*", "content"},  // the agent's key and socket: others after a start
 }
 

@@ -89,17 +89,24 @@ func hostState(w *world) (found []string) {
 // newborns has commands started while one looks for those that still have the
 // agent's memory.
 func newborns(w *world) (found []string) {
-	done := make(chan []facts.Result)
-	go func() { done <- w.probe("newborn-memory") }()
-	for range 20 {
+	done := make(chan []facts.Result, 1)
+	go func() {
+		defer close(done) // also where the probe fails
+		done <- w.probe("newborn-memory")
+	}()
+	for {
 		w.run(nil, "exec", w.box, "--", "true")
-	}
-	for _, r := range <-done {
-		if r.Found || r.Error != "" {
-			found = append(found, r.Detail+r.Error)
+		select {
+		case results := <-done:
+			for _, r := range results {
+				if r.Found || r.Error != "" {
+					found = append(found, r.Detail+r.Error)
+				}
+			}
+			return found
+		default:
 		}
 	}
-	return found
 }
 
 func workspaceSource(w *world) []string {

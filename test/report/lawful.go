@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path"
@@ -33,6 +34,7 @@ var list = []lawful{
 	{"", "", `make test-long runs it`, "make test-long runs it", isShort, false},
 	{"", "Fuzz*", ``, "a seed means nothing to its target", nil, false},
 	{"internal/egress/link", "TestMemory", `the race detector`, "run a second time, without the race detector", nil, true},
+	{"internal/egress", "TestOffersMemory", `the race detector`, "run a second time, without the race detector", nil, true},
 	{"internal/guest/jail", "TestInitForgets", `linked with a C library`, "run a second time, without the race detector", nil, true},
 
 	{"internal/backend/gvisor/filters", "TestProgramsAreGVisors", `for this architecture`, "another architecture", lacksAMD64, false},
@@ -49,6 +51,12 @@ var list = []lawful{
 	{"test/e2e", "TestDoctorTriesNetworks", `/dev/net/tun is open`, "everybody may open /dev/net/tun here", tunIsOpen, false},
 	{"test/escape", "", `not to be had here`, "the machine's kernel answers an attempt to nobody", nil, false},
 	{"test/e2e", "TestE2BLatency", `make bench-e2b`, "make bench-e2b runs it", nil, false},
+	{"test/agents", "", `make test-agents`, "make test-agents runs it", nil, false},
+	{"test/agents", "TestFirstByte", `make bench-agents`, "make bench-agents runs it", nil, false},
+	{"internal/backend/disk/hold", "TestKeeper*", `needs a kernel of version 6\.9`, "the kernel does not ask another process again", lacksResend, false},
+	{"test/e2e", "TestHolderKilled", `needs a kernel of version 6\.9`, "the kernel does not ask another process again", lacksResend, false},
+	{"internal/disk/scrub", "TestScrubErases", `mount -o loop: `, "the kernel does not mount what a case is about: folded names, quotas", nil, false},
+	{"internal/guest", "TestActionsAndSuspension", `a socket of this machine is bound to a path`, "another test's socket is seen by an agent that has no machine of its own", nil, false},
 	{"test/vm", "TestGuest", `for amd64`, "another architecture", lacksAMD64, false},
 	{"test/vm", "TestBoxOnProject", `TestGuest has a machine for it`, "test/vm boots a machine for it", nil, false},
 }
@@ -113,5 +121,12 @@ func hasProjects(m offers, _ string) bool {
 }
 
 func tunIsOpen(m offers, _ string) bool { return m.mode("/dev/net/tun").Perm()&0o006 == 0o006 }
+
+// lacksResend: FUSE_NOTIFY_RESEND is Linux 6.9's.
+func lacksResend(m offers, _ string) bool {
+	var major, minor int
+	_, err := fmt.Sscanf(m.read("/proc/sys/kernel/osrelease"), "%d.%d", &major, &minor)
+	return err == nil && (major < 6 || major == 6 && minor < 9)
+}
 
 func lacksAMD64(offers, string) bool { return runtime.GOARCH != "amd64" }

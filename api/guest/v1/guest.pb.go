@@ -816,11 +816,12 @@ func (x *Exit) GetDurationMs() uint64 {
 }
 
 type WriteInputRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Offset        uint64                 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
-	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	Eof           bool                   `protobuf:"varint,4,opt,name=eof,proto3" json:"eof,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Where data belongs in all of the input; 2^64-1: behind what there is, whoever wrote that.
+	Offset        uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	Eof           bool   `protobuf:"varint,4,opt,name=eof,proto3" json:"eof,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1299,6 +1300,9 @@ type Process struct {
 	StderrBytes   uint64                 `protobuf:"varint,6,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
 	StdinAcked    uint64                 `protobuf:"varint,7,opt,name=stdin_acked,json=stdinAcked,proto3" json:"stdin_acked,omitempty"`
 	Exit          *Exit                  `protobuf:"bytes,8,opt,name=exit,proto3" json:"exit,omitempty"` // unset while it runs
+	// What of a terminal's modes its output has set by now, as sequences that set them again: the
+	// alternate screen, the mouse, pasting, keys. Output that did so may be gone.
+	TerminalModes string `protobuf:"bytes,9,opt,name=terminal_modes,json=terminalModes,proto3" json:"terminal_modes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1387,6 +1391,13 @@ func (x *Process) GetExit() *Exit {
 		return x.Exit
 	}
 	return nil
+}
+
+func (x *Process) GetTerminalModes() string {
+	if x != nil {
+		return x.TerminalModes
+	}
+	return ""
 }
 
 type Event_Started struct {
@@ -1689,7 +1700,7 @@ const file_guest_v1_guest_proto_rawDesc = "" +
 	"\aprocess\x18\x01 \x01(\v2\x18.carboy.guest.v1.ProcessR\aprocess\"\r\n" +
 	"\vListRequest\"F\n" +
 	"\fListResponse\x126\n" +
-	"\tprocesses\x18\x01 \x03(\v2\x18.carboy.guest.v1.ProcessR\tprocesses\"\x99\x02\n" +
+	"\tprocesses\x18\x01 \x03(\v2\x18.carboy.guest.v1.ProcessR\tprocesses\"\xc0\x02\n" +
 	"\aProcess\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x122\n" +
@@ -1699,7 +1710,8 @@ const file_guest_v1_guest_proto_rawDesc = "" +
 	"\fstderr_bytes\x18\x06 \x01(\x04R\vstderrBytes\x12\x1f\n" +
 	"\vstdin_acked\x18\a \x01(\x04R\n" +
 	"stdinAcked\x12)\n" +
-	"\x04exit\x18\b \x01(\v2\x15.carboy.guest.v1.ExitR\x04exit*F\n" +
+	"\x04exit\x18\b \x01(\v2\x15.carboy.guest.v1.ExitR\x04exit\x12%\n" +
+	"\x0eterminal_modes\x18\t \x01(\tR\rterminalModes*F\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x01\x12\x11\n" +

@@ -266,6 +266,10 @@ func testSnapshotBelowView(t *testing.T, s *suite) {
 	dir := tree(t, map[string]string{"host": "the host's\n"})
 	view := w.begin(t, over(t, sandbox.WorkspaceCOW, dir), func(sb *sandbox.Sandbox) { sb.Spec.Snapshot = snap.ID })
 	view.says(t, "cat ~/f; ls /workspace", "saved\nhost\n")
+
+	// Of a view itself what is outside of it is saved, and nothing of it.
+	view.sh(t, "", "echo root > ~/g; echo secret > /workspace/new; echo changed > /workspace/host")
+	w.from(t, w.save(t, view.sb)).says(t, "cat ~/f ~/g; ls -A /workspace; cat /workspace/f", "saved\nroot\nf\nsaved\n")
 }
 
 func testSnapshotRefused(t *testing.T, s *suite) {

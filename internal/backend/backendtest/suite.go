@@ -64,6 +64,7 @@ func Run(t *testing.T, o Options) {
 		{"watches", testWatches},
 		{"ports", testPorts},
 		{"limits", testLimits},
+		{"resize", testResize},
 		{"no-network", testNoNetwork},
 		{"no-host", testNoHost},
 		{"workspace", testWorkspace},

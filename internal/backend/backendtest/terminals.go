@@ -41,7 +41,23 @@ func isTerminal(t *testing.T, b *instance) {
 		t.Errorf("stdout %q, stderr %q, want %q and nothing", got, e.stderr, want)
 	}
 	b.says(t, "test -t 0 || test -t 1 || test -t 2 || echo none; (: < /dev/tty) 2>/dev/null || echo no tty", "none\nno tty\n")
+	e = b.run(t, onTerminal("python3 -c '"+positions+"'"))
+	if want := "pread ESPIPE\npwrite ESPIPE\npreadv ESPIPE\npwritev ESPIPE\n"; lines(e.stdout) != want {
+		t.Errorf("a terminal with positions: %q%q, want %q", e.stdout, e.stderr, want)
+	}
 }
+
+// positions reads and writes at one in a terminal, which has none.
+const positions = `
+import errno, os
+tty = os.open("/dev/tty", os.O_RDWR)
+for name, call in (("pread", lambda: os.pread(tty, 1, 0)), ("pwrite", lambda: os.pwrite(tty, b"x", 0)),
+                   ("preadv", lambda: os.preadv(tty, [bytearray(1)], 0)), ("pwritev", lambda: os.pwritev(tty, [b"x"], 0))):
+    try:
+        print(name, call())
+    except OSError as e:
+        print(name, errno.errorcode[e.errno])
+`
 
 func (r *running) resize(cols, rows uint32) error {
 	_, err := r.b.exec.Resize(r.t.Context(), connect.NewRequest(&guestv1.ResizeRequest{Id: r.id, Size: &guestv1.Terminal{Cols: cols, Rows: rows}}))

@@ -6,7 +6,7 @@
 // may write. A Host then makes one Group per instance, below "carboy/NAMESPACE" in
 // every tree that is of use, so that two homes never meet. Root works at the
 // top of each tree. Anybody else works in the part of the version 2 tree that
-// systemd delegated to them, if the caller runs in one.
+// systemd delegated to them, if the caller runs in one; package scope gets one.
 //
 // On a hybrid machine, where version 2 has no controllers of interest, an instance
 // gets a group there all the same: it is what kills a whole instance at once and

@@ -119,8 +119,8 @@ func ownDir(m mount, own string) string {
 }
 
 // delegated finds the part of the tree that the caller may organise: the
-// nearest group above it that was marked as delegated, or else the uppermost
-// that it may write. A process can be moved only within such a part.
+// nearest group above it that was marked as delegated or is a scope that was made
+// for carboy, or else the uppermost that it may write. A process can be moved only within such a part.
 func delegated(m mount, own string) (base, reason string) {
 	at := ownDir(m, own)
 	if at == "" {
@@ -131,7 +131,7 @@ func delegated(m mount, own string) (base, reason string) {
 			break
 		}
 		base = dir
-		if marked(dir) || dir == m.point {
+		if marked(dir) || isScope(dir) || dir == m.point {
 			break
 		}
 	}
@@ -139,6 +139,15 @@ func delegated(m mount, own string) (base, reason string) {
 		return "", "no part of the cgroup tree is delegated to the caller, which is in " + at + "; get one with: " + delegationHint
 	}
 	return base, ""
+}
+
+// ScopePrefix begins the name of each scope that is made for a daemon. An older
+// systemd does not mark what it delegates.
+const ScopePrefix = "carboy-"
+
+func isScope(dir string) bool {
+	name := path.Base(dir)
+	return strings.HasPrefix(name, ScopePrefix) && strings.HasSuffix(name, ".scope")
 }
 
 // marked reports whether systemd says that it delegated the group.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -14,19 +15,20 @@ import (
 )
 
 const (
-	// maxGrow is how much an image may take on the host's disk that is grown,
-	// since it is copied for that.
-	maxGrow = 4 << 30
-
 	growTries = 12
+
+	// growRoom is what is left free when an image is copied, for the tables of its
+	// new groups and for others, in bytes.
+	growRoom = 64 << 20
 )
 
 // Grow makes an image at dst that holds what the one at src does, and is
 // larger by as many bytes as to is larger than from. It returns what dst then is: each
 // 128 MiB of an image have as many inodes as the first ones. src stays as it is,
 // and is not mounted meanwhile: it is refused with Conflict where it is attached,
-// or was not unmounted in good order, and with Unsupported where it holds more
-// than maxGrow or resize2fs is not there. After an error there is nothing at dst.
+// or was not unmounted in good order, with Exhausted where dst's file system has no
+// room for a copy, and with Unsupported where resize2fs is not there. After an error
+// there is nothing at dst.
 func Grow(ctx context.Context, src, dst string, from Size, to int64) (is Size, err error) {
 	is = Size{Bytes: to, Inodes: from.Inodes}
 	if err := (Size{Bytes: to, Inodes: 1}).Validate(); err != nil {
@@ -47,7 +49,7 @@ func Grow(ctx context.Context, src, dst string, from Size, to int64) (is Size, e
 	if err := lockAttach(ctx, img); err != nil {
 		return is, fmt.Errorf("grow disk image %s: %w", src, err)
 	}
-	if err := growable(ctx, img); err != nil {
+	if err := growable(ctx, img, filepath.Dir(dst)); err != nil {
 		return is, err
 	}
 	if err := copyTo(dst, img); err != nil {
@@ -66,9 +68,27 @@ func Grow(ctx context.Context, src, dst string, from Size, to int64) (is Size, e
 	return is, nil
 }
 
+// CanGrow says why this machine can't grow images, as an Unsupported error, or nil.
+func CanGrow() error {
+	_, err := find("resize2fs")
+	return err
+}
+
+// Blocks returns of how many blocks an image says that it is.
+func Blocks(path string) (uint64, error) {
+	f, err := openImage(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	sb, err := readSuperblock(f)
+	return sb.blocks, err
+}
+
 // growable refuses an image that is in use, was left in the middle of something
-// or is too large to copy.
-func growable(ctx context.Context, img *os.File) error {
+// or has no room beside it for a copy, which shares blocks only where the file
+// system can.
+func growable(ctx context.Context, img *os.File, dir string) error {
 	if err := Detached(ctx, img.Name()); err != nil {
 		return err
 	}
@@ -83,8 +103,9 @@ func growable(ctx context.Context, img *os.File) error {
 	if err := unix.Fstat(int(img.Fd()), &st); err != nil {
 		return fmt.Errorf("read disk image %s: %w", img.Name(), err)
 	}
-	if held := st.Blocks * 512; held > maxGrow {
-		return sandbox.Errorf(sandbox.Unsupported, "disk image %s holds %d bytes: more than %d are not copied to be grown", img.Name(), held, int64(maxGrow))
+	if held := st.Blocks * 512; uint64(held)+growRoom > Room(dir) {
+		return sandbox.Errorf(sandbox.Exhausted, "the disk of carboy's state has no room to copy an image of %d bytes, which is how it is grown", held).
+			WithHint("free some space there")
 	}
 	return nil
 }

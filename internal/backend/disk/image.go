@@ -175,6 +175,7 @@ type superblock struct {
 	blocks, freeBlocks uint64
 	inodes, freeInodes uint32
 	recover            bool // the journal must be replayed
+	broken             bool // the kernel noted an error in it
 }
 
 // Where the superblock is, and how long.
@@ -204,6 +205,7 @@ func parseSuperblock(b []byte) (superblock, error) {
 		inodes:     le.Uint32(b[0x00:]),
 		freeInodes: le.Uint32(b[0x10:]),
 		recover:    incompat&incompatRecover != 0,
+		broken:     le.Uint16(b[0x3A:])&2 != 0,
 	}
 	if incompat&incompat64bit != 0 {
 		s.blocks |= uint64(le.Uint32(b[0x150:])) << 32

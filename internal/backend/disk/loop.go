@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/disk/hold"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -38,8 +39,22 @@ const attachTries = 100
 
 // attach gives the image a loop device and returns it open: it is freed when
 // the last one who has it open or mounted lets go. The device keeps img's
-// open file, and so the lock on it.
-func attach(ctx context.Context, img *os.File) (*os.File, error) {
+// open file, and so the lock on it; where the image is held, who holds it does.
+func attach(ctx context.Context, img *os.File, o Options) (*os.File, error) {
+	name := filepath.Base(img.Name())
+	if o.Holder != "" {
+		id, err := inodeOf(img)
+		if err != nil {
+			return nil, err
+		}
+		name = hold.Name(id.dev, id.ino) // by which findLoop knows it again
+		shown, err := hold.Show(ctx, o.Holder, o.Label, img)
+		if err != nil {
+			return nil, err
+		}
+		defer shown.Close()
+		img = shown
+	}
 	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("attach disk image: %w", err)
@@ -57,7 +72,7 @@ func attach(ctx context.Context, img *os.File) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open loop device: %w", err)
 		}
-		err = configure(dev, img)
+		err = configure(dev, img, name)
 		if err == nil {
 			return dev, nil
 		}
@@ -69,10 +84,10 @@ func attach(ctx context.Context, img *os.File) (*os.File, error) {
 	return nil, sandbox.Errorf(sandbox.Exhausted, "no loop device stayed free in %d tries", attachTries)
 }
 
-func configure(dev, img *os.File) error {
+func configure(dev, img *os.File, name string) error {
 	c := unix.LoopConfig{Fd: uint32(img.Fd()), Size: blockSize}
 	c.Info.Flags = loopAutoclear | loopDirectIO
-	copy(c.Info.File_name[:len(c.Info.File_name)-1], filepath.Base(img.Name()))
+	copy(c.Info.File_name[:len(c.Info.File_name)-1], name)
 	return unix.IoctlLoopConfigure(int(dev.Fd()), &c)
 }
 
@@ -104,7 +119,7 @@ func findLoop(id inode, base string) (*os.File, error) {
 			continue
 		}
 		file := strings.TrimSuffix(strings.TrimRight(string(b), "\n"), " (deleted)")
-		if base != "" && filepath.Base(file) != base {
+		if name := filepath.Base(file); base != "" && name != base && name != hold.Name(id.dev, id.ino) {
 			continue
 		}
 		dev, err := os.OpenFile("/dev/"+name, os.O_RDWR, 0)
@@ -119,10 +134,13 @@ func findLoop(id inode, base string) (*os.File, error) {
 	return nil, nil
 }
 
-// has reports whether an open loop device has the file id.
+// has reports whether an open loop device has the file id, or what stands for it.
 func has(dev *os.File, id inode) bool {
 	info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
-	return err == nil && info.Inode == id.ino && info.Device == id.dev
+	if err != nil {
+		return false
+	}
+	return info.Inode == id.ino && info.Device == id.dev || unix.ByteSliceToString(info.File_name[:]) == hold.Name(id.dev, id.ino)
 }
 
 // How long to wait between looks at what the kernel does not announce.

@@ -20,6 +20,11 @@ type Options struct {
 	// it but by this package. Looking for that costs the more the more loop
 	// devices there are.
 	New bool
+	// Holder is the directory of the process that holds the image's writes while there is
+	// no room for them, and Label what it calls the image: see package hold. Without one,
+	// writes that find the host's disk full break the image's file system. Of an image that
+	// is attached already it changes nothing.
+	Holder, Label string
 }
 
 // detachWait is how long Mount waits for a loop device that is on its way
@@ -40,7 +45,7 @@ func Mount(ctx context.Context, path, target string, o Options) (string, error) 
 	if err := lockAttach(ctx, img); err != nil {
 		return "", fmt.Errorf("mount disk image %s: %w", path, err)
 	}
-	dev, err := device(ctx, img, o.New)
+	dev, err := device(ctx, img, o)
 	if err != nil {
 		return "", fmt.Errorf("mount disk image %s: %w", path, err)
 	}
@@ -70,14 +75,14 @@ func lockAttach(ctx context.Context, img *os.File) error {
 
 // device returns, open, the loop device of the image: the one it has, or a
 // new one.
-func device(ctx context.Context, img *os.File, isNew bool) (*os.File, error) {
+func device(ctx context.Context, img *os.File, o Options) (*os.File, error) {
 	id, err := inodeOf(img)
 	if err != nil {
 		return nil, err
 	}
 	var dev *os.File
 	ok, err := retry(ctx, detachWait, func() (bool, error) {
-		dev, err = deviceNow(ctx, img, id, isNew)
+		dev, err = deviceNow(ctx, img, id, o)
 		return dev != nil, err
 	})
 	if err == nil && !ok {
@@ -87,7 +92,7 @@ func device(ctx context.Context, img *os.File, isNew bool) (*os.File, error) {
 }
 
 // deviceNow is one try of device; nil means that the image is being detached.
-func deviceNow(ctx context.Context, img *os.File, id inode, isNew bool) (*os.File, error) {
+func deviceNow(ctx context.Context, img *os.File, id inode, o Options) (*os.File, error) {
 	base := filepath.Base(img.Name())
 	mine, err := lockAttached(img)
 	if err != nil {
@@ -100,14 +105,14 @@ func deviceNow(ctx context.Context, img *os.File, id inode, isNew bool) (*os.Fil
 		return findLoop(id, "") // under another name of the file
 	}
 	defer mine.Close()
-	if isNew {
-		return attach(ctx, mine)
+	if o.New {
+		return attach(ctx, mine, o)
 	}
 	// Attached by somebody who does not lock: an administrator with losetup.
 	if dev, err := findLoop(id, base); dev != nil || err != nil {
 		return dev, err
 	}
-	return attach(ctx, mine)
+	return attach(ctx, mine, o)
 }
 
 // lockAttached opens the image anew and takes the lock that a loop device

@@ -48,13 +48,24 @@ func limits(l sandbox.Limits) cgroup.Limits {
 	return cgroup.Limits{Memory: l.Memory + wallMemory, CPUs: l.CPUs, PIDs: 2*l.PIDs + wallPIDs, OOMTogether: true}
 }
 
+// seen says what a guest was told at its start of the machine that it has.
+func seen(from, to sandbox.Limits, out *sandbox.Resized) {
+	count := func(cpus float64) int { return cpuCount(int64(cpus*cpuPeriod), cpuPeriod) }
+	if count(from.CPUs) != count(to.CPUs) {
+		out.Notes[sandbox.LimitCPUs] = "its programs go on seeing as many processors as it was started with, until its next start"
+	}
+	if from.Memory != to.Memory {
+		out.Notes[sandbox.LimitMemory] = "its programs go on seeing as much memory as it was started with, until its next start"
+	}
+}
+
 // Open looks at what this machine can do and puts the guest agent in place.
 // From then on this process reaps the instances whose launchers have left.
 func Open(_ context.Context, opts Options) (*Backend, error) {
 	b := &Backend{debugDir: opts.DebugDir}
 	host, err := instance.Open(instance.Wall{
 		Name: Name, Strength: sandbox.OwnKernel, Promises: promises, Arrange: arrange, Launch: b.launch,
-		Limits: limits, OOMEndsInstance: true, Stray: stray,
+		Limits: limits, Seen: seen, OOMEndsInstance: true, Stray: stray,
 	}, opts)
 	if err != nil {
 		return nil, err

@@ -47,6 +47,7 @@ func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 		return err
 	}
 	unix.Umask(0o022)
+	p.TellCopied(out)
 	if err := instance.Compose(&p.Layout); err != nil {
 		return err
 	}

@@ -72,6 +72,7 @@ func runRunsc() error {
 // rather than the host's: gVisor reads them from cgroups that it made itself,
 // and ours are our own. The spec carries them.
 func runSentry() error {
+	refusePositions()
 	os.Args = withLimits(withStableFDs(asRootMade(afterPrewarmer(os.Args), ownIDs())))
 	return runRunsc()
 }

@@ -6,7 +6,7 @@ import "maps"
 var fixed = map[string]string{
 	// Without a name server glibc asks the machine itself, where nobody
 	// listens: a look-up fails at once, and never after a time-out.
-	"etc/resolv.conf": "# This sandbox has no name server.\noptions timeout:0 attempts:1\n",
+	"etc/resolv.conf": "# This sandbox has no network: there are no names.\nnameserver 127.0.0.1\noptions timeout:0 attempts:1\n",
 	"etc/nsswitch.conf": `passwd:    files
 group:     files
 shadow:    files

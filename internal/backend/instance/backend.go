@@ -35,12 +35,17 @@ type Images interface {
 
 // Options place a Backend. All paths are absolute.
 type Options struct {
-	State  string       // instances live in State/boxes/WALL
-	Cache  string       // the guest agent, the host image's skeleton and disk templates
+	State string // instances live in State/boxes/WALL
+	// Cache has the guest agent, the host image's skeleton and disk templates. Where it
+	// is "" no instance can be started: what is there can be stopped and removed, also
+	// where the disk is full.
+	Cache  string
 	Log    *slog.Logger // default: discard
 	Images Images       // default: the host image alone
 	// Snapshots has what instances may lie over besides; nil: there are none.
 	Snapshots Snapshots
+	// Disks hold what instances write while there is no room for it; nil: nothing does.
+	Disks *Disks
 	// DebugDir receives a wall's debug logs where it is set.
 	DebugDir string
 }
@@ -63,6 +68,9 @@ type Wall struct {
 
 	// Limits are what the host enforces for an instance of these limits.
 	Limits func(sandbox.Limits) cgroup.Limits
+	// Seen says in a Resized which limits can change only with a start, and what of a
+	// running instance does not follow; nil: all of it does.
+	Seen func(from, to sandbox.Limits, out *sandbox.Resized)
 	// OOMEndsInstance: the instance does not get over the loss of one of its processes
 	// for want of memory.
 	OOMEndsInstance bool
@@ -112,8 +120,10 @@ func Open(wall Wall, opts Options) (*Backend, error) {
 		return nil, fmt.Errorf("become a subreaper: %w", err)
 	}
 	var err error
-	if h.program, err = installAgent(opts.Cache); err != nil {
-		return nil, err
+	if opts.Cache != "" {
+		if h.program, err = installAgent(opts.Cache); err != nil {
+			return nil, err
+		}
 	}
 	if h.cgroups, err = cgroup.Find("/", cgroupNamespace(h.instances)); err != nil {
 		return nil, fmt.Errorf("look at cgroups: %w", err)
@@ -237,7 +247,7 @@ func (b *Backend) linkEnd(id string) (*os.File, error) {
 func (b *Backend) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{
 		Strength: b.wall.Strength, HostDirs: true, Images: true, Volumes: true,
-		Link: sandbox.LinkNetNS, LinkEnd: b.linkEnd, Snapshots: b, Usage: b, Warm: b,
+		Link: sandbox.LinkNetNS, LinkEnd: b.linkEnd, Snapshots: b, Disks: b, Usage: b, Warm: b, Resize: b,
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 type changesOrder struct {
 	Dir      string                 `json:"dir"`
 	Disk     string                 `json:"disk"`
+	Holder   string                 `json:"holder"` // as Layout has it
 	Rootless bool                   `json:"rootless"`
 	Options  sandbox.ChangesOptions `json:"options"`
 }
@@ -40,6 +41,9 @@ func (b *Backend) Changes(ctx context.Context, id string, opts sandbox.ChangesOp
 	p := changesOrder{Dir: dir, Rootless: b.Rootless(), Options: opts}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		p.Disk = image
+		if p.Holder, err = b.opts.Disks.Holder(ctx); err != nil {
+			return err
+		}
 	}
 	if bx, err := readRecord(dir); err == nil && bx.alive() && !b.wall.OwnCommands {
 		if err := b.agent(id).Sync(ctx); err != nil {
@@ -68,7 +72,7 @@ func changesMain(in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	layers, err := openLayers(p.Dir, p.Disk)
+	layers, err := openLayers(p.Dir, p.Disk, p.Holder)
 	if err != nil {
 		return err
 	}
@@ -126,17 +130,20 @@ func Roles() role.Table {
 	return role.Table{
 		roleChanges: func() error { return changesMain(os.Stdin, os.Stdout) },
 		roleSave:    func() error { return saveMain(os.Stdin, os.Stdout) },
+		roleDisks:   disksMain,
+
+		roleDiskFiles: func() error { return diskFilesMain(os.Stdin, os.Stdout) },
 	}
 }
 
 // openLayers goes to an instance's directory and mounts its layers there, in a
 // mount namespace of this process's own.
-func openLayers(dir, disk string) (*beneath.Dir, error) {
+func openLayers(dir, disk, holder string) (*beneath.Dir, error) {
 	if err := os.Chdir(dir); err != nil {
 		return nil, err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", err)
 	}
-	return mountRaw(disk, false)
+	return mountRaw(&Layout{ID: filepath.Base(dir), Disk: disk, Holder: holder})
 }

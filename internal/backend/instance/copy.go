@@ -10,6 +10,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/durable"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -29,7 +30,7 @@ func isCopy(disk *beneath.Dir) bool {
 // for file systems whose owners can't be mapped.
 func (c *composer) copied(d Dir) error {
 	if !isCopy(c.raw) {
-		if err := populate(d, c.raw); err != nil {
+		if err := populate(d, c.raw, c.layout.Copied); err != nil {
 			return errors.Join(fmt.Errorf("copy %s: %w", d.Source, err), c.raw.Remove(context.Background(), layerWorkspace))
 		}
 	}
@@ -39,7 +40,7 @@ func (c *composer) copied(d Dir) error {
 
 // populate copies the host's directory. The manifest gets its name last: it
 // says that the copy is whole.
-func populate(d Dir, disk *beneath.Dir) error {
+func populate(d Dir, disk *beneath.Dir, progress func(sandbox.Copied)) error {
 	if err := disk.Remove(context.Background(), layerWorkspace); err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func populate(d Dir, disk *beneath.Dir) error {
 	}
 	defer f.Discard()
 	w := bufio.NewWriterSize(f, 1<<16)
-	opts := workspace.PopulateOptions{UID: guestUID, GID: guestGID, Manifest: w}
+	opts := workspace.PopulateOptions{UID: guestUID, GID: guestGID, Manifest: w, Progress: progress}
 	if d.UID != 0 {
 		opts.ReadAs = &workspace.Identity{UID: d.UID, GID: d.GID}
 	}

@@ -137,6 +137,9 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if err := b.opts.Disks.Drop(ctx, id); err != nil {
+		b.opts.Log.Warn("give up a disk that is to be removed", "id", id, "err", err)
+	}
 	if err := b.end(ctx, id); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 // mountLayers makes what the instance writes available.
 func (c *composer) mountLayers() error {
 	var err error
-	if c.raw, err = mountRaw(c.layout.Disk, c.layout.NewDisk); err != nil {
+	if c.raw, err = mountRaw(c.layout); err != nil {
 		return err
 	}
 	at := atDisk
@@ -39,10 +39,10 @@ func (c *composer) mountLayers() error {
 const atDisk = DirMounts + "/disk"
 
 // mountRaw mounts the disk image, or shows the plain directory, and opens it.
-func mountRaw(image string, isNew bool) (*beneath.Dir, error) {
+func mountRaw(lay *Layout) (*beneath.Dir, error) {
 	var err error
-	if image != "" {
-		_, err = disk.Mount(context.Background(), image, atDisk, disk.Options{New: isNew})
+	if lay.Disk != "" {
+		_, err = disk.Mount(context.Background(), lay.Disk, atDisk, disk.Options{New: lay.NewDisk, Holder: lay.Holder, Label: lay.ID})
 	} else {
 		err = bind(dirLayers, atDisk)
 	}

@@ -1,8 +1,12 @@
 package instance
 
 import (
+	"io"
+
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
+	"github.com/carboy-sandbox/carboy/internal/role"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -21,6 +25,7 @@ type Layout struct {
 	Tools   []hostimage.Tool `json:"tools"`    // directories of the host seen at their own paths, read-only
 	Disk    string           `json:"disk"`     // the image that holds what the instance writes; empty: a plain directory
 	NewDisk bool             `json:"new_disk"` // Disk was made for this very start
+	Holder  string           `json:"holder"`   // who holds what is written to Disk, as disk.Options has it
 	Groups  Groups           `json:"groups"`   // of the instance
 
 	Workspace Dir   `json:"workspace"`
@@ -43,6 +48,17 @@ type Layout struct {
 	// Instead says how /workspace was made where that is not as the report has
 	// it.
 	Instead string `json:"instead"`
+	// Copied is told how far the copy of a workspace is, in the process that makes it;
+	// nil: nobody is.
+	Copied func(sandbox.Copied) `json:"-"`
+}
+
+// TellCopied has the progress of p's copy told to the daemon, over what a launcher
+// answers by.
+func (p *Layout) TellCopied(out io.Writer) {
+	p.Copied = func(c sandbox.Copied) {
+		_ = role.TellNews(out, c) // the daemon that is gone ends the launcher
+	}
 }
 
 // Groups is how a process gets into an instance's control groups.
@@ -94,8 +110,11 @@ const (
 	dirOwn       = "own"    // on its disk: directories that are mounted
 	dirLayers    = "layers" // what the instance writes, where there is no disk image
 	fileDisk     = "disk.img"
+	fileGrown    = "disk.grown" // fileDisk in the making, larger
 	fileInstance = "box.json"
-	fileSince    = "since" // its modification time is when the workspace was made
+	// fileGrownNote says what fileDisk has since it was grown.
+	fileGrownNote = "disk.json"
+	fileSince     = "since" // its modification time is when the workspace was made
 
 	fileSocket = "agent.sock" // where the guest agent is reached: see package control
 	fileKey    = "agent.key"  // by which it is known

@@ -2,6 +2,7 @@ package instance
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -39,8 +40,15 @@ const linkMessage = "tap"
 // Without root the launcher makes it, with MakeLink, and its TAP is handed to
 // link.Attach while the instance is being started.
 func (b *Backend) Launch(ctx context.Context, name string, order, answer any, agent *Handover, link *sandbox.Link) error {
+	tell := sandbox.CopiedOf(ctx)
+	copied := func(raw json.RawMessage) {
+		var c sandbox.Copied
+		if json.Unmarshal(raw, &c) == nil {
+			tell(c)
+		}
+	}
 	run := func(linked *os.File) error {
-		err := b.roles.Ask(ctx, name, order, answer, nil, append([]*os.File{linked}, agent.Files()...)...)
+		err := b.roles.AskNews(ctx, name, order, answer, nil, copied, append([]*os.File{linked}, agent.Files()...)...)
 		if err != nil {
 			return fmt.Errorf("launch instance: %w", err)
 		}

@@ -3,6 +3,7 @@ package instance
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -40,10 +41,41 @@ func (lay *Layout) mountPoints() []string {
 func (c *composer) holdMountPoints(root *beneath.Dir) error {
 	for _, rel := range c.layout.mountPoints() {
 		if err := c.holdMountPoint(root, workspace.Protect{Path: rel, Dir: true}); err != nil {
-			return fmt.Errorf("mount point %s: %w", path.Join(sandbox.WorkspacePath, rel), err)
+			return inTheWay(root, rel, sandbox.WorkspacePath, err)
 		}
 	}
 	return nil
+}
+
+// inTheWay is why no mount point can be made at rel below root, which commands see as
+// shown: where a file or a link lies there or on the way, the error is one for users.
+func inTheWay(root *beneath.Dir, rel, shown string, err error) error {
+	for end := 0; end < len(rel); {
+		if i := strings.IndexByte(rel[end+1:], '/'); i >= 0 {
+			end += 1 + i
+		} else {
+			end = len(rel)
+		}
+		fi, serr := root.Lstat(rel[:end])
+		if serr != nil {
+			break
+		}
+		if fi.IsDir() {
+			continue
+		}
+		what := "a file"
+		switch {
+		case fi.Mode()&fs.ModeSymlink != 0:
+			what = "a symbolic link"
+		case !fi.Mode().IsRegular():
+			what = "no directory"
+		}
+		e := sandbox.Errorf(sandbox.Invalid, "mount %s: %s is %s inside, and a mount needs a directory", path.Join(shown, rel), path.Join(shown, rel[:end]), what).
+			WithHint("choose a place that is free or a directory, such as /mnt/cache")
+		e.Err = err
+		return e
+	}
+	return fmt.Errorf("mount point %s: %w", path.Join(shown, rel), err)
 }
 
 func (c *composer) holdMountPoint(root *beneath.Dir, pr workspace.Protect) error {
@@ -102,7 +134,7 @@ func (c *composer) scaffold(root *beneath.Dir) (string, error) {
 	defer tree.Close()
 	for _, rel := range append([]string{"."}, points...) {
 		if err := c.scaffoldDir(root, tree, rel); err != nil {
-			return "", fmt.Errorf("mount point %s: %w", path.Join(sandbox.WorkspacePath, rel), err)
+			return "", inTheWay(root, rel, sandbox.WorkspacePath, err)
 		}
 	}
 	return at, nil

@@ -44,6 +44,9 @@ func (b *Backend) prepare(ctx context.Context, sb *sandbox.Sandbox) (*Layout, *c
 	if p.Disk, p.NewDisk, err = b.makeDisk(ctx, dir, sb.Spec.Limits); err != nil {
 		return nil, nil, err
 	}
+	if p.Holder, err = b.opts.Disks.Holder(ctx); err != nil {
+		return nil, nil, err
+	}
 	if p.Workspace, err = b.workspaceDir(sb.Spec.Workspace); err != nil {
 		return nil, nil, err
 	}
@@ -68,7 +71,9 @@ func (b *Backend) mounts(mounts []sandbox.Mount) ([]Dir, error) {
 		case m.Own:
 			d.Mode = modeOwn
 		case m.Volume != "":
-			d.Volume, err = b.volume(m.Volume)
+			if d.Volume, err = b.volume(m.Volume); err == nil {
+				d.Volume.Slot, d.Volume.Sub = m.Slot, m.Sub
+			}
 		default:
 			err = d.protectGit()
 		}
@@ -192,7 +197,11 @@ func (b *Backend) makeDisk(ctx context.Context, dir string, l sandbox.Limits) (p
 	}
 	path = filepath.Join(dir, fileDisk)
 	if _, err := os.Lstat(path); err == nil {
-		return path, false, nil
+		mended, err := disk.Repair(ctx, path)
+		if mended {
+			b.opts.Log.Warn("a disk image had errors, and was mended", "path", path)
+		}
+		return path, false, err
 	}
 	size := disk.Size{Bytes: l.Disk, Inodes: l.Inodes}
 	if err := b.images.Make(ctx, path, size); err != nil {

@@ -22,8 +22,11 @@ type Snapshots interface {
 type saveOrder struct {
 	Dir      string `json:"dir"`
 	Disk     string `json:"disk"`
+	Holder   string `json:"holder"` // as Layout has it
 	Rootless bool   `json:"rootless"`
 	To       string `json:"to"`
+	// RootOnly leaves /workspace out, which is not the instance's own.
+	RootOnly bool `json:"root_only"`
 }
 
 // savedLayers is what that process answers.
@@ -45,9 +48,12 @@ func (b *Backend) Save(ctx context.Context, sb *sandbox.Sandbox, to string) (san
 	if !exists(filepath.Join(dir, fileSince)) {
 		return sandbox.Saved{}, sandbox.Errorf(sandbox.Conflict, "sandbox %s: there is nothing of it yet", sb.ID)
 	}
-	o := saveOrder{Dir: dir, Rootless: b.Rootless(), To: to}
+	o := saveOrder{Dir: dir, Rootless: b.Rootless(), To: to, RootOnly: sb.Spec.Workspace.Mode != sandbox.WorkspacePrivate}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		o.Disk = image
+		if o.Holder, err = b.opts.Disks.Holder(ctx); err != nil {
+			return sandbox.Saved{}, err
+		}
 	}
 	if bx, err := readRecord(dir); err != nil || !bx.alive() {
 		return b.save(ctx, o)

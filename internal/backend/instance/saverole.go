@@ -49,12 +49,12 @@ func saveMain(in io.Reader, out *os.File) error {
 		return err
 	}
 	defer to.Close()
-	layers, err := openLayers(o.Dir, o.Disk)
+	layers, err := openLayers(o.Dir, o.Disk, o.Holder)
 	if err != nil {
 		return err
 	}
 	defer layers.Close()
-	answer, err := saveLayers(layers, to, o.Rootless)
+	answer, err := saveLayers(layers, to, o)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		answer.Full, err = true, nil
 	}
@@ -82,8 +82,9 @@ func endWith(out *os.File) {
 	}
 }
 
-// saveLayers copies each layer under its name, and syncs them.
-func saveLayers(layers *beneath.Dir, to *os.File, userXattr bool) (savedLayers, error) {
+// saveLayers copies each layer under its name, but for those that o leaves out, and
+// syncs them.
+func saveLayers(layers *beneath.Dir, to *os.File, o saveOrder) (savedLayers, error) {
 	var sum savedLayers
 	names, err := layers.Names(".")
 	if err != nil {
@@ -97,10 +98,10 @@ func saveLayers(layers *beneath.Dir, to *os.File, userXattr bool) (savedLayers, 
 	defer links.Close()
 	for _, name := range names {
 		l, ok := layerAt(layers, name)
-		if !ok {
+		if !ok || o.RootOnly && l.name == layerWorkspace {
 			continue
 		}
-		n, err := saveLayer(layers, l, to, links, userXattr)
+		n, err := saveLayer(layers, l, to, links, o.Rootless)
 		sum.Size += n.Bytes
 		sum.Devices += n.Devices
 		if err != nil {

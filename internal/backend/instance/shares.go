@@ -68,12 +68,24 @@ func (c *composer) mountPoint(d Dir) error {
 		return err
 	}
 	if _, below := d.belowWorkspace(); !below { // or else it is there: see holdMountPoints
-		err = c.asGuest(func() error { return c.mkdirInRoot(rel) })
+		err = c.makeMountPoint(rel)
 	}
 	if err != nil || !c.layout.Native {
 		return err
 	}
 	return c.bindInRoot(filepath.Join(DirMounts, d.Share()), rel)
+}
+
+// userHome is where the guest's user is at home.
+const userHome = "home/user"
+
+// makeMountPoint makes a directory in the instance's root, and those that lead to it:
+// in the user's home they are the user's, to whom what lies beside it matters.
+func (c *composer) makeMountPoint(rel string) error {
+	if !strings.HasPrefix(rel, userHome+"/") {
+		return c.asGuest(func() error { return c.mkdirInRoot(rel) })
+	}
+	return asOwner(int(c.layout.Base+guestUID), func() error { return c.mkdirInRoot(rel) })
 }
 
 // openRoot opens the instance's root, as guests have left it.
@@ -86,7 +98,7 @@ func (c *composer) mkdirInRoot(rel string) error {
 	}
 	defer root.Close()
 	if err := root.MkdirAll(rel, 0o755); err != nil {
-		return fmt.Errorf("make the mount point /%s: %w", rel, err)
+		return inTheWay(root, rel, "/", err)
 	}
 	return nil
 }

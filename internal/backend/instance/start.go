@@ -20,6 +20,9 @@ func (b *Backend) Check(_ context.Context, spec sandbox.Spec) ([]sandbox.Enforce
 
 // Start implements sandbox.Backend. An instance that was suspended goes on.
 func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enforcement, error) {
+	if err := checkRoot("/proc"); err != nil {
+		return nil, err
+	}
 	report, err := b.report(sb.Spec, sb.Owner)
 	if err = errors.Join(err, checkLink(sb)); err != nil {
 		return nil, err
@@ -47,6 +50,7 @@ func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (
 	if err != nil {
 		return nil, err
 	}
+	lay.Copied = sandbox.CopiedOf(ctx)
 	if resume {
 		if err := b.resume(lay); err != nil {
 			return nil, err

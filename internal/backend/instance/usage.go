@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -123,4 +126,45 @@ func parseFigures(raw []byte) (u sandbox.Usage, err error) {
 	}
 	u.Memory = int64(min(f.MemUsed, mem))
 	return u, nil
+}
+
+// Processes implements sandbox.Measurer.
+func (b *Backend) Processes(ctx context.Context, id string) (guest.Processes, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	p, err := b.agent(id).Processes(ctx)
+	if e, ok := errors.AsType[*agent.StatusError](err); ok && e.Code == http.StatusNotFound {
+		return p, sandbox.Errorf(sandbox.Unsupported, "it was started by an older version, whose agent does not list processes").
+			WithHint("stop and start it")
+	}
+	return p, err
+}
+
+// maxHeld bounds how many files are counted.
+const maxHeld = 5_000_000
+
+// Held implements sandbox.Measurer. What an instance without a disk of its own wrote
+// is counted file by file; what its own ids hide is not.
+func (b *Backend) Held(ctx context.Context, id string) (int64, error) {
+	dir, err := b.dir(id)
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	seen := 0
+	err = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if seen++; err != nil || seen > maxHeld {
+			return filepath.SkipDir
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if fi, err := d.Info(); err == nil {
+			if st, ok := fi.Sys().(*syscall.Stat_t); ok && (st.Nlink == 1 || d.IsDir()) {
+				sum += st.Blocks * 512
+			}
+		}
+		return nil
+	})
+	return sum, err
 }

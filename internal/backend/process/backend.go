@@ -9,9 +9,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
+	"github.com/carboy-sandbox/carboy/internal/landlock"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
-	"golang.org/x/sys/unix"
 )
 
 // Name is the wall's name in a Spec.
@@ -42,12 +42,28 @@ func limits(l sandbox.Limits) cgroup.Limits {
 	return cgroup.Limits{Memory: l.Memory + wallMemory, CPUs: l.CPUs, PIDs: l.PIDs + wallPIDs}
 }
 
+// seen keeps a running instance from having more processes than the number of files
+// that each may hold was made for.
+func seen(from, to sandbox.Limits, out *sandbox.Resized) {
+	most, err := instance.HostCount("fs/file-max")
+	if err != nil || to.PIDs <= from.PIDs {
+		return
+	}
+	each := func(pids int64) uint64 { return min(instance.FilesOf(most, pids), mostFiles) }
+	if each(to.PIDs) < each(from.PIDs) {
+		out.Later[sandbox.LimitPIDs] = "with more processes each may hold fewer open files, which is settled when it starts"
+	}
+}
+
+// mostFiles is what kernels let a process hold at most, unless told otherwise.
+const mostFiles = 1 << 20
+
 // Open looks at what this machine can do and puts the guest agent in place.
 func Open(_ context.Context, opts Options) (*Backend, error) {
 	b := &Backend{spans: newSpans()}
 	host, err := instance.Open(instance.Wall{
 		Name: Name, Strength: sandbox.HostKernel, Promises: promises, Arrange: b.arrange, Launch: b.launch,
-		Limits: limits, OwnCommands: true, Stray: stray,
+		Limits: limits, Seen: seen, OwnCommands: true, Stray: stray,
 	}, opts)
 	if err != nil {
 		return nil, err
@@ -96,18 +112,8 @@ func promises(spec sandbox.Spec, _ string) (isolation, privileges string, err er
 
 // landlockMechanism says which Landlock the kernel has, if any.
 func landlockMechanism() string {
-	if abi := landlockABI(); abi > 0 {
+	if abi, err := landlock.ABI(); err == nil && abi > 0 {
 		return fmt.Sprintf(", Landlock (ABI %d)", abi)
 	}
 	return "; no Landlock in this kernel"
-}
-
-// landlockABI asks the kernel for the version of Landlock that it has; 0:
-// none.
-func landlockABI() int {
-	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
-		return 0
-	}
-	return int(n)
 }

@@ -107,6 +107,7 @@ func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 		}
 	}
 	unix.Umask(0o022)
+	p.TellCopied(out)
 	agent := instance.Handed()
 	defer agent.Close()
 	pid, err := launchHere(&p, agent)

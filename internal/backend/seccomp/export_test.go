@@ -92,3 +92,9 @@ func Refused(g Group) []uint32 {
 	}
 	return nrs
 }
+
+// ReaderForTest is the table that ConfineReader enforces for a process of that ID.
+func ReaderForTest(pid uint32) map[uint32]verdict { return readerTable(pid) }
+
+// ReadersForTest is the table that ConfineReaders enforces.
+func ReadersForTest() map[uint32]verdict { return readersTable() }

@@ -43,3 +43,9 @@ var refusalsHere = []refusal{
 
 // gateCallsHere are those of a gate's that other architectures lack.
 var gateCallsHere = []uint32{unix.SYS_ARCH_PRCTL, unix.SYS_EPOLL_WAIT, unix.SYS_POLL}
+
+// readerRefusesHere are those of readerRefuses that other architectures lack.
+var readerRefusesHere = []uint32{
+	unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES,
+	unix.SYS_FUTIMESAT, unix.SYS_MKNOD, unix.SYS_SYMLINK, unix.SYS_MKDIR, unix.SYS_INOTIFY_INIT, unix.SYS_CREAT,
+}

@@ -24,3 +24,5 @@ var refusalsHere = []refusal{
 }
 
 var gateCallsHere []uint32
+
+var readerRefusesHere []uint32

@@ -78,6 +78,8 @@ type Copier struct {
 	// Connect returns the client, and starts a daemon where none runs.
 	Connect func(ctx context.Context) (*client.Client, error)
 	User    string // whose rights are used inside; "": the sandbox's
+	// Waits is called when a sandbox is written to, and stop when that is done.
+	Waits func(ctx context.Context, svc *client.Client, name string) (stop func())
 
 	svc      *client.Client
 	progress *console.Progress
@@ -92,6 +94,9 @@ func (c *Copier) connect(ctx context.Context, f func() error) (err error) {
 
 // upload unpacks an archive in the directory dst.
 func (c *Copier) upload(ctx context.Context, dst place, r io.Reader) error {
+	if c.Waits != nil {
+		defer c.Waits(ctx, c.svc, dst.name)()
+	}
 	return c.svc.Upload(ctx, dst.name, client.UploadOptions{
 		Path: dst.path, User: c.User,
 		Skipped: func(s client.Skip) { c.skipped(s.Name, s.Reason) },

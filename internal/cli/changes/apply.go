@@ -3,6 +3,9 @@ package changes
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
@@ -19,6 +22,8 @@ type ApplyOptions struct {
 	Force  bool             // overwrite what changed in the directory since
 	DryRun bool             // change nothing
 	Digest workspace.Digest // of what may be taken; zero: whatever was changed
+
+	Filter FilterOptions
 }
 
 // Apply takes what the sandbox name changed at and below paths, and says what was
@@ -30,13 +35,16 @@ func (r *Reviewer) Apply(ctx context.Context, o ApplyOptions, name string, paths
 	case o.Force && len(paths) == 0:
 		return usage.Errorf("--force needs the paths that it is for").WithHint("carboy apply --force %s PATH", shell.Word(name))
 	}
-	svc, sb, err := r.diffable(ctx, name, paths)
+	svc, sb, err := r.diffable(ctx, name, o.Filter, paths)
+	if err == nil {
+		err = checkGit(sb, paths)
+	}
 	if err != nil {
 		return err
 	}
-	res, sum, err := r.applyChanges(ctx, svc, sb, o, paths)
+	res, diff, err := r.applyChanges(ctx, svc, sb, o, paths)
 	if res != nil {
-		if werr := r.showApplied(sb, res, sum, o, err); err == nil {
+		if werr := r.showApplied(sb, res, diff, o, err); err == nil {
 			err = werr
 		}
 	}
@@ -44,34 +52,39 @@ func (r *Reviewer) Apply(ctx context.Context, o ApplyOptions, name string, paths
 }
 
 // applyChanges applies what sb changed, and remembers what it wrote: a later
-// apply does not take that for a change of the user's. It returns the digest of
-// what there was to apply, zero where that was not read.
-func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, o ApplyOptions, paths []string) (_ *workspace.Result, sum workspace.Digest, _ error) {
+// apply does not take that for a change of the user's. It returns what there was to
+// apply, nil where that was not read.
+func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, o ApplyOptions, paths []string) (_ *workspace.Result, diff *workspace.Diff, _ error) {
 	base, err := workspace.OpenBase(sb.Workspace.Source)
 	if err != nil {
-		return nil, sum, err
+		return nil, diff, err
 	}
 	defer func() { _ = base.Close() }()
 	marks, err := r.loadMarks(sb.ID)
 	if err != nil {
-		return nil, sum, err
+		return nil, diff, err
 	}
-	var diff *workspace.Diff
+	what, err := r.compareOptions(ctx, base, sb, o.Filter, paths)
+	if err != nil {
+		return nil, diff, err
+	}
 	q := &asker{r: r}
-	opts := workspace.ApplyOptions{Paths: paths, Allow: paths, Force: o.Force, DryRun: o.DryRun, Applied: marks}
+	opts := workspace.ApplyOptions{
+		Paths: paths, Filter: what.Filter, Brought: what.Brought, Allow: paths, Force: o.Force, DryRun: o.DryRun, Applied: marks,
+	}
 	opts.Check = func(d *workspace.Diff) error {
-		diff, sum = d, d.Sum().Digest
+		diff = d
 		if o.Digest.IsZero() {
-			return r.checkShown(ctx, o, sb.Name, sb.ID, d)
+			return r.checkShown(ctx, o, sb.Name, sb.ID, d, base)
 		}
-		return checkDigest(o.Digest, sum, sb.Name, paths)
+		return checkDigest(o.Digest, d.Sum().Digest, sb.Name, o.Filter, paths)
 	}
 	if o.Ask {
 		opts.Confirm = func(it workspace.Item) (bool, error) { return q.ask(ctx, &it) }
 	}
-	stream, err := svc.Changes(ctx, sb.ID, client.ChangesOptions{Content: !o.DryRun, Paths: paths})
+	stream, err := svc.Changes(ctx, sb.ID, request(!o.DryRun, paths, what.Filter))
 	if err != nil {
-		return nil, sum, err
+		return nil, diff, usage.Named(err, sb.ID, sb.Name)
 	}
 	defer func() { _ = stream.Close() }() // Apply has read it to its end, or failed
 	res, err := workspace.Apply(ctx, base, stream, opts)
@@ -84,16 +97,16 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api
 			err = merr
 		}
 	}
-	return res, sum, err
+	return res, diff, err
 }
 
 // checkDigest refuses changes that are not those of the digest want.
-func checkDigest(want, got workspace.Digest, name string, paths []string) error {
+func checkDigest(want, got workspace.Digest, name string, o FilterOptions, paths []string) error {
 	if got == want {
 		return nil
 	}
-	return sandbox.Errorf(sandbox.Conflict, "apply: the changes are not those of digest %s: something changed, in the sandbox or here, or other paths are named; nothing was changed", want).
-		WithHint("look again: %s", withPaths("carboy diff "+shell.Word(name), paths))
+	return sandbox.Errorf(sandbox.Conflict, "apply: the changes are not those of digest %s: something changed, in the sandbox or here, or other paths or filters are named; nothing was changed", want).
+		WithHint("look again: %s", withPaths("carboy diff"+o.flags()+" "+shell.Word(name), paths))
 }
 
 // withPaths adds paths to a command, each fit for a shell.
@@ -126,14 +139,20 @@ type applyJSON struct {
 	Held      []workspace.Item    `json:"held"`
 	Declined  []workspace.Item    `json:"declined"`
 	Conflicts []workspace.Outcome `json:"conflicts"`
+	Left      workspace.Left      `json:"left"` // how many files are left out
 }
 
 // showApplied writes what was done to stdout, and what was not to stderr.
-func (r *Reviewer) showApplied(sb *api.Sandbox, res *workspace.Result, sum workspace.Digest, o ApplyOptions, applyErr error) error {
+func (r *Reviewer) showApplied(sb *api.Sandbox, res *workspace.Result, diff *workspace.Diff, o ApplyOptions, applyErr error) error {
+	var sum workspace.Digest
+	var left workspace.Left
+	if diff != nil {
+		sum, left = diff.Sum().Digest, diff.Left
+	}
 	if r.JSON {
 		return r.WriteJSON(applyJSON{
 			Name: sb.Name, DryRun: o.DryRun, Digest: sum, Applied: nonNil(res.Applied), Held: nonNil(res.Held),
-			Declined: nonNil(res.Declined), Conflicts: nonNil(res.Conflicts),
+			Declined: nonNil(res.Declined), Conflicts: nonNil(res.Conflicts), Left: left,
 		})
 	}
 	for i := range res.Applied {
@@ -152,9 +171,12 @@ func (r *Reviewer) showApplied(sb *api.Sandbox, res *workspace.Result, sum works
 		}
 	}
 	if len(res.Held) > 0 {
-		if err := r.showHeld(sb.Name, res.Held); err != nil {
+		if err := r.showHeld(sb, res.Held); err != nil {
 			return err
 		}
+	}
+	if err := r.tellLeft(left, "takes"); err != nil {
+		return err
 	}
 	switch {
 	case applyErr != nil:
@@ -169,21 +191,53 @@ func (r *Reviewer) showApplied(sb *api.Sandbox, res *workspace.Result, sum works
 // maxHintPaths is how many paths a hint names.
 const maxHintPaths = 3
 
-func (r *Reviewer) showHeld(name string, held []workspace.Item) error {
+func (r *Reviewer) showHeld(sb *api.Sandbox, held []workspace.Item) error {
+	name, kept := sb.Name, gitKeeps(sb)
 	r.Note(console.Count(len(held), "change") + " held back:")
 	var t console.Table
 	var paths []string
+	committed := 0
 	for i := range held {
+		if kept(held[i].Path) {
+			if held[i].Kind != workspace.Dir {
+				committed++
+			}
+			continue
+		}
 		t.Row("  "+held[i].Class.Letter(), held[i].Path, held[i].Held)
 		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(held[i].Path) <= console.MaxInline {
 			paths = append(paths, held[i].Path)
 		}
 	}
+	if committed > 0 {
+		t.Row("  -", ".git", console.Count(committed, "file")+" in which git keeps commits")
+	}
 	if err := t.Write(r.Stderr); err != nil {
 		return err
+	}
+	if committed > 0 {
+		if err := r.Hint("to take commits: carboy fetch " + shell.Word(name)); err != nil {
+			return err
+		}
 	}
 	if len(paths) == 0 {
 		return nil
 	}
 	return r.Hint("to take one, name it: " + withPaths("carboy apply "+shell.Word(name), paths))
+}
+
+// checkGit refuses to put files into the place of a .git that leads elsewhere, as that of a
+// linked worktree does: git would find none of its objects there.
+func checkGit(sb *api.Sandbox, paths []string) error {
+	fi, err := os.Lstat(filepath.Join(sb.Workspace.Source, ".git"))
+	if err != nil || fi.IsDir() {
+		return nil
+	}
+	for _, p := range paths {
+		if p == ".git" || strings.HasPrefix(p, ".git/") {
+			return sandbox.Errorf(sandbox.Conflict, "apply %s: .git is a file here, which leads to the repository's own directory; the sandbox has another one in its place", shell.Word(p)).
+				WithHint("carboy fetch %s takes the commits", shell.Word(sb.Name))
+		}
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ package changes
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
@@ -65,8 +67,8 @@ func checkDiffable(sb *api.Sandbox) error {
 
 // diffable finds a sandbox whose changes at and below paths can be shown or
 // taken.
-func (r *Reviewer) diffable(ctx context.Context, name string, paths []string) (*client.Client, *api.Sandbox, error) {
-	if err := workspace.CheckPaths(paths); err != nil {
+func (r *Reviewer) diffable(ctx context.Context, name string, o FilterOptions, paths []string) (*client.Client, *api.Sandbox, error) {
+	if err := errors.Join(workspace.CheckPaths(paths), o.check()); err != nil {
 		return nil, nil, err
 	}
 	svc, err := r.Connect(ctx)
@@ -80,59 +82,105 @@ func (r *Reviewer) diffable(ctx context.Context, name string, paths []string) (*
 	return svc, sb, checkDiffable(sb)
 }
 
-// loadChanges reads the changes of sb at and below paths, with those contents
+// loadChanges reads the changes of sb at and below paths that o leaves, with those contents
 // that a patch needs where content is set. Those wait in a file without a name in the directory
 // for temporary files.
-func loadChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, paths []string, content bool) (*changeSet, error) {
+func (r *Reviewer) loadChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, o FilterOptions, paths []string, content bool) (*changeSet, error) {
 	base, err := workspace.OpenBase(sb.Workspace.Source)
 	if err != nil {
 		return nil, err
 	}
-	set, err := readChanges(ctx, svc, sb, paths, content)
+	opts, err := r.compareOptions(ctx, base, sb, o, paths)
+	var set *workspace.Set
+	if err == nil {
+		set, err = readChanges(ctx, svc, sb, request(content, paths, opts.Filter))
+	}
 	if err != nil {
 		_ = base.Close()
 		return nil, err
 	}
 	c := &changeSet{base: base, set: set}
-	if c.Diff, err = workspace.Compare(ctx, base, set, paths); err != nil {
+	if c.Diff, err = workspace.Compare(ctx, base, set, opts); err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func readChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, paths []string, content bool) (*workspace.Set, error) {
+// compareOptions say what of sb's changes counts.
+func (r *Reviewer) compareOptions(ctx context.Context, base *workspace.Base, sb *api.Sandbox, o FilterOptions, paths []string) (c workspace.CompareOptions, err error) {
+	c.Paths = paths
+	if c.Filter, err = r.filter(ctx, base, o); err != nil {
+		return c, err
+	}
+	synced, err := r.loadSynced(sb.ID)
+	if err == nil {
+		c.Brought = synced.Brought
+	}
+	return c, err
+}
+
+// tempHint is what to do where no temporary file can be made.
+const tempHint = "set TMPDIR to a directory that you can write to"
+
+func readChanges(ctx context.Context, svc *client.Client, sb *api.Sandbox, req api.ChangesRequest) (*workspace.Set, error) {
 	var opts workspace.LoadOptions
-	if content {
+	if req.Content {
 		dir, err := os.Open(os.TempDir())
 		if err != nil {
-			return nil, err
+			return nil, usage.Path("the directory for temporary files", os.TempDir(), err).WithHint("%s", tempHint)
 		}
 		defer func() { _ = dir.Close() }()
-		opts.SpoolDir, opts.Keep = dir, workspace.KeepForPatch
+		opts.SpoolDir, opts.SpoolHint, opts.Keep = dir, tempHint, workspace.KeepForPatch
 	}
-	stream, err := svc.Changes(ctx, sb.ID, client.ChangesOptions{Content: content, Paths: paths})
+	stream, err := svc.Changes(ctx, sb.ID, req)
 	if err != nil {
-		return nil, err
+		return nil, usage.Named(err, sb.ID, sb.Name)
 	}
 	defer func() { _ = stream.Close() }() // Load has read it to its end, or failed
 	return workspace.Load(ctx, stream, opts)
 }
 
-// Count returns how many changes sb has.
-func Count(ctx context.Context, svc *client.Client, sb *api.Sandbox) (int, error) {
-	c, err := loadChanges(ctx, svc, sb, nil, false)
+// Count returns how many files sb changed, and how many that the repository ignores.
+func (r *Reviewer) Count(ctx context.Context, svc *client.Client, sb *api.Sandbox) (n, ignored int, err error) {
+	c, err := r.loadChanges(ctx, svc, sb, FilterOptions{}, nil, false)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer c.close()
-	n := 0
+	kept := gitKeeps(sb)
 	for i := range c.Items {
-		if c.Items[i].Kind != workspace.Dir {
+		if c.Items[i].Kind != workspace.Dir && !kept(c.Items[i].Path) {
 			n++
 		}
 	}
-	return n, nil
+	return n, int(c.Left.Ignored), nil
+}
+
+// Tally returns how many files sb changed, and the paths of those that an apply holds back.
+func (r *Reviewer) Tally(ctx context.Context, svc *client.Client, sb *api.Sandbox) (n int, held []string, err error) {
+	c, err := r.loadChanges(ctx, svc, sb, FilterOptions{}, nil, true)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer c.close()
+	for i := range c.Items {
+		switch it := &c.Items[i]; {
+		case it.Kind == workspace.Dir || inGit(it.Path):
+		case it.Held != "":
+			held = append(held, it.Path)
+			n++
+		default:
+			n++
+		}
+	}
+	return n, held, nil
+}
+
+// inGit reports whether a path is one of a repository's own files: commits are counted
+// apart.
+func inGit(p string) bool {
+	return p == ".git" || strings.HasPrefix(p, ".git/") || strings.Contains(p, "/.git/")
 }
 
 // Paths turns what a user typed into paths below the workspace: the

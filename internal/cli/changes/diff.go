@@ -1,9 +1,11 @@
 package changes
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +22,12 @@ type DiffOptions struct {
 	Names bool // one line for each file
 	Stat  bool // how many lines changed in each
 	Raw   bool // a patch without escapes, for programs
+
+	Filter FilterOptions
 }
+
+// maxScreen is how much of a patch goes to a terminal, in bytes.
+const maxScreen = 1 << 20
 
 // Diff shows what the sandbox name changed at and below paths, and remembers
 // that. Names, Stat, Raw and JSON exclude one another.
@@ -28,41 +35,110 @@ func (r *Reviewer) Diff(ctx context.Context, o DiffOptions, name string, paths [
 	if err := onlyOne(map[string]bool{"--names": o.Names, "--stat": o.Stat, "--raw": o.Raw, "--json": r.JSON}); err != nil {
 		return err
 	}
-	svc, sb, err := r.diffable(ctx, name, paths)
+	svc, sb, err := r.diffable(ctx, name, o.Filter, paths)
 	if err != nil {
 		return err
 	}
 	patch := !o.Names && !r.JSON
-	c, err := loadChanges(ctx, svc, sb, paths, patch)
+	c, err := r.loadChanges(ctx, svc, sb, o.Filter, paths, patch)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	if err := r.showDiff(ctx, o, sb.Name, c.Diff); err != nil {
+	shown, committed := r.withoutCommits(c.Diff, paths, gitKeeps(sb))
+	whole, err := r.showDiff(ctx, o, sb.Name, shown)
+	if err == nil {
+		err = r.tellLeft(c.Left, "shows")
+	}
+	if err == nil {
+		err = r.tellCommits(sb.Name, committed)
+	}
+	if err != nil || !whole || len(shown.Items) == 0 {
 		return err
 	}
-	return r.tellDigest(sb, c.Diff, paths)
+	return r.tellDigest(sb, c.Diff, o.Filter, paths)
 }
 
-func (r *Reviewer) showDiff(ctx context.Context, o DiffOptions, name string, d *workspace.Diff) error {
+// withoutCommits is d for people: without the files in which git keeps commits, unless
+// they were asked for, and how many these are.
+func (r *Reviewer) withoutCommits(d *workspace.Diff, paths []string, kept func(string) bool) (shown *workspace.Diff, committed int) {
+	if r.JSON || slices.ContainsFunc(paths, func(p string) bool { return kept(path.Clean(p)) }) {
+		return d, 0
+	}
+	of := func(it workspace.Item) bool { return kept(it.Path) }
+	files := *d
+	files.Items = slices.DeleteFunc(slices.Clone(d.Items), of)
+	for i := range d.Items {
+		if of(d.Items[i]) && d.Items[i].Kind != workspace.Dir {
+			committed++
+		}
+	}
+	return &files, committed
+}
+
+// tellCommits says what of the repository's own is not shown.
+func (r *Reviewer) tellCommits(name string, committed int) error {
+	if committed == 0 {
+		return nil
+	}
+	text := console.Count(committed, "file") + " in which git keeps commits: carboy fetch " + shell.Word(name) + " takes commits\n"
+	_, err := io.WriteString(r.Stderr, text)
+	return err
+}
+
+// showDiff shows d, and reports whether that is all of it.
+func (r *Reviewer) showDiff(ctx context.Context, o DiffOptions, name string, d *workspace.Diff) (whole bool, _ error) {
 	switch {
 	case r.JSON:
-		return r.WriteJSON(newDiffJSON(name, d))
+		return true, r.WriteJSON(newDiffJSON(name, d))
 	case o.Names:
-		return r.diffNames(d)
+		return true, r.diffNames(d)
 	case o.Stat:
-		return r.diffStat(ctx, d)
+		return true, r.diffStat(ctx, d)
 	}
 	w, done := r.patchWriter(r.Stdout, o.Raw)
-	if err := d.WritePatch(ctx, w, workspace.PatchOptions{Raw: o.Raw}); err != nil {
-		return err
+	if !console.IsTerminal(r.Stdout) {
+		if err := d.WritePatch(ctx, w, workspace.PatchOptions{Raw: o.Raw}); err != nil {
+			return false, err
+		}
+		return true, done()
 	}
-	return done()
+	n, err := writeScreen(ctx, w, d, o.Raw, maxScreen)
+	if err == nil {
+		err = done()
+	}
+	if err != nil || n == len(d.Items) {
+		return err == nil, err
+	}
+	r.Note(fmt.Sprintf("%s of %s changes are shown whole: there is too much for a terminal", grouped(int64(n)), grouped(int64(len(d.Items)))))
+	return false, r.Hint(fmt.Sprintf("carboy diff --names %[1]s lists all; carboy diff %[1]s | less shows all; --only and --exclude choose", shell.Word(name)))
+}
+
+// writeScreen writes as much of a patch as limit allows, in whole lines, and returns how
+// many changes that are.
+func writeScreen(ctx context.Context, w io.Writer, d *workspace.Diff, raw bool, limit int) (int, error) {
+	for i := range d.Items {
+		var b bytes.Buffer
+		err := d.Items[i].WritePatch(ctx, &b, workspace.PatchOptions{Raw: raw})
+		if err != nil {
+			return i, err
+		}
+		text := b.Bytes()
+		if len(text) > limit {
+			_, err := w.Write(text[:bytes.LastIndexByte(text[:limit], '\n')+1])
+			return i, err
+		}
+		limit -= len(text)
+		if _, err := w.Write(text); err != nil {
+			return i, err
+		}
+	}
+	return len(d.Items), nil
 }
 
 // tellDigest says how to take just what was shown, and remembers it for an
 // apply on the same terminal. stdout is left to the patch.
-func (r *Reviewer) tellDigest(sb *api.Sandbox, d *workspace.Diff, paths []string) error {
+func (r *Reviewer) tellDigest(sb *api.Sandbox, d *workspace.Diff, o FilterOptions, paths []string) error {
 	if len(d.Items) == 0 {
 		return nil
 	}
@@ -72,11 +148,11 @@ func (r *Reviewer) tellDigest(sb *api.Sandbox, d *workspace.Diff, paths []string
 		if _, err := io.WriteString(r.Stderr, console.Escape("digest "+digest)+"\n"); err != nil {
 			return err
 		}
-		if err := r.Hint("to take just this: " + withPaths("carboy apply --digest "+digest+" "+shell.Word(sb.Name), paths)); err != nil {
+		if err := r.Hint("to take just this: " + withPaths("carboy apply --digest "+digest+o.flags()+" "+shell.Word(sb.Name), paths)); err != nil {
 			return err
 		}
 	}
-	return r.rememberShown(sb.ID, sum)
+	return r.rememberShown(sb.ID, sum, o)
 }
 
 // onlyOne refuses flags that exclude one another.
@@ -100,10 +176,11 @@ type diffJSON struct {
 	Since   time.Time         `json:"since"`  // when the workspace was made
 	Changes []workspace.Item  `json:"changes"`
 	Summary workspace.Summary `json:"summary"`
+	Left    workspace.Left    `json:"left"` // how many files are left out
 }
 
 func newDiffJSON(name string, d *workspace.Diff) diffJSON {
-	return diffJSON{Name: name, Digest: d.Sum().Digest, Since: d.Since, Changes: nonNil(d.Items), Summary: d.Summary()}
+	return diffJSON{Name: name, Digest: d.Sum().Digest, Since: d.Since, Changes: nonNil(d.Items), Summary: d.Summary(), Left: d.Left}
 }
 
 // nonNil makes JSON of an empty list [], never null.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/home/statedir"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -62,16 +63,16 @@ func (r *Reviewer) Forget(id string) {
 	if !sandbox.ValidID(id) {
 		return
 	}
-	for _, sub := range [...]string{marksDir, shownDir} {
-		dir, err := r.openState(sub, false)
+	for _, sub := range [...]string{marksDir, shownDir, syncedDir} {
+		dir, err := statedir.Open(r.StateDir, sub, false)
 		if err != nil {
 			continue
 		}
-		dir.each(func(name string, _ time.Time) {
+		dir.Each(func(name string, _ time.Time) {
 			if strings.HasPrefix(name, id+".") {
-				_ = dir.root.Remove(name)
+				_ = dir.Remove(name)
 			}
 		})
-		dir.close()
+		dir.Close()
 	}
 }

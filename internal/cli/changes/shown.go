@@ -30,6 +30,8 @@ type shown struct {
 	Time  time.Time          `json:"time"`
 	Paths []string           `json:"paths"` // the selection; none: all
 	Items []workspace.Digest `json:"items"` // of what was not taken since
+
+	Filter FilterOptions `json:"filter"` // what was left out
 }
 
 // shownFile names the file for a sandbox and the caller's terminal, which is
@@ -52,11 +54,11 @@ func (r *Reviewer) shownFile(id string) string {
 
 // rememberShown notes what a diff showed. One of more than can be noted is
 // forgotten, with the one before.
-func (r *Reviewer) rememberShown(id string, sum workspace.Sum) error {
+func (r *Reviewer) rememberShown(id string, sum workspace.Sum, o FilterOptions) error {
 	if len(sum.Items) > maxShownItems || len(sum.Paths) > maxShownPaths {
 		sum.Items = nil
 	}
-	return r.saveShown(id, shown{Time: r.Now().UTC(), Paths: sum.Paths, Items: sum.Items})
+	return r.saveShown(id, shown{Time: r.Now().UTC(), Paths: sum.Paths, Items: sum.Items, Filter: o})
 }
 
 func (r *Reviewer) saveShown(id string, s shown) error {
@@ -92,14 +94,15 @@ func (r *Reviewer) lastShown(id string) (*shown, error) {
 }
 
 // news returns the paths of d that s was about and did not show as they are.
-func (s *shown) news(d *workspace.Diff, sum workspace.Sum) []string {
+func (s *shown) news(d *workspace.Diff, sum workspace.Sum, out func(path string, dir bool) bool) []string {
 	known := make(map[workspace.Digest]bool, len(s.Items))
 	for _, i := range s.Items {
 		known[i] = true
 	}
 	var paths []string
 	for i := range d.Items {
-		if p := d.Items[i].Path; !known[sum.Items[i]] && s.covers(p) {
+		it := &d.Items[i]
+		if p := it.Path; !known[sum.Items[i]] && s.covers(p) && !out(p, it.Kind == workspace.Dir || it.Was == workspace.Dir) {
 			paths = append(paths, p)
 		}
 	}
@@ -135,12 +138,20 @@ func (r *Reviewer) taken(id string, d *workspace.Diff, applied []workspace.Item)
 
 // checkShown says where what is to be applied is not what the last diff on
 // this terminal showed. Who can be asked is asked whether to go on.
-func (r *Reviewer) checkShown(ctx context.Context, o ApplyOptions, name, id string, d *workspace.Diff) error {
+func (r *Reviewer) checkShown(ctx context.Context, o ApplyOptions, name, id string, d *workspace.Diff, base *workspace.Base) error {
 	s, err := r.lastShown(id)
 	if err != nil || s == nil {
 		return err
 	}
-	paths := s.news(d, d.Sum())
+	out := func(string, bool) bool { return false }
+	if !s.Filter.same(o.Filter) {
+		f, err := r.filter(ctx, base, s.Filter)
+		if err != nil {
+			return err
+		}
+		out = workspace.LeavesOut(f)
+	}
+	paths := s.news(d, d.Sum(), out)
 	if len(paths) == 0 {
 		return nil
 	}

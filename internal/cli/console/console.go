@@ -46,7 +46,7 @@ func (c *Console) NoteReason(reason, text string) {
 // noteJSON is a note as --json shows it.
 type noteJSON struct {
 	Note   string `json:"note"`
-	Reason string `json:"reason,omitempty"` // "timed_out", "out_of_memory", "killed", "memory", "pids", "disk", "inodes", "changes", "changed", "home", "refused" or none
+	Reason string `json:"reason,omitempty"` // a word for programs, such as "changes" or "refused"; "" where there is none
 }
 
 // Getenv is the value of name, "" where it is unset.
@@ -64,6 +64,12 @@ type errorJSON struct {
 
 // PrintError writes err and its hint for a person, or as one JSON object.
 func (c *Console) PrintError(err error) {
+	if all := joined(err); len(all) > 0 && !c.JSON {
+		for _, e := range all {
+			c.PrintError(e)
+		}
+		return
+	}
 	e := errorJSON{Error: err.Error(), Kind: sandbox.KindOf(err)}
 	if se, ok := errors.AsType[*sandbox.Error](err); ok {
 		e.Hint = se.Hint
@@ -76,6 +82,18 @@ func (c *Console) PrintError(err error) {
 	if e.Hint != "" {
 		_, _ = fmt.Fprintf(c.Stderr, "hint: %s\n", Escape(e.Hint))
 	}
+}
+
+// joined are the errors that errors.Join made err of.
+func joined(err error) []error {
+	j, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // it and no other
+	if !ok {
+		return nil
+	}
+	if same := errors.Join(j.Unwrap()...); same == nil || same.Error() != err.Error() {
+		return nil // it says more
+	}
+	return j.Unwrap()
 }
 
 // Answer writes the answer of a command: v as JSON, or a line.

@@ -105,10 +105,14 @@ func In(t, now time.Time) string {
 	return "in " + Words(t.Sub(now))
 }
 
-// Count writes n with its noun: "1 file", "2 files".
+// Count writes n with its noun: "1 file", "2 files", "2 sandboxes".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return strconv.Itoa(n) + " " + noun + "s"
+	plural := "s"
+	if strings.HasSuffix(noun, "x") {
+		plural = "es"
+	}
+	return strconv.Itoa(n) + " " + noun + plural
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/term"
 
@@ -36,6 +37,21 @@ func SizeOf(streams ...any) Size {
 		}
 	}
 	return Size{80, 24}
+}
+
+// CanAsk reports whether there is a person to ask: on a terminal, of one who reads
+// text and not JSON.
+func (c *Console) CanAsk() bool { return !c.JSON && IsTerminal(c.Stdin) && IsTerminal(c.Stderr) }
+
+// Yes asks a question, and reports whether the answer is yes. The caller has seen that
+// it CanAsk.
+func (c *Console) Yes(ctx context.Context, question string) (bool, error) {
+	answer, err := c.Prompt(ctx, question+" [y/N] ")
+	if err != nil {
+		return false, err
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
 }
 
 // Prompt asks one question. A read of a terminal can't be called off: where

@@ -11,12 +11,13 @@ import (
 
 // Carboy's own exit codes; every other one is the command's.
 const (
-	OK        = 0
-	TimedOut  = 124
-	Failed    = 125
-	NoExec    = 126
-	NoCommand = 127
-	Killed    = 137
+	OK          = 0
+	TimedOut    = 124
+	Failed      = 125
+	NoExec      = 126
+	NoCommand   = 127
+	Interrupted = 130 // by a signal to carboy itself, such as Ctrl-C
+	Killed      = 137
 )
 
 // Error ends carboy with a code, and says nothing: all was said.

@@ -50,7 +50,7 @@ func (f *Fetcher) credentials(ctx context.Context, ref string) (*api.RegistryAut
 func credentialsError(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "executable file not found"):
-		return "the credential helper that your Docker configuration names is not there"
+		return "the credential helper that your Docker configuration names was not found"
 	case strings.Contains(text, "getting credentials"):
 		return "the credential helper that your Docker configuration names failed"
 	}

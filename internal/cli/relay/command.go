@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,6 +26,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
@@ -37,14 +40,42 @@ type Options struct {
 	TTY     bool          // give it a terminal
 	Detach  bool          // leave it running
 	Timeout time.Duration // after which it is killed; 0: never
+	Said    bool          // Stdin or TTY were given, as true or as false
+}
+
+// shells are programs that are of no use to somebody at a terminal without one.
+var shells = []string{"ash", "bash", "dash", "fish", "ksh", "sh", "zsh"}
+
+// TakeTerminal is -it for a shell alone, where carboy's own input and output are
+// terminals and neither flag was given, as ssh does it without a command.
+func (f *Options) TakeTerminal(c *console.Console, argv []string) {
+	if f.Said || f.Detach || c.JSON || !isShell(argv) || !console.IsTerminal(c.Stdin) || !console.IsTerminal(c.Stdout) {
+		return
+	}
+	f.Stdin, f.TTY = true, true
+}
+
+// isShell reports whether argv is a shell that would read what is typed: it has
+// no script, and no command.
+func isShell(argv []string) bool {
+	if len(argv) == 0 || !slices.Contains(shells, path.Base(argv[0])) {
+		return false
+	}
+	for _, arg := range argv[1:] {
+		if !slices.Contains([]string{"-i", "-l", "-il", "-li", "--login"}, arg) {
+			return false
+		}
+	}
+	return true
 }
 
 // Check refuses combinations that can't work. stdin says whether it would be
 // passed on.
 func (f *Options) Check(c *console.Console, stdin bool) error {
 	switch {
-	case f.Detach && (f.Stdin || f.TTY):
-		return usage.Errorf("--detach can't go with -i or -t: nobody would be there")
+	case f.Detach && f.Stdin && !f.TTY:
+		return usage.Errorf("--detach can't go with -i alone: nobody would be there").WithHint("with -t it has a terminal, which carboy attach joins")
+	case f.Detach:
 	case f.TTY && stdin && !console.IsTerminal(c.Stdin):
 		return usage.Errorf("-t needs a terminal, and stdin is none").WithHint("leave out -t")
 	}
@@ -118,14 +149,7 @@ func (r *Relay) Attach(svc *client.Client, id string, cmd *guestv1.Command, f Op
 // mode where its input is passed on. restore must be called.
 func (r *Relay) openTerminal(cmd *guestv1.Command, raw bool) (restore func(), err error) {
 	measure := func() console.Size { return console.SizeOf(r.Stdin, r.Stdout, r.Stderr) }
-	s := measure()
-	cmd.Terminal = &guestv1.Terminal{Cols: s.Cols, Rows: s.Rows}
-	if name := r.Getenv("TERM"); name != "" && cmd.GetEnv()["TERM"] == "" && utf8.ValidString(name) {
-		if cmd.Env == nil {
-			cmd.Env = map[string]string{}
-		}
-		cmd.Env["TERM"] = name
-	}
+	giveTerminal(r.Console, cmd, measure())
 	var t *rawTerminal
 	if f, ok := r.Stdin.(*os.File); ok && raw {
 		if t, err = makeRaw(f); err != nil {
@@ -140,6 +164,21 @@ func (r *Relay) openTerminal(cmd *guestv1.Command, raw bool) (restore func(), er
 	}, nil
 }
 
+// giveTerminal has cmd run on a terminal like carboy's own.
+func giveTerminal(c *console.Console, cmd *guestv1.Command, s console.Size) {
+	cmd.Terminal = &guestv1.Terminal{Cols: s.Cols, Rows: s.Rows}
+	for _, name := range []string{"TERM", "COLORTERM"} {
+		value := c.Getenv(name)
+		if value == "" || cmd.GetEnv()[name] != "" || !utf8.ValidString(value) {
+			continue
+		}
+		if cmd.Env == nil {
+			cmd.Env = map[string]string{}
+		}
+		cmd.Env[name] = value
+	}
+}
+
 // abandon kills a command that nobody waits for any more. It would die by
 // itself when its grace is over.
 func (r *Relay) abandon(svc *client.Client, id, command string) {
@@ -150,14 +189,18 @@ func (r *Relay) abandon(svc *client.Client, id, command string) {
 	}))
 }
 
-// Detach starts cmd and leaves it running. It returns the command's ID.
-func Detach(ctx context.Context, c *console.Console, svc *client.Client, id string, cmd *guestv1.Command) (string, error) {
+// Detach starts cmd and leaves it running, on a terminal that others can join where tty says
+// so. It returns the command's ID.
+func Detach(ctx context.Context, c *console.Console, svc *client.Client, id string, cmd *guestv1.Command, tty bool) (string, error) {
 	command := newCommandID()
+	if tty {
+		giveTerminal(c, cmd, console.SizeOf(c.Stdin, c.Stdout, c.Stderr))
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream alone
 	stream, err := svc.Commands(id).Start(ctx, connect.NewRequest(&guestv1.StartRequest{Id: command, Command: cmd}))
 	if err != nil {
-		return "", rpcError(ctx, err)
+		return "", RPCError(ctx, err)
 	}
 	defer func() { _ = stream.Close() }() // nothing more is wanted of it
 	var w stall.Watch
@@ -175,7 +218,7 @@ func Detach(ctx context.Context, c *console.Console, svc *client.Client, id stri
 		}
 	}
 	if err := stream.Err(); err != nil {
-		return "", rpcError(ctx, err)
+		return "", RPCError(ctx, err)
 	}
 	return "", sandbox.Errorf(sandbox.Unavailable, "the guest did not say whether the command started")
 }
@@ -186,8 +229,8 @@ func stalled(err error) error {
 		WithHint("it is not to be trusted any more: carboy rm -f")
 }
 
-// rpcError is what a user is told of an error of the guest's service.
-func rpcError(ctx context.Context, err error) error {
+// RPCError is what a user is told of an error of the guest's service.
+func RPCError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -247,7 +290,11 @@ func Report(c *console.Console, e *guestv1.Exit, cmd *guestv1.Command, limits *L
 			kind = sandbox.NotFound
 		}
 		text := cmp.Or(strings.TrimSpace(e.GetError()), "the command could not be started")
-		c.PrintError(sandbox.Errorf(kind, "%s", text))
+		err := sandbox.Errorf(kind, "%s", text)
+		if hint := notStartedHint(e, cmd.GetArgv()); hint != "" {
+			err = err.WithHint("%s", hint)
+		}
+		c.PrintError(err)
 	}
 	if code := exit.Of(e); code != exit.OK {
 		return &exit.Error{Code: code}
@@ -255,7 +302,31 @@ func Report(c *console.Console, e *guestv1.Exit, cmd *guestv1.Command, limits *L
 	return nil
 }
 
+// builtins are words of a shell's own that people type as if they were programs.
+var builtins = []string{".", "alias", "cd", "eval", "exit", "export", "set", "source", "ulimit", "umask", "unset"}
+
+// notStartedHint says what to type in the place of a command that could not be
+// started, or "".
+func notStartedHint(e *guestv1.Exit, argv []string) string {
+	if len(argv) == 0 {
+		return ""
+	}
+	line := shell.Word(strings.Join(argv, " "))
+	switch {
+	case e.GetCode() == exit.NoCommand && slices.Contains(builtins, argv[0]):
+		return argv[0] + " is a shell's own: sh -c " + line
+	case e.GetCode() == exit.NoCommand && len(argv) == 1 && strings.ContainsAny(argv[0], " |&;<>"):
+		return "a command line is a shell's: sh -c " + line
+	case e.GetCode() == exit.NoExec && strings.HasPrefix(argv[0], "/") && strings.HasSuffix(e.GetError(), "permission denied"):
+		return "it may be a directory, or a file without chmod +x"
+	}
+	return ""
+}
+
 func killedText(e *guestv1.Exit) string {
+	if e.GetKilledBy() == "client" && e.GetCode()&0xff == exit.Interrupted {
+		return "interrupted: the command was ended"
+	}
 	text := "the command was killed"
 	if by := e.GetKilledBy(); by != "" && e.GetError() == "" {
 		text += " by " + by

@@ -19,7 +19,7 @@ import (
 func Logs(ctx context.Context, c *console.Console, svc *client.Client, name, id string, follow bool) error {
 	resp, err := svc.Commands(name).Get(ctx, connect.NewRequest(&guestv1.GetRequest{Id: id}))
 	if err != nil {
-		return rpcError(ctx, err)
+		return RPCError(ctx, err)
 	}
 	p := resp.Msg.GetProcess()
 	// A log is for reading: it is escaped wherever it goes.
@@ -40,7 +40,7 @@ func outputSoFar(ctx context.Context, svc *client.Client, name string, o client.
 	defer cancel() // ends the stream, which would go on
 	stream, err := svc.Commands(name).Follow(ctx, connect.NewRequest(&guestv1.FollowRequest{Id: p.GetId()}))
 	if err != nil {
-		return rpcError(ctx, err)
+		return RPCError(ctx, err)
 	}
 	defer func() { _ = stream.Close() }() // it is left early
 	ends := map[guestv1.Stream]uint64{
@@ -79,7 +79,7 @@ func outputSoFar(ctx context.Context, svc *client.Client, name string, o client.
 		at[out.GetStream()] = end
 	}
 	if err := stream.Err(); err != nil && behind() {
-		return rpcError(ctx, err)
+		return RPCError(ctx, err)
 	}
 	return nil
 }

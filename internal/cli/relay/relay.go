@@ -7,7 +7,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 )
 
 // Relay hands the signals that carboy gets to the command that it runs. The
@@ -110,7 +110,7 @@ func (r *Relay) Stop() {
 }
 
 // ErrInterrupted is the cause of a context that a signal ended.
-var ErrInterrupted = errors.New("interrupted")
+var ErrInterrupted error = &exit.Error{Code: exit.Interrupted}
 
 // UntilSignal returns a context that the first SIGINT, SIGTERM or SIGHUP
 // ends. stop gives the signals back; the next one then ends the process.

@@ -11,12 +11,24 @@ import (
 
 // credentialField reports whether a header field or a trailer of that name is
 // taken to hold a credential, or for the place of a secret that is spelled
-// otherwise. Cookie is not among them: it is left out of requests on routes
-// with a secret, since clients return cookies unasked.
+// otherwise. Those that are left out count as well.
 func (rw *rewrite) credentialField(name string) bool {
 	folded := field.Fold(name)
 	return field.Of(folded)&field.Credential != 0 ||
 		slices.ContainsFunc(rw.secrets, func(s policy.Secret) bool { return s.Header != "" && field.Fold(s.Header) == folded })
+}
+
+// unasked are fields that clients send of themselves, and that may be a credential
+// somewhere: cookies that they were given, and the session's number that agents put
+// beside each request to a model. They are left out where a secret goes.
+var unasked = []string{"cookie", "x-session-id"}
+
+// leftOut reports whether a field is one of those, and no other spelling of a
+// secret's place.
+func (rw *rewrite) leftOut(name string) bool {
+	isOne := func(place string) bool { return field.Same(name, place) }
+	return slices.ContainsFunc(unasked, isOne) &&
+		!slices.ContainsFunc(rw.secrets, func(s policy.Secret) bool { return s.Header != "" && isOne(field.Fold(s.Header)) })
 }
 
 // credentialParameter does so for a query's parameter, whose name is as it

@@ -138,6 +138,9 @@ func TestRequestPutsIn(t *testing.T) {
 		{name: "guest-keeps-own", ask: ask{line: "GET /", fields: "Authorization: Bearer own"}, route: &policy.Route{Secrets: bearer().Secrets, Auth: policy.AuthGuest}, field: "Authorization: Bearer own"},
 		{name: "guest-has-none", ask: ask{line: "GET /"}, route: &policy.Route{Secrets: bearer().Secrets, Auth: policy.AuthGuest}, field: "Authorization: Bearer " + value, used: "TOKEN"},
 		{name: "cookie-is-left-out", ask: ask{line: "GET /", fields: "Cookie: session=1"}, route: bearer(), field: "Cookie: ", used: "TOKEN"},
+		{name: "session-is-left-out", ask: ask{line: "GET /", fields: "X-Session-Id: ses_1"}, route: bearer(), field: "X-Session-Id: ", used: "TOKEN"},
+		{name: "session-underscores", ask: ask{line: "GET /", fields: "X_Session_Id: ses_1"}, route: bearer(), field: "X_Session_Id: ", used: "TOKEN"},
+		{name: "guest-keeps-session", ask: ask{line: "GET /", fields: "X-Session-Id: own"}, route: &policy.Route{Secrets: bearer().Secrets, Auth: policy.AuthGuest}, field: "X-Session-Id: own", used: "TOKEN"},
 		{name: "harmless-fields", ask: ask{line: "GET /?page_token=1", fields: "X-Csrf-Token: 1\nX_Xsrf_Token: 1\nIdempotency-Key: 2"}, route: bearer(), query: "page_token=1", field: "Idempotency-Key: 2", used: "TOKEN"},
 	}
 	for _, tt := range tests {
@@ -215,6 +218,8 @@ func TestRequestRefuses(t *testing.T) {
 		{"own-signed-link", ask{line: "GET /?X-Amz-Signature=00"}, bearer(), inject.CodeForeign},
 		{"own-key-underscores", ask{line: "GET /", fields: "X_Api_Key: own"}, bearer(), inject.CodeForeign},
 		{"own-key-dots", ask{line: "GET /", fields: "x.api.key: own"}, bearer(), inject.CodeForeign},
+		{"session-in-a-place", ask{line: "GET /", fields: "X_Session_Id: own"}, &policy.Route{Secrets: []policy.Secret{{Name: "TOKEN", Header: "X-Session-Id"}}}, inject.CodeForeign},
+		{"placeholder-in-a-session", ask{line: "GET /", fields: "X-Session-Id: " + placeholder}, bearer(), inject.CodeMisplaced},
 		{"own-private-token", ask{line: "GET /", fields: "Private_Token: own"}, bearer(), inject.CodeForeign},
 		{"own-token", ask{line: "GET /", fields: "Token: own"}, bearer(), inject.CodeForeign},
 		{"own-jwt", ask{line: "GET /", fields: "Jwt: own"}, bearer(), inject.CodeForeign},

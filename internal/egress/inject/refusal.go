@@ -21,6 +21,7 @@ type Refusal struct {
 	Code   string
 	Reason string // for people: lower case, one line
 	Hint   string // what to do instead, or ""
+	What   string // what a person was asked, or ""
 	Status int    // of the answer, where one can still be given
 }
 

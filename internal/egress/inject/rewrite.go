@@ -66,6 +66,9 @@ func (rw *rewrite) make() *Refusal {
 	}
 	rw.body = b
 	puts = append(puts, inBody...)
+	if why := rw.consent(puts); why != nil {
+		return why
+	}
 	for _, u := range puts {
 		if why := rw.fetch(u.secret); why != nil {
 			return why
@@ -150,9 +153,9 @@ func (rw *rewrite) foreign() *Refusal {
 	for _, s := range rw.secrets {
 		place[http.CanonicalHeaderKey(s.Header)] = true
 	}
-	for _, h := range []http.Header{rw.r.Header, rw.r.Trailer} {
+	for i, h := range []http.Header{rw.r.Header, rw.r.Trailer} {
 		for _, name := range slices.Sorted(maps.Keys(h)) {
-			if place[name] || !rw.credentialField(name) || !hasValue(h[name]) {
+			if place[name] || !rw.credentialField(name) || !hasValue(h[name]) || i == 0 && rw.leftOut(name) && !rw.hasPlaceholder(h[name]...) {
 				continue
 			}
 			if rw.hasPlaceholder(h[name]...) {
@@ -310,7 +313,7 @@ func (rw *rewrite) apply() {
 		rw.r.URL.RawQuery = *rw.query
 	}
 	if len(rw.secrets) > 0 && !rw.guest {
-		drop(rw.r.Header, "cookie")
+		maps.DeleteFunc(rw.r.Header, func(name string, _ []string) bool { return rw.leftOut(name) })
 	}
 	if websocket(rw.r.Header) {
 		// Compressed messages could not be searched.

@@ -26,7 +26,8 @@ const (
 // The gate's ports, and its name.
 const (
 	PortDNS   = 53   // the resolver, over UDP and TCP
-	PortInfo  = 80   // a page that says what is allowed
+	PortInfo  = 80   // a page that says what is allowed, and services
+	PortTLS   = 443  // the same in TLS
 	PortProxy = 3128 // the HTTP proxy
 	Hostname  = "gate.carboy.internal"
 )

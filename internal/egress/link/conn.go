@@ -28,6 +28,7 @@ const lingering = 30 * time.Second
 type Conn struct {
 	*gonet.TCPConn
 	ep     tcpip.Endpoint
+	wq     *waiter.Queue
 	closed atomic.Bool
 
 	once   sync.Once
@@ -42,7 +43,7 @@ func newConn(d *tcpDoor, wq *waiter.Queue, ep tcpip.Endpoint) *Conn {
 	options.SetSendBufferSize(size, true)
 	options.SetReceiveBufferSize(size, true)
 	options.SetDelayOption(false)
-	c := &Conn{TCPConn: gonet.NewTCPConn(wq, ep), ep: ep, finish: func() { d.release(taken) }}
+	c := &Conn{TCPConn: gonet.NewTCPConn(wq, ep), ep: ep, wq: wq, finish: func() { d.release(taken) }}
 	entry := waiter.NewFunctionEntry(waiter.EventHUp, func(waiter.EventMask) {
 		// The endpoint is locked: nothing of it may be called.
 		if c.closed.Load() {

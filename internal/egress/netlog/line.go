@@ -59,6 +59,13 @@ func bound(r *Record) {
 	}
 }
 
+// Bounded returns r with every field short and valid UTF-8, for records that no Writer
+// writes.
+func Bounded(r Record) Record {
+	bound(&r)
+	return r
+}
+
 // short returns s as valid UTF-8 of at most n bytes, with an ellipsis where it
 // was longer.
 func short(s string, n int) string {
@@ -150,7 +157,12 @@ type Verdict = string
 const (
 	Allow Verdict = "allow"
 	Deny  Verdict = "deny"
+	// Ask is of what waits for a person's answer; another record has what came of it.
+	Ask Verdict = "ask"
 )
+
+// Service is the protocol of a call of a service that a program outside offers.
+const Service = "service"
 
 // Record is one line of a sandbox's record: one DNS question, connection,
 // request, or run of refused packets. The Writer sets its number, without gaps,

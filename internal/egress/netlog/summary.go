@@ -24,20 +24,30 @@ type Refused struct {
 	// address is closed, a rule denies the host, it was refused for what was in
 	// the request, or it is nothing that can be typed.
 	Flag string
+	// Why is the reason where the host itself was allowed: what it leads to is closed,
+	// there is no such name, or what was asked for there is not allowed. As Host, it
+	// is to be escaped. "" where a flag says it all.
+	Why string
 }
 
 // Summary says which hosts refusals were for, the most frequent first, and how
 // many there are beyond those named. What was allowed does not count, even
-// if nobody answered, nor does what names no host.
+// if nobody answered, unless there is no such name; nor does what names no host.
 func Summary(records []Record) (refused []Refused, others int) {
 	var (
 		tallies []*tally
 		byHost  = make(map[string]*tally)
 		more    = make(map[string]bool)
+		// Of names that were allowed: whether there is one.
+		resolved = make(map[string]bool)
 	)
 	for _, r := range records {
 		host, arg, port := target(r)
-		if r.Verdict != Deny || r.Code == codeUnanswered || host == "" || r.Protocol == "dns" && !forAddress(r.Method) {
+		if r.Protocol == "dns" && r.Verdict == Allow && forAddress(r.Method) && host != "" {
+			if resolved[host] = resolved[host] || !strings.HasPrefix(r.Result, noSuchName); resolved[host] {
+				continue
+			}
+		} else if r.Verdict != Deny || r.Code == codeUnanswered || host == "" || r.Protocol == "dns" && !forAddress(r.Method) {
 			continue
 		}
 		t := byHost[host]
@@ -56,11 +66,12 @@ func Summary(records []Record) (refused []Refused, others int) {
 		t.count += max(r.Count, 1)
 		t.add(r, arg, port)
 	}
+	tallies = slices.DeleteFunc(tallies, func(t *tally) bool { return resolved[t.host] && t.count == t.missing })
 	slices.SortStableFunc(tallies, func(a, b *tally) int {
 		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.host, b.host))
 	})
 	for _, t := range tallies[:min(len(tallies), MaxRefused)] {
-		refused = append(refused, Refused{Host: t.host, Count: t.count, Flag: t.flag()})
+		refused = append(refused, Refused{Host: t.host, Count: t.count, Flag: t.flag(), Why: t.why})
 	}
 	return refused, len(tallies) - len(refused) + len(more)
 }
@@ -78,21 +89,56 @@ type tally struct {
 	count int
 	asked string   // the flag for a name that was only asked for
 	flags []string // those for connections that were tried
+	why   string   // the last reason that no flag undoes
+
+	missing int // how often there was no such name
 }
 
 // openable are the codes of refusals that a rule undoes. To open a closed
 // address, or more of a host that has rules, is nobody's to propose.
-var openable = map[string]bool{"not_allowed": true, "not_resolved": true}
+var openable = map[string]bool{"not_allowed": true, "not_resolved": true, "no_network": true, "no_such_service": true}
 
-// add notes the flag that would have allowed what a record is about.
+// noSuchName begins the result of a question that was allowed, for a name that is none.
+const noSuchName = "NXDOMAIN"
+
+// maxWhy bounds a reason, in bytes.
+const maxWhy = 120
+
+// because notes why a refusal is none that a flag undoes.
+func (t *tally) because(r Record) {
+	switch {
+	case r.Verdict == Allow:
+		t.missing += max(r.Count, 1)
+		t.why = "no such name"
+	case r.Reason != "":
+		why, _, _ := strings.Cut(r.Reason, ";")
+		t.why = short(strings.TrimPrefix(strings.TrimPrefix(why, r.Host), " is "), maxWhy)
+	default:
+		t.why = r.Code
+	}
+}
+
+// add notes the flag that would have allowed what a record is about, or why none would.
 func (t *tally) add(r Record, arg string, port uint16) {
-	if !openable[r.Code] || !typeable(arg) {
+	if r.Verdict == Allow || !openable[r.Code] {
+		t.because(r)
+		return
+	}
+	if r.Protocol == Service {
+		name, _, _ := strings.Cut(strings.TrimPrefix(r.Path, "/"), "/")
+		arg = "service:" + name
+	}
+	if !typeable(arg) {
 		return
 	}
 	var flag string
 	switch r.Protocol {
+	case Service:
+		flag = "--allow " + arg
 	case "dns":
-		t.asked = "--allow " + arg
+		if arg != gate {
+			t.asked = "--allow " + arg
+		}
 		return
 	case "http", "https", "tls", "tcp":
 		flag = "--allow " + arg
@@ -118,6 +164,9 @@ func (t *tally) flag() string {
 	}
 	return strings.Join(t.flags, " ")
 }
+
+// gate is the gate's own name, which no flag opens: a service below it has its own.
+const gate = "gate.carboy.internal"
 
 // own are the addresses of the links themselves, which no flag opens.
 var own = []netip.Prefix{

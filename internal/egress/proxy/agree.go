@@ -197,7 +197,7 @@ func agreed(addrs []netip.AddrPort, v policy.Verdict, ask func(netip.AddrPort) p
 	}
 	kept := addrs[:1:1]
 	for _, a := range addrs[1:] {
-		if o := ask(a); o.Mode == v.Mode && o.Rule == v.Rule {
+		if o := ask(a); o.Mode == v.Mode && o.Rule == v.Rule && o.Ask == v.Ask {
 			kept = append(kept, a)
 		}
 	}

@@ -6,19 +6,13 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/carboy-sandbox/carboy/api"
 )
 
-// answerBody is what a refused request is answered with: one line.
-type answerBody struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Rule    string `json:"rule"`
-	Host    string `json:"host"`
-	Hint    string `json:"hint"`
-}
-
+// bodyOf is what a refused request is answered with: one line.
 func bodyOf(r *Refusal) []byte {
-	b, err := json.Marshal(answerBody{Code: r.Code, Message: r.Reason, Rule: r.Rule, Host: r.Host, Hint: r.Hint})
+	b, err := json.Marshal(api.GateRefusal{Code: r.Code, Message: r.Reason, Rule: r.Rule, Host: r.Host, Hint: r.Hint, What: r.What})
 	if err != nil {
 		b = []byte(`{"code":"internal","message":"","rule":"","host":"","hint":""}`) // strings alone are in it
 	}
@@ -45,7 +39,7 @@ func (x *exchange) refuse(why *Refusal) {
 		panic(http.ErrAbortHandler)
 	}
 	x.status, x.begun = why.Status, true
-	if x.cn.kind != info {
+	if x.cn.kind != info || x.service != "" {
 		x.record() // before the guest hears of it
 	}
 	h := x.w.Header()
@@ -53,6 +47,9 @@ func (x *exchange) refuse(why *Refusal) {
 	h.Set(refusedHeader, why.Code)
 	if why.Code == CodeLimit && why.Status == http.StatusTooManyRequests {
 		h.Set("Retry-After", strings.TrimSuffix(strings.TrimPrefix(why.Hint, "try again in "), " s"))
+	}
+	if why.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(why.RetryAfter))
 	}
 	if x.r.ProtoMajor > 1 && isGRPC(x.r.Header) {
 		refuseGRPC(x.w, why)

@@ -37,18 +37,19 @@ type connKey struct{}
 
 // conn is one connection of the sandbox.
 type conn struct {
-	p       *Proxy
-	kind    kind
-	carrier *carrier
-	dst     netip.AddrPort
-	addrs   []netip.AddrPort // where requests may be sent: dst, or what CONNECT's host has
-	began   time.Time
-	ctx     context.Context // ends the connection
-	cancel  context.CancelCauseFunc
-	unhook  func() bool
-	flow    *relay.Flow // nil: not listed
-	strict  *strict     // nil: it is no HTTP/1
-	cut     atomic.Bool // it is to end with a reset, and nothing more is to be said
+	p        *Proxy
+	kind     kind
+	carrier  *carrier
+	dst      netip.AddrPort
+	addrs    []netip.AddrPort // where requests may be sent: dst, or what CONNECT's host has
+	began    time.Time
+	ctx      context.Context // ends the connection
+	cancel   context.CancelCauseFunc
+	unhook   func() bool
+	flow     *relay.Flow // nil: not listed
+	strict   *strict     // nil: it is no HTTP/1
+	revision string      // of the policy that its verdict is of
+	cut      atomic.Bool // it is to end with a reset, and nothing more is to be said
 
 	host    string   // CONNECT's, a name or an address; "" elsewhere
 	names   []string // that the gate has resolved to dst, when it began
@@ -63,6 +64,7 @@ type conn struct {
 	isSettled  bool                      // it was
 	approved   map[string]policy.Verdict // hosts of requests in the clear that the policy let through
 	approvedBy Policy                    // the policy that did
+	consent    consent                   // of a person
 	live       map[*exchange]struct{}
 }
 
@@ -92,15 +94,15 @@ func (p *Proxy) ServeSink(ctx context.Context, conn net.Conn, dst netip.AddrPort
 	cn.sniff(cn.carrier)
 }
 
-// ServeInfo serves the gate's own pages: what is allowed, and whether the gate
-// is well.
+// ServeInfo serves the gate's own pages, in TLS or not: what is allowed, whether
+// the gate is well, and the services that programs outside offer.
 func (p *Proxy) ServeInfo(ctx context.Context, conn net.Conn) {
 	cn, ok := p.admit(ctx, info, conn, local(conn))
 	if !ok {
 		return
 	}
 	defer cn.leave()
-	cn.serveHTTP1(cn.carrier)
+	cn.sniff(cn.carrier)
 }
 
 // ServeProxy serves a connection to the gate's HTTP proxy: CONNECT, and http
@@ -196,7 +198,10 @@ func (cn *conn) unknown(c net.Conn, head []byte, err error) {
 	if errors.Is(err, io.EOF) && len(head) == 0 {
 		return // opened and closed: a probe of the port
 	}
-	if cn.kind != sink {
+	if cn.kind == info && len(head) == 0 {
+		return // it said nothing in its time
+	}
+	if cn.kind != sink && cn.kind != info {
 		v := cn.stream()
 		if v.Mode == policy.ModeRelay {
 			cn.relay(c, head, v, nil)
@@ -257,7 +262,7 @@ func (cn *conn) sniffTLS(c net.Conn, head []byte) {
 	_ = c.SetReadDeadline(time.Time{})
 	c = tlswire.Replay(c, raw)
 	cn.name = hello.SNI
-	if cn.kind == sink {
+	if cn.kind == sink || cn.kind == info {
 		cn.serveTLS(c, hello)
 		return
 	}
@@ -304,6 +309,7 @@ func (cn *conn) stream() policy.Verdict {
 		cn.flow.Update(func(i *relay.Info) { i.Name, i.TLS, i.Sniffed = s.Name, s.TLS, true })
 	}
 	pol := cn.p.o.Policy()
+	cn.revision = pol.Revision()
 	v := pol.Stream(s)
 	cn.addrs = agreed(cn.addrs, v, func(a netip.AddrPort) policy.Verdict {
 		s.Conn = policy.Conn{Addr: a, Names: cn.p.namesOf(a.Addr(), cn.name)}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/approval"
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
@@ -33,6 +34,7 @@ type exchange struct {
 	// streamed is what that is an answer to.
 	streamed policy.Stream
 	verdict  policy.Verdict
+	revision string // of the policy that it is of; "" where nobody is to be asked
 	secrets  *inject.Exchange
 	account  *relay.Account
 	limits   policy.Limits
@@ -47,6 +49,8 @@ type exchange struct {
 	query *policy.Request // what the policy was asked; nil: nothing yet
 	// carried is what it was asked where any bytes may go; nil: the request counts.
 	carried *policy.Stream
+	service string   // that is called; "": none
+	consent consent  // of a person
 	failed  *Refusal // why it was ended while it was under way
 }
 
@@ -65,12 +69,12 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	defer x.cancel(nil)
 	cn.enter(x)
 	defer cn.exit(x)
-	if cn.kind == info {
-		x.pages()
-		return
-	}
 	if cn.kind == explicit && r.Method == http.MethodConnect {
 		x.connect()
+		return
+	}
+	if cn.kind == info || cn.kind == explicit && forGate(r) {
+		x.own()
 		return
 	}
 	defer x.record()
@@ -130,6 +134,11 @@ func (x *exchange) serve() *Refusal {
 	if why := x.bound(); why != nil {
 		return why
 	}
+	if x.verdict.Ask {
+		if why := x.askPerson(approval.Request, ""); why != nil {
+			return why
+		}
+	}
 	return x.forward()
 }
 
@@ -145,6 +154,7 @@ func (x *exchange) ask(q policy.Request) {
 	x.mu.Unlock()
 	pol := x.cn.p.o.Policy()
 	x.verdict = pol.Request(q)
+	x.notePolicy(pol)
 	x.addrs = agreed(x.addrs, x.verdict, func(a netip.AddrPort) policy.Verdict {
 		q.Addr = a
 		return pol.Request(q)
@@ -160,6 +170,7 @@ func (x *exchange) askStream() bool {
 	x.mu.Unlock()
 	pol := x.cn.p.o.Policy()
 	x.verdict = pol.Stream(q)
+	x.notePolicy(pol)
 	if x.verdict.Mode != policy.ModeRelay {
 		x.mu.Lock()
 		x.carried = nil
@@ -257,7 +268,7 @@ func (x *exchange) usedSecrets() []string {
 // ofSecrets is the guard's refusal.
 func (x *exchange) ofSecrets(why *inject.Refusal) *Refusal {
 	return &Refusal{
-		Status: why.Status, Code: why.Code, Reason: why.Reason, Hint: why.Hint,
+		Status: why.Status, Code: why.Code, Reason: why.Reason, Hint: why.Hint, What: why.What,
 		Rule: x.verdict.Rule, Host: x.host(),
 	}
 }
@@ -279,7 +290,10 @@ func (x *exchange) record() {
 	}
 	x.recorded = true
 	protocol := "http"
-	if cn.tls {
+	switch {
+	case x.service != "":
+		protocol = netlog.Service
+	case cn.tls:
 		protocol = "https"
 	}
 	rec := netlog.Record{

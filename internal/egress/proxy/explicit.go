@@ -128,12 +128,15 @@ func (x *exchange) connect() {
 		return
 	}
 	x.wants(a)
-	f, why := x.cn.p.find(x.ctx, a, a.port)
-	if why != nil {
-		x.deny(why)
-		return
+	var f found
+	if own := a.name == netHost && (a.port == defaultHTTP || a.port == defTLS); !own {
+		var why *Refusal
+		if f, why = x.cn.p.find(x.ctx, a, a.port); why != nil {
+			x.deny(why)
+			return
+		}
+		x.dst = f.addrs[0]
 	}
-	x.dst = f.addrs[0]
 	conn, rw, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
 		x.deny(badRequest("the connection can't be a tunnel"))
@@ -148,7 +151,12 @@ func (x *exchange) connect() {
 	if n := rw.Reader.Buffered(); n > 0 {
 		head, _ = rw.Reader.Peek(n)
 	}
-	x.cn.p.serveTunnel(x.cn.ctx, tlswire.Replay(conn, head), a, f)
+	inner := tlswire.Replay(conn, head)
+	if f.addrs == nil {
+		x.cn.p.ServeInfo(x.cn.ctx, inner)
+		return
+	}
+	x.cn.p.serveTunnel(x.cn.ctx, inner, a, f)
 }
 
 // wants notes whom a request to the proxy is for, before it is known where that
@@ -177,7 +185,9 @@ func (p *Proxy) serveTunnel(ctx context.Context, conn net.Conn, a asked, f found
 	if !cn.list() {
 		return
 	}
-	switch v := p.o.Policy().Connect(cn.policyConn()); {
+	pol := p.o.Policy()
+	cn.revision = pol.Revision()
+	switch v := pol.Connect(cn.policyConn()); {
 	case !v.Allowed(): // it has changed since
 		cn.reset(ofVerdict(v, a.host(), a.port, false))
 	case v.Mode == policy.ModeRelay:

@@ -327,7 +327,7 @@ func TestPages(t *testing.T) {
 	if resp, body := ask("GET /healthz HTTP/1.1\r\nHost: 192.0.0.1\r\n\r\n"); resp.StatusCode != 200 || body != "ok\n" {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
-	resp, body = ask("GET /x HTTP/1.1\r\nHost: 192.0.0.1\r\n\r\n")
+	resp, body = ask("GET /x.html HTTP/1.1\r\nHost: 192.0.0.1\r\n\r\n")
 	wantRefused(t, "another page", resp, body, 404, proxy.CodeNotHere)
 	resp, body = ask("POST / HTTP/1.1\r\nHost: 192.0.0.1\r\nContent-Length: 0\r\n\r\n")
 	wantRefused(t, "another method", resp, body, 405, proxy.CodeNotHere)

@@ -44,3 +44,7 @@ func ParseHost(s string) (host string, port uint16, ok bool) {
 	a, ok := parseHost(s)
 	return a.host(), a.port, ok
 }
+
+// Covers reports whether nothing is to be asked under a policy of a revision, where
+// nobody has been asked.
+func Covers(revision string) bool { return consent{}.covers(revision) }

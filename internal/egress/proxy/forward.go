@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -28,7 +29,11 @@ func (x *exchange) forward() *Refusal {
 	}
 	defer func() { _ = body.Close() }()
 	if cn := x.cn.p.o.Guard; cn != nil {
-		secrets, refused := cn.Request(x.ctx, out, x.verdict.Route)
+		ctx := x.ctx
+		if x.verdict.Route.AsksForSecret() {
+			ctx = inject.WithConsent(ctx, x.askForSecret)
+		}
+		secrets, refused := cn.Request(ctx, out, x.verdict.Route)
 		x.guarded(secrets)
 		if refused != nil {
 			return x.ofSecrets(refused)
@@ -39,16 +44,21 @@ func (x *exchange) forward() *Refusal {
 	if err != nil {
 		return refuse(http.StatusBadGateway, CodeUpstream, err.Error())
 	}
+	if weak.On(weak.NetPoolShared) {
+		out.URL.Host = "anyone" // which transports keep connections by
+	}
+	return x.send(out, up, tr)
+}
+
+// send sends a request, and the answer back.
+func (x *exchange) send(out *http.Request, up string, to http.RoundTripper) *Refusal {
 	if x.r.ProtoMajor == 1 {
 		// An upstream may answer before the request has been sent whole.
 		_ = http.NewResponseController(x.w).EnableFullDuplex()
 	}
-	if weak.On(weak.NetPoolShared) {
-		out.URL.Host = "anyone" // which transports keep connections by
-	}
 	defer x.watch()()
 	informs := &informer{x: x}
-	resp, err := tr.RoundTrip(out.WithContext(httptrace.WithClientTrace(out.Context(), informs.trace())))
+	resp, err := to.RoundTrip(out.WithContext(httptrace.WithClientTrace(out.Context(), informs.trace())))
 	informs.end()
 	if err != nil {
 		return x.unanswered(err)
@@ -70,6 +80,9 @@ func (x *exchange) unanswered(err error) *Refusal {
 	if x.r.Context().Err() != nil {
 		x.result, x.status = "the sandbox left", statusClientClosed
 		panic(http.ErrAbortHandler)
+	}
+	if x.service != "" {
+		return x.serviceFailed()
 	}
 	r := upstreamFailed(err, x.host())
 	r.Rule = x.verdict.Rule

@@ -51,6 +51,13 @@ func (cn *conn) relay(c net.Conn, head []byte, v policy.Verdict, watch func(bool
 		cn.reset(tooFast(route.Rule, wait))
 		return
 	}
+	if why := cn.askPerson(v); why != nil {
+		cn.reset(why)
+		return
+	}
+	if v.Ask {
+		v.Reason = reasonAllowed
+	}
 	up, err := cn.p.dial(cn.ctx, cn.addrs)
 	if err != nil {
 		cn.reset(dialFailed(err, cn.shownHost()))

@@ -14,8 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/carboy-sandbox/carboy/internal/approval"
 	"github.com/carboy-sandbox/carboy/internal/egress/inject"
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
+	"github.com/carboy-sandbox/carboy/internal/egress/offer"
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -28,6 +30,9 @@ type Policy interface {
 	Stream(policy.Stream) policy.Verdict
 	Request(policy.Request) policy.Verdict
 	Policy() policy.Policy
+	Service(name string) policy.Verdict
+	Services() []string
+	Revision() string
 }
 
 // Guard keeps secrets. *inject.Guard is one.
@@ -53,15 +58,20 @@ type Options struct {
 	// Certificate returns what the gate answers a TLS handshake for a name or
 	// an address with.
 	Certificate func(name string) (*tls.Certificate, error)
-	Guard       Guard                 // nil: there are no secrets
-	Flows       *relay.Flows          // where connections are listed, and bounded; nil: nowhere
-	Meter       *relay.Meter          // what rules have used up; nil: one of the proxy's own
-	Roots       func() *x509.CertPool // whom upstreams may be signed by; nil: the machine's
-	Record      func(netlog.Record)   // nil: nothing is recorded
-	Now         func() time.Time      // nil: time.Now
-	Log         *slog.Logger          // of what goes wrong in the gate itself; nil: discarded
-	MaxConns    int                   // connections at once; 0: defaultMaxConns
-	Timeouts    Timeouts              // zero fields have defaults
+	Guard       Guard // nil: there are no secrets
+	// Ask asks a person, and waits; begun is called once where it has to. nil: nobody
+	// is there to ask, and the answer is no.
+	Ask      func(ctx context.Context, q approval.Question, begun func()) approval.Outcome
+	Services Services              // nil: nobody serves any
+	Sandbox  string                // the ID that services are told
+	Flows    *relay.Flows          // where connections are listed, and bounded; nil: nowhere
+	Meter    *relay.Meter          // what rules have used up; nil: one of the proxy's own
+	Roots    func() *x509.CertPool // whom upstreams may be signed by; nil: the machine's
+	Record   func(netlog.Record)   // nil: nothing is recorded
+	Now      func() time.Time      // nil: time.Now
+	Log      *slog.Logger          // of what goes wrong in the gate itself; nil: discarded
+	MaxConns int                   // connections at once; 0: defaultMaxConns
+	Timeouts Timeouts              // zero fields have defaults
 }
 
 // Timeouts bound how long things take. Negative is no bound.
@@ -133,6 +143,9 @@ func New(o Options) *Proxy {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Services == nil {
+		o.Services = offer.NewDesk()
 	}
 	if o.Meter == nil {
 		o.Meter = relay.NewMeter(o.Now)
@@ -212,7 +225,7 @@ func (p *Proxy) admit(ctx context.Context, k kind, c net.Conn, dst netip.AddrPor
 	p.mu.Lock()
 	full := len(p.conns) >= p.o.MaxConns && !weak.On(weak.NetConnectionsUnbounded)
 	if !full && !p.closed {
-		cn.ctx, cn.cancel = context.WithCancelCause(ctx)
+		cn.ctx, cn.cancel = context.WithCancelCause(carriedBy(ctx, c))
 		p.conns[cn] = struct{}{}
 		p.mu.Unlock()
 		cn.unhook = context.AfterFunc(cn.ctx, func() { _ = cn.carrier.Close() })

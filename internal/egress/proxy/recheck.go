@@ -29,7 +29,7 @@ func (p *Proxy) Recheck() (cut int) {
 
 // recheck rechecks one connection.
 func (cn *conn) recheck() (cut int) {
-	if cn.kind == sink || cn.kind == info {
+	if cn.kind == sink {
 		return 0
 	}
 	cn.mu.Lock()
@@ -44,7 +44,7 @@ func (cn *conn) recheck() (cut int) {
 		if !settled { // nothing of it was read
 			v = cn.p.o.Policy().Connect(cn.policyConn())
 		}
-		if why := changed(v, relayed); why != "" {
+		if why := cn.changed(v, relayed); why != "" {
 			cn.end(cn.cutFor(v, why))
 			return 1
 		}
@@ -78,11 +78,23 @@ func (cn *conn) cutFor(v policy.Verdict, reason string) *Refusal {
 // recheck asks about one request, and cuts it where it may not go on.
 func (x *exchange) recheck() bool {
 	x.mu.Lock()
-	q, carried := x.query, x.carried
+	q, carried, service := x.query, x.carried, x.service
 	x.mu.Unlock()
+	if service != "" {
+		v := x.cn.p.o.Policy().Service(service)
+		if !v.Allowed() {
+			r := x.cn.cutFor(v, "the policy has changed: "+v.Reason)
+			r.Host = netHost
+			x.fail(r)
+		}
+		return !v.Allowed()
+	}
 	if carried != nil {
 		v := x.cn.p.o.Policy().Stream(*carried)
 		why := changed(v, policy.ModeRelay)
+		if why == "" && x.unconsented(v) {
+			why = reasonAskNow
+		}
 		if why != "" {
 			x.fail(x.cn.cutFor(v, why))
 		}
@@ -96,6 +108,8 @@ func (x *exchange) recheck() bool {
 	switch {
 	case !v.Allowed():
 		reason = "the policy has changed: " + v.Reason
+	case x.unconsented(v):
+		reason = reasonAskNow
 	case !givesAll(v.Route, x.usedSecrets()):
 		reason = "the policy has changed: it no longer puts the secret in that was sent"
 	default:

@@ -22,6 +22,9 @@ const (
 	CodeCut             = "cut"                  // allowed before, and no longer
 	CodeStalled         = "stalled"              // nothing moved for too long
 	CodeNotHere         = "not_found"            // the gate's own pages have no such one
+	CodeNoService       = "no_such_service"      // the policy has none of that name
+	CodeTooManyCalls    = "too_many_calls"       // of services, at once
+	CodeUpgrade         = "upgrade_refused"      // a call of a service that would become something else
 	codeHandshake       = "handshake_failed"     // the guest did not accept the gate's certificate, or left
 	maxShown            = 255                    // bytes of a host in an answer
 	refusedHeader       = "X-Carboy-Refused"
@@ -40,6 +43,9 @@ type Refusal struct {
 	Reason string // for people
 	Host   string // whom it was for, as far as known; with a port where it is not the usual one
 	Hint   string // what would help; "" where nothing does
+
+	RetryAfter int    // seconds after which to try again; 0: not said
+	What       string // what a person was asked; "" where nobody was
 }
 
 // Error is its reason.
@@ -93,7 +99,7 @@ func hintFor(c policy.Code, host string) string {
 }
 
 // netHost is the gate's own name.
-const netHost = "gate.carboy.internal"
+const netHost = policy.GateHost
 
 // withPort is host, with the port where it is not the usual one.
 func withPort(host string, port uint16, tls bool) string {

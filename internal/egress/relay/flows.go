@@ -19,7 +19,11 @@ type Info struct {
 	Sniffed       bool // they are known: Set.Stream decides, and Set.Connect otherwise
 	Unread        bool // its bytes are passed on as they are: where they are to be read it may not go on
 	Rule          string
-	Begun         time.Time // set by Open
+	// Waits: a person is asked about it. Consent is the revision of the policy under
+	// which one has said yes; "": nobody has.
+	Waits   bool
+	Consent string
+	Begun   time.Time // set by Open
 }
 
 // Why Open refuses.

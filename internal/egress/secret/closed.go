@@ -18,7 +18,7 @@ type Closed struct {
 }
 
 func (c Closed) err() error {
-	e := sandbox.Errorf(sandbox.Unavailable, "secrets: the store can't be opened").WithHint("the daemon's log says why")
+	e := sandbox.Errorf(sandbox.Unavailable, "secrets: the store can't be opened").WithHint(sandbox.LogHint)
 	if known, ok := errors.AsType[*sandbox.Error](c.Why); ok {
 		e = sandbox.Errorf(sandbox.Unavailable, "secrets: %s", known.Msg).WithHint("%s", known.Hint)
 	}

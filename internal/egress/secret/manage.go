@@ -93,7 +93,7 @@ func (s *Store) put(ctx context.Context, o owner, place, name string, src Source
 	if err := CheckName(name); err != nil {
 		return Info{}, err
 	}
-	if err := src.check(o); err != nil {
+	if err := named(name, src.check(o)); err != nil {
 		return Info{}, err
 	}
 	got, notes, err := s.obtain(ctx, o, name, src)
@@ -133,7 +133,7 @@ func (s *Store) write(r *record, rotating bool, v Value) error {
 	case rotating:
 		return missing(r.Name)
 	default:
-		if err := s.room(r.Place); err != nil {
+		if err := s.room(r.Place, r.Owner); err != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (s *Store) loadIfKey(place, name string) (*record, error) {
 }
 
 // room refuses one more secret where there are too many.
-func (s *Store) room(place string) error {
+func (s *Store) room(place, owner string) error {
 	names, err := s.names(place, false)
 	if err != nil {
 		return err
@@ -167,6 +167,8 @@ func (s *Store) room(place string) error {
 	limit := maxSecrets
 	if strings.HasPrefix(place, "sandboxes/") {
 		limit = MaxSandboxSecrets
+	} else if most := s.o.Most(owner); most > 0 {
+		limit = min(limit, most)
 	}
 	if len(names) >= limit {
 		return sandbox.Errorf(sandbox.Exhausted, "there are %d secrets, and no more are kept", limit).WithHint("carboy secret rm NAME")
@@ -319,4 +321,12 @@ func (s *Store) Check(_ context.Context, owner string, names []string) error {
 		return missing(gone...)
 	}
 	return nil
+}
+
+// named says of which secret an error is.
+func named(name string, err error) error {
+	if e, ok := errors.AsType[*sandbox.Error](err); ok {
+		return sandbox.Errorf(e.Kind, "secret %s: %w", name, err).WithHint("%s", e.Hint)
+	}
+	return err
 }

@@ -42,6 +42,9 @@ type Options struct {
 	// InUse returns the names of the sandboxes that use a secret of an owner,
 	// which keeps it from being removed. It must not call the store; nil: none.
 	InUse func(owner, name string) []string
+	// Most returns how many secrets an owner may have; 0, and a nil Most: as many
+	// as are kept at all. It must not call the store.
+	Most func(owner string) int
 }
 
 // Change is what Options.Changed is told: each holder of a value of this secret
@@ -76,6 +79,9 @@ func Open(o Options) (*Store, error) { return open(o, func(string) {}) }
 func open(o Options, step func(string)) (_ *Store, err error) {
 	if o.MakeDir == nil {
 		o.MakeDir = func(dir string, mode uint32) error { return os.MkdirAll(dir, os.FileMode(mode)) }
+	}
+	if o.Most == nil {
+		o.Most = func(string) int { return 0 }
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -231,6 +231,32 @@ func TestListRotateRemove(t *testing.T) {
 	}
 }
 
+// An owner may have as many as the limit of their team says, and replace one all the same.
+func TestLimitOfAnOwner(t *testing.T) {
+	o := options(t)
+	o.Most = func(owner string) int {
+		if owner == me {
+			return 2
+		}
+		return 0
+	}
+	s := mustOpen(t, o)
+	mustPut(t, s, me, "A", text(value))
+	mustPut(t, s, me, "B", text(value))
+	_, err := s.Put(t.Context(), me, "C", text(value))
+	wantKind(t, err, sandbox.Exhausted)
+	if _, err := s.Rotate(t.Context(), me, "B", nil); sandbox.KindOf(err) == sandbox.Exhausted {
+		t.Errorf("one that is there: %v", err)
+	}
+	if err := s.Remove(t.Context(), me, "A", false); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, s, me, "C", text(value))
+	for _, name := range []string{"A", "B", "C"} { // the limit is one owner's
+		mustPut(t, s, "uid:77", name, text(value))
+	}
+}
+
 func TestBounds(t *testing.T) {
 	s := mustOpen(t, options(t))
 	for i := range secret.MaxSandboxSecrets {

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,18 +30,18 @@ const pooled = 8
 // Hierarchy is the commands' part of the hierarchy. Its methods may be called from
 // several goroutines.
 type Hierarchy struct {
-	base   *os.File // the caller's cgroup of before
-	name   string   // the directory below it that is ours; "": base is
-	dir    *os.File // the parent of all commands' groups
-	pids   *os.File // pids.events of all commands; nil where nothing counts
-	oom    *os.File // memory.oom_control of all commands; nil where nothing counts
-	pin    *os.File // the mount namespace in which the hierarchy is mounted
-	memory bool     // each group counts what was killed in it
-	each   bool     // each group counts what was refused to it
-	bound  bool     // pids are limited
-	limit  int64    // of processes; 0: none
-	now    *os.File // pids.current, where a process that is put into a group is not counted first; else nil
-	most   uint64   // what it may come to
+	base   *os.File     // the caller's cgroup of before
+	name   string       // the directory below it that is ours; "": base is
+	dir    *os.File     // the parent of all commands' groups
+	pids   *os.File     // pids.events of all commands; nil where nothing counts
+	oom    *os.File     // memory.oom_control of all commands; nil where nothing counts
+	pin    *os.File     // the mount namespace in which the hierarchy is mounted
+	memory bool         // each group counts what was killed in it
+	each   bool         // each group counts what was refused to it
+	bound  bool         // pids are limited
+	limit  atomic.Int64 // of processes; 0: none
+	now    *os.File     // pids.current, where a process that is put into a group is not counted first; else nil
+	most   uint64       // what it may come to
 	log    *slog.Logger
 
 	mu      sync.Mutex

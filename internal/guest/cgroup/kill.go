@@ -110,7 +110,7 @@ func (s *slot) awaitChange(limit time.Duration) {
 func (g *Group) Crowds() bool {
 	g.tree.mu.Lock()
 	defer g.tree.mu.Unlock()
-	if g.slot == nil || g.tree.limit == 0 {
+	if g.slot == nil || g.tree.limit.Load() == 0 {
 		return false
 	}
 	f, err := open(g.slot.dir, "cgroup.procs", unix.O_RDONLY)
@@ -122,7 +122,7 @@ func (g *Group) Crowds() bool {
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		n++
 	}
-	return 2*n >= g.tree.limit
+	return 2*n >= g.tree.limit.Load()
 }
 
 // Signal sends sig to every process that is in the group now.

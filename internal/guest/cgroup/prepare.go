@@ -20,7 +20,8 @@ func Prepare(base *os.File, opts Options) (*Hierarchy, error) {
 		// Another agent may live in the same cgroup.
 		opts.Name = "carboy-" + rand.Text()
 	}
-	t := &Hierarchy{name: opts.Name, limit: opts.PIDs, log: opts.Log, live: map[*Group]struct{}{}}
+	t := &Hierarchy{name: opts.Name, log: opts.Log, live: map[*Group]struct{}{}}
+	t.limit.Store(opts.PIDs)
 	var err error
 	if t.base, err = openDir(base, "."); err != nil {
 		return nil, fmt.Errorf("open own cgroup: %w", err)

@@ -9,6 +9,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"errors"
+	"io/fs"
 	"sync"
 )
 
@@ -19,6 +20,12 @@ const name = "bin/carboy-guest"
 
 // ErrNotBuilt says that the agent was not there when this binary was built.
 var ErrNotBuilt = errors.New("the guest agent is not in this binary: run make build")
+
+// Built reports whether the agent was there when this binary was built.
+func Built() bool {
+	fi, err := fs.Stat(bin, name)
+	return err == nil && fi.Size() > 0
+}
 
 // Binary returns the agent's executable, a copy, or ErrNotBuilt.
 func Binary() ([]byte, error) {

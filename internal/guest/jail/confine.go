@@ -100,7 +100,7 @@ func (j *Jail) confine(c *cell, root bool) func() error {
 			}
 		}
 		if j.landlock > 0 {
-			if err := landlock(j.landlock, j.cfg.hidden(), root); err != nil {
+			if err := enterDomain(j.landlock, j.cfg.hidden(), root); err != nil {
 				return err
 			}
 		}

@@ -32,7 +32,7 @@ func LandlockForTest(hidden []string, root bool) (int, error) {
 	if err != nil || abi < abiRefer {
 		return 0, err
 	}
-	return abi, landlock(abi, hidden, root)
+	return abi, enterDomain(abi, hidden, root)
 }
 
 // RemountsForTest parses what a process sees mounted, and lists what a jail

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -100,6 +101,27 @@ func (t *Terminal) Foreground() int {
 		return err
 	})
 	return max(group, 0)
+}
+
+// Type types the key that has the terminal signal its foreground: INT and QUIT have one,
+// where the programs on it let keys signal. It reports whether it did.
+func (t *Terminal) Type(sig syscall.Signal) bool {
+	at, ok := map[syscall.Signal]int{unix.SIGINT: unix.VINTR, unix.SIGQUIT: unix.VQUIT}[sig]
+	if !ok {
+		return false
+	}
+	return t.control(func(fd int) error {
+		mode, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil {
+			return err
+		}
+		key := mode.Cc[at]
+		if mode.Lflag&unix.ISIG == 0 || key == 0 {
+			return unix.ENOTSUP
+		}
+		_, err = unix.Write(fd, []byte{key}) // it does not wait: a terminal that takes nothing is not to be waited for
+		return err
+	}) == nil
 }
 
 func (t *Terminal) control(f func(fd int) error) error {

@@ -12,6 +12,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Stream is one of a command's two outputs. A terminal has only Stdout.
@@ -38,9 +39,11 @@ const (
 // Journal is the output of one command.
 type Journal struct {
 	mu        sync.Mutex
-	hold      bool // nothing unread is dropped, followed or not
+	hold      bool          // nothing unread is dropped, followed or not
+	patience  time.Duration // for how long a writer waits for a follower that reads nothing; 0: for ever
 	streams   [streams]stream
 	followers []*Follower
+	pinned    int            // followers that FollowAll has made
 	left      [streams]int64 // where the slowest follower was when the last one left
 	space     chan struct{}  // closed when a waiting writer should look again; nil while none waits
 	news      chan struct{}  // closed when a waiting Read should look again; nil while none waits
@@ -63,6 +66,14 @@ func New(hold bool) *Journal {
 	for i := range j.streams {
 		j.streams[i].final, j.streams[i].kept = -1, -1
 	}
+	return j
+}
+
+// NewLasting makes an empty journal whose writer waits for nobody for longer than patience: a
+// follower that reads nothing for so long loses what it has not read, and is told.
+func NewLasting(patience time.Duration) *Journal {
+	j := New(false)
+	j.patience = patience
 	return j
 }
 
@@ -92,12 +103,40 @@ func (j *Journal) Write(ctx context.Context, s Stream, p []byte) error {
 		if n > 0 {
 			continue
 		}
-		select {
-		case <-space:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := j.await(ctx, s, space); err != nil {
+			return err
 		}
 	}
+}
+
+// await returns when there may be room in a stream.
+func (j *Journal) await(ctx context.Context, s Stream, space <-chan struct{}) error {
+	var tired <-chan time.Time // never, unless patience has an end
+	if j.patience > 0 {
+		timer := time.NewTimer(j.patience)
+		defer timer.Stop()
+		tired = timer.C
+	}
+	select {
+	case <-space:
+	case <-tired:
+		j.leaveBehind(s)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// leaveBehind waits no more for the followers that keep the writer of a stream from its room.
+func (j *Journal) leaveBehind(s Stream) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, f := range j.followers {
+		if j.streams[s].end-max(f.next[s]-Reserve, 0) >= Capacity {
+			f.behind = true
+		}
+	}
+	j.spaceLocked()
 }
 
 // roomLocked returns how much may be written at once.
@@ -110,7 +149,9 @@ func (j *Journal) roomLocked(s Stream) int {
 	if len(j.followers) > 0 {
 		read = st.end
 		for _, f := range j.followers {
-			read = min(read, f.next[s])
+			if !f.behind {
+				read = min(read, f.next[s])
+			}
 		}
 	}
 	from := max(read-Reserve, 0)
@@ -237,17 +278,20 @@ func (j *Journal) end(b *Budget) int {
 	return n
 }
 
-// discard drops everything held, and returns how much memory that was.
-func (j *Journal) discard() int {
+// discard drops everything held, unless that is for a reader, and returns how much
+// memory that was.
+func (j *Journal) discard() (n int, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	n := 0
+	if j.pinned > 0 {
+		return 0, false
+	}
 	for i := range j.streams {
 		st := &j.streams[i]
 		n += len(st.buf)
 		st.buf, st.start = nil, st.end
 	}
-	return n
+	return n, true
 }
 
 // Follow attaches a reader that begins at the given offsets, of which those
@@ -262,6 +306,17 @@ func (j *Journal) Follow(from [2]int64) *Follower {
 	}
 	j.followers = append(j.followers, f)
 	f.wake <- struct{}{}
+	return f
+}
+
+// FollowAll attaches a reader from the beginning, for whom all is kept after the command's
+// end, too: no budget discards it before the reader is closed.
+func (j *Journal) FollowAll() *Follower {
+	f := j.Follow([2]int64{})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	f.pins = true
+	j.pinned++
 	return f
 }
 
@@ -285,6 +340,9 @@ type Follower struct {
 	next  [streams]int64 // guarded by j.mu
 	until [streams]int64 // what was there at the start is given even after the end
 	turn  Stream
+	pins  bool // FollowAll made it
+	// behind: no writer waits for it before it reads again; guarded by j.mu.
+	behind bool
 }
 
 // Event is a piece of output, or, where Data is nil, the news that
@@ -314,6 +372,7 @@ func (f *Follower) Wake() <-chan struct{} { return f.wake }
 func (f *Follower) Next(buf []byte) (Event, State) {
 	f.j.mu.Lock()
 	defer f.j.mu.Unlock()
+	f.behind = false
 	state := Ended
 	for range streams {
 		s := f.turn
@@ -341,17 +400,30 @@ func (f *Follower) Next(buf []byte) (Event, State) {
 
 // Close detaches the reader, and reports whether it was the last one.
 func (f *Follower) Close() (last bool) {
+	last, budget := f.leave()
+	if budget != nil { // what was kept for f may be more than it allows
+		budget.charge(f.j, 0)
+	}
+	return last
+}
+
+// leave is Close; it returns the budget that f has kept something from.
+func (f *Follower) leave() (last bool, kept *Budget) {
 	f.j.mu.Lock()
 	defer f.j.mu.Unlock()
 	i := slices.Index(f.j.followers, f)
 	if i < 0 {
-		return false
+		return false, nil
 	}
 	f.j.followers = slices.Delete(f.j.followers, i, i+1)
 	last = len(f.j.followers) == 0
 	if last {
 		f.j.left = f.next
 	}
+	if f.pins {
+		f.j.pinned--
+		kept = f.j.budget
+	}
 	f.j.spaceLocked()
-	return last
+	return last, kept
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/journal"
 )
@@ -304,5 +305,41 @@ func BenchmarkThrough(b *testing.B) {
 				break
 			}
 		}
+	}
+}
+
+// A writer whose command outlives its terminal waits for a reader that reads nothing for as long
+// as it has patience, and no longer; the reader is told what it lost, and waited for again.
+func TestLasting(t *testing.T) {
+	const patience = 10 * time.Second
+	for name, lasting := range map[string]bool{"lasting": true, "control": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := journal.New(false)
+				if lasting {
+					j = journal.NewLasting(patience)
+				}
+				f := j.Follow([2]int64{})
+				defer f.Close()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				err := j.Write(ctx, journal.Stdout, text(0, 3*journal.Capacity))
+				if took := time.Since(began); lasting && (err != nil || took != patience) || !lasting && err == nil {
+					t.Fatalf("after %s: %v", took, err)
+				}
+				if !lasting {
+					return
+				}
+				out, dropped, _ := drain(t, f)
+				if len(dropped) != 1 || !bytes.Equal(out[0], text(2*journal.Capacity, journal.Capacity)) {
+					t.Errorf("dropped %v, and %d bytes are left", dropped, len(out[0]))
+				}
+				began = time.Now()
+				if err := j.Write(ctx, journal.Stdout, text(0, journal.Capacity+1)); err != nil || time.Since(began) != patience {
+					t.Errorf("the reader that came back is waited for %s, %v", time.Since(began), err)
+				}
+			})
+		})
 	}
 }

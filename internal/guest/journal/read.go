@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -65,7 +66,8 @@ func (j *Journal) peekLocked(s Stream, from int64, size int) (Event, State) {
 }
 
 // Budget bounds the memory that ended commands' journals hold together: the
-// one that ended first is discarded first.
+// one that ended first is discarded first. Those with a reader of FollowAll's are passed
+// over, and count.
 type Budget struct {
 	mu    sync.Mutex
 	limit int
@@ -89,11 +91,15 @@ func (b *Budget) charge(j *Journal, n int) {
 		b.ended = append(b.ended, j)
 	}
 	b.used += n
-	for b.used > b.limit && len(b.ended) > 0 {
-		oldest := b.ended[0]
-		b.used -= oldest.discard()
+	for i := 0; b.used > b.limit && i < len(b.ended); {
+		oldest := b.ended[i]
+		n, ok := oldest.discard()
+		if !ok {
+			i++
+			continue
+		}
+		b.used -= n
 		oldest.listed = false
-		b.ended[0] = nil
-		b.ended = b.ended[1:]
+		b.ended = slices.Delete(b.ended, i, i+1)
 	}
 }

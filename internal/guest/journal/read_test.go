@@ -129,3 +129,42 @@ func TestReleaseMakesRoom(t *testing.T) {
 		t.Errorf("what was kept begins at %d", ev.Offset)
 	}
 }
+
+// What FollowAll has not read is kept after the end, however much others have; once it has
+// left, or for another reader, it is not.
+func TestBudgetPassesReadersOver(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		b := journal.NewBudget(1 << 20)
+		j := journal.New(false)
+		f := j.Follow([2]int64{})
+		if all {
+			f.Close()
+			f = j.FollowAll()
+		}
+		if err := j.Write(t.Context(), journal.Stdout, make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		b.End(j)
+		for range 3 {
+			other := journal.New(false)
+			if err := other.Write(t.Context(), journal.Stdout, make([]byte, 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+			b.End(other)
+		}
+		ev, state := f.Next(make([]byte, 10))
+		if state != journal.Ready || (ev.Data != nil) != all {
+			t.Errorf("FollowAll %v: %+v, %v", all, ev, state)
+		}
+		f.Close()
+		last := journal.New(false)
+		if err := last.Write(t.Context(), journal.Stdout, make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+		b.End(last)
+		ev, _ = j.Read(t.Context(), journal.Stdout, 0, 0, 10)
+		if ev.Data != nil {
+			t.Errorf("FollowAll %v: after it there is still %+v", all, ev)
+		}
+	}
+}

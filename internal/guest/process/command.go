@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/guest/journal"
+	"github.com/carboy-sandbox/carboy/internal/guest/termmode"
 )
 
 // Orphan is who has killed a command that waited for a follower in vain.
@@ -49,16 +50,33 @@ type Command struct {
 	killed   bool // everything was: whatever signal it dies of
 	timeout  *time.Timer
 	orphan   *time.Timer
-	readers  int // Reads under way
+	readers  int            // Reads under way
+	size     jail.Size      // of the terminal by now
+	modes    termmode.Modes // that its output has set
 }
 
 func newCommand(e *Engine, id string, spec Spec) *Command {
-	return &Command{
+	c := &Command{
 		e: e, id: id, spec: spec, started: time.Now(),
-		out:   journal.New(spec.OrphanGrace > 0),
+		out:   journalOf(spec),
 		ready: make(chan struct{}), done: make(chan struct{}),
 		input: input{turn: make(chan struct{}, 1)},
 	}
+	if spec.Terminal != nil {
+		c.size = *spec.Terminal
+	}
+	return c
+}
+
+// screenPatience is for how long a command that outlives who is attached to its terminal waits
+// for one who reads nothing, such as a client that was suspended.
+const screenPatience = 10 * time.Second
+
+func journalOf(spec Spec) *journal.Journal {
+	if spec.Terminal != nil && spec.OrphanGrace == 0 {
+		return journal.NewLasting(screenPatience)
+	}
+	return journal.New(spec.OrphanGrace > 0)
 }
 
 // Spec returns what was asked for, with the user filled in.
@@ -289,6 +307,8 @@ func (c *Command) signalGroup(sig syscall.Signal) error {
 			if err := unix.Kill(-group, sig); !errors.Is(err, unix.ESRCH) {
 				return err
 			}
+		} else if c.term.Type(sig) { // gVisor does not tell who has it
+			return nil
 		}
 	}
 	err := c.proc.SignalGroup(sig)
@@ -344,5 +364,25 @@ func (c *Command) Resize(size jail.Size) error {
 	} else if err != nil {
 		return fmt.Errorf("resize the terminal: %w", err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.size = size
 	return nil
+}
+
+// terminalState returns the size of the terminal by now, and the modes that are set.
+func (c *Command) terminalState() (jail.Size, string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.size, c.modes.String()
+}
+
+// wrote notes what output does to the terminal.
+func (c *Command) wrote(p []byte) {
+	if c.term == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, _ = c.modes.Write(p) // never fails
 }

@@ -108,13 +108,41 @@ func (e *Engine) Close() {
 // A command that can't be started for a fault of its own is a Command that
 // has ended; an error means that there is none.
 func (e *Engine) Start(id string, spec Spec) (*Command, error) {
-	if !validID(id) {
-		return nil, fmt.Errorf("%w: the id must be 1 to 64 of A-Z a-z 0-9 . _ -", ErrInvalid)
-	}
-	if err := spec.validate(); err != nil {
+	if err := check(id, &spec); err != nil {
 		return nil, err
 	}
+	return e.begin(newCommand(e, id, spec))
+}
+
+// StartFollowed is Start under an id that nobody has, with a reader who misses nothing of
+// the first output, nor of the last.
+func (e *Engine) StartFollowed(id string, spec Spec) (*Command, *Follower, error) {
+	if err := check(id, &spec); err != nil {
+		return nil, nil, err
+	}
 	c := newCommand(e, id, spec)
+	f := c.follow(c.out.FollowAll)
+	known, err := e.begin(c)
+	if err == nil && known != c {
+		err = fmt.Errorf("%w: the id %s is another command's", ErrInvalid, id)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return c, f, nil
+}
+
+func check(id string, spec *Spec) error {
+	if !validID(id) {
+		return fmt.Errorf("%w: the id must be 1 to 64 of A-Z a-z 0-9 . _ -", ErrInvalid)
+	}
+	return spec.validate()
+}
+
+// begin starts c, or returns the command that has its id already.
+func (e *Engine) begin(c *Command) (*Command, error) {
+	id := c.id
 	e.mu.Lock()
 	if known, ok := e.commands[id]; ok {
 		e.mu.Unlock()
@@ -159,10 +187,13 @@ func (e *Engine) start(c *Command) error {
 	}
 	a, err := e.opts.Lookup(c.spec.User)
 	if err != nil {
+		if errors.Is(err, account.ErrUnknown) {
+			return fmt.Errorf("%w %q: use user, or an account of the sandbox's /etc/passwd", ErrUser, c.spec.User)
+		}
 		return fmt.Errorf("%w: %w", ErrUser, err)
 	}
 	if a.UID == 0 && !e.opts.AllowRoot {
-		return fmt.Errorf("%w: this sandbox does not run commands as root", ErrDenied)
+		return fmt.Errorf("%w: user %s: this sandbox runs no command as root; leave out --user root, or make one behind gvisor", ErrDenied, c.spec.User)
 	}
 	if weak.On(weak.CommandsAsRoot) {
 		a.UID, a.GID, a.Groups = 0, 0, nil

@@ -106,7 +106,11 @@ func (s *execService) WriteInput(ctx context.Context, req *connect.Request[guest
 	if err != nil {
 		return nil, coded(err)
 	}
-	acked, err := c.Input(ctx, offset(req.Msg.GetOffset()), req.Msg.GetData(), req.Msg.GetEof())
+	at := offset(req.Msg.GetOffset())
+	if req.Msg.GetOffset() == math.MaxUint64 {
+		at = Append
+	}
+	acked, err := c.Input(ctx, at, req.Msg.GetData(), req.Msg.GetEof())
 	if err != nil {
 		return nil, coded(err)
 	}
@@ -176,7 +180,9 @@ func (c *Command) message() *guestv1.Process {
 		StderrBytes:   uint64(c.out.Bytes(journal.Stderr)),
 		StdinAcked:    uint64(c.input.bytes()),
 	}
-	if t := c.spec.Terminal; t != nil {
+	if c.spec.Terminal != nil {
+		t, modes := c.terminalState()
+		m.TerminalModes = modes
 		m.Command.Terminal = &guestv1.Terminal{Cols: uint32(t.Cols), Rows: uint32(t.Rows)}
 	}
 	if exit, ended := c.Exit(); ended {

@@ -3,6 +3,7 @@ package process_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -168,5 +169,35 @@ func TestForeground(t *testing.T) {
 	stream, err := w.exec.Follow(t.Context(), connect.NewRequest(&guestv1.FollowRequest{Id: "fg"}))
 	if r, err := collect(t, stream, err, nil); err != nil || r.exit.GetCode() != 6 || !strings.Contains(r.stdout.String(), "next") {
 		t.Errorf("%q, %v, %v", r.stdout.String(), r.exit, err)
+	}
+}
+
+// TestTypedByTwo: what goes behind all input is taken once each, whoever else types, and a
+// terminal's size is told as it is by now.
+func TestTypedByTwo(t *testing.T) {
+	w := open(t, setup{cgroups: true})
+	cmd := sh("stty -echo; echo up; read a; echo got-$a; read b; echo got-$b; sleep 1000")
+	cmd.Terminal = &guestv1.Terminal{Cols: 80, Rows: 24}
+	if _, err := w.start("two", cmd, until("up")); err != nil {
+		t.Fatal(err)
+	}
+	acked := uint64(0)
+	for _, data := range []string{"on", "e\n", "two\n"} {
+		now, err := w.write("two", math.MaxUint64, data, false)
+		if acked += uint64(len(data)); err != nil || now != acked {
+			t.Fatalf("%q: %d, %v; want %d", data, now, err, acked)
+		}
+	}
+	stream, err := w.exec.Follow(t.Context(), connect.NewRequest(&guestv1.FollowRequest{Id: "two"}))
+	if r, err := collect(t, stream, err, until("got-two")); err != nil {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	size := &guestv1.Terminal{Cols: 33, Rows: 11}
+	if _, err := w.exec.Resize(t.Context(), connect.NewRequest(&guestv1.ResizeRequest{Id: "two", Size: size})); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.exec.Get(t.Context(), connect.NewRequest(&guestv1.GetRequest{Id: "two"}))
+	if at := got.Msg.GetProcess().GetCommand().GetTerminal(); err != nil || at.GetCols() != 33 || at.GetRows() != 11 {
+		t.Errorf("the size is %v, %v", at, err)
 	}
 }

@@ -115,5 +115,6 @@ func (p *pump) move(wait bool) (n int, err error) {
 	case n == 0:
 		return 0, nil
 	}
+	p.c.wrote(buf[:n])
 	return n, p.c.out.Write(p.c.e.ctx, p.stream, buf[:n])
 }

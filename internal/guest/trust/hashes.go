@@ -33,7 +33,7 @@ func (in *installer) addHashes() {
 		}
 		in.done[dir] = true
 		in.dropHash(dir)
-		in.try(p, errors.Join(in.link(path.Join(dir, alias+".pem"), certFile), in.addHash(dir, hash)))
+		in.try(p, errors.Join(in.link(path.Join(dir, alias+".pem"), ownFile), in.addHash(dir, hash)))
 	}
 }
 

@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,10 +14,11 @@ const (
 	hostsFile  = "/etc/hosts"
 )
 
-// noNameServer has a look-up fail at once. C libraries then ask the sandbox
-// itself, where nobody listens. glibc is told so by the kernel; musl is not,
-// and gives up after no time at all, which glibc takes for a second.
-const noNameServer = `# This sandbox has no name server: it has no network.
+// noNetwork has C libraries ask the sandbox itself, where the agent says of every
+// name that there is no such one. Where it can't listen, glibc is told so by the
+// kernel; musl is not, and gives up after no time at all, which glibc takes for a second.
+const noNetwork = `# This sandbox has no network: there are no names.
+nameserver 127.0.0.1
 options timeout:0 attempts:1
 `
 
@@ -28,21 +28,15 @@ const localhost = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopba
 // gateResolves begins the file that names the gate.
 const gateResolves = "# The sandbox's gate answers, and asks others for what is allowed.\n"
 
-// NoNameServer has every look-up of a name below root fail at once. A file
-// that was not written here is the image's affair, unless anyway is set.
-func NoNameServer(root string, anyway bool) error {
+// NoNetwork has every look-up of a name below root fail at once, whatever name
+// servers the image has.
+func NoNetwork(root string) error {
 	t, err := openRootFS(root)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	if !anyway {
-		f, err := t.read(resolvConf)
-		if err != nil || !bytes.HasPrefix(f.data, []byte(gateResolves)) {
-			return nil
-		}
-	}
-	if err := t.rewrite(resolvConf, noNameServer); err != nil {
+	if err := t.rewrite(resolvConf, noNetwork); err != nil {
 		return fmt.Errorf("%s: %w", resolvConf, err)
 	}
 	return nil
@@ -130,8 +124,8 @@ func (in *installer) environment() map[string]string {
 	env := map[string]string{}
 	for _, name := range bundleVariables {
 		switch {
-		case additions[name] && in.exists(certFile):
-			env[name] = certFile
+		case additions[name] && in.exists(ownFile):
+			env[name] = ownFile
 		case !additions[name] && in.main != "":
 			env[name] = in.main
 		}

@@ -31,9 +31,11 @@ import (
 // alias is what the certificate is called in files and stores.
 const alias = "carboy"
 
-// Where the certificate goes by itself: what distributions take additional
-// authorities from. The first one is made where it is missing.
+// Where the certificate goes by itself: into a file of the agent's own, which the
+// environment names and every wall can write, and to what distributions take
+// additional authorities from. Of those the first is made where it is missing.
 const (
+	ownFile     = "/etc/carboy/ca.crt"
 	certFile    = "/usr/local/share/ca-certificates/carboy.crt" // Debian, Alpine
 	debian      = "/etc/ssl/certs/ca-certificates.crt"
 	debianStore = "/etc/ssl/certs/java/cacerts"
@@ -117,8 +119,11 @@ func Install(o Options) (map[string]string, error) {
 			in.try(dir, in.place(path.Join(dir, path.Base(certFile))))
 		}
 	}
+	if err := in.place(certFile); err != nil && !notOurs(err) {
+		in.try(certFile, err)
+	}
 	// The last one: until it is there, what was here before is still known.
-	in.try(certFile, in.place(certFile))
+	in.try(ownFile, in.place(ownFile))
 	return in.environment(), errors.Join(in.errs...)
 }
 
@@ -133,9 +138,19 @@ func (in *installer) try(name string, err error) {
 	}
 }
 
+// notOurs reports whether a directory can't be written because it is the host's:
+// without root its owner is nobody inside. Programs read other files than the one
+// that is missing there, so nothing is amiss.
+func notOurs(err error) bool {
+	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EOVERFLOW)
+}
+
 // former finds the certificate that an earlier start installed.
 func (in *installer) former() {
-	f, err := in.read(certFile)
+	f, err := in.read(ownFile)
+	if err != nil { // as of a snapshot of before there was one
+		f, err = in.read(certFile)
+	}
 	if err != nil || bytes.Equal(f.data, in.pem) {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,7 +21,11 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/trust"
 )
 
-const certFile = "usr/local/share/ca-certificates/carboy.crt"
+// Where the certificate is by itself.
+const (
+	ownFile  = "etc/carboy/ca.crt"
+	certFile = "usr/local/share/ca-certificates/carboy.crt"
+)
 
 // image makes a tree: what begins with "->" is a link, what ends in a slash a
 // directory.
@@ -230,7 +235,7 @@ func TestHashes(t *testing.T) {
 		dir := t.TempDir()
 		for name, text := range snapshot(t, filepath.Join(root, "etc/ssl/certs")) {
 			if strings.HasPrefix(text, "->") {
-				data, err := os.ReadFile(filepath.Join(root, certFile))
+				data, err := os.ReadFile(filepath.Join(root, ownFile))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -300,6 +305,40 @@ func TestLeftAlone(t *testing.T) {
 				t.Errorf("the rest is not done: %v", err)
 			}
 		})
+	}
+}
+
+// Without root a host's directory is nobody's inside. What programs read is there
+// nevertheless, and their variables name it.
+func TestDirectoryOfNobody(t *testing.T) {
+	public := string(newAuthority(t, "Public Root").pem)
+	root, a := image(t, map[string]string{"etc/ssl/certs/ca-certificates.crt": public, path.Dir(certFile) + "/": ""}), newAuthority(t, "Sandbox")
+	dir := filepath.Join(root, path.Dir(certFile))
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("can't mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if err := unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a start, and another
+		env, err := trust.Install(options(root, a))
+		if err != nil && !strings.Contains(err.Error(), "leads out of") {
+			t.Errorf("Install: %v", err)
+		}
+		for _, name := range []string{"NODE_EXTRA_CA_CERTS", "DENO_CERT"} {
+			data, err := os.ReadFile(filepath.Join(root, env[name]))
+			if env[name] == "" || err != nil || !bytes.Equal(data, a.pem) {
+				t.Errorf("%s names %q: %v", name, env[name], err)
+			}
+		}
+	}
+	// With another authority the former one goes, though only the agent's own file has it.
+	b := newAuthority(t, "Another")
+	_, _ = trust.Install(options(root, b)) // judged by what it leaves
+	data, err := os.ReadFile(filepath.Join(root, "etc/ssl/certs/ca-certificates.crt"))
+	if err != nil || bytes.Contains(data, a.pem) || !bytes.Contains(data, b.pem) {
+		t.Errorf("the former authority is still trusted, or the new one is not: %v", err)
 	}
 }
 
@@ -436,19 +475,14 @@ func TestResolve(t *testing.T) {
 	if len(got) != 2 {
 		t.Errorf("without an authority there are %q", slices.Sorted(keys(got)))
 	}
-	if err := trust.NoNameServer(root, false); err != nil {
-		t.Fatal(err)
-	}
-	if text := snapshot(t, root)["etc/resolv.conf"]; strings.Contains(text, "nameserver ") {
-		t.Errorf("without a name server: %q", text)
-	}
-	for _, anyway := range []bool{false, true} {
-		root := image(t, map[string]string{"etc/resolv.conf": "nameserver 9.9.9.9\n"})
-		if err := trust.NoNameServer(root, anyway); err != nil {
+	for name, root := range map[string]string{
+		"after-a-gate": root, "image": image(t, map[string]string{"etc/resolv.conf": "nameserver 9.9.9.9\n"}),
+	} {
+		if err := trust.NoNetwork(root); err != nil {
 			t.Fatal(err)
 		}
-		if text := snapshot(t, root)["etc/resolv.conf"]; strings.Contains(text, "nameserver ") == anyway {
-			t.Errorf("an image's own file, %v: %q", anyway, text)
+		if text := snapshot(t, root)["etc/resolv.conf"]; strings.Count(text, "nameserver ") != 1 || !strings.Contains(text, "nameserver 127.0.0.1\n") {
+			t.Errorf("%s: without a network: %q", name, text)
 		}
 	}
 }

@@ -6,6 +6,7 @@ package usage
 import (
 	"errors"
 	"io/fs"
+	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -36,6 +37,20 @@ func Link(what string, err error) *sandbox.Error {
 		return nil
 	}
 	return Errorf("%s: %w", what, link).WithHint("if it is yours, name what it leads to: readlink -f %s", shell.Word(link.Path))
+}
+
+// Named puts a sandbox's name in the place of its ID in what err says: carboy asks by
+// the ID where another sandbox could have taken the name, and a user never typed it.
+// Any other error, and nil, it returns as it is.
+func Named(err error, id, name string) error {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	if !ok || id == "" || !strings.Contains(e.Msg+"\n"+e.Hint, id) {
+		return err
+	}
+	c := *e
+	c.Msg, c.Hint = strings.ReplaceAll(e.Msg, id, name), strings.ReplaceAll(e.Hint, id, shell.Word(name))
+	c.Err = err
+	return &c
 }
 
 // Pathless drops the path from err where the message has it already.

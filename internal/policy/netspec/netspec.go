@@ -86,13 +86,17 @@ func Test(p policy.Policy, secrets []string, req api.PolicyTestRequest) (*api.Po
 		return nil, sandbox.PolicyError("request", err)
 	}
 	out := &api.PolicyVerdict{Request: req.Request}
+	if !addr.IsValid() && len(steps) > 1 && strings.HasPrefix(steps[0].Question, "resolve ") && namesAddress(set.Policy().Rules) {
+		out.Note = "that holds where the name leads to an address that no rule names: --address ADDRESS tries one"
+	}
 	for _, s := range steps {
 		v := s.Verdict
 		out.Steps = append(out.Steps, api.PolicyStep{
-			Question: s.Question, Mode: string(v.Mode), Code: string(v.Code), Rule: v.Rule, Reason: v.Reason,
+			Question: s.Question, Mode: modeOf(v), Code: string(v.Code), Rule: v.Rule, Reason: v.Reason,
 		})
 		// The last one decides.
-		out.Allowed, out.Code, out.Rule, out.Reason, out.Hint = v.Allowed(), string(v.Code), v.Rule, v.Reason, v.Hint
+		out.Ask = v.Ask || v.Mode == policy.ModeAllow && v.Route.AsksForSecret()
+		out.Allowed, out.Code, out.Rule, out.Reason, out.Hint = v.Allowed() && !out.Ask, string(v.Code), v.Rule, v.Reason, v.Hint
 		out.Secrets = nil
 		if v.Route != nil && !strings.HasPrefix(req.Request, "dns:") {
 			for _, sec := range v.Route.Secrets {
@@ -101,4 +105,18 @@ func Test(p policy.Policy, secrets []string, req api.PolicyTestRequest) (*api.Po
 		}
 	}
 	return out, nil
+}
+
+// modeOf is a verdict's mode in a word.
+func modeOf(v policy.Verdict) string {
+	if v.Ask {
+		return "ask"
+	}
+	return string(v.Mode)
+}
+
+// namesAddress reports whether a rule is about addresses: it then decides about any
+// name that leads there.
+func namesAddress(rules []policy.Rule) bool {
+	return slices.ContainsFunc(rules, func(r policy.Rule) bool { return len(r.Addresses) > 0 })
 }

@@ -48,6 +48,34 @@ func TestTest(t *testing.T) {
 	}
 }
 
+// TestNote: where a rule names addresses, an answer for a name says for which it holds.
+func TestNote(t *testing.T) {
+	npm := policy.Rule{ID: "npm", Hosts: []string{"npm.example"}, Matches: []policy.Match{{Methods: []string{"GET"}}}}
+	wide := policy.Policy{Rules: []policy.Rule{npm, {ID: "wide", Addresses: []string{"192.0.2.7"}}}}
+	tests := []struct {
+		name             string
+		p                policy.Policy
+		request, address string
+		allowed, note    bool
+	}{
+		{name: "refused", p: wide, request: "PUT https://npm.example/", note: true},
+		{name: "allowed", p: wide, request: "GET https://npm.example/", allowed: true, note: true},
+		{name: "address-said", p: wide, request: "PUT https://npm.example/", address: "192.0.2.7", allowed: true},
+		{name: "address-asked", p: wide, request: "PUT https://192.0.2.7/", allowed: true},
+		{name: "name-not-resolved", p: wide, request: "GET https://other.example/"},
+		{name: "dns", p: wide, request: "dns:npm.example", allowed: true},
+		{name: "no-address-rule", p: policy.Policy{Rules: []policy.Rule{npm}}, request: "PUT https://npm.example/"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v, err := netspec.Test(tt.p, nil, api.PolicyTestRequest{Request: tt.request, Address: tt.address})
+			if err != nil || v.Allowed != tt.allowed || (v.Note != "") != tt.note {
+				t.Errorf("%+v, %v", v, err)
+			}
+		})
+	}
+}
+
 func TestView(t *testing.T) {
 	for _, p := range policy.Presets() {
 		v := netspec.View(p)

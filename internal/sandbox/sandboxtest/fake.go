@@ -65,6 +65,9 @@ type instance struct {
 	owner   string        // the first whose it was
 
 	suspended bool // it has memory to go on with
+
+	limits *sandbox.Limits // what a Resizer gave it
+	disk   int64           // what a Resizer grew its disk to
 }
 
 var _ sandbox.Backend = (*Fake)(nil)

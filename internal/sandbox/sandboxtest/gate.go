@@ -80,6 +80,16 @@ func (g *Gate) Forsake() {
 	}
 }
 
+// CloseLinks closes the links that a daemon left which died, as the kernel does.
+func (g *Gate) CloseLinks() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, f := range g.links {
+		_ = f.Close() // it may be closed already
+	}
+	g.links = nil
+}
+
 // Plant makes an open gate of which nobody has a record.
 func (g *Gate) Plant(id string) {
 	g.mu.Lock()
@@ -211,20 +221,20 @@ func (g *Gate) Open(ctx context.Context, sb *sandbox.Sandbox, takes sandbox.Link
 }
 
 // Verify implements sandbox.Gate: it connects to the instance.
-func (g *Gate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) (sandbox.Enforcement, error) {
+func (g *Gate) Verify(ctx context.Context, sb *sandbox.Sandbox, dial func(context.Context) (net.Conn, error)) ([]sandbox.Enforcement, error) {
 	x, done := g.enter(GateVerify, sb.ID, false)
 	defer done()
 	if err := g.hook(ctx, GateVerify, sb.ID); err != nil {
-		return sandbox.Enforcement{}, err
+		return nil, err
 	}
 	if !g.is(x, true) {
-		return sandbox.Enforcement{}, g.fault("verification of %s, which has no gate", sb.ID)
+		return nil, g.fault("verification of %s, which has no gate", sb.ID)
 	}
 	c, err := dial(ctx)
 	if err != nil {
-		return sandbox.Enforcement{}, err
+		return nil, err
 	}
-	return gateEnforced(), c.Close()
+	return []sandbox.Enforcement{gateEnforced()}, c.Close()
 }
 
 // Adopt implements sandbox.Gate.
@@ -337,6 +347,12 @@ func (g *Gate) Log(_ context.Context, id string, o sandbox.NetLogOptions, yield 
 		}
 	}
 	return nil
+}
+
+// OfferService implements sandbox.Gate: nobody calls what is offered.
+func (g *Gate) OfferService(context.Context, string, string) (net.Conn, error) {
+	here, _ := net.Pipe()
+	return here, nil
 }
 
 // Use implements sandbox.Gate: it counts records.

@@ -59,7 +59,7 @@ func (p *Principal) Allows(s key.Scope) bool {
 		return s != key.Admin || p.Caller.Admin
 	case p.Key == nil:
 		return false
-	case p.Acting && s != key.Exec:
+	case p.Acting && s != key.Exec && s != key.Approve:
 		return true
 	}
 	return p.Key.Allows(s)
@@ -80,7 +80,7 @@ func (p *Principal) Credential() string {
 // whatever it may do for the team that it acts for.
 func (p *Principal) Grant() team.Grant {
 	g := team.Grant{HostImage: p.HostImage(), PrivateNetwork: p.PrivateNetwork()}
-	for _, s := range append(key.Usual(), key.Keys, key.Admin) {
+	for _, s := range append(key.Usual(), key.Approve, key.Keys, key.Admin) {
 		if p.Key == nil && p.Allows(s) || p.Key != nil && (p.Key.Allows(s) || weak.On(weak.ServerGrantsMore) && p.Allows(s)) {
 			g.Scopes = append(g.Scopes, s)
 		}

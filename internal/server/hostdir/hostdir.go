@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -137,7 +138,7 @@ func describe(f *os.File) (sandbox.HostDir, error) {
 	if err := unix.Lstat(real, &again); err != nil || again.Dev != st.Dev || again.Ino != st.Ino {
 		return sandbox.HostDir{}, unix.ENOENT
 	}
-	return sandbox.HostDir{Path: real, Dev: st.Dev, Ino: st.Ino, UID: st.Uid, GID: st.Gid}, nil
+	return sandbox.HostDir{Path: real, Dev: st.Dev, Ino: st.Ino, Born: beneath.Born(f), UID: st.Uid, GID: st.Gid}, nil
 }
 
 func openError(path string, write bool, err error) error {

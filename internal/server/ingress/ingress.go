@@ -29,6 +29,7 @@ type Manager interface {
 	SetTTL(ctx context.Context, c sandbox.Caller, ref string, ttl time.Duration) (*sandbox.Sandbox, error)
 	EnsureRunning(ctx context.Context, c sandbox.Caller, ref string) (sb *sandbox.Sandbox, notice string, err error)
 	Dial(ctx context.Context, c sandbox.Caller, ref string, port int) (net.Conn, error)
+	OfferService(ctx context.Context, c sandbox.Caller, ref, service string) (net.Conn, error)
 }
 
 // anyone is with whose rights a guest is looked up once the request proved
@@ -44,7 +45,10 @@ type Options struct {
 	// PublicTraffic opens the ports of a sandbox without a traffic token to
 	// everybody who reaches the server.
 	PublicTraffic bool
-	Log           *slog.Logger // default: none
+	// Browsers opens the loopback listener whose requests ServeBrowser answers, if
+	// it is not open yet, and returns its port; nil: there is none.
+	Browsers func(ctx context.Context) (port int, err error)
+	Log      *slog.Logger // default: none
 }
 
 // Ingress passes requests on to sandboxes.
@@ -55,6 +59,7 @@ type Ingress struct {
 	proxy   *guestProxy
 	resumes *resumes
 	flows   flows
+	links   links
 }
 
 // New returns an Ingress.

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"context"
 	"net/http"
 	"sync"
 
@@ -54,10 +55,15 @@ func (in *Ingress) servePort(w http.ResponseWriter, r *http.Request, sb *sandbox
 	if sb = in.wake(w, r, sb, fail); sb == nil {
 		return
 	}
-	in.forward(w, r, sb, hop{port: t.port, fail: fail, host: sb.Spec.Traffic.HostFor(t.port), secret: func(v string) bool {
-		_, _, isKey := in.o.Tenants.Find(r.Context(), v)
+	in.forward(w, r, sb, hop{port: t.port, fail: fail, host: sb.Spec.Traffic.HostFor(t.port), secret: in.ours(r.Context(), sb)})
+}
+
+// ours tells keys, and sb's own tokens, from what a server inside asked for.
+func (in *Ingress) ours(ctx context.Context, sb *sandbox.Sandbox) func(v string) bool {
+	return func(v string) bool {
+		_, _, isKey := in.o.Tenants.Find(ctx, v)
 		return isKey || sb.Token != "" && same(v, sb.Token) || sb.TrafficToken != "" && same(v, sb.TrafficToken)
-	}})
+	}
 }
 
 // admitTraffic says why r may not reach sb's ports, if it may not.

@@ -126,7 +126,9 @@ type hop struct {
 	fail   failer
 	host   string              // what the server inside reads as Host; "": what the caller sent
 	secret func(v string) bool // whether a key or a token of ours is v; nil: any may be
-	pages  bool                // pages of browsers may read what the agent answers
+	// browser: it came by ServeBrowser.
+	browser bool
+	pages   bool // pages of browsers may read what the agent answers
 
 	addr   string // of guestAddr
 	starts int
@@ -178,6 +180,9 @@ func (in *Ingress) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.S
 				return err
 			}
 			in.clean(resp.Header)
+			if to.browser {
+				cleanForBrowser(resp.Header)
+			}
 			sign(resp.Header, r.Header, to)
 			cleanTrailer(resp, to.port)
 			endAfter(resp, left)

@@ -28,6 +28,7 @@ type Daemon struct {
 	Wall    *sandboxtest.Fake
 	Kept    *sandboxtest.Snapshots
 	Manager *sandbox.Manager
+	Server  *server.Server
 	Store   *Records
 	Options server.Options // for the next start
 	E2B     e2b.Options    // likewise
@@ -114,7 +115,7 @@ func (d *Daemon) Start() {
 		d.URL = "http://" + d.addr
 		served = append(served, serve(s.TCP(ctx), tl))
 	}
-	d.Manager = m
+	d.Manager, d.Server = m, s
 	d.kill = func() {
 		for _, end := range served {
 			end()

@@ -15,6 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/carboy-sandbox/carboy/api/guest"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 )
@@ -75,6 +76,9 @@ type Guest struct {
 	// Agent answers what is not of the ExecService on the agent's port, and
 	// Ports what comes to others. Set them before the guest is used.
 	Agent, Ports http.Handler
+	// Actions answers the line of a request of the action protocol; nil: the agent is of
+	// a version that has none. Set it before the guest is used.
+	Actions func(line []byte) (reply string)
 
 	mu    sync.Mutex
 	procs map[string]*Process
@@ -101,7 +105,7 @@ func (g *Guest) Serve(_ string, port int, c net.Conn) {
 		mux := http.NewServeMux()
 		mux.Handle(guestv1connect.NewExecServiceHandler(g))
 		mux.Handle("/", g.Agent)
-		h = mux
+		h = g.actions(mux)
 	}
 	var p http.Protocols
 	p.SetHTTP1(true)
@@ -307,3 +311,26 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) end()           { l.fin.Do(func() { close(l.done) }) }
 func (l *oneConn) Close() error   { l.end(); return nil }
 func (l *oneConn) Addr() net.Addr { return l.c.LocalAddr() }
+
+// actions is the agent's port with its action protocol.
+func (g *Guest) actions(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if g.Actions == nil || r.Host != guest.ActionsTarget {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		c, both, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+		if line, err := both.ReadBytes('\n'); err == nil {
+			_, _ = io.WriteString(c, g.Actions(line)) // nobody is left to tell
+		}
+	})
+}

@@ -20,7 +20,7 @@ func (c covered) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func TestWatch(t *testing.T) {
 	cause := errors.New("the disk is on fire")
-	internal := sandbox.Errorf(sandbox.Internal, "sandbox web: could not start").WithHint("the daemon's log says why")
+	internal := sandbox.Errorf(sandbox.Internal, "sandbox web: could not start").WithHint(sandbox.LogHint)
 	internal.Err = cause
 	tests := []struct {
 		name    string

@@ -50,9 +50,9 @@ func Status(k sandbox.Kind) int {
 // Describe returns what of err a caller is told.
 func Describe(err error) api.Error {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok {
-		return api.Error{Code: string(e.Kind), Message: e.Msg, Hint: e.Hint}
+		return api.Error{Code: string(e.Kind), Message: e.Msg, Hint: e.Hint, Again: e.Again}
 	}
-	return api.Error{Code: string(sandbox.Internal), Message: "internal error", Hint: "the daemon's log says why"}
+	return api.Error{Code: string(sandbox.Internal), Message: "internal error", Hint: sandbox.LogHint}
 }
 
 // Error answers with err, in the shape of api.Error.

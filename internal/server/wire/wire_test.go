@@ -32,7 +32,7 @@ func TestError(t *testing.T) {
 		{"unavailable", sandbox.Errorf(sandbox.Unavailable, "m"), 503, api.Error{Code: "unavailable", Message: "m"}},
 		{"internal", sandbox.Errorf(sandbox.Internal, "m"), 500, api.Error{Code: "internal", Message: "m"}},
 		{"cause-stays-inside", &sandbox.Error{Kind: sandbox.Denied, Msg: "m", Err: secret}, 403, api.Error{Code: "denied", Message: "m"}},
-		{"not-ours", secret, 500, api.Error{Code: "internal", Message: "internal error", Hint: "the daemon's log says why"}},
+		{"not-ours", secret, 500, api.Error{Code: "internal", Message: "internal error", Hint: sandbox.LogHint}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestDecode(t *testing.T) {
 		{"trailing", "application/json", `{}x`, false, "more than one"},
 		{"cut", "application/json", `{"name":`, false, "not JSON"},
 		{"wrong-type", "application/json", `{"n":"hunter2"}`, false, `"n" can't be a JSON string`},
-		{"fraction", "application/json", `{"n":31.337}`, false, `"n" can't be a JSON number`},
+		{"fraction", "application/json", `{"n":31.337}`, false, `"n" has to be a whole number`},
 		{"array", "application/json", `[]`, false, "can't be a JSON array"},
 		{"deep", "application/json", strings.Repeat("[", 100), false, "deeper"},
 		{"large", "application/json", `{"name":"` + strings.Repeat("x", wire.MaxBody) + `"}`, false, "larger"},

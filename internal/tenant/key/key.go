@@ -35,15 +35,16 @@ type Scope string
 
 // The scopes. A key without any has the first three.
 const (
-	Read   Scope = "read"   // list and look at sandboxes, their events and changes
-	Manage Scope = "manage" // create, start, stop and remove them
-	Exec   Scope = "exec"   // run commands and move files in them
-	Keys   Scope = "keys"   // make and delete keys of the same owner; never implied
-	Admin  Scope = "admin"  // the machine and every owner's sandboxes and keys; never implied
+	Read    Scope = "read"    // list and look at sandboxes, their events and changes
+	Manage  Scope = "manage"  // create, start, stop and remove them
+	Exec    Scope = "exec"    // run commands and move files in them
+	Approve Scope = "approve" // answer what sandboxes of the same owner ask; never implied
+	Keys    Scope = "keys"    // make and delete keys of the same owner; never implied
+	Admin   Scope = "admin"   // the machine and every owner's sandboxes and keys; never implied
 )
 
 var (
-	scopes = []Scope{Read, Manage, Exec, Keys, Admin}
+	scopes = []Scope{Read, Manage, Exec, Approve, Keys, Admin}
 	usual  = scopes[:3] // of a key without any
 )
 

@@ -213,7 +213,7 @@ func (r *Ring) Make(ctx context.Context, owner, name, madeBy string, grant Grant
 	for _, s := range grant.Scopes {
 		if !s.Known() {
 			return Key{}, "", sandbox.Errorf(sandbox.Invalid, "scope %.40q: there is no such scope", string(s)).
-				WithHint("read, manage, exec, keys or admin")
+				WithHint("read, manage, exec, approve, keys or admin")
 		}
 	}
 	r.making.Lock()
@@ -331,7 +331,7 @@ func (g Grant) Within(asked []key.Scope) (Grant, error) {
 		switch {
 		case !s.Known():
 			return Grant{}, sandbox.Errorf(sandbox.Invalid, "scope %.40q: there is no such scope", string(s)).
-				WithHint("read, manage, exec, keys or admin")
+				WithHint("read, manage, exec, approve, keys or admin")
 		case !slices.Contains(g.Scopes, s):
 			return Grant{}, sandbox.Errorf(sandbox.Denied, "scope %s: who makes the key has not got it", s)
 		case !slices.Contains(out, s):

@@ -13,7 +13,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/token"
 	"io"
+	"reflect"
 	"strings"
 
 	strictjson "sigs.k8s.io/json"
@@ -38,10 +40,21 @@ func Unmarshal(b []byte, v any) error {
 	unknown, err := strictjson.UnmarshalStrict(b, v, strictjson.DisallowUnknownFields)
 	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		kind, _, _ := strings.Cut(te.Value, " ") // without the value of a number
-		if te.Field == "" {
-			return errorf("it can't be a JSON %s", kind)
+		field := te.Field
+		for { // without the types that are embedded on the way, whose names nobody wrote
+			first, rest, nested := strings.Cut(field, ".")
+			if !nested || !token.IsExported(first) {
+				break
+			}
+			field = rest
 		}
-		return errorf("field %q can't be a JSON %s", te.Field, kind)
+		switch {
+		case field == "":
+			return errorf("it can't be a JSON %s", kind)
+		case kind == "number" && te.Type.Kind() >= reflect.Int && te.Type.Kind() <= reflect.Uint64:
+			return errorf("field %q has to be a whole number, and no larger", field)
+		}
+		return errorf("field %q can't be a JSON %s", field, kind)
 	}
 	if err == nil && len(unknown) > 0 {
 		field := unknown[0].Error()

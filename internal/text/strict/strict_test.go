@@ -47,7 +47,7 @@ func TestUnmarshal(t *testing.T) {
 		{"cut", `{"name":`, "not JSON", false},
 		{"empty", "", "not JSON", false},
 		{"wrong-type", `{"n":"hunter2"}`, `"n" can't be a JSON string`, false},
-		{"fraction", `{"n":31.337}`, `"n" can't be a JSON number`, false},
+		{"fraction", `{"n":31.337}`, `"n" has to be a whole number`, false},
 		{"array", `[]`, "it can't be a JSON array", false},
 	}
 	for _, tt := range tests {

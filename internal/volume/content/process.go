@@ -135,7 +135,8 @@ func transportOver(conn net.Conn) *http.Transport {
 	}
 }
 
-// watched is a connection that notes when nothing more comes over it.
+// watched is a connection that notes when nothing more comes over it: a write may
+// fail before the read that waits does.
 type watched struct {
 	net.Conn
 	broken *atomic.Bool
@@ -143,6 +144,14 @@ type watched struct {
 
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
+	if err != nil {
+		w.broken.Store(true)
+	}
+	return n, err
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.Conn.Write(b)
 	if err != nil {
 		w.broken.Store(true)
 	}

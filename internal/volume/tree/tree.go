@@ -17,10 +17,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
+	"github.com/carboy-sandbox/carboy/internal/backend/disk/hold"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -50,6 +52,14 @@ type Tree struct {
 	// Point is an empty directory beside it, to mount on in a mount namespace of
 	// one's own.
 	Point string `json:"point"`
+	// Holder and Label are how what is written to the image is held while the host's disk
+	// is full, as disk.Options has it.
+	Holder string `json:"holder,omitempty"`
+	Label  string `json:"label,omitempty"`
+	// Slot is which of a cache's directories is meant, from 1; 0: all of them.
+	Slot int `json:"slot,omitempty"`
+	// Sub is which directory of the slot is meant; "": the slot itself.
+	Sub string `json:"sub,omitempty"`
 }
 
 // Root returns the directory of all volumes below the state directory.
@@ -60,7 +70,9 @@ func Find(state, id string) (Tree, error) {
 	if !sandbox.ValidVolumeID(id) {
 		return Tree{}, sandbox.Errorf(sandbox.Invalid, "volume %.80q: not an ID of ours", id)
 	}
-	return At(filepath.Join(Root(state), id), id)
+	t, err := At(filepath.Join(Root(state), id), id)
+	t.Holder, t.Label = hold.Served(state), id
+	return t, err
 }
 
 // At returns the volume whose directory is dir. Errors call it id.
@@ -121,15 +133,42 @@ func (t Tree) Grow(ctx context.Context, dir string, from disk.Size, to int64) (d
 // namespace of the calling thread: the same file system in each that does so.
 func (t Tree) Mount(ctx context.Context, at string) (string, error) {
 	if t.Image == "" {
-		return t.Plain, nil
+		return t.slot(t.Plain)
 	}
-	if _, err := disk.Mount(ctx, t.Image, at, disk.Options{}); err != nil {
+	if _, err := disk.Mount(ctx, t.Image, at, disk.Options{Holder: t.Holder, Label: t.Label}); err != nil {
 		return "", err
 	}
-	if err := makeData(at, dirData); err != nil {
+	err := makeData(at, dirData)
+	if err != nil {
 		return "", errors.Join(fmt.Errorf("open volume: %w", err), disk.Unmount(at))
 	}
-	return filepath.Join(at, dirData), nil
+	data, err := t.slot(filepath.Join(at, dirData))
+	if err != nil {
+		return "", errors.Join(err, disk.Unmount(at))
+	}
+	return data, nil
+}
+
+// slot returns the directory of Slot in data, which it makes where it is missing.
+func (t Tree) slot(data string) (string, error) {
+	if t.Slot == 0 {
+		return data, nil
+	}
+	name := strconv.Itoa(t.Slot)
+	if err := makeData(data, name); err != nil {
+		return "", fmt.Errorf("open slot %s of a cache: %w", name, err)
+	}
+	data = filepath.Join(data, name)
+	if t.Sub == "" {
+		return data, nil
+	}
+	if t.Sub == "." || t.Sub == ".." || filepath.Base(t.Sub) != t.Sub {
+		return "", fmt.Errorf("open %q of a slot: not a name", t.Sub)
+	}
+	if err := makeData(data, t.Sub); err != nil {
+		return "", fmt.Errorf("open %s of slot %s: %w", t.Sub, name, err)
+	}
+	return filepath.Join(data, t.Sub), nil
 }
 
 // makeData makes the root directory of a volume, unless it is there. Several

@@ -232,8 +232,9 @@ func trace(t *trial) {
 // yet another program: it has the agent's memory. The suite starts commands
 // meanwhile; see newborns.
 func newbornMemory(t *trial) {
+	const enough, least, most = 50, time.Second, 5 * time.Second
 	seen := 0
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	for begun := time.Now(); time.Since(begun) < least || seen < enough && time.Since(begun) < most; {
 		for _, p := range processes() {
 			if p.pid == 1 || !isAgent(p) {
 				continue

@@ -1,0 +1,316 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/api"
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
+	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/internal/provider"
+	"github.com/carboy-sandbox/carboy/internal/repository"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
+)
+
+const (
+	// endWait bounds what is looked up when an agent has ended.
+	endWait = 60 * time.Second
+	// maxCommits bounds how many commits are counted.
+	maxCommits = 10_000
+	// maxBranch bounds how much of a branch's name is shown, in characters.
+	maxBranch = 60
+	// maxGitSaid bounds what git inside says.
+	maxGitSaid = 4 << 10
+)
+
+var commitID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`) })
+
+// git asks git inside, which may be any program by now: what it says is short, one line,
+// and believed of nothing but what is printed.
+func git(ctx context.Context, pr *provider.Provisioner, args ...string) string {
+	argv := append([]string{"git", "-C", repository.Inside, "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"}, args...)
+	r, err := pr.Guest.Run(ctx, argv, maxGitSaid)
+	if err != nil || r.Code != 0 {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(r.Stdout), "\n")
+	return strings.TrimSpace(line)
+}
+
+// noteBase remembers the commit that the agent begins with.
+func (g *agentRun) noteBase(ctx context.Context, pr *provider.Provisioner) error {
+	head := git(ctx, pr, "rev-parse", "--verify", "-q", "HEAD")
+	if !commitID().MatchString(head) {
+		return nil // no repository, or one without a commit
+	}
+	g.base = head
+	_, err := g.svc.Set(ctx, g.sb.ID, api.ChangeRequest{Labels: map[string]*string{baseLabel: &head}})
+	return err
+}
+
+// firstLine says what is about to run, on what, and what it may reach.
+func (g *agentRun) firstLine() {
+	parts := []string{g.programText()}
+	switch g.sb.Workspace.Mode {
+	case string(sandbox.WorkspaceCOW):
+		parts = append(parts, g.placeText()+" at /workspace, a copy")
+	case string(sandbox.WorkspaceWritable):
+		parts = append(parts, g.placeText()+" at /workspace, itself")
+	case string(sandbox.WorkspaceReadOnly):
+		parts = append(parts, g.placeText()+" at /workspace, read-only")
+	}
+	reaches := g.grant.Reaches()
+	if g.sb.Network != sandbox.NetworkOff && g.sb.Network != "" {
+		for _, name := range append(slices.Clone(g.p.Plain.Presets), g.o.spec.Allow...) {
+			if !slices.Contains(reaches, name) {
+				reaches = append(reaches, name)
+			}
+		}
+		if g.sb.Network == sandbox.NetworkOn {
+			reaches = append(reaches, "the public internet")
+		}
+		parts = append(parts, "reaches "+firstOf(strings.Join(reaches, ", "), "nothing"))
+	} else {
+		parts = append(parts, "reaches nothing")
+	}
+	switch names := g.sb.Secrets; len(names) {
+	case 0:
+	case 1:
+		parts = append(parts, names[0]+" stays outside")
+	default:
+		parts = append(parts, strings.Join(names, ", ")+" stay outside")
+	}
+	g.NoteReason("agent", console.Escape(strings.Join(parts, " · ")))
+}
+
+// placeText is how the directory is called.
+func (g *agentRun) placeText() string {
+	if g.repo.Is() {
+		return "repo"
+	}
+	return "directory"
+}
+
+// programText is the program, with its version and place.
+func (g *agentRun) programText() string {
+	text, where, version := g.p.Name, "", ""
+	switch {
+	case g.p.Program == "" && len(g.args) > 0:
+		where = g.args[0]
+	case g.install != nil:
+		where, version = g.install.Path, g.install.Version
+	case g.packaged != nil:
+		where, version = "built from its package", g.packaged.version
+	case len(g.program) > 0:
+		where = "the image's " + g.program[0]
+	}
+	if v := strings.SplitN(version, ".", 3); len(v) >= 2 {
+		text += " " + v[0] + "." + v[1]
+	}
+	return text + " (" + where + ")"
+}
+
+// lastLines say what the agent did, and what to type next. end is nil where it was left.
+func (g *agentRun) lastLines(ctx context.Context, end *guestv1.Exit) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
+	defer cancel()
+	sb, err := g.svc.Get(ctx, g.sb.ID)
+	if err != nil {
+		return // it was removed meanwhile, and nothing is left to say
+	}
+	text := g.p.Name + " was left"
+	if end != nil {
+		text = fmt.Sprintf("%s ended (%d)", g.p.Name, exit.Of(end))
+	}
+	parts := []string{text}
+	view := sb.Workspace.Mode == string(sandbox.WorkspaceCOW)
+	if view {
+		parts = append(parts, g.changesText(ctx, sb))
+	}
+	commits, branch := g.commits(ctx, sb)
+	partial := commits > 0 && g.partial(ctx, sb)
+	if commits > 0 {
+		parts = append(parts, commitsText(commits, branch, partial))
+	}
+	records := g.records(ctx)
+	hint := g.modelHint(records)
+	if refused := g.refusedText(records, end != nil && exit.Of(end) != 0, hint != ""); refused != "" {
+		parts = append(parts, "refused: "+refused)
+	}
+	g.NoteReason("ended", console.Escape(strings.Join(parts, " · ")))
+	if hint != "" {
+		g.NoteReason("model", console.Escape(hint))
+	}
+	name := shell.Word(sb.Name)
+	var next []string
+	if view {
+		next = append(next, "carboy diff "+name, "carboy apply "+name)
+		if commits > 0 && !partial {
+			next = append(next, "carboy fetch "+name)
+		}
+	}
+	next = append(next, runCommand(g.p.Name, " --resume "+name))
+	g.NoteReason("next", "next: "+strings.Join(next, " · "))
+}
+
+// changesText says how many files were changed, and which are held back.
+func (g *agentRun) changesText(ctx context.Context, sb *api.Sandbox) string {
+	n, held, err := g.reviewer().Tally(ctx, g.svc, sb)
+	if err != nil {
+		return "what it changed can't be told: " + err.Error()
+	}
+	text := "no file changed"
+	if n > 0 {
+		text = console.Count(n, "file") + " changed"
+	}
+	if len(held) == 0 {
+		return text
+	}
+	const most = 3
+	text += fmt.Sprintf(", %d held back (%s", len(held), strings.Join(held[:min(len(held), most)], ", "))
+	if len(held) > most {
+		text += ", …"
+	}
+	return text + ")"
+}
+
+// commits counts what was committed since the agent began, on the branch that is
+// checked out.
+func (g *agentRun) commits(ctx context.Context, sb *api.Sandbox) (n int, branch string) {
+	if sb.State != string(sandbox.StateRunning) || g.in.Workspace == "" {
+		return 0, ""
+	}
+	pr := &provider.Provisioner{Guest: &provider.Sandbox{Client: g.svc, ID: sb.ID}}
+	what := "HEAD"
+	if g.base != "" {
+		what = g.base + "..HEAD"
+	}
+	n, err := strconv.Atoi(git(ctx, pr, "rev-list", "--count", "--max-count="+strconv.Itoa(maxCommits), what))
+	if err != nil || n < 0 || n > maxCommits {
+		return 0, ""
+	}
+	branch = git(ctx, pr, "symbolic-ref", "--short", "-q", "HEAD")
+	if r := []rune(branch); len(r) > maxBranch {
+		branch = string(r[:maxBranch]) + "…"
+	}
+	return n, branch
+}
+
+// partial reports whether the repository is one into which no commits can be taken.
+func (g *agentRun) partial(ctx context.Context, sb *api.Sandbox) bool {
+	if g.repo == nil { // it was found when the sandbox was made
+		repo, err := repository.Find(ctx, sb.Workspace.Source)
+		return err == nil && repo.Partial
+	}
+	return g.repo.Partial
+}
+
+func commitsText(n int, branch string, partial bool) string {
+	text := console.Count(n, "commit")
+	if n == maxCommits {
+		text = fmt.Sprintf("%d commits or more", n)
+	}
+	if branch == "" {
+		text += " on no branch"
+	} else {
+		text += " on " + branch
+	}
+	if partial {
+		text += " (of a partial clone, into which carboy fetch takes none)"
+	}
+	return text
+}
+
+// records are those of the agent's network since it began.
+func (g *agentRun) records(ctx context.Context) (records []netlog.Record) {
+	ctx, cancel := context.WithTimeout(ctx, refusedWait)
+	defer cancel()
+	for rec, err := range g.svc.NetLog(ctx, g.sb.ID, client.NetLogOptions{Since: g.began}) {
+		if err != nil {
+			break
+		}
+		if records = append(records, rec); len(records) == maxRefused {
+			break
+		}
+	}
+	return records
+}
+
+// modelHosts are the hosts of its models.
+func (g *agentRun) modelHosts() (hosts []string) {
+	rules, err := g.grant.Rules()
+	if err != nil {
+		return nil
+	}
+	for i := range rules {
+		hosts = append(hosts, rules[i].Hosts...)
+	}
+	return hosts
+}
+
+// refusedText names the hosts that were refused. Those that the program asks for in any
+// case, and its model's own, count only where it failed, and those only where modelHint
+// has told nothing.
+func (g *agentRun) refusedText(records []netlog.Record, failed, told bool) string {
+	models := g.modelHosts()
+	records = slices.DeleteFunc(slices.Clone(records), func(r netlog.Record) bool {
+		if slices.Contains(models, r.Host) {
+			return !failed || told || r.Verdict == netlog.Allow
+		}
+		return !failed && slices.Contains(g.p.Plain.Quiet, r.Host)
+	})
+	hosts, others := netlog.Summary(records)
+	var names []string
+	for _, h := range hosts {
+		names = append(names, h.Host)
+	}
+	if others > 0 {
+		names = append(names, console.Count(others, "other"))
+	}
+	return strings.Join(names, ", ")
+}
+
+// modelHint says what to do where the model refused the key, or was not reached at all.
+func (g *agentRun) modelHint(records []netlog.Record) string {
+	hosts := g.modelHosts()
+	var refused, lost string
+	for i := range records {
+		r := &records[i]
+		switch {
+		case !slices.Contains(hosts, r.Host):
+		case r.Status >= 200 && r.Status < 300 && len(r.Secrets) > 0:
+			return "" // it was let in
+		case (r.Status == 401 || r.Status == 403) && len(r.Secrets) > 0:
+			refused = fmt.Sprintf("%s refused %s (status %d): is it good? carboy secret rotate, or set another", r.Host, strings.Join(r.Secrets, ", "), r.Status)
+		case len(r.Secrets) > 0 && g.mayRefuse(r):
+			refused = fmt.Sprintf("%s refused all that came with %s (status %d), as it does where that is not good: carboy secret rotate, or set another", r.Host, strings.Join(r.Secrets, ", "), r.Status)
+		case r.Protocol == "dns" && r.Verdict == netlog.Allow && r.Result != "" && !strings.HasPrefix(r.Result, "NOERROR"):
+			lost = r.Host + " could not be found from this machine: is there a network?"
+		case r.Code == "upstream_untrusted":
+			lost = r.Host + " has a certificate that this machine does not trust: " + firstOf(r.Result, r.Reason)
+		case r.Code == "upstream_failed":
+			lost = r.Host + " could not be reached from this machine: " + firstOf(r.Result, r.Reason)
+		}
+	}
+	return firstOf(refused, lost)
+}
+
+// mayRefuse reports whether a model's host says by that status that a key is not good.
+func (g *agentRun) mayRefuse(r *netlog.Record) bool {
+	return slices.ContainsFunc(g.grant.Ways, func(w *provider.Way) bool {
+		rules, err := w.Policy()
+		return err == nil && slices.Contains(w.Refuses, r.Status) &&
+			slices.ContainsFunc(rules, func(rule policy.Rule) bool { return slices.Contains(rule.Hosts, r.Host) })
+	})
+}

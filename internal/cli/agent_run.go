@@ -1,0 +1,446 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/carboy-sandbox/carboy/api"
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
+	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/provider"
+	"github.com/carboy-sandbox/carboy/internal/repository"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
+)
+
+// Labels of a sandbox that an agent works in.
+const (
+	agentLabel   = "agent"         // the provider's name
+	programLabel = "agent.program" // how its program is called there, as JSON
+	dirLabel     = "agent.dir"     // where it starts
+	baseLabel    = "agent.base"    // the commit that it began with
+)
+
+// promptPath is where a prompt that is a file is inside, below the home.
+const promptPath = ".carboy-prompt.md"
+
+// maxPrompt bounds such a file, in bytes.
+const maxPrompt = 1 << 20
+
+type agentOptions struct {
+	spec                    launch.Spec
+	resume, prompt, version string
+	ask, remote             bool
+}
+
+// agentRun is one run of an agent.
+type agentRun struct {
+	*app
+	p    *provider.Provider
+	o    agentOptions
+	args []string // the agent's own
+
+	out      *provider.Outside
+	grant    *provider.Grant
+	install  *provider.Installation // nil: the program is the image's, or a template's
+	packaged *packaged              // the template of its package; nil: it is not that
+	in       provider.Inside
+	program  []string // how it is called inside
+	repo     *repository.Repository
+
+	memorySaid bool
+
+	svc   *client.Client
+	sb    *api.Sandbox
+	base  string // the commit that it began with
+	began time.Time
+	runs  *guestv1.Process // the program, where it runs already
+}
+
+// guestHome is the home inside of who runs commands.
+func guestHome(user string) string {
+	if user == "root" {
+		return "/root"
+	}
+	return "/home/user"
+}
+
+// outside is what is known of the user. stored are names of their secrets, and given
+// those that flags say.
+func (a *app) outside(stored, given []string) *provider.Outside {
+	names := make([]string, len(given))
+	for i, s := range given {
+		names[i], _, _ = strings.Cut(s, "=")
+	}
+	return &provider.Outside{Home: a.Getenv("HOME"), LookupEnv: a.LookupEnv, Given: names, Stored: stored, Now: a.Now()}
+}
+
+// runAgent runs an agent in a sandbox of its own, or in the one that --resume names.
+func (a *app) runAgent(ctx context.Context, fs *pflag.FlagSet, name string, o agentOptions, args []string) error {
+	p, err := provider.Find(a.env.AgentsDir, name)
+	if err != nil {
+		return err
+	}
+	g := &agentRun{app: a, p: p, o: o, args: args}
+	if p.Program == "" && len(args) == 0 {
+		return usage.Errorf("%s: it is what you type that it runs, and there is nothing", name).WithHint("carboy agent run %s -- PROGRAM", name)
+	}
+	if err := g.flags(fs); err != nil {
+		return err
+	}
+	ready, stop := relay.UntilSignal(ctx)
+	err = g.prepare(ready, fs)
+	interrupted := context.Cause(ready) == relay.ErrInterrupted
+	stop()
+	switch {
+	case err != nil && interrupted:
+		return relay.ErrInterrupted
+	case err != nil:
+		return err
+	}
+	return g.run(ctx)
+}
+
+// flags refuses those that can't go together.
+func (g *agentRun) flags(fs *pflag.FlagSet) error {
+	var with string
+	allowed := []string{"resume", "ask", "prompt-file", "remote-control", "json"}
+	fs.Visit(func(f *pflag.Flag) {
+		if !slices.Contains(allowed, f.Name) {
+			with = f.Name
+		}
+	})
+	switch {
+	case g.o.resume != "" && with != "":
+		return usage.Errorf("--resume can't go with --%s: that sandbox is as it was made", with).WithHint("carboy set %s changes it", shell.Word(g.o.resume))
+	case g.o.remote && len(g.p.Run.Remote) == 0:
+		return usage.Errorf("--remote-control: %s has none", g.p.Name)
+	case g.o.prompt != "" && g.p.Run.PromptMode == "":
+		return usage.Errorf("--prompt-file: %s takes none", g.p.Name)
+	case g.o.version != "" && len(g.p.Package.Steps) == 0:
+		return usage.Errorf("--package-version: %s has no package", g.p.Name)
+	case g.o.version != "" && provider.CheckVersion(g.o.version) != nil:
+		return usage.Errorf("--package-version: %w", provider.CheckVersion(g.o.version))
+	case g.o.version != "" && (g.o.spec.Image != "" || g.o.spec.Template != "" || g.o.spec.Snapshot != ""):
+		return usage.Errorf("--package-version can't go with --image, --template or --snapshot")
+	}
+	return nil
+}
+
+// prepare makes the sandbox and sets it up, or finds the one that is gone on in. On an
+// error nothing of it is left.
+func (g *agentRun) prepare(ctx context.Context, fs *pflag.FlagSet) (err error) {
+	if err := g.readPrompt(); err != nil {
+		return err
+	}
+	if g.o.resume != "" {
+		return g.reopen(ctx)
+	}
+	if err := g.place(ctx, fs); err != nil {
+		return err
+	}
+	if err := g.find(ctx); err != nil {
+		return err
+	}
+	req, err := g.request()
+	if err != nil {
+		return err
+	}
+	// What can be known is told before a build, which is slow.
+	if err := g.check(ctx, req); err != nil {
+		return err
+	}
+	if err := g.buildPackage(ctx); err != nil {
+		return err
+	}
+	if err := g.make(ctx, req); err != nil {
+		return err
+	}
+	stop := g.tellHeld(ctx, g.svc, g.sb.ID)
+	err = g.setUp(ctx, true)
+	stop()
+	if err != nil {
+		err = g.ofDisk(ctx, err)
+		uerr := g.undo(ctx)
+		return errors.Join(g.ofHome(ctx, err), uerr)
+	}
+	g.firstLine()
+	return nil
+}
+
+// check tells what can be known before a sandbox is made.
+func (g *agentRun) check(ctx context.Context, req *launch.Request) error {
+	l := g.launcher(g.svc)
+	err := l.Check(ctx, req)
+	if g.unlimited(req, err) {
+		err = l.Check(ctx, req)
+	}
+	return err
+}
+
+// make makes the sandbox.
+func (g *agentRun) make(ctx context.Context, req *launch.Request) (err error) {
+	g.sb, err = g.makeSandbox(ctx, g.svc, req)
+	if g.unlimited(req, err) {
+		g.sb, err = g.makeSandbox(ctx, g.svc, req)
+	}
+	return err
+}
+
+// unlimited leaves out the limit of memory that nobody asked for, where it can't be kept.
+func (g *agentRun) unlimited(req *launch.Request, err error) bool {
+	if g.memorySaid || sandbox.KindOf(err) != sandbox.Unsupported || !strings.HasPrefix(err.Error(), "memory: ") || req.Limits.Memory == 0 {
+		return false
+	}
+	req.Limits.Memory = 0
+	return true
+}
+
+func (g *agentRun) readPrompt() error {
+	if g.o.prompt == "" {
+		return nil
+	}
+	f, err := beneath.OpenInput(g.o.prompt)
+	if err != nil {
+		return usage.Path("--prompt-file", g.o.prompt, err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	b, err := io.ReadAll(io.LimitReader(f, maxPrompt+1))
+	switch {
+	case err != nil:
+		return usage.Path("--prompt-file", g.o.prompt, err)
+	case len(b) > maxPrompt:
+		return usage.Errorf("--prompt-file: %s is larger than 1 MiB", shell.Word(g.o.prompt))
+	case strings.TrimSpace(string(b)) == "":
+		return usage.Errorf("--prompt-file: %s is empty", shell.Word(g.o.prompt))
+	}
+	g.in.Prompt = string(b)
+	return nil
+}
+
+// find finds the program and the credentials, before anything is made.
+func (g *agentRun) find(ctx context.Context) (err error) {
+	// Without a key nothing is started: the environment is looked at first.
+	g.out = g.outside(nil, g.o.spec.Secrets)
+	early, noKey := g.p.Grant(g.out)
+	if g.svc, err = g.service(ctx); err != nil {
+		return err
+	}
+	secrets, err := g.svc.Secrets(ctx)
+	if err != nil && sandbox.KindOf(err) != sandbox.Unsupported {
+		return err
+	}
+	for i := range secrets {
+		g.out.Stored = append(g.out.Stored, secrets[i].Name)
+	}
+	if g.grant, err = g.p.Grant(g.out); err != nil {
+		return err
+	}
+	if noKey == nil && len(g.grant.Ways) == 0 {
+		g.grant = early
+	}
+	return g.findProgram()
+}
+
+func (g *agentRun) findProgram() (err error) {
+	s := &g.o.spec
+	g.in.Home = guestHome(s.User)
+	switch {
+	case g.p.Program == "":
+		return nil // it is in the arguments
+	case s.Image != "" && s.Image != sandbox.DefaultImage, s.Template != "", s.Snapshot != "":
+		g.program = []string{g.p.Program}
+		return nil
+	case g.o.version == "":
+		if g.install, err = g.p.FindProgram(g.out, g.in.Home); err != nil {
+			return err
+		}
+		if g.install != nil {
+			g.program = g.install.Argv
+			return nil
+		}
+	}
+	return g.choosePackage()
+}
+
+// request is what the sandbox is asked for by.
+func (g *agentRun) request() (*launch.Request, error) {
+	s := &g.o.spec
+	if err := g.reach(s); err != nil {
+		return nil, err
+	}
+	if g.install != nil {
+		for _, m := range g.install.Shown {
+			s.Mounts = append(s.Mounts, m.Source+":"+m.Target+":ro")
+		}
+	}
+	asked, err := s.Env.Collect(g.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	g.in.Env = asked
+	g.in.Ways, g.in.Facts = g.grant.Ways, g.grant.Facts
+	g.in.Bypass = !g.o.ask
+	if g.in.Env, err = g.p.GuestEnv(&g.in); err != nil {
+		return nil, err
+	}
+	if err := g.keepHome(s); err != nil {
+		return nil, err
+	}
+	if g.memorySaid = s.Memory != 0; !g.memorySaid {
+		s.Memory = launch.AgentMemory()
+	}
+	if _, err := launch.ParsePorts(s.Publish); err != nil {
+		return nil, usage.Errorf("--publish: %v", err).WithHint("the agent's own flags stand after --: %s -- -p %s", runCommand(g.p.Name, ""), shell.Word(s.Publish[0]))
+	}
+	req, err := s.Request(g.LookupEnv, g.Note)
+	if err != nil {
+		return nil, err
+	}
+	req.Env = g.in.Env
+	program, err := json.Marshal(g.program)
+	if err != nil {
+		return nil, err
+	}
+	if req.Labels == nil {
+		req.Labels = map[string]string{}
+	}
+	req.Labels[agentLabel], req.Labels[programLabel], req.Labels[dirLabel] = g.p.Name, string(program), g.in.Dir
+	return req, nil
+}
+
+// reach is what the agent needs, besides what flags allow.
+func (g *agentRun) reach(s *launch.Spec) error {
+	if s.Network == sandbox.NetworkOff {
+		if len(g.p.Access.Ways) > 0 && !g.p.Access.None {
+			return usage.Errorf("--network off: %s needs to reach its model", g.p.Name).WithHint("leave it out")
+		}
+		g.grant = &provider.Grant{}
+		return nil
+	}
+	rules, err := g.grant.Rules()
+	if err != nil {
+		return err
+	}
+	s.Base = g.p.Base(rules)
+	for _, f := range g.grant.Secrets {
+		switch {
+		case f.Value != nil:
+			v := api.SecretValue(*f.Value)
+			s.Given = append(s.Given, api.SandboxSecret{Name: f.Name, Value: &v})
+		case !slices.Contains(g.out.Given, f.Name):
+			s.Secrets = append(s.Secrets, f.Name)
+		}
+	}
+	return nil
+}
+
+// setUp does in the sandbox what the agent needs; fresh is one that was just made.
+func (g *agentRun) setUp(ctx context.Context, fresh bool) error {
+	pr := &provider.Provisioner{Guest: &provider.Sandbox{Client: g.svc, ID: g.sb.ID}, Mended: g.mended}
+	var err error
+	if g.in.Placeholders, err = pr.Placeholders(ctx, g.sb.Secrets); err != nil {
+		return err
+	}
+	g.in.Program = g.program
+	if g.in.Prompt != "" {
+		g.in.PromptFile = path.Join(g.in.Home, promptPath)
+	}
+	if fresh && g.install != nil {
+		if err := g.copyProgram(ctx, pr); err != nil {
+			return err
+		}
+	}
+	plan, err := g.p.Plan(&g.in)
+	if err != nil {
+		return err
+	}
+	if err := pr.Apply(ctx, plan); err != nil {
+		return err
+	}
+	if !fresh {
+		return nil
+	}
+	if err := g.setUpRepository(ctx); err != nil {
+		return err
+	}
+	return g.noteBase(ctx, pr)
+}
+
+// copyProgram copies in what lies among other files of the user's.
+func (g *agentRun) copyProgram(ctx context.Context, pr *provider.Provisioner) error {
+	for _, c := range g.install.Copied {
+		f, err := os.Open(c.Source)
+		if err != nil {
+			return usage.Path("the program", c.Source, err)
+		}
+		fi, err := f.Stat()
+		if err == nil {
+			err = pr.Copy(ctx, []provider.Entry{{Path: c.Target, Mode: 0o755, Source: f, Size: fi.Size()}})
+		}
+		_ = f.Close() // it was only read
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reopen finds the sandbox that --resume names, and starts it where it was stopped. Where
+// the agent still runs in it, that is joined.
+func (g *agentRun) reopen(ctx context.Context) (err error) {
+	if g.svc, err = g.service(ctx); err != nil {
+		return err
+	}
+	if g.sb, err = g.svc.Get(ctx, g.o.resume); err != nil {
+		return err
+	}
+	name := shell.Word(g.sb.Name)
+	of := g.sb.Labels[agentLabel]
+	switch {
+	case of == "":
+		return sandbox.Errorf(sandbox.Conflict, "--resume: %s is no sandbox of an agent's", name).WithHint("carboy exec -it %s -- sh", name)
+	case of != g.p.Name:
+		return sandbox.Errorf(sandbox.Conflict, "--resume: %s is one of %s", name, console.Escape(of)).WithHint("%s", runCommand(of, " --resume "+name))
+	}
+	if err := json.Unmarshal([]byte(g.sb.Labels[programLabel]), &g.program); err != nil {
+		return sandbox.Errorf(sandbox.Conflict, "--resume: %s does not say how its program is called", name).WithHint("carboy exec -it %s -- sh", name)
+	}
+	if g.sb, g.runs, err = g.comeBack(ctx, g.svc, g.sb.ID); err != nil {
+		return err
+	}
+	if g.runs != nil && (len(g.args) > 0 || g.in.Prompt != "") {
+		return sandbox.Errorf(sandbox.Conflict, "--resume: %s still runs in %s, and takes no arguments any more", g.p.Name, name).WithHint("carboy attach %s", name)
+	}
+	g.base, g.in.Dir = g.sb.Labels[baseLabel], g.sb.Labels[dirLabel]
+	g.in.Home, g.in.Workspace, g.in.Bypass = guestHome(g.sb.User), repository.Inside, !g.o.ask
+	for i := range g.p.Access.Ways {
+		w := &g.p.Access.Ways[i]
+		if slices.Contains(g.sb.Secrets, w.Secrets[0].Name) {
+			g.in.Ways = append(g.in.Ways, w)
+		}
+	}
+	g.grant = &provider.Grant{Ways: g.in.Ways}
+	g.in.Facts = provider.FactsOf(g.in.Ways, g.outside(nil, nil))
+	if g.in.Env, err = g.p.GuestEnv(&g.in); err != nil {
+		return err
+	}
+	if g.runs != nil {
+		return nil // it is set up, and at work
+	}
+	return g.ofHome(ctx, g.setUp(ctx, false))
+}

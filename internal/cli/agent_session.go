@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+
+	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/relay"
+	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/provider"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
+)
+
+// run runs the program until it ends or is left, and says what became of it.
+func (g *agentRun) run(ctx context.Context) error {
+	g.began = g.Now()
+	opts := g.terminal()
+	if g.runs != nil {
+		return g.joined(ctx, g.runs)
+	}
+	argv, err := g.p.Argv(g.program, &g.in, provider.Start{Resume: g.o.resume != "", Remote: g.o.remote, Prompt: g.in.PromptFile}, g.args)
+	if err != nil {
+		return err
+	}
+	cmd, err := relay.NewCommand(argv, &opts)
+	if err != nil {
+		return err
+	}
+	cmd.Cwd, cmd.Tag = g.in.Dir, mainCommand
+	if opts.TTY {
+		return g.onTerminal(ctx, cmd)
+	}
+	r := relay.New(ctx, g.Console)
+	defer r.Stop()
+	stop := g.watched(ctx, g.svc, g.sb.ID, false)
+	end, err := r.Attach(g.svc, g.sb.ID, cmd, opts)
+	stop()
+	if err != nil {
+		err = r.Interrupted(usage.Named(err, g.sb.ID, g.sb.Name))
+		g.lastLines(ctx, nil)
+		return err
+	}
+	return g.ended(ctx, end, cmd)
+}
+
+// onTerminal starts the program so that it outlives this terminal, and joins it.
+func (g *agentRun) onTerminal(ctx context.Context, cmd *guestv1.Command) error {
+	cmd.OrphanGraceMs = 0
+	id, err := relay.Detach(ctx, g.Console, g.svc, g.sb.ID, cmd, true)
+	if err != nil {
+		return errors.Join(err, g.undo(ctx))
+	}
+	p, err := g.commandOf(ctx, g.svc, g.sb, id)
+	if err != nil {
+		g.lastLines(ctx, nil) // it runs, and can be joined by its sandbox's name
+		return err
+	}
+	return g.joined(ctx, p)
+}
+
+// joined joins the terminal to the program that runs.
+func (g *agentRun) joined(ctx context.Context, p *guestv1.Process) error {
+	end, err := g.join(ctx, g.svc, g.sb, p)
+	switch {
+	case err != nil:
+		g.lastLines(ctx, nil)
+		return err
+	case end == nil:
+		name := shell.Word(g.sb.Name)
+		g.NoteReason("detached", g.p.Name+" goes on: carboy attach "+name+" comes back, carboy stop "+name+" ends it")
+		return nil
+	}
+	return g.ended(ctx, end, p.GetCommand())
+}
+
+// ended tells how the program ended, and what it did.
+func (g *agentRun) ended(ctx context.Context, end *guestv1.Exit, cmd *guestv1.Command) error {
+	err := relay.Report(g.Console, end, cmd, &relay.Limits{Figures: g.sb.Limits, FromFlags: true})
+	if end.GetReason() == guestv1.Reason_REASON_NOT_STARTED {
+		return errors.Join(err, g.undo(ctx))
+	}
+	g.lastLines(ctx, end)
+	return err
+}
+
+// mended tells of what was moved aside in a home.
+func (g *agentRun) mended(file string) {
+	g.NoteReason("mended", file+" was no file any more: what was there is beside it, as "+path.Base(file)+".was-…, and "+g.p.Name+" has a new one")
+}
+
+// ofDisk adds to the error of a set-up that the sandbox waits for room, where it does.
+func (g *agentRun) ofDisk(ctx context.Context, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), heldLast)
+	defer cancel()
+	sb, gerr := g.svc.Get(ctx, g.sb.ID)
+	if gerr != nil || sb.Held == nil {
+		return err
+	}
+	return sandbox.Errorf(sandbox.Exhausted, "%w: %s", err, heldText(sb.Held)).WithHint("free some space there, or carboy rm what is not needed")
+}
+
+// ofHome adds to the error of a set-up which command removes the home in which something
+// may be amiss. One that was made for this start is gone with the sandbox.
+func (g *agentRun) ofHome(ctx context.Context, err error) error {
+	if kind := sandbox.KindOf(err); kind == "" || kind == sandbox.Unavailable || hintOf(err) != "" || ctx.Err() != nil {
+		return err
+	}
+	for _, m := range g.sb.Mounts {
+		if m.Volume == "" {
+			continue
+		}
+		v, verr := g.svc.Volume(ctx, m.Volume)
+		if verr != nil || v.HomeOf != g.p.Name {
+			continue
+		}
+		remove := "carboy volume rm " + shell.Word(v.Name)
+		if g.o.resume != "" {
+			remove = "carboy rm -f " + shell.Word(g.sb.Name) + " && " + remove
+		}
+		return sandbox.Errorf(sandbox.KindOf(err), "%w", err).
+			WithHint("if what %s has kept for this directory is broken, this removes it, with its history: %s", g.p.Name, remove)
+	}
+	return err
+}
+
+// undo removes the sandbox, where it was made for a program that did not start, and the
+// homes that were made for it: one that was there before stays.
+func (g *agentRun) undo(ctx context.Context) error {
+	if g.o.resume != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
+	defer cancel()
+	if err := g.svc.Remove(ctx, g.sb.ID, true); err != nil {
+		name := shell.Word(g.sb.Name)
+		if ctx.Err() != nil {
+			err = fmt.Errorf("it had not ended after %s", undoWait)
+		}
+		return sandbox.Errorf(sandbox.KindOf(err), "sandbox %s, which was made for it, is left: %w", name, usage.Named(err, g.sb.ID, g.sb.Name)).
+			WithHint("carboy rm -f %s, once there is room for what it wrote", name)
+	}
+	done := map[string]bool{"": true}
+	for _, m := range g.sb.Mounts {
+		if done[m.Volume] {
+			continue
+		}
+		done[m.Volume] = true
+		if err := g.svc.DiscardVolume(ctx, m.Volume); err != nil && sandbox.KindOf(err) != sandbox.Conflict && sandbox.KindOf(err) != sandbox.NotFound {
+			return err
+		}
+	}
+	return nil
+}
+
+// terminal says how the program's streams are: a screen where there is one and it wants one.
+func (g *agentRun) terminal() relay.Options {
+	o := relay.Options{Said: true}
+	here := console.IsTerminal(g.Stdin)
+	switch {
+	case here && console.IsTerminal(g.Stdout) && !g.JSON && !g.p.NeedsNoTerminal(g.args):
+		o.Stdin, o.TTY = true, true
+	case !here && g.Stdin != nil:
+		o.Stdin = true
+	}
+	return o
+}
+
+// runCommand is what is typed to run an agent with those flags.
+func runCommand(name, flags string) string {
+	if isAgent(name) {
+		return "carboy " + name + flags
+	}
+	return "carboy agent run" + flags + " " + shell.Word(name)
+}

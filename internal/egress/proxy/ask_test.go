@@ -1,0 +1,219 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/approval"
+	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
+	"github.com/carboy-sandbox/carboy/internal/policy"
+)
+
+// person answers what is asked.
+type person struct {
+	mu    sync.Mutex
+	asked []approval.Question
+	say   func(approval.Question) approval.Outcome
+}
+
+func (p *person) ask(_ context.Context, q approval.Question, begun func()) approval.Outcome {
+	if begun != nil {
+		begun()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, q)
+	return p.say(q)
+}
+
+func (p *person) questions() []approval.Question {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+func says(s approval.State) func(approval.Question) approval.Outcome {
+	return func(approval.Question) approval.Outcome { return approval.Outcome{State: s} }
+}
+
+func asks(p *person) worldOptions {
+	return worldOptions{change: func(o *proxy.Options) { o.Ask = p.ask }}
+}
+
+var askAPI = policy.Policy{Rules: []policy.Rule{{ID: "ask", Action: "ask", Hosts: []string{"api.example.com"}}}}
+
+func TestAskedRequests(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		out    approval.Outcome
+		status int
+		code   string
+	}{
+		{"allowed", approval.Outcome{State: approval.Allowed}, 200, ""},
+		{"granted", approval.Outcome{State: approval.Granted}, 200, ""},
+		{"denied", approval.Outcome{State: approval.Denied}, 403, proxy.CodeApprovalDenied},
+		{"expired", approval.Outcome{State: approval.Expired}, 403, proxy.CodeApprovalExpired},
+		{"voided", approval.Outcome{State: approval.Voided}, 403, proxy.CodeApprovalVoided},
+		{"full", approval.Outcome{State: approval.Denied, Full: true}, 429, proxy.CodeApprovalFull},
+		{"nothing", approval.Outcome{}, 403, proxy.CodeApprovalDenied},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &person{say: func(approval.Question) approval.Outcome { return tt.out }}
+			w := newWorld(t, askAPI, asks(p))
+			reached := false
+			w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { reached = true; _, _ = rw.Write([]byte("ok")) }))
+			status, body := asked(t, w, "https://api.example.com/v1/items?a=b")
+			if status != tt.status || !strings.Contains(body, tt.code) || reached != (tt.status == 200) {
+				t.Errorf("%d %s, reached %v", status, body, reached)
+			}
+			q := p.questions()
+			if len(q) != 1 || q[0].What() != "GET https://api.example.com/v1/items?a=b" || q[0].Rule != "ask" || q[0].Revision == "" || q[0].Kind != approval.Request {
+				t.Errorf("asked: %+v", q)
+			}
+		})
+	}
+}
+
+// Where nobody is there to ask, the answer is no; and so it is about what is too long.
+func TestNobodyToAsk(t *testing.T) {
+	w := newWorld(t, askAPI, worldOptions{})
+	w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
+	if status, body := asked(t, w, "https://api.example.com/"); status != 403 || !strings.Contains(body, proxy.CodeApprovalDenied) {
+		t.Errorf("%d %s", status, body)
+	}
+	p := &person{say: says(approval.Allowed)}
+	w = newWorld(t, askAPI, asks(p))
+	w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
+	if status, body := asked(t, w, "https://api.example.com/"+strings.Repeat("x", approval.MaxTarget)); status != 403 || len(p.questions()) != 0 {
+		t.Errorf("%d %s, asked %+v", status, body, p.questions())
+	}
+}
+
+// A policy that changes between the answer and what is let go wins.
+func TestPolicyChangesWithTheAnswer(t *testing.T) {
+	p := &person{}
+	w := newWorld(t, askAPI, asks(p))
+	w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
+	p.say = func(approval.Question) approval.Outcome {
+		other := askAPI
+		other.Ask.Timeout = "60s"
+		w.set(other)
+		return approval.Outcome{State: approval.Allowed}
+	}
+	if status, body := asked(t, w, "https://api.example.com/"); status != 403 || !strings.Contains(body, proxy.CodeApprovalVoided) {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// What was allowed and is under way is cut once the policy is another that asks.
+func TestRecheckOfWhatWasAllowed(t *testing.T) {
+	p := &person{say: says(approval.Allowed)}
+	w := newWorld(t, askAPI, asks(p))
+	began, end := make(chan struct{}), make(chan struct{})
+	defer close(end)
+	w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(rw).Flush()
+		close(began)
+		<-end
+	}))
+	done := make(chan error, 1)
+	go func() {
+		resp, err := w.client(false).Get("https://api.example.com/")
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+		}
+		if err == nil && resp.StatusCode != http.StatusOK { // cut before the answer had begun inside
+			err = errors.New(resp.Status)
+		}
+		done <- err
+	}()
+	<-began
+	if cut := w.proxy.Recheck(); cut != 0 {
+		t.Errorf("under the same policy %d were cut", cut)
+	}
+	other := askAPI
+	other.Ask.Timeout = "60s"
+	w.set(other)
+	if cut := w.proxy.Recheck(); cut == 0 {
+		t.Error("nothing was cut")
+	}
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("what was cut ended well")
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it goes on")
+	}
+}
+
+// asked gets a URL from inside.
+func asked(t *testing.T, w *world, url string) (status int, body string) {
+	t.Helper()
+	resp, err := w.client(false).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// Nobody has consented to anything where nobody was asked.
+func TestNoConsent(t *testing.T) {
+	if proxy.Covers("") || proxy.Covers("r") {
+		t.Error("who was not asked has consented")
+	}
+}
+
+type current = proxy.Policy
+
+// turning is a policy that changes once it has given its verdict about a connection.
+type turning struct {
+	current
+	then func()
+}
+
+func (p turning) Stream(s policy.Stream) policy.Verdict {
+	defer p.then()
+	return p.current.Stream(s)
+}
+
+// A connection is asked about under the policy whose rule has it asked.
+func TestPolicyChangesBeforeTheQuestion(t *testing.T) {
+	p := &person{say: says(approval.Allowed)}
+	asking := askAPI
+	asking.Rules = []policy.Rule{{ID: "ask", Action: "ask", Hosts: []string{"api.example.com"}, Protocol: policy.ProtocolTLS}}
+	var w *world
+	o := asks(p)
+	turn := sync.OnceFunc(func() { w.set(policy.Policy{}) })
+	change := o.change
+	o.change = func(o *proxy.Options) {
+		change(o)
+		now := o.Policy
+		o.Policy = func() proxy.Policy { return turning{now(), turn} }
+	}
+	w = newWorld(t, asking, o)
+	w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
+	if resp, err := w.client(false).Get("https://api.example.com/"); err == nil {
+		resp.Body.Close()
+		t.Errorf("went on: %s", resp.Status)
+	}
+	set, err := policy.Compile(asking, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := p.questions(); len(q) != 1 || q[0].Revision != set.Revision() {
+		t.Errorf("asked: %+v", q)
+	}
+}

@@ -1,0 +1,162 @@
+package gitgate
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
+)
+
+// Services of a git server.
+const (
+	uploadPack  = "git-upload-pack"
+	receivePack = "git-receive-pack"
+)
+
+// Keys says how the gate proves to upstreams who it is. What it returns leaves the gate for
+// that upstream alone.
+type Keys interface {
+	// Signer is for an upstream by SSH.
+	Signer(ctx context.Context, remote string) (ssh.Signer, error)
+	// Credential is for an upstream by HTTPS. It is asked for each fetch and each push.
+	Credential(ctx context.Context, remote string) (Credential, error)
+}
+
+// Credential is what an upstream by HTTPS knows the gate by; the zero one is nobody's.
+type Credential struct{ Username, Password string }
+
+// Dial opens connections to upstreams.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// upstream is a repository elsewhere.
+type upstream interface {
+	// open begins to talk with a service of it, and hears its refs.
+	open(ctx context.Context, service string) (conversation, error)
+}
+
+// conversation is one request of a service, and its answer.
+type conversation interface {
+	advert() *advert
+	// call sends a body of that size, and returns the answer as it comes. It is called once
+	// at most.
+	call(ctx context.Context, body io.Reader, size int64) (io.Reader, error)
+	// said is what upstream said besides, for people.
+	said() string
+	io.Closer
+}
+
+// errLost is of a connection that ended before what was to come had.
+var errLost = errors.New("the connection to upstream was lost")
+
+const (
+	dialTime = 20 * time.Second
+	maxWords = 8 << 10 // bytes that it says for people
+)
+
+// place is where a remote's URL leads.
+type place struct {
+	ssh        bool
+	user, host string
+	port       string
+	path       string
+}
+
+var scpLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:([\w.-]+)@)?([\w.-]+):([^:]+)$`) })
+
+// parseURL reads a URL as git has it: ssh://, user@host:path, or https://.
+func parseURL(raw string) (p place, err error) {
+	bad := func(why string) (place, error) {
+		return place{}, sandbox.Errorf(sandbox.Invalid, "the URL %.200q: %s", raw, why).WithHint("ssh://git@host/path, git@host:path or https://host/path")
+	}
+	if m := scpLike().FindStringSubmatch(raw); m != nil && !strings.Contains(raw, "://") {
+		p = place{ssh: true, user: m[1], host: m[2], port: "22", path: m[3]}
+	} else {
+		u, perr := url.Parse(raw)
+		if perr != nil {
+			return bad("it is none")
+		}
+		p = place{ssh: u.Scheme == "ssh", user: u.User.Username(), host: u.Hostname(), port: u.Port(), path: u.Path}
+		_, secret := u.User.Password()
+		switch {
+		case u.Scheme != "ssh" && u.Scheme != "https":
+			return bad("git's own and plain HTTP prove no host, and nothing else is spoken")
+		case secret || !p.ssh && p.user != "":
+			return bad("a credential does not belong into it")
+		case u.RawQuery != "" || u.Fragment != "":
+			return bad("it has a query or a fragment")
+		}
+		if p.port == "" {
+			p.port = map[bool]string{true: "22", false: "443"}[p.ssh]
+		}
+		if p.ssh && strings.HasPrefix(p.path, "/~") {
+			p.path = p.path[1:]
+		}
+	}
+	switch {
+	case p.host == "" || strings.HasPrefix(p.host, "-"):
+		return bad("it has no host")
+	case p.path == "" || p.path == "/" || strings.HasPrefix(p.path, "-") || strings.ContainsFunc(p.path, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return bad("its path is none")
+	}
+	if p.ssh && p.user == "" {
+		p.user = "git"
+	}
+	return p, nil
+}
+
+// newUpstream makes the upstream of a remote.
+func newUpstream(r Remote, keys Keys, dial Dial, roots *x509.CertPool) (upstream, error) {
+	p, err := parseURL(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	if !p.ssh {
+		if len(r.HostKeys) > 0 {
+			return nil, sandbox.Errorf(sandbox.Invalid, "remote %s: keys of a host are for SSH, and it is reached by HTTPS", r.Name)
+		}
+		return newHTTPS(r.Name, p, keys, dial, roots), nil
+	}
+	return newSSH(r, p, keys, dial)
+}
+
+// unprovable is the error of a key that can't be had. Why is told if it is meant to be read.
+func unprovable(err error, what string) error {
+	if e, ok := errors.AsType[*sandbox.Error](err); ok {
+		return e
+	}
+	return &sandbox.Error{Kind: sandbox.Unavailable, Msg: what, Err: err}
+}
+
+// unplaced is an error of the network's without the addresses that it has.
+func unplaced(err error) error {
+	if e, ok := errors.AsType[*net.DNSError](err); ok {
+		return errors.New(e.Err)
+	}
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		if call, ok := errors.AsType[syscall.Errno](e.Err); ok {
+			return call
+		}
+		return e.Err
+	}
+	return err
+}
+
+// words makes text of upstream's fit to be shown.
+func words(s string) string {
+	return strings.TrimSpace(string(term.EscapeText([]byte(strings.ReplaceAll(clip(s, maxWords), "\r", "\n")))))
+}
+
+// clip cuts text.
+func clip(s string, most int) string { return s[:min(len(s), most)] }

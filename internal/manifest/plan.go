@@ -1,0 +1,185 @@
+package manifest
+
+import (
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// Services that the gate offers to a bottle.
+const (
+	ServiceGit       = "git"       // its remotes
+	ServiceSupervise = "supervise" // questions of the agent to its user
+)
+
+// Plan is all that would be done for one agent, and why. It has no value of a secret and
+// none of a variable, and can be printed as it is.
+type Plan struct {
+	Slug     string `json:"slug"` // of the sandbox: the agent's name and five characters
+	Agent    string `json:"agent"`
+	Bottle   string `json:"bottle"`
+	Origin   string `json:"origin"` // whose the agent's file is: "user" or "repository"
+	Digest   string `json:"digest"` // SHA-256 of that file: what was shown is known again by it
+	Provider string `json:"provider"`
+
+	Create   api.CreateRequest `json:"create"`   // what the daemon is asked for; Env is in Request
+	Env      []string          `json:"env"`      // the names alone
+	Services []string          `json:"services"` // of the gate
+	Remotes  []PlannedRemote   `json:"remotes"`
+	GitUser  GitUser           `json:"git_user"`
+	Prompt   string            `json:"prompt"`
+	Skills   []string          `json:"skills"`
+	Files    []File            `json:"files"`
+	Steps    []Step            `json:"steps"` // what is done in the sandbox, in this order
+	Lines    []Line            `json:"lines"` // all of it in words
+
+	env map[string]string
+}
+
+// PlannedRemote is a remote with all that its URL leaves unsaid.
+type PlannedRemote struct {
+	Name string `json:"name"`
+	Remote
+	User     string `json:"user,omitempty"` // by SSH
+	Host     string `json:"host"`
+	Port     string `json:"port"`
+	Forwards bool   `json:"forwards"` // false: the host's key is not known, so that nothing is forwarded
+}
+
+// Step is one thing that is done in the sandbox.
+type Step struct {
+	Do   string   `json:"do"` // "git", "remotes", "write", "skill", "provider" or "start"
+	What string   `json:"what"`
+	User string   `json:"user,omitempty"` // who runs Argv
+	Argv []string `json:"argv,omitempty"`
+}
+
+// Line says one thing of a plan.
+type Line struct {
+	Topic string `json:"topic"`
+	Says  string `json:"says"`
+	Why   string `json:"why"`          // who says so
+	At    *Place `json:"at,omitempty"` // where; nil: nowhere, as of a default
+}
+
+const (
+	slugLen    = 5
+	slugDigits = "0123456789abcdefghijklmnopqrstuvwxyz"
+)
+
+var slugEnd = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-z]{5}$`) })
+
+// NewSlug draws the name of a sandbox for an agent.
+func NewSlug(agent string) string {
+	end := make([]byte, 0, slugLen)
+	for len(end) < slugLen {
+		var b [1]byte
+		_, _ = rand.Read(b[:]) // it never fails
+		if n := int(b[0]); n < 256/len(slugDigits)*len(slugDigits) {
+			end = append(end, slugDigits[n%len(slugDigits)])
+		}
+	}
+	return agent + "-" + string(end)
+}
+
+// Plan decides all that can be decided before anything runs. slug is one of NewSlug's.
+func (m *Manifest) Plan(slug string) (*Plan, error) {
+	end, ok := strings.CutPrefix(slug, m.Name+"-")
+	if !ok || !slugEnd().MatchString(end) {
+		return nil, sandbox.Errorf(sandbox.Invalid, "%q is no name of a sandbox of the agent %s: it has that, a - and five of 0-9 and a-z", slug, m.Name)
+	}
+	p := &Plan{
+		Slug: slug, Agent: m.Name, Bottle: m.bottle.name, Origin: string(m.agent.origin), Digest: m.agent.digest, Provider: m.Provider.Name,
+		Create: m.create(slug), Env: slices.Sorted(maps.Keys(m.Bottle.Env)), env: maps.Clone(m.Bottle.Env),
+		Services: []string{}, Remotes: []PlannedRemote{}, GitUser: m.Agent.GitUser,
+		Prompt: m.Agent.Prompt, Skills: append([]string{}, m.Agent.Skills...), Files: append([]File{}, m.Agent.Files...),
+	}
+	if p.Env == nil {
+		p.Env = []string{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Bottle.Remotes)) {
+		r := m.Bottle.Remotes[name]
+		a, _ := parseURL(r.URL) // it was looked at
+		p.Remotes = append(p.Remotes, PlannedRemote{
+			Name: name, Remote: r, User: a.user, Host: a.host, Port: a.port,
+			Forwards: !a.ssh || strings.TrimSpace(r.KnownHostKey) != "",
+		})
+	}
+	if len(p.Remotes) > 0 {
+		p.Services = append(p.Services, ServiceGit)
+	}
+	if *m.Bottle.Supervise {
+		p.Services = append(p.Services, ServiceSupervise)
+	}
+	p.steps()
+	m.explain(p)
+	return p, nil
+}
+
+// Request is what the daemon is asked for, with the values of variables. Values of secrets
+// are the daemon's own business.
+func (p *Plan) Request() api.CreateRequest {
+	req := p.Create
+	req.Env = maps.Clone(p.env)
+	return req
+}
+
+// steps are what is done in the sandbox once it is there. What of it is git's is done as
+// its user, whose configuration it is.
+func (p *Plan) steps() {
+	add := func(do, what, user string, argv ...string) {
+		p.Steps = append(p.Steps, Step{Do: do, What: what, User: user, Argv: argv})
+	}
+	p.Steps = []Step{}
+	if len(p.Remotes) > 0 {
+		names := make([]string, len(p.Remotes))
+		for i := range p.Remotes {
+			names[i] = p.Remotes[i].Name
+		}
+		add("remotes", "git asks the gate for "+strings.Join(names, ", "), p.Create.User)
+	}
+	for _, f := range [][2]string{{"user.name", p.GitUser.Name}, {"user.email", p.GitUser.Email}} {
+		if f[1] != "" {
+			add("git", f[0], p.Create.User, "git", "config", "--global", f[0], f[1])
+		}
+	}
+	for _, f := range p.Files {
+		add("write", fmt.Sprintf("%s, mode %s, %d bytes", f.Path, f.Mode, len(f.Content)), p.Create.User)
+	}
+	for _, s := range p.Skills {
+		add("skill", s, p.Create.User)
+	}
+	add("provider", "what "+p.Provider+" needs: its directories, files and checks", p.Create.User)
+	add("start", p.Provider, p.Create.User)
+}
+
+// GitConfig is what git is told in the sandbox, so that it asks the gate, at base, in the
+// place of each remote; "" without any.
+func (p *Plan) GitConfig(base string) string {
+	var b strings.Builder
+	for i := range p.Remotes {
+		r := &p.Remotes[i]
+		fmt.Fprintf(&b, "[url %s]\n\tinsteadOf = %s\n", gitQuote(strings.TrimSuffix(base, "/")+"/"+r.Name+".git"), gitValue(r.URL))
+	}
+	return b.String()
+}
+
+// gitQuote is a text in quotes, by git's rules.
+func gitQuote(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+// gitValue is a value as it is, where git reads it so.
+func gitValue(s string) string {
+	if strings.ContainsAny(s, "\"\\#; \t") {
+		return gitQuote(s)
+	}
+	return s
+}

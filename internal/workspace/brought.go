@@ -1,0 +1,62 @@
+package workspace
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Brought is what a sync put at a path of the workspace, and what the base had there then.
+type Brought struct {
+	Mark
+	Kind   Kind   `json:"kind"` // Deleted: it was removed in the workspace
+	Mode   uint32 `json:"mode,omitempty"`
+	Digest Digest `json:"digest,omitzero"`
+	Target string `json:"target,omitempty"`
+}
+
+// is reports whether c is b as it was brought, and so no change of the sandbox's.
+func (b Brought) is(c *Change) bool {
+	switch {
+	case b.Kind != c.Kind:
+		return false
+	case c.Kind == File:
+		return b.Digest == c.Digest && executable(b.Mode) == executable(c.Mode)
+	case c.Kind == Symlink:
+		return b.Target == c.Target
+	}
+	return c.Kind == Deleted || c.Kind == Dir && !c.Opaque
+}
+
+// broughtSet is what was brought, by path: after a sync that was killed there may be two
+// for one, and either may be there.
+type broughtSet map[string][]Brought
+
+func broughtByPath(list []Brought) broughtSet {
+	byPath := make(broughtSet, len(list))
+	for _, b := range list {
+		byPath[b.Path] = append(byPath[b.Path], b)
+	}
+	return byPath
+}
+
+// has reports whether c is as it was brought.
+func (s broughtSet) has(c *Change) bool {
+	return slices.ContainsFunc(s[c.Path], func(b Brought) bool { return b.is(c) })
+}
+
+// Stamp returns what identifies what the base has at rel, which must be there.
+func (b *Base) Stamp(rel string) (Mark, error) {
+	st, err := b.stat(rel)
+	switch {
+	case err != nil:
+		return Mark{}, err
+	case st == nil:
+		return Mark{}, b.explain(rel, unix.ENOENT)
+	}
+	return newMark(rel, st), nil
+}
+
+func newMark(rel string, st *unix.Stat_t) Mark {
+	return Mark{Path: rel, Dev: st.Dev, Ino: st.Ino, CTime: st.Ctim.Nano()}
+}
