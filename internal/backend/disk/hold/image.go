@@ -17,13 +17,19 @@ type buffer struct {
 	data []byte
 }
 
-// newBuffer has more than a request has, for the kernel wants room for the longest.
+// newBuffer has more than a request has, for the kernel wants room for the longest. All of its
+// memory is there from the start: where a process is killed while the kernel copies a
+// request to a page that has yet to be made, the kernel fails that request.
 func newBuffer() (*buffer, error) {
-	data, err := unix.Mmap(-1, 0, maxTransfer+pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	data, err := unix.Mmap(-1, 0, maxTransfer+pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
 		return nil, err
 	}
-	return &buffer{data: data}, nil
+	b := &buffer{data: data}
+	for i := range b.head {
+		b.head[i] = 0xff
+	}
+	return b, nil
 }
 
 // underWay is how many requests of one image are worked on at once; each takes a buffer. So
