@@ -18,7 +18,7 @@ import (
 // others made of what is special in them.
 func TestAsGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("no git here")
+		t.Skip("needs git")
 	}
 	root := t.TempDir()
 	runGit(t, root, nil, "init", "-q")

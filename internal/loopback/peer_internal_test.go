@@ -89,7 +89,7 @@ func connect(t *testing.T, addr string) (theirs *net.TCPConn, ours net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		t.Skipf("no %s here: %v", addr, err)
+		t.Skipf("needs the address %s: %v", addr, err)
 	}
 	defer l.Close()
 	c, err := net.Dial("tcp", l.Addr().String())

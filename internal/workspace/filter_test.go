@@ -19,7 +19,7 @@ import (
 func gitOut(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("no git here")
+		t.Skip("needs git")
 	}
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir

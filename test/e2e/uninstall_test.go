@@ -70,7 +70,7 @@ func TestUninstall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if os.Geteuid() != 0 && name == "root" {
-				t.Skip("the root of this machine needs root")
+				t.Skip("needs root, whose home it is about")
 			}
 			h := open(t)
 			mounts := len(h.mountsAndLoops()) // those of the world
@@ -109,7 +109,7 @@ func TestUninstall(t *testing.T) {
 // TestUninstallKilled: one that was killed is ended by the next.
 func TestUninstallKilled(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("the root of this machine needs root")
+		t.Skip("needs root, whose home it is about")
 	}
 	h := mine(t)
 	h.furnish()

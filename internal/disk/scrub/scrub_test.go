@@ -38,7 +38,7 @@ func run(t testing.TB, name string, args ...string) string {
 func format(t testing.TB, mib int64, args ...string) string {
 	t.Helper()
 	if _, err := os.Stat("/usr/sbin/mke2fs"); err != nil {
-		t.Skip("no mke2fs")
+		t.Skip("needs mke2fs")
 	}
 	path := filepath.Join(t.TempDir(), "disk.ext4")
 	if err := os.WriteFile(path, nil, 0o640); err != nil {
@@ -58,7 +58,7 @@ func format(t testing.TB, mib int64, args ...string) string {
 func mount(t testing.TB, image string, opts ...string) (at string, unmount func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root mounts")
+		t.Skip("needs root, to mount an image")
 	}
 	at = t.TempDir()
 	o := strings.Join(append([]string{"loop"}, opts...), ",")

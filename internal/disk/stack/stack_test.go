@@ -36,14 +36,14 @@ type layers struct {
 func mounted(t *testing.T) *layers {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root mounts")
+		t.Skip("needs root, to mount an image")
 	}
 	dir := t.TempDir()
 	l := &layers{image: filepath.Join(dir, "image"), at: filepath.Join(dir, "at"), merged: filepath.Join(dir, "merged")}
 	check(t, os.WriteFile(l.image, nil, 0o600), os.Truncate(l.image, 64<<20), os.Mkdir(l.at, 0o700), os.Mkdir(l.merged, 0o700))
 	for _, cmd := range [][]string{{"mke2fs", "-q", "-F", "-t", "ext4", "-O", "inline_data", l.image}, {"mount", "-o", "loop", l.image, l.at}} {
 		if out, err := exec.Command(cmd[0], cmd[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("%q: %v: %s", cmd, err, out)
+			t.Skipf("needs mke2fs and loop devices: %q: %v: %s", cmd, err, out)
 		}
 	}
 	undo := []string{l.at}
@@ -65,7 +65,7 @@ func mounted(t *testing.T) *layers {
 		check(t, os.RemoveAll(l.at+"/work"), os.Mkdir(l.at+"/work", 0o755))
 		opts := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%s/work,redirect_dir=nofollow,metacopy=off,index=off", lower, l.at, top, l.at)
 		if err := unix.Mount("overlay", l.merged, "overlay", 0, opts); err != nil {
-			t.Skipf("overlay: %v", err)
+			t.Skipf("needs overlay mounts: %v", err)
 		}
 		r := rand.New(rand.NewPCG(uint64(len(t.Name())), uint64(len(top))))
 		if top == "mid" {

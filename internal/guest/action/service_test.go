@@ -41,7 +41,7 @@ func listener(t *testing.T, w *world) (command string, port string) {
 	t.Helper()
 	got := must[action.ExecReply](w, action.ExecRequest{Command: `python3 -c 'import socket; s=socket.socket(); s.bind(("127.0.0.1",0)); print(s.getsockname()[1])'`})
 	if got.ExitCode != 0 {
-		t.Skip("no Python here: ", got.Stderr)
+		t.Skip("needs python3: ", got.Stderr)
 	}
 	port = strings.TrimSpace(got.Stdout)
 	return "python3 -u -m http.server --bind 127.0.0.1 " + port, port

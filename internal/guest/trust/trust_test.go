@@ -315,7 +315,7 @@ func TestDirectoryOfNobody(t *testing.T) {
 	root, a := image(t, map[string]string{"etc/ssl/certs/ca-certificates.crt": public, path.Dir(certFile) + "/": ""}), newAuthority(t, "Sandbox")
 	dir := filepath.Join(root, path.Dir(certFile))
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
-		t.Skipf("can't mount: %v", err)
+		t.Skipf("needs root, to mount: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	if err := unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {

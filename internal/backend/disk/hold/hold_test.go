@@ -27,7 +27,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	if err := hold.Available(); err != nil {
-		t.Skip(err)
+		t.Skipf("needs root and FUSE: %v", err)
 	}
 	dir := t.TempDir()
 	w := &world{t: t, at: filepath.Join(dir, "at"), dir: filepath.Join(dir, "disks"), told: make(chan []hold.Held, 100)}
