@@ -148,6 +148,40 @@ func TestEnvd(t *testing.T) {
 	})
 }
 
+// What a signature lets in goes to the agent as the user whom the link names, or the default:
+// no header names another.
+func TestSignedForItsUserAlone(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(t, w.full)
+	const root = "Basic cm9vdDo=" // root:
+	for _, tt := range []struct {
+		name, query string
+		token       bool
+		method, op  string
+		want        string // of Authorization, as the agent reads it
+	}{
+		{"a link to read", "", false, "GET", "read", ""},
+		{"a link to write", "", false, "POST", "write", ""},
+		{"a link for a user", "&username=user", false, "GET", "read", ""},
+		{"the token", "", true, "GET", "read", root}, // E2B's clients name users so
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			header := map[string]string{"E2b-Sandbox-Id": sb.ID, "E2b-Sandbox-Port": "49983", "Authorization": root}
+			if tt.token {
+				header["X-Access-Token"] = sb.Token
+			}
+			_, user, _ := strings.Cut(tt.query, "=")
+			path := "/files?path=%2Fa" + tt.query + "&signature=" + sign("/a", tt.op, user, sb.Token, "")
+			if resp, body := w.do(t, request{tcp: true, method: tt.method, path: path, header: header}); resp.StatusCode != http.StatusOK {
+				t.Fatalf("%d %s", resp.StatusCode, body)
+			}
+			if got := (<-w.seen).Header.Get("Authorization"); got != tt.want {
+				t.Errorf("the agent read Authorization: %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // refusedAsByEnvd wants the body of E2B's agent, which tells of no sandbox, even
 // for who looks at it.
 func refusedAsByEnvd(t *testing.T, resp *http.Response, body string) {

@@ -61,10 +61,18 @@ test('signed URLs', async () => {
   assert.equal(await sandbox.files.read('uploaded'), 'by a link')
 
   const expired = await sandbox.downloadUrl('signed', { useSignatureExpiration: -5 })
-  assert.deepEqual(await told(await fetch(expired)), { status: 401, body: { code: 401, message: 'the signature has expired' } })
+  assert.deepEqual(await told(await fetch(expired)), { status: 401, body: { code: 401, message: 'signature is already expired' } })
+  // What the link does not name, nothing beside it does.
+  const asRoot = { headers: { Authorization: `Basic ${btoa('root:')}` } }
+  const forbidden = await sandbox.downloadUrl('/root/of-root')
+  if (wall !== 'process') await sandbox.commands.run('echo secret >/root/of-root', { user: 'root' })
+  for (const how of [{}, asRoot]) assert.notEqual((await fetch(forbidden, how)).status, 200)
+  assert.equal((await fetch(await sandbox.uploadUrl('mine'), { ...asRoot, method: 'POST', body: form })).status, 200)
+  assert.equal((await sandbox.files.getInfo('mine')).owner, 'user')
+
   const other = url.replace('path=signed', 'path=uploaded')
   for (const headers of [{}, { Accept: 'text/html', 'Sec-Fetch-Mode': 'navigate' }]) {
-    assert.deepEqual(await told(await fetch(other, { headers })), { status: 401, body: { code: 401, message: 'the signature does not fit the link' } })
+    assert.deepEqual(await told(await fetch(other, { headers })), { status: 401, body: { code: 401, message: 'invalid signature' } })
   }
 })
 

@@ -117,8 +117,10 @@ func (in *Ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // envd.
 func (in *Ingress) serveEnvd(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, t target) {
 	fail, p := failTo(r, t), auth.Of(r)
+	signed := false
 	if p.Peer == nil && !weak.On(weak.ServerTokenIgnored) {
-		if err := admit(r, t, sb.Token, time.Now()); err != nil {
+		var err error
+		if signed, err = admit(r, t, sb.Token, time.Now()); err != nil {
 			refuseGuest(w, r, err)
 			return
 		}
@@ -137,7 +139,7 @@ func (in *Ingress) serveEnvd(w http.ResponseWriter, r *http.Request, sb *sandbox
 			return
 		}
 	}
-	in.serveAgent(w, r, sb, g, hop{fail: fail, pages: true})
+	in.serveAgent(w, r, sb, g, hop{fail: fail, pages: true, signed: signed})
 }
 
 // ServeOwner passes a request on that came below /v1/sandboxes/{id}/guest.
@@ -187,26 +189,27 @@ func notRunning(sb *sandbox.Sandbox) error {
 type failer func(w http.ResponseWriter, err error)
 
 // admit says why r may not go where it wants to: it needs the token of its
-// sandbox, or a signature by it where E2B allows one.
-func admit(r *http.Request, t target, token string, now time.Time) error {
+// sandbox, or a signature by it where E2B allows one. signed: nothing but that signature
+// let it in, and what it signs alone may be done.
+func admit(r *http.Request, t target, token string, now time.Time) (signed bool, err error) {
 	if token == "" {
-		return errNoToken
+		return false, errNoToken
 	}
 	if v := r.Header.Values(headerToken); len(v) > 0 {
 		if len(v) != 1 || !same(v[0], token) {
-			return errWrongToken
+			return false, errWrongToken
 		}
-		return nil
+		return false, nil
 	}
 	if t.port == sandbox.GuestPort {
 		switch r.URL.Path {
 		case "/health": // as with E2B, a caller who knows the ID may ask
-			return nil
+			return false, nil
 		case "/files":
-			return checkSignature(r, token, now)
+			return true, checkSignature(r, token, now)
 		}
 	}
-	return errNoToken
+	return false, errNoToken
 }
 
 // same compares secrets in a time that does not depend on where they differ.

@@ -129,6 +129,7 @@ type hop struct {
 	// browser: it came by ServeBrowser.
 	browser bool
 	pages   bool // pages of browsers may read what the agent answers
+	signed  bool // a signature let it in, of a path and a user
 
 	addr   string // of guestAddr
 	starts int
@@ -206,6 +207,9 @@ func rewrite(pr *httputil.ProxyRequest, to hop) {
 	}
 	if to.port == sandbox.GuestPort {
 		rewriteAgent(pr)
+		if to.signed && !weak.On(weak.ServerUserUnsigned) {
+			out.Header.Del("Authorization") // which names a user where the link, which is signed, names none
+		}
 		return
 	}
 	keepOwn(out.Header, auth.HeaderKey, to.secret)

@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// Why a caller is not let in. Each is fit to be shown.
+// Why a caller is not let in. Each is fit to be shown. Of signatures E2B's own words are
+// said, which its clients compare.
 var (
 	errNoToken      = errors.New("the sandbox's access token is needed")
 	errWrongToken   = errors.New("this is not the sandbox's access token")
-	errNoSignature  = errors.New("the sandbox's access token is needed, or a signature in the link")
-	errSignature    = errors.New("the signature does not fit the link")
-	errSignatureEnd = errors.New("the signature has expired")
+	errNoSignature  = errors.New("missing signature query parameter")
+	errSignature    = errors.New("invalid signature")
+	errSignatureEnd = errors.New("signature is already expired")
 )
 
 // checkSignature checks the signature of a link to one file: version 1 of
