@@ -60,9 +60,10 @@ func (in *Ingress) servePort(w http.ResponseWriter, r *http.Request, sb *sandbox
 
 // ours tells keys, and sb's own tokens, from what a server inside asked for.
 func (in *Ingress) ours(ctx context.Context, sb *sandbox.Sandbox) func(v string) bool {
+	is := func(v, token string) bool { return token != "" && len(v) == len(token) && same(v, token) }
 	return func(v string) bool {
 		_, _, isKey := in.o.Tenants.Find(ctx, v)
-		return isKey || sb.Token != "" && same(v, sb.Token) || sb.TrafficToken != "" && same(v, sb.TrafficToken)
+		return isKey || is(v, sb.Token) || is(v, sb.TrafficToken)
 	}
 }
 

@@ -2,7 +2,6 @@ package ingress
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -152,10 +150,6 @@ func splitGuestAddr(addr string) (id string, port int, err error) {
 	return id, port, nil
 }
 
-// secretHeaders are for the daemon alone. What runs in a sandbox must not
-// learn how to speak to it.
-var secretHeaders = []string{headerToken, headerSandbox, headerPort, headerTraffic}
-
 // forward carries one request to a guest and its answer back, both as they
 // come, byte for byte.
 func (in *Ingress) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.Sandbox, to hop) {
@@ -202,9 +196,7 @@ func (in *Ingress) forward(w http.ResponseWriter, r *http.Request, sb *sandbox.S
 func rewrite(pr *httputil.ProxyRequest, to hop) {
 	out := pr.Out
 	out.URL.Scheme, out.URL.Host = "http", to.addr
-	for _, name := range secretHeaders {
-		out.Header.Del(name)
-	}
+	dropSecretHeaders(out.Header)
 	if to.port == sandbox.GuestPort {
 		rewriteAgent(pr)
 		if to.signed && !weak.On(weak.ServerUserUnsigned) {
@@ -212,9 +204,7 @@ func rewrite(pr *httputil.ProxyRequest, to hop) {
 		}
 		return
 	}
-	keepOwn(out.Header, auth.HeaderKey, to.secret)
-	keepOwn(out.Header, auth.HeaderAdmin, to.secret)
-	keepOwn(out.Header, "Authorization", to.secret)
+	dropSecrets(out, to.secret)
 	// In clear, by HTTP/2, a connection would go on past everything here.
 	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") {
 		dropUpgrade(out.Header)
@@ -252,31 +242,6 @@ func rewriteAgent(pr *httputil.ProxyRequest) {
 		q.Del("signature_expiration")
 		out.URL.RawQuery = q.Encode()
 	}
-}
-
-// keepOwn drops the values of a header that have a word of ours, however it is
-// set apart, and leaves what a server inside has asked for.
-func keepOwn(h http.Header, name string, ours func(string) bool) {
-	left := slices.DeleteFunc(slices.Clone(h.Values(name)), func(v string) bool {
-		return slices.ContainsFunc(words(v), ours)
-	})
-	if h.Del(name); len(left) > 0 {
-		h[name] = left
-	}
-}
-
-// words are the parts of a credential's header, and what Basic has encoded.
-func words(v string) []string {
-	apart := func(s string) []string {
-		return strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || strings.ContainsRune(`,;:="'`, r) })
-	}
-	all := apart(v)
-	for _, w := range strings.Fields(v) {
-		if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(w, "=")); err == nil {
-			all = append(all, apart(string(b))...)
-		}
-	}
-	return all
 }
 
 func dropUpgrade(h http.Header) {
