@@ -241,9 +241,10 @@ func (d *daemon) doors(ctx context.Context, p parts) (_ server.Options, err erro
 	}
 	if p.vols.service != nil {
 		p.vols.bind(d.manager, p.book)
+		p.vols.service.Live(serve.Tenants.Lives)
 		serve.Volumes, dialect.Volumes = p.vols.service, p.vols.service
 	}
-	if d.templates, err = d.newTemplates(p.db.Templates(), p.kept, p.book); err != nil {
+	if d.templates, err = d.newTemplates(p.db.Templates(), p.kept, p.book, serve.Tenants.Lives); err != nil {
 		return serve, err
 	}
 	serve.Templates, serve.TemplateCache, dialect.Templates = d.templates, d.templates, d.templates

@@ -19,7 +19,7 @@ const templatesDir = "templates"
 
 // newTemplates makes the service of templates. It is opened once sandboxes were
 // adopted.
-func (d *daemon) newTemplates(db template.Store, kept *images, book *team.Book) (_ *template.Service, err error) {
+func (d *daemon) newTemplates(db template.Store, kept *images, book *team.Book, live func(source string) bool) (_ *template.Service, err error) {
 	opts := template.Options{
 		Store: db, Manager: d.manager, Guest: inside.New, Dir: filepath.Join(d.cfg.Dirs.State, templatesDir),
 		Log: d.log, Time: time.Duration(d.cfg.BuildTime), CacheSize: int64(d.cfg.BuildCache),
@@ -28,6 +28,7 @@ func (d *daemon) newTemplates(db template.Store, kept *images, book *team.Book) 
 		Room: func(owner, what string) error {
 			return sandbox.RoomFor(d.deps.Disk, owner, what, sandbox.BeginRoom)
 		},
+		Live: live,
 		Bound: func(owner string) (templates, builds int) {
 			l := book.Limits(owner)
 			return l.Templates, l.Builds

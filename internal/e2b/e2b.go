@@ -67,6 +67,7 @@ type Caller struct {
 	// Credential names what the caller was let in with: the ID of a key, or a
 	// user of the machine.
 	Credential string
+	Source     string     // what ends the tokens that the caller asks for; "": nothing
 	Presented  string     // the key itself, of a caller that asks for itself
 	Grant      team.Grant // what keys may have that the caller makes
 }
@@ -78,7 +79,7 @@ func callerOf(r *http.Request) Caller {
 		Caller: p.Caller, Read: p.Allows(key.Read), Manage: p.Allows(key.Manage),
 		Exec: p.Allows(key.Exec), HostImage: p.HostImage(), PrivateNetwork: p.PrivateNetwork(),
 		Keys: p.Allows(key.Keys), Admin: p.Allows(key.Admin),
-		Credential: p.Credential(), Presented: p.Presented, Grant: p.Grant(),
+		Credential: p.Credential(), Source: p.Source(), Presented: p.Presented, Grant: p.Grant(),
 	}
 }
 

@@ -24,7 +24,7 @@ type TemplateService interface {
 	Logs(ctx context.Context, c sandbox.Caller, ref, build string, q template.LogQuery) ([]template.Entry, error)
 	Cancel(ctx context.Context, c sandbox.Caller, ref, build string) error
 	CancelAll(ctx context.Context, owner string) (n int)
-	FileLink(ctx context.Context, c sandbox.Caller, ref, hash string) (present bool, token string, err error)
+	FileLink(ctx context.Context, c sandbox.Caller, source, ref, hash string) (present bool, token string, err error)
 	Upload(ctx context.Context, token string, size int64, r io.Reader) error
 	List(ctx context.Context, c sandbox.Caller) ([]template.Info, error)
 	Get(ctx context.Context, c sandbox.Caller, ref string, public bool) (template.Info, error)
@@ -380,7 +380,7 @@ func (x templates) files(w http.ResponseWriter, r *http.Request, c Caller) error
 	if r.PathValue("part") != "files" {
 		return sandbox.Errorf(sandbox.NotFound, "%.200q: no such path", r.URL.Path)
 	}
-	present, token, err := x.s.FileLink(r.Context(), c.Caller, r.PathValue("id"), r.PathValue("hash"))
+	present, token, err := x.s.FileLink(r.Context(), c.Caller, c.Source, r.PathValue("id"), r.PathValue("hash"))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ type Volumes interface {
 	List(ctx context.Context, c sandbox.Caller) []volume.Volume
 	Get(ctx context.Context, c sandbox.Caller, ref string) (volume.Volume, error)
 	Remove(ctx context.Context, c sandbox.Caller, ref string) error
-	Token(v volume.Volume) string
+	Token(v volume.Volume, source string) string
 }
 
 var _ Volumes = (*volume.Service)(nil)
@@ -49,7 +49,7 @@ func (h *handler) volumes() (Volumes, error) {
 func (h *handler) withToken(v volume.Volume, c Caller) volumeAndToken {
 	out := volumeAndToken{volumeInfo: volumeInfo{v.ID, v.Name}}
 	if c.Exec {
-		out.Token = h.o.Volumes.Token(v)
+		out.Token = h.o.Volumes.Token(v, c.Source)
 	}
 	return out
 }

@@ -58,7 +58,7 @@ func (c *cellar) Remove(_ context.Context, _ sandbox.Caller, ref string) error {
 	return nil
 }
 
-func (c *cellar) Token(v volume.Volume) string { return "token-of-" + v.Name }
+func (c *cellar) Token(v volume.Volume, _ string) string { return "token-of-" + v.Name }
 
 func newVolumeRig(t *testing.T) (*rig, *cellar) {
 	r, c := newRig(t), &cellar{}

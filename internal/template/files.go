@@ -31,8 +31,8 @@ const (
 
 // upload is a link by which one archive may be sent, once.
 type upload struct {
-	owner, hash string
-	until       time.Time
+	owner, hash, source string
+	until               time.Time
 }
 
 // archives are what clients send for COPY steps, each owner's apart, and the
@@ -49,8 +49,9 @@ type archives struct {
 }
 
 // FileLink says whether the archive with that hash is there, and returns a
-// token by which it may be sent, anew too: once, and for an hour.
-func (s *Service) FileLink(_ context.Context, c sandbox.Caller, ref, hash string) (present bool, token string, err error) {
+// token by which it may be sent, anew too: once, for an hour, and while its source
+// lives, the key of who asks; "" lives for ever.
+func (s *Service) FileLink(_ context.Context, c sandbox.Caller, source, ref, hash string) (present bool, token string, err error) {
 	if !validHash(hash) {
 		return false, "", sandbox.Errorf(sandbox.Invalid, "files hash %.80q: not 64 hexadecimal digits", hash)
 	}
@@ -60,10 +61,10 @@ func (s *Service) FileLink(_ context.Context, c sandbox.Caller, ref, hash string
 	if err != nil {
 		return false, "", err
 	}
-	return s.archives.link(c.Owner, hash)
+	return s.archives.link(c.Owner, source, hash)
 }
 
-func (a *archives) link(owner, hash string) (present bool, token string, err error) {
+func (a *archives) link(owner, source, hash string) (present bool, token string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, err = os.Stat(a.path(owner, hash))
@@ -80,7 +81,7 @@ func (a *archives) link(owner, hash string) (present bool, token string, err err
 		return false, "", sandbox.Errorf(sandbox.Exhausted, "files: %d links wait for their archives", n).WithHint("use them, or wait for an hour")
 	}
 	token = rand.Text() + rand.Text()
-	a.uploads[token] = upload{owner: owner, hash: hash, until: now.Add(uploadLife)}
+	a.uploads[token] = upload{owner: owner, hash: hash, source: source, until: now.Add(uploadLife)}
 	return present, token, nil
 }
 
@@ -109,7 +110,7 @@ func (s *Service) Upload(ctx context.Context, token string, size int64, r io.Rea
 	u, ok := a.uploads[token]
 	delete(a.uploads, token)
 	a.mu.Unlock()
-	if !ok || a.now().After(u.until) {
+	if !ok || a.now().After(u.until) || u.source != "" && s.o.Live != nil && !s.o.Live(u.source) {
 		return sandbox.Errorf(sandbox.NotFound, "this link is not for an upload, or was used").WithHint("ask for another")
 	}
 	if size > a.most {

@@ -79,6 +79,8 @@ type Options struct {
 
 	Time             time.Duration // that one build may take
 	PerOwner, AtOnce int           // builds at the same time
+	// Live says whether the source of a link does, as FileLink has it; nil: all do.
+	Live func(source string) bool
 	// Bound says how many templates an owner may have, and how many builds at
 	// the same time, where those are other than usual; 0: they are not.
 	Bound       func(owner string) (templates, builds int)

@@ -386,7 +386,7 @@ func TestOwnersApart(t *testing.T) {
 	p.Steps = append(p.Steps, template.Step{Type: "COPY", Args: []string{"secret", "/srv/"}, FilesHash: hash})
 	w.request(alice, "web")
 	w.request(bob, "web")
-	_, token, err := w.FileLink(t.Context(), alice, "web", hash)
+	_, token, err := w.FileLink(t.Context(), alice, "", "web", hash)
 	if err == nil {
 		err = w.Upload(t.Context(), token, int64(b.Len()), &b)
 	}
@@ -399,7 +399,7 @@ func TestOwnersApart(t *testing.T) {
 	if r := w.build(alice, "web", p); r.Status != template.Ready {
 		t.Fatalf("control: %+v", r.Reason)
 	}
-	if present, _, err := w.FileLink(t.Context(), bob, "web", hash); present || err != nil {
+	if present, _, err := w.FileLink(t.Context(), bob, "", "web", hash); present || err != nil {
 		t.Errorf("another's archive is there for bob: %v, %v", present, err)
 	}
 	if r := w.build(bob, "web", p); r.Status != template.Failed || !strings.Contains(r.Reason.Message, "not uploaded") {

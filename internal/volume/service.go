@@ -108,9 +108,10 @@ type Service struct {
 	content *content.Pool
 	users   Users // set by Bind
 
-	most   func(owner string) int // guarded by making; see Bound
-	making sync.Mutex             // held while a volume is made: names and counts are looked at
-	asked  map[string]int         // how often a cache that was made by this service was asked for; guarded by making
+	most   func(owner string) int   // guarded by making; see Bound
+	lives  func(source string) bool // guarded by mu; see Live
+	making sync.Mutex               // held while a volume is made: names and counts are looked at
+	asked  map[string]int           // how often a cache that was made by this service was asked for; guarded by making
 
 	mu      sync.Mutex
 	volumes map[string]Volume // by ID
@@ -252,6 +253,13 @@ func (s *Service) Bound(most func(owner string) int) {
 	s.making.Lock()
 	defer s.making.Unlock()
 	s.most = most
+}
+
+// Live has lives say whether the source of a token does. It is set before anybody asks.
+func (s *Service) Live(lives func(source string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lives = lives
 }
 
 // room refuses a name that is taken, and more volumes than one owner may have.

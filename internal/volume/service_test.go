@@ -191,7 +191,7 @@ func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	s := w.open(t)
 	v, other := create(t, s, ann, "data"), create(t, s, ann, "other")
-	token := s.Token(v)
+	token := s.Token(v, "key 1")
 	ask := func(path string, headers ...string) int {
 		req := httptest.NewRequest("GET", path, nil)
 		for _, h := range headers {
@@ -234,7 +234,17 @@ func TestTokens(t *testing.T) {
 	if got := ask(dir(v), "Bearer "+token); got != 401 {
 		t.Errorf("late: %d, want 401", got)
 	}
-	token = s.Token(v)
+	token = s.Token(v, "key 1")
+	s.Live(func(source string) bool { return source != "key 1" })
+	if got := ask(dir(v), "Bearer "+token); got != 401 {
+		t.Errorf("of a key that is gone: %d, want 401", got)
+	}
+	for _, source := range []string{"key 2", ""} {
+		if got := ask(dir(v), "Bearer "+s.Token(v, source)); got != through {
+			t.Errorf("of the key %q: %d", source, got)
+		}
+	}
+	s.Live(nil)
 	if err := s.Remove(t.Context(), ann, v.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +266,7 @@ func FuzzRecord(f *testing.F) {
 
 func FuzzToken(f *testing.F) {
 	s := volume.ForTest([]byte(strings.Repeat("k", 32)))
-	good := s.Token(volume.Volume{ID: "vol_aaaaaaaaaaaaaaaaaaaa"})
+	good := s.Token(volume.Volume{ID: "vol_aaaaaaaaaaaaaaaaaaaa"}, "")
 	f.Add(good)
 	f.Add("cvt_e30.AAAA")
 	f.Add("")

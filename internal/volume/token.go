@@ -30,7 +30,8 @@ const (
 // grant is what a token says: who signed it is the only one to make one.
 type grant struct {
 	Volume  string `json:"v"`
-	Expires int64  `json:"e"` // seconds since 1970
+	Expires int64  `json:"e"`           // seconds since 1970
+	Source  string `json:"s,omitempty"` // see Token
 }
 
 // openKey returns the key that tokens are signed with, made where there is none.
@@ -54,11 +55,12 @@ func openKey(path string) ([]byte, error) {
 }
 
 // Token returns what lets its holder read and write a volume's content, for
-// TokenLife.
-func (s *Service) Token(v Volume) string {
-	b, err := json.Marshal(grant{Volume: v.ID, Expires: s.o.Now().Add(TokenLife).Unix()})
+// TokenLife, and no longer than its source lives: the key of who asks for it. "" lives
+// for ever.
+func (s *Service) Token(v Volume, source string) string {
+	b, err := json.Marshal(grant{Volume: v.ID, Expires: s.o.Now().Add(TokenLife).Unix(), Source: source})
 	if err != nil {
-		panic(err) // a word and a number
+		panic(err) // two words and a number
 	}
 	body := base64.RawURLEncoding.EncodeToString(b)
 	return tokenPrefix + body + "." + base64.RawURLEncoding.EncodeToString(s.sign(body))
@@ -86,5 +88,8 @@ func (s *Service) granted(token string) (g grant, ok bool) {
 	if err != nil || json.Unmarshal(b, &g) != nil || !s.o.Now().Before(time.Unix(g.Expires, 0)) {
 		return grant{}, false
 	}
-	return g, true
+	s.mu.Lock()
+	lives := s.lives
+	s.mu.Unlock()
+	return g, g.Source == "" || lives == nil || lives(g.Source)
 }

@@ -76,6 +76,18 @@ func (p *Principal) Credential() string {
 	return ""
 }
 
+// Source is what tokens that p asks for are tied to: its key, so that they end with it.
+// A user of the machine has none, whose right does not end.
+func (p *Principal) Source() string {
+	if p.Key == nil {
+		return ""
+	}
+	return sourceOf(p.Key.ID, p.Key.Hash)
+}
+
+// sourceOf is other for a key of the same name that was made in another's place.
+func sourceOf(id, hash string) string { return id + " " + hash[:min(len(hash), 16)] }
+
 // Grant is what keys may have that p makes: no scope that its own key has not,
 // whatever it may do for the team that it acts for.
 func (p *Principal) Grant() team.Grant {

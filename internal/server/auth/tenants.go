@@ -80,6 +80,18 @@ func (t Tenants) Find(ctx context.Context, secret string) (*key.Key, context.Con
 	return k, nil, ok
 }
 
+// Lives reports whether a key is still there, as Principal.Source names it.
+func (t Tenants) Lives(source string) bool {
+	id, _, _ := strings.Cut(source, " ")
+	if t.Ring != nil {
+		hash, ok := t.Ring.Hash(id)
+		if ok && sourceOf(id, hash) == source {
+			return true
+		}
+	}
+	return t.Keys != nil && slices.ContainsFunc(t.Keys.All(), func(k *key.Key) bool { return sourceOf(k.ID, k.Hash) == source })
+}
+
 // ActFor has an administrator act for the team that r names. Anybody else may
 // name its own.
 func (t Tenants) ActFor(r *http.Request, p *Principal, m lister) error {

@@ -274,6 +274,17 @@ func (r *Ring) find(owner, id string) (Key, error) {
 	return Key{}, sandbox.Errorf(sandbox.NotFound, "key %.80q: not found", id)
 }
 
+// Hash returns the hash of a key that was made and is still there.
+func (r *Ring) Hash(id string) (hash string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.made[id]
+	if h == nil {
+		return "", false
+	}
+	return h.Hash, true
+}
+
 // Rename gives a key of owner another name; with "", of anybody.
 func (r *Ring) Rename(ctx context.Context, owner, id, name string) (Key, error) {
 	if err := checkKeyName(name); err != nil {
