@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/carboy-sandbox/carboy/internal/gitgate/scan"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // secret is one of nobody's, put together here so that this file has none.
@@ -236,7 +237,8 @@ func TestJWT(t *testing.T) {
 
 // TestOpaque: what can't be looked into is named, and a bomb is not swallowed.
 func TestOpaque(t *testing.T) {
-	bomb := gz(t, make([]byte, 300<<20))
+	most := long.Rounds[int64](8<<20, 256<<20)
+	bomb := gz(t, make([]byte, most+1<<20))
 	deep := []byte("x")
 	for range 8 {
 		deep = gz(t, deep)
@@ -267,7 +269,7 @@ func TestOpaque(t *testing.T) {
 		"bad-zip":   {[]byte("PK\x03\x04nothing"), "can't be read"},
 		"gzips":     {bytes.Repeat([]byte("\x1f\x8b\x08"), 100), "more that is compressed"},
 	} {
-		if res := r.Search(tt.text, "x"); !strings.Contains(res.Opaque, tt.want) {
+		if res := r.SearcherForTest(most, 0).Search(tt.text, "x"); !strings.Contains(res.Opaque, tt.want) {
 			t.Errorf("%s: %+v, want %q", name, res, tt.want)
 		}
 	}
@@ -275,8 +277,9 @@ func TestOpaque(t *testing.T) {
 
 // TestTogether: several texts become no more together than some times what they are.
 func TestTogether(t *testing.T) {
-	bomb := gz(t, make([]byte, 100<<20))
-	all := rules(t).Searcher(int64(4 * len(bomb)))
+	most := long.Rounds[int64](8<<20, 256<<20)
+	bomb := gz(t, make([]byte, most*2/5))
+	all := rules(t).SearcherForTest(most, int64(4*len(bomb)))
 	n := 0
 	for range 4 {
 		if res := all.Search(bomb, ""); strings.Contains(res.Opaque, "expands to more") {
@@ -290,7 +293,7 @@ func TestTogether(t *testing.T) {
 
 // TestNotOpaque: what only speaks of such things, or is no text at all, can be looked into.
 func TestNotOpaque(t *testing.T) {
-	noise := make([]byte, 4<<20)
+	noise := make([]byte, long.Rounds(1<<20, 4<<20))
 	if _, err := rand.NewChaCha8([32]byte{1}).Read(noise); err != nil {
 		t.Fatal(err)
 	}

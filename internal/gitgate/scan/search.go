@@ -33,19 +33,21 @@ type Result struct {
 
 // Searcher searches several texts, which may become so much together.
 type Searcher struct {
-	rules  *Rules
-	budget int64
+	rules        *Rules
+	most, budget int64 // bytes that one of them may become, and all that come yet
 }
 
 // Searcher makes one for texts of so many bytes in all.
-func (r *Rules) Searcher(size int64) *Searcher { return &Searcher{r, maxBudget + perByte*size} }
+func (r *Rules) Searcher(size int64) *Searcher { return r.searcher(maxBudget, size) }
+
+func (r *Rules) searcher(most, size int64) *Searcher { return &Searcher{r, most, most + perByte*size} }
 
 // Search looks through a text alone. The path is its file's; "" where it is none.
 func (r *Rules) Search(text []byte, path string) Result { return r.Searcher(0).Search(text, path) }
 
 // Search looks through one of the texts.
 func (all *Searcher) Search(text []byte, path string) Result {
-	most := min(maxBudget, all.budget)
+	most := min(all.most, all.budget)
 	s := &search{rules: all.rules, path: path, budget: most, seen: map[string]bool{}}
 	if path != "" {
 		s.names()
