@@ -31,6 +31,11 @@ static='-trimpath -buildvcs=false'
 export CARBOY_GOTESTSUM="$out/gotestsum"
 CGO_ENABLED=0 GOFLAGS=$static go build -o "$CARBOY_GOTESTSUM" gotest.tools/gotestsum
 
+# How much longer than on a quiet machine tests wait for what has to happen.
+CARBOY_PATIENCE=$(CGO_ENABLED=0 GOFLAGS=$static go run ./test/patience/measure)
+export CARBOY_PATIENCE
+echo "scripts/test.sh: this machine takes $CARBOY_PATIENCE times as long as a quiet one"
+
 # A line for each test binary: its package, and the stage that runs it. go list names
 # external test packages, and packages as they are compiled for a test, as well; only
 # binaries end in .test.

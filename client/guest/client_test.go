@@ -17,6 +17,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/action"
 	"github.com/carboy-sandbox/carboy/client/guest"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 var echo = action.ExecRequest{Command: "echo ok", TimeoutSeconds: 30}
@@ -147,7 +148,7 @@ func (f failing) DialUnix(context.Context, string) (guest.Conn, error) {
 
 // This kernel either has no way to a machine that is not there, or says so.
 func TestSystemVsock(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(20*time.Second))
 	defer cancel()
 	if c, err := (guest.System{}).DialVsock(ctx, 1<<30, 5005); err == nil {
 		c.Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/offer"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // serving is a policy that lets services be called, and nothing else.
@@ -42,7 +43,7 @@ func (w *watched) offers(g *Gates, name string, h http.HandlerFunc) (stop func()
 	w.t.Cleanup(stop)
 	select {
 	case <-stands:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience.For(20 * time.Second)):
 		w.t.Fatalf("an offer of %s does not stand", name)
 	}
 	return stop

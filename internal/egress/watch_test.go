@@ -18,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // kill ends the gate by force, and waits until another serves. It returns how
@@ -106,7 +107,7 @@ func TestShut(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience.For(5 * time.Second)):
 		t.Error("it waits for gates that go on")
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 		<-shut

@@ -27,6 +27,7 @@ import (
 	guestprobe "github.com/carboy-sandbox/carboy/internal/guest/probe"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // fakeSecrets are those of every owner.
@@ -260,7 +261,7 @@ func (w *watched) dialFor(limit time.Duration, network, address string) (c net.C
 		return err
 	})
 	if err == nil {
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(patience.For(20 * time.Second)))
 		w.t.Cleanup(func() { c.Close() })
 	}
 	return c, err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/role"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // inWorld marks the test's process that has a network of its own.
@@ -133,7 +134,7 @@ func needRoot(t testing.TB) {
 // until waits for a fact that nobody announces.
 func until(t testing.TB, what string, fact func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(patience.For(20 * time.Second))
 	defer deadline.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/gitgate"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // asker answers what it is told to.
@@ -336,7 +337,7 @@ func TestAskedAlone(t *testing.T) {
 	all.Go(func() { w.agent.git("push", "-q", "origin", "HEAD:x") })
 	<-asked
 	all.Go(func() { other.git("push", "-q", "origin", "HEAD:y") })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(time.Minute))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/info/refs?service=git-upload-pack", nil)
 	must(t, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	api "github.com/carboy-sandbox/carboy/api/guest"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // connect begins a connection to what target is inside.
@@ -24,7 +25,7 @@ func (b *instance) connect(target string) (net.Conn, *bufio.Reader, int) {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(patience.For(time.Minute)))
 	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target)
 	r := bufio.NewReader(c)
 	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
@@ -154,7 +155,7 @@ func TestActionsWhileHeld(t *testing.T) {
 		t.Fatalf("while commands are held: %q", raw)
 	}
 	release()
-	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = c.SetReadDeadline(time.Now().Add(patience.For(time.Minute)))
 	if raw, err := io.ReadAll(r); err != nil || !strings.Contains(string(raw), `"on\n"`) {
 		t.Errorf("after it: %q, %v", raw, err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/hybrid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // inside stands for the ports of sandboxes: 8000 answers at the end of what it is sent
@@ -94,7 +95,7 @@ func connect(t *testing.T, path string) *net.UnixConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience.For(30 * time.Second))); err != nil {
 		t.Fatal(err)
 	}
 	return c.(*net.UnixConn)

@@ -16,6 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func TestActions(t *testing.T) {
@@ -344,7 +345,7 @@ func TestVanishedHostEndsItsCommands(t *testing.T) {
 	w.send("box_exec", `{"session_id":"s","cmd":"x"}`, "")
 	<-s.sessions.begun
 	_ = w.c.CloseNow()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience.For(10 * time.Second))
 	for s.h.Busy() { // until its action has ended
 		select {
 		case <-deadline:

@@ -16,6 +16,7 @@ import (
 	api "github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // in is a workspace's context in one generation.
@@ -374,7 +375,7 @@ func TestExpiredGrantsAreApart(t *testing.T) {
 	s.sessions.hold(owners["slow"])
 	c.set(noon.Add(time.Minute))
 	w.call(upsert, grantOf("renewed", 1, 2, 1, noon.Add(2*time.Minute))).fields(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(10*time.Second))
 	ended := make(chan error, 1)
 	go func() { ended <- s.h.Run(ctx) }()
 	for len(s.sessions.keys(owners["quick"])) > 0 && ctx.Err() == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	guest "github.com/carboy-sandbox/carboy/internal/guest/process"
 	"github.com/carboy-sandbox/carboy/internal/process"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func init() { runtime.LockOSThread() }
@@ -199,7 +200,7 @@ func (s *sandbox) start(o process.Options) *process.Process {
 
 // stop ends what a test has left running.
 func stop(p *process.Process) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.For(10*time.Second))
 	defer cancel()
 	_ = p.Stop(ctx)
 	_ = p.Discard()
@@ -241,7 +242,7 @@ func ended(t testing.TB, p *process.Process) {
 	t.Helper()
 	select {
 	case <-p.Ended():
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience.For(20 * time.Second)):
 		t.Fatal("the process has not ended")
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/provider"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // guest is a sandbox that remembers what was done in it.
@@ -166,7 +167,7 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 type shellGuest struct{}
 
 func (shellGuest) Run(ctx context.Context, argv []string, _ int) (*provider.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience.For(time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var said bytes.Buffer

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // TestNoFileIsWaitedFor: a pipe where the repository has a file is an error at once, and so
@@ -38,7 +40,7 @@ func TestNoFileIsWaitedFor(t *testing.T) {
 					if err == nil || !strings.Contains(err.Error(), filepath.Base(name)) {
 						t.Errorf("%v", err)
 					}
-				case <-time.After(30 * time.Second):
+				case <-time.After(patience.For(30 * time.Second)):
 					t.Fatal("it waits")
 				}
 			})

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/carboy-sandbox/carboy/internal/repository"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func (w world) link(to, rel string) {
@@ -239,7 +240,7 @@ func TestBounded(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(time.Minute):
+			case <-time.After(patience.For(time.Minute)):
 				t.Fatal("still looking")
 			}
 			if _, err := os.Lstat(w.path("ran")); err == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/server/auth"
 	"github.com/carboy-sandbox/carboy/internal/tenant/key"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // Who sends a body byte by byte, or never, is answered and left.
@@ -53,7 +54,7 @@ func TestSlowBodies(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			if err := c.SetDeadline(time.Now().Add(patience.For(20 * time.Second))); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.WriteString(c, tt.head+"\r\n"); err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/skill"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // silent is a guest that never answers.
@@ -68,11 +68,8 @@ func TestRestartedWhileSkillsAreBrought(t *testing.T) {
 		defer r.mu.Unlock()
 		return s.wall == "new"
 	}
-	for limit := time.Now().Add(10 * time.Second); !seen(); runtime.Gosched() {
-		if time.Now().After(limit) {
-			t.Error("all sessions wait for one guest")
-			break
-		}
+	if !patience.Until(10*time.Second, seen) {
+		t.Error("all sessions wait for one guest")
 	}
 	cancel()
 	<-ends

@@ -18,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/store/storetest"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // TestMain is also the processes that a wall makes of its binary.
@@ -205,7 +206,7 @@ func TestAnotherDaemonOnAWall(t *testing.T) {
 		}
 		echo := func(text string) {
 			t.Helper()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience.For(20*time.Second))
 			defer cancel()
 			if err := a.WriteLine(ctx, []byte(text)); err != nil {
 				t.Fatal(err)

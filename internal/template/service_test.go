@@ -19,6 +19,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/store"
 	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // snapshotSize is what each step of a world's builds leads to, in bytes.
@@ -222,7 +223,7 @@ func (w *world) build(c sandbox.Caller, name string, p template.Plan) template.R
 	if err := w.Start(w.t.Context(), c, name, r.ID, p); err != nil {
 		w.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(patience.For(10 * time.Second)); ; {
 		now, err := w.Build(w.t.Context(), c, name, r.ID)
 		if err != nil {
 			w.t.Fatal(err)

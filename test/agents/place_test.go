@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/test/fakemodel"
 	"github.com/carboy-sandbox/carboy/test/internet"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // carboy is the built one, and installed where scripts/agents.sh put the agents.
@@ -126,7 +126,7 @@ func (p *place) close() {
 // processes lists those that name the place on their command line, once they
 // had time to end.
 func (p *place) processes() (found []string) {
-	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+	patience.Until(10*time.Second, func() bool {
 		found = nil
 		lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, name := range lines {
@@ -134,10 +134,9 @@ func (p *place) processes() (found []string) {
 				found = append(found, fmt.Sprintf("%s: %.120q", name, raw))
 			}
 		}
-		if len(found) == 0 || time.Now().After(deadline) {
-			return found
-		}
-	}
+		return len(found) == 0
+	})
+	return found
 }
 
 // result is how a command line ended.
@@ -156,7 +155,7 @@ func (p *place) command(ctx context.Context, args ...string) *exec.Cmd {
 // start starts carboy with nothing on its standard input.
 func (p *place) start(args ...string) *running {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.For(5*time.Minute))
 	r := &running{p: p, args: args, ctx: ctx, cancel: cancel, cmd: p.command(ctx, args...)}
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	if err := p.net.Start(r.cmd); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/test/internet"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 const root = "../.."
@@ -146,7 +147,7 @@ func (w *world) start(cmd *exec.Cmd) error {
 
 // carboy runs one command line of the world's carboy.
 func (w *world) carboy(args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.For(time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(w.dir, "work", "bin", "carboy"), args...)
 	cmd.Env, cmd.Dir = w.env, w.dir
@@ -194,7 +195,7 @@ func (w *world) run(t *testing.T, cmds []command) (problems []string) {
 	if err := os.WriteFile(script, []byte(shell(cmds, sep)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(5*time.Minute))
 	defer cancel()
 	sh := exec.CommandContext(ctx, "bash", script)
 	sh.Env, sh.Dir = w.env, filepath.Join(w.dir, "work")

@@ -2,6 +2,8 @@
 // package: CARBOY_E2B_SDK is e2b, the default, or e2b-next, the minor
 // before it. The environment holds E2B_API_URL, E2B_SANDBOX_URL, E2B_API_KEY,
 // E2B_DOMAIN and CARBOY_WALL, the wall that the sandboxes are behind.
+import { patience } from './patience.mjs'
+
 const sdk = await import(process.env.CARBOY_E2B_SDK || 'e2b')
 
 export default sdk
@@ -35,7 +37,7 @@ export async function request(method, path, body, headers = {}) {
 
 // until calls f until it returns something true, and returns that. It fails
 // after the given time, with what the last call threw if it did.
-export async function until(f, timeoutMs = 30_000, everyMs = 100) {
+export async function until(f, timeoutMs = 30_000 * patience, everyMs = 100) {
   const end = Date.now() + timeoutMs
   let last
   for (;;) {

@@ -1,5 +1,7 @@
 // The wire beneath E2B's clients: calls of envd that they do not make, or
 // would not let through.
+import { patience } from './patience.mjs'
+
 export const token = (sandbox) => sandbox.envdAccessToken
 
 // at is where a path of a sandbox's envd is, and the headers to reach it.
@@ -78,7 +80,7 @@ export async function start(sandbox, request, headers) {
 }
 
 // until waits for a condition that something else brings about.
-export async function until(what, condition, ms = 15_000) {
+export async function until(what, condition, ms = 15_000 * patience) {
   const end = Date.now() + ms
   for (;;) {
     const got = await condition()
@@ -89,7 +91,7 @@ export async function until(what, condition, ms = 15_000) {
 }
 
 // within fails when a promise takes too long: a test that hangs says nothing.
-export function within(promise, what, ms = 15_000) {
+export function within(promise, what, ms = 15_000 * patience) {
   let timer
   const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error(`not within ${ms} ms: ${what}`)), ms) })
   return Promise.race([promise, late]).finally(() => clearTimeout(timer))

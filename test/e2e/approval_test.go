@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 const askPolicy = `
@@ -49,7 +50,7 @@ func (h *home) asking(name string, args ...string) <-chan result {
 	go func() {
 		r := result{code: -1}
 		defer func() { done <- r }()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.For(5*time.Minute))
 		defer cancel()
 		cmd := h.command(ctx, append([]string{"exec", name, "--"}, args...)...)
 		var out, errb bytes.Buffer

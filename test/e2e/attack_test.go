@@ -15,6 +15,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/weak"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // attempted is what became of one attempt.
@@ -285,7 +286,7 @@ func (s *siege) changePolicy(name string) (wait func()) {
 	done.Go(func() {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
-		for late := time.Now().Add(30 * time.Second); !s.bothBegan(); <-tick.C {
+		for late := time.Now().Add(patience.For(30 * time.Second)); !s.bothBegan(); <-tick.C {
 			if time.Now().After(late) {
 				s.t.Error("the streams did not begin")
 				return

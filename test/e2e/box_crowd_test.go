@@ -14,6 +14,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 	"github.com/carboy-sandbox/carboy/test/long"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // 2,000 connections that ask for one of each kind are bounded, and the rest told
@@ -76,7 +77,7 @@ func TestBoxCrowd(t *testing.T) {
 		}
 	}
 	for _, conn := range silent {
-		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(patience.For(20 * time.Second)))
 		if _, err := conn.Read(make([]byte, 1)); os.IsTimeout(err) {
 			t.Fatal("one that says nothing is still open")
 		}

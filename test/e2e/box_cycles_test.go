@@ -20,6 +20,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 	"github.com/carboy-sandbox/carboy/test/long"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // Sessions that come, work and go leave nothing of any kind.
@@ -112,7 +113,7 @@ func TestBoxSandboxKilled(t *testing.T) {
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		soon, cancel := context.WithTimeout(t.Context(), patience.For(20*time.Second))
 		defer cancel()
 		if line, err := a.ReadLine(soon); err == nil || soon.Err() != nil {
 			t.Errorf("its reader got %q, %v", line, err)

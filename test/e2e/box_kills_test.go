@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 	"github.com/carboy-sandbox/carboy/test/long"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // step is something that a session does, in the middle of which the runtime is
@@ -124,12 +124,8 @@ func (w *boxWorld) kept(t *testing.T) (paths []string) {
 
 func (w *boxWorld) untilKept(t *testing.T, doing string, want []string) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
-	for !slices.Equal(w.kept(t), want) {
-		if time.Now().After(deadline) {
-			t.Fatalf("killed while it was about to %s, it has on the disk\n%s\nand should have\n%s", doing, strings.Join(w.kept(t), "\n"), strings.Join(want, "\n"))
-		}
-		runtime.Gosched()
+	if !patience.Until(15*time.Second, func() bool { return slices.Equal(w.kept(t), want) }) {
+		t.Fatalf("killed while it was about to %s, it has on the disk\n%s\nand should have\n%s", doing, strings.Join(w.kept(t), "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // boxServe runs `carboy langbot serve` over a wall and returns its address.
@@ -43,7 +45,7 @@ func (h *home) configureBox(all map[string]any) {
 // returns what each found out.
 func scenarios(t *testing.T, addr string, names ...string) map[string]json.RawMessage {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(5*time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "python3", append([]string{filepath.Join("..", "box", "rpc.py"), addr}, names...)...)
 	var out, errs bytes.Buffer

@@ -21,6 +21,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // ownCertificate writes a certificate of 127.0.0.1 that vouches for itself, and
@@ -163,7 +164,7 @@ func tlsClient(t *testing.T, addr, token string, pool *x509.CertPool) {
 // tlsTools has curl and openssl see it as any server of HTTPS.
 func tlsTools(t *testing.T, addr, ca string) {
 	run := func(name string, args ...string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), patience.For(time.Minute))
 		defer cancel()
 		b, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 		return string(b), err

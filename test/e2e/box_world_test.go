@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // boxWorld is a home whose daemon serves Box.
@@ -179,7 +180,7 @@ func (w *boxWorld) subtest(t *testing.T, name string, f func(t *testing.T)) {
 
 // drop ends all sessions.
 func (w *boxWorld) drop(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.For(time.Minute))
 	defer cancel()
 	if err := w.client.Shutdown(ctx); err != nil {
 		t.Errorf("drop the sessions: %v", err)

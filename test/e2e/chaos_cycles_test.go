@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // cycles is how often a sandbox is made and removed: CARBOY_CYCLES, which make test-long
@@ -78,14 +79,14 @@ func TestCreateAndDestroy(t *testing.T) {
 func (h *home) settled(before map[string]int) map[string]int {
 	h.t.Helper()
 	var now map[string]int
-	for deadline := time.Now().Add(15 * time.Second); ; runtime.Gosched() {
+	patience.Until(15*time.Second, func() bool {
 		now = h.counts()
-		more := false
 		for what, n := range now {
-			more = more || n > before[what]
+			if n > before[what] {
+				return false
+			}
 		}
-		if !more || time.Now().After(deadline) {
-			return now
-		}
-	}
+		return true
+	})
+	return now
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // Which hosts registries have is for the presets to say.
@@ -186,7 +187,7 @@ func events(mux *http.ServeMux, stream, next string) {
 			case <-answered:
 			case <-r.Context().Done():
 				return
-			case <-time.After(10 * time.Second): // a stream that was kept back
+			case <-time.After(patience.For(10 * time.Second)): // a stream that was kept back
 				return
 			}
 		}

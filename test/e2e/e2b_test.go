@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/test/long"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // e2bWalls are those that E2B's clients are tried over.
@@ -159,7 +160,7 @@ var nodeCount = regexp.MustCompile(`(?m)^ℹ (tests|skipped|todo) (\d+)$`)
 // node runs one program with one SDK. One that runs no test, or leaves one
 // out, fails as one whose tests fail does.
 func (s *e2bServer) node(t *testing.T, file, sdk string) {
-	ctx, cancel := context.WithTimeout(t.Context(), nodeLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(nodeLimit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", file)
 	cmd.Env = append(slices.Clone(s.env), "CARBOY_E2B_SDK="+sdk)
@@ -248,7 +249,7 @@ func (h *home) listen(args ...string) string {
 		return a
 	case <-done:
 		h.t.Fatalf("carboy %q ended:\n%s", args, said.String())
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience.For(30 * time.Second)):
 		h.t.Fatalf("carboy %q does not say where it listens", args)
 	}
 	return ""

@@ -25,6 +25,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/action"
 	"github.com/carboy-sandbox/carboy/client/guest"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // socket is where inspect says that the socket of a sandbox is.
@@ -105,7 +106,7 @@ func (h *home) script(socket string) (lines <-chan string, goOn func()) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.For(10*time.Minute))
 	cmd := exec.CommandContext(ctx, "python3", "-B", file, socket, "1500")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -345,7 +346,7 @@ func said(t *testing.T, socket, send string) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience.For(time.Minute))); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.WriteString(c, send) // it may be refused before it was read

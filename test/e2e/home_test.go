@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // carboy is the built carboy that all tests run.
@@ -147,7 +148,7 @@ type result struct {
 // run runs carboy and waits, at most two minutes.
 func (h *home) run(stdin io.Reader, args ...string) result {
 	h.t.Helper()
-	return h.runFor(2*time.Minute, stdin, args...)
+	return h.runFor(patience.For(2*time.Minute), stdin, args...)
 }
 
 func (h *home) runFor(limit time.Duration, stdin io.Reader, args ...string) result {
@@ -250,28 +251,18 @@ func alive(pid int) bool {
 // until waits for a fact of the outside world that nobody announces.
 func until(t testing.TB, fact func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !fact() {
-		select {
-		case <-deadline.C:
-			t.Fatal("waited for 30 s in vain")
-		case <-tick.C:
-		}
+	if !patience.Until(30*time.Second, fact) {
+		t.Fatalf("waited for %v in vain", patience.For(30*time.Second))
 	}
 }
 
 // leftovers names what the home still holds of the machine.
 func (h *home) leftovers() []string {
 	var left []string
-	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+	patience.Until(10*time.Second, func() bool {
 		left = slices.Concat(h.processes(), h.mountsAndLoops(), h.cgroups())
-		if len(left) == 0 || time.Now().After(deadline) {
-			break
-		}
-	}
+		return len(left) == 0
+	})
 	if boxes, _ := filepath.Glob(h.dir + "/state/carboy/boxes/*/*"); len(boxes) > 0 {
 		left = append(left, fmt.Sprintf("%d box directories", len(boxes)))
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // viteProject is a page that takes an edit of text.js by vite's WebSocket, and
@@ -139,7 +141,7 @@ func lookByBrowser(t *testing.T, w *world, h *home, as *syscall.SysProcAttr, wal
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(4*time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", filepath.Join(tree, "ports.mjs"))
 	cmd.Env = append(h.env, "CARBOY_CHROMIUM="+chromium, "CARBOY_WAYS="+string(ways), "CARBOY_EDIT="+string(edit), "CARBOY_PROJECT="+project,

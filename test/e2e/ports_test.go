@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // forwarding is a carboy forward that goes on.
@@ -48,7 +50,7 @@ func (h *home) forward(name string, ports ...string) *forwarding {
 			lines <- s.Text()
 		}
 	}()
-	late := time.After(30 * time.Second)
+	late := time.After(patience.For(30 * time.Second))
 	for range ports {
 		select {
 		case line, ok := <-lines:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // What an attack on the control directory can come to.
@@ -148,7 +149,7 @@ func (w *world) attacked() map[string]string {
 func (w *world) called() string {
 	w.t.Helper()
 	for range 5 {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.For(10*time.Second))
 		cmd := exec.CommandContext(ctx, w.bin, "exec", "-i", w.box, "--", facts.Tools+"/probe", "hold")
 		cmd.Env, cmd.Dir, cmd.WaitDelay = w.env, w.dir, time.Second
 		var errs bytes.Buffer

@@ -7,14 +7,14 @@ import (
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
 )
 
-// patience is how long is looked for less that does the same.
-const patience = 40 * time.Second
+// shrinking is how long is looked for less that does the same.
+const shrinking = 40 * time.Second
 
 // shrink looks for the one sequence that does it, and then for the steps of it
 // that are needed. Each try is made in a new box. It reports whether anything
 // did it again.
 func (c *composing) shrink(b *bad) ([]facts.Composition, bool) {
-	end := time.Now().Add(patience)
+	end := time.Now().Add(shrinking)
 	ran := b.ran
 	if !c.again(ran) {
 		return ran, false

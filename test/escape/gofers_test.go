@@ -13,6 +13,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 var inode = regexp.MustCompile(`\[\d+\]`)
@@ -119,7 +120,7 @@ func answer(t *testing.T, s *sight) {
 func seesWarm(t *testing.T, wall string) {
 	w := newWorld(t, setting{bin: binary(t), wall: wall, user: "user", alone: true, pool: 1})
 	w.ok("rm", "-f", strings.TrimSpace(w.ok("create", "--isolation", wall))) // that kind is kept warm from then on
-	deadline := time.NewTimer(time.Minute)
+	deadline := time.NewTimer(patience.For(time.Minute))
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

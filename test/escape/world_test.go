@@ -19,6 +19,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // setting is what a world is like.
@@ -236,7 +237,7 @@ func (w *world) serve() {
 		w.daemon = nil
 		w.t.Fatal(err)
 	}
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(patience.For(30 * time.Second))
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -258,7 +259,7 @@ type result struct {
 // run runs carboy and waits, at most two minutes.
 func (w *world) run(stdin io.Reader, args ...string) result {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.For(2*time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, w.bin, args...)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = w.env, w.dir, 5*time.Second

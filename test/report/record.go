@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // record is what a run leaves behind: the numbers that the next one is compared with.
@@ -17,11 +19,13 @@ type record struct {
 	Clean   bool   `json:"clean"` // nothing in the tree was changed
 	Seconds int64  `json:"seconds"`
 	Cores   int    `json:"cores"`
-	Passed  int    `json:"passed"`
-	Failed  int    `json:"failed"`
-	Flaky   int    `json:"flaky"`
-	Skipped int    `json:"skipped"`
-	Green   bool   `json:"green"`
+	// Factor is package patience's, measured before the first test.
+	Factor  float64 `json:"factor"`
+	Passed  int     `json:"passed"`
+	Failed  int     `json:"failed"`
+	Flaky   int     `json:"flaky"`
+	Skipped int     `json:"skipped"`
+	Green   bool    `json:"green"`
 }
 
 // record writes test.json and flaky.json into dir. Began is in seconds since 1970.
@@ -30,7 +34,7 @@ func (v *verdict) record(dir string, began int64) error {
 	changed, err := exec.Command("git", "status", "--porcelain").Output()
 	r := record{
 		Commit: strings.TrimSpace(string(commit)), Clean: err == nil && len(changed) == 0,
-		Cores: runtime.NumCPU(), Passed: v.passed, Failed: v.failed, Flaky: len(v.flaky), Skipped: v.skipped, Green: v.green(),
+		Cores: runtime.NumCPU(), Factor: patience.Factor(), Passed: v.passed, Failed: v.failed, Flaky: len(v.flaky), Skipped: v.skipped, Green: v.green(),
 	}
 	if began > 0 {
 		r.Seconds = time.Now().Unix() - began

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 var secret = []byte("0123456789abcdef")
@@ -57,7 +58,7 @@ func TestTell(t *testing.T) {
 			if g.a.ID != i+1 || !g.sign {
 				t.Errorf("received %+v", g)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience.For(10 * time.Second)):
 			t.Fatal("nothing came")
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // Instances outlive the daemon that started them: another wall over the same
@@ -48,7 +49,7 @@ type waited struct {
 // waiting begins to wait for an instance's end.
 func waiting(t *testing.T, w *world, id string) <-chan waited {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(2*time.Minute))
 	done := make(chan waited, 1)
 	go func() {
 		defer cancel()

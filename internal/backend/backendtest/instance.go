@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -16,6 +17,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // instance is a started sandbox behind the wall under test, and the clients of
@@ -52,7 +54,7 @@ func newInstance(t *testing.T, w *world, sb *sandbox.Sandbox, enforced []sandbox
 }
 
 // commandLimit ends a command that hangs, in milliseconds.
-const commandLimit = 60_000
+var commandLimit = uint64(patience.For(time.Minute).Milliseconds())
 
 // command is a script of the shell, run by user; "" is the sandbox's own.
 func command(user, script string) *guestv1.Command {

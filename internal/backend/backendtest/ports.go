@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // echoServer answers each connection with what it was sent, and "end" after
@@ -86,7 +87,7 @@ func testPorts(t *testing.T, s *suite) {
 		must(t, err)
 		defer c.Close()
 		w.mustStop(t, b.id)
-		must(t, c.SetReadDeadline(time.Now().Add(30*time.Second)))
+		must(t, c.SetReadDeadline(time.Now().Add(patience.For(30*time.Second))))
 		if n, err := c.Read(make([]byte, 1)); err == nil || n > 0 {
 			t.Errorf("Read = %d, %v after the instance's end", n, err)
 		}
@@ -159,7 +160,7 @@ func halfClosed(t *testing.T, w *world, id string) {
 		t.Fatal(err)
 	}
 	must(t, half.CloseWrite())
-	must(t, c.SetReadDeadline(time.Now().Add(30*time.Second)))
+	must(t, c.SetReadDeadline(time.Now().Add(patience.For(30*time.Second))))
 	if got, err := io.ReadAll(c); err != nil || string(got) != "textend" {
 		t.Errorf("after the end of one direction: %q, %v, want %q", got, err, "textend")
 	}

@@ -5,12 +5,12 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // Options describe the wall under test.
@@ -149,7 +149,7 @@ func (w *world) begin(t *testing.T, change ...func(*sandbox.Sandbox)) *instance 
 // restart starts sb, whose removal is somebody else's.
 func (w *world) restart(t *testing.T, sb *sandbox.Sandbox) *instance {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(time.Minute))
 	defer cancel()
 	enforced, err := w.Start(ctx, sb)
 	if err != nil {
@@ -177,10 +177,11 @@ func (w *world) mustRemove(t *testing.T, id string) {
 		t.Errorf("Remove: %v", err)
 	}
 	// The kernel takes a mount namespace apart after its last process.
-	left := traces(id)
-	for deadline := time.Now().Add(10 * time.Second); len(left) > 0 && time.Now().Before(deadline); runtime.Gosched() {
+	var left []string
+	patience.Until(10*time.Second, func() bool {
 		left = traces(id)
-	}
+		return len(left) == 0
+	})
 	for _, l := range left {
 		t.Errorf("left of a removed instance: %s", l)
 	}
@@ -196,15 +197,7 @@ func wantKind(t *testing.T, what string, err error, want sandbox.Kind) {
 // until waits for a fact of the outside world that nobody announces.
 func until(t *testing.T, what string, fact func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !fact() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("waited for 30 s in vain: %s", what)
-		case <-tick.C:
-		}
+	if !patience.Until(30*time.Second, fact) {
+		t.Fatalf("waited for %v in vain: %s", patience.For(30*time.Second), what)
 	}
 }

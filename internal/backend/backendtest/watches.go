@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/carboy-sandbox/carboy/api/envd/filesystem"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func testWatches(t *testing.T, s *suite) {
@@ -46,7 +47,7 @@ var steps = []struct {
 
 func watchStream(t *testing.T, b *instance) {
 	b.sh(t, "", "mkdir -p /workspace/watched")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(time.Minute))
 	defer cancel()
 	stream, err := b.files.WatchDir(ctx, connect.NewRequest(&filesystem.WatchDirRequest{Path: "/workspace/watched", Recursive: true}))
 	must(t, err)

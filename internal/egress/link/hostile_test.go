@@ -37,7 +37,7 @@ func (w *world) rawSocket() int {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { unix.Close(fd) })
-	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(patience / time.Second)})
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(soon / time.Second)})
 	return fd
 }
 

@@ -240,7 +240,7 @@ func TestEnds(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "read network link") {
 			t.Errorf("got %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(soon):
 		t.Error("it does not see that the TAP has gone")
 	}
 	s.Close()

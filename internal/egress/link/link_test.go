@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // elsewhere4 and elsewhere6 are addresses that are nobody's on this machine.
@@ -80,7 +81,7 @@ func TestCork(t *testing.T) {
 		t.Errorf("corked: read %d bytes, %v", n, err)
 	}
 	off <- struct{}{}
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience.For(5 * time.Second)))
 	if n, err := c.Read(got); n != len(got) || err != nil {
 		t.Errorf("read %d bytes of %d at once, %v", n, len(got), err)
 	}
@@ -359,7 +360,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(patience); !is(); <-tick.C {
+	for end := time.Now().Add(soon); !is(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatalf("waited for %s in vain", what)
 		}

@@ -141,7 +141,7 @@ func TestMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range conns {
-			_ = c.SetDeadline(time.Now().Add(patience))
+			_ = c.SetDeadline(time.Now().Add(soon))
 			ping(t, c, "hello")
 		}
 		open, anonymous, resident := g.memory()

@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
-// patience bounds what takes no time when all is well.
-const patience = 20 * time.Second
+// soon bounds what takes no time when all is well.
+var soon = patience.For(20 * time.Second)
 
 // A handler is made of functions. What has none is refused.
 type handler struct {
@@ -72,7 +73,7 @@ func echo() *handler {
 			defer c.Close()
 			b := make([]byte, 1<<16)
 			for {
-				_ = c.SetReadDeadline(time.Now().Add(patience))
+				_ = c.SetReadDeadline(time.Now().Add(soon))
 				n, err := c.Read(b)
 				if err != nil {
 					return
@@ -136,7 +137,7 @@ func (w *world) inside(f func() error) error {
 // dial connects from inside.
 func (w *world) dial(network, address string) (c net.Conn, err error) {
 	err = w.inside(func() error {
-		c, err = (&net.Dialer{Timeout: patience}).Dial(network, address)
+		c, err = (&net.Dialer{Timeout: soon}).Dial(network, address)
 		return err
 	})
 	return c, err
@@ -148,7 +149,7 @@ func (w *world) mustDial(network, address string) net.Conn {
 	if err != nil {
 		w.t.Fatalf("dial %s %s: %v", network, address, err)
 	}
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(soon))
 	w.t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -171,7 +172,7 @@ func ping(t testing.TB, c net.Conn, s string) {
 // await waits for a drop of a reason.
 func (h *handler) await(t testing.TB, want link.Reason) link.Drop {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(soon)
 	defer timer.Stop()
 	for {
 		select {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/offer"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // world is a desk behind a socket.
@@ -90,7 +91,7 @@ func (w *world) serve(name string, h http.Handler) (stop func(), conns chan net.
 // until waits for a fact that nobody announces.
 func (w *world) until(what string, fact func() bool) {
 	w.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(patience.For(20 * time.Second))
 	defer deadline.Stop()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

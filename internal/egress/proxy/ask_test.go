@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/approval"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // person answers what is asked.
@@ -149,7 +150,7 @@ func TestRecheckOfWhatWasAllowed(t *testing.T) {
 		if err == nil {
 			t.Error("what was cut ended well")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience.For(20 * time.Second)):
 		t.Error("it goes on")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // TestTooManyConnections opens more than there is room for: the excess is
@@ -28,7 +29,7 @@ func TestTooManyConnections(t *testing.T) {
 		open = append(open, c)
 	}
 	c := w.dial("45.0.0.1:80")
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience.For(5 * time.Second)))
 	if n, err := c.Read(make([]byte, 1)); err == nil || n != 0 || isTimeout(err) {
 		t.Errorf("over the bound: read %d, %v", n, err)
 	}
@@ -84,7 +85,7 @@ func TestSlowloris(t *testing.T) {
 	}
 	slow["second-head"] = second
 	for name, c := range slow {
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(patience.For(10 * time.Second)))
 		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 			t.Errorf("%s: the connection is still open", name)
 		}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // watchedConn keeps how its reading ended, below TLS and HTTP.
@@ -106,7 +108,7 @@ func TestCutIsReset(t *testing.T) {
 				}
 				select {
 				case err = <-c.ended:
-				case <-time.After(10 * time.Second):
+				case <-time.After(patience.For(10 * time.Second)):
 					t.Fatal("the connection is open still")
 				}
 				if errors.Is(err, syscall.ECONNRESET) != cut {

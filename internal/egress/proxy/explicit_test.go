@@ -17,13 +17,14 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // dialProxy is a connection to the gate's HTTP proxy.
 func (w *world) dialProxy() net.Conn {
 	guest, gate := pair(w.t)
 	go w.proxy.ServeProxy(context.WithoutCancel(w.t.Context()), gate)
-	_ = guest.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = guest.SetDeadline(time.Now().Add(patience.For(10 * time.Second)))
 	return guest
 }
 
@@ -216,7 +217,7 @@ func (w *world) parrot(addr string) {
 
 func (w *world) parroted(c net.Conn, text string) string {
 	w.t.Helper()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience.For(10 * time.Second)))
 	if _, err := io.WriteString(c, text); err != nil {
 		w.t.Fatal(err)
 	}
@@ -257,7 +258,7 @@ func TestSink(t *testing.T) {
 	dial := func(port string) net.Conn {
 		guest, gate := pair(t)
 		go w.proxy.ServeSink(context.WithoutCancel(t.Context()), gate, netip.MustParseAddrPort("192.0.0.3:"+port))
-		_ = guest.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = guest.SetDeadline(time.Now().Add(patience.For(10 * time.Second)))
 		return guest
 	}
 	for _, tt := range []struct {

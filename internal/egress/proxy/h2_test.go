@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func pseudo(authority, path string) []string {
@@ -25,7 +27,7 @@ type h2 struct {
 
 func newH2(t *testing.T, c net.Conn) *h2 {
 	t.Helper()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience.For(20 * time.Second)))
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
 		t.Fatal(err)
 	}

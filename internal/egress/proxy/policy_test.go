@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func TestRefusedRequest(t *testing.T) {
@@ -217,7 +218,7 @@ func TestUpstreamGone(t *testing.T) {
 		_, _ = io.WriteString(rw, "half")
 	}), nil)
 	c := w.dial("45.0.0.2:80")
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience.For(5 * time.Second)))
 	_, _ = io.WriteString(c, requestFor("b.example"))
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/offer"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // offered is a world in which programs outside may serve.
@@ -327,7 +328,7 @@ func TestServiceTakenBack(t *testing.T) {
 	})
 	c := o.info()
 	_, _ = io.WriteString(c, "GET /x/ HTTP/1.1\r\nHost: gate.carboy.internal\r\n\r\n")
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience.For(10 * time.Second)))
 	answer := bufio.NewReader(c)
 	for line := ""; !strings.Contains(line, "begun"); {
 		var err error
@@ -364,7 +365,7 @@ func TestServiceStreams(t *testing.T) {
 		w.Header().Set("Sum", string(body))
 	})
 	c := o.info()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience.For(20 * time.Second)))
 	r := bufio.NewReader(c)
 	_, _ = io.WriteString(c, "POST /x/ HTTP/1.1\r\nHost: gate.carboy.internal\r\nTE: trailers\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
 	if line, err := r.ReadString('\n'); err != nil || line != "HTTP/1.1 103 Early Hints\r\n" {

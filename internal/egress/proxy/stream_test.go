@@ -25,6 +25,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/egress/proxy"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // TestEvents streams events one by one: each arrives before the next is sent.
@@ -133,7 +134,7 @@ func TestHalfClose(t *testing.T) {
 		_, _ = fmt.Fprintf(c, "heard %d", len(data))
 	}))
 	c := w.dial("45.0.0.1:80")
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience.For(10 * time.Second)))
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
 	r := bufio.NewReader(c)
 	if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != 101 {
@@ -243,7 +244,7 @@ func (w *world) grpc(t *testing.T, target string, creds credentials.TransportCre
 
 func callGRPC(t *testing.T, cc *grpc.ClientConn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.For(20*time.Second))
 	defer cancel()
 	out := new(wrapperspb.StringValue)
 	var trailer metadata.MD

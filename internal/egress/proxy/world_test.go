@@ -33,6 +33,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/egress/tlswire"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // world is a sandbox's view of a network: names, addresses, servers on
@@ -315,7 +316,7 @@ func speak(t testing.TB, c net.Conn, text string) (*http.Response, string) {
 
 func talk(t testing.TB, c net.Conn, r *bufio.Reader, text string) (*http.Response, string) {
 	t.Helper()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience.For(10 * time.Second)))
 	if _, err := io.WriteString(c, text); err != nil {
 		t.Fatal(err)
 	}

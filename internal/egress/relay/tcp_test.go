@@ -14,6 +14,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // opaque hides that a connection is a kernel's socket, as netstack's are none.
@@ -67,7 +68,7 @@ func await(t *testing.T, result chan relay.Result) relay.Result {
 	select {
 	case r := <-result:
 		return r
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience.For(10 * time.Second)):
 		t.Fatal("the relay goes on")
 		return relay.Result{}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // hiddenUDP hides that a socket is the kernel's.
@@ -54,7 +55,7 @@ func say(t testing.TB, from, to net.Conn, p []byte) {
 	if _, err := from.Write(p); err != nil {
 		t.Fatal(err)
 	}
-	_ = to.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = to.SetReadDeadline(time.Now().Add(patience.For(10 * time.Second)))
 	got := make([]byte, 64<<10)
 	n, err := to.Read(got)
 	if err != nil || !bytes.Equal(got[:n], p) {

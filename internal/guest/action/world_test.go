@@ -21,6 +21,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func init() { runtime.LockOSThread() }
@@ -122,7 +123,7 @@ func (w *world) send(request []byte, half bool) []byte {
 	w.t.Helper()
 	c, served := w.connect(w.t.Context())
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(patience.For(time.Minute)))
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)

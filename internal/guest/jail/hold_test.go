@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // group makes a cgroup of this test's below a hierarchy's mount.
@@ -24,7 +25,7 @@ func group(t testing.TB, hierarchy string) string {
 		t.Skip("no such cgroups here:", err)
 	}
 	t.Cleanup(func() {
-		tick, late := time.NewTicker(time.Millisecond), time.After(30*time.Second)
+		tick, late := time.NewTicker(time.Millisecond), time.After(patience.For(30*time.Second))
 		defer tick.Stop()
 		for os.Remove(dir) != nil {
 			select {

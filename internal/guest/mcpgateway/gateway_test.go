@@ -18,6 +18,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/guest/mcpgateway"
 	"github.com/carboy-sandbox/carboy/internal/guest/mcpgateway/catalogue"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // TestMain is also the servers that the gateway runs.
@@ -154,7 +155,7 @@ func (r *rig) call(t *testing.T, tool string, args any) string {
 // wait returns the next of c that has want in it.
 func wait(t *testing.T, c chan string, want string) {
 	t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(patience.For(20 * time.Second))
 	for {
 		select {
 		case got := <-c:

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func (w *world) read(r *guestv1.ReadRequest) (*guestv1.ReadResponse, error) {
@@ -85,7 +86,7 @@ func TestReadKeepsAnOrphan(t *testing.T) {
 	}
 	select { // nobody reads it any more
 	case <-cmd.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience.For(10 * time.Second)):
 		t.Error("it lives on")
 	}
 }

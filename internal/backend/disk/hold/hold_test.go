@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/disk/hold"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // world is a small disk, an image on it, and who holds it.
@@ -96,7 +97,7 @@ func (w *world) fill() (free func()) {
 // awaitHeld waits until something is held, or nothing is.
 func (w *world) awaitHeld(want bool) (held []hold.Held) {
 	w.t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(patience.For(20 * time.Second))
 	for {
 		select {
 		case held = <-w.told:

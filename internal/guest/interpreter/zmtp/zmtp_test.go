@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/interpreter/zmtp"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // hello is a greeting as libzmq sends it.
@@ -43,7 +44,7 @@ func peer(t testing.TB, says []byte, limit int64) (*zmtp.Conn, error) {
 		_, _ = io.Copy(io.Discard, c)
 		c.Close()
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.For(10*time.Second))
 	defer cancel()
 	c, err := zmtp.Dial(ctx, "unix", path, zmtp.Dealer, limit)
 	if err == nil {
