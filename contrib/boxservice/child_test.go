@@ -22,6 +22,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
 	"github.com/carboy-sandbox/carboy/internal/langbot/rpc"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // This program is the child as well, where a test starts it so.
@@ -124,12 +125,8 @@ func pids(t *testing.T, notes string) (list []int) {
 func gone(t *testing.T, list []int) {
 	t.Helper()
 	for _, pid := range list {
-		deadline := time.Now().Add(10 * time.Second)
-		for alive(pid) {
-			if time.Now().After(deadline) {
-				t.Fatalf("process %d is still there", pid)
-			}
-			<-time.After(10 * time.Millisecond)
+		if !patience.Until(10*time.Second, func() bool { return !alive(pid) }) {
+			t.Fatalf("process %d is still there", pid)
 		}
 	}
 }

@@ -130,9 +130,10 @@ test('a timeout ends the command, and none ends nothing', async () => {
 })
 
 test('keep-alives come as often as was asked', async () => {
+  const began = Date.now()
   const { keepalives, end } = await start(sandbox, bash('sleep 1.5'), { 'Keepalive-Ping-Interval': '1' })
   assert.equal(end.exited, true)
-  assert.equal(keepalives, 1)
+  assert.ok(keepalives >= 1 && keepalives <= (Date.now() - began) / 1000, `${keepalives} keep-alives`)
 })
 
 test('a terminal has the size, directory, environment and user that were asked for', async () => {

@@ -22,6 +22,8 @@ import (
 	"github.com/miekg/dns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // Addresses of an arena beside those of its world.
@@ -285,7 +287,7 @@ func (a *arena) drain(attempt string, r io.Reader) {
 		n, err := r.Read(buf)
 		if n > 0 {
 			a.began(attempt)
-			const grace = 300 * time.Millisecond // for what is under way
+			grace := patience.For(1500 * time.Millisecond) // for what is under way
 			if at := a.changed.Load(); at != 0 && time.Since(time.Unix(0, at)) > grace {
 				a.found(attempt, "%d bytes, %v after the policy was changed", n, time.Since(time.Unix(0, at)))
 			}

@@ -15,6 +15,7 @@ import (
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/contrib/boxservice"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // TestBoxClient has what a platform in Go does with contrib/boxservice beyond commands.
@@ -219,7 +220,7 @@ func TestBoxChild(t *testing.T) {
 	at.Close()
 	began := time.Now()
 	s.Close()
-	if d := time.Since(began); d > 5*time.Second {
+	if d := time.Since(began); d > patience.For(5*time.Second) {
 		t.Errorf("its end took %v", d)
 	}
 	until(t, func() bool {

@@ -195,9 +195,9 @@ func pings(t *testing.T, h *home, name string) {
 	t.Helper()
 	got := h.feed(`
 import socket
-for to in "192.0.0.1", "93.184.216.34":
+for to, soon in ("192.0.0.1", 20), ("93.184.216.34", 1):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
-    s.settimeout(1)
+    s.settimeout(soon)
     try:
         s.connect((to, 0)); s.send(b"\x08\0\0\0\0\0\0\1hello")
         print(s.recv(64)[8:])

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // content is the content of one volume, by way of the API.
@@ -63,7 +66,12 @@ func (c *content) do(method, op, path string, body io.Reader) (int, string) {
 
 func (c *content) want(status int, method, op, path, body string) string {
 	c.h.t.Helper()
-	got, text := c.do(method, op, path, strings.NewReader(body))
+	var got int
+	var text string
+	patience.Until(10*time.Second, func() bool { // a process that was killed just now may be asked, which says "try again"
+		got, text = c.do(method, op, path, strings.NewReader(body))
+		return got != http.StatusServiceUnavailable
+	})
 	if got != status {
 		c.h.t.Errorf("%s %s %s = %d %s, want %d", method, op, path, got, text, status)
 	}
