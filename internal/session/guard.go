@@ -117,7 +117,7 @@ func (r *Runtime) watchProcesses(s *session) {
 	want := false
 	if soft(s.rec.Workspace) && !r.closed {
 		for _, m := range s.procs {
-			want = want || m.p != nil && m.alive()
+			want = want || m.p != nil && m.alive() && !m.stopped
 		}
 	}
 	switch {
@@ -158,7 +158,8 @@ func (r *Runtime) watchWorkspace(ctx context.Context, s *session) {
 }
 
 // stopWriters ends all managed processes of a session, for any may be the one
-// that writes. They stay known, and say why.
+// that writes. They stay known, and say why, once: one that was stopped may be seen alive
+// for a moment more.
 func (r *Runtime) stopWriters(ctx context.Context, s *session, why error) {
 	if !s.procTurn.take(ctx, nil) {
 		return
@@ -170,8 +171,8 @@ func (r *Runtime) stopWriters(ctx context.Context, s *session, why error) {
 	r.mu.Lock()
 	running := map[string]*managed{}
 	for pid, m := range s.procs {
-		if m.p != nil && m.alive() {
-			running[pid] = m
+		if m.p != nil && m.alive() && !m.stopped {
+			running[pid], m.stopped = m, true
 		}
 	}
 	r.mu.Unlock()
@@ -183,6 +184,9 @@ func (r *Runtime) stopWriters(ctx context.Context, s *session, why error) {
 			err := m.p.Stop(stop)
 			if err != nil {
 				r.log.Error("stop a process at its workspace's quota", "session", shown(s.id.key), "process", pid, "error", err)
+				r.mu.Lock()
+				m.stopped = false // so that it is tried again
+				r.mu.Unlock()
 			}
 			r.tell(AuditRecord{
 				Time: r.now(), Owner: s.id.owner, Session: s.id.key, Sandbox: r.sandboxID(s),

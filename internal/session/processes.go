@@ -23,6 +23,9 @@ type managed struct {
 	// quit ends its start, which a sandbox that has ended would never answer. It
 	// has no effect later.
 	quit context.CancelCauseFunc
+	// stopped: its end was asked for, since its workspace is over its quota. Guarded by the
+	// runtime's mu.
+	stopped bool
 }
 
 // StartProcess starts a managed process in a session that is there, and wakes
