@@ -58,6 +58,7 @@ func (m *Manager) Create(ctx context.Context, c Caller, spec Spec, values Secret
 	if err != nil {
 		return nil, undone(ctx, failure(err, spec.Name, "take its image and volumes"))
 	}
+	defer m.registry.release(e) // the lease of who creates it: the grace begins when it is there
 	defer m.registry.give(e)
 	e.values = maps.Clone(values)
 	if sb, err = m.lives.build(ctx, e, b, sb); err != nil {
@@ -181,6 +182,7 @@ func (l *lives) reserve(c Caller, spec Spec, backend, why string) (*entry, *Sand
 			}
 		}
 		e := newEntry(id, spec)
+		e.holds = 1 // see Create
 		entered, err := l.registry.enrol(e, c, spec.Name, kind, pooled)
 		if err != nil {
 			return nil, nil, err

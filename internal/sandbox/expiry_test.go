@@ -209,6 +209,27 @@ func TestInterruptedFinish(t *testing.T) {
 	})
 }
 
+// TestSlowStart: who made a sandbox has the whole grace to take hold of it, however long its
+// start took. Nobody who does not come keeps it.
+func TestSlowStart(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, d *daemon) {
+		w.fake.SetHook(slow(sandboxtest.Start, 3*sandbox.OrphanGrace))
+		create(t, d, sandbox.Spec{Name: "held", Ephemeral: true})
+		pass(sandbox.OrphanGrace - time.Second)
+		release, err := d.Hold(t.Context(), ann, "held")
+		if err != nil {
+			t.Fatal(err)
+		}
+		create(t, d, sandbox.Spec{Name: "left", Ephemeral: true})
+		pass(sandbox.OrphanGrace + time.Second)
+		wantGone(t, d, "left")
+		wantState(t, d, "held", sandbox.StateRunning, "")
+		release()
+		pass(sandbox.OrphanGrace + time.Second)
+		wantGone(t, d, "held")
+	})
+}
+
 func TestHoldOfWhatIsBeingFinished(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, d *daemon) {
 		create(t, d, sandbox.Spec{Name: "run", Ephemeral: true})

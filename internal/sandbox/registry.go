@@ -310,13 +310,11 @@ func (r *registry) hold(c Caller, ref string) (release func(), err error) {
 	}
 	e.holds++
 	r.armLocked(e)
-	return sync.OnceFunc(func() {
-		r.release(e)
-		r.run.nudge()
-	}), nil
+	return sync.OnceFunc(func() { r.release(e) }), nil
 }
 
 func (r *registry) release(e *entry) {
+	defer r.run.nudge()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for e.moved != nil {

@@ -117,7 +117,8 @@ const (
 
 // Times of ephemeral sandboxes.
 const (
-	// OrphanGrace is how long one waits for its client to return.
+	// OrphanGrace is how long one waits for its client to return, or to come at all once it
+	// was made.
 	OrphanGrace = 10 * time.Second
 	// KeptTTL is how long one is kept whose workspace had changes at its end.
 	KeptTTL = 7 * 24 * time.Hour
