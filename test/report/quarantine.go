@@ -14,7 +14,6 @@ const mostHeld = 10
 
 // quarantine is for tests that are red for a reason that is known and not yet mended.
 var quarantine = []held{
-	{"test/e2e", "TestManyFromOneSnapshot", "2026-11-28", "a start of over ten seconds is taken for one that nobody waits for"},
 	{"test/e2e", "TestBoxFullDisk/process", "2026-11-28", "on a slow disk some steps find room: the test or the daemon is wrong"},
 }
 
