@@ -212,6 +212,11 @@ func (w *fullWorld) restarted(t *testing.T, kill bool) {
 func TestBoxFullDisk(t *testing.T) {
 	behindSome(t, func(t *testing.T, wall string) {
 		w := newFullWorld(t, wall, 256, 8192)
+		// What falls asleep gives room back.
+		until(t, func() bool {
+			gone, err := w.c.Get(t.Context(), "gone")
+			return err == nil && gone.Asleep
+		})
 		free := w.fill(0)
 		w.refused(t, false)
 		w.goesOn(t)

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // newSmallHome is a home whose state is on a file system of size bytes.
@@ -46,10 +48,8 @@ func (h *home) fill(left int) (free func()) {
 	}
 	defer f.Close()
 	var n int64
-	for block := make([]byte, 4096); ; n += int64(len(block)) {
-		if _, err := f.Write(block); err != nil {
-			break
-		}
+	for more := int64(1); more > 0; n += more {
+		more = fillOnce(h.t, f)
 	}
 	if err := f.Truncate(max(0, n-int64(left))); err != nil {
 		h.t.Fatal(err)
@@ -70,8 +70,24 @@ func (h *home) fillAgain() {
 		h.t.Fatal(err)
 	}
 	defer f.Close()
-	for block := make([]byte, 4096); err == nil; {
-		_, err = f.Write(block)
+	for fillOnce(h.t, f) > 0 {
+	}
+}
+
+// fillOnce appends to a file until no block is left, and returns how many bytes that were.
+// What others have deleted before is free by then, which ext4 says only once it is on the
+// disk; what they delete meanwhile may not be.
+func fillOnce(t testing.TB, f *os.File) (n int64) {
+	t.Helper()
+	if err := unix.Syncfs(int(f.Fd())); err != nil && !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	for block := make([]byte, 4096); ; {
+		m, err := f.Write(block)
+		n += int64(m)
+		if err != nil {
+			return n
+		}
 	}
 }
 

@@ -13,9 +13,7 @@ type held struct {
 const mostHeld = 10
 
 // quarantine is for tests that are red for a reason that is known and not yet mended.
-var quarantine = []held{
-	{"test/e2e", "TestBoxFullDisk/process", "2026-11-28", "on a slow disk some steps find room: the test or the daemon is wrong"},
-}
+var quarantine = []held{}
 
 func inQuarantine(q []held, pkg, test string) bool {
 	for _, h := range q {
