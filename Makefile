@@ -67,7 +67,7 @@ weak: guest rules
 # of times it does a little.
 test: deps machine build weak lint
 	bin="$$(cd $(BIN) && pwd)" && CARBOY_BIN="$$bin/carboy" \
-		CARBOY_WEAK_BIN="$$bin/carboy-weak" CARBOY_WEAK_GUEST="$$bin/carboy-guest-weak" scripts/test.sh $(ARGS)
+		CARBOY_WEAK_BIN="$$bin/carboy-weak" CARBOY_WEAK_GUEST="$$bin/carboy-guest-weak" exec scripts/test.sh $(ARGS)
 
 # The same with all of it, before a release: kills at more moments, gigabytes, each client
 # over each wall, each weakness, and CYCLES sandboxes made and removed. It takes hours:

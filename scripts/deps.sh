@@ -13,6 +13,7 @@ curl curl
 getent libc-bin
 git git
 ip iproute2
+losetup mount
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
 newuidmap uidmap
@@ -22,6 +23,7 @@ ps procps
 qemu-system-x86_64 qemu-system-x86
 python3 python3
 sshd openssh-server
+tini tini
 unshare util-linux
 '
 

@@ -20,6 +20,12 @@ if [ -z "${CARBOY_TEST_SIGNALS:-}" ] && env --default-signal true 2>/dev/null; t
 	CARBOY_TEST_SIGNALS=default exec env --default-signal sh scripts/test.sh "$@"
 fi
 
+# What tests leave behind ends with the run, or before the next.
+if [ -z "${CARBOY_WORLD:-}" ]; then
+	CARBOY_WORLD=1 exec scripts/world.sh scripts/test.sh "$@"
+fi
+unset CARBOY_WORLD
+
 began=$(date +%s)
 out=$PWD/bin
 said=$out/tests

@@ -85,7 +85,7 @@ func start(t *testing.T, set func(*control.Config), root string) *instance {
 	if _, err := exec.LookPath("unshare"); err != nil {
 		t.Skip(err)
 	}
-	dir, err := os.MkdirTemp("/tmp", "carboy-agent-")
+	dir, err := os.MkdirTemp("", "carboy-agent-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func copied(t *testing.T) (root string) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	dir, err := os.MkdirTemp("/tmp", "carboy-root-")
+	dir, err := os.MkdirTemp("", "carboy-root-")
 	if err != nil {
 		t.Fatal(err)
 	}

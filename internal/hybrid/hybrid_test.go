@@ -193,7 +193,7 @@ func TestUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	dir, err := os.MkdirTemp("/tmp", "hybrid-") // which every user's way leads to
+	dir, err := os.MkdirTemp("", "hybrid-") // which every user's way leads to
 	if err == nil {
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		err = os.Chmod(dir, 0o755)

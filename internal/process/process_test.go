@@ -140,7 +140,7 @@ func TestDirectoryIsMade(t *testing.T) {
 // open makes a directory that everybody may write to.
 func open(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "carboy-process-")
+	dir, err := os.MkdirTemp("", "carboy-process-")
 	if err != nil {
 		t.Fatal(err)
 	}

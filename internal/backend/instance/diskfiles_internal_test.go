@@ -57,7 +57,7 @@ func looked(t *testing.T, o diskOrder) (paths string, notes string, err error) {
 // openDirs is a directory that everybody gets to, unlike t.TempDir's.
 func openDirs(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "carboy-disk-")
+	dir, err := os.MkdirTemp("", "carboy-disk-")
 	if err == nil {
 		err = os.Chmod(dir, 0o755)
 	}

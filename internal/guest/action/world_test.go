@@ -78,7 +78,7 @@ func open(t testing.TB) *world {
 // shared is a directory of the user's, which its rights lead to.
 func shared(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "action-")
+	dir, err := os.MkdirTemp("", "action-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func needRoot(t testing.TB) {
 // openDir is a directory that every user reaches, unlike t.TempDir's.
 func openDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "carboy-files-")
+	dir, err := os.MkdirTemp("", "carboy-files-")
 	must(t, err)
 	must(t, os.Chmod(dir, 0o777))
 	t.Cleanup(func() { must(t, files.RemoveAll(context.Background(), dir)) })

@@ -18,7 +18,7 @@ import (
 // playground is a directory of the command user's.
 func playground(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "jail")
+	dir, err := os.MkdirTemp("", "jail")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // A command begins in no directory that the agent has open, nor is it a
 // program that the agent has: a child has all of that until it executes.
 func TestNothingOfTheAgentsByProc(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "carboy-walk-")
+	dir, err := os.MkdirTemp("", "carboy-walk-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,6 +73,7 @@ func TestInputWaits(t *testing.T) {
 	cmd := sh("echo up; read x </dev/null; while [ ! -e /tmp/go-$PPID-" + strconv.Itoa(os.Getpid()) + " ]; do sleep 0.02; done; wc -c")
 	cmd.Stdin = true
 	flag := fmt.Sprintf("/tmp/go-0-%d", os.Getpid())
+	_ = os.Remove(flag) // of a process that had the number before
 	defer os.Remove(flag)
 	if _, err := w.start("waits", cmd, until("up")); err != nil {
 		t.Fatal(err)

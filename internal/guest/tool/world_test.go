@@ -42,7 +42,7 @@ func newWorld(t testing.TB, o tool.Options) *world {
 	if os.Geteuid() != 0 {
 		t.Skip("acts as several users: needs root")
 	}
-	dir, err := os.MkdirTemp("/tmp", "carboy-tool-")
+	dir, err := os.MkdirTemp("", "carboy-tool-")
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	must(t, os.Chmod(dir, 0o755))

@@ -52,7 +52,7 @@ func machine(t *testing.T) string {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount")
 	}
-	dir, err := os.MkdirTemp("/tmp", "carboy-trust-") // a test's own would be part of what is below
+	dir, err := os.MkdirTemp("", "carboy-trust-") // a test's own would be part of what is below
 	if err != nil {
 		t.Fatal(err)
 	}

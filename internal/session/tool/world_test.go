@@ -41,7 +41,7 @@ func newWorld(t testing.TB, rootful bool) *world {
 	if os.Geteuid() != 0 {
 		t.Skip("acts as several users: needs root")
 	}
-	dir, err := os.MkdirTemp("/tmp", "carboy-tools-")
+	dir, err := os.MkdirTemp("", "carboy-tools-")
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	must(t, os.Chmod(dir, 0o755))

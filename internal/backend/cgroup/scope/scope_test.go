@@ -136,7 +136,7 @@ func TestEnter(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("/tmp", "scope") // short: it is a socket's
+			dir, err := os.MkdirTemp("", "scope") // short: it is a socket's
 			if err != nil {
 				t.Fatal(err)
 			}
