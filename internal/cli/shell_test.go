@@ -29,8 +29,8 @@ func TestShellAttach(t *testing.T) {
 	}
 	for !strings.Contains(s.expect(askSize(s)), "20 50") { // it takes its time to arrive
 	}
-	s.send("sleep 1000\r")
-	s.expect("sleep 1000\r\n")
+	s.send("sh -c 'echo up; exec sleep 1000'\r") // before that runs, Ctrl-C would be the shell's
+	s.expect("up\r\n")
 	s.send("\x03")
 	s.expect("$ ")
 	s.send("printf 'kept: \\377 \\303\\274\\n'\r")
