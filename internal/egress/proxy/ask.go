@@ -124,7 +124,8 @@ func (x *exchange) askPerson(kind approval.Kind, secret string) *Refusal {
 			x.note(why)
 			panic(http.ErrAbortHandler)
 		}
-		if failed := x.failure(); failed != nil {
+		// A change of the policy voids the question and cuts the request: the first is the reason.
+		if failed := x.failure(); failed != nil && failed.Reason != reasonAskNow {
 			return failed
 		}
 		return why

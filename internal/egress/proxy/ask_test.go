@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -109,6 +110,27 @@ func TestPolicyChangesWithTheAnswer(t *testing.T) {
 	}
 	if status, body := asked(t, w, "https://api.example.com/"); status != 403 || !strings.Contains(body, proxy.CodeApprovalVoided) {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// A policy that changes voids the question, and that is what the sandbox is told, whichever
+// of the two comes first.
+func TestPolicyChangesUnderAQuestion(t *testing.T) {
+	p := &person{}
+	w := newWorld(t, askAPI, asks(p))
+	w.web("api.example.com", "45.0.0.1", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
+	for round := range 50 {
+		var set sync.WaitGroup
+		p.say = func(approval.Question) approval.Outcome {
+			other := askAPI
+			other.Ask.Timeout = fmt.Sprint(60+round, "s")
+			set.Go(func() { w.set(other) })
+			return approval.Outcome{State: approval.Voided}
+		}
+		if status, body := asked(t, w, "https://api.example.com/"); status != 403 || !strings.Contains(body, proxy.CodeApprovalVoided) {
+			t.Fatalf("round %d: %d %s", round, status, body)
+		}
+		set.Wait()
 	}
 }
 
