@@ -65,7 +65,7 @@ func end(ctx context.Context, h *uninstall.Home, remove bool) (err error) {
 	log := slog.New(slog.DiscardHandler)
 	dirs := h.Dirs
 	dirs.Cache = "" // nothing is started
-	w, err := openWalls(ctx, dirs, log)
+	w, err := openWalls(ctx, dirs, 0, log)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
@@ -33,8 +34,9 @@ type walls struct {
 	closes []func() error
 }
 
-// openWalls opens the images and every wall there is.
-func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls, err error) {
+// openWalls opens the images and every wall there is, whose sandboxes have so long to
+// start; 0: the default.
+func openWalls(ctx context.Context, dirs home.Dirs, start time.Duration, log *slog.Logger) (_ *walls, err error) {
 	w := &walls{log: log}
 	defer func() {
 		if err != nil {
@@ -60,14 +62,15 @@ func openWalls(ctx context.Context, dirs home.Dirs, log *slog.Logger) (_ *walls,
 		return nil, fmt.Errorf("open the snapshots: %w", err)
 	}
 	w.closes = append(w.closes, w.saved.Close)
-	strong, err := gvisor.Open(ctx, gvisor.Options{
-		State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved, Disks: w.disks, DebugDir: os.Getenv("CARBOY_GVISOR_LOGS"),
-	})
+	opts := instance.Options{State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved, Disks: w.disks, Start: start}
+	logged := opts
+	logged.DebugDir = os.Getenv("CARBOY_GVISOR_LOGS")
+	strong, err := gvisor.Open(ctx, logged)
 	if err != nil {
 		return nil, fmt.Errorf("open the gvisor wall: %w", err)
 	}
 	w.add(strong, strong.Close)
-	light, err := process.Open(ctx, process.Options{State: dirs.State, Cache: dirs.Cache, Log: log, Images: w.images, Snapshots: w.saved, Disks: w.disks})
+	light, err := process.Open(ctx, opts)
 	if err != nil {
 		return nil, fmt.Errorf("open the process wall: %w", err)
 	}

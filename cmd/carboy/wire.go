@@ -140,7 +140,7 @@ func serve(ctx context.Context, o cli.ServeOptions) (err error) {
 			report.Note(line)
 		}
 	}
-	walls, err := openWalls(ctx, dirs, log)
+	walls, err := openWalls(ctx, dirs, time.Duration(cfg.StartTime), log)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // completeWait bounds how long a shell waits for names.
-const completeWait = time.Second
+const completeWait = 5 * time.Second
 
 func (a *app) completionCommand() *cobra.Command {
 	cmd := &cobra.Command{

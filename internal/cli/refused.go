@@ -17,7 +17,7 @@ import (
 
 const (
 	// refusedWait bounds how long the end of a command waits for its records.
-	refusedWait = 2 * time.Second
+	refusedWait = 10 * time.Second
 	// maxRefused bounds how many of them are looked at.
 	maxRefused = 10_000
 )

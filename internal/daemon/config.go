@@ -24,6 +24,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/template"
+	"github.com/carboy-sandbox/carboy/internal/tenant/meter"
 	"github.com/carboy-sandbox/carboy/internal/text/strict"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 )
@@ -82,11 +83,16 @@ type Config struct {
 	// mcp-gateway may be asked to run, by name: see docs/mcp-in-sandbox.md.
 	MCPServers json.RawMessage `json:"mcp_servers"`
 
-	MountDirs  []string `json:"mount_dirs"`  // below which mounts may be named over the unix socket; "~" is the caller's home
-	Resolvers  []string `json:"resolvers"`   // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
-	IdleExit   Duration `json:"idle_exit"`   // for how long a daemon with Auto waits
-	Pool       *int     `json:"pool"`        // instances of each kind that are kept warm; nil: see PoolSize
-	PoolMemory Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
+	MountDirs []string `json:"mount_dirs"` // below which mounts may be named over the unix socket; "~" is the caller's home
+	Resolvers []string `json:"resolvers"`  // whom gates ask for names, as "ADDRESS" or "ADDRESS:PORT"; none: the machine's own
+	IdleExit  Duration `json:"idle_exit"`  // for how long a daemon with Auto waits
+	// StartTime is how long the agent of a sandbox that starts may take to answer.
+	StartTime Duration `json:"start_time"`
+	// MeasureTime is how long it may take to measure what a sandbox uses: one that takes
+	// longer is left alone for a while.
+	MeasureTime Duration `json:"measure_time"`
+	Pool        *int     `json:"pool"`        // instances of each kind that are kept warm; nil: see PoolSize
+	PoolMemory  Size     `json:"pool_memory"` // bytes that all of them may take together, by an estimate
 	// Limits are what each owner may have: "key:ID" for a team, "uid:1000" for a
 	// user of the machine, "default" for teams that are not named.
 	Limits map[string]Limits `json:"limits"`
@@ -163,6 +169,7 @@ func DefaultConfig(dirs home.Dirs) Config {
 		Dirs:      dirs,
 		MountDirs: []string{"~", "/home", "/srv", "/mnt", "/media", "/opt", "/tmp", "/var/tmp"},
 		IdleExit:  Duration(5 * time.Minute),
+		StartTime: Duration(sandbox.DefaultStartTime), MeasureTime: Duration(meter.DefaultTime),
 
 		E2BSudo:    true,
 		PoolMemory: sandbox.DefaultPoolMemory,
@@ -259,8 +266,10 @@ func (c Config) Validate() error {
 	if c.BuildCache <= 0 {
 		return bad("build_cache: it must be more than 0")
 	}
-	if c.IdleExit <= 0 {
-		return bad("idle_exit: it must be longer than 0")
+	for name, d := range map[string]Duration{"idle_exit": c.IdleExit, "start_time": c.StartTime, "measure_time": c.MeasureTime} {
+		if d <= 0 {
+			return bad("%s: it must be longer than 0", name)
+		}
 	}
 	if n := c.PoolSize(); n < 0 || n > maxPool {
 		return bad("pool %d: out of bounds, which are 0 and %d", n, maxPool)

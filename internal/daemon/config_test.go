@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/daemon"
 	"github.com/carboy-sandbox/carboy/internal/home"
@@ -81,6 +82,36 @@ func TestConfigOfThePool(t *testing.T) {
 			if auto := cfg.PoolSize(); served != tt.served || auto != tt.auto || cfg.PoolMemory != tt.memory {
 				t.Errorf("pool = %d, %d by a client's, of %d bytes; want %d, %d, %d",
 					served, auto, cfg.PoolMemory, tt.served, tt.auto, tt.memory)
+			}
+		})
+	}
+}
+
+// How long a slow machine is waited for can be set, and not to nothing.
+func TestConfigOfTimes(t *testing.T) {
+	for _, tt := range []struct {
+		name, file     string
+		start, measure time.Duration
+		want           string // in the error
+	}{
+		{name: "none", file: `{}`, start: 2 * time.Minute, measure: 10 * time.Second},
+		{name: "set", file: `{"start_time":"10m","measure_time":"1m"}`, start: 10 * time.Minute, measure: time.Minute},
+		{name: "no-start", file: `{"start_time":"0s"}`, want: "start_time"},
+		{name: "negative", file: `{"measure_time":"-1s"}`, want: "measure_time"},
+		{name: "number", file: `{"start_time":30}`, want: "start_time"},
+		{name: "silence", file: `{"box":{"silence_sec":90000}}`, want: "box.silence_sec"},
+		{name: "negative-silence", file: `{"box":{"silence_sec":-1}}`, want: "box.silence_sec"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, err := readConfig(t, tt.file)
+			if tt.want != "" {
+				if sandbox.KindOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("error = %v, want an invalid with %q", err, tt.want)
+				}
+				return
+			}
+			if start, measure := time.Duration(cfg.StartTime), time.Duration(cfg.MeasureTime); err != nil || start != tt.start || measure != tt.measure {
+				t.Errorf("%v, %v, %v; want %v, %v", start, measure, err, tt.start, tt.measure)
 			}
 		})
 	}

@@ -185,7 +185,7 @@ func Run(ctx context.Context, cfg Config, deps Deps) (err error) {
 	if d.manager, err = sandbox.NewManager(opts); err != nil {
 		return err
 	}
-	d.meter = meter.New(d.manager, d.log)
+	d.meter = meter.New(d.manager, meter.Options{Time: time.Duration(cfg.MeasureTime), Log: d.log})
 	ctx, d.stop = context.WithCancelCause(ctx)
 	defer d.stop(nil)
 	serve, err := d.doors(ctx, parts{keys, db, network, asked, book, kept, vols})

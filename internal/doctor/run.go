@@ -27,9 +27,9 @@ type Options struct {
 
 // Bounds of the whole.
 const (
-	checkLimit    = 5 * time.Second
-	imageLimit    = 20 * time.Second // its first build reads thousands of files
-	instanceLimit = 30 * time.Second
+	checkLimit    = 15 * time.Second
+	imageLimit    = time.Minute // its first build reads thousands of files
+	instanceLimit = 2 * time.Minute
 	// grace is how long a check whose time is over may take to notice.
 	grace = time.Second
 	// atOnce bounds the checks that run together.

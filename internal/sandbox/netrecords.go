@@ -32,7 +32,7 @@ type EndedNet struct {
 
 const (
 	// askLimit bounds how long an agent is asked for names.
-	askLimit = time.Second
+	askLimit = 5 * time.Second
 	// askAgain is how often a follower's sandbox is asked.
 	askAgain = 2 * time.Second
 	// maxEnded is how many records are kept of a sandbox that ended: the last.

@@ -10,6 +10,9 @@ import (
 )
 
 const (
+	// DefaultStartTime is how long the agent of an instance that starts may take to answer:
+	// many times what it takes, for a machine may be slow and start many at once.
+	DefaultStartTime = 2 * time.Minute
 	// defaultStartupTimeout is how long a Startup may take to be ready that
 	// does not say.
 	defaultStartupTimeout = 5 * time.Minute

@@ -17,7 +17,9 @@ import (
 const (
 	defaultTTL      = 300 * time.Second
 	defaultKeepIdle = 7 * 24 * time.Hour
-	maxRPCFile      = 100 << 20 // bytes that may be configured
+	defaultSilence  = time.Minute
+	maxSilence      = 24 * 60 * 60 // seconds that may be configured
+	maxRPCFile      = 100 << 20    // bytes that may be configured
 )
 
 // limits are the whole numbers of Config.Limits: by name, with their defaults and
@@ -70,8 +72,11 @@ type Config struct {
 	// KeepIdleSec is for how long one sleeps after that before it is removed,
 	// where its workspace has something in it; nil: 7 days; 0 and less: it is
 	// removed at once.
-	KeepIdleSec *int            `json:"keep_idle_sec,omitempty"`
-	Limits      sessions.Limits `json:"limits,omitzero"` // what is 0 has its default
+	KeepIdleSec *int `json:"keep_idle_sec,omitempty"`
+	// SilenceSec is how long after a command's time its sandbox may take to say that it
+	// has ended, before it is stopped; 0: 60.
+	SilenceSec int             `json:"silence_sec,omitempty"`
+	Limits     sessions.Limits `json:"limits,omitzero"` // what is 0 has its default
 }
 
 // TTL returns for how long an idle session is left as it is; 0: for good.
@@ -88,6 +93,14 @@ func (c Config) KeepIdle() time.Duration {
 		return defaultKeepIdle
 	}
 	return time.Duration(max(*c.KeepIdleSec, 0)) * time.Second
+}
+
+// Silence returns for how long after a command's time nothing need be heard of it.
+func (c Config) Silence() time.Duration {
+	if c.SilenceSec == 0 {
+		return defaultSilence
+	}
+	return time.Duration(c.SilenceSec) * time.Second
 }
 
 // WithDefaults returns c with its image, its wall and its limits filled in.
@@ -132,6 +145,9 @@ func (c Config) Validate() error {
 		if d.sec != nil && *d.sec > math.MaxInt32 {
 			return bad(d.name, "%d is out of bounds: at most %d", *d.sec, math.MaxInt32)
 		}
+	}
+	if c.SilenceSec < 0 || c.SilenceSec > maxSilence {
+		return bad("silence_sec", "%d is out of bounds: at most %d, and 0 is the default", c.SilenceSec, maxSilence)
 	}
 	if c.Quota != request.QuotaAny && c.Quota != request.QuotaHard && c.Quota != request.QuotaSoft {
 		return bad("quota", "%.40q is no choice: hard, soft, or none", c.Quota)

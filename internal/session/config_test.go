@@ -14,7 +14,7 @@ import (
 
 func TestConfig(t *testing.T) {
 	d := session.Config{}.WithDefaults()
-	if d.Image != sandbox.DefaultImage || d.Isolation != sandbox.WallGVisor || d.TTL() != 300*time.Second || d.KeepIdle() != 7*24*time.Hour ||
+	if d.Image != sandbox.DefaultImage || d.Isolation != sandbox.WallGVisor || d.TTL() != 300*time.Second || d.KeepIdle() != 7*24*time.Hour || d.Silence() != time.Minute ||
 		d.Limits.MaxSessions != 64 || d.Limits.MaxProcesses != 64 || d.Limits.MaxCompleted != 256 || d.Limits.CompletedSec != 300 ||
 		d.Limits.MaxEntries != 100_000 || d.Limits.MaxSleeping != 256 || d.Limits.MaxRPCFileBytes != 20<<20 {
 		t.Errorf("defaults %+v", d)
@@ -31,6 +31,7 @@ func TestConfig(t *testing.T) {
 		{"large-quota", `{"workspace_quota_mb":1073741825}`, "box.workspace_quota_mb"},
 		{"long-ttl", `{"session_ttl_sec":10000000000}`, "box.session_ttl_sec"},
 		{"long-sleep", `{"keep_idle_sec":10000000000}`, "box.keep_idle_sec"},
+		{"long-silence", `{"silence_sec":86401}`, "box.silence_sec"},
 		{"said-and-not-set", `{"limits":{"sleeping_keeps_sec":1}}`, "box.limits.sleeping_keeps_sec"},
 		{"wall", `{"isolation":"nonsense"}`, "box.isolation"},
 		{"quota-word", `{"quota":"maybe"}`, "box.quota"},

@@ -22,8 +22,6 @@ const (
 
 	// orphanGrace is how long a command outlives the daemon that asked for it.
 	orphanGrace = 10 * time.Second
-	// silence is how long after a command's time the guest may take to say so.
-	silence = 15 * time.Second
 	// attempts are how often a sandbox is tried that turns out to have ended.
 	attempts = 2
 
@@ -175,7 +173,7 @@ func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel co
 	left := max(x.cmd.Timeout-x.w.queued, time.Millisecond)
 	cmd, input := agent.Script(x.cmd.Line, x.cmd.Dir, x.cmd.Env)
 	cmd.TimeoutMs, cmd.OrphanGraceMs = uint64(left.Milliseconds()), uint64(orphanGrace.Milliseconds())
-	ctx, stop := context.WithTimeoutCause(ctx, left+silence, errSilent)
+	ctx, stop := context.WithTimeoutCause(ctx, left+x.r.c.Silence(), errSilent)
 	defer stop()
 	defer guard.watch(ctx, cancel, x.r.log)()
 	return x.r.guest(s).Exec(ctx, cmd, input, MaxOutput)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	refusedWait = 2 * time.Second // for the records of a step that failed
-	maxRefused  = 10_000          // of them that are looked at
+	refusedWait = 10 * time.Second // for the records of a step that failed
+	maxRefused  = 10_000           // of them that are looked at
 )
 
 // sayNetwork tells the log what steps may reach. What was asked for with the plan is

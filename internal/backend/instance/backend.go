@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,6 +50,9 @@ type Options struct {
 	Disks *Disks
 	// DebugDir receives a wall's debug logs where it is set.
 	DebugDir string
+	// Start is how long the agent of an instance that starts may take to answer; 0:
+	// sandbox.DefaultStartTime.
+	Start time.Duration
 }
 
 // Wall is what one wall adds to a Backend: what it promises, and how its instances are
@@ -106,6 +111,7 @@ func Open(wall Wall, opts Options) (*Backend, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	opts.Start = cmp.Or(opts.Start, sandbox.DefaultStartTime)
 	h := &Backend{
 		wall: wall, opts: opts,
 		instances: filepath.Join(opts.State, "boxes", wall.Name), trash: filepath.Join(opts.State, "trash", wall.Name),

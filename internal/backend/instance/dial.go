@@ -85,14 +85,11 @@ func (b *Backend) healthy(ctx context.Context, id string) error {
 var errNoUser = sandbox.Errorf(sandbox.Invalid, "user: the image has no such account, or it is root's where root is not allowed").
 	WithHint("user, root, or one of the image's accounts")
 
-// Bounds of waiting for a guest agent.
-const (
-	guestStart = 30 * time.Second      // its start, on a loaded machine
-	guestTick  = 20 * time.Millisecond // between looks at whether its instance is alive
-)
+// guestTick is between looks at whether the instance of an agent that starts is alive.
+const guestTick = 20 * time.Millisecond
 
-// awaitGuest waits until the agent answers or the instance's main process has
-// ended. What is said to the agent before it listens waits for it.
+// awaitGuest waits until the agent answers, the instance's main process has ended or the
+// time for a start is over. What is said to the agent before it listens waits for it.
 func (b *Backend) awaitGuest(ctx context.Context, id string, main procid.ID) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -101,14 +98,14 @@ func (b *Backend) awaitGuest(ctx context.Context, id string, main procid.ID) err
 		defer close(watched)
 		tick := time.NewTicker(guestTick)
 		defer tick.Stop()
-		late := time.NewTimer(guestStart)
+		late := time.NewTimer(b.opts.Start)
 		defer late.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-late.C:
-				cancel(errors.New("no answer in time"))
+				cancel(fmt.Errorf("no answer within %v", b.opts.Start))
 			case <-tick.C:
 				if !procid.Alive(main) {
 					cancel(fmt.Errorf("the sandbox ended while it started: %w", os.ErrProcessDone))

@@ -21,11 +21,13 @@ import (
 const (
 	// Interval is the time between two points of a series.
 	Interval = 5 * time.Second
+	// DefaultTime is an Options' Time where none is given: longer than a measurement takes
+	// on a machine that is many times too busy.
+	DefaultTime = 10 * time.Second
 	// PerSandbox is how many points of each sandbox are kept: an hour's.
 	PerSandbox = int(time.Hour / Interval)
 
-	beat    = time.Second // how often it is looked who is due
-	limit   = 3 * time.Second
+	beat    = time.Second      // how often it is looked who is due
 	backoff = 30 * time.Second // after a failure
 	workers = 4
 )
@@ -52,15 +54,25 @@ type Sample struct {
 // Meter measures while Run does. New makes one.
 type Meter struct {
 	source Source
+	time   time.Duration
 	log    *slog.Logger
 
 	mu  sync.Mutex
 	all map[string]*series
 }
 
-// New returns a Meter of what source has. The log may be nil.
-func New(source Source, log *slog.Logger) *Meter {
-	return &Meter{source: source, log: cmp.Or(log, slog.New(slog.DiscardHandler)), all: make(map[string]*series)}
+// Options are how a Meter measures. The zero value works.
+type Options struct {
+	Time time.Duration // that one measurement may take; 0: DefaultTime
+	Log  *slog.Logger  // default: discard
+}
+
+// New returns a Meter of what source has.
+func New(source Source, o Options) *Meter {
+	return &Meter{
+		source: source, time: cmp.Or(o.Time, DefaultTime), log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
+		all: make(map[string]*series),
+	}
 }
 
 // series is what is known of one sandbox.
@@ -131,7 +143,7 @@ func (m *Meter) dueNow(now time.Time) (due []sandbox.Metered) {
 }
 
 func (m *Meter) measure(ctx context.Context, x sandbox.Metered) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, m.time)
 	u, err := m.source.Measure(ctx, x.ID)
 	cancel()
 	now := time.Now()

@@ -91,7 +91,7 @@ func (m *machine) Measure(ctx context.Context, id string) (sandbox.Usage, error)
 // run runs a Meter in a bubble.
 func run(t *testing.T, m *machine, f func(*meter.Meter)) {
 	t.Helper()
-	mt := meter.New(m, nil)
+	mt := meter.New(m, meter.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { mt.Run(ctx) })
