@@ -16,10 +16,12 @@ import (
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	waits "github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // patience is how long a test waits for what must come.
-const patience = 30 * time.Second
+var patience = waits.For(30 * time.Second)
 
 // terminal is carboy on a terminal of its own.
 type terminal struct {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // A connection that announces a body and never sends it is closed. The control
@@ -36,7 +38,7 @@ func TestUnsentBody(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		wait := 10 * time.Second
+		wait := patience.For(10 * time.Second)
 		if patient {
 			wait = 300 * time.Millisecond
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
 	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // line is who looks after what a gate asks, in these tests.
@@ -195,12 +196,12 @@ func TestNothingInsideAnswers(t *testing.T) {
 
 // sayInside puts an answer to an address, from inside.
 func sayInside(w *watched, to string, body []byte) {
-	c, err := w.dialFor(200*time.Millisecond, "tcp", to)
+	c, err := w.dialFor(patience.For(time.Second), "tcp", to)
 	if err != nil {
 		return
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	_ = c.SetDeadline(time.Now().Add(patience.For(time.Second)))
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPut, "http://gate.carboy.internal"+pathAnswer, bytes.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)

@@ -57,7 +57,7 @@ func (w *watched) calls(path string) (int, string) {
 		return 0, err.Error()
 	}
 	defer c.Close()
-	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}, Timeout: 10 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return c, nil }}, Timeout: patience.For(10 * time.Second)}
 	resp, err := client.Get("http://" + link.Hostname + path)
 	if err != nil {
 		return 0, err.Error()

@@ -225,7 +225,7 @@ func (w *watched) pid() int {
 
 // status asks the gate about itself.
 func (w *watched) status() (st status, err error) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience.For(5*time.Second))
 	defer cancel()
 	return st, w.one().do(ctx, http.MethodGet, pathStatus, nil, &st)
 }
@@ -252,7 +252,7 @@ func (w *watched) inside(f func() error) error {
 
 // dial connects from inside.
 func (w *watched) dial(network, address string) (net.Conn, error) {
-	return w.dialFor(5*time.Second, network, address)
+	return w.dialFor(patience.For(20*time.Second), network, address)
 }
 
 func (w *watched) dialFor(limit time.Duration, network, address string) (c net.Conn, err error) {

@@ -30,6 +30,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/beneath"
 	"github.com/carboy-sandbox/carboy/internal/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func init() { runtime.LockOSThread() }
@@ -215,18 +216,20 @@ func (b *instance) spawn(config string, handle *beneath.Dir, root string) {
 
 func (b *instance) await() {
 	b.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
-		res, err := b.http.Get("http://agent/health")
-		if err == nil {
-			_ = res.Body.Close()
-			if res.StatusCode != http.StatusNoContent {
-				b.t.Fatalf("health: %s", res.Status)
-			}
-			return
+	var err error
+	answers := patience.Until(20*time.Second, func() bool {
+		var res *http.Response
+		if res, err = b.http.Get("http://agent/health"); err != nil {
+			return false
 		}
-		if time.Now().After(deadline) {
-			b.t.Fatal(err)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusNoContent {
+			b.t.Fatalf("health: %s", res.Status)
 		}
+		return true
+	})
+	if !answers {
+		b.t.Fatal(err)
 	}
 }
 

@@ -250,11 +250,7 @@ func ended(t testing.TB, p *process.Process) {
 // eventually waits for a fact that nobody announces.
 func eventually(t testing.TB, what string, fact func() bool) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !fact(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatal("not in time: " + what)
-		}
+	if !patience.Until(20*time.Second, fact) {
+		t.Fatal("not in time: " + what)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/server/access"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // TestSoftQuotaBetweenCommands has tools and managed processes write into a
@@ -139,7 +140,7 @@ func TestPatientWatch(t *testing.T) {
 	if err := os.WriteFile(dir+"/big", make([]byte, 2<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if u := <-exceeded; !u.OverBytes || time.Since(from) > 10*time.Second {
+	if u := <-exceeded; !u.OverBytes || time.Since(from) > patience.For(10*time.Second) {
 		t.Errorf("%+v after %v", u, time.Since(from))
 	}
 }

@@ -157,7 +157,10 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 		if _, err := d.StartProcess(t.Context(), ann, "k", sessions.ProcessSpec{Command: "cat"}); err != nil {
 			t.Fatal(err)
 		}
-		res := d.run(t, within(asked("k", "setsid sleep 1234 & (sleep 1234 &) ; nohup sh -c 'sleep 1234; :' & echo started; sleep 1234"), 1))
+		var res *session.Result
+		for sec := 1; sec < 30 && (res == nil || len(res.Stdout) == 0); sec *= 3 { // a shell that is slow says nothing in a second
+			res = d.run(t, within(asked("k", "setsid sleep 1234 & (sleep 1234 &) ; nohup sh -c 'sleep 1234; :' & echo started; sleep 1234"), sec))
+		}
 		if res.Status != sessions.StatusTimedOut || string(res.Stdout) != "started\n" || res.ExitCode != nil {
 			t.Errorf("Exec = %+v", res)
 		}

@@ -7,13 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // delegated is an unprivileged process in a subtree that was given to it.
@@ -98,11 +99,11 @@ func TestDelegatedSubtreeOnThisKernel(t *testing.T) {
 		t.Skip(err)
 	}
 	defer func() {
-		err := os.Remove(dir)
-		for errors.Is(err, syscall.EBUSY) { // the last process is on its way out
-			runtime.Gosched()
+		var err error
+		patience.Until(20*time.Second, func() bool { // the last process is on its way out
 			err = os.Remove(dir)
-		}
+			return !errors.Is(err, syscall.EBUSY)
+		})
 		if err != nil {
 			t.Error(err)
 		}

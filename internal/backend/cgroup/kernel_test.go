@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // helper names the role in which the test binary was started.
@@ -252,8 +252,8 @@ func TestCPUQuotaThrottles(t *testing.T) {
 		return n
 	}
 	start := time.Now()
-	for throttled() < 3 {
-		runtime.Gosched()
+	if !patience.Until(20*time.Second, func() bool { return throttled() >= 3 }) {
+		t.Fatal("it was not throttled")
 	}
 	used, err := g.CPUUsage()
 	if err != nil || used == 0 {

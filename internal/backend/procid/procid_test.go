@@ -11,11 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // helper names the role in which the test binary was started.
@@ -185,7 +187,7 @@ func TestFirstThreadEndedIsAlive(t *testing.T) {
 // waitState returns once the first thread of pid has the state.
 func waitState(t *testing.T, pid int, want byte) {
 	t.Helper()
-	for t.Context().Err() == nil {
+	ok := patience.Until(20*time.Second, func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			t.Fatal(err)
@@ -194,10 +196,10 @@ func waitState(t *testing.T, pid int, want byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.State == want {
-			return
-		}
-		runtime.Gosched()
+		return s.State == want
+	})
+	if !ok {
+		t.Fatalf("process %d never had the state %c", pid, want)
 	}
 }
 

@@ -10,14 +10,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/disk/scrub"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // run runs a tool and returns what it printed.
@@ -70,8 +71,9 @@ func mount(t testing.TB, image string, opts ...string) (at string, unmount func(
 		if !done {
 			done = true
 			run(t, "umount", at)
-			for run(t, "losetup", "-j", image) != "" { // the kernel frees it a moment later
-				runtime.Gosched()
+			freed := func() bool { return run(t, "losetup", "-j", image) == "" }
+			if !patience.Until(20*time.Second, freed) { // a moment later
+				t.Errorf("%s still has a loop device", image)
 			}
 		}
 	}

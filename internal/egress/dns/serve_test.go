@@ -17,6 +17,7 @@ import (
 	wire "github.com/miekg/dns"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/dns"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // A guest's client over the network: datagrams, and TCP where they are cut
@@ -97,7 +98,7 @@ func TestConnections(t *testing.T) {
 
 func TestConnectionsAreBounded(t *testing.T) {
 	w := newWorld(t, allow(), nil)
-	w.SetTimes(time.Second, time.Second, 300*time.Millisecond)
+	w.SetTimes(time.Second, time.Second, patience.For(3*time.Second)) // all of them are open before the first is closed
 	w.serve(t)
 	ask := func(c net.Conn) error {
 		if err := (&wire.Conn{Conn: c}).WriteMsg(new(wire.Msg).SetQuestion("a.test.", wire.TypeA)); err != nil {
@@ -160,18 +161,20 @@ func TestQuestionsAtOnceAreBounded(t *testing.T) {
 			_ = w.WriteMsg(new(wire.Msg).SetReply(r))
 		})
 	}
-	w := newWorld(t, allow(hosts...), z).serve(t)
+	w := newWorld(t, allow(hosts...), z)
+	w.SetTimes(time.Hour, time.Hour, time.Minute) // none is asked twice
+	w.serve(t)
 	var done sync.WaitGroup
 	for _, h := range hosts[:dns.MaxSlots] {
 		done.Go(func() {
-			m, _, err := (&wire.Client{Timeout: 10 * time.Second}).Exchange(new(wire.Msg).SetQuestion(h+".", wire.TypeA), w.addr)
+			m, _, err := (&wire.Client{Timeout: patience.For(time.Minute)}).Exchange(new(wire.Msg).SetQuestion(h+".", wire.TypeA), w.addr)
 			if err != nil || m.Rcode != wire.RcodeSuccess {
 				t.Errorf("%s: %v, %v", h, m, err)
 			}
 		})
 	}
 	arrived.Wait()
-	m, _, err := new(wire.Client).Exchange(new(wire.Msg).SetQuestion(hosts[dns.MaxSlots]+".", wire.TypeA), w.addr)
+	m, _, err := (&wire.Client{Timeout: patience.For(20 * time.Second)}).Exchange(new(wire.Msg).SetQuestion(hosts[dns.MaxSlots]+".", wire.TypeA), w.addr)
 	if err != nil || m.Rcode != wire.RcodeRefused {
 		t.Errorf("one more: %v, %v", m, err)
 	}

@@ -15,6 +15,7 @@ import (
 	wire "github.com/miekg/dns"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/dns"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // What arrives upstream holds nothing of what a guest wrote but the name.
@@ -249,7 +250,7 @@ func TestUpstreamsInTurn(t *testing.T) {
 	for name, first := range map[string]netip.AddrPort{"failing": refusing.addr, "silent": silent, "unreadable": junk, "looping": looping, "closed": closed} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, allow("*.test"), nil, func(o *dns.Options) { o.Upstreams = []netip.AddrPort{first, good.addr} })
-			w.SetTimes(50*time.Millisecond, 5*time.Second, time.Second)
+			w.SetTimes(patience.For(500*time.Millisecond), patience.For(5*time.Second), time.Second)
 			if got := addrs(w.ask(t, "www.test.", wire.TypeA)); !slices.Equal(got, []string{"203.0.113.1"}) {
 				t.Errorf("answer = %v, want the second one's", got)
 			}

@@ -40,8 +40,8 @@ func TestTooManyConnections(t *testing.T) {
 		}
 	}
 	open[0].Close()
-	for w.proxy.Conns() == 3 {
-		wait()
+	if !patience.Until(10*time.Second, func() bool { return w.proxy.Conns() < 3 }) {
+		t.Fatal("one that has left is counted")
 	}
 	if resp, _ := speak(t, w.dial("45.0.0.1:80"), requestFor("a.example")); resp.StatusCode != 200 {
 		t.Errorf("after one has left: %d", resp.StatusCode)
@@ -56,7 +56,7 @@ func isTimeout(err error) bool {
 // TestSlowloris sends heads and bodies that never end, of each version, all at
 // the same time: they are cut, and others are served meanwhile.
 func TestSlowloris(t *testing.T) {
-	const limit = 1500 * time.Millisecond // a good request on a busy machine is well within it
+	limit := patience.For(1500 * time.Millisecond) // a good request on a busy machine is well within it
 	w := newWorld(t, allow("a.example"), worldOptions{change: func(o *proxy.Options) {
 		o.Timeouts = proxy.Timeouts{Sniff: limit, Head: limit, Body: limit, Idle: time.Minute, Handshake: limit}
 	}})

@@ -236,7 +236,7 @@ func TestServiceWays(t *testing.T) {
 		tr.Protocols.SetHTTP2(h2)
 		tr.Protocols.SetUnencryptedHTTP2(h2)
 		t.Cleanup(tr.CloseIdleConnections)
-		return &http.Client{Transport: tr, Timeout: 20 * time.Second}
+		return &http.Client{Transport: tr, Timeout: patience.For(20 * time.Second)}
 	}
 	for name, one := range map[string]struct {
 		c      *http.Client

@@ -162,7 +162,7 @@ func (w *world) record(r netlog.Record) {
 // recorded waits for a record that fits.
 func (w *world) recorded(fits func(netlog.Record) bool) netlog.Record {
 	w.t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience.For(10 * time.Second))
 	for {
 		w.mu.Lock()
 		i := slices.IndexFunc(w.records, fits)
@@ -295,7 +295,7 @@ func (w *world) client(http2 bool) *http.Client {
 	tr.Protocols.SetHTTP2(http2)
 	tr.Protocols.SetUnencryptedHTTP2(http2)
 	w.t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
+	return &http.Client{Transport: tr, Timeout: patience.For(20 * time.Second)}
 }
 
 // tls is a TLS connection in the sandbox to an address, asking for a name.

@@ -290,8 +290,8 @@ func TestShellWaits(t *testing.T) {
 		t.Errorf("after %v: %+v, %v", time.Since(began), r, err)
 	}
 	// Something comes: the wait ends with it, and that for quiet later.
-	sh.write("sleep 0.3; echo one; sleep 0.3; echo two; sleep 1000")
-	if r, err := sh.read(action.ReadShellRequest{Cursor: sh.cursor, WaitMS: 20000, WaitForIdleMS: 700}); err != nil || r.Output != "one\ntwo\n" {
+	sh.write("sleep 0.1; echo one; sleep 0.1; echo two; sleep 1000")
+	if r, err := sh.read(action.ReadShellRequest{Cursor: sh.cursor, WaitMS: 20000, WaitForIdleMS: 1500}); err != nil || r.Output != "one\ntwo\n" {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	// Who leaves is not waited for.

@@ -190,9 +190,7 @@ func refused(t testing.TB, err error, words string) {
 // until asks again and again, until what is wanted is there.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s never came", what)
-		}
+	if !patience.Until(30*time.Second, is) {
+		t.Fatalf("%s never came", what)
 	}
 }

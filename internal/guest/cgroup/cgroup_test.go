@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // The first thread is the one that /proc/self shows: it must stay as it is.
@@ -227,10 +228,8 @@ func realTree(t testing.TB, opts cgroup.Options) *cgroup.Hierarchy {
 			t.Error(err)
 		}
 		// A thread that was about to end is not moved, and gone in a moment.
-		err := unix.Rmdir(dir)
-		for deadline := time.Now().Add(10 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); err = unix.Rmdir(dir) {
-			runtime.Gosched()
-		}
+		var err error
+		patience.Until(10*time.Second, func() bool { err = unix.Rmdir(dir); return !errors.Is(err, unix.EBUSY) })
 		if err != nil {
 			t.Error(dir, err)
 		}

@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // send uploads a file. It may be called from any goroutine.
@@ -67,11 +69,9 @@ func TestUploadAfterOneThatFails(t *testing.T) {
 	}()
 	_, err := pw.Write(make([]byte, 2<<20))
 	must(t, err)
-	for { // it is the first one's turn
-		if st, err := os.Stat(g.path("f")); err == nil && st.Size() > 0 {
-			break
-		}
-		runtime.Gosched()
+	began := func() bool { st, err := os.Stat(g.path("f")); return err == nil && st.Size() > 0 }
+	if !patience.Until(20*time.Second, began) { // it is the first one's turn
+		t.Fatal("the first upload never began")
 	}
 	second := make(chan error, 1)
 	go func() { second <- g.send("f", strings.NewReader("second")) }()

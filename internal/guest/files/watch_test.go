@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/carboy-sandbox/carboy/api/envd/filesystem"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // short writes an event as "create name".
@@ -215,11 +216,14 @@ func TestWatcher(t *testing.T) {
 	id := resp.Msg.GetWatcherId()
 	g.put("d/f", "1")
 	var got []string
-	for !slices.Contains(got, "write d/f") {
+	seen := patience.Until(20*time.Second, func() bool {
 		more, err := g.events(id)
 		must(t, err)
 		got = append(got, more...)
-		runtime.Gosched()
+		return slices.Contains(got, "write d/f")
+	})
+	if !seen {
+		t.Fatalf("events %q", got)
 	}
 	if !slices.Contains(got, "create d") {
 		t.Errorf("events %q", got)
@@ -245,12 +249,7 @@ func TestWatcherOverflow(t *testing.T) {
 		must(t, os.Rename(g.path("f"), g.path(fmt.Sprint("f", i))))
 		must(t, os.Rename(g.path(fmt.Sprint("f", i)), g.path("f")))
 	}
-	for {
-		if _, err = g.events(resp.Msg.GetWatcherId()); err != nil {
-			break
-		}
-		runtime.Gosched()
-	}
+	patience.Until(20*time.Second, func() bool { _, err = g.events(resp.Msg.GetWatcherId()); return err != nil })
 	g.wantCode(err, connect.CodeDataLoss)
 }
 
@@ -311,13 +310,13 @@ func TestWatchersShareOneInstance(t *testing.T) {
 // sees waits until a watcher has an event.
 func (g *guest) sees(id, want string) {
 	g.t.Helper()
-	for {
+	seen := patience.Until(20*time.Second, func() bool {
 		got, err := g.events(id)
 		must(g.t, err)
-		if slices.Contains(got, want) {
-			return
-		}
-		runtime.Gosched()
+		return slices.Contains(got, want)
+	})
+	if !seen {
+		g.t.Fatalf("watcher %s never had %q", id, want)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 var (
@@ -190,8 +191,8 @@ func TestWorkersThreadsDie(t *testing.T) {
 	w := newWorkers(t, files.WorkerOptions{Idle: time.Millisecond})
 	var tid int
 	must(t, w.Do(t.Context(), user, func() error { tid = unix.Gettid(); return nil }))
-	for unix.Tgkill(unix.Getpid(), tid, 0) == nil {
-		runtime.Gosched()
+	if !patience.Until(20*time.Second, func() bool { return unix.Tgkill(unix.Getpid(), tid, 0) != nil }) {
+		t.Fatal("an idle thread stays")
 	}
 	if users, idle := w.Threads(); users != 0 || idle != 0 {
 		t.Errorf("%d users and %d idle threads stay", users, idle)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/interpreter"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // rig is a server with a kernel of this machine's Python.
@@ -425,15 +426,9 @@ func TestCellsWait(t *testing.T) {
 		defer close(done)
 		r.run(map[string]any{"code": "n.append(1)\nimport time\ntime.sleep(0.2)\nn.append(2)"})
 	}()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		text, _, _ := r.code("n")
-		if text == "[1, 2]" {
-			break
-		}
-		if text != "[]" || time.Now().After(deadline) {
-			t.Fatalf("n = %s", text)
-		}
+	text := ""
+	if !patience.Until(20*time.Second, func() bool { text, _, _ = r.code("n"); return text != "[]" }) || text != "[1, 2]" {
+		t.Fatalf("n = %s", text)
 	}
 	<-done
 }

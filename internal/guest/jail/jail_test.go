@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // The first thread is the one that /proc/self shows: no worker may get it.
@@ -250,15 +251,14 @@ func TestInitDies(t *testing.T) {
 	if err := j.KillInitForTest(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		r, err := run(t, j, jail.Command{Argv: []string{"echo", "again"}, User: nobody})
-		if err == nil && r.out == "again\n" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no second life: %v", err)
-		}
-		runtime.Gosched()
+	var err error
+	again := patience.Until(10*time.Second, func() bool {
+		var r result
+		r, err = run(t, j, jail.Command{Argv: []string{"echo", "again"}, User: nobody})
+		return err == nil && r.out == "again\n"
+	})
+	if !again {
+		t.Fatalf("no second life: %v", err)
 	}
 }
 
@@ -384,13 +384,8 @@ func TestOrphans(t *testing.T) {
 			t.Fatalf("status %v, want 7", r.status)
 		}
 		pid := strings.TrimSpace(r.out)
-		for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
-			if _, err := os.Stat("/proc/" + pid); err != nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("orphan %s was not reaped", pid)
-			}
+		if !patience.Until(10*time.Second, func() bool { _, err := os.Stat("/proc/" + pid); return err != nil }) {
+			t.Fatalf("orphan %s was not reaped", pid)
 		}
 	}
 }

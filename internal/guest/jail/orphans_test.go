@@ -1,12 +1,12 @@
 package jail_test
 
 import (
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // With a pid namespace orphans are init's, and leave no zombies.
@@ -15,13 +15,12 @@ func TestOrphansOfInit(t *testing.T) {
 	for range 20 {
 		sh(t, j, nobody, "(sh -c 'exit 5' & sh -c 'kill -9 $$' &) ; exit 7")
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
-		left := sh(t, j, nobody, "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '").out
-		if strings.TrimSpace(left) == "0" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("zombies: %s", left)
-		}
+	left := ""
+	gone := patience.Until(10*time.Second, func() bool {
+		left = sh(t, j, nobody, "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '").out
+		return strings.TrimSpace(left) == "0"
+	})
+	if !gone {
+		t.Fatalf("zombies: %s", left)
 	}
 }

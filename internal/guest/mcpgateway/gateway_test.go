@@ -246,14 +246,12 @@ func TestProgressAndCancel(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("the call went on")
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		if _, err := os.Stat(file); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the server was not told that its call was cancelled")
-		}
-		r.call(t, "echo", text{"still"})
+	told := patience.Until(20*time.Second, func() bool {
+		_, err := os.Stat(file)
+		return err == nil || r.call(t, "echo", text{"still"}) == ""
+	})
+	if !told {
+		t.Fatal("the server was not told that its call was cancelled")
 	}
 }
 
@@ -264,10 +262,8 @@ func TestCrash(t *testing.T) {
 		t.Errorf("a call whose server ends = %q", got)
 	}
 	wait(t, r.logs, "one: the server ended, and is started again")
-	for deadline := time.Now().Add(20 * time.Second); r.call(t, "echo", text{"hi"}) != "one: hi"; {
-		if time.Now().After(deadline) {
-			t.Fatal("it was not started again")
-		}
+	if !patience.Until(20*time.Second, func() bool { return r.call(t, "echo", text{"hi"}) == "one: hi" }) {
+		t.Fatal("it was not started again")
 	}
 	r.call(t, "crash-one", nil)
 	wait(t, r.logs, "one: the server ended again")

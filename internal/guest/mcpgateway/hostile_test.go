@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/mcpgateway"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // answers are a hostile server's, by method; what is not among them is answered
@@ -99,7 +100,7 @@ func TestHostileServers(t *testing.T) {
 	for k := range unasked {
 		kinds = append(kinds, k)
 	}
-	mcpgateway.SetListLimit(t, time.Second)
+	mcpgateway.SetListLimit(t, patience.For(time.Second))
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -253,10 +253,19 @@ func TestParallel(t *testing.T) {
 	for i := range api.MaxAttempts {
 		p.Attempts = append(p.Attempts, api.Attempt{Name: string(rune('A' + i)), Network: "udp", Address: silent, Want: "refused", Send: []byte("a")})
 	}
-	began := time.Now()
-	got, err := probe.Run(p, directly)
-	if took := time.Since(began); err != nil || took > time.Duration(api.MaxAttempts)*50*time.Millisecond {
-		t.Errorf("%d attempts took %s, %v", api.MaxAttempts, took, err)
+	var took []time.Duration
+	var got api.ProbeAnswer
+	one := time.Duration(api.MaxAttempts) * 50 * time.Millisecond // where they wait one after the other, twice that
+	for len(took) == 0 || len(took) < 5 && slices.Min(took) > one {
+		began := time.Now()
+		var err error
+		if got, err = probe.Run(p, directly); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+	}
+	if slices.Min(took) > one {
+		t.Errorf("%d attempts took %v", api.MaxAttempts, took)
 	}
 	if slices.ContainsFunc(got.Results, func(r api.ProbeResult) bool { return r.Outcome != "timeout" }) {
 		t.Errorf("got %+v", got.Results)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // The exit is told when the main process ends, though others hold its pipes,
@@ -25,15 +25,7 @@ func TestBackground(t *testing.T) {
 		}
 		// What is left goes on, and its output is kept.
 		before := r.stdout.Len()
-		for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
-			p := w.get("bg")
-			if p.GetStdoutBytes() > uint64(before) {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("nothing more was journalled")
-			}
-		}
+		eventually(t, "nothing more was journalled", func() bool { return w.get("bg").GetStdoutBytes() > uint64(before) })
 		w.signal("bg", 9, true, "test")
 		if n := alive(t, "sh\x00-c\x00(while :"); n != 0 {
 			t.Errorf("%d processes are left", n)
@@ -118,10 +110,8 @@ func TestNothingEscapes(t *testing.T) {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
+	if !patience.Until(20*time.Second, ok) {
+		t.Fatal(what)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	envd "github.com/carboy-sandbox/carboy/api/envd/process"
 	"github.com/carboy-sandbox/carboy/api/envd/process/processconnect"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func (w *world) envd() processconnect.ProcessClient {
@@ -302,7 +303,7 @@ func TestEnvdKeepalive(t *testing.T) {
 	req.Header().Set("Keepalive-Ping-Interval", "1")
 	began := time.Now()
 	e, err := w.envdStart(req, func(e *events) bool { return e.keepalives > 0 })
-	if err != nil || time.Since(began) > 20*time.Second {
+	if err != nil || time.Since(began) > patience.For(20*time.Second) {
 		t.Errorf("%+v, %v after %v", e, err, time.Since(began))
 	}
 }

@@ -4,16 +4,17 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/guest/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/weak"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // limited makes groups of version 1 with limits, as a host does for an instance's
@@ -43,11 +44,11 @@ func limited(t *testing.T) (counts cgroup.Options, enter string) {
 }
 
 func removeGroup(t *testing.T, dir string) {
-	err := unix.Rmdir(dir)
-	for errors.Is(err, unix.EBUSY) { // the last process is on its way out
-		runtime.Gosched()
+	var err error
+	patience.Until(20*time.Second, func() bool { // the last process is on its way out
 		err = unix.Rmdir(dir)
-	}
+		return !errors.Is(err, unix.EBUSY)
+	})
 	if err != nil {
 		t.Error(dir, err)
 	}
