@@ -7,6 +7,7 @@ import { gzipSync } from 'node:zlib'
 import {
   AuthenticationError, FileNotFoundError, FileType, InvalidArgumentError, NotEnoughSpaceError, Sandbox, SandboxError, wall,
 } from './lib.mjs'
+import { patience } from './patience.mjs'
 import { as, at, http, stream, unary, until, within } from './raw.mjs'
 
 let sandbox
@@ -371,9 +372,9 @@ test('a hundred watchers at once, streamed and polled', async () => {
 test('a watch says when its time is over, and that it lives', async () => {
   await sandbox.files.makeDir('timed')
   const ended = new Promise((resolve) => {
-    sandbox.files.watchDir('timed', () => {}, { timeoutMs: 500, onExit: resolve })
+    sandbox.files.watchDir('timed', () => {}, { timeoutMs: 3_000 * patience, onExit: resolve })
   })
-  assert.equal((await within(ended, 'the end')).name, 'TimeoutError')
+  assert.equal((await within(ended, 'the end', 60_000 * patience)).name, 'TimeoutError')
   const events = stream(sandbox, 'filesystem.Filesystem/WatchDir', { path: 'timed' }, { headers: { 'Keepalive-Ping-Interval': '1' } })
   assert.ok((await events.next()).value.start)
   assert.ok((await events.next()).value.keepalive)

@@ -7,6 +7,7 @@ import { once } from 'node:events'
 import { after, before, test } from 'node:test'
 import './old.mjs'
 import { NotFoundError, Sandbox, SandboxNotFoundError, TimeoutError } from './lib.mjs'
+import { patience } from './patience.mjs'
 import { at, clients, http, stream, unary, until, within } from './raw.mjs'
 
 const settled = (promise) => promise.then((value) => ({ value }), (error) => ({ error }))
@@ -62,7 +63,7 @@ for (const name of clients) {
     }
     upload.stop()
     assert.equal(await sandbox.isRunning(), false)
-    await assert.rejects(sandbox.commands.run('true', { timeoutMs: 0, requestTimeoutMs: 2_000 }), (e) => e instanceof client.NotFoundError)
+    await assert.rejects(sandbox.commands.run('true', { timeoutMs: 0, requestTimeoutMs: 10_000 * patience }), (e) => e instanceof client.NotFoundError)
     await assert.rejects(sandbox.files.read('x'), (e) => e.name === 'TimeoutError')
     await assert.rejects(sandbox.files.write('x', 'x'), (e) => e.name === 'TimeoutError')
     await assert.rejects(sandbox.files.list('/'), (e) => e.name === 'TimeoutError')
@@ -110,7 +111,7 @@ test('a client that dies in the middle of an upload leaves no half file', async 
       await until('the half file is gone', async () => !(await sandbox.files.exists(name)))
     }
     // The next upload does not wait for the dead.
-    await within(sandbox.files.write(name, 'whole'), 'the next upload', 10_000)
+    await within(sandbox.files.write(name, 'whole'), 'the next upload', 10_000 * patience)
     assert.equal(await sandbox.files.read(name), 'whole')
   }
 })
@@ -142,17 +143,26 @@ test('a client that leaves a download, a watch or a terminal leaves nothing open
 
 test('a thousand idle commands are followed at once', async () => {
   const n = 1000
+  const quickest = async () => {
+    const took = []
+    for (let i = 0; i < 5; i++) {
+      const t = Date.now()
+      assert.equal((await sandbox.commands.run('echo quick')).stdout, 'quick\n')
+      took.push(Date.now() - t)
+    }
+    return Math.min(...took)
+  }
+  const alone = await quickest()
   const idle = await unary(sandbox, 'process.Process/List')
   const { pid } = await sandbox.commands.run('sleep 1000', { background: true })
   const stop = new AbortController()
   const open = Array.from({ length: n }, () => stream(sandbox, 'process.Process/Connect', { process: { pid } }, { signal: stop.signal }))
-  for (const events of open) assert.equal((await within(events.next(), 'the start', 30_000)).value.event.start.pid, pid)
-  const t = Date.now()
-  assert.equal((await sandbox.commands.run('echo quick')).stdout, 'quick\n')
-  assert.ok(Date.now() - t < 5_000, `one more command took ${Date.now() - t} ms`)
+  for (const events of open) assert.equal((await within(events.next(), 'the start', 30_000 * patience)).value.event.start.pid, pid)
+  const beside = await quickest()
+  assert.ok(beside < 20 * alone + 1_000, `one more command took ${beside} ms, and ${alone} ms without them`)
   assert.equal((await unary(sandbox, 'process.Process/List')).processes.length, (idle.processes?.length ?? 0) + 1)
   await sandbox.commands.kill(pid)
-  for (const events of open) assert.equal((await within(events.next(), 'the end', 30_000)).value.event.end.status, 'signal: killed')
+  for (const events of open) assert.equal((await within(events.next(), 'the end', 30_000 * patience)).value.event.end.status, 'signal: killed')
   stop.abort()
   assert.equal((await http(sandbox, 'GET', '/health')).status, 204)
 })

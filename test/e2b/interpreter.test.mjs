@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { Sandbox } from '@e2b/code-interpreter'
 import { Template, until, wall } from './lib.mjs'
+import { patience } from './patience.mjs'
 
 let sandbox
 before(async () => {
@@ -14,7 +15,7 @@ after(async () => {
 
 // After a request that was refused, the SDK keeps its program running until the
 // time for it is over.
-const soon = { requestTimeoutMs: 5_000 }
+const soon = { requestTimeoutMs: 5_000 * patience }
 
 const text = async (code, opts) => {
   const e = await sandbox.runCode(code, opts)
@@ -93,7 +94,7 @@ test('variables of one cell', async () => {
 test('a cell whose client goes away is interrupted', async () => {
   await sandbox.runCode('kept = 1')
   await assert.rejects(sandbox.runCode('import time\ntime.sleep(300)', { timeoutMs: 1000 }), /timed out/)
-  assert.equal(await text('kept', { timeoutMs: 20_000 }), '1')
+  assert.equal(await text('kept', { timeoutMs: 20_000 * patience }), '1')
 })
 
 test('contexts: their own state and directory, restart, removal', async () => {
@@ -129,7 +130,7 @@ test('a language that nothing here runs is refused by name', async () => {
 test('a template built from it runs code too, and one that lacks what it needs says what', async () => {
   const built = async (name, steps) => {
     await Template.build(steps(Template().fromTemplate('code-interpreter-v1')), name)
-    return Sandbox.create(name, { timeoutMs: 60_000 })
+    return Sandbox.create(name, { timeoutMs: 300_000 })
   }
   const own = await built(`own-${wall}`, (t) => t.runCmd('echo 41 > /home/user/number'))
   try {

@@ -6,6 +6,7 @@ import {
   Sandbox, NotFoundError, SandboxError, SandboxNotFoundError, AuthenticationError, InvalidArgumentError, CommandExitError,
   request, until, wall, withSandbox,
 } from './lib.mjs'
+import { patience } from './patience.mjs'
 
 test('pause keeps files, and connect resumes', () => withSandbox({}, async (sandbox) => {
   await sandbox.files.write('kept.txt', 'kept')
@@ -16,12 +17,13 @@ test('pause keeps files, and connect resumes', () => withSandbox({}, async (sand
   assert.equal(info.state, 'paused')
   assert.ok(info.endAt <= new Date(Date.now() + 5_000), 'a paused one ends when it was paused')
   await assert.rejects(sandbox.setTimeout(60_000), SandboxNotFoundError)
+  const asked = Date.now()
   const again = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 120_000 })
   assert.equal(await again.files.read('kept.txt'), 'kept')
   const kept = (await again.commands.list()).map((p) => p.pid)
   assert.deepEqual(kept, wall === 'process' ? [] : [pid], 'processes are kept where the wall can')
-  const left = (await again.getInfo()).endAt - Date.now()
-  assert.ok(left > 60_000 && left <= 120_000, `resumed, it has ${left} ms`)
+  const { endAt } = await again.getInfo() // 120 s after some moment of the call, to the second
+  assert.ok(endAt - asked > 118_000 && endAt - Date.now() <= 120_000, `resumed, it ends ${endAt - asked} ms after that was asked`)
 }))
 
 test('the answers to pause and resume say what is kept', () => withSandbox({}, async ({ sandboxId: id }) => {
@@ -56,7 +58,7 @@ test('at its timeout a sandbox is killed, or paused where that was asked for', a
       }
     })
     assert.equal(await killed.kill(), false)
-    await paused.connect({ timeoutMs: 60_000 })
+    await paused.connect({ timeoutMs: 300_000 })
     assert.equal((await paused.commands.run('echo on')).stdout, 'on\n')
   } finally {
     await paused.kill()
@@ -129,7 +131,7 @@ test('an insecure one is secure all the same, and works', () => withSandbox({ se
   assert.equal((await sandbox.commands.run('echo ok')).stdout, 'ok\n')
 }))
 
-const fetches = async (sandbox, url) => (await sandbox.commands.run(`curl -sfm 5 ${url} || echo refused`)).stdout
+const fetches = async (sandbox, url) => (await sandbox.commands.run(`curl -sfm 60 ${url} || echo refused`)).stdout
 
 test('the network of a running sandbox is replaced', () => withSandbox({
   network: { allowOut: ['one.example'], denyOut: ['0.0.0.0/0'] },
@@ -180,15 +182,16 @@ test('logs: levels, search, direction and cursor', () => withSandbox({}, async (
 }))
 
 test('metrics: of one over time, and the newest of several', () => withSandbox({}, async (sandbox) => {
+  const began = Date.now()
   const busy = await sandbox.commands.run('dd if=/dev/urandom of=big bs=1M count=64 2>/dev/null; sync; while :; do :; done', { background: true })
   const last = await until(async () => {
     const m = (await sandbox.getMetrics()).at(-1)
     return m && m.cpuUsedPct > 1 && m.diskUsed > 64 << 20 && m
-  })
+  }, 180_000 * patience) // one that took too long to measure is left alone for half a minute
   assert.ok(last.cpuUsedPct <= 100 && last.cpuCount >= 1)
   assert.ok(last.memUsed > 0 && last.memTotal >= 128 << 20 && last.memCache >= 0)
   assert.ok(last.diskTotal > last.diskUsed)
-  assert.ok(Math.abs(last.timestamp - Date.now()) < 30_000)
+  assert.ok(last.timestamp > began - 2_000 && last.timestamp < Date.now() + 2_000)
   assert.equal((await sandbox.getMetrics({ start: new Date(Date.now() + 3_600_000) })).length, 0)
   assert.equal((await sandbox.getMetrics({ end: new Date(0) })).length, 0)
   const many = await request('GET', `/sandboxes/metrics?sandbox_ids=${sandbox.sandboxId}`)

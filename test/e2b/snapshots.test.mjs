@@ -54,7 +54,7 @@ test('forks have the files, the metadata and the variables of their origin', () 
   network: { allowOut: ['two.example'], denyOut: ['0.0.0.0/0'], rules: { 'two.example': [{ transform: { headers: { 'X-Key': 'hunter2-hunter2' } } }] } },
 }, async (sandbox) => {
   await sandbox.files.write('kept.txt', 'origin')
-  const forks = await sandbox.fork({ count: 2, timeoutMs: 60_000 })
+  const forks = await sandbox.fork({ count: 2, timeoutMs: 300_000 })
   try {
     assert.equal(forks.length, 2)
     for (const f of forks) {
@@ -62,7 +62,7 @@ test('forks have the files, the metadata and the variables of their origin', () 
       assert.notEqual(f.sandboxId, sandbox.sandboxId)
       assert.equal(await f.files.read('kept.txt'), 'origin')
       assert.equal((await f.commands.run('echo $ONE')).stdout, '1\n')
-      assert.equal((await f.commands.run('curl -sfm 5 https://two.example/')).stdout, 'hello from two.example, with a key\n')
+      assert.equal((await f.commands.run('curl -sfm 60 https://two.example/')).stdout, 'hello from two.example, with a key\n')
       assert.equal((await f.getInfo()).metadata.of, 'fork')
     }
     await forks[0].files.write('kept.txt', 'its own')

@@ -34,7 +34,7 @@ async function build(template, name, options = {}) {
 
 // An image need have no bash, which the SDK's commands want: its files are read.
 async function written(name, path) {
-  const s = await Sandbox.create(name, { timeoutMs: 60_000 })
+  const s = await Sandbox.create(name, { timeoutMs: 300_000 })
   try {
     return await s.files.read(path)
   } finally {
@@ -43,7 +43,7 @@ async function written(name, path) {
 }
 
 async function inside(name, command, options = {}) {
-  const s = await Sandbox.create(name, { timeoutMs: 60_000, ...options })
+  const s = await Sandbox.create(name, { timeoutMs: 300_000, ...options })
   try {
     return (await s.commands.run(command)).stdout
   } finally {

@@ -48,7 +48,7 @@ test('a template is built, and sandboxes start from it', async () => {
   } finally {
     await Promise.all(sandboxes.map((s) => s.kill()))
   }
-  const again = await Sandbox.create('first:stable', { timeoutMs: 60_000 })
+  const again = await Sandbox.create('first:stable', { timeoutMs: 300_000 })
   assert.equal((await again.commands.run('cat greeting')).stdout, 'hello\n', 'what another sandbox wrote is not there')
   await again.kill()
 })
@@ -63,7 +63,7 @@ test('what was built before is taken from the cache, unless that is skipped', as
 
 test('another template is a base', async () => {
   const got = await build(Template().fromTemplate('first').runCmd('cat greeting > /srv/work/second'), 'second')
-  const s = await Sandbox.create(got.templateId, { timeoutMs: 60_000, envs: { GREETING: 'mine' } })
+  const s = await Sandbox.create(got.templateId, { timeoutMs: 300_000, envs: { GREETING: 'mine' } })
   assert.equal((await s.commands.run('cat second; echo $GREETING')).stdout, 'hello\nmine\n')
   await s.kill()
 })
@@ -82,7 +82,7 @@ test('a step that fails says which, and why', async () => {
 test('a start command runs at each start, and is awaited', async () => {
   const t = base().setStartCmd('sleep 0.3; echo $$ > /tmp/started; exec sleep 1000', 'test -s /tmp/started')
   await build(t, 'starts')
-  const s = await Sandbox.create('starts', { timeoutMs: 60_000 })
+  const s = await Sandbox.create('starts', { timeoutMs: 300_000 })
   assert.match((await s.commands.run('kill -0 $(cat /tmp/started) && echo alive')).stdout, /alive/)
   await s.kill()
   await assert.rejects(build(base().setStartCmd('echo no port; exit 7', 'false'), 'never'), /start command ended with status 7.*no port/)

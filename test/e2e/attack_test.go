@@ -136,7 +136,7 @@ func (s *siege) attack(box attackBox, names []string) (all []attempted, err erro
 	began := time.Now()
 	inside := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return outsideAttempts[n] != nil })
 	if len(inside) > 0 {
-		args := append([]string{"exec", "--env", "REGISTRY=" + s.registry, name, "--", "/attack/attacker"}, inside...)
+		args := append([]string{"exec", "--env", "REGISTRY=" + s.registry, "--env", fmt.Sprintf("CARBOY_PATIENCE=%g", patience.Factor()), name, "--", "/attack/attacker"}, inside...)
 		r := s.h.run(nil, args...)
 		if err := json.Unmarshal([]byte(r.stdout), &all); err != nil {
 			return nil, fmt.Errorf("the attacker: exit code %d: %s%s", r.code, r.stdout, r.stderr)

@@ -219,7 +219,7 @@ func (a *arena) serveCanaries() {
 
 func (a *arena) canary(c net.Conn, address string) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience.For(5 * time.Second)))
 	buf := make([]byte, 4096)
 	n, _ := c.Read(buf)
 	a.note(buf[:n], address)

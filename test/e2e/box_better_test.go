@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
-	"time"
 
 	api "github.com/carboy-sandbox/carboy/api/langbot"
 	"github.com/carboy-sandbox/carboy/api/sessions"
@@ -30,10 +30,16 @@ func (w *boxWorld) testTimesUp(t *testing.T) {
 	w.subtest(t, "timeout-kills-the-tree-and-keeps-the-session", func(t *testing.T) {
 		w.exec(t, "a", "echo kept > /tmp/kept")
 		s := boxservice.NewSpec("a", "(setsid sleep 7777 &) ; sleep 7777 & echo begun; sleep 7777")
-		s.TimeoutSec = 1
-		r, err := w.client.Exec(t.Context(), s)
-		if err != nil || r.Status != sessions.StatusTimedOut || r.ExitCode != nil || r.Stdout != "begun\n" || r.Stderr != "Command timed out after 1 seconds." {
-			t.Fatalf("got %+v, %v", r, err)
+		for sec := 1; ; sec *= 3 {
+			s.TimeoutSec = sec
+			r, err := w.client.Exec(t.Context(), s)
+			if err == nil && r.Status == sessions.StatusTimedOut && r.Stdout == "" && sec < 30 {
+				continue // its time was over before a busy machine had let it say a word
+			}
+			if err != nil || r.Status != sessions.StatusTimedOut || r.ExitCode != nil || r.Stdout != "begun\n" || r.Stderr != fmt.Sprintf("Command timed out after %d seconds.", sec) {
+				t.Fatalf("got %+v, %v", r, err)
+			}
+			break
 		}
 		if left := w.exec(t, "a", "cat /tmp/kept; grep -alz 7777 /proc/[0-9]*/cmdline | grep -v self | xargs -r -n1 cat | tr '\\0' ' ' | grep -c '^sleep 7777' || true"); left != "kept\n0\n" {
 			t.Errorf("afterwards there are %q", left)
@@ -56,18 +62,34 @@ func (w *boxWorld) testTimesUp(t *testing.T) {
 		w.exec(t, "a", "true")
 		var wg sync.WaitGroup
 		defer wg.Wait()
-		wg.Go(func() { w.exec(t, "a", "touch /tmp/begun; sleep 4") })
+		ended := make(chan struct{})
+		wg.Go(func() {
+			defer close(ended)
+			w.exec(t, "a", "sleep 7779; true")
+		})
 		until(t, func() bool { return w.sessions(t)["a"].Active == 1 })
 		s := boxservice.NewSpec("a", "echo never")
 		s.TimeoutSec = 1
-		began := time.Now()
 		r, err := w.client.Exec(t.Context(), s)
 		if err != nil || r.Status != sessions.StatusTimedOut || r.Stdout != "" || r.QueuedMS < 900 {
 			t.Errorf("got %+v, %v", r, err)
 		}
-		if d := time.Since(began); d > 3*time.Second {
-			t.Errorf("the caller waited %v", d)
+		select {
+		case <-ended:
+			t.Error("the caller waited until the other command had ended")
+		default:
 		}
+		until(t, func() bool {
+			for _, pid := range pidsWith("sleep\x007779\x00") {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			select {
+			case <-ended:
+				return true
+			default:
+				return false
+			}
+		})
 	})
 }
 

@@ -72,8 +72,8 @@ func TestBoxCrowd(t *testing.T) {
 				closed++
 			}
 		}
-		if time.Since(begun) > 30*time.Second {
-			t.Fatalf("%d of %d that send a byte a second are open after 30 s", len(slow)-closed, len(slow))
+		if took := time.Since(begun); took > patience.For(50*time.Second) { // five times as long as they may take
+			t.Fatalf("%d of %d that send a byte a second are open after %v", len(slow)-closed, len(slow), took)
 		}
 	}
 	for _, conn := range silent {

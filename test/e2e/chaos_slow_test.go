@@ -14,6 +14,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/test/long"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // slowWriter takes a KiB a second, until ctx ends.
@@ -63,9 +64,9 @@ func TestSlowReaders(t *testing.T) {
 				ended <- err
 			}()
 		}
-		// The first second fills the buffers that there are.
-		<-time.After(time.Second)
-		before := [2]int{rss(daemon), rss(box)}
+		// First the buffers that there are fill.
+		held := func() [2]int { return [2]int{rss(daemon), rss(box)} }
+		before := steady(held)
 		beside := h.median(t, c, name)
 		<-time.After(watched)
 		after := [2]int{rss(daemon), rss(box)}
@@ -87,6 +88,22 @@ func TestSlowReaders(t *testing.T) {
 		}
 		h.ok("exec", name, "--", "true")
 	})
+}
+
+// steady is what processes hold once that has hardly grown for a second.
+func steady(held func() [2]int) (now [2]int) {
+	const hardly = 1 << 20
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	now = held()
+	for late := time.Now().Add(patience.For(10 * time.Second)); time.Now().Before(late); {
+		<-tick.C
+		before := now
+		if now = held(); now[0]-before[0] < hardly && now[1]-before[1] < hardly {
+			break
+		}
+	}
+	return now
 }
 
 // median is what a small command takes, in the middle of a few.

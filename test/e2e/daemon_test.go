@@ -17,6 +17,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/test/long"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 func TestDaemonDiesDuringExec(t *testing.T) {
@@ -153,13 +154,16 @@ func TestStopEndsThePool(t *testing.T) {
 	ready := 0
 	for want := range 3 {
 		h.ok("ls") // starts one, whose first box is about to be made
-		for deadline := time.Now().Add(20 * time.Second); ready < want && time.Now().Before(deadline); {
+		patience.Until(20*time.Second, func() bool {
 			var st api.Status
-			if err := json.Unmarshal([]byte(h.ok("daemon", "status", "--json")), &st); err != nil {
-				t.Fatal(err)
+			if ready < want {
+				if err := json.Unmarshal([]byte(h.ok("daemon", "status", "--json")), &st); err != nil {
+					t.Fatal(err)
+				}
+				ready = st.PoolReady
 			}
-			ready = st.PoolReady
-		}
+			return ready >= want
+		})
 		h.ok("daemon", "stop")
 		if boxes, _ := filepath.Glob(h.dir + "/state/carboy/boxes/*/*"); len(boxes) > 0 {
 			t.Errorf("with %d boxes ready: %d directories are left", ready, len(boxes))

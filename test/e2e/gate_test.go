@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // wallNames are the walls that every gate test goes over.
@@ -266,7 +268,7 @@ func TestNetworkOn(t *testing.T) {
 			h := w.home()
 			get := func(url string, flags ...string) result {
 				args := append([]string{"run", "--isolation", wall}, flags...)
-				return h.run(nil, append(args, "--", "curl", "-sS", "-m", "60", "-w", "%{http_code}", url)...)
+				return h.run(nil, append(args, "--", "curl", "-sS", "-m", "200", "-w", "%{http_code}", url)...)
 			}
 			if r := get("http://public.example/", "--network", "on"); r.stdout != "hello from public.example\n200" {
 				t.Errorf("got %q, %q", r.stdout, r.stderr)
@@ -280,7 +282,7 @@ func TestNetworkOn(t *testing.T) {
 			if r := get("http://"+worldLocal+"/", "--allow", worldLocal); r.stdout != "hello from inside.example\n200" {
 				t.Errorf("a private address that is allowed: got %q, %q", r.stdout, r.stderr)
 			}
-			if r := get("http://public.example/"); r.code == 0 || r.took > 30*time.Second {
+			if r := get("http://public.example/"); r.code == 0 || r.took > patience.For(30*time.Second) {
 				t.Errorf("off: got %q in %v", r.stdout, r.took)
 			}
 		})

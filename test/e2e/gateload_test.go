@@ -19,14 +19,14 @@ const load = `
 import http.client, json, os, ssl, threading, time
 out, done = {"lines": 0, "requests": 0, "errors": []}, lambda: os.path.exists("/workspace/stop")
 def download():
-    c = http.client.HTTPSConnection("busy.example", timeout=10)
+    c = http.client.HTTPSConnection("busy.example", timeout=120)
     c.request("GET", "/endless")
     r = c.getresponse()
     while not done():
         if not r.readline(): raise EOFError("the download ended")
         out["lines"] += 1
 def requests():
-    c = http.client.HTTPSConnection("busy.example", timeout=10)
+    c = http.client.HTTPSConnection("busy.example", timeout=120)
     c.auto_open = 0
     c.connect()
     while not done():

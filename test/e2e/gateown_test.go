@@ -68,7 +68,7 @@ func TestMachinesOwnAddress(t *testing.T) {
 						"http://own.example.com:8080/":                                     "the admin's",
 						"-x http://gate.carboy.internal:3128 http://own.example.com:8080/": "the admin's",
 					} {
-						r := h.run(nil, append([]string{"exec", name, "--", "curl", "-sSk", "-m", "5"}, strings.Fields(url)...)...)
+						r := h.run(nil, append([]string{"exec", name, "--", "curl", "-sSk", "-m", "60"}, strings.Fields(url)...)...)
 						if strings.Contains(r.stdout, says) != tt.open {
 							t.Errorf("%s: %q %q", url, r.stdout, r.stderr)
 						}

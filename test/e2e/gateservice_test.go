@@ -74,7 +74,7 @@ func (o *offering) kill() {
 // calls has curl call a service from inside: what it wrote, and the status.
 func (h *home) calls(name, path string, args ...string) (body, status string) {
 	h.t.Helper()
-	r := h.run(nil, append([]string{"exec", name, "--", "curl", "-sS", "-m", "20", "-w", "\n%{http_code}", "http://gate.carboy.internal" + path}, args...)...)
+	r := h.run(nil, append([]string{"exec", name, "--", "curl", "-sS", "-m", "60", "-w", "\n%{http_code}", "http://gate.carboy.internal" + path}, args...)...)
 	i := strings.LastIndexByte(r.stdout, '\n')
 	if i < 0 {
 		return r.stderr, fmt.Sprint(r.code)

@@ -88,7 +88,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 5005), H).serve_forever()
 
 // fetched is what a server at an address of this machine answers, "" where none does.
 func fetched(at string) string {
-	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	c := http.Client{Timeout: patience.For(10 * time.Second), Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := c.Get("http://" + at + "/")
 	if err != nil {
 		return ""

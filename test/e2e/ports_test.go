@@ -111,7 +111,7 @@ type publishedPort struct {
 
 // fetch is what a program of one user's in the world reads at a port.
 func (w *world) fetch(uid uint32, port int) string {
-	cmd := exec.Command("curl", "-sS", "-m", "10", fmt.Sprintf("http://127.0.0.1:%d/", port))
+	cmd := exec.Command("curl", "-sS", "-m", "60", fmt.Sprintf("http://127.0.0.1:%d/", port))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

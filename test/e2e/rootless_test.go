@@ -134,7 +134,7 @@ func (h *home) killGate() {
 // get is what curl in a sandbox says of an address.
 func (h *home) get(name, url string) string {
 	h.t.Helper()
-	return h.run(nil, "exec", name, "--", "curl", "-sS", "-m", "5", "-w", "%{http_code}", url).stdout
+	return h.run(nil, "exec", name, "--", "curl", "-sS", "-m", "20", "-w", "%{http_code}", url).stdout
 }
 
 const helloPublic = "hello from public.example\n200"

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/test/escape/facts"
+	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // composeBudget is how long one wall is tried with sequences that are made up:
@@ -45,6 +46,9 @@ func composeSeeds(t *testing.T) []uint64 {
 	return []uint64{n}
 }
 
+// least is how many sequences a seed has at least, however slow the machine is.
+const least = 10
+
 // TestCompositions makes up sequences of system calls inside, and watches what
 // lies outside. It knows of no way out: it tries.
 func TestCompositions(t *testing.T) {
@@ -63,7 +67,7 @@ func TestCompositions(t *testing.T) {
 					}
 				}
 				t.Logf("seeds %d: %d sequences, %d steps, of which %d went through; %d boxes lost; from outside %v", seeds, c.sequences, c.steps, c.through, c.lost, c.done)
-				if c.sequences < 10 {
+				if c.sequences < least {
 					t.Errorf("only %d sequences ran", c.sequences)
 				}
 			})
@@ -115,7 +119,8 @@ func (c *composing) settle() {
 // seed runs batches of a seed's sequences for a time, and looks after each.
 func (c *composing) seed(seed uint64, budget time.Duration) *bad {
 	p := c.plan
-	for end := time.Now().Add(budget); time.Now().Before(end); {
+	end, late, had := time.Now().Add(budget), time.Now().Add(patience.For(5*budget)), c.sequences
+	for time.Now().Before(end) || c.sequences-had < least && time.Now().Before(late) {
 		p.Seed, p.Tokens, p.Names = seed, c.plan.Tokens, c.plan.Names
 		p.Millis = min(3*time.Second, max(time.Second, time.Until(end))).Milliseconds()
 		ran, ok := c.batch(p)
@@ -164,7 +169,7 @@ func (c *composing) batch(p facts.Plan) (ran []facts.Composition, ok bool) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	r := c.within(40*time.Second, bytes.NewReader(b), "exec", "-i", "--timeout", "30s", c.box, "--", facts.Tools+"/probe", "compose")
+	r := c.within(patience.For(40*time.Second), bytes.NewReader(b), "exec", "-i", "--timeout", "30s", c.box, "--", facts.Tools+"/probe", "compose")
 	dec := json.NewDecoder(strings.NewReader(r.stdout))
 	for {
 		var one facts.Composition
@@ -226,14 +231,14 @@ func (c *composing) outside(ok bool) (did string, up bool) {
 		todo = all[0]
 	}
 	for _, line := range todo {
-		r := c.within(40*time.Second, nil, strings.Fields(line)...)
+		r := c.within(patience.For(40*time.Second), nil, strings.Fields(line)...)
 		did += fmt.Sprintf("; carboy %s: %d", line, r.code)
 		if r.code == 0 {
 			c.done[strings.Fields(line)[0]]++
 		}
 	}
 	_ = os.RemoveAll(c.path("copied"))
-	r := c.within(40*time.Second, nil, "exec", c.box, "--", facts.Tools+"/probe", "euid")
+	r := c.within(patience.For(40*time.Second), nil, "exec", c.box, "--", facts.Tools+"/probe", "euid")
 	return strings.TrimPrefix(did, "; "), ok && r.code == 0
 }
 

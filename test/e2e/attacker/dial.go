@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	waits "github.com/carboy-sandbox/carboy/test/patience"
 )
 
 // Names of the world, and of the gate.
@@ -18,10 +20,12 @@ const (
 	evil     = "evil.example"     // at the same address too, and not allowed
 	proxy    = "192.0.0.1:3128"   // the gate's own
 	resolver = "192.0.0.1:53"     // likewise
-	patience = 2 * time.Second    // for an answer
 	outside  = "93.184.216.35"    // an address that no name leads to
 	worldDNS = "93.184.216.53:53" // somebody else's resolver
 )
+
+// patience is how long an answer is waited for.
+var patience = waits.For(2 * time.Second)
 
 // dial connects to a host's port, in TLS if sni is not "".
 func dial(address, sni string, protocols ...string) (net.Conn, error) {

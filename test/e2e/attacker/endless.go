@@ -24,7 +24,7 @@ func init() {
 
 // slowloris says as little as it may, for longer than it may.
 func slowloris(r *result) error {
-	const long = 19 * time.Second
+	long := 15*time.Second + 2*patience // a head may take fifteen seconds
 	var open atomic.Int32
 	var wg sync.WaitGroup
 	for _, start := range []struct{ address, sni, text string }{
@@ -88,7 +88,8 @@ func drip(c net.Conn, begin string, long time.Duration) bool {
 	}
 }
 
-// tooMany opens more connections than a sandbox may have, and keeps them.
+// tooMany opens more connections than a sandbox may have, and keeps them. Each has had an
+// answer, so that it is not one that is about to be closed.
 func tooMany(r *result) error {
 	const (
 		bound = 4096
@@ -103,13 +104,23 @@ func tooMany(r *result) error {
 		return err
 	}
 	defer kept.Close()
+	fine := func() error { // which leaves it quiet for as long as it may be between two requests
+		_ = kept.SetDeadline(time.Now().Add(10 * patience))
+		if _, body, err := say(kept, get(front, "/fine")); err != nil || !strings.HasPrefix(body, "hello") {
+			return fmt.Errorf("a connection that was open before: %q, %w", body, orNil(err))
+		}
+		return nil
+	}
+	if err := fine(); err != nil {
+		return err
+	}
 	conns := make([]net.Conn, want)
 	var next, refused atomic.Int32
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < want; i = int(next.Add(1)) - 1 {
-				c, err := net.DialTimeout("tcp", addrs[0]+":443", patience)
+				c, err := heard(addrs[0] + ":80")
 				if err != nil {
 					refused.Add(1)
 					continue
@@ -119,10 +130,16 @@ func tooMany(r *result) error {
 		})
 	}
 	wg.Wait()
-	_ = kept.SetDeadline(time.Now().Add(patience))
-	if _, body, err := say(kept, get(front, "/fine")); err != nil || !strings.HasPrefix(body, "hello") {
-		return fmt.Errorf("a connection that was open before: %q, %w", body, orNil(err))
+	if err := fine(); err != nil {
+		return err
 	}
+	defer func() {
+		for _, c := range conns {
+			if c != nil {
+				c.Close()
+			}
+		}
+	}()
 	open := stillOpen(conns)
 	switch {
 	case open > bound:
@@ -133,8 +150,21 @@ func tooMany(r *result) error {
 	return nil
 }
 
-// stillOpen counts those that are neither closed nor reset after a while, and
-// closes them.
+// heard connects, and has an answer. The connection is quiet then, which it may be for long.
+func heard(address string) (net.Conn, error) {
+	c, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Now().Add(10 * patience))
+	if _, body, err := say(c, get(front, "/fine")); err != nil || !strings.HasPrefix(body, "hello") {
+		c.Close()
+		return nil, fmt.Errorf("an answer: %q, %w", body, orNil(err))
+	}
+	return c, nil
+}
+
+// stillOpen counts those that are neither closed nor reset after a while.
 func stillOpen(conns []net.Conn) int {
 	at := time.Now().Add(time.Second)
 	var open atomic.Int32
@@ -152,11 +182,6 @@ func stillOpen(conns []net.Conn) int {
 		})
 	}
 	wg.Wait()
-	for _, c := range conns {
-		if c != nil {
-			c.Close()
-		}
-	}
 	return int(open.Load())
 }
 
@@ -220,7 +245,7 @@ func keepSending(address, sni, first, again string) error {
 		return err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(10 * patience)) // longer than it takes to change a policy, and to notice that this goes on
 	if _, err := io.WriteString(c, first); err != nil {
 		return err
 	}

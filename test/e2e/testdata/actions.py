@@ -17,7 +17,8 @@ import tarfile
 import time
 
 PORT = 5005
-PATIENCE = 120  # seconds for a daemon to come back
+FACTOR = min(max(float(os.environ.get("CARBOY_PATIENCE") or 1), 1), 6)  # see test/patience
+PATIENCE = 120 * FACTOR  # seconds for a daemon to come back
 
 
 class Refused(Exception):
@@ -27,7 +28,7 @@ class Refused(Exception):
 def connect(path, port=PORT):
     """Returns a connection to a port of the sandbox."""
     s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    s.settimeout(60)
+    s.settimeout(60 * FACTOR)
     os.chdir(os.path.dirname(path))  # the kernel takes 107 bytes at most
     s.connect(os.path.basename(path))
     s.sendall(b"CONNECT %d\n" % port)
@@ -176,7 +177,7 @@ def shell(path, lines):
     wrote = ask(path, {"action": "write_shell", "shell_id": "main", "input": count, "append_newline": True})
     assert wrote["input_length"] == len(count) and wrote["append_newline"], wrote
     print("shell", flush=True)
-    text, cursor, late = "", 0, time.monotonic() + 300
+    text, cursor, late = "", 0, time.monotonic() + 300 * FACTOR
     while "\nover\r\n" not in text:
         assert time.monotonic() < late, text[-200:]
         reply = insist(path, {"action": "read_shell", "shell_id": "main", "cursor": cursor, "max_chars": 1000, "wait_ms": 1000})
@@ -194,12 +195,12 @@ def shell(path, lines):
     sys.stdin.read()
     assert insist(path, {"action": "status_shell", "shell_id": "main"})["started_at"] == opened["started_at"]
     ask(path, {"action": "write_shell", "shell_id": "main", "input": "sleep 1000", "append_newline": True})
-    late = time.monotonic() + 60
+    late = time.monotonic() + 60 * FACTOR
     while ask(path, {"command": "ps ax -o args= | grep '[s]leep 1000'", "timeout_seconds": 30})["exit_code"]:
         assert time.monotonic() < late, "what was typed does not run"  # a busy shell reads it later
     ask(path, {"action": "signal_shell", "shell_id": "main", "signal": "INT"})
     ask(path, {"action": "write_shell", "shell_id": "main", "input": "printf '\\033[31mred\\033[0m\\n'", "append_newline": True})
-    text, late = "", time.monotonic() + 60
+    text, late = "", time.monotonic() + 60 * FACTOR
     while "red" not in text:
         assert time.monotonic() < late, text
         plain = insist(path, {"action": "read_shell", "shell_id": "main", "cursor": cursor, "max_chars": 1000, "plain": True, "wait_ms": 1000})
