@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,14 +12,7 @@ import (
 
 func TestModuleFile(t *testing.T) {
 	imported := map[string]bool{}
-	for _, s := range tree(t) {
-		if path.Ext(s.path) != ".go" || strings.Contains(s.path, "/testdata/") {
-			continue
-		}
-		f, err := parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, f := range goFiles(t) {
 		for _, i := range f.ast.Imports {
 			imported[strings.Trim(i.Path.Value, `"`)] = true
 		}

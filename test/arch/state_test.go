@@ -20,12 +20,12 @@ var (
 func stateNames(files []goFile) map[string]string {
 	consts, names := map[string]string{}, map[string]string{}
 	for _, f := range files {
-		for _, m := range constantOf.FindAllStringSubmatch(string(f.text), -1) {
+		for _, m := range matches(f, constantOf, `= "`) {
 			consts[path.Dir(f.path)+"."+m[1]] = m[2]
 		}
 	}
 	for _, f := range files {
-		for _, m := range inState.FindAllStringSubmatch(string(f.text), -1) {
+		for _, m := range matches(f, inState, "filepath.Join(", "openState(", "statedir.Open(") {
 			name := strings.Trim(m[1], `"`)
 			if name == m[1] {
 				if name = consts[path.Dir(f.path)+"."+m[1]]; name == "" {
@@ -36,6 +36,16 @@ func stateNames(files []goFile) map[string]string {
 		}
 	}
 	return names
+}
+
+// matches are those of a pattern in lines that have one of its words.
+func matches(f goFile, pattern *regexp.Regexp, words ...string) (all [][]string) {
+	for line := range strings.Lines(string(f.text)) {
+		if has(line, words) {
+			all = append(all, pattern.FindAllStringSubmatch(line, -1)...)
+		}
+	}
+	return all
 }
 
 // TestStateIsRemoved: what is put into the state directory, carboy uninstall takes away.

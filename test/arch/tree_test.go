@@ -75,23 +75,45 @@ func parse(s source) (goFile, error) {
 	return goFile{s, fset, f}, err
 }
 
-// handWritten returns the Go files that no generator wrote.
-func handWritten(t *testing.T) []goFile {
-	t.Helper()
-	var out []goFile
-	for _, s := range tree(t) {
+// parseTree parses each Go file of the repository, once for all tests.
+var parseTree = sync.OnceValues(func() (out []goFile, err error) {
+	files, err := readTree()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range files {
 		if path.Ext(s.path) != ".go" || strings.Contains(s.path, "/testdata/") {
 			continue
 		}
 		f, err := parse(s)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
-		if !ast.IsGenerated(f.ast) {
-			out = append(out, f)
-		}
+		out = append(out, f)
 	}
-	return out
+	return out, nil
+})
+
+// goFiles returns the Go files.
+func goFiles(t *testing.T) []goFile {
+	t.Helper()
+	files, err := parseTree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// handWritten returns the Go files that no generator wrote.
+func handWritten(t *testing.T) []goFile {
+	t.Helper()
+	return slices.DeleteFunc(slices.Clone(goFiles(t)), func(f goFile) bool { return ast.IsGenerated(f.ast) })
+}
+
+// has reports whether a text has one of some words. They are looked for before a pattern that
+// needs one of them, which is slow under the race detector.
+func has(text string, words []string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
 // mustParse parses the text of a negative control.
@@ -117,25 +139,33 @@ func (p pkg) name() string { return strings.TrimPrefix(p.ImportPath, module+"/")
 // packages lists ours as they are compiled into the product.
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Imports,Deps", "./...")
+	ps, err := listPackages()
+	if err != nil {
+		t.Fatal("go list:", err)
+	}
+	return ps
+}
+
+// listPackages asks go list, once for all tests.
+var listPackages = sync.OnceValues(func() (ps []pkg, err error) {
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", "./...")
 	cmd.Dir = filepath.FromSlash(root)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatal("go list:", err)
+		return nil, err
 	}
-	var ps []pkg
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return ps
+			return ps, nil
 		} else if err != nil {
-			t.Fatal("go list:", err)
+			return nil, err
 		}
 		ps = append(ps, p)
 	}
-}
+})
 
 // within reports whether p is prefix or lies below it.
 func within(p, prefix string) bool {
