@@ -19,14 +19,27 @@ type wild struct {
 	failed        []uint64 // bits: from(p, t) is known to be false; nil: not kept
 }
 
-func (w *wild) from(p, t int) bool {
+// fails reports whether nothing is known to match from p and t on.
+func (w *wild) fails(p, t int) bool {
 	bit := p*(len(w.text)+1) + t
-	if w.failed != nil && w.failed[bit/64]&(1<<(bit%64)) != 0 {
+	return w.failed != nil && w.failed[bit/64]&(1<<(bit%64)) != 0
+}
+
+// note keeps that nothing does.
+func (w *wild) note(p, t int) {
+	if w.failed != nil {
+		bit := p*(len(w.text)+1) + t
+		w.failed[bit/64] |= 1 << (bit % 64)
+	}
+}
+
+func (w *wild) from(p, t int) bool {
+	if w.fails(p, t) {
 		return false
 	}
 	ok := w.compare(p, t)
-	if !ok && w.failed != nil {
-		w.failed[bit/64] |= 1 << (bit % 64)
+	if !ok {
+		w.note(p, t)
 	}
 	return ok
 }
@@ -83,14 +96,22 @@ func (w *wild) star(p, t int) bool {
 			return true // no directory at all
 		}
 	}
-	for ; ; t++ {
+	// The last star's own bit says that what comes after it is nowhere from there on. Nothing
+	// else begins at it, unless it is the only one, of which that is true as well.
+	from := t
+	for ; !w.fails(p-1, t); t++ {
 		if w.from(p, t) {
 			return true
 		}
 		if t == len(w.text) || !slashes && w.text[t] == '/' {
-			return false
+			t++
+			break
 		}
 	}
+	for t--; t >= from; t-- {
+		w.note(p-1, t)
+	}
+	return false
 }
 
 // set reports whether c is in the set that begins at pattern[p], and where that ends.
