@@ -255,7 +255,7 @@ func TestHostileObjects(t *testing.T) {
 // TestThinAndBombs: packs that lean on objects elsewhere, or unpack to far more than they
 // are, are refused before git reads them.
 func TestThinAndBombs(t *testing.T) {
-	w := newWorld(t, gitgate.Policy{MaxPush: 64 << 20})
+	w := newWorld(t, gitgate.Policy{MaxPush: 8 << 20})
 	w.agent.commit("big", strings.Repeat("some line\n", 2000), "x")
 	w.agent.git("push", "-q")
 	id := w.agent.commit("big", strings.Repeat("some line\n", 2000)+"more\n", "y")
@@ -265,8 +265,8 @@ func TestThinAndBombs(t *testing.T) {
 	_, says := request(t, w.url, "git-receive-pack", append(head, thin+"\x00"...)) // Output was trimmed at most of blanks
 	contains(t, says, "a delta upon an object that the pack does not hold before it")
 
-	w.agent.commit("zeros", string(make([]byte, 40<<20)), "z")
-	must(t, os.WriteFile(filepath.Join(w.agent.dir, "zeros"), make([]byte, 41<<20), 0o600))
+	w.agent.commit("zeros", string(make([]byte, 5<<20)), "z")
+	must(t, os.WriteFile(filepath.Join(w.agent.dir, "zeros"), make([]byte, 6<<20), 0o600))
 	w.agent.git("commit", "-q", "-a", "-m", "zz")
 	says = w.agent.refuses()
 	contains(t, says, "unpacked they have more than")

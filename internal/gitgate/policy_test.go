@@ -124,33 +124,26 @@ func TestPolicy(t *testing.T) {
 	s := newServer(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, lax := range []bool{false, true} {
-				w := &world{t: t, server: s, up: bare(t)}
-				w.up.git("branch", "next", "main")
-				w.up.git("tag", "old", "main")
-				if strings.Contains(tt.push[0], "ci") {
-					w.up.git("branch", "ci", ci(t, w.up))
-				}
-				policy := tt.strict
-				if lax {
-					policy = tt.lax
-				}
-				w.serve(sshRemote(t, s, w.up, policy))
-				agent := w.clone("agent")
-				before := w.up.git("for-each-ref")
-				tt.make(agent)
-				args := append([]string{"origin"}, tt.push...)
-				if lax {
-					agent.git(append([]string{"push", "-q"}, args...)...)
-					if w.up.git("for-each-ref") == before {
-						t.Error("allowed, it is not upstream")
-					}
-					continue
-				}
-				contains(t, agent.refuses(args...), append(tt.says, "[remote rejected]")...)
-				if after := w.up.git("for-each-ref"); after != before {
-					t.Errorf("upstream is %s, was %s", after, before)
-				}
+			t.Parallel() // it waits for disks and for processes
+			strict := &world{t: t, server: s, up: bare(t)}
+			strict.up.git("branch", "next", "main")
+			strict.up.git("tag", "old", "main")
+			if strings.Contains(tt.push[0], "ci") {
+				strict.up.git("branch", "ci", ci(t, strict.up))
+			}
+			strict.serve(sshRemote(t, s, strict.up, tt.strict))
+			lax := &world{t: t, server: s, up: strict.up}
+			lax.serve(sshRemote(t, s, lax.up, tt.lax))
+			agent := strict.clone("agent")
+			before := strict.up.git("for-each-ref")
+			tt.make(agent)
+			contains(t, agent.refuses(append([]string{"origin"}, tt.push...)...), append(tt.says, "[remote rejected]")...)
+			if after := strict.up.git("for-each-ref"); after != before {
+				t.Errorf("upstream is %s, was %s", after, before)
+			}
+			agent.git(append([]string{"push", "-q", lax.url}, tt.push...)...)
+			if strict.up.git("for-each-ref") == before {
+				t.Error("allowed, it is not upstream")
 			}
 		})
 	}

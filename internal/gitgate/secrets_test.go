@@ -110,20 +110,24 @@ func TestSecrets(t *testing.T) {
 	lax := &world{t: t, server: w.server, up: bare(t)}
 	lax.serve(sshRemote(t, w.server, lax.up, gitgate.Policy{Secrets: gitgate.Allow, Unscannable: gitgate.Allow, Forced: gitgate.Allow}))
 	before := w.up.git("for-each-ref")
-	for _, h := range hidden {
-		t.Run(h.name, func(t *testing.T) {
-			agent := w.clone(h.name)
-			what := h.hide(t, agent)
-			says := agent.refuses("origin", what)
-			contains(t, says, "remote: git gate: up: refused", "(github-pat)", h.says, "[remote rejected]")
-			if told := strings.ReplaceAll(says, "-> "+secret, ""); strings.Contains(told, secret) && h.name != "in-a-ref" {
-				t.Errorf("it is told: %s", says)
-			}
-			if out, err := agent.try("push", "-q", "--force", lax.url, what); err != nil {
-				t.Errorf("where they are allowed: %v: %s", err, out)
-			}
-		})
-	}
+	t.Run("hidden", func(t *testing.T) {
+		for _, h := range hidden {
+			t.Run(h.name, func(t *testing.T) {
+				t.Parallel() // it waits for disks and for processes
+				agent := w.clone(h.name)
+				agent.t = t
+				what := strings.Replace(h.hide(t, agent), "HEAD:refs/heads/x", "HEAD:refs/heads/"+h.name, 1)
+				says := agent.refuses("origin", what)
+				contains(t, says, "remote: git gate: up: refused", "(github-pat)", h.says, "[remote rejected]")
+				if told := strings.ReplaceAll(says, "-> "+secret, ""); strings.Contains(told, secret) && h.name != "in-a-ref" {
+					t.Errorf("it is told: %s", says)
+				}
+				if out, err := agent.try("push", "-q", "--force", lax.url, what); err != nil {
+					t.Errorf("where they are allowed: %v: %s", err, out)
+				}
+			})
+		}
+	})
 	if after := w.up.git("for-each-ref"); after != before {
 		t.Errorf("upstream is %s, was %s", after, before)
 	}

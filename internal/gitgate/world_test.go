@@ -40,8 +40,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// template holds an upstream of which tests have copies, once one has been made.
-var template string
+// template holds an upstream of which tests have copies, once one has been made. Who looks
+// for one, or makes it, has the lock.
+var (
+	template   string
+	templating sync.Mutex
+)
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -144,6 +148,8 @@ func signer(t testing.TB, file string) ssh.Signer {
 	return s
 }
 
+// newServer makes one that runs a person's shell without that person's set-up, which may take
+// longer than all that is tested.
 func newServer(t testing.TB) *server {
 	t.Helper()
 	dir := t.TempDir()
@@ -151,7 +157,7 @@ func newServer(t testing.TB) *server {
 	s.host, s.client = signer(t, s.key), signer(t, filepath.Join(dir, "client"))
 	keys := filepath.Join(dir, "authorized")
 	must(t, os.WriteFile(keys, ssh.MarshalAuthorizedKey(s.client.PublicKey()), 0o600))
-	must(t, os.WriteFile(s.config, []byte("AuthorizedKeysFile "+keys+"\nStrictModes no\nUsePAM no\nPermitRootLogin prohibit-password\nPidFile none\nSetEnv GIT_CONFIG_GLOBAL=/dev/null\n"), 0o600))
+	must(t, os.WriteFile(s.config, []byte("AuthorizedKeysFile "+keys+"\nStrictModes no\nUsePAM no\nPermitRootLogin prohibit-password\nPidFile none\nSetEnv HOME=/nonexistent GIT_CONFIG_GLOBAL=/dev/null\n"), 0o600))
 	return s
 }
 
@@ -219,6 +225,8 @@ func bare(t testing.TB, args ...string) *repo {
 	t.Helper()
 	up := &repo{t: t, dir: filepath.Join(t.TempDir(), "up")}
 	from := filepath.Join(template, "up"+strings.Join(args, ""))
+	templating.Lock()
+	defer templating.Unlock()
 	if _, err := os.Stat(from); err != nil {
 		must(t, os.CopyFS(from, os.DirFS(made(t, args...).dir)))
 	}
