@@ -54,7 +54,7 @@ func TestNothingIsSpared(t *testing.T) {
 	}
 	names := []string{"key", "API", "auth", "Secret", "token", "passwd", "adobe", "kraken", "dropbox", "twitter", "facebook", "algolia", "asana", "finnhub", "okta", "sentry", "travis", "zendesk", "x"}
 	seen := map[string]bool{}
-	for range long.Rounds(500, 2000) {
+	for range long.Rounds(300, 2000) {
 		var text strings.Builder
 		for range 1 + random.IntN(6) {
 			fmt.Fprint(&text, one("", "my.", "prefix_", "-----", "\t", strings.Repeat("w", 60)), one(names...), one("", "_id", " of  it", "-prod.x", strings.Repeat("n", random.IntN(25))),
