@@ -8,6 +8,19 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/interpreter/jupyter"
 )
 
+// TestOutbox: a cell puts out 64 MiB, and no more; that it was too much can still be said.
+func TestOutbox(t *testing.T) {
+	o := newOutbox()
+	o.size = 64<<20 - int64(len(encode("x")))
+	if !o.put("x") || o.put("y") {
+		t.Errorf("the limit is %d bytes, want 64 MiB", maxOutput)
+	}
+	o.say("z")
+	if lines, _ := o.take(); len(lines) != 2 || string(lines[1]) != string(encode("z")) {
+		t.Errorf("took %q", lines)
+	}
+}
+
 // A reply comes by another socket than output: it may be here first, and the
 // error that it tells is told after all that was put out.
 func TestLateOutputOfAFailure(t *testing.T) {

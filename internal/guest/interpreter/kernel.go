@@ -21,11 +21,13 @@ const (
 	idleRounds  = 15                    // of that
 	againEvery  = time.Second           // between interrupts that do not help
 	overGrace   = 10 * time.Second      // for a cell to end that has put out too much
-	maxMessage  = maxOutput
-	maxOutput   = 64 << 20 // bytes that one cell may put out
+	maxMessage  = 64 << 20
 	replySize   = 8 << 20
 	readyPeriod = 250 * time.Millisecond
 )
+
+// maxOutput is how many bytes one cell may put out. Tests have less.
+var maxOutput int64 = 64 << 20
 
 // kernel is one that takes cells, one at a time.
 type kernel struct {
