@@ -18,12 +18,19 @@ const (
 	MaxServices = maxServices
 	MaxOutput   = maxOutput
 	MaxLog      = maxLog
-	MaxListed   = maxListed
 	MaxFile     = maxFile
 	MaxChars    = maxChars
 	MaxSequence = maxSequence
 	MaxIdle     = maxIdle
 )
+
+// ListedForTest has listings of so many entries, until what it returns is called. It returns
+// how many there were, too.
+func ListedForTest(most int) (was int, restore func()) {
+	was = maxListed
+	maxListed = most
+	return was, func() { maxListed = was }
+}
 
 var (
 	ReadHeader = readHeader

@@ -19,11 +19,13 @@ import (
 
 // Bounds of what is said of files.
 const (
-	maxListed  = 50_000  // entries
 	entryBytes = 100     // of one in a reply, besides its names
 	maxPaths   = 6 << 20 // bytes of a listing's names in JSON
 	maxFile    = 2 << 20 // bytes of a file
 )
+
+// maxListed is how many entries a listing has. Tests have fewer.
+var maxListed = 50_000
 
 // kindOf is the name of what a mode says; "" for a device, a fifo or a socket.
 func kindOf(m fs.FileMode) string {
@@ -136,7 +138,7 @@ func (l *lister) names(p string, known fs.FileInfo) (names []string, err error) 
 	for {
 		more, err := d.Readdirnames(1024)
 		if names = append(names, more...); len(l.found)+len(names) > maxListed {
-			return nil, errListing
+			return nil, errListing()
 		}
 		if err == io.EOF {
 			return names, nil
@@ -147,7 +149,9 @@ func (l *lister) names(p string, known fs.FileInfo) (names []string, err error) 
 	}
 }
 
-var errListing = fmt.Errorf("there are more than %d entries, or their names are longer than %d bytes: list a directory further down", maxListed, maxPaths)
+func errListing() error {
+	return fmt.Errorf("there are more than %d entries, or their names are longer than %d bytes: list a directory further down", maxListed, maxPaths)
+}
 
 // entry adds one, and what is in it where that is wanted.
 func (l *lister) entry(p string, st fs.FileInfo) error {
@@ -172,7 +176,7 @@ func (l *lister) entry(p string, st fs.FileInfo) error {
 	}
 	l.found = append(l.found, found{p, e})
 	if l.bytes += size(p); len(l.found) > maxListed || l.bytes > maxPaths {
-		return errListing
+		return errListing()
 	}
 	if !l.recursive || e.ArtifactType != "directory" {
 		return nil

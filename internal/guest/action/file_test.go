@@ -12,6 +12,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/action"
 	server "github.com/carboy-sandbox/carboy/internal/guest/action"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 func listing(w *world, p string, recursive bool) ([]string, error) {
@@ -32,6 +33,12 @@ func listing(w *world, p string, recursive bool) ([]string, error) {
 }
 
 func TestListFiles(t *testing.T) {
+	most := long.Rounds(2_000, 50_000)
+	was, restore := server.ListedForTest(most)
+	t.Cleanup(restore)
+	if was != 50_000 {
+		t.Errorf("a listing has %d entries, want 50,000", was)
+	}
 	w := open(t)
 	must[action.ExecReply](w, action.ExecRequest{Command: `mkdir -p src src-a closed; printf hello >note.txt; printf x >src/child.txt; ln -s note.txt link; mkfifo pipe
 		touch closed/in; chmod 0 closed; touch "$(printf 'new\nline')" "$(printf 'b\377d')"`})
@@ -61,13 +68,13 @@ func TestListFiles(t *testing.T) {
 		refused(t, err, words)
 	}
 	// A listing that is too long is refused, and not cut.
-	must[action.ExecReply](w, action.ExecRequest{Command: fmt.Sprintf("mkdir many; cd many; seq %d | xargs touch", server.MaxListed)})
-	if got, err := listing(w, "many", true); err != nil || len(got) != server.MaxListed {
+	must[action.ExecReply](w, action.ExecRequest{Command: fmt.Sprintf("mkdir many; cd many; seq %d | xargs touch", most)})
+	if got, err := listing(w, "many", true); err != nil || len(got) != most {
 		t.Errorf("%d entries: %v", len(got), err)
 	}
 	must[action.ExecReply](w, action.ExecRequest{Command: "touch many/x"})
 	_, err := listing(w, "many", true)
-	refused(t, err, "more than 50000 entries")
+	refused(t, err, fmt.Sprintf("more than %d entries", most))
 }
 
 func TestReadFile(t *testing.T) {
