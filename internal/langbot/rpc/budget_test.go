@@ -14,16 +14,17 @@ import (
 // What a connection has under way is bounded by its bytes too, and of all
 // connections that share a budget; when an action has ended there is room again.
 func TestTooLargeActions(t *testing.T) {
-	large := map[string]string{"cmd": strings.Repeat("x", 12<<20)}
 	for _, tt := range []struct {
 		name   string
 		budget *rpc.Budget
+		size   int    // of one
 		want   string // of the third
 	}{
-		{"one-connection", nil, fmt.Sprintf("actions of %d bytes under way", rpc.MaxUnderWay)},
-		{"shared", rpc.NewBudget(20 << 20), "all connections together"},
+		{"one-connection", nil, 12 << 20, fmt.Sprintf("actions of %d bytes under way", rpc.MaxUnderWay)},
+		{"shared", rpc.NewBudget(20 << 16), 12 << 16, "all connections together"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			large := map[string]string{"cmd": strings.Repeat("x", tt.size)}
 			here := make(chan struct{}, 3)
 			goOn := make(chan struct{})
 			a, b := overStdio(t)
