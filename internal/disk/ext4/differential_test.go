@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // kinds are file systems as mke2fs makes them.
@@ -58,7 +60,7 @@ var kinds = []string{
 	"-t ext4 -b 2048 -O inline_data,^dir_index,^has_journal",
 }
 
-// usualTrees is how many trees are generated.
+// usualTrees is how many trees are generated when all are: make test has one of each kind.
 var usualTrees = 4 * len(kinds)
 
 // trees is how many it is to be now; CARBOY_EXT4_TREES has them be more or fewer.
@@ -66,7 +68,7 @@ func trees(t *testing.T) int {
 	t.Helper()
 	said := os.Getenv("CARBOY_EXT4_TREES")
 	if said == "" {
-		return usualTrees
+		return long.Rounds(len(kinds), usualTrees)
 	}
 	n, err := strconv.Atoi(said)
 	if err != nil {

@@ -125,11 +125,12 @@ func TestKernelWrites(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount an image")
 	}
-	dir := t.TempDir()
-	image, crashed := filepath.Join(dir, "image"), filepath.Join(dir, "crashed")
 	for n := range len(written) * max(1, trees(t)/usualTrees) {
 		k := rotate(written, n)
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel() // it waits for the disk
+			dir := t.TempDir()
+			image, crashed := filepath.Join(dir, "image"), filepath.Join(dir, "crashed")
 			args := strings.Fields(k.made)
 			if !strings.Contains(k.made, "-J") {
 				args = append(args, "-J", "size=4")
