@@ -16,6 +16,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
 	"github.com/carboy-sandbox/carboy/internal/policy"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // allow is a policy that lets every request to some hosts through.
@@ -315,7 +316,7 @@ func copyFlushed(rw http.ResponseWriter, r io.Reader) {
 }
 
 func TestLargeBothWays(t *testing.T) {
-	const size = 32 << 20
+	size := long.Rounds(8<<20, 32<<20) // more than any window
 	versions(t, func(t *testing.T, http2 bool, scheme string) {
 		w := newWorld(t, allow("a.example"), worldOptions{})
 		w.web("a.example", "45.0.0.1", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
