@@ -18,6 +18,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/process"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // said returns n lines of a reproducible kind: most are short, some are as
@@ -48,7 +49,7 @@ func TestCutConnections(t *testing.T) {
 	p := s.start(s.options(sh("exec cat")))
 	s.cut.Store(100_000)
 	a := attach(t, p)
-	lines := said(10_000)
+	lines := said(long.Rounds(4_000, 10_000))
 	wrote := make(chan error, 1)
 	go func() {
 		for _, l := range lines {

@@ -3,9 +3,11 @@ package session_test
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
 	"github.com/carboy-sandbox/carboy/internal/session"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 const (
@@ -220,6 +223,12 @@ func (m *model) end(t *rapid.T) {
 // Whatever is asked of sessions, and whatever becomes of their sandboxes and of
 // the daemon, there are those that were asked for, with what they were given.
 func TestModel(t *testing.T) {
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue { // nobody said how many
+		if err := flag.Set(checks.Name, strconv.Itoa(long.Rounds(30, 100))); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = flag.Set(checks.Name, checks.DefValue) }()
+	}
 	root := t.TempDir()
 	// Rapid counts in true time: one bubble for all would be over with a day of
 	// its own.

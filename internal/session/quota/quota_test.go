@@ -17,6 +17,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/quota"
+	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 func openDir(t testing.TB, path string) *os.File {
@@ -249,7 +250,7 @@ func TestScanUnderRenames(t *testing.T) {
 			}
 		})
 	}
-	for range 30 {
+	for range long.Rounds(10, 30) {
 		u, err := quota.Scan(t.Context(), openDir(t, dir), quota.Limits{Bytes: 1 << 30})
 		if err != nil || u.OverBytes {
 			t.Errorf("%+v, %v", u, err)
