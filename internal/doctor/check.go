@@ -238,7 +238,7 @@ var landlockLacks = []struct {
 func checkLandlock(ctx context.Context, m *machine) Line {
 	const (
 		why    = "the process wall has one protection less; namespaces and filters hold without it"
-		whyAll = why + "; carboy fetch refuses to take commits"
+		whyAll = why + "; it shares volumes and directories read-only alone; carboy fetch refuses to take commits"
 	)
 	abi, err := landlock.ABI()
 	if err != nil {

@@ -95,7 +95,7 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 	}
 	j, err := jail.Start(jail.Config{
 		ReadOnlyRoot: cfg.ReadOnlyRoot, Writable: writable, Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
-		Strict: cfg.Strict, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, Files: cfg.Files, CgroupNS: cfg.CgroupRoot != "", Log: log,
+		Strict: cfg.Strict, Shared: cfg.Shared, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, Files: cfg.Files, CgroupNS: cfg.CgroupRoot != "", Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare namespaces: %w", err)
@@ -131,14 +131,14 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 	}
 	defer stopSudo()
 	a.files = files.New(files.Options{
-		MountNS: j.MountNS(), Lookup: a.allowed(users), Host: users.Lookup, Log: log,
+		MountNS: j.MountNS(), Confine: j.Confine, Lookup: a.allowed(users), Host: users.Lookup, Log: log,
 		DefaultUser: func() string { return a.settings.defaults().User },
 		DefaultDir:  func(account.Account) string { return a.settings.defaults().Cwd },
 		Provide:     cfg.Sudo,
 	})
 	defer func() { err = errors.Join(err, a.files.Close()) }()
 	a.tools = tool.New(tool.Options{
-		MountNS: j.MountNS(), Lookup: a.allowed(users), Log: log, Turn: a.files.Turn,
+		MountNS: j.MountNS(), Confine: j.Confine, Lookup: a.allowed(users), Log: log, Turn: a.files.Turn,
 		DefaultUser: func() string { return a.settings.defaults().User },
 	})
 	defer func() { err = errors.Join(err, a.tools.Close()) }()

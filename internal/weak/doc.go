@@ -42,6 +42,7 @@ const (
 	ModuleAllowed    Weakness = "module-allowed"     // the list allows init_module, kexec_load and their kind
 	ClockAllowed     Weakness = "clock-allowed"      // the list allows settimeofday, clock_settime, sethostname
 	LandlockOff      Weakness = "landlock-off"       // no Landlock domain
+	SocketsShared    Weakness = "sockets-shared"     // commands make sockets in what other sandboxes see as well
 )
 
 // Of the process wall.
@@ -61,6 +62,7 @@ const (
 	DescriptorLeaked Weakness = "descriptor-leaked" // a descriptor of the host's / is left open
 	EnvironmentKept  Weakness = "environment-kept"  // the daemon's environment reaches commands
 	FilesUnbounded   Weakness = "files-unbounded"   // each process may open as many files as the host lets it
+	EndUnchecked     Weakness = "end-unchecked"     // nobody looks whether the disk of an ended instance is free
 	CountsUnbounded  Weakness = "counts-unbounded"  // an instance may have all the inotify instances, watches and terminals of the host
 )
 

@@ -61,6 +61,17 @@ func (p *Layout) TellCopied(out io.Writer) {
 	}
 }
 
+// Shared lists the places inside that others can see and commands can write to:
+// volumes and directories of the host.
+func (lay *Layout) Shared() (at []string) {
+	for _, d := range append([]Dir{lay.Workspace}, lay.Mounts...) {
+		if d.Mode == modeRW {
+			at = append(at, d.Target)
+		}
+	}
+	return at
+}
+
 // Groups is how a process gets into an instance's control groups.
 type Groups struct {
 	Procs    []string         `json:"procs"`    // files to write one's pid into

@@ -70,6 +70,9 @@ func (c *composer) mountPoint(d Dir) error {
 	if _, below := d.belowWorkspace(); !below { // or else it is there: see holdMountPoints
 		err = c.makeMountPoint(rel)
 	}
+	if err == nil && c.layout.Native && d.Mode == modeRW && strings.HasPrefix(rel, userHome+"/") {
+		c.makeSocketDirs()
+	}
 	if err != nil || !c.layout.Native {
 		return err
 	}
@@ -86,6 +89,26 @@ func (c *composer) makeMountPoint(rel string) error {
 		return c.asGuest(func() error { return c.mkdirInRoot(rel) })
 	}
 	return asOwner(int(c.layout.Base+guestUID), func() error { return c.mkdirInRoot(rel) })
+}
+
+// socketDirs are where programs make sockets in a home. Where something shared lies in a
+// home, only what is there at the start can hold sockets: see package jail.
+var socketDirs = []string{".cache", ".config", ".gnupg", ".local", ".ssh"}
+
+// makeSocketDirs makes what is missing of socketDirs in the user's home. Where a thing of
+// another kind stands, or there is no room, those programs do without.
+func (c *composer) makeSocketDirs() {
+	_ = asOwner(int(c.layout.Base+guestUID), func() error {
+		root, err := openRoot()
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		for _, name := range socketDirs {
+			err = errors.Join(err, root.MkdirAll(userHome+"/"+name, 0o700))
+		}
+		return err
+	})
 }
 
 // openRoot opens the instance's root, as guests have left it.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
+	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/landlock"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -96,7 +98,7 @@ func (b *Backend) arrange(sb *sandbox.Sandbox, lay *instance.Layout, cfg *contro
 	if !b.Rootless() && !weak.On(weak.UserShared) {
 		lay.Base = b.spans.base(sb.ID)
 	}
-	cfg.AllowRoot, cfg.Strict, cfg.OOMScore = false, true, commandScore
+	cfg.AllowRoot, cfg.Strict, cfg.OOMScore, cfg.Shared = false, true, commandScore, lay.Shared()
 	return boundFiles(cfg, sb.Spec.Limits)
 }
 
@@ -106,8 +108,28 @@ func promises(spec sandbox.Spec, _ string) (isolation, privileges string, err er
 		return "", "", sandbox.Errorf(sandbox.Unsupported, "user root: the process wall runs no command as root, for the host's kernel is its own").
 			WithHint("leave out --user root, or use --isolation gvisor")
 	}
+	if shares(spec) && !landlocked() {
+		return "", "", sandbox.Errorf(sandbox.Unsupported, "volumes and directories that are written to: behind the process wall only Landlock keeps open files from passing between sandboxes there, and this kernel has none").
+			WithHint("share them read-only (:ro), or use --isolation gvisor; carboy doctor says more")
+	}
 	return "process: namespaces of the host's kernel, a list of allowed system calls" + landlockMechanism(),
 		"uid 1000 of a user namespace without capabilities; no_new_privs, no set-id files, own pid and mount namespaces", nil
+}
+
+// shares reports whether commands can write to what others see as well.
+func shares(spec sandbox.Spec) bool {
+	w := spec.Workspace
+	if w.Mode == sandbox.WorkspaceWritable || w.Mode == sandbox.WorkspaceVolume && !w.ReadOnly {
+		return true
+	}
+	return slices.ContainsFunc(spec.Mounts, func(m sandbox.Mount) bool { return !m.Own && !m.ReadOnly })
+}
+
+// landlocked reports whether this kernel has the Landlock that package jail keeps
+// sockets from shared directories with.
+func landlocked() bool {
+	abi, err := landlock.ABI()
+	return err == nil && abi >= jail.SocketsABI
 }
 
 // landlockMechanism says which Landlock the kernel has, if any.

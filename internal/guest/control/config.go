@@ -60,6 +60,7 @@ type Config struct {
 	OOMScore   int      `json:"oom_score,omitempty"`   // commands' oom_score_adj, 0 to 1000
 	Files      uint64   `json:"files,omitempty"`       // descriptors of each process of a command; 0: as many as the agent's
 	FilesShare uint64   `json:"files_share,omitempty"` // what the instance may hold of the host's open files when those run short; 0: not looked after
+	Shared     []string `json:"shared,omitempty"`      // mount points that others see as well: no sockets are made there
 	CgroupRoot string   `json:"cgroup_root,omitempty"` // where the instance's own cgroup v2 directory is mounted; empty: nowhere
 	OOMFile    string   `json:"oom_file,omitempty"`    // commands' memory.oom_control; empty: v2 tells
 	PIDsFile   string   `json:"pids_file,omitempty"`   // commands' pids.events; empty: v2 tells
@@ -89,7 +90,7 @@ func (c Config) validate() error {
 	if len(c.Key) != KeySize {
 		return fmt.Errorf("key: %d bytes instead of %d", len(c.Key), KeySize)
 	}
-	paths := slices.Concat(c.Hide, c.DiskPaths, c.NotShown, c.Tasks, c.Writable)
+	paths := slices.Concat(c.Hide, c.DiskPaths, c.NotShown, c.Tasks, c.Writable, c.Shared)
 	for _, p := range []string{c.Cwd, c.CgroupRoot, c.OOMFile, c.PIDsFile} {
 		if p != "" {
 			paths = append(paths, p)

@@ -2,7 +2,6 @@ package files
 
 import (
 	"context"
-	"os"
 
 	"github.com/carboy-sandbox/carboy/internal/guest/account"
 )
@@ -11,7 +10,7 @@ import (
 // what the security tests must notice.
 func NewAgentWorkers(o WorkerOptions) *Workers {
 	w := NewWorkers(o)
-	w.enter = func(*os.File, account.Account) error { return nil }
+	w.enter = func(WorkerOptions, account.Account) error { return nil }
 	return w
 }
 

@@ -26,6 +26,9 @@ type Options struct {
 	// MountNS is the mount namespace whose files are served; nil: the
 	// current one. It must stay open until Close has returned.
 	MountNS *os.File
+	// Confine is what each thread in MountNS does before it acts for a user; nil:
+	// nothing.
+	Confine func() error
 	// Lookup finds the user whom a request names. An error is answered as
 	// "unauthenticated", unless it is ErrDenied. Required.
 	Lookup func(name string) (account.Account, error)
@@ -74,8 +77,8 @@ func New(o Options) *Service {
 	return &Service{
 		opts:    o,
 		log:     o.Log,
-		workers: NewWorkers(WorkerOptions{MountNS: o.MountNS}),
-		streams: NewWorkers(WorkerOptions{MountNS: o.MountNS, PerUser: streamsPerUser}),
+		workers: NewWorkers(WorkerOptions{MountNS: o.MountNS, Confine: o.Confine}),
+		streams: NewWorkers(WorkerOptions{MountNS: o.MountNS, Confine: o.Confine, PerUser: streamsPerUser}),
 		watches: newWatchers(),
 	}
 }

@@ -2,7 +2,6 @@ package files
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"unsafe"
 
@@ -39,20 +38,25 @@ func goThread(fn func()) {
 	}()
 }
 
-// enterThread gives the calling thread a's rights, and mountNS unless it is
-// nil. The real and saved user id stay root's: a thread needs them to make no
+// enterThread gives the calling thread a's rights, in the mount namespace that
+// o names. The real and saved user id stay root's: a thread needs them to make no
 // further change, and the kernel checks files against the effective one. The
 // raw calls change this thread alone, where package syscall would change all.
-func enterThread(mountNS *os.File, a account.Account) error {
+func enterThread(o WorkerOptions, a account.Account) error {
 	if a.UID == ^uint32(0) || a.GID == ^uint32(0) {
 		return fmt.Errorf("user id %d and group id %d: one means no change", a.UID, a.GID)
 	}
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare file system state: %w", err)
 	}
-	if mountNS != nil {
-		if err := unix.Setns(int(mountNS.Fd()), unix.CLONE_NEWNS); err != nil {
+	if o.MountNS != nil {
+		if err := unix.Setns(int(o.MountNS.Fd()), unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("enter mount namespace: %w", err)
+		}
+	}
+	if o.Confine != nil {
+		if err := o.Confine(); err != nil {
+			return err
 		}
 	}
 	unix.Umask(workerUmask)

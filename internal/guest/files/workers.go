@@ -27,6 +27,7 @@ var ErrClosed = errors.New("file workers are closed")
 // WorkerOptions tune Workers. The zero value works.
 type WorkerOptions struct {
 	MountNS *os.File      // the mount namespace to work in; nil: the current one
+	Confine func() error  // what each thread does there before it has a user's rights; nil: nothing
 	PerUser int           // threads, and so calls at once, per user; 0: defaultPerUser
 	Idle    time.Duration // how long a thread without work lives; 0: defaultIdle
 }
@@ -37,7 +38,7 @@ type WorkerOptions struct {
 // goroutine.
 type Workers struct {
 	opts  WorkerOptions
-	enter func(*os.File, account.Account) error // enterThread, but for tests
+	enter func(WorkerOptions, account.Account) error // enterThread, but for tests
 
 	threads chan struct{} // one token per thread at work
 	done    sync.WaitGroup
@@ -231,7 +232,7 @@ func (wk *worker) retire() {
 // the rights, then works until jobs is closed.
 func (w *Workers) run(wk *worker, a account.Account, started chan<- error) {
 	defer w.done.Done()
-	err := w.enter(w.opts.MountNS, a)
+	err := w.enter(w.opts, a)
 	started <- err
 	if err != nil {
 		return

@@ -104,6 +104,9 @@ func (j *Jail) confine(c *cell, root bool) func() error {
 				return err
 			}
 		}
+		if err := j.keepSockets(); err != nil {
+			return err
+		}
 		if err := boundCapabilities(kept(root)); err != nil {
 			return err
 		}

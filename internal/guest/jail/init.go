@@ -53,6 +53,9 @@ func (j *Jail) startInit() (*Process, error) {
 	if err == nil && j.cfg.ReadOnlyRoot {
 		err = j.cfg.checkReadOnly(pid)
 	}
+	if err == nil {
+		err = j.checkShared(pid)
+	}
 	if err != nil {
 		_ = p.Signal(unix.SIGKILL)
 		status := p.Wait()

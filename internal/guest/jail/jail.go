@@ -23,6 +23,9 @@ type Config struct {
 	// are directories, root's neither.
 	ReadOnlyRoot bool
 	Writable     []string
+	// Shared are mount points, of a strict jail, that others see as well and can
+	// write to: commands make no sockets there. See socketRules.
+	Shared []string
 	// PIDNamespace gives commands a pid namespace. Without one they see the
 	// agent, and their orphans are its.
 	PIDNamespace bool
@@ -59,6 +62,7 @@ type Jail struct {
 
 	nursery  nursery
 	landlock int // the ABI in use; 0: none
+	sockets  socketDomain
 	canHold  bool
 	clone3   bool     // commands may call it, and are born in their groups
 	cgroupNS *os.File // of the first thread; nil: see Config.CgroupNS
@@ -164,6 +168,7 @@ func (j *Jail) Close() {
 	_ = c.init.Signal(unix.SIGKILL)
 	j.done.Wait()
 	_ = j.mountNS.Close()
+	j.sockets.close()
 	if j.cgroupNS != nil {
 		_ = j.cgroupNS.Close()
 	}

@@ -27,6 +27,8 @@ const (
 
 // Versions of Landlock's interface.
 const (
+	// SocketsABI is the oldest one that a strict jail with Config.Shared needs.
+	SocketsABI = abiRefer
 	// abiRefer is the oldest one that is of use: before, no file could be
 	// renamed from one directory into another.
 	abiRefer    = 2

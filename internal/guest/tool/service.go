@@ -37,6 +37,9 @@ type Options struct {
 	// MountNS is the mount namespace whose files are meant; nil: the current
 	// one. It must stay open until Close has returned.
 	MountNS *os.File
+	// Confine is what each thread in MountNS does before it acts for a user; nil:
+	// nothing.
+	Confine func() error
 	// Lookup finds the user whom a call names. Required.
 	Lookup func(name string) (account.Account, error)
 	// DefaultUser names the user of a call that names none; nil: "user".
@@ -73,7 +76,7 @@ func New(o Options) *Service {
 	}
 	return &Service{
 		opts: o, log: o.Log,
-		workers: files.NewWorkers(files.WorkerOptions{MountNS: o.MountNS}),
+		workers: files.NewWorkers(files.WorkerOptions{MountNS: o.MountNS, Confine: o.Confine}),
 		slots:   make(chan struct{}, maxAtOnce),
 	}
 }
