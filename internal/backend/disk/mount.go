@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -177,12 +178,25 @@ func Unmount(target string) error {
 // frees one a moment after the last unmount. It fails with Conflict if that
 // takes longer than detachWait, as it does while the image is mounted.
 func Detached(ctx context.Context, path string) error {
+	ok, err := DetachedWithin(ctx, path, detachWait)
+	if err == nil && !ok {
+		err = sandbox.Errorf(sandbox.Conflict, "disk image %s is still mounted", path)
+	}
+	return err
+}
+
+// DetachedWithin is Detached that waits for as long as limit, and reports whether no loop
+// device has the image. An image that is not there has none.
+func DetachedWithin(ctx context.Context, path string, limit time.Duration) (bool, error) {
 	img, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
 	if err != nil {
-		return fmt.Errorf("wait for disk image: %w", err)
+		return false, fmt.Errorf("wait for disk image: %w", err)
 	}
 	defer img.Close()
-	ok, err := retry(ctx, detachWait, func() (bool, error) {
+	ok, err := retry(ctx, limit, func() (bool, error) {
 		f, err := lockAttached(img)
 		if f != nil {
 			f.Close()
@@ -190,10 +204,30 @@ func Detached(ctx context.Context, path string) error {
 		return f != nil, err
 	})
 	if err != nil {
-		return fmt.Errorf("wait for disk image %s: %w", path, err)
+		return false, fmt.Errorf("wait for disk image %s: %w", path, err)
 	}
-	if !ok {
-		return sandbox.Errorf(sandbox.Conflict, "disk image %s is still mounted", path)
+	return ok, nil
+}
+
+// Device returns the number of the loop device that has the image, 0 where none has.
+func Device(path string) (uint64, error) {
+	img, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, fmt.Errorf("find loop device: %w", err)
 	}
-	return nil
+	defer img.Close()
+	id, err := inodeOf(img)
+	if err != nil {
+		return 0, fmt.Errorf("find loop device: %w", err)
+	}
+	dev, err := findLoop(id, "")
+	if err != nil || dev == nil {
+		return 0, err
+	}
+	defer dev.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dev.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("find loop device: %w", err)
+	}
+	return st.Rdev, nil
 }

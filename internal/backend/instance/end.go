@@ -36,7 +36,13 @@ func (b *Backend) Stop(ctx context.Context, id string) ([]string, error) {
 		}
 		cancel()
 	}
-	return []string{"processes"}, errors.Join(b.end(ctx, id), forgetParts(dir))
+	err = b.end(ctx, id)
+	if err == nil {
+		if held := b.loose(ctx, id, dir); held != nil { // the next start refuses
+			b.opts.Log.Error("the disk of a sandbox that was stopped is not free", "id", id, "err", held)
+		}
+	}
+	return []string{"processes"}, errors.Join(err, forgetParts(dir))
 }
 
 // end kills all processes of an instance and forgets them. It works on an instance whose
@@ -141,6 +147,12 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 		b.opts.Log.Warn("give up a disk that is to be removed", "id", id, "err", err)
 	}
 	if err := b.end(ctx, id); err != nil {
+		return err
+	}
+	switch err := b.loose(ctx, id, dir); {
+	case errors.Is(err, errUnseen):
+		b.opts.Log.Error("remove a sandbox whose disk is not free", "id", id, "err", err)
+	case err != nil:
 		return err
 	}
 	return b.discard(dir)

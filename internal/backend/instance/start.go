@@ -46,6 +46,13 @@ func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 }
 
 func (b *Backend) start(ctx context.Context, sb *sandbox.Sandbox, resume bool) (*Layout, error) {
+	dir, err := b.dir(sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.loose(ctx, sb.ID, dir); err != nil { // or two would write to one layer
+		return nil, err
+	}
 	lay, cfg, err := b.prepare(ctx, sb)
 	if err != nil {
 		return nil, err
