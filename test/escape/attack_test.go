@@ -84,8 +84,8 @@ func (c attackCase) name() string {
 // A forged agent needs a datagram socket on the host. gVisor's programs can't
 // have one: it gives names on the host to sockets with connections alone, and
 // the host sends to no such socket. So the guest's link leads to a socket that
-// an accomplice has, another box, behind the process wall, that was given a
-// directory of the host's to write to.
+// an accomplice has, a program of the host's: no box behind the process wall has
+// a socket in a directory of the host's.
 func TestControlDirectoryIsOutOfReach(t *testing.T) {
 	for _, c := range attackCases() {
 		if !slices.Contains(walls(), c.wall) {
@@ -182,15 +182,12 @@ func (w *world) piped(cmd *exec.Cmd) (in io.WriteCloser, out io.ReadCloser) {
 	return in, out
 }
 
-// accomplice has a box that waits, at the socket whose name on the host it
-// returns, for a connection that is meant for an agent.
+// accomplice has a program that waits, at the socket whose name it returns, for
+// a connection that is meant for an agent.
 func (w *world) accomplice() (socket string, heard func() []string) {
 	w.t.Helper()
 	const name = "forger.sock"
-	box := strings.TrimSpace(w.ok("create", "--isolation", process, "--user", "user",
-		"--mount", w.path(dirTools)+":"+facts.Tools+":ro", "--mount", w.path(dirWritable)+":"+facts.Writable))
-	w.t.Cleanup(func() { w.run(nil, "rm", "-f", box) })
-	cmd := exec.Command(w.bin, "exec", "-i", box, "--", facts.Tools+"/probe", "forge", facts.Writable+"/"+name)
+	cmd := exec.Command(w.path(dirTools+"/probe"), "forge", w.path(dirWritable+"/"+name))
 	cmd.Env, cmd.Dir = w.env, w.dir
 	in, out := w.piped(cmd)
 	w.t.Cleanup(func() { _, _ = in.Close(), cmd.Wait() })

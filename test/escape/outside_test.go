@@ -44,6 +44,8 @@ var outside = []look{
 	{"apply-follows-links", nil, applyFollowsLinks},
 	{"read-only-root", nil, readOnlyRoot},
 	{"mount-points", nil, mountPoints},
+	{"passed-descriptors", nil, passedDescriptors},
+	{"held-after-end", nil, heldAfterEnd},
 	{"git-replaced", nil, gitReplaced},
 	{"replaced-directory", nil, replacedDirectory},
 }

@@ -104,6 +104,8 @@ var rows = []row{
 	on(process, weak.ModuleAllowed, "calls-module"),
 	on(process, weak.ClockAllowed, "calls-clock"),
 	on(process, weak.LandlockOff, "landlock"),
+	on(process, weak.SocketsShared, "passed-descriptors"),
+	given(on(process, weak.EndUnchecked, "held-after-end"), weak.SocketsShared),
 
 	on(process, weak.UserShared, "host-namespaces", "user-map"),
 	on(process, weak.NetworkShared, "host-namespaces", "host-loopback", "abstract-sockets", "interfaces"),

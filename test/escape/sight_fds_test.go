@@ -18,6 +18,7 @@ var descriptorsSeen = []seen{
 	may("gofer", `anon_inode:\[io_uring\]`, "gVisor's gofer waits with it"),
 	may("sentry", `anon_inode:(seccomp|seccomp notify|\[seccomp notify\]|\[pidfd\])`, "holds guest programs"),
 	may("agent", `anon_inode:(\[pidfd\]|inotify)`, "waits for commands, and for files"),
+	may("agent", `anon_inode:\[landlock-ruleset\]`, "its threads that act for commands enter the same rules for sockets: see package jail"),
 	may("sentry gofer agent command", `unnamed socket`, "pairs: to each other, and of the host's calls"),
 	may("sentry", `socket agent\.sock`, "where the host reaches the agent, handed on"),
 	may("sentry", `socket runsc-sb_[a-z0-9]+\.sock`, "where gVisor's own command line reaches its kernel: that is the daemon's"),

@@ -29,6 +29,8 @@ const usage = `usage:
   probe may               say what may be mounted
   probe attack FILE SOCK  plant links to both where the host looks, and a flood
   probe forge NAME        have a socket of that name, as an agent without a key
+  probe pass FILE PLACE   have a socket at each place, and give FILE and more to who dials it
+  probe take PLACE        dial each place, and keep what is given there
   probe euid              print the effective user id
 `
 
@@ -61,6 +63,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		err = attacked(rest[0], rest[1], stdout)
 	case mode == "forge" && len(rest) == 1:
 		err = forge(rest[0], stdin, stdout)
+	case mode == "pass" && len(rest) > 0:
+		err = pass(rest[0], rest[1:], stdin, stdout)
+	case mode == "take":
+		err = collect(rest, stdin, stdout)
 	case mode == "leave" && len(rest) == 1:
 		err = leave(rest[0], stdout)
 	case mode == "hold":
