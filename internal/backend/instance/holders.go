@@ -23,8 +23,8 @@ import (
 
 // How long the kernel may take to free the disk of an instance that has ended.
 const (
-	looseSoon = time.Second     // before one looks for what holds it
-	looseWait = 5 * time.Second // once what held it was ended
+	looseSoon = time.Second      // before one looks for what holds it
+	looseWait = 20 * time.Second // once what held it was ended
 )
 
 // holder is a process that keeps a disk in use.
