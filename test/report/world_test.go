@@ -38,8 +38,8 @@ func worldOf(worlds, script string) *exec.Cmd {
 	return cmd
 }
 
-// left names what of leaves is there.
-func left(t *testing.T, worlds string) (found []string) {
+// left names what of leaves is there, but for queues that others had before.
+func left(t *testing.T, worlds string, before ...string) (found []string) {
 	t.Helper()
 	files, _ := filepath.Glob(worlds + "/cw.*/*")
 	groups, _ := filepath.Glob("/sys/fs/cgroup/carboy/" + group)
@@ -56,7 +56,7 @@ func left(t *testing.T, worlds string) (found []string) {
 			}
 		}
 	}
-	return found
+	return slices.DeleteFunc(found, func(s string) bool { return slices.Contains(before, s) })
 }
 
 // What a run leaves behind ends with it; of one that is killed, with the next.
@@ -64,6 +64,7 @@ func TestWorld(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
+	before := left(t, "/nonexistent")
 	t.Run("its-end", func(t *testing.T) {
 		worlds := t.TempDir()
 		err := worldOf(worlds, leaves+"exit 7").Run()
@@ -71,7 +72,7 @@ func TestWorld(t *testing.T) {
 		if !errors.As(err, &exit) || exit.ExitCode() != 7 {
 			t.Errorf("the command's exit code is 7: %v", err)
 		}
-		if got := left(t, worlds); slices.ContainsFunc(got, func(s string) bool { return !strings.HasPrefix(s, "/sys/fs/cgroup/") }) {
+		if got := left(t, worlds, before...); slices.ContainsFunc(got, func(s string) bool { return !strings.HasPrefix(s, "/sys/fs/cgroup/") }) {
 			t.Errorf("there are %q", got)
 		}
 	})
@@ -89,12 +90,12 @@ func TestWorld(t *testing.T) {
 		if _, err := out.Read(said); err != nil {
 			t.Fatal(err)
 		}
-		during := left(t, worlds)
+		during := left(t, worlds, before...)
 		second := worldOf(worlds, "true")
 		if err := second.Run(); err != nil {
 			t.Fatal(err)
 		}
-		if got := left(t, worlds); len(got) != len(during) || len(got) < 3 {
+		if got := left(t, worlds, before...); len(got) != len(during) || len(got) < 3 {
 			t.Errorf("beside a world that stands another one removes: there were %q, there are %q", during, got)
 		}
 		if err := killed.Process.Kill(); err != nil {
@@ -102,17 +103,17 @@ func TestWorld(t *testing.T) {
 		}
 		_ = killed.Wait()
 		if !patience.Until(10*time.Second, func() bool {
-			return !strings.Contains(strings.Join(left(t, worlds), "\n"), "sleep 98765")
+			return !strings.Contains(strings.Join(left(t, worlds, before...), "\n"), "sleep 98765")
 		}) {
-			t.Errorf("it is killed, and there are %q", left(t, worlds))
+			t.Errorf("it is killed, and there are %q", left(t, worlds, before...))
 		}
-		if len(left(t, worlds)) == 0 {
+		if len(left(t, worlds, before...)) == 0 {
 			t.Error("a killed world leaves nothing: what the next one removes is not seen")
 		}
 		if err := worldOf(worlds, "true").Run(); err != nil {
 			t.Fatal(err)
 		}
-		if got := left(t, worlds); len(got) > 0 {
+		if got := left(t, worlds, before...); len(got) > 0 {
 			t.Errorf("after the next there are %q", got)
 		}
 	})
