@@ -19,11 +19,6 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "checkRoot",
-		why:       "the kernel's list of this process's own mounts, in /proc",
-	},
-	{
-		dir:       "internal/backend/instance",
 		functions: "legacy syncLegacy",
 		why:       "the directory of the agent's socket of older versions: its last part is no link, and nothing there is believed",
 	},

@@ -167,7 +167,7 @@ func mounters(device string) (list []holder, err error) {
 		}
 		seen[ns] = true
 		at := ""
-		_ = eachMount(pid, func(_ string, m mountinfo.Mount) {
+		_ = eachMount(procFile(pid, "mountinfo"), func(_ string, m mountinfo.Mount) {
 			if m.Device == device {
 				at = m.Point
 			}
@@ -181,9 +181,9 @@ func mounters(device string) (list []holder, err error) {
 	return list, nil
 }
 
-// eachMount calls f with each mount that a process sees, and its number.
-func eachMount(pid int, f func(id string, m mountinfo.Mount)) error {
-	file, err := os.Open(procFile(pid, "mountinfo"))
+// eachMount calls f with each mount of a mountinfo file of /proc, and its number.
+func eachMount(name string, f func(id string, m mountinfo.Mount)) error {
+	file, err := os.Open(name)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ const (
 // memory. "" is nothing.
 func foreign(pid int) string {
 	mounts := map[string]bool{}
-	if eachMount(pid, func(id string, _ mountinfo.Mount) { mounts[id] = true }) != nil {
+	if eachMount(procFile(pid, "mountinfo"), func(id string, _ mountinfo.Mount) { mounts[id] = true }) != nil {
 		return ""
 	}
 	links := []string{"cwd", "root"}

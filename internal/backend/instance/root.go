@@ -1,8 +1,6 @@
 package instance
 
 import (
-	"bufio"
-	"os"
 	"path/filepath"
 
 	"github.com/carboy-sandbox/carboy/internal/mountinfo"
@@ -13,19 +11,9 @@ import (
 // chroot's: the kernel keeps no mount below it from being seen outside. proc is
 // /proc; where it can't be read, another step says so.
 func checkRoot(proc string) error {
-	f, err := os.Open(filepath.Join(proc, "self/mountinfo"))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if m, ok := mountinfo.Parse(lines.Text()); ok && m.Point == "/" {
-			return nil
-		}
-	}
-	if lines.Err() != nil {
+	mounted := false
+	err := eachMount(filepath.Join(proc, "self/mountinfo"), func(_ string, m mountinfo.Mount) { mounted = mounted || m.Point == "/" })
+	if mounted || err != nil {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.Unsupported, "this is a chroot whose root directory is no mount point, where no sandbox can be made").
