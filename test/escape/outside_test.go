@@ -31,6 +31,7 @@ var outside = []look{
 	{"namespaces-from-outside", []string{facts.Process}, namespacesFromOutside},
 	{"descriptors-from-outside", []string{facts.Process}, descriptorsFromOutside},
 	{"inherited-descriptors", nil, inheritedDescriptors},
+	{"interpreters", nil, interpreters},
 	{"environment-from-outside", []string{facts.Process}, environmentFromOutside},
 	{"proc-from-outside", []string{facts.Process}, procFromOutside},
 	{"sentry-signals", []string{facts.GVisor}, sentrySignals},

@@ -80,6 +80,7 @@ var rows = []row{
 	on(process, weak.ProcSysWritable, "proc-read-only"),
 	on(gvisor, weak.DescriptorsKept, "descriptors"),
 	on(process, weak.DescriptorsKept, "descriptors"),
+	on(process, weak.BirthOpen, "interpreters"),
 	on(gvisor, weak.GroupsKept, "groups"),
 	on(process, weak.GroupsKept, "groups"),
 	on(gvisor, weak.CommandsAsRoot, "identity"),

@@ -7,7 +7,6 @@ import (
 	"path"
 	"runtime"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,16 +97,7 @@ func (j *Jail) fork(c Command) (*Process, error) {
 		return nil, err
 	}
 	defer func() { _ = unix.Chdir("/") }()
-	pidfd := -1
-	attr := &syscall.ProcAttr{
-		Env: c.Env,
-		Sys: &syscall.SysProcAttr{
-			Credential: &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID, Groups: c.User.Groups},
-			Setsid:     true,
-			Setctty:    c.Terminal,
-			PidFD:      &pidfd,
-		},
-	}
+	born := 0 // the cgroup
 	h := hold{oomScore: j.cfg.OOMScore, files: j.cfg.Files}
 	switch {
 	case c.Cgroup > 0 && j.cfg.Strict && !j.clone3:
@@ -115,24 +105,12 @@ func (j *Jail) fork(c Command) (*Process, error) {
 			return nil, errors.New("commands can't be put in cgroups: kernel.yama.ptrace_scope is 3, which forbids to hold them; 2 would do")
 		}
 	case c.Cgroup > 0:
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, c.Cgroup
+		born = c.Cgroup
 	}
 	if j.clone3 && h.files == 0 {
 		h.oomScore = 0
 	}
-	attr.Sys.Ptrace = h.needed()
-	weaken(attr)
-	for _, f := range c.Files {
-		raw, err := f.SyscallConn()
-		if err != nil {
-			return nil, fmt.Errorf("pass %s: %w", f.Name(), err)
-		}
-		// The number is used while c.Files is held, and Fd would make the
-		// file blocking.
-		_ = raw.Control(func(fd uintptr) { attr.Files = append(attr.Files, fd) })
-	}
-	pid, err := syscall.ForkExec(file, c.Argv, attr)
-	runtime.KeepAlive(c.Files)
+	pid, pidfd, err := bear(c, file, h.needed(), born)
 	if err != nil {
 		return nil, explain(c, file, err)
 	}
@@ -153,10 +131,25 @@ func (j *Jail) fork(c Command) (*Process, error) {
 	return p, nil
 }
 
+// bear forks a process that executes a command's program, and has nothing open by
+// then but the command's files.
+func bear(c Command, file string, traced bool, cgroup int) (pid, pidfd int, err error) {
+	if open() {
+		return forkOpen(c, file, traced, cgroup)
+	}
+	b, release, err := newBirth(c, file, traced, cgroup)
+	if err != nil {
+		return 0, -1, err
+	}
+	defer release()
+	pid, pidfd, err = b.execute()
+	runtime.KeepAlive(c.Files)
+	return pid, pidfd, err
+}
+
 // settle puts the calling thread, and so the command that it forks, into the
-// command's directory. The child has all that the agent has open until it
-// executes its program: neither that nor the directory is looked for through
-// it.
+// command's directory. The thread has all that the agent has open: the directory
+// is not looked for through it, nor is the program, which could be the agent's own.
 func settle(c Command, file string) error {
 	var dirErr, fileErr error
 	if err := as(c.User, func() {
