@@ -12,6 +12,7 @@ type KeyRequest struct {
 	Paths          []string `json:"paths,omitempty"`  // directories of the host that it may name
 	HostImage      bool     `json:"host_image,omitempty"`
 	PrivateNetwork bool     `json:"private_network,omitempty"`
+	Isolation      string   `json:"isolation,omitempty"` // the weakest wall of its sandboxes; none: its team's
 }
 
 // Key is a key that was made at run time. GET /v1/keys lists those of the
@@ -27,6 +28,7 @@ type Key struct {
 	Paths          []string  `json:"paths,omitempty"`
 	HostImage      bool      `json:"host_image,omitempty"`
 	PrivateNetwork bool      `json:"private_network,omitempty"`
+	Isolation      string    `json:"isolation,omitempty"`
 	CreatedAt      time.Time `json:"created_at"`
 	LastUsedAt     time.Time `json:"last_used_at,omitzero"` // to the minute
 }

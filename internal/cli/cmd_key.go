@@ -34,6 +34,7 @@ func addKeyFlags(f *pflag.FlagSet, req *api.KeyRequest) {
 	f.StringSliceVar(&req.Scopes, "scope", nil, "`SCOPE` what it allows: read, manage, exec, approve, keys or admin; more than once (default the first three)")
 	f.StringArrayVar(&req.Paths, "path", nil, "`DIR` a directory of this machine that it may name as workspace or mount; more than once")
 	f.BoolVar(&req.HostImage, "host-image", false, "allow sandboxes that see this machine's programs")
+	f.StringVar(&req.Isolation, "isolation", "", "`WALL` the weakest wall that its sandboxes may have: gvisor or process (default its team's)")
 	f.BoolVar(&req.PrivateNetwork, "private-network", false, "allow policies that open what is not public")
 }
 

@@ -67,6 +67,10 @@ type Config struct {
 	// E2BIsolation is the wall of sandboxes that are made by way of E2B's API,
 	// which has no word for it; "": sandbox.DefaultIsolation.
 	E2BIsolation string `json:"e2b_isolation"`
+	// WeakestIsolation is the weakest wall that sandboxes of keys may have where
+	// neither the key nor Limits say otherwise; "": sandbox.WallGVisor. Users of the
+	// unix socket have none.
+	WeakestIsolation string `json:"weakest_isolation"`
 	// E2BSudo is sandbox.Spec.Sudo of sandboxes that are made by way of E2B's
 	// API, and of templates' builds; true by default.
 	E2BSudo bool `json:"e2b_sudo"`

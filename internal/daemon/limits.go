@@ -31,12 +31,19 @@ type Limits struct {
 	Volumes           int      `json:"volumes"`   // that a team has
 	Snapshots         int      `json:"snapshots"` // that a team has, those of templates' builds not counted
 	Secrets           int      `json:"secrets"`   // that a team has by E2B's API
+	Isolation         string   `json:"isolation"` // the weakest wall of each sandbox; "": see Config.WeakestIsolation
 }
 
 // checkLimits refuses what can't be a limit, and names for nobody.
 func (c Config) checkLimits() error {
+	if w := c.WeakestIsolation; w != "" && !sandbox.ValidWall(w) {
+		return sandbox.Errorf(sandbox.Invalid, "weakest_isolation %.80q: there is no such wall", w)
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Limits)) {
 		l := c.Limits[name]
+		if l.Isolation != "" && !sandbox.ValidWall(l.Isolation) {
+			return sandbox.Errorf(sandbox.Invalid, "limits: isolation of %s: there is no wall %.80q", name, l.Isolation)
+		}
 		if name != defaultLimits && !strings.HasPrefix(name, "key:") && !strings.HasPrefix(name, "uid:") {
 			return sandbox.Errorf(sandbox.Invalid, "limits: %.80q is nobody", name).
 				WithHint(`"key:ID" for a team, "uid:1000" for a user, or %q`, defaultLimits)
@@ -63,6 +70,7 @@ func (l Limits) team() team.Limits {
 		},
 		CreatesPerMinute: l.CreatesPerMinute, RequestsPerSecond: l.RequestsPerSecond, Burst: l.Burst,
 		Builds: l.Builds, Templates: l.Templates, Volumes: l.Volumes, Secrets: l.Secrets,
+		Isolation: l.Isolation,
 	}
 }
 
@@ -81,7 +89,7 @@ func (c Config) book() *team.Book {
 			named[name] = l.team()
 		}
 	}
-	return team.NewBook(c.Limits[defaultLimits].team(), named)
+	return team.NewBookOver(c.WeakestIsolation, c.Limits[defaultLimits].team(), named)
 }
 
 // quotas are everyone's, and bound the sandboxes of their builds too: how many
@@ -95,5 +103,5 @@ func (q quotas) Quota(owner string) sandbox.Quota {
 		return q.Book.Quota(owner)
 	}
 	all := q.Book.Quota(of)
-	return sandbox.Quota{CPUs: all.CPUs, Memory: all.Memory, Disk: all.Disk}
+	return sandbox.Quota{CPUs: all.CPUs, Memory: all.Memory, Disk: all.Disk, Floor: all.Floor}
 }

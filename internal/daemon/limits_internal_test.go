@@ -12,10 +12,11 @@ import (
 func TestQuotaOfBuilds(t *testing.T) {
 	all := Limits{Sandboxes: 1, CPUs: 2, Memory: 1 << 30, Disk: 1 << 31, Timeout: Duration(time.Minute)}
 	q := quotas{Config{Limits: map[string]Limits{"key:a": all, "default": {Memory: 1 << 20}}}.book()}
+	usual := sandbox.Floor{Wall: sandbox.WallGVisor, Setting: "weakest_isolation, of who comes with a key,"}
 	for owner, want := range map[string]sandbox.Quota{
-		"key:a":             {Sandboxes: 1, CPUs: 2, Memory: 1 << 30, Disk: 1 << 31, TTL: time.Minute},
-		"template:key:a":    {CPUs: 2, Memory: 1 << 30, Disk: 1 << 31},
-		"template:key:b":    {Memory: 1 << 20},
+		"key:a":             {Sandboxes: 1, CPUs: 2, Memory: 1 << 30, Disk: 1 << 31, TTL: time.Minute, Floor: usual},
+		"template:key:a":    {CPUs: 2, Memory: 1 << 30, Disk: 1 << 31, Floor: usual},
+		"template:key:b":    {Memory: 1 << 20, Floor: usual},
 		"template:uid:1000": {},
 		"template:carboy":   {}, // the daemon's own
 	} {

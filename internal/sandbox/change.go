@@ -12,6 +12,9 @@ func (m *Manager) Start(ctx context.Context, c Caller, ref string) (*Sandbox, er
 		if m.registry.record(e).State == StateRunning {
 			return nil
 		}
+		if err := m.admitStart(c, e); err != nil {
+			return err
+		}
 		return m.lives.restart(ctx, e)
 	})
 }

@@ -81,6 +81,9 @@ func (m *Manager) promise(ctx context.Context, c Caller, spec Spec, values Secre
 		return Spec{}, nil, "", err
 	}
 	spec = spec.Normalize(m.offer)
+	if err := m.admitWalls(c, spec); err != nil {
+		return Spec{}, nil, "", err
+	}
 	if err := spec.Validate(m.offer); err != nil {
 		return Spec{}, nil, "", err
 	}

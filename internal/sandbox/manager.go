@@ -76,6 +76,7 @@ type Options struct {
 type Caller struct {
 	Owner string // "uid:1000", or "key:ID"
 	Admin bool
+	Floor Floor // of its key; none: its owner's
 }
 
 // Filter selects sandboxes. The zero value selects all.

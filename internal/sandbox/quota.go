@@ -16,6 +16,7 @@ type Quota struct {
 	Memory, Disk int64         // of each sandbox, in bytes
 	TTL          time.Duration // of each sandbox: then none is without an end
 	Snapshots    int           // that are kept, and being made
+	Floor        Floor         // of each sandbox
 }
 
 // Quotas says what owners may have, and is told what they do have. Its methods

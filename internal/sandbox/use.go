@@ -114,6 +114,9 @@ func (m *Manager) EnsureRunning(ctx context.Context, c Caller, ref string) (sb *
 		if !ok {
 			return mustRun(sb)
 		}
+		if err := m.admitStart(c, e); err != nil {
+			return err
+		}
 		if err := m.lives.restart(ctx, e); err != nil {
 			return err
 		}

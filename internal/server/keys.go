@@ -50,7 +50,7 @@ func viewKey(k team.Key) api.Key {
 	v := api.Key{
 		ID: k.ID, Name: k.Name, Team: team.Name(k.Owner), TeamID: team.ID(k.Owner),
 		Mask: k.Mask.Prefix + k.Mask.First + "..." + k.Mask.Last, Paths: k.Paths,
-		HostImage: k.HostImage, PrivateNetwork: k.PrivateNetwork, CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsed,
+		HostImage: k.HostImage, PrivateNetwork: k.PrivateNetwork, Isolation: k.Isolation, CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsed,
 	}
 	for _, sc := range k.Scopes {
 		v.Scopes = append(v.Scopes, string(sc))
@@ -110,6 +110,14 @@ func granted(p *auth.Principal, req api.KeyRequest) (team.Grant, error) {
 	if req.HostImage && !mine.HostImage || req.PrivateNetwork && !mine.PrivateNetwork {
 		return g, sandbox.Errorf(sandbox.Denied, "host_image, private_network: who makes the key has not got it")
 	}
+	if req.Isolation != "" && !sandbox.ValidWall(req.Isolation) {
+		return g, sandbox.Errorf(sandbox.Invalid, "isolation %.80q: there is no such wall", req.Isolation).
+			WithHint("%s or %s", sandbox.WallGVisor, sandbox.WallProcess)
+	}
+	if sandbox.WeakerWall(req.Isolation, p.Caller.Floor.Wall) {
+		return g, sandbox.Errorf(sandbox.Denied, "isolation %s: who makes the key may have none weaker than %s, by %s",
+			req.Isolation, p.Caller.Floor.Wall, p.Caller.Floor.Setting)
+	}
 	for _, path := range req.Paths {
 		if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 			return g, sandbox.Errorf(sandbox.Invalid, "paths: each must be absolute, without \"..\", and not the root directory")
@@ -120,6 +128,9 @@ func granted(p *auth.Principal, req api.KeyRequest) (team.Grant, error) {
 		if !within {
 			return g, sandbox.Errorf(sandbox.Denied, "path %.200q: who makes the key may not name it", path)
 		}
+	}
+	if req.Isolation != "" || !sandbox.WeakerWall(sandbox.WallProcess, mine.Isolation) {
+		g.Isolation = req.Isolation // a maker's own is handed down where it is a restriction
 	}
 	g.HostImage, g.PrivateNetwork, g.Paths = req.HostImage, req.PrivateNetwork, req.Paths
 	return g, nil

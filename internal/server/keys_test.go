@@ -28,6 +28,10 @@ func TestMakingKeys(t *testing.T) {
 		{"admin-it-lacks", "keeper", `{"name":"x","scopes":["admin"]}`, 403},
 		{"network-it-lacks", "keeper", `{"name":"x","private_network":true}`, 403},
 		{"path-it-lacks", "keeper", `{"name":"x","paths":["/srv"]}`, 403},
+		{"wall-it-lacks", "keeper", `{"name":"x","isolation":"process"}`, 403},
+		{"wall-it-has", "keeper", `{"name":"x","isolation":"gvisor"}`, 201},
+		{"wall-that-there-is-not", "keeper", `{"name":"x","isolation":"paper"}`, 400},
+		{"admin-wall-it-lacks", "admin", `{"name":"x","team":"new","isolation":"process"}`, 403},
 		{"long-s", "keeper", `{"name":"x","scopes":["read"],"ſcopes":["read","manage"]}`, 400},
 		{"case", "keeper", `{"name":"x","NAME":"y"}`, 400},
 		{"scopes-twice", "keeper", `{"name":"x","scopes":["read"],"\u0073copes":["manage"]}`, 400},
@@ -41,6 +45,7 @@ func TestMakingKeys(t *testing.T) {
 		{"admin-odd-team", "admin", `{"name":"x","team":"a b"}`, 400},
 		{"admin-path", "admin", `{"name":"x","team":"new","paths":["/srv"]}`, 403},
 		{"machine", "machine", `{"name":"x","team":"new","scopes":["read","admin"],"paths":["/srv/a"],"private_network":true}`, 201},
+		{"machine-wall", "machine", `{"name":"x","team":"new","isolation":"process"}`, 201},
 		{"machine-odd-path", "machine", `{"name":"x","team":"new","paths":["/srv/../etc"]}`, 400},
 		{"machine-without-team", "machine", `{"name":"x"}`, 403},
 	} {

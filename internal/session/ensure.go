@@ -43,6 +43,7 @@ func (r *Runtime) acquire(ctx context.Context, c sandbox.Caller, spec Spec) (*se
 
 // acquireIn is acquire for one that waits as w says.
 func (r *Runtime) acquireIn(ctx context.Context, c sandbox.Caller, spec Spec, w *waiting) (*session, found, error) {
+	spec.Floor = c.Floor
 	for {
 		s := r.enter(id{c.Owner, spec.Key})
 		f, err := r.settle(ctx, s, spec, w)
@@ -187,7 +188,7 @@ func (r *Runtime) sameMounts(rec record.Session, spec Spec) bool {
 // started again, or replaced where that can't be.
 func (r *Runtime) revive(ctx context.Context, s *session, spec Spec, f *found) error {
 	f.how = wasReused
-	c := sandbox.Caller{Owner: s.id.owner}
+	c := sandbox.Caller{Owner: s.id.owner, Floor: spec.Floor}
 	rec := r.record(s)
 	sb, notice, err := r.o.Manager.EnsureRunning(ctx, c, rec.Sandbox)
 	if sandbox.KindOf(err) == sandbox.Conflict { // someone stopped it
@@ -224,7 +225,7 @@ func (r *Runtime) rouse(ctx context.Context, s *session, spec Spec, f *found) er
 	var sb *sandbox.Sandbox
 	err := r.stillAllowed(ctx, s)
 	if err == nil {
-		sb, err = r.o.Manager.Start(ctx, sandbox.Caller{Owner: s.id.owner}, r.record(s).Sandbox)
+		sb, err = r.o.Manager.Start(ctx, sandbox.Caller{Owner: s.id.owner, Floor: spec.Floor}, r.record(s).Sandbox)
 	}
 	switch {
 	case sandbox.KindOf(err) == sandbox.NotFound:

@@ -42,7 +42,7 @@ func (r *Runtime) make(ctx context.Context, s *session, spec Spec, f *found) err
 // build makes the sandbox of a session. What it is to be is written down first:
 // whatever happens then, it is found by its name.
 func (r *Runtime) build(ctx context.Context, s *session, spec Spec, f *found) error {
-	c := sandbox.Caller{Owner: s.id.owner}
+	c := sandbox.Caller{Owner: s.id.owner, Floor: spec.Floor}
 	said := len(f.notices)
 	want, rec, err := r.shaper.shape(ctx, c, spec, f)
 	if err != nil {

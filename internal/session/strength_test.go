@@ -53,6 +53,40 @@ func TestWeakerWall(t *testing.T) {
 	}
 }
 
+// A session gets no wall that is weaker than its caller may have, neither when it is
+// made nor when it is woken.
+func TestFloorOfACaller(t *testing.T) {
+	held := ann
+	held.Floor = sandbox.Floor{Wall: sandbox.WallGVisor, Setting: "the test"}
+	wantDenied := func(what string, err error) {
+		t.Helper()
+		if sandbox.KindOf(err) != sandbox.Denied {
+			t.Errorf("%s: %v, want it denied", what, err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		d := w.boot(t, config())
+		defer w.check(t)
+		defer d.shutdown()
+		_, err := d.Create(t.Context(), held, asked("k", ""))
+		wantDenied("Create", err)
+		_, err = d.Exec(t.Context(), held, asked("k", "echo x"))
+		wantDenied("Exec", err)
+		run(t, d, asked("k", "echo x")) // who has no such floor
+		sb, err := d.manager.List(t.Context(), admin, sandbox.Filter{})
+		if err != nil || len(sb) != 1 {
+			t.Fatalf("%d sandboxes: %v", len(sb), err)
+		}
+		if _, err := d.manager.Stop(t.Context(), admin, sb[0].ID); err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.Exec(t.Context(), held, asked("k", "echo x"))
+		wantDenied("Exec in one that is stopped", err)
+		run(t, d, asked("k", "echo x"))
+	})
+}
+
 // A session that is there keeps its wall: asking for that takes nothing away.
 func TestWallOfBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,11 @@ const (
 	OpenLinkKept     Weakness = "open-link-kept"     // the link of carboy open can be used again
 )
 
+// Of whom the daemon serves.
+const (
+	FloorOpen Weakness = "floor-open" // a key may name a wall that is weaker than it may have
+)
+
 // Of sessions.
 const (
 	SessionWallOpen   Weakness = "session-wall-open"   // a request may name a wall that is weaker than the configured one

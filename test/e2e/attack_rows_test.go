@@ -96,6 +96,7 @@ var attackRows = []attackRow{
 	{hazard: "a page of a sandbox that asks the API", holds: "pages reach sandboxes alone", weak: weak.ServerPagesAllowed, unit: "internal/server", test: "TestPagesKeepOutOfAPI"},
 	{hazard: "a page of a sandbox that asks another's guest agent", holds: "a token, which no browser adds", weak: weak.ServerTokenIgnored, unit: "internal/server", test: "TestPagesKeepOutOfAgents"},
 	{hazard: "a signed link that is used as another user", holds: "where a signature let it in, the link alone names a user", weak: weak.ServerUserUnsigned, unit: "internal/server", test: "TestSignedForItsUserAlone"},
+	{hazard: "a key that asks for a weaker wall than it may have", holds: "the weakest wall is its key's, its team's or the daemon's", weak: weak.FloorOpen, unit: "internal/sandbox", test: "TestFloor"},
 	{hazard: "another user at a sandbox's port on the loopback", holds: "the kernel says whose socket it is", weak: weak.LoopbackForAll, unit: "internal/loopback", test: "TestOthersAreReset"},
 	{hazard: "a page of another origin with the cookie of an opened port", holds: "Origin, Sec-Fetch-Site and the cookie's SameSite", weak: weak.OpenPagesAllowed, unit: "internal/server", test: "TestOpenedToItsOwnPages"},
 	{hazard: "a link of carboy open that is used again", holds: "a link is forgotten with its first use", weak: weak.OpenLinkKept, unit: "internal/server", test: "TestLinkWorksOnce"},

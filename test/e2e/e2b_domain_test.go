@@ -40,7 +40,7 @@ func newE2BDomain(t *testing.T, wall string) *e2bServer {
 		}
 	}
 	h.settings(map[string]any{
-		"domain": domain, "e2b_isolation": wall, "listen": "127.0.0.1:443", "tls_cert": cert, "tls_key": key,
+		"domain": domain, "e2b_isolation": wall, "weakest_isolation": wall, "listen": "127.0.0.1:443", "tls_cert": cert, "tls_key": key,
 	})
 	secret := newE2BKey()
 	h.serveOn("127.0.0.1:443", secret)

@@ -97,7 +97,7 @@ func newE2BServerWith(t *testing.T, wall string, settings map[string]any) *e2bSe
 	}
 	registries := w.registries()
 	h := w.home()
-	all := map[string]any{"resolvers": []string{worldDNS + ":53"}, "domain": domain, "e2b_isolation": wall}
+	all := map[string]any{"resolvers": []string{worldDNS + ":53"}, "domain": domain, "e2b_isolation": wall, "weakest_isolation": wall}
 	all["mcp_servers"] = map[string]any{"everything": map[string]any{ // where mcp.test.mjs puts it
 		"run": []string{"node", "/srv/server/node_modules/@modelcontextprotocol/server-everything/dist/index.js"},
 	}}

@@ -92,6 +92,9 @@ func sourceOf(id, hash string) string { return id + " " + hash[:min(len(hash), 1
 // whatever it may do for the team that it acts for.
 func (p *Principal) Grant() team.Grant {
 	g := team.Grant{HostImage: p.HostImage(), PrivateNetwork: p.PrivateNetwork()}
+	if p.Key != nil {
+		g.Isolation = p.Key.Isolation
+	}
 	for _, s := range append(key.Usual(), key.Approve, key.Keys, key.Admin) {
 		if p.Key == nil && p.Allows(s) || p.Key != nil && (p.Key.Allows(s) || weak.On(weak.ServerGrantsMore) && p.Allows(s)) {
 			g.Scopes = append(g.Scopes, s)

@@ -65,7 +65,8 @@ func (t Tenants) Holder(r *http.Request) (*Principal, context.Context, bool) {
 	if !ok || len(admin) > 0 && !k.Allows(key.Admin) {
 		return nil, nil, false
 	}
-	return &Principal{Caller: sandbox.Caller{Owner: k.Owner}, Key: k, Presented: presented[0]}, alive, true
+	c := sandbox.Caller{Owner: k.Owner, Floor: t.Book.Floor(k.Owner, k.Isolation)}
+	return &Principal{Caller: c, Key: k, Presented: presented[0]}, alive, true
 }
 
 // Find returns the key that a secret is, and a context that ends with the key.
@@ -110,6 +111,9 @@ func (t Tenants) ActFor(r *http.Request, p *Principal, m lister) error {
 		return err
 	}
 	p.Caller.Owner, p.Acting, p.Presented = owner, true, ""
+	if p.Key != nil {
+		p.Caller.Floor = t.Book.Floor(owner, p.Key.Isolation)
+	}
 	return nil
 }
 

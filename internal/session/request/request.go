@@ -9,6 +9,8 @@ package request
 import (
 	"slices"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // How a directory of the host is seen.
@@ -43,6 +45,8 @@ type Session struct {
 	// Skill is a further package of the owner's, by its name, which is looked up
 	// with each request and is no lasting part of a session.
 	Skill string `json:"-"`
+	// Floor is the caller's, for what is started for it.
+	Floor sandbox.Floor `json:"-"`
 	// Persistent says that the session is never idle.
 	Persistent bool `json:"persistent,omitempty"`
 }
@@ -70,7 +74,7 @@ type Mount struct {
 // Lasting is s without what is of one request alone. It shares nothing that is
 // changed in place.
 func (s Session) Lasting() Session {
-	s.Skill = ""
+	s.Skill, s.Floor = "", sandbox.Floor{}
 	s.Mounts = slices.Clone(s.Mounts)
 	return s
 }

@@ -68,6 +68,9 @@ type Key struct {
 	// PrivateNetwork allows policies that open what is not public: the host's own
 	// addresses, its networks and its metadata service.
 	PrivateNetwork bool `json:"private_network,omitempty"`
+	// Isolation is the weakest wall that sandboxes of the key may have; "": its
+	// team's, or what the daemon has for those who come over TCP.
+	Isolation string `json:"isolation,omitempty"`
 
 	sum [sha256.Size]byte
 }

@@ -1,6 +1,7 @@
 package team
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +17,8 @@ const maxBuckets = 100_000
 
 // Limits bound what one team may have and do. What is zero is not bounded.
 type Limits struct {
-	sandbox.Quota
+	sandbox.Quota            // but for its Floor, which Book.Floor makes
+	Isolation        string  // the weakest wall of a sandbox; "": see NewBook
 	CreatesPerMinute float64 // sandboxes; a minute's worth may come at once
 	// RequestsPerSecond bounds the requests of each key, those that read and those
 	// that change something each for themselves; Burst may come at once.
@@ -31,8 +33,9 @@ type Limits struct {
 // Book holds everyone's limits, and counts. It is a sandbox.Quotas, and safe
 // for use by several goroutines.
 type Book struct {
-	rest  Limits
-	named map[string]Limits
+	rest    Limits
+	named   map[string]Limits
+	weakest string
 
 	mu       sync.Mutex
 	creates  map[string]*rate.Limiter // by owner
@@ -43,10 +46,16 @@ type Book struct {
 var _ sandbox.Quotas = (*Book)(nil)
 
 // NewBook returns the limits of the owners in named, and those of all other
-// teams.
+// teams. The weakest wall of keys is gVisor where neither they nor these say
+// otherwise.
 func NewBook(rest Limits, named map[string]Limits) *Book {
+	return NewBookOver("", rest, named)
+}
+
+// NewBookOver is NewBook with another weakest wall of keys.
+func NewBookOver(weakest string, rest Limits, named map[string]Limits) *Book {
 	return &Book{
-		rest: rest, named: named,
+		rest: rest, named: named, weakest: weakest,
 		creates: map[string]*rate.Limiter{}, requests: map[string]*rate.Limiter{}, series: map[string]*series{},
 	}
 }
@@ -73,7 +82,36 @@ func (b *Book) Owners() []string {
 }
 
 // Quota implements sandbox.Quotas.
-func (b *Book) Quota(owner string) sandbox.Quota { return b.Limits(owner).Quota }
+func (b *Book) Quota(owner string) sandbox.Quota {
+	q := b.Limits(owner).Quota
+	q.Floor = b.Floor(owner, "")
+	return q
+}
+
+// Floor is the weakest wall of an owner's sandboxes, or of those of one of its keys,
+// which says own or nothing. A key may have a weaker one than keys have here, but none
+// that is weaker than its team's. Who comes over the unix socket has none. A
+// nil Book is one without limits.
+func (b *Book) Floor(owner, own string) sandbox.Floor {
+	var l Limits
+	weakest := sandbox.WallGVisor
+	if b != nil {
+		l, weakest = b.Limits(owner), cmp.Or(b.weakest, weakest)
+	}
+	switch {
+	case own != "" && !sandbox.WeakerWall(own, l.Isolation):
+		return sandbox.Floor{Wall: own, Setting: "the key's isolation"}
+	case l.Isolation != "":
+		name := owner
+		if _, named := b.named[owner]; !named {
+			name = "default"
+		}
+		return sandbox.Floor{Wall: l.Isolation, Setting: "limits." + name + ".isolation"}
+	case !strings.HasPrefix(owner, "key:"):
+		return sandbox.Floor{}
+	}
+	return sandbox.Floor{Wall: weakest, Setting: "weakest_isolation, of who comes with a key,"}
+}
 
 // Admit implements sandbox.Quotas.
 func (b *Book) Admit(owner string, now time.Time) error {

@@ -38,6 +38,7 @@ type Key struct {
 	Paths          []string    `json:"paths,omitempty"`
 	HostImage      bool        `json:"host_image,omitempty"`
 	PrivateNetwork bool        `json:"private_network,omitempty"`
+	Isolation      string      `json:"isolation,omitempty"`
 
 	MadeBy    string    `json:"made_by,omitempty"` // MakerID; "": an administrator
 	CreatedAt time.Time `json:"created_at"`
@@ -58,6 +59,7 @@ type Grant struct {
 	Paths          []string
 	HostImage      bool
 	PrivateNetwork bool
+	Isolation      string // the weakest wall; "": the team's
 }
 
 // Keys keeps keys. *store.SQLite is one.
@@ -115,6 +117,13 @@ func OpenRing(ctx context.Context, o RingOptions) (*Ring, error) {
 	if r.now == nil {
 		r.now = time.Now
 	}
+	if o.File != nil {
+		for _, k := range o.File.All() {
+			if k.Isolation != "" && !sandbox.ValidWall(k.Isolation) {
+				return nil, sandbox.Errorf(sandbox.Invalid, "key %s: isolation %.80q: there is no such wall", k.ID, k.Isolation)
+			}
+		}
+	}
 	list, err := o.Keys.Keys(ctx)
 	if err != nil {
 		return nil, err
@@ -135,7 +144,7 @@ func (r *Ring) hold(k Key) error {
 	}
 	h := &held{Key: k, key: &key.Key{
 		ID: k.ID, Hash: k.Hash, Scopes: k.Scopes, Owner: k.Owner, Paths: k.Paths,
-		HostImage: k.HostImage, PrivateNetwork: k.PrivateNetwork,
+		HostImage: k.HostImage, PrivateNetwork: k.PrivateNetwork, Isolation: k.Isolation,
 	}, wrote: k.LastUsed}
 	h.ctx, h.end = context.WithCancel(context.Background())
 	r.mu.Lock()
@@ -233,7 +242,7 @@ func (r *Ring) Make(ctx context.Context, owner, name, madeBy string, grant Grant
 	k := Key{
 		ID: id, Owner: owner, Name: name, Hash: hash,
 		Mask:   Mask{Prefix: key.PrefixE2B, Length: len(digits), First: digits[:2], Last: digits[len(digits)-4:]},
-		Scopes: grant.Scopes, Paths: grant.Paths, HostImage: grant.HostImage, PrivateNetwork: grant.PrivateNetwork,
+		Scopes: grant.Scopes, Paths: grant.Paths, HostImage: grant.HostImage, PrivateNetwork: grant.PrivateNetwork, Isolation: grant.Isolation,
 		MadeBy: madeBy, CreatedAt: r.now().UTC(),
 	}
 	if err := r.keys.PutKey(ctx, k); err != nil {
