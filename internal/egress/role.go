@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/seccomp"
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -129,7 +130,7 @@ func confine(o order) error {
 		errs = append(errs, confineRootless(o.Root))
 	case uid != 0:
 		errs = append(errs, syscall.Chroot(o.Root), syscall.Chdir("/"),
-			syscall.Setgroups(nil), syscall.Setresgid(uid, uid, uid), syscall.Setresuid(uid, uid, uid))
+			rights.Become(uid, uid))
 	}
 	// Neither traced nor read by another process of the same id.
 	errs = append(errs, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/egress/link"
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -182,7 +183,7 @@ func (g *Gates) holdAdopted(one *gate) error {
 // namespace, and takes those rights away. It stays who it is: there is nobody
 // else.
 func confineRootless(root string) error {
-	return errors.Join(syscall.Chroot(root), syscall.Chdir("/"), dropCapabilities())
+	return errors.Join(syscall.Chroot(root), syscall.Chdir("/"), rights.Capabilities{}.SetAll())
 }
 
 func hardLimit(what int) uint64 {

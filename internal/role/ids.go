@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/subid"
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -88,13 +89,7 @@ func (r *ids) mapIDs(pid int) error {
 
 // BecomeRoot makes a role root of its user namespace, once ids are mapped.
 func BecomeRoot() error {
-	if err := syscall.Setgroups(nil); err != nil {
-		return fmt.Errorf("become root of the user namespace: %w", err)
-	}
-	if err := syscall.Setresgid(0, 0, 0); err != nil {
-		return fmt.Errorf("become root of the user namespace: %w", err)
-	}
-	if err := syscall.Setresuid(0, 0, 0); err != nil {
+	if err := rights.Become(0, 0); err != nil {
 		return fmt.Errorf("become root of the user namespace: %w", err)
 	}
 	return nil

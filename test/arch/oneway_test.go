@@ -49,6 +49,19 @@ var oneWay = []struct {
 		},
 	},
 	{
+		name:    "change what a thread may",
+		words:   []string{"Setfs", "SETFS", "SETRES", "Setres", "SETGROUPS", "Setgroups(", "Capset(", "CAPSET", "Setuid(", "Setgid("},
+		pattern: regexp.MustCompile(`Setfs[ug]id|SYS_SETFS[UG]ID|SYS_SETRES[UG]ID|\bSetres[ug]id\(|SYS_SETGROUPS|\bSetgroups\(|\bCapset\(|SYS_CAPSET|\bSet[ug]id\(`),
+		place:   "internal/rights",
+		others: map[string]string{
+			"internal/backend/gvisor/launch.go":      "it gives its groups up, and fails where that does",
+			"internal/backend/instance/diskfiles.go": "it gives its groups up, and fails where that does",
+			"internal/backend/seccomp/ordinary.go":   "a list of what programs may call",
+			"internal/doctor/attempt.go":             "whether ids can be had is what it tries",
+			"internal/guest/jail/birth_unsafe.go":    "between fork and exec there is nothing but system calls, which fail",
+		},
+	},
+	{
 		name:    "speak to the guest agent",
 		words:   []string{`"http://guest`, "guestv1connect.New", " /carboy/", `"/carboy/`},
 		pattern: regexp.MustCompile(`"http://guest|guestv1connect\.New\w+Client\(|(GET|POST|DELETE) /carboy/\w+ HTTP/|"/carboy/(hold|sync|claim|suspend|probe|packages)`),
@@ -105,12 +118,18 @@ func TestOneWayRefuses(t *testing.T) {
 		{"internal/x/x.go", `exec.Command("/proc/self/exe")`, 1, true},
 		{"cmd/x/x.go", `exec.Command("/proc/self/exe")`, 1, true},
 		{"internal/role/start.go", `exec.Command("/proc/self/exe")`, 1, false},
-		{"internal/x/x.go", `http.NewRequest("GET", "http://guest/health", nil)`, 2, true},
-		{"client/x.go", `guestv1connect.NewExecServiceClient(c, url)`, 2, true},
-		{"internal/x/x.go", `"POST /carboy/hold HTTP/1.1\r\n"`, 2, true},
-		{"internal/x/x.go", `h.ask(ctx, "/carboy/sync")`, 2, true},
-		{"internal/x/x.go", `"/carboy/archive"`, 2, false}, // a path of the daemon's, too
-		{"internal/agent/control.go", `g.ask(ctx, "/carboy/sync")`, 2, false},
+		{"internal/x/x.go", "unix.Setfsuid(7)", 2, true},
+		{"internal/x/x.go", "unix.RawSyscall(unix.SYS_SETRESUID, 7, 7, 7)", 2, true},
+		{"internal/x/x.go", "syscall.Setgroups(nil)", 2, true},
+		{"internal/x/x.go", "unix.Capset(&h, &d)", 2, true},
+		{"internal/x/x.go", "rights.OfFiles(7, 7)", 2, false},
+		{"internal/rights/rights_unsafe.go", "unix.Capset(&h, &d)", 2, false},
+		{"internal/x/x.go", `http.NewRequest("GET", "http://guest/health", nil)`, 3, true},
+		{"client/x.go", `guestv1connect.NewExecServiceClient(c, url)`, 3, true},
+		{"internal/x/x.go", `"POST /carboy/hold HTTP/1.1\r\n"`, 3, true},
+		{"internal/x/x.go", `h.ask(ctx, "/carboy/sync")`, 3, true},
+		{"internal/x/x.go", `"/carboy/archive"`, 3, false}, // a path of the daemon's, too
+		{"internal/agent/control.go", `g.ask(ctx, "/carboy/sync")`, 3, false},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			w := oneWay[tt.way]

@@ -7,8 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -46,26 +45,15 @@ func asSentry(p *launchOrder, f func() error) error {
 	if p.Rootless { // it is the user namespace's root
 		return f()
 	}
-	if err := realUser(sentryUser(p.ID)); err != nil {
+	id := uint32(sentryUser(p.ID))
+	if err := rights.Real(id, id); err != nil {
 		return fmt.Errorf("become the sentry's user: %w", err)
 	}
 	err := f()
-	if rerr := realUser(0); err == nil && rerr != nil {
+	if rerr := rights.Real(0, 0); err == nil && rerr != nil {
 		err = fmt.Errorf("become root again: %w", rerr)
 	}
 	return err
-}
-
-// realUser sets the real user and group of the calling thread, which is locked.
-func realUser(id int) error {
-	const keep = ^uintptr(0)
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(id), keep, keep); errno != 0 {
-		return errno
-	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(id), keep, keep); errno != 0 {
-		return errno
-	}
-	return nil
 }
 
 // asRootMade returns a sentry's arguments without flagRootless where root made

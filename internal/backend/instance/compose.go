@@ -14,6 +14,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/backend/hostimage"
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -289,27 +290,27 @@ func (c *composer) asGuest(f func() error) error {
 }
 
 // asOwner runs f with an id of the host as the owner of files that it makes.
-func asOwner(as int, f func() error) error {
+func asOwner(as int, f func() error) (err error) {
 	runtime.LockOSThread() // ids are a thread's
-	defer runtime.UnlockOSThread()
-	defer unix.Setfsuid(0)
-	defer unix.Setfsgid(0)
-	if err := errors.Join(unix.Setfsgid(as), unix.Setfsuid(as), allCapabilities()); err != nil {
+	if err := rights.OfFiles(uint32(as), uint32(as)); err != nil {
+		return err // the thread is not given back
+	}
+	defer func() {
+		back := rights.OfFiles(0, 0)
+		if err = errors.Join(err, back); back == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	// The kernel has taken those over files away with the user.
+	held, err := rights.Held()
+	if err != nil {
+		return err
+	}
+	held.Effective = held.Permitted
+	if err := held.Set(); err != nil {
 		return err
 	}
 	return f()
-}
-
-// allCapabilities makes effective what the calling thread is permitted: the
-// kernel takes those over files away with the file system's user id.
-func allCapabilities() error {
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return err
-	}
-	data[0].Effective, data[1].Effective = data[0].Permitted, data[1].Permitted
-	return unix.Capset(&hdr, &data[0])
 }
 
 // seeded shows what no instance is to see, where a test asks for that.

@@ -22,6 +22,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/disk/scrub"
 	"github.com/carboy-sandbox/carboy/internal/disk/sparse"
 	"github.com/carboy-sandbox/carboy/internal/disk/stack"
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -210,7 +211,7 @@ func (l *layerOpener) rights(layer diskLayer) func(func() error) error {
 		return nil
 	}
 	within := false
-	return func(f func() error) error {
+	return func(f func() error) (err error) {
 		if within { // in the midst of a directory
 			return f()
 		}
@@ -218,15 +219,9 @@ func (l *layerOpener) rights(layer diskLayer) func(func() error) error {
 		defer func() { within = false }()
 		// The kernel takes the capabilities over files with the id, and gives them back with it. Ids
 		// are a thread's, and this process has but one that reads.
-		defer func() { _, _ = unix.SetfsuidRetUid(0); _, _ = unix.SetfsgidRetGid(0) }()
-		if _, err := unix.SetfsgidRetGid(int(layer.Host.GID)); err != nil {
-			return err
-		}
-		if _, err := unix.SetfsuidRetUid(int(layer.Host.UID)); err != nil {
-			return err
-		}
-		if now, _ := unix.SetfsuidRetUid(-1); now != int(layer.Host.UID) {
-			return fmt.Errorf("read as uid %d: %w", layer.Host.UID, unix.EPERM)
+		defer func() { err = errors.Join(err, rights.OfFiles(0, 0)) }()
+		if err := rights.OfFiles(layer.Host.UID, layer.Host.GID); err != nil {
+			return fmt.Errorf("read as the layer's owner: %w", err)
 		}
 		return f()
 	}

@@ -7,8 +7,7 @@ import (
 	"runtime"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -75,8 +74,8 @@ func openAs(uid int, path string) (*os.File, error) {
 		// Never unlocked: the thread ends with the goroutine, and its identity
 		// with it.
 		runtime.LockOSThread()
-		if err := become(id); err != nil {
-			done <- opened{nil, err}
+		if err := (rights.Identity{UID: id.uid, GID: id.gid, Groups: id.groups}).OverFiles(); err != nil {
+			done <- opened{nil, fmt.Errorf("become user %d: %w", id.uid, err)}
 			return
 		}
 		f, err := os.OpenFile(path, readFlags, 0)
@@ -84,23 +83,4 @@ func openAs(uid int, path string) (*os.File, error) {
 	}()
 	o := <-done
 	return o.f, o.err
-}
-
-// become gives the calling thread id's rights over files. A file system uid
-// other than 0 also loses the capabilities that override modes.
-func become(id *identity) error {
-	if err := setThreadGroups(id.groups); err != nil {
-		return fmt.Errorf("take the groups of user %d: %w", id.uid, err)
-	}
-	for _, to := range []struct {
-		call uintptr
-		id   uint32
-	}{{unix.SYS_SETFSGID, id.gid}, {unix.SYS_SETFSUID, id.uid}} {
-		_, _, _ = unix.RawSyscall(to.call, uintptr(to.id), 0, 0)
-		// It returns what there was before, whether it worked or not.
-		if now, _, _ := unix.RawSyscall(to.call, ^uintptr(0), 0, 0); uint32(now) != to.id {
-			return fmt.Errorf("become user %d: %w", id.uid, unix.EPERM)
-		}
-	}
-	return nil
 }

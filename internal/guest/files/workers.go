@@ -91,7 +91,7 @@ func (w *Workers) Do(ctx context.Context, a account.Account, fn func() error) er
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	key := rights(a)
+	key := rightsKey(a)
 	p, err := w.ref(key)
 	if err != nil {
 		return err
@@ -136,8 +136,8 @@ func (w *Workers) Close() error {
 	return nil
 }
 
-// rights is what tells threads apart: who they act as, not the name.
-func rights(a account.Account) string { return fmt.Sprint(a.UID, a.GID, a.Groups) }
+// rightsKey is what tells threads apart: who they act as, not the name.
+func rightsKey(a account.Account) string { return fmt.Sprint(a.UID, a.GID, a.Groups) }
 
 func (w *Workers) ref(key string) (*pool, error) {
 	w.mu.Lock()
@@ -192,7 +192,7 @@ func (w *Workers) take(p *pool, a account.Account) (*worker, error) {
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("act as %s: %w", a.Name, err)
 	}
-	key := rights(a)
+	key := rightsKey(a)
 	wk.timer = time.AfterFunc(w.opts.Idle, func() { w.expire(key, p, wk) })
 	wk.timer.Stop()
 	return wk, nil

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/seccomp"
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -206,15 +207,14 @@ func openGroups() (open []seccomp.Group) {
 // boundCapabilities leaves the calling thread what it has, and those that it
 // will execute at most keep.
 func boundCapabilities(keep uint64) error {
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return fmt.Errorf("read capabilities: %w", err)
+	held, err := rights.Held()
+	if err != nil {
+		return err
 	}
 	// Inheritable ones would survive root's exec whatever the bounding set
 	// says; ambient ones go with them.
-	data[0].Inheritable, data[1].Inheritable = 0, 0
-	if err := unix.Capset(&hdr, &data[0]); err != nil {
+	held.Inheritable = 0
+	if err := held.Set(); err != nil {
 		return fmt.Errorf("clear inheritable capabilities: %w", err)
 	}
 	for n := uintptr(0); n < 64; n++ {

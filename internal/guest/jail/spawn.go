@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/rights"
 )
 
 // Exit codes of a command that could not be started, as shells have them.
@@ -233,13 +235,11 @@ func as(u User, f func()) error {
 		f()
 		return nil
 	}
-	groups := make([]uint32, max(len(u.Groups), 1))
-	copy(groups, u.Groups)
-	if err := setEffective(u.UID, u.GID, groups[:len(u.Groups)]); err != nil {
+	if err := (rights.Identity{UID: u.UID, GID: u.GID, Groups: u.Groups}).Effective(); err != nil {
 		return fmt.Errorf("act as user %d: %w", u.UID, err)
 	}
 	f()
-	if err := setEffective(0, 0, groups[:0]); err != nil {
+	if err := (rights.Identity{}).Effective(); err != nil {
 		return fmt.Errorf("act as root again: %w", err)
 	}
 	return nil

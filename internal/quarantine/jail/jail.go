@@ -29,6 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/seccomp"
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -138,17 +139,12 @@ func (o order) rules() []rule {
 // dropCapabilities leaves root the right to read what belongs to others, which is what it
 // reads a user's repository by.
 func dropCapabilities() error {
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return fmt.Errorf("read capabilities: %w", err)
+	held, err := rights.Held()
+	if err != nil {
+		return err
 	}
 	const keep = 1 << unix.CAP_DAC_READ_SEARCH
-	data = [2]unix.CapUserData{{Permitted: data[0].Permitted & keep, Effective: data[0].Effective & keep}}
-	if err := unix.Capset(&hdr, &data[0]); err != nil {
-		return fmt.Errorf("drop capabilities: %w", err)
-	}
-	return nil
+	return rights.Capabilities{Effective: held.Effective & keep, Permitted: held.Permitted & keep}.Set()
 }
 
 // Git is git behind its walls, over one repository.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"runtime"
 
-	"golang.org/x/sys/unix"
+	"github.com/carboy-sandbox/carboy/internal/rights"
 )
 
 // as runs f with id's rights over files, on a thread of its own that ends
@@ -19,37 +19,13 @@ func as(id *Identity, f func() error) error {
 	go func() {
 		// Never unlocked: a thread with another identity is not used again.
 		runtime.LockOSThread()
-		err := become(id)
-		if err == nil {
+		err := rights.Identity{UID: id.UID, GID: id.GID, Groups: id.Groups}.OverFiles()
+		if err != nil {
+			err = fmt.Errorf("take the caller's identity: %w", err)
+		} else {
 			err = f()
 		}
 		done <- err
 	}()
 	return <-done
-}
-
-// become gives the calling thread id's rights over files. Setting a file
-// system uid other than 0 also takes the capabilities that override modes.
-func become(id *Identity) error {
-	if err := setThreadGroups(id.Groups); err != nil {
-		return fmt.Errorf("take the caller's groups: %w", err)
-	}
-	if err := setfs(unix.SYS_SETFSGID, id.GID); err != nil {
-		return fmt.Errorf("take the caller's group: %w", err)
-	}
-	if err := setfs(unix.SYS_SETFSUID, id.UID); err != nil {
-		return fmt.Errorf("take the caller's identity: %w", err)
-	}
-	return nil
-}
-
-// setfs sets a file system id. The call reports only what the id was before,
-// so a second one, with an id that can't be, tells whether it worked.
-func setfs(call uintptr, id uint32) error {
-	_, _, _ = unix.RawSyscall(call, uintptr(id), 0, 0)
-	now, _, _ := unix.RawSyscall(call, ^uintptr(0), 0, 0)
-	if uint32(now) != id {
-		return unix.EPERM
-	}
-	return nil
 }

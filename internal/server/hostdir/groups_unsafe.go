@@ -6,16 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setThreadGroups sets the supplementary groups of the calling thread alone:
-// the functions of package syscall would change every thread.
-func setThreadGroups(groups []uint32) error {
-	_, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
-	if e != 0 {
-		return e
-	}
-	return nil
-}
-
 // getPeerGroups reads SO_PEERGROUPS into groups, which is not empty. It
 // returns how many there are; where there is no room for them it fails with
 // ERANGE.

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/rights"
 )
 
 // Identity is whose rights to files a piece of work has.
@@ -57,28 +58,7 @@ func (a *actor) do(call func() error) error {
 	return err
 }
 
-// assume switches this thread's file system ids and groups. With a uid other
-// than 0 the kernel also takes from it the capabilities over files.
+// assume switches this thread's file system ids and groups.
 func (id *Identity) assume() error {
-	var groups unsafe.Pointer
-	if len(id.Groups) > 0 {
-		groups = unsafe.Pointer(&id.Groups[0])
-	}
-	// The raw calls change this thread alone; those of package syscall would
-	// change them all.
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(groups), 0); errno != 0 {
-		return fmt.Errorf("set groups: %w", errno)
-	}
-	for _, set := range []struct {
-		call uintptr
-		id   uint32
-	}{{unix.SYS_SETFSGID, id.GID}, {unix.SYS_SETFSUID, id.UID}} {
-		_, _, _ = unix.RawSyscall(set.call, uintptr(set.id), 0, 0)
-		// Both answer with the id before, so only a second call, with an id
-		// that can't be set, tells whether the first worked.
-		if now, _, _ := unix.RawSyscall(set.call, ^uintptr(0), 0, 0); uint32(now) != set.id {
-			return fmt.Errorf("assume uid %d, gid %d: %w", id.UID, id.GID, unix.EPERM)
-		}
-	}
-	return nil
+	return rights.Identity{UID: id.UID, GID: id.GID, Groups: id.Groups}.OverFiles()
 }
