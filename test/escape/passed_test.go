@@ -24,8 +24,8 @@ var passedPlaces = []string{"/mnt/volume/s", "/mnt/shared/s", "/workspace/s", "@
 // process wall, took what it could get and keeps it.
 type pair struct {
 	sender string
-	disk   string // the sender's, on the host; "" where it has none
-	got    []string
+	disk   string   // the sender's, on the host; "" where it has none
+	got    []string // what it took, and gave
 }
 
 // withPair makes a pair, calls f, and takes it away.
@@ -62,7 +62,7 @@ func (w *world) withPair(f func(*pair)) {
 	said, endReceiver := w.talk(receiver, append([]string{"take"}, passedPlaces...)...)
 	defer endReceiver()
 	for _, line := range said {
-		if strings.HasPrefix(line, "got ") {
+		if strings.HasPrefix(line, "got ") || strings.HasPrefix(line, "gave ") {
 			p.got = append(p.got, line)
 		}
 	}
@@ -111,8 +111,8 @@ func (w *world) talk(box string, args ...string) (said []string, end func()) {
 	return nil, nil
 }
 
-// passedDescriptors gives what one box has open to another, by sockets in all
-// that they share.
+// passedDescriptors gives what one box has open to another, and the other way, by
+// sockets in all that they share. The kernel of gVisor gives nothing, and takes.
 func passedDescriptors(w *world) (found []string) {
 	w.withPair(func(p *pair) { found = p.got })
 	return found

@@ -105,6 +105,7 @@ var rows = []row{
 	on(process, weak.ModuleAllowed, "calls-module"),
 	on(process, weak.ClockAllowed, "calls-clock"),
 	on(process, weak.LandlockOff, "landlock"),
+	on(gvisor, weak.SocketsShared, "passed-descriptors"),
 	on(process, weak.SocketsShared, "passed-descriptors"),
 	given(on(process, weak.EndUnchecked, "held-after-end"), weak.SocketsShared),
 

@@ -138,9 +138,16 @@ func network(linked bool) string {
 	return "none"
 }
 
-func sockets() string {
-	if weak.On(weak.GVisorSocketsOpen) {
+// sockets says which of the host's sockets are there for programs that bind to
+// paths. The gofer makes them on the host, where another sandbox that sees the
+// place could dial them and pass on what it has open. Where anything is shared it makes
+// none: gVisor's kernel then keeps them in its memory, for this instance alone.
+func sockets(shared []string) string {
+	switch {
+	case weak.On(weak.GVisorSocketsOpen):
 		return "all"
+	case len(shared) > 0 && !weak.On(weak.SocketsShared):
+		return "none"
 	}
 	return "create"
 }
@@ -160,9 +167,9 @@ func runscConfig(p *launchOrder) (*config.Config, error) {
 		"--root=" + filepath.Join(p.Dir, instance.DirState),
 		"--platform=systrap",
 		"--network=" + network(p.Linked),
-		"--ignore-cgroups",        // ours are entered already, and cover the launcher too
-		"--directfs=false",        // the sentry touches no file of the host
-		"--host-uds=" + sockets(), // those that programs bind to paths
+		"--ignore-cgroups",                  // ours are entered already, and cover the launcher too
+		"--directfs=false",                  // the sentry touches no file of the host
+		"--host-uds=" + sockets(p.Shared()), // those that programs bind to paths
 		"--character-device-policy=" + devices(),
 		"--overlay2=none",         // layers are the host kernel's overlays
 		"--file-access=exclusive", // nothing but the instance writes its root

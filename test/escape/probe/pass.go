@@ -45,6 +45,7 @@ func pass(file string, places []string, stdin io.Reader, stdout io.Writer) error
 					return
 				}
 				_, _, _ = c.WriteMsgUnix([]byte("x"), rights, nil)
+				_, _, _, _, _ = c.ReadMsgUnix(make([]byte, 1), make([]byte, 256)) // what it is given it keeps
 				_ = c.Close()
 			}
 		}()
@@ -54,11 +55,11 @@ func pass(file string, places []string, stdin io.Reader, stdout io.Writer) error
 	return err
 }
 
-// collect dials each place, says what it is given there, and keeps that until
-// stdin ends.
+// collect dials each place, gives what listens there an open file, says what it is
+// given, and keeps that until stdin ends.
 func collect(places []string, stdin io.Reader, stdout io.Writer) error {
 	for _, place := range places {
-		fds, err := taken(place)
+		fds, err := exchanged(place, stdout)
 		if err != nil {
 			fmt.Fprintln(stdout, "refused", place, err)
 		}
@@ -72,13 +73,23 @@ func collect(places []string, stdin io.Reader, stdout io.Writer) error {
 	return err
 }
 
-// taken returns the descriptors that a socket gives.
-func taken(place string) (fds []int, err error) {
+// exchanged gives a socket an open file, and says so, and returns the descriptors that it
+// gives. The kernel of gVisor gives none, and takes.
+func exchanged(place string, stdout io.Writer) (fds []int, err error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: place, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
+	f, err := os.CreateTemp("", "given")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if _, _, err := c.WriteMsgUnix([]byte("x"), unix.UnixRights(int(f.Fd())), nil); err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(stdout, "gave", place)
 	data, oob := make([]byte, 1), make([]byte, 256)
 	_, n, _, _, err := c.ReadMsgUnix(data, oob)
 	if err != nil {
