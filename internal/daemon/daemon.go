@@ -360,9 +360,7 @@ func (d *daemon) listen(ctx context.Context) ([]net.Listener, error) {
 	if d.cfg.Listen != "" {
 		t, err := listenTCP(ctx, d.cfg.Listen)
 		if err != nil {
-			e := sandbox.Errorf(sandbox.Invalid, "listen on %s: %v", d.cfg.Listen, errors.Unwrap(err))
-			e.Err = err
-			return nil, errors.Join(e, u.Close())
+			return nil, errors.Join(err, u.Close())
 		}
 		listeners = append(listeners, boundCallers(t))
 	}

@@ -177,7 +177,9 @@ func listenError(addr string, err error) error {
 	if e, ok := errors.AsType[*net.DNSError](err); ok {
 		return sandbox.Errorf(sandbox.Invalid, "listen %s: %s is no address of this machine", addr, e.Name).WithHint("127.0.0.1:%s", port)
 	}
-	return err
+	e := sandbox.Errorf(sandbox.Invalid, "listen %s: %v", addr, errors.Unwrap(err))
+	e.Err = err
+	return e
 }
 
 // Gone returns once the process of the home's daemon has ended, or the cause of

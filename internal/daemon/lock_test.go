@@ -74,3 +74,26 @@ func TestDaemonBeforeIsEnding(t *testing.T) {
 		})
 	}
 }
+
+// An address that another program has is named, with what to do.
+func TestAddressIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for name, set := range map[string]func(*daemon.Config, string){
+		"api":      func(c *daemon.Config, addr string) { c.Listen = addr },
+		"sessions": func(c *daemon.Config, addr string) { c.Box.Listen = addr },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := daemon.DefaultConfig(newHome(t))
+			set(&cfg, taken.Addr().String())
+			err := daemon.Run(t.Context(), cfg, deps(sandboxtest.New("gvisor")))
+			want := "listen " + taken.Addr().String() + ": another program listens there"
+			if e, ok := errors.AsType[*sandbox.Error](err); !ok || e.Msg != want || e.Hint == "" {
+				t.Errorf("%v, want %s, and a hint", err, want)
+			}
+		})
+	}
+}

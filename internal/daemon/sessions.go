@@ -272,10 +272,7 @@ func (d *daemon) listenBox(ctx context.Context) (net.Listener, error) {
 	}
 	l, err := listenTCP(ctx, d.cfg.Box.Listen)
 	if err != nil {
-		e := sandbox.Errorf(sandbox.Invalid, "listen on %s: %v", d.cfg.Box.Listen, errors.Unwrap(err)).
-			WithHint("name another address: box.listen, or carboy langbot serve --listen")
-		e.Err = err
-		return nil, e
+		return nil, err
 	}
 	return boundCallers(l), nil
 }
