@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,18 +28,20 @@ type changesOrder struct {
 	Disk     string                 `json:"disk"`
 	Holder   string                 `json:"holder"` // as Layout has it
 	Rootless bool                   `json:"rootless"`
+	Base     Dir                    `json:"base"` // what the workspace is a view of
 	Options  sandbox.ChangesOptions `json:"options"`
 }
 
 // Changes implements sandbox.Backend. The layers are read by a process with a
 // mount namespace of its own: a running instance's disk is mounted there a second
 // time, from the same device.
-func (b *Backend) Changes(ctx context.Context, id string, opts sandbox.ChangesOptions, w io.Writer) error {
+func (b *Backend) Changes(ctx context.Context, sb *sandbox.Sandbox, opts sandbox.ChangesOptions, w io.Writer) error {
+	id := sb.ID
 	dir, err := b.dir(id)
 	if err != nil {
 		return err
 	}
-	p := changesOrder{Dir: dir, Rootless: b.Rootless(), Options: opts}
+	p := changesOrder{Dir: dir, Rootless: b.Rootless(), Options: opts, Base: hostDir(sb.Spec.Workspace.Source, modeCOW, sandbox.WorkspacePath)}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		p.Disk = image
 		if p.Holder, err = b.opts.Disks.Holder(ctx); err != nil {
@@ -71,6 +74,10 @@ func changesMain(in io.Reader, out io.Writer) error {
 		if err := role.BecomeRoot(); err != nil {
 			return err
 		}
+	} else if os.Geteuid() == 0 { // the base is read as its owner: see readAs
+		if err := syscall.Setgroups(nil); err != nil {
+			return err
+		}
 	}
 	layers, err := openLayers(p.Dir, p.Disk, p.Holder)
 	if err != nil {
@@ -93,7 +100,16 @@ func changesMain(in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer upper.Close()
-	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper), opts)
+	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper, p.below()), opts)
+}
+
+// below is the directory that a view is of, where what was renamed in the view still lies.
+func (p *changesOrder) below() *workspace.Below {
+	low := &workspace.Below{Open: func() (*os.File, error) { return openAccepted(p.Base) }}
+	if !p.Rootless {
+		low.As = readAs(p.Base.UID, p.Base.GID)
+	}
+	return low
 }
 
 func copyChanges(layers *beneath.Dir, out io.Writer, opts workspace.Options) error {
