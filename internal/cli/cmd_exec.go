@@ -33,7 +33,7 @@ func (a *app) execCommand() *cobra.Command {
 			return someArgs(2, "NAME", "COMMAND")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.command.Said = saidTerminal(cmd)
+			noteTerminal(cmd, &o.command)
 			return a.exec(cmd.Context(), o, args[0], args[1:])
 		},
 		ValidArgsFunction: a.completeName(1),
@@ -49,8 +49,10 @@ func (a *app) execCommand() *cobra.Command {
 	a.completeFlags(cmd)
 	return setHelp(cmd, docs{
 		long: `A sandbox that ended by itself, such as for want of memory, is started again; one
-that was stopped is not. Without -i the command's stdin is empty.
-Output goes into files and pipes as it is; onto a terminal it goes with control
+that was stopped is not.
+
+Stdin is passed on when it is not a terminal, or with -i. In a loop that reads its own stdin,
+such as while read, -i=false leaves it to the loop. Output goes into files and pipes as it is; onto a terminal it goes with control
 characters escaped, unless -t asks for a terminal. With -it, keys such as Ctrl-C
 go to the command; else the first Ctrl-C interrupts it, and the second kills it.
 A shell alone, such as bash, has a terminal on one, as with -it; -t=false keeps it
@@ -61,7 +63,7 @@ type to allow them.`,
 		examples: []string{
 			"carboy exec web -- sh -c 'cd /workspace && ls'",
 			"carboy exec web bash",
-			"carboy exec -i web -- tar x < src.tar",
+			"carboy exec web -- tar x < src.tar",
 		},
 		exits: exitDocsCommand[:],
 	})
@@ -76,7 +78,8 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 		return usage.Errorf("exec: the flag %s stands after NAME", shell.Word(rest[0])).
 			WithHint("put flags before %s", shell.Word(name))
 	}
-	if err := o.command.Check(a.Console, o.command.Stdin); err != nil {
+	o.command.TakeStdin(a.Console)
+	if err := o.command.Check(a.Console); err != nil {
 		return err
 	}
 	o.command.TakeTerminal(a.Console, argv)

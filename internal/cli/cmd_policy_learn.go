@@ -55,7 +55,7 @@ func (a *app) policyLearnCommand() *cobra.Command {
 					return err
 				}
 			}
-			o.run.command.Said = saidTerminal(cmd)
+			noteTerminal(cmd, &o.run.command)
 			return a.policyLearn(cmd.Context(), &o, args)
 		},
 		ValidArgsFunction: completeCommand,

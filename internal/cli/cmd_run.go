@@ -54,7 +54,7 @@ func (a *app) runCommand() *cobra.Command {
 					return err
 				}
 			}
-			o.command.Said = saidTerminal(cmd)
+			noteTerminal(cmd, &o.command)
 			return a.run(cmd.Context(), o, args)
 		},
 		ValidArgsFunction: completeCommand,
@@ -72,7 +72,7 @@ Options of carboy's end at the first word that is none, or at --.
 In an --image, the command is added to the image's entry point; without one, the
 image's own command is run. A reference that is not here is pulled first.
 
-Stdin is passed on when it is not a terminal, or with -i. Output goes into files
+Stdin is passed on when it is not a terminal, or with -i; with -i=false it is empty. Output goes into files
 and pipes as it is; onto a terminal it goes with control characters escaped,
 unless -t asks for a terminal. On a terminal, a shell alone, such as bash, has
 one as with -it; -t=false keeps it without.
@@ -105,10 +105,8 @@ func (o *runOptions) add(fs *pflag.FlagSet, command func(*pflag.FlagSet, *relay.
 }
 
 func (a *app) run(ctx context.Context, o runOptions, args []string) error {
-	if a.Stdin != nil && !o.command.Detach && !console.IsTerminal(a.Stdin) {
-		o.command.Stdin = true
-	}
-	if err := o.command.Check(a.Console, o.command.Stdin); err != nil {
+	o.command.TakeStdin(a.Console)
+	if err := o.command.Check(a.Console); err != nil {
 		return err
 	}
 	cmd, err := relay.NewCommand(args, &o.command)

@@ -228,7 +228,9 @@ func addAttached(fs *pflag.FlagSet, f *relay.Options) {
 	fs.Var(durationValue{&f.Timeout}, "timeout", "`DURATION` kill it and all that it started after that long, such as 90s or 2h")
 }
 
-// saidTerminal reports whether cmd was given -i or -t, with whichever value.
-func saidTerminal(cmd *cobra.Command) bool {
-	return cmd.Flags().Changed("interactive") || cmd.Flags().Changed("tty")
+// noteTerminal notes what of a command's terminal and stdin was given, with whichever value.
+func noteTerminal(cmd *cobra.Command, o *relay.Options) {
+	interactive := cmd.Flags().Changed("interactive")
+	o.Said = interactive || cmd.Flags().Changed("tty")
+	o.Closed = interactive && !o.Stdin
 }

@@ -41,6 +41,7 @@ type Options struct {
 	Detach  bool          // leave it running
 	Timeout time.Duration // after which it is killed; 0: never
 	Said    bool          // Stdin or TTY were given, as true or as false
+	Closed  bool          // Stdin was given, as false
 }
 
 // shells are programs that are of no use to somebody at a terminal without one.
@@ -53,6 +54,14 @@ func (f *Options) TakeTerminal(c *console.Console, argv []string) {
 		return
 	}
 	f.Stdin, f.TTY = true, true
+}
+
+// TakeStdin is -i where carboy's own input is a pipe or a file, as ssh does it: what somebody
+// pipes in is not lost. It is not taken from a command that is left running.
+func (f *Options) TakeStdin(c *console.Console) {
+	if !f.Closed && !f.Detach && c.Stdin != nil && !console.IsTerminal(c.Stdin) {
+		f.Stdin = true
+	}
 }
 
 // isShell reports whether argv is a shell that would read what is typed: it has
@@ -69,14 +78,13 @@ func isShell(argv []string) bool {
 	return true
 }
 
-// Check refuses combinations that can't work. stdin says whether it would be
-// passed on.
-func (f *Options) Check(c *console.Console, stdin bool) error {
+// Check refuses combinations that can't work.
+func (f *Options) Check(c *console.Console) error {
 	switch {
 	case f.Detach && f.Stdin && !f.TTY:
 		return usage.Errorf("--detach can't go with -i alone: nobody would be there").WithHint("with -t it has a terminal, which carboy attach joins")
 	case f.Detach:
-	case f.TTY && stdin && !console.IsTerminal(c.Stdin):
+	case f.TTY && f.Stdin && !console.IsTerminal(c.Stdin):
 		return usage.Errorf("-t needs a terminal, and stdin is none").WithHint("leave out -t")
 	}
 	return nil
