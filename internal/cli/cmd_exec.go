@@ -24,11 +24,11 @@ type execOptions struct {
 func (a *app) execCommand() *cobra.Command {
 	var o execOptions
 	cmd := &cobra.Command{
-		Use:   "exec [flags] NAME [--] COMMAND [ARG...]",
+		Use:   "exec [flags] NAME [[--] COMMAND [ARG...]]",
 		Short: "Run a command in a sandbox that is there",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return usage.Errorf("exec: COMMAND is missing").WithHint("carboy exec %s bash", shell.Word(args[0]))
+				return nil // a shell, on a terminal
 			}
 			return someArgs(2, "NAME", "COMMAND")(cmd, args)
 		},
@@ -51,12 +51,16 @@ func (a *app) execCommand() *cobra.Command {
 		long: `A sandbox that ended by itself, such as for want of memory, is started again; one
 that was stopped is not.
 
-Stdin is passed on when it is not a terminal, or with -i. In a loop that reads its own stdin,
-such as while read, -i=false leaves it to the loop. Output goes into files and pipes as it is; onto a terminal it goes with control
-characters escaped, unless -t asks for a terminal. With -it, keys such as Ctrl-C
-go to the command; else the first Ctrl-C interrupts it, and the second kills it.
+Stdin is passed on when it is not a terminal, or with -i. In a loop that reads its own
+stdin, such as while read, -i=false leaves it to the loop. Output goes into files and
+pipes as it is; onto a terminal it goes with control characters escaped, unless -t
+asks for a terminal. With -it, keys such as Ctrl-C go to the command; else the first
+Ctrl-C interrupts it, and the second kills it.
+
 A shell alone, such as bash, has a terminal on one, as with -it; -t=false keeps it
-without. With --detach the command's ID is printed; carboy logs NAME ID shows its output, and
+without. NAME alone, on a terminal, is bash, or sh where there is none.
+
+With --detach the command's ID is printed; carboy logs NAME ID shows its output, and
 with -t too, carboy attach NAME ID joins its terminal.
 At the end, a line on stderr says which hosts were refused meanwhile, and what to
 type to allow them.`,
@@ -69,11 +73,17 @@ type to allow them.`,
 	})
 }
 
+// anyShell is the best shell that there is.
+var anyShell = []string{"sh", "-c", `command -v bash >/dev/null && exec bash; exec "$0"`}
+
 func (a *app) exec(ctx context.Context, o execOptions, name string, rest []string) error {
 	argv := relay.Argv(rest)
+	if len(rest) == 0 && o.command.TakeShell(a.Console) {
+		argv, rest = anyShell, anyShell
+	}
 	switch {
 	case len(argv) == 0:
-		return usage.Errorf("exec: COMMAND is missing").WithHint("carboy exec %s -- sh", shell.Word(name))
+		return usage.Errorf("exec: COMMAND is missing").WithHint("carboy exec %s bash", shell.Word(name))
 	case rest[0] != "--" && strings.HasPrefix(rest[0], "-"):
 		return usage.Errorf("exec: the flag %s stands after NAME", shell.Word(rest[0])).
 			WithHint("put flags before %s", shell.Word(name))

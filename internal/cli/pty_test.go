@@ -274,6 +274,18 @@ func TestTerminalRestored(t *testing.T) {
 	}
 }
 
+// A sandbox's name alone is a shell, where somebody can type.
+func TestExecNameAlone(t *testing.T) {
+	d := startFake(t)
+	create(t, d, "web")
+	s := onTerminal(t, d, nil, "exec", "web")
+	s.send("stty -echo; echo it is $((40 + 2)) > \"$(tty)\"; exit 5\n")
+	s.expect("it is 42")
+	if code, _ := s.wait(); code != 5 {
+		t.Errorf("exit code %d, want 5", code)
+	}
+}
+
 func TestInterrupt(t *testing.T) {
 	d := startFake(t)
 	s := onTerminal(t, d, nil, "run", "--", "sh", "-c", `trap 'echo got it; exit 9' INT; echo ready; while :; do sleep 0.05; done`)

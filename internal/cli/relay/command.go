@@ -50,10 +50,17 @@ var shells = []string{"ash", "bash", "dash", "fish", "ksh", "sh", "zsh"}
 // TakeTerminal is -it for a shell alone, where carboy's own input and output are
 // terminals and neither flag was given, as ssh does it without a command.
 func (f *Options) TakeTerminal(c *console.Console, argv []string) {
-	if f.Said || f.Detach || c.JSON || !isShell(argv) || !console.IsTerminal(c.Stdin) || !console.IsTerminal(c.Stdout) {
-		return
+	if isShell(argv) {
+		f.TakeShell(c)
 	}
-	f.Stdin, f.TTY = true, true
+}
+
+// TakeShell does that for a shell, and reports whether it has a terminal.
+func (f *Options) TakeShell(c *console.Console) bool {
+	if !f.Said && !f.Detach && !c.JSON && console.IsTerminal(c.Stdin) && console.IsTerminal(c.Stdout) {
+		f.Stdin, f.TTY = true, true
+	}
+	return f.Stdin && f.TTY
 }
 
 // TakeStdin is -i where carboy's own input is a pipe or a file, as ssh does it: what somebody
