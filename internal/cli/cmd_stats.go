@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,7 @@ import (
 func (a *app) psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps [flags] NAME",
-		Short: "List the processes in a sandbox",
+		Short: "List the processes in a sandbox, and the commands that were left running",
 		Args:  exactArgs("NAME"),
 		RunE: a.asking(func(ctx context.Context, svc *client.Client, args []string) error {
 			return a.ps(ctx, svc, args[0])
@@ -30,7 +31,10 @@ func (a *app) psCommand() *cobra.Command {
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
 		long: `What is shown is what the sandbox says itself: numbers are those that commands in
-it see. The first 2,000 are listed, and 200 bytes of each command.`,
+it see. The first 2,000 are listed, and 200 bytes of each command.
+Above them are commands of carboy run and exec with --detach, those that have ended too,
+with their exit codes, as far as the sandbox still knows them. carboy logs, attach, wait and
+kill take their IDs.`,
 		examples: []string{"carboy ps web", "carboy ps --json web"},
 		exits:    exitDocsPlain[:],
 	})
@@ -41,10 +45,20 @@ func (a *app) ps(ctx context.Context, svc *client.Client, name string) error {
 	if err != nil {
 		return err
 	}
+	commands, err := detachedIn(ctx, svc, name)
+	if err != nil {
+		return err
+	}
 	if a.JSON {
-		return a.WriteJSON(list)
+		return a.WriteJSON(struct {
+			*api.Processes
+			Commands []detached `json:"commands"`
+		}{list, commands})
 	}
 	now := a.Now()
+	if err := a.writeCommands(commands, now); err != nil {
+		return err
+	}
 	var t console.Table
 	t.Row("PID", "USER", "STARTED", "CPU", "RSS", "COMMAND")
 	for _, p := range list.Processes {
@@ -56,6 +70,25 @@ func (a *app) ps(ctx context.Context, svc *client.Client, name string) error {
 	}
 	return t.Write(a.Stdout)
 }
+
+// writeCommands writes the table of commands that were left running, where there are any.
+func (a *app) writeCommands(commands []detached, now time.Time) error {
+	if len(commands) == 0 {
+		return nil
+	}
+	var t console.Table
+	t.Row("ID", "STATE", "STARTED", "COMMAND")
+	for _, c := range commands {
+		t.Row(c.ID, c.state(), console.Ago(c.StartedAt, now), console.Elide(strings.Join(c.Command, " "), maxShownCommand))
+	}
+	if err := t.Write(a.Stdout); err != nil {
+		return err
+	}
+	return a.PrintLine("")
+}
+
+// maxShownCommand is how many characters of a command a table has.
+const maxShownCommand = 60
 
 // statsBeat is how often live figures are taken: over that long the share of
 // processors is counted.

@@ -97,8 +97,6 @@ func commandWord(name string) string {
 		return "ls"
 	case "delete", "remove":
 		return "rm"
-	case "kill":
-		return "stop"
 	}
 	return ""
 }

@@ -343,15 +343,30 @@ func (g *fakeGuest) Get(_ context.Context, r *connect.Request[guestv1.GetRequest
 	if err != nil {
 		return nil, err
 	}
+	return connect.NewResponse(&guestv1.GetResponse{Process: p.process(r.Msg.GetId())}), nil
+}
+
+func (p *fakeProc) process(id string) *guestv1.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stalls() {
-		return connect.NewResponse(&guestv1.GetResponse{Process: &guestv1.Process{Id: r.Msg.GetId(), StdoutBytes: 1 << 60}}), nil
+		return &guestv1.Process{Id: id, StdoutBytes: 1 << 60}
 	}
-	return connect.NewResponse(&guestv1.GetResponse{Process: &guestv1.Process{
-		Id: r.Msg.GetId(), Pid: p.pid, Command: p.command, Exit: p.exit,
+	return &guestv1.Process{
+		Id: id, Pid: p.pid, Command: p.command, Exit: p.exit,
 		StdoutBytes: uint64(len(p.out[0])), StderrBytes: uint64(len(p.out[1])),
-	}}), nil
+	}
+}
+
+// List implements the service.
+func (g *fakeGuest) List(context.Context, *connect.Request[guestv1.ListRequest]) (*connect.Response[guestv1.ListResponse], error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var list guestv1.ListResponse
+	for id, p := range g.procs {
+		list.Processes = append(list.Processes, p.process(id))
+	}
+	return connect.NewResponse(&list), nil
 }
 
 // archive is the guest's way of files: /workspace is the directory.

@@ -63,7 +63,7 @@ func helpGroups() [][]string {
 		{"cp", "diff", "apply", "fetch", "sync"},
 		{"forward", "open", "offer"},
 		{"shell", "service"},
-		{"ls", "inspect", "logs", "attach", "ps", "stats", "set", "stop", "pause", "start", "rm"},
+		{"ls", "inspect", "logs", "attach", "ps", "wait", "kill", "stats", "set", "stop", "pause", "start", "rm"},
 		{"net", "policy", "approve", "secret", "key", "project", "manifest"},
 		{"image", "snapshot", "template", "volume", "disk", "df", "prune"},
 		{"session", "langbot"},

@@ -22,7 +22,7 @@ var helped = []string{
 	"", "claude", "codex", "gemini", "opencode", "aider", "agent", "agent ls", "agent show", "agent run",
 	"run", "create", "exec", "cp", "forward", "open", "offer",
 	"shell", "shell open", "shell ls", "shell read", "shell write", "shell signal", "shell attach", "shell close",
-	"service", "service start", "service ls", "service status", "service logs", "service stop", "ls", "inspect", "logs", "attach", "ps", "stats", "set", "stop", "pause", "start", "rm", "diff", "apply", "fetch",
+	"service", "service start", "service ls", "service status", "service logs", "service stop", "ls", "inspect", "logs", "attach", "ps", "wait", "kill", "stats", "set", "stop", "pause", "start", "rm", "diff", "apply", "fetch",
 	"template", "template build", "template ls", "template logs", "template tag", "template publish", "template unpublish",
 	"template rm", "template gc",
 	"net", "net log", "policy", "policy show", "policy set", "policy test", "policy presets", "policy import", "policy learn",

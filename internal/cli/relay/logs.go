@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/agent/stall"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
+	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 )
 
 // Logs prints what the guest has kept of a command's output, and with follow goes
@@ -28,10 +30,31 @@ func Logs(ctx context.Context, c *console.Console, svc *client.Client, name, id 
 	defer console.Flush(errs)
 	o := client.ExecOptions{Stdout: out, Stderr: errs, Notice: c.Note}
 	if follow || p.GetExit() != nil {
-		_, err = svc.Follow(ctx, name, id, o)
+		end, err := svc.Follow(ctx, name, id, o)
+		if err == nil {
+			console.Flush(out)
+			console.Flush(errs)
+			c.Note(howEnded(end))
+		}
 		return err
 	}
 	return outputSoFar(ctx, svc, name, o, p)
+}
+
+// howEnded says how a command ended, in a sentence.
+func howEnded(e *guestv1.Exit) string {
+	text := fmt.Sprintf("the command ended with exit code %d", exit.Of(e))
+	switch e.GetReason() {
+	case guestv1.Reason_REASON_TIMED_OUT:
+		text = "the command's time was up, and it was killed"
+	case guestv1.Reason_REASON_OUT_OF_MEMORY:
+		text = "the command ran out of memory, and was killed"
+	case guestv1.Reason_REASON_KILLED:
+		text = killedText(e)
+	case guestv1.Reason_REASON_NOT_STARTED:
+		return "the command could not be started: " + e.GetError()
+	}
+	return text + ", after " + (time.Duration(e.GetDurationMs()) * time.Millisecond).String()
 }
 
 // outputSoFar prints a running command's output up to where p says it is.
