@@ -5,4 +5,5 @@ var (
 	Passwd      = passwd
 	Group       = group
 	MountPoints = mountPoints
+	AptLines    = aptLines
 )

@@ -35,8 +35,10 @@ case $- in
 	;;
 esac
 `,
-	"etc/fstab": "",
-	"etc/motd":  "",
+	// What Debian's pip guards is a machine's own Python, and this is none's.
+	"etc/pip.conf": "[global]\nbreak-system-packages = true\n",
+	"etc/fstab":    "",
+	"etc/motd":     "",
 }
 
 // links are the skeleton's own links.

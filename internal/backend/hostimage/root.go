@@ -149,6 +149,13 @@ func (h *host) blueprint(ctx context.Context, o Options) (*blueprint, error) {
 		shell = "/bin/bash"
 	}
 	p.files = generated(o.Hostname, passwd, group, shell)
+	apt, err := h.aptSources()
+	if err != nil {
+		return nil, fmt.Errorf("read package sources: %w", err)
+	}
+	if apt != "" {
+		p.files["etc/apt/sources.list"] = apt
+	}
 	p.key = h.keyOf(p, o)
 	return p, nil
 }

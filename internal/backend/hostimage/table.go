@@ -68,7 +68,7 @@ var table = []allowed{
 	{"etc/gdb/gdbinit", "the debugger's defaults"},
 
 	// Package tools. Sources and proxies (sources.list, auth.conf, most of
-	// apt.conf.d) may hold passwords.
+	// apt.conf.d) may hold passwords: of the first, what aptSources takes is written anew.
 	{"etc/dpkg", "dpkg's defaults and the vendor's name"},
 	{"etc/apt/apt.conf.d/01autoremove", "what apt keeps, as shipped"},
 	{"etc/apt/apt.conf.d/70debconf", "apt asks a package's questions first"},
@@ -104,6 +104,9 @@ var dirs = []dir{
 	{"boot", 0o755},
 	{"dev", 0o755},
 	{"etc", 0o755},
+	{"etc/apt", 0o755},
+	{"etc/apt/preferences.d", 0o755},
+	{"etc/apt/sources.list.d", 0o755},
 	{"home", 0o755},
 	{"home/user", 0o755},
 	{"media", 0o755},
