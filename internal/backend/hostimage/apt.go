@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -174,10 +175,10 @@ func paragraphs(text string) (list []aptEntry) {
 	return list
 }
 
-var aptWord = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9.+_-]*\z`)
+var aptWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9.+_-]*\z`) })
 
 func aptWords(words []string) bool {
-	return !slices.ContainsFunc(words, func(w string) bool { return len(w) > 64 || !aptWord.MatchString(w) })
+	return !slices.ContainsFunc(words, func(w string) bool { return len(w) > 64 || !aptWord().MatchString(w) })
 }
 
 // ofRelease reports whether a suite is the release's, or one that adds to it, such as
