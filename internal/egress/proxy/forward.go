@@ -241,7 +241,9 @@ func (x *exchange) answer(resp *http.Response, up string, conn *net.Conn) *Refus
 	}
 	x.status, x.begun = resp.StatusCode, true
 	x.w.WriteHeader(resp.StatusCode)
-	if err := x.download(resp, aheadOf(resp, conn)); err != nil {
+	err := x.download(resp, aheadOf(resp, conn))
+	// An upstream may end its answer well once it sees that it is hung up on.
+	if err != nil || x.failure() != nil {
 		x.broken(err)
 	}
 	for name, values := range resp.Trailer {

@@ -2,9 +2,12 @@ package proxy_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +97,72 @@ func TestBytesInAll(t *testing.T) {
 		}
 		wantRefused(t, "over", resp, body, 413, proxy.CodeLimit)
 	}
+}
+
+// lateConn is closed only once something was read after what was written last, such as
+// TLS's word that it is closed.
+type lateConn struct {
+	net.Conn
+	read chan struct{}
+}
+
+func (c *lateConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case c.read <- struct{}{}:
+	default:
+	}
+	return n, err
+}
+
+func (c *lateConn) Write(p []byte) (int, error) {
+	select {
+	case <-c.read:
+	default:
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *lateConn) Close() error {
+	select {
+	case <-c.read:
+	case <-time.After(patience.For(5 * time.Second)):
+	}
+	return c.Conn.Close()
+}
+
+// TestCutAsTheAnswerEnds: an answer that its server ends well because it was hung up on
+// was cut, for the record and for the sandbox.
+func TestCutAsTheAnswerEnds(t *testing.T) {
+	w := newWorld(t, allow("a.example"), worldOptions{change: func(o *proxy.Options) {
+		dial := o.Dial
+		o.Dial = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+			c, err := dial(ctx, to)
+			return &lateConn{Conn: c, read: make(chan struct{}, 1)}, err
+		}
+	}})
+	w.web("a.example", "45.0.0.1", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(rw, "begun\n")
+		_ = http.NewResponseController(rw).Flush()
+		<-r.Context().Done()
+	}))
+	resp, err := w.client(false).Get("https://a.example/long")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body := bufio.NewReader(resp.Body)
+	if line, err := body.ReadString('\n'); err != nil {
+		t.Fatal(line, err)
+	}
+	w.set(allow("b.example"))
+	if n := w.proxy.Recheck(); n != 1 {
+		t.Errorf("%d were cut, want 1", n)
+	}
+	if _, err := body.ReadByte(); err == nil || err == io.EOF || isTimeout(err) {
+		t.Errorf("the answer's end: %v, want that it broke off", err)
+	}
+	w.recorded(func(r netlog.Record) bool { return r.Code == proxy.CodeCut && r.Host == "a.example" })
 }
 
 // TestRecheck changes the policy under what is open: what it no longer allows
