@@ -4,13 +4,13 @@
 // Each stream of a command is a sequence of bytes with offsets from 0, of
 // which the last part is held in memory. While someone follows, or is waited
 // for, the writer is made to wait rather than lose what has not been read;
-// otherwise the oldest bytes go, and a reader that asks for them is told which. The
-// package knows no processes and does no I/O.
+// otherwise the oldest bytes go, and a reader that asks for them is told which. A
+// follower that reads nothing while another reader waits for more is left behind: one
+// that is stuck silences no others. The package knows no processes and does no I/O.
 package journal
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 )
@@ -32,6 +32,9 @@ const (
 	// Reserve is how much of what was given to the slowest follower is still
 	// held for it: what its connection had not delivered when it broke.
 	Reserve = Capacity / 2
+	// StuckAfter is for how long a writer waits for a follower that reads nothing while
+	// another reader has all and waits for more.
+	StuckAfter = 500 * time.Millisecond
 
 	smallest = 1 << 10 // first allocation
 )
@@ -47,8 +50,9 @@ type Journal struct {
 	left      [streams]int64 // where the slowest follower was when the last one left
 	space     chan struct{}  // closed when a waiting writer should look again; nil while none waits
 	news      chan struct{}  // closed when a waiting Read should look again; nil while none waits
-	budget    *Budget        // once ended
-	listed    bool           // the budget can discard it; guarded by the budget's mu
+	reads     [streams]reads
+	budget    *Budget // once ended
+	listed    bool    // the budget can discard it; guarded by the budget's mu
 }
 
 // stream is a ring buffer. Guarded by the journal's mu.
@@ -81,16 +85,25 @@ func NewLasting(patience time.Duration) *Journal {
 // has still to read, and returns the cause of ctx if that ends first; then
 // part of p may have been written.
 func (j *Journal) Write(ctx context.Context, s Stream, p []byte) error {
+	var since time.Time // there is no room since then; zero: there is
 	for {
 		j.mu.Lock()
 		n := min(j.roomLocked(s), len(p))
 		grown := j.streams[s].append(p[:n])
-		if n > 0 {
-			j.wakeLocked()
-		}
 		p = p[n:]
-		if n == 0 && j.space == nil {
-			j.space = make(chan struct{})
+		var look time.Duration
+		switch {
+		case n > 0:
+			j.wakeLocked()
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		}
+		if n == 0 && len(p) > 0 {
+			look = j.leaveBehindLocked(s, since)
+			if j.space == nil {
+				j.space = make(chan struct{})
+			}
 		}
 		space, budget := j.space, j.budget
 		j.mu.Unlock()
@@ -103,40 +116,10 @@ func (j *Journal) Write(ctx context.Context, s Stream, p []byte) error {
 		if n > 0 {
 			continue
 		}
-		if err := j.await(ctx, s, space); err != nil {
+		if err := await(ctx, space, look); err != nil {
 			return err
 		}
 	}
-}
-
-// await returns when there may be room in a stream.
-func (j *Journal) await(ctx context.Context, s Stream, space <-chan struct{}) error {
-	var tired <-chan time.Time // never, unless patience has an end
-	if j.patience > 0 {
-		timer := time.NewTimer(j.patience)
-		defer timer.Stop()
-		tired = timer.C
-	}
-	select {
-	case <-space:
-	case <-tired:
-		j.leaveBehind(s)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
-// leaveBehind waits no more for the followers that keep the writer of a stream from its room.
-func (j *Journal) leaveBehind(s Stream) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, f := range j.followers {
-		if j.streams[s].end-max(f.next[s]-Reserve, 0) >= Capacity {
-			f.behind = true
-		}
-	}
-	j.spaceLocked()
 }
 
 // roomLocked returns how much may be written at once.
@@ -292,138 +275,4 @@ func (j *Journal) discard() (n int, ok bool) {
 		st.buf, st.start = nil, st.end
 	}
 	return n, true
-}
-
-// Follow attaches a reader that begins at the given offsets, of which those
-// that are yet to come are taken as the end. It must be closed.
-func (j *Journal) Follow(from [2]int64) *Follower {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	f := &Follower{j: j, wake: make(chan struct{}, 1)}
-	for i := range j.streams {
-		f.next[i] = min(max(from[i], 0), j.streams[i].end)
-		f.until[i] = j.streams[i].end
-	}
-	j.followers = append(j.followers, f)
-	f.wake <- struct{}{}
-	return f
-}
-
-// FollowAll attaches a reader from the beginning, for whom all is kept after the command's
-// end, too: no budget discards it before the reader is closed.
-func (j *Journal) FollowAll() *Follower {
-	f := j.Follow([2]int64{})
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	f.pins = true
-	j.pinned++
-	return f
-}
-
-// FollowEnd attaches a reader that begins with what is written next.
-func (j *Journal) FollowEnd() *Follower {
-	const end = 1<<63 - 1
-	return j.Follow([2]int64{end, end})
-}
-
-// Followed reports whether someone follows.
-func (j *Journal) Followed() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return len(j.followers) > 0
-}
-
-// Follower reads a journal. It is for one goroutine.
-type Follower struct {
-	j     *Journal
-	wake  chan struct{}
-	next  [streams]int64 // guarded by j.mu
-	until [streams]int64 // what was there at the start is given even after the end
-	turn  Stream
-	pins  bool // FollowAll made it
-	// behind: no writer waits for it before it reads again; guarded by j.mu.
-	behind bool
-}
-
-// Event is a piece of output, or, where Data is nil, the news that
-// [Offset, To) of the stream is gone.
-type Event struct {
-	Stream Stream
-	Offset int64
-	Data   []byte
-	To     int64
-}
-
-// State is what Next found.
-type State int
-
-// The states.
-const (
-	Ready State = iota // there is an event
-	Idle               // nothing now: wait for Wake
-	Ended              // nothing more of the command's own will come
-)
-
-// Wake returns a channel that receives when Next should be asked again.
-func (f *Follower) Wake() <-chan struct{} { return f.wake }
-
-// Next returns the next event, whose data is copied to buf. Streams take
-// turns, for their order among each other is not known.
-func (f *Follower) Next(buf []byte) (Event, State) {
-	f.j.mu.Lock()
-	defer f.j.mu.Unlock()
-	f.behind = false
-	state := Ended
-	for range streams {
-		s := f.turn
-		f.turn = (f.turn + 1) % streams
-		st := &f.j.streams[s]
-		if st.final >= 0 && f.next[s] >= max(st.final, f.until[s]) {
-			continue
-		}
-		state = Idle
-		if f.next[s] < st.start {
-			ev := Event{Stream: s, Offset: f.next[s], To: st.start}
-			f.next[s] = st.start
-			f.j.spaceLocked()
-			return ev, Ready
-		}
-		if n := copy(buf, st.at(f.next[s])); n > 0 {
-			ev := Event{Stream: s, Offset: f.next[s], Data: buf[:n], To: f.next[s] + int64(n)}
-			f.next[s] += int64(n)
-			f.j.spaceLocked()
-			return ev, Ready
-		}
-	}
-	return Event{}, state
-}
-
-// Close detaches the reader, and reports whether it was the last one.
-func (f *Follower) Close() (last bool) {
-	last, budget := f.leave()
-	if budget != nil { // what was kept for f may be more than it allows
-		budget.charge(f.j, 0)
-	}
-	return last
-}
-
-// leave is Close; it returns the budget that f has kept something from.
-func (f *Follower) leave() (last bool, kept *Budget) {
-	f.j.mu.Lock()
-	defer f.j.mu.Unlock()
-	i := slices.Index(f.j.followers, f)
-	if i < 0 {
-		return false, nil
-	}
-	f.j.followers = slices.Delete(f.j.followers, i, i+1)
-	last = len(f.j.followers) == 0
-	if last {
-		f.j.left = f.next
-	}
-	if f.pins {
-		f.j.pinned--
-		kept = f.j.budget
-	}
-	f.j.spaceLocked()
-	return last, kept
 }

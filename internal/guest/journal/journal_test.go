@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -341,5 +342,114 @@ func TestLasting(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A follower that reads nothing is left behind while another reader waits for more, and told what
+// it lost. Where nobody reads, and where all that are behind do read, the writer waits for them.
+func TestStuckFollower(t *testing.T) {
+	const n = 4 * journal.Capacity
+	follow := func(t *testing.T, j *journal.Journal) { all(t, j.Follow([2]int64{}), n, 0) }
+	for name, c := range map[string]struct {
+		hold  bool
+		other func(*testing.T, *journal.Journal) // nil: there is none
+		waits bool                               // the writer, for the one that is stuck
+	}{
+		"another-follows": {other: follow},
+		"held":            {hold: true, other: follow},
+		"another-reads":   {hold: true, other: func(t *testing.T, j *journal.Journal) { polls(t, j, n) }},
+		"another-looks":   {hold: true, other: func(t *testing.T, j *journal.Journal) { looks(t, j, n) }},
+		"alone":           {waits: true},
+		"alone-and-held":  {hold: true, waits: true},
+		"another-is-stuck-too": {
+			other: func(_ *testing.T, j *journal.Journal) { j.FollowEnd() }, waits: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := journal.New(c.hold)
+				stuck := j.Follow([2]int64{})
+				defer stuck.Close()
+				var others sync.WaitGroup
+				if c.other != nil {
+					others.Go(func() { c.other(t, j) })
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				if err := j.Write(ctx, journal.Stdout, text(0, n)); (err != nil) != c.waits {
+					t.Fatalf("the writer waits: %v, want %v", err, c.waits)
+				}
+				others.Wait()
+				if c.waits {
+					return
+				}
+				out, dropped, _ := drain(t, stuck)
+				if want := n - journal.Capacity; len(dropped) != 1 || dropped[0] != [3]int64{0, 0, int64(want)} {
+					t.Errorf("dropped %v, want all up to %d", dropped, want)
+				}
+				if !bytes.Equal(out[0], text(n-journal.Capacity, journal.Capacity)) {
+					t.Errorf("what is left is not the last of what was written: %d bytes", len(out[0]))
+				}
+			})
+		})
+	}
+}
+
+// One that reads slowly, but reads, loses nothing in the company of others.
+func TestSlowFollower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := journal.New(false)
+		const n = 3 * journal.Capacity
+		slow, fast := j.Follow([2]int64{}), j.Follow([2]int64{})
+		var readers sync.WaitGroup
+		readers.Go(func() { all(t, fast, n, 0) })
+		readers.Go(func() { all(t, slow, n, journal.StuckAfter-time.Millisecond) })
+		write(t, j, journal.Stdout, text(0, n))
+		readers.Wait()
+	})
+}
+
+// all reads n bytes of stdout, none of which may be missing, with a pause before each piece.
+func all(t *testing.T, f *journal.Follower, n int64, pause time.Duration) {
+	defer f.Close()
+	buf := make([]byte, 64<<10)
+	for at := int64(0); at < n; {
+		ev, state := f.Next(buf)
+		if state == journal.Idle {
+			<-f.Wake()
+			continue
+		}
+		if state != journal.Ready || ev.Data == nil || ev.Offset != at {
+			t.Errorf("at %d: %d to %d, %d bytes, %v", at, ev.Offset, ev.To, len(ev.Data), state)
+			return
+		}
+		at = ev.To
+		time.Sleep(pause)
+	}
+}
+
+// polls reads n bytes of stdout by Read, and waits for what is to come.
+func polls(t *testing.T, j *journal.Journal, n int64) {
+	for at := int64(0); at < n; {
+		ev, _ := j.Read(t.Context(), journal.Stdout, at, at, 64<<10)
+		if ev.Offset != at {
+			t.Errorf("at %d: %d", at, ev.Offset)
+			return
+		}
+		at = ev.To
+	}
+}
+
+// looks does so without waiting, again and again.
+func looks(t *testing.T, j *journal.Journal, n int64) {
+	for at := int64(0); at < n; {
+		ev, state := read(j, journal.Stdout, at, at, 64<<10)
+		if ev.Offset != at {
+			t.Errorf("at %d: %d", at, ev.Offset)
+			return
+		}
+		if at = ev.To; state == journal.Idle {
+			time.Sleep(50 * time.Millisecond)
+		}
 	}
 }

@@ -5,7 +5,14 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
+
+// reads are the Reads of a stream that had all of it. Guarded by the journal's mu.
+type reads struct {
+	waiting int
+	asked   time.Time // the last one
+}
 
 // Read returns what a stream has from an offset on, at most size bytes. Where
 // there is nothing yet it waits, and is Idle when ctx ends first. An event
@@ -26,10 +33,20 @@ func (j *Journal) Read(ctx context.Context, s Stream, from, release int64, size 
 			j.news = make(chan struct{})
 		}
 		news := j.news
+		j.reads[s].waiting++
+		j.reads[s].asked = time.Now()
+		j.spaceLocked() // who keeps the writer from what is waited for may be stuck
 		j.mu.Unlock()
+		over := false
 		select {
 		case <-news:
 		case <-ctx.Done():
+			over = true
+		}
+		j.mu.Lock()
+		j.reads[s].waiting--
+		j.mu.Unlock()
+		if over {
 			return ev, Idle
 		}
 	}

@@ -174,8 +174,10 @@ const anonymous = "anon-"
 
 // StartAnonymous starts a command under an id that nobody chose.
 func (e *Engine) StartAnonymous(spec Spec) (*Command, error) {
-	return e.Start(anonymous+rand.Text(), spec)
+	return e.Start(anonymousID(), spec)
 }
+
+func anonymousID() string { return anonymous + rand.Text() }
 
 func (c *Command) anonymous() bool { return strings.HasPrefix(c.id, anonymous) }
 

@@ -71,14 +71,13 @@ func (s *envdService) Start(ctx context.Context, req *connect.Request[process.St
 	if err != nil {
 		return err
 	}
-	c, err := s.engine.StartAnonymous(spec)
+	c, f, err := s.engine.StartFollowed(anonymousID(), spec)
 	if errors.Is(err, ErrUser) {
 		return connect.NewError(connect.CodeUnauthenticated, err)
 	}
 	if err != nil {
 		return coded(err)
 	}
-	f := c.Follow([2]int64{})
 	defer f.Close()
 	to := envdSink{c: c, send: func(ev *process.ProcessEvent) error {
 		return stream.Send(&process.StartResponse{Event: ev})
@@ -164,8 +163,8 @@ type envdSink struct {
 }
 
 func (s envdSink) output(ev journal.Event) error {
-	if ev.Data == nil { // the dialect has no word for it
-		return nil
+	if ev.Data == nil {
+		return s.lost(ev)
 	}
 	d := &process.ProcessEvent_DataEvent{}
 	switch {
@@ -177,6 +176,23 @@ func (s envdSink) output(ev journal.Event) error {
 		d.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: ev.Data}
 	}
 	return s.send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: d}})
+}
+
+// lost tells a reader that was left behind what it missed. The dialect has no word for it: on a
+// terminal it is a line among the output, whose programs draw themselves anew; elsewhere
+// the stream ends, before its reader takes what follows for the whole.
+func (s envdSink) lost(ev journal.Event) error {
+	missed := ev.To - ev.Offset
+	if s.c.term != nil {
+		line := fmt.Sprintf("\r\n[carboy: %d bytes of output were not read in time, and are lost to this reader]\r\n", missed)
+		return s.output(journal.Event{Stream: ev.Stream, Data: []byte(line)})
+	}
+	name := "stdout"
+	if ev.Stream == journal.Stderr {
+		name = "stderr"
+	}
+	return connect.NewError(connect.CodeDataLoss, fmt.Errorf(
+		"%d bytes of %s were not read in time, and are lost to this reader; the process goes on: connect again for what it writes from now on", missed, name))
 }
 
 func (s envdSink) keepalive() error {
