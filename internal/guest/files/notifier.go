@@ -214,8 +214,11 @@ func (n *notifier) sendLocked(event []byte) {
 		return
 	}
 	for _, t := range n.watches[wd] {
-		if t.err == nil && (len(t.queue)+len(event) > maxQueued || n.queued+len(event) > maxAllQueued) {
+		if t.err == nil && len(t.queue)+len(event) > maxQueued {
 			t.err = &fault{connect.CodeDataLoss, errLost}
+		}
+		if t.err == nil {
+			n.makeRoomLocked(len(event))
 		}
 		if t.err == nil {
 			t.queue = append(t.queue, event...)
@@ -225,6 +228,28 @@ func (n *notifier) sendLocked(event []byte) {
 	}
 	if mask&unix.IN_IGNORED != 0 { // the kernel's watch is gone
 		delete(n.watches, wd)
+	}
+}
+
+// makeRoomLocked ends the watch for which most waits where there is no room for all: who does not
+// collect costs those who do nothing.
+func (n *notifier) makeRoomLocked(size int) {
+	for n.queued+size > maxAllQueued {
+		var most *watchTree
+		for t := range n.trees {
+			if most == nil || len(t.queue) > len(most.queue) {
+				most = t
+			}
+		}
+		if most == nil || len(most.queue) == 0 {
+			return
+		}
+		if most.err == nil {
+			most.err = &fault{connect.CodeDataLoss, errLost}
+		}
+		n.queued -= len(most.queue)
+		most.queue = nil
+		most.wake()
 	}
 }
 

@@ -14,11 +14,11 @@ import (
 
 // polled is a watcher whose events wait to be collected.
 type polled struct {
-	all    *atomic.Int64 // bytes of the events of all such
+	all    *watchers
 	mu     sync.Mutex
 	events []*filesystem.FilesystemEvent
 	bytes  int64 // of events, about
-	err    error
+	err    error // why no more come
 }
 
 func (p *polled) add(events []*filesystem.FilesystemEvent) error {
@@ -26,10 +26,15 @@ func (p *polled) add(events []*filesystem.FilesystemEvent) error {
 	for _, e := range events {
 		size += eventOverhead + int64(proto.Size(e))
 	}
+	p.all.makeRoom(size)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.err != nil {
+		return p.err
+	}
 	p.bytes += size
-	if all := p.all.Add(size); len(p.events)+len(events) > maxPending || p.bytes > maxPendingBytes || all > maxAllBytes {
+	p.all.bytes.Add(size)
+	if len(p.events)+len(events) > maxPending || p.bytes > maxPendingBytes {
 		p.takeLocked()
 		return &fault{connect.CodeDataLoss, errLost}
 	}
@@ -37,10 +42,26 @@ func (p *polled) add(events []*filesystem.FilesystemEvent) error {
 	return nil
 }
 
+// giveUp forgets what waits of a watcher, which fails by that.
+func (p *polled) giveUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = &fault{connect.CodeDataLoss, errLost}
+	}
+	p.takeLocked()
+}
+
+func (p *polled) waiting() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bytes
+}
+
 // takeLocked returns the events that wait, which wait no more.
 func (p *polled) takeLocked() []*filesystem.FilesystemEvent {
 	events := p.events
-	p.all.Add(-p.bytes)
+	p.all.bytes.Add(-p.bytes)
 	p.events, p.bytes = nil, 0
 	return events
 }
@@ -59,7 +80,7 @@ func (s *Service) CreateWatcher(ctx context.Context, req *connect.Request[filesy
 		return nil, rpcError(err)
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	p, done := &polled{all: &s.watches.bytes}, make(chan struct{})
+	p, done := &polled{all: s.watches}, make(chan struct{})
 	id, err := s.watches.add(p, func() { cancel(ErrClosed); <-done; p.drop() })
 	if err != nil {
 		cancel(err)
@@ -133,6 +154,28 @@ func (w *watchers) add(p *polled, stop func()) (string, error) {
 	id := "w" + rand.Text()
 	w.open[id] = watcher{p, stop}
 	return id, nil
+}
+
+// makeRoom ends the watcher for which most waits where there is no room for all.
+func (w *watchers) makeRoom(size int64) {
+	for w.bytes.Load()+size > maxAllBytes {
+		var most *polled
+		var waits int64
+		w.mu.Lock()
+		for _, one := range w.open {
+			if one.polled == nil {
+				continue
+			}
+			if n := one.polled.waiting(); n > waits {
+				most, waits = one.polled, n
+			}
+		}
+		w.mu.Unlock()
+		if most == nil {
+			return
+		}
+		most.giveUp()
+	}
 }
 
 func (w *watchers) polled(id string) *polled {
