@@ -151,7 +151,7 @@ func (g *Gateway) Handler() http.Handler {
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", h)
-	return withToken(g.o.Token, mux)
+	return withToken(g.o.Token, withPatience(mux))
 }
 
 // tell lets all clients know what happened to a server.
