@@ -15,7 +15,7 @@ var layers = [][]string{
 	{"internal/text/tree"}, // what yamlscan lets through
 	{"internal/beneath"},   // names in directories, and nothing of what is there
 	{"internal/durable"},   // records in them
-	{"internal/text/term", "internal/ignore", "internal/backend/seccomp", "internal/backend/procid", "internal/tenant/key", "internal/guest/guestbin", "internal/guest/servicebin", "internal/backend/subid", "internal/policy", "internal/egress/netlog", "internal/template/dockerfile", "internal/langbot/rpc", "internal/agent/stall", "internal/disk/ext4", "internal/approval"}, // know nothing of sandboxes
+	{"internal/text/term", "internal/text/excerpt", "internal/ignore", "internal/backend/seccomp", "internal/backend/procid", "internal/tenant/key", "internal/guest/guestbin", "internal/guest/servicebin", "internal/backend/subid", "internal/policy", "internal/egress/netlog", "internal/template/dockerfile", "internal/langbot/rpc", "internal/agent/stall", "internal/disk/ext4", "internal/approval"}, // know nothing of sandboxes
 	{"internal/policy/learn"},     // what a record asks of a policy
 	{"internal/sandbox"},          // the domain
 	{"internal/cache"},            // what builds keep
