@@ -15,21 +15,25 @@ type Result struct {
 	Status      string `json:"status"`
 	ExitCode    *int   `json:"exit_code"` // nil where its time was up
 	// Stdout and Stderr are what is left of the output after its limits, bytes
-	// that are no UTF-8 replaced.
+	// that are no UTF-8 replaced: its first MiB and its last 256 KiB, with a note between
+	// them where there was more.
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
 	DurationMS int64  `json:"duration_ms"`
 
 	// What follows is ours.
 
-	QueuedMS    int64        `json:"queued_ms"`               // of DurationMS, what it waited for the session's other commands
-	StdoutBytes int64        `json:"stdout_bytes"`            // that it wrote
-	StderrBytes int64        `json:"stderr_bytes"`            // likewise
-	StdoutRaw   []byte       `json:"stdout_base64,omitempty"` // what is left of them exactly, where Stdout is not
-	StderrRaw   []byte       `json:"stderr_base64,omitempty"`
-	Limits      []string     `json:"limits,omitempty"`   // it ran into: "memory", "pids", "disk", "inodes", "quota"
-	Notices     []string     `json:"notices,omitempty"`  // what the user should know: a sandbox that was replaced
-	Adjusted    []Adjustment `json:"adjusted,omitempty"` // what the profile changed
+	QueuedMS    int64  `json:"queued_ms"`               // of DurationMS, what it waited for the session's other commands
+	StdoutBytes int64  `json:"stdout_bytes"`            // that it wrote
+	StderrBytes int64  `json:"stderr_bytes"`            // likewise
+	StdoutRaw   []byte `json:"stdout_base64,omitempty"` // what is left of them exactly, where Stdout is not
+	StderrRaw   []byte `json:"stderr_base64,omitempty"`
+	// StdoutLeftOut and StderrLeftOut are how many bytes the note stands for; 0: there is none.
+	StdoutLeftOut int64        `json:"stdout_left_out,omitempty"`
+	StderrLeftOut int64        `json:"stderr_left_out,omitempty"`
+	Limits        []string     `json:"limits,omitempty"`   // it ran into: "memory", "pids", "disk", "inodes", "quota"
+	Notices       []string     `json:"notices,omitempty"`  // what the user should know: a sandbox that was replaced
+	Adjusted      []Adjustment `json:"adjusted,omitempty"` // what the profile changed
 }
 
 // ToolResult is how a command of a tool ended: a Result whose output is cut to

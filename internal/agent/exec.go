@@ -12,6 +12,7 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/internal/agent/stall"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
@@ -25,36 +26,41 @@ const maxOutput = 1 << 50
 // inputPiece is how much of a command's input is sent at once.
 const inputPiece = 64 << 10
 
-// Kept is one output of a command: its beginning, and how much there was.
-type Kept struct {
-	Data  []byte
-	Bytes int64
-}
+// Keep is how many bytes of each end of a command's outputs are kept.
+type Keep struct{ Head, Tail int }
 
 // Outcome is how a command ended.
 type Outcome struct {
 	Exit           *guestv1.Exit
-	Stdout, Stderr Kept
+	Stdout, Stderr excerpt.Excerpt
 	// Begun: it ran, or may have. It is said along with an error.
 	Begun bool
 }
 
-// Exec runs a command to its end and keeps the first limit bytes of each of
+// Exec runs a command to its end and keeps the two ends of each of
 // its outputs; of the rest only the number is known, and no more of it than
 // one message is held at a time. Where cmd has its input open it is given
 // input, and the end of it.
 //
 // Where ctx ends first, the command and all that it started are killed, and
 // the Outcome has what was written until then.
-func (g *Guest) Exec(ctx context.Context, cmd *guestv1.Command, input []byte, limit int) (o Outcome, err error) {
+func (g *Guest) Exec(ctx context.Context, cmd *guestv1.Command, input []byte, keep Keep) (o Outcome, err error) {
+	out, errs := kept{excerpt.New(keep.Head, keep.Tail)}, kept{excerpt.New(keep.Head, keep.Tail)}
+	of := func(s guestv1.Stream) kept {
+		if s == guestv1.Stream_STREAM_STDERR {
+			return errs
+		}
+		return out
+	}
 	err = g.exec(ctx, cmd, input, &o, func(ev *guestv1.Event) {
 		switch ev := ev.GetEvent().(type) {
 		case *guestv1.Event_Output_:
-			o.of(ev.Output.GetStream()).add(ev.Output.GetOffset(), ev.Output.GetData(), limit)
+			of(ev.Output.GetStream()).add(ev.Output.GetOffset(), ev.Output.GetData())
 		case *guestv1.Event_Dropped_:
-			o.of(ev.Dropped.GetStream()).count(ev.Dropped.GetTo())
+			of(ev.Dropped.GetStream()).add(ev.Dropped.GetTo(), nil)
 		}
 	})
+	o.Stdout, o.Stderr = out.Excerpt(), errs.Excerpt()
 	return o, err
 }
 
@@ -66,10 +72,18 @@ func (g *Guest) Run(ctx context.Context, cmd *guestv1.Command, out func(stderr b
 	return o.Exit, err
 }
 
-// handOn hands an event's output to out.
+// handOn hands an event's output to out, and in the place of what is gone a note of how much.
 func handOn(ev *guestv1.Event, out func(stderr bool, b []byte)) {
-	if o := ev.GetOutput(); o != nil && out != nil {
-		out(o.GetStream() == guestv1.Stream_STREAM_STDERR, o.GetData())
+	if out == nil {
+		return
+	}
+	switch ev := ev.GetEvent().(type) {
+	case *guestv1.Event_Output_:
+		out(ev.Output.GetStream() == guestv1.Stream_STREAM_STDERR, ev.Output.GetData())
+	case *guestv1.Event_Dropped_:
+		if d := ev.Dropped; d.GetTo() > d.GetFrom() && d.GetTo() <= maxOutput {
+			out(d.GetStream() == guestv1.Stream_STREAM_STDERR, []byte(excerpt.Note(int64(d.GetTo()-d.GetFrom()))))
+		}
 	}
 }
 
@@ -169,26 +183,21 @@ func finish(stream *connect.ServerStreamForClient[guestv1.Event], cancel func())
 	}
 }
 
-func (o *Outcome) of(s guestv1.Stream) *Kept {
-	if s == guestv1.Stream_STREAM_STDERR {
-		return &o.Stderr
-	}
-	return &o.Stdout
-}
+// kept is what is kept of one output.
+type kept struct{ *excerpt.Keeper }
 
 // add takes what was written at an offset. A guest that says less than it said
-// before is not believed.
-func (k *Kept) add(offset uint64, b []byte, limit int) {
-	if room := limit - len(k.Data); room > 0 && offset == uint64(len(k.Data)) {
-		k.Data = append(k.Data, b[:min(len(b), room)]...)
+// before, or more than can be, is not believed.
+func (k kept) add(offset uint64, b []byte) {
+	at := uint64(k.All())
+	if offset > maxOutput-uint64(len(b)) {
+		return
 	}
-	k.count(offset + uint64(len(b)))
-}
-
-func (k *Kept) count(to uint64) {
-	if to <= maxOutput {
-		k.Bytes = max(k.Bytes, int64(to))
+	if offset < at {
+		b = b[min(uint64(len(b)), at-offset):]
 	}
+	k.Skip(int64(max(offset, at) - at))
+	_, _ = k.Write(b) // never fails
 }
 
 // feed writes a command's input and ends it. A command that reads no more, or

@@ -7,16 +7,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 )
 
 func TestKept(t *testing.T) {
-	var k Kept
-	k.add(0, []byte("hello "), 8)
-	k.add(6, []byte("world"), 8)
-	k.add(11, bytes.Repeat([]byte("x"), 1000), 8)
-	k.count(5000) // what was dropped
-	if string(k.Data) != "hello wo" || k.Bytes != 5000 {
-		t.Errorf("kept %q of %d", k.Data, k.Bytes)
+	k := kept{excerpt.New(8, 4)}
+	k.add(0, []byte("hello "))
+	k.add(4, []byte("o world")) // two bytes of it for the second time
+	k.add(11, bytes.Repeat([]byte("x"), 1000))
+	k.add(5000, nil) // what was dropped
+	k.add(5000, []byte("the end"))
+	if e := k.Excerpt(); string(e.Head) != "hello wo" || string(e.Tail) != " end" || e.All() != 5007 {
+		t.Errorf("kept %q and %q of %d", e.Head, e.Tail, e.All())
 	}
 }
 
@@ -26,12 +29,13 @@ func FuzzKept(f *testing.F) {
 	f.Add(^uint64(0), []byte("a"), uint64(1)<<63, []byte("b"))
 	f.Fuzz(func(t *testing.T, at1 uint64, b1 []byte, at2 uint64, b2 []byte) {
 		const limit = 16
-		var k Kept
-		k.add(at1, b1, limit)
-		before := k.Bytes
-		k.add(at2, b2, limit)
-		if len(k.Data) > limit || k.Bytes < before || k.Bytes < 0 || k.Bytes > maxOutput || int64(len(k.Data)) > k.Bytes {
-			t.Errorf("kept %d of %d", len(k.Data), k.Bytes)
+		k := kept{excerpt.New(limit, limit)}
+		k.add(at1, b1)
+		before := k.All()
+		k.add(at2, b2)
+		e := k.Excerpt()
+		if len(e.Head) > limit || len(e.Tail) > limit || k.All() < before || k.All() > maxOutput || e.All() != k.All() || e.Between < 0 {
+			t.Errorf("kept %d and %d of %d", len(e.Head), len(e.Tail), k.All())
 		}
 	})
 }

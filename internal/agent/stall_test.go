@@ -49,7 +49,7 @@ func TestStallingAgent(t *testing.T) {
 	calls := map[string]func(g *agent.Guest) (*guestv1.Exit, error){
 		"run": func(g *agent.Guest) (*guestv1.Exit, error) { return g.Run(t.Context(), cmd, nil) },
 		"exec": func(g *agent.Guest) (*guestv1.Exit, error) {
-			o, err := g.Exec(t.Context(), cmd, nil, 10)
+			o, err := g.Exec(t.Context(), cmd, nil, agent.Keep{Head: 10})
 			return o.Exit, err
 		},
 		"output": func(g *agent.Guest) (*guestv1.Exit, error) {

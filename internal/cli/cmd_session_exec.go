@@ -56,7 +56,8 @@ func (a *app) sessionExecCommand() *cobra.Command {
 given. Commands of one session run one after the other, and --timeout counts the
 wait. What the flags don't say is the profile's; a session that is there already is
 not changed by them: what would differ is an error that names all of it.
-Of each stream the first MiB is kept.`,
+Of each stream the first MiB and the last 256 KiB are kept, with a note between them of
+how much is left out.`,
 		examples: []string{
 			"carboy session exec --session person_alice -- pwd",
 			"carboy session exec --session room_7 --network on --timeout 90s -- 'pip install rich && python3 app.py'",
@@ -224,7 +225,7 @@ func (a *app) printResult(res *sessions.ToolResult) error {
 		a.NoteReason(l, limitNote(l))
 	}
 	if res.StdoutTruncated || res.StderrTruncated {
-		a.Note(fmt.Sprintf("of %d bytes of output and %d of errors, the first MiB of each was kept", res.StdoutBytes, res.StderrBytes))
+		a.Note(fmt.Sprintf("of %d bytes of output and %d of errors, the first MiB and the last 256 KiB of each were kept", res.StdoutBytes, res.StderrBytes))
 	}
 	if res.Status == sessions.StatusTimedOut {
 		a.NoteReason("timed_out", fmt.Sprintf("timed out after %.1fs, of which %.1fs waiting: the command was killed",

@@ -83,7 +83,7 @@ func shortList(names []string) string {
 // result is what a host is told of a command, with the original's word of what
 // was not kept of its streams.
 func (c call) result(r *session.Result, notices []string) sessions.Result {
-	out := r.Wire()
+	out := r.WireHead()
 	out.SessionID, out.Notices = c.id(r.SessionID), append(notices, r.Notices...)
 	out.Stdout += clipped(r.StdoutBytes - int64(len(r.Stdout)))
 	out.Stderr += clipped(r.StderrBytes - int64(len(r.Stderr)))

@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// MaxOutput is how many bytes of each stream of a command are kept; the rest is
-	// counted.
+	// MaxOutput is how many bytes of the beginning of each stream of a command are kept.
 	MaxOutput = 1 << 20
+	// MaxTail is how many of what comes after are kept of its end; those between are counted.
+	MaxTail = 256 << 10
 
 	// orphanGrace is how long a command outlives the daemon that asked for it.
 	orphanGrace = 10 * time.Second
@@ -176,7 +177,7 @@ func (x *execution) run(ctx context.Context, s *session, guard *guard, cancel co
 	ctx, stop := context.WithTimeoutCause(ctx, left+x.r.c.Silence(), errSilent)
 	defer stop()
 	defer guard.watch(ctx, cancel, x.r.log)()
-	return x.r.guest(s).Exec(ctx, cmd, input, MaxOutput)
+	return x.r.guest(s).Exec(ctx, cmd, input, agent.Keep{Head: MaxOutput, Tail: MaxTail})
 }
 
 var errSilent = sandbox.Errorf(sandbox.Unavailable, "the sandbox's guest did not answer, and was stopped").WithHint("try again")
@@ -222,11 +223,12 @@ func (x *execution) result(ctx context.Context, s *session, out agent.Outcome) *
 var knownLimits = []string{limitMemory, sandbox.LimitPIDs, sandbox.LimitDisk, sandbox.LimitInodes}
 
 func (x *execution) output(out agent.Outcome) *Result {
-	x.r.metrics.stdoutBytes.Add(out.Stdout.Bytes)
-	x.r.metrics.stderrBytes.Add(out.Stderr.Bytes)
+	x.r.metrics.stdoutBytes.Add(out.Stdout.All())
+	x.r.metrics.stderrBytes.Add(out.Stderr.All())
 	return &Result{
 		SessionID: x.spec.Key, Backend: x.wall, Duration: x.took(), Queued: x.w.queued,
-		Stdout: out.Stdout.Data, StdoutBytes: out.Stdout.Bytes, Stderr: out.Stderr.Data, StderrBytes: out.Stderr.Bytes,
+		Stdout: out.Stdout.Head, StdoutTail: out.Stdout.Tail, StdoutBytes: out.Stdout.All(),
+		Stderr: out.Stderr.Head, StderrTail: out.Stderr.Tail, StderrBytes: out.Stderr.All(),
 	}
 }
 

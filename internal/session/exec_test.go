@@ -189,6 +189,9 @@ func TestOutput(t *testing.T) {
 		if len(res.Stdout) != session.MaxOutput || res.StdoutBytes != n || *res.ExitCode != 0 {
 			t.Errorf("kept %d of %d bytes, want %d of %d", len(res.Stdout), res.StdoutBytes, session.MaxOutput, n)
 		}
+		if w := res.Wire(); int64(len(w.Stdout)) != n || w.StdoutLeftOut != 0 {
+			t.Errorf("both ends are all there is: %d bytes, %d left out", len(w.Stdout), w.StdoutLeftOut)
+		}
 		if res := run(t, d, asked("k", "flood 1048576")); len(res.Stdout) != session.MaxOutput || res.StdoutBytes != session.MaxOutput {
 			t.Errorf("kept %d of %d bytes", len(res.Stdout), res.StdoutBytes)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 	"github.com/carboy-sandbox/carboy/internal/session/request"
 	"github.com/carboy-sandbox/carboy/internal/skill"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
@@ -123,7 +124,9 @@ type Result struct {
 	ExitCode  *int   // nil where its time was up
 	// Stdout and Stderr are the first 1 MiB that it wrote of each, byte by byte.
 	// One whose time was up, and that wrote no error, has in Stderr that it was.
-	Stdout, Stderr           []byte
+	Stdout, Stderr []byte
+	// StdoutTail and StderrTail are the last of what comes after that, at most 256 KiB.
+	StdoutTail, StderrTail   []byte
 	StdoutBytes, StderrBytes int64         // that it wrote
 	Duration                 time.Duration // with Queued
 	Queued                   time.Duration // that it waited for the session's other commands
@@ -132,8 +135,24 @@ type Result struct {
 }
 
 // Wire is r as it goes over a wire: with text in place of bytes, and beside it
-// the bytes of a stream that is not text.
+// the bytes of a stream that is not text. Each stream is its two ends, with a note of what
+// lies between.
 func (r *Result) Wire() sessions.Result {
+	out := r.WireHead()
+	var b []byte
+	b, out.StdoutLeftOut = excerptOf(r.Stdout, r.StdoutTail, r.StdoutBytes).Whole()
+	out.Stdout, out.StdoutRaw = text(b)
+	b, out.StderrLeftOut = excerptOf(r.Stderr, r.StderrTail, r.StderrBytes).Whole()
+	out.Stderr, out.StderrRaw = text(b)
+	return out
+}
+
+func excerptOf(head, tail []byte, all int64) excerpt.Excerpt {
+	return excerpt.Excerpt{Head: head, Tail: tail, Between: all - int64(len(head)) - int64(len(tail))}
+}
+
+// WireHead is Wire for a dialect that has the beginning of a stream alone.
+func (r *Result) WireHead() sessions.Result {
 	out := sessions.Result{
 		SessionID: r.SessionID, BackendName: r.Backend, Status: r.Status, ExitCode: r.ExitCode,
 		DurationMS: r.Duration.Milliseconds(), QueuedMS: r.Queued.Milliseconds(),

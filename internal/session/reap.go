@@ -8,6 +8,7 @@ import (
 	"time"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session/fault"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
@@ -215,7 +216,7 @@ done
 exit 3`
 	out, err := g.Exec(ctx, &guestv1.Command{
 		Argv: []string{"/bin/sh", "-c", look}, Cwd: "/", TimeoutMs: uint64(lookTimeout.Milliseconds()), OrphanGraceMs: 1000,
-	}, nil, 0)
+	}, nil, agent.Keep{})
 	return err != nil || out.Exit.GetReason() != guestv1.Reason_REASON_EXITED || out.Exit.GetCode() != 3
 }
 

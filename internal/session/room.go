@@ -7,6 +7,7 @@ import (
 	"time"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/agent"
 	"github.com/carboy-sandbox/carboy/internal/session/record"
 )
 
@@ -60,7 +61,7 @@ func (x *execution) writeOut(ctx context.Context, s *session) {
 	defer cancel()
 	_, err := x.r.guest(s).Exec(ctx, &guestv1.Command{
 		Argv: []string{"/bin/sync"}, Cwd: "/", TimeoutMs: uint64(syncTimeout.Milliseconds()), OrphanGraceMs: 1000,
-	}, nil, 0)
+	}, nil, agent.Keep{})
 	if err != nil {
 		x.r.log.Warn("write out what a command wrote", "session", shown(s.id.key), "error", err)
 	}

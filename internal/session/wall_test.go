@@ -18,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/session"
 	"github.com/carboy-sandbox/carboy/internal/store/storetest"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
@@ -146,6 +147,13 @@ func TestOnAWall(t *testing.T) {
 		big := d.run(t, asked("k", "head -c 3000000 /dev/zero; head -c 2000000 /dev/zero >&2"))
 		if len(big.Stdout) != 1<<20 || big.StdoutBytes != 3_000_000 || len(big.Stderr) != 1<<20 || big.StderrBytes != 2_000_000 {
 			t.Errorf("kept %d of %d and %d of %d", len(big.Stdout), big.StdoutBytes, len(big.Stderr), big.StderrBytes)
+		}
+		// How it began and how it ended are both there, however much lies between.
+		long = asked("k", "seq 400000; echo FATAL; exit 3")
+		w := d.run(t, long).Wire()
+		if !strings.HasPrefix(w.Stdout, "1\n2\n") || !strings.HasSuffix(w.Stdout, "\n400000\nFATAL\n") || *w.ExitCode != 3 ||
+			!strings.Contains(w.Stdout, excerpt.Note(w.StdoutLeftOut)) || w.StdoutLeftOut == 0 || w.StdoutBytes != 2_688_901 {
+			t.Errorf("of %d bytes %d are left out, and the end is %q", w.StdoutBytes, w.StdoutLeftOut, w.Stdout[max(0, len(w.Stdout)-40):])
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/session/hostroot"
 	"github.com/carboy-sandbox/carboy/internal/session/request"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
@@ -30,12 +31,22 @@ func ToolResult(r sessions.Result, limit int, kept int64) sessions.ToolResult {
 	if limit < 0 {
 		t.StdoutRaw, t.StderrRaw = r.StdoutRaw, r.StderrRaw
 	} else {
-		t.Stdout, t.StdoutTruncated = Truncate(r.Stdout, limit)
-		t.Stderr, t.StderrTruncated = Truncate(r.Stderr, limit)
+		t.Stdout, t.StdoutTruncated = shown(r.Stdout, limit, r.StdoutLeftOut)
+		t.Stderr, t.StderrTruncated = shown(r.Stderr, limit, r.StderrLeftOut)
 	}
 	t.StdoutTruncated = t.StdoutTruncated || r.StdoutBytes > kept
 	t.StderrTruncated = t.StderrTruncated || r.StderrBytes > kept
 	return t
+}
+
+// shown is Truncate of a text in whose middle so many bytes are left out already: where the note of
+// that is cut out, they count with what is, as far as a byte is a character.
+func shown(text string, limit int, leftOut int64) (string, bool) {
+	got, cut := Truncate(text, limit)
+	if note := excerpt.Note(leftOut); leftOut > 0 && cut && !strings.Contains(got, note) {
+		return truncate(text, limit, int(leftOut)-len(note))
+	}
+	return got, cut
 }
 
 const maxErrorText = 4096 // bytes of a message

@@ -1,6 +1,7 @@
 package profile_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -8,7 +9,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/carboy-sandbox/carboy/api/langbot"
+	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/internal/langbot/profile"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 )
 
 func TestTruncate(t *testing.T) {
@@ -130,4 +133,18 @@ func FuzzSessionID(f *testing.F) {
 			t.Fatalf("%q rendered to %q, and that to %q, %v", template, got, again, err)
 		}
 	})
+}
+
+// What was left out before counts among what a cut leaves out.
+func TestToolResultCountsWhatWasLeftOut(t *testing.T) {
+	r := sessions.Result{Stdout: strings.Repeat("a", 5000) + excerpt.Note(1000) + strings.Repeat("b", 5000), StdoutBytes: 11_000, StdoutLeftOut: 1000}
+	got := profile.ToolResult(r, 1000, 10_000)
+	head, rest, _ := strings.Cut(got.Stdout, "\n\n... [")
+	count, tail, _ := strings.Cut(rest, " characters truncated] ...\n\n")
+	if want := fmt.Sprint(11_000 - len(head) - len(tail)); count != want || !got.StdoutTruncated || len(got.Stdout) != 1000 {
+		t.Errorf("%s are left out, want %s, in %d characters", count, want, len(got.Stdout))
+	}
+	if got := profile.ToolResult(r, -1, 10_000); got.Stdout != r.Stdout || !got.StdoutTruncated {
+		t.Errorf("all that is kept: %d bytes, %v", len(got.Stdout), got.StdoutTruncated)
+	}
 }

@@ -9,7 +9,10 @@ import (
 // is more, the first 60 and the last 40 of a hundred characters stay, with
 // "\n\n... [N characters truncated] ...\n\n" between them: the whole is never
 // longer than limit. A limit of 0 or less leaves nothing.
-func Truncate(s string, limit int) (string, bool) {
+func Truncate(s string, limit int) (string, bool) { return truncate(s, limit, 0) }
+
+// truncate is Truncate of a text in which so many more are left out already.
+func truncate(s string, limit, more int) (string, bool) {
 	if len(s) <= max(limit, 0) { // bytes, of which there are no fewer than characters
 		return s, false
 	}
@@ -24,7 +27,7 @@ func Truncate(s string, limit int) (string, bool) {
 	// How many characters are left out decides how long the notice is, and that
 	// how many are left out.
 	for range 4 {
-		notice = fmt.Sprintf("\n\n... [%d characters truncated] ...\n\n", max(length-head-tail, 0))
+		notice = fmt.Sprintf("\n\n... [%d characters truncated] ...\n\n", max(length-head-tail, 0)+more)
 		room := limit - len(notice)
 		if room <= 0 {
 			return notice[:limit], true

@@ -170,7 +170,7 @@ func (a *Access) Exec(ctx context.Context, c Caller, id string, req sessions.Exe
 	}
 	res := got.Wire()
 	res.Adjusted = adjusted
-	return profile.ToolResult(res, cmp.Or(req.OutputLimit, outputLimit), session.MaxOutput), nil
+	return profile.ToolResult(res, cmp.Or(req.OutputLimit, outputLimit), session.MaxOutput+session.MaxTail), nil
 }
 
 // Create makes a session, or takes the one that is there.

@@ -11,6 +11,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api/sessions"
 	"github.com/carboy-sandbox/carboy/api/tools"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 	"github.com/carboy-sandbox/carboy/internal/text/strict"
 )
 
@@ -129,19 +130,20 @@ func PlanOf(name, root string, request []byte) Plan {
 }
 
 // Exec returns what a model is shown of how a command ended: no stream longer
-// than 50 KiB, and both together in a preview no longer than that.
+// than 50 KiB, and both together in a preview no longer than that. Of what is longer both
+// ends are shown.
 func Exec(r sessions.ToolResult) sessions.ExecToolResult {
 	out := sessions.ExecToolResult{ToolResult: r}
 	var capped bool
-	out.Stdout, capped = first(r.Stdout, tools.MaxToolBytes)
+	out.Stdout, capped = excerpt.Cut(r.Stdout, tools.MaxToolBytes)
 	out.StdoutTruncated = r.StdoutTruncated || capped
-	out.Stderr, capped = first(r.Stderr, tools.MaxToolBytes)
+	out.Stderr, capped = excerpt.Cut(r.Stderr, tools.MaxToolBytes)
 	out.StderrTruncated = r.StderrTruncated || capped
 	preview := out.Stdout + out.Stderr
 	if out.Stdout != "" && out.Stderr != "" {
 		preview = "stdout:\n" + out.Stdout + "\n\nstderr:\n" + out.Stderr
 	}
-	if out.Preview, capped = first(preview, tools.MaxToolBytes); capped {
+	if out.Preview, capped = excerpt.Cut(preview, tools.MaxToolBytes); capped {
 		out.TruncatedBy = tools.ByBytes
 	}
 	out.Truncated = out.StdoutTruncated || out.StderrTruncated || capped
