@@ -32,7 +32,8 @@ func (a *app) logsCommand() *cobra.Command {
 	return setHelp(cmd, docs{
 		long: `With NAME alone, the events of the sandbox. With the ID of a command that
 carboy exec --detach started, what is kept of its stdout and stderr, with control
-characters escaped, and on stderr how it ended.
+characters escaped, and on stderr how it ended. Of each the first 64 KiB and the last MiB
+are kept, with a note between them of how much is left out; of a terminal the last MiB.
 --json writes an array of events; with -f, one event a line.`,
 		examples: []string{"carboy logs web", "carboy logs -f web 3f0c9a4471d2e86b"},
 		exits:    exitDocsPlain[:],

@@ -14,10 +14,11 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/agent/stall"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 )
 
-// Logs prints what the guest has kept of a command's output, and with follow goes
-// on until the command ends.
+// Logs prints what the guest has kept of a command's output, with a note in the place of what
+// lies between its beginning and its end, and with follow goes on until the command ends.
 func Logs(ctx context.Context, c *console.Console, svc *client.Client, name, id string, follow bool) error {
 	resp, err := svc.Commands(name).Get(ctx, connect.NewRequest(&guestv1.GetRequest{Id: id}))
 	if err != nil {
@@ -28,7 +29,13 @@ func Logs(ctx context.Context, c *console.Console, svc *client.Client, name, id 
 	out, errs := console.Escaped(c.Stdout), console.Escaped(c.Stderr)
 	defer console.Flush(out)
 	defer console.Flush(errs)
-	o := client.ExecOptions{Stdout: out, Stderr: errs, Notice: c.Note}
+	o := client.ExecOptions{Stdout: out, Stderr: errs, Notice: c.Note, Dropped: func(s guestv1.Stream, from, to uint64) {
+		w := out
+		if s == guestv1.Stream_STREAM_STDERR {
+			w = errs
+		}
+		_, _ = io.WriteString(w, excerpt.Note(int64(to-from))) // the next write tells what is wrong
+	}}
 	if follow || p.GetExit() != nil {
 		end, err := svc.Follow(ctx, name, id, o)
 		if err == nil {
@@ -83,7 +90,7 @@ func outputSoFar(ctx context.Context, svc *client.Client, name string, o client.
 	for behind() && stream.Receive() {
 		ev := stream.Msg()
 		if d := ev.GetDropped(); d != nil && d.GetTo() > at[d.GetStream()] {
-			o.Notice(fmt.Sprintf("the first %d bytes are no longer kept", d.GetTo()))
+			o.Dropped(d.GetStream(), at[d.GetStream()], d.GetTo())
 			at[d.GetStream()] = d.GetTo()
 		}
 		out := ev.GetOutput()

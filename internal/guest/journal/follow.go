@@ -96,7 +96,7 @@ func (f *Follower) Next(buf []byte) (Event, State) {
 			continue
 		}
 		state = Idle
-		if f.next[s] < st.start {
+		if f.next[s] < st.start && f.next[s] >= int64(len(st.head)) {
 			ev := Event{Stream: s, Offset: f.next[s], To: st.start}
 			f.next[s] = st.start
 			f.j.spaceLocked()

@@ -2,9 +2,9 @@
 // connection goes on where it was.
 //
 // Each stream of a command is a sequence of bytes with offsets from 0, of
-// which the last part is held in memory. While someone follows, or is waited
+// which the first and the last part are held in memory. While someone follows, or is waited
 // for, the writer is made to wait rather than lose what has not been read;
-// otherwise the oldest bytes go, and a reader that asks for them is told which. A
+// otherwise the oldest bytes behind the beginning go, and a reader that asks for them is told which. A
 // follower that reads nothing while another reader waits for more is left behind: one
 // that is stuck silences no others. The package knows no processes and does no I/O.
 package journal
@@ -27,8 +27,11 @@ const (
 
 // Limits of a journal, per stream.
 const (
-	// Capacity is how many bytes are held at most.
+	// Capacity is how many bytes are held at most, beside the beginning.
 	Capacity = 1 << 20
+	// Head is how many bytes of the beginning stay when the oldest go: how a command
+	// began says what it was about, as its end says what came of it.
+	Head = 64 << 10
 	// Reserve is how much of what was given to the slowest follower is still
 	// held for it: what its connection had not delivered when it broke.
 	Reserve = Capacity / 2
@@ -57,6 +60,8 @@ type Journal struct {
 
 // stream is a ring buffer. Guarded by the journal's mu.
 type stream struct {
+	headless   bool   // no head is kept
+	head       []byte // once what it holds may go from buf; it begins at 0
 	buf        []byte // its length is a power of two, or 0
 	start, end int64  // what is held: [start, end)
 	final      int64  // where the command's own output ends; -1 while unknown
@@ -74,10 +79,20 @@ func New(hold bool) *Journal {
 }
 
 // NewLasting makes an empty journal whose writer waits for nobody for longer than patience: a
-// follower that reads nothing for so long loses what it has not read, and is told.
+// follower that reads nothing for so long loses what it has not read, and is told. It keeps no
+// beginning.
 func NewLasting(patience time.Duration) *Journal {
-	j := New(false)
+	j := New(false).WithoutHead()
 	j.patience = patience
+	return j
+}
+
+// WithoutHead makes a journal in which nothing was written yet keep no beginning. It is for
+// terminals: what is on their screens is made of the newest.
+func (j *Journal) WithoutHead() *Journal {
+	for i := range j.streams {
+		j.streams[i].headless = true
+	}
 	return j
 }
 
@@ -147,13 +162,10 @@ func (j *Journal) roomLocked(s Stream) int {
 	return int(max(0, Capacity-(st.end-from)))
 }
 
-// append writes p and returns by how much the memory in use grew.
+// append writes p, at most Capacity, and returns by how much the memory in use grew.
 func (st *stream) append(p []byte) int {
-	before := len(st.buf)
-	if len(p) > Capacity {
-		st.end += int64(len(p) - Capacity)
-		p = p[len(p)-Capacity:]
-	}
+	before := len(st.buf) + len(st.head)
+	st.saveHead(p)
 	want := min(int64(Capacity), st.end-st.start+int64(len(p)))
 	if int64(len(st.buf)) < want {
 		size := max(smallest, len(st.buf))
@@ -168,7 +180,20 @@ func (st *stream) append(p []byte) int {
 		st.end += int64(n)
 	}
 	st.start = max(st.start, st.end-int64(len(st.buf)))
-	return len(st.buf) - before
+	return len(st.buf) + len(st.head) - before
+}
+
+// saveHead keeps the beginning before p, the first for which there is no room beside it.
+func (st *stream) saveHead(p []byte) {
+	if st.headless || st.head != nil || st.start > 0 || st.end+int64(len(p)) <= Capacity {
+		return
+	}
+	st.head = make([]byte, 0, Head)
+	for len(st.head) < Head && int64(len(st.head)) < st.end {
+		held := st.at(int64(len(st.head)))
+		st.head = append(st.head, held[:min(len(held), Head-len(st.head))]...)
+	}
+	st.head = append(st.head, p[:min(len(p), Head-len(st.head))]...)
 }
 
 // resize moves what is held to a buffer of size bytes, a power of two that
@@ -182,8 +207,11 @@ func (st *stream) resize(size int) {
 	st.buf = buf
 }
 
-// at returns what is held from off on, up to where the ring wraps.
+// at returns what is held from off on, up to where the ring wraps or the beginning ends.
 func (st *stream) at(off int64) []byte {
+	if off < st.start {
+		return st.head[min(off, int64(len(st.head))):]
+	}
 	if off >= st.end {
 		return nil
 	}
@@ -256,7 +284,7 @@ func (j *Journal) end(b *Budget) int {
 		if size != len(st.buf) {
 			st.resize(size)
 		}
-		n += len(st.buf)
+		n += len(st.buf) + len(st.head)
 	}
 	return n
 }
@@ -271,8 +299,8 @@ func (j *Journal) discard() (n int, ok bool) {
 	}
 	for i := range j.streams {
 		st := &j.streams[i]
-		n += len(st.buf)
-		st.buf, st.start = nil, st.end
+		n += len(st.buf) + len(st.head)
+		st.buf, st.head, st.start = nil, nil, st.end
 	}
 	return n, true
 }

@@ -29,6 +29,11 @@ func text(from, n int) []byte {
 	return p
 }
 
+// ends are what is left of n bytes that nobody read.
+func ends(n int) []byte {
+	return append(text(0, journal.Head), text(n-journal.Capacity, journal.Capacity)...)
+}
+
 // drain reads until there is nothing to read.
 func drain(t testing.TB, f *journal.Follower) (out [2][]byte, dropped [][3]int64, state journal.State) {
 	t.Helper()
@@ -108,11 +113,11 @@ func TestOldestDropped(t *testing.T) {
 	f := j.Follow([2]int64{5, 0})
 	defer f.Close()
 	out, dropped, _ := drain(t, f)
-	if want := [3]int64{0, 5, n - journal.Capacity}; len(dropped) != 1 || dropped[0] != want {
+	if want := [3]int64{0, journal.Head, n - journal.Capacity}; len(dropped) != 1 || dropped[0] != want {
 		t.Errorf("dropped %v, want %v", dropped, want)
 	}
-	if want := text(n-journal.Capacity, journal.Capacity); !bytes.Equal(out[0], want) {
-		t.Error("what is left is not the last of what was written")
+	if want := ends(n)[5:]; !bytes.Equal(out[0], want) {
+		t.Error("what is left is not the first and the last of what was written")
 	}
 }
 
@@ -122,8 +127,8 @@ func TestOneLargeWrite(t *testing.T) {
 	f := j.Follow([2]int64{})
 	defer f.Close()
 	out, _, _ := drain(t, f)
-	if want := text(4*journal.Capacity+3, journal.Capacity); !bytes.Equal(out[0], want) {
-		t.Error("what is left is not the last of what was written")
+	if want := ends(5*journal.Capacity + 3); !bytes.Equal(out[0], want) {
+		t.Error("what is left is not the first and the last of what was written")
 	}
 }
 
@@ -384,11 +389,11 @@ func TestStuckFollower(t *testing.T) {
 					return
 				}
 				out, dropped, _ := drain(t, stuck)
-				if want := n - journal.Capacity; len(dropped) != 1 || dropped[0] != [3]int64{0, 0, int64(want)} {
-					t.Errorf("dropped %v, want all up to %d", dropped, want)
+				if want := [3]int64{0, journal.Head, n - journal.Capacity}; len(dropped) != 1 || dropped[0] != want {
+					t.Errorf("dropped %v, want %v", dropped, want)
 				}
-				if !bytes.Equal(out[0], text(n-journal.Capacity, journal.Capacity)) {
-					t.Errorf("what is left is not the last of what was written: %d bytes", len(out[0]))
+				if !bytes.Equal(out[0], ends(n)) {
+					t.Errorf("what is left is not the ends of what was written: %d bytes", len(out[0]))
 				}
 			})
 		})

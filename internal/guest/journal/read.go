@@ -69,7 +69,10 @@ func (j *Journal) peekLocked(s Stream, from int64, size int) (Event, State) {
 	if st.final >= 0 && from >= st.final {
 		return Event{Stream: s, Offset: from, To: from}, Ended
 	}
-	at := max(from, st.start)
+	at := from
+	if at >= int64(len(st.head)) {
+		at = max(at, st.start)
+	}
 	p := st.at(at)
 	if st.final >= 0 {
 		at = min(at, st.final)

@@ -60,12 +60,23 @@ func TestRead(t *testing.T) {
 
 func TestReadOfWhatIsGone(t *testing.T) {
 	j := journal.New(false)
-	if err := j.Write(t.Context(), journal.Stdout, make([]byte, journal.Capacity+5)); err != nil {
+	if err := j.Write(t.Context(), journal.Stdout, make([]byte, 2*journal.Capacity)); err != nil {
 		t.Fatal(err)
 	}
-	ev, state := read(j, journal.Stdout, 2, 2, 10)
-	if ev.Offset != 5 || len(ev.Data) != 10 || state != journal.Ready {
-		t.Errorf("offset %d, %d bytes, %v", ev.Offset, len(ev.Data), state)
+	for from, want := range map[int64]struct {
+		at    int64
+		bytes int
+	}{
+		2:                    {2, 10}, // of the beginning, which stays
+		journal.Head - 2:     {journal.Head - 2, 2},
+		journal.Head:         {journal.Capacity, 10},
+		journal.Capacity - 1: {journal.Capacity, 10},
+		journal.Capacity + 1: {journal.Capacity + 1, 10},
+	} {
+		ev, state := read(j, journal.Stdout, from, from, 10)
+		if ev.Offset != want.at || len(ev.Data) != want.bytes || state != journal.Ready {
+			t.Errorf("from %d: offset %d, %d bytes, %v", from, ev.Offset, len(ev.Data), state)
+		}
 	}
 }
 

@@ -73,10 +73,13 @@ func newCommand(e *Engine, id string, spec Spec) *Command {
 const screenPatience = 10 * time.Second
 
 func journalOf(spec Spec) *journal.Journal {
-	if spec.Terminal != nil && spec.OrphanGrace == 0 {
-		return journal.NewLasting(screenPatience)
+	switch {
+	case spec.Terminal == nil:
+		return journal.New(spec.OrphanGrace > 0)
+	case spec.OrphanGrace > 0:
+		return journal.New(true).WithoutHead()
 	}
-	return journal.New(spec.OrphanGrace > 0)
+	return journal.NewLasting(screenPatience)
 }
 
 // Spec returns what was asked for, with the user filled in.

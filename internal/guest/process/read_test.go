@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
+	"github.com/carboy-sandbox/carboy/internal/guest/journal"
 	"github.com/carboy-sandbox/carboy/test/patience"
 )
 
@@ -110,5 +111,34 @@ func TestReadRefuses(t *testing.T) {
 	}
 	if r := w.detached("c", &guestv1.Command{Argv: []string{"no-such-program"}}); r.exit.GetCode() != 127 {
 		t.Errorf("one that can't be started: %v", r.exit)
+	}
+}
+
+// Of what a command wrote that nobody followed, how it began and how it ended are kept; a
+// reader is told how much lies between.
+func TestLogKeepsBothEnds(t *testing.T) {
+	w := open(t, setup{})
+	w.detached("a", sh("seq 400000; echo FATAL; exit 3"))
+	if !patience.Until(10*time.Second, func() bool {
+		c, err := w.engine.Get("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ended := c.Exit()
+		return ended
+	}) {
+		t.Fatal("it does not end")
+	}
+	stream, err := w.exec.Follow(t.Context(), connect.NewRequest(&guestv1.FollowRequest{Id: "a"}))
+	r, err := collect(t, stream, err, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.dropped) != 1 || r.exit.GetCode() != 3 {
+		t.Fatalf("dropped %v, %v", r.dropped, r.exit)
+	}
+	out, from, to := r.stdout.String(), int(r.dropped[0].GetFrom()), int(r.dropped[0].GetTo())
+	if !strings.HasPrefix(out, "1\n2\n") || !strings.HasSuffix(out, "\n400000\nFATAL\n") || len(out)+to-from != 2_688_901 || from != journal.Head {
+		t.Errorf("%d bytes, without %d to %d, ending in %q", len(out), from, to, out[max(0, len(out)-40):])
 	}
 }
