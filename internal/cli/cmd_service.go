@@ -258,7 +258,7 @@ func (a *app) serviceLogs(ctx context.Context, svc *client.Client, name, service
 		console.Flush(out)
 	}
 	if logs.Truncated && tail == 0 {
-		a.Note("what it wrote before is no longer kept")
+		a.Note("of a stream that is longer its beginning and its end are kept")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/action"
@@ -12,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 	"github.com/carboy-sandbox/carboy/internal/guest/journal"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 )
 
 const (
@@ -21,10 +23,10 @@ const (
 	maxTimeout     = 24 * time.Hour
 	timedOutCode   = 124 // as timeout(1) has it
 
-	// Of each stream of a command, at most maxOutput bytes are kept, and of those
-	// what takes execBudget bytes in JSON: two of them and the notes fit into a reply.
-	maxOutput  = 1 << 20
-	execBudget = action.MaxReply/2 - 64<<10
+	// Of each stream of a command, at most maxOutput bytes of the beginning and maxTail of the
+	// end are kept. They fit into a reply, whatever they are: a byte takes six in JSON at most.
+	maxOutput = 1 << 20
+	maxTail   = 256 << 10
 )
 
 // execRequest may name its action, too.
@@ -54,35 +56,35 @@ func (c *call) exec(q *execRequest) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out, errs head
+	out, errs := excerpt.New(maxOutput, maxTail), excerpt.New(maxOutput, maxTail)
 	ctx, stop := c.present()
 	defer stop()
-	if err := gather(ctx, cmd, f, [2]sink{&out, &errs}); err != nil {
+	if err := gather(ctx, cmd, f, [2]sink{ends{out}, ends{errs}}); err != nil {
 		return nil, err
 	}
 	exit, _ := cmd.Exit()
 	if exit.Reason == process.NotStarted {
 		return nil, errors.New(exit.Error)
 	}
-	if err := c.take(len(out.kept) + len(errs.kept)); err != nil {
+	if err := c.take(kept(out) + kept(errs)); err != nil {
 		return nil, err
 	}
-	return execReply(exit, timeout, &out, &errs), nil
+	return execReply(exit, timeout, out, errs), nil
 }
 
 // execReply says how a command ended, and what of its output is not in the reply.
-func execReply(exit process.Exit, timeout time.Duration, out, errs *head) *action.ExecReply {
+func execReply(exit process.Exit, timeout time.Duration, out, errs *excerpt.Keeper) *action.ExecReply {
 	r := &action.ExecReply{ExitCode: exit.Code, DurationMS: exit.Duration.Milliseconds()}
 	var notes []string
 	for _, s := range []struct {
 		name string
-		head *head
+		kept *excerpt.Keeper
 		text *string
 	}{{"stdout", out, &r.Stdout}, {"stderr", errs, &r.Stderr}} {
-		text, used := fit(s.head.kept, execBudget)
-		if *s.text = text; int64(used) < s.head.all {
+		raw, leftOut := s.kept.Excerpt().Whole()
+		if *s.text, _ = fit(raw, math.MaxInt); leftOut > 0 {
 			r.Truncated = true
-			notes = append(notes, fmt.Sprintf("%s had %d bytes, of which %d are here", s.name, s.head.all, used))
+			notes = append(notes, fmt.Sprintf("%s had %d bytes, of which %d are here: its beginning and its end", s.name, s.kept.All(), s.kept.All()-leftOut))
 		}
 	}
 	switch exit.Reason {
@@ -104,18 +106,18 @@ func execReply(exit process.Exit, timeout time.Duration, out, errs *head) *actio
 	return r
 }
 
-// head keeps the beginning of a stream.
-type head struct {
-	kept []byte
-	all  int64 // bytes that were written
+// kept is how many bytes are.
+func kept(k *excerpt.Keeper) int {
+	e := k.Excerpt()
+	return len(e.Head) + len(e.Tail)
 }
 
-func (h *head) add(p []byte) {
-	h.all += int64(len(p))
-	h.kept = append(h.kept, p[:min(len(p), maxOutput-len(h.kept))]...)
-}
+// ends is a sink that keeps the beginning and the end of a stream.
+type ends struct{ *excerpt.Keeper }
 
-func (h *head) lost(n int64) { h.all += n }
+func (e ends) add(p []byte) { _, _ = e.Write(p) } // never fails
+
+func (e ends) lost(n int64) { e.Skip(n) }
 
 // sink takes a stream of a command's.
 type sink interface {

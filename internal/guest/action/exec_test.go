@@ -9,6 +9,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/api/action"
 	server "github.com/carboy-sandbox/carboy/internal/guest/action"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 )
 
 func TestExec(t *testing.T) {
@@ -73,14 +74,15 @@ func TestExecTruncates(t *testing.T) {
 		kept          int // of stdout
 		said          string
 	}{
-		{"fits", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", server.MaxOutput), server.MaxOutput, ""},
+		{"fits", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", server.MaxBoth), server.MaxBoth, ""},
 		{
-			"one-byte-more", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", server.MaxOutput+1), server.MaxOutput,
-			fmt.Sprintf("carboy: stdout had %d bytes, of which %d are here\n", server.MaxOutput+1, server.MaxOutput),
+			"one-byte-more", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", server.MaxBoth+1), server.MaxBoth + len(excerpt.Note(1)),
+			fmt.Sprintf("carboy: stdout had %d bytes, of which %d are here: its beginning and its end\n", server.MaxBoth+1, server.MaxBoth),
 		},
 		{
-			"both-full", "head -c 9000000 /dev/zero | tr '\\0' '\\001'; head -c 9000000 /dev/zero | tr '\\0' '\\001' >&2", server.MaxOutput,
-			fmt.Sprintf("carboy: stderr had 9000000 bytes, of which %d are here\n", server.MaxOutput),
+			"both-full", "head -c 9000000 /dev/zero | tr '\\0' '\\001'; head -c 9000000 /dev/zero | tr '\\0' '\\001' >&2",
+			server.MaxBoth + len(excerpt.Note(9_000_000-server.MaxBoth)),
+			fmt.Sprintf("carboy: stderr had 9000000 bytes, of which %d are here: its beginning and its end\n", server.MaxBoth),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -89,6 +91,16 @@ func TestExecTruncates(t *testing.T) {
 				t.Errorf("%d bytes, truncated %v, %.200q, %d", len(got.Stdout), got.Truncated, got.Stderr[max(0, len(got.Stderr)-200):], got.ExitCode)
 			}
 		})
+	}
+}
+
+// How a command began and how it ended are both there, however much lies between.
+func TestExecKeepsBothEnds(t *testing.T) {
+	w := open(t)
+	got := must[action.ExecReply](w, action.ExecRequest{Command: "seq 400000; echo FATAL; exit 3"})
+	if !strings.HasPrefix(got.Stdout, "1\n2\n") || !strings.HasSuffix(got.Stdout, "\n400000\nFATAL\n") || got.ExitCode != 3 ||
+		!strings.Contains(got.Stdout, excerpt.Note(2_688_901-int64(server.MaxBoth))) {
+		t.Errorf("%d bytes, ending in %q, %d, %q", len(got.Stdout), got.Stdout[max(0, len(got.Stdout)-40):], got.ExitCode, got.Stderr)
 	}
 }
 

@@ -16,7 +16,7 @@ const (
 	MaxAtOnce   = maxAtOnce
 	MaxShells   = maxShells
 	MaxServices = maxServices
-	MaxOutput   = maxOutput
+	MaxBoth     = maxOutput + maxTail
 	MaxLog      = maxLog
 	MaxFile     = maxFile
 	MaxChars    = maxChars
@@ -57,8 +57,11 @@ func Plain(raw []byte, limit int, final bool) (text string, used int, full bool)
 // ReadFrom makes the reply to a read of what a shell wrote.
 func ReadFrom(out output, q *action.ReadShellRequest) *action.ReadShellReply { return readFrom(out, q) }
 
-// Tail is the end of a service's log.
-type Tail struct{ t tail }
+// Record is a service's log.
+type Record struct{ r *record }
 
-func (t *Tail) Add(p []byte)              { t.t.add(p) }
-func (t *Tail) Last(n int) (string, bool) { return t.t.last(n) }
+// NewRecord makes an empty one.
+func NewRecord() Record { return Record{newRecord()} }
+
+func (r Record) Add(p []byte)              { r.r.add(p) }
+func (r Record) Last(n int) (string, bool) { return r.r.last(n) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/carboy-sandbox/carboy/api/action"
@@ -31,7 +32,7 @@ func FuzzShellRead(f *testing.F) {
 			return
 		}
 		whole := append(bytes.Repeat([]byte("\xc3\xa4\n"), int(fill%(2*journal.Capacity))/3), raw...)
-		j := journal.New(false)
+		j := journal.NewLasting(time.Second) // a terminal has one
 		for rest := whole; len(rest) > 0; {
 			n := min(len(rest), max(1, piece), 100_000)
 			if len(rest) > 8192 {

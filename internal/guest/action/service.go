@@ -31,7 +31,7 @@ const (
 type service struct {
 	shape
 	born    time.Time
-	logs    [2]tail
+	logs    [2]*record
 	ctx     context.Context // ends when it is to stop
 	stop    context.CancelFunc
 	settled chan struct{} // closed once it was ready, or has ended
@@ -187,7 +187,7 @@ func (s *Server) run(sv *service, again bool, settle func()) *ending {
 	gathered := make(chan struct{})
 	s.tasks.Go(func() {
 		defer close(gathered)
-		_ = gather(context.Background(), cmd, f, [2]sink{&sv.logs[0], &sv.logs[1]}) // it ends with the command
+		_ = gather(context.Background(), cmd, f, [2]sink{sv.logs[0], sv.logs[1]}) // it ends with the command
 	})
 	if exit, ended := cmd.Exit(); ended && exit.Reason == process.NotStarted {
 		end.err = errors.New(exit.Error)

@@ -259,8 +259,10 @@ func TestServiceLogs(t *testing.T) {
 	if got.Stdout != "199999\n200000\n" || got.Stderr != "no\uFFFDutf" || got.TailLines != 2 || !got.Truncated || got.State != action.Running {
 		t.Errorf("the last two: %+v", got)
 	}
-	if got := logs(w, "a", 0); len(got.Stdout) != server.MaxLog || !got.Truncated {
-		t.Errorf("all: %d bytes, %v", len(got.Stdout), got.Truncated)
+	got = logs(w, "a", 0)
+	if !strings.HasPrefix(got.Stdout, "1\n2\n") || !strings.HasSuffix(got.Stdout, "\n199999\n200000\n") || !got.Truncated ||
+		!strings.Contains(got.Stdout, " bytes left out] ...") || len(got.Stdout) < server.MaxLog {
+		t.Errorf("both ends: %d bytes, %v", len(got.Stdout), got.Truncated)
 	}
 }
 

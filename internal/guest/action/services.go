@@ -3,16 +3,19 @@ package action
 import (
 	"bytes"
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api/action"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 )
 
 const (
 	maxServices = 32        // that are known: those that have ended make room
-	maxLog      = 128 << 10 // bytes that are kept of each stream of a service
+	maxLog      = 128 << 10 // bytes that are kept of the end of each stream of a service
+	headLog     = 32 << 10  // and of its beginning
 )
 
 // services are all that are known, by their names.
@@ -93,37 +96,36 @@ func (s *services) close() {
 	}
 }
 
-// tail keeps the end of a stream, over all restarts.
-type tail struct {
+// record keeps the beginning and the end of a stream, over all restarts.
+type record struct {
 	mu   sync.Mutex
-	kept []byte
-	gone bool // there was more
+	ends *excerpt.Keeper
 }
 
-func (t *tail) add(p []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.kept = append(t.kept, p...); len(t.kept) > 2*maxLog {
-		t.kept = append([]byte(nil), t.kept[len(t.kept)-maxLog:]...)
-		t.gone = true
-	}
+func newRecord() *record { return &record{ends: excerpt.New(headLog, maxLog)} }
+
+func (r *record) add(p []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = r.ends.Write(p) // never fails
 }
 
-func (t *tail) lost(int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.gone = true
+func (r *record) lost(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ends.Skip(n)
 }
 
 // last returns the last lines, or all that is kept for 0, and whether there was more.
-func (t *tail) last(lines int) (text string, more bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	kept, more := t.kept, t.gone
-	if over := len(kept) - maxLog; over > 0 {
-		kept, more = kept[over:], true
-	}
-	if lines > 0 {
+func (r *record) last(lines int) (text string, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.ends.Excerpt()
+	kept, leftOut := e.Whole()
+	if more = leftOut > 0; lines > 0 {
+		if more {
+			kept = e.Tail
+		}
 		end := len(bytes.TrimSuffix(kept, []byte("\n")))
 		for range lines {
 			end = bytes.LastIndexByte(kept[:max(0, end)], '\n')
@@ -132,7 +134,7 @@ func (t *tail) last(lines int) (text string, more bool) {
 			kept, more = kept[end+1:], true
 		}
 	}
-	text, _ = fit(kept, 6*maxLog)
+	text, _ = fit(kept, math.MaxInt)
 	return text, more
 }
 

@@ -66,6 +66,7 @@ func (c *call) service(q *action.StartServiceRequest) (*service, error) {
 	sv := &service{
 		shape:   shape{name: q.ServiceName, command: q.Command, env: q.Env, restart: q.Restart, timeout: defaultReady, interval: defaultInterval},
 		born:    time.Now(),
+		logs:    [2]*record{newRecord(), newRecord()},
 		settled: make(chan struct{}), done: make(chan struct{}), status: action.Running, started: time.Now(),
 	}
 	switch {
@@ -124,7 +125,8 @@ func (c *call) listServices(*action.ListRequest) (any, error) {
 	return action.ListServicesReply{Services: c.s.services.list()}, nil
 }
 
-// logsService returns the last lines of all that a service wrote, over its restarts.
+// logsService returns the last lines of all that a service wrote, over its restarts, or both ends
+// of it.
 func (c *call) logsService(q *action.LogsServiceRequest) (any, error) {
 	sv, err := c.s.services.get(q.ServiceName)
 	if err != nil {
@@ -134,7 +136,7 @@ func (c *call) logsService(q *action.LogsServiceRequest) (any, error) {
 		return nil, fmt.Errorf("tail_lines is %d: it can't be negative", q.TailLines)
 	}
 	q.TailLines = min(q.TailLines, maxLog)
-	if err := c.take(2 * maxLog); err != nil {
+	if err := c.take(2 * (headLog + maxLog)); err != nil {
 		return nil, err
 	}
 	r := action.LogsServiceReply{Service: sv.state(), TailLines: q.TailLines}
