@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 // Bounds of one build's log.
 const (
 	maxLogBytes = 4 << 20
+	maxLogTail  = 1 << 20 // of them, for its end
 	maxLogLine  = 4 << 10 // bytes of a line of output
 	// MaxLogs is how many entries one answer has at most.
 	MaxLogs = 100
@@ -74,9 +76,13 @@ type journal struct {
 	mu   sync.Mutex
 	f    *os.File
 	size int
-	full bool
 	step string
-	part []byte // of a line that is not whole
+	// Once there is no more room for the beginning, the end is held here until the build ends.
+	full     bool
+	tail     [][]byte
+	tailSize int
+	leftOut  int    // lines between
+	part     []byte // of a line that is not whole
 }
 
 func (l logs) open(build string) (*journal, error) {
@@ -90,7 +96,26 @@ func (l logs) open(build string) (*journal, error) {
 	return &journal{f: f, now: l.now}, nil
 }
 
-func (j *journal) close() { _ = j.f.Close() }
+func (j *journal) close() {
+	j.settle()
+	_ = j.f.Close()
+}
+
+// settle writes the end of a long log, before anybody is told that the build has ended.
+func (j *journal) settle() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.leftOut > 0 {
+		text := fmt.Sprintf("... [%d lines left out] ...", j.leftOut)
+		if b, err := json.Marshal(Entry{Time: j.now(), Text: text, Level: levelWarn}); err == nil {
+			_, _ = j.f.Write(append(b, '\n'))
+		}
+	}
+	for _, line := range j.tail {
+		_, _ = j.f.Write(line)
+	}
+	j.tail, j.tailSize, j.leftOut = nil, 0, 0
+}
 
 // setStep names the step that what follows is about.
 func (j *journal) setStep(step string) {
@@ -107,22 +132,23 @@ func (j *journal) say(level Level, text string) {
 }
 
 func (j *journal) sayLocked(level Level, text string) {
-	if j.full {
-		return
-	}
 	e := Entry{Time: j.now(), Text: term.Escape(strings.ToValidUTF8(text, "?")), Level: level, Step: j.step}
 	b, err := json.Marshal(e)
 	if err != nil {
 		return
 	}
-	if j.size+len(b) > maxLogBytes {
-		j.full = true
-		e.Text, e.Level = "the log is full: what follows is not kept", levelWarn
-		b, _ = json.Marshal(e)
-	}
 	b = append(b, '\n')
-	j.size += len(b)
-	_, _ = j.f.Write(b)
+	if j.full = j.full || j.size+len(b) > maxLogBytes-maxLogTail; !j.full {
+		j.size += len(b)
+		_, _ = j.f.Write(b)
+		return
+	}
+	j.tail, j.tailSize = append(j.tail, b), j.tailSize+len(b)
+	for j.tailSize > maxLogTail {
+		j.tailSize -= len(j.tail[0])
+		j.tail = j.tail[1:]
+		j.leftOut++
+	}
 }
 
 // output adds what a command wrote, line by line.

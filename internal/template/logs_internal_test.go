@@ -1,6 +1,9 @@
 package template
 
 import (
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,4 +40,47 @@ func FuzzLog(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A long log has how the build began and how it ended, and says how much lies between.
+func TestLongLog(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		lines int
+		cut   bool
+	}{{"fits", 100, false}, {"long", 60_000, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := logs{dir: t.TempDir(), now: time.Now}
+			j, err := l.open("b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range tt.lines {
+				j.say(levelInfo, fmt.Sprint("line ", i))
+			}
+			j.say(levelError, "FATAL")
+			j.settle()
+			j.say(levelInfo, "the end")
+			j.close()
+			all, err := l.read("b")
+			if err != nil || len(all) < 3 {
+				t.Fatalf("%d entries, %v", len(all), err)
+			}
+			if all[0].Text != "line 0" || all[len(all)-2].Text != "FATAL" || all[len(all)-1].Text != "the end" {
+				t.Errorf("it begins with %q and ends with %q, %q", all[0].Text, all[len(all)-2].Text, all[len(all)-1].Text)
+			}
+			leftOut := tt.lines + 2 - len(all)
+			if tt.cut {
+				leftOut++ // the note is an entry, too
+			}
+			note := fmt.Sprintf("... [%d lines left out] ...", leftOut)
+			said := slices.ContainsFunc(all, func(e Entry) bool { return e.Text == note })
+			if said != tt.cut || tt.cut != (leftOut > 0) {
+				t.Errorf("%d of %d are there; said %q: %v", len(all), tt.lines+2, note, said)
+			}
+			if fi, err := os.Stat(l.path("b")); err != nil || fi.Size() > maxLogBytes+1<<10 {
+				t.Errorf("the file: %v, %v", fi.Size(), err)
+			}
+		})
+	}
 }

@@ -180,6 +180,7 @@ func (s *Service) work(ctx context.Context, id, owner string, p Plan) {
 		s.end(ctx, id, j, err)
 		return
 	}
+	j.settle()
 	s.mu.Lock()
 	done := run.result(r.clone())
 	done.Status = Ready
@@ -216,6 +217,7 @@ func (s *Service) end(ctx context.Context, id string, j *journal, err error) {
 	if j != nil {
 		j.flush()
 		j.say(levelError, "Build failed: "+why.Text())
+		j.settle()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
