@@ -12,6 +12,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
@@ -26,7 +27,8 @@ type Sandbox struct {
 
 // Run implements Guest.
 func (s *Sandbox) Run(ctx context.Context, argv []string, most int) (*Result, error) {
-	stdout, stderr := &kept{left: most}, &kept{left: most}
+	// What a command gives is at its beginning; why it fails, at its end.
+	stdout, stderr := excerpt.New(most, 0), excerpt.New(most/4, most-most/4)
 	end, err := s.Client.Exec(ctx, s.ID, client.ExecOptions{
 		ID:      rand.Text(),
 		Command: &guestv1.Command{Argv: argv, TimeoutMs: stepTime, Cwd: "/"},
@@ -35,7 +37,8 @@ func (s *Sandbox) Run(ctx context.Context, argv []string, most int) (*Result, er
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Code: int(end.GetCode()), Stdout: stdout.b.Bytes(), Stderr: stderr.b.Bytes()}
+	r := &Result{Code: int(end.GetCode()), Stdout: stdout.Excerpt().Head}
+	r.Stderr, _ = stderr.Excerpt().Whole()
 	switch end.GetReason() {
 	case guestv1.Reason_REASON_TIMED_OUT:
 		return nil, sandbox.Errorf(sandbox.Unavailable, "%s took longer than a minute", path.Base(argv[0]))
@@ -47,20 +50,6 @@ func (s *Sandbox) Run(ctx context.Context, argv []string, most int) (*Result, er
 		r.Lost = r.Code == 137
 	}
 	return r, nil
-}
-
-// kept keeps the first bytes that are written to it, and takes the others.
-type kept struct {
-	b    bytes.Buffer
-	left int
-}
-
-// Write implements io.Writer.
-func (k *kept) Write(p []byte) (int, error) {
-	n := min(len(p), k.left)
-	k.left -= n
-	_, _ = k.b.Write(p[:n]) // it never fails
-	return len(p), nil
 }
 
 // Write implements Guest. The rights are those of the sandbox's user.

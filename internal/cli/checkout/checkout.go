@@ -7,7 +7,6 @@
 package checkout
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/repository"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/excerpt"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
@@ -46,10 +46,10 @@ func Prepare(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *rep
 			return err
 		}
 	}
-	var said limitedBuffer
+	said := excerpt.New(maxSaid/4, maxSaid-maxSaid/4)
 	end, err := svc.Exec(ctx, sb.ID, client.ExecOptions{
 		Command: &guestv1.Command{Argv: []string{"/bin/sh", "-c", gitSetup, "sh", repo.Name, repo.Email}, Cwd: "/"},
-		Stderr:  &said,
+		Stderr:  said,
 	})
 	switch {
 	case err != nil:
@@ -57,7 +57,8 @@ func Prepare(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *rep
 	case end.GetReason() == guestv1.Reason_REASON_NOT_STARTED: // an image without a shell has no git
 		return nil
 	case exit.Of(end) != exit.OK:
-		return sandbox.Errorf(sandbox.Internal, "git's name and e-mail could not be set inside: %s", term.Escape(strings.TrimSpace(said.String())))
+		text, _ := said.Excerpt().Whole()
+		return sandbox.Errorf(sandbox.Internal, "git's name and e-mail could not be set inside: %s", term.Escape(strings.TrimSpace(string(text))))
 	}
 	return nil
 }
@@ -93,15 +94,4 @@ func give(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *reposi
 		return sandbox.Errorf(sandbox.Internal, "make a git directory inside: %s", term.Escape(left[0]))
 	}
 	return nil
-}
-
-// limitedBuffer keeps the beginning of what is written to it.
-type limitedBuffer struct{ bytes.Buffer }
-
-// Write implements io.Writer.
-func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if room := maxSaid - b.Len(); room > 0 {
-		b.Buffer.Write(p[:min(len(p), room)])
-	}
-	return len(p), nil
 }
