@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -159,7 +158,7 @@ func openLog() (*os.File, error) {
 	if os.Geteuid() != 0 {
 		path = filepath.Join(os.TempDir(), "mcp-gateway.log")
 	}
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 }
 
 // serve is the gateway that stays. File 3 is told "ok", or what went wrong.
@@ -186,7 +185,7 @@ func stay(ctx context.Context, o order, ready func()) error {
 	if err != nil {
 		return err
 	}
-	g, err := New(Options{Servers: o.Servers, Token: o.Token, Home: home, Env: env, Credential: cred, Log: &capped{w: os.Stderr, left: maxLog}})
+	g, err := New(Options{Servers: o.Servers, Token: o.Token, Home: home, Env: env, Credential: cred, Log: &logFile{f: os.Stderr, most: maxLog}})
 	if err != nil {
 		return err
 	}
@@ -290,22 +289,4 @@ func pull(ctx context.Context, names []string) error {
 		}
 	}
 	return nil
-}
-
-// capped is a log that does not grow without end.
-type capped struct {
-	mu   sync.Mutex
-	w    io.Writer
-	left int64
-}
-
-// Write implements io.Writer.
-func (c *capped) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.left < int64(len(b)) {
-		return len(b), nil
-	}
-	c.left -= int64(len(b))
-	return c.w.Write(b)
 }
