@@ -91,8 +91,8 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/image/layer",
-		functions: "openTree unpacker.fifo",
-		why:       "the store's new, empty directory; a descriptor's own name",
+		functions: "openTree openBelow unpacker.fifo",
+		why:       "the store's new, empty directory, and those of the layers below; a descriptor's own name",
 	},
 	{
 		dir:       "internal/session",

@@ -14,10 +14,11 @@ import (
 // create calls mk to make rel, once more after taking away what an earlier
 // entry put there.
 func (u *unpacker) create(rel string, mk func(dir int, name string) error) error {
-	dir, name, err := u.parent(rel)
+	dir, name, at, err := u.parent(rel)
 	if err != nil {
 		return err
 	}
+	u.changed(at)
 	if err = mk(dir, name); err != unix.EEXIST {
 		return err // of what came after the name was made, each has words before it
 	}
@@ -26,10 +27,11 @@ func (u *unpacker) create(rel string, mk func(dir int, name string) error) error
 		if is(err, unix.ENOTEMPTY, unix.EEXIST) {
 			return refuse("it would take the place of a directory that the layer filled")
 		}
-		u.tree.forget(rel)
-		if _, known := u.dirs[rel]; known {
-			u.dirNames -= len(rel)
-			delete(u.dirs, rel)
+		u.tree.forget(at)
+		delete(u.hiding, at)
+		if _, known := u.dirs[at]; known {
+			u.names -= len(at)
+			delete(u.dirs, at)
 		}
 	}
 	if err != nil {
@@ -123,23 +125,32 @@ func (u *unpacker) copySparse(fd int) error {
 		if err != nil && err != io.EOF {
 			return err
 		}
-		for b := u.buf[:n]; len(b) > 0; {
-			block := b[:min(len(b), len(zeros))]
-			b = b[len(block):]
-			if !bytes.Equal(block, zeros[:len(block)]) {
-				if _, err := unix.Seek(fd, size, io.SeekStart); err != nil {
-					return fmt.Errorf("seek: %w", err)
-				}
-				if err := writeAll(fd, block); err != nil {
-					return err
-				}
-			}
-			size += int64(len(block))
+		if err := writeAround(fd, size, u.buf[:n]); err != nil {
+			return err
 		}
+		size += int64(n)
 	}
 	u.res.Bytes += size
 	if err := unix.Ftruncate(fd, size); err != nil {
 		return fmt.Errorf("set size: %w", err)
+	}
+	return nil
+}
+
+// writeAround writes b at an offset, but for its blocks of zeros.
+func writeAround(fd int, at int64, b []byte) error {
+	for len(b) > 0 {
+		block := b[:min(len(b), len(zeros))]
+		b = b[len(block):]
+		if !bytes.Equal(block, zeros[:len(block)]) {
+			if _, err := unix.Seek(fd, at, io.SeekStart); err != nil {
+				return fmt.Errorf("seek: %w", err)
+			}
+			if err := writeAll(fd, block); err != nil {
+				return err
+			}
+		}
+		at += int64(len(block))
 	}
 	return nil
 }
@@ -201,50 +212,4 @@ func (u *unpacker) fifo(rel string, h *tar.Header) error {
 		}
 		return setTime(dir, name, h.ModTime)
 	})
-}
-
-// link makes rel a name of a file or link that the layer made.
-func (u *unpacker) link(rel string, h *tar.Header) error {
-	old, err := place(h.Linkname, u.o.Limits.Path)
-	if err != nil {
-		return refuse("its target %s can't be: %v", quote(h.Linkname), err)
-	}
-	if old == rel {
-		return refuse("a hard link to itself")
-	}
-	if m, _, _ := marks(old); m != ordinary {
-		return refuse("a hard link to %s, which a whiteout is called", quote(h.Linkname))
-	}
-	if err := u.linkable(old); err != nil {
-		return err
-	}
-	oldDir, oldName := split(old)
-	return u.create(rel, func(dir int, name string) error {
-		from, err := u.tree.open(oldDir) // dir was the last, and stays open
-		if err != nil {
-			return fmt.Errorf("open the target's directory: %w", err)
-		}
-		return unix.Linkat(from, oldName, dir, name, 0)
-	})
-}
-
-// linkable refuses a target that is not there, or nothing to link to.
-func (u *unpacker) linkable(old string) error {
-	dir, name := split(old)
-	fd, err := u.tree.open(dir)
-	var st unix.Stat_t
-	if err == nil {
-		st, err = lstat(fd, name)
-	}
-	switch {
-	case is(err, unix.ENOENT):
-		return refuse("a hard link to %s, which the layer has not made", quote(old))
-	case is(err, unix.ENOTDIR, unix.ELOOP):
-		return refuse("a hard link to %s, whose parent is no directory", quote(old))
-	case err != nil:
-		return fmt.Errorf("look at the target: %w", err)
-	case kind(&st) != unix.S_IFREG && kind(&st) != unix.S_IFLNK:
-		return refuse("a hard link to %s, which is neither a file nor a symbolic link", quote(old))
-	}
-	return nil
 }

@@ -32,7 +32,14 @@ func FuzzUnpack(f *testing.F) {
 			f.Add(zst(data))
 		}
 	}
-	base := f.TempDir()
+	for _, tt := range merged {
+		f.Add(archive(tt.layers[len(tt.layers)-1]...))
+	}
+	base, lower := f.TempDir(), f.TempDir()
+	_, err := unpack(f, lower, archive(dirOf("d/e", 0o700, 1, 1), file("d/f", "1"), symlink("l", "d"), symlink("a", "/../d/e"),
+		symlink("out", "../../../../tmp"), symlink("bin", "usr/bin"), symlink("b", "b"), withXattr("x", "user.x", "1"), file("o/.wh..wh..opq", "")), layer.Options{})
+	must(f, err)
+	below := list(f, lower)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		outer, err := os.MkdirTemp(base, "") // t.TempDir is named after the test, and slow
 		must(t, err)
@@ -41,7 +48,7 @@ func FuzzUnpack(f *testing.F) {
 		must(t, os.WriteFile(outer+"/secret", []byte("s"), 0o600))
 		before := outside(t, outer)
 		res, err := layer.Unpack(context.Background(), bytes.NewReader(summed(data)), outer+"/root", layer.Options{
-			Limits: layer.Limits{Bytes: 1 << 20, Entries: 100, RatioFrom: 1 << 16},
+			Limits: layer.Limits{Bytes: 1 << 20, Entries: 100, Steps: 10_000, RatioFrom: 1 << 16}, Below: []string{lower},
 		})
 		if err != nil && sandbox.KindOf(err) != sandbox.Invalid {
 			t.Errorf("Unpack = %v, want it invalid", err)
@@ -52,6 +59,9 @@ func FuzzUnpack(f *testing.F) {
 		// The tree may be a part of one; it must be as tame.
 		if d := cmp.Diff(before, outside(t, outer)); d != "" {
 			t.Errorf("something was made outside:\n%s", d)
+		}
+		if d := cmp.Diff(below, list(t, lower)); d != "" {
+			t.Errorf("the layer below was changed:\n%s", d)
 		}
 		for _, problem := range untame(t, outer+"/root") {
 			t.Error(problem)

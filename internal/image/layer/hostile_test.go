@@ -64,26 +64,6 @@ var hostile = []struct {
 		want: `layer entry "./": the layer's root can only be a directory`,
 	},
 	{
-		name: "through-a-link", layer: []block{symlink("l", "/tmp"), file("l/f", "x")}, benign: []block{symlink("l", "/tmp"), file("l2/f", "x")},
-		want: `layer entry "l/f": its parent "l" is a symbolic link that the layer made`,
-	},
-	{
-		name: "through-a-link-inside", layer: []block{dir("d"), symlink("l", "d"), dir("l/e")}, benign: []block{dir("d"), symlink("l", "d"), dir("d/e")},
-		want: `layer entry "l/e": its parent "l" is a symbolic link that the layer made`,
-	},
-	{
-		name: "through-a-deep-link", layer: []block{symlink("d/l", ".."), dir("d/l/e/f/g")}, benign: []block{symlink("d/l", ".."), dir("d/e/f/g")},
-		want: `layer entry "d/l/e/f/g": its parent "d/l" is a symbolic link that the layer made`,
-	},
-	{
-		name: "whiteout-through-a-link", layer: []block{symlink("l", "/tmp"), file("l/.wh.f", "")}, benign: []block{symlink("l", "/tmp"), file(".wh.f", "")},
-		want: `layer entry "l/.wh.f": its parent "l" is a symbolic link that the layer made`,
-	},
-	{
-		name: "opaque-through-a-link", layer: []block{symlink("l", "/tmp"), file("l/.wh..wh..opq", "")}, benign: []block{dir("l"), file("l/.wh..wh..opq", "")},
-		want: `layer entry "l/.wh..wh..opq": its parent "l" is a symbolic link that the layer made`,
-	},
-	{
 		name: "through-a-file", layer: []block{file("f", ""), file("f/x", "")}, benign: []block{dir("f"), file("f/x", "")},
 		want: `layer entry "f/x": its parent "f" is no directory`,
 	},
@@ -101,11 +81,11 @@ var hostile = []struct {
 	},
 	{
 		name: "hard-link-to-the-host", layer: []block{link("l", "/etc/passwd")}, benign: []block{file("etc/passwd", ""), link("l", "/etc/passwd")},
-		want: `layer entry "l": a hard link to "etc/passwd", which the layer has not made`,
+		want: `layer entry "l": a hard link to "etc/passwd", which neither the layer nor one below it has`,
 	},
 	{
 		name: "hard-link-through-a-link", layer: []block{symlink("e", "/etc"), link("l", "e/passwd")}, benign: []block{file("e/passwd", ""), link("l", "e/passwd")},
-		want: `layer entry "l": a hard link to "e/passwd", whose parent is no directory`,
+		want: `layer entry "l": a hard link to "etc/passwd", which neither the layer nor one below it has`,
 	},
 	{
 		name: "hard-link-to-a-directory", layer: []block{dir("d"), link("l", "d")}, benign: []block{symlink("d", "/etc"), link("l", "d")},
@@ -117,7 +97,7 @@ var hostile = []struct {
 	},
 	{
 		name: "hard-link-to-a-whiteout", layer: []block{file(".wh.f", ""), link("l", "f")}, benign: []block{file("f", ""), link("l", "f")},
-		want: `layer entry "l": a hard link to "f", which is neither a file nor a symbolic link`,
+		want: `layer entry "l": a hard link to "f", which neither the layer nor one below it has`,
 	},
 	{
 		name: "hard-link-to-a-whiteouts-name", layer: []block{file(".wh.f", ""), link("l", ".wh.f")}, benign: []block{file(".wh", ""), link("l", ".wh")},
@@ -295,8 +275,8 @@ func TestCarelessUnpackingGetsOut(t *testing.T) {
 		must(t, os.RemoveAll(outer+"/root"))
 		must(t, os.Mkdir(outer+"/root", 0o755))
 		must(t, os.Remove(outer+"/out"))
-		if _, err := unpack(t, outer+"/root", archive(blocks...), layer.Options{}); err == nil {
-			t.Errorf("%s: unpacked", name)
+		if _, err := unpack(t, outer+"/root", archive(blocks...), layer.Options{}); (err == nil) != (name == "link") {
+			t.Errorf("%s: Unpack = %v", name, err)
 		}
 		if _, err := os.Lstat(outer + "/out"); err == nil {
 			t.Errorf("%s: it got out", name)

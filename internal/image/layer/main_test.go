@@ -18,7 +18,7 @@ const helperEnv = "CARBOY_LAYER_HELPER"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(helperEnv); dir != "" {
-		res, err := layer.Unpack(context.Background(), os.Stdin, dir, layer.Options{UserXattr: true})
+		res, err := layer.Unpack(context.Background(), os.Stdin, dir, layer.Options{UserXattr: true, Below: []string{dir + ".below"}})
 		if err != nil {
 			fmt.Print("error ", err)
 			os.Exit(0)
@@ -37,6 +37,11 @@ func unpackAs(t *testing.T, uid int, attr *syscall.SysProcAttr, data []byte) str
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, os.Chown(dir, uid, uid))
+	below := dir + ".below" // in which there is one file
+	t.Cleanup(func() { os.RemoveAll(below) })
+	must(t, os.Mkdir(below, 0o755))
+	must(t, os.WriteFile(below+"/g", nil, 0o644))
+	must(t, os.Chown(below, uid, uid))
 	exe, err := os.ReadFile("/proc/self/exe")
 	must(t, err)
 	bin := dir + ".test"

@@ -71,6 +71,7 @@ func stack(t *testing.T, options string, o layer.Options, layers ...[]block) (me
 		must(t, os.Mkdir(d, 0o755))
 		_, err := unpack(t, d, archive(blocks...), o)
 		must(t, err)
+		o.Below = append(o.Below, d)
 		lowers = ":" + d + lowers
 	}
 	merged = base + "/merged"

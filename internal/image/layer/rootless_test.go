@@ -11,7 +11,7 @@ import (
 // out.
 func rootlessLayer() []byte {
 	return archive(
-		entry(tar.Header{Typeflag: tar.TypeDir, Name: "d", Mode: 0o555, Uid: 5}, ""), file("d/f", "x"), file("d/.wh.g", ""), file("d/.wh..wh..opq", ""),
+		entry(tar.Header{Typeflag: tar.TypeDir, Name: "d", Mode: 0o555, Uid: 5}, ""), file("d/f", "x"), file(".wh.g", ""), file("d/.wh..wh..opq", ""),
 		entry(tar.Header{Typeflag: tar.TypeDir, Name: "shut"}, ""), file("shut/f", "x"),
 	)
 }
@@ -24,7 +24,7 @@ func TestWithoutPrivileges(t *testing.T) {
 . dir 755 65534:65534
 d dir 555 65534:65534 opaque
 d/f file 644 65534:65534 "x"
-d/g whiteout
+g whiteout
 shut dir 0 65534:65534
 shut/f file 644 65534:65534 "x"`
 	if got != want {
@@ -44,7 +44,7 @@ func TestInAUserNamespace(t *testing.T) {
 . dir 755 100000:100000
 d dir 555 100005:100000 opaque
 d/f file 644 100000:100000 "x"
-d/g whiteout
+g whiteout
 shut dir 0 100000:100000
 shut/f file 644 100000:100000 "x"`},
 		{"one-id", 1, "error layer: owner 5:0 does not exist here\n"},

@@ -28,20 +28,34 @@ type unpacker struct {
 	owners   bool // are set
 	uid, gid int  // what new files have
 
-	dirs     map[string]dirMeta // what waits until the end
-	dirNames int                // bytes
+	below *below
+	root  found    // the root of the layers below
+	via   []string // what the last walk led through
+	last  trail
+
+	dirs      map[string]dirMeta // what waits until the end
+	whiteouts map[string]bool    // that were made
+	hiding    map[string]bool    // directories that are opaque
+	names     int                // bytes of the names of all these
 }
 
-func newUnpacker(ctx context.Context, o Options, t *layerTree, in *stream) *unpacker {
+func newUnpacker(ctx context.Context, o Options, t *layerTree, b *below, in *stream) (*unpacker, error) {
 	u := &unpacker{
 		ctx: ctx, o: o, tree: t, in: in, tar: tar.NewReader(in), buf: make([]byte, chunkSize),
 		owners: os.Geteuid() == 0, uid: os.Geteuid(), gid: os.Getegid(),
-		dirs: map[string]dirMeta{".": implied},
+		below: b, dirs: map[string]dirMeta{".": implied}, whiteouts: map[string]bool{}, hiding: map[string]bool{},
 	}
 	if int(t.gid) != u.gid {
 		u.gid = -1 // new files may have the root's: always set it
 	}
-	return u
+	var err error
+	if u.root, err = b.look(b.roots, "."); err != nil {
+		return nil, err
+	}
+	if u.root.trees != nil {
+		u.dirs["."] = metaOf(&u.root.st)
+	}
+	return u, nil
 }
 
 func (u *unpacker) run() error {
@@ -61,6 +75,9 @@ func (u *unpacker) run() error {
 		}
 	}
 	if err := u.drain(); err != nil {
+		return err
+	}
+	if err := u.dropWhiteouts(); err != nil {
 		return err
 	}
 	return u.finishDirs()
@@ -216,13 +233,13 @@ func (u *unpacker) node(rel string, h *tar.Header, attrs map[string]string) erro
 			return refuse("a character device 0:0 forges a whiteout of overlayfs")
 		}
 		u.notes.add("devices left out", h.Name)
-		return nil
+		return u.leaveOut(rel)
 	case tar.TypeBlock:
 		u.notes.add("devices left out", h.Name)
-		return nil
+		return u.leaveOut(rel)
 	case 's':
 		u.notes.add("sockets left out", h.Name)
-		return nil
+		return u.leaveOut(rel)
 	default:
 		return refuse("its type %q is not known", h.Typeflag)
 	}

@@ -22,6 +22,7 @@ func TestUnpack(t *testing.T) {
 	tests := []struct {
 		name   string
 		blocks []block
+		below  []block  // the layer below, if any
 		want   []string // but the root
 		notes  []string
 	}{
@@ -96,6 +97,7 @@ func TestUnpack(t *testing.T) {
 				file(".wh.filled", ""), file("filled/x", ""), file("both/x", ""), file(".wh.both", ""),
 				file(".wh.redone", ""), file("redone", "r"), file("first", "f"), file(".wh.first", ""), file(".wh.dir", ""), dir("dir"),
 			},
+			below: []block{dir("d"), file("d/gone", ""), file(".hidden", ""), file("filled", ""), file("redone", ""), file("dir", "")},
 			want: []string{
 				".hidden whiteout", "both dir 755 0:0 opaque", `both/x file 644 0:0 ""`, "d dir 755 0:0", "d/gone whiteout",
 				"dir dir 755 0:0 opaque", "filled dir 755 0:0 opaque", `filled/x file 644 0:0 ""`, `first file 644 0:0 "f"`,
@@ -105,6 +107,7 @@ func TestUnpack(t *testing.T) {
 		{
 			name:   "aufs",
 			blocks: []block{file(".wh..wh.aufs", ""), dir(".wh..wh.plnk"), file(".wh..wh.plnk/1.2", "x"), file("a", ""), link(".wh.b", ".wh..wh.aufs")},
+			below:  []block{file("b", "")},
 			want:   []string{`a file 644 0:0 ""`, "b whiteout"},
 			notes:  []string{`bookkeeping of aufs left out: ".wh..wh.aufs", ".wh..wh.plnk", ".wh..wh.plnk/1.2"`},
 		},
@@ -117,8 +120,13 @@ func TestUnpack(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			root := t.TempDir()
-			res, err := unpack(t, root, archive(tt.blocks...), layer.Options{})
+			root, o := t.TempDir(), layer.Options{}
+			if tt.below != nil {
+				o.Below = []string{t.TempDir()}
+				_, err := unpack(t, o.Below[0], archive(tt.below...), layer.Options{})
+				must(t, err)
+			}
+			res, err := unpack(t, root, archive(tt.blocks...), o)
 			must(t, err)
 			if d := cmp.Diff(tt.want, list(t, root)[1:]); d != "" {
 				t.Errorf("tree (-want +got):\n%s", d)

@@ -132,14 +132,12 @@ func (u *unpacker) setOpaque(dir int, name, rel string) error {
 		return fmt.Errorf("open: %w", err)
 	}
 	defer unix.Close(fd)
-	attr := "trusted.overlay.opaque"
-	if u.o.UserXattr {
-		attr = "user.overlay.opaque"
-	}
+	attr := u.o.opaque()
 	if err := unix.Fsetxattr(fd, attr, []byte("y"), 0); err != nil {
 		return unsupported(err, "keep images on ext4, xfs or btrfs, as root or with user.* marks",
 			"layer: mark directory %s with %s: %v", quote(rel), attr, err)
 	}
+	u.hiding[rel], u.last = true, trail{}
 	if rel == "." {
 		u.res.RootOpaque = true
 	}
