@@ -19,7 +19,9 @@ import (
 // imageRecord is a file of manifests/.
 type imageRecord struct {
 	Digest  string    `json:"digest"`
-	Layers  []string  `json:"layers"` // DiffIDs of those that show anything, lowest first, each once
+	Rule    rule      `json:"rule,omitempty"`   // by which its layers were unpacked
+	Layers  []string  `json:"layers"`           // the ids of those that show anything, lowest first, each once
+	Before  []string  `json:"before,omitempty"` // those that it had by an earlier rule, which sandboxes may still use
 	Config  Config    `json:"config"`
 	Size    int64     `json:"size"`
 	Created time.Time `json:"created"`
@@ -43,7 +45,7 @@ func (s *Store) image(name string, r *imageRecord) Image {
 		Created: r.Created, OS: r.OS, Arch: r.Arch, Notes: r.Notes,
 	}
 	for _, id := range r.Layers {
-		img.Layers = append(img.Layers, filepath.Join(s.layerDir(id), "fs"))
+		img.Layers = append(img.Layers, s.layerTree(id))
 	}
 	return img
 }
@@ -90,7 +92,7 @@ func (s *Store) record(digest string) (*imageRecord, error) {
 	if err := readRecord(s.manifestPath(digest), r); err != nil {
 		return nil, err
 	}
-	for _, id := range r.Layers {
+	for _, id := range slices.Concat(r.Layers, r.Before) {
 		if !digestRE().MatchString(id) {
 			return nil, fmt.Errorf("image record %s: it names no layer", s.manifestPath(digest))
 		}
@@ -98,7 +100,7 @@ func (s *Store) record(digest string) (*imageRecord, error) {
 	return r, nil
 }
 
-// layersOf returns the DiffIDs in an owner's images.
+// layersOf returns the ids of the layers of an owner's images.
 func (s *Store) layersOf(owner string) (map[string]bool, error) {
 	recs, err := s.names(owner)
 	if err != nil {
@@ -122,20 +124,23 @@ func (s *Store) layersOf(owner string) (map[string]bool, error) {
 
 // List returns an owner's images by name, or with "" everybody's. Nothing is
 // an empty list.
-func (s *Store) List(_ context.Context, owner string) ([]Image, error) {
+func (s *Store) List(ctx context.Context, owner string) ([]Image, error) {
 	recs, err := s.names(owner)
 	if err != nil {
 		return nil, err
 	}
 	imgs := []Image{}
 	for _, n := range recs {
-		img, err := s.load(n)
+		img, stale, err := s.load(ctx, n)
 		if sandbox.KindOf(err) == sandbox.NotFound {
 			s.opts.Log.Warn("image is incomplete", "name", n.Name, "digest", n.Digest)
 			continue
 		}
 		if err != nil {
 			return nil, err
+		}
+		if stale {
+			img.Notes = append([]string{staleNote}, img.Notes...)
 		}
 		imgs = append(imgs, img)
 	}
@@ -147,14 +152,18 @@ func (s *Store) List(_ context.Context, owner string) ([]Image, error) {
 
 // Find returns an owner's image: by name, by name@digest (the manifest's, or
 // that of the index it was pulled by), or by at least 12 digits of its digest.
-// The error is NotFound where there is none, and Invalid where digits fit
-// more than one.
-func (s *Store) Find(_ context.Context, owner, ref string) (Image, error) {
+// The error is NotFound where there is none, or none that was unpacked rightly, and
+// Invalid where digits fit more than one.
+func (s *Store) Find(ctx context.Context, owner, ref string) (Image, error) {
 	n, err := s.find(owner, ref)
 	if err != nil {
 		return Image{}, err
 	}
-	return s.load(n)
+	img, stale, err := s.load(ctx, n)
+	if err == nil && stale {
+		err = sandbox.Errorf(sandbox.NotFound, "image %s: %s", n.Name, staleNote).WithHint("carboy image pull %s", n.Name)
+	}
+	return img, err
 }
 
 func (s *Store) find(owner, ref string) (nameRecord, error) {
@@ -214,8 +223,9 @@ func byName(recs []nameRecord, r reference) (hits []nameRecord) {
 	return hits
 }
 
-// load returns the image that a name is of, NotFound where it is not whole.
-func (s *Store) load(n nameRecord) (Image, error) {
+// load returns the image that a name is of, NotFound where it is not whole, and whether an earlier
+// rule unpacked it otherwise than this one would.
+func (s *Store) load(ctx context.Context, n nameRecord) (img Image, stale bool, err error) {
 	r, err := s.record(n.Digest)
 	if err == nil {
 		for _, id := range r.Layers {
@@ -226,21 +236,25 @@ func (s *Store) load(n nameRecord) (Image, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && n.Name == "":
-		return Image{}, sandbox.Errorf(sandbox.NotFound, "image %s: not found", term.Escape(short(n.Digest)))
+		return Image{}, false, sandbox.Errorf(sandbox.NotFound, "image %s: not found", term.Escape(short(n.Digest)))
 	case errors.Is(err, fs.ErrNotExist):
-		return Image{}, sandbox.Errorf(sandbox.NotFound, "image %s: its layers are gone", n.Name).WithHint("carboy image pull %s", n.Name)
+		return Image{}, false, sandbox.Errorf(sandbox.NotFound, "image %s: its layers are gone", n.Name).WithHint("carboy image pull %s", n.Name)
 	case err != nil:
-		return Image{}, err
+		return Image{}, false, err
 	}
-	return s.image(n.Name, r), nil
+	if n.Name != "" {
+		stale, err = s.stale(ctx, r)
+	}
+	return s.image(n.Name, r), stale, err
 }
 
 // ByDigest returns the image with a manifest's digest, whoever has it, under
-// no name: it is for records that were allowed when they were made. The error
-// is NotFound where there is none.
-func (s *Store) ByDigest(_ context.Context, digest string) (Image, error) {
+// no name: it is for records that were allowed when they were made, by whatever rule it was
+// unpacked. The error is NotFound where there is none.
+func (s *Store) ByDigest(ctx context.Context, digest string) (Image, error) {
 	if !digestRE().MatchString(digest) {
 		return Image{}, sandbox.Errorf(sandbox.Invalid, "image digest: not sha256: and 64 lower-case hexadecimal digits")
 	}
-	return s.load(nameRecord{Digest: digest})
+	img, _, err := s.load(ctx, nameRecord{Digest: digest})
+	return img, err
 }

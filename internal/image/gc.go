@@ -144,6 +144,7 @@ func (s *Store) live(inUse []string) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
+	used := len(inUse)
 	digests := slices.Clone(inUse)
 	for d := range s.pins {
 		digests = append(digests, d) // those of layers have no record
@@ -151,7 +152,7 @@ func (s *Store) live(inUse []string) (map[string]bool, error) {
 	for _, n := range names {
 		digests = append(digests, n.Digest)
 	}
-	for _, d := range digests {
+	for i, d := range digests {
 		if !digestRE().MatchString(d) {
 			return nil, invalid("collect images: what is in use must be digests")
 		}
@@ -165,6 +166,11 @@ func (s *Store) live(inUse []string) (map[string]bool, error) {
 		}
 		for _, id := range r.Layers {
 			live[id] = true
+		}
+		if i < used { // what a sandbox has mounted goes with the sandbox
+			for _, id := range r.Before {
+				live[id] = true
+			}
 		}
 	}
 	return live, nil

@@ -28,12 +28,14 @@ import (
 
 // Options tune a Store. The zero value works.
 type Options struct {
-	// Unpack makes the tree of one layer in an empty directory. Default:
-	// layer.Unpack.
-	Unpack func(ctx context.Context, r io.Reader, dir string) (layer.Result, error)
+	// Unpack makes the tree of one layer in an empty directory, over the trees below it, the lowest
+	// first. Default: layer.Unpack.
+	Unpack func(ctx context.Context, r io.Reader, dir string, below []string) (layer.Result, error)
+	// Stands is layer.Stands, its default, with the rights that Unpack has.
+	Stands func(ctx context.Context, trees []string) (bool, error)
 	// Remove takes a tree away. Default: os.RemoveAll.
 	Remove func(dir string) error
-	// UserXattr is for the default Unpack: marks that overlays without
+	// UserXattr is for the default Unpack and Stands: marks that overlays without
 	// privilege understand.
 	UserXattr bool
 	Log       *slog.Logger      // default: discard

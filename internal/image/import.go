@@ -221,14 +221,11 @@ func (j *job) loadSaved(a *archive, config string, layers []string) (*manifest, 
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		if slices.Contains(c.RootFS.DiffIDs[:i], c.RootFS.DiffIDs[i]) {
-			continue
-		}
 		srcs = append(srcs, source{diffID: c.RootFS.DiffIDs[i], open: func(context.Context) (io.ReadCloser, int64, error) {
 			return io.NopCloser(r), r.Size(), nil
 		}})
 	}
-	return m, c, srcs, nil
+	return m, c, chained(srcs), nil
 }
 
 // rootFS takes the whole archive for one layer.
@@ -236,9 +233,11 @@ func (j *job) rootFS(ctx context.Context, f *os.File, size int64, as string) (Im
 	if as == "" {
 		return Image{}, sandbox.Errorf(sandbox.Invalid, "the archive is a root file system, which has no name").WithHint("give it one, as tools:1")
 	}
+	below := make(chan struct{}) // there is nothing to wait for
+	close(below)
 	diffID, err := j.makeLayer(ctx, source{open: func(context.Context) (io.ReadCloser, int64, error) {
 		return io.NopCloser(f), size, nil
-	}})
+	}}, below)
 	if err != nil {
 		return Image{}, err
 	}

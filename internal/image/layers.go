@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +34,12 @@ type layerRecord struct {
 
 // source is where a layer comes from.
 type source struct {
-	diffID string // of the uncompressed layer; "" where only unpacking tells
-	blob   string // the digest that the content is checked against, or ""
+	// id is the ChainID of the layer and those below it, by which its tree is kept, for that depends
+	// on them; "" where only unpacking tells.
+	id     string
+	below  []string // the ids of those, the lowest first
+	diffID string   // of the uncompressed layer; "" where only unpacking tells
+	blob   string   // the digest that the content is checked against, or ""
 	// open returns the content, checked. A layer that its owner already has is
 	// not opened.
 	open func(ctx context.Context) (io.ReadCloser, int64, error)
@@ -44,7 +49,30 @@ type source struct {
 }
 
 func (src source) key(owner string) string {
-	return hashOf(owner + "\x00" + src.blob + "\x00" + src.diffID)
+	return hashOf(owner + "\x00" + src.blob + "\x00" + src.id)
+}
+
+// chain returns the ChainIDs of layers that lie one over the other, the lowest first, as the OCI's
+// image specification has them: that of the lowest is its DiffID.
+func chain(diffIDs []string) []string {
+	ids := slices.Clone(diffIDs)
+	for i := 1; i < len(ids); i++ {
+		ids[i] = "sha256:" + hashOf(ids[i-1]+" "+diffIDs[i])
+	}
+	return ids
+}
+
+// chained gives sources, the lowest first, their place over one another.
+func chained(srcs []source) []source {
+	var diffIDs []string
+	for _, src := range srcs {
+		diffIDs = append(diffIDs, src.diffID)
+	}
+	ids := chain(diffIDs)
+	for i := range srcs {
+		srcs[i].id, srcs[i].below = ids[i], ids[:i:i]
+	}
+	return srcs
 }
 
 func (src source) name() string {
@@ -62,7 +90,8 @@ type flight struct {
 	users int // jobs; guarded by Store.mu
 }
 
-// layers makes all of an image's layers.
+// layers makes all of an image's layers, the lowest first. They are fetched side by side, and
+// each is unpacked once those below it are.
 func (j *job) layers(ctx context.Context, srcs []source) error {
 	has, err := j.s.layersOf(j.owner)
 	if err != nil {
@@ -70,21 +99,33 @@ func (j *job) layers(ctx context.Context, srcs []source) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
+	below := make(chan struct{})
+	close(below)
 	for _, src := range srcs {
+		ready, done := below, make(chan struct{})
+		below = done
 		g.Go(func() error {
-			if has[src.diffID] && exists(j.s.layerDir(src.diffID)) {
+			if has[src.id] && exists(j.s.layerDir(src.id)) {
 				j.rep.report(src.name(), PhaseDone, 0, 0)
-				return nil
+			} else if err := j.layer(ctx, src, ready); err != nil {
+				return err
 			}
-			return j.layer(ctx, src)
+			select {
+			case <-ready:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			close(done)
+			return nil
 		})
 	}
 	return g.Wait()
 }
 
 // layer makes one layer, or waits for another pull that makes the same for the
-// same owner. Owners do not wait for each other: each has to show the content.
-func (j *job) layer(ctx context.Context, src source) error {
+// same owner. Owners do not wait for each other: each has to show the content. Whoever
+// makes one waits for those below it alone, so that none waits for the other's in a circle.
+func (j *job) layer(ctx context.Context, src source, below <-chan struct{}) error {
 	s, key := j.s, src.key(j.owner)
 	for {
 		s.mu.Lock()
@@ -95,7 +136,7 @@ func (j *job) layer(ctx context.Context, src source) error {
 		}
 		s.mu.Unlock()
 		if !busy {
-			_, f.err = j.makeLayer(ctx, src)
+			_, f.err = j.makeLayer(ctx, src, below)
 			s.mu.Lock()
 			if f.err != nil {
 				delete(s.flights, key)
@@ -134,8 +175,8 @@ func (j *job) useLocked(key string, f *flight) {
 	j.flights = append(j.flights, key)
 }
 
-// makeLayer opens, unpacks, checks and keeps a layer, and returns its DiffID.
-func (j *job) makeLayer(ctx context.Context, src source) (diffID string, err error) {
+// makeLayer opens, unpacks, checks and keeps a layer, once below is closed, and returns its DiffID.
+func (j *job) makeLayer(ctx context.Context, src source, below <-chan struct{}) (diffID string, err error) {
 	r, size, err := src.open(ctx)
 	if err != nil {
 		return "", err
@@ -146,6 +187,11 @@ func (j *job) makeLayer(ctx context.Context, src source) (diffID string, err err
 		}
 		r.Close()
 	}()
+	select {
+	case <-below:
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
 	diffID = src.diffID
 	if !j.s.madeFrom(src) {
 		if diffID, err = j.unpack(ctx, src, r, size); err != nil {
@@ -160,8 +206,8 @@ func (j *job) makeLayer(ctx context.Context, src source) (diffID string, err err
 // blob that src has.
 func (s *Store) madeFrom(src source) bool {
 	var rec layerRecord
-	return src.blob != "" && src.diffID != "" &&
-		readRecord(filepath.Join(s.layerDir(src.diffID), "layer.json"), &rec) == nil && rec.Blob == src.blob
+	return src.blob != "" && src.id != "" &&
+		readRecord(filepath.Join(s.layerDir(src.id), "layer.json"), &rec) == nil && rec.Blob == src.blob
 }
 
 func (j *job) unpack(ctx context.Context, src source, r io.Reader, size int64) (diffID string, err error) {
@@ -183,31 +229,36 @@ func (j *job) unpack(ctx context.Context, src source, r io.Reader, size int64) (
 		return "", fmt.Errorf("unpack layer: %w", err)
 	}
 	counted := &countingReader{r: r, each: func(n int64) { j.rep.report(src.name(), PhaseUnpack, n, size) }}
-	res, err := s.opts.Unpack(ctx, counted, tree)
+	_, under, _, err := s.showing(src.below)
+	if err != nil {
+		return "", err
+	}
+	res, err := s.opts.Unpack(ctx, counted, tree, under)
 	if err != nil {
 		return "", err
 	}
 	if src.diffID != "" && res.DiffID != src.diffID {
 		return "", invalid("layer %s: unpacked it has the digest %s, and the image's configuration says %s", src.name(), res.DiffID, src.diffID)
 	}
-	j.pin(res.DiffID)
+	id := cmp.Or(src.id, res.DiffID)
+	j.pin(id)
 	rec := layerRecord{Blob: src.blob, Bytes: res.Bytes, Whole: res.RootOpaque, Notes: res.Notes[:min(len(res.Notes), maxNotes)]}
 	if err := s.writeRecord("layer-record", filepath.Join(work, "layer.json"), rec); err != nil {
 		return "", err
 	}
-	return res.DiffID, s.keepLayer(work, res.DiffID)
+	return res.DiffID, s.keepLayer(work, id)
 }
 
 // keepLayer puts a finished layer in its place, unless it is there: somebody
 // else was as fast, and it is the same.
-func (s *Store) keepLayer(work, diffID string) error {
+func (s *Store) keepLayer(work, id string) error {
 	if err := syncFS(work); err != nil {
 		return fmt.Errorf("keep layer: %w", err)
 	}
 	if err := s.opts.Step("layer-rename"); err != nil {
 		return err
 	}
-	err := durable.Rename(work, s.layerDir(diffID), unix.RENAME_NOREPLACE)
+	err := durable.Rename(work, s.layerDir(id), unix.RENAME_NOREPLACE)
 	if errors.Is(err, fs.ErrExist) { // whose name may not be on the disk yet
 		err = durable.SyncDir(filepath.Join(s.dir, "layers"))
 	}
@@ -231,28 +282,35 @@ func syncFS(dir string) error {
 	return nil
 }
 
-// fill completes a record by what is known of its layers, and leaves out those
-// that show nothing. An overlay takes no directory twice: what a layer did
-// further down it does again further up. And what one hides altogether, which
-// no overlay can be told, need not be there.
+// fill completes a record by what is known of its layers, and leaves out those that show nothing.
 func (s *Store) fill(r *imageRecord) error {
-	all := r.Layers
-	r.Layers = nil
-	for i, id := range slices.Backward(all) {
-		if slices.Contains(all[i+1:], id) {
-			continue
-		}
-		var rec layerRecord
-		if err := readRecord(filepath.Join(s.layerDir(id), "layer.json"), &rec); err != nil {
-			return fmt.Errorf("look at layers: %w", err)
-		}
-		r.Layers = append(r.Layers, id)
+	ids, _, recs, err := s.showing(r.Layers)
+	if err != nil {
+		return err
+	}
+	r.Layers = ids
+	for _, rec := range slices.Backward(recs) {
 		r.Size += rec.Bytes
 		r.Notes = append(r.Notes, rec.Notes[:min(len(rec.Notes), maxNotes-len(r.Notes))]...)
+	}
+	return nil
+}
+
+// showing returns those of an image's layers, the lowest first, that show anything, with their
+// trees and records. What one hides altogether, which no overlay can be told, need not be there.
+func (s *Store) showing(all []string) (ids, trees []string, recs []layerRecord, err error) {
+	for _, id := range slices.Backward(all) {
+		var rec layerRecord
+		if err := readRecord(filepath.Join(s.layerDir(id), "layer.json"), &rec); err != nil {
+			return nil, nil, nil, fmt.Errorf("look at layers: %w", err)
+		}
+		ids, trees, recs = append(ids, id), append(trees, s.layerTree(id)), append(recs, rec)
 		if rec.Whole {
 			break
 		}
 	}
-	slices.Reverse(r.Layers)
-	return nil
+	slices.Reverse(ids)
+	slices.Reverse(trees)
+	slices.Reverse(recs)
+	return ids, trees, recs, nil
 }

@@ -92,20 +92,20 @@ func (j *job) pull(ctx context.Context, ref reference, auth *Auth, outside bool)
 	return j.finish(ctx, m, c, srcs, ref.String())
 }
 
-// sources pairs the layers of a manifest with their DiffIDs, each once.
+// sources pairs the layers of a manifest with their DiffIDs.
 func sources(m *manifest, c *configFile, with func(source, descriptor) source) ([]source, error) {
 	var srcs []source
-	seen, blobs := map[string]bool{}, map[string]string{}
+	blobs := map[string]string{}
 	for i, l := range m.layers {
 		id := c.RootFS.DiffIDs[i]
 		if other := blobs[l.Digest]; other != "" && other != id {
 			return nil, invalid("layer %s: the image's configuration has two digests for what is in it", shorten(l.Digest))
 		}
 		blobs[l.Digest] = id
-		if !seen[id] {
-			seen[id] = true
-			srcs = append(srcs, with(source{diffID: id, blob: l.Digest}, l))
-		}
+		srcs = append(srcs, source{diffID: id, blob: l.Digest})
+	}
+	for i, src := range chained(srcs) {
+		srcs[i] = with(src, m.layers[i])
 	}
 	return srcs, nil
 }
@@ -114,18 +114,19 @@ func sources(m *manifest, c *configFile, with func(source, descriptor) source) (
 // layers are there, a name only when its manifest is.
 func (j *job) finish(ctx context.Context, m *manifest, c *configFile, srcs []source, names ...string) (Image, error) {
 	j.pin(m.digest)
-	j.pin(c.RootFS.DiffIDs...)
+	ids := chain(c.RootFS.DiffIDs)
+	j.pin(ids...)
 	if err := j.layers(ctx, srcs); err != nil {
 		return Image{}, err
 	}
 	rec := &imageRecord{
-		Digest: m.digest, Layers: c.RootFS.DiffIDs, Config: c.config(),
+		Digest: m.digest, Rule: ruleOver, Layers: ids, Config: c.config(),
 		Created: c.Created, OS: c.OS, Arch: c.Arch, Notes: c.notes,
 	}
 	if err := j.s.fill(rec); err != nil {
 		return Image{}, err
 	}
-	if err := j.s.writeRecord("manifest", j.s.manifestPath(m.digest), rec); err != nil {
+	if err := j.s.keepRecord(rec); err != nil {
 		return Image{}, err
 	}
 	dir := j.s.ownerDir(j.owner)

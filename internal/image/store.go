@@ -28,7 +28,7 @@ import (
 
 // Store is the images of one daemon, in one directory:
 //
-//	layers/sha256-DIFFID/fs         a layer's tree; beside it layer.json
+//	layers/sha256-CHAINID/fs        a layer's tree over those below it; beside it layer.json
 //	manifests/DIGEST.json           an image: its configuration and layers
 //	names/HASH OF OWNER/HASH.json   what one owner calls an image
 //	partial/                        blobs that are not whole yet
@@ -48,6 +48,8 @@ type Store struct {
 	mu      sync.Mutex
 	pins    map[string]int // digests of manifests and layers that a job is at work on
 	flights map[string]*flight
+
+	records sync.Mutex // held where the record of an image is read and written again
 }
 
 // maxJobs is how many pulls and imports run at once.
@@ -84,9 +86,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Unpack == nil {
 		lo := layer.Options{UserXattr: o.UserXattr}
-		o.Unpack = func(ctx context.Context, r io.Reader, dir string) (layer.Result, error) {
+		o.Unpack = func(ctx context.Context, r io.Reader, dir string, below []string) (layer.Result, error) {
+			lo := lo
+			lo.Below = below
 			return layer.Unpack(ctx, r, dir, lo)
 		}
+	}
+	if o.Stands == nil {
+		lo := layer.Options{UserXattr: o.UserXattr}
+		o.Stands = func(ctx context.Context, trees []string) (bool, error) { return layer.Stands(ctx, trees, lo) }
 	}
 	if o.Remove == nil {
 		o.Remove = func(dir string) error { return beneath.RemoveAll(context.Background(), dir) }
@@ -267,9 +275,11 @@ func hashOf(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (s *Store) layerDir(diffID string) string {
-	return filepath.Join(s.dir, "layers", "sha256-"+strings.TrimPrefix(diffID, "sha256:"))
+func (s *Store) layerDir(id string) string {
+	return filepath.Join(s.dir, "layers", "sha256-"+strings.TrimPrefix(id, "sha256:"))
 }
+
+func (s *Store) layerTree(id string) string { return filepath.Join(s.layerDir(id), "fs") }
 
 func (s *Store) manifestPath(digest string) string {
 	return filepath.Join(s.dir, "manifests", strings.TrimPrefix(digest, "sha256:")+".json")

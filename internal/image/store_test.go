@@ -117,7 +117,7 @@ func TestTwoPullsAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	gate := make(chan struct{})
 	w := newWorld(t, func(o *image.Options) {
-		o.Unpack = func(ctx context.Context, r io.Reader, dir string) (layer.Result, error) {
+		o.Unpack = func(ctx context.Context, r io.Reader, dir string, below []string) (layer.Result, error) {
 			mu.Lock()
 			unpacked++
 			now++
@@ -125,7 +125,7 @@ func TestTwoPullsAtOnce(t *testing.T) {
 			mu.Unlock()
 			<-gate
 			defer func() { mu.Lock(); now--; mu.Unlock() }()
-			return layer.Unpack(ctx, r, dir, layer.Options{})
+			return layer.Unpack(ctx, r, dir, layer.Options{Below: below})
 		}
 	})
 	var trees []tree
@@ -170,7 +170,7 @@ func TestTheOtherPullIsCancelled(t *testing.T) {
 	first := true
 	var mu sync.Mutex
 	w := newWorld(t, func(o *image.Options) {
-		o.Unpack = func(ctx context.Context, r io.Reader, dir string) (layer.Result, error) {
+		o.Unpack = func(ctx context.Context, r io.Reader, dir string, below []string) (layer.Result, error) {
 			mu.Lock()
 			f := first
 			first = false
@@ -180,7 +180,7 @@ func TestTheOtherPullIsCancelled(t *testing.T) {
 				<-release
 				return layer.Result{}, context.Cause(ctx)
 			}
-			return layer.Unpack(ctx, r, dir, layer.Options{})
+			return layer.Unpack(ctx, r, dir, layer.Options{Below: below})
 		}
 	})
 	w.push("app", "1", build(tree{"a": "1"}))

@@ -31,9 +31,16 @@ func (o *Options) Use(roles *role.Runner) {
 	}
 	o.UserXattr = true
 	o.Remove = func(dir string) error { return roles.Delete(context.Background(), dir) }
-	o.Unpack = func(ctx context.Context, r io.Reader, dir string) (layer.Result, error) {
+	o.Stands = func(ctx context.Context, trees []string) (bool, error) {
 		var answer unpacked
-		if err := roles.Ask(ctx, roleUnpack, unpackOrder{Dir: dir}, &answer, r); err != nil {
+		if err := roles.Ask(ctx, roleUnpack, unpackOrder{Below: trees}, &answer, nil); err != nil {
+			return false, fmt.Errorf("look at layers: %w", err)
+		}
+		return answer.Stands, nil
+	}
+	o.Unpack = func(ctx context.Context, r io.Reader, dir string, below []string) (layer.Result, error) {
+		var answer unpacked
+		if err := roles.Ask(ctx, roleUnpack, unpackOrder{Dir: dir, Below: below}, &answer, r); err != nil {
 			return layer.Result{}, fmt.Errorf("unpack a layer: %w", err)
 		}
 		if answer.Refused != "" {
@@ -44,7 +51,8 @@ func (o *Options) Use(roles *role.Runner) {
 }
 
 type unpackOrder struct {
-	Dir string `json:"dir"`
+	Dir   string   `json:"dir,omitempty"` // where to; "": to say whether the trees stand as they are
+	Below []string `json:"below,omitempty"`
 }
 
 // unpacked is what the role answers.
@@ -52,9 +60,10 @@ type unpacked struct {
 	Result  layer.Result `json:"result"`
 	Refused string       `json:"refused,omitempty"` // why the layer is no good
 	Hint    string       `json:"hint,omitempty"`
+	Stands  bool         `json:"stands,omitempty"`
 }
 
-// unpackMain reads an order and a layer, and unpacks it.
+// unpackMain reads an order and a layer, and unpacks it. An order without a directory has no layer.
 func unpackMain(in io.Reader, out io.Writer) error {
 	r := bufio.NewReaderSize(in, 1<<16)
 	line, err := r.ReadString('\n')
@@ -71,7 +80,13 @@ func unpackMain(in io.Reader, out io.Writer) error {
 		}
 	}
 	var answer unpacked
-	answer.Result, err = layer.Unpack(context.Background(), r, o.Dir, layer.Options{UserXattr: true})
+	opts := layer.Options{UserXattr: true}
+	if o.Dir == "" {
+		answer.Stands, err = layer.Stands(context.Background(), o.Below, opts)
+	} else {
+		opts.Below = o.Below
+		answer.Result, err = layer.Unpack(context.Background(), r, o.Dir, opts)
+	}
 	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind == sandbox.Invalid {
 		answer.Refused, answer.Hint, err = e.Msg, e.Hint, nil
 	}

@@ -193,10 +193,18 @@ type built struct {
 
 // build makes an image of layers.
 func build(layers ...tree) *built {
+	var tars [][]byte
+	for _, l := range layers {
+		tars = append(tars, l.tar())
+	}
+	return buildOf(tars...)
+}
+
+// buildOf makes an image of layers that are archives.
+func buildOf(tars ...[]byte) *built {
 	b := &built{manType: ociManifest}
 	ids := []string{}
-	for _, l := range layers {
-		t := l.tar()
+	for _, t := range tars {
 		z := zip(t)
 		b.tars, b.blobs = append(b.tars, t), append(b.blobs, z)
 		b.layers = append(b.layers, object{"mediaType": ociGzip, "digest": digest(z), "size": len(z)})
