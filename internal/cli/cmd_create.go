@@ -51,6 +51,7 @@ means each one holds.`,
 }
 
 func (a *app) create(ctx context.Context, spec *launch.Spec) error {
+	repo := a.elsewhere(ctx, spec)
 	req, err := spec.Request(a.LookupEnv, a.Note)
 	if err != nil {
 		return err
@@ -63,6 +64,7 @@ func (a *app) create(ctx context.Context, spec *launch.Spec) error {
 	if err != nil {
 		return err
 	}
+	a.giveRepository(ctx, svc, sb, repo)
 	return a.Answer(sb, sb.Name)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
+	"github.com/carboy-sandbox/carboy/internal/repository"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -34,6 +35,7 @@ type runOptions struct {
 
 	// adjust, if any, changes what is asked for, once it was checked; made is told of the
 	// sandbox before anything runs in it, and ended when the command has ended.
+	repo   *repository.Repository // of the workspace, where it lies elsewhere
 	adjust func(*launch.Request) error
 	made   func(*client.Client, *api.Sandbox)
 	ended  func()
@@ -114,6 +116,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return err
 	}
 	cmd.Cwd, cmd.Tag = o.cwd, mainCommand
+	o.repo = a.elsewhere(ctx, &o.spec)
 	req, err := o.spec.Request(a.LookupEnv, a.Note)
 	if err != nil {
 		return err
@@ -158,6 +161,7 @@ func (a *app) runAttached(ctx context.Context, svc *client.Client, req *launch.R
 			a.PrintError(ferr)
 		}
 	}()
+	a.giveRepository(r.Ctx, svc, sb, o.repo)
 	if cmd.Argv, err = launch.Argv(sb, o.entrypoint, cmd.GetArgv()); err != nil {
 		return err
 	}
@@ -231,6 +235,7 @@ func (a *app) runDetached(ctx context.Context, svc *client.Client, req *launch.R
 	if err != nil {
 		return err
 	}
+	a.giveRepository(ctx, svc, sb, o.repo)
 	var command string
 	if cmd.Argv, err = launch.Argv(sb, o.entrypoint, cmd.GetArgv()); err == nil {
 		command, err = relay.Detach(ctx, a.Console, svc, sb.ID, cmd, o.command.TTY)

@@ -25,8 +25,8 @@ var kept = map[string][]string{
 }
 
 // forSandbox returns of a configuration what a sandbox is to have, written anew: however
-// git would have read the rest of it, it is not there.
-func forSandbox(text string) ([]byte, error) {
+// git would have read the rest of it, it is not there. tree is what it says of the tree.
+func forSandbox(text, tree string) ([]byte, error) {
 	if len(text) > maxText {
 		return nil, errors.New("its configuration has more than 1 MiB")
 	}
@@ -43,7 +43,7 @@ func forSandbox(text string) ([]byte, error) {
 		value := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\b", `\b`).Replace(withoutSecret(s.value))
 		out.WriteString("]\n\t" + s.name + ` = "` + value + "\"\n")
 	}
-	out.WriteString(override)
+	out.WriteString("\n[core]\n\tworktree = " + tree + "\n\tbare = false\n")
 	return []byte(out.String()), nil
 }
 

@@ -1,4 +1,4 @@
 package repository
 
 // ForSandbox is for tests.
-var ForSandbox = forSandbox
+func ForSandbox(text string) ([]byte, error) { return forSandbox(text, "..") }

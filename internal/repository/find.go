@@ -49,6 +49,7 @@ type Repository struct {
 	// into it that were made elsewhere.
 	Partial bool
 
+	named     string   // where .git leads in a sandbox, if it is a file or a link
 	alternate []shared // objects of others
 	notes     []string
 }
@@ -162,6 +163,10 @@ func (r *Repository) at(dir string) (bool, error) {
 	named, relative, err := gitFile(dot)
 	if err != nil {
 		return false, err
+	}
+	r.named = filepath.Clean(named)
+	if rel, err := filepath.Rel(dir, named); relative && err == nil {
+		r.named = path.Join(Inside, filepath.ToSlash(rel))
 	}
 	r.GitDir, err = filepath.EvalSymlinks(named)
 	if err != nil {

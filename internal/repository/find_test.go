@@ -300,6 +300,29 @@ func findEach(t *testing.T, cases []findCase) {
 	}
 }
 
+// Where .git leads inside is where a sandbox needs a git directory, unless that is a place of its own.
+func TestNamedInside(t *testing.T) {
+	w := newWorld(t)
+	w.repo("repo")
+	w.git("repo", "worktree", "add", "-q", "../linked", "-b", "topic")
+	named := w.path("repo/.git/worktrees/linked")
+	up, err := filepath.Rel("/workspace", "/repo/.git/worktrees/linked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{named: named, up: "/repo/.git/worktrees/linked"} {
+		w.write("linked/.git", "gitdir: "+text+"\n")
+		r, err := repository.Find(t.Context(), w.path("linked"))
+		if err != nil || r.NamedInside() != want {
+			t.Errorf("%s: %q, %v, want %q", text, r.NamedInside(), err, want)
+		}
+	}
+	r, err := repository.Find(t.Context(), w.path("repo"))
+	if err != nil || r.NamedInside() != "" {
+		t.Errorf("a plain repository: %q, %v", r.NamedInside(), err)
+	}
+}
+
 // A .git that leads nowhere is told of as such, and no parent's repository taken for it.
 func TestNamesNone(t *testing.T) {
 	w := newWorld(t)
@@ -359,7 +382,7 @@ func TestOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			var archive bytes.Buffer
-			if err := r.WriteTar(&archive, "git"); err != nil {
+			if err := r.WriteTar(&archive, "git", ".."); err != nil {
 				t.Fatal(err)
 			}
 			before := w.listing(r.CommonDir)

@@ -77,6 +77,15 @@ func (r *Repository) anonymous() string {
 	return "git has " + strings.Join(missing, " and ") + " here, which commits need: before the next start, " + strings.Join(tell, " and ")
 }
 
+// NamedInside is where .git leads inside, where it names a directory outside the tree; "" where a
+// sandbox can have none there that its user gets to.
+func (r *Repository) NamedInside() string {
+	if !r.Outside || within(r.named, Inside) || !mountable(r.named) {
+		return ""
+	}
+	return r.named
+}
+
 // Needed reports whether a sandbox needs a git directory of its own: see WriteTar.
 func (r *Repository) Needed() bool { return r.Outside }
 
@@ -95,14 +104,12 @@ var (
 	}
 )
 
-// override stands at the end of each configuration: the tree is what .git lies in.
-const override = "\n[core]\n\tworktree = ..\n\tbare = false\n"
-
 // WriteTar writes a git directory for a sandbox as the directory name of a tar archive: the
 // repository's own small files, of its configuration what is kept, and in the place of its
 // objects the directory that Mounts has shown. It reads nothing outside the repository: no link leads out of it.
-func (r *Repository) WriteTar(w io.Writer, name string) error {
-	p := &packer{w: tar.NewWriter(w), name: name, made: map[string]bool{}}
+// Its tree is tree: ".." where it is to be in the tree as .git, and else Inside.
+func (r *Repository) WriteTar(w io.Writer, name, tree string) error {
+	p := &packer{w: tar.NewWriter(w), name: name, tree: tree, made: map[string]bool{}}
 	p.dir(".")
 	for _, dir := range []string{"objects/pack", "objects/info", "refs/heads", "refs/tags", "info"} {
 		p.dir(dir)
@@ -124,6 +131,7 @@ func (r *Repository) WriteTar(w io.Writer, name string) error {
 type packer struct {
 	w     *tar.Writer
 	name  string
+	tree  string          // what its configuration says
 	made  map[string]bool // directories and files
 	bytes int64
 	err   error
@@ -224,7 +232,7 @@ func (p *packer) copy(root *os.Root, rel string) {
 		return
 	}
 	if rel == "config" || rel == "config.worktree" {
-		if text, p.err = forSandbox(string(text)); p.err != nil {
+		if text, p.err = forSandbox(string(text), p.tree); p.err != nil {
 			return
 		}
 	}

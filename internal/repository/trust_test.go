@@ -324,7 +324,7 @@ func (w world) inside(dir string) string {
 		w.Fatal(err)
 	}
 	var archive bytes.Buffer
-	if err := r.WriteTar(&archive, "git"); err != nil {
+	if err := r.WriteTar(&archive, "git", ".."); err != nil {
 		w.Fatal(err)
 	}
 	for tr := tar.NewReader(&archive); ; {

@@ -4,6 +4,10 @@
 //
 // It refuses to do so where the workspace is the user's own tree. What the sandbox says is
 // escaped and cut short.
+//
+// Prepare makes it ready for an agent, whose work is in the tree and is kept there: the git directory
+// is a part of the view. Beside makes it ready for a command of whatever kind, and changes nothing
+// in the view: the git directory is where .git leads.
 package checkout
 
 import (
@@ -73,16 +77,52 @@ func give(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *reposi
 	if err := svc.RemoveFile(ctx, sb.ID, gitPlace); err != nil {
 		return fmt.Errorf("make place for a git directory inside: %w", err)
 	}
+	return upload(ctx, svc, sb, repo, gitPlace, "..")
+}
+
+// besideDir is where a git directory of a sandbox's own lies beside its tree; anybody inside may
+// make one there.
+const besideDir = "/var/lib/carboy/git/own"
+
+// besideSetup makes, as root, the directory $1, open to all, and the link $3 to $2 in it.
+const besideSetup = `umask 022 && mkdir -p "$1" "${3%/*}" && chmod 1777 "$1" && ln -s "$2" "$3"`
+
+// Beside gives a new sandbox whose workspace is a view of repo's tree, and that has its Mounts, a git
+// directory of its own at the place that .git names.
+func Beside(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *repository.Repository) error {
+	said := excerpt.New(maxSaid/4, maxSaid-maxSaid/4)
+	end, err := svc.Exec(ctx, sb.ID, client.ExecOptions{
+		Command: &guestv1.Command{
+			Argv: []string{"/bin/sh", "-c", besideSetup, "sh", besideDir, besideDir + "/dir", repo.NamedInside()}, Cwd: "/", User: "root",
+		},
+		Stderr: said,
+	})
+	switch {
+	case sandbox.KindOf(err) == sandbox.Denied: // there is no root inside who could make its place
+		return sandbox.Errorf(sandbox.Unsupported, "its place, %s, is made by the sandbox's root: --isolation gvisor has one", repo.NamedInside())
+	case err != nil:
+		return fmt.Errorf("make place for a git directory inside: %w", err)
+	case end.GetReason() == guestv1.Reason_REASON_NOT_STARTED: // an image without a shell has no git
+		return nil
+	case exit.Of(end) != exit.OK:
+		text, _ := said.Excerpt().Whole()
+		return sandbox.Errorf(sandbox.Unsupported, "make place for a git directory inside: %s", term.Escape(strings.TrimSpace(string(text))))
+	}
+	return upload(ctx, svc, sb, repo, besideDir+"/dir", repository.Inside)
+}
+
+// upload makes the git directory at, whose tree is tree.
+func upload(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *repository.Repository, at, tree string) error {
 	r, w := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
-		err := repo.WriteTar(w, "git")
+		err := repo.WriteTar(w, "git", tree)
 		_ = w.CloseWithError(err) // never fails
 		written <- err
 	}()
 	var left []string
 	err := svc.Upload(ctx, sb.ID, client.UploadOptions{
-		Path: gitPlace, Mode: "as", Skipped: func(s client.Skip) { left = append(left, s.Name+": "+s.Reason) },
+		Path: at, Mode: "as", Skipped: func(s client.Skip) { left = append(left, s.Name+": "+s.Reason) },
 	}, r)
 	_ = r.Close() // ends the writer where it was not read to its end
 	switch werr := <-written; {

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/checkout"
+	"github.com/carboy-sandbox/carboy/internal/launch"
+	"github.com/carboy-sandbox/carboy/internal/repository"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
+)
+
+// reasonRepository is what programs know notes on a workspace's repository by.
+const reasonRepository = "repository"
+
+// elsewhere returns the repository of the directory that is to be the workspace, where its .git names
+// a directory outside, as in a linked worktree or a submodule, and has spec show what git needs of
+// it. Where that is not to be shown, or can't be, a line says why, and it returns nil: the
+// sandbox is made without.
+func (a *app) elsewhere(ctx context.Context, spec *launch.Spec) *repository.Repository {
+	dir, ok := launch.WorkspaceDir(spec.Workspace)
+	if !ok || dir == "" {
+		return nil
+	}
+	if fi, err := os.Lstat(filepath.Join(dir, ".git")); err != nil || fi.IsDir() {
+		return nil
+	}
+	none := func(why string) *repository.Repository {
+		a.NoteReason(reasonRepository, "git finds no repository inside: "+why)
+		return nil
+	}
+	repo, err := repository.Find(ctx, dir)
+	switch {
+	case err != nil: // the word of the tree alone: whoever made it may have named any directory
+		return none(err.Error())
+	case !repo.Outside:
+		return nil
+	case spec.Workspace != dir:
+		return none("it lies in " + shell.Word(repo.CommonDir) + ", and is shown with a view alone: --workspace " + shell.Word(dir) + " without " + strings.TrimPrefix(spec.Workspace, dir))
+	case repo.NamedInside() == "":
+		return none("it lies in " + shell.Word(repo.CommonDir) + ", a place that a sandbox has for itself: git worktree move, or a clone, takes it elsewhere")
+	}
+	mounts := repo.Mounts()
+	for _, m := range mounts {
+		if m.Borrowed && !slices.Contains(spec.Mounts, m.String()) {
+			return none("it borrows the objects of another, which are shown if you say so: --mount " + shell.Word(m.String()))
+		}
+	}
+	for _, m := range mounts {
+		if !slices.Contains(spec.Mounts, m.String()) {
+			spec.Mounts = append(spec.Mounts, m.String())
+		}
+	}
+	a.NoteReason(reasonRepository, "the repository of this directory lies in "+repo.CommonDir+": its objects are shown inside too, read-only, and commits made inside stay there")
+	return repo
+}
+
+// giveRepository makes git ready in a sandbox for which elsewhere returned repo. A sandbox is of use
+// without: a line says what is wrong.
+func (a *app) giveRepository(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *repository.Repository) {
+	if repo == nil {
+		return
+	}
+	if err := checkout.Beside(ctx, svc, sb, repo); err != nil && ctx.Err() == nil {
+		a.NoteReason(reasonRepository, "git finds no repository inside: "+err.Error())
+	}
+}
