@@ -13,6 +13,7 @@ func ParseReference(s string) (short, host, repository, identifier string, err e
 // What tests of the network's side call.
 var (
 	Loopback         = loopback
+	UnpackMain       = unpackMain // the role without root
 	Inward           = inward
 	OutsideTransport = outsideTransport
 )

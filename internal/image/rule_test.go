@@ -2,6 +2,7 @@ package image_test
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -178,6 +179,33 @@ func meetAt(asked chan<- string, meet <-chan struct{}, blobs []string) func(http
 			<-meet
 		}
 		return false
+	}
+}
+
+// The role that unpacks without root is told of the layers below, and looks at those of earlier
+// versions.
+func TestUnpackingRole(t *testing.T) {
+	ask := func(order object, more []byte) (answer struct {
+		Refused string `json:"refused"`
+		Stands  bool   `json:"stands"`
+	},
+	) {
+		t.Helper()
+		var out bytes.Buffer
+		must(image.UnpackMain(io.MultiReader(bytes.NewReader(append(order.json(), '\n')), bytes.NewReader(more)), &out))
+		must(json.Unmarshal(out.Bytes(), &answer))
+		return answer
+	}
+	base, alone, top := t.TempDir(), t.TempDir(), t.TempDir()
+	b := based(1, 2)
+	if a := ask(object{"dir": base}, b.tars[0]); a.Refused != "" {
+		t.Fatal(a.Refused)
+	}
+	ask(object{"dir": alone}, b.tars[1])
+	ask(object{"dir": top, "below": []string{base}}, b.tars[1])
+	wantOver(t, image.Image{Layers: []string{top}}, 1, 2)
+	if ask(object{"below": []string{base, alone}}, nil).Stands || !ask(object{"below": []string{base, top}}, nil).Stands {
+		t.Error("what the layers show is not told from what they should")
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // TestImageWithoutRoot: an ordinary user's layers are unpacked, and removed, by a
@@ -37,6 +40,19 @@ func TestImageWithoutRoot(t *testing.T) {
 	got := h.ok("run", "--image", "own:1", "--isolation", "gvisor", "--", "/bin/busybox", "stat", "-c", "%u:%g", "/srv/owned")
 	if got != "12:34\n" {
 		t.Errorf("its owner is %q", got)
+	}
+	var implied bytes.Buffer
+	tag, err := name.NewTag("example.test/implied:1")
+	if err == nil {
+		err = tarball.Write(tag, impliedImage(t), &implied)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.imports(implied.Bytes(), "implied:1", 0)
+	got = h.ok("run", "--image", "implied:1", "--isolation", "gvisor", "--", "sh", "-c", "tool; stat -c '%u:%g %a' /data /home/u; touch /home/u/new && echo written")
+	if want := "tool\n1234:1234 700\n1234:1234 750\nwritten\n"; got != want {
+		t.Errorf("directories that a layer implies: got %q, want %q", got, want)
 	}
 	outside := file("../outside", "x")
 	if r := h.imports(tarOf(t, outside), "bad:1", 125); !strings.Contains(r, "outside") {
