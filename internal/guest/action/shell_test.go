@@ -267,7 +267,8 @@ func TestShellSignals(t *testing.T) {
 func TestShellCloseEndsAll(t *testing.T) {
 	w := open(t)
 	sh := w.openShell("a")
-	sh.write("setsid sh -c 'while sleep 0.1; do date >>alive; done' & setsid sleep 1001 & echo on")
+	// In a shell of their own, or this one tells when setsid is done with each.
+	sh.write("(setsid sh -c 'while sleep 0.1; do date >>alive; done' & setsid sleep 1001 &); echo on")
 	sh.until("on\n")
 	alive := filepath.Join(w.dir, "alive")
 	until(t, alive, func() bool { _, err := os.Stat(alive); return err == nil })
