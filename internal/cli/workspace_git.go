@@ -56,17 +56,19 @@ func (a *app) elsewhere(ctx context.Context, spec *launch.Spec) *repository.Repo
 			spec.Mounts = append(spec.Mounts, m.String())
 		}
 	}
-	a.NoteReason(reasonRepository, "the repository of this directory lies in "+repo.CommonDir+": its objects are shown inside too, read-only, and commits made inside stay there")
 	return repo
 }
 
-// giveRepository makes git ready in a sandbox for which elsewhere returned repo. A sandbox is of use
-// without: a line says what is wrong.
+// giveRepository makes git ready in a sandbox for which elsewhere returned repo, and says what is
+// shown of it. A sandbox is of use without: a line says what is wrong.
 func (a *app) giveRepository(ctx context.Context, svc *client.Client, sb *api.Sandbox, repo *repository.Repository) {
 	if repo == nil {
 		return
 	}
-	if err := checkout.Beside(ctx, svc, sb, repo); err != nil && ctx.Err() == nil {
+	switch err := checkout.Beside(ctx, svc, sb, repo); {
+	case err == nil:
+		a.NoteReason(reasonRepository, "the repository of this directory lies in "+repo.CommonDir+": its objects are shown inside too, read-only, and commits made inside stay there")
+	case ctx.Err() == nil:
 		a.NoteReason(reasonRepository, "git finds no repository inside: "+err.Error())
 	}
 }
