@@ -19,6 +19,12 @@ import (
 // is sent, with all of that.
 func relay(t *testing.T, owner uint32, slots int) *loopback.Listener {
 	t.Helper()
+	return relayMet(t, owner, slots, func() {})
+}
+
+// relayMet is relay, and calls met for each connection that has its place.
+func relayMet(t *testing.T, owner uint32, slots int, met func()) *loopback.Listener {
+	t.Helper()
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +49,10 @@ func relay(t *testing.T, owner uint32, slots int) *loopback.Listener {
 	}
 	r := &loopback.Relay{
 		Owner: owner, Slots: []loopback.Slots{loopback.NewSlots(slots)}, Log: slog.New(slog.DiscardHandler),
-		Dial: func(context.Context) (io.ReadWriteCloser, error) { return net.Dial("tcp", echo.Addr().String()) },
+		Dial: func(context.Context) (io.ReadWriteCloser, error) {
+			met()
+			return net.Dial("tcp", echo.Addr().String())
+		},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -125,7 +134,13 @@ func TestOthersAreReset(t *testing.T) {
 
 // One more than may be is reset, and the next is served once another has ended.
 func TestTooMany(t *testing.T) {
-	l := relay(t, uint32(os.Geteuid()), 1)
+	met := make(chan struct{}, 1)
+	l := relayMet(t, uint32(os.Geteuid()), 1, func() {
+		select {
+		case met <- struct{}{}:
+		default:
+		}
+	})
 	first := dial(t, l)
 	if _, err := first.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -138,12 +153,9 @@ func TestTooMany(t *testing.T) {
 		defer c.Close()
 		return say(t, c.(*net.TCPConn), "hello")
 	}
-	for { // until the first has its place
-		if got, err := try(); err != nil {
-			break
-		} else if got != "hello" {
-			t.Fatalf("%q", got)
-		}
+	<-met // the first has its place
+	if got, err := try(); err == nil {
+		t.Errorf("one too many: %q", got)
 	}
 	if got, err := say(t, first, "y"); got != "xy" || err != nil {
 		t.Errorf("the first: %q, %v", got, err)
