@@ -2,88 +2,37 @@ package e2e
 
 import (
 	"archive/tar"
-	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // impliedImage has a base with a home, a directory of a service and a link to its programs, and
 // a layer that has a file in each and lists no directory, as builders without a container write it.
 func impliedImage(t *testing.T) v1.Image {
 	t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal("the tests need busybox-static: ", err)
-	}
-	busybox, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := func(name string, mode int64, id int) entry {
 		return entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode, Uid: id, Gid: id}}
 	}
-	base := []entry{
-		file("usr/bin/busybox", string(busybox)),
-		{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "bin", Linkname: "usr/bin"}},
-		dir("home/u", 0o750, 1234), dir("data", 0o700, 1234), file("etc/passwd", "root:x:0:0::/root:/bin/sh\nu:x:1234:1234::/home/u:/bin/sh\n"),
-	}
-	for _, applet := range []string{"sh", "stat", "touch", "cat"} {
-		base = append(base, entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "usr/bin/" + applet, Linkname: "busybox"}})
-	}
+	base := append(busybox(t, "usr/bin", "sh", "stat", "touch", "cat"),
+		entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "bin", Linkname: "usr/bin"}},
+		dir("home/u", 0o750, 1234), dir("data", 0o700, 1234),
+		file("etc/passwd", "root:x:0:0::/root:/bin/sh\nu:x:1234:1234::/home/u:/bin/sh\n"))
 	over := []entry{file("home/u/.profile", ""), file("data/key", "k\n"), file("bin/tool", "#!/bin/sh\necho tool\n")}
-	img, err := mutate.AppendLayers(empty.Image, layerOf(t, base...), layerOf(t, over...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg = cfg.DeepCopy()
-	cfg.Architecture, cfg.OS = "amd64", "linux"
-	cfg.Config = v1.Config{User: "u", Env: []string{"PATH=/bin"}}
-	if img, err = mutate.ConfigFile(img, cfg); err != nil {
-		t.Fatal(err)
-	}
-	return img
+	return imageOf(t, v1.Config{User: "u", Env: []string{"PATH=/bin"}}, layerOf(t, base...), layerOf(t, over...))
 }
 
 // TestImpliedDirectories runs an image whose upper layer lists none of the directories that it
 // has files in: they are as in the base, whichever way it came, and in a template of it.
 func TestImpliedDirectories(t *testing.T) {
 	img := impliedImage(t)
-	saved := filepath.Join(t.TempDir(), "implied.tar")
-	tag, err := name.NewTag("example.test/implied:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tarball.WriteToFile(saved, tag, img); err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(registry.New())
-	defer server.Close()
-	ref, err := name.NewTag(strings.TrimPrefix(server.URL, "http://")+"/team/implied:1", name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(ref, img); err != nil {
-		t.Fatal(err)
-	}
+	saved, ref := saveImage(t, img, "implied:1"), serveImage(t, img, "implied:1")
 	const look = "tool; /bin/sh -c 'stat -c \"%n %u:%g %a\" /data /home/u; cat /data/key; touch /home/u/new && echo written'"
 	const want = "tool\n/data 1234:1234 700\n/home/u 1234:1234 750\nk\nwritten\n"
 	behindEach(t, func(t *testing.T, wall string) {
-		for from, image := range map[string]string{"archive": saved, "registry": ref.String()} {
+		for from, image := range map[string]string{"archive": saved, "registry": ref} {
 			t.Run(from, func(t *testing.T) {
 				h := newHome(t)
 				if got := h.ok("run", "--isolation", wall, "--image", image, "--", "sh", "-c", look); got != want {

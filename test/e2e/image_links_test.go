@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,14 +13,6 @@ import (
 // something of the wall's is mounted, made or written: it either does not start,
 // or what lies there on the host stays as it was, and is not seen inside.
 func TestImageOfLinks(t *testing.T) {
-	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal("the tests need busybox-static: ", err)
-	}
-	program, err := os.ReadFile(busybox)
-	if err != nil {
-		t.Fatal(err)
-	}
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")
 	if err := os.WriteFile(secret, []byte("the host's"), 0o666); err != nil {
@@ -36,7 +27,7 @@ func TestImageOfLinks(t *testing.T) {
 		"dev/null": secret, "dev/console": secret, "dev/pts": outside, "etc/passwd": secret, "etc/resolv.conf": secret, "etc/hosts": secret, "usr/local/etc": outside, "proc/sys": outside,
 	} {
 		name := "links:" + strings.ReplaceAll(place, "/", "-")
-		entries := []entry{file("bin/busybox", string(program)), {Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/sh", Linkname: "busybox"}}}
+		entries := busybox(t, "bin", "sh")
 		if target != "" {
 			entries = append(entries, entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: place, Linkname: target}})
 		}

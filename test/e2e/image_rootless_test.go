@@ -6,32 +6,20 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // TestImageWithoutRoot: an ordinary user's layers are unpacked, and removed, by a
 // process that owns their files' ids.
 func TestImageWithoutRoot(t *testing.T) {
 	h := newWorld(t).ordinaryHome(carboy)
-	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal("the tests need busybox-static: ", err)
-	}
-	program, err := os.ReadFile(busybox)
-	if err != nil {
-		t.Fatal(err)
-	}
 	owned := file("srv/owned", "its owner's\n")
 	owned.Uid, owned.Gid, owned.Mode = 12, 34, 0o600
 	private := entry{Header: tar.Header{Typeflag: tar.TypeDir, Name: "srv/private", Mode: 0o700, Uid: 12, Gid: 34}}
-	good := []entry{file("bin/busybox", string(program)), owned, private, file("srv/private/in", "")}
+	good := append(busybox(t, "bin"), owned, private, file("srv/private/in", ""))
 	h.imports(tarOf(t, good...), "own:1", 0)
 	images := filepath.Join(h.dir, "state/carboy/images")
 	if n := filesOf(t, images, userSubID+12); n != 2 {
@@ -41,15 +29,11 @@ func TestImageWithoutRoot(t *testing.T) {
 	if got != "12:34\n" {
 		t.Errorf("its owner is %q", got)
 	}
-	var implied bytes.Buffer
-	tag, err := name.NewTag("example.test/implied:1")
-	if err == nil {
-		err = tarball.Write(tag, impliedImage(t), &implied)
-	}
+	implied, err := os.ReadFile(saveImage(t, impliedImage(t), "implied:1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.imports(implied.Bytes(), "implied:1", 0)
+	h.imports(implied, "implied:1", 0)
 	got = h.ok("run", "--image", "implied:1", "--isolation", "gvisor", "--", "sh", "-c", "tool; stat -c '%u:%g %a' /data /home/u; touch /home/u/new && echo written")
 	if want := "tool\n1234:1234 700\n1234:1234 750\nwritten\n"; got != want {
 		t.Errorf("directories that a layer implies: got %q, want %q", got, want)

@@ -6,21 +6,12 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
-	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -66,64 +57,20 @@ func file(name, text string) entry {
 // takes away, and says how it wants to be run.
 func smallImage(t testing.TB) v1.Image {
 	t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal("the tests need busybox-static: ", err)
-	}
-	busybox, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base := []entry{
-		file("bin/busybox", string(busybox)),
+	base := append(busybox(t, "bin", "sh", "cat", "ls", "id", "echo", "env", "pwd", "mkdir", "dirname", "chown", "test"),
 		file("etc/os-release", "NAME=Small\n"), file("etc/gone", "x"),
-		file("etc/passwd", "root:x:0:0::/root:/bin/sh\nworker:x:1234:1234::/srv:/bin/sh\n"),
-	}
-	for _, name := range []string{"sh", "cat", "ls", "id", "echo", "env", "pwd", "mkdir", "dirname", "chown", "test"} {
-		base = append(base, entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox"}})
-	}
-	img, err := mutate.AppendLayers(empty.Image, layerOf(t, base...),
-		layerOf(t, file("etc/os-release", "NAME=Smaller\n"), file("etc/.wh.gone", "")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg = cfg.DeepCopy()
-	cfg.Architecture, cfg.OS = "amd64", "linux"
-	cfg.Config = v1.Config{
+		file("etc/passwd", "root:x:0:0::/root:/bin/sh\nworker:x:1234:1234::/srv:/bin/sh\n"))
+	return imageOf(t, v1.Config{
 		User: "worker", Env: []string{"PATH=/bin", "COLOUR=green"}, WorkingDir: "/srv/app",
 		Entrypoint: []string{"/bin/echo", "said:"}, Cmd: []string{"nothing"},
-	}
-	if img, err = mutate.ConfigFile(img, cfg); err != nil {
-		t.Fatal(err)
-	}
-	return img
+	}, layerOf(t, base...), layerOf(t, file("etc/os-release", "NAME=Smaller\n"), file("etc/.wh.gone", "")))
 }
 
 func TestImages(t *testing.T) {
 	img := smallImage(t)
-	saved := filepath.Join(t.TempDir(), "small.tar")
-	tag, err := name.NewTag("example.test/small:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tarball.WriteToFile(saved, tag, img); err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(registry.New())
-	defer server.Close()
-	ref, err := name.NewTag(strings.TrimPrefix(server.URL, "http://")+"/team/small:1", name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(ref, img); err != nil {
-		t.Fatal(err)
-	}
+	saved, ref := saveImage(t, img, "small:1"), serveImage(t, img, "small:1")
 	behindEach(t, func(t *testing.T, wall string) {
-		for from, image := range map[string]string{"archive": saved, "registry": ref.String()} {
+		for from, image := range map[string]string{"archive": saved, "registry": ref} {
 			t.Run(from, func(t *testing.T) { inImage(t, newHome(t), wall, image) })
 		}
 	})
@@ -231,14 +178,7 @@ func TestHostileImages(t *testing.T) {
 // not before.
 func TestImagesInUse(t *testing.T) {
 	h := newHome(t)
-	saved := filepath.Join(t.TempDir(), "small.tar")
-	tag, err := name.NewTag("example.test/small:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tarball.WriteToFile(saved, tag, smallImage(t)); err != nil {
-		t.Fatal(err)
-	}
+	saved := saveImage(t, smallImage(t), "small:1")
 	h.ok("image", "import", "--name", "small:1", saved)
 	box := h.create("--image", "small:1")
 	h.ok("image", "rm", "small:1")

@@ -10,9 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
-
 	"github.com/carboy-sandbox/carboy/test/long"
 )
 
@@ -176,14 +173,7 @@ func TestManyFromOneSnapshot(t *testing.T) {
 // A snapshot over a pulled image keeps that: its name may go, its files stay as
 // long as the snapshot does.
 func TestSnapshotOverImage(t *testing.T) {
-	saved := filepath.Join(t.TempDir(), "small.tar")
-	tag, err := name.NewTag("example.test/small:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tarball.WriteToFile(saved, tag, smallImage(t)); err != nil {
-		t.Fatal(err)
-	}
+	saved := saveImage(t, smallImage(t), "small:1")
 	behindEach(t, func(t *testing.T, wall string) {
 		h := newHome(t)
 		h.ok("image", "import", saved)
