@@ -93,12 +93,12 @@ func (b mortalBackend) Dial(ctx context.Context, id string, port int) (net.Conn,
 	return b.Backend.Dial(ctx, id, port)
 }
 
-func (b mortalBackend) Changes(ctx context.Context, id string, o sandbox.ChangesOptions, w io.Writer) error {
+func (b mortalBackend) Changes(ctx context.Context, sb *sandbox.Sandbox, o sandbox.ChangesOptions, w io.Writer) error {
 	// Called on a goroutine whose end is waited for: the dead get an error.
 	if b.dead.Load() {
 		return errBoom
 	}
-	return b.Backend.Changes(ctx, id, o, w)
+	return b.Backend.Changes(ctx, sb, o, w)
 }
 
 // bootMortal boots a daemon that dies at its n-th step from now.

@@ -85,7 +85,7 @@ func (l *lives) whyKeep(ctx context.Context, sb *Sandbox) (string, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, changesTimeout)
 	defer cancel()
-	changed, err := l.hasChanges(limited, b, sb.ID)
+	changed, err := l.hasChanges(limited, b, sb)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return "", failure(context.Cause(ctx), sb.Spec.Name, "look for changes")
@@ -100,12 +100,12 @@ func (l *lives) whyKeep(ctx context.Context, sb *Sandbox) (string, error) {
 
 var errEnough = errors.New("enough was read")
 
-// hasChanges reports whether the workspace of an instance differs from its source.
-func (l *lives) hasChanges(ctx context.Context, b Backend, id string) (bool, error) {
+// hasChanges reports whether the workspace of a sandbox differs from its source.
+func (l *lives) hasChanges(ctx context.Context, b Backend, sb *Sandbox) (bool, error) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := b.Changes(ctx, id, ChangesOptions{}, w)
+		err := b.Changes(ctx, sb, ChangesOptions{}, w)
 		w.CloseWithError(err) // nil: the end of the stream
 		done <- err
 	}()

@@ -50,7 +50,7 @@ type Backend interface {
 	// Changes writes the changes of /workspace as a stream that package
 	// workspace reads. It works on running and on stopped sandboxes, and ends
 	// early, with w's error, once w refuses more.
-	Changes(ctx context.Context, id string, opts ChangesOptions, w io.Writer) error
+	Changes(ctx context.Context, sb *Sandbox, opts ChangesOptions, w io.Writer) error
 }
 
 // Capabilities are what a backend can do beyond what all do. What is left out it

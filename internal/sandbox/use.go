@@ -168,7 +168,7 @@ func (m *Manager) Changes(ctx context.Context, c Caller, ref string, opts Change
 	if err != nil {
 		return err
 	}
-	if err := b.Changes(ctx, sb.ID, opts, w); err != nil {
+	if err := b.Changes(ctx, sb, opts, w); err != nil {
 		return failure(err, sb.Spec.Name, "read its changes")
 	}
 	return nil

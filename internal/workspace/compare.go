@@ -14,7 +14,6 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
-	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 // Class says what a change does to the base.
@@ -175,6 +174,7 @@ type comparer struct {
 	filter  *filter
 	brought broughtSet
 	left    Left
+	unread  *bool // set names something that its directory's owner may not read; nil: nobody looked
 }
 
 // dropEmptyDirs takes out new directories in which nothing is an item: those that only
@@ -381,64 +381,6 @@ func (c *comparer) file(it *Item, st *unix.Stat_t) error {
 	case executable(st.Mode) != executable(it.Mode):
 		it.Class = ModeChanged
 	}
-	return nil
-}
-
-// hold sets it.Held, and counts what a deletion would take.
-func (c *comparer) hold(it *Item) error {
-	switch {
-	case weak.On(weak.HoldsOff) && it.Kind != Special:
-	case it.Kind == Special:
-		it.Held = "a " + term.Escape(it.Detail) + " is never applied"
-	case hasTempName(it.Path):
-		it.Held = "the name is reserved for carboy's own files"
-	case HeldByName(it.Path) != "":
-		it.Held = HeldByName(it.Path)
-	case c.bare.around(it.Path, it.Kind == Dir || it.Was == Dir):
-		it.Held = reasonBare
-	case it.Kind == Symlink:
-		if it.Held = linkReason(it.Path, it.Target); it.Held == "" {
-			it.Held = c.throughLinks(it.Path, it.Target)
-		}
-	case it.entry.drivers:
-		it.Held, it.heldForText = reasonDrivers, true
-	}
-	if it.Was == Dir && it.Kind != Dir && it.blocked == "" {
-		return c.holdTree(it)
-	}
-	return nil
-}
-
-// holdTree looks through a directory of the base that would be removed.
-func (c *comparer) holdTree(it *Item) error {
-	sum := newTreeSum()
-	left := 0
-	err := c.base.walk(c.ctx, it.Path, func(rel string, st *unix.Stat_t) error {
-		it.Removes++
-		if out, _ := c.filter.leaves(rel, st.Mode&unix.S_IFMT == unix.S_IFDIR); out && !c.filter.names(it.Path) {
-			left++
-		}
-		sum.add(rel, newStamp(st))
-		if it.Held != "" {
-			return nil
-		}
-		if reason := HeldByName(rel); reason == reasonGit || reason == reasonVCS {
-			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reason)
-		} else if st.Mode&unix.S_IFMT == unix.S_IFDIR && c.bare.is(rel) {
-			it.Held = fmt.Sprintf("%s is in it, a git repository", term.Escape(rel))
-		}
-		return nil
-	})
-	if err != nil {
-		if cause := context.Cause(c.ctx); cause != nil {
-			return cause
-		}
-		it.blocked = reasonFor(err)
-	}
-	if left > 0 && it.Held == "" {
-		it.Held = fmt.Sprintf("%d of the %d entries in it are ignored or excluded, and would go with it", left, it.Removes)
-	}
-	it.tree = sum.sum()
 	return nil
 }
 

@@ -8,8 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
+
+// xattrACL has the access control list of a file.
+const xattrACL = "system.posix_acl_access"
 
 // The extended attributes in which overlayfs keeps what it knows. A process
 // without CAP_SYS_ADMIN in the first user namespace can't set them.
@@ -18,7 +22,10 @@ const (
 	xattrOrigin = "trusted.overlay.origin" // there on what was copied up
 )
 
-type overlaySource struct{ dir *os.File }
+type overlaySource struct {
+	dir    *os.File
+	reader *rights.Reader
+}
 
 // OverlayUpper is the upper directory of an overlay that was mounted with
 // redirect_dir=off, metacopy=off and index=off: it holds whole copies of what
@@ -26,7 +33,11 @@ type overlaySource struct{ dir *os.File }
 // directories. The caller keeps dir open and needs CAP_SYS_ADMIN to see which
 // are opaque. The file system should be mounted nodev: a device node is never
 // opened as long as it was one when it was looked at.
-func OverlayUpper(dir *os.File) Source { return overlaySource{dir} }
+//
+// The kernel copies a file up with root's rights, whoever renames it. reader is therefore the
+// owner of the directory below, with the ids that it has in the upper one: what that user may not
+// read is named as Special. Nil: all is read.
+func OverlayUpper(dir *os.File, reader *rights.Reader) Source { return overlaySource{dir, reader} }
 
 func (overlaySource) since() time.Time { return time.Time{} }
 
@@ -36,6 +47,7 @@ func (s overlaySource) write(p *producer) error {
 		return fmt.Errorf("open upper directory: %w", err)
 	}
 	defer d.Close()
+	p.reader = s.reader
 	return p.overlayDir(d, ".", 0)
 }
 
@@ -113,11 +125,20 @@ func (p *producer) overlaySubdir(dir *os.File, name, rel string, depth int) erro
 func isOpaque(d *os.File) (bool, error) {
 	var b [8]byte
 	n, err := unix.Fgetxattr(int(d.Fd()), xattrOpaque, b[:])
-	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+	if noAttribute(err) {
 		return false, nil
 	}
 	return err == nil && n == 1 && b[0] == 'y', err
 }
+
+// hasACL reports whether f has an access control list, or may have one.
+func hasACL(f *os.File) bool {
+	_, err := unix.Fgetxattr(int(f.Fd()), xattrACL, nil)
+	return !noAttribute(err)
+}
+
+// noAttribute reports whether err says that a file has no such attribute.
+func noAttribute(err error) bool { return errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) }
 
 // hasOrigin reports whether overlayfs copied f up from the base, rather than
 // made it anew. It is a hint: in doubt the answer is no.

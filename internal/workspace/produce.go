@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -31,7 +32,8 @@ type Source interface {
 // The workspace may be in use: what vanishes meanwhile is left out, and a file
 // that changes while it is read carries a digest that does not fit it, which
 // the consumer notices. A name too deep to be written, a device, a fifo, a
-// socket and a huge sparse file of very many pieces are named as Special.
+// socket, a file that only others may read and a huge sparse file of very many pieces are
+// named as Special.
 //
 // After an error the stream lacks its end record, so that no reader takes it
 // for complete.
@@ -75,6 +77,8 @@ type producer struct {
 	sel   selection
 	dig   *digester
 	small []byte
+
+	reader *rights.Reader // who may read what is written; nil: all of it
 
 	filter *filter
 	in     verdict // about the directory that is walked
@@ -155,6 +159,10 @@ func (p *producer) file(dir *os.File, name string, c Change) error {
 	defer f.Close()
 	c.Mode, c.ModTime = st.Mode&0o7777, statTime(st.Mtim)
 	c.Copied = c.Copied || hasOrigin(f)
+	if !p.reader.May(st.Uid, st.Gid, st.Mode, hasACL(f)) {
+		c.Kind, c.Detail = Special, detailUnreadable
+		return p.write(&c, nil)
+	}
 	if st.Size <= smallFile {
 		n, err := readUpTo(f, p.small)
 		if err != nil {

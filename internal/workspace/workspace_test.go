@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
@@ -142,8 +143,14 @@ func options(content bool, since time.Time, paths ...string) workspace.Options {
 // stream returns the changes in an upper directory.
 func stream(t *testing.T, upper string, opts workspace.Options) []byte {
 	t.Helper()
+	return streamFor(t, nil, upper, opts)
+}
+
+// streamFor is stream where reader owns the base; nil: that is root.
+func streamFor(t *testing.T, reader *rights.Reader, upper string, opts workspace.Options) []byte {
+	t.Helper()
 	var b bytes.Buffer
-	if err := workspace.WriteChanges(t.Context(), &b, workspace.OverlayUpper(openDir(t, upper)), opts); err != nil {
+	if err := workspace.WriteChanges(t.Context(), &b, workspace.OverlayUpper(openDir(t, upper), reader), opts); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

@@ -17,10 +17,10 @@ import (
 
 // changesOf reads an instance's changes: the kind of each path, with a file's
 // content or a link's target after it.
-func (w *world) changesOf(t *testing.T, id string, opts sandbox.ChangesOptions) map[string]string {
+func (w *world) changesOf(t *testing.T, sb *sandbox.Sandbox, opts sandbox.ChangesOptions) map[string]string {
 	t.Helper()
 	var stream bytes.Buffer
-	if err := w.Changes(t.Context(), id, opts, &stream); err != nil {
+	if err := w.Changes(t.Context(), sb, opts, &stream); err != nil {
 		t.Fatalf("Changes: %v", err)
 	}
 	got := map[string]string{}
@@ -54,27 +54,51 @@ func testChanges(t *testing.T, s *suite) {
 			func(*sandbox.Sandbox) {}, over(t, sandbox.WorkspaceReadOnly, dir), over(t, sandbox.WorkspaceWritable, dir),
 		} {
 			b := w.begin(t, change)
-			if err := w.Changes(t.Context(), b.id, sandbox.ChangesOptions{}, discard{}); err == nil {
+			if err := w.Changes(t.Context(), b.sb, sandbox.ChangesOptions{}, discard{}); err == nil {
 				t.Errorf("%s: no error", b.sb.Spec.Workspace.Mode)
 			}
 		}
 	})
 	t.Run("none", func(t *testing.T) {
 		b := w.begin(t, over(t, sandbox.WorkspaceCOW, tree(t, map[string]string{"f": "x"})))
-		if got := w.changesOf(t, b.id, sandbox.ChangesOptions{Content: true}); len(got) > 0 {
+		if got := w.changesOf(t, b.sb, sandbox.ChangesOptions{Content: true}); len(got) > 0 {
 			t.Errorf("changes of an untouched workspace: %q", got)
 		}
 	})
+	t.Run("of-others", func(t *testing.T) { changesOfOthers(t, w) })
 	t.Run("reader-leaves", func(t *testing.T) {
 		b := w.begin(t, over(t, sandbox.WorkspaceCOW, tree(t, nil)))
 		b.sh(t, "", "head -c 30000000 /dev/urandom > /workspace/big")
 		enough := errors.New("enough")
-		err := w.Changes(t.Context(), b.id, sandbox.ChangesOptions{Content: true}, &limited{left: 1 << 20, err: enough})
+		err := w.Changes(t.Context(), b.sb, sandbox.ChangesOptions{Content: true}, &limited{left: 1 << 20, err: enough})
 		if !errors.Is(err, enough) {
 			t.Errorf("Changes = %v, want the reader's own error", err)
 		}
 		wantAlive(t, w, b.id, true)
 	})
+}
+
+// changesOfOthers renames what only root may read in a user's directory: the kernel copies that with
+// root's rights, and nobody is to have it of the view.
+func changesOfOthers(t *testing.T, w *world) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make files of others")
+	}
+	const user = 4711
+	dir := tree(t, map[string]string{"secret": "secret\n", "shared": "shared\n", "own": "own\n"})
+	for name, mode := range map[string]os.FileMode{"secret": 0o600, "shared": 0o644} {
+		must(t, os.Chmod(filepath.Join(dir, name), mode))
+	}
+	must(t, errors.Join(os.Chown(dir, user, user), os.Chown(filepath.Join(dir, "own"), user, user)))
+	b := w.begin(t, over(t, sandbox.WorkspaceCOW, dir))
+	b.sh(t, "", "! cat secret && mv secret a && mv shared b && mv own c && chmod 600 c")
+	want := map[string]string{
+		"secret": "deleted", "a": "special file that its directory's owner may not read",
+		"shared": "deleted", "b": "file shared\n", "own": "deleted", "c": "file own\n",
+	}
+	if diff := cmp.Diff(want, w.changesOf(t, b.sb, sandbox.ChangesOptions{Content: true})); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
 }
 
 // limited takes some bytes and then refuses.
@@ -106,7 +130,7 @@ func changesOfCopy(t *testing.T, w *world) {
 	dirs := map[string]bool{"sub": true, "sub/deep": true}
 	wanted := func(what string, opts sandbox.ChangesOptions, want map[string]string) {
 		t.Helper()
-		got := w.changesOf(t, b.id, opts)
+		got := w.changesOf(t, b.sb, opts)
 		maps.DeleteFunc(got, func(path, kind string) bool {
 			return dirs[path] && kind == "dir" || path == "fifo" && kind == "special fifo"
 		})
@@ -123,7 +147,7 @@ func changesOfCopy(t *testing.T, w *world) {
 	b = w.restart(t, b.sb)
 	wanted("of one that was started again", full, want)
 	// What was told without content has none.
-	for path, what := range w.changesOf(t, b.id, sandbox.ChangesOptions{}) {
+	for path, what := range w.changesOf(t, b.sb, sandbox.ChangesOptions{}) {
 		if path == "edited" && what != "file" {
 			t.Errorf("without content: %q", what)
 		}

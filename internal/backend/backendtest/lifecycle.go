@@ -71,7 +71,7 @@ func (s *suite) nothingThere(t *testing.T) {
 	if _, err := w.Wait(t.Context(), id); err != nil {
 		t.Errorf("Wait: %v", err)
 	}
-	if err := w.Changes(t.Context(), id, sandbox.ChangesOptions{}, discard{}); err == nil {
+	if err := w.Changes(t.Context(), &sandbox.Sandbox{ID: id}, sandbox.ChangesOptions{}, discard{}); err == nil {
 		t.Error("Changes: no error")
 	}
 	wantInstances(t, w)
@@ -163,7 +163,7 @@ func testIDs(t *testing.T, s *suite) {
 			wantKind(t, "Dial", err, sandbox.Invalid)
 			_, err = w.Wait(t.Context(), id)
 			wantKind(t, "Wait", err, sandbox.Invalid)
-			wantKind(t, "Changes", w.Changes(t.Context(), id, sandbox.ChangesOptions{}, discard{}), sandbox.Invalid)
+			wantKind(t, "Changes", w.Changes(t.Context(), sb, sandbox.ChangesOptions{}, discard{}), sandbox.Invalid)
 			wantAlive(t, w, id, false)
 		})
 	}

@@ -283,7 +283,7 @@ func pointsUnchanged(t *testing.T, w *world, mounts func(*sandbox.Sandbox)) {
 	dir := tree(t, map[string]string{"f": "f\n", ".mcp/near": "near\n"})
 	b := w.begin(t, over(t, sandbox.WorkspaceCOW, dir), mounts)
 	b.sh(t, "", "echo more >>f; echo more >>.mcp/near")
-	got := w.changesOf(t, b.id, sandbox.ChangesOptions{})
+	got := w.changesOf(t, b.sb, sandbox.ChangesOptions{})
 	for path, kind := range got {
 		if path != "f" && path != ".mcp/near" && path != ".mcp" && path != "." {
 			t.Errorf("a change: %s %s", path, kind)

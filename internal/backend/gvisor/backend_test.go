@@ -131,13 +131,13 @@ func TestWorkspaceOverLives(t *testing.T) {
 		t.Errorf("inside: %q", out)
 	}
 	want := []string{"base", "new"}
-	if got := changed(t, b, sb.ID); !equal(got, want) {
+	if got := changed(t, b, sb); !equal(got, want) {
 		t.Errorf("changes of a running instance: %q, want %q", got, want)
 	}
 	if _, err := b.Stop(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := changed(t, b, sb.ID); !equal(got, want) {
+	if got := changed(t, b, sb); !equal(got, want) {
 		t.Errorf("changes of a stopped instance: %q, want %q", got, want)
 	}
 	if _, err := b.Start(t.Context(), sb); err != nil {
@@ -151,10 +151,10 @@ func TestWorkspaceOverLives(t *testing.T) {
 	}
 }
 
-func changed(t *testing.T, b *gvisor.Backend, id string) []string {
+func changed(t *testing.T, b *gvisor.Backend, sb *sandbox.Sandbox) []string {
 	t.Helper()
 	var buf bytes.Buffer
-	if err := b.Changes(t.Context(), id, sandbox.ChangesOptions{}, &buf); err != nil {
+	if err := b.Changes(t.Context(), sb, sandbox.ChangesOptions{}, &buf); err != nil {
 		t.Fatal(err)
 	}
 	var names []string

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/beneath"
+	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
@@ -23,22 +24,25 @@ import (
 // changesOrder is what the daemon hands to the process that reads an instance's
 // layers.
 type changesOrder struct {
-	Dir      string                 `json:"dir"`
-	Disk     string                 `json:"disk"`
-	Holder   string                 `json:"holder"` // as Layout has it
-	Rootless bool                   `json:"rootless"`
-	Options  sandbox.ChangesOptions `json:"options"`
+	Dir      string `json:"dir"`
+	Disk     string `json:"disk"`
+	Holder   string `json:"holder"` // as Layout has it
+	Rootless bool   `json:"rootless"`
+	// Others says that the workspace is a view of a user's directory, which may have what only others may
+	// read.
+	Others  bool                   `json:"others"`
+	Options sandbox.ChangesOptions `json:"options"`
 }
 
 // Changes implements sandbox.Backend. The layers are read by a process with a
 // mount namespace of its own: a running instance's disk is mounted there a second
 // time, from the same device.
-func (b *Backend) Changes(ctx context.Context, id string, opts sandbox.ChangesOptions, w io.Writer) error {
-	dir, err := b.dir(id)
+func (b *Backend) Changes(ctx context.Context, sb *sandbox.Sandbox, opts sandbox.ChangesOptions, w io.Writer) error {
+	dir, err := b.dir(sb.ID)
 	if err != nil {
 		return err
 	}
-	p := changesOrder{Dir: dir, Rootless: b.Rootless(), Options: opts}
+	p := changesOrder{Dir: dir, Rootless: b.Rootless(), Others: sb.Spec.Workspace.Source.UID != 0, Options: opts}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		p.Disk = image
 		if p.Holder, err = b.opts.Disks.Holder(ctx); err != nil {
@@ -46,8 +50,8 @@ func (b *Backend) Changes(ctx context.Context, id string, opts sandbox.ChangesOp
 		}
 	}
 	if bx, err := readRecord(dir); err == nil && bx.alive() && !b.wall.OwnCommands {
-		if err := b.agent(id).Sync(ctx); err != nil {
-			b.opts.Log.Warn("guest did not write back before its changes were read", "id", id, "err", err)
+		if err := b.agent(sb.ID).Sync(ctx); err != nil {
+			b.opts.Log.Warn("guest did not write back before its changes were read", "id", sb.ID, "err", err)
 		}
 	}
 	raw, err := json.Marshal(p)
@@ -93,7 +97,16 @@ func changesMain(in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer upper.Close()
-	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper), opts)
+	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper, readerOf(p.Others)), opts)
+}
+
+// readerOf is who may read what is in a view's upper layer: the owner of the directory that the view
+// is of, who is the guest's user there. others says that this is not root, who may read everything.
+func readerOf(others bool) *rights.Reader {
+	if !others {
+		return nil
+	}
+	return &rights.Reader{UID: guestUID, GID: guestGID}
 }
 
 func copyChanges(layers *beneath.Dir, out io.Writer, opts workspace.Options) error {

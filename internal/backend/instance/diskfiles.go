@@ -58,6 +58,9 @@ func diskFilesMain(in io.Reader, out *os.File) error {
 			_ = role.TellNews(out, sandbox.DiskStep{Step: step, Done: done, Total: total}) // who does not read ends this process
 		}})
 	case diskExport:
+		if err := o.exportable(); err != nil {
+			return err
+		}
 		f, err := scrub.Copy(ctx, o.Disk, scrub.Options{Paths: runtimePaths, Opaque: true})
 		if err != nil {
 			return err
@@ -71,6 +74,34 @@ func diskFilesMain(in io.Reader, out *os.File) error {
 	}
 	defer done()
 	return o.answer(ctx, v, out)
+}
+
+// exportable refuses an image that has what its sandbox's owner may not read.
+func (o *diskOrder) exportable() error {
+	if !o.Others {
+		return nil
+	}
+	l := &layerOpener{order: o}
+	defer l.close()
+	if err := l.open(); err != nil {
+		return err
+	}
+	n, err := l.layer(diskLayer{Own: layerWorkspace + "/upper", Others: true})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	count, err := stack.Refused(n)
+	if err != nil {
+		return fmt.Errorf("look through the workspace: %w", err)
+	}
+	if count > 0 {
+		return sandbox.Errorf(sandbox.Denied, "the disk has %d files that were renamed in the workspace and that only others may read", count).
+			WithHint("delete them in the sandbox, then export again")
+	}
+	return nil
 }
 
 // answer writes what was asked for.
@@ -193,10 +224,19 @@ func (l *layerOpener) layer(layer diskLayer) (stack.Node, error) {
 		l.keep(f)
 		return stack.OnHost(f, l.rights(layer))
 	}
-	if l.image != nil {
-		return stack.InImage(l.image.FS, strings.Split(layer.Own, "/")...)
+	n, err := l.own(layer.Own)
+	if err != nil {
+		return nil, err
 	}
-	f, err := l.plain.Open(layer.Own, unix.O_PATH|unix.O_DIRECTORY)
+	return stack.Guard(n, readerOf(layer.Others)), nil
+}
+
+// own opens a layer of the instance's.
+func (l *layerOpener) own(name string) (stack.Node, error) {
+	if l.image != nil {
+		return stack.InImage(l.image.FS, strings.Split(name, "/")...)
+	}
+	f, err := l.plain.Open(name, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}

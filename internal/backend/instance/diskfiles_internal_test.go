@@ -161,3 +161,48 @@ func TestDiskOfView(t *testing.T) {
 		t.Errorf("a copy: %s, %q, %v", got, notes, err)
 	}
 }
+
+// TestDiskOfRenamed: what was renamed in a view is read by the rights of the directory's owner too, for the
+// kernel copied it with root's, and a disk that has it is not given away.
+func TestDiskOfRenamed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make files of others")
+	}
+	dir := openDirs(t)
+	box, host := filepath.Join(dir, "box"), filepath.Join(dir, "host")
+	upper := filepath.Join(box, dirLayers, "workspace/upper")
+	files(t, filepath.Join(box, dirLayers), "root/upper/x", "workspace/upper/new", "workspace/upper/dir/taken", "workspace/upper/shared")
+	files(t, host, "old")
+	for name, mode := range map[string]os.FileMode{"new": 0o600, "dir/taken": 0o600, "shared": 0o644} {
+		if err := os.Chmod(filepath.Join(upper, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(filepath.Join(upper, "new"), guestUID, guestGID); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(host, &st); err != nil {
+		t.Fatal(err)
+	}
+	for _, owner := range []uint32{12345, 0} { // root's directory is the control
+		w := sandbox.Workspace{Mode: sandbox.WorkspaceCOW, Source: sandbox.HostDir{Path: host, Dev: st.Dev, Ino: st.Ino, UID: owner, GID: owner}}
+		order := diskOrder{Dir: box, Do: diskRead, MaxBytes: 100, Others: owner != 0, Mounts: []diskMount{
+			{Path: "/", Layers: []diskLayer{{Own: "root/upper"}}}, (&Layout{}).seenWorkspace(w),
+		}}
+		for _, name := range []string{"new", "shared", "dir/taken"} {
+			order.Path = "/workspace/" + name
+			got, _, err := looked(t, order)
+			if name == "dir/taken" && owner != 0 {
+				if sandbox.KindOf(err) != sandbox.Denied {
+					t.Errorf("read of uid %d's: %s, %v, want denied", owner, got, err)
+				}
+			} else if err != nil || !strings.Contains(got, `"content":"`) {
+				t.Errorf("%s of uid %d's: %s, %v", name, owner, got, err)
+			}
+		}
+		if err := order.exportable(); (sandbox.KindOf(err) == sandbox.Denied) != (owner != 0) {
+			t.Errorf("export of uid %d's: %v", owner, err)
+		}
+	}
+}

@@ -28,6 +28,7 @@ type diskOrder struct {
 	Recurse  bool        `json:"recurse"`
 	MaxBytes int64       `json:"max_bytes"`
 	Mounts   []diskMount `json:"mounts"`
+	Others   bool        `json:"others"` // an export is for a user whose view may have what only others may read
 }
 
 // What such a process does.
@@ -53,6 +54,9 @@ type diskLayer struct {
 	Host  Dir  `json:"host"`
 	// Reader: it is read with the rights of Host's owner, not with ours.
 	Reader bool `json:"reader"`
+	// Others: it is the upper layer of a view of a user's directory, which may have what only others may
+	// read.
+	Others bool `json:"others"`
 }
 
 // ListDisk implements sandbox.DiskFiles. The layers are read, without a mount, by a process of
@@ -109,6 +113,7 @@ func (b *Backend) locateDisk(sb *sandbox.Sandbox, o *diskOrder) error {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: there is nothing of it yet", sb.Spec.Name)
 	}
 	o.Dir, o.Rootless = dir, b.Rootless()
+	o.Others = sb.Spec.Workspace.Mode == sandbox.WorkspaceCOW && sb.Spec.Workspace.Source.UID != 0 && sb.Owner != ourOwner()
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		o.Disk = image
 	}
@@ -190,7 +195,7 @@ func (lay *Layout) seenWorkspace(w sandbox.Workspace) diskMount {
 	case sandbox.WorkspaceCOW:
 		m.Layers = []diskLayer{
 			{Own: path.Join(layerWorkspace, copyTree), Whole: true},
-			{Own: layerWorkspace + "/upper"},
+			{Own: layerWorkspace + "/upper", Others: w.Source.UID != 0},
 			{Host: hostDir(w.Source, modeCOW, sandbox.WorkspacePath), Reader: true},
 		}
 	case sandbox.WorkspaceVolume:

@@ -107,6 +107,10 @@ func (n hostNode) Type() Type {
 
 func (n hostNode) Size() int64 { return n.st.Size }
 
+func (n hostNode) Owner() (uid, gid, mode uint32) {
+	return n.st.Uid, n.st.Gid, n.st.Mode & 0o7777
+}
+
 // with calls f with the file open, by its name alone.
 func (n hostNode) with(f func(at *os.File) error) error {
 	return n.tree.do(func() error {
@@ -152,7 +156,10 @@ func (n hostNode) Attribute(name string) (value []byte, err error) {
 	err = n.with(func(at *os.File) error {
 		size, err := unix.Getxattr(beneath.Path(at), name, b)
 		switch {
-		case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.ERANGE):
+		case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP):
+			return nil
+		case errors.Is(err, unix.ERANGE): // longer than any that is looked into
+			value = b
 			return nil
 		case err != nil:
 			return hostError(n.rel, err)

@@ -42,7 +42,11 @@ func (n imageNode) Type() Type {
 	return Other
 }
 
-func (n imageNode) Size() int64               { return n.i.Size }
+func (n imageNode) Size() int64 { return n.i.Size }
+func (n imageNode) Owner() (uid, gid, mode uint32) {
+	return n.i.UID, n.i.GID, uint32(n.i.Mode) & 0o7777
+}
+
 func (n imageNode) Readlink() (string, error) { return n.i.Readlink() }
 
 func (n imageNode) Open() (io.ReadCloser, error) {

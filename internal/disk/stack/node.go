@@ -20,10 +20,13 @@ const (
 type Node interface {
 	Type() Type
 	Size() int64
+	// Owner returns whom the file belongs to, as its layer has it, and its permission bits.
+	Owner() (uid, gid, mode uint32)
 	Readlink() (string, error)
 	// Open opens a File's content.
 	Open() (io.ReadCloser, error)
-	// Attribute returns an extended attribute, by its whole name; nil: it has none.
+	// Attribute returns an extended attribute, by its whole name; nil: it has none. Of one that is longer
+	// than those that overlays make, it may be zeros.
 	Attribute(name string) ([]byte, error)
 	// Child returns what a Directory has by a name, or fs.ErrNotExist.
 	Child(name string) (Node, error)

@@ -321,7 +321,8 @@ func (f *Fake) Instances(context.Context) ([]string, error) {
 }
 
 // Changes implements sandbox.Backend.
-func (f *Fake) Changes(ctx context.Context, id string, _ sandbox.ChangesOptions, w io.Writer) error {
+func (f *Fake) Changes(ctx context.Context, sb *sandbox.Sandbox, _ sandbox.ChangesOptions, w io.Writer) error {
+	id := sb.ID
 	if err := f.hook(ctx, Changes, id); err != nil {
 		return err
 	}
