@@ -70,7 +70,10 @@ func (h *Host) createIn(t *hierarchy, name string, l Limits) error {
 	if err != nil {
 		return err
 	}
-	if err := t.set(parent, name, l); err != nil {
+	if err = t.inherit(parent, name); err == nil {
+		err = t.set(parent, name, l)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("limit group %s: %w", name, err), h.tree.rmdir(parent, name))
 	}
 	return nil
@@ -161,6 +164,9 @@ func (g *Group) Enter(pid int) error {
 		err := g.write(t, "cgroup.procs", strconv.Itoa(pid))
 		if errors.Is(err, unix.EBUSY) && t.version == 2 { // Finish has divided the group
 			err = g.write(t, agentGroup+"/cgroup.procs", strconv.Itoa(pid))
+		}
+		if t.absent(err) {
+			continue
 		}
 		if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
 			return sandbox.Errorf(sandbox.NotFound, "enter cgroup %s: %w", g.name, err)

@@ -50,6 +50,7 @@ type Host struct {
 	ns    string
 	mode  Mode
 	trees []*hierarchy // those of use; version 2 last
+	sets  *hierarchy   // the version 1 tree of cpuset, where it has no other controller; or nil
 	ctls  map[string]Controller
 
 	tree       groupFS
@@ -62,6 +63,7 @@ type hierarchy struct {
 	controllers []string // those of this tree that are used
 	base        string   // where top is made
 	own         bool     // version 2: base is the caller's own group
+	sets        bool     // version 1: a new group has no processors until it is given some
 
 	mu     sync.Mutex
 	parent *os.File // base/carboy/NAMESPACE, once it was opened
@@ -92,6 +94,7 @@ func Find(root, namespace string) (*Host, error) {
 		mounts[i].point = filepath.Join(root, mounts[i].point)
 	}
 	h.findV1(mounts)
+	h.findCPUSets(mounts)
 	h.findV2(mounts, parseOwn(own))
 	for _, name := range wanted {
 		if _, ok := h.ctls[name]; !ok && !(name == "cpuacct" && h.mode == ModeV2) {

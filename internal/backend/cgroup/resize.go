@@ -27,6 +27,9 @@ func (g *Group) Set(l, commands Limits) error {
 	}
 	for _, t := range g.host.trees {
 		dir, err := g.open(t)
+		if t.absent(err) {
+			continue
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return sandbox.Errorf(sandbox.NotFound, "cgroup %s: not found", g.name)
 		}

@@ -187,6 +187,9 @@ func (h *Host) prepare(t *hierarchy) (*os.File, error) {
 		if err := h.tree.mkdir(dir, name); err != nil && !errors.Is(err, unix.EEXIST) {
 			return nil, fmt.Errorf("make group %s in %s: %w", name, t.base, err)
 		}
+		if err := t.inherit(dir, name); err != nil {
+			return nil, err
+		}
 		next, err := openDir(dir, name)
 		if err != nil {
 			return nil, fmt.Errorf("open group %s in %s: %w", name, t.base, err)
