@@ -134,6 +134,9 @@ const (
 	FileAgent = "carboy-guest"
 	// MountRoot is the instance's root below DirMounts, once it is composed.
 	MountRoot = "root"
+	// MountGroups is what a native instance's agent gets of its control groups, beside
+	// MountRoot.
+	MountGroups = "groups"
 	// GuestControl is where a native instance's agent sees its control groups.
 	GuestControl = "/run/carboy"
 )

@@ -160,14 +160,18 @@ func pointInRoot(path string) (at string, done func(), err error) {
 	return beneath.Path(f), func() { f.Close() }, nil
 }
 
-// groups shows what the agent needs of control groups in the instance's root: in a
-// file system of its own, which nothing outlives, owned by the instance's root.
+// groups gathers what the agent needs of control groups beside the instance's root: in a
+// file system of its own, which nothing outlives, owned by the instance's root. Who enters
+// the instance takes it along. A mount that the root came with could not be undone inside.
 func (c *composer) groups() error {
 	if len(c.layout.Shown) == 0 {
 		return nil
 	}
-	at := filepath.Join(DirMounts, "groups")
+	at := filepath.Join(DirMounts, MountGroups)
 	err := c.asGuest(func() error { return c.mkdirInRoot(GuestControl[1:]) })
+	if err == nil { // who enters goes by here, with the instance's ids; nobody else gets as far
+		err = os.Chmod(DirMounts, 0o711)
+	}
 	if err = errors.Join(err, mkdir(at)); err != nil {
 		return err
 	}
@@ -180,7 +184,7 @@ func (c *composer) groups() error {
 			return fmt.Errorf("show %s: %w", sh.Source, err)
 		}
 	}
-	return c.bindInRoot(at, GuestControl[1:])
+	return nil
 }
 
 // show binds a file or a directory of the host below at.

@@ -145,7 +145,11 @@ func fork(p *instance.Layout, agent *instance.Handover, group *os.File) (int, er
 	if err != nil {
 		return 0, err
 	}
-	order, err := json.Marshal(enter.Order{Hostname: "carboy", ShmBytes: shmBytes, Counts: share, Regroup: p.Groups.Old(), Linked: p.Linked})
+	o := enter.Order{Hostname: "carboy", ShmBytes: shmBytes, Counts: share, Regroup: p.Groups.Old(), Linked: p.Linked}
+	if len(p.Shown) > 0 {
+		o.Groups, o.Control = "../"+instance.MountGroups, instance.GuestControl
+	}
+	order, err := json.Marshal(o)
 	if err != nil {
 		return 0, err
 	}

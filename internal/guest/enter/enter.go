@@ -30,6 +30,10 @@ type Order struct {
 	Regroup bool `json:"regroup"`
 	// Linked: the network namespace was made ready by the host, whose it is.
 	Linked bool `json:"linked"`
+	// Groups is a directory, from the working directory, that is seen at Control inside; empty:
+	// none is. It can be unmounted there.
+	Groups  string `json:"groups,omitempty"`
+	Control string `json:"control,omitempty"`
 }
 
 const maxOrder = 1 << 16 // bytes
@@ -75,8 +79,15 @@ func Enter(o Order) error {
 	if err := seeded(); err != nil {
 		return err
 	}
+	groups, err := take(o.Groups)
+	if err != nil {
+		return fmt.Errorf("take control groups along: %w", err)
+	}
 	if err := pivot(); err != nil {
 		return fmt.Errorf("leave the host's root: %w", err)
+	}
+	if err := groups.place(o.Control); err != nil { // only now does no link in the path lead out
+		return fmt.Errorf("show control groups: %w", err)
 	}
 	if !weak.On(weak.HostnameShared) {
 		if err := unix.Sethostname([]byte(o.Hostname)); err != nil {
@@ -103,6 +114,27 @@ func ownRoot() error {
 		return err
 	}
 	return unix.Fchdir(tree)
+}
+
+// taken is a tree of mounts that has no place yet; 0: none.
+type taken int
+
+// take copies the mounts at and below a directory. What was inherited is locked to its
+// place for good, and a copy is not.
+func take(dir string) (taken, error) {
+	if dir == "" {
+		return 0, nil
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	return taken(fd), err
+}
+
+func (t taken) place(at string) error {
+	if t == 0 {
+		return nil
+	}
+	defer unix.Close(int(t))
+	return unix.MoveMount(int(t), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 func mountProc() error {
