@@ -123,6 +123,17 @@ type Limits struct {
 	PIDs int64 `json:"pids"` // processes and threads of all commands together; above zero
 }
 
+// Machine is what commands are shown of their limits, where programs look for the size of
+// the machine that they are on. It is the body of POST /carboy/machine.
+type Machine struct {
+	CPUs   float64 `json:"cpus"`   // 0: as many as there are
+	Memory int64   `json:"memory"` // bytes; 0: as much as there is
+	PIDs   int64   `json:"pids"`   // processes and threads; 0: any number
+	// Processors are the numbers of those that commands are to run on, as many as CPUs is
+	// rounded up. Empty: the agent's first.
+	Processors []int `json:"processors,omitempty"`
+}
+
 // Processes are the answer to GET /carboy/processes.
 type Processes struct {
 	List    []Process `json:"list"`    // by PID; not all of them where there are very many

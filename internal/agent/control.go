@@ -78,6 +78,16 @@ func (g *Guest) Limit(ctx context.Context, l guest.Limits) error {
 	return g.converse(ctx, http.MethodPost, "/carboy/limits", body, func(*http.Response, *bufio.Reader) error { return nil })
 }
 
+// Machine changes what commands are shown of their limits. An agent of a version that
+// shows nothing answers with status 404.
+func (g *Guest) Machine(ctx context.Context, m guest.Machine) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return g.converse(ctx, http.MethodPost, "/carboy/machine", body, func(*http.Response, *bufio.Reader) error { return nil })
+}
+
 // Metrics returns what the agent measures. None of it is to be believed.
 func (g *Guest) Metrics(ctx context.Context) (raw []byte, err error) {
 	err = g.converse(ctx, http.MethodGet, "/metrics", nil, func(resp *http.Response, _ *bufio.Reader) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/files"
 	"github.com/carboy-sandbox/carboy/internal/guest/jail"
+	"github.com/carboy-sandbox/carboy/internal/guest/machine"
 	"github.com/carboy-sandbox/carboy/internal/guest/process"
 	"github.com/carboy-sandbox/carboy/internal/guest/tool"
 )
@@ -32,6 +33,7 @@ type agent struct {
 	cfg      control.Config
 	log      *slog.Logger
 	settings *settings
+	view     *machine.View // nil: commands see what the kernel shows
 	metrics  *meter
 	jail     *jail.Jail
 	cgroups  *cgroup.Hierarchy // nil: this kernel has none
@@ -59,9 +61,7 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 	a.status = status{ID: cfg.ID, PIDs: true, Cgroups: true}
 
 	// The agent moves to a cgroup of its own, so this comes first.
-	cgroups, err := cgroup.Open(cgroup.Options{
-		PIDs: cfg.PIDs, Root: cfg.CgroupRoot, OOMFile: cfg.OOMFile, PIDsFile: cfg.PIDsFile, Log: log,
-	})
+	cgroups, err := cgroup.Open(groupOptions(cfg, log))
 	switch {
 	case err != nil:
 		a.status.lack("cgroups: " + err.Error())
@@ -93,10 +93,13 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 	if err != nil {
 		return err
 	}
-	j, err := jail.Start(jail.Config{
+	confined := jail.Config{
 		ReadOnlyRoot: cfg.ReadOnlyRoot, Writable: writable, Hide: cfg.Hide, PIDNamespace: cfg.PIDNamespace, Marked: cgroups == nil,
-		Strict: cfg.Strict, Shared: cfg.Shared, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, Files: cfg.Files, CgroupNS: cfg.CgroupRoot != "", Log: log,
-	})
+		Strict: cfg.Strict, Shared: cfg.Shared, Tasks: cfg.Tasks, OOMScore: cfg.OOMScore, Files: cfg.Files,
+		CgroupNS: cfg.CgroupRoot != "" || len(cfg.Controllers) > 0, Namespace: cgroups.Namespace(), Log: log,
+	}
+	defer a.look(ctx, &confined)()
+	j, err := jail.Start(confined)
 	if err != nil {
 		return fmt.Errorf("prepare namespaces: %w", err)
 	}
@@ -118,7 +121,7 @@ func Run(ctx context.Context, cfg control.Config, socket *control.Socket, log *s
 		a.noUser = true
 	}
 	a.engine, err = process.New(process.Options{
-		Spawner: j, Lookup: users.Lookup, Defaults: a.connected, Cgroups: cgroups,
+		Spawner: a.spawner(), Lookup: users.Lookup, Defaults: a.connected, Cgroups: cgroups,
 		AllowRoot: cfg.AllowRoot, DiskPaths: cfg.DiskPaths, NotShown: cfg.NotShown, HostFiles: open, Log: log,
 	})
 	if err != nil {
@@ -246,6 +249,7 @@ func (a *agent) routes() http.Handler {
 	mux.HandleFunc("GET /carboy/hold", a.serveHeld)
 	mux.HandleFunc("POST /carboy/claim", a.claim)
 	mux.HandleFunc("POST /carboy/limits", a.limit)
+	mux.HandleFunc("POST /carboy/machine", a.showMachine)
 	mux.HandleFunc("GET /carboy/processes", a.serveProcesses)
 	mux.HandleFunc("POST /carboy/probe", a.probe)
 	return a.holding.with(a.forwards.with(mux, a.actions.Serve))

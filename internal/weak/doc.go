@@ -22,6 +22,7 @@ const (
 	ControlShown     Weakness = "control-shown"      // the agent's directory is not covered
 	ProcKept         Weakness = "proc-kept"          // /proc is the agent's own
 	ProcSysWritable  Weakness = "proc-sys-writable"  // nothing of /proc is read-only
+	LimitsWritable   Weakness = "limits-writable"    // what commands are shown of their limits is not read-only
 	DescriptorsKept  Weakness = "descriptors-kept"   // commands inherit the agent's open files
 	BirthOpen        Weakness = "birth-open"         // a command's program is opened while its process has the agent's files
 	GroupsKept       Weakness = "groups-kept"        // commands keep group 0

@@ -78,6 +78,7 @@ var rows = []row{
 	on(gvisor, weak.ProcSysWritable, "proc-read-only"),
 	asRoot(on(gvisor, weak.ProcSysWritable, "proc-read-only", "proc-writes")),
 	on(process, weak.ProcSysWritable, "proc-read-only"),
+	asRoot(on(gvisor, weak.LimitsWritable, "mounts", "sys-writes", "control-groups")),
 	on(gvisor, weak.DescriptorsKept, "descriptors"),
 	on(process, weak.DescriptorsKept, "descriptors"),
 	on(process, weak.BirthOpen, "interpreters"),

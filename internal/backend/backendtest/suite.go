@@ -65,6 +65,7 @@ func Run(t *testing.T, o Options) {
 		{"ports", testPorts},
 		{"limits", testLimits},
 		{"resize", testResize},
+		{"machine", testMachine},
 		{"no-network", testNoNetwork},
 		{"no-host", testNoHost},
 		{"workspace", testWorkspace},

@@ -48,14 +48,15 @@ func limits(l sandbox.Limits) cgroup.Limits {
 	return cgroup.Limits{Memory: l.Memory + wallMemory, CPUs: l.CPUs, PIDs: 2*l.PIDs + wallPIDs, OOMTogether: true}
 }
 
-// seen says what a guest was told at its start of the machine that it has.
+// seen says what of new limits a guest that runs can't be told: its kernel has as many
+// processors and as much memory as it was started with.
 func seen(from, to sandbox.Limits, out *sandbox.Resized) {
 	count := func(cpus float64) int { return cpuCount(int64(cpus*cpuPeriod), cpuPeriod) }
-	if count(from.CPUs) != count(to.CPUs) {
-		out.Notes[sandbox.LimitCPUs] = "its programs go on seeing as many processors as it was started with, until its next start"
+	if count(to.CPUs) > count(from.CPUs) {
+		out.Notes[sandbox.LimitCPUs] = "its programs see no more processors than it was started with, until its next start"
 	}
 	if from.Memory != to.Memory {
-		out.Notes[sandbox.LimitMemory] = "its programs go on seeing as much memory as it was started with, until its next start"
+		out.Notes[sandbox.LimitMemory] = "its programs go on seeing as much memory as it was started with, until its next start; /sys/fs/cgroup has the new limit"
 	}
 }
 

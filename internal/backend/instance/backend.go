@@ -82,6 +82,9 @@ type Wall struct {
 	// OwnCommands: commands are on the host's kernel, and have a control group of
 	// their own within the instance's, which keeps the Spec's limits by itself.
 	OwnCommands bool
+	// Processors chooses those of the host that the commands of an instance run on, for a
+	// wall with OwnCommands.
+	Processors func(id string, cpus float64) []int
 	// Stray reports whether a process of these arguments belongs to the instance
 	// at dir, for those that a daemon started and did not live to note.
 	Stray func(args []string, dir string) bool
@@ -133,6 +136,9 @@ func Open(wall Wall, opts Options) (*Backend, error) {
 	}
 	if h.cgroups, err = cgroup.Find("/", cgroupNamespace(h.instances)); err != nil {
 		return nil, fmt.Errorf("look at cgroups: %w", err)
+	}
+	if wall.OwnCommands {
+		h.cgroups.AddCPUSets()
 	}
 	if h.roles, err = role.NewRunner(opts.State); err != nil {
 		return nil, errors.Join(err, h.cgroups.Close())

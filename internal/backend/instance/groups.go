@@ -62,6 +62,7 @@ func commandGroup(group *cgroup.Group, l sandbox.Limits, p *Layout, cfg *control
 	}
 	p.Groups.Commands = part
 	cfg.Hide = []string{GuestControl}
+	cfg.Controllers = group.Controllers1()
 	for i, f := range part.Tasks {
 		cfg.Tasks = append(cfg.Tasks, p.show(f, fmt.Sprintf("tasks-%d", i)))
 	}

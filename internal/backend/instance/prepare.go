@@ -35,6 +35,7 @@ func (b *Backend) prepare(ctx context.Context, sb *sandbox.Sandbox) (*Layout, *c
 	}
 	p := &Layout{ID: sb.ID, Dir: dir, Rootless: b.Rootless(), Linked: sb.Link != nil}
 	cfg := agentConfig(sb)
+	cfg.Machine = b.machine(sb.ID, sb.Spec.Limits)
 	if err := b.addImage(ctx, p, &cfg, sb.Spec, sb.Owner); err != nil {
 		return nil, nil, err
 	}

@@ -87,7 +87,9 @@ func (b *Backend) Resize(ctx context.Context, sb *sandbox.Sandbox, to sandbox.Li
 				out.Later[name] = resizeReason(err)
 			}
 		}
+		return out
 	}
+	b.showLimits(ctx, sb.ID, to, &out)
 	return out
 }
 

@@ -41,6 +41,8 @@ func (b *Backend) Start(ctx context.Context, sb *sandbox.Sandbox) ([]sandbox.Enf
 	}
 	if resume {
 		err = b.Forget(ctx, sb.ID) // it holds what is outdated from now on
+		// What it remembers may be of other limits.
+		b.showLimits(ctx, sb.ID, sb.Spec.Limits, &sandbox.Resized{Notes: map[string]string{}})
 	}
 	return report, err
 }

@@ -26,6 +26,7 @@ type Options = instance.Options
 type Backend struct {
 	*instance.Backend
 	spans *spans
+	seats *seats
 }
 
 var _ sandbox.Backend = (*Backend)(nil)
@@ -62,10 +63,10 @@ const mostFiles = 1 << 20
 
 // Open looks at what this machine can do and puts the guest agent in place.
 func Open(_ context.Context, opts Options) (*Backend, error) {
-	b := &Backend{spans: newSpans()}
+	b := &Backend{spans: newSpans(), seats: newSeats()}
 	host, err := instance.Open(instance.Wall{
 		Name: Name, Strength: sandbox.HostKernel, Promises: promises, Arrange: b.arrange, Launch: b.launch,
-		Limits: limits, Seen: seen, OwnCommands: true, Stray: stray,
+		Limits: limits, Seen: seen, OwnCommands: true, Stray: stray, Processors: b.seats.take,
 	}, opts)
 	if err != nil {
 		return nil, err
@@ -85,6 +86,7 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 		return err
 	}
 	b.spans.release(id)
+	b.seats.release(id)
 	return nil
 }
 

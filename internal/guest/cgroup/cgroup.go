@@ -42,6 +42,8 @@ type Hierarchy struct {
 	limit  atomic.Int64 // of processes; 0: none
 	now    *os.File     // pids.current, where a process that is put into a group is not counted first; else nil
 	most   uint64       // what it may come to
+	ns     *os.File     // a cgroup namespace that begins at the parent of all commands' groups; nil: none
+	shown  atomic.Int64 // memory.max of each command's group, which says the limit of all; 0: none
 	log    *slog.Logger
 
 	mu      sync.Mutex
@@ -67,7 +69,14 @@ type Options struct {
 	// controllers are of version 1: memory.oom_control and pids.events of a
 	// group that the host made. Default: none.
 	OOMFile, PIDsFile string
-	Log               *slog.Logger // default: discard
+	// CPUs and Memory are what commands are told of the limits that hold for all of them. They
+	// enforce nothing where Name is used. 0: none.
+	CPUs   float64
+	Memory int64
+	// Namespace makes a cgroup namespace for commands that begins at the parent of their
+	// groups. It is for Name alone.
+	Namespace bool
+	Log       *slog.Logger // default: discard
 }
 
 // Open mounts cgroup v2, unless the host has, and prepares it. It moves the
@@ -119,7 +128,7 @@ func (t *Hierarchy) Close() {
 	if t.name != "" {
 		t.leave()
 	}
-	for _, f := range []*os.File{t.pids, t.oom, t.now, t.pin, t.dir, t.base} {
+	for _, f := range []*os.File{t.pids, t.oom, t.now, t.ns, t.pin, t.dir, t.base} {
 		if f != nil {
 			_ = f.Close()
 		}
@@ -221,6 +230,7 @@ func (t *Hierarchy) newSlot(name string) (*slot, error) {
 		return nil, err
 	}
 	s := &slot{tree: t, name: name, dir: dir}
+	s.tell(t.shown.Load())
 	if s.events, err = open(dir, "cgroup.events", unix.O_RDONLY); err == nil && t.each {
 		s.pids, err = open(dir, "pids.events", unix.O_RDONLY)
 	}

@@ -54,11 +54,16 @@ func (t *Hierarchy) prepare(opts Options) error {
 		return err
 	}
 	defer agent.Close()
-	if err := write(agent, "cgroup.procs", "0"); err != nil {
-		return fmt.Errorf("leave the commands' cgroup: %w", err)
-	}
 	if t.dir, err = makeDir(top, "commands"); err != nil {
 		return err
+	}
+	if opts.Namespace {
+		if t.ns, err = namespaceAt(t.dir); err != nil {
+			t.log.Info("cgroup namespace", "err", err) // commands see where their groups are, and not what they may
+		}
+	}
+	if err := write(agent, "cgroup.procs", "0"); err != nil {
+		return fmt.Errorf("leave the commands' cgroup: %w", err)
 	}
 	hand := func(controller string) bool {
 		for _, dir := range []*os.File{t.base, top, t.dir} {
@@ -68,11 +73,15 @@ func (t *Hierarchy) prepare(opts Options) error {
 		}
 		return true
 	}
-	// A kernel that keeps no record of what it killed for memory has nothing
-	// to give here but the cost of counting.
-	if write(t.base, "cgroup.subtree_control", "+memory") == nil && exists(top, "memory.oom.group") {
-		t.memory = hand("+memory")
+	// A kernel that keeps no record of what it killed for memory still says how much is
+	// used, and takes down a limit for commands to read.
+	if hand("+memory") {
+		t.memory = exists(top, "memory.oom.group")
 	}
+	for _, dir := range []*os.File{t.base, top} {
+		_ = write(dir, "cgroup.subtree_control", "+cpu") // where there is no such controller there is nothing to read
+	}
+	t.tell(opts.CPUs, opts.Memory)
 	if !hand("+pids") {
 		return nil
 	}
@@ -120,6 +129,7 @@ func (t *Hierarchy) prepareRoot(opts Options) error {
 	if t.dir, err = makeDir(t.base, "commands"); err != nil {
 		return err
 	}
+	t.shown.Store(opts.Memory)
 	if exists(t.dir, "memory.events") {
 		if err := write(t.dir, "cgroup.subtree_control", "+memory"); err != nil {
 			return fmt.Errorf("count memory: %w", err)

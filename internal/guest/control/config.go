@@ -52,6 +52,8 @@ type Config struct {
 	// Network is the sandbox's way out; nil: it has none, and look-ups of names
 	// are to fail at once.
 	Network *api.Network `json:"network,omitempty"`
+	// Machine is what commands are shown of their limits; nil: what the kernel shows.
+	Machine *api.Machine `json:"machine,omitempty"`
 
 	// What follows is for instances on the host's own kernel.
 
@@ -64,6 +66,9 @@ type Config struct {
 	CgroupRoot string   `json:"cgroup_root,omitempty"` // where the instance's own cgroup v2 directory is mounted; empty: nowhere
 	OOMFile    string   `json:"oom_file,omitempty"`    // commands' memory.oom_control; empty: v2 tells
 	PIDsFile   string   `json:"pids_file,omitempty"`   // commands' pids.events; empty: v2 tells
+	// Controllers are those of cgroup v1 in whose hierarchies the instance has groups of its
+	// own: commands are shown these.
+	Controllers []string `json:"controllers,omitempty"`
 }
 
 // maxOOMScore is the kernel's: first to be killed.
@@ -113,6 +118,9 @@ func (c Config) validate() error {
 	if err := CheckNetwork(c.Network); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
+	if err := CheckMachine(c.Machine); err != nil {
+		return fmt.Errorf("machine: %w", err)
+	}
 	return CheckEnv(c.Env)
 }
 
@@ -121,6 +129,29 @@ func CheckEnv(env map[string]string) error {
 	for name, value := range env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
 			return fmt.Errorf("env: %.64q can't be a variable with that value", name)
+		}
+	}
+	return nil
+}
+
+// maxProcessors bounds the numbers of processors: no kernel that we know of has more.
+const maxProcessors = 8192
+
+// CheckMachine refuses what can't be shown. nil is nothing.
+func CheckMachine(m *api.Machine) error {
+	switch {
+	case m == nil:
+		return nil
+	case !(m.CPUs >= 0 && m.CPUs <= maxProcessors):
+		return fmt.Errorf("cpus: %g is not between 0 and %d", m.CPUs, maxProcessors)
+	case m.Memory < 0:
+		return fmt.Errorf("memory: %d is negative", m.Memory)
+	case m.PIDs < 0:
+		return fmt.Errorf("pids: %d is negative", m.PIDs)
+	}
+	for _, n := range m.Processors {
+		if n < 0 || n >= maxProcessors {
+			return fmt.Errorf("processors: %d is not between 0 and %d", n, maxProcessors-1)
 		}
 	}
 	return nil

@@ -68,6 +68,12 @@ func TestParseConfigRefuses(t *testing.T) {
 		{"trust-with-a-key", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","network":{"nameservers":["1.1.1.1"],"trust":"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}}`},
 		{"relative-roots", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","network":{"nameservers":["1.1.1.1"],"roots":"roots.pem"}}`},
 		{"unknown-of-network", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","network":{"nameservers":["1.1.1.1"],"key":"x"}}`},
+		{"negative-cpus", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","machine":{"cpus":-1}}`},
+		{"negative-memory", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","machine":{"memory":-1}}`},
+		{"negative-pids-of-machine", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","machine":{"pids":-1}}`},
+		{"negative-processor", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","machine":{"processors":[0,-1]}}`},
+		{"high-processor", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","machine":{"processors":[8192]}}`},
+		{"unknown-of-machine", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","machine":{"disk":1}}`},
 		{"zero-byte", `{"key":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","env":{"A":"\u0000"}}`},
 	}
 	for _, tt := range tests {

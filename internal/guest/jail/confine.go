@@ -82,6 +82,9 @@ func (j *Jail) confine(c *cell, root bool) func() error {
 				return err
 			}
 		}
+		if err := runOn(j.processors); err != nil {
+			return err
+		}
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("leave the shared working directory: %w", err)
 		}
@@ -92,6 +95,11 @@ func (j *Jail) confine(c *cell, root bool) func() error {
 		}
 		if j.cfg.Strict && !weak.On(weak.CgroupsShared) {
 			if err := joinCgroupNS(j.cgroupNS); err != nil {
+				return err
+			}
+		}
+		if !j.cfg.Strict && j.cfg.Namespace != nil {
+			if err := joinCgroupNS(j.cfg.Namespace); err != nil {
 				return err
 			}
 		}

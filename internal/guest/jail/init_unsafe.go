@@ -38,26 +38,49 @@ type step struct {
 // steps are the mounts of commands.
 func (cfg Config) steps() []step {
 	steps := []step{{target: "/", flags: unix.MS_REC | unix.MS_PRIVATE, what: "make mounts private"}}
-	if !weak.On(weak.ControlShown) {
-		for _, path := range cfg.Hide {
-			if cfg.Strict {
-				// What is covered is still listed, with its path on the host.
-				steps = append(steps, step{target: path, detach: true, soft: true, what: "unmount " + path})
-			}
-			steps = append(steps, hide(path))
+	if cfg.PIDNamespace && !weak.On(weak.ProcKept) {
+		steps = append(steps, step{
+			source: "proc", target: "/proc", fstype: "proc", flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC,
+			what: "mount /proc",
+		})
+		if !weak.On(weak.ProcSysWritable) {
+			steps = append(steps, protectProc()...)
 		}
 	}
-	if !cfg.PIDNamespace || weak.On(weak.ProcKept) {
-		return steps
+	for _, p := range cfg.Places { // they may lie in what is hidden next
+		show := readOnlyAt(p.Source, p.Target, "show "+p.Target)
+		if weak.On(weak.LimitsWritable) {
+			show = show[:1]
+		}
+		steps = append(steps, show...)
 	}
-	steps = append(steps, step{
-		source: "proc", target: "/proc", fstype: "proc", flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC,
-		what: "mount /proc",
-	})
-	if weak.On(weak.ProcSysWritable) {
-		return steps
+	for _, path := range cfg.Unmount {
+		steps = append(steps, step{target: path, detach: true, soft: true, what: "unmount " + path})
 	}
-	return append(steps, protectProc()...)
+	return append(steps, cfg.hideSteps()...)
+}
+
+// hideSteps cover what commands must not see.
+func (cfg Config) hideSteps() (steps []step) {
+	for _, path := range cfg.hidden() {
+		if cfg.Strict {
+			// What is covered is still listed, with its path on the host.
+			steps = append(steps, step{target: path, detach: true, soft: true, what: "unmount " + path})
+		}
+		steps = append(steps, hide(path))
+	}
+	return steps
+}
+
+// readOnlyAt shows a file or directory in a place, if both are there.
+func readOnlyAt(source, target, what string) []step {
+	return []step{
+		{source: source, target: target, flags: unix.MS_BIND | unix.MS_REC, what: what, soft: true},
+		{
+			target: target, what: what, soft: true, also: true,
+			flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC,
+		},
+	}
 }
 
 // hidden is what commands must not see.
@@ -85,13 +108,7 @@ func hide(path string) step {
 func protectProc() (steps []step) {
 	for _, name := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs", "kcore", "keys", "timer_list"} {
 		path := filepath.Join("/proc", name)
-		what := "make " + path + " read-only"
-		steps = append(steps,
-			step{source: path, target: path, flags: unix.MS_BIND | unix.MS_REC, what: what, soft: true},
-			step{
-				target: path, what: what, soft: true, also: true,
-				flags: unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC,
-			})
+		steps = append(steps, readOnlyAt(path, path, "make "+path+" read-only")...)
 	}
 	return steps
 }

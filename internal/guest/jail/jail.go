@@ -26,6 +26,14 @@ type Config struct {
 	// Shared are mount points, of a strict jail, that others see as well and can
 	// write to: commands make no sockets there. See socketRules.
 	Shared []string
+	// Places are files and directories that commands see elsewhere, read-only, in this order.
+	Places []Place
+	// Unmount are mount points of the agent's, from which Places may be taken, and which commands
+	// don't have.
+	Unmount []string
+	// Processors are the numbers of those that commands run on, unless they choose others;
+	// empty: those of the agent. SetProcessors changes them.
+	Processors []int
 	// PIDNamespace gives commands a pid namespace. Without one they see the
 	// agent, and their orphans are its.
 	PIDNamespace bool
@@ -48,11 +56,18 @@ type Config struct {
 	// the instance's own: a strict jail's commands are in it. Otherwise they get
 	// another.
 	CgroupNS bool
+	// Namespace is a cgroup namespace for commands of a jail that is not strict; nil: they
+	// are in the agent's.
+	Namespace *os.File
 	// Marked gives each command a mark that its descendants can't shed, for
 	// KillMarked: for kernels without cgroup v2.
 	Marked bool
 	Log    *slog.Logger // default: discard
 }
+
+// Place is a file or directory, and where commands see it. What is mounted in the directory
+// is seen with it.
+type Place struct{ Source, Target string }
 
 // Jail is a set of namespaces and the threads that fork commands into them.
 // Its methods may be called from several goroutines.
@@ -69,9 +84,10 @@ type Jail struct {
 	stop     chan struct{}
 	done     sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	cell   *cell
+	mu         sync.Mutex
+	closed     bool
+	cell       *cell
+	processors []int
 }
 
 // cell is one init with its namespaces and threads. When init dies, which
@@ -113,7 +129,7 @@ func Start(cfg Config) (*Jail, error) {
 	if weak.On(weak.PIDsShared) {
 		cfg.PIDNamespace = false
 	}
-	j := &Jail{cfg: cfg, stop: make(chan struct{})}
+	j := &Jail{cfg: cfg, stop: make(chan struct{}), processors: cfg.Processors}
 	if err := j.prepare(); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ const (
 	ReadOnly = "/srv/read-only" // the host's own tree
 	Work     = "/workspace"     // copy-on-write
 	Control  = "/run/carboy"    // the guest agent's, which commands must not see
+	Groups   = "/sys/fs/cgroup" // where commands are shown the control groups of their box
 )
 
 // Walls, as --isolation names them.
