@@ -7,6 +7,8 @@
 // process alone knows put in, and is no other, instruction by instruction,
 // than the one that gVisor builds: a test compares the two. Options and
 // machines that there is no program for have theirs built, as before.
+//
+// To gVisor's rules for the sentry come those by which it holds locks on the host.
 package filters
 
 //go:generate go test -run ^TestProgramsAreGVisors$DOLLAR -update
@@ -14,5 +16,6 @@ package filters
 // Register puts the programs where gVisor looks for them. It must be called
 // before a filter is installed, and by one goroutine.
 func Register() {
+	allowLocks()
 	register(sentry, gofer)
 }

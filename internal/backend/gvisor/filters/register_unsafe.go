@@ -1,10 +1,14 @@
 package filters
 
 import (
+	"sync"
 	_ "unsafe" // for linkname
 
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/seccomp"
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	sentryfilter "gvisor.dev/gvisor/runsc/boot/filter"
+	_ "gvisor.dev/gvisor/runsc/boot/filter/config" // has what sentryRules is
 	goferfilter "gvisor.dev/gvisor/runsc/fsgofer/filter"
 )
 
@@ -27,4 +31,28 @@ func register(sentry, gofer func() []precompiledseccomp.Program) {
 	for _, p := range gofer() {
 		goferPrograms[p.Name] = p
 	}
+}
+
+// sentryRules are gVisor's rules for every sentry, which it copies from when it builds a
+// filter.
+//
+//go:linkname sentryRules gvisor.dev/gvisor/runsc/boot/filter/config.allowedSyscalls
+var sentryRules seccomp.SyscallRules
+
+// allowLocks adds what a sentry needs to hold locks on the host: see package hostlock. They
+// are of files that it has open, and none is waited for.
+var allowLocks = sync.OnceFunc(func() { sentryRules.Merge(lockRules()) })
+
+func lockRules() seccomp.SyscallRules {
+	second := func(values ...uint64) seccomp.SyscallRule {
+		var or seccomp.Or
+		for _, v := range values {
+			or = append(or, seccomp.PerArg{seccomp.AnyValue{}, seccomp.EqualTo(v)})
+		}
+		return or
+	}
+	return seccomp.MakeSyscallRules(map[uintptr]seccomp.SyscallRule{
+		unix.SYS_FCNTL: second(unix.F_OFD_SETLK, unix.F_OFD_GETLK),
+		unix.SYS_FLOCK: second(unix.LOCK_SH|unix.LOCK_NB, unix.LOCK_EX|unix.LOCK_NB, unix.LOCK_UN),
+	})
 }
