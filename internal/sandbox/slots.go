@@ -16,8 +16,8 @@ func (s Spec) slots() map[string]int {
 }
 
 // assignSlots gives each cache that spec shows the lowest slot which no other
-// sandbox has: what tools lock in a cache, they lock in one sandbox alone, for
-// gVisor's kernel tells the host's of no lock. A home is not changed under a sandbox
+// sandbox has: tools lock their caches, some for as long as a build takes, and those of
+// other sandboxes would wait. A home is not changed under a sandbox
 // that had one: it fails with Conflict while another has it. The turn must be held.
 func (r *registry) assignSlots(e *entry, spec *Spec) error {
 	r.mu.Lock()

@@ -30,9 +30,10 @@ const (
 	SessionMarkForged Weakness = "session-mark-forged" // a sandbox of anybody's may say that it is a session's
 )
 
-// Of volumes.
+// Of volumes, and of all that sandboxes share.
 const (
 	VolumeLinksFollowed Weakness = "volume-links-followed" // the content API follows links out of a volume, and sees the host's files
+	LocksInside         Weakness = "locks-inside"          // behind gVisor locks in what is shared are seen by the sandbox alone
 )
 
 // Of commits that are taken.

@@ -17,10 +17,16 @@ var positioned = []string{"pread64", "pwrite64", "preadv", "pwritev", "preadv2",
 // positions: by ESPIPE. gVisor says EINVAL of a terminal, and what tries pwritev first,
 // as Zig's library does, then draws nothing.
 func refusePositions() {
+	wrapCalls(withoutPosition, positioned...)
+}
+
+// wrapCalls puts what wrapper makes of the sentry's functions for the named calls in their
+// place.
+func wrapCalls(wrapper func(kernel.SyscallFn) kernel.SyscallFn, names ...string) {
 	for _, table := range kernel.SyscallTables() {
 		for number, call := range table.Table {
-			if slices.Contains(positioned, call.Name) {
-				call.Fn = withoutPosition(call.Fn)
+			if slices.Contains(names, call.Name) {
+				call.Fn = wrapper(call.Fn)
 				table.Table[number] = call
 			}
 		}

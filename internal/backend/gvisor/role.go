@@ -73,6 +73,7 @@ func runRunsc() error {
 // and ours are our own. The spec carries them.
 func runSentry() error {
 	refusePositions()
+	passLocks(os.Args)
 	os.Args = withLimits(withStableFDs(asRootMade(afterPrewarmer(os.Args), ownIDs())))
 	return runRunsc()
 }

@@ -3,6 +3,7 @@ package gvisor
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -65,9 +66,10 @@ func ociSpec(p *launchOrder) *specs.Spec {
 			},
 			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1 << 16, Hard: 1 << 16}},
 		},
-		Root:     &specs.Root{Path: filepath.Join(p.Dir, instance.DirMounts, instance.MountRoot)},
-		Hostname: "carboy",
-		Mounts:   mounts,
+		Root:        &specs.Root{Path: filepath.Join(p.Dir, instance.DirMounts, instance.MountRoot)},
+		Hostname:    "carboy",
+		Annotations: map[string]string{annotationShares: strings.Join(p.Seen(), "\n")},
+		Mounts:      mounts,
 		Linux: &specs.Linux{
 			Namespaces: namespaces(p.Linked),
 			Resources: &specs.LinuxResources{

@@ -8,6 +8,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/volume/tree"
+	"github.com/carboy-sandbox/carboy/internal/weak"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -66,6 +67,20 @@ func (p *Layout) TellCopied(out io.Writer) {
 func (lay *Layout) Shared() (at []string) {
 	for _, d := range append([]Dir{lay.Workspace}, lay.Mounts...) {
 		if d.Mode == modeRW {
+			at = append(at, d.Target)
+		}
+	}
+	return at
+}
+
+// Seen lists the places inside where files are that others see as well, programs of the host or
+// other instances, whether commands can write to them or not. Locks of those files are the host's.
+func (lay *Layout) Seen() (at []string) {
+	if weak.On(weak.LocksInside) {
+		return nil
+	}
+	for _, d := range append([]Dir{lay.Workspace}, lay.Mounts...) {
+		if d.Mode == modeRW || d.Mode == modeRO {
 			at = append(at, d.Target)
 		}
 	}
