@@ -49,7 +49,7 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/instance",
-		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Backend.linkEnd Backend.killStrays Backend.stray diskUsage Backend.commandsOf addHolder eachMount foreign foreignFile mounters",
+		functions: "Groups.Add Groups.Enter Groups.Unified HostCount Backend.linkEnd Backend.killStrays Backend.stray diskUsage Backend.commandsOf addHolder eachMount foreign foreignFile mounters lockedFile",
 		why:       "the host's /proc and control groups: the kernel makes their names",
 	},
 	{

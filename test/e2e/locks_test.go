@@ -260,6 +260,42 @@ func lockRanges(s *shares) {
 	host.want("ok", "posix ex 0 10")
 }
 
+// TestPauseWithLock: processes of which one has a lock that others see are not kept, and that is said;
+// those that have let go of it are.
+func TestPauseWithLock(t *testing.T) {
+	h := newHome(t)
+	s := newShares(t, h)
+	s.box("one", "gvisor")
+	for _, tt := range []struct{ name, do, kept, why string }{
+		{"released", "'flock ex' 'posix ex' 'flock un' 'posix un'", "1", "went on from its memory"},
+		{"held", "'posix sh 0 1'", "0", `a program has a lock on "file"`},
+		{"held-by-flock", "'flock sh'", "0", `a program has a lock on "file"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h.ok("exec", "one", "--", "sh", "-c", "rm -f /tmp/out; cd "+inShare+"; nohup python3 locks.py file "+tt.do+
+				" >/tmp/out 2>&1 & until grep -q ready /tmp/out; do sleep 0.1; done")
+			h.ok("pause", "one")
+			h.ok("start", "one")
+			if got := strings.TrimSpace(h.ok("exec", "one", "--", "sh", "-c", "pgrep -c python3 || true")); got != tt.kept {
+				t.Errorf("there are %s, want %s", got, tt.kept)
+			}
+			if log := h.ok("logs", "one"); !strings.Contains(log, tt.why) {
+				t.Errorf("it is not said that %s:\n%s", tt.why, log)
+			}
+			s.t = t
+			host, one := s.start("host", "locks.py", "file"), s.start("one", "locks.py", "file")
+			for _, call := range []string{"posix", "flock"} {
+				one.want("ok", call+" ex")
+				host.want("EAGAIN", call+" ex")
+			}
+			one.tell("die")
+			host.want("ok", "posix wait")
+			host.want("ok", "flock wait")
+			h.run(nil, "exec", "one", "--", "pkill", "python3")
+		})
+	}
+}
+
 // TestLocksInside: without what passes them on, they hold inside alone.
 func TestLocksInside(t *testing.T) {
 	bin := os.Getenv("CARBOY_WEAK_BIN")

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/agent"
+	"github.com/carboy-sandbox/carboy/internal/backend/procid"
 	"github.com/carboy-sandbox/carboy/internal/durable"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
@@ -27,7 +29,7 @@ const (
 // quiesceLimit bounds how long an agent may take to let go of the host.
 const quiesceLimit = 10 * time.Second
 
-// Suspend has the guest agent give up its connections, has save write the instance's
+// Suspend has the guest agent give up its connections, where nothing of the host's is locked; has save write the instance's
 // kernel into a directory, which must end the instance or leave it of no use, and
 // ends what is left. After an error the instance is as good as lost: only Stop is
 // of use, and no memory is kept.
@@ -40,7 +42,12 @@ func (b *Backend) Suspend(ctx context.Context, id string, save func(dir string) 
 	if err := errors.Join(b.Forget(ctx, id), os.Mkdir(fresh, 0o700)); err != nil {
 		return err
 	}
-	err = b.quiesce(ctx, id)
+	if file := lockedFile(dir); file != "" {
+		err = sandbox.Errorf(sandbox.Unsupported, "a program has a lock on %q, in a directory that others see, and they could take it meanwhile", file)
+	}
+	if err == nil {
+		err = b.quiesce(ctx, id)
+	}
 	if err == nil {
 		err = save(fresh)
 	}
@@ -54,6 +61,28 @@ func (b *Backend) Suspend(ctx context.Context, id string, save func(dir string) 
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
 	return nil
+}
+
+// lockedFile is the name of a file of the host that the instance at dir has a lock on, by the process
+// that it lives by; "" where it has none, or that can't be seen.
+func lockedFile(dir string) string {
+	r, err := readRecord(dir)
+	if err != nil || !r.alive() {
+		return ""
+	}
+	proc := fmt.Sprintf("/proc/%d", r.Processes[0].PID)
+	fds, _ := os.ReadDir(proc + "/fdinfo")
+	for _, fd := range fds {
+		info, err := os.ReadFile(filepath.Join(proc, "fdinfo", fd.Name()))
+		if err != nil || !bytes.Contains(info, []byte("\nlock:")) {
+			continue
+		}
+		name, err := os.Readlink(filepath.Join(proc, "fd", fd.Name()))
+		if err == nil && procid.Alive(r.Processes[0]) { // the number may be another's by now
+			return filepath.Base(name)
+		}
+	}
+	return ""
 }
 
 // Suspendable refuses an instance whose agent can't be asked: what runs in it would
