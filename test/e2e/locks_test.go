@@ -93,8 +93,9 @@ func (s *shares) start(box, program, file string, args ...string) *locker {
 		at = s.dir
 	}
 	argv := append([]string{"python3", at + "/" + program, filepath.Join(at, file)}, args...)
-	l := &locker{t: s.t, name: box}
+	l, start := &locker{t: s.t, name: box}, (*exec.Cmd).Start
 	if inside {
+		start = s.h.start
 		l.cmd = s.h.command(context.Background(), append([]string{"exec", "-i", box, "--"}, argv...)...)
 	} else {
 		l.cmd = exec.Command(argv[0], argv[1:]...)
@@ -109,7 +110,7 @@ func (s *shares) start(box, program, file string, args ...string) *locker {
 		s.t.Fatal(err)
 	}
 	l.out = bufio.NewScanner(out)
-	if err := l.cmd.Start(); err != nil {
+	if err := start(l.cmd); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() {
@@ -168,6 +169,25 @@ func TestLocks(t *testing.T) {
 		s.start("one", "locks.py", "../../tmp").want("ok", "flock ex 0 0 r")
 		s.start("native", "locks.py", ".").want("ok", "flock ex 0 0 r")
 	})
+}
+
+// TestLocksWithoutRoot: no rights of root's are needed for it, and none of the host's user are
+// left out.
+func TestLocksWithoutRoot(t *testing.T) {
+	h := newWorld(t).ordinaryHome(carboy)
+	s := newShares(t, h)
+	if err := ownAll(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	s.box("one", "gvisor")
+	s.box("two", "gvisor", "--workspace", s.dir+":rw")
+	all := []*locker{s.start("host", "locks.py", "file"), s.start("one", "locks.py", "file"), s.start("two", "locks.py", "file")}
+	for _, call := range []string{"flock", "posix"} {
+		for i, holder := range all {
+			exclusive(call, holder, append(all[:i:i], all[i+1:]...))
+		}
+	}
+	writeTogether(s, "wal", 50, []string{"one", "two"})
 }
 
 // exclusive has one hold a lock that leaves others none, and then one that lets them read.
