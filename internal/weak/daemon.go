@@ -34,6 +34,7 @@ const (
 const (
 	VolumeLinksFollowed Weakness = "volume-links-followed" // the content API follows links out of a volume, and sees the host's files
 	LocksInside         Weakness = "locks-inside"          // behind gVisor locks in what is shared are seen by the sandbox alone
+	LocksOfReaders      Weakness = "locks-of-readers"      // behind gVisor locks of what can only be read there hold on the host too
 )
 
 // Of commits that are taken.

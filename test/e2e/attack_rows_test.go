@@ -81,7 +81,8 @@ var attackRows = []attackRow{
 	{hazard: "another server name in a second hello", holds: "both must be alike", weak: weak.NetRetryUnchecked, unit: "internal/egress/tlswire", test: "TestRetry"},
 
 	{hazard: "a link in a volume to a file of the host's", holds: "the content API stays below the volume", weak: weak.VolumeLinksFollowed, unit: "internal/volume/content", test: "TestHostileTree"},
-	{hazard: "one lock of a shared file, taken on both sides of a wall", holds: "the sentry takes those of what others see on the host, too", weak: weak.LocksInside, unit: "internal/backend/instance", test: "TestSeen"},
+	{hazard: "one lock of a shared file, taken on both sides of a wall", holds: "the sentry takes those of what others see on the host, too", weak: weak.LocksInside, unit: "internal/backend/instance", test: "TestLocked"},
+	{hazard: "a lock of a sandbox that can only read, which keeps those waiting who write", holds: "behind gVisor it is taken inside alone", weak: weak.LocksOfReaders, unit: "internal/backend/instance", test: "TestLocked"},
 	{hazard: "a host's disk that is full under a writer", holds: "what finds no room waits, and fails nowhere", weak: weak.DiskNotHeld, unit: "internal/backend/disk/hold", test: "TestFullDisk"},
 	{hazard: "what was removed from a disk, read from its image", holds: "a scrub overwrites what no file has", weak: weak.ScrubKept, unit: "internal/disk/scrub", test: "TestNothingIsFound"},
 	{hazard: "a link that a guest put in a name's place", holds: "the host uses names from an open directory, through no link", weak: weak.NamesFollowed, unit: "internal/beneath", test: "TestPlantedLinks"},

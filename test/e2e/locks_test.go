@@ -151,6 +151,10 @@ func TestLocks(t *testing.T) {
 		s.t = t
 		lockRanges(s)
 	})
+	t.Run("reads", func(t *testing.T) {
+		s.t = t
+		lockReading(s)
+	})
 	t.Run("many", func(t *testing.T) {
 		s.t = t
 		host, one := s.start("host", "locks.py", "file"), s.start("one", "locks.py", "file")
@@ -270,14 +274,27 @@ func lockRanges(s *shares) {
 	host.want("EAGAIN", "posix ex 20 10")
 	b.want("EAGAIN", "posix ex 0 10")
 	c.want("ok", "posix un 0 0 r")
+}
 
-	// One who may only read holds off who writes.
-	d := s.start("reads", "locks.py", "file")
-	d.want("ok", "posix sh 0 10 r")
-	host.want("EAGAIN", "posix ex 0 10")
-	b.want("EAGAIN", "posix ex 0 10")
-	d.want("ok", "posix un 0 10 r")
-	host.want("ok", "posix ex 0 10")
+// lockReading: who may only read keeps nobody waiting but those of its own sandbox, where who may
+// write does.
+func lockReading(s *shares) {
+	host, reads, beside := s.start("host", "locks.py", "file"), s.start("reads", "locks.py", "file"), s.start("reads", "locks.py", "file")
+	reads.want("ok", "flock ex 0 0 r")
+	reads.want("ok", "posix sh 0 0 r")
+	reads.want("ok", "ofd sh 0 0 r")
+	beside.want("EAGAIN", "flock sh 0 0 r")
+	writes := s.start("one", "locks.py", "file")
+	for _, l := range []*locker{host, writes} {
+		for _, call := range []string{"flock", "posix", "ofd"} {
+			l.want("ok", call+" ex")
+			l.want("ok", call+" un")
+		}
+	}
+	writes.want("ok", "flock ex 0 0 r")
+	writes.want("ok", "posix sh 0 0 r")
+	host.want("EAGAIN", "flock ex")
+	host.want("EAGAIN", "posix ex")
 }
 
 // TestPauseWithLock: processes of which one has a lock that others see are not kept, and that is said;

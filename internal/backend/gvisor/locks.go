@@ -10,8 +10,8 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/hostlock"
 )
 
-// annotationShares lists, in a spec, where inside are directories that others see as well:
-// the host's programs, or other sandboxes.
+// annotationShares lists, in a spec, where inside are directories whose files' locks hold for
+// others as well: the host's programs, and other sandboxes.
 const annotationShares = "carboy.shares"
 
 // passLocks has the locks of files in shares hold outside as well. It is the sentry's own

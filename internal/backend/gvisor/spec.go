@@ -68,7 +68,7 @@ func ociSpec(p *launchOrder) *specs.Spec {
 		},
 		Root:        &specs.Root{Path: filepath.Join(p.Dir, instance.DirMounts, instance.MountRoot)},
 		Hostname:    "carboy",
-		Annotations: map[string]string{annotationShares: strings.Join(p.Seen(), "\n")},
+		Annotations: map[string]string{annotationShares: strings.Join(p.Locked(), "\n")},
 		Mounts:      mounts,
 		Linux: &specs.Linux{
 			Namespaces: namespaces(p.Linked),

@@ -73,15 +73,19 @@ func (lay *Layout) Shared() (at []string) {
 	return at
 }
 
-// Seen lists the places inside where files are that others see as well, programs of the host or
-// other instances, whether commands can write to them or not. Locks of those files are the host's.
-func (lay *Layout) Seen() (at []string) {
+// Locked lists the places inside whose files' locks are the host's too: those of Shared. Where
+// commands can only read they hold inside alone, for one that held on the host would keep
+// those waiting who can write.
+func (lay *Layout) Locked() (at []string) {
 	if weak.On(weak.LocksInside) {
 		return nil
 	}
-	for _, d := range append([]Dir{lay.Workspace}, lay.Mounts...) {
-		if d.Mode == modeRW || d.Mode == modeRO {
-			at = append(at, d.Target)
+	at = lay.Shared()
+	if weak.On(weak.LocksOfReaders) {
+		for _, d := range append([]Dir{lay.Workspace}, lay.Mounts...) {
+			if d.Mode == modeRO {
+				at = append(at, d.Target)
+			}
 		}
 	}
 	return at
