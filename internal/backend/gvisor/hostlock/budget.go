@@ -7,10 +7,13 @@ import (
 	fslock "gvisor.dev/gvisor/pkg/sentry/fsimpl/lock"
 )
 
-// maxRanges is how many locks of ranges a sandbox may have on the host. Its kernel counts the
-// memory that they take to nobody, and goes through those of a file one by one for each that is
-// taken of it.
-const maxRanges = 8192
+// How many locks of ranges a sandbox may have on the host, whose kernel counts the memory that
+// they take to nobody, and goes through those of a file one by one for each that is taken of
+// it. A release can make more of them than there were, and yet is what makes room: it fails later.
+const (
+	maxRanges  = 8192
+	mostRanges = 2 * maxRanges
+)
 
 // slack is how far the count of a file's ranges may be from what they are before they are counted.
 const slack = 16
@@ -30,19 +33,19 @@ func (b *budget) put(n int) {
 }
 
 // room makes room for a change of a range, which can split one that is there in three; ENOLCK:
-// there is none.
-func (n *inode) room(r fslock.LockRange) error {
+// there would be more than most.
+func (n *inode) room(r fslock.LockRange, most int64) error {
 	if r == whole { // which leaves one, or none
 		return nil
 	}
 	n.budget.put(n.budget.now + 2)
-	if n.budget.now > n.budget.next || counted.Load() > maxRanges {
+	if n.budget.now > n.budget.next || counted.Load() > most {
 		n.recount(2)
 	}
-	if counted.Load() > maxRanges {
+	if counted.Load() > most {
 		n.recountOthers()
 	}
-	if counted.Load() > maxRanges {
+	if counted.Load() > most {
 		n.recount(0)
 		return linuxerr.ENOLCK
 	}

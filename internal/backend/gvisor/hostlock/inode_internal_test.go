@@ -201,6 +201,17 @@ func TestBudget(t *testing.T) {
 	if taken < maxRanges-2*slack || taken > maxRanges {
 		t.Errorf("there are %d", taken)
 	}
+	if err := n.unlock(background(), byteAt(0)); err != nil {
+		t.Errorf("one is not released when there are as many as there can be: %v", err)
+	}
+	if err := other.set(unix.F_WRLCK, byteAt(0).at); err != nil {
+		t.Errorf("one was released: %v", err)
+	}
+	for i := 1; n.lock(background(), byteAt(taken+i)) == nil; i++ {
+		if i > slack {
+			t.Fatalf("one was released, and %d were taken", i)
+		}
+	}
 	if err := n.unlock(background(), &request{uid: uid, at: whole}); err != nil {
 		t.Error(err)
 	}
@@ -209,10 +220,28 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestSplit: there is an end to ranges also where releases make them.
+func TestSplit(t *testing.T) {
+	n, _ := openTwice(t)
+	uid := new(int)
+	if err := n.lock(background(), &request{uid: uid, typ: fslock.WriteLock, at: whole}); err != nil {
+		t.Fatal(err)
+	}
+	parts := 0
+	for ; parts < 4*maxRanges; parts++ {
+		if n.unlock(background(), &request{uid: uid, at: fslock.LockRange{Start: uint64(2 * parts), End: uint64(2*parts + 1)}}) != nil {
+			break
+		}
+	}
+	if parts < maxRanges || parts > 2*maxRanges {
+		t.Errorf("there are %d", parts)
+	}
+}
+
 // TestShape: what is not as gVisor's is not taken for it.
 func TestShape(t *testing.T) {
 	type inode struct{ readFD, writeFD int32 }
-	for _, v := range []any{0, new(int), new(inode), new(struct{ inode *inode }), struct{}{}} {
+	for _, v := range []any{0, new(int), &inode{readFD: 1, writeFD: 2}, new(struct{ inode *inode }), struct{}{}} {
 		if s := findShape(reflect.TypeOf(v)); s != nil {
 			t.Errorf("%T is taken for a dentry: %+v", v, s)
 		}

@@ -99,7 +99,7 @@ func (n *inode) lock(ctx context.Context, r *request) error {
 	if f, err := n.locks.TestPOSIX(ctx, r.uid, r.typ, r.at); err != nil || f.Type != linux.F_UNLCK {
 		return linuxerr.ErrWouldBlock
 	}
-	if err := n.room(r.at); err != nil {
+	if err := n.room(r.at, maxRanges); err != nil {
 		return err
 	}
 	if err := n.suit(r.file, r.typ); err != nil {
@@ -140,7 +140,7 @@ func (n *inode) unlock(ctx context.Context, r *request) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ranges.open {
-		if err := n.room(r.at); err != nil {
+		if err := n.room(r.at, mostRanges); err != nil {
 			return err
 		}
 	}
