@@ -70,7 +70,7 @@ func (a *app) shellOpenCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.Var(filledValue{&o.id}, "shell-id", "`ID` call it that; one is made up otherwise")
+	fs.StringVar(&o.id, "shell-id", "", "`ID` call it that; one is made up otherwise")
 	addCwd(fs, &o.cwd)
 	fs.Var(countValue{&o.cols}, "cols", "`N` how wide its terminal is, in characters (default 120)")
 	fs.Var(countValue{&o.rows}, "rows", "`N` how high its terminal is, in lines (default 30)")

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 
+	"github.com/spf13/cobra"
+
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/egress/netlog"
@@ -14,6 +16,9 @@ var (
 	Proposable = proposable
 	TypedBuild = typedBuild
 )
+
+// Root is the tree of commands.
+func Root() *cobra.Command { return newApp(Env{}).rootCommand() }
 
 // RefusedText is refusals.text.
 func RefusedText(hosts []netlog.Refused, others int, none, next bool, in string) string {

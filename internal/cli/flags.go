@@ -177,19 +177,33 @@ func (v choiceValue) Set(s string) error {
 	return nil
 }
 
-// filledValue is a text of which "" is none: a variable of a script's that is not set.
-type filledValue struct{ s *string }
-
-func (v filledValue) String() string { return "" }
-
-func (v filledValue) Type() string { return "text" }
+// filledValue is a text, or one of several, of which "" is none: such as a variable of a
+// script's that is not set. To take it for no flag at all would do something else than asked.
+type filledValue struct{ pflag.Value }
 
 func (v filledValue) Set(s string) error {
 	if s == "" {
-		return errors.New("it is empty")
+		return errors.New("the value is empty: give one, or leave the flag out")
 	}
-	*v.s = s
-	return nil
+	return v.Value.Set(s)
+}
+
+// mayBeEmpty are flags of text for which "" is as good as any other.
+func mayBeEmpty() []string { return []string{"reason"} }
+
+// refuseEmpty has the flags of text of cmd, and of those below it, refuse "".
+func refuseEmpty(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		switch f.Value.Type() {
+		case "string", "stringArray", "stringSlice":
+			if !slices.Contains(mayBeEmpty(), f.Name) {
+				f.Value = filledValue{f.Value}
+			}
+		}
+	})
+	for _, c := range cmd.Commands() {
+		refuseEmpty(c)
+	}
 }
 
 // entrypointValue is --entrypoint, of which "" is a value, too.
@@ -197,7 +211,7 @@ type entrypointValue struct{ s **string }
 
 func (v entrypointValue) String() string { return "" }
 
-func (v entrypointValue) Type() string { return "string" }
+func (v entrypointValue) Type() string { return "program" }
 
 func (v entrypointValue) Set(s string) error {
 	*v.s = &s

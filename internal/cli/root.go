@@ -60,6 +60,7 @@ it, and carboy apply takes what you want.`,
 	)
 	root.SetHelpCommand(helpCommand())
 	hideHelpFlags(root)
+	refuseEmpty(root)
 	return root
 }
 
