@@ -56,6 +56,9 @@ func Follow(ctx context.Context, rpc guestv1connect.ExecServiceClient, way Way, 
 	if o.Notice == nil {
 		o.Notice = func(string) {}
 	}
+	if o.InputDone == nil {
+		o.InputDone = func() {}
+	}
 	f := &follower{rpc: rpc, way: way, known: make(chan struct{})}
 	if o.Command == nil {
 		if !o.Join {
@@ -86,6 +89,8 @@ type FollowOptions struct {
 	// that blocks when the command has ended is left behind, unless Stdin has
 	// a working SetReadDeadline.
 	Stdin io.Reader
+	// InputDone is called once the command was given Stdin to its end, or takes no more.
+	InputDone func()
 	// Stdout and Stderr get the command's output, each byte once and in
 	// order; nil drops it. A write that fails ends Follow with its error.
 	Stdout, Stderr io.Writer

@@ -63,6 +63,7 @@ func (f *follower) sendInput(ctx context.Context) {
 			return
 		case data, more := <-chunks:
 			if !f.writeInput(ctx, offset, data, !more) || !more {
+				f.o.InputDone()
 				return
 			}
 			offset += uint64(len(data))

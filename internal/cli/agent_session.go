@@ -50,7 +50,7 @@ func (g *agentRun) run(ctx context.Context) error {
 // onTerminal starts the program so that it outlives this terminal, and joins it.
 func (g *agentRun) onTerminal(ctx context.Context, cmd *guestv1.Command) error {
 	cmd.OrphanGraceMs = 0
-	id, err := relay.Detach(ctx, g.Console, g.svc, g.sb.ID, cmd, true)
+	id, err := relay.Detach(ctx, g.Console, g.svc, g.sb.ID, cmd, relay.Options{TTY: true})
 	if err != nil {
 		return errors.Join(err, g.undo(ctx))
 	}

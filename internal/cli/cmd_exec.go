@@ -61,7 +61,9 @@ A shell alone, such as bash, has a terminal on one, as with -it; -t=false keeps 
 without. NAME alone, on a terminal, is bash, or sh where there is none.
 
 With --detach the command's ID is printed; carboy logs NAME ID shows its output, and
-with -t too, carboy attach NAME ID joins its terminal.
+with -t too, carboy attach NAME ID joins its terminal. With -i it is given stdin to its
+end first; without, input that waits there is an error.
+
 At the end, a line on stderr says which hosts were refused meanwhile, and what to
 type to allow them.`,
 		examples: []string{
@@ -108,7 +110,7 @@ func (a *app) exec(ctx context.Context, o execOptions, name string, rest []strin
 	r := relay.New(ctx, a.Console)
 	defer r.Stop()
 	if o.command.Detach {
-		command, err := relay.Detach(r.Ctx, a.Console, svc, name, cmd, o.command.TTY)
+		command, err := relay.Detach(r.Ctx, a.Console, svc, name, cmd, o.command)
 		if err != nil {
 			return err
 		}

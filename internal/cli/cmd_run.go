@@ -85,7 +85,8 @@ allow it. carboy net log NAME has the records for a day.
 
 The first Ctrl-C interrupts the command; the second kills it and cleans up.
 With --detach the name is printed, and the sandbox stays until carboy rm; with -t too, the
-command has a terminal, which carboy attach NAME joins.`,
+command has a terminal, which carboy attach NAME joins. With -i it is given stdin to its
+end first; without, input that waits there is an error.`,
 		examples: []string{
 			"carboy run --workspace . -- make test",
 			"carboy run --workspace . --mount ~/go/pkg/mod:/home/user/go/pkg/mod:ro -- go test ./...",
@@ -238,7 +239,7 @@ func (a *app) runDetached(ctx context.Context, svc *client.Client, req *launch.R
 	a.giveRepository(ctx, svc, sb, o.repo)
 	var command string
 	if cmd.Argv, err = launch.Argv(sb, o.entrypoint, cmd.GetArgv()); err == nil {
-		command, err = relay.Detach(ctx, a.Console, svc, sb.ID, cmd, o.command.TTY)
+		command, err = relay.Detach(ctx, a.Console, svc, sb.ID, cmd, o.command)
 	}
 	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)

@@ -21,7 +21,6 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
-	"github.com/carboy-sandbox/carboy/internal/agent/stall"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
@@ -64,7 +63,8 @@ func (f *Options) TakeShell(c *console.Console) bool {
 }
 
 // TakeStdin is -i where carboy's own input is a pipe or a file, as ssh does it: what somebody
-// pipes in is not lost. It is not taken from a command that is left running.
+// pipes in is not lost. A command that is left running gets it with -i alone: whose stdin is
+// a pipe that stays open, as ssh's, would wait for its end.
 func (f *Options) TakeStdin(c *console.Console) {
 	if !f.Closed && !f.Detach && c.Stdin != nil && !console.IsTerminal(c.Stdin) {
 		f.Stdin = true
@@ -88,8 +88,10 @@ func isShell(argv []string) bool {
 // Check refuses combinations that can't work.
 func (f *Options) Check(c *console.Console) error {
 	switch {
-	case f.Detach && f.Stdin && !f.TTY:
-		return usage.Errorf("--detach can't go with -i alone: nobody would be there").WithHint("with -t it has a terminal, which carboy attach joins")
+	case f.Detach && f.Stdin && !f.TTY && console.IsTerminal(c.Stdin):
+		return usage.Errorf("--detach can't go with -i alone on a terminal: nobody would be there").WithHint("with -t it has a terminal, which carboy attach joins")
+	case f.Detach && !f.Closed && (!f.Stdin || f.TTY):
+		return checkUnread(c)
 	case f.Detach:
 	case f.TTY && f.Stdin && !console.IsTerminal(c.Stdin):
 		return usage.Errorf("-t needs a terminal, and stdin is none").WithHint("leave out -t")
@@ -154,9 +156,7 @@ func (r *Relay) Attach(svc *client.Client, id string, cmd *guestv1.Command, f Op
 	r.running.Store(false)
 	console.Flush(o.Stdout)
 	console.Flush(o.Stderr)
-	if _, answered := errors.AsType[*sandbox.Error](err); err != nil && !answered {
-		r.abandon(svc, id, o.ID) // it may run on: it was left by us
-	}
+	abandon(r.Ctx, svc, id, o.ID, err)
 	return end, err
 }
 
@@ -194,48 +194,17 @@ func giveTerminal(c *console.Console, cmd *guestv1.Command, s console.Size) {
 	}
 }
 
-// abandon kills a command that nobody waits for any more. It would die by
-// itself when its grace is over.
-func (r *Relay) abandon(svc *client.Client, id, command string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), abandonWait)
+// abandon kills a command that was left with err, and that nobody waits for any more: it
+// may run on. Where the daemon answered with err, there is none.
+func abandon(ctx context.Context, svc *client.Client, id, command string, err error) {
+	if _, answered := errors.AsType[*sandbox.Error](err); err == nil || answered {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonWait)
 	defer cancel()
 	_, _ = svc.Commands(id).Signal(ctx, connect.NewRequest(&guestv1.SignalRequest{
 		Id: command, Signal: int32(syscall.SIGKILL), All: true, By: "client",
 	}))
-}
-
-// Detach starts cmd and leaves it running, on a terminal that others can join where tty says
-// so. It returns the command's ID.
-func Detach(ctx context.Context, c *console.Console, svc *client.Client, id string, cmd *guestv1.Command, tty bool) (string, error) {
-	command := newCommandID()
-	if tty {
-		giveTerminal(c, cmd, console.SizeOf(c.Stdin, c.Stdout, c.Stderr))
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream alone
-	stream, err := svc.Commands(id).Start(ctx, connect.NewRequest(&guestv1.StartRequest{Id: command, Command: cmd}))
-	if err != nil {
-		return "", RPCError(ctx, err)
-	}
-	defer func() { _ = stream.Close() }() // nothing more is wanted of it
-	var w stall.Watch
-	for stream.Receive() {
-		if err := w.None(); err != nil {
-			return "", stalled(err)
-		}
-		switch ev := stream.Msg(); {
-		case ev.GetStarted() != nil:
-			return command, nil
-		case ev.GetExit().GetReason() == guestv1.Reason_REASON_NOT_STARTED:
-			return "", Report(c, ev.GetExit(), cmd, nil)
-		case ev.GetExit() != nil:
-			return command, nil
-		}
-	}
-	if err := stream.Err(); err != nil {
-		return "", RPCError(ctx, err)
-	}
-	return "", sandbox.Errorf(sandbox.Unavailable, "the guest did not say whether the command started")
 }
 
 // stalled is what a user is told of a guest that sends nothing, for ever.
