@@ -124,9 +124,11 @@ func (a *app) comeBack(ctx context.Context, svc *client.Client, name string) (*a
 }
 
 // said is a command as it was typed, cut short, fit for a terminal.
-func said(p *guestv1.Process) string {
+func said(p *guestv1.Process) string { return saidArgv(p.GetCommand().GetArgv()) }
+
+func saidArgv(argv []string) string {
 	const most = 60
-	line := []rune(term.Escape(strings.Join(p.GetCommand().GetArgv(), " ")))
+	line := []rune(term.Escape(strings.Join(argv, " ")))
 	if len(line) > most {
 		line = append(line[:most], '…')
 	}

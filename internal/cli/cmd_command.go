@@ -15,11 +15,13 @@ import (
 
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/cli/relay"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
+	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
 // detached is what ps says of a command that was left running.
@@ -74,15 +76,61 @@ func (d detached) state() string {
 	return fmt.Sprintf("%s (%d)", strings.ReplaceAll(cmp.Or(d.Reason, d.State), "_", " "), *d.ExitCode)
 }
 
+// lookWait bounds a look at the commands of a sandbox that is told of besides something
+// else: a guest that does not answer must not be in the way.
+const lookWait = 5 * time.Second
+
+// leftRunning lists those commands of a sandbox that run and nobody has to follow; none where
+// that can't be told.
+func leftRunning(ctx context.Context, svc *client.Client, name string) []detached {
+	ctx, cancel := context.WithTimeout(ctx, lookWait)
+	defer cancel()
+	sb, err := svc.Get(ctx, name)
+	if err != nil || sb.State != string(sandbox.StateRunning) {
+		return nil // to ask for its commands may start it
+	}
+	list, err := detachedIn(ctx, svc, name)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(list, func(d detached) bool { return d.ExitCode != nil })
+}
+
+// lostText says that commands which were left running ended with their sandbox.
+func lostText(name string, list []detached) string {
+	const most = 3
+	var words []string
+	for _, d := range list[:min(len(list), most)] {
+		words = append(words, term.Escape(d.ID)+" ("+saidArgv(d.Command)+")")
+	}
+	if len(list) > most {
+		words = append(words, "…")
+	}
+	return fmt.Sprintf("%s: %s left running ended, and what they wrote is gone, unless into files: %s", name,
+		console.Count(len(list), "command"), strings.Join(words, ", "))
+}
+
+// lostCommand puts a hint in the place of the one that starts the sandbox again: that brings
+// back no command.
+func lostCommand(name string, err error) error {
+	e, ok := errors.AsType[*sandbox.Error](err)
+	word := shell.Word(name)
+	switch {
+	case !ok:
+		return err
+	case e.Kind == sandbox.Conflict && strings.HasPrefix(e.Hint, "carboy start "):
+		return e.WithHint("commands and their output last until their sandbox stops; what happened to it: carboy logs %s", word)
+	case e.Kind == sandbox.NotFound && e.Hint == "":
+		return e.WithHint("carboy ps %s lists commands; those from before the sandbox was stopped are gone, and their output", word)
+	}
+	return err
+}
+
 // command finds a command of a sandbox by its ID.
 func command(ctx context.Context, svc *client.Client, name, id string) (*guestv1.Process, error) {
 	resp, err := svc.Commands(name).Get(ctx, connect.NewRequest(&guestv1.GetRequest{Id: id}))
 	if err != nil {
-		err = relay.RPCError(ctx, err)
-		if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Kind == sandbox.NotFound && e.Hint == "" {
-			err = e.WithHint("carboy ps %s", shell.Word(name))
-		}
-		return nil, err
+		return nil, lostCommand(name, relay.RPCError(ctx, err))
 	}
 	return resp.Msg.GetProcess(), nil
 }

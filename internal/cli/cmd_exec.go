@@ -60,7 +60,8 @@ Ctrl-C interrupts it, and the second kills it.
 A shell alone, such as bash, has a terminal on one, as with -it; -t=false keeps it
 without. NAME alone, on a terminal, is bash, or sh where there is none.
 
-With --detach the command's ID is printed; carboy logs NAME ID shows its output, and
+With --detach the command's ID is printed; carboy logs NAME ID shows its output until the
+sandbox stops, which ends the command, too, and
 with -t too, carboy attach NAME ID joins its terminal. With -i it is given stdin to its
 end first; without, input that waits there is an error.
 

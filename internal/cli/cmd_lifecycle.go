@@ -26,7 +26,9 @@ func (a *app) stopCommand() *cobra.Command {
 	a.addJSON(cmd.Flags())
 	return setHelp(cmd, docs{
 		long: `/workspace is kept, and so are changes of the root file system unless a line on
-stderr says otherwise. Stopping a stopped one is no error.`,
+stderr says otherwise. Commands that were left running end, and what they wrote, as carboy
+logs NAME ID shows it, is gone: a line on stderr names them. carboy pause keeps both, where
+the wall can. Stopping a stopped one is no error.`,
 		examples: []string{"carboy stop web"},
 		exits:    exitDocsPlain[:],
 	})
@@ -34,9 +36,13 @@ stderr says otherwise. Stopping a stopped one is no error.`,
 
 func (a *app) stop(ctx context.Context, svc *client.Client, names []string) error {
 	return each(a, names, func(name string) (*api.Sandbox, error) {
+		ended := leftRunning(ctx, svc, name)
 		sb, err := svc.Stop(ctx, name)
 		if err != nil {
 			return nil, err
+		}
+		if len(ended) > 0 {
+			a.NoteReason("ended", lostText(sb.Name, ended))
 		}
 		// That processes end is what stop is for.
 		lost := slices.DeleteFunc(slices.Clone(sb.Lost), func(s string) bool { return s == "processes" })

@@ -76,5 +76,5 @@ func (a *app) commandLogs(ctx context.Context, name, id string, follow bool) err
 	if err != nil {
 		return err
 	}
-	return relay.Logs(ctx, a.Console, svc, name, id, follow)
+	return lostCommand(name, relay.Logs(ctx, a.Console, svc, name, id, follow))
 }
