@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/egress/secret"
@@ -182,7 +183,8 @@ type madeKey struct {
 		ValueLength                                  int
 	}
 	CreatedBy *struct{ ID string }
-	LastUsed  *string
+	CreatedAt time.Time
+	LastUsed  *time.Time
 }
 
 func TestKeysAreMadeAndDeleted(t *testing.T) {
@@ -209,7 +211,7 @@ func TestKeysAreMadeAndDeleted(t *testing.T) {
 	if strings.Contains(list, digits) || strings.Contains(list, key.Hash(k.Key)) {
 		t.Errorf("the list gives the key away: %s", list)
 	}
-	if l := decode[[]madeKey](t, list); len(l) != 1 || l[0].ID != k.ID || l[0].LastUsed == nil {
+	if l := decode[[]madeKey](t, list); len(l) != 1 || l[0].ID != k.ID || l[0].LastUsed == nil || l[0].LastUsed.Before(l[0].CreatedAt) {
 		t.Errorf("list = %s", list)
 	}
 	w.want(t, 202, "keeper", "PATCH", "/api-keys/"+k.ID, `{"name":"renamed"}`)

@@ -203,7 +203,9 @@ func (s *Store) List(_ context.Context, owner string) ([]Info, error) {
 			continue
 		}
 		info := r.info()
-		info.LastUsed = s.lastUsed(r)
+		if info.LastUsed = s.lastUsed(r); !info.LastUsed.IsZero() && info.LastUsed.Before(info.CreatedAt) { // in the same minute
+			info.LastUsed = info.CreatedAt
+		}
 		r.wipe()
 		infos = append(infos, info)
 	}

@@ -168,6 +168,19 @@ func TestPutRefuses(t *testing.T) {
 	}
 }
 
+// A use within the minute of the creation is not told as one before it.
+func TestUsedNoEarlierThanMade(t *testing.T) {
+	o := options(t)
+	o.Now = func() time.Time { return time.Date(2030, 1, 2, 3, 4, 59, 0, time.UTC) }
+	s := mustOpen(t, o)
+	mustPut(t, s, me, "A", text(value))
+	wantValue(t, s, me, "", "A", value)
+	infos, err := s.List(t.Context(), me)
+	if err != nil || len(infos) != 1 || !infos[0].LastUsed.Equal(infos[0].CreatedAt) {
+		t.Errorf("List = %+v, %v, want a use at the moment of the creation", infos, err)
+	}
+}
+
 func TestListRotateRemove(t *testing.T) {
 	o := options(t)
 	now := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)

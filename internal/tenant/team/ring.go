@@ -175,6 +175,9 @@ func (r *Ring) Find(ctx context.Context, secret string) (*key.Key, context.Conte
 		return nil, nil, false
 	}
 	h.LastUsed = now.Truncate(usedEvery)
+	if h.LastUsed.Before(h.CreatedAt) { // in the same minute
+		h.LastUsed = h.CreatedAt
+	}
 	write := now.Sub(h.wrote) >= usedEvery
 	if write {
 		h.wrote = now
