@@ -130,9 +130,7 @@ func (c Config) PoolSize() int {
 // with one of k, m, g and t, for powers of 1024.
 type Size int64
 
-// UnmarshalJSON implements json.Unmarshaler. What is no size becomes -1, for
-// Validate to refuse in its own words: the decoder's would not say more than
-// that something is wrong.
+// UnmarshalJSON implements json.Unmarshaler.
 func (s *Size) UnmarshalJSON(b []byte) error {
 	digits, shift := string(b), 0
 	if text, ok := strings.CutPrefix(digits, `"`); ok {
@@ -144,10 +142,10 @@ func (s *Size) UnmarshalJSON(b []byte) error {
 		}
 	}
 	n, err := strconv.ParseUint(digits, 10, 63)
-	*s = Size(n << shift)
 	if err != nil || n > math.MaxInt64>>shift {
-		*s = -1
+		return fmt.Errorf(`%.40s is not a size: use a number of bytes, or one with k, m, g or t, such as "512m" or "8g"`, b)
 	}
+	*s = Size(n << shift)
 	return nil
 }
 

@@ -31,9 +31,11 @@ func TestConfigOfLimits(t *testing.T) {
 		},
 		{name: "nobody", file: `{"limits":{"acme":{}}}`, refused: `"acme" is nobody`},
 		{name: "negative", file: `{"limits":{"default":{"sandboxes":-1}}}`, refused: "sandboxes of default"},
-		{name: "odd-size", file: `{"limits":{"default":{"memory":"1x"}}}`, refused: "memory of default"},
+		{name: "odd-size", file: "{\n\"limits\":{\"default\":{\n\"cpus\":1,\n\"memory\":\"8x\"}}}", refused: `line 4: limits.default.memory: "8x" is not a size: use a number of bytes, or one with k, m, g or t, such as "512m" or "8g"`},
+		{name: "negative-size", file: `{"limits":{"default":{"disk":-1}}}`, refused: `limits.default.disk: -1 is not a size`},
+		{name: "twice", file: `{"limits":{"key:a":{"cpus":1,"cpus":2}}}`, refused: "line 1: limits"},
 		{name: "unknown", file: `{"limits":{"default":{"sandbox":1}}}`, refused: "sandbox"},
-		{name: "odd-time", file: `{"limits":{"default":{"timeout":"soon"}}}`, refused: "config.json"},
+		{name: "odd-time", file: `{"limits":{"default":{"timeout":"soon"}}}`, refused: `config.json: line 1: limits.default.timeout: "soon" is not a duration`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg, err := readConfig(t, tt.file)
