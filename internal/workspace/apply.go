@@ -340,14 +340,17 @@ func (a *applier) conflict(it *Item) (string, error) {
 		}
 		return "", nil
 	case a.changed(it.Path, it.base):
-		return changedReason(it), nil
+		return a.changedReason(it), nil
 	case it.Was == Dir && it.Kind != Dir:
 		return a.changedBelow(it.Path)
 	}
 	return "", nil
 }
 
-func changedReason(it *Item) string {
+func (a *applier) changedReason(it *Item) string {
+	if slices.ContainsFunc(a.opts.Applied, func(m Mark) bool { return m.Path == it.Path }) {
+		return "it changed on the host since an earlier apply wrote it, by an edit or git checkout"
+	}
 	if it.Was == File && it.Kind == File {
 		return "it changed on the host since the workspace was made, and no copy of the earlier text is kept to merge with"
 	}

@@ -48,7 +48,7 @@ func (r *Reviewer) Apply(ctx context.Context, o ApplyOptions, name string, paths
 			err = werr
 		}
 	}
-	return withApplyHint(err, sb.Name, res)
+	return withApplyHint(err, sb.Name, res, o.Filter, paths)
 }
 
 // applyChanges applies what sb changed, and remembers what it wrote: a later
@@ -117,17 +117,29 @@ func withPaths(command string, paths []string) string {
 	return command
 }
 
-// withApplyHint completes the hint of a conflict with the whole command.
-func withApplyHint(err error, name string, res *workspace.Result) error {
+// withApplyHint completes the hint of a conflict with the whole command: it names the
+// paths in conflict, or where those are many all that was to be applied, of f and paths.
+func withApplyHint(err error, name string, res *workspace.Result, f FilterOptions, paths []string) error {
 	e, ok := errors.AsType[*sandbox.Error](err)
 	if !ok || res == nil || len(res.Conflicts) == 0 {
 		return err
 	}
-	var paths []string
-	for _, c := range res.Conflicts[:min(len(res.Conflicts), maxHintPaths)] {
-		paths = append(paths, c.Item.Path)
+	var over []string
+	for _, c := range res.Conflicts {
+		if c.Forceable {
+			over = append(over, c.Item.Path)
+		}
 	}
-	return e.WithHint("apply other paths, or overwrite: %s", withPaths("carboy apply --force "+shell.Word(name), paths))
+	what := "overwrite"
+	switch {
+	case len(over) == 0:
+		return e
+	case len(over) > maxHintPaths && len(paths) > 0:
+		what, over = "overwrite all of them", paths
+	case len(over) > maxHintPaths:
+		what, over = "overwrite all of them", []string{"."}
+	}
+	return e.WithHint("apply other paths, or %s: %s", what, withPaths("carboy apply --force"+f.flags()+" "+shell.Word(name), over))
 }
 
 // applyJSON is the answer of apply --json.
