@@ -486,19 +486,3 @@ func (d *fakeDaemon) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	return nil
 }
-
-func (d *fakeDaemon) toGuest(w http.ResponseWriter, r *http.Request) error {
-	b, err := d.box(r)
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	stopped := b.State == "stopped" && b.Ended == "stopped" // by its user
-	d.mu.Unlock()
-	if stopped {
-		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is stopped", b.Name).WithHint("carboy start %s", b.Name)
-	}
-	w.Header().Set(api.HeaderStarts, fmt.Sprint(b.Starts))
-	http.StripPrefix("/v1/sandboxes/"+r.PathValue("id")+"/guest", b.agent).ServeHTTP(w, r)
-	return nil
-}

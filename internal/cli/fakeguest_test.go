@@ -25,6 +25,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/client"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
 // fakeGuest runs commands as processes of the host's in one directory. The
@@ -462,4 +463,20 @@ func takeTree(r io.Reader, dir string) error {
 			return err
 		}
 	}
+}
+
+func (d *fakeDaemon) toGuest(w http.ResponseWriter, r *http.Request) error {
+	b, err := d.box(r)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	stopped := b.State == "stopped" && b.Ended == "stopped" // by its user
+	d.mu.Unlock()
+	if stopped {
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it is stopped", b.Name).WithHint("carboy start %s", b.Name)
+	}
+	w.Header().Set(api.HeaderStarts, fmt.Sprint(b.Starts))
+	http.StripPrefix("/v1/sandboxes/"+r.PathValue("id")+"/guest", b.agent).ServeHTTP(w, r)
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/api"
@@ -44,7 +45,7 @@ func (r *Reviewer) Apply(ctx context.Context, o ApplyOptions, name string, paths
 	}
 	res, diff, err := r.applyChanges(ctx, svc, sb, o, paths)
 	if res != nil {
-		if werr := r.showApplied(sb, res, diff, o, err); err == nil {
+		if werr := r.showApplied(ctx, svc, sb, res, diff, o, err); err == nil {
 			err = werr
 		}
 	}
@@ -155,7 +156,7 @@ type applyJSON struct {
 }
 
 // showApplied writes what was done to stdout, and what was not to stderr.
-func (r *Reviewer) showApplied(sb *api.Sandbox, res *workspace.Result, diff *workspace.Diff, o ApplyOptions, applyErr error) error {
+func (r *Reviewer) showApplied(ctx context.Context, svc *client.Client, sb *api.Sandbox, res *workspace.Result, diff *workspace.Diff, o ApplyOptions, applyErr error) error {
 	var sum workspace.Digest
 	var left workspace.Left
 	if diff != nil {
@@ -183,7 +184,7 @@ func (r *Reviewer) showApplied(sb *api.Sandbox, res *workspace.Result, diff *wor
 		}
 	}
 	if len(res.Held) > 0 {
-		if err := r.showHeld(sb, res.Held); err != nil {
+		if err := r.showHeld(ctx, svc, sb, res.Held); err != nil {
 			return err
 		}
 	}
@@ -203,39 +204,35 @@ func (r *Reviewer) showApplied(sb *api.Sandbox, res *workspace.Result, diff *wor
 // maxHintPaths is how many paths a hint names.
 const maxHintPaths = 3
 
-func (r *Reviewer) showHeld(sb *api.Sandbox, held []workspace.Item) error {
-	name, kept := sb.Name, gitKeeps(sb)
-	r.Note(console.Count(len(held), "change") + " held back:")
+// showHeld says what was held back; the files in which git keeps commits are one line, as
+// of a diff.
+func (r *Reviewer) showHeld(ctx context.Context, svc *client.Client, sb *api.Sandbox, held []workspace.Item) error {
+	kept := gitKeeps(sb)
 	var t console.Table
 	var paths []string
-	committed := 0
+	var committed gitFiles
+	named := heldItems(slices.DeleteFunc(slices.Clone(held), func(it workspace.Item) bool { return kept(it.Path) }))
 	for i := range held {
 		if kept(held[i].Path) {
-			if held[i].Kind != workspace.Dir {
-				committed++
-			}
-			continue
-		}
-		t.Row("  "+held[i].Class.Letter(), held[i].Path, held[i].Held)
-		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(held[i].Path) <= console.MaxInline {
-			paths = append(paths, held[i].Path)
+			committed.add(&held[i])
 		}
 	}
-	if committed > 0 {
-		t.Row("  -", ".git", console.Count(committed, "file")+" in which git keeps commits")
+	for i := range named {
+		t.Row("  "+named[i].Class.Letter(), named[i].Path, named[i].Held)
+		if named[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(named[i].Path) <= console.MaxInline {
+			paths = append(paths, named[i].Path)
+		}
 	}
-	if err := t.Write(r.Stderr); err != nil {
-		return err
-	}
-	if committed > 0 {
-		if err := r.Hint("to take commits: carboy fetch " + shell.Word(name)); err != nil {
+	if len(named) > 0 {
+		r.Note(console.Count(len(named), "change") + " held back:")
+		if err := t.Write(r.Stderr); err != nil {
 			return err
 		}
 	}
-	if len(paths) == 0 {
-		return nil
+	if err := r.tellCommits(ctx, svc, sb, committed); err != nil || len(paths) == 0 {
+		return err
 	}
-	return r.Hint("to take one, name it: " + withPaths("carboy apply "+shell.Word(name), paths))
+	return r.Hint("to take one, name it: " + withPaths("carboy apply "+shell.Word(sb.Name), paths))
 }
 
 // checkGit refuses to put files into the place of a .git that leads elsewhere, as that of a

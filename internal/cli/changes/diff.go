@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
@@ -51,7 +52,7 @@ func (r *Reviewer) Diff(ctx context.Context, o DiffOptions, name string, paths [
 		err = r.tellLeft(c.Left, "shows")
 	}
 	if err == nil {
-		err = r.tellCommits(sb.Name, committed)
+		err = r.tellCommits(ctx, svc, sb, committed)
 	}
 	if err != nil || !whole || len(shown.Items) == 0 {
 		return err
@@ -60,30 +61,64 @@ func (r *Reviewer) Diff(ctx context.Context, o DiffOptions, name string, paths [
 }
 
 // withoutCommits is d for people: without the files in which git keeps commits, unless
-// they were asked for, and how many these are.
-func (r *Reviewer) withoutCommits(d *workspace.Diff, paths []string, kept func(string) bool) (shown *workspace.Diff, committed int) {
+// they were asked for, and which these are.
+func (r *Reviewer) withoutCommits(d *workspace.Diff, paths []string, kept func(string) bool) (shown *workspace.Diff, committed gitFiles) {
 	if r.JSON || slices.ContainsFunc(paths, func(p string) bool { return kept(path.Clean(p)) }) {
-		return d, 0
+		return d, gitFiles{}
 	}
 	of := func(it workspace.Item) bool { return kept(it.Path) }
 	files := *d
 	files.Items = slices.DeleteFunc(slices.Clone(d.Items), of)
 	for i := range d.Items {
-		if of(d.Items[i]) && d.Items[i].Kind != workspace.Dir {
-			committed++
+		if of(d.Items[i]) {
+			committed.add(&d.Items[i])
 		}
 	}
 	return &files, committed
 }
 
-// tellCommits says what of the repository's own is not shown.
-func (r *Reviewer) tellCommits(name string, committed int) error {
-	if committed == 0 {
+// gitFiles are files that git itself writes into its repository.
+type gitFiles struct {
+	n          int
+	submodules bool // some say what the repository of a submodule would not lose
+}
+
+func (g *gitFiles) add(it *workspace.Item) {
+	if it.Kind != workspace.Dir {
+		g.n++
+		g.submodules = g.submodules || ofSubmodule(it.Path)
+	}
+}
+
+// tellCommits says what of the repository's own is not shown, and whether there are commits
+// in it. A git status writes there, too.
+func (r *Reviewer) tellCommits(ctx context.Context, svc *client.Client, sb *api.Sandbox, committed gitFiles) error {
+	if committed.n == 0 {
 		return nil
 	}
-	text := console.Count(committed, "file") + " in which git keeps commits: carboy fetch " + shell.Word(name) + " takes commits\n"
+	text := console.Count(committed.n, "file") + " in which git keeps commits: carboy fetch " + shell.Word(sb.Name) + " takes commits\n"
+	if none, err := r.fetched(ctx, svc, sb); err == nil && none && !committed.submodules {
+		text = console.Count(committed.n, "file") + " of git's own in .git, and no commits that are not here\n"
+	}
 	_, err := io.WriteString(r.Stderr, text)
 	return err
+}
+
+// heldItems returns those of items that are held back, without directories for which an
+// item below them speaks.
+func heldItems(items []workspace.Item) []workspace.Item {
+	speaks := map[string]bool{}
+	for i := range items {
+		if items[i].Held == "" {
+			continue
+		}
+		for p := path.Dir(items[i].Path); p != "." && !speaks[p]; p = path.Dir(p) {
+			speaks[p] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(items), func(it workspace.Item) bool {
+		return it.Held == "" || it.Kind == workspace.Dir && speaks[it.Path]
+	})
 }
 
 // showDiff shows d, and reports whether that is all of it.
@@ -231,12 +266,29 @@ func (r *Reviewer) diffStat(ctx context.Context, d *workspace.Diff) error {
 		if err := one.WritePatch(ctx, &c, workspace.PatchOptions{Raw: true}); err != nil {
 			return err
 		}
-		t.Row(one.Items[0].Class.Letter(), one.Items[0].Path, c.String())
+		t.Row(one.Items[0].Class.Letter(), one.Items[0].Path, statText(&one.Items[0], &c))
 	}
 	if err := t.Write(r.Stdout); err != nil {
 		return err
 	}
-	return r.PrintLine(summaryText(files.Summary()))
+	sum := files.Summary()
+	sum.Held = len(heldItems(d.Items)) // as apply counts them
+	return r.PrintLine(summaryText(sum))
+}
+
+// statText is how many lines a change adds and takes.
+func statText(it *workspace.Item, c *lineCounter) string {
+	switch {
+	case c.hunks > 0:
+		return c.String()
+	case it.Was == workspace.Dir:
+		return "directory"
+	case it.Class == workspace.ModeChanged:
+		return "mode"
+	case it.Kind == workspace.File && it.Size == 0:
+		return "+0 -0"
+	}
+	return c.String()
 }
 
 func summaryText(s workspace.Summary) string {
