@@ -97,6 +97,8 @@ func commandWord(name string) string {
 		return "ls"
 	case "delete", "remove":
 		return "rm"
+	case "top":
+		return "ps"
 	}
 	return ""
 }

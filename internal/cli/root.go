@@ -17,6 +17,7 @@ import (
 // rootCommand makes the tree of commands. It only allocates: nothing is read
 // or connected to before a command runs.
 func (a *app) rootCommand() *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:           "carboy COMMAND [ARG...]",
 		Short:         "Carboy gives an AI agent a machine of its own",
@@ -24,7 +25,10 @@ func (a *app) rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			switch {
+			case version && len(args) == 0:
+				return interruptible(a.version)(cmd, nil)
+			case len(args) == 0:
 				return cmd.Help()
 			}
 			return unknownCommand(cmd, args[0])
@@ -41,6 +45,8 @@ it, and carboy apply takes what you want.`,
 		},
 		exits: exitDocsCommand[:],
 	})
+	root.Flags().BoolVarP(&version, "version", "v", false, "as carboy version")
+	_ = root.Flags().MarkHidden("version") // it was made on the line above
 	root.SetFlagErrorFunc(flagError)
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
@@ -99,12 +105,18 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	err := usage.Errorf("%sunknown command %s", where(parent), shell.Word(name))
 	n := commandWord(name)
 	if !slices.Contains(names, n) {
-		n = near.Of(name, names)
+		n = near.Of(name, slices.DeleteFunc(names, func(n string) bool { return ends(n) && !strings.HasPrefix(name, n[:1]) }))
 	}
 	if n != "" {
 		return err.WithHint("did you mean %s %s?", parent.CommandPath(), n)
 	}
 	return err.WithHint("%s --help", parent.CommandPath())
+}
+
+// ends reports whether a command of that name ends or removes something: it is suggested for
+// nothing but what begins as it does.
+func ends(name string) bool {
+	return slices.Contains([]string{"stop", "rm", "kill", "prune", "uninstall", "close", "gc", "scrub"}, name)
 }
 
 // action is the body of a command that a signal may end.
