@@ -153,7 +153,7 @@ func (a *imageAPI) importTar(w http.ResponseWriter, r *http.Request) {
 		name, _, err = imageRef(r, "name")
 	}
 	if mt, _, perr := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil && (perr != nil || mt != "application/x-tar") {
-		err = sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is not application/x-tar")
+		err = sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is not application/x-tar").WithHint("send the header Content-Type: application/x-tar")
 	}
 	if err != nil {
 		wire.Error(w, err)

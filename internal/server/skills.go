@@ -68,7 +68,7 @@ func skillUpload(r *http.Request) (access.Upload, error) {
 		return access.Upload{}, err
 	}
 	if r.Header.Get("Content-Type") != "application/zip" {
-		return access.Upload{}, sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is not application/zip")
+		return access.Upload{}, sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is not application/zip").WithHint("send the header Content-Type: application/zip")
 	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, maxSkillZip+1))
 	if err != nil {

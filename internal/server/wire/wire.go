@@ -141,12 +141,18 @@ func readAtMost(r *http.Request, limit int64) ([]byte, error) {
 	return b, nil
 }
 
+// checkType refuses another type, and none: a page in a browser can send those without asking.
 func checkType(r *http.Request, types ...string) error {
-	mt, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || !slices.Contains(types, mt) {
-		return sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is not %s", strings.Join(types, " or "))
+	said := r.Header.Get("Content-Type")
+	mt, _, err := mime.ParseMediaType(said)
+	if err == nil && slices.Contains(types, mt) {
+		return nil
 	}
-	return nil
+	e := sandbox.Errorf(sandbox.Invalid, "body: its Content-Type is %.80q, not %s", said, strings.Join(types, " or "))
+	if said == "" {
+		e = sandbox.Errorf(sandbox.Invalid, "body: it comes without a Content-Type, and has to be %s", strings.Join(types, " or "))
+	}
+	return e.WithHint("send the header Content-Type: %s", types[0])
 }
 
 // DecodeBytes reads one JSON value into v, by exact names.

@@ -71,9 +71,9 @@ func TestDecode(t *testing.T) {
 		{"charset", "application/json; charset=utf-8", `{}`, false, ""},
 		{"empty", "application/json", "", false, "not JSON"},
 		{"empty-optional", "", " ", true, ""},
-		{"form", "application/x-www-form-urlencoded", `{}`, false, "Content-Type"},
-		{"text-plain", "text/plain", `{}`, true, "Content-Type"},
-		{"no-type", "", `{}`, false, "Content-Type"},
+		{"form", "application/x-www-form-urlencoded", `{}`, false, `Content-Type is "application/x-www-form-urlencoded", not application/json`},
+		{"text-plain", "text/plain", `{}`, true, `Content-Type is "text/plain", not application/json`},
+		{"no-type", "", `{}`, false, "without a Content-Type, and has to be application/json"},
 		{"unknown", "application/json", `{"nmae":"a"}`, false, `no field "nmae"`},
 		{"twice", "application/json", `{"n":1,"n":2}`, false, `"n" is there twice`},
 		{"twice-below", "application/json", `{"m":{"a":"1","a":"2"}}`, false, `"a" is there twice`},
@@ -100,6 +100,9 @@ func TestDecode(t *testing.T) {
 			}
 			if sandbox.KindOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Decode = %v, want an invalid with %q", err, tt.want)
+			}
+			if e := (*sandbox.Error)(nil); strings.Contains(tt.want, "Content-Type") && (!errors.As(err, &e) || e.Hint != "send the header Content-Type: application/json") {
+				t.Errorf("Decode = %#v, want a hint with the header", err)
 			}
 			if err != nil && (strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "31.337")) {
 				t.Errorf("the error repeats a value: %v", err)
