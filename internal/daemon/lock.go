@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -157,8 +158,18 @@ func (d *daemon) listenUnix(ctx context.Context) (*home.Listener, error) {
 // listenTCP opens an address that the daemon before may have had.
 func listenTCP(ctx context.Context, addr string) (net.Listener, error) {
 	inUse := func(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
-	l, err := insist(ctx, listenPatience, inUse, func() (net.Listener, error) { return net.Listen("tcp", addr) })
+	l, err := insist(ctx, listenPatience, inUse, func() (net.Listener, error) { return net.Listen(tcpNetwork(addr), addr) })
 	return l, listenError(addr, err)
+}
+
+// tcpNetwork is the network of an address to listen on: that of IPv4 where it is one of those.
+// By "tcp", 0.0.0.0 would be every address of IPv6, too.
+func tcpNetwork(addr string) string {
+	host, _, _ := net.SplitHostPort(addr)
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is4() {
+		return "tcp4"
+	}
+	return "tcp"
 }
 
 // listenError says what a user can do about an address that can't be listened on.
