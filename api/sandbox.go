@@ -118,8 +118,10 @@ type Limits struct {
 	Inodes int64   `json:"inodes,omitempty"` // default 1,000,000
 }
 
-// Sandbox is one sandbox as the daemon knows it. Times that have not come are
-// absent.
+// Sandbox is one sandbox as the daemon knows it: the answer of POST /v1/sandboxes, GET
+// /v1/sandboxes/{id}, and POST /v1/sandboxes/{id}/start, POST /v1/sandboxes/{id}/stop, POST
+// /v1/sandboxes/{id}/pause and POST /v1/sandboxes/{id}/timeout. GET /v1/sandboxes lists the
+// caller's, with ?label=KEY=VALUE those with that label. Times that have not come are absent.
 type Sandbox struct {
 	ID        string   `json:"id"`
 	Name      string   `json:"name"`
@@ -237,7 +239,7 @@ type ChangeLimits struct {
 	Disk   int64   `json:"disk,omitempty"` // bytes; no less than there are
 }
 
-// ChangeResult is the answer to a ChangeRequest.
+// ChangeResult is the answer of PATCH /v1/sandboxes/{id}.
 type ChangeResult struct {
 	Sandbox Sandbox   `json:"sandbox"`
 	Changes []Setting `json:"changes"`
@@ -338,7 +340,8 @@ type Event struct {
 	Message string    `json:"message"`
 }
 
-// ChangesRequest selects what is streamed of the changes below /workspace.
+// ChangesRequest is the body of POST /v1/sandboxes/{id}/changes: it selects what is streamed of
+// the changes below /workspace. GET /v1/sandboxes/{id}/changes has a query in its place.
 type ChangesRequest struct {
 	Content bool     `json:"content,omitempty"` // file contents too, not just digests
 	Paths   []string `json:"paths,omitempty"`   // only these and what is below them; none: all
