@@ -208,7 +208,7 @@ func (h *handler) resolve(ctx context.Context, c Caller, ref string) (template.B
 	}
 	if err == nil && b.Image == sandbox.DefaultImage && !c.HostImage {
 		err = sandbox.Errorf(sandbox.Denied, "template %.80s: this key may not use the machine's own programs, which it is made of", ref).
-			WithHint(`set "host_image": true in the key file`)
+			WithHint("%s", sandbox.HostImageHint)
 	}
 	return b, err
 }

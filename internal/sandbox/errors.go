@@ -92,6 +92,10 @@ func IsDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
+// HostImageHint is the hint for a key that may not use the machine's own programs: keys are made
+// by a command, or are lines of a file.
+const HostImageHint = `carboy key add --host-image makes a key that may; of one in the key file, its line says "host_image": true`
+
 // LogHint is the hint of an error whose details are for the log: a command line that
 // may read the log shows them in its place.
 const LogHint = "the daemon's log says why"

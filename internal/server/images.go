@@ -195,7 +195,7 @@ func (a *imageAPI) resolve(ctx context.Context, p *auth.Principal, ref string) (
 	if ref == "" || ref == sandbox.DefaultImage {
 		if !p.HostImage() {
 			return "", sandbox.Errorf(sandbox.Denied, "image %s: this key may not use it", sandbox.DefaultImage).
-				WithHint(`set "host_image": true in the key file, or name another image`)
+				WithHint("name another image; %s", sandbox.HostImageHint)
 		}
 		return ref, nil
 	}

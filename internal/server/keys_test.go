@@ -133,3 +133,15 @@ func (w *teams) granted(t *testing.T, who, path, body string, own []string, made
 		}
 	}
 }
+
+// A key that was made by a command is in no file: the hint says how either kind gets host_image.
+func TestHintOfHostImage(t *testing.T) {
+	w := newTeams(t, nil)
+	for more, status := range map[string]int{"": 403, `,"host_image":true`: 201} { // the second is the control
+		w.keys["made"] = decode[api.NewKey](t, w.want(t, 201, "keeper", "POST", "/v1/keys", `{"name":"x"`+more+`}`)).Secret
+		got := w.want(t, status, "made", "POST", "/v1/sandboxes", `{}`)
+		if status == 403 && (!strings.Contains(got, "carboy key add --host-image") || !strings.Contains(got, `\"host_image\": true`)) {
+			t.Errorf("POST /v1/sandboxes = %s, want a hint for keys made by a command and for the file", got)
+		}
+	}
+}

@@ -163,7 +163,7 @@ func (r *run) base(ctx context.Context) error {
 	}
 	if !p.HostImage {
 		return sandbox.Errorf(sandbox.Denied, "%s: this key may not use the machine's own programs", Base).
-			WithHint(`start from an image, or set "host_image": true in the key file`)
+			WithHint("start from an image; %s", sandbox.HostImageHint)
 	}
 	r.say(levelInfo, "FROM %s: this machine's own programs", Base)
 	r.at.Image = sandbox.DefaultImage
@@ -193,7 +193,7 @@ func (r *run) baseTemplate(ctx context.Context, ref string) error {
 	}
 	if b.Image == sandbox.DefaultImage && !r.plan.HostImage {
 		return sandbox.Errorf(sandbox.Denied, "template %.80s: this key may not use the machine's own programs, which it is made of", ref).
-			WithHint(`set "host_image": true in the key file`)
+			WithHint("%s", sandbox.HostImageHint)
 	}
 	r.say(levelInfo, "FROM template %s, build %s", ref, b.BuildID)
 	r.at = point{Image: b.Image, Snapshot: b.Snapshot, Context: Context{Env: b.Env, User: b.User, Cwd: b.Cwd}.clone()}

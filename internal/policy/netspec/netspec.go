@@ -34,7 +34,7 @@ func Private(p *policy.Policy, secrets []string) error {
 	}
 	if opened := set.Opened(func(a netip.Addr) bool { return own[a] }); len(opened) > 0 {
 		return sandbox.Errorf(sandbox.Denied, "policy: this key may not open %s, which is not public", opened[0]).
-			WithHint(`set "private_network": true in the key file`)
+			WithHint(`carboy key add --private-network makes a key that may; of one in the key file, its line says "private_network": true`)
 	}
 	return nil
 }

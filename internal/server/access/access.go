@@ -147,7 +147,7 @@ func (a *Access) mayHave(c Caller, s sessions.Spec) error {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.Denied, "image %s: this key may not see the machine's own programs", image).
-		WithHint(`set "host_image": true in the key file, or name another image`)
+		WithHint("name another image; %s", sandbox.HostImageHint)
 }
 
 // Exec runs a command in a session, which is made where there is none.
