@@ -215,7 +215,11 @@ func (s *service) Dropped(d link.Drop) {
 	})
 }
 
-// recheck cuts what the policy does not let through any more.
+// settleWait bounds how long a new policy waits for what it cuts to be closed.
+const settleWait = 2 * time.Second
+
+// recheck cuts what the policy does not let through any more. Who set the policy is told once nothing
+// passes that it refuses.
 func (s *service) recheck() {
 	set := s.set.Load()
 	s.flows.Recheck(func(i relay.Info) (bool, string) {
@@ -231,6 +235,9 @@ func (s *service) recheck() {
 		}
 		return v.Allowed(), v.Reason
 	})
+	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
+	defer cancel()
+	s.flows.Settle(ctx)
 }
 
 func first(names []string) string {

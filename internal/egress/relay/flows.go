@@ -68,6 +68,7 @@ type Flow struct {
 	cancel context.CancelCauseFunc
 	info   Info // guarded by flows.mu
 	to     netip.AddrPort
+	closed chan struct{}
 }
 
 // Open lists a flow, or refuses with ErrTooMany or ErrTooManyDestination. Its
@@ -87,7 +88,7 @@ func (f *Flows) Open(ctx context.Context, info Info) (*Flow, error) {
 	}
 	f.next++
 	info.Begun = time.Now()
-	w := &Flow{ID: f.next, flows: f, info: info, to: info.Addr}
+	w := &Flow{ID: f.next, flows: f, info: info, to: info.Addr, closed: make(chan struct{})}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	f.open[w.ID] = w
 	f.destination[w.to]++
@@ -124,6 +125,7 @@ func (w *Flow) Close() {
 		return
 	}
 	delete(w.flows.open, w.ID)
+	close(w.closed)
 	if w.flows.destination[w.to]--; w.flows.destination[w.to] == 0 {
 		delete(w.flows.destination, w.to)
 	}
@@ -143,6 +145,21 @@ func (f *Flows) Recheck(keep func(Info) (ok bool, reason string)) (cut int) {
 		}
 	}
 	return cut
+}
+
+// Settle waits until the flows that rechecks have cut are closed: until then, bytes that were
+// under way may pass. It gives up when ctx is done.
+func (f *Flows) Settle(ctx context.Context) {
+	for _, w := range f.list() {
+		if w.ctx.Err() == nil {
+			continue
+		}
+		select {
+		case <-w.closed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // list returns the open flows, the oldest first.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/carboy-sandbox/carboy/internal/egress/relay"
 	"github.com/carboy-sandbox/carboy/internal/policy"
@@ -108,4 +110,39 @@ func TestRecheckCutsRelay(t *testing.T) {
 	if _, err := c.guest.Read(make([]byte, 1)); err == nil {
 		t.Error("the guest's connection is open still")
 	}
+}
+
+// Settle waits for what was cut, and for nothing else.
+func TestFlowsSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := relay.NewFlows(0, 0)
+		stays, err := f.Open(t.Context(), relay.Info{Rule: "stays"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stays.Close()
+		f.Settle(t.Context())
+		goes, err := f.Open(t.Context(), relay.Info{Rule: "goes"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Recheck(func(i relay.Info) (bool, string) { return i.Rule == "stays", "gone" })
+
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		f.Settle(soon) // which nobody closes
+		if soon.Err() == nil {
+			t.Error("it did not wait for what was cut")
+		}
+		settled := make(chan struct{})
+		go func() { f.Settle(t.Context()); close(settled) }()
+		synctest.Wait()
+		select {
+		case <-settled:
+			t.Error("it did not wait for what was cut")
+		default:
+		}
+		goes.Close()
+		<-settled
+	})
 }
