@@ -34,7 +34,10 @@ func (c *comparer) hold(it *Item) error {
 	switch {
 	case it.Was == Dir && it.Kind != Dir && it.blocked == "":
 		return c.holdTree(it)
-	case it.Was == File && it.Held == "" && c.lost(it.Path):
+	case it.Was != File || it.Held != "" || c.base.readable(it.Path):
+	case it.Kind != Deleted:
+		it.Held = reasonUnread
+	case c.renamedUnread():
 		it.Held = reasonLost
 	}
 	return nil
@@ -53,8 +56,8 @@ func (c *comparer) holdTree(it *Item) error {
 		if it.Held != "" {
 			return nil
 		}
-		if st.Mode&unix.S_IFMT == unix.S_IFREG && c.lost(rel) {
-			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reasonLost)
+		if st.Mode&unix.S_IFMT == unix.S_IFREG && !c.base.readable(rel) {
+			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reasonUnread)
 		} else if reason := HeldByName(rel); reason == reasonGit || reason == reasonVCS {
 			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reason)
 		} else if st.Mode&unix.S_IFMT == unix.S_IFDIR && c.bare.is(rel) {
@@ -79,27 +82,34 @@ func (c *comparer) holdTree(it *Item) error {
 // there to read.
 const detailUnreadable = "file that its directory's owner may not read"
 
-// reasonLost is why a file of the base stays, where one of its kind was renamed.
-const reasonLost = "only others may read it, and a file of that kind was renamed: it could be lost"
+// Why files of the base stay that their directory's owner, or this process, may not read. A view
+// that is a copy does not have them, and nothing tells what a view has of one that was renamed.
+const (
+	reasonUnread = "you may not read what is there now, and it would be lost"
+	reasonLost   = "you may not read it, and a file of that kind was renamed: it could be lost"
+)
 
-// lost reports whether a file of the base may be one that was renamed and that is not in the stream, for
-// the directory's owner may not read it.
-func (c *comparer) lost(rel string) bool {
+// renamedUnread reports whether the stream has a file that its directory's owner may not read.
+func (c *comparer) renamedUnread() bool {
 	if c.unread == nil {
 		unread := slices.ContainsFunc(c.set.entries, func(e entry) bool { return e.Kind == Special && e.Detail == detailUnreadable })
 		c.unread = &unread
 	}
-	return *c.unread && !c.base.ownerReads(rel)
+	return *c.unread
 }
 
-// ownerReads reports whether the base's owner may read a file in it.
-func (b *Base) ownerReads(rel string) bool {
+// readable reports whether the base's owner, and this process, may read a file in it.
+func (b *Base) readable(rel string) bool {
 	top, err := statFile(b.dir)
 	if err != nil {
 		return false
 	}
-	st, err := b.stat(rel)
-	if err != nil || st == nil {
+	d, name, err := b.in(rel)
+	if err != nil {
+		return false
+	}
+	st, err := statAt(d, name)
+	if err != nil || unix.Faccessat2(int(d.Fd()), name, unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
 	owner := &rights.Reader{UID: top.Uid, GID: top.Gid}
