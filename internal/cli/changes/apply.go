@@ -61,6 +61,17 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api
 		return nil, diff, err
 	}
 	defer func() { _ = base.Close() }()
+	if !o.DryRun {
+		// Two at once would each forget what the other wrote. Where no lock can be had at all,
+		// saveMarks will say why.
+		unlock, err := r.lock(marksDir, "apply", sb)
+		if sandbox.KindOf(err) == sandbox.Conflict {
+			return nil, diff, err
+		}
+		if err == nil {
+			defer unlock()
+		}
+	}
 	marks, err := r.loadMarks(sb.ID)
 	if err != nil {
 		return nil, diff, err

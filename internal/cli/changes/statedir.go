@@ -4,9 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/home/statedir"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 // stateTTL is after how long what is remembered of a sandbox is of no use.
@@ -43,4 +50,32 @@ func (r *Reviewer) writeState(sub, name string, b []byte) error {
 		}
 	}
 	return fmt.Errorf("remember what was %s: %w", sub, err)
+}
+
+// lock sees to it that no other command of its kind, which keeps its state in sub, works on the
+// sandbox: else that is a Conflict. The kernel gives the lock back where the process ends.
+func (r *Reviewer) lock(sub, command string, sb *api.Sandbox) (unlock func(), err error) {
+	if r.StateDir == "" || !sandbox.ValidID(sb.ID) {
+		return func() {}, nil
+	}
+	dir, err := statedir.Open(r.StateDir, sub, true)
+	if err != nil {
+		return nil, err
+	}
+	dir.Close()
+	root, err := os.OpenRoot(filepath.Join(r.StateDir, sub))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }() // a directory
+	f, err := root.OpenFile(sb.ID+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close() // it was not written to
+		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s: another carboy %s of it is running", shell.Word(sb.Name), command).
+			WithHint("try again when that is done")
+	}
+	return func() { _ = f.Close() }, nil // as above
 }

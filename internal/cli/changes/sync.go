@@ -48,7 +48,7 @@ func (r *Reviewer) Sync(ctx context.Context, o SyncOptions, name string, paths [
 		return err
 	}
 	defer func() { _ = base.Close() }() // a directory
-	unlock, err := r.lockSynced(sb)
+	unlock, err := r.lock(syncedDir, "sync", sb)
 	if err != nil {
 		return err
 	}

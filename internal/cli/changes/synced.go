@@ -4,18 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/internal/home/statedir"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/text/shell"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -64,33 +57,6 @@ func (s *synced) resume() {
 	for _, b := range s.Pending {
 		s.Seen = append(s.Seen, workspace.Mark{Path: b.Path}) // so that it is looked at again
 	}
-}
-
-// lockSynced sees to it that no other sync of the sandbox runs. The kernel gives the lock
-// back where the process ends.
-func (r *Reviewer) lockSynced(sb *api.Sandbox) (unlock func(), err error) {
-	if r.StateDir == "" || !sandbox.ValidID(sb.ID) {
-		return func() {}, nil
-	}
-	dir, err := statedir.Open(r.StateDir, syncedDir, true)
-	if err != nil {
-		return nil, err
-	}
-	dir.Close()
-	root, err := os.OpenRoot(filepath.Join(r.StateDir, syncedDir))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = root.Close() }() // a directory
-	f, err := root.OpenFile(sb.ID+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close() // it was not written to
-		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s: another carboy sync of it is running", shell.Word(sb.Name))
-	}
-	return func() { _ = f.Close() }, nil // as above
 }
 
 // loadSynced returns what syncs of a sandbox left, empty for none.
