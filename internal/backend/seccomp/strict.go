@@ -63,7 +63,8 @@ const (
 	// fs.lease-break-time and again for the next one; for files of a shared
 	// directory those are programs of the host's. Directories have delegations,
 	// whose holders all makers of names wait for, and watches that no limit
-	// counts (F_NOTIFY).
+	// counts (F_NOTIFY). Beside them, for the same files: flags that stay when the
+	// sandbox is gone, such as those that make each write wait for the disk.
 	Leases Group = "leases"
 	// Tracing: to stop another at its system calls. Linux asks the filter again
 	// about what a tracer makes of a call, and Confine allows it; gVisor's kernel
@@ -210,7 +211,7 @@ func conditional(marks bool) map[uint32][]part {
 			{[]condition{is(1, unix.TIOCSTI)}, refuse},
 			{[]condition{is(1, unix.TIOCLINUX)}, refuse},
 			{[]condition{is(1, unix.TIOCSETD)}, refuse},
-		}}},
+		}}, {group: Leases, checks: markChecks()}},
 		unix.SYS_FCNTL: {{group: Leases, checks: fcntlChecks(), action: errno(unix.EINVAL)}},
 		unix.SYS_PERSONALITY: {{group: Personalities, checks: []check{
 			{[]condition{is(0, askPersonality)}, retAllow},
@@ -258,6 +259,25 @@ func fcntlChecks() []check {
 		{[]condition{masked(command, everyBit&^1, unix.F_SET_RW_HINT)}, retAllow}, // and a file's
 		{[]condition{is(command, unix.F_SET_FILE_RW_HINT)}, retAllow},
 	}
+}
+
+// Calls of ioctl that mark files for good, which package unix has no names for.
+const (
+	setFlags32  = 0x40046602 // FS_IOC32_SETFLAGS
+	setVersion  = 0x40087602 // FS_IOC_SETVERSION
+	setXFlags   = 0x401c5820 // FS_IOC_FSSETXATTR
+	ext4Migrate = 0x6609     // EXT4_IOC_MIGRATE
+)
+
+// markChecks refuse to mark files, with the answer of a file system that has no marks.
+func markChecks() (all []check) {
+	for _, call := range []uint32{
+		unix.FS_IOC_SETFLAGS, setFlags32, setVersion, setXFlags, ext4Migrate, unix.FS_IOC_ENABLE_VERITY,
+		unix.FS_IOC_SET_ENCRYPTION_POLICY,
+	} {
+		all = append(all, check{[]condition{is(1, call)}, errno(unix.ENOTTY)})
+	}
+	return all
 }
 
 // socketChecks allow unix sockets, the protocols of everyday on the internet,

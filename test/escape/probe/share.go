@@ -139,6 +139,15 @@ func leases(t *trial) {
 			unix.Close(fd) // with it goes the lease
 		}
 	}
+	fd, err := unix.Open(facts.Writable+"/file", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		flags, _ := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+		if err = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags); err == nil {
+			t.find("flags of %s/file can be set, which stay there", facts.Writable)
+		}
+		unix.Close(fd)
+	}
+	t.note("flags of %s/file: %v", facts.Writable, err)
 	const created = 4 // DN_CREATE
 	for _, dir := range []string{facts.ReadOnly, facts.Writable} {
 		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
