@@ -100,10 +100,6 @@ func (c *comparer) renamedUnread() bool {
 
 // readable reports whether the base's owner, and this process, may read a file in it.
 func (b *Base) readable(rel string) bool {
-	top, err := statFile(b.dir)
-	if err != nil {
-		return false
-	}
 	d, name, err := b.in(rel)
 	if err != nil {
 		return false
@@ -112,8 +108,17 @@ func (b *Base) readable(rel string) bool {
 	if err != nil || unix.Faccessat2(int(d.Fd()), name, unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
+	return b.ownerMay(&st, func() bool { return b.hasACL(rel) })
+}
+
+// ownerMay reports whether the base's owner may read a file.
+func (b *Base) ownerMay(st *unix.Stat_t, acl func() bool) bool {
+	top, err := statFile(b.dir)
+	if err != nil {
+		return false
+	}
 	owner := &rights.Reader{UID: top.Uid, GID: top.Gid}
-	return top.Uid == 0 || owner.May(st.Uid, st.Gid, st.Mode, b.hasACL(rel))
+	return top.Uid == 0 || st.Uid == top.Uid || owner.May(st.Uid, st.Gid, st.Mode, acl())
 }
 
 // hasACL reports whether a file of the base has an access control list, or may have one.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -32,7 +33,7 @@ type Found struct {
 }
 
 // Scan lists what is at and below paths (none: all), but for .git, special files, other mounts,
-// what may not be read, and what filter leaves out.
+// what this process or the base's owner may not read, and what filter leaves out.
 func (b *Base) Scan(ctx context.Context, filter sandbox.ChangesFilter, paths []string) (*Scanned, error) {
 	sel, err := newSelection(paths)
 	if err != nil {
@@ -88,7 +89,7 @@ func (s *scanner) entry(d *os.File, rel, name string, in verdict) error {
 	v := s.filter.enter(rel, kind == Dir, in)
 	out := v.out(kind == Dir, !s.filter.only.Empty())
 	switch {
-	case kind == Special:
+	case kind == Special, kind != Symlink && !s.base.readable(rel):
 		return nil
 	case kind == Dir:
 		if out && !s.sel.leads(rel) && !s.filter.ignored.Leads(rel) {
@@ -313,6 +314,10 @@ func (s *syncWriter) write(f Found) error {
 
 func (s *syncWriter) file(f Found) error {
 	in, st, err := s.base.open(f.Path)
+	if err == nil && !s.base.ownerMay(&st, func() bool { return hasACL(in) }) {
+		in.Close()
+		err = fs.ErrPermission // another by now
+	}
 	if err != nil {
 		return nil // as above
 	}

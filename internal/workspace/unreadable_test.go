@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/carboy-sandbox/carboy/internal/rights"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
 )
 
@@ -114,4 +115,25 @@ func TestUnreadableIsNotReplaced(t *testing.T) {
 	_, err = apply(t, base, s, workspace.ApplyOptions{Allow: []string{"secret"}})
 	must(t, err)
 	diff(t, "secret that was named", read(t, base)["secret"], "mine")
+}
+
+// A sync by root brings no more of a user's directory than that user may read.
+func TestUnreadableIsNotBrought(t *testing.T) {
+	base := baseOf(t, 4711)
+	must(t, os.MkdirAll(base+"/roots", 0o700))
+	tree{"roots/f": "root's"}.write(t, base)
+	must(t, os.Chown(base+"/roots", 0, 0))
+	found := scan(t, base, sandbox.ChangesFilter{}).Files
+	diff(t, "found", foundPaths(found), []string{"dir", "public", "shared"}) // of dir nothing may be read: it looks empty
+	must(t, os.Remove(base+"/public"))
+	must(t, os.Rename(base+"/secret", base+"/public"))
+	var out bytes.Buffer
+	_, err := openBase(t, base).WriteSync(t.Context(), &out, found)
+	must(t, err)
+	if bytes.Contains(out.Bytes(), []byte("root's own")) || !bytes.Contains(out.Bytes(), []byte("root's, for all")) {
+		t.Errorf("brought: %q", out.Bytes())
+	}
+	// The control: in root's own directory it is found.
+	must(t, os.Chown(base, 0, 0))
+	diff(t, "found of root's", foundPaths(scan(t, base, sandbox.ChangesFilter{}).Files), []string{"dir/secret", "public", "roots/f", "shared"})
 }
