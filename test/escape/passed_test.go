@@ -130,23 +130,27 @@ func heldAfterEnd(w *world) (found []string) {
 			w.t.Fatal(err)
 		}
 		name := fmt.Sprintf("-%x-%x", st.Dev, st.Ino) // see package hold
-		w.whole(attached(name) != "", "no device has the disk of a box that runs")
+		device := attached(name)
+		w.whole(device != "", "no device has the disk of a box that runs")
 		w.ok("rm", "-f", p.sender)
-		free := patience.Until(2*time.Second, func() bool { return attached(name) == "" })
+		// Another's disk may have the same inode by now, and the same device: not the same use of it.
+		free := patience.Until(2*time.Second, func() bool { return attached(name) != device })
 		if !free {
-			found = append(found, fmt.Sprintf("%s still has the disk of a box that was removed; taken: %q", attached(name), p.got))
+			found = append(found, fmt.Sprintf("%s still has the disk of a box that was removed; taken: %q", device, p.got))
 		}
 	})
 	return found
 }
 
-// attached finds the loop device of a file whose name ends so, "" where none is.
+// attached finds the loop device of a file whose name ends so, with the number of that use of a
+// device, which no other has; "" where none is.
 func attached(name string) string {
 	list, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, file := range list {
 		b, _ := os.ReadFile(file)
 		if strings.HasSuffix(strings.TrimSuffix(strings.TrimSpace(string(b)), " (deleted)"), name) {
-			return file
+			seq, _ := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(file)), "diskseq"))
+			return file + ", use " + strings.TrimSpace(string(seq))
 		}
 	}
 	return ""

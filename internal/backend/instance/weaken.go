@@ -48,8 +48,8 @@ func shareConfig(dir *beneath.Dir, cfg *control.Config) error {
 	return dir.WriteFile(fileConfig, raw, 0o600)
 }
 
-// shareControl shows both in the instance. A native one has its control groups
-// there already.
+// shareControl shows both in the instance. A native one's control groups cover the place where
+// it is entered: there it is among them.
 func (c *composer) shareControl() error {
 	if !weak.On(weak.ControlShared) {
 		return nil
@@ -61,10 +61,11 @@ func (c *composer) shareControl() error {
 	if err := c.bindMapped(DirShared, at); err != nil {
 		return err
 	}
-	rel := GuestControl[1:]
-	if len(c.layout.Shown) > 0 { // the place is taken
-		rel = filepath.Join(rel, DirShared)
+	if len(c.layout.Shown) > 0 {
+		among := filepath.Join(DirMounts, MountGroups, DirShared)
+		return errors.Join(mkdir(among), bind(at, among))
 	}
+	rel := GuestControl[1:]
 	if err := c.asGuest(func() error { return c.mkdirInRoot(rel) }); err != nil || !c.layout.Native {
 		return err
 	}
