@@ -20,6 +20,9 @@ type Change struct {
 	// is a policy that lets nothing through, for one that has a link.
 	Network string
 	Policy  *policy.Policy
+	// Add has the rules of Policy added to those that there are when it is done, so that of two
+	// who add at once none undoes what the other did.
+	Add bool
 	// TTL counts from now, and from each later start; 0: it never expires.
 	TTL      *time.Duration
 	OnExpiry OnExpiry
@@ -254,7 +257,7 @@ func (m *Manager) changeNetwork(ctx context.Context, c Caller, b Backend, sb *Sa
 	if ch.Network == "" && ch.Policy == nil {
 		return nil
 	}
-	network, p, err := ResolveNetwork(ch.Network, policy.Clone(ch.Policy))
+	network, p, err := sb.wanted(ch.Network, ch.Policy, ch.Add)
 	if err != nil {
 		return err
 	}

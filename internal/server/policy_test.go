@@ -95,6 +95,11 @@ func (m *netManager) SetNetwork(ctx context.Context, c sandbox.Caller, ref strin
 	if err != nil || ch.If != "" && ch.If != set.Revision() {
 		return nil, sandbox.Errorf(sandbox.Conflict, "sandbox web: its policy has changed meanwhile")
 	}
+	if ch.Add {
+		if ch.Policy, err = policy.Add(p, ch.Policy); err != nil {
+			return nil, err
+		}
+	}
 	return m.SetPolicy(ctx, c, ref, ch.Policy)
 }
 
@@ -291,6 +296,12 @@ func TestPolicy(t *testing.T) {
 	}
 	if m.spec.Policy != set {
 		t.Error("a policy with a mistake was set")
+	}
+	if resp, body := w.do(t, request{method: "PUT", path: path + "?add=1", body: `{"rules":[{"id":"c","hosts":["c.example"]}]}`}); resp.StatusCode != 200 {
+		t.Errorf("put of more = %d %s", resp.StatusCode, body)
+	}
+	if r := m.spec.Policy.Rules; len(r) != 2 || r[0].ID != "b" || r[1].ID != "c" {
+		t.Errorf("with more the rules are %+v, want b and c", r)
 	}
 	for _, q := range []request{
 		{method: "GET", path: "/v1/sandboxes/other/policy"},

@@ -62,7 +62,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		{"POST /v1/sandboxes/{id}/offers/{service}", key.Manage, s.ingress.ServeOffer},
 		{"POST /v1/sandboxes/{id}/changes", key.Read, sandboxes.selectChanges},
 		{"GET /v1/sandboxes/{id}/policy", key.Read, network.policy},
-		{"PUT /v1/sandboxes/{id}/policy", key.Manage, network.putPolicy},
+		{"PUT /v1/sandboxes/{id}/policy?", key.Manage, network.putPolicy},
 		{"POST /v1/sandboxes/{id}/policy/test", key.Read, network.postTest},
 		{"GET /v1/sandboxes/{id}/netlog?", key.Read, network.records},
 		{"GET /v1/sandboxes/{id}/disk?", key.Read, sandboxes.listDisk},
