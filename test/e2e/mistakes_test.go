@@ -57,7 +57,6 @@ var mistakes = []mistake{
 	{"carboy attach web", "sandbox web: no command runs in it", "carboy exec -d -t web -- COMMAND", 0},
 	{"carboy attach web nope", "sandbox web: it has no command nope", "none runs", 0},
 	{"carboy attach off", "sandbox off is stopped: no command runs in it", "carboy start off", 0},
-	{"carboy exec -d -i web -- cat", "--detach can't go with -i alone", "with -t it has a terminal", 0},
 	{"carboy create --home notes=/home/user/.notes", "--home: it is kept for the directory that is the workspace", "--workspace DIR", 0},
 	{"carboy create --workspace tree --home notes", `--home: "notes" is not a program and what it keeps`, "", 0},
 	{"carboy create --workspace tree --home a/b=/home/user/x", `home "a/b": not a name`, "1 to 32 of a-z", 0},
