@@ -42,6 +42,7 @@ const (
 	RawSocketAllowed Weakness = "raw-socket-allowed" // the list allows every socket family
 	ModuleAllowed    Weakness = "module-allowed"     // the list allows init_module, kexec_load and their kind
 	ClockAllowed     Weakness = "clock-allowed"      // the list allows settimeofday, clock_settime, sethostname
+	LeaseAllowed     Weakness = "lease-allowed"      // the list allows every command of fcntl
 	LandlockOff      Weakness = "landlock-off"       // no Landlock domain
 	SocketsShared    Weakness = "sockets-shared"     // commands make sockets in what other sandboxes see as well
 )

@@ -104,6 +104,7 @@ var rows = []row{
 	on(process, weak.RawSocketAllowed, "socket-families"),
 	on(process, weak.ModuleAllowed, "calls-module"),
 	on(process, weak.ClockAllowed, "calls-clock"),
+	on(process, weak.LeaseAllowed, "leases"),
 	on(process, weak.LandlockOff, "landlock"),
 	on(gvisor, weak.SocketsShared, "passed-descriptors"),
 	on(process, weak.SocketsShared, "passed-descriptors"),

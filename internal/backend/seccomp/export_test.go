@@ -77,7 +77,7 @@ func TableOfForTest(o Options) map[uint32]verdict { return table(o) }
 func GroupsForTest() []Group {
 	return []Group{
 		SetID, IOUring, AsyncIO, Userfault, Keyring, BPF, Perf, Mounts, Namespaces, Inspection, Sockets,
-		Modules, Clocks, Handles, Machine, Legacy, Terminals, Personalities, Devices,
+		Modules, Clocks, Handles, Machine, Legacy, Terminals, Personalities, Devices, Leases,
 	}
 }
 

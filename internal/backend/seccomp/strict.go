@@ -59,6 +59,12 @@ const (
 	Personalities Group = "personalities"
 	// Devices: nodes for block and character devices.
 	Devices Group = "devices"
+	// Leases: who opens a file waits until a lease on it is given back, up to
+	// fs.lease-break-time and again for the next one; for files of a shared
+	// directory those are programs of the host's. Directories have delegations,
+	// whose holders all makers of names wait for, and watches that no limit
+	// counts (F_NOTIFY).
+	Leases Group = "leases"
 	// Tracing: to stop another at its system calls. Linux asks the filter again
 	// about what a tracer makes of a call, and Confine allows it; gVisor's kernel
 	// does not, and Refuse refuses it. Breakpoints and single steps do without.
@@ -205,6 +211,7 @@ func conditional(marks bool) map[uint32][]part {
 			{[]condition{is(1, unix.TIOCLINUX)}, refuse},
 			{[]condition{is(1, unix.TIOCSETD)}, refuse},
 		}}},
+		unix.SYS_FCNTL: {{group: Leases, checks: fcntlChecks(), action: errno(unix.EINVAL)}},
 		unix.SYS_PERSONALITY: {{group: Personalities, checks: []check{
 			{[]condition{is(0, askPersonality)}, retAllow},
 			{[]condition{hasAny(0, everyBit&^harmlessPersonality)}, refuse},
@@ -233,6 +240,24 @@ func (c modeCall) check() check {
 		when = append(when, hasAny(c.flags, openCreate))
 	}
 	return check{append(when, hasAny(c.mode, setIDBits)), refuse}
+}
+
+// fcntlChecks allow descriptors, flags, locks, owners of signals, pipes' sizes,
+// seals and hints. All others have the answer of a file system that has no
+// leases, and of a kernel that does not know them.
+func fcntlChecks() []check {
+	const command = 1
+	return []check{
+		{[]condition{masked(command, everyBit&^63, 0)}, retAllow}, // POSIX's and those beside them
+		{[]condition{is(command, unix.F_DUPFD_CLOEXEC)}, retAllow},
+		{[]condition{is(command, unix.F_GETLEASE)}, retAllow},
+		{[]condition{is(command, unix.F_DUPFD_QUERY)}, retAllow},
+		{[]condition{is(command, unix.F_CREATED_QUERY)}, retAllow},
+		{[]condition{is(command, unix.F_SETPIPE_SZ)}, retAllow},
+		{[]condition{masked(command, everyBit&^3, unix.F_GETPIPE_SZ)}, retAllow},  // and seals
+		{[]condition{masked(command, everyBit&^1, unix.F_SET_RW_HINT)}, retAllow}, // and a file's
+		{[]condition{is(command, unix.F_SET_FILE_RW_HINT)}, retAllow},
+	}
 }
 
 // socketChecks allow unix sockets, the protocols of everyday on the internet,

@@ -82,6 +82,9 @@ func TestArguments(t *testing.T) {
 		return e
 	}
 	const none = ^uintptr(0)
+	fcntl := func(command uintptr) func() error {
+		return func() error { return call(unix.SYS_FCNTL, none, command) }
+	}
 	type row struct {
 		name       string
 		want, free error
@@ -102,6 +105,21 @@ func TestArguments(t *testing.T) {
 		{"line-discipline", unix.EPERM, unix.EBADF, func() error { return call(unix.SYS_IOCTL, none, unix.TIOCSETD) }},
 		{"console", unix.EPERM, unix.EBADF, func() error { return call(unix.SYS_IOCTL, none, unix.TIOCLINUX) }},
 		{"size-of-a-terminal", unix.EBADF, unix.EBADF, func() error { return call(unix.SYS_IOCTL, none, unix.TIOCGWINSZ) }},
+		{"lease", unix.EINVAL, unix.EBADF, fcntl(unix.F_SETLEASE)},
+		{"lease-with-high-bits", unix.EINVAL, unix.EBADF, fcntl(7<<32 | unix.F_SETLEASE)},
+		{"notify", unix.EINVAL, unix.EBADF, fcntl(unix.F_NOTIFY)},
+		{"delegation", unix.EINVAL, unix.EBADF, fcntl(1040)},
+		{"fcntl-of-later", unix.EINVAL, unix.EBADF, fcntl(1041)},
+		{"lease-asked", unix.EBADF, unix.EBADF, fcntl(unix.F_GETLEASE)},
+		{"duplicate", unix.EBADF, unix.EBADF, fcntl(unix.F_DUPFD_CLOEXEC)},
+		{"flags", unix.EBADF, unix.EBADF, fcntl(unix.F_SETFL)},
+		{"lock", unix.EBADF, unix.EBADF, fcntl(unix.F_SETLKW)},
+		{"lock-of-a-file", unix.EBADF, unix.EBADF, fcntl(unix.F_OFD_SETLK)},
+		{"owner", unix.EBADF, unix.EBADF, fcntl(unix.F_SETOWN_EX)},
+		{"pipe", unix.EBADF, unix.EBADF, fcntl(unix.F_SETPIPE_SZ)},
+		{"pipe-asked", unix.EBADF, unix.EBADF, fcntl(unix.F_GETPIPE_SZ)},
+		{"seal", unix.EBADF, unix.EBADF, fcntl(unix.F_ADD_SEALS)},
+		{"hint", unix.EBADF, unix.EBADF, fcntl(unix.F_SET_FILE_RW_HINT)},
 		{"personality-asked", nil, nil, func() error { return call(unix.SYS_PERSONALITY, 0xffffffff, 0) }},
 		{"personality-same-addresses", nil, nil, func() error { return call(unix.SYS_PERSONALITY, 0x40000, 0) }},
 		{"personality-executable", unix.EPERM, nil, func() error { return call(unix.SYS_PERSONALITY, 0x400000, 0) }},

@@ -196,6 +196,7 @@ func openGroups() (open []seccomp.Group) {
 		weak.RawSocketAllowed: {seccomp.Sockets},
 		weak.ModuleAllowed:    {seccomp.Modules},
 		weak.ClockAllowed:     {seccomp.Clocks},
+		weak.LeaseAllowed:     {seccomp.Leases},
 	} {
 		if weak.On(w) {
 			open = append(open, groups...)

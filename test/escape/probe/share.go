@@ -18,6 +18,7 @@ var shareProbes = []probe{
 	{name: "git-hooks", run: gitHooks},
 	{name: "git-pinned", run: gitPinned},
 	{name: "links-out", run: linksOut},
+	{name: "leases", run: leases},
 }
 
 // readOnlyTree writes where nothing may be written.
@@ -116,6 +117,41 @@ func linksOut(t *trial) {
 		_ = os.Remove(name)
 	}
 	t.note("no link leads out")
+}
+
+// leases asks for what a program of the host's would wait for, and gives it back.
+func leases(t *trial) {
+	for name, want := range map[string][]int{
+		facts.ReadOnly + "/file":     {unix.F_RDLCK},
+		facts.Writable + "/file":     {unix.F_RDLCK, unix.F_WRLCK},
+		facts.Writable + "/sub/file": {unix.F_RDLCK, unix.F_WRLCK},
+	} {
+		for _, kind := range want {
+			fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.note("%s: %v", name, err)
+				continue
+			}
+			if _, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, kind); err == nil {
+				t.find("a lease on %s (%d)", name, kind)
+			}
+			t.note("%s: %v", name, err)
+			unix.Close(fd) // with it goes the lease
+		}
+	}
+	const created = 4 // DN_CREATE
+	for _, dir := range []string{facts.ReadOnly, facts.Writable} {
+		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.note("%s: %v", dir, err)
+			continue
+		}
+		if _, err = unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, created); err == nil {
+			t.find("a watch on %s that nobody counts", dir)
+		}
+		t.note("%s: %v", dir, err)
+		unix.Close(fd)
+	}
 }
 
 // leave makes in the workspace what might hurt a host that looks at it, and
