@@ -226,6 +226,7 @@ type ChangeRequest struct {
 	// is. "off" is a policy that lets nothing through, where there is a link.
 	Network   string             `json:"network,omitempty"`
 	Policy    *Policy            `json:"policy,omitempty"`
+	Add       bool               `json:"add,omitempty"`    // the rules of Policy are added to those that there are
 	TTLMillis *int64             `json:"ttl_ms,omitempty"` // milliseconds from now, and from each later start; 0: no end
 	OnExpiry  string             `json:"on_expiry,omitempty"`
 	Labels    map[string]*string `json:"labels,omitempty"` // null: the label goes

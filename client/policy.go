@@ -19,6 +19,12 @@ func (c *Client) SetPolicy(ctx context.Context, id string, p api.Policy) (*api.S
 	return ask[api.Sandbox](ctx, c, http.MethodPut, path(id, "/policy"), p)
 }
 
+// AddPolicy adds the rules, presets and services of p to those that there are. Of two who add at
+// once none undoes what the other did. All else is as with SetPolicy.
+func (c *Client) AddPolicy(ctx context.Context, id string, p api.Policy) (*api.Sandbox, error) {
+	return ask[api.Sandbox](ctx, c, http.MethodPut, path(id, "/policy?add=1"), p)
+}
+
 // TestPolicy tells what would become of a request. Nothing is sent for it.
 func (c *Client) TestPolicy(ctx context.Context, id string, req api.PolicyTestRequest) (*api.PolicyVerdict, error) {
 	return ask[api.PolicyVerdict](ctx, c, http.MethodPost, path(id, "/policy/test"), req)

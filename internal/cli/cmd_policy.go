@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -115,35 +114,18 @@ func (a *app) policySet(ctx context.Context, name string, f *policySource, add b
 	if err != nil {
 		return err
 	}
-	if add {
-		if p, err = a.addedPolicy(ctx, svc, "policy set", name, p); err != nil {
-			return err
-		}
-	}
 	if _, err := policy.Compile(*p, secretsOf(p)); err != nil {
 		return sandbox.PolicyError("policy set", err)
 	}
-	sb, err := svc.SetPolicy(ctx, name, *p)
+	set := svc.SetPolicy
+	if add {
+		set = svc.AddPolicy
+	}
+	sb, err := set(ctx, name, *p)
 	if err != nil {
 		return err
 	}
 	return a.Answer(sb, sb.Name)
-}
-
-// addPolicy adds the rules of more to those that a sandbox has. What is not a
-// rule stays as it is there: more may not say otherwise.
-func addPolicy(old *api.Policy, more *policy.Policy) (*policy.Policy, error) {
-	if more.Default != "" && more.Default != old.Default || !isZero(more.DNS) || !isZero(more.Ask) {
-		return nil, usage.Errorf("policy set: --add takes rules alone, and the file has a default, dns or ask").
-			WithHint("leave out --add to replace all")
-	}
-	p := policy.WithServices(policy.With(*old, more.Rules...), more.Services...)
-	for _, name := range more.Presets {
-		if !slices.Contains(p.Presets, name) {
-			p.Presets = append(p.Presets, name)
-		}
-	}
-	return &p, nil
 }
 
 func (a *app) policyTestCommand() *cobra.Command {

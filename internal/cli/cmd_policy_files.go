@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -183,5 +182,3 @@ func secretsOf(p *policy.Policy) (names []string) {
 	}
 	return names
 }
-
-func isZero(v any) bool { return reflect.ValueOf(v).IsZero() }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/carboy-sandbox/carboy/api"
-	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/launch"
 	"github.com/carboy-sandbox/carboy/internal/launch/usage"
@@ -104,11 +103,6 @@ func (a *app) set(ctx context.Context, name string, f *setFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.adds() {
-		if req.Policy, err = a.addedPolicy(ctx, svc, "set", name, req.Policy); err != nil {
-			return err
-		}
-	}
 	res, err := svc.Set(ctx, name, req)
 	if err != nil {
 		return err
@@ -148,7 +142,7 @@ func (f *setFlags) request(note func(string)) (req api.ChangeRequest, err error)
 	if err != nil {
 		return req, err
 	}
-	req = api.ChangeRequest{Limits: f.limits, Network: f.network, Policy: p, OnExpiry: f.onExpiry}
+	req = api.ChangeRequest{Limits: f.limits, Network: f.network, Policy: p, Add: p != nil && f.adds(), OnExpiry: f.onExpiry}
 	if f.ttl != nil {
 		ms := f.ttl.Milliseconds()
 		req.TTLMillis = &ms
@@ -175,23 +169,6 @@ func (f *setFlags) request(note func(string)) (req api.ChangeRequest, err error)
 func (f *setFlags) isNothing(req *api.ChangeRequest) bool {
 	return req.Limits == (api.ChangeLimits{}) && req.Network == "" && req.Policy == nil &&
 		req.TTLMillis == nil && req.OnExpiry == "" && len(req.Labels) == 0
-}
-
-// addedPolicy is the policy of a sandbox with the rules of more, for one that may
-// have none yet. What says in errors which command it is for.
-func (a *app) addedPolicy(ctx context.Context, svc *client.Client, what, name string, more *policy.Policy) (*policy.Policy, error) {
-	old, err := svc.Policy(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	p, err := addPolicy(old, more)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := policy.Compile(*p, secretsOf(p)); err != nil {
-		return nil, sandbox.PolicyError(what, err)
-	}
-	return p, nil
 }
 
 // setText writes a line for each thing that was set, and how the rest comes to

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/carboy-sandbox/carboy/api"
+	"github.com/carboy-sandbox/carboy/internal/policy"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -82,8 +83,23 @@ func (d *fakeDaemon) putPolicy(w http.ResponseWriter, r *http.Request) error {
 	if b.Network == "off" {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s: it has no network", b.Name).WithHint("carboy set %s --allow HOST", b.Name)
 	}
+	if r.URL.Query().Get("add") == "1" {
+		if p, err = addTo(b.net.policy, p); err != nil {
+			return err
+		}
+	}
 	b.net.policy = p
 	return answer(w, b.Sandbox)
+}
+
+// addTo adds rules as the daemon does.
+func addTo(old, more api.Policy) (api.Policy, error) {
+	p, err := policy.Add(old, more)
+	if err != nil {
+		return p, sandbox.Errorf(sandbox.Invalid, "policy: %w", err)
+	}
+	_, err = policy.Compile(p, nil)
+	return p, sandbox.PolicyError("policy", err)
 }
 
 func (d *fakeDaemon) testPolicy(w http.ResponseWriter, r *http.Request) error {

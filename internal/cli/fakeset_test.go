@@ -42,7 +42,14 @@ func (d *fakeDaemon) set(w http.ResponseWriter, r *http.Request) error {
 		add("disk", "8g", gib(req.Limits.Disk), "next start", "it is grown while nothing has it mounted")
 	}
 	if req.Policy != nil {
-		b.net.policy = *req.Policy
+		p := *req.Policy
+		if req.Add {
+			var err error
+			if p, err = addTo(b.net.policy, p); err != nil {
+				return err
+			}
+		}
+		b.net.policy = p
 		add("network", "off", "policy, 1 rule", "next start", "it was started without a network")
 	}
 	out.Sandbox = b.Sandbox

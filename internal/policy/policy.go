@@ -7,6 +7,8 @@
 package policy
 
 import (
+	"errors"
+	"reflect"
 	"slices"
 
 	"github.com/carboy-sandbox/carboy/api"
@@ -141,4 +143,19 @@ func With(p Policy, rules ...Rule) Policy {
 		}
 	}
 	return p
+}
+
+// Add is old with the rules, presets and services of more, which may say nothing else: what
+// is no rule stays as it is.
+func Add(old, more Policy) (Policy, error) {
+	if more.Default != "" && more.Default != old.Default || !reflect.ValueOf(more.DNS).IsZero() || !reflect.ValueOf(more.Ask).IsZero() {
+		return Policy{}, errors.New("what is added has a default, dns or ask, and not rules, presets and services alone")
+	}
+	p := WithServices(With(old, more.Rules...), more.Services...)
+	for _, name := range more.Presets {
+		if !slices.Contains(p.Presets, name) {
+			p.Presets = append(p.Presets, name)
+		}
+	}
+	return p, nil
 }

@@ -372,3 +372,8 @@ func TestWallWithoutLinks(t *testing.T) {
 		w.check(t)
 	})
 }
+
+// SetPolicy is SetNetwork with the secrets that a sandbox has.
+func (d *daemon) SetPolicy(ctx context.Context, c sandbox.Caller, ref string, p policy.Policy) (*sandbox.Sandbox, error) {
+	return d.SetNetwork(ctx, c, ref, sandbox.NetworkChange{Policy: p})
+}

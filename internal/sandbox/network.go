@@ -16,14 +16,30 @@ func (s Spec) Networked() bool { return s.Network != NetworkOff && s.Network != 
 // policy where it has no network and none was set.
 func (m *Manager) Policy(ctx context.Context, c Caller, ref string) (policy.Policy, error) {
 	sb, err := m.Get(ctx, c, ref)
-	switch {
-	case err != nil:
-	case sb.Spec.Policy != nil:
-		return *sb.Spec.Policy, nil
-	case sb.Next != nil && sb.Next.Policy != nil:
-		return *sb.Next.Policy, nil
+	if err != nil {
+		return policy.Policy{}, err
 	}
-	return policy.Policy{}, err
+	return sb.policy(), nil
+}
+
+// policy is what a sandbox may reach, now or from its next start on.
+func (s *Sandbox) policy() policy.Policy {
+	switch {
+	case s.Spec.Policy != nil:
+		return *s.Spec.Policy
+	case s.Next != nil && s.Next.Policy != nil:
+		return *s.Next.Policy
+	}
+	return policy.Policy{}
+}
+
+// withRules is the policy of a sandbox with the rules of more.
+func (s *Sandbox) withRules(more *policy.Policy) (*policy.Policy, error) {
+	p, err := policy.Add(s.policy(), *more)
+	if err != nil {
+		return nil, Errorf(Invalid, "policy: %w", err).WithHint("leave those out, or replace the whole policy")
+	}
+	return &p, nil
 }
 
 // NetUse returns what the gate of a running sandbox has counted; nothing for
@@ -66,14 +82,11 @@ type NetworkChange struct {
 	// Values are those of Secrets that belong to this sandbox alone. They are in
 	// use as soon as they are kept, just before Policy is.
 	Values SecretValues
+	// Add has the rules of Policy added to those that there are, as Change's has.
+	Add bool
 	// If is the revision of the policy that this was worked out from: where another
 	// is there by now, nothing is changed, and that is a Conflict. "": whichever is.
 	If string
-}
-
-// SetPolicy is SetNetwork with the secrets that a sandbox has.
-func (m *Manager) SetPolicy(ctx context.Context, c Caller, ref string, p policy.Policy) (*Sandbox, error) {
-	return m.SetNetwork(ctx, c, ref, NetworkChange{Policy: p})
 }
 
 // SetNetwork changes what a sandbox may reach, at once and for what is open
@@ -116,11 +129,15 @@ func (m *Manager) changedNetwork(ctx context.Context, c Caller, sb *Sandbox, ch 
 		return nil, err
 	}
 	old := sb.Spec.Secrets
-	sb = sb.Clone()
-	var err error
-	if sb.Spec.Network, sb.Spec.Policy, err = ResolveNetwork("", policy.Clone(&ch.Policy)); err != nil {
+	network, p, err := ResolveNetwork("", policy.Clone(&ch.Policy))
+	if err == nil && ch.Add {
+		p, err = sb.withRules(p)
+	}
+	if err != nil {
 		return nil, err
 	}
+	sb = sb.Clone()
+	sb.Spec.Network, sb.Spec.Policy = network, p
 	if ch.Secrets != nil {
 		sb.Spec.Secrets = slices.Clone(ch.Secrets)
 	}

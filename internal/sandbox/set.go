@@ -20,6 +20,9 @@ type Change struct {
 	// is a policy that lets nothing through, for one that has a link.
 	Network string
 	Policy  *policy.Policy
+	// Add has the rules of Policy added to those that there are when it is done, so that of two
+	// who add at once none undoes what the other did.
+	Add bool
 	// TTL counts from now, and from each later start; 0: it never expires.
 	TTL      *time.Duration
 	OnExpiry OnExpiry
@@ -264,6 +267,11 @@ func (m *Manager) changeNetwork(ctx context.Context, c Caller, b Backend, sb *Sa
 	}
 	if network == NetworkOff {
 		network, p = NetworkPolicy, new(policy.Policy)
+	}
+	if ch.Add {
+		if p, err = sb.withRules(p); err != nil {
+			return err
+		}
 	}
 	spec := sb.Spec.Clone()
 	spec.Network, spec.Policy = network, p

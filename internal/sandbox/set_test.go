@@ -2,7 +2,9 @@ package sandbox_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,5 +207,57 @@ func TestSetKilled(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// Of many who add rules at once none undoes what another did, with a network and without.
+func TestAddedAtOnce(t *testing.T) {
+	for _, linked := range []bool{true, false} {
+		t.Run(fmt.Sprintf("network-%v", linked), func(t *testing.T) {
+			inGateBubble(t, func(t *testing.T, _ *gateWorld, d *daemon) { addAtOnce(t, d, linked) })
+		})
+	}
+}
+
+func addAtOnce(t *testing.T, d *daemon, linked bool) {
+	t.Helper()
+	const all = 8
+	spec := sandbox.Spec{Name: "web"}
+	if linked {
+		spec = networked("web")
+	}
+	create(t, d, spec)
+	var wg sync.WaitGroup
+	for i := range all {
+		wg.Go(func() {
+			p := allow(fmt.Sprintf("h%d.example", i))
+			var err error
+			if linked && i%2 == 0 {
+				_, err = d.SetNetwork(t.Context(), ann, "web", sandbox.NetworkChange{Policy: *p, Add: true})
+			} else {
+				_, _, err = d.Set(t.Context(), ann, "web", sandbox.Change{Policy: p, Add: true})
+			}
+			if err != nil {
+				t.Errorf("add: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	p, err := d.Policy(t.Context(), ann, "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	had := map[string]bool{}
+	for _, r := range p.Rules {
+		had[r.Hosts[0]] = true
+	}
+	for i := range all {
+		if !had[fmt.Sprintf("h%d.example", i)] {
+			t.Errorf("h%d.example was lost: %v", i, had)
+		}
+	}
+	_, _, err = d.Set(t.Context(), ann, "web", sandbox.Change{Policy: &policy.Policy{Default: policy.DefaultPublic}, Add: true})
+	if sandbox.KindOf(err) != sandbox.Invalid {
+		t.Errorf("a default was added: %v", err)
 	}
 }

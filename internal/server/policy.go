@@ -18,7 +18,6 @@ import (
 type networks interface {
 	Get(ctx context.Context, c sandbox.Caller, ref string) (*sandbox.Sandbox, error)
 	Policy(ctx context.Context, c sandbox.Caller, ref string) (policy.Policy, error)
-	SetPolicy(ctx context.Context, c sandbox.Caller, ref string, p policy.Policy) (*sandbox.Sandbox, error)
 	SetNetwork(ctx context.Context, c sandbox.Caller, ref string, ch sandbox.NetworkChange) (*sandbox.Sandbox, error)
 	NetUse(ctx context.Context, c sandbox.Caller, ref string) (sandbox.NetUse, error)
 	NetLog(ctx context.Context, c sandbox.Caller, ref string, o sandbox.NetLogOptions, yield func(netlog.Record) error) error
@@ -45,6 +44,10 @@ func (a networkAPI) putPolicy(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a networkAPI) setPolicy(r *http.Request) (*sandbox.Sandbox, error) {
+	add, err := flag(r, "add")
+	if err != nil {
+		return nil, err
+	}
 	b, err := wire.Body(r, policyTypes...)
 	if err != nil {
 		return nil, err
@@ -66,7 +69,7 @@ func (a networkAPI) setPolicy(r *http.Request) (*sandbox.Sandbox, error) {
 			return nil, err
 		}
 	}
-	sb, err = a.m.SetPolicy(r.Context(), caller, sb.ID, p)
+	sb, err = a.m.SetNetwork(r.Context(), caller, sb.ID, sandbox.NetworkChange{Policy: p, Add: add})
 	return sb, sandbox.PolicyError("policy", err)
 }
 

@@ -44,7 +44,7 @@ func (a *sandboxAPI) readChange(r *http.Request) (ch sandbox.Change, err error) 
 		return ch, sandbox.Errorf(sandbox.Invalid, "limits: one is below zero")
 	}
 	ch = sandbox.Change{
-		CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Disk: l.Disk, Network: req.Network, Policy: p,
+		CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Disk: l.Disk, Network: req.Network, Policy: p, Add: req.Add,
 		OnExpiry: sandbox.OnExpiry(req.OnExpiry), Labels: req.Labels,
 	}
 	if req.TTLMillis != nil {
@@ -56,6 +56,9 @@ func (a *sandboxAPI) readChange(r *http.Request) (ch sandbox.Change, err error) 
 	}
 	if req.Limits == (api.ChangeLimits{}) && req.Network == "" && p == nil && req.TTLMillis == nil && req.OnExpiry == "" && len(req.Labels) == 0 {
 		return ch, sandbox.Errorf(sandbox.Invalid, "there is nothing to change in it").WithHint("limits, network, policy, ttl_ms, on_expiry or labels")
+	}
+	if req.Add && p == nil {
+		return ch, sandbox.Errorf(sandbox.Invalid, "add: there is no policy whose rules could be added").WithHint("policy, or leave add out")
 	}
 	if ch.Network, ch.Policy, err = sandbox.ResolveNetwork(req.Network, p); err != nil {
 		return ch, err
