@@ -3,6 +3,7 @@ package docs
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -103,5 +104,25 @@ func TestRun(t *testing.T) {
 				t.Errorf("run = %q, want %d problems", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestOrdinaryUsersCanFollow: what is shown to be run by anybody asks for no limit that root alone
+// may have kept, or those to whom control groups are delegated.
+func TestOrdinaryUsersCanFollow(t *testing.T) {
+	limit := regexp.MustCompile(`carboy (run|create) .*--(memory|cpus|disk)\b`)
+	for _, file := range documents(t) {
+		cmds, err := commands(read(t, file), false)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		for _, c := range cmds {
+			if limit.MatchString(c.text) {
+				t.Errorf("%s:%d: %s: fails for a user without root", file, c.line, c.text)
+			}
+		}
+	}
+	if !limit.MatchString("carboy create --name web --memory 1g") {
+		t.Error("a limit is not found")
 	}
 }

@@ -34,7 +34,7 @@ func explicitEnforced(l sandbox.Limits, list []sandbox.Enforcement) error {
 	for _, e := range list {
 		if !e.Enforced && l.Explicit[e.Promise] {
 			return sandbox.Errorf(sandbox.Unsupported, "%s: can't be limited here: %s", e.Promise, e.Reason).
-				WithHint("leave the limit out, or mend the machine")
+				WithHint("leave the limit out, or see what mends it: carboy doctor")
 		}
 	}
 	return nil
