@@ -111,7 +111,8 @@ func runDir(base string, uid int, cache string) string {
 
 // Create makes State, Run and Cache, with mode 0700, and what is missing above
 // them. It refuses a directory that is there and is another user's, or that
-// others can write to, and a way to one that others could change.
+// others can write to, and a way to one that others could change. Without root it refuses one
+// that a sandbox's processes could not enter, too: see enterable.
 func (d Dirs) Create() error {
 	for _, dir := range []string{d.State, d.Run, d.Cache} {
 		h, err := walk(dir, 0o700)
@@ -122,6 +123,31 @@ func (d Dirs) Create() error {
 		h.Close()
 		if err != nil {
 			return err
+		}
+	}
+	uid, gid := os.Geteuid(), os.Getegid()
+	if uid == 0 {
+		return nil
+	}
+	if err := enterable(d.State, uid, gid); err != nil {
+		return err
+	}
+	return enterable(d.Cache, uid, gid)
+}
+
+// enterable refuses a directory, or one on the way to it, that is closed to others and has
+// a group which a user namespace of uid and gid does not have: the root of such a namespace,
+// as which sandboxes are started, has no more rights there than any other user. A further group
+// of the user's is none of the namespace's.
+func enterable(dir string, uid, gid int) error {
+	for p := dir; p != "/"; p = filepath.Dir(p) {
+		var st unix.Stat_t
+		if err := unix.Stat(p, &st); err != nil {
+			return &os.PathError{Op: "stat", Path: p, Err: err}
+		}
+		if int(st.Uid) == uid && int(st.Gid) != gid && st.Mode&0o001 == 0 {
+			return sandbox.Errorf(sandbox.Denied, "%s has the group %d, and yours is %d: as others may not enter it, no sandbox can be started below it", p, st.Gid, gid).
+				WithHint("chgrp %d %s", gid, p)
 		}
 	}
 	return nil
