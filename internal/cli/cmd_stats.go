@@ -59,6 +59,10 @@ func (a *app) ps(ctx context.Context, svc *client.Client, name string) error {
 	if err := a.writeCommands(commands, now); err != nil {
 		return err
 	}
+	if list.Total == 0 {
+		a.Note(name + ": no process runs in it")
+		return nil
+	}
 	var t console.Table
 	t.Row("PID", "USER", "STARTED", "CPU", "RSS", "COMMAND")
 	for _, p := range list.Processes {
@@ -66,9 +70,16 @@ func (a *app) ps(ctx context.Context, svc *client.Client, name string) error {
 			(time.Duration(p.CPUMillis) * time.Millisecond).String(), term.FormatSize(p.RSS), p.Command)
 	}
 	if more := list.Total - len(list.Processes); more > 0 {
-		a.Note(fmt.Sprintf("%d more processes are not listed", more))
+		a.Note("not listed: " + countProcesses(more))
 	}
 	return t.Write(a.Stdout)
+}
+
+func countProcesses(n int) string {
+	if n == 1 {
+		return "1 more process"
+	}
+	return fmt.Sprintf("%d more processes", n)
 }
 
 // writeCommands writes the table of commands that were left running, where there are any.

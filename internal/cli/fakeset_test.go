@@ -57,8 +57,12 @@ func (d *fakeDaemon) set(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (d *fakeDaemon) processes(w http.ResponseWriter, r *http.Request) error {
-	if _, err := d.box(r); err != nil {
+	b, err := d.box(r)
+	if err != nil {
 		return err
+	}
+	if b.Labels["idle"] != "" {
+		return answer(w, api.Processes{Processes: []api.Process{}})
 	}
 	return answer(w, api.Processes{Total: 3, Processes: []api.Process{
 		{PID: 7, User: "user", StartedAt: created, CPUMillis: 1500, RSS: 2 << 20, Threads: 1, Command: "evil\x1b[31m name"},

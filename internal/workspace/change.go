@@ -245,3 +245,10 @@ func (s selection) under(p string) []string {
 func sortMarks(marks []Mark) {
 	slices.SortFunc(marks, func(a, b Mark) int { return comparePaths(a.Path, b.Path) })
 }
+
+func entriesText(n int) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
+}

@@ -399,7 +399,7 @@ func (c *comparer) annotate(it *Item) {
 		it.Notes = append(it.Notes, noteSetIDDropped)
 	}
 	if it.Removes > 0 {
-		it.Notes = append(it.Notes, fmt.Sprintf("removes %d entries", it.Removes))
+		it.Notes = append(it.Notes, "removes "+entriesText(it.Removes))
 	}
 }
 

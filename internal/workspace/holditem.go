@@ -72,7 +72,7 @@ func (c *comparer) holdTree(it *Item) error {
 		it.blocked = reasonFor(err)
 	}
 	if left > 0 && it.Held == "" {
-		it.Held = fmt.Sprintf("%d of the %d entries in it are ignored or excluded, and would go with it", left, it.Removes)
+		it.Held = fmt.Sprintf("what is ignored or excluded in it would go with it: %d of %s", left, entriesText(it.Removes))
 	}
 	it.tree = sum.sum()
 	return nil

@@ -139,13 +139,14 @@ func TestSummary(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	base, upper := twoDirs(t, tree{"x": "1", "d/a/b": "1"})
+	base, upper := twoDirs(t, tree{"x": "1", "d/a/b": "1", "e/a": "1"})
 	tree{"x": "x! 1", "s": "1"}.write(t, upper)
 	must(t, os.Chmod(upper+"/s", 0o755|os.ModeSetuid))
 	whiteout(t, upper+"/d")
+	whiteout(t, upper+"/e")
 	got := map[string][]string{}
 	for _, it := range compare(t, base, stream(t, upper, options(true, future))).Items {
 		got[it.Path] = it.Notes
 	}
-	diff(t, "notes", got, map[string][]string{"d": {"removes 2 entries"}, "s": {"set-id bits are dropped"}, "x": {"becomes executable"}})
+	diff(t, "notes", got, map[string][]string{"d": {"removes 2 entries"}, "e": {"removes 1 entry"}, "s": {"set-id bits are dropped"}, "x": {"becomes executable"}})
 }
