@@ -63,7 +63,7 @@ func mounted(t *testing.T) *layers {
 			lower = l.at + "/mid:" + lower
 		}
 		check(t, os.RemoveAll(l.at+"/work"), os.Mkdir(l.at+"/work", 0o755))
-		opts := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%s/work,redirect_dir=nofollow,metacopy=off,index=off", lower, l.at, top, l.at)
+		opts := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%s/work,redirect_dir=on,metacopy=off,index=off", lower, l.at, top, l.at)
 		if err := unix.Mount("overlay", l.merged, "overlay", 0, opts); err != nil {
 			t.Skipf("needs overlay mounts: %v", err)
 		}
@@ -99,7 +99,7 @@ func churn(t *testing.T, r *rand.Rand, root string, steps int) {
 		if fi, err := os.Stat(filepath.Dir(p)); err != nil || !fi.IsDir() {
 			continue // RemoveAll would open a pipe there, and wait
 		}
-		switch r.IntN(8) {
+		switch r.IntN(11) {
 		case 0:
 			_ = os.RemoveAll(p)
 		case 1, 2:
@@ -118,6 +118,10 @@ func churn(t *testing.T, r *rand.Rand, root string, steps int) {
 		case 7:
 			_ = os.RemoveAll(p)
 			_ = unix.Mkfifo(p, 0o600)
+		case 8:
+			_ = os.Rename(p, pick())
+		case 9, 10:
+			_ = unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, pick(), uint(1+r.IntN(2))) // RENAME_NOREPLACE or RENAME_EXCHANGE
 		}
 	}
 }
