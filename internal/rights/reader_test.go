@@ -6,6 +6,18 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/rights"
 )
 
+func TestReaderMayList(t *testing.T) {
+	user := &rights.Reader{UID: 1000, GID: 1001}
+	for mode, want := range map[uint32]bool{0o755: true, 0o705: true, 0o711: false, 0o744: false, 0o700: false} {
+		if got := user.MayList(0, 0, mode, false); got != want {
+			t.Errorf("MayList of others' directory of mode %o = %t, want %t", mode, got, want)
+		}
+	}
+	if !user.MayList(0, 1001, 0o750, false) || user.MayList(0, 1001, 0o705, false) || !user.MayList(1000, 0, 0, false) {
+		t.Error("MayList does not go by the group and the owner")
+	}
+}
+
 func TestReaderMay(t *testing.T) {
 	user := &rights.Reader{UID: 1000, GID: 1001}
 	for _, c := range []struct {

@@ -47,7 +47,7 @@ type Change struct {
 	ModTime time.Time `json:"mtime,omitzero"`   // as the agent left it
 	Digest  Digest    `json:"digest,omitzero"`  // of a file's content
 	Target  string    `json:"target,omitempty"` // of a symlink
-	Detail  string    `json:"detail,omitempty"` // of a Special: "fifo", "socket", "device", "too deep", "too fragmented", "file that its directory's owner may not read"
+	Detail  string    `json:"detail,omitempty"` // of a Special: "fifo", "socket", "device", "too deep", "too fragmented", "file or directory that its directory's owner may not read"
 	// Opaque says of a directory that nothing of the base's shows through:
 	// what the stream does not name in it is gone.
 	Opaque bool `json:"opaque,omitempty"`

@@ -53,7 +53,7 @@ func (c *comparer) holdTree(it *Item) error {
 		if it.Held != "" {
 			return nil
 		}
-		if st.Mode&unix.S_IFMT == unix.S_IFREG && c.lost(rel) {
+		if kind, _ := kindOf(st); (kind == File || kind == Dir) && c.lost(rel) {
 			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reasonLost)
 		} else if reason := HeldByName(rel); reason == reasonGit || reason == reasonVCS {
 			it.Held = fmt.Sprintf("%s is in it: %s", term.Escape(rel), reason)
@@ -77,12 +77,12 @@ func (c *comparer) holdTree(it *Item) error {
 
 // detailUnreadable is what a Special is that was renamed in the view, with a content that is nobody's
 // there to read.
-const detailUnreadable = "file that its directory's owner may not read"
+const detailUnreadable = "file or directory that its directory's owner may not read"
 
 // reasonLost is why a file of the base stays, where one of its kind was renamed.
 const reasonLost = "only others may read it, and a file of that kind was renamed: it could be lost"
 
-// lost reports whether a file of the base may be one that was renamed and that is not in the stream, for
+// lost reports whether a file or directory of the base may be one that was renamed and that is not in the stream, for
 // the directory's owner may not read it.
 func (c *comparer) lost(rel string) bool {
 	if c.unread == nil {
@@ -92,7 +92,7 @@ func (c *comparer) lost(rel string) bool {
 	return *c.unread && !c.base.ownerReads(rel)
 }
 
-// ownerReads reports whether the base's owner may read a file in it.
+// ownerReads reports whether the base's owner may read a file in it, or all that is in a directory.
 func (b *Base) ownerReads(rel string) bool {
 	top, err := statFile(b.dir)
 	if err != nil {
@@ -103,7 +103,11 @@ func (b *Base) ownerReads(rel string) bool {
 		return false
 	}
 	owner := &rights.Reader{UID: top.Uid, GID: top.Gid}
-	return top.Uid == 0 || owner.May(st.Uid, st.Gid, st.Mode, b.hasACL(rel))
+	may := owner.May
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		may = owner.MayList
+	}
+	return top.Uid == 0 || may(st.Uid, st.Gid, st.Mode, b.hasACL(rel))
 }
 
 // hasACL reports whether a file of the base has an access control list, or may have one.

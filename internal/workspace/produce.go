@@ -77,6 +77,7 @@ type producer struct {
 	sel   selection
 	dig   *digester
 	small []byte
+	lower *opener // of an overlay: what lies below it
 
 	reader *rights.Reader // who may read what is written; nil: all of it
 
@@ -125,8 +126,41 @@ func tooDeep(rel string, depth int) bool {
 	return depth >= MaxDepth || len(rel) > maxPath-maxName-1
 }
 
+// node is what is not a directory, by its name in an open one.
+type node struct {
+	dir   *os.File
+	name  string
+	lower bool // it is the base's, and read as that is
+	known bool // the base has it now: that it was copied from there says no more
+}
+
+// open opens the regular file that n is.
+func (p *producer) open(n node) (*os.File, unix.Stat_t, error) {
+	if !n.lower {
+		return openFileAt(n.dir, n.name)
+	}
+	f, err := p.openHere(n.dir, n.name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, unix.Stat_t{}, err
+	}
+	st, err := regular(f)
+	return f, st, err
+}
+
+// readlink reads the link that n is.
+func (p *producer) readlink(n node) (target string, err error) {
+	if !n.lower {
+		return readlinkAt(n.dir, n.name)
+	}
+	err = p.lower.do(func() (err error) {
+		target, err = readlinkAt(n.dir, n.name)
+		return err
+	})
+	return target, err
+}
+
 // entry writes what is not a directory. What is gone is left out.
-func (p *producer) entry(dir *os.File, name, rel string, st *unix.Stat_t, copied bool) error {
+func (p *producer) entry(n node, rel string, st *unix.Stat_t, copied bool) error {
 	c := Change{Path: rel, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim), Copied: copied}
 	c.Kind, c.Detail = kindOf(st)
 	if p.left != nil {
@@ -134,9 +168,9 @@ func (p *producer) entry(dir *os.File, name, rel string, st *unix.Stat_t, copied
 	}
 	switch c.Kind {
 	case File:
-		return p.file(dir, name, c)
+		return p.file(n, c)
 	case Symlink:
-		target, err := readlinkAt(dir, name)
+		target, err := p.readlink(n)
 		if errors.Is(err, unix.EINVAL) || err != nil && gone(err) {
 			return nil
 		}
@@ -148,8 +182,8 @@ func (p *producer) entry(dir *os.File, name, rel string, st *unix.Stat_t, copied
 	return p.write(&c, nil)
 }
 
-func (p *producer) file(dir *os.File, name string, c Change) error {
-	f, st, err := openFileAt(dir, name)
+func (p *producer) file(n node, c Change) error {
+	f, st, err := p.open(n)
 	if err != nil {
 		if gone(err) {
 			return nil
@@ -158,8 +192,8 @@ func (p *producer) file(dir *os.File, name string, c Change) error {
 	}
 	defer f.Close()
 	c.Mode, c.ModTime = st.Mode&0o7777, statTime(st.Mtim)
-	c.Copied = c.Copied || hasOrigin(f)
-	if !p.reader.May(st.Uid, st.Gid, st.Mode, hasACL(f)) {
+	c.Copied = c.Copied || !n.known && hasOrigin(f)
+	if !n.lower && !p.reader.May(st.Uid, st.Gid, st.Mode, hasACL(f)) {
 		c.Kind, c.Detail = Special, detailUnreadable
 		return p.write(&c, nil)
 	}

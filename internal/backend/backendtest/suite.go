@@ -74,6 +74,7 @@ func Run(t *testing.T, o Options) {
 		{"read-only-root", testReadOnlyRoot},
 		{"git", testGit},
 		{"changes", testChanges},
+		{"renames", testRenames},
 		{"snapshots", testSnapshots},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.test(t, s) })

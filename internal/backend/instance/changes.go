@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,9 +29,9 @@ type changesOrder struct {
 	Disk     string `json:"disk"`
 	Holder   string `json:"holder"` // as Layout has it
 	Rootless bool   `json:"rootless"`
-	// Others says that the workspace is a view of a user's directory, which may have what only others may
-	// read.
-	Others  bool                   `json:"others"`
+	// Base is what the workspace is a view of: a directory of a user, which may have what only others
+	// may read.
+	Base    Dir                    `json:"base"`
 	Options sandbox.ChangesOptions `json:"options"`
 }
 
@@ -42,7 +43,10 @@ func (b *Backend) Changes(ctx context.Context, sb *sandbox.Sandbox, opts sandbox
 	if err != nil {
 		return err
 	}
-	p := changesOrder{Dir: dir, Rootless: b.Rootless(), Others: sb.Spec.Workspace.Source.UID != 0, Options: opts}
+	p := changesOrder{
+		Dir: dir, Rootless: b.Rootless(), Options: opts,
+		Base: hostDir(sb.Spec.Workspace.Source, modeCOW, sandbox.WorkspacePath),
+	}
 	if image := filepath.Join(dir, fileDisk); exists(image) {
 		p.Disk = image
 		if p.Holder, err = b.opts.Disks.Holder(ctx); err != nil {
@@ -75,6 +79,10 @@ func changesMain(in io.Reader, out io.Writer) error {
 		if err := role.BecomeRoot(); err != nil {
 			return err
 		}
+	} else if os.Geteuid() == 0 { // the base is read as its owner: see readAs
+		if err := syscall.Setgroups(nil); err != nil {
+			return err
+		}
 	}
 	layers, err := openLayers(p.Dir, p.Disk, p.Holder)
 	if err != nil {
@@ -97,7 +105,17 @@ func changesMain(in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer upper.Close()
-	return workspace.WriteChanges(context.Background(), out, workspace.OverlayUpper(upper, readerOf(p.Others)), opts)
+	src := workspace.OverlayUpper(upper, p.below(), readerOf(p.Base.UID != 0))
+	return workspace.WriteChanges(context.Background(), out, src, opts)
+}
+
+// below is the directory that a view is of, where what was renamed in the view still lies.
+func (p *changesOrder) below() *workspace.Below {
+	low := &workspace.Below{Open: func() (*os.File, error) { return openAccepted(p.Base) }}
+	if !p.Rootless {
+		low.As = readAs(p.Base.UID, p.Base.GID)
+	}
+	return low
 }
 
 // readerOf is who may read what is in a view's upper layer: the owner of the directory that the view

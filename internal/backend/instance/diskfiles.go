@@ -247,7 +247,16 @@ func (l *layerOpener) own(name string) (stack.Node, error) {
 // rights runs what reads a layer with the rights of who may read it; nil: with ours, which are
 // those of the caller without root.
 func (l *layerOpener) rights(layer diskLayer) func(func() error) error {
-	if !layer.Reader || l.order.Rootless || os.Geteuid() != 0 || layer.Host.UID == 0 {
+	if !layer.Reader || l.order.Rootless {
+		return nil
+	}
+	return readAs(layer.Host.UID, layer.Host.GID)
+}
+
+// readAs runs what reads files with the rights of a user, who is in no further groups if this process
+// is in none; nil: with ours, which they are or which are no more.
+func readAs(uid, gid uint32) func(func() error) error {
+	if os.Geteuid() != 0 || uid == 0 {
 		return nil
 	}
 	within := false
@@ -260,8 +269,8 @@ func (l *layerOpener) rights(layer diskLayer) func(func() error) error {
 		// The kernel takes the capabilities over files with the id, and gives them back with it. Ids
 		// are a thread's, and this process has but one that reads.
 		defer func() { err = errors.Join(err, rights.OfFiles(0, 0)) }()
-		if err := rights.OfFiles(layer.Host.UID, layer.Host.GID); err != nil {
-			return fmt.Errorf("read as the layer's owner: %w", err)
+		if err := rights.OfFiles(uid, gid); err != nil {
+			return fmt.Errorf("read as uid %d: %w", uid, err)
 		}
 		return f()
 	}
