@@ -105,3 +105,46 @@ func listed(t *testing.T, w *world, sb *sandbox.Sandbox, want map[string]string)
 		t.Errorf("on the disk (-want +got):\n%s", diff)
 	}
 }
+
+// Whoever runs inside, root too, can't make a directory show another one by the marks that overlays
+// keep: neither where it was made, nor in the changes, nor after a start.
+func testForgedMarks(t *testing.T, s *suite) {
+	w := s.open(t)
+	dir := tree(t, map[string]string{"src/a": "a\n", "other/o": "o\n"})
+	b := w.begin(t, over(t, sandbox.WorkspaceCOW, dir))
+	want := map[string]string{}
+	for _, user := range s.users() {
+		made := "made-" + user
+		want[made], want[made+"/x"] = "dir", "file x\n"
+		b.sh(t, user, "mkdir /workspace/"+made+"; echo x > /workspace/"+made+"/x")
+		for _, attr := range []string{"trusted.overlay.", "user.overlay.", "trusted.overlay.overlay.", "user.overlay.overlay."} {
+			for _, at := range []string{made, "src"} {
+				b.sh(t, user, fmt.Sprintf(`perl -e '$d="/workspace/%s"; for (["redirect", "/other"], ["opaque", "y"]) {
+					$n="%s$$_[0]"; $v=$$_[1]; syscall(%d, $d, $n, $v, length $v, 0) }'`, at, attr, unix.SYS_SETXATTR))
+			}
+		}
+	}
+	look := func(what string) {
+		t.Helper()
+		b.says(t, "cd /workspace; cat src/a; ls src made-*/ | sort -u | tr '\\n' ' '; ls -A other", "a\n"+looked(s.users())+"o\n")
+		got := w.changesOf(t, b.sb, sandbox.ChangesOptions{Content: true})
+		maps.DeleteFunc(got, func(path, kind string) bool { return path == "src" && kind == "dir" }) // touched, and as it was
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	look("as they were set")
+	w.mustStop(t, b.id)
+	b = w.restart(t, b.sb)
+	look("after a start")
+}
+
+// looked is what ls prints of the directories that users made and of src, sorted and once.
+func looked(users []string) string {
+	lines := []string{"", "src:", "a", "x"}
+	for _, u := range users {
+		lines = append(lines, "made-"+u+"/:")
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, " ") + " "
+}

@@ -24,6 +24,9 @@ type Options struct {
 	// MemoryEndsInstance says that a command that takes more memory than the instance
 	// has ends the whole instance; else it alone is killed.
 	MemoryEndsInstance bool
+	// HardLinks says that a file of several names is as on the host; else one of them can
+	// fail to be linked once more, after others were renamed or deleted.
+	HardLinks bool
 }
 
 // suite is one run of it.
@@ -75,6 +78,8 @@ func Run(t *testing.T, o Options) {
 		{"git", testGit},
 		{"changes", testChanges},
 		{"renames", testRenames},
+		{"model", testModel},
+		{"forged-marks", testForgedMarks},
 		{"snapshots", testSnapshots},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.test(t, s) })

@@ -19,6 +19,7 @@ func TestMain(m *testing.M) {
 // The suite that every wall passes.
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, backendtest.Options{
+		HardLinks: true,
 		Open: func(t *testing.T, state, cache string) sandbox.Backend {
 			t.Helper()
 			b, err := process.Open(t.Context(), process.Options{State: state, Cache: cache, Snapshots: backendtest.Snapshots(t, state)})
