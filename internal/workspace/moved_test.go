@@ -42,7 +42,7 @@ func TestRenamedDirectories(t *testing.T) {
 			must(t, os.Rename(v+"/lib", v+"/other/src"))
 			must(t, os.Rename(v+"/other/src", v+"/src"))
 		}, []string{}},
-		{"there and back, written to", func(t *testing.T, v string) {
+		{"written to there and back", func(t *testing.T, v string) {
 			must(t, os.Rename(v+"/src", v+"/lib"))
 			tree{"lib/a": "new"}.write(t, v)
 			must(t, os.Rename(v+"/lib", v+"/src"))

@@ -37,14 +37,14 @@ func TestFindRenames(t *testing.T) {
 		{"directory", func(t *testing.T, v string) {
 			must(t, os.Rename(v+"/src", v+"/lib"))
 		}, []string{"src/a -> lib/a 100", "src/sub/a -> lib/sub/a 100", "src/sub/b -> lib/sub/b 100"}},
-		{"directory, and edited", func(t *testing.T, v string) {
+		{"directory and edited", func(t *testing.T, v string) {
 			must(t, os.Rename(v+"/src", v+"/lib"))
 			tree{"lib/a": numbered(20, 3), "lib/sub/b": "nothing of what it was\n"}.write(t, v)
 		}, []string{"src/a -> lib/a 8x", "src/sub/a -> lib/sub/a 100"}},
 		{"file", func(t *testing.T, v string) {
 			must(t, os.Rename(v+"/file", v+"/moved"))
 		}, []string{"file -> moved 100"}},
-		{"file, made executable", func(t *testing.T, v string) {
+		{"file made executable", func(t *testing.T, v string) {
 			must(t, os.Rename(v+"/file", v+"/moved"))
 			must(t, os.Chmod(v+"/moved", 0o755))
 		}, []string{"file -> moved 100"}},
@@ -55,7 +55,7 @@ func TestFindRenames(t *testing.T) {
 			must(t, os.Rename(v+"/twin1", v+"/src/twin1"))
 			must(t, os.Rename(v+"/twin2", v+"/other/twin2"))
 		}, []string{"twin1 -> src/twin1 100", "twin2 -> other/twin2 100"}},
-		{"copied, not renamed", func(t *testing.T, v string) {
+		{"copied but not renamed", func(t *testing.T, v string) {
 			tree{"copy": numbered(30)}.write(t, v)
 		}, []string{}},
 	} {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -75,14 +74,8 @@ func changesMain(in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
-	if p.Rootless {
-		if err := role.BecomeRoot(); err != nil {
-			return err
-		}
-	} else if os.Geteuid() == 0 { // the base is read as its owner: see readAs
-		if err := syscall.Setgroups(nil); err != nil {
-			return err
-		}
+	if err := becomeReader(p.Rootless); err != nil {
+		return err
 	}
 	layers, err := openLayers(p.Dir, p.Disk, p.Holder)
 	if err != nil {

@@ -214,12 +214,17 @@ func letter(it *workspace.Item) string {
 	return it.Class.Letter()
 }
 
+// pathText is the path of a change; of a rename both.
+func pathText(it *workspace.Item) string {
+	if it.From != "" {
+		return it.From + " -> " + it.Path
+	}
+	return it.Path
+}
+
 // itemText is one line for a change.
 func itemText(it *workspace.Item) string {
-	text := letter(it) + "  " + it.Path
-	if it.From != "" {
-		text = letter(it) + "  " + it.From + " -> " + it.Path
-	}
+	text := letter(it) + "  " + pathText(it)
 	if it.Kind == workspace.Dir {
 		text += "/"
 	}
@@ -248,12 +253,24 @@ func (r *Reviewer) diffStat(ctx context.Context, d *workspace.Diff) error {
 		if err := one.WritePatch(ctx, &c, workspace.PatchOptions{Raw: true}); err != nil {
 			return err
 		}
-		t.Row(letter(&one.Items[0]), one.Items[0].Path, c.String())
+		it := &one.Items[0]
+		t.Row(letter(it), pathText(it), statText(it, &c))
 	}
 	if err := t.Write(r.Stdout); err != nil {
 		return err
 	}
 	return r.PrintLine(summaryText(files.Summary()))
+}
+
+// statText is how many lines a change adds and takes.
+func statText(it *workspace.Item, c *lineCounter) string {
+	switch {
+	case c.hunks > 0 || it.From == "" && it.Was != workspace.Dir:
+		return c.String()
+	case it.From != "":
+		return "+0 -0"
+	}
+	return "directory"
 }
 
 func summaryText(s workspace.Summary) string {
