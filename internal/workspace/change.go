@@ -54,6 +54,14 @@ type Change struct {
 	// Copied says that what is here began as the base's: at this path or, if
 	// the agent renamed it, at another.
 	Copied bool `json:"copied,omitempty"`
+	// Origin is what of the base it began as, where the stream was asked for that. An apply goes by it to
+	// leave in the base what is taken nowhere else.
+	Origin Origin `json:"-"`
+	// Self identifies it in the workspace, by whatever path: what an apply made of it is known by that later.
+	Self Origin `json:"-"`
+	// Shown says of a directory that the sandbox, which runs, has the directory of the base that it began as
+	// open: where that is removed, the sandbox can't list this one until it is started again.
+	Shown bool `json:"-"`
 
 	// Extents are the pieces of a file that hold data, ascending; the rest
 	// reads as zeros. Nil means one piece: the whole file.

@@ -43,6 +43,9 @@ func (a *applier) commit() error {
 	if err := a.flush(); failed == nil {
 		failed = err
 	}
+	if failed == nil {
+		a.addWhole()
+	}
 	if err := a.settle(); failed == nil && err != nil {
 		failed = noRoom("apply", err)
 	}
@@ -289,10 +292,11 @@ func (a *applier) removeTree(it *Item) error {
 	if err != nil {
 		return err
 	}
-	return a.removeDir(parent, name, it.Path)
+	return a.removeDir(parent, name, it.Path, keptDirs(it))
 }
 
-func (a *applier) removeDir(parent *os.File, name, rel string) error {
+// removeDir removes a directory and what is in it, but for those directories that are kept.
+func (a *applier) removeDir(parent *os.File, name, rel string, kept map[string]bool) error {
 	d, err := openBeneath(parent, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
@@ -315,13 +319,17 @@ func (a *applier) removeDir(parent *os.File, name, rel string) error {
 			return errMoved
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-			err = a.removeDir(d, n, p)
+			err = a.removeDir(d, n, p, kept)
 		} else {
 			err = unix.Unlinkat(int(d.Fd()), n, 0)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if kept[rel] {
+		a.touched[rel] = true
+		return nil
 	}
 	return unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
 }
@@ -337,6 +345,10 @@ func (a *applier) settle() error {
 	}
 	for _, it := range a.result.Applied {
 		a.mark(marks, it.Path)
+		if m, ok := marks[it.Path]; ok && it.Kind != Dir && it.Kind != Deleted {
+			m.Self = it.Self
+			marks[it.Path] = m
+		}
 	}
 	var errs []error
 	for i := len(a.modes) - 1; i >= 0; i-- {

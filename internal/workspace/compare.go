@@ -68,6 +68,14 @@ type Item struct {
 	blocked string // why it can't be applied, even if the user asks for it
 
 	heldForText bool // Held is for what its content says
+
+	elsewhere     []elsewhere // where in the workspace is what the base loses by it
+	heldElsewhere bool        // Held is for that
+	heldBefore    string      // and what it was else
+	moves         []move      // of directories of the base in it, to where they are in the workspace
+	shown         []string    // directories of the base in it that the running sandbox has open
+	shownAs       string      // one of them, in the sandbox
+	onlyShown     bool        // nothing can be done while the sandbox runs
 }
 
 // Diff is what a set of changes would do to a base.
@@ -93,6 +101,8 @@ type CompareOptions struct {
 	// Brought is what syncs put into the workspace: where that is still as it was
 	// brought, it is no change.
 	Brought []Brought
+	// Applied are the Marks of earlier applies: what they wrote is known by them, by whatever path it goes since.
+	Applied []Mark
 }
 
 // Summary counts a diff's items.
@@ -157,8 +167,13 @@ func Compare(ctx context.Context, base *Base, set *Set, o CompareOptions) (*Diff
 		ctx: ctx, base: base, set: set, sel: sel, bare: newBareFinder(base, set),
 		dig: newDigester(), buf: make([]byte, 256<<10), items: []Item{},
 		filter: newFilter(o.Filter, sel), brought: broughtByPath(o.Brought), left: set.left,
+		find: newFinder(set, o.Applied),
 	}
-	if err := c.run(); err != nil {
+	err = c.run()
+	if err == nil {
+		err = c.findElsewhere()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
 	if err := c.checkFound(o.Paths); err != nil {
@@ -188,6 +203,7 @@ type comparer struct {
 	filter  *filter
 	brought broughtSet
 	left    Left
+	find    *finder
 	unread  *bool // set names something that its directory's owner may not read; nil: nobody looked
 }
 

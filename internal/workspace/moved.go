@@ -26,6 +26,9 @@ type Below struct {
 	// As runs what it is given with the rights that the base is read with; nil: with those
 	// of this process.
 	As func(func() error) error
+	// Points are directories of the view over which others are mounted. Where the base lacks them, or those
+	// that lead to them, the view shows ones that were made for it.
+	Points []string
 }
 
 // opener is a Below that is opened once.
@@ -59,6 +62,31 @@ func (o *opener) do(f func() error) error {
 		return f()
 	}
 	return o.As(f)
+}
+
+// replaced reports whether a directory of the upper layer is known to have been copied up from another than
+// lower, which is at low now.
+func (o *opener) replaced(low string, upper, lower *os.File) bool {
+	if slices.ContainsFunc(o.Points, func(point string) bool { return below(point, low) }) {
+		return false
+	}
+	was, is := originOf(upper), identify(lower, "")
+	return !was.IsZero() && !is.IsZero() && was != is
+}
+
+// placeOf is the directory d, by its name in the one that is walked.
+func placeOf(at place, name string, d *os.File) (here place, err error) {
+	here = place{rel: joinPath(at.rel, name), depth: at.depth + 1, upper: d, hidden: at.hidden}
+	if here.opaque, err = isOpaque(d); err != nil {
+		return here, fmt.Errorf("read attributes: %w", err)
+	}
+	if !here.opaque {
+		if here.low, err = lowOf(d, at, name); err != nil {
+			return here, fmt.Errorf("read attributes: %w", err)
+		}
+	}
+	here.moved = at.moved || here.low != here.rel
+	return here, nil
 }
 
 // lowOf returns the directory of the base that shows through the directory name of a place,
@@ -220,7 +248,7 @@ func (p *producer) lowerEntry(at place, name, rel string) error {
 }
 
 func (p *producer) lowerSubdir(at place, name, rel string) error {
-	here := place{rel: rel, depth: at.depth + 1, low: joinPath(at.low, name), moved: true}
+	here := place{rel: rel, depth: at.depth + 1, low: joinPath(at.low, name), moved: true, hidden: at.hidden}
 	var err error
 	if here.lower, err = p.openLower(at, name, here.low); err != nil {
 		return p.unshown(err, rel, time.Time{})
@@ -234,6 +262,9 @@ func (p *producer) lowerSubdir(at place, name, rel string) error {
 		return fmt.Errorf("stat %s: %w", term.Escape(rel), err)
 	}
 	c := Change{Path: rel, Kind: Dir, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim)}
+	if p.origins {
+		c.Origin, c.Shown = identify(here.lower, ""), p.mark != ""
+	}
 	if err := p.write(&c, nil); err != nil {
 		return fmt.Errorf("%s: %w", term.Escape(rel), err)
 	}

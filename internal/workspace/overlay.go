@@ -21,6 +21,8 @@ const (
 	xattrOpaque   = "trusted.overlay.opaque"
 	xattrOrigin   = "trusted.overlay.origin"   // there on what was copied up
 	xattrRedirect = "trusted.overlay.redirect" // on a renamed directory: where what lies below it is
+	// xattrWhole is ours, on a directory that was made whole: by what.
+	xattrWhole = "trusted.carboy.whole"
 )
 
 type overlaySource struct {
@@ -69,6 +71,10 @@ type place struct {
 	// lower is what low names, or nil.
 	moved bool
 	lower *os.File
+
+	opaque bool
+	// hidden: the stream says of this directory, or of one around it, that nothing of the base is in it.
+	hidden bool
 }
 
 // overlayDir writes what is in a directory.
@@ -79,10 +85,16 @@ func (p *producer) overlayDir(at place) error {
 	}
 	for _, name := range names {
 		path := joinPath(at.rel, name)
-		if !p.wants(path) {
+		aside := !p.aside && !p.wants(path)
+		if aside && !p.origins {
 			continue
 		}
-		if err := p.overlayEntry(at, name, path); err != nil {
+		p.aside = p.aside || aside
+		err := p.overlayEntry(at, name, path)
+		if aside {
+			p.aside = false
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -108,7 +120,7 @@ func (p *producer) overlayEntry(at place, name, rel string) error {
 	case st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0:
 		err = p.write(&Change{Path: rel, Kind: Deleted}, nil)
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		err = p.entry(node{dir: at.upper, name: name, known: p.shadows(at, name)}, rel, &st, false)
+		err = p.entry(node{dir: at.upper, name: name, known: at.hidden || p.shadows(at, name)}, rel, &st, false)
 	case tooDeep(rel, at.depth+1):
 		c := Change{Path: rel, Kind: Special, Detail: "too deep", ModTime: statTime(st.Mtim)}
 		return p.write(&c, nil)
@@ -134,33 +146,58 @@ func (p *producer) overlaySubdir(at place, name, rel string) error {
 	if err != nil {
 		return fmt.Errorf("stat %s: %w", term.Escape(rel), err)
 	}
-	opaque, err := isOpaque(d)
+	here, err := placeOf(at, name, d)
 	if err != nil {
-		return fmt.Errorf("read attributes of %s: %w", term.Escape(rel), err)
+		return fmt.Errorf("%s: %w", term.Escape(rel), err)
 	}
-	here := place{rel: rel, depth: at.depth + 1, upper: d}
-	if !opaque {
-		if here.low, err = lowOf(d, at, name); err != nil {
-			return fmt.Errorf("read attributes of %s: %w", term.Escape(rel), err)
-		}
-	}
-	here.moved = at.moved || here.low != rel
 	if here.moved && here.low != "" {
 		if here.lower, err = p.openLower(at, name, here.low); err != nil {
 			return p.unshown(err, rel, statTime(st.Mtim))
 		}
-		if here.lower != nil {
-			defer here.lower.Close()
-		}
 	}
-	c := Change{
-		Path: rel, Kind: Dir, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim),
-		Opaque: opaque || here.moved && !at.moved, Copied: hasOrigin(d),
+	if here.lower != nil {
+		defer here.lower.Close()
+	}
+	c := Change{Path: rel, Kind: Dir, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim), Copied: hasOrigin(d)}
+	if c.Opaque, err = p.hides(&here); err != nil {
+		return err
+	}
+	here.hidden = at.hidden || c.Opaque
+	if p.origins {
+		c.Origin = originOf(d)
+		c.Shown = hasMark(d, p.mark) || p.mark != "" && here.moved && here.lower != nil
+	}
+	if here.hidden && c.Copied && !p.reader.MayList(st.Uid, st.Gid, st.Mode, hasACL(d)) {
+		return p.write(&Change{Path: rel, Kind: Special, Detail: detailUnreadable, ModTime: c.ModTime}, nil)
 	}
 	if err := p.write(&c, nil); err != nil {
 		return fmt.Errorf("%s: %w", term.Escape(rel), err)
 	}
 	return p.overlayDir(here)
+}
+
+// hides reports whether nothing of what the base has at a place's path is in it. Where what was renamed there
+// is gone from the base, or is another by now, nobody knows what was in it: then the base's own stays. A
+// directory that shows one of the base is ErrLoose where all have to be whole.
+func (p *producer) hides(here *place) (bool, error) {
+	switch {
+	case here.opaque:
+		return true, nil
+	case !here.moved || here.hidden:
+		return false, p.checkWhole(here)
+	case here.low == "":
+		return true, nil
+	case here.lower == nil || p.lower.replaced(here.low, here.upper, here.lower):
+		return false, nil
+	}
+	return true, p.checkWhole(here)
+}
+
+func (p *producer) checkWhole(here *place) error {
+	if p.whole && here.lower != nil && !p.lower.replaced(here.low, here.upper, here.lower) {
+		return ErrLoose
+	}
+	return nil
 }
 
 func isOpaque(d *os.File) (bool, error) {

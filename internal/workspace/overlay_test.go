@@ -19,14 +19,26 @@ import (
 func overlay(t *testing.T, lower string) (merged, upper string) {
 	t.Helper()
 	dir := t.TempDir()
+	mount(t, "none", dir, "tmpfs", "") // the kernel writes each copy out
+	return overlayOn(t, lower, dir)
+}
+
+// overlayOn is overlay with its layers in a directory.
+func overlayOn(t *testing.T, lower, dir string) (merged, upper string) {
+	t.Helper()
 	upper, merged = filepath.Join(dir, "u"), filepath.Join(dir, "m")
-	work := filepath.Join(dir, "w")
-	for _, d := range []string{upper, merged, work} {
+	for _, d := range []string{upper, merged, filepath.Join(dir, "w")} {
 		must(t, os.Mkdir(d, 0o755))
 	}
-	mount(t, "overlay", merged, "overlay",
-		fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=on,metacopy=off,index=off", lower, upper, work))
+	mountView(t, lower, merged, upper)
 	return merged, upper
+}
+
+// mountView mounts a view as overlayOn does.
+func mountView(t *testing.T, lower, merged, upper string) {
+	t.Helper()
+	mount(t, "overlay", merged, "overlay",
+		fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s/w,redirect_dir=on,metacopy=off,index=off", lower, upper, filepath.Dir(upper)))
 }
 
 // copyTree is cp -a.

@@ -20,6 +20,8 @@ type Options struct {
 	// Since is when the workspace was made. A Copy that was given none takes
 	// it from its manifest.
 	Since time.Time
+	// Mark names what has the view mounted; "": nothing has.
+	Mark string
 }
 
 // Source is a workspace to read changes from: OverlayUpper or Copy.
@@ -56,7 +58,9 @@ func WriteChanges(ctx context.Context, w io.Writer, src Source, opts Options) er
 	if err != nil {
 		return fmt.Errorf("write changes: %w", err)
 	}
-	p := &producer{ctx: ctx, out: out, sel: sel, filter: newFilter(opts.Filter, sel), dig: newDigester(), small: make([]byte, smallFile+1)}
+	p := &producer{
+		ctx: ctx, out: out, sel: sel, filter: newFilter(opts.Filter, sel), dig: newDigester(), small: make([]byte, smallFile+1), whole: opts.Whole, origins: opts.Origins, mark: opts.Mark,
+	}
 	if err := src.write(p); err != nil {
 		return fmt.Errorf("write changes: %w", err)
 	}
@@ -79,7 +83,11 @@ type producer struct {
 	small []byte
 	lower *opener // of an overlay: what lies below it
 
-	reader *rights.Reader // who may read what is written; nil: all of it
+	origins bool           // tell what things began as
+	mark    string         // what has the view mounted; "": nothing
+	aside   bool           // what is walked is not selected: only its origins are told
+	whole   bool           // no directory may show one of the base at another path
+	reader  *rights.Reader // who may read what is written; nil: all of it
 
 	filter *filter
 	in     verdict // about the directory that is walked
@@ -89,7 +97,7 @@ type producer struct {
 // enter decides about a path of the directory that is walked, and makes that the current
 // one. What it returns goes back to how it was.
 func (p *producer) enter(rel string, dir bool) (leave func()) {
-	if p.filter.all {
+	if p.filter.all || p.aside {
 		return func() {}
 	}
 	in, left := p.in, p.left
@@ -107,14 +115,20 @@ func (p *producer) enter(rel string, dir bool) (leave func()) {
 
 // write writes a change, or counts it where it is left out.
 func (p *producer) write(c *Change, body io.ReaderAt) error {
-	if p.left == nil {
+	if p.left == nil && !p.aside {
 		return p.out.write(p.ctx, c, body)
 	}
-	if c.Kind != Dir {
+	if c.Kind != Dir && !p.aside {
 		*p.left++
+	}
+	if c.Kind == Dir && c.Shown || c.Kind != Dir && (!c.Origin.IsZero() || !c.Self.IsZero()) {
+		p.out.aside = appendAside(p.out.aside, c)
 	}
 	return context.Cause(p.ctx)
 }
+
+// without reports whether what is walked is left out.
+func (p *producer) without() bool { return p.left != nil || p.aside }
 
 // wants reports whether a path is to be written, as selected or as the parent
 // of something that is.
@@ -159,11 +173,22 @@ func (p *producer) readlink(n node) (target string, err error) {
 	return target, err
 }
 
+// origins returns what n began as, and what it is in the upper layer.
+func (n node) origins() (origin, self Origin) {
+	if n.lower {
+		return identify(n.dir, n.name), Origin{}
+	}
+	return originAt(n.dir, n.name), identify(n.dir, n.name)
+}
+
 // entry writes what is not a directory. What is gone is left out.
 func (p *producer) entry(n node, rel string, st *unix.Stat_t, copied bool) error {
 	c := Change{Path: rel, Mode: st.Mode & 0o7777, ModTime: statTime(st.Mtim), Copied: copied}
 	c.Kind, c.Detail = kindOf(st)
-	if p.left != nil {
+	if p.origins {
+		c.Origin, c.Self = n.origins()
+	}
+	if p.without() {
 		return p.write(&c, nil)
 	}
 	switch c.Kind {

@@ -78,6 +78,7 @@ func Run(t *testing.T, o Options) {
 		{"git", testGit},
 		{"changes", testChanges},
 		{"renames", testRenames},
+		{"whole", testWhole},
 		{"model", testModel},
 		{"forged-marks", testForgedMarks},
 		{"snapshots", testSnapshots},

@@ -30,7 +30,10 @@ type changesOrder struct {
 	Rootless bool   `json:"rootless"`
 	// Base is what the workspace is a view of: a directory of a user, which may have what only others
 	// may read.
-	Base    Dir                    `json:"base"`
+	Base Dir `json:"base"`
+	// Points are the directories of the workspace that others are mounted on, and those that lead to them.
+	Points  []string               `json:"points"`
+	Mark    string                 `json:"mark"` // the run of the instance that has the view mounted; "": none
 	Options sandbox.ChangesOptions `json:"options"`
 }
 
@@ -46,15 +49,16 @@ func (b *Backend) Changes(ctx context.Context, sb *sandbox.Sandbox, opts sandbox
 		Dir: dir, Rootless: b.Rootless(), Options: opts,
 		Base: hostDir(sb.Spec.Workspace.Source, modeCOW, sandbox.WorkspacePath),
 	}
-	if image := filepath.Join(dir, fileDisk); exists(image) {
-		p.Disk = image
-		if p.Holder, err = b.opts.Disks.Holder(ctx); err != nil {
-			return err
-		}
+	if p.Disk, p.Holder, err = b.diskOf(ctx, dir); err != nil {
+		return err
 	}
-	if bx, err := readRecord(dir); err == nil && bx.alive() && !b.wall.OwnCommands {
-		if err := b.agent(sb.ID).Sync(ctx); err != nil {
-			b.opts.Log.Warn("guest did not write back before its changes were read", "id", sb.ID, "err", err)
+	p.Points = pointsOf(sb.Spec.Mounts)
+	if bx, err := readRecord(dir); err == nil && bx.alive() {
+		p.Mark = bx.mark()
+		if !b.wall.OwnCommands {
+			if err := b.agent(sb.ID).Sync(ctx); err != nil {
+				b.opts.Log.Warn("guest did not write back before its changes were read", "id", sb.ID, "err", err)
+			}
 		}
 	}
 	raw, err := json.Marshal(p)
@@ -98,13 +102,36 @@ func changesMain(in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer upper.Close()
+	opts.Mark = p.Mark
+	if p.Options.Whole { // before anything is written, so that it can be asked again
+		loose, err := workspace.IsLoose(context.Background(), upper, p.below())
+		if err != nil || loose {
+			return errors.Join(err, looseError(loose))
+		}
+	}
 	src := workspace.OverlayUpper(upper, p.below(), readerOf(p.Base.UID != 0))
 	return workspace.WriteChanges(context.Background(), out, src, opts)
 }
 
+func looseError(loose bool) error {
+	if !loose {
+		return nil
+	}
+	return sandbox.ErrLoose
+}
+
+// pointsOf lists what Layout.mountPoints does of mounts.
+func pointsOf(mounts []sandbox.Mount) []string {
+	var lay Layout
+	for _, m := range mounts {
+		lay.Mounts = append(lay.Mounts, Dir{Target: m.Target})
+	}
+	return lay.mountPoints()
+}
+
 // below is the directory that a view is of, where what was renamed in the view still lies.
 func (p *changesOrder) below() *workspace.Below {
-	low := &workspace.Below{Open: func() (*os.File, error) { return openAccepted(p.Base) }}
+	low := &workspace.Below{Open: func() (*os.File, error) { return openAccepted(p.Base) }, Points: p.Points}
 	if !p.Rootless {
 		low.As = readAs(p.Base.UID, p.Base.GID)
 	}
@@ -154,6 +181,7 @@ func Roles() role.Table {
 	return role.Table{
 		roleChanges: func() error { return changesMain(os.Stdin, os.Stdout) },
 		roleSave:    func() error { return saveMain(os.Stdin, os.Stdout) },
+		roleWhole:   func() error { return wholeMain(os.Stdin) },
 		roleDisks:   disksMain,
 
 		roleDiskFiles: func() error { return diskFilesMain(os.Stdin, os.Stdout) },

@@ -241,26 +241,34 @@ func (c *composer) view(d Dir) error {
 		// forge: see package workspace.
 		return c.copied(d)
 	}
-	low := filepath.Join(DirMounts, "view")
-	if err := mkdir(low); err != nil {
-		return err
-	}
-	err := c.attach(d, low)
+	lowers, err := c.viewLayers(d)
 	if errors.Is(err, errNoIDMap) {
 		return c.copied(d)
 	}
 	if err != nil {
 		return err
 	}
+	return c.overlay(layerWorkspace, MountRoot+"/workspace", lowers, bind)
+}
+
+// viewLayers shows what lies below a view of d, the lowest layer first.
+func (c *composer) viewLayers(d Dir) ([]string, error) {
+	low := filepath.Join(DirMounts, "view")
+	if err := mkdir(low); err != nil {
+		return nil, err
+	}
+	if err := c.attach(d, low); err != nil {
+		return nil, err
+	}
 	lowers := []string{low}
 	scaffold, err := c.scaffoldOf(low)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if scaffold != "" { // or else what is mounted on would be a change
 		lowers = append(lowers, scaffold)
 	}
-	return c.overlay(layerWorkspace, MountRoot+"/workspace", lowers, bind)
+	return lowers, nil
 }
 
 // sharedWorkspace shows a tree of the host's, or a volume.

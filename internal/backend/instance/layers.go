@@ -21,6 +21,11 @@ func (c *composer) mountLayers() error {
 	if c.raw, err = mountRaw(c.layout); err != nil {
 		return err
 	}
+	return c.mapLayers()
+}
+
+// mapLayers shows the layers with owners as the instance has them.
+func (c *composer) mapLayers() error {
 	at := atDisk
 	if c.layout.Base != 0 {
 		at = filepath.Join(DirMounts, "layers")
@@ -31,6 +36,7 @@ func (c *composer) mountLayers() error {
 			return fmt.Errorf("map the owners of layers: %w", err)
 		}
 	}
+	var err error
 	c.layers, err = beneath.OpenDir(at)
 	return err
 }

@@ -82,7 +82,9 @@ func (r *Reviewer) applyChanges(ctx context.Context, svc *client.Client, sb *api
 	if o.Ask {
 		opts.Confirm = func(it workspace.Item) (bool, error) { return q.ask(ctx, &it) }
 	}
-	stream, err := svc.Changes(ctx, sb.ID, request(!o.DryRun, paths, what.Filter))
+	req := request(!o.DryRun, paths, what.Filter)
+	req.Whole = !o.DryRun // an apply deletes what renamed directories show
+	stream, err := svc.Changes(ctx, sb.ID, req)
 	if err != nil {
 		return nil, diff, usage.Named(err, sb.ID, sb.Name)
 	}

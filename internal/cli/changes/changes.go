@@ -113,6 +113,9 @@ func (r *Reviewer) compareOptions(ctx context.Context, base *workspace.Base, sb 
 	if c.Filter, err = r.filter(ctx, base, o); err != nil {
 		return c, err
 	}
+	if c.Applied, err = r.loadMarks(sb.ID); err != nil {
+		return c, err
+	}
 	synced, err := r.loadSynced(sb.ID)
 	if err == nil {
 		c.Brought = synced.Brought

@@ -66,7 +66,7 @@ func (r *Reviewer) filter(ctx context.Context, base *workspace.Base, o FilterOpt
 // request asks for changes with f.
 func request(content bool, paths []string, f sandbox.ChangesFilter) api.ChangesRequest {
 	return api.ChangesRequest{
-		Content: content, Paths: paths, Ignore: f.Ignore, Prefix: f.Prefix, Tracked: f.Tracked, Exclude: f.Exclude, Only: f.Only,
+		Content: content, Paths: paths, Ignore: f.Ignore, Prefix: f.Prefix, Tracked: f.Tracked, Exclude: f.Exclude, Only: f.Only, Origins: true,
 	}
 }
 
