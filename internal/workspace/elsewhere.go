@@ -255,6 +255,11 @@ func (c *comparer) there(one elsewhere) bool {
 	return err == nil && berr == nil && a == b
 }
 
+// Nameable reports whether an apply takes what is held back of it where it is named.
+func (it *Item) Nameable() bool {
+	return it.Kind != Special && !it.onlyShown
+}
+
 // holdMoved holds back what would take from the base what is not taken elsewhere. taken says of an item
 // whether it is taken, as far as that is known; what is held here is not.
 func holdMoved(items []Item, taken func(*Item) bool) (held []*Item) {

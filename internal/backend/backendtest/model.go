@@ -13,7 +13,6 @@ import (
 
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/workspace"
-	"github.com/carboy-sandbox/carboy/test/long"
 )
 
 // modelScript does random things to the tree that is its working directory, and says of each whether it
@@ -23,8 +22,8 @@ import (
 var modelScript string
 
 // modelSteps are how many are done between two looks.
-func modelSteps() int {
-	if long.On() {
+func (s *suite) modelSteps() int {
+	if s.Long {
 		return 2500
 	}
 	return 400
@@ -49,7 +48,7 @@ func testModel(t *testing.T, s *suite) {
 	}
 	b := w.begin(t, over(t, sandbox.WorkspaceCOW, dir), func(sb *sandbox.Sandbox) { sb.Spec.Limits.Inodes = 60_000 })
 	var marks []workspace.Mark
-	steps := modelSteps()
+	steps := s.modelSteps()
 	for i, between := range []func(){
 		func() {},
 		func() { w.mustStop(t, b.id); b = w.restart(t, b.sb) },

@@ -27,6 +27,8 @@ type Options struct {
 	// HardLinks says that a file of several names is as on the host; else one of them can
 	// fail to be linked once more, after others were renamed or deleted.
 	HardLinks bool
+	// Long says that what is tried at random is tried often.
+	Long bool
 }
 
 // suite is one run of it.

@@ -207,7 +207,7 @@ func (r *Reviewer) showHeld(sb *api.Sandbox, held []workspace.Item) error {
 			continue
 		}
 		t.Row("  "+held[i].Class.Letter(), held[i].Path, held[i].Held)
-		if held[i].Kind != workspace.Special && len(paths) < maxHintPaths && len(held[i].Path) <= console.MaxInline {
+		if held[i].Nameable() && len(paths) < maxHintPaths && len(held[i].Path) <= console.MaxInline {
 			paths = append(paths, held[i].Path)
 		}
 	}
