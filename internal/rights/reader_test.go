@@ -28,7 +28,7 @@ func TestReaderMay(t *testing.T) {
 		{"anything, by root", nil, 7, 7, 0, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := c.r.May(c.uid, c.gid, c.mode, c.acl); got != c.want {
+			if got := c.r.May(c.uid, c.gid, c.mode, func() bool { return c.acl }); got != c.want {
 				t.Errorf("May(%d, %d, %o, %v) = %v, want %v", c.uid, c.gid, c.mode, c.acl, got, c.want)
 			}
 		})

@@ -105,10 +105,13 @@ func (b *Base) readable(rel string) bool {
 		return false
 	}
 	st, err := statAt(d, name)
-	if err != nil || unix.Faccessat2(int(d.Fd()), name, unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) != nil {
+	if err != nil || unix.Faccessat(int(d.Fd()), name, unix.R_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
-	return b.ownerMay(&st, func() bool { return b.hasACL(rel) })
+	return b.ownerMay(&st, func() bool {
+		_, err := unix.Lgetxattr(fdPath(d)+"/"+name, rights.ACL, nil)
+		return !noAttribute(err)
+	})
 }
 
 // ownerMay reports whether the base's owner may read a file.
@@ -118,15 +121,8 @@ func (b *Base) ownerMay(st *unix.Stat_t, acl func() bool) bool {
 		return false
 	}
 	owner := &rights.Reader{UID: top.Uid, GID: top.Gid}
-	return top.Uid == 0 || st.Uid == top.Uid || owner.May(st.Uid, st.Gid, st.Mode, acl())
-}
-
-// hasACL reports whether a file of the base has an access control list, or may have one.
-func (b *Base) hasACL(rel string) bool {
-	d, name, err := b.in(rel)
-	if err != nil {
-		return true
+	if top.Uid == 0 {
+		owner = nil
 	}
-	_, err = unix.Lgetxattr(fdPath(d)+"/"+name, xattrACL, nil)
-	return !noAttribute(err)
+	return owner.May(st.Uid, st.Gid, st.Mode, acl)
 }

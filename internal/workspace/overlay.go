@@ -12,9 +12,6 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/text/term"
 )
 
-// xattrACL has the access control list of a file.
-const xattrACL = "system.posix_acl_access"
-
 // The extended attributes in which overlayfs keeps what it knows. A process
 // without CAP_SYS_ADMIN in the first user namespace can't set them.
 const (
@@ -131,10 +128,12 @@ func isOpaque(d *os.File) (bool, error) {
 	return err == nil && n == 1 && b[0] == 'y', err
 }
 
-// hasACL reports whether f has an access control list, or may have one.
-func hasACL(f *os.File) bool {
-	_, err := unix.Fgetxattr(int(f.Fd()), xattrACL, nil)
-	return !noAttribute(err)
+// hasACL says of an open file whether it has an access control list, or may have one.
+func hasACL(f *os.File) func() bool {
+	return func() bool {
+		_, err := unix.Fgetxattr(int(f.Fd()), rights.ACL, nil)
+		return !noAttribute(err)
+	}
 }
 
 // noAttribute reports whether err says that a file has no such attribute.

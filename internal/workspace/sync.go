@@ -314,7 +314,7 @@ func (s *syncWriter) write(f Found) error {
 
 func (s *syncWriter) file(f Found) error {
 	in, st, err := s.base.open(f.Path)
-	if err == nil && !s.base.ownerMay(&st, func() bool { return hasACL(in) }) {
+	if err == nil && !s.base.ownerMay(&st, hasACL(in)) {
 		in.Close()
 		err = fs.ErrPermission // another by now
 	}

@@ -14,8 +14,6 @@ type guarded struct {
 	reader *rights.Reader
 }
 
-const xattrACL = "system.posix_acl_access"
-
 // Guard returns dir with the content of what reader may not read refused: fs.ErrPermission. A
 // nil reader may read all.
 func Guard(dir Node, reader *rights.Reader) Node {
@@ -25,10 +23,14 @@ func Guard(dir Node, reader *rights.Reader) Node {
 	return guarded{dir, reader}
 }
 
-func (g guarded) may() (bool, error) {
-	acl, err := g.Attribute(xattrACL)
+func (g guarded) may() (may bool, err error) {
 	uid, gid, mode := g.Owner()
-	return g.reader.May(uid, gid, mode, acl != nil), err
+	may = g.reader.May(uid, gid, mode, func() bool {
+		var list []byte
+		list, err = g.Attribute(rights.ACL)
+		return list != nil
+	})
+	return may, err
 }
 
 func (g guarded) Open() (io.ReadCloser, error) {

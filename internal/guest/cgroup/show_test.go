@@ -41,14 +41,14 @@ func TestShow(t *testing.T) {
 	const inside = "CGROUP_TEST_SHOW"
 	if os.Getenv(inside) == "" {
 		if os.Geteuid() != 0 {
-			t.Skip("needs root")
+			t.Skip("needs root, to mount control groups")
 		}
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestShow$", "-test.v")
 		cmd.Env = append(os.Environ(), inside+"="+t.TempDir())
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 		out, err := cmd.CombinedOutput()
 		if strings.Contains(string(out), "--- SKIP") {
-			t.Skipf("inside: %s", out)
+			t.Skipf("needs control groups of version 2 that can be mounted: %s", out)
 		}
 		if err != nil {
 			t.Errorf("inside: %v\n%s", err, out)
@@ -61,7 +61,7 @@ func TestShow(t *testing.T) {
 	}
 	base, pin, err := cgroup.MountForTest()
 	if err != nil {
-		t.Skipf("no cgroup v2: %v", err)
+		t.Skipf("needs control groups of version 2: %v", err)
 	}
 	defer pin.Close()
 	defer base.Close()
