@@ -15,6 +15,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/guest"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
 	"github.com/carboy-sandbox/carboy/internal/guest/enter"
+	"github.com/carboy-sandbox/carboy/internal/guest/jail"
 )
 
 // The agent's threads differ in namespaces and rights. /proc/self shows the
@@ -51,6 +52,9 @@ func run() error {
 	// It was executed by that, and has no more use for it.
 	if err := syscall.Close(control.ProgramFD); err != nil {
 		return fmt.Errorf("close the program: %w", err)
+	}
+	if err := jail.KeepProgram(); err != nil {
+		return err
 	}
 	f := os.NewFile(control.ConfigFD, "configuration")
 	cfg, err := control.ParseConfig(f)

@@ -25,6 +25,7 @@ const (
 	LimitsWritable   Weakness = "limits-writable"    // what commands are shown of their limits is not read-only
 	DescriptorsKept  Weakness = "descriptors-kept"   // commands inherit the agent's open files
 	BirthOpen        Weakness = "birth-open"         // a command's program is opened while its process has the agent's files
+	ProgramShown     Weakness = "program-shown"      // the agent's program can be the interpreter of a command's
 	GroupsKept       Weakness = "groups-kept"        // commands keep group 0
 	CommandsAsRoot   Weakness = "commands-as-root"   // commands run as uid 0, whoever was asked for
 	SudoGiven        Weakness = "sudo-given"         // commands become root by sudo, asked for or not, over a tree of the host too

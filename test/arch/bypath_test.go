@@ -58,6 +58,11 @@ var byPath = []struct{ dir, functions, why string }{
 		why:       "the cache, which is ours",
 	},
 	{
+		dir:       "internal/backend/process",
+		functions: "ownMount",
+		why:       "the agent's program, in the cache, which no guest is shown; any other file than the one that was handed over is refused",
+	},
+	{
 		dir:       "internal/backend/gvisor",
 		functions: "entry nullStdio ownIDs sameProgram writeProgram",
 		why:       "a descriptor's own name, /dev/null, the host's /proc, and the state directory of a suspended box",

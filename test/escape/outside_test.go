@@ -32,6 +32,7 @@ var outside = []look{
 	{"descriptors-from-outside", []string{facts.Process}, descriptorsFromOutside},
 	{"inherited-descriptors", nil, inheritedDescriptors},
 	{"interpreters", nil, interpreters},
+	{"agent-program", nil, agentProgram},
 	{"environment-from-outside", []string{facts.Process}, environmentFromOutside},
 	{"proc-from-outside", []string{facts.Process}, procFromOutside},
 	{"sentry-signals", []string{facts.GVisor}, sentrySignals},

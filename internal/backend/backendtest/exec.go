@@ -62,6 +62,10 @@ var execCases = []execCase{
 	{name: "not-executable", cmd: argv("/etc/passwd"), code: 126, reason: notStarted, stderr: "/etc/passwd"},
 	{name: "directory", cmd: argv("/usr"), code: 126, reason: notStarted, stderr: "/usr"},
 	{name: "no-interpreter", cmd: shell("printf '#!/no/such\\n' > /tmp/s && chmod 755 /tmp/s && /tmp/s"), code: 127, reason: exited},
+	{name: "interpreter", cmd: argv("/tmp/by-name"), stdout: "by /tmp/by-name\n"},
+	{name: "interpreter-is-the-agent", cmd: argv("/tmp/by-exe"), code: 126, reason: notStarted, stderr: "permission denied"},
+	{name: "interpreter-is-the-agents-thread", cmd: argv("/tmp/by-thread"), code: 126, reason: notStarted, stderr: "permission denied"},
+	{name: "interpreter-is-init", cmd: argv("/tmp/by-init"), code: 126, reason: notStarted, stderr: "permission denied"},
 
 	// environment
 	{name: "environment", cmd: inEnv(`printf '%s|%s|%s' "$A" "${EMPTY-unset}" "$LINES"`, map[string]string{"A": "1 2", "EMPTY": "", "LINES": "x\ny"}), stdout: "1 2||x\ny"},
@@ -107,6 +111,8 @@ var execCases = []execCase{
 func testExec(t *testing.T, s *suite) {
 	b := s.open(t).begin(t)
 	b.sh(t, "", "mkdir -m 0 "+closedDir)
+	b.sh(t, "", `cd /tmp && echo '#!/bin/echo by' >by-name && echo '#!/proc/self/exe' >by-exe &&
+		echo '#!/proc/thread-self/exe' >by-thread && echo '#!/proc/1/exe' >by-init && chmod 755 by-*`)
 	for _, tt := range execCases {
 		t.Run(tt.name, func(t *testing.T) { tt.check(t, b) })
 	}
@@ -117,6 +123,15 @@ func testExec(t *testing.T, s *suite) {
 		}
 		tt.check(t, b)
 	})
+	if !s.Root {
+		return
+	}
+	for _, name := range []string{"by-exe", "by-thread", "by-init"} {
+		t.Run("root-"+name, func(t *testing.T) {
+			cmd := with(argv("/tmp/"+name), func(c *guestv1.Command) { c.User = "root" })
+			execCase{cmd: cmd, code: 126, reason: notStarted, stderr: "permission denied"}.check(t, b)
+		})
+	}
 }
 
 func (tt execCase) check(t *testing.T, b *instance) {

@@ -165,12 +165,14 @@ func fork(p *instance.Layout, agent *instance.Handover, group *os.File) (int, er
 	}
 	defer errR.Close()
 	defer errW.Close()
+	prog, err := ownMount(agent.Program)
+	if err != nil {
+		return 0, err
+	}
+	defer prog.Close()
 	// The program is one of the child's files, for a fork may lay others over
 	// the numbers of those that it is not told of.
-	files := []uintptr{in.Fd(), errW.Fd(), errW.Fd()}
-	for _, f := range agent.Files() {
-		files = append(files, f.Fd())
-	}
+	files := []uintptr{in.Fd(), errW.Fd(), errW.Fd(), prog.Fd(), agent.Socket.Fd(), agent.Config.Fd()}
 	if weak.On(weak.DescriptorLeaked) {
 		root, err := os.Open("/")
 		if err != nil {
@@ -188,7 +190,10 @@ func fork(p *instance.Layout, agent *instance.Handover, group *os.File) (int, er
 		return 0, fmt.Errorf("start the instance's first process: %w", err)
 	}
 	errW.Close()
-	if err = p.Groups.Add(pid); err == nil { // it waits for its orders
+	if err = prog.seal(); err == nil {
+		err = p.Groups.Add(pid)
+	}
+	if err == nil { // it waits for its orders
 		_, err = inW.Write(order)
 	}
 	inW.Close()
