@@ -55,6 +55,9 @@ type Mark struct {
 	Dev   uint64 `json:"dev"`
 	Ino   uint64 `json:"ino"`
 	CTime int64  `json:"ctime"` // ns since 1970
+	// Others says that the mark is for a file that had this path, and has other
+	// names: wherever those are.
+	Others bool `json:"others,omitempty"`
 }
 
 // Outcome is an item that was left alone.
@@ -148,6 +151,7 @@ type applier struct {
 	sel    selection
 	allow  []string
 	marks  map[string][]Mark
+	others map[inode]int64 // change times of files that an earlier Apply took a name from
 	set    *Set
 	limit  time.Time
 	plan   []*Item
@@ -156,10 +160,13 @@ type applier struct {
 
 	touched map[string]bool // directories that were written to
 	modes   []dirMode       // of new directories, to set when they are full
+
+	lostNames map[inode]lostName
 }
 
 func newApplier(ctx context.Context, base *Base, opts ApplyOptions) (*applier, error) {
 	a := &applier{ctx: ctx, base: base, opts: opts, marks: map[string][]Mark{}, touched: map[string]bool{}}
+	a.others, a.lostNames = map[inode]int64{}, map[inode]lostName{}
 	a.result = Result{Applied: []Item{}, Held: []Item{}, Declined: []Item{}, Conflicts: []Outcome{}}
 	if opts.Force && len(opts.Paths) == 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "apply: force needs the paths it is for").
@@ -180,6 +187,10 @@ func newApplier(ctx context.Context, base *Base, opts ApplyOptions) (*applier, e
 		a.marks[b.Path] = append(a.marks[b.Path], b.Mark)
 	}
 	for _, m := range opts.Applied {
+		if m.Others {
+			a.others[inode{m.Dev, m.Ino}] = m.CTime
+			continue
+		}
 		a.marks[m.Path] = append(a.marks[m.Path], m)
 	}
 	return a, nil
@@ -361,6 +372,9 @@ func (a *applier) changedReason(it *Item) string {
 // workspace was made, nor as an earlier Apply left it.
 func (a *applier) changed(rel string, s stamp) bool {
 	if s.ctime < a.limit.UnixNano() {
+		return false
+	}
+	if left, ok := a.others[s.inode()]; ok && left == s.ctime {
 		return false
 	}
 	return !slices.ContainsFunc(a.marks[rel], func(m Mark) bool {

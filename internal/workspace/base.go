@@ -220,17 +220,16 @@ type stamp struct {
 	size         int64
 	mode         uint32
 	uid, gid     uint32
-	linked       bool // a file with several names: its change time moves with theirs
+	linked       bool // it has several names, and its change time moves with theirs
 }
 
 func newStamp(st *unix.Stat_t) stamp {
 	if st == nil {
 		return stamp{}
 	}
-	kind, _ := kindOf(st)
 	return stamp{
 		dev: st.Dev, ino: st.Ino, ctime: st.Ctim.Nano(), mtime: st.Mtim.Nano(), size: st.Size,
-		mode: st.Mode, uid: st.Uid, gid: st.Gid, linked: kind == File && st.Nlink > 1,
+		mode: st.Mode, uid: st.Uid, gid: st.Gid, linked: st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR,
 	}
 }
 

@@ -243,7 +243,15 @@ func (s selection) under(p string) []string {
 }
 
 func sortMarks(marks []Mark) {
-	slices.SortFunc(marks, func(a, b Mark) int { return comparePaths(a.Path, b.Path) })
+	slices.SortFunc(marks, func(a, b Mark) int {
+		if c := comparePaths(a.Path, b.Path); c != 0 || a.Others == b.Others {
+			return c
+		}
+		if a.Others {
+			return 1
+		}
+		return -1
+	})
 }
 
 func entriesText(n int) string {

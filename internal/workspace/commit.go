@@ -103,7 +103,7 @@ func (a *applier) write(it *Item) (staged bool, err error) {
 	}
 	switch {
 	case it.Kind == Deleted:
-		err = unix.Unlinkat(int(dir.Fd()), name, 0)
+		err = a.drop(dir, name, it.Path, func() error { return unix.Unlinkat(int(dir.Fd()), name, 0) })
 	case it.Class == ModeChanged && !it.base.linked: // else what has its other names would change
 		err = a.chmod(dir, name, &rest)
 	case it.Kind == Dir:
@@ -162,6 +162,11 @@ func (a *applier) makeDir(dir *os.File, name string, it *Item) error {
 	if it.Was == "" {
 		return unix.Mkdirat(fd, name, mode|0o700)
 	}
+	return a.drop(dir, name, it.Path, func() error { return replaceByDir(fd, name, mode) })
+}
+
+// replaceByDir makes a directory in the place of a file or link.
+func replaceByDir(fd int, name string, mode uint32) error {
 	temp := tempName()
 	if err := unix.Mkdirat(fd, temp, mode|0o700); err != nil {
 		return err
@@ -201,7 +206,7 @@ func (a *applier) replace(dir *os.File, temp, name string, it *Item) error {
 		err = errMoved
 	}
 	if err == nil {
-		err = unix.Renameat(fd, temp, fd, name)
+		err = a.drop(dir, name, it.Path, func() error { return unix.Renameat(fd, temp, fd, name) })
 	}
 	if err != nil {
 		_ = unix.Unlinkat(fd, temp, 0)
@@ -275,7 +280,7 @@ func (a *applier) chmod(dir *os.File, name string, it *Item) error {
 func (a *applier) removeTree(it *Item) error {
 	sum := newTreeSum()
 	err := a.base.walk(a.ctx, it.Path, func(rel string, st *unix.Stat_t) error {
-		sum.add(rel, newStamp(st))
+		sum.add(rel, a.asFound(st))
 		return nil
 	})
 	if err == nil && sum.sum() != it.tree {
@@ -311,13 +316,13 @@ func (a *applier) removeDir(parent *os.File, name, rel string) error {
 			return err
 		}
 		p := joinPath(rel, n)
-		if !a.opts.Force && a.changed(p, newStamp(&st)) {
+		if !a.opts.Force && a.changed(p, a.asFound(&st)) {
 			return errMoved
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			err = a.removeDir(d, n, p)
 		} else {
-			err = unix.Unlinkat(int(d.Fd()), n, 0)
+			err = a.drop(d, n, p, func() error { return unix.Unlinkat(int(d.Fd()), n, 0) })
 		}
 		if err != nil {
 			return err
@@ -331,10 +336,11 @@ func (a *applier) removeDir(parent *os.File, name, rel string) error {
 func (a *applier) settle() error {
 	a.base.forget()
 	slices.SortFunc(a.result.Applied, func(a, b Item) int { return comparePaths(a.Path, b.Path) })
-	marks := map[string]Mark{}
+	marks := map[markKey]Mark{}
 	for _, m := range a.opts.Applied {
-		marks[m.Path] = m
+		marks[m.key()] = m
 	}
+	a.markLost(marks)
 	for _, it := range a.result.Applied {
 		a.mark(marks, it.Path)
 	}
@@ -378,11 +384,11 @@ func (a *applier) syncDir(rel string) error {
 	return nil
 }
 
-func (a *applier) mark(marks map[string]Mark, rel string) {
+func (a *applier) mark(marks map[markKey]Mark, rel string) {
 	st, err := a.base.stat(rel)
 	if err != nil || st == nil {
-		delete(marks, rel)
+		delete(marks, markKey{path: rel})
 		return
 	}
-	marks[rel] = Mark{Path: rel, Dev: st.Dev, Ino: st.Ino, CTime: st.Ctim.Nano()}
+	marks[markKey{path: rel}] = newMark(rel, st)
 }

@@ -33,23 +33,13 @@ func (r *Reviewer) loadMarks(id string) ([]workspace.Mark, error) {
 	return marks, nil
 }
 
-// saveMarks writes marks in the place of those of before; of several for a
-// path the last counts.
+// saveMarks writes marks in the place of those of before; of several for the
+// same the last counts.
 func (r *Reviewer) saveMarks(id string, marks []workspace.Mark) error {
 	if !sandbox.ValidID(id) {
 		return nil
 	}
-	last := make(map[string]int, len(marks))
-	for i, m := range marks {
-		last[m.Path] = i
-	}
-	kept := make([]workspace.Mark, 0, len(last))
-	for i, m := range marks {
-		if last[m.Path] == i {
-			kept = append(kept, m)
-		}
-	}
-	b, err := json.Marshal(kept)
+	b, err := json.Marshal(workspace.LastMarks(marks))
 	if err != nil {
 		return err
 	}
