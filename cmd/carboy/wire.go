@@ -18,6 +18,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/approval/desk"
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
+	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/volume"
 	"github.com/carboy-sandbox/carboy/internal/weak"
@@ -59,7 +60,7 @@ func gone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return daemon.Gone(ctx, dirs)
+	return reach.Gone(ctx, dirs)
 }
 
 // why looks in the log of this home's daemon.
@@ -68,7 +69,7 @@ func why(message string, since time.Time) (path, cause string) {
 	if err != nil {
 		return "", ""
 	}
-	return daemon.Why(dirs, message, since)
+	return reach.Why(dirs, message, since)
 }
 
 // connect returns a client of this home's daemon, and with start starts one
@@ -78,7 +79,7 @@ func connect(ctx context.Context, start bool, notice func(string)) (*client.Clie
 	if err != nil {
 		return nil, err
 	}
-	opts := client.Options{Socket: daemon.Socket(dirs)}
+	opts := client.Options{Socket: reach.Socket(dirs)}
 	if start {
 		if err := built(); err != nil {
 			return nil, err
@@ -87,7 +88,7 @@ func connect(ctx context.Context, start bool, notice func(string)) (*client.Clie
 		if err != nil {
 			return nil, err
 		}
-		starter := daemon.Starter{
+		starter := reach.Starter{
 			Dirs: dirs, Exe: exe, Args: []string{"daemon", "run"}, Environ: os.Environ(),
 			Version: version, Notice: notice,
 		}

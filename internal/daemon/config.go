@@ -31,10 +31,6 @@ import (
 
 const (
 	configName = "config.json"
-	socketName = "carboy.sock"
-	lockName   = "daemon.lock"
-	pidName    = "daemon.pid"
-	logName    = "daemon.log"
 	storeName  = "carboy.db"
 
 	maxConfig = 1 << 20
@@ -180,12 +176,6 @@ func DefaultConfig(dirs home.Dirs) Config {
 		BuildTime: Duration(template.DefaultTime), BuildCache: template.DefaultCacheSize,
 	}
 }
-
-// Socket returns the path of the unix socket of a home's daemon.
-func Socket(dirs home.Dirs) string { return filepath.Join(dirs.Run, socketName) }
-
-// logPath returns the path of the log of a home's daemon.
-func logPath(dirs home.Dirs) string { return filepath.Join(dirs.State, logName) }
 
 // ReadConfig returns the default configuration with what config.json says.
 // It need not be there.

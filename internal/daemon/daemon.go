@@ -16,6 +16,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/internal/approval"
 	"github.com/carboy-sandbox/carboy/internal/approval/desk"
+	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
 	"github.com/carboy-sandbox/carboy/internal/e2b"
 	"github.com/carboy-sandbox/carboy/internal/egress/ended"
 	"github.com/carboy-sandbox/carboy/internal/home"
@@ -446,7 +447,7 @@ func (d *daemon) status(ctx context.Context) (api.Status, error) {
 		return api.Status{}, err
 	}
 	st := api.Status{
-		Version: d.deps.Version, PID: os.Getpid(), Home: d.cfg.Dirs.State, Socket: Socket(d.cfg.Dirs),
+		Version: d.deps.Version, PID: os.Getpid(), Home: d.cfg.Dirs.State, Socket: reach.Socket(d.cfg.Dirs),
 		Listen: []string{}, StartedAt: d.started.UTC(), Auto: d.cfg.Auto, Sandboxes: len(list), Backends: []string{},
 	}
 	for _, sb := range list {

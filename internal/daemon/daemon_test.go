@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/carboy-sandbox/carboy/api"
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
+	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
@@ -80,7 +80,7 @@ func (r *running) end() error {
 
 func dial(t *testing.T, dirs home.Dirs) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Options{Socket: daemon.Socket(dirs)})
+	c, err := client.New(client.Options{Socket: reach.Socket(dirs)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,26 +295,6 @@ func TestConfig(t *testing.T) {
 				t.Errorf("error = %v, want an invalid with %q", err, tt.want)
 			}
 		})
-	}
-}
-
-// A daemon begins another log where the last one is long.
-func TestLogIsBounded(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	for _, size := range []int64{daemon.MaxLog, daemon.MaxLog + 1, 5} {
-		l, err := daemon.OpenLog(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(l.Truncate(size), l.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for p, want := range map[string]int64{path: 5, path + ".old": daemon.MaxLog + 1} {
-		fi, err := os.Stat(p)
-		if err != nil || fi.Size() != want || fi.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v, want %d bytes for its owner alone", p, fi, err, want)
-		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
+	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/sandbox/sandboxtest"
@@ -96,7 +97,7 @@ func note(dirs home.Dirs) error {
 
 // starter returns a Starter for a home of the test's own. Its daemon is ended
 // with the test.
-func starter(t *testing.T, version string) (daemon.Starter, *notices) {
+func starter(t *testing.T, version string) (reach.Starter, *notices) {
 	t.Helper()
 	base, n := t.TempDir(), &notices{}
 	env := []string{"PATH=/bin", "SECRET=hunter2", "AWS_SECRET_ACCESS_KEY=x", "LANG=C", "HOME=" + base}
@@ -113,11 +114,11 @@ func starter(t *testing.T, version string) (daemon.Starter, *notices) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := daemon.Starter{
+	s := reach.Starter{
 		Dirs: dirs, Exe: exe, Args: []string{childArg, version}, Environ: env, Version: version, Notice: n.add,
 	}
 	t.Cleanup(func() {
-		c, err := client.New(client.Options{Socket: daemon.Socket(dirs)})
+		c, err := client.New(client.Options{Socket: reach.Socket(dirs)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +127,7 @@ func starter(t *testing.T, version string) (daemon.Starter, *notices) {
 			return // it had gone
 		}
 		servertest.Wait(t, "the daemon's end", func() bool {
-			_, err := os.Stat(daemon.Socket(dirs))
+			_, err := os.Stat(reach.Socket(dirs))
 			return errors.Is(err, os.ErrNotExist)
 		})
 	})

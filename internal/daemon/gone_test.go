@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/carboy-sandbox/carboy/internal/daemon"
+	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/server/servertest"
@@ -19,29 +19,29 @@ import (
 // ended, and nobody else is.
 func TestGone(t *testing.T) {
 	s, _ := starter(t, "v1")
-	if err := daemon.Gone(t.Context(), s.Dirs); err != nil {
+	if err := reach.Gone(t.Context(), s.Dirs); err != nil {
 		t.Errorf("where there never was one: %v", err)
 	}
 	if err := s.Ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	pid := status(t, s.Dirs)
-	if err := os.Remove(daemon.Socket(s.Dirs)); err != nil {
+	if err := os.Remove(reach.Socket(s.Dirs)); err != nil {
 		t.Fatal(err)
 	}
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := daemon.Gone(now, s.Dirs); !errors.Is(err, context.Canceled) {
+	if err := reach.Gone(now, s.Dirs); !errors.Is(err, context.Canceled) {
 		t.Errorf("of one that is there: %v", err)
 	}
 	other := s.Dirs
 	other.Run = filepath.Join(t.TempDir(), "carboy")
-	err := daemon.Gone(t.Context(), other)
+	err := reach.Gone(t.Context(), other)
 	if e, ok := errors.AsType[*sandbox.Error](err); !ok || !strings.Contains(e.Msg, "elsewhere") || e.Hint != "XDG_RUNTIME_DIR="+filepath.Dir(s.Dirs.Run)+" carboy daemon stop" {
 		t.Errorf("of another XDG_RUNTIME_DIR: %#v", err)
 	}
 	gone := make(chan error, 1)
-	go func() { gone <- daemon.Gone(t.Context(), s.Dirs) }()
+	go func() { gone <- reach.Gone(t.Context(), s.Dirs) }()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestGone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.Dirs.State, "daemon.pid"), []byte("1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := daemon.Gone(now, s.Dirs); err != nil {
+	if err := reach.Gone(now, s.Dirs); err != nil {
 		t.Errorf("of another process: %v", err)
 	}
 }

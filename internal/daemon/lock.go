@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -15,12 +14,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/carboy-sandbox/carboy/internal/backend/procid"
+	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
 // A daemon that is killed has its lock and its addresses until the kernel has
@@ -58,17 +54,17 @@ func insist[T any](ctx context.Context, limit time.Duration, passing func(error)
 // Lock takes a home, so that no daemon can, or says who has it. The home must be
 // there.
 func Lock(ctx context.Context, dirs home.Dirs) (*home.Lock, error) {
-	pidPath := filepath.Join(dirs.State, pidName)
+	pidPath := filepath.Join(dirs.State, reach.PIDName)
 	ending := func(err error) bool {
-		pid, ok := readPID(pidPath)
+		pid, ok := reach.PID(pidPath)
 		return sandbox.KindOf(err) == sandbox.Conflict && ok && isEnding(pid)
 	}
 	lock, err := insist(ctx, lockPatience, ending, func() (*home.Lock, error) {
-		return home.TakeLock(filepath.Join(dirs.State, lockName))
+		return home.TakeLock(filepath.Join(dirs.State, reach.LockName))
 	})
 	if sandbox.KindOf(err) == sandbox.Conflict {
 		who := ""
-		if pid, ok := readPID(pidPath); ok {
+		if pid, ok := reach.PID(pidPath); ok {
 			who = fmt.Sprintf(", with pid %d", pid)
 		}
 		return nil, sandbox.Errorf(sandbox.Conflict, "a daemon for %s runs already%s", dirs.State, who).
@@ -79,7 +75,7 @@ func Lock(ctx context.Context, dirs home.Dirs) (*home.Lock, error) {
 
 // lock takes the home, and writes down by whom.
 func (d *daemon) lock(ctx context.Context) (*home.Lock, error) {
-	pidPath := filepath.Join(d.cfg.Dirs.State, pidName)
+	pidPath := filepath.Join(d.cfg.Dirs.State, reach.PIDName)
 	lock, err := Lock(ctx, d.cfg.Dirs)
 	if err != nil {
 		return nil, err
@@ -110,21 +106,6 @@ func (d *daemon) writePID(path string) error {
 	return nil
 }
 
-// readPID reads who has, or had, the home.
-func readPID(path string) (int, bool) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return 0, false
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 32))
-	if err != nil || len(b) >= 32 {
-		return 0, false
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	return pid, err == nil && pid > 0
-}
-
 // isEnding reports whether a process is gone, but for what the kernel has yet
 // to close, or will be as soon as it gets to run.
 func isEnding(pid int) bool {
@@ -152,7 +133,7 @@ func isEnding(pid int) bool {
 // listenUnix opens the socket of the home, which is this daemon's.
 func (d *daemon) listenUnix(ctx context.Context) (*home.Listener, error) {
 	held := func(err error) bool { return sandbox.KindOf(err) == sandbox.Conflict }
-	return insist(ctx, listenPatience, held, func() (*home.Listener, error) { return home.Listen(Socket(d.cfg.Dirs)) })
+	return insist(ctx, listenPatience, held, func() (*home.Listener, error) { return home.Listen(reach.Socket(d.cfg.Dirs)) })
 }
 
 // listenTCP opens an address that the daemon before may have had.
@@ -191,74 +172,4 @@ func listenError(addr string, err error) error {
 	e := sandbox.Errorf(sandbox.Invalid, "listen %s: %v", addr, errors.Unwrap(err))
 	e.Err = err
 	return e
-}
-
-// Gone returns once the process of the home's daemon has ended, or the cause of
-// ctx; at once where there is none. A daemon that leaves has its home for some
-// time after it has stopped to answer. One whose socket is elsewhere, as it was started
-// with another XDG_RUNTIME_DIR, is a Conflict at once: nobody here can ask it to leave.
-func Gone(ctx context.Context, dirs home.Dirs) error {
-	pid, ok := readPID(filepath.Join(dirs.State, pidName))
-	if !ok {
-		return nil
-	}
-	h, err := procid.OpenPID(pid)
-	if err != nil {
-		return nil
-	}
-	defer h.Close()
-	// The number may be another process's by now.
-	if !hasOpen(pid, filepath.Join(dirs.State, lockName)) {
-		return nil
-	}
-	if err := elsewhere(pid, dirs); err != nil {
-		return err
-	}
-	return h.Done(ctx)
-}
-
-// elsewhere says where the socket of a home's daemon is, if that is not where dirs has
-// it, as far as can be seen.
-func elsewhere(pid int, dirs home.Dirs) error {
-	proc := filepath.Join("/proc", strconv.Itoa(pid))
-	text, err := os.ReadFile(filepath.Join(proc, "environ"))
-	var st unix.Stat_t
-	if err != nil || unix.Stat(proc, &st) != nil {
-		return nil
-	}
-	vars := map[string]string{}
-	for kv := range strings.SplitSeq(string(text), "\x00") {
-		name, value, _ := strings.Cut(kv, "=")
-		vars[name] = value
-	}
-	theirs, err := home.Find(func(name string) string { return vars[name] }, int(st.Uid))
-	if err != nil || theirs.State != dirs.State || theirs.Run == dirs.Run {
-		return nil
-	}
-	dir := "XDG_RUNTIME_DIR=" + shell.Word(vars["XDG_RUNTIME_DIR"])
-	how := dir + " carboy daemon stop"
-	if vars["XDG_RUNTIME_DIR"] == "" {
-		dir, how = "no XDG_RUNTIME_DIR", "env -u XDG_RUNTIME_DIR carboy daemon stop"
-	}
-	return sandbox.Errorf(sandbox.Conflict, "the daemon of %s, with pid %d, has its socket elsewhere: it was started with %s", dirs.State, pid, dir).
-		WithHint("%s", how)
-}
-
-// hasOpen reports whether a process has a file open, as far as can be seen.
-func hasOpen(pid int, path string) bool {
-	var want, got unix.Stat_t
-	if unix.Stat(path, &want) != nil {
-		return false
-	}
-	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
-	fds, err := os.ReadDir(dir)
-	if err != nil {
-		return false
-	}
-	for _, fd := range fds {
-		if unix.Stat(filepath.Join(dir, fd.Name()), &got) == nil && got.Dev == want.Dev && got.Ino == want.Ino {
-			return true
-		}
-	}
-	return false
 }

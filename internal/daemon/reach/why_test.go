@@ -1,4 +1,4 @@
-package daemon_test
+package reach_test
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carboy-sandbox/carboy/internal/daemon"
+	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
 	"github.com/carboy-sandbox/carboy/internal/home"
 )
 
@@ -19,7 +19,7 @@ time=2026-01-02T12:00:02.000Z level=INFO msg="sandbox created" error="sandbox we
 `
 	dirs := home.Dirs{State: t.TempDir()}
 	since := time.Date(2026, 1, 2, 11, 0, 0, 0, time.UTC)
-	if path, cause := daemon.Why(dirs, "sandbox web: could not start", since); path != "" || cause != "" {
+	if path, cause := reach.Why(dirs, "sandbox web: could not start", since); path != "" || cause != "" {
 		t.Errorf("without a log: %q, %q", path, cause)
 	}
 	want := filepath.Join(dirs.State, "daemon.log")
@@ -34,12 +34,12 @@ time=2026-01-02T12:00:02.000Z level=INFO msg="sandbox created" error="sandbox we
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if path, cause := daemon.Why(dirs, tt.message, since); path != want || cause != tt.cause {
+			if path, cause := reach.Why(dirs, tt.message, since); path != want || cause != tt.cause {
 				t.Errorf("got %q, %q; want %q, %q", path, cause, want, tt.cause)
 			}
 		})
 	}
-	if _, cause := daemon.Why(dirs, "sandbox web: could not start", since.Add(2*time.Hour)); cause != "" {
+	if _, cause := reach.Why(dirs, "sandbox web: could not start", since.Add(2*time.Hour)); cause != "" {
 		t.Errorf("of an earlier command: %q", cause)
 	}
 }

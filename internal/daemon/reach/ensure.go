@@ -1,4 +1,4 @@
-package daemon
+package reach
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -20,14 +19,14 @@ import (
 	"github.com/carboy-sandbox/carboy/client"
 	"github.com/carboy-sandbox/carboy/internal/home"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
-	"github.com/carboy-sandbox/carboy/internal/server/wire"
 )
 
 const (
-	// readyVar names the descriptor on which a started daemon says that it
-	// answers, or why it does not.
-	readyVar = "CARBOY_READY_FD"
-	readyFD  = 3
+	// ReadyVar names the descriptor on which a started daemon says that it
+	// answers, or why it does not, in one api.Error.
+	ReadyVar = "CARBOY_READY_FD"
+	// ReadyFD is that descriptor.
+	ReadyFD = 3
 
 	startTimeout = 60 * time.Second
 	// leavePatience is for a daemon that has the home and does not answer: it
@@ -35,6 +34,7 @@ const (
 	leavePatience = 20 * time.Second
 	leaveStep     = 100 * time.Millisecond
 	maxLeaveStep  = time.Second
+	awaitStep     = 5 * time.Millisecond
 
 	shakeTimeout = 20 * time.Second
 	maxReady     = 64 << 10
@@ -130,7 +130,7 @@ func (s Starter) start(ctx context.Context) error {
 func (s Starter) await(ctx context.Context, limit time.Duration) (answers bool, err error) {
 	end := time.NewTimer(limit)
 	defer end.Stop()
-	step := time.NewTicker(patienceStep)
+	step := time.NewTicker(awaitStep)
 	defer step.Stop()
 	for {
 		if c, err := home.Dial(ctx, Socket(s.Dirs)); err == nil {
@@ -161,7 +161,7 @@ func (s Starter) launch(ctx context.Context) (pid int, notes []string, err error
 	cmd := s.command(log, w)
 	// What this process's parent left open must not stay
 	// open for as long as a daemon lives.
-	if err := unix.CloseRange(readyFD, uint(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
+	if err := unix.CloseRange(ReadyFD, uint(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
 		w.Close()
 		return 0, nil, fmt.Errorf("start a daemon: keep descriptors: %w", err)
 	}
@@ -182,7 +182,7 @@ func (s Starter) launch(ctx context.Context) (pid int, notes []string, err error
 func (s Starter) command(log, ready *os.File) *exec.Cmd {
 	return &exec.Cmd{
 		Path: s.Exe, Args: append([]string{"carboy"}, s.Args...),
-		Env: append(cleanEnv(s.Environ), readyVar+"="+strconv.Itoa(readyFD)),
+		Env: append(cleanEnv(s.Environ), ReadyVar+"="+strconv.Itoa(ReadyFD)),
 		Dir: "/", Stdout: log, Stderr: log, ExtraFiles: []*os.File{ready},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
@@ -225,53 +225,4 @@ func (s Starter) heed(ctx context.Context, r *os.File) (notes []string, err erro
 
 func nonEmptyLines(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
-}
-
-// Report is how a daemon that Ensure started tells its starter how it went.
-// The zero value tells nobody.
-type Report struct {
-	f     *os.File
-	notes []string
-}
-
-// Reporter returns the Report that getenv names, and hides it from processes
-// that this one starts.
-func Reporter(getenv func(string) string) *Report {
-	fd, err := strconv.Atoi(getenv(readyVar))
-	if err != nil || fd != readyFD {
-		return &Report{}
-	}
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return &Report{}
-	}
-	unix.CloseOnExec(fd)
-	_ = os.Unsetenv(readyVar)
-	return &Report{f: os.NewFile(uintptr(fd), "ready")}
-}
-
-// Note adds a line that the starter's user is told once the daemon answers.
-func (r *Report) Note(line string) { r.notes = append(r.notes, line) }
-
-// Ready says that the daemon answers. It has the form of Deps.Ready.
-func (r *Report) Ready([]net.Addr) { r.say(api.Error{Message: strings.Join(r.notes, "\n")}) }
-
-// Failed says why it does not. After Ready it says nothing.
-func (r *Report) Failed(err error) {
-	told := wire.Describe(err)
-	if _, ok := errors.AsType[*sandbox.Error](err); !ok { // it is read by the daemon's own user, and there may be no log
-		told = api.Error{Code: string(sandbox.Internal), Message: fmt.Sprintf("the daemon can't start: %v", err)}
-	}
-	r.say(told)
-}
-
-func (r *Report) say(e api.Error) {
-	if r.f == nil {
-		return
-	}
-	if b, err := json.Marshal(e); err == nil {
-		_, _ = r.f.Write(b) // a starter that has gone needs no answer
-	}
-	_ = r.f.Close()
-	r.f = nil
 }
