@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/boot"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/backend/process"
 	"github.com/carboy-sandbox/carboy/internal/bench"
@@ -16,7 +16,7 @@ import (
 // become ends in the role that argv[0] names, if it names one.
 func become() {
 	role.Become(
-		instance.Roles(), gvisor.Roles(egress.MakeLink), process.Roles(egress.MakeLink),
+		instance.Roles(), boot.Roles(egress.MakeLink), process.Roles(egress.MakeLink),
 		egress.Roles(), content.Roles(), image.Roles(), jail.Roles(), doctor.Roles(), bench.Roles(),
 	)
 }

@@ -64,8 +64,13 @@ var byPath = []struct{ dir, functions, why string }{
 	},
 	{
 		dir:       "internal/backend/gvisor",
-		functions: "entry nullStdio ownIDs sameProgram writeProgram",
-		why:       "a descriptor's own name, /dev/null, the host's /proc, and the state directory of a suspended box",
+		functions: "sameProgram writeProgram",
+		why:       "the state directory of a suspended box",
+	},
+	{
+		dir:       "internal/backend/gvisor/boot",
+		functions: "entry nullStdio ownIDs",
+		why:       "a descriptor's own name, /dev/null, and the host's /proc",
 	},
 	{
 		dir:       "internal/backend/process",

@@ -43,7 +43,7 @@ var oneWay = []struct {
 		pattern: regexp.MustCompile(`"/proc/self/exe"`),
 		place:   "internal/role",
 		others: map[string]string{
-			"internal/backend/gvisor/sidecars.go":          "by that name gVisor executes itself",
+			"internal/backend/gvisor/boot/sidecars.go":     "by that name gVisor executes itself",
 			"internal/backend/gvisor/umounter/umounter.go": "by that name gVisor executes itself",
 			"internal/guest/jail/program.go":               "it is looked at, so that nobody executes it",
 			"internal/guest/mcpgateway/main.go":            "another program, inside",
@@ -55,7 +55,7 @@ var oneWay = []struct {
 		pattern: regexp.MustCompile(`Setfs[ug]id|SYS_SETFS[UG]ID|SYS_SETRES[UG]ID|\bSetres[ug]id\(|SYS_SETGROUPS|\bSetgroups\(|\bCapset\(|SYS_CAPSET|\bSet[ug]id\(`),
 		place:   "internal/rights",
 		others: map[string]string{
-			"internal/backend/gvisor/launch.go":      "it gives its groups up, and fails where that does",
+			"internal/backend/gvisor/boot/launch.go": "it gives its groups up, and fails where that does",
 			"internal/backend/instance/diskfiles.go": "it gives its groups up, and fails where that does",
 			"internal/backend/seccomp/ordinary.go":   "a list of what programs may call",
 			"internal/doctor/attempt.go":             "whether ids can be had is what it tries",

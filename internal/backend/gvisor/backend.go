@@ -2,8 +2,6 @@ package gvisor
 
 import (
 	"context"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/carboy-sandbox/carboy/internal/backend/cgroup"
@@ -51,7 +49,7 @@ func limits(l sandbox.Limits) cgroup.Limits {
 // seen says what of new limits a guest that runs can't be told: its kernel has as many
 // processors and as much memory as it was started with.
 func seen(from, to sandbox.Limits, out *sandbox.Resized) {
-	count := func(cpus float64) int { return cpuCount(int64(cpus*cpuPeriod), cpuPeriod) }
+	count := func(cpus float64) int { return CPUCount(int64(cpus*CPUPeriod), CPUPeriod) }
 	if count(to.CPUs) > count(from.CPUs) {
 		out.Notes[sandbox.LimitCPUs] = "its programs see no more processors than it was started with, until its next start"
 	}
@@ -75,16 +73,8 @@ func Open(_ context.Context, opts Options) (*Backend, error) {
 	return b, nil
 }
 
-// stray knows a wall process by gVisor's own flag that holds the instance's
-// directory.
-func stray(args []string, dir string) bool {
-	args = afterPrewarmer(args)
-	return (args[0] == roleSentry || args[0] == roleGofer) &&
-		slices.Contains(args[1:], "--root="+filepath.Join(dir, instance.DirState))
-}
-
-// launchOrder is what the daemon hands to a launcher.
-type launchOrder struct {
+// Order is what the daemon hands to a launcher.
+type Order struct {
 	instance.Layout
 	Memory int64   `json:"memory"` // bytes that the guest sees
 	CPUs   float64 `json:"cpus"`
@@ -92,8 +82,8 @@ type launchOrder struct {
 	LogDir string `json:"log_dir"`
 }
 
-// launched is what a launcher answers.
-type launched struct {
+// Launched is what a launcher answers.
+type Launched struct {
 	Sentry  int    `json:"sentry"` // pids on the host
 	Gofer   int    `json:"gofer"`
 	Instead string `json:"instead"` // see instance.Layout
@@ -108,9 +98,9 @@ func arrange(_ *sandbox.Sandbox, lay *instance.Layout, _ *control.Config) error 
 }
 
 func (b *Backend) launch(ctx context.Context, sb *sandbox.Sandbox, lay *instance.Layout, agent *instance.Handover) ([]int, error) {
-	order := launchOrder{Layout: *lay, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
-	var answer launched
-	if err := b.Launch(ctx, roleLauncher, &order, &answer, agent, sb.Link); err != nil {
+	order := Order{Layout: *lay, Memory: sb.Spec.Limits.Memory, CPUs: sb.Spec.Limits.CPUs, LogDir: b.debugDir}
+	var answer Launched
+	if err := b.Launch(ctx, RoleLauncher, &order, &answer, agent, sb.Link); err != nil {
 		return nil, err
 	}
 	lay.Instead = answer.Instead

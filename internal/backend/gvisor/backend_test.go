@@ -15,6 +15,7 @@ import (
 	guestv1 "github.com/carboy-sandbox/carboy/api/guest/v1"
 	"github.com/carboy-sandbox/carboy/api/guest/v1/guestv1connect"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/boot"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
@@ -30,7 +31,7 @@ import (
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
-	role.Become(instance.Roles(), gvisor.Roles(nil))
+	role.Become(instance.Roles(), boot.Roles(nil))
 	os.Exit(m.Run())
 }
 

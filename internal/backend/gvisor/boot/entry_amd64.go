@@ -1,4 +1,4 @@
-package gvisor
+package boot
 
 // entryMachine is EM_X86_64.
 const entryMachine = 62

@@ -1,4 +1,4 @@
-package gvisor_test
+package boot_test
 
 import (
 	"bytes"
@@ -8,7 +8,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/boot"
+	"github.com/carboy-sandbox/carboy/internal/role"
 )
+
+// The helper is this binary too.
+func TestMain(m *testing.M) {
+	role.Become(boot.Roles(nil))
+	os.Exit(m.Run())
+}
 
 // unmounter is the command of the helper by which gVisor gives up its /proc,
 // with a pipe that nobody writes to.

@@ -1,4 +1,4 @@
-package gvisor
+package boot
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/rights"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -41,7 +42,7 @@ const flagRootless = "--rootless"
 // asSentry runs f with the real user that the instance's sentry is to have. That is
 // the calling thread's alone, and its rights stay root's: what f starts from
 // other threads, the gofer among it, is root's as before.
-func asSentry(p *launchOrder, f func() error) error {
+func asSentry(p *gvisor.Order, f func() error) error {
 	if p.Rootless { // it is the user namespace's root
 		return f()
 	}

@@ -1,10 +1,11 @@
-package gvisor
+package boot
 
 import (
 	"crypto/rand"
 	"slices"
 	"testing"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
@@ -30,12 +31,12 @@ func TestSentryUser(t *testing.T) {
 
 // TestAsRootMade: without root the flag stays, and no other one goes.
 func TestAsRootMade(t *testing.T) {
-	args := []string{roleSentry, "--rootless=true", "--root=/b", "boot", "x"}
+	args := []string{gvisor.RoleSentry, "--rootless=true", "--root=/b", "boot", "x"}
 	for _, tt := range []struct {
 		name, ids string
 		want      []string
 	}{
-		{"root", "     65534 1860200001          1\n", []string{roleSentry, "--root=/b", "boot", "x"}},
+		{"root", "     65534 1860200001          1\n", []string{gvisor.RoleSentry, "--root=/b", "boot", "x"}},
 		{"rootless", "     65534          0          1\n", args},
 		{"unknown", "", args},
 	} {

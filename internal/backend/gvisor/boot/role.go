@@ -1,11 +1,10 @@
-package gvisor
+package boot
 
 import (
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,33 +16,30 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/gvisor/filters"
 	_ "github.com/carboy-sandbox/carboy/internal/backend/gvisor/umounter" // does its work when it is initialized
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/role"
 )
 
-// The names by which this binary is executed again.
+// The names by which gVisor executes this program besides.
 const (
-	roleSentry   = "runsc-sandbox" // gVisor's own name for it
-	roleGofer    = "runsc-gofer"   // likewise
-	roleSelf     = selfExe         // the helper by which the sentry gives up its /proc
-	roleLauncher = "carboy-gvisor-launcher"
-	roleSuspend  = "carboy-gvisor-suspend"
-	roleRunsc    = "carboy-runsc" // the plain command line, for comparison
-	roleExec     = "runsc-exec"   // what that one executes itself as for a detached exec
+	roleSelf  = selfExe        // the helper by which the sentry gives up its /proc
+	roleRunsc = "carboy-runsc" // the plain command line, for comparison
+	roleExec  = "runsc-exec"   // what that one executes itself as for a detached exec
 )
 
 // Roles are those of this package. Launchers make links by maker; nil: none.
 func Roles(maker instance.LinkMaker) role.Table {
 	t := role.Table{
-		roleLauncher: func() error { return launcherMain(os.Stdin, os.Stdout, maker) },
-		roleSuspend:  func() error { return suspendMain(os.Stdin) },
+		gvisor.RoleLauncher: func() error { return launcherMain(os.Stdin, os.Stdout, maker) },
+		gvisor.RoleSuspend:  func() error { return suspendMain(os.Stdin) },
 	}
-	for _, name := range []string{roleSentry, rolePrewarmer} {
+	for _, name := range []string{gvisor.RoleSentry, gvisor.RolePrewarmer} {
 		t[name] = runSentry
 	}
-	for _, name := range []string{roleGofer, roleSelf, roleRunsc, roleExec} {
+	for _, name := range []string{gvisor.RoleGofer, roleSelf, roleRunsc, roleExec} {
 		t[name] = runRunsc
 	}
 	return t
@@ -74,7 +70,7 @@ func runRunsc() error {
 func runSentry() error {
 	refusePositions()
 	passLocks(os.Args)
-	os.Args = withLimits(withStableFDs(asRootMade(afterPrewarmer(os.Args), ownIDs())))
+	os.Args = withLimits(withStableFDs(asRootMade(gvisor.AfterPrewarmer(os.Args), ownIDs())))
 	return runRunsc()
 }
 
@@ -115,18 +111,10 @@ func withLimits(args []string) []string {
 		args[i+1] = strconv.FormatInt(*res.Memory.Limit, 10)
 	}
 	if i := slices.Index(args, "--total-memory"); i >= 0 && res.CPU != nil && res.CPU.Quota != nil && res.CPU.Period != nil {
-		n := cpuCount(*res.CPU.Quota, *res.CPU.Period)
+		n := gvisor.CPUCount(*res.CPU.Quota, *res.CPU.Period)
 		args = slices.Insert(args, i, "--cpu-num", strconv.Itoa(n))
 	}
 	return args
-}
-
-// cpuCount is how many processors the guest sees for a quota: the next whole
-// number, at least two (programs drop locks that they need on one), at most
-// the host's.
-func cpuCount(quota int64, period uint64) int {
-	n := int((quota + int64(period) - 1) / int64(period))
-	return min(max(n, 2), runtime.NumCPU())
 }
 
 // donatedSpec reads the spec from the descriptor that gVisor passes, without

@@ -1,67 +1,42 @@
-package gvisor
+package boot
 
 import (
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/gvisorbinaries"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 )
 
-// By its STRICT policy gVisor executes programs of a directory, which a
-// variable names: a "prewarmer", and by that the sentry. Both are this binary.
-const (
-	sidecarsVariable = "GVISOR_SIDECAR_BINARIES_DIR"
-	sentryName       = "gvisor_sentry"
-	prewarmerName    = "gvisor-sentry-prewarmer"
-
-	// sidecarsFD is the directory, in a launcher: a number that is always the
-	// same, above those that gVisor comes to.
-	sidecarsFD = 230
-	selfExe    = "/proc/self/exe"
-)
-
-// sidecarsDir leads there past any directory that a sentry's user can't enter.
-var sidecarsDir = "/proc/self/fd/" + strconv.Itoa(sidecarsFD)
-
-// rolePrewarmer is what gVisor executes for a sentry.
-var rolePrewarmer = sidecarsDir + "/" + prewarmerName
-
-// afterPrewarmer returns the sentry's arguments of those of a prewarmer, which
-// has the sentry's file in front of them. To be the sentry is quicker than to
-// execute it, and comes to the same: no file is another than this one.
-func afterPrewarmer(args []string) []string {
-	if len(args) > 2 && args[0] == rolePrewarmer && args[1] == sidecarsDir+"/"+sentryName {
-		return args[2:]
-	}
-	return args
-}
+const selfExe = "/proc/self/exe"
 
 // offerSidecars gives gVisor its directory: links to this binary, also where
 // another has taken its place on disk, in a file system of this process's
 // alone. That is mounted nowhere, is read-only, and ends with the process.
 func offerSidecars() error {
-	dir, err := linksToSelf(sentryName, prewarmerName)
+	dir, err := linksToSelf(gvisor.SentryName, gvisor.PrewarmerName)
 	if err != nil {
 		return fmt.Errorf("offer gvisor its programs: %w", err)
 	}
 	defer unix.Close(dir)
-	fd, err := unix.FcntlInt(uintptr(dir), unix.F_DUPFD_CLOEXEC, sidecarsFD)
-	if err == nil && fd != sidecarsFD {
+	fd, err := unix.FcntlInt(uintptr(dir), unix.F_DUPFD_CLOEXEC, gvisor.SidecarsFD)
+	if err == nil && fd != gvisor.SidecarsFD {
 		unix.Close(fd)
 		err = unix.EBUSY
 	}
 	if err != nil {
-		return fmt.Errorf("offer gvisor its programs as descriptor %d: %w", sidecarsFD, err)
+		return fmt.Errorf("offer gvisor its programs as descriptor %d: %w", gvisor.SidecarsFD, err)
 	}
 	// gVisor looks at it once; the gofer is not to inherit it.
-	if err := os.Setenv(sidecarsVariable, sidecarsDir); err != nil {
+	const sidecarsVariable = "GVISOR_SIDECAR_BINARIES_DIR"
+	if err := os.Setenv(sidecarsVariable, gvisor.SidecarsDir); err != nil {
 		return err
 	}
 	defer os.Unsetenv(sidecarsVariable)
 	got, err := gvisorbinaries.Dir()
-	if err == nil && got != sidecarsDir {
+	if err == nil && got != gvisor.SidecarsDir {
 		err = fmt.Errorf("gvisor looks for its programs in %q", got)
 	}
 	return err

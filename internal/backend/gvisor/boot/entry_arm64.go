@@ -1,4 +1,4 @@
-package gvisor
+package boot
 
 // entryMachine is EM_AARCH64.
 const entryMachine = 183

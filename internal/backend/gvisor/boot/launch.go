@@ -1,4 +1,4 @@
-package gvisor
+package boot
 
 import (
 	"encoding/json"
@@ -17,6 +17,7 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/flag"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/backend/seccomp"
 	"github.com/carboy-sandbox/carboy/internal/guest/control"
@@ -24,12 +25,12 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
-// launcherMain reads a launchOrder, boots its instance and answers with the pids. It runs
+// launcherMain reads a gvisor.Order, boots its instance and answers with the pids. It runs
 // in a mount namespace of its own, which dies with it and the instance's gofer.
 func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 	// gVisor restores namespaces from the thread group's leader: keep to it.
 	runtime.LockOSThread()
-	var p launchOrder
+	var p gvisor.Order
 	if err := json.NewDecoder(in).Decode(&p); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
@@ -69,7 +70,7 @@ func launcherMain(in io.Reader, out io.Writer, maker instance.LinkMaker) error {
 }
 
 // boot starts the sentry and the gofer, and in them the guest agent.
-func boot(p *launchOrder, spec *specs.Spec) (*launched, error) {
+func boot(p *gvisor.Order, spec *specs.Spec) (*gvisor.Launched, error) {
 	conf, err := runscConfig(p)
 	if err != nil {
 		return nil, fmt.Errorf("configure gvisor: %w", err)
@@ -111,7 +112,7 @@ func boot(p *launchOrder, spec *specs.Spec) (*launched, error) {
 		_ = c.Destroy()
 		return nil, fmt.Errorf("start gvisor sandbox: %w", err)
 	}
-	return &launched{Sentry: c.SandboxPid(), Gofer: c.GoferPid.Load()}, nil
+	return &gvisor.Launched{Sentry: c.SandboxPid(), Gofer: c.GoferPid.Load()}, nil
 }
 
 // nullStdio gives the instance /dev/null for its standard streams: gVisor hands
@@ -162,7 +163,7 @@ func devices() string {
 }
 
 // runscConfig holds every flag that differs from gVisor's own default.
-func runscConfig(p *launchOrder) (*config.Config, error) {
+func runscConfig(p *gvisor.Order) (*config.Config, error) {
 	args := []string{
 		"--root=" + filepath.Join(p.Dir, instance.DirState),
 		"--platform=systrap",

@@ -1,4 +1,4 @@
-package gvisor
+package boot
 
 import (
 	"fmt"
@@ -7,12 +7,10 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
-
-// cpuPeriod is the scheduling period of processor quotas, in microseconds.
-const cpuPeriod = 100_000
 
 // agentCapabilities are the guest agent's, inside the guest kernel alone: it
 // makes namespaces, mounts and switches users. Commands get few or none.
@@ -24,9 +22,9 @@ var agentCapabilities = []string{
 
 // ociSpec describes the instance to gVisor. Its root is composed already; only
 // what the guest must treat apart is a mount of its own.
-func ociSpec(p *launchOrder) *specs.Spec {
-	quota := int64(p.CPUs * cpuPeriod)
-	period := uint64(cpuPeriod)
+func ociSpec(p *gvisor.Order) *specs.Spec {
+	quota := int64(p.CPUs * gvisor.CPUPeriod)
+	period := uint64(gvisor.CPUPeriod)
 	mount := func(target, source string, options ...string) specs.Mount {
 		options = append(options, "bind", "nosuid")
 		if !weak.On(weak.DeviceMounts) {

@@ -1,10 +1,11 @@
-package gvisor
+package boot
 
 import (
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
 	"github.com/carboy-sandbox/carboy/internal/backend/instance"
 )
 
@@ -23,7 +24,7 @@ func TestFilesOfEach(t *testing.T) {
 	if err != nil || got == 0 || got > own.Max || got > max(most/instance.Parts/holders, minFiles) {
 		t.Errorf("got %d, %v: of %d here, and %d of the host's", got, err, own.Max, most)
 	}
-	conf, err := runscConfig(&launchOrder{})
+	conf, err := runscConfig(&gvisor.Order{})
 	if err != nil || conf.FDLimit != int(got) {
 		t.Errorf("gVisor is told %v, %v; want %d", conf, err, got)
 	}

@@ -1,4 +1,4 @@
-package gvisor
+package boot
 
 import (
 	"slices"
