@@ -14,8 +14,9 @@ import (
 
 // hidden is a text that no bug report may hold, and what stands for it.
 type hidden struct {
-	text, with string
-	word       bool // only where it stands alone: a name, not a path
+	Text string `json:"text"`
+	With string `json:"with"`
+	Word bool   `json:"word,omitempty"` // only where it stands alone: a name, not a path
 }
 
 // BugReport is the report as it can be shown to anyone: without details, and
@@ -155,13 +156,13 @@ func resolved(p string) string {
 // hide replaces what is private in text, the longest first.
 func hide(text string, private []hidden) string {
 	private = slices.Clone(private)
-	slices.SortStableFunc(private, func(a, b hidden) int { return len(b.text) - len(a.text) })
+	slices.SortStableFunc(private, func(a, b hidden) int { return len(b.Text) - len(a.Text) })
 	for _, h := range private {
-		if !h.word {
-			text = strings.ReplaceAll(text, h.text, h.with)
+		if !h.Word {
+			text = strings.ReplaceAll(text, h.Text, h.With)
 			continue
 		}
-		text = replaceWord(text, h.text, h.with)
+		text = replaceWord(text, h.Text, h.With)
 	}
 	return homes().ReplaceAllString(text, "~")
 }

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,7 +51,15 @@ func TestBugReportHoldsNoSecrets(t *testing.T) {
 		}
 	}
 	r := planted(o).Named("jane-doe", "moonbase.example.org").Named("x9", "moonbase")
-	text := r.Private(o).BugReport()
+	private := r.Private(o)
+	text := private.BugReport()
+	var sent bytes.Buffer
+	if err := private.Encode(&sent); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := doctor.Decode(&sent); err != nil || got.BugReport() != text {
+		t.Errorf("on its way to another program it becomes, with %v:\n%s", err, got.BugReport())
+	}
 	for _, s := range secrets {
 		if strings.Contains(text, s) {
 			t.Errorf("%q is in the report", s)

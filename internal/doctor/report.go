@@ -1,6 +1,11 @@
 package doctor
 
-import "github.com/carboy-sandbox/carboy/internal/sandbox"
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
 
 // State is how a check went.
 type State string
@@ -66,6 +71,25 @@ type Report struct {
 	Facts   []Fact             `json:"facts"`
 
 	private []hidden
+}
+
+// encoded is a report on its way to another program.
+type encoded struct {
+	Report  Report   `json:"report"`
+	Private []hidden `json:"private"`
+}
+
+// Encode writes a report for Decode, with what BugReport hides.
+func (r Report) Encode(w io.Writer) error {
+	return json.NewEncoder(w).Encode(encoded{r, r.private})
+}
+
+// Decode reads what Encode wrote.
+func Decode(r io.Reader) (Report, error) {
+	var t encoded
+	err := json.NewDecoder(r).Decode(&t)
+	t.Report.private = t.Private
+	return t.Report, err
 }
 
 // Works reports whether the default wall does.

@@ -30,10 +30,12 @@ type about struct {
 	Session bool     `json:"session"` // it leads one
 	Mounts  string   `json:"mounts"`  // its namespace of them
 	Read    string   `json:"read"`
+	Program string   `json:"program"`
 }
 
 const (
 	roleAbout = "carboy-test-about"
+	roleOther = "carboy-test-other"
 	roleFail  = "carboy-test-fail"
 	roleCode  = "carboy-test-code"
 	roleNo    = "carboy-test-refuse"
@@ -46,6 +48,7 @@ const (
 func TestMain(m *testing.M) {
 	role.Become(role.Table{
 		roleAbout: describe,
+		roleOther: describe,
 		roleFail:  func() error { return errors.New("it can't\nbe done") },
 		roleNo: func() error {
 			fmt.Fprintln(os.Stderr, "said before")
@@ -82,6 +85,9 @@ func describe() error {
 		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && filepath.IsAbs(to) && !strings.HasPrefix(to, "/proc") && !strings.HasPrefix(to, "/sys") {
 			a.Files = append(a.Files, e.Name()+" "+to)
 		}
+	}
+	if a.Program, err = os.Readlink("/proc/self/exe"); err != nil {
+		return err
 	}
 	if a.Mounts, err = os.Readlink("/proc/self/ns/mnt"); err != nil {
 		return err
@@ -146,6 +152,52 @@ func TestNames(t *testing.T) {
 	cmd := role.Command(t.Context(), roleCode, nil)
 	if _ = cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
 		t.Errorf("the role itself ends with %d, want 7", cmd.ProcessState.ExitCode())
+	}
+}
+
+// TestIn: roles of another program are executed by that one's descriptor, whatever files
+// they are given, and no process of theirs inherits it.
+func TestIn(t *testing.T) {
+	must(t, unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)) // as a daemon does with what it inherits
+	raw, err := os.ReadFile("/proc/self/exe")
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "other")
+	must(t, os.WriteFile(path, raw, 0o755))
+	other, err := os.Open(path)
+	must(t, err)
+	must(t, errors.Join(role.In(other, roleAbout), other.Close(), os.Remove(path)))
+	t.Cleanup(role.Forget)
+	own := func(name string, files ...*os.File) (a about) {
+		t.Helper()
+		out, err := role.Command(t.Context(), name, nil, files...).Output()
+		must(t, err)
+		must(t, json.Unmarshal(out, &a))
+		return a
+	}
+	// Each number up to the program's is a file's that it is given.
+	var given []*os.File
+	defer func() {
+		for _, f := range given {
+			_ = f.Close()
+		}
+	}()
+	for n := uintptr(0); n < 400; {
+		f, err := os.Open(os.DevNull)
+		must(t, err)
+		given, n = append(given, f), f.Fd()
+	}
+	const free = 16 // for what starting a process opens
+	for _, f := range given[:free] {
+		must(t, f.Close())
+	}
+	for _, f := range given[free:] {
+		a := own(roleAbout, f)
+		if a.Program != path+" (deleted)" || !slices.Equal(a.Files, []string{"0 /dev/null", "3 /dev/null"}) {
+			t.Fatalf("with file %d: %q, open %q", f.Fd(), a.Program, a.Files)
+		}
+	}
+	if a := own(roleOther); a.Program == path+" (deleted)" {
+		t.Error("a role of this program is executed by the other")
 	}
 }
 

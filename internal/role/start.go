@@ -2,6 +2,7 @@ package role
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/carboy-sandbox/carboy/internal/backend/disk"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
@@ -21,16 +24,51 @@ import (
 // self is this binary, also where another has taken its place on disk.
 const self = "/proc/self/exe"
 
+// elsewhere are the programs of roles that are not this one's, by their names.
+var elsewhere = map[string]string{}
+
+const (
+	// firstProgram is above the numbers that children have of their own.
+	firstProgram = 256
+	// beforeProgram is how many numbers before a program's are taken, too. Go gives the
+	// files that it moves in a child, before it executes something, the numbers after the
+	// highest that it hands down: that must not be the program's.
+	beforeProgram = 64
+)
+
+// In says that the roles of those names are another program's, which is open as f. This
+// process keeps it open. It is for a main, before anything is started.
+func In(f *os.File, names ...string) error {
+	last := firstProgram - 1
+	for range beforeProgram + 1 {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, last+1)
+		if err == nil && last >= firstProgram && fd != last+1 {
+			err = unix.EBUSY
+		}
+		if err != nil {
+			return fmt.Errorf("keep the program of %s open: %w", strings.Join(names, " and "), err)
+		}
+		last = fd
+	}
+	for _, n := range names {
+		elsewhere[n] = fmt.Sprintf("/proc/self/fd/%d", last)
+	}
+	return nil
+}
+
+// program is what is executed for a role.
+func program(name string) string { return cmp.Or(elsewhere[name], self) }
+
 // FewDescriptors is for the environment of a role that is to hold its own
 // descriptors alone: Go's runtime would hold the host's cgroup files open from its
 // first moment.
 const FewDescriptors = "GODEBUG=containermaxprocs=0,updatemaxprocs=0"
 
-// Command is this binary in a role, which ends with ctx. The arguments are only to
+// Command is this program, or the one that has it, in a role, which ends with ctx. The arguments are only to
 // tell one from another: all users can see them. Standard streams are /dev/null, and
 // files the only others that are ours: the role finds them from descriptor 3 on.
 func Command(ctx context.Context, name string, args []string, files ...*os.File) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, self)
+	cmd := exec.CommandContext(ctx, program(name))
 	cmd.Args = append([]string{name}, args...)
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, weak.Environ()...)
 	cmd.ExtraFiles = files
@@ -42,7 +80,7 @@ func Command(ctx context.Context, name string, args []string, files ...*os.File)
 // never goes on: it is killed by end, or with the calling thread, which must be locked.
 func Stopped(name string, args []string, attr syscall.SysProcAttr) (p *os.Process, end func(), err error) {
 	attr.Ptrace, attr.Pdeathsig = true, syscall.SIGKILL
-	p, err = os.StartProcess(self, append([]string{name}, args...), &os.ProcAttr{Env: []string{}, Sys: &attr})
+	p, err = os.StartProcess(program(name), append([]string{name}, args...), &os.ProcAttr{Env: []string{}, Sys: &attr})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,4 @@
+package role
+
+// Forget has every role be this program's again.
+func Forget() { clear(elsewhere) }
