@@ -12,9 +12,10 @@ import (
 // yet to be given its place.
 var layers = [][]string{
 	{"api", "internal/text/strict", "internal/weak", "internal/text/yamlscan", "internal/text/shell", "internal/text/near", "internal/mountinfo", "internal/landlock", "internal/rights", "test/patience"},
-	{"internal/text/tree"}, // what yamlscan lets through
-	{"internal/beneath"},   // names in directories, and nothing of what is there
-	{"internal/durable"},   // records in them
+	{"internal/text/tree"},     // what yamlscan lets through
+	{"internal/program/order"}, // what one program of ours tells another
+	{"internal/beneath"},       // names in directories, and nothing of what is there
+	{"internal/durable"},       // records in them
 	{"internal/text/term", "internal/text/excerpt", "internal/ignore", "internal/backend/seccomp", "internal/backend/procid", "internal/tenant/key", "internal/guest/guestbin", "internal/guest/servicebin", "internal/backend/subid", "internal/policy", "internal/egress/netlog", "internal/template/dockerfile", "internal/langbot/rpc", "internal/agent/stall", "internal/disk/ext4", "internal/approval"}, // know nothing of sandboxes
 	{"internal/policy/learn"},     // what a record asks of a policy
 	{"internal/sandbox"},          // the domain
@@ -31,7 +32,7 @@ var layers = [][]string{
 	{"internal/role"},       // this binary, executed again
 	{"internal/backend/cgroup", "internal/tenant/team", "internal/home", "internal/backend/hostimage", "internal/image", "internal/snapshot", "internal/egress/secret", "internal/workspace", "internal/template", "internal/loopback"}, // what walls are made of
 	{"internal/volume/tree"}, // what walls and volumes both know
-	{"internal/volume", "internal/backend", "internal/egress", "internal/quarantine", "internal/doctor", "internal/store", "internal/uninstall", "internal/server/wire", "internal/server/hostdir", "internal/policy/netspec", "internal/tenant/meter", "internal/node", "internal/template/startup", "internal/publish", "internal/hybrid", "internal/approval/desk", "internal/approval/webhook"},
+	{"internal/volume", "internal/backend", "internal/egress", "internal/quarantine", "internal/doctor", "internal/store", "internal/uninstall", "internal/program", "internal/server/wire", "internal/server/hostdir", "internal/policy/netspec", "internal/tenant/meter", "internal/node", "internal/template/startup", "internal/publish", "internal/hybrid", "internal/approval/desk", "internal/approval/webhook"},
 	{"internal/repository", "internal/gitgate"},             // what git says of a directory, and what passes to upstreams
 	{"internal/launch"},                                     // what a user says of a sandbox
 	{"internal/project"},                                    // and what a project does

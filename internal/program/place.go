@@ -1,0 +1,253 @@
+package program
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+const (
+	// mode lets the users that instances have execute a program, by a descriptor: nobody
+	// writes to it, its owner neither.
+	mode = 0o555
+	// fresh begins the names of programs that are being unpacked.
+	fresh    = ".new-"
+	lockName = "lock"
+
+	// lockPatience is for another that unpacks, or sweeps.
+	lockPatience = 20 * time.Second
+	lockStep     = 10 * time.Millisecond
+)
+
+// errUnfit is of a file that is not the program which its name says.
+var errUnfit = errors.New("not that program")
+
+// place is a directory of programs.
+type place struct{ dir string }
+
+func at(state string) place { return place{filepath.Join(state, Dir)} }
+
+// find opens a program that was unpacked before, once all of it was read.
+func (d place) find(p packed) (*os.File, error) { return d.open(p, p.fileName()) }
+
+// open opens the file name, which must be p, wholly.
+func (d place) open(p packed, name string) (*os.File, error) {
+	f, err := home.OpenTrusted(filepath.Join(d.dir, name))
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(d.fit(0), readOnly(f), p.check(f)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// fit refuses a file system that nothing is executed from, or that has no room for twice so
+// many bytes: what sandboxes write comes first.
+func (d place) fit(bytes int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(d.dir, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: d.dir, Err: err}
+	}
+	if st.Flags&unix.ST_NOEXEC != 0 {
+		return fmt.Errorf("%s is on a file system that is mounted noexec", d.dir)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < 2*bytes {
+		return fmt.Errorf("%s has room for %d MiB: %w", d.dir, free>>20, unix.ENOSPC)
+	}
+	return nil
+}
+
+// readOnly refuses a file that its owner may write to, or that others may not execute.
+func readOnly(f *os.File) error {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if fi.Mode().Perm() != mode {
+		return fmt.Errorf("%s: %w: its mode is %v", f.Name(), errUnfit, fi.Mode())
+	}
+	return nil
+}
+
+// check reads all of f, which must be p.
+func (p packed) check(f *os.File) error {
+	sum := sha256.New()
+	n, err := io.CopyBuffer(sum, whole(f, p.size), make([]byte, 1<<18))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	if n != p.size || hex.EncodeToString(sum.Sum(nil)) != p.digest {
+		return fmt.Errorf("%s: %w", f.Name(), errUnfit)
+	}
+	return nil
+}
+
+// fill unpacks what is not there.
+func (d place) fill(ctx context.Context, all []packed) (*Set, error) {
+	if err := home.Make(d.dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := d.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	d.sweep(all) // first: it may make room
+	if err := d.fit(total(all)); err != nil {
+		return nil, err
+	}
+	return gather(all, func(p packed) (*os.File, error) {
+		if f, err := d.find(p); err == nil { // by another meanwhile
+			return f, nil
+		}
+		return d.unpack(p)
+	})
+}
+
+// unpack writes a program under a name of its own, which becomes its proper one once all
+// of it was read again, through the descriptor that is returned. It is not
+// forced to the disk: what a crash leaves is read before it is executed.
+func (d place) unpack(p packed) (_ *os.File, err error) {
+	name := fresh + rand.Text()
+	path := filepath.Join(d.dir, name)
+	w, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(path) // whoever unpacks next removes it otherwise
+		}
+	}()
+	err = p.unpack(w)
+	if err == nil {
+		err = w.Chmod(mode)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, fmt.Errorf("unpack %s: %w", p.name, err)
+	}
+	f, err := d.open(p, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Rename(path, filepath.Join(d.dir, p.fileName())); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// lock keeps others from unpacking and sweeping, for as long as they have patience.
+func (d place) lock(ctx context.Context) (*home.Lock, error) {
+	end := time.NewTimer(lockPatience)
+	defer end.Stop()
+	step := time.NewTicker(lockStep)
+	defer step.Stop()
+	for {
+		l, err := home.TakeLock(filepath.Join(d.dir, lockName))
+		if err == nil || sandbox.KindOf(err) != sandbox.Conflict {
+			return l, err
+		}
+		select {
+		case <-step.C:
+		case <-end.C:
+			return nil, err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// sweepOthers removes what is of other versions, if there is any and nobody else is at it.
+func (d place) sweepOthers(all []packed) {
+	if len(d.others(all)) == 0 {
+		return
+	}
+	l, err := home.TakeLock(filepath.Join(d.dir, lockName))
+	if err != nil {
+		return // the next daemon does it
+	}
+	defer l.Close()
+	d.sweep(all)
+}
+
+// others are the names of programs that are not among all, and of what was left half
+// unpacked. What is not ours stays.
+func (d place) others(all []packed) (names []string) {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return nil
+	}
+	own := map[string]bool{}
+	for _, p := range all {
+		own[p.fileName()] = true
+	}
+	for _, e := range entries {
+		if n := e.Name(); strings.HasPrefix(n, fresh) || isProgram(n) && !own[n] {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// sweep removes others that no process executes; with the lock. It is no matter if it
+// can't see all processes: what is executed goes on without a name.
+func (d place) sweep(all []packed) {
+	names := d.others(all)
+	if len(names) == 0 {
+		return
+	}
+	used := executed()
+	for _, n := range names {
+		path := filepath.Join(d.dir, n)
+		if id, err := identify(os.Lstat, path); err != nil || used[id] {
+			continue
+		}
+		_ = os.Remove(path) // the next one tries again
+	}
+}
+
+// file identifies one.
+type file struct{ dev, ino uint64 }
+
+func identify(stat func(string) (fs.FileInfo, error), path string) (file, error) {
+	fi, err := stat(path)
+	if err != nil {
+		return file{}, err
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return file{}, errUnfit
+	}
+	return file{uint64(st.Dev), st.Ino}, nil
+}
+
+// executed are the programs of all processes, as far as they can be seen.
+func executed() map[file]bool {
+	out := map[file]bool{}
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		return out
+	}
+	for _, l := range links {
+		if id, err := identify(os.Stat, l); err == nil {
+			out[id] = true
+		}
+	}
+	return out
+}
