@@ -1,7 +1,8 @@
 # Carboy: build it, test it, tend it. The work itself is in scripts/.
 #
 # The guest agent, with its sudo, and the program of our own templates are built
-# first, and embedded in the one binary that users get. All are static. Those are
+# first, then the programs that carboy executes, which carry those, and last the one
+# binary that users get, which carries these. All are static, and all but that one are
 # built without a stamp of the commit, so that their bytes, and all that is
 # compiled over them, change only when their code does.
 
@@ -19,15 +20,23 @@ PKG = ./...
 # a second time, which takes minutes.
 STATIC = CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
 
-.PHONY: build rules share install uninstall release release-check try-install guest weak test test-long test-agents deps machine lint lint-all bench bench-agents bench-peers bench-gate bench-e2b bench-box escape fuzz generate generate-check tidy-check gvisor-latest clean
+.PHONY: build programs rules share install uninstall release release-check try-install guest weak test test-long test-agents deps machine lint lint-all bench bench-agents bench-peers bench-gate bench-e2b bench-box escape fuzz generate generate-check tidy-check gvisor-latest clean
 
-build: guest rules
+build: programs
 	$(STATIC) $(GO) build -ldflags "-s -w -X main.version=$$(scripts/version.sh)" -o $(BIN)/carboy ./cmd/carboy
+
+# What carboy executes, and carries packed. Packing runs here, for whatever machine the
+# rest is built.
+PROGRAMS = carboy-daemon carboy-gvisor
+PACK = env -u GOOS -u GOARCH $(STATIC) $(GO) run ./cmd/carboy-pack
+programs: guest rules
+	for p in $(PROGRAMS); do $(STATIC) $(GO) build -ldflags "-s -w" -o $(BIN)/programs/$$p ./cmd/$$p || exit; done
+	$(PACK) internal/program/bin $(PROGRAMS:%=$(BIN)/programs/%)
 
 # What is installed beside the binary, made from its commands' own text and its modules.
 share: build
 	SOURCE_DATE_EPOCH="$$(scripts/epoch.sh)" $(STATIC) $(GO) run ./cmd/carboy-manual "$$(scripts/version.sh)" $(BIN)/share
-	$(STATIC) scripts/third-party.sh $(BIN)/carboy $(GUEST) $(SUDO) $(SERVICE) >$(BIN)/share/THIRD-PARTY-LICENSES
+	$(STATIC) scripts/third-party.sh $(BIN)/carboy $(PROGRAMS:%=$(BIN)/programs/%) $(GUEST) $(SUDO) $(SERVICE) >$(BIN)/share/THIRD-PARTY-LICENSES
 
 # After make build share. As root, this runs no compiler.
 PREFIX = /usr/local
@@ -58,9 +67,11 @@ guest:
 	$(STATIC) $(GO) build -ldflags "-s -w" -o $(GUEST) ./cmd/carboy-guest
 	$(STATIC) $(GO) build -ldflags "-s -w" -o $(SERVICE) ./cmd/carboy-service
 
-# The same two, with weaknesses to be seeded: for test/escape and test/e2e.
+# The same programs, with weaknesses to be seeded: for test/escape and test/e2e.
 weak: guest rules
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-guest-weak ./cmd/carboy-guest
+	for p in $(PROGRAMS); do $(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/programs/weak/$$p ./cmd/$$p || exit; done
+	$(PACK) internal/program/weakbin $(PROGRAMS:%=$(BIN)/programs/weak/%)
 	$(STATIC) $(GO) build -tags weakened -ldflags "-s -w" -o $(BIN)/carboy-weak ./cmd/carboy
 
 # The gates, then the tests, those from outside included. Of what can be done any number
@@ -150,4 +161,4 @@ gvisor-latest:
 	scripts/gvisor-latest.sh
 
 clean:
-	rm -rf $(BIN) $(GUEST) $(SERVICE) $(SUDO) test/e2b/node_modules
+	rm -rf $(BIN) $(GUEST) $(SERVICE) $(SUDO) internal/program/bin/* internal/program/weakbin/* test/e2b/node_modules

@@ -89,9 +89,9 @@ export PATH
 # start_engine runs Docker's engine until clean.
 start_engine() {
 	mkdir -p "$tmp/bin" "$tmp/docker"
-	# carboy is gVisor's own command line where it is called by this name, and
-	# by no path.
-	ln -s "$(command -v runsc || echo "$CARBOY_BIN")" "$tmp/bin/carboy-runsc"
+	# The program that carboy carries is gVisor's own command line where it is called by
+	# this name, and by no path.
+	ln -s "$(command -v runsc || echo "${CARBOY_BIN%/*}/programs/carboy-gvisor")" "$tmp/bin/carboy-runsc"
 	# Docker makes the control groups; gVisor's own would need a newer tree of
 	# them than some machines have.
 	cat >"$tmp/bin/runsc-for-docker" <<END

@@ -16,21 +16,14 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 
-build() {
-	CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" go build "$@"
-}
-version=$(scripts/version.sh)
-
 if [ -z "${CARBOY_BIN:-}" ]; then
 	echo "building" >&2
-	build -ldflags "-s -w" -o internal/guest/guestbin/bin/carboy-guest ./cmd/carboy-guest
-	build -ldflags "-s -w -X main.version=$version" -o "$tmp/carboy" ./cmd/carboy
+	make -s build BIN="$tmp"
 	CARBOY_BIN=$tmp/carboy
 fi
 if [ -z "${CARBOY_WEAK_BIN:-}" ]; then
 	echo "building what is weak" >&2
-	build -tags weakened -ldflags "-s -w" -o "$tmp/carboy-guest-weak" ./cmd/carboy-guest
-	build -tags weakened -ldflags "-s -w -X main.version=$version" -o "$tmp/carboy-weak" ./cmd/carboy
+	make -s weak BIN="$tmp"
 	CARBOY_WEAK_BIN=$tmp/carboy-weak
 	CARBOY_WEAK_GUEST=$tmp/carboy-guest-weak
 fi

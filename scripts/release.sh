@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds a release of the commit that is checked out: scripts/release.sh [DIR]. In
 # DIR (bin/release) are then, for each of ARCHES (amd64 arm64), an archive, a .deb, an
-# .rpm and a bill of materials, and for all of them a statement of provenance and a
+# .rpm and a bill of materials of each program, and for all of them a statement of provenance and a
 # list of digests. The same commit, toolchain and modules give the same bytes; scripts/
 # release-check.sh compares.
 #
@@ -73,13 +73,15 @@ for arch in $arches; do
 	built=$tmp/$arch
 	GOOS=$GOOS GOARCH=$arch make -s build BIN="$built"
 	cp -r "$tmp/share" "$built/share"
-	scripts/third-party.sh "$built/carboy" internal/guest/*/bin/carboy-* >"$built/share/THIRD-PARTY-LICENSES"
+	scripts/third-party.sh "$built/carboy" "$built"/programs/carboy-* internal/guest/*/bin/carboy-* >"$built/share/THIRD-PARTY-LICENSES"
 	CARBOY_BUILT=$built DESTDIR=$tmp/archive-$arch PREFIX=/usr/local scripts/install.sh install
 	archive "$tmp/archive-$arch" "carboy_${version}_linux_$arch"
 	CARBOY_BUILT=$built DESTDIR=$tmp/package-$arch PREFIX=/usr scripts/install.sh install
 	package "$tmp/package-$arch" "$arch"
-	tool cyclonedx-gomod bin -json -noserial -notimestamp -std -version "$CARBOY_VERSION" \
-		-output "$out/carboy_${version}_linux_$arch.cdx.json" "$built/carboy" >&2
+	for p in "$built/carboy" "$built"/programs/carboy-*; do # it carries these
+		tool cyclonedx-gomod bin -json -noserial -notimestamp -std -version "$CARBOY_VERSION" \
+			-output "$out/${p##*/}_${version}_linux_$arch.cdx.json" "$p" >&2
+	done
 done
 
 cd "$out"

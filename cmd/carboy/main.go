@@ -1,17 +1,20 @@
-// Command carboy gives an AI agent a machine of its own. It is the command
-// line, the daemon, and every role in which a wall executes it again.
+// Command carboy gives an AI agent a machine of its own. It is the command line, and
+// carries the programs that it needs inside: the daemon, and what the daemon executes.
 package main
 
 import (
 	"context"
 	"os"
 
+	"github.com/carboy-sandbox/carboy/internal/bench"
 	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/quarantine/jail"
+	"github.com/carboy-sandbox/carboy/internal/role"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
 func main() {
-	become()
+	role.Become(jail.Roles(), bench.Roles()) // what the command line executes itself as
 	weak.Announce()
 	os.Exit(cli.Main(context.Background(), os.Args[1:], environment()))
 }

@@ -26,8 +26,10 @@ const (
 
 // Options say what is measured.
 type Options struct {
-	Carboy   string                           // the program to measure: carboy's own
-	Version  string                           // of it
+	Carboy  string // the program to measure: carboy's own
+	Version string // of it
+	// GVisor unpacks gVisor's own program, as carboy has it, into a directory; nil: there is none.
+	GVisor   func(dir string) (path string, err error)
 	Dir      string                           // below which the run works; "": where temporary files are
 	Rounds   int                              // 0: DefaultRounds, or 3 where Quick is set
 	Quick    bool                             // small amounts, for a look
@@ -66,6 +68,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory to work in: %w", err)
 	}
+	w.gvisor = o.GVisor
 	rep := &Report{
 		Schema: schema, Version: o.Version, Started: time.Now().UTC(), Rounds: o.Rounds, Quick: o.Quick, Machine: lookAround(w.dir),
 	}

@@ -221,7 +221,13 @@ func (w *world) runsc(n int) peer {
 			if r.path, err = look("runsc"); err == nil {
 				return w.version(ctx, r.path, "--version")
 			}
-			r.path, r.argv0 = w.carboy, "carboy-runsc"
+			if w.gvisor == nil {
+				return false, err.Error()
+			}
+			r.argv0 = "carboy-runsc"
+			if r.path, err = w.gvisor(w.dir); err != nil {
+				return false, err.Error()
+			}
 			ok, note := w.versionOf(ctx, command{argv: []string{r.path, "--version"}, argv0: r.argv0})
 			if ok {
 				note = "none is installed: gVisor's own command line, as carboy has it"

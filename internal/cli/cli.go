@@ -13,6 +13,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli/console"
 	"github.com/carboy-sandbox/carboy/internal/cli/exit"
 	"github.com/carboy-sandbox/carboy/internal/doctor"
+	"github.com/carboy-sandbox/carboy/internal/program/order"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 	"github.com/carboy-sandbox/carboy/internal/uninstall"
 )
@@ -41,7 +42,7 @@ type Env struct {
 	// Gone returns once the process of the daemon has ended, which may have stopped
 	// to answer before, or the cause of ctx. Nil: it can't be seen.
 	Gone func(ctx context.Context) error
-	// Serve runs the daemon in this process until ctx ends.
+	// Serve runs the daemon until ctx ends, or becomes it.
 	Serve func(ctx context.Context, o ServeOptions) error
 	// Why looks in the daemon's log for the last failure since a moment with that
 	// message: the log's path, "" where there is none, and the cause, "" where it
@@ -49,6 +50,9 @@ type Env struct {
 	Why func(message string, since time.Time) (path, cause string)
 	// Doctor tries what this machine can enforce; where nil, nobody can.
 	Doctor func(ctx context.Context) (doctor.Report, error)
+	// GVisor unpacks gVisor's own program into a directory, for bench, and returns its
+	// path; where nil, there is none.
+	GVisor func(dir string) (path string, err error)
 	// Survey says what the caller's home holds, and with config of which
 	// configuration; it changes nothing. Uninstall ends all sandboxes of a home whose
 	// daemon has left, and removes it. Where nil, nobody can.
@@ -57,30 +61,13 @@ type Env struct {
 }
 
 // UninstallOptions are how much Env.Uninstall does.
-type UninstallOptions struct {
-	Config   bool // remove the configuration, too
-	StopOnly bool // end sandboxes, and remove nothing
-}
+type UninstallOptions = order.Uninstall
 
-// ServeOptions are the flags of serve.
-type ServeOptions struct {
-	Listen     string // TCP address besides the unix socket; "": none
-	APIKeyFile string // keys that Listen accepts; "": none
-	Background bool   // started by another carboy: leave when idle
-	LangBot    *LangBotOptions
-}
-
-// LangBotOptions are the flags of langbot serve; what is "" or nil is as configured.
-type LangBotOptions struct {
-	Listen           string // TCP address of the dialect; "": "127.0.0.1:5410", unless Stdio
-	Stdio            bool   // speak over standard input and output as well, and leave with them
-	HostRoot         string
-	MountRoots       []string
-	Profile          string
-	Isolation        string
-	ControlTokenFile string
-	TLSCert, TLSKey  string
-}
+// ServeOptions are the flags of serve, and LangBotOptions those of langbot serve.
+type (
+	ServeOptions   = order.Serve
+	LangBotOptions = order.LangBot
+)
 
 // Main runs one command line, args without the program's name, and returns
 // the process's exit code. It is main without os.Exit. A signal that arrives

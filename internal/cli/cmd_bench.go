@@ -80,7 +80,7 @@ func (a *app) bench(ctx context.Context, o bench.Options) error {
 	if err != nil {
 		return err
 	}
-	o.Carboy, o.Version = exe, a.env.Version
+	o.Carboy, o.Version, o.GVisor = exe, a.env.Version, a.env.GVisor
 	o.Progress = func(format string, args ...any) { a.Note(fmt.Sprintf(format, args...)) }
 	report, err := bench.Run(ctx, o)
 	return a.showReport(report, err)

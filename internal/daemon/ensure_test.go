@@ -115,7 +115,7 @@ func starter(t *testing.T, version string) (reach.Starter, *notices) {
 		t.Fatal(err)
 	}
 	s := reach.Starter{
-		Dirs: dirs, Exe: exe, Args: []string{childArg, version}, Environ: env, Version: version, Notice: n.add,
+		Dirs: dirs, Program: executes(exe, childArg, version), Environ: env, Version: version, Notice: n.add,
 	}
 	t.Cleanup(func() {
 		c, err := client.New(client.Options{Socket: reach.Socket(dirs)})
@@ -132,6 +132,13 @@ func starter(t *testing.T, version string) (reach.Starter, *notices) {
 		})
 	})
 	return s, n
+}
+
+// executes opens no file: the program is a path.
+func executes(path string, args ...string) func(context.Context) (*reach.Program, error) {
+	return func(context.Context) (*reach.Program, error) {
+		return &reach.Program{Path: path, Args: append([]string{"carboy"}, args...), Close: func() error { return nil }}, nil
+	}
 }
 
 type notices struct {
@@ -249,11 +256,11 @@ func TestEnsureFails(t *testing.T) {
 	if !ok || e.Kind != client.Unsupported || e.Hint != "build some" {
 		t.Errorf("Ensure = %#v, want the daemon's own words", err)
 	}
-	s.Exe = "/bin/false"
+	s.Program = executes("/bin/false")
 	if err := s.Ensure(t.Context()); client.KindOf(err) != client.Unavailable {
 		t.Errorf("Ensure of a program that ends = %v, want unavailable", err)
 	}
-	s.Exe = "/none"
+	s.Program = executes("/none")
 	if err := s.Ensure(t.Context()); client.KindOf(err) != client.Unavailable {
 		t.Errorf("Ensure of no program = %v, want unavailable", err)
 	}

@@ -64,7 +64,7 @@ func userNamespaces(ctx context.Context, m *machine) Line {
 	}{
 		{"user.max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"},
 		{"kernel.unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"},
-		{"kernel.apparmor_restrict_unprivileged_userns", "1", appArmorProfile()},
+		{"kernel.apparmor_restrict_unprivileged_userns", "1", appArmorProfile(m.opts.Exe)},
 	} {
 		if sysctl(s.name) == s.bad && (!m.root || s.name == "user.max_user_namespaces") {
 			return outcome(Missing, fmt.Sprintf("%v (%s is %s)", err, s.name, s.bad)).because(why).mendedBy("as root: " + s.mend)
@@ -77,10 +77,10 @@ func userNamespaces(ctx context.Context, m *machine) Line {
 	return outcome(Missing, err.Error()).because(why).mendedBy(mend)
 }
 
-// appArmorProfile is the command that lets this binary make user namespaces.
-func appArmorProfile() string {
-	exe, err := os.Executable()
-	if err != nil || strings.ContainsAny(exe, " \t'\"\\%*?[]{}") {
+// appArmorProfile is the command that lets carboy's file exe make user namespaces, and
+// the programs that it executes.
+func appArmorProfile(exe string) string {
+	if exe == "" || strings.ContainsAny(exe, " \t'\"\\%*?[]{}") {
 		return "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
 	}
 	return `printf 'abi <abi/4.0>,\nprofile carboy ` + exe + ` flags=(unconfined) {\n  userns,\n}\n' >/etc/apparmor.d/carboy && apparmor_parser -r /etc/apparmor.d/carboy`

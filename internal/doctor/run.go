@@ -15,6 +15,7 @@ import (
 // Options say what to look at.
 type Options struct {
 	Version string
+	Exe     string // carboy's own file; "" where that is not known
 	Dirs    home.Dirs
 	DirsErr error  // why there are no Dirs, or nil
 	Home    string // the caller's home directory; "": none

@@ -135,7 +135,11 @@ func BenchmarkCreate(b *testing.B) {
 // stock times `runsc run` to its first byte of output.
 func (h *home) stock(b *testing.B, bundle string, i int) time.Duration {
 	b.Helper()
-	cmd := exec.CommandContext(b.Context(), carboy)
+	programs, err := filepath.Glob(filepath.Join(h.dir, "state", "carboy", "programs", "carboy-gvisor-*"))
+	if err != nil || len(programs) != 1 {
+		b.Fatal("gVisor's program: ", programs, err)
+	}
+	cmd := exec.CommandContext(b.Context(), programs[0])
 	cmd.Args = []string{
 		"carboy-runsc", "--root=" + filepath.Join(bundle, "state"), "--platform=systrap", "--network=none",
 		"--ignore-cgroups", "--directfs=false", "--host-uds=create", "--overlay2=none", "--file-access=exclusive",

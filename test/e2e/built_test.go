@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// A binary that go install made has no guest agent: each command that needs a sandbox
+// A binary that go install made has no programs to carry: each command that needs one
 // says so in its first line, and what to do instead; the others work.
-func TestBinaryWithoutGuest(t *testing.T) {
+func TestBinaryWithoutPrograms(t *testing.T) {
 	dir := t.TempDir()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	overlay, err := json.Marshal(map[string]map[string]string{
-		"Replace": {filepath.Join(root, "internal/guest/guestbin/bin/carboy-guest"): ""}, // is not there
+		"Replace": {filepath.Join(root, "internal/program/bin/index"): ""}, // is not there
 	})
 	if err == nil {
 		err = os.WriteFile(dir+"/overlay.json", overlay, 0o600)
@@ -40,7 +40,7 @@ func TestBinaryWithoutGuest(t *testing.T) {
 	}
 	for _, args := range [][]string{{"run", "--", "true"}, {"create"}, {"ls"}, {"doctor"}, {"serve"}, {"session", "ls"}} {
 		out, err := run(args...)
-		if err == nil || !strings.HasPrefix(out, "carboy: this carboy was built without its guest agent") || !strings.Contains(out, "make build") {
+		if err == nil || !strings.HasPrefix(out, "carboy: this carboy was built without its daemon") || !strings.Contains(out, "make build") {
 			t.Errorf("%q: %v, %q", args, err, out)
 		}
 	}

@@ -42,13 +42,26 @@ const (
 
 // Starter starts a daemon where a home has none.
 type Starter struct {
-	Dirs    home.Dirs
-	Exe     string            // carboy's own program
-	Args    []string          // its arguments: those of a daemon in the background
+	Dirs home.Dirs
+	// Program opens the daemon's, once Dirs are there.
+	Program func(ctx context.Context) (*Program, error)
 	Environ []string          // os.Environ, of which a daemon gets what it needs
 	Version string            // of this program
 	Notice  func(text string) // is told one line for the user
 }
+
+// Program is what a daemon is executed by.
+type Program struct {
+	Path  string   // in this process, and in its children
+	Args  []string // with its name in front
+	Env   []string // besides what a daemon keeps of Environ
+	Files []*os.File
+	Notes []string // lines for the user, once it is started
+	Close func() error
+}
+
+// FirstFile is the number of the first of a Program's Files.
+const FirstFile = ReadyFD + 1
 
 // Ensure returns once a daemon answers that this program can talk to. It
 // starts one where none does, and says so. A daemon that speaks another
@@ -158,7 +171,13 @@ func (s Starter) launch(ctx context.Context) (pid int, notes []string, err error
 		return 0, nil, fmt.Errorf("start a daemon: %w", err)
 	}
 	defer r.Close()
-	cmd := s.command(log, w)
+	p, err := s.Program(ctx)
+	if err != nil {
+		w.Close()
+		return 0, nil, err
+	}
+	defer func() { _ = p.Close() }() // the daemon has its own
+	cmd := s.command(p, log, w)
 	// What this process's parent left open must not stay
 	// open for as long as a daemon lives.
 	if err := unix.CloseRange(ReadyFD, uint(^uint32(0)), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) {
@@ -174,16 +193,16 @@ func (s Starter) launch(ctx context.Context) (pid int, notes []string, err error
 	}
 	go func() { _ = cmd.Wait() }() // so that it is no zombie if it ends before this process
 	notes, err = s.heed(ctx, r)
-	return cmd.Process.Pid, notes, err
+	return cmd.Process.Pid, append(p.Notes, notes...), err
 }
 
 // command is the daemon's: an environment of what it needs, a session of its
-// own, no descriptor but its log and the pipe.
-func (s Starter) command(log, ready *os.File) *exec.Cmd {
+// own, no descriptor but its log, the pipe, and its program's.
+func (s Starter) command(p *Program, log, ready *os.File) *exec.Cmd {
 	return &exec.Cmd{
-		Path: s.Exe, Args: append([]string{"carboy"}, s.Args...),
-		Env: append(cleanEnv(s.Environ), ReadyVar+"="+strconv.Itoa(ReadyFD)),
-		Dir: "/", Stdout: log, Stderr: log, ExtraFiles: []*os.File{ready},
+		Path: p.Path, Args: p.Args,
+		Env: append(append(cleanEnv(s.Environ), p.Env...), ReadyVar+"="+strconv.Itoa(ReadyFD)),
+		Dir: "/", Stdout: log, Stderr: log, ExtraFiles: append([]*os.File{ready}, p.Files...),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 }

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/daemon"
+	"github.com/carboy-sandbox/carboy/internal/program/order"
 )
 
 // boxListen is where LangBot looks for its runtime.
@@ -15,7 +15,7 @@ const boxListen = "127.0.0.1:5410"
 
 // asLangBot has a daemon serve LangBot as its Box runtime. What flags say stands
 // above the configuration.
-func asLangBot(cfg *daemon.Config, o *cli.LangBotOptions) error {
+func asLangBot(cfg *daemon.Config, o *order.LangBot) error {
 	b := &cfg.Box
 	on := true
 	b.Enabled = &on

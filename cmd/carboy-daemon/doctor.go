@@ -16,20 +16,22 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/egress"
 	"github.com/carboy-sandbox/carboy/internal/egress/secret"
 	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/program/order"
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// diagnose tries what this machine can enforce, with the walls themselves.
-func diagnose(ctx context.Context) (doctor.Report, error) {
+// diagnose tries what this machine can enforce, with the walls themselves, and writes
+// what it found to standard output.
+func diagnose(ctx context.Context, o order.Order) error {
 	if err := built(); err != nil {
-		return doctor.Report{}, err
+		return err
 	}
 	dirs, err := home.Find(os.Getenv, os.Getuid())
 	if os.Geteuid() != 0 && cgroup.Undelegated("/") { // as a daemon would; where it can't, the lines say what is missing
 		_ = enterScope(ctx, fmt.Sprintf("%sdoctor-%d", cgroup.ScopePrefix, os.Getpid()), "carboy doctor")
 	}
-	return doctor.Run(ctx, doctor.Options{
-		Version: version, Dirs: dirs, DirsErr: err, Home: ownHome(), Default: sandbox.DefaultIsolation,
+	r, err := doctor.Run(ctx, doctor.Options{
+		Version: o.Version, Exe: o.Exe, Dirs: dirs, DirsErr: err, Home: ownHome(), Default: sandbox.DefaultIsolation,
 		Walls: []doctor.Wall{
 			{Name: gvisor.Name, Open: func(ctx context.Context, state string) (doctor.Backend, error) {
 				return opened(gvisor.Open(ctx, gvisor.Options{State: state, Cache: dirs.Cache}))
@@ -40,6 +42,10 @@ func diagnose(ctx context.Context) (doctor.Report, error) {
 		},
 		Gate: openTrialGates,
 	})
+	if err != nil {
+		return err
+	}
+	return r.Encode(os.Stdout)
 }
 
 // openTrialGates starts gates over a directory of doctor's own, where no secret

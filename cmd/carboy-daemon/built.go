@@ -5,9 +5,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// built says what is wrong with how this binary was built, which go install and go
-// build do in ways that make build does not: it has no guest agent to put into
-// sandboxes, or a C library that gVisor's processes can't start with.
+// built says what is wrong with how this program was built, which go build does in ways
+// that make build does not: it has no guest agent to put into sandboxes, or a C library
+// that roles can't start with.
 func built() error {
 	switch {
 	case !guestbin.Built():

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/backend/gvisor"
+	"github.com/carboy-sandbox/carboy/internal/backend/instance"
+	"github.com/carboy-sandbox/carboy/internal/backend/process"
+	"github.com/carboy-sandbox/carboy/internal/doctor"
+	"github.com/carboy-sandbox/carboy/internal/egress"
+	"github.com/carboy-sandbox/carboy/internal/image"
+	"github.com/carboy-sandbox/carboy/internal/program/order"
+	"github.com/carboy-sandbox/carboy/internal/quarantine/jail"
+	"github.com/carboy-sandbox/carboy/internal/role"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+	"github.com/carboy-sandbox/carboy/internal/volume/content"
+)
+
+// become ends in the role that argv[0] names, if it names one.
+func become() {
+	role.Become(
+		role.Table{
+			order.RoleServe:     ordered(serve),
+			order.RoleDoctor:    ordered(diagnose),
+			order.RoleUninstall: ordered(uninstallHome),
+		},
+		instance.Roles(), process.Roles(egress.MakeLink),
+		egress.Roles(), content.Roles(), image.Roles(), jail.Roles(), doctor.Roles(),
+	)
+}
+
+// ordered is a role that the command line executes, with an order, and that a signal ends.
+func ordered(run func(context.Context, order.Order) error) func() error {
+	return func() error {
+		// A program that is executed by a descriptor is called by its number otherwise.
+		_ = os.WriteFile("/proc/self/comm", []byte(os.Args[0]), 0) // it is for who looks
+		o, err := order.Take()
+		if err != nil {
+			return err
+		}
+		// What a careless parent left open is no instance's business.
+		if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+			return fmt.Errorf("keep descriptors to oneself: %w", err)
+		}
+		if err := findPrograms(o); err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		context.AfterFunc(ctx, stop) // a second signal ends the process
+		defer stop()
+		return run(ctx, o)
+	}
+}
+
+// findPrograms has roles of other programs executed by the descriptors that were handed
+// down.
+func findPrograms(o order.Order) error {
+	f, err := order.Inherit(o.Programs, order.GVisor)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return role.In(f, gvisor.RoleLauncher, gvisor.RoleSuspend)
+}
+
+// fail says on standard error what a daemon in the foreground ended by, as the command
+// line does, and is its exit code.
+func fail(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return role.Code(exitInterrupted)
+	}
+	fmt.Fprintf(os.Stderr, "carboy: %v\n", err)
+	if e, ok := errors.AsType[*sandbox.Error](err); ok && e.Hint != "" {
+		fmt.Fprintf(os.Stderr, "hint: %s\n", e.Hint)
+	}
+	return role.Code(exitFailed)
+}
+
+// Exit codes, as the command line has them.
+const (
+	exitFailed      = 125
+	exitInterrupted = 130
+)

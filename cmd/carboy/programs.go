@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/carboy-sandbox/carboy/internal/cli"
+	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
+	"github.com/carboy-sandbox/carboy/internal/doctor"
+	"github.com/carboy-sandbox/carboy/internal/home"
+	"github.com/carboy-sandbox/carboy/internal/program"
+	"github.com/carboy-sandbox/carboy/internal/program/order"
+	"github.com/carboy-sandbox/carboy/internal/role"
+	"github.com/carboy-sandbox/carboy/internal/sandbox"
+)
+
+// built says that this binary was built without the programs that it is to carry, as go
+// install and go build do.
+func built() error {
+	if program.Built() {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.Unsupported,
+		"this carboy was built without its daemon, as go install does: build it by make build, in a clone of its source").
+		WithHint("make build")
+}
+
+// newOrder is what every program is told; the others are descriptors from first on.
+func newOrder(first int) order.Order {
+	o := order.Order{Version: version, Programs: map[string]int{order.GVisor: first}}
+	o.Exe, _ = os.Executable() // only a hint names it
+	return o
+}
+
+// daemonProgram opens the program of a daemon in the background.
+func daemonProgram(ctx context.Context, dirs home.Dirs) (*reach.Program, error) {
+	set, err := program.Open(ctx, dirs)
+	if err != nil {
+		return nil, err
+	}
+	o := newOrder(reach.FirstFile)
+	o.Serve.Background = true
+	env, err := o.Environ()
+	path, perr := set.Path(order.Daemon)
+	if err = errors.Join(err, perr); err != nil {
+		return nil, errors.Join(err, set.Close())
+	}
+	p := &reach.Program{
+		Path: path, Args: []string{order.RoleServe, "run"}, Env: []string{env},
+		Files: []*os.File{set.File(order.GVisor)}, Close: set.Close,
+	}
+	if set.Note != "" {
+		p.Notes = []string{set.Note}
+	}
+	return p, nil
+}
+
+// serve becomes the daemon.
+func serve(ctx context.Context, s cli.ServeOptions) error {
+	if err := built(); err != nil {
+		return err
+	}
+	dirs, err := home.Find(os.Getenv, os.Getuid())
+	if err != nil {
+		return err
+	}
+	if err := dirs.Create(); err != nil {
+		return err
+	}
+	set, err := program.Open(ctx, dirs)
+	if err != nil {
+		return err
+	}
+	if set.Note != "" {
+		fmt.Fprintln(os.Stderr, "carboy: "+set.Note)
+	}
+	gvisor := set.File(order.GVisor)
+	o := newOrder(int(gvisor.Fd()))
+	o.Serve = s
+	env, err := o.Environ()
+	path, perr := set.Path(order.Daemon)
+	if err = errors.Join(err, perr); err != nil {
+		return errors.Join(err, set.Close())
+	}
+	if _, err := unix.FcntlInt(gvisor.Fd(), unix.F_SETFD, 0); err != nil { // it is handed down
+		return fmt.Errorf("hand down %s: %w", order.GVisor, err)
+	}
+	err = unix.Exec(path, []string{order.RoleServe, "serve"}, append(os.Environ(), env))
+	return errors.Join(fmt.Errorf("execute %s: %w", order.Daemon, err), set.Close())
+}
+
+// leavePatience is for a program that was told to end.
+const leavePatience = 30 * time.Second
+
+// ask runs a role of the daemon's program to its end, and returns what it wrote. A signal
+// to this process is one to it.
+func ask(ctx context.Context, name string, fill func(*order.Order), take func(*exec.Cmd) error) error {
+	if err := built(); err != nil {
+		return err
+	}
+	dirs, err := home.Find(os.Getenv, os.Getuid())
+	if err != nil {
+		dirs = home.Dirs{} // the role says so
+	}
+	set, err := program.Borrow(dirs)
+	if err != nil {
+		return err
+	}
+	defer set.Close()
+	const first = 3
+	o := newOrder(first)
+	fill(&o)
+	env, err := o.Environ()
+	path, perr := set.Path(order.Daemon)
+	if err = errors.Join(err, perr); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Args, cmd.Env = []string{name}, append(os.Environ(), env)
+	cmd.ExtraFiles = []*os.File{set.File(order.GVisor)}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals come by this process
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = leavePatience
+	words := &role.Words{}
+	cmd.Stderr = words
+	if err := take(cmd); err != nil {
+		return words.Error(ctx, err)
+	}
+	return nil
+}
+
+// diagnose tries what this machine can enforce.
+func diagnose(ctx context.Context) (r doctor.Report, err error) {
+	err = ask(ctx, order.RoleDoctor, func(*order.Order) {}, func(cmd *exec.Cmd) error {
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return err
+		}
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		var derr error
+		r, derr = doctor.Decode(out)
+		if err := cmd.Wait(); err != nil {
+			return err
+		}
+		return derr
+	})
+	return r, err
+}
+
+// uninstallHome ends all sandboxes of this home, whose daemon has left, and removes the
+// home unless u keeps it.
+func uninstallHome(ctx context.Context, u cli.UninstallOptions) error {
+	return ask(ctx, order.RoleUninstall, func(o *order.Order) { o.Uninstall = u }, (*exec.Cmd).Run)
+}
