@@ -123,13 +123,18 @@ bench: guest
 escape:
 	scripts/escape.sh
 
-# carboy bench beside the sandboxes of others: installs them, and starts
+# What measures. It runs in sandboxes too, so it is static.
+$(BIN)/carboy-bench: FORCE
+	$(STATIC) $(GO) build -ldflags "-s -w" -o $@ ./test/bench
+FORCE:
+
+# carboy-bench beside the sandboxes of others: installs them, and starts
 # Docker's engine for as long as it takes.
-bench-peers: build
+bench-peers: build $(BIN)/carboy-bench
 	scripts/bench.sh
 
 # What the way through a gate costs, beside other proxies that intercept TLS.
-bench-gate: build
+bench-gate: build $(BIN)/carboy-bench
 	scripts/bench-gate.sh
 
 # What E2B's own SDK waits for, over each wall, cold and from the warm pool.
@@ -140,7 +145,7 @@ bench-e2b: build deps
 
 # Sessions by Box's RPC, beside Docker's command line as in bench-peers: make
 # bench-box ARGS='--rounds 10'
-bench-box: build
+bench-box: build $(BIN)/carboy-bench
 	scripts/bench.sh --only sessions,crowd $(ARGS)
 
 # Each target for FUZZTIME, one after the other.

@@ -1,16 +1,17 @@
 #!/bin/sh
 # Measures what the way through a gate costs, beside mitmproxy and squid with
-# ssl-bump. Arguments go to carboy bench gate: scripts/bench-gate.sh --only
+# ssl-bump. Arguments go to carboy-bench gate: scripts/bench-gate.sh --only
 # requests
 #
 # The two are Debian's packages. They are unpacked into a temporary directory
 # and never installed, and run in a network of their own: nothing stays.
 #
-# CARBOY_BIN is the binary to measure; bin/carboy otherwise. Needs root.
+# CARBOY_BIN is the binary to measure; bin/carboy otherwise. make builds both. Needs root.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 CARBOY_BIN=$(readlink -f "${CARBOY_BIN:-$here/bin/carboy}")
+export CARBOY_BIN
 if [ ! -x "$CARBOY_BIN" ]; then
 	echo "bench-gate: there is no $CARBOY_BIN: make build, or set CARBOY_BIN" >&2
 	exit 1
@@ -58,7 +59,7 @@ else
 fi
 
 # In a session of its own, so that a Ctrl-C reaches it once, from clean.
-setsid "$CARBOY_BIN" bench gate --squid "$squid" --mitmproxy "$mitmproxy" "$@" &
+setsid "$here/bin/carboy-bench" gate --squid "$squid" --mitmproxy "$mitmproxy" "$@" &
 bench=$!
 rc=0
 wait "$bench" || rc=$?

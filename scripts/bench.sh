@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures carboy against all its peers, those included that this machine
-# lacks. Arguments go to carboy bench: scripts/bench.sh --only start
+# lacks. Arguments go to carboy-bench: scripts/bench.sh --only start
 #
 # Missing peers are Debian's packages. They are unpacked into a temporary
 # directory and never installed: no service starts, and nothing stays. Docker's
@@ -8,12 +8,13 @@
 # gVisor as a second runtime: an installed runsc, else the one in carboy. Where
 # an engine answers already, that one is measured as it is.
 #
-# CARBOY_BIN is the binary to measure; bin/carboy otherwise. Needs root for all
+# CARBOY_BIN is the binary to measure; bin/carboy otherwise. make builds both. Needs root for all
 # but bubblewrap.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 CARBOY_BIN=$(readlink -f "${CARBOY_BIN:-$here/bin/carboy}")
+export CARBOY_BIN
 if [ ! -x "$CARBOY_BIN" ]; then
 	echo "bench: there is no $CARBOY_BIN: make build, or set CARBOY_BIN" >&2
 	exit 1
@@ -124,7 +125,7 @@ if [ -n "$own" ] && command -v dockerd >/dev/null; then
 fi
 
 # In a session of its own, so that a Ctrl-C reaches it once, from clean.
-setsid "$CARBOY_BIN" bench "$@" &
+setsid "$here/bin/carboy-bench" "$@" &
 bench=$!
 rc=0
 wait "$bench" || rc=$?

@@ -6,7 +6,6 @@ import (
 	"context"
 	"os"
 
-	"github.com/carboy-sandbox/carboy/internal/bench"
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/quarantine/jail"
 	"github.com/carboy-sandbox/carboy/internal/role"
@@ -14,7 +13,7 @@ import (
 )
 
 func main() {
-	role.Become(jail.Roles(), bench.Roles()) // what the command line executes itself as
+	role.Become(jail.Roles()) // what the command line executes itself as
 	weak.Announce()
 	os.Exit(cli.Main(context.Background(), os.Args[1:], environment()))
 }

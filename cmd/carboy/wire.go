@@ -10,8 +10,6 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/cli"
 	"github.com/carboy-sandbox/carboy/internal/daemon/reach"
 	"github.com/carboy-sandbox/carboy/internal/home"
-	"github.com/carboy-sandbox/carboy/internal/program"
-	"github.com/carboy-sandbox/carboy/internal/program/order"
 	"github.com/carboy-sandbox/carboy/internal/weak"
 )
 
@@ -39,7 +37,6 @@ func environment() cli.Env {
 		Serve:     serve,
 		Doctor:    diagnose,
 		Why:       why,
-		GVisor:    func(dir string) (string, error) { return program.Into(dir, order.GVisor) },
 		Survey:    surveyHome,
 		Uninstall: uninstallHome,
 	}

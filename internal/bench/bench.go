@@ -26,10 +26,9 @@ const (
 
 // Options say what is measured.
 type Options struct {
-	Carboy  string // the program to measure: carboy's own
-	Version string // of it
-	// GVisor unpacks gVisor's own program, as carboy has it, into a directory; nil: there is none.
-	GVisor   func(dir string) (path string, err error)
+	Carboy   string                           // the program to measure: carboy's own
+	Version  string                           // of it
+	GVisor   string                           // the program of gVisor's that it carries; "": there is none
 	Dir      string                           // below which the run works; "": where temporary files are
 	Rounds   int                              // 0: DefaultRounds, or 3 where Quick is set
 	Quick    bool                             // small amounts, for a look

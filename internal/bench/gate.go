@@ -26,7 +26,7 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/sandbox"
 )
 
-// Names by which this binary runs itself again.
+// Names by which the program that measures runs itself again.
 const (
 	roleInternet = "carboy-bench-internet"
 	roleLoad     = "carboy-bench-load"
@@ -67,7 +67,11 @@ func RunGate(ctx context.Context, o GateOptions, progress io.Writer) (*Report, e
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, o.Carboy)
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
 	cmd.Args[0] = roleInternet
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(order), &out, progress
@@ -245,7 +249,11 @@ func (g *gated) show() error {
 	if err := os.Mkdir(g.dir(), 0o755); err != nil {
 		return err
 	}
-	for from, to := range map[string]string{g.w.carboy: roleLoad, g.net.Roots: "roots.pem"} {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for from, to := range map[string]string{self: roleLoad, g.net.Roots: "roots.pem"} {
 		raw, err := os.ReadFile(from)
 		if err != nil {
 			return err
@@ -294,7 +302,11 @@ func (g *gated) inside(ctx context.Context, id string, in io.Reader, out io.Writ
 
 // onHost runs the client beside the server.
 func (g *gated) onHost(ctx context.Context, out io.Writer, args ...string) error {
-	o, err := g.w.run(ctx, command{argv: append([]string{g.w.carboy}, args...), argv0: roleLoad})
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	o, err := g.w.run(ctx, command{argv: append([]string{self}, args...), argv0: roleLoad})
 	if err == nil {
 		_, err = out.Write(o.out)
 	}

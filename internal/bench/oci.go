@@ -221,13 +221,10 @@ func (w *world) runsc(n int) peer {
 			if r.path, err = look("runsc"); err == nil {
 				return w.version(ctx, r.path, "--version")
 			}
-			if w.gvisor == nil {
+			if w.gvisor == "" {
 				return false, err.Error()
 			}
-			r.argv0 = "carboy-runsc"
-			if r.path, err = w.gvisor(w.dir); err != nil {
-				return false, err.Error()
-			}
+			r.path, r.argv0 = w.gvisor, "carboy-runsc"
 			ok, note := w.versionOf(ctx, command{argv: []string{r.path, "--version"}, argv0: r.argv0})
 			if ok {
 				note = "none is installed: gVisor's own command line, as carboy has it"

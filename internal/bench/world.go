@@ -33,8 +33,8 @@ var errNoProcess error = unix.ESRCH
 // world is where one run happens: its directory, its processes, and what is
 // to be taken away at its end.
 type world struct {
-	carboy string                           // our own program
-	gvisor func(dir string) (string, error) // unpacks gVisor's
+	carboy string // our own program
+	gvisor string // gVisor's, of those that it carries
 	dir    string
 	tag    string // is in the names of what outlives a process
 	quick  bool

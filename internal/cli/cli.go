@@ -50,9 +50,6 @@ type Env struct {
 	Why func(message string, since time.Time) (path, cause string)
 	// Doctor tries what this machine can enforce; where nil, nobody can.
 	Doctor func(ctx context.Context) (doctor.Report, error)
-	// GVisor unpacks gVisor's own program into a directory, for bench, and returns its
-	// path; where nil, there is none.
-	GVisor func(dir string) (path string, err error)
 	// Survey says what the caller's home holds, and with config of which
 	// configuration; it changes nothing. Uninstall ends all sandboxes of a home whose
 	// daemon has left, and removes it. Where nil, nobody can.

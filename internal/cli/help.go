@@ -67,7 +67,7 @@ func helpGroups() [][]string {
 		{"net", "policy", "approve", "secret", "key", "project", "manifest"},
 		{"image", "snapshot", "template", "volume", "disk", "df", "prune"},
 		{"session", "langbot"},
-		{"serve", "daemon", "doctor", "bench", "version", "completion", "uninstall", "help"},
+		{"serve", "daemon", "doctor", "version", "completion", "uninstall", "help"},
 	}
 }
 

@@ -36,7 +36,7 @@ var helped = []string{
 	"session skill", "session skill install", "session skill ls", "session skill rm",
 	"image", "image pull", "image import", "image ls", "image rm", "image gc",
 	"snapshot", "snapshot create", "snapshot ls", "snapshot rm",
-	"sync", "serve", "daemon", "daemon status", "daemon stop", "daemon run", "doctor", "bench", "version", "completion", "uninstall",
+	"sync", "serve", "daemon", "daemon status", "daemon stop", "daemon run", "doctor", "version", "completion", "uninstall",
 }
 
 // mainWithout runs a command line without a daemon.

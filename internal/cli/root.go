@@ -62,7 +62,7 @@ it, and carboy apply takes what you want.`,
 		a.diffCommand(), a.applyCommand(), a.fetchCommand(), a.syncCommand(), a.imageCommand(), a.snapshotCommand(), a.templateCommand(),
 		a.projectCommand(), a.manifestCommand(),
 		a.netCommand(), a.policyCommand(), a.approveCommand(), a.secretCommand(), a.keyCommand(), a.volumeCommand(), a.diskCommand(), a.dfCommand(), a.pruneCommand(), a.sessionCommand(), a.langbotCommand(),
-		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(), a.completionCommand(), a.uninstallCommand(),
+		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.versionCommand(), a.completionCommand(), a.uninstallCommand(),
 	)
 	root.SetHelpCommand(helpCommand())
 	hideHelpFlags(root)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -84,24 +82,6 @@ func borrow(dirs home.Dirs, all []packed) (*Set, error) {
 		}
 		return inMemory(p)
 	})
-}
-
-// Into unpacks a program into a directory of the caller's own, for who measures it beside
-// carboy, and returns its path.
-func Into(dir, name string) (string, error) {
-	all, err := carried()
-	if err != nil {
-		return "", err
-	}
-	i := slices.IndexFunc(all, func(p packed) bool { return p.name == name })
-	if i < 0 {
-		return "", fmt.Errorf("%s: %w", name, ErrNotBuilt)
-	}
-	f, err := place{dir}.unpack(all[i])
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, all[i].fileName()), f.Close()
 }
 
 func open(ctx context.Context, dirs home.Dirs, all []packed) (*Set, error) {

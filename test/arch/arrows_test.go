@@ -45,8 +45,7 @@ var layers = [][]string{
 	{"internal/provider"}, // agents, and how they are set up
 	{"internal/manifest"}, // and the bottles that they run in
 	{"contrib"},
-	{"internal/bench"},
-	{"internal/cli", "internal/daemon"},
+	{"internal/cli", "internal/daemon", "internal/bench"},
 	{"cmd"},
 	{"test"},
 }

@@ -10,7 +10,7 @@ import (
 // and initialized, at each of its starts.
 var programs = map[string][]string{
 	"cmd/carboy": slices.Concat(wall, storage, []string{
-		own("internal/server"), own("internal/e2b"), own("internal/backend/instance"),
+		own("internal/server"), own("internal/e2b"), own("internal/langbot"), own("contrib"), own("internal/bench"), own("internal/backend/instance"),
 		own("internal/backend/gvisor"), own("internal/backend/process"), own("internal/image"), own("internal/gitgate"),
 		"github.com/prometheus",
 	}),
