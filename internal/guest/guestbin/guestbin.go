@@ -38,13 +38,21 @@ func Binary() ([]byte, error) {
 
 // Digest returns the SHA-256 of the agent's executable in hex, or
 // ErrNotBuilt. Agents of equal digest are the same.
-func Digest() (string, error) { return digest() }
+func Digest() (string, error) {
+	digest.once.Do(func() {
+		var data []byte
+		if data, digest.err = Binary(); digest.err == nil {
+			sum := sha256.Sum256(data)
+			digest.hex = hex.EncodeToString(sum[:])
+		}
+	})
+	return digest.hex, digest.err
+}
 
-var digest = sync.OnceValues(func() (string, error) {
-	data, err := Binary()
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:]), nil
-})
+// digest is no function's value: what links this package, and asks for no agent, then
+// has none in it.
+var digest struct {
+	once sync.Once
+	hex  string
+	err  error
+}
