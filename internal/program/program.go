@@ -55,7 +55,7 @@ var carried = sync.OnceValues(func() ([]packed, error) {
 
 // Built reports whether the programs were there when this binary was built.
 func Built() bool {
-	_, err := carried()
+	_, err := fs.Stat(bin, dir+"/"+index)
 	return err == nil
 }
 
