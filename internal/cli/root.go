@@ -14,8 +14,9 @@ import (
 	"github.com/carboy-sandbox/carboy/internal/text/shell"
 )
 
-// rootCommand makes the tree of commands. It only allocates: nothing is read
-// or connected to before a command runs.
+// rootCommand makes the tree of commands, of which those that the command line does not
+// name are left out. It only allocates: nothing is read or connected to before a command
+// runs.
 func (a *app) rootCommand() *cobra.Command {
 	var version bool
 	root := &cobra.Command{
@@ -52,22 +53,93 @@ it, and carboy apply takes what you want.`,
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(
-		a.agentRunCommand("claude"), a.agentRunCommand("codex"), a.agentRunCommand("gemini"), a.agentRunCommand("opencode"), a.agentRunCommand("aider"),
-		a.agentCommand(),
-		a.runCommand(), a.createCommand(), a.execCommand(), a.cpCommand(), a.forwardCommand(), a.openCommand(), a.offerCommand(),
-		a.shellCommand(), a.serviceCommand(),
-		a.lsCommand(), a.inspectCommand(), a.logsCommand(),
-		a.attachCommand(), a.psCommand(), a.waitCommand(), a.killCommand(), a.statsCommand(), a.setCommand(), a.stopCommand(), a.pauseCommand(), a.startCommand(), a.rmCommand(),
-		a.diffCommand(), a.applyCommand(), a.fetchCommand(), a.syncCommand(), a.imageCommand(), a.snapshotCommand(), a.templateCommand(),
-		a.projectCommand(), a.manifestCommand(),
-		a.netCommand(), a.policyCommand(), a.approveCommand(), a.secretCommand(), a.keyCommand(), a.volumeCommand(), a.diskCommand(), a.dfCommand(), a.pruneCommand(), a.sessionCommand(), a.langbotCommand(),
-		a.serveCommand(), a.daemonCommand(), a.doctorCommand(), a.versionCommand(), a.completionCommand(), a.uninstallCommand(),
-	)
+	for _, v := range a.wanted() {
+		root.AddCommand(v.make(a))
+	}
 	root.SetHelpCommand(helpCommand())
 	hideHelpFlags(root)
 	refuseEmpty(root)
 	return root
+}
+
+// verb is one of carboy's own commands.
+type verb struct {
+	name string
+	make func(*app) *cobra.Command
+}
+
+// verbs are all of them.
+func verbs() []verb {
+	return []verb{
+		agentVerb("claude"), agentVerb("codex"), agentVerb("gemini"), agentVerb("opencode"), agentVerb("aider"),
+		{"agent", (*app).agentCommand},
+		{"run", (*app).runCommand},
+		{"create", (*app).createCommand},
+		{"exec", (*app).execCommand},
+		{"cp", (*app).cpCommand},
+		{"forward", (*app).forwardCommand},
+		{"open", (*app).openCommand},
+		{"offer", (*app).offerCommand},
+		{"shell", (*app).shellCommand},
+		{"service", (*app).serviceCommand},
+		{"ls", (*app).lsCommand},
+		{"inspect", (*app).inspectCommand},
+		{"logs", (*app).logsCommand},
+		{"attach", (*app).attachCommand},
+		{"ps", (*app).psCommand},
+		{"wait", (*app).waitCommand},
+		{"kill", (*app).killCommand},
+		{"stats", (*app).statsCommand},
+		{"set", (*app).setCommand},
+		{"stop", (*app).stopCommand},
+		{"pause", (*app).pauseCommand},
+		{"start", (*app).startCommand},
+		{"rm", (*app).rmCommand},
+		{"diff", (*app).diffCommand},
+		{"apply", (*app).applyCommand},
+		{"fetch", (*app).fetchCommand},
+		{"sync", (*app).syncCommand},
+		{"image", (*app).imageCommand},
+		{"snapshot", (*app).snapshotCommand},
+		{"template", (*app).templateCommand},
+		{"project", (*app).projectCommand},
+		{"manifest", (*app).manifestCommand},
+		{"net", (*app).netCommand},
+		{"policy", (*app).policyCommand},
+		{"approve", (*app).approveCommand},
+		{"secret", (*app).secretCommand},
+		{"key", (*app).keyCommand},
+		{"volume", (*app).volumeCommand},
+		{"disk", (*app).diskCommand},
+		{"df", (*app).dfCommand},
+		{"prune", (*app).pruneCommand},
+		{"session", (*app).sessionCommand},
+		{"langbot", (*app).langbotCommand},
+		{"serve", (*app).serveCommand},
+		{"daemon", (*app).daemonCommand},
+		{"doctor", (*app).doctorCommand},
+		{"version", (*app).versionCommand},
+		{"completion", (*app).completionCommand},
+		{"uninstall", (*app).uninstallCommand},
+	}
+}
+
+func agentVerb(name string) verb {
+	return verb{name, func(a *app) *cobra.Command { return a.agentRunCommand(name) }}
+}
+
+// wanted are the commands that this command line is about: one, where its first word
+// names it. To make them all takes longer than most calls.
+func (a *app) wanted() []verb {
+	all := verbs()
+	if len(a.typed) == 0 {
+		return all
+	}
+	i := slices.IndexFunc(all, func(v verb) bool { return v.name == a.typed[0] })
+	if i < 0 || all[i].name == "completion" { // which is about all others
+		return all
+	}
+	return all[i : i+1]
 }
 
 // hideHelpFlags gives every command its --help now, hidden: it would only
