@@ -27,7 +27,7 @@ build: programs
 
 # What carboy executes, and carries packed. Packing runs here, for whatever machine the
 # rest is built.
-PROGRAMS = carboy-daemon carboy-gvisor
+PROGRAMS = carboy-daemon carboy-gate carboy-gvisor
 PACK = env -u GOOS -u GOARCH $(STATIC) $(GO) run ./cmd/carboy-pack
 programs: guest rules
 	for p in $(PROGRAMS); do $(STATIC) $(GO) build -ldflags "-s -w" -o $(BIN)/programs/$$p ./cmd/$$p || exit; done

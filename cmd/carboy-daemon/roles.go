@@ -33,7 +33,7 @@ func become() {
 			order.RoleUninstall: ordered(uninstallHome),
 		},
 		instance.Roles(), process.Roles(egress.MakeLink),
-		egress.Roles(), content.Roles(), image.Roles(), jail.Roles(), doctor.Roles(),
+		content.Roles(), image.Roles(), jail.Roles(), doctor.Roles(),
 	)
 }
 
@@ -63,12 +63,20 @@ func ordered(run func(context.Context, order.Order) error) func() error {
 // findPrograms has roles of other programs executed by the descriptors that were handed
 // down.
 func findPrograms(o order.Order) error {
-	f, err := order.Inherit(o.Programs, order.GVisor)
-	if err != nil {
-		return err
+	roles := map[string][]string{
+		order.Gate:   {egress.RoleGate},
+		order.GVisor: {gvisor.RoleLauncher, gvisor.RoleSuspend},
 	}
-	defer f.Close()
-	return role.In(f, gvisor.RoleLauncher, gvisor.RoleSuspend)
+	for _, name := range order.Handed() {
+		f, err := order.Inherit(o.Programs, name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(role.In(f, roles[name]...), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fail says on standard error what a daemon in the foreground ended by, as the command

@@ -32,11 +32,16 @@ func built() error {
 		WithHint("make build")
 }
 
-// newOrder is what every program is told; the others are descriptors from first on.
-func newOrder(first int) order.Order {
-	o := order.Order{Version: version, Programs: map[string]int{order.GVisor: first}}
+// newOrder is what every program is told; those that it is handed are its descriptors from
+// first on.
+func newOrder(set *program.Set, first int) (o order.Order, handed []*os.File) {
+	o = order.Order{Version: version, Programs: map[string]int{}}
 	o.Exe, _ = os.Executable() // only a hint names it
-	return o
+	for i, name := range order.Handed() {
+		o.Programs[name] = first + i
+		handed = append(handed, set.File(name))
+	}
+	return o, handed
 }
 
 // daemonProgram opens the program of a daemon in the background.
@@ -45,7 +50,7 @@ func daemonProgram(ctx context.Context, dirs home.Dirs) (*reach.Program, error) 
 	if err != nil {
 		return nil, err
 	}
-	o := newOrder(reach.FirstFile)
+	o, handed := newOrder(set, reach.FirstFile)
 	o.Serve.Background = true
 	env, err := o.Environ()
 	path, perr := set.Path(order.Daemon)
@@ -54,7 +59,7 @@ func daemonProgram(ctx context.Context, dirs home.Dirs) (*reach.Program, error) 
 	}
 	p := &reach.Program{
 		Path: path, Args: []string{order.RoleServe, "run"}, Env: []string{env},
-		Files: []*os.File{set.File(order.GVisor)}, Close: set.Close,
+		Files: handed, Close: set.Close,
 	}
 	if set.Note != "" {
 		p.Notes = []string{set.Note}
@@ -81,16 +86,20 @@ func serve(ctx context.Context, s cli.ServeOptions) error {
 	if set.Note != "" {
 		fmt.Fprintln(os.Stderr, "carboy: "+set.Note)
 	}
-	gvisor := set.File(order.GVisor)
-	o := newOrder(int(gvisor.Fd()))
+	o, handed := newOrder(set, 0)
+	for i, name := range order.Handed() { // in its own process, they keep their numbers
+		o.Programs[name] = int(handed[i].Fd())
+	}
 	o.Serve = s
 	env, err := o.Environ()
 	path, perr := set.Path(order.Daemon)
 	if err = errors.Join(err, perr); err != nil {
 		return errors.Join(err, set.Close())
 	}
-	if _, err := unix.FcntlInt(gvisor.Fd(), unix.F_SETFD, 0); err != nil { // it is handed down
-		return fmt.Errorf("hand down %s: %w", order.GVisor, err)
+	for _, f := range handed {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+			return fmt.Errorf("hand down %s: %w", f.Name(), err)
+		}
 	}
 	err = unix.Exec(path, []string{order.RoleServe, "serve"}, append(os.Environ(), env))
 	return errors.Join(fmt.Errorf("execute %s: %w", order.Daemon, err), set.Close())
@@ -115,7 +124,7 @@ func ask(ctx context.Context, name string, fill func(*order.Order), take func(*e
 	}
 	defer set.Close()
 	const first = 3
-	o := newOrder(first)
+	o, handed := newOrder(set, first)
 	fill(&o)
 	env, err := o.Environ()
 	path, perr := set.Path(order.Daemon)
@@ -124,7 +133,7 @@ func ask(ctx context.Context, name string, fill func(*order.Order), take func(*e
 	}
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Args, cmd.Env = []string{name}, append(os.Environ(), env)
-	cmd.ExtraFiles = []*os.File{set.File(order.GVisor)}
+	cmd.ExtraFiles = handed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's signals come by this process
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = leavePatience

@@ -266,7 +266,7 @@ func TestOrders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command("/proc/self/exe")
-			cmd.Args = []string{roleGate, t.TempDir()}
+			cmd.Args = []string{RoleGate, t.TempDir()}
 			cmd.Stdin = strings.NewReader(tt.order)
 			out, err := cmd.Output()
 			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 || !strings.Contains(string(out), tt.want) {

@@ -65,8 +65,8 @@ const (
 	fdOffers
 )
 
-// roleGate is the name by which this binary is executed again.
-const roleGate = "carboy-gate"
+// RoleGate is the name by which a gate's program is executed.
+const RoleGate = "carboy-gate"
 
 // Paths of a gate's control socket.
 const (

@@ -24,7 +24,7 @@ import (
 // Roles are those of this package. A gate that can't serve says why on standard
 // output: its standard error is for what it ends by later.
 func Roles() role.Table {
-	return role.Table{roleGate: func() error {
+	return role.Table{RoleGate: func() error {
 		if err := gateMain(os.Stdin, os.Stdout); err != nil {
 			fmt.Println(err)
 			return role.Code(1)

@@ -104,7 +104,7 @@ func (g *Gates) spawn(dir string, tap *os.File) (cmd *exec.Cmd, in io.WriteClose
 		files = append(files, f)
 	}
 	files = append(files, offers)
-	cmd = role.Command(context.Background(), roleGate, []string{dir}, files...) // it outlives this process
+	cmd = role.Command(context.Background(), RoleGate, []string{dir}, files...) // it outlives this process
 	cmd.Env = append(cmd.Env, environment()...)
 	if rootless() {
 		ownNamespace(cmd.SysProcAttr)

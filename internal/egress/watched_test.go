@@ -206,7 +206,7 @@ func (w *watched) processes() (pids []int) {
 			continue
 		}
 		raw, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if bytes.HasPrefix(raw, []byte(roleGate+"\x00"+w.dir()+"\x00")) {
+		if bytes.HasPrefix(raw, []byte(RoleGate+"\x00"+w.dir()+"\x00")) {
 			pids = append(pids, pid)
 		}
 	}

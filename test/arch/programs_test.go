@@ -18,6 +18,11 @@ var programs = map[string][]string{
 		own("internal/backend/gvisor/boot"), "gvisor.dev/gvisor/runsc", "gvisor.dev/gvisor/pkg/sentry",
 		own("internal/cli"), "github.com/spf13", "github.com/charmbracelet",
 	},
+	"cmd/carboy-gate": slices.Concat(storage, []string{
+		own("internal/server"), own("internal/daemon"), own("internal/cli"), own("internal/session"), own("internal/image"),
+		own("internal/gitgate"), own("internal/guest/guestbin"), "gvisor.dev/gvisor/runsc", "gvisor.dev/gvisor/pkg/sentry",
+		"github.com/spf13", "github.com/prometheus",
+	}),
 	"cmd/carboy-gvisor": slices.Concat(storage, []string{
 		own("internal/server"), own("internal/daemon"), own("internal/cli"), own("internal/egress/proxy"),
 		own("internal/gitgate"), own("client"), "github.com/spf13", "github.com/prometheus",

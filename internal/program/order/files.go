@@ -10,6 +10,7 @@ import (
 // The programs that carboy carries, by the names of their directories in cmd.
 const (
 	Daemon = "carboy-daemon" // the daemon, and the roles that it executes itself in
+	Gate   = "carboy-gate"   // the way out of one sandbox
 	GVisor = "carboy-gvisor" // what boots instances of the default wall, and is their kernel
 )
 
@@ -19,6 +20,9 @@ const (
 	RoleDoctor    = "carboy-doctor"
 	RoleUninstall = "carboy-uninstall"
 )
+
+// Handed are the programs that the daemon executes, in the order in which it is handed them.
+func Handed() []string { return []string{Gate, GVisor} }
 
 // Inherit opens a program that this process was handed down by a descriptor of an order.
 func Inherit(handed map[string]int, name string) (*os.File, error) {
